@@ -13,14 +13,16 @@
 #include "machine/limits.h"
 
 #define ARGS_MAX 256u
-#define DEFAULT_USER_BYTES 64u /* which stays when the file does not name it */
+#define DEFAULT_USER_BYTES                                                                         \
+    64u /* of the default user, which exists even if the file does not name
+                                  it */
 
 struct reading {
     const char *path;
     unsigned line;
     unsigned rights;
     struct aclfile *file;
-    size_t bytes; /* that the lock service would need for them */
+    size_t bytes; /* that the lock service needs for these users */
     char *errmsg;
     size_t errmsg_size;
 };
@@ -75,7 +77,7 @@ static int add(struct reading *r, struct fli_slice name, struct aclfile_user **r
     return 0;
 }
 
-/* What a node keeps of a user: a number, a login, and this. */
+/* Counts what a node keeps of a user: a number, a login, and the encoded user. */
 static int count_bytes(struct reading *r, const struct acl_user *u)
 {
     uint8_t bytes[ACL_ENCODED_MAX];
@@ -88,7 +90,7 @@ static int count_bytes(struct reading *r, const struct acl_user *u)
                        "by shorter patterns");
 }
 
-/* The words after the name, checked by making a user of them. */
+/* Reads the words after the name, and checks them by making a user of them. */
 static int read_words(struct reading *r, struct aclfile_user *u, const struct fli_slice *args,
                       unsigned n)
 {
@@ -171,7 +173,7 @@ int aclfile_pack(const struct aclfile *f, struct fli_buf *out)
         struct fli_slice words = {sorted[i]->words.data, sorted[i]->words.len};
         acl_user_init(&u, (struct fli_slice){sorted[i]->name, sorted[i]->name_len});
         rc = acl_apply(&u, words, ACL_LOCK_RIGHTS, unused, sizeof unused);
-        FLI_ASSERT(rc == 0); /* as it did when they were read */
+        FLI_ASSERT(rc == 0); /* they were applied successfully before */
         rc = fli_buf_append(out, bytes, acl_encode(&u, bytes));
     }
     free(sorted);

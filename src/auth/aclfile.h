@@ -1,6 +1,6 @@
-/* aclfile.h: files of users, as Redis has them: a line `user NAME WORDS` each, blank lines, and
- * lines that begin with #. Passwords may stand there in clear (>PASSWORD); they become hashes when
- * they are read, which takes some 40 ms each. Blocks on the disk. */
+/* aclfile.h: files of users in Redis' format: lines `user NAME WORDS`, blank lines, and lines that
+ * begin with #. Passwords may be given in clear (>PASSWORD). They are hashed when the file is read,
+ * which takes some 40 ms each. Blocks on the disk. */
 #ifndef AUTH_ACLFILE_H
 #define AUTH_ACLFILE_H
 
@@ -21,19 +21,19 @@ struct aclfile {
 };
 
 /* 0; FL_EINVAL with a sentence that names file and line, but no password; FL_ENOMEM, FL_ESYSTEM.
- * *ret is to be freed in any case. rights: as acl_apply() takes them; with those of the lock
- * service the users are also no more than it can keep. */
+ * *ret must be freed in any case. rights: as for acl_apply(); with the rights of the lock service,
+ * there may only be as many users as it can keep. */
 int aclfile_read(const char *path, unsigned rights, struct aclfile *ret, char *errmsg,
                  size_t errmsg_size) FLI_MUST_USE;
-/* The same of text in memory; `path` is only for messages. */
+/* The same for text in memory; `path` is only for messages. */
 int aclfile_parse(const char *path, struct fli_slice text, unsigned rights, struct aclfile *ret,
                   char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 void aclfile_free(struct aclfile *f);
 
-/* Appends all users as USERS_LOAD takes them. 0, or the buffer's error, or FL_ENOMEM. */
+/* Appends all users in the format of USERS_LOAD. 0, or the buffer's error, or FL_ENOMEM. */
 int aclfile_pack(const struct aclfile *f, struct fli_buf *out) FLI_MUST_USE;
 
-/* Replaces the file by this text, whole or not at all; mode 0600. */
+/* Replaces the file by this text, completely or not at all; mode 0600. */
 int aclfile_write(const char *path, struct fli_slice text, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 

@@ -11,7 +11,7 @@
 #define LOG2_N 14u
 #define BLOCK_R 8u
 #define PARALLEL_P 1u
-#define MEMORY_MAX ((uint64_t)80 << 20) /* what the costliest hash that acl.h lets in takes */
+#define MEMORY_MAX ((uint64_t)80 << 20) /* for the costliest hash that acl.h allows */
 
 static int derive(const struct acl_hash *h, struct fli_slice password, uint8_t key[ACL_KEY_SIZE])
 {

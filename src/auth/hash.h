@@ -1,6 +1,6 @@
-/* hash.h: passwords into salted slow hashes (scrypt, RFC 7914, by OpenSSL), and words with
- * passwords in clear into words that the machine takes. Each hash takes some 40 ms of a core and
- * 16 MiB: on a worker's thread, not on a loop's. Any thread. */
+/* hash.h: turns passwords into salted slow hashes (scrypt, RFC 7914, by OpenSSL), and words with
+ * passwords in clear into words that the machine accepts. Each hash takes some 40 ms of a core and
+ * 16 MiB: use a worker's thread, not a loop's. Any thread. */
 #ifndef AUTH_HASH_H
 #define AUTH_HASH_H
 
@@ -11,18 +11,18 @@
 /* With a fresh salt. 0; FL_EINVAL (longer than AUTH_PASSWORD_MAX); FL_ENOMEM. */
 int auth_hash(struct fli_slice password, struct acl_hash *ret) FLI_MUST_USE;
 
-/* Compared in constant time. False also when there is no memory for it. */
+/* Compares in constant time. False also when there is no memory for it. */
 bool auth_verify(const struct acl_hash *hash, struct fli_slice password);
 
-/* Whether the user may log in with this password: is on, and it is one of its own, or needs none.
- * Takes the time of one hash at least, also for a user that is NULL (there is none) or has none, so
- * that how long it takes does not tell which users there are. */
+/* Whether the user may log in with this password: the user is on, and either needs no password or
+ * has this one. Takes the time of at least one hash, also when `user` is NULL (no such user) or has
+ * none, so that the time does not reveal which users exist. */
 bool auth_may_log_in(const struct acl_user *user, struct fli_slice password);
 
-/* Appends the words with `>PASSWORD` as `#HASH`, and `<PASSWORD` as `!HASH` of those that `user`
- * has (NULL: none). Each argument is one word, but for words without passwords, which may be
- * several with blanks between. 0; FL_EINVAL with a sentence that has no password in it; FL_ENOMEM,
- * FL_ELIMIT. */
+/* Appends the words, with `>PASSWORD` replaced by `#HASH`, and `<PASSWORD` by `!HASH` if `user`
+ * (NULL: none) has that password. Each argument is one word, except that an argument without a
+ * password may be several words with blanks between them. 0; FL_EINVAL with a sentence without a
+ * password; FL_ENOMEM, FL_ELIMIT. */
 int auth_words(const struct fli_slice *args, unsigned n, const struct acl_user *user,
                struct fli_buf *out, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 

@@ -54,7 +54,7 @@ uint64_t throttle_ask(struct throttle *t, struct fli_slice address, uint64_t now
     return at_ms;
 }
 
-/* A free entry, or that of the failure longest ago. */
+/* Returns a free entry, or the one whose failure is the oldest. */
 static struct throttle_entry *make_room(struct throttle *t)
 {
     struct throttle_entry *oldest = &t->entries[0];

@@ -12,7 +12,7 @@ struct auth_worker {
     pthread_mutex_t lock;
     pthread_cond_t more;
     uv_async_t async;
-    struct fli_list todo, finished; /* under lock, as the next three */
+    struct fli_list todo, finished; /* guarded by the lock, as are the next three */
     unsigned n;                     /* jobs that are not finished */
     bool closing;
     unsigned jobs_max;
@@ -69,7 +69,7 @@ static void async_cb(uv_async_t *async)
     tell_done(async->data);
 }
 
-/* Signals are the main thread's. */
+/* Signals go to the main thread. */
 static int start_thread(struct auth_worker *w)
 {
     sigset_t all;

@@ -63,14 +63,47 @@ struct fli_reader {
     bool bad;
 };
 void fli_reader_init(struct fli_reader *r, const void *data, size_t len);
-uint8_t fli_read_u8(struct fli_reader *r);
-uint16_t fli_read_u16(struct fli_reader *r);
-uint32_t fli_read_u32(struct fli_reader *r);
-uint64_t fli_read_u64(struct fli_reader *r);
-struct fli_slice fli_read_bytes(struct fli_reader *r, size_t len);
 static inline size_t fli_reader_left(const struct fli_reader *r)
 {
     return (size_t)(r->end - r->p);
+}
+
+/* The next n bytes, or NULL after marking the reader bad. */
+static inline const uint8_t *fli_read_raw(struct fli_reader *r, size_t n)
+{
+    if (FLI_UNLIKELY(n > fli_reader_left(r))) {
+        r->bad = true;
+        r->p = r->end; /* Later reads are short as well, except those of no bytes. */
+        return NULL;
+    }
+    const uint8_t *p = r->p;
+    r->p += n;
+    return p;
+}
+static inline uint8_t fli_read_u8(struct fli_reader *r)
+{
+    const uint8_t *p = fli_read_raw(r, 1);
+    return p == NULL ? 0 : *p;
+}
+static inline uint16_t fli_read_u16(struct fli_reader *r)
+{
+    const uint8_t *p = fli_read_raw(r, 2);
+    return p == NULL ? 0 : fli_get_u16(p);
+}
+static inline uint32_t fli_read_u32(struct fli_reader *r)
+{
+    const uint8_t *p = fli_read_raw(r, 4);
+    return p == NULL ? 0 : fli_get_u32(p);
+}
+static inline uint64_t fli_read_u64(struct fli_reader *r)
+{
+    const uint8_t *p = fli_read_raw(r, 8);
+    return p == NULL ? 0 : fli_get_u64(p);
+}
+static inline struct fli_slice fli_read_bytes(struct fli_reader *r, size_t len)
+{
+    const uint8_t *p = fli_read_raw(r, len);
+    return (struct fli_slice){p, p == NULL ? 0 : len};
 }
 
 #endif

@@ -25,12 +25,13 @@ enum fli_ask_op {
     FLI_ASK_SESSIONS,      /* cursor; count */
     FLI_ASK_LEADER,
     FLI_ASK_INFO,
-    FLI_ASK_CLAIM,  /* lock, token */
-    FLI_ASK_GET,    /* name: key; lock and token unless the token is 0 */
-    FLI_ASK_SET,    /* as GET; value */
-    FLI_ASK_DEL,    /* as GET */
-    FLI_ASK_MARK,   /* lock */
-    FLI_ASK_BACKUP, /* begins one; or count: which one, and token: from which byte on */
+    FLI_ASK_CLAIM,        /* lock, token */
+    FLI_ASK_GET,          /* name: key; lock and token unless the token is 0 */
+    FLI_ASK_SET,          /* as GET; value */
+    FLI_ASK_DEL,          /* as GET */
+    FLI_ASK_MARK,         /* lock */
+    FLI_ASK_BACKUP,       /* begins one; or count: which one, and token: from which byte on */
+    FLI_ASK_STORE_BACKUP, /* likewise, of a storage */
 };
 
 struct fli_ask {

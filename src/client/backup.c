@@ -53,11 +53,11 @@ static int next(struct fetch *f, size_t *ret_len)
     return rc;
 }
 
-int fli_backup(struct fli_caller *k, uint32_t node, uint64_t timeout_ms,
+int fli_backup(struct fli_caller *k, enum fli_ask_op op, uint32_t node, uint64_t timeout_ms,
                int (*sink)(void *arg, const void *data, size_t len), void *arg)
 {
     struct fetch f = {.k = k,
-                      .ask = {.op = FLI_ASK_BACKUP},
+                      .ask = {.op = op},
                       .node = node,
                       .timeout_ms = timeout_ms,
                       .sink = sink,

@@ -4,8 +4,8 @@
 
 #include "client/caller.h"
 
-/* As fl_backup(). */
-int fli_backup(struct fli_caller *k, uint32_t node, uint64_t timeout_ms,
+/* As fl_backup(), or fl_store_backup(): op says of what. */
+int fli_backup(struct fli_caller *k, enum fli_ask_op op, uint32_t node, uint64_t timeout_ms,
                int (*sink)(void *arg, const void *data, size_t len), void *arg) FLI_MUST_USE;
 
 #endif

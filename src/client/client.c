@@ -541,7 +541,7 @@ int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
     if (node >= c->caller.n_nodes) {
         return fli_caller_fail(&c->caller, FL_EINVAL, "there is no node number %zu", node);
     }
-    return fli_backup(&c->caller, (uint32_t)node, timeout_ms, sink, arg);
+    return fli_backup(&c->caller, FLI_ASK_BACKUP, (uint32_t)node, timeout_ms, sink, arg);
 }
 
 int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_status *ret)

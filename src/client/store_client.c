@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "client/backup.h"
 #include "client/caller.h"
 #include "client/url.h"
 
@@ -231,4 +232,10 @@ int fl_acquire_claimed(fl_client *c, fl_store *s, struct fl_bytes name,
     }
     *ret = grant;
     return 0;
+}
+
+int fl_store_backup(fl_store *s, uint64_t timeout_ms,
+                    int (*sink)(void *arg, const void *data, size_t len), void *arg)
+{
+    return fli_backup(&s->caller, FLI_ASK_STORE_BACKUP, 0, timeout_ms, sink, arg);
 }

@@ -14,10 +14,10 @@ struct backlog_source {
     struct fli_map_node node;
     struct key key;
     struct fli_list ring;     /* of the backlog */
-    struct fli_list commands; /* by `mine`; never empty */
+    struct fli_list commands; /* held.mine of each; never empty */
 };
 
-/* Keys are numbers that nodes count, so nobody can choose them to collide. */
+/* Keys are numbers that nodes count up, so no client can choose colliding ones. */
 static const uint64_t SEED[2] = {0, 0};
 
 static bool source_eq(const struct fli_map_node *node, const void *key, size_t key_len)
@@ -116,7 +116,7 @@ int backlog_push(struct backlog *b, struct held *h)
     return 0;
 }
 
-/* The ring whose turn it is. */
+/* The ring that has the next turn. */
 static const struct fli_list *turn(const struct backlog *b)
 {
     if (fli_list_empty(&b->urgent) || fli_list_empty(&b->others)) {

@@ -1,17 +1,17 @@
 /* backlog.h: commands that wait in line. The commands of one source keep their order, and sources
- * take turns. A source whose next command renews or gives back a lock goes before sources that ask
- * for more.
+ * take turns. A source whose next command renews or releases a lock goes before sources whose next
+ * command asks for more.
  *
  * A source is a client's connection. A client that sends a thousand commands at once waits for its
- * own thousand; one that sends a single command waits for at most one command of every other
- * client. Two rings: `urgent` has the sources whose oldest command is a renewal, a release or a
- * cancel, `others` the rest. Of BACKLOG_TURN commands that are taken while both wait, one is of the
- * others, so that renewals cannot keep everybody else waiting for ever. Round robin by command,
+ * own thousand. One that sends a single command waits for at most one command of every other
+ * client. There are two rings: `urgent` has the sources whose oldest command is a renewal, a
+ * release or a cancel; `others` has the rest. While both rings wait, one of every BACKLOG_TURN
+ * commands comes from `others`, so renewals cannot delay the rest for ever. Round robin by command,
  * after Nagle's fair queues (RFC 970, 1985); commands are small and of bounded cost, so no deficit
  * is kept.
  *
- * Everything is O(1) but backlog_push() and the last command of a source, which look it up in a
- * hash. No clock. One thread. */
+ * Everything is O(1), except that backlog_push() and the removal of a source's last command look
+ * the source up in a hash. No clock. One thread. */
 #ifndef CONSENSUS_BACKLOG_H
 #define CONSENSUS_BACKLOG_H
 
@@ -23,13 +23,13 @@
 
 struct backlog_source;
 
-/* A command whose bytes the node keeps. Made by held_create(). */
+/* A command whose bytes the node keeps. held_create() makes it. */
 struct held {
-    struct fli_list link;          /* by age, or on a list of the holder's */
-    struct fli_list mine;          /* of its source */
+    struct fli_list link;          /* in a backlog, by age; or on a list of its owner's */
+    struct fli_list mine;          /* among the commands of its source */
     struct backlog_source *source; /* NULL: in no backlog */
-    struct node_ticket *t;         /* NULL: nobody waits for the answer */
-    uint64_t start;                /* on a relay stream: where its frame begins */
+    struct node_ticket *t;         /* NULL: no callback expects the answer */
+    uint64_t start;                /* on a relay stream: the offset where its frame begins */
     uint64_t sent_ns;              /* likewise: when it was sent */
     uint32_t len;
     bool query;
@@ -40,25 +40,26 @@ struct backlog {
     struct fli_map sources;
     struct fli_list urgent, others; /* rings of sources */
     struct fli_list all;            /* every command, the oldest first */
-    unsigned taken;                 /* since one of `others` had its turn */
+    unsigned taken;                 /* commands taken since `others` had a turn */
 };
 
 void backlog_init(struct backlog *b);
-void backlog_fini(struct backlog *b); /* it must be empty */
+void backlog_fini(struct backlog *b); /* must be empty */
 
-/* Puts a command behind those of its source, which its ticket names. 0, or FL_ENOMEM. */
+/* Puts a command behind the others of its source, which its ticket names. 0, or FL_ENOMEM. */
 int backlog_push(struct backlog *b, struct held *h) FLI_MUST_USE;
 
-/* Whose turn it is; the same until something is put in or taken out. NULL: none waits. */
+/* The command whose turn it is; it stays the same until one is added or removed. NULL: none
+ * waits. */
 struct held *backlog_first(const struct backlog *b);
 
-/* NULL: none waits. */
+/* The oldest command; NULL: none waits. */
 struct held *backlog_oldest(const struct backlog *b);
 
-/* Takes out any command. Its source goes behind the others of its ring. */
+/* Removes any command. Its source goes behind the other sources of its ring. */
 void backlog_remove(struct backlog *b, struct held *h);
 
-/* Whether this ticket's source has something in line. */
+/* Whether this ticket's source has a command in line. */
 bool backlog_has(struct backlog *b, const struct node_ticket *t);
 
 #endif

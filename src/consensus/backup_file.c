@@ -53,7 +53,7 @@ static int read_header(struct backup_reader *r)
     return rv == 0 ? 0 : damaged(r, rv, 0, why);
 }
 
-/* Of the snapshot: its header, a piece, or the trailer. */
+/* Reads the next unit of the snapshot: its header, a piece, or the trailer. */
 static int read_unit(struct backup_reader *r, struct fli_slice *ret_data)
 {
     const char *why = NULL;

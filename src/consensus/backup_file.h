@@ -8,9 +8,10 @@
 #include "log/snapshot_file.h"
 #include "machine/machine.h"
 
-/* Reads all of it: header, every checksum, every record of the state, and whether they agree. 0;
- * FL_ECORRUPT, FL_EVERSION, FL_EIO, FL_ENOMEM; errmsg is a sentence that names the file and where
- * it is wrong. ret_machine may be NULL: the state is looked at and freed. */
+/* Reads the whole file and verifies the header, every checksum, every record of the state, and
+ * whether they agree. 0; FL_ECORRUPT, FL_EVERSION, FL_EIO, FL_ENOMEM; errmsg is a sentence that
+ * names the file and the place of the damage. ret_machine may be NULL: then the state is checked
+ * and freed. */
 int backup_file_read(const char *path, struct backup_header *ret, struct machine **ret_machine,
                      char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 

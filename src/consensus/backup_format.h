@@ -1,5 +1,5 @@
-/* backup_format.h: what a backup begins with. Behind it comes a snapshot as src/log has it
- * (snapshot_format.h), whole. Pure. The table of the bytes is at the top of backup_format.c. */
+/* backup_format.h: the header of a backup. A whole snapshot in the format of src/log follows it
+ * (snapshot_format.h). Pure. The byte table is at the top of backup_format.c. */
 #ifndef CONSENSUS_BACKUP_FORMAT_H
 #define CONSENSUS_BACKUP_FORMAT_H
 
@@ -12,8 +12,8 @@ struct backup_header {
     uint64_t cluster_id;
     uint64_t made_ms; /* wall clock of the node, since 1970: for people */
     uint64_t last_token;
-    uint64_t index, term; /* the point of the log that it is */
-    uint64_t node_id;     /* who made it */
+    uint64_t index, term; /* the point of the log that the state is of */
+    uint64_t node_id;     /* the node that made it */
     uint64_t body;        /* bytes behind the header */
 };
 

@@ -46,7 +46,7 @@ bool batch_has_room(const struct batch *b, size_t len, bool query)
     return b->count < MACHINE_BATCH_COMMANDS_MAX && len <= b->max - b->len;
 }
 
-/* Room for n bytes in all; doubles, so that a batch of any size is copied less than twice. */
+/* Makes room for n bytes in all; doubles, so that a batch of any size is copied less than twice. */
 static int batch_reserve(struct batch *b, size_t n)
 {
     FLI_ASSERT(n <= b->max);

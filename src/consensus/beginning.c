@@ -1,5 +1,5 @@
-/* beginning.c: see beginning.h. The identity is written last: a directory that has a log and no
- * identity is refused by every start, so one that was made by half is of no harm. */
+/* beginning.c: see beginning.h. The identity is written last. Every start refuses a directory that
+ * has a log and no identity, so a half-made one does no harm. */
 #include "consensus/beginning.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ struct maker {
     uint32_t origin;
     struct data_dir dir;
     struct log_device *device;
-    bool failed; /* the log could not be written */
+    bool failed; /* writing the log failed */
     char *errmsg;
     size_t errmsg_size;
 };
@@ -91,7 +91,8 @@ struct sink {
 static int take_bytes(void *ctx, const void *bytes, size_t len)
 {
     struct sink *s = ctx;
-    /* The last bytes are the CRC of all others: without the factor all states would be alike. */
+    /* The last bytes are the CRC of all others; without the factor, all states would have the same
+     * CRC. */
     s->crc = fli_crc32c(s->crc * UINT32_C(2654435761) + 1, bytes, len);
     return snapshot_writer_write(s->writer, bytes, len, &s->error);
 }
@@ -131,17 +132,17 @@ static void log_closed(void *ctx)
 
 static void log_durable_now(void *ctx)
 {
-    (void)ctx; /* log_durable() is asked */
+    (void)ctx; /* log_durable() is polled instead */
 }
 
 static void log_say(void *ctx, enum log_level level, const char *message)
 {
     (void)ctx;
     (void)level;
-    (void)message; /* of a new log there is nothing to say */
+    (void)message; /* the log has nothing to report about a new log */
 }
 
-/* An empty log that goes on behind the state. */
+/* Writes an empty log that continues behind the state. */
 static int write_log(struct maker *k)
 {
     struct log *log = NULL;
@@ -170,7 +171,8 @@ static int write_log(struct maker *k)
     return !good ? FL_ENOMEM : k->failed ? FL_EIO : 0;
 }
 
-/* Members that begin with different states must not meet before their cluster is formed. */
+/* Members that begin with different states must refuse each other before their cluster is
+ * formed. */
 static uint32_t begun_crc(const struct maker *k)
 {
     char text[MEMBERS_TEXT_MAX];

@@ -1,6 +1,6 @@
 /* beginning_lost.c: reads what a cluster that lost its majority has left in one directory. All
- * entries count, committed or not: nobody can tell any more which were. An entry too many does no
- * harm: it only ends a hold that no client was told of, or skips a token. */
+ * entries count, committed or not: it is unknown which of them were. An entry too many does no
+ * harm. It only ends a hold of which no client was told, or skips a token. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

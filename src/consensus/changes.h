@@ -1,5 +1,5 @@
-/* changes.h: the configurations that stand in the log, by index, and the one in force at the last
- * snapshot before them. Pure; out of memory ends the process. */
+/* changes.h: the configurations in the log, by index, and the one in force at the last snapshot
+ * before them. Pure; out of memory ends the process. */
 #ifndef CONSENSUS_CHANGES_H
 #define CONSENSUS_CHANGES_H
 
@@ -17,11 +17,13 @@ struct changes {
 
 void changes_fini(struct changes *c);
 void changes_add(struct changes *c, uint64_t index, const struct configuration *conf);
-void changes_truncate(struct changes *c, uint64_t index); /* those at or above it go */
-void changes_compact(struct changes *c, uint64_t index);  /* before the one in force at it */
+void changes_truncate(struct changes *c, uint64_t index); /* drops those at or above index */
+void changes_compact(struct changes *c, uint64_t index);  /* drops those before the one in force
+                                                             at index */
 void changes_clear(struct changes *c);
 
-const struct change *changes_last(const struct changes *c);               /* there is one */
-const struct change *changes_at(const struct changes *c, uint64_t index); /* in force there */
+const struct change *changes_last(const struct changes *c); /* there is always one */
+const struct change *changes_at(const struct changes *c,
+                                uint64_t index); /* the one in force there */
 
 #endif

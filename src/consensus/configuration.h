@@ -7,8 +7,9 @@
  *   1      1      number of servers, 1 to MEMBERS_MAX
  *   2      ...    for each server: 8 id, 1 role, 2 length of the address, the address
  *
- * The raft library has an encoding of its own, whose decoder trusts the lengths that it reads. It
- * is given only what is encoded here, in memory, from a configuration that was checked. */
+ * The raft library has an encoding of its own, whose decoder trusts the lengths that it reads. So
+ * the library only decodes bytes that this file encoded in memory, from a configuration that was
+ * checked. */
 #ifndef CONSENSUS_CONFIGURATION_H
 #define CONSENSUS_CONFIGURATION_H
 
@@ -36,8 +37,8 @@ struct configuration {
 /* The server with this id; NULL when there is none. */
 const struct configuration_server *configuration_find(const struct configuration *c, uint64_t id);
 
-/* 0; FL_EINVAL: the id is 0, the address empty or too long, or one of them is there already;
- * FL_ELIMIT: MEMBERS_MAX servers are there. */
+/* 0; FL_EINVAL: the id is 0, the address is empty or too long, or one of the two is in use;
+ * FL_ELIMIT: there are MEMBERS_MAX servers already. */
 int configuration_add(struct configuration *c, uint64_t id, const char *address,
                       enum configuration_role role) FLI_MUST_USE;
 int configuration_remove(struct configuration *c, uint64_t id) FLI_MUST_USE; /* 0, FL_ENOTFOUND */
@@ -50,12 +51,12 @@ unsigned configuration_voters(const struct configuration *c);
 
 /* Returns the length. */
 size_t configuration_encode(const struct configuration *c, uint8_t out[CONFIGURATION_SIZE_MAX]);
-/* 0; FL_ECORRUPT: not what configuration_encode() makes; FL_EVERSION: another format. */
+/* 0; FL_ECORRUPT: bytes that configuration_encode() never makes; FL_EVERSION: another format. */
 int configuration_decode(const void *bytes, size_t len, struct configuration *ret) FLI_MUST_USE;
 
-/* For the raft library: its struct, and its bytes. What is returned is allocated with raft_malloc()
- * and given away, or freed with raft_configuration_close() and raft_free(). Out of memory ends the
- * process. */
+/* For the raft library: its struct, and its bytes. The result is allocated with raft_malloc() and
+ * given to the library, or freed with raft_configuration_close() and raft_free(). Out of memory
+ * ends the process. */
 void configuration_to_raft(const struct configuration *c, struct raft_configuration *ret);
 struct raft_buffer configuration_to_raft_bytes(const struct configuration *c);
 

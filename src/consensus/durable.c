@@ -29,7 +29,7 @@ static int open_folder(const char *path)
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Closes it and leaves errno as it was. */
+/* Closes fd and leaves errno unchanged. */
 static int closed(int fd, int rv)
 {
     int saved = errno;

@@ -8,14 +8,13 @@
 #include "base/base.h"
 
 #define DURABLE_NAME_MAX 64
-/* A crash may leave NAME.new behind, which means nothing. */
+/* A crash may leave NAME.new behind; it has no meaning. */
 
 /* Each: 0, or FL_EIO with errno. folder: the path of the directory. */
 
-/* The file has this content, or the one it had. */
+/* Afterwards the file has this content; after an error, this or the old one. */
 FLI_MUST_USE int durable_replace(const char *folder, const char *name, const void *data,
                                  size_t len);
-FLI_MUST_USE int durable_remove(const char *folder,
-                                const char *name); /* one that is not there is fine */
+FLI_MUST_USE int durable_remove(const char *folder, const char *name); /* an absent file is fine */
 
 #endif

@@ -13,6 +13,8 @@
  * for an election time there as well. */
 #define LATER_MS 10u
 
+#define NOBODY UINT64_MAX /* in the place of the leader that is to be replaced: there is none */
+
 void election_init(struct election *e, const struct host *host, const struct members *members,
                    uint64_t id, unsigned heartbeat_ms, unsigned election_ms)
 {
@@ -91,6 +93,22 @@ static void end(struct election *e)
     }
 }
 
+/* What kept this node from every leader may be over: links are whole again. The core's timer may be
+ * far from its end. Who leads already is heard before that. */
+static void begin_anew(struct election *e)
+{
+    e->hurries_left = ROUNDS_MAX;
+    if (e->gone_id == NOBODY) {
+        return;
+    }
+    end(e);
+    e->gone_id = NOBODY;
+    e->silent = false;
+    e->campaign_term = replica_term(e->replica);
+    e->campaign_at_ms = host_now_ms(&e->host) + enough_silence_ms(e, true) + until_turn_ms(e);
+    e->host.wake(e->host.ctx);
+}
+
 /* 0: none, or one that is not a member any more. */
 static uint64_t leader_followed(const struct election *e)
 {
@@ -103,6 +121,7 @@ static void note_leader(struct election *e, bool running)
     uint64_t leader = leader_followed(e);
     uint64_t silence_ms = replica_silence_ms(e->replica, host_now_ms(&e->host));
     const bool *is_gone = gone(e, leader);
+    e->had_leader = e->had_leader || leader != 0 || replica_role(e->replica) == REPLICA_LEADER;
     if (!running) {
         e->gone_id = 0;
     } else if (leader != 0 && is_gone != NULL && *is_gone && (e->gone_id != leader || e->silent)) {
@@ -129,6 +148,10 @@ void election_peer_back(struct election *e, uint64_t id)
     }
     if (e->gone_id == id) {
         end(e);
+    }
+    if (e->had_leader && replica_leader(e->replica) == 0 &&
+        replica_role(e->replica) != REPLICA_LEADER) {
+        begin_anew(e);
     }
 }
 

@@ -16,7 +16,10 @@
  * others refuse, and the follower goes on following with the next heartbeat. A leader that is
  * stopped, or whose host is gone, closes no connection, so it is missed only after an election time
  * of silence. The core would then wait up to that long again, at random, so that two do not ask at
- * once; here the followers take turns at once, as above. */
+ * once; here the followers take turns at once, as above.
+ *
+ * A node that had a leader and has none takes turns as well when another is heard again: all of
+ * them may have been cut off from each other for long, and their rounds are over by then. */
 #ifndef CONSENSUS_ELECTION_H
 #define CONSENSUS_ELECTION_H
 
@@ -35,6 +38,7 @@ struct election {
     bool gone[KNOWN_MEMBERS_MAX]; /* of each member: nobody listens there, its process has ended */
     uint64_t gone_id;             /* the leader that is being replaced; 0: none */
     bool silent;                  /* for its silence: its process may be there */
+    bool had_leader;              /* in this life, or was it */
     uint64_t campaign_at_ms;
     uint64_t campaign_term;
     unsigned hurries_left;

@@ -1,9 +1,9 @@
-/* fsm.h: the machine that is applied, and who hears of it.
+/* fsm.h: applies committed entries to the machine, and tells an observer.
  *
  * Each applied entry goes to the machine command by command. When the observer recognises the batch
- * as its own (same term and sequence) it is asked between the commands to answer tickets and
+ * as its own (same term and sequence), it is called between the commands, to answer tickets and
  * queries. An entry that cannot be applied (corrupt, unknown version) is fatal: the node halts
- * rather than diverge, and no entry after it is applied. The fsm owns the machine. One thread. */
+ * rather than diverge, and applies no entry after it. The fsm owns the machine. One thread. */
 #ifndef CONSENSUS_FSM_H
 #define CONSENSUS_FSM_H
 
@@ -16,10 +16,10 @@ struct fsm;
 /* The proposer's hook, called around every batch that is applied on this node. */
 struct fsm_observer {
     void *ctx;
-    /* The clock has moved and what was due has expired; no command is applied yet. True: it is
-     * ours, call the others. */
+    /* The clock has moved and what was due has expired; no command is applied yet. True: the batch
+     * is the observer's own, and the other calls follow. */
     bool (*batch_begin)(void *ctx, const struct machine_batch_header *h);
-    /* After command `index` of the batch and before the next one. */
+    /* Called after command `index` of the batch and before the next one. */
     void (*command_done)(void *ctx, uint32_t index, const struct machine_result *result);
     void (*batch_end)(void *ctx);
 };
@@ -29,8 +29,8 @@ struct fsm_config {
     void *event_ctx;
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
     void (*restored)(void *ctx);                              /* a snapshot replaced the machine */
-    /* A command of a client's was applied and changed nothing: ACQUIRE of what is held, RENEW or
-     * RELEASE with a token that holds nothing. May be NULL. */
+    /* A client's command was applied and changed nothing: ACQUIRE of a held lock, RENEW or RELEASE
+     * with a token that holds nothing. May be NULL. */
     void (*refused)(void *ctx, const struct machine_command *c, const struct machine_result *r);
     void *ctx;
     struct fli_turn *turn; /* may be NULL */
@@ -41,10 +41,10 @@ int fsm_create(const struct fsm_config *config, struct machine *machine,
                struct fsm **ret) FLI_MUST_USE;
 void fsm_destroy(struct fsm *f); /* NULL is fine */
 
-/* Applies one entry. 0; or what was told to `fatal`, also for each entry after that. */
+/* Applies one entry. Returns 0, or the error given to `fatal`, also for each later entry. */
 int fsm_apply(struct fsm *f, const void *entry, size_t len) FLI_MUST_USE;
 
-/* Another state takes the place of the machine, which the caller destroys. */
+/* Replaces the machine by another one. The caller destroys the old one, which is returned. */
 FLI_MUST_USE struct machine *fsm_replace(struct fsm *f, struct machine *fresh);
 
 struct machine *fsm_machine(struct fsm *f); /* the pointer changes when it is replaced */
@@ -52,8 +52,8 @@ void fsm_set_observer(struct fsm *f, const struct fsm_observer *o); /* copied; N
 
 struct fsm_stats {
     uint64_t entries;  /* batches applied since start */
-    uint64_t bytes;    /* of these */
-    uint64_t restores; /* times that a snapshot replaced the state */
+    uint64_t bytes;    /* of these batches */
+    uint64_t restores; /* times that a snapshot replaced the machine */
 };
 void fsm_get_stats(const struct fsm *f, struct fsm_stats *ret);
 const struct metrics_histogram *fsm_apply_times(const struct fsm *f); /* of each entry */

@@ -28,7 +28,7 @@ static bool has_room(struct held_queue *q, const struct node_ticket *t, size_t l
     return room >= kept && len <= room - kept;
 }
 
-/* On no list. NULL: no memory. */
+/* Creates a held command that is on no list. NULL: no memory. */
 static struct held *create(struct held_queue *q, struct node_ticket *t, const void *command,
                            size_t len)
 {
@@ -124,11 +124,11 @@ void held_expire(struct held_queue *q, uint64_t now_ms)
             move(q, h, &due);
         }
     }
-    /* Those that wait came in the order of their deadlines. */
+    /* Waiting commands came in the order of their deadlines. */
     while ((h = backlog_oldest(&q->waiting)) != NULL && h->t->deadline_ms <= now_ms) {
         move(q, h, &due);
     }
-    /* Callbacks may submit, so they come when the walk is over. */
+    /* Callbacks may submit commands, so they run after the walk. */
     answer_all(q, &due, FL_ENOLEADER);
 }
 
@@ -153,7 +153,7 @@ void held_give_back(struct held_queue *q, struct node_ticket *t, const void *com
 {
     struct held *h = len > q->bytes_max - q->bytes ? NULL : create(q, t, command, len);
     if (h == NULL) {
-        /* Surely not done either way; this way the client is told at once. */
+        /* Nothing was done in either case; the client learns it at once this way. */
         t->cb(t, FL_EBUSY, NULL, NOTHING);
         return;
     }

@@ -1,4 +1,4 @@
-/* host.h: what the parts of a node ask of the node that holds them. */
+/* host.h: what the parts of a node require of the node that contains them. */
 #ifndef CONSENSUS_HOST_H
 #define CONSENSUS_HOST_H
 
@@ -13,7 +13,7 @@ struct host {
     void (*log)(void *ctx, int level, const char *message);  /* 1 error to 4 debug; may be NULL */
     void (*fail)(void *ctx, int error, const char *message); /* the node cannot go on */
     struct fli_turn *turn;                                   /* of the loop; may be NULL */
-    void (*wake)(void *ctx); /* the loop must turn without waiting for anything */
+    void (*wake)(void *ctx);                                 /* the loop must turn at once */
 };
 
 void host_log(const struct host *h, int level, const char *fmt, ...) FLI_PRINTF(3, 4);

@@ -16,11 +16,11 @@
  *   known 2 1234
  *   crc 0011aabb               CRC-32C, eight hex digits, of everything before this line
  *
- * A new directory goes through: identity with bootstrapped 0; the first entry of the log; identity
- * with bootstrapped 1. A crash in between leaves bootstrapped 0: such a node has never spoken to
- * anybody, so whatever is in DIR/log is thrown away and made again. With bootstrapped 1 the log
- * must be there; if it is not, somebody has removed it, and the node refuses to start rather than
- * to act as if it had promised nothing. */
+ * A new directory goes through three steps: identity with bootstrapped 0; the first entry of the
+ * log; identity with bootstrapped 1. A crash in between leaves bootstrapped 0. Such a node has
+ * never spoken to another, so whatever is in DIR/log is deleted and made again. With bootstrapped 1
+ * the log must be there. If it is missing, somebody has removed it, and the node refuses to start
+ * rather than act as if it had promised nothing. */
 #include "consensus/identity.h"
 
 #include <dirent.h>
@@ -38,7 +38,7 @@
 #include "base/clock.h"
 #include "consensus/durable.h"
 
-#define IDENTITY_VERSION 3u /* those before were never released */
+#define IDENTITY_VERSION 3u /* no release wrote an earlier version */
 #define FILE_PATH_MAX (DATA_DIR_PATH_MAX + 320u)
 
 /* ---- text ---- */
@@ -75,7 +75,7 @@ struct lines {
     bool bad;
 };
 
-/* The value of the next line, which must begin with `key` and a blank. */
+/* Reads the value of the next line, which must begin with `key` and a blank. */
 static struct fli_slice next_value(struct lines *l, const char *key)
 {
     size_t key_len = strlen(key);
@@ -127,7 +127,7 @@ static bool begins_with(const struct lines *l, const char *word)
     return (size_t)(l->end - l->p) > len && memcmp(l->p, word, len) == 0;
 }
 
-/* As many as there are, by id. */
+/* Reads as many lines as there are, by id. */
 static void parse_known(struct lines *l, struct identity *id)
 {
     while (!l->bad && begins_with(l, "known ")) {
@@ -272,7 +272,7 @@ static int lock_dir(struct data_dir *d, char *errmsg, size_t errmsg_size)
     char pid[32];
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
     FLI_ASSERT(n > 0);
-    /* The pid only makes a message better: failing to write it is no reason to stop. */
+    /* The pid only improves a message: failing to write it is no reason to stop. */
     if (ftruncate(fd, 0) == 0 && pwrite(fd, pid, (size_t)n, 0) != n) {
         errno = 0;
     }
@@ -315,7 +315,7 @@ void data_dir_close(struct data_dir *d)
     }
 }
 
-/* Whether anything is in DIR/log. With `clear` everything found is removed. */
+/* Whether DIR/log has any entry. With `clear`, every entry found is removed. */
 static int scan_log(const char *path, bool clear, bool *ret_any)
 {
     bool any = false;
@@ -346,7 +346,7 @@ static int scan_log(const char *path, bool clear, bool *ret_any)
     return rv;
 }
 
-/* The text of the file; its length is 0 when there is none. */
+/* Reads the text of the file; the length is 0 when there is no file. */
 static int read_file(const char *path, char out[IDENTITY_TEXT_MAX], size_t *ret_len)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -406,8 +406,8 @@ int identity_refuse_members(const struct data_dir *d, const struct members *foun
     return FL_EDENIED;
 }
 
-/* Whether what was read is what the configuration says. Once a cluster is formed its log says who
- * is a member; before that, nodes that were told different things must not form one. */
+/* Whether the file agrees with the configuration. Once a cluster is formed, its log says who is a
+ * member. Before that, nodes that were configured differently must not form one. */
 static int check_identity(const struct data_dir *d, const struct identity *found, uint64_t id,
                           const struct members *members, bool joins, char *errmsg,
                           size_t errmsg_size)

@@ -1,4 +1,4 @@
-/* identity.h: the data directory of a node, and who the node is.
+/* identity.h: the data directory of a node, and the node's identity.
  *
  *   DIR/lock       held with flock by the running process; its pid is inside
  *   DIR/identity   text, see identity.c; replaced whole, never written in place
@@ -6,10 +6,10 @@
  *
  * The identity says which node and cluster the directory belongs to, and holds the incarnation: a
  * random number made together with the directory. A node that comes back with an empty disk has its
- * old id and another incarnation. So its peers know that it has forgotten its votes and what it
- * acknowledged. For the same reason the file remembers the incarnations of all other members, as
- * soon as they are known: the replicated state has them too, but a node that starts must be able to
- * judge its peers before its log is replayed. */
+ * old id and another incarnation. So its peers know that it has forgotten its votes and its
+ * acknowledgements. For the same reason the file remembers the incarnations of all other members as
+ * soon as they are known. The replicated state has them too, but a node that starts must be able to
+ * check its peers before its log is replayed. */
 #ifndef CONSENSUS_IDENTITY_H
 #define CONSENSUS_IDENTITY_H
 
@@ -25,7 +25,7 @@ struct data_dir {
     char log_path[DATA_DIR_PATH_MAX + 8];
 };
 
-/* The incarnation of a node, as the machine has it. */
+/* The incarnation of a node, as the machine records it. */
 struct identity_known {
     uint64_t id, incarnation;
 };
@@ -34,33 +34,34 @@ struct identity {
     uint64_t id;
     uint64_t incarnation;
     uint64_t cluster_id;  /* 0 until the cluster is formed */
-    bool bootstrapped;    /* the log was begun: from now on it must be there */
-    uint64_t known_index; /* `known` is what the machine said at this raft index */
+    bool bootstrapped;    /* the log was begun: from now on it must exist */
+    uint64_t known_index; /* the raft index at which the machine said what is in `known` */
     struct identity_known known[KNOWN_MEMBERS_MAX];
     unsigned n_known;
-    /* The directory was made to join an existing cluster: it has no first entry of its own, and has
-     * promised nothing before it is a member. */
+    /* The directory was made to join an existing cluster. It has no first entry of its own, and has
+     * promised nothing until it is a member. */
     bool joins;
-    uint32_t begun_crc; /* of the members that the cluster began with; 0: not told yet */
-    /* What it began with: the cluster as configured, or some nodes of it and this one. Who is a
-     * member is said by the log, and only by the log. */
+    uint32_t begun_crc; /* of the members and the state that the cluster began with; 0: not told
+                           yet */
+    /* The members that it began with: the configured cluster, or some nodes of it and this one.
+     * Later only the log says who is a member. */
     struct members members;
 };
 
-/* Makes the directory if need be and locks it. 0, FL_EINVAL (path), FL_EBUSY (another process has
- * it), FL_ESYSTEM; errmsg says what and what to do. */
+/* Makes the directory if need be and locks it. 0, FL_EINVAL (path), FL_EBUSY (another process uses
+ * it), FL_ESYSTEM; errmsg says what is wrong and what to do. */
 int data_dir_open(const char *path, struct data_dir *ret, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 void data_dir_close(struct data_dir *d);
 
-/* Reads the identity, or makes one when the directory is pristine, and makes DIR/log. joins: of one
- * that is made, as above. 0; FL_EDENIED: it belongs to another id or cluster (when that is formed
- * the owner looks, who knows its log), or a part of it is missing; FL_ECORRUPT; FL_EVERSION;
+/* Reads the identity, or makes one when the directory is pristine, and makes DIR/log. `joins`
+ * applies to one that is made. 0; FL_EDENIED: a part is missing, or it belongs to another id or
+ * cluster (once that is formed the caller checks, who knows its log); FL_ECORRUPT; FL_EVERSION;
  * FL_ESYSTEM. */
 int identity_open(const struct data_dir *d, uint64_t id, const struct members *members, bool joins,
                   struct identity *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* 0: none is known. */
+/* The incarnation that is known of this node; 0: none. */
 static inline uint64_t identity_known(const struct identity *i, uint64_t id)
 {
     for (unsigned k = 0; k < i->n_known; k++) {
@@ -71,20 +72,20 @@ static inline uint64_t identity_known(const struct identity *i, uint64_t id)
     return 0;
 }
 
-/* FL_EDENIED, with a sentence that says that the directory is another cluster's. */
+/* Returns FL_EDENIED, with a sentence that the directory belongs to another cluster. */
 int identity_refuse_members(const struct data_dir *d, const struct members *found,
                             const struct members *given, char *errmsg,
                             size_t errmsg_size) FLI_MUST_USE;
 
-/* FL_EDENIED, with a sentence that says that the log of a node that has promised something is gone,
- * and what to do. */
+/* Returns FL_EDENIED, with a sentence that the log of a node that has made promises is missing, and
+ * what to do. */
 int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id, char *errmsg,
                              size_t errmsg_size) FLI_MUST_USE;
 
 /* Replaces the file: written beside, synced, renamed, directory synced. 0 or FL_EIO with errno. */
 int identity_store(const struct data_dir *d, const struct identity *id) FLI_MUST_USE;
 
-/* Text form, for identity_open and tests. */
+/* The text form, for identity_open() and tests. */
 #define IDENTITY_TEXT_MAX 8192u
 size_t identity_format(const struct identity *id, char out[IDENTITY_TEXT_MAX]);
 int identity_parse(const char *text, size_t len, struct identity *ret) FLI_MUST_USE;

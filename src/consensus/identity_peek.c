@@ -24,7 +24,7 @@ static bool holds_lock(const char *path)
     return held;
 }
 
-/* Whether something is in it. */
+/* Whether the directory has entries. */
 static int list_entries(const char *path, struct directory_summary *ret)
 {
     DIR *dir = opendir(path);

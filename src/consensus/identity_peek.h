@@ -6,13 +6,14 @@
 
 struct directory_summary {
     bool exists;  /* the directory */
-    bool is_used; /* a process has it at the moment */
+    bool is_used; /* a process uses it at the moment */
     bool has_identity;
-    bool is_empty;            /* nothing is in it; true when it does not exist */
+    bool is_empty;            /* it has no entries; true when it does not exist */
     struct identity identity; /* with has_identity */
 };
 
-/* 0; FL_ECORRUPT, FL_EVERSION (of the identity), FL_ESYSTEM: errmsg says what and what to do. */
+/* 0; FL_ECORRUPT, FL_EVERSION (of the identity), FL_ESYSTEM: errmsg says what is wrong and what to
+ * do. */
 int identity_peek(const char *path, struct directory_summary *ret, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 
-#define REFUSED_MS 3000u /* refused by peers and welcome nowhere for this long: stop */
-#define REMOVED_MS 1000u /* the same, when one of them knows that this node was removed */
+#define REFUSED_MS 3000u /* stop after this long: peers refuse this node and none accepts it */
+#define REMOVED_MS 1000u /* the same, when a peer knows that this node was removed */
 
 static void wake(struct membership *m)
 {
@@ -78,7 +78,7 @@ static void say_forming(struct membership *m, const char *text)
     }
 }
 
-/* Names the members that have not done their part yet, for a line in the log. */
+/* Logs the names of the members that have not done their part yet. */
 static void say_waiting(struct membership *m, const char *what, const bool missing[MEMBERS_MAX])
 {
     const struct configuration *c = replica_configuration(m->replica);
@@ -94,7 +94,7 @@ static void say_waiting(struct membership *m, const char *what, const bool missi
     say_forming(m, text);
 }
 
-/* JOIN for the first member that can be joined. True when one was submitted. */
+/* Submits JOIN for the first member that is ready for it. True when one was submitted. */
 static bool join_one(struct membership *m)
 {
     const struct configuration *conf = replica_configuration(m->replica);
@@ -172,7 +172,7 @@ static bool is_leaving(const struct membership *m, uint64_t id)
            (node.plan == MACHINE_PLAN_REMOVE || node.plan == MACHINE_PLAN_REPLACE);
 }
 
-/* The connected voter that has most of the log. */
+/* The connected voter whose log matches furthest. */
 uint64_t membership_best_follower(const struct membership *m)
 {
     const struct configuration *c = replica_configuration(m->replica);
@@ -231,7 +231,7 @@ static void transfer_finish(struct membership *m, int status)
     }
 }
 
-/* Handing over ends when another node leads, or when Raft's core gives up. A leader that has
+/* Handing over ends when another node leads, or when the Raft library gives up. A leader that has
  * stepped down waits a moment to hear who leads now. */
 static void transfer_turn(struct membership *m)
 {
@@ -249,9 +249,9 @@ static void transfer_turn(struct membership *m)
 
 /* ---- ticks ---- */
 
-/* A wiped or removed node is refused by everybody who knows better, and stops. One that was
- * forgotten and has come back may be refused by a member that is behind, but is welcome at the
- * leader. */
+/* A wiped or removed node stops when it is refused by every member that knows of it. A node that
+ * was forgotten and has come back may be refused by a member that is behind, but the leader accepts
+ * it. */
 static void check_refused(struct membership *m)
 {
     bool refused = false;
@@ -272,7 +272,7 @@ static void check_refused(struct membership *m)
     }
 }
 
-/* What a leader does for its members. */
+/* The leader's work for its members, at each tick. */
 static void lead(struct membership *m)
 {
     const struct identity *id = m->config.identity;

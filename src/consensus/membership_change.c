@@ -1,22 +1,22 @@
-/* membership_change.c: members that come, go, are replaced and move.
+/* membership_change.c: members that are added, removed, replaced and moved.
  *
- * An operator's word becomes a plan in the machine (nodes.c), by a command of the log; whoever
- * leads carries plans out, one step after the other, each seen from the state alone:
+ * A command of the log turns an operator's request into a plan in the machine (nodes.c). The leader
+ * carries plans out step by step, and finds each step from the state alone:
  *
- *   remove   the leader hands leadership over when it is itself; the configuration without the
- *            node; FORGET
+ *   remove   hand leadership over, if the node is the leader; the configuration without the node;
+ *            FORGET
  *   replace  the same, and then as add
- *   add      it is called until it answers; JOIN; a learner; a voter, once it is close enough;
+ *   add      call the node until it answers; JOIN; a learner; a voter, once it is close enough;
  *            SETTLED
  *
- * MOVE is a change of the configuration and nothing else, so it needs no plan. */
+ * MOVE is only a change of the configuration, so it needs no plan. */
 #include "consensus/membership_private.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define CALL_MS 500u /* between calls to a node that is waited for */
+#define CALL_MS 500u /* between calls to a node that is to be added */
 
 static const struct configuration_server *server_of(const struct membership *m, uint64_t id)
 {
@@ -36,7 +36,7 @@ static bool change(struct membership *m, const struct configuration *c)
 
 /* ---- one that comes ---- */
 
-/* The call was made for the handshake alone, which has been checked by now. */
+/* The call was made only for its handshake, which has been checked by now. */
 static void called(void *ctx, int status, const struct peer_identity *peer, struct stream *stream)
 {
     struct member_state *p = ctx;
@@ -49,10 +49,10 @@ static void called(void *ctx, int status, const struct peer_identity *peer, stru
     }
 }
 
-/* The leader calls a node that is to be added; after the handshake that node may join. It cannot be
- * the other way round. A new node may know nobody. A node that was forgotten while it was cut off
- * does not know it: its streams to the others are still open, and it asks on them for votes that it
- * will never get. */
+/* The leader calls a node that is to be added; after the handshake that node may join. The node
+ * could not call. A new node may know no other. A node that was forgotten while it was cut off does
+ * not know about it: its streams to the others are still open, and on them it asks for votes that
+ * it will never get. */
 static void call(struct membership *m, const struct machine_node *e)
 {
     struct member_state *p = membership_find(m, e->id);
@@ -87,7 +87,7 @@ static void add_learner(struct membership *m, const struct machine_node *e)
     }
 }
 
-/* A learner is followed until it is close enough, and then gets its vote. */
+/* The leader watches a learner until it is close enough, and then gives it a vote. */
 static void promote(struct membership *m, uint64_t id)
 {
     struct configuration c = *replica_configuration(m->replica);
@@ -123,7 +123,7 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
         return replica_configuration_committed(m->replica) && membership_submit(m, &c);
     }
     if (server == NULL && (p == NULL || p->incarnation != e->incarnation)) {
-        call(m, e); /* it shakes hands again before it becomes a learner */
+        call(m, e); /* it must shake hands again before it becomes a learner */
         return false;
     }
     if (!membership_may_change(m)) {
@@ -134,7 +134,7 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
     } else {
         promote(m, e->id);
     }
-    return true; /* one at a time */
+    return true; /* one node at a time */
 }
 
 /* ---- one that goes ---- */
@@ -188,7 +188,7 @@ void membership_plans(struct membership *m)
 
 /* ---- versions ---- */
 
-/* The version that the node has told in its last handshake; 0: it has made none since it became
+/* The version that the node told in its last handshake; 0: it has made none since it became
  * known. */
 static uint32_t said_version(const struct membership *m, const struct machine_node *e)
 {
@@ -200,8 +200,7 @@ static uint32_t said_version(const struct membership *m, const struct machine_no
 }
 
 /* The log records the version that each node knows. The cluster's version is raised once all nodes
- * know a higher one and all are connected: a node that is away may come back with an older
- * program. */
+ * know a higher one and all are connected: an absent node may come back with an older program. */
 void membership_versions(struct membership *m)
 {
     struct machine_node nodes[MACHINE_NODES_MAX];
@@ -370,7 +369,7 @@ static int begin_move(struct membership *m, struct membership_operation *o)
     return rv;
 }
 
-/* Where the node is, and whether it votes, unless the operator says otherwise. */
+/* Fills in the node's address and role where the operator gave none. */
 static void complete(const struct membership *m, struct node_change *what)
 {
     const struct configuration_server *server = server_of(m, what->id);
@@ -475,8 +474,8 @@ static void submit(struct membership *m, struct membership_operation *o)
     m->admin_of_operation = o->submitted;
 }
 
-/* When the operator is answered: FORGET, once the incarnation is forgotten; MOVE, once the
- * configuration change is committed; all others, once the plan is. */
+/* Answers the operator: FORGET, once the incarnation is forgotten; MOVE, once the configuration
+ * change is committed; all others, once the plan is. */
 void membership_operation_turn(struct membership *m)
 {
     struct membership_operation *o = &m->operation;

@@ -1,4 +1,4 @@
-/* membership_known.c: what is known of incarnations, and who is let in by it. */
+/* membership_known.c: the known incarnations, and which callers are accepted by them. */
 #include "consensus/membership_private.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@ static uint64_t known_of(const struct membership *m, uint64_t id)
     return identity_known(m->config.identity, id);
 }
 
-/* Every member's incarnation is known, and this node is one. */
+/* Whether every member's incarnation is known, and this node is a member. */
 static bool all_known(const struct membership *m)
 {
     const struct identity *id = m->config.identity;
@@ -31,10 +31,10 @@ uint64_t membership_admitted_index(const struct identity *id)
 
 /* ---- from the machine to the disk ---- */
 
-/* When a member is forgotten and joins again with the same incarnation, and both entries are
- * applied in one go, the machine looks as it did before. What the member tells about itself must
- * still be from after its return. So every committed configuration change moves the index of what
- * is known here forward, even when nothing else changes. */
+/* A member may be forgotten and join again with the same incarnation, and this node may apply both
+ * entries in one go. Then the machine looks as before, but what the member tells about itself must
+ * be from after its return. So every committed configuration change moves known_index forward, even
+ * when nothing else changes. */
 static bool is_dated(const struct membership *m)
 {
     uint64_t change = replica_configuration_index(m->replica);
@@ -42,7 +42,7 @@ static bool is_dated(const struct membership *m)
            change > m->config.identity->known_index && change <= replica_applied_index(m->replica);
 }
 
-/* What the machine says of incarnations, by id. */
+/* Lists the incarnations in the machine, by id. */
 static unsigned told(const struct machine *machine, struct identity_known ret[KNOWN_MEMBERS_MAX])
 {
     struct machine_node nodes[MACHINE_NODES_MAX];
@@ -61,7 +61,7 @@ static bool is_told(const struct identity *id, const struct identity_known *know
     return n == id->n_known && (n == 0 || memcmp(known, id->known, n * sizeof known[0]) == 0);
 }
 
-/* Whether the machine says anything else than is known. */
+/* Whether the machine has other incarnations than the identity. */
 static bool any_news(const struct membership *m)
 {
     struct identity_known known[KNOWN_MEMBERS_MAX];
@@ -72,7 +72,7 @@ static bool any_news(const struct membership *m)
            !m->known_complete || is_dated(m);
 }
 
-/* Copies what the machine says to `id`. True when anything is new. */
+/* Copies the machine's incarnations to `id`. True when anything is new. */
 static bool learn(const struct membership *m, struct identity *id)
 {
     struct identity_known known[KNOWN_MEMBERS_MAX];
@@ -93,8 +93,8 @@ static bool learn(const struct membership *m, struct identity *id)
     return changed;
 }
 
-/* After a member was forgotten, the next node that calls under its id counts. A log is applied many
- * entries at a time, so this node may notice that only when the member has already joined again. */
+/* After a member was forgotten, the next caller under its id is accepted. This node applies many
+ * entries at a time, so it may notice only when the member has already joined again. */
 static void note_forgotten(struct membership *m, const struct identity *fresh)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
@@ -129,8 +129,8 @@ static void note_removed(struct membership *m, const struct identity *fresh)
     }
 }
 
-/* A peer that was refused a moment ago may be welcome now: it is dialed without waiting for the
- * pause to end. */
+/* A peer that was refused a moment ago may be accepted now: it is dialed at once, without the rest
+ * of the pause. */
 static void tell_joined(struct membership *m, const struct identity *before)
 {
     const struct identity *now = m->config.identity;
@@ -186,38 +186,38 @@ void membership_sync(struct membership *m)
 
 /* ---- judging callers ---- */
 
-/* Whether another incarnation of a member is one that the cluster has taken in since this node last
- * heard. A node that was down while X was forgotten and came back knows X's former incarnation, and
- * would refuse the present one also when that leads, and never hear otherwise.
+/* Whether another incarnation of a member was taken into the cluster later than this node's
+ * knowledge. A node that was down while X was forgotten and came back knows X's former incarnation.
+ * It would refuse the present one even as leader, and so never hear of the change.
  *
- * X says at which index of the log the state, as X applied it, has X's present incarnation. What is
- * applied is committed, and all states at one index are the same. If that index is beyond the one
- * that our own knowledge is from, X's is the later word of the same log, and we would say the same
- * had we applied as much. An incarnation that was wiped and not forgotten has applied nothing that
- * names it; one that came before what we know was forgotten at an index below ours, and can only
- * name smaller ones.
+ * X tells the index of the log at which the state, as X applied it, has X's present incarnation.
+ * Applied entries are committed, and all states at one index are equal. If that index is beyond
+ * known_index, X's knowledge is later in the same log, and this node would agree had it applied as
+ * much. An incarnation that was wiped and not forgotten has applied no state that names it. One
+ * that is older than this node's knowledge was forgotten at an index below known_index, and can
+ * only tell smaller ones.
  *
- * Votes and commits need no more than that. The removal of X, which came before, was committed by a
- * majority of the others without X. Any majority of voters with X in it, old or new, has one of
- * those in it besides X, so what was acknowledged before the removal is safe whatever X's new
- * incarnation says (membership.h). Nor can it help to elect a second leader of a term that its
- * former incarnation has voted in: it has applied its own JOIN, which is at least of the removal's
- * term. A candidate in that term or an earlier one that lacks these entries has an older log than X
- * and does not get its vote. */
+ * Votes and commits need no more than that. X's removal, which came before, was committed by a
+ * majority of the others without X. Any majority of voters with X in it, old or new, contains one
+ * of those besides X. So what was acknowledged before the removal is safe whatever X's new
+ * incarnation says (membership.h). Nor can X help to elect a second leader of a term in which its
+ * former incarnation voted. X has applied its own JOIN, whose term is at least that of the removal.
+ * A candidate of that term or an earlier one that lacks these entries has an older log than X, and
+ * does not get its vote. */
 static bool admitted_since(const struct membership *m, uint64_t admitted_index)
 {
     return admitted_index > m->config.identity->known_index;
 }
 
-/* Whether this node accepts an incarnation of p, going by what that incarnation tells about
- * itself. */
+/* Whether this node accepts an incarnation of p, by what it knows and by what that incarnation
+ * tells about itself. */
 static bool is_member_now(const struct membership *m, const struct member_state *p,
                           uint64_t incarnation, uint64_t admitted_index)
 {
     return known_of(m, p->id) == incarnation || admitted_since(m, admitted_index);
 }
 
-/* Whether the machine expects the node, and this incarnation of it is not the one that was
+/* Whether the machine has a plan to add the node, and this is not its incarnation that was
  * replaced. */
 static bool is_expected(const struct membership *m, uint64_t id, uint64_t incarnation)
 {
@@ -226,10 +226,10 @@ static bool is_expected(const struct membership *m, uint64_t id, uint64_t incarn
            node.former != incarnation;
 }
 
-/* A node that is waited for, and does not say that it was taken in since, may be let in only by a
- * leader, and only once that has applied all that was committed before it led. To all others it may
- * be an incarnation that came after one which joined again, voted, acknowledged, and was wiped.
- * Before a cluster is formed those may join that it is to begin with. */
+/* A node that is to be added, and does not tell that it was taken in since, is accepted only by a
+ * leader, and only once the leader has applied all that was committed before its term. For any
+ * other node, it may be a second incarnation: the first one joined again, voted, acknowledged, and
+ * was wiped. Before a cluster is formed, its configured members may join. */
 static bool may_join(const struct membership *m, uint64_t id, uint64_t incarnation)
 {
     const struct identity *self = m->config.identity;
@@ -241,9 +241,9 @@ static bool may_join(const struct membership *m, uint64_t id, uint64_t incarnati
                : proposer_is_open(m->config.proposer) && is_expected(m, id, incarnation);
 }
 
-/* This node is of no cluster yet and hears from one that is there. Either it joins that, or it was
- * wiped, or it is late when its own is formed: then both began with the same members, which the
- * transport has seen to. */
+/* Whether this node, which is in no cluster yet, may follow a peer that is in one. Either this node
+ * joins that cluster, or it was wiped, or it is late in forming its own. In the last case both
+ * began with the same members, as the transport has checked. */
 static bool is_host(const struct membership *m, const struct peer_identity *peer)
 {
     const struct identity *self = m->config.identity;
@@ -251,8 +251,8 @@ static bool is_host(const struct membership *m, const struct peer_identity *peer
            (self->joins || peer->members_crc != 0) && known_of(m, peer->node_id) == 0;
 }
 
-/* A stream outlives what was known when it was opened: what was let in to join may turn out to be
- * another incarnation than the one that joined. */
+/* A stream may outlive the knowledge with which it was accepted: the caller that was let in to join
+ * may turn out not to be the incarnation that joined. */
 bool membership_is_stranger(const struct membership *m, uint64_t id)
 {
     const struct member_state *p = membership_find(m, id);
@@ -261,8 +261,7 @@ bool membership_is_stranger(const struct membership *m, uint64_t id)
             membership_is_past(m, p));
 }
 
-/* The peer tells of a state that this node has applied too, and in that state the peer was a
- * member. */
+/* Whether the peer names a state that this node has applied too, in which the peer was a member. */
 static bool was_removed(const struct membership *m, const struct peer_identity *peer)
 {
     const struct identity *self = m->config.identity;
@@ -306,8 +305,7 @@ static enum handshake_verdict refuse(struct membership *m, const struct peer_ide
     return HANDSHAKE_STRANGER;
 }
 
-/* A node that knows more of the log than this one tells its own address. False: it has told
- * none. */
+/* A node that knows more of the log than this one tells its own address. False: it told none. */
 static bool find_place(struct membership *m, const struct peer_identity *peer,
                        uint64_t admitted_index)
 {
@@ -328,8 +326,8 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
     struct membership *m = ctx;
     uint64_t id = peer->node_id;
     struct member_state nobody = {.id = id};
-    /* A member that was forgotten a moment ago is accepted from its next handshake on, and this may
-     * be that handshake. So the machine is looked at before it is checked, not at the next tick. */
+    /* A member that was forgotten a moment ago is accepted from its next handshake on, which may be
+     * this one. So the machine is read before the check, not at the next tick. */
     if (m->replica != NULL) {
         membership_sync(m);
     }
@@ -375,7 +373,8 @@ void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict ver
     if (p != NULL) {
         p->has_answered = verdict != HANDSHAKE_WENT_BACK;
     }
-    if (verdict == HANDSHAKE_WENT_BACK) { /* who knows it is right, whatever others do not know */
+    if (verdict == HANDSHAKE_WENT_BACK) { /* the refusing peer has proof, even if others have
+                                             none */
         membership_is_refused(m);
         host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s", reason);
         return;

@@ -1,9 +1,9 @@
-/* membership_members.c: the nodes that this one has to do with, and where they are.
+/* membership_members.c: the nodes that this node talks to, and their addresses.
  *
- * The list is built again whenever one of its sources has changed. The sources: the newest
- * configuration in the log; the nodes that are to be added; what the node was told at its start, as
- * long as its log has no configuration; and the nodes that have called, were let in, and know more
- * of the log than this node. The list is stored nowhere. */
+ * The list is built again whenever one of its sources has changed. The sources are: the newest
+ * configuration in the log; the nodes that are to be added; the members given at the start, as long
+ * as the log has no configuration; and guests, which are nodes that called, were accepted, and know
+ * more of the log than this node. The list is stored nowhere. */
 #include "consensus/membership_private.h"
 
 #include <stdio.h>
@@ -87,8 +87,8 @@ static void put_configuration(const struct membership *m, struct members *ret)
     }
 }
 
-/* Only the leader calls a node that is replaced, at its new address. For all others it does not
- * exist before it has shown who it is. */
+/* Only the leader calls a node that is being replaced, at its new address. The others do not list
+ * it before it has shaken hands. */
 static void put_expected(const struct membership *m, struct members *ret)
 {
     struct machine_node nodes[MACHINE_NODES_MAX];

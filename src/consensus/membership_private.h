@@ -1,9 +1,9 @@
 /* membership_private.h: shared by membership*.c; nobody else includes it.
  *
  *   membership.c          forming a cluster, leadership handed over, ticks
- *   membership_change.c   members that come, go and move
- *   membership_known.c    what is known of incarnations, and who is let in by it
- *   membership_members.c  the nodes that this one has to do with, and where they are
+ *   membership_change.c   members that are added, removed, replaced and moved
+ *   membership_known.c    the known incarnations, and which callers are accepted by them
+ *   membership_members.c  the nodes that this node talks to, and their addresses
  *   membership_starts.c   which start of a node counts, and when this node may speak */
 #ifndef CONSENSUS_MEMBERSHIP_PRIVATE_H
 #define CONSENSUS_MEMBERSHIP_PRIVATE_H
@@ -13,22 +13,22 @@
 /* A node of the list of members, and what it has said of itself. */
 struct member_state {
     struct membership *owner;
-    uint64_t id;             /* 0: the place is nobody's */
+    uint64_t id;             /* 0: this place is free */
     uint64_t incarnation;    /* of the last handshake that was accepted; 0: none since start or
                               * since it was forgotten */
-    uint64_t admitted_index; /* as it said in that handshake */
-    uint16_t version;        /* that it knows, likewise; 0: not said */
+    uint64_t admitted_index; /* as told in that handshake */
+    uint16_t version;        /* the highest that it knows, likewise; 0: not told */
     struct start start;      /* likewise */
-    bool has_answered;       /* since this node was started; or nobody listens there */
-    bool other_incarnation;  /* the last caller is not the incarnation that is known */
+    bool has_answered;       /* since this node was started; or nobody listens at its address */
+    bool other_incarnation;  /* the last caller was not the known incarnation */
     bool calling;            /* a dial is under way */
     uint64_t call_at_ms;
-    enum handshake_verdict verdict; /* of its last answer that was about who this node is */
+    enum handshake_verdict verdict;          /* its last answer to this node's identity */
     char client_address[MEMBER_ADDRESS_MAX]; /* "": unknown */
 };
 
-/* One that says where it is, and knows more than this node: what it says counts until this node has
- * applied as much. */
+/* A node that tells its own address and knows more of the log than this one. Its address counts
+ * until this node has applied as much. */
 struct guest {
     uint64_t id; /* 0: none */
     uint64_t index;
@@ -36,11 +36,11 @@ struct guest {
 };
 #define GUESTS_MAX 4u
 
-/* What an operator has asked for, one thing at a time. */
+/* The request of an operator; one at a time. */
 struct membership_operation {
     bool active, submitted;
     struct node_change change;
-    uint64_t index; /* of the configuration that must be committed; 0: not that */
+    uint64_t index; /* of the configuration change that must be committed; 0: none */
     void (*cb)(void *ctx, int status);
     void *ctx;
 };
@@ -54,8 +54,8 @@ struct membership {
     struct guest guests[GUESTS_MAX];
     unsigned guest_next;
     bool members_due;
-    uint64_t members_index; /* of the configuration that it was made from */
-    uint32_t begun_crc;     /* as members have said */
+    uint64_t members_index; /* of the configuration that the list was made from */
+    uint32_t begun_crc;     /* as other members have told it */
     bool known_complete;
     uint64_t started_ms;
     bool speaks, starts_news;
@@ -83,41 +83,42 @@ static inline struct machine *membership_machine(const struct membership *m)
     return fsm_machine(m->config.fsm);
 }
 
-/* Submits one command of the cluster's own. False: not now. */
+/* Submits one command of the cluster's own. False: not possible now. */
 bool membership_submit(struct membership *m, const struct machine_command *c);
 uint64_t membership_best_follower(const struct membership *m); /* 0: none */
-/* The configuration may be changed now. */
+/* Whether the configuration may be changed now. */
 bool membership_may_change(const struct membership *m);
 
 /* ---- membership_change.c ---- */
 
-void membership_plans(struct membership *m);    /* what a leader does at each tick */
+void membership_plans(struct membership *m);    /* the leader's work at each tick */
 void membership_versions(struct membership *m); /* likewise */
 void membership_operation_turn(struct membership *m);
-/* The command of the operation is applied, or its fate is not known. */
+/* Ends the operation: its command was applied, or its outcome is unknown. */
 void membership_operation_done(struct membership *m, int status,
                                const struct machine_result *result);
-void membership_operation_end(struct membership *m, int status); /* if there is one */
+void membership_operation_end(struct membership *m, int status); /* fine when there is none */
 
 /* ---- membership_members.c ---- */
 
-/* NULL: nobody. */
+/* NULL: no such node. */
 struct member_state *membership_find(const struct membership *m, uint64_t id);
-/* The place of a node that is let in: one of its own, or a new one. NULL: there is no room. */
+/* The place of an accepted node: its own, or a new one. NULL: there is no room. */
 struct member_state *membership_place(struct membership *m, uint64_t id);
-/* Takes note of where a node says it is that knows more than this one. False: nowhere. */
+/* Records the address of a node that knows more of the log. False: it told none. */
 bool membership_note_guest(struct membership *m, const struct peer_identity *peer);
 void membership_members_turn(struct membership *m);
 
 /* ---- membership_starts.c ---- */
 
-/* Whether a caller's directory is an older copy; `reason` is filled then. */
+/* Whether a caller's directory is an older copy; then `reason` is filled. */
 bool membership_went_back(const struct membership *m, const struct peer_identity *peer,
                           char reason[HANDSHAKE_REASON_MAX]);
-void membership_note_start(struct membership *m, const struct peer_identity *peer); /* is let in */
-/* This node's directory is an older copy: it stays so, however often it is started. */
+void membership_note_start(struct membership *m,
+                           const struct peer_identity *peer); /* it is accepted */
+/* Records that this node's directory is an older copy; it remains one after every restart. */
 void membership_is_refused(struct membership *m);
-/* What called was a start that is over. */
+/* Whether the last caller under this id was a start that is over. */
 bool membership_is_past(const struct membership *m, const struct member_state *p);
 
 #endif

@@ -1,14 +1,14 @@
-/* membership_starts.c: which start of a node counts, and when this node may speak (starts.h).
+/* membership_starts.c: which start of a node is valid, and when this node may speak (starts.h).
  *
- * A node that has gone back in time must neither vote nor confirm entries: it may have done so
- * differently before. So each node asks all others first, by its handshakes, and sends no message
- * of Raft before each has answered, or had an election time to do so. Who is refused ends. Whoever
- * talks to a node has judged it by what it knows itself; that all are asked first is for those who
- * know nothing.
+ * A node whose directory went back in time must neither vote nor confirm entries: it may have done
+ * so differently before. So each node first asks all others, by its handshakes. It sends no message
+ * of Raft before each has answered or had an election time to answer. A node that is refused stops.
+ * A node that accepts a caller has compared it with its own knowledge; asking all the others first
+ * protects those that have none.
  *
- * What a node told, and what a leader was confirmed, is compared only with a handshake that was
- * made after all of that: the first one of a start, or one that asks for a stream of Raft's
- * messages, which the node does only when it has none. */
+ * What a node told and what a leader had confirmed is compared only with a handshake that was made
+ * after all of it: the first one of a start, or one that asks for a stream of Raft's messages,
+ * which a node does only when it has none. */
 #include "consensus/membership_private.h"
 
 #include <inttypes.h>
@@ -30,7 +30,7 @@ void membership_is_refused(struct membership *m)
 
 /* ---- judging ---- */
 
-/* In its own term a leader knows what each follower has on its disk. */
+/* In its own term, a leader knows what each follower has on disk. */
 static bool lacks_confirmed(const struct membership *m, const struct peer_identity *peer)
 {
     if (m->replica == NULL || replica_role(m->replica) != REPLICA_LEADER) {
@@ -103,7 +103,7 @@ static void hear_of_self(struct membership *m, const struct starts_known *told)
     }
 }
 
-/* Streams of a start that is over are ended: who calls again is told. */
+/* Streams of a start that is over are closed: the next call is refused with the reason. */
 static void hear_of_other(struct membership *m, const struct starts_known *told)
 {
     const struct member_state *p = membership_find(m, told->id);

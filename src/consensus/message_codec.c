@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "machine/batch.h"
 
-/* What the library puts into messages of this version of its own (raft 0.22). */
+/* The versions that the library puts into its messages (raft 0.22). */
 #define VERSION_APPEND 0u
 #define VERSION_APPEND_RESULT 2u
 #define VERSION_VOTE 2u
@@ -130,7 +130,7 @@ static int decode_entry(struct fli_slice body, size_t *at, struct raft_entry *re
         return FL_EPROTO;
     }
     *ret = (struct raft_entry){.term = fli_get_u64(head), .type = (enum raft_entry_type)kind};
-    /* The library only reads them. */
+    /* The cast drops const; the library only reads the bytes. */
     ret->buf.base = (void *)(uintptr_t)(body.data + *at);
     ret->buf.len = len;
     *at += len;

@@ -9,8 +9,9 @@
  *   VOTE_RESULT     8 term, 1 flags: 1 granted, 2 pre-vote
  *   TIMEOUT_NOW     8 term, 8 last index, 8 last term
  *
- * A snapshot is never a message: snapshot_sender.h. What is decoded came over a socket: lengths are
- * checked before they are used, FL_EPROTO otherwise. Entries stay where they are in the body. */
+ * A snapshot is never a message: see snapshot_send.h. The decoder's input came over a socket: it
+ * checks lengths before it uses them, and returns FL_EPROTO when they are wrong. Entries stay where
+ * they are in the body. */
 #ifndef CONSENSUS_MESSAGE_CODEC_H
 #define CONSENSUS_MESSAGE_CODEC_H
 
@@ -19,7 +20,7 @@
 #include "base/base.h"
 
 #define MESSAGE_ENTRIES_MAX 31u /* two parts each, and the head, fit in STREAM_PARTS_MAX */
-/* Bytes of the entries of one message, unless the first alone has more. */
+/* The most bytes of the entries in one message, unless its first entry alone is larger. */
 #define MESSAGE_BYTES_MAX ((size_t)1 << 20)
 #define MESSAGE_HEAD_MAX 40u
 #define MESSAGE_ENTRY_HEAD 16u
@@ -29,7 +30,7 @@
     (MESSAGE_HEAD_MAX + MESSAGE_ENTRIES_MAX * MESSAGE_ENTRY_HEAD + MESSAGE_BYTES_MAX +             \
      MESSAGE_ENTRY_MAX)
 
-/* Types of frames on a stream of Raft messages. Values travel and must not change. */
+/* Types of frames on a stream of Raft messages. The values are sent and must not change. */
 enum message_type {
     MESSAGE_APPEND = 1,
     MESSAGE_APPEND_RESULT = 2,
@@ -38,7 +39,7 @@ enum message_type {
     MESSAGE_TIMEOUT_NOW = 6
 };
 
-/* A body in pieces: `parts[0]` is the head, and each entry adds two. Large: not for the stack of a
+/* A body in pieces: `parts[0]` is the head, and each entry adds two. Too large for the stack of a
  * deep call. */
 struct message_body {
     uint8_t type; /* enum message_type */
@@ -49,11 +50,12 @@ struct message_body {
     struct fli_slice parts[1 + 2 * MESSAGE_ENTRIES_MAX];
 };
 
-/* Encodes all but the entries, of which there are none until they are added. FL_EINVAL: a message
- * of this type is not sent. */
+/* Encodes the head of a message; entries are added afterwards. FL_EINVAL: a message of this type is
+ * never sent. */
 int message_encode(const struct raft_message *m, struct message_body *ret) FLI_MUST_USE;
 
-/* Adds one entry to an APPEND; the data must stay until the body is sent. False: it is full. */
+/* Adds one entry to an APPEND; the data must stay valid until the body is sent. False: it is
+ * full. */
 bool message_add_entry(struct message_body *b, uint64_t term, uint8_t kind, struct fli_slice data);
 
 /* 0 or FL_EPROTO. Entries go to `entries` (MESSAGE_ENTRIES_MAX of them), their bytes point into

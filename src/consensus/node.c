@@ -1,18 +1,18 @@
-/* node.c: the turn of the loop, the way in for commands, status.
+/* node.c: the turn of the loop, the submission of commands, status.
  *
- * The turn. Sockets and the disk are read in the poll phase of the loop; then the check handle runs
- * node_turn(): timers that are due, leadership, held commands are moved on, the proposer makes one
- * entry of all that came. Then messages leave, each stream with one write, and the log begins to
- * write: followers need longer than the own disk. The prepare handle flushes streams again, for
- * answers that were made by timers. The one-shot timer only wakes the loop when something is due.
- * Waking is an idle handle: a timer alone fires before the poll phase, which then waits for
+ * The turn. Sockets and the disk are read in the poll phase of the loop. Then the check handle runs
+ * node_turn(): due timers, leadership, held commands, and the proposer, which makes one entry of
+ * all that came. Then messages leave, with one write per stream, and the log begins to write;
+ * followers take longer than the own disk. The prepare handle flushes streams again, for answers
+ * made by timers. The one-shot timer only wakes the loop when something is due. An idle handle
+ * wakes the loop at once: a timer alone fires before the poll phase, which would then wait for
  * something else. Whatever is not urgent happens at the tick.
  *
- * A pause. When the process was stopped, or the machine suspended, the first turn afterwards still
- * believes what it believed before. Raft's timer waits for one turn, so that the sockets are read
- * first, and commands are held for a moment (unverified_until_ms): a leader that was replaced knows
- * it by then. This saves clients from UNCERTAIN; that a replaced leader can commit nothing is
- * Raft's part. */
+ * A pause. When the process was stopped, or the machine suspended, the first turn afterwards works
+ * with old knowledge. So Raft's timer waits for one turn, in which the sockets are read, and
+ * commands are held for a moment (unverified_until_ms): by then a leader that was replaced knows
+ * it. This saves clients from UNCERTAIN. That a replaced leader can commit nothing is Raft's
+ * guarantee. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -146,7 +146,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* When to turn again, if nothing else happens. */
+/* Plans the next turn, in case nothing else causes one. */
 static void plan_turn(struct node *n)
 {
     uint64_t now_ms = fli_clock_ms();
@@ -170,7 +170,7 @@ static void plan_turn(struct node *n)
 static void raft_turn(struct node *n)
 {
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
-    if (!n->failed) { /* a node whose disk has failed hears and says nothing more */
+    if (!n->failed) { /* a node whose disk has failed receives and sends nothing more */
         replica_turn(n->replica, fli_clock_ms(), n->paused);
         proposer_turn(n->proposer, fli_clock_ms());
     }
@@ -192,10 +192,10 @@ static void node_turn(struct node *n)
     node_settings_turn(n);
     raft_turn(n);
     watch_leadership(n);
-    if (!n->paused) { /* silence means nothing while what was sent meanwhile is not yet read */
+    if (!n->paused) { /* silence means nothing until the messages of the pause are read */
         election_turn(&n->election, node_running(n));
     }
-    /* This comes before the messages of this turn leave. A member that has acknowledged something
+    /* This comes before the messages of this turn leave. A member that has acknowledged anything
      * must find on its disk, after a restart, that it is a member. */
     if (!n->failed) {
         membership_turn(n->membership, node_running(n));
@@ -354,6 +354,8 @@ void node_get_status(struct node *n, struct node_status *ret)
         .held = n->held.ever,
         .uncertain = n->held.uncertain + p.uncertain,
         .leader_changes = n->leader_changes,
+        .heartbeats_missed = n->heartbeats_missed,
+        .silence_ms_max = n->silence_ms_max,
         .pending_bytes = p.pending_bytes + n->held.bytes,
         .held_bytes = n->held.bytes,
         .held_limit = n->held.bytes_max,

@@ -92,7 +92,7 @@ void node_backup_ended(struct node *n, int error, const char *why)
     }
 }
 
-/* The header comes first, and ends a read. */
+/* The header comes first, alone in its read. */
 static int read_some(struct node_backup *b, uint64_t offset, void *data, size_t len,
                      size_t *ret_len, struct snapshot_error *e)
 {
@@ -144,7 +144,7 @@ int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, s
     return rv;
 }
 
-/* A client that does not come back must not keep others from theirs. */
+/* A client that stopped reading must not keep others from their backups. */
 void node_backup_tick(struct node *n)
 {
     struct node_backup *b = &n->backup;

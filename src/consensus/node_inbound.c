@@ -1,15 +1,16 @@
-/* node_inbound.c: streams on which other nodes send messages of Raft; and what every part of a node
- * needs of it. */
+/* node_inbound.c: streams on which other nodes send messages of Raft; and the callbacks that every
+ * part of a node needs. */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "consensus/message_codec.h"
 #include "consensus/node_private.h"
 #include "consensus/node_report.h"
 
 static void idle_cb(uv_idle_t *idle)
 {
-    /* Nothing: the loop turns, and node_turn() does the work after the sockets were read. */
+    /* Nothing to do: the loop turns, and node_turn() works after the sockets are read. */
 }
 
 void node_wake(struct node *n)
@@ -33,6 +34,22 @@ static void inbound_close(struct inbound *in)
     free(in);
 }
 
+/* How regularly the leader is heard. The first message of another one ends no silence. */
+static void note_heard(struct node *n, uint64_t from, uint8_t type)
+{
+    if (type != MESSAGE_APPEND || from != replica_leader(n->replica)) {
+        return;
+    }
+    uint64_t now_ms = fli_clock_ms();
+    uint64_t silence_ms = n->heard_from == from ? now_ms - n->heard_ms : 0;
+    n->heard_from = from;
+    n->heard_ms = now_ms;
+    n->silence_ms_max = silence_ms > n->silence_ms_max ? silence_ms : n->silence_ms_max;
+    if (silence_ms > 2 * (uint64_t)n->heartbeat_ms) {
+        n->heartbeats_missed += silence_ms / n->heartbeat_ms - 1;
+    }
+}
+
 static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
 {
     struct inbound *in = ctx;
@@ -46,6 +63,7 @@ static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
              : type == STARTS_TELL_TYPE
                  ? membership_told_starts(n->membership, from, body)
                  : replica_receive(n->replica, fli_clock_ms(), from, type, body);
+    note_heard(n, from, type);
     fli_turn_leave(n->host.turn, part);
     if (rv != 0) {
         host_log(&n->host, 1,

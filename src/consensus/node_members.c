@@ -1,5 +1,5 @@
-/* node_members.c: the members as a node shows them, and whether what it was told at its start can
- * be their cluster. */
+/* node_members.c: the members as a node reports them; and the check of the configured members
+ * against the log. */
 #include "consensus/node_private.h"
 
 static enum node_member_plan plan_of(const struct machine_node *e)
@@ -11,7 +11,7 @@ static enum node_member_plan plan_of(const struct machine_node *e)
     return plans[e->plan];
 }
 
-/* Guests in the list are not among them: whether they are members is not known here yet. */
+/* Guests in the list are left out: this node does not know yet whether they are members. */
 static bool describe_member(struct node *n, const struct member *m, struct node_member *ret)
 {
     const struct configuration_server *server =
@@ -54,7 +54,7 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max)
     for (unsigned i = 0; i < n->members->n && count < max; i++) {
         count += describe_member(n, &n->members->list[i], &ret[count]);
     }
-    /* Nodes that have a plan in the machine and are not in the list, any more or yet. */
+    /* Adds nodes with a plan in the machine that are not in the list, any more or yet. */
     for (unsigned i = 0; i < known && count < max; i++) {
         if (nodes[i].plan != MACHINE_PLAN_NONE && members_find(n->members, nodes[i].id) == NULL) {
             ret[count++] = (struct node_member){
@@ -64,8 +64,8 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max)
     return count;
 }
 
-/* Whether the configured members can be the cluster in the node's log: at least one must have the
- * address that it was configured with. Members may have come, gone and moved since. */
+/* Whether the configured members can be the cluster in the node's log: at least one must have its
+ * configured address. Others may have been added, removed or moved since. */
 int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,
                        size_t errmsg_size)
 {

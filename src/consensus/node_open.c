@@ -1,9 +1,9 @@
-/* node_open.c: making a node: the directory, what it holds, the parts, and the loop's handles.
+/* node_open.c: makes a node: the directory and its contents, the parts, and the loop's handles.
  *
  * Everything that can fail comes first, while nothing is on the loop. The log is recovered before a
- * peer can call; a new one gets its first entry, the configuration of the cluster, and only then is
- * the identity told that there is a log: a crash in between leaves a directory that has promised
- * nothing, and is made anew. */
+ * peer can call. A new log gets its first entry, the configuration of the cluster. Only then does
+ * the identity record that there is a log: a crash in between leaves a directory that has promised
+ * nothing, and it is made anew. */
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -196,7 +196,7 @@ static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body
         membership_is_stranger(n->membership, peer_id)) {
         return;
     }
-    /* A message that cannot be sent counts as lost; Raft tolerates that. */
+    /* A message that cannot be sent is dropped; Raft tolerates lost messages. */
     if (outbound_send(n->outbound, peer_id, body->type, body->parts, body->n) != 0) {
         return;
     }
@@ -266,7 +266,7 @@ static int decode_snapshot(struct node *n, struct snapshot_reader *reader, struc
     return machine_restore_finish(restore, ret);
 }
 
-/* The newest snapshot, if there is one; *ret_machine stays NULL if not. */
+/* Loads the newest snapshot; *ret_machine stays NULL when there is none. */
 static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
                          struct machine **ret_machine, char *errmsg, size_t errmsg_size)
 {
@@ -292,8 +292,8 @@ static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
     return rv;
 }
 
-/* A received snapshot may be newer than the log, when the node stopped before it began a new log
- * behind the snapshot. Whatever the log holds then is in the snapshot, or was never committed. */
+/* A received snapshot may be newer than the log: the node stopped before it began a new log behind
+ * it. Every entry in that log is in the snapshot, or was never committed. */
 static int join_log_and_snapshot(struct node *n, const struct snapshot_meta *meta)
 {
     bool continues = log_last_index(n->log) >= meta->index &&
@@ -305,7 +305,7 @@ static int join_log_and_snapshot(struct node *n, const struct snapshot_meta *met
     return log_reset(n->log, meta->index, meta->term) == 0 ? FL_ENOMEM : 0;
 }
 
-/* Waits until all that was appended is on disk. Only while nothing runs yet. */
+/* Waits until everything appended is on disk. Only before the node runs. */
 static int write_out(struct node *n)
 {
     log_flush(n->log);
@@ -337,7 +337,7 @@ static int append_first_entry(struct node *n)
 static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
 {
     bool empty = log_last_index(n->log) == 0 && log_get_hard_state(n->log).term == 0;
-    /* A node that joins may know its cluster before its own disk has any of the log: it applies
+    /* A node that joins may record the cluster before its own disk has any of the log: it applies
      * entries that are committed on the disks of others. */
     bool may_be_empty = n->identity.joins;
     if (n->identity.bootstrapped) {
@@ -355,7 +355,7 @@ static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
         return FL_EIO;
     }
     n->identity.bootstrapped = true;
-    n->identity.known_index = may_be_empty ? 0 : 1; /* nobody is known as of the first entry */
+    n->identity.known_index = may_be_empty ? 0 : 1; /* the first entry names no incarnation */
     if (identity_store(&n->dir, &n->identity) != 0) {
         snprintf(errmsg, errmsg_size, "cannot write the identity file in %s", n->dir.path);
         return FL_EIO;
@@ -428,7 +428,7 @@ static int open_state(struct node *n, const struct node_config *c, char *errmsg,
     return rv != 0 ? rv : node_starts_begin(n, c->witness, c->witness_reset, errmsg, errmsg_size);
 }
 
-/* The meta is needed once more, when the parts are there that the replica talks to. */
+/* The meta is read again, once the parts exist that the replica calls. */
 static int read_meta(struct node *n, struct snapshot_meta *ret)
 {
     struct snapshot_reader *reader;
@@ -443,7 +443,8 @@ static int read_meta(struct node *n, struct snapshot_meta *ret)
 
 /* ---- parts ---- */
 
-/* A checksum of the configured members, whatever state the node began with. */
+/* A checksum of the configured members; it does not depend on the state that the node began
+ * with. */
 static uint32_t members_crc(const struct node *n)
 {
     char text[MEMBERS_TEXT_MAX];
@@ -559,7 +560,7 @@ static int make_membership(struct node *n, const struct node_config *c)
     return rv;
 }
 
-/* Everything that can fail without leaving a handle on the loop. */
+/* Makes everything that can fail without leaving a handle on the loop. */
 static int make_parts(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
 {
     struct snapshot_meta meta = {0};
@@ -607,7 +608,7 @@ static void set_config(struct node *n, const struct node_config *c)
         .election_ms = n->election_ms, .heartbeat_ms = n->heartbeat_ms, .hold_ms = n->hold_ms};
     n->snapshot_bytes = c->snapshot_bytes != 0 ? c->snapshot_bytes : NODE_SNAPSHOT_BYTES;
     n->snapshot_entries = c->snapshot_entries;
-    if (n->snapshot_entries == 0) { /* fewer with a small snapshot_bytes, in proportion */
+    if (n->snapshot_entries == 0) { /* in proportion when snapshot_bytes is small */
         uint64_t bytes =
             n->snapshot_bytes < NODE_SNAPSHOT_BYTES ? n->snapshot_bytes : NODE_SNAPSHOT_BYTES;
         n->snapshot_entries = NODE_SNAPSHOT_ENTRIES * bytes / NODE_SNAPSHOT_BYTES + 1;
@@ -734,7 +735,7 @@ static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
     return n;
 }
 
-/* The log is closed at once: nothing is under way. */
+/* Called at once when the log has no work under way. */
 static void closed_at_once(void *ctx)
 {
     bool *closed = ctx;

@@ -1,7 +1,7 @@
-/* node_private.h: what holds the parts of a node together, shared by node*.c; nobody else includes
- * it. Each part owns its state and knows nothing of the node but its struct host.
+/* node_private.h: struct node and what node*.c share; no other file includes it. Each part owns its
+ * state and knows nothing of the node but its struct host.
  *
- *   node.c           the turn of the loop, the way in for commands, status
+ *   node.c           the turn of the loop, submitting commands, status
  *   node_inbound.c   streams of Raft's messages from other nodes
  *   node_members.c   the members as others see them
  *   node_open.c      making a node
@@ -11,8 +11,9 @@
  *   node_stop.c      the graceful end
  *   node_watch.c     what the log says about leaders, members and the disk
  *
- * Where a command is: in the proposer (this node leads), in the held queue, or on a stream of the
- * relay client. It moves between these until it is answered; each move keeps its bytes. */
+ * A command is in one of three places: in the proposer (this node leads), in the held queue, or on
+ * a stream of the relay client. It moves between these until it is answered; each move keeps its
+ * bytes. */
 #ifndef CONSENSUS_NODE_PRIVATE_H
 #define CONSENSUS_NODE_PRIVATE_H
 
@@ -29,27 +30,28 @@
 #include "consensus/starts_witness.h"
 #include "peer/outbound.h"
 
-/* Defaults. A follower calls an election after one to two election times without its leader, and
- * is heard by those who have missed it for one. With three nodes that is whoever of two is first,
- * about one and a third. A busy machine must not make a live leader look dead: ten heartbeats fit
- * in one. A leader whose process has ended is replaced sooner (election.h). */
+/* Defaults. A follower starts an election after one to two election times without its leader. It
+ * gets votes from nodes that have missed the leader for one election time. With three nodes, the
+ * first of two followers starts after about one and a third. A busy machine must not make a live
+ * leader look dead: ten heartbeats fit into one election time. A leader whose process has ended is
+ * replaced sooner (election.h). */
 #define NODE_ELECTION_MS 400u
 #define NODE_HEARTBEAT_MS 40u
 #define NODE_PENDING_MAX ((size_t)64 << 20)
 #define NODE_SNAPSHOT_BYTES (UINT64_C(32) << 20)
 #define NODE_SNAPSHOT_ENTRIES UINT64_C(65536)
-#define NODE_LOG_KEPT_ENTRIES 256u /* twice what may be in flight to a follower */
+#define NODE_LOG_KEPT_ENTRIES 256u /* twice the most that may be in flight to a follower */
 #define NODE_LOG_CACHE_BYTES ((size_t)8 << 20)
 
-#define NODE_TICK_MS 100u       /* everything that is not urgent */
+#define NODE_TICK_MS 100u       /* for everything that is not urgent */
 #define NODE_REPORT_MS 1000u    /* between two reports to the others */
-#define NODE_DISK_SLOW_MS 2000u /* a write that takes longer is worth a line in the log */
+#define NODE_DISK_SLOW_MS 2000u /* a longer write is reported in the log */
 
 enum node_phase { PHASE_RUN, PHASE_DRAIN, PHASE_CLOSE, PHASE_CLOSED };
 
 enum node_member_seen { NODE_MEMBER_UNKNOWN, NODE_MEMBER_HERE, NODE_MEMBER_AWAY };
 
-/* A question to the kernel about the disk, on another thread while `asked`. */
+/* A statfs of the data directory, on another thread while `asked`. */
 struct node_disk {
     uv_work_t work;
     struct node *node;
@@ -59,8 +61,8 @@ struct node_disk {
 };
 
 struct node_told {
-    uint64_t id;    /* 0: nobody */
-    uint64_t at_ms; /* of the loop; 0: never */
+    uint64_t id;    /* 0: a free place */
+    uint64_t at_ms; /* on the loop's clock; 0: never */
     struct node_report report;
 };
 
@@ -74,23 +76,24 @@ struct inbound {
 
 enum node_backup_phase {
     BACKUP_NONE,
-    BACKUP_WANTED,  /* a snapshot is to be taken for it */
-    BACKUP_WRITTEN, /* and is being written */
+    BACKUP_WANTED,  /* a snapshot is to be taken for the backup */
+    BACKUP_WRITTEN, /* the snapshot is being written */
     BACKUP_READ,
     BACKUP_FAILED
 };
 
 struct node_backup {
     enum node_backup_phase phase;
-    uint64_t id, offset, used_ms; /* offset: of the next byte; used: last asked for, on the loop */
+    uint64_t id, offset, used_ms; /* offset: of the next byte; used_ms: of the last read, on the
+                                     loop's clock */
     struct backup_header header;
     struct snapshot_reader *reader;
     char why[256];
-    struct backup_counts counts; /* its age is told by node_backup_counts() */
-    uint64_t read_at_ms;         /* when the last one had been read to its end */
+    struct backup_counts counts; /* node_backup_counts() fills in its age */
+    uint64_t read_at_ms;         /* when the last backup was read to its end */
 };
 
-/* What is written on another thread while `busy`. */
+/* The copy that another thread writes while `busy`. */
 struct node_starts_save {
     uv_work_t req;
     struct node_starts *owner;
@@ -101,13 +104,13 @@ struct node_starts_save {
 };
 
 struct node_starts {
-    struct starts starts;     /* the loop's */
+    struct starts starts;     /* used on the loop only */
     bool is_new;              /* the directory was made by this start */
-    pthread_mutex_t lock;     /* of the file, and of: */
-    uint64_t on_disk;         /* the sequence that it has */
+    pthread_mutex_t lock;     /* guards the file and the next fields */
+    uint64_t on_disk;         /* sequence of the state in the file */
     const char *witness_path; /* NULL: none */
     struct starts witness;
-    uint64_t witness_ms, saved_ms; /* last written */
+    uint64_t witness_ms, saved_ms; /* times of the last writes */
     bool said;
     struct node_starts_save save;
 };
@@ -117,12 +120,13 @@ struct node {
     struct node_callbacks cbs;
     struct host host;
     enum node_phase phase;
-    bool failed; /* fatal was told */
+    bool failed; /* fatal() was called */
 
     /* configuration */
     uint64_t id;
-    unsigned heartbeat_ms, election_ms, hold_ms; /* that count now */
-    struct machine_settings options, settings; /* of this node; the cluster's that were looked at */
+    unsigned heartbeat_ms, election_ms, hold_ms; /* the values in force */
+    struct machine_settings options, settings;   /* this node's options; the cluster's settings, as
+                                                  last read */
     uint64_t snapshot_bytes, snapshot_entries;
     unsigned log_kept_entries;
     uint64_t log_segment_bytes;
@@ -148,7 +152,7 @@ struct node {
     struct snapshot_install *install;
     const struct members *members; /* the membership's, see membership_members.c */
     struct node_send {
-        uint64_t id; /* 0: the place is nobody's */
+        uint64_t id; /* 0: a free place */
         struct snapshot_send *send;
     } sends[KNOWN_MEMBERS_MAX];
     struct replica *replica;
@@ -159,30 +163,34 @@ struct node {
     uv_prepare_t prepare;
     uv_timer_t timer;
     uv_timer_t tick;
-    uv_idle_t idle;                 /* active while woken: the poll phase does not wait */
+    uv_idle_t idle;                 /* active after a wake: the poll phase does not wait */
     uv_poll_t disk[LOG_DEVICE_FDS]; /* the log's completions */
     unsigned disk_handles;
     bool woken;
-    unsigned open; /* things that must close before the end */
+    unsigned open; /* things that must close before the node's end */
     uint64_t turned_ms;
     bool paused;                  /* the last turn came late: timers waited for this one */
-    uint64_t unverified_until_ms; /* after a pause: whether we still lead shows soon */
+    uint64_t unverified_until_ms; /* after a pause: until then it is unverified whether this node
+                                     still leads */
 
-    /* what was seen of leadership */
+    /* leadership as last reported */
     enum node_role role;
     uint64_t leader_id, leader_seen, leader_changes;
+    uint64_t heard_from, heard_ms; /* the last message of a leader's that is owed at each beat */
+    uint64_t heartbeats_missed, silence_ms_max;
     bool opened;
 
-    /* for the log: see node_watch.c */
+    /* state of the lines for the log: see node_watch.c */
     uint64_t term_led, transferee_seen;
-    uint64_t started_ms, leaderless_ms; /* leaderless: 0 when there is a leader */
+    uint64_t started_ms, leaderless_ms; /* leaderless_ms: 0 while there is a leader */
     bool settled;                       /* a while has passed since the start */
-    bool missing_said;                  /* since there is no leader */
+    bool missing_said;                  /* missing members were reported since the leader was
+                                           lost */
     struct node_seen {
         uint64_t id;
         enum node_member_seen seen;
     } member_seen[KNOWN_MEMBERS_MAX]; /* in the order of the list of members */
-    uint64_t slow_write_ns;           /* the longest that was told */
+    uint64_t slow_write_ns;           /* the longest write that was reported */
 
     /* reports, see node_report.h */
     struct node_told told[KNOWN_MEMBERS_MAX]; /* in the order of the list of members */
@@ -191,16 +199,17 @@ struct node {
     struct node_disk report_disk;
 
     /* snapshots */
-    struct snapshot_child *child; /* one is being written */
+    struct snapshot_child *child; /* while one is written */
     struct snapshot_meta child_meta;
     uint64_t child_began_ns;
-    uint64_t bytes_at_snapshot, entries_at_snapshot; /* applied, at the last one */
-    uint64_t child_bytes, child_entries;             /* applied, when the child began */
+    uint64_t bytes_at_snapshot, entries_at_snapshot; /* applied at the last snapshot */
+    uint64_t child_bytes, child_entries;             /* applied when the child began */
     uint64_t log_bytes;                              /* on disk, as of the last tick */
     uint64_t snapshots, snapshot_failures, snapshot_last_ns, snapshot_last_bytes;
     uint64_t snapshot_not_before_ms, snapshot_pause_ms;
-    bool snapshot_damaged;   /* the newest one is: another is due */
-    uint64_t snapshot_at_ms; /* when the last one was whole; at first, when the node was made */
+    bool snapshot_damaged;   /* the newest snapshot is damaged: another one is due */
+    uint64_t snapshot_at_ms; /* when the last one was complete; at first, when the node was
+                                made */
     bool snapshot_said_late;
     uint64_t disk_said_ms;
 
@@ -218,17 +227,17 @@ void node_wake(struct node *n); /* makes the loop turn without waiting */
 bool node_running(const struct node *n);
 void node_inbound(struct node *n, const struct peer_identity *peer, struct stream *stream);
 void node_drop_inbounds(struct node *n);
-void node_hang_up(void *ctx, uint64_t id); /* the streams on which this one sends */
+void node_hang_up(void *ctx, uint64_t id); /* closes the streams on which this node sends */
 
 /* node.c */
 bool node_can_propose(struct node *n);
-void node_turn_start(struct node *n); /* handles run from here on */
+void node_turn_start(struct node *n); /* from here on the handles run */
 
 /* node_backup.c */
 bool node_backup_is_wanted(const struct node *n);
 void node_backup_began(struct node *n, const struct snapshot_meta *meta);
 void node_backup_ended(struct node *n, int error, const char *why);
-void node_backup_tick(struct node *n); /* now and then */
+void node_backup_tick(struct node *n); /* from time to time */
 void node_backup_stop(struct node *n);
 
 /* node_snapshot.c */
@@ -252,7 +261,7 @@ void node_watch_tick(struct node *n);
 /* node_settings.c. No connection between nodes is given up for silence within two elections. */
 #define NODE_UNACKED_MS(election_ms) (2 * (election_ms) + (election_ms) / 2)
 void node_settings_turn(struct node *n);
-/* What counts, of what is said for all nodes and the node's own options. */
+/* The values in force: the cluster's settings where set, else the node's own options. */
 void node_settings_in_force(const struct machine_settings *options,
                             const struct machine_settings *cluster, struct machine_settings *ret);
 void node_watch_members(struct node *n); /* the list of members has changed */
@@ -260,18 +269,21 @@ void node_watch_members(struct node *n); /* the list of members has changed */
 /* node_report.c */
 void node_report_tick(struct node *n);
 int node_report_receive(struct node *n, uint64_t from, struct fli_slice body) FLI_MUST_USE;
-const struct node_report *node_report_of(const struct node *n, uint64_t id); /* NULL: none, old */
-void node_report_members(struct node *n); /* the list of members has changed */
+const struct node_report *node_report_of(const struct node *n,
+                                         uint64_t id); /* NULL: none, or too old */
+void node_report_members(struct node *n);              /* the list of members has changed */
 
-/* node_starts.c: each returns 0, or a code with a sentence in errmsg. new: of a directory that is
- * being made; load: of one that is there; begin: the log is loaded, nobody has heard anything. */
+/* node_starts.c: each returns 0, or a code with a sentence in errmsg. new: for a directory that is
+ * being made; load: for an existing one; begin: the log is loaded, and no other node has heard from
+ * this one. */
 int node_starts_new(struct node *n, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 int node_starts_load(struct node *n, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 int node_starts_begin(struct node *n, const char *witness, bool reset, char *errmsg,
                       size_t errmsg_size) FLI_MUST_USE;
-int node_starts_store(void *ctx); /* as membership wants it */
+int node_starts_store(void *ctx); /* the callback of membership.h */
 void node_starts_tick(struct node *n);
-uint64_t node_starts_index(const struct node *n); /* committed, and on this disk */
+uint64_t node_starts_index(const struct node *n); /* the last entry that is committed and on this
+                                                     disk */
 void node_starts_end(struct node *n);
 size_t node_starts_tell(struct node *n, uint8_t out[STARTS_TELL_MAX]);
 
@@ -281,8 +293,9 @@ int node_check_members(const struct node *n, const struct node_config *c, char *
 
 /* node_stop.c */
 void node_stop_turn(struct node *n);
-void node_close(struct node *n);      /* from any phase: closes everything that is open */
+void node_close(struct node *n);      /* from any phase: closes all that is open */
 void node_closed_one(void *ctx);      /* one of the things counted in `open` is closed */
-void node_free_parts(struct node *n); /* of a node whose loop handles are closed, or never were */
+void node_free_parts(struct node *n); /* of a node whose loop handles are closed, or were never
+                                         opened */
 
 #endif

@@ -1,5 +1,5 @@
-/* node_report.c: see node_report.h. The disk is asked on a thread of libuv's pool: one that hangs
- * must not hold up the loop. */
+/* node_report.c: see node_report.h. A thread of libuv's pool asks for the disk's size: a disk that
+ * hangs must not hold up the loop. */
 #include "consensus/node_report.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ int node_report_decode(struct fli_slice body, struct node_report *ret)
     return 0;
 }
 
-/* NULL for who is no member. */
+/* NULL for a node that is no member. */
 static struct node_told *find_told(struct node *n, uint64_t id)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && id != 0; i++) {
@@ -65,7 +65,7 @@ void node_report_members(struct node *n)
     memcpy(n->told, fresh, sizeof fresh);
 }
 
-/* This node is kept apart from the others, since it may not be a member, yet or any more. */
+/* This node's own report is kept apart from the others', since the node may not be a member. */
 static struct node_told *own_told(struct node *n)
 {
     return &n->own_told;
@@ -99,7 +99,7 @@ static void ask_disk(struct node *n)
 {
     struct node_disk *d = &n->report_disk;
     if (d->asked) {
-        return; /* the last answer stays until there is another */
+        return; /* the last answer is kept until another comes */
     }
     d->node = n;
     d->path = n->dir.path;
@@ -144,7 +144,7 @@ void node_report_tick(struct node *n)
             continue;
         }
         if (outbound_send(n->outbound, id, NODE_REPORT_TYPE, &part, 1) != 0) {
-            continue; /* the next one will be newer */
+            continue; /* the next report will be newer */
         }
         if (outbound_send(n->outbound, id, STARTS_TELL_TYPE, &starts, 1) != 0) {
             continue; /* likewise */
@@ -152,8 +152,8 @@ void node_report_tick(struct node *n)
     }
 }
 
-/* Reports come only once a second. So the lag is taken when one arrives, when both its ends are of
- * the same moment. */
+/* Reports come only once a second. So the lag is computed when one arrives, while both of its
+ * values are from the same moment. */
 static void reckon_lag(struct node *n, struct node_report *r)
 {
     struct node_status s;

@@ -1,5 +1,5 @@
-/* node_report.h (private to consensus): what each node tells all others once a second about itself,
- * so that whoever looks at one node sees them all. For people: nothing is decided by it.
+/* node_report.h (private to consensus): each node reports its state to all others once a second, so
+ * an operator who looks at one node sees them all. It is for people: nothing is decided by it.
  *
  * A frame on the stream of Raft's messages, little endian:
  *   1 role (enum node_role), 1 flags: 1 the log waits for room, 2 zero, 8 term, 8 commit index,

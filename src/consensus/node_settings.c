@@ -1,8 +1,9 @@
-/* node_settings.c: what an operator has said for all nodes (CLUSTER CONFIG) takes the place of this
- * node's own options, as soon as this node has applied it, and after each start.
+/* node_settings.c: the settings that an operator made for all nodes (CLUSTER CONFIG). They replace
+ * this node's own options as soon as it has applied them, and after each start.
  *
- * Of the two times of elections only one may be set. The node's own other one then gives way, so
- * that MACHINE_HEARTBEATS_MIN heartbeats fit into an election time whatever its options are. */
+ * Only one of the two times of elections may be set. Then the node's own value of the other one is
+ * adjusted, so that MACHINE_HEARTBEATS_MIN heartbeats fit into an election time whatever its
+ * options are. */
 #include "consensus/node_private.h"
 
 #include <string.h>

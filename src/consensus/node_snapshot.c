@@ -1,16 +1,16 @@
 /* node_snapshot.c: taking, sending and installing snapshots.
  *
- * A snapshot is taken after so many bytes of entries, or entries, or when the log takes too much
- * room on disk (each write fills a block at least); all three grow with the size of the state. A
- * child process writes it (snapshot_child.h). What fails is said, counted, and tried again after a
- * pause that doubles up to a minute: a healthy node never ends for the want of a snapshot, its log
- * only grows. */
+ * A snapshot is taken when enough bytes of entries, or enough entries, were applied since the last
+ * one, or when the log takes too much room on disk (each write fills a block at least). All three
+ * limits grow with the size of the state. A child process writes it (snapshot_child.h). A failure
+ * is logged and counted, and the snapshot is tried again after a pause that doubles up to a minute.
+ * A healthy node never stops for want of a snapshot: only its log grows. */
 #include <inttypes.h>
 
 #include "base/clock.h"
 #include "consensus/node_private.h"
 
-#define ENTRIES_MAX 1048576u /* for the largest */
+#define ENTRIES_MAX 1048576u /* for the largest state */
 #define STAGGER 16u
 #define DISK_SHARE 4u     /* of bytes_max: log on disk */
 #define TRAILING_SHARE 4u /* of snapshot_bytes: log kept behind a snapshot, for late followers */
@@ -20,7 +20,7 @@
 
 /* ---- taking ---- */
 
-/* Spreads the nodes: with the same log they would all write their snapshots in the same moment. */
+/* Spreads the nodes out: with the same log, all would write their snapshots at the same moment. */
 static uint64_t staggered(const struct node *n, uint64_t most)
 {
     return most + most / STAGGER * (n->id % 3);
@@ -53,7 +53,7 @@ static bool is_due(const struct node *n)
            entries - n->entries_at_snapshot >= entries_max;
 }
 
-/* Up to which index the log may be compacted. */
+/* The index up to which the log may be compacted. */
 static uint64_t keep_index(const struct node *n, const struct snapshot_meta *meta)
 {
     uint64_t entries = n->child_entries - n->entries_at_snapshot;
@@ -63,8 +63,7 @@ static uint64_t keep_index(const struct node *n, const struct snapshot_meta *met
     trailing = trailing > TRAILING_MAX ? TRAILING_MAX : trailing;
     trailing = trailing < n->log_kept_entries ? n->log_kept_entries : trailing;
     uint64_t keep = meta->index > trailing ? meta->index - trailing : 0;
-    /* A follower that is being sent an older snapshot needs the entries that follow that
-     * snapshot. */
+    /* A follower that is being sent an older snapshot needs the entries that follow it. */
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         uint64_t sent = n->sends[i].send == NULL ? 0 : snapshot_send_index(n->sends[i].send);
         keep = sent != 0 && sent < keep ? sent : keep;
@@ -199,7 +198,7 @@ void node_snapshot_wanted(void *ctx, uint64_t peer_id)
     }
 }
 
-/* The newest snapshot file is damaged: neither a follower nor the next start could use it. So the
+/* The newest snapshot file is damaged, so neither a follower nor the next start could use it. The
  * state in memory is written again, even when it is of the same entry. */
 void node_snapshot_damaged(void *ctx)
 {
@@ -233,7 +232,8 @@ void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct mac
     struct node *n = ctx;
     struct machine *garbage = fresh;
     if (n->child != NULL && n->phase < PHASE_CLOSE) {
-        return; /* its memory is that of the state to be replaced; again at the next tick */
+        return; /* the child's memory is of the state to be replaced; tried again at the next
+                   tick */
     }
     int rv = replica_install(n->replica, fli_clock_ms(), meta, fresh, &garbage);
     if (rv == FL_EBUSY) {

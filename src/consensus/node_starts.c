@@ -1,6 +1,6 @@
-/* node_starts.c: the file of starts, kept by a node (starts.h): what must be on disk before the
- * node goes on is written at once; what others have told of their disks, now and then, on a thread
- * of libuv's pool. So is the witness. */
+/* node_starts.c: the file of starts (starts.h), as the node keeps it. What must be on disk before
+ * the node goes on is written at once. What others have told of their disks is written from time to
+ * time, on a thread of libuv's pool, and so is the witness. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "consensus/node_private.h"
 
 #define WITNESS_MS 1000u /* between two writes of the witness */
-#define STARTS_MS 5000u  /* between two writes of what others have told */
+#define STARTS_MS 5000u  /* between two writes of other nodes' progress */
 
 /* ---- the start ---- */
 
@@ -159,7 +159,7 @@ static bool is_due(uint64_t *at_ms, uint64_t now_ms, unsigned every_ms)
     return due;
 }
 
-/* An entry of its own does not make a witness newer for ever: only what is committed counts. */
+/* Only committed entries renew the witness; else an uncommitted entry would renew it for ever. */
 static bool witness_moves(struct node *n)
 {
     struct node_starts *k = &n->starts;
@@ -187,7 +187,7 @@ void node_starts_tick(struct node *n)
     if (!w->saves_witness && !w->saves_starts) {
         return;
     }
-    k->starts.sequence++; /* what is written meanwhile is newer than this copy */
+    k->starts.sequence++; /* later changes are newer than this copy */
     w->owner = k;
     w->dir = &n->dir;
     w->starts = k->starts;
@@ -199,7 +199,8 @@ void node_starts_tick(struct node *n)
     }
 }
 
-/* The process ends in order: what was told last is worth a write. Nothing else writes any more. */
+/* At an orderly end, the latest progress of the others is worth a write. No other write is under
+ * way. */
 void node_starts_end(struct node *n)
 {
     struct node_starts *k = &n->starts;

@@ -2,11 +2,12 @@
  *
  *   run --node_stop()--> drain --(quiet, or drain_ms over)--> close --> closed, cb
  *
- * While draining: new commands are refused, held ones are answered ENOLEADER, followers' commands
- * are given back to them; what was proposed is answered; then leadership is handed over, so that
- * the others need no election; then what was relayed is answered. Closing answers the rest,
- * UNCERTAIN where it must be, and lets the log, the streams and all handles go. The tick timer's
- * handle is closed last, so that the end comes from its callback and not from within another. */
+ * While draining, new commands are refused, held ones are answered ENOLEADER, and followers'
+ * commands are given back to them. What was proposed is answered. Then leadership is handed over,
+ * so that the others need no election. Then what was relayed is answered. Closing answers the rest,
+ * with UNCERTAIN where the outcome is unknown, and closes the log, the streams and all handles. The
+ * tick timer's handle is closed last, so that the end comes from its callback and not from within
+ * another. */
 #include <stdlib.h>
 
 #include "consensus/node_private.h"
@@ -77,7 +78,7 @@ static void handle_closed(uv_handle_t *handle)
     node_closed_one(handle->data);
 }
 
-/* The log's completions come through these handles, so they go after the log. */
+/* The log's completions come through these handles, so they are closed after the log. */
 static void log_closed(void *ctx)
 {
     struct node *n = ctx;
@@ -93,7 +94,7 @@ void node_close(struct node *n)
     n->phase = PHASE_CLOSE;
     node_starts_end(n);
     membership_close(n->membership);
-    proposer_close(n->proposer); /* first, so that followers hear of their commands */
+    proposer_close(n->proposer); /* first, so that followers get answers to their commands */
     relay_server_close(n->followers, "this node stops");
     relay_client_close(n->relay, "this node stops");
     held_refuse_all(&n->held, FL_ENOLEADER);
@@ -110,8 +111,7 @@ void node_close(struct node *n)
     log_close(n->log, log_closed, n);
 }
 
-/* True when leadership has been handed over, or handing it over is not needed, not possible, or was
- * tried. */
+/* True when leadership was handed over, or when that is not needed, not possible, or was tried. */
 static bool handed_over(struct node *n)
 {
     struct proposer_stats s;

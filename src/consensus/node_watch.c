@@ -1,5 +1,5 @@
-/* node_watch.c: what the log says about the state of the cluster, as this node sees it: who leads
- * and why no longer, which members went and came, and how long the disk took. */
+/* node_watch.c: log lines about the state of the cluster, as this node sees it: who leads, why
+ * leadership ended, which members left and returned, and how long the disk took. */
 #include "consensus/node_private.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 
 #define SLOW_WRITE_NS UINT64_C(250000000)
 
-/* Remembers what a leader was doing while it led, before a change of role is looked at. */
+/* Records what a leader was doing while it led, before a change of role is examined. */
 void node_watch_turn(struct node *n)
 {
     if (replica_role(n->replica) == REPLICA_LEADER) {
@@ -19,7 +19,7 @@ void node_watch_turn(struct node *n)
 
 /* ---- leadership ------------------------------------------------------------------------------ */
 
-/* Why this node has stopped leading, as far as it can know. */
+/* The reason why this node has stopped leading, as far as it can know. */
 static const char *why_lost(const struct node *n)
 {
     if (n->transferee_seen != 0) {
@@ -102,7 +102,7 @@ void node_watch_members(struct node *n)
     memcpy(n->member_seen, fresh, sizeof fresh);
 }
 
-/* Names the missing members when the cluster cannot go on without them. */
+/* Logs the missing members when the cluster cannot go on without them. */
 static void say_missing(struct node *n)
 {
     char missing[640] = "";
@@ -142,7 +142,7 @@ static void watch_members(struct node *n)
         n->missing_said = false;
         return;
     }
-    /* An election takes a moment, and is no trouble that needs a line of its own. */
+    /* An election takes a moment; only a longer time without a leader gets a line of its own. */
     uint64_t since_ms = n->leaderless_ms != 0 ? n->leaderless_ms : n->started_ms;
     bool lasts = uv_now(n->loop) - since_ms >= 2 * (uint64_t)n->election_ms;
     if (settled && lasts && (changed || !n->missing_said)) {
@@ -161,8 +161,8 @@ static void disk_transfer_done(void *ctx, int status)
     }
 }
 
-/* Reports the longest write so far, once it has ended, and only when it took twice as long as the
- * last one that was reported. */
+/* Reports the longest write so far, once it has ended, and only when it took at least twice as long
+ * as the last one reported. */
 static void note_slow_write(struct node *n, uint64_t longest_ns)
 {
     if (longest_ns >= SLOW_WRITE_NS && longest_ns >= 2 * n->slow_write_ns) {
@@ -172,8 +172,8 @@ static void note_slow_write(struct node *n, uint64_t longest_ns)
     }
 }
 
-/* The others commit without this node's disk, so a leader whose disk is full or dead would go on,
- * and keep in memory every entry that it cannot write. A follower is sent no more than may be in
+/* A leader whose disk is full or dead would go on, since the others commit without its disk, and
+ * would keep in memory every entry that it cannot write. A follower gets no more than may be in
  * flight. */
 static void watch_disk(struct node *n)
 {

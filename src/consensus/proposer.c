@@ -1,16 +1,16 @@
 /* proposer.c: see proposer.h.
  *
- * Where a batch is, and on which list:
+ * A batch is on one of two lists:
  *
  *   open      grows or is full; one at most
  *   flying    an entry of the log, with tickets that wait for it to be applied
  *
- * Commands that do not fit into the open batch stand in line, and each further batch is filled from
- * there when it can go: by turns of their sources (backlog.h), so that one client's thousand do not
- * delay another's one by more than a batch.
+ * Commands that do not fit into the open batch stand in line. Each further batch is filled from the
+ * line when it can be sent; sources take turns (backlog.h), so that one client's thousand commands
+ * delay another client's one by a batch at most.
  *
- * What the replica refuses was surely not appended: the batch stays and is tried again. When
- * leadership is lost, a batch in flight may still be applied, by any leader. Its commands are
+ * If the replica refuses a batch, it was surely not appended: the batch stays and is tried again.
+ * When leadership is lost, a batch in flight may still be applied, by any leader. Its commands are
  * uncertain, and from then on this node treats it as another node's batch. */
 #include "consensus/proposer.h"
 
@@ -24,18 +24,18 @@
 
 enum state { STATE_CLOSED, STATE_BARRIER, STATE_OPEN, STATE_ENDED };
 
-/* After a fail-over the machine may name a deadline that is too early. When applying a pulse did
- * not move the deadline, the next pulse waits until the clock is this far beyond the machine's:
- * otherwise pulses would follow each other without an end. */
+/* After a fail-over the machine may name a deadline that is too early. If applying a pulse (an
+ * empty batch) did not move the deadline, the next pulse waits until the clock is this far beyond
+ * the machine's. Otherwise pulses would follow each other without an end. */
 #define PULSE_EARLY_MS CLUSTER_CLOCK_TICK_MS
 
-#define QUERY_PAYLOAD_MAX ((size_t)1 << 20) /* far above what machine_query promises */
+#define QUERY_PAYLOAD_MAX ((size_t)1 << 20) /* far above the limit of machine_query() */
 
 struct proposer {
     struct proposer_config config;
     struct replica *replica;
     enum state state;
-    bool barrier_sent; /* in this term; STATE_BARRIER */
+    bool barrier_sent; /* in this term; for STATE_BARRIER */
     bool barrier_done;
     bool mark_due;     /* the first batch of the term is still to be proposed */
     uint64_t term;     /* of leadership; STATE_BARRIER and STATE_OPEN */
@@ -45,7 +45,7 @@ struct proposer {
     struct batch *open; /* NULL: none */
     struct held_queue line;
     struct fli_list flying;
-    struct batch *applying; /* on flying; NULL outside an apply of ours */
+    struct batch *applying; /* a batch of `flying`; NULL unless one is being applied */
     struct metrics_histogram commit_times;
     unsigned in_flight; /* length of flying */
     struct fli_buf payload;
@@ -87,7 +87,7 @@ static void batch_destroy(struct batch *b)
     free(b);
 }
 
-/* Giving back and giving up. */
+/* Returning batches and giving them up. */
 
 static void give_back(struct proposer *p, struct node_ticket *t, struct fli_slice command)
 {
@@ -104,7 +104,7 @@ static void return_queries(struct proposer *p, struct batch *b, uint32_t positio
     }
 }
 
-/* The log never got this batch: its commands are given back, in the order in which they came. */
+/* The log never got this batch: its commands are returned, in the order in which they came. */
 static void return_batch(struct proposer *p, struct batch *b)
 {
     size_t at = MACHINE_BATCH_HEADER_SIZE;
@@ -121,7 +121,7 @@ static void return_batch(struct proposer *p, struct batch *b)
     return_queries(p, b, b->count);
 }
 
-/* The batch is in the log: its commands are answered UNCERTAIN, its queries are given back. */
+/* The batch is in the log: its commands are answered UNCERTAIN, its queries are returned. */
 static void give_up_batch(struct proposer *p, struct batch *b)
 {
     const struct fli_slice nothing = {NULL, 0};
@@ -191,7 +191,7 @@ static void lose(struct proposer *p)
 
 void proposer_barrier_applied(struct proposer *p, uint64_t term)
 {
-    /* Only noted: this comes in the midst of an apply, the next turn goes on from here. */
+    /* This comes in the midst of an apply, so it is only noted; the next turn continues. */
     p->barrier_done = p->barrier_done || (p->state == STATE_BARRIER && term == p->term);
 }
 
@@ -237,7 +237,7 @@ static void follow_leadership(struct proposer *p, uint64_t now_ms)
 
 /* Proposing. */
 
-/* Seals the open batch and hands it to the replica. False: nothing more goes now. */
+/* Seals the open batch and hands it to the replica. False: nothing more can be sent now. */
 static bool propose(struct proposer *p, uint64_t now_ms)
 {
     struct batch *b = p->open;
@@ -284,8 +284,8 @@ struct item {
     bool query;
 };
 
-/* Whether it still fits: a batch is full by bytes, or by what applying it costs each replica. An
- * empty one takes any. */
+/* Whether a command still fits. A batch is full by its bytes, or by the cost of applying it. An
+ * empty one takes any command. */
 static bool fits(const struct batch *b, const struct item *i)
 {
     bool empty = b->count + b->queries_count == 0;
@@ -316,8 +316,8 @@ static int read_item(struct node_ticket *t, const void *command, size_t len, str
     return ret->query && t == NULL ? FL_EINVAL : 0;
 }
 
-/* Opens a batch if there is none, and takes as many commands out of the line as it has room for.
- * False: no memory. */
+/* Opens a batch if there is none, and moves as many commands from the line into it as fit. False:
+ * no memory. */
 static bool fill(struct proposer *p)
 {
     struct held *h;
@@ -327,7 +327,7 @@ static bool fill(struct proposer *p)
     while (p->open != NULL && (h = held_first(&p->line)) != NULL) {
         struct item i;
         int rv = read_item(h->t, h->data, h->len, &i);
-        FLI_ASSERT(rv == 0); /* proposer_add has checked it */
+        FLI_ASSERT(rv == 0); /* proposer_add() has checked it */
         if (!fits(p->open, &i)) {
             return true;
         }
@@ -340,7 +340,7 @@ static bool fill(struct proposer *p)
     return p->open != NULL;
 }
 
-/* The deadline on the cluster clock at which an empty batch must go, UINT64_MAX for none. */
+/* The deadline on the cluster clock at which an empty batch must be sent; UINT64_MAX for none. */
 static uint64_t pulse_deadline(const struct proposer *p)
 {
     const struct machine *m = fsm_machine(p->config.fsm);
@@ -353,7 +353,8 @@ static uint64_t pulse_deadline(const struct proposer *p)
     }
     uint64_t clock_ms = machine_clock(m);
     if (machine_has_work(m)) {
-        return p->in_flight > 0 ? UINT64_MAX : clock_ms; /* a batch in flight will go on with it */
+        return p->in_flight > 0 ? UINT64_MAX : clock_ms; /* a batch in flight will do some of the
+                                                            work */
     }
     if (deadline_ms <= clock_ms) {
         return clock_ms > UINT64_MAX - PULSE_EARLY_MS ? UINT64_MAX : clock_ms + PULSE_EARLY_MS;
@@ -421,7 +422,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
     }
     uint64_t tick_ms = cluster_clock_wait(&p->clock, UINT64_MAX, now_ms);
     if (p->in_flight >= p->config.in_flight_max) {
-        return tick_ms; /* the loop turns when one lands */
+        return tick_ms; /* the loop turns when a batch is applied */
     }
     uint64_t work_ms = cluster_clock_wait(&p->clock, pulse_deadline(p), now_ms);
     if (p->open != NULL || held_first(&p->line) != NULL || p->mark_due) {
@@ -434,19 +435,17 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
     return work_ms < tick_ms ? work_ms : tick_ms;
 }
 
-/* Answering, from within the apply. */
+/* Answers tickets, from within the apply. */
 
 static void answer_query(struct proposer *p, struct node_ticket *t, struct fli_slice bytes)
 {
     struct machine_command query;
     struct machine_result result;
     struct fli_slice payload = {NULL, 0};
-    size_t size;
-    int rv = machine_command_decode(bytes.data, bytes.len, &query, &size);
-    FLI_ASSERT(rv == 0); /* proposer_add has checked it */
+    (void)machine_command_again(bytes.data, bytes.len, &query);
     enum fli_turn_part part = fli_turn_enter(p->config.turn, FLI_TURN_QUERIES);
     fli_buf_clear(&p->payload);
-    rv = machine_query(fsm_machine(p->config.fsm), &query, &result, &p->payload);
+    int rv = machine_query(fsm_machine(p->config.fsm), &query, &result, &p->payload);
     p->stats.queries++;
     if (rv != 0) {
         t->cb(t, FL_EBUSY, NULL, payload);
@@ -513,7 +512,7 @@ static void batch_end(void *ctx)
     batch_destroy(b);
 }
 
-/* The outside. */
+/* Functions of proposer.h. */
 
 int proposer_create(const struct proposer_config *config, struct proposer **ret)
 {
@@ -569,7 +568,7 @@ bool proposer_is_open(const struct proposer *p)
     return p->state == STATE_OPEN;
 }
 
-/* Into the open batch, or, when others stand in line already or it is full, behind them. */
+/* Adds it to the open batch or, when that is full or others stand in line already, to the line. */
 static int take(struct proposer *p, const struct item *i)
 {
     if (held_first(&p->line) == NULL) {
@@ -596,9 +595,10 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
         return FL_EBUSY;
     }
     if (len > p->config.batch_max - MACHINE_BATCH_HEADER_SIZE) {
-        return FL_ELIMIT; /* a log of small segments, and the one command that may be large */
+        return FL_ELIMIT; /* only with small segments, or the one command that may be large */
     }
-    /* One malformed command would stop every replica, so nothing gets into a batch unread. */
+    /* One malformed command would stop every replica, so each is decoded before it enters a
+     * batch. */
     struct item i;
     int rv = read_item(t, command, len, &i);
     if (rv != 0) {

@@ -1,17 +1,17 @@
 /* proposer.h: group commit on the leader: commands become batches, batches become log entries, and
- * every ticket gets its one answer.
+ * every ticket gets exactly one answer.
  *
- * No libuv here: time comes in as an argument. The proposer owns the
- * cluster clock of a term (clock.h) and reads results straight out of the apply (fsm.h): a ticket
- * is answered while its command is applied, before the next command is, so that an event never
- * precedes the answer that announces it.
+ * No libuv here: time comes in as an argument. The proposer owns the cluster clock of a term
+ * (clock.h) and takes results directly from the apply (fsm.h). A ticket is answered right after its
+ * command is applied, before the next one is, so that an event never precedes the answer that
+ * announces it.
  *
  *   closed --(raft leads)--> barrier --(barrier of the term applied)--> open
  *      ^------------------------(leadership lost)------------------------/
  *
  * The replica is called from proposer_turn() only, never from within one of its callbacks.
- * Callbacks of tickets may call
- * proposer_add() and proposer_close(), nothing else here. One thread. */
+ * Callbacks of tickets may call proposer_add() and proposer_close(), nothing else here. One
+ * thread. */
 #ifndef CONSENSUS_PROPOSER_H
 #define CONSENSUS_PROPOSER_H
 
@@ -22,12 +22,12 @@
 #define PROPOSER_IN_FLIGHT_DEFAULT 4u
 #define PROPOSER_BATCH_DEFAULT ((size_t)256 << 10)
 #define PROPOSER_PENDING_DEFAULT ((size_t)16 << 20)
-#define PROPOSER_RETRY_MS 20u /* after the replica refused a batch for the moment */
+#define PROPOSER_RETRY_MS 20u /* after the replica refused a batch */
 
 struct proposer;
 
 struct proposer_config {
-    struct fsm *fsm;        /* its observer is taken */
+    struct fsm *fsm;        /* the proposer becomes its observer */
     unsigned in_flight_max; /* entries in flight; 0: default */
     size_t batch_max;       /* bytes of one batch; 0: default; at most MACHINE_BATCH_MAX */
     size_t pending_max;     /* bytes not yet proposed; 0: default */
@@ -36,56 +36,56 @@ struct proposer_config {
     /* A command that was surely not proposed (or a query that was not answered) when leadership was
      * lost: the node holds or relays it. `command` is valid during the call only. */
     void (*returned)(void *ctx, struct node_ticket *t, const void *command, size_t len);
-    /* First batch of the term may be written now: the node adds what a new leader has to say (INIT,
-     * JOIN). */
+    /* The first batch of the term may be written now: the node adds the commands of a new leader
+     * (INIT, JOIN). */
     void (*opened)(void *ctx, uint64_t term);
     void (*log)(void *ctx, int level, const char *message);
 };
 
 int proposer_create(const struct proposer_config *config, struct proposer **ret) FLI_MUST_USE;
-/* The replica that it proposes to: once, before the first turn. */
+/* Sets the replica to which it proposes: once, before the first turn. */
 void proposer_set_replica(struct proposer *p, struct replica *r);
 
-/* The barrier that it sent in this term is applied (replica_config.barrier_applied). */
+/* The barrier that it sent in this term was applied (replica_config.barrier_applied). */
 void proposer_barrier_applied(struct proposer *p, uint64_t term);
 
-/* Everything must have been answered or returned. NULL is fine. */
+/* Everything must have been answered or returned before. NULL is fine. */
 void proposer_destroy(struct proposer *p);
 
-/* Whether commands are accepted (the barrier of this term is through). */
+/* Whether commands are accepted: the barrier of this term was applied. */
 bool proposer_is_open(const struct proposer *p);
 
 /* Queues a command or query. 0; FL_ENOLEADER (not open); FL_EBUSY (pending_max); FL_ELIMIT (larger
- * than an entry of this log may be); FL_EINVAL (not one whole command, which may have come from
- * another node); FL_ENOMEM. The bytes are copied. t->cb comes later, once; t may be NULL for
- * commands of the node's own whose answer nobody needs. */
+ * than an entry of this log may be); FL_EINVAL (not one whole command; it may have come from
+ * another node); FL_ENOMEM. The bytes are copied. t->cb comes later, once. t may be NULL for the
+ * node's own commands whose answer is not needed. */
 int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
                  node_ticket_cb cb) FLI_MUST_USE;
 
-/* Once per turn of the loop, after the sockets were read: notices changes of leadership, advances
- * the cluster clock, seals and proposes. */
+/* Runs once per turn of the loop, after the sockets were read: notices changes of leadership,
+ * advances the cluster clock, seals and proposes. */
 void proposer_turn(struct proposer *p, uint64_t now_ms);
 
-/* Milliseconds until proposer_turn() must run even if nothing else happens (expiry due, clock
- * tick, something to propose); UINT64_MAX for never. */
+/* Milliseconds until proposer_turn() must run even if nothing else happens (an expiry, a clock
+ * tick, a batch to propose); UINT64_MAX for never. */
 uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms);
 
-/* Gives everything back or answers it FL_EUNCERTAIN, now; for stopping. Nothing is accepted
- * afterwards. */
+/* Returns everything or answers it FL_EUNCERTAIN, at once; for stopping. Afterwards nothing is
+ * accepted. */
 void proposer_close(struct proposer *p);
 
 struct proposer_stats {
     uint64_t batches, commands, queries, bytes; /* proposed since start; queries: answered */
     uint64_t uncertain, returned;               /* tickets */
-    uint64_t pulses;                            /* empty batches whose only purpose was expiry */
+    uint64_t pulses;                            /* empty batches, sent only for expiry */
     uint64_t pending_bytes, pending_commands, in_flight; /* now */
 };
 void proposer_get_stats(const struct proposer *p, struct proposer_stats *ret);
 
-/* From proposing an entry of ours to applying it. */
+/* Times from proposing an entry of this node to applying it. */
 const struct metrics_histogram *proposer_commit_times(const struct proposer *p);
-/* When the first command of the batch that is being applied came (fli_clock_ns()), if it is ours;
- * else 0. Expiry happens before that: then 0 too. */
+/* While a batch of this node is applied: when its first command came (fli_clock_ns()). Else, and
+ * while expiry runs before its commands, 0. */
 uint64_t proposer_applying_since_ns(const struct proposer *p);
 
 #endif

@@ -68,15 +68,15 @@ uint64_t raft_edge_timeout_ms(const struct raft_edge *e)
 {
     raft_time at = raft_timeout(e->raft);
     uint64_t at_ms = at <= e->skew_ms ? 0 : at - e->skew_ms;
-    uint64_t all_ms = e->sent_ms + e->heartbeat_ms; /* then each heartbeat is due */
+    uint64_t all_ms = e->sent_ms + e->heartbeat_ms; /* all heartbeats are due then */
     if (!leads(e) || all_ms <= at_ms) {
         return at_ms;
     }
     return all_ms < at_ms + e->heartbeat_ms ? all_ms : at_ms + e->heartbeat_ms;
 }
 
-/* The timer runs for one or two milliseconds then, and is over by the core's clock, which stays
- * ahead: it must never go back. */
+/* The timer then runs for one or two more milliseconds, and is over by the library's clock. That
+ * clock stays ahead from then on, since it must never go back. */
 bool raft_edge_campaign(struct raft_edge *e, uint64_t now_ms)
 {
     if (leads(e)) {
@@ -109,9 +109,10 @@ static void receive(struct raft_edge *e, struct raft_message *m)
     step(e, &event);
 }
 
-/* The follower becomes a candidate, since only that makes it forget its leader, but asks nobody for
- * votes: two that ask at once get each other's pre-votes, and then none of the votes. Only when it
- * must refuse, having more of the log than the one that asks, it asks itself. */
+/* The follower becomes a candidate, since only that makes the library forget its leader. But it
+ * sends no vote requests: if two nodes ask at once, each gets the other's pre-vote, and then
+ * neither gets the vote. It asks for votes itself only when it must refuse the other node because
+ * its own log has more. */
 static void yield(struct raft_edge *e, struct raft_message *m)
 {
     e->muted = true;
@@ -146,7 +147,7 @@ static uint64_t term_of_message(const struct raft_message *m)
     }
 }
 
-/* Whether the message says another term for an entry that is committed here. */
+/* Whether the message gives an entry that is committed here another term. */
 static bool contradicts(const struct raft_edge *e, uint64_t index, uint64_t term)
 {
     bool committed = index <= raft_commit_index(e->raft) || index <= e->change_index;
@@ -157,7 +158,7 @@ static bool contradicts(const struct raft_edge *e, uint64_t index, uint64_t term
 static bool contradicts_the_log(const struct raft_edge *e, const struct raft_append_entries *m)
 {
     if (m->term < raft_current_term(e->raft)) {
-        return false; /* an old leader's; refused for its term */
+        return false; /* from an old leader; it is refused for its term */
     }
     bool found = m->prev_log_index != 0 && contradicts(e, m->prev_log_index, m->prev_log_term);
     for (unsigned i = 0; i < m->n_entries && !found; i++) {
@@ -186,8 +187,8 @@ static bool impossible(const struct raft_edge *e, const struct raft_message *m)
 
 /* ---- answers of followers ---- */
 
-/* What a follower has confirmed is on its disk, and while one leader leads nobody else may cut it
- * off. So a rejection at or below that is from before. */
+/* A follower's confirmed entries are on its disk, and during one leader's term nobody else may
+ * remove them. So a rejection at or below the confirmed index is an old one. */
 static bool is_overtaken(struct raft_edge *e, struct raft_append_entries_result *m,
                          raft_index match)
 {
@@ -202,7 +203,7 @@ static bool is_overtaken(struct raft_edge *e, struct raft_append_entries_result 
     return false;
 }
 
-/* The place of a peer; else one of nobody, or of one that is no member any more. */
+/* The peer's place in `asked`; else a free one, or one of a node that is no member any more. */
 static unsigned place_of(const struct raft_edge *e, uint64_t id)
 {
     raft_index match = 0;
@@ -215,11 +216,11 @@ static unsigned place_of(const struct raft_edge *e, uint64_t id)
             i = k;
         }
     }
-    FLI_ASSERT(i < MEMBERS_MAX); /* a configuration has no more, and this server is one */
+    FLI_ASSERT(i < MEMBERS_MAX); /* a configuration has at most that many, this server included */
     return i;
 }
 
-/* The core wants this one sent. Only peers that are members get any. */
+/* Records that the library wants this snapshot sent. Only members are sent any. */
 static void note_asked(struct raft_edge *e, const struct raft_message *m)
 {
     unsigned i = place_of(e, m->server_id);
@@ -228,7 +229,8 @@ static void note_asked(struct raft_edge *e, const struct raft_message *m)
     e->asked[i].index = m->install_snapshot.last_index;
 }
 
-/* A follower that still lacks the snapshot which was asked for rejects what follows a newer one. */
+/* A follower that still lacks the snapshot it was promised rejects entries that follow a newer
+ * one. */
 static void redirect_to_asked(struct raft_edge *e, uint64_t from,
                               struct raft_append_entries_result *m, raft_index match)
 {
@@ -238,13 +240,13 @@ static void redirect_to_asked(struct raft_edge *e, uint64_t from,
             m->rejected > index) {
             m->rejected = index;
             m->last_log_index = m->last_log_index < index ? m->last_log_index : index - 1;
-            e->asked[i].term = 0; /* the core asks again */
+            e->asked[i].term = 0; /* the library asks again */
             e->stats.rejections_redirected++;
         }
     }
 }
 
-/* False: the core must not see it. */
+/* Corrects a follower's answer. False: the library must not see it. */
 static bool correct_result(struct raft_edge *e, uint64_t from, struct raft_append_entries_result *m)
 {
     raft_index match = 0;
@@ -254,7 +256,8 @@ static bool correct_result(struct raft_edge *e, uint64_t from, struct raft_appen
         return true;
     }
     if (e->sends_snapshot(e->ctx, from)) {
-        /* It lacks what the snapshot will bring. That it answers still counts. */
+        /* It lacks the entries that the snapshot will bring. The answer still shows that it is
+         * alive. */
         m->rejected = 0;
         m->last_log_index = 0;
         e->stats.rejections_expected++;
@@ -282,7 +285,7 @@ static void deliver(struct raft_edge *e, const struct raft_message *whole, unsig
     m->n_entries = n;
     raft_index last = m->prev_log_index + n;
     if (m->leader_commit > last && last < raft_commit_index(e->raft)) {
-        m->leader_commit = 0; /* the core keeps what it has */
+        m->leader_commit = 0; /* the library keeps the commit index that it has */
         e->stats.commits_corrected++;
     }
     if (n > 0) {
@@ -297,7 +300,7 @@ static void deliver(struct raft_edge *e, const struct raft_message *whole, unsig
     receive(e, &piece);
 }
 
-/* The next change of the configuration at or behind `from`. */
+/* The next change of the configuration at or behind index `from` of the message. */
 static unsigned next_change(const struct raft_append_entries *m, unsigned from)
 {
     while (from < m->n_entries && m->entries[from].type != RAFT_CHANGE) {
@@ -306,7 +309,7 @@ static unsigned next_change(const struct raft_append_entries *m, unsigned from)
     return from;
 }
 
-/* Whether the core has taken the first `n` entries in: then it may have those behind them. */
+/* Whether the library took the first `n` entries: then it may have those behind them. */
 static bool was_taken(const struct raft_edge *e, const struct raft_append_entries *m, unsigned n)
 {
     raft_index last = m->prev_log_index + n;
@@ -315,16 +318,16 @@ static bool was_taken(const struct raft_edge *e, const struct raft_append_entrie
            raft_last_index(e->raft) >= last && (last == 0 || e->term_of(e->ctx, last) == term);
 }
 
-/* Whoever has led has changed the configuration only when the change before was committed. A new
- * leader may send both before it knows that itself. */
+/* A leader changes the configuration only when the change before is committed. A new leader may
+ * send both before it knows that itself. */
 static void note_change_follows(struct raft_edge *e, uint64_t index)
 {
     uint64_t before = e->changes_committed(e->ctx, index);
     e->change_index = before > e->change_index ? before : e->change_index;
 }
 
-/* How many entries of a message that begins with the first of all are known to be committed here.
- * */
+/* The number of entries, in a message that begins with the very first entry, that are known to be
+ * committed here. */
 static unsigned committed_beginning(struct raft_edge *e, const struct raft_append_entries *m)
 {
     raft_index commit = raft_commit_index(e->raft);
@@ -335,9 +338,9 @@ static unsigned committed_beginning(struct raft_edge *e, const struct raft_appen
     return commit < m->n_entries ? (unsigned)commit : m->n_entries;
 }
 
-/* It brings nothing new, and has to be answered all the same: its sender may not know that anything
- * of it has come, and begins with the first entry until it does. What is committed here is in the
- * log of every leader. */
+/* Answers a message without news. Its sender may not know that this node has the entries, and
+ * begins with the first one until it gets an answer. Entries that are committed here are in the log
+ * of every leader. */
 static void answer_for_committed(struct raft_edge *e, const struct raft_message *whole)
 {
     struct raft_message m = *whole;

@@ -9,26 +9,28 @@
 #include "base/clock.h"
 #include "consensus/relay_codec.h"
 
-#define WINDOW 4096u                /* commands sent and not answered; more stand in turns here */
-#define QUERIES_MAX 256u            /* of these, queries: each answer may have 64 KiB */
+#define WINDOW                                                                                     \
+    4096u                           /* commands sent and not answered; further ones wait in the
+                                       held queue */
+#define QUERIES_MAX 256u            /* queries among these: each answer may have 64 KiB */
 #define BYTES_MAX ((size_t)8 << 20) /* bytes of these commands */
 #define PING_MS 500u
-#define PING_WAITING_MS 100u /* while commands are unanswered */
+#define PING_WAITING_MS 100u /* between pings while commands are unanswered */
 #define REDIAL_MS 100u
-#define PROBE_MS 5u /* between attempts on a leader that is not ready */
+#define PROBE_MS 5u /* between attempts with a leader that is not ready */
 
-/* Our stream to a node that leads, or led: it stays until everything on it is answered. */
+/* A stream to a node that leads or led. It stays open until everything on it is answered. */
 struct relay_stream {
     struct leader *leader;
     struct stream *stream;
-    uint64_t first; /* sequence of the oldest that may be unanswered */
-    uint64_t next;  /* sequence of the next to send */
-    uint32_t count; /* unanswered */
+    uint64_t first; /* sequence of the oldest command that may be unanswered */
+    uint64_t next;  /* sequence of the next command */
+    uint32_t count; /* number of unanswered commands */
     uint32_t queries;
     size_t bytes;
     uint64_t pinged_ms;
-    uint64_t probe_ms; /* not 0: the leader gave a command back; until it answers one again, it is
-                        * asked with one at a time, not before this */
+    uint64_t probe_ms; /* not 0: the leader gave a command back. Then it gets one command at a
+                          time, from this time on, until it answers one */
     bool ready_said;
     struct held *slots[WINDOW];
 };
@@ -36,7 +38,7 @@ struct relay_stream {
 /* Another member. */
 struct leader {
     struct relay_client *client;
-    uint64_t id;              /* 0: the place is nobody's */
+    uint64_t id;              /* 0: a free place */
     bool gone;                /* no member any more; a dial is still under way */
     struct relay_stream *out; /* NULL: none */
     bool dialing;
@@ -46,7 +48,7 @@ struct leader {
 struct relay_client {
     struct relay_client_config config;
     struct leader leaders[KNOWN_MEMBERS_MAX];
-    uint64_t leader_id; /* whom this node follows; 0: nobody */
+    uint64_t leader_id; /* the leader that this node follows; 0: none */
     uint64_t relayed;
     struct metrics_histogram times;
     bool ready, closed;
@@ -72,7 +74,7 @@ static struct leader *find(const struct relay_client *c, uint64_t id)
     return NULL;
 }
 
-/* ---- what is on its way ---- */
+/* ---- commands that were sent ---- */
 
 static struct held **slot(struct relay_stream *o, uint64_t sequence)
 {
@@ -165,7 +167,7 @@ static void give_up(struct relay_stream *o, const char *why)
     c->config.host.wake(c->config.host.ctx);
 }
 
-/* ---- what comes back ---- */
+/* ---- answers ---- */
 
 static void on_result(struct relay_stream *o, struct fli_slice body)
 {
@@ -322,8 +324,8 @@ static void tick_stream(struct relay_stream *o)
         give_up(o, "not needed any more");
         return;
     }
-    /* A leader answers a ping at once, so one that is silent for this long is not running. A leader
-     * that was replaced is given less time: its silence is why it was replaced. */
+    /* A leader answers a ping at once, so a leader that is silent for this long is not running. A
+     * replaced leader gets less time: its silence is why it was replaced. */
     uint64_t patience_ms =
         leads ? PING_MS + 2 * (uint64_t)c->config.election_ms : c->config.election_ms;
     if (silent_ms > patience_ms) {

@@ -1,4 +1,4 @@
-/* relay_client.h: commands of this node's clients, on their way to the leader and back.
+/* relay_client.h: sends commands of this node's clients to the leader, and brings back the answers.
  *
  *   follower                                leader (relay_server.h)
  *   COMMAND: sequence, command     ---->    proposed with a ticket of the relay's
@@ -6,10 +6,10 @@
  *                                  <----    RETURNED: surely not done, it is held again
  *                                  <----    PUSH, behind the RESULT that said QUEUED
  *
- * When a stream breaks, what was never handed to the kernel and every query is held again; what may
- * have left is uncertain. When another node becomes leader the old stream stays until it is empty,
- * since a leader that stepped down in order still answers; a dead one is noticed by its silence.
- * One thread, the loop's. */
+ * When a stream breaks, commands that were never handed to the kernel, and all queries, are held
+ * again; commands that may have left are uncertain. When another node becomes leader, the old
+ * stream stays open until it is empty, since a leader that stepped down in order still answers; a
+ * dead one is noticed by its silence. One thread, the loop's. */
 #ifndef CONSENSUS_RELAY_CLIENT_H
 #define CONSENSUS_RELAY_CLIENT_H
 
@@ -25,10 +25,10 @@ struct relay_client_config {
     struct transport *transport;
     const struct members *members;
     uint64_t id;              /* this node */
-    unsigned election_ms;     /* relay_client_set_election_ms() changes it */
+    unsigned election_ms;     /* changed by relay_client_set_election_ms() */
     struct held_queue *queue; /* where commands come from, and go back to */
     void *ctx;
-    machine_event_cb push; /* an event of a wait, told ahead of the log; may be NULL */
+    machine_event_cb push; /* an event of a wait, sent ahead of the log; may be NULL */
 };
 
 int relay_client_create(const struct relay_client_config *config,
@@ -42,25 +42,26 @@ void relay_client_destroy(struct relay_client *c); /* closed; NULL is fine */
  * silent. */
 void relay_client_follow(struct relay_client *c, uint64_t leader_id);
 
-/* This node knows every member's incarnation, on disk, and tells the leader. */
+/* Records that this node knows every member's incarnation, on disk, and tells the leader. */
 void relay_client_set_ready(struct relay_client *c);
 
-/* Hands one command to the leader; takes `h`, which is on no list. False: there is no stream, or it
- * has no room now. */
+/* Sends one command to the leader, and takes over `h`, which is on no list. False: there is no
+ * stream, or it has no room now. */
 bool relay_client_send(struct relay_client *c, struct held *h) FLI_MUST_USE;
 
-/* How long until relay_client_send() may succeed after it has failed; UINT64_MAX: an event will
- * tell. */
+/* The time until relay_client_send() may succeed after a failure; UINT64_MAX: only an event can
+ * change that. */
 uint64_t relay_client_next_ms(const struct relay_client *c);
 
 void relay_client_tick(struct relay_client *c);
 void relay_client_set_election_ms(struct relay_client *c, unsigned election_ms);
 void relay_client_flush(struct relay_client *c);
-bool relay_client_quiet(const struct relay_client *c); /* nothing is unanswered */
+bool relay_client_quiet(const struct relay_client *c); /* all commands are answered */
 bool relay_client_connected(const struct relay_client *c, uint64_t peer_id);
 uint64_t relay_client_relayed(const struct relay_client *c); /* commands, since start */
-/* From sending a command to its answer. */
+/* Times from sending a command to its answer. */
 const struct metrics_histogram *relay_client_times(const struct relay_client *c);
-void relay_client_close(struct relay_client *c, const char *why); /* what is out is given up */
+void relay_client_close(struct relay_client *c, const char *why); /* gives up unanswered
+                                                                     commands */
 
 #endif

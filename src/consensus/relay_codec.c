@@ -21,7 +21,7 @@ void relay_result_encode(uint64_t sequence, int status, const struct machine_res
     }
 }
 
-/* Only codes that a leader gives; anything else leaves the outcome unknown. */
+/* Accepts only codes that a leader sends; any other leaves the outcome unknown. */
 static int known_status(uint32_t negated)
 {
     switch (-(int64_t)negated) {

@@ -9,17 +9,18 @@
  *              8 wait, 8 deadline, 8 clock, name, owner
  *   READY, PING, PONG  nothing
  *
- * What is decoded came over a socket: lengths and ranges are checked, FL_EPROTO otherwise. */
+ * Decoded bytes come from a socket: lengths and ranges are checked, with FL_EPROTO otherwise. */
 #ifndef CONSENSUS_RELAY_CODEC_H
 #define CONSENSUS_RELAY_CODEC_H
 
 #include "machine/machine.h"
 
-/* Types of frames on a stream of kind STREAM_RELAY. Values travel and must not change. */
+/* Types of frames on a stream of kind STREAM_RELAY. The values are sent and must not change. */
 enum relay_frame {
     RELAY_COMMAND = 1,  /* to the leader: sequence, source, command */
     RELAY_RESULT = 2,   /* from the leader: sequence, status, result, payload */
-    RELAY_RETURNED = 3, /* from the leader: sequence; surely not done, send it to whoever leads */
+    RELAY_RETURNED = 3, /* from the leader: sequence; surely not done, send it to the next
+                           leader */
     RELAY_PUSH = 4,     /* from the leader: an event of a wait */
     RELAY_READY = 5,    /* to the leader: this node knows every member's incarnation, on disk */
     RELAY_PING = 6,     /* to the leader */

@@ -11,9 +11,11 @@
 #include "machine/batch.h"
 
 #define SPARE_TICKETS_MAX 4096u
-#define SILENCE_MS 10000u /* a follower pings; one that does not is gone */
+#define SILENCE_MS                                                                                 \
+    10000u /* a follower pings more often; one that is silent for so long is
+                             gone */
 
-/* A follower's stream. It goes when the stream is closed and no ticket of its is out. */
+/* A follower's stream. It is freed when the stream is closed and none of its tickets is out. */
 struct follower {
     struct fli_list link;
     struct relay_server *server;
@@ -31,7 +33,7 @@ struct relay_ticket {
     struct relay_ticket *next_spare;
 };
 
-/* A wait that was queued over a stream: its end is pushed there. */
+/* A wait that was queued over a stream; its end is pushed there. */
 struct pushed {
     struct fli_map_node node;
     struct fli_list link; /* of its follower */
@@ -41,12 +43,12 @@ struct pushed {
 
 struct relay_server {
     struct relay_server_config config;
-    struct fli_list followers; /* the newest of a node has its `stream` and stands last */
+    struct fli_list followers; /* the newest record of a node has its `stream` and stands last */
     struct relay_ticket *spare_tickets;
     unsigned spare_count;
     struct fli_map waits; /* wait id -> struct pushed */
     uint64_t wait_seen;   /* id of the youngest wait in the log; UINT64_MAX: not known */
-    uint64_t wait_before; /* waits up to this are older than our leadership */
+    uint64_t wait_before; /* waits up to this id are older than this node's leadership */
     bool leads;
 };
 
@@ -87,7 +89,7 @@ static struct pushed *find_wait(struct relay_server *s, uint64_t wait)
     return node == NULL ? NULL : FLI_CONTAINER_OF(node, struct pushed, node);
 }
 
-/* When there is no memory, the follower only learns of it later, from its own log. */
+/* Without memory for this, the follower learns of the wait's end later, from its own log. */
 static void note_wait(struct follower *f, uint64_t wait)
 {
     struct relay_server *s = f->server;
@@ -139,7 +141,8 @@ void relay_server_event(struct relay_server *s, const struct machine_event *e)
 {
     if (e->type == MACHINE_EVENT_QUEUED) {
         s->wait_seen = e->wait;
-        if (e->wait <= s->wait_before) { /* so all before it are older, whatever was known */
+        if (e->wait <= s->wait_before) { /* so all waits before it are older, whatever was
+                                            known */
             s->wait_before = e->wait - 1;
         }
     }
@@ -283,8 +286,8 @@ static void send_returned(struct follower *f, uint64_t sequence)
     }
 }
 
-/* The proposer's answer to a command that came over a stream. The follower stays until its ticket
- * is put back, whatever the sending does. */
+/* Sends the proposer's answer to a command that came over a stream. The follower's record stays
+ * until its ticket is put back, whatever happens to the send. */
 static void answered_cb(struct node_ticket *t, int status, const struct machine_result *result,
                         struct fli_slice payload)
 {
@@ -311,8 +314,8 @@ bool relay_server_returned(struct relay_server *s, struct node_ticket *t)
 
 /* ---- frames ---- */
 
-/* The commands that a client may send. Commands of the cluster itself (members, limits, raising the
- * token counter) are made by the leader alone, and are refused when they come over a stream. */
+/* The commands that a client may send. Only the leader makes commands of the cluster itself
+ * (members, limits, raising the token counter); they are refused when they come over a stream. */
 static bool may_be_relayed(uint8_t op)
 {
     switch (op) {

@@ -2,9 +2,10 @@
  *
  * Who owns an entry's memory. The core keeps only the terms of entries; their bytes pass through
  * it. The entries of a message point into its frame. They come back in the update of the same step,
- * and are copied to the log then. An entry's `batch` is a token: the core frees it when it drops
- * the message, and this file frees it otherwise. A configuration has the library's encoding inside
- * the core, and our own (configuration.h) in frames and in the log; `sources` keeps the latter. */
+ * and only then are copied to the log. An entry's `batch` is a token: the core frees it when it
+ * drops the message, and this file frees it otherwise. A configuration has the library's encoding
+ * inside the core, and our own (configuration.h) in frames and in the log; `sources` keeps the
+ * latter. */
 #include "consensus/replica_private.h"
 
 #include <inttypes.h>
@@ -41,7 +42,7 @@ static void must_have(uint64_t position)
 
 /* ---- configurations ---- */
 
-/* Each change is told as committed before the core hears of the next one. */
+/* Tells the core that each change is committed, before it gets the next one. */
 static void tell_changes(struct replica *r, uint64_t last)
 {
     for (unsigned i = 0; i < r->changes.n && !r->failed; i++) {
@@ -71,7 +72,7 @@ static void apply_entry(struct replica *r, const struct log_entry *e)
     FLI_ASSERT(e->index == r->applied + 1);
     if (e->kind == RAFT_COMMAND) {
         if (fsm_apply(r->config.fsm, e->data, e->len) != 0) {
-            r->failed = true; /* it has told the owner */
+            r->failed = true; /* fatal() was called already */
             return;
         }
     }
@@ -81,7 +82,7 @@ static void apply_entry(struct replica *r, const struct log_entry *e)
     }
 }
 
-/* The bytes of an entry are the log's, which nothing may touch while they are applied. */
+/* The log owns the bytes of an entry; nothing may change it while they are applied. */
 static void apply_committed(struct replica *r)
 {
     struct log_entry entries[REPLICA_READ_ENTRIES];
@@ -119,8 +120,8 @@ static bool has_to_apply(const struct replica *r)
 
 /* ---- messages on their way out ---- */
 
-/* Sends an APPEND, in several messages when one cannot hold all its entries: the next one then
- * follows the last entry of the one before. */
+/* Sends an APPEND. When one message cannot hold all its entries, it sends several; each continues
+ * behind the last entry of the one before. */
 static void send_entries(struct replica *r, const struct raft_message *m)
 {
     struct raft_message part = *m;
@@ -175,8 +176,7 @@ static void send_now(struct replica *r, const struct raft_message *m)
 }
 
 /* Term and vote must be on disk before a message that depends on them leaves. Messages that wait
- * for that are dropped when the term changes once more, which Raft tolerates as it does any
- * loss. */
+ * for that are dropped when the term changes once more; Raft tolerates lost messages. */
 static void send_message(struct replica *r, struct raft_message *m)
 {
     if (!raft_edge_send(&r->edge, m)) {
@@ -215,7 +215,7 @@ static void send_held(struct replica *r)
     }
 }
 
-/* ---- what a step asks for ---- */
+/* ---- the results of a step ---- */
 
 void replica_set_hard_state(struct replica *r, const struct log_hard_state *hs)
 {
@@ -229,7 +229,7 @@ static void keep_hard_state(struct replica *r)
     replica_set_hard_state(r, &hs);
 }
 
-/* The bytes as they go to the log. */
+/* The bytes of the entry in the form that the log stores. */
 static struct fli_slice source_of(const struct replica *r, const struct raft_entry *e)
 {
     if (e >= r->entries && e < r->entries + MESSAGE_ENTRIES_MAX) {
@@ -311,7 +311,7 @@ void replica_step(struct replica *r, struct raft_event *event)
     }
 }
 
-/* Answers are given here, and not in the midst of an event. */
+/* Answers are given here, not in the midst of an event. */
 static void after_event(struct replica *r)
 {
     if (has_to_apply(r)) {
@@ -327,7 +327,7 @@ static void set_now(struct replica *r, uint64_t now_ms)
     r->edge.now_ms = r->now_ms;
 }
 
-/* The core is given the library's bytes of each configuration. */
+/* Gives the core the library's encoding of each configuration. */
 static int take_entries(struct replica *r, const struct raft_append_entries *m)
 {
     size_t bytes = 0;
@@ -376,7 +376,7 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
     }
     set_now(r, now_ms);
     m.server_id = from;
-    /* A copy: what is in the message may change the list of configurations. */
+    /* A copy, since the message's entries may change the list of configurations. */
     const struct configuration_server *server =
         configuration_find(&changes_last(&r->changes)->conf, from);
     struct configuration_server sender = {.id = from};
@@ -386,7 +386,8 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
     if (m.type == RAFT_APPEND_ENTRIES) {
         rv = take_entries(r, &m.append_entries);
         if (rv != 0) {
-            return rv == FL_EBUSY ? 0 : rv; /* with a disk that is behind, it is a lost message */
+            return rv == FL_EBUSY ? 0 : rv; /* when the disk is behind, the message counts as
+                                               lost */
         }
     }
     rv = raft_edge_receive(&r->edge, r->now_ms, &m);
@@ -416,7 +417,7 @@ static void finish_install(struct replica *r)
     struct raft_event event = {.type = RAFT_PERSISTED_SNAPSHOT};
     struct raft_snapshot_metadata *meta = &event.persisted_snapshot.metadata;
     int rv = configuration_decode(r->installing.conf, r->installing.conf_len, &conf);
-    FLI_ASSERT(rv == 0); /* replica_install() has looked */
+    FLI_ASSERT(rv == 0); /* replica_install() has checked that */
     r->install_at = 0;
     r->stored = r->installing.index;
     meta->index = r->installing.index;
@@ -461,7 +462,7 @@ uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms)
     return has_to_apply(r) || at_ms <= now_ms ? 0 : at_ms - now_ms;
 }
 
-/* ---- what a leader does ---- */
+/* ---- functions of a leader ---- */
 
 static int submit(struct replica *r, uint64_t now_ms, enum raft_entry_type type,
                   struct fli_slice data, struct raft_buffer for_core)
@@ -508,7 +509,7 @@ int replica_change(struct replica *r, uint64_t now_ms, const struct configuratio
         return FL_EBUSY;
     }
     const struct configuration *now = replica_configuration(r);
-    for (unsigned i = 0; i < now->n; i++) { /* the core refuses while one catches up */
+    for (unsigned i = 0; i < now->n; i++) { /* the core refuses a change while one catches up */
         if (replica_catch_up_status(r, now->servers[i].id) == CATCH_UP_RUNNING) {
             return FL_EBUSY;
         }
@@ -538,7 +539,7 @@ int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
         return FL_EBUSY;
     }
     if (has_all(r, id)) {
-        return 0; /* the core would wait for progress that there is none to make */
+        return 0; /* the core would wait for progress that cannot come */
     }
     struct raft_event event = {.type = RAFT_CATCH_UP};
     event.catch_up.server_id = id;
@@ -632,7 +633,7 @@ void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct sna
     struct configuration conf;
     set_now(r, now_ms);
     if (r->failed || meta->index <= r->snapshot_index) {
-        return; /* one of a leader came in between */
+        return; /* a leader's snapshot came in between */
     }
     int rv = configuration_decode(meta->conf, meta->conf_len, &conf);
     FLI_ASSERT(rv == 0 && keep_index <= meta->index);
@@ -654,8 +655,7 @@ bool replica_snapshot_is_sound(const struct snapshot_meta *meta)
     return meta->term != 0 && meta->conf_index != 0 && meta->conf_index <= meta->index;
 }
 
-/* The leader that is known now has all committed entries, so the snapshot is as good as one that it
- * had sent itself. */
+/* The present leader has all committed entries, so the snapshot is as good as one that it sent. */
 static void offer_snapshot(struct replica *r, const struct snapshot_meta *meta,
                            const struct configuration *conf)
 {

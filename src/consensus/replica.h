@@ -1,5 +1,5 @@
-/* replica.h: one server of the Raft group: the core of the raft library, its log, and the machine
- * that is applied.
+/* replica.h: one server of the Raft group: the raft library's core, its log, and the machine to
+ * which entries are applied.
  *
  *   events                          raft_step()                 what it asks for
  *   message of a peer  --> edge -->                --> hard state, entries, truncation: the log
@@ -8,17 +8,17 @@
  *   submit, change     ----------->                --> snapshot for a peer: `snapshot_wanted`
  *
  * Order on disk. Hard state, entries and truncations go to the log in the order in which the core
- * asks for them. A message may say what they promise only when they are on disk:
- *   - entries: the core itself answers for them when it is told that they are persisted;
- *   - term and vote: messages that come after a change of them wait here until it is on disk.
+ * asks for them. A message may promise them only when they are on disk:
+ *   - entries: the core acknowledges them once it is told that they are persisted;
+ *   - term and vote: messages that follow a change of them wait here until the change is on disk.
  * A leader sends its entries before it has written them (dissertation, section 10.2.1).
  *
- * Snapshots. A snapshot is a file that the owner writes, sends and receives. The core hears of one
- * that was taken when it is whole, and of one that was received when it is whole and decoded, so
- * that this server goes on with its old state until then.
+ * Snapshots. A snapshot is a file that the owner writes, sends and receives. The core is told of a
+ * taken snapshot once it is complete, and of a received one once it is complete and decoded. Until
+ * then this server goes on with its old state.
  *
  * No libuv: time comes in as an argument, and the owner flushes the log and the streams once a
- * turn. Calls from within a callback: none of this file, but for what says so. One thread. */
+ * turn. Callbacks must not call functions of this file, except those that say so. One thread. */
 #ifndef CONSENSUS_REPLICA_H
 #define CONSENSUS_REPLICA_H
 
@@ -36,69 +36,71 @@ struct replica;
 struct replica_config {
     uint64_t id;
     const char *address;                  /* this server's, for the core; the string is copied */
-    struct log *log;                      /* recovered; the owner's, who calls replica_durable() */
+    struct log *log;                      /* recovered; the owner's, which calls
+                                             replica_durable() */
     struct fsm *fsm;                      /* holds the state of `snapshot`, or is empty */
     const struct snapshot_meta *snapshot; /* the newest; NULL: none. The log continues it. */
-    bool may_be_empty; /* a log of nothing: the group's configuration comes with its entries */
+    bool may_be_empty; /* the log is empty: the group's configuration comes with its entries */
     unsigned election_ms, heartbeat_ms;
-    /* How many entries may be sent to a follower and not confirmed. It must be less than what each
-     * server keeps behind a snapshot: a follower refuses entries when its core has forgotten the
-     * entry in front of them. */
+    /* The most entries that may be sent to a follower and not confirmed. It must be less than what
+     * each server keeps behind a snapshot: a follower refuses entries when its core has forgotten
+     * the entry in front of them. */
     unsigned in_flight; /* 0: REPLICA_IN_FLIGHT_DEFAULT */
-    unsigned seed;      /* of election times: no two servers may have the same */
+    unsigned seed;      /* of election times: must differ between servers */
     void *ctx;
-    /* One message; its parts are valid during the call only. */
+    /* Sends one message; its parts are valid during the call only. */
     void (*send)(void *ctx, uint64_t peer_id, const struct message_body *body);
-    /* This leader's follower lacks entries that are compacted. Comes again until it has them. */
+    /* A follower of this leader lacks entries that are compacted. Repeated until it has them. */
     void (*snapshot_wanted)(void *ctx, uint64_t peer_id);
-    bool (*sends_snapshot)(void *ctx, uint64_t peer_id);      /* one is on its way to it */
+    bool (*sends_snapshot)(void *ctx, uint64_t peer_id);      /* whether one is on its way to the
+                                                                 follower */
     void (*barrier_applied)(void *ctx, uint64_t term);        /* of replica_barrier() */
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
     void (*log_line)(void *ctx, int level, const char *message);
 };
 
-/* Starts with what the log holds. 0; FL_ECORRUPT: log and snapshot do not fit, FL_ENOMEM, FL_EIO;
- * errmsg says what and what to do. A server that is its group's only voter leads at once. */
+/* Starts with the contents of the log. 0; FL_ECORRUPT: log and snapshot do not fit; FL_ENOMEM,
+ * FL_EIO; errmsg says what is wrong and what to do. The only voter of a group leads at once. */
 int replica_create(const struct replica_config *config, uint64_t now_ms, struct replica **ret,
                    char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 void replica_destroy(struct replica *r); /* NULL is fine */
 
 /* ---- events ---- */
 
-/* A frame of a stream of Raft messages. 0; FL_EPROTO: no correct peer sends this. */
+/* Takes a frame from a stream of Raft messages. 0; FL_EPROTO: no correct peer sends this. */
 int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t type,
                     struct fli_slice body) FLI_MUST_USE;
 
-/* The log says that something is on disk. */
+/* The log reports that something is on disk. */
 void replica_durable(struct replica *r, uint64_t now_ms);
 
-/* Other times from now on, at least three heartbeats to an election time. */
+/* Sets new times; an election time has at least three heartbeats. */
 void replica_set_times(struct replica *r, unsigned election_ms, unsigned heartbeat_ms);
 
-/* Once a turn: runs the core's timer, and applies what was left over. paused: the process stood
- * still, and what others have sent meanwhile was not read; the timer waits for the next turn. */
+/* Runs once a turn: the core's timer, and applying entries that were left over. paused: the process
+ * was stopped, and messages of that time are not read yet; the timer waits for the next turn. */
 void replica_turn(struct replica *r, uint64_t now_ms, bool paused);
 uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms); /* until a turn is needed */
 
 /* ---- what a leader does ---- */
 
-/* Appends one entry of commands, or a barrier; the bytes are copied. 0; then it is applied later,
- * never within this call, or its term ends before. Surely not appended: FL_ENOLEADER (also while
- * leadership is handed over), FL_EBUSY (the disk is behind). */
+/* Appends one entry of commands, or a barrier; the bytes are copied. 0: it will be applied later,
+ * never within this call, unless its term ends before. Surely not appended: FL_ENOLEADER (also
+ * while leadership is handed over), FL_EBUSY (the disk is behind). */
 int replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len) FLI_MUST_USE;
 int replica_barrier(struct replica *r, uint64_t now_ms) FLI_MUST_USE;
 
-/* Appends a configuration, which is in force at once. Only one server may differ from the present
- * one. 0; FL_ENOLEADER; FL_EBUSY: a change is in progress, or the disk is behind. */
+/* Appends a configuration, which is in force at once. It may differ from the present one by one
+ * server only. 0; FL_ENOLEADER; FL_EBUSY: a change is in progress, or the disk is behind. */
 int replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c) FLI_MUST_USE;
 
-/* Follows how a learner catches up, until it is close enough to vote. */
+/* Watches a learner catch up, until it is close enough to vote. */
 enum replica_catch_up { CATCH_UP_NONE, CATCH_UP_RUNNING, CATCH_UP_ABORTED, CATCH_UP_FINISHED };
 int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id) FLI_MUST_USE;
 enum replica_catch_up replica_catch_up_status(const struct replica *r, uint64_t id);
 
-/* Hands leadership to a voter, which happens, or not, within an election time. 0, FL_ENOLEADER,
- * FL_ENOTFOUND (not a voter, or this one). */
+/* Hands leadership to a voter; that succeeds or fails within an election time. 0, FL_ENOLEADER,
+ * FL_ENOTFOUND (not a voter, or this server). */
 int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id) FLI_MUST_USE;
 uint64_t replica_transferee(const struct replica *r); /* 0: leadership is not being handed over */
 
@@ -110,19 +112,19 @@ uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms);
 
 /* ---- snapshots ---- */
 
-/* What a snapshot of the present state is called. 0; FL_EBUSY: what is applied is not on this disk
- * yet, or is the last snapshot already (`again`: which is fine). */
+/* Fills in the meta of a snapshot of the present state. 0; FL_EBUSY: the applied entries are not
+ * all on this disk yet, or are the last snapshot already (`again` allows that). */
 int replica_snapshot_meta(const struct replica *r, bool again,
                           struct snapshot_meta *ret) FLI_MUST_USE;
 
-/* The snapshot is on disk. Entries above keep_index stay in the log, for followers a little late,
- * as far as they are there. */
+/* The snapshot is on disk. Entries above keep_index stay in the log, for followers that are a
+ * little late. */
 void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
                             uint64_t keep_index);
 
-/* A snapshot from another server is on disk, and `fresh` is its state. 0: it has replaced this
- * server's, owns `fresh`, and *ret_old is what it replaced. FL_EBUSY: no leader is known now; try
- * again later. FL_EINVAL: it is not needed any more, or not usable. */
+/* A snapshot from another server is on disk, and `fresh` is its state. 0: the replica now owns
+ * `fresh`, and *ret_old is the state that it replaced. FL_EBUSY: no leader is known now; try again
+ * later. FL_EINVAL: it is no longer needed, or not usable. */
 int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
                     struct machine *fresh, struct machine **ret_old) FLI_MUST_USE;
 
@@ -132,9 +134,9 @@ enum replica_role { REPLICA_FOLLOWER, REPLICA_CANDIDATE, REPLICA_LEADER };
 
 enum replica_role replica_role(const struct replica *r);
 uint64_t replica_term(const struct replica *r);
-uint64_t replica_leader(const struct replica *r); /* 0: not known */
+uint64_t replica_leader(const struct replica *r); /* 0: unknown */
 uint64_t replica_commit_index(const struct replica *r);
-/* The term that is on disk; 0 while a later one is on its way there. */
+/* The term that is on disk; 0 while a later one is being written. */
 uint64_t replica_term_on_disk(const struct replica *r);
 uint64_t replica_applied_index(const struct replica *r);
 uint64_t replica_last_index(const struct replica *r);

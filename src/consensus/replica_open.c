@@ -1,4 +1,4 @@
-/* replica_open.c: a replica begins with what the log and the newest snapshot hold. */
+/* replica_open.c: starts a replica with the contents of the log and the newest snapshot. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static int note_entry(struct replica *r, const struct log_entry *e, struct raft_
     return 0;
 }
 
-/* The core wants terms and kinds of all entries, and the bytes of configurations. */
+/* Reads the terms and kinds of all entries, and the bytes of configurations, for the core. */
 static int load_entries(struct replica *r, uint64_t first, size_t n, struct raft_entry *all)
 {
     struct log_entry some[REPLICA_READ_ENTRIES];
@@ -70,8 +70,8 @@ static bool is_only_voter(const struct replica *r)
 }
 
 /* The core lets the only voter lead at once, in the term that it is started with. Learners may have
- * entries of that term that were sent and never written here; others in their places must be of
- * another term. On disk before anything leaves: see send_message(). */
+ * entries of that term that were sent and never written here. New entries in their places need
+ * another term, and it must be on disk before anything leaves: see send_message(). */
 static void begin_term(struct replica *r, struct log_hard_state *hs)
 {
     hs->term++;
@@ -126,7 +126,9 @@ static int load(struct replica *r, char *errmsg, size_t errmsg_size)
             snprintf(errmsg, errmsg_size, "the raft library does not start");
         }
     }
-    for (size_t i = 0; all != NULL && i < n && rv != FL_ESYSTEM; i++) { /* then it has freed them */
+    for (size_t i = 0; all != NULL && i < n && rv != FL_ESYSTEM;
+         i++) { /* on FL_ESYSTEM the core has
+                                                                           freed them */
         if (all[i].type == RAFT_CHANGE) {
             raft_free(all[i].buf.base);
         }
@@ -201,7 +203,8 @@ static int init_core(struct replica *r)
     if (raft_init(&r->raft, NULL, NULL, r->config.id, r->config.address) != 0) {
         return FL_ENOMEM;
     }
-    r->raft.tracer = NULL; /* its texts cost a tenth of an entry, and nobody reads them */
+    r->raft.tracer = NULL; /* its texts cost a tenth of the time of an entry, and nobody reads
+                              them */
     raft_seed(&r->raft, r->config.seed);
     raft_set_election_timeout(&r->raft, r->config.election_ms);
     raft_set_heartbeat_timeout(&r->raft, r->config.heartbeat_ms);

@@ -9,7 +9,7 @@
 #define REPLICA_READ_BYTES ((size_t)4 << 20) /* of entries read in one go */
 #define REPLICA_READ_ENTRIES 64u
 
-/* The core's kinds of entry are the log's. */
+/* The core's kinds of entries are stored in the log as they are. */
 _Static_assert(RAFT_COMMAND == 1 && RAFT_BARRIER == 2 && RAFT_CHANGE == 3, "kinds are on disk");
 
 struct replica {
@@ -20,8 +20,9 @@ struct replica {
     bool failed;
     uint64_t now_ms;
     uint64_t applied;
-    uint64_t stored;         /* the core was told that entries up to this are persisted */
-    uint64_t told_committed; /* the core was told of committed configurations up to this */
+    uint64_t stored;         /* entries up to this were reported to the core as persisted */
+    uint64_t told_committed; /* configurations up to this were reported to the core as
+                                committed */
     uint64_t snapshot_index, snapshot_term;
     uint64_t hard_state_at; /* position of the last change of term and vote */
     uint64_t install_at;    /* position of the log's reset to a snapshot; 0: none under way */
@@ -31,12 +32,12 @@ struct replica {
     struct raft_message held[REPLICA_HELD_MAX];
     unsigned held_n;
     uint64_t held_term;
-    struct raft_entry entries[MESSAGE_ENTRIES_MAX]; /* of the event that is stepped */
+    struct raft_entry entries[MESSAGE_ENTRIES_MAX]; /* of the event in progress */
     struct fli_slice sources[MESSAGE_ENTRIES_MAX];
     struct message_body body;
 };
 
-/* Gives the event to the core and carries out what it asks for. */
+/* Gives the event to the core and carries out its result. */
 void replica_step(struct replica *r, struct raft_event *event);
 
 /* For raft_edge.changes_committed. ctx: the replica. */
@@ -44,7 +45,7 @@ uint64_t replica_changes_committed(void *ctx, uint64_t before);
 
 bool replica_snapshot_is_sound(const struct snapshot_meta *meta);
 
-/* Notes term and vote in the log. What depends on them leaves when they are on disk. */
+/* Writes term and vote to the log. Messages that depend on them leave once they are on disk. */
 void replica_set_hard_state(struct replica *r, const struct log_hard_state *hs);
 
 #endif

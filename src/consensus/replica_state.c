@@ -1,9 +1,9 @@
-/* replica_state.c: what can be asked of a replica at any time. */
+/* replica_state.c: the state of a replica, for callers at any time. */
 #include "consensus/replica_private.h"
 
 static struct raft *core(const struct replica *r)
 {
-    return (struct raft *)(uintptr_t)&r->raft; /* its readers take no const */
+    return (struct raft *)(uintptr_t)&r->raft; /* the library's readers take no const */
 }
 
 enum replica_role replica_role(const struct replica *r)

@@ -17,11 +17,11 @@
 
 #include "base/clock.h"
 
-#define NICENESS 10 /* the child's: requests come first, but it is not starved for long */
+#define NICENESS 10 /* the child's: requests come first, but it must not starve for long */
 #define SYNC_BYTES (UINT64_C(1) << 20)
 #define REST_MAX_NS UINT64_C(50000000)
 
-/* What the child says in the end, through the pipe. Less than PIPE_BUF. */
+/* The child's final message through the pipe. Shorter than PIPE_BUF. */
 struct verdict {
     int error;
     uint64_t size;
@@ -31,13 +31,13 @@ struct verdict {
 struct snapshot_child {
     struct snapshot_child_callbacks cbs;
     pid_t pid; /* 0: it was waited for */
-    int pipe;  /* comes to its end when the child does */
+    int pipe;  /* reaches its end when the child ends */
     uv_poll_t poll;
 };
 
 /* ---- the child ------------------------------------------------------------------------------- */
 
-/* Where the bytes of the machine go. */
+/* The sink for the machine's bytes. */
 struct sink {
     struct snapshot_writer *writer;
     struct snapshot_error error;
@@ -49,7 +49,7 @@ static void close_between(unsigned first, unsigned last)
     if (first > last || syscall(SYS_close_range, first, last, 0u) == 0) {
         return;
     }
-    long n = sysconf(_SC_OPEN_MAX); /* a kernel before 5.9 */
+    long n = sysconf(_SC_OPEN_MAX); /* for kernels before 5.9 */
     unsigned end = n > 0 && (unsigned long)n <= last ? (unsigned)n : last;
     for (unsigned fd = first; fd < end; fd++) {
         close((int)fd);
@@ -59,8 +59,8 @@ static void close_between(unsigned first, unsigned last)
     }
 }
 
-/* Keeps standard error, for an assertion's last words, the pipe, and the directory. A socket that
- * stayed open here would not be closed for its peer when our parent closes it. */
+/* Keeps standard error (for an assertion's last message), the pipe, and the directory. A socket
+ * left open here would not be closed for its peer when the parent closes it. */
 static void close_all_but(int pipe, int dir)
 {
     dir = dir < 0 ? pipe : dir;
@@ -77,7 +77,7 @@ static void close_all_but(int pipe, int dir)
     close_between((unsigned)high + 1, UINT32_MAX);
 }
 
-/* The log shares the disk: after each sync the child rests for as long as it took. */
+/* The log shares the disk: after each sync the child rests for as long as the sync took. */
 static int sync_and_rest(struct sink *s)
 {
     uint64_t start_ns = fli_clock_ns();
@@ -171,7 +171,7 @@ static void closed(uv_handle_t *handle)
     gone(ctx);
 }
 
-/* No signal may reach a handler of ours in the child: it would talk to our loop. */
+/* No signal may reach a handler of the parent in the child: it would use the parent's loop. */
 static pid_t fork_quietly(struct log_device *device, const struct machine *m,
                           const struct snapshot_meta *meta, int pipe)
 {

@@ -1,11 +1,12 @@
-/* snapshot_child.h: a snapshot that a child process writes, from a copy of our memory as it was at
- * one moment, while this process goes on.
+/* snapshot_child.h: a child process writes a snapshot, from a copy of this process's memory at one
+ * moment, while this process goes on.
  *
- * Writing a large state takes seconds, in which a loop would do nothing else: no grant, no renewal,
- * no heartbeat. fork() copies the page tables only; the kernel copies a page when one of the two
- * writes to it. The child has the thread that forked and nothing else, keeps none of our sockets,
- * writes the file in pieces, shares the disk with the log (it rests as long as each sync took), and
- * dies with us. Whatever happens to it, this process only learns that there is no snapshot yet.
+ * Writing a large state takes seconds, in which the loop could do nothing else: no grant, no
+ * renewal, no heartbeat. fork() copies only the page tables; the kernel copies a page when one of
+ * the two processes writes to it. The child has only the thread that forked, closes all sockets,
+ * writes the file in pieces, and dies with its parent. It shares the disk with the log, so it rests
+ * as long as each sync took. If the child fails, this process only learns that there is no snapshot
+ * yet.
  *
  * All functions are for the thread of the loop. */
 #ifndef CONSENSUS_SNAPSHOT_CHILD_H
@@ -21,18 +22,20 @@ struct snapshot_child;
 struct snapshot_child_callbacks {
     void *ctx;
     /* The child has ended. 0: the snapshot is on disk and has `size` bytes of data. Else a code and
-     * what went wrong; nothing is left on disk. At most once; never within a call of this file. */
+     * the reason; nothing is left on disk. Called at most once, and never within a call of this
+     * file. */
     void (*done)(void *ctx, int error, const char *why, uint64_t size);
-    void (*gone)(void *ctx); /* after snapshot_child_destroy: nothing of it is on the loop */
+    void (*gone)(void *ctx); /* after snapshot_child_destroy(): it has no handle on the loop any
+                                more */
 };
 
-/* Forks. 0; FL_ESYSTEM: there is no child, and nothing has happened. */
+/* Forks the child. 0; FL_ESYSTEM: there is no child, and nothing has happened. */
 int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struct machine *m,
                          const struct snapshot_meta *meta,
                          const struct snapshot_child_callbacks *cbs,
                          struct snapshot_child **ret) FLI_MUST_USE;
 
-/* Also before it is done: the child is killed, and done does not come. */
+/* Allowed before it is done: then the child is killed, and done is not called. */
 void snapshot_child_destroy(struct snapshot_child *c);
 
 #endif

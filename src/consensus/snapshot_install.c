@@ -4,7 +4,7 @@
  *     ^---------------failure--------------------'                  |
  *     ^---------------------------- garbage destroyed --------------'
  *
- * One piece of work is with the worker at a time, and while it is, its fields are the worker's. A
+ * The worker has one piece of work at a time. While it does, it owns the fields of the work. A
  * stream that ends meanwhile is noticed when the work comes back. */
 #include "consensus/snapshot_install.h"
 
@@ -18,7 +18,7 @@
 #include "base/clock.h"
 
 #define SYNC_BYTES (UINT64_C(4) << 20)
-#define SAY_MS 500u /* the sender hears that this side is alive */
+#define SAY_MS 500u /* between messages that tell the sender that this node is alive */
 
 enum state { STATE_IDLE, STATE_RECEIVING, STATE_DECODING, STATE_READY };
 
@@ -29,14 +29,14 @@ struct piece {
     struct fli_slice data;
 };
 
-/* What the worker does, and what came of it. */
+/* A piece of work for the worker, and its result. */
 struct work {
     uv_work_t req;
     struct snapshot_install *owner;
     struct log_device *device;
-    struct snapshot_receiver *receiver; /* taken over */
+    struct snapshot_receiver *receiver; /* owned by the work */
     struct piece *pieces;
-    bool last; /* finish the file, and decode it */
+    bool last; /* finish the file and decode it */
     uint64_t index;
     uint64_t synced;
     struct snapshot_meta meta;
@@ -204,7 +204,8 @@ static void send_done(struct snapshot_install *s, int error, const char *text)
     }
 }
 
-/* Everything that is not with the worker goes. The sender closes the stream when it has read. */
+/* Frees everything that the worker does not own. The sender closes the stream when it has read
+ * this. */
 static void fail(struct snapshot_install *s, int error, const char *why)
 {
     s->failures++;
@@ -254,7 +255,7 @@ static void begin_work(struct snapshot_install *s)
     FLI_ASSERT(rv == 0);
 }
 
-/* Back to the beginning, when nothing is left to clean up. */
+/* Returns to IDLE when nothing is left to clean up. */
 static void reset(struct snapshot_install *s)
 {
     struct work *w = &s->work;
@@ -327,7 +328,7 @@ static void on_begin(struct snapshot_install *s, struct fli_slice body)
 static void on_data(struct snapshot_install *s, struct fli_slice body)
 {
     if (s->state != STATE_RECEIVING || s->failed) {
-        return; /* of a snapshot that was given up */
+        return; /* it belongs to a snapshot that was given up */
     }
     bool fits = body.len > 8 && fli_get_u64(body.data) == s->received &&
                 body.len - 8 <= s->size - s->received && s->received - s->taken <= SNAPSHOT_WINDOW;
@@ -442,7 +443,7 @@ bool snapshot_install_stop(struct snapshot_install *s)
     reset(s);
     s->stopped = s->work.garbage == NULL;
     if (!s->stopped) {
-        begin_work(s); /* a large state takes long to destroy */
+        begin_work(s); /* destroying a large state takes long */
     }
     return s->stopped;
 }

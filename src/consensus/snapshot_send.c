@@ -10,21 +10,21 @@
 
 #define PAUSE_MIN_MS 100u
 #define PAUSE_MAX_MS 5000u
-#define SILENCE_MS 30000u /* the follower syncs and decodes the whole before it says DONE */
+#define SILENCE_MS 30000u /* the follower syncs and decodes everything before DONE */
 
 enum state { STATE_IDLE, STATE_DIALING, STATE_SENDING };
 
 struct snapshot_send {
     struct snapshot_send_config config;
     enum state state;
-    bool stopped; /* while it was dialing */
+    bool stopped; /* stopped while dialing */
     struct snapshot_reader *reader;
     struct stream *stream;
     uint64_t sent, taken, size;
     uint64_t not_before_ms;
     uint64_t pause_ms;
     uint64_t failures;
-    size_t piece_len; /* read, and not sent yet */
+    size_t piece_len; /* of the piece that was read and not sent yet */
     uint8_t piece[SNAPSHOT_SEND_PIECE];
 };
 
@@ -76,7 +76,7 @@ static void cannot_read(struct snapshot_send *s, const struct snapshot_error *er
     }
 }
 
-/* The next piece, unless the last one is still to be sent. */
+/* Reads the next piece, unless the last one is still to be sent. */
 static bool read_piece(struct snapshot_send *s)
 {
     struct snapshot_error error = {0};
@@ -88,7 +88,7 @@ static bool read_piece(struct snapshot_send *s)
     return true;
 }
 
-/* As many pieces as the window has room for. */
+/* Sends as many pieces as the window has room for. */
 static void send_more(struct snapshot_send *s)
 {
     while (s->sent < s->size && s->sent - s->taken < SNAPSHOT_WINDOW) {
@@ -100,7 +100,7 @@ static void send_more(struct snapshot_send *s)
         struct fli_slice parts[2] = {{head, sizeof head}, {s->piece, s->piece_len}};
         int rv = stream_send(s->stream, SNAPSHOT_DATA, parts, 2);
         if (rv == FL_ELIMIT) {
-            break; /* when some of it has left */
+            break; /* continued when some bytes have left */
         }
         if (rv != 0) {
             give_up(s, fl_strerror(rv));
@@ -166,7 +166,7 @@ static void begin(struct snapshot_send *s)
     fli_put_u64(head + 16, s->size);
     struct fli_slice part = {head, sizeof head};
     if (!stream_start(s->stream, &cbs)) {
-        return; /* `lost` has come */
+        return; /* `lost` was called */
     }
     int rv = stream_send(s->stream, SNAPSHOT_BEGIN, &part, 1);
     if (rv != 0) {

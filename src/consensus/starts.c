@@ -1,4 +1,4 @@
-/* starts.c: see starts.h; what does not touch a disk. */
+/* starts.c: see starts.h; the part that uses no disk. */
 #include "consensus/starts.h"
 
 #include <string.h>

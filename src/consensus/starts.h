@@ -1,14 +1,14 @@
-/* starts.h: by which a data directory that is an older copy is noticed (docs/adr/0041).
+/* starts.h: detects a data directory that is an older copy (docs/adr/0041).
  *
  * Each start of a node has a number, one more than the start before, and a random mark. Both are on
- * its disk before it says a word to anybody, and it says them to everybody. Each node keeps what it
- * knows of the others: the newest start of each, and which term and entry that had on its disk. A
- * directory that was put back names a start that is over, or one whose number another start has; or
- * it lacks entries, or a term, that the node had told.
+ * its disk before it sends anything, and it tells them to every node. Each node records about the
+ * others: the newest start of each, and the term and entry that were on its disk. A directory that
+ * was put back names a start that is over, or one whose number belongs to another start; or it
+ * lacks entries, or a term, that the node had told.
  *
- * The file is small and is written in place, so that a full disk keeps nobody from starting: two
- * slots with the same content, written and synced one after the other. Whatever damage meets one of
- * them, the other one is what was last told, or what nobody was told.
+ * The file is small and is written in place, so that a full disk prevents no start. It has two
+ * slots with the same content, written and synced one after the other. If one of them is damaged,
+ * the other one holds what was last told, or what was not told to anybody yet.
  *
  *   offset size  of a slot, little endian; slots begin at 0 and 4096
  *   0      8     "fencestr"
@@ -30,19 +30,19 @@
 #include "base/base.h"
 #include "peer/handshake.h"
 
-/* As the number of `next`: this directory was refused as an older copy. Each start raises the
- * number, so the next one might be taken for a newer one. */
+/* The `number` of `next` when this directory was refused as an older copy. Each start raises the
+ * number, so without this the next start might count as a newer one. */
 #define STARTS_REFUSED UINT64_MAX
 
 #define STARTS_SLOT_SIZE 980u
 #define STARTS_SLOT_STEP 4096u
 #define STARTS_FILE_SIZE ((size_t)2 * STARTS_SLOT_STEP)
 
-/* What is known of another node, as this incarnation of it. */
+/* What is known about one incarnation of another node. */
 struct starts_known {
     uint64_t id, incarnation;
     struct start start; /* the newest */
-    uint64_t term;      /* at least this was on its disk... */
+    uint64_t term;      /* at least this term was on its disk... */
     uint64_t index;     /* ... and all committed entries up to this one */
 };
 
@@ -61,34 +61,34 @@ void starts_encode(const struct starts *s, uint8_t out[STARTS_SLOT_SIZE]);
 int starts_decode(const uint8_t in[STARTS_SLOT_SIZE],
                   struct starts *ret) FLI_MUST_USE; /* FL_ECORRUPT */
 
-/* The newer one of the slots that are whole. `len` bytes of the file are there. FL_ECORRUPT: none
- * is. */
+/* Chooses the newer one of the undamaged slots. The file has `len` bytes. FL_ECORRUPT: both are
+ * damaged. */
 int starts_choose(const uint8_t *file, size_t len, struct starts *ret) FLI_MUST_USE;
 
 /* NULL: nothing is known of this incarnation. */
 const struct starts_known *starts_find(const struct starts *s, uint64_t id, uint64_t incarnation);
 
-/* Takes note of a start: true when it is news. One that is not newer than what is known changes
- * nothing; another incarnation takes the place of the former. */
+/* Records a start; true when it is new. A start that is not newer than the recorded one changes
+ * nothing; another incarnation replaces the former. */
 bool starts_note(struct starts *s, uint64_t id, uint64_t incarnation, struct start start);
-/* Of a node that was noted. True when it is news. */
+/* Records the progress of a node whose start is recorded. True when it is new. */
 bool starts_note_progress(struct starts *s, uint64_t id, uint64_t incarnation, uint64_t term,
                           uint64_t index);
-/* Forgets who is not among them, when there is no room for another one. */
+/* Forgets nodes that are not among the members, when there is no room for another one. */
 void starts_make_room(struct starts *s, const struct members *members);
 
 static inline bool start_is(struct start a, struct start b)
 {
     return a.number == b.number && a.mark == b.mark;
 }
-/* Whether `a` is over, or is not the start of this number, when `b` is known. */
+/* Whether `a` is over, or is not the start with this number, given that `b` is known. */
 static inline bool start_is_past(struct start a, struct start b)
 {
     return a.number < b.number || (a.number == b.number && a.mark != b.mark);
 }
 
-/* What a node tells all others once a second, on the stream of Raft's messages: term and index that
- * are on its disk, and the starts that it knows, its own first.
+/* Each node tells this to all others once a second, on the stream of Raft's messages: term and
+ * index that are on its disk, and the starts that it knows, its own first.
  *   8 term, 8 index, 8 count, then 32 each: id, incarnation, number, mark */
 #define STARTS_TELL_TYPE 33u
 #define STARTS_TELL_MAX (24u + 32u * (KNOWN_MEMBERS_MAX + 1u))
@@ -105,14 +105,14 @@ int starts_tell_decode(struct fli_slice body, struct starts_told *ret) FLI_MUST_
 
 /* 0; FL_ENOTFOUND; FL_ECORRUPT; FL_ESYSTEM with errno. */
 int starts_read(const char *path, struct starts *ret) FLI_MUST_USE;
-/* Raises the sequence, writes both slots and syncs each; makes the file when there is none. 0 or
- * FL_EIO with errno. Any thread, one at a time for a file. */
+/* Raises the sequence, writes both slots and syncs each; makes the file if it is absent. 0 or
+ * FL_EIO with errno. Any thread, but one at a time for a file. */
 int starts_write(const char *path, struct starts *s) FLI_MUST_USE;
 
 /* ---- the file of a data directory (starts_dir.c) ---- */
 
 struct data_dir;
-int starts_open(const struct data_dir *d, struct starts *ret) FLI_MUST_USE; /* as starts_read */
-int starts_store(const struct data_dir *d, struct starts *s) FLI_MUST_USE;  /* as starts_write */
+int starts_open(const struct data_dir *d, struct starts *ret) FLI_MUST_USE; /* as starts_read() */
+int starts_store(const struct data_dir *d, struct starts *s) FLI_MUST_USE;  /* as starts_write() */
 
 #endif

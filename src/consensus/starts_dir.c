@@ -1,4 +1,4 @@
-/* starts_dir.c: DIR/starts. A file of its own, so that a simulation can have another one. */
+/* starts_dir.c: DIR/starts. A source file of its own, so that the simulation can replace it. */
 #include <stdio.h>
 
 #include "consensus/identity.h"

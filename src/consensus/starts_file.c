@@ -1,4 +1,4 @@
-/* starts_file.c: the file of starts.h on a disk. */
+/* starts_file.c: reads and writes the file of starts.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ int starts_read(const char *path, struct starts *ret)
     return closed(fd, n < 0 ? FL_ESYSTEM : starts_choose(file, len, ret));
 }
 
-/* A new file is there whole, or is not. */
+/* Makes the file so that it exists whole or not at all. */
 static int create(const char *path, const uint8_t slot[STARTS_SLOT_SIZE])
 {
     uint8_t file[STARTS_FILE_SIZE] = {0};

@@ -1,4 +1,4 @@
-/* ticket.h: who waits for the outcome of a command. */
+/* ticket.h: a ticket, by which a caller waits for the outcome of a command. */
 #ifndef CONSENSUS_TICKET_H
 #define CONSENSUS_TICKET_H
 
@@ -10,16 +10,16 @@ struct node_ticket;
 typedef void (*node_ticket_cb)(struct node_ticket *t, int status,
                                const struct machine_result *result, struct fli_slice payload);
 
-/* Embedded in whatever waits for the answer. The memory is the caller's and must stay until the
- * callback; but for the source the fields belong to src/consensus. */
+/* Embedded in the caller's record of the command. The memory must stay until the callback. All
+ * fields but the source belong to src/consensus. */
 struct node_ticket {
     struct fli_list link;
     node_ticket_cb cb;
-    /* Who asks, set by the caller: commands of one source keep their order, sources take turns
-     * (backlog.h). `via` is the node that relayed it, 0 for this one. */
+    /* The sender, set by the caller: commands of one source keep their order, and sources take
+     * turns (backlog.h). `via` is the node that relayed the command, 0 for this one. */
     uint64_t via, source;
     uint64_t sequence;
-    uint64_t deadline_ms; /* how long the command may wait for a leader, on the loop's clock */
+    uint64_t deadline_ms; /* until when the command may wait for a leader, on the loop's clock */
     uint32_t position;
     uint32_t size;
 };

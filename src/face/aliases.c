@@ -1,4 +1,5 @@
-/* aliases.c: the operator's file, which says of a script by its SHA-1 which form it is. */
+/* aliases.c: the operator's file of aliases: each line names the form of a script by the script's
+ * SHA-1. */
 #include <stdio.h>
 #include <string.h>
 

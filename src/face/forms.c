@@ -1,6 +1,6 @@
-/* forms.c: the table. T1 to T36 are the numbers that docs/FRONTDOOR.md uses. The scripts are our
- * own wording: a text that differs from one in blanks, comments or quotes only is recognised by it.
- */
+/* forms.c: the table of forms. T1 to T36 are the numbers in docs/FRONTDOOR.md. The scripts are our
+ * own wording. A text that differs from one only in blanks, comments or quotes is recognised by
+ * it. */
 #include "face/forms.h"
 
 #include <string.h>
@@ -9,7 +9,8 @@
 #define ONE_KEY .keys_min = 1, .keys_max = 1
 #define SOME_KEYS .keys_min = 1, .keys_max = FACE_KEYS_MAX
 #define REENTERS .value_at = 2, .ttl_at = 1
-/* Redisson's channel, and a key by which a release is known again: no locks, so not looked at. */
+/* The further keys are Redisson's channel, and a key that identifies a release: no locks, so
+ * ignored. */
 #define KEYS_OF(n) .keys_min = (n), .keys_max = (n), .first_key = true
 #define ANSWERS(g, w, t, a) .answers = {.granted = (g), .own = (w), .other = (t), .absent = (a)}
 
@@ -107,7 +108,7 @@ const struct face_form face_forms[] = {
      .ttl_at = 2,
      .seconds = true,
      ANSWERS(FACE_NEVER, FACE_INT_0, FACE_INT_1, FACE_INT_1)},
-    /* T13 is T1 written with a variable */
+    /* T13: T1 with a variable */
     {.name = "release-by-variable",
      .script = "local have = redis.call('get', KEYS[1]) "
                "if have ~= ARGV[1] then return 0 end redis.call('del', KEYS[1]) return 1",
@@ -129,7 +130,7 @@ const struct face_form face_forms[] = {
      .word_at = 3,
      .word = "0",
      ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
-    /* T15 is T5 written with a variable */
+    /* T15: T5 with a variable */
     {.name = "extend-by-variable",
      .script = "local have = redis.call('get', KEYS[1]) "
                "if have ~= ARGV[1] then return 0 end "
@@ -158,7 +159,7 @@ const struct face_form face_forms[] = {
      .value_at = 1,
      .ttl_at = 2,
      ANSWERS(FACE_INT_1, FACE_INT_1, FACE_INT_0, FACE_NEVER)},
-    /* T18: Redis would take the key from anybody */
+    /* T18: Redis would take the key from any holder */
     {.name = "overwrite",
      .script = "return redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2], 'xx') or "
                "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2], 'nx')",
@@ -229,7 +230,7 @@ const struct face_form face_forms[] = {
      .value_at = 1,
      .ttl_at = 2,
      ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
-    /* T25: a value with the same token and other metadata counts as another one here */
+    /* T25: here, a value with the same token and other metadata counts as another value */
     {.name = "obtain-all",
      .script = "for _, key in ipairs(KEYS) do local have = redis.call('get', key) "
                "if have and have ~= ARGV[1] then return false end end "
@@ -269,20 +270,21 @@ const struct face_form face_forms[] = {
      SOME_KEYS,
      .value_at = 1,
      ANSWERS(FACE_NEVER, FACE_PTTL, FACE_NIL, FACE_NIL)},
-    /* T28 of releases before 0.10 of the same library, which had one key */
+    /* T28 in releases before 0.10 of the same library, which had one key */
     {.name = "pttl-or-minus-3",
      .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return -3 end "
                "return redis.call('pttl', KEYS[1])",
      ONE_KEY,
      .value_at = 1,
      ANSWERS(FACE_NEVER, FACE_PTTL, FACE_INT_MINUS_3, FACE_INT_MINUS_3)},
-    /* The token, for libraries from which scripts can be sent, but no commands of ours */
+    /* The token, for libraries that can send scripts but not commands of fencelock */
     {.name = "token",
      .script = "return redis.call('locktoken', KEYS[1], ARGV[1])",
      ONE_KEY,
      .value_at = 1,
      ANSWERS(FACE_NEVER, FACE_TOKEN, FACE_NIL, FACE_NIL)},
-    /* T29: Redisson's locks. A key is a hash of one field, the owner, and how often he has it */
+    /* T29: Redisson's locks. A key is a hash with one field: the owner, and how often he holds the
+     * lock */
     {.name = "enter",
      .script = "if redis.call('exists', KEYS[1]) == 1 and "
                "redis.call('hexists', KEYS[1], ARGV[2]) == 0 then "
@@ -309,7 +311,7 @@ const struct face_form face_forms[] = {
      .latch_key = 3,
      .keep_at = 5,
      ANSWERS(FACE_NEVER, FACE_COUNT, FACE_NIL, FACE_NIL)},
-    /* T30 of releases that wait for nothing, so that nobody is told */
+    /* T30 in releases that wait for no message, so none is sent */
     {.name = "leave-once-silently",
      .script = "local done = redis.call('get', KEYS[2]) if done then return tonumber(done) end "
                "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end "
@@ -325,7 +327,7 @@ const struct face_form face_forms[] = {
      .latch_key = 2,
      .keep_at = 3,
      ANSWERS(FACE_NEVER, FACE_COUNT, FACE_NIL, FACE_NIL)},
-    /* T30 of releases before 3.24, which did not know one release from another */
+    /* T30 in releases before 3.24, which could not identify a release */
     {.name = "leave",
      .script = "if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return nil end "
                "if redis.call('hincrby', KEYS[1], ARGV[3], -1) > 0 then "
@@ -370,7 +372,7 @@ const struct face_form face_forms[] = {
      KEYS_OF(2),
      REENTERS,
      ANSWERS(FACE_MINUS_1_TOKEN, FACE_MINUS_1_TOKEN, FACE_PTTL_MINUS_1, FACE_NEVER)},
-    /* T33: the same, and the token is asked for later */
+    /* T33: the same; the token is asked for later */
     {.name = "enter-and-count",
      .script = "if redis.call('exists', KEYS[1]) == 1 and "
                "redis.call('hexists', KEYS[1], ARGV[2]) == 0 then "
@@ -381,7 +383,7 @@ const struct face_form face_forms[] = {
      KEYS_OF(2),
      REENTERS,
      ANSWERS(FACE_NIL, FACE_NIL, FACE_PTTL, FACE_NEVER)},
-    /* T34 is T29 in other words, see known.c. T35 */
+    /* T34 is T29 in other words, see known.c. This is T35 */
     {.name = "renew-each",
      .script = "local done = {} for i, key in ipairs(KEYS) do "
                "local own = redis.call('hexists', key, ARGV[i + 1]) == 1 "
@@ -392,7 +394,7 @@ const struct face_form face_forms[] = {
      .keys_max = FACE_EACH_MAX,
      .ttl_at = 1,
      ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
-    /* T35 of releases before 3.44 */
+    /* T35 in releases before 3.44 */
     {.name = "renew",
      .script = "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return 0 end "
                "redis.call('pexpire', KEYS[1], ARGV[1]) return 1",
@@ -400,7 +402,8 @@ const struct face_form face_forms[] = {
      ONE_KEY,
      REENTERS,
      ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
-    /* What RedissonMultiLock does behind the taking of all; of conditions only "always" */
+    /* RedissonMultiLock sends it after taking all locks; the only supported condition is
+     * "always" */
     {.name = "prolong-each",
      .script = "local done = 0 for _, key in ipairs(KEYS) do "
                "if redis.call('pexpire', key, ARGV[1]) == 1 then done = 1 end end return done",
@@ -417,7 +420,7 @@ const struct face_form face_forms[] = {
      .ttl_at = 1,
      .empty_at = 2,
      ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
-    /* T36: a lock that is not taken twice */
+    /* T36: a lock that cannot be taken twice */
     {.name = "enter-but-once",
      .script = "if redis.call('exists', KEYS[1]) == 0 then "
                "redis.call('hincrby', KEYS[1], ARGV[2], 1) "

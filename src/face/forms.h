@@ -1,15 +1,15 @@
-/* forms.h: what Redis clients ask about locks, each as one thing that the lock machine can do: an
- * operation, where its arguments stand, and how the answer is worded. Scripts are recognised as
- * one of these forms (scripts.h), and commands become one of them as well (request.h). Pure. */
+/* forms.h: requests of Redis clients about locks. Each form is one operation of the lock machine,
+ * with the places of its arguments and the wording of its answers. Scripts are recognised as one of
+ * these forms (scripts.h), and commands are translated to one as well (request.h). Pure. */
 #ifndef FACE_FORMS_H
 #define FACE_FORMS_H
 
 #include "base/base.h"
 
 #define FACE_KEYS_MAX 16u  /* of one request */
-#define FACE_EACH_MAX 120u /* of one that is for each key by itself */
+#define FACE_EACH_MAX 120u /* of a request that treats each key by itself */
 
-/* What is done; see MACHINE_KEYS_GRANT and so on, which have these values (server/face.c). */
+/* Actions; the values are those of MACHINE_KEYS_GRANT and so on (server/face.c). */
 enum face_change {
     FACE_GRANT = 1,
     FACE_EXTEND = 2,
@@ -20,20 +20,20 @@ enum face_change {
     FACE_AGAIN = 64,
 };
 
-/* Which command of the machine it is (server/face.c). */
+/* The machine's command for a form (server/face.c). */
 enum face_op {
     FACE_OP_KEYS = 0,   /* KEYS by `change`, or KEY */
-    FACE_OP_REENTER,    /* takes it, or once more */
-    FACE_OP_ONCE,       /* takes it, but not twice */
-    FACE_OP_LEAVE,      /* gives one of these back */
-    FACE_OP_HOLDS,      /* asks how often it was taken */
-    FACE_OP_RENEW_EACH, /* keys with a value each: prolongs those that are theirs */
-    FACE_OP_BREAK,      /* takes it from whoever has it */
+    FACE_OP_REENTER,    /* takes the lock, perhaps once more */
+    FACE_OP_ONCE,       /* takes the lock, but not twice */
+    FACE_OP_LEAVE,      /* releases one taking */
+    FACE_OP_HOLDS,      /* asks how often the lock was taken */
+    FACE_OP_RENEW_EACH, /* keys with a value each: prolongs those with that value */
+    FACE_OP_BREAK,      /* takes it from its holder */
 };
 
-/* How one outcome is answered. */
+/* The answer to one outcome. */
 enum face_answer {
-    FACE_NEVER = 0, /* this form cannot come to it */
+    FACE_NEVER = 0, /* this form cannot have this outcome */
     FACE_OK,
     FACE_NIL,
     FACE_INT_0,
@@ -42,56 +42,56 @@ enum face_answer {
     FACE_INT_MINUS_1,
     FACE_INT_MINUS_2,
     FACE_INT_MINUS_3,
-    FACE_COUNT,         /* how many keys it was done to, or are there */
-    FACE_ERROR_WORD,    /* an error that says ERROR */
+    FACE_COUNT,         /* the number of keys that were changed, or that exist */
+    FACE_ERROR_WORD,    /* an error with the text ERROR */
     FACE_ERROR_HELD,    /* an error: another value has the key */
-    FACE_ERROR_NOT_KEY, /* an error: it is held, and not in the way of a key */
-    FACE_ERROR_CHANGED, /* an error: it was given back between two questions */
+    FACE_ERROR_NOT_KEY, /* an error: the lock is held, but not as a key */
+    FACE_ERROR_CHANGED, /* an error: it was released between two queries */
     FACE_VALUE,
-    FACE_SENT,       /* the value that came with the request */
-    FACE_PTTL,       /* milliseconds of the lease that are left */
+    FACE_SENT,       /* the value in the request */
+    FACE_PTTL,       /* milliseconds left of the lease */
     FACE_TTL,        /* the same in seconds, rounded */
     FACE_VALUE_PTTL, /* an array of both */
-    FACE_NIL_PTTL,   /* the same of a key that is not there */
+    FACE_NIL_PTTL,   /* the same for a key that does not exist */
     FACE_TOKEN,
-    FACE_COUNT_TEXT,     /* as a string */
+    FACE_COUNT_TEXT,     /* the count as a string */
     FACE_MINUS_1_TOKEN,  /* an array of -1 and the token */
-    FACE_PTTL_MINUS_1,   /* an array of what is left and -1 */
-    FACE_ERROR_REENTERS, /* an error: the value has the key already */
+    FACE_PTTL_MINUS_1,   /* an array of the milliseconds left and -1 */
+    FACE_ERROR_REENTERS, /* an error: this value has the key already */
 };
 
 struct face_answers {
-    uint8_t granted; /* a question: not used */
+    uint8_t granted; /* for a query: not used */
     uint8_t
         own; /* of a change: it was done; of a question: there, and the value's if one was named */
     uint8_t other;
     uint8_t absent;
 };
 
-/* Positions count from 1 among ARGV; 0: there is none. */
+/* Positions count from 1 in ARGV; 0: none. */
 struct face_form {
     const char *name;   /* for the file of aliases and for messages */
-    const char *script; /* this form written by us, in Lua; NULL: it has no script */
+    const char *script; /* our own wording in Lua; NULL: the form has no script */
     uint8_t op;         /* enum face_op */
-    bool any;           /* whoever has the keys: a longer lease */
-    uint8_t change;     /* enum face_change; 0: a question */
-    uint8_t change_if;  /* instead, when the argument at `word_at` is `word` */
+    bool any;           /* a longer lease, whoever has the keys */
+    uint8_t change;     /* enum face_change; 0: a query */
+    uint8_t change_if;  /* in place of `change`, when the argument at `word_at` is `word` */
     uint8_t keys_min, keys_max;
     bool
         first_key; /* only the first key is a lock; the others are signals that nobody needs here */
     uint8_t value_at, new_value_at, ttl_at, word_at;
-    uint8_t latch_key; /* among KEYS: its name tells one LEAVE from others; 0: there is none */
-    uint8_t keep_at;   /* how long that is remembered, in ms */
+    uint8_t latch_key; /* in KEYS: its name identifies one LEAVE; 0: none */
+    uint8_t keep_at;   /* how long the LEAVE is remembered, in ms */
     uint8_t empty_at;  /* an argument that must be empty */
     const char *word;
-    bool seconds; /* of ttl_at */
+    bool seconds; /* ttl_at is in seconds */
     struct face_answers answers;
 };
 
 extern const struct face_form face_forms[];
 extern const size_t face_forms_len;
 
-/* NULL when there is none of this name. */
+/* NULL when there is no form with this name. */
 const struct face_form *face_form_find(struct fli_slice name);
 
 #endif

@@ -1,6 +1,6 @@
-/* known.c: scripts by name. SHA-1 of texts that lock libraries send, as the libraries' own releases
- * have them, and SHA-1 of the tokens of some of those texts (normal.h), for releases that differ in
- * how they are set. Names only: no text of anybody's is here. */
+/* known.c: known scripts by name: SHA-1 of texts that releases of lock libraries send, and SHA-1 of
+ * the tokens of some of them (normal.h), for releases that differ only in layout. It has names
+ * only, and no text of any library. */
 #include "face/scripts.h"
 
 const struct face_known face_known_texts[] = {

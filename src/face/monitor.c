@@ -14,7 +14,7 @@ static int hex(uint8_t c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Behind a backslash. NULL when it is none of those. */
+/* Reads what follows a backslash. NULL when it is no valid escape. */
 static const uint8_t *read_escape(const uint8_t *p, const uint8_t *end, uint8_t *ret)
 {
     static const char letters[] = "nrtab\"\\";
@@ -34,7 +34,7 @@ static const uint8_t *read_escape(const uint8_t *p, const uint8_t *end, uint8_t 
     return p + 1;
 }
 
-/* Behind an opening quote; NULL when the word does not end. */
+/* Reads a word behind its opening quote; NULL when the word does not end. */
 static const uint8_t *read_word(const uint8_t *p, const uint8_t *end, uint8_t *room,
                                 size_t *ret_len)
 {
@@ -107,7 +107,7 @@ struct fli_slice face_monitor_key(const struct face_monitored *m)
     return at < m->n ? m->words[at] : (struct fli_slice){NULL, 0};
 }
 
-/* "release", or the SHA-1 of a script that is no form. */
+/* Writes "release", or the SHA-1 of a script that is no form. */
 static void name_script(const struct face_context *c, const struct face_monitored *m,
                         struct face_verdict *ret)
 {

@@ -1,5 +1,5 @@
-/* normal.c: see normal.h. A token goes into the stream as one byte for its kind, its bytes, and a
- * zero behind them, which no token contains. */
+/* normal.c: see normal.h. A token goes into the stream as a byte for its kind, its bytes, and a
+ * zero, which no token contains. */
 #include "face/normal.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ enum kind {
 
 struct stream {
     struct face_sha1 sha1;
-    char *out; /* NULL: only the name */
+    char *out; /* NULL: only the hash is needed */
     size_t size, len;
 };
 
@@ -25,11 +25,11 @@ struct scan {
     const uint8_t *p;
     const uint8_t *end;
     struct stream *to;
-    unsigned after;  /* tokens of `redis . call` that have just been read, 0 to 3 */
+    unsigned after;  /* how many tokens of `redis . call` were just read, 0 to 3 */
     unsigned depth;  /* of open parentheses */
-    unsigned inside; /* the depth of the arguments of redis.call; 0: not in them */
+    unsigned inside; /* depth at the arguments of redis.call; 0: not in them */
     bool first;      /* the next token is the first of those arguments */
-    bool semicolon;  /* one stands before the next token */
+    bool semicolon;  /* a semicolon is in front of the next token */
 };
 
 /* ---- the stream ------------------------------------------------------------------------------ */
@@ -74,7 +74,8 @@ static void put(struct stream *s, enum kind kind, const uint8_t *data, size_t le
     end_token(s);
 }
 
-/* ---- what is between tokens ------------------------------------------------------------------ */
+/* ---- between tokens
+ * --------------------------------------------------------------------------- */
 
 /* The level of a long bracket that opens at p ("[[" is 0, "[=[" is 1...); -1 when none does. */
 static int long_level(const uint8_t *p, const uint8_t *end)
@@ -89,8 +90,8 @@ static int long_level(const uint8_t *p, const uint8_t *end)
     return q < end && *q == '[' && q - p - 1 <= 255 ? (int)(q - p - 1) : -1;
 }
 
-/* Behind the bracket that closes one of this level; NULL when none does. *ret_text_end: where it
- * begins. */
+/* The end of the bracket that closes one of this level; NULL when none does. *ret_text_end: where
+ * that bracket begins. */
 static const uint8_t *long_end(const uint8_t *p, const uint8_t *end, int level,
                                const uint8_t **ret_text_end)
 {
@@ -111,7 +112,7 @@ static const uint8_t *long_end(const uint8_t *p, const uint8_t *end, int level,
     return NULL;
 }
 
-/* At "--". False: a long comment without end. */
+/* Skips a comment, at "--". False: a long comment that does not end. */
 static bool skip_comment(struct scan *s)
 {
     const uint8_t *unused;
@@ -160,8 +161,8 @@ static bool is_digit(uint8_t c)
     return c >= '0' && c <= '9';
 }
 
-/* Whether it is a word whose case Redis does not mind: the command, which is the first argument of
- * redis.call(), or behind it an option of SET. `out`: its bytes in lower case. */
+/* Whether the word's case does not matter to Redis: the command, which is the first argument of
+ * redis.call(), or an option of SET behind it. `out`: the word in lower case. */
 static bool command_word(const uint8_t *p, size_t len, bool first, uint8_t out[WORD_MAX])
 {
     static const char *const words[] = {"px", "ex", "nx", "xx"};
@@ -186,8 +187,8 @@ static void put_string(struct scan *s, const uint8_t *p, size_t len)
     put(s->to, KIND_STRING, folds ? word : p, len);
 }
 
-/* At a quote. A string with a backslash or a zero is kept as it stands, as a kind of its own: what
- * it means is not looked at. */
+/* Reads a string, at its quote. A string with a backslash or a zero byte is kept as written, as a
+ * kind of its own: its meaning is not examined. */
 static bool read_string(struct scan *s)
 {
     uint8_t quote = *s->p;
@@ -212,8 +213,8 @@ static bool read_string(struct scan *s)
     return true;
 }
 
-/* At a long bracket. The same: text with line ends, of which Lua drops some, is a kind of its own.
- */
+/* Reads a long string, at its bracket. Likewise, text with line ends, of which Lua drops some, is a
+ * kind of its own. */
 static bool read_long(struct scan *s, int level)
 {
     const uint8_t *start = s->p + 2 + level;
@@ -243,7 +244,7 @@ static void read_name(struct scan *s)
     put(s->to, KIND_NAME, start, (size_t)(s->p - start));
 }
 
-/* As Lua 5.1 reads them: digits, letters and dots, and a sign behind an exponent. */
+/* Reads a number as Lua 5.1 does: digits, letters and dots, and a sign behind an exponent. */
 static void read_number(struct scan *s)
 {
     const uint8_t *start = s->p;
@@ -302,7 +303,8 @@ static bool is_token(const uint8_t *p, const uint8_t *end, const char *text)
     return (size_t)(end - p) == len && memcmp(p, text, len) == 0;
 }
 
-/* Keeps track of being among the arguments of redis.call() or redis.pcall(). False: too deep. */
+/* Tracks whether the scan is among the arguments of redis.call() or redis.pcall(). False: nested
+ * too deep. */
 static bool follow(struct scan *s, const uint8_t *p)
 {
     unsigned after = s->after;
@@ -340,7 +342,8 @@ static bool scan_all(struct fli_slice text, struct stream *to)
         if (s.p == s.end) {
             return true;
         }
-        if (s.semicolon && *s.p == '(') { /* else it would be a call of what stands before */
+        if (s.semicolon && *s.p == '(') { /* otherwise it would be a call of the expression
+                                             before */
             put(to, KIND_SIGN, (const uint8_t *)";", 1);
         }
         s.semicolon = false;

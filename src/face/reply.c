@@ -1,4 +1,4 @@
-/* reply.c: what Redis would answer, see request.h. */
+/* reply.c: answers as Redis gives them, see request.h. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -11,7 +11,7 @@
 #define ANSWERS(g, w, t, a)                                                                        \
     ((struct face_answers){.granted = (g), .own = (w), .other = (t), .absent = (a)})
 
-/* In milliseconds; beyond it a duration is that long, so that nothing overflows. */
+/* In milliseconds. A longer duration is cut to this, so that nothing overflows. */
 #define DURATION_MAX (UINT64_C(1) << 50)
 
 struct parse {
@@ -99,7 +99,7 @@ static bool is_negative(struct fli_slice s)
            fli_parse_u64(s.data + 1, s.len - 1, UINT64_MAX, &unused);
 }
 
-/* How long a lease is asked for, brought into the range that leases have. */
+/* Reads the length of a lease, and limits it to the range that leases have. */
 static int take_duration(struct parse *p, const char *command, struct fli_slice given,
                          uint64_t unit_ms, uint64_t since_ms)
 {
@@ -269,7 +269,7 @@ static int find_script(struct parse *p, enum fli_command_id id, struct fli_slice
     return 0;
 }
 
-/* How long a release is known again: no error, however long or short that is. */
+/* Reads how long a release is remembered. No length is an error. */
 static int take_keep(struct parse *p, struct fli_slice given)
 {
     uint64_t ms = 0;
@@ -280,7 +280,7 @@ static int take_keep(struct parse *p, struct fli_slice given)
     return 0;
 }
 
-/* Keys with a value each, behind how long they are prolonged. */
+/* Reads keys with a value each, behind the length of the lease. */
 static int take_each(struct parse *p, const struct face_form *f, const struct fli_slice *keys,
                      unsigned n_keys, unsigned n_argv)
 {
@@ -304,7 +304,7 @@ static int take_each(struct parse *p, const struct face_form *f, const struct fl
     return rc;
 }
 
-/* The arguments of a form. ARGV[1] is argv[0]. */
+/* Reads the arguments of a form. ARGV[1] is argv[0]. */
 static int take_form(struct parse *p, const struct face_form *f, const struct fli_slice *argv,
                      unsigned n)
 {
@@ -340,7 +340,7 @@ static int take_form(struct parse *p, const struct face_form *f, const struct fl
     if (rc == 0 && f->keep_at > 0) {
         rc = take_keep(p, argv[f->keep_at - 1]);
     }
-    /* Replacing a value by itself is to keep it. */
+    /* Replacing a value by itself means keeping it. */
     if (rc == 0 && f->new_value_at > 0 && same(r->value, r->new_value)) {
         r->change = FACE_EXTEND | FACE_GRANT;
         r->new_value = (struct fli_slice){NULL, 0};
@@ -450,7 +450,7 @@ static int parse_del(struct parse *p, const char *name, const struct fli_slice *
     return question(p, keys, n, ANSWERS(FACE_NEVER, FACE_COUNT, FACE_ERROR_NOT_KEY, FACE_INT_0));
 }
 
-/* As Redis does, it ends the key when the time is over already. */
+/* Like Redis, it ends the key when the time is already over. */
 static int parse_pexpire(struct parse *p, const struct fli_slice *args, unsigned n)
 {
     uint64_t ms = 0;
@@ -501,7 +501,7 @@ static int parse(struct parse *p, enum fli_command_id id, const struct fli_slice
     }
 }
 
-/* The second node finds what was done through the first, and says so as if it had done it. */
+/* The second node finds what was done through the first, and answers as if it had done it. */
 static void as_one_of_several(struct face_request *r)
 {
     if ((r->change & FACE_RELEASE) != 0) {

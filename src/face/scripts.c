@@ -16,7 +16,7 @@ struct entry {
 struct face_scripts {
     struct entry texts[KNOWN_MAX + FACE_ALIASES_MAX], tokens[KNOWN_MAX]; /* sorted */
     size_t n_texts, n_tokens, n_aliases;
-    struct entry loaded[FACE_LOADED_MAX]; /* the oldest goes first */
+    struct entry loaded[FACE_LOADED_MAX]; /* the oldest is replaced first */
     size_t n_loaded, next_loaded;
 };
 
@@ -51,7 +51,7 @@ static size_t add_known(struct entry *list, size_t n, const struct face_known *k
     return n;
 }
 
-/* Our own wording of each form. */
+/* Adds our own wording of each form. */
 static size_t add_forms(struct entry *list, size_t n)
 {
     FLI_ASSERT(n + face_forms_len <= KNOWN_MAX);

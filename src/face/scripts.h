@@ -1,9 +1,9 @@
-/* scripts.h: which form a script is. Scripts are recognised, never run: by the SHA-1 of their text
- * (texts that libraries are known to send, and those that the operator has named), then by the
- * SHA-1 of their tokens (normal.h). What is neither is refused by name.
+/* scripts.h: finds the form of a script. Scripts are recognised, never run: by the SHA-1 of their
+ * text (texts that libraries are known to send, and those of the operator's aliases), then by the
+ * SHA-1 of their tokens (normal.h). Any other script is refused by its name.
  *
- * Texts that were recognised by their tokens are remembered, the last FACE_LOADED_MAX of them, for
- * EVALSHA. One thread. Pure. */
+ * Texts that were recognised by their tokens are remembered for EVALSHA, the last FACE_LOADED_MAX
+ * of them. One thread. Pure. */
 #ifndef FACE_SCRIPTS_H
 #define FACE_SCRIPTS_H
 
@@ -18,29 +18,29 @@ struct face_scripts;
 int face_scripts_create(struct face_scripts **ret) FLI_MUST_USE;
 void face_scripts_destroy(struct face_scripts *s); /* NULL is fine */
 
-/* The form of a text, which is remembered; NULL when it is none. `sha1`: of the text. */
+/* Finds the form of a text and remembers it; NULL when it has none. `sha1`: of the text. */
 const struct face_form *face_scripts_load(struct face_scripts *s, struct fli_slice text,
                                           uint8_t sha1[FACE_SHA1_SIZE]);
 
-/* The form of a text with this SHA-1 that is known or was loaded; NULL when there is none. */
+/* The form of the known or loaded text with this SHA-1; NULL when there is none. */
 const struct face_form *face_scripts_find(const struct face_scripts *s,
                                           const uint8_t sha1[FACE_SHA1_SIZE]);
 
-/* Forgets what was loaded. */
+/* Forgets the loaded texts. */
 void face_scripts_flush(struct face_scripts *s);
 
-/* Adds the operator's names: lines of `sha1 = form`; # begins a comment. 0; FL_EINVAL, with the
- * line and what is wrong with it in errmsg. */
+/* Adds the operator's aliases: lines of `sha1 = form`; # begins a comment. 0; FL_EINVAL, with the
+ * line and the error in errmsg. */
 int face_scripts_alias(struct face_scripts *s, struct fli_slice text, char *errmsg,
                        size_t errmsg_size) FLI_MUST_USE;
 
-/* For aliases.c: adds one name; false when there are too many. And whether a text of this name is
- * known without having been loaded. */
+/* For aliases.c: adds one alias; false when there are too many. And whether a text with this SHA-1
+ * is known without being loaded. */
 bool face_scripts_add_alias(struct face_scripts *s, const uint8_t sha1[FACE_SHA1_SIZE],
                             const struct face_form *form) FLI_MUST_USE;
 bool face_scripts_is_text(const struct face_scripts *s, const uint8_t sha1[FACE_SHA1_SIZE]);
 
-/* Names that are compiled in: of whole texts, and of their tokens. */
+/* Compiled-in names: of whole texts, and of their tokens. */
 struct face_known {
     const char *sha1;
     const char *form;

@@ -1,4 +1,4 @@
-/* sha1.h: SHA-1, by which Redis names scripts (FIPS 180-4). For names only: nothing here rests on
+/* sha1.h: SHA-1, by which Redis names scripts (FIPS 180-4). For names only: nothing here relies on
  * its strength. Pure. */
 #ifndef FACE_SHA1_H
 #define FACE_SHA1_H
@@ -23,7 +23,7 @@ void face_sha1_of(const void *data, size_t len, uint8_t out[FACE_SHA1_SIZE]);
 /* 40 hex digits and an end; lower case. */
 void face_sha1_text(const uint8_t sha1[FACE_SHA1_SIZE], char out[FACE_SHA1_HEX + 1]);
 
-/* The reverse, in either case. False when it is something else. */
+/* Parses such a text, in either case. False when it is anything else. */
 bool face_sha1_parse(struct fli_slice text, uint8_t out[FACE_SHA1_SIZE]) FLI_MUST_USE;
 
 #endif

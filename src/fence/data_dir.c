@@ -70,8 +70,8 @@ static int line_of(const char *kind, char line[LINE_MAX])
     return n;
 }
 
-/* A crash while the line was being written leaves a part of it or zeros: as if it were missing,
- * since it is written last. Anything else is somebody else's. */
+/* A crash while the line was being written leaves a part of it, or zeros. That counts as no line,
+ * since the line is written last. Any other content was not written by fencelock. */
 static int read_line(struct fli_data_dir *h, const char *dir, const char *kind, char *errmsg,
                      size_t errmsg_size)
 {

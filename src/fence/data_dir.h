@@ -1,12 +1,12 @@
-/* data_dir.h: a directory that one process at a time owns, and that knows whether its database was
- * ever there.
+/* data_dir.h: a directory that one process at a time owns, and that records whether its database
+ * ever existed.
  *
- * The file `owner` in the directory is locked (flock) for as long as the data directory is open,
- * which keeps out a second process and a second opening in the same process; LMDB allows neither.
- * Once the database exists, `owner` also holds one line, "fencelock KIND 1", so that
+ * The file `owner` in the directory is locked (flock) while the data directory is open. That keeps
+ * out a second process, and a second opening in the same process; LMDB allows neither. Once the
+ * database exists, `owner` also holds one line, "fencelock KIND 1", so that
  *   - a directory of another kind or of a later version is refused,
- *   - a database that has disappeared is not taken for one that never was: all marks would be lost.
- */
+ *   - a database that has disappeared is not taken for one that never existed: all marks would be
+ *     lost. */
 #ifndef FLI_FENCE_DATA_DIR_H
 #define FLI_FENCE_DATA_DIR_H
 
@@ -17,12 +17,12 @@
 struct fli_data_dir {
     int dir_fd;
     int owner_fd;
-    bool established; /* the line is there */
+    bool established; /* the line was written */
 };
 
-/* Creates the directory when it is missing (its parent must exist) and takes it. kind: a short
- * word. 0; FL_EBUSY (owned by another process); FL_EVERSION (another kind or version); FL_EIO.
- * errmsg gets a sentence on failure. */
+/* Creates the directory if it is missing (its parent must exist) and locks it. kind: a short word.
+ * 0; FL_EBUSY (another process owns it); FL_EVERSION (another kind or version); FL_EIO. errmsg gets
+ * a sentence on failure. */
 int fli_data_dir_open(const char *dir, const char *kind, struct fli_data_dir *ret, char *errmsg,
                       size_t errmsg_size) FLI_MUST_USE;
 

@@ -9,12 +9,13 @@
  *
  * Numbers are little endian. `sum` is the sum modulo 2^64 of SipHash over (key, length of the
  * value, its crc) of all records but the head, so a put or delete changes it by a difference. txnid
- * is the number of the commit; LMDB's own meta pages must say the same, the current one and the one
- * before, otherwise an older tree has been found. (After a failed write of a meta page LMDB leaves
- * them in disagreement: then what the last commit was is not known, and opening is refused.)
+ * is the number of the commit. LMDB's own meta pages must have the same numbers, that of the
+ * current commit and that of the one before; otherwise the tree is an older one. (After a failed
+ * write of a meta page, LMDB leaves the two in disagreement. Then the last commit is unknown, and
+ * opening is refused.)
  *
- * Creation happens in the subdirectory `new` and ends with a rename, so a data file in place is
- * always a whole one, and one that is too short has been damaged. */
+ * A new database is made in the subdirectory `new` and renamed at the end. So a data file in its
+ * place was complete once, and one that is too short has been damaged. */
 #include "fence/env.h"
 
 #include <errno.h>
@@ -58,7 +59,7 @@ static bool key_valid(struct fli_slice key)
     return key.len >= 1 && key.len <= FLI_ENV_KEY_MAX && key.data[0] != 0;
 }
 
-/* What one record adds to the sum. */
+/* The part of the sum that one record adds. */
 static uint64_t record_sum(struct fli_slice key, uint64_t size, const uint8_t crc[CRC_SIZE])
 {
     static const uint64_t seed[2] = {UINT64_C(0x66656e63656c6f63), UINT64_C(0x6b656e7673756d31)};
@@ -75,7 +76,7 @@ static uint32_t record_crc(struct fli_slice key, struct fli_slice value)
     return fli_crc32c(fli_crc32c(0, key.data, key.len), value.data, value.len);
 }
 
-/* Strips the checksum off a stored value after comparing it. */
+/* Verifies the checksum of a stored value and strips it off. */
 static int unwrap(struct fli_slice key, struct fli_slice stored, struct fli_slice *ret)
 {
     if (stored.len < CRC_SIZE) {
@@ -144,6 +145,13 @@ static int translate(int rc)
     }
 }
 
+/* Of a call that writes. */
+static int wrote(struct fli_env *e, int rc)
+{
+    e->crowded = e->crowded || rc == MDB_MAP_FULL;
+    return translate(rc);
+}
+
 static void set_broken(struct fli_env *e, int code)
 {
     pthread_mutex_lock(&e->lock);
@@ -165,10 +173,10 @@ static int checked(struct fli_env *e, int code)
 /* ---- opening ---- */
 
 struct opening {
-    struct fli_env_head head;     /* as stored */
-    struct fli_env_head previous; /* as stored by the commit before */
+    struct fli_env_head head;     /* as in the head record */
+    struct fli_env_head previous; /* as in the head record of the commit before */
     bool has_head;
-    uint64_t count; /* as found */
+    uint64_t count; /* as counted */
     uint64_t sum;
     fli_env_visit visit;
     void *ctx;
@@ -234,8 +242,8 @@ static int visit_record(void *ctx, const struct fli_pages_record *r)
     return rc == 0 ? 0 : open_fail(o, rc, "a record cannot be understood");
 }
 
-/* Reads the whole file. Everything that is found is made durable first: whoever wrote it may have
- * been killed before it was. */
+/* Reads the whole file. Its bytes are made durable first: the process that wrote them may have been
+ * killed before its sync. */
 static int check_data(int fd, struct opening *o, struct fli_pages_info *ret)
 {
     if (fsync(fd) != 0) {
@@ -293,7 +301,7 @@ static int put_head(MDB_txn *txn, MDB_dbi dbi, const struct fli_env_head *head)
     return mdb_put(txn, dbi, &key, &value, 0);
 }
 
-/* Writes the first commit: a head and nothing else. */
+/* Writes the first commit: only a head. */
 static int write_first(MDB_env *mdb)
 {
     MDB_txn *txn;
@@ -323,7 +331,7 @@ static int create_data(struct fli_env *e, char *errmsg, size_t errmsg_size)
         return FL_EINVAL;
     }
     int dir_fd = e->data_dir.dir_fd;
-    (void)unlinkat(dir_fd, NEW_DIR "/" DATA_FILE, 0); /* what a crash may have left */
+    (void)unlinkat(dir_fd, NEW_DIR "/" DATA_FILE, 0); /* a crash may have left it */
     (void)unlinkat(dir_fd, NEW_DIR "/lock.mdb", 0);
     if (mkdirat(dir_fd, NEW_DIR, 0700) != 0 && errno != EEXIST) {
         (void)snprintf(errmsg, errmsg_size, "cannot create %s: %s", path, strerror(errno));
@@ -384,7 +392,7 @@ static int check_and_load(struct fli_env *e, struct opening *o)
     rc = check_data(fd, o, &info);
     (void)close(fd);
     if (rc == FL_ECORRUPT && !e->data_dir.established) {
-        return FL_EVERSION; /* nothing says that it was ever ours */
+        return FL_EVERSION; /* nothing shows that the directory was ever ours */
     }
     if (rc != 0) {
         return rc;
@@ -395,7 +403,7 @@ static int check_and_load(struct fli_env *e, struct opening *o)
     return 0;
 }
 
-/* The pages that records take. */
+/* The number of pages that records take. */
 static int record_pages(MDB_txn *txn, MDB_dbi dbi, size_t *ret)
 {
     MDB_stat st = {0};
@@ -408,7 +416,7 @@ static int start_mdb(struct fli_env *e, char *errmsg, size_t errmsg_size)
 {
     size_t headroom = e->size_max / FLI_ENV_HEADROOM_SHARE / 65536 * 65536;
     headroom = headroom < FLI_ENV_HEADROOM_MIN ? FLI_ENV_HEADROOM_MIN : headroom;
-    /* The limit may be lower than last time: there must be room to delete all the same. */
+    /* The limit may be lower than last time; there must still be room to delete. */
     size_t size = e->file_size > e->size_max ? e->file_size : e->size_max;
     int rc = open_mdb(e->dir, size + headroom, &e->mdb, errmsg, errmsg_size);
     if (rc != 0) {
@@ -462,7 +470,7 @@ int fli_env_open(const char *dir, const char *kind, size_t size_max, fli_env_vis
         return FL_ENOMEM;
     }
     e->data_dir = (struct fli_data_dir){.dir_fd = -1, .owner_fd = -1};
-    e->size_max = size_max / 65536 * 65536; /* whole pages, whatever their size */
+    e->size_max = size_max / 65536 * 65536; /* a multiple of any page size */
     e->dir = strdup(dir);
     if (e->dir == NULL || pthread_mutex_init(&e->lock, NULL) != 0) {
         free(e->dir);
@@ -560,18 +568,38 @@ uint64_t fli_env_file_bytes(const struct fli_env *e)
 
 /* ---- writing ---- */
 
-int fli_txn_begin(struct fli_env *e, struct fli_txn *ret)
+static int begin(struct fli_env *e, unsigned flags, MDB_txn **ret)
 {
-    MDB_txn *mdb;
     pthread_mutex_lock(&e->lock);
     int rc = e->broken;
     pthread_mutex_unlock(&e->lock);
+    return rc != 0 ? rc : checked(e, translate(mdb_txn_begin(e->mdb, NULL, flags, ret)));
+}
+
+int fli_txn_begin_read(struct fli_env *e, struct fli_txn *ret)
+{
+    MDB_txn *mdb;
+    MDB_stat st = {0};
+    int rc = begin(e, MDB_RDONLY, &mdb);
     if (rc != 0) {
         return rc;
     }
-    rc = translate(mdb_txn_begin(e->mdb, NULL, 0, &mdb));
+    *ret = (struct fli_txn){.env = e, .mdb = mdb, .head = {.txnid = mdb_txn_id(mdb)}};
+    rc = checked(e, translate(mdb_stat(mdb, e->dbi, &st)));
+    ret->head.count = st.ms_entries - (st.ms_entries > 0); /* without the head */
     if (rc != 0) {
-        return checked(e, rc);
+        fli_txn_abort(ret);
+    }
+    return rc;
+}
+
+int fli_txn_begin(struct fli_env *e, struct fli_txn *ret)
+{
+    MDB_txn *mdb;
+    e->crowded = false;
+    int rc = begin(e, 0, &mdb);
+    if (rc != 0) {
+        return rc;
     }
     *ret = (struct fli_txn){.env = e, .mdb = mdb, .head = e->head, .pages = e->pages};
     return 0;
@@ -586,7 +614,7 @@ int fli_txn_get(struct fli_txn *t, struct fli_slice key, struct fli_slice *ret)
     return checked(t->env, get_stored(t->mdb, t->env->dbi, key, ret));
 }
 
-/* Takes the record that is stored now, if any, out of the count and the sum. */
+/* Subtracts the record that is stored now, if any, from the count and the sum. */
 static int forget_old(struct fli_txn *t, struct fli_slice key)
 {
     MDB_val k = val_of(key);
@@ -618,9 +646,9 @@ static int put_steps(struct fli_txn *t, struct fli_slice key, const struct fli_s
     }
     MDB_val k = val_of(key);
     MDB_val v = {.mv_size = size + CRC_SIZE};
-    rc = mdb_put(t->mdb, t->env->dbi, &k, &v, MDB_RESERVE);
+    rc = wrote(t->env, mdb_put(t->mdb, t->env->dbi, &k, &v, MDB_RESERVE));
     if (rc != 0) {
-        return translate(rc);
+        return rc;
     }
     uint8_t *to = v.mv_data;
     uint32_t crc = fli_crc32c(0, key.data, key.len);
@@ -657,7 +685,7 @@ int fli_txn_del(struct fli_txn *t, struct fli_slice key)
     if (rc == 0) {
         MDB_val k = val_of(key);
         t->dirty = true;
-        rc = translate(mdb_del(t->mdb, t->env->dbi, &k, NULL));
+        rc = wrote(t->env, mdb_del(t->mdb, t->env->dbi, &k, NULL));
     }
     if (rc != 0 && rc != FL_ENOTFOUND) {
         t->failed = checked(t->env, rc);
@@ -693,9 +721,8 @@ int fli_txn_next(struct fli_txn *t, struct fli_slice from, struct fli_slice *ret
     return 0;
 }
 
-/* Whether there is no room for a few more pages, in the file system or below the process's limit on
- * the size of files. LMDB reports a write that was cut short for lack of room as a plain
- * input/output error. */
+/* Whether the file system, or the process's limit on file sizes, has no room for a few more pages.
+ * LMDB reports a write that was cut short for lack of room as a plain input/output error. */
 static bool disk_full(struct fli_env *e)
 {
     struct statvfs vfs;
@@ -708,9 +735,9 @@ static bool disk_full(struct fli_env *e)
            fli_env_file_bytes(e) + DISK_SPARE > limit.rlim_cur;
 }
 
-/* What a failed commit means. LMDB writes the pages, syncs, and only then the meta page. If it got
- * as far as the meta page it refuses all further transactions, and the outcome is not known. If it
- * did not, nothing changed, and lack of room is an ordinary refusal. */
+/* Classifies a failed commit. LMDB writes the pages, syncs, and only then writes the meta page. If
+ * it got as far as the meta page, it refuses all further transactions, and the outcome is unknown.
+ * Otherwise nothing changed, and lack of room is an ordinary refusal. */
 static int commit_failed(struct fli_env *e, int rc)
 {
     MDB_txn *probe;
@@ -718,7 +745,7 @@ static int commit_failed(struct fli_env *e, int rc)
     if (begun == 0) {
         mdb_txn_abort(probe);
     }
-    int code = translate(rc);
+    int code = wrote(e, rc);
     if (code == FL_EIO && begun == 0 && disk_full(e)) {
         code = FL_ELIMIT;
     }
@@ -729,7 +756,7 @@ static int commit_failed(struct fli_env *e, int rc)
     return code;
 }
 
-/* Whether the records may become as large as they have. */
+/* Whether the size limit allows the transaction's records. */
 static int check_size(struct fli_txn *t)
 {
     const struct fli_env *e = t->env;
@@ -746,7 +773,7 @@ int fli_txn_commit(struct fli_txn *t)
     int rc = t->failed;
     if (rc == 0 && t->dirty) {
         t->head.txnid = mdb_txn_id(t->mdb);
-        rc = translate(put_head(t->mdb, e->dbi, &t->head));
+        rc = wrote(e, put_head(t->mdb, e->dbi, &t->head));
         rc = checked(e, rc == 0 ? check_size(t) : rc);
     }
     if (rc != 0 || !t->dirty) {

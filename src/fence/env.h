@@ -1,23 +1,23 @@
-/* env.h: an LMDB environment that one process owns and that notices when its bytes have changed.
+/* env.h: an LMDB environment that one process owns and that detects changed bytes.
  *
- * One tree of records, keys to values. Around every value it keeps a checksum; around the whole set
- * of records a sum, a count and the number of the commit, in a head record that every commit
- * rewrites. Opening reads the file from end to end (pages.h) and compares, so a flipped bit, a lost
- * record, a lost commit or a file put back from yesterday's half copy is refused, never served. The
- * one thing it cannot tell is a whole, older directory put in the place of the newer one.
+ * It is one tree of records, keys to values. Each value has a checksum. A head record, which every
+ * commit rewrites, has a sum over all records, their count and the number of the commit. Opening
+ * reads the file from end to end (pages.h) and compares. So a flipped bit, a lost record, a lost
+ * commit or a file from an incomplete older copy is refused, never served. Only one thing goes
+ * unnoticed: a complete, older directory in the place of the newer one.
  *
- * Durability: a commit returns after its pages and then its meta page have been synced (LMDB's
- * order). What was found at opening is synced before it is trusted, since the process that wrote it
+ * Durability: a commit returns after its pages and then its meta page were synced (LMDB's order).
+ * The bytes found at opening are synced before they are trusted, since the process that wrote them
  * may have been killed between write and sync.
  *
- * Space: a commit that does not fit gives FL_ELIMIT and changes nothing. The limit is on the pages
- * that records take. Above it the file has a headroom, because LMDB writes a page anew to change it
- * and gives back the old one only two commits later: without it, a full database could not even be
- * emptied. A transaction that does not make the records larger is therefore never refused by the
- * limit, as long as it touches no more than part of the headroom.
+ * Space: a commit that does not fit returns FL_ELIMIT and changes nothing. The limit is on the
+ * pages that records take. The file has headroom above it: LMDB writes a changed page anew and
+ * frees the old one only two commits later, so without headroom a full database could not even be
+ * emptied. So the limit never refuses a transaction that does not make the records larger, as long
+ * as it touches only a part of the headroom.
  *
- * After an input/output error whose outcome is doubtful, or damage found while running, every call
- * gives that error until the environment is closed and opened again.
+ * After an input/output error of unknown outcome, or damage found while running, every call returns
+ * that error until the environment is closed and opened again.
  *
  * Threads: one write transaction at a time, begun and ended by the same thread; fli_env_read() by
  * any thread at any time. */
@@ -50,25 +50,26 @@ struct fli_env {
     MDB_dbi dbi;
     size_t page_size;
     size_t size_max;
-    size_t file_size; /* when it was opened */
+    size_t file_size; /* at opening */
     struct fli_env_head head;
-    size_t pages;         /* that records take */
+    size_t pages;         /* taken by records */
     pthread_mutex_t lock; /* guards the two below */
     MDB_txn *reader;      /* reset between reads */
     int broken;           /* sticky error, 0 while all is well */
+    bool crowded;         /* the last write found no free page, which a reader may be keeping */
 };
 
 struct fli_txn {
     struct fli_env *env;
     MDB_txn *mdb;
     struct fli_env_head head;
-    size_t pages; /* that records take, set by commit */
+    size_t pages; /* taken by records; set by commit */
     bool dirty;
     int failed; /* first error of a put or delete: the transaction can only be aborted */
 };
 
-/* Sees each record while opening: the key and the beginning of the value (whole when it is shorter
- * than a page). */
+/* Visits each record at opening: its key and the beginning of its value (the whole value when it is
+ * shorter than a page). */
 typedef int (*fli_env_visit)(void *ctx, struct fli_slice key, struct fli_slice value_head);
 
 /* size_max: bytes, at least FLI_ENV_SIZE_MIN. visit may be NULL. 0; FL_EINVAL; FL_EBUSY; FL_EIO;
@@ -85,6 +86,12 @@ int fli_env_read(struct fli_env *e, struct fli_slice key, void *buf, size_t cap,
 /* Begins the write transaction. After 0 exactly one of commit and abort must follow. */
 int fli_txn_begin(struct fli_env *e, struct fli_txn *ret) FLI_MUST_USE;
 
+/* Begins a transaction that sees the last commit and nothing later, beside the one that writes: by
+ * any thread, for get and next, ended by abort in the same thread. head has the number of the
+ * commit and how many records it had. What it sees is not written over meanwhile, so the
+ * file grows. */
+int fli_txn_begin_read(struct fli_env *e, struct fli_txn *ret) FLI_MUST_USE;
+
 /* The value, valid until the next put, delete or end. 0; FL_ENOTFOUND; FL_ECORRUPT; FL_EIO. */
 int fli_txn_get(struct fli_txn *t, struct fli_slice key, struct fli_slice *ret) FLI_MUST_USE;
 
@@ -96,18 +103,18 @@ int fli_txn_put(struct fli_txn *t, struct fli_slice key, const struct fli_slice 
 /* Removes a record. 0; FL_ENOTFOUND; else as put. */
 int fli_txn_del(struct fli_txn *t, struct fli_slice key) FLI_MUST_USE;
 
-/* The first record whose key is at or after `from`; the key is valid as long as the value. 0;
- * FL_ENOTFOUND at the end. */
+/* Returns the first record whose key is at or after `from`; the key is valid as long as the value.
+ * 0; FL_ENOTFOUND at the end. */
 int fli_txn_next(struct fli_txn *t, struct fli_slice from, struct fli_slice *ret_key,
                  struct fli_slice *ret_value) FLI_MUST_USE;
 
-/* Makes it durable. A transaction that changed nothing costs nothing. On failure nothing changed,
- * except after FL_EIO, when it is not known (and the environment is broken). */
+/* Makes the transaction durable. One that changed nothing costs nothing. On failure nothing
+ * changed, except after FL_EIO: then the outcome is unknown (and the environment is broken). */
 int fli_txn_commit(struct fli_txn *t) FLI_MUST_USE;
 void fli_txn_abort(struct fli_txn *t);
 
-/* As of the last commit: bytes of the pages that records take, which size_max is compared with, and
- * of the whole file with its free pages. Not while a transaction is open in another thread. */
+/* As of the last commit: bytes of the pages that records take, which size_max limits; and bytes of
+ * the whole file with its free pages. Not while another thread has a transaction open. */
 uint64_t fli_env_bytes(const struct fli_env *e);
 uint64_t fli_env_file_bytes(const struct fli_env *e);
 

@@ -14,22 +14,6 @@ void fli_mark_key_init(struct fli_mark_key *k, struct fli_slice lock)
     k->len = 1 + lock.len;
 }
 
-int fli_mark_decode(struct fli_slice key, struct fli_slice value, fl_token *ret)
-{
-    FLI_ASSERT(key.len >= 1);
-    bool floor = key.data[0] == FLI_MARK_FLOOR && key.len == 1;
-    bool lock = key.data[0] == FLI_MARK_KEY && key.len >= 2 && key.len <= 1 + FL_NAME_MAX;
-    if ((!floor && !lock) || value.len != FLI_MARK_SIZE) {
-        return FL_ECORRUPT;
-    }
-    fl_token token = fli_get_u64(value.data);
-    if (!fli_fence_token_valid(token)) {
-        return FL_ECORRUPT;
-    }
-    *ret = token;
-    return 0;
-}
-
 int fli_mark_get(struct fli_txn *t, struct fli_slice lock, fl_token *ret)
 {
     struct fli_mark_key key;
@@ -61,7 +45,7 @@ int fli_mark_raise(struct fli_txn *t, struct fli_slice lock, fl_token floor, fl_
         return rc;
     }
     FLI_ASSERT(raised >= mark);
-    if (raised > stored) { /* also one that only the floor has had so far */
+    if (raised > stored) { /* also when only the floor covered the lock so far */
         uint8_t raw[FLI_MARK_SIZE];
         struct fli_mark_key key;
         struct fli_slice part = {raw, sizeof(raw)};

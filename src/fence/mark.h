@@ -1,5 +1,5 @@
-/* mark.h: how a mark lies in an environment, the same for the library's own directory and for a
- * storage that keeps marks beside its data.
+/* mark.h: the records of marks in an environment. The library's own directory and a storage that
+ * keeps marks beside its data use the same ones.
  *
  *   key 'L' + the lock's name    value: the mark, u64 little endian
  *   key 'F'                      value: the floor, u64 little endian; missing means 0
@@ -26,15 +26,15 @@ static inline struct fli_slice fli_mark_key_slice(const struct fli_mark_key *k)
     return (struct fli_slice){k->raw, k->len};
 }
 
-/* Whether a record with one of the two keys is well formed, and its number. */
+/* Checks a record with one of the two keys, and returns its number. */
 int fli_mark_decode(struct fli_slice key, struct fli_slice value, fl_token *ret) FLI_MUST_USE;
 
-/* The stored mark of a lock inside a transaction, 0 when there is none. */
+/* The stored mark of a lock, as the transaction sees it; 0 when there is none. */
 int fli_mark_get(struct fli_txn *t, struct fli_slice lock, fl_token *ret) FLI_MUST_USE;
 
-/* Judges and, when the token is higher than the mark that counts, stores it. *ret_mark is set on 0
- * and on FL_ESTALE: the mark that counted. *ret_new (may be NULL): the lock had none before. 0;
- * FL_ESTALE; FL_EINVAL; or what the transaction gave. */
+/* Checks a token and, when it is higher than the effective mark, stores it. *ret_mark is set on 0
+ * and on FL_ESTALE: the mark that the token was compared with. *ret_new (may be NULL): the lock had
+ * no mark before. 0; FL_ESTALE; FL_EINVAL; or the transaction's error. */
 int fli_mark_raise(struct fli_txn *t, struct fli_slice lock, fl_token floor, fl_token token,
                    fl_token *ret_mark, bool *ret_new) FLI_MUST_USE;
 

@@ -1,14 +1,14 @@
 /* marks.c: the library's own durable marks, for storages without transactions (fence.h).
  *
- * Threads that raise marks at the same time share one commit: each puts its request on a queue, the
- * first to find nobody writing takes the whole queue, runs it as one transaction and wakes the
- * others. A token equal to the mark needs no write, and one below it neither: both are answered
- * from the last commit.
+ * Threads that raise marks at the same time share one commit. Each puts its request on a queue; the
+ * first one that finds no thread writing takes the whole queue, runs it as one transaction and
+ * wakes the others. A token equal to the mark, or below it, needs no write: it is answered from the
+ * last commit.
  *
- * Failure modes: when a shared transaction does not fit, its requests are tried again one by one,
- * so that one that does not fit cannot take others down with it. Any other failure is reported to
- * all requests of the transaction, and one of unknown outcome (FL_EIO, FL_ECORRUPT) stays until the
- * directory is opened again. */
+ * Failures: when a shared transaction does not fit, its requests are tried again one by one, so
+ * that a request that does not fit fails alone. Any other failure is reported to all requests of
+ * the transaction. One of unknown outcome (FL_EIO, FL_ECORRUPT) stays until the directory is opened
+ * again. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,10 +27,11 @@ struct fl_fence {
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t turn;
     struct fli_list queue;
-    bool writing; /* one thread is in a transaction */
-    bool moving;  /* marks are leaving and the floor is not raised yet: nobody may look */
+    bool writing; /* a thread is in a transaction */
+    bool moving;  /* marks are being forgotten and the floor is not raised yet: readers must
+                     wait */
     fl_token floor;
-    uint8_t forget_from[1 + FL_NAME_MAX]; /* where the next forget begins */
+    uint8_t forget_from[1 + FL_NAME_MAX]; /* where the next pass of forgetting begins */
     size_t forget_from_len;
 };
 
@@ -117,7 +118,7 @@ static bool lock_valid(const void *lock, size_t lock_len)
     return lock != NULL && lock_len >= 1 && lock_len <= FL_NAME_MAX;
 }
 
-/* The mark that counts, as of the last commit. With the lock held. */
+/* The effective mark, as of the last commit. Called under the lock. */
 static int read_mark(struct fl_fence *f, struct fli_slice lock, fl_token *ret)
 {
     while (f->moving) {
@@ -139,7 +140,8 @@ static int read_mark(struct fl_fence *f, struct fli_slice lock, fl_token *ret)
     return 0;
 }
 
-/* Runs the requests as one transaction. On 0 each has its own result; otherwise none was done. */
+/* Runs the requests as one transaction. On 0 each has its own result; otherwise none took
+ * effect. */
 static int run_together(struct fl_fence *f, struct fli_list *group, fl_token floor)
 {
     struct fli_txn txn;
@@ -192,7 +194,7 @@ static void run_group(struct fl_fence *f, struct fli_list *group, fl_token floor
     }
 }
 
-/* Takes up to GROUP_MAX requests and runs them with the lock given up meanwhile. */
+/* Takes up to GROUP_MAX requests and runs them; meanwhile the lock is released. */
 static void write_group(struct fl_fence *f)
 {
     struct fli_list group;
@@ -213,7 +215,7 @@ static void write_group(struct fl_fence *f)
     pthread_cond_broadcast(&f->turn);
 }
 
-/* With the lock held: waits until the request has been run by somebody. */
+/* Called under the lock: waits until some thread has run the request. */
 static void raise_and_wait(struct fl_fence *f, struct raise_request *r)
 {
     fli_list_push(&f->queue, &r->link);
@@ -260,8 +262,8 @@ int fl_fence_mark(fl_fence *f, const void *lock, size_t lock_len, fl_token *ret_
 
 /* ---- forgetting ---- */
 
-/* One pass over the marks from where the last call ended, once around. The place is kept as a name
- * rather than a cursor, since records come and go between calls. */
+/* One pass over all marks, beginning where the last call ended. The position is kept as a name
+ * rather than a cursor, since records may change between calls. */
 struct pass {
     uint8_t from[2 + FL_NAME_MAX]; /* the first key not seen yet */
     size_t from_len;
@@ -286,7 +288,7 @@ static void pass_wrap(struct pass *p)
     p->wrapped = true;
 }
 
-/* The smallest key after `key` is the same with a zero byte at its end. */
+/* The smallest key after `key` is `key` with a zero byte at its end. */
 static void pass_after(struct pass *p, struct fli_slice key)
 {
     FLI_ASSERT(key.len < sizeof(p->from));
@@ -349,9 +351,9 @@ static int forget_steps(struct fli_txn *t, struct pass *p, fl_token old_floor, f
     return rc;
 }
 
-/* One transaction removes marks and raises the floor, so that no mark is missing without the floor
- * on disk; `moving` sees to the same for readers beside it. The scan, which is the long part, holds
- * up writers only. */
+/* One transaction removes marks and raises the floor, so a mark is never missing without the floor
+ * on disk; `moving` ensures the same for concurrent readers. The scan, which is the long part,
+ * holds up only writers. */
 static int forget(struct fl_fence *f, struct pass *p, fl_token old_floor, fl_token floor,
                   size_t max, size_t *ret_removed)
 {
@@ -371,7 +373,7 @@ static int forget(struct fl_fence *f, struct pass *p, fl_token old_floor, fl_tok
     return fli_txn_commit(&txn);
 }
 
-/* One transaction, from taking the turn to giving it up. */
+/* Runs one transaction, from taking the turn to write to giving it up. */
 static int forget_once(struct fl_fence *f, fl_token min_live, size_t max, size_t *ret_removed)
 {
     struct pass p;
@@ -410,7 +412,7 @@ int fl_fence_forget(fl_fence *f, fl_token min_live, size_t max, size_t *ret_remo
     if (rc != FL_ELIMIT) {
         return rc;
     }
-    /* Marks that lie far apart take many fresh pages to remove; in small steps it always goes. */
+    /* Removing marks that are far apart takes many fresh pages; small steps always succeed. */
     size_t total = 0;
     size_t removed = FORGET_SMALL;
     size_t step = FORGET_SMALL;

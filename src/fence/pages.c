@@ -41,7 +41,7 @@
 #define NO_PAGE ((size_t)-1)
 #define DEPTH_MAX 32u     /* LMDB's own cursor stack */
 #define KEY_MAX 511u      /* LMDB's compiled-in limit */
-#define TAIL_MAX 0x20000u /* free pages behind the end of the file: one transaction's dirty list */
+#define TAIL_MAX 0x20000u /* free pages behind the end of the file: the most of one transaction */
 
 struct page_header {
     size_t pgno;
@@ -92,9 +92,9 @@ struct checker {
     size_t page_size;
     size_t file_pages;
     size_t last_page;
-    uint8_t *seen; /* one bit a page */
+    uint8_t *seen; /* one bit for each page */
     uint8_t *pages;
-    uint8_t *taken; /* one byte for each of a page: it belongs to a node */
+    uint8_t *taken; /* one byte for each byte of a page: it belongs to a node */
     struct frame stack[DEPTH_MAX];
     unsigned depth;
     bool free_tree; /* the tree being walked */
@@ -102,7 +102,8 @@ struct checker {
     uint8_t previous[KEY_MAX];
     size_t previous_len;
     bool has_previous;
-    struct fli_slice bound; /* separator above the next key; points into a page on the stack */
+    struct fli_slice bound; /* the next key must not be below this separator; points into a page
+                               on the stack */
     bool has_bound;
     size_t tail_free; /* free pages behind the end of the file */
     fli_pages_visit visit;
@@ -144,7 +145,7 @@ static int read_at(struct checker *c, void *to, size_t len, uint64_t offset)
     return 0;
 }
 
-/* Counts a page as used or free, once. */
+/* Marks a page as used or free; fails if it was marked before. */
 static int mark_seen(struct checker *c, size_t pgno)
 {
     if (pgno < 2 || pgno > c->last_page) {
@@ -172,7 +173,7 @@ static int read_header(struct checker *c, size_t pgno, struct page_header *ret)
     return 0;
 }
 
-/* Takes node `index` of a page apart; everything it points to lies inside the page. */
+/* Decodes node `index` of a page; everything it points to must be inside the page. */
 static int read_node(struct checker *c, const struct frame *f, unsigned index, struct node *ret)
 {
     uint16_t raw[4];
@@ -208,8 +209,8 @@ static int read_node(struct checker *c, const struct frame *f, unsigned index, s
     return 0;
 }
 
-/* The nodes of a page fill it from `upper` to its end, without gaps and without sharing a byte.
- * LMDB counts on that when it moves nodes to make room, or to take one away. */
+/* The nodes of a page must fill it from `upper` to its end, without gaps and overlaps. LMDB relies
+ * on that when it moves or removes nodes. */
 static int check_nodes(struct checker *c, const struct frame *f, size_t upper)
 {
     size_t total = 0;
@@ -223,7 +224,7 @@ static int check_nodes(struct checker *c, const struct frame *f, size_t upper)
         size_t at = (size_t)(n.key.data - f->page) - NODE_HEADER;
         size_t value = !f->leaf ? 0 : n.big ? sizeof(size_t) : n.size;
         size_t size = NODE_HEADER + n.key.len + value;
-        size += size % 2; /* nodes begin at even places */
+        size += size % 2; /* nodes begin at even offsets */
         if (at % 2 != 0 || size > c->page_size - at || memchr(c->taken + at, 1, size) != NULL) {
             return fail(c, FL_ECORRUPT, "a page has nodes that overlap");
         }
@@ -340,7 +341,7 @@ static int enter_child(struct checker *c, const struct node *n, bool first, cons
     return push_page(c, n->child, db);
 }
 
-/* Finds the contiguous pages of a big value and counts them. */
+/* Finds the contiguous pages of a big value and counts them as used. */
 static int check_overflow(struct checker *c, const struct node *n, size_t *ret_first)
 {
     size_t first;
@@ -463,7 +464,7 @@ static int check_counts(struct checker *c, const struct db *db)
     return 0;
 }
 
-/* One step of the walk: the next node of the page on top of the stack. */
+/* One step of the walk: handles the next node of the page on top of the stack. */
 static int step(struct checker *c, const struct db *db)
 {
     struct frame *f = &c->stack[c->depth - 1];
@@ -512,8 +513,8 @@ static int walk(struct checker *c, const struct db *db, bool free_tree)
     return rc != 0 ? rc : check_counts(c, db);
 }
 
-/* Shows the caller the first record of the commit before. LMDB leaves its pages alone until the
- * next commit is through, so they are whole; they may be shared with the tree of now. */
+/* Shows the caller the first record of the commit before. LMDB reuses its pages only after the next
+ * commit, so they are intact; the present tree may share them. */
 static int show_previous(struct checker *c, const struct db *db, fli_pages_visit previous)
 {
     struct node n;
@@ -556,7 +557,7 @@ static int read_meta(struct checker *c, unsigned which, struct meta *ret)
     return 0;
 }
 
-/* Reads both meta pages and says which is of the last commit. */
+/* Reads both meta pages and picks the one of the last commit. */
 static int pick_meta(struct checker *c, struct meta *ret, struct meta *ret_previous)
 {
     struct meta meta[2];
@@ -616,7 +617,7 @@ static int check_file(struct checker *c, fli_pages_visit previous, struct meta *
     if (rc != 0) {
         return rc;
     }
-    /* LMDB does not write pages that it allocated and freed in one transaction, so the file may
+    /* LMDB does not write pages that were allocated and freed in one transaction. So the file may
      * end early, but only by such pages. */
     if (c->last_page >= c->file_pages && c->tail_free != c->last_page + 1 - c->file_pages) {
         return fail(c, FL_ECORRUPT, "the data file is cut short");

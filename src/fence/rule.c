@@ -1,5 +1,5 @@
-/* rule.c: the whole of fencing is one comparison; everything else in this folder is about not
- * forgetting its right-hand side. */
+/* rule.c: fencing is this one comparison. The rest of this folder makes sure that its right-hand
+ * side, the mark, is not forgotten. */
 #include "fence/rule.h"
 
 int fl_fence_judge(fl_token mark, fl_token token, fl_token *ret_mark)

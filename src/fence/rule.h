@@ -1,7 +1,7 @@
-/* rule.h: the rule of the mark, for the parts of this tree that keep marks themselves.
+/* rule.h: the rule of the mark, for the parts of fencelock that keep marks themselves.
  *
- * A storage may forget marks that are below the smallest live token, provided it keeps that number
- * as a floor: every lock then behaves as if its mark were at least the floor. Pure; any thread. */
+ * A storage may forget marks that are below the smallest live token, if it keeps that token as a
+ * floor. Then every lock counts as if its mark were at least the floor. Pure; any thread. */
 #ifndef FLI_FENCE_RULE_H
 #define FLI_FENCE_RULE_H
 
@@ -15,8 +15,7 @@ static inline bool fli_fence_token_valid(fl_token token)
     return token != FL_TOKEN_NONE && token <= FL_TOKEN_MAX;
 }
 
-/* The mark that counts for a lock: what is stored for it (0 when nothing is), but at least the
- * floor. */
+/* The effective mark of a lock: the stored one (0 when there is none), but at least the floor. */
 fl_token fli_fence_effective(fl_token stored, fl_token floor);
 
 #endif

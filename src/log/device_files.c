@@ -1,9 +1,9 @@
 /* device_files.c: a directory of a real file system.
  *
- * Writes of the log go past the page cache (O_DIRECT) and come back when they are on stable storage
- * (RWF_DSYNC), through an io_uring or a thread that waits for them. What is done beside them has a
- * thread of its own. The threads begin with the device: later the process might have no more of
- * them. An eventfd tells the loop that something is done. */
+ * Writes of the log bypass the page cache (O_DIRECT) and complete when they are on stable storage
+ * (RWF_DSYNC), through an io_uring or a thread that waits for them. Operations of lane BACKGROUND
+ * have a thread of their own. The threads are created with the device, since the process might get
+ * no more of them later. An eventfd tells the loop that an operation is done. */
 #include "log/device.h"
 
 #include <dirent.h>
@@ -24,7 +24,7 @@
 #include "log/device_uring.h"
 
 #define STACK_BYTES ((size_t)256 << 10)
-#define FILL_BYTES ((size_t)128 << 10) /* of zeros written at once beside the log's writes */
+#define FILL_BYTES ((size_t)128 << 10) /* of zeros in one write of lane BACKGROUND */
 
 struct log_file {
     int fd;
@@ -32,7 +32,8 @@ struct log_file {
 
 struct files;
 
-/* What a thread works for. Under the device's mutex, except `io`'s own fields while it is at it. */
+/* A thread's lane. Guarded by the device's mutex, except the fields of `io` while the thread works
+ * on it. */
 struct lane {
     struct files *device;
     pthread_t thread;
@@ -46,8 +47,8 @@ struct lane {
 struct files {
     struct log_device base;
     int dir_fd;
-    int event_fd;  /* readable: `told` */
-    int cancel_fd; /* readable: the operation of lane BACKGROUND shall end */
+    int event_fd;  /* readable: `told` is set */
+    int cancel_fd; /* readable: the operation of lane BACKGROUND must end */
     bool cancelled;
     bool direct; /* O_DIRECT is possible */
     uint8_t *zeros;
@@ -55,7 +56,7 @@ struct files {
     struct log_io *uring_io;
     uint64_t uring_since_ns;
     pthread_mutex_t mutex;
-    bool told; /* a lane has something for poll */
+    bool told; /* a lane has a completion for poll */
     bool ending;
     struct lane lanes[2];
     char where[512];
@@ -149,7 +150,8 @@ static int64_t files_read(struct log_device *d, struct log_file *file, void *dat
             return -errno;
         }
         got += (size_t)n;
-        /* A direct read that ends off a sector has met the end, and cannot go on from there. */
+        /* A direct read that ends off a sector has met the file's end, and cannot continue from
+         * there. */
         if (n == 0 || (size_t)n % LOG_SECTOR != 0) {
             break;
         }
@@ -157,7 +159,7 @@ static int64_t files_read(struct log_device *d, struct log_file *file, void *dat
     return (int64_t)got;
 }
 
-/* All of it, with these flags of pwritev2. */
+/* Writes all of it, with these flags of pwritev2(). */
 static int write_all(int fd, const void *data, size_t len, uint64_t offset, int flags)
 {
     size_t done = 0;
@@ -212,7 +214,7 @@ static void files_random(struct log_device *d, void *data, size_t len)
     fli_random(data, len);
 }
 
-/* --- what the thread beside the writes does --- */
+/* --- lane BACKGROUND --- */
 
 static bool is_cancelled(const struct files *f)
 {
@@ -225,8 +227,7 @@ static int fill(struct files *f, int fd, uint64_t size)
     if (ftruncate(fd, (off_t)size) != 0) {
         return -errno;
     }
-    /* Says at once when the disk is full; a file system that does not know it says so at a write.
-     */
+    /* Fails at once when the disk is full. A file system without fallocate() fails at a write. */
     int rv = fallocate(fd, 0, 0, (off_t)size) == 0 || errno == EOPNOTSUPP ? 0 : errno;
     for (uint64_t at = 0; rv == 0 && at < size; at += FILL_BYTES) {
         size_t n = size - at < FILL_BYTES ? (size_t)(size - at) : FILL_BYTES;
@@ -245,7 +246,7 @@ static int prepare(struct files *f, struct log_io *io)
     snprintf(part, sizeof part, "%s.part", io->name);
     int rv = io->from[0] == '\0' ? -ENOENT : files_rename(d, io->from, part);
     if (rv == 0) {
-        /* The old name must be gone before its content is. */
+        /* The old name must be gone before the content is overwritten. */
         rv = files_sync_dir(d);
     } else if (rv == -ENOENT) {
         rv = 0;
@@ -275,7 +276,7 @@ static int prepare(struct files *f, struct log_io *io)
     if (fd >= 0) {
         close(fd);
     }
-    (void)files_remove(d, part); /* its room may be what others need */
+    (void)files_remove(d, part); /* its space may be needed */
     return rv;
 }
 
@@ -309,7 +310,7 @@ static void tell(int event_fd)
     } while (n < 0 && errno == EINTR);
 }
 
-/* A lane is done: poll shall come. Under the mutex. */
+/* Makes the loop call poll, since a lane has a completion. Under the mutex. */
 static void tell_poll(struct files *f)
 {
     if (!f->told) {
@@ -322,21 +323,21 @@ static void clear(int event_fd)
 {
     uint64_t count;
     ssize_t n = read(event_fd, &count, sizeof count);
-    (void)n; /* nothing to read is as good */
+    (void)n; /* it is fine when there was nothing to read */
 }
 
-/* Waits as long as the operation asks for. False: it was cancelled. */
+/* Waits for the operation's delay. False: it was cancelled. */
 static bool pause_first(struct files *f, uint32_t delay_ms)
 {
     struct pollfd p = {.fd = f->cancel_fd, .events = POLLIN};
     int n;
-    do { /* no signal comes here, so this is not made longer by any */
+    do { /* this thread gets no signals, so none prolongs the pause */
         n = poll(&p, 1, (int)delay_ms);
     } while (n < 0 && errno == EINTR);
     return n == 0;
 }
 
-/* Under the mutex, which it leaves meanwhile. */
+/* Called under the mutex, which it releases while it works. */
 static void work(struct lane *lane, struct log_io *io)
 {
     struct files *f = lane->device;
@@ -372,7 +373,7 @@ static void *lane_main(void *arg)
     return NULL;
 }
 
-/* The signals are the main thread's. */
+/* Signals go to the main thread. */
 static int start_thread(struct lane *lane)
 {
     sigset_t all;
@@ -382,7 +383,8 @@ static int start_thread(struct lane *lane)
     if (rv != 0) {
         return -rv;
     }
-    (void)pthread_attr_setstacksize(&attr, STACK_BYTES); /* else it is larger than it need be */
+    (void)pthread_attr_setstacksize(&attr, STACK_BYTES); /* on failure the stack is only larger
+                                                            than needed */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rv = pthread_create(&lane->thread, &attr, lane_main, lane);
@@ -392,7 +394,7 @@ static int start_thread(struct lane *lane)
     return -rv;
 }
 
-/* An operation that could not begin is done at the next poll. */
+/* Completes an operation that could not begin, at the next poll. */
 static void give_back(struct files *f, struct lane *lane, struct log_io *io, int result)
 {
     pthread_mutex_lock(&f->mutex);
@@ -500,7 +502,7 @@ static void files_poll(struct log_device *d)
     }
 }
 
-/* --- coming and going --- */
+/* --- creating and destroying --- */
 
 static const struct log_device_ops files_ops = {
     .list = files_list,
@@ -521,7 +523,8 @@ static const struct log_device_ops files_ops = {
     .random = files_random,
 };
 
-/* A file without a name, or with one for a moment where the file system knows no other. */
+/* Opens a file without a name; or with one, removed at once, where the file system has no
+ * others. */
 static int open_probe(struct files *f, int flags)
 {
     static const char name[] = ".probe";
@@ -535,7 +538,7 @@ static int open_probe(struct files *f, int flags)
     return fd < 0 ? error : fd;
 }
 
-/* The alignment that direct writes need, as far as the kernel says; 0: it does not. */
+/* The alignment that direct writes need, if the kernel tells it; else 0. */
 static size_t alignment_of(int fd)
 {
 #ifdef STATX_DIOALIGN
@@ -549,7 +552,7 @@ static size_t alignment_of(int fd)
     return 0;
 }
 
-/* Whether O_DIRECT is possible here, and in which blocks. */
+/* Whether O_DIRECT is possible here, and with which block size. */
 static int probe_direct(struct files *f)
 {
     int fd = open_probe(f, O_DIRECT);

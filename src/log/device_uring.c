@@ -1,12 +1,12 @@
 /* device_uring.c: durable writes through io_uring.
  *
- * A completion is posted at this thread's next system call and does not interrupt what it computes
- * (IORING_SETUP_COOP_TASKRUN). The ring's own descriptor tells of it: an eventfd would have to be
- * read each time. IORING_SETUP_DEFER_TASKRUN is not for us: who polls the descriptor of such a ring
- * is not woken.
+ * A completion is posted at this thread's next system call, so it does not interrupt the thread's
+ * work (IORING_SETUP_COOP_TASKRUN). The ring's own descriptor reports it; an eventfd would have to
+ * be read each time. IORING_SETUP_DEFER_TASKRUN does not fit: polling the descriptor of such a ring
+ * does not wake the poller.
  *
- * The ring lives as long as the device: closing one waits for the kernel, for tens of milliseconds
- * in some versions. A child after fork() does not get it. */
+ * The ring lives as long as the device: closing one waits for the kernel, up to tens of
+ * milliseconds in some versions. A child after fork() does not inherit it. */
 #include "log/device_uring.h"
 
 #include <errno.h>
@@ -82,8 +82,8 @@ int log_uring_write(struct log_uring *u, int fd, const void *data, size_t len, u
     FLI_ASSERT(sqe != NULL);
     io_uring_prep_write(sqe, fd, data, (unsigned)len, offset);
     sqe->rw_flags = RWF_DSYNC;
-    /* EAGAIN: the kernel has no memory for it at the moment. After another error nothing may be
-     * submitted any more, since this would go with it. */
+    /* EAGAIN: the kernel has no memory for it at the moment. After any other error nothing more may
+     * be submitted, since the failed write would be submitted with it. */
     int rv = -EAGAIN;
     for (unsigned n = 0; n < TRIES && (rv == -EINTR || rv == -EAGAIN); n++) {
         rv = io_uring_submit(&u->ring);

@@ -6,8 +6,8 @@
 
 struct log_uring;
 
-/* 0, or a negative errno: the kernel, or who runs us, does not allow it. Whoever creates it is the
- * only thread that may use it. */
+/* 0, or a negative errno: the kernel, or the environment, does not allow it. Only the thread that
+ * creates it may use it. */
 FLI_MUST_USE int log_uring_create(struct log_uring **ret);
 void log_uring_destroy(struct log_uring *u);
 
@@ -17,7 +17,7 @@ int log_uring_fd(const struct log_uring *u); /* readable when a write is done */
 FLI_MUST_USE int log_uring_write(struct log_uring *u, int fd, const void *data, size_t len,
                                  uint64_t offset);
 
-/* Whether one is done; *ret_result: bytes written or a negative errno. */
+/* Whether a write is done; *ret_result: bytes written, or a negative errno. */
 bool log_uring_reap(struct log_uring *u, int *ret_result);
 
 #endif

@@ -44,8 +44,8 @@ void log_entries_fini(struct log_entries *t)
     log_entries_reset(t, 0, 0);
 }
 
-/* Moves a ring of `size` bytes an element, holding indexes from..to, into one of another capacity.
- * NULL: no memory, and the ring is as it was. */
+/* Moves a ring with elements of `size` bytes, holding indexes from..to, into one of another
+ * capacity. NULL: no memory, and the ring is unchanged. */
 static void *move_ring(void *ring, size_t size, size_t old_cap, size_t cap, uint64_t from,
                        uint64_t to)
 {
@@ -147,7 +147,8 @@ void log_entries_truncate(struct log_entries *t, uint64_t index)
     }
 }
 
-/* Gives memory back when most of a ring is unused; without memory for a smaller one it stays. */
+/* Frees memory when most of a ring is unused. Without memory for a smaller ring the old one
+ * stays. */
 static void shrink(struct log_entries *t)
 {
     size_t n = (size_t)(t->last + 1 - t->first);

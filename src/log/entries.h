@@ -1,8 +1,9 @@
-/* entries.h: which entries there are, their terms, where they lie, and the newest in memory. Pure.
+/* entries.h: the index of the log's entries: their terms, their places on disk, and the newest
+ * entries' data in memory. Pure.
  *
- * Indexes run from first to last without a gap. For each entry a slot of 16 bytes says where it is
- * on disk; terms are kept as runs, since they hardly change. The newest entries, and all that are
- * not durable, have their data in memory. */
+ * Indexes run from first to last without a gap. Each entry has a slot of 16 bytes with its place on
+ * disk. Terms are kept as runs, since they rarely change. The newest entries, and all that are not
+ * durable, have their data in memory. */
 #ifndef LOG_ENTRIES_H
 #define LOG_ENTRIES_H
 
@@ -19,7 +20,7 @@ struct log_slot {
 };
 
 struct log_run {
-    uint64_t index; /* from here on */
+    uint64_t index; /* the first index of the run */
     uint64_t term;
 };
 
@@ -31,7 +32,7 @@ struct log_entries {
     size_t slots_cap;
     struct log_run *runs; /* ascending */
     size_t runs_len, runs_cap;
-    uint64_t cached; /* data of cached..last is in memory; last + 1: of none */
+    uint64_t cached; /* data of cached..last is in memory; last + 1: none is */
     uint8_t **data;  /* of index i at i % data_cap; a power of two */
     size_t data_cap;
     size_t cache_used; /* bytes, LOG_CACHE_COST included */
@@ -41,19 +42,19 @@ struct log_entries {
 void log_entries_init(struct log_entries *t, size_t cache_max);
 void log_entries_fini(struct log_entries *t);
 
-/* Forgets all; the next is index + 1. */
+/* Forgets all entries; the next index is index + 1. */
 void log_entries_reset(struct log_entries *t, uint64_t index, uint64_t term);
 
-/* A copy of e, whose index is last + 1. 0 or FL_ENOMEM, which leaves all as it was. */
+/* Adds a copy of e, whose index is last + 1. 0 or FL_ENOMEM, which changes nothing. */
 FLI_MUST_USE int log_entries_add(struct log_entries *t, const struct log_entry *e);
 
-/* Entries >= index go, first <= index <= last + 1. */
+/* Removes entries >= index; first <= index <= last + 1. */
 void log_entries_truncate(struct log_entries *t, uint64_t index);
 
-/* Entries < index go, first <= index <= last + 1. */
+/* Removes entries < index; first <= index <= last + 1. */
 void log_entries_drop(struct log_entries *t, uint64_t index);
 
-/* Data of entries <= durable leaves memory, oldest first, until the rest is within cache_max. */
+/* Drops the data of entries <= durable from memory, oldest first, until the rest fits cache_max. */
 void log_entries_evict(struct log_entries *t, uint64_t durable);
 
 uint64_t log_entries_term(const struct log_entries *t, uint64_t index); /* 0: unknown */
@@ -67,7 +68,7 @@ static inline struct log_slot *log_entries_slot(const struct log_entries *t, uin
     FLI_ASSERT(log_entries_has(t, index));
     return &t->slots[index & (t->slots_cap - 1)];
 }
-/* Its data when that is in memory, else NULL. */
+/* The entry's data if it is in memory, else NULL. */
 static inline const uint8_t *log_entries_data(const struct log_entries *t, uint64_t index)
 {
     return index >= t->cached && index <= t->last ? t->data[index & (t->data_cap - 1)] : NULL;

@@ -35,9 +35,9 @@
  *           31   1   kind of an entry, the caller's; 0 for the others
  *           32       data, padded with zeros to a multiple of 8
  *
- * A sector is written wholly or not at all, and one that is not written is still zero. Hence a
- * write was torn exactly if more of its sectors are zero than its header says, or the sector of the
- * header itself is; any other difference is damage. docs/adr/0024 goes through the cases. */
+ * A sector is written wholly or not at all, and an unwritten one is still zero. So a write was torn
+ * exactly if more of its sectors are zero than its header says, or if the header's own sector is
+ * zero. Any other difference is damage. docs/adr/0024 goes through the cases. */
 #include "log/format.h"
 
 #include <inttypes.h>
@@ -102,7 +102,7 @@ bool log_record_decode(const uint8_t *data, size_t len, struct log_record *ret)
 
 bool log_is_zero(const uint8_t *data, size_t len)
 {
-    /* Equal to itself one byte further on: memcmp is the fastest loop there is. */
+    /* Compares the bytes with themselves shifted by one: memcmp() is the fastest loop there is. */
     return len == 0 || (data[0] == 0 && memcmp(data, data + 1, len - 1) == 0);
 }
 
@@ -125,7 +125,7 @@ void log_write_seal(struct log_write *w, uint8_t *data, size_t padded)
     FLI_ASSERT(w->len >= LOG_WRITE_HEADER && w->len <= padded && padded <= LOG_WRITE_MAX);
     FLI_ASSERT(padded % LOG_SECTOR == 0 && w->offset + padded <= w->segment_size);
     memset(data, 0, LOG_WRITE_HEADER);
-    memcpy(data, magic, sizeof magic); /* so that its sector does not count as zero */
+    memcpy(data, magic, sizeof magic); /* set first, so that this sector does not count as zero */
     w->zero_sectors = zero_sectors(data, padded);
     fli_put_u16(data + 6, LOG_FORMAT_VERSION);
     fli_put_u32(data + 12, w->block);
@@ -146,7 +146,7 @@ void log_write_seal(struct log_write *w, uint8_t *data, size_t padded)
     fli_put_u32(data + 8, header_crc(data));
 }
 
-/* Whether a header with a right checksum is here, of whatever version. */
+/* Whether a header with a right checksum is here, of any version. */
 static bool header_at(const uint8_t *data)
 {
     return memcmp(data, magic, sizeof magic) == 0 && fli_get_u32(data + 8) == header_crc(data);
@@ -181,7 +181,7 @@ static enum log_scan_end damaged(struct log_scan *s, uint64_t at, const char *wh
     return LOG_SCAN_DAMAGED;
 }
 
-/* The end of the last sector with anything in it; `from` when there is none. */
+/* The end of the last sector that is not zero; `from` when all are. */
 static size_t last_content(const uint8_t *data, size_t from, size_t len)
 {
     while (len > from && log_is_zero(data + len - LOG_SECTOR, LOG_SECTOR)) {
@@ -190,8 +190,8 @@ static size_t last_content(const uint8_t *data, size_t from, size_t len)
     return len;
 }
 
-/* Whether a whole header of this log begins at a block from `from` on: the write to which it
- * belongs was begun after the one that is missing was done. */
+/* Whether a whole header of this log begins at a block boundary at or behind `from`. If so, its
+ * write was begun after the missing one was done. */
 static bool later_write(const struct log_scan *s, const uint8_t *data, size_t from, size_t end,
                         size_t *ret_at)
 {
@@ -214,8 +214,8 @@ static enum log_scan_end missing(struct log_scan *s, const uint8_t *data, size_t
     return LOG_SCAN_DAMAGED;
 }
 
-/* At `at` a write should begin and its first sector is zero: nothing was written here, or a write
- * whose header did not reach the disk. */
+/* A write should begin at `at`, but its first sector is zero. Either nothing was written here, or
+ * the header of the write did not reach the disk. */
 static enum log_scan_end check_gap(struct log_scan *s, const uint8_t *data, size_t at, size_t len)
 {
     size_t end = last_content(data, at, len);
@@ -236,7 +236,7 @@ static enum log_scan_end check_gap(struct log_scan *s, const uint8_t *data, size
     return LOG_SCAN_TORN;
 }
 
-/* A write has more sectors of zeros than it was given. */
+/* A write has more zero sectors than its header says. */
 static enum log_scan_end check_torn(struct log_scan *s, const uint8_t *data, size_t at,
                                     size_t padded, size_t len)
 {
@@ -252,7 +252,7 @@ static enum log_scan_end check_torn(struct log_scan *s, const uint8_t *data, siz
     return LOG_SCAN_TORN;
 }
 
-/* Whether a header with a right checksum belongs here; NULL, or what is wrong. */
+/* NULL when a header with a right checksum belongs at this place; else the reason. */
 static const char *header_wrong(struct log_scan *s, const struct log_write *w, uint32_t segment,
                                 size_t at, size_t len)
 {
@@ -286,7 +286,7 @@ static const char *header_wrong(struct log_scan *s, const struct log_write *w, u
     return NULL;
 }
 
-/* Lets a record take effect; NULL, or what is wrong with it. */
+/* Applies a record to the state; NULL, or what is wrong with it. */
 static const char *record_step(struct log_scan *s, const struct log_record *r)
 {
     struct log_state *st = &s->state;
@@ -332,7 +332,7 @@ static const char *record_step(struct log_scan *s, const struct log_record *r)
     return NULL;
 }
 
-/* The records of a write all of whose sectors are there. */
+/* Scans the records of a write whose sectors are all there. */
 static enum log_scan_end scan_records(struct log_scan *s, const struct log_write *w,
                                       const uint8_t *data, size_t at, size_t padded)
 {
@@ -390,7 +390,7 @@ static enum log_scan_end scan_header(struct log_scan *s, uint32_t segment, const
                : damaged(s, at + 104, "the header of a write has impossible numbers");
 }
 
-/* One write; *ret_next is where the next one begins. */
+/* Scans one write; *ret_next is the offset of the next one. */
 static enum log_scan_end scan_write(struct log_scan *s, uint32_t segment, const uint8_t *data,
                                     size_t at, size_t len, size_t *ret_next)
 {

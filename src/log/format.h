@@ -1,5 +1,5 @@
-/* format.h: the bytes of a segment, and what a segment's bytes say. Pure. The table of the bytes is
- * at the top of format.c. */
+/* format.h: encoding a segment's bytes, and scanning them. Pure. The byte table is at the top of
+ * format.c. */
 #ifndef LOG_FORMAT_H
 #define LOG_FORMAT_H
 
@@ -9,21 +9,22 @@
 #define LOG_WRITE_HEADER ((size_t)128)
 #define LOG_RECORD_HEADER ((size_t)32)
 #define LOG_RECORD_ALIGN ((size_t)8)
-/* Bytes a write can have on disk: the largest entry alone, or what came together. */
+/* The most bytes that a write has on disk: one entry of the largest size, or several small ones. */
 #define LOG_WRITE_MAX                                                                              \
     ((LOG_WRITE_HEADER + LOG_RECORD_HEADER + LOG_ENTRY_MAX + LOG_BLOCK_MAX) / LOG_BLOCK_MAX *      \
      LOG_BLOCK_MAX)
 
 enum log_record_type {
     LOG_RECORD_ENTRY = 1,
-    LOG_RECORD_TRUNCATE = 2,   /* index: the first that goes; term: of the one before it */
+    LOG_RECORD_TRUNCATE = 2,   /* index: the first entry that is removed; term: of the one before
+                                  it */
     LOG_RECORD_HARD_STATE = 3, /* index: the vote; term: the term */
     LOG_RECORD_RESET = 4,      /* index and term of the snapshot */
 };
 
 struct log_record {
     uint32_t crc;
-    uint32_t crc_before; /* of the record before, in whatever write */
+    uint32_t crc_before; /* of the record before, in whichever write */
     uint64_t index;
     uint64_t term;
     uint32_t len;
@@ -33,7 +34,7 @@ struct log_record {
     const uint8_t *data;
 };
 
-/* Where a log stands between two records. */
+/* The state of the log between two records. */
 struct log_state {
     uint64_t last_index;
     uint64_t last_term;
@@ -67,14 +68,14 @@ static inline size_t log_round_up(size_t n, size_t block)
 /* Writes a record of log_record_size(r->len) bytes; r->crc is ignored. Returns its checksum. */
 uint32_t log_record_encode(const struct log_record *r, uint8_t *out);
 
-/* What the header of a record says, unchecked: of a record that was just encoded. */
+/* Reads the header of a record that was just encoded, without checks. */
 void log_record_peek(const uint8_t *data, struct log_record *ret);
 
-/* The record at data. False: its checksum is wrong or it is not whole in len bytes. */
+/* Decodes the record at data. False: its checksum is wrong, or it does not end within len bytes. */
 bool log_record_decode(const uint8_t *data, size_t len, struct log_record *ret);
 
-/* Fills the header at the beginning of a write whose records and padding are in place, and counts
- * its zero sectors. padded: its length on disk. */
+/* Fills in the header of a write whose records and padding are in place, and counts its zero
+ * sectors. padded: its length on disk. */
 void log_write_seal(struct log_write *w, uint8_t *data, size_t padded);
 
 /* Whether all bytes are zero. */
@@ -82,13 +83,13 @@ bool log_is_zero(const uint8_t *data, size_t len);
 
 enum log_scan_end {
     LOG_SCAN_CLEAN,   /* behind `at` there are only zeros */
-    LOG_SCAN_TORN,    /* from `at` to `torn_end` lie the remains of a write that was not finished */
-    LOG_SCAN_DAMAGED, /* `at` is the first byte of what is wrong, `why` says what */
-    LOG_SCAN_VERSION, /* written by another version: `why` says which */
-    LOG_SCAN_STOPPED, /* the callback said so */
+    LOG_SCAN_TORN,    /* from `at` to `torn_end` are the remains of an unfinished write */
+    LOG_SCAN_DAMAGED, /* `at` is the first wrong byte, `why` the reason */
+    LOG_SCAN_VERSION, /* written by another version, which `why` names */
+    LOG_SCAN_STOPPED, /* a callback returned an error */
 };
 
-/* Where a recovery stands; goes from one segment to the next. */
+/* The state of a recovery; it goes on from one segment to the next. */
 struct log_scan {
     /* Set by the caller. */
     uint16_t group;
@@ -100,15 +101,15 @@ struct log_scan {
     uint64_t log_id;
     uint64_t next_number;
     struct log_state state;
-    /* What the last call found. */
+    /* The results of the last call. */
     uint32_t writes; /* in this segment */
     uint64_t at;
     uint64_t torn_end;
-    int stopped; /* what the callback returned */
+    int stopped; /* the error of the callback */
     char why[160];
 };
 
-/* Goes through one segment: its number and all its bytes (a multiple of LOG_SECTOR). */
+/* Scans one segment: its number and all its bytes (a multiple of LOG_SECTOR). */
 enum log_scan_end log_scan_segment(struct log_scan *s, uint32_t segment, const uint8_t *data,
                                    size_t len);
 

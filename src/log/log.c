@@ -1,9 +1,10 @@
-/* log.c: appending, writing, what is durable, closing.
+/* log.c: appending, writing, durability, closing.
  *
- * An append is a record in the last buffer that waits. log_flush() hands the first buffer to the
- * device when none is under way; when that is done its positions are durable, and the next buffer
- * follows at once if a flush was asked for meanwhile. A buffer takes LOG_BUFFER_FULL bytes or one
- * record, so more than two exist only while the disk is slow or full. */
+ * An append becomes a record in the last of the waiting buffers. log_flush() hands the first buffer
+ * to the device when no write is under way. When the write is done, its positions are durable, and
+ * the next buffer follows at once if a flush was requested meanwhile. A buffer takes
+ * LOG_BUFFER_FULL bytes or one record, so more than two exist only while the disk is slow or
+ * full. */
 #include "log/log_private.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@ void log_say(const struct log *l, enum log_level level, const char *fmt, ...)
     l->config.say(l->config.ctx, level, text);
 }
 
-/* --- what is in force --- */
+/* --- the present state --- */
 
 struct log_hard_state log_get_hard_state(const struct log *l)
 {
@@ -88,7 +89,7 @@ static void buffer_destroy(struct log_buffer *b)
     free(b);
 }
 
-/* Room for `size` bytes behind what is there; false without memory. */
+/* Makes room for `size` bytes behind the buffer's content; false without memory. */
 static bool buffer_reserve(struct log *l, struct log_buffer *b, size_t size)
 {
     size_t need = log_round_up(b->len + size, l->block);
@@ -120,7 +121,7 @@ static struct log_state state_now(const struct log *l)
                               .chain = l->chain};
 }
 
-/* A spare one or a new one, with room for a record of `size`; NULL without memory. */
+/* Returns a spare buffer or a new one, with room for a record of `size`; NULL without memory. */
 static struct log_buffer *buffer_get(struct log *l, size_t size)
 {
     struct log_buffer *b = l->spare;
@@ -144,7 +145,7 @@ static struct log_buffer *buffer_get(struct log *l, size_t size)
     return b;
 }
 
-/* Two are kept, for the write under way and the one that fills; a large one is not. */
+/* Two buffers are kept, one to write and one to fill; a large one is freed. */
 static void buffer_put(struct log *l, struct log_buffer *b)
 {
     if (b->cap > 2 * LOG_BUFFER_FULL || (l->spare != NULL && l->spare->next != NULL)) {
@@ -155,7 +156,7 @@ static void buffer_put(struct log *l, struct log_buffer *b)
     l->spare = b;
 }
 
-/* The buffer that takes a record of `size` bytes next; it has room for it. NULL without memory. */
+/* The buffer for the next record, of `size` bytes, with room for it. NULL without memory. */
 static struct log_buffer *room_for(struct log *l, size_t size)
 {
     size_t full = LOG_BUFFER_FULL;
@@ -179,7 +180,7 @@ static struct log_buffer *room_for(struct log *l, size_t size)
     return b;
 }
 
-/* Puts a record where room_for() made room. Returns its position. */
+/* Puts a record into the room that room_for() made. Returns its position. */
 static uint64_t put_record(struct log *l, struct log_buffer *b, struct log_record *r)
 {
     size_t size = log_record_size(r->len);
@@ -262,8 +263,8 @@ uint64_t log_reset(struct log *l, uint64_t index, uint64_t term)
     return l->cut_position;
 }
 
-/* While a record of the hard state is the last one and no write has taken it, the new one takes its
- * place: elections on a full disk need no memory. */
+/* If the last record is a hard state that no write has taken, the new hard state replaces it. So
+ * elections on a full disk need no memory. */
 static void replace_hard_state(struct log *l, struct log_buffer *b)
 {
     struct log_record r;
@@ -296,8 +297,8 @@ uint64_t log_set_hard_state(struct log *l, const struct log_hard_state *hs)
 
 /* --- writing --- */
 
-/* Notes where its entries come to lie. One that was cut off since and came again is in a later
- * buffer, which corrects its slot before anybody can ask the disk for it. */
+/* Records where the entries of a buffer are on disk. If an entry was truncated since and appended
+ * again, a later buffer holds it and corrects its slot before it can be read from disk. */
 static void place_entries(struct log *l, const struct log_buffer *b)
 {
     for (size_t at = LOG_WRITE_HEADER; at < b->len;) {
@@ -338,8 +339,8 @@ bool log_retry_failed(struct log_retry *r)
     return (r->failures & (r->failures - 1)) == 0;
 }
 
-/* A file system that copies on writing can be full although the segment is there. The same bytes
- * at the same place may be written again, whatever part of them has got there. */
+/* A copy-on-write file system can be full although the segment exists. The same bytes may be
+ * written to the same place again, whatever part of them has arrived. */
 static void write_again(struct log *l, int error)
 {
     if (log_retry_failed(&l->write_retry)) {
@@ -357,8 +358,8 @@ static bool is_full(int result)
     return result == -ENOSPC || result == -EDQUOT;
 }
 
-/* The last entry that counts as durable once buffer b is: entries that a later buffer truncates do
- * not. */
+/* The last entry that is durable once buffer b is. Entries that a later buffer truncates do not
+ * count. */
 static uint64_t durable_index_after(const struct log *l, const struct log_buffer *b)
 {
     uint64_t index = b->after.last_index;
@@ -500,7 +501,7 @@ void log_compact(struct log *l, uint64_t index)
     log_background(l);
 }
 
-/* --- the end --- */
+/* --- closing --- */
 
 void log_check_closed(struct log *l)
 {

@@ -1,21 +1,21 @@
 /* log.h: a durable log: entries, the hard state and truncations, in one order on one disk.
  *
- * What is appended is in force at once in memory, and rides in the next write to disk together with
- * all that came meanwhile. One write is under way at a time. Each append has a position (1, 2, ...
- * in this run of the process); log_durable() says up to which position everything is on disk.
- * The order of positions is the order on disk, so what is found again after a crash is the effect
- * of all appends up to some position that is not below the last log_durable().
+ * An append takes effect at once in memory, and goes to disk with the next write, together with
+ * everything appended meanwhile. One write is under way at a time. Each append has a position (1,
+ * 2, ... in this run of the process). Everything up to the position log_durable() is on disk. The
+ * order of positions is the order on disk. So a recovery after a crash finds the effect of all
+ * appends up to some position that is not below the last log_durable().
  *
- * Entries lie in segments, files that are filled with zeros before they are used (format.c has the
- * bytes, segments.c how segments come and go, docs/adr/0024 why). When no segment is ready since
- * the disk is full, appends stay in memory until one is; nothing is lost and nothing becomes
+ * Entries are stored in segments: files that are filled with zeros before they are used (format.c
+ * has the bytes, segments.c their life, docs/adr/0024 the reasons). When the disk is full and no
+ * segment is ready, appends stay in memory until one is; nothing is lost and nothing becomes
  * durable.
  *
- * Memory: max(cache_bytes, what is not durable) + LOG_PENDING_MAX + two buffers of one write each +
- * 16 to 32 bytes for each entry in the segments + what log_read() reads back for one batch.
+ * Memory: max(cache_bytes, bytes not durable) + LOG_PENDING_MAX + two buffers of one write each +
+ * 16 to 32 bytes for each entry in the segments + the bytes that log_read() reads for one batch.
  *
- * One thread: that of log_device_poll(). Callbacks come out of log_device_poll() only, except
- * `say`, which may come out of any call. */
+ * One thread, the one of log_device_poll(). Callbacks come from log_device_poll() only, except
+ * `say`, which any call may cause. */
 #ifndef LOG_LOG_H
 #define LOG_LOG_H
 
@@ -25,8 +25,8 @@
 
 #define LOG_ENTRY_MAX ((UINT32_C(4) << 20) + 4096) /* bytes of data of one entry */
 #define LOG_INDEX_MAX ((UINT64_C(1) << 62) - 1)    /* so that no sum of indexes overflows */
-#define LOG_PENDING_MAX ((size_t)16 << 20) /* bytes appended and not yet given to the disk */
-#define LOG_READ_MAX ((size_t)16 << 20)    /* bytes read back from disk for one batch of reads */
+#define LOG_PENDING_MAX ((size_t)16 << 20) /* bytes appended and not yet given to the device */
+#define LOG_READ_MAX ((size_t)16 << 20)    /* bytes read from disk for one batch of reads */
 #define LOG_SEGMENT_DEFAULT (UINT64_C(8) << 20)
 #define LOG_SEGMENT_MIN (UINT64_C(16) << 10)
 #define LOG_SEGMENT_MAX (UINT64_C(64) << 20) /* recovery reads a segment as a whole */
@@ -55,101 +55,101 @@ struct log_config {
     uint64_t segment_bytes;    /* 0: LOG_SEGMENT_DEFAULT; MIN to MAX, a multiple of the block */
     uint32_t group;            /* 0 to 65535, noted in each record */
     void *ctx;
-    void (*durable)(void *ctx); /* something became durable: ask log_durable() */
-    void (*failed)(void *ctx, int error, const char *message); /* a write failed for good (FL_EIO);
-                                                                * at most once; nothing becomes
-                                                                * durable any more */
+    void (*durable)(void *ctx); /* something became durable: see log_durable() */
+    void (*failed)(void *ctx, int error, const char *message); /* a write failed for good
+                                                                  (FL_EIO); at most once; nothing
+                                                                  becomes durable any more */
     void (*say)(void *ctx, enum log_level level, const char *message);
 };
 
-/* Recovers what the directory holds; an empty one becomes an empty log (last index 0, hard state
- * 0/0). Synchronous. What it finds is on stable storage when it returns. 0; FL_ECORRUPT with file
- * and byte in the message, nothing was changed on disk; FL_EVERSION: of another version, likewise;
- * FL_EIO; FL_ENOMEM; FL_EINVAL: a number of the configuration is out of range.
+/* Recovers the log in the directory; an empty directory becomes an empty log (last index 0, hard
+ * state 0/0). Synchronous. What it finds is on stable storage when it returns. 0; FL_ECORRUPT with
+ * file and byte in the message, and nothing was changed on disk; FL_EVERSION: of another version,
+ * likewise; FL_EIO; FL_ENOMEM; FL_EINVAL: a number of the configuration is out of range.
  *
- * The log cannot know whether its oldest segments were removed behind its back: the caller checks
- * log_first_index() <= index of its snapshot + 1, and that the log knows that far. */
+ * The log cannot know whether its oldest segments were removed from outside. So the caller checks
+ * that log_first_index() <= index of its snapshot + 1, and that the log reaches that far. */
 int log_open(const struct log_config *config, struct log **ret, char *errmsg,
              size_t errmsg_size) FLI_MUST_USE;
 
-/* Finishes the write under way, then calls back once, from log_device_poll() or at once when
- * nothing is under way. What was appended and not flushed is dropped. No other callback comes
- * afterwards. */
+/* Finishes the write under way, then calls `closed` once, from log_device_poll(), or at once when
+ * nothing is under way. What was not flushed is dropped. No other callback comes afterwards. */
 void log_close(struct log *l, void (*closed)(void *ctx), void *ctx);
 
-/* Frees a log that is closed. */
+/* Frees a closed log. */
 void log_destroy(struct log *l);
 
-/* --- what is in force (in memory; perhaps not yet durable) --- */
+/* --- the present state (in memory; perhaps not yet durable) --- */
 
 struct log_hard_state log_get_hard_state(const struct log *l);
 
-/* The first entry that is still there and the last; first == last + 1 when there is none. */
+/* The first and the last entry; first == last + 1 when there is none. */
 uint64_t log_first_index(const struct log *l);
 uint64_t log_last_index(const struct log *l);
 
-/* Term of an entry, or of the one before the first (the base, where it is known); 0: unknown. */
+/* The term of an entry, or of the one before the first (the base, if known); 0: unknown. */
 uint64_t log_term_of(const struct log *l, uint64_t index);
 uint64_t log_last_term(const struct log *l);
 
 /* --- appending --- */
 
-/* Each copies its bytes, is in force at once and returns its position; 0: no memory, or (entries
- * only) LOG_PENDING_MAX is reached, and nothing has happened. They begin no write: log_flush()
+/* Each copies its bytes, takes effect at once and returns its position; 0: no memory, or (entries
+ * only) LOG_PENDING_MAX is reached, and nothing has happened. They begin no write; log_flush()
  * does. After failed() they still work in memory.
  *
- * An entry's index is log_last_index() + 1 and at most LOG_INDEX_MAX, its term not
- * below log_last_term() and not 0, its length at most log_entry_max(). */
+ * An entry's index is log_last_index() + 1 and at most LOG_INDEX_MAX. Its term is not 0 and not
+ * below log_last_term(). Its length is at most log_entry_max(). */
 FLI_MUST_USE uint64_t log_append(struct log *l, const struct log_entry *e);
 
-/* Entries >= index go; first <= index <= last + 1. (At last + 1 it is a record without effect.) */
+/* Removes entries >= index; first <= index <= last + 1. (At last + 1 the record has no effect.) */
 FLI_MUST_USE uint64_t log_truncate(struct log *l, uint64_t index);
 
 FLI_MUST_USE uint64_t log_set_hard_state(struct log *l, const struct log_hard_state *hs);
 
-/* A snapshot at index and term was installed: all entries are forgotten, the next is index + 1. The
+/* After a snapshot at index and term was installed: forgets all entries; the next is index + 1. The
  * hard state stays. */
 FLI_MUST_USE uint64_t log_reset(struct log *l, uint64_t index, uint64_t term);
 
 /* The largest entry that fits: LOG_ENTRY_MAX, or less with small segments. */
 uint32_t log_entry_max(const struct log *l);
 
-/* Bytes of entries (data and 40 bytes each) that log_append() will take now. */
+/* Bytes of entries (data and 40 bytes each) that log_append() can take now. */
 size_t log_room(const struct log *l);
 
 /* --- becoming durable --- */
 
-/* Begins a write of all that was appended. With one under way, the next begins as soon as that is
+/* Begins a write of everything appended. If one is under way, the next begins as soon as that is
  * done. Call it once a turn of the loop, after all appends. */
 void log_flush(struct log *l);
 
 uint64_t log_position(const struct log *l); /* of the last append, 0 before the first */
-uint64_t log_durable(const struct log *l);  /* every position <= this is on disk */
+uint64_t log_durable(const struct log *l);  /* all positions up to this are on disk */
 
-/* The highest entry that is on disk and not truncated since; what raft may be told is persisted. */
+/* The highest entry that is on disk and not truncated since: raft may be told that it is
+ * persisted. */
 uint64_t log_durable_index(const struct log *l);
 
 /* --- reading --- */
 
-/* From memory, else read back from its segment and verified. All data of consecutive calls of
- * log_read, log_read_some and of the functions that take a const log stays valid until the next
+/* Reads an entry from memory, else from its segment, and verifies it. The data of consecutive calls
+ * of log_read(), log_read_some() and functions that take a const log stays valid until the next
  * call of any other function of the log or of log_device_poll(). 0; FL_ENOTFOUND: not in first to
- * last; FL_ECORRUPT, FL_EIO with a word in `say`; FL_ENOMEM; FL_ELIMIT: LOG_READ_MAX is reached,
- * use what there is and call log_read_done() before the next batch. */
+ * last; FL_ECORRUPT, FL_EIO with a line to `say`; FL_ENOMEM; FL_ELIMIT: LOG_READ_MAX is reached:
+ * use the entries read so far, and call log_read_done() before the next batch. */
 FLI_MUST_USE int log_read(struct log *l, uint64_t index, struct log_entry *ret);
 
-/* Entries from index on: at most n, at most max_bytes of data, but always one. As log_read(); an
- * error comes only when there is not even one. */
+/* Reads entries from index on: at most n, at most max_bytes of data, but at least one. As
+ * log_read(); it fails only when it cannot read even one. */
 FLI_MUST_USE int log_read_some(struct log *l, uint64_t index, size_t max_bytes,
                                struct log_entry *entries, unsigned n, unsigned *ret_n);
 
-/* Ends a batch: what was read back is given up. (Any call that is not a read does that too.) */
+/* Ends a batch and frees what was read from disk. (Any call that is not a read does that too.) */
 void log_read_done(struct log *l);
 
 /* --- making room --- */
 
-/* A snapshot at >= index is durable: whole segments with nothing above index may go. Entries above
- * it stay, and some below. */
+/* A snapshot at >= index is durable: whole segments without entries above index may be removed.
+ * Entries above it stay, and some below. */
 void log_compact(struct log *l, uint64_t index);
 
 /* --- for INFO --- */
@@ -162,18 +162,18 @@ struct log_stats {
     uint64_t write_ns_sum;
     uint64_t write_ns_max;
     uint64_t age_ns;           /* of the write under way or waiting for a segment; 0: none */
-    bool waiting_for_segment;  /* none is ready, or the disk is full at a write */
-    uint64_t segments;         /* files, ready ones included */
-    uint64_t bytes;            /* of these */
-    uint64_t recycled;         /* segments that were used again */
-    uint64_t prepared;         /* segments that were made ready */
-    uint64_t prepare_failures; /* attempts at that which failed */
+    bool waiting_for_segment;  /* no segment is ready, or a write found the disk full */
+    uint64_t segments;         /* files, including ready ones */
+    uint64_t bytes;            /* in these files */
+    uint64_t recycled;         /* segments that were reused */
+    uint64_t prepared;         /* segments that were prepared */
+    uint64_t prepare_failures; /* attempts to prepare one that failed */
     size_t cache_bytes;        /* of entries in memory */
-    size_t pending_bytes;      /* appended and not durable */
+    size_t pending_bytes;      /* appended and not yet durable */
 };
 void log_get_stats(struct log *l, struct log_stats *ret);
 
-/* How long each write took until it was on disk. */
+/* Times of writes until they were on disk. */
 const struct metrics_histogram *log_write_times(const struct log *l);
 
 #endif

@@ -7,8 +7,8 @@
  *   entries.c   which entries there are (pure)
  *   format.c    the bytes (pure)
  *
- * Appends become records in the last of the buffers that wait; each buffer is one write. In normal
- * life there are two: one under way and one that fills. */
+ * Appends become records in the last of the waiting buffers; each buffer is one write. Usually
+ * there are two: one under way and one being filled. */
 #ifndef LOG_LOG_PRIVATE_H
 #define LOG_LOG_PRIVATE_H
 
@@ -16,12 +16,10 @@
 #include "log/format.h"
 #include "log/log.h"
 
-#define LOG_READY 2u     /* segments kept ready */
-#define LOG_USED_KEPT 4u /* segments that could go and wait to be used again */
-#define LOG_BUFFER_FULL                                                                            \
-    ((size_t)1                                                                                     \
-     << 20) /* a buffer takes nothing more than this, or one record                      \
-                       */
+#define LOG_READY 2u     /* segments that are kept ready */
+#define LOG_USED_KEPT 4u /* superfluous segments that are kept for reuse */
+/* A buffer takes no more than this, or one record. */
+#define LOG_BUFFER_FULL ((size_t)1 << 20)
 #define LOG_FIRST_BYTES (UINT64_C(256) << 10) /* of the first segment of an empty directory */
 #define LOG_RETRY_MIN_MS 100u
 #define LOG_RETRY_MAX_MS 5000u
@@ -33,14 +31,14 @@ struct log_buffer {
     uint32_t records, entries;
     uint64_t last_position; /* of its last record */
     struct log_state before, after;
-    size_t hard_at; /* where the last record begins when it is a hard state, else 0 */
-    /* What it does to entries that an earlier buffer made durable: only those up to `keep` stay;
-     * with `reset`, all up to `keep` are the snapshot's. */
+    size_t hard_at; /* offset of the last record when it is a hard state, else 0 */
+    /* How the buffer changes entries that an earlier buffer made durable: only those up to `keep`
+     * stay; with `reset`, all up to `keep` are in the snapshot. */
     uint64_t keep;
     bool reset;
 };
 
-/* Bytes read back, for one batch of reads. */
+/* Bytes read from disk, for one batch of reads. */
 struct log_chunk {
     struct log_chunk *next;
     uint32_t segment;
@@ -49,10 +47,10 @@ struct log_chunk {
     uint8_t *data;
 };
 
-/* Attempts of an operation that fail for want of room: pauses that grow, words that get fewer. */
+/* Failed attempts of an operation that lacks disk space: pauses grow, log lines get fewer. */
 struct log_retry {
     uint32_t pause_ms;
-    uint64_t failures; /* since it last went well */
+    uint64_t failures; /* since the last success */
 };
 
 struct log_segment {
@@ -72,28 +70,28 @@ struct log {
     struct metrics_histogram write_times;
 
     uint64_t position, durable, durable_index;
-    uint64_t flush_upto;   /* position up to which a write was asked for */
+    uint64_t flush_upto;   /* position up to which a write was requested */
     uint64_t cut_position; /* of the last truncation or reset */
     uint64_t compact_index;
 
     struct log_buffer *head, *tail; /* waiting, oldest first */
     struct log_buffer *under_way;
-    struct log_buffer *spare; /* empty, to be used again */
+    struct log_buffer *spare; /* empty, for reuse */
     size_t waiting_bytes;     /* of records in head to tail */
 
     struct log_io write;
-    size_t write_len; /* on disk, of the one under way */
+    size_t write_len; /* length on disk of the write under way */
     uint64_t log_id;
     uint64_t next_number; /* of the next write */
-    uint64_t since_ns;    /* since when a write is under way or waits for a segment */
+    uint64_t since_ns;    /* when the present write began, or began to wait for a segment */
 
-    /* Oldest first and without a gap: old ones, the current one, ready ones. */
+    /* Oldest first and without a gap: old segments, the current one, ready ones. */
     struct log_segment *segments;
     size_t segments_len, segments_cap;
-    uint32_t current;      /* number of the one that is written */
-    uint32_t durable_in;   /* number of the one with the last durable write */
-    uint64_t offset;       /* of the next write in it */
-    struct log_file *file; /* it */
+    uint32_t current;      /* number of the segment being written */
+    uint32_t durable_in;   /* number of the segment with the last durable write */
+    uint64_t offset;       /* of the next write in the current segment */
+    struct log_file *file; /* the current segment */
     struct log_file *ready[LOG_READY];
     unsigned ready_len;
 
@@ -115,22 +113,22 @@ struct log {
 
 /* log.c */
 void log_say(const struct log *l, enum log_level level, const char *fmt, ...) FLI_PRINTF(3, 4);
-void log_begin_write(struct log *l); /* when none is under way, something waits and there is room */
+void log_begin_write(struct log *l); /* if none is under way, something waits and there is room */
 void log_check_closed(struct log *l);
 
-/* One more failure. True: it is time to say so again (the 1st, 2nd, 4th, 8th, ...). */
+/* Counts one more failure. True: it is time to log it again (the 1st, 2nd, 4th, 8th, ...). */
 bool log_retry_failed(struct log_retry *r);
 
 /* segments.c */
 void log_segment_name(uint32_t number, char out[LOG_NAME_MAX + 1]);
-bool log_segment_parse(const char *name, uint32_t *ret); /* exactly such a name */
+bool log_segment_parse(const char *name, uint32_t *ret); /* accepts exactly such names */
 FLI_MUST_USE int log_segments_add(struct log *l, uint32_t number, uint64_t size);
-struct log_segment *log_segment_of(struct log *l, uint32_t number); /* which is there */
+struct log_segment *log_segment_of(struct log *l, uint32_t number); /* it must exist */
 bool log_next_segment(struct log *l); /* the next ready one becomes the current one */
-void log_background(struct log *l);   /* begins what is to be done beside the writes */
+void log_background(struct log *l);   /* begins due work of lane BACKGROUND */
 
 /* read.c */
 void log_read_fini(struct log *l);
-void log_forget_file(struct log *l, uint32_t segment); /* it is about to go */
+void log_forget_file(struct log *l, uint32_t segment); /* the segment is about to be removed */
 
 #endif

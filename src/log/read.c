@@ -1,7 +1,7 @@
 /* read.c: entries from memory, or read back from their segment and verified.
  *
- * What is read from disk comes in chunks, so that the entries behind the one asked for are there
- * already. Chunks live until the batch of reads ends. */
+ * Reads from disk come in chunks, so that the entries behind the requested one are there already.
+ * Chunks live until the batch of reads ends. */
 #include "log/log_private.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ static struct log_chunk *chunk_with(struct log *l, const struct log_slot *s)
     return NULL;
 }
 
-/* Reads from the record's block on. FL_ELIMIT: the batch has enough. */
+/* Reads from the record's block on. FL_ELIMIT: the batch has reached its limit. */
 static int read_chunk(struct log *l, const struct log_slot *s, struct log_chunk **ret)
 {
     struct log_file *f = NULL;

@@ -1,9 +1,10 @@
-/* recover.c: log_open: finds out what a directory holds, and makes an empty one into a log.
+/* recover.c: log_open(): recovers the log in a directory, and makes an empty directory into a log.
  *
- * All segments are read once, in order, and their records are applied as they were appended.
- * Nothing on disk is changed before everything was judged; then the remains of a torn last write
- * become zeros again, half made segments go, and all is synced: what was read may have been in a
- * cache of a process or of the disk, and what is built on it must not be more durable than it. */
+ * All segments are read once, in order, and their records are applied in the order in which they
+ * were appended. Nothing on disk changes before everything was checked. Then the remains of a torn
+ * last write are zeroed, half-made segments are removed, and all is synced: the bytes read may have
+ * been in a cache of the system or the disk, and what is built on them must not be more durable
+ * than they are. */
 #include "log/log_private.h"
 
 #include <errno.h>
@@ -23,20 +24,20 @@ struct recovery {
     struct log_device *d;
     char *errmsg;
     size_t errmsg_size;
-    int error; /* while listing */
+    int error; /* of listing the directory */
 
     struct found *segments;
     size_t len, cap;
-    char part[LOG_NAME_MAX + 1]; /* one of the leftovers */
+    char part[LOG_NAME_MAX + 1]; /* one of the half-made segments */
     char strange[LOG_NAME_MAX + 1];
 
     struct log_scan scan;
-    uint32_t reading; /* number of the segment */
+    uint32_t reading; /* number of the segment being read */
     uint8_t *buffer;
     size_t buffer_cap;
     bool begun;          /* some segment had a write */
-    uint32_t last_begun; /* the last such */
-    uint64_t end;        /* of the log in it */
+    uint32_t last_begun; /* the last segment with a write */
+    uint64_t end;        /* of the log in that segment */
     uint32_t torn;       /* the segment with a torn write; 0: none */
     uint64_t torn_at, torn_end;
 };
@@ -80,7 +81,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* Files of the raft library's own backend, as versions before 0.2 used it. */
+/* Files of the raft library's own backend, which versions before 0.2 used. */
 static bool is_of_the_past(const char *name)
 {
     return strcmp(name, "metadata1") == 0 || strcmp(name, "metadata2") == 0 ||
@@ -225,7 +226,7 @@ static int read_segment(struct recovery *r, const struct found *f)
         return io_error(r, "open", name, rv);
     }
     int64_t n = r->d->ops->read(r->d, file, r->buffer, need, 0);
-    if (n < 0) { /* Which byte? The log is not read again soon, so it may take its time. */
+    if (n < 0) { /* to name the wrong byte, the slow way is good enough here */
         uint64_t at = 0;
         while (at < f->size && r->d->ops->read(r->d, file, r->buffer, r->d->block, at) > 0) {
             at += r->d->block;
@@ -237,7 +238,7 @@ static int read_segment(struct recovery *r, const struct found *f)
     return (uint64_t)n == f->size ? 0 : io_error(r, "read all of", name, -EIO);
 }
 
-/* What one segment says, and how it goes with those before. */
+/* Scans one segment and checks that it continues those before. */
 static int check_segment(struct recovery *r, const struct found *f)
 {
     r->reading = f->number;
@@ -301,7 +302,7 @@ static int read_all(struct recovery *r)
     return 0;
 }
 
-/* --- making it good --- */
+/* --- repairing --- */
 
 static int put_zeros(struct recovery *r, struct log_file *f, uint64_t at, uint64_t end)
 {
@@ -349,7 +350,7 @@ static void on_part(void *ctx, const char *name, uint64_t size)
     }
 }
 
-/* There is one after most crashes, and never more than a few. */
+/* Removes half-made segments. There is one after most crashes, and never more than a few. */
 static int remove_parts(struct recovery *r)
 {
     while (r->part[0] != '\0') {
@@ -366,7 +367,7 @@ static int remove_parts(struct recovery *r)
     return 0;
 }
 
-/* Ready segments that are too many, or of another size than is wanted now. */
+/* Removes ready segments that are too many, or not of the size wanted now. */
 static int remove_surplus(struct recovery *r)
 {
     struct log *l = r->l;
@@ -428,7 +429,8 @@ static int settle(struct recovery *r)
     }
     l->current = r->last_begun;
     l->durable_in = l->current;
-    /* Written in smaller blocks than are possible now: the next write begins the next segment. */
+    /* If it was written with smaller blocks than possible now, the next write begins a new
+     * segment. */
     l->offset = r->end % l->block == 0 ? r->end : log_segment_of(l, l->current)->size;
     l->log_id = r->scan.log_id;
     l->next_number = r->scan.next_number;
@@ -464,7 +466,7 @@ static int write_first(struct recovery *r, const char *name, uint64_t size, cons
     return rv;
 }
 
-/* The first segment, with a write of no records in it, which carries the log's id. */
+/* Makes the first segment, with a write of no records in it that carries the log's id. */
 static int begin_log(struct recovery *r)
 {
     struct log *l = r->l;

@@ -1,13 +1,14 @@
-/* segments.c: segments come, are used, and go.
+/* segments.c: segments are prepared, written, and reused or removed.
  *
- *   segment-0000000007        numbers without a gap; the oldest have what was written first, then
- *                             comes the current one, then at most LOG_READY that are all zero
+ *   segment-0000000007        numbers without a gap, in the order of writing: old segments, the
+ *                             current one, at most LOG_READY ready ones, which are all zero
  *   segment-0000000008.part   being filled with zeros
  *
- * A ready segment has its name and its zeros on stable storage before a write needs it, so the move
- * from one segment to the next touches no metadata. What a snapshot has made superfluous stays
- * until its file is wanted for the next ready segment; of more than LOG_USED_KEPT such the oldest
- * is removed. The oldest always goes first and durably, so no crash leaves a gap. */
+ * The name and the zeros of a ready segment are on stable storage before a write needs it, so going
+ * from one segment to the next touches no metadata. A segment that a snapshot has made superfluous
+ * stays until its file is reused for the next ready segment. When there are more than LOG_USED_KEPT
+ * of them, the oldest is removed. The oldest always goes first and durably, so no crash leaves a
+ * gap. */
 #include "log/log_private.h"
 
 #include <errno.h>
@@ -96,8 +97,8 @@ bool log_next_segment(struct log *l)
     return true;
 }
 
-/* Segments below this one are superfluous: nothing above the snapshot is in them, and the state
- * that they leave behind is on disk in a later one. */
+/* Segments below this one are superfluous: they hold nothing above the snapshot, and a later
+ * segment on disk has the state at their end. */
 static uint32_t keep_from(struct log *l)
 {
     struct log_entries *t = &l->entries;
@@ -115,7 +116,7 @@ static uint32_t keep_from(struct log *l)
     return keep;
 }
 
-/* The oldest segment is about to go, and its entries with it. */
+/* The oldest segment is about to be removed, and its entries with it. */
 static void forget_oldest(struct log *l)
 {
     struct log_entries *t = &l->entries;
@@ -173,7 +174,7 @@ static void on_background(struct log_io *io, int result, uint64_t took_ns)
         uint32_t number = 0;
         bool ok =
             log_segment_parse(io->name, &number) && log_segments_add(l, number, io->size) == 0;
-        FLI_ASSERT(ok); /* room was made before it began */
+        FLI_ASSERT(ok); /* room was made before the operation began */
         l->ready[l->ready_len++] = io->file;
         l->stats.prepared++;
         l->stats.recycled += io->from[0] != '\0';
@@ -196,7 +197,7 @@ static void start(struct log *l, enum log_io_type type)
 static void start_prepare(struct log *l, uint32_t spent)
 {
     if (reserve(l) != 0) {
-        return; /* the next write asks again */
+        return; /* the next write tries again */
     }
     struct log_segment oldest = l->segments[0];
     uint32_t newest = l->segments[l->segments_len - 1].number;
@@ -211,8 +212,8 @@ static void start_prepare(struct log *l, uint32_t spent)
     start(l, LOG_IO_PREPARE);
 }
 
-/* A new directory gets its second segment when the first one, which is small, is in use: a start
- * shall not share the disk with it. */
+/* A new directory gets its second segment only when the first one, which is small, is in use:
+ * filling it must not slow down the start. */
 static bool too_early(struct log *l)
 {
     struct log_segment *s = log_segment_of(l, l->current);

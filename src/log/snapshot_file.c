@@ -1,5 +1,5 @@
 /* snapshot_file.c: snapshots as files: names, writing, the directory. snapshot_format.c has the
- * bytes, snapshot_read.c and snapshot_receive.c the rest. */
+ * bytes; snapshot_read.c and snapshot_receive.c do the rest. */
 #include "log/snapshot_private.h"
 
 #include <errno.h>
@@ -95,7 +95,7 @@ void snapshot_part_abort(struct snapshot_part *p)
         p->device->ops->close(p->device, p->file);
         p->file = NULL;
     }
-    (void)!p->device->ops->remove(p->device, name); /* else it goes at the next start */
+    (void)!p->device->ops->remove(p->device, name); /* if that fails, the next start removes it */
 }
 
 int snapshot_part_finish(struct snapshot_part *p, struct snapshot_error *e)
@@ -281,7 +281,7 @@ int snapshot_list(struct log_device *d, struct snapshot_info *ret, size_t n, siz
     return rv;
 }
 
-/* Removes those from `keep` on. */
+/* Removes the files from number `keep` on. */
 static int clean(struct log_device *d, size_t keep, bool parts, struct snapshot_error *e)
 {
     struct listing g;

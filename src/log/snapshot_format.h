@@ -1,5 +1,5 @@
-/* snapshot_format.h: the bytes of a snapshot file, taken apart unit by unit. Pure. The table of the
- * bytes is at the top of snapshot_format.c. */
+/* snapshot_format.h: the bytes of a snapshot file, unit by unit. Pure. The byte table is at the top
+ * of snapshot_format.c. */
 #ifndef LOG_SNAPSHOT_FORMAT_H
 #define LOG_SNAPSHOT_FORMAT_H
 
@@ -13,40 +13,40 @@
 
 enum snapshot_stage { SNAPSHOT_AT_HEADER, SNAPSHOT_AT_PIECE, SNAPSHOT_AT_END };
 
-/* Where somebody stands who writes or reads a file from its beginning. */
+/* The state of a writer or reader that goes through a file from its beginning. */
 struct snapshot_stream {
     enum snapshot_stage stage;
     uint32_t chain;  /* checksum of the last unit */
     uint64_t offset; /* of the next unit */
     uint64_t pieces;
     uint64_t size;    /* bytes of data so far */
-    bool short_piece; /* the last piece was not a full one */
+    bool short_piece; /* the last piece was shorter than SNAPSHOT_PIECE */
 };
 
-/* Each writes one unit to out (SNAPSHOT_UNIT_MAX bytes) and returns its length. A piece's data lies
- * at out + SNAPSHOT_PIECE_HEADER already. */
+/* Each writes one unit to `out` (SNAPSHOT_UNIT_MAX bytes) and returns its length. A piece's data
+ * must be at out + SNAPSHOT_PIECE_HEADER already. */
 size_t snapshot_put_header(struct snapshot_stream *s, const struct snapshot_meta *meta,
                            uint8_t *out);
 size_t snapshot_put_piece(struct snapshot_stream *s, size_t len, uint8_t *out);
 size_t snapshot_put_trailer(struct snapshot_stream *s, uint8_t *out);
 
-/* How many bytes the unit that begins at data has, as far as `have` bytes of it say; more than
- * have: get so many and ask again. 0: no unit begins like that, *ret_why says why. */
+/* The length of the unit that begins at data, as far as `have` bytes of it tell. If that is more
+ * than `have`, read so many and ask again. 0: no unit begins like that, and *ret_why says why. */
 size_t snapshot_unit_len(const struct snapshot_stream *s, const uint8_t *data, size_t have,
                          const char **ret_why);
 
-/* Takes a whole unit. NULL, or what is wrong with it. Of a header *meta is set (size 0), of a piece
- * *ret_data; the trailer leads to SNAPSHOT_AT_END. */
+/* Takes a whole unit. NULL, or what is wrong with it. A header sets *meta (with size 0), a piece
+ * sets *ret_data; the trailer leads to SNAPSHOT_AT_END. */
 const char *snapshot_take_unit(struct snapshot_stream *s, const uint8_t *data, size_t len,
                                struct snapshot_meta *meta, struct fli_slice *ret_data);
 
-extern const char snapshot_other_version[]; /* this is wrong with a header of another version */
+extern const char snapshot_other_version[]; /* the `why` for a header of another version */
 
-/* What a trailer says, without what came before it. False: its checksum is wrong. */
+/* Decodes a trailer without the bytes before it. False: its checksum is wrong. */
 bool snapshot_trailer_decode(const uint8_t data[SNAPSHOT_TRAILER], uint64_t *ret_pieces,
                              uint64_t *ret_size);
 
-/* The length that a file of so many bytes of data has; 0: none can be so large. */
+/* The length of a file with this many bytes of data; 0: none can have so many. */
 uint64_t snapshot_file_len(uint32_t conf_len, uint64_t size);
 
 /* snapshot-<index>-<term>, with 20 digits each, and .part or not. */

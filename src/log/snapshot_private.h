@@ -1,4 +1,4 @@
-/* snapshot_private.h: what the writer, the reader and the receiver of snapshot files share. */
+/* snapshot_private.h: shared by the writer, the reader and the receiver of snapshot files. */
 #ifndef LOG_SNAPSHOT_PRIVATE_H
 #define LOG_SNAPSHOT_PRIVATE_H
 
@@ -11,11 +11,11 @@ int snapshot_fail(struct snapshot_error *e, int code, const char *fmt, ...) FLI_
 int snapshot_io_fail(struct snapshot_error *e, const struct log_device *d, const char *what,
                      const char *name, int error);
 
-/* FL_ECORRUPT, or FL_EVERSION for that word: "<file>: at byte <at>: <why>". */
+/* FL_ECORRUPT, or FL_EVERSION if `why` is snapshot_other_version: "<file>: at byte <at>: <why>". */
 int snapshot_damage(struct snapshot_error *e, const struct log_device *d, const char *name,
                     uint64_t at, const char *why);
 
-/* A file that is being made: NAME.part, which becomes NAME. */
+/* A file under construction: NAME.part, which becomes NAME. */
 struct snapshot_part {
     struct log_device *device;
     struct log_file *file;

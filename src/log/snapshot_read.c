@@ -1,4 +1,4 @@
-/* snapshot_read.c: reads snapshot files, piece by piece or as they are. */
+/* snapshot_read.c: reads snapshot files, piece by piece or unchanged. */
 #include "log/snapshot_private.h"
 
 #include <errno.h>
@@ -12,13 +12,13 @@ struct snapshot_reader {
     uint64_t file_size;
     struct snapshot_meta meta;
     struct snapshot_stream stream;
-    uint64_t raw_read; /* bytes that snapshot_reader_raw has given */
-    size_t raw_left;   /* of the unit in `unit`, at its end: not given yet */
+    uint64_t raw_read; /* bytes that snapshot_reader_raw() has returned */
+    size_t raw_left;   /* bytes at the end of `unit` that were not returned yet */
     size_t unit_len;
     uint8_t unit[SNAPSHOT_UNIT_MAX];
 };
 
-/* All of so many bytes at offset. */
+/* Reads exactly len bytes at offset. */
 static int read_exactly(struct snapshot_reader *r, void *data, size_t len, uint64_t offset,
                         struct snapshot_error *e)
 {
@@ -33,7 +33,7 @@ static int read_exactly(struct snapshot_reader *r, void *data, size_t len, uint6
     return 0;
 }
 
-/* The next unit into r->unit. */
+/* Reads the next unit into r->unit. */
 static int read_unit(struct snapshot_reader *r, struct fli_slice *ret_data,
                      struct snapshot_error *e)
 {
@@ -67,7 +67,7 @@ static int read_unit(struct snapshot_reader *r, struct fli_slice *ret_data,
     return 0;
 }
 
-/* Header and trailer: whether the file is whole as far as its length goes. */
+/* Checks header and trailer, and so whether the file has its full length. */
 static int check_ends(struct snapshot_reader *r, uint64_t index, uint64_t term,
                       struct snapshot_error *e)
 {
@@ -96,7 +96,7 @@ static int check_ends(struct snapshot_reader *r, uint64_t index, uint64_t term,
     return 0;
 }
 
-/* The one with this index, or the newest for 0. */
+/* Finds the snapshot with this index, or the newest for 0. */
 static int find(struct log_device *d, uint64_t index, struct snapshot_info *ret,
                 struct snapshot_error *e)
 {
@@ -178,7 +178,7 @@ uint64_t snapshot_reader_file_size(const struct snapshot_reader *r)
     return r->file_size;
 }
 
-/* The unit behind the last one that was given; before the first one, the header once more. */
+/* Reads the unit behind the last returned one; before the first unit, the header once more. */
 static int read_raw_unit(struct snapshot_reader *r, struct snapshot_error *e)
 {
     struct fli_slice none;

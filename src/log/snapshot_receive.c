@@ -1,5 +1,5 @@
-/* snapshot_receive.c: writes a snapshot file from the bytes of another node's file, which may come
- * in any cuts. A unit is written once it is whole and right. */
+/* snapshot_receive.c: writes a snapshot file from the bytes of another node's file, however they
+ * are cut. A unit is written once it is complete and verified. */
 #include "log/snapshot_private.h"
 
 #include <stdlib.h>

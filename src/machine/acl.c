@@ -1,4 +1,5 @@
-/* acl.c: see acl.h. Words change a copy, which replaces the user when all of them were right. */
+/* acl.c: see acl.h. Rule words change a copy of the user. The copy replaces the user when every
+ * word was right. */
 #include "machine/acl.h"
 
 #include <stdarg.h>
@@ -18,8 +19,8 @@ static const struct {
 
 struct parse {
     struct acl_user user;
-    unsigned rights; /* of the service */
-    unsigned rule;   /* that words are about: 0, or a selector's */
+    unsigned rights; /* rights that this service knows */
+    unsigned rule;   /* the rule that the words change: 0, or a selector's */
     char *errmsg;
     size_t errmsg_size;
 };
@@ -97,7 +98,7 @@ static bool hex_parse(struct fli_slice text, uint8_t *out, size_t len)
     return true;
 }
 
-/* What stands before the next colon, or the whole; *rest is what follows. */
+/* Returns the text before the next colon, or all of it; *rest becomes what follows the colon. */
 static struct fli_slice before_colon(struct fli_slice *rest)
 {
     const uint8_t *colon = rest->len == 0 ? NULL : memchr(rest->data, ':', rest->len);
@@ -125,7 +126,7 @@ bool acl_hash_parse(struct fli_slice text, struct acl_hash *ret)
             return false;
         }
     }
-    /* 128 * r * 2^N bytes of memory: at most 64 MiB. */
+    /* scrypt needs 128 * r * 2^N bytes of memory: at most 64 MiB here. */
     if (cost[0] < 10 || cost[0] > 16 || cost[1] > 8 || cost[2] > 4) {
         return false;
     }
@@ -162,7 +163,7 @@ static bool hash_equal(const struct acl_hash *a, const struct acl_hash *b)
 
 /* ---- patterns -------------------------------------------------------------------------------- */
 
-/* The pattern at *at, and moves there behind it. */
+/* Returns the pattern at *at and moves *at behind it. */
 static struct fli_slice pattern_at(const struct acl_user *u, size_t *at, unsigned *ret_rule)
 {
     const uint8_t *p = u->patterns + *at;
@@ -172,7 +173,7 @@ static struct fli_slice pattern_at(const struct acl_user *u, size_t *at, unsigne
     return (struct fli_slice){p + 2, p[1]};
 }
 
-/* Patterns stand by rule, so those of a rule are one run. Returns where it begins. */
+/* Patterns are sorted by rule, so those of one rule are one run. Returns where that run begins. */
 static size_t run_of(const struct acl_user *u, unsigned rule, size_t *ret_end)
 {
     size_t at = 0;
@@ -358,7 +359,7 @@ static int take_right(struct parse *p, struct fli_slice word)
     if (word.data[0] == '+') {
         rule->rights = (uint8_t)(rule->rights | bits);
     } else {
-        /* What is left of all of them is what this service knows. */
+        /* +@all minus one right leaves the other rights that this service knows. */
         unsigned had = rule->rights == ACL_ALL_RIGHTS ? p->rights : rule->rights;
         rule->rights = (uint8_t)(had & ~bits);
     }
@@ -389,7 +390,7 @@ static void clear_selectors(struct acl_user *u)
     u->n_rules = 1;
 }
 
-/* A word that may stand in a selector too. FL_ENOTFOUND: it is none of them. */
+/* Takes a word that may also stand in a selector. FL_ENOTFOUND: it is no such word. */
 static int take_rule_word(struct parse *p, struct fli_slice word)
 {
     struct acl_rule *rule = &p->user.rules[p->rule];
@@ -453,7 +454,7 @@ static int open_selector(struct parse *p)
     return 0;
 }
 
-/* One word; it may begin or end a selector. */
+/* Takes one word, which may begin or end a selector. */
 static int take_word(struct parse *p, struct fli_slice word)
 {
     struct fli_slice all = word;
@@ -685,7 +686,8 @@ static bool read_rules(struct fli_reader *r, struct acl_user *u)
     return true;
 }
 
-/* Whether they are whole, stand by rule, and belong to rules that have not all names. */
+/* Whether the patterns are complete, are sorted by rule, and belong to rules that do not cover all
+ * names. */
 static bool read_patterns(struct fli_reader *r, struct acl_user *u)
 {
     size_t len = fli_read_u16(r);

@@ -1,4 +1,4 @@
-/* acquire.c: ACQUIRE. Every way it can end, in the order of the questions asked:
+/* acquire.c: ACQUIRE. The checks in their order, and the answer that each can give:
  *
  *   a name that the user may not acquire (users.c)     NOPERM
  *   a shape this version does not execute              UNSUPPORTED
@@ -20,8 +20,8 @@
  *   this session is in the queue                       QUEUED, the same place, asked once more
  *   else                                               LIMIT, DEADLOCK or QUEUED
  *
- * Several locks at once are in multi_lock.c. Asked again, grant and wait keep the value they were
- * made with. */
+ * multi_lock.c has the ACQUIRE of several locks. A repeated request does not replace the value that
+ * the grant or the wait was made with. */
 #include "machine/state.h"
 
 #include <string.h>
@@ -62,7 +62,8 @@ void machine_answer_granted(struct machine *m, const struct request *request,
     r->deadline_ms = machine_timer_deadline(m, &request_session(request)->lease);
 }
 
-/* Checks what one more grant needs, of a lock that is not stored and of one that is shared. */
+/* Checks the limits on one more grant of a lock: of one that is not stored, or of one held in
+ * shared mode. */
 static enum machine_limit grant_limit(const struct machine *m, const struct asker *a)
 {
     enum machine_limit limit = request_limit(m, a);
@@ -104,7 +105,7 @@ static void join_holders(struct machine *m, const struct asker *a, struct lock *
     }
 }
 
-/* The place of a multi-lock's wait is the one furthest from a head of a queue. */
+/* The position of a multi-lock's wait is the one in the queue where it stands furthest back. */
 void machine_answer_queued(const struct wait *w, struct machine_result *r)
 {
     uint64_t position = 0;
@@ -163,14 +164,15 @@ bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct 
         r->code = MACHINE_DEADLOCK;
         break;
     case DEADLOCK_UNKNOWN:
-        /* The answer is a limit and not DEADLOCK, because there may be no deadlock. */
+        /* The search ran out of steps, so there may be no deadlock: the answer is a limit, not
+         * DEADLOCK. */
         machine_answer_limit(m, r, MACHINE_LIMIT_WAITS);
         break;
     }
     return true;
 }
 
-/* True when the queue must not be joined; r says why. */
+/* True when the session must not join the queue; r then holds the reason. */
 static bool refuse_wait(struct machine *m, struct lock *lock, const struct asker *a,
                         struct machine_result *r)
 {
@@ -198,7 +200,7 @@ static void join_queue(struct machine *m, struct lock *lock, const struct asker 
     machine_answer_queued(w, r);
 }
 
-/* False for a shape that this version does not execute. */
+/* False when this version does not execute such a request. */
 static bool find_slots(const struct machine_command *c, uint32_t *ret)
 {
     bool shared = c->mode == MACHINE_MODE_SHARED;
@@ -215,7 +217,7 @@ static void answer_mismatch(const struct lock *lock, const struct asker *a,
     r->number = permits == slots_permits(a->slots) ? 0 : permits;
 }
 
-/* A lock that is stored: held, awaited or delayed. */
+/* Handles a lock that is stored: held, awaited or delayed. */
 static void acquire_stored(struct machine *m, const struct asker *a, struct lock *lock,
                            struct machine_result *r)
 {
@@ -257,8 +259,8 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
     }
 }
 
-/* When the session has lost this lock already and the record is still there, the record goes first.
- * False when no steps are left for that. */
+/* The session may have lost this lock while its record is still there. Then the record is removed
+ * first. False when no steps are left for that. */
 static bool clear_own_at(struct machine *m, const struct machine_command *c, struct fli_slice name)
 {
     bool is_explicit = c->op == MACHINE_OP_ACQUIRE && (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;

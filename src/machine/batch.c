@@ -7,7 +7,7 @@
  *   LIMITS         limits
  *   ACQUIRE        mode 1, n_names 1, permits 4, n_names names, owner, ttl 4, wait 4, value; with
  *                  its flag, attempt 8
- *   CANCEL         number 8 (wait), number2 8 (asking)
+ *   CANCEL         number 8 (wait), number2 8 (request count)
  *   RENEW          name, token 8, ttl 4
  *   RELEASE        name, token 8
  *   BREAK, TOKEN   name
@@ -74,7 +74,7 @@ enum field {
 
 #define FIELDS_MAX 7
 struct layout {
-    uint8_t flags; /* that this version knows */
+    uint8_t flags; /* the flags that this version knows */
     uint8_t fields[FIELDS_MAX + 1];
 };
 
@@ -242,7 +242,7 @@ static bool number2_ok(const struct machine_command *c)
     }
 }
 
-/* Whether it can be dialed is the leader's to know; here it only has to be a string. */
+/* The leader checks whether the address can be dialed; here it only has to be a string. */
 static bool node_address_ok(struct fli_slice a)
 {
     return length_ok(a, 1, MACHINE_NODE_ADDRESS_MAX) && memchr(a.data, 0, a.len) == NULL;
@@ -254,7 +254,8 @@ static bool limits_ok(const struct machine_limits *l)
            l->lock_waits_max >= 1 && l->session_locks_max >= 1;
 }
 
-/* Reads the names one after the other. False when they are not n_names, or one is wrong. */
+/* Reads the names one after the other. False when there are not exactly n_names, or one is
+ * wrong. */
 static bool split_names(const struct machine_command *c, struct fli_slice names[MACHINE_NAMES_MAX])
 {
     struct fli_reader r;
@@ -291,7 +292,8 @@ static bool names_ok(const struct machine_command *c)
     return true;
 }
 
-/* What KEYS is to do: at most one thing with what is the owner's, and something at all. */
+/* Whether the flags name an action: at most one for keys that the owner holds, and at least one in
+ * all. */
 static bool keys_ok(const struct machine_command *c)
 {
     if (c->op == MACHINE_OP_REENTER || c->op == MACHINE_OP_LEAVE || c->op == MACHINE_OP_HOLDS) {
@@ -371,7 +373,7 @@ static bool address_ok(struct fli_slice a)
            (a.len == 0 || a.data != NULL);
 }
 
-/* Who asks is said with the flag, and only then. */
+/* A command names its sender exactly when it carries the flag MACHINE_COMMAND_BY. */
 static bool by_ok(const struct machine_command *c)
 {
     bool says = c->user != 0 || c->address.len > 0;
@@ -391,7 +393,7 @@ static bool fields_ok(const struct machine_command *c, const struct layout *l)
     return true;
 }
 
-/* The layout of a command whose every field is in range; else NULL. */
+/* Returns the layout of a command whose every field is in range; else NULL. */
 static const struct layout *checked_layout(const struct machine_command *c)
 {
     const struct layout *l = layout_of(c->op);
@@ -624,8 +626,9 @@ static void get_field(struct fli_reader *r, struct machine_command *c, unsigned 
     }
 }
 
-int machine_command_decode(const uint8_t *p, size_t len, struct machine_command *ret,
-                           size_t *ret_size)
+/* Reads the fields into *ret; whether they are in range is not looked at. */
+static int read_command(const uint8_t *p, size_t len, struct machine_command *ret,
+                        const struct layout **ret_layout)
 {
     if (len < COMMAND_HEADER_SIZE) {
         return FL_ECORRUPT;
@@ -638,25 +641,43 @@ int machine_command_decode(const uint8_t *p, size_t len, struct machine_command 
     if (l == NULL || (p[1] & ~(l->flags | MACHINE_COMMAND_BY)) != 0) {
         return FL_EVERSION;
     }
-    struct machine_command c = {.op = p[0], .flags = p[1]};
+    *ret = (struct machine_command){.op = p[0], .flags = p[1]};
     struct fli_reader r;
     fli_reader_init(&r, p + COMMAND_HEADER_SIZE, size - COMMAND_HEADER_SIZE);
-    if ((c.flags & MACHINE_COMMAND_BY) != 0) {
-        c.user = fli_read_u64(&r);
-        c.address = fli_read_bytes(&r, fli_read_u8(&r));
+    if ((ret->flags & MACHINE_COMMAND_BY) != 0) {
+        ret->user = fli_read_u64(&r);
+        ret->address = fli_read_bytes(&r, fli_read_u8(&r));
     }
     for (unsigned i = 0; l->fields[i] != FIELD_END; i++) {
-        get_field(&r, &c, l->fields[i]);
-        if (l->fields[i] == FIELD_SHAPE && !r.bad && c.mode > MACHINE_MODE_SHARED) {
+        get_field(&r, ret, l->fields[i]);
+        if (l->fields[i] == FIELD_SHAPE && !r.bad && ret->mode > MACHINE_MODE_SHARED) {
             return FL_EVERSION;
         }
     }
-    if (r.bad || fli_reader_left(&r) != 0 || !fields_ok(&c, l)) {
-        return FL_ECORRUPT;
+    *ret_layout = l;
+    return r.bad || fli_reader_left(&r) != 0 ? FL_ECORRUPT : 0;
+}
+
+int machine_command_decode(const uint8_t *p, size_t len, struct machine_command *ret,
+                           size_t *ret_size)
+{
+    const struct layout *l = NULL;
+    int rc = read_command(p, len, ret, &l);
+    if (rc == 0 && !fields_ok(ret, l)) {
+        rc = FL_ECORRUPT;
     }
-    *ret = c;
-    *ret_size = size;
-    return 0;
+    if (rc == 0) {
+        *ret_size = fli_get_u16(p + 2);
+    }
+    return rc;
+}
+
+size_t machine_command_again(const uint8_t *p, size_t len, struct machine_command *ret)
+{
+    const struct layout *l = NULL;
+    int rc = read_command(p, len, ret, &l);
+    FLI_ASSERT(rc == 0); /* machine_command_decode() has accepted these bytes */
+    return fli_get_u16(p + 2);
 }
 
 static size_t padded(size_t len)
@@ -664,7 +685,7 @@ static size_t padded(size_t len)
     return (len + 7) & ~(size_t)7;
 }
 
-/* Over header (with a zero checksum) and commands. */
+/* The checksum covers the header (with a zero in the checksum field) and the commands. */
 static uint32_t checksum(const uint8_t *data, uint32_t length)
 {
     uint8_t header[MACHINE_BATCH_HEADER_SIZE];
@@ -712,7 +733,7 @@ int machine_batch_open(const void *data, size_t len, struct machine_batch_header
         padded(h.length) != len || fli_get_u32(p + 36) != checksum(p, h.length)) {
         return FL_ECORRUPT;
     }
-    /* Only a whole entry can be told to be of another version. */
+    /* Another format version counts as such only when the entry is whole; else it is corrupt. */
     if (h.format < MACHINE_BATCH_FORMAT ||
         h.format >= MACHINE_BATCH_FORMAT + machine_version_max() ||
         (h.flags & ~MACHINE_BATCH_TERM_MARK) != 0) {

@@ -205,9 +205,13 @@ bool machine_users_ok(struct fli_slice users);
 int machine_command_encode(const struct machine_command *c, struct fli_buf *out) FLI_MUST_USE;
 
 /* Decodes the command at p (at most len bytes). Checks ranges. 0, FL_ECORRUPT, FL_EVERSION.
- * *ret_size: bytes it took. */
+ * *ret_size: bytes it took. *ret means nothing when it fails. */
 int machine_command_decode(const uint8_t *p, size_t len, struct machine_command *ret,
                            size_t *ret_size) FLI_MUST_USE;
+
+/* Decodes bytes again that machine_command_decode() has accepted, without checking ranges again.
+ * Returns how many bytes the command took. */
+size_t machine_command_again(const uint8_t *p, size_t len, struct machine_command *ret);
 
 /* Writes the header over the first MACHINE_BATCH_HEADER_SIZE bytes of a buffer that already holds
  * length bytes of header space and commands and has room up to the padded size; fills the padding

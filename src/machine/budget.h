@@ -1,23 +1,23 @@
-/* budget.h (private to machine): what one batch may cost. Replicas must agree on it, since what
- * does not fit goes on in the next batch; only tests set another one. */
+/* budget.h (private to machine): the most that one batch may cost. The budget must be equal on all
+ * replicas, since it decides which work is left for the next batch; only tests set another one. */
 #ifndef MACHINE_BUDGET_H
 #define MACHINE_BUDGET_H
 
 #include "machine/machine.h"
 
 struct budget {
-    uint32_t due;        /* steps for what is due, and for what earlier batches left */
-    uint32_t commands;   /* steps for what the commands of the batch set going */
-    uint32_t search_min; /* steps a search for cycles has in any case */
-    uint32_t search_max; /* and with what is left for the commands */
+    uint32_t due;        /* steps for expiries, and for work left by earlier batches */
+    uint32_t commands;   /* steps for work that the commands of the batch cause */
+    uint32_t search_min; /* steps that every search for cycles has */
+    uint32_t search_max; /* the most it may use while the commands have steps left */
 };
 
 void machine_set_budget(struct machine *m, const struct budget *budget);
 
-/* As if so many tokens had been issued already. No command can do that (MACHINE_RAISE_TO_MAX). */
+/* Sets the last token directly, which no command can do (MACHINE_RAISE_TO_MAX). */
 void machine_set_last_token(struct machine *m, fl_token token);
 
-/* Steps that the last batch took, those of its commands included. */
+/* Steps that the last batch took, including those of its commands. */
 uint64_t machine_spent(const struct machine *m);
 
 #endif

@@ -1,34 +1,36 @@
 /* deadlock.c: no cycle of sessions that wait for each other.
  *
- * A wait waits for the holders of its lock and for the waits ahead of it in the queue. (Of several
- * holders of a semaphore one is enough, but each is followed, so a wait may be refused that one of
- * the others would have ended.) A session waits for each of its waits; so does an implicit one that
- * waits for several locks, and then it waits for what is ahead in one queue and keeps back those
- * behind in another. Only explicit sessions can hold one lock while they wait for another, so there
- * is one in every cycle, and only its requests can close one. A cycle can only be closed by a new
- * wait: grants go to the head of a queue, which everybody behind waited for already. So it is
- * enough to look when a wait is asked for, whether what it would wait for waits, by any path, for
- * the session that asks; and a machine never contains a cycle.
+ * A wait waits for the holders of its lock and for the waits ahead of it in the queue. (One holder
+ * of a semaphore would be enough. Each is followed, so a wait may be refused that another holder
+ * would have ended.) A session waits for each of its waits. That includes an implicit session that
+ * waits for several locks: it waits for the waits ahead of it in one queue and delays those behind
+ * it in another. Only explicit sessions can hold one lock while they wait for another. So every
+ * cycle has an explicit session in it, and only a request of such a session can close a cycle.
+ * Grants close none: they go to the head of a queue, for which everybody behind waited already.
+ * So the search runs when a wait is requested. It asks whether the locks' holders and waits lead,
+ * by
+ * any path, to the requesting session. A machine thus never contains a cycle.
  *
- * The search is a worklist, no recursion, and each wait and session is visited once. Two things
- * keep it short in practice. A session that holds and awaits nothing has nobody behind it, so its
- * wait is safe without a look. And a waiter whose only wait is in the queue being walked leads
- * nowhere that the walk does not lead anyway; so queues are walked only when somebody in them also
- * waits elsewhere (contention.n_multi), or when the session that asks is itself in them. What
- * remains is the chain of holders. Beyond MACHINE_SEARCH_STEPS_MAX steps the answer is "unknown"
- * and the wait is refused as over a limit: waiting without knowing could hang for ever, and calling
- * it a deadlock could be a lie. All searches of a batch share its steps, but for a few that each
- * has in any case; a session whose search took the most has only those for a while.
+ * The search is a worklist without recursion; it visits each wait and session once. Two rules keep
+ * it short in practice. Nobody waits for a session that holds and awaits nothing, so its wait is
+ * safe without a search. And a waiter whose only wait is in the queue being walked leads nowhere
+ * new; so a queue is walked only when a session in it also waits elsewhere (contention.n_multi), or
+ * when the requesting session is in it. What remains is the chain of holders. Beyond
+ * MACHINE_SEARCH_STEPS_MAX steps the result is "unknown", and the wait is refused as over a limit:
+ * waiting could hang for ever, and the answer DEADLOCK could be wrong. All searches of a batch
+ * share its steps, except for a minimum that each has. A session whose search used the most steps
+ * has only that minimum for a while.
  *
- * A session that is ending waits for nobody: it will lose all its waits. */
+ * A session that is ending waits for nobody: it loses all its waits. */
 #include "machine/state.h"
 
 struct search {
     struct machine *m;
     struct session_explicit *goal;
-    struct session_explicit *pending; /* found, to be followed */
+    struct session_explicit *pending; /* found, not yet followed */
     struct multi_lock *multis;        /* of implicit sessions, likewise */
-    const struct lock *goal_lock;     /* where the goal waits, when that is its only wait */
+    const struct lock
+        *goal_lock; /* the lock that the requesting session awaits, when it awaits only one */
     uint32_t visits;
     uint32_t visits_max;
     bool found;
@@ -84,7 +86,7 @@ static struct wait *ahead(const struct order *queue, const struct wait *w)
 }
 
 /* Visits everything that the wait `from` waits for at this lock (NULL: a new wait at the end of the
- * queue). A marked wait was visited before, and so was everything ahead of it. */
+ * queue). A wait with the search's mark was visited before, as was everything ahead of it. */
 static void visit_lock(struct search *s, struct lock *lock, const struct wait *from)
 {
     struct contention *c = lock_contention(lock);
@@ -194,10 +196,10 @@ enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit
     return s.exhausted ? DEADLOCK_UNKNOWN : DEADLOCK_NONE;
 }
 
-/* Checks the whole graph at once, by removing whatever nobody waits for until nothing is left
- * (Kahn's sort). Nodes are explicit sessions, implicit ones that wait for several locks, and waits;
- * a session waits for each of its waits, a wait for the one ahead of it and for that one's session,
- * the first of a queue for the holders. */
+/* Checks the whole graph at once (Kahn's sort): removes nodes that nobody waits for until none is
+ * left. Nodes are explicit sessions, implicit sessions that wait for several locks, and waits. A
+ * session waits for its waits; a wait for the one ahead of it and that one's session; the first in
+ * a queue for the holders. */
 struct peel {
     struct session_explicit *sessions; /* with nobody waiting for them */
     struct multi_lock *multis;         /* of implicit sessions */
@@ -263,15 +265,15 @@ static void count_session(struct peel *p, struct session *session)
     }
 }
 
-/* Whether its waits are its edges. */
+/* Whether this session's waits are edges of the graph. */
 static bool is_followed(struct session *session)
 {
     return session_is_explicit(session) ? session_explicit_of(session)->ending == 0
                                         : waits_for_several(session);
 }
 
-/* Every node's count starts at one more than its edges; the extra one is taken away when the node
- * is first visited. */
+/* A node's count starts at one more than its edges. The extra one is taken away when the node is
+ * first visited. */
 static void count_degrees(struct machine *m)
 {
     for (struct order_node *n = machine_order_first(&m->opened); n != NULL;

@@ -1,14 +1,14 @@
 /* digest.c: the hash of the state, kept while the state changes.
  *
- * Every record and every timer has a hash of its own; the digest is their sum (mod 2^64), so a
- * change costs the hash of what changed, twice, and the order of changes does not matter. Numbers
- * of the machine itself (clock, counters, limits, nodes) are few, and are added when the hash is
- * asked for. Two replicas that applied the same log have the same; so has a machine restored from a
+ * Every record and every timer has a hash of its own. The digest is their sum (mod 2^64): a change
+ * costs two hashes of what changed, and the order of changes does not matter. The few numbers of
+ * the machine itself (clock, counters, limits, nodes) are added when the hash is asked for.
+ * Replicas that applied the same log have the same digest. So does a machine restored from a
  * snapshot, which holds everything that is hashed.
  *
- * It is there to find replicas that differ by a fault of ours or of a memory. It is no defence
- * against who chooses names so that two states have the same hash. A step multiplies two words
- * and folds the product, as in wyhash (Wang Yi 2019). */
+ * The digest finds replicas that differ by a bug or a memory fault. It is no defence against an
+ * attacker who chooses names that make two states hash alike. A step multiplies two words and folds
+ * the product, as in wyhash (Wang Yi 2019). */
 #include "machine/fold.h"
 #include "machine/state.h"
 
@@ -39,7 +39,8 @@ static uint64_t short_word(struct fli_slice s)
     return word;
 }
 
-/* The last bytes are read a second time where that saves a loop; the length keeps them apart. */
+/* A short tail is read with some bytes a second time, which saves a loop; the length keeps such
+ * inputs apart. */
 static inline uint64_t mix_bytes(uint64_t h, struct fli_slice s)
 {
     if (s.len < 8) {

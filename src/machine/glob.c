@@ -1,10 +1,10 @@
-/* glob.c: see glob.h. Only the last star met is ever gone back to: whatever an earlier star could
- * swallow differently, the last one can make up for. So there is no recursion, and the cost is at
- * most pattern times text. */
+/* glob.c: see glob.h. The match backtracks only to the last star met: whatever an earlier star
+ * could match differently, the last one can make up for. So there is no recursion, and the cost is
+ * at most pattern times text. */
 #include "machine/glob.h"
 
 /* Matches one byte against the set that begins behind `[` at *ret_next, which moves behind `]`.
- * False, with *ret_next untouched, also means that the set is never closed. */
+ * When it returns false and *ret_next is unchanged, the set is never closed. */
 static bool match_set(struct fli_slice pattern, size_t *ret_next, uint8_t byte, bool *ret_closed)
 {
     size_t i = *ret_next;
@@ -63,7 +63,7 @@ bool machine_glob_match(struct fli_slice pattern, struct fli_slice text, uint64_
     size_t t = 0;
     bool star = false;
     size_t star_p = 0; /* behind the last star */
-    size_t star_t = 0; /* where the text went on when it swallowed what it has so far */
+    size_t star_t = 0; /* where the text continues behind the bytes matched by that star */
     while (t < text.len) {
         ++*steps;
         if (p < pattern.len && pattern.data[p] == '*') {

@@ -1,31 +1,31 @@
 /* invariants.c: what is true of a machine between any two commands. machine_check() stops the
  * process when one is broken; tests call it after every step.
  *
- *  1. A lock is stored exactly when it is held, awaited or delayed, or has work to come. One held
- *     exclusively has one holder and no share; one held with slots for several has a share for
- *     each holder, in the order of grants, found by its request and by its token, and not more than
- *     slots; every other is among the idle ones, or has work to come.
+ *  1. A lock is stored exactly when it is held, awaited or delayed, or has work left. A lock held
+ *     exclusively has one holder and no share. A lock held with slots for several has a share for
+ *     each holder, in the order of grants, found by its request and by its token, and at most as
+ *     many as slots. Every other lock is among the idle ones, or has work left.
  *  2. Tokens of held locks are distinct, at least 1, at most the last token, and in the order of
- *     grants; a grant is not from the future.
- *  3. Nobody is kept waiting at the head of a queue, or of all its queues, whom the holders let in,
- *     unless tokens have run out, a lock is delayed, or that is work to come. All who hold or
- *     await a lock agree on its permits.
- *  4. Each wait belongs to one queue, is found by its id and by its request, and its session
+ *     grants; no grant is from the future.
+ *  3. No wait that the holders let in stays at the head of its queue, or of all its queues, unless
+ *     tokens have run out, a lock is delayed, or its grant is work left for the next batch. All
+ *     who hold or await a lock agree on its permits.
+ *  4. Each wait belongs to one queue and is found by its id and by its request. Its session
  *     neither holds that lock nor waits for it twice.
  *  5. An implicit session has exactly one request, or those of its multi-lock, and a lease exactly
- *     while it holds. The parts of a multi-lock wait, or hold exclusively, all
- *     together, under one id or token, in their order.
- *  6. An explicit session has a lease and is found by its owner, or is ending and to be found by
- *     its serial and among the work to come; it lists just its own requests.
- *  7. What is over is left undone only for want of steps; the heap has one timer
- *     for each lease, wait and delay and nothing else, and is a heap.
+ *     while it holds. The parts of a multi-lock all wait, or all hold exclusively, under one id or
+ *     token, in their order.
+ *  6. An explicit session has a lease and is found by its owner; or it is ending, is found by its
+ *     serial and is on the list of work. It lists exactly its own requests.
+ *  7. What is due remains undone only for want of steps. The heap has one timer for each lease,
+ *     wait and delay and nothing else, and is a heap.
  *  8. No cycle of sessions wait for each other.
  *  9. The digest is the sum of the hashes of all records and timers.
- * 10. n_multi of each queue, the numbers of requests of each session, of implicit sessions and of
- *     all maps agree with what is there. */
+ * 10. n_multi of each queue and the numbers of requests (of each session, of implicit sessions, of
+ *     all maps) agree with the records. */
 #include "machine/state.h"
 
-/* What was met on the way, to compare with what the machine keeps count of. */
+/* Counted during the walk, to compare with the machine's own counts. */
 struct tally {
     uint64_t implicit;
     uint64_t timers;

@@ -1,17 +1,16 @@
-/* keys.c: locks as programs written for Redis see them: a key that is there or not, and whose value
- * says whose it is (src/face). The value is the owner of an implicit session of one lock. Several
- * keys are several locks, each with a grant, a token and an end of its own.
+/* keys.c: locks as programs written for Redis see them: a key exists or not, and its value names
+ * its owner (src/face). The value is the owner of an implicit session of one lock. Several keys are
+ * several locks, each with its own grant, token and end.
  *
  *   KEYS finds                  and does, by its flags
  *   all free                    GRANT: grants each           GRANTED, else NO
  *   all the owner's             EXTEND or RELEASE            DONE, else HELD, with the token
- *                               SWAP                         GRANTED, or HELD by who has waited
+ *                               SWAP                         GRANTED, or HELD by the first waiter
  *   anything else               EACH: gives back its own     DONE, else HELD
  *
- * `number` of the answer is how many keys it was done to; `token` is that of the first. A lock
- * that an explicit session holds, that several may hold, or that was taken together with others
- * through ACQUIRE, is nobody's in here: it counts as somebody else's. So does a lock that is
- * delayed or awaited. */
+ * `number` of the answer is how many keys were changed; `token` is the first key's. A lock that an
+ * explicit session holds, that several may hold, or that ACQUIRE took together with others, counts
+ * as another owner's. So does a lock that is delayed or awaited. */
 #include "machine/state.h"
 
 struct keys {
@@ -48,7 +47,8 @@ enum machine_key_state machine_key_find(struct machine *m, struct fli_slice name
     return free ? KEY_FREE : KEY_OTHER;
 }
 
-/* What all keys together are, and the request of the first. False: one is another user's. */
+/* Finds the state of all keys together, and the request of the first. False: one is another
+ * user's. */
 static bool find_all_keys(struct machine *m, const struct keys *k, enum machine_key_state *ret)
 {
     *ret = KEY_OTHER;
@@ -169,7 +169,7 @@ static void give_back(struct machine *m, const struct keys *k, struct machine_re
     }
 }
 
-/* How many of the keys are not his any more, and the owner gave back a moment ago. */
+/* The number of keys that are no longer the owner's because he released them a moment ago. */
 static unsigned given_back(struct machine *m, const struct keys *k)
 {
     unsigned n = 0;
@@ -181,7 +181,7 @@ static unsigned given_back(struct machine *m, const struct keys *k)
     return n;
 }
 
-/* Waiters come before the new owner. */
+/* A lock with waiters goes to its first waiter, not to the new owner. */
 static void swap(struct machine *m, const struct keys *k, struct machine_result *r)
 {
     struct request *request;
@@ -215,7 +215,7 @@ static void change_own(struct machine *m, const struct keys *k, struct machine_r
     }
 }
 
-/* Not all are his. */
+/* Handles keys that are not all the owner's. */
 static void give_back_some(struct machine *m, const struct keys *k, enum machine_key_state found,
                            struct machine_result *r)
 {
@@ -263,7 +263,7 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
         change_own(m, &k, r);
         return;
     }
-    if (!may_acquire_all(m, &k)) { /* who may not have them hears nothing of them */
+    if (!may_acquire_all(m, &k)) { /* a user without the right hears nothing of the locks */
         machine_refuse(r, ACL_ACQUIRE);
     } else if (found == KEY_FREE && (c->flags & MACHINE_KEYS_GRANT) != 0) {
         grant_all(m, &k, r);
@@ -274,8 +274,8 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
 
 /* ---- KEY ------------------------------------------------------------------------------------- */
 
-/* One key. `request`: who holds it, or the first of them; NULL when nobody does. False: the user
- * may not know. */
+/* Inspects one key. *ret_request: its holder's request, the first one of several; NULL when nobody
+ * holds it. False: the user may not know. */
 static bool inspect_key(struct machine *m, const struct machine_command *q, struct fli_slice name,
                         enum machine_key_state *ret, struct request **ret_request)
 {
@@ -297,7 +297,7 @@ static bool inspect_key(struct machine *m, const struct machine_command *q, stru
            (q->label.len > 0 && machine_asker_may(m, ACL_ACQUIRE, name, &steps));
 }
 
-/* The answer for one more key: the token is the first one's, the deadline the earliest. */
+/* Adds one more key to the answer: the token is the first one's, the deadline the earliest. */
 static void add_key(struct machine *m, unsigned i, struct request *request,
                     struct machine_result *r)
 {
@@ -308,7 +308,7 @@ static void add_key(struct machine *m, unsigned i, struct request *request,
     r->deadline_ms = r->number == 1 || deadline_ms < r->deadline_ms ? deadline_ms : r->deadline_ms;
 }
 
-/* A query about an owner tells of other owners only that there are some. */
+/* A query about one owner reveals of other owners only that they exist. */
 static void answer_key(const struct machine_command *q, unsigned n, unsigned own,
                        struct machine_result *r)
 {
@@ -323,9 +323,9 @@ static void answer_key(const struct machine_command *q, unsigned n, unsigned own
     }
 }
 
-/* NOTFOUND: all are free. DONE: they are the owner's that is asked about, or none was. HELD: some
- * are not. `number`: how many are not free. Of one key, when no owner is asked about, the payload
- * is its value: the owner of who holds it. */
+/* NOTFOUND: all are free. DONE: all are the owner's that the query names, or it names none. HELD:
+ * some are not his. `number`: how many are not free. For one key without an owner in the query, the
+ * payload is the key's value: its owner. */
 int machine_key(struct machine *m, const struct machine_command *q, struct machine_result *r,
                 struct fli_buf *payload)
 {

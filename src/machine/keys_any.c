@@ -1,5 +1,5 @@
-/* keys_any.c: what is done with keys (keys.c) whoever's they are, and what was given back a moment
- * ago.
+/* keys_any.c: actions on keys (keys.c) whoever their owner is; and the memory of keys released a
+ * moment ago.
  *
  *   ANY_KEYS finds              and does
  *   some that are keys          ttl_ms 0: ends them; else a lease that long, never a shorter one
@@ -7,7 +7,7 @@
  *   all free                                                                  NO
  *   no keys, but others' locks                                                HELD
  *
- * A lock that is not held as a key is stays as it is: there is BREAK for it. */
+ * A lock that is not held as a key stays as it is: BREAK is for such locks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@
 
 /* ---- ANY_KEYS -------------------------------------------------------------------------------- */
 
-/* Who holds the lock in the way of a key. *ret_free: nobody has it in any way. */
+/* Finds the request that holds the lock as a key. *ret_free: the lock is not in use at all. */
 static struct request *any_request(struct machine *m, struct fli_slice name, bool *ret_free)
 {
     uint64_t hash;
@@ -29,7 +29,7 @@ static struct request *any_request(struct machine *m, struct fli_slice name, boo
     return machine_key_request(m, lock, owner) == holder ? holder : NULL;
 }
 
-/* Another's may be ended by who may break it. */
+/* A user may end another user's grant if he has the right to break the lock. */
 static bool may(struct machine *m, struct fli_slice name, struct request *key, uint64_t *steps)
 {
     bool own = key != NULL ? machine_asker_owns(m, request_session(key))
@@ -69,9 +69,9 @@ void machine_any_keys(struct machine *m, const struct machine_command *c, struct
 
 /* ---- what was given back --------------------------------------------------------------------- */
 
-/* No state: a replica that was restarted, or loaded a snapshot, does not know, and one may forget
- * for want of room. So nothing but the wording of an answer may depend on it: whether a client that
- * gives back at each node what it took once hears that it was there. */
+/* This is not state: a replica that restarted or loaded a snapshot has forgotten it, and it may be
+ * dropped for want of room. So only the wording of an answer may depend on it: whether a client
+ * that releases one lock at each node hears that the lock was there. */
 #define RELEASED_SLOTS 65536u
 
 struct released {

@@ -1,7 +1,6 @@
-/* limit.c: limits and settings, changed while the cluster runs. What is in use stays: a limit below
- * the locks, sessions or waits that there are is refused. How long one queue is, and how many locks
- * one session has, is not known for all of them together; there a lower limit counts for what
- * comes. */
+/* limit.c: limits and settings, changed while the cluster runs. A limit below the present number of
+ * locks, sessions or waits is refused. The longest queue and the most locks of one session are not
+ * known; so a lower limit on those applies to later requests only. */
 #include "machine/state.h"
 
 static uint32_t *field_of(struct machine_limits *l, uint64_t limit)
@@ -90,7 +89,7 @@ static uint32_t *setting_of(struct machine_settings *s, uint64_t setting)
     }
 }
 
-/* MISMATCH: token is what the other of the two times is. */
+/* MISMATCH: `token` is the present value of the other time. */
 static void set_setting(struct machine *m, const struct machine_command *c,
                         struct machine_result *r)
 {

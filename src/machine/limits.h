@@ -21,14 +21,14 @@ struct machine_limits {
                              .lock_waits_max = 20000,                                              \
                              .session_locks_max = 100000})
 
-/* What an operator says for all nodes at once. 0: each node's own option counts. Nothing in the
- * machine depends on it: the nodes look at what the machine keeps. */
+/* Settings that an operator makes for all nodes at once. 0: each node's own option applies. The
+ * machine only keeps them; the nodes read them. */
 struct machine_settings {
     uint32_t election_ms, heartbeat_ms, hold_ms;
     uint32_t log_level; /* 1 error, 2 warning, 3 info, 4 debug */
 };
 
-/* In the order of enum machine_setting. At least so many heartbeats fit into an election time. */
+/* In the order of enum machine_setting. An election time is at least this many heartbeats long. */
 #define MACHINE_SETTINGS 4u
 #define MACHINE_SETTING_BOUNDS                                                                     \
     {                                                                                              \
@@ -36,60 +36,62 @@ struct machine_settings {
     }
 #define MACHINE_HEARTBEATS_MIN 3u
 
-#define MACHINE_LIMITS_SETTABLE 5u /* the first of enum machine_limit: those above */
+#define MACHINE_LIMITS_SETTABLE 5u /* the first five of enum machine_limit: those above */
 #define MACHINE_NODES_MAX 9u       /* members whose incarnation is remembered */
 #define MACHINE_NODE_ADDRESS_MAX 263u
 #define MACHINE_COMMAND_MAX 8192u      /* encoded bytes of one command */
-#define MACHINE_COMMAND_LARGEST 51200u /* but of USERS_LOAD, which carries all users */
+#define MACHINE_COMMAND_LARGEST 51200u /* of USERS_LOAD, which carries all users */
 #define MACHINE_BATCH_MAX                                                                          \
     (UINT32_C(4) << 20)                   /* encoded bytes of one batch; what a decoder accepts */
 #define MACHINE_BATCH_COMMANDS_MAX 65536u /* commands in one batch */
 
-/* What one batch may cost, in steps. A step is an edge that a search for cycles follows, or a tenth
- * of what it takes to make, change or end one record (a grant, a wait, a session). What does not
- * fit goes on in the next batch, see work.c. They are a part of what a log means: who changes one
- * changes MACHINE_BATCH_FORMAT. */
+/* The most that one batch may cost, in steps. A step is one edge followed in a search for cycles,
+ * or a tenth of the cost to make, change or end one record (a grant, a wait, a session). What does
+ * not fit goes on in the next batch, see work.c. These numbers decide what a log means: a change of
+ * one needs a new MACHINE_BATCH_FORMAT. */
 #define MACHINE_STEPS_RECORD 10u
-#define MACHINE_BATCH_DUE_STEPS 6000u     /* for what is due, and what earlier batches left */
-#define MACHINE_BATCH_COMMAND_STEPS 6000u /* for what the batch's commands set going */
-#define MACHINE_BATCH_COST_MAX 10000u     /* sum of machine_command_cost(): the leader's to keep */
-#define MACHINE_LIST_COST 5000u           /* of LOCKS and SESSION LIST, which look at much */
-#define MACHINE_SHOW_COST 250u            /* of SHOW and SESSION SHOW: an answer of up to 64 KiB */
-#define MACHINE_SEARCH_STEPS_MAX 1000u    /* of one search for cycles */
-#define MACHINE_SEARCH_STEPS_MIN 50u      /* which it has in any case */
-#define MACHINE_SEARCH_PAUSE_MS 1000u     /* and has no more, after one that took the most */
+#define MACHINE_BATCH_DUE_STEPS 6000u     /* for expiries, and work left by earlier batches */
+#define MACHINE_BATCH_COMMAND_STEPS 6000u /* for work that the batch's commands cause */
+#define MACHINE_BATCH_COST_MAX 10000u  /* sum of machine_command_cost(); the leader keeps to it */
+#define MACHINE_LIST_COST 5000u        /* of LOCKS and SESSION LIST, which look at much */
+#define MACHINE_SHOW_COST 250u         /* of SHOW and SESSION SHOW: an answer of up to 64 KiB */
+#define MACHINE_SEARCH_STEPS_MAX 1000u /* of one search for cycles */
+#define MACHINE_SEARCH_STEPS_MIN 50u   /* which every search has */
+#define MACHINE_SEARCH_PAUSE_MS                                                                    \
+    1000u /* after a search of the most steps, only the least for so long */
 
 /* The cluster clock in ms stays below 2^48 (8 900 years), so that no sum of a clock and a duration
  * overflows and a clock fits beside other fields; a batch with a larger stamp is corrupt. */
 #define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
 #define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry */
 
-/* ACQUIRE that says which attempt it is: what is remembered of it, see attempt.c. */
+/* A numbered attempt of ACQUIRE and what is remembered of it, see attempt.c. */
 #define MACHINE_ATTEMPT_MAX FL_TOKEN_MAX
-#define MACHINE_ATTEMPTS_MAX 16384u      /* requests that were sent more than once */
-#define MACHINE_ATTEMPT_KEEP_MS 3600000u /* each, at least, unless so many are younger */
+#define MACHINE_ATTEMPTS_MAX 16384u /* requests with repeated attempts */
+#define MACHINE_ATTEMPT_KEEP_MS                                                                    \
+    3600000u /* each at least this long, unless newer ones push it out */
 
-/* LEAVE that says how it can be told from others, see reentrant.c. */
-#define MACHINE_LEAVES_MAX 65536u    /* that are remembered */
+/* A LEAVE with a label of its own, and what is remembered of it, see reentrant.c. */
+#define MACHINE_LEAVES_MAX 65536u    /* labels that are remembered */
 #define MACHINE_LEAVE_KEEP_MS 60000u /* each, at most */
 #define MACHINE_HOLD_COUNT_MAX 65535u
 
-/* All users together, in bytes of their records in a snapshot: so that one answer holds them. A
- * user with one password and two short patterns takes about a hundred. */
+/* The bytes of all users' records in a snapshot, so that one answer can hold them. A user with one
+ * password and two short patterns takes about a hundred. */
 #define MACHINE_USERS_BYTES_MAX 49152u
 #define MACHINE_USERS_MAX 2048u /* users besides the default one */
 
 #define MACHINE_COMMAND_COST_MAX                                                                   \
     (MACHINE_STEPS_RECORD * (1 + MACHINE_NAMES_MAX) + MACHINE_SEARCH_STEPS_MIN)
-/* The last piece of work may take more than there was left: one grant, or one wait. */
+/* The last piece of work may exceed the steps left by one grant, or one wait. */
 #define MACHINE_STEPS_OVER_MAX (MACHINE_STEPS_RECORD * (1 + 2 * MACHINE_NAMES_MAX))
 #define MACHINE_APPLY_STEPS_MAX                                                                    \
     (MACHINE_BATCH_DUE_STEPS + MACHINE_BATCH_COMMAND_STEPS + MACHINE_BATCH_COST_MAX +              \
      2 * MACHINE_STEPS_OVER_MAX)
 
-/* RAISE lifts the counter of tokens, for a restore. Nobody can take back what lifted it too far, so
- * an entry lifts it by a trillion at most, and none beyond a mark above which there are tokens left
- * for a hundred years at a million a second. */
+/* RAISE lifts the counter of tokens, for a restore. Nobody can undo a lift that went too far. So
+ * one entry lifts it by a trillion at most, and none beyond a point above which tokens are left for
+ * a hundred years at a million a second. */
 #define MACHINE_RAISE_STEP_MAX (UINT64_C(1) << 40)
 #define MACHINE_TOKENS_KEPT (UINT64_C(100) * 366 * 86400 * 1000000)
 #define MACHINE_RAISE_TO_MAX (FL_TOKEN_MAX - MACHINE_TOKENS_KEPT)

@@ -1,5 +1,5 @@
-/* lock.c: the life of a lock's record: made by the first grant, freed as soon as nobody holds,
- * awaits or delays it.
+/* lock.c: the life of a lock's record. The first grant creates it; it is freed as soon as nobody
+ * holds, awaits or delays the lock.
  *
  *            grant                  last end, nobody waits
  *   (none) --------> held ------------------------------> (none)
@@ -8,20 +8,21 @@
  *                    |  end, somebody waits    | delay over, somebody waits
  *                    +--(the head is granted)<-+
  *
- * Who is at the head of the queue is granted the lock as soon as it is let in, and then the next;
- * nobody overtakes. So neighbours in shared mode are granted together, and an exclusive request
- * behind them holds back those that come later. A delay keeps everybody out, also while others hold
- * the lock together.
+ * The request at the head of the queue is granted the lock as soon as the holders let it in, then
+ * the next; none overtakes. So neighbours in shared mode are granted together, and an exclusive
+ * request behind them holds back later ones. A delay keeps every request out, even while other
+ * sessions hold the lock together.
  *
- * A wait for several locks is in the queue of each, and is granted all of them when it is at the
- * head of each and each lets it in. So nobody overtakes it, and it holds nothing before.
+ * A wait for several locks stands in the queue of each. It is granted all of them when it is at the
+ * head of every queue and every lock lets it in. So no request overtakes it, and until then it
+ * holds nothing.
  *
- * When there are no steps left for that, a lock has work to come (work.c) and, without a holder, is
- * neither held nor idle.
+ * When no steps are left for a grant, the lock has work left for the next batch (work.c). Without a
+ * holder, it is then neither held nor idle.
  *
- * A lock is idle without a delay when tokens have run out while somebody waits, then it stays until
- * the last wait ends; or when the head of its queue needs other locks as well, which are not free
- * or have others at their heads. */
+ * A lock can be idle without a delay in two cases. Tokens have run out while a request waits: the
+ * lock stays until the last wait ends. Or the head of its queue also needs other locks that are not
+ * free or have other requests at their heads. */
 #include "machine/state.h"
 
 #include <stdlib.h>
@@ -195,7 +196,7 @@ static void add_share(struct machine *m, struct request *request, uint32_t slots
     c->slots = slots;
 }
 
-/* The request's share goes; the next oldest holder becomes the holder. */
+/* Removes the request's share; the next oldest holder becomes the lock's `holder`. */
 static void remove_share(struct machine *m, const struct request *request)
 {
     struct lock *lock = request->lock;
@@ -281,7 +282,8 @@ void machine_lock_grant(struct machine *m, struct request *request, uint32_t slo
         }
         machine_lock_hold(m, request_part(request, i), slots, m->last_token, i, m->clock_ms);
     }
-    /* The lease of an implicit session begins with its grant; an explicit one has its own life. */
+    /* An implicit session's lease begins with the grant; an explicit session has a lease
+     * already. */
     bool is_explicit = session_is_explicit(request_session(request));
     uint64_t deadline_ms = is_explicit ? machine_timer_deadline(m, &request_session(request)->lease)
                                        : machine_session_renew(m, request_session(request), 0);
@@ -362,7 +364,7 @@ static bool waits_in_vain(const struct machine *m, const struct wait *w)
            (m->expiring ? session_explicit_of(s)->ending != 0 : machine_session_is_over(m, s));
 }
 
-/* Takes the first wait out of its queues. `lock` itself keeps its contention record. The other
+/* Removes the first wait from its queues. `lock` itself keeps its contention record. The other
  * locks are settled later, even those that nobody needs any more, since settling one lock must not
  * free another. */
 static void drop_first(struct machine *m, struct lock *lock, enum machine_reason reason)
@@ -386,7 +388,8 @@ static void grant_first(struct machine *m, struct lock *lock)
         drop_first(m, lock, MACHINE_REASON_SESSION);
         return;
     }
-    if (!machine_wait_may(m, w)) { /* and it has not been come to yet, see users.c */
+    if (!machine_wait_may(
+            m, w)) { /* the check after a change of users has not reached it, see users.c */
         drop_first(m, lock, MACHINE_REASON_DENIED);
         return;
     }
@@ -411,14 +414,13 @@ static void end_break(struct machine *m, struct contention *c)
     end_delay(m, c);
 }
 
-/* Whether the next in the queue must be granted the lock. */
+/* Whether the first in the queue must be granted the lock now. */
 static bool is_owed(const struct machine *m, const struct lock *lock)
 {
     return m->last_token < FL_TOKEN_MAX && machine_lock_is_ready(lock);
 }
 
-/* True when there were not enough steps; the caller then makes sure that it goes on in the next
- * batch. */
+/* True when the steps did not suffice; the caller then schedules the rest for the next batch. */
 static bool settle(struct machine *m, struct lock *lock)
 {
     struct contention *c = lock_contention(lock);
@@ -450,8 +452,8 @@ void machine_lock_settle(struct machine *m, struct lock *lock)
     machine_lock_settle_all(m, &lock, 1);
 }
 
-/* Settling one lock can grant others, and never frees one. Locks that are left over go in front of
- * all other work, the first one last, so that they keep their order. */
+/* Settling one lock can grant others, and never frees one. Locks without steps left go in front of
+ * all other work, the first lock last, so that they keep their order. */
 void machine_lock_settle_all(struct machine *m, struct lock *const *locks, unsigned n)
 {
     struct lock *left[MACHINE_NAMES_MAX];

@@ -1,4 +1,4 @@
-/* lock_request.c: one session's place at one lock. See state.h. */
+/* lock_request.c: a lock request, one session's claim to one lock. See state.h. */
 #include "machine/state.h"
 
 #include <stdlib.h>
@@ -68,7 +68,7 @@ bool machine_who_unpack(struct fli_slice packed, struct who *ret)
     return ret->uid != 0 || n > 0;
 }
 
-/* Bytes of a struct who that was packed here. */
+/* The length of a struct who that was packed here. */
 static size_t who_len(const uint8_t *packed)
 {
     return 5u + packed[4];
@@ -105,7 +105,7 @@ struct request *machine_request_create_explicit(struct machine *m, struct lock *
     return &e->linked.request;
 }
 
-/* Owner and value of a multi-lock. */
+/* The bytes that hold owner and value of a multi-lock. */
 static uint8_t *multi_bytes(struct multi_lock *g)
 {
     return (uint8_t *)&g->parts[g->n];

@@ -1,5 +1,5 @@
-/* machine.c: the machine as a whole: its life, a batch from begin to end, and the commands that are
- * not about sessions' places at locks. The others: acquire.c, lock.c, wait.c, session.c. */
+/* machine.c: the machine as a whole: its creation and end, a batch from begin to end, and the
+ * commands without a lock request. The others are in acquire.c, lock.c, wait.c, session.c. */
 #include "machine/state.h"
 #include "machine/users.h"
 
@@ -35,7 +35,7 @@ static bool token_eq(const struct fli_map_node *n, const void *key, size_t len)
            fli_get_u64(key);
 }
 
-/* The key is as machine_request_key() builds it: kind, length of the name, name, owner. */
+/* The key is built by machine_request_key(): kind, length of the name, name, owner. */
 static bool is_request(const struct request *request, const void *key, size_t len)
 {
     const uint8_t *p = key;
@@ -111,7 +111,7 @@ static void free_grant(struct machine *m, struct request *request)
     }
 }
 
-/* A lock that nobody holds and that is not idle is referred to by nothing else. */
+/* Frees locks that are neither held nor idle: only the list of work refers to them. */
 static void free_work(struct machine *m)
 {
     while (!fli_list_empty(&m->work)) {
@@ -126,7 +126,7 @@ static void free_work(struct machine *m)
     }
 }
 
-/* Frees the state in an order in which no record is freed while another still refers to it. */
+/* Frees the state in such an order that no freed record is still referred to. */
 static void free_records(struct machine *m)
 {
     while (!fli_list_empty(&m->waits)) {
@@ -218,8 +218,8 @@ static void init(struct machine *m, const struct machine_command *c, struct mach
     r->code = MACHINE_DONE;
 }
 
-/* Raises the last token by a step, up to `most`, and answers with it. False, with the answer LIMIT,
- * when that would be too far. */
+/* Raises the last token by a step, up to `most`, and answers with the new one. False, with the
+ * answer LIMIT, when that would go too far. */
 static bool burn_tokens(struct machine *m, uint64_t step, fl_token most, struct machine_result *r)
 {
     FLI_ASSERT(m->last_token <= FL_TOKEN_MAX);
@@ -240,7 +240,7 @@ static void token(struct machine *m, struct machine_result *r)
     }
 }
 
-/* The request that holds this name under this token; NULL when there is none. */
+/* Finds the request that holds this name under this token; NULL when there is none. */
 static struct request *find_held(struct machine *m, struct fli_slice name, fl_token token)
 {
     uint64_t hash;
@@ -249,8 +249,8 @@ static struct request *find_held(struct machine *m, struct fli_slice name, fl_to
     return request == NULL || machine_request_is_over(m, request) ? NULL : request;
 }
 
-/* NULL, with an answer in r, when no grant matches, or when it is another user's. Only a user who
- * may see the lock is told which. */
+/* NULL, with an answer in r, when no grant matches or it is another user's. Only a user who may see
+ * the lock learns which of the two it is. */
 static struct request *find_own(struct machine *m, const struct machine_command *c,
                                 struct machine_result *r)
 {
@@ -277,7 +277,7 @@ static void renew(struct machine *m, const struct machine_command *c, struct mac
     r->deadline_ms = machine_session_renew(m, request_session(request), c->ttl_ms);
 }
 
-/* A user may always give back its own lock, whatever its rights. */
+/* A user may always release its own lock, whatever its rights. */
 static void release(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     uint64_t steps = 0;
@@ -298,7 +298,7 @@ static void release(struct machine *m, const struct machine_command *c, struct m
 }
 
 /* The token is burnt before the lock is passed on, so that the next holder's is larger. A delayed
- * lock has no holder to be told about, but its last one may still be writing: it is fenced too. */
+ * lock has no holder to notify, but its last holder may still be writing: it is fenced too. */
 static void break_lock(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     uint64_t hash;
@@ -413,7 +413,7 @@ uint32_t machine_command_cost(const struct machine_command *c)
     }
 }
 
-/* What says whose the lock is, or is to be. */
+/* Applies the commands about the ownership of locks. */
 static void apply_owner(struct machine *m, const struct machine_command *c,
                         struct machine_result *r)
 {
@@ -502,12 +502,12 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         r->code = MACHINE_DONE;
         break;
     default:
-        FLI_ASSERT(!MACHINE_OP_IS_QUERY(c->op)); /* machine_begin lets none in */
+        FLI_ASSERT(!MACHINE_OP_IS_QUERY(c->op)); /* machine_begin() refuses a batch with a query */
         break;
     }
 }
 
-/* Whether the bytes are exactly `count` commands that may stand in a batch. */
+/* Whether the bytes are exactly `count` commands that are allowed in a batch. */
 static int verify_commands(const uint8_t *p, const uint8_t *end, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -557,10 +557,7 @@ bool machine_next(struct machine *m, struct machine_cursor *cur, struct machine_
         return false;
     }
     struct machine_command c;
-    size_t size = 0;
-    int rc = machine_command_decode(cur->p, (size_t)(cur->end - cur->p), &c, &size);
-    FLI_ASSERT(rc == 0);
-    cur->p += size;
+    cur->p += machine_command_again(cur->p, (size_t)(cur->end - cur->p), &c);
     cur->left--;
     *ret = (struct machine_result){.clock_ms = m->clock_ms};
     m->spent += machine_command_cost(&c);

@@ -11,18 +11,19 @@
  * with it). An implicit session that waits has no lease yet: it lives as long as its wait, and its
  * lease begins at the grant.
  *
- * Together. An ACQUIRE of several locks makes one wait, with one place in the queue of each, and
- * one grant, with one token, of all of them; both end as a whole. An implicit session then holds
- * just these locks. The turn of the wait comes when it is first in every queue and every lock is
- * free; until then whoever is behind it waits, also for a lock that is free.
+ * Multi-locks. An ACQUIRE of several locks makes one wait, with one place in the queue of each, and
+ * one grant of all of them, with one token; both end as a whole. An implicit session then holds
+ * just these locks. The wait is granted when it is first in every queue and every lock is free.
+ * Until then the requests behind it wait, even for a lock that is free.
  *
- * Order. When the clock advances, everything with a deadline before it ends first, in the order of
- * (deadline, kind, owner, name); kinds are ends of delays, leases of explicit sessions, leases of
- * implicit ones, waits of explicit ones, waits of implicit ones. Whoever is granted a lock on the
- * way has a lease from the new clock.
+ * Order. When the clock advances, everything with an earlier deadline ends first, in the order of
+ * (deadline, kind, owner, name). The kinds are ends of delays, leases of explicit sessions, leases
+ * of implicit ones, waits of explicit ones, waits of implicit ones. A lease that is granted on the
+ * way begins at the new clock.
  *
  * Bounded work. A batch takes a bounded number of steps; what does not fit goes on in the next one
- * (work.c). Until then it is not held any more by who has lost it, and not yet free. */
+ * (work.c). In between, an expired holder no longer holds its lock, and the lock is not yet
+ * free. */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H
 
@@ -36,16 +37,16 @@
 struct machine;
 
 enum machine_code {
-    MACHINE_DONE = 1, /* it happened; token and others as the op says */
+    MACHINE_DONE = 1, /* done; `token` and the other fields as the op defines them */
     MACHINE_GRANTED,  /* ACQUIRE: token; also for a retry or re-entry by the same owner */
-    MACHINE_QUEUED,   /* ACQUIRE with WAIT: in the queue as `wait`, at `number` (1 = next), by its
-                       * `token`th request for it; the grant or the end comes as an event with the
-                       * same `wait`. Asking again finds the same place and raises that number. With
-                       * a number of the attempt, the deadline is then the new attempt's. */
+    MACHINE_QUEUED,   /* ACQUIRE with WAIT: in the queue as `wait`, at `number` (1 = next); `token`
+                       * is its request count. The grant or the end comes as an event with the same
+                       * `wait`. A repeated request keeps the place and raises the count. If it has
+                       * an attempt's number, the wait takes over its deadline. */
     MACHINE_HELD,     /* ACQUIRE: another holds it, or it is delayed, or others wait; not waiting
-                       * (a place that an earlier asking took in the queue stays) */
+                       * (a place that an earlier request took in the queue stays) */
     MACHINE_NO, /* RENEW, RELEASE, CHECK: nothing held under that name and token; BREAK: neither
-                   held nor delayed; CANCEL: no such wait or asking */
+                   held nor delayed; CANCEL: no such wait or request count */
     MACHINE_DEADLOCK,    /* ACQUIRE with WAIT: would close a cycle */
     MACHINE_LIMIT,       /* a replicated limit is reached; number = enum machine_limit. WAITS also
                            when telling whether there is a deadlock would take too long */
@@ -77,7 +78,7 @@ enum machine_limit {
     MACHINE_LIMIT_USERS,
 };
 
-/* Of SETTING_SET, in the order of struct machine_settings. */
+/* The `number` of SETTING_SET, in the order of struct machine_settings. */
 enum machine_setting {
     MACHINE_SETTING_ELECTION = 1,
     MACHINE_SETTING_HEARTBEAT,
@@ -85,7 +86,7 @@ enum machine_setting {
     MACHINE_SETTING_LOG_LEVEL,
 };
 
-/* What a command answers. Fixed size; queries add a payload (machine_query). */
+/* The answer to a command. Fixed size; queries add a payload (machine_query()). */
 struct machine_result {
     uint8_t code; /* enum machine_code */
     uint8_t reserved[3];
@@ -123,21 +124,21 @@ enum machine_reason {
 };
 #define MACHINE_REASON_MAX MACHINE_REASON_DENIED
 
-/* Events come in the order of their effects, during the command (or machine_begin) that causes
- * them; the callback must not touch the machine. A session that ends first loses its locks, in the
- * order of their grants, each passed on at once, then its waits, then itself. Sessions' events are
- * of explicit sessions only; an implicit one begins and ends with its lock's. The reason of
- * RELEASED is RELEASE or CLOSE, of EXPIRED DEADLINE, of BROKEN BREAK; breaking a mere delay has no
- * event of its own.
+/* Events come in the order of their effects, during the command (or machine_begin()) that causes
+ * them. The callback must not touch the machine. A session that ends first loses its locks, in the
+ * order of their grants, each passed on at once; then its waits; then it ends itself. Events of
+ * sessions exist for explicit ones only; an implicit session begins and ends with its lock's
+ * events. The reason of RELEASED is RELEASE or CLOSE, of EXPIRED DEADLINE, of BROKEN BREAK.
+ * Breaking a mere delay has no event.
  *
- * Of several locks that were asked for together each has its own event, one right after the other,
- * in the order of the request.
+ * Each lock of a multi-lock has its own event, one right after the other, in the order of the
+ * request.
  *
  * Slices are valid during the callback only. */
 struct machine_event {
     uint8_t type;
     uint8_t reason;
-    uint8_t index; /* of several locks of one request: 0 for the first, and so on; else 0 */
+    uint8_t index; /* which lock of a multi-lock, from 0; else 0 */
     bool session_explicit;
     struct fli_slice name; /* empty for SESSION_* */
     struct fli_slice owner;
@@ -148,8 +149,9 @@ struct machine_event {
                            * replica does not know (a snapshot does not tell); RELEASED, EXPIRED,
                            * BROKEN: when it was granted; else 0 */
     uint64_t clock_ms;
-    /* Whose session it is and where it asked from, and the same of who sends the command that
-     * causes the event. Empty: the default user on loopback, or (by) nobody. */
+    /* `user`, `address`: the session's user, and where its request came from. `by`, `by_address`:
+     * the same of the sender of the command that causes the event. Empty: the default user on
+     * loopback, or (by) nobody. */
     struct fli_slice user, address;
     struct fli_slice by, by_address;
 };
@@ -158,11 +160,11 @@ typedef void (*machine_event_cb)(void *ctx, const struct machine_event *event);
 
 /* Empty machine. hash_seed: 16 random bytes; it must not influence anything visible. */
 struct machine *machine_create(const uint64_t hash_seed[2]);
-/* Takes time in proportion to the state; on any thread that has the machine to itself. NULL is
- * fine. */
+/* Takes time in proportion to the state; on any thread, as long as no other uses the machine. NULL
+ * is fine. */
 void machine_destroy(struct machine *m);
 
-/* Where events go; NULL for nowhere. */
+/* Sets the receiver of events; NULL for none. */
 void machine_set_event_cb(struct machine *m, machine_event_cb cb, void *ctx);
 
 /* Applying a batch step by step, so that the leader can answer queries between two commands:
@@ -182,50 +184,50 @@ int machine_begin(struct machine *m, const void *batch, size_t len,
 /* False when no command is left. */
 bool machine_next(struct machine *m, struct machine_cursor *cur, struct machine_result *ret);
 
-/* The whole batch at once; results may be NULL, else has room for `count` of them. */
+/* Applies the whole batch at once. `results` may be NULL, else has room for `count` of them. */
 int machine_apply(struct machine *m, const void *batch, size_t len,
                   struct machine_result *results) FLI_MUST_USE;
 
 /* Answers a query (MACHINE_OP_CHECK and up) from the current state. SHOW, LOCKS, SESSION SHOW/LIST
- * append a payload, as read back by machine/view.h; bounded by 64 KiB and by a bounded number of
- * elements looked at (limits.h). LOCKS gives the held locks in the order of grants (one that
- * several hold once for each of them), then the others; SESSION LIST the explicit sessions in the
- * order of opening; neither gives one element twice, and both give each that is there all the time,
- * whatever happens between the pages. 0, FL_ENOMEM, FL_ELIMIT (the buffer's ceiling), FL_EINVAL
- * (not a query, or machine_command_check refuses it); then nothing was appended. */
+ * append a payload, which machine/view.h reads. It is bounded by 64 KiB and by a bounded number of
+ * elements looked at (limits.h). LOCKS lists the held locks in the order of grants (a lock with
+ * several holders once for each), then the others; SESSION LIST the explicit sessions in the order
+ * of opening. Neither lists an element twice. Both list each one that exists all the time, whatever
+ * happens between the pages. Returns 0, FL_ENOMEM, FL_ELIMIT (the buffer's ceiling), FL_EINVAL (not
+ * a query, or machine_command_check() refuses it); on failure nothing is appended. */
 int machine_query(struct machine *m, const struct machine_command *query,
                   struct machine_result *ret, struct fli_buf *payload) FLI_MUST_USE;
 
-/* The first stamp at which something is due, one behind its deadline; UINT64_MAX when nothing is;
- * the clock itself while work is left. May be early after a fail-over, never late. */
+/* The first timestamp at which something is due, one behind its deadline; UINT64_MAX when nothing
+ * is; the clock itself while work is left. After a fail-over it may be too early, never too
+ * late. */
 uint64_t machine_next_deadline(const struct machine *m);
 
-/* Whether the last batch had too few steps for all that was due or set going (limits.h). What is
- * left goes on in the next one: whoever leads proposes it at once, empty if need be. */
+/* Whether the last batch had too few steps for all that was due or caused (limits.h). The rest goes
+ * on in the next batch, which the leader proposes at once, empty if need be. */
 bool machine_has_work(const struct machine *m);
 
-/* What this command may cost, in steps (limits.h), beside what the batch has for what it sets
- * going. Who leads puts no more into a batch than MACHINE_BATCH_COST_MAX, or one command; then no
- * apply takes more than MACHINE_APPLY_STEPS_MAX. A batch that costs more is applied as well. */
+/* The most that this command costs itself, in steps (limits.h); work that it causes has a budget of
+ * its own. The leader puts at most MACHINE_BATCH_COST_MAX into a batch, or one command; so no apply
+ * takes more than MACHINE_APPLY_STEPS_MAX. A batch that costs more is applied as well. */
 uint32_t machine_command_cost(const struct machine_command *c);
 
-/* Users (acl.h). There is always the default one, which everybody is who has not logged in. The
- * rights of who asks are looked at when a command is applied, and when a query is answered, so at
- * its place in the log: no node has to know them, and none can be late. A wait that its user may
- * not have any more ends with reason DENIED, in this batch or in those to come. An end of a lease
- * asks for no right.
+/* Users (acl.h). The default user always exists; a client without a login counts as that user. The
+ * sender's rights are checked when a command is applied or a query is answered, so at its place in
+ * the log: nodes need no copy of the rights, and none can be stale. A wait that its user may no
+ * longer have ends with reason DENIED, in this batch or a later one. Expiry needs no right.
  *
- * Whether this user may do it now; for events, which a node filters by the state that its own log
- * has come to, and for what a node answers by itself. `right` 0: whether it is anybody. `name`
- * NULL: to some name. */
+ * machine_may(): whether this user has this right now. A node filters events with it, by the state
+ * that its own log has reached, and answers some requests by itself. `right` 0: whether the user
+ * exists. `name` NULL: for at least one name. */
 bool machine_may(const struct machine *m, uint64_t user, unsigned right,
                  const struct fli_slice *name);
-/* Whether no user has ever been changed, and none was given to begin with. */
+/* Whether no user was ever changed, and none was set up initially. */
 bool machine_users_are_new(const struct machine *m);
-/* Of a login: its user's name; empty when there is none any more. */
+/* The name of the user with this login; empty when there is none any more. */
 struct fli_slice machine_user_name(const struct machine *m, uint64_t user);
 
-/* Reads the payloads of USERS and USER: 1; 0: end; FL_ECORRUPT. */
+/* Reads the payloads of USERS and USER. 1: a user was read; 0: end; FL_ECORRUPT. */
 int machine_users_next(struct fli_slice *payload, uint64_t *ret_user,
                        struct acl_user *ret) FLI_MUST_USE;
 
@@ -238,22 +240,22 @@ uint64_t machine_cluster_id(const struct machine *m);      /* 0 before INIT */
 uint64_t machine_incarnation(const struct machine *m,
                              uint64_t node_id); /* 0 when it never joined */
 
-/* What is to become of a node, which the leader sees to (nodes.c). */
+/* The plan for a node, which the leader carries out (nodes.c). */
 enum machine_plan {
     MACHINE_PLAN_NONE = 0,
-    MACHINE_PLAN_ADD, /* it is waited for, and then taken in */
+    MACHINE_PLAN_ADD, /* the leader waits for it, and then adds it */
     MACHINE_PLAN_REMOVE,
-    MACHINE_PLAN_REPLACE, /* removed, and then waited for, with another incarnation */
+    MACHINE_PLAN_REPLACE, /* removed, then added again with another incarnation */
 };
 
 struct machine_node {
     uint64_t id, incarnation, former;
     uint32_t version;
     enum machine_plan plan;
-    bool learner;        /* what it is to become */
-    const char *address; /* where it will be; "" without a plan. Valid until the next apply */
+    bool learner;        /* of a plan: whether it is to be a learner */
+    const char *address; /* of a plan: its address, else ""; valid until the next apply */
 };
-/* By id; how many. */
+/* Lists the nodes by id and returns their number. */
 unsigned machine_nodes(const struct machine *m, struct machine_node ret[MACHINE_NODES_MAX]);
 bool machine_node_find(const struct machine *m, uint64_t id, struct machine_node *ret);
 uint32_t machine_version(const struct machine *m); /* of the cluster: what all its nodes know */
@@ -261,47 +263,47 @@ uint32_t machine_version_max(void);                /* what this build knows */
 
 const struct machine_limits *machine_get_limits(const struct machine *m);
 const struct machine_settings *machine_get_settings(const struct machine *m);
-/* Whether the value is one that the setting may have; 0 is one of each. */
+/* Whether the setting may have this value; 0 is allowed for each. */
 bool machine_setting_ok(uint64_t setting, uint64_t value);
 void machine_setting_bounds(enum machine_setting setting, uint32_t *ret_min, uint32_t *ret_max);
 
 struct machine_counts {
-    /* Now; a lock that several hold counts in locks_held once for each of them, a wait for several
-     * locks in waits once for each of these. */
+    /* Now. A lock with several holders counts in locks_held once for each, a wait for several
+     * locks counts in waits once for each. */
     uint64_t locks_held, locks, sessions, sessions_explicit, waits;
-    uint64_t work; /* sessions that end, locks that are passed on, and so on, in batches to come */
-    /* Ever; part of the state. A grant or a wait of several locks counts once. Releases, expiries,
-     * breaks: grants that ended so; tokens: by TOKEN; limits:
-     * commands answered LIMIT. */
+    uint64_t work; /* sessions to end, locks to pass on and the like, in later batches */
+    /* Ever; part of the state. A grant or a wait of several locks counts once. releases, expiries
+     * and breaks count grants by how they ended, tokens those from TOKEN, limits the answers
+     * LIMIT. */
     uint64_t grants, releases, expiries, breaks, tokens, waits_ended, deadlocks, limits;
 };
 void machine_get_counts(const struct machine *m, struct machine_counts *ret);
 
-/* Snapshot: versioned, checksummed, canonical (equal states give equal bytes), of any size. The
- * format is described at the top of snapshot.c.
+/* Snapshot: versioned, checksummed, canonical (equal states give equal bytes), of any size. The top
+ * of snapshot.c describes the format.
  *
- * Where its bytes go: 0, or an error, which ends the writing. */
+ * A sink takes its bytes and returns 0, or an error, which ends the writing. */
 typedef int (*machine_sink)(void *ctx, const void *bytes, size_t len);
 
-/* Writes the snapshot to a sink in pieces of at most 64 KiB. Changes nothing and allocates nothing,
- * so it may run in the child of a fork. Returns the sink's first error, after which the sink is not
- * called again, or 0. */
+/* Writes the snapshot to a sink in pieces of at most 64 KiB. It changes and allocates nothing, so
+ * it may run in the child of a fork. Returns 0, or the sink's first error, after which the sink is
+ * not called again. */
 int machine_snapshot_write(const struct machine *m, machine_sink sink, void *ctx) FLI_MUST_USE;
 
-/* Writes the snapshot of the state with which a new cluster begins that inherits from this one: its
- * users, limits, counts and clock, with last_token (not below this one's), and no cluster id,
- * nodes, sessions, grants, delays or waits. Otherwise as machine_snapshot_write. */
+/* Writes the snapshot with which a new cluster begins that inherits from this one: its users,
+ * limits, counts and clock, with last_token (not below this one's), and without cluster id, nodes,
+ * sessions, grants, delays or waits. Otherwise as machine_snapshot_write(). */
 int machine_snapshot_write_heir(const struct machine *m, fl_token last_token, machine_sink sink,
                                 void *ctx) FLI_MUST_USE;
 
-/* Reading one, in pieces of any length. The bytes may be anything; each record is checked before it
- * is linked, and memory grows only with records that have come. Out of memory for a record stops
- * the process, as in apply. A machine is made beside those that live: it shares nothing with them,
- * so all of this may run on another thread, as machine_destroy() may, and the machine may go to
- * another thread when it is whole.
+/* Restores a snapshot that comes in pieces of any length. The bytes may be anything: each record is
+ * checked before it is linked, and memory grows only with records that have come. Out of memory for
+ * a record stops the process, as in apply. The new machine shares nothing with others. So all of
+ * this may run on another thread, as may machine_destroy(), and a finished machine may move to
+ * another thread.
  *
- * begin: 0 or FL_ENOMEM. feed: 0 or FL_ECORRUPT, which it then goes on to say. finish checks the
- * whole and gives the machine: 0, FL_ECORRUPT, FL_EVERSION (whole, of a format that this version
+ * begin: 0 or FL_ENOMEM. feed: 0 or FL_ECORRUPT, which every later call repeats. finish checks the
+ * whole and returns the machine: 0, FL_ECORRUPT, FL_EVERSION (whole, of a format that this version
  * does not read). finish and abort free the restore; NULL is fine for abort. */
 struct machine_restore;
 int machine_restore_begin(const uint64_t hash_seed[2], struct machine_restore **ret) FLI_MUST_USE;
@@ -309,14 +311,14 @@ int machine_restore_feed(struct machine_restore *r, const void *bytes, size_t le
 int machine_restore_finish(struct machine_restore *r, struct machine **ret) FLI_MUST_USE;
 void machine_restore_abort(struct machine_restore *r);
 
-/* The same in one piece. Encode: 0, FL_ENOMEM, FL_ELIMIT (the buffer's ceiling); then nothing was
- * appended. Decode: as restore. */
+/* The same in one piece. Encode: 0, FL_ENOMEM, FL_ELIMIT (the buffer's ceiling); on failure nothing
+ * is appended. Decode: as restore. */
 int machine_snapshot_encode(const struct machine *m, struct fli_buf *out) FLI_MUST_USE;
 int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_seed[2],
                             struct machine **ret) FLI_MUST_USE;
 
-/* 64-bit hash of the state; equal on replicas that applied the same log. Kept while the state
- * changes (digest.c): asking for it costs next to nothing. */
+/* A 64-bit hash of the state, equal on replicas that applied the same log. It is updated with each
+ * change (digest.c), so reading it costs next to nothing. */
 uint64_t machine_hash(const struct machine *m);
 
 /* Checks every invariant listed at the top of invariants.c; aborts with a message when one is

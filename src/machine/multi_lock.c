@@ -1,5 +1,5 @@
-/* multi_lock.c: ACQUIRE of several locks, all or none. The questions are those of acquire.c, asked
- * about all the locks at once:
+/* multi_lock.c: ACQUIRE of several locks, all or none. The checks are those of acquire.c, made for
+ * all the locks at once:
  *
  *   one of them is in use as a semaphore               MISMATCH
  *   this session holds some: just these, together      GRANTED, the same token, lease renewed
@@ -24,7 +24,7 @@ struct ask {
     uint64_t hashes[MACHINE_NAMES_MAX];
 };
 
-/* Which of the locks this session has already, as their holder or in their queues. */
+/* What this session has at the locks already, as their holder or in their queues. */
 enum own { OWN_NONE, OWN_SAME, OWN_OTHER };
 
 static struct request *request_at(struct machine *m, const struct ask *a, unsigned i, bool waits)
@@ -63,7 +63,7 @@ static enum own find_own(struct machine *m, const struct ask *a, bool waits,
     return found == a->n && g->n == a->n ? OWN_SAME : OWN_OTHER;
 }
 
-/* Whether this owner has one of the locks, or awaits it, for another user. */
+/* Whether this owner holds or awaits one of the locks for another user. */
 static bool is_foreign(struct machine *m, const struct ask *a)
 {
     for (unsigned i = 0; i < a->n; i++) {

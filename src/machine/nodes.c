@@ -1,5 +1,5 @@
-/* nodes.c: the nodes of the cluster: their incarnations, what is to become of each, and the version
- * of the cluster.
+/* nodes.c: the nodes of the cluster: their incarnations, the plan for each, and the version of the
+ * cluster.
  *
  *              NODE_ADD                 JOIN, NODE_SETTLED
  *   (nothing) ----------> adding ------------------------------> a member
@@ -10,14 +10,14 @@
  *                     replacing <-----------  (nothing)   NODE_REPLACE  |
  *                         ^---------------------------------------------'
  *
- * Who votes is the configuration of the Raft group, which stands in entries of its own. A plan says
- * what the leader has to do to it, so that the next leader goes on where one has stopped. Only one
- * node at a time is removed or replaced; those to be added may be several. */
+ * The configuration of the Raft group says who votes; it has entries of its own. A plan says what
+ * the leader has to do to it, so a new leader goes on where the last one stopped. At most one node
+ * at a time is being removed or replaced; several may be being added. */
 #include <string.h>
 
 #include "machine/state.h"
 
-/* The place of a node in the sorted array, or where it would be. */
+/* The index of a node in the sorted array, or the index where it would be inserted. */
 static unsigned place_of(const struct machine *m, uint64_t id)
 {
     unsigned i = 0;
@@ -33,7 +33,7 @@ static struct node *find(struct machine *m, uint64_t id)
     return i < m->n_nodes && m->nodes[i].id == id ? &m->nodes[i] : NULL;
 }
 
-/* NULL: there is no room, and that is the answer. */
+/* NULL when there is no room; r then holds the answer. */
 static struct node *insert(struct machine *m, uint64_t id, struct machine_result *r)
 {
     unsigned i = place_of(m, id);
@@ -113,7 +113,7 @@ static void add(struct machine *m, const struct machine_command *c, struct machi
     }
 }
 
-/* Whether another node than this one is about to leave. */
+/* Whether a node other than this one is about to leave. */
 static bool another_leaves(const struct machine *m, uint64_t id)
 {
     for (unsigned i = 0; i < m->n_nodes; i++) {
@@ -131,7 +131,7 @@ static void remove_node(struct machine *m, const struct machine_command *c,
     struct node *n = find(m, c->number);
     if (n == NULL) {
         r->code = MACHINE_NOTFOUND;
-    } else if (n->incarnation == 0) { /* it was to be added, and has not come */
+    } else if (n->incarnation == 0) { /* it was to be added, and has not joined yet */
         drop(m, n);
         r->code = MACHINE_DONE;
     } else if (another_leaves(m, c->number)) {
@@ -142,7 +142,7 @@ static void remove_node(struct machine *m, const struct machine_command *c,
     }
 }
 
-/* A node that has not joined yet is expected at the new address. */
+/* A node that has not joined yet only gets a new address. */
 static void replace(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     struct node *n = find(m, c->number);
@@ -184,7 +184,7 @@ static void note_version(struct machine *m, const struct machine_command *c,
     }
 }
 
-/* The highest version that all members, and all nodes that are to be members, know. */
+/* The highest version that all members and all nodes with a plan to become one know. */
 static uint32_t known_to_all(const struct machine *m)
 {
     uint32_t least = m->n_nodes == 0 ? m->version : UINT32_MAX;
@@ -194,8 +194,8 @@ static uint32_t known_to_all(const struct machine *m)
     return least;
 }
 
-/* The version is only ever raised, and never above what every node knows: a node that does not know
- * it would stop at the next entry. */
+/* The version only rises, and never above what every node knows: a node that does not know it would
+ * stop at the next entry. */
 static void raise_version(struct machine *m, const struct machine_command *c,
                           struct machine_result *r)
 {

@@ -20,8 +20,8 @@ void machine_order_fini(struct order *o)
     o->parts = NULL;
 }
 
-/* Index of the part that holds, or would hold, `key`: the last whose first key is not above it; 0
- * when all are. Most lookups are for something young, hence the look at the end first. */
+/* The index of the part that holds, or would hold, `key`: the last part whose first key is not
+ * above it; 0 when all are. Most lookups are for recent keys, so the end is tried first. */
 static uint32_t find_part(const struct order *o, uint64_t key)
 {
     FLI_ASSERT(o->parts_len > 0);
@@ -77,8 +77,8 @@ void machine_order_push(struct order *o, struct order_node *n, uint64_t key)
     }
 }
 
-/* Joins part i with a neighbour when both together are at most half full; the half keeps a part
- * from being split off and joined again in turns. */
+/* Joins part i with a neighbour when both together are at most half full. The half keeps a part
+ * from being split and joined again in turns. */
 static void join_parts(struct order *o, uint32_t i)
 {
     uint32_t half = o->part_max / 2;

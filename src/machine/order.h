@@ -1,13 +1,13 @@
-/* order.h: a list in the order of growing keys that can be entered at any key and can say the place
+/* order.h: a list in the order of growing keys. It can be entered at any key, and can tell the rank
  * of an element.
  *
  * Elements are appended with keys larger than all before and removed anywhere; both are O(1) in
- * practice. Beside the list stands a short array of parts, runs of at most part_max neighbours,
- * with the first key and the number of each: a seek is a binary search and at most part_max steps,
- * a rank is a sum over the parts and at most part_max steps. Neighbouring parts that got thin are
- * joined, so that there are at most about 4 * elements / part_max of them, whatever was removed.
- * Used for held locks (keys: tokens), idle locks, explicit sessions and queues (keys: serials).
- * Elements belong to the caller. Out of memory stops the process. */
+ * practice. Beside the list stands a short array of parts: runs of at most part_max neighbours,
+ * with the first key and the number of each. A seek is a binary search and at most part_max steps;
+ * a rank is a sum over the parts and at most part_max steps. Thin neighbouring parts are joined, so
+ * there are at most about 4 * elements / part_max of them. Used for held locks (keys: tokens), idle
+ * locks, explicit sessions and queues (keys: serials). Elements belong to the caller. Out of memory
+ * stops the process. */
 #ifndef MACHINE_ORDER_H
 #define MACHINE_ORDER_H
 
@@ -43,7 +43,7 @@ void machine_order_remove(struct order *o, struct order_node *n);
 /* The first element whose key is larger than `key`; NULL when there is none. */
 struct order_node *machine_order_seek(const struct order *o, uint64_t key);
 
-/* 1 for the first element. */
+/* The rank of an element, 1 for the first. */
 uint64_t machine_order_rank(const struct order *o, const struct order_node *n);
 
 /* Aborts when the parts do not describe the list. */

@@ -21,7 +21,7 @@ static uint8_t view_mode(const struct lock *lock)
     }
 }
 
-/* The lock with one of its holders; NULL when it has none, or all have lost it. */
+/* A view of the lock with one of its holders; NULL when it has none, or all have lost it. */
 static struct machine_lock_view view_lock(const struct machine *m, const struct lock *lock,
                                           struct request *request)
 {
@@ -59,7 +59,7 @@ static struct machine_lock_view view_lock(const struct machine *m, const struct 
     return v;
 }
 
-/* A waiting implicit session has no lease, so no time left. */
+/* A waiting implicit session has no lease, so its time left is 0. */
 static struct machine_session_view view_session(const struct machine *m, struct session *session,
                                                 uint8_t together)
 {
@@ -136,7 +136,7 @@ struct request *machine_lock_first_holder(const struct machine *m, const struct 
     return NULL;
 }
 
-/* Lists all holders but the first. False when there are too many to show or to visit. */
+/* Adds all holders but the first. False when there are too many to show or to visit. */
 static bool show_shares(struct machine *m, const struct lock *lock, const struct request *first,
                         struct page_writer *w)
 {
@@ -190,16 +190,16 @@ static int show(struct machine *m, const struct machine_command *q, struct machi
     return machine_page_end(&w, !whole || n != NULL, 0, 0);
 }
 
-/* One page of a walk: what may still be done, and where the walk is. */
+/* One page of a walk: its remaining budget, and where the walk is. */
 struct walk {
     struct machine *m;
     struct page_writer page;
     struct fli_slice pattern;
-    uint64_t steps; /* of matching */
+    uint64_t steps; /* spent on matching */
     uint32_t count_max;
     uint32_t scanned;
     char phase;
-    uint64_t key; /* of the last element that is done with */
+    uint64_t key; /* of the last element that was handled */
 };
 
 static void walk_begin(struct walk *w, struct machine *m, const struct machine_command *q,
@@ -219,7 +219,7 @@ static bool walk_goes_on(const struct walk *w)
            w->scanned < MACHINE_PAGE_SCAN_MAX && w->steps < MACHINE_PAGE_MATCH_MAX;
 }
 
-/* False when the lock matches and found no room: it comes first in the next page. */
+/* False when the lock matches but had no room: the next page begins with it. */
 static bool walk_lock(struct walk *w, const struct lock *lock, struct request *request)
 {
     w->scanned++;
@@ -236,7 +236,7 @@ static bool walk_lock(struct walk *w, const struct lock *lock, struct request *r
     return machine_page_add_lock(&w->page, &v);
 }
 
-/* Walks one order from behind w->key. True when its end was reached. */
+/* Walks one order from the first element behind w->key. True when its end was reached. */
 static bool walk_locks(struct walk *w, const struct order *o)
 {
     struct order_node *n = machine_order_seek(o, w->key);

@@ -1,6 +1,6 @@
-/* reentrant.c: locks that one owner may take several times and gives back as often, as Redisson's
- * are (src/face). The hold is one, with one token; how often it was taken is counted, in the place
- * of its value.
+/* reentrant.c: locks that one owner may take several times and must release as often, like
+ * Redisson's (src/face). There is one hold with one token; its value is replaced by the count of
+ * how often it was taken.
  *
  *   REENTER finds   and does
  *   a free lock     grants it, taken once                              GRANTED
@@ -12,13 +12,13 @@
  *                   gives it back                                      given back, else 0
  *   anything else   nothing                                            NO or HELD
  *
- * A lock that was taken without being counted (ACQUIRE, KEYS) is another's in here, also when the
- * owner is the same: nobody has said how often it is to be given back.
+ * A lock that was taken without a count (ACQUIRE, KEYS) counts as another owner's here, even when
+ * the owner is the same: nothing says how often it is to be released.
  *
- * LEAVE may be sent again by who got no answer, and must not count twice. So it may have a label,
- * which is remembered together with the answer, for as long as it says (and MACHINE_LEAVE_KEEP_MS
- * at most): the same label is then given the same answer. There are at most MACHINE_LEAVES_MAX;
- * those that came first go first, two at a time, so no step takes long. */
+ * A client that got no answer may send LEAVE again, and it must not count twice. So a LEAVE may
+ * have a label. The label is remembered with the answer for the time that the command gives (at
+ * most MACHINE_LEAVE_KEEP_MS); the same label gets the same answer. At most MACHINE_LEAVES_MAX
+ * labels are kept. Each new one drops up to two of the oldest, so no step takes long. */
 #include "machine/state.h"
 
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static size_t make_key(const struct machine *m, const struct machine_command *c,
     return machine_retry_key(m, LEAVE_KEY_KIND, c->name, c->label, key);
 }
 
-/* Whether it was answered before, and how. */
+/* Whether this LEAVE was answered before; r then holds that answer. */
 static bool answered(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     uint8_t bytes[ATTEMPT_KEY_MAX];
@@ -113,7 +113,7 @@ static void remember(struct machine *m, const struct machine_command *c, bool ga
     struct fli_slice key = {bytes, make_key(m, c, bytes)};
     uint64_t hash = fli_map_hash(&m->leaves.by_key, key.data, key.len);
     struct leave *former = find(m, key, hash);
-    if (former != NULL) { /* its time is over */
+    if (former != NULL) { /* its time to be remembered is over */
         forget(m, former);
     }
     for (unsigned i = 0; i < 2 && m->leaves.by_key.len > 0; i++) {
@@ -154,7 +154,7 @@ static void answer_own(const struct machine *m, struct request *request, struct 
     r->deadline_ms = machine_timer_deadline(m, &request_session(request)->lease);
 }
 
-/* Until when nobody else can have it: the end of a holder's lease, or of a delay. */
+/* Until when the lock stays taken: the end of a holder's lease, or of a delay. */
 static uint64_t held_until(struct machine *m, struct fli_slice name)
 {
     uint64_t hash;

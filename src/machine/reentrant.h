@@ -1,5 +1,5 @@
-/* reentrant.h (private to machine): locks that one owner may take several times, see reentrant.c,
- * and what finding a key means to those and to KEYS (keys.c). */
+/* reentrant.h (private to machine): locks that one owner may take several times, see reentrant.c;
+ * and the state of a key, as these and KEYS (keys.c) see it. */
 #ifndef MACHINE_REENTRANT_H
 #define MACHINE_REENTRANT_H
 
@@ -9,7 +9,7 @@
 
 #define HOLD_COUNT_SIZE 4u /* bytes of a count, in the place of the request's value */
 
-/* A LEAVE that said how it can be told from others, and what it was answered. */
+/* A LEAVE with a label, and the answer that it got. */
 struct leave {
     struct fli_map_node node;
     struct fli_list link; /* in leaves.list */
@@ -32,11 +32,12 @@ static inline const struct leave *leave_of(const struct fli_list *link)
 
 struct request;
 
-/* keys.c: what a key is to an owner. OWN: *ret is the request with which he holds it alone. */
+/* keys.c: the state of a key for one owner. OWN: *ret is the request with which he alone holds
+ * it. */
 enum machine_key_state { KEY_FREE, KEY_OWN, KEY_OTHER };
 enum machine_key_state machine_key_find(struct machine *m, struct fli_slice name,
                                         struct fli_slice owner, struct request **ret);
-/* Grants a free one to the owner of the command, or says which limit is reached. */
+/* Grants a free lock to the owner in the command; or answers which limit is reached. */
 void machine_key_grant(struct machine *m, const struct machine_command *c, bool counted,
                        struct machine_result *r);
 void machine_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
@@ -50,12 +51,12 @@ void machine_request_set_count(struct request *request, uint32_t n);
 /* reentrant.c: REENTER, LEAVE and HOLDS. */
 void machine_leaves_init(struct machine *m, const uint64_t hash_seed[2]);
 void machine_leaves_fini(struct machine *m);
-/* One of a snapshot, in their order. False: it cannot be. */
+/* Loads one from a snapshot, in the snapshot's order. False: it is not valid. */
 bool machine_leave_load(struct machine *m, struct fli_slice key, uint64_t gave_back,
                         uint64_t until_ms);
 void machine_reenter(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_leave(struct machine *m, const struct machine_command *c, struct machine_result *r);
-/* As KEY of one key and an owner; DONE: `number` is how often he has taken it. */
+/* Answers as KEY does for one key and an owner; DONE: `number` is how often he has taken it. */
 int machine_holds(struct machine *m, const struct machine_command *q, struct machine_result *r,
                   struct fli_buf *payload);
 uint64_t machine_digest_leave(const struct leave *l); /* digest.c */

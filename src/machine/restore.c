@@ -1,4 +1,4 @@
-/* restore.c: a machine out of a snapshot (byte table in snapshot.c), which comes in pieces.
+/* restore.c: restores a machine from a snapshot that comes in pieces (byte table in snapshot.c).
  *
  * The bytes may be anything: a disk that rotted, a file that was cut, a peer that lies. Nothing is
  * believed before it is checked, each record is checked as a whole before it is linked, and memory
@@ -27,14 +27,14 @@ enum part {
 struct loader {
     struct machine *m;
     struct fli_reader r;     /* over what there is of one record, and what follows it */
-    uint64_t left[PART_END]; /* records to come, by part */
+    uint64_t left[PART_END]; /* records still to be read, by part */
 };
 
-/* The part that held locks and waits have in common. */
+/* The fields that held locks and waits have in common. */
 struct request_record {
     unsigned n;
     struct fli_slice names[MACHINE_NAMES_MAX];
-    struct lock *locks[MACHINE_NAMES_MAX]; /* as far as they were loaded before; else NULL */
+    struct lock *locks[MACHINE_NAMES_MAX]; /* those that were loaded before; else NULL */
     uint64_t hashes[MACHINE_NAMES_MAX];
     struct fli_slice owner;
     struct fli_slice value;
@@ -51,8 +51,8 @@ static struct fli_slice read_short(struct fli_reader *r)
     return fli_read_bytes(r, fli_read_u8(r));
 }
 
-/* Whether a duration of at most max_ms can have this deadline. It may be over already, and left for
- * the next batch. */
+/* Whether a duration of at most max_ms can have this deadline. The deadline may have passed
+ * already, with its expiry left for the next batch. */
 static bool deadline_ok(const struct machine *m, uint64_t deadline_ms, uint64_t max_ms)
 {
     return deadline_ms <= m->clock_ms + max_ms;
@@ -68,7 +68,7 @@ static bool permits_ok(uint32_t permits)
     return permits >= 1 && permits <= FL_PERMITS_MAX;
 }
 
-/* Whether it is a count, where there may be one. */
+/* Whether the value is a valid count, in a record that may have one. */
 static bool count_ok(struct fli_slice value, bool may_be)
 {
     return may_be && value.len == HOLD_COUNT_SIZE && fli_get_u32(value.data) >= 1 &&
@@ -130,7 +130,7 @@ static bool load_head(struct loader *l)
            m->version <= machine_version_max();
 }
 
-/* One without an incarnation is to be added; one with a plan has an address. */
+/* A node without an incarnation must have the plan to be added; one with a plan has an address. */
 static bool load_node(struct loader *l)
 {
     struct machine *m = l->m;
@@ -167,14 +167,14 @@ static bool load_who(struct loader *l, struct who *ret)
     return !l->r.bad && machine_who_unpack(packed, ret) && ret->uid <= l->m->users.last_uid;
 }
 
-/* Whether key may be appended to the order: larger than the last, above 0, at most max. */
+/* Whether `key` may be appended to the order: above 0 and the last key, at most max. */
 static bool key_ok(const struct order *o, uint64_t key, uint64_t max)
 {
     const struct order_node *last = machine_order_last(o);
     return key > (last == NULL ? 0 : last->key) && key <= max;
 }
 
-/* How a session ends: at a deadline, or it is ending already. */
+/* Whether the session ends at a valid deadline, or is ending already. */
 static bool session_ends_ok(const struct machine *m, unsigned ending, uint64_t deadline_ms,
                             uint32_t ttl_ms)
 {
@@ -217,7 +217,7 @@ static bool load_session(struct loader *l)
     return true;
 }
 
-/* Whether the names are there and different. */
+/* Reads the names, and checks that they are present and differ. */
 static bool load_names(struct loader *l, struct request_record *s)
 {
     s->n = fli_read_u8(&l->r);
@@ -279,7 +279,7 @@ static bool load_request(struct loader *l, bool waits, struct request_record *re
     return true;
 }
 
-/* Returns the first of them. */
+/* Returns the first request. */
 static struct request *create_requests(struct machine *m, struct request_record *s)
 {
     for (unsigned i = 0; i < s->n; i++) {
@@ -297,7 +297,7 @@ static struct request *create_requests(struct machine *m, struct request_record 
                : machine_request_create_implicit(m, lock, s->owner, s->ttl_ms, s->value, &s->who);
 }
 
-/* Whether one more holder may join those that were loaded before. */
+/* Whether one more holder fits beside those that were loaded before. */
 static bool joins_ok(struct machine *m, uint32_t slots, const struct request_record *s,
                      uint64_t until_ms)
 {
@@ -480,7 +480,7 @@ static bool load_attempt(struct loader *l)
     return l->m->leaves.by_key.len == 0 && machine_attempt_load(l->m, whole, highest, at_ms);
 }
 
-/* Whether the list of work has every session that is ending. */
+/* Whether the list of work contains every session that is ending. */
 static bool work_ok(const struct machine *m)
 {
     uint64_t sessions = 0;
@@ -491,7 +491,7 @@ static bool work_ok(const struct machine *m)
     return sessions == m->ending.len;
 }
 
-/* The wait that is to be looked at next was loaded after the work that says so. */
+/* Finds the wait that users.c is to check next: it was loaded after the work that names it. */
 static bool find_recheck(struct machine *m)
 {
     if (m->users.recheck_id == 0) {
@@ -501,7 +501,7 @@ static bool find_recheck(struct machine *m)
     return m->users.recheck != NULL;
 }
 
-/* Checks that need the whole state. */
+/* The checks that need the whole state. */
 static bool whole_ok(const struct loader *l)
 {
     struct machine *m = l->m;
@@ -525,24 +525,24 @@ static bool whole_ok(const struct loader *l)
 
 /* ---- bytes in pieces ------------------------------------------------------------------------- */
 
-/* Bytes are gathered in a window that has room for several of the largest records, and records are
- * loaded out of it when it is full, and at the end. So it makes no difference where the bytes were
- * cut, and a loader that meets the end of the window has seen a part of a record: nothing was
- * changed by it, and it is called again when more is there. */
+/* Bytes are gathered in a window with room for several of the largest records. Records are loaded
+ * from it when it is full, and at the end, so it does not matter how the input was cut. A loader
+ * that meets the end of the window has read a part of a record. It has changed nothing, and is
+ * called again when more bytes have come. */
 #define WINDOW_SIZE ((size_t)64 << 10)
 _Static_assert(WINDOW_SIZE >= 4 * SNAPSHOT_RECORD_MAX, "a full window has a whole record");
 
 enum phase {
-    PHASE_HEADER,  /* magic and format are to come */
-    PHASE_RECORDS, /* of a format that is known */
-    PHASE_OTHER    /* of another one: only the checksum is looked at */
+    PHASE_HEADER,  /* magic and format have not come yet */
+    PHASE_RECORDS, /* of a known format */
+    PHASE_OTHER    /* of another format: only the checksum is verified */
 };
 
 struct machine_restore {
     struct loader loader;
     enum phase phase;
     enum part part;
-    int error; /* the first; nothing is looked at any more */
+    int error; /* the first one; after it, nothing is read any more */
     uint32_t crc;
     size_t used;
     uint8_t window[WINDOW_SIZE];
@@ -554,7 +554,7 @@ static bool (*const loaders[PART_END])(struct loader *l) = {
     [PART_WORK] = load_work,        [PART_WAITS] = load_wait, [PART_ATTEMPTS] = load_attempt,
 };
 
-/* Loads whole records from these bytes. Returns how many bytes they had. */
+/* Loads the whole records among these bytes. Returns their length in bytes. */
 static size_t load_records(struct machine_restore *r, const uint8_t *bytes, size_t len)
 {
     struct loader *l = &r->loader;
@@ -592,8 +592,8 @@ static size_t load_header(struct machine_restore *r)
     return SNAPSHOT_HEADER_SIZE;
 }
 
-/* Takes what can be understood from the window, and moves the rest to its front. The trailer, and
- * what may be it, stays. */
+/* Loads what is complete in the window, and moves the rest to its front. The last bytes, which may
+ * be the trailer, stay. */
 static void drain(struct machine_restore *r)
 {
     size_t done = r->phase == PHASE_HEADER ? load_header(r) : 0;
@@ -634,8 +634,8 @@ int machine_restore_feed(struct machine_restore *r, const void *bytes, size_t le
         len -= n;
         if (r->used == WINDOW_SIZE) {
             drain(r);
-            /* The window has bytes left over: more than the state should have, or a record longer
-             * than any can be. */
+            /* A full window is left over: more bytes than the state has, or a record longer than
+             * any can be. */
             r->error = r->error == 0 && r->used == WINDOW_SIZE ? FL_ECORRUPT : r->error;
         }
     }

@@ -92,7 +92,7 @@ uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t tt
 {
     FLI_ASSERT(ttl_ms == 0 || (ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS));
     struct timer *t = &s->lease;
-    /* What the old ttl had gained by a term mark is kept before the ttl changes. */
+    /* A term mark may have lengthened the lease. Its deadline is read before the ttl changes. */
     uint64_t deadline_ms = machine_timer_is_set(t) ? machine_timer_deadline(m, t) : 0;
     uint32_t new_ttl_ms = ttl_ms != 0 ? (uint32_t)ttl_ms : t->ttl_ms;
     uint64_t renewed_ms = m->clock_ms + new_ttl_ms;

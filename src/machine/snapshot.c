@@ -26,9 +26,9 @@
  *                                 explicit), name, owner
  *   CRC-32C 4 of everything before
  *
- * Behind the attempts, and counted with them, what was answered to LEAVE: 1 if the lock was given
- * back else 0, until when it is remembered 8, user's number 4, kind 1 (2), name, label (as an
- * owner).
+ * Behind the attempts, and counted with them, are the remembered answers to LEAVE: 1 if it released
+ * the lock, else 0, 8; until when it is remembered 8; user's number 4; kind 1 (2); name; label (as
+ * an owner).
  *
  * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. names: how many 1, and then
  * each; more than one only with slots 1. session: kind 1, then 0: of an implicit one owner, ttl 4,
@@ -45,13 +45,13 @@
 
 #include "machine/state.h"
 
-/* Of what is gathered before the sink is called; on the stack, since the child of a fork writes. */
+/* Bytes gathered before each call of the sink. On the stack, since the child of a fork writes. */
 #define BLOCK_SIZE ((size_t)64 << 10)
 
 struct writer {
     machine_sink sink;
     void *ctx;
-    int error; /* the sink's first */
+    int error; /* the sink's first one */
     uint32_t crc;
     size_t used;
     uint8_t block[BLOCK_SIZE];
@@ -125,7 +125,7 @@ static void put_value(struct writer *w, struct fli_slice v)
     put(w, v.data, v.len);
 }
 
-/* What differs between a state and its heir's. */
+/* The fields in which an heir's state differs. */
 struct head {
     fl_token last_token;
     uint64_t cluster_id, nodes, sessions, grants, idle, work, waits, attempts;

@@ -1,5 +1,5 @@
-/* state.h (private to machine): the records of the state and what the files of this folder do for
- * each other.
+/* state.h (private to machine): the records of the state, and the functions that the files of this
+ * folder share.
  *
  *   machine --locks--> lock --holder--> request --session--> session (explicit, or implicit)
  *                       |                  ^
@@ -7,21 +7,21 @@
  *                                        shares (each: one request that holds, of several)
  *                                        delay, place among the idle locks
  *
- * How many may hold a lock together is said by slots: 1 (exclusive), SLOTS_SHARED (any number, in
- * shared mode) or the permits of a semaphore. The holders of a lock all have the same slots. A lock
- * held exclusively has a holder and no share, so what most locks are costs nothing more; one that
- * several may hold has a share for each holder, the oldest of which is `holder`.
+ * `slots` says how many may hold a lock together: 1 (exclusive), SLOTS_SHARED (any number, in
+ * shared mode) or the permits of a semaphore. All holders of a lock have the same slots. A lock
+ * held exclusively has a holder and no share, which keeps the common lock small. A lock that
+ * several may hold has a share for each holder; the oldest of them is `holder`.
  *
- * A request is one session's claim to one lock, its place at one lock: first it waits, then it
- * holds; a grant changes a record and allocates nothing. The record of an implicit session carries
- * its only request. The requests of one ACQUIRE of several locks are the parts of a multi-lock,
- * which also carries their implicit session: they wait under one id, are granted under one token,
- * and end together, always exclusively. Each record is one allocation with its bytes (name, owner,
- * value) at its end; only a session's label, which can be replaced, stands apart.
+ * A request is one session's claim to one lock: first it waits, then it holds. A grant changes its
+ * record and allocates nothing. The record of an implicit session contains its only request. The
+ * requests of one ACQUIRE of several locks are the parts of a multi-lock, which also contains their
+ * implicit session. The parts wait under one id, are granted under one token, and end together;
+ * they are always exclusive. Each record is one allocation with its bytes (name, owner, value) at
+ * its end. Only a session's label, which can be replaced, is allocated apart.
  *
- * Of locks, and of requests at one lock, there may be millions; they come from slabs (base/slab.h)
- * and are packed. Bytes per held lock of an implicit session with a 32-byte name and owner: 56
- * (lock) + 96 (session and request) + 8 (heap slot) + 8 to 16 (bucket) = 168 to 176. */
+ * There may be millions of locks and of requests. They come from slabs (base/slab.h) and are
+ * packed. Bytes per held lock of an implicit session with a 32-byte name and owner: 56 (lock) + 96
+ * (session and request) + 8 (heap slot) + 8 to 16 (bucket) = 168 to 176. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
@@ -40,8 +40,8 @@
 #define SLOTS_SHARED UINT32_MAX
 _Static_assert(FL_PERMITS_MAX < SLOTS_SHARED, "permits are no mode");
 
-/* What is due, in the order in which things of the same deadline happen: first what makes locks
- * free, then what takes waiters away, so that a wait that ends in the very millisecond in which its
+/* Kinds of what is due, in the order of things with the same deadline. First come those that free
+ * locks, then those that remove waiters. So a wait that ends in the very millisecond in which its
  * turn comes is granted. */
 enum timer_kind {
     TIMER_DELAY, /* a lock's delay is over */
@@ -57,20 +57,20 @@ struct timer {
     uint64_t at_ms : 52;       /* the deadline; of a lease: a lower bound, see
                                   machine_timer_deadline */
     uint64_t kind : 3;         /* enum timer_kind */
-    uint64_t is_multi : 1;     /* here because there is room: of a lease, whether its session is
+    uint64_t is_multi : 1;     /* stored here because there is room. Of a lease: its session is
                                   the implicit one of a multi-lock */
-    uint64_t owner_len : 8;    /* likewise: of that session */
+    uint64_t owner_len : 8;    /* stored here likewise: of that session */
 };
 
 #define TIMER_AT_MAX_MS ((UINT64_C(1) << 52) - 1)
 _Static_assert(MACHINE_CLOCK_MAX_MS + UINT32_MAX <= TIMER_AT_MAX_MS, "every deadline fits");
 
-/* What a batch began and has no steps left for, see work.c. */
+/* Work that a batch began and had no steps left for, see work.c. */
 enum work_kind {
-    WORK_SESSION, /* to lose its requests and to end */
-    WORK_MULTI,   /* released, to end */
-    WORK_LOCK,    /* broken, to lose its holders; or to be granted to who waits */
-    WORK_USERS    /* users were changed: waits are to be looked at */
+    WORK_SESSION, /* lose its requests, then end */
+    WORK_MULTI,   /* end, after its release */
+    WORK_LOCK,    /* broken: lose its holders; else be granted to waiters */
+    WORK_USERS    /* users were changed: check the waits */
 };
 
 struct work {
@@ -78,7 +78,7 @@ struct work {
     enum work_kind kind;
 };
 
-/* Whose a session is. */
+/* The user of a session, and the address that it was made from. */
 struct who {
     uint32_t uid;
     uint8_t address_len;
@@ -86,8 +86,8 @@ struct who {
 };
 #define WHO_SIZE_MAX (5u + MACHINE_ADDRESS_MAX)
 
-/* A user; uid and login are in what machine_user_of() makes. A login is good until the user loses a
- * password or is switched off, which gives it another number. */
+/* A user; machine_user_of() makes one number of uid and login. A login is valid until the user
+ * loses a password or is switched off, which changes the user's login number. */
 struct user {
     uint32_t uid; /* 0: the default user */
     uint32_t login;
@@ -98,23 +98,24 @@ struct users {
     struct user **list; /* by uid; the default user is the first */
     unsigned n, cap;
     uint32_t last_uid;
-    uint32_t bytes; /* of all records */
+    uint32_t bytes; /* of all users' records */
     bool sealed;
-    bool open;            /* the default user may do everything; not state of its own */
+    bool open;            /* the default user may do everything; derived, not state */
     uint64_t digest;      /* sum of their hashes */
-    struct wait *recheck; /* the next wait to look at; NULL: none */
+    struct wait *recheck; /* the next wait to check; NULL: none */
     uint64_t recheck_id;  /* its id; 0: none */
-    struct work work;     /* linked while there is one */
+    struct work work;     /* linked while there is a wait to check */
 };
 
-/* Who sends the command, or the query, at hand. */
+/* The sender of the command, or the query, that is being processed. */
 struct machine_asker {
     bool is_node;
-    const struct user *user; /* NULL: a node, or nobody: things that are due */
+    const struct user *user; /* NULL: a node, or nobody, for what is due */
     struct fli_slice address;
 };
 
-/* The common head of both kinds; lease.kind says which it is, also while it has no lease. */
+/* The common head of both kinds of session. lease.kind tells the kind, even while no lease is
+ * set. */
 struct session {
     struct timer lease;
 };
@@ -129,19 +130,19 @@ struct session_explicit {
     uint32_t n_held;
     uint32_t n_waits;
     uint32_t lockdelay_ms;
-    uint64_t tired_ms;                /* before then its searches for cycles are short */
+    uint64_t tired_ms;                /* searches for cycles are short before then */
     uint32_t renewals;                /* see machine_session_renewals */
-    uint32_t degree;                  /* scratch of the search for cycles */
-    uint64_t mark;                    /* scratch of the search for cycles */
-    struct session_explicit *pending; /* scratch of the search for cycles */
+    uint32_t degree;                  /* for the search for cycles only */
+    uint64_t mark;                    /* for the search for cycles only */
+    struct session_explicit *pending; /* for the search for cycles only */
     uint8_t *label;                   /* NULL when label_len is 0 */
     uint8_t label_len;
-    uint8_t ending; /* enum machine_reason: why it loses everything, now or in batches to come */
+    uint8_t ending; /* enum machine_reason: why the session ends, now or in later batches */
     struct who who;
     uint8_t owner[];
 };
 
-/* Its session is found by what kind of request it is, see request_session(). */
+/* The kind of a request tells where its session is, see request_session(). */
 struct request {
     struct lock *lock;
     union {
@@ -156,7 +157,7 @@ struct request {
     uint64_t is_multi : 1; /* it is a part of a multi-lock */
     uint64_t linked : 1;   /* it is in a linked_request, as parts of a multi-lock are */
     uint64_t counted : 1;  /* its value says how often it was taken, see reentrant.c */
-    uint64_t has_who : 1;  /* a struct who, packed, is behind its implicit session's value */
+    uint64_t has_who : 1;  /* packed behind its implicit session's value is a struct who */
 };
 
 struct session_implicit {
@@ -166,7 +167,7 @@ struct session_implicit {
     uint8_t bytes[];   /* owner, value, who */
 };
 
-/* A request that is not inside its session. */
+/* A request that is not stored inside its session. */
 struct linked_request {
     struct request request;
     struct session *session;
@@ -185,17 +186,17 @@ struct multi_part {
 
 struct multi_lock {
     struct session own; /* the implicit session; unused when an explicit one has the multi-lock */
-    struct multi_lock *pending; /* scratch of the search for cycles, as are the next two */
+    struct multi_lock *pending; /* for the search for cycles only, as are the next two */
     uint64_t mark;
     uint32_t degree;
-    struct work work;  /* linked: it was released */
+    struct work work;  /* linked: the multi-lock was released */
     uint32_t renewals; /* see machine_session_renewals */
     uint8_t n;
     struct multi_part
         parts[]; /* in the order of the names; then owner (implicit only), value, who */
 };
 
-/* A lock is stored only while it is held, or has something in its contention record. */
+/* A lock is stored only while it is held, or while its contention record is needed. */
 struct lock {
     struct fli_map_node by_name; /* own[LOCK_NAME_LEN], own[LOCK_CONTENDED] */
     union {
@@ -207,22 +208,23 @@ struct lock {
 #define LOCK_NAME_LEN 0
 #define LOCK_CONTENDED 1
 
-/* What only a contended, an idle or a shared lock needs. */
+/* The part that only a contended, an idle or a shared lock has. */
 struct contention {
     struct lock *lock;
     struct request *holder; /* the oldest; NULL while idle */
     struct fli_list shares; /* share.at_lock, in the order of grants */
     uint32_t n_shares;
     uint32_t slots;         /* of the holders, while there are any */
-    uint32_t permits;       /* of the lock, as long as it is stored; 1: it is no semaphore */
+    uint32_t permits;       /* of the lock, as long as it is stored; 1: no semaphore */
     struct order queue;     /* of wait.in_queue, keys: wait ids */
     struct timer delay;     /* set while delayed */
     struct order_node idle; /* in machine.idle while the lock has no holder; key: serial */
     struct work work;       /* linked: see WORK_LOCK */
     bool is_idle;
-    bool is_broken;   /* its holders have lost it, and nobody is granted it before they are gone */
-    bool is_delayed;  /* nobody is granted it; who holds it with others may go on holding it */
-    uint32_t n_multi; /* waits in the queue whose session waits elsewhere too */
+    bool is_broken;   /* its holders have lost it; nobody is granted it until their records are
+                         gone */
+    bool is_delayed;  /* nobody is granted it; other holders may go on holding it */
+    uint32_t n_multi; /* waits in the queue whose session also waits elsewhere */
 };
 
 /* One of the holders of a lock that several may hold. */
@@ -233,8 +235,8 @@ struct share {
     struct request *request;
 };
 
-/* A place in a queue. The parts of a multi-lock have one id; the timer, by_id and asking of the
- * first of them are for all. */
+/* A place in a queue. The parts of a multi-lock have one id; the first part's timer, by_id and
+ * times_asked are for all. */
 struct wait {
     struct timer timer;
     struct fli_map_node by_request; /* key: kind, lock, owner */
@@ -242,19 +244,19 @@ struct wait {
     struct order_node in_queue; /* key: the id */
     struct fli_list all;        /* in machine.waits, in the order of ids */
     struct request *request;
-    uint64_t times_asked; /* 1, and 1 more each time it is asked for again */
-    uint64_t mark;        /* scratch of the search for cycles */
-    uint32_t degree;      /* scratch of the search for cycles */
+    uint64_t times_asked; /* how often it was requested: 1, and 1 more with each repetition */
+    uint64_t mark;        /* for the search for cycles only */
+    uint32_t degree;      /* for the search for cycles only */
     uint32_t slots;
     struct wait *pending;
 };
 
-/* A request that was sent more than once: the highest number of an attempt. */
+/* A request that was sent more than once, with the highest number of an attempt. */
 struct attempt {
     struct fli_map_node node;
     struct fli_list link; /* in machine.attempts_list */
     uint64_t highest;
-    uint64_t at_ms; /* the cluster clock when it came */
+    uint64_t at_ms; /* the cluster clock when that attempt came */
     size_t key_len;
     uint8_t key[]; /* uid 4, kind 1, name (length 1, bytes), owner */
 };
@@ -263,10 +265,10 @@ struct attempt {
 struct node {
     uint64_t id;
     uint64_t incarnation; /* 0: it has not joined yet */
-    uint64_t former;      /* the incarnation that it replaces, and that may not join; 0: none */
-    uint32_t version;     /* that it knows; 0: not told */
+    uint64_t former;      /* the incarnation that it replaces, which may not join; 0: none */
+    uint32_t version;     /* the highest version that it knows; 0: not yet told */
     uint8_t plan;         /* enum machine_plan */
-    uint8_t learner;      /* what it is to become, of one that is to be added or replaced */
+    uint8_t learner;      /* of a plan to add or replace: whether it is to be a learner */
     uint16_t address_len;
     char address[MACHINE_NODE_ADDRESS_MAX + 1];
 };
@@ -283,27 +285,27 @@ struct machine {
     struct order idle;       /* contention of locks without a holder, by serial */
     struct order opened;     /* explicit sessions, by serial */
     struct fli_map attempts; /* by user, kind, lock and owner */
-    struct fli_list attempts_list; /* the one that came last is the last */
+    struct fli_list attempts_list; /* in the order in which they came */
     struct leaves leaves;
     struct fli_list waits; /* all waits, by id */
-    struct fli_list work;  /* what goes on in the next batch, first thing first */
+    struct fli_list work;  /* work left for the next batch, the first piece first */
     uint64_t n_work;
     struct fli_heap timers;
     struct fli_slab slab; /* locks, implicit sessions, requests of explicit ones */
     uint64_t clock_ms;
     uint64_t
-        due_ms; /* what has a deadline before it is over; the clock, unless some of that is left */
-    bool mark_due;     /* a term mark that waits until nothing of that is left */
+        due_ms;    /* what has an earlier deadline is over; the clock, unless some of it is left */
+    bool mark_due; /* a term mark that waits until nothing due is left */
     uint64_t floor_ms; /* clock of the last term mark: no lease ends before floor + its ttl */
     fl_token last_token;
     uint64_t serial; /* last number given to a wait, an explicit session or an idle lock */
     uint64_t cluster_id;
     uint64_t n_implicit; /* implicit sessions, waiting or holding */
-    uint64_t n_grants;   /* tokens that are held */
+    uint64_t n_grants;   /* tokens that hold a lock */
     struct users users;
     struct machine_limits limits;
     struct machine_settings settings;
-    struct node nodes[MACHINE_NODES_MAX]; /* by id */
+    struct node nodes[MACHINE_NODES_MAX]; /* sorted by id */
     unsigned n_nodes;
     uint32_t version;           /* of the cluster: what all its nodes know */
     struct machine_counts ever; /* only the fields that count for ever */
@@ -313,8 +315,9 @@ struct machine {
     uint32_t steps;             /* left for work in this batch; not state */
     uint64_t spent;             /* in this batch; not state */
     struct machine_asker asker; /* not state */
-    bool expiring;              /* things happen in the order of their deadlines; not state */
-    struct released *released;  /* keys_any.c; NULL until it is needed; not state */
+    bool expiring;              /* what is due is being done, in the order of deadlines; not state
+                                   */
+    struct released *released;  /* keys_any.c; NULL until first used; not state */
     machine_event_cb event_cb;  /* not state */
     void *event_ctx;
 };
@@ -355,13 +358,13 @@ static inline struct request *multi_request(struct multi_lock *g, unsigned i)
     FLI_ASSERT(i < g->n);
     return &g->parts[i].linked.request;
 }
-/* NULL when the request was asked for alone. */
+/* The multi-lock of this request; NULL when the request was made alone. */
 static inline struct multi_lock *request_multi(struct request *request)
 {
     return request->is_multi ? FLI_CONTAINER_OF(request, struct multi_part, linked.request)->multi
                              : NULL;
 }
-/* The parts of the multi-lock that this request is of, itself included; i counts from 0. */
+/* The number of parts of the request's multi-lock, itself included; 1 for a request made alone. */
 static inline unsigned request_parts(struct request *request)
 {
     return request->is_multi ? request_multi(request)->n : 1;
@@ -377,7 +380,7 @@ static inline struct request *session_request(struct session *s)
     return s->lease.is_multi ? multi_request(session_multi_of(s), 0)
                              : &session_implicit_of(s)->request;
 }
-/* Tokens are below 2^53 and parts of a multi-lock at most 16. */
+/* Tokens are below 2^53 and a multi-lock has at most 16 parts. */
 static inline uint64_t held_key(fl_token token, unsigned index)
 {
     return token << 4 | index;
@@ -422,18 +425,18 @@ static inline struct fli_slice lock_name(const struct lock *lock)
 {
     return (struct fli_slice){lock->name, lock->by_name.own[LOCK_NAME_LEN]};
 }
-/* NULL unless awaited, idle, delayed or held with others. */
+/* NULL unless the lock is awaited, idle, delayed, or held in shared mode or with permits. */
 static inline struct contention *lock_contention(const struct lock *lock)
 {
     return lock->by_name.own[LOCK_CONTENDED] != 0 ? lock->has.contention : NULL;
 }
-/* Of a lock that has one. */
+/* For a lock that has a contention record. */
 static inline struct contention *contention_of(const struct lock *lock)
 {
     FLI_ASSERT(lock->by_name.own[LOCK_CONTENDED] != 0);
     return lock->has.contention;
 }
-/* The oldest; NULL while idle. */
+/* The oldest holder; NULL while the lock is idle. */
 static inline struct request *lock_holder(const struct lock *lock)
 {
     return lock->by_name.own[LOCK_CONTENDED] != 0 ? lock->has.contention->holder : lock->has.holder;
@@ -456,7 +459,7 @@ static inline fl_token request_token(const struct request *request)
     FLI_ASSERT(!request->waiting);
     return held_key_token(request->at.held.key);
 }
-/* The permits of a lock that is asked for, or held, with these slots. */
+/* The number of permits of a lock that is requested, or held, with these slots. */
 static inline uint32_t slots_permits(uint32_t slots)
 {
     return slots == SLOTS_SHARED ? 1 : slots;
@@ -466,7 +469,7 @@ static inline uint32_t lock_permits(const struct lock *lock)
     const struct contention *c = lock_contention(lock);
     return c == NULL ? 1 : c->permits;
 }
-/* The slots of the holders of a lock that is held. */
+/* The slots of the holders of a held lock. */
 static inline uint32_t lock_slots(const struct lock *lock)
 {
     const struct contention *c = lock_contention(lock);
@@ -490,64 +493,66 @@ static inline bool slices_equal(struct fli_slice a, struct fli_slice b)
 
 /* session.c */
 struct fli_slice machine_session_owner(const struct session *s);
-/* NULL when there is none, or it is ending. */
+/* NULL when there is no such session, or it is ending. */
 struct session_explicit *machine_session_find(struct machine *m, struct fli_slice owner);
-/* NULL as well when its lease is over, and then it begins to end. */
+/* As above, but a session whose lease is over begins to end, and the result is NULL. */
 struct session_explicit *machine_session_live(struct machine *m, struct fli_slice owner);
 struct session_explicit *machine_session_find_ending(struct machine *m, uint64_t serial);
-/* Whether its lease is over, or it is ending. */
+/* Whether the session's lease is over, or it is ending. */
 bool machine_session_is_over(const struct machine *m, struct session *s);
-/* Its searches for cycles are short before then. */
+/* Until then, the session's searches for cycles are short. */
 void machine_session_set_tired(struct machine *m, struct session_explicit *s, uint64_t until_ms);
-/* Takes it out of the sessions that are found by their owners. */
+/* Moves the session from the map by owner to the map of ending ones. */
 void machine_session_set_ending(struct machine *m, struct session_explicit *s,
                                 enum machine_reason reason);
-/* A session without a lease, which the caller sets, as he describes the session. serial is larger
- * than that of any other. */
+/* Creates a session without a lease; the caller sets the lease and describes the session. `serial`
+ * is larger than that of any other. */
 struct session_explicit *machine_session_create(struct machine *m, struct fli_slice owner,
                                                 uint64_t serial, const struct who *who);
 void machine_session_describe(struct machine *m, struct session_explicit *s, uint32_t lockdelay_ms,
                               struct fli_slice label);
-/* Moves the lease to at least now + ttl; a ttl of 0 keeps the session's. Returns its end. */
+/* Moves the end of the lease to at least now + ttl; a ttl of 0 keeps the session's. Returns the
+ * end. */
 uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t ttl_ms);
-/* How often the lease was renewed since it began, by whatever command; 2^32 - 1 stands for that and
- * more. A record of the state, for people: nothing is decided by it. */
+/* How often the lease was renewed since it began, by any command; 2^32 - 1 stands for that and
+ * more. It is for people: nothing is decided by it. */
 uint32_t *machine_session_renewals(struct session *s);
-/* Releases or loses all its locks, removes its waits, frees it; now, or in batches to come. */
+/* Releases or expires all its locks, removes its waits and frees it; now, or in later batches. */
 void machine_session_end(struct machine *m, struct session_explicit *s, enum machine_reason reason);
-/* Takes an explicit session that holds and awaits nothing out of everything and frees it. */
+/* Unlinks and frees an explicit session that holds and awaits nothing. */
 void machine_session_free(struct machine *m, struct session_explicit *s);
 uint64_t machine_sessions_len(const struct machine *m);
 
 /* lock_request.c */
-/* A new implicit session, with its request at the lock; it neither waits nor holds yet. */
+/* Creates an implicit session and its request at the lock, which neither waits nor holds yet. */
 struct request *machine_request_create_implicit(struct machine *m, struct lock *lock,
                                                 struct fli_slice owner, uint64_t ttl_ms,
                                                 struct fli_slice value, const struct who *who);
 struct request *machine_request_create_explicit(struct machine *m, struct lock *lock,
                                                 struct session_explicit *s, struct fli_slice value);
-/* The requests of a multi-lock at these locks, of this session or (NULL) of a new implicit one with
- * this owner and ttl. Returns the first. */
+/* Creates the requests of a multi-lock at these locks. They belong to session s or, when that is
+ * NULL, to a new implicit one with this owner and ttl. Returns the first request. */
 struct request *machine_multi_create(struct machine *m, struct lock *const *locks, unsigned n,
                                      struct session_explicit *s, struct fli_slice owner,
                                      uint64_t ttl_ms, struct fli_slice value,
                                      const struct who *who);
-/* Whose session it is; of an implicit one that was not written down, the default user's. */
+/* The user and address of a session. When an implicit one has none recorded, the default user. */
 struct who machine_session_who(struct session *s);
-struct fli_slice machine_session_address(struct session *s); /* as part of its record */
-/* Packed: uid 4, address (length 1, bytes). Nothing for the default user without an address. */
+struct fli_slice machine_session_address(struct session *s); /* points into its record */
+/* Packs it: uid 4, address (length 1, bytes). Zero bytes for the default user without an
+ * address. */
 size_t machine_who_pack(const struct who *who, uint8_t out[WHO_SIZE_MAX]);
 bool machine_who_unpack(struct fli_slice packed, struct who *ret);
-/* Frees a request that neither waits nor holds, with the other parts of its multi-lock and its
- * implicit session. */
+/* Frees a request that neither waits nor holds, together with the other parts of its multi-lock and
+ * its implicit session. */
 void machine_request_free(struct machine *m, struct request *request);
 struct fli_slice machine_request_value(const struct request *request);
 
 /* users.c */
 void machine_users_init(struct machine *m);
 void machine_users_fini(struct machine *m);
-/* Finds out who asks, and whether he may as far as the command alone tells. False: r says why not.
- * Ends with machine_asker_leave(). */
+/* Identifies the sender, and checks what can be checked by the command alone. False: r holds the
+ * answer. machine_asker_leave() ends it. */
 bool machine_asker_enter(struct machine *m, const struct machine_command *c,
                          struct machine_result *r);
 void machine_asker_leave(struct machine *m);
@@ -556,38 +561,38 @@ bool machine_asker_may(const struct machine *m, unsigned right, struct fli_slice
 bool machine_asker_may_all(const struct machine *m, unsigned right);
 bool machine_asker_owns(const struct machine *m, struct session *s);
 struct who machine_asker_who(const struct machine *m);
-/* r says that it lacks a right. */
+/* Answers that the sender lacks this right. */
 void machine_refuse(struct machine_result *r, unsigned right);
-/* Whether the user of a wait may have what it waits for. */
+/* Whether the user of a wait may still acquire the locks that it waits for. */
 bool machine_wait_may(const struct machine *m, const struct wait *w);
 void machine_user_set(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_user_delete(struct machine *m, const struct machine_command *c,
                          struct machine_result *r);
 void machine_users_seal(struct machine *m);
-void machine_users_work(struct machine *m); /* looks at one wait */
-/* This wait goes: the next one is looked at instead. */
+void machine_users_work(struct machine *m); /* checks one wait */
+/* This wait is about to be removed: the check goes on at the next one. */
 void machine_users_skip(struct machine *m, struct wait *w);
-/* The name of the user; empty for the default one, and for one that was deleted. */
+/* The user's name; empty for the default user, and for one that was deleted. */
 struct fli_slice machine_uid_name(const struct machine *m, uint32_t uid);
 int machine_users_query(struct machine *m, const struct machine_command *q,
                         struct machine_result *r, struct fli_buf *payload);
 #define USER_RECORD_MAX (8 + ACL_ENCODED_MAX)
 size_t machine_user_encode(const struct user *u, uint8_t out[USER_RECORD_MAX]);
-/* Adds a user of a snapshot, in the order of uids. */
+/* Loads a user from a snapshot, in the order of uids. */
 bool machine_users_load(struct machine *m, struct fli_reader *r);
 void machine_users_check(const struct machine *m);
 
 /* attempt.c */
 void machine_attempts_init(struct machine *m, const uint64_t hash_seed[2]);
 void machine_attempts_fini(struct machine *m);
-/* What a request that is sent again is known by: who asks, which kind of request (0 and 1: ACQUIRE,
- * 1 under a session that was opened), and the names. Returns its length. */
+/* Builds the key by which a repeated request is known: the user, the kind of the request (0:
+ * ACQUIRE in an implicit session, 1: in an explicit one), and the names. Returns its length. */
 size_t machine_retry_key(const struct machine *m, uint8_t kind, struct fli_slice name,
                          struct fli_slice owner, uint8_t key[ATTEMPT_KEY_MAX]);
-/* Whether a later attempt of this ACQUIRE has come, and its number; else this one is noted. */
+/* Whether a later attempt of this ACQUIRE has come, and its number. If not, records this one. */
 bool machine_attempt_is_late(struct machine *m, const struct machine_command *c,
                              uint64_t *ret_highest);
-/* One of a snapshot, in their order. False: it cannot be. */
+/* Loads one from a snapshot, in the snapshot's order. False: it is not valid. */
 bool machine_attempt_load(struct machine *m, struct fli_slice key, uint64_t highest,
                           uint64_t at_ms);
 static inline const struct attempt *attempt_of(const struct fli_list *link)
@@ -599,45 +604,46 @@ static inline const struct attempt *attempt_of(const struct fli_list *link)
 struct lock *machine_lock_find(struct machine *m, struct fli_slice name, uint64_t *ret_hash);
 struct lock *machine_lock_create(struct machine *m, struct fli_slice name, uint64_t hash);
 struct contention *machine_lock_contend(struct lock *lock); /* makes one when there is none */
-/* Whether one more may hold it with these slots, leaving the queue out of account. */
+/* Whether the holders admit one more with these slots; the queue is not considered. */
 bool machine_lock_admits(const struct lock *lock, uint32_t slots);
 /* The request with which this session holds the lock; NULL when it does not. */
 struct request *machine_lock_held_by(struct machine *m, const struct lock *lock, bool is_explicit,
                                      struct fli_slice owner);
 /* The request that holds the lock under this token; NULL when none does. */
 struct request *machine_lock_held_under(struct machine *m, const struct lock *lock, fl_token token);
-/* Links a request that neither waits nor holds, or the index-th part of a multi-lock, as a holder,
- * without counting or telling anybody. */
+/* Links a request that neither waits nor holds (of a multi-lock, its index-th part) as a holder.
+ * Counts nothing and emits no event. */
 void machine_lock_hold(struct machine *m, struct request *request, uint32_t slots, fl_token token,
                        unsigned index, uint64_t since_ms);
-/* The reverse; lock and request stay. */
+/* The reverse; the lock and the request remain. */
 void machine_lock_unhold(struct machine *m, struct request *request);
-/* Grants the request, or all parts of its multi-lock, locks that admit them; wait: the wait they
- * had, or 0. Counts and tells. request is the first part. */
+/* Grants the request its lock; of a multi-lock, whose first part `request` is, all parts. The locks
+ * must admit them. wait: the id of the wait before, or 0. Counts the grant and emits its events. */
 void machine_lock_grant(struct machine *m, struct request *request, uint32_t slots, uint64_t wait);
-/* Ends a grant, with all parts of a multi-lock: tells (RELEASED, EXPIRED or BROKEN, with the
- * reason), frees the requests and passes the locks on, now or after delay_ms. */
+/* Ends a grant, with all parts of a multi-lock. Emits the events (RELEASED, EXPIRED or BROKEN, with
+ * the reason), frees the requests and passes the locks on, now or after delay_ms. */
 void machine_lock_end(struct machine *m, struct request *request, enum machine_event_type type,
                       enum machine_reason reason, uint64_t delay_ms);
-/* Whether a request that holds has lost its lock, though the record is still there. */
+/* Whether a request that holds has lost its lock while its record still exists. */
 bool machine_request_is_over(const struct machine *m, struct request *request);
-/* Ends the grant of such a request ahead of its turn. */
+/* Ends the grant of such a request at once. */
 void machine_request_finish(struct machine *m, struct request *request);
-/* Ends all its grants and its delay, and passes it on; now, or in batches to come. */
+/* Ends all grants and the delay of the lock, and passes it on; now, or in later batches. */
 void machine_lock_break(struct machine *m, struct lock *lock);
-/* Makes a lock without holder idle. */
+/* Makes a lock without a holder idle. */
 void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial);
-/* Nobody is granted the lock before then. */
+/* Until then, nobody is granted the lock. */
 void machine_lock_delay(struct machine *m, struct lock *lock, uint64_t until_ms);
-/* Whether the first in the lock's queue could be granted now; of a multi-lock, whether all parts
- * are first and let in. */
+/* Whether the first wait in the lock's queue could be granted now. For a multi-lock: whether all
+ * its parts are first in their queues and the holders let them in. */
 bool machine_lock_is_ready(const struct lock *lock);
-/* Whether that is work to come, at this lock or at one that the first waits for as well. */
+/* Whether a grant to the first wait is scheduled as work, at this lock or at another one it
+ * needs. */
 bool machine_lock_is_pending(const struct lock *lock);
-/* Grants to whom the queue and the holders let in, now or in batches to come, and frees what is no
- * longer needed. */
+/* Grants the lock to as many waits as queue and holders allow, now or in later batches, and frees
+ * what is no longer needed. */
 void machine_lock_settle(struct machine *m, struct lock *lock);
-/* Those that one grant, or one wait, was of, in this order. */
+/* Settles the locks of one grant, or of one wait, in this order. */
 void machine_lock_settle_all(struct machine *m, struct lock *const *locks, unsigned n);
 /* Ends the delay and passes the lock on. */
 void machine_lock_end_delay(struct machine *m, struct lock *lock);
@@ -650,39 +656,39 @@ void machine_lock_free(struct machine *m, struct lock *lock);
 struct wait *machine_wait_find(struct machine *m, const struct lock *lock, bool is_explicit,
                                struct fli_slice owner);
 struct wait *machine_wait_find_id(struct machine *m, uint64_t id);
-/* Puts a request, or all parts of its multi-lock, at the end of their locks' queues, without
- * telling anybody. Returns the wait of the request, which is the first part. */
+/* Puts a request (of a multi-lock, all parts) at the end of the queues. Emits no event. Returns the
+ * wait of the request, which is the first part. */
 struct wait *machine_wait_join(struct machine *m, struct request *request, uint32_t slots,
                                uint64_t id, uint64_t times_asked, uint64_t deadline_ms);
-/* What a request is found by: kind, lock and owner, as one run of bytes. Returns its length. */
+/* Builds the key of a request: kind, lock and owner, as one run of bytes. Returns its length. */
 #define REQUEST_KEY_MAX (2 + FL_NAME_MAX + FL_OWNER_MAX)
 size_t machine_request_key(uint8_t key[REQUEST_KEY_MAX], const struct lock *lock, bool is_explicit,
                            struct fli_slice owner);
-/* Takes it and those of the other parts of its multi-lock out of everything and frees them; returns
- * the first request, which then neither waits nor holds. */
+/* Unlinks and frees the wait, with those of the other parts of its multi-lock. Returns the first
+ * request, which then neither waits nor holds. */
 struct request *machine_wait_detach(struct machine *m, struct wait *w);
-/* Tells, detaches and frees the requests (an implicit session ends). Returns how many locks it
- * waited for; those behind it may be let in now. */
+/* Emits the event, detaches the wait and frees the requests (an implicit session ends). Returns the
+ * number of locks that it waited for; waits behind it may be grantable now. */
 unsigned machine_wait_remove(struct machine *m, struct wait *w, enum machine_reason reason,
                              struct lock *locks[MACHINE_NAMES_MAX]);
-/* The same, and settles the locks. */
+/* Does the same, and settles the locks. */
 void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason reason);
 
 /* work.c */
 void machine_charge(struct machine *m, uint32_t steps);
-/* Puts it before all other work. It may be there already. */
+/* Puts a piece of work before all others. It may be on the list already. */
 void machine_work_later(struct machine *m, struct work *w);
-void machine_work_load(struct machine *m, struct work *w);   /* behind all other work */
-void machine_work_forget(struct machine *m, struct work *w); /* fine when it is not there */
+void machine_work_load(struct machine *m, struct work *w);   /* behind all others */
+void machine_work_forget(struct machine *m, struct work *w); /* fine when it is not on the list */
 void machine_work_init(struct work *w, enum work_kind kind);
-/* Does what was left, as far as the steps go. */
+/* Does the work that was left, as far as the steps go. */
 void machine_work(struct machine *m);
 struct session_explicit *machine_work_session(struct work *w);
 struct multi_lock *machine_work_multi(struct work *w);
 struct contention *machine_work_contention(struct work *w);
-/* One piece of a lock's work: a holder less, or one granted. */
+/* Does one piece of a lock's work: removes one holder, or grants one wait. */
 void machine_lock_work(struct machine *m, struct contention *c);
-/* One piece of a session's end. */
+/* Does one piece of a session's end. */
 void machine_session_work(struct machine *m, struct session_explicit *s);
 
 /* timers.c */
@@ -694,28 +700,28 @@ static inline bool machine_timer_is_set(const struct timer *t)
 {
     return t->node.pos != FLI_HEAP_NONE;
 }
-/* The deadline that counts: for a lease not before the last term mark + ttl. */
+/* The effective deadline: that of a lease is not before the last term mark + ttl. */
 uint64_t machine_timer_deadline(const struct machine *m, const struct timer *t);
-/* Makes happen what is due at the machine's clock, as far as the steps go. */
+/* Expires everything that is due at the machine's clock, as far as the steps go. */
 void machine_expire(struct machine *m);
-/* Whether something is left that is due. */
+/* Whether anything that is due is left. */
 bool machine_is_late(const struct machine *m);
 static inline bool machine_is_behind(const struct machine *m)
 {
     return m->n_work > 0 || machine_is_late(m);
 }
 
-/* The lease of a session, with a new ttl. */
+/* Sets the lease of a session, with a new ttl. */
 void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms);
-/* Likewise, of a lease that is set: counted as a renewal. */
+/* Does the same for a lease that is set, and counts a renewal. */
 void machine_lease_renew(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms);
-/* A number that no other timer of this kind has; 0 for a delay, which has a name instead. */
+/* A number that no other timer of this kind has; 0 for a delay, which is told apart by its name. */
 uint64_t machine_timer_id(const struct timer *t);
-uint32_t machine_lease_renewals(const struct timer *t); /* 0 for what is no lease */
+uint32_t machine_lease_renewals(const struct timer *t); /* 0 for a timer that is no lease */
 struct fli_slice machine_timer_name(const struct timer *t);
 
-/* digest.c: what each record and each timer adds to the digest. Whoever changes one takes its part
- * out before and puts it in after. Of a multi-lock the first part stands for all. */
+/* digest.c: the hash that each record and each timer adds to the digest. Whoever changes a record
+ * subtracts its hash before and adds it after. The first part of a multi-lock stands for all. */
 uint64_t machine_digest_session(const struct session_explicit *s);
 uint64_t machine_digest_grant(struct request *request);
 uint64_t machine_digest_wait(const struct wait *w);
@@ -730,7 +736,7 @@ uint64_t machine_digest_user(struct fli_slice record);
 /* limit.c */
 void machine_config_apply(struct machine *m, const struct machine_command *c,
                           struct machine_result *r);
-/* Whether they go together: of those that are set. */
+/* Whether those settings that are set fit together. */
 bool machine_settings_ok(const struct machine_settings *s);
 
 /* nodes.c: JOIN, FORGET, NODE_ADD and its siblings, VERSION_RAISE */
@@ -739,8 +745,8 @@ void machine_nodes_apply(struct machine *m, const struct machine_command *c,
 
 /* deadlock.c */
 enum deadlock { DEADLOCK_NONE, DEADLOCK_CYCLE, DEADLOCK_UNKNOWN };
-/* What would come of session s waiting at the end of the queues of n locks, NULL among them.
- * UNKNOWN: more steps would be needed to tell than there are. */
+/* Would a cycle close if session s waited at the end of the queues of these n locks (some may be
+ * NULL)? UNKNOWN: to tell would take more steps than there are. */
 enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit *s,
                                       struct lock *const *locks, unsigned n);
 /* Whether no cycle exists in the whole machine. O(sessions + waits). */
@@ -750,29 +756,29 @@ bool machine_deadlock_free(struct machine *m);
 void machine_acquire(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_answer_granted(struct machine *m, const struct request *request,
                             struct machine_result *r);
-/* Asked for again: one more asking, a deadline that is not earlier. */
+/* Repeats a request that waits: its count rises, and its deadline does not become earlier. */
 void machine_ask_again(struct machine *m, struct wait *w, const struct machine_command *c,
                        struct machine_result *r);
 void machine_answer_queued(const struct wait *w, struct machine_result *r);
-/* Asks whether the wait would close a cycle. True when it must not be; r says why. */
+/* Searches for a cycle that the wait would close. True when it must not be made; r says why. */
 bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct lock *const *locks,
                           unsigned n, struct machine_result *r);
 
-/* What this owner has at the locks of the command, and has lost already, goes first. False when
- * there are no steps left for that. */
+/* Removes what this owner has at the command's locks and has already lost. False when there are no
+ * steps left for that. */
 bool machine_clear_own(struct machine *m, const struct machine_command *c);
 
-/* The request with which this owner holds the lock in the way of a key; NULL when it does not. */
+/* The request with which this owner holds the lock as a key; NULL when there is none. */
 struct request *machine_key_request(struct machine *m, const struct lock *lock,
                                     struct fli_slice owner);
 
-/* keys_any.c: ANY_KEYS, and what was given back a moment ago. */
+/* keys_any.c: ANY_KEYS, and the memory of keys released a moment ago. */
 void machine_any_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_released_note(struct machine *m, struct fli_slice name, struct fli_slice owner);
 bool machine_released_find(const struct machine *m, struct fli_slice name, struct fli_slice owner);
 
-/* query.c: the first of those that still hold the lock; NULL when none does. Looks at a bounded
- * number. */
+/* query.c: the first of the holders that still hold the lock; NULL when none does. Looks at a
+ * bounded number of them. */
 struct request *machine_lock_first_holder(const struct machine *m, const struct lock *lock);
 
 /* multi_lock.c: ACQUIRE of several locks; s is NULL for an implicit session. */
@@ -781,7 +787,7 @@ void machine_acquire_multi(struct machine *m, const struct machine_command *c,
 
 /* machine.c */
 void machine_emit(struct machine *m, const struct machine_event *e); /* clock_ms is filled in */
-/* The same of a session, which is filled in too. */
+/* Does the same for a session's event, and fills in the session's fields. */
 void machine_emit_of(struct machine *m, struct session *s, const struct machine_event *e);
 static inline void machine_answer_limit(struct machine *m, struct machine_result *r,
                                         enum machine_limit limit)

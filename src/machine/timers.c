@@ -1,19 +1,20 @@
-/* timers.c: what is due, and in which order.
+/* timers.c: what is due, and in which order it ends.
  *
  * One heap for leases, waits and delays, in the total order (deadline, kind, owner, name), so that
  * the sequence in which things of one instant happen is the same on every replica and explainable.
  *
- * Due is what has a deadline before the clock, not one at it. The clock counts whole milliseconds:
- * what began at timestamp 1000 may have begun anywhere between 1000 and 1001, so only at the
- * timestamp after its deadline is it certain that the whole time has passed.
+ * Due is what has a deadline before the clock, not one at it. The clock counts whole milliseconds.
+ * What began at timestamp 1000 may have begun anywhere between 1000 and 1001. So only at the
+ * timestamp after its deadline has the whole time certainly passed.
  *
- * When more is due than a batch has steps for, the rest is left for the next one, see work.c.
+ * When more is due than a batch has steps for, the next batch does the rest, see work.c.
  *
  * A term mark lengthens every lease to at least now + ttl. Touching two million leases for that
- * would stop the world at the worst moment, so the mark only raises a floor: the deadline of a
- * lease is the larger of the stored one and floor + ttl. A stored deadline is therefore a lower
- * bound, and it is corrected when the lease comes to the top of the heap. Since no stored deadline
- * is later than the true one, a lease on top whose two deadlines agree is truly the first. */
+ * would stop the service at the worst moment. So the mark only raises a floor: the effective
+ * deadline of a lease is the larger of the stored one and floor + ttl. The stored deadline is a
+ * lower bound, which is corrected when the lease comes to the top of the heap. No stored deadline
+ * is later than the effective one. So a lease on top whose two deadlines agree is the first to
+ * end. */
 #include "machine/state.h"
 
 #define STEPS_CORRECTION 5u
@@ -209,8 +210,7 @@ bool machine_is_late(const struct machine *m)
 }
 
 /* Ends everything with a deadline before due_ms. The loop terminates: each round corrects or
- * removes a timer, and what is created on the way (new leases, delays) has its deadline after the
- * clock. */
+ * removes a timer, and new leases and delays have deadlines after the clock. */
 static void expire_due(struct machine *m)
 {
     while (m->steps > 0 && machine_is_late(m)) {
@@ -226,8 +226,8 @@ static void expire_due(struct machine *m)
     }
 }
 
-/* A term mark is applied before newly due leases end: it exists to save leases that nobody could
- * renew. */
+/* A term mark is applied before leases that are newly due end: its purpose is to save leases that
+ * nobody could renew. */
 void machine_expire(struct machine *m)
 {
     m->expiring = true;

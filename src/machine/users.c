@@ -1,9 +1,9 @@
-/* users.c: who may do what, see machine.h and acl.h.
+/* users.c: the rights of users, see machine.h and acl.h.
  *
- * A command says who asks (batch.h); the rights of that user are looked at here, while it is
- * applied. A grant and a session carry the number of their user, so that another user who knows
- * their token or owner cannot use it. Numbers are not used again: a new user with the name of a
- * deleted one owns nothing of the old one's. */
+ * A command names its sender (batch.h). The sender's rights are checked here, when the command is
+ * applied. A grant and a session carry the number of their user, so another user who learns their
+ * token or owner cannot use it. Numbers are never reused: a new user with the name of a deleted one
+ * owns nothing of his. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ size_t machine_user_encode(const struct user *u, uint8_t out[USER_RECORD_MAX])
     return 8 + acl_encode(&u->acl, out + 8);
 }
 
-/* Adds the user to the sums, or takes it out of them. */
+/* Adds the user to the sums, or subtracts it from them. */
 static void count_user(struct machine *m, const struct user *u, bool comes)
 {
     uint8_t record[USER_RECORD_MAX];
@@ -108,7 +108,7 @@ struct fli_slice machine_uid_name(const struct machine *m, uint32_t uid)
 
 /* ---- who asks -------------------------------------------------------------------------------- */
 
-/* NULL: nobody. */
+/* NULL when the login is not valid. */
 static const struct user *find_login(const struct machine *m, uint64_t user)
 {
     if (user == 0) {
@@ -151,7 +151,7 @@ void machine_refuse(struct machine_result *r, unsigned right)
     r->number = right;
 }
 
-/* A command that a node sends on its own behalf may do everything. */
+/* A command that a node sends for itself may do everything. */
 static bool is_free(const struct machine *m)
 {
     FLI_ASSERT(m->asker.is_node || m->asker.user != NULL);
@@ -184,8 +184,7 @@ bool machine_asker_owns(const struct machine *m, struct session *s)
     return m->asker.is_node || machine_session_who(s).uid == m->asker.user->uid;
 }
 
-/* Commands of the cluster itself, and those with which a node cleans up after itself, are no user's
- * right. */
+/* Commands of the cluster itself, and those with which a node cleans up, are open to no user. */
 static bool is_of_clients(unsigned op)
 {
     switch (op) {
@@ -220,7 +219,7 @@ static bool may_acquire(const struct machine *m, const struct machine_command *c
     return true;
 }
 
-/* The right that the command lacks, whatever the state is; 0: none. */
+/* The right that the command needs in any state and its user lacks; 0: none. */
 static unsigned missing_right(const struct machine *m, const struct machine_command *c)
 {
     const struct acl_user *u = &m->asker.user->acl;
@@ -230,11 +229,11 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
         return may_acquire(m, c) ? 0 : ACL_ACQUIRE;
     case MACHINE_OP_RENEW:
         return acl_may(u, ACL_ACQUIRE, c->name, &steps) ? 0 : ACL_ACQUIRE;
-    case MACHINE_OP_KEYS: /* its own locks a user may give back whatever else it may */
+    case MACHINE_OP_KEYS: /* a user may always release its own locks */
         return (c->flags & MACHINE_KEYS_RELEASE) != 0 || may_acquire(m, c) ? 0 : ACL_ACQUIRE;
     case MACHINE_OP_REENTER:
         return acl_may(u, ACL_ACQUIRE, c->name, &steps) ? 0 : ACL_ACQUIRE;
-    case MACHINE_OP_ANY_KEYS: /* whose they are says who may (keys_any.c) */
+    case MACHINE_OP_ANY_KEYS: /* the owner of each key decides (keys_any.c) */
         return 0;
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_RENEW:
@@ -259,7 +258,7 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
     case MACHINE_OP_MAY:
         return c->number == 0 || acl_may_some(u, (unsigned)c->number) ? 0 : (unsigned)c->number;
     default:
-        return 0; /* it depends on whose it is */
+        return 0; /* the owner decides */
     }
 }
 
@@ -313,7 +312,7 @@ bool machine_wait_may(const struct machine *m, const struct wait *w)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* The next wait from this one on that is not a further part of a multi-lock; NULL at the end. */
+/* The next wait, from this one on, that is not a further part of a multi-lock; NULL at the end. */
 static struct wait *first_from(struct machine *m, struct fli_list *link)
 {
     for (; link != &m->waits; link = link->next) {
@@ -325,7 +324,7 @@ static struct wait *first_from(struct machine *m, struct fli_list *link)
     return NULL;
 }
 
-/* Goes on at this wait, or ends. */
+/* Continues the check at this wait, or ends it at NULL. */
 static void recheck_at(struct machine *m, struct wait *w)
 {
     machine_work_forget(m, &m->users.work);
@@ -374,7 +373,7 @@ static void changed(struct machine *m, const struct user *u, enum machine_reason
     machine_users_recheck(m);
 }
 
-/* Whether a login that was made under the old user might be refused under the new one. */
+/* Whether a login made under the old user could be refused under the new one. */
 static bool locks_out(const struct acl_user *before, const struct acl_user *after)
 {
     if ((before->on && !after->on) || (before->nopass && !after->nopass)) {
@@ -402,7 +401,7 @@ void machine_user_replace(struct machine *m, struct user *u, const struct acl_us
     count_user(m, u, true);
 }
 
-/* 8 bytes of numbers and the user's own. */
+/* Two numbers, 8 bytes, and the encoded user. */
 static uint32_t record_size(const struct acl_user *acl)
 {
     uint8_t bytes[ACL_ENCODED_MAX];
@@ -470,7 +469,8 @@ void machine_user_delete(struct machine *m, const struct machine_command *c,
     memmove(&us->list[i], &us->list[i + 1], (us->n - i) * sizeof us->list[0]);
     us->sealed = true;
     r->code = MACHINE_DONE;
-    if (m->asker.user == u) { /* who deletes himself is named once more, and then nobody */
+    if (m->asker.user == u) { /* a user who deletes himself is named in this event, and then is
+                                 nobody */
         m->asker.user = NULL;
         m->asker.is_node = true;
     }
@@ -505,7 +505,7 @@ void machine_users_seal(struct machine *m)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Records one after the other. */
+/* Writes the users' records one after the other. */
 int machine_users_query(struct machine *m, const struct machine_command *q,
                         struct machine_result *r, struct fli_buf *payload)
 {
@@ -558,7 +558,7 @@ bool machine_users_load(struct machine *m, struct fli_reader *r)
         return false;
     }
     struct fli_slice name = {u.acl.name, u.acl.name_len};
-    if (u.uid == 0) { /* there is one already, as it is made */
+    if (u.uid == 0) { /* the default user exists already */
         struct user *own = m->users.list[0];
         if (m->users.n != 1 || find_name(m, name) != own) {
             return false;

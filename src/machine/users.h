@@ -1,18 +1,19 @@
-/* users.h: what users.c and users_load.c have of each other. Private to src/machine. */
+/* users.h: functions that users.c and users_load.c share. Private to src/machine. */
 #ifndef MACHINE_USERS_H
 #define MACHINE_USERS_H
 
 #include "machine/state.h"
 
-/* A new user, which the machine owns from here on; another record for one that there is. */
+/* Adds a new user, which the machine then owns; or gives an existing user another record. */
 void machine_user_insert(struct machine *m, struct user *u);
 void machine_user_replace(struct machine *m, struct user *u, const struct acl_user *acl);
 
-/* Frees those that `goes` names, in one pass; who asks is a node from here on if he is one. */
+/* Frees the users that `goes` selects, in one pass. If the sender is one of them, it counts as a
+ * node from here on. */
 void machine_users_drop(struct machine *m, bool (*goes)(void *ctx, const struct user *u),
                         void *ctx);
 
-/* What is told of a user who has changed, and what is done once all have. */
+/* Emits the event for a changed user; and starts the check of waits once all are changed. */
 void machine_user_tell(struct machine *m, const struct user *u, enum machine_reason reason);
 void machine_users_recheck(struct machine *m);
 

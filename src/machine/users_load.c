@@ -1,7 +1,7 @@
-/* users_load.c: all users at once. The value of USERS_LOAD is the users that there are from here
- * on, each as acl_encode() writes it, by name. Whoever is not among them is deleted, but for the
- * default user, which stays as it is; whoever is keeps his number, and his logins as far as a
- * change by USER_SET would leave them. All of it happens, or nothing. */
+/* users_load.c: replaces all users at once. The value of USERS_LOAD is the new list of users, each
+ * written by acl_encode(), sorted by name. Users not on the list are deleted, except for the
+ * default user, which stays unchanged. Users on the list keep their numbers, and keep their logins
+ * where USER_SET would. All of it happens, or nothing. */
 #include <string.h>
 
 #include "machine/users.h"
@@ -9,11 +9,11 @@
 struct user_list {
     struct fli_slice all;
     unsigned n;
-    uint32_t at[MACHINE_USERS_MAX]; /* where each begins */
-    bool known[MACHINE_USERS_MAX];  /* there was such a user before */
+    uint32_t at[MACHINE_USERS_MAX]; /* where each record begins */
+    bool known[MACHINE_USERS_MAX];  /* such a user exists already */
 };
 
-/* The record there, which was checked. */
+/* Reads a record that was checked before. */
 static void read_user(const struct user_list *l, unsigned i, struct acl_user *ret)
 {
     struct fli_reader r;
@@ -22,7 +22,7 @@ static void read_user(const struct user_list *l, unsigned i, struct acl_user *re
     FLI_ASSERT(read);
 }
 
-/* Where acl_encode() puts it. */
+/* The name stands where acl_encode() puts it. */
 static struct fli_slice name_at(const struct user_list *l, unsigned i)
 {
     const uint8_t *record = l->all.data + l->at[i];
@@ -61,7 +61,7 @@ bool machine_users_ok(struct fli_slice users)
     return read_user_list(users, &l);
 }
 
-/* -1: it is not among them. */
+/* -1: the user is not on the list. */
 static int find(const struct user_list *l, const struct user *u)
 {
     unsigned lo = 0;
@@ -85,7 +85,7 @@ static bool goes(void *ctx, const struct user *u)
     return u->uid != 0 && find(l, u) < 0;
 }
 
-/* Whether there is room for them and the numbers of those that are new. */
+/* Whether there is room for the records, and enough numbers for new users. */
 static bool fits(const struct machine *m, struct user_list *l)
 {
     uint8_t record[USER_RECORD_MAX];
@@ -149,7 +149,7 @@ void machine_users_replace(struct machine *m, const struct machine_command *c,
 {
     struct user_list l;
     bool read = read_user_list(c->value, &l);
-    FLI_ASSERT(read); /* or it could not have been decoded */
+    FLI_ASSERT(read); /* machine_command_check() accepted it */
     if ((c->flags & MACHINE_USER_INITIAL) != 0 && m->users.sealed) {
         r->code = MACHINE_EXISTS;
         return;
@@ -162,7 +162,7 @@ void machine_users_replace(struct machine *m, const struct machine_command *c,
     r->code = MACHINE_DONE;
     change_known(m, &l);
     make_new(m, &l);
-    for (unsigned i = 0; i < m->users.n; i++) { /* while who asks is still known by his name */
+    for (unsigned i = 0; i < m->users.n; i++) { /* while the sender's name is still known */
         if (goes(&l, m->users.list[i])) {
             machine_user_tell(m, m->users.list[i], MACHINE_REASON_CLOSE);
         }

@@ -31,8 +31,8 @@
 #define TYPE_LOCK 1u
 #define TYPE_SESSION 2u
 
-/* Writing. The header's place is kept free for as long a cursor as there can be; the records are
- * moved down to the cursor's true length at the end. */
+/* Writing. The header is given room for the longest cursor. At the end, the records are moved down
+ * to the cursor's true length. */
 
 #define PAGE_ROOM (PAGE_HEADER_SIZE + CURSOR_TEXT_MAX)
 
@@ -209,14 +209,14 @@ int machine_page_open(const void *data, size_t len, struct machine_page *ret)
     return 0;
 }
 
-/* A page that turned out corrupt stays so. */
+/* A page that was found corrupt stays corrupt. */
 static int corrupt(struct machine_page *page)
 {
     page->rest.bad = true;
     return FL_ECORRUPT;
 }
 
-/* The next record, which must be of this type, as a reader of its own. 1, 0 at the end,
+/* Opens the next record, which must be of this type, as a reader of its own. 1, 0 at the end,
  * FL_ECORRUPT. */
 static int open_record(struct machine_page *page, unsigned type, struct fli_reader *ret)
 {

@@ -1,6 +1,5 @@
-/* view.h: the payloads that machine_query appends, and how to read them back. A payload may have
- * come over a socket from another node, so reading checks bounds and ranges and never trusts a
- * count. */
+/* view.h: the payloads that machine_query() appends, and how to read them back. A payload may come
+ * over a socket from another node, so the reader checks bounds and ranges and trusts no count. */
 #ifndef MACHINE_VIEW_H
 #define MACHINE_VIEW_H
 
@@ -22,27 +21,27 @@ enum machine_lock_mode {
     MACHINE_LOCK_PERMITS, /* a semaphore */
 };
 
-/* One lock, with one of its holders. Times are on the cluster clock at which the query was
- * answered. */
+/* One lock with one of its holders. Times are on the cluster clock of the moment of the answer. */
 struct machine_lock_view {
     uint8_t state;
     bool session_explicit;
     struct fli_slice name;
     struct fli_slice owner;   /* of the holder; empty unless HELD */
     struct fli_slice label;   /* of the holder's session */
-    struct fli_slice value;   /* of a hold that is counted, how often: read back as digits */
-    uint32_t count;           /* for writing: 0, or in place of the value */
-    struct fli_slice user;    /* whose session; empty: the default user's, or one that is gone */
-    struct fli_slice address; /* where it asked from (batch.h); empty: not written down */
+    struct fli_slice value;   /* read back as digits when the hold is counted */
+    uint32_t count;           /* for writing: how often it was taken; 0: not counted */
+    struct fli_slice user;    /* the session's user; empty: the default user, or one that was
+                                 deleted */
+    struct fli_slice address; /* where the request came from (batch.h); empty: not recorded */
     uint64_t token;           /* 0 unless HELD */
     uint64_t since_ms;        /* cluster clock of the grant */
     uint64_t ttl_left_ms;     /* of the holder's lease, or of the delay */
-    uint32_t renewals;        /* of that lease; 2^32 - 1: so often and more */
+    uint32_t renewals;        /* of that lease; 2^32 - 1: that often or more */
     uint32_t waiters;
     uint32_t holders;
     uint32_t permits; /* 1 unless it is a semaphore */
-    uint8_t mode;     /* enum machine_lock_mode: how it is held */
-    uint8_t together; /* locks of this holder's grant; 1 unless HELD */
+    uint8_t mode;     /* enum machine_lock_mode */
+    uint8_t together; /* number of locks of this grant; 1 unless HELD */
 };
 
 struct machine_session_view {
@@ -56,7 +55,7 @@ struct machine_session_view {
     uint64_t lockdelay_ms;
     uint32_t locks; /* held */
     uint32_t waits;
-    uint8_t together; /* in a queue: locks of this wait; else 0 */
+    uint8_t together; /* in a queue: number of locks of this wait; else 0 */
 };
 
 /* A payload is: kind (1), more (1), reserved (2), count (4), cursor (4-byte length, bytes), then

@@ -1,5 +1,5 @@
-/* wait.c: places in queues. The queue of a lock is first come, first served, and part of the
- * replicated state, so a fail-over keeps it. */
+/* wait.c: places in queues. A lock's queue is first come, first served. It is replicated state, so
+ * it survives a fail-over. */
 #include "machine/state.h"
 
 #include <stdlib.h>

@@ -1,21 +1,21 @@
 /* work.c: work that may need more steps than one batch has.
  *
- * A release can let in twenty thousand readers, a session hold a hundred thousand locks, a
- * fail-over end a million leases in one millisecond. One batch takes a bounded number of steps for
- * such things; what is left stays on a list, which is state, and goes on in the next batch before
- * anything else is due. New work goes in front of what it came from. So everything happens in the
- * same order as it would without a bound, only spread over several batches, as long as no commands
+ * A release can let in twenty thousand readers, a session can hold a hundred thousand locks, and a
+ * fail-over can end a million leases in one millisecond. One batch takes a bounded number of steps
+ * for such work. The rest stays on a list, which is state. The next batch does it before anything
+ * else that is due. Work that arises from a piece of work goes in front of it. So everything
+ * happens in the same order as without a bound, spread over several batches, as long as no commands
  * come in between.
  *
- * What commands see meanwhile: a session that is ending is gone; a lock that it holds, that is
- * broken, or whose lease is over is no longer held (CHECK, RENEW, RELEASE), and not yet free
- * (ACQUIRE), as while it is delayed. A session that asks again for a lock that it has lost in this
- * way loses the record first. A lock that could go to the next in its queue, and has not yet, goes
- * to nobody else.
+ * What commands see meanwhile: A session that is ending is gone. A lock that such a session holds,
+ * that is broken, or whose lease is over is no longer held (CHECK, RENEW, RELEASE) and not yet free
+ * (ACQUIRE), as if it were delayed. A session that requests again a lock that it has lost in this
+ * way first loses the old record. A lock that could go to the first in its queue goes to nobody
+ * else.
  *
- * Leases with a deadline before the clock are over only up to due_ms. It catches up with the clock
- * as soon as nothing with an earlier deadline is left. A term mark, which lengthens all leases,
- * waits for the same moment: so a lease that was over stays over. */
+ * Leases with a deadline before the clock are over only up to due_ms. due_ms reaches the clock as
+ * soon as nothing with an earlier deadline is left. A term mark, which lengthens all leases, waits
+ * for the same moment: so a lease that was over stays over. */
 #include "machine/state.h"
 
 void machine_set_budget(struct machine *m, const struct budget *budget)

@@ -1,5 +1,5 @@
-/* address.h: "HOST:PORT" and "[V6]:PORT" as people write them, and whether one stays on this
- * machine. */
+/* address.h: "HOST:PORT" and "[V6]:PORT" as people write them, and whether an address is on this
+ * machine only. */
 #ifndef NET_ADDRESS_H
 #define NET_ADDRESS_H
 
@@ -10,13 +10,12 @@
 #define NET_HOST_MAX 256u                   /* host and NUL */
 #define NET_ADDRESS_MAX (NET_HOST_MAX + 8u) /* host, brackets, colon, port, NUL */
 
-/* 0 or FL_EINVAL. Port 0 is accepted: it asks for any free one. An address of version 6 needs its
- * brackets, since its own colons would make the port ambiguous. */
+/* 0 or FL_EINVAL. Port 0 is accepted: it asks for any free port. An IPv6 address needs brackets,
+ * since its own colons would make the port ambiguous. */
 int net_address_split(const char *address, char host[NET_HOST_MAX],
                       uint16_t *ret_port) FLI_MUST_USE;
 
-/* Joins them again, with brackets when the host has a colon. Returns the length, as snprintf does.
- */
+/* Joins them, with brackets when the host has a colon. Returns the length, as snprintf() does. */
 int net_address_join(const char *host, uint16_t port, char *out, size_t size);
 
 /* Whether a host means "every address of this machine" (0.0.0.0, ::, *). */

@@ -1,17 +1,17 @@
-/* conn.c: one connection: reading, taking requests, writing, and its end. States in conn.h.
+/* conn.c: one connection: reading, taking requests, writing, and its end. conn.h has the states.
  *
- * The usual turn of the loop: bytes arrive in the shared buffer, requests are parsed where they
- * lie and handed on, what they are answered is collected, and the check handle writes it out with
- * one call. What can differ:
- *   - the last request is incomplete, or the connection is paused: the rest is copied into an
- *     input buffer of the connection's own;
- *   - the kernel does not take all of the output: the rest goes to uv_write, and what is answered
- *     meanwhile is collected in a new buffer;
- *   - framing is lost: one error, and the connection ends;
- *   - many connections have much to ask: each is visited for a moment, and when the requests' share
- *     of the turn is used up, what is left waits for a later turn (base/turn.h), so that whoever
- *     else lives on this loop (heartbeats between nodes) has its turn in time. Who has not been
- *     visited yet goes before those who have, so much waits behind little. */
+ * The usual turn of the loop: bytes arrive in the shared buffer, requests are parsed in place and
+ * handed to the service, their answers are collected, and the check handle writes them out with one
+ * call. There are four exceptions:
+ *   - The last request is incomplete, or the connection is paused: the rest is copied into an
+ *     input buffer of the connection's own.
+ *   - The kernel does not take all of the output: the rest goes to uv_write(), and further answers
+ *     are collected in a new buffer.
+ *   - Framing is lost: the client gets one error, and the connection ends.
+ *   - Many connections have much to ask: each is visited for a moment. When the requests' share of
+ *     the turn is used up, the rest waits for a later turn (base/turn.h), so that other work of
+ *     this loop (heartbeats between nodes) is done in time. Connections that were not visited yet
+ *     go before the others, so much work waits behind little. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static void input_drop(struct net_conn *c)
     s->free_inputs_n++;
 }
 
-/* Keeps what a pass over the shared buffer left, together with the parser's place in it. */
+/* Keeps what a pass over the shared buffer left over, with the parser's state. */
 static void input_keep(struct net_conn *c, const uint8_t *data, size_t len)
 {
     struct net_server *s = c->server;
@@ -113,7 +113,7 @@ static void visited(struct net_server *s)
     s->take_ns += fli_clock_ns() - s->visit_ns;
 }
 
-/* Whether it is another's turn. */
+/* Whether this connection must let others take their turn. */
 static bool must_yield(const struct net_server *s)
 {
     uint64_t visit_ns = fli_clock_ns() - s->visit_ns;
@@ -133,7 +133,7 @@ static bool may_take(struct net_conn *c)
     }
     size_t unsent = net_conn_unsent(c);
     if (c->full) {
-        /* Half way down, so that it does not flutter. */
+        /* Only at half the limit, so that the state does not flip at each request. */
         c->full = c->in_flight > s->limits.pipeline_max / 2 || unsent > s->output_pause / 2;
     } else if (c->in_flight >= s->limits.pipeline_max || unsent > s->output_pause) {
         c->full = true;
@@ -146,7 +146,7 @@ static bool may_take(struct net_conn *c)
     return !c->paused;
 }
 
-/* A reply that net itself makes, in the order of the requests. */
+/* A reply made by net itself, in the order of the requests. */
 static void answer_error(struct net_conn *c, const char *text)
 {
     struct net_request *r = net_request_take(c);
@@ -177,8 +177,8 @@ static void take_request(struct net_conn *c, const struct fli_resp_parser *p)
     s->cbs.request(s->cbs.ctx, r, p->argv, p->argc);
 }
 
-/* Takes requests from data until it has none or the connection may take no more. Returns the bytes
- * used up. */
+/* Takes requests from data until there are no more, or until the connection may take no more.
+ * Returns the number of bytes used up. */
 static size_t take(struct net_conn *c, struct fli_resp_parser *p, const uint8_t *data, size_t len)
 {
     size_t used = 0;
@@ -306,7 +306,7 @@ static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     c->active_ms = uv_now(c->server->loop);
     c->server->stats.bytes_in += (uint64_t)n;
     if (c->last) {
-        return; /* nothing is taken any more; read only so that the end is seen */
+        return; /* it takes no more requests; reading only detects the end */
     }
     if (c->secure != NULL) {
         net_secure_read(c, (const uint8_t *)buf->base, (size_t)n);
@@ -314,8 +314,8 @@ static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         net_conn_take(c, (const uint8_t *)buf->base, (size_t)n);
     }
     if (c->paused || c->last || is_deferred(c)) {
-        /* At once: libuv reads on in the same turn while there is more, and the room for what is
-         * left over is that of one read. */
+        /* Done at once: libuv reads on in the same turn while there is more, and the room for the
+         * rest is that of one read. */
         set_reading(c);
         net_conn_touch(c);
     }
@@ -342,14 +342,15 @@ static void take_on(struct net_conn *c)
     enum fli_turn_part part = fli_turn_enter(&s->turn, FLI_TURN_REQUESTS);
     visit(s);
     if (may_take(c) && c->input != NULL) {
-        FLI_ASSERT(!c->eof); /* which is seen only when nothing is left over but half a request */
+        FLI_ASSERT(!c->eof); /* the end is reported only when at most half a request is left
+                                over */
         take_kept(c);
     }
     visited(s);
     fli_turn_leave(&s->turn, part);
 }
 
-/* Goes on with what was left over while the connection was paused. */
+/* Continues with what was left over while the connection was paused. */
 static void resume(struct net_conn *c)
 {
     if (c->paused && !fli_list_linked(&c->yielded)) {
@@ -395,7 +396,7 @@ static void send_rest(struct net_conn *c, struct fli_buf *b, size_t sent)
     uv_buf_t rest =
         uv_buf_init((char *)sending->buf.data + sent, (unsigned)(sending->buf.len - sent));
     int rc = uv_write(&sending->write, (uv_stream_t *)&c->tcp, &rest, 1, write_cb);
-    if (rc != 0) { /* the callback will not come */
+    if (rc != 0) { /* the callback will not be called */
         c->sending = NULL;
         c->sending_left = 0;
         fli_buf_fini(&sending->buf);
@@ -435,7 +436,7 @@ static void flush(struct net_conn *c)
     }
 }
 
-/* Shuts our side and waits for the client's end: closing a socket that has unread input would
+/* Shuts down our side and waits for the client's end. Closing a socket that has unread input would
  * reset the connection, and a reset can overtake the answers. */
 static void linger(struct net_conn *c)
 {
@@ -472,7 +473,7 @@ static void settle(struct net_conn *c)
         linger(c);
     } else if (c->eof) {
         net_secure_end(c);
-        net_conn_doom(c); /* what is left over is an incomplete request */
+        net_conn_doom(c); /* the rest is an incomplete request */
     }
 }
 
@@ -484,7 +485,7 @@ void net_conn_work(struct net_conn *c)
     if (!c->doomed) {
         resume(c);
     }
-    /* If resume made more output, the connection is dirty again and comes round once more. */
+    /* If resume() made more output, the connection is dirty again and is visited once more. */
     if (!c->doomed) {
         settle(c);
     }
@@ -536,6 +537,7 @@ void net_conn_reap(struct net_conn *c)
         }
         net_request_free(r);
     }
+    net_origin_leave(c);
     fli_list_remove(&c->link);
     FLI_ASSERT(s->conns_n > 0);
     s->conns_n--;
@@ -549,19 +551,24 @@ void net_conn_reap(struct net_conn *c)
     }
 }
 
-static void refuse(struct net_conn *c)
+static void refuse(struct net_conn *c, bool full)
 {
     struct net_server *s = c->server;
     s->stats.refused++;
-    if (c->secure != NULL) { /* it cannot be told before it has shaken hands, and may not do that */
+    if (c->secure != NULL) { /* before TLS's handshake it cannot be told the reason */
         net_conn_doom(c);
         return;
     }
     net_buffer_take(s, &c->out, s->limits.output_max);
-    int rc = fli_resp_error(&c->out, "LIMIT",
-                            "too many connections (this server takes %u): close some, or raise "
-                            "connections-max",
-                            s->limits.connections_max);
+    int rc = full ? fli_resp_error(&c->out, "LIMIT",
+                                   "too many connections (this server takes %u): close some, or "
+                                   "raise connections-max",
+                                   s->limits.connections_max)
+                  : fli_resp_error(&c->out, "LIMIT",
+                                   "your address has as many connections or as much memory as one "
+                                   "may (%u connections): close some, or raise "
+                                   "address-connections and address-memory",
+                                   s->limits.address_connections_max);
     c->last = true;
     net_conn_touch(c);
     if (rc != 0) {
@@ -569,7 +576,7 @@ static void refuse(struct net_conn *c)
         return;
     }
     if (s->refused_n > NET_REFUSED_MAX) {
-        flush(c); /* too many at once to wait for each */
+        flush(c); /* too many at once: do not wait for each */
         net_conn_doom(c);
     }
 }
@@ -590,7 +597,7 @@ static void admit(struct net_conn *c)
     set_reading(c);
 }
 
-/* An address of version 4 that was mapped into version 6 is one of version 4. */
+/* An IPv4 address that is mapped into IPv6 counts as IPv4. */
 static void note_address(struct net_conn *c)
 {
     static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -614,7 +621,7 @@ static void note_address(struct net_conn *c)
     } else if (name.ss_family == AF_INET || is_mapped) {
         const void *bytes4 = is_mapped ? (const void *)(bytes6 + 12) : (const void *)&v4.sin_addr;
         memcpy(c->address, bytes4, 4);
-        memcpy(c->address + 4, &v4.sin_port, 2); /* at the same place in both versions */
+        memcpy(c->address + 4, &v4.sin_port, 2); /* at the same offset in both address families */
         c->local = c->address[0] == 127;
         c->address_len = 6;
     }
@@ -636,12 +643,13 @@ void net_conn_accept(struct net_listener *l)
     fli_list_init(&c->yielded);
     fli_list_init(&c->requests);
     fli_heap_node_init(&c->heavy);
+    fli_heap_node_init(&c->heavy_here);
     fli_buf_init(&c->out, s->limits.output_max);
     fli_list_push(&s->conns, &c->link);
     s->conns_n++;
     s->handles++;
     s->stats.accepted++;
-    s->refused_n++; /* until it is admitted */
+    s->refused_n++; /* counted here until it is admitted */
     rc = uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)&c->tcp);
     if (rc != 0 || s->stopping) {
         net_conn_doom(c);
@@ -653,8 +661,9 @@ void net_conn_accept(struct net_listener *l)
         net_conn_doom(c);
         return;
     }
-    if (s->conns_n - s->refused_n >= s->limits.connections_max) {
-        refuse(c);
+    bool full = s->conns_n - s->refused_n >= s->limits.connections_max;
+    if (full || !net_origin_join(c)) {
+        refuse(c, full);
         return;
     }
     s->refused_n--;
@@ -746,7 +755,7 @@ static void format_peer(const struct net_conn *c, char *out, size_t size)
     uint16_t port = 0;
     if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&address, &len) == 0) {
         (void)uv_ip_name((const struct sockaddr *)&address, host, sizeof host);
-        struct sockaddr_in v4; /* the port lies at the same place in both versions */
+        struct sockaddr_in v4; /* the port is at the same offset in both address families */
         memcpy(&v4, &address, sizeof v4);
         port = ntohs(v4.sin_port);
     }

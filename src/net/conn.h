@@ -17,6 +17,7 @@
 #define NET_CONN_H
 
 #include "base/heap.h"
+#include "base/map.h"
 #include "base/turn.h"
 #include "net/net.h"
 
@@ -59,6 +60,16 @@ struct net_secure {
     struct fli_buf in, out;   /* ciphertext; empty but for moments */
 };
 
+/* An address that clients come from. */
+struct net_origin {
+    struct fli_map_node node; /* server->origins */
+    uint8_t key[16];
+    uint8_t key_len;
+    unsigned connections;
+    size_t bytes;
+    struct fli_heap heavy; /* of it, as server->heavy */
+};
+
 struct net_conn {
     uv_tcp_t tcp;
     struct net_server *server;
@@ -70,13 +81,15 @@ struct net_conn {
     struct net_input *input;  /* NULL while nothing is left over */
     struct net_sending *sending;
     struct fli_buf out;
-    size_t sending_left;        /* bytes of `sending` that the kernel has not taken */
-    size_t held;                /* bytes of answers that wait for their turn */
-    size_t replies;             /* memory of those */
-    size_t subscribed;          /* memory that the service keeps for it */
-    size_t bytes;               /* all its memory, as of the last time that it was counted */
-    struct fli_heap_node heavy; /* server->heavy */
-    struct net_secure *secure;  /* NULL: a plain connection */
+    size_t sending_left;             /* bytes of `sending` that the kernel has not taken */
+    size_t held;                     /* bytes of answers that wait for their turn */
+    size_t replies;                  /* memory of those */
+    size_t subscribed;               /* memory that the service keeps for it */
+    size_t bytes;                    /* all its memory, as of the last time that it was counted */
+    struct fli_heap_node heavy;      /* server->heavy */
+    struct fli_heap_node heavy_here; /* origin->heavy */
+    struct net_origin *origin;       /* NULL: it was refused */
+    struct net_secure *secure;       /* NULL: a plain connection */
     void *user;
     uint64_t id, opened_ms, active_ms, watch_ms, taken;
     unsigned in_flight; /* length of `requests` */
@@ -147,6 +160,8 @@ struct net_server {
     struct net_stats stats;
     struct net_memory memory;
     struct fli_heap heavy; /* connections of NET_HEAVY_MIN bytes and more, the largest first */
+    struct fli_map origins;
+    uint64_t origin_told_ms;
     struct fli_list free_requests, free_inputs;
     unsigned free_requests_n, free_inputs_n, free_buffers_n;
     struct fli_buf free_buffers[NET_BUFFERS_MAX];
@@ -188,6 +203,13 @@ void net_memory_fini(struct net_server *s);
 void net_memory_note(struct net_conn *c);     /* counts it anew; may doom it, or others */
 void net_memory_forget(struct net_conn *c);   /* it goes, and counts no more */
 void net_memory_reply(struct net_request *r); /* its reply has grown */
+void net_memory_heap_init(struct fli_heap *heavy_here);
+
+/* origin.c */
+void net_origin_init(struct net_server *s);
+void net_origin_fini(struct net_server *s);
+bool net_origin_join(struct net_conn *c); /* false: its address has all it may have */
+void net_origin_leave(struct net_conn *c);
 
 /* server.c */
 void net_server_closed(struct net_server *s); /* one handle or connection less */

@@ -1,4 +1,4 @@
-/* connection_commands.c: see connection_commands.h. Each answer_* appends one reply and returns
+/* connection_commands.c: see connection_commands.h. Each answer_*() appends one reply and returns
  * whether it fitted. */
 #include "net/connection_commands.h"
 
@@ -77,7 +77,7 @@ static bool hello_fields(const struct net_commands *commands, struct net_conn *c
 }
 
 /* HELLO [protover [AUTH user password] [SETNAME name]]. Nothing changes unless all of it is right.
- * False: it is not, and was answered; *ret_fits then says whether that fitted. */
+ * False: it is wrong and was answered; *ret_fits then says whether the answer fitted. */
 static bool read_hello(const struct net_conn *c, struct fli_buf *b, const struct fli_slice *args,
                        unsigned n, struct net_auth *ret, bool *ret_fits)
 {
@@ -161,7 +161,7 @@ static bool begin_auth(const struct net_commands *commands, struct net_request *
         bool ok = id == FLI_CMD_HELLO && read_hello(r->conn, &unused, args, n, &auth, &fits);
         fli_buf_fini(&unused);
         if (!ok || auth.user.data == NULL) {
-            return false; /* what is wrong is answered in the common way */
+            return false; /* errors are answered in the common way */
         }
     }
     commands->auth(commands->users_ctx, r, &auth);
@@ -196,7 +196,7 @@ struct client_list {
 static void list_one(void *ctx, struct net_conn *c)
 {
     struct client_list *list = ctx;
-    /* What does not fit is left out: the list may not be larger than an answer may be. */
+    /* What does not fit is left out: the list is limited to the size of an answer. */
     (void)!client_line(list->commands, c, &list->text);
 }
 
@@ -229,7 +229,7 @@ static bool answer_client_setname(struct net_conn *c, struct fli_buf *b, struct 
 
 static bool answer_client_setinfo(struct fli_buf *b, struct fli_slice attribute)
 {
-    /* Accepted and not kept: clients send it unasked and some complain when it is refused. */
+    /* Accepted and ignored: clients send it unasked, and some complain when it is refused. */
     if (is_word(attribute, "LIB-NAME") || is_word(attribute, "LIB-VER")) {
         return simple(b, "OK");
     }

@@ -1,13 +1,14 @@
-/* connection_commands.h: the commands that are about the connection and not about the service:
- * PING ECHO HELLO AUTH SELECT QUIT RESET COMMAND CLIENT. Both daemons answer them alike, because
- * the stock Redis clients of every language send some of them before anything else. */
+/* connection_commands.h: the commands about the connection rather than the service: PING ECHO HELLO
+ * AUTH SELECT QUIT RESET COMMAND CLIENT. Both daemons answer them alike, because the standard Redis
+ * clients of every language send some of them before anything else. */
 #ifndef NET_CONNECTION_COMMANDS_H
 #define NET_CONNECTION_COMMANDS_H
 
 #include "net/net.h"
 #include "wire/commands.h"
 
-/* The Redis version whose protocol we speak. Clients parse it and switch features on and off. */
+/* The Redis version whose protocol we implement. Clients parse it and switch features on and
+ * off. */
 #define NET_REDIS_VERSION "7.0.15"
 
 #define NET_HELLO_FIELDS_MAX 8u
@@ -19,7 +20,7 @@ struct net_hello_field {
     int64_t number;
 };
 
-/* What AUTH and HELLO say. */
+/* The content of AUTH and HELLO. */
 struct net_auth {
     bool is_hello;
     int proto;  /* HELLO */
@@ -33,24 +34,24 @@ struct net_commands {
     struct net_server *server;
     const char *server_name; /* "server" in HELLO */
     void *ctx;
-    /* What the service adds to HELLO's answer; returns how many fields (at most
-     * NET_HELLO_FIELDS_MAX), whose texts stay valid until the answer is made. May be NULL. */
+    /* Adds the service's fields to HELLO's answer; returns their number (at most
+     * NET_HELLO_FIELDS_MAX). Their texts stay valid until the answer is made. May be NULL. */
     unsigned (*hello)(void *ctx, struct net_hello_field *fields);
     void *users_ctx; /* of the next two */
-    /* The user's name, for CLIENT LIST. NULL: everybody is "default". */
+    /* The user's name, for CLIENT LIST. NULL: every client is "default". */
     void (*user_name)(void *ctx, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1]);
-    /* AUTH and HELLO with AUTH: takes the request, which is then answered later, or now. NULL:
-     * there is no authentication, and they are refused. The password is valid during the call. */
+    /* AUTH and HELLO with AUTH: takes the request, and answers it now or later. NULL: there is no
+     * authentication, and they are refused. The password is valid during the call. */
     void (*auth)(void *ctx, struct net_request *r, const struct net_auth *auth);
 };
 
-/* Finishes HELLO after its AUTH has succeeded: sets what it asked for and answers. */
+/* Finishes HELLO after its AUTH has succeeded: applies its settings and answers. */
 void net_hello_finish(const struct net_commands *commands, struct net_request *r,
                       const struct net_auth *auth);
 
 /* Answers r when the command is one of those above, and returns true. `args` are the arguments
- * after the name (and subcommand) as fli_command_lookup counts them. False: not one of ours (INFO
- * among them), nothing was done. */
+ * after the name (and subcommand) as fli_command_lookup() counts them. False: it is another command
+ * (INFO is one), and nothing was done. */
 bool net_connection_command(const struct net_commands *commands, struct net_request *r,
                             const struct fli_command *command, const struct fli_slice *args,
                             unsigned n);

@@ -29,7 +29,16 @@ int net_memory_info(struct fli_buf *b, const struct net_memory *m)
                           "clients_memory_largest:%zu\r\n"
                           "clients_memory_heavy:%zu\r\n"
                           "clients_memory_pooled:%zu\r\n"
-                          "clients_cut_off_for_memory:%" PRIu64 "\r\n",
+                          "clients_cut_off_for_memory:%" PRIu64 "\r\n"
+                          "clients_addresses:%zu\r\n"
+                          "clients_address_memory_limit:%zu\r\n"
+                          "clients_address_memory_max_seen:%zu\r\n"
+                          "clients_address_connections_limit:%u\r\n"
+                          "clients_address_connections_max_seen:%u\r\n"
+                          "clients_cut_off_for_address_memory:%" PRIu64 "\r\n"
+                          "clients_refused_for_address:%" PRIu64 "\r\n",
                           m->clients, m->clients_max, m->limit, m->largest, m->heavy, m->pooled,
-                          m->cut_off);
+                          m->cut_off, m->origins, m->origin_limit, m->origin_max,
+                          m->origin_connections_limit, m->origin_connections_max, m->origin_cut_off,
+                          m->origin_refused);
 }

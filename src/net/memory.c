@@ -3,9 +3,10 @@
  *
  * A connection is counted anew whenever the loop has worked on it, so the sum is right up to what
  * one turn adds. While the sum is above the ceiling, the connection that keeps most is closed: that
- * is a client that asks for much and does not read the answers. Connections that keep little are
- * never looked at for this: all of them together are bounded by their number. */
-#include <stdlib.h>
+ * is a client that asks for much and does not read the answers. The same for the sum of each
+ * address (origin.c). Connections that keep little are never looked at for this: all of them
+ * together are bounded by their number, and an address that is at its ceiling gets no more. */
+#include <stdio.h>
 
 #include "net/conn.h"
 
@@ -16,11 +17,29 @@ static struct net_conn *conn_of(const struct fli_heap_node *n)
     return FLI_CONTAINER_OF((struct fli_heap_node *)(uintptr_t)n, struct net_conn, heavy);
 }
 
+static struct net_conn *conn_here(const struct fli_heap_node *n)
+{
+    return FLI_CONTAINER_OF((struct fli_heap_node *)(uintptr_t)n, struct net_conn, heavy_here);
+}
+
+static bool larger(const struct net_conn *x, const struct net_conn *y)
+{
+    return x->bytes > y->bytes || (x->bytes == y->bytes && x->id < y->id);
+}
+
 static bool keeps_more(const struct fli_heap_node *a, const struct fli_heap_node *b)
 {
-    const struct net_conn *x = conn_of(a);
-    const struct net_conn *y = conn_of(b);
-    return x->bytes > y->bytes || (x->bytes == y->bytes && x->id < y->id);
+    return larger(conn_of(a), conn_of(b));
+}
+
+static bool keeps_more_here(const struct fli_heap_node *a, const struct fli_heap_node *b)
+{
+    return larger(conn_here(a), conn_here(b));
+}
+
+void net_memory_heap_init(struct fli_heap *heavy_here)
+{
+    fli_heap_init(heavy_here, keeps_more_here);
 }
 
 void net_memory_init(struct net_server *s)
@@ -57,51 +76,87 @@ static size_t bytes_of(const struct net_conn *c)
     return n;
 }
 
+/* False: there is no memory at all. */
+static bool place(struct fli_heap *heap, struct fli_heap_node *node, size_t bytes)
+{
+    bool listed = node->pos != FLI_HEAP_NONE;
+    if (listed && bytes < NET_HEAVY_MIN) {
+        fli_heap_remove(heap, node);
+    } else if (listed) {
+        fli_heap_update(heap, node);
+    } else if (bytes >= NET_HEAVY_MIN) {
+        return fli_heap_insert(heap, node) == 0;
+    }
+    return true;
+}
+
 static void set(struct net_conn *c, size_t bytes)
 {
     struct net_server *s = c->server;
-    bool listed = c->heavy.pos != FLI_HEAP_NONE;
+    struct net_origin *o = c->origin;
+    if (bytes == c->bytes) {
+        return;
+    }
     s->memory.clients = s->memory.clients - c->bytes + bytes;
     if (s->memory.clients > s->memory.clients_max) {
         s->memory.clients_max = s->memory.clients;
     }
-    if (bytes == c->bytes) {
-        return;
+    if (o != NULL) {
+        o->bytes = o->bytes - c->bytes + bytes;
+    }
+    if (o != NULL && o->bytes > s->memory.origin_max) {
+        s->memory.origin_max = o->bytes;
     }
     c->bytes = bytes;
-    if (listed && bytes < NET_HEAVY_MIN) {
-        fli_heap_remove(&s->heavy, &c->heavy);
-    } else if (listed) {
-        fli_heap_update(&s->heavy, &c->heavy);
-    } else if (bytes >= NET_HEAVY_MIN && fli_heap_insert(&s->heavy, &c->heavy) != 0) {
-        net_conn_doom(c); /* there is no memory at all */
+    if (!place(&s->heavy, &c->heavy, bytes) ||
+        (o != NULL && !place(&o->heavy, &c->heavy_here, bytes))) {
+        net_conn_doom(c);
     }
 }
 
 /* A client whose kernel has taken everything so far can still be told why. */
-static void tell(struct net_conn *c)
+static void tell(struct net_conn *c, const char *of, const char *option)
 {
-    static const char text[] = "-LIMIT this client keeps the most of the memory that all clients "
-                               "may take (client-memory), "
-                               "and does not read its answers: it is cut off\r\n";
+    char text[192];
+    int len = snprintf(text, sizeof text,
+                       "-LIMIT this client keeps the most of the memory that %s may take (%s), and "
+                       "does not read its answers: it is cut off\r\n",
+                       of, option);
     if (c->sending == NULL && c->secure == NULL) {
-        uv_buf_t all = uv_buf_init((char *)(uintptr_t)text, sizeof text - 1);
+        uv_buf_t all = uv_buf_init(text, (unsigned)len);
         (void)uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
     }
 }
 
-static void cut_largest(struct net_server *s)
+static void cut(struct net_conn *c, const char *of, const char *option, size_t bytes)
 {
-    struct net_conn *c = conn_of(fli_heap_min(&s->heavy));
+    struct net_server *s = c->server;
     net_server_log(s, 2,
-                   "client %llu cut off: all clients together take %zu bytes, more than "
-                   "client-memory, and it the most, %zu",
-                   (unsigned long long)c->id, s->memory.clients, c->bytes);
-    s->memory.cut_off++;
+                   "client %llu cut off: %s take %zu bytes, more than %s, and it the most, %zu",
+                   (unsigned long long)c->id, of, bytes, option, c->bytes);
     s->stats.cut_off++;
-    tell(c);
+    tell(c, of, option);
     net_conn_doom(c);
     net_memory_forget(c);
+}
+
+static bool is_above(size_t bytes, size_t max, const struct fli_heap *heavy)
+{
+    return max > 0 && bytes > max && heavy->len > 0;
+}
+
+static void cut_off_largest(struct net_server *s, struct net_origin *o)
+{
+    while (o != NULL && is_above(o->bytes, s->limits.address_memory_max, &o->heavy)) {
+        s->memory.origin_cut_off++;
+        cut(conn_here(fli_heap_min(&o->heavy)), "all clients of one address", "address-memory",
+            o->bytes);
+    }
+    while (is_above(s->memory.clients, s->limits.memory_max, &s->heavy)) {
+        s->memory.cut_off++;
+        cut(conn_of(fli_heap_min(&s->heavy)), "all clients together", "client-memory",
+            s->memory.clients);
+    }
 }
 
 void net_memory_note(struct net_conn *c)
@@ -112,10 +167,7 @@ void net_memory_note(struct net_conn *c)
         return;
     }
     set(c, bytes_of(c));
-    while (s->limits.memory_max > 0 && s->memory.clients > s->limits.memory_max &&
-           s->heavy.len > 0) {
-        cut_largest(s);
-    }
+    cut_off_largest(s, c->origin);
 }
 
 void net_memory_forget(struct net_conn *c)
@@ -142,6 +194,9 @@ void net_get_memory(const struct net_server *s, struct net_memory *ret)
     *ret = s->memory;
     ret->limit = s->limits.memory_max;
     ret->heavy = s->heavy.len;
+    ret->origins = s->origins.len;
+    ret->origin_limit = s->limits.address_memory_max;
+    ret->origin_connections_limit = s->limits.address_connections_max;
     ret->largest = s->heavy.len == 0 ? 0 : conn_of(fli_heap_min(&s->heavy))->bytes;
     ret->pooled = s->free_requests_n * (sizeof(struct net_request) + s->user_size) +
                   s->scratch.cap + s->plain.cap + sizeof *s;

@@ -30,6 +30,8 @@ struct net_limits {
     size_t output_max;     /* unsent bytes per connection before it is cut off */
     size_t request_memory; /* what the service keeps for a request in flight, at most */
     size_t memory_max; /* bytes for all connections together; then the largest go; 0: no ceiling */
+    unsigned address_connections_max; /* of one address (origin.c); 0: no ceiling */
+    size_t address_memory_max;        /* bytes of one address, likewise; then its largest go */
     unsigned
         idle_first_ms; /* a connection that never completes a first request is closed; 0: never */
 };
@@ -148,7 +150,7 @@ size_t net_connections(const struct net_server *s);
 
 struct net_stats {
     uint64_t accepted; /* connections, the refused ones included */
-    uint64_t refused;  /* over connections_max */
+    uint64_t refused;  /* over connections_max, or over what one address may have */
     uint64_t cut_off;  /* slow readers over output_max */
     uint64_t broken;   /* closed because framing was lost */
     uint64_t requests; /* handed to the service */
@@ -168,8 +170,21 @@ struct net_memory {
     size_t heavy;       /* connections that keep NET_HEAVY_MIN or more */
     size_t pooled;      /* kept to be used again, for nobody in particular */
     uint64_t cut_off;   /* for it */
+    /* Of one address: what it may have (0: no ceiling), the most that one ever had. */
+    unsigned origin_connections_limit, origin_connections_max;
+    size_t origin_limit, origin_max;
+    size_t origins;          /* addresses that have a connection */
+    uint64_t origin_refused; /* connections */
+    uint64_t origin_cut_off; /* connections */
 };
 #define NET_HEAVY_MIN ((size_t)32 << 10)
+/* What one address may have of what all clients may, where the operator says nothing: so much that
+ * a site behind one address does not notice, and that one machine cannot shut out all others. */
+static inline uint64_t net_address_share(uint64_t said, uint64_t all)
+{
+    return said != 0 ? said : all - all / 4;
+}
+#define NET_ORIGIN_NETWORK6 8u /* bytes of an address of version 6 that count */
 void net_get_memory(const struct net_server *s, struct net_memory *ret);
 /* Lines for the section Memory of INFO. 0, FL_ELIMIT, FL_ENOMEM. */
 int net_memory_info(struct fli_buf *b, const struct net_memory *m) FLI_MUST_USE;

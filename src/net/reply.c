@@ -1,8 +1,8 @@
 /* reply.c: requests in flight and their answers, and pushes: pools, order, the ceiling on unsent
  * bytes.
  *
- * The answer to the oldest request is written straight into the connection's output. Any other
- * waits in a buffer of its request until everything before it has been answered. */
+ * The answer to the oldest request is written directly into the connection's output. Any other
+ * answer waits in a buffer of its request until all earlier ones were answered. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,8 +173,8 @@ void net_answer_failed(struct net_request *r)
 
 /* --- pushes --- */
 
-/* Behind everything that is owed: a push travels as an answer to no request, and joins the one
- * before it when nothing came in between. */
+/* A push goes behind everything that is owed: it is queued as an answer without a request, and
+ * joins the push before it when nothing came in between. */
 static bool push_behind(struct net_conn *c, const void *data, size_t len)
 {
     struct net_request *r = FLI_CONTAINER_OF(c->requests.prev, struct net_request, link);

@@ -1,13 +1,12 @@
 /* secure.c: connections of the TLS port: between the socket's bytes and those of conn.c.
  *
- * What was read is decrypted into one buffer of the server and taken from there, as what a plain
- * connection reads is. Output is collected in plain and encrypted a piece at a time when the kernel
- * is about to take it, so that a slow reader costs no second copy.
+ * Bytes that were read are decrypted into one buffer of the server and taken from there, like those
+ * of a plain connection. Output is collected in plain text and encrypted piece by piece when the
+ * kernel is about to take it, so that a slow reader costs no second copy.
  *
- * A handshake costs a thousand times what a request does. In one turn of the loop so many of them
- * are worked on as fit into their share (base/turn.h). What others have sent waits in buffers of
- * their connections: those that have begun before those that begin, else first come, first
- * served. */
+ * A handshake costs a thousand times as much as a request. So each turn of the loop works on as
+ * many as fit into their share (base/turn.h). The input of the others waits in buffers of their
+ * connections: handshakes that have begun go before new ones, else first come, first served. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +54,7 @@ void net_secure_drop(struct net_conn *c)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Anybody can fail as often as he likes, so not each time is worth a line. */
+/* Any client can fail as often as it likes, so not every failure is logged. */
 static void note_failure(struct net_conn *c, const char *why)
 {
     struct net_server *s = c->server;
@@ -73,7 +72,7 @@ static void note_failure(struct net_conn *c, const char *why)
     s->tls_unlogged = 0;
 }
 
-/* Says in clear text what a client that does not speak TLS can understand. */
+/* Sends plain text that a client without TLS can understand. */
 static void answer_plainly(struct net_conn *c)
 {
     static const char text[] =
@@ -142,7 +141,7 @@ static void decrypt(struct net_conn *c, const void *data, size_t len)
     }
     if (rc != 0) {
         note_failure(c, fli_tls_error(sec->tls));
-        net_conn_stop(c); /* its last word says why; it is heard out for a moment */
+        net_conn_stop(c); /* its last message is the reason; it has a moment to read it */
         return;
     }
     if (s->plain.len > 0) {
@@ -174,8 +173,8 @@ static void defer(struct net_conn *c, const uint8_t *data, size_t len)
         return;
     }
     s->stats.tls_deferred++;
-    /* Clients that have answered our part of the handshake go first: beginning one costs a client
-     * nothing, and the server most. */
+    /* Clients that have answered our part of the handshake go first: beginning a handshake costs a
+     * client nothing, and the server most. */
     fli_list_push(sec->tls != NULL ? &s->deferred_begun : &s->deferred, &sec->deferred);
     net_server_stay_awake(s);
 }
@@ -183,7 +182,7 @@ static void defer(struct net_conn *c, const uint8_t *data, size_t len)
 void net_secure_read(struct net_conn *c, const uint8_t *data, size_t len)
 {
     struct net_secure *sec = c->secure;
-    FLI_ASSERT(!fli_list_linked(&sec->deferred)); /* it does not read meanwhile */
+    FLI_ASSERT(!fli_list_linked(&sec->deferred)); /* its socket is not read meanwhile */
     if (sec->shaken) {
         decrypt(c, data, len);
     } else if (net_shake_over(c->server)) {
@@ -193,7 +192,7 @@ void net_secure_read(struct net_conn *c, const uint8_t *data, size_t len)
     }
 }
 
-/* Whether the client has gone while it waited: then its handshake is not worth the trouble. */
+/* Whether the client has gone while it waited: then its handshake is dropped. */
 static bool has_gone(const struct net_conn *c)
 {
     char byte;
@@ -216,7 +215,7 @@ void net_secure_go_on(struct net_conn *c)
     fli_buf_init(&sec->in, NET_READ_SIZE);
     shake(c, in.data, in.len);
     net_buffer_give(c->server, &in);
-    net_conn_touch(c); /* which reads on */
+    net_conn_touch(c); /* this reads on */
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -230,7 +229,7 @@ void net_secure_flush(struct net_conn *c)
         size_t left = sec->shaken && !c->lingering ? c->out.len - at : 0;
         size_t n = left < PIECE ? left : PIECE;
         if (n > 0 && fli_tls_state(sec->tls) == FLI_TLS_FAILED) {
-            at += n; /* nobody can read it any more */
+            at += n; /* no one can read it any more */
             continue;
         }
         if (n > 0) {
@@ -263,7 +262,7 @@ void net_secure_end(struct net_conn *c)
     fli_tls_end(sec->tls, &sec->out);
     if (sec->out.len > 0) {
         uv_buf_t all = uv_buf_init((char *)sec->out.data, (unsigned)sec->out.len);
-        (void)uv_try_write((uv_stream_t *)&c->tcp, &all, 1); /* a courtesy */
+        (void)uv_try_write((uv_stream_t *)&c->tcp, &all, 1); /* optional */
     }
     net_buffer_give(c->server, &sec->out);
 }

@@ -1,8 +1,8 @@
 /* server.c: listeners, the turn of the loop, the tick, and the orderly end.
  *
- * Two handles bracket the loop's poll: `check` runs after the sockets were read, `prepare` before
- * the loop sleeps, so whatever answered in between (a timer, a raft callback) is written out before
- * the thread can block. */
+ * Two handles surround the loop's poll: `check` runs after the sockets were read, `prepare` before
+ * the loop sleeps. So answers made in between (by a timer, by a raft callback) are written out
+ * before the thread can block. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdarg.h>
@@ -33,8 +33,8 @@ void net_flush(struct net_server *s)
     }
     s->flushing = true;
     enum fli_turn_part part = fli_turn_enter(&s->turn, FLI_TURN_WRITES);
-    /* Ends, because a connection gets dirty again only by taking input that has already been read,
-     * by being answered, or by being doomed. */
+    /* The loop terminates: a connection becomes dirty again only by taking input that was already
+     * read, by being answered, or by being doomed. */
     struct fli_list *link = NULL;
     while ((link = fli_list_pop(&s->dirty)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, dirty));
@@ -45,7 +45,7 @@ void net_flush(struct net_server *s)
 
 static void idle_cb(uv_idle_t *idle)
 {
-    /* Nothing: the loop goes round, and goes on with those that have yielded. */
+    /* Nothing to do: the loop turns, and continues with connections that have yielded. */
 }
 
 void net_server_stay_awake(struct net_server *s)
@@ -55,8 +55,8 @@ void net_server_stay_awake(struct net_server *s)
     }
 }
 
-/* libuv notes the time right after its poll, in whole milliseconds, so a turn may seem to have
- * taken up to one more. UV_METRICS_IDLE_TIME would tell exactly, and polls twice for that. */
+/* libuv notes the time right after its poll, in whole milliseconds, so a turn may seem up to one
+ * longer. UV_METRICS_IDLE_TIME would be exact, but polls twice. */
 static void note_idle(struct net_server *s)
 {
     uint64_t woke_ns = uv_now(s->loop) * UINT64_C(1000000);
@@ -84,7 +84,7 @@ static bool take_over(const struct net_server *s)
     return s->take_ns > FLI_TURN_REQUESTS_US * UINT64_C(1000);
 }
 
-/* In each turn, one connection that has already had its share goes on, however many are new. */
+/* In each turn, one connection that had its share already continues, however many new ones wait. */
 static void take_on(struct net_server *s)
 {
     struct fli_list *link = NULL;
@@ -97,7 +97,7 @@ static void take_on(struct net_server *s)
     }
 }
 
-/* A turn begins: those that yielded in the last one go on, in order, as far as their share goes. */
+/* Begins a turn: those that yielded in the last one continue, in order, within their share. */
 static void go_on(struct net_server *s)
 {
     s->take_ns = 0;
@@ -181,8 +181,9 @@ static void connection_cb(uv_stream_t *stream, int status)
     }
     net_server_log(s, 2, "cannot accept a connection: %s", uv_strerror(status));
     if (status == UV_EMFILE || status == UV_ENFILE) {
-        /* libuv has a spare descriptor with which it turns such connections away; when even that is
-         * gone it would try again for ever without leaving its loop. Closing ends it. */
+        /* libuv has a spare descriptor to turn such connections away with. When even that is used
+         * up, it would try again for ever without leaving its loop. Closing the listener ends
+         * that. */
         listener_close(l);
         l->retry = true;
         s->retry_at_ms = uv_now(s->loop) + NET_LISTEN_RETRY_MS;
@@ -205,7 +206,7 @@ static int listener_open(struct net_listener *l)
         rc = uv_listen((uv_stream_t *)&l->tcp, NET_BACKLOG, connection_cb);
     }
     if (rc == 0) {
-        int len = sizeof l->address; /* with the port that was picked */
+        int len = sizeof l->address; /* with the port that was chosen */
         rc = uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&l->address, &len);
     }
     if (rc != 0) {
@@ -301,9 +302,9 @@ uint16_t net_server_tls_port(const struct net_server *s)
     return port_of(s, true);
 }
 
-/* --- the tick: only while something waits for a time --- */
+/* --- the tick: runs only while something has a deadline --- */
 
-/* Dooms what is due on a list that is ordered by watch_ms. */
+/* Dooms the connections that are due on a list ordered by watch_ms. */
 static void doom_due(struct fli_list *watched, uint64_t now, bool reset)
 {
     struct fli_list *link = NULL;
@@ -395,6 +396,7 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->yielded);
     fli_turn_init(&s->turn);
     net_memory_init(s);
+    net_origin_init(s);
     fli_list_init(&s->fresh);
     fli_list_init(&s->leaving);
     fli_list_init(&s->lingering);
@@ -465,6 +467,7 @@ void net_server_destroy(struct net_server *s)
     }
     FLI_ASSERT(s->handles == 0 && s->conns_n == 0);
     net_memory_fini(s);
+    net_origin_fini(s);
     free_pools(s);
     for (unsigned i = 0; i < s->listeners_n; i++) {
         free(s->listeners[i]);

@@ -1,5 +1,5 @@
-/* tls_info.c: the section TLS of INFO. In a file of its own, so that what writes INFO needs nothing
- * of the connections. */
+/* tls_info.c: the section TLS of INFO. It is a file of its own so that the writer of INFO does not
+ * depend on connections. */
 #include <inttypes.h>
 
 #include "net/net.h"

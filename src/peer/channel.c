@@ -119,9 +119,9 @@ void channel_own(struct channel *c, const struct channel_callbacks *cbs)
     c->cbs = *cbs;
 }
 
-/* These options only help to notice a dead peer earlier, or make a live one faster, so errors are
- * ignored. With thin linear time-outs a lost packet is sent again every 0.2 s at first, not after
- * pauses that double. */
+/* These options only help to notice a dead peer earlier, or to make a live one faster, so errors
+ * are ignored. With thin linear time-outs, a lost packet is sent again every 0.2 s at first,
+ * instead of after pauses that double. */
 static void tune(struct channel *c)
 {
     int on = 1;

@@ -1,16 +1,16 @@
-/* channel.h: the bytes of one TCP connection to another node, with TLS (channel_secure) or without.
- * Everything that src/peer reads from or writes to a socket goes through here.
+/* channel.h: the bytes of one TCP connection to another node, with TLS (channel_secure()) or
+ * without. All of src/peer reads and writes sockets through it.
  *
- * Reading: all channels share one buffer of their transport, so an idle one keeps none. What has
- * arrived is shown to the owner once; the owner copies what it needs later.
+ * Reading: all channels share one buffer of their transport, so an idle channel keeps none. Bytes
+ * are shown to the owner once, when they arrive; the owner copies what it needs later.
  *
- * Writing: channel_try_write() offers bytes to the kernel at once; channel_write() takes a whole
- * buffer, and while the kernel has not taken all of that the channel is busy: `drained` tells when
- * it is free again.
+ * Writing: channel_try_write() offers bytes to the kernel at once. channel_write() takes a whole
+ * buffer. While the kernel has not taken all of it, the channel is busy; `drained` tells when it is
+ * free again.
  *
- * Ownership: channel_create allocates. channel_close closes the descriptor at once and frees when
- * the loop has let go of the handle; `gone` comes then, and no other callback after channel_close.
- * One thread, the loop's. */
+ * Ownership: channel_create() allocates. channel_close() closes the descriptor at once, and frees
+ * the channel when the loop has released the handle. Then `gone` is called; no other callback comes
+ * after channel_close(). One thread, the loop's. */
 #ifndef PEER_CHANNEL_H
 #define PEER_CHANNEL_H
 
@@ -21,16 +21,17 @@
 #include "tls/tls.h"
 
 #define CHANNEL_READ_SIZE ((size_t)64 << 10)
-#define CHANNEL_SHAKE_TURN_MS 5u /* of handshakes that others began, in a turn of the loop */
-#define CHANNEL_PARTS_MAX 66u    /* of one try to write */
+#define CHANNEL_SHAKE_TURN_MS 5u /* time in a turn for handshakes that other nodes began */
+#define CHANNEL_PARTS_MAX 66u    /* of one call of channel_try_write() */
 
 /* How a connection ends. */
 enum channel_end {
     CHANNEL_HUNG_UP = 1,  /* the peer's process ended it: end of stream, or a reset */
-    CHANNEL_FAILED = 2,   /* the network or this system did: no acknowledgement in time, and such */
-    CHANNEL_BROKEN = 3,   /* what came is not what was agreed */
-    CHANNEL_REPLACED = 4, /* by a newer one of the same peer */
-    CHANNEL_REFUSED = 5   /* nobody listens there */
+    CHANNEL_FAILED = 2,   /* the network or this system ended it, e.g. no acknowledgement in
+                             time */
+    CHANNEL_BROKEN = 3,   /* the peer broke the protocol */
+    CHANNEL_REPLACED = 4, /* by a newer connection of the same peer */
+    CHANNEL_REFUSED = 5   /* no process listens there */
 };
 
 struct channel;
@@ -42,17 +43,17 @@ struct channel_callbacks {
     void (*lost)(void *ctx, enum channel_end end, const char *why); /* at most once */
 };
 
-/* What the channels of one transport share. The upper part is its owner's to set. */
+/* The part that all channels of one transport share. Its owner sets the upper fields. */
 struct channel_shared {
     uv_loop_t *loop;
-    unsigned unacked_ms; /* a connection is given up when bytes stay unacknowledged for so long */
+    unsigned unacked_ms; /* a connection ends when bytes stay unacknowledged for so long */
     void *gone_ctx;
-    void (*gone)(void *gone_ctx); /* for each channel that was created and is freed now */
+    void (*gone)(void *gone_ctx); /* called for each channel that is freed */
     uint8_t read_buf[CHANNEL_READ_SIZE];
-    struct fli_buf plain; /* decrypted, of the channel at hand */
-    uv_idle_t turn;       /* a live handle, for its owner to close */
+    struct fli_buf plain; /* decrypted bytes of the current channel */
+    uv_idle_t turn;       /* a live handle; the owner closes it */
     struct fli_list deferred;
-    uint64_t shake_ns; /* of this turn */
+    uint64_t shake_ns; /* spent in this turn */
     uint64_t shaken, shake_failed, shake_deferred;
 };
 
@@ -60,48 +61,50 @@ int channel_shared_init(struct channel_shared *shared) FLI_MUST_USE; /* 0 or FL_
 void channel_shared_fini(
     struct channel_shared *shared); /* when `turn` and all channels are closed */
 
-/* A channel without a connection: for uv_accept, or to connect. The shared part must outlive it. */
+/* Creates a channel without a connection, for uv_accept() or channel_connect(). The shared part
+ * must outlive it. */
 int channel_create(struct channel_shared *shared, struct channel **ret) FLI_MUST_USE;
-/* Takes the connection that waits at the listener. 0 or FL_ESYSTEM. */
+/* Accepts the next connection of the listener. 0 or FL_ESYSTEM. */
 int channel_accept(struct channel *c, uv_stream_t *listener) FLI_MUST_USE;
 
-/* `connected` or `lost` comes, from the loop; neither after channel_close. */
+/* The loop calls `connected` or `lost` later; neither after channel_close(). */
 void channel_connect(struct channel *c, const struct sockaddr *to, void (*connected)(void *ctx));
 uv_tcp_t *channel_tcp(struct channel *c);
 
-/* Puts TLS between the socket and the owner; to be called before anything is read or written. It
- * takes `tls` over, also on failure. `opened` is called after TLS's handshake and before any bytes;
- * it may close the channel. Until then nothing may be written. ours: this node has dialed; then
- * channel_secure_begin must follow, once reading has started. 0 or FL_ENOMEM. */
+/* Puts TLS between the socket and the owner; to be called before anything is read or written. Takes
+ * `tls` over, also on failure. `opened` is called after TLS's handshake and before any `bytes`; it
+ * may close the channel. Until then nothing may be written. ours: this node dialed, and
+ * channel_secure_begin() must follow once reading has started. 0 or FL_ENOMEM. */
 int channel_secure(struct channel *c, struct fli_tls *tls, bool ours,
                    void (*opened)(void *ctx)) FLI_MUST_USE;
 void channel_secure_begin(struct channel *c); /* sends the first message of TLS; may call `lost` */
 const struct fli_tls *channel_tls(const struct channel *c); /* NULL: none */
 
-/* Who hears of it from now on. */
+/* Sets the receiver of the callbacks. */
 void channel_own(struct channel *c, const struct channel_callbacks *cbs);
 
 int channel_read_start(struct channel *c) FLI_MUST_USE; /* 0, FL_ESYSTEM */
 void channel_read_stop(struct channel *c);
 
-/* Writes the few bytes of the nodes' own handshake, all of them. False: the connection is lost, and
+/* Writes all bytes of a handshake between nodes (handshake.h). False: the connection is lost, and
  * `lost` was called. */
 bool channel_say(struct channel *c, const void *data, size_t len);
 
-/* How many bytes of the parts left at once: 0 when busy, when the kernel has no room, with TLS, and
- * when the connection has ended, which the next channel_write or read finds. Never calls back. */
+/* Returns how many bytes of the parts the kernel took at once. It is 0 when the channel is busy,
+ * the kernel has no room, with TLS, and when the connection has ended, which the next
+ * channel_write() or read finds. Never calls back. */
 size_t channel_try_write(struct channel *c, const struct fli_slice *parts, unsigned n);
 
-/* Takes all of `from`, which is left empty, with memory or without. Not while busy. False: the
- * connection is lost, and `lost` was called. */
+/* Takes all of `from`, which is left empty, with memory or without. Not while the channel is busy.
+ * False: the connection is lost, and `lost` was called. */
 bool channel_write(struct channel *c, struct fli_buf *from);
 size_t channel_memory(const struct channel *c);
 bool channel_busy(const struct channel *c);
 
-/* Reports the end once, and closes the descriptor; channel_close must still be called. */
+/* Reports the end once and closes the descriptor; channel_close() must still be called. */
 void channel_lose(struct channel *c, enum channel_end end, const char *why);
 
-/* As channel_lose, but reports it from the loop. */
+/* Does the same, but reports it from the loop. */
 void channel_cancel(struct channel *c);
 
 void channel_close(struct channel *c); /* NULL is fine */

@@ -1,11 +1,11 @@
-/* channel_secure.c: TLS on a channel: between the socket's bytes and those that the owner sees.
+/* channel_secure.c: TLS on a channel, between the socket's bytes and the owner's.
  *
  *   channel_secure --> shaking --> open (`opened`, then `bytes`) --> lost
  *
- * A TLS handshake costs a thousand times what a message does, and anybody may begin one. So each
- * turn of the loop spends at most CHANNEL_SHAKE_TURN_MS on handshakes that others began. The rest
- * wait, first come, first served, and their sockets are not read meanwhile. Handshakes that this
- * node began are few, and never wait. */
+ * A TLS handshake costs a thousand times as much as a message, and any stranger may begin one. So
+ * each turn of the loop spends at most CHANNEL_SHAKE_TURN_MS on handshakes that others began. The
+ * rest wait, first come, first served, and their sockets are not read meanwhile. Handshakes that
+ * this node began are few and never wait. */
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -124,7 +124,7 @@ bool secure_flush(struct channel *c)
     return !c->closing;
 }
 
-/* Exchanges what two buffers hold, not what they may hold. */
+/* Exchanges the contents of two buffers, but not their limits. */
 static void swap(struct fli_buf *a, struct fli_buf *b)
 {
     struct fli_buf was = *a;
@@ -146,7 +146,7 @@ bool secure_write(struct channel *c, struct fli_buf *from)
         return false;
     }
     if (sec->waiting.len == 0) {
-        swap(&sec->waiting, from); /* its memory is the owner's to keep */
+        swap(&sec->waiting, from); /* the memory remains the owner's */
     }
     return true;
 }
@@ -171,7 +171,7 @@ static bool is_over(const struct channel *c)
 static void failed(struct channel *c, bool shaking)
 {
     c->shared->shake_failed += shaking;
-    (void)secure_flush(c); /* the last word says why to the peer */
+    (void)secure_flush(c); /* the final alert tells the peer the reason */
     if (!is_over(c)) {
         (void)broken(c);
     }
@@ -245,7 +245,7 @@ static void go_on(struct channel *c)
     }
 }
 
-/* Once in each turn of the loop, while there are handshakes. */
+/* Runs once in each turn of the loop, while handshakes wait. */
 static void turn_cb(uv_idle_t *turn)
 {
     struct channel_shared *shared = turn->data;
@@ -273,7 +273,7 @@ static void defer(struct channel *c, const uint8_t *data, size_t len)
 void secure_read(struct channel *c, const uint8_t *data, size_t len)
 {
     struct channel_secure *sec = c->secure;
-    FLI_ASSERT(!fli_list_linked(&sec->deferred)); /* it is not read meanwhile */
+    FLI_ASSERT(!fli_list_linked(&sec->deferred)); /* its socket is not read meanwhile */
     if (fli_tls_state(sec->tls) != FLI_TLS_SHAKING) {
         decrypt(c, data, len);
         return;

@@ -30,7 +30,7 @@ void frame_header_encode(uint8_t type, const struct fli_slice *parts, unsigned n
     fli_put_u32(out + 12, fli_crc32c(0, out, 12));
 }
 
-/* NULL and the length of the body, or what is wrong. */
+/* NULL, and the length of the body; or a sentence about the error. */
 static const char *check_header(const struct frame_reader *r, const uint8_t *h, size_t *ret_len)
 {
     if (fli_get_u32(h + 12) != fli_crc32c(0, h, 12)) {
@@ -64,14 +64,14 @@ void frame_reader_fini(struct frame_reader *r)
     fli_buf_fini(&r->in);
 }
 
-/* What a step of the reader did with its bytes. */
+/* The result of one step of the reader. */
 struct step {
     size_t taken;
-    bool stop; /* no frame is wanted any more */
+    bool stop; /* `show` wants no more frames */
     const char *why;
 };
 
-/* The frame at `data`, if all of it is there: taken is 0 when it is not. */
+/* Shows the frame at `data` if it is complete there; else `taken` is 0. */
 static struct step show_in_place(const struct frame_reader *r, const uint8_t *data, size_t len,
                                  bool (*show)(void *, uint8_t, struct fli_slice), void *ctx)
 {
@@ -106,7 +106,7 @@ static bool gather(struct frame_reader *r, size_t want, const uint8_t *data, siz
     return r->in.len == want;
 }
 
-/* Goes on with the frame that has arrived in part. */
+/* Continues a frame that has arrived in part. */
 static struct step show_gathered(struct frame_reader *r, const uint8_t *data, size_t len,
                                  bool (*show)(void *, uint8_t, struct fli_slice), void *ctx)
 {
@@ -157,7 +157,7 @@ const char *frame_reader_feed(struct frame_reader *r, const uint8_t *data, size_
     return NULL;
 }
 
-/* A block that grew by doubling has up to twice the room that its bytes need. */
+/* Shrinks the block: after growing by doubling, it has up to twice the room that it needs. */
 static void *keep_gathered(struct frame_reader *r, struct fli_slice *body)
 {
     size_t size = FRAME_HEADER_SIZE + body->len;

@@ -8,38 +8,38 @@
  *   12     4      CRC-32C of bytes 0 to 11
  *   16     ...    body
  *
- * The header is checked before its length is believed, the length before memory is taken for the
- * body, and the body before it is shown. Memory for a body grows with what has arrived of it; a
- * frame that arrives whole is shown where it is and costs none. */
+ * The header is checked before its length is used, the length before memory is allocated for the
+ * body, and the body before it is shown. Memory for a body grows as its bytes arrive. A frame that
+ * arrives whole is shown in place and needs none. */
 #ifndef PEER_FRAME_H
 #define PEER_FRAME_H
 
 #include "base/buf.h"
 
 #define FRAME_HEADER_SIZE 16u
-#define FRAME_MAX ((size_t)64 << 20) /* bytes of a body, of any kind of stream */
+#define FRAME_MAX ((size_t)64 << 20) /* bytes of a body, on any kind of stream */
 
-/* The parts are those of the body; their lengths sum up to FRAME_MAX at most. */
+/* The parts make up the body; together they have at most FRAME_MAX bytes. */
 void frame_header_encode(uint8_t type, const struct fli_slice *parts, unsigned n,
                          uint8_t out[FRAME_HEADER_SIZE]);
 
 struct frame_reader {
     size_t frame_max;  /* bytes of a body; 1 to FRAME_MAX */
-    struct fli_buf in; /* the frame that has arrived in part, header first */
-    bool shown_in;     /* the frame that is shown is in `in`, and was not kept */
+    struct fli_buf in; /* the frame that has arrived in part, with its header */
+    bool shown_in;     /* the frame being shown is in `in`, and was not kept */
 };
 
 void frame_reader_init(struct frame_reader *r, size_t frame_max);
 void frame_reader_fini(struct frame_reader *r);
 
-/* Shows each frame that is whole with these bytes, in order; `show` returns false to have no more
- * (the rest is thrown away). NULL, or why the bytes are not frames: then nothing may be fed any
- * more. */
+/* Shows, in order, each frame that these bytes complete. When `show` returns false, it gets no more
+ * frames and the rest is discarded. Returns NULL; or why the bytes are not frames, and then the
+ * reader must not be fed again. */
 const char *frame_reader_feed(struct frame_reader *r, const uint8_t *data, size_t len,
                               bool (*show)(void *ctx, uint8_t type, struct fli_slice body),
                               void *ctx) FLI_MUST_USE;
 
-/* Inside `show`, once: see stream_keep. */
+/* Inside `show`, at most once: see stream_keep(). */
 void *frame_reader_keep(struct frame_reader *r, struct fli_slice *body) FLI_MUST_USE;
 
 #endif

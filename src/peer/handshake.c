@@ -73,7 +73,7 @@ void handshake_encode(const struct handshake *h, const struct handshake_formats 
                 fli_crc32c(0, out + CHECKED_OFFSET, HANDSHAKE_SIZE - CHECKED_OFFSET));
 }
 
-/* Copies a string that must be printable, with zeros behind it; false when it is not. */
+/* Copies a string that must be printable, and padded with zeros; false when it is not. */
 static bool take_text(const uint8_t *in, size_t len, char *out, size_t size)
 {
     if (len >= size || !is_zero(in + len, size - len)) {
@@ -89,7 +89,7 @@ static bool take_text(const uint8_t *in, size_t len, char *out, size_t size)
     return true;
 }
 
-/* A node that greets names itself; a node that refuses does not. */
+/* A dialing or welcoming node names itself; a refusing node does not. */
 static bool identity_fits(const struct handshake *h)
 {
     const struct peer_identity *from = &h->from;

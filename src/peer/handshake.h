@@ -24,38 +24,38 @@
  *   776    16     number and mark of the sender's start
  *   792    16     term and last entry that its log has
  *
- * Decoding checks magic and checksum before anything else is believed. The strings hold only
- * printable ASCII, since they end up in logs. Nodes of different versions do not talk to each
- * other: one could lead and write what the other must stop at.
+ * Decoding checks magic and checksum before anything else is used. The strings are printable ASCII,
+ * since they are logged. Nodes of different versions do not talk to each other: one of them could
+ * lead and write entries that the other does not know.
  *
- * A refusal says who is refused and why, and nothing of the node that refuses: in it the members'
- * checksum, cluster id, node id, incarnation, index, addresses and all behind them are 0. The three
- * version numbers are in every handshake. */
+ * A refusal says who is refused and why, and tells nothing about the refusing node: the members'
+ * checksum, cluster id, node id, incarnation, index, addresses and all fields behind them are 0.
+ * The three version numbers are in every handshake. */
 #ifndef PEER_HANDSHAKE_H
 #define PEER_HANDSHAKE_H
 
 #include "peer/members.h"
 
 #define HANDSHAKE_SIZE 808u
-/* The version of what streams carry. It is also raised when log entries get a new command, flag or
- * field, since a node that meets one it does not know stops. Numbers from 256 up are older
- * layouts'. */
+/* The version of what streams carry. It also rises when log entries get a new command, flag or
+ * field, since a node stops at an entry that it does not know. Numbers from 256 up stand for older
+ * layouts of the handshake. */
 #define HANDSHAKE_PROTOCOL 4u
 #define HANDSHAKE_REASON_MAX 176u /* bytes of a reason, NUL included */
 
-/* Values travel and must not change. */
+/* The values are sent and must not change. */
 enum stream_kind {
-    STREAM_RAFT = 1,    /* messages of the one who dialed; the other never sends */
+    STREAM_RAFT = 1,    /* messages of the dialing node; the other side never sends */
     STREAM_RELAY = 2,   /* commands of a follower's clients, and their answers */
-    STREAM_SNAPSHOT = 3 /* a snapshot in pieces, and what was taken of it */
+    STREAM_SNAPSHOT = 3 /* a snapshot in pieces, and the bytes taken so far */
 };
 #define STREAM_KINDS 3u
 
-/* Values travel and must not change. */
+/* The values are sent and must not change. */
 enum handshake_verdict {
     HANDSHAKE_WELCOME = 1,
     HANDSHAKE_STRANGER = 2, /* not a member, or not yet a member again, or not the node that was
-                             * called */
+                               called */
     HANDSHAKE_OTHER_CLUSTER = 3,     /* another cluster id */
     HANDSHAKE_OTHER_MEMBERS = 4,     /* configured with other members */
     HANDSHAKE_OTHER_INCARNATION = 5, /* another incarnation than the one that joined */
@@ -69,24 +69,27 @@ struct start {
     uint64_t number, mark;
 };
 
-/* What a node says of itself. */
+/* What a node tells about itself. */
 struct peer_identity {
     uint64_t node_id, incarnation, cluster_id;
-    /* Of the canonical text of the members that the cluster began with: they make the first entry
-     * of the log, so nodes that have others must not meet. 0: it has not begun one, and joins. */
+    /* Of the canonical text of the members that the cluster began with. They make the first entry
+     * of the log, so nodes with different ones must not meet. 0: the node has begun no cluster, and
+     * joins. */
     uint32_t members_crc;
     /* the index of a state that the node has applied and that has its incarnation; 0: none */
     uint64_t admitted_index;
-    uint16_t version;                        /* the highest that it knows; said with the formats */
+    uint16_t version;                        /* the highest that it knows; sent with the
+                                                formats */
     char client_address[MEMBER_ADDRESS_MAX]; /* printable ASCII; may be "" */
     char peer_address[MEMBER_ADDRESS_MAX];   /* likewise */
     struct start start;
-    uint64_t term, last_index; /* of its log, on disk when it was started */
-    bool asks_raft; /* not sent: it calls for a stream of Raft's messages, so it has none */
+    uint64_t term, last_index; /* of its log, on disk at its start */
+    bool asks_raft; /* not sent: the call is for a stream of Raft's messages, so the node has
+                       none */
 };
 
-/* The versions of log and snapshots that a node knows (machine/version.c). Two that know none in
- * common do not talk to each other. */
+/* The versions of log and snapshots that a node knows (machine/version.c). Two nodes without a
+ * common one do not talk to each other. */
 struct handshake_formats {
     uint16_t low, high;
 };
@@ -102,16 +105,16 @@ struct handshake {
 void handshake_encode(const struct handshake *h, const struct handshake_formats *formats,
                       uint8_t out[HANDSHAKE_SIZE]);
 
-/* 0; FL_EPROTO: not a handshake; FL_EVERSION: one of another version (nothing is returned). */
+/* 0; FL_EPROTO: not a handshake; FL_EVERSION: of another version (*ret is not set). */
 int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_formats *formats,
                      struct handshake *ret) FLI_MUST_USE;
 
-/* After FL_EVERSION: which version the sender has, and which this node. Always NUL-terminated; 176
- * bytes are enough. */
+/* After FL_EVERSION: writes which version the sender has, and which this node. Always
+ * NUL-terminated; 176 bytes are enough. */
 void handshake_explain_version(const uint8_t in[HANDSHAKE_SIZE],
                                const struct handshake_formats *formats, char *out, size_t size);
 
-/* What a verdict means, for a log, where no reason was given. Never NULL. */
+/* The meaning of a verdict, for logs, when no reason was given. Never NULL. */
 const char *handshake_verdict_text(enum handshake_verdict verdict);
 
 #endif

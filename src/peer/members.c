@@ -12,7 +12,7 @@
 #include "base/address.h"
 #include "base/bytes.h"
 
-/* Ids stay within what a signed 64-bit number holds: some clients read them so. */
+/* Ids fit into a signed 64-bit number, since some clients read them as such. */
 #define MEMBER_ID_MAX UINT64_C(0x7fffffffffffffff)
 
 static bool host_char(char c, bool bracketed)
@@ -54,7 +54,7 @@ static struct fli_slice trim(const char *start, const char *end)
     return (struct fli_slice){(const uint8_t *)start, (size_t)(end - start)};
 }
 
-/* One ID=HOST:PORT. */
+/* Parses one ID=HOST:PORT. */
 static int parse_one(struct fli_slice part, struct member *ret, char *errmsg, size_t errmsg_size)
 {
     int shown = part.len > 100 ? 100 : (int)part.len;
@@ -89,7 +89,7 @@ static int parse_one(struct fli_slice part, struct member *ret, char *errmsg, si
     return 0;
 }
 
-/* Adds m in the place its id says. */
+/* Inserts m in the order of ids. */
 static int insert(struct members *all, const struct member *m, char *errmsg, size_t errmsg_size)
 {
     unsigned at = all->n;

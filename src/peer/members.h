@@ -6,7 +6,7 @@
 #include "base/base.h"
 
 #define MEMBERS_MAX 9u /* of a cluster */
-/* Nodes that one has to do with: members, and some that are about to be. */
+/* Nodes that one node may list: members, and nodes that are about to be members. */
 #define KNOWN_MEMBERS_MAX 16u
 #define MEMBER_ADDRESS_MAX 264u /* host of 255, brackets, colon, port, NUL */
 #define MEMBERS_TEXT_MAX (KNOWN_MEMBERS_MAX * (MEMBER_ADDRESS_MAX + 22u))
@@ -21,15 +21,14 @@ struct members {
     struct member list[KNOWN_MEMBERS_MAX]; /* sorted by id */
 };
 
-/* 0 or FL_EINVAL with a sentence in errmsg that names the part that is wrong and what to write
- * instead. */
+/* 0; or FL_EINVAL with a sentence in errmsg that names the wrong part and the correct form. */
 int members_parse(const char *text, struct members *ret, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 const struct member *members_find(const struct members *m, uint64_t id); /* NULL when absent */
-/* Adds one, or gives it another address. False: there is no room. */
+/* Adds a member, or changes its address. False: there is no room. */
 bool members_put(struct members *m, uint64_t id, const char *address);
 bool members_equal(const struct members *a, const struct members *b);
-/* Whether some id has the same address in both. */
+/* Whether any id has the same address in both. */
 bool members_overlap(const struct members *a, const struct members *b);
 
 /* The canonical text, always NUL-terminated; returns its length, as snprintf does. MEMBERS_TEXT_MAX

@@ -9,18 +9,17 @@
 #include "base/clock.h"
 #include "peer/said.h"
 
-#define STEADY_MS 1000u /* a stream that was up for so long counts as a success */
+#define STEADY_MS 1000u /* a stream that lived so long counts as a success */
 
 struct outbound_peer {
     struct outbound *o;
-    uint64_t id; /* 0: the place is nobody's */
-    bool gone;   /* no member any more; a dial is still under way */
+    uint64_t id; /* 0: a free place */
+    bool gone;   /* not a member any more; a dial is still under way */
     struct stream *stream;
     bool dialing;
-    bool flooded; /* it was logged that messages are dropped; until half of the room is free
-                   * again */
+    bool flooded; /* that messages are dropped was logged; reset when half of the room is free */
     unsigned pause_ms;
-    uint64_t dial_at_ms; /* when neither up nor dialing */
+    uint64_t dial_at_ms; /* while neither up nor dialing */
     uint64_t dialed_ms;  /* when the last dial began */
     uint64_t up_since_ms;
     uint64_t sent, dropped, times_up;
@@ -246,7 +245,7 @@ int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const stru
     }
     size_t unsent = stream_unsent(p->stream);
     p->flooded = p->flooded && unsent > o->queue_max / 2;
-    /* A message that is larger than all may wait alone. */
+    /* One message that is larger than the limit may wait alone. */
     int rv = unsent > 0 && (unsent >= o->queue_max || size > o->queue_max - unsent)
                  ? FL_ELIMIT
                  : stream_send(p->stream, type, parts, n);
@@ -315,7 +314,7 @@ static void enter(struct outbound *o, uint64_t id)
         i++;
     }
     if (i == KNOWN_MEMBERS_MAX) {
-        return; /* dials to former members take all places: the next call finds one */
+        return; /* dials to former members use all places; the next call finds one */
     }
     struct outbound_peer *p = &o->peers[i];
     p->o = o;

@@ -3,13 +3,13 @@
  *   dialing --> up --> pause --> dialing ...
  *      `-------------->'
  *
- * Dials each member from outbound_start on. A stream that ends, or a dial that fails, is followed
- * by another dial OUTBOUND_PAUSE_MIN_MS later at the soonest. Dials begin at least so far from each
- * other as a pause says that grows to OUTBOUND_PAUSE_MAX_MS; after a refusal it is
- * OUTBOUND_REFUSED_MS. So one that waits for a network that drops everything is followed at once.
+ * Dials each member from outbound_start() on. After a stream ends or a dial fails, the next dial
+ * comes OUTBOUND_PAUSE_MIN_MS later at the earliest. Two dials begin at least one pause apart; that
+ * pause grows to OUTBOUND_PAUSE_MAX_MS, and is OUTBOUND_REFUSED_MS after a refusal. So a dial that
+ * lasted longer than the pause, because the network drops everything, is followed at once.
  *
- * Messages may be lost: while a stream is down they are dropped, and so is what would make more
- * than queue_max bytes wait for one peer. Whoever sends them must bear it, as Raft does.
+ * Messages may be lost. While a stream is down they are dropped; so is a message that would make
+ * more than queue_max bytes wait for one peer. The sender must tolerate that, as Raft does.
  *
  * The peer never sends on such a stream: if it does, the stream ends. One thread, the loop's. */
 #ifndef PEER_OUTBOUND_H
@@ -26,21 +26,22 @@ struct outbound;
 struct outbound_callbacks {
     void *ctx;
     void (*up)(void *ctx, const struct peer_identity *peer); /* may be NULL */
-    /* hung_up: the peer's process ended it (as a process that ends does), noticed at once. Only
-     * after `up`. May be NULL. */
+    /* hung_up: the peer's process ended the stream, which is noticed at once. Only after `up`. May
+     * be NULL. */
     void (*down)(void *ctx, uint64_t peer_id, bool hung_up, const char *why);
-    void (*log)(void *ctx, int level, const char *message); /* may be NULL; as the transport's */
+    void (*log)(void *ctx, int level, const char *message); /* may be NULL; levels as in
+                                                               transport.h */
 };
 
 struct outbound_peer_stats {
     bool up;
     size_t unsent;    /* bytes that the kernel has not taken */
     uint64_t sent;    /* messages appended */
-    uint64_t dropped; /* messages not sent, for want of a stream or of room */
+    uint64_t dropped; /* messages dropped, for want of a stream or of room */
     uint64_t times_up;
 };
 
-/* The transport must be created, and outlive it. queue_max: bytes that may wait for one peer (one
+/* The transport must exist and outlive it. queue_max: bytes that may wait for one peer (a single
  * message that is larger may wait alone), at most what the transport's limits of STREAM_RAFT allow;
  * 0: all of that. 0 or FL_ENOMEM. */
 int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *members,
@@ -52,9 +53,9 @@ void outbound_set_members(struct outbound *o, const struct members *members);
 
 void outbound_start(struct outbound *o); /* once, when the transport was started */
 
-/* Appends one message. 0; FL_ENOCONN: no stream now; FL_ELIMIT: too much waits; FL_ENOMEM: in all
- * three the message is dropped, and counted. FL_EINVAL: larger than a frame may be, or not another
- * member. Never calls back. */
+/* Appends one message. 0; FL_ENOCONN: no stream now; FL_ELIMIT: too much waits; FL_ENOMEM. In these
+ * three cases the message is dropped and counted. FL_EINVAL: larger than a frame may be, or not
+ * another member. Never calls back. */
 int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const struct fli_slice *parts,
                   unsigned n) FLI_MUST_USE;
 
@@ -62,14 +63,15 @@ void outbound_flush(struct outbound *o); /* once a turn; may call `down` */
 
 bool outbound_is_up(const struct outbound *o, uint64_t peer_id);
 void outbound_peer_stats(const struct outbound *o, uint64_t peer_id,
-                         struct outbound_peer_stats *ret); /* all 0 for nobody */
+                         struct outbound_peer_stats *ret); /* all 0 for a node that is no
+                                                              member */
 
 /* Dials at once instead of after the pause: the peer has shown that it is running. */
 void outbound_redial(struct outbound *o, uint64_t peer_id);
 
-/* Ends all streams without `down`, and calls cb, never inside, when nothing of it is left in the
- * loop; then outbound_destroy. Only when started. A dial that is under way ends with its time or
- * with the transport. */
+/* Ends all streams without `down`. Calls cb, never inside this call, when nothing of it is left in
+ * the loop; then outbound_destroy() may follow. Only after outbound_start(). A dial under way ends
+ * at its deadline or with the transport. */
 void outbound_close(struct outbound *o, void (*cb)(void *ctx), void *ctx);
 void outbound_destroy(struct outbound *o); /* when closed, or never started; NULL is fine */
 

@@ -1,4 +1,4 @@
-/* said.h: which lines were logged lately, so that retries and strangers do not fill the log. Pure.
+/* said.h: limits repeated log lines, so that retries and strangers do not fill the log. Pure.
  *
  * A line is logged again after SAID_AGAIN_MS. Different lines are logged up to SAID_BURST at once,
  * and then one every SAID_EVERY_MS. */
@@ -18,12 +18,12 @@ struct said {
         uint64_t at_ms;
     } lines[SAID_LINES];
     unsigned next;
-    uint64_t spent_until_ms; /* the burst is spent this far ahead of now */
+    uint64_t spent_until_ms; /* the burst is used up this far ahead of now */
     uint64_t left_out;
 };
 
-/* Whether a line is to be said now; notes it if it is. *left_out: how many were not, for being too
- * many, since the last one that was (0 unless the result is true). */
+/* Whether to log a line now; if so, it is recorded. *left_out: when true, the number of lines left
+ * out since the last logged one, for being too many. */
 bool said_allows(struct said *s, const char *text, uint64_t now_ms, uint64_t *left_out);
 
 #endif

@@ -38,7 +38,7 @@ static void member_name(const struct security *s, uint64_t id, char out[SECURITY
     (void)snprintf(out, SECURITY_MEMBER_NAME_MAX, "%s-node-%llu", s->name, (unsigned long long)id);
 }
 
-/* What the one that calls proves with the secret. */
+/* The claim that the calling node proves with the secret. */
 static void claim_of(const struct security *s, uint64_t from, uint64_t to, char out[CLAIM_MAX])
 {
     char a[SECURITY_MEMBER_NAME_MAX];
@@ -121,7 +121,7 @@ bool security_is(const struct security *s, const struct fli_tls *tls, uint64_t p
     return claimed != NULL && strcmp(claimed, claim) == 0;
 }
 
-/* Of what one that knows the secret says: which node it is; 0: none. */
+/* The id of the node that a claim made with the secret names; 0: none. */
 static uint64_t claimed_id(const struct security *s, const char *claim)
 {
     uint64_t id = 0;

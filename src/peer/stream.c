@@ -6,7 +6,8 @@
 
 #include "peer/stream_private.h"
 
-/* Memory that an empty buffer keeps, so that turns do not allocate, for so many turns. */
+/* The memory that an empty buffer keeps, and for how many turns, so that turns need not
+ * allocate. */
 #define OUT_KEEP ((size_t)256 << 10)
 #define OUT_KEEP_TURNS 256u
 
@@ -19,14 +20,14 @@ struct stream {
     struct stream_callbacks cbs;
     struct stream_place place;
     unsigned *open;
-    unsigned depth; /* calls of the owner that we are in */
+    unsigned depth; /* depth of calls into the owner */
     bool started, lost, closed;
-    bool torn;               /* part of a frame has left and the rest is lost */
-    struct fli_buf leftover; /* read past the handshake */
+    bool torn;               /* a part of a frame has left and the rest is lost */
+    struct fli_buf leftover; /* bytes read behind the handshake */
     struct frame_reader in;
-    struct fli_buf gather; /* appended, not handed over */
-    unsigned quiet_turns;  /* in which nothing was to be sent */
-    size_t writing;        /* bytes that the channel is busy with */
+    struct fli_buf gather; /* appended, not yet handed over */
+    unsigned quiet_turns;  /* turns without anything to send */
+    size_t writing;        /* bytes that keep the channel busy */
     uint64_t appended;
     uint64_t handed;
     uint64_t heard_ms;
@@ -190,7 +191,7 @@ size_t stream_unsent(const struct stream *s)
     return s->gather.len + s->writing;
 }
 
-/* Appends what is behind the first `skip` bytes of the parts. */
+/* Appends the parts without their first `skip` bytes. */
 static int append_from(struct stream *s, const struct fli_slice *parts, unsigned n, size_t skip)
 {
     size_t len = 0;
@@ -236,7 +237,7 @@ int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, u
     if (rv != 0 && left == 0) {
         return rv;
     }
-    /* Part of it has left: whether all of it arrives is not known, and flushing says so. */
+    /* A part has left. Whether all of it arrives is unknown; flushing reports that. */
     s->torn = rv != 0;
     s->appended += size;
     if (left > 0) {

@@ -1,23 +1,23 @@
 /* stream.h: frames over one connection between two nodes.
  *
- * Frames are read and checked by frame.h. Bytes that are no valid frame end the stream, with a
- * reason for the log. They never end the node.
+ * frame.h reads and checks the frames. Bytes that are no valid frame end the stream, with a reason
+ * for the log. They never end the node.
  *
- * Sending appends to a buffer; stream_flush() hands what has gathered to the kernel, so that one
- * turn of the loop costs one write. A frame of STREAM_DIRECT bytes or more, with nothing unsent
- * before it, is offered to the kernel at once, without a copy. Bytes that were appended and not
- * handed over have surely not left the node: compare stream_appended() with stream_handed().
+ * Sending appends to a buffer; stream_flush() hands the buffer to the kernel, so that one turn of
+ * the loop costs one write. A frame of STREAM_DIRECT bytes or more, with nothing unsent before it,
+ * is offered to the kernel at once, without a copy. Bytes that were appended and not handed over
+ * have surely not left the node: compare stream_appended() with stream_handed().
  *
- * Memory: a stream that was idle for a while has given back its buffers; stream_flush, called each
- * turn, sees to it.
+ * Memory: a stream that was idle for a while frees its buffers; stream_flush(), called each turn,
+ * does that.
  *
  * Limits: bodies of at most frame_max bytes, both ways; out_max bytes not yet sent, beyond which
  * sending fails.
  *
- * Ownership: a stream comes from the transport, unread; stream_start begins to read. After `lost`,
+ * Ownership: the transport hands a stream on, unread; stream_start() begins to read. After `lost`,
  * which comes at most once, nothing is read or sent any more and the descriptor is closed, but the
- * owner must still call stream_close. After stream_close no callback comes; it may be called inside
- * any of them. One thread, the loop's. */
+ * owner must still call stream_close(). After stream_close() no callback comes; it may be called
+ * inside any of them. One thread, the loop's. */
 #ifndef PEER_STREAM_H
 #define PEER_STREAM_H
 
@@ -37,36 +37,36 @@ struct stream_limits {
 
 struct stream_callbacks {
     void *ctx;
-    /* The body is valid during the call only, unless stream_keep takes it. */
+    /* The body is valid during the call only, unless stream_keep() takes it. */
     void (*frame)(void *ctx, uint8_t type, struct fli_slice body);
     void (*lost)(void *ctx, enum channel_end end, const char *why);
 };
 
-/* Begins to read; once. False: the stream is lost (`lost` was called). */
+/* Begins to read; call it once. False: the stream is lost (`lost` was called). */
 bool stream_start(struct stream *s, const struct stream_callbacks *cbs);
 
-/* Appends one frame made of n parts, at most STREAM_PARTS_MAX. 0; FL_EINVAL: larger than frame_max;
- * FL_ELIMIT: more than out_max would be unsent; FL_ENOMEM; FL_ENOCONN: the stream is lost. Unless
- * it is 0 nothing was appended. Never calls back. */
+/* Appends one frame of n parts, at most STREAM_PARTS_MAX. 0; FL_EINVAL: larger than frame_max;
+ * FL_ELIMIT: more than out_max would be unsent; FL_ENOMEM; FL_ENOCONN: the stream is lost. On an
+ * error nothing is appended. Never calls back. */
 int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts,
                 unsigned n) FLI_MUST_USE;
 
-/* Writes what has gathered; may call `lost`. */
+/* Writes the buffer; may call `lost`. */
 void stream_flush(struct stream *s);
 
-/* Inside `frame` only, once: takes the body over, without a copy where it is large. Returns the
- * block to free() and sets *body to where the bytes are in it, aligned to 16; NULL: out of memory,
- * and nothing has changed. */
+/* Inside `frame` only, once: takes the body over, without a copy when it is large. Returns the
+ * block to free() and sets *body to the bytes in it, aligned to 16. NULL: out of memory, and
+ * nothing has changed. */
 void *stream_keep(struct stream *s, struct fli_slice *body) FLI_MUST_USE;
 
 uint64_t stream_appended(const struct stream *s); /* bytes ever appended */
 uint64_t stream_handed(const struct stream *s);   /* of these, bytes that may have left */
 size_t stream_unsent(const struct stream *s);     /* bytes that the kernel has not taken */
-size_t stream_memory(const struct stream *s);     /* bytes that it holds, all in all */
+size_t stream_memory(const struct stream *s);     /* bytes of memory that it uses */
 bool stream_idle(const struct stream *s);         /* nothing waits to be sent, or it is lost */
 bool stream_lost(const struct stream *s);
 uint64_t stream_heard_ms(const struct stream *s); /* loop time of the last bytes from the peer */
 
-void stream_close(struct stream *s); /* what is unsent is thrown away; NULL is fine */
+void stream_close(struct stream *s); /* discards what is unsent; NULL is fine */
 
 #endif

@@ -1,4 +1,4 @@
-/* transport.c: binding, deadlines, judging, log lines, closing. See transport.h. */
+/* transport.c: binding, deadlines, checks of peers, log lines, closing. See transport.h. */
 #include "peer/transport.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "peer/transport_private.h"
 
 #define BACKLOG 128
-#define CERT_WARN_DAYS 14 /* fewer are worth a warning */
+#define CERT_WARN_DAYS 14 /* an earlier end is worth a warning */
 
 static const struct stream_limits DEFAULT_LIMITS[STREAM_KINDS + 1] = {
     [STREAM_RAFT] = {TRANSPORT_RAFT_FRAME_MAX, TRANSPORT_RAFT_OUT_MAX},
@@ -45,11 +45,11 @@ void transport_say(struct transport *t, int level, const char *fmt, ...)
     t->cbs.log(t->cbs.ctx, level, text);
 }
 
-/* ---- judging ---- */
+/* ---- checks of peers ---- */
 
-/* Whether two nodes can belong to one cluster, going by the members and the state that each began
- * with. A formed cluster knows its nodes by their incarnations, and a node that joins it begins
- * empty, not with a restored state. */
+/* Whether two nodes can belong to one cluster, by the members and the state that each began with. A
+ * formed cluster knows its nodes by their incarnations. A node that joins it begins empty, not with
+ * a restored state. */
 static bool began_alike(const struct transport *t, const struct peer_identity *peer)
 {
     bool self_formed = t->self.cluster_id != 0;
@@ -129,7 +129,7 @@ bool deadline_over(struct transport *t, struct deadline *d)
 
 /* ---- security ---- */
 
-/* Logged each time; lines that strangers cause are limited (said.h). */
+/* Logged every time; only lines that strangers cause are limited (said.h). */
 static void FLI_PRINTF(3, 4) tell(struct transport *t, int level, const char *fmt, ...)
 {
     char text[TRANSPORT_SAY_MAX];
@@ -261,7 +261,7 @@ static int bind_first(const struct addrinfo *list, uint16_t *ret_port)
     return -1;
 }
 
-/* As address_split, but port 0 is allowed and means any. */
+/* As address_split(), but port 0 is allowed and means any port. */
 static int split_bind(const char *address, char host[256], char service[6])
 {
     uint16_t port = 0;

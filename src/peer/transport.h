@@ -2,36 +2,37 @@
  *
  * Every stream opens with a handshake of each side (handshake.h). A stranger (other cluster, other
  * members, unknown id, another incarnation of a known id, wrong version) is refused. Each side
- * judges the other: the one that was called before it answers, the caller by the answer.
+ * checks the other: the called node before it answers, the caller by the answer.
  *
  *   dialer                             acceptor
  *   connect, handshake (asks)  ---->   judges
  *   judges                     <----   handshake (welcome, or a refusal, then closes)
  *   hands the stream on                hands the stream on
  *
- * With security (security.h) all of this is said inside of TLS, once each side has proved who it
- * is. One that is no member is told nothing, and cut off: before its handshake when it is none,
- * after it when it speaks for another one.
+ * With security (security.h), all of this goes through TLS, after each side has proved who it is. A
+ * peer that is no member is told nothing and cut off: before its handshake if it is no node of the
+ * cluster, after it if it claims to be another node than it is.
  *
- * What a refusal tells: its verdict and the version numbers; to one that is configured with the
- * same members, and has the same cluster id or none, also the reason. Never anything of this node.
+ * A refusal tells its verdict and the version numbers. A peer that is configured with the same
+ * members, and has the same cluster id or none, also gets the reason. It never tells anything about
+ * this node.
  *
- * Order. Bytes of one stream keep theirs; two streams between the same nodes keep none, also when
- * the second was opened because the first had ended: what its sender's kernel still had may come
- * later. Whoever uses them must bear that.
+ * Order. The bytes of one stream keep their order. Two streams between the same nodes have no
+ * order, even if the second was opened because the first had ended: bytes in the sender's kernel
+ * may come later. Users of streams must tolerate that.
  *
- * Ends. A connection whose bytes are not acknowledged for unacked_ms is given up, so that none
- * waits for TCP to send again, ever more seldom, after a partition has healed; a silent one is
- * probed. No delay of small packets: two entries in flight would cost 40 ms each. Names are
- * resolved at each dial.
+ * Ends. A connection whose bytes are not acknowledged for unacked_ms is given up. So none waits for
+ * TCP's retries, which come ever more seldom, after a partition has healed. A silent one is probed.
+ * Small packets are not delayed: two entries in flight would cost 40 ms each. Names are resolved at
+ * each dial.
  *
- * Limits, so that a stranger costs no descriptors: TRANSPORT_PENDING_MAX connections that have not
- * said their handshake, TRANSPORT_PENDING_ADDRESS_MAX of one address (IPv6: one network of 64
- * bits), each for pending_ms. Beyond, the oldest of that address (or of the address with
- * the most) is dropped: a real peer says its handshake at once. TRANSPORT_ACCEPTED_MAX accepted
- * streams of one member and kind: a newer one replaces the oldest, whose owner hears `lost` with
- * CHANNEL_REPLACED. Handshakes of TLS: CHANNEL_SHAKE_TURN_MS of those that others began in a turn
- * of the loop.
+ * Limits, so that a stranger cannot use up descriptors: TRANSPORT_PENDING_MAX connections without a
+ * complete handshake, TRANSPORT_PENDING_ADDRESS_MAX of one address (IPv6: one network of 64 bits),
+ * each for pending_ms. Beyond these, the oldest of that address (or of the address with the most)
+ * is dropped, since a real peer sends its handshake at once. TRANSPORT_ACCEPTED_MAX accepted
+ * streams of one member and kind: a newer one replaces the oldest, whose owner gets `lost` with
+ * CHANNEL_REPLACED. CHANNEL_SHAKE_TURN_MS per turn of the loop for handshakes of TLS that others
+ * began.
  *
  * One thread, the loop's. */
 #ifndef PEER_TRANSPORT_H
@@ -52,7 +53,7 @@ struct transport;
 #define TRANSPORT_ANSWER_MS 400u
 #define TRANSPORT_UNACKED_MS 1000u
 #define TRANSPORT_PENDING_MS 2000u
-#define TRANSPORT_FILES_MS 2000u /* between two looks at the files of security */
+#define TRANSPORT_FILES_MS 2000u /* between two checks of security's files for changes */
 #define TRANSPORT_RAFT_FRAME_MAX ((size_t)16 << 20)
 #define TRANSPORT_RAFT_OUT_MAX ((size_t)32 << 20)
 #define TRANSPORT_RELAY_FRAME_MAX ((size_t)96 << 10)
@@ -69,80 +70,81 @@ struct transport_config {
     uint32_t members_crc;
     struct handshake_formats formats;
     /* Time limits for each address of a dial; 0: the default. When the packet that opens a
-     * connection is lost, the next dial sends another one, sooner than TCP would. So connect_ms is
-     * how long a healed partition may go unnoticed; it must be more than a round trip. */
-    unsigned connect_ms; /* until the connection is there */
-    unsigned answer_ms;  /* from then on, until the answer is whole */
-    /* TCP counts from the first time that it sends again: in all it takes about 0.2 s more. */
+     * connection is lost, the next dial sends another one, sooner than TCP would. So a healed
+     * partition may go unnoticed for connect_ms; that must be more than a round trip. */
+    unsigned connect_ms; /* until the connection is open */
+    unsigned answer_ms;  /* from then on, until the answer is complete */
+    /* TCP counts from its first retry: in all it takes about 0.2 s more. */
     unsigned unacked_ms;                           /* 0: the default */
     unsigned pending_ms;                           /* for a stranger's handshake; 0: the default */
-    struct security_config security;               /* nothing: who reaches the port is believed */
+    struct security_config security;               /* empty: every peer that reaches the port is
+                                                      trusted */
     struct stream_limits limits[STREAM_KINDS + 1]; /* by kind; [0] is not used; 0: the defaults */
 };
 
 struct transport_callbacks {
     void *ctx;
-    /* Checks a peer's handshake, after the transport's own checks, and fills `reason` unless the
-     * verdict is HANDSHAKE_WELCOME. The peer may not be a member yet; when it is welcome it is one,
-     * since transport_set_members() was called meanwhile. The reason is logged, and told to the
-     * peer if that is configured alike: it must not name a cluster id or an incarnation. */
+    /* Checks a peer's handshake, after the transport's own checks, and fills in `reason` unless the
+     * verdict is HANDSHAKE_WELCOME. The peer may not be a member yet; if it is welcomed,
+     * transport_set_members() has made it one meanwhile. The reason is logged, and told to a peer
+     * that is configured alike: so it must not name a cluster id or an incarnation. */
     enum handshake_verdict (*check)(void *ctx, const struct peer_identity *peer,
                                     char reason[HANDSHAKE_REASON_MAX]);
-    /* A stream from another node, to own: stream_start or stream_close it. */
+    /* Hands on a stream from another node: the owner calls stream_start() or stream_close(). */
     void (*accepted)(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
                      struct stream *s);
-    /* A peer has answered a call of this node: it is welcome, or refused. The reason is what the
-     * peer said, or what the verdict means. May be NULL. */
+    /* A peer answered a call of this node: it welcomed or refused it. The reason is the peer's, or
+     * the meaning of the verdict. May be NULL. */
     void (*answered)(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
                      const char *reason);
-    /* Nobody listens at a peer: each of its addresses was reached, and refused. May be NULL. */
+    /* No process listens at a peer: each of its addresses was reached and refused. May be NULL. */
     void (*absent)(void *ctx, uint64_t peer_id);
     /* level 1 error, 2 warning, 3 notice, 4 debug. May be NULL. */
     void (*log)(void *ctx, int level, const char *message);
 };
 
 struct transport_stats {
-    unsigned pending; /* connected, handshake not whole yet */
+    unsigned pending; /* connected, with an incomplete handshake */
     unsigned streams; /* accepted and dialed, not closed */
     unsigned dialing;
     uint64_t accepted, replaced; /* streams */
     uint64_t refused;            /* strangers, by verdict */
-    uint64_t dropped;            /* too many, too slow, or not a handshake at all */
+    uint64_t dropped;            /* too many, too slow, or no handshake at all */
 };
 
-/* Binds and listens, so that no other process can; no connection is accepted before
+/* Binds and listens, so that no other process can. No connection is accepted before
  * transport_start(). 0, FL_EINVAL, FL_ESYSTEM, FL_ENOMEM; errmsg says what is wrong and what to
  * do. */
 int transport_create(uv_loop_t *loop, const struct transport_config *config,
                      const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
                      size_t errmsg_size) FLI_MUST_USE;
-uint16_t transport_port(const struct transport *t); /* that was bound */
+uint16_t transport_port(const struct transport *t); /* the port that was bound */
 
 /* Accepts and dials from now on. 0 or FL_ESYSTEM, with a sentence in errmsg. */
 int transport_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* The cluster id, once it is known, the node's place in it, and what it began with; said in
- * handshakes from now on. */
+/* Sets the cluster id, once it is known, the node's place in it, and what the cluster began with;
+ * they go into all later handshakes. */
 void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index,
                            uint32_t members_crc);
 
-/* How far the node's log is; said in handshakes from now on. */
+/* Sets the end of the node's log; it goes into all later handshakes. */
 void transport_set_progress(struct transport *t, uint64_t term, uint64_t last_index);
 
 /* Sets the members, and this node's own address. Streams of nodes that are no longer members end,
  * and their owners get `lost`; so it must not be called within a stream's callback. */
 void transport_set_members(struct transport *t, const struct members *members);
 
-/* Opens a stream to another member. cb once, never inside: status 0 and a stream to own, or
- * FL_ENOCONN (also when the transport closes), FL_EDENIED (this side or the other refused).
- * 0; FL_EINVAL: not another member; FL_ENOCONN: not started, or closing; FL_ENOMEM, FL_ESYSTEM;
- * when it is not 0 cb never comes. */
+/* Opens a stream to another member. cb comes once, never inside: status 0 and a stream to own; or
+ * FL_ENOCONN (also when the transport closes), FL_EDENIED (one of the two sides refused). Returns
+ * 0; FL_EINVAL: not another member; FL_ENOCONN: not started, or closing; FL_ENOMEM, FL_ESYSTEM. On
+ * an error cb never comes. */
 typedef void (*transport_dial_cb)(void *ctx, int status, const struct peer_identity *peer,
                                   struct stream *s);
 int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
                    transport_dial_cb cb, void *ctx) FLI_MUST_USE;
 
-/* How others are known, for INFO. */
+/* How other nodes are identified, for INFO. */
 enum transport_trust {
     TRANSPORT_TRUSTS_ALL,
     TRANSPORT_TRUSTS_SECRET,
@@ -151,25 +153,25 @@ enum transport_trust {
 
 struct transport_security {
     enum transport_trust trust;
-    struct fli_tls_facts facts; /* of a secret: the counts only */
+    struct fli_tls_facts facts; /* with a secret: the counts only */
     uint64_t handshakes, failed, deferred;
 };
 
-/* Other times from now on; unacked_ms counts for connections that are made from then on. */
+/* Sets new times; unacked_ms applies to connections made from then on. */
 void transport_set_times(struct transport *t, unsigned connect_ms, unsigned answer_ms,
                          unsigned unacked_ms);
 
 void transport_get_security(const struct transport *t, struct transport_security *ret);
 
-/* Reads the files of security again; the log says what came of it. They are read by themselves when
- * they have changed. */
+/* Reads security's files again; the log reports the result. Changed files are also read without
+ * this call. */
 void transport_reload(struct transport *t);
 
 void transport_stats(const struct transport *t, struct transport_stats *ret);
 
-/* Stops to listen, drops strangers, ends dials, and calls cb, never inside, when each stream that
- * was handed out is closed too: their owners must call stream_close, before or after. Once; also
- * when transport_start failed; not without it. */
+/* Stops listening, drops strangers and ends dials. Calls cb, never inside this call, when each
+ * stream that was handed on is closed too; their owners must call stream_close(), before or after.
+ * Call it once, after transport_start(), even if that failed. */
 void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx);
 
 void transport_destroy(struct transport *t); /* when closed, or never started; NULL is fine */

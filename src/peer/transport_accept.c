@@ -1,14 +1,14 @@
 /* transport_accept.c: connections until their handshake is checked, and the accepted streams of
  * each member.
  *
- * A connection that was accepted is `pending` until its handshake is whole. The steps: accept, read
+ * An accepted connection is `pending` until its handshake is complete. The steps: accept, read
  * HANDSHAKE_SIZE bytes, check them, write the answer, hand the stream on. A pending connection is
  * dropped at end of stream, at its deadline, when there are too many, after a bad handshake, or
  * when the transport closes.
  *
- * The answer is written at once: a fresh socket takes 512 bytes, and one that does not is dropped.
- * The dialer sends nothing between its handshake and our answer, so closing after a refusal leaves
- * no unread bytes behind, and the reason arrives. */
+ * The answer is written at once: a new socket has room for it, and a connection that has none is
+ * dropped. The dialer sends nothing between its handshake and the answer. So closing after a
+ * refusal leaves no unread bytes behind, and the reason arrives. */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #define BACKLOG 128
 #define ACCEPT_RETRY_MS 100u
 
-/* Where a connection is from: an IPv4 address, or the network part of an IPv6 one. */
+/* The origin of a connection: an IPv4 address, or the network part of an IPv6 one. */
 struct origin {
     uint8_t bytes[8];
 };
@@ -41,7 +41,7 @@ static struct pending *pending_of(struct fli_list *pos)
     return FLI_CONTAINER_OF(pos, struct pending, link);
 }
 
-/* Forgets it, without its channel. */
+/* Frees it, but not its channel. */
 static void pending_free(struct pending *p)
 {
     fli_list_remove(&p->link);
@@ -68,8 +68,7 @@ static bool is_unused(const struct transport *t, const struct accepted_peer *p)
     return n == 0 && members_find(&t->members, p->id) == NULL;
 }
 
-/* A place is free: there are as many as there can be members, and those of former members are
- * empty. */
+/* There is always a place: there are as many as members, and those of former members are empty. */
 static struct accepted *accepted_of(struct transport *t, uint64_t peer_id, enum stream_kind kind)
 {
     struct accepted_peer *found = NULL;
@@ -133,7 +132,7 @@ static void hand_on(struct transport *t, struct channel *c, const struct handsha
 
 /* ---- the answer ---- */
 
-/* False: it is lost, and forgotten. */
+/* False: the connection is lost, and p is freed. */
 static bool send_answer(struct pending *p, const struct handshake *answer)
 {
     uint8_t bytes[HANDSHAKE_SIZE];
@@ -169,7 +168,7 @@ static void answer_refusal(struct pending *p, enum stream_kind kind, uint64_t ta
     }
 }
 
-/* The peer is no member, or claims to be another one than it has proved: it gets no answer. */
+/* The peer is no member, or claims to be another node than it has proved: it gets no answer. */
 static void cut_off(struct pending *p, const char *why)
 {
     struct transport *t = p->t;
@@ -300,7 +299,7 @@ static unsigned count_of(const struct transport *t, const struct origin *o)
     return n;
 }
 
-/* The oldest pending connection of the origin that has the most of them. */
+/* The oldest pending connection of the origin with the most of them. */
 static struct pending *least_likely(struct transport *t)
 {
     struct pending *found = NULL;
@@ -346,8 +345,8 @@ static void make_room(struct transport *t, const struct origin *o)
     }
 }
 
-/* Takes the connection that waits. False when there is no memory: it waits on, and so do those
- * behind it. */
+/* Accepts the next connection. False when there is no memory: that connection and all behind it
+ * wait. */
 static bool accept_one(struct transport *t)
 {
     struct channel *c;

@@ -1,16 +1,15 @@
-/* transport_dial.c: calling another node.
+/* transport_dial.c: dials another node.
  *
  *   resolving --> connecting --> greeting --> done (the stream is handed on)
  *        |          |    ^           |
  *        |          `----' next      |
  *        `---> finished (status) <---'
  *
- * Greeting begins with the handshake of TLS where there is security. A numeric address skips
- * resolving. Each address that the name resolved to gets its own deadlines;
- * one that fails is followed by the next, but a peer that answered and refused ends the attempt.
- * The callback always comes from the loop, never from within dial_start. When the transport closes,
- * an attempt that waits for the resolver ends when the resolver returns, since that cannot be
- * interrupted once it has begun. */
+ * With security, greeting begins with TLS's handshake. A numeric address skips resolving. Each
+ * address that the name resolved to gets its own deadlines. When one fails, the next is tried; but
+ * a peer that answered with a refusal ends the attempt. The callback always comes from the loop,
+ * never from within dial_start(). When the transport closes, an attempt that waits for the resolver
+ * ends when the resolver returns, since resolving cannot be interrupted. */
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +32,7 @@ struct dial {
     unsigned tried, absent;  /* addresses */
     struct channel *channel; /* while connecting and greeting */
     struct deadline deadline;
-    char why[96]; /* the last address failed */
+    char why[96]; /* why the last address failed */
     size_t got;
     uint8_t buf[HANDSHAKE_SIZE];
 };
@@ -195,7 +194,7 @@ static void dial_greet(void *ctx)
     handshake_encode(&ask, &t->formats, bytes);
     deadline_set(t, &d->deadline, t->answer_ms);
     deadlines_changed(t);
-    (void)channel_say(d->channel, bytes, sizeof bytes); /* dial_lost hears when it cannot be */
+    (void)channel_say(d->channel, bytes, sizeof bytes); /* on failure, dial_lost() is called */
 }
 
 static int dial_secure(struct dial *d)
@@ -224,7 +223,7 @@ static void dial_connected(void *ctx)
     }
 }
 
-/* Connects to one address. 0: the rest comes from the loop; else nothing was begun. */
+/* Connects to one address. 0: the loop does the rest; else nothing was begun. */
 static int dial_connect(struct dial *d, const struct sockaddr *to)
 {
     struct channel_callbacks cbs = {.ctx = d, .bytes = dial_bytes, .lost = dial_lost};
@@ -243,7 +242,7 @@ static int dial_connect(struct dial *d, const struct sockaddr *to)
     return 0;
 }
 
-/* Goes on with the next address, or ends the attempt when there is none. From the loop only. */
+/* Tries the next address, or ends the attempt when there is none. From the loop only. */
 static void dial_next(struct dial *d)
 {
     struct addrinfo *a = d->t->closing ? NULL : d->next;
@@ -344,7 +343,7 @@ void dial_earliest(const struct transport *t, uint64_t *at_ms)
     }
 }
 
-/* An attempt ends when its channel is gone, from the loop. */
+/* An attempt ends when its channel is freed, from the loop. */
 void dial_cancel_all(struct transport *t)
 {
     FLI_LIST_FOREACH(pos, &t->dialing)

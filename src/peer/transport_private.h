@@ -1,5 +1,5 @@
-/* transport_private.h: what the parts of the transport share: transport.c (life, deadlines, log),
- * transport_accept.c (strangers, accepted streams) and transport_dial.c (calling). */
+/* transport_private.h: shared by transport.c (life, deadlines, log), transport_accept.c (strangers,
+ * accepted streams) and transport_dial.c (dialing). */
 #ifndef PEER_TRANSPORT_PRIVATE_H
 #define PEER_TRANSPORT_PRIVATE_H
 
@@ -10,8 +10,8 @@
 
 #define TRANSPORT_SAY_MAX 512u
 
-/* A deadline. When it is over, bytes that have arrived are read once more before the connection is
- * given up: a long turn of the loop says nothing about the peer. */
+/* A deadline. When it has passed, bytes that have arrived are read once more before the connection
+ * is given up: a long turn of the loop says nothing about the peer. */
 struct deadline {
     uint64_t at_ms;
     bool late;
@@ -23,10 +23,10 @@ struct accepted {
     unsigned n;
 };
 
-/* The accepted streams of one member. The place can be given to another node when its node is no
- * longer a member and no stream is left. */
+/* The accepted streams of one member. Another node gets the place when its node is no longer a
+ * member and no stream is left. */
 struct accepted_peer {
-    uint64_t id; /* 0: nobody's */
+    uint64_t id; /* 0: a free place */
     struct accepted kinds[STREAM_KINDS];
 };
 
@@ -39,25 +39,25 @@ struct transport {
     struct handshake_formats formats;
     struct stream_limits limits[STREAM_KINDS + 1];
     struct security *security; /* NULL: none */
-    struct deadline files;     /* of the next look at its files */
+    struct deadline files;     /* of the next check of its files for changes */
     unsigned connect_ms, answer_ms, pending_ms;
-    int fd; /* bound; the listener's once it listens */
+    int fd; /* bound; owned by the listener once it listens */
     uint16_t port;
     bool started;   /* the timer is a live handle */
     bool listening; /* the listener is a live handle */
     bool closing;
-    unsigned handles; /* timer and turn, when started: not closed */
+    unsigned handles; /* timer and turn that were started and are not closed */
     bool handles_closing;
-    bool accept_waits; /* a connection, for want of memory */
+    bool accept_waits; /* a connection waits for memory */
     struct deadline accept_retry;
     uv_tcp_t listener;
-    uv_timer_t timer; /* of the earliest deadline */
+    uv_timer_t timer; /* fires at the earliest deadline */
     struct fli_list pending;
     unsigned pending_n;
     struct fli_list dialing;
     unsigned dialing_n;
-    unsigned channels; /* not freed */
-    unsigned streams;  /* not closed by their owners */
+    unsigned channels; /* not yet freed */
+    unsigned streams;  /* not yet closed by their owners */
     struct accepted_peer accepted[KNOWN_MEMBERS_MAX];
     uint64_t accepted_ever, replaced, refused, dropped;
     void (*close_cb)(void *ctx);
@@ -82,9 +82,11 @@ void deadlines_changed(struct transport *t); /* sets the timer */
 /* transport_accept.c */
 int accept_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 void accept_sweep(struct transport *t);
-void accept_earliest(const struct transport *t, uint64_t *at_ms); /* lowers it */
+void accept_earliest(const struct transport *t, uint64_t *at_ms); /* lowers *at_ms to the earliest
+                                                                     deadline */
 void accept_drop_all(struct transport *t);
-void accept_lose_strangers(struct transport *t); /* streams of those that are members no more */
+void accept_lose_strangers(struct transport *t); /* loses streams of nodes that are no members any
+                                                    more */
 
 /* transport_dial.c */
 int dial_start(struct transport *t, enum stream_kind kind, const struct member *m,

@@ -1,5 +1,5 @@
-/* access.c: see access.h. Logins, and what is asked of each request; the ACL commands are in
- * access_users.c. */
+/* access.c: see access.h. Logins, and the checks of each request. access_users.c has the ACL
+ * commands. */
 #include "server/access.h"
 
 #include <stdio.h>
@@ -156,9 +156,9 @@ bool access_local_user(struct access *a, const char *name, struct acl_user *ret)
     return found;
 }
 
-/* ---- what each request is asked -------------------------------------------------------------- */
+/* ---- checks of each request -------------------------------------------------------------- */
 
-/* The right that a command needs which this node answers by itself. */
+/* The right that is needed for a command that this node answers by itself. */
 static unsigned right_of(enum fli_command_id id)
 {
     switch (id) {
@@ -198,7 +198,7 @@ void access_refused_by_machine(void *ctx, void *request, enum fli_command_id id,
     audit_one(a, r->conn, NULL, fli_command_name(id), by_right ? "NOPERM" : "NOAUTH");
 }
 
-/* Whether the entry that is being applied was in the log when this process began. */
+/* Whether the entry being applied was in the log when this process began. */
 static bool is_known(struct access *a)
 {
     struct node_status s;
@@ -243,7 +243,7 @@ static bool deny(struct access *a, struct net_request *r, const struct fli_comma
     return false;
 }
 
-/* Whether nothing says who a client from elsewhere is, and nothing was meant to. */
+/* Whether nothing identifies a remote client, and nothing is configured that could. */
 static bool is_stranger(const struct access *a, const struct net_conn *c, const struct machine *m)
 {
     char name[FLI_TLS_NAME_MAX];
@@ -277,7 +277,7 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
     }
     if ((command->flags & (FLI_CMD_LOCAL | FLI_CMD_CONNECTION)) == 0 &&
         command->id != FLI_CMD_CLUSTER_FORGET) {
-        return true; /* the machine asks */
+        return true; /* the machine checks it */
     }
     if (!machine_may(m, login, 0, NULL)) {
         return deny(a, r, command, "NOAUTH", "Authentication required.");
@@ -291,8 +291,8 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
     return true;
 }
 
-/* The default user of this machine is not written down with what it does: it is most of what there
- * is where nobody has set up users. */
+/* The default user from this machine is not recorded: where no users are set up, nearly every
+ * command is its. */
 void access_who(void *ctx, void *request, struct machine_command *m)
 {
     const struct net_request *r = request;
@@ -427,7 +427,8 @@ static void start_login(struct access_call *c)
 {
     int rc = c->user[0] == '\0' ? FL_EINVAL : ask_user(c, on_user);
     if (rc == FL_EINVAL) {
-        verify(c); /* nobody can be called so; that takes as long as a wrong password */
+        verify(c); /* no user can have this name; checking takes as long as for a wrong
+                      password */
     } else if (rc != 0) {
         login_failed(c, rc);
     }
@@ -477,7 +478,7 @@ static void on_cert_user(struct node_ticket *t, int status, const struct machine
     struct access_call *c = FLI_CONTAINER_OF(t, struct access_call, ticket);
     struct net_conn *conn = c->conn;
     if (conn != NULL && status != 0) {
-        net_conn_close_after_answers(conn); /* better nobody than somebody else */
+        net_conn_close_after_answers(conn); /* better no user than a wrong one */
         net_conn_release(conn);
     } else if (conn != NULL) {
         note_user(c, result, payload);
@@ -619,7 +620,7 @@ int access_create(const struct access_config *config, struct access **ret, char 
     fli_list_init(&a->delayed);
     fli_list_init(&a->certs);
     fli_buf_init(&a->scratch, MACHINE_COMMAND_LARGEST);
-    a->known_index = UINT64_MAX; /* until the node is open, everything is known */
+    a->known_index = UINT64_MAX; /* until the node is open, every entry counts as known */
     int rc = read_users(a, errmsg, errmsg_size);
     if (rc == 0 && config->config->auditlog[0] != '\0') {
         rc = audit_create(config->loop, config->config->auditlog, config->config->id, &a->audit,

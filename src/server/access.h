@@ -1,17 +1,17 @@
-/* access.h: who the clients of this node are, and what they may do here: AUTH, HELLO with AUTH,
- * certificates that stand for a user, protected mode, the ACL commands, and the users of a new
- * cluster.
+/* access.h: identifies the clients of this node and checks what they may do here: AUTH, HELLO with
+ * AUTH, certificates that stand for a user, protected mode, the ACL commands, and the users of a
+ * new cluster.
  *
  *   AUTH ---> turn of its address ---> the user, from the leader ---> password, on a worker's
  *            (auth/throttle.h)        (a query, so never stale)       thread ---> login
  *
- * A connection keeps the login it was given: the number of its user and of the login. Commands
- * carry it to the machine, which looks at the rights when it applies them (machine.h). So this file
- * decides nothing about locks. Only commands that a node answers by itself (INFO, CLIENT LIST,
- * CLUSTER NODES...) are checked here, against the users in the node's own state.
+ * A connection keeps its login: the number of its user and of the login. Commands carry both to the
+ * machine, which checks the rights when it applies them (machine.h). So this file decides nothing
+ * about locks. Only commands that a node answers by itself (INFO, CLIENT LIST, CLUSTER NODES...)
+ * are checked here, against the users in the node's own state.
  *
- * While a connection logs in, no further request of it is read: requests that follow AUTH are the
- * new user's. */
+ * While a connection logs in, no further request of it is read: requests behind AUTH are the new
+ * user's. */
 #ifndef SERVER_ACCESS_H
 #define SERVER_ACCESS_H
 
@@ -41,40 +41,40 @@ struct access_counts {
     struct audit_counts audit;
 };
 
-/* Reads the aclfile and makes the hashes of what it and requirepass say. 0; FL_EINVAL with a
+/* Reads the aclfile, and makes the hashes of its passwords and of requirepass. 0; FL_EINVAL with a
  * sentence in errmsg; FL_ENOMEM, FL_ESYSTEM. */
 int access_create(const struct access_config *config, struct access **ret, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
-/* cb comes once what is under way has ended; no ticket may come back afterwards. */
+/* Calls cb when all work under way has ended; no ticket may come back afterwards. */
 void access_stop(struct access *a, void (*cb)(void *ctx), void *ctx);
 void access_destroy(struct access *a); /* NULL is fine */
 
-/* What dispatch and net_commands are given takes an access, and a net_request, as void pointers.
+/* Dispatch and net_commands get the access, and a net_request, as void pointers.
  *
- * For dispatch: whether the command may go on; it was answered when not. */
+ * For dispatch: whether the command may go on; when not, it was answered. */
 bool access_gate(void *a, void *r, const struct fli_command *command);
-/* For dispatch: who asks. */
+/* For dispatch: puts the sender into m. */
 void access_who(void *a, void *r, struct machine_command *m);
 
-/* For the audit log: an event of the machine, a request that the machine refused; the node has been
- * opened, and comes from here on to what it knew before. */
+/* For the audit log: an event of the machine; a request that the machine refused; and that the node
+ * was opened, so that it now replays entries of its log that it had before. */
 void access_event(struct access *a, const struct machine_event *event);
 void access_refused_by_machine(void *a, void *r, enum fli_command_id id, bool by_right);
 void access_opened(struct access *a);
-/* No event will come any more: ends the audit log. cb may come at once. */
+/* No event will come any more: ends the audit log. May call cb at once. */
 void access_end(struct access *a, void (*cb)(void *ctx), void *ctx);
 
 void access_auth(void *a, struct net_request *r, const struct net_auth *auth);
 void access_command(void *a, void *r, const struct fli_command *command,
                     const struct fli_slice *args, unsigned n);
-void access_shaken(struct access *a, struct net_conn *c); /* a certificate may be its user */
+void access_shaken(struct access *a, struct net_conn *c); /* a certificate may name its user */
 void access_closed(struct access *a, const struct net_conn *c);
 void access_cancel(struct access *a, struct net_request *r);
 void access_user_name(void *a, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1]);
 bool access_may_see(struct access *a, const struct net_conn *c, struct fli_slice lock);
 
-/* What is due: attempts whose turn has come, users of a new cluster. Not from inside an event or
- * result. */
+/* Does what is due: attempts whose turn has come, users of a new cluster. Not from inside an event
+ * or a result. */
 void access_turn(struct access *a);
 uint64_t access_next_turn_ms(const struct access *a);
 

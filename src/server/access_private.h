@@ -1,6 +1,5 @@
-/* access_private.h: private to access*.c: one request that takes a while, from its arrival until
- * everything that was set going for it has come back. The request may go before that; then `r` is
- * NULL and nobody is answered. */
+/* access_private.h: private to access*.c: a request that takes a while, until all work for it has
+ * ended. The request may go away before that; then `r` is NULL and nothing is answered. */
 #ifndef SERVER_ACCESS_PRIVATE_H
 #define SERVER_ACCESS_PRIVATE_H
 
@@ -12,7 +11,7 @@
 
 #define ACCESS_CALLS_MAX 512u
 #define ACCESS_JOBS_MAX 256u
-#define ACCESS_AGAIN_MS UINT64_C(300) /* between tries to set up the users of a new cluster */
+#define ACCESS_AGAIN_MS UINT64_C(300) /* between attempts to set up the users of a new cluster */
 
 struct access_call;
 
@@ -27,12 +26,13 @@ struct access_call {
     struct node_ticket ticket;
     struct auth_job job;
     struct access *access;
-    struct net_request *r; /* NULL: nobody is to be answered */
-    struct net_conn *conn; /* a certificate's login: whose; NULL when it has closed */
+    struct net_request *r; /* NULL: nothing is to be answered */
+    struct net_conn *conn; /* for a certificate's login: the connection; NULL when it has
+                              closed */
     enum fli_command_id id;
     int proto;
     uint64_t at_ms; /* delayed until then */
-    uint64_t login; /* of who asks */
+    uint64_t login; /* of the sender */
     uint8_t address[NET_CONN_ADDRESS_MAX];
     uint8_t address_len;
     struct net_auth hello; /* its slices are not used */
@@ -40,7 +40,7 @@ struct access_call {
     uint8_t password[AUTH_PASSWORD_MAX];
     size_t password_len;
     bool found, worked, ok;
-    uint64_t found_login; /* of the user that was found, with its record */
+    uint64_t found_login; /* of the user that was found, whose record is here too */
     struct acl_user acl;
     struct fli_slice *args; /* copies */
     unsigned n_args;
@@ -48,7 +48,7 @@ struct access_call {
     struct aclfile file;
     struct access_part *parts;
     unsigned n_parts, parts_left, parts_done;
-    int status; /* the first failure of a part, or of the job */
+    int status; /* the first failure of a part or of the job */
     struct machine_result result;
     char error[512];
 };
@@ -61,8 +61,8 @@ struct access {
     unsigned calls;
     struct access_counts counts;
     struct audit *audit;  /* NULL: none */
-    uint64_t known_index; /* the end of the log when it was opened; 0: that is applied */
-    bool needs_users;     /* config says who the users of a new cluster are */
+    uint64_t known_index; /* the end of the log when it was opened; 0: all of that is applied */
+    bool needs_users;     /* the configuration gives the users of a new cluster */
     bool stopping;
     struct access_call *initial; /* under way */
     uint64_t initial_ms;         /* when to try again */
@@ -80,7 +80,7 @@ void access_finish(struct net_request *r, int rc);
 void access_error(struct access_call *c, const char *word, const char *text);
 int access_submit(struct access_call *c, struct machine_command *m, struct node_ticket *t,
                   node_ticket_cb cb) FLI_MUST_USE;
-/* Answers a failure, or a refusal of the machine; false when it was neither. */
+/* Answers a failure, or a refusal by the machine; false when it was neither. */
 bool access_answer_refusal(struct access_call *c, int status, const struct machine_result *result);
 /* The record of a user in the local state, which may lag. */
 bool access_local_user(struct access *a, const char *name, struct acl_user *ret);

@@ -3,7 +3,7 @@
  *   SETUSER   passwords into hashes (worker) -> USER_SET
  *   DELUSER   USER_DELETE for each name
  *   GETUSER LIST USERS SAVE   USERS (a query) -> answer, or file (worker)
- *   LOAD      file (worker) -> USERS -> USER_SET for each line, USER_DELETE for who has none
+ *   LOAD      file (worker) -> USERS_LOAD, with all users of the file
  *
  * The commands of one request are handed over together, so they are one batch of the log unless
  * they are too many for that; each by itself is one change. */
@@ -27,7 +27,7 @@ static struct fli_slice text_of(const struct access_call *c)
     return (struct fli_slice){c->text.data, c->text.len};
 }
 
-/* What says who asks, for a command of this call. */
+/* A command of this call, with its sender. */
 static struct machine_command asked(const struct access_call *c, unsigned op)
 {
     return (struct machine_command){
@@ -89,7 +89,7 @@ static void end_parts(struct access_call *c)
     }
 }
 
-/* The first result that is not as it should be stands for all. */
+/* The first unexpected result stands for all. */
 static void note_part(struct access_call *c, int status, const struct machine_result *result)
 {
     c->parts_done += status == 0 && result->code == MACHINE_DONE;
@@ -124,7 +124,8 @@ static void on_part(struct node_ticket *t, int status, const struct machine_resu
     part_back(c);
 }
 
-/* Room for n commands. One more is counted until send_end(), so that none is the last before. */
+/* Makes room for n commands. Until send_end() one more counts as open, so that none of them is the
+ * last too soon. */
 static bool send_begin(struct access_call *c, unsigned n)
 {
     c->parts = calloc(n, sizeof *c->parts);
@@ -174,8 +175,8 @@ static bool copy_args(struct access_call *c, const struct fli_slice *args, unsig
     return true;
 }
 
-/* A record that is a little old is good enough to find a mistake in the words: what is right for it
- * and wrong for the user as it is by then, the machine refuses. */
+/* A record that is a little old is good enough to find mistakes in the words. If the user has
+ * changed so that the words are wrong by then, the machine refuses them. */
 static void work_words(struct auth_job *job)
 {
     struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
@@ -221,7 +222,8 @@ static void done_words(struct auth_job *job)
     send_end(c);
 }
 
-/* Before it costs anything; the machine asks again. True: it was answered. */
+/* Refuses a call early, before it costs anything; the machine checks again. True: it was
+ * answered. */
 static bool refuse_early(struct access_call *c)
 {
     const struct machine *m = access_machine(c->access);
@@ -269,7 +271,8 @@ static void delete_users(struct access_call *c, const struct fli_slice *args, un
     send_end(c);
 }
 
-/* ---- what is answered from all users --------------------------------------------------------- */
+/* ---- answers from the list of all users
+ * ------------------------------------------------------- */
 
 static int put_line(struct fli_buf *out, const struct acl_user *u)
 {
@@ -311,7 +314,7 @@ static int put_text(struct fli_buf *b, const char *key, const struct fli_buf *te
     return rc != 0 ? rc : fli_resp_bulk(b, text->data, text->len);
 }
 
-/* commands, keys, channels: as Redis calls them. */
+/* Renders a rule under Redis' names: commands, keys, channels. */
 static int render_rule(struct fli_buf *b, const struct acl_user *u, unsigned rule)
 {
     struct fli_buf text;
@@ -379,7 +382,7 @@ static void work_save(struct auth_job *job)
         aclfile_write(c->access->config.config->aclfile, text_of(c), c->error, sizeof c->error);
 }
 
-/* False: the file could not be read or written, and the call is answered. */
+/* False: the file could not be read or written, and the call was answered. */
 static bool file_work_done(struct access_call *c)
 {
     if (!c->worked) {
@@ -459,7 +462,7 @@ static void work_load(struct auth_job *job)
                              sizeof c->error);
 }
 
-/* All users of a file as one command, so that they are there as a whole or not at all. */
+/* Sends all users of a file as one command, so that either all of them apply or none. */
 static void send_file(struct access_call *c, const struct aclfile *f, struct machine_command m)
 {
     struct fli_buf users;
@@ -517,7 +520,7 @@ void access_initial(struct access *a)
 
 /* ---- CAT ------------------------------------------------------------------------------------- */
 
-#define KNOWN_MAX 12u /* commands that one right is for */
+#define KNOWN_MAX 12u /* the most commands that one right is for */
 
 static int render_cat(struct fli_buf *b, const struct fli_slice *args, unsigned n)
 {

@@ -1,4 +1,5 @@
-/* audit.c: see audit.h. Two buffers: one is filled by the loop while the other is written. */
+/* audit.c: see audit.h. There are two buffers: the loop fills one while the thread writes the
+ * other. */
 #include "server/audit.h"
 
 #include <errno.h>
@@ -24,11 +25,11 @@ struct audit {
     uint64_t node_id;
     bool to_syslog, writing, closing;
     struct fli_buf filling, line;
-    uint64_t lost; /* lines that found no room, and were not told of yet */
+    uint64_t lost; /* lines that found no room and were not reported yet */
     struct audit_counts counts;
     void (*cb)(void *ctx);
     void *ctx;
-    /* The thread's while it writes. */
+    /* Used by the thread while it writes. */
     struct fli_buf out;
     int fd;
     bool failed;
@@ -43,7 +44,7 @@ static bool open_file(struct audit *a)
     return a->fd >= 0;
 }
 
-/* Whether the name still means the file that is open. */
+/* Whether the path still names the open file. */
 static bool is_same_file(const struct audit *a)
 {
     struct stat named;
@@ -130,10 +131,10 @@ static void done_write(struct auth_job *job)
 {
     struct audit *a = FLI_CONTAINER_OF(job, struct audit, job);
     a->writing = false;
-    if (a->closing && !a->failed && a->out.len > 0) { /* it was not begun */
+    if (a->closing && !a->failed && a->out.len > 0) { /* writing it has not begun */
         work_write(job);
     }
-    if (a->out.len > 0) { /* not again: part of it may be there */
+    if (a->out.len > 0) { /* it is not written again, since a part of it may be in the file */
         for (size_t i = 0; i < a->out.len; i++) {
             a->counts.failures += a->out.data[i] == '\n';
         }
@@ -142,7 +143,7 @@ static void done_write(struct auth_job *job)
     start(a);
 }
 
-/* Hands over what was filled. */
+/* Hands the filled buffer to the thread. */
 static void start(struct audit *a)
 {
     if (a->writing || a->closing || a->filling.len == 0) {
@@ -170,8 +171,8 @@ static int put_time(struct fli_buf *b)
     return fli_buf_printf(b, "{\"time\":\"%s.%03uZ\"", text, (unsigned)(now_ms % 1000));
 }
 
-/* Bytes as a string of JSON: what is not ASCII as the code point of its number, so that any name
- * comes back byte by byte. */
+/* Writes bytes as a string of JSON. A byte that is not ASCII becomes the code point of its number,
+ * so that any name can be read back byte by byte. */
 static int put_text(struct fli_buf *b, const char *key, struct fli_slice v)
 {
     int rc = fli_buf_printf(b, ",\"%s\":\"", key);
@@ -228,7 +229,7 @@ static void end(struct audit *a, int rc)
     start(a);
 }
 
-/* Before the first line that fits again. */
+/* Written before the first line that fits again. */
 static void tell_lost(struct audit *a)
 {
     uint64_t lost = a->lost;
@@ -334,7 +335,7 @@ int audit_create(uv_loop_t *loop, const char *target, uint64_t node_id, struct a
     return 0;
 }
 
-/* What waits is written here, by the loop itself, which has nothing else left to do. */
+/* The loop itself writes what waits, since it has nothing else left to do. */
 void audit_close(struct audit *a, void (*cb)(void *ctx), void *ctx)
 {
     a->cb = cb;
@@ -342,7 +343,7 @@ void audit_close(struct audit *a, void (*cb)(void *ctx), void *ctx)
     a->closing = true;
     struct auth_worker *w = a->worker;
     a->worker = NULL;
-    /* `closed` comes from the loop, later: the worker has ended when close returns. */
+    /* The loop calls `closed` later; the worker has ended when this returns. */
     auth_worker_close(w, closed, a);
     if (a->filling.len > 0) {
         struct fli_buf empty = a->out;

@@ -1,16 +1,16 @@
-/* audit.h: who did what: one line of JSON for each grant, each end of one, each break, refusal and
- * change of users, to a file or to syslog.
+/* audit.h: one line of JSON, to a file or to syslog, for each grant, its end, each break, each
+ * refusal and each change of users.
  *
- * Lines are made on the loop and written by a thread of their own, so a slow disk holds up nobody.
- * What does not fit while it is slow is counted and left out, and the log has a line that says how
- * many. A file that was renamed or removed is made anew by its name.
+ * The loop makes the lines, and a thread of their own writes them, so a slow disk delays nothing.
+ * Lines that do not fit meanwhile are counted and left out; a line in the log says how many. A file
+ * that was renamed or removed is made again under its name.
  *
  *   {"time":"2026-11-22T20:46:01.123Z","node":1,"event":"granted","lock":"a","token":7,
  *    "user":"ann","address":"10.0.0.7:4711","owner":"...","clock":123456}
  *
- * Every node writes what its own log brings, and refuses; so the file of one node has all grants. A
- * node that starts goes through the end of its log once more: those lines have "again":true. Of a
- * node that was brought up to date by a snapshot, what is in it is missing. */
+ * Every node writes the events of its own log, and its own refusals; so the file of one node has
+ * all grants. A node that starts applies the end of its log once more: those lines have
+ * "again":true. Events that a snapshot skipped are missing in that node's file. */
 #ifndef SERVER_AUDIT_H
 #define SERVER_AUDIT_H
 
@@ -32,11 +32,11 @@ int audit_create(uv_loop_t *loop, const char *target, uint64_t node_id, struct a
                  char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 void audit_event(struct audit *a, const struct machine_event *e, bool again);
-/* A request was refused: by whose, from where, what and why ("NOPERM"). */
+/* Notes a refused request: its user, its address, the command and the reason ("NOPERM"). */
 void audit_refusal(struct audit *a, const char *user, struct fli_slice address, const char *command,
                    const char *why);
 
-/* Writes what waits, then calls cb, from the loop; the audit is freed by then. */
+/* Writes what waits, then calls cb, from the loop; by then the audit is freed. */
 void audit_close(struct audit *a, void (*cb)(void *ctx), void *ctx);
 
 void audit_get_counts(const struct audit *a, struct audit_counts *ret);

@@ -1,4 +1,4 @@
-/* backup.h: CLUSTER BACKUP: what a client is answered. */
+/* backup.h: the answers to CLUSTER BACKUP. */
 #ifndef SERVER_BACKUP_H
 #define SERVER_BACKUP_H
 

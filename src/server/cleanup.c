@@ -1,8 +1,8 @@
-/* cleanup.c: the part of dispatch that deals with waiting and with leaving: parking, events,
- * clients that hang up or go away, and taking back what nobody will ever ask for.
+/* cleanup.c: the part of dispatch for waits and for clients that leave: parking, events, hang-ups,
+ * and cleaning up after clients that are gone.
  *
  * Nothing is submitted from inside an event or a result, since both come while the machine applies
- * a batch: what is to be cleaned up goes on a list that dispatch_turn works off. */
+ * a batch. What is to be cleaned up goes on a list that dispatch_turn() works through. */
 #include <string.h>
 
 #include "machine/batch.h"
@@ -15,7 +15,7 @@ static uint64_t now(const struct dispatch *d)
     return d->config.now_ms(d->config.ctx);
 }
 
-/* --- taking back --- */
+/* --- cleaning up --- */
 
 static void cleanup_wait(struct dispatch *d, uint64_t wait, uint64_t times_asked)
 {
@@ -26,7 +26,7 @@ static void cleanup_wait(struct dispatch *d, uint64_t wait, uint64_t times_asked
     fli_list_push(&d->cleanup, &c->link);
 }
 
-/* Uses the call up. */
+/* Frees the call in the end. */
 static void cleanup_grant(struct call *c, uint64_t token)
 {
     FLI_ASSERT(c->made_owner && c->request == NULL && c->parked.wait == NULL);
@@ -40,7 +40,7 @@ static void cleanup_again(struct call *c)
 {
     struct dispatch *d = c->dispatch;
     if (d->stopping || ++c->tries >= DISPATCH_CLEANUP_TRIES) {
-        dispatch_call_free(c); /* the wait's deadline or the lease's end will do it */
+        dispatch_call_free(c); /* the wait's deadline or the lease's end will clean up */
         return;
     }
     c->again_ms = now(d) + DISPATCH_CLEANUP_AGAIN_MS;
@@ -56,7 +56,7 @@ static void on_cleaned_up(struct node_ticket *t, int status, const struct machin
     FLI_ASSERT(d->counts.in_flight > 0);
     d->counts.in_flight--;
     if (status != 0) {
-        cleanup_again(c); /* harmless if it was done: both name exactly what they end */
+        cleanup_again(c); /* harmless if it was done: both commands name exactly what they end */
         return;
     }
     d->counts.cleaned_up += result->code == MACHINE_DONE;
@@ -104,8 +104,8 @@ static void end_wait(struct call *c, const struct parked_news *news)
 {
     bool granted = news->end == PARKED_GRANTED;
     if (c->made_owner && granted && (c->request == NULL || c->hung_up)) {
-        /* The cancel came too late. Who hung up is told the wait's end, not a token that nobody
-         * may be there to read and nobody could ask for again. */
+        /* The cancel came too late. A client that hung up is told the end of the wait, not a token:
+         * it may not be there to read the token, and could not ask for it again. */
         struct parked_news ended = {.end = PARKED_ENDED, .wait = news->wait};
         if (c->request != NULL) {
             dispatch_answer_news(c, &ended);
@@ -119,8 +119,8 @@ static void end_wait(struct call *c, const struct parked_news *news)
     dispatch_call_free(c);
 }
 
-/* This node will not hear of the wait's end; the call is no longer parked. Under an owner that the
- * client named the wait goes on, for asking again finds it. */
+/* This node will not hear of the wait's end; the call is no longer parked. If the client named the
+ * owner, the wait goes on, and asking again finds it. */
 static void give_up(struct call *c)
 {
     if (c->made_owner) {
@@ -144,13 +144,13 @@ void dispatch_park(struct call *c, const struct machine_result *queued)
     if (news.end != PARKED_WAITING) {
         end_wait(c, &news);
     } else if (d->stopping || c->restores != d->restores) {
-        /* Its event may have been skipped, and the local log may as well be behind the leader. */
+        /* Its event may have been skipped, and the local log may also be behind the leader. */
         parked_remove(&d->parked, &c->parked);
         give_up(c);
     } else if (c->request == NULL && !c->made_owner && !c->counted && queued->token > 1) {
-        /* The client left while this was on its way, and has asked more than once without saying
-         * which asking is which: the one that counts may be at another node, though this one came
-         * last. */
+        /* The client left while this was under way. It has sent the request more than once without
+         * numbers, so this node cannot tell which request is the newest: that one may be at another
+         * node, although this answer came last. */
         parked_remove(&d->parked, &c->parked);
         dispatch_call_free(c);
     } else if (c->request == NULL || c->hung_up) {
@@ -170,7 +170,7 @@ void dispatch_orphan_done(struct call *c, int status, const struct machine_resul
 void dispatch_event(struct dispatch *d, const struct machine_event *event)
 {
     signals_event(d, event);
-    /* The parts of a multi-lock each have an event; the first part's stands for all. */
+    /* Each part of a multi-lock has an event; the first part's stands for all. */
     if (event->wait == 0 || event->index != 0) {
         return;
     }

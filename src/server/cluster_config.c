@@ -1,5 +1,5 @@
-/* cluster_config.c: see cluster_config.h. Names and values are those of the options of fencelockd;
- * of a setting also `default`: the options of each node. */
+/* cluster_config.c: see cluster_config.h. Names and values are those of fencelockd's options. A
+ * setting can also be `default`: then each node's own option applies. */
 #include "server/cluster_config.h"
 
 #include <inttypes.h>
@@ -46,7 +46,7 @@ static bool is_word(struct fli_slice s, const char *word)
     return s.len == strlen(word) && strncasecmp((const char *)s.data, word, s.len) == 0;
 }
 
-/* ---- what is asked for ----------------------------------------------------------------------- */
+/* ---- the request ----------------------------------------------------------------------------- */
 
 static enum cluster_config_verb read_limit(const struct fli_request *q, size_t i,
                                            struct machine_command *ret,

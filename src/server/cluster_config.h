@@ -1,5 +1,5 @@
-/* cluster_config.h: CLUSTER CONFIG: the limits of the cluster, as all its nodes have them, and the
- * settings that an operator has given to all nodes. */
+/* cluster_config.h: CLUSTER CONFIG: the limits of the cluster, which all nodes share, and the
+ * settings that an operator made for all nodes. */
 #ifndef SERVER_CLUSTER_CONFIG_H
 #define SERVER_CLUSTER_CONFIG_H
 
@@ -10,13 +10,13 @@
 
 enum cluster_config_verb { CLUSTER_CONFIG_GET, CLUSTER_CONFIG_SET, CLUSTER_CONFIG_WRONG };
 
-/* What is asked for. SET: *ret is the command of the machine. WRONG: why is a sentence. n: how
- * many arguments there are. */
+/* Reads the request. SET: *ret is the machine's command. WRONG: `why` is a sentence. n: the number
+ * of arguments. */
 enum cluster_config_verb cluster_config_read(const struct fli_request *q, unsigned n,
                                              struct machine_command *ret,
                                              char why[CLUSTER_CONFIG_WHY_MAX]);
 
-/* Each appends the whole answer: of GET, and of a SET that was applied. */
+/* Each appends the whole answer: to GET, and to a SET that was applied. */
 int cluster_config_render(struct fli_buf *b, int proto, const struct machine *m) FLI_MUST_USE;
 int cluster_config_render_set(struct fli_buf *b, const struct machine_result *r) FLI_MUST_USE;
 

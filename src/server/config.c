@@ -1,6 +1,5 @@
-/* config.c: see config.h. One table of options; each source looks its names up there and stores the
- * text; values are read once the last source has spoken, so an error can say where a value came
- * from. */
+/* config.c: see config.h. There is one table of options. Each source looks its names up there and
+ * stores the text. Values are read after the last source, so that an error can name the source. */
 #include "server/config_private.h"
 
 #include <ctype.h>
@@ -47,6 +46,8 @@ static const struct config_option options[] = {
     NUMBER("drain-ms", drain_ms, 1, 600000),
     NUMBER("connections-max", connections_max, 1, 1000000),
     NUMBER("client-memory", client_memory, UINT64_C(16) << 20, UINT64_C(1) << 40),
+    NUMBER("address-connections", address_connections, 0, 1000000),
+    NUMBER("address-memory", address_memory, 0, UINT64_C(1) << 40),
     NUMBER("idle-first-ms", idle_first_ms, 0, 86400000),
     NUMBER("snapshot-bytes", snapshot_bytes, CONFIG_SNAPSHOT_BYTES_MIN, CONFIG_SNAPSHOT_BYTES_MAX),
     TEXT("tls-port", tls_port),
@@ -151,7 +152,7 @@ static enum config_outcome unknown(struct config_reader *r, const char *where, c
     return config_wrong(r, "%s: there is no option '%.64s'; --help lists them", where, name);
 }
 
-/* Keeps what was said first. */
+/* The source that was read first wins. */
 static void give(struct config_reader *r, size_t i, const char *text, size_t len, const char *where)
 {
     struct config_given *g = &r->given[i];
@@ -218,7 +219,7 @@ static enum config_outcome read_command_line(struct config_reader *r, int argc,
 
 /* --- environment --- */
 
-/* FENCELOCK_ELECTION_MS to election-ms. False when it is no variable of ours. */
+/* Turns FENCELOCK_ELECTION_MS into election-ms. False when the variable is not one of ours. */
 static bool variable_name(const char *entry, char name[64], const char **ret_value)
 {
     static const char prefix[] = "FENCELOCK_";
@@ -258,7 +259,7 @@ static enum config_outcome read_environment(struct config_reader *r, const char 
             give(r, i, value, strlen(value), where);
             continue;
         }
-        /* Others use the prefix too (clients, tests), so only what looks like a slip is refused. */
+        /* Clients and tests use the prefix too, so only likely misspellings are refused. */
         size_t d = 0;
         (void)nearest(name, &d);
         if (d <= 2 && strlen(name) > 4) {

@@ -1,9 +1,9 @@
-/* config.h: what fencelockd is told: command line, environment, config file, defaults.
+/* config.h: the configuration of fencelockd: command line, environment, config file, defaults.
  *
- * The same option has one name everywhere: `--election-ms 300` on the command line,
- * FENCELOCK_ELECTION_MS=300 in the environment, `election-ms = 300` in the file. What is said first
- * in that order counts. Nothing is guessed: an option that is not known, or has a value that makes
- * no sense, is refused with a sentence that names it, where it stands, and what to write. */
+ * An option has the same name everywhere: `--election-ms 300` on the command line,
+ * FENCELOCK_ELECTION_MS=300 in the environment, `election-ms = 300` in the file. The first source
+ * in that order that gives an option wins. Nothing is guessed: an unknown option or an impossible
+ * value is refused with a sentence that names it, its source, and what to write. */
 #ifndef SERVER_CONFIG_H
 #define SERVER_CONFIG_H
 
@@ -32,41 +32,46 @@ struct config {
     char data[CONFIG_PATH_MAX];
     char file[CONFIG_PATH_MAX];      /* the config file; "" for none */
     char listen[NET_ADDRESS_MAX];    /* for clients; port 0 picks one; "off" */
-    char advertise[NET_ADDRESS_MAX]; /* what clients and nodes are told instead; "" for listen */
-    char peer[NET_ADDRESS_MAX];      /* to bind for other nodes; "" for as in the cluster */
+    char advertise[NET_ADDRESS_MAX]; /* the address told to clients and nodes instead; "" for
+                                        listen */
+    char peer[NET_ADDRESS_MAX];      /* to listen on for other nodes; "" for the one in the
+                                        cluster */
     struct members members; /* how to begin: the cluster; or some of its nodes, and this one */
     bool joins;
     unsigned election_ms, heartbeat_ms, hold_ms; /* 0: the default of consensus */
     unsigned drain_ms;
     unsigned connections_max;
-    uint64_t client_memory; /* bytes for all clients together */
+    uint64_t client_memory;       /* bytes for all clients together */
+    unsigned address_connections; /* of one address; 0: three quarters of connections_max */
+    uint64_t address_memory;      /* likewise, of client_memory */
     unsigned idle_first_ms;
     char witness[CONFIG_PATH_MAX]; /* a file on another disk; "" for none */
     bool witness_reset;
-    uint64_t snapshot_bytes;             /* of log, between two snapshots of a small state */
+    uint64_t snapshot_bytes;             /* of log, between two snapshots while the state is
+                                            small */
     char tls_port[NET_ADDRESS_MAX];      /* HOST:PORT for clients with TLS; "" for none */
-    char tls_advertise[NET_ADDRESS_MAX]; /* what they are told instead; "" for tls_port */
+    char tls_advertise[NET_ADDRESS_MAX]; /* the address told to them instead; "" for tls_port */
     char tls_cert_file[CONFIG_PATH_MAX], tls_key_file[CONFIG_PATH_MAX];
     char tls_ca_cert_file[CONFIG_PATH_MAX];
     char tls_protocols[64]; /* "" for the default */
     enum fli_tls_auth tls_auth_clients;
-    char metrics[NET_ADDRESS_MAX]; /* HOST:PORT of the listener for watchers; "" for none */
-    bool tls_cluster;              /* nodes know each other by certificates */
-    char tls_cluster_name[SECURITY_NAME_MAX];  /* what the nodes' names begin with */
-    char cluster_secret_file[CONFIG_PATH_MAX]; /* or by this; "" for neither */
+    char metrics[NET_ADDRESS_MAX]; /* HOST:PORT of the listener for monitoring; "" for none */
+    bool tls_cluster;              /* nodes identify each other by certificates */
+    char tls_cluster_name[SECURITY_NAME_MAX];  /* the prefix of the nodes' names */
+    char cluster_secret_file[CONFIG_PATH_MAX]; /* or by this secret; "" for neither */
     unsigned log_level;                        /* 1 error, 2 warning, 3 info, 4 debug */
-    bool log_json;                             /* an object a line */
+    bool log_json;                             /* one object a line */
     bool protected_mode;
     char aclfile[CONFIG_PATH_MAX];           /* the users of a new cluster; "" for none */
     char requirepass[513];                   /* of the default user of a new cluster; "" for none */
     char auditlog[CONFIG_PATH_MAX];          /* a path, or "syslog"; "" for none */
-    enum fli_tls_user tls_auth_clients_user; /* what of a certificate names its user */
+    enum fli_tls_user tls_auth_clients_user; /* which part of a certificate names its user */
     char redis_face[NET_ADDRESS_MAX];        /* yes, no, or the pattern of the keys it serves */
     char redis_face_aliases[CONFIG_PATH_MAX]; /* "" for none */
     bool redis_face_shared, redis_face_del;
     struct machine_limits limits; /* of a new cluster */
 
-    /* What is done instead of serving; said on the command line alone. */
+    /* Actions instead of serving; only the command line can ask for them. */
     bool check, json;
     char restore[CONFIG_PATH_MAX];      /* a backup; "" for none */
     char recover_from[CONFIG_PATH_MAX]; /* a directory of a cluster that is lost; "" for none */
@@ -76,18 +81,18 @@ struct config {
 
 enum config_outcome { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_WRONG };
 
-/* argv without the program's name; env as in environ (NULL for none). CONFIG_WRONG: *errmsg says
- * why, and *ret is not to be used. */
+/* argv without the program's name; env as in environ (NULL for none). CONFIG_WRONG: *errmsg is the
+ * reason, and *ret must not be used. */
 enum config_outcome config_read(int argc, const char *const *argv, const char *const *env,
                                 struct config *ret, char errmsg[CONFIG_ERRMSG_MAX]) FLI_MUST_USE;
 
-/* Reads the same once more, and tells each option in force: its value ("" for none; a password is
- * not told) and where it comes from. Nothing is told unless the outcome is CONFIG_RUN. */
+/* Reads the same once more, and calls cb for each option with the value in force ("" for none; a
+ * password is left out) and its source. Without the outcome CONFIG_RUN, cb is not called. */
 typedef void (*config_value_cb)(void *ctx, const char *name, const char *value, const char *where);
 enum config_outcome config_list(int argc, const char *const *argv, const char *const *env,
                                 config_value_cb cb, void *ctx) FLI_MUST_USE;
 
-/* Whether clients are served without TLS. */
+/* Whether there is a port for clients without TLS. */
 bool config_listens_plainly(const struct config *c);
 
 /* The text of --help; ends with a line feed. */

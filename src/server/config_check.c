@@ -1,4 +1,4 @@
-/* config_check.c: options that belong together. See config_private.h. */
+/* config_check.c: checks options that depend on each other. See config_private.h. */
 #include "server/config_private.h"
 
 #include <stdio.h>
@@ -6,7 +6,8 @@
 
 #include "base/bytes.h"
 
-/* A node that is new to a cluster: it is told some nodes of it, and has an address of its own. */
+/* Checks a node that joins a cluster: it is given some of the cluster's nodes, and its own
+ * address. */
 static enum config_outcome check_join(struct config_reader *r)
 {
     struct config *c = r->config;
@@ -76,7 +77,7 @@ static enum config_outcome check_address(struct config_reader *r, const char *op
     return CONFIG_RUN;
 }
 
-/* Checks how far the peer port reaches: whatever is taken for a node can read and change
+/* Checks which hosts can reach the peer port: anything that is taken for a node can read and change
  * everything. */
 static enum config_outcome check_peer_reach(struct config_reader *r, const char *option,
                                             const char *address)
@@ -97,7 +98,8 @@ static enum config_outcome check_peer_reach(struct config_reader *r, const char 
         option, address);
 }
 
-/* An address that is to be bound is to be told to clients too, unless another one is. */
+/* An address to listen on is also told to clients, unless another one is given. So it must be one
+ * that they can use. */
 static enum config_outcome check_told(struct config_reader *r, const char *option,
                                       const char *address, const char *told_option,
                                       const char *told)
@@ -130,7 +132,7 @@ static enum config_outcome check_plain(struct config_reader *r)
     return o != CONFIG_RUN ? o : check_told(r, "listen", c->listen, "advertise", c->advertise);
 }
 
-/* A port alone belongs to the host of --listen, as in Redis. */
+/* A port alone means that port on the host of --listen, as in Redis. */
 static void complete_tls_port(struct config *c)
 {
     char host[NET_HOST_MAX];
@@ -289,7 +291,7 @@ static enum config_outcome check_times(struct config_reader *r)
     return CONFIG_RUN;
 }
 
-/* What is done instead of serving. */
+/* Checks the actions instead of serving: at most one of them. */
 static enum config_outcome check_once(struct config_reader *r)
 {
     static const struct {
@@ -299,7 +301,7 @@ static enum config_outcome check_once(struct config_reader *r)
         {"step", "restore", "recover-from"}, {"witness-reset", "witness", "witness"},
         {"json", "check", "check"},
     };
-    enum { JSON_ROW = 4 }; /* which goes with all of them */
+    enum { JSON_ROW = 4 }; /* allowed together with each action */
     const struct config *c = r->config;
     bool begins = c->restore[0] != '\0' || c->recover_from[0] != '\0';
     if (begins && c->check) {

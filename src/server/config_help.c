@@ -1,4 +1,4 @@
-/* config_help.c: what --help prints; the options are in config.c. */
+/* config_help.c: the text of --help; the options are in config.c. */
 #include "server/config.h"
 
 static const char help[] =
@@ -35,6 +35,8 @@ static const char help[] =
     "  --drain-ms MS           how long stopping may take (5000)\n"
     "  --connections-max N     clients at once (16384)\n"
     "  --client-memory BYTES   for all clients; beyond it who does not read goes (536870912)\n"
+    "  --address-connections N clients of one address (0: three quarters of connections-max)\n"
+    "  --address-memory BYTES  for them (0: three quarters of client-memory)\n"
     "  --idle-first-ms MS      close a connection that says nothing for so long; 0: never (0)\n"
     "  --snapshot-bytes N      bytes of log after which a snapshot is taken (33554432)\n"
     "  --metrics HOST:PORT     HTTP for watchers: /metrics (Prometheus), /livez, /readyz, and on\n"

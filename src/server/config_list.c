@@ -1,4 +1,4 @@
-/* config_list.c: what the options in force are, as text. See config_private.h. */
+/* config_list.c: the values in force, as text. See config_private.h. */
 #include "server/config_private.h"
 
 #include <inttypes.h>
@@ -64,7 +64,7 @@ static void default_text(const struct config_reader *r, const struct config_opti
     }
 }
 
-/* Times of the nodes are 0 in the configuration when they are to be what consensus has. */
+/* Times of a node that are 0 in the configuration take the defaults of src/consensus. */
 static bool is_own_choice(const struct config_option *o, const char *text)
 {
     return strcmp(text, "0") == 0 && o->kind == KIND_NUMBER && o->min > 0;

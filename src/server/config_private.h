@@ -1,5 +1,5 @@
-/* config_private.h: what the files of config.c share: config.c (the table, and what is said where),
- * config_values.c (the text of one option), config_check.c (options that belong together). */
+/* config_private.h: shared by config.c (the table and the sources), config_values.c (the value of
+ * one option), config_check.c (options that depend on each other). */
 #ifndef SERVER_CONFIG_PRIVATE_H
 #define SERVER_CONFIG_PRIVATE_H
 
@@ -24,9 +24,9 @@ struct config_option {
     const char *name;
     enum config_kind kind;
     size_t offset;
-    size_t size; /* of the field */
+    size_t size; /* of the field that holds the value */
     uint64_t min, max;
-    bool once; /* of this start alone: the environment and the file cannot say it */
+    bool once; /* for this start only: not in the environment or the file */
 };
 
 #define CONFIG_OPTIONS_MAX 64u
@@ -41,25 +41,25 @@ struct config_reader {
     struct config_given given[CONFIG_OPTIONS_MAX];
     struct config *config;
     char *errmsg;
-    config_value_cb tell; /* NULL: nothing is told */
+    config_value_cb tell; /* NULL: no values are listed */
     void *tell_ctx;
 };
 
-/* Says what is wrong. Returns CONFIG_WRONG. */
+/* Writes the error message. Returns CONFIG_WRONG. */
 enum config_outcome FLI_PRINTF(2, 3) config_wrong(struct config_reader *r, const char *fmt, ...);
 
-/* Whether any source named this option, which the table has. */
+/* Whether any source gave this option, which must be in the table. */
 bool config_was_given(const struct config_reader *r, const char *name);
 
-/* Reads a given text into the field of its option. */
+/* Reads the given text into the field of its option. */
 enum config_outcome config_set(struct config_reader *r, const struct config_option *o,
                                const struct config_given *g);
 
-/* Tells the value in force of an option. */
+/* Reports an option's value in force. */
 void config_tell(const struct config_reader *r, const struct config_option *o,
                  const struct config_given *g);
 
-/* Checks what no option alone can tell, and fills in what follows from others. */
+/* Checks options that depend on each other, and fills in values that follow from others. */
 enum config_outcome config_check(struct config_reader *r);
 
 #endif

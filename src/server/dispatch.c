@@ -1,5 +1,5 @@
-/* dispatch.c: see dispatch.h. The life of a request from here on; what becomes of the requests of
- * clients that have gone is in cleanup.c. */
+/* dispatch.c: see dispatch.h. The life of a request from here on. cleanup.c handles the requests of
+ * clients that are gone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ struct call *dispatch_call_take(struct dispatch *d)
     struct fli_list *link = fli_list_pop(&d->spare);
     struct call *c =
         link != NULL ? FLI_CONTAINER_OF(link, struct call, link) : fli_xmalloc(sizeof *c);
-    /* Not the name: it is long, and name_len says that there is none. */
+    /* The name is left out: it is long, and name_len says that there is none. */
     memset(c, 0, offsetof(struct call, name));
     fli_list_init(&c->link);
     c->dispatch = d;
@@ -134,8 +134,8 @@ void dispatch_on_result(struct node_ticket *t, int status, const struct machine_
 
 /* --- submitting --- */
 
-/* 32 hex digits that nobody has had before. Random bytes are fetched many at a time: asking the
- * kernel costs more than everything else here. */
+/* Makes 32 hex digits that were never used before. Random bytes are fetched many at a time: a
+ * system call for each owner would cost more than everything else here. */
 static struct fli_slice make_owner(struct dispatch *d)
 {
     static const char digits[] = "0123456789abcdef";
@@ -171,8 +171,8 @@ static void map_acquire(const struct fli_request *q, uint8_t also[MACHINE_ALSO_S
     m->wait_ms = q->wait ? q->wait_ms : 0;
 }
 
-/* The command of the machine for a request that has one; its op stays 0 for one that has not. It
- * points into the request and into `also`. */
+/* The machine's command for a request that has one; else its op is 0. It points into the request
+ * and into `also`. */
 static struct machine_command map(const struct fli_request *q, uint8_t also[MACHINE_ALSO_SIZE])
 {
     struct machine_command m = {.name = q->name,
@@ -230,7 +230,7 @@ static struct machine_command map(const struct fli_request *q, uint8_t also[MACH
     case FLI_CMD_CLUSTER_CONFIG: {
         char why[CLUSTER_CONFIG_WHY_MAX];
         enum cluster_config_verb verb = cluster_config_read(q, 3, &m, why);
-        FLI_ASSERT(verb == CLUSTER_CONFIG_SET); /* answer_config() has seen to it */
+        FLI_ASSERT(verb == CLUSTER_CONFIG_SET); /* answer_config() has checked it */
         break;
     }
     default:
@@ -314,7 +314,7 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     }
 }
 
-/* --- what is answered without the machine --- */
+/* --- answers without the machine --- */
 
 static void on_changed(void *ctx, int status)
 {

@@ -1,6 +1,6 @@
-/* dispatch.h: what a request means: from words to a command of the machine, and from its result to
- * an answer. No sockets and no node in here: answers leave through a sink, commands through a
- * table of functions, so that tests and simulators drive it with buffers.
+/* dispatch.h: the meaning of requests: turns words into a command of the machine, and its result
+ * into an answer. It has no sockets and no node: answers leave through a sink, commands through a
+ * table of functions, so tests and simulators drive it with buffers.
  *
  *        lookup, parse           submit               result
  *   (request) ----------> local answer    (in flight) ------> answered
@@ -9,18 +9,17 @@
  *                                              v          event, deadline
  *                                          (parked) ----------------------> answered
  *
- * A request whose connection goes away is cancelled. If it is in flight, its memory (which holds
- * the node's ticket) lives on as an orphan until the result comes, and what nobody will ever learn
- * of is cleaned up: a wait is cancelled, and a grant under an owner that this node invented is
- * released. A grant under an owner that the client named stays: asking again finds it. What has to
- * be undone is tried for a while and then left to the lease's end.
+ * A request whose connection closes is cancelled. If it is in flight, its memory (which holds the
+ * node's ticket) lives on as an orphan until the result comes. Then what no client will learn of is
+ * cleaned up: a wait is cancelled, and a grant under an owner that this node made is released. A
+ * grant under an owner that the client named stays: asking again finds it. Cleaning up is tried for
+ * a while and then left to the lease's end.
  *
- * A LOCKS or SESSION LIST may cost the leader some milliseconds, and it or a SHOW may be answered
- * 64 KiB, so only a few of a node's are out at a time and the others stand in line; how many
- * requests of all kinds there may be is limited too. Both are answered BUSY beyond that.
+ * LOCKS or SESSION LIST may cost the leader some milliseconds, and their answers, or SHOW's, may
+ * have 64 KiB. So a node has only a few of them in flight, and the others stand in line. The number
+ * of all requests is limited too. Beyond each limit the answer is BUSY.
  *
- * One thread. Memory of requests is pooled; the pool never shrinks below what was needed at once.
- */
+ * One thread. Memory of requests is pooled; the pool never shrinks. */
 #ifndef SERVER_DISPATCH_H
 #define SERVER_DISPATCH_H
 
@@ -32,16 +31,16 @@
 struct dispatch;
 struct call;
 
-/* Where answers go. `request` is whatever was given to dispatch_request. */
+/* Where answers go. `request` is the pointer that was given to dispatch_request(). */
 struct dispatch_sink {
     struct fli_buf *(*reply)(void *request);
-    void (*answer)(void *request); /* what was appended is complete; the request is gone */
-    void (*failed)(void *request); /* it did not fit; the request is gone */
-    /* Whether its client is behind with taking what it was sent: lists for it wait. May be NULL. */
+    void (*answer)(void *request); /* the appended answer is complete; the request is gone */
+    void (*failed)(void *request); /* the answer did not fit; the request is gone */
+    /* Whether the client reads its answers too slowly: lists for it wait. May be NULL. */
     bool (*behind)(void *request);
 };
 
-/* The node, as node.h describes it. */
+/* Functions of the node, as in node.h. */
 struct dispatch_node {
     void *ctx;
     int (*submit)(void *ctx, struct node_ticket *t, const void *command, size_t len,
@@ -51,18 +50,18 @@ struct dispatch_node {
     int (*transfer)(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx);
     int (*change)(void *ctx, const struct node_change *wanted, void (*cb)(void *ctx, int status),
                   void *cb_ctx);
-    /* As node_backup.h has them. May be NULL: then there are no backups. */
+    /* As in node_backup.h. May be NULL: then there are no backups. */
     int (*backup_begin)(void *ctx, uint64_t *ret_id);
     int (*backup_read)(void *ctx, uint64_t id, uint64_t offset, void *data, size_t len,
                        size_t *ret_len, const char **ret_why);
     struct machine *(*machine)(void *ctx); /* NULL when there is none */
 };
 
-/* How this node answers as Redis does. */
+/* Settings of the answers that this node gives as Redis does. */
 struct dispatch_face {
     struct face_scripts *scripts;
-    const char *pattern;       /* of the keys it serves; NULL: all */
-    bool shared;               /* the nodes are taken for several servers */
+    const char *pattern;       /* of the keys that it serves; NULL: all */
+    bool shared;               /* clients take the nodes for several servers */
     bool del;                  /* DEL, UNLINK and PEXPIRE are served */
     uint64_t (*wall_ms)(void); /* since 1970, for EXAT and PXAT; NULL: they are refused */
 };
@@ -76,11 +75,11 @@ struct dispatch_config {
     void (*connection)(void *ctx, void *request, const struct fli_command *command,
                        const struct fli_slice *args, unsigned n);
     /* The source of a request, as a number: requests of one source keep their order, and sources
-     * take turns when there is much to do. May be NULL: then all requests are of one source. */
+     * take turns under load. May be NULL: then all requests have the same source. */
     uint64_t (*source)(void *ctx, void *request);
-    /* Whether a command may go on, which is answered when not; who sends it, put into the command
-     * of the machine; the ACL commands, answered in full. All NULL, or none: then there are no
-     * users, and everybody is the default one. They, and the next, are given users_ctx. */
+    /* gate: whether a command may go on; when not, it answers it. who: puts the sender into the
+     * machine's command. acl: answers the ACL commands in full. All are NULL, or none: then there
+     * are no users, and every client is the default user. They, and the next, get users_ctx. */
     void *users_ctx;
     bool (*gate)(void *ctx, void *request, const struct fli_command *command);
     void (*who)(void *ctx, void *request, struct machine_command *m);
@@ -88,31 +87,33 @@ struct dispatch_config {
                   const struct fli_slice *args, unsigned n);
     /* The machine refused a request for want of a right, or of a login. May be NULL. */
     void (*refused)(void *ctx, void *request, enum fli_command_id id, bool by_right);
-    /* Fills in what only the shell knows for INFO. May be NULL. */
+    /* Fills in the facts for INFO that only the server knows. May be NULL. */
     void (*describe)(void *ctx, struct info_shell *ret);
-    /* Which locks were waited for most (LOCKS BY WAIT). May be NULL: then none is known. */
+    /* The locks that were waited for most (LOCKS BY WAIT). May be NULL: then none are known. */
     const struct busiest *(*busiest)(void *ctx);
-    /* Whether who asks may see the lock. May be NULL: everybody may see all. */
+    /* Whether the sender may see the lock. May be NULL: every client may see all. */
     bool (*may_see)(void *ctx, void *request, struct fli_slice lock);
-    const struct dispatch_face *face; /* NULL: it does not */
-    uint64_t slack_ms; /* how long after its deadline a wait is still heard of; 0: default */
+    const struct dispatch_face *face; /* NULL: it gives no such answers */
+    uint64_t slack_ms; /* how long after its deadline a wait's end may still come; 0: default */
     size_t calls_max;  /* requests in flight or parked; 0: default */
 };
 
-/* Each takes up to 1 KiB. Every connection may have a full pipeline, and many requests may be
- * parked on one wait, so neither bounds them. */
+/* Each call takes up to 1 KiB. This limit is needed: a connection may have a full pipeline, and
+ * many requests may be parked on one wait. */
 #define DISPATCH_CALLS_DEFAULT ((size_t)1 << 18)
 #define DISPATCH_CALL_MEMORY ((size_t)1 << 10)
-#define DISPATCH_LISTINGS_MAX 4u                 /* in flight */
-#define DISPATCH_LISTINGS_POLL_MS UINT64_C(10)   /* between looks at who is no longer behind */
+#define DISPATCH_LISTINGS_MAX 4u /* in flight */
+#define DISPATCH_LISTINGS_POLL_MS                                                                  \
+    UINT64_C(10)                                 /* between checks whether clients have caught
+                                                    up */
 #define DISPATCH_LISTINGS_WAIT_MAX 4096u         /* in line */
 #define DISPATCH_LISTINGS_WAIT_MS UINT64_C(3000) /* how long one stands in line */
 
 #define DISPATCH_SLACK_DEFAULT_MS UINT64_C(10000)
-#define DISPATCH_CLEANUP_AGAIN_MS UINT64_C(500) /* between tries to clean up something */
+#define DISPATCH_CLEANUP_AGAIN_MS UINT64_C(500) /* between attempts to clean up */
 #define DISPATCH_CLEANUP_TRIES 40u
 
-/* Kept by the caller for each request until it is answered; zero at first. */
+/* The caller keeps one for each request until it is answered; zero at first. */
 struct dispatch_slot {
     struct call *call;
 };
@@ -121,27 +122,27 @@ int dispatch_create(const struct dispatch_config *config, struct dispatch **ret)
 /* Every ticket must have come back. NULL is fine. */
 void dispatch_destroy(struct dispatch *d);
 
-/* Takes a request: answers it now, or later. `proto`: the protocol of the answer. */
+/* Takes a request and answers it, now or later. `proto`: the protocol of the answer. */
 void dispatch_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                       const struct fli_slice *argv, unsigned argc);
 
-/* The request will not be answered any more: forget it. */
+/* Drops a request that needs no answer any more. */
 void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot);
 
-/* The client has closed its sending side. It may be dead, and granting a lock to the dead blocks
- * everybody else: if the request is waiting in a queue, or comes to, the wait is cancelled. It is
- * still answered. */
+/* The client has closed its sending side. It may be dead, and a lock granted to a dead client
+ * blocks all others. So if the request waits in a queue, now or later, the wait is cancelled. The
+ * request is still answered. */
 void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot);
 
-/* An event of the local log, or one that the leader told ahead of it. */
+/* Takes an event of the local log, or one that the leader sent ahead of it. */
 void dispatch_event(struct dispatch *d, const struct machine_event *event);
 
-/* A snapshot replaced the state and events were skipped: a wait that may have ended by one of them
- * is answered UNCERTAIN at the next turn, for asking again under the same owner finds out. */
+/* A snapshot replaced the state and skipped events. A wait that may have ended by one of them is
+ * answered UNCERTAIN at the next turn: asking again under the same owner finds out. */
 void dispatch_restored(struct dispatch *d);
 
-/* Does what is due: waits that nothing was heard of, things to be cleaned up. Not from inside an
- * event or result. */
+/* Does what is due: waits whose end never came, and cleaning up. Not from inside an event or a
+ * result. */
 void dispatch_turn(struct dispatch *d);
 uint64_t dispatch_next_turn_ms(const struct dispatch *d); /* on now_ms; UINT64_MAX for never */
 

@@ -1,5 +1,5 @@
-/* dispatch_private.h: one request from the moment it is submitted, and what is done on behalf of
- * clients that have gone. For dispatch.c, backup.c, listing.c, cleanup.c, face.c and signals.c.
+/* dispatch_private.h: one request from its submission on, and the work for clients that are gone.
+ * For dispatch.c, backup.c, listing.c, cleanup.c, face.c and signals.c.
  *
  *   state                     request  where
  *   listing in line           set      dispatch->listings (listing.c)
@@ -22,7 +22,7 @@
 
 enum call_cleanup { CLEANUP_NONE, CLEANUP_WAIT, CLEANUP_GRANT };
 
-/* A BLPOP, see signals.h; linked in a bucket while it is one. */
+/* The states of a BLPOP, see signals.h; in any but NONE it is linked in a bucket. */
 enum call_signal { SIGNAL_NONE, SIGNAL_ASKED, SIGNAL_FIRED, SIGNAL_PARKED };
 #define SIGNALS_MAX 4096u
 #define SIGNAL_BUCKETS 256u
@@ -32,7 +32,7 @@ struct signals {
     struct fli_list buckets[SIGNAL_BUCKETS];
     size_t n;
     uint64_t seed[2];
-    uint64_t next_ms; /* nobody's time is over before */
+    uint64_t next_ms; /* no BLPOP times out before */
 };
 
 struct call {
@@ -40,7 +40,7 @@ struct call {
     struct fli_list link; /* spare, cleanup, again, signals */
     struct parked_request parked;
     struct dispatch *dispatch;
-    void *request; /* NULL: nobody is to be answered */
+    void *request; /* NULL: nothing is to be answered */
     struct dispatch_slot *slot;
     enum fli_command_id id;
     uint8_t proto;
@@ -48,31 +48,32 @@ struct call {
     uint8_t signal;  /* enum call_signal */
     uint8_t name_len;
     bool waits;      /* may be answered QUEUED */
-    bool made_owner; /* the owner is known to nobody but us */
-    bool counted;    /* it is said not to be the first attempt, so the newest one is known */
+    bool made_owner; /* this node made the owner, and no client knows it */
+    bool counted;    /* the attempt has a number, so the newest one is known */
     bool hung_up;    /* the client has closed its sending side */
-    bool listing;    /* in flight, and one of listings_in_flight */
-    bool face;       /* asked as Redis is asked, and answered with one of `answers` */
-    bool fetches;    /* of face: who has the key is asked about */
-    bool unseen;     /* of face: this node was not asked so before */
+    bool listing;    /* in flight, counted in listings_in_flight */
+    bool face;       /* a request of a Redis client, answered with one of `answers` */
+    bool fetches;    /* of face: needs the value of the key */
+    bool unseen;     /* of face: this node did not get this request lately */
     uint8_t value_len;
     struct face_answers answers;
-    struct call *whole;        /* of a part, see gather.h */
-    unsigned part, n_parts;    /* of a part: which one it is; of a whole: how many there are */
-    unsigned parts_left;       /* of a whole */
-    int parts_status;          /* of a whole: of a part that came to nothing; 0: none did */
-    struct machine_result odd; /* of a whole: of a part that was neither done nor refused */
+    struct call *whole;        /* of a part: the whole, see gather.h */
+    unsigned part, n_parts;    /* of a part: its place; of a whole: the number of parts */
+    unsigned parts_left;       /* of a whole: parts without a result */
+    int parts_status;          /* of a whole: the error of a part that failed; 0: none did */
+    struct machine_result odd; /* of a whole: the result of a part that was neither done nor
+                                  refused */
     unsigned tries;
     uint64_t wait_ms;
-    uint64_t mark;     /* of parked_request_sent */
+    uint64_t mark;     /* from parked_request_sent() */
     uint64_t restores; /* of dispatch, when it was submitted */
     uint64_t again_ms; /* when to try to clean up again; when a BLPOP ends */
-    uint64_t wait;     /* what it was parked on; CLEANUP_WAIT: what to cancel */
+    uint64_t wait;     /* the wait that it was parked on; CLEANUP_WAIT: to be cancelled */
     uint64_t times_asked;
-    uint64_t token;            /* CLEANUP_GRANT: what to release */
-    uint64_t number;           /* of a change of the cluster: the node */
-    uint64_t ttl_ms;           /* of face: that was asked for */
-    uint8_t name[FL_NAME_MAX]; /* of a whole: what became of each part */
+    uint64_t token;            /* CLEANUP_GRANT: to be released */
+    uint64_t number;           /* of a change of a member: the node */
+    uint64_t ttl_ms;           /* of face: the TTL in the request */
+    uint8_t name[FL_NAME_MAX]; /* of a whole: the result of each part */
     uint8_t value[FL_OWNER_MAX];
 };
 
@@ -82,8 +83,8 @@ struct dispatch {
     struct dispatch_config config;
     struct parked parked;
     struct signals signals;
-    uint64_t face_seen[FACE_SEEN_SLOTS]; /* hashes of keys and values that were asked for */
-    struct fli_list spare;               /* calls to be used again */
+    uint64_t face_seen[FACE_SEEN_SLOTS]; /* hashes of recent keys and values */
+    struct fli_list spare;               /* calls for reuse */
     struct fli_list cleanup;             /* to be tried now */
     struct fli_list again;               /* to be tried again, in order of again_ms */
     size_t calls;                        /* in use */
@@ -92,7 +93,7 @@ struct dispatch {
     struct fli_buf scratch;
     struct info_counts counts;
     bool stopping;
-    uint64_t restores; /* snapshots that replaced the state */
+    uint64_t restores; /* number of snapshots that replaced the state */
     size_t random_left;
     uint8_t owner[2 * OWNER_RANDOM];
     uint8_t random[4096];
@@ -114,7 +115,7 @@ void dispatch_on_result(struct node_ticket *t, int status, const struct machine_
 int dispatch_submit(struct call *c, const struct machine_command *m,
                     node_ticket_cb cb) FLI_MUST_USE;
 
-/* The same for bytes of a command. */
+/* Does the same for an encoded command. */
 int dispatch_submit_bytes(struct call *c, const void *command, size_t len,
                           node_ticket_cb cb) FLI_MUST_USE;
 
@@ -128,6 +129,6 @@ uint64_t listing_next_turn_ms(const struct dispatch *d);
 /* cleanup.c */
 void dispatch_park(struct call *c, const struct machine_result *queued);
 void dispatch_orphan_done(struct call *c, int status, const struct machine_result *result);
-void dispatch_drop_all(struct dispatch *d); /* what waits to be cleaned up, and ghosts */
+void dispatch_drop_all(struct dispatch *d); /* those that wait to be cleaned up, and ghosts */
 
 #endif

@@ -1,4 +1,4 @@
-/* events.c: see events.h: who wants to hear of what.
+/* events.c: see events.h: the subscriptions.
  *
  *   topic --subs--> sub <--subs-- subscriber
  */
@@ -67,8 +67,8 @@ struct topic *events_topic_find(struct events *e, bool is_glob, struct fli_slice
     return NULL;
 }
 
-/* A pattern costs little unless a long piece of it stands behind a star, which is then tried
- * at each byte of a name. */
+/* A pattern is cheap to match unless a long piece of it follows a star: that piece is then tried at
+ * each byte of a name. */
 static bool is_dear(struct fli_slice pattern)
 {
     size_t piece = 0;
@@ -234,7 +234,7 @@ static int confirm(struct fli_buf *out, int proto, const char *word, const struc
     return rc != 0 ? rc : fli_resp_u64(out, s == NULL ? 0 : s->channels + s->globs);
 }
 
-/* Whether it is this prefix and the name of a lock, which `more` bytes may stand around. */
+/* Whether it is this prefix and the name of a lock, with at most `more` bytes around the name. */
 static bool is_channel(struct fli_slice name, const char *prefix, size_t more)
 {
     size_t len = strlen(prefix);
@@ -256,7 +256,8 @@ static const char *wrong_name(bool is_glob, struct fli_slice name)
                  " and Redisson's " EVENTS_WAKE_PREFIX "{<name>}";
 }
 
-/* Why no `n` more subscriptions to `topics` new topics can be had; NULL when they can. */
+/* The reason why `n` more subscriptions, to `topics` new topics, are too many; NULL when they are
+ * allowed. */
 static const char *over_limit(const struct events *e, const struct events_subscriber *s,
                               bool is_glob, unsigned n, unsigned topics)
 {
@@ -282,7 +283,7 @@ static enum events_outcome refuse(struct fli_buf *out, const char *word, const c
     return rc == 0 ? EVENTS_REFUSED : EVENTS_FAILED;
 }
 
-/* How many subscriptions it takes, and in *ret_topics how many topics. What is given twice in one
+/* Counts the new subscriptions and, in *ret_topics, the new topics. A name given twice in one
  * request counts twice. */
 static unsigned count_new(struct events *e, const struct events_subscriber *s, bool is_glob,
                           const struct fli_slice *args, unsigned n, unsigned *ret_topics)

@@ -1,7 +1,7 @@
-/* events.h: who wants to hear of which locks, and what they are told: SUBSCRIBE and PSUBSCRIBE.
+/* events.h: subscriptions to events of locks: SUBSCRIBE and PSUBSCRIBE.
  *
- * Every node serves its subscribers from the log it applies itself, in the order of the log. Pure:
- * machine events in, RESP frames out through a sink; no sockets, no node, no clock.
+ * Every node serves its subscribers from the log that it applies itself, in the order of the log.
+ * Pure: machine events in, RESP frames out through a sink; no sockets, no node, no clock.
  *
  *   channel                    message
  *   lock:<name>                event=granted token=17 owner=6f1d.. clock=123456 [wait=9]
@@ -10,17 +10,18 @@
  *   fencelock:min_live_token   event=min_live_token token=17 clock=123456
  *   fencelock:resync           to patterns only: event=resync clock=123456
  *
- * A message is words `key=value`, separated by single blanks; in a value every byte that is not
- * visible ASCII, and `%`, is written %XX. When a snapshot replaced the state, what happened on the
- * way is not known here, and every subscription is told `event=resync`: look again with SHOW.
+ * A message is a list of `key=value` words with single blanks between them. In a value, `%` and
+ * every byte that is not visible ASCII are written %XX. When a snapshot replaced the state, this
+ * node does not know the events in between. Then every subscription gets `event=resync`: look again
+ * with SHOW.
  *
- * A name of a channel or pattern is a topic, stored once however many subscribe to it, so a pattern
- * is matched once an event. Nothing of this costs more than one branch an event while nobody
- * subscribes (events_wanted). In an apply an event is only put into a queue; a share of each turn
- * of the loop is spent on telling (base/turn.h). When too much waits, subscribers are told
- * `event=resync` as well, those with dear patterns first.
+ * The name of a channel or a pattern is a topic. It is stored once however many subscribe to it, so
+ * a pattern is matched once an event. Without subscribers an event costs one branch
+ * (events_wanted()). During an apply an event is only put into a queue. Sending messages gets a
+ * share of each turn of the loop (base/turn.h). When too much waits, subscribers get `event=resync`
+ * as well, those with costly patterns first.
  *
- * A subscriber that does not take what it is sent is the sink's to end; it is dropped here. */
+ * The sink must disconnect a subscriber that does not read its messages; here it is dropped. */
 #ifndef SERVER_EVENTS_H
 #define SERVER_EVENTS_H
 
@@ -31,7 +32,8 @@
 #include "wire/commands.h"
 
 #define EVENTS_LOCK_PREFIX "lock:"
-/* What Redisson's waiting threads listen to; a name with a brace in it has none around it. */
+/* The prefix of the channels that Redisson's waiting threads listen to. The name of a lock stands
+ * in braces, unless it has one itself. */
 #define EVENTS_WAKE_PREFIX "redisson_lock__channel:"
 #define EVENTS_MIN_LIVE_CHANNEL "fencelock:min_live_token"
 #define EVENTS_RESYNC_CHANNEL "fencelock:resync"
@@ -42,8 +44,8 @@
 #define EVENTS_PATTERNS_MAX 16u            /* patterns of one subscriber */
 #define EVENTS_SUBS_MAX 32768u             /* channels and patterns of all subscribers */
 #define EVENTS_GLOBS_MAX 128u              /* different patterns: each is matched at each event */
-#define EVENTS_CHEAP_PIECE_MAX 15u         /* bytes behind a star; a pattern with more is dear */
-#define EVENTS_QUEUE_MAX ((size_t)4 << 20) /* bytes of events not told yet; then: resync */
+#define EVENTS_CHEAP_PIECE_MAX 15u         /* bytes behind a star; with more it is costly */
+#define EVENTS_QUEUE_MAX ((size_t)4 << 20) /* bytes of events not sent yet; beyond: resync */
 #define EVENTS_QUEUE_KEEP ((size_t)64 << 10)
 
 struct events_subscriber;
@@ -51,29 +53,30 @@ struct events_subscriber;
 struct events_sink {
     void *ctx;
     int (*proto)(void *ctx, void *to); /* of the answers to this subscriber: 2 or 3 */
-    /* One whole frame. False: it takes no more, now or ever, and is dropped. Must not call back. */
+    /* Takes one whole frame. False: it takes no more, now or ever, and is dropped. Must not call
+     * back. */
     bool (*push)(void *ctx, void *to, const void *frame, size_t len);
-    /* Whether it may hear of this lock, when it is told. NULL: everybody may. */
+    /* Whether the subscriber may hear of this lock, at the time of sending. NULL: each may. */
     bool (*may_see)(void *ctx, void *to, struct fli_slice lock);
-    /* It was dropped because push said so: its pointer to events_subscriber is stale. */
+    /* The subscriber was dropped because push() returned false: its events_subscriber is gone. */
     void (*dropped)(void *ctx, void *to);
 };
 
-/* Two lanes through the queue of events: subscribers with a dear pattern are in the second. */
+/* Two lanes go through the queue of events; the second is for subscribers with a costly pattern. */
 enum events_lane_id { EVENTS_CHEAP, EVENTS_DEAR, EVENTS_LANES };
 
 struct events_lane {
-    uint64_t at;             /* the event at hand, as a place in the queue */
-    struct fli_list *next;   /* in it, the pattern to go on with; NULL: it has not begun */
-    uint64_t min_live_token; /* told last */
+    uint64_t at;             /* the current event, as a place in the queue */
+    struct fli_list *next;   /* the pattern to continue with; NULL: the event is not begun */
+    uint64_t min_live_token; /* as last sent */
 };
 
 struct events_counts {
-    uint64_t subscribers, channels, patterns; /* now; subscriptions, not topics */
+    uint64_t subscribers, channels, patterns; /* now; they count subscriptions, not topics */
     uint64_t messages;                        /* sent, since start */
-    uint64_t dropped;                         /* subscribers that did not take them, since start */
+    uint64_t dropped;                         /* subscribers that did not read, since start */
     uint64_t resyncs;                         /* since start */
-    uint64_t steps;                           /* of matching and telling, since start */
+    uint64_t steps;                           /* of matching and sending, since start */
 };
 
 struct events {
@@ -81,12 +84,12 @@ struct events {
     struct fli_map channels; /* topics that are channels, by name */
     struct fli_map subs;     /* by subscriber and topic */
     struct fli_list globs;   /* topics that are patterns, oldest first */
-    struct fli_list doomed;  /* subscribers to be dropped when no list is being walked */
+    struct fli_list doomed;  /* subscribers to drop when no list is being walked */
     unsigned globs_n;
     unsigned subs_n;
-    unsigned min_live_subs; /* subscriptions that hear of min_live_token */
-    unsigned wake_subs;     /* subscriptions to what Redisson listens to */
-    unsigned fresh_subs;    /* of them, those that were not told any yet */
+    unsigned min_live_subs; /* subscriptions that receive min_live_token */
+    unsigned wake_subs;     /* subscriptions to Redisson's channels */
+    unsigned fresh_subs;    /* of min_live_subs, those that have not received it yet */
     unsigned dear_subscribers;
     struct fli_buf queue;
     uint64_t begin, end; /* places of its first byte, and of the next event */
@@ -105,15 +108,15 @@ enum events_outcome {
 };
 
 /* SUBSCRIBE, PSUBSCRIBE, UNSUBSCRIBE, PUNSUBSCRIBE of connection `to`. `*at` is the connection's
- * subscriber, NULL while it has no subscription; it comes and goes here. All or nothing. */
+ * subscriber, NULL while it has no subscription; this call makes and frees it. All or nothing. */
 enum events_outcome events_command(struct events *e, struct events_subscriber **at, void *to,
                                    enum fli_command_id id, int proto, const struct fli_slice *args,
                                    unsigned n, struct fli_buf *out) FLI_MUST_USE;
 
-/* Takes away all subscriptions (RESET, or the connection is gone). NULL is fine. */
+/* Removes all subscriptions (after RESET, or when the connection is gone). NULL is fine. */
 void events_drop(struct events *e, struct events_subscriber *s);
 
-/* What a subscriber in RESP2 may send: anything else could not be told from messages. */
+/* Whether a subscriber in RESP2 may send this: other answers could be taken for messages. */
 bool events_may_send(enum fli_command_id id);
 
 static inline bool events_wanted(const struct events *e)
@@ -121,16 +124,17 @@ static inline bool events_wanted(const struct events *e)
     return e->subs_n > 0;
 }
 
-/* One event of the local log: it is copied, and told later. */
+/* Copies one event of the local log, which is sent later. */
 void events_feed(struct events *e, const struct machine_event *event);
-/* Tells what waits, with about so many steps. True: not all of it, come again. Each turn. */
+/* Sends what waits, with about this many steps. True: some is left, call again. Each turn. */
 bool events_tell(struct events *e, uint64_t steps_max);
-size_t events_memory_of(const struct events_subscriber *s); /* NULL: 0. Topics count fully */
+size_t events_memory_of(const struct events_subscriber *s); /* NULL: 0. A topic counts fully for
+                                                               each subscriber */
 size_t events_queued_bytes(const struct events *e);         /* memory */
-/* A snapshot replaced the state. */
+/* Called when a snapshot replaced the state. */
 void events_resync(struct events *e, uint64_t clock_ms);
-/* Once a turn of the loop, after the events: tells min_live_token when it has moved, and those that
- * have just subscribed to it. */
+/* Called once a turn of the loop, after the events: sends min_live_token when it has moved, and to
+ * those that have just subscribed to it. */
 void events_turn(struct events *e, uint64_t min_live_token, uint64_t clock_ms);
 
 void events_get_counts(const struct events *e, struct events_counts *ret);

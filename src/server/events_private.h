@@ -1,5 +1,5 @@
-/* events_private.h: what the two parts of the events share, and nobody else: events.c (who wants to
- * hear of what) and events_tell.c (the queue, and what is told). */
+/* events_private.h: shared by the two parts of the events: events.c (subscriptions) and
+ * events_tell.c (the queue, and sending). */
 #ifndef SERVER_EVENTS_PRIVATE_H
 #define SERVER_EVENTS_PRIVATE_H
 
@@ -12,9 +12,9 @@ struct topic {
     struct fli_list link;        /* patterns */
     struct fli_list subs;
     bool is_glob;
-    bool min_live;                    /* hears of min_live_token */
-    bool wake;                        /* what Redisson listens to: begins with EVENTS_WAKE_PREFIX */
-    bool dear;                        /* matching it may take many steps */
+    bool min_live;                    /* receives min_live_token */
+    bool wake;                        /* one of Redisson's: begins with EVENTS_WAKE_PREFIX */
+    bool dear;                        /* a costly pattern: matching it may take many steps */
     uint32_t lane_subs[EVENTS_LANES]; /* of `subs`, by the lane of the subscriber */
     uint16_t len;
     uint8_t name[];
@@ -31,8 +31,8 @@ struct sub {
     struct fli_list at_subscriber;
     struct topic *topic;
     struct events_subscriber *subscriber;
-    uint64_t since; /* events before this place in the queue are not for it */
-    bool fresh;     /* min_live topics: was not told any yet */
+    uint64_t since; /* the first event in the queue that is for it */
+    bool fresh;     /* of a min_live topic: has not received it yet */
 };
 
 struct events_subscriber {
@@ -74,11 +74,11 @@ void events_drop_doomed(struct events *e);
 
 /* events_tell.c */
 bool events_glob_matches(const struct topic *t, struct fli_slice channel, uint64_t *steps);
-/* A pattern goes: whoever stands at it goes on behind it. */
+/* A pattern is being removed: a lane that stands at it continues with the next one. */
 void events_glob_gone(struct events *e, struct topic *t);
-/* Nobody is left who wants to hear of what waits. */
+/* No subscriber is left for the events that wait. */
 void events_forget(struct events *e);
-/* The subscriber has a dear pattern: it is served in the other lane, from the same event on. */
+/* The subscriber has a costly pattern: the other lane serves it from the same event on. */
 void events_change_lane(struct events *e, struct events_subscriber *s);
 
 #endif

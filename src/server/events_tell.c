@@ -1,14 +1,14 @@
-/* events_tell.c: the queue of events, and what subscribers are told.
+/* events_tell.c: the queue of events, and the messages to subscribers.
  *
- * Inside an apply an event is only copied to the queue. What it costs to tell it is paid later, a
- * share of each turn. Frames are made once a topic and protocol, and the same bytes go to each
- * subscriber. While a list of subs is walked nobody is taken off it: who does not take a frame is
- * put on `doomed`, passed over from then on, and dropped at the end.
+ * During an apply an event is only copied to the queue. Messages are sent later, in a share of each
+ * turn. A frame is made once for each topic and protocol, and all its subscribers get the same
+ * bytes. While a list of subscriptions is walked, none is removed from it: a subscriber that does
+ * not take a frame is put on `doomed`, skipped from then on, and dropped at the end.
  *
- * Two lanes go through the queue, each in the order of the log. One serves the subscribers whose
- * patterns cost little, an event at a time. The other serves those with dear patterns, a pattern at
- * a time, and behind the first, which never waits for it. A lane that falls too far behind is told
- * `resync`, and goes on with what comes next. */
+ * Two lanes go through the queue, each in the order of the log. One serves the subscribers with
+ * cheap patterns only, an event at a time. The other serves those with a costly pattern, a pattern
+ * at a time. It stays behind the first, which never waits for it. A lane that falls too far behind
+ * sends `resync`, and continues with the next event. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,18 +21,18 @@
 #define FRAME_MAX (2u * EVENTS_TOPIC_MAX + TEXT_MAX + 128u)
 #define STEPS_EVENT 100u /* to make a message */
 #define STEPS_FRAME 20u  /* to give it to one subscriber */
-#define DEAR_SHARE 4u    /* of the steps, a part that dear patterns have in any case */
+#define DEAR_SHARE 4u    /* one part in so many of the steps is always for costly patterns */
 #define NO_PLACE UINT64_MAX
 
-/* A message on its way: its text, and the frames already made for the topic in hand. */
+/* A message being sent: its text, and the frames already made for the current topic. */
 struct message {
     struct fli_slice channel;
-    struct fli_slice lock; /* that it is about; empty: none */
+    struct fli_slice lock; /* the lock it is about; empty: none */
     size_t text_len;
     char text[TEXT_MAX];
 };
 
-/* An event as it lies in the queue, with name and owner behind it. */
+/* An event in the queue; name and owner follow it. */
 struct record {
     uint64_t token, wait, clock_ms;
     uint8_t type, reason, name_len, owner_len;
@@ -69,7 +69,7 @@ static void put_bytes(struct message *m, const char *key, struct fli_slice v)
     }
 }
 
-/* What Redisson's threads are told, and by which name they listen. */
+/* The message to Redisson's threads, and the name of their channel. */
 static void begin_wake(struct message *m, struct fli_slice lock, uint8_t name[EVENTS_TOPIC_MAX])
 {
     size_t len = sizeof EVENTS_WAKE_PREFIX - 1;
@@ -107,8 +107,8 @@ static int frame(struct fli_buf *out, int proto, const struct topic *t, const st
     return rc != 0 ? rc : fli_resp_bulk(out, m->text, m->text_len);
 }
 
-/* What is told, and to whom: subscribers in `lane`, of events from place `at` of the queue on, or
- * just the fresh ones. */
+/* A message, and to whom it goes: to subscribers in `lane`, for events from place `at` of the queue
+ * on, or only to fresh ones. */
 struct telling {
     const struct message *m;
     enum events_lane_id lane;
@@ -172,7 +172,7 @@ static bool caught_up(const struct events *e, enum events_lane_id lane)
     return e->lanes[lane].at == e->end;
 }
 
-/* Forgets what both lanes have told. Memory is moved when at least half of it is forgotten. */
+/* Drops the events that both lanes have sent. Memory moves when at least half of it is dropped. */
 static void trim(struct events *e)
 {
     uint64_t first = e->lanes[0].at < e->lanes[1].at ? e->lanes[0].at : e->lanes[1].at;
@@ -201,8 +201,8 @@ static bool has_room(struct events *e, size_t size)
     return e->queue.len + size <= EVENTS_QUEUE_MAX;
 }
 
-/* Makes room: first those with dear patterns catch up with the others, then all are at the end.
- * Who has skipped something is told. */
+/* Makes room: first the lane with costly patterns skips to the other one, then both skip to the
+ * end. Subscribers that missed events are told. */
 static void make_room(struct events *e, size_t size, uint64_t clock_ms)
 {
     if (has_room(e, size)) {
@@ -283,8 +283,8 @@ static bool ends_hold(uint8_t type)
            type == MACHINE_EVENT_BROKEN;
 }
 
-/* The message of the record at `at`; returns where the next one begins. The channel's name is made
- * in `name`. */
+/* Reads the message of the record at `at`; returns where the next one begins. `name` gets the
+ * channel's name. */
 static uint64_t read_record(const struct events *e, uint64_t at, uint8_t name[EVENTS_TOPIC_MAX],
                             struct message *m, bool *ret_ends)
 {
@@ -312,7 +312,7 @@ static uint64_t read_record(const struct events *e, uint64_t at, uint8_t name[EV
     return at + sizeof r + r.name_len + r.owner_len;
 }
 
-/* Goes on with the event at which the lane stands. In the dear lane that may take many turns. */
+/* Continues with the lane's current event. In the costly lane that may take many turns. */
 static void tell_next(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
 {
     struct events_lane *l = &e->lanes[lane];
@@ -329,7 +329,7 @@ static void tell_next(struct events *e, enum events_lane_id lane, uint64_t *step
         begin_wake(&wake, m.lock, wake_name);
     }
     *steps += STEPS_EVENT;
-    bool first = true; /* however few steps there are, it goes on */
+    bool first = true; /* it always makes some progress */
     if (l->next == NULL) {
         struct topic *t = events_topic_find(e, false, m.channel);
         if (t != NULL) {
@@ -356,14 +356,14 @@ static void tell_next(struct events *e, enum events_lane_id lane, uint64_t *step
     }
 }
 
-/* Whether anybody is in this lane: nobody has to be told anything in an empty one. */
+/* Whether the lane has subscribers; an empty one has nothing to send. */
 static bool lane_wanted(const struct events *e, enum events_lane_id lane)
 {
     return lane == EVENTS_CHEAP ? e->counts.subscribers > e->dear_subscribers
                                 : e->dear_subscribers > 0;
 }
 
-/* The dear lane stays behind the other, so that a subscriber can change to it. */
+/* The costly lane stays behind the other, so that a subscriber can change to it. */
 static void tell_lane(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
 {
     uint64_t end = lane == EVENTS_DEAR ? e->lanes[EVENTS_CHEAP].at : e->end;
@@ -427,7 +427,7 @@ void events_change_lane(struct events *e, struct events_subscriber *s)
     }
 }
 
-/* --- what does not come from the queue --- */
+/* --- messages that do not come from the queue --- */
 
 struct resync {
     struct events *events;
@@ -444,7 +444,7 @@ static void resync_channel(void *ctx, struct fli_map_node *node)
     struct telling w = {.m = &m, .lane = r->lane, .at = NO_PLACE, .steps = &steps};
     begin(&m, topic_name(t), "resync");
     put(&m, "clock", r->clock_ms);
-    if (t->wake) { /* whoever waits looks again */
+    if (t->wake) { /* every waiter asks again */
         m.text[0] = '0';
         m.text_len = 1;
     }
@@ -530,7 +530,7 @@ void events_turn(struct events *e, uint64_t min_live_token, uint64_t clock_ms)
 {
     for (unsigned i = 0; i < EVENTS_LANES; i++) {
         bool moved = min_live_token != e->lanes[i].min_live_token;
-        /* Behind the events, in each lane. */
+        /* Comes behind the events, in each lane. */
         if (e->min_live_subs > 0 && (moved || e->fresh_subs > 0) &&
             caught_up(e, (enum events_lane_id)i)) {
             min_live_lane(e, (enum events_lane_id)i, min_live_token, clock_ms);

@@ -22,7 +22,7 @@ _Static_assert((unsigned)FACE_GRANT == MACHINE_KEYS_GRANT &&
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Whether this node serves the keys at all, which --redis-face says. */
+/* Whether this node serves the keys at all; --redis-face decides. */
 static bool serves(const struct dispatch_face *face, const struct face_request *q)
 {
     uint64_t steps = 0;
@@ -37,7 +37,7 @@ static bool serves(const struct dispatch_face *face, const struct face_request *
     return true;
 }
 
-/* Those of a lock that is taken several times, and BREAK. */
+/* The commands of a lock that is taken several times, and BREAK. */
 static void map_op(const struct face_request *q, struct machine_command *m)
 {
     if (q->op == FACE_OP_BREAK) {
@@ -91,7 +91,7 @@ static struct machine_command map(const struct face_request *q, uint8_t also[MAC
     return m;
 }
 
-/* Whether this node has not been asked lately to take this key for this value. */
+/* Whether this node did not get this request, to take this key with this value, lately. */
 static bool is_unseen(struct dispatch *d, const struct face_request *q)
 {
     uint64_t seed[2] = {fli_siphash(d->signals.seed, q->keys[0].data, q->keys[0].len), 0};
@@ -122,7 +122,7 @@ static void note_request(struct call *c, const struct face_request *q)
     copy(c->name, q->keys[0]);
 }
 
-/* SET ... GET of a key that another value has: which one is a question of its own. */
+/* SET ... GET of a key that has another value: the value needs a query of its own. */
 static void on_change(struct node_ticket *t, int status, const struct machine_result *result,
                       struct fli_slice payload)
 {
@@ -240,7 +240,7 @@ static bool outcome_of(const struct machine_result *r, enum face_outcome *ret)
     case MACHINE_DONE:
         *ret = FACE_OWN;
         return true;
-    case MACHINE_HELD: /* with a token: it is the value's, and that is not what was asked for */
+    case MACHINE_HELD: /* with a token, the key is this value's, though not as asked for */
         *ret = r->token != 0 ? FACE_OWN : FACE_OTHER;
         return true;
     case MACHINE_NO:
@@ -252,8 +252,9 @@ static bool outcome_of(const struct machine_result *r, enum face_outcome *ret)
     }
 }
 
-/* A value that nobody else would come upon, and a lease that began a moment ago, through another
- * node: a library that was given the nodes as several servers. nil would make it try for ever. */
+/* The value is so random that no other client has it, and its lease began a moment ago through
+ * another node: so this is one library that was given the nodes as several servers. With nil as the
+ * answer, it would try for ever. */
 #define ELSEWHERE_VALUE_LEN 12u
 #define ELSEWHERE_MS UINT64_C(2000)
 

@@ -1,11 +1,11 @@
-/* face.h: private to dispatch: what Redis clients ask about locks (src/face), from words to a
+/* face.h: private to dispatch: requests of Redis clients about locks (src/face), from words to a
  * command of the machine and back. */
 #ifndef SERVER_FACE_H
 #define SERVER_FACE_H
 
 #include "server/dispatch_private.h"
 
-/* Takes a request of FLI_CMD_FACE; answers it now, or later. */
+/* Takes a request of FLI_CMD_FACE; answers it now or later. */
 void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                    enum fli_command_id id, const struct fli_slice *args, unsigned n);
 

@@ -25,9 +25,9 @@ static void gauges(struct metrics_text *t, const struct row *rows)
     }
 }
 
-/* One family, one sample a cause. */
+/* A family with one sample for each cause. */
 struct cause {
-    const char *text; /* NULL ends them */
+    const char *text; /* NULL ends the list */
     uint64_t value;
 };
 
@@ -67,6 +67,9 @@ static void put_role(const struct figures *f, struct metrics_text *t)
          s->snapshot_index},
         {NULL, NULL, 0}};
     gauges(t, rows);
+    metrics_counter(t, "fencelock_heartbeats_missed_total",
+                    "Heartbeats of a leader that did not come within two beats.",
+                    s->heartbeats_missed);
     metrics_counter(t, "fencelock_leader_changes_total", "Times that this node saw another lead.",
                     s->leader_changes);
     metrics_family(t, "fencelock_leaderless_seconds_total", "counter",

@@ -30,7 +30,7 @@ static void answer(struct call *whole)
     dispatch_finish(d, request, rc);
 }
 
-/* One part less to wait for. */
+/* Notes that one part has its result. */
 static void part_done(struct call *whole)
 {
     FLI_ASSERT(whole->parts_left > 0);
@@ -100,7 +100,7 @@ void gather_request(struct dispatch *d, void *request, struct dispatch_slot *slo
     }
     struct call *whole = dispatch_attach(d, request, slot, proto, id);
     whole->n_parts = q->n_each;
-    whole->parts_left = 1; /* this one, so that it lives until all are submitted */
+    whole->parts_left = 1; /* this one keeps the whole alive until all are submitted */
     memset(whole->name, 0, q->n_each);
     for (unsigned i = 0; i < q->n_each && whole->parts_status == 0; i++) {
         submit_part(whole, request, q, i);

@@ -1,5 +1,5 @@
-/* gather.h: private to dispatch: one request that is several commands, each by itself, and has one
- * answer: an array. Redisson prolongs the locks of a process so, each with its own owner.
+/* gather.h: private to dispatch: one request that becomes several independent commands and has one
+ * answer, an array. Redisson prolongs the locks of a process in this way, each with its own owner.
  *
  *   whole (in flight, without a ticket) <-- part, part, part... (in flight, orphans)
  *

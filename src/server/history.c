@@ -113,7 +113,7 @@ static uint8_t what_of(uint8_t type)
     case MACHINE_EVENT_WAIT_ENDED:
         return HISTORY_LEFT;
     default:
-        return 0; /* of sessions */
+        return 0; /* it is about a session */
     }
 }
 

@@ -1,9 +1,10 @@
-/* history.h: the last things that happened to a lock, for the page: who waited, was granted, lost
- * it, was refused.
+/* history.h: the latest events of a lock, for the page: who waited, was granted, lost it, was
+ * refused.
  *
- * Not every lock is followed: one is from the moment at which somebody queues for it, is refused,
- * loses it by expiry or break, or looks at it; the one that nothing was heard of for longest makes
- * room. A lock that never gives trouble costs one look in a map. Pure; one thread. */
+ * Not every lock is followed. Following begins when a session queues for the lock, is refused, or
+ * loses it by expiry or break, or when a person opens it on the page. The lock that has been quiet
+ * for longest makes room. A lock without such trouble costs one lookup in a map. Pure; one
+ * thread. */
 #ifndef SERVER_HISTORY_H
 #define SERVER_HISTORY_H
 
@@ -21,8 +22,8 @@ enum history_what {
     HISTORY_RELEASED,
     HISTORY_EXPIRED,
     HISTORY_BROKEN,
-    HISTORY_LEFT,          /* the queue, without a grant */
-    HISTORY_REFUSED,       /* ACQUIRE: it is held */
+    HISTORY_LEFT,          /* left the queue without a grant */
+    HISTORY_REFUSED,       /* ACQUIRE of a held lock */
     HISTORY_STALE_RENEW,   /* the token holds nothing */
     HISTORY_STALE_RELEASE, /* likewise */
 };
@@ -46,16 +47,15 @@ struct history {
 
 void history_init(struct history *h, bool on, const uint64_t hash_seed[2]);
 void history_fini(struct history *h);
-void history_clear(
-    struct history *h); /* a snapshot replaced the state: what happened is not known */
+void history_clear(struct history *h); /* a snapshot replaced the state: events are missing */
 
 void history_event(struct history *h, const struct machine_event *e);
 void history_refused(struct history *h, const struct machine_command *c,
                      const struct machine_result *r);
 
-/* Follows the lock from now on, if it was not. */
+/* Follows the lock from now on. */
 void history_follow(struct history *h, struct fli_slice name);
-/* Copies the events, oldest first; returns how many. 0 too when the lock is not followed. */
+/* Copies the events, oldest first; returns their number. 0 also when the lock is not followed. */
 unsigned history_get(struct history *h, struct fli_slice name,
                      struct history_event ret[HISTORY_EVENTS]);
 

@@ -94,7 +94,7 @@ static int clients_section(struct fli_buf *b, const struct info *i)
     return put_lines(b, "Clients", lines);
 }
 
-/* How nodes know each other. */
+/* How the nodes identify each other. */
 static int peer_security_lines(struct fli_buf *b, const struct transport_security *p)
 {
     static const char *const words[] = {[TRANSPORT_TRUSTS_ALL] = "none",
@@ -133,7 +133,7 @@ static int loop_section(struct fli_buf *b, const struct info *i)
     return net_loop_info(b, &i->shell.turn);
 }
 
-/* Redis clients look here for whom they are talking to: every node serves writes. */
+/* Redis clients read here whether this is a master: every node takes writes. */
 static int replication_section(struct fli_buf *b, const struct info *i)
 {
     (void)i;
@@ -211,6 +211,8 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"starts", s->starts},
                                  {"election_ms", s->election_ms},
                                  {"heartbeat_ms", s->heartbeat_ms},
+                                 {"heartbeats_missed", s->heartbeats_missed},
+                                 {"leader_silence_ms_max", s->silence_ms_max},
                                  {"hold_ms", s->hold_ms},
                                  {NULL, 0}};
     int rc = put_lines(b, "Raft", lines);
@@ -305,7 +307,7 @@ static int memory_section(struct fli_buf *b, const struct info *i)
     }
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     int rc = fli_buf_printf(b, "# Memory\r\n");
-    if (known) { /* without /proc they are left out, since 0 would be a lie */
+    if (known) { /* without /proc they are left out, since 0 would be wrong */
         rc = rc != 0 ? rc : put(b, "used_memory_rss", resident * page);
         rc = rc != 0 ? rc : put(b, "used_memory_virtual", size * page);
     }

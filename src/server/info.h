@@ -1,5 +1,5 @@
-/* info.h: the text of INFO and of CLUSTER INFO: sections of `key:value` lines, as Redis prints
- * them, since that is what monitoring already reads. Pure except for the size of the process. */
+/* info.h: the text of INFO and of CLUSTER INFO: sections of `key:value` lines in Redis' form, which
+ * monitoring can read already. Pure except for the size of the process. */
 #ifndef SERVER_INFO_H
 #define SERVER_INFO_H
 
@@ -10,18 +10,19 @@
 /* Counts of dispatch, since start unless said otherwise. */
 struct info_counts {
     uint64_t commands; /* requests for this service, refused ones included */
-    uint64_t errors;   /* refused because of what they said */
+    uint64_t errors;   /* refused because of their content */
     uint64_t noleader, busy, uncertain;
     uint64_t in_flight;  /* now */
     uint64_t parked;     /* now */
-    uint64_t timeouts;   /* waits that nothing was heard of */
-    uint64_t jeopardies; /* leases that clients told could not be renewed for half their TTL */
-    uint64_t lost;       /* leases that clients told they had given up as lost */
+    uint64_t timeouts;   /* waits whose end never came */
+    uint64_t jeopardies; /* leases that clients could not renew for half their TTL, as they
+                            reported */
+    uint64_t lost;       /* leases that clients gave up as lost, as they reported */
     uint64_t orphans;    /* requests whose connection went away in flight */
-    uint64_t cleaned_up; /* grants and waits of the gone that were taken back */
+    uint64_t cleaned_up; /* grants and waits of clients that were gone */
 };
 
-/* What only the shell knows. Strings may be NULL. */
+/* Facts that only the server knows. Strings may be NULL. */
 struct info_shell {
     const char *listen_address, *peer_address, *data_dir, *config_file;
     uint16_t port;
@@ -43,19 +44,19 @@ struct info {
     struct node_status status;
     struct node_member members[MEMBERS_MAX];
     size_t members_n;
-    struct machine *machine; /* NULL: leave its sections short */
+    struct machine *machine; /* NULL: its sections stay short */
     struct info_counts counts;
     struct info_shell shell;
 };
 
 #define INFO_TEXT_MAX (64u * 1024u)
 
-/* Appends the sections asked for, all of them for none or for "all", "default", "everything";
- * unknown ones give nothing, as in Redis. 0, FL_ELIMIT, FL_ENOMEM. */
+/* Appends the sections asked for; all of them for none, "all", "default" or "everything". Unknown
+ * ones give nothing, as in Redis. 0, FL_ELIMIT, FL_ENOMEM. */
 int info_write(struct fli_buf *b, const struct info *i, const struct fli_slice *sections,
                unsigned n) FLI_MUST_USE;
 
-/* What CLUSTER INFO answers. */
+/* Appends the answer to CLUSTER INFO. */
 int info_write_cluster(struct fli_buf *b, const struct info *i) FLI_MUST_USE;
 
 #endif

@@ -1,14 +1,13 @@
 /* listing.c: LOCKS, SESSION LIST, SHOW and SESSION SHOW, a few at a time.
  *
- * One page may look at ten thousand records, some milliseconds of the leader's, and rendered its
- * answer may have an eighth of what a connection may have unsent. A client that sent a thousand of
- * them down one connection would keep the leader from its heartbeats until it is replaced, or be
- * cut off. So a node has only a few with the leader at a time, and the others stand in line here,
- * where nothing else waits behind them. A client that is behind with reading is passed over.
+ * One page may look at ten thousand records, which takes the leader some milliseconds, and the
+ * rendered answer may fill an eighth of a connection's output limit. A client that sent a thousand
+ * of them at once would keep the leader from its heartbeats until it is replaced, or would be cut
+ * off. So a node has only a few in flight. The others stand in line here, where nothing else waits
+ * behind them. A client that reads its answers too slowly is passed over.
  *
- * Who stands in line is served in dispatch_turn, never from inside a result. Who has stood there
- * for too long is told BUSY, so that everybody is answered also when each answer takes its time.
- */
+ * dispatch_turn() serves the line, never a result. A request that has stood in line too long is
+ * answered BUSY, so that every client gets an answer even when each one takes its time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,7 +90,7 @@ static struct listing *first(const struct dispatch *d)
     return link == NULL ? NULL : FLI_CONTAINER_OF(link, struct listing, link);
 }
 
-/* Sends it, or ends it: its client has left, its time is up, or the node does not take it. */
+/* Sends it, or ends it: its client has left, its time is up, or the node refuses it. */
 static void serve(struct dispatch *d, struct listing *l, uint64_t now_ms)
 {
     struct call *c = l->call;

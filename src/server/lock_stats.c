@@ -19,8 +19,8 @@ void lock_stats_fini(struct lock_stats *s)
     history_fini(&s->history);
 }
 
-/* The parts of a multi-lock each have an event; where grants are counted, the first part's stands
- * for all. */
+/* Each part of a multi-lock has an event; where grants are counted, the first part's stands for
+ * all. */
 static void count(struct lock_figures *f, const struct machine_event *e, uint64_t under_way_ns)
 {
     bool first = e->index == 0;

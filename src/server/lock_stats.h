@@ -1,8 +1,9 @@
-/* lock_stats.h: what happens to locks, counted from the log that this node applies.
+/* lock_stats.h: statistics of locks, from the log that this node applies.
  *
- * Counters and times count while this node leads, so that the sum over all nodes counts each thing
- * once. Which locks are waited for most (busiest), and the history of some, every node knows: since
- * it began to apply, which after a restart or a snapshot is not the beginning. One thread. */
+ * Counters and times count while this node leads, so that the sum over all nodes counts each event
+ * once. Every node records which locks are waited for most (busiest), and the history of some
+ * locks. These records begin with this process, and after a snapshot they begin anew. One
+ * thread. */
 #ifndef SERVER_LOCK_STATS_H
 #define SERVER_LOCK_STATS_H
 
@@ -14,12 +15,12 @@ enum lock_end { LOCK_RELEASED, LOCK_CLOSED, LOCK_EXPIRED, LOCK_BROKEN, LOCK_ENDS
 enum lock_refusal { REFUSED_HELD, REFUSED_STALE_RENEW, REFUSED_STALE_RELEASE, LOCK_REFUSALS };
 #define LOCK_WAIT_ENDS (MACHINE_REASON_MAX + 1)
 
-/* Copied as it is by whoever asks. */
+/* Plain data: readers copy it. */
 struct lock_figures {
     struct metrics_histogram wait;      /* of waits that were granted; on the cluster clock */
     struct metrics_histogram held;      /* of grants that ended; likewise */
-    struct metrics_histogram hand_over; /* from the request that freed a lock, as it came to the
-                                         * leader, to the grant of who waited for it */
+    struct metrics_histogram hand_over; /* from the arrival of the request that freed a lock to
+                                           the grant to its waiter */
     uint64_t grants, queued;
     uint64_t ends[LOCK_ENDS];
     uint64_t wait_ends[LOCK_WAIT_ENDS]; /* without a grant, by enum machine_reason */
@@ -28,7 +29,7 @@ struct lock_figures {
 
 struct lock_stats {
     struct lock_figures figures;
-    uint64_t refused_seen; /* on every node, for the page */
+    uint64_t refused_seen; /* counted on every node, for the page */
     struct busiest busiest;
     struct history history;
 };
@@ -36,7 +37,7 @@ struct lock_stats {
 void lock_stats_init(struct lock_stats *s, bool history, const uint64_t hash_seed[2]);
 void lock_stats_fini(struct lock_stats *s);
 
-/* since_ns: how long the batch that is applied was under way, 0: another's. */
+/* since_ns: how long the batch being applied has been under way; 0: another node proposed it. */
 void lock_stats_event(struct lock_stats *s, const struct machine_event *e, bool leads,
                       uint64_t under_way_ns);
 void lock_stats_refused(struct lock_stats *s, const struct machine_command *c,

@@ -10,7 +10,7 @@
 #include "server/page_state.h"
 #include "server/readiness.h"
 
-#define SAMPLE_MS 250u /* between looks at whether there is a leader */
+#define SAMPLE_MS 250u /* between checks whether there is a leader */
 
 struct monitor {
     struct monitor_config config;
@@ -26,7 +26,7 @@ struct monitor {
     void *stop_ctx;
 };
 
-/* ---- looking ---- */
+/* ---- samples ---- */
 
 static bool is_formed(const struct info *i)
 {
@@ -61,7 +61,7 @@ static void timer_cb(uv_timer_t *timer)
     page_series_sample(&m->series, now_ms, &m->stats, &i);
 }
 
-/* ---- what the listener asks, on the loop ---- */
+/* ---- questions of the listener, on the loop ---- */
 
 static void sample_cb(void *ctx, void *ret)
 {
@@ -130,7 +130,7 @@ static int listen_for_watchers(struct monitor *m, char *errmsg, size_t errmsg_si
     char host[NET_HOST_MAX];
     uint16_t port = 0;
     int rc = net_address_split(c->metrics, host, &port);
-    FLI_ASSERT(rc == 0); /* config.c has seen to it */
+    FLI_ASSERT(rc == 0); /* config.c has checked it */
     struct metrics_service service = {
         .ctx = m,
         .sample_size = sizeof(struct figures),
@@ -142,7 +142,7 @@ static int listen_for_watchers(struct monitor *m, char *errmsg, size_t errmsg_si
         .page_len = page_html_len,
         .log = m->config.log,
     };
-    /* The page knows no users, so where there are some it would tell more than they may see. */
+    /* The page has no logins. Where there are users, it would show more than they may see. */
     bool users = c->aclfile[0] != '\0' || c->requirepass[0] != '\0';
     bool names = !users && (!c->protected_mode || net_host_is_loopback(host));
     rc = metrics_listener_create(m->config.loop, host, port, names, &service, &m->listener, errmsg,

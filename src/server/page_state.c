@@ -7,7 +7,7 @@
 #include "machine/view.h"
 #include "metrics/json.h"
 
-#define PAYLOAD_MAX ((size_t)128 * 1024) /* above what machine_query promises */
+#define PAYLOAD_MAX ((size_t)128 * 1024) /* above the limit of machine_query() */
 
 /* ---- the last minutes ---- */
 
@@ -23,7 +23,7 @@ void page_series_sample(struct page_series *s, uint64_t now_ms, const struct loc
     if (s->has_base && now_ms - s->began_ms < 1000) {
         return;
     }
-    /* Entries that are applied before there is a leader are the past, read from the log. */
+    /* Entries applied before there is a leader are old ones, read from the log. */
     bool counts = s->has_base && i->status.leader_id != 0 && c.grants >= s->grants;
     if (s->has_base) {
         s->seconds[s->n++ % PAGE_SECONDS] = (struct page_second){
@@ -98,7 +98,7 @@ static void put_node(const struct page_view *v, struct json *j)
     json_close(j, '}');
 }
 
-/* What the node has told of itself; what it does not tell any more is not there. */
+/* What the node last reported; a report that is too old is left out. */
 static void put_report(const struct node_report *r, struct json *j)
 {
     json_text(j, "role", role_text(r->role));

@@ -1,5 +1,5 @@
-/* page_state.h: what the page shows, as JSON, from this node's own replica: it may lag behind the
- * leader's. Whoever wants to be sure asks with SHOW. */
+/* page_state.h: the content of the page, as JSON, from this node's own replica, which may lag
+ * behind the leader's. SHOW gives the certain answer. */
 #ifndef SERVER_PAGE_STATE_H
 #define SERVER_PAGE_STATE_H
 
@@ -9,7 +9,7 @@
 #define PAGE_SECONDS 300u /* that are kept */
 #define PAGE_HOT 12u      /* locks in the list of the hottest */
 
-/* What happened in one second; leader: whoever led at its end, 0 for nobody. */
+/* The events of one second. leader: the leader at its end, 0 for none. */
 struct page_second {
     uint32_t grants, refused, lost, waits, leader;
 };
@@ -22,7 +22,7 @@ struct page_series {
     uint64_t grants, refused, lost; /* at the beginning of this second */
 };
 
-/* Now and then; a second is over when it is. */
+/* Called from time to time; records a second once it is over. */
 void page_series_sample(struct page_series *s, uint64_t now_ms, const struct lock_stats *stats,
                         const struct info *i);
 
@@ -35,7 +35,7 @@ struct page_view {
 
 /* 0, FL_ELIMIT, FL_ENOMEM. */
 int page_state(const struct page_view *v, struct fli_buf *out) FLI_MUST_USE;
-/* One lock: holders, queue, events. It is followed from now on. */
+/* One lock: holders, queue, events. The history follows it from now on. */
 int page_lock(const struct page_view *v, struct fli_slice name, struct fli_buf *out) FLI_MUST_USE;
 
 /* page.html */

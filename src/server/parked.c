@@ -10,7 +10,7 @@ struct parked_wait {
     struct fli_map_node node;
     struct fli_list requests; /* also the link of the spare list */
     uint64_t id;
-    uint64_t times_asked; /* the highest one known */
+    uint64_t times_asked; /* the highest request count known */
     unsigned live;
 };
 
@@ -77,7 +77,7 @@ void parked_remember(struct parked *p, const struct parked_news *news)
     }
 }
 
-/* What the ring says of a wait, looking at the events since the mark. */
+/* What the ring says about a wait, by its events since the mark. */
 static struct parked_news recall(const struct parked *p, uint64_t wait, uint64_t mark)
 {
     FLI_ASSERT(mark <= p->events);

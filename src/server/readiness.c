@@ -22,11 +22,11 @@ static void FLI_PRINTF(3, 4) line(struct check *c, bool ok, const char *fmt, ...
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (fli_buf_printf(c->out, "[%c] %s\n", ok ? '+' : '-', text) != 0) {
-        c->out = NULL; /* a full buffer: the verdict is what counts */
+        c->out = NULL; /* the buffer is full; only the result matters now */
     }
 }
 
-/* Whether commands reach a leader from here now. */
+/* Whether commands from here reach a leader now. */
 static bool reaches_leader(const struct readiness_facts *f)
 {
     const struct node_status *s = f->status;
@@ -80,7 +80,7 @@ bool readiness_check(struct readiness *r, const struct readiness_facts *f, struc
         line(&c, true, "cluster: formed, %zu members", f->members_n);
     }
     check_leader(r, f, &c);
-    /* The others commit without the disk of a follower. */
+    /* The other nodes commit without a follower's disk. */
     if (s->log_waits && s->role == NODE_LEADER) {
         line(&c, false, "disk: the log has no room to write; free some, or look for a slow disk");
     } else if (s->log_waits) {

@@ -1,7 +1,7 @@
 /* readiness.h: whether a node can serve a grant within its hold time, and if not, why. Pure.
  *
- * A request that comes while nobody leads is held for --hold-ms, so a node is ready until it has
- * been without a leader, or without a stream to it, for longer. */
+ * A request that comes while no node leads is held for --hold-ms. So a node is ready until it has
+ * had no leader, or no stream to the leader, for longer than that. */
 #ifndef SERVER_READINESS_H
 #define SERVER_READINESS_H
 
@@ -9,7 +9,7 @@
 #include "consensus/node.h"
 
 struct readiness {
-    uint64_t apart_since_ms; /* without a leader it can reach; 0: it has one */
+    uint64_t apart_since_ms; /* since when it reaches no leader; 0: it reaches one */
 };
 
 struct readiness_facts {
@@ -22,8 +22,8 @@ struct readiness_facts {
     size_t members_n;
 };
 
-/* Looks at the facts; to be called now and then, also when nobody asks. True: ready. `out` gets a
- * line a condition, "[+] what is well" or "[-] what is not: why"; NULL for none. */
+/* Checks the facts; to be called from time to time, even without a request. True: ready. `out` gets
+ * a line for each condition, "[+] what is well" or "[-] what is not: why"; NULL for none. */
 bool readiness_check(struct readiness *r, const struct readiness_facts *f, struct fli_buf *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* redis_face.h: what fencelockd was told about Redis clients, made ready for dispatch. */
+/* redis_face.h: the options of the Redis face, made ready for dispatch. */
 #ifndef SERVER_REDIS_FACE_H
 #define SERVER_REDIS_FACE_H
 

@@ -56,7 +56,7 @@ static int limit(struct fli_buf *b, uint32_t which)
                           which < n && what[which] != NULL ? what[which] : "a limit is reached");
 }
 
-/* Names the right that is missing, and nothing that is there. */
+/* Names the missing right, and nothing about the state. */
 static int no_permission(struct fli_buf *b, uint32_t right)
 {
     if (right == 0) {
@@ -151,8 +151,7 @@ void render_address(struct fli_slice address, char out[RENDER_ADDRESS_MAX])
 #define LOCK_PAIRS 18u
 #define HOLDER_PAIRS 12u
 
-/* The user and the address of a grant. The default user is named too; an address that is not known
- * is nil. */
+/* The user and the address of a grant. The default user is named too; an unknown address is nil. */
 static int whose(struct fli_buf *b, int proto, bool any, struct fli_slice user,
                  struct fli_slice address)
 {
@@ -222,8 +221,8 @@ static int session(struct fli_buf *b, int proto, const struct machine_session_vi
     return rc != 0 ? rc : whose(b, proto, true, v->user, v->address);
 }
 
-/* A payload is walked twice: first to see that it is whole, because the number of elements has to
- * be written before them. */
+/* A payload is walked twice: first to check that it is complete, because the number of elements is
+ * written before them. */
 static bool locks_are_whole(struct machine_page page)
 {
     struct machine_lock_view v;
@@ -244,8 +243,8 @@ static bool sessions_are_whole(struct machine_page page)
     return rc == 0;
 }
 
-/* The records of SHOW's holders that are there: all, unless the page was full. False when they are
- * not whole. */
+/* Counts the records of holders in SHOW: all of them, unless the page was full. False when the
+ * records are not complete. */
 static bool count_holders(struct machine_page page, struct machine_lock_view *ret_first,
                           uint32_t *ret_n)
 {
@@ -269,7 +268,7 @@ static int held_by(struct fli_buf *b, int proto, struct machine_page *page, uint
     int rc = fli_resp_array(b, n);
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         int more = machine_page_next_lock(page, &v);
-        FLI_ASSERT(more == 1); /* counted before */
+        FLI_ASSERT(more == 1); /* the first walk counted it */
         rc = fli_resp_map(b, proto, HOLDER_PAIRS);
         rc = rc != 0 ? rc : holder_pairs(b, proto, &v, clock_ms);
     }
@@ -363,7 +362,7 @@ int render_wait_ended(struct fli_buf *b, int proto, uint8_t reason)
     if (reason == MACHINE_REASON_DENIED) {
         return no_permission(b, ACL_ACQUIRE);
     }
-    /* A session that has ended is no contention, so the answer differs from "still held". */
+    /* The end of a session is no contention, so the answer differs from "still held". */
     return reason == MACHINE_REASON_SESSION ? no_session(b) : fli_resp_null(b, proto);
 }
 

@@ -1,5 +1,5 @@
-/* render.h: what the machine and the node answer, as RESP. Pure. Every function appends one whole
- * reply and returns 0, FL_ELIMIT or FL_ENOMEM; after a failure the stream is no longer whole. */
+/* render.h: answers of the machine and the node, as RESP. Pure. Every function appends one whole
+ * reply and returns 0, FL_ELIMIT or FL_ENOMEM; after a failure the output is incomplete. */
 #ifndef SERVER_RENDER_H
 #define SERVER_RENDER_H
 
@@ -8,16 +8,16 @@
 #include "metrics/busiest.h"
 #include "wire/commands.h"
 
-/* The answer to a command that the machine executed. `payload`: of a query, as machine/view.h
- * describes; it may have come from another node and is checked. QUEUED has no answer of its own. */
+/* The answer to a command that the machine executed. `payload`: of a query, as in machine/view.h;
+ * it may have come from another node and is checked. QUEUED has no answer of its own. */
 int render_result(struct fli_buf *b, int proto, enum fli_command_id id,
                   const struct machine_result *result, struct fli_slice payload) FLI_MUST_USE;
 
-/* The answer to a command that was not, or may not have been, executed: FL_ENOLEADER, FL_EBUSY,
+/* The answer to a command that was not executed, or perhaps was: FL_ENOLEADER, FL_EBUSY,
  * FL_EUNCERTAIN. `retryable`: its sender can find out by sending it again. */
 int render_failure(struct fli_buf *b, int status, bool retryable) FLI_MUST_USE;
 
-/* The end of a wait: the token, or why there is none. */
+/* The end of a wait: the token, or the reason why there is none. */
 int render_granted(struct fli_buf *b, uint64_t token) FLI_MUST_USE;
 int render_wait_ended(struct fli_buf *b, int proto, uint8_t reason) FLI_MUST_USE;
 

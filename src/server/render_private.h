@@ -13,7 +13,8 @@ static inline int key(struct fli_buf *b, const char *name)
 static inline int number(struct fli_buf *b, const char *name, uint64_t v)
 {
     int rc = key(b, name);
-    /* RESP integers are signed; nothing we show comes near, unless a peer made it up. */
+    /* RESP integers are signed. No number of ours comes near the limit, unless a peer made it
+     * up. */
     return rc != 0 ? rc : fli_resp_u64(b, v <= INT64_MAX ? v : INT64_MAX);
 }
 

@@ -8,7 +8,9 @@
 
 #include "wire/resp.h"
 
-#define NAME "mymaster" /* what MASTERS calls it; others are understood as well */
+#define NAME                                                                                       \
+    "mymaster" /* the name in the answer to MASTERS; any other name is accepted as
+                           well */
 
 struct view {
     struct fli_buf *out;
@@ -38,7 +40,7 @@ static bool split(const char *address, struct place *ret)
     return true;
 }
 
-/* Whom to talk to: NULL when no address is known. */
+/* The node that clients should use; NULL when no address is known. */
 static const struct node_member *master(const struct view *v)
 {
     const struct node_member *self = NULL;
@@ -74,7 +76,7 @@ static int place_fields(const struct view *v, const struct place *p)
     return rc != 0 ? rc : field(v, "port", p->port);
 }
 
-/* 40 hex digits, as of a process of Redis. */
+/* 40 hex digits, like the id of a Redis process. */
 static int id_field(const struct view *v, uint64_t id)
 {
     char text[41];

@@ -1,7 +1,7 @@
-/* sentinel.h: SENTINEL, as far as clients need it to look for a master. The cluster is one
- * master, by whatever name it is asked for: the node that leads, or the one that is asked while
- * none is known. The nodes are its sentinels, and it has no replicas, since a replica would be
- * asked for what it does not know yet. */
+/* sentinel.h: SENTINEL, as far as clients need it to find a master. The cluster is one master,
+ * under whatever name a client asks for: the leader or, while none is known, the node that is
+ * asked. The nodes are its sentinels. It has no replicas: clients would read from a replica what it
+ * does not know yet. */
 #ifndef SERVER_SENTINEL_H
 #define SERVER_SENTINEL_H
 

@@ -4,9 +4,9 @@
  *    ^                  |  ^               |
  *    '-----answer-------'  '--result,event-'
  *
- * The node is made last, because it wants to know the port that clients use, and stopped together
- * with net: net reads no more, the node answers what it still can, and each connection closes when
- * it has its answers. */
+ * The node is made last, because it needs the port for clients. It stops together with net: net
+ * reads no more, the node answers what it still can, and each connection closes when it has its
+ * answers. */
 #include "server/server.h"
 
 #include <stdarg.h>
@@ -24,9 +24,11 @@
 #define REQUEST_MAX_BYTES 32768u
 #define OUTPUT_MAX_BYTES (1024u * 1024u)
 #define PIPELINE_MAX 1024u
-#define SUBSCRIBER_UNSENT_MAX (OUTPUT_MAX_BYTES / 2) /* beyond that much a subscriber is cut off */
-#define CONFIRM_MAX_BYTES (128u * 1024u)             /* confirmations of 256 channels */
-#define FILES_RESERVED 64u /* descriptors that are not clients: log segments, peers, listeners */
+#define SUBSCRIBER_UNSENT_MAX                                                                      \
+    (OUTPUT_MAX_BYTES / 2)               /* with more unsent, a subscriber is cut
+                                                        off */
+#define CONFIRM_MAX_BYTES (128u * 1024u) /* confirmations of 256 channels */
+#define FILES_RESERVED 64u               /* descriptors for log segments, peers, listeners */
 
 static void FLI_PRINTF(3, 4) say(const struct server *s, int level, const char *fmt, ...)
 {
@@ -38,7 +40,7 @@ static void FLI_PRINTF(3, 4) say(const struct server *s, int level, const char *
     s->cbs.log(s->cbs.ctx, level, "server", text);
 }
 
-/* What is kept with each request. */
+/* The record kept with each request. */
 struct request_slot {
     struct dispatch_slot dispatch;
     struct access_call *access;
@@ -65,8 +67,8 @@ static void finish(struct net_request *r, int rc)
     }
 }
 
-/* A connection in RESP2 that has subscribed may only say what is answered by something that cannot
- * be taken for a message. True when it was answered here. */
+/* A connection in RESP2 with subscriptions may only send commands whose answers cannot be taken for
+ * messages. True when the request was answered here. */
 static bool answer_subscribed(struct net_request *r, const struct fli_slice *argv, unsigned argc)
 {
     char errmsg[FLI_ERRMSG_SIZE];
@@ -164,7 +166,7 @@ static bool sink_behind(void *request)
     return net_conn_output_bytes(r->conn) > OUTPUT_MAX_BYTES / 4;
 }
 
-/* In RESP3 confirmations are pushes, as the messages are, and leave with them in one order. */
+/* In RESP3, confirmations are pushes like the messages, and are sent in one order with them. */
 static void change_subscriptions(struct server *s, struct net_request *r, enum fli_command_id id,
                                  const struct fli_slice *args, unsigned n)
 {
@@ -395,7 +397,7 @@ static void on_refused(void *ctx, const struct machine_command *c, const struct 
     monitor_refused(s->monitor, c, r, node_serves(s->node));
 }
 
-/* The log brings the same event again; subscribers hear of it then, in its place. */
+/* The log brings the same event again; subscribers get it then, in its place. */
 static void on_early(void *ctx, const struct machine_event *event)
 {
     struct server *s = ctx;
@@ -425,7 +427,7 @@ static void on_fatal(void *ctx, int error, const char *message)
 static void timer_cb(uv_timer_t *timer)
 {
     struct server *s = timer->data;
-    s->timer_at_ms = UINT64_MAX; /* it only wakes the loop: prepare does the work */
+    s->timer_at_ms = UINT64_MAX; /* the timer only wakes the loop: prepare does the work */
 }
 
 static uint64_t next_turn_ms(const struct server *s)
@@ -435,7 +437,7 @@ static uint64_t next_turn_ms(const struct server *s)
     return access < next ? access : next;
 }
 
-/* True: there is more to tell. */
+/* True: more events wait. */
 static bool tell_events(struct server *s)
 {
     enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_EVENTS);
@@ -469,7 +471,7 @@ static void prepare_cb(uv_prepare_t *prepare)
 
 /* --- starting --- */
 
-/* As many clients as there are descriptors for. */
+/* Lowers the number of clients to what the descriptors allow. */
 static unsigned fit_connections(const struct server *s, unsigned wanted)
 {
     struct rlimit files;
@@ -555,6 +557,10 @@ static int make_net(struct server *s)
         .output_max = OUTPUT_MAX_BYTES,
         .request_memory = DISPATCH_CALL_MEMORY,
         .memory_max = (size_t)s->config->client_memory,
+        .address_connections_max =
+            (unsigned)net_address_share(s->config->address_connections, s->connections_max),
+        .address_memory_max =
+            (size_t)net_address_share(s->config->address_memory, s->config->client_memory),
         .idle_first_ms = s->config->idle_first_ms,
     };
     struct net_callbacks cbs = {.ctx = s,
@@ -615,7 +621,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
     return node_create(s->loop, &nc, &cbs, &s->node, errmsg, errmsg_size);
 }
 
-/* --- who watches --- */
+/* --- monitoring --- */
 
 static void fill_info(void *ctx, struct info *ret)
 {
@@ -691,7 +697,8 @@ int server_create(uv_loop_t *loop, const struct config *config, const struct ser
     rc = rc != 0 ? rc : make_monitor(s, errmsg, errmsg_size);
     rc = rc != 0 ? rc : make_node(s, errmsg, errmsg_size);
     if (rc != 0) {
-        /* What net has open cannot be closed without running the loop; it ends with the process. */
+        /* What net has opened cannot be closed without running the loop; it ends with the
+         * process. */
         return rc;
     }
     access_opened(s->access);
@@ -759,7 +766,7 @@ static void node_stopped(void *ctx)
     monitor_stop(s->monitor, part_stopped_cb, s);
     uv_close((uv_handle_t *)&s->prepare, handle_closed);
     uv_close((uv_handle_t *)&s->timer, handle_closed);
-    access_end(s->access, access_stopped, s); /* the node has told everything */
+    access_end(s->access, access_stopped, s); /* the node will report nothing more */
 }
 
 void server_stop(struct server *s, void (*cb)(void *ctx), void *ctx)
@@ -768,7 +775,7 @@ void server_stop(struct server *s, void (*cb)(void *ctx), void *ctx)
     s->stop_cb = cb;
     s->stop_ctx = ctx;
     s->stopping = 6; /* net, node, monitor, prepare, timer, access */
-    /* Connections outlive the node a little, so that its last answers find them. */
+    /* Connections outlive the node a little, so that its last answers reach them. */
     net_server_stop(s->net, s->config->drain_ms + s->config->drain_ms / 4, part_stopped_cb, s);
     dispatch_stop(s->dispatch);
     access_stop(s->access, access_stopped, s);

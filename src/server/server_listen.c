@@ -1,12 +1,12 @@
-/* server_listen.c: where clients are served, and which address they are told. */
+/* server_listen.c: the ports for clients, and the addresses that clients are told. */
 #include <stdio.h>
 #include <string.h>
 
 #include "server/server_private.h"
 
-/* Nodes tell each other one text: the address for plain connections, and behind a comma that for
- * TLS. Either may be missing. A client is told the one that is for connections like its own, since
- * it can make nothing of the other. Returns NULL when there is none. */
+/* Nodes tell each other one text: the address for plain connections, then a comma and the address
+ * for TLS. Either may be missing. A client is told the address for connections like its own, since
+ * the other is of no use to it. Returns NULL when there is none. */
 const char *server_pick_address(const struct server *s, const char *told,
                                 char out[MEMBER_ADDRESS_MAX])
 {
@@ -30,7 +30,7 @@ static void two_addresses(struct server *s)
     const char *plain = c->advertise[0] != '\0' ? c->advertise : s->address;
     const char *tls = c->tls_advertise[0] != '\0' ? c->tls_advertise : s->tls_address;
     int n = snprintf(s->told, sizeof s->told, "%s%s%s", plain, tls[0] == '\0' ? "" : ",", tls);
-    FLI_ASSERT(n > 0 && (size_t)n < sizeof s->told); /* config.c has seen to it */
+    FLI_ASSERT(n > 0 && (size_t)n < sizeof s->told); /* config.c has checked it */
 }
 
 static void bound_address(const char *wanted, uint16_t bound, char out[NET_ADDRESS_MAX])

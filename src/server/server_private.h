@@ -25,13 +25,13 @@ struct server {
     struct net_commands commands;
     uv_prepare_t prepare;
     uv_timer_t timer;
-    uint64_t timer_at_ms; /* when the timer comes; UINT64_MAX when it is off */
+    uint64_t timer_at_ms; /* when the timer fires; UINT64_MAX when it is off */
     uint64_t started_ms;
     unsigned connections_max;
     char address[NET_ADDRESS_MAX]; /* of the listener, with the bound port; "" for none */
     char tls_address[NET_ADDRESS_MAX];
     char told[MEMBER_ADDRESS_MAX]; /* to the other nodes: see two_addresses() */
-    bool asked_with_tls;           /* the request at hand */
+    bool asked_with_tls;           /* the current request */
     char leader_address[MEMBER_ADDRESS_MAX];
     char member_address[MEMBERS_MAX][MEMBER_ADDRESS_MAX];
     unsigned stopping; /* parts that have yet to stop */

@@ -1,4 +1,4 @@
-/* server_told.c: what the node tells whoever runs the daemon. */
+/* server_told.c: reports of the node, passed on to the program. */
 #include "server/server_private.h"
 
 void server_on_node_log(void *ctx, int level, const char *part, const char *message)

@@ -13,9 +13,9 @@
 #define SIGNAL_LEN (sizeof SIGNAL - 1)
 #define LOCK_LEN (sizeof LOCK - 1)
 #define WAIT_MAX_MS FL_WAIT_MAX_MS
-#define POLL_MS UINT64_C(20) /* between looks at whose time is over, at least */
+#define POLL_MS UINT64_C(20) /* the longest time between two checks for timeouts */
 
-/* Stands for somebody, so that the question needs no more rights than asking for the lock does. */
+/* An owner that cannot exist, so that the query needs no more rights than acquiring the lock. */
 static const uint8_t nobody[] = "\n";
 
 static uint64_t now(const struct dispatch *d)
@@ -66,7 +66,7 @@ static int render_woken(struct fli_buf *b, const struct call *c)
     return rc != 0 ? rc : fli_resp_text(b, "1");
 }
 
-/* Ends the wait; the call is gone. */
+/* Ends the wait and frees the call. */
 static void answer(struct call *c, bool woken)
 {
     struct dispatch *d = c->dispatch;
@@ -122,8 +122,8 @@ static void on_asked(struct node_ticket *t, int status, const struct machine_res
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Seconds with a fraction that does not count below a millisecond; 0 is for ever, and that is a
- * day. */
+/* Reads seconds with a fraction; digits below a millisecond are ignored. 0 means for ever, which is
+ * a day here. */
 static bool read_seconds(struct fli_slice s, uint64_t *ret_ms)
 {
     const uint8_t *dot = s.len == 0 ? NULL : memchr(s.data, '.', s.len);
@@ -163,7 +163,7 @@ static void submit(struct call *c, void *request)
     if (d->config.who != NULL) {
         d->config.who(d->config.users_ctx, request, &m);
     }
-    enter(c); /* before it is asked: what ends from here on is seen */
+    enter(c); /* before the query, so that no end of a hold is missed from here on */
     int rc = dispatch_submit(c, &m, on_asked);
     if (rc != 0) {
         leave(c);
@@ -200,9 +200,9 @@ void signals_request(struct dispatch *d, void *request, struct dispatch_slot *sl
     submit(c, request);
 }
 
-/* ---- what ends a wait ------------------------------------------------------------------------ */
+/* ---- the end of a wait ----------------------------------------------------------------------- */
 
-/* Answering may take others away, so each is taken from the front. */
+/* An answer may remove others from the list, so each is taken from the front. */
 static void wake(struct fli_list *woken)
 {
     struct fli_list *link = NULL;

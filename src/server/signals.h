@@ -1,12 +1,12 @@
-/* signals.h: private to dispatch: BLPOP as python-redis-lock uses it, which waits for the key
- * lock-signal:X until the lock lock:X may be free. There is no list behind it: the wait ends when
- * the lock is not held, or when its end is seen in the local log, or with its time.
+/* signals.h: private to dispatch: BLPOP as python-redis-lock uses it, to wait on the key
+ * lock-signal:X until the lock lock:X may be free. There is no list: the wait ends when the lock is
+ * not held, when the end of its hold is seen in the local log, or at its timeout.
  *
- *   asked --(the lock is free, or its end is seen meanwhile)--> answered
- *     `------(it is held)--> parked --(its end, the time)-----> answered
+ *   asked --(the lock is free, or its hold ends meanwhile)----> answered
+ *     `------(it is held)--> parked --(its end, the timeout)--> answered
  *
- * All who wait for one lock are woken, since nobody knows which of them is still there; each then
- * asks for the lock as everybody does. A wait is known to this node only: it has no place in the
+ * All waiters of one lock are woken, since this node does not know which of them are still there.
+ * Each then requests the lock as usual. Only this node knows of such a wait: it has no place in the
  * lock's queue. */
 #ifndef SERVER_SIGNALS_H
 #define SERVER_SIGNALS_H
@@ -15,13 +15,14 @@
 
 void signals_init(struct signals *s);
 
-/* Takes a BLPOP; answers it now, or later. */
+/* Takes a BLPOP; answers it now or later. */
 void signals_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                      const struct fli_slice *args, unsigned n);
 
-/* What dispatch's functions of the same names do for those that wait. */
+/* The parts of dispatch's functions of the same names for these waits. */
 void signals_event(struct dispatch *d, const struct machine_event *event);
-void signals_leave(struct call *c); /* the client has hung up; or gone, and request is NULL */
+void signals_leave(struct call *c); /* the client has hung up; or it is gone, and request is
+                                       NULL */
 void signals_turn(struct dispatch *d);
 void signals_wake_all(struct dispatch *d); /* events were skipped, or the node is about to stop */
 

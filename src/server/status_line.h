@@ -1,4 +1,4 @@
-/* status_line.h: what a node is doing, in one line for people. */
+/* status_line.h: the state of a node in one line, for people. */
 #ifndef SERVER_STATUS_LINE_H
 #define SERVER_STATUS_LINE_H
 

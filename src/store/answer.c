@@ -90,6 +90,29 @@ static bool answer_refused(struct fli_buf *b, const struct store *store, const s
     }
 }
 
+bool store_verb_of(enum fli_command_id id, enum store_verb *ret)
+{
+    switch (id) {
+    case FLI_CMD_CLAIM:
+        *ret = STORE_CLAIM;
+        return true;
+    case FLI_CMD_GET:
+        *ret = STORE_GET;
+        return true;
+    case FLI_CMD_SET:
+        *ret = STORE_SET;
+        return true;
+    case FLI_CMD_DEL:
+        *ret = STORE_DEL;
+        return true;
+    case FLI_CMD_MARK:
+        *ret = STORE_MARK;
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool store_answer(struct fli_buf *b, int proto, const struct store *store,
                   const struct store_op *op, bool knows)
 {

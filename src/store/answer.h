@@ -1,11 +1,16 @@
-/* answer.h: what became of an operation, as RESP. */
+/* answer.h: the result of an operation, as RESP. */
 #ifndef STORE_ANSWER_H
 #define STORE_ANSWER_H
 
 #include "base/buf.h"
 #include "store/store.h"
+#include "wire/commands.h"
 
-/* knows: whether the client may hear of the lock that a key belongs to. False: it did not fit. */
+/* Whether the command is an operation of the storage, and which. */
+bool store_verb_of(enum fli_command_id id, enum store_verb *ret);
+
+/* knows: whether the client may learn which lock a key belongs to. False: the answer did not
+ * fit. */
 bool store_answer(struct fli_buf *b, int proto, const struct store *store,
                   const struct store_op *op, bool knows) FLI_MUST_USE;
 

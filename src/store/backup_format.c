@@ -115,7 +115,7 @@ static int wrong(struct reading *r, uint64_t at, const char *what)
     return FL_ECORRUPT;
 }
 
-/* Exactly len bytes. */
+/* Reads exactly len bytes. */
 static int take(struct reading *r, void *to, size_t len)
 {
     if (fread(to, 1, len, r->file) == len) {
@@ -173,7 +173,7 @@ static int note(struct reading *r, uint64_t at, struct fli_slice key, struct fli
     return 0;
 }
 
-/* The bytes of one record, and whether they fit their checksum. */
+/* Reads one record and compares it with its checksum. */
 static int take_record(struct reading *r, size_t *ret_key, size_t *ret_value)
 {
     uint8_t head[HEAD_SIZE];

@@ -10,13 +10,13 @@
  *   32     8     records
  *   40     8     zeros
  *
- *   each record, by key: length of the key (2, not 0), length of the value (4), key, value, CRC-32C
- *   (4) over these, begun with that of the record before, or of the header
+ * each record, by key: length of the key (2, not 0), length of the value (4), key, value, CRC-32C
+ * (4) over these, which continues the checksum of the record before, or of the header
  *
- *   the end: 0 (2), 8 (4), the highest mark (8), CRC-32C (4) in the same chain; nothing behind it
+ * the end: 0 (2), 8 (4), the highest mark (8), CRC-32C (4) in the same chain; nothing follows
  *
- * Keys and values are as store.c has them. The chain of checksums makes a backup that lacks a
- * record, has two exchanged, or was put together from two, as wrong as a flipped bit. */
+ * Keys and values are those of the database (record.c). The chain of checksums detects a missing
+ * record, two exchanged ones, or a mix of two backups, just like a flipped bit. */
 #ifndef STORE_BACKUP_FORMAT_H
 #define STORE_BACKUP_FORMAT_H
 
@@ -34,7 +34,8 @@ struct store_backup_facts {
     uint64_t bytes; /* of the whole */
 };
 
-/* Where the bytes go, in pieces of at most STORE_BACKUP_PIECE: 0, or an error, which ends it. */
+/* Takes the bytes, in pieces of at most STORE_BACKUP_PIECE. Returns 0, or an error, which ends
+ * it. */
 typedef int (*store_backup_sink)(void *ctx, const void *data, size_t len);
 
 struct store_backup_writer {
@@ -46,18 +47,19 @@ struct store_backup_writer {
     uint8_t piece[STORE_BACKUP_PIECE];
 };
 
-/* Each: 0, or the sink's error. The header's counts are those of `facts`. */
+/* Each returns 0, or the sink's error. The header gets the counts in `facts`. */
 int store_backup_begin(struct store_backup_writer *w, const struct store_backup_facts *facts,
                        store_backup_sink sink, void *ctx) FLI_MUST_USE;
 int store_backup_add(struct store_backup_writer *w, struct fli_slice key,
                      struct fli_slice value) FLI_MUST_USE;
 int store_backup_end(struct store_backup_writer *w, fl_token highest_mark) FLI_MUST_USE;
 
-/* Sees each record, in order; valid during the call. 0, or an error, which ends the reading. */
+/* Gets each record in order, valid during the call. Returns 0, or an error, which ends the
+ * reading. */
 typedef int (*store_backup_visit)(void *ctx, struct fli_slice key, struct fli_slice value);
 
 /* Reads a file from end to end; visit may be NULL. 0; FL_ECORRUPT, FL_EVERSION, FL_EIO, FL_ENOMEM,
- * or visit's: errmsg says what is wrong, and at which byte. */
+ * or visit's error: errmsg says what is wrong, and at which byte. */
 int store_backup_read(const char *path, store_backup_visit visit, void *ctx,
                       struct store_backup_facts *ret, char *errmsg,
                       size_t errmsg_size) FLI_MUST_USE;

@@ -65,9 +65,11 @@ static int storage_section(struct fli_buf *b, const struct store_info *i)
                           "marks:%" PRIu64 "\r\n"
                           "db_bytes:%" PRIu64 "\r\n"
                           "db_bytes_max:%" PRIu64 "\r\n"
-                          "db_file_bytes:%" PRIu64 "\r\n",
+                          "db_file_bytes:%" PRIu64 "\r\n"
+                          "backups:%" PRIu64 "\r\n"
+                          "backup_failures:%" PRIu64 "\r\n",
                           c->keys, c->tombstones, c->marks, i->db_bytes, i->db_bytes_max,
-                          i->db_file_bytes);
+                          i->db_file_bytes, i->backups.made, i->backups.failed);
 }
 
 static int stats_section(struct fli_buf *b, const struct store_info *i)

@@ -1,16 +1,17 @@
-/* info.h: what INFO answers: lines of name:value in sections, as Redis writes them. */
+/* info.h: the answer to INFO: sections of name:value lines, as Redis writes them. */
 #ifndef STORE_INFO_H
 #define STORE_INFO_H
 
 #include "base/buf.h"
 #include "net/net.h"
+#include "store/spool.h"
 #include "store/store.h"
 #include "store/strict.h"
 #include "store/users.h"
 
 struct store_info {
     struct store_counts counts;
-    uint64_t db_bytes; /* of records */
+    uint64_t db_bytes; /* of pages that records take */
     uint64_t db_file_bytes;
     uint64_t db_bytes_max;
     bool fencing;
@@ -28,10 +29,11 @@ struct store_info {
     struct fli_tls_facts tls;
     bool has_users;
     struct users_counts users;
+    struct spool_counts backups;
 };
 
-/* Appends the text of one section, or of all when `section` is empty or "all" or "everything" or
- * "default". An unknown section has no lines. 0, FL_ELIMIT, FL_ENOMEM. */
+/* Appends one section, or all when `section` is empty, "all", "everything" or "default". An unknown
+ * section has no lines. 0, FL_ELIMIT, FL_ENOMEM. */
 int store_info_text(struct fli_buf *b, const struct store_info *info,
                     struct fli_slice section) FLI_MUST_USE;
 

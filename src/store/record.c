@@ -4,7 +4,7 @@
  *   key 'F'          the floor, likewise
  *   key 'K' + key    state u8: 0 deleted, 1 present | length of the lock u8 | lock | value
  *
- * A length of 0 for the lock occurs only in what was written without fencing: not bound yet. */
+ * The length of the lock is 0 only in records written without fencing: the key is not bound yet. */
 #include "store/record.h"
 
 #include "base/bytes.h"

@@ -1,5 +1,5 @@
-/* restore.c: see restore.h. A restore fills DIR.restoring, syncs it and renames it: DIR is a whole
- * storage with its floor, or is not there. */
+/* restore.c: see restore.h. A restore fills DIR.restoring, syncs it and renames it. So DIR is a
+ * complete storage with its floor, or does not exist. */
 #include "store/restore.h"
 
 #include <dirent.h>
@@ -14,13 +14,13 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "base/clock.h"
 #include "fence/env.h"
 #include "fence/mark.h"
-#include "store/record.h"
+#include "store/backup.h"
 
 #define PATH_SIZE 4096u
-#define GROUP_BYTES ((size_t)256 << 10) /* of a transaction; the smallest storage has room for it */
+/* Of one transaction; the smallest storage has room for it. */
+#define GROUP_BYTES ((size_t)256 << 10)
 
 struct saying {
     char *text;
@@ -72,51 +72,6 @@ static int write_out(void *ctx, const void *data, size_t len)
     return 0;
 }
 
-/* All records of a transaction, in order. */
-static int add_records(struct fli_txn *t, struct store_backup_writer *w, fl_token *ret_highest)
-{
-    uint8_t from[FLI_ENV_KEY_MAX + 1] = {1}; /* the first key behind the head's */
-    size_t from_len = 1;
-    struct fli_slice key;
-    struct fli_slice value;
-    int rc;
-    while ((rc = fli_txn_next(t, (struct fli_slice){from, from_len}, &key, &value)) == 0) {
-        enum store_record_kind kind;
-        fl_token mark = FL_TOKEN_NONE;
-        rc = store_record_check(key, value, &kind, &mark);
-        rc = rc != 0 ? rc : store_backup_add(w, key, value);
-        if (rc != 0) {
-            return rc;
-        }
-        *ret_highest = mark > *ret_highest ? mark : *ret_highest;
-        memcpy(from, key.data, key.len); /* behind it is the same with a zero at its end */
-        from[key.len] = 0;
-        from_len = key.len + 1;
-        if (from_len > FLI_ENV_KEY_MAX) {
-            return FL_ECORRUPT; /* no key of a storage is that long */
-        }
-    }
-    return rc == FL_ENOTFOUND ? 0 : rc;
-}
-
-static int write_backup(struct store *store, int fd)
-{
-    struct fli_txn t;
-    struct store_backup_writer *w = malloc(sizeof *w);
-    fl_token highest = FL_TOKEN_NONE;
-    int rc = w == NULL ? FL_ENOMEM : fli_txn_begin(store_env(store), &t);
-    if (rc == 0) {
-        struct store_backup_facts facts = {
-            .made_ms = fli_clock_wall_ms(), .commit = t.head.txnid, .records = t.head.count};
-        rc = store_backup_begin(w, &facts, write_out, &fd);
-        rc = rc != 0 ? rc : add_records(&t, w, &highest);
-        rc = rc != 0 ? rc : store_backup_end(w, highest);
-        fli_txn_abort(&t);
-    }
-    free(w);
-    return rc;
-}
-
 int store_backup_make(const char *dir, const char *path, struct store_backup_facts *ret,
                       char *errmsg, size_t errmsg_size)
 {
@@ -131,9 +86,9 @@ int store_backup_make(const char *dir, const char *path, struct store_backup_fac
     if (rc != 0) {
         return rc;
     }
-    /* What is inside is data of others: nobody else reads it. */
+    /* The file contains users' data: only its owner may read it. */
     int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    rc = fd < 0 ? FL_EIO : write_backup(store, fd);
+    rc = fd < 0 ? FL_EIO : store_backup_write(store, write_out, &fd);
     rc = rc == 0 && fsync(fd) != 0 ? FL_EIO : rc;
     if (rc != 0) {
         (void)say(&s, rc, "cannot write %s: %s", part,
@@ -184,7 +139,7 @@ static int put_record(void *ctx, struct fli_slice key, struct fli_slice value)
     return put(ctx, key, value);
 }
 
-/* The floor comes last: until it is there the directory has another name anyway. */
+/* The floor is written last: until then the directory has another name. */
 static int put_floor(struct restoring *r, fl_token above)
 {
     static const uint8_t name[1] = {FLI_MARK_FLOOR};
@@ -231,7 +186,7 @@ static bool is_empty(const char *dir)
     return gone || n == 2;
 }
 
-/* What a restore that was killed has left. */
+/* Removes what a killed restore has left. */
 static int clear(const char *part, const struct saying *s)
 {
     static const char *const names[] = {"new/data.mdb", "new/lock.mdb", "new", "data.mdb",

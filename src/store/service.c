@@ -5,16 +5,17 @@
  *                 |   '-------' | what the group had no room for goes back to the front
  *                 '---- held <--' reads of a connection that is behind, and what follows them
  *
- * In strict mode operations with a token, and what follows them on their connections, first wait in
- * `asked` for the verdict of the lock service. Verdicts come in the order of that list, so what
- * leaves it is in the order of arrival; a refusal is answered from there and never gets to a group.
+ * In strict mode, operations with a token, and what follows them on their connections, first wait
+ * in `asked` for the verdict of the lock service. Verdicts come in the order of that list, so
+ * operations leave it in the order of arrival. A refusal is answered from there and never gets into
+ * a group.
  *
- * The group is taken at the start of the turn after the one that put something on the queue (an
- * idle handle, which also keeps that turn from blocking), so that it has everything that turn
- * parsed. A write or claim whose connection has gone is executed all the same, since it may have
- * been meant; a read is dropped, since nobody will see it.
+ * The group is taken at the start of the turn after the one that filled the queue, so it has
+ * everything that turn parsed. (An idle handle does that, which also keeps that turn from
+ * blocking.) A write or claim whose connection has gone is still executed, since it may have been
+ * meant. A read is dropped, since no client will see it.
  *
- * When the database fails nothing is answered any more, and the owner is told to stop. */
+ * When the database fails, nothing is answered any more, and the owner is told to stop. */
 #include "store/service.h"
 
 #include <stdio.h>
@@ -25,14 +26,15 @@
 #include "net/connection_commands.h"
 #include "store/answer.h"
 #include "store/info.h"
+#include "store/spool.h"
 #include "store/strict.h"
 #include "wire/request.h"
 #include "wire/text.h"
 
-#define REQUEST_MAX (STORE_VALUE_MAX + 4096u) /* bytes on the wire: key, lock and words beside */
+#define REQUEST_MAX (STORE_VALUE_MAX + 4096u) /* bytes on the wire: value, key, lock and words */
 #define INFO_MAX 16384u
 #define MESSAGE_MAX 640u
-#define HOLD_MS 10u /* between looks at whether held connections have caught up */
+#define HOLD_MS 10u /* between checks whether held connections have caught up */
 
 struct pending {
     struct fli_list link;
@@ -40,7 +42,7 @@ struct pending {
     struct strict_ask ask;       /* used while `open` */
     bool open;                   /* no verdict yet */
     struct net_request *request; /* NULL when its connection has gone */
-    size_t size;                 /* bytes it counts for */
+    size_t size;                 /* bytes that count against the limits */
     uint8_t bytes[];             /* key, lock and value */
 };
 
@@ -52,36 +54,37 @@ struct service {
     struct net_commands commands;
     struct fli_list queue;
     size_t queued;        /* operations on the queue */
-    struct fli_list held; /* of connections that have CONN_HELD, in order */
+    struct fli_list held; /* operations of connections with CONN_HELD, in order */
     size_t held_n;
-    struct fli_list asked; /* strict mode: not yet on the queue */
+    struct fli_list asked; /* strict mode: not on the queue yet */
     size_t asked_n;
     struct strict *strict; /* NULL: off */
-    size_t pending_bytes;  /* of the asked, the queue, the group and the held */
+    size_t pending_bytes;  /* of `asked`, the queue, the group and `held` */
     struct pending *group[SERVICE_GROUP_OPS_MAX];
     struct store_op *ops[SERVICE_GROUP_OPS_MAX];
     size_t group_len;
     size_t group_done;
     int group_result;
-    uint64_t group_ns; /* how long the worker took */
+    uint64_t group_ns; /* duration of the worker's last group */
     struct metrics_histogram group_times;
     uv_work_t work;
     bool working;
     uv_idle_t idle;        /* active while a group is about to be taken */
-    uv_timer_t hold_timer; /* active while something is held */
+    uv_timer_t hold_timer; /* active while operations are held */
     unsigned closing;      /* handles still to be closed by destroy */
     bool broken;           /* the database has failed */
     uint64_t started_ms;
     uint64_t busy;
+    struct spool *spool;    /* backups */
     struct users *users;    /* NULL: everybody may do everything */
     struct store_info info; /* the store's part, as of the last group */
     void (*stop_cb)(void *ctx);
     void *stop_ctx;
     bool net_stopped;
-    bool users_closed; /* or never made */
+    bool users_closed; /* or were never made */
 };
 
-/* What a request keeps in net's memory. */
+/* The state of a request, in net's memory. */
 struct slot {
     struct pending *pending;
     struct users_login *login;
@@ -136,10 +139,10 @@ static void take_stock(struct service *s)
     s->info.db_file_bytes = store_file_bytes(s->store);
 }
 
-/* ---- holding ---- */
+/* ---- holding back ---- */
 
-/* The user pointer of a connection is a number: CONN_HELD when it has held operations, and
- * CONN_ASKED for each one of it in `asked`. */
+/* The user pointer of a connection is a number: CONN_HELD while it has held operations, plus
+ * CONN_ASKED for each of its operations in `asked`. */
 #define CONN_HELD ((uintptr_t)1)
 #define CONN_ASKED ((uintptr_t)2)
 
@@ -168,7 +171,7 @@ static void release_cb(uv_timer_t *timer)
         struct pending *p = FLI_CONTAINER_OF(node, struct pending, link);
         set_conn_state(p, conn_state(p) & ~CONN_HELD);
     }
-    /* To the front: everything of the same connections on the queue came later. */
+    /* They go to the front: everything of the same connections on the queue came later. */
     fli_list_splice(&s->held, &s->queue);
     fli_list_splice(&s->queue, &s->held);
     s->queued += s->held_n;
@@ -209,8 +212,8 @@ static void work_cb(uv_work_t *work)
     s->group_ns = fli_clock_ns() - began_ns;
 }
 
-/* What the group had no room for goes back where it came from, in its order. What is held of the
- * same connection came later. */
+/* Operations that the group had no room for go back to where they came from, in their order. Held
+ * ones of the same connection came later. */
 static void put_back(struct service *s)
 {
     for (size_t i = s->group_len; i > s->group_done; i--) {
@@ -326,7 +329,7 @@ static void answer_verdict(const struct service *s, struct pending *p, enum stri
     finish(r, rc == 0);
 }
 
-/* Lets go what waits for no verdict any more. */
+/* Moves on the operations that need no verdict any more. */
 static void pass_on(struct service *s)
 {
     struct fli_list *node;
@@ -394,29 +397,6 @@ static uint8_t *copy_slice(struct fli_slice *to, struct fli_slice from, uint8_t 
     return at + from.len;
 }
 
-static bool verb_of(enum fli_command_id id, enum store_verb *ret)
-{
-    switch (id) {
-    case FLI_CMD_CLAIM:
-        *ret = STORE_CLAIM;
-        return true;
-    case FLI_CMD_GET:
-        *ret = STORE_GET;
-        return true;
-    case FLI_CMD_SET:
-        *ret = STORE_SET;
-        return true;
-    case FLI_CMD_DEL:
-        *ret = STORE_DEL;
-        return true;
-    case FLI_CMD_MARK:
-        *ret = STORE_MARK;
-        return true;
-    default:
-        return false;
-    }
-}
-
 static void answer_error(struct net_request *r, const char *word, const char *text)
 {
     finish(r, fli_resp_error(net_reply(r), word, "%s", text) == 0);
@@ -465,6 +445,7 @@ void service_get_info(struct service *s, struct store_info *ret)
     i->tls_port = net_server_tls_port(s->net);
     (void)net_server_tls_facts(s->net, &i->tls);
     i->has_users = s->users != NULL;
+    spool_get_counts(s->spool, &i->backups);
     if (s->users != NULL) {
         users_get_counts(s->users, &i->users);
     }
@@ -508,7 +489,9 @@ static void request_cb(void *ctx, struct net_request *r, const struct fli_slice 
         answer_error(r, fli_request_error_word(rc), errmsg);
     } else if (command->id == FLI_CMD_INFO) {
         answer_info(s, r, q.pattern);
-    } else if (verb_of(command->id, &verb)) {
+    } else if (command->id == FLI_CMD_BACKUP) {
+        finish(r, spool_answer(s->spool, net_reply(r), &q));
+    } else if (store_verb_of(command->id, &verb)) {
         bool fencing = store_fencing(s->store);
         if (s->users == NULL || users_allow(s->users, r, &q, verb, fencing)) {
             enqueue(s, r, &q, verb);
@@ -544,6 +527,11 @@ static void net_log_cb(void *ctx, int level, const char *message)
     log_message(ctx, level, "clients", message);
 }
 
+static void spool_log_cb(void *ctx, int level, const char *message)
+{
+    log_message(ctx, level, "backup", message);
+}
+
 static unsigned hello_cb(void *ctx, struct net_hello_field *fields)
 {
     const struct service *s = ctx;
@@ -559,7 +547,7 @@ static const struct net_limits limits = {
     .connections_max = SERVICE_CONNECTIONS_MAX,
     .pipeline_max = SERVICE_PIPELINE_MAX,
     .output_max = SERVICE_OUTPUT_MAX,
-    .request_memory = 0, /* what waits is counted in pending_bytes */
+    .request_memory = 0, /* waiting requests are counted in pending_bytes */
     .memory_max = SERVICE_CLIENT_MEMORY,
     .idle_first_ms = 0,
 };
@@ -586,7 +574,8 @@ static void net_stopped_cb(void *ctx)
 {
     struct service *s = ctx;
     if (s->strict != NULL) {
-        strict_stop(s->strict); /* who asked has gone, and what was not checked is not done */
+        strict_stop(s->strict); /* the clients have gone, and unchecked operations are not
+                                   executed */
     }
     s->net_stopped = true;
     if (s->users != NULL) {
@@ -622,7 +611,7 @@ static void closed_cb(uv_handle_t *handle)
     }
 }
 
-/* Gives up a service that could not listen. The network's handles close in the loop only. */
+/* Gives up a service that could not listen. The network's handles close only in the loop. */
 static void abandon(struct service *s)
 {
     if (s->net != NULL) {
@@ -727,7 +716,8 @@ int service_create(uv_loop_t *loop, struct store *store, const struct service_co
     if (rc != 0) {
         (void)snprintf(errmsg, errmsg_size, "cannot start the network: %s", fl_strerror(rc));
     } else {
-        rc = start_users(s, errmsg, errmsg_size);
+        rc = spool_create(loop, store, spool_log_cb, s, &s->spool);
+        rc = rc != 0 ? rc : start_users(s, errmsg, errmsg_size);
         rc = rc != 0 ? rc : start_strict(s, errmsg, errmsg_size);
         rc = rc != 0 ? rc : listen_all(s, errmsg, errmsg_size);
     }
@@ -787,6 +777,7 @@ void service_destroy(struct service *s)
         free_pending(s, FLI_CONTAINER_OF(n, struct pending, link));
     }
     strict_destroy(s->strict);
+    spool_close(s->spool);
     net_server_destroy(s->net);
     users_destroy(s->users);
     s->idle.data = s;

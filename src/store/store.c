@@ -1,11 +1,11 @@
 /* store.c: see store.h.
  *
- * The bytes of records are in record.c. A floor is set once, by a restore (restore.h): no token
- * below it is accepted any more, and a lock whose own mark is below it must be claimed before
- * anything is written under it, since its holder may have read what the restore took back.
- */
+ * record.c has the bytes of records. A restore sets a floor, once (restore.h). From then on no
+ * token below it is accepted. A lock whose own mark is below the floor must be claimed before
+ * anything is written under it, since its holder may have read data that the restore took back. */
 #include "store/store.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,9 +20,13 @@ struct store {
     bool fencing;
     fl_token floor; /* FL_TOKEN_NONE: none was set */
     struct store_counts counts;
+    pthread_mutex_t lock; /* guards the two below */
+    pthread_cond_t ended;
+    bool reading;  /* store_reader_begin() */
+    bool must_end; /* of it */
 };
 
-/* One group on its way: what the counts will be once it is committed. */
+/* A group being executed, with the counts that hold once it is committed. */
 struct group {
     struct store *store;
     struct fli_txn txn;
@@ -71,6 +75,8 @@ int store_open(const char *dir, size_t size_max, bool fencing, struct store **re
         return FL_ENOMEM;
     }
     s->fencing = fencing;
+    pthread_mutex_init(&s->lock, NULL); /* neither can fail */
+    pthread_cond_init(&s->ended, NULL);
     int rc = fli_env_open(dir, KIND, size_max, visit, s, &s->env, errmsg, errmsg_size);
     if (rc != 0) {
         free(s);
@@ -84,8 +90,50 @@ void store_close(struct store *s)
 {
     if (s != NULL) {
         fli_env_close(s->env);
+        pthread_cond_destroy(&s->ended);
+        pthread_mutex_destroy(&s->lock);
         free(s);
     }
+}
+
+/* ---- a reader beside the groups ---- */
+
+void store_reader_begin(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    FLI_ASSERT(!s->reading);
+    s->reading = true;
+    s->must_end = false;
+    pthread_mutex_unlock(&s->lock);
+}
+
+bool store_reader_must_end(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool must = s->must_end;
+    pthread_mutex_unlock(&s->lock);
+    return must;
+}
+
+void store_reader_end(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->reading = false;
+    pthread_cond_signal(&s->ended);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Whether there was one that had to give way: a group that found no free page may find some now. */
+static bool send_reader_away(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool was = s->env->crowded && s->reading;
+    s->must_end = was;
+    while (was && s->reading) {
+        pthread_cond_wait(&s->ended, &s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return was;
 }
 
 /* ---- one operation ---- */
@@ -102,7 +150,7 @@ static int get_entry(struct group *g, struct fli_slice key, struct store_entry *
     return rc != 0 ? rc : store_entry_decode(record, ret);
 }
 
-/* A key without a record, or one that was written without fencing, belongs to nobody yet. */
+/* A key without a record, or one that was written without fencing, belongs to no lock yet. */
 static int check_binding(struct store_op *op, const struct store_entry *e)
 {
     if (e->lock.len == 0 ||
@@ -122,7 +170,8 @@ static int raise_mark(struct group *g, struct store_op *op)
     return rc;
 }
 
-/* Since the floor was set. A claim, or a read with a token, sees what is there now. */
+/* Whether the lock was claimed since the floor was set: a claim, or a read with a token, sees the
+ * present data. */
 static int check_claimed(struct group *g, struct store_op *op)
 {
     fl_token mark = FL_TOKEN_NONE;
@@ -137,8 +186,8 @@ static int check_claimed(struct group *g, struct store_op *op)
     return rc;
 }
 
-/* Whether the operation may touch its key, and if so raises the mark. Slices read from the database
- * before are no longer valid afterwards. */
+/* Whether the operation may touch its key; if so, raises the mark. Slices that were read from the
+ * database before are invalid afterwards. */
 static int admit(struct group *g, struct store_op *op)
 {
     struct store_entry e;
@@ -191,7 +240,7 @@ static int do_get(struct group *g, struct store_op *op)
     return 0;
 }
 
-/* Writes the key's record, present or deleted. Without fencing a binding that is there is kept and
+/* Writes the key's record, present or deleted. Without fencing, an existing binding is kept and
  * none is made. */
 static int put_entry(struct group *g, struct store_op *op, const struct store_entry *old,
                      bool present)
@@ -199,7 +248,7 @@ static int put_entry(struct group *g, struct store_op *op, const struct store_en
     struct key_bytes raw;
     uint8_t lock[FL_NAME_MAX];
     struct fli_slice bound = g->store->fencing ? op->lock : old->lock;
-    if (bound.len > 0) { /* it may lie in the database, which is about to change */
+    if (bound.len > 0) { /* the slice may point into the database, which is about to change */
         memcpy(lock, bound.data, bound.len);
     }
     uint8_t head[2] = {present ? STORE_STATE_PRESENT : STORE_STATE_DELETED, (uint8_t)bound.len};
@@ -311,9 +360,9 @@ static void count(struct store_counts *c, const struct store_op *op, bool commit
     c->limit += op->result == FL_ELIMIT ? 1 : 0;
 }
 
-/* All of them or, on a failure, none. The mark in a STALE answer may have been raised by an
- * operation just before it in the group: it is true only once the commit is through, which is why
- * refusals wait for it too. */
+/* Executes all of them or, on a failure, none. The mark in a STALE answer may have been raised by
+ * an operation just before it in the group. That mark is true only after the commit, so refusals
+ * wait for the commit too. */
 static int execute_together(struct store *s, struct store_op *const *ops, size_t n,
                             size_t *ret_done)
 {
@@ -352,7 +401,7 @@ static bool is_fatal(int rc)
     return rc != FL_ELIMIT && rc != FL_ENOMEM;
 }
 
-/* One operation when space or memory is short. */
+/* Executes one operation alone, when space or memory is short. */
 static int execute_alone(struct store *s, struct store_op *op)
 {
     size_t done;
@@ -375,6 +424,9 @@ int store_execute(struct store *s, struct store_op *const *ops, size_t n, size_t
     size_t out = 0;
     size_t done = 0;
     int rc = execute_together(s, ops, n, ret_done);
+    if (rc == FL_ELIMIT && send_reader_away(s)) {
+        rc = execute_together(s, ops, n, ret_done);
+    }
     if (rc == 0 || is_fatal(rc)) {
         return rc;
     }

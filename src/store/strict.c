@@ -1,11 +1,11 @@
 /* strict.c: see strict.h.
  *
- *   asks: [ put to the node, unanswered: `put` of them | not yet put ]
+ *  asks: [ sent to the node, unanswered: `put` of them | not yet sent ]
  *
- * Answers and deadlines both come in the order of the questions, so only the head is ever decided.
- * Whatever befalls a connection, `put` goes back to 0 and the next connection begins at the head.
+ * Answers and deadlines come in the order of the questions, so only the head is ever decided.
+ * Whenever a connection ends, `put` goes back to 0 and the next connection begins at the head.
  *
- * A connection lives in a struct of its own, which frees itself when libuv has let go of it: it is
+ * A connection has a struct of its own, which frees itself when libuv has released it: it is
  * abandoned at once and never waited for. */
 #include "store/strict.h"
 
@@ -34,14 +34,16 @@ struct connection {
     uv_getaddrinfo_t resolve;
     uv_connect_t connect;
     uv_write_t write;
-    bool resolving, tcp_open, connected, writing; /* connected: and shaken hands */
-    bool greeted, owes_login;                     /* the login was put; its answer is to come */
-    struct fli_tls *tls;                          /* NULL: without */
-    struct fli_buf plain, cipher;                 /* with: what has come, what is to be sent */
-    char raw[LINE_MAX_BYTES];                     /* with: read from the socket */
+    bool resolving, tcp_open, connected, writing; /* `connected` includes TLS's handshake */
+    bool greeted, owes_login;                     /* the login was sent; owes_login: its answer is
+                                                     still to come */
+    struct fli_tls *tls;                          /* NULL: without TLS */
+    struct fli_buf plain, cipher;                 /* with TLS: decrypted input, output to be
+                                                     sent */
+    char raw[LINE_MAX_BYTES];                     /* with TLS: read from the socket */
     size_t in_len;
     char in[LINE_MAX_BYTES];
-    struct fli_buf out;     /* encoded, not given to the kernel */
+    struct fli_buf out;     /* encoded, not yet given to the kernel */
     struct fli_buf sending; /* of `write` */
 };
 
@@ -55,29 +57,29 @@ struct strict {
     struct strict_config config;
     struct node nodes[STRICT_NODES_MAX];
     unsigned nodes_n;
-    unsigned at;       /* the node in use, or to be tried next */
+    unsigned at;       /* the node in use, or the next to try */
     unsigned failures; /* in a row */
     unsigned pause_ms; /* the last pause */
     struct connection *connection;
     struct fli_list asks;
     size_t put;
-    struct fli_list *next;   /* the first that is not put; &asks when all are */
-    uint64_t patience_at_ms; /* when the connection is given up; 0: it owes nothing */
-    uint64_t retry_at_ms;    /* not to be connected before; 0: at any time */
+    struct fli_list *next;   /* the first that is not sent; &asks when all are */
+    uint64_t patience_at_ms; /* when the connection is given up; 0: no answer is due */
+    uint64_t retry_at_ms;    /* not to connect before; 0: at any time */
     uv_timer_t timer;
     uint64_t timer_at_ms;
     uv_idle_t prompt; /* active while new questions wait for the end of the turn */
     unsigned closing; /* handles still to be closed by destroy */
     struct strict_counts counts;
-    bool troubled; /* the log has been told that nobody answers */
+    bool troubled; /* that no node answers was logged */
     bool stopped;
     struct fli_tls_context *tls; /* NULL: without */
-    struct fli_buf login;        /* the request; empty: nobody logs in */
+    struct fli_buf login;        /* the request; empty: without a login */
 };
 
 static void work(struct strict *s);
 
-/* ---- connections, as far as they are on their own ---- */
+/* ---- connections ---- */
 
 static void connection_free(struct connection *c)
 {
@@ -94,14 +96,15 @@ static void closed_cb(uv_handle_t *handle)
     connection_free(handle->data);
 }
 
-/* Nothing of it reaches its owner any more. Its callbacks that are still due free it. */
+/* The owner gets no more from it. Its callbacks that are still due free it. */
 static void abandon(struct connection *c)
 {
     c->owner = NULL;
     if (c->tcp_open) {
         uv_close((uv_handle_t *)&c->tcp, closed_cb);
     } else if (c->resolving) {
-        (void)uv_cancel((uv_req_t *)&c->resolve); /* too late is fine: its callback comes anyhow */
+        (void)uv_cancel((uv_req_t *)&c->resolve); /* if it is too late, its callback comes
+                                                     anyway */
     } else {
         connection_free(c);
     }
@@ -151,7 +154,7 @@ static void node_name(const struct strict *s, char name[NET_ADDRESS_MAX])
     (void)net_address_join(n->host, n->port, name, NET_ADDRESS_MAX);
 }
 
-/* All nodes in a row have failed: the next attempt has to wait. */
+/* All nodes in a row have failed: the next attempt must wait. */
 static void back_off(struct strict *s, const char *why)
 {
     char name[NET_ADDRESS_MAX];
@@ -166,7 +169,7 @@ static void back_off(struct strict *s, const char *why)
     s->retry_at_ms = fli_clock_ms() + s->pause_ms;
 }
 
-/* Gives the connection up; the next attempt goes to the next node. */
+/* Gives up the connection; the next attempt uses the next node. */
 static void send_out(struct strict *s);
 static void fail(struct strict *s, const char *fmt, ...) FLI_PRINTF(2, 3);
 static void fail(struct strict *s, const char *fmt, ...)
@@ -182,7 +185,7 @@ static void fail(struct strict *s, const char *fmt, ...)
     s->put = 0;
     s->next = s->asks.next;
     s->patience_at_ms = 0;
-    /* An idle connection that ends does not count as a failure. */
+    /* The end of an idle connection does not count as a failure. */
     if (!fli_list_empty(&s->asks) && ++s->failures >= s->nodes_n) {
         back_off(s, why);
     }
@@ -201,7 +204,7 @@ static void succeed(struct strict *s)
 
 /* ---- answers ---- */
 
-/* One line without its end. False: the connection has failed. */
+/* Takes one line without its end. False: the connection has failed. */
 static bool take_answer(struct strict *s, const char *line, size_t len)
 {
     struct connection *c = s->connection;
@@ -228,7 +231,7 @@ static bool take_answer(struct strict *s, const char *line, size_t len)
     uint64_t now = fli_clock_ms();
     succeed(s);
     s->patience_at_ms = s->put > 1 ? now + patience_ms(s) : 0;
-    /* This process may have been stopped for long with the answer waiting for it. */
+    /* This process may have been stopped for long while the answer waited for it. */
     if (now >= ask->due_ms || denied) { /* our user may not see that lock */
         decide(s, STRICT_UNKNOWN);
     } else {
@@ -268,7 +271,7 @@ static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
     *ret = uv_buf_init(c->in + c->in_len, (unsigned)(sizeof(c->in) - c->in_len));
 }
 
-/* What was decrypted, in as many pieces as there is room for. */
+/* Handles decrypted bytes, in as many pieces as the buffer needs. */
 static void take_plain(struct strict *s)
 {
     struct connection *c = s->connection;
@@ -354,7 +357,7 @@ static void written_cb(uv_write_t *write, int status)
     if (status != 0) {
         fail(s, "%s", uv_strerror(status));
     } else {
-        send_out(s); /* of a handshake, which work() leaves alone */
+        send_out(s); /* of a handshake, which work() does not send */
     }
     work(s);
 }
@@ -385,7 +388,7 @@ static void send_out(struct strict *s)
     }
 }
 
-/* Puts what the window has room for. */
+/* Sends as many questions as the window has room for. */
 static void put_questions(struct strict *s)
 {
     struct connection *c = s->connection;
@@ -423,7 +426,7 @@ static void connected_cb(uv_connect_t *connect, int status)
         fail(s, "%s", uv_strerror(rc));
     } else if (c->tls != NULL) {
         (void)uv_tcp_nodelay(&c->tcp, 1);
-        decrypt(s, NULL, 0); /* our first words */
+        decrypt(s, NULL, 0); /* the first message of TLS */
     } else {
         c->connected = true;
         s->patience_at_ms = 0;
@@ -457,7 +460,7 @@ static void resolved_cb(uv_getaddrinfo_t *resolve, int status, struct addrinfo *
     }
 }
 
-/* Certificates that were renewed since are used from the next connection on. */
+/* Renewed certificates are used from the next connection on. */
 static bool begin_tls(struct strict *s, struct connection *c)
 {
     char errmsg[FLI_TLS_ERRMSG_SIZE];
@@ -508,7 +511,7 @@ static void timer_cb(uv_timer_t *timer)
     work(timer->data);
 }
 
-/* The questions of one turn of the loop leave together. */
+/* The questions of one turn of the loop are sent together. */
 static void prompt_cb(uv_idle_t *prompt)
 {
     (void)uv_idle_stop(prompt);
@@ -538,10 +541,10 @@ static void set_timer(struct strict *s, uint64_t now)
         s->timer_at_ms = at;
         uv_update_time(s->loop);
         (void)uv_timer_start(&s->timer, timer_cb, at > now ? at - now : 0, 0); /* has a callback */
-    } /* else it comes too early, and is set again then */
+    } /* else the timer fires too early, and is set again then */
 }
 
-/* Everything that may be due, whatever has happened. */
+/* Does everything that may be due, whatever has happened. */
 static void work(struct strict *s)
 {
     const struct strict_ask *first;
@@ -553,12 +556,13 @@ static void work(struct strict *s)
         fail(s, "no answer within %u ms", patience_ms(s));
     }
     while ((first = head(s)) != NULL && now >= first->due_ms) {
-        if (s->put > 0) { /* its answer may still come, and would be taken for the next one's */
+        if (s->put > 0) { /* its answer may still come, and would be taken for the next
+                             question's */
             fail(s, "no answer within %u ms", s->config.timeout_ms);
         }
         decide(s, STRICT_UNKNOWN);
     }
-    /* Ends: when every node has failed there is a pause. */
+    /* The loop terminates: when every node has failed there is a pause. */
     while (s->connection == NULL && head(s) != NULL && now >= s->retry_at_ms) {
         begin_connection(s);
     }
@@ -643,7 +647,7 @@ int strict_create(uv_loop_t *loop, const struct strict_config *config, struct st
     }
     s->loop = loop;
     s->config = *config;
-    s->config.nodes = NULL; /* these are the caller's */
+    s->config.nodes = NULL; /* the caller's string */
     s->config.tls = NULL;
     s->config.user = NULL;
     s->config.password = NULL;

@@ -11,7 +11,7 @@
 #include "auth/worker.h"
 #include "base/clock.h"
 
-/* A login is the number of what the user was when it logged in; 0 is nobody. */
+/* A user at one time: the login is a number for its switch and passwords; 0 is no login. */
 struct entry {
     uint64_t login;
     struct acl_user acl;
@@ -26,7 +26,7 @@ struct users_login {
     struct fli_list link; /* delayed */
     struct auth_job job;
     struct users *users;
-    struct net_request *r; /* NULL: it has gone */
+    struct net_request *r; /* NULL: the request has gone */
     uint64_t at_ms;
     struct net_auth hello; /* its slices are not used */
     bool found, worked, ok;
@@ -110,7 +110,7 @@ static bool is_default(const struct aclfile_user *f)
     return f->name_len == 7 && memcmp(f->name, "default", 7) == 0;
 }
 
-/* The default user's number is 0, whatever becomes of its passwords: nobody logs in as it. */
+/* The default user's login is always 0, whatever its passwords: no client logs in as it. */
 static uint64_t login_of(struct users *u, const struct aclfile_user *f, const struct acl_user *acl)
 {
     const struct entry *old = by_name(&u->table, (struct fli_slice){f->name, f->name_len});
@@ -227,7 +227,7 @@ static void free_login(struct users_login *l)
     free(l);
 }
 
-/* The request, for its answer; NULL: it has gone. */
+/* Takes the request off, to answer it; NULL: it has gone. */
 static struct net_request *detach(struct users_login *l)
 {
     struct net_request *r = l->r;
@@ -281,7 +281,7 @@ static void verify_done(struct auth_job *job)
     free_login(l);
 }
 
-/* As the users are now, also when it was held up. */
+/* Uses the users of this moment, also when the login was delayed. */
 static void start_login(struct users_login *l)
 {
     struct users *u = l->users;
@@ -385,7 +385,7 @@ void users_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
 void users_cancel(struct users *u, struct users_login *l)
 {
     FLI_ASSERT(l->users == u);
-    l->r = NULL; /* and with it its connection; whoever has the login next frees it */
+    l->r = NULL; /* its connection goes with it; the login's present owner frees it */
 }
 
 void users_shaken(struct users *u, struct net_conn *c)
@@ -423,7 +423,7 @@ void users_name(void *ctx, const struct net_conn *c, char out[NET_USER_NAME_MAX 
                    (const char *)e->acl.name);
 }
 
-/* lock NULL: to every name; ACL_ADMIN is to none. */
+/* lock NULL: for every name; ACL_ADMIN needs no name. */
 static bool may(const struct users *u, const struct net_conn *c, unsigned right,
                 const struct fli_slice *lock)
 {
@@ -451,12 +451,15 @@ void users_deny(struct users *u, struct net_request *r, unsigned right)
 
 bool users_gate(struct users *u, struct net_request *r, enum fli_command_id id)
 {
-    bool needs_admin = id == FLI_CMD_INFO || id == FLI_CMD_CLIENT_LIST;
-    if (!needs_admin || may(u, r->conn, ACL_ADMIN, NULL)) {
-        return true;
+    bool backs_up = id == FLI_CMD_BACKUP; /* which is a look at everything */
+    bool needs_admin = id == FLI_CMD_INFO || id == FLI_CMD_CLIENT_LIST || backs_up;
+    unsigned lacks = needs_admin && !may(u, r->conn, ACL_ADMIN, NULL) ? ACL_ADMIN
+                     : backs_up && !may(u, r->conn, ACL_READ, NULL)   ? ACL_READ
+                                                                      : 0;
+    if (lacks != 0) {
+        users_deny(u, r, lacks);
     }
-    users_deny(u, r, ACL_ADMIN);
-    return false;
+    return lacks == 0;
 }
 
 bool users_allow(struct users *u, struct net_request *r, const struct fli_request *q,
@@ -471,7 +474,7 @@ bool users_allow(struct users *u, struct net_request *r, const struct fli_reques
         return false;
     }
     if (!q->fenced && (verb == STORE_GET || (writes && fencing))) {
-        return true; /* a write is refused with NOTOKEN in any case */
+        return true; /* a write is answered NOTOKEN in any case */
     }
     unsigned lacks = !may(u, r->conn, first, lock)    ? first
                      : !may(u, r->conn, second, lock) ? second
@@ -544,7 +547,7 @@ void users_close(struct users *u, void (*cb)(void *ctx), void *ctx)
     u->close_ctx = ctx;
     u->closing = true;
     (void)uv_timer_stop(&u->timer);
-    timer_cb(&u->timer); /* who was held up is told so */
+    timer_cb(&u->timer); /* answers the delayed logins */
     auth_worker_close(u->worker, worker_closed, u);
 }
 

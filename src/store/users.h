@@ -1,5 +1,5 @@
-/* users.h: who may do what at the storage, as a file of users says (auth/aclfile.h, words of
- * machine/acl.h). The rights are read, write, claim and admin, and the names are names of locks:
+/* users.h: the rights of users at the storage, from a file of users (auth/aclfile.h, words of
+ * machine/acl.h). The rights are read, write, claim and admin; the names are names of locks:
  *
  *   CLAIM lock token, GET key FENCE lock token    @claim (GET: @read as well) to the lock
  *   SET, DEL ... FENCE lock token                 @write to the lock
@@ -7,13 +7,14 @@
  *   GET key                                       @read to the lock that the key belongs to
  *   SET, DEL without a token (--no-fencing)       @write to every name
  *   INFO, CLIENT LIST                             @admin
+ *   BACKUP                                        @admin, and @read to every name
  *
- * The file is read at the start and by users_reload(), as a whole: one that is wrong changes
- * nothing. Who is logged in stays so while the user's switch and passwords are the same bytes; a
- * password that stands in the file in clear gets another salt each time, so its users log in again.
- * The default user (who has not logged in) is off unless the file has it.
+ * The file is read at the start and by users_reload(), as a whole: a wrong file changes nothing. A
+ * login stays valid while the bytes of the user's switch and passwords are unchanged. A password in
+ * clear gets another salt at each reading, so its users must log in again. The default user (of
+ * clients without a login) is off unless the file has it.
  *
- * One loop, one thread; hashes are made and the file is read on a worker's. */
+ * One loop, one thread; a worker's thread makes hashes and reads the file. */
 #ifndef STORE_USERS_H
 #define STORE_USERS_H
 
@@ -29,7 +30,7 @@ struct users_login;
 
 struct users_config {
     uv_loop_t *loop;
-    const char *path; /* must stay */
+    const char *path; /* must stay valid */
     enum fli_tls_user cert_users;
     const struct net_commands *commands;
     struct users_login **(*slot)(struct net_request *r); /* where a request keeps its login */
@@ -44,8 +45,8 @@ struct users_counts {
 /* Reads the file. 0, or a code with a sentence in errmsg. */
 int users_create(const struct users_config *config, struct users **ret, char *errmsg,
                  size_t errmsg_size) FLI_MUST_USE;
-void users_reload(struct users *u); /* the log says what came of it */
-/* No login is answered any more; cb once, from the loop. */
+void users_reload(struct users *u); /* the log reports the result */
+/* Answers no login any more. Calls cb once, from the loop. */
 void users_close(struct users *u, void (*cb)(void *ctx), void *ctx);
 void users_destroy(struct users *u); /* closed, or never used; NULL is fine */
 
@@ -55,16 +56,16 @@ void users_name(void *ctx, const struct net_conn *c, char out[NET_USER_NAME_MAX 
 void users_shaken(struct users *u, struct net_conn *c);
 void users_cancel(struct users *u, struct users_login *l); /* its request has gone */
 
-/* Whether the client may; if not it has been answered. The first looks at commands that need
- * ACL_ADMIN, the second at those of the storage; a GET without a lock is judged by what it finds
- * (users_may_know). */
+/* Whether the client may do it; if not, it was answered. users_gate() checks commands that need
+ * ACL_ADMIN, users_allow() those of the storage. A GET without a lock is checked by the key that it
+ * finds (users_may_know()). */
 bool users_gate(struct users *u, struct net_request *r, enum fli_command_id id);
 bool users_allow(struct users *u, struct net_request *r, const struct fli_request *q,
                  enum store_verb verb, bool fencing);
-/* Whether the client may hear of the lock that a key turned out to belong to. A key that is not
- * there tells those alone who may read all. */
+/* Whether the client may learn which lock the key belongs to. That a key does not exist is told
+ * only to users who may read everything. */
 bool users_may_know(const struct users *u, const struct net_conn *c, const struct store_op *op);
-/* Answers for whoever may not: NOAUTH who is nobody, NOPERM who lacks the right. */
+/* Answers a client that may not: NOAUTH without a login, NOPERM without the right. */
 void users_deny(struct users *u, struct net_request *r, unsigned right);
 void users_get_counts(const struct users *u, struct users_counts *ret);
 

@@ -134,7 +134,7 @@ static bool ready_cb(void *ctx, struct fli_buf *out)
 {
     const struct store_watch *w = ctx;
     bool serving = service_is_serving(w->service);
-    /* The verdict counts; a line that finds no room does not. */
+    /* Only the verdict matters; a line without room is left out. */
     (void)!fli_buf_printf(out, "[%c] process: %s\n", serving ? '+' : '-',
                           serving ? "running" : "it is stopping, or its database has failed");
     return serving;

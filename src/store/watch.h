@@ -1,5 +1,5 @@
-/* watch.h: figures and probes of the storage server, over HTTP (metrics/listener.h). No names are
- * told: there is no page. */
+/* watch.h: metrics and probes of the storage server, over HTTP (metrics/listener.h). It shows no
+ * names: there is no page. */
 #ifndef STORE_WATCH_H
 #define STORE_WATCH_H
 
@@ -9,13 +9,13 @@
 
 struct store_watch;
 
-/* `address`: HOST:PORT, port 0 picks one; data_dir is looked at for free space. Both and the
- * service outlive it. 0; FL_EINVAL, FL_ESYSTEM with a sentence in errmsg. */
+/* `address`: HOST:PORT, port 0 picks one; data_dir is checked for free space. Both, and the
+ * service, must outlive it. 0; FL_EINVAL, FL_ESYSTEM with a sentence in errmsg. */
 int store_watch_create(uv_loop_t *loop, const char *address, const char *data_dir,
                        struct service *service, struct store_watch **ret, char *errmsg,
                        size_t errmsg_size) FLI_MUST_USE;
 uint16_t store_watch_port(const struct store_watch *w);
-/* Before the service is destroyed. cb once, from the loop; it may free. */
+/* Call it before the service is destroyed. Calls cb once, from the loop; cb may free. */
 void store_watch_stop(struct store_watch *w, void (*cb)(void *ctx), void *ctx);
 void store_watch_destroy(struct store_watch *w); /* after cb; NULL is fine */
 

@@ -1,4 +1,4 @@
-/* context.c: what sessions are made from: files read and checked, and put into use as a whole or
+/* context.c: what sessions are made from: files that are read and checked, and used as a whole or
  * not at all. */
 #include "tls/context.h"
 
@@ -21,7 +21,7 @@
 #define SECURITY_LEVEL 2           /* OpenSSL's: 112 bits, so neither RSA of 1024 bits nor SHA-1 */
 #define PATH_SIZE 4096u
 
-/* Forward secrecy and authenticated encryption only; those of TLS 1.3 all are so. */
+/* Only forward secrecy and authenticated encryption; all of TLS 1.3's suites have both. */
 #define CIPHERS_12 "ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL"
 
 enum file { CERT, KEY, CA, SECRET, FILES };
@@ -29,7 +29,7 @@ enum file { CERT, KEY, CA, SECRET, FILES };
 static const char *const file_words[FILES] = {"certificate file", "key file", "CA file",
                                               "cluster secret file"};
 
-/* What a file was when it was last looked at. */
+/* The state of a file when it was last checked. */
 struct mark {
     bool there;
     dev_t device;
@@ -48,12 +48,12 @@ struct fli_tls_context {
     char *own_name;    /* NULL: any */
     struct mark mark[FILES];
     char subject[FLI_TLS_NAME_MAX];
-    uint64_t read_s; /* when the two below were counted from, on the monotonic clock */
+    uint64_t read_s; /* the time from which the next two count, on the monotonic clock */
     int64_t cert_ends_s, ca_ends_s;
     uint64_t reloads, failures;
 };
 
-/* What was read of the files, until it is in use. */
+/* The contents of the files, until they are in use. */
 struct load {
     void *data[FILES];
     size_t len[FILES];
@@ -104,7 +104,7 @@ static int read_all(int fd, size_t size, void **ret, size_t *ret_len)
     return 0;
 }
 
-/* 0, or an errno: EFBIG for what is too large, EINVAL for what is no plain file. */
+/* 0, or an errno: EFBIG for a file that is too large, EINVAL for one that is no plain file. */
 static int read_file(const char *path, void **ret, size_t *ret_len)
 {
     struct stat st;
@@ -217,7 +217,7 @@ static void set_manners(SSL_CTX *ssl, const struct fli_tls_context *c)
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
-    /* Only the certificates of the file are sent: a CA that OpenSSL adds would cost each peer
+    /* Only the certificates in the file are sent: a CA that OpenSSL added would cost each peer
      * memory. */
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                               SSL_MODE_NO_AUTO_CHAIN);
@@ -225,7 +225,7 @@ static void set_manners(SSL_CTX *ssl, const struct fli_tls_context *c)
     if (SSL_CTX_get_security_level(ssl) < SECURITY_LEVEL) {
         SSL_CTX_set_security_level(ssl, SECURITY_LEVEL);
     }
-    int verify = SSL_VERIFY_PEER; /* a client always does */
+    int verify = SSL_VERIFY_PEER; /* a client always verifies */
     if (c->server && c->auth == FLI_TLS_AUTH_NO) {
         verify = SSL_VERIFY_NONE;
     } else if (c->both || (c->server && c->auth == FLI_TLS_AUTH_REQUIRED)) {
@@ -271,8 +271,7 @@ static int load(struct fli_tls_context *c, char *errmsg, size_t errmsg_size)
     struct load l = {.len = {0}};
     (void)snprintf(errmsg, errmsg_size, "out of memory");
     for (int i = 0; i < FILES; i++) {
-        stat_file(c->path[i],
-                  &c->mark[i]); /* before reading: what changes meanwhile is seen later */
+        stat_file(c->path[i], &c->mark[i]); /* before reading, so that a later change is noticed */
     }
     int rc = read_files(c, &l, errmsg, errmsg_size);
     rc = rc != 0 ? rc : check_files(c, &l, errmsg, errmsg_size);
@@ -285,7 +284,7 @@ static int load(struct fli_tls_context *c, char *errmsg, size_t errmsg_size)
         rc = FL_EINVAL;
     }
     if (rc == 0) {
-        SSL_CTX_free(c->ssl); /* sessions that use it hold it */
+        SSL_CTX_free(c->ssl); /* sessions that use it keep it alive */
         c->ssl = ssl;
         c->read_s = fli_clock_ms() / 1000;
         c->cert_ends_s = l.own.ends_s;
@@ -433,7 +432,8 @@ bool fli_tls_context_changed(const struct fli_tls_context *c)
     return false;
 }
 
-/* Days that are left of what had so many seconds left then; below zero when it is over. */
+/* Days that are left of something that had so many seconds left at that time; negative when it is
+ * over. */
 static int64_t days(int64_t ends_s, uint64_t since_s)
 {
     int64_t left_s = ends_s - (int64_t)since_s;

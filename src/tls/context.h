@@ -1,4 +1,4 @@
-/* context.h: what a session asks of its context. Private to src/tls. */
+/* context.h: what a session needs of its context. Private to src/tls. */
 #ifndef FLI_TLS_CONTEXT_H
 #define FLI_TLS_CONTEXT_H
 
@@ -12,7 +12,7 @@ bool fli_tls_context_is_both(const struct fli_tls_context *c);
 const struct fli_tls_secrets *
 fli_tls_context_secrets(const struct fli_tls_context *c); /* or NULL */
 
-/* OpenSSL tells of alerts; in session.c. */
+/* OpenSSL's callback for alerts; in session.c. */
 void fli_tls_note(const SSL *ssl, int where, int value);
 
 #endif

@@ -47,7 +47,7 @@ static int no_passphrase(char *buf, int size, int rwflag, void *u)
 
 /* ---- dates ----------------------------------------------------------------------------------- */
 
-/* Seconds from now until then; false when it is no time. */
+/* Seconds from now until `then`; false when it is no valid time. */
 static bool seconds_until(const ASN1_TIME *then, int64_t *ret)
 {
     int days = 0;
@@ -117,7 +117,7 @@ static int parse_certs(const struct fli_tls_text *t, unsigned max, STACK_OF(X509
         return bad(errmsg, errmsg_size, "%s '%.512s' has more than %u certificates", t->what,
                    t->path, max);
     }
-    /* The reader stops at the end, or at what it cannot read. */
+    /* The reader stops at the end, or at bytes that it cannot read. */
     unsigned long error = ERR_peek_last_error();
     bool at_end = ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
     if (!at_end) {
@@ -157,7 +157,7 @@ static int parse_key(const struct fli_tls_text *t, EVP_PKEY **ret, char *errmsg,
     return 0;
 }
 
-/* Each is signed by the next, and all are valid now. */
+/* Checks that each certificate is signed by the next, and that all are valid now. */
 static int check_chain(const struct fli_tls_own *own, const char *path, int64_t *ret_ends_s,
                        char *errmsg, size_t errmsg_size)
 {

@@ -1,5 +1,5 @@
-/* material.h: certificates, keys and CAs as bytes of PEM, and whether they can be used. Private to
- * src/tls. No files in here. */
+/* material.h: parses certificates, keys and CAs in PEM, and checks whether they can be used.
+ * Private to src/tls. Reads no files. */
 #ifndef FLI_TLS_MATERIAL_H
 #define FLI_TLS_MATERIAL_H
 
@@ -16,7 +16,7 @@ struct fli_tls_text {
     size_t len;
 };
 
-/* Own certificate and those after it in its file. */
+/* The own certificate and those after it in its file. */
 struct fli_tls_own {
     STACK_OF(X509) * chain; /* at least one */
     EVP_PKEY *key;
@@ -28,23 +28,23 @@ int fli_tls_parse_own(const struct fli_tls_text *cert, const struct fli_tls_text
                       struct fli_tls_own *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 void fli_tls_own_fini(struct fli_tls_own *own);
 
-/* The same for CAs: those whose time is over are of no use but do no harm, unless all are. */
+/* The same for CAs. Expired ones are useless but do no harm, unless all are expired. */
 int fli_tls_parse_ca(const struct fli_tls_text *ca, X509_STORE **ret, int64_t *ret_ends_s,
                      char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* Whether own certificate leads to one of the CAs. `must`: it is an error when it leads to none;
- * otherwise only a lead that is wrong is one. */
+/* Checks whether the own certificate leads to one of the CAs. `must`: leading to none is an error;
+ * otherwise only a wrong lead is one. */
 int fli_tls_check_lead(const struct fli_tls_own *own, X509_STORE *ca, bool server, bool must,
                        const char *path, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* Whether own certificate bears a name exactly: no wildcard, and not as its CN. */
+/* Checks whether the own certificate has exactly this name: no wildcard, and not as its CN. */
 int fli_tls_check_name(const struct fli_tls_own *own, const char *name, const char *path,
                        char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 bool fli_tls_bears(X509 *x, const char *name);
 /* See fli_tls_peer_bears_other. */
 bool fli_tls_bears_other(X509 *x, const char *stem, uint64_t own);
 
-/* The first of OpenSSL's errors in this thread as text, and none is left. */
+/* Writes the first of OpenSSL's errors in this thread as text, and clears them all. */
 void fli_tls_reason(char *text, size_t size);
 
 #endif

@@ -1,7 +1,7 @@
-/* pool.c: OpenSSL takes a buffer of some 17 KiB for each record it reads or writes and gives it
- * back after it, so that connections that are idle keep none. The C library's malloc takes long
- * for that size; here the last few are kept, in the thread that asked for that. It is the same
- * block for record after record, so it stays in the processor's cache. */
+/* pool.c: OpenSSL allocates a buffer of some 17 KiB for each record that it reads or writes and
+ * frees it afterwards, so that idle connections keep none. The C library's malloc is slow for that
+ * size. So the last few blocks are kept here, in the thread that asked for it. Record after record
+ * uses the same block, which stays in the processor's cache. */
 #include <malloc.h>
 #include <openssl/crypto.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "tls/tls.h"
 
 #define BLOCK_MIN ((size_t)16 << 10)
-#define BLOCK_SIZE ((size_t)18 << 10) /* of each: what a record needs, and a little more */
+#define BLOCK_SIZE ((size_t)18 << 10) /* of a block: what a record needs, and a little more */
 #define BLOCK_OVER ((size_t)4 << 10)  /* what malloc may give beyond that */
 #define KEEP 4u
 

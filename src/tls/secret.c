@@ -7,7 +7,7 @@
 
 #include "tls/session.h"
 
-/* The keys are for SHA-256, so only what uses that may be agreed on. */
+/* The keys are for SHA-256, so only suites with SHA-256 may be agreed on. */
 #define SUITES "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
 
 static const unsigned char SUITE[2] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */
@@ -91,7 +91,8 @@ int fli_tls_parse_secrets(const struct fli_tls_text *file, struct fli_tls_secret
     return rc;
 }
 
-/* ---- what OpenSSL asks ----------------------------------------------------------------------- */
+/* ---- OpenSSL's callbacks
+ * ----------------------------------------------------------------------- */
 
 static SSL_SESSION *session_of(SSL *ssl, const uint8_t key[SECRET_KEY_SIZE])
 {
@@ -106,7 +107,7 @@ static SSL_SESSION *session_of(SSL *ssl, const uint8_t key[SECRET_KEY_SIZE])
     return NULL;
 }
 
-/* The one that calls. Returns 0 to fail the handshake. */
+/* For the calling end. Returns 0 to fail the handshake. */
 static int use_cb(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *id_len,
                   SSL_SESSION **ret)
 {
@@ -121,8 +122,8 @@ static int use_cb(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *
     return *ret != NULL;
 }
 
-/* The one that is called: an identity is the name of a secret, a blank, and a claim. One that is
- * not known here leaves nothing to agree on, which ends the handshake. */
+/* For the called end: an identity is the name of a secret, a blank, and a claim. An unknown secret
+ * leaves nothing to agree on, which ends the handshake. */
 static int find_cb(SSL *ssl, const unsigned char *id, size_t id_len, SSL_SESSION **ret)
 {
     struct fli_tls *t = SSL_get_app_data(ssl);

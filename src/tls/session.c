@@ -19,12 +19,12 @@ struct fli_tls {
     bool heard;        /* plaintext has come */
     bool failed_io;    /* `out` had no room */
     int alert;         /* fatal one from the peer, or -1 */
-    size_t shaken;     /* bytes taken before the handshake's end */
-    const uint8_t *in; /* valid during a call: the ciphertext that is left */
+    size_t shaken;     /* bytes taken before the end of the handshake */
+    const uint8_t *in; /* valid during a call: the rest of the ciphertext */
     size_t in_len;
     struct fli_buf *out;             /* valid during a call */
     char *error;                     /* NULL while there is none */
-    struct fli_tls_secrets *secrets; /* until hands are shaken; NULL: certificates */
+    struct fli_tls_secrets *secrets; /* until the handshake is over; NULL: certificates */
     char *identity; /* what this end, or the one that called, says with a secret; NULL: nothing */
 };
 
@@ -102,7 +102,7 @@ static bool is_numeric(const char *name)
     return inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1;
 }
 
-/* Whom the peer's certificate must be for. */
+/* Sets the name that the peer's certificate must have. */
 static bool expect(SSL *ssl, const char *name)
 {
     X509_VERIFY_PARAM *p = SSL_get0_param(ssl);
@@ -115,8 +115,8 @@ static bool expect(SSL *ssl, const char *name)
                     (void *)(uintptr_t)name) == 1;
 }
 
-/* Among equals a certificate stands for one of them: no wildcard does, and no name that a CA may
- * give to anybody as a CN. */
+/* Between equals a certificate stands for one of them. So a wildcard does not count, and neither
+ * does a CN, which a CA may give to anybody. */
 static bool expect_exactly(SSL *ssl, const char *name)
 {
     X509_VERIFY_PARAM *p = SSL_get0_param(ssl);
@@ -164,7 +164,7 @@ int fli_tls_create(struct fli_tls_context *c, const char *name, struct fli_tls *
     return rc;
 }
 
-/* Its own copy: the context may read other secrets before hands are shaken. */
+/* Makes a copy: the context may read other secrets before the handshake is over. */
 static int take_secrets(struct fli_tls *t, const struct fli_tls_secrets *secrets, const char *claim)
 {
     t->secrets = malloc(sizeof *t->secrets);
@@ -197,7 +197,7 @@ int fli_tls_create_end(struct fli_tls_context *c, bool calls, const char *name, 
     }
     if (secrets != NULL) {
         rc = take_secrets(t, secrets, claim);
-        /* The called one shows no certificate and asks for none; the caller would refuse one. */
+        /* The called end shows no certificate and asks for none; the caller would refuse one. */
         SSL_set_verify(t->ssl, calls ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
     } else if (calls && !expect_exactly(t->ssl, name)) {
         rc = FL_EINVAL;
@@ -251,7 +251,7 @@ static int fail(struct fli_tls *t, int code, const char *text)
     return code;
 }
 
-/* OpenSSL 3.0 has no word for the newest one. */
+/* OpenSSL 3.0 has no text for the newest alert. */
 static const char *alert_text(int alert)
 {
     return alert == SSL_AD_CERTIFICATE_REQUIRED ? "certificate required"
@@ -281,14 +281,14 @@ static int fail_as_openssl_says(struct fli_tls *t)
     return fail(t, FL_EPROTO, reason);
 }
 
-/* What a call of OpenSSL left. True: it wants more bytes, and all is well. */
+/* Evaluates the result of an OpenSSL call. True: it wants more bytes, and all is well. */
 static bool wants_more(struct fli_tls *t, int rc)
 {
     return SSL_get_error(t->ssl, rc) == SSL_ERROR_WANT_READ && !t->failed_io;
 }
 
-/* OpenSSL's list of errors has to be empty before a call, so that what is in it afterwards is of
- * that call. It nearly always is, and emptying it costs a fifth of what a record does. */
+/* OpenSSL's list of errors must be empty before a call, so that later entries are of that call. It
+ * nearly always is, and clearing it costs a fifth of the time of a record. */
 static void forget_errors(void)
 {
     if (ERR_peek_error() != 0) {
@@ -320,7 +320,7 @@ static int take_plain(struct fli_tls *t, struct fli_buf *plain)
     for (;;) {
         size_t room = plain->max - plain->len;
         if (room == 0 && SSL_pending(t->ssl) == 0 && t->in_len == 0) {
-            return 0; /* full to the brim, and nothing more is there */
+            return 0; /* the buffer is full, and no more bytes are there */
         }
         room = room < FLI_TLS_RECORD_MAX ? room : FLI_TLS_RECORD_MAX;
         int rc = room == 0 ? FL_ELIMIT : fli_buf_reserve(plain, room);
@@ -339,7 +339,8 @@ static int take_plain(struct fli_tls *t, struct fli_buf *plain)
         }
         t->heard = true;
         plain->len += (size_t)n;
-        /* Most often one record has come: to ask for another costs a third of what it did. */
+        /* Usually one record has come: asking for another costs a third of the time of the
+         * first. */
         if (t->in_len == 0 && SSL_has_pending(t->ssl) == 0) {
             return 0;
         }
@@ -404,12 +405,13 @@ void fli_tls_end(struct fli_tls *t, struct fli_buf *out)
         return;
     }
     t->out = out;
-    (void)SSL_shutdown(t->ssl); /* said once; what cannot be said is not */
+    (void)SSL_shutdown(t->ssl); /* sent once; a failure to send it is ignored */
     t->out = NULL;
     ERR_clear_error();
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- facts about the peer
+ * --------------------------------------------------------------------- */
 
 enum fli_tls_state fli_tls_state(const struct fli_tls *t)
 {
@@ -433,7 +435,7 @@ static X509 *peer(const struct fli_tls *t)
                                                                 : NULL;
 }
 
-/* A zero byte inside would make two names look like one. */
+/* A zero byte inside could make two names look alike. */
 static bool copy_name(const ASN1_STRING *name, char ret[FLI_TLS_NAME_MAX])
 {
     unsigned char *text = NULL;
@@ -460,7 +462,7 @@ bool fli_tls_peer_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX])
     return entry != NULL && copy_name(X509_NAME_ENTRY_get_data(entry), ret);
 }
 
-/* NULL when it is of another kind. */
+/* NULL when the name is of another kind. */
 static const ASN1_STRING *alt_text(const GENERAL_NAME *g)
 {
     switch (g->type) {
@@ -540,7 +542,7 @@ bool fli_tls_session_claimed(struct fli_tls *t, const unsigned char *id, size_t 
     }
     memcpy(copy, id, len);
     copy[len] = '\0';
-    free(t->identity); /* of an offer before */
+    free(t->identity); /* of an earlier offer */
     t->identity = copy;
     return true;
 }

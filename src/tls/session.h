@@ -1,4 +1,4 @@
-/* session.h: what the rest of src/tls asks of a session. Private to it. */
+/* session.h: what the rest of src/tls needs of a session. Private to it. */
 #ifndef FLI_TLS_SESSION_H
 #define FLI_TLS_SESSION_H
 
@@ -6,12 +6,12 @@
 
 struct fli_tls_secrets;
 
-/* NULL when it goes by certificates, or has shaken hands. */
+/* NULL when the session uses certificates, or its handshake is over. */
 const struct fli_tls_secrets *fli_tls_session_secrets(const struct fli_tls *t);
 const char *fli_tls_session_identity(const struct fli_tls *t);
 
-/* What the one that called says it is; believed once the handshake is over. False: out of memory,
- * or no text. */
+/* Notes the claim of the calling end, which is trusted once the handshake is over. False: out of
+ * memory, or it is no text. */
 bool fli_tls_session_claimed(struct fli_tls *t, const unsigned char *id, size_t len);
 
 #endif

@@ -3,17 +3,18 @@
  *      from the socket --> fli_tls_read() --> plaintext        a handshake's own messages come out
  *      to the socket <---- fli_tls_write() <-- plaintext       of either as ciphertext to be sent
  *
- * No sockets, no loop, no threads: whoever owns the socket moves the bytes. On OpenSSL 3, with a
- * BIO of our own that reads from the caller's bytes and writes to the caller's buffer, so a session
- * keeps no buffers of its own while it is idle.
+ * No sockets, no loop, no threads: the owner of the socket moves the bytes. It uses OpenSSL 3, with
+ * a BIO of our own that reads from the caller's bytes and writes to the caller's buffer. So an idle
+ * session keeps no buffers.
  *
  * TLS 1.2 and 1.3; no renegotiation, compression, early data or resumption: each connection proves
- * anew who it is. Certificates are valid from one date to another, so the wall clock is asked here.
+ * its identity anew. Certificates have dates, so this layer reads the wall clock.
  *
- * Equals, such as the nodes of a cluster, have one context for both ends of their connections
- * (`both`): each shows its certificate, or proves that it knows a secret, and the other must too.
+ * Equals, such as the nodes of a cluster, use one context for both ends of their connections
+ * (`both`). Each end shows its certificate, or proves that it knows a secret, and demands the same
+ * of the other end.
  *
- * A context belongs to one thread at a time, and so does each session; sessions outlive their
+ * A context belongs to one thread at a time, and so does each session. Sessions outlive their
  * context and its reloads. */
 #ifndef FLI_TLS_TLS_H
 #define FLI_TLS_TLS_H
@@ -22,26 +23,29 @@
 
 #include "base/buf.h"
 
-#define FLI_TLS_FILE_MAX ((size_t)1 << 20)    /* bytes of a certificate, key or CA file */
-#define FLI_TLS_CHAIN_MAX 16u                 /* certificates in a certificate file */
-#define FLI_TLS_SHAKE_MAX ((size_t)128 << 10) /* bytes a peer may send before it has shaken hands */
+#define FLI_TLS_FILE_MAX ((size_t)1 << 20) /* bytes of a certificate, key or CA file */
+#define FLI_TLS_CHAIN_MAX 16u              /* certificates in a certificate file */
+#define FLI_TLS_SHAKE_MAX                                                                          \
+    ((size_t)128 << 10)                       /* bytes that a peer may send before the end of the
+                                                 handshake */
 #define FLI_TLS_RECORD_MAX ((size_t)16 << 10) /* plaintext of one record */
 #define FLI_TLS_NAME_MAX 256u
 
-/* What of a client's certificate names its user. */
+/* Which part of a client's certificate names its user. */
 enum fli_tls_user { FLI_TLS_USER_OFF, FLI_TLS_USER_CN, FLI_TLS_USER_SAN };
 #define FLI_TLS_ERRMSG_SIZE 256u
-#define FLI_TLS_SECRETS_MAX 4u /* in a file: a new one and those that go out of use */
-#define FLI_TLS_SECRET_MIN 32u /* bytes of a secret: nobody may find it by trying */
+#define FLI_TLS_SECRETS_MAX 4u /* in a file: a new one, and those being phased out */
+#define FLI_TLS_SECRET_MIN 32u /* bytes of a secret, so that it cannot be guessed */
 #define FLI_TLS_SECRET_MAX 1024u
-#define FLI_TLS_IDENTITY_MAX 512u /* of a claim, and what goes with it */
+#define FLI_TLS_IDENTITY_MAX 512u /* of a claim, with the name of its secret */
 
-/* What reading n bytes of ciphertext may give: theirs, and those of a record begun before. */
+/* The most plaintext from reading n bytes of ciphertext, with that of a record begun before. */
 #define FLI_TLS_PLAIN_MAX(n) ((n) + FLI_TLS_RECORD_MAX)
-/* What writing n bytes of plaintext may give: 64 covers what a record adds. */
+/* The most ciphertext from writing n bytes of plaintext: 64 covers what a record adds. */
 #define FLI_TLS_CIPHER_MAX(n) ((n) + 64 * ((n) / FLI_TLS_RECORD_MAX + 2))
 
-/* Whether a server asks its clients for a certificate. One that is shown is always verified. */
+/* Whether a server asks its clients for a certificate. A certificate that is shown is always
+ * verified. */
 enum fli_tls_auth { FLI_TLS_AUTH_NO, FLI_TLS_AUTH_OPTIONAL, FLI_TLS_AUTH_REQUIRED };
 
 /* Strings are copied. NULL or "": not given. */
@@ -66,22 +70,22 @@ struct fli_tls_config {
 struct fli_tls_context;
 struct fli_tls;
 
-/* For programs, not for libraries: this thread keeps the buffers of the last few records for the
- * next ones (pool.c). To be called before anything else of OpenSSL; later it has no effect. */
+/* For programs, not for libraries: this thread keeps the buffers of the last few records for reuse
+ * (pool.c). Must be called before anything else of OpenSSL; later it has no effect. */
 void fli_tls_keep_buffers(void);
 
-/* What is known of the files in use. */
+/* Facts about the files in use. */
 struct fli_tls_facts {
     char subject[FLI_TLS_NAME_MAX]; /* of own certificate; "" when there is none */
     bool has_cert, has_ca;
-    int64_t cert_days; /* until the first of own certificates ends; 0 when it has none */
+    int64_t cert_days; /* until the first of the own certificates ends; 0 without any */
     int64_t ca_days;   /* until the last of the CAs ends */
-    uint64_t reloads;  /* that were taken into use */
+    uint64_t reloads;  /* that were put into use */
     uint64_t failures; /* reloads that were refused */
 };
 
-/* Reads and checks the files: keys fit, each certificate is signed by the next, none has ended or
- * has yet to begin. 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. Blocks on the disk. */
+/* Reads and checks the files: keys fit, each certificate is signed by the next, all are valid now.
+ * 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. Blocks on the disk. */
 int fli_tls_context_create(const struct fli_tls_config *config, struct fli_tls_context **ret,
                            char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 void fli_tls_context_destroy(struct fli_tls_context *c); /* NULL is fine */
@@ -91,7 +95,7 @@ void fli_tls_context_destroy(struct fli_tls_context *c); /* NULL is fine */
 int fli_tls_context_reload(struct fli_tls_context *c, char *errmsg,
                            size_t errmsg_size) FLI_MUST_USE;
 
-/* Whether a file is another one than when it was last read, with success or without. */
+/* Whether a file has changed since it was last read, with success or without. */
 bool fli_tls_context_changed(const struct fli_tls_context *c);
 
 void fli_tls_context_facts(const struct fli_tls_context *c, struct fli_tls_facts *ret);
@@ -99,28 +103,29 @@ void fli_tls_context_facts(const struct fli_tls_context *c, struct fli_tls_facts
 enum fli_tls_state {
     FLI_TLS_SHAKING, /* handshake: nothing may be written yet */
     FLI_TLS_OPEN,
-    FLI_TLS_ENDED, /* the peer says in order that it sends no more */
+    FLI_TLS_ENDED, /* the peer has announced that it sends no more */
     FLI_TLS_FAILED,
 };
 
-/* name: of a server, which its certificate must bear: a host or a numeric address; NULL in a
- * server. Without one a client takes any certificate that the CA vouches for: only where the peer's
- * name is looked at afterwards. 0; FL_ENOMEM; FL_EINVAL (no such name is possible). */
+/* name: for a client, the name that the server's certificate must have, a host or a numeric
+ * address; NULL in a server. A client without a name accepts any certificate that leads to the CA:
+ * only for callers that check the peer's name afterwards. 0; FL_ENOMEM; FL_EINVAL (no such name is
+ * possible). */
 int fli_tls_create(struct fli_tls_context *c, const char *name, struct fli_tls **ret) FLI_MUST_USE;
 
-/* From a context of `both`. calls: this end has opened the connection; then `name` is what the
- * other's certificate must bear, exactly and among its alternative names, and `claim` what it is
- * told about this end where a secret is used: printable, at most 256 bytes. Errors as above. */
+/* For a context of `both`. calls: this end has opened the connection. Then `name` must be exactly
+ * among the alternative names of the other's certificate; with a secret, `claim` is sent as this
+ * end's identity: printable, at most 256 bytes. Errors as above. */
 int fli_tls_create_end(struct fli_tls_context *c, bool calls, const char *name, const char *claim,
                        struct fli_tls **ret) FLI_MUST_USE;
 void fli_tls_destroy(struct fli_tls *t); /* NULL is fine */
 
 enum fli_tls_state fli_tls_state(const struct fli_tls *t);
 
-/* Takes all of the ciphertext (len 0: a client's first words, else nothing) and appends what comes
- * of it: plaintext to `plain`, and to `out` what has to be sent, also when it fails: then a last
- * word that says why to the peer. 0; FL_EPROTO: it has failed, and fli_tls_error() says why;
- * FL_ELIMIT, FL_ENOMEM: the same, for want of room in one of the buffers. */
+/* Takes all of the ciphertext (with len 0, a client begins its handshake) and appends the results:
+ * plaintext to `plain`, and to `out` the bytes to be sent. On failure those are an alert with the
+ * reason. 0; FL_EPROTO: the session has failed, see fli_tls_error(); FL_ELIMIT, FL_ENOMEM: failed
+ * for want of room in a buffer. */
 int fli_tls_read(struct fli_tls *t, const void *data, size_t len, struct fli_buf *plain,
                  struct fli_buf *out) FLI_MUST_USE;
 
@@ -128,14 +133,14 @@ int fli_tls_read(struct fli_tls *t, const void *data, size_t len, struct fli_buf
 int fli_tls_write(struct fli_tls *t, const void *data, size_t len,
                   struct fli_buf *out) FLI_MUST_USE;
 
-/* Appends the word that nothing more will be sent (close_notify). Nothing when it cannot be. */
+/* Appends the alert that nothing more will be sent (close_notify), if that is possible. */
 void fli_tls_end(struct fli_tls *t, struct fli_buf *out);
 
-/* Why it failed: a sentence without an end; "" before. */
+/* The reason of a failure: a sentence without a full stop; "" before. */
 const char *fli_tls_error(const struct fli_tls *t);
 
-/* Whether the peer has refused us (our certificate, above all) before it sent anything: what was
- * written has surely not been looked at. */
+/* Whether the peer has refused us (usually our certificate) before it sent anything: then it has
+ * surely not read what was written. */
 bool fli_tls_was_refused(const struct fli_tls *t);
 
 /* The peer's verified certificate. False when it has shown none, or before the state is OPEN. */
@@ -145,14 +150,14 @@ bool fli_tls_peer_alt_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX]);
 bool fli_tls_peer_is(const struct fli_tls *t, const char *name); /* a host or address it bears */
 bool fli_tls_peer_bears(const struct fli_tls *t,
                         const char *name); /* exactly; no wildcards, no CN */
-/* Whether among those names is `stem` with a number behind it that is not `own`. */
+/* Whether one of those names is `stem` followed by a number other than `own`. */
 bool fli_tls_peer_bears_other(const struct fli_tls *t, const char *stem, uint64_t own);
 
-/* What the one that called said it is, which no other than one that knows the secret can have done.
- * NULL without a secret, at the end that called, and before the state is OPEN. */
+/* The claim of the calling end; only an end that knows the secret can have made it. NULL without a
+ * secret, at the end that called, and before the state is OPEN. */
 const char *fli_tls_peer_claim(const struct fli_tls *t);
 
-/* Such as "TLSv1.3". */
+/* The protocol version, such as "TLSv1.3". */
 const char *fli_tls_version(const struct fli_tls *t);
 
 #endif

@@ -1,6 +1,6 @@
-/* command_reply.c: see command_reply.h. The shapes are those of Redis 7: COMMAND and COMMAND INFO
- * give ten elements a command, COMMAND DOCS a map a command. Names are in lower case, and a
- * subcommand is "name|subcommand" and stands inside its name's entry. */
+/* command_reply.c: see command_reply.h. The shapes are those of Redis 7: ten elements for each
+ * command in COMMAND and COMMAND INFO, a map for each in COMMAND DOCS. Names are in lower case; a
+ * subcommand is "name|subcommand", inside its name's entry. */
 #include "wire/command_reply.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #define SINCE "0.1.0"
 #define FULL_NAME_MAX 48u
 
-/* Where the answer goes. The first error sticks, and nothing is appended after it. */
+/* The output. The first error is kept, and nothing is appended after it. */
 struct out {
     struct fli_buf *b;
     int proto;
@@ -94,7 +94,7 @@ static void put_name(struct out *o, const char *name, const char *subcommand)
     put_text(o, low);
 }
 
-/* As Redis counts: the words of the name included, and negative when more may come. */
+/* As Redis counts arguments: including the words of the name, and negative when more may follow. */
 static int64_t arity(const struct fli_command *c)
 {
     int64_t n = c->arity_min + (c->subcommand == NULL ? 1 : 2);
@@ -124,7 +124,7 @@ static void put_flags(struct out *o, unsigned flags)
     }
 }
 
-/* Whether the first argument is what other systems call a key. */
+/* Whether the first argument is a key in Redis' sense. */
 static bool has_key(const struct fli_command *c)
 {
     static const char *const words[] = {"name", "key", "lock"};
@@ -175,7 +175,7 @@ static void put_info(struct out *o, size_t first)
     }
 }
 
-/* The next element of a syntax: up to a blank that is in no brackets. *text moves behind it. */
+/* Reads the next element of a syntax: up to a blank outside of brackets. *text moves behind it. */
 static bool next_element(const char **text, struct fli_slice *ret)
 {
     const char *p = *text;
@@ -203,21 +203,21 @@ static bool is_upper_word(const struct fli_slice *s)
 
 struct argument {
     struct fli_slice name;
-    struct fli_slice token; /* the option word in front, if there is just one name behind it */
+    struct fli_slice token; /* the option word in front, if a single name follows it */
     bool optional;
     bool multiple;
-    bool multiple_token; /* the word in front comes again as well */
+    bool multiple_token; /* the word in front is repeated as well */
 };
 
-/* The next argument of a syntax. Alternatives and nested options stay one argument whose name is
- * their text; that is what people want to see. */
+/* Reads the next argument of a syntax. Alternatives and nested options stay one argument whose name
+ * is their text, since that is what people want to see. */
 static bool next_argument(const char **text, struct argument *ret)
 {
     struct argument a = {.optional = false};
     if (!next_element(text, &a.name)) {
         return false;
     }
-    if (is_upper_word(&a.name) && **text != '\0') { /* An option that must be given: FENCE ... */
+    if (is_upper_word(&a.name) && **text != '\0') { /* a required option, such as FENCE */
         a.token = a.name;
         (void)next_element(text, &a.name);
     } else if (a.name.data[0] == '[') {
@@ -240,7 +240,7 @@ static bool next_argument(const char **text, struct argument *ret)
             a.multiple = true;
             a.name = word;
         } else if (is_upper_word(&word) && blank == NULL) {
-            a.token = word; /* which has no value: its name is the word itself */
+            a.token = word; /* it has no value: its name is the word itself */
         } else if (is_upper_word(&word) && memchr(rest.data, ' ', rest.len) == NULL) {
             a.token = word;
             a.name = rest;
@@ -292,7 +292,7 @@ static void put_arguments(struct out *o, const char *syntax)
     }
 }
 
-/* Name and map of one entry; `more` fields of the map are the caller's to append. */
+/* Writes name and map of one entry; the caller appends `more` fields to the map. */
 static void put_docs_head(struct out *o, const struct fli_command *c, bool container, size_t more)
 {
     bool arguments = !container && c->syntax[0] != '\0';
@@ -327,8 +327,8 @@ static void put_docs(struct out *o, size_t first)
     }
 }
 
-/* The row that "name" or "name|subcommand" asks for; fli_commands_len when there is none. *ret_sub:
- * whether it was a subcommand that was asked for. */
+/* The row for "name" or "name|subcommand"; fli_commands_len when there is none. *ret_sub: whether a
+ * subcommand was asked for. */
 static size_t find_row(const struct out *o, const struct fli_slice *asked, bool *ret_sub)
 {
     char text[FULL_NAME_MAX];

@@ -1,10 +1,10 @@
 /* commands.h: the one table of commands. Parsing, arity checks, COMMAND, help texts,
  * docs/PROTOCOL.md and the fuzzers' seeds all come from it.
  *
- * A row: id, name, subcommand or NULL, arity_min and arity_max (arguments after the name and
- * subcommand), flags, syntax (arguments as a person reads them), reply (what comes back), help (one
- * sentence, full stop). See commands.c for the rows; they are sorted by name, then subcommand. A
- * name may stand in one row for each service, that of fencelockd first. */
+ * A row: id, name, subcommand or NULL, arity_min and arity_max (arguments after name and
+ * subcommand), flags, syntax (the arguments as people read them), reply (the answer), help (one
+ * sentence). commands.c has the rows, sorted by name, then subcommand. A name may have one row for
+ * each service, that of fencelockd first. */
 #ifndef FLI_COMMANDS_H
 #define FLI_COMMANDS_H
 
@@ -17,12 +17,13 @@ enum fli_service { FLI_SERVICE_LOCK = 1, FLI_SERVICE_STORE = 2 };
 enum fli_command_flags {
     FLI_CMD_LOCK = 1,        /* served by fencelockd; equals FLI_SERVICE_LOCK */
     FLI_CMD_STORE = 2,       /* served by fencelock-store; equals FLI_SERVICE_STORE */
-    FLI_CMD_LOCAL = 4,       /* answered by the node that is asked, at once */
+    FLI_CMD_LOCAL = 4,       /* answered at once by the node that gets it */
     FLI_CMD_QUERY = 8,       /* reads replicated state (linearizable) or the database */
     FLI_CMD_WRITE = 16,      /* changes replicated state or the database */
     FLI_CMD_ADMIN = 32,      /* for operators */
     FLI_CMD_CONNECTION = 64, /* about the connection: HELLO, CLIENT, QUIT... */
-    FLI_CMD_FACE = 128,      /* what Redis clients ask about locks; src/face reads its arguments */
+    FLI_CMD_FACE = 128,      /* requests of Redis clients about locks; src/face reads the
+                                arguments */
 };
 
 enum fli_command_id {
@@ -67,6 +68,7 @@ enum fli_command_id {
     FLI_CMD_CLUSTER_TRANSFER,
     FLI_CMD_CLUSTER_FORGET,
     FLI_CMD_CLUSTER_BACKUP,
+    FLI_CMD_BACKUP,
     FLI_CMD_CLUSTER_CONFIG,
     FLI_CMD_CLUSTER_ADD,
     FLI_CMD_CLUSTER_REMOVE,
@@ -130,35 +132,35 @@ struct fli_command {
 extern const struct fli_command fli_commands[];
 extern const size_t fli_commands_len;
 
-/* Its name without a subcommand; "" for none. */
+/* The name of a command, without a subcommand; "" for none. */
 const char *fli_command_name(enum fli_command_id id);
 
 /* Bytes of an errmsg that holds every message of this layer whole. */
 #define FLI_ERRMSG_SIZE 512u
 
-/* Finds the row for a request, comparing without case. `argv` holds argc >= 1 slices. On success
- * *ret_args is how many slices the name took (1, or 2 with a subcommand). 0; FL_ENOTFOUND (unknown
- * command or subcommand); FL_EINVAL (known, wrong number of arguments). errmsg gets the text of the
- * error reply after its word, naming the command and the remedy (the syntax, or the nearest known
- * command); it is printable ASCII whatever the request was. */
+/* Finds the row for a request, ignoring case. `argv` holds argc >= 1 slices. On success *ret_args
+ * is the number of slices in the name (1, or 2 with a subcommand). 0; FL_ENOTFOUND (unknown command
+ * or subcommand); FL_EINVAL (known, wrong number of arguments). errmsg gets the text of the error
+ * reply without its first word. It names the command and the remedy (the syntax, or the nearest
+ * known command), in printable ASCII whatever the request was. */
 int fli_command_lookup(enum fli_service service, const struct fli_slice *argv, unsigned argc,
                        const struct fli_command **ret, unsigned *ret_args, char *errmsg,
                        size_t errmsg_size) FLI_MUST_USE;
 
-/* The row of a name and subcommand given as text, with a subcommand of NULL for none, that this
- * service serves; NULL when there is none. Without case. */
+/* The row of a name and subcommand (NULL for none) that this service serves; NULL when there is
+ * none. Ignores case. */
 const struct fli_command *fli_command_find(enum fli_service service, const char *name,
                                            const char *subcommand);
 
-/* Index of the first row of a name that this service serves, without case; fli_commands_len when
- * there is none. */
+/* The index of the first row of a name that this service serves, ignoring case; else
+ * fli_commands_len. */
 size_t fli_command_family(enum fli_service service, const char *name);
 
-/* Index behind the last row of the family whose first row this is: the rows of one name that are
- * served by the same service. A name that means something else to each service is two families. */
+/* The index behind the last row of a family: the rows with one name that the same service serves.
+ * `first` is its first row. A name that differs between the services is two families. */
 size_t fli_command_family_end(size_t first);
 
-/* What the command is about: "lock", "redis", "session", "pubsub", "users", "cluster", "storage",
+/* The subject of the command: "lock", "redis", "session", "pubsub", "users", "cluster", "storage",
  * "server" or "connection". */
 const char *fli_command_group(const struct fli_command *c);
 

@@ -1,6 +1,6 @@
-/* request.c: one small specification a command says which arguments it takes, of which kind and
- * range, and where they go; one loop obeys it. What a specification cannot say (this excludes that)
- * is checked by one function afterwards. */
+/* request.c: a small specification of each command lists its arguments, their kinds and ranges, and
+ * the fields they fill; one loop applies it. What a specification cannot express (one option
+ * excludes another) is checked by a function afterwards. */
 #include "wire/request.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 enum kind { KIND_BYTES, KIND_NUMBER };
 
-/* min and max count bytes, or bound the number. */
+/* min and max limit the length in bytes, or the number. */
 struct arg {
     const char *name;
     enum kind kind;
@@ -26,7 +26,7 @@ struct option {
     const char *word;
     struct arg values[OPTION_VALUES_MAX];
     unsigned n_values;
-    bool repeats; /* may be given again; ALSO, whose value goes to the list of further names */
+    bool repeats; /* may be given again (ALSO, whose values go to the list of further names) */
 };
 
 #define ARGS_MAX 3u
@@ -36,7 +36,7 @@ struct spec {
     struct arg args[ARGS_MAX];
     unsigned n_args;
     unsigned n_required;
-    bool more; /* takes further arguments that are somebody else's business */
+    bool more; /* takes further arguments that are read elsewhere */
     const struct option *options;
     unsigned n_options;
 };
@@ -46,7 +46,7 @@ struct parse {
     struct fli_request *request;
     char *errmsg;
     size_t errmsg_size;
-    char title[48]; /* title() puts it there */
+    char title[48]; /* filled in by title() */
 };
 
 #define AT(field) offsetof(struct fli_request, field)
@@ -81,7 +81,7 @@ struct parse {
 #define TTL NUMBER("TTL", ttl_ms, FL_TTL_MIN_MS, FL_TTL_MAX_MS, "milliseconds")
 #define CURSOR ONE("CURSOR", BYTES("CURSOR", cursor, 0, FLI_CURSOR_MAX))
 #define COUNT ONE("COUNT", NUMBER("COUNT", number, 1, FLI_COUNT_MAX, "elements of a page"))
-#define MODE_WORD_MAX 16u /* longer than any mode, so that a wrong one is quoted and not measured */
+#define MODE_WORD_MAX 16u /* longer than any mode, so that a wrong one is quoted in full */
 #define NODE NUMBER("id", number, 1, FLI_NODE_ID_MAX, "a node")
 #define NODE_ADDRESS BYTES("host:port", value, 1, FLI_NODE_ADDRESS_MAX)
 #define CLIENT_NAME(text) BYTES(text, label, 0, FLI_CLIENT_NAME_MAX)
@@ -100,7 +100,7 @@ static const struct option acquire_options[] = {
 enum { ACQUIRE_TTL, ACQUIRE_SESSION, ACQUIRE_OWNER };
 
 #define REPORT_MAX UINT32_MAX
-/* What a client tells of its leases since it last told of them. */
+/* What a client reports about its leases since its last report. */
 #define JEOPARDY ONE("JEOPARDY", NUMBER("JEOPARDY", jeopardies, 0, REPORT_MAX, "leases"))
 #define LOST ONE("LOST", NUMBER("LOST", lost, 0, REPORT_MAX, "leases"))
 static const struct option renew_options[] = {ONE("TTL", TTL), JEOPARDY, LOST};
@@ -171,6 +171,10 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
                                 .args = {NUMBER("id", number, 1, INT64_MAX, "a backup"),
                                          NUMBER("offset", wait_ms, 0, INT64_MAX, "bytes")},
                                 .n_args = 2},
+    [FLI_CMD_BACKUP] = {.known = true,
+                        .args = {NUMBER("id", number, 1, INT64_MAX, "a backup"),
+                                 NUMBER("offset", wait_ms, 0, INT64_MAX, "bytes")},
+                        .n_args = 2},
     [FLI_CMD_CLUSTER_CONFIG] = {.known = true,
                                 .args = {BYTES("GET or SET", by, 1, MODE_WORD_MAX),
                                          BYTES("name", label, 1, FLI_CLIENT_NAME_MAX),
@@ -232,7 +236,7 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
     [FLI_CMD_MARK] = {ARGS(1, LOCK)},
 };
 
-/* Name and subcommand, as messages say it. */
+/* Name and subcommand, for messages. */
 static const char *title(struct parse *p)
 {
     const struct fli_command *c = p->command;
@@ -241,7 +245,7 @@ static const char *title(struct parse *p)
     return p->title;
 }
 
-/* Ends a message with how the command is written. */
+/* Ends a message with the command's syntax. */
 static int wrong(struct parse *p, const char *what)
 {
     char usage[FLI_USAGE_SIZE];
@@ -291,7 +295,7 @@ static int take(struct parse *p, const struct arg *arg, const struct fli_slice *
     return 0;
 }
 
-/* Without case; `word` is upper case. */
+/* Compares, ignoring case; `word` is upper case. */
 static bool is_word(const struct fli_slice *s, const char *word)
 {
     size_t i = 0;
@@ -337,7 +341,7 @@ static int given_twice(struct parse *p, const struct option *o)
     return FL_EINVAL;
 }
 
-/* One more of the names that ALSO gives. */
+/* Adds one more name of ALSO. */
 static int add_name(struct parse *p)
 {
     struct fli_request *r = p->request;
@@ -351,7 +355,7 @@ static int add_name(struct parse *p)
     return 0;
 }
 
-/* Reads the options from args[0..n). *ret_given has bit i set when option i was there. */
+/* Reads the options in args[0..n). Bit i of *ret_given is set when option i was given. */
 static int take_options(struct parse *p, const struct spec *spec, const struct fli_slice *args,
                         unsigned n, unsigned *ret_given)
 {
@@ -390,7 +394,7 @@ static bool same_bytes(const struct fli_slice *a, const struct fli_slice *b)
     return a->len == b->len && memcmp(a->data, b->data, a->len) == 0;
 }
 
-/* Several locks are taken alone, and each is named once. */
+/* Several locks are only possible in exclusive mode, and each name may occur once. */
 static int finish_also(struct parse *p)
 {
     const struct fli_request *r = p->request;
@@ -459,7 +463,7 @@ static int finish_acquire(struct parse *p, unsigned given)
     return finish_mode(p);
 }
 
-/* A name that goes into a line of CLIENT LIST. */
+/* Checks a name that goes into a line of CLIENT LIST. */
 static int finish_client_name(struct parse *p)
 {
     const struct fli_slice *name = &p->request->label;
@@ -505,7 +509,7 @@ static int finish_locks(struct parse *p)
     return finish_page(p);
 }
 
-/* The last word of CLUSTER ADD, REMOVE and REPLACE, where it is there. */
+/* Checks the optional last word of CLUSTER ADD, REMOVE and REPLACE. */
 static int finish_member(struct parse *p)
 {
     struct fli_request *r = p->request;
@@ -524,7 +528,7 @@ static int finish_member(struct parse *p)
     return 0;
 }
 
-/* What the specification cannot say. */
+/* The checks that the specification cannot express. */
 static int finish(struct parse *p, unsigned n, unsigned given)
 {
     switch (p->command->id) {
@@ -562,7 +566,7 @@ int fli_request_parse(const struct fli_command *command, const struct fli_slice 
     const struct spec *spec = &specs[command->id];
     struct fli_request request = {.command = command};
     struct parse p = {command, &request, errmsg, errmsg_size, ""};
-    unsigned skip = 0; /* AUTH may leave its first argument out. */
+    unsigned skip = 0; /* AUTH may leave out its first argument */
     if (command->id == FLI_CMD_AUTH && n == 1) {
         skip = 1;
     }

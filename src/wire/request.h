@@ -1,8 +1,8 @@
-/* request.h: a parsed request: the typed arguments of each command, checked for range, ready to be
- * mapped to the machine or the store. Pure. Slices point into the argv they were parsed from.
+/* request.h: a parsed request: the typed and range-checked arguments of each command, ready to be
+ * mapped to the machine or the store. Pure. Slices point into the argv that was parsed.
  *
- * Which command fills which fields (besides `command`; everything else is zero, and the data of a
- * slice that was not given is NULL):
+ * The fields that each command fills, besides `command`. All others are zero, and a slice that was
+ * not given has NULL data:
  *
  *   ACQUIRE                name owner value ttl_ms wait_ms explicit_session wait shared permits
  *                          also n_also
@@ -33,8 +33,8 @@
 
 #define FLI_COUNT_DEFAULT UINT64_C(100) /* COUNT of LOCKS and SESSION LIST */
 #define FLI_COUNT_MAX UINT64_C(1000)
-#define FLI_CURSOR_MAX 64u      /* bytes of a CURSOR: what the server gave out, given back */
-#define FLI_KEY_MAX 400u        /* bytes of a key of GET, SET and DEL; its record must fit */
+#define FLI_CURSOR_MAX 64u      /* bytes of a CURSOR that the server gave out */
+#define FLI_KEY_MAX 400u        /* bytes of a key of GET, SET and DEL, so that its record fits */
 #define FLI_CLIENT_NAME_MAX 63u /* bytes of CLIENT SETNAME */
 #define FLI_NODE_ID_MAX ((uint64_t)INT64_MAX)
 #define FLI_NODE_ADDRESS_MAX 263u
@@ -49,7 +49,7 @@ struct fli_request {
     struct fli_slice value;
     struct fli_slice pattern; /* LOCKS MATCH; empty when absent */
     struct fli_slice cursor;
-    struct fli_slice mode; /* ACQUIRE MODE as it was written */
+    struct fli_slice mode; /* ACQUIRE MODE as the client wrote it */
     struct fli_slice by;   /* LOCKS BY: WAIT, in any case; empty when absent */
     uint64_t token;
     uint64_t ttl_ms; /* 0 when absent (and no default applies) */
@@ -58,26 +58,26 @@ struct fli_request {
     uint64_t permits;           /* ACQUIRE: 1 when absent */
     uint64_t attempt;           /* ACQUIRE: 1 when absent */
     uint64_t number;            /* COUNT, node id, HELLO version... */
-    uint64_t jeopardies, lost;  /* RENEW, SESSION RENEW: what the client tells of its leases */
+    uint64_t jeopardies, lost;  /* RENEW, SESSION RENEW: the client's report about its leases */
     bool explicit_session;      /* ACQUIRE SESSION */
     bool shared;                /* ACQUIRE MODE SHARED */
     bool learner, force;        /* CLUSTER ADD LEARNER; REMOVE and REPLACE FORCE */
     bool wait;                  /* ACQUIRE WAIT with more than 0 */
     bool fenced;                /* store: FENCE given */
-    unsigned n_also;            /* ACQUIRE: how many further names, all different */
+    unsigned n_also;            /* ACQUIRE: number of further names, all different */
     struct fli_slice last_also; /* private */
     struct fli_slice also[FLI_ALSO_MAX];
 };
 
-/* Parses the arguments after lookup. 0; FL_EINVAL with the text of the error reply after its word:
- * what happened, in which argument, what to write instead. FL_EVERSION: HELLO asks for a protocol
- * that is neither 2 nor 3. Options come in any order and any case; an option given twice is an
- * error, except ALSO. SET and DEL without FENCE are no error here: fenced is false, and it is the
- * store that answers NOTOKEN. */
+/* Parses the arguments after the lookup. 0; FL_EINVAL with the text of the error reply without its
+ * first word: what is wrong, in which argument, what to write instead. FL_EVERSION: HELLO asks for
+ * a protocol other than 2 and 3. Options may come in any order and any case; an option given twice
+ * is an error, except ALSO. SET and DEL without FENCE are no error here: `fenced` is false, and the
+ * store answers NOTOKEN. */
 int fli_request_parse(const struct fli_command *command, const struct fli_slice *args, unsigned n,
                       struct fli_request *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* The word that an error reply begins with after lookup or parse failed with rc. */
+/* The first word of the error reply after lookup or parse has failed with rc. */
 const char *fli_request_error_word(int rc);
 
 #endif

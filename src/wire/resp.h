@@ -1,16 +1,16 @@
 /* resp.h: RESP2 and RESP3, incremental and bounded. Pure: bytes in, views out; bytes out into a
  * buffer with a ceiling.
  *
- * Request side. The caller owns one input buffer per connection, feeds what it read, and asks for
+ * Requests. The caller owns one input buffer per connection, appends what it reads, and asks for
  * the next request. A request is an array of bulk strings, or an inline line (words separated by
- * blanks) for people with netcat. Nothing is allocated per request or element; the slices of a
- * request point into the input buffer and are valid until the next feed. Every length is checked
- * against the limits before anything is added to it. The parser keeps its place between calls, so a
- * request that arrives byte by byte costs linear time.
+ * blanks) for people with netcat. Nothing is allocated per request or element: the slices of a
+ * request point into the input buffer and are valid until more is appended. Every length is checked
+ * against the limits before it is used. The parser keeps its place between calls, so a request that
+ * arrives byte by byte costs linear time.
  *
- * A request over a limit whose end can still be found is answered with an error at once (TOOBIG)
- * and then thrown away piece by piece as it arrives (EMPTY, consume, and so on), so it needs no
- * memory and the connection lives on. */
+ * A request over a limit whose end can still be found is answered with an error at once (TOOBIG).
+ * Then it is discarded piece by piece as it arrives (EMPTY, consume, and so on), so it needs no
+ * memory and the connection stays open. */
 #ifndef FLI_RESP_H
 #define FLI_RESP_H
 
@@ -22,9 +22,9 @@
 #define FLI_RESP_ARGS_MAX 256u    /* arguments of a request, command word included */
 #define FLI_RESP_INLINE_MAX 4096u /* bytes of an inline request, without its line end */
 #define FLI_RESP_SKIP_ARGS_MAX                                                                     \
-    UINT64_C(1048576) /* an array of more elements is not skipped but BROKEN */
+    UINT64_C(1048576) /* an array with more elements is BROKEN, not skipped */
 #define FLI_RESP_SKIP_ARG_MAX                                                                      \
-    UINT64_C(536870912) /* so is an argument of more bytes (Redis' own ceiling) */
+    UINT64_C(536870912) /* so is an argument with more bytes (Redis' own limit) */
 
 struct fli_resp_limits {
     size_t arg_max;     /* bytes of one argument */
@@ -35,11 +35,10 @@ struct fli_resp_limits {
 enum fli_resp_status {
     FLI_RESP_MORE,    /* not complete: feed more */
     FLI_RESP_REQUEST, /* one request in argv/argc; consume() it before asking for the next */
-    FLI_RESP_EMPTY,   /* an empty line or array, or a piece of a request that is thrown away:
-                         consume() and go on, answer nothing */
-    FLI_RESP_TOOBIG, /* well framed but over a limit that keeps framing: an error reply is due, then
-                         consume() */
-    FLI_RESP_BROKEN, /* framing is lost: send the error, then close */
+    FLI_RESP_EMPTY,   /* an empty line or array, or a piece of a discarded request: consume(),
+                         answer nothing and continue */
+    FLI_RESP_TOOBIG,  /* over a limit, but framing is kept: send an error reply, then consume() */
+    FLI_RESP_BROKEN,  /* framing is lost: send the error, then close */
 };
 
 struct fli_resp_parser {
@@ -48,11 +47,11 @@ struct fli_resp_parser {
     struct fli_slice argv[FLI_RESP_ARGS_MAX];
     const char *error; /* static text after TOOBIG and BROKEN, ready for an error reply (without the
                           leading word) */
-    /* private: where the scan stands, relative to the start of the unconsumed input */
+    /* private: the state of the scan, relative to the start of the unconsumed input */
     size_t pos;
-    size_t size;        /* bytes of the request found, for consume */
+    size_t size;        /* bytes of the request that was found, for consume */
     int64_t args_left;  /* -1: header not read */
-    uint64_t skip_left; /* bytes of an oversized request still to be thrown away */
+    uint64_t skip_left; /* bytes of an oversized request still to be discarded */
     unsigned found;     /* arguments found so far */
     bool in_arg;        /* the header of argument `found` is read, its bytes are not */
     bool skipping;
@@ -63,17 +62,17 @@ struct fli_resp_parser {
 
 void fli_resp_parser_init(struct fli_resp_parser *p, struct fli_resp_limits limits);
 
-/* Looks at data[0..len), the unconsumed input (the same bytes as last time plus more at the end).
- * BROKEN is for ever. */
+/* Scans data[0..len), the unconsumed input (the same bytes as last time, plus more at the end).
+ * BROKEN is final. */
 enum fli_resp_status fli_resp_next(struct fli_resp_parser *p, const uint8_t *data, size_t len);
 
-/* Bytes to drop from the front of the input after REQUEST, EMPTY or TOOBIG; makes the parser ready
- * for what follows. Never 0. */
+/* The number of bytes to drop from the front of the input after REQUEST, EMPTY or TOOBIG. Prepares
+ * the parser for what follows. Never 0. */
 size_t fli_resp_consume(struct fli_resp_parser *p);
 
-/* Reply side: `proto` is 2 or 3; RESP3 types fall back to their RESP2 forms (maps to flat arrays,
- * sets and pushes to arrays, nulls to $-1 or *-1, booleans to integers, verbatim to bulk). All
- * return 0, FL_ELIMIT, FL_ENOMEM, and append all or nothing. */
+/* Replies: `proto` is 2 or 3; RESP3 types fall back to RESP2 forms (maps to flat arrays, sets and
+ * pushes to arrays, nulls to $-1 or *-1, booleans to integers, verbatim to bulk). All return 0,
+ * FL_ELIMIT, FL_ENOMEM, and append all or nothing. */
 int fli_resp_simple(struct fli_buf *b,
                     const char *text) FLI_MUST_USE; /* +text; CR and LF become blanks */
 /* -WORD text. CR and LF become blanks, other control characters question marks; a text of more than

@@ -1,15 +1,15 @@
-/* resp_read.c: the request side of resp.h.
+/* resp_read.c: the requests of resp.h.
  *
- * Happy path: "*N\r\n", then N times "$L\r\n" and L bytes and "\r\n". `pos` is the first byte not
- * yet understood: the start of a header line, or, with in_arg set, of an argument's bytes. A header
- * line has at most 22 bytes, and an incomplete one is looked at again from its start; everything
- * else is looked at once. So the cost is linear however the bytes are cut.
+ * A request is "*N\r\n", then N times "$L\r\n", L bytes and "\r\n". `pos` is the first byte that is
+ * not parsed yet: the start of a header line, or, with in_arg set, of an argument's bytes. A header
+ * line has at most 22 bytes, and an incomplete one is scanned again from its start; every other
+ * byte is scanned once. So the cost is linear however the bytes are cut.
  *
- * Failures. Framing that cannot be understood: BROKEN, for ever. A limit: TOOBIG, and with
- * `skipping` set the rest of the request is walked over, header by header, without keeping it. */
+ * Failures. Framing that cannot be understood is BROKEN, for good. A request over a limit is
+ * TOOBIG; then, with `skipping` set, the rest of it is skipped header by header and not kept. */
 #include "wire/resp.h"
 
-#define DIGITS_MAX 19u /* of a length: fits 64 bits with room */
+#define DIGITS_MAX 19u /* of a length: they fit into 64 bits */
 
 enum line { LINE_OK, LINE_MORE, LINE_BAD };
 
@@ -17,7 +17,7 @@ void fli_resp_parser_init(struct fli_resp_parser *p, struct fli_resp_limits limi
 {
     FLI_ASSERT(limits.arg_max > 0);
     FLI_ASSERT(limits.request_max > 0);
-    FLI_ASSERT(limits.request_max <= UINT32_MAX); /* where arguments are is kept in 32 bits */
+    FLI_ASSERT(limits.request_max <= UINT32_MAX); /* places of arguments are kept in 32 bits */
     p->limits = limits;
     p->argc = 0;
     p->error = NULL;
@@ -38,7 +38,7 @@ static enum fli_resp_status broken(struct fli_resp_parser *p, const char *error)
     return FLI_RESP_BROKEN;
 }
 
-/* Everything up to pos is done with; the caller is to consume it. */
+/* Everything up to pos is parsed; the caller must consume it. */
 static enum fli_resp_status found(struct fli_resp_parser *p, enum fli_resp_status status)
 {
     FLI_ASSERT(p->pos > 0);
@@ -68,8 +68,8 @@ size_t fli_resp_consume(struct fli_resp_parser *p)
     return size;
 }
 
-/* Reads "<type><number>\r\n" at *pos, whose type is known to be right, and moves *pos behind it.
- * A number below 0 comes back as -1. */
+/* Reads "<type><number>\r\n" at *pos, whose type was checked, and moves *pos behind it. A negative
+ * number is returned as -1. */
 static enum line read_header(const uint8_t *data, size_t len, size_t *pos, int64_t *ret)
 {
     size_t i = *pos + 1;
@@ -134,8 +134,8 @@ static enum line read_arg_header(struct fli_resp_parser *p, const uint8_t *data,
     return LINE_OK;
 }
 
-/* Walks over the argument that is being thrown away, of which skip_left bytes are still to come, CR
- * and LF included. False when those two are not there. */
+/* Skips the argument being discarded, of which skip_left bytes are still to come, with CR and LF.
+ * False when those two are not there. */
 static bool skip_arg(struct fli_resp_parser *p, const uint8_t *data, size_t len)
 {
     if (p->skip_left > 2) {
@@ -152,7 +152,7 @@ static bool skip_arg(struct fli_resp_parser *p, const uint8_t *data, size_t len)
     return true;
 }
 
-/* Throws away what has come of an oversized request. EMPTY while there is something to consume. */
+/* Discards what has come of an oversized request. EMPTY while there is something to consume. */
 static enum fli_resp_status skip(struct fli_resp_parser *p, const uint8_t *data, size_t len)
 {
     for (;;) {
@@ -259,8 +259,8 @@ static bool is_blank(uint8_t c)
     return c == ' ' || c == '\t';
 }
 
-/* A web page can make a browser post any text to a port on its own machine; the header lines around
- * it are what gives it away (so Redis does). */
+/* A web page can make a browser post any text to a port on its own machine. HTTP's header lines
+ * around that text reveal it; Redis checks the same. */
 static bool looks_like_http(const struct fli_resp_parser *p)
 {
     const struct fli_slice *first = &p->argv[0];
@@ -332,7 +332,7 @@ static enum fli_resp_status read_line(struct fli_resp_parser *p, const uint8_t *
 
 enum fli_resp_status fli_resp_next(struct fli_resp_parser *p, const uint8_t *data, size_t len)
 {
-    FLI_ASSERT(p->size == 0); /* The last request was consumed. */
+    FLI_ASSERT(p->size == 0); /* the last request was consumed */
     FLI_ASSERT(p->pos <= len);
     if (p->broken) {
         return FLI_RESP_BROKEN;
@@ -351,7 +351,7 @@ enum fli_resp_status fli_resp_next(struct fli_resp_parser *p, const uint8_t *dat
         return read_array(p, data, len);
     }
     bool text = (c > ' ' && c < 0x7f) || is_blank(c) || c == '\r' || c == '\n';
-    if (!text) { /* A TLS hello, say: better told at once than after a time-out. */
+    if (!text) { /* perhaps a TLS hello: an error now is better than a time-out later */
         return broken(p, "Protocol error: a request begins with '*' or is a line of plain text");
     }
     return read_line(p, data, len);

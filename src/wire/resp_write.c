@@ -1,4 +1,4 @@
-/* resp_write.c: the reply side of resp.h. Each function makes room for all it will write first, so
+/* resp_write.c: the replies of resp.h. Each function first makes room for everything it writes, so
  * that it appends all or nothing. */
 #include "wire/resp.h"
 
@@ -8,7 +8,7 @@
 #define NUMBER_MAX 24u /* type, sign, 20 digits, CR LF */
 #define ERROR_MAX 1024u
 
-/* Writes the digits of v so that they end before `end`; returns where they begin. */
+/* Writes the digits of v so that they end before `end`; returns their beginning. */
 static uint8_t *digits(uint8_t *end, uint64_t v)
 {
     do {

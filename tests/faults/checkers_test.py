@@ -242,6 +242,12 @@ class Leases(Judged):
     def test_a_release_that_was_tried_twice_may_find_nothing(self):
         self.good(checkers.leases(Story().acquire(1, 0, 0.1).ask('release', 1, 0, 0.2, 0.3, retried=True).ops()))
 
+    def test_gone_and_found_again(self):
+        """Others may hold it too, so that no order of grants tells."""
+        s = Story().acquire(1, 0, 1).ask('renew', 1, 0, 2.5, 2.6).ask('renew', 1, 1, 2.7, 2.8)
+        self.bad(checkers.leases(s.ops(), alone=False), 'was gone and is found again')
+        self.good(checkers.leases(Story().acquire(1, 0, 1).ask('renew', 1, 1, 2.5, 2.6).ask('renew', 1, 0, 4.7, 4.8).ops(), alone=False))
+
     def test_released_and_found_again(self):
         s = Story().acquire(1, 0, 0.1).ask('release', 1, 1, 0.2, 0.3).ask('check', 1, 1, 0.4, 0.5)
         self.bad(checkers.leases(s.ops()), 'found again')
@@ -533,6 +539,45 @@ class Sessions(Judged):
     def test_an_unknown_close(self):
         s = self.story().op('session close', 0.4, 0.5, kind='info', session='s')
         self.good(linear.locks(s.acquire(2, 0.6, 0.7, client=1, session='t').ops()))
+
+
+    def test_gone_and_found_again(self):
+        s = self.of(self.of(self.story(), 'session renew', 0, 1.2, 1.3), 'session renew', 1, 1.4, 1.5)
+        self.bad(judges.sessions(s.ops()), 'a session was gone')
+        self.good(judges.sessions(self.of(self.of(self.story(), 'session renew', 1, 1.2, 1.3), 'session close', 0, 2.4, 2.5).ops()))
+
+    def test_refused_although_it_lives(self):
+        for sent, lives in ((0.5, True), (1.05, False)):
+            s = self.story().op('acquire', sent, sent + 0.1, kind='fail', session='s', owner='s', lock='y', ttl=1.0,
+                                answer={'error': 'NOSESSION there is no such session'})
+            (lambda found: self.bad(found, 'an acquire did not find') if lives else self.good(found))(judges.sessions(s.ops()))
+
+
+class Refusals(Judged):
+    def refused(self, word, story=None, lock='x', owner='me', token=None, f='acquire'):
+        s = (story or Story()).op(f, 2, 3, kind='fail', lock=lock, owner=owner, token=token, answer={'error': word + ' for some reason'})
+        return judges.refusals(s.ops())
+
+    def test_for_a_while(self):
+        for word in ('NOLEADER', 'BUSY', 'refused:'):
+            self.good(self.refused(word))
+
+    def test_what_nobody_can_meet(self):
+        for word in ('LIMIT', 'MISMATCH', 'NOPERM', 'INTERNAL'):
+            self.bad(self.refused(word), 'without cause: ' + word)
+
+    def test_stale(self):
+        self.bad(self.refused('STALE', token=3, f='add'), 'without cause')
+        self.bad(self.refused('STALE', Story().read(3, 0, 1).read(9, 0, 1, lock='y'), token=3, f='add'), 'without cause')
+        self.bad(self.refused('STALE', Story().read(4, 3.5, 4), token=3, f='add'), 'without cause')
+        self.good(self.refused('STALE', Story().read(4, 2.5, 4), token=3, f='add'))
+
+    def test_deadlock(self):
+        mine = lambda: Story().op('acquire', 0, 1, lock='y', owner='me', answer={'token': 1})
+        self.bad(self.refused('DEADLOCK'), 'without cause')
+        self.bad(self.refused('DEADLOCK', mine()), 'without cause')
+        self.bad(self.refused('DEADLOCK', mine().op('acquire', 1, 9, lock='z', owner='you', kind='info')), 'without cause')
+        self.good(self.refused('DEADLOCK', mine().op('acquire', 1, 9, lock='y', owner='you', kind='info')))
 
 
 class Registers(Judged):

@@ -6,7 +6,8 @@ All records of the log, term and vote among them, and all snapshots have checksu
 are some. Of three nodes one is lost to its damage; one that leads meets it when it sends its snapshot, and goes on.
 
 FENCELOCK_FLIPS: how many in each file (default: 6; four times as many in the storage's).
-FENCELOCK_SWEEP: instead, every bit of the first so many bytes of each file, as many random ones, and as many cuts."""
+FENCELOCK_SWEEP: instead, every bit of the first so many bytes of each file, as many random ones, a cut at each of the first and of the last so many, and as many
+random cuts."""
 
 import os
 import random
@@ -55,7 +56,8 @@ class Flips(unittest.TestCase):
 
     def cuts_of(self, file, path):
         size = os.path.getsize(path)
-        for at in {0, 1, size - 1} | {self.random.randrange(size) for _ in range(SWEEP or FLIPS)}:
+        ends = set(range(min(SWEEP, size))) | set(range(max(0, size - SWEEP), size)) # each of those, in a sweep
+        for at in sorted({0, 1, size - 1} | ends | {self.random.randrange(size) for _ in range(SWEEP or FLIPS)}):
             yield lambda p, at=at: cut(p, at)
 
     def each_damage(self, server, damages_of):

@@ -11,7 +11,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Resp, RespError, main, seed, wait_until
-from harness.resp import encode
+from harness.resp import encode, info_fields
 
 OWNER = 'owner-a-0123456789'
 MIB = 1 << 20
@@ -253,6 +253,78 @@ class Doors(Case):
             fields = f.read().rpartition(')')[2].split()
         ticks = int(fields[11]) + int(fields[12])
         self.assertLess(ticks / os.sysconf('SC_CLK_TCK'), 10, 'it spun')
+
+
+class OneAddress(Case):
+    """What the clients of one address may have, at the ceiling and beyond it, with others beside them."""
+    HERE, THERE = '127.0.0.1', '127.0.0.2'
+
+    def start(self, *options, kind='node'):
+        node = Cluster(self.lab, 1, extra=options, kind=kind).start().nodes[0]
+        return node, info_fields(self.ask(node, 'INFO', 'memory'))
+
+    def ask(self, node, *args):
+        with node.client(source=self.HERE) as c:
+            return c.call(*args)
+
+    def refused(self, node):
+        with node.client(source=self.THERE) as c:
+            e = c.read()
+            self.assertEqual(e.word, 'LIMIT')
+            self.assertIn('address-connections', e.text)
+
+    def test_connections(self):
+        node, _ = self.start('--address-connections', 20)
+        there = [node.client(source=self.THERE) for _ in range(20)]
+        for c in there:
+            self.assertEqual(c.call('PING'), 'PONG')
+        self.refused(node)
+        self.assertGreater(self.ask(node, 'ACQUIRE', 'of-another', 'TTL', 60000), 0)
+        facts = info_fields(self.ask(node, 'INFO', 'memory'))
+        self.assertEqual((facts['clients_address_connections_limit'], facts['clients_address_connections_max_seen'],
+                          facts['clients_refused_for_address']), (20, 20, 1))
+        there.pop().close()
+        self.assertTrue(wait_until(lambda: self.serves(node), 30, 'room for one more'))
+        for c in there:
+            self.assertGreater(c.call('TOKEN', 'those-of-before'), 0)
+            c.close()
+
+    def serves(self, node):
+        with node.client(source=self.THERE) as c:
+            c.send('PING')
+            return c.read() == 'PONG'
+
+    def test_a_share_by_default_and_all_of_it_when_asked(self):
+        _, facts = self.start('--connections-max', 100, '--client-memory', 64 * MIB)
+        self.assertEqual(int(facts['clients_address_connections_limit']), 75)
+        self.assertEqual(int(facts['clients_address_memory_limit']), 48 * MIB)
+        _, facts = self.start('--connections-max', 100, '--address-connections', 100, kind='wide')
+        self.assertEqual(int(facts['clients_address_connections_limit']), 100)
+
+    def test_memory(self):
+        """Who reads no answers goes when its address has what one may; a client of another address is served, and what the
+        address kept is never above its ceiling by more than a turn of the loop adds."""
+        limit = 4 * MIB
+        node, _ = self.start('--address-memory', limit)
+        greedy = [node.client(source=self.THERE, rcvbuf=4096) for _ in range(20)]
+        want = encode('INFO') * 400
+        for c in greedy:
+            c.sock.setblocking(False)
+        def cut_off():
+            for c in greedy:
+                try:
+                    c.sock.send(want)
+                except OSError:
+                    pass
+            self.assertGreater(self.ask(node, 'TOKEN', 'good'), 0)
+            facts = info_fields(self.ask(node, 'INFO', 'memory'))
+            self.assertEqual(int(facts['clients_cut_off_for_memory']), 0)
+            return int(facts['clients_cut_off_for_address_memory']) > 0 and facts
+        facts = wait_until(cut_off, 60, 'somebody to be cut off')
+        self.assertLess(int(facts['clients_address_memory_max_seen']), limit + 2 * MIB)
+        self.note('one address kept %d KiB at most, of %d' % (int(facts['clients_address_memory_max_seen']) >> 10, limit >> 10))
+        for c in greedy:
+            c.close()
 
 
 class PeerPort(Case):

@@ -18,7 +18,7 @@ MUTANTS = [
      'consensus/test_consensus_push', TIME_ONLY),
     ('the newest attempt is refused with the late ones', ATTEMPT, 'number < a->highest', 'number <= a->highest', 'machine/test_machine_attempt',
      'the client counts on and is served'),
-    ('attempts are noted for all locks together', ATTEMPT, '    memcpy(key + 6, c->name.data, c->name.len);', '    memset(key + 6, 97, c->name.len);',
+    ('attempts are noted for all locks together', ATTEMPT, '    memcpy(key + 6, name.data, name.len);', '    memset(key + 6, 97, name.len);',
      'machine/test_machine_attempt', 'the client counts on and is served'),
     ('an attempt leaves its place among the oldest', ATTEMPT, '        fli_list_remove(&a->link);\n        fli_list_push(', '        fli_list_remove(&a->link);\n        fli_list_insert_before(m->attempts_list.next, &a->link);\n        (void)(',
      'machine/test_machine_attempt', 'sixteen thousand of them are needed'),
@@ -53,6 +53,10 @@ MUTANTS = [
      '            int rc = machine_command_decode(bytes.data, bytes.len, &q, &size);\n            rc = rc != 0 ? rc : machine_query(fsm_machine(p->config.fsm), &q, &r, &p->payload);\n'
      '            t->cb(t, rc == 0 ? 0 : FL_EBUSY, &r, (struct fli_slice){p->payload.data, p->payload.len});\n        }\n    }',
      'consensus/test_consensus_proposer', 'a leader that is replaced steps down as the other is elected: of 370 questions in 1000 seeds none was of a token that had ended by then'),
+    ('bytes that nobody acknowledges are waited for as long as TCP likes', 'src/peer/channel.c', 'TCP_USER_TIMEOUT, &c->shared->unacked_ms,',
+     'TCP_USER_TIMEOUT, &(unsigned){0},', 'peer/test_peer_heal', 'the streams of the simulation are not TCP'),
+    ('who was cut off from all does not ask for votes when another is heard', 'src/consensus/election.c', '        begin_anew(e);\n',
+     '        (void)begin_anew;\n', 'consensus/test_consensus_election', TIME_ONLY),
     ('the wall clock in place of the one that only goes on', 'src/base/clock.c', 'clock_gettime(CLOCK_BOOTTIME, &now) != 0', 'clock_gettime(CLOCK_REALTIME, &now) != 0',
      'base/test_base_clock', 'nodes take their time from the loop; who takes it from here, the shells of clients, is in no simulation'),
 ]

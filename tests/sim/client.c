@@ -178,6 +178,12 @@ struct fli_call_config sim_client_plan(struct sim_client *c, enum fli_call_repea
     struct fli_call_config config = {
         .repeat = repeat, .nodes = c->sim->n, .now_ms = now_ms, .deadline_ms = now_ms + within_ms};
     config.start = (uint32_t)sim_client_below(c, c->sim->n);
+    unsigned loyal = c->role == SIM_CALLER ? c->sim->options.loyal_percent : 0;
+    if (loyal != 0 && sim_client_chance(c, loyal)) {
+        config.nodes = 1;
+        config.start = 0;
+        c->sim->marks->loyal++;
+    }
     config.attempt_ms = 200 + sim_client_below(c, 800);
     config.ask_ms = 20 + sim_client_below(c, 200);
     config.seed = sim_draw(&c->random);

@@ -138,6 +138,14 @@ static void choose_askers(struct sim *s)
     o->askers = sim_draw_chance(r, 35) ? o->nodes : 0;
 }
 
+/* 1826: as with 946. */
+static void choose_loyalty(struct sim *s)
+{
+    struct sim_options *o = &s->options;
+    struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 1826};
+    o->loyal_percent = sim_draw_chance(&random, 20) ? (unsigned)pick(&random, 30, 100) : 0;
+}
+
 /* A long run has them all: snapshots, and changes of who is a member. */
 static void choose_length(struct sim *s)
 {
@@ -181,6 +189,7 @@ void sim_options_choose(struct sim *s)
     choose_dispatch(s);
     choose_members(s);
     choose_askers(s);
+    choose_loyalty(s);
     choose_length(s);
     sim_scene_choose(s);
     s->random.state = sim_draw(r);

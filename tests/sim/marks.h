@@ -89,6 +89,7 @@
     X(nodes_restored, 200)                                                                         \
     X(members_changed, 100)                                                                        \
     X(nodes_dismissed, 400)                                                                        \
+    X(loyal, 100)                                                                                  \
     X(changed_over, 50)                                                                            \
     X(pauses, 50)                                                                                  \
     X(clock_jumps, 50)                                                                             \

@@ -4,7 +4,7 @@
  *
  *   remove   asked for --> out of the log --> (its disk is emptied, or not) --> asked to be added
  *            --> a voter that has everything
- *   replace  asked for --> planned --> its disk is emptied --> a voter that has everything
+ *   replace  asked for --> granted or planned --> its disk is emptied --> a voter that has all
  *   move     asked for --> the log has the address */
 #include <stdio.h>
 
@@ -16,6 +16,7 @@ static void answered(void *ctx, int status)
 {
     struct sim_node *n = ctx;
     n->asked = false;
+    n->granted = status == 0;
     SIM_TRACE(n->sim, "a change of node %u ends with %s", n->index + 1, fl_err_name(status));
 }
 
@@ -51,6 +52,7 @@ void sim_member_begin(struct sim_node *n, const struct sim_fault *f)
     }
     n->change = kinds[f->k % 3];
     n->keeps_disk = f->both;
+    n->granted = false;
     n->wiped = true;
     n->whole = false;
     n->port = n->change == SIM_CHANGE_MOVE ? 2 + (n->port + 1) % 5 : n->port;
@@ -120,7 +122,8 @@ void sim_member_tend(struct sim_node *n)
         }
         break;
     case SIM_CHANGE_REPLACE:
-        if (node.plan != MACHINE_PLAN_NONE) {
+        /* Not by any plan: the one by which it was added may not be over. */
+        if (n->granted || node.plan == MACHINE_PLAN_REPLACE) {
             come_back(n, true);
             n->change = SIM_CHANGE_ADD;
         } else {

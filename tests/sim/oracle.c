@@ -365,6 +365,10 @@ static void check_changes(const struct sim_node *n)
     SIM_CHECK(n->sim, noted == 0 || r->configuration_committed_index < noted,
               "node %u notes %llu both as committed and as not committed", n->index + 1,
               (unsigned long long)noted);
+    SIM_CHECK(n->sim, noted == 0 || noted > raft_commit_index(r),
+              "node %u notes %llu as the change that is not committed, and has committed all up to "
+              "%llu",
+              n->index + 1, (unsigned long long)noted, (unsigned long long)raft_commit_index(r));
 }
 
 void sim_oracle_watch(struct sim_node *n)

@@ -176,6 +176,7 @@ struct sim_node {
     char failed_why[200];
     uint64_t restart_at;
     bool wiped;             /* since its disk was lost it has not been a voter that is up to date */
+    bool granted;           /* the change that was asked for last */
     bool whole, forgetting; /* whole: with wiped: it was forgotten and has lost nothing */
     bool rotten;            /* its disk is, and nobody has noticed yet */
     enum sim_change {
@@ -399,6 +400,7 @@ struct sim_options {
     int64_t ppm_max;
     uint64_t ttl_max_ms;
     unsigned think_ms, hold_back_percent;
+    unsigned loyal_percent; /* of calls of a client that knows one node only, and dials it again */
     size_t pending_max;
     uint64_t snapshot_bytes;
     unsigned snapshot_entries, log_kept_entries; /* 0: as the node wants */

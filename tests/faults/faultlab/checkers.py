@@ -199,13 +199,13 @@ def each_lock(ops):
 def leases(ops, alone=True):
     """An acknowledged grant stays: until its lease may have ended (first sent + ttl, and so for each acknowledged
     renewal) or its release was sent, nobody else is granted the lock, and its holder's CHECK, RENEW and RELEASE
-    find it. An acknowledged release stays. Not alone: others may be granted it as well."""
+    find it. An acknowledged release stays, and what was once not found is never found again. Not alone: others may be granted it as well."""
     wrong, of_lock, of_token = [], defaultdict(list), {}
     for g in sorted(grants_of(ops), key=lambda g: g.get('token')):
         if (g.get('lock'), g.get('token')) in of_token:
             continue # judged by tokens()
         of_lock[g.get('lock')].append(g)
-        of_token[g.get('lock'), g.get('token')] = {'grant': g, 'until': g.invoked + g.get('ttl'), 'release_sent': None, 'released': None}
+        of_token[g.get('lock'), g.get('token')] = {'grant': g, 'until': g.invoked + g.get('ttl'), 'release_sent': None, 'released': None, 'gone': None}
     for op in ops: # in order of invocation; one client uses a token, so that is also the order of its answers
         state = of_token.get((op.get('lock'), op.get('token')))
         if state is None or op.f not in ('renew', 'check', 'release'):
@@ -224,8 +224,12 @@ def leases(ops, alone=True):
             state['until'] = max(state['until'], op.invoked + op.get('ttl'))
         if state['released'] is not None and op.ok and found == 1 and op.invoked > state['released'].completed:
             wrong.append(Anomaly('leases', 'token %d was released and is found again' % op.get('token'), [state['released'], op]))
+        elif state['gone'] is not None and op.ok and found == 1 and op.invoked > state['gone'].completed:
+            wrong.append(Anomaly('leases', 'token %d was gone and is found again' % op.get('token'), [state['gone'], op]))
         if op.f == 'release' and op.ok:
             state['released'] = op
+        if op.ok and found == 0 and state['gone'] is None:
+            state['gone'] = op
     for row in of_lock.values() if alone else ():
         for first, second in zip(row, row[1:]):
             s = of_token[first.get('lock'), first.get('token')]

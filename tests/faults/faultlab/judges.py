@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from .checkers import Anomaly, grants_of
 
+STORED = ('read', 'add', 'append', 'write', 'get', 'claim') # operations on the storage
 PERMITS = 3 # of the semaphores of the workload
 
 
@@ -145,10 +146,10 @@ def _too_many(lock, active):
 def sessions(ops):
     """A session lives until its lease, with acknowledged renewals, may have ended, or its close was sent; until then it is
     found, and so is every lock that it holds and has not released, and nobody else is granted one. A closed session holds
-    nothing."""
+    nothing, and one that was not found once is never found again."""
     wrong, state, of_lock = [], {}, defaultdict(list)
     for op in ops: # one client uses a session, so the order of sending is also that of the answers
-        s = state.setdefault(op.get('session'), {'until': 0.0, 'close_sent': float('inf'), 'closed': None, 'released': {}})
+        s = state.setdefault(op.get('session'), {'until': 0.0, 'close_sent': float('inf'), 'closed': None, 'released': {}, 'gone': None})
         if op.get('session') is None:
             continue
         alive = op.completed < s['until'] and s['close_sent'] == float('inf')
@@ -166,12 +167,18 @@ def sessions(ops):
                                      % (s['until'] - op.completed), [op]))
             s['close_sent'] = min(s['close_sent'], op.invoked)
             s['closed'] = op.completed if op.ok else s['closed']
+        elif op.f == 'acquire' and op.type == 'fail' and alive and (op.get('error') or '').startswith('NOSESSION'):
+            wrong.append(Anomaly('sessions', 'an acquire did not find a session, %.3f s before it could end' % (s['until'] - op.completed), [op]))
         elif op.f in ('check', 'release') and op.ok:
             gone = s['released'].get(op.get('token'))
             if op.get('found') == 0 and alive and gone is None and not op.get('retried'):
                 wrong.append(Anomaly('sessions', 'a %s did not find token %d of a live session' % (op.f, op.get('token')), [op]))
             if op.get('found') == 1 and s['closed'] is not None and op.invoked > s['closed']:
                 wrong.append(Anomaly('sessions', 'token %d is found after its session was closed' % op.get('token'), [op]))
+        if op.f in ('session renew', 'session close') and op.ok:
+            if op.get('found') == 1 and s['gone'] is not None and op.invoked > s['gone'].completed:
+                wrong.append(Anomaly('sessions', 'a session was gone, and a %s finds it' % op.f[8:], [s['gone'], op]))
+            s['gone'] = op if op.get('found') == 0 and s['gone'] is None else s['gone']
         if op.f == 'release':
             s['released'].setdefault(op.get('token'), op.invoked)
     for g in grants_of(ops):
@@ -184,6 +191,37 @@ def sessions(ops):
             if second.completed < until and first.get('owner') != second.get('owner'):
                 wrong.append(Anomaly('sessions', 'token %d was granted %.3f s before the session of token %d could end'
                                      % (second.get('token'), until - second.completed, first.get('token')), [first, second]))
+    return wrong
+
+
+NOT_NOW = ('NOLEADER', 'BUSY', 'refused:') # that nothing was done then is judged by the books, and by the order there must be
+OF_SESSIONS = ('NOSESSION',) # judged with them
+
+
+def refusals(ops):
+    """Who is refused, other than for a while, has given a cause: the storage may know a larger token of the lock by the time of its
+    STALE; who is refused with DEADLOCK may hold a lock that another asks for. No client of any workload reaches a LIMIT, or asks under
+    one owner for another thing (MISMATCH), and no other word has a cause either."""
+    wrong, sent, asked = [], defaultdict(list), defaultdict(list)
+    for op in ops:
+        if op.get('token') is not None and op.f in STORED:
+            sent[op.get('lock')].append(op)
+        elif op.f == 'acquire' and op.type != 'fail':
+            asked[op.get('owner')].append(op)
+    for op in ops:
+        word = (op.get('error') or '').split(' ')[0] if op.type == 'fail' else ''
+        if word in NOT_NOW + OF_SESSIONS + ('',):
+            continue
+        if word == 'STALE':
+            known = any(o.get('token') > op.get('token', 0) for o in sent[op.get('lock')] if o.invoked < op.completed)
+        elif word == 'DEADLOCK':
+            held = {o.get('lock') for o in asked[op.get('owner')] if o.invoked < op.completed and o.get('lock') != op.get('lock')}
+            known = any(o.get('lock') in held and o.invoked < op.completed
+                        for owner, row in asked.items() if owner != op.get('owner') for o in row)
+        else:
+            known = False
+        if not known:
+            wrong.append(Anomaly('refusals', 'a %s was refused without cause: %s' % (op.f, op.get('error')), [op]))
     return wrong
 
 

@@ -120,15 +120,23 @@ class PeerProxy:
         if link in self.delay:
             await asyncio.sleep(self.delay[link])
 
-    async def _pump(self, reader, writer, link):
+    def changer(self, link, kind, forth):
+        """What becomes of the bytes that one side of a stream sends: a function from what came to (what goes on, whether that is
+        the end). `forth`: from who dialed."""
+        return lambda data: (self._maybe_damage(data), False)
+
+    async def _pump(self, reader, writer, link, change):
         while True:
             data = await reader.read(65536)
             if not data:
                 break
             await self._pass(link)
             self.bytes += len(data)
-            writer.write(self._maybe_damage(data))
+            data, ends = change(data)
+            writer.write(data)
             await writer.drain()
+            if ends:
+                break
         await self._pass(link)
 
     async def _serve(self, node, target, reader, writer):
@@ -143,8 +151,9 @@ class PeerProxy:
             back, out = await asyncio.open_connection('127.0.0.1', target)
             out.write(hello)
             self.writers.update((writer, out))
-            pumps = [asyncio.ensure_future(self._pump(reader, out, (sender, node))),
-                     asyncio.ensure_future(self._pump(back, writer, (node, sender)))]
+            kind, forth, other = hello[KIND_OFFSET], (sender, node), (node, sender)
+            pumps = [asyncio.ensure_future(self._pump(reader, out, forth, self.changer(forth, kind, True))),
+                     asyncio.ensure_future(self._pump(back, writer, other, self.changer(other, kind, False)))]
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             for pump in pumps:
                 pump.cancel()

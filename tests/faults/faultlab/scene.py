@@ -652,6 +652,7 @@ def judge(events, ops, finals, healed, options):
         'answered once': checkers.answered_once(events),
         'tokens': checkers.tokens(ops) + checkers.last_token(events, ops) + checkers.books(events, ops),
         'replicas': checkers.replicas(events),
+        'refusals': judges.refusals(ops),
     }
     if healed is not None:
         actors = [c for c in range(options.clients) if not turns.is_watcher(workload, c)]

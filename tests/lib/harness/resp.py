@@ -29,9 +29,10 @@ def encode(*args):
 
 class Resp:
     """One connection. An address is 'HOST:PORT' or (host, port). Bulk strings come back as bytes,
-    simple strings as str, nulls as None; an error reply is raised by call() and returned by read()."""
+    simple strings as str, nulls as None; an error reply is raised by call() and returned by read(). `source` is the address
+    to connect from."""
 
-    def __init__(self, address, timeout=10.0, rcvbuf=None):
+    def __init__(self, address, timeout=10.0, rcvbuf=None, source=None):
         if isinstance(address, str):
             host, _, port = address.rpartition(':')
             address = (host, int(port))
@@ -39,6 +40,8 @@ class Resp:
         try:
             if rcvbuf:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+            if source:
+                self.sock.bind((source, 0))
             self.sock.settimeout(timeout)
             self.sock.connect(address)
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -223,14 +223,43 @@ static void test_a_silent_leader_is_replaced(void **state)
     cluster_expect_same_hash(c);
 }
 
+static bool rounds_are_over(void *ctx)
+{
+    const struct silence *s = ctx;
+    const struct node *n = s->cluster->nodes[s->leader].node;
+    return hurries(s->cluster) > 0 && n->election.gone_id == 0 && replica_leader(n->replica) == 0;
+}
+
+/* Who found no majority in all its rounds asks again as soon as another node is heard. */
+static void test_rounds_in_vain(void **state)
+{
+    struct cluster *c = *state;
+    unsigned leader = up(c, 3);
+    unsigned left = (leader + 1) % 3;
+    unsigned other = (leader + 2) % 3;
+    acquire(c, leader, "a");
+    cluster_wait_level(c);
+    cluster_stop(c, other, 0);
+    cluster_stop(c, leader, 0);
+    struct silence s = {c, left};
+    cluster_until(c, rounds_are_over, &s, "the rounds are over");
+    cluster_start(c, other);
+    assert_int_equal(cluster_wait_leader(c), left);
+    acquire(c, other, "b");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_a_dead_leader_is_replaced), TEST(test_a_dead_leader_of_five),
-        TEST(test_a_dead_leader_and_another), TEST(test_broken_connections_depose_nobody),
-        TEST(test_a_live_leader_stays),       TEST(test_a_silent_leader_is_replaced),
+        TEST(test_a_dead_leader_is_replaced),
+        TEST(test_a_dead_leader_of_five),
+        TEST(test_a_dead_leader_and_another),
+        TEST(test_broken_connections_depose_nobody),
+        TEST(test_a_live_leader_stays),
+        TEST(test_a_silent_leader_is_replaced),
+        TEST(test_rounds_in_vain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

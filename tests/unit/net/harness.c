@@ -177,8 +177,16 @@ void answer_kept(struct fixture *f, unsigned i, const char *text)
 
 int client_open(const struct fixture *f)
 {
+    return client_open_from(f, "127.0.0.1");
+}
+
+int client_open_from(const struct fixture *f, const char *address)
+{
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
+    struct sockaddr_in own = {.sin_family = AF_INET};
+    assert_int_equal(inet_pton(AF_INET, address, &own.sin_addr), 1);
+    assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof own), 0);
     struct sockaddr_in a = {.sin_family = AF_INET,
                             .sin_port = htons(f->port),
                             .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};

@@ -63,6 +63,7 @@ void check_deadline(uint64_t at, const char *what, const char *file, int line);
 void answer_kept(struct fixture *f, unsigned i, const char *text);
 
 int client_open(const struct fixture *f);
+int client_open_from(const struct fixture *f, const char *address); /* of loopback */
 void client_send(struct fixture *f, int fd, const char *data, size_t len);
 void client_say(struct fixture *f, int fd, const char *text);
 /* Reads exactly these bytes. */

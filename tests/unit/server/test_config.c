@@ -72,7 +72,8 @@ static void three_nodes(void **state)
     const struct got *g = read_words(
         "--id 2 --data /x --listen 127.0.0.1:0 --peer 127.0.0.1:7502 --cluster "
         "1=127.0.0.1:7501,2=127.0.0.1:7502,3=127.0.0.1:7503 --election-ms=300 --heartbeat-ms 100 "
-        "--hold-ms 900 --log-level debug --connections-max 5 --locks-max 10 --waits-max=3",
+        "--hold-ms 900 --log-level debug --connections-max 5 --address-connections 4 "
+        "--address-memory 77 --locks-max 10 --waits-max=3",
         NULL);
     must_run(g);
     assert_int_equal(g->config.id, 2);
@@ -82,6 +83,8 @@ static void three_nodes(void **state)
     assert_int_equal(g->config.hold_ms, 900);
     assert_int_equal(g->config.log_level, 4);
     assert_int_equal(g->config.connections_max, 5);
+    assert_int_equal(g->config.address_connections, 4);
+    assert_int_equal(g->config.address_memory, 77);
     assert_int_equal(g->config.limits.locks_max, 10);
     assert_int_equal(g->config.limits.waits_max, 3);
 }

@@ -2,6 +2,9 @@
  * random operations against a naive model with restarts. */
 #include "scratch.h"
 
+#include <pthread.h>
+
+#include "store/backup.h"
 #include "store/store.h"
 
 struct fixture {
@@ -635,17 +638,162 @@ static void test_model(void **state)
     assert_int_equal(c.keys, present);
 }
 
+/* ---- a backup beside the writers ---- */
+
+struct taking {
+    struct fixture *x;
+    fl_token token; /* of the writes between two pieces */
+    size_t bytes;
+    int result;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool reading; /* the reader has its commit */
+    FILE *file;
+};
+
+static int keep_piece(void *ctx, const void *data, size_t len)
+{
+    struct taking *t = ctx;
+    t->bytes += len;
+    return fwrite(data, 1, len, t->file) == len ? 0 : FL_EIO;
+}
+
+/* Writes to a key that comes late, and makes new ones, between two pieces. */
+static int keep_and_write(void *ctx, const void *data, size_t len)
+{
+    struct taking *t = ctx;
+    char key[32];
+    for (int i = 0; i < 20; i++) {
+        t->token++;
+        (void)snprintf(key, sizeof key, "z-%d", (int)t->token);
+        assert_int_equal(set(t->x, "last", "after", "lock", t->token), 0);
+        assert_int_equal(set(t->x, key, "after", "lock", t->token), 0);
+    }
+    return keep_piece(ctx, data, len);
+}
+
+static int count_late(void *ctx, struct fli_slice key, struct fli_slice value)
+{
+    unsigned *late = ctx;
+    static const char after[] = "after";
+    (void)key;
+    *late += value.len >= 5 && memcmp(value.data + value.len - 5, after, 5) == 0;
+    return 0;
+}
+
+/* What is written meanwhile is not in it: neither keys nor marks. */
+static void test_a_backup_is_one_commit(void **state)
+{
+    struct fixture *x = *state;
+    char key[32];
+    char path[600];
+    static char value[2000];
+    memset(value, 'v', sizeof value - 1);
+    for (int i = 0; i < 500; i++) {
+        (void)snprintf(key, sizeof key, "k-%d", i);
+        assert_int_equal(set(x, key, value, "lock", 100), 0);
+    }
+    assert_int_equal(set(x, "last", "before", "lock", 100), 0);
+    (void)snprintf(path, sizeof path, "%.500s.backup", x->scratch.data);
+    struct taking t = {.x = x, .token = 1000, .file = fopen(path, "we")};
+    assert_non_null(t.file);
+    assert_int_equal(store_backup_write(x->store, keep_and_write, &t), 0);
+    assert_int_equal(fclose(t.file), 0);
+    assert_true(t.bytes > 900000 && t.token > 1000 + 10 * 20);
+    struct store_backup_facts facts;
+    unsigned late = 0;
+    int rc = store_backup_read(path, count_late, &late, &facts, errmsg, sizeof errmsg);
+    if (rc != 0) {
+        fail_msg("%s", errmsg);
+    }
+    assert_int_equal(late, 0);
+    assert_int_equal(facts.keys, 501);
+    assert_int_equal(facts.highest_mark, 100);
+    assert_int_equal(facts.bytes, t.bytes);
+    expect(x, "last", "lock", t.token, "after");
+    assert_int_equal(unlink(path), 0);
+}
+
+/* A disk that is as slow as the reader can be: it looks whether it has to give way, and waits. */
+static int crawl(void *ctx, const void *data, size_t len)
+{
+    struct taking *t = ctx;
+    (void)data;
+    t->bytes += len;
+    pthread_mutex_lock(&t->lock);
+    t->reading = true;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    while (!store_reader_must_end(t->x->store)) {
+        (void)sched_yield();
+    }
+    return 0;
+}
+
+static void *take(void *ctx)
+{
+    struct taking *t = ctx;
+    t->result = store_backup_write(t->x->store, crawl, t);
+    return NULL;
+}
+
+/* A reader keeps every page that it may still need, so a small database has soon none left: then
+ * the writes come first. None is refused, and the backup says that it ended. */
+static void test_a_backup_gives_way_to_writers(void **state)
+{
+    struct fixture *x = *state;
+    static char value[4000];
+    char key[32];
+    fl_token token = 100;
+    struct taking t = {.x = x};
+    pthread_t thread;
+    memset(value, 'v', sizeof value - 1);
+    reopen(x, STORE_SIZE_MIN, true);
+    for (int i = 0; i < 40; i++) {
+        (void)snprintf(key, sizeof key, "k-%d", i);
+        assert_int_equal(set(x, key, value, "lock", token), 0);
+    }
+    pthread_mutex_init(&t.lock, NULL);
+    pthread_cond_init(&t.changed, NULL);
+    assert_int_equal(pthread_create(&thread, NULL, take, &t), 0);
+    pthread_mutex_lock(&t.lock);
+    while (!t.reading) {
+        pthread_cond_wait(&t.changed, &t.lock);
+    }
+    pthread_mutex_unlock(&t.lock);
+    for (int i = 0; i < 2000; i++) { /* the file would have to have 8 MB */
+        (void)snprintf(key, sizeof key, "k-%d", i % 40);
+        assert_int_equal(set(x, key, value, "lock", ++token), 0);
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(t.result, FL_EBUSY);
+    struct store_counts counts;
+    store_get_counts(x->store, &counts);
+    assert_int_equal(counts.limit, 0);
+    pthread_cond_destroy(&t.changed);
+    pthread_mutex_destroy(&t.lock);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_stale),       TEST(test_fenced_get_claims),
-        TEST(test_binding),     TEST(test_tombstone),
-        TEST(test_no_token),    TEST(test_ranges),
-        TEST(test_group),       TEST(test_group_output),
-        TEST(test_full),        TEST(test_never_stuck),
-        TEST(test_lower_limit), TEST(test_no_fencing),
-        TEST(test_damaged),     TEST(test_model),
+        TEST(test_a_backup_is_one_commit),
+        TEST(test_a_backup_gives_way_to_writers),
+        TEST(test_stale),
+        TEST(test_fenced_get_claims),
+        TEST(test_binding),
+        TEST(test_tombstone),
+        TEST(test_no_token),
+        TEST(test_ranges),
+        TEST(test_group),
+        TEST(test_group_output),
+        TEST(test_full),
+        TEST(test_never_stuck),
+        TEST(test_lower_limit),
+        TEST(test_no_fencing),
+        TEST(test_damaged),
+        TEST(test_model),
     };
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }

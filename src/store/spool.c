@@ -1,0 +1,280 @@
+/* spool.c: see spool.h. */
+#include "store/spool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "base/clock.h"
+#include "fence/env.h"
+#include "store/backup.h"
+#include "wire/resp.h"
+
+#define NAME "backup.spool" /* for a moment, where files cannot be without one */
+#define WHY_SIZE 256u
+
+enum phase { SPOOL_NONE, SPOOL_WRITING, SPOOL_READ, SPOOL_FAILED };
+
+struct spool {
+    uv_loop_t *loop;
+    struct store *store;
+    void (*log)(void *ctx, int level, const char *message);
+    void *ctx;
+    enum phase phase;
+    uint64_t id, offset;
+    uint64_t used_ms, read_at_ms;
+    uint64_t made, failed;
+    uv_work_t work;
+    uv_timer_t timer;
+    int fd; /* -1: none */
+    int result;
+    int error;           /* errno of the worker */
+    atomic_bool closing; /* the worker looks at it, too */
+    bool timer_closed;
+};
+
+/* ---- the worker ---- */
+
+static bool disk_is_short(int fd, uint64_t wanted)
+{
+    struct statvfs vfs;
+    return fstatvfs(fd, &vfs) == 0 && (uint64_t)vfs.f_bavail * vfs.f_frsize < wanted + SPOOL_SPARE;
+}
+
+/* A file that is gone with the process, however it ends. */
+static int open_nameless(int dir)
+{
+    int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
+        (void)unlinkat(dir, NAME, 0); /* of a process that was killed right here */
+        fd = openat(dir, NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        (void)unlinkat(dir, NAME, 0);
+    }
+    return fd;
+}
+
+static int fail(struct spool *s, int code)
+{
+    s->error = errno;
+    return code;
+}
+
+static int write_out(void *ctx, const void *data, size_t len)
+{
+    struct spool *s = ctx;
+    const uint8_t *p = data;
+    if (atomic_load(&s->closing)) {
+        return FL_EBUSY;
+    }
+    if (disk_is_short(s->fd, 0)) {
+        errno = ENOSPC;
+        return fail(s, FL_ELIMIT);
+    }
+    while (len > 0) {
+        ssize_t n = write(s->fd, p, len);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            errno = n == 0 ? ENOSPC : errno;
+            return fail(s, FL_ELIMIT); /* of this file, not of the database: nothing is broken */
+        }
+        p += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static void work_cb(uv_work_t *work)
+{
+    struct spool *s = FLI_CONTAINER_OF(work, struct spool, work);
+    struct fli_env *e = store_env(s->store);
+    s->error = 0;
+    s->fd = open_nameless(e->data_dir.dir_fd);
+    if (s->fd < 0) {
+        s->result = fail(s, FL_ELIMIT);
+    } else if (disk_is_short(s->fd, fli_env_bytes(e))) {
+        s->error = ENOSPC;
+        s->result = FL_ELIMIT;
+    } else {
+        s->result = store_backup_write(s->store, write_out, s);
+    }
+}
+
+/* ---- the loop ---- */
+
+static void let_go(struct spool *s)
+{
+    if (s->fd >= 0) {
+        close(s->fd);
+        s->fd = -1;
+    }
+    s->phase = SPOOL_NONE;
+    if (!atomic_load(&s->closing)) {
+        (void)uv_timer_stop(&s->timer);
+    }
+}
+
+static void free_when_over(struct spool *s)
+{
+    if (atomic_load(&s->closing) && s->timer_closed && s->phase != SPOOL_WRITING) {
+        let_go(s);
+        free(s);
+    }
+}
+
+static void after_work_cb(uv_work_t *work, int status)
+{
+    struct spool *s = FLI_CONTAINER_OF(work, struct spool, work);
+    FLI_ASSERT(status == 0); /* it is never cancelled */
+    s->phase = s->result == 0 ? SPOOL_READ : SPOOL_FAILED;
+    s->failed += s->result != 0;
+    s->used_ms = fli_clock_ms();
+    free_when_over(s);
+}
+
+/* A client that does not come back must not keep others from theirs. */
+static void idle_cb(uv_timer_t *timer)
+{
+    struct spool *s = FLI_CONTAINER_OF(timer, struct spool, timer);
+    if (s->phase == SPOOL_WRITING || fli_clock_ms() - s->used_ms < SPOOL_IDLE_MS) {
+        return;
+    }
+    s->failed += s->phase == SPOOL_READ;
+    s->log(s->ctx, 2, "a backup that nobody reads any more is given up");
+    let_go(s);
+}
+
+static bool begin(struct spool *s, struct fli_buf *b)
+{
+    if (s->phase == SPOOL_READ && fli_clock_ms() - s->used_ms >= SPOOL_STALE_MS) {
+        s->failed++;
+        let_go(s);
+    } else if (s->phase == SPOOL_FAILED) { /* and nobody has asked why */
+        let_go(s);
+    }
+    if (s->phase != SPOOL_NONE) {
+        return fli_resp_error(b, "BUSY",
+                              "another backup is being made; try again when that is done") == 0;
+    }
+    fli_random(&s->id, sizeof s->id);
+    s->id = s->id >> 2 | 1; /* a number that every client can read */
+    s->offset = 0;
+    s->used_ms = fli_clock_ms();
+    s->phase = SPOOL_WRITING;
+    int rc = uv_queue_work(s->loop, &s->work, work_cb, after_work_cb);
+    FLI_ASSERT(rc == 0); /* fails only without a callback */
+    (void)uv_timer_start(&s->timer, idle_cb, SPOOL_IDLE_MS / 4, SPOOL_IDLE_MS / 4);
+    return fli_resp_u64(b, s->id) == 0;
+}
+
+static bool tell_failure(struct spool *s, struct fli_buf *b)
+{
+    char why[WHY_SIZE];
+    if (s->result == FL_EBUSY) {
+        (void)snprintf(why, sizeof why,
+                       "the writes of meanwhile left no room in the database, and come first; try "
+                       "when there are fewer, or with a larger --size-max");
+    } else {
+        (void)snprintf(why, sizeof why, "%s",
+                       s->error != 0 ? strerror(s->error) : fl_strerror(s->result));
+    }
+    int rc = fli_resp_error(b, "ERR", "the backup failed: %s%s", why,
+                            s->error == ENOSPC ? " beside the database, where it is made" : "");
+    let_go(s);
+    return rc == 0;
+}
+
+static bool give_piece(struct spool *s, struct fli_buf *b)
+{
+    static uint8_t piece[SPOOL_PIECE];
+    ssize_t n = pread(s->fd, piece, sizeof piece, (off_t)s->offset);
+    if (n < 0) {
+        s->result = FL_EIO;
+        s->error = errno;
+        s->failed++;
+        return tell_failure(s, b);
+    }
+    s->offset += (uint64_t)n;
+    if (n == 0) {
+        s->made++;
+        s->read_at_ms = fli_clock_ms();
+        let_go(s);
+    }
+    return fli_resp_bulk(b, piece, (size_t)n) == 0;
+}
+
+bool spool_answer(struct spool *s, struct fli_buf *b, const struct fli_request *q)
+{
+    if (q->number == 0) {
+        return begin(s, b);
+    }
+    if (s->phase == SPOOL_NONE || s->id != q->number) {
+        return fli_resp_error(b, "NOTFOUND",
+                              "there is no such backup (any more); begin another one") == 0;
+    }
+    s->used_ms = fli_clock_ms();
+    switch (s->phase) {
+    case SPOOL_WRITING:
+        return fli_resp_null(b, 2) == 0;
+    case SPOOL_FAILED:
+        return tell_failure(s, b);
+    default:
+        break;
+    }
+    if (q->wait_ms != s->offset) {
+        return fli_resp_error(b, "ERR", "offset: a backup is read from its beginning to its end") ==
+               0;
+    }
+    return give_piece(s, b);
+}
+
+void spool_get_counts(const struct spool *s, struct spool_counts *ret)
+{
+    *ret = (struct spool_counts){
+        .made = s->made,
+        .failed = s->failed,
+        .age_ms = s->made > 0 ? fli_clock_ms() - s->read_at_ms : 0,
+    };
+}
+
+/* ---- life ---- */
+
+int spool_create(uv_loop_t *loop, struct store *store,
+                 void (*log)(void *ctx, int level, const char *message), void *ctx,
+                 struct spool **ret)
+{
+    struct spool *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return FL_ENOMEM;
+    }
+    s->loop = loop;
+    s->store = store;
+    s->log = log;
+    s->ctx = ctx;
+    s->fd = -1;
+    (void)uv_timer_init(loop, &s->timer); /* cannot fail */
+    *ret = s;
+    return 0;
+}
+
+static void closed_cb(uv_handle_t *handle)
+{
+    struct spool *s = FLI_CONTAINER_OF((uv_timer_t *)handle, struct spool, timer);
+    s->timer_closed = true;
+    free_when_over(s);
+}
+
+void spool_close(struct spool *s)
+{
+    if (s != NULL) {
+        atomic_store(&s->closing, true);
+        uv_close((uv_handle_t *)&s->timer, closed_cb);
+    }
+}

@@ -1,0 +1,284 @@
+#!/usr/bin/python3
+"""Every message of a real run, with each kind of damage: cut at every byte, each bit of its header turned around, lengths at their
+extremes, sent twice, sent in another order, sent in another node's name. Once to a node's port, and once on the way between
+live nodes, by a proxy that knows where a frame begins. At worst the connection ends: the nodes live, nobody loses what was
+acknowledged, all states are the same.
+
+    FENCELOCK_BUILD=build tests/integration/peer_bytes.py              on the way: some of each; also a part of `meson test`
+    FENCELOCK_BUILD=build tests/integration/peer_bytes.py --full       all of them: minutes
+"""
+
+import os
+import random
+import socket
+import struct
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'faults')]
+sys.dont_write_bytecode = True
+from faultlab.proxy import HELLO_SIZE, Loop, PeerProxy
+from faultlab.scene import ProxiedCluster
+from harness import Case, Load, RespError, main, seed, wait_until
+from peer_damage import WELCOME, WELCOME_AT, crc32c, up_to_date
+
+FULL = '--full' in sys.argv
+if FULL:
+    sys.argv.remove('--full')
+RAFT, RELAY, SNAPSHOT = 1, 2, 3
+KINDS = {RAFT: 'raft', RELAY: 'relay', SNAPSHOT: 'snapshot'}
+HEAD = 16                  # src/peer/frame.h
+KEPT = 4                   # frames of each kind that are kept of a run
+LARGEST = 4000 if FULL else 100 # bytes of a message at which it is cut, from its beginning and from its end
+LENGTHS = (0, 1, (1 << 23) - 1, 1 << 26, (1 << 31) - 1, (1 << 32) - 1)
+# That come at a change of leader, or for a wait that ends: votes, hand-over, returned commands, pushes, readiness.
+RARE = {(RAFT, 3, True), (RAFT, 4, True), (RAFT, 6, True), (RELAY, 3, False), (RELAY, 4, False), (RELAY, 5, True)}
+SOME = 4                   # of each message, on the way, unless --full
+
+
+def with_length(frame, length):
+    """The same frame with another length, and a header that is right about everything else."""
+    head = struct.pack('<I', length) + frame[4:12]
+    return head + struct.pack('<I', crc32c(head)) + frame[HEAD:]
+
+
+def flipped(frame, bit):
+    spoiled = bytearray(frame)
+    spoiled[bit // 8] ^= 1 << bit % 8
+    return bytes(spoiled)
+
+
+def cuts(frame):
+    return [at for at in range(len(frame)) if at < LARGEST or at >= len(frame) - LARGEST]
+
+
+class Frames:
+    """One side of one stream, cut into frames."""
+
+    def __init__(self, proxy, link, kind, forth):
+        self.proxy, self.link, self.kind, self.forth = proxy, link, kind, forth
+        self.rest, self.raw = b'', 0 if forth else HELLO_SIZE
+
+    def __call__(self, data):
+        out, self.rest = [], self.rest + data
+        head, self.rest = self.rest[:self.raw], self.rest[self.raw:]
+        self.raw -= len(head)
+        out.append(head)
+        while len(self.rest) >= HEAD:
+            size = HEAD + struct.unpack_from('<I', self.rest)[0]
+            if len(self.rest) < size:
+                break
+            frame, self.rest = self.rest[:size], self.rest[size:]
+            change, ends = self.proxy.meet(self, frame)
+            out.append(change)
+            if ends:
+                return b''.join(out), True
+        return b''.join(out), False
+
+
+class FrameProxy(PeerProxy):
+    """Keeps messages of each kind, and spoils some while it is asked to."""
+
+    def __init__(self, loop, ports):
+        super().__init__(loop, ports)
+        self.seen = {}     # (kind of stream, type, forth) -> {link: [frames]}
+        self.plan = {}     # the same -> damages that are to be done, the last first
+        self.before = {}   # side of a stream -> the frame that is held back, to come behind the next
+        self.done, self.every = 0, 0
+
+    def changer(self, link, kind, forth):
+        return Frames(self, link, kind, forth)
+
+    def meet(self, side, frame):
+        what = (side.kind, frame[4], side.forth)
+        kept = self.seen.setdefault(what, {}).setdefault(side.link, [])
+        if len(kept) < KEPT:
+            kept.append(frame)
+        held = self.before.pop(side, b'')
+        plan = self.plan.get(what)
+        self.every += 1
+        if held or not plan or self.every % 3: # so that something gets through in between
+            return frame + held, False
+        damage, value = plan.pop()
+        self.done += 1
+        return self.spoil(damage, value, side, what, frame)
+
+    def spoil(self, damage, value, side, what, frame):
+        if damage == 'cut':
+            return frame[:min(value, len(frame) - 1)], True
+        if damage == 'bit':
+            return flipped(frame, value), False
+        if damage == 'length':
+            return with_length(frame, value), False
+        if damage == 'twice':
+            return frame + frame, False
+        if damage == 'later':
+            self.before[side] = frame
+            return b'', False
+        others = [f for link, frames in self.seen[what].items() if link != side.link for f in frames]
+        return (others[value % len(others)] if others else b'') + frame, False # 'other': what another node sent
+
+
+class PeerBytes(Case):
+    def setUp(self):
+        super().setUp()
+        self.random = random.Random(seed())
+        self.loop = Loop()
+        self.addCleanup(self.loop.close)
+        self.cluster = ProxiedCluster(self.lab, 3)
+        for node in self.cluster.nodes:
+            node.extra = ['--snapshot-bytes', 65536]
+        self.peers = FrameProxy(self.loop, self.cluster.peer_ports()).start()
+        self.cluster.start()
+
+    def works(self):
+        self.cluster.leader(seconds=60.0)
+        for node in self.cluster.nodes:
+            self.assertTrue(node.running(), node.process.last_output())
+            self.cluster.wait_serving(node, 60.0)
+        self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
+
+    def fall_behind(self, node):
+        """So far that it needs a snapshot."""
+        node.kill()
+        with self.cluster.leader(among=self.cluster.running()).client(timeout=60) as c:
+            for i in range(700): # one at a time: entries count, and some hundred of them stay behind a snapshot
+                c.call('ACQUIRE', 'behind-%d' % i, 'TTL', 600000, 'OWNER', 'owner-of-this-%06d' % i, 'VALUE', 'v' * 200)
+        node.start()
+        self.cluster.wait_serving(node, 60.0)
+
+    def hand_over(self, leader):
+        try:
+            leader.call('CLUSTER', 'TRANSFER', self.random.choice([n for n in self.cluster.nodes if n is not leader]).id)
+        except RespError: # that one is not as far yet
+            pass
+        return self.cluster.leader().id != leader.id
+
+    def run_of_all(self):
+        """Every kind of message that nodes send each other in a real run: commands, waits, a snapshot, a change of leader."""
+        load = Load(self.cluster.addresses(), clients=6).start()
+        self.addCleanup(load.aborting.set)
+        self.fall_behind(self.cluster.followers()[0])
+        leader = self.cluster.leader()
+        wait_until(lambda: self.hand_over(leader), 60, 'another leader')
+        wanted = load.grants_answered() + 50
+        wait_until(lambda: load.grants_answered() >= wanted, 60.0, 'grants')
+        load.stop()
+        load.check()
+        kinds = sorted({(kind, t) for kind, t, _ in self.peers.seen})
+        for wanted in [(RAFT, t) for t in (1, 2, 3, 4, 6)] + [(RELAY, t) for t in (1, 2, 5)] + [(SNAPSHOT, t) for t in (1, 2, 3, 4)]:
+            self.assertIn(wanted, kinds, 'a run without such a message')
+
+    # -- to a node's port -------------------------------------------------------------------------
+    def dial(self, sender, target, kind):
+        hello = self.hellos.setdefault((sender, target, kind), up_to_date(self.peers.hellos[sender, target, kind]))
+        s = socket.create_connection(('127.0.0.1', self.cluster.node(target).peer_port), timeout=20)
+        s.sendall(hello)
+        answer = b''
+        while len(answer) < HELLO_SIZE:
+            more = s.recv(HELLO_SIZE - len(answer))
+            self.assertTrue(more, 'the handshake was not answered')
+            answer += more
+        self.assertEqual(answer[WELCOME_AT], WELCOME, answer[336:512].rstrip(b'\0'))
+        return s
+
+    def send(self, sender, target, kind, data):
+        """To the end of the stream, whoever makes it."""
+        s = self.dial(sender, target, kind)
+        try:
+            s.sendall(data)
+            s.shutdown(socket.SHUT_WR)
+            s.settimeout(20)
+            while s.recv(65536):
+                pass
+        except OSError as e: # it has ended while we spoke
+            self.assertNotIsInstance(e, TimeoutError, 'the stream neither ends nor is read')
+        finally:
+            s.close()
+        self.sent += 1
+        if self.sent % 100 == 0:
+            for node in self.cluster.nodes:
+                self.assertTrue(node.running(), node.process.last_output())
+
+    def test_to_a_port(self):
+        self.hellos, self.sent = {}, 0
+        self.run_of_all()
+        last = self.cluster.leader().call('TOKEN', 'x')
+        for (kind, _, forth), links in sorted(self.peers.seen.items()):
+            # Who did not dial sends nothing without being asked; its messages come from the wrong side here.
+            links = {link: frames for link, frames in links.items() if (*link, kind) in self.peers.hellos}
+            if not links:
+                self.assertFalse(forth)
+                continue
+            (sender, target), frames = self.random.choice(sorted(links.items()))
+            frame = min(frames, key=len)
+            for at in cuts(frame):
+                self.send(sender, target, kind, frame[:at])
+            for bit in range(8 * HEAD):
+                self.send(sender, target, kind, flipped(frame, bit))
+            for length in LENGTHS:
+                self.send(sender, target, kind, with_length(frame, length))
+            self.send(sender, target, kind, frame * 50)
+            self.send(sender, target, kind, b''.join(self.random.sample(frames, len(frames)) * 3))
+            for other in {(s, t) for s, t, k in self.peers.hellos if k == kind} - {(sender, target)}:
+                self.send(*other, kind, frame * 2)
+        everything = [f for what, links in self.peers.seen.items() for frames in links.values() for f in frames]
+        for sender, target, kind in sorted(self.peers.hellos):
+            self.send(sender, target, kind, b''.join(self.random.sample(everything, min(len(everything), 40))))
+        self.works()
+        self.assertGreater(self.cluster.leader().call('TOKEN', 'x'), last)
+        self.note('%d streams, %d kinds of messages' % (self.sent, len(self.peers.seen)))
+
+    # -- between live nodes -----------------------------------------------------------------------
+    def damages(self, frame):
+        all_of_them = [('bit', i) for i in range(8 * HEAD)] + [('length', n) for n in LENGTHS]
+        all_of_them += [('cut', at) for at in cuts(frame)]
+        always = [('twice', 0), ('later', 0), ('other', self.random.randrange(1000))]
+        self.random.shuffle(all_of_them)
+        return (all_of_them if FULL else all_of_them[:SOME]) + always
+
+    def ask_all(self):
+        """So that commands are relayed: clients of the load end up where the leader is."""
+        for node in self.cluster.nodes:
+            try:
+                node.call('TOKEN', 'x', timeout=20)
+            except (RespError, OSError): # its leader has just gone
+                pass
+
+    def test_on_the_way(self):
+        self.run_of_all()
+        load = Load(self.cluster.addresses(), clients=6).start()
+        self.addCleanup(load.aborting.set)
+        plan = {}
+        for what, links in self.peers.seen.items():
+            plan[what] = self.damages(min((f for frames in links.values() for f in frames), key=len))
+        wanted = sum(len(p) for p in plan.values())
+        rare = {w for w in plan if w[0] == SNAPSHOT or w in RARE}
+        self.peers.plan = plan
+
+        def damaged():
+            self.ask_all()
+            return not any(plan[w] for w in plan if w not in rare)
+        wait_until(damaged, 3600.0 if FULL else 120.0, 'all damages')
+        done = self.peers.done
+        # Of messages that are rare, as many as come while leaders hand over and a node needs a snapshot.
+        for _ in range(20 if FULL else 2):
+            self.peers.plan = {}
+            self.works() # with one node that needs a snapshot, and gets none, the others are no majority without a second
+            self.peers.plan = plan
+            leader = self.cluster.leader()
+            self.hand_over(leader)
+            leader = self.cluster.leader()
+            self.fall_behind(self.random.choice([n for n in self.cluster.nodes if n is not leader]))
+        self.peers.plan = {}
+        grants = load.grants_answered() + 50
+        wait_until(lambda: load.grants_answered() >= grants, 60.0, 'grants, when it is over')
+        load.stop()
+        load.check()
+        self.works()
+        self.note('%d damages of %d done, %d of them to messages that are rare; %d grants'
+                  % (self.peers.done, wanted, self.peers.done - done, load.grants_answered()))
+
+
+if __name__ == '__main__':
+    main()
