@@ -56,7 +56,7 @@ class Jepsen(Case):
         self.note(out.strip().splitlines()[-1])
 
     def test_half_a_minute_of_tokens_and_append(self):
-        self.suite('--test', 'tokens,append', '--faults', 'kill,pause', '--time-limit', '15')
+        self.suite('--test', 'tokens,append', '--faults', 'kill,pause,member', '--time-limit', '15')
 
     def test_without_fencing_it_is_found(self):
         self.suite('--test', 'append', '--no-fencing', '--faults', 'none', '--time-limit', '15')

@@ -246,7 +246,7 @@
 (def change-seconds
   "How long a change of the members is waited for. Other faults may hold it up; then it goes on
   while the test does."
-  10)
+  5)
 
 (defn- add! [test node]
   (on-nodes test [node] (partial db/kill! (:db test)))
