@@ -1,21 +1,38 @@
 #!/usr/bin/python3
 """Lock libraries that were written for Redis, unmodified, at the front door of three nodes: taking, contending, prolonging,
-expiring, giving back too late, fencing tokens, a leader that is killed, and sixteen clients at once on a counter behind
-fencelock-store. Each library is installed by its own package manager, and skipped, with the reason, where that cannot be
-done."""
+expiring, giving back too late, fencing tokens, a leader that is killed, TLS and users, and sixteen clients at once on a counter
+behind fencelock-store. Each library is installed by its own package manager, and skipped, with the reason, where that cannot be
+done; wires.py has what those send then."""
 
 import os
+import shutil
+import socket
 import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, RespError, Store, main, wait_until
 from harness.lab import free_ports
-from redlock_peers_lab import Peer, Unavailable
+from redlock_peers_lab import Ended, Peer, Unavailable
 from tls_lab import Certs
 
 TTL = 60000
 SHORT = 1000  # python-redis-lock counts in whole seconds
+
+
+class Secured:
+    """An address with TLS, or of a tunnel to one."""
+
+    def __init__(self, address):
+        self.address = address
+
+
+def as_the_test(node):
+    def call(*args, timeout=10.0):
+        with node.client(timeout) as c:
+            c.call('AUTH', 'test', 'of-the-test')
+            return c.call(*args)
+    return call
 
 
 class Library(Case):
@@ -27,6 +44,10 @@ class Library(Case):
     tells_token = True
 
     secures = True  # else why it is not tried with TLS and users
+    logs_in = 'as a user'  # 'with a password' or 'not at all' where it can name none: then it is the user `default`
+    through_tunnel = False  # where it has no TLS
+    asks_for_ever = False  # when it may not log in
+    keeps_token = True  # when it prolongs
     rights = ('+@acquire',)
     env = None
 
@@ -70,7 +91,8 @@ class Library(Case):
         self.assertGreater(first, 0)
         if self.extends:
             self.assertEqual(a('extend', TTL), 'held')
-            self.assertEqual(self.token(a, 'one'), first)
+            (self.assertEqual if self.keeps_token else self.assertGreater)(self.token(a, 'one'), first)
+            first = self.token(a, 'one')
         self.assertIn(a('unlock'), ('freed', 'done'))
         self.assertIsNone(self.value('one'))
         self.lock(b, 'one')
@@ -105,33 +127,74 @@ class Library(Case):
         self.assertGreater(self.token(b, 'through'), token)
         self.assertIn(b('unlock'), ('freed', 'done'))
 
+    secured_nodes = 1
+
+    def secured_cluster(self, certs):
+        """Nodes with TLS, a user who may take two locks and no others, and one for this test."""
+        ports = free_ports(self.secured_nodes)
+        self.cluster = Cluster(self.lab, self.secured_nodes)
+        for node, port in zip(self.cluster.nodes, ports):
+            certs.make('node', str(node.id), '127.0.0.1')
+            node.extra = ['--tls-port', '127.0.0.1:%d' % port, '--tls-auth-clients', 'no', *certs.daemon('node-%d' % node.id)]
+        self.cluster.start()
+        words = ['on', *('~' + self.key_format % name for name in ('one', 'late', 'through')), *self.rights]
+        ask = self.cluster.nodes[0].call
+        ask('ACL', 'SETUSER', 'test', 'on', '>of-the-test', '~*', '+@all', timeout=30)
+        ask('ACL', 'SETUSER', 'library', '>the-password', *words, timeout=30)
+        # The last that is said as the user who may do all.
+        how = {'as a user': ['off'], 'with a password': ['>the-password', *words], 'not at all': ['nopass', *words]}
+        ask('ACL', 'SETUSER', 'default', 'reset', *how[self.logs_in], timeout=30)
+        for node in self.cluster.nodes:
+            node.call = as_the_test(node)
+        return [Secured('127.0.0.1:%d' % port) for port in ports]
+
+    def secured_env(self, ca):
+        self.env = {'PEER_CA': ca, 'SSL_CERT_FILE': ca}
+        if self.logs_in != 'not at all':
+            self.env['PEER_PASSWORD'] = 'the-password'
+        if self.logs_in == 'as a user':
+            self.env['PEER_USER'] = 'library'
+
+    def tunnel(self, node, ca):
+        """stunnel, as those use it whose library has no TLS."""
+        if shutil.which('stunnel') is None:
+            self.skipTest('there is no stunnel here (package stunnel4)')
+        here = '127.0.0.1:%d' % free_ports(1)[0]
+        path = self.lab.path('stunnel.conf')
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write('foreground = yes\npid =\n[lock]\nclient = yes\naccept = %s\nconnect = %s\nCAfile = %s\nverifyChain = yes\n'
+                    'checkIP = 127.0.0.1\n' % (here, node.address, ca))
+        self.lab.start(['stunnel', path], 'stunnel')
+        wait_until(lambda: socket.create_connection(here.split(':')).close() or True, 20, 'the tunnel')
+        return Secured(here)
+
+    def secured_peers(self):
+        certs = Certs(self.lab)
+        nodes = self.secured_cluster(certs)
+        self.secured_env(certs.crt('ca'))
+        node = self.tunnel(nodes[0], certs.crt('ca')) if self.through_tunnel else nodes
+        return node, [self.peer(node, name) for name in 'ab']
+
     def test_secured(self):
-        """With TLS, as a user who may take two locks and no others."""
+        """With TLS, as a user who may take these locks and no others."""
         if self.name is None:
             return  # what the others have in common
         if self.secures is not True:
             self.skipTest(self.secures)
-        certs = Certs(self.lab)
-        certs.make('node', '1', '127.0.0.1')
-        port = free_ports(1)[0]
-        node = Cluster(self.lab, 1, ['--tls-port', '127.0.0.1:%d' % port, '--tls-auth-clients', 'no',
-                                     *certs.daemon('node-1')]).start().nodes[0]
-        names = ['~' + self.key_format % name for name in ('one', 'late')]
-        node.call('ACL', 'SETUSER', 'library', 'on', '>the-password', *names, *self.rights)
-        self.env = {'PEER_CA': certs.crt('ca'), 'PEER_USER': 'library', 'PEER_PASSWORD': 'the-password'}
-
-        class Secured:
-            address = '127.0.0.1:%d' % port
-        self.cluster = Cluster.__new__(Cluster)
-        self.cluster.nodes, self.cluster.running = [node], lambda: [node]
-        a, b = self.peer(Secured, 'a'), self.peer(Secured, 'b')
+        self.peer(Secured('127.0.0.1:1'), 'probe').close()  # whether it is here
+        node, (a, b) = self.secured_peers()
         Library.check_contention(self, a, b)
         self.check_lateness(a, b)
         answer = a('lock', 'forbidden', TTL)
         self.assertTrue(answer == 'refused' or answer.startswith('error'), answer)
         self.assertIsNone(self.value('forbidden'))
+        if self.logs_in == 'not at all' or self.asks_for_ever:
+            return
         self.env = dict(self.env, PEER_PASSWORD='another')
-        answer = self.peer(Secured, 'c')('lock', 'one', TTL)
+        try:
+            answer = self.peer(node, 'c')('lock', 'one', TTL)
+        except Ended:
+            answer = 'error'
         self.assertTrue(answer == 'refused' or answer.startswith('error'), answer)
         self.assertIsNone(self.value('one'))
 
@@ -190,7 +253,7 @@ class PythonRedisLock(Library):
 
 class Aioredlock(Library):
     name = 'aioredlock'
-    secures = 'its driver of 2019 knows no names of users, and the library passes it no TLS'
+    logs_in = 'with a password'  # its driver of 2019 knows no names
 
 
 class Node4(Library):
@@ -211,33 +274,67 @@ class Redislock(Library):
 
 class Rslock(Library):
     name = 'rslock'
-    secures = 'its driver has TLS only when it is built so'
+    secures = "its driver's TLS wants a provider of cryptography chosen by the program, which our peer does not do"
     tells_token = False
 
 
 class RedlockRb(Library):
     name = 'redlock-rb'
-    secures = 'its gem is in no registry that CI may use'
+    tells_token = False
+
+
+class Antirez(Library):
+    name = 'antirez/redlock-rb'
+    extends = False
     tells_token = False
 
 
 class RedlockPhp(Library):
     name = 'redlock-php'
-    secures = 'it has no way to name a user'
+    logs_in = 'not at all'
     extends = False
     tells_token = False
+
+
+class PhpLock(Library):
+    name = 'php-lock'
+    key_format = 'php-malkusch-lock:%s'
+    extends = False
+    tells_token = False
+
+
+class DistLock(Library):
+    name = 'Redis::DistLock'
+    tells_token = False
+
+
+class RedlockCpp(Library):
+    name = 'redlock-cpp'
+    logs_in = 'not at all'
+    through_tunnel = True
+    extends = False
+    tells_token = False
+
+
+class RedlockCppContinued(RedlockCpp):
+    """Its way to prolong is to give back and take with a new value."""
+
+    name = 'redlock-cpp, continued'
+    extends = True
+    keeps_token = False
 
 
 class Node5Sentinel(Library):
     """ioredis looks for the master among all nodes, and finds the new one when that dies."""
 
     name = 'node-redlock 5, sentinel'
-    secures = 'node-redlock 5 does it'
+    secured_nodes = 3
+    asks_for_ever = True
 
     def peer(self, node, name):
-        class All:
-            address = ','.join(self.cluster.addresses())
-        return super().peer(All, name)
+        if not isinstance(node, list):
+            node = self.cluster.nodes if hasattr(self, 'cluster') else [node]
+        return super().peer(node, name)
 
     def check_dead_leader(self, a, b):
         self.lock(a, 'through')

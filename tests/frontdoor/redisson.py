@@ -179,6 +179,33 @@ class Redisson(Case):
         self.check_force(a, b)
         self.check_dead_leader(a, b)
 
+    def test_with_tls_and_a_user(self):
+        certs = Certs(self.lab)
+        store = self.lab.path('truststore.p12')
+        subprocess.run(['keytool', '-importcert', '-noprompt', '-alias', 'ca', '-file', certs.crt('ca'), '-keystore', store,
+                        '-storetype', 'PKCS12', '-storepass', 'truststore'], check=True, capture_output=True, timeout=60)
+        users = self.lab.path('users.acl')
+        with open(users, 'w', encoding='utf-8') as f:
+            f.write('user default off\nuser redisson on >%s ~a* +@see +@acquire\n' % PASSWORD)
+        self.cluster = Cluster(self.lab, 1, ['--aclfile', users])
+        node, port = self.cluster.nodes[0], free_ports(1)[0]
+        certs.make('node', str(node.id), '127.0.0.1')
+        node.extra = node.extra + certs.daemon('node-%d' % node.id, tls_port=str(port), tls_auth_clients='no')
+        node.start()
+        at = At('127.0.0.1:%d' % port)
+        a, b = (self.peer(at, name, 'single', '6000', store, 'redisson', PASSWORD) for name in 'ab')
+        self.assertEqual((a('lock', 'a1', -1), a('lock', 'a1', -1)), ('held', 'held'))
+        self.assertEqual(b('lock', 'a1', TTL), 'refused')
+        woken = []
+        waiter = threading.Thread(target=lambda: woken.append(b('wait', 'a1', TTL)))
+        waiter.start()
+        self.assertEqual((a('unlock'), a('unlock')), ('freed', 'freed'))
+        waiter.join(60)
+        self.assertEqual(woken, ['held'])
+        self.assertIn('NOPERM', a('force', 'a1'))
+        self.assertIn('NOPERM', a('lock', 'b1', TTL))
+        self.assertEqual(b('unlock'), 'freed')
+
 
 class Newest(Redisson):
     name = 'Redisson 4'
@@ -215,33 +242,6 @@ class Newest(Redisson):
         self.assertEqual((a('unlock'), a('count'), a('unlock')), ('freed', '1', 'freed'))
         self.assertEqual(b('wait', 'x', -1), 'held')
         self.assertGreater(self.token(b), token)
-        self.assertEqual(b('unlock'), 'freed')
-
-    def test_with_tls_and_a_user(self):
-        certs = Certs(self.lab)
-        store = self.lab.path('truststore.p12')
-        subprocess.run(['keytool', '-importcert', '-noprompt', '-alias', 'ca', '-file', certs.crt('ca'), '-keystore', store,
-                        '-storetype', 'PKCS12', '-storepass', 'truststore'], check=True, capture_output=True, timeout=60)
-        users = self.lab.path('users.acl')
-        with open(users, 'w', encoding='utf-8') as f:
-            f.write('user default off\nuser redisson on >%s ~a* +@see +@acquire\n' % PASSWORD)
-        self.cluster = Cluster(self.lab, 1, ['--aclfile', users])
-        node, port = self.cluster.nodes[0], free_ports(1)[0]
-        certs.make('node', str(node.id), '127.0.0.1')
-        node.extra = node.extra + certs.daemon('node-%d' % node.id, tls_port=str(port), tls_auth_clients='no')
-        node.start()
-        at = At('127.0.0.1:%d' % port)
-        a, b = (self.peer(at, name, 'single', '6000', store, 'redisson', PASSWORD) for name in 'ab')
-        self.assertEqual((a('lock', 'a1', -1), a('lock', 'a1', -1)), ('held', 'held'))
-        self.assertEqual(b('lock', 'a1', TTL), 'refused')
-        woken = []
-        waiter = threading.Thread(target=lambda: woken.append(b('wait', 'a1', TTL)))
-        waiter.start()
-        self.assertEqual((a('unlock'), a('unlock')), ('freed', 'freed'))
-        waiter.join(60)
-        self.assertEqual(woken, ['held'])
-        self.assertIn('NOPERM', a('force', 'a1'))
-        self.assertIn('NOPERM', a('lock', 'b1', TTL))
         self.assertEqual(b('unlock'), 'freed')
 
     def test_sixteen_owners_and_a_counter(self):

@@ -10,7 +10,10 @@ Each is a small program in tests/integration/peers that reads lines and answers 
     anything           error TEXT           what the library threw instead
 
 What they need is installed once, below the build directory (that of the normal build also for the one with
-sanitizers), or in REDLOCK_PEERS_DIR. Where a language or its registry is out of reach, Unavailable says why."""
+sanitizers), or in REDLOCK_PEERS_DIR. Where a language or its registry is out of reach, Unavailable says why.
+
+REDLOCK_PEERS_SOURCES is a directory with checkouts of libraries whose registry is out of reach, by these names: redlock-rb
+(with redis-client and connection_pool), antirez-redlock-rb, redlock-php, php-lock, redis-distlock, redlock-cpp."""
 
 import fcntl
 import hashlib
@@ -177,21 +180,85 @@ def redisson(release):
     return installed('redisson%s' % release, how, 'redisson')
 
 
-def ruby():
+def checkout(name):
+    """The directory of one, or None."""
+    path = os.path.join(os.environ.get('REDLOCK_PEERS_SOURCES', ''), name)
+    return path if 'REDLOCK_PEERS_SOURCES' in os.environ and os.path.isdir(path) else None
+
+
+def need_checkout(name):
+    path = checkout(name)
+    if path is None:
+        raise Unavailable('%s is in no registry, and REDLOCK_PEERS_SOURCES names no checkout of it' % name)
+    return path
+
+
+def need_redis_gem():
     need('ruby', 'gem')
     found = subprocess.run(['ruby', '-e', 'require "redis"'], stderr=subprocess.DEVNULL, check=False)
     if found.returncode != 0:
         raise Unavailable('Ruby has no redis gem here (package ruby-redis)')
-    return installed('ruby', lambda d: fetch(d, 'gem', 'install', '--no-document', '--ignore-dependencies', '--install-dir',
-                                             d, 'redlock:1.3.2'), 'peer.rb')
+
+
+def ruby():
+    """A command line without the addresses."""
+    peer = os.path.join(SOURCES, 'peer.rb')
+    if checkout('redlock-rb'):
+        need('ruby')
+        paths = [os.path.join(need_checkout(name), 'lib') for name in ('redlock-rb', 'redis-client', 'connection_pool')]
+        return ['ruby', *(word for path in paths for word in ('-I', path)), peer]
+    need_redis_gem()
+    directory = installed('ruby', lambda d: fetch(d, 'gem', 'install', '--no-document', '--ignore-dependencies',
+                                                  '--install-dir', d, 'redlock:1.3.2'), 'peer.rb')
+    return ['env', 'GEM_PATH=%s:' % directory, 'ruby', peer]
+
+
+def antirez(at):
+    need_redis_gem()
+    return ['ruby', os.path.join(SOURCES, 'peer.rb'), at, 'antirez',
+            os.path.join(need_checkout('antirez-redlock-rb'), 'redlock.rb')]
+
+
+def need_php_redis():
+    need('php')
+    if b'redis' not in subprocess.run(['php', '-m'], stdout=subprocess.PIPE, check=False).stdout.split():
+        raise Unavailable('PHP has no redis extension here (package php-redis)')
 
 
 def php():
-    need('php', 'composer')
-    if b'redis' not in subprocess.run(['php', '-m'], stdout=subprocess.PIPE, check=False).stdout.split():
-        raise Unavailable('PHP has no redis extension here (package php-redis)')
+    need_php_redis()
+    if checkout('redlock-php'):
+        return checkout('redlock-php')
+    need('composer')
     return installed('php', lambda d: fetch(d, 'composer', 'install', '--no-interaction', '--quiet',
                                             '--ignore-platform-reqs'), 'php')
+
+
+def _php(library, directory):
+    def argv(at):
+        need_php_redis()
+        return ['php', os.path.join(SOURCES, 'peer.php'), directory(), at, library]
+    return argv
+
+
+def perl(at):
+    need('perl')
+    if subprocess.run(['perl', '-MRedis', '-e', '1'], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+        raise Unavailable('Perl has no Redis.pm here (package libredis-perl)')
+    return ['perl', '-I', os.path.join(need_checkout('redis-distlock'), 'lib'), os.path.join(SOURCES, 'peer.pl'), at]
+
+
+def cpp():
+    need('g++', 'gcc')
+    sources = need_checkout('redlock-cpp')
+
+    def how(directory):
+        hiredis = [os.path.join(sources, 'hiredis', name + '.c') for name in ('hiredis', 'net')]
+        build(directory, 'gcc', '-O1', '-w', '-I', os.path.join(sources, 'hiredis'), '-c', *hiredis,
+              os.path.join(sources, 'redlock-cpp', 'sds.c'))
+        build(directory, 'g++', '-O1', '-w', '-I', sources, '-I', os.path.join(sources, 'redlock-cpp'), '-o', 'peer', 'peer.cpp',
+              os.path.join(sources, 'redlock-cpp', 'redlock.cpp'), 'hiredis.o', 'net.o', 'sds.o')
+    return os.path.join(installed('cpp', how, 'peer.cpp'), 'peer')
 
 
 # name -> command line for the given addresses
@@ -227,8 +294,13 @@ COMMANDS = {
     'Redisson': lambda at: ['java', '-Xmx128m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-cp',
                             java() + os.pathsep + os.path.join(java(), 'lib', '*'), 'Peer', at],
     'rslock': lambda at: [rust(), at],
-    'redlock-rb': lambda at: ['env', 'GEM_PATH=%s:' % ruby(), 'ruby', os.path.join(SOURCES, 'peer.rb'), at],
-    'redlock-php': lambda at: ['php', os.path.join(SOURCES, 'peer.php'), php(), at],
+    'redlock-rb': lambda at: [*ruby(), at],
+    'antirez/redlock-rb': antirez,
+    'redlock-php': _php('redlock-php', php),
+    'php-lock': _php('php-lock', lambda: need_checkout('php-lock')),
+    'Redis::DistLock': perl,
+    'redlock-cpp': lambda at: [cpp(), at],
+    'redlock-cpp, continued': lambda at: [cpp(), at, 'continued'],
 }
 
 

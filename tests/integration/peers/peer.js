@@ -16,7 +16,12 @@ const servers = process.argv[3].split(',').map((address) => {
   return option;
 });
 // All of them are one cluster, whose master is to be looked for.
-const options = process.argv[4] === 'sentinel' ? [{ sentinels: servers, name: 'mymaster', role: 'master' }] : servers;
+function throughSentinel() {
+  const { tls, username, password } = servers[0];
+  return [{ sentinels: servers.map(({ host, port }) => ({ host, port })), name: 'mymaster', role: 'master', tls, username, password,
+    sentinelTLS: tls, enableTLSForSentinelMode: Boolean(tls), sentinelUsername: username, sentinelPassword: password }];
+}
+const options = process.argv[4] === 'sentinel' ? throughSentinel() : servers;
 const clients = options.map((option) => {
   const client = new Redis(option);
   client.on('error', () => {});

@@ -163,8 +163,14 @@ class Aioredlock:
         self.module, self.loop = aioredlock, asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
 
+        more = {}
+        if os.environ.get('PEER_CA'):
+            more['ssl'] = ssl.create_default_context(cafile=os.environ['PEER_CA'])
+        if os.environ.get('PEER_PASSWORD'):
+            more['password'] = os.environ['PEER_PASSWORD']  # its driver names no user, which is `default`
+
         async def make():
-            return aioredlock.Aioredlock([{'host': a.split(':')[0], 'port': int(a.split(':')[1])} for a in addresses],
+            return aioredlock.Aioredlock([{'host': a.split(':')[0], 'port': int(a.split(':')[1]), **more} for a in addresses],
                                          retry_count=1, retry_delay_min=0.001, retry_delay_max=0.002)
         self.manager = self.loop.run_until_complete(make())
 
