@@ -525,6 +525,20 @@ static int show_config(struct asker *k, const redisReply *map)
 }
 
 /* SET is asked again like any other change: to say the same twice does no harm. */
+/* Whoever has just set a value is to see it: followers are a moment behind. */
+static void prefer_leader(struct asker *k, uint64_t until_ms)
+{
+    for (uint32_t i = 0; i < k->n && !k->has_leader; i++) {
+        uint64_t limit_ms = fli_clock_ms() + ATTEMPT_MS;
+        limit_ms = limit_ms < until_ms ? limit_ms : until_ms;
+        if (fli_link_connect(&k->link, &k->tls, &k->nodes[i], limit_ms) == 0) {
+            learn_leader(k, &k->nodes[i], limit_ms);
+        }
+        fli_link_close(&k->link);
+    }
+    k->maybe = false; /* nothing was asked for yet */
+}
+
 static int run_config(struct asker *k, uint64_t until_ms)
 {
     const struct cli_args *a = k->args;
@@ -534,6 +548,9 @@ static int run_config(struct asker *k, uint64_t until_ms)
     if (!get && (strcmp(a->arg[0], "set") != 0 || a->n_args != 3)) {
         cli_complain("write cluster config get [NAME], or cluster config set NAME VALUE");
         return CLI_EXIT_USAGE;
+    }
+    if (get) {
+        prefer_leader(k, until_ms);
     }
     words[3] = get ? NULL : a->arg[1];
     words[4] = get ? NULL : a->arg[2];

@@ -251,6 +251,22 @@ static bool others_have_majority(const struct membership *m, uint64_t without)
     return up > voters / 2;
 }
 
+/* Nobody reaches a node that was moved before it is started at its new address. Whether the others
+ * decide without it meanwhile; the only voter needs nobody to reach it. */
+static bool may_move(const struct membership *m, const struct node_change *what)
+{
+    const struct configuration *c = replica_configuration(m->replica);
+    const struct configuration_server *server = server_of(m, what->id);
+    unsigned voters = configuration_voters(c);
+    unsigned up = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        uint64_t id = c->servers[i].id;
+        up += id != what->id && c->servers[i].role == CONFIGURATION_VOTER && is_up(m, id);
+    }
+    return server->role != CONFIGURATION_VOTER || voters == 1 || up > voters / 2 || what->force ||
+           strcmp(server->address, what->address) == 0;
+}
+
 static bool is_last_voter(const struct membership *m, uint64_t id)
 {
     const struct configuration *c = replica_configuration(m->replica);
@@ -347,8 +363,9 @@ static int check(const struct membership *m, const struct node_change *what)
     if (what->kind == NODE_CHANGE_MOVE) {
         rv = rv != 0                          ? rv
              : server_of(m, what->id) == NULL ? FL_ENOTFOUND
-             : membership_may_change(m)       ? 0
-                                              : FL_EBUSY;
+             : !membership_may_change(m)      ? FL_EBUSY
+             : may_move(m, what)              ? 0
+                                              : FL_EDENIED;
     } else if (rv == 0) {
         rv = check_leave(m, what, &node);
     }

@@ -59,6 +59,9 @@ static void default_text(const struct config_reader *r, const struct config_opti
     case KIND_CLUSTER:
         members_format(&r->config->members, out, size);
         break;
+    case KIND_JOIN: /* it has no field of its own */
+        out[0] = '\0';
+        break;
     default:
         (void)snprintf(out, size, "%s", (const char *)field);
     }

@@ -104,8 +104,10 @@ const struct fli_command fli_commands[] = {
      "Lets a node that lost its data directory join again under its old id."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",
      "Tells how the cluster looks from this node."},
-    {FLI_CMD_CLUSTER_MOVE, "CLUSTER", "MOVE", 2, 2, CLUSTER, "id host:port", "OK",
-     "Gives a member another address for the other nodes. Asked of the leader."},
+    {FLI_CMD_CLUSTER_MOVE, "CLUSTER", "MOVE", 2, 3, CLUSTER, "id host:port [FORCE]", "OK",
+     "Gives a member another address for the other nodes, at which it is started next. Asked of "
+     "the "
+     "leader. FORCE: also when the others cannot decide without it until then."},
     {FLI_CMD_CLUSTER_NODES, "CLUSTER", "NODES", 0, 0, CLUSTER, "", "an array of one map a node",
      "Lists the nodes with their addresses and roles as this node knows them."},
     {FLI_CMD_CLUSTER_REMOVE, "CLUSTER", "REMOVE", 1, 2, CLUSTER, "id [FORCE]", "OK",

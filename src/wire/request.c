@@ -195,7 +195,10 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
                                           BYTES("FORCE", mode, 1, MODE_WORD_MAX)},
                                  .n_args = 3,
                                  .n_required = 1},
-    [FLI_CMD_CLUSTER_MOVE] = {ARGS(2, NODE, NODE_ADDRESS)},
+    [FLI_CMD_CLUSTER_MOVE] = {.known = true,
+                              .args = {NODE, NODE_ADDRESS, BYTES("FORCE", mode, 1, MODE_WORD_MAX)},
+                              .n_args = 3,
+                              .n_required = 2},
     [FLI_CMD_SUBSCRIBE] = {PLAIN, .more = true},
     [FLI_CMD_PSUBSCRIBE] = {PLAIN, .more = true},
     [FLI_CMD_UNSUBSCRIBE] = {PLAIN, .more = true},
@@ -509,7 +512,7 @@ static int finish_locks(struct parse *p)
     return finish_page(p);
 }
 
-/* Checks the optional last word of CLUSTER ADD, REMOVE and REPLACE. */
+/* Checks the optional last word of CLUSTER ADD, REMOVE, REPLACE and MOVE. */
 static int finish_member(struct parse *p)
 {
     struct fli_request *r = p->request;
@@ -543,6 +546,7 @@ static int finish(struct parse *p, unsigned n, unsigned given)
     case FLI_CMD_CLUSTER_ADD:
     case FLI_CMD_CLUSTER_REMOVE:
     case FLI_CMD_CLUSTER_REPLACE:
+    case FLI_CMD_CLUSTER_MOVE:
         return finish_member(p);
     case FLI_CMD_LOCKS:
         return finish_locks(p);

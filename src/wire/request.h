@@ -15,7 +15,7 @@
  *   SESSION LIST           cursor number (COUNT)
  *   CLUSTER TRANSFER       number (0: any node)     CLUSTER FORGET  number
  *   CLUSTER ADD, REPLACE   number value (the address) learner, or force
- *   CLUSTER REMOVE         number force             CLUSTER MOVE    number value
+ *   CLUSTER REMOVE         number force             CLUSTER MOVE    number value force
  *   CLAIM                  lock token               MARK            lock
  *   GET, DEL, SET          name (the key) value (SET) and, when fenced, lock token
  *   HELLO                  number (0: none given) owner (user) value (password) label (SETNAME)
@@ -61,7 +61,7 @@ struct fli_request {
     uint64_t jeopardies, lost;  /* RENEW, SESSION RENEW: the client's report about its leases */
     bool explicit_session;      /* ACQUIRE SESSION */
     bool shared;                /* ACQUIRE MODE SHARED */
-    bool learner, force;        /* CLUSTER ADD LEARNER; REMOVE and REPLACE FORCE */
+    bool learner, force;        /* CLUSTER ADD LEARNER; REMOVE, REPLACE and MOVE FORCE */
     bool wait;                  /* ACQUIRE WAIT with more than 0 */
     bool fenced;                /* store: FENCE given */
     unsigned n_also;            /* ACQUIRE: number of further names, all different */

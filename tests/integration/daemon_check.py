@@ -30,6 +30,8 @@ class DaemonCheck(Case):
         self.assertEqual(options['hold-ms'], ('77', 'FENCELOCK_HOLD_MS in the environment'))
         self.assertEqual(options['data'], ('nothing', '--data'))
         self.assertEqual(options['listen'], ('127.0.0.1:7401', 'default'))
+        self.assertEqual(options['join'], ('', 'default'))
+        self.assertTrue(all(value.isprintable() for value, _ in options.values()), options)
         self.assertEqual((said['ok'], said['node'], said['members']), (True, 2, 2))
         self.assertEqual(said['data']['state'], 'new')
         self.assertFalse(os.path.exists(self.lab.path('nothing')), 'it made the directory')

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import sys
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import RespError, binary, free_ports, main, wait_until
@@ -230,6 +231,43 @@ class Members(MembersCase):
         for node in self.cluster.nodes:
             node.ready()
             self.cluster.wait_serving(node)
+
+    def test_moved_where_the_others_cannot_decide_alone(self):
+        """Until it is started at its new address nobody reaches a node that was moved. Of two voters, or when another one is down, that
+        would end all grants, so it has to be said."""
+        self.begin(3)
+        third = self.cluster.followers()[0]
+        load = self.load([n for n in self.cluster.nodes if n is not third])
+        third.kill()
+        node = self.cluster.leader(among=[n for n in self.cluster.nodes if n is not third])
+        peer = free_ports(1)[0]
+        move = ('CLUSTER', 'MOVE', node.id, '127.0.0.1:%d' % peer)
+        with self.assertRaises(RespError) as caught:
+            self.ask(*move)
+        self.assertIn('without node %d no majority' % node.id, str(caught.exception))
+        self.assertIn('majority', self.tool('cluster', 'move', *move[2:], '--nodes', node.address, code=1))
+        self.more_grants(load)
+        third.launch()
+        self.wait_states(self.voters())
+        self.remove(third)
+        with self.assertRaises(RespError):
+            self.ask(*move)
+        self.more_grants(load)
+        # said and done: nothing is granted from here on, until the node is started there
+        asked = threading.Thread(target=self.ask, args=(*move, 'FORCE'))
+        asked.start()
+        other = next(n for n in self.cluster.nodes if n is not node)
+        wait_until(lambda: 'is being moved' in node.process.output(), 60, 'the move')
+        node.kill()
+        node.set_ports(node.port, peer)
+        node.start()
+        asked.join(60)
+        self.assertFalse(asked.is_alive())
+        for n in (node, other):
+            self.cluster.wait_serving(n, 60)
+        row = next(r for r in node.call('CLUSTER', 'NODES') if r[1] == node.id)
+        self.assertIn(b'127.0.0.1:%d' % peer, row)
+        self.finish(load)
 
     def test_killed_at_every_step(self):
         """Whoever leads is killed while members come and go; every change ends as it was asked for."""

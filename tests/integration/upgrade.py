@@ -90,6 +90,38 @@ class Upgrade(Case):
         self.cluster.wait_serving(first)
         self.assertEqual(first.call('CHECK', 'kept', kept), 1)
 
+    def test_killed_at_every_step(self):
+        """SIGKILL instead of an orderly stop, of each node and in each step, and of the leader in the moment in which it raises the version:
+        nothing is lost, and the cluster arrives."""
+        nodes = self.cluster.nodes
+        kept = nodes[0].call('ACQUIRE', 'kept', 'TTL', 600000, 'OWNER', OWNER)
+        load = Load(self.cluster.addresses(), clients=6).start()
+        self.addCleanup(load.aborting.set)
+        for node in sorted(nodes, key=lambda n: n is self.cluster.leader()): # the leader last
+            node.kill()
+            node.program = 'fencelockd-next'
+            if node is not nodes[-1]:
+                node.launch() # and again, while it starts
+                node.kill()
+            node.launch()
+            if all(n.program == 'fencelockd-next' for n in nodes):
+                break
+            self.cluster.wait_serving(node)
+            self.more_grants(load, 10)
+            node.kill() # it has spoken, and its version may be in the log
+            node.start()
+            self.cluster.wait_serving(node)
+        text = 'the cluster goes to it'
+        raises = wait_until(lambda: next((n for n in nodes if n.running() and text in n.process.output()), None), 60,
+                            'the step to the next version', every=0.001)
+        raises.kill() # whether it is in the log or not: whoever leads then goes on with it
+        raises.launch()
+        self.wait_version(2, {1: 2, 2: 2, 3: 2})
+        self.more_grants(load)
+        load.stop()
+        load.check()
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
+        self.assertEqual(nodes[0].call('CHECK', 'kept', kept), 1)
 
 if __name__ == '__main__':
     main()
