@@ -126,14 +126,15 @@ static void watch(struct fli_engine *e, struct fli_watched *w, uint32_t events)
     fli_watched_for(w, e->epoll_fd, events);
 }
 
-/* A connection on which nothing is outstanding serves the next call. */
+/* A connection on which nothing is outstanding serves the next call, if it is fresh then. */
 static void keep_idle(struct fli_engine_call *op)
 {
     struct fli_engine *e = op->engine;
     if (op->main.link.fd < 0) {
         return;
     }
-    if (op->owed != 0 || e->idle.n == FLI_IDLE_MAX || !fli_link_is_fresh(&op->main.link)) {
+    if (op->owed != 0 || e->idle.n == FLI_IDLE_MAX ||
+        (!e->blocks && !fli_link_is_fresh(&op->main.link))) {
         fli_watched_close(&op->main, op->engine->epoll_fd);
         return;
     }
