@@ -1,14 +1,14 @@
 -- fencelock's guard for MariaDB 10.6 or newer and MySQL 8 or newer: rows that only the newest holder of a lock can change.
 --
--- How it holds. A trigger reads the mark with a shared row lock, which sees what is committed at every isolation level
+-- How it holds. A trigger reads the mark with a shared row lock, which sees the newest committed mark at every isolation level
 -- and is kept until the transaction ends; a claim updates that row, so it waits for older writers. A claim is a
--- procedure that commits, before and after: it is never part of a transaction whose snapshot is older, and MySQL lets
--- no function call it.
+-- procedure that commits at its beginning and its end: so it is never part of a transaction with an older snapshot, and MySQL
+-- does not allow functions to call it.
 CREATE DATABASE IF NOT EXISTS fence CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 DELIMITER //
 -- Clusters that certify rows at commit (Galera, Group Replication with several primaries) do not see the row locks of other
--- nodes, so that two nodes lose each other's updates. The tables to ask differ; what stands in
+-- nodes, so that two nodes lose each other's updates. The system tables that tell differ; the text in
 -- /*M! is read by MariaDB alone.
 DROP PROCEDURE IF EXISTS fence.refuse_cluster//
 CREATE PROCEDURE fence.refuse_cluster()
@@ -30,8 +30,8 @@ END//
 DELIMITER ;
 CALL fence.refuse_cluster();
 
--- floor: no claim below it is taken any more, whatever the lock. server: where the marks were made, so that a restored or
--- promoted copy is noticed.
+-- floor: every claim below it is refused, for every lock. server: the server on which the marks were made, so that a restored
+-- or promoted copy is noticed.
 CREATE TABLE IF NOT EXISTS fence.origin (
     one TINYINT NOT NULL PRIMARY KEY CHECK (one = 1),
     floor BIGINT NOT NULL CHECK (floor BETWEEN 1 AND 9007199254740991),
@@ -83,7 +83,7 @@ BEGIN
     END IF;
 END//
 
--- Raises the mark, and says under which token this session writes. Commits what was open, as DDL does.
+-- Raises the mark, and sets the token under which this session writes. Commits an open transaction, as DDL does.
 DROP PROCEDURE IF EXISTS fence.claim//
 CREATE PROCEDURE fence.claim(a_lock VARBINARY(1000), a_token VARCHAR(64))
 BEGIN
@@ -110,7 +110,7 @@ BEGIN
     CALL fence.bound_idle();
 END//
 
--- For sessions of the same holder: says under which token they write. It does not claim.
+-- For other sessions of the same holder: sets the token under which they write. It does not claim.
 DROP PROCEDURE IF EXISTS fence.use//
 CREATE PROCEDURE fence.`use`(a_lock VARBINARY(1000), a_token VARCHAR(64))
 BEGIN
@@ -119,7 +119,7 @@ BEGIN
     CALL fence.bound_idle();
 END//
 
--- Called by the triggers of protected tables. Runs with the rights of who installed it.
+-- Called by the triggers of protected tables. Runs with the rights of the user who installed it.
 DROP PROCEDURE IF EXISTS fence.admit//
 CREATE PROCEDURE fence.admit(a_lock VARBINARY(1000))
 BEGIN
@@ -142,8 +142,8 @@ BEGIN
     END IF;
 END//
 
--- MariaDB ends idle transactions. MySQL has no such limit: there the connection is closed when it was idle for that long,
--- inside a transaction or not. @fence_idle_limit_s = 0 leaves both alone.
+-- MariaDB ends idle transactions. MySQL has no such limit: there the connection is closed after that time idle, inside a
+-- transaction or not. @fence_idle_limit_s = 0 changes neither.
 DROP PROCEDURE IF EXISTS fence.bound_idle//
 CREATE PROCEDURE fence.bound_idle()
 BEGIN

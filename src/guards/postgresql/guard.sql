@@ -1,27 +1,27 @@
 -- fencelock's guard for PostgreSQL 13 to 17: rows that only the newest holder of a lock can change.
--- One mark a lock, the highest token claimed; a trigger compares with it whoever writes. SQL and PL/pgSQL only.
+-- Each lock has one mark, the highest token claimed; a trigger compares every writer's token with it. SQL and PL/pgSQL only.
 --
 -- How it holds. A writer keeps a shared advisory lock from its check to the end of its transaction; a claim that
 -- raises the mark takes it exclusively, so it returns when every older transaction has ended. A claim is a procedure,
 -- since the snapshot of a query is older than the claim inside it. Writers never wait for a claim: they are refused.
--- A session that was let through remembers the count of claims, and is let through again while that stands still.
--- Names of objects and operators are written out, because the caller chooses the search_path.
+-- A session whose write was admitted remembers the count of claims. While that count stays the same, its writes are admitted
+-- without another comparison. Names of objects and operators have their schema, because the caller chooses the search_path.
 
 CREATE TABLE IF NOT EXISTS fence.mark (
     lock text COLLATE "C" PRIMARY KEY CHECK (octet_length(lock) BETWEEN 1 AND 255),
     mark bigint NOT NULL CHECK (mark BETWEEN 1 AND 9007199254740991)
 );
 
--- floor: no token below it is taken any more, whatever the lock. The rest says on which history of which server the
--- marks were made, so that a restored or promoted one is noticed.
+-- floor: every token below it is refused, for every lock. The other columns say on which server, and on which history of it,
+-- the marks were made, so that a restored or promoted server is noticed.
 CREATE TABLE IF NOT EXISTS fence.origin (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     floor bigint NOT NULL DEFAULT 1 CHECK (floor BETWEEN 1 AND 9007199254740991),
     server bigint NOT NULL,
     timeline integer NOT NULL
 );
--- Counts the claims that raise a mark, of whatever lock. A writer who finds it where it was when his token was compared
--- with the mark need not compare again. Not transactional, as it has to be: a claim counts before it commits.
+-- Counts the claims that raise a mark, of all locks together. A writer compared its token with the mark at some count; while the
+-- count is the same it need not compare again. A sequence is not transactional, which is needed: a claim counts before it commits.
 CREATE SEQUENCE IF NOT EXISTS fence.claims;
 SELECT nextval('fence.claims');
 
@@ -36,8 +36,8 @@ CREATE OR REPLACE FUNCTION fence.version() RETURNS text LANGUAGE sql IMMUTABLE A
 -- FL001 STALE: a newer token has claimed. Stop; acquire the lock again.
 -- FL002 NOTOKEN: the transaction has no token for this lock.
 -- FL003 NOTCLAIMED: the token is newer than the mark. Claim with it, read again, then write.
--- FL004 BUSY: nothing was done, and it may be tried again: a claim is under way, or older transactions still run.
--- FL005 NOLOCK: the row belongs to no lock. FL006 REFUSED: not in this way; the message says how.
+-- FL004 BUSY: a claim is under way, or older transactions still run. Nothing was done; the caller may try again.
+-- FL005 NOLOCK: the row belongs to no lock. FL006 REFUSED: this way to write is not allowed; the message names the right one.
 CREATE OR REPLACE FUNCTION fence.refuse(word text, message text, remedy text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -108,8 +108,8 @@ ALTER TABLE fence.origin ENABLE ALWAYS TRIGGER keep, ENABLE ALWAYS TRIGGER keep_
 
 -- ---- which tokens this transaction has ------------------------------------------------------------------------------
 
--- The setting fence.held is a JSON object, lock to token. Whoever forges it gains nothing that a claim would not give:
--- a token is no password, and one that is not the mark is refused.
+-- The setting fence.held is a JSON object, lock to token. Forging it gives nothing that a claim would not give: a token is no
+-- password, and a token that is not equal to the mark is refused.
 CREATE OR REPLACE FUNCTION fence.note(a_lock text, a_token bigint, for_session boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -122,7 +122,7 @@ BEGIN
     PERFORM set_config('fence.held', held::text, NOT for_session);
 END $$;
 
--- A holder that is paused inside its transaction keeps its successor out. So an idle transaction that writes under a
+-- A holder that is paused inside its transaction blocks the next holder's claim. So an idle transaction that writes under a
 -- token is ended after fence.idle_limit (10s; 0: never), unless a shorter limit is set already.
 CREATE OR REPLACE FUNCTION fence.bound_idle(for_session boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -214,7 +214,7 @@ BEGIN
     PERFORM fence.bound_idle(for_session);
 END $$;
 
--- For the holder's further transactions: says under which token they write. It does not claim.
+-- use: names the token of the holder's next transactions. It does not claim.
 CREATE OR REPLACE FUNCTION fence.use(a_lock text, a_token bigint, for_session boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -232,10 +232,10 @@ END $$;
 CREATE OR REPLACE FUNCTION fence.mark_for_share(a_lock text) RETURNS bigint
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT m.mark FROM fence.mark m WHERE m.lock = a_lock FOR SHARE $$;
 
--- Lets the transaction write what belongs to this lock, or refuses, and says why. The advisory lock comes first; the mark
+-- admit: lets the transaction write rows of this lock, or refuses with a reason. The advisory lock comes first; the mark
 -- is read after it, with a snapshot of its own. At REPEATABLE READ and above there is no such snapshot: the row lock finds
--- a newer mark there (SQLSTATE 40001). What was found is noted in fence.checked, for fence.quick_check(): nobody claims
--- this lock while it is held shared, so count and mark belong together.
+-- a newer mark there (SQLSTATE 40001). The result is kept in fence.checked, for fence.quick_check(): while the
+-- advisory lock is held shared no claim of this lock is possible, so count and mark belong together.
 DROP FUNCTION IF EXISTS fence.admit(text);
 CREATE FUNCTION fence.admit(a_lock text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -286,8 +286,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT rel::regclass FROM t
 $$;
 
--- An expression for trigger functions: true when fence.admit() has let this token write before, nobody has claimed any lock
--- since, and nobody is about to. Otherwise fence.admit() has to see. One expression, without a query: PL/pgSQL prepares each
+-- An expression for trigger functions: true when fence.admit() has admitted this token before, no lock has been claimed since,
+-- and no claim is under way. When it is false, fence.admit() must decide. It is one expression, without a query: PL/pgSQL prepares each
 -- anew in each transaction, and a query costs three times as much.
 CREATE OR REPLACE FUNCTION fence.quick_check(a_lock text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -307,7 +307,7 @@ $$;
 CREATE OR REPLACE FUNCTION fence.is_constant(lock_is text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$ SELECT lock_is ~ '^\s*''([^'']|'''')*''\s*$' $$;
 
--- What the trigger function of a table is to be. The lock of a row is a column, one for all, or an expression over columns,
+-- The text that the trigger function of a table must have. The lock of a row is a column, one for all, or an expression over columns,
 -- which costs a query. A column may be null in one of OLD and NEW, where the operation has none.
 CREATE OR REPLACE FUNCTION fence.trigger_source(a_table regclass, lock_is text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -368,7 +368,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Attaches the guard to a table; again, to change the lock or to take in new partitions. For its owner. lock_is: a
+-- protect: attaches the guard to a table. Called by the table's owner; call it again after a change of the lock or new partitions. lock_is: a
 -- column, an expression over columns ('''account/'' || id'), or one quoted name for the whole table ('''accounts''').
 CREATE OR REPLACE FUNCTION fence.protect(a_table regclass, lock_is text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -388,7 +388,7 @@ BEGIN
     IF (SELECT c.relispartition FROM pg_class c WHERE c.oid = a_table) THEN
         PERFORM fence.refuse('REFUSED', format('%s is a partition', a_table), 'Protect the partitioned table.');
     END IF;
-    -- A wrong expression is told now, with the table's owner's rights, and not by the first write.
+    -- A wrong expression fails here, with the rights of the table's owner, and not at the first write.
     IF NOT fence.is_column(a_table, lock_is) THEN
         PERFORM set_config('search_path', path, true);
         EXECUTE format('SELECT (%s)::text FROM %s AS of_row LIMIT 0', lock_is, a_table);
@@ -428,7 +428,7 @@ CREATE OR REPLACE VIEW fence.protected AS
     SELECT t.tgrelid::regclass AS the_table, obj_description(t.tgfoid, 'pg_proc') AS lock_is
     FROM pg_trigger t WHERE t.tgname = 'fence_guard' AND t.tgparentid = 0;
 
--- ---- looking after it -----------------------------------------------------------------------------------------------
+-- ---- maintenance ----------------------------------------------------------------------------------------------------
 
 -- Refuses every token below this one from now on, and drops the marks below it. For the end of a restore or a
 -- fail-over, with a new token of the lock service; and, with its min_live_token, to keep the marks few.
@@ -458,8 +458,8 @@ BEGIN
     RETURN fence.forget(new_token);
 END $$;
 
--- What keeps the guard from holding here. grade: bad (writes can go round it), loss (a crash or fail-over can take
--- marks back), note. No row: nothing found.
+-- The reasons why the guard may not hold on this server. grade: bad (writes can bypass it), loss (a crash or fail-over can take
+-- marks back), note. No rows: nothing was found.
 CREATE OR REPLACE FUNCTION fence.check() RETURNS TABLE (grade text, what text, remedy text)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT 'bad', format('the guard of %s is switched off', t.tgrelid::regclass), format('SELECT fence.protect(%L, %L)', p.the_table, p.lock_is)

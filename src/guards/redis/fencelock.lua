@@ -13,7 +13,7 @@ local function bad_token(token)
     return #token > 16 or not token:match('^[1-9]%d*$') or (#token == 16 and token > '9007199254740991')
 end
 
--- As text, by length first: numbers of Lua are doubles, which do not tell large ones apart.
+-- Compares numbers as text, by length first: Lua's numbers are doubles, and two large ones may be equal as doubles.
 local function below(a, b) return #a < #b or (#a == #b and a < b) end
 
 local function judge(lock, token)
@@ -23,7 +23,7 @@ local function judge(lock, token)
     if bad_token(token) then
         return redis.error_reply('REFUSED a token is a number from 1 to 9007199254740991')
     end
-    -- No token below the floor is taken any more, whatever the lock: fencelock guard adopt raises it after a fail-over.
+    -- Every token below the floor is refused, for every lock: fencelock guard adopt raises it after a fail-over.
     local floor = redis.call('GET', SECRET .. ':floor')
     if floor and below(token, floor) then
         return redis.error_reply('STALE token ' .. token .. ' is below the floor ' .. floor .. ' of this server; acquire the lock again')
@@ -37,7 +37,7 @@ local function judge(lock, token)
     end
 end
 
--- Says whose a record is: its value (false when there is none), or an error when it is another lock's.
+-- Returns the value of a record of this lock (false when there is none), or an error when the record is another lock's.
 local function found(lock, key)
     local stored = redis.call('GET', data_key(key))
     if not stored then return false end
@@ -78,7 +78,7 @@ end
 local function set(_, args) return arguments(args, 4, 'fence_set 0 lock token key value') or write(args, args[4]) end
 local function del(_, args) return arguments(args, 3, 'fence_del 0 lock token key') or write(args, nil) end
 
--- Without a token: for looking, not for read-modify-write.
+-- Needs no token. Use it to look at a value, not for read-modify-write.
 local function peek(_, args)
     local wrong = arguments(args, 2, 'fence_peek 0 lock key')
     if wrong then return wrong end

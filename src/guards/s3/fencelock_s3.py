@@ -43,7 +43,7 @@ def policy(bucket, prefix='', principal='*'):
 class FencedObjects:
     def __init__(self, s3, bucket, tries=8):
         """The client must not repeat writes by itself: Config(retries={'total_max_attempts': 1}). A repeated one may be refused
-        after its first copy was done, and that would be told as a refusal."""
+        although its first copy was done, and the caller would take that for a refusal."""
         config = getattr(getattr(s3, 'meta', None), 'config', None)
         if config is not None and (getattr(config, 'retries', None) or {}).get('total_max_attempts') != 1:
             raise ValueError("the client repeats writes by itself: make it with Config(retries={'total_max_attempts': 1})")
@@ -71,12 +71,12 @@ class FencedObjects:
         return {'IfMatch': found['ETag']}, int(parts.group(1)), lock, content if parts.group(2) == b'L' else None
 
     def _put(self, key, condition, token, lock, content):
-        """True when it was written, False when somebody was there first."""
+        """True when it was written, False when another write came first."""
         head = MAGIC + b'%d %s %s\n' % (token, b'D' if content is None else b'L', json.dumps(lock).encode())
         try:
             self.s3.put_object(Bucket=self.bucket, Key=key, Body=head + (content or b''), **condition)
             return True
-        except Exception as e: # botocore's, which need not be there to import this
+        except Exception as e: # botocore's errors: this file can be imported without botocore
             status = (getattr(e, 'response', None) or {}).get('ResponseMetadata', {}).get('HTTPStatusCode')
             if status in (404, 409, 412):
                 return False
@@ -103,19 +103,19 @@ class FencedObjects:
                 raise Refused('BUSY', 'others write %r all the time; claim again' % key)
 
     def read(self, lock, token, key):
-        """The content, or None; claims, so that nothing older is written behind it."""
+        """Returns the content, or None. Claims first, so that no older holder can write after the read."""
         self.claim(lock, token, [key])
         _, mark, found_lock, content = self._get(key)
         self._judge(key, lock, token, mark, found_lock)
         return content
 
     def peek(self, key):
-        """(content or None, mark). For looking, not for read-modify-write."""
+        """Returns (content or None, mark) without a claim. Not for read-modify-write."""
         _, mark, _, content = self._get(key)
         return content, mark
 
     def write(self, lock, token, key, content):
-        """Replaces what was claimed. content: bytes, or None to delete."""
+        """Replaces the content of a claimed object. content: bytes, or None to delete."""
         self._check(lock, token)
         for _ in range(self.tries):
             condition, mark, found_lock, _ = self._get(key)
@@ -130,7 +130,7 @@ class FencedObjects:
         self.write(lock, token, key, None)
 
     def raise_mark(self, key, token):
-        """After a restore: refuses every token below, whatever the object's lock. False when its mark was there already."""
+        """For use after a restore: from now on every lower token is refused for this object, for every lock. False when the mark was that high already."""
         for _ in range(self.tries):
             condition, mark, lock, content = self._get(key)
             if lock is None or mark >= token:
@@ -141,7 +141,7 @@ class FencedObjects:
         raise Refused('BUSY', 'others write %r all the time; do it again' % key)
 
     def adopt(self, lock, token, key):
-        """Takes in an object that was there before, with its content."""
+        """Puts an object that existed before the guard under it, with its content."""
         self._check(lock, token)
         try:
             found = self.s3.get_object(Bucket=self.bucket, Key=key)

@@ -37,8 +37,8 @@ class Fenced:
         self.db = sqlite3.connect(path, timeout=timeout_s, isolation_level=None)
         self.held, self.refusal = {}, None
         self.db.create_function('fence_admit', 2, self._admit)
-        self.db.execute('PRAGMA synchronous = FULL')           # in WAL mode less does not survive a loss of power
-        self.db.execute('PRAGMA recursive_triggers = ON')      # or REPLACE deletes rows without asking the guard
+        self.db.execute('PRAGMA synchronous = FULL')           # in WAL mode lower settings do not survive a loss of power
+        self.db.execute('PRAGMA recursive_triggers = ON')      # otherwise REPLACE deletes rows without a call of the guard
 
     def _admit(self, lock, mark):
         token = self.held.get(lock)
@@ -55,7 +55,7 @@ class Fenced:
         raise self.refusal
 
     def execute(self, sql, parameters=()):
-        """As db.execute(), with a refusal of the guard as itself."""
+        """As db.execute(), but raises a refusal of the guard as Refused."""
         self.refusal = None
         try:
             return self.db.execute(sql, parameters)
@@ -86,7 +86,7 @@ class Fenced:
         self.held[lock] = token
 
     def use(self, lock, token):
-        """Writes from here on are under this token. It does not claim."""
+        """Sets the token of the writes that follow. It does not claim."""
         _check(lock, token)
         self.held[lock] = token
 
@@ -94,7 +94,7 @@ class Fenced:
         return (self.db.execute('SELECT mark FROM fence_mark WHERE lock = ?', (lock,)).fetchone() or (0,))[0]
 
     def adopt(self, token):
-        """After a restore: no token below this one is taken any more, neither in a claim nor in a write."""
+        """For use after a restore: from now on every lower token is refused, in claims and in writes."""
         _check('-', token)
         self.db.execute('BEGIN IMMEDIATE')
         self.db.execute('UPDATE fence_origin SET floor = max(floor, ?)', (token,))

@@ -1,6 +1,6 @@
 -- fencelock's guard for SQLite 3.35 or newer. The triggers call fence_admit(lock, mark), which compares the connection's token
--- and which only a connection has that was opened for it (fencelock_sqlite.py, fencelock_sqlite.c):
--- any other, the sqlite3 shell among them, is refused with "no such function".
+-- with the mark. Only a connection opened by fencelock_sqlite.py or fencelock_sqlite.c has that function. Writes of all others,
+-- the sqlite3 shell included, fail with "no such function".
 PRAGMA journal_mode = WAL;
 
 CREATE TABLE IF NOT EXISTS fence_mark (
@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS fence_mark (
     mark INTEGER NOT NULL CHECK (typeof(mark) = 'integer' AND mark BETWEEN 1 AND 9007199254740991)
 ) WITHOUT ROWID;
 
--- No claim below the floor is taken any more, whatever the lock: adopt() raises it, after a restore.
+-- Every claim below the floor is refused, for every lock: adopt() raises it, after a restore.
 CREATE TABLE IF NOT EXISTS fence_origin (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     floor INTEGER NOT NULL CHECK (typeof(floor) = 'integer' AND floor BETWEEN 1 AND 9007199254740991)

@@ -1,4 +1,4 @@
--- For each table: @TABLE@ and @NEW@ and @OLD@ (the lock of a row, as an expression) are put in by protect().
+-- The triggers of one table. protect() replaces @TABLE@, and @NEW@ and @OLD@ by expressions for the lock of the row.
 DROP TRIGGER IF EXISTS "fence_insert_@NAME@";
 DROP TRIGGER IF EXISTS "fence_update_@NAME@";
 DROP TRIGGER IF EXISTS "fence_delete_@NAME@";

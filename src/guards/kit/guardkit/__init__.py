@@ -1,1 +1,1 @@
-"""The guards' kit: one suite of attacks, and an adapter of seven functions for each storage. Standard library only."""
+"""The guards' kit: one suite of attacks, and an adapter of seven functions for each storage. Needs only the standard library."""

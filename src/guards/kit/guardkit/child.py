@@ -1,4 +1,4 @@
-"""A storage's own command line client as a session: statements in by a pipe, answers out up to a marker."""
+"""A session through a storage's own command line client: statements go in by a pipe, answers are read up to a marker."""
 
 import os
 import queue
@@ -11,7 +11,7 @@ from .storage import Unknown
 
 
 class Missing(Exception):
-    """The storage's client program is not here."""
+    """The storage's client program is not installed."""
 
 
 def program(*names):

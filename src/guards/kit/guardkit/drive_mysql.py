@@ -1,4 +1,4 @@
-"""What `fencelock guard` does with mysql://user:password@host:port/database?socket=..., for MariaDB and MySQL, by the client `mariadb` or
+"""`fencelock guard` for mysql://user:password@host:port/database?socket=...: MariaDB and MySQL, through the client program `mariadb` or
 `mysql`."""
 
 import os
@@ -16,7 +16,7 @@ OPERATIONS = {'INSERT', 'UPDATE', 'DELETE'}
 
 
 def words_of(parts, user, password):
-    """For the client. A password goes into the environment, not into arguments, which everybody can read."""
+    """Arguments and environment of the client program. The password is in the environment: every user can read arguments."""
     query = dict(urllib.parse.parse_qsl(parts.query))
     words = ['--user=' + user] if user else []
     if 'socket' in query:
@@ -69,7 +69,7 @@ class Driver:
             raise Refused('ERROR', 'there is no guard in this server. Install it: fencelock guard install URL TABLE=LOCK')
 
     def guarded(self):
-        """schema.table to the operations that a trigger of the guard is there for."""
+        """A dict: schema.table to the operations for which it has a trigger of the guard."""
         found = {}
         for row in self.admin.sql("SELECT CONCAT(event_object_schema, '.', event_object_table, ' ', event_manipulation) FROM "
                                   "information_schema.triggers WHERE action_statement LIKE '%CALL fence.admit%' AND action_timing = 'AFTER'"):
@@ -100,7 +100,7 @@ class Driver:
             return [['bad', str(e), 'Use one server with replicas, of which one is written to.']]
 
     def rights(self, guarded):
-        """Who could empty a protected table, take its triggers off, or change marks. Administrators can, whatever is done."""
+        """The users who could empty a protected table, drop its triggers, or change marks. Administrators always can."""
         admins = set(self.admin.sql("SELECT grantee FROM information_schema.user_privileges WHERE privilege_type IN ('SUPER', 'CREATE USER')"))
         schemas = {t.split('.')[0] for t in guarded}
         rows = []
@@ -139,7 +139,7 @@ class Driver:
         return rows
 
     def scratch(self):
-        """A database, a guard and a user of their own: the marks of the guard that is installed cannot be deleted."""
+        """Makes a database, a guard and a user for the attack alone. It cannot use the installed guard: that one's marks cannot be deleted."""
         self.made = 'fencelock_attack_%s' % secrets.token_hex(4)
         password = secrets.token_urlsafe(24) + 'aA1!'
         fence = self.made + '_fence'
@@ -164,7 +164,7 @@ class Driver:
                 self.admin.sql("DROP USER '%s'@'%s'" % (self.made, host))
 
     def attack_tables(self, report, tables):
-        """Tables of the user: statements without a token, each rolled back whatever comes of it. No TRUNCATE, which cannot be."""
+        """Tries statements without a token on the user's tables and rolls each back. Leaves out TRUNCATE, which cannot be rolled back."""
         for table in tables:
             self.must_exist(table)
             name = '`%s`.`%s`' % (self.database, table)

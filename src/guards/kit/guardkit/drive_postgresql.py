@@ -1,4 +1,4 @@
-"""What `fencelock guard` does with postgres://..., by psql."""
+"""`fencelock guard` for postgres://..., through psql."""
 
 import os
 import re
@@ -53,8 +53,8 @@ class Driver:
             raise Refused('ERROR', done.stdout.decode(errors='replace').strip().split('\n')[-1])
 
     def install_into(self, url):
-        """As an extension where its files are on the server, otherwise by the script itself; again, it brings functions up
-        to date and leaves marks alone."""
+        """Installs the guard as an extension if the server has its files, otherwise by the script. A second run updates the
+        functions and leaves the marks alone."""
         session = self.connect(url)
         if session.one("SELECT count(*) FROM pg_extension WHERE extname = 'fencelock'") == '1':
             session.sql('ALTER EXTENSION fencelock UPDATE')
@@ -100,7 +100,7 @@ class Driver:
             self.admin.sql('DROP DATABASE IF EXISTS %s WITH (FORCE)' % self.made)
 
     def attack_tables(self, report, tables):
-        """Tables of the user: statements without a token, each rolled back whatever comes of it."""
+        """Tries statements without a token on the user's tables and rolls each back."""
         for table in tables:
             name = self.admin.one('SELECT %s::regclass' % text(table))
             column = self.admin.one('SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 '

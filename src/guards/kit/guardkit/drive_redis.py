@@ -1,5 +1,5 @@
-"""What `fencelock guard` does with redis://..., for Redis 7 and Valkey. The secret and the password are kept by the server: in the
-library's text, and in its list of users."""
+"""`fencelock guard` for redis://...: Redis 7 and Valkey. The server keeps the secret in the library's text, and the password in its list
+of users."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from .storage import Refused
 from .suite import Broken, Skip
 
 NO_REPLICA = '0' * 40
-# Raises the floor, and notes which fail-over it was for. Numbers as text, by length first: doubles do not tell large ones apart.
+# Raises the floor, and records for which fail-over. Compares numbers as text, by length first: large ones may be equal as doubles.
 RAISE_FLOOR = """local now = redis.call('GET', KEYS[1])
 if not now or #now < #ARGV[1] or (#now == #ARGV[1] and now < ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1]) end
 return redis.call('SET', KEYS[2], ARGV[2])"""
@@ -42,7 +42,7 @@ class Driver:
         self.admin.call('FUNCTION', 'LOAD', 'REPLACE', redis.library(os.path.join(DATA, 'redis', 'fencelock.lua'), secret, suffix))
 
     def make_user(self, name, secret):
-        """With a new password, unless the user is there; the password."""
+        """Gives the user its rights. Makes it if it does not exist, and then returns its password; otherwise None."""
         rights, password = list(redis.RIGHTS), None
         if 'waitaof' not in (c.lower() for c in self.admin.call('COMMAND', 'LIST')):
             rights.remove('+waitaof')
@@ -101,7 +101,7 @@ class Driver:
         return self.admin.call('ACL', 'DRYRUN', user, *words) == 'OK'
 
     def scratch(self):
-        """There are no databases apart: a library, a user and a secret of its own."""
+        """Redis has no separate databases for this, so the attack gets its own library, user and secret."""
         self.made = 'attack_' + secrets.token_hex(4)
         secret = 'fence:' + secrets.token_hex(16)
         self.made_secret = secret
@@ -123,7 +123,7 @@ class Driver:
                 return
 
     def attack_tables(self, report, tables):
-        """The guard that is installed here: what its user may do is asked, not done."""
+        """Attacks the installed guard: asks the server what the guard's user may do, and does none of it."""
         self.no_tables(tables)
         there = self.library() is not None and redis.WRITER in self.admin.call('ACL', 'USERS')
         for what, words in redis.FORBIDDEN:

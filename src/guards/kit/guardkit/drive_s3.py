@@ -1,5 +1,5 @@
-"""What `fencelock guard` does with s3://bucket/prefix?endpoint=...&region=...&profile=..., by boto3. Credentials are those that boto3
-finds. writer=PROFILE: those of a writer, for servers whose administrators no policy binds."""
+"""`fencelock guard` for s3://bucket/prefix?endpoint=...&region=...&profile=..., through boto3, which finds the credentials.
+writer=PROFILE: the credentials of a writer, for servers that apply no policy to administrators."""
 
 import json
 import re
@@ -91,7 +91,7 @@ class Driver:
                     raise
 
     def missing(self):
-        """The statements of ours that the bucket's policy lacks, or has in other words."""
+        """Our statements that the bucket's policy lacks or has changed."""
         def words(statement):
             listed = {k: sorted(v) if isinstance(v, list) else [v] for k, v in statement.items() if k in ('Action', 'Resource')}
             who = statement.get('Principal')
@@ -124,8 +124,8 @@ class Driver:
         return 0
 
     def settled(self, bucket, writer, prefix=''):
-        """What became of a new policy: it may take a while. Tried on a name that nobody has, and so that nothing is left there: a PUT whose
-        condition cannot hold, and one without, which the policy forbids."""
+        """Waits for a new policy to be in force. Returns 'holds', 'ignored' or 'bans' (all PUTs). Tries two PUTs on an unused name: one whose condition cannot hold,
+        and one without a condition, which the policy forbids. What is stored all the same is deleted."""
         key = '%sfencelock-probe-%s' % (prefix, secrets.token_hex(6))
         end = time.monotonic() + SETTLE_S
         while True:
@@ -137,7 +137,7 @@ class Driver:
                 return 'holds'
             if time.monotonic() > end:
                 return 'ignored' if without else 'bans'
-            time.sleep(0.2) # for a policy that is not in force yet; nothing tells when it is
+            time.sleep(0.2) # the policy may not be in force yet; no call tells when it is
 
     @staticmethod
     def denied(function, **arguments):
@@ -216,7 +216,7 @@ class Driver:
 
     # -- the attack ------------------------------------------------------------------------------------------
     def scratch(self):
-        """A bucket of its own, with a policy of its own."""
+        """Makes a bucket with a policy, for the attack alone."""
         self.made = 'fencelock-attack-%s' % secrets.token_hex(6)
         where = {'CreateBucketConfiguration': {'LocationConstraint': self.region}} if self.region not in (None, 'us-east-1') and not self.endpoint else {}
         judged(self.admin.create_bucket, Bucket=self.made, **where)
@@ -231,7 +231,7 @@ class Driver:
         return S3(self.writer, self.made, policy=state, name='S3 at %s' % (self.endpoint or 'AWS'))
 
     def allowance(self, bucket):
-        """The scratch bucket is the administrator's: the writer has to be let in."""
+        """A statement that lets the writer use the scratch bucket, which belongs to the administrator."""
         if not self.profiles[1]:
             return []
         return [{'Sid': 'Writers', 'Effect': 'Allow', 'Principal': '*', 'Action': ['s3:GetObject', 's3:PutObject', 's3:DeleteObject'],
@@ -253,7 +253,7 @@ class Driver:
                 judged(self.admin.delete_object, Bucket=self.made, Key=one['Key'])
 
     def attack_tables(self, report, tables):
-        """The bucket of the user: what the policy forbids, tried on names that nobody has."""
+        """Tries on unused names of the user's bucket what the policy forbids."""
         self.no_tables(tables)
         try:
             there = not self.missing()

@@ -1,4 +1,4 @@
-"""What `fencelock guard` does with sqlite:PATH."""
+"""`fencelock guard` for sqlite:PATH."""
 
 import os
 import shutil
@@ -39,7 +39,7 @@ class Driver:
 
     @staticmethod
     def guarded(db):
-        """Table to the operations that a trigger of the guard is there for."""
+        """A dict: table to the operations for which it has a trigger of the guard."""
         found = {}
         for name, table, sql in db.execute("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'fence\\_%' ESCAPE '\\'"):
             operation = name.split('_')[1].upper()
@@ -83,7 +83,7 @@ class Driver:
             shutil.rmtree(self.made)
 
     def attack_tables(self, report, tables):
-        """Tables of the user: statements without a token, each rolled back whatever comes of it."""
+        """Tries statements without a token on the user's tables and rolls each back."""
         for table in tables:
             name = '"%s"' % table.replace('"', '""')
             for what in ('UPDATE %s SET rowid = rowid' % name, 'DELETE FROM %s' % name):

@@ -12,7 +12,7 @@ class Usage(Exception):
 
 
 def pairs_of(tables):
-    """TABLE=LOCK words as pairs."""
+    """Splits words TABLE=LOCK into pairs."""
     pairs = [t.partition('=') for t in tables]
     for table, equals, lock in pairs:
         if not table or not equals or not lock:
@@ -25,7 +25,8 @@ def tell(as_json, sentence, **more):
 
 
 def tell_found(rows, guarded, as_json, colours, of='tables'):
-    """rows: grade (bad: writes can go round the guard; loss: marks can be lost; note), what, remedy. The exit code."""
+    """Prints what a check found; returns the exit code.
+    rows: grade (bad: writes can bypass the guard; loss: marks can be lost; note), what, remedy."""
     if as_json:
         print(json.dumps({'ok': not any(r[0] == 'bad' for r in rows), 'protected': guarded, 'found': [
             {'grade': g, 'what': w, 'remedy': m} for g, w, m in rows]}))

@@ -1,4 +1,4 @@
-"""Which driver is for which kind of URL. Each is imported when it is needed: some have needs of their own."""
+"""The driver for each kind of URL. Each is imported only when used, since some need packages that the others do not."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""MariaDB and MySQL behind src/guards/mysql, by the mariadb client."""
+"""The adapter for MariaDB and MySQL with the guard of src/guards/mysql, through the mariadb client."""
 
 import os
 import re
@@ -47,14 +47,14 @@ class Mysql(Child):
 
 
 def run_script(words, sql):
-    """A whole script, by the client: it knows DELIMITER."""
+    """Runs a whole script through the client program, which understands DELIMITER."""
     done = subprocess.run([program('mariadb', 'mysql')] + words, input=sql.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         raise Refused('ERROR', done.stdout.decode(errors='replace').strip().split('\n')[-1])
 
 
 def guard_sql(fence='fence'):
-    """fence: the name of the schema. A second one beside the first is for attacks."""
+    """fence: the name of the schema; attacks use a second one beside the installed one."""
     with open(os.path.join(HERE, 'guard.sql')) as f:
         return re.sub(r'\bfence\.', fence + '.', f.read()).replace('DATABASE IF NOT EXISTS fence ', 'DATABASE IF NOT EXISTS %s ' % fence)
 
@@ -68,7 +68,7 @@ def protect_sql(database, table, lock, fence='fence'):
 
 
 class MySQL(Storage):
-    """root: words that connect with all rights; writer: with those of a writer."""
+    """root: arguments of a connection with all rights; writer: of one with a writer's rights."""
 
     kinds = ['UPDATE', 'UPDATE in autocommit', 'upsert', 'REPLACE', 'DELETE and INSERT', 'UPDATE at READ COMMITTED', 'UPDATE at SERIALIZABLE']
 

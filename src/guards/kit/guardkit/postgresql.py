@@ -1,4 +1,4 @@
-"""PostgreSQL behind src/guards/postgresql, by psql."""
+"""The adapter for PostgreSQL with the guard of src/guards/postgresql, through psql."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from .suite import Broken, Skip, must, must_refuse
 WORDS = {'FL001': 'STALE', 'FL002': 'NOTOKEN', 'FL003': 'NOTCLAIMED', 'FL004': 'BUSY', 'FL005': 'NOLOCK', 'FL006': 'REFUSED',
          '40001': 'BUSY', '40P01': 'BUSY', '55P03': 'BUSY'}
 GONE = ('57P01', '57P02', '57P03', '25P03', '08006')
-# The first word is in the server's language; notices and warnings have codes from 00 to 02.
+# The first word of a message is in the server's language; notices and warnings have codes from 00 to 02.
 ERROR = re.compile(r'^(?:psql:[^ ]* )?[^\s:]+:  (?!0[012])([0-9A-Z]{5}): (.*)')
 ISOLATION = ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 
@@ -43,7 +43,7 @@ class Psql(Child):
         return self.judged(self.ask(statement if statement.endswith('\n') else statement + ';', seconds))
 
     def must_find(self, statement):
-        """A statement that finds no row is no error of SQL, and no write either: whoever writes looks at the count."""
+        """A statement that finds no row is no error in SQL, but no write either. So the count of rows is checked."""
         rows = self.sql(statement)
         if 'RETURNING' in statement and rows in ([], ['0']):
             raise Refused('NOROW', 'no row was changed')
@@ -110,7 +110,7 @@ class PostgreSQL(Storage):
         return session.one('SELECT balance FROM account WHERE id = %s' % text(key))
 
     def held(self, lock, token, local='true'):
-        """Without the check that fence.use() makes: the trigger has to find out."""
+        """Sets the token without the check that fence.use() makes, so that the trigger has to find a stale one."""
         return "SELECT set_config('fence.held', %s, %s)" % (text(json.dumps({lock: token}, ensure_ascii=False)), local)
 
     def write(self, session, lock, token, key, value, how):
@@ -187,7 +187,7 @@ class PostgreSQL(Storage):
         yield 'mark renamed by an administrator', sql("UPDATE fence.mark SET lock = lock || 'x'", True)
         yield 'mark truncated by an administrator', sql('TRUNCATE fence.mark', True)
 
-    # -- what only a database with transactions can get wrong -------------------------------------------------
+    # -- faults that only a database with transactions can have ------------------------------------------------
     def own(self):
         for level in ISOLATION:
             yield 3, 'claim waits, then reads, %s' % level, lambda suite, level=level: self.claim_waits(suite, level)
@@ -216,7 +216,7 @@ class PostgreSQL(Storage):
         return key, lock, a, b, old, new
 
     def settle(self, a, b, seconds=30):
-        """The older transaction commits while b's statement waits. True when it was acknowledged."""
+        """Commits the older transaction while b's statement waits. True when the commit was acknowledged."""
         time.sleep(0.05) # not to settle: b may have to wait, and if it does not, that is no worse an order
         try:
             a.sql('COMMIT')
@@ -240,7 +240,7 @@ class PostgreSQL(Storage):
         return self.finish(key, lock, b, new, self.read(b, lock, key), acknowledged)
 
     def one_statement(self, suite, level):
-        """A claim inside SELECT, as the recipe had it, is no syntax of ours; what a client can write is tried."""
+        """Claim and read in one request. A claim inside SELECT is not possible with the guard; the forms that a client can write are tried."""
         key, lock, a, b, old, new = self.begin(suite, level)
         b.sql('BEGIN ISOLATION LEVEL ' + level)
         tries = ['SELECT fence.claim(%s, %d), balance FROM account WHERE id = %s;' % (text(lock), new, text(key))]
@@ -268,7 +268,7 @@ class PostgreSQL(Storage):
         return self.finish(key, lock, b, new, self.read(b, lock, key), acknowledged)
 
     def overtaken(self, suite, level):
-        """Its transaction has begun and read before the newer claim; it writes after it."""
+        """The older holder's transaction begins and reads before the newer claim, and writes after it."""
         key, lock = suite.fresh('100')
         a, b, old, new = self.open(), self.open(), suite.token(), suite.token()
         self.claim(a, lock, old)
@@ -327,7 +327,7 @@ class PostgreSQL(Storage):
         must(self.read(b, lock, key) == '100', 'the value is %s', self.read(b, lock, key))
 
     def rolled_back_check(self, suite):
-        """What a savepoint checked is gone when it is rolled back, and so is its hold on the mark."""
+        """A rollback to a savepoint drops the guard's check, and the lock on the mark with it. The next write must be checked again."""
         key, lock = suite.fresh('100')
         a, b, old, new = self.open(), self.open(), suite.token(), suite.token()
         self.claim(a, lock, old)
@@ -341,7 +341,7 @@ class PostgreSQL(Storage):
         must(self.read(b, lock, key) == seen, 'the value is %s after the newer holder had read %s', self.read(b, lock, key), seen)
 
     def older_after_newer(self, suite):
-        """As behind a pooler. What the guard remembers of a session must not outlive the token it was about."""
+        """A session uses a newer token, then an older one, as behind a pooler. What the guard remembers must not outlive its token."""
         key, lock = suite.fresh('100')
         a, old, new = self.open(), suite.token(), suite.token()
         update = 'UPDATE account SET balance = %s WHERE id = ' + text(key)

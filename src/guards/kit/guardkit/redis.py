@@ -1,4 +1,4 @@
-"""Redis 7 and Valkey behind src/guards/redis, over a plain socket."""
+"""The adapter for Redis 7 and Valkey with the guard of src/guards/redis, over a plain socket."""
 
 import re
 import socket
@@ -55,7 +55,7 @@ class Connection:
         self.socket.close()
 
 
-# What a writer must not be allowed to do, and a command that would do it.
+# Things that a writer must not be allowed to do, each with a command that would do it.
 FORBIDDEN = (('SET of any key', ('SET', 'some key', 'x')), ('DEL of any key', ('DEL', 'some key')), ('EVAL', ('EVAL', 'return 1', '0')),
              ('SCAN for the secret', ('SCAN', '0')), ('KEYS', ('KEYS', '*')), ('library read', ('FUNCTION', 'LIST', 'WITHCODE')),
              ('library dumped', ('FUNCTION', 'DUMP')), ('library replaced', ('FUNCTION', 'LOAD', 'REPLACE', '#!lua name=fencelock\n')),
@@ -65,7 +65,7 @@ FORBIDDEN = (('SET of any key', ('SET', 'some key', 'x')), ('DEL of any key', ('
 
 
 def library(path, secret, suffix=''):
-    """suffix: for a second library beside the first, whose functions need other names."""
+    """The text of the library. suffix: added to its name and its functions, for a second library beside the installed one."""
     with open(path) as f:
         text = f.read().replace('@SECRET@', secret)
     return re.sub(r"(name=fencelock|'fence_[a-z]+)", lambda m: m.group(1) + suffix, text) if suffix else text
@@ -81,7 +81,7 @@ class Redis(Storage):
     kinds = ['FCALL fence_set']
 
     def __init__(self, admin_url, writer_url, server=None, suffix='', user=WRITER, dry=False):
-        """dry: what would harm others if it were let through is asked with ACL DRYRUN, not done."""
+        """dry: commands that would harm other users if the server allowed them are asked about with ACL DRYRUN instead of sent."""
         self.admin_url, self.writer_url, self.server, self.sessions = admin_url, writer_url, server, []
         self.suffix, self.user, self.dry = suffix, user, dry
         info = Connection(admin_url).call('INFO', 'server')

@@ -1,4 +1,4 @@
-"""S3 and compatible object stores behind src/guards/s3, by boto3."""
+"""The adapter for S3 and compatible object stores with the guard of src/guards/s3, through boto3."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '.
 import fencelock_s3
 
 OLD_ETAG = '"00000000000000000000000000000000"'
-# What became of the bucket's policy in a server.
+# What a server did with the bucket's policy.
 POLICY = {'holds': '', 'ignored': 'the server took the policy, and lets writes without a condition through',
           'bans': 'the server does not know If-Match in a policy: with it, it refuses every write',
           'refused': 'the server takes no such policy', 'none': 'no policy was asked for'}
@@ -65,7 +65,7 @@ class S3(Storage):
         self.sessions = []
 
     def create(self, key, lock, value):
-        """An object comes into being with its first claim; until it is written its value is this."""
+        """An object is made by its first claim; this is its value until the first write."""
         self.first[key] = value
         self.keys.setdefault(lock, []).append(key)
 
@@ -111,7 +111,7 @@ class S3(Storage):
         part = judged(client.upload_part, PartNumber=1, UploadId=upload, Body=value.encode(), **at)
         judged(client.complete_multipart_upload, UploadId=upload, MultipartUpload={'Parts': [{'PartNumber': 1, 'ETag': part['ETag']}]}, **at)
 
-    # -- what only an object store can get wrong ---------------------------------------------------------------
+    # -- faults that only an object store can have --------------------------------------------------------------
     def own(self):
         yield 4, "the bucket's policy", self.policy_holds
         yield 7, 'conditional PUTs at the same time', self.at_once
@@ -125,7 +125,7 @@ class S3(Storage):
         must(self.policy == 'holds', '%s', POLICY.get(self.policy, self.policy))
 
     def at_once(self, suite):
-        """Of several PUTs with one ETag exactly one is done. A server that looks first and writes later lets two through."""
+        """Of several PUTs with one ETag exactly one may succeed. A server that compares first and writes later accepts two."""
         clients = [self.open().s3 for _ in range(4)]
         for n in range(max(10, suite.rounds)):
             key, condition = 'once%d' % n, {'IfNoneMatch': '*'}
@@ -147,7 +147,7 @@ class S3(Storage):
                 condition = {'IfMatch': done[0]}
 
     def several(self, suite):
-        """What is read after a claim of two objects is not older than it, in either."""
+        """After a claim of two objects, what is read of either is final: the old holder's late write is refused."""
         key, lock = suite.fresh('1')
         other = key + '.second'
         self.create(other, lock, '1')
@@ -180,7 +180,7 @@ class S3(Storage):
                 must(e.word == word, 'refused with %s', e)
 
     def foreign(self, suite):
-        """Whoever sends the right ETag and bytes of his own takes the mark away. Nothing can forbid that, and it is noticed."""
+        """A client that sends the right ETag with plain bytes removes the mark. The store cannot forbid that; the next claim must notice it."""
         key, lock = suite.fresh('1')
         a, token = self.open(), suite.token()
         self.claim(a, lock, token)
@@ -197,7 +197,7 @@ class S3(Storage):
 
 
 class Off(S3):
-    """Without conditions, as plain PUT and GET."""
+    """The same storage without the guard: PUT and GET without conditions."""
 
     def claim(self, session, lock, token):
         pass

@@ -1,4 +1,4 @@
-"""SQLite behind src/guards/sqlite, on a real file, by processes of their own that can be killed."""
+"""The adapter for SQLite with the guard of src/guards/sqlite, on a real file; each client is a process, which can be killed."""
 
 import multiprocessing
 import os
@@ -16,7 +16,7 @@ import fencelock_sqlite
 
 
 def serve(pipe, path):
-    """A client in a process of its own, since what is to be killed is a process with the file open."""
+    """A client in its own process: the attack kills a process that has the file open."""
     fence = fencelock_sqlite.Fenced(path)
     while True:
         name, args = pipe.recv()
@@ -54,7 +54,8 @@ class Client:
         return value
 
     def end(self):
-        """By restart(), while another thread may be in call(): a pipe that is closed under it may be the next client's at once."""
+        """Called by restart(), while another thread may be in call(). The pipe is closed only when that call is over: its descriptor's number
+        may be given to the next client at once."""
         self.process.kill()
         self.process.join()
         self.ended = True

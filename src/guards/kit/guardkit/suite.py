@@ -1,4 +1,4 @@
-"""Every attack that needs no more than the seven functions, and the table of what held.
+"""All attacks that need only the seven functions of storage.py, and the table of which rules held.
 
 The rules are those of docs/FENCING.md. An attack that could not be made is "not tried", never "holds"."""
 
@@ -28,11 +28,11 @@ TOKEN_MAX = (1 << 53) - 1
 
 
 class Skip(Exception):
-    """Not tried, and why."""
+    """The attack could not be tried; the text says why."""
 
 
 class Broken(Exception):
-    """The rule does not hold, and how that was seen."""
+    """The rule does not hold; the text says what showed it."""
 
 
 class Report:
@@ -88,7 +88,7 @@ def must(condition, text, *args):
 
 
 def must_refuse(word, what, function, *args):
-    """Calls function, which must be refused; with word, for that reason."""
+    """Calls function, which must be refused, and for the reason `word` if that is given."""
     try:
         function(*args)
     except Refused as e:
@@ -105,9 +105,9 @@ class Suite:
         self.number, self.guard = 0, threading.Lock()
         self.last_token = seed % 1000 * 1000
         self.history = []                  # of the random runs, for other judges too
-        self.aside = None                  # a lock of which nobody writes
+        self.aside = None                  # a lock that no other part uses
 
-    # -- what attacks are made of ------------------------------------------------------------------------
+    # -- parts of attacks ------------------------------------------------------------------------
     def token(self):
         with self.guard:
             self.last_token += 1
@@ -162,7 +162,7 @@ class Suite:
         must(self.s.mark(self.s.open(), lock) == token, 'a claim did not raise the mark')
 
     def read_after_claim(self):
-        """The right-hand column of docs/FENCING.md: claim, read, and the old holder's write comes in between."""
+        """The right-hand column of docs/FENCING.md: claim, read, and the old holder's write arrives after them."""
         key, lock = self.fresh('100')
         a, b, old, new = self.s.open(), self.s.open(), self.token(), self.token()
         self.s.claim(a, lock, old)
@@ -204,7 +204,7 @@ class Suite:
         must_refuse('STALE', 'a claim with 2^53-2 after 2^53-1', self.s.claim, self.s.open(), lock, TOKEN_MAX - 1)
 
     def text_order(self):
-        """9 comes before 10, which it does not as text."""
+        """Tokens are compared as numbers: 9 is below 10, but above it as text."""
         key, lock = self.fresh()
         a = self.s.open()
         for token in (9, 10, 99, 100):
@@ -255,7 +255,7 @@ class Suite:
             try:
                 self.s.claim(session, lock, token)
                 if rnd.random() < 0.3:
-                    time.sleep(rnd.random() * 0.004)      # others overtake it here
+                    time.sleep(rnd.random() * 0.004)      # other writers may overtake it here
                 count, _, last = self.s.read(session, lock, key).partition(' ')
                 if rnd.random() < 0.3:
                     time.sleep(rnd.random() * 0.004)      # and here
@@ -272,7 +272,7 @@ class Suite:
                 session = None
 
     def judge(self, key, final):
-        """Each acknowledged add is in the lineage of the final value, none that was refused is, and the count agrees."""
+        """Follows the final value back, add by add. Each acknowledged add must be in this chain, no refused one, and the count must agree."""
         adds = {a['id']: a for a in self.history if a['key'] == key and 'based_on' in a}
         count, _, at = final.partition(' ')
         chain = []
@@ -303,7 +303,7 @@ class Suite:
         for t in threads:
             t.join(120)
         must(not any(t.is_alive() for t in threads), 'a client hangs')
-        # Whoever comes alone afterwards gets through, and builds on what the others left.
+        # A single client afterwards must succeed, and build on the others' last value.
         self.worker(key, lock, 2, self.random.randrange(1 << 30), threading.Event())
         done, tried = self.judge(key, self.value(lock, key))
         must(done > 0, 'nobody got a write through, which shows nothing')
@@ -320,8 +320,8 @@ class Suite:
         time.sleep(0.3)
 
     def acknowledge(self):
-        """What was seen so far is durable when this returns: a claim that is acknowledged comes after it in the storage's
-        log. Seen is not enough, since InnoDB shows a commit to others before it has flushed it."""
+        """When this returns, all that was read so far is durable: the storage's log has it before this acknowledged claim. Having
+        read it is not enough, since InnoDB shows a commit to others before it is flushed."""
         self.s.claim(self.s.open(), self.aside, self.token())
 
     def crash_claim(self):
