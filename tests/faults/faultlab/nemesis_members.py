@@ -225,6 +225,10 @@ class Backup(Nemesis):
         if done.returncode != 0 and scene.program == Upgrade.NEXT and 'of another version' in done.stderr:
             scene.count('backups that take the tool of the next version')
             return []
+        if done.returncode == 2 and 'the process that writes it was killed' in done.stderr and \
+                'snapshot-kill' in scene.options.nemesis:
+            scene.count('backups whose writer was killed')
+            return []
         if done.returncode != 0:
             scene.complain('backups', 'a backup ended with %d: %s' % (done.returncode, done.stderr.strip()))
             return []
