@@ -86,7 +86,7 @@ class Slice(unittest.TestCase):
 
     @unittest.skipIf(SHORT, 'the build without sanitizers does it')
     def test_clients_that_do_not_claim_are_caught(self):
-        self.is_caught('lost updates', '--check-writes-only', '--nemesis', 'hold', '--seconds', '3', '--until-late', '3')
+        self.is_caught('lost updates', '--check-writes-only', '--nemesis', 'hold', '--seconds', '3', '--until-late', '8')
 
     @unittest.skipIf(SHORT, 'the build without sanitizers does it')
     def test_nodes_that_answer_before_it_is_on_disk_are_caught(self):
