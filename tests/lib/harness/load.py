@@ -13,6 +13,7 @@ Rules of the oracle (times are this process's monotonic clock):
   4. An acknowledged release stays: the token is never found again.
 """
 
+import itertools
 import random
 import threading
 import time
@@ -56,7 +57,7 @@ class _Client(threading.Thread):
             turn = 0
             while not self.load.stopping.is_set():
                 turn += 1
-                self._turn('client-%04d-turn-%08d' % (self.number, turn))
+                self._turn('load-%d-client-%04d-turn-%08d' % (self.load.number, self.number, turn))
         except _Stopped:
             pass
         except Exception as e: # told by Load.stop()
@@ -150,7 +151,10 @@ class _Client(threading.Thread):
 
 
 class Load:
-    """`clients` threads on `locks` locks, spread over the addresses."""
+    """`clients` threads on `locks` locks, spread over the addresses. Owners are no other load's: a late copy of a request
+    may have left one of those a lock (adr/0008), and whoever asks as that owner is told its old token."""
+
+    numbers = itertools.count(1)
 
     def __init__(self, addresses, clients=8, locks=4, ttl_ms=20000, wait_share=0.5, wait_ms=5000, abandon_share=0.0,
                  timeout=10.0, lock_prefix='load-'):
@@ -159,6 +163,7 @@ class Load:
         self.wait_share, self.wait_ms, self.abandon_share = wait_share, wait_ms, abandon_share
         self.timeout = timeout
         self.lock_prefix = lock_prefix
+        self.number = next(self.numbers)
         self.violations = []
         self.stopping = threading.Event()
         self.aborting = threading.Event()
