@@ -424,7 +424,7 @@ static bool fill(struct run *r, const struct worst_gene *g, uint32_t i, struct w
         set_cancel(r, c, g->how, i);
         break;
     case WORST_KEYS:
-        set_names(c, w, name, g->owner << ALSO_SHIFT);
+        set_names(c, w, name, (unsigned)g->owner << ALSO_SHIFT);
         c->permits = 1;
         c->owner = owner_text(w->owner, owner);
         c->flags = (uint8_t)((g->how >> 2) & 127u);
