@@ -267,6 +267,15 @@ static void say_ready(struct relay_stream *o)
     }
 }
 
+/* Where a stream begins to count. Nothing that was recorded on another stream fits: its answers would be
+ * told to clients of this one. */
+static uint64_t first_sequence(void)
+{
+    uint64_t number;
+    fli_random(&number, sizeof number);
+    return number >> 8; /* far from the end of the numbers */
+}
+
 static void open_stream(struct leader *leader, struct stream *stream)
 {
     struct relay_client *c = leader->client;
@@ -278,8 +287,8 @@ static void open_stream(struct leader *leader, struct stream *stream)
     struct stream_callbacks cbs = {.ctx = o, .frame = frame_cb, .lost = lost_cb};
     o->leader = leader;
     o->stream = stream;
-    o->first = 1;
-    o->next = 1;
+    o->first = first_sequence();
+    o->next = o->first;
     o->pinged_ms = now_ms(c);
     leader->out = o;
     if (stream_start(stream, &cbs)) {

@@ -1,6 +1,7 @@
 /* relay_codec.h: the bodies of relay frames. Pure.
  *
- *   COMMAND    8 sequence, 8 source (ticket.h), then the command as machine_command_encode made it
+ *   COMMAND    8 sequence, 8 source (ticket.h), then the command as machine_command_encode made it;
+ *              a stream's sequences begin at a random number and go up by one
  *   RESULT     8 sequence, 4 status (negated code), 1 code, 3 zero, 4 number, 8 token, 8 wait,
  *              8 deadline, 8 clock, then the payload; all but sequence and status are zero unless
  *              the status is

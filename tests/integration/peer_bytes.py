@@ -26,6 +26,7 @@ FULL = '--full' in sys.argv
 if FULL:
     sys.argv.remove('--full')
 RAFT, RELAY, SNAPSHOT = 1, 2, 3
+RESULT = 2                 # src/consensus/relay_codec.h
 KINDS = {RAFT: 'raft', RELAY: 'relay', SNAPSHOT: 'snapshot'}
 HEAD = 16                  # src/peer/frame.h
 KEPT = 4                   # frames of each kind that are kept of a run
@@ -117,6 +118,60 @@ class FrameProxy(PeerProxy):
             return b'', False
         others = [f for link, frames in self.seen[what].items() if link != side.link for f in frames]
         return (others[value % len(others)] if others else b'') + frame, False # 'other': what another node sent
+
+
+class Mixer(FrameProxy):
+    """Keeps the leader's answers to one node, and then puts one before each answer to another."""
+
+    def __init__(self, loop, ports):
+        super().__init__(loop, ports)
+        self.kept, self.mixes, self.mixed = {}, False, 0
+
+    def meet(self, side, frame):
+        if side.kind != RELAY or frame[4] != RESULT or side.forth:
+            return frame, False
+        if not self.mixes:
+            self.kept.setdefault(side.link, []).append(frame)
+            return frame, False
+        others = [f for link, frames in self.kept.items() if link != side.link for f in frames]
+        fitting = [f for f in others if f[HEAD:HEAD + 8] == frame[HEAD:HEAD + 8]] # the same sequence
+        self.mixed += 1
+        return (fitting or others)[0] + frame, False
+
+
+class AnswersOfOthers(Case):
+    def test_are_not_taken(self):
+        """What the leader said on one stream means nothing on another."""
+        loop = Loop()
+        self.addCleanup(loop.close)
+        cluster = self.cluster = ProxiedCluster(self.lab, 3)
+        peers = Mixer(loop, cluster.peer_ports()).start()
+        cluster.start()
+        one, other = cluster.followers()
+        told = []
+        for node in (other, one): # were streams counted from one number, the answers to these would fit each other
+            with node.client(timeout=60) as c:
+                told += [c.call('TOKEN', 'x') for _ in range(100)]
+        peers.mixes = True
+        tokens = []
+        for _ in range(20):
+            try:
+                tokens.append(other.call('TOKEN', 'x', timeout=60))
+            except RespError as e:
+                self.assertEqual(e.word, 'UNCERTAIN')
+        peers.mixes = False
+        self.assertGreater(peers.mixed, 0)
+        wait_until(lambda: self.token(other), 60, 'the node serves again')
+        tokens.append(other.call('TOKEN', 'x', timeout=60))
+        self.assertEqual(tokens, sorted(set(tokens)))
+        self.assertGreater(tokens[0], max(told))
+
+    @staticmethod
+    def token(node):
+        try:
+            return node.call('TOKEN', 'x', timeout=60)
+        except (OSError, RespError):
+            return None
 
 
 class PeerBytes(Case):
