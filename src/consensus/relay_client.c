@@ -267,8 +267,8 @@ static void say_ready(struct relay_stream *o)
     }
 }
 
-/* Where a stream begins to count. Nothing that was recorded on another stream fits: its answers would be
- * told to clients of this one. */
+/* Where a stream begins to count: at random, so that nothing that was recorded on another stream
+ * fits. Its answers would be told to clients of this one. */
 static uint64_t first_sequence(void)
 {
     uint64_t number;
