@@ -230,7 +230,7 @@ FL_API void fl_redlock_cancel(fl_redlock *r, uint64_t id);
 
 /* On servers that still hold our value, sets the expiry to ttl_ms (0: lock->ttl_ms) from now. Never
  * sets a missing key, never touches another holder's. 0: `lock` in done() has the new deadline.
- * FL_ENOTHELD: surely lost. Any other result: it failed for now and may be tried again. In every
+ * FL_ENOTHELD: surely lost. Any other result: it failed this time and may be tried again. In every
  * case use the lock that done() gets. After a failure its deadline is the old one, or an earlier
  * one if a shorter TTL may have reached some servers. Nothing is released. `lock` is copied.
  * A TTL shorter than the time left may take effect on the servers long before this process learns

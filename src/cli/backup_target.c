@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/write.h"
 
 #define KEPT_MAX 10000u
 #define NICENESS 10
@@ -52,19 +53,10 @@ static int sync_and_rest(struct backup_target *t)
 int backup_target_write(void *arg, const void *data, size_t len)
 {
     struct backup_target *t = arg;
-    const uint8_t *p = data;
-    while (len > 0) {
-        ssize_t n = write(t->fd, p, len);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            return disk_error(t, "write", t->part);
-        }
-        p += n;
-        len -= (size_t)n;
-        t->bytes += (uint64_t)n;
+    if (fli_write_all(t->fd, data, len) != 0) {
+        return disk_error(t, "write", t->part);
     }
+    t->bytes += len;
     return t->bytes - t->synced < SYNC_BYTES ? 0 : sync_and_rest(t);
 }
 
@@ -124,8 +116,8 @@ static size_t list_folder(const char *folder, const char *start, char **names)
     DIR *dir = opendir(folder);
     for (struct dirent *e = dir == NULL ? NULL : readdir(dir); e != NULL && n < KEPT_MAX;
          e = readdir(dir)) {
-        if (is_one(e->d_name, start)) {
-            names[n++] = strdup(e->d_name);
+        if (is_one(e->d_name, start) && (names[n] = strdup(e->d_name)) != NULL) {
+            n++;
         }
     }
     if (dir != NULL) {
@@ -163,10 +155,22 @@ int backup_target_settle(struct backup_target *t)
     return sync_folder(t);
 }
 
-void backup_say_when(uint64_t made_ms, char out[64])
+static struct tm utc_of(uint64_t made_ms)
 {
     time_t seconds = (time_t)(made_ms / 1000);
     struct tm utc;
     (void)gmtime_r(&seconds, &utc);
-    (void)strftime(out, 64, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return utc;
+}
+
+void backup_say_when(uint64_t made_ms, char out[BACKUP_WHEN_SIZE])
+{
+    struct tm utc = utc_of(made_ms);
+    (void)strftime(out, BACKUP_WHEN_SIZE, "%Y-%m-%dT%H:%M:%SZ", &utc);
+}
+
+void backup_name_when(uint64_t made_ms, char out[BACKUP_WHEN_SIZE])
+{
+    struct tm utc = utc_of(made_ms);
+    (void)strftime(out, BACKUP_WHEN_SIZE, "%Y%m%dT%H%M%SZ", &utc);
 }

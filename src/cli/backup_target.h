@@ -7,6 +7,7 @@
 
 #define BACKUP_PATH_SIZE 4096u
 #define BACKUP_ERROR_SIZE 1024u
+#define BACKUP_WHEN_SIZE 64u
 #define BACKUP_SUFFIX ".backup"
 
 struct backup_target {
@@ -31,6 +32,8 @@ int backup_target_settle(struct backup_target *t) FLI_MUST_USE; /* the part beco
 int backup_target_keep(struct backup_target *t, const char *folder, const char *start,
                        uint64_t keep, uint64_t *ret_removed) FLI_MUST_USE;
 
-void backup_say_when(uint64_t made_ms, char out[64]); /* a date */
+/* The moment in UTC, to be read and as a part of a name. */
+void backup_say_when(uint64_t made_ms, char out[BACKUP_WHEN_SIZE]);
+void backup_name_when(uint64_t made_ms, char out[BACKUP_WHEN_SIZE]);
 
 #endif

@@ -1,19 +1,24 @@
 /* fencelock_cmd_backup.c: `fencelock backup`: the state of a running cluster as a file, and whether
- * a file is one.
- *
- * A backup is written beside its place, synced, read back and verified as a whole, and only then
- * given its name: what has the name can be restored. */
+ * a file is one. */
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "cli/backup_target.h"
-#include "cli/fencelock_common.h"
+#include "cli/backup_job.h"
 #include "consensus/backup_file.h"
 
-#define PREFIX "fencelock-"
 #define STATUS_MS UINT64_C(2000)
+
+struct cluster_job {
+    struct backup_job job; /* first */
+    fl_client *client;
+    struct backup_header header;
+    struct machine_counts counts;
+};
+
+static const struct cluster_job *cluster_job(const struct backup_job *j)
+{
+    return (const struct cluster_job *)j;
+}
 
 /* ---- the nodes ------------------------------------------------------------------------------- */
 
@@ -32,10 +37,11 @@ static size_t leader_of(fl_client *c)
 
 /* One node after the other, the leader first, until one gives a whole backup or the disk here
  * fails. */
-static int fetch(fl_client *c, const struct cli_args *a, struct backup_target *t)
+static int fetch(struct backup_job *j, struct backup_target *t)
 {
+    fl_client *c = cluster_job(j)->client;
     int rc = FL_ENOCONN;
-    uint64_t timeout_ms = cli_has(a, CLI_OPT_TIMEOUT) ? a->number[CLI_OPT_TIMEOUT] : 0;
+    uint64_t timeout_ms = j->args->number[CLI_OPT_TIMEOUT];
     size_t n = fl_client_nodes(c);
     size_t first = n > 1 ? leader_of(c) : 0;
     for (size_t i = 0; i < n; i++) {
@@ -54,46 +60,44 @@ static int fetch(fl_client *c, const struct cli_args *a, struct backup_target *t
 
 /* ---- its name in a folder -------------------------------------------------------------------- */
 
-static void name_in_folder(const char *folder, const struct backup_header *h,
-                           char out[BACKUP_PATH_SIZE])
+static void name(const struct backup_job *j, char start[BACKUP_NAME_SIZE],
+                 char rest[BACKUP_NAME_SIZE])
 {
-    char when[32];
-    time_t seconds = (time_t)(h->made_ms / 1000);
-    struct tm utc;
-    (void)gmtime_r(&seconds, &utc);
-    (void)strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", &utc);
-    (void)snprintf(out, BACKUP_PATH_SIZE,
-                   "%.3000s/" PREFIX "%016" PRIx64 "-%s-%020" PRIu64 BACKUP_SUFFIX, folder,
-                   h->cluster_id, when, h->index);
+    const struct backup_header *h = &cluster_job(j)->header;
+    char when[BACKUP_WHEN_SIZE];
+    backup_name_when(h->made_ms, when);
+    (void)snprintf(start, BACKUP_NAME_SIZE, "fencelock-%016" PRIx64 "-", h->cluster_id);
+    (void)snprintf(rest, BACKUP_NAME_SIZE, "%s-%020" PRIu64, when, h->index);
 }
 
 /* ---- what is said ---------------------------------------------------------------------------- */
 
-static void say(const struct cli_args *a, const char *path, const struct backup_header *h,
-                const struct machine_counts *counts, uint64_t removed)
+static void say(const struct backup_job *j, const char *path, uint64_t removed)
 {
-    struct cli_style style = cli_style_of(a);
-    char when[64];
+    const struct backup_header *h = &cluster_job(j)->header;
+    const struct machine_counts *counts = &cluster_job(j)->counts;
+    struct cli_style style = cli_style_of(j->args);
+    char when[BACKUP_WHEN_SIZE];
     backup_say_when(h->made_ms, when);
     if (style.json) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
-        cli_json_bytes(&j, "file", fl_str(path));
-        cli_json_u64(&j, "cluster_id", h->cluster_id);
-        cli_json_text(&j, "made", when);
-        cli_json_u64(&j, "made_ms", h->made_ms);
-        cli_json_u64(&j, "node", h->node_id);
-        cli_json_u64(&j, "index", h->index);
-        cli_json_u64(&j, "term", h->term);
-        cli_json_u64(&j, "last_token", h->last_token);
-        cli_json_u64(&j, "locks_held", counts->locks_held);
-        cli_json_u64(&j, "sessions", counts->sessions_explicit);
-        cli_json_u64(&j, "waits", counts->waits);
-        cli_json_u64(&j, "bytes", h->body + BACKUP_HEADER);
-        cli_json_u64(&j, "removed", removed);
-        cli_json_end_object(&j);
-        cli_json_finish(&j);
+        struct cli_json json;
+        cli_json_init(&json, stdout);
+        cli_json_object(&json, NULL);
+        cli_json_bytes(&json, "file", fl_str(path));
+        cli_json_u64(&json, "cluster_id", h->cluster_id);
+        cli_json_text(&json, "made", when);
+        cli_json_u64(&json, "made_ms", h->made_ms);
+        cli_json_u64(&json, "node", h->node_id);
+        cli_json_u64(&json, "index", h->index);
+        cli_json_u64(&json, "term", h->term);
+        cli_json_u64(&json, "last_token", h->last_token);
+        cli_json_u64(&json, "locks_held", counts->locks_held);
+        cli_json_u64(&json, "sessions", counts->sessions_explicit);
+        cli_json_u64(&json, "waits", counts->waits);
+        cli_json_u64(&json, "bytes", h->body + BACKUP_HEADER);
+        cli_json_u64(&json, "removed", removed);
+        cli_json_end_object(&json);
+        cli_json_finish(&json);
         return;
     }
     const char *on = cli_colour_on(CLI_BOLD, style.colours);
@@ -112,87 +116,35 @@ static void say(const struct cli_args *a, const char *path, const struct backup_
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-static int inspect(const char *path, struct backup_header *h, struct machine_counts *counts,
-                   char error[BACKUP_ERROR_SIZE])
+static int inspect(struct backup_job *j, const char *path, char error[BACKUP_ERROR_SIZE])
 {
+    struct cluster_job *c = (struct cluster_job *)j;
     struct machine *m = NULL;
-    int rc = backup_file_read(path, h, &m, error, BACKUP_ERROR_SIZE);
+    int rc = backup_file_read(path, &c->header, &m, error, BACKUP_ERROR_SIZE);
     if (rc == 0) {
-        machine_get_counts(m, counts);
+        machine_get_counts(m, &c->counts);
         machine_destroy(m);
     }
     return rc;
 }
 
-static int verify(const struct cli_args *a)
+static const char *connection_error(const struct backup_job *j)
 {
-    char error[BACKUP_ERROR_SIZE] = "";
-    struct backup_header h;
-    struct machine_counts counts;
-    int rc = inspect(a->arg[0], &h, &counts, error);
-    if (rc != 0) {
-        (void)cli_fail(a, rc, error, NULL, NULL);
-        return CLI_EXIT_NO;
-    }
-    say(a, a->arg[0], &h, &counts, 0);
-    return CLI_EXIT_DONE;
-}
-
-/* With --keep the argument is a folder, and the name follows from what is inside. */
-static int settle(const struct cli_args *a, struct backup_target *t, struct backup_header *h,
-                  struct machine_counts *counts, uint64_t *removed)
-{
-    int rc = inspect(t->part, h, counts, t->error);
-    if (rc != 0) {
-        return rc;
-    }
-    if (cli_has(a, CLI_OPT_KEEP)) {
-        name_in_folder(a->arg[0], h, t->path);
-    }
-    rc = backup_target_settle(t);
-    if (rc == 0 && cli_has(a, CLI_OPT_KEEP)) {
-        char start[64]; /* the oldest of this cluster go */
-        (void)snprintf(start, sizeof start, PREFIX "%016" PRIx64 "-", h->cluster_id);
-        rc = backup_target_keep(t, a->arg[0], start, a->number[CLI_OPT_KEEP], removed);
-    }
-    return rc;
-}
-
-static int backup(const struct cli_args *a, fl_client *c)
-{
-    static struct backup_target t;
-    struct backup_header h;
-    struct machine_counts counts;
-    uint64_t removed = 0;
-    (void)snprintf(t.path, sizeof t.path, cli_has(a, CLI_OPT_KEEP) ? "%.4000s/new" : "%.4000s",
-                   a->arg[0]);
-    int rc = fetch(c, a, &t);
-    rc = rc != 0 ? rc : settle(a, &t, &h, &counts, &removed);
-    if (rc != 0) {
-        (void)unlink(t.part);
-        int code = cli_fail(a, rc, t.error[0] != '\0' ? t.error : fl_client_error(c), NULL, NULL);
-        return t.error[0] != '\0' ? CLI_EXIT_NO : code;
-    }
-    say(a, t.path, &h, &counts, removed);
-    return CLI_EXIT_DONE;
+    return fl_client_error(cluster_job(j)->client);
 }
 
 int cli_run_backup(const struct cli_args *a)
 {
-    if (cli_has(a, CLI_OPT_VERIFY)) {
-        return verify(a);
-    }
-    if (cli_has(a, CLI_OPT_KEEP) && a->number[CLI_OPT_KEEP] == 0) {
-        cli_complain("--keep must be at least 1: it counts the new one as well");
-        return CLI_EXIT_USAGE;
-    }
+    struct cluster_job c = {.job = {a, fetch, inspect, name, say, connection_error}};
     int code = CLI_EXIT_DONE;
-    fl_client *c = cli_client_create(a, &code);
-    if (c == NULL) {
+    if (backup_job_without_connection(&c.job, &code)) {
         return code;
     }
-    backup_step_back();
-    code = backup(a, c);
-    fl_client_destroy(c);
+    c.client = cli_client_create(a, &code);
+    if (c.client == NULL) {
+        return code;
+    }
+    code = backup_job_run(&c.job);
+    fl_client_destroy(c.client);
     return code;
 }

@@ -1,51 +1,54 @@
 /* fencelock_cmd_store_backup.c: `fencelock store backup`: all keys and marks of a running storage
- * as a file, and whether a file is one. As in fencelock_cmd_backup.c, what has the name was read
- * back. */
+ * as a file, and whether a file is one. */
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "cli/backup_target.h"
-#include "cli/fencelock_common.h"
+#include "cli/backup_job.h"
 #include "store/backup_format.h"
 
-#define PREFIX "fencelock-store-"
+struct store_job {
+    struct backup_job job; /* first */
+    fl_store *store;
+    struct store_backup_facts facts;
+};
 
-static void name_in_folder(const char *folder, const struct store_backup_facts *f,
-                           char out[BACKUP_PATH_SIZE])
+static const struct store_job *store_job(const struct backup_job *j)
 {
-    char when[32];
-    time_t seconds = (time_t)(f->made_ms / 1000);
-    struct tm utc;
-    (void)gmtime_r(&seconds, &utc);
-    (void)strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", &utc);
-    (void)snprintf(out, BACKUP_PATH_SIZE, "%.3000s/" PREFIX "%s-%020" PRIu64 BACKUP_SUFFIX, folder,
-                   when, f->commit);
+    return (const struct store_job *)j;
 }
 
-static void say(const struct cli_args *a, const char *path, const struct store_backup_facts *f,
-                uint64_t removed)
+static void name(const struct backup_job *j, char start[BACKUP_NAME_SIZE],
+                 char rest[BACKUP_NAME_SIZE])
 {
-    struct cli_style style = cli_style_of(a);
-    char when[64];
+    const struct store_backup_facts *f = &store_job(j)->facts;
+    char when[BACKUP_WHEN_SIZE];
+    backup_name_when(f->made_ms, when);
+    (void)snprintf(start, BACKUP_NAME_SIZE, "fencelock-store-");
+    (void)snprintf(rest, BACKUP_NAME_SIZE, "%s-%020" PRIu64, when, f->commit);
+}
+
+static void say(const struct backup_job *j, const char *path, uint64_t removed)
+{
+    const struct store_backup_facts *f = &store_job(j)->facts;
+    struct cli_style style = cli_style_of(j->args);
+    char when[BACKUP_WHEN_SIZE];
     backup_say_when(f->made_ms, when);
     if (style.json) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
-        cli_json_bytes(&j, "file", fl_str(path));
-        cli_json_text(&j, "made", when);
-        cli_json_u64(&j, "made_ms", f->made_ms);
-        cli_json_u64(&j, "commit", f->commit);
-        cli_json_u64(&j, "keys", f->keys);
-        cli_json_u64(&j, "deleted_keys", f->tombstones);
-        cli_json_u64(&j, "marks", f->marks);
-        cli_json_u64(&j, "highest_mark", f->highest_mark);
-        cli_json_u64(&j, "bytes", f->bytes);
-        cli_json_u64(&j, "removed", removed);
-        cli_json_end_object(&j);
-        cli_json_finish(&j);
+        struct cli_json json;
+        cli_json_init(&json, stdout);
+        cli_json_object(&json, NULL);
+        cli_json_bytes(&json, "file", fl_str(path));
+        cli_json_text(&json, "made", when);
+        cli_json_u64(&json, "made_ms", f->made_ms);
+        cli_json_u64(&json, "commit", f->commit);
+        cli_json_u64(&json, "keys", f->keys);
+        cli_json_u64(&json, "deleted_keys", f->tombstones);
+        cli_json_u64(&json, "marks", f->marks);
+        cli_json_u64(&json, "highest_mark", f->highest_mark);
+        cli_json_u64(&json, "bytes", f->bytes);
+        cli_json_u64(&json, "removed", removed);
+        cli_json_end_object(&json);
+        cli_json_finish(&json);
         return;
     }
     const char *on = cli_colour_on(CLI_BOLD, style.colours);
@@ -61,75 +64,40 @@ static void say(const struct cli_args *a, const char *path, const struct store_b
     }
 }
 
-static int verify(const struct cli_args *a)
+static int inspect(struct backup_job *j, const char *path, char error[BACKUP_ERROR_SIZE])
 {
-    char error[BACKUP_ERROR_SIZE] = "";
-    struct store_backup_facts facts = {0};
-    int rc = store_backup_read(a->arg[0], NULL, NULL, &facts, error, sizeof error);
-    if (rc != 0) {
-        (void)cli_fail(a, rc, error, NULL, NULL);
-        return CLI_EXIT_NO;
-    }
-    say(a, a->arg[0], &facts, 0);
-    return CLI_EXIT_DONE;
+    struct store_job *s = (struct store_job *)j;
+    return store_backup_read(path, NULL, NULL, &s->facts, error, BACKUP_ERROR_SIZE);
 }
 
-/* With --keep the argument is a folder, and the name follows from what is inside. */
-static int settle(const struct cli_args *a, struct backup_target *t, struct store_backup_facts *f,
-                  uint64_t *removed)
+static int fetch(struct backup_job *j, struct backup_target *t)
 {
-    int rc = store_backup_read(t->part, NULL, NULL, f, t->error, sizeof t->error);
+    fl_store *s = store_job(j)->store;
+    int rc = backup_target_open(t);
     if (rc != 0) {
         return rc;
     }
-    if (cli_has(a, CLI_OPT_KEEP)) {
-        name_in_folder(a->arg[0], f, t->path);
-    }
-    rc = backup_target_settle(t);
-    if (rc == 0 && cli_has(a, CLI_OPT_KEEP)) {
-        rc = backup_target_keep(t, a->arg[0], PREFIX, a->number[CLI_OPT_KEEP], removed);
-    }
-    return rc;
+    uint64_t timeout_ms = j->args->number[CLI_OPT_TIMEOUT];
+    return backup_target_close(t, fl_store_backup(s, timeout_ms, backup_target_write, t));
 }
 
-static int backup(const struct cli_args *a, fl_store *s)
+static const char *connection_error(const struct backup_job *j)
 {
-    static struct backup_target t;
-    struct store_backup_facts facts = {0};
-    uint64_t removed = 0;
-    (void)snprintf(t.path, sizeof t.path, cli_has(a, CLI_OPT_KEEP) ? "%.4000s/new" : "%.4000s",
-                   a->arg[0]);
-    int rc = backup_target_open(&t);
-    if (rc == 0) {
-        rc = backup_target_close(
-            &t, fl_store_backup(s, a->number[CLI_OPT_TIMEOUT], backup_target_write, &t));
-    }
-    rc = rc != 0 ? rc : settle(a, &t, &facts, &removed);
-    if (rc != 0) {
-        (void)unlink(t.part);
-        int code = cli_fail(a, rc, t.error[0] != '\0' ? t.error : fl_store_error(s), NULL, NULL);
-        return t.error[0] != '\0' ? CLI_EXIT_NO : code;
-    }
-    say(a, t.path, &facts, removed);
-    return CLI_EXIT_DONE;
+    return fl_store_error(store_job(j)->store);
 }
 
 int cli_run_store_backup(const struct cli_args *a)
 {
-    if (cli_has(a, CLI_OPT_VERIFY)) {
-        return verify(a);
-    }
-    if (cli_has(a, CLI_OPT_KEEP) && a->number[CLI_OPT_KEEP] == 0) {
-        cli_complain("--keep must be at least 1: it counts the new one as well");
-        return CLI_EXIT_USAGE;
-    }
+    struct store_job s = {.job = {a, fetch, inspect, name, say, connection_error}};
     int code = CLI_EXIT_DONE;
-    fl_store *s = cli_store_create(a, &code);
-    if (s == NULL) {
+    if (backup_job_without_connection(&s.job, &code)) {
         return code;
     }
-    backup_step_back();
-    code = backup(a, s);
-    fl_store_destroy(s);
+    s.store = cli_store_create(a, &code);
+    if (s.store == NULL) {
+        return code;
+    }
+    code = backup_job_run(&s.job);
+    fl_store_destroy(s.store);
     return code;
 }
