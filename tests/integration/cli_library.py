@@ -225,10 +225,7 @@ class StoreClient(LibraryCase):
 
 class Memory(LibraryCase):
     def test_valgrind(self):
-        if shutil.which('valgrind') is None:
-            self.skipTest('valgrind is not installed')
-        if sanitizers():
-            self.skipTest('valgrind and the sanitizers do not go together')
+        needs_valgrind(self)
         a = self.server(b':7\r\n', CLOSE, (b'*2\r\n$1', CLOSE), b'*2\r\n+name\r\n$1\r\nx\r\n', b'*1\r\n:1\r\n',
                         b'*2147483647\r\n', b'-LIMIT x\r\n', b':7\r\n')
         s = self.server(bulk(b'v'), b'-STALE token 7 is below the mark 9\r\n', CLOSE, bulk(b'v'))
@@ -246,6 +243,13 @@ def sanitizers():
                                         stdout=subprocess.PIPE).stdout)
     value = [o['value'] for o in options if o['name'] == 'b_sanitize'][0]
     return '' if value == 'none' else value
+
+
+def needs_valgrind(test):
+    if shutil.which('valgrind') is None:
+        test.skipTest('valgrind is not installed')
+    if sanitizers():
+        test.skipTest('valgrind and the sanitizers do not go together')
 
 
 class Installed(LibraryCase):

@@ -3,13 +3,12 @@
 valgrind, on real nodes. With --full, all tests of held_locks.py under ThreadSanitizer instead of some."""
 
 import os
-import shutil
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from cli_library import sanitizers
+from cli_library import needs_valgrind, sanitizers
 from harness import main
 from harness.lab import ROOT, build_dir
 from held_locks import DEADLINE, OTHER, RELEASED, SHELLS, Driver, HoldCase
@@ -56,10 +55,7 @@ class Races(HoldCase):
 
 class Valgrind(HoldCase):
     def setUp(self):
-        if shutil.which('valgrind') is None:
-            self.skipTest('valgrind is not installed')
-        if sanitizers():
-            self.skipTest('valgrind and the sanitizers do not go together')
+        needs_valgrind(self)
         super().setUp()
 
     def test_every_shell(self):

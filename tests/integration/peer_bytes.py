@@ -9,7 +9,6 @@ acknowledged, all states are the same.
 """
 
 import os
-import random
 import socket
 import struct
 import sys
@@ -17,10 +16,9 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'faults')]
 sys.dont_write_bytecode = True
-from faultlab.proxy import HELLO_SIZE, Loop, PeerProxy
-from faultlab.scene import ProxiedCluster
-from harness import Case, Load, RespError, main, seed, wait_until
-from peer_damage import WELCOME, WELCOME_AT, crc32c, up_to_date
+from faultlab.proxy import HELLO_SIZE, PeerProxy
+from harness import Load, RespError, main, wait_until
+from peer_damage import PeerCase, crc32c, dial, up_to_date
 
 FULL = '--full' in sys.argv
 if FULL:
@@ -139,15 +137,13 @@ class Mixer(FrameProxy):
         return (fitting or others)[0] + frame, False
 
 
-class AnswersOfOthers(Case):
+class AnswersOfOthers(PeerCase):
+    PROXY = Mixer
+
     def test_are_not_taken(self):
         """What the leader said on one stream means nothing on another."""
-        loop = Loop()
-        self.addCleanup(loop.close)
-        cluster = self.cluster = ProxiedCluster(self.lab, 3)
-        peers = Mixer(loop, cluster.peer_ports()).start()
-        cluster.start()
-        one, other = cluster.followers()
+        peers = self.peers
+        one, other = self.cluster.followers()
         told = []
         for node in (other, one): # were streams counted from one number, the answers to these would fit each other
             with node.client(timeout=60) as c:
@@ -174,24 +170,8 @@ class AnswersOfOthers(Case):
             return None
 
 
-class PeerBytes(Case):
-    def setUp(self):
-        super().setUp()
-        self.random = random.Random(seed())
-        self.loop = Loop()
-        self.addCleanup(self.loop.close)
-        self.cluster = ProxiedCluster(self.lab, 3)
-        for node in self.cluster.nodes:
-            node.extra = ['--snapshot-bytes', 65536]
-        self.peers = FrameProxy(self.loop, self.cluster.peer_ports()).start()
-        self.cluster.start()
-
-    def works(self):
-        self.cluster.leader(seconds=60.0)
-        for node in self.cluster.nodes:
-            self.assertTrue(node.running(), node.process.last_output())
-            self.cluster.wait_serving(node, 60.0)
-        self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
+class PeerBytes(PeerCase):
+    PROXY, EXTRA = FrameProxy, ['--snapshot-bytes', 65536]
 
     def fall_behind(self, node):
         """So far that it needs a snapshot."""
@@ -231,15 +211,7 @@ class PeerBytes(Case):
     # -- to a node's port -------------------------------------------------------------------------
     def dial(self, sender, target, kind):
         hello = self.hellos.setdefault((sender, target, kind), up_to_date(self.peers.hellos[sender, target, kind]))
-        s = socket.create_connection(('127.0.0.1', self.cluster.node(target).peer_port), timeout=20)
-        s.sendall(hello)
-        answer = b''
-        while len(answer) < HELLO_SIZE:
-            more = s.recv(HELLO_SIZE - len(answer))
-            self.assertTrue(more, 'the handshake was not answered')
-            answer += more
-        self.assertEqual(answer[WELCOME_AT], WELCOME, answer[336:512].rstrip(b'\0'))
-        return s
+        return dial(self.cluster.node(target), hello)
 
     def send(self, sender, target, kind, data):
         """To the end of the stream, whoever makes it."""

@@ -45,18 +45,33 @@ def up_to_date(hello):
     return hello[:CRC_AT] + struct.pack('<I', crc32c(body)) + body
 
 
-class PeerDamage(Case):
+def dial(target, hello):
+    """A stream to a node, opened with this handshake, and welcome."""
+    s = socket.create_connection(('127.0.0.1', target.peer_port), timeout=20)
+    s.sendall(hello)
+    answer = b''
+    while len(answer) < HELLO_SIZE:
+        more = s.recv(HELLO_SIZE - len(answer))
+        assert more, 'the handshake was not answered'
+        answer += more
+    assert answer[WELCOME_AT] == WELCOME, answer[336:512].rstrip(b'\0')
+    return s
+
+
+class PeerCase(Case):
+    """Three nodes that reach each other through a proxy of this class."""
+    PROXY, EXTRA = PeerProxy, []
+
     def setUp(self):
         super().setUp()
         self.random = random.Random(seed())
         self.loop = Loop()
         self.addCleanup(self.loop.close)
         self.cluster = ProxiedCluster(self.lab, 3)
-        self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
+        for node in self.cluster.nodes:
+            node.extra = list(self.EXTRA)
+        self.peers = self.PROXY(self.loop, self.cluster.peer_ports()).start()
         self.cluster.start()
-
-    def said(self, text):
-        return sum(node.process.output().count(text) for node in self.cluster.nodes)
 
     def works(self):
         self.cluster.leader(seconds=60.0)
@@ -64,6 +79,11 @@ class PeerDamage(Case):
             self.assertTrue(node.running(), node.process.last_output())
             self.cluster.wait_serving(node, 60.0)
         self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
+
+
+class PeerDamage(PeerCase):
+    def said(self, text):
+        return sum(node.process.output().count(text) for node in self.cluster.nodes)
 
     def test_bits_that_turn_around_on_the_way(self):
         """Heads, bodies and handshakes alike."""
@@ -86,15 +106,8 @@ class PeerDamage(Case):
     def dial(self, sender, target):
         """A stream of Raft messages in the name of another node, which has dialed before."""
         hello = wait_until(lambda: self.peers.hellos.get((sender.id, target.id, RAFT_STREAM)), 30.0, 'a stream to copy')
-        s = socket.create_connection(('127.0.0.1', target.peer_port), timeout=10)
+        s = dial(target, up_to_date(hello))
         self.addCleanup(s.close)
-        s.sendall(up_to_date(hello))
-        answer = b''
-        while len(answer) < HELLO_SIZE:
-            more = s.recv(HELLO_SIZE - len(answer))
-            self.assertTrue(more, 'the handshake was not answered')
-            answer += more
-        self.assertEqual(answer[WELCOME_AT], WELCOME)
         return s
 
     def forge(self, data, ends=True):

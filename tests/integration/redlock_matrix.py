@@ -3,14 +3,13 @@
 outage that is told by its name, and nothing stays behind on any server, neither at once nor when it is well again."""
 
 import os
-import shutil
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import main, wait_until
 from redlock_lab import Redis
 from redlock_servers import RedlockCase
-from cli_library import sanitizers
+from cli_library import needs_valgrind
 
 TTL_MS = 20000
 
@@ -149,10 +148,7 @@ class Memory(RedlockCase):
     def test_valgrind(self):
         """A life on a loop and one of blocking calls, with a server that dies and one that hangs, without a leak or a
         read of something that is not there."""
-        if shutil.which('valgrind') is None:
-            self.skipTest('valgrind is not installed')
-        if sanitizers():
-            self.skipTest('valgrind and the sanitizers do not go together')
+        needs_valgrind(self)
         wrapper = ('valgrind', '-q', '--leak-check=full', '--show-leak-kinds=all', '--errors-for-leak-kinds=all',
                    '--error-exitcode=99')
         for loop in (False, True):

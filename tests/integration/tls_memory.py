@@ -4,7 +4,6 @@ bytes; with --full each one, about six thousand handshakes, some minutes."""
 
 import os
 import re
-import shutil
 import socket
 import ssl
 import subprocess
@@ -12,7 +11,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from cli_library import sanitizers
+from cli_library import needs_valgrind
 from harness import Cluster, free_ports, main
 from harness.lab import build_dir
 from tls import OWNER, TlsCase
@@ -45,10 +44,7 @@ class Cut(TlsCase):
     TIMEOUT_S = 3000 if FULL else 300
 
     def setUp(self):
-        if shutil.which('valgrind') is None:
-            self.skipTest('valgrind is not installed')
-        if sanitizers():
-            self.skipTest('valgrind and the sanitizers do not go together')
+        needs_valgrind(self)
         super().setUp()
 
     def test_between_buffers(self):

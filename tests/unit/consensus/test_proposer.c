@@ -217,6 +217,29 @@ static void what_does_not_fit_goes_into_the_next_batch(void **state)
     rig_stop(r);
 }
 
+/* One leader, whose lock "own" is held by OWNER_B. */
+static unsigned leader_and_own(struct rig *r, const struct proposer_config *config,
+                               struct rig_call **ret_own)
+{
+    rig_start(r, 1, config);
+    unsigned l = rig_leader(r);
+    *ret_own = rig_acquire(r, "own", OWNER_B, 60000);
+    assert_int_equal(rig_add(r, l, *ret_own), 0);
+    rig_await(r, *ret_own);
+    return l;
+}
+
+static struct rig_call *renew(struct rig *r, unsigned l, const struct rig_call *own,
+                              uint64_t source)
+{
+    struct machine_command m = {
+        .op = MACHINE_OP_RENEW, .name = rig_text("own"), .token = own->result.token};
+    struct rig_call *c = rig_call(r, &m);
+    c->ticket.source = source;
+    assert_int_equal(rig_add(r, l, c), 0);
+    return c;
+}
+
 /* One client fills batches to come; another's renewal goes into the next that is filled, and the
  * first one's commands keep their order. */
 static void a_small_client_waits_for_one_batch(void **state)
@@ -225,11 +248,8 @@ static void a_small_client_waits_for_one_batch(void **state)
     struct rig *r = &rig;
     struct rig_call *c[20];
     uint8_t value[FL_VALUE_MAX] = {0};
-    rig_start(r, 1, &config);
-    unsigned l = rig_leader(r);
-    struct rig_call *own = rig_acquire(r, "own", OWNER_B, 60000);
-    assert_int_equal(rig_add(r, l, own), 0);
-    rig_await(r, own);
+    struct rig_call *own;
+    unsigned l = leader_and_own(r, &config, &own);
     for (unsigned i = 0; i < 20; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "n%u", i);
@@ -244,11 +264,7 @@ static void a_small_client_waits_for_one_batch(void **state)
         c[i]->ticket.source = 1;
         assert_int_equal(rig_add(r, l, c[i]), 0);
     }
-    struct machine_command m = {
-        .op = MACHINE_OP_RENEW, .name = rig_text("own"), .token = own->result.token};
-    struct rig_call *renewal = rig_call(r, &m);
-    renewal->ticket.source = 2;
-    assert_int_equal(rig_add(r, l, renewal), 0);
+    struct rig_call *renewal = renew(r, l, own, 2);
     rig_await(r, renewal);
     assert_int_equal(c[6]->answers, 1); /* seven were in the batch already */
     assert_int_equal(c[19]->answers, 0);
@@ -271,17 +287,6 @@ static void fill_a_batch(struct rig *r, unsigned l, struct rig_call *c[FILLS + 1
     }
 }
 
-static struct rig_call *renew(struct rig *r, unsigned l, const struct rig_call *own,
-                              uint64_t source)
-{
-    struct machine_command m = {
-        .op = MACHINE_OP_RENEW, .name = rig_text("own"), .token = own->result.token};
-    struct rig_call *c = rig_call(r, &m);
-    c->ticket.source = source;
-    assert_int_equal(rig_add(r, l, c), 0);
-    return c;
-}
-
 /* A renewal goes into the batch that others have filled, as far as its part of the batch goes:
  * those beyond it stand in line. */
 static void a_part_of_each_batch_is_for_renewals(void **state)
@@ -290,11 +295,8 @@ static void a_part_of_each_batch_is_for_renewals(void **state)
     struct rig *r = &rig;
     struct rig_call *c[FILLS + 1];
     struct rig_call *renewal[RENEWALS + 1];
-    rig_start(r, 1, &config);
-    unsigned l = rig_leader(r);
-    struct rig_call *own = rig_acquire(r, "own", OWNER_B, 60000);
-    assert_int_equal(rig_add(r, l, own), 0);
-    rig_await(r, own);
+    struct rig_call *own;
+    unsigned l = leader_and_own(r, &config, &own);
     fill_a_batch(r, l, c);
     for (unsigned i = 0; i <= RENEWALS; i++) {
         renewal[i] = renew(r, l, own, 2 + i);
@@ -341,11 +343,8 @@ static void a_renewal_stays_behind_its_own(void **state)
     const struct proposer_config config = {.in_flight_max = 1};
     struct rig *r = &rig;
     struct rig_call *c[FILLS + 1];
-    rig_start(r, 1, &config);
-    unsigned l = rig_leader(r);
-    struct rig_call *own = rig_acquire(r, "own", OWNER_B, 60000);
-    assert_int_equal(rig_add(r, l, own), 0);
-    rig_await(r, own);
+    struct rig_call *own;
+    unsigned l = leader_and_own(r, &config, &own);
     fill_a_batch(r, l, c);
     struct rig_call *renewal = renew(r, l, own, 1);
     rig_await(r, c[0]);

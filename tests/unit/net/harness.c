@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,4 +282,17 @@ void client_expect_clean_end(struct fixture *f, int fd)
 void client_close(int fd)
 {
     assert_int_equal(close(fd), 0);
+}
+
+void must_tell_who_goes(struct net_limits limits, const char *text)
+{
+    struct fixture f;
+    fixture_start(&f, limits);
+    (void)signal(SIGPIPE, SIG_IGN);
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\nBIG 60000\r\nBIG 60000\r\n");
+    turn_until(&f, f.closed == 1);
+    client_hear(&f, fd, text);
+    client_close(fd);
+    fixture_end(&f);
 }

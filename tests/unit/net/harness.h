@@ -76,4 +76,8 @@ void client_expect_end(struct fixture *f, int fd); /* end or reset; anything bef
 void client_expect_clean_end(struct fixture *f, int fd);
 void client_close(int fd);
 
+/* With these limits on memory, one client that does not read goes for what it keeps, and hears
+ * `text` before its end. */
+void must_tell_who_goes(struct net_limits limits, const char *text);
+
 #endif

@@ -57,17 +57,9 @@ static void the_largest_goes_first(void **state)
 static void who_goes_for_memory_is_told(void **state)
 {
     (void)state;
-    struct fixture f;
     struct net_limits limits = test_limits();
     limits.memory_max = 100000;
-    fixture_start(&f, limits);
-    (void)signal(SIGPIPE, SIG_IGN);
-    int fd = client_open(&f);
-    client_say(&f, fd, "LATER\r\nBIG 60000\r\nBIG 60000\r\n");
-    turn_until(&f, f.closed == 1);
-    client_hear(&f, fd, "-LIMIT this client keeps the most");
-    client_close(fd);
-    fixture_end(&f);
+    must_tell_who_goes(limits, "-LIMIT this client keeps the most");
 }
 
 int main(void)

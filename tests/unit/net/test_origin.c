@@ -124,19 +124,11 @@ static void memory_has_a_ceiling(void **state)
 static void who_goes_is_told(void **state)
 {
     (void)state;
-    struct fixture f;
     struct net_limits limits = test_limits();
     limits.address_memory_max = 100000;
-    fixture_start(&f, limits);
-    (void)signal(SIGPIPE, SIG_IGN);
-    int fd = client_open(&f);
-    client_say(&f, fd, "LATER\r\nBIG 60000\r\nBIG 60000\r\n");
-    turn_until(&f, f.closed == 1);
-    client_hear(&f, fd,
-                "-LIMIT this client keeps the most of the memory that all clients of one address "
-                "may take (address-memory)");
-    client_close(fd);
-    fixture_end(&f);
+    must_tell_who_goes(limits,
+                       "-LIMIT this client keeps the most of the memory that all clients of one "
+                       "address may take (address-memory)");
 }
 
 /* Clients that keep little are not cut off, but their address gets no further ones. */
