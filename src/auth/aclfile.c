@@ -14,9 +14,8 @@
 #include "machine/limits.h"
 
 #define ARGS_MAX 256u
-#define DEFAULT_USER_BYTES                                                                         \
-    64u /* of the default user, which exists even if the file does not name
-                                  it */
+/* Of the default user, which exists even if the file does not name it. */
+#define DEFAULT_USER_BYTES 64u
 
 struct reading {
     const char *path;

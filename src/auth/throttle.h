@@ -9,14 +9,12 @@
 
 #define THROTTLE_MAX 1024u
 #define THROTTLE_FREE 3u /* failures without a delay */
-#define THROTTLE_STEP_MS                                                                           \
-    UINT64_C(250) /* delay after the next failure; each further one doubles
-                                          it */
+/* Delay after the next failure; each further one doubles it. */
+#define THROTTLE_STEP_MS UINT64_C(250)
 #define THROTTLE_STEP_MAX_MS UINT64_C(5000)
 #define THROTTLE_AHEAD_MS UINT64_C(15000) /* an attempt that would wait longer is refused */
-#define THROTTLE_FORGET_MS                                                                         \
-    UINT64_C(600000) /* time without a failure after which it is
-                                               forgotten */
+/* Time without a failure after which it is forgotten. */
+#define THROTTLE_FORGET_MS UINT64_C(600000)
 
 struct throttle_entry {
     uint8_t address[16];

@@ -9,9 +9,8 @@
 #define CHUNK_SIZE ((size_t)64 << 10)
 #define CHUNKS (FLI_REGION_SIZE / CHUNK_SIZE)
 #define HEAD_SIZE 64u
-#define PLAIN_REGIONS                                                                              \
-    4u /* the first regions are not worth a huge page: few records would take 2
-                            MiB each */
+/* The first regions are not worth a huge page: few records would take 2 MiB each. */
+#define PLAIN_REGIONS 4u
 #define ALL_FREE UINT32_MAX
 
 _Static_assert(CHUNKS == 32, "free_mask has a bit for each chunk");

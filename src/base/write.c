@@ -13,6 +13,7 @@ int fli_write_all(int fd, const void *data, size_t len)
             continue;
         }
         if (n <= 0) {
+            errno = n == 0 ? ENOSPC : errno;
             return FL_EIO;
         }
         p += n;

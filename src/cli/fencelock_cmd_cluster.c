@@ -84,7 +84,10 @@ static void learn_leader(struct asker *k, const struct fli_node *node, uint64_t 
     char why[256];
     redisReply *r = NULL;
     k->has_leader = false;
-    if (exchange(k, node, words, 1, until_ms, &r) != 0) {
+    bool maybe = k->maybe;
+    int rc = exchange(k, node, words, 1, until_ms, &r);
+    k->maybe = maybe; /* to ask who leads changes nothing */
+    if (rc != 0) {
         return;
     }
     if (r->type == REDIS_REPLY_ARRAY && r->elements == 2 &&
@@ -524,7 +527,6 @@ static int show_config(struct asker *k, const redisReply *map)
     return CLI_EXIT_DONE;
 }
 
-/* SET is asked again like any other change: to say the same twice does no harm. */
 /* Whoever has just set a value is to see it: followers are a moment behind. */
 static void prefer_leader(struct asker *k, uint64_t until_ms)
 {
@@ -536,9 +538,9 @@ static void prefer_leader(struct asker *k, uint64_t until_ms)
         }
         fli_link_close(&k->link);
     }
-    k->maybe = false; /* nothing was asked for yet */
 }
 
+/* SET is asked again like any other change: to say the same twice does no harm. */
 static int run_config(struct asker *k, uint64_t until_ms)
 {
     const struct cli_args *a = k->args;

@@ -50,7 +50,7 @@ struct options {
     const char *strict_user, *strict_password_file; /* NULL: nobody logs in there */
     char strict_password[AUTH_PASSWORD_MAX + 2];
     char tls_listen[NET_ADDRESS_MAX]; /* of tls_port, completed; "" for none */
-    const char *tls[TLS_TEXTS];
+    const char *tls[TLS_TEXTS];       /* the last member: see check_tls() */
 };
 
 struct app {

@@ -8,8 +8,6 @@
 
 #include "base/clock.h"
 
-#define REQUEST_MAX ((size_t)64 << 20)
-
 void fli_caller_fini(struct fli_caller *k)
 {
     fli_engine_fini(&k->engine);
@@ -134,7 +132,6 @@ int fli_caller_init(struct fli_caller *k, const char *nodes)
 struct outcome {
     bool over;
     struct fli_ended ended;
-    redisReply *reply;
 };
 
 static void on_ended(void *arg, struct fli_ended *ended)
@@ -142,7 +139,6 @@ static void on_ended(void *arg, struct fli_ended *ended)
     struct outcome *o = arg;
     o->over = true;
     o->ended = *ended;
-    o->reply = ended->reply;
     ended->reply = NULL;
 }
 
@@ -174,9 +170,9 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
         explain(k, call, o.ended.status, timeout_ms);
     }
     if (ret_reply != NULL) {
-        *ret_reply = o.reply;
+        *ret_reply = o.ended.reply;
     } else {
-        freeReplyObject(o.reply);
+        freeReplyObject(o.ended.reply);
     }
     if (ret_lease_ms != NULL) {
         *ret_lease_ms = o.ended.lease_until_ms;
@@ -203,7 +199,7 @@ static int exchange(struct fli_caller *k, struct fli_link *link, uint32_t node,
                     const struct fli_ask *ask, uint64_t until_ms, redisReply **ret)
 {
     struct fli_buf out;
-    fli_buf_init(&out, REQUEST_MAX);
+    fli_buf_init(&out, FLI_REQUEST_MAX);
     int rc = fli_ask_encode(ask, 0, &out);
     if (rc == 0 && link->reader == NULL) {
         rc = fli_link_connect(link, &k->engine.tls, &k->engine.places[node].node, until_ms);

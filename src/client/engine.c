@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "client/watched.h"
 
-#define REQUEST_MAX ((size_t)64 << 20)
 #define LEARN_EVERY_MS UINT64_C(10000)
 #define SHUN_MS UINT64_C(30000)
 #define SILENT_MS UINT64_C(10000)
@@ -700,7 +699,7 @@ int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
     fli_link_init(&op->main.link);
     fli_link_init(&op->probe.link);
     fli_health_probe_init(&op->health_probe, &op->probe.link);
-    fli_buf_init(&op->out, REQUEST_MAX);
+    fli_buf_init(&op->out, FLI_REQUEST_MAX);
     op->done = done;
     op->arg = arg;
     begin(op, times);

@@ -19,6 +19,8 @@
 #include "client/idle.h"
 #include "client/place.h"
 
+#define FLI_REQUEST_MAX ((size_t)64 << 20) /* bytes of a request */
+
 /* What a caller wants to know while a call goes on. */
 struct fli_engine_watcher {
     void (*on_trouble)(void *arg, uint32_t node, const char *text);
@@ -31,8 +33,8 @@ struct fli_engine {
     uint64_t timeout_ms;
     uint64_t attempt_ms;
     uint32_t n_nodes;
-    bool
-        blocks; /* one call at a time, which may wait for names: each connection resolves its own */
+    /* One call at a time, which may wait for names: each connection resolves its own. */
+    bool blocks;
     bool learns_leader;                /* set to begin with */
     struct fli_engine_watcher watcher; /* all NULL: nobody wants to know */
     int epoll_fd;

@@ -18,7 +18,7 @@
  * time of silence. The library would then wait up to that long again, at random, so that two do not
  * ask at once. Here the followers take turns at once, as above.
  *
- * A node that had a leader and has none also takes turns when another node is heard again: all
+ * A node that had a leader and has none also takes turns when another node connects again: all
  * nodes may have been cut off from each other for long, and their rounds are over by then. */
 #ifndef CONSENSUS_ELECTION_H
 #define CONSENSUS_ELECTION_H
@@ -50,7 +50,7 @@ void election_init(struct election *e, const struct host *host, const struct mem
 void election_set_members(struct election *e, const struct members *members);
 
 void election_peer_absent(struct election *e, uint64_t id); /* nobody listens at its address */
-void election_peer_back(struct election *e, uint64_t id);   /* a message came from it */
+void election_peer_back(struct election *e, uint64_t id);   /* it has connected */
 
 void election_turn(struct election *e, bool running);
 /* The time at which election_turn(), called with the same `running`, has something to do. */

@@ -236,18 +236,26 @@ static bool is_up(const struct membership *m, uint64_t id)
     return id == m->config.identity->id || relay_server_connected(m->config.followers, id);
 }
 
-static bool others_have_majority(const struct membership *m, uint64_t without)
+/* How many voters are up, and how many there are, without one node. */
+static unsigned others_up(const struct membership *m, uint64_t without, unsigned *ret_voters)
 {
     const struct configuration *c = replica_configuration(m->replica);
-    unsigned voters = 0;
     unsigned up = 0;
+    *ret_voters = 0;
     for (unsigned i = 0; i < c->n; i++) {
         uint64_t id = c->servers[i].id;
         if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
-            voters++;
+            (*ret_voters)++;
             up += is_up(m, id);
         }
     }
+    return up;
+}
+
+static bool others_have_majority(const struct membership *m, uint64_t without)
+{
+    unsigned voters;
+    unsigned up = others_up(m, without, &voters);
     return up > voters / 2;
 }
 
@@ -255,16 +263,11 @@ static bool others_have_majority(const struct membership *m, uint64_t without)
  * decide without it meanwhile; the only voter needs nobody to reach it. */
 static bool may_move(const struct membership *m, const struct node_change *what)
 {
-    const struct configuration *c = replica_configuration(m->replica);
     const struct configuration_server *server = server_of(m, what->id);
-    unsigned voters = configuration_voters(c);
-    unsigned up = 0;
-    for (unsigned i = 0; i < c->n; i++) {
-        uint64_t id = c->servers[i].id;
-        up += id != what->id && c->servers[i].role == CONFIGURATION_VOTER && is_up(m, id);
-    }
-    return server->role != CONFIGURATION_VOTER || voters == 1 || up > voters / 2 || what->force ||
-           strcmp(server->address, what->address) == 0;
+    unsigned others;
+    unsigned up = others_up(m, what->id, &others);
+    return server->role != CONFIGURATION_VOTER || others == 0 || up > (others + 1) / 2 ||
+           what->force || strcmp(server->address, what->address) == 0;
 }
 
 static bool is_last_voter(const struct membership *m, uint64_t id)

@@ -34,16 +34,13 @@ static void inbound_close(struct inbound *in)
     free(in);
 }
 
-/* How regularly the leader is heard. The first message of another one ends no silence. */
-static void note_heard(struct node *n, uint64_t from, uint8_t type)
+/* How regularly the leader is heard; before its message is received. */
+static void note_silence(struct node *n, uint64_t from, uint8_t type)
 {
     if (type != MESSAGE_APPEND || from != replica_leader(n->replica)) {
         return;
     }
-    uint64_t now_ms = fli_clock_ms();
-    uint64_t silence_ms = n->heard_from == from ? now_ms - n->heard_ms : 0;
-    n->heard_from = from;
-    n->heard_ms = now_ms;
+    uint64_t silence_ms = replica_silence_ms(n->replica, fli_clock_ms());
     n->silence_ms_max = silence_ms > n->silence_ms_max ? silence_ms : n->silence_ms_max;
     if (silence_ms > 2 * (uint64_t)n->heartbeat_ms) {
         n->heartbeats_missed += silence_ms / n->heartbeat_ms - 1;
@@ -59,11 +56,11 @@ static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
     }
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     uint64_t from = in->from;
+    note_silence(n, from, type);
     int rv = type == NODE_REPORT_TYPE ? node_report_receive(n, from, body)
              : type == STARTS_TELL_TYPE
                  ? membership_told_starts(n->membership, from, body)
                  : replica_receive(n->replica, fli_clock_ms(), from, type, body);
-    note_heard(n, from, type);
     fli_turn_leave(n->host.turn, part);
     if (rv != 0) {
         host_log(&n->host, 1,

@@ -176,7 +176,6 @@ struct node {
     /* leadership as last reported */
     enum node_role role;
     uint64_t leader_id, leader_seen, leader_changes;
-    uint64_t heard_from, heard_ms; /* the last message of a leader's that is owed at each beat */
     uint64_t heartbeats_missed, silence_ms_max;
     bool opened;
 

@@ -312,6 +312,17 @@ static int put(struct batch *b, const struct item *i)
     return rv;
 }
 
+static struct item item_of(struct node_ticket *t, const void *command, size_t len,
+                           const struct machine_command *decoded)
+{
+    return (struct item){.t = t,
+                         .data = command,
+                         .len = len,
+                         .cost = machine_command_cost(decoded),
+                         .query = MACHINE_OP_IS_QUERY(decoded->op),
+                         .urgent = backlog_is_urgent(decoded->op)};
+}
+
 /* Reads one whole command. */
 static int read_item(struct node_ticket *t, const void *command, size_t len, struct item *ret)
 {
@@ -320,12 +331,7 @@ static int read_item(struct node_ticket *t, const void *command, size_t len, str
     if (machine_command_decode(command, len, &decoded, &size) != 0 || size != len) {
         return FL_EINVAL;
     }
-    *ret = (struct item){.t = t,
-                         .data = command,
-                         .len = len,
-                         .cost = machine_command_cost(&decoded),
-                         .query = MACHINE_OP_IS_QUERY(decoded.op),
-                         .urgent = backlog_is_urgent(decoded.op)};
+    *ret = item_of(t, command, len, &decoded);
     return ret->query && t == NULL ? FL_EINVAL : 0;
 }
 
@@ -334,9 +340,9 @@ static bool fill_with(struct proposer *p, struct held *(*first)(const struct hel
 {
     struct held *h;
     while ((h = first(&p->line)) != NULL) {
-        struct item i;
-        int rv = read_item(h->t, h->data, h->len, &i);
-        FLI_ASSERT(rv == 0); /* proposer_add() has checked it */
+        struct machine_command c;
+        (void)machine_command_again(h->data, h->len, &c); /* proposer_add() has checked it */
+        struct item i = item_of(h->t, h->data, h->len, &c);
         if (!fits(p->open, &i)) {
             return true;
         }

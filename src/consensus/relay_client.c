@@ -9,12 +9,12 @@
 #include "base/clock.h"
 #include "consensus/relay_codec.h"
 
-#define WINDOW                                                                                     \
-    4096u                           /* commands sent and not answered; further ones wait in the
-                                       held queue */
-#define WINDOW_URGENT 1024u         /* of these, for commands that renew or give back */
-#define QUERIES_MAX 256u            /* queries among these: each answer may have 64 KiB */
-#define BYTES_MAX ((size_t)8 << 20) /* bytes of these commands */
+/* Commands sent and not answered; further ones wait in the held queue. */
+#define WINDOW 4096u
+#define WINDOW_URGENT 1024u          /* of these, for commands that renew or give back */
+#define QUERIES_MAX 256u             /* queries among these: each answer may have 64 KiB */
+#define BYTES_MAX ((size_t)8 << 20)  /* bytes of these commands */
+#define BYTES_URGENT (BYTES_MAX / 4) /* of these, for commands that renew or give back */
 #define PING_MS 500u
 #define PING_WAITING_MS 100u /* between pings while commands are unanswered */
 #define REDIAL_MS 100u
@@ -105,8 +105,10 @@ static bool has_room(const struct relay_stream *o, const struct held *h)
     if (o->probe_ms != 0 && (o->count > 0 || now_ms(o->leader->client) < o->probe_ms)) {
         return false;
     }
-    uint64_t most = backlog_is_urgent(h->data[0]) ? WINDOW : WINDOW - WINDOW_URGENT;
-    return o->next - o->first < most && o->bytes + h->len <= BYTES_MAX &&
+    bool urgent = backlog_is_urgent(h->data[0]);
+    uint64_t most = WINDOW - (urgent ? 0 : WINDOW_URGENT);
+    size_t bytes_most = BYTES_MAX - (urgent ? 0 : BYTES_URGENT);
+    return o->next - o->first < most && o->bytes + h->len <= bytes_most &&
            (!h->query || o->queries < QUERIES_MAX);
 }
 

@@ -11,9 +11,8 @@
 #include "machine/batch.h"
 
 #define SPARE_TICKETS_MAX 4096u
-#define SILENCE_MS                                                                                 \
-    10000u /* a follower pings more often; one that is silent for so long is
-                             gone */
+/* A follower pings more often; one that is silent for so long is gone. */
+#define SILENCE_MS 10000u
 
 /* A follower's stream. It is freed when the stream is closed and none of its tickets is out. */
 struct follower {

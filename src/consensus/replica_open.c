@@ -5,8 +5,8 @@
 
 #include "consensus/replica_private.h"
 
-#define INSTALL_NEVER_MS                                                                           \
-    (24u * 3600u * 1000u) /* sending is the owner's, who knows when it failed */
+/* Sending is the owner's, who knows when it failed. */
+#define INSTALL_NEVER_MS (24u * 3600u * 1000u)
 
 static void edge_step(void *ctx, struct raft_event *event)
 {

@@ -17,9 +17,8 @@
 
 #define SNAPSHOT_CONF_MAX 4096u
 #define SNAPSHOT_PIECE ((size_t)256 << 10) /* bytes of data under one checksum, at most */
-#define SNAPSHOT_KEPT                                                                              \
-    1u /* whole snapshots that snapshot_clean() keeps by
-                                              default */
+/* Whole snapshots that snapshot_clean() keeps by default. */
+#define SNAPSHOT_KEPT 1u
 
 struct snapshot_meta {
     uint64_t index;

@@ -29,8 +29,8 @@ struct search {
     struct session_explicit *goal;
     struct session_explicit *pending; /* found, not yet followed */
     struct multi_lock *multis;        /* of implicit sessions, likewise */
-    const struct lock
-        *goal_lock; /* the lock that the requesting session awaits, when it awaits only one */
+    /* The lock that the requesting session awaits, when it awaits only one. */
+    const struct lock *goal_lock;
     uint32_t visits;
     uint32_t visits_max;
     bool found;

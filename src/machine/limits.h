@@ -41,8 +41,8 @@ struct machine_settings {
 #define MACHINE_NODE_ADDRESS_MAX 263u
 #define MACHINE_COMMAND_MAX 8192u      /* encoded bytes of one command */
 #define MACHINE_COMMAND_LARGEST 51200u /* of USERS_LOAD, which carries all users */
-#define MACHINE_BATCH_MAX                                                                          \
-    (UINT32_C(4) << 20)                   /* encoded bytes of one batch; what a decoder accepts */
+/* Encoded bytes of one batch; what a decoder accepts. */
+#define MACHINE_BATCH_MAX (UINT32_C(4) << 20)
 #define MACHINE_BATCH_COMMANDS_MAX 65536u /* commands in one batch */
 
 /* The most that one batch may cost, in steps. A step is one edge followed in a search for cycles,
@@ -57,8 +57,8 @@ struct machine_settings {
 #define MACHINE_SHOW_COST 250u         /* of SHOW and SESSION SHOW: an answer of up to 64 KiB */
 #define MACHINE_SEARCH_STEPS_MAX 1000u /* of one search for cycles */
 #define MACHINE_SEARCH_STEPS_MIN 50u   /* which every search has */
-#define MACHINE_SEARCH_PAUSE_MS                                                                    \
-    1000u /* after a search of the most steps, only the least for so long */
+/* After a search of the most steps, only the least for so long. */
+#define MACHINE_SEARCH_PAUSE_MS 1000u
 
 /* The cluster clock in ms stays below 2^48 (8 900 years), so that no sum of a clock and a duration
  * overflows and a clock fits beside other fields; a batch with a larger stamp is corrupt. */
@@ -68,8 +68,8 @@ struct machine_settings {
 /* A numbered attempt of ACQUIRE and what is remembered of it, see attempt.c. */
 #define MACHINE_ATTEMPT_MAX FL_TOKEN_MAX
 #define MACHINE_ATTEMPTS_MAX 16384u /* requests with repeated attempts */
-#define MACHINE_ATTEMPT_KEEP_MS                                                                    \
-    3600000u /* each at least this long, unless newer ones push it out */
+/* Each at least this long, unless newer ones push it out. */
+#define MACHINE_ATTEMPT_KEEP_MS 3600000u
 
 /* A LEAVE with a label of its own, and what is remembered of it, see reentrant.c. */
 #define MACHINE_LEAVES_MAX 65536u    /* labels that are remembered */

@@ -388,8 +388,8 @@ static void grant_first(struct machine *m, struct lock *lock)
         drop_first(m, lock, MACHINE_REASON_SESSION);
         return;
     }
-    if (!machine_wait_may(
-            m, w)) { /* the check after a change of users has not reached it, see users.c */
+    /* The check after a change of users may not have reached it yet, see users.c. */
+    if (!machine_wait_may(m, w)) {
         drop_first(m, lock, MACHINE_REASON_DENIED);
         return;
     }

@@ -8,9 +8,8 @@
 
 #include "base/base.h"
 
-#define METRICS_BUCKETS                                                                            \
-    22u /* with a bound; one more bucket has everything above the last
-                               bound */
+/* With a bound; one more bucket has everything above the last bound. */
+#define METRICS_BUCKETS 22u
 
 /* The bound of the first bucket, as a power of two of a microsecond. */
 enum metrics_range {

@@ -33,8 +33,8 @@ struct net_limits {
                           limit */
     unsigned address_connections_max; /* of one address (origin.c); 0: no ceiling */
     size_t address_memory_max;        /* bytes of one address, likewise; then its largest go */
-    unsigned
-        idle_first_ms; /* a connection that never completes a first request is closed; 0: never */
+    /* A connection that never completes a first request is closed; 0: never. */
+    unsigned idle_first_ms;
 };
 
 /* cancel, hangup, opened and closed come from the loop or from net_flush(), never from inside
@@ -180,13 +180,6 @@ struct net_memory {
     uint64_t origin_cut_off; /* connections */
 };
 #define NET_HEAVY_MIN ((size_t)32 << 10)
-/* What one address may have of what all clients may, where the operator says nothing: so much that
- * a site behind one address does not notice, and that one machine cannot shut out all others. */
-static inline uint64_t net_address_share(uint64_t said, uint64_t all)
-{
-    return said != 0 ? said : all - all / 4;
-}
-#define NET_ORIGIN_NETWORK6 8u /* bytes of an address of version 6 that count */
 void net_get_memory(const struct net_server *s, struct net_memory *ret);
 /* Lines for the section Memory of INFO. 0, FL_ELIMIT, FL_ENOMEM. */
 int net_memory_info(struct fli_buf *b, const struct net_memory *m) FLI_MUST_USE;

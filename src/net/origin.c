@@ -9,6 +9,7 @@
 
 #include "net/conn.h"
 
+#define NETWORK6 8u         /* bytes of an address of version 6 that count */
 #define TELL_EVERY_MS 5000u /* a client that connects in a loop must not fill the log */
 
 static bool has_key(const struct fli_map_node *node, const void *key, size_t key_len)
@@ -32,43 +33,27 @@ void net_origin_fini(struct net_server *s)
 }
 
 /* The port follows the address, and is not a part of the key. */
-static size_t key_of(const struct net_conn *c)
+static size_t key_len_of(const struct net_conn *c)
 {
-    return c->address_len == 18 ? NET_ORIGIN_NETWORK6
-           : c->address_len < 2 ? 0
-                                : c->address_len - 2u;
+    return c->address_len == 18 ? NETWORK6 : c->address_len < 2 ? 0 : c->address_len - 2u;
 }
 
-static struct net_origin *find(struct net_server *s, const struct net_conn *c)
+static struct net_origin *find_or_make(struct net_server *s, const struct net_conn *c)
 {
-    size_t len = key_of(c);
+    size_t len = key_len_of(c);
     uint64_t hash = fli_map_hash(&s->origins, c->address, len);
     struct fli_map_node *node = fli_map_find_hashed(&s->origins, hash, c->address, len);
     if (node != NULL) {
         return FLI_CONTAINER_OF(node, struct net_origin, node);
     }
-    struct net_origin *o = calloc(1, sizeof *o);
-    if (o == NULL) {
-        return NULL;
-    }
+    struct net_origin *o = fli_xcalloc(1, sizeof *o);
     memcpy(o->key, c->address, len);
     o->key_len = (uint8_t)len;
     net_memory_heap_init(&o->heavy);
     if (fli_map_insert(&s->origins, &o->node, hash) != 0) {
-        free(o);
-        return NULL;
+        fli_fatal("out of memory for an address of clients");
     }
     return o;
-}
-
-static void drop_if_empty(struct net_server *s, struct net_origin *o)
-{
-    if (o->connections == 0) {
-        FLI_ASSERT(o->bytes == 0 && o->heavy.len == 0);
-        fli_map_remove(&s->origins, &o->node);
-        fli_heap_fini(&o->heavy);
-        free(o);
-    }
 }
 
 static void log_full(struct net_server *s, const struct net_conn *c, const struct net_origin *o)
@@ -91,15 +76,11 @@ bool net_origin_join(struct net_conn *c)
 {
     struct net_server *s = c->server;
     const struct net_limits *l = &s->limits;
-    struct net_origin *o = find(s, c);
-    if (o == NULL) {
-        return false;
-    }
+    struct net_origin *o = find_or_make(s, c);
     if ((l->address_connections_max > 0 && o->connections >= l->address_connections_max) ||
         (l->address_memory_max > 0 && o->bytes >= l->address_memory_max)) {
         s->memory.origin_refused++;
         log_full(s, c, o);
-        drop_if_empty(s, o);
         return false;
     }
     c->origin = o;
@@ -119,5 +100,10 @@ void net_origin_leave(struct net_conn *c)
     FLI_ASSERT(o->connections > 0);
     c->origin = NULL;
     o->connections--;
-    drop_if_empty(c->server, o);
+    if (o->connections == 0) {
+        FLI_ASSERT(o->bytes == 0 && o->heavy.len == 0);
+        fli_map_remove(&c->server->origins, &o->node);
+        fli_heap_fini(&o->heavy);
+        free(o);
+    }
 }

@@ -95,6 +95,11 @@ bool config_listens_plainly(const struct config *c)
     return strcmp(c->listen, "off") != 0;
 }
 
+uint64_t config_address_share(uint64_t said, uint64_t all)
+{
+    return said != 0 ? said : all - all / 4;
+}
+
 enum config_outcome FLI_PRINTF(2, 3) config_wrong(struct config_reader *r, const char *fmt, ...)
 {
     va_list args;

@@ -106,9 +106,8 @@ struct dispatch_config {
 #define DISPATCH_CALLS_DEFAULT ((size_t)1 << 18)
 #define DISPATCH_CALL_MEMORY ((size_t)1 << 10)
 #define DISPATCH_LISTINGS_MAX 4u /* in flight */
-#define DISPATCH_LISTINGS_POLL_MS                                                                  \
-    UINT64_C(10)                                 /* between checks whether clients have caught
-                                                    up */
+/* Between checks whether clients have caught up. */
+#define DISPATCH_LISTINGS_POLL_MS UINT64_C(10)
 #define DISPATCH_LISTINGS_WAIT_MAX 4096u         /* in line */
 #define DISPATCH_LISTINGS_WAIT_MS UINT64_C(3000) /* how long one stands in line */
 

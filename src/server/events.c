@@ -100,7 +100,7 @@ static struct topic *topic_create(struct events *e, bool is_glob, struct fli_sli
     t->min_live = is_glob ? events_glob_matches(t, slice_of(EVENTS_MIN_LIVE_CHANNEL), &steps)
                           : slice_is(name, EVENTS_MIN_LIVE_CHANNEL);
     t->wake = begins_with(name, EVENTS_WAKE_PREFIX);
-    t->dear = is_glob && is_costly(name);
+    t->costly = is_glob && is_costly(name);
     if (is_glob) {
         fli_list_push(&e->globs, &t->link);
         e->globs_n++;
@@ -154,7 +154,7 @@ static void sub_create(struct events *e, struct events_subscriber *s, struct top
     e->fresh_subs += t->min_live;
     e->wake_subs += t->wake;
     t->lane_subs[s->lane]++;
-    if (t->dear) {
+    if (t->costly) {
         events_change_lane(e, s);
     }
 }

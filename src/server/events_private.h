@@ -14,7 +14,7 @@ struct topic {
     bool is_glob;
     bool min_live;                    /* receives min_live_token */
     bool wake;                        /* one of Redisson's: begins with EVENTS_WAKE_PREFIX */
-    bool dear;                        /* a costly pattern: matching it may take many steps */
+    bool costly;                      /* a costly pattern: matching it may take many steps */
     uint32_t lane_subs[EVENTS_LANES]; /* of `subs`, by the lane of the subscriber */
     uint16_t len;
     uint8_t name[];

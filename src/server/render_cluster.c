@@ -177,6 +177,13 @@ int render_change(struct fli_buf *b, enum fli_command_id id, int code, uint64_t 
                               "another change of the cluster is in progress; CLUSTER NODES tells "
                               "which, try again when it is done");
     case FL_EDENIED:
+        if (id == FLI_CMD_CLUSTER_MOVE) {
+            return fli_resp_error(b, "ERR",
+                                  "without node %" PRIu64 " no majority of voters would be "
+                                  "connected until it is started at its new address; say FORCE if "
+                                  "it will be at once",
+                                  node);
+        }
         return fli_resp_error(b, "ERR",
                               "without node %" PRIu64 " no majority of voters would be connected, "
                               "and the cluster would stop; bring the others up first, or say FORCE "

@@ -8,9 +8,8 @@
 
 #include "wire/resp.h"
 
-#define NAME                                                                                       \
-    "mymaster" /* the name in the answer to MASTERS; any other name is accepted as
-                           well */
+/* The name in the answer to MASTERS; any other name is accepted as well. */
+#define NAME "mymaster"
 
 struct view {
     struct fli_buf *out;

@@ -557,9 +557,9 @@ static int make_net(struct server *s)
         .request_memory = DISPATCH_CALL_MEMORY,
         .memory_max = (size_t)s->config->client_memory,
         .address_connections_max =
-            (unsigned)net_address_share(s->config->address_connections, s->connections_max),
+            (unsigned)config_address_share(s->config->address_connections, s->connections_max),
         .address_memory_max =
-            (size_t)net_address_share(s->config->address_memory, s->config->client_memory),
+            (size_t)config_address_share(s->config->address_memory, s->config->client_memory),
         .idle_first_ms = s->config->idle_first_ms,
     };
     struct net_callbacks cbs = {.ctx = s,

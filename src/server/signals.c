@@ -211,30 +211,10 @@ static void wake(struct fli_list *woken)
     }
 }
 
-/* Who waits may have lost the right to hear of it: asked again, the machine says so. */
-static void ask_again(struct signals *s)
-{
-    for (size_t i = 0; i < SIGNAL_BUCKETS && s->n > 0; i++) {
-        struct fli_list parked;
-        fli_list_init(&parked);
-        FLI_LIST_FOREACH_SAFE(link, tmp, &s->buckets[i])
-        {
-            if (FLI_CONTAINER_OF(link, struct call, link)->signal == SIGNAL_PARKED) {
-                fli_list_remove(link);
-                fli_list_push(&parked, link);
-            }
-        }
-        struct fli_list *link = NULL;
-        while ((link = fli_list_first(&parked)) != NULL) {
-            answer(FLI_CONTAINER_OF(link, struct call, link), false);
-        }
-    }
-}
-
 void signals_event(struct dispatch *d, const struct machine_event *event)
 {
     if (event->type == MACHINE_EVENT_USER_CHANGED) {
-        ask_again(&d->signals);
+        signals_wake_all(d); /* each asks again, and hears it when it may no longer */
         return;
     }
     bool ends = event->type == MACHINE_EVENT_RELEASED || event->type == MACHINE_EVENT_EXPIRED ||

@@ -24,6 +24,7 @@ void signals_event(struct dispatch *d, const struct machine_event *event);
 void signals_leave(struct call *c); /* the client has hung up; or it is gone, and request is
                                        NULL */
 void signals_turn(struct dispatch *d);
-void signals_wake_all(struct dispatch *d); /* events were skipped, or the node is about to stop */
+void signals_wake_all(struct dispatch *d); /* events were skipped, users changed, or the node
+                                              is about to stop */
 
 #endif

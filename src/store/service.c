@@ -490,7 +490,7 @@ static void request_cb(void *ctx, struct net_request *r, const struct fli_slice 
     } else if (command->id == FLI_CMD_INFO) {
         answer_info(s, r, q.pattern);
     } else if (command->id == FLI_CMD_BACKUP) {
-        finish(r, spool_answer(s->spool, net_reply(r), &q));
+        finish(r, spool_answer(s->spool, net_reply(r), &q, s->info.db_bytes));
     } else if (store_verb_of(command->id, &verb)) {
         bool fencing = store_fencing(s->store);
         if (s->users == NULL || users_allow(s->users, r, &q, verb, fencing)) {

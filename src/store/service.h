@@ -26,15 +26,13 @@
 #define SERVICE_CONNECTIONS_MAX 20000u
 #define SERVICE_PIPELINE_MAX 1024u
 #define SERVICE_OUTPUT_MAX ((size_t)32 * 1024 * 1024)
-#define SERVICE_CLIENT_MEMORY                                                                      \
-    ((size_t)1 << 30)                                  /* of all connections; beyond it the
-                                                          largest is closed */
+/* Of all connections; beyond it the largest is closed. */
+#define SERVICE_CLIENT_MEMORY ((size_t)1 << 30)
 #define SERVICE_PENDING_MAX ((size_t)64 * 1024 * 1024) /* bytes of operations not yet answered */
 #define SERVICE_GROUP_OPS_MAX 4096u
 #define SERVICE_GROUP_BYTES_MAX ((size_t)8 * 1024 * 1024)
-#define SERVICE_HOLD_BYTES                                                                         \
-    ((size_t)4 * 1024 * 1024) /* unsent answers that hold back further
-                                                        reads */
+/* Unsent answers that hold back further reads. */
+#define SERVICE_HOLD_BYTES ((size_t)4 * 1024 * 1024)
 #define SERVICE_DRAIN_MS 5000u
 
 struct service;

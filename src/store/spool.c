@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/write.h"
 #include "fence/env.h"
 #include "store/backup.h"
 #include "wire/resp.h"
@@ -32,7 +33,8 @@ struct spool {
     uint64_t made, failed;
     uv_work_t work;
     uv_timer_t timer;
-    int fd; /* -1: no file */
+    uint64_t db_bytes; /* of the database, when the backup was begun */
+    int fd;            /* -1: no file */
     int result;
     int error;           /* errno of the worker */
     atomic_bool closing; /* the worker reads it, too */
@@ -68,7 +70,6 @@ static int fail(struct spool *s, int code)
 static int write_out(void *ctx, const void *data, size_t len)
 {
     struct spool *s = ctx;
-    const uint8_t *p = data;
     if (atomic_load(&s->closing)) {
         return FL_EBUSY;
     }
@@ -76,20 +77,8 @@ static int write_out(void *ctx, const void *data, size_t len)
         errno = ENOSPC;
         return fail(s, FL_ELIMIT);
     }
-    while (len > 0) {
-        ssize_t n = write(s->fd, p, len);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            errno = n == 0 ? ENOSPC : errno;
-            return fail(s, FL_ELIMIT); /* the file system is full, or the file too large; the
-                                          database is not broken */
-        }
-        p += n;
-        len -= (size_t)n;
-    }
-    return 0;
+    /* The file system is full, or the file too large: the database is not broken. */
+    return fli_write_all(s->fd, data, len) == 0 ? 0 : fail(s, FL_ELIMIT);
 }
 
 static void work_cb(uv_work_t *work)
@@ -100,7 +89,7 @@ static void work_cb(uv_work_t *work)
     s->fd = open_nameless(e->data_dir.dir_fd);
     if (s->fd < 0) {
         s->result = fail(s, FL_ELIMIT);
-    } else if (disk_is_short(s->fd, fli_env_bytes(e))) {
+    } else if (disk_is_short(s->fd, s->db_bytes)) {
         s->error = ENOSPC;
         s->result = FL_ELIMIT;
     } else {
@@ -152,7 +141,7 @@ static void idle_cb(uv_timer_t *timer)
     let_go(s);
 }
 
-static bool begin(struct spool *s, struct fli_buf *b)
+static bool begin(struct spool *s, struct fli_buf *b, uint64_t db_bytes)
 {
     if (s->phase == SPOOL_READ && fli_clock_ms() - s->used_ms >= SPOOL_STALE_MS) {
         s->failed++;
@@ -168,6 +157,7 @@ static bool begin(struct spool *s, struct fli_buf *b)
     s->id = s->id >> 2 | 1; /* a number that every client can read */
     s->offset = 0;
     s->used_ms = fli_clock_ms();
+    s->db_bytes = db_bytes;
     s->phase = SPOOL_WRITING;
     int rc = uv_queue_work(s->loop, &s->work, work_cb, after_work_cb);
     FLI_ASSERT(rc == 0); /* fails only without a callback */
@@ -211,10 +201,11 @@ static bool give_piece(struct spool *s, struct fli_buf *b)
     return fli_resp_bulk(b, piece, (size_t)n) == 0;
 }
 
-bool spool_answer(struct spool *s, struct fli_buf *b, const struct fli_request *q)
+bool spool_answer(struct spool *s, struct fli_buf *b, const struct fli_request *q,
+                  uint64_t db_bytes)
 {
     if (q->number == 0) {
-        return begin(s, b);
+        return begin(s, b, db_bytes);
     }
     if (s->phase == SPOOL_NONE || s->id != q->number) {
         return fli_resp_error(b, "NOTFOUND",

@@ -34,9 +34,10 @@ int spool_create(uv_loop_t *loop, struct store *store,
 /* Takes no more requests; frees itself in the loop once the worker has ended. NULL is fine. */
 void spool_close(struct spool *s);
 
-/* Appends the answer: begins a backup (id 0), or gives the bytes at q's offset. False: it did not
- * fit. */
-bool spool_answer(struct spool *s, struct fli_buf *b, const struct fli_request *q);
+/* Appends the answer: begins a backup (id 0) of a database of so many bytes, or gives the bytes at
+ * q's offset. False: it did not fit. */
+bool spool_answer(struct spool *s, struct fli_buf *b, const struct fli_request *q,
+                  uint64_t db_bytes);
 void spool_get_counts(const struct spool *s, struct spool_counts *ret);
 
 #endif

@@ -4,8 +4,8 @@
  * otherwise a stale holder of another lock could take the key over. The mark of a lock and the data
  * written under it change in the same transaction, so neither can exist without the other.
  *
- * Threads: one call of store_execute() at a time, on any thread; all other functions by the owner,
- * while no call is running. */
+ * Threads: one call of store_execute() at a time, on any thread; store_reader_*() and store_env()
+ * beside it, on one other; all other functions by the owner, while no call is running. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -17,9 +17,8 @@
 #define STORE_VALUE_MAX ((size_t)1024 * 1024) /* bytes of a value */
 #define STORE_SIZE_MIN ((size_t)1024 * 1024)  /* bytes of the smallest database */
 #define STORE_SIZE_DEFAULT ((size_t)1 << 30)  /* bytes */
-#define STORE_OUT_MAX                                                                              \
-    ((size_t)8 * 1024 * 1024) /* bytes of values read by one group, which then
-                                                   ends early */
+/* Bytes of values read by one group, which then ends early. */
+#define STORE_OUT_MAX ((size_t)8 * 1024 * 1024)
 
 enum store_verb { STORE_CLAIM, STORE_GET, STORE_SET, STORE_DEL, STORE_MARK };
 

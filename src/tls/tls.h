@@ -25,9 +25,8 @@
 
 #define FLI_TLS_FILE_MAX ((size_t)1 << 20) /* bytes of a certificate, key or CA file */
 #define FLI_TLS_CHAIN_MAX 16u              /* certificates in a certificate file */
-#define FLI_TLS_SHAKE_MAX                                                                          \
-    ((size_t)128 << 10)                       /* bytes that a peer may send before the end of the
-                                                 handshake */
+/* Bytes that a peer may send before the end of the handshake. */
+#define FLI_TLS_SHAKE_MAX ((size_t)128 << 10)
 #define FLI_TLS_RECORD_MAX ((size_t)16 << 10) /* plaintext of one record */
 #define FLI_TLS_NAME_MAX 256u
 

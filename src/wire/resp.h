@@ -21,10 +21,10 @@
 
 #define FLI_RESP_ARGS_MAX 256u    /* arguments of a request, command word included */
 #define FLI_RESP_INLINE_MAX 4096u /* bytes of an inline request, without its line end */
-#define FLI_RESP_SKIP_ARGS_MAX                                                                     \
-    UINT64_C(1048576) /* an array with more elements is BROKEN, not skipped */
-#define FLI_RESP_SKIP_ARG_MAX                                                                      \
-    UINT64_C(536870912) /* so is an argument with more bytes (Redis' own limit) */
+/* An array with more elements is BROKEN, not skipped. */
+#define FLI_RESP_SKIP_ARGS_MAX UINT64_C(1048576)
+/* So is an argument with more bytes (Redis' own limit). */
+#define FLI_RESP_SKIP_ARG_MAX UINT64_C(536870912)
 
 struct fli_resp_limits {
     size_t arg_max;     /* bytes of one argument */

@@ -103,7 +103,6 @@ KNOWN_ROW = re.compile(r'\{"([0-9a-f]{40})", "([^"]+)"\}')
 def words_for(line, texts, by_sha1):
     """A kept step as a request. by_sha1: scripts by the library's own SHA-1, which only the front door knows."""
     words = []
-    evaluates = isinstance(line[1], str) and line[1].upper() == 'EVAL'
     for word in line[1:]:
         if not isinstance(word, dict):
             words.append(word.encode('latin-1'))
@@ -112,7 +111,7 @@ def words_for(line, texts, by_sha1):
             words.append(word['sha1'].encode())
         else:
             text = texts[word['form']]
-            words.append((sha1(text) if not evaluates and line[1].upper() == 'EVALSHA' else text).encode())
+            words.append((sha1(text) if line[1].upper() == 'EVALSHA' else text).encode())
     return words
 
 

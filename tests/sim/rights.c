@@ -6,7 +6,7 @@
  *   - who waits: nobody who may not
  *   - each answer: refused only if that was so at some moment between question and answer; said
  *     only if its user might hear it at such a moment
- *   - what is a grant's or a session's: only for the user whose it is, by number, so not for one
+ *   - what is a grant's: only for the user whose it is, by number, so not for one
  *     who is made anew under the name of a deleted one
  *   - in the end: the users of each node, from the log or from a snapshot */
 #include <stdlib.h>
@@ -17,14 +17,13 @@
 #include "sim.h"
 
 #define OTHERS SIM_ALL_LOCKS /* any name that is no lock of the simulation */
-#define ALL_NAMES ((2u << SIM_ALL_LOCKS) - 1)
 
 static unsigned place_of(unsigned right)
 {
     return (unsigned)__builtin_ctz(right);
 }
 
-static struct sim_rights *now(struct sim *s)
+static const struct sim_rights *now(const struct sim *s)
 {
     return &s->users.rights[s->users.rights_len - 1];
 }
@@ -47,7 +46,7 @@ void sim_rights_init(struct sim *s)
     struct sim_user *u = &begin_anew(s)->users[0];
     *u = (struct sim_user){.there = true, .on = true, .login = 1};
     for (unsigned i = 0; i < SIM_RIGHTS; i++) {
-        u->names[i] = ALL_NAMES;
+        u->names[i] = SIM_ALL_NAMES;
     }
 }
 
@@ -138,11 +137,10 @@ static bool is_of_clients(uint8_t op)
 
 static void become(struct sim_users *us, struct sim_user *u, const struct sim_user *wanted)
 {
-    uint32_t uid = u->there || u == &us->rights[us->rights_len - 1].users[0] ? u->uid : 0;
+    uint32_t uid = u->there ? u->uid : ++us->last_uid;
     uint32_t login = u->there ? u->login + (u->on && !wanted->on) : 1;
-    bool is_new = !u->there;
     *u = *wanted;
-    u->uid = is_new ? ++us->last_uid : uid;
+    u->uid = uid;
     u->login = login;
 }
 
@@ -213,7 +211,7 @@ void sim_rights_begin(struct sim *s, const struct machine_command *c, uint64_t s
     }
 }
 
-/* Of a grant, or a session: who may do something with it. */
+/* RENEW and RELEASE of a grant are carried out only for the user whose it is. */
 static void check_owner(struct sim *s, const struct machine_command *c,
                         const struct machine_result *r)
 {
@@ -252,7 +250,7 @@ void sim_rights_end(struct sim *s, const struct machine_command *c, const struct
 
 static bool may_hold(const struct sim *s, uint32_t uid, unsigned mask)
 {
-    const struct sim_user *u = of_uid(&s->users.rights[s->users.rights_len - 1], uid);
+    const struct sim_user *u = of_uid(now(s), uid);
     return u != NULL && u->on && may(u, ACL_ACQUIRE, mask);
 }
 

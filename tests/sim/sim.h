@@ -59,6 +59,7 @@
 #define SIM_LOCKS 6u      /* held natively: those, and semaphores */
 #define SIM_RED_LOCKS 2u  /* held by Redlock; numbered behind the others */
 #define SIM_ALL_LOCKS (SIM_LOCKS + SIM_RED_LOCKS)
+#define SIM_ALL_NAMES ((2u << SIM_ALL_LOCKS) - 1) /* their bits, and that of any other name */
 #define SIM_REDIS_MAX 5u
 #define SIM_PLACES (SIM_NODES_MAX + 1u) /* ends of links: nodes, and the storage */
 #define SIM_STORE_PLACE SIM_NODES_MAX

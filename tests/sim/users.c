@@ -61,7 +61,7 @@ static unsigned some_names(struct sim_random *r, char pattern[16])
     case 0:
     case 1:
         snprintf(pattern, 16, "*");
-        return (2u << SIM_ALL_LOCKS) - 1;
+        return SIM_ALL_NAMES;
     case 2:
         snprintf(pattern, 16, "L?");
         return (1u << SIM_LOCKS) - 1;
@@ -106,7 +106,7 @@ static void invent(struct sim_users *us, unsigned user, struct sim_user *u, char
     if ((user == 0 && us->default_open) || sim_draw_chance(r, 25)) {
         snprintf(words, WORDS_MAX, "reset nopass %s ~* +@all", on);
         for (unsigned i = 0; i < SIM_RIGHTS; i++) {
-            u->names[i] = (2u << SIM_ALL_LOCKS) - 1;
+            u->names[i] = SIM_ALL_NAMES;
         }
         return;
     }
@@ -157,7 +157,7 @@ static uint64_t some_admin(struct sim_users *us)
     bool anybody = sim_draw_chance(&us->random, 20);
     for (unsigned i = 0; i < SIM_USERS; i++) {
         const struct sim_user *u = &now->users[(first + i) % SIM_USERS];
-        if (u->there && u->on && (anybody || u->names[4] != 0)) {
+        if (u->there && u->on && (anybody || u->names[SIM_RIGHTS - 1] != 0 /* @admin */)) {
             return u->uid == 0 ? 0 : machine_user_of(u->uid, u->login);
         }
     }

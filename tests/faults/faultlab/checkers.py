@@ -89,12 +89,15 @@ def books(events, ops):
                     'may have drawn one each' % (last[0] - 1, len(told), unknown), at=ops[-1].invoked)]
 
 
+STORED = ('read', 'add', 'append', 'write', 'get', 'claim') # operations on the storage
+
+
 def storage_order(ops):
     """After an operation with a token was carried out, the storage carries out none that was sent later with a
     smaller one of the same lock."""
     wrong, of_lock = [], defaultdict(list)
     for op in ops:
-        if op.f in ('read', 'add', 'append', 'write', 'get', 'claim') and op.ok and op.get('token') is not None:
+        if op.f in STORED and op.ok and op.get('token') is not None:
             of_lock[op.get('lock')].append(op)
     for lock, accepted in of_lock.items():
         done, at, highest = sorted(accepted, key=lambda o: o.completed), 0, None

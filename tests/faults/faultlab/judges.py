@@ -4,9 +4,8 @@ pure functions, and compare times only as an outside observer may."""
 import heapq
 from collections import defaultdict
 
-from .checkers import Anomaly, grants_of
+from .checkers import STORED, Anomaly, grants_of
 
-STORED = ('read', 'add', 'append', 'write', 'get', 'claim') # operations on the storage
 PERMITS = 3 # of the semaphores of the workload
 
 

@@ -243,8 +243,10 @@ static void test_rounds_in_vain(void **state)
     cluster_stop(c, leader, 0);
     struct silence s = {c, left};
     cluster_until(c, rounds_are_over, &s, "the rounds are over");
+    uint64_t hurries_before = hurries(c);
     cluster_start(c, other);
     assert_int_equal(cluster_wait_leader(c), left);
+    assert_true(hurries(c) > hurries_before);
     acquire(c, other, "b");
 }
 
