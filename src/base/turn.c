@@ -1,5 +1,5 @@
 /* turn.c: see turn.h. Reading the processor's time costs a system call, so it is read once a
- * millisecond; the time that a slow turn has worked is known with that precision. */
+ * millisecond; the processor time of a slow turn is known with that precision. */
 #include "base/turn.h"
 
 #include <inttypes.h>

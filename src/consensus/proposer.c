@@ -5,9 +5,9 @@
  *   open      grows or is full; one at most
  *   flying    an entry of the log, with tickets that wait for it to be applied
  *
- * Commands that do not fit into the open batch stand in line. Each further batch is filled from the
- * line when it can be sent; sources take turns (backlog.h), so that one client's thousand commands
- * delay another client's one by a batch at most.
+ * Commands that do not fit into the open batch wait in `line`. When another batch can be sent, it
+ * is filled from there. Sources take turns (backlog.h), so a client with a thousand commands delays
+ * another client's one command by a batch at most.
  *
  * If the replica refuses a batch, it was surely not appended: the batch stays and is tried again.
  * When leadership is lost, a batch in flight may still be applied, by any leader. Its commands are
@@ -278,14 +278,15 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     return true;
 }
 
-/* A part of each batch is for commands that renew or give back: such a one goes into the batch that
- * is open although others have filled it. And no more flies while that costs more than one batch
- * may: a third full one would not be applied any earlier, and whoever comes waits behind it. */
+/* A part of each batch is reserved for urgent commands, which renew or give back: they enter the
+ * open batch although others have filled it. And while the entries in flight cost more than one
+ * full batch, no further one is sent: it would not be applied any earlier, and later commands would
+ * wait for it. */
 #define URGENT_COST (MACHINE_BATCH_COST_MAX / 10)
 #define URGENT_BYTES 512u
 #define FLYING_COST_MAX MACHINE_BATCH_COST_MAX
 
-/* A command that is to go into a batch. */
+/* A command on its way into a batch. */
 struct item {
     struct node_ticket *t;
     const uint8_t *data;
@@ -323,7 +324,7 @@ static struct item item_of(struct node_ticket *t, const void *command, size_t le
                          .urgent = backlog_is_urgent(decoded->op)};
 }
 
-/* Reads one whole command. */
+/* Reads one whole command into *ret. */
 static int read_item(struct node_ticket *t, const void *command, size_t len, struct item *ret)
 {
     struct machine_command decoded;
@@ -335,7 +336,7 @@ static int read_item(struct node_ticket *t, const void *command, size_t len, str
     return ret->query && t == NULL ? FL_EINVAL : 0;
 }
 
-/* Out of the line into the open batch, as long as there is room. False: no memory. */
+/* Moves commands from the line into the open batch, while there is room. False: out of memory. */
 static bool fill_with(struct proposer *p, struct held *(*first)(const struct held_queue *q))
 {
     struct held *h;
@@ -355,8 +356,8 @@ static bool fill_with(struct proposer *p, struct held *(*first)(const struct hel
     return true;
 }
 
-/* Opens a batch if there is none, and takes as many commands out of the line as it has room for.
- * False: no memory. */
+/* Opens a batch if there is none, and moves as many commands from the line into it as it has room
+ * for. False: out of memory. */
 static bool fill(struct proposer *p)
 {
     if (p->open == NULL) {
@@ -598,8 +599,8 @@ bool proposer_is_open(const struct proposer *p)
     return p->state == STATE_OPEN;
 }
 
-/* Into the open batch, or, when others stand in line already or it is full, behind them. What is
- * urgent passes those, as far as the part of the batch that is kept for it goes. */
+/* Puts a command into the open batch; or into the line, if that is not empty or the batch is full.
+ * An urgent command goes ahead of the line while the reserved part of the batch has room for it. */
 static int take(struct proposer *p, const struct item *i)
 {
     bool alone = held_first(&p->line) == NULL;
