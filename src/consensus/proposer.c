@@ -1,9 +1,9 @@
 /* proposer.c: see proposer.h.
  *
- * A batch is on one of two lists:
+ * A batch is in one of two places:
  *
- *   open      grows or is full; one at most
- *   flying    an entry of the log, with tickets that wait for it to be applied
+ *   open       grows or is full; one at most
+ *   proposed   an entry of the log, with tickets that wait for it to be applied
  *
  * Commands that do not fit into the open batch wait in `line`. When another batch can be sent, it
  * is filled from there. Sources take turns (backlog.h), so a client with a thousand commands delays
@@ -44,11 +44,11 @@ struct proposer {
     struct cluster_clock clock;
     struct batch *open; /* NULL: none */
     struct held_queue line;
-    struct fli_list flying;
-    struct batch *applying; /* a batch of `flying`; NULL unless one is being applied */
+    struct fli_list proposed;
+    struct batch *applying; /* a batch of `proposed`; NULL unless one is being applied */
     struct metrics_histogram commit_times;
-    unsigned in_flight;   /* length of flying */
-    uint32_t flying_cost; /* of these, as the machine says */
+    unsigned in_flight;      /* length of `proposed` */
+    uint32_t in_flight_cost; /* of these, as the machine says */
     struct fli_buf payload;
     struct proposer_stats stats;
 };
@@ -141,14 +141,14 @@ static void land(struct proposer *p, struct batch *b)
 {
     FLI_ASSERT(p->in_flight > 0);
     p->in_flight--;
-    p->flying_cost -= b->cost;
+    p->in_flight_cost -= b->cost;
     fli_list_remove(&b->link);
 }
 
-static void give_up_flying(struct proposer *p)
+static void give_up_in_flight(struct proposer *p)
 {
     struct batch *b;
-    while ((b = first_batch(&p->flying)) != NULL) {
+    while ((b = first_batch(&p->proposed)) != NULL) {
         land(p, b);
         give_up_batch(p, b);
         batch_destroy(b);
@@ -187,7 +187,7 @@ static void lose(struct proposer *p)
     p->barrier_sent = false;
     p->barrier_done = false;
     p->mark_due = false;
-    give_up_flying(p);
+    give_up_in_flight(p);
     return_waiting(p);
 }
 
@@ -267,10 +267,10 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     p->stats.commands += b->count;
     p->stats.bytes += size;
     p->open = NULL;
-    fli_list_push(&p->flying, &b->link);
+    fli_list_push(&p->proposed, &b->link);
     batch_drop_bytes(b);
     p->in_flight++;
-    p->flying_cost += b->cost;
+    p->in_flight_cost += b->cost;
     p->sequence++;
     p->mark_due = false;
     p->retry_at_ms = 0;
@@ -284,7 +284,7 @@ static bool propose(struct proposer *p, uint64_t now_ms)
  * wait for it. */
 #define URGENT_COST (MACHINE_BATCH_COST_MAX / 10)
 #define URGENT_BYTES 512u
-#define FLYING_COST_MAX MACHINE_BATCH_COST_MAX
+#define IN_FLIGHT_COST_MAX MACHINE_BATCH_COST_MAX
 
 /* A command on its way into a batch. */
 struct item {
@@ -390,7 +390,7 @@ static uint64_t pulse_deadline(const struct proposer *p)
 
 static bool may_fly(const struct proposer *p)
 {
-    return p->in_flight < p->config.in_flight_max && p->flying_cost <= FLYING_COST_MAX;
+    return p->in_flight < p->config.in_flight_max && p->in_flight_cost <= IN_FLIGHT_COST_MAX;
 }
 
 static void propose_all(struct proposer *p, uint64_t now_ms)
@@ -501,7 +501,7 @@ static bool batch_begin(void *ctx, const struct machine_batch_header *h)
 {
     struct proposer *p = ctx;
     FLI_ASSERT(p->applying == NULL);
-    FLI_LIST_FOREACH(pos, &p->flying)
+    FLI_LIST_FOREACH(pos, &p->proposed)
     {
         struct batch *b = FLI_CONTAINER_OF(pos, struct batch, link);
         if (b->term == h->term && b->sequence == h->sequence) {
@@ -567,7 +567,7 @@ int proposer_create(const struct proposer_config *config, struct proposer **ret)
     }
     c->batch_max -= c->batch_max % 8;
     held_init(&p->line, c->pending_max);
-    fli_list_init(&p->flying);
+    fli_list_init(&p->proposed);
     fli_buf_init(&p->payload, QUERY_PAYLOAD_MAX);
     struct fsm_observer observer = {p, batch_begin, command_done, batch_end};
     fsm_set_observer(c->fsm, &observer);
@@ -587,7 +587,7 @@ void proposer_destroy(struct proposer *p)
     }
     FLI_ASSERT(p->applying == NULL);
     FLI_ASSERT(p->open == NULL);
-    FLI_ASSERT(fli_list_empty(&p->flying));
+    FLI_ASSERT(fli_list_empty(&p->proposed));
     fsm_set_observer(p->config.fsm, NULL);
     fli_buf_fini(&p->payload);
     held_fini(&p->line);
@@ -654,7 +654,7 @@ void proposer_close(struct proposer *p)
 {
     p->state = STATE_ENDED;
     p->applying = NULL;
-    give_up_flying(p);
+    give_up_in_flight(p);
     return_waiting(p);
 }
 
