@@ -2,8 +2,9 @@
  *
  *  asks: [ sent to the node, unanswered: `put` of them | not yet sent ]
  *
- * Answers and deadlines come in the order of the questions, so only the head is ever decided.
- * Whenever a connection ends, `put` goes back to 0 and the next connection begins at the head.
+ * Answers and deadlines come in the order of the questions, so only the head of the list can get a
+ * verdict. Whenever a connection ends, `put` goes back to 0 and the next connection begins at the
+ * head.
  *
  * A connection is abandoned at once and never waited for; what libuv still holds of it is counted,
  * and the last of that frees everything after strict_destroy(). */
@@ -204,8 +205,8 @@ static bool on_answered(struct fli_link_uv *c, const redisReply *reply)
     uint64_t now = fli_clock_ms();
     succeed(s);
     s->patience_at_ms = s->put > 1 ? now + patience_ms(s) : 0;
-    /* This process may have been stopped for long while the answer waited for it. */
-    if (now >= ask->due_ms || denied) { /* our user may not see that lock */
+    /* This process may have been stopped for long while the answer waited in the socket. */
+    if (now >= ask->due_ms || denied) { /* this user may not see that lock */
         decide(s, STRICT_UNKNOWN);
     } else {
         decide(s, is_one ? STRICT_HELD : STRICT_NOTHELD);
@@ -354,7 +355,7 @@ static void set_timer(struct strict *s, uint64_t now)
     } /* else the timer fires too early, and is set again then */
 }
 
-/* Does everything that may be due, whatever has happened. */
+/* Does everything that is due, whatever the event was. */
 static void work(struct strict *s)
 {
     const struct strict_ask *first;
@@ -366,8 +367,8 @@ static void work(struct strict *s)
         fail(s, "no answer within %u ms", patience_ms(s));
     }
     while ((first = head(s)) != NULL && now >= first->due_ms) {
-        if (s->put > 0) { /* its answer may still come, and would be taken for the next
-                             question's */
+        /* an answer that is still to come would be taken for that of the next question */
+        if (s->put > 0) {
             fail(s, "no answer within %u ms", s->config.timeout_ms);
         }
         decide(s, STRICT_UNKNOWN);
