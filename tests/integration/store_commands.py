@@ -328,12 +328,12 @@ class Options(StoreCase):
                               cwd=self.lab.dir, env=full, check=False)
 
     def test_usage_errors(self):
-        for args, env, word in ((['--frob'], {}, '--frob'), (['--data'], {}, '--data'), (['extra'], {}, 'extra'),
+        for args, env, word in ((['--frob'], {}, "'frob'"), (['--data'], {}, '--data'), (['extra'], {}, 'extra'),
                                 (['-x'], {}, '-x'), (['--listen', 'nonsense'], {}, '--listen'),
                                 (['--listen', '127.0.0.1:65536'], {}, '--listen'),
                                 (['--listen', '0.0.0.0:0'], {}, '--protected-mode no'),
-                                (['--allow-remote'], {}, '--protected-mode no'),
-                                ([], {'FENCELOCK_STORE_ALLOW_REMOTE': 'yes'}, 'FENCELOCK_STORE_PROTECTED_MODE=no'),
+                                (['--allow-remote'], {}, 'protected-mode no'),
+                                ([], {'FENCELOCK_STORE_ALLOW_REMOTE': 'yes'}, 'protected-mode no'),
                                 (['--data', ''], {}, '--data'), (['--size-max', '1000'], {}, '--size-max'),
                                 (['--size-max', '9999999999999G'], {}, '--size-max'),
                                 (['--size-max', '-1'], {}, '--size-max'), (['--size-max', ''], {}, '--size-max'),
