@@ -11,7 +11,8 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, Store, main, wait_until
+from adding import CLIENTS, Adding
+from harness import Case, Cluster, Store, main, wait_until
 from harness.lab import free_ports
 from redlock_peers_lab import Ended, Peer, Unavailable
 from tls_lab import Certs
@@ -408,56 +409,28 @@ class Counter(Case):
         """Read, add one, write, with the token that each got through its library; leaders are killed meanwhile. What
         was acknowledged is there in the end."""
         cluster = Cluster(self.lab, 3).start()
-        store = Store(self.lab).start()
-        added, refused, failures, stop = [], [], [], threading.Event()
+        adding = Adding(cluster, Store(self.lab).start())
         peers = []
-        for i in range(16):
+        for i in range(CLIENTS):
             try:
                 peers.append(Peer('redlock-py', [cluster.nodes[i % 3]], self.lab.path('client%d.log' % i)))
             except Unavailable as e:
                 self.skipTest(str(e))
             self.addCleanup(peers[-1].close)
 
-        def once(peer, c):
+        def once(number, c):
+            peer = peers[number]
             if peer('lock', 'counter', 2000) != 'held':  # that of a client whose node dies must end
                 return
             answer = peer('token')
             if answer.startswith('token'):
-                token = int(answer.split()[1])
-                try:
-                    value = int(c.call('GET', 'n', 'FENCE', 'counter', token) or 0)
-                    c.call('SET', 'n', value + 1, 'FENCE', 'counter', token)
-                    added.append(token)
-                except RespError as e:
-                    if e.word != 'STALE':
-                        raise
-                    refused.append(token)
+                adding.add(c, int(answer.split()[1]), number)
             peer('unlock')
 
-        def client(peer):
-            try:
-                with store.client(30) as c:
-                    while not stop.is_set():
-                        once(peer, c)
-            except BaseException as e:
-                failures.append(e)
-
-        threads = [threading.Thread(target=client, args=(peer,)) for peer in peers]
-        for t in threads:
-            t.start()
-        for goal in (30, 60):
-            wait_until(lambda: len(added) >= goal or failures, 60, '%d additions' % goal)
-            leader = cluster.leader()
-            leader.kill()
-            wait_until(lambda: len(added) >= goal + 10 or failures, 60, 'additions without a node')
-            leader.start()
-        stop.set()
-        for t in threads:
-            t.join(90)
-        self.assertEqual(failures, [])
-        self.assertEqual(len(set(added)), len(added))
-        self.assertEqual(int(store.call('GET', 'n')), len(added))
-        self.note('%d additions, %d refused' % (len(added), len(refused)))
+        adding.run(once, goals=(30, 60))
+        adding.check(self)
+        tokens = [token for token, _ in adding.added]
+        self.assertEqual(len(set(tokens)), len(tokens))
 
 
 if __name__ == '__main__':
