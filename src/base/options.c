@@ -102,11 +102,20 @@ static int give_for_long(struct fli_options *o, size_t i, const char *text, size
 
 /* ---- command line ---------------------------------------------------------------------------- */
 
-static int read_argument(struct fli_options *o, int argc, const char *const *argv, int *at)
+static int unknown_argument(struct fli_options *o, const char *name)
 {
-    const char *arg = argv[*at];
+    size_t d = 0;
+    const char *near = nearest(o, name, &d);
+    return d <= 1 + strlen(near) / 3
+               ? fli_options_wrong(o, "there is no option --%s; did you mean --%s?", name, near)
+               : fli_options_wrong(o, "there is no option --%s; --help lists them", name);
+}
+
+int fli_options_next(struct fli_options *o, int argc, const char *const *argv, int *at, size_t *ret,
+                     const char **ret_value)
+{
+    const char *arg = argv[(*at)++];
     char name[FLI_OPTION_NAME_MAX];
-    char where[FLI_OPTION_NAME_MAX + 2];
     if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0) {
         return FLI_OPTIONS_HELP;
     }
@@ -121,22 +130,37 @@ static int read_argument(struct fli_options *o, int argc, const char *const *arg
     (void)snprintf(name, sizeof name, "%.*s", (int)(len < 63 ? len : 63), arg + 2);
     size_t i = find(o, name);
     if (i == o->n) {
-        return unknown(o, "command line", name);
+        return unknown_argument(o, name);
     }
-    (void)snprintf(where, sizeof where, "--%s", name);
-    if (o->given[i].text != NULL) {
-        return fli_options_wrong(o, "%s is given twice: give it once", where);
+    const struct fli_option *row = &o->table[i];
+    if (o->seen[i] && !row->many) {
+        return fli_options_wrong(o, "--%s is given twice: give it once", name);
     }
-    const char *value = arg + 2 + len;
-    if (*value == '=') {
-        value++;
-    } else if (o->table[i].kind == FLI_OPTION_FLAG || o->table[i].kind == FLI_OPTION_GONE) {
-        value = "yes";
-    } else if (++*at < argc) {
-        value = argv[*at];
-    } else {
-        return fli_options_wrong(o, "%s needs a value", where);
+    o->seen[i] = true;
+    *ret = i;
+    *ret_value = NULL;
+    if (arg[2 + len] == '=') {
+        *ret_value = arg + 3 + len;
+    } else if (row->kind != FLI_OPTION_FLAG && row->kind != FLI_OPTION_GONE) {
+        if (*at >= argc) {
+            return fli_options_wrong(o, "--%s needs a value", name);
+        }
+        *ret_value = argv[(*at)++];
     }
+    return 0;
+}
+
+static int read_argument(struct fli_options *o, int argc, const char *const *argv, int *at)
+{
+    char where[FLI_OPTION_NAME_MAX + 2];
+    const char *value;
+    size_t i;
+    int rc = fli_options_next(o, argc, argv, at, &i, &value);
+    if (rc != 0) {
+        return rc;
+    }
+    (void)snprintf(where, sizeof where, "--%s", o->table[i].name);
+    value = value != NULL ? value : "yes";
     return give(o, i, value, strlen(value), where);
 }
 
@@ -144,8 +168,8 @@ int fli_options_arguments(struct fli_options *o, int argc, const char *const *ar
 {
     FLI_ASSERT(o->n <= FLI_OPTIONS_MAX);
     int rc = 0;
-    for (int i = 0; rc == 0 && i < argc; i++) {
-        rc = read_argument(o, argc, argv, &i);
+    for (int at = 0; rc == 0 && at < argc;) {
+        rc = read_argument(o, argc, argv, &at);
     }
     return rc;
 }

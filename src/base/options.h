@@ -38,6 +38,7 @@ struct fli_option {
     const char *const *words;                                     /* the last is NULL */
     int (*set)(struct fli_options *o, const struct fli_given *g); /* 0, or fli_options_wrong() */
     bool once; /* for one start alone: on the command line only */
+    bool many; /* may be given again and again; for fli_options_next() alone */
 };
 
 /* The first members are the program's to fill in, the others zero. */
@@ -50,9 +51,15 @@ struct fli_options {
     char *errmsg;
     size_t errmsg_size;
     struct fli_given given[FLI_OPTIONS_MAX];
+    bool seen[FLI_OPTIONS_MAX]; /* on the command line */
 };
 
 enum { FLI_OPTIONS_HELP = 1, FLI_OPTIONS_VERSION = 2 };
+
+/* The option at argv[*at], which is moved behind it and its value: 0, its row, and the value, which
+ * is NULL for a flag without one; else as below. For programs that have more than options. */
+int fli_options_next(struct fli_options *o, int argc, const char *const *argv, int *at, size_t *ret,
+                     const char **ret_value) FLI_MUST_USE;
 
 /* Each reads one source. 0; HELP or VERSION, which the command line asks for; FL_EINVAL with a
  * sentence in errmsg. argv is without the program's name; env as in environ, or NULL. */

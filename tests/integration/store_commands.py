@@ -328,7 +328,7 @@ class Options(StoreCase):
                               cwd=self.lab.dir, env=full, check=False)
 
     def test_usage_errors(self):
-        for args, env, word in ((['--frob'], {}, "'frob'"), (['--data'], {}, '--data'), (['extra'], {}, 'extra'),
+        for args, env, word in ((['--frob'], {}, '--frob'), (['--data'], {}, '--data'), (['extra'], {}, 'extra'),
                                 (['-x'], {}, '-x'), (['--listen', 'nonsense'], {}, '--listen'),
                                 (['--listen', '127.0.0.1:65536'], {}, '--listen'),
                                 (['--listen', '0.0.0.0:0'], {}, '--protected-mode no'),
