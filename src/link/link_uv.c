@@ -103,12 +103,16 @@ void fli_link_uv_flush(struct fli_link_uv *c)
     if (c->watch == NULL || !c->link.settled) {
         return;
     }
+    const struct fli_link_watch *w = c->watch;
     int rc = fli_link_push(&c->link, NULL, 0, &at); /* what is encrypted already */
     rc = rc == 0 ? fli_link_push(&c->link, c->out.data, c->out.len, &at) : rc;
     fli_buf_consume(&c->out, at);
     if (rc == 0 || rc == FL_EBUSY) {
         watch_for(c->watch, rc == 0 ? UV_READABLE : UV_READABLE | UV_WRITABLE);
-    } else {
+        return;
+    }
+    fli_link_uv_read(c); /* what came before it broke may say why */
+    if (c->watch == w) {
         end(c, rc);
     }
 }
