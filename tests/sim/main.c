@@ -140,10 +140,20 @@ static void progress(const struct sim_marks *marks, uint64_t seeds, uint64_t fro
 static uint64_t one(struct plan *p, uint64_t seed, struct sim_marks *marks)
 {
     struct sim_orders o = p->orders;
+    struct sim_marks before = *marks;
     o.seed = seed;
     o.replay = replay;
     tools_replay(p, seed, replay, sizeof replay);
-    return sim_run(&o, marks, &p->faults);
+    uint64_t digest = sim_run(&o, marks, &p->faults);
+    if (p->verbose) {
+        printf("seed %llu: %llu operations, %llu events, %llu ms, digest %016llx\n",
+               (unsigned long long)seed,
+               (unsigned long long)(marks->operations - before.operations),
+               (unsigned long long)(marks->events - before.events),
+               (unsigned long long)(marks->simulated_ms - before.simulated_ms),
+               (unsigned long long)digest);
+    }
+    return digest;
 }
 
 static bool enough(const struct plan *p, uint64_t seeds, const struct sim_marks *marks,
@@ -291,6 +301,10 @@ static void parse(struct plan *p, int argc, char **argv)
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(a, "--trace") == 0) {
             p->orders.trace = true;
+            continue;
+        }
+        if (strcmp(a, "--verbose") == 0) {
+            p->verbose = true;
             continue;
         }
         if (strcmp(a, "--minimize") == 0) {

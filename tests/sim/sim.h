@@ -483,8 +483,9 @@ struct sim {
     struct members members;
     struct sim_users users;
     struct sim_link links[SIM_PLACES][SIM_PLACES];
-    struct sim_conn *conns;
+    struct sim_conn *conns; /* some of them over; see net_dial.c */
     struct sim_dial *dials;
+    size_t conns_n, conns_max, dials_n, dials_max;
     struct sim_client clients[SIM_CLIENTS_MAX];
     unsigned clients_n;
     struct sim_redis redis[SIM_REDIS_MAX];
