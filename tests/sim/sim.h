@@ -621,7 +621,8 @@ uint64_t sim_client_now(const struct sim_client *c);
 
 /* client.c */
 void sim_clients_start(struct sim *s);
-bool sim_clients_done(struct sim *s); /* nobody has anything outstanding */
+bool sim_clients_done(struct sim *s);  /* nobody has anything outstanding */
+void sim_clients_awake(struct sim *s); /* nobody has gone to sleep for ever */
 void sim_clients_describe(struct sim *s, FILE *out);
 void sim_client_pause(struct sim_client *c, uint64_t ms);
 void sim_client_alarm(struct sim_client *c, uint64_t local_ms);
