@@ -347,6 +347,37 @@ static void test_lies(void **state)
     refuse_with(k, token_1, "\0\0\0\0\0\0\0\0\xe8\x03", 10);
 }
 
+/* Gives the user of this name another number and name, both names of seven letters. */
+static void refuse_user(struct kit *k, const char *name, uint32_t uid, const char *other)
+{
+    struct fli_buf a;
+    encode(k->m, &a);
+    uint8_t *at = memmem(a.data, a.len, name, 7);
+    assert_non_null(at);
+    fli_put_u32(at - 10, uid); /* before login, flags and the length of the name */
+    memcpy(at, other, 7);
+    fix_checksum(a.data, a.len);
+    struct machine *m = NULL;
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &m), FL_ECORRUPT);
+    fli_buf_fini(&a);
+}
+
+static void test_one_default_user(void **state)
+{
+    struct kit *k = *state;
+    struct machine_command c = {.op = MACHINE_OP_USER_SET,
+                                .owner = kit_slice("another"),
+                                .words = kit_slice("on nopass"),
+                                .user = MACHINE_USER_NODE,
+                                .flags = MACHINE_COMMAND_BY};
+    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    refuse_user(k, "another", 0, "default"); /* twice */
+    c.op = MACHINE_OP_USER_DELETE;
+    c.words = kit_slice("");
+    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    refuse_user(k, "default", 1, "another"); /* missing */
+}
+
 /* An implicit session that waits for the lock it holds. */
 static void test_holder_does_not_wait(void **state)
 {
@@ -455,6 +486,7 @@ int main(void)
         TEST(test_checksum_and_version),
         TEST(test_damaged),
         TEST(test_lies),
+        TEST(test_one_default_user),
         TEST(test_holder_does_not_wait),
         TEST(test_free_lock_is_given),
         TEST(test_cycle_is_refused),
