@@ -42,7 +42,9 @@
  *  21  when a cluster is formed, each member has the incarnations of all on disk
  *  22  nothing is granted, renewed, given back, broken, shown or changed for a user who may not,
  *      nor with what is another user's, and nobody who may is refused; who may not any more waits
- *      no longer; no lease lasts for want of a right (rights.c) */
+ *      no longer; no lease lasts for want of a right (rights.c)
+ *  23  a node whose disk is an older copy, of a start that all others know to be over, neither
+ *      leads nor follows, and is refused (older.c) */
 #include <stdlib.h>
 #include <string.h>
 
