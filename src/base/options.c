@@ -143,7 +143,9 @@ int fli_options_next(struct fli_options *o, int argc, const char *const *argv, i
         *ret_value = arg + 3 + len;
     } else if (row->kind != FLI_OPTION_FLAG && row->kind != FLI_OPTION_GONE) {
         if (*at >= argc) {
-            return fli_options_wrong(o, "--%s needs a value", name);
+            return row->value == NULL ? fli_options_wrong(o, "--%s needs a value", name)
+                                      : fli_options_wrong(o, "--%s needs a value: --%s %s", name,
+                                                          name, row->value);
         }
         *ret_value = argv[(*at)++];
     }

@@ -35,7 +35,8 @@ struct fli_option {
     enum fli_option_kind kind;
     size_t offset, size; /* of the field in `values` */
     uint64_t min, max;
-    const char *const *words;                                     /* the last is NULL */
+    const char *const *words; /* the last is NULL */
+    const char *value;        /* what stands for it in help, such as FILE; NULL: nothing is said */
     int (*set)(struct fli_options *o, const struct fli_given *g); /* 0, or fli_options_wrong() */
     bool once; /* for one start alone: on the command line only */
     bool many; /* may be given again and again; for fli_options_next() alone */

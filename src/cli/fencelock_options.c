@@ -260,6 +260,7 @@ static void make_rows(struct fli_option rows[CLI_OPTIONS])
         rows[o] = (struct fli_option){.name = options[o].name + 2,
                                       .kind = options[o].kind == KIND_FLAG ? FLI_OPTION_FLAG
                                                                            : FLI_OPTION_POINTER,
+                                      .value = options[o].value,
                                       .many = options[o].kind == KIND_NAMES};
     }
 }
