@@ -42,7 +42,9 @@
  *  21  when a cluster is formed, each member has the incarnations of all on disk
  *  22  nothing is granted, renewed, given back, broken, shown or changed for a user who may not,
  *      nor with what is another user's, and nobody who may is refused; who may not any more waits
- *      no longer; no lease lasts for want of a right (rights.c) */
+ *      no longer; no lease lasts for want of a right (rights.c)
+ *  23  a lock that one owner takes several times is free after as many releases, and one that is
+ *      sent again counts once (reenter.c) */
 #include <stdlib.h>
 #include <string.h>
 
@@ -793,4 +795,5 @@ void sim_oracle_end(struct sim *s)
         SIM_CHECK(s, n->tickets == 0, "node %u owes %u answers", i + 1, n->tickets);
     }
     sim_order_rest(s);
+    sim_reenter_end(s);
 }
