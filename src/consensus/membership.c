@@ -202,6 +202,12 @@ int membership_transfer(struct membership *m, uint64_t id, void (*cb)(void *ctx,
     if (m->transfer_id != 0 || replica_transferee(m->replica) != 0) {
         return FL_EBUSY;
     }
+    if (id == m->config.identity->id) {
+        if (cb != NULL) {
+            cb(ctx, 0);
+        }
+        return 0;
+    }
     id = id == 0 ? membership_best_follower(m) : id;
     int rv = id == 0 ? FL_ENOTFOUND : replica_transfer(m->replica, membership_now_ms(m), id);
     if (rv != 0) {

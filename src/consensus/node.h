@@ -210,10 +210,10 @@ int node_change(struct node *n, const struct node_change *wanted, void (*cb)(voi
 int node_forget(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),
                 void *ctx) FLI_MUST_USE;
 
-/* Hands leadership to id (0: the best follower). 0, then cb comes once, with 0 or FL_ETIMEOUT (the
- * other node did not take it in time; this node may still lead); or at once FL_ENOLEADER (this node
- * does not lead), FL_ENOTFOUND (no such voter, or none to hand it to), FL_EBUSY (a transfer is
- * under way). */
+/* Hands leadership to id (0: the best follower). 0, then cb comes once, with 0 (inside the call
+ * when id leads already) or FL_ETIMEOUT (the other node did not take it in time; this node may
+ * still lead); or at once FL_ENOLEADER (this node does not lead), FL_ENOTFOUND (no such voter, or
+ * none to hand it to), FL_EBUSY (a transfer is under way). */
 int node_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),
                   void *ctx) FLI_MUST_USE;
 

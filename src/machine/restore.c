@@ -28,6 +28,7 @@ struct loader {
     struct machine *m;
     struct fli_reader r;     /* over what there is of one record, and what follows it */
     uint64_t left[PART_END]; /* records still to be read, by part */
+    bool users_begun;
 };
 
 /* The fields that held locks and waits have in common. */
@@ -158,7 +159,9 @@ static bool load_node(struct loader *l)
 
 static bool load_user(struct loader *l)
 {
-    return machine_users_load(l->m, &l->r);
+    bool first = !l->users_begun;
+    l->users_begun = true;
+    return machine_users_load(l->m, &l->r, first);
 }
 
 static bool load_who(struct loader *l, struct who *ret)

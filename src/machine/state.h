@@ -578,8 +578,8 @@ int machine_users_query(struct machine *m, const struct machine_command *q,
                         struct machine_result *r, struct fli_buf *payload);
 #define USER_RECORD_MAX (8 + ACL_ENCODED_MAX)
 size_t machine_user_encode(const struct user *u, uint8_t out[USER_RECORD_MAX]);
-/* Loads a user from a snapshot, in the order of uids. */
-bool machine_users_load(struct machine *m, struct fli_reader *r);
+/* Loads a user from a snapshot, in the order of uids. The first must be the default user. */
+bool machine_users_load(struct machine *m, struct fli_reader *r, bool first);
 void machine_users_check(const struct machine *m);
 
 /* attempt.c */

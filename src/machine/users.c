@@ -551,16 +551,16 @@ int machine_users_next(struct fli_slice *payload, uint64_t *ret_user, struct acl
     return 1;
 }
 
-bool machine_users_load(struct machine *m, struct fli_reader *r)
+bool machine_users_load(struct machine *m, struct fli_reader *r, bool first)
 {
     struct user u;
-    if (!read_user(r, &u)) {
+    if (!read_user(r, &u) || (u.uid == 0) != first) {
         return false;
     }
     struct fli_slice name = {u.acl.name, u.acl.name_len};
-    if (u.uid == 0) { /* the default user exists already */
+    if (first) {
         struct user *own = m->users.list[0];
-        if (m->users.n != 1 || find_name(m, name) != own) {
+        if (find_name(m, name) != own) {
             return false;
         }
         count_user(m, own, false);

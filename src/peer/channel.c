@@ -281,7 +281,7 @@ static void write_cb(uv_write_t *write, int status)
         channel_lose_by(c, status);
         return;
     }
-    if (c->secure != NULL && (!secure_flush(c) || c->writing)) {
+    if (c->secure != NULL && !secure_go_on(c)) {
         return;
     }
     if (c->cbs.drained != NULL) {

@@ -124,6 +124,15 @@ bool secure_flush(struct channel *c)
     return !c->closing;
 }
 
+bool secure_go_on(struct channel *c)
+{
+    if (!secure_flush(c) || c->writing) {
+        return false;
+    }
+    fli_buf_shrink(&c->secure->waiting); /* what was large once must not stay so */
+    return true;
+}
+
 /* Exchanges the contents of two buffers, but not their limits. */
 static void swap(struct fli_buf *a, struct fli_buf *b)
 {

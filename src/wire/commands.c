@@ -117,7 +117,7 @@ const struct fli_command fli_commands[] = {
      "Puts a node with an empty data directory in the place of a member, at its address or another "
      "one; what the member had may not come back. Asked of the leader."},
     {FLI_CMD_CLUSTER_TRANSFER, "CLUSTER", "TRANSFER", 0, 1, CLUSTER, "[id]", "OK",
-     "Asks the leader to hand leadership to another node, the most advanced one by default."},
+     "Asks the leader to hand leadership to node id, by default the most advanced of the others."},
     {FLI_CMD_COMMAND, "COMMAND", NULL, 0, 0, CONN, "",
      "an array of one entry a command, as Redis gives it", "Describes the commands for programs."},
     {FLI_CMD_COMMAND_COUNT, "COMMAND", "COUNT", 0, 0, CONN, "", "integer", "Counts the commands."},

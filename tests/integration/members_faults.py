@@ -197,9 +197,10 @@ class KilledAtEveryStep(MembersCase):
             step = REMOVED[turn % len(REMOVED)]
             self.remember(REMOVED)
             node.process.asked_to_end = True
-            self.cluster.nodes.remove(node)
-            self.ask('CLUSTER', 'REMOVE', 4)
+            self.ask('CLUSTER', 'REMOVE', 4) # it may lead
             self.kill_when(step, node, 'leader')
+            node.process.asked_to_end = True
+            self.cluster.nodes.remove(node)
             self.wait_states(self.voters())
             node.kill()
         self.finish(load)

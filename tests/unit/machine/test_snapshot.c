@@ -255,7 +255,7 @@ static void test_checksum_and_version(void **state)
 static void test_damaged(void **state)
 {
     struct kit *k = *state;
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     populate(k);
     struct fli_buf a;
     encode(k->m, &a);
@@ -263,10 +263,10 @@ static void test_damaged(void **state)
     unsigned taken = 0;
     for (uint64_t n = kit_rounds(60000); n > 0; n--) {
         memcpy(p, a.data, a.len);
-        for (uint64_t flips = 1 + kit_below(&rng, 3); flips > 0; flips--) {
-            uint8_t *byte = &p[12 + kit_below(&rng, a.len - 16)];
-            uint64_t other = *byte ^ UINT64_C(1) << kit_below(&rng, 8);
-            *byte = (uint8_t)(kit_below(&rng, 3) == 0 ? kit_random(&rng) : other);
+        for (uint64_t flips = 1 + rng_below(&rng, 3); flips > 0; flips--) {
+            uint8_t *byte = &p[12 + rng_below(&rng, a.len - 16)];
+            uint64_t other = *byte ^ UINT64_C(1) << rng_below(&rng, 8);
+            *byte = (uint8_t)(rng_below(&rng, 3) == 0 ? rng_next(&rng) : other);
         }
         fix_checksum(p, a.len);
         taken += try_decode(p, a.len);
@@ -345,6 +345,37 @@ static void test_lies(void **state)
     refuse_with(k, token_2, "\x03\0\0\0\0\0\0\0\xe8\x03", 10); /* a token of the future */
     refuse_with(k, token_2, "\x02\0\0\0\0\0\0\0\xe9\x03", 10); /* a grant of the future */
     refuse_with(k, token_1, "\0\0\0\0\0\0\0\0\xe8\x03", 10);
+}
+
+/* Gives the user of this name another number and name, both names of seven letters. */
+static void refuse_user(struct kit *k, const char *name, uint32_t uid, const char *other)
+{
+    struct fli_buf a;
+    encode(k->m, &a);
+    uint8_t *at = memmem(a.data, a.len, name, 7);
+    assert_non_null(at);
+    fli_put_u32(at - 10, uid); /* before login, flags and the length of the name */
+    memcpy(at, other, 7);
+    fix_checksum(a.data, a.len);
+    struct machine *m = NULL;
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &m), FL_ECORRUPT);
+    fli_buf_fini(&a);
+}
+
+static void test_one_default_user(void **state)
+{
+    struct kit *k = *state;
+    struct machine_command c = {.op = MACHINE_OP_USER_SET,
+                                .owner = kit_slice("another"),
+                                .words = kit_slice("on nopass"),
+                                .user = MACHINE_USER_NODE,
+                                .flags = MACHINE_COMMAND_BY};
+    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    refuse_user(k, "another", 0, "default"); /* twice */
+    c.op = MACHINE_OP_USER_DELETE;
+    c.words = kit_slice("");
+    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    refuse_user(k, "default", 1, "another"); /* missing */
 }
 
 /* An implicit session that waits for the lock it holds. */
@@ -455,6 +486,7 @@ int main(void)
         TEST(test_checksum_and_version),
         TEST(test_damaged),
         TEST(test_lies),
+        TEST(test_one_default_user),
         TEST(test_holder_does_not_wait),
         TEST(test_free_lock_is_given),
         TEST(test_cycle_is_refused),
