@@ -6,7 +6,7 @@
  * Judged, by an account of our own, as the log is first applied and as answers come:
  *
  *   - a lock has one owner; REENTER counts up for that one only, and says until when another has it
- *   - LEAVE counts down; the last one frees the lock, as the end of the lease does, and nothing else
+ *   - LEAVE counts down; the last one frees the lock, as the end of its lease does
  *   - a label counts once: whoever sends it again gets the first answer, and nothing changes
  *   - an owner whose every request was answered knows its count: it is free at the last LEAVE,
  *     not before and not after, unless its lease had ended
