@@ -20,7 +20,7 @@ def run(argv, directory, side, **env):
     """What it says. Servers that a suite starts by itself are those of the side."""
     env = dict(os.environ, PATH=side.path + os.pathsep + os.environ['PATH'], **env)
     return subprocess.run(argv, cwd=directory, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                          timeout=900, check=False).stdout.decode(errors='replace')
+                          timeout=2400, check=False).stdout.decode(errors='replace')
 
 
 def changed(path, *pairs):
@@ -124,7 +124,9 @@ def pytest(lab, directory, side, *words, **env):
     report = lab.path('report.xml')
     if os.path.exists(report):
         os.unlink(report)
-    said = run([python(), '-m', 'pytest', '-p', 'no:cacheprovider', '-o', 'addopts=', '-o', 'asyncio_mode=auto',
+    # Of a suite that is run again at one side, what has failed.
+    cache = lab.path('cache-' + type(side).__name__)
+    said = run([python(), '-m', 'pytest', '-o', 'cache_dir=' + cache, '--last-failed', '-o', 'addopts=', '-o', 'asyncio_mode=auto',
                 '-o', 'asyncio_default_fixture_loop_scope=function', '--junitxml', report, *words], directory, side, **env)
     if not os.path.exists(report):
         raise AssertionError('no report of it:\n' + said[-3000:])
