@@ -1,5 +1,5 @@
-"""Plays the story of "How to do distributed locking" (Kleppmann, 2016) on real processes: prints it
-while it happens, and draws it from what was recorded."""
+"""Plays the story of "How to do distributed locking" (Kleppmann, 2016) with real processes: prints it
+while it happens, and draws what was recorded."""
 
 import argparse
 import json
@@ -56,7 +56,7 @@ class Timeline:
 
 
 class Client:
-    """A client process, and what it has told so far."""
+    """A client process, and the lines that it has printed so far."""
 
     def __init__(self, lab, timeline, name, nodes, store, work):
         self.timeline, self.name = timeline, name
@@ -67,7 +67,7 @@ class Client:
         self.nodes = nodes
 
     def until(self, *whats):
-        """Waits until it tells one of these, printing everything it tells on the way; returns that."""
+        """Waits for one of these events and returns it; prints all events until then."""
         give_up = time.monotonic() + PATIENCE_S
         while time.monotonic() < give_up:
             ended = not self.process.running()

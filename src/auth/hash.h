@@ -1,6 +1,6 @@
-/* hash.h: turns passwords into salted slow hashes (scrypt, RFC 7914, by OpenSSL), and words with
- * passwords in clear into words that the machine accepts. Each hash takes some 40 ms of a core and
- * 16 MiB: use a worker's thread, not a loop's. Any thread. */
+/* hash.h: turns passwords into salted slow hashes (scrypt, RFC 7914, by OpenSSL), and words of an
+ * ACL rule that have passwords in clear into words that the machine accepts. Each hash takes some
+ * 40 ms of a core and 16 MiB: call this on a worker's thread, not on a loop's. Any thread may. */
 #ifndef AUTH_HASH_H
 #define AUTH_HASH_H
 
@@ -8,21 +8,21 @@
 
 #define AUTH_PASSWORD_MAX 512u /* bytes */
 
-/* With a fresh salt. 0; FL_EINVAL (longer than AUTH_PASSWORD_MAX); FL_ENOMEM. */
+/* Hashes with a fresh salt. 0; FL_EINVAL (longer than AUTH_PASSWORD_MAX); FL_ENOMEM. */
 int auth_hash(struct fli_slice password, struct acl_hash *ret) FLI_MUST_USE;
 
-/* Compares in constant time. False also when there is no memory for it. */
+/* Compares in constant time. Out of memory counts as a wrong password. */
 bool auth_verify(const struct acl_hash *hash, struct fli_slice password);
 
 /* Whether the user may log in with this password: the user is on, and either needs no password or
- * has this one. Takes the time of at least one hash, also when `user` is NULL (no such user) or has
- * none, so that the time does not reveal which users exist. */
+ * has this one. Takes the time of at least one hash in every case, also when `user` is NULL (there
+ * is none) or has no hash, so that the time does not reveal which users exist. */
 bool auth_may_log_in(const struct acl_user *user, struct fli_slice password);
 
-/* Appends the words, with `>PASSWORD` replaced by `#HASH`, and `<PASSWORD` by `!HASH` if `user`
- * (NULL: none) has that password. Each argument is one word, except that an argument without a
- * password may be several words with blanks between them. 0; FL_EINVAL with a sentence without a
- * password; FL_ENOMEM, FL_ELIMIT. */
+/* Appends the words to out. `>PASSWORD` becomes `#HASH`, and `<PASSWORD` becomes `!HASH` if `user`
+ * (NULL: none) has that password. Each argument is one word; one without a password may be several
+ * words with blanks between them. 0; FL_EINVAL with a sentence that quotes no password; FL_ENOMEM;
+ * FL_ELIMIT. */
 int auth_words(const struct fli_slice *args, unsigned n, const struct acl_user *user,
                struct fli_buf *out, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 

@@ -10,10 +10,10 @@
 struct auth_worker {
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t more;
+    pthread_cond_t wake; /* a job has come, or the worker closes */
     uv_async_t async;
-    struct fli_list todo, finished; /* guarded by the lock, as are the next three */
-    unsigned n;                     /* jobs that are not finished */
+    struct fli_list todo, finished; /* guarded by `lock`, as are the next two */
+    unsigned n;                     /* jobs submitted and not yet worked off */
     bool closing;
     unsigned jobs_max;
     void (*cb)(void *ctx);
@@ -31,7 +31,7 @@ static void *run(void *arg)
     pthread_mutex_lock(&w->lock);
     for (;;) {
         while (fli_list_empty(&w->todo) && !w->closing) {
-            pthread_cond_wait(&w->more, &w->lock);
+            pthread_cond_wait(&w->wake, &w->lock);
         }
         if (w->closing) {
             break;
@@ -69,7 +69,7 @@ static void async_cb(uv_async_t *async)
     tell_done(async->data);
 }
 
-/* Signals go to the main thread. */
+/* Blocks all signals in the new thread, so that the main thread handles them. */
 static int start_thread(struct auth_worker *w)
 {
     sigset_t all;
@@ -92,7 +92,7 @@ int auth_worker_create(uv_loop_t *loop, unsigned jobs_max, struct auth_worker **
     fli_list_init(&w->todo);
     fli_list_init(&w->finished);
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->more, NULL);
+    pthread_cond_init(&w->wake, NULL);
     if (start_thread(w) != 0) {
         free(w);
         return FL_ESYSTEM;
@@ -115,7 +115,7 @@ int auth_worker_submit(struct auth_worker *w, struct auth_job *job)
         fli_list_init(&job->link);
         fli_list_push(&w->todo, &job->link);
         w->n++;
-        pthread_cond_signal(&w->more);
+        pthread_cond_signal(&w->wake);
     }
     pthread_mutex_unlock(&w->lock);
     return full ? FL_EBUSY : 0;
@@ -126,7 +126,7 @@ static void closed_cb(uv_handle_t *handle)
     struct auth_worker *w = handle->data;
     void (*cb)(void *) = w->cb;
     void *ctx = w->ctx;
-    pthread_cond_destroy(&w->more);
+    pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->lock);
     free(w);
     cb(ctx);
@@ -141,7 +141,7 @@ void auth_worker_close(struct auth_worker *w, void (*cb)(void *ctx), void *ctx)
     w->ctx = ctx;
     pthread_mutex_lock(&w->lock);
     w->closing = true;
-    pthread_cond_signal(&w->more);
+    pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->lock);
     (void)pthread_join(w->thread, NULL);
     fli_list_splice(&w->finished, &w->todo);

@@ -23,9 +23,9 @@ int auth_worker_create(uv_loop_t *loop, unsigned jobs_max, struct auth_worker **
 /* 0; FL_EBUSY: there are jobs_max already, or the worker is closing; then `done` is not called. */
 int auth_worker_submit(struct auth_worker *w, struct auth_job *job) FLI_MUST_USE;
 
-/* Waits for the current job, then calls `done` for all jobs (jobs that were not begun cannot tell
- * that they were not done), and closes the handle. cb comes from the loop; by then the worker is
- * freed. NULL for w: cb is not called. */
+/* Waits for the current job, then calls `done` for all jobs, also for those that were never begun,
+ * and closes the handle. cb comes from the loop; by then the worker is freed. NULL for w: cb is not
+ * called. */
 void auth_worker_close(struct auth_worker *w, void (*cb)(void *ctx), void *ctx);
 
 #endif

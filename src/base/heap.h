@@ -13,7 +13,7 @@
 #define FLI_HEAP_NONE UINT32_MAX
 
 struct fli_heap_node {
-    uint32_t pos; /* FLI_HEAP_NONE when in no heap; there are not more elements than that */
+    uint32_t pos; /* FLI_HEAP_NONE: in no heap; so a heap has fewer elements than that */
 };
 
 typedef bool (*fli_heap_less)(const struct fli_heap_node *a, const struct fli_heap_node *b);

@@ -16,7 +16,7 @@
 struct fli_map_node {
     struct fli_map_node *next;
     uint32_t hash;  /* its lower half, which is enough for 2^32 buckets */
-    uint8_t own[4]; /* the caller's, in room that would otherwise be lost */
+    uint8_t own[4]; /* for the caller, in bytes that padding would waste */
 };
 
 /* Whether the element that embeds `node` has this key. */

@@ -1,7 +1,8 @@
 /* slab.c: see slab.h.
  *
- * Chunk and region of a record are found by its address, since both are aligned to their size. A
- * chunk begins with its head; the first one of a region has the region's head before that. */
+ * The address of a record gives its chunk and its region, since both are aligned to their size.
+ * A chunk begins with its head. In the first chunk of a region, the region's head comes before
+ * that. */
 #include "base/slab.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #define CHUNK_SIZE ((size_t)64 << 10)
 #define CHUNKS (FLI_REGION_SIZE / CHUNK_SIZE)
 #define HEAD_SIZE 64u
-/* The first regions are not worth a huge page: few records would take 2 MiB each. */
+/* The first regions are not worth a huge page each: there are too few records to fill 2 MiB. */
 #define PLAIN_REGIONS 4u
 #define ALL_FREE UINT32_MAX
 
@@ -25,7 +26,7 @@ struct fli_slab_chunk {
     uint32_t used;
 };
 
-/* Linked while it has chunks without a size. */
+/* Linked while it has chunks that belong to no size class. */
 struct fli_slab_region {
     struct fli_slab_region *next;
     struct fli_slab_region *prev;
@@ -35,19 +36,19 @@ _Static_assert(sizeof(struct fli_slab_chunk) <= HEAD_SIZE, "the head of a chunk 
 _Static_assert(sizeof(struct fli_slab_region) <= HEAD_SIZE, "the head of a region has room");
 
 #if defined(__SANITIZE_ADDRESS__)
-#define THROUGH true
+#define USE_MALLOC true
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
-#define THROUGH true
+#define USE_MALLOC true
 #endif
 #endif
-#ifndef THROUGH
-#define THROUGH false
+#ifndef USE_MALLOC
+#define USE_MALLOC false
 #endif
 
 void fli_slab_init(struct fli_slab *s)
 {
-    *s = (struct fli_slab){.through = THROUGH};
+    *s = (struct fli_slab){.use_malloc = USE_MALLOC};
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */
@@ -55,18 +56,18 @@ void fli_slab_init(struct fli_slab *s)
 static void link_region(struct fli_slab *s, struct fli_slab_region *r)
 {
     r->prev = NULL;
-    r->next = s->roomy;
-    if (s->roomy != NULL) {
-        s->roomy->prev = r;
+    r->next = s->partial_regions;
+    if (s->partial_regions != NULL) {
+        s->partial_regions->prev = r;
     }
-    s->roomy = r;
+    s->partial_regions = r;
 }
 
 static void unlink_region(struct fli_slab *s, struct fli_slab_region *r)
 {
     if (r->prev == NULL) {
-        FLI_ASSERT(s->roomy == r);
-        s->roomy = r->next;
+        FLI_ASSERT(s->partial_regions == r);
+        s->partial_regions = r->next;
     } else {
         r->prev->next = r->next;
     }
@@ -85,7 +86,7 @@ static void destroy_region(struct fli_slab *s, struct fli_slab_region *r)
 
 static struct fli_slab_chunk *take_chunk(struct fli_slab *s)
 {
-    struct fli_slab_region *r = s->roomy;
+    struct fli_slab_region *r = s->partial_regions;
     if (r == NULL) {
         r = fli_region_map(s->regions >= PLAIN_REGIONS);
         r->free_mask = ALL_FREE;
@@ -111,7 +112,7 @@ static void give_chunk(struct fli_slab *s, const struct fli_slab_chunk *c)
     r->free_mask |= UINT32_C(1) << ((uintptr_t)c - base) / CHUNK_SIZE;
     /* One region with room stays, so that allocating and freeing at a region's edge costs
      * nothing. */
-    if (r->free_mask == ALL_FREE && (s->roomy != r || r->next != NULL)) {
+    if (r->free_mask == ALL_FREE && (s->partial_regions != r || r->next != NULL)) {
         destroy_region(s, r);
     }
 }
@@ -151,16 +152,17 @@ static bool is_full(const struct fli_slab_chunk *c)
     return c->freed == NULL && c->fresh + c->size > CHUNK_SIZE;
 }
 
-static struct fli_slab_chunk *open_chunk(struct fli_slab *s, size_t kind)
+static struct fli_slab_chunk *open_chunk(struct fli_slab *s, size_t size_class)
 {
     struct fli_slab_chunk *c = take_chunk(s);
     size_t head = (size_t)((uint8_t *)c - chunk_base(c));
-    *c = (struct fli_slab_chunk){.fresh = (uint32_t)(head + HEAD_SIZE), .size = (uint32_t)kind * 8};
-    link_chunk(&s->open[kind], c);
+    *c = (struct fli_slab_chunk){.fresh = (uint32_t)(head + HEAD_SIZE),
+                                 .size = (uint32_t)size_class * 8};
+    link_chunk(&s->partial[size_class], c);
     return c;
 }
 
-/* The head of the chunk that has this record. */
+/* The head of the chunk in which this record lies. */
 static struct fli_slab_chunk *chunk_of(const void *p)
 {
     uint8_t *base = chunk_base(p);
@@ -171,13 +173,13 @@ static struct fli_slab_chunk *chunk_of(const void *p)
 void *fli_slab_alloc(struct fli_slab *s, size_t size)
 {
     s->used++;
-    if (FLI_UNLIKELY(size > FLI_SLAB_SIZE_MAX || s->through)) {
+    if (FLI_UNLIKELY(size > FLI_SLAB_SIZE_MAX || s->use_malloc)) {
         return fli_xmalloc(size);
     }
-    size_t kind = size == 0 ? 1 : (size + 7) / 8;
-    struct fli_slab_chunk *c = s->open[kind];
+    size_t size_class = size == 0 ? 1 : (size + 7) / 8;
+    struct fli_slab_chunk *c = s->partial[size_class];
     if (FLI_UNLIKELY(c == NULL)) {
-        c = open_chunk(s, kind);
+        c = open_chunk(s, size_class);
     }
     void *p = c->freed;
     if (p != NULL) {
@@ -188,7 +190,7 @@ void *fli_slab_alloc(struct fli_slab *s, size_t size)
     }
     c->used++;
     if (FLI_UNLIKELY(is_full(c))) {
-        unlink_chunk(&s->open[kind], c);
+        unlink_chunk(&s->partial[size_class], c);
     }
     return p;
 }
@@ -200,21 +202,21 @@ void fli_slab_free(struct fli_slab *s, void *p, size_t size)
     }
     FLI_ASSERT(s->used > 0);
     s->used--;
-    if (FLI_UNLIKELY(size > FLI_SLAB_SIZE_MAX || s->through)) {
+    if (FLI_UNLIKELY(size > FLI_SLAB_SIZE_MAX || s->use_malloc)) {
         free(p);
         return;
     }
-    size_t kind = size == 0 ? 1 : (size + 7) / 8;
+    size_t size_class = size == 0 ? 1 : (size + 7) / 8;
     struct fli_slab_chunk *c = chunk_of(p);
-    FLI_ASSERT(c->size == kind * 8 && c->used > 0);
+    FLI_ASSERT(c->size == size_class * 8 && c->used > 0);
     if (FLI_UNLIKELY(is_full(c))) {
-        link_chunk(&s->open[kind], c);
+        link_chunk(&s->partial[size_class], c);
     }
     *(void **)p = c->freed;
     c->freed = p;
     c->used--;
     if (c->used == 0) {
-        unlink_chunk(&s->open[kind], c);
+        unlink_chunk(&s->partial[size_class], c);
         give_chunk(s, c);
     }
 }
@@ -225,8 +227,8 @@ void fli_slab_fini(struct fli_slab *s)
         return;
     }
     FLI_ASSERT(s->used == 0);
-    if (s->roomy != NULL) {
-        destroy_region(s, s->roomy);
+    if (s->partial_regions != NULL) {
+        destroy_region(s, s->partial_regions);
     }
-    FLI_ASSERT(s->regions == 0 && s->roomy == NULL);
+    FLI_ASSERT(s->regions == 0 && s->partial_regions == NULL);
 }

@@ -1,5 +1,5 @@
 /* turn.c: see turn.h. Reading the processor's time costs a system call, so it is read once a
- * millisecond; the time that a slow turn has worked is known with that precision. */
+ * millisecond; the processor time of a slow turn is known with that precision. */
 #include "base/turn.h"
 
 #include <inttypes.h>
@@ -49,17 +49,17 @@ static bool note_slow(struct fli_turn *t, uint64_t now_ns, uint64_t took_ns,
     t->stats.slow++;
     t->stats.slow_cpu += cpu_ns > FLI_TURN_SLOW_US * US;
     t->stats.slow_part[most]++;
-    t->untold++;
-    if (t->told_ns != 0 && now_ns - t->told_ns < FLI_TURN_LOG_MS * MS) {
+    t->unlogged++;
+    if (t->logged_ns != 0 && now_ns - t->logged_ns < FLI_TURN_LOG_MS * MS) {
         return false;
     }
     (void)snprintf(ret_text, FLI_TURN_TEXT_MAX,
                    "a turn of the loop took %" PRIu64 " ms, %" PRIu64
                    " ms of them on the processor; most of it, %" PRIu64
                    " ms, went to '%s' (such turns since the last line: %" PRIu64 ")",
-                   took_ns / MS, cpu_ns / MS, t->ns[most] / MS, names[most], t->untold);
-    t->told_ns = now_ns;
-    t->untold = 0;
+                   took_ns / MS, cpu_ns / MS, t->ns[most] / MS, names[most], t->unlogged);
+    t->logged_ns = now_ns;
+    t->unlogged = 0;
     return true;
 }
 

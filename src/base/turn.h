@@ -1,8 +1,9 @@
 /* turn.h: measures how one turn of a loop spends its time.
  *
  * One thread does everything: it reads clients, applies entries, sends heartbeats. So each kind of
- * work has a share of a turn, and what is left goes on in the next turn. A turn that took long
- * anyway is counted, and logged with its reason. The shares, and where they are enforced:
+ * work has a share of a turn, and what does not fit waits for the next turn. A turn that took long
+ * anyway is counted, and logged with the part that took longest. The shares, and where they are
+ * enforced:
  *
  *   handshakes   FLI_TURN_HANDSHAKES_US   net/secure.c, the last one may take longer: 1 to 2 ms
  *   requests     FLI_TURN_REQUESTS_US     net/conn.c: parsing, and what is answered at once; of
@@ -13,9 +14,10 @@
  *                                         what an entry may cost; lists stand in line before that,
  *                                         see server/listing.c
  *
- * The current part of the work is entered and left like a scope. Time outside of all scopes is
- * `other`, less the time in which the loop waited. Entering reads the clock twice, so a scope is
- * for an entry, a read or a frame, not for a command. No allocation, one thread. */
+ * Code enters and leaves a part of the work like a scope. Time outside of all scopes, without
+ * the time in which the loop waited, counts as FLI_TURN_OTHER. Entering and leaving read the
+ * clock, so a scope is for an entry, a read or a frame, not for a command. No allocation, one
+ * thread. */
 #ifndef FLI_TURN_H
 #define FLI_TURN_H
 
@@ -45,7 +47,8 @@ enum fli_turn_part {
 };
 
 struct fli_turn_stats {
-    uint64_t turns, slow, slow_cpu; /* slow_cpu: slow turns that worked for so long */
+    /* slow_cpu: slow turns in which the thread worked, rather than was kept waiting, for so long */
+    uint64_t turns, slow, slow_cpu;
     uint64_t max_ns;
     uint64_t ns[FLI_TURN_PARTS];        /* since start */
     uint64_t slow_part[FLI_TURN_PARTS]; /* slow turns, by the part that took longest */
@@ -55,16 +58,16 @@ struct fli_turn {
     enum fli_turn_part part;
     uint64_t since_ns; /* when the part was entered */
     uint64_t began_ns;
-    uint64_t cpu_ns, cpu_at_ns; /* of the thread, and when it was read */
+    uint64_t cpu_ns, cpu_at_ns; /* the thread's processor time, and when it was read */
     uint64_t ns[FLI_TURN_PARTS];
-    uint64_t told_ns, untold;
+    uint64_t logged_ns, unlogged; /* the last line, and the slow turns since */
     struct fli_turn_stats stats;
 };
 
 void fli_turn_init(struct fli_turn *t);
 
-/* Ends a turn; the next one begins. `idle_ns`: how long the loop waited in it. True: it was slow
- * and should be logged, with *ret_text, which has room for FLI_TURN_TEXT_MAX bytes. */
+/* Ends a turn and begins the next. `idle_ns`: how long the loop waited in it. True: the turn was
+ * slow, and ret_text is the line to log. */
 #define FLI_TURN_TEXT_MAX 256u
 bool fli_turn_end(struct fli_turn *t, uint64_t idle_ns, char ret_text[FLI_TURN_TEXT_MAX]);
 
@@ -84,7 +87,7 @@ static inline enum fli_turn_part fli_turn_enter(struct fli_turn *t, enum fli_tur
     return before;
 }
 
-/* before: the result of entering. */
+/* before: what fli_turn_enter() returned. */
 static inline void fli_turn_leave(struct fli_turn *t, enum fli_turn_part before)
 {
     (void)fli_turn_enter(t, before);

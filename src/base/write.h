@@ -4,7 +4,8 @@
 
 #include "base/base.h"
 
-/* Where the descriptor stands. 0; FL_EIO, errno says why, and some of it may be written. */
+/* Writes all bytes at the descriptor's position. 0; FL_EIO: errno says why, and a part may be
+ * written. */
 int fli_write_all(int fd, const void *data, size_t len) FLI_MUST_USE;
 
 #endif

@@ -34,7 +34,8 @@ bool backup_job_without_connection(struct backup_job *j, int *ret_code)
     return false;
 }
 
-/* With --keep the argument is a folder, and the name follows from what is inside. */
+/* Gives the file its name. With --keep the argument is a folder, and the name says what is in the
+ * file. */
 static int settle(struct backup_job *j, struct backup_target *t, uint64_t *removed)
 {
     char start[BACKUP_NAME_SIZE];

@@ -35,7 +35,7 @@ static int disk_error(struct backup_target *t, const char *what, const char *pat
     return FL_EIO;
 }
 
-/* One sync of everything at the end would hold up the log of a node on the same disk. */
+/* One sync of the whole file at the end would hold up the log of a node on the same disk. */
 static int sync_and_rest(struct backup_target *t)
 {
     uint64_t start_ns = fli_clock_ns();
@@ -79,7 +79,7 @@ static int sync_folder(struct backup_target *t)
 int backup_target_open(struct backup_target *t)
 {
     (void)snprintf(t->part, sizeof t->part, "%.4000s.part", t->path);
-    /* What is inside names locks and users: nobody else reads it. */
+    /* The file names locks and users: only its owner may read it. */
     t->fd = open(t->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     t->bytes = 0;
     t->synced = 0;
@@ -109,7 +109,7 @@ static bool is_one(const char *name, const char *start)
            strcmp(name + len - (sizeof BACKUP_SUFFIX - 1), BACKUP_SUFFIX) == 0;
 }
 
-/* Backups of one cluster, by name, which is by time. */
+/* The backups whose names begin with `start`, sorted by name, and so by time. */
 static size_t list_folder(const char *folder, const char *start, char **names)
 {
     size_t n = 0;

@@ -1,5 +1,5 @@
-/* backup_target.h: the file that a backup becomes. It is written beside its place, and gets its
- * name once whoever made it has read it back. */
+/* backup_target.h: writes the file of a backup. The bytes go to a temporary file in the same
+ * folder; the caller reads it back, and only then it gets its name. */
 #ifndef CLI_BACKUP_TARGET_H
 #define CLI_BACKUP_TARGET_H
 
@@ -14,25 +14,26 @@ struct backup_target {
     char path[BACKUP_PATH_SIZE], part[BACKUP_PATH_SIZE];
     int fd;
     uint64_t bytes, synced;
-    char error[BACKUP_ERROR_SIZE]; /* of the disk; "" for none */
+    char error[BACKUP_ERROR_SIZE]; /* what the disk said; "" while nothing failed */
 };
 
-/* Makes this process step back behind the node that may be on the same machine: a backup has time.
- * What is written is synced in small pieces, with rests, for the same reason. */
+/* Lowers the priority of this process, so that it takes no time from a node on the same machine.
+ * For the same reason the file is synced in small pieces, with pauses between them. */
 void backup_step_back(void);
 
-/* Each: 0, or FL_EIO with `error`. close: rc is how the writing ended, which is kept when not 0. */
+/* Each returns 0, or FL_EIO with the reason in `error`. rc: how the writing ended; close returns it
+ * when it is not 0. */
 int backup_target_open(struct backup_target *t) FLI_MUST_USE;
 int backup_target_write(void *target, const void *data, size_t len) FLI_MUST_USE; /* a sink */
 int backup_target_close(struct backup_target *t, int rc) FLI_MUST_USE;
-int backup_target_settle(struct backup_target *t) FLI_MUST_USE; /* the part becomes the path */
+int backup_target_settle(struct backup_target *t) FLI_MUST_USE; /* renames part to path */
 
-/* Of the files in a folder whose names begin with `start`, which are by time, the newest `keep`
- * stay. *ret_removed: how many went. */
+/* Deletes all but the newest `keep` files of the folder whose names begin with `start`; the rest of
+ * the name sorts by time. *ret_removed: how many were deleted. */
 int backup_target_keep(struct backup_target *t, const char *folder, const char *start,
                        uint64_t keep, uint64_t *ret_removed) FLI_MUST_USE;
 
-/* The moment in UTC, to be read and as a part of a name. */
+/* The moment in UTC: for people, and as a part of a file name. */
 void backup_say_when(uint64_t made_ms, char out[BACKUP_WHEN_SIZE]);
 void backup_name_when(uint64_t made_ms, char out[BACKUP_WHEN_SIZE]);
 

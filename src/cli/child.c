@@ -63,7 +63,7 @@ bool cli_child_take_over_signals(struct cli_child *c)
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
     const struct sigaction normal = {.sa_handler = SIG_DFL};
     (void)sigaction(SIGPIPE, &ignore, &c->pipe_before);
-    (void)sigaction(SIGCHLD, &normal, NULL); /* ignored, its children leave no status */
+    (void)sigaction(SIGCHLD, &normal, NULL); /* if SIGCHLD is ignored, children leave no status */
     (void)sigprocmask(SIG_BLOCK, &ours, &c->mask_before);
     c->signal_fd = signalfd(-1, &ours, SFD_NONBLOCK | SFD_CLOEXEC);
     return c->signal_fd >= 0;
@@ -98,7 +98,7 @@ static void set_environment(const struct cli_child *c, fl_token token, uint64_t 
         snprintf(number, sizeof number, "%" PRIu64, token);
         (void)setenv("FENCELOCK_TOKEN", number, 1);
     } else {
-        (void)unsetenv("FENCELOCK_TOKEN"); /* one that came from outside is not this lock's */
+        (void)unsetenv("FENCELOCK_TOKEN"); /* one that was inherited is not of this lock */
     }
     (void)setenv("FENCELOCK_LOCK", c->args->arg[0], 1);
     snprintf(number, sizeof number, "%" PRIu64, deadline_ms);
@@ -108,7 +108,7 @@ static void set_environment(const struct cli_child *c, fl_token token, uint64_t 
 static void lend_terminal(const struct cli_child *c, pid_t group)
 {
     if (c->terminal) {
-        (void)tcsetpgrp(STDIN_FILENO, group); /* SIGTTOU is blocked */
+        (void)tcsetpgrp(STDIN_FILENO, group); /* SIGTTOU is blocked, so this does not stop us */
     }
 }
 
@@ -117,12 +117,12 @@ _Noreturn static void become_command(struct cli_child *c, pid_t parent)
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
-        _exit(CLI_EXIT_RUN_FAILED); /* it died before the line above */
+        _exit(CLI_EXIT_RUN_FAILED); /* the parent died before the line above */
     }
     lend_terminal(c, getpid());
     (void)sigaction(SIGPIPE, &c->pipe_before, NULL);
     (void)sigprocmask(SIG_SETMASK, &c->mask_before, NULL);
-    /* execvp() takes the pointers as not const for reasons of history and changes nothing. */
+    /* execvp() changes nothing; only its type says otherwise, for historical reasons. */
     char **argv = (char **)(uintptr_t)c->args->rest;
     (void)execvp(argv[0], argv);
     int error = errno;
@@ -145,14 +145,15 @@ void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms)
         return;
     }
     c->pid = child;
-    (void)setpgid(child, child); /* both do it, so that it is done whoever comes first */
+    /* parent and child both do it, so that it is done whichever runs first */
+    (void)setpgid(child, child);
     lend_terminal(c, child);
 }
 
 static void signal_command(const struct cli_child *c, int signal)
 {
     if (c->pid != 0 && kill(-c->pid, signal) != 0 && errno == ESRCH) {
-        (void)kill(c->pid, signal); /* it has not made its group yet */
+        (void)kill(c->pid, signal); /* it may not have made its group yet */
     }
 }
 
@@ -171,7 +172,7 @@ void cli_child_stop(struct cli_child *c, uint64_t deadline_ms, bool taken)
     }
     c->lost = true;
     signal_command(c, SIGTERM);
-    signal_command(c, SIGCONT); /* a stopped one would never hear of it */
+    signal_command(c, SIGCONT); /* a stopped command gets no other signal */
     if (c->on_lost == CLI_ON_LOST_TERM) {
         return;
     }
@@ -191,8 +192,8 @@ static int exit_code_of(const siginfo_t *ended)
     return ended->si_code == CLD_EXITED ? ended->si_status : 128 + ended->si_status;
 }
 
-/* Job control: the command was stopped from its terminal. So are we, or the shell would wait for
- * ever. Whatever of the lease has run out meanwhile is seen before the command goes on. */
+/* Job control: the terminal has stopped the command. This process stops too, or the shell would
+ * wait for ever. Before the command goes on, what happened to the lease meanwhile is noticed. */
 static void follow_into_stop(struct cli_child *c)
 {
     lend_terminal(c, getpgrp());
@@ -219,7 +220,8 @@ static void find_command(struct cli_child *c)
         return;
     }
     if (c->lost && c->on_lost == CLI_ON_LOST_KILL) {
-        signal_command(c, SIGKILL); /* what it has left behind; its group still has its name */
+        /* kills what the command has left running; the group keeps its number until then */
+        signal_command(c, SIGKILL);
     }
     (void)waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG);
     c->pid = 0;
@@ -233,7 +235,7 @@ static void take_signals(struct cli_child *c)
     while (read(c->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         int signal = (int)info.ssi_signo;
         if (signal == SIGCHLD || signal == SIGTTOU) {
-            continue; /* looked at in any case */
+            continue; /* the command is checked after each poll() in any case */
         }
         if (c->pid != 0) {
             signal_command(c, signal);
@@ -263,7 +265,7 @@ void cli_child_after(struct cli_child *c)
     find_command(c);
 }
 
-/* Ends as the signal says, so that whoever started us sees it. */
+/* Ends this process by the same signal, so that its parent sees it. */
 static void die_of(struct cli_child *c)
 {
     const struct sigaction normal = {.sa_handler = SIG_DFL};

@@ -43,7 +43,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The same for texts that differ in their numbers alone; never 0. */
+/* A checksum of the message without its numbers; never 0. */
 static uint32_t kind_of(const char *part, const char *message)
 {
     uint32_t crc = fli_crc32c(0, part, strlen(part) + 1);
@@ -92,7 +92,7 @@ bool log_limit_allows(struct log_limit *l, const char *part, const char *message
 /* ---- words and fields ------------------------------------------------------------------------ */
 
 struct field {
-    const char *key, *value; /* of a quoted value: what is between the quotes, with its \ */
+    const char *key, *value; /* of a quoted value: what is between the quotes, escapes included */
     size_t key_len, value_len;
     bool quoted;
 };
@@ -102,7 +102,7 @@ static bool is_key_byte(char c, bool first)
     return (c >= 'a' && c <= 'z') || (!first && (c == '_' || is_digit(c)));
 }
 
-/* One `key=value` at p. The first byte behind it, or NULL when there is none. */
+/* Parses one `key=value` at p. Returns the byte after it, or NULL: there is none. */
 static const char *take_field(const char *p, struct field *ret)
 {
     ret->key = p;
@@ -141,7 +141,7 @@ static bool all_fields(const char *p)
     }
 }
 
-/* The first of the fields that the message ends with; its end when there are none. */
+/* The first of the fields at the end of the message; its end if there are none. */
 static const char *fields_of(const char *message)
 {
     const char *p = message;
@@ -164,7 +164,7 @@ struct line {
 };
 
 #define LINE_ROOM (LOG_LINE_MAX - 8u)
-#define CLOSING_ROOM 64u /* for what closes a line */
+#define CLOSING_ROOM 64u /* room for the end of the line, in JSON */
 
 static void put(struct line *l, const char *text, size_t len)
 {
@@ -179,7 +179,8 @@ static void put_text(struct line *l, const char *text)
     put(l, text, strlen(text));
 }
 
-/* Length of the character of UTF-8 at p; 0: none. Overlong forms are for others to refuse. */
+/* Length of the UTF-8 character at p; 0: there is none. Readers refuse overlong forms by
+ * themselves. */
 static size_t utf8_len(const unsigned char *p)
 {
     size_t n = p[0] < 0x80                   ? 1
@@ -213,7 +214,7 @@ static void put_byte(struct line *l, char c)
     char code[8];
     unsigned char u = (unsigned char)c;
     if (u < 0x20 || u == 0x7f || (u >= 0x80 && !l->utf8)) {
-        /* In JSON as the text \xNN, whose backslash needs one. */
+        /* JSON needs a backslash before that of \xNN */
         (void)snprintf(code, sizeof code, "%s\\x%02x", l->json ? "\\" : "", u);
         put_text(l, code);
     } else if (l->json && (c == '"' || c == '\\')) {
@@ -225,7 +226,7 @@ static void put_byte(struct line *l, char c)
     }
 }
 
-/* Whole characters only, so that a line that is cut stays UTF-8. */
+/* Never cuts a character, so that a cut line stays UTF-8. */
 static void put_bytes(struct line *l, const char *text, size_t len)
 {
     for (size_t i = 0; i < len && l->len + CLOSING_ROOM <= LINE_ROOM;) {
@@ -276,7 +277,7 @@ static void put_plain(struct line *l, const struct log_entry_text *e)
     put_left_out(l, e->left_out);
 }
 
-/* A number that JSON and every reader of it can hold exactly. */
+/* Whether it is a number that every reader of JSON keeps exactly. */
 static bool is_number(const struct field *f)
 {
     size_t i = 0;
@@ -321,7 +322,7 @@ static void put_json(struct line *l, const struct log_entry_text *e)
         p = take_field(p, &f);
         FLI_ASSERT(p != NULL);
         if (l->len + f.key_len + 5 * f.value_len + 2 * CLOSING_ROOM > LINE_ROOM) {
-            break; /* a line that is whole without it */
+            break; /* the line is whole without this field */
         }
         put_text(l, ",\"");
         put(l, f.key, f.key_len);
@@ -349,7 +350,7 @@ size_t log_format_line(char out[LOG_LINE_MAX], const struct log_entry_text *e)
 
 /* ---- the log of this process ----------------------------------------------------------------- */
 
-/* systemd names in JOURNAL_STREAM the file that the journal reads; stderr may be another since. */
+/* systemd puts the journal's file into JOURNAL_STREAM; stderr may have been redirected since. */
 static bool stderr_is_journal(void)
 {
     const char *given = getenv("JOURNAL_STREAM");
@@ -390,7 +391,8 @@ void daemon_log_write(struct daemon_log *l, enum log_severity level, const char 
     size_t before = l->journal ? 3 : 0;
     memcpy(line, priorities[level], before);
     size_t len = before + log_format_line(line + before, &e);
-    (void)!write(STDERR_FILENO, line, len); /* one call, so that lines stay whole */
+    /* one write(), so that lines of several processes do not mix */
+    (void)!write(STDERR_FILENO, line, len);
 }
 
 void daemon_log_say(struct daemon_log *l, enum log_severity level, const char *part,
@@ -409,7 +411,8 @@ void daemon_log_configure(struct daemon_log *l, enum log_severity level)
     if (level == l->configured) {
         return;
     }
-    l->level = level > LOG_SAY_INFO ? level : LOG_SAY_INFO; /* so that the next line is seen */
+    /* so that this line itself is written */
+    l->level = level > LOG_SAY_INFO ? level : LOG_SAY_INFO;
     daemon_log_say(l, LOG_SAY_INFO, "daemon",
                    "CLUSTER CONFIG: the level of the log is changed level=%s",
                    log_severity_word(level));
@@ -420,7 +423,7 @@ void daemon_log_toggle(struct daemon_log *l)
 {
     enum log_severity usual = l->configured == LOG_SAY_DEBUG ? LOG_SAY_INFO : l->configured;
     enum log_severity next = l->level == LOG_SAY_DEBUG ? usual : LOG_SAY_DEBUG;
-    l->level = next > LOG_SAY_INFO ? next : LOG_SAY_INFO; /* so that the next line is seen */
+    l->level = next > LOG_SAY_INFO ? next : LOG_SAY_INFO; /* so that this line itself is written */
     daemon_log_say(l, LOG_SAY_INFO, "daemon", "SIGUSR1: the level of the log is changed level=%s",
                    log_severity_word(next));
     l->level = next;

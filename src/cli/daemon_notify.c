@@ -11,13 +11,13 @@
 static void tell(struct daemon_notify *n, const char *text)
 {
     if (n->fd >= 0) {
-        /* A manager that is gone or busy is no trouble of ours. */
+        /* a manager that is gone or busy does not matter here */
         (void)!sendto(n->fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL,
                       (const struct sockaddr *)&n->to, n->to_len);
     }
 }
 
-/* A path, or with @ in front a name in the abstract namespace. */
+/* NOTIFY_SOCKET is a path, or after an @ a name in the abstract namespace. */
 static bool find_socket(struct daemon_notify *n, const char *path)
 {
     size_t len = strlen(path);
@@ -66,7 +66,7 @@ static void tell_status(struct daemon_notify *n, const char *before)
     char status[NOTIFY_STATUS_MAX] = "";
     char text[NOTIFY_STATUS_MAX + 64];
     n->describe(n->ctx, status, sizeof status);
-    status[strcspn(status, "\n")] = '\0'; /* a line feed would begin another word */
+    status[strcspn(status, "\n")] = '\0'; /* a line feed would begin another assignment */
     if (before[0] != '\0' || strcmp(status, n->status) != 0) {
         (void)snprintf(text, sizeof text, "%sSTATUS=%s", before, status);
         tell(n, text);

@@ -1,8 +1,8 @@
-/* daemon_notify.h: what a daemon tells the service manager that started it, as sd_notify(3) says
- * it: datagrams to the socket in NOTIFY_SOCKET. Without that variable all of this does nothing.
+/* daemon_notify.h: reports to the service manager that started a daemon, in the protocol of
+ * sd_notify(3): datagrams to the socket in NOTIFY_SOCKET. Without that variable nothing happens.
  *
- * With WATCHDOG_USEC (WatchdogSec= of the unit) a timer of the loop says WATCHDOG=1 twice as often
- * as asked for, so that a loop that does not turn any more is noticed and the process restarted. */
+ * With WATCHDOG_USEC (WatchdogSec= of the unit) a timer of the loop sends WATCHDOG=1 twice as
+ * often as asked for. When the loop hangs, the manager notices and restarts the process. */
 #ifndef CLI_DAEMON_NOTIFY_H
 #define CLI_DAEMON_NOTIFY_H
 
@@ -13,7 +13,8 @@
 #include "base/base.h"
 
 #define NOTIFY_STATUS_MAX 256u
-#define NOTIFY_STATUS_MS UINT64_C(1000) /* how often the status line is looked at */
+/* how often the status line is compared with the last one */
+#define NOTIFY_STATUS_MS UINT64_C(1000)
 
 struct daemon_notify {
     int fd; /* -1: nobody wants to know */
@@ -23,20 +24,20 @@ struct daemon_notify {
     uv_timer_t timer;
     bool timing;
     uint64_t status_at_ms;
-    char status[NOTIFY_STATUS_MAX]; /* what was told last */
-    /* What this process is doing, one line. */
+    char status[NOTIFY_STATUS_MAX]; /* the last one that was sent */
+    /* Writes one line: what this process is doing. */
     void (*describe)(void *ctx, char *out, size_t size);
     void *ctx;
 };
 
-/* Reads the environment, and takes the variables out of it: they are not for our children. */
+/* Reads the variables, and removes them from the environment: they are not for children. */
 void daemon_notify_open(struct daemon_notify *n);
 
-/* The loop is about to turn: READY=1, the status from now on, the watchdog. */
+/* The loop is about to run: sends READY=1, and from now on the status and the watchdog. */
 void daemon_notify_ready(struct daemon_notify *n, uv_loop_t *loop,
                          void (*describe)(void *ctx, char *out, size_t size), void *ctx);
 
-/* STOPPING=1. The watchdog goes on until the end. */
+/* Sends STOPPING=1. The watchdog goes on until the end. */
 void daemon_notify_stopping(struct daemon_notify *n);
 
 /* Closes the timer, so that the loop can end. */

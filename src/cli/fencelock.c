@@ -1,5 +1,5 @@
-/* fencelock.c: the command line tool. This file is its table of commands; what they do is in
- * fencelock_cmd_*.c. */
+/* fencelock.c: the command line tool. This file has the table of its commands; the functions behind
+ * them are in fencelock_cmd_*.c. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -141,8 +141,8 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
-/* A descriptor below 3 that is closed would become a connection, and what is printed would be sent
- * to a node. What stands in for it fails as a closed one does. */
+/* If a descriptor below 3 is closed, the next connection would get its number, and output would be
+ * sent to a node. A stand-in that fails like a closed descriptor prevents that. */
 static bool keep_standard_descriptors(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -154,10 +154,10 @@ static bool keep_standard_descriptors(void)
     return true;
 }
 
-/* An address that is a URL says who logs in, and whether with TLS, as options do. */
+/* A URL as an address sets the user and TLS, as options do. */
 static int take_url(struct cli_args *a, enum cli_option o, const char *name, const char *variable)
 {
-    static struct fli_url room[2]; /* what options point to stays */
+    static struct fli_url room[2]; /* options keep pointers into it */
     struct fli_url *u = &room[o == CLI_OPT_STORE];
     char errmsg[ERROR_SIZE];
     const char *text = a->text[o];
@@ -223,7 +223,7 @@ int main(int argc, char **argv)
     } else {
         code = args.command->run(&args);
     }
-    /* A result that did not arrive must not look like success. */
+    /* a result that was not written must not look like success */
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         cli_complain("cannot write the result");
         return CLI_EXIT_UNKNOWN;

@@ -1,5 +1,5 @@
-/* fencelock_cmd_backup.c: `fencelock backup`: the state of a running cluster as a file, and whether
- * a file is one. */
+/* fencelock_cmd_backup.c: `fencelock backup`: writes the state of a running cluster to a file, or
+ * verifies such a file. */
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
@@ -38,8 +38,8 @@ static size_t leader_of(fl_client *c)
     return 0;
 }
 
-/* One node after the other, the leader first, until one gives a whole backup or the disk here
- * fails. */
+/* Asks one node after another, the leader first, until one has sent a whole backup or the local
+ * disk fails. */
 static int fetch_from_any(struct backup_job *j, struct backup_target *t)
 {
     fl_client *c = cluster_job(j)->client;

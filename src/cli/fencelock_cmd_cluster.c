@@ -26,9 +26,9 @@ struct asker {
     const struct cli_args *args;
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n, next;
-    struct fli_node leader; /* with has_leader: who was said to lead */
+    struct fli_node leader; /* with has_leader: the last known leader */
     bool has_leader;
-    bool maybe; /* what was asked for may have been done already */
+    bool maybe; /* the change may have been done by an earlier attempt */
     struct fli_link_tls tls;
     struct fli_link link;
     int code;
@@ -57,7 +57,7 @@ static int failed(struct asker *k, int code, const struct fli_node *node, const 
     return code;
 }
 
-/* One request on the connection that is open. */
+/* Sends one request on the open connection, and reads its answer. */
 static int exchange(struct asker *k, const struct fli_node *node, const char *const *words,
                     unsigned n, uint64_t until_ms, redisReply **ret)
 {
@@ -77,7 +77,7 @@ static int exchange(struct asker *k, const struct fli_node *node, const char *co
     return 0;
 }
 
-/* A node that does not lead says who does. */
+/* Asks a node that does not lead who does. */
 static void learn_leader(struct asker *k, const struct fli_node *node, uint64_t until_ms)
 {
     static const char *const words[] = {"LEADER"};
@@ -86,7 +86,7 @@ static void learn_leader(struct asker *k, const struct fli_node *node, uint64_t 
     k->has_leader = false;
     bool maybe = k->maybe;
     int rc = exchange(k, node, words, 1, until_ms, &r);
-    k->maybe = maybe; /* to ask who leads changes nothing */
+    k->maybe = maybe; /* asking for the leader has changed nothing */
     if (rc != 0) {
         return;
     }
@@ -98,7 +98,7 @@ static void learn_leader(struct asker *k, const struct fli_node *node, uint64_t 
     freeReplyObject(r);
 }
 
-/* One attempt. 0: *ret is what a leader has answered. */
+/* One attempt. 0: *ret is the answer of a leader. */
 static int try_once(struct asker *k, const char *const *words, unsigned n, uint64_t until_ms,
                     redisReply **ret)
 {
@@ -131,7 +131,7 @@ static int try_once(struct asker *k, const char *const *words, unsigned n, uint6
     return k->code;
 }
 
-/* Until somebody answers, or the time is over; then k->error says what the last one said. */
+/* Tries until a leader answers or the time is over; then k->error is the last error. */
 static int ask(struct asker *k, const char *const *words, unsigned n, uint64_t until_ms,
                redisReply **ret)
 {
@@ -151,8 +151,9 @@ static int ask(struct asker *k, const char *const *words, unsigned n, uint64_t u
 /* ---- members --------------------------------------------------------------------------------- */
 
 struct member {
-    uint64_t id, version, starts;             /* version: that it knows; 0: it has not said */
-    const char *role, *state, *peer, *client; /* client: "" when not known */
+    /* version: the newest that the node knows; 0: unknown */
+    uint64_t id, version, starts;
+    const char *role, *state, *peer, *client; /* client: "" when unknown */
     bool connected;
 };
 
@@ -198,7 +199,7 @@ static bool read_member(const redisReply *map, struct member *ret)
     return true;
 }
 
-/* Asked of the leader by asking who leads first: any node answers CLUSTER NODES. */
+/* Asks for the leader first and then CLUSTER NODES of it, since any node would answer that. */
 static int ask_members(struct asker *k, uint64_t until_ms, redisReply **ret)
 {
     static const char *const words[] = {"CLUSTER", "NODES"};
@@ -289,7 +290,7 @@ static void status_json(const redisReply *members, uint64_t version)
     cli_json_finish(&j);
 }
 
-/* 0: it is not told. */
+/* 0: unknown. */
 static uint64_t ask_version(struct asker *k, uint64_t until_ms)
 {
     static const char *const words[] = {"CLUSTER", "INFO"};
@@ -360,7 +361,7 @@ static void tell(const struct cli_args *a, const char *state)
     }
 }
 
-/* Until the change is done. 0; FL_ETIMEOUT. */
+/* Waits until the change is done. 0; FL_ETIMEOUT. */
 static int wait_done(struct asker *k, uint64_t id, uint64_t until_ms)
 {
     char said[32] = "";
@@ -436,7 +437,7 @@ static int change(struct asker *k, uint64_t until_ms)
     if (rc != 0) {
         return cli_fail(a, rc == FL_EBUSY || !k->maybe ? rc : FL_EUNCERTAIN, k->error, NULL, NULL);
     }
-    /* Asked twice, the second time finds what the first has done. */
+    /* A second attempt is refused when the first one was done. */
     bool refused = r->type == REDIS_REPLY_ERROR && !k->maybe;
     if (refused) {
         (void)snprintf(k->error, sizeof k->error, "%.400s", r->str);
@@ -527,7 +528,7 @@ static int show_config(struct asker *k, const redisReply *map)
     return CLI_EXIT_DONE;
 }
 
-/* Whoever has just set a value is to see it: followers are a moment behind. */
+/* Asks the leader, since followers are a moment behind: a value that was just set must be seen. */
 static void prefer_leader(struct asker *k, uint64_t until_ms)
 {
     for (uint32_t i = 0; i < k->n && !k->has_leader; i++) {
@@ -540,7 +541,7 @@ static void prefer_leader(struct asker *k, uint64_t until_ms)
     }
 }
 
-/* SET is asked again like any other change: to say the same twice does no harm. */
+/* SET may be sent again like any other change: twice has the effect of once. */
 static int run_config(struct asker *k, uint64_t until_ms)
 {
     const struct cli_args *a = k->args;
@@ -579,7 +580,7 @@ static int open_asker(struct asker *k, const struct cli_args *a)
     int code;
     *k = (struct asker){.args = a};
     fli_link_init(&k->link);
-    fl_client *c = cli_client_create(a, &code); /* says what is wrong with the addresses */
+    fl_client *c = cli_client_create(a, &code); /* complains about the addresses */
     if (c == NULL) {
         return code;
     }

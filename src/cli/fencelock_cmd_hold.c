@@ -1,4 +1,4 @@
-/* fencelock_cmd_hold.c: commands that take, keep, check and give back a lock. */
+/* fencelock_cmd_hold.c: the commands that acquire, renew, check and release a lock. */
 #include <inttypes.h>
 #include <poll.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #define TROUBLE_FIRST_MS UINT64_C(2000)
 #define TROUBLE_EVERY_MS UINT64_C(5000)
 
-/* The outcome of a command that answers yes or no, as {"key": true, "name": ...}. */
+/* Prints a yes or no, as text or as {"key": true, "name": ...}. */
 static int say_yes_or_no(const struct cli_args *a, const char *key, bool yes, const char *text,
                          fl_token token)
 {
@@ -91,22 +91,22 @@ static int not_acquired(const struct cli_args *a, int code, const char *why, str
     if (code != FL_EUNCERTAIN) {
         return cli_fail(a, code, why, NULL, NULL);
     }
-    /* The owner was made up here, and without it the question cannot be asked again. */
+    /* The owner is a random one, and a retry needs it: print it. */
     char text[2048];
     snprintf(text, sizeof text, "%s. Acquire again with --owner %.*s: it cannot be granted twice",
              why, (int)owner.len, (const char *)owner.data);
     return cli_fail(a, code, text, add_owner, &owner);
 }
 
-/* What was said last about the nodes, while there is no answer. */
+/* What was printed about the nodes while no answer came. */
 struct trouble {
     const char *name;
-    char said[1024]; /* "": nothing, or that one is of use again */
+    char said[1024]; /* "": nothing yet, or a node is usable again */
     uint64_t said_ms;
     bool ever;
 };
 
-/* A wrong address must not look like a long queue. Nor may a stderr that nobody reads keep us from
+/* A wrong address must not look like a long queue. And a stderr that nobody reads must not delay
  * the lock. */
 static void on_trouble(void *arg, uint64_t without_ms, const char *text)
 {
@@ -165,7 +165,7 @@ int cli_run_acquire(const struct cli_args *a)
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-/* A yes-or-no question about a lock and, with a second argument, a token. */
+/* Asks a yes-or-no question about a lock and, with a second argument, its token. */
 static int ask(const struct cli_args *a, const char *key, const char *yes,
                int (*call)(fl_client *c, const struct cli_args *a, fl_token token))
 {
@@ -219,7 +219,8 @@ int cli_run_check(const struct cli_args *a)
     return ask(a, "held", "held", call_check);
 }
 
-/* Claims at the storage with the burnt token. A newer mark there fences the broken holders too. */
+/* Claims at the storage with the burnt token. If the mark is newer, the broken holders are fenced
+ * already. */
 static int claim_burnt(fl_store *s, const struct cli_args *a, fl_token burnt, fl_token *ret_mark)
 {
     *ret_mark = burnt;
@@ -260,7 +261,8 @@ static void show_break(const struct cli_args *a, fl_token burnt, fl_token mark)
     }
 }
 
-/* The lock is broken; what is left is the storage. Trouble there must not hide the token. */
+/* The lock is broken, and the storage is still to be told. An error there must not hide the
+ * token. */
 static int claim_after_break(const struct cli_args *a, fl_store *s, fl_token burnt)
 {
     fl_token mark = FL_TOKEN_NONE;
@@ -282,7 +284,7 @@ int cli_run_break(const struct cli_args *a)
 {
     int code = CLI_EXIT_DONE;
     fl_store *s = NULL;
-    if (cli_has(a, CLI_OPT_CLAIM)) { /* a bad address is told before anything is broken */
+    if (cli_has(a, CLI_OPT_CLAIM)) { /* complain about a bad address before anything is broken */
         s = cli_store_create_at(a, a->text[CLI_OPT_CLAIM], &code);
         if (s == NULL) {
             return code;

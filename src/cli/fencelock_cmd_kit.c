@@ -1,6 +1,6 @@
-/* fencelock_cmd_kit.c: commands whose work a Python program does that is installed beside us:
- * fencelock-guard, which drives the client of a storage, so that this one needs no driver of any
- * database; and fencelock-demo, which breaks Redlock on real servers. */
+/* fencelock_cmd_kit.c: commands that start a Python program which is installed beside this one:
+ * fencelock-guard, so that this program needs no driver of any database; and fencelock-demo, which
+ * breaks Redlock on real servers. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 #define PATH_SIZE 4096u
 
 struct kit {
-    const char *places[2]; /* beside ourselves: in the build tree, and once installed */
-    const char *variable;  /* a folder to look in instead */
+    const char *places[2]; /* folders beside our own: in the build tree, and when installed */
+    const char *variable;  /* the environment variable that names another folder */
     const char *program;
     const char *missing;
 };
@@ -33,11 +33,11 @@ static const struct kit demo = {
                "folder that has fencelock-demo",
 };
 
-/* What the program is called with. */
+/* The arguments of the program. */
 struct words {
     const char *argv[WORDS_MAX];
     size_t n;
-    char folder[PATH_SIZE / 2]; /* ours */
+    char folder[PATH_SIZE / 2]; /* where this program is */
     char token[32], seed[32], runs[32];
 };
 
@@ -91,7 +91,7 @@ static bool find_program(const struct kit *kit, const struct words *w, char path
     return false;
 }
 
-/* Becomes the program; comes back only with an exit code when that fails. */
+/* Becomes the program. Returns only when that fails, with the exit code. */
 static int become(const struct cli_args *a, const struct kit *kit, const struct words *w)
 {
     char path[PATH_SIZE];
@@ -101,7 +101,7 @@ static int become(const struct cli_args *a, const struct kit *kit, const struct 
     union {
         const char *const *words;
         char *const *argv;
-    } exec = {.words = w->argv}; /* execv() changes nothing, whatever its type says */
+    } exec = {.words = w->argv}; /* execv() changes nothing; only its type says otherwise */
     execv(path, exec.argv);
     char message[PATH_SIZE + 128];
     snprintf(message, sizeof message, "cannot start %s (it needs python3): %s", path,
@@ -129,7 +129,7 @@ int cli_run_guard(const struct cli_args *a)
     return become_guard(a, FL_TOKEN_NONE);
 }
 
-/* Needs a token that is newer than all that may have been lost. */
+/* `guard adopt` needs a token above all that may have been lost. */
 int cli_run_guard_adopt(const struct cli_args *a)
 {
     int code;

@@ -1,6 +1,6 @@
 /* fencelock_cmd_redlock.c: locks on Redis servers (Redlock), one call at a time.
  *
- * Tokens come from the nodes when they are named (--nodes or FENCELOCK_NODES), after the quorum. */
+ * If nodes are named (--nodes or FENCELOCK_NODES), they issue a token once the quorum is held. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -72,7 +72,7 @@ static int show_failure(const struct cli_args *a, const fl_redlock *r, const fl_
 {
     char text[CLI_REDLOCK_ERROR_SIZE];
     enum fl_redlock_cause cause = fl_redlock_last(r)->cause;
-    if (cause == FL_REDLOCK_NONE) { /* it was not even begun */
+    if (cause == FL_REDLOCK_NONE) { /* the call was not even begun */
         return cli_fail(a, rc,
                         rc == FL_EINVAL ? "the name, the owner or a time is out of range"
                                         : fl_strerror(rc),
@@ -130,7 +130,7 @@ int cli_run_redlock_acquire(const struct cli_args *a)
 
 /* ---- extend, release ------------------------------------------------------------------------- */
 
-/* The lock whose value was given as the owner; how long it is still valid only its holder knows. */
+/* The lock whose value was given as --owner. Only its holder knows how long it is still valid. */
 static int lock_of(const struct cli_args *a, uint64_t ttl_ms, struct fl_redlock_lock *ret)
 {
     const char *owner = a->arg[1];
@@ -291,7 +291,7 @@ int cli_run_redlock_check(const struct cli_args *a)
         for (size_t i = 0; i < found.len; i++) {
             silent += found.finding[i].kind == FL_REDLOCK_FIND_UNREACHABLE ? 1 : 0;
         }
-        /* Too few of them answered for a lock. */
+        /* too few servers answered to decide about a lock */
         bool down = silent > fl_redlock_servers(r) - (fl_redlock_servers(r) / 2 + 1);
         if (style.json) {
             check_json(r, rc == 0 && !down, &found);

@@ -1,8 +1,8 @@
 /* fencelock_cmd_redlock_run.c: `fencelock run` with the lock on Redis servers (Redlock).
  *
- * The lock is extended as long as the command runs. What stops the command is the local deadline,
- * which counts from before the first byte of the last extend that succeeded: a silent network stops
- * it in time. The command and its end are in child.h. */
+ * The lock is extended while the command runs. The local deadline stops the command: it counts
+ * from before the first byte of the last extend that succeeded, so the command stops in time
+ * when the network is silent. child.h starts and stops the command. */
 #include <inttypes.h>
 #include <poll.h>
 #include <string.h>
@@ -13,20 +13,20 @@
 
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define CHECK_AFTER_MS UINT64_C(2000)
-#define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* likely in vain */
+#define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* one budget: it will hardly succeed */
 
 struct runner {
     const struct cli_args *args;
     struct cli_child child;
     uv_loop_t loop;
     fl_redlock *redlock;
-    fl_client *tokens; /* NULL: none are wanted */
+    fl_client *tokens; /* NULL: no token is wanted */
     bool acquiring, held, lost, releasing, closed;
-    bool max_hold_over; /* no more extends */
-    bool told;          /* something came back in this turn: look before waiting for more */
+    bool max_hold_over; /* it is not extended any more */
+    bool told;          /* a callback came in this turn: look at it before waiting for more */
     uint64_t acquire_id;
-    uint64_t check_ms;           /* when to look why it takes so long */
-    struct fl_redlock_lock lock; /* as acquired */
+    uint64_t check_ms;           /* when to find out why it takes so long */
+    struct fl_redlock_lock lock; /* as it was acquired */
     fl_redlock_keeper *keeper;
 };
 
@@ -91,7 +91,8 @@ static bool still_held(void *ctx)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Blocks the loop for as long as the quorum's validity at most; no command is running yet. */
+/* Waits for the token, and so keeps the loop from running, for as long as the quorum is valid at
+ * most. No command runs yet. */
 static void issue(void *ctx, struct fl_bytes name, uint64_t timeout_ms, fl_redlock_issued *issued,
                   void *issued_ctx)
 {
@@ -164,11 +165,11 @@ static void on_closed(void *ctx)
     r->closed = true;
 }
 
-/* One turn: waits until something has happened, until_ms at the latest, and sees to it. */
+/* One turn: waits until something happens, at most until until_ms, and reacts to it. */
 static void turn(struct runner *r, uint64_t until_ms)
 {
     r->told = false;
-    (void)uv_run(&r->loop, UV_RUN_NOWAIT); /* takes up what was begun since */
+    (void)uv_run(&r->loop, UV_RUN_NOWAIT); /* starts what was begun since the last turn */
     uint64_t next_ms = until_ms;
     if (r->held && !r->lost && lost_at_ms(r) < next_ms) {
         next_ms = lost_at_ms(r);
@@ -208,7 +209,7 @@ static void on_checked(void *ctx, int result, const struct fl_redlock_check_repo
     struct runner *r = ctx;
     char text[400] = "waiting, but too few servers are of use: ";
     size_t len = strlen(text);
-    uint32_t bad = 0; /* bits of servers */
+    uint32_t bad = 0; /* servers, a bit each */
     for (size_t i = 0; i < found->len; i++) {
         const struct fl_redlock_finding *f = &found->finding[i];
         bool useless = f->refuses || f->kind == FL_REDLOCK_FIND_UNREACHABLE ||
@@ -233,7 +234,7 @@ static void check_if_due(struct runner *r)
     static const struct fl_redlock_check_options options;
     if (fl_now_ms() >= r->check_ms) {
         r->check_ms = CLI_NEVER_MS;
-        /* Without memory for it nothing is said, that is all. */
+        /* without memory for the check, nothing is said */
         (void)!fl_redlock_check_start(r->redlock, &options, on_checked, r);
     }
 }
@@ -325,6 +326,6 @@ int cli_run_redlock_run(const struct cli_args *a)
     int code = run_with_loop(&r);
     (void)uv_run(&r.loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&r.loop);
-    /* The rest ends by the signal that ended us, if one did. */
+    /* if a signal ended us, cli_child_fini() ends us by it */
     return code >= 0 ? code : cli_child_fini(&r.child);
 }

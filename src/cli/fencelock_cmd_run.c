@@ -1,7 +1,7 @@
-/* fencelock_cmd_run.c: a command that runs while a lock is held, and not longer.
+/* fencelock_cmd_run.c: `fencelock run`: runs a command while it holds a lock, and no longer.
  *
- * One thread, and nothing here waits but the one poll(): neither a silent network nor a full pipe
- * may keep us from stopping the command in time.
+ * There is one thread, and only one poll() waits: neither a silent network nor a full pipe may
+ * delay the end of the command.
  *
  *     sent      ttl/3 .. renewals        lost: TERM      KILL   deadline   the server's expiry
  *      |-----------|----------------------|---------------|--------|-------------|
@@ -21,7 +21,7 @@
 #define SILENT_POLLS 3u
 #define NOTE_SIZE 384u
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
-#define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* likely in vain */
+#define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* it will hardly succeed */
 
 struct runner {
     const struct cli_args *args;
@@ -30,9 +30,9 @@ struct runner {
     /* waiting */
     fl_call *acquiring;
     fl_call *fetching;
-    uint64_t place_ms; /* when to ask for the place next */
+    uint64_t place_ms; /* when to ask for the place in the queue again */
     uint64_t place, waiters;
-    unsigned unanswered; /* looks in a row */
+    unsigned unanswered; /* requests for it, in a row */
     /* running */
     fl_lock *lock;
     /* the end */
@@ -82,7 +82,7 @@ static void say_with_remedy(struct runner *r, int status, const char *before, co
     say(r, text);
 }
 
-/* Said once each time: a wrong address must not look like a long queue. */
+/* Printed once each time: a wrong address must not look like a long queue. */
 static void note_silence(struct runner *r, int status, const char *error)
 {
     if (r->acquiring != NULL && ++r->unanswered == SILENT_POLLS &&
@@ -123,7 +123,7 @@ static void fetch_place(struct runner *r)
         return;
     }
     r->place_ms = fl_now_ms() + PLACE_EVERY_MS;
-    /* Without memory for it the place is not shown, that is all. */
+    /* without memory for it, the place is not shown */
     if (fl_async_show(r->async, fl_str(r->args->arg[0]), PLACE_EVERY_MS, on_shown, r,
                       &r->fetching) != 0) {
         r->fetching = NULL;
@@ -156,7 +156,8 @@ static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
     char text[256];
     if (state == FL_HOLD_LOST) {
         enum fl_lost_reason reason = fl_lock_reason(lock);
-        /* The library calls it lost reserve_ms before the lease's end, so that is the deadline. */
+        /* The library calls the lock lost reserve_ms before the end of its lease, which is the
+         * deadline. */
         cli_child_stop(&r->child, fl_lock_deadline_ms(lock) + r->child.reserve_ms,
                        reason == FL_LOST_TAKEN);
         snprintf(text, sizeof text, "the lock is lost: %s%s", fl_lost_reason_text(reason),
@@ -223,7 +224,7 @@ static void on_released(void *arg, int status, const char *error)
     }
 }
 
-/* One turn: waits until something has happened, and sees to it. */
+/* One turn: waits until something happens, and reacts to it. */
 static void turn(struct runner *r)
 {
     uint64_t next_ms = r->acquiring != NULL && r->fetching == NULL ? r->place_ms : CLI_NEVER_MS;
@@ -272,8 +273,8 @@ static void wait_run_and_give_back(struct runner *r)
     }
 }
 
-/* Who holds the lock, for `show`: nobody can tell from a random owner. Not the command's arguments,
- * which may carry secrets. */
+/* Describes the holder for `show`, since a random owner says nothing. The command's arguments are
+ * left out: they may have secrets in them. */
 static void describe_holder(const struct cli_args *a, char out[NOTE_SIZE])
 {
     char host[65] = "";
@@ -301,7 +302,7 @@ static int acquire(struct runner *r)
         .owner = owner_of(r),
         .value = fl_str(cli_has(a, CLI_OPT_VALUE) ? a->text[CLI_OPT_VALUE] : note),
     };
-    (void)cli_mode_of(a, &options); /* looked at in cli_run_run() */
+    (void)cli_mode_of(a, &options); /* checked in cli_run_run() already */
     const struct fl_hold_options hold = {.max_hold_ms = a->number[CLI_OPT_MAX_HOLD],
                                          .reserve_ms = r->child.reserve_ms,
                                          .on_change = on_change,
@@ -310,7 +311,7 @@ static int acquire(struct runner *r)
                             &r->acquiring);
 }
 
-/* The library refuses these too, and could not say which of them it was. */
+/* The library refuses these too, but could not say which of them is wrong. */
 static bool is_wellformed(const struct cli_args *a)
 {
     size_t name_len = strlen(a->arg[0]);
@@ -340,7 +341,7 @@ int cli_run_run(const struct cli_args *a)
         return CLI_EXIT_USAGE;
     }
     int code;
-    fl_client *checked = cli_client_create(a, &code); /* says what is wrong with the addresses */
+    fl_client *checked = cli_client_create(a, &code); /* complains about the addresses */
     if (checked == NULL) {
         return code;
     }

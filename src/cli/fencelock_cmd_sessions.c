@@ -1,4 +1,4 @@
-/* fencelock_cmd_sessions.c: commands that show who waits and who has a session. */
+/* fencelock_cmd_sessions.c: the commands that show queues and sessions. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,11 +108,11 @@ static void session_row(struct cli_table *t, const struct fl_session_info *s)
     cli_table_bytes(t, CLI_DIM, s->label);
 }
 
-/* A listing, page after page: into the table, or as JSON into memory, since an error in the middle
- * must not leave half a value. */
+/* One list, page by page: into a table; or as JSON into memory, since an error in the middle must
+ * not leave half a value on stdout. */
 struct listing {
     fl_client *client;
-    struct cli_json *json; /* NULL: the table */
+    struct cli_json *json; /* NULL: into the table */
     struct cli_table table;
     uint64_t left, shown;
     bool more;

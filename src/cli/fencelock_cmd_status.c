@@ -1,4 +1,5 @@
-/* fencelock_cmd_status.c: how the nodes are: a table for people, and a verdict for programs. */
+/* fencelock_cmd_status.c: the state of the nodes: a table for people, and an exit code for
+ * programs. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -8,28 +9,27 @@
 #include "cli/fencelock_common.h"
 
 #define NODE_TIMEOUT_MAX_MS UINT64_C(2000)
-#define LAG_MAX UINT64_C(10000) /* entries; more is said in a line of its own */
+#define LAG_MAX UINT64_C(10000) /* entries; a node that lags more gets a line of its own */
 #define PROBLEMS_MAX (4u * FL_NODES_MAX)
 #define PROBLEM_SIZE 320u
 #define NO_LEADER "none of these nodes leads. A majority must be up and connected"
 #define HEALTH_EVERY_MS 200
-#define HEALTH_LOCK "fencelock-health" /* asked about, never taken */
+#define HEALTH_LOCK "fencelock-health" /* is asked about, and never taken */
 
 struct seen_node {
     const char *address;
-    int error; /* 0: `status` is there */
+    int error; /* 0: `status` is valid */
     char message[256];
     struct fl_node_status status;
 };
 
-/* Entries of the log that this node has not applied, up to the furthest commit that any node knows
- * of. */
+/* How many entries this node has yet to apply, up to the highest commit index of any node. */
 static uint64_t lag_of(const struct seen_node *node, uint64_t commit)
 {
     return commit > node->status.applied_index ? commit - node->status.applied_index : 0;
 }
 
-/* What is not as it should be, a sentence each. */
+/* What is wrong, a sentence each. */
 struct problems {
     char text[PROBLEMS_MAX][PROBLEM_SIZE];
     size_t n;
@@ -54,7 +54,7 @@ static void find_node_problems(struct problems *p, const struct seen_node *node,
         return;
     }
     if (leader == NULL) {
-        return; /* said once, of all of them */
+        return; /* one sentence covers all of them */
     }
     if (node != leader && strcmp(s->role, "leader") == 0) {
         found(p, "%s believes that it leads, but %s has been elected since", node->address,
@@ -77,7 +77,7 @@ static void find_problems(struct problems *p, const struct seen_node *nodes, siz
         found(p, "%s", NO_LEADER);
         return;
     }
-    /* Of members that were not named here, the leader alone can tell. */
+    /* Only the leader knows members that were not named here. */
     const struct fl_node_status *s = &leader->status;
     if (s->cluster_nodes_connected < s->cluster_nodes) {
         found(p, "%" PRIu64 " of the cluster's %" PRIu64 " nodes are connected to the leader",
@@ -215,7 +215,7 @@ int cli_run_status(const struct cli_args *a)
         }
         commit = node->status.commit_index > commit ? node->status.commit_index : commit;
         bool leads = strcmp(node->status.role, "leader") == 0;
-        /* A leader that has been replaced and does not know it has the lower term. */
+        /* A replaced leader that does not know it yet has the lower term. */
         if (leads && (leader == NULL || node->status.term > leader->status.term)) {
             leader = node;
         }
@@ -235,14 +235,14 @@ int cli_run_status(const struct cli_args *a)
 
 /* ---- health ---------------------------------------------------------------------------------- */
 
-/* What one look at a node came to. */
+/* The outcome of one request to a node. */
 struct probe {
     struct seen_node node;
     bool live, serves;
     char message[PROBLEM_SIZE];
 };
 
-/* Whether the cluster answers a question that goes through the log, asked by way of this node. */
+/* Finds out whether the cluster serves by sending this node a request that goes through the log. */
 static void probe_health(const struct cli_args *a, struct probe *l, uint64_t timeout_ms)
 {
     int code;
@@ -277,7 +277,7 @@ static void probe_node(const struct cli_args *a, fl_client *c, size_t i, struct 
     }
 }
 
-/* The worst of them: CLI_EXIT_UNKNOWN when one cannot be reached. */
+/* The worst exit code of all nodes: CLI_EXIT_UNKNOWN when one cannot be reached. */
 static int probe_nodes(const struct cli_args *a, fl_client *c, struct probe *probes, size_t n)
 {
     int code = CLI_EXIT_DONE;

@@ -4,7 +4,7 @@
 
 #include "cli/fencelock_common.h"
 
-/* The lock and token of --lock and --token, which are given together or not at all. */
+/* The lock and token of --lock and --token. They are given together, or neither is. */
 static int fencing_of(const struct cli_args *a, struct fl_fencing *ret)
 {
     *ret = (struct fl_fencing){.lock = fl_str(a->text[CLI_OPT_LOCK]),
@@ -90,7 +90,7 @@ static void print_value(const struct cli_args *a, struct fl_bytes value)
     }
 }
 
-/* A key that is not there is an exit code of its own: for a script it is no refusal. */
+/* A missing key has an exit code of its own: for a script it is no refusal. */
 static int missing(const struct cli_args *a)
 {
     bool replaced = cli_has(a, CLI_OPT_DEFAULT);

@@ -1,5 +1,5 @@
-/* fencelock_cmd_store_backup.c: `fencelock store backup`: all keys and marks of a running storage
- * as a file, and whether a file is one. */
+/* fencelock_cmd_store_backup.c: `fencelock store backup`: writes all keys and marks of a running
+ * storage to a file, or verifies such a file. */
 #include <inttypes.h>
 #include <string.h>
 

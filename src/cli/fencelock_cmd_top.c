@@ -1,8 +1,8 @@
-/* fencelock_cmd_top.c: `fencelock top` and `fencelock locks --by wait`: which locks are busy, and
- * what the nodes do, second by second.
+/* fencelock_cmd_top.c: `fencelock top` and `fencelock locks --by wait`: shows the busiest locks and
+ * what the nodes do, every second.
  *
- * Rates are differences of counters that are part of the common state, taken from the node that is
- * furthest, so they do not jump when another node leads. */
+ * Rates are differences of counters in the replicated state. They are taken from the node that
+ * has applied most, so they do not jump when the leader changes. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -118,10 +118,10 @@ struct sample {
     struct fl_node_status nodes[FL_NODES_MAX];
     bool there[FL_NODES_MAX];
     size_t n, reached;
-    const struct fl_node_status *first; /* the furthest; NULL: none was reached */
+    const struct fl_node_status *first; /* the node that has applied most; NULL: none was reached */
     const struct fl_node_status *leader;
     uint64_t at_ms;
-    struct fl_lock_list *busy; /* NULL: nobody said */
+    struct fl_lock_list *busy; /* NULL: no node sent it */
 };
 
 static void take_sample(fl_client *c, uint64_t limit, struct sample *ret)
@@ -138,7 +138,7 @@ static void take_sample(fl_client *c, uint64_t limit, struct sample *ret)
         if (ret->first == NULL || s->applied_index > ret->first->applied_index) {
             ret->first = s;
         }
-        /* A leader that was replaced and does not know it has the lower term. */
+        /* A replaced leader that does not know it yet has the lower term. */
         bool leads = strcmp(s->role, "leader") == 0;
         if (leads && (ret->leader == NULL || s->term > ret->leader->term)) {
             ret->leader = s;
@@ -338,7 +338,7 @@ int cli_run_top(const struct cli_args *a)
             show_text(c, &now, &r, style, style.terminal && !once);
         }
         before = now;
-        /* Its pointers are into `now`, which the next look fills anew. */
+        /* its pointers are into `now`, which the next round overwrites */
         before.first = now.first == NULL ? NULL : &before.nodes[now.first - now.nodes];
         before.leader = now.leader == NULL ? NULL : &before.nodes[now.leader - now.nodes];
     } while (!once && fflush(stdout) == 0);

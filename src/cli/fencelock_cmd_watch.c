@@ -1,8 +1,8 @@
-/* fencelock_cmd_watch.c: shows what happens to locks, for as long as one wants.
+/* fencelock_cmd_watch.c: `fencelock watch`: shows the events of locks until it is ended.
  *
- * Any node tells of the log that it applies. When the one that we listen to goes away, hangs, or
- * is cut off from the others (it knows no leader twice in a row), another is asked, and a line says
- * that events may have been missed: a gap that is not told looks like silence. */
+ * Every node sends the events of the log that it applies. When the node goes away, hangs, or is
+ * cut off from the others (it knows no leader twice in a row), the next node is asked. A line
+ * then says that events may have been missed: otherwise a gap would look like silence. */
 #include <poll.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include "client/link.h"
 #include "wire/resp.h"
 
-#define TIMEOUT_DEFAULT_MS UINT64_C(5000) /* for the first node */
+#define TIMEOUT_DEFAULT_MS UINT64_C(5000) /* to find the first node */
 #define ATTEMPT_MS UINT64_C(1000)         /* for each node */
 #define PROBE_EVERY_MS UINT64_C(2000)
 #define PAUSE_MAX_MS UINT64_C(2000)
@@ -22,20 +22,20 @@
 struct watcher {
     const struct cli_args *args;
     struct cli_style style;
-    fl_client *client; /* asks the node who leads, on connections of its own */
+    fl_client *client; /* asks a node who leads, on other connections */
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n_nodes, at;
     struct fli_link_tls tls;
     struct fli_link link;
-    struct fli_buf request; /* the subscriptions */
+    struct fli_buf request; /* that subscribes */
     unsigned n_requests;
-    bool asked; /* a PING is on its way */
+    bool asked; /* a PING has been sent, and not answered */
     unsigned leaderless;
-    bool heard;    /* a lock's event, ever */
-    bool foreign;  /* the node is something else */
-    uint64_t left; /* events still to be shown */
+    bool heard;    /* an event of a lock has come, at some time */
+    bool foreign;  /* it is no node of ours */
+    uint64_t left; /* so many events are still to be shown */
     size_t name_width;
-    int code;        /* of the last failure */
+    int code;        /* the code of the last failure */
     char error[256]; /* its sentence */
 };
 
@@ -134,7 +134,7 @@ static void pause_ms(uint64_t ms)
     }
 }
 
-/* Goes round until a node takes the subscriptions or the time is over. */
+/* Goes round until a node accepts the subscriptions or the time is over. */
 static int find_node(struct watcher *w, uint64_t until_ms)
 {
     uint64_t most_ms = 100;
@@ -196,7 +196,8 @@ static int take_frame(struct watcher *w, const redisReply *r)
     static struct watch_event event; /* large */
     w->asked = false;
     if (r->type == REDIS_REPLY_ERROR) {
-        return give_up(w, FL_EIO, r->str); /* too slow, for one */
+        /* the node has ended the subscription: this client was too slow, for example */
+        return give_up(w, FL_EIO, r->str);
     }
     if (is_word(r, "pong")) {
         return 0;
@@ -214,7 +215,7 @@ static int take_frame(struct watcher *w, const redisReply *r)
     return 0;
 }
 
-/* Nothing has come for a while: is the node there, and does it hear of the others? */
+/* No event has come for a while: does the node answer, and does it know a leader? */
 static int probe(struct watcher *w)
 {
     static const char ping[] = "*1\r\n$4\r\nPING\r\n";
@@ -228,7 +229,7 @@ static int probe(struct watcher *w)
     w->asked = true;
     int rc = fl_node_ask(w->client, w->at, ATTEMPT_MS, &status);
     if (rc == FL_EPROTO && !w->heard) {
-        w->foreign = true; /* a Redis takes subscriptions too, and would be silent for ever */
+        w->foreign = true; /* a Redis accepts subscriptions too, and would never send an event */
         return give_up(w, rc, "it takes subscriptions, but is not a fencelockd");
     }
     bool told = rc == 0;
@@ -236,7 +237,7 @@ static int probe(struct watcher *w)
     return w->leaderless < LEADERLESS_MAX ? 0 : give_up(w, FL_ENOLEADER, "it knows no leader");
 }
 
-/* Until the connection is of no more use, or enough has been shown (0). */
+/* Shows events until the connection is of no more use, or enough were shown (0). */
 static int listen_to(struct watcher *w)
 {
     uint64_t probe_ms = fli_clock_ms() + PROBE_EVERY_MS;
@@ -252,7 +253,7 @@ static int listen_to(struct watcher *w)
         } else {
             rc = 0;
         }
-        /* Also when events come all the time: they may be of long ago. */
+        /* Checked also while events come all the time: they may be old ones. */
         if (rc == 0 && fli_clock_ms() >= probe_ms) {
             rc = probe(w);
             probe_ms = fli_clock_ms() + PROBE_EVERY_MS;
@@ -277,7 +278,7 @@ static int watch(struct watcher *w)
         cli_complain("%s; looking for another node", w->error);
         w->at = (w->at + 1) % w->n_nodes;
         rc = find_node(w, UINT64_MAX);
-        if (rc != 0) { /* its user is no more, or has another password */
+        if (rc != 0) { /* the user was deleted, or has another password */
             return cli_fail(a, w->code, w->error, NULL, NULL);
         }
         show_gap(w);
@@ -292,7 +293,7 @@ int cli_run_watch(const struct cli_args *a)
     int code;
     uint64_t limit = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : UINT64_MAX;
     w = (struct watcher){.args = a, .style = cli_style_of(a), .left = limit};
-    w.client = cli_client_create(a, &code); /* says what is wrong with the addresses */
+    w.client = cli_client_create(a, &code); /* complains about the addresses */
     if (w.client == NULL) {
         return code;
     }

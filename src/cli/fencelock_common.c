@@ -60,7 +60,7 @@ static const char *class_word(int code)
 const char *cli_remedy(const struct cli_args *a, int code, const char *message)
 {
     if ((a->command->options & CLI_BIT(CLI_OPT_REDIS)) != 0) {
-        return NULL; /* it is not nodes that are missing */
+        return NULL; /* this command asks Redis servers, and the remedies are about nodes */
     }
     bool store = cli_has(a, CLI_OPT_STORE) || (a->command->options & CLI_BIT(CLI_OPT_STORE)) != 0;
     bool foreign = code == FL_EPROTO || strstr(message, "unknown command") != NULL;
@@ -125,7 +125,7 @@ int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *r
     bool any = cli_has(a, CLI_OPT_TLS) || cli_has(a, CLI_OPT_REDIS_TLS);
     for (size_t i = 0; !any && i < sizeof files / sizeof files[0]; i++) {
         if (cli_has(a, files[i].option)) {
-            /* Going on in clear text is not what was meant. */
+            /* Going on without encryption is not what the user meant. */
             cli_complain("%s is given without --tls%s: add it, or leave %s out", files[i].name,
                          (a->command->options & CLI_BIT(CLI_OPT_REDIS)) != 0 ? " or --redis-tls"
                                                                              : "",
@@ -207,14 +207,13 @@ fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
     return cli_client_create_at(a, cli_nodes_of(a), ret_exit);
 }
 
-/* What every connection is made with. The struct must stay where it is. */
+/* The settings of every connection. The struct must stay where it is. */
 struct reach {
     struct cli_tls tls;
     struct cli_login login;
 };
 
-/* An address that cannot be one has ended as rc with errmsg. 0, or the exit code after a
- * sentence. */
+/* rc, errmsg: how the address was parsed. 0, or the exit code after a sentence. */
 static int reach_of(const struct cli_args *a, int rc, const char *what, const char *errmsg,
                     struct reach *ret)
 {

@@ -1,4 +1,5 @@
-/* fencelock_common.h: what the commands of `fencelock` share: how results and errors are shown. */
+/* fencelock_common.h: what the commands of `fencelock` share: their settings, and how they print
+ * results and errors. */
 #ifndef CLI_FENCELOCK_COMMON_H
 #define CLI_FENCELOCK_COMMON_H
 
@@ -9,26 +10,25 @@
 /* How this run prints. */
 struct cli_style {
     bool json;
-    bool terminal; /* stdout is one */
+    bool terminal; /* stdout is a terminal */
     bool colours;
 };
 struct cli_style cli_style_of(const struct cli_args *a);
 
-/* The name of the lock, for commands whose first argument it is. */
+/* The name of the lock: the first argument. */
 struct fl_bytes cli_name_of(const struct cli_args *a);
 
-/* The nodes as given, or the default; the timeout as given, or 0. */
+/* The addresses of the nodes as given, or the default; the timeout as given, or 0. */
 const char *cli_nodes_of(const struct cli_args *a);
 const char *cli_store_of(const struct cli_args *a);
 
-/* What --tls (flag; or --redis-tls) and the options that go with it say. `use` is NULL for no TLS;
- * the struct must stay where it is. 0, or an exit code and what is wrong has been said. */
+/* Reads --tls (flag; or --redis-tls) and the options that go with it. `use` is NULL without TLS;
+ * the struct must stay where it is. Returns 0, or an exit code after a sentence. */
 struct cli_tls {
     struct fl_tls_options options;
     const struct fl_tls_options *use;
 };
-/* Who logs in, by --user, and its password; NULL for nobody. The exit code is 0 unless that was
- * wrong, which was said. */
+/* Reads --user and its password. NULL: no login. The exit code is not 0 after a sentence. */
 struct cli_login {
     const char *user, *password;
     char room[FL_PASSWORD_MAX + 2];
@@ -36,34 +36,33 @@ struct cli_login {
 int cli_login_of(const struct cli_args *a, struct cli_login *ret);
 int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *ret);
 
-/* A client, or a store; on failure the error has been shown and NULL comes back, with the exit code
- * in *ret_exit. */
+/* Makes a client, or a store. NULL: a sentence was printed, and *ret_exit is the exit code. */
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
 fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses, int *ret_exit);
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit);
 fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int *ret_exit);
 
-/* Shows what a node says of the lock that the first argument names; NULL: it is free. The exit code
- * of `show`, or of what went wrong, which was said. */
+/* Prints what the node says of the lock in the first argument; NULL: it is free. Returns the exit
+ * code of `show`, or that of the error it has printed. */
 int cli_with_lock(const struct cli_args *a,
                   int (*show)(const struct cli_args *a, const struct fl_lock_info *l));
 
-/* What a person can do about an error; NULL when nothing beyond its message. */
+/* What a person can do about an error; NULL: its message says all there is. */
 const char *cli_remedy(const struct cli_args *a, int code, const char *message);
 
-/* What --shared, --permits and --also say about how a lock is taken; their bytes are those of a.
- * False after a sentence on stderr. */
+/* Reads --shared, --permits and --also. The options point into a. False after a sentence on
+ * stderr. */
 bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options);
 
-/* A token that was given as an argument. 0, or the exit code after the error has been shown. */
+/* Reads a token from an argument. 0, or the exit code after a sentence. */
 int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret);
 
-/* Shows why a call failed, on stderr as a sentence with what to do, and on stdout as JSON when that
- * was asked for. more: further members of the JSON object, or NULL. Returns the exit code. */
+/* Prints why a call failed: on stderr a sentence with what to do; on stdout JSON, if that was asked
+ * for. more: further members of the JSON object, or NULL. Returns the exit code. */
 int cli_fail(const struct cli_args *a, int code, const char *message,
              void (*more)(struct cli_json *j, void *ctx), void *ctx);
 
-/* "fencelock: " and a sentence, made safe, on stderr. */
+/* Prints "fencelock: " and a sentence on stderr, with unprintable bytes replaced. */
 void cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
 
 extern const struct cli_command cli_commands[];

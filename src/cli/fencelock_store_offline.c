@@ -1,4 +1,5 @@
-/* fencelock_store_offline.c: backup, verify and restore of a storage that no process has. */
+/* fencelock_store_offline.c: backup, verification and restore of a storage that no process has
+ * open. */
 #include "cli/fencelock_store_offline.h"
 
 #include <getopt.h>

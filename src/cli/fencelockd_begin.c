@@ -35,7 +35,7 @@ static void print_json(const struct config *c, const struct beginning_result *r)
     cli_json_finish(&j);
 }
 
-/* How many tokens a second the step covers: who knows more were issued names a larger one. */
+/* Prints for how many tokens a second the step is enough: a busier cluster needs a larger step. */
 static void print_rate(const struct config *c, const struct beginning_result *r)
 {
     uint64_t now_ms = fli_clock_wall_ms();

@@ -4,8 +4,8 @@
 
 #include "server/config.h"
 
-/* Makes the directory and says what it did, and what was lost. Returns the exit code: 0, or 2 when
- * it was refused, or 1 when the disk failed. */
+/* Makes the data directory, and prints what it did and what was lost. Returns the exit code: 0; 2:
+ * refused; 1: the disk failed. */
 int fencelockd_begin(const struct config *c);
 
 #endif

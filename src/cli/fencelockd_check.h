@@ -4,8 +4,8 @@
 
 #include "server/config.h"
 
-/* Prints what would be done and where each value comes from. Returns the exit code: 0, or 2 when
- * it could not be done. */
+/* Prints what a start would do, and where each value comes from. Returns the exit code: 0, or 2: a
+ * start would fail. */
 int fencelockd_check(int argc, const char *const *argv, const char *const *env,
                      const struct config *c);
 

@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 
-/* Below HISTOGRAM_STEPS each duration has a bucket of its own; above, the highest bits choose. */
+/* Below HISTOGRAM_STEPS every duration has its own bucket; above, its highest bits choose one. */
 static unsigned bucket_of(uint64_t ns)
 {
     if (ns < HISTOGRAM_STEPS) {
@@ -43,7 +43,7 @@ uint64_t histogram_percentile(const struct histogram *h, unsigned per_mille)
     if (h->n == 0) {
         return 0;
     }
-    uint64_t rank = (h->n * per_mille + 999) / 1000; /* of so many samples, this is the largest */
+    uint64_t rank = (h->n * per_mille + 999) / 1000; /* the rank of the sample to be found */
     rank = rank == 0 ? 1 : rank;
     uint64_t seen = 0;
     for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++) {

@@ -1,5 +1,5 @@
-/* histogram.h: counts of durations, for percentiles, in fixed memory: 64 steps for each power of
- * two, so that what it says is at most 1/64 too high. No I/O. */
+/* histogram.h: counts durations, in fixed memory, and tells percentiles. It has 64 steps for each
+ * power of two, so a percentile is at most 1/64 too high. No I/O. */
 #ifndef CLI_HISTOGRAM_H
 #define CLI_HISTOGRAM_H
 
@@ -10,7 +10,7 @@
 #define HISTOGRAM_BITS_MAX 40u /* durations of 2^40 ns (18 minutes) and more count as that */
 #define HISTOGRAM_BUCKETS ((HISTOGRAM_BITS_MAX - HISTOGRAM_STEP_BITS + 1) * HISTOGRAM_STEPS)
 
-/* All zero is an empty one. */
+/* All zero: empty. */
 struct histogram {
     uint64_t n;
     uint64_t max_ns; /* exact */
@@ -19,7 +19,7 @@ struct histogram {
 
 void histogram_add(struct histogram *h, uint64_t ns);
 
-/* The duration that so many of 1000 did not exceed; 0 when it is empty. per_mille: at most 1000. */
+/* The duration that per_mille (at most 1000) of 1000 samples do not exceed; 0 when it is empty. */
 uint64_t histogram_percentile(const struct histogram *h, unsigned per_mille);
 
 #endif

@@ -1,5 +1,5 @@
-/* output.c: see output.h. Running out of memory ends the process: there is nothing else to do for a
- * tool that cannot hold a line of text. */
+/* output.c: see output.h. Out of memory ends the process: a tool that cannot store a line of text
+ * has nothing else to do. */
 #include "cli/output.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@ static bool is_tail(uint8_t c)
     return (c & 0xc0) == 0x80;
 }
 
-/* The table of well-formed sequences of the Unicode Standard (chapter 3, table 3-7). */
+/* Well-formed sequences by the Unicode Standard (chapter 3, table 3-7). */
 size_t cli_utf8_len(const uint8_t *p, size_t left)
 {
     FLI_ASSERT(left > 0);
@@ -58,7 +58,7 @@ static void put(struct fli_buf *out, const void *data, size_t len)
     }
 }
 
-/* C0, DEL, and C1 in its two-byte form move cursors and set colours. */
+/* C0, DEL, and C1 as two bytes move cursors and set colours. */
 static bool is_control(const uint8_t *p, size_t n)
 {
     return (n == 1 && (p[0] < 0x20 || p[0] == 0x7f)) || (n == 2 && p[0] == 0xc2 && p[1] < 0xa0);
@@ -311,7 +311,7 @@ void cli_table_duration(struct cli_table *t, enum cli_colour colour, uint64_t ms
     cli_table_text(t, colour, text);
 }
 
-/* Characters, as far as one character is one column wide. */
+/* The width in characters; a wide one counts as one. */
 static size_t width_of(const char *text)
 {
     size_t n = 0;
@@ -324,7 +324,7 @@ static size_t width_of(const char *text)
 static void print_row(const struct cli_table *t, const struct cli_cell *row, const size_t *widths,
                       FILE *f, bool colours)
 {
-    size_t n = t->n_columns; /* without the empty ones at the end: lines end in no blanks */
+    size_t n = t->n_columns; /* without empty ones at the end, so that no line ends in blanks */
     while (n > 0 && row[n - 1].text[0] == '\0') {
         n--;
     }

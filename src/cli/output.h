@@ -1,10 +1,10 @@
-/* output.h: what the command line tool prints: JSON, aligned tables, colours, and bytes that came
- * from elsewhere made safe to look at.
+/* output.h: prints JSON, aligned tables and colours for the command line tool, and makes bytes from
+ * elsewhere safe to print.
  *
- * Bytes in JSON. Valid UTF-8 becomes a string. Anything else becomes a string with U+FFFD for each
- * byte that is not, and a second member, whose key has "_base64" appended, carries the bytes
- * exactly. Bytes in text: control characters, bytes that are not UTF-8, and backslashes become
- * \xNN, so that nobody's lock name can drive a terminal. */
+ * Bytes in JSON: valid UTF-8 becomes a string. Anything else becomes a string with U+FFFD for
+ * each invalid byte, and a second member, whose key has "_base64" appended, has the exact bytes.
+ * Bytes in text: control characters, bytes that are not UTF-8, and backslashes become \xNN, so
+ * that no lock name can control a terminal. */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
@@ -16,7 +16,7 @@
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Length of the UTF-8 character at p (shortest form, no surrogates), 0 when there is none. */
+/* Length of the UTF-8 character at p (shortest form, no surrogates); 0: there is none. */
 size_t cli_utf8_len(const uint8_t *p, size_t left);
 bool cli_is_utf8(struct fl_bytes b);
 
@@ -24,7 +24,7 @@ bool cli_is_utf8(struct fl_bytes b);
 void cli_put_safe(struct fli_buf *out, struct fl_bytes b);
 void cli_print_safe(FILE *f, struct fl_bytes b);
 
-/* "950 ms", "9.9 s", "2 m 5 s", "3 h 4 m", "2 d 3 h" into out. */
+/* Writes "950 ms", "9.9 s", "2 m 5 s", "3 h 4 m", "2 d 3 h" to out. */
 #define CLI_DURATION_SIZE 32u
 void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms);
 
@@ -32,7 +32,7 @@ void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms);
 
 #define CLI_JSON_DEPTH_MAX 16u
 
-/* Writes one value, member by member; commas come by themselves. Keys are our own ASCII words. */
+/* Writes one value, member by member, with the commas between. Keys are ASCII words of ours. */
 struct cli_json {
     FILE *f;
     unsigned depth;
@@ -50,7 +50,7 @@ void cli_json_text(struct cli_json *j, const char *key, const char *text);
 void cli_json_u64(struct cli_json *j, const char *key, uint64_t v);
 void cli_json_bool(struct cli_json *j, const char *key, bool v);
 void cli_json_null(struct cli_json *j, const char *key);
-/* Ends the line. Everything that was begun must have been ended. */
+/* Ends the line. Every object and array must have been ended. */
 void cli_json_finish(struct cli_json *j);
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ enum cli_colour { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_GREEN, CLI_YELLOW, CLI_RED }
 
 struct cli_column {
     const char *title;
-    bool right; /* numbers */
+    bool right; /* aligned to the right: numbers */
 };
 
 struct cli_cell {
@@ -77,7 +77,7 @@ struct cli_table {
     size_t cap;
 };
 
-/* columns must stay. Cells are filled row by row, left to right. */
+/* columns must stay where they are. Cells are filled row by row, from left to right. */
 void cli_table_init(struct cli_table *t, const struct cli_column *columns, size_t n_columns);
 void cli_table_fini(struct cli_table *t);
 void cli_table_bytes(struct cli_table *t, enum cli_colour colour, struct fl_bytes b);

@@ -7,7 +7,7 @@
 
 #define PASSWORD_VARIABLE "FENCELOCK_REDIS_PASSWORD"
 
-/* The password's file is read up to its first line's end. */
+/* The password is the first line of the file. */
 static int read_password(const char *path, char out[FL_REDLOCK_CREDENTIAL_MAX + 1])
 {
     FILE *f = fopen(path, "re");
@@ -146,7 +146,7 @@ bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acq
     return true;
 }
 
-/* token_result: what asking for the token came to. */
+/* What to do about it. token_result: how the request for a token ended. */
 static const char *remedy(const struct fl_redlock_report *report, int token_result)
 {
     switch (report->cause) {
@@ -159,7 +159,7 @@ static const char *remedy(const struct fl_redlock_report *report, int token_resu
         return token_result == FL_ENOCONN || token_result == FL_ENOLEADER ||
                        token_result == FL_ETIMEOUT
                    ? "A majority of the nodes in --nodes must be up: see fencelock status"
-                   : NULL; /* they are up, and have said why not */
+                   : NULL; /* the servers answer, and have said why they refuse */
     case FL_REDLOCK_REFUSED:
         break;
     default:
@@ -213,7 +213,7 @@ void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
 
 enum cli_exit cli_redlock_exit_of(int code, enum fl_redlock_cause cause)
 {
-    /* That servers or nodes refuse is an outage, and must not look like contention to a script. */
+    /* A refusal by servers or nodes is an outage: to a script it must not look like contention. */
     bool outage = cause == FL_REDLOCK_REFUSED || cause == FL_REDLOCK_NOTOKEN;
     return outage ? CLI_EXIT_UNKNOWN : cli_exit_of(code);
 }

@@ -1,5 +1,5 @@
-/* redlock_args.h: what the commands of `fencelock redlock` share: the servers as they are given on
- * the command line, and errors. */
+/* redlock_args.h: what the commands of `fencelock redlock` share: the servers on the command line,
+ * and errors. */
 #ifndef CLI_REDLOCK_ARGS_H
 #define CLI_REDLOCK_ARGS_H
 
@@ -13,26 +13,26 @@ struct cli_redlock_options {
     char password[FL_REDLOCK_CREDENTIAL_MAX + 1];
 };
 
-/* Reads --redis and what goes with it. 0, or the exit code after the error has been shown. */
+/* Reads --redis and the options that go with it. 0, or the exit code after a sentence. */
 int cli_redlock_options(const struct cli_args *a, struct cli_redlock_options *ret);
 
-/* A handle; on failure the error has been shown and NULL comes back, with the exit code in
- * *ret_exit. loop: as in fl_redlock_create(). */
+/* Makes a handle. NULL: a sentence was printed, and *ret_exit is the exit code. loop: as in
+ * fl_redlock_create(). */
 fl_redlock *cli_redlock_create(const struct cli_args *a, struct uv_loop_s *loop, int *ret_exit);
 
 /* --ttl, --min-validity and --wait. False after a sentence. */
 bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acquire_options *ret);
 
-/* The sentence about a call that failed, with what to do about it. tokens: who was asked for one,
- * or NULL. */
+/* Writes the sentence about a failed call, with what to do about it. tokens: the client that was
+ * asked for a token, or NULL. */
 void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
                          const struct fl_redlock_report *report, const fl_client *tokens,
                          int result);
 
-/* False after a sentence: not a lock's name. */
+/* False after a sentence: it cannot be the name of a lock. */
 bool cli_redlock_name_ok(const struct cli_args *a);
 
-/* The exit code of a call that failed. */
+/* The exit code for a failed call. */
 enum cli_exit cli_redlock_exit_of(int code, enum fl_redlock_cause cause);
 
 #endif

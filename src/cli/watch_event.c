@@ -18,7 +18,7 @@ static int hex_of(char c)
     return at == NULL ? -1 : (int)(at - digits);
 }
 
-/* Takes the %XX out of a value. False when it is not well formed. */
+/* Decodes the %XX in a value. False: it is malformed. */
 static bool decode(struct fl_bytes value, char *to, size_t *ret_len)
 {
     const char *from = value.data;
@@ -56,7 +56,7 @@ static bool take_word(struct fl_bytes value, char *to, size_t size)
     return true;
 }
 
-/* Keys that this version does not know are passed over. */
+/* Keys that this version does not know are skipped. */
 static bool take_pair(struct watch_event *e, struct fl_bytes key, struct fl_bytes value)
 {
     if (is_text(key, "event")) {
@@ -142,7 +142,7 @@ static struct fl_bytes bytes_of(const struct fli_buf *b)
     return (struct fl_bytes){b->data, b->len};
 }
 
-/* Characters, roughly: continuation bytes of UTF-8 take no room. */
+/* The width in characters: continuation bytes of UTF-8 do not count. */
 static size_t width_of(struct fl_bytes b)
 {
     const uint8_t *p = b.data;
@@ -200,8 +200,8 @@ static void print_encoded(FILE *f, struct fl_bytes b)
     }
 }
 
-/* The words as they came, with the lock behind the first. What is not visible ASCII cannot be in
- * them unless the node is broken, and is encoded in any case. */
+/* The words as they came, with the lock after the first. Only a broken node can send what is not
+ * visible ASCII; it is encoded in any case. */
 void watch_event_print_plain(const struct watch_event *e, FILE *f)
 {
     const char *at = e->text.data;

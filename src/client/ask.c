@@ -10,7 +10,7 @@
 #define ARGS_MAX (14u + 2u * (FL_NAMES_MAX - 1))
 #define NUMBERS_MAX 4u
 
-/* The words of a request while it is put together. */
+/* The arguments of a request, while it is written. */
 struct words {
     struct fl_bytes argv[ARGS_MAX];
     unsigned argc;
@@ -283,14 +283,15 @@ static const struct {
     {"NOLEADER", FLI_EVENT_NOLEADER, 0},
     {"BUSY", FLI_EVENT_BUSY, 0},
     {"UNCERTAIN", FLI_EVENT_UNCERTAIN, 0},
-    {"LATE", FLI_EVENT_BUSY, 0}, /* nothing was done; the next sending has a larger number */
+    {"LATE", FLI_EVENT_BUSY, 0}, /* nothing was done; the next attempt has a larger number */
     {"ERR", FLI_EVENT_REFUSED, FL_EINVAL},
     {"LIMIT", FLI_EVENT_REFUSED, FL_ELIMIT},
     {"DEADLOCK", FLI_EVENT_REFUSED, FL_EDEADLOCK},
     {"NOSESSION", FLI_EVENT_REFUSED, FL_ENOSESSION},
     {"STALE", FLI_EVENT_REFUSED, FL_ESTALE},
-    {"NOTHELD", FLI_EVENT_REFUSED, FL_EDENIED}, /* not ENOTHELD, which is a call's plain "no" */
-    {"UNCHECKED", FLI_EVENT_NOLEADER, 0},       /* it was the lock service that did not answer */
+    /* not FL_ENOTHELD, which is the plain "no" of a call */
+    {"NOTHELD", FLI_EVENT_REFUSED, FL_EDENIED},
+    {"UNCHECKED", FLI_EVENT_NOLEADER, 0}, /* the storage did not hear from the lock service */
     {"WRONGLOCK", FLI_EVENT_REFUSED, FL_EWRONGLOCK},
     {"NOTOKEN", FLI_EVENT_REFUSED, FL_ENOTOKEN},
     {"NOTFOUND", FLI_EVENT_REFUSED, FL_ENOTFOUND},
@@ -302,8 +303,8 @@ static const struct {
     {"WRONGPASS", FLI_EVENT_REFUSED, FL_EDENIED},
 };
 
-/* An error of a word that this version does not know is still an error: surely refused. Which
- * remedy it has only its text can say. */
+/* An error whose first word this version does not know still means: surely refused. Only its text
+ * can say what to do. */
 static enum fli_call_event classify_error(const redisReply *reply, int *ret_code)
 {
     size_t len = 0;
@@ -404,7 +405,7 @@ int fli_ask_classify_welcome(const redisReply *reply)
     if (reply->type != REDIS_REPLY_ERROR || classify_error(reply, &code) != FLI_EVENT_REFUSED) {
         return 0;
     }
-    if (code == FL_EDENIED) { /* NOAUTH and the like are of one request */
+    if (code == FL_EDENIED) { /* NOAUTH and the like concern one request, not the connection */
         return strncmp(reply->str, denied, sizeof denied - 1) == 0 ? code : 0;
     }
     return code == FL_ELIMIT ? code : 0;
@@ -415,7 +416,7 @@ enum fli_call_event fli_ask_classify_probe(const redisReply *reply)
     return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_LEADERLESS : FLI_EVENT_ALIVE;
 }
 
-/* The number behind the first such word that has one; 0: there is none. */
+/* The number after the first such word that a number follows; 0: there is none. */
 static uint64_t number_behind(const char *text, size_t len, const char *word)
 {
     const size_t word_len = strlen(word);

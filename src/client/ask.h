@@ -1,5 +1,5 @@
-/* ask.h: one request of a client: how it is written, and what an answer to it means. Pure: bytes
- * out, parsed replies in. */
+/* ask.h: writes one request of a client, and says what an answer to it means. Pure: it writes bytes
+ * and takes parsed replies. */
 #ifndef FLI_CLIENT_ASK_H
 #define FLI_CLIENT_ASK_H
 
@@ -10,7 +10,8 @@
 #include "fencelock/client.h"
 
 enum fli_ask_op {
-    FLI_ASK_ACQUIRE,       /* name, owner, value; ttl_ms, or under_session: of that owner */
+    /* name, owner, value; ttl_ms, or under_session: the owner of that session */
+    FLI_ASK_ACQUIRE,
     FLI_ASK_RENEW,         /* name, token, ttl_ms (0: unchanged) */
     FLI_ASK_RELEASE,       /* name, token */
     FLI_ASK_CHECK,         /* name, token */
@@ -25,12 +26,13 @@ enum fli_ask_op {
     FLI_ASK_SESSIONS,      /* cursor; count */
     FLI_ASK_LEADER,
     FLI_ASK_INFO,
-    FLI_ASK_CLAIM,        /* lock, token */
-    FLI_ASK_GET,          /* name: key; lock and token unless the token is 0 */
-    FLI_ASK_SET,          /* as GET; value */
-    FLI_ASK_DEL,          /* as GET */
-    FLI_ASK_MARK,         /* lock */
-    FLI_ASK_BACKUP,       /* begins one; or count: which one, and token: from which byte on */
+    FLI_ASK_CLAIM, /* lock, token */
+    FLI_ASK_GET,   /* name: key; lock and token unless the token is 0 */
+    FLI_ASK_SET,   /* as GET; value */
+    FLI_ASK_DEL,   /* as GET */
+    FLI_ASK_MARK,  /* lock */
+    /* begins one; or count: its number, and token: the first byte that is wanted */
+    FLI_ASK_BACKUP,
     FLI_ASK_STORE_BACKUP, /* likewise, of a storage */
 };
 
@@ -47,21 +49,23 @@ struct fli_ask {
     uint64_t ttl_ms;
     uint64_t lockdelay_ms;
     uint64_t count;
-    uint64_t permits;    /* ACQUIRE; 0: none */
-    uint64_t attempt;    /* ACQUIRE: the number of this attempt; 0 counts as 1 */
-    uint32_t jeopardies; /* RENEW, SESSION_RENEW: leases in jeopardy since that was last told */
-    uint32_t lost;       /* likewise, given up as lost */
+    uint64_t permits; /* ACQUIRE; 0: none */
+    uint64_t attempt; /* ACQUIRE: the number of this attempt; 0 counts as 1 */
+    /* RENEW, SESSION_RENEW: leases that came into jeopardy since the last report */
+    uint32_t jeopardies;
+    uint32_t lost; /* likewise, leases that were lost */
     bool shared;
     bool under_session;
 };
 
-/* Whether mode, permits and further names go together. */
+/* Whether mode, permits and further names make sense together. */
 bool fli_acquire_mode_ok(const struct fl_acquire_options *o);
 
-/* Appends the request. wait_ms: of an ACQUIRE, what is left of it now. 0, FL_ENOMEM, FL_ELIMIT. */
+/* Appends the request. wait_ms: how much of the wait of an ACQUIRE is left. 0, FL_ENOMEM,
+ * FL_ELIMIT. */
 int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *out) FLI_MUST_USE;
 
-/* What a reply to this kind of request means. *ret_code is set with FLI_EVENT_REFUSED. */
+/* What a reply to this kind of request means. Sets *ret_code for FLI_EVENT_REFUSED. */
 enum fli_call_event fli_ask_classify(enum fli_ask_op op, const redisReply *reply, int *ret_code);
 
 /* Whether a reply to LEADER means that the server ignores this connection, including what was sent
@@ -69,16 +73,16 @@ enum fli_call_event fli_ask_classify(enum fli_ask_op op, const redisReply *reply
  * kind of connection. 0: neither. */
 int fli_ask_classify_welcome(const redisReply *reply);
 
-/* What a reply to LEADER says about the node that gave it: ALIVE, or LEADERLESS. */
+/* What a reply to LEADER says about the node that sent it: ALIVE, or LEADERLESS. */
 enum fli_call_event fli_ask_classify_probe(const redisReply *reply);
 
 /* Whether this kind of request may be repeated. */
 enum fli_call_repeat fli_ask_repeat(enum fli_ask_op op);
 
-/* Whether a "no" may be the effect of an earlier try whose outcome is unknown. */
+/* Whether a "no" may be the effect of an earlier attempt whose outcome is unknown. */
 bool fli_ask_no_is_doubtful(enum fli_ask_op op);
 
-/* The TTL of the lease that a yes begins anew; 0: it begins none. */
+/* The TTL of the lease that begins with a yes; 0: none begins. */
 uint64_t fli_ask_lease_ms(const struct fli_ask *ask);
 
 /* The number in the text of a LATE reply, 0 for any other. */

@@ -15,8 +15,8 @@ struct fl_call {
     struct fli_list in;
     struct fl_async *async;
     struct fli_engine_call *op;
-    struct fl_lock *lock;    /* ACQUIRE, SESSION OPEN: what it will be */
-    struct fl_lock *session; /* ACQUIRE under one; NULL when it has been freed */
+    struct fl_lock *lock;    /* ACQUIRE, SESSION OPEN: the lock that a yes makes held */
+    struct fl_lock *session; /* ACQUIRE under a session; NULL when that was freed */
     union {
         fl_acquire_cb acquire;
         fl_token_cb token;
@@ -126,7 +126,7 @@ static struct fl_call *make_call(struct fl_async *a, void *arg)
     return call;
 }
 
-/* Sends it off; on failure nothing is left of it. */
+/* Starts the call. On failure it is freed. */
 static int start_call(struct fl_call *call, const struct fli_ask *ask, uint64_t wait_ms,
                       uint64_t timeout_ms, fli_ended_cb ended)
 {
@@ -183,7 +183,7 @@ struct started {
     const struct fl_hold_options *hold;
 };
 
-/* Starts a call whose success is something that is held. */
+/* Starts a call whose success makes something held. */
 static int start_held(struct fl_async *a, const struct fli_ask *ask, const struct fli_held *held,
                       const struct started *how, fl_acquire_cb done, void *arg, fl_call **ret_call)
 {
@@ -277,7 +277,7 @@ void fli_calls_forget(struct fl_async *a, const struct fl_lock *session)
     }
 }
 
-/* Looks without telling: that is done in its turn, and nothing can be done with the token here. */
+/* Does not call on_change: the lock's own turn does that, and the token is of no use here. */
 static bool is_lost(struct fl_lock *session)
 {
     return session == NULL || fli_lease_state(&session->lease, fli_clock_ms()) == FL_HOLD_LOST;
@@ -392,7 +392,7 @@ static void shown(void *arg, struct fli_ended *ended)
     call_delete(call);
     if (status == 0) {
         status = fli_list_of_one(ended->reply, &list);
-        ended->reply = NULL; /* it was taken, whatever came of it */
+        ended->reply = NULL; /* fli_list_of_one() takes it, whatever it returns */
         error = status == 0 ? "" : fl_strerror(status);
     }
     tell(tell_arg, status, error, list);

@@ -1,9 +1,9 @@
 /* attempts.h: the numbers of the attempts at one ACQUIRE, so that a node can tell a late attempt
  * from the newest. Each attempt has a larger number than the one before; the first has 1.
  *
- * After a call whose outcome stayed unknown, its last attempt may still be on its way. So calls of
- * the next hour begin with a larger number. When a node remembers a still larger one, it answers
- * LATE and names it. */
+ * After a call whose outcome stayed unknown, its last attempt may still be on its way. So calls
+ * of the next hour begin with a larger number. A node that remembers a still larger one answers
+ * LATE, with that number. */
 #ifndef FLI_CLIENT_ATTEMPTS_H
 #define FLI_CLIENT_ATTEMPTS_H
 

@@ -1,10 +1,10 @@
-/* backup.c: see backup.h. One connection from the first request to the last; one piece at a time,
- * so a slow disk here slows nobody there. */
+/* backup.c: see backup.h. All requests use one connection and ask for one piece each, so a slow
+ * disk here slows down nothing at the node. */
 #include "client/backup.h"
 
 #include <time.h>
 
-#define ASK_AGAIN_NS 20000000L /* while the node writes it */
+#define ASK_AGAIN_NS 20000000L /* while the node still writes the backup */
 
 struct fetch {
     struct fli_caller *k;
@@ -29,7 +29,7 @@ static int begin(struct fetch *f)
     return good ? 0 : fli_caller_fail(f->k, FL_EPROTO, "the node gave no number of a backup");
 }
 
-/* *ret_len: of the piece that was taken; 0: that was all. */
+/* Takes one piece. *ret_len: its length; 0: the backup is complete. */
 static int next(struct fetch *f, size_t *ret_len)
 {
     const struct timespec pause = {.tv_nsec = ASK_AGAIN_NS};

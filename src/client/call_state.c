@@ -5,13 +5,13 @@
 #define PAUSE_MAX_MS UINT64_C(500)
 #define ATTEMPT_MAX_MS UINT64_C(30000)
 #define PROBE_EVERY_MS UINT64_C(2000)
-/* An answer is late after four times what is usual, and after no less than this: a node on a local
- * network that is busy, or whose disk is, has answered by then. */
+/* An answer is late after four times the usual time, and never before this: a busy node of a local
+ * network, or one with a busy disk, has answered by then. */
 #define ASK_LEAST_MS UINT64_C(100)
 #define ASK_USUAL_TIMES 4u
-/* A node that has known no leader for so many probes is cut off from the others and would never
- * hear of the grant. One is not enough: that may be an election, and whoever leaves then may lose
- * his place. */
+/* After so many probes that found no leader, the node is taken for cut off: it would never hear of
+ * the grant. One such probe is not enough: it may be an election, and a client that leaves then may
+ * lose its place in the queue. */
 #define LEADERLESS_MAX 2u
 
 #define TROUBLE_UNREACHABLE 1u
@@ -25,7 +25,8 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* SplitMix64 (Steele, Lea and Flood 2014): enough for jitter, and the same everywhere. */
+/* SplitMix64 (Steele, Lea and Flood 2014): good enough for jitter, and the same on every
+ * machine. */
 static uint64_t random_below(struct fli_call_state *f, uint64_t n)
 {
     FLI_ASSERT(n > 0);
@@ -43,7 +44,7 @@ uint64_t fli_lease_until(uint64_t sent_ms, uint64_t ttl_ms)
     return sent_ms + ttl_ms - margin_ms;
 }
 
-/* A place that an earlier try may have taken is ended only by one more wait. */
+/* An earlier attempt may have taken a place in the queue; one more wait, of 1 ms, ends that. */
 uint64_t fli_call_state_wait_left(const struct fli_call_state *f, uint64_t now_ms)
 {
     uint64_t least_ms = f->wait_end_ms != 0 && f->unknown ? 1 : 0;
@@ -56,7 +57,8 @@ static void finish(struct fli_call_state *f, int status)
     f->status = status;
 }
 
-/* The code for a call that ran out of time. What may have been done outranks every refusal. */
+/* The code for a call that ran out of time. If the request may have been done, that outranks every
+ * refusal. */
 static int code_of_troubles(const struct fli_call_state *f)
 {
     if (f->unknown && f->config.repeat != FLI_REPEAT_READ) {
@@ -107,20 +109,20 @@ static bool is_waiting(const struct fli_call_state *f)
     return f->order.request == FLI_REQUEST_MAIN && f->wait_end_ms > f->sent_ms;
 }
 
-/* How many nodes there are to be asked about the one that owes an answer. */
+/* How many other nodes can be asked about the one whose answer is late. */
 static uint32_t others(const struct fli_call_state *f)
 {
     return f->order.node < f->config.nodes ? f->config.nodes - 1 : f->config.nodes;
 }
 
-/* Of a request whose answer is due at once. */
+/* Whether another node may be asked; only for requests whose answer is due at once. */
 static bool may_ask(const struct fli_call_state *f)
 {
     return f->ask_ms != 0 && f->config.repeat != FLI_REPEAT_NEVER && others(f) > 0;
 }
 
-/* A held answer is looked after by probes, so that a node that hangs is noticed long before the
- * wait is over. */
+/* While the server holds its answer back, probes check the node, so that a hang is noticed long
+ * before the wait is over. */
 static void want_answer(struct fli_call_state *f, uint64_t now_ms)
 {
     f->order.want = FLI_WANT_ANSWER;
@@ -140,8 +142,8 @@ static void want_ask(struct fli_call_state *f, uint64_t now_ms, uint32_t other)
     f->order.until_ms = least(f->answer_ms, now_ms + f->ask_ms);
 }
 
-/* The next node in the circle that is not `never`. One that said nothing only if there is no other,
- * and `node` itself only if there is not even that. */
+/* The next node in the circle, never `never`. A node that gave no answer is taken only if there is
+ * no other, and `node` itself only if there is not even that. */
 static uint32_t node_after(const struct fli_call_state *f, uint32_t node, uint32_t never)
 {
     uint32_t nodes = f->config.nodes;
@@ -160,8 +162,8 @@ static uint32_t node_after(const struct fli_call_state *f, uint32_t node, uint32
     return poor;
 }
 
-/* Whom to ask first: who leads, when that is known; else anybody, so that the clients of a node
- * that was stopped do not all ask the same one. */
+/* The first node to ask: the leader, when it is known; else a random one, so that the clients of a
+ * stopped node do not all ask the same node. */
 static uint32_t first_other(struct fli_call_state *f)
 {
     uint32_t node = f->order.node;
@@ -229,7 +231,7 @@ static void try_next(struct fli_call_state *f, uint64_t now_ms)
     }
 }
 
-/* The request has left and nobody knows what became of it. False: that is the end. */
+/* The request has left, and its outcome is unknown. False: the call has ended with that. */
 static bool note_unknown(struct fli_call_state *f)
 {
     if (f->order.request == FLI_REQUEST_MAIN) {
@@ -255,7 +257,7 @@ static void said_nothing(struct fli_call_state *f, uint64_t now_ms)
     outcome_unknown(f, now_ms);
 }
 
-/* The node is there, and is among the first to know who leads now. */
+/* The node works, and is among the first to know the new leader. */
 static void answered_uncertain(struct fli_call_state *f, uint64_t now_ms)
 {
     if (!note_unknown(f)) {
@@ -279,8 +281,8 @@ static void answered_yes(struct fli_call_state *f, uint64_t now_ms)
     f->lease_until_ms = fli_lease_until(f->sent_ms, ttl_ms);
     bool fresh = f->lease_until_ms >= now_ms + ttl_ms / 2;
     if (!fresh && f->config.confirm && f->order.request == FLI_REQUEST_MAIN) {
-        /* The lease began at the grant, we can only count from the sending, and the answer was held
-         * back. A renewal starts the count anew. */
+        /* The lease began at the grant, but this client can only count from the moment of sending,
+         * and the answer was held back. A renewal starts the count anew. */
         f->order.request = FLI_REQUEST_CONFIRM;
         want_send(f, now_ms);
         return;
@@ -291,7 +293,7 @@ static void answered_yes(struct fli_call_state *f, uint64_t now_ms)
 static void answered_no(struct fli_call_state *f, uint64_t now_ms)
 {
     if (f->order.request == FLI_REQUEST_CONFIRM) {
-        /* Granted and lost again before we heard of it: that grant is over, ask for another. */
+        /* The lock was granted and lost again before the answer came: ask for another grant. */
         f->order.request = FLI_REQUEST_MAIN;
         f->unknown = false;
         try_next(f, now_ms);
@@ -300,8 +302,8 @@ static void answered_no(struct fli_call_state *f, uint64_t now_ms)
     finish(f, f->unknown && f->config.no_is_doubtful ? FL_EUNCERTAIN : FL_ENOTHELD);
 }
 
-/* A refusal speaks of the try that was refused, not of an earlier one whose outcome is unknown, and
- * the refusal of a confirmation does not take the grant back. */
+/* A refusal is about the attempt that was refused, not about an earlier one whose outcome is
+ * unknown. And the refusal of a confirmation does not take the grant back. */
 static void refused(struct fli_call_state *f, uint64_t now_ms, int code)
 {
     if (f->order.request == FLI_REQUEST_CONFIRM) {
@@ -389,8 +391,9 @@ static void feed_answer(struct fli_call_state *f, uint64_t now_ms, enum fli_call
     }
 }
 
-/* The other one serves. Whether this one has done the request, or will when it goes on, nobody
- * knows. Each time the patience grows, so that a cluster which is slow everywhere is left alone. */
+/* The other node serves. Whether this one has done the request, or will when it goes on, is
+ * unknown. Each change doubles the patience, so that a cluster which is slow everywhere gets no
+ * extra load. */
 static void change_over(struct fli_call_state *f, uint64_t now_ms)
 {
     f->unknown = f->unknown || f->order.request == FLI_REQUEST_MAIN;
@@ -418,7 +421,7 @@ static void feed_ask(struct fli_call_state *f, uint64_t now_ms, enum fli_call_ev
     case FLI_EVENT_SERVES:
         change_over(f, now_ms);
         return;
-    case FLI_EVENT_ALIVE: /* when this one's time is over, that one is the better choice */
+    case FLI_EVENT_ALIVE: /* if this node's time runs out, ask that one next */
         f->order.until_ms = f->answer_ms;
         f->hint = f->order.other;
         return;

@@ -1,5 +1,6 @@
-/* caller.h: the blocking shell: an engine (engine.h) with one call at a time, that is waited for.
- * It also has what clients of the lock service and of the store share. One thread. */
+/* caller.h: the blocking client: an engine (engine.h) with one call at a time, and a loop that
+ * waits for it. It also has what clients of the lock service and of the storage share. One
+ * thread. */
 #ifndef FLI_CLIENT_CALLER_H
 #define FLI_CLIENT_CALLER_H
 
@@ -7,17 +8,17 @@
 
 #define FLI_TROUBLE_SIZE 160u
 
-/* Called each time that a call has to go on without any usable node, and with 0 when a node is
- * usable again. without_ms: for how long there has been none. text: every node with its last
- * trouble, until the callback returns. It must not use the client. */
+/* Called each time that a call goes on although no node is usable, and with 0 when one is usable
+ * again. without_ms: for how long none has been. text: every node with its last error; it is valid
+ * until the callback returns. The callback must not use the client. */
 typedef void (*fli_trouble_cb)(void *arg, uint64_t without_ms, const char *text);
 
 struct fli_caller {
     struct fli_engine engine;
-    fli_trouble_cb on_trouble; /* NULL: nobody wants to know */
+    fli_trouble_cb on_trouble; /* NULL: none */
     void *trouble_arg;
-    /* private; trouble[n_nodes] is that of a leader whose address is not in the list */
-    bool without; /* a usable node, since without_ms */
+    /* private; trouble[n_nodes] is of a leader whose address is not in the list */
+    bool without; /* no usable node, since without_ms */
     uint64_t without_ms;
     char trouble[FL_NODES_MAX + 1][FLI_TROUBLE_SIZE]; /* of each node, during this call */
     char error[1024];
@@ -25,8 +26,8 @@ struct fli_caller {
 
 struct fli_call {
     struct fli_ask ask;
-    uint64_t wait_ms;    /* ACQUIRE */
-    uint64_t timeout_ms; /* beyond wait_ms; 0: the engine's */
+    uint64_t wait_ms;    /* of an ACQUIRE */
+    uint64_t timeout_ms; /* beyond wait_ms; 0: that of the engine */
     const char *no;      /* the error text of a "no" */
 };
 
@@ -34,10 +35,9 @@ struct fli_call {
 int fli_caller_init(struct fli_caller *k, const char *nodes) FLI_MUST_USE;
 void fli_caller_fini(struct fli_caller *k);
 
-/* Makes the call. 0; FL_ENOTHELD for a "no"; or a code. Whatever the result, k->error says why it
- * is not 0. ret_reply (may be NULL): the reply of a success, or of a refusal; NULL if there is
- * none; to be freed by freeReplyObject(). ret_lease_ms (may be NULL):
- * fli_call_state.lease_until_ms. */
+/* Makes the call. 0; FL_ENOTHELD for a "no"; or a code. Unless it is 0, k->error says why.
+ * ret_reply (may be NULL): the reply of a success or a refusal, or NULL; to be freed by
+ * freeReplyObject(). ret_lease_ms (may be NULL): fli_call_state.lease_until_ms. */
 int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply **ret_reply,
                    uint64_t *ret_lease_ms) FLI_MUST_USE;
 
@@ -46,13 +46,13 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
 int fli_caller_once(struct fli_caller *k, uint32_t node, enum fli_ask_op op, uint64_t timeout_ms,
                     redisReply **ret_reply) FLI_MUST_USE;
 
-/* The same of any request, on a connection that stays: `link` is opened when it is closed, and is
- * closed after whatever is not an answer. FL_ENOTHELD for a "no"; FL_EBUSY, FL_ENOLEADER. */
+/* The same for any request, on a connection that stays open: `link` is opened if it is closed, and
+ * closed after anything but an answer. FL_ENOTHELD for a "no"; FL_EBUSY, FL_ENOLEADER. */
 int fli_caller_ask(struct fli_caller *k, struct fli_link *link, uint32_t node,
                    const struct fli_ask *ask, uint64_t timeout_ms,
                    redisReply **ret_reply) FLI_MUST_USE;
 
-/* Of every later call of this client. NULL: no more. */
+/* For every later call of this client. NULL: no callback any more. */
 void fli_client_on_trouble(fl_client *c, fli_trouble_cb on_trouble, void *arg);
 
 /* Sets k->error; returns code. */

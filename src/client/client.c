@@ -1,4 +1,4 @@
-/* client.c: the public calls that concern locks; see client.h. */
+/* client.c: the public functions about locks; see client.h. */
 #include "fencelock/client.h"
 
 #include <stdio.h>
@@ -164,8 +164,8 @@ static int check_acquire(struct fl_client *c, const struct fli_call *call)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* The grant of a lock that a session holds lasts as long as the session, which the grant has not
- * renewed: when little of it is left after a wait, renew it now. */
+/* A lock that a session holds is granted for as long as the session lasts, and the grant does not
+ * renew the session: when little of that is left after a wait, renew it now. */
 static int grant_of_session(fl_client *c, struct fl_session *session, fl_token token,
                             uint64_t timeout_ms, struct fl_grant *ret)
 {
@@ -173,7 +173,7 @@ static int grant_of_session(fl_client *c, struct fl_session *session, fl_token t
     bool fresh = session->deadline_ms >= now_ms + session->ttl_ms / 2;
     if (!fresh) {
         int rc = fl_session_renew(c, session, timeout_ms);
-        /* An old session that could not be renewed is still one. */
+        /* A session stays one when a renewal fails before its deadline. */
         if (rc == FL_ENOSESSION || session->deadline_ms <= fli_clock_ms()) {
             return rc == FL_ENOSESSION ? rc : FL_EUNCERTAIN;
         }
@@ -318,7 +318,8 @@ int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *
     redisReply *reply = NULL;
     rc = rc == 0 ? fli_caller_run(&c->caller, &call, &reply, NULL) : rc;
     if (rc == 0 && ret_burnt != NULL) {
-        /* No burnt token is 1: it is larger than one that was granted. Old nodes answer that. */
+        /* A burnt token is larger than one that was granted, so 1 cannot be one: older nodes answer
+         * 1 for "done". */
         *ret_burnt = reply->integer > 1 ? (fl_token)reply->integer : FL_TOKEN_NONE;
     }
     freeReplyObject(reply);
@@ -517,7 +518,7 @@ int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_
     }
     fli_status_of_info(reply->str, reply->len, ret);
     freeReplyObject(reply);
-    if (ret->role[0] == '\0') { /* a Redis has an INFO too */
+    if (ret->role[0] == '\0') { /* a Redis answers INFO too */
         return fli_caller_fail(&c->caller, FL_EPROTO,
                                "%s answers, but is not a fencelockd: its INFO has no node_role",
                                c->caller.engine.places[index].node.text);

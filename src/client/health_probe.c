@@ -23,7 +23,7 @@ bool fli_health_probe_begin(struct fli_health_probe *q, uint32_t node,
                             const struct fli_place *place, struct fli_link_tls *with)
 {
     const struct fli_ask leader = {.op = FLI_ASK_LEADER};
-    /* Of any lock: what matters is that there is an answer. */
+    /* Any lock does: what counts is that an answer comes. */
     const struct fli_ask check = {.op = FLI_ASK_CHECK, .name = fl_str("fencelock"), .token = 1};
     fli_link_close(q->link);
     fli_buf_clear(&q->out);

@@ -1,4 +1,4 @@
-/* idle.h: connections on which nothing is outstanding, kept for the next call. */
+/* idle.h: connections without an outstanding answer, kept for the next call. */
 #ifndef FLI_CLIENT_IDLE_H
 #define FLI_CLIENT_IDLE_H
 
@@ -15,7 +15,7 @@ struct fli_idle {
     unsigned n;
 };
 
-/* Moves one to this node into *to, which must be closed. False: there is none that is fresh. */
+/* Moves a fresh connection to this node into *to, which must be closed. False: there is none. */
 bool fli_idle_take(struct fli_idle *idle, uint32_t node, struct fli_link *to);
 void fli_idle_keep(struct fli_idle *idle, uint32_t node, struct fli_link *link); /* n < MAX */
 void fli_idle_drop(struct fli_idle *idle, uint32_t node);

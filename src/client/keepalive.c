@@ -1,4 +1,4 @@
-/* keepalive.c: the thread that renews for programs which block; see hold.h. */
+/* keepalive.c: a thread that renews leases for programs that block; see hold.h. */
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 struct fl_keepalive {
     struct fl_async *async;
     pthread_t thread;
-    bool stopping; /* under the mutex */
+    bool stopping; /* guarded by the mutex */
 };
 
 static void *run(void *arg)
@@ -89,7 +89,7 @@ static int keep(fl_keepalive *k, const struct fli_held *held, uint64_t deadline_
     if (deadline_ms <= now_ms) {
         return FL_ENOTHELD;
     }
-    /* A grant is never believed for longer than its TTL from now. */
+    /* A grant is never believed in for longer than its TTL from now. */
     if (deadline_ms > now_ms + held->ttl_ms || deadline_ms < fli_lease_until(0, held->ttl_ms)) {
         return FL_EINVAL;
     }

@@ -13,7 +13,7 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
-/* When the request of a lease was sent, given when it is believed until. */
+/* When the request was sent whose lease ends at lease_until_ms. */
 static uint64_t sent_of(const struct fli_lease *h, uint64_t lease_until_ms)
 {
     uint64_t believed_ms = fli_lease_until(0, h->config.ttl_ms);
@@ -50,8 +50,8 @@ void fli_lease_end(struct fli_lease *h, enum fl_lost_reason reason)
     }
 }
 
-/* Once max_hold comes before the lease's end there is nothing to be had from renewals, and nothing
- * to be in jeopardy about. */
+/* The end of max_hold comes before the end of the lease: a renewal would gain nothing, and a failed
+ * one is no jeopardy. */
 static bool is_last_lease(const struct fli_lease *h)
 {
     return h->deadline_ms >= h->end_ms;
@@ -102,7 +102,7 @@ void fli_lease_renewal_ended(struct fli_lease *h, uint64_t now_ms, int status,
 {
     FLI_ASSERT(h->renewing);
     h->renewing = false;
-    /* A deadline that has passed is final, even if this is the first we hear of the time. */
+    /* A deadline that has passed is final, even if nobody has asked for the state since. */
     if (fli_lease_state(h, now_ms) == FL_HOLD_LOST) {
         return;
     }

@@ -7,17 +7,16 @@
 #include "base/base.h"
 #include "base/bytes.h"
 
-/* A list, its locks and their queues, and the reply that all their bytes point into: freed
- * together. */
+/* A list, its locks, their queues, and the reply that holds all their bytes: freed together. */
 struct owned_list {
-    struct fl_lock_list list; /* first: what the caller holds */
+    struct fl_lock_list list; /* comes first: the caller has a pointer to it */
     redisReply *reply;
     struct fl_waiter *queue;
     struct fl_holder *held_by;
     struct fl_lock_info locks[];
 };
 
-/* The value of a field in a flat array of names and values; NULL when it is not there. */
+/* The value of a field in a flat array of names and values; NULL: no such field. */
 static const redisReply *field(const redisReply *map, const char *name)
 {
     for (size_t i = 0; i + 1 < map->elements; i += 2) {
@@ -321,13 +320,13 @@ int fli_list_of_sessions(redisReply *sessions, struct fl_session_list **ret)
 
 /* ---- INFO ------------------------------------------------------------------------------------ */
 
-enum kind { KIND_TEXT, KIND_NUMBER, KIND_SECONDS /* told in seconds, kept in ms */ };
+enum kind { KIND_TEXT, KIND_NUMBER, KIND_SECONDS /* sent in seconds, kept in ms */ };
 
 static const struct {
     const char *name;
     enum kind kind;
     size_t offset;
-    size_t size; /* of a text, its end included */
+    size_t size; /* of a text: with its zero byte */
 } info_fields[] = {
 #define TEXT(name, field)                                                                          \
     {                                                                                              \

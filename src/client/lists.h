@@ -1,6 +1,6 @@
-/* lists.h: what SHOW, LOCKS and INFO answer, read into the structs of client.h. Pure. Fields are
- * found by name; unknown ones are passed over and missing ones stay empty, so that older clients
- * and newer servers get along. */
+/* lists.h: reads the answers to SHOW, LOCKS and INFO into the structs of client.h. Pure. Fields are
+ * found by name; unknown ones are skipped, and missing ones stay empty, so that clients and servers
+ * of different versions get along. */
 #ifndef FLI_CLIENT_LISTS_H
 #define FLI_CLIENT_LISTS_H
 
@@ -8,7 +8,7 @@
 
 #include "fencelock/client.h"
 
-/* Takes the reply over, also on failure. 0, FL_EPROTO, FL_ENOMEM. */
+/* Owns the reply from now on, also on failure. 0, FL_EPROTO, FL_ENOMEM. */
 int fli_list_of_one(redisReply *show, struct fl_lock_list **ret) FL_MUST_USE;
 int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret) FL_MUST_USE;
 int fli_list_of_sessions(redisReply *sessions, struct fl_session_list **ret) FL_MUST_USE;

@@ -1,4 +1,4 @@
-/* lock.c: a lock that is held: its state told, its renewals sent; see hold.h. */
+/* lock.c: a held lock: sends its renewals, and reports its changes of state; see hold.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,9 +58,9 @@ static void take_report(struct fl_async *a, struct fli_ask *ask)
     a->jeopardies = a->lost = 0;
 }
 
-/* What no node has heard is told with the next renewal. A renewal is worth more than a report: a
- * refusal that has another reason than the time may be for the words, so they are not used again.
- */
+/* A report that no node has taken goes with the next renewal. A renewal is worth more than a
+ * report: if it is refused for another reason than time, the node may not know the words of the
+ * report, so they are not sent again. */
 static void report_ended(struct fl_async *a, struct fli_ask *ask, int status)
 {
     bool heard = status == 0 || status == FL_ENOTHELD || status == FL_ENOSESSION;
@@ -105,7 +105,7 @@ static void count(struct fl_lock *lock, enum fl_hold_state state)
         state == FL_HOLD_LOST && (reason == FL_LOST_DEADLINE || reason == FL_LOST_TAKEN);
 }
 
-/* Tells a change of state. False when the lock is gone after that. */
+/* Calls on_change. False: the lock was freed in it. */
 static bool tell(struct fl_lock *lock, enum fl_hold_state state)
 {
     count(lock, state);
@@ -123,7 +123,7 @@ static bool tell(struct fl_lock *lock, enum fl_hold_state state)
     return true;
 }
 
-/* Lets time pass and tells what that changed. */
+/* Moves on to now, and calls on_change if the state has changed. */
 static bool notice(struct fl_lock *lock)
 {
     enum fl_hold_state state = fli_lease_state(&lock->lease, fli_clock_ms());
@@ -190,7 +190,7 @@ static void renewed(void *arg, struct fli_ended *ended)
     }
 }
 
-/* A renewal that gets no answer must leave time for the other nodes, and for a second round. */
+/* A renewal without an answer must leave time for the other nodes, and for a second round. */
 static uint64_t attempt_ms(const struct fl_lock *lock)
 {
     uint64_t share_ms = lock->renew.ttl_ms / 12 + 1;
@@ -216,7 +216,7 @@ static void renew_if_due(struct fl_lock *lock)
     }
 }
 
-/* Visits every lock once, although callbacks may free any of them and make new ones. */
+/* Processes every lock once, although callbacks may free any of them and make new ones. */
 static void process_locks(struct fl_async *a)
 {
     struct fli_list seen;
@@ -245,8 +245,8 @@ void fl_async_process(fl_async *a)
 
 /* ---- what is known --------------------------------------------------------------------------- */
 
-/* The lease as it is now, after all changes of state have been told. A callback may have freed the
- * lock meanwhile. */
+/* The lease as it is now, after on_change was called for every change of state. A callback may have
+ * freed the lock meanwhile. */
 static struct fli_lease copy_lease(struct fl_lock *lock, fl_token *ret_token)
 {
     struct fl_async *a = lock->async;

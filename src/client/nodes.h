@@ -1,4 +1,4 @@
-/* nodes.h: addresses of servers as people write them. Pure. */
+/* nodes.h: parses addresses of servers. Pure. */
 #ifndef FLI_CLIENT_NODES_H
 #define FLI_CLIENT_NODES_H
 
@@ -15,7 +15,8 @@ struct fli_node {
 int fli_node_parse(const char *text, size_t len, struct fli_node *ret, char *errmsg,
                    size_t errmsg_size) FLI_MUST_USE;
 
-/* 1 to FL_NODES_MAX addresses with commas between; none twice. ret has room for FL_NODES_MAX. */
+/* Parses 1 to FL_NODES_MAX addresses with commas between them, no two alike. ret has room for
+ * FL_NODES_MAX. */
 int fli_nodes_parse(const char *text, struct fli_node *ret, uint32_t *ret_n, char *errmsg,
                     size_t errmsg_size) FLI_MUST_USE;
 

@@ -1,4 +1,4 @@
-/* owner.h: who a client is, and the rest of what it is created with. */
+/* owner.h: the id of a client as an owner of locks, and the other options it is created with. */
 #ifndef FLI_CLIENT_OWNER_H
 #define FLI_CLIENT_OWNER_H
 
@@ -14,11 +14,11 @@ static inline struct fl_bytes fli_owner_bytes(const struct fli_owner *o)
     return (struct fl_bytes){o->id, o->len};
 }
 
-/* 128 random bits as hex digits. */
+/* Makes an id of 128 random bits, as hex digits. */
 void fli_owner_make(struct fli_owner *ret);
 
-/* Into the engine, and the owner's id, a random one where none is given. options may be NULL. 0;
- * FL_EINVAL, FL_ENOMEM. */
+/* Takes the options into the engine; the owner's id too, a random one if none is given. options may
+ * be NULL. 0; FL_EINVAL, FL_ENOMEM. */
 int fli_owner_and_options(struct fli_engine *e, struct fli_owner *ret,
                           const struct fl_client_options *options) FLI_MUST_USE;
 

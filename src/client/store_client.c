@@ -96,7 +96,7 @@ static int check(fl_store *s, const struct fli_call *call, bool needs_token)
     return 0;
 }
 
-/* Runs the call; on FL_ESTALE *ret_mark gets the mark. ret_reply may be NULL. */
+/* Makes the call; on FL_ESTALE *ret_mark gets the mark. ret_reply may be NULL. */
 static int run(fl_store *s, const struct fli_call *call, fl_token *ret_mark, redisReply **ret_reply)
 {
     redisReply *reply = NULL;
@@ -227,7 +227,7 @@ int fl_acquire_claimed(fl_client *c, fl_store *s, struct fl_bytes name,
         rc = FL_ENOTHELD;
     }
     if (rc != 0) {
-        /* A lock that cannot be released ends with its lease. */
+        /* if the release fails, the lock ends with its lease */
         int ignored = fl_release(c, name, grant.token, 0);
         (void)ignored;
         return rc;

@@ -29,8 +29,8 @@ static int hex_of(char c)
     return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-/* Decodes len bytes into room, which ends with a zero byte. False: %, and no two digits behind it;
- * a zero byte; nothing; or too much. */
+/* Decodes len bytes into room, which ends with a zero byte. False: a % without two hex digits, a
+ * zero byte, no byte at all, or too many. */
 static bool decode(const char *text, size_t len, char *room, size_t room_size)
 {
     size_t n = 0;
@@ -91,13 +91,13 @@ int fli_url_parse(const char *text, struct fli_url *ret, char *errmsg, size_t er
         fli_url_forget(ret);
         return rc;
     }
-    memcpy(ret->nodes, nodes, len); /* the rest is zero */
+    memcpy(ret->nodes, nodes, len); /* the rest stays zero */
     return 0;
 }
 
 int fli_url_apply(struct fli_url_options *o, struct fli_url *room)
 {
-    static const struct fl_tls_options with_tls; /* the system's CAs */
+    static const struct fl_tls_options with_tls; /* checks servers by the system's CAs */
     char errmsg[256];
     if (o->nodes == NULL || !fli_url_is(o->nodes)) {
         return 0;

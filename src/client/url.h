@@ -1,8 +1,8 @@
-/* url.h: addresses as one URL, so that all that a client needs fits one setting:
+/* url.h: addresses, user and password in one URL, so that all that a client needs fits one setting:
  *
  *   fencelock://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...][/]     fencelocks://...: with TLS
  *
- * Bytes of USER and PASSWORD that mean something in a URL are written as %XX. Pure. */
+ * Bytes of USER and PASSWORD that have a meaning in a URL are written as %XX. Pure. */
 #ifndef FLI_CLIENT_URL_H
 #define FLI_CLIENT_URL_H
 
@@ -12,28 +12,28 @@
 
 struct fli_url {
     bool tls;
-    char nodes[FLI_URL_NODES_MAX]; /* HOST:PORT,...: not looked at here */
-    char user[FL_USER_MAX + 1];    /* "": none is named */
+    char nodes[FLI_URL_NODES_MAX]; /* HOST:PORT,...: not parsed here */
+    char user[FL_USER_MAX + 1];    /* "": the URL names none */
     char password[FL_PASSWORD_MAX + 1];
 };
 
-bool fli_url_is(const char *text); /* it has a scheme */
+bool fli_url_is(const char *text); /* whether it begins with one of the two schemes */
 
-/* 0; FL_EINVAL with a sentence in errmsg that has no password in it. */
+/* 0; FL_EINVAL with a sentence in errmsg that does not quote the password. */
 int fli_url_parse(const char *text, struct fli_url *ret, char *errmsg,
                   size_t errmsg_size) FL_MUST_USE;
 
-/* The arguments of a create function, with the parts of a URL put in their places. `nodes` that is
- * no URL stays as it is. FL_EINVAL also when URL and options both name a user, or when the URL is
- * one without TLS and `tls` is not NULL. The result points into `room`, which holds a password:
- * fli_url_forget(). */
+/* Puts the parts of a URL into the arguments of a create function. `nodes` that is no URL stays as
+ * it is. FL_EINVAL also when both the URL and the options name a user, or when the URL is without
+ * TLS and `tls` is not NULL. The result points into `room`, which has a password in it:
+ * fli_url_forget() when done. */
 struct fli_url_options {
     const char *nodes;
     const struct fl_tls_options *tls;
     const char *user, *password;
 };
 int fli_url_apply(struct fli_url_options *o, struct fli_url *room) FL_MUST_USE;
-/* The same to options of a client. */
+/* The same, for the options of a client. */
 int fli_url_client(const char **nodes, struct fl_client_options *options,
                    struct fli_url *room) FL_MUST_USE;
 void fli_url_forget(struct fli_url *room);

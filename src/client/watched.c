@@ -14,7 +14,7 @@ void fli_watched_for(struct fli_watched *w, int epoll_fd, uint32_t events)
     int how = events == 0 ? EPOLL_CTL_DEL : before == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
     int rc = epoll_ctl(epoll_fd, how, w->link.fd, &event);
     if (rc != 0 && how == EPOLL_CTL_ADD && errno == EEXIST) {
-        /* It has gone back to its first descriptor. */
+        /* The link has gone back to its first descriptor. */
         rc = epoll_ctl(epoll_fd, EPOLL_CTL_MOD, w->link.fd, &event);
     }
     if (rc == 0) {

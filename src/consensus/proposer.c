@@ -1,13 +1,13 @@
 /* proposer.c: see proposer.h.
  *
- * A batch is on one of two lists:
+ * A batch is in one of two places:
  *
- *   open      grows or is full; one at most
- *   flying    an entry of the log, with tickets that wait for it to be applied
+ *   open       grows or is full; one at most
+ *   proposed   an entry of the log, with tickets that wait for it to be applied
  *
- * Commands that do not fit into the open batch stand in line. Each further batch is filled from the
- * line when it can be sent; sources take turns (backlog.h), so that one client's thousand commands
- * delay another client's one by a batch at most.
+ * Commands that do not fit into the open batch wait in `line`. When another batch can be sent, it
+ * is filled from there. Sources take turns (backlog.h), so a client with a thousand commands delays
+ * another client's one command by a batch at most.
  *
  * If the replica refuses a batch, it was surely not appended: the batch stays and is tried again.
  * When leadership is lost, a batch in flight may still be applied, by any leader. Its commands are
@@ -44,11 +44,11 @@ struct proposer {
     struct cluster_clock clock;
     struct batch *open; /* NULL: none */
     struct held_queue line;
-    struct fli_list flying;
-    struct batch *applying; /* a batch of `flying`; NULL unless one is being applied */
+    struct fli_list proposed;
+    struct batch *applying; /* a batch of `proposed`; NULL unless one is being applied */
     struct metrics_histogram commit_times;
-    unsigned in_flight;   /* length of flying */
-    uint32_t flying_cost; /* of these, as the machine says */
+    unsigned in_flight;      /* length of `proposed` */
+    uint32_t in_flight_cost; /* of these, as the machine says */
     struct fli_buf payload;
     struct proposer_stats stats;
 };
@@ -141,14 +141,14 @@ static void land(struct proposer *p, struct batch *b)
 {
     FLI_ASSERT(p->in_flight > 0);
     p->in_flight--;
-    p->flying_cost -= b->cost;
+    p->in_flight_cost -= b->cost;
     fli_list_remove(&b->link);
 }
 
-static void give_up_flying(struct proposer *p)
+static void give_up_in_flight(struct proposer *p)
 {
     struct batch *b;
-    while ((b = first_batch(&p->flying)) != NULL) {
+    while ((b = first_batch(&p->proposed)) != NULL) {
         land(p, b);
         give_up_batch(p, b);
         batch_destroy(b);
@@ -187,7 +187,7 @@ static void lose(struct proposer *p)
     p->barrier_sent = false;
     p->barrier_done = false;
     p->mark_due = false;
-    give_up_flying(p);
+    give_up_in_flight(p);
     return_waiting(p);
 }
 
@@ -267,10 +267,10 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     p->stats.commands += b->count;
     p->stats.bytes += size;
     p->open = NULL;
-    fli_list_push(&p->flying, &b->link);
+    fli_list_push(&p->proposed, &b->link);
     batch_drop_bytes(b);
     p->in_flight++;
-    p->flying_cost += b->cost;
+    p->in_flight_cost += b->cost;
     p->sequence++;
     p->mark_due = false;
     p->retry_at_ms = 0;
@@ -278,14 +278,15 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     return true;
 }
 
-/* A part of each batch is for commands that renew or give back: such a one goes into the batch that
- * is open although others have filled it. And no more flies while that costs more than one batch
- * may: a third full one would not be applied any earlier, and whoever comes waits behind it. */
+/* A part of each batch is reserved for urgent commands, which renew or give back: they enter the
+ * open batch although others have filled it. And while the entries in flight cost more than one
+ * full batch, no further one is sent: it would not be applied any earlier, and later commands would
+ * wait for it. */
 #define URGENT_COST (MACHINE_BATCH_COST_MAX / 10)
 #define URGENT_BYTES 512u
-#define FLYING_COST_MAX MACHINE_BATCH_COST_MAX
+#define IN_FLIGHT_COST_MAX MACHINE_BATCH_COST_MAX
 
-/* A command that is to go into a batch. */
+/* A command on its way into a batch. */
 struct item {
     struct node_ticket *t;
     const uint8_t *data;
@@ -323,7 +324,7 @@ static struct item item_of(struct node_ticket *t, const void *command, size_t le
                          .urgent = backlog_is_urgent(decoded->op)};
 }
 
-/* Reads one whole command. */
+/* Reads one whole command into *ret. */
 static int read_item(struct node_ticket *t, const void *command, size_t len, struct item *ret)
 {
     struct machine_command decoded;
@@ -335,7 +336,7 @@ static int read_item(struct node_ticket *t, const void *command, size_t len, str
     return ret->query && t == NULL ? FL_EINVAL : 0;
 }
 
-/* Out of the line into the open batch, as long as there is room. False: no memory. */
+/* Moves commands from the line into the open batch, while there is room. False: out of memory. */
 static bool fill_with(struct proposer *p, struct held *(*first)(const struct held_queue *q))
 {
     struct held *h;
@@ -355,8 +356,8 @@ static bool fill_with(struct proposer *p, struct held *(*first)(const struct hel
     return true;
 }
 
-/* Opens a batch if there is none, and takes as many commands out of the line as it has room for.
- * False: no memory. */
+/* Opens a batch if there is none, and moves as many commands from the line into it as it has room
+ * for. False: out of memory. */
 static bool fill(struct proposer *p)
 {
     if (p->open == NULL) {
@@ -389,7 +390,7 @@ static uint64_t pulse_deadline(const struct proposer *p)
 
 static bool may_fly(const struct proposer *p)
 {
-    return p->in_flight < p->config.in_flight_max && p->flying_cost <= FLYING_COST_MAX;
+    return p->in_flight < p->config.in_flight_max && p->in_flight_cost <= IN_FLIGHT_COST_MAX;
 }
 
 static void propose_all(struct proposer *p, uint64_t now_ms)
@@ -500,7 +501,7 @@ static bool batch_begin(void *ctx, const struct machine_batch_header *h)
 {
     struct proposer *p = ctx;
     FLI_ASSERT(p->applying == NULL);
-    FLI_LIST_FOREACH(pos, &p->flying)
+    FLI_LIST_FOREACH(pos, &p->proposed)
     {
         struct batch *b = FLI_CONTAINER_OF(pos, struct batch, link);
         if (b->term == h->term && b->sequence == h->sequence) {
@@ -566,7 +567,7 @@ int proposer_create(const struct proposer_config *config, struct proposer **ret)
     }
     c->batch_max -= c->batch_max % 8;
     held_init(&p->line, c->pending_max);
-    fli_list_init(&p->flying);
+    fli_list_init(&p->proposed);
     fli_buf_init(&p->payload, QUERY_PAYLOAD_MAX);
     struct fsm_observer observer = {p, batch_begin, command_done, batch_end};
     fsm_set_observer(c->fsm, &observer);
@@ -586,7 +587,7 @@ void proposer_destroy(struct proposer *p)
     }
     FLI_ASSERT(p->applying == NULL);
     FLI_ASSERT(p->open == NULL);
-    FLI_ASSERT(fli_list_empty(&p->flying));
+    FLI_ASSERT(fli_list_empty(&p->proposed));
     fsm_set_observer(p->config.fsm, NULL);
     fli_buf_fini(&p->payload);
     held_fini(&p->line);
@@ -598,8 +599,8 @@ bool proposer_is_open(const struct proposer *p)
     return p->state == STATE_OPEN;
 }
 
-/* Into the open batch, or, when others stand in line already or it is full, behind them. What is
- * urgent passes those, as far as the part of the batch that is kept for it goes. */
+/* Puts a command into the open batch; or into the line, if that is not empty or the batch is full.
+ * An urgent command goes ahead of the line while the reserved part of the batch has room for it. */
 static int take(struct proposer *p, const struct item *i)
 {
     bool alone = held_first(&p->line) == NULL;
@@ -653,7 +654,7 @@ void proposer_close(struct proposer *p)
 {
     p->state = STATE_ENDED;
     p->applying = NULL;
-    give_up_flying(p);
+    give_up_in_flight(p);
     return_waiting(p);
 }
 

@@ -82,7 +82,7 @@ bool raft_edge_campaign(struct raft_edge *e, uint64_t now_ms)
     if (leads(e)) {
         return false;
     }
-    e->stats.hurries++;
+    e->stats.campaigns++;
     e->skew_ms += 2;
     raft_set_election_timeout(e->raft, 1);
     raft_edge_timeout(e, now_ms);

@@ -27,8 +27,8 @@
  *                   follow the newer one. The core ignores a rejection of anything but the older
  *                   one, so that follower gets nothing more while this leader leads.
  *   pre-votes       A pre-vote request refused for its old term is answered with the term it asked
- *                   for, so the asker never learns the newer term. A candidate that cannot win then
- *                   asks for ever.
+ *                   for, so the candidate never learns the newer term. A candidate that cannot win
+ *                   then asks for ever.
  *   patience        A follower refuses a pre-vote until its own timer has run out, although its
  *                   leader has been silent for an election time (dissertation, section 9.6).
  *   impossible      An APPEND of another leader of our own term, or one that contradicts committed
@@ -62,7 +62,7 @@ struct raft_edge_stats {
     uint64_t rejections_expected;   /* of heartbeats, while a snapshot is on its way */
     uint64_t refusals_corrected;    /* answers to pre-votes that hid the newer term */
     uint64_t impossible;            /* messages that no correct peer sends */
-    uint64_t hurries;               /* election timers that were made to run out */
+    uint64_t campaigns;             /* election timers that were made to run out */
     uint64_t yields;                /* of these, in favour of another candidate */
 };
 

@@ -21,8 +21,8 @@ struct follower {
     uint64_t id, incarnation;
     struct stream *stream; /* NULL once closed */
     uint32_t count;        /* tickets in the proposer */
-    bool ready;
-    struct fli_list waits; /* of struct pushed */
+    bool ready;            /* has sent RELAY_READY: its disk has all incarnations */
+    struct fli_list waits; /* of struct pushed_wait */
 };
 
 struct relay_ticket {
@@ -32,8 +32,8 @@ struct relay_ticket {
     struct relay_ticket *next_spare;
 };
 
-/* A wait that was queued over a stream; its end is pushed there. */
-struct pushed {
+/* A wait that was queued over a stream. The event that ends it is pushed over the same stream. */
+struct pushed_wait {
     struct fli_map_node node;
     struct fli_list link; /* of its follower */
     uint64_t wait;
@@ -45,9 +45,9 @@ struct relay_server {
     struct fli_list followers; /* the newest record of a node has its `stream` and stands last */
     struct relay_ticket *spare_tickets;
     unsigned spare_count;
-    struct fli_map waits; /* wait id -> struct pushed */
-    uint64_t wait_seen;   /* id of the youngest wait in the log; UINT64_MAX: not known */
-    uint64_t wait_before; /* waits up to this id are older than this node's leadership */
+    struct fli_map waits; /* wait id -> struct pushed_wait */
+    uint64_t last_wait;   /* the highest wait id in the log; UINT64_MAX: unknown */
+    uint64_t old_waits;   /* waits up to this id were queued in an earlier term */
     bool leads;
 };
 
@@ -62,12 +62,12 @@ static void close_follower(struct follower *f, const char *why);
 
 static bool wait_eq(const struct fli_map_node *node, const void *key, size_t key_len)
 {
-    const struct pushed *p = FLI_CONTAINER_OF(node, struct pushed, node);
+    const struct pushed_wait *p = FLI_CONTAINER_OF(node, struct pushed_wait, node);
     FLI_ASSERT(key_len == sizeof p->wait);
     return memcmp(&p->wait, key, sizeof p->wait) == 0;
 }
 
-static void drop_wait(struct relay_server *s, struct pushed *p)
+static void drop_wait(struct relay_server *s, struct pushed_wait *p)
 {
     fli_map_remove(&s->waits, &p->node);
     fli_list_remove(&p->link);
@@ -78,21 +78,21 @@ static void drop_waits(struct follower *f)
 {
     struct fli_list *pos;
     while ((pos = fli_list_first(&f->waits)) != NULL) {
-        drop_wait(f->server, FLI_CONTAINER_OF(pos, struct pushed, link));
+        drop_wait(f->server, FLI_CONTAINER_OF(pos, struct pushed_wait, link));
     }
 }
 
-static struct pushed *find_wait(struct relay_server *s, uint64_t wait)
+static struct pushed_wait *find_wait(struct relay_server *s, uint64_t wait)
 {
     struct fli_map_node *node = fli_map_find(&s->waits, &wait, sizeof wait);
-    return node == NULL ? NULL : FLI_CONTAINER_OF(node, struct pushed, node);
+    return node == NULL ? NULL : FLI_CONTAINER_OF(node, struct pushed_wait, node);
 }
 
 /* Without memory for this, the follower learns of the wait's end later, from its own log. */
 static void note_wait(struct follower *f, uint64_t wait)
 {
     struct relay_server *s = f->server;
-    struct pushed *p = find_wait(s, wait);
+    struct pushed_wait *p = find_wait(s, wait);
     if (p != NULL) {
         fli_list_remove(&p->link);
     } else {
@@ -139,21 +139,21 @@ static void push_to_all(struct relay_server *s, const struct machine_event *e)
 void relay_server_event(struct relay_server *s, const struct machine_event *e)
 {
     if (e->type == MACHINE_EVENT_QUEUED) {
-        s->wait_seen = e->wait;
-        if (e->wait <= s->wait_before) { /* so all waits before it are older, whatever was
-                                            known */
-            s->wait_before = e->wait - 1;
+        s->last_wait = e->wait;
+        /* ids only grow, so all smaller ones are older, whatever was known before */
+        if (e->wait <= s->old_waits) {
+            s->old_waits = e->wait - 1;
         }
     }
     if (e->wait == 0 || (e->type != MACHINE_EVENT_GRANTED && e->type != MACHINE_EVENT_WAIT_ENDED)) {
         return;
     }
-    struct pushed *p = find_wait(s, e->wait);
+    struct pushed_wait *p = find_wait(s, e->wait);
     if (p != NULL) {
         struct follower *f = p->follower;
         drop_wait(s, p);
         push_event(f, e);
-    } else if (e->wait <= s->wait_before && proposer_is_open(s->config.proposer)) {
+    } else if (e->wait <= s->old_waits && proposer_is_open(s->config.proposer)) {
         push_to_all(s, e);
     }
 }
@@ -161,7 +161,7 @@ void relay_server_event(struct relay_server *s, const struct machine_event *e)
 void relay_server_opened(struct relay_server *s)
 {
     s->leads = true;
-    s->wait_before = s->wait_seen;
+    s->old_waits = s->last_wait;
 }
 
 void relay_server_deposed(struct relay_server *s)
@@ -176,7 +176,7 @@ void relay_server_deposed(struct relay_server *s)
 
 void relay_server_restored(struct relay_server *s)
 {
-    s->wait_seen = UINT64_MAX;
+    s->last_wait = UINT64_MAX;
 }
 
 /* ---- followers ---- */

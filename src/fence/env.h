@@ -31,7 +31,7 @@
 #include "base/base.h"
 #include "fence/data_dir.h"
 
-/* Bytes of a key, of which the first is not 0: that one is the head's. */
+/* Bytes of a key. The first is not 0, which is the key of the head. */
 #define FLI_ENV_KEY_MAX 511u
 #define FLI_ENV_SIZE_MIN ((size_t)256 * 1024)
 #define FLI_ENV_HEADROOM_MIN ((size_t)1024 * 1024)

@@ -2,11 +2,11 @@
  * its owner (src/face). The value is the owner of an implicit session of one lock. Several keys are
  * several locks, each with its own grant, token and end.
  *
- *   the keys are                with the flag, KEYS          and answers
- *   all free                    GRANT: grants each           GRANTED, else NO
- *   all the owner's             EXTEND or RELEASE            DONE, else HELD, with the token
- *                               SWAP                         GRANTED, or HELD by the first waiter
- *   anything else               EACH: gives back its own     DONE, else HELD
+ *   state of the keys   flag of KEYS, what it does        answer; without such a flag
+ *   all free            GRANT: grants each key            GRANTED; NO
+ *   all the owner's     EXTEND, RELEASE                   DONE; HELD, with the token
+ *                       SWAP: grants it to another owner  GRANTED, or HELD: it went to a waiter
+ *   anything else       EACH: releases the owner's keys   DONE; HELD
  *
  * `number` of the answer is how many keys were changed; `token` is the first key's. A lock that an
  * explicit session holds, that several may hold, or that ACQUIRE took together with others, counts
@@ -47,8 +47,8 @@ enum machine_key_state machine_key_find(struct machine *m, struct fli_slice name
     return free ? KEY_FREE : KEY_OTHER;
 }
 
-/* Finds the state of all keys together, and the request of the first. False: one is another
- * user's. */
+/* Finds the state that all keys have in common, and the request of the first key. False: a key
+ * belongs to another user. */
 static bool find_all_keys(struct machine *m, const struct keys *k, enum machine_key_state *ret)
 {
     *ret = KEY_OTHER;
@@ -169,7 +169,7 @@ static void give_back(struct machine *m, const struct keys *k, struct machine_re
     }
 }
 
-/* The number of keys that are no longer the owner's because he released them a moment ago. */
+/* How many keys the owner has released a moment ago, so that they are not the owner's any more. */
 static unsigned given_back(struct machine *m, const struct keys *k)
 {
     unsigned n = 0;
@@ -274,8 +274,8 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
 
 /* ---- KEY ------------------------------------------------------------------------------------- */
 
-/* Inspects one key. *ret_request: its holder's request, the first one of several; NULL when nobody
- * holds it. False: the user may not know. */
+/* Inspects one key. *ret_request: the request that holds it, the oldest one if several do; NULL
+ * when nobody holds it. False: the user may not know. */
 static bool inspect_key(struct machine *m, const struct machine_command *q, struct fli_slice name,
                         enum machine_key_state *ret, struct request **ret_request)
 {
@@ -297,7 +297,8 @@ static bool inspect_key(struct machine *m, const struct machine_command *q, stru
            (q->label.len > 0 && machine_asker_may(m, ACL_ACQUIRE, name, &steps));
 }
 
-/* Adds one more key to the answer: the token is the first one's, the deadline the earliest. */
+/* Adds one more key to the answer, which has the token of the first key and the earliest
+ * deadline. */
 static void add_key(struct machine *m, unsigned i, struct request *request,
                     struct machine_result *r)
 {
@@ -323,9 +324,9 @@ static void answer_key(const struct machine_command *q, unsigned n, unsigned own
     }
 }
 
-/* NOTFOUND: all are free. DONE: all are the owner's that the query names, or it names none. HELD:
- * some are not his. `number`: how many are not free. For one key without an owner in the query, the
- * payload is the key's value: its owner. */
+/* NOTFOUND: all are free. DONE: all belong to the owner that the query names, or it names none.
+ * HELD: some belong to others. `number`: how many are not free. If the query has one key and no
+ * owner, the payload is the value of the key: its owner. */
 int machine_key(struct machine *m, const struct machine_command *q, struct machine_result *r,
                 struct fli_buf *payload)
 {

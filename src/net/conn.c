@@ -98,7 +98,7 @@ static void yield(struct net_conn *c)
     if (fli_list_linked(&c->yielded) || s->closing) {
         return;
     }
-    fli_list_push(s->visit_n == 0 ? &s->begging : &s->yielded, &c->yielded);
+    fli_list_push(s->visit_n == 0 ? &s->unserved : &s->yielded, &c->yielded);
     net_server_stay_awake(s);
 }
 

@@ -76,7 +76,7 @@ struct net_conn {
     struct fli_list link;     /* server->conns */
     struct fli_list dirty;    /* on server->dirty: has something to flush, resume or free */
     struct fli_list watch;    /* server->fresh, ->leaving or ->lingering, oldest first */
-    struct fli_list yielded;  /* on server->yielded or ->begging: paused until its turn comes */
+    struct fli_list yielded;  /* on server->yielded or ->unserved: paused until its turn comes */
     struct fli_list requests; /* in order of arrival: taken, and their answers not yet in the
                                  output */
     struct net_input *input;  /* NULL while nothing is left over */
@@ -141,14 +141,14 @@ struct net_server {
     unsigned handles; /* uv handles that are still open */
     uv_idle_t idle;   /* active while connections have yielded: the poll does not wait */
     struct fli_turn turn;
-    uint64_t polled_at_ns;   /* when the loop began to wait */
-    uint64_t idle_ns;        /* how long it waited in this turn */
-    uint64_t take_ns;        /* spent on requests in this turn */
-    uint64_t visit_ns;       /* when the current connection began to take requests */
-    unsigned visit_n;        /* how many it took */
-    struct fli_list begging; /* not served in the turn in which they came: they go first */
-    struct fli_list yielded; /* had their share: in the order in which they continue */
-    uint64_t shake_ns;       /* for handshakes in this turn */
+    uint64_t polled_at_ns;    /* when the loop began to wait */
+    uint64_t idle_ns;         /* how long it waited in this turn */
+    uint64_t take_ns;         /* spent on requests in this turn */
+    uint64_t visit_ns;        /* when the current connection began to take requests */
+    unsigned visit_n;         /* how many it took */
+    struct fli_list unserved; /* came in an earlier turn and were not served yet: they go first */
+    struct fli_list yielded;  /* had their share; in the order in which they continue */
+    uint64_t shake_ns;        /* for handshakes in this turn */
     struct fli_list deferred, deferred_begun; /* handshakes, in the order in which they
                                                  continue */
     struct fli_list conns, dirty, fresh, leaving, lingering, shaking;

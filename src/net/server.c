@@ -86,33 +86,34 @@ static bool take_over(const struct net_server *s)
 
 #define ONE_VISIT_LEFT_NS ((FLI_TURN_REQUESTS_US - FLI_TURN_VISIT_US) * UINT64_C(1000))
 
-/* In each turn, one connection that is new goes on, however long others took, and one that has
- * already had its share, however many are new. A visit may be longer than the whole share: one
- * request may, and the machine may have been busy with something else. */
+/* Each turn works on at least one connection that was not served yet, and on one that has had its
+ * share, however long others took. A visit may take longer than the whole share: one request may,
+ * and the machine may be busy with something else. */
 static void take_on(struct net_server *s)
 {
     struct fli_list *link = NULL;
-    if ((link = fli_list_pop(&s->begging)) != NULL) {
+    if ((link = fli_list_pop(&s->unserved)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
         s->take_ns = take_over(s) ? ONE_VISIT_LEFT_NS : s->take_ns;
     }
     if ((link = fli_list_pop(&s->yielded)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
     }
-    while (!take_over(s) && ((link = fli_list_pop(&s->begging)) != NULL ||
+    while (!take_over(s) && ((link = fli_list_pop(&s->unserved)) != NULL ||
                              (link = fli_list_pop(&s->yielded)) != NULL)) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
     }
 }
 
-/* Begins a turn: those that yielded in the last one continue, in order, within their share. */
+/* Begins a turn: the connections that yielded in the last one continue, in order, within the
+ * share. */
 static void go_on(struct net_server *s)
 {
     s->take_ns = 0;
     s->shake_ns = 0;
     shake_on(s);
     take_on(s);
-    if (fli_list_empty(&s->yielded) && fli_list_empty(&s->begging) &&
+    if (fli_list_empty(&s->yielded) && fli_list_empty(&s->unserved) &&
         fli_list_empty(&s->deferred) && fli_list_empty(&s->deferred_begun)) {
         (void)uv_idle_stop(&s->idle);
     }
@@ -400,7 +401,7 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     s->output_pause = limits->output_max / 2;
     fli_list_init(&s->conns);
     fli_list_init(&s->dirty);
-    fli_list_init(&s->begging);
+    fli_list_init(&s->unserved);
     fli_list_init(&s->yielded);
     fli_turn_init(&s->turn);
     net_memory_init(s);

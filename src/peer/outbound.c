@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "peer/said.h"
+#include "peer/log_throttle.h"
 
 #define STEADY_MS 1000u /* a stream that lived so long counts as a success */
 
@@ -38,7 +38,7 @@ struct outbound {
     struct outbound_peer peers[KNOWN_MEMBERS_MAX];
     void (*close_cb)(void *ctx);
     void *close_ctx;
-    struct said said;
+    struct log_throttle throttle;
 };
 
 static unsigned long long ull(uint64_t v)
@@ -56,7 +56,7 @@ static void say(struct outbound *o, int level, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (o->cbs.log != NULL && said_allows(&o->said, text, fli_clock_ms(), &left_out)) {
+    if (o->cbs.log != NULL && log_throttle_allows(&o->throttle, text, fli_clock_ms(), &left_out)) {
         o->cbs.log(o->cbs.ctx, level, text);
     }
 }

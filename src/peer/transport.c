@@ -34,7 +34,7 @@ void transport_say(struct transport *t, int level, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (t->cbs.log == NULL || !said_allows(&t->said, text, fli_clock_ms(), &left_out)) {
+    if (t->cbs.log == NULL || !log_throttle_allows(&t->throttle, text, fli_clock_ms(), &left_out)) {
         return;
     }
     if (left_out > 0) {
@@ -129,7 +129,7 @@ bool deadline_over(struct transport *t, struct deadline *d)
 
 /* ---- security ---- */
 
-/* Logged every time; only lines that strangers cause are limited (said.h). */
+/* Logged every time; only lines that strangers cause are limited (log_throttle.h). */
 static void FLI_PRINTF(3, 4) tell(struct transport *t, int level, const char *fmt, ...)
 {
     char text[TRANSPORT_SAY_MAX];

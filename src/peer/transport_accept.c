@@ -68,7 +68,7 @@ static bool is_unused(const struct transport *t, const struct accepted_peer *p)
     return n == 0 && members_find(&t->members, p->id) == NULL;
 }
 
-/* There is always a place: there are as many as members, and those of former members are empty. */
+/* There is always a place: one for each member, and those of former members become free. */
 static struct accepted *accepted_of(struct transport *t, uint64_t peer_id, enum stream_kind kind)
 {
     struct accepted_peer *found = NULL;

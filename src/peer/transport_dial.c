@@ -29,7 +29,7 @@ struct dial {
     bool greeting;
     struct addrinfo *list; /* from the resolver; NULL when numeric */
     struct addrinfo *next;
-    unsigned tried, absent;  /* addresses */
+    unsigned tried, absent;  /* addresses that were tried, and those of them where nobody listens */
     struct channel *channel; /* while connecting and greeting */
     struct deadline deadline;
     char why[96]; /* why the last address failed */

@@ -4,7 +4,7 @@
 #define PEER_TRANSPORT_PRIVATE_H
 
 #include "base/list.h"
-#include "peer/said.h"
+#include "peer/log_throttle.h"
 #include "peer/stream_private.h"
 #include "peer/transport.h"
 
@@ -62,7 +62,7 @@ struct transport {
     uint64_t accepted_ever, replaced, refused, dropped;
     void (*close_cb)(void *ctx);
     void *close_ctx;
-    struct said said;
+    struct log_throttle throttle;
 };
 
 /* Logs a text at most once a minute, and not too many different ones. */

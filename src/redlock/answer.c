@@ -53,7 +53,7 @@ int fli_put_request(struct fli_buf *b, size_t argc, const struct fli_slice *argv
         rc = put_argument(b, argv[i]);
     }
     if (rc != 0) {
-        b->len = before; /* half a request would spoil all that follow */
+        b->len = before; /* half a request would make all that follow unreadable */
     }
     return rc;
 }
@@ -127,7 +127,7 @@ void fli_copy_text(char *to, size_t size, const char *text, size_t len)
     to[n] = '\0';
 }
 
-/* Servers before 7.0 wrap the error of a script's command into one of their own. */
+/* Servers before 7.0 wrap the error of a command in a script into an error of the script. */
 static bool mentions(const redisReply *reply, const char *text)
 {
     return memmem(reply->str, reply->len, text, strlen(text)) != NULL;

@@ -1,5 +1,5 @@
-/* answer.h: what servers say, sorted; the requests they get. Pure, except that replies are
- * hiredis's structs. */
+/* answer.h: writes requests to Redis servers and classifies their answers. Pure, except that
+ * replies are hiredis's structs. */
 #ifndef FLI_REDLOCK_ANSWER_H
 #define FLI_REDLOCK_ANSWER_H
 
@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "fencelock/redlock.h"
 
-/* Both compare the value first, so they touch nobody else's key and create none. */
+/* Both scripts compare the value first, so they touch no other owner's key and create none. */
 extern const char fli_release_script[];
 extern const char fli_release_sha1[];
 extern const char fli_extend_script[];
@@ -27,28 +27,28 @@ int fli_put_request(struct fli_buf *b, size_t argc, const struct fli_slice *argv
 int fli_put_words(struct fli_buf *b, size_t argc, const char *const *argv) FLI_MUST_USE;
 int fli_put_set(struct fli_buf *b, struct fli_slice key, const char *value,
                 uint64_t ttl_ms) FLI_MUST_USE;
-/* by_text: the whole script instead of its SHA1. */
+/* by_text: sends the whole script (EVAL) instead of its SHA1 (EVALSHA). */
 int fli_put_extend(struct fli_buf *b, struct fli_slice key, const char *value, uint64_t ttl_ms,
                    bool by_text) FLI_MUST_USE;
 int fli_put_release(struct fli_buf *b, struct fli_slice key, const char *value,
                     enum fli_delete_how how, bool by_text) FLI_MUST_USE;
 
-/* The answer to a SET NX; to a release or an extend. error gets the server's text, or what is odd
- * about the reply; otherwise "". */
+/* Classifies the answer to a SET NX; to a release or an extend. error gets the server's text, or
+ * what is odd about the reply; otherwise it is empty. */
 enum fl_redlock_status fli_set_status(const redisReply *reply, char *error, size_t error_size);
 enum fl_redlock_status fli_script_status(const redisReply *reply, char *error, size_t error_size);
 
-/* An error reply that begins with this word. */
+/* Whether the reply is an error that begins with this word. */
 bool fli_is_error(const redisReply *reply, const char *word);
 
-/* COMMAND INFO delex delifeq */
+/* Reads the reply to COMMAND INFO delex delifeq. */
 enum fli_delete_how fli_delete_how(const redisReply *reply);
 
-/* What a server tells about itself. What is not known is empty or -1. */
+/* What a server tells about itself. An unknown fact is empty or -1. */
 struct fli_facts {
     bool heard;    /* it answered at all */
-    bool informed; /* to INFO, with fields */
-    bool is_redis; /* which are those of a Redis */
+    bool informed; /* it answered INFO, with fields */
+    bool is_redis; /* the fields are those of a Redis */
     char error[FL_REDLOCK_ERROR_MAX];
     char run_id[64];
     char role[16];
@@ -56,14 +56,14 @@ struct fli_facts {
     char policy[32];   /* maxmemory_policy */
     int aof;           /* aof_enabled: 0, 1, -1 */
     char fsync[16];    /* appendfsync */
-    uint64_t young_ms; /* how long it does not count yet */
+    uint64_t young_ms; /* for how long it does not count yet, since it was restarted */
 };
 
 void fli_facts_init(struct fli_facts *f);
-/* Takes what the text of an INFO tells; other facts stay. Any bytes. */
+/* Takes the facts that are in the text of an INFO; other facts stay. The text may be any bytes. */
 void fli_facts_take_info(struct fli_facts *f, const char *text, size_t len);
 
-/* Printable, shortened, ended. */
+/* Copies as much as fits, with `?` for what cannot be printed and a zero byte at the end. */
 void fli_copy_text(char *to, size_t size, const char *text, size_t len);
 
 #endif

@@ -5,11 +5,11 @@
 
 #include "redlock/quorum.h"
 
-/* The servers by what they mean for the outcome. */
+/* How many servers are in which class; together they decide the outcome. */
 struct tally {
     uint32_t yes;
-    uint32_t open; /* no last word yet */
-    uint32_t no;   /* works, and says no: held by others, or not ours */
+    uint32_t open; /* no final status yet */
+    uint32_t no;   /* works, and says no: held by another, or not by us */
     uint32_t down;
     uint32_t silent;
     uint32_t refused;
@@ -69,7 +69,7 @@ void fli_attempt_asked(struct fli_attempt *a, uint32_t i)
     a->asked |= UINT32_C(1) << i;
 }
 
-/* The kind of trouble that most servers have. */
+/* The commonest trouble of the servers that did not answer as they should. */
 static enum fl_redlock_cause outage(const struct tally *t)
 {
     if (t->refused >= t->down && t->refused >= t->silent) {
@@ -78,9 +78,9 @@ static enum fl_redlock_cause outage(const struct tally *t)
     return t->down >= t->silent ? FL_REDLOCK_UNREACHABLE : FL_REDLOCK_TOO_SLOW;
 }
 
-/* Why there is no quorum. Contention is blamed when the servers that are out of order could not
- * have prevented it by themselves: then trying again makes sense. For an extend "lost" is blamed
- * only when it is certain, since a lock that is lost is given up. */
+/* Why there is no quorum. The cause is contention when the servers in trouble could not have
+ * prevented a quorum by themselves: then trying again makes sense. The cause of a failed extend is
+ * "lost" only when that is certain, since the caller then gives the lock up. */
 static enum fl_redlock_cause blame(const struct fli_attempt *a, const struct tally *t)
 {
     uint32_t spare = a->n - fli_quorum(a->n);
@@ -97,7 +97,7 @@ static enum fli_verdict end(struct fli_attempt *a, enum fl_redlock_cause cause)
     return a->verdict;
 }
 
-/* A release has done its work when a quorum is free of the lock. */
+/* A release has succeeded when a quorum is free of the lock. */
 static enum fli_verdict decide_release(struct fli_attempt *a, const struct tally *t)
 {
     uint32_t quorum = fli_quorum(a->n);
@@ -192,7 +192,8 @@ int fli_cause_code(enum fl_redlock_cause cause)
     case FL_REDLOCK_REFUSED:
         return FL_EDENIED;
     case FL_REDLOCK_NOTOKEN:
-        return FL_EUNCERTAIN; /* the issuer's own code is given instead where there is one */
+        /* where the issuer gave a code of its own, the caller gets that one */
+        return FL_EUNCERTAIN;
     }
     return FL_EPROTO;
 }

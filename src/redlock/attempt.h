@@ -1,12 +1,12 @@
 /* attempt.h: one attempt of Redlock over N servers, as a state machine. Pure: events go in, what to
- * do comes out. The shell talks.
+ * do comes out. The files that do the I/O obey (op.c, request.c).
  *
- * An attempt to acquire begins at t0, before its first byte is written, and counts a server only
- * for the +OK to its own SET. It ends as soon as the outcome is certain: with a quorum, without the
- * chance of one, or when the timer says that the servers have had their time. What happens after
- * the end changes what is reported about a server and never the outcome.
+ * An attempt to acquire begins at t0, before its first byte is written. It counts a server only for
+ * the +OK to its own SET. It ends as soon as the outcome is certain: a quorum is reached, no quorum
+ * is possible any more, or the servers' time is over. What happens later changes what is reported
+ * about a server, and never the outcome.
  *
- * Extends and releases are attempts too, with other words for the answers. */
+ * Extends and releases are attempts too; the same statuses then mean "extended" or "released". */
 #ifndef FLI_REDLOCK_ATTEMPT_H
 #define FLI_REDLOCK_ATTEMPT_H
 
@@ -23,8 +23,8 @@ enum fli_verdict {
     FLI_VERDICT_FAILED /* see cause */
 };
 
-/* A server's status is FL_REDLOCK_UNASKED while it may still be asked, FL_REDLOCK_WAITING while an
- * answer may come, else the last word about it. */
+/* status[i]: FL_REDLOCK_UNASKED while server i may still be asked, FL_REDLOCK_WAITING while its
+ * answer may come, then the final status. */
 struct fli_attempt {
     enum fli_attempt_kind kind;
     uint32_t n;
@@ -32,7 +32,7 @@ struct fli_attempt {
     uint64_t ttl_ms;
     uint64_t min_validity_ms;
     enum fli_verdict verdict;
-    enum fl_redlock_cause cause; /* of FLI_VERDICT_FAILED */
+    enum fl_redlock_cause cause; /* why the verdict is FLI_VERDICT_FAILED */
     uint32_t asked;              /* bit i: bytes for server i were handed to a connection */
     enum fl_redlock_status status[FL_REDLOCK_SERVERS_MAX];
 };
@@ -44,20 +44,20 @@ void fli_attempt_init(struct fli_attempt *a, enum fli_attempt_kind kind, uint32_
 /* The request to server i is about to be written; its status is FL_REDLOCK_UNASKED. */
 void fli_attempt_asked(struct fli_attempt *a, uint32_t i);
 
-/* Server i will not be asked, or has answered, or its connection broke. status is none of UNASKED
- * and WAITING. A second answer of the same server is ignored. */
+/* Server i will not be asked, or has answered, or its connection broke: `status` is its final one,
+ * never UNASKED or WAITING. A second answer of the same server is ignored. */
 enum fli_verdict fli_attempt_answer(struct fli_attempt *a, uint32_t i,
                                     enum fl_redlock_status status, uint64_t now_ms) FLI_MUST_USE;
 
-/* The budget of the servers is used up: those without an answer are silent, those that were never
- * asked are down. Ends the attempt for certain. */
+/* The servers' time is over: those without an answer are silent, those that were never asked are
+ * down. Always ends the attempt. */
 enum fli_verdict fli_attempt_timeout(struct fli_attempt *a, uint64_t now_ms) FLI_MUST_USE;
 
-/* Ends it by order of the caller. */
+/* Ends the attempt because the caller wants that. */
 void fli_attempt_cancel(struct fli_attempt *a);
 
-/* Where the lock may have been set by this attempt and has to be released: every server asked, once
- * an acquire has failed; nowhere otherwise. Bits as `asked`. */
+/* Servers where this attempt may have set the lock, so that it has to be released there: all that
+ * were asked, once an acquire has failed; none otherwise. Bits as in `asked`. */
 uint32_t fli_attempt_to_release(const struct fli_attempt *a);
 
 uint32_t fli_attempt_yes(const struct fli_attempt *a);

@@ -1,4 +1,4 @@
-/* check.c: asks every server what it is, and has fitness.c judge. */
+/* check.c: asks every server what it is; fitness.c decides whether that is fit. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +16,9 @@ struct check {
     struct fl_redlock *r;
     uint32_t refs; /* one for the caller, one for each request */
     bool over;
-    uint32_t asked;                         /* bits of servers */
-    uint32_t left;                          /* answers to wait for */
-    bool unsettled[FL_REDLOCK_SERVERS_MAX]; /* waits for its connection */
+    uint32_t asked;                         /* servers, a bit each */
+    uint32_t left;                          /* answers still to come */
+    bool unsettled[FL_REDLOCK_SERVERS_MAX]; /* its connection is still being made */
     struct fli_facts facts[FL_REDLOCK_SERVERS_MAX];
     struct fli_fitness_rules rules;
     fl_redlock_checked *done;

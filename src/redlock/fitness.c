@@ -63,7 +63,7 @@ static void check_disk(const struct fli_facts *f, int i, const struct fli_fitnes
     }
 }
 
-/* Says what could not be found out. */
+/* Reports the facts that the server did not tell. */
 static void check_silence(const struct fli_facts *f, int i, struct fl_redlock_check_report *r)
 {
     const char *missing[6];

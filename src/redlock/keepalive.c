@@ -1,7 +1,8 @@
-/* keepalive.c: extending a lock on and on; the policy is in quorum.h.
+/* keepalive.c: extends a lock again and again in the background; the policy is in quorum.h.
  *
- * A keeper belongs to its user until fl_redlock_keep_stop(), also after it has ended. It is freed
- * then, or when the extend or the call that is still to come back has done so. */
+ * A keeper belongs to its user until fl_redlock_keep_stop(), also after it has ended. It is
+ * freed there; or, while an extend or a callback of the user's is under way, when that has
+ * returned. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ struct fl_redlock_keeper {
     struct fli_renewal renewal;
     struct fl_redlock_lock lock;
     bool extending;
-    bool telling; /* the note is under way */
+    bool telling; /* the user's callback is queued */
     bool ended;
     bool stopped;
     enum fl_redlock_end why;
@@ -93,7 +94,7 @@ static void on_extended(void *ctx, int result, const struct fl_redlock_lock *loc
     uint64_t now_ms = fli_clock_ms();
     uint64_t ttl_ms = k->lock.ttl_ms;
     k->lock = *lock;
-    k->lock.ttl_ms = ttl_ms; /* The last extends have shorter ones. */
+    k->lock.ttl_ms = ttl_ms; /* extends shortly before the end of max_hold have shorter TTLs */
     fli_enter(k->r);
     if (report->cause == FL_REDLOCK_LOST) {
         end(k, FL_REDLOCK_END_LOST);

@@ -1,4 +1,4 @@
-/* locate.c: addresses as people write them; see server.h. */
+/* locate.c: finds the socket address behind a server's address in text; see server.h. */
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static int locate_unix(struct fli_server *s, char *errmsg, size_t errmsg_size)
     return 0;
 }
 
-/* Cuts HOST:PORT or [IPV6]:PORT in two. */
+/* Splits HOST:PORT or [IPV6]:PORT. */
 static bool split(const char *text, char *host, size_t host_size, const char **ret_port)
 {
     struct fli_address a;

@@ -1,4 +1,4 @@
-/* op.c: acquire, extend and release: attempts (attempt.h) in a row. See op_private.h. */
+/* op.c: acquire, extend and release, each a series of attempts (attempt.h). See op_private.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void deliver(struct fli_note *note)
     fli_op_unref(op);
 }
 
-/* Tells the caller; the report is that of the last attempt. */
+/* Calls the caller back; the report is that of the last attempt. */
 static void finish(struct fli_redlock_op *op, int result, enum fl_redlock_cause cause)
 {
     FLI_ASSERT(op->state != OP_ENDED);
@@ -44,7 +44,8 @@ static void finish(struct fli_redlock_op *op, int result, enum fl_redlock_cause 
 
 /* ---- attempts -------------------------------------------------------------------------------- */
 
-/* Why a server is not asked; FL_REDLOCK_UNASKED: ask it, or wait for it (*ret_wait). */
+/* The status of a server that is not asked, and why. FL_REDLOCK_UNASKED: ask it now, or (*ret_wait)
+ * when its connection is ready. */
 static enum fl_redlock_status gate(const struct fli_redlock_op *op, const struct fli_server *s,
                                    uint64_t now_ns, bool *ret_wait, const char **ret_error)
 {
@@ -106,7 +107,8 @@ static void make_value(char *value)
 static void begin_attempt(struct fli_redlock_op *op, uint64_t now_ms)
 {
     struct fl_redlock *r = op->r;
-    uint64_t now_ns = fli_clock_ns(); /* The attempt counts from now_ms, which is not later. */
+    /* the attempt counts from now_ms, which is earlier by less than 1 ms */
+    uint64_t now_ns = fli_clock_ns();
     op->state = OP_ATTEMPT;
     op->report.attempts++;
     memset(op->report.server, 0, r->n * sizeof op->report.server[0]);
@@ -116,8 +118,7 @@ static void begin_attempt(struct fli_redlock_op *op, uint64_t now_ms)
     fli_attempt_init(&op->attempt, op->attempt.kind, r->n, now_ms, op->ttl_ms, op->min_validity_ms);
     fli_due_set(r, &op->due, now_ms + fli_server_budget_ms(op->ttl_ms, r->budget_ms));
 
-    /* Servers that cannot be asked come first: when they are too many, no server is asked at
-     * all. */
+    /* Servers that cannot be asked are noted first: if too many are, no server is asked at all. */
     for (uint32_t i = 0; i < r->n; i++) {
         bool wait;
         const char *error;
@@ -150,7 +151,7 @@ static void try_again_or_finish(struct fli_redlock_op *op, uint64_t now_ms)
     fli_due_set(op->r, &op->due, now_ms + (pause_ms < left_ms ? pause_ms : left_ms));
 }
 
-/* The lock was held, and yet the call fails: what is set goes. */
+/* The lock was held, and yet the call fails: releases what was set. */
 static void give_back(struct fli_redlock_op *op, enum fl_redlock_cause cause)
 {
     op->attempt.verdict = FLI_VERDICT_FAILED;
@@ -174,7 +175,7 @@ static void issued(void *ctx, int result, fl_token token)
     free(ticket);
     struct fl_redlock *r = op->r;
     if (r == NULL || op->state != OP_ISSUING || op->issue_serial != serial) {
-        fli_op_unref(op); /* too late */
+        fli_op_unref(op); /* the attempt has ended meanwhile */
         return;
     }
     fli_enter(r);
@@ -232,7 +233,8 @@ static void succeed(struct fli_redlock_op *op, uint64_t now_ms)
     }
 }
 
-/* A release ends when a quorum is free; the servers that it did not wait for get it as well. */
+/* A release ends when a quorum is free. The servers that it did not wait for are released as
+ * well. */
 static void owe_the_rest(struct fli_redlock_op *op)
 {
     for (uint32_t i = 0; i < op->attempt.n; i++) {
@@ -269,7 +271,7 @@ void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t 
 static void on_due(struct fli_due *d, uint64_t now_ms)
 {
     struct fli_redlock_op *op = FLI_CONTAINER_OF(d, struct fli_redlock_op, due);
-    now_ms = fli_clock_ms(); /* Other ops may have taken their time. */
+    now_ms = fli_clock_ms(); /* callbacks of other ops may have taken time */
     switch (op->state) {
     case OP_ATTEMPT:
         fli_op_after(op, fli_attempt_timeout(&op->attempt, now_ms), now_ms);
@@ -393,7 +395,7 @@ static int create(struct fl_redlock *r, enum fli_attempt_kind kind, struct fl_by
     return 0;
 }
 
-/* Before the very first attempt of a handle the connections are waited for, outside of any TTL. */
+/* Before the very first attempt of a handle, waits for the connections: no TTL runs yet. */
 static void begin(struct fli_redlock_op *op)
 {
     struct fl_redlock *r = op->r;
@@ -403,7 +405,7 @@ static void begin(struct fli_redlock_op *op)
         fli_server_tick(&r->servers[i], now_ms);
     }
     if (op->state != OP_CONNECTING) {
-        /* One of the connections began or ended, and with it this. */
+        /* fli_server_tick() has settled the connections, and so begun or ended this op already. */
     } else if (fli_may_begin(r)) {
         begin_attempt(op, now_ms);
     } else {

@@ -78,7 +78,7 @@ uint64_t fli_counts_from_ms(uint64_t now_ms, uint64_t uptime_s, uint64_t max_ttl
 
 /* ---- keeping a lock -------------------------------------------------------------------------- */
 
-/* When a third of what is left will be over. */
+/* When a third of the time that is left will have passed. */
 static uint64_t third_ms(uint64_t now_ms, uint64_t deadline_ms)
 {
     return sum(now_ms, fli_left_ms(deadline_ms, now_ms) / 3);
@@ -94,8 +94,8 @@ void fli_renewal_init(struct fli_renewal *k, uint64_t now_ms, uint64_t ttl_ms, u
     k->try_ms = third_ms(now_ms, k->deadline_ms);
 }
 
-/* The largest TTL, up to the wanted one, whose deadline is not after the end of max_hold. A TTL of
- * up to `left` is always one, since the deadline is earlier than the TTL's end. */
+/* The largest TTL, at most the wanted one, whose deadline is not after the end of max_hold. A TTL
+ * of the time that is left always fits, since a deadline comes before its TTL ends. */
 static uint64_t affordable_ttl_ms(const struct fli_renewal *k, uint64_t now_ms)
 {
     uint64_t left = fli_left_ms(k->until_ms, now_ms);
@@ -124,7 +124,7 @@ enum fli_renewal_step fli_renewal_next(const struct fli_renewal *k, uint64_t now
 void fli_renewal_extended(struct fli_renewal *k, uint64_t now_ms, uint64_t deadline_ms,
                           bool extended)
 {
-    /* The extend took its own t0, somewhat later than the time its TTL was cut for. */
+    /* The extend began a little later than the time for which its TTL was computed. */
     k->deadline_ms = deadline_ms < k->until_ms ? deadline_ms : k->until_ms;
     uint64_t pause_ms = extended ? fli_left_ms(k->deadline_ms, now_ms) / 3 : k->ttl_ms / 20;
     k->try_ms = sum(now_ms, pause_ms > KEEP_MIN_PAUSE_MS ? pause_ms : KEEP_MIN_PAUSE_MS);

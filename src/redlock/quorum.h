@@ -12,18 +12,18 @@
 /* More than half of the configured servers. n > 0. */
 uint32_t fli_quorum(uint32_t n);
 
-/* What clocks may differ by during a TTL: ttl/100 + 2. */
+/* How far clocks may drift apart during a TTL: ttl/100 + 2. */
 uint64_t fli_drift_ms(uint64_t ttl_ms);
 
-/* From when on a lock that was asked for at t0 must not be believed: t0 + ttl - drift, at least
- * t0. */
+/* The end of a lock's validity, if it was asked for at t0: t0 + ttl - drift, at least t0. From then
+ * on nobody may believe in it. */
 uint64_t fli_deadline_ms(uint64_t t0_ms, uint64_t ttl_ms);
 
-/* What is left until then; 0 when it is over. */
+/* The time until the deadline; 0 when it has passed. */
 uint64_t fli_left_ms(uint64_t deadline_ms, uint64_t now_ms);
 
-/* Whether a quorum that was complete at now_ms makes a lock: at least min_validity_ms (0 counts as
- * 1) are left. */
+/* Whether a quorum that was complete at now_ms makes a valid lock: at least min_validity_ms (0
+ * counts as 1) are left. */
 bool fli_is_valid(uint64_t t0_ms, uint64_t ttl_ms, uint64_t min_validity_ms, uint64_t now_ms);
 
 /* How long one server may take: a twentieth of the TTL, at most budget_ms, at least 1. */
@@ -33,28 +33,29 @@ uint64_t fli_server_budget_ms(uint64_t ttl_ms, uint64_t budget_ms);
  * min(cap, base * 2^(attempt - 1)), both included, out of 64 random bits. */
 uint64_t fli_retry_ms(uint32_t attempt, uint64_t base_ms, uint64_t cap_ms, uint64_t random);
 
-/* The deadline after an extend that was asked for at t0 with this TTL. When it failed, the old one
- * holds, unless the new one is earlier: some servers may have taken a shorter TTL. */
+/* The deadline after an extend that was asked for at t0 with this TTL. If it failed, the old
+ * deadline stays, or the new one where that is earlier: some servers may have taken the shorter
+ * TTL. */
 uint64_t fli_extended_deadline_ms(uint64_t old_deadline_ms, uint64_t t0_ms, uint64_t ttl_ms,
                                   bool extended);
 
-/* When a server that says it has been up for uptime_s seconds (rounded to either side by it) at
- * now_ms counts: when no key that it may have forgotten can still be believed by anybody. */
+/* From when on a server counts that at now_ms says it has been up for uptime_s seconds (rounded up
+ * or down): by then nobody can still believe in a key that it may have forgotten. */
 uint64_t fli_counts_from_ms(uint64_t now_ms, uint64_t uptime_s, uint64_t max_ttl_ms);
 
 /* ---- keeping a lock -------------------------------------------------------------------------- */
 
 struct fli_renewal {
-    uint64_t ttl_ms;      /* what each extend asks for */
-    uint64_t until_ms;    /* never hold beyond this */
-    uint64_t deadline_ms; /* as it is now */
-    uint64_t try_ms;      /* the next extend is due */
+    uint64_t ttl_ms;      /* the TTL that each extend asks for */
+    uint64_t until_ms;    /* the end of max_hold */
+    uint64_t deadline_ms; /* the deadline at present */
+    uint64_t try_ms;      /* when the next extend is due */
 };
 
 enum fli_renewal_step {
     FLI_RENEWAL_WAIT,    /* until *ret_wake_ms */
     FLI_RENEWAL_EXTEND,  /* with *ret_ttl_ms */
-    FLI_RENEWAL_ENDING,  /* max_hold is nearly over: nothing more can be gained */
+    FLI_RENEWAL_ENDING,  /* max_hold is nearly over: another extend would gain nothing */
     FLI_RENEWAL_EXPIRED, /* the deadline has passed */
 };
 
@@ -62,7 +63,7 @@ void fli_renewal_init(struct fli_renewal *k, uint64_t now_ms, uint64_t ttl_ms, u
                       uint64_t max_hold_ms);
 enum fli_renewal_step fli_renewal_next(const struct fli_renewal *k, uint64_t now_ms,
                                        uint64_t *ret_wake_ms, uint64_t *ret_ttl_ms);
-/* An extend has ended, well or not; the deadline is what it left. */
+/* An extend has ended, well or not, and left this deadline. */
 void fli_renewal_extended(struct fli_renewal *k, uint64_t now_ms, uint64_t deadline_ms,
                           bool extended);
 

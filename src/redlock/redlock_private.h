@@ -4,12 +4,12 @@
  *   op.c         acquire, extend, release as a series of attempts
  *   request.c    their requests
  *   check.c      the check of the servers
- *   keepalive.c  extending on and on
+ *   keepalive.c  extends a lock again and again
  *   blocking.c   calls that block
  *
- * Callbacks of the caller's are called from one place, fli_leave(), when everything else of the
- * event at hand is done: so they may call anything, also close the handle. What libuv calls runs
- * between fli_enter() and fli_leave(), a public call between fli_enter() and fli_leave_call(). */
+ * One place, fli_leave(), calls the user's callbacks, when everything else of the current event
+ * is done: so they may call anything, also close the handle. A callback of libuv's runs between
+ * fli_enter() and fli_leave(), a public call between fli_enter() and fli_leave_call(). */
 #ifndef FLI_REDLOCK_PRIVATE_H
 #define FLI_REDLOCK_PRIVATE_H
 
@@ -21,7 +21,7 @@
 #define FLI_REDIS_KEY_MAX (FL_REDLOCK_KEY_FORMAT_MAX + FL_NAME_MAX)
 #define FLI_OP_TEXT_MAX ((size_t)2048) /* a request with the longest key and the longer script */
 
-/* Something that has to happen at a time. */
+/* Something that is due at a time. */
 struct fli_due {
     struct fli_heap_node node;
     uint64_t due_ms;
@@ -29,7 +29,7 @@ struct fli_due {
     void (*fire)(struct fli_due *d, uint64_t now_ms);
 };
 
-/* A call of the caller's that is due. */
+/* A callback of the user's that waits for fli_leave(). */
 struct fli_note {
     struct fli_list node;
     void (*deliver)(struct fli_note *n);
@@ -47,11 +47,11 @@ struct fl_redlock {
     uint64_t budget_ms;
     uint64_t retry_ms;
     uint64_t retry_cap_ms;
-    char prefix[FL_REDLOCK_KEY_FORMAT_MAX + 1]; /* of the key format */
+    char prefix[FL_REDLOCK_KEY_FORMAT_MAX + 1]; /* the part of the key format before the name */
     char suffix[FL_REDLOCK_KEY_FORMAT_MAX + 1];
 
-    struct fli_list ops; /* all that exist, also those that only wait for late answers */
-    struct fli_op_text { /* the request written last: all servers are sent the same bytes */
+    struct fli_list ops; /* all that exist, also ended ones that wait for late answers */
+    struct fli_op_text { /* the request written last: all servers get the same bytes */
         uint64_t op_id;  /* 0: none */
         uint32_t serial;
         int kind;
@@ -88,14 +88,15 @@ void fli_note_add(struct fl_redlock *r, struct fli_note *n);
 int fli_check_name(struct fl_bytes name) FLI_MUST_USE;
 size_t fli_make_key(const struct fl_redlock *r, struct fl_bytes name, char *key);
 uint32_t fli_ready_count(const struct fl_redlock *r);
-/* Whether the first attempts to connect are all over, or enough servers are ready. */
+/* Whether the first attempt may begin: every connection has been made or has failed, or enough
+ * servers are ready. */
 bool fli_may_begin(const struct fl_redlock *r);
 
 /* ---- op.c ------------------------------------------------------------------------------------ */
 
 void fli_ops_ready(struct fl_redlock *r, struct fli_server *s);
 void fli_ops_down(struct fl_redlock *r, struct fli_server *s);
-void fli_ops_close(struct fl_redlock *r);  /* ends all; their callbacks become notes */
+void fli_ops_close(struct fl_redlock *r);  /* ends all; their callbacks are queued */
 void fli_ops_forget(struct fl_redlock *r); /* the handle is about to be freed */
 void fli_owed_drop(struct fli_server *s);
 

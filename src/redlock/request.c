@@ -1,4 +1,4 @@
-/* request.c: the requests of calls, and what becomes of their answers; releases that nobody waits
+/* request.c: the requests of ops, and what happens with their answers; releases that nobody waits
  * for any more. See op_private.h. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,8 +89,8 @@ static int send_request(struct fli_server *s, struct fli_op_request *q, uint64_t
     return rc == FL_ELIMIT ? FL_EBUSY : rc;
 }
 
-/* A private loop does not run between calls, so nobody would answer NOSCRIPT until the next one:
- * what is written before a call returns has to do by itself. */
+/* A private loop does not run between calls, so nothing would react to a NOSCRIPT before the next
+ * call. A release that is the last request of a call must not need a second one. */
 static bool has_to_do_by_itself(const struct fli_op_request *q)
 {
     return q->kind == REQUEST_RELEASE && q->op->r->is_private;
@@ -106,7 +106,7 @@ static void owe(struct fli_server *s, struct fli_op_request *q)
     q->by_text = has_to_do_by_itself(q);
     struct fli_list *oldest = s->owed_len >= OWED_MAX ? fli_list_pop(&s->owed) : NULL;
     if (oldest != NULL) {
-        s->owed_len--; /* The TTL will do it. */
+        s->owed_len--; /* the TTL ends that lock */
         free_request(FLI_CONTAINER_OF(oldest, struct fli_op_request, base.node));
     }
     fli_list_push(&s->owed, &q->base.node);
@@ -140,7 +140,7 @@ void fli_owed_drop(struct fli_server *s)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* A server may not know our script (restarted, flushed), or may not permit the newer command. */
+/* A server may not have our script (restarted, flushed), or may not permit the newer command. */
 static bool try_otherwise(struct fli_op_request *q, struct fli_server *s, const redisReply *reply)
 {
     if (q->kind == REQUEST_SET || reply->type != REDIS_REPLY_ERROR) {
@@ -201,8 +201,8 @@ static void take_answer(struct fli_op_request *q, struct fli_server *s, const re
     }
 }
 
-/* Answers carry no names: one of the wrong type belongs to another request, and so may all that
- * follow, among them a yes. */
+/* RESP has no request ids. An answer of the wrong type belongs to another request, and so may all
+ * that follow, also a yes. */
 static bool is_out_of_step(const struct fli_op_request *q, const redisReply *reply)
 {
     if (reply->type == REDIS_REPLY_ERROR) {
@@ -251,8 +251,8 @@ static struct fli_op_request *create_request(struct fli_redlock_op *op,
     q->index = index;
     q->serial = op->report.attempts;
     q->ttl_ms = op->ttl_ms;
-    /* A delayed SET may take effect later than it was sent, so its TTL may end later too; how much
-     * later nobody knows, and after this it is left to the TTL. */
+    /* A delayed SET may take effect long after it was sent, and its TTL ends as much later. Nobody
+     * knows how much; after this time the TTL has to do. */
     q->give_up_ms = now_ns / NS_PER_MS + op->ttl_ms + fli_drift_ms(op->ttl_ms);
     memcpy(q->value, op->lock.value, sizeof q->value);
     op->refs++;
@@ -288,7 +288,7 @@ void fli_op_release(struct fli_redlock_op *op, uint32_t servers)
         }
         struct fli_op_request *q = create_request(op, REQUEST_RELEASE, i, now_ns);
         if (q == NULL) {
-            continue; /* The TTL will do it. */
+            continue; /* the TTL ends that lock */
         }
         if (s->state != FLI_SERVER_READY) {
             owe(s, q);

@@ -1,4 +1,4 @@
-/* text.c: causes and statuses in words. */
+/* text.c: the texts for causes and statuses. */
 #include "fencelock/redlock.h"
 
 const char *fl_redlock_cause_text(enum fl_redlock_cause cause)

@@ -243,7 +243,8 @@ static bool deny(struct access *a, struct net_request *r, const struct fli_comma
     return false;
 }
 
-/* Whether nothing identifies a remote client, and nothing is configured that could. */
+/* Whether protected mode refuses this client: it is remote and has shown neither a login nor a
+ * certificate, and the default user needs no password. */
 static bool is_stranger(const struct access *a, const struct net_conn *c, const struct machine *m)
 {
     char name[FLI_TLS_NAME_MAX];
@@ -290,7 +291,8 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
     bool machine_asks = (command->flags & (FLI_CMD_LOCAL | FLI_CMD_CONNECTION)) == 0 &&
                         command->id != FLI_CMD_CLUSTER_FORGET;
     if (machine_asks && !a->needs_users && net_conn_is_local(r->conn)) {
-        return true; /* nearly all that comes, where there is neither */
+        /* the machine checks it; without users nearly every command ends here */
+        return true;
     }
     if (m == NULL || command->id == FLI_CMD_QUIT || command->id == FLI_CMD_RESET) {
         return true;
@@ -313,8 +315,8 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
     return machine_asks || has_right(a, r, command, right_of(command->id));
 }
 
-/* The default user from this machine is not recorded: where no users are set up, nearly every
- * command is its. */
+/* The default user on this machine is not recorded: without users nearly every command is its
+ * own. */
 void access_who(void *ctx, void *request, struct machine_command *m)
 {
     const struct net_request *r = request;

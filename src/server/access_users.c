@@ -27,7 +27,7 @@ static struct fli_slice text_of(const struct access_call *c)
     return (struct fli_slice){c->text.data, c->text.len};
 }
 
-/* A command of this call, with its sender. */
+/* A command of this call, with the client as its sender. */
 static struct machine_command asked(const struct access_call *c, unsigned op)
 {
     return (struct machine_command){
@@ -89,7 +89,7 @@ static void end_parts(struct access_call *c)
     }
 }
 
-/* The first unexpected result stands for all. */
+/* The first unexpected result becomes that of the call. */
 static void note_part(struct access_call *c, int status, const struct machine_result *result)
 {
     c->parts_done += status == 0 && result->code == MACHINE_DONE;
@@ -124,8 +124,8 @@ static void on_part(struct node_ticket *t, int status, const struct machine_resu
     part_back(c);
 }
 
-/* Makes room for n commands. Until send_end() one more counts as open, so that none of them is the
- * last too soon. */
+/* Makes room for n commands. One more counts as open until send_end(), so that the call does not
+ * end while commands are still being sent. */
 static bool send_begin(struct access_call *c, unsigned n)
 {
     c->parts = calloc(n, sizeof *c->parts);
@@ -175,8 +175,8 @@ static bool copy_args(struct access_call *c, const struct fli_slice *args, unsig
     return true;
 }
 
-/* A record that is a little old is good enough to find mistakes in the words. If the user has
- * changed so that the words are wrong by then, the machine refuses them. */
+/* Finds mistakes in the words by applying them to the user's last known record. If the user has
+ * changed meanwhile and the words are wrong now, the machine refuses them. */
 static void work_words(struct auth_job *job)
 {
     struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
@@ -520,7 +520,7 @@ void access_initial(struct access *a)
 
 /* ---- CAT ------------------------------------------------------------------------------------- */
 
-#define KNOWN_MAX 12u /* the most commands that one right is for */
+#define KNOWN_MAX 12u /* the most commands that need one right */
 
 static int render_cat(struct fli_buf *b, const struct fli_slice *args, unsigned n)
 {

@@ -2,8 +2,8 @@
  * refusal and each change of users.
  *
  * The loop makes the lines, and a thread of their own writes them, so a slow disk delays nothing.
- * Lines that do not fit meanwhile are counted and left out; a line in the log says how many. A file
- * that was renamed or removed is made again under its name.
+ * Lines that do not fit while the disk is slow are counted and left out; a line in the log says how
+ * many. A file that was renamed or removed is made again under its name.
  *
  *   {"time":"2026-11-22T20:46:01.123Z","node":1,"event":"granted","lock":"a","token":7,
  *    "user":"ann","address":"10.0.0.7:4711","owner":"...","clock":123456}

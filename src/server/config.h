@@ -95,9 +95,8 @@ enum config_outcome config_list(int argc, const char *const *argv, const char *c
 /* Whether there is a port for clients without TLS. */
 bool config_listens_plainly(const struct config *c);
 
-/* What one address may have of what all clients may, where the operator says nothing (0): so much
- * that a site behind one address does not notice, and that one machine cannot shut out all others.
- */
+/* The default share of one address: so large that a site behind one address does not notice it, and
+ * so small that one machine cannot shut out all others. */
 uint64_t config_address_share(uint64_t said, uint64_t all);
 
 /* The text of --help; ends with a line feed. */

@@ -268,7 +268,7 @@ struct call *dispatch_attach(struct dispatch *d, void *request, struct dispatch_
     return c;
 }
 
-/* As far as this node knows: who is nobody raises no alarm. */
+/* Whether the user exists, as far as this node knows. */
 static bool is_somebody(const struct dispatch *d, uint64_t user)
 {
     const struct machine *m = d->config.node.machine(d->config.node.ctx);

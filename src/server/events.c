@@ -205,7 +205,7 @@ void events_drop(struct events *e, struct events_subscriber *s)
     }
     FLI_ASSERT(e->counts.subscribers > 0);
     e->counts.subscribers--;
-    e->dear_subscribers -= s->lane == EVENTS_DEAR;
+    e->costly_subscribers -= s->lane == EVENTS_COSTLY;
     free(s);
 }
 

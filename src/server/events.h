@@ -63,7 +63,7 @@ struct events_sink {
 };
 
 /* Two lanes go through the queue of events; the second is for subscribers with a costly pattern. */
-enum events_lane_id { EVENTS_CHEAP, EVENTS_DEAR, EVENTS_LANES };
+enum events_lane_id { EVENTS_CHEAP, EVENTS_COSTLY, EVENTS_LANES };
 
 struct events_lane {
     uint64_t at;             /* the current event, as a place in the queue */
@@ -90,7 +90,7 @@ struct events {
     unsigned min_live_subs; /* subscriptions that receive min_live_token */
     unsigned wake_subs;     /* subscriptions to Redisson's channels */
     unsigned fresh_subs;    /* of min_live_subs, those that have not received it yet */
-    unsigned dear_subscribers;
+    unsigned costly_subscribers;
     struct fli_buf queue;
     uint64_t begin, end; /* places of its first byte, and of the next event */
     struct events_lane lanes[EVENTS_LANES];

@@ -21,7 +21,7 @@
 #define FRAME_MAX (2u * EVENTS_TOPIC_MAX + TEXT_MAX + 128u)
 #define STEPS_EVENT 100u /* to make a message */
 #define STEPS_FRAME 20u  /* to give it to one subscriber */
-#define DEAR_SHARE 4u    /* one part in so many of the steps is always for costly patterns */
+#define COSTLY_SHARE 4u  /* one part in so many of the steps is always for costly patterns */
 #define NO_PLACE UINT64_MAX
 
 /* A message being sent: its text, and the frames already made for the current topic. */
@@ -107,8 +107,8 @@ static int frame(struct fli_buf *out, int proto, const struct topic *t, const st
     return rc != 0 ? rc : fli_resp_bulk(out, m->text, m->text_len);
 }
 
-/* A message, and to whom it goes: to subscribers in `lane`, for events from place `at` of the queue
- * on, or only to fresh ones. */
+/* A message and its receivers: subscribers in `lane`, for events from place `at` of the queue on;
+ * or only fresh ones. */
 struct telling {
     const struct message *m;
     enum events_lane_id lane;
@@ -209,9 +209,9 @@ static void make_room(struct events *e, size_t size, uint64_t clock_ms)
         return;
     }
     e->counts.resyncs++;
-    go_to(e, EVENTS_DEAR, e->lanes[EVENTS_CHEAP].at);
+    go_to(e, EVENTS_COSTLY, e->lanes[EVENTS_CHEAP].at);
     if (has_room(e, size)) {
-        resync_lane(e, EVENTS_DEAR, clock_ms);
+        resync_lane(e, EVENTS_COSTLY, clock_ms);
     } else {
         resync_all(e, clock_ms);
     }
@@ -359,14 +359,14 @@ static void tell_next(struct events *e, enum events_lane_id lane, uint64_t *step
 /* Whether the lane has subscribers; an empty one has nothing to send. */
 static bool lane_wanted(const struct events *e, enum events_lane_id lane)
 {
-    return lane == EVENTS_CHEAP ? e->counts.subscribers > e->dear_subscribers
-                                : e->dear_subscribers > 0;
+    return lane == EVENTS_CHEAP ? e->counts.subscribers > e->costly_subscribers
+                                : e->costly_subscribers > 0;
 }
 
 /* The costly lane stays behind the other, so that a subscriber can change to it. */
 static void tell_lane(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
 {
-    uint64_t end = lane == EVENTS_DEAR ? e->lanes[EVENTS_CHEAP].at : e->end;
+    uint64_t end = lane == EVENTS_COSTLY ? e->lanes[EVENTS_CHEAP].at : e->end;
     if (!lane_wanted(e, lane)) {
         go_to(e, lane, end);
     }
@@ -379,19 +379,19 @@ bool events_tell(struct events *e, uint64_t steps_max)
 {
     uint64_t steps = 0;
     tell_lane(e, EVENTS_CHEAP, &steps, steps_max);
-    tell_lane(e, EVENTS_DEAR, &steps,
-              steps > steps_max - steps_max / DEAR_SHARE ? steps + steps_max / DEAR_SHARE
-                                                         : steps_max);
+    tell_lane(e, EVENTS_COSTLY, &steps,
+              steps > steps_max - steps_max / COSTLY_SHARE ? steps + steps_max / COSTLY_SHARE
+                                                           : steps_max);
     e->counts.steps += steps;
     events_drop_doomed(e);
     trim(e);
-    return !caught_up(e, EVENTS_CHEAP) || !caught_up(e, EVENTS_DEAR);
+    return !caught_up(e, EVENTS_CHEAP) || !caught_up(e, EVENTS_COSTLY);
 }
 
 void events_forget(struct events *e)
 {
     go_to(e, EVENTS_CHEAP, e->end);
-    go_to(e, EVENTS_DEAR, e->end);
+    go_to(e, EVENTS_COSTLY, e->end);
     trim(e);
 }
 
@@ -411,19 +411,19 @@ void events_glob_gone(struct events *e, struct topic *t)
 
 void events_change_lane(struct events *e, struct events_subscriber *s)
 {
-    if (s->lane == EVENTS_DEAR) {
+    if (s->lane == EVENTS_COSTLY) {
         return;
     }
     uint64_t heard = e->lanes[EVENTS_CHEAP].at;
-    FLI_ASSERT(e->lanes[EVENTS_DEAR].at <= heard && e->lanes[EVENTS_CHEAP].next == NULL);
-    s->lane = EVENTS_DEAR;
-    e->dear_subscribers++;
+    FLI_ASSERT(e->lanes[EVENTS_COSTLY].at <= heard && e->lanes[EVENTS_CHEAP].next == NULL);
+    s->lane = EVENTS_COSTLY;
+    e->costly_subscribers++;
     FLI_LIST_FOREACH(link, &s->subs)
     {
         struct sub *sub = FLI_CONTAINER_OF(link, struct sub, at_subscriber);
         sub->since = sub->since > heard ? sub->since : heard;
         sub->topic->lane_subs[EVENTS_CHEAP]--;
-        sub->topic->lane_subs[EVENTS_DEAR]++;
+        sub->topic->lane_subs[EVENTS_COSTLY]++;
     }
 }
 

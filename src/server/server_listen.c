@@ -4,9 +4,9 @@
 
 #include "server/server_private.h"
 
-/* Nodes tell each other one text: the address for plain connections, then a comma and the address
- * for TLS. Either may be missing. A client is told the address for connections like its own, since
- * the other is of no use to it. Returns NULL when there is none. */
+/* Nodes send each other one text: the address for plain connections, then a comma and the address
+ * for TLS. Either may be missing. A client gets the address for connections like its own, since the
+ * other is of no use to it. Returns NULL when there is none. */
 const char *server_pick_address(const struct server *s, const char *told,
                                 char out[MEMBER_ADDRESS_MAX])
 {

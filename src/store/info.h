@@ -11,7 +11,7 @@
 
 struct store_info {
     struct store_counts counts;
-    uint64_t db_bytes; /* of pages that records take */
+    uint64_t db_bytes; /* of the pages that records take */
     uint64_t db_file_bytes;
     uint64_t db_bytes_max;
     bool fencing;

@@ -171,7 +171,7 @@ static void release_cb(uv_timer_t *timer)
         struct pending *p = FLI_CONTAINER_OF(node, struct pending, link);
         set_conn_state(p, conn_state(p) & ~CONN_HELD);
     }
-    /* They go to the front: everything of the same connections on the queue came later. */
+    /* to the front: everything else of these connections in the queue came later */
     fli_list_splice(&s->held, &s->queue);
     fli_list_splice(&s->queue, &s->held);
     s->queued += s->held_n;

@@ -23,7 +23,7 @@ struct store {
     pthread_mutex_t lock; /* guards the two below */
     pthread_cond_t ended;
     bool reading;  /* store_reader_begin() */
-    bool must_end; /* of it */
+    bool must_end; /* the reader must end, so that its pages become free */
 };
 
 /* A group being executed, with the counts that hold once it is committed. */
@@ -123,7 +123,8 @@ void store_reader_end(struct store *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Whether there was one that had to give way: a group that found no free page may find some now. */
+/* Tells the reader, if there is one, to end. True: a group that found no free page may find some
+ * once it has ended. */
 static bool send_reader_away(struct store *s)
 {
     pthread_mutex_lock(&s->lock);

@@ -2,8 +2,9 @@
  *
  *  asks: [ sent to the node, unanswered: `put` of them | not yet sent ]
  *
- * Answers and deadlines come in the order of the questions, so only the head is ever decided.
- * Whenever a connection ends, `put` goes back to 0 and the next connection begins at the head.
+ * Answers and deadlines come in the order of the questions, so only the head of the list can get a
+ * verdict. Whenever a connection ends, `put` goes back to 0 and the next connection begins at the
+ * head.
  *
  * A connection has a struct of its own, which frees itself when libuv has released it: it is
  * abandoned at once and never waited for. */
@@ -204,7 +205,7 @@ static void succeed(struct strict *s)
 
 /* ---- answers ---- */
 
-/* Takes one line without its end. False: the connection has failed. */
+/* Takes one line without its line end. False: the connection has failed. */
 static bool take_answer(struct strict *s, const char *line, size_t len)
 {
     struct connection *c = s->connection;
@@ -231,8 +232,8 @@ static bool take_answer(struct strict *s, const char *line, size_t len)
     uint64_t now = fli_clock_ms();
     succeed(s);
     s->patience_at_ms = s->put > 1 ? now + patience_ms(s) : 0;
-    /* This process may have been stopped for long while the answer waited for it. */
-    if (now >= ask->due_ms || denied) { /* our user may not see that lock */
+    /* This process may have been stopped for long while the answer waited in the socket. */
+    if (now >= ask->due_ms || denied) { /* this user may not see that lock */
         decide(s, STRICT_UNKNOWN);
     } else {
         decide(s, is_one ? STRICT_HELD : STRICT_NOTHELD);
@@ -544,7 +545,7 @@ static void set_timer(struct strict *s, uint64_t now)
     } /* else the timer fires too early, and is set again then */
 }
 
-/* Does everything that may be due, whatever has happened. */
+/* Does everything that is due, whatever the event was. */
 static void work(struct strict *s)
 {
     const struct strict_ask *first;
@@ -556,8 +557,8 @@ static void work(struct strict *s)
         fail(s, "no answer within %u ms", patience_ms(s));
     }
     while ((first = head(s)) != NULL && now >= first->due_ms) {
-        if (s->put > 0) { /* its answer may still come, and would be taken for the next
-                             question's */
+        /* an answer that is still to come would be taken for that of the next question */
+        if (s->put > 0) {
             fail(s, "no answer within %u ms", s->config.timeout_ms);
         }
         decide(s, STRICT_UNKNOWN);

@@ -456,7 +456,7 @@ void users_deny(struct users *u, struct net_request *r, unsigned right)
 
 bool users_gate(struct users *u, struct net_request *r, enum fli_command_id id)
 {
-    bool backs_up = id == FLI_CMD_BACKUP; /* which is a look at everything */
+    bool backs_up = id == FLI_CMD_BACKUP; /* a backup reads everything */
     bool needs_admin = id == FLI_CMD_INFO || id == FLI_CMD_CLIENT_LIST || backs_up;
     bool is_for_all =
         id == FLI_CMD_AUTH || id == FLI_CMD_HELLO || id == FLI_CMD_QUIT || id == FLI_CMD_RESET;

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""What a client of bad will may do to a cluster of three, beside one of good will: no node changes its leader, nobody who
-behaves is refused, memory stays below what the options say. What the good client felt is printed, and judged by nobody.
+"""Attacks by a hostile client on a cluster of three, beside a good client. Each test fails when the leader changes, a good client is
+refused, or memory exceeds what the options say. It prints the latencies of the good client and checks none of them.
 
     FENCELOCK_BUILD=build tests/attacks/attacks.py                       a few seconds each
     FENCELOCK_BUILD=build tests/attacks/attacks.py --seconds 120         long, with the usual election time-out
@@ -23,7 +23,7 @@ if LONG:
     at = sys.argv.index('--seconds')
     SECONDS = float(sys.argv[at + 1])
     del sys.argv[at:at + 2]
-# What a node may take beside its clients: the program, its state, log and queues, and what a turn adds.
+# What a node may take besides the memory of its clients: the program, its state, log and queues, and what a turn adds.
 RSS_BESIDE = 200 << 20
 SANITIZED_RSS = 4 # times as much, where ASan keeps what was freed
 
@@ -118,7 +118,7 @@ class Attacked(Case):
         return [(i['term'], i['leader_id'], i['leader_changes']) for i in infos], infos
 
     def attack(self, *floods, on=None, rubbish=False):
-        """Lets them loose for a while, beside a good client of the same node."""
+        """Runs the attackers for a while, beside a good client of the same node."""
         before, infos = self.facts()
         slow_before = [int(i['loop_turns_slow_working']) for i in infos]
         good = Good((on or self.node).address)
@@ -157,7 +157,7 @@ class Attack(Attacked):
             owners = ['chain-%010d' % i for i in range(1000)]
             c.pipeline([('SESSION', 'OPEN', o, 'TTL', 600000) for o in owners])
             c.pipeline([('ACQUIRE', 'l%d' % i, 'SESSION', o) for i, o in enumerate(owners)])
-            # Nobody answers a wait, so nobody reads here.
+            # A wait has no answer for long, so nothing is read here.
             c.send_raw(b''.join(encode('ACQUIRE', 'l%d' % (i + 1), 'SESSION', o, 'WAIT', 600000)
                                 for i, o in enumerate(owners[:-1])))
             again = b''.join(encode('ACQUIRE', 'l%d' % i, 'SESSION', owners[-1], 'WAIT', 1) for i in range(500))

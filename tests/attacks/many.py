@@ -4,11 +4,11 @@
     FENCELOCK_BUILD=build tests/attacks/many.py                                            200 for a few seconds: a part of `meson test`
     FENCELOCK_BUILD=build tests/attacks/many.py --hostile 15000 --good 100 --seconds 600  the whole: ten minutes
 
-Each good client has a lock and renews it ten times a second (--every), from addresses of its own; in a process of its own,
-since what is measured must not wait for the attackers. The attackers are one process; it does --rate things a second at most, so
-that a run is as hard on a node as a machine of any size can be, and no harder on the machine. Judged: no lock lost and nobody
-good refused, no election, no node above its ceiling of memory (client-memory, and what a node takes besides). Printed: p99 of RENEW,
-heartbeats missed, the largest RSS, and what became of the hostile."""
+Each good client has a lock and renews it ten times a second (--every), from an address of its own. The good clients run in a process of
+their own, so that the attackers do not delay what is measured. The attackers are one process, which does at most --rate acts a second,
+so that a run is equally hard on a node whatever the machine. The test fails when a lock is lost, a good client is refused, there is an
+election, or a node exceeds its ceiling of memory (client-memory, and its own needs). It prints p99 of RENEW, the heartbeats missed, the
+largest RSS, and what happened to the hostile clients."""
 
 import argparse
 import multiprocessing
@@ -156,7 +156,7 @@ class _Hostile:
 
 
 class _Hostiles:
-    """All hostile connections. They act one after the other; between two acts of one lie all the others."""
+    """All hostile connections. They act in turns: before one acts again, all others have acted."""
 
     def __init__(self, addresses, n, rate):
         self.rate, self.selector = rate, selectors.DefaultSelector()
@@ -223,7 +223,7 @@ class _Hostiles:
             self.act(self.all[self.at])
             self.at = (self.at + 1) % len(self.all)
             self.acts += 1
-        if due - self.acts > 10 * self.rate: # what was not done in time is not made up for
+        if due - self.acts > 10 * self.rate: # acts that were not done in time are left out
             self.acts = due
 
     def end(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The judges judged: each is given a good history, which it must pass, and for every way to break a promise a bad one,
-which it must not. A judge that has never found anything proves nothing."""
+"""Tests of the judges. Each judge must pass a good history, and must refuse a bad one for every way to break a promise. A judge that has never
+found anything proves nothing."""
 
 import collections
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""history.edn read back by a reader of EDN that knows nothing of how it was written, and held against what Jepsen's checkers
-expect of a history: maps with :index, :time, :type, :process, :f and :value; each completion is of the last invocation of
+"""Reads history.edn with a reader of EDN that shares no code with its writer, and checks what Jepsen's checkers expect of a
+history: maps with :index, :time, :type, :process, :f and :value; each completion is of the last invocation of
 its process; after an :info a process invokes nothing more; faults are :info of :nemesis.
 
     tests/faults/edn_test.py FILE...     checks histories of runs"""

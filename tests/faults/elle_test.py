@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Histories of real runs given to Elle, Jepsen's checker of transactions. It must find the lists of a good run strictly
-serializable, and neither those that were edited by hand nor those of a storage that ignores tokens. Needs java, and the
+"""Gives histories of real runs to Elle, Jepsen's checker of transactions. It must find the lists of a good run strictly serializable. It must
+reject histories that were edited by hand, and those of a storage that ignores tokens. Needs java, and the
 framework's class path in JEPSEN_CLASSPATH; skipped with the reason elsewhere.
 
     tests/faults/elle_test.py FILE.edn...     the histories of runs"""

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""One bit turned around in what a server has on disk, or the end of a file missing: the server notices and refuses to serve, or that bit meant nothing and
-everything is there. It never serves something else. One node alone, so that nobody can tell it what it has lost.
+"""Flips one bit in a file of a server, or removes the end of the file. The server must notice and refuse to serve; or the bit meant nothing, and
+everything is there. It must never serve something else. There is one node alone, so that no other node can restore what it has lost.
 
 All records of the log, term and vote among them, and all snapshots have checksums. Snapshots come early here, so that there
 are some. Of three nodes one is lost to its damage; one that leads meets it when it sends its snapshot, and goes on.

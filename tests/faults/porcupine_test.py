@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Histories of real runs given to Porcupine, a checker of linearizability by others, with models written apart from our own
-judges. It must find an order in a good one, and none in one that is broken: by hand, in each way there is, and by a storage
-that ignores tokens. Needs Go and its proxy; skipped with the reason elsewhere.
+"""Gives histories of real runs to Porcupine, a linearizability checker of other authors, with models that were written independently of our
+judges. It must find an order for a good history, and none for a broken one: broken by hand, in each way, and by a storage that
+ignores tokens. Needs Go and its proxy; skipped with the reason elsewhere.
 
     tests/faults/porcupine_test.py DIR...     the histories in the output directories of runs"""
 

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""What libraries send whose packages are in no registry that CI may use, sent again: to a real Redis and to the front door, and
-each answer compared. tests/frontdoor/record has recorded most of it from the libraries; two that are written in C# (`recorded`
-is false) are put down from their sources. Three nodes of which the leader is killed in the middle; all scripts by the libraries'
-own SHA-1; and TLS, as a user who may take those locks and no others."""
+"""Some libraries have packages in no registry that CI may use. Here their recorded requests are sent again, to a real Redis and to the front door,
+and the answers are compared. tests/frontdoor/record has recorded most of them from the libraries; those of two in C# (`recorded` is false)
+were written down from their sources. There are three nodes, whose leader is killed in the middle; all scripts go by the libraries' own SHA-1;
+and once with TLS, as a user who may take those locks and no others."""
 
 import os
 import sys

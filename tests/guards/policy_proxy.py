@@ -1,5 +1,5 @@
-"""Stands in front of an S3 server that does not heed a bucket's policy, and does: Deny statements for everybody, with the conditions
-Null and StringEquals on s3:if-match and s3:if-none-match, as the manual of S3 has them. No server that knows these keys could be had.
+"""A proxy in front of an S3 server that ignores a bucket's policy. It applies the policy: Deny statements for everybody, with the conditions Null
+and StringEquals on s3:if-match and s3:if-none-match, as in the manual of S3. No server that knows these keys was available.
 
     policy_proxy.py PORT SERVER_PORT"""
 

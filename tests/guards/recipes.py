@@ -1,5 +1,5 @@
-"""What the suite must find to be broken: guards that are switched off, and the recipes that docs/FENCING.md had before
-there were guards, as their users would use them."""
+"""Storages in which the suite must find a lost update: guards that are switched off, and the recipes that docs/FENCING.md had before there were
+guards, as their users would use them."""
 
 from guardkit.postgresql import PostgreSQL, text
 from guardkit.suite import must

@@ -1,6 +1,5 @@
 #!/usr/bin/python3
-"""Users and rights on real processes: each thing that somebody may not do is tried, at the node that leads and at one
-that follows."""
+"""Users and rights on real processes: tries everything that a user may not do, at the leader and at a follower."""
 
 import json
 import os

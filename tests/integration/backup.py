@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Backups of running clusters, new clusters out of them, and out of what a lost one has left."""
+"""Backups of running clusters; new clusters made from them, and from what a lost cluster has left."""
 
 import json
 import os

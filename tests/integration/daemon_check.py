@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""fencelockd --check: what would be done and where each value comes from, and nothing else."""
+"""fencelockd --check prints what a start would do and where each value comes from, and does nothing else."""
 
 import json
 import os

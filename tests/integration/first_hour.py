@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What somebody meets in the first hour: the blocks of README as they stand there, and the traps of the command line."""
+"""What a new user meets in the first hour: the blocks of README as they stand there, and the traps of the command line."""
 
 import json
 import os

@@ -1,10 +1,9 @@
 #!/usr/bin/python3
-"""How soon nodes and clients get on after the network between them is whole again: every node, and the client, in a
+"""How soon nodes and clients work again after a cut of the network has ended: every node, and the client, in a
 network namespace, so that it is the kernel's TCP that meets the partition. A node serves again when it answers a write.
 
 With --table, ten cuts of 1 to 30 s of each kind, and their table (FENCELOCK_ROUNDS=N for another number, -k KIND for
-one kind). Times are printed and judged by nobody but a bound that a busy machine keeps: without new connections in
-short tries, TCP alone needs longer than that after the longest cuts."""
+one kind). Times are printed, and compared only with a bound that a busy machine keeps too: with TCP's own retries alone, the longest cuts would exceed it."""
 
 import os
 import random

@@ -1,6 +1,5 @@
 #!/usr/bin/python3
-"""The pages of docs/JOBS.md: every block is run as it stands there, in a network namespace of its own, and what it was for is looked at
-afterwards."""
+"""Runs every block of docs/JOBS.md as it stands there, in a network namespace of its own, and checks afterwards that the job is done."""
 
 import json
 import os

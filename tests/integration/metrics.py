@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What a node shows to who watches it: figures, probes, the page's data; and who may see what."""
+"""Monitoring of a node: metrics, probes, the data of the page; and which client may see what."""
 
 import contextlib
 import ctypes

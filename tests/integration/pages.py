@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What is installed beside the programs: man pages and completions made from --help, units, manifests."""
+"""Checks what is installed beside the programs: man pages and completions made from --help, units, manifests."""
 
 import os
 import re

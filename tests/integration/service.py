@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What an operator sees of the daemons: lines of the log, words to the service manager."""
+"""What an operator sees of the daemons: lines of the log, and messages to the service manager."""
 
 import json
 import os

@@ -1,6 +1,5 @@
 #!/usr/bin/python3
-"""Users of fencelock-store, from its aclfile: each thing that one may not do is tried. And users by certificate, at both
-daemons."""
+"""Users of fencelock-store, from its aclfile: tries everything that a user may not do. And users by certificate, at both daemons."""
 
 import os
 import signal

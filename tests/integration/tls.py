@@ -1,6 +1,5 @@
 #!/usr/bin/python3
-"""TLS on real processes: who is let in and who is not, which names are believed, files that are renewed, and what
-somebody sees who listens on the wire."""
+"""TLS on real processes: which clients and servers are accepted, by which names; files that are renewed; and what can be read on the wire."""
 
 import os
 import shutil

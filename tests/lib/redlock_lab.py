@@ -1,5 +1,4 @@
-"""Redis servers, a meddling proxy, a server that only pretends, and the driver of our library: what the
-tests of Redlock are built from."""
+"""Parts of the tests of Redlock: Redis servers, a proxy that interferes, a scripted server, and a program that drives our library."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""The other half of tests/torture/shim.c: disturbs a process that runs with the library preloaded, and takes back what it
-never synced once it was killed.
+"""Controls tests/torture/shim.c: disturbs a process that runs with that library preloaded, and takes back what it had not synced when it was
+killed.
 
     shim = Shim(lab.path('node1.shim'), data, journal=True)
     lab.start(shim.words() + argv, 'node1')

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
-"""The power goes at each write, sync, making or renaming of a file, in turn: while a node begins its directory and forms a
-cluster, and comes again; while the storage is opened, and while it commits. The calls are counted by running it undisturbed;
-then it is killed at the first of them, the second, and so on, what it had not synced is taken back, and it must start again
-with all that it had acknowledged. A storage that was killed without a power cut, opened and read must keep what was read.
+"""Cuts the power at each write, sync, making or renaming of a file, in turn: while a node makes its directory and forms a cluster, or starts
+again; while the storage opens, and while it commits. An undisturbed run counts the calls. Then the process is killed at the first call,
+the second, and so on; what it had not synced is taken back, and it must start again with all that it had acknowledged. A storage that was killed without a power cut, opened and read must keep what was read.
 
     tests/torture/cuts.py -k node_again --only 12   the twelfth call of each kind, to repeat a failure"""
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Each call that can fail fails, one after the other: the k-th allocation; write, sync, read; file opened, made or renamed, its
+"""Lets each call fail that can fail, one after the other: the k-th allocation; write, sync, read; file opened, made or renamed, its
 size changed; connection accepted; call of io_uring; thread, process or pipe made; for k from 1 until the program makes no more.
 A write may also be done in part. Whatever fails, the program goes on, or ends in order with a reason (out of memory
 may abort it: a stop is safe, a guess is not). It never crashes, and what it had acknowledged is there when it runs again.

@@ -1,4 +1,4 @@
-"""One operation on the cluster: asked again, at other nodes, until somebody gives a definite answer, and recorded once."""
+"""One operation on the cluster. It is repeated at other nodes until one gives a definite answer, and recorded once."""
 
 import time
 

@@ -1,5 +1,5 @@
-"""One bit turned around, or the end missing, in what a server has on disk, where a checksum or the format can tell (src/log/format.c): all that is
-written. Only a sector of 512 bytes that is all zero afterwards may look as if it had never been written, so none is made so."""
+"""Flips one bit, or removes the end, of a file of a server. A checksum or the format can detect every such change (src/log/format.c), but for
+one: a sector of 512 bytes that is all zero afterwards looks as if it had never been written. So none is made so."""
 
 import os
 
@@ -23,7 +23,7 @@ def files_of(top):
 
 
 def is_told(data, at, bit):
-    """Whether there is something in this byte, and still something in its sector without the bit."""
+    """Whether the byte is not zero, and its sector is not all zero without the bit."""
     begin = at // SECTOR * SECTOR
     sector = bytearray(data[begin:begin + SECTOR])
     sector[at - begin] ^= 1 << bit
@@ -31,13 +31,13 @@ def is_told(data, at, bit):
 
 
 def cut(path, at):
-    """Takes away what stands from this byte on. Says so."""
+    """Removes everything from this byte on. Returns a text that says so."""
     os.truncate(path, at)
     return 'cut off at byte %d' % at
 
 
 def flip_at(path, at, bit):
-    """Turns this bit around. Says which; None when nothing can tell it."""
+    """Flips this bit. Returns a text that says which; None when nothing could detect it."""
     with open(path, 'r+b') as f:
         data = f.read()
         if not is_told(data, at, bit):

@@ -1,5 +1,5 @@
-"""Judges. Each is a pure function from operations (history.Op) or events to a list of Anomaly; none knows how the history
-came about. Times are compared only as an outside observer may: that one operation was answered before another was sent.
+"""Judges. Each is a pure function from operations (history.Op) or events to a list of Anomaly; none knows how the
+history came about. Times are compared only as an outside observer can: one operation was answered before another was sent.
 """
 
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""A client process. It repeats its workload's turn until SIGTERM, and writes what it asked and was told to a history.
+"""A client process. It repeats its workload's turn until SIGTERM, and writes its requests and their answers to a history.
 
 SIGUSR1 makes it stop itself (SIGSTOP) just before its next write, or its next release when it writes nothing: between
 the grant and the use of it. The operation is invoked after that, so the record says when it really went out."""

@@ -6,7 +6,7 @@ The search goes through the answers in time order and keeps every configuration 
 of the open operations have happened in it), as Lowe's just-in-time linearization does. Objects are independent of
 each other, so each is judged alone; one whose search needs more than CONFIGURATIONS_MAX at once is reported as undecided.
 
-What an object is, is said by a model: `start`, step(state, op) -> the states that the operation may lead to with the answer
+A model defines an object: `start`, step(state, op) -> the states that the operation may lead to with the answer
 that it had, drift(state, now) -> states it may go to by itself, idle(states, op) -> whether an unknown one can be
 forgotten, and twins(op, now) -> a key that unknown ones share of which it makes no difference any more which of them
 happens, or None."""

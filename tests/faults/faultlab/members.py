@@ -1,8 +1,8 @@
 """Members that change while a run goes on: the nodes that may be there, what the cluster was asked for, and the judge.
 
-A run with such a fault has some places more than nodes. What was asked for is kept here as the operator would keep it: a
-change that was answered counts, one that was refused does not, and after an answer that says neither the same is asked again.
-In the end every node must show exactly the members that were asked for, at the addresses that were asked for."""
+A run with such a fault has some places more than nodes. This module keeps what the cluster should be, as an operator would: a change that was
+answered counts, one that was refused does not, and after an unknown outcome the same change is requested again. In the end every node
+must show exactly these members, at these addresses."""
 
 import copy
 import time

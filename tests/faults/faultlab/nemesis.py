@@ -1,5 +1,5 @@
 """The faults. Each kind is a class with start(scene) -> what it did, and stop(scene); scene.py runs one thread a kind, so
-that several kinds overlap. What they choose comes from the seed; when a fault meets an operation does not.
+that several kinds overlap. The seed decides what they choose, but not when a fault meets an operation.
 
     kill          SIGKILL of a node (often the leader), of two, of all; started again later
     pause         SIGSTOP of a node, or of several, longer than an election takes
@@ -9,29 +9,29 @@ that several kinds overlap. What they choose comes from the seed; when a fault m
     partition     links between nodes: one alone, the leader alone, one-way, a bridge, a ring, all
     delay         slow links between nodes
     reset         all connections between nodes are reset, with what was on its way
-    corrupt       bits of what nodes send each other turn around (behind proxies only: elsewhere TCP itself notices)
+    corrupt       flips bits of what nodes send each other (behind proxies only: elsewhere TCP itself notices)
     hold          writes on their way to the storage are held until the next holder has read
     transfer      the leader is asked to hand over
     power         SIGKILL of a node, of all, of the storage, or of everything at once; what was not synced is lost, or
                   some of it
-    disk-full     a node, all nodes, or the storage can make nothing, and make nothing longer, for want of space
-    disk-short    writes of a node or of the storage are done in part, and what is left takes another call
+    disk-full     a node, all nodes, or the storage can neither make a file nor extend one: no space
+    disk-short    writes of a node or of the storage are done in part; the rest takes another call
     disk-slow     syncs of nodes or of the storage take up to 0.3 s longer
-    sync-error    a sync fails; whoever met that has to stop, and what was not synced is lost
+    sync-error    a sync fails; the process has to stop, and what was not synced is lost
     clock         the wall clock of a server jumps by up to a year, or to and fro many times a second
     clock-pace    the monotonic clock of a node runs up to a third too slow or a tenth too fast
     redis-kill    SIGKILL of Redis servers, which keep nothing (with --mode redlock, as are the next two)
     redis-pause   SIGSTOP of a Redis server
     redis-clock   the wall clock of a Redis server jumps, and keys expire early or late
-    flip          a bit of a file of a node turns around, mostly while it is down, or one of the storage: it refuses to
-                  start and names the file, or that meant nothing. A node that refuses has lost its disk (see disk-loss), a
+    flip          flips a bit in a file of a node, mostly while it is down, or of the storage: it refuses to
+                      start and names the file, or the bit meant nothing. A node that refuses has lost its disk (see disk-loss), a
                   storage gets its backup. Snapshots come early
-    snapshot-kill SIGKILL of a process that writes a snapshot, for as long as it lasts; nothing may come of it but a try later
+    snapshot-kill SIGKILL of every process that writes a snapshot, while the fault lasts; the node must only try again later
     disk-loss     SIGKILL of a node whose data directory is then gone; the operator says so (CLUSTER FORGET), and it
                   starts again with nothing. One at a time: of three, one disk may be lost
     members       nodes are added (as learners, too), removed, replaced and moved, and leadership is handed over; removed
                   nodes come back. In the end all nodes show the members that were asked for
-    backup        backups from whatever node answers: each has to be whole; the last becomes a new cluster in the end
+    backup        backups from any node that answers: each has to be whole; the last becomes a new cluster in the end
     upgrade       nodes go to the next version one after the other, and back while not all are there
 """
 

@@ -1,7 +1,6 @@
 """TCP proxies on loopback, in one thread with one event loop.
 
-PeerProxy stands in front of the peer port of each node: the cluster is configured with the proxies' addresses. Who dials
-is read from the first bytes of a stream (src/peer/handshake.h: magic, sender's id at 32). A blocked direction stalls,
+PeerProxy stands in front of the peer port of each node: the cluster is configured with the proxies' addresses. The first bytes of a stream say which node dials (src/peer/handshake.h: magic, sender's id at 32). A blocked direction stalls,
 as a network that drops packets would make it: nothing is closed, and when the block ends the bytes go on.
 
 StoreProxy stands between clients and storage and can hold a write (SET ... FENCE lock token) back: until somebody else has

@@ -1,7 +1,7 @@
-"""What clients do again and again: one function a workload, each given its client (client.py).
+"""What clients repeat: one function for each workload; it gets its client (client.py).
 
-A turn invokes operations and records them; what they mean is judged later. What may be written under a token whose last
-write was refused or never answered: nothing more."""
+A turn invokes operations and records them; they are judged later. After a write that was refused or never answered, nothing more is written
+under its token."""
 
 import select
 import time

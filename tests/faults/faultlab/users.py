@@ -1,5 +1,5 @@
-"""Users of the nodes and of the storage, for runs with --users: whoever has not logged in may do what the lab itself does, and take
-and write nothing."""
+"""Users of the nodes and of the storage, for runs with --users: a client without a login may do what the lab itself does, but take and write
+nothing."""
 
 NAME, PASSWORD = 'clients', 'the-clients-password'
 FILE = '''user default on nopass ~* +@see +@token +@break +@admin

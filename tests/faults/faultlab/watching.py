@@ -1,10 +1,10 @@
-"""What subscribers of all events heard, judged. Every lock is taken alone here.
+"""Judges the events that subscribers of all locks got. Every lock is taken alone here.
 
-The log has one order, and every node tells it. So what one connection heard between two gaps that it was told of (its
-beginning, a resync, its end) is a piece of that order without a hole, whatever node it was connected to. Within a piece:
+The log has one order, and every node sends events in it. So the events of one connection between two known gaps (its beginning, a resync,
+its end) are a piece of that order without a hole, whatever node it was connected to. Within a piece:
 
- 1. what is told is true: a token went to whom the history says, tokens of grants rise, an end is that of the last grant
- 2. every acknowledged grant between two that were heard was heard
+ 1. each event is true: a token went to whom the history says, tokens of grants rise, an end is that of the last grant
+ 2. every acknowledged grant between two events has its own event
  3. grants and ends of a lock alternate; no token is granted, or ends, twice
  4. every place in a queue is taken once and ends once, by a grant or by leaving; the places of a lock are granted in the
     order in which they were taken, and none is open for longer than anybody waits

@@ -19,7 +19,7 @@ struct record {
 static void new_slab(struct fli_slab *s)
 {
     fli_slab_init(s);
-    s->through = false;
+    s->use_malloc = false;
 }
 
 static void take(struct fli_slab *s, struct record *r, size_t size, uint8_t fill)

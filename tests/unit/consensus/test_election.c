@@ -49,14 +49,14 @@ static void acquire(struct cluster *c, unsigned i, const char *name)
     assert_int_equal(op.result.code, MACHINE_GRANTED);
 }
 
-static uint64_t hurries(struct cluster *c)
+static uint64_t campaigns(struct cluster *c)
 {
     uint64_t sum = 0;
     for (unsigned i = 0; i < c->n; i++) {
         struct raft_edge_stats s;
         if (c->nodes[i].node != NULL) {
             replica_get_edge_stats(c->nodes[i].node->replica, &s);
-            sum += s.hurries;
+            sum += s.campaigns;
         }
     }
     return sum;
@@ -83,7 +83,7 @@ static void replace_the_leader(struct cluster *c, unsigned n)
         leader = cluster_wait_leader(c);
         assert_int_not_equal(leader, dead);
         assert_true(term(c, leader) > term_before);
-        assert_true(hurries(c) > 0); /* of those who are left */
+        assert_true(campaigns(c) > 0); /* of those who are left */
         acquire(c, (dead + 1) % n, name);
         cluster_start(c, dead);
         cluster_wait_level(c);
@@ -133,7 +133,7 @@ static void test_broken_connections_depose_nobody(void **state)
 {
     struct cluster *c = *state;
     unsigned leader = up(c, 3);
-    uint64_t hurries_before = hurries(c);
+    uint64_t campaigns_before = campaigns(c);
     uint64_t term_before = term(c, leader);
     for (unsigned round = 0; round < 5; round++) {
         unsigned broken = 0;
@@ -151,7 +151,7 @@ static void test_broken_connections_depose_nobody(void **state)
     }
     assert_int_equal(cluster_wait_leader(c), leader);
     assert_int_equal(term(c, leader), term_before);
-    assert_int_equal(hurries(c), hurries_before);
+    assert_int_equal(campaigns(c), campaigns_before);
 }
 
 /* A follower that is sure of what is not so. */
@@ -207,7 +207,7 @@ static void test_a_silent_leader_is_replaced(void **state)
     unsigned leader = up(c, 3);
     acquire(c, leader, "a");
     cluster_wait_level(c);
-    uint64_t hurries_before = hurries(c);
+    uint64_t campaigns_before = campaigns(c);
     for (unsigned i = 0; i < c->n; i++) {
         c->nodes[i].node->election.election_ms = SILENCE_MS;
         c->nodes[i].node->replica->edge.election_ms = SILENCE_MS;
@@ -215,7 +215,7 @@ static void test_a_silent_leader_is_replaced(void **state)
     stand_still(c->nodes[leader].node);
     struct silence s = {c, leader};
     cluster_until(c, another_leads, &s, "another node leads");
-    assert_true(hurries(c) > hurries_before);
+    assert_true(campaigns(c) > campaigns_before);
     node_turn_start(c->nodes[leader].node);
     cluster_wait_level(c);
     assert_int_not_equal(cluster_wait_leader(c), leader);
@@ -227,7 +227,7 @@ static bool rounds_are_over(void *ctx)
 {
     const struct silence *s = ctx;
     const struct node *n = s->cluster->nodes[s->leader].node;
-    return hurries(s->cluster) > 0 && n->election.gone_id == 0 && replica_leader(n->replica) == 0;
+    return campaigns(s->cluster) > 0 && n->election.gone_id == 0 && replica_leader(n->replica) == 0;
 }
 
 /* Who found no majority in all its rounds asks again as soon as another node is heard. */
@@ -243,10 +243,10 @@ static void test_rounds_in_vain(void **state)
     cluster_stop(c, leader, 0);
     struct silence s = {c, left};
     cluster_until(c, rounds_are_over, &s, "the rounds are over");
-    uint64_t hurries_before = hurries(c);
+    uint64_t campaigns_before = campaigns(c);
     cluster_start(c, other);
     assert_int_equal(cluster_wait_leader(c), left);
-    assert_true(hurries(c) > hurries_before);
+    assert_true(campaigns(c) > campaigns_before);
     acquire(c, other, "b");
 }
 
