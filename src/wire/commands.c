@@ -87,6 +87,8 @@ const struct fli_command fli_commands[] = {
      "Takes note of the name or version of the client's library; drivers send it by themselves."},
     {FLI_CMD_CLIENT_SETNAME, "CLIENT", "SETNAME", 1, 1, CONN, "name", "OK",
      "Names this connection, for CLIENT LIST; an empty name takes it away."},
+    {FLI_CMD_CLIENT_TRACKING, "CLIENT", "TRACKING", 1, 2, CONN, "ON OPTIN | OFF", "OK",
+     "Does nothing: no key is tracked until CLIENT CACHING asks for one, which is not served."},
     {FLI_CMD_CLUSTER_ADD, "CLUSTER", "ADD", 2, 3, CLUSTER, "id host:port [LEARNER]", "OK",
      "Makes a node a member: it is brought up to date, and then votes (a LEARNER never does). "
      "Asked "

@@ -44,7 +44,9 @@
  *      nor with what is another user's, and nobody who may is refused; who may not any more waits
  *      no longer; no lease lasts for want of a right (rights.c)
  *  23  a node whose disk is an older copy, of a start that all others know to be over, neither
- *      leads nor follows, and is refused (older.c) */
+ *      leads nor follows, and is refused (older.c)
+ *  24  a lock that one owner takes several times is free after as many releases, and one that is
+ *      sent again counts once (reenter.c) */
 #include <stdlib.h>
 #include <string.h>
 
@@ -795,4 +797,5 @@ void sim_oracle_end(struct sim *s)
         SIM_CHECK(s, n->tickets == 0, "node %u owes %u answers", i + 1, n->tickets);
     }
     sim_order_rest(s);
+    sim_reenter_end(s);
 }
