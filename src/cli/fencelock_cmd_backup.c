@@ -2,11 +2,14 @@
  * verifies such a file. */
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "cli/backup_job.h"
 #include "consensus/backup_file.h"
 
 #define STATUS_MS UINT64_C(2000)
+#define AGAIN_MS UINT64_C(100)
 
 struct cluster_job {
     struct backup_job job; /* first */
@@ -37,7 +40,7 @@ static size_t leader_of(fl_client *c)
 
 /* Asks one node after another, the leader first, until one has sent a whole backup or the local
  * disk fails. */
-static int fetch(struct backup_job *j, struct backup_target *t)
+static int fetch_from_any(struct backup_job *j, struct backup_target *t)
 {
     fl_client *c = cluster_job(j)->client;
     int rc = FL_ENOCONN;
@@ -54,6 +57,19 @@ static int fetch(struct backup_job *j, struct backup_target *t)
         if (rc == 0 || t->error[0] != '\0' || rc == FL_EDENIED) {
             return rc;
         }
+    }
+    return rc;
+}
+
+/* Nodes that hear no leader will hear one when the election is over. */
+static int fetch(struct backup_job *j, struct backup_target *t)
+{
+    const struct timespec pause = {.tv_nsec = (long)AGAIN_MS * 1000000};
+    uint64_t until_ms = fli_clock_ms() + j->args->number[CLI_OPT_TIMEOUT];
+    int rc = fetch_from_any(j, t);
+    while (rc == FL_ENOLEADER && fli_clock_ms() + AGAIN_MS < until_ms) {
+        (void)nanosleep(&pause, NULL);
+        rc = fetch_from_any(j, t);
     }
     return rc;
 }

@@ -32,6 +32,20 @@ class Backups(Case):
         self.assertEqual((code, err), (0, ''), out)
         return path, json.loads(out)
 
+    def test_waits_for_a_leader(self):
+        cluster = Cluster(self.lab, 3).start()
+        leader = cluster.leader()
+        others = [n for n in cluster.nodes if n is not leader]
+        leader.kill()
+        others[0].kill()
+        wait_until(lambda: others[1].info()['leader_id'] == 0, 60, 'nobody to lead')
+        argv = [binary('fencelock'), 'backup', self.lab.path('b'), '--nodes', others[1].address]
+        code, _, err = self.cli(*argv[1:], '--timeout', '200ms')
+        self.assertEqual((code, 'NOLEADER' in err), (3, True), err)
+        with subprocess.Popen(argv + ['--timeout', '60s'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as p:
+            others[0].start()
+            self.assertEqual(p.wait(90), 0, p.stdout.read())
+
     def begin(self, node, *args):
         """Makes a node's directory with --restore or --recover-from: exit code, what it said."""
         argv = [binary('fencelockd'), '--id', node.id, '--data', node.data, '--cluster', node.cluster.members()]

@@ -16,35 +16,34 @@
 
 #include "base/clock.h"
 
-struct rng {
-    uint64_t state;
-};
-
 /* SplitMix64 (Steele, Lea and Flood 2014). */
-static inline uint64_t rng_next(struct rng *r)
+static inline uint64_t rng_next(uint64_t *state)
 {
-    uint64_t z = r->state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
 }
 
 /* From 0 to n - 1; n > 0. */
-static inline uint64_t rng_below(struct rng *r, uint64_t n)
+static inline uint64_t rng_below(uint64_t *state, uint64_t n)
 {
-    return rng_next(r) % n;
+    return rng_next(state) % n;
 }
 
-static inline void rng_init(struct rng *r)
+/* FENCELOCK_SEED, or a new one; prints it. */
+static inline uint64_t rng_seed(void)
 {
+    uint64_t seed = 0;
     const char *given = getenv("FENCELOCK_SEED");
     if (given != NULL) {
-        r->state = strtoull(given, NULL, 10);
+        seed = strtoull(given, NULL, 0);
     } else {
-        fli_random(&r->state, sizeof r->state);
+        fli_random(&seed, sizeof seed);
     }
-    printf("FENCELOCK_SEED=%llu\n", (unsigned long long)r->state);
+    printf("FENCELOCK_SEED=%llu\n", (unsigned long long)seed);
     (void)fflush(stdout); /* a crash must not lose the seed */
+    return seed;
 }
 
 #endif

@@ -287,6 +287,16 @@ bool sim_clients_done(struct sim *s)
     return true;
 }
 
+/* Whoever waits for nothing else has set itself an alarm; without one it would do nothing more. */
+void sim_clients_awake(struct sim *s)
+{
+    for (unsigned i = 0; i < s->clients_n; i++) {
+        const struct sim_client *c = &s->clients[i];
+        bool busy = c->paused || c->lanes[0].active || c->lanes[1].active || c->attempting;
+        SIM_CHECK(s, busy || c->alarm_at != SIM_NEVER, "client %u does nothing any more", i);
+    }
+}
+
 void sim_clients_describe(struct sim *s, FILE *out)
 {
     static const char *const roles[] = {"writer", "caller", "redlock", "asker"};

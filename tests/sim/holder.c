@@ -76,7 +76,8 @@ static void acquired(struct sim_client *c, struct sim_lane *l, int status)
 static void acquired_under(struct sim_client *c, struct sim_lane *l, int status)
 {
     if (!c->keeping || l->owner_number != c->session) {
-        return; /* the session is over, and with it what was granted */
+        sim_client_act(c); /* the session is over, and with it what was granted */
+        return;
     }
     if (status == FL_ENOSESSION) {
         fli_lease_end(&c->lease, FL_LOST_TAKEN);

@@ -106,7 +106,7 @@ void tools_replay(const struct plan *p, uint64_t seed, char *out, size_t size)
 static int report(const struct plan *p, const struct sim_marks *marks, uint64_t seeds)
 {
     int missing = 0;
-    bool all = p->orders.sabotage == SIM_SABOTAGE_NONE && p->orders.without == NULL;
+    bool all = !p->part && p->orders.sabotage == SIM_SABOTAGE_NONE && p->orders.without == NULL;
 #define SIM_MARK_REPORT(name, needs)                                                               \
     printf("  %-22s %llu\n", #name, (unsigned long long)marks->name);                              \
     if (all && marks->name == 0 && seeds >= (needs)) {                                             \
@@ -140,10 +140,20 @@ static void progress(const struct sim_marks *marks, uint64_t seeds, uint64_t fro
 static uint64_t one(struct plan *p, uint64_t seed, struct sim_marks *marks)
 {
     struct sim_orders o = p->orders;
+    struct sim_marks before = *marks;
     o.seed = seed;
     o.replay = replay;
     tools_replay(p, seed, replay, sizeof replay);
-    return sim_run(&o, marks, &p->faults);
+    uint64_t digest = sim_run(&o, marks, &p->faults);
+    if (p->verbose) {
+        printf("seed %llu: %llu operations, %llu events, %llu ms, digest %016llx\n",
+               (unsigned long long)seed,
+               (unsigned long long)(marks->operations - before.operations),
+               (unsigned long long)(marks->events - before.events),
+               (unsigned long long)(marks->simulated_ms - before.simulated_ms),
+               (unsigned long long)digest);
+    }
+    return digest;
 }
 
 static bool enough(const struct plan *p, uint64_t seeds, const struct sim_marks *marks,
@@ -228,7 +238,8 @@ static _Noreturn void usage(const char *program)
         "       %s --seed N --scene NAME --cut POINT        one of them\n"
         "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n"
         "--length N: so many operations in each seed, with snapshots and changes of members in "
-        "all\n--trace: what everybody does; --until: clients begin nothing new after it, and "
+        "all\n--verbose: what each seed came to; --part: whoever asks adds up what seeds have "
+        "reached\n--trace: what everybody does; --until: clients begin nothing new after it, and "
         "faults "
         "end;\n"
         "--clients: only the first N; --only: of the run's list of faults, only these\n",
@@ -284,21 +295,31 @@ static void only(struct plan *p, const char *list)
     }
 }
 
+static bool is_switch(struct plan *p, const char *a)
+{
+    const struct {
+        const char *name;
+        bool *on;
+    } switches[] = {{"--trace", &p->orders.trace},
+                    {"--verbose", &p->verbose},
+                    {"--part", &p->part},
+                    {"--minimize", &p->minimize},
+                    {"--sabotaged", &p->sabotaged}};
+    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
+        if (strcmp(a, switches[i].name) == 0) {
+            *switches[i].on = true;
+            return true;
+        }
+    }
+    return false;
+}
+
 static void parse(struct plan *p, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
-        if (strcmp(a, "--trace") == 0) {
-            p->orders.trace = true;
-            continue;
-        }
-        if (strcmp(a, "--minimize") == 0) {
-            p->minimize = true;
-            continue;
-        }
-        if (strcmp(a, "--sabotaged") == 0) {
-            p->sabotaged = true;
+        if (is_switch(p, a)) {
             continue;
         }
         i++;

@@ -30,6 +30,7 @@ static void stream_free(struct stream *st)
         st->first = f->next;
         free(f);
     }
+    st->conn->users--;
     free(st);
 }
 
@@ -57,6 +58,12 @@ void sim_stream_lose(struct stream *st, enum channel_end how)
     if (st->started) {
         say_owner(st);
     }
+}
+
+static void lost_drop(struct sim_event *e)
+{
+    struct sim_conn *c = e->p;
+    c->users--;
 }
 
 static void lost_deliver(struct sim_event *e)
@@ -88,7 +95,9 @@ static void say_lost(struct sim_conn *c, unsigned side, enum channel_end how)
     e->node = c->end[side].node;
     e->life = c->end[side].life;
     e->deliver = lost_deliver;
+    e->drop = lost_drop;
     e->p = c;
+    c->users++;
     e->a = side;
     e->b = how;
 }
@@ -115,7 +124,9 @@ static void give_up(struct sim_conn *c, unsigned side)
     e->node = c->end[side].node;
     e->life = c->end[side].life;
     e->deliver = lost_deliver;
+    e->drop = lost_drop;
     e->p = c;
+    c->users++;
     e->a = side;
     e->b = CHANNEL_FAILED;
 }
@@ -149,14 +160,30 @@ void sim_net_break(struct sim *s, unsigned i, unsigned j)
 
 /* ---- messages of Raft ---- */
 
+static struct sim_conn *conn_of(const struct sim_event *e)
+{
+    return (struct sim_conn *)(uintptr_t)e->c;
+}
+
+/* Bytes on their way to the end `to`. */
+static void carry(struct sim_event *e, struct sim_conn *c, unsigned to)
+{
+    e->node = c->end[to].node;
+    e->life = c->end[to].life;
+    e->a = to;
+    e->c = (uintptr_t)c;
+    c->users++;
+}
+
 static void message_drop(struct sim_event *e)
 {
+    conn_of(e)->users--;
     free(e->p);
 }
 
 static void message_deliver(struct sim_event *e)
 {
-    struct sim_conn *c = (struct sim_conn *)(uintptr_t)e->c;
+    struct sim_conn *c = conn_of(e);
     struct stream *st = c->end[e->a].stream;
     const struct sim_frame *f = e->p;
     if (st == NULL || st->closed || st->lost || !st->started) {
@@ -170,7 +197,7 @@ static void message_deliver(struct sim_event *e)
 
 static void message_fire(struct sim *s, struct sim_event *e)
 {
-    struct sim_conn *c = (struct sim_conn *)(uintptr_t)e->c;
+    struct sim_conn *c = conn_of(e);
     const struct sim_end *to = &c->end[e->a];
     unsigned from = c->end[1 - e->a].node->index;
     if (to->closed || e->node->life != e->life || e->node->power == SIM_DOWN) {
@@ -203,13 +230,10 @@ static void message_post(struct sim_conn *c, unsigned side, const struct sim_fra
     struct sim_frame *copy = fli_xmalloc(sizeof *copy + f->len);
     memcpy(copy, f, sizeof *f + f->len);
     struct sim_event *e = sim_after(s, at - s->now, message_fire);
-    e->node = to->node;
-    e->life = to->life;
+    carry(e, c, 1 - side);
     e->deliver = message_deliver;
     e->drop = message_drop;
     e->p = copy;
-    e->a = 1 - side;
-    e->c = (uintptr_t)c;
     from->next_at = at > from->next_at ? at : from->next_at;
 }
 
@@ -250,13 +274,11 @@ static void forge_result(struct sim_conn *c, const struct sim_frame *f)
             answer->len += body.parts[i].len;
         }
         struct sim_event *e = sim_after(s, 0, sim_node_fire);
-        e->node = leader;
+        carry(e, back, 1);
         e->life = leader->life;
         e->deliver = message_deliver;
         e->drop = message_drop;
         e->p = answer;
-        e->a = 1;
-        e->c = (uintptr_t)back;
         return;
     }
 }
@@ -305,7 +327,7 @@ static bool show(void *ctx, uint8_t type, struct fli_slice body)
 static void chunk_deliver(struct sim_event *e)
 {
     struct fli_buf *b = e->p;
-    struct stream *st = ((struct sim_conn *)(uintptr_t)e->c)->end[e->a].stream;
+    struct stream *st = conn_of(e)->end[e->a].stream;
     if (st == NULL || st->closed || st->lost) {
         return;
     }
@@ -319,6 +341,7 @@ static void chunk_deliver(struct sim_event *e)
 
 static void chunk_drop(struct sim_event *e)
 {
+    conn_of(e)->users--;
     fli_buf_fini(e->p);
     free(e->p);
 }
@@ -327,7 +350,7 @@ static void chunk_drop(struct sim_event *e)
  * a call wait until the caller has read that answer. */
 static void chunk_fire(struct sim *s, struct sim_event *e)
 {
-    struct sim_conn *c = (struct sim_conn *)(uintptr_t)e->c;
+    struct sim_conn *c = conn_of(e);
     struct sim_end *to = &c->end[e->a];
     struct sim_end *sender = &c->end[1 - e->a];
     if (to->closed || e->node->life != e->life) {
@@ -375,14 +398,11 @@ static void flush_bytes(struct stream *st)
     }
     end->next_at = at > end->next_at ? at : end->next_at;
     struct sim_event *e = sim_after(s, end->next_at - s->now, chunk_fire);
-    e->node = peer->node;
-    e->life = peer->life;
+    carry(e, st->conn, 1 - st->side);
     e->deliver = chunk_deliver;
     e->drop = chunk_drop;
     e->p = b;
-    e->a = 1 - st->side;
     e->b = end->sent++;
-    e->c = (uintptr_t)st->conn;
 }
 
 /* ---- stream.h ---- */

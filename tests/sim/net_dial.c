@@ -111,13 +111,56 @@ static struct stream *stream_make(struct sim_conn *c, unsigned side)
     frame_reader_init(&st->in, st->limits.frame_max);
     fli_buf_init(&st->out, STREAM_OUT_MAX);
     c->end[side].stream = st;
+    c->users++;
     n->transport->streams++;
     return st;
+}
+
+/* Now and then those go that are over: many times as many come and go in a long run as are there at
+ * a time, and each change of a node looks at all of them. */
+static void sweep_conns(struct sim *s)
+{
+    if (s->conns_n < s->conns_max) {
+        return;
+    }
+    for (struct sim_conn **at = &s->conns; *at != NULL;) {
+        struct sim_conn *c = *at;
+        if (c->users > 0 || !c->end[0].closed || !c->end[1].closed) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        s->conns_n--;
+        free(c);
+    }
+    s->conns_max = 2 * s->conns_n + 32;
+}
+
+static void sweep_dials(struct sim *s)
+{
+    if (s->dials_n < s->dials_max) {
+        return;
+    }
+    for (struct sim_dial **at = &s->dials; *at != NULL;) {
+        struct sim_dial *d = *at;
+        if (d->users > 0) {
+            at = &d->next;
+            continue;
+        }
+        *at = d->next;
+        s->dials_n--;
+        if (d->conn != NULL) {
+            d->conn->users--;
+        }
+        free(d);
+    }
+    s->dials_max = 2 * s->dials_n + 32;
 }
 
 static struct sim_conn *conn_make(struct sim_dial *d)
 {
     struct sim *s = d->from->sim;
+    sweep_conns(s);
     struct sim_conn *c = fli_xcalloc(1, sizeof *c);
     c->sim = s;
     c->kind = d->kind;
@@ -126,8 +169,10 @@ static struct sim_conn *conn_make(struct sim_dial *d)
     c->end[0].life = d->life;
     c->end[1].node = d->to;
     c->end[1].life = d->to->life;
+    c->users = 1; /* the call */
     c->next = s->conns;
     s->conns = c;
+    s->conns_n++;
     return c;
 }
 
@@ -140,6 +185,20 @@ static void dial_ended(struct sim_dial *d, int status)
     }
     d->cb(d->ctx, status, status == 0 ? &d->answer : NULL,
           status == 0 ? stream_make(d->conn, 0) : NULL);
+}
+
+static void dial_drop(struct sim_event *e)
+{
+    struct sim_dial *d = e->p;
+    d->users--;
+}
+
+static void dial_carry(struct sim_event *e, struct sim_dial *d, void (*deliver)(struct sim_event *))
+{
+    e->deliver = deliver;
+    e->drop = dial_drop;
+    e->p = d;
+    d->users++;
 }
 
 static void answered_deliver(struct sim_event *e)
@@ -189,8 +248,7 @@ static void answer(struct sim_dial *d)
     struct sim_event *e = sim_after(s, ms, answered_fire);
     e->node = d->from;
     e->life = d->life;
-    e->deliver = answered_deliver;
-    e->p = d;
+    dial_carry(e, d, answered_deliver);
 }
 
 /* A newer stream of the same node and kind replaces the oldest. */
@@ -264,6 +322,7 @@ int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
     if (!t->started || t->closing) {
         return FL_ENOCONN;
     }
+    sweep_dials(s);
     struct sim_dial *d = fli_xcalloc(1, sizeof *d);
     *d = (struct sim_dial){.kind = kind,
                            .from = from,
@@ -273,12 +332,11 @@ int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
                            .ctx = ctx,
                            .next = s->dials};
     s->dials = d;
+    s->dials_n++;
     struct sim_event *e = sim_after(s, sim_net_delay(s, from->index, to->index), called_fire);
     e->node = to;
-    e->deliver = called_deliver;
-    e->p = d;
-    e = sim_to_node(from, t->connect_ms, timeout_deliver);
-    e->p = d;
+    dial_carry(e, d, called_deliver);
+    dial_carry(sim_to_node(from, t->connect_ms, timeout_deliver), d, timeout_deliver);
     return 0;
 }
 

@@ -17,10 +17,12 @@ struct sim_end {
     uint64_t blocked_since;  /* 0: they get through */
 };
 
-/* One stream. Lives until the run ends. */
+/* One stream. It is given back some time after the last of its ends, its call and the events of it
+ * has let go of it. */
 struct sim_conn {
     struct sim_conn *next;
     struct sim *sim;
+    unsigned users;
     enum stream_kind kind;
     unsigned unacked_ms;
     struct sim_end end[2]; /* 0 called, 1 was called */
@@ -47,9 +49,10 @@ struct stream {
     uint64_t appended, handed, heard_ms;
 };
 
-/* A call. Lives until the run ends. */
+/* A call. It is given back some time after its last event. */
 struct sim_dial {
     struct sim_dial *next;
+    unsigned users;
     enum stream_kind kind;
     struct sim_node *from, *to;
     uint64_t life;

@@ -60,6 +60,7 @@ static void work(struct sim *s)
     while (s->now < until || (!cut_short && operations(s) < enough)) {
         sim_step(s);
     }
+    sim_clients_awake(s);
 }
 
 static bool at_rest(struct sim *s)

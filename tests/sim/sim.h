@@ -483,8 +483,9 @@ struct sim {
     struct members members;
     struct sim_users users;
     struct sim_link links[SIM_PLACES][SIM_PLACES];
-    struct sim_conn *conns;
+    struct sim_conn *conns; /* some of them over; see net_dial.c */
     struct sim_dial *dials;
+    size_t conns_n, conns_max, dials_n, dials_max;
     struct sim_client clients[SIM_CLIENTS_MAX];
     unsigned clients_n;
     struct sim_redis redis[SIM_REDIS_MAX];
@@ -620,7 +621,8 @@ uint64_t sim_client_now(const struct sim_client *c);
 
 /* client.c */
 void sim_clients_start(struct sim *s);
-bool sim_clients_done(struct sim *s); /* nobody has anything outstanding */
+bool sim_clients_done(struct sim *s);  /* nobody has anything outstanding */
+void sim_clients_awake(struct sim *s); /* nobody has gone to sleep for ever */
 void sim_clients_describe(struct sim *s, FILE *out);
 void sim_client_pause(struct sim_client *c, uint64_t ms);
 void sim_client_alarm(struct sim_client *c, uint64_t local_ms);

@@ -24,7 +24,7 @@ static int item_order(const void *a, const void *b)
     return item_less(&(*x)->node, &(*y)->node) ? -1 : 1;
 }
 
-static struct item *make_items(struct rng *rng, size_t n, uint64_t keys)
+static struct item *make_items(uint64_t *rng, size_t n, uint64_t keys)
 {
     struct item *items = calloc(n, sizeof *items);
     assert_non_null(items);
@@ -48,8 +48,7 @@ static void check_shape(const struct fli_heap *h)
 
 static void test_against_sort(void **state)
 {
-    struct rng rng;
-    rng_init(&rng);
+    uint64_t rng = rng_seed();
     for (size_t n = 0; n < 400; n = n < 30 ? n + 1 : n * 2) {
         struct item *items = make_items(&rng, n + 1, 50);
         struct item **sorted = calloc(n + 1, sizeof *sorted);
@@ -92,8 +91,7 @@ static struct fli_heap_node *naive_min(struct item *items, size_t n)
 static void test_model(void **state)
 {
     enum { N = 300, STEPS = 30000 };
-    struct rng rng;
-    rng_init(&rng);
+    uint64_t rng = rng_seed();
     struct item *items = make_items(&rng, N, 100);
     struct fli_heap h;
     fli_heap_init(&h, item_less);
@@ -121,7 +119,7 @@ static void test_model(void **state)
 static void test_memory_comes_back(void **state)
 {
     enum { N = 50000 };
-    struct rng rng = {5};
+    uint64_t rng = 5;
     struct item *items = make_items(&rng, N, UINT64_MAX);
     struct fli_heap h;
     fli_heap_init(&h, item_less);

@@ -77,7 +77,7 @@ static void check_all(struct fli_map *m, struct item *items, size_t n)
     }
 }
 
-static void new_map(struct fli_map *m, struct rng *rng)
+static void new_map(struct fli_map *m, uint64_t *rng)
 {
     uint64_t seed[2] = {rng_next(rng), rng_next(rng)};
     fli_map_init(m, item_eq, seed);
@@ -85,7 +85,7 @@ static void new_map(struct fli_map *m, struct rng *rng)
 
 static void test_empty(void **state)
 {
-    struct rng rng = {1};
+    uint64_t rng = 1;
     struct fli_map m;
     new_map(&m, &rng);
     assert_null(find(&m, 7));
@@ -98,8 +98,7 @@ static void test_empty(void **state)
 
 static void test_model(void **state)
 {
-    struct rng rng;
-    rng_init(&rng);
+    uint64_t rng = rng_seed();
     struct fli_map m;
     new_map(&m, &rng);
     struct item *items = make_items(KEYS);
@@ -127,7 +126,7 @@ static void test_model(void **state)
 static void test_resize_loses_nobody(void **state)
 {
     enum { N = 1200 };
-    struct rng rng = {2};
+    uint64_t rng = 2;
     struct fli_map m;
     new_map(&m, &rng);
     struct item *items = make_items(N);
@@ -148,7 +147,7 @@ static void test_resize_loses_nobody(void **state)
 static void test_resize_is_incremental(void **state)
 {
     enum { N = 100000 };
-    struct rng rng = {3};
+    uint64_t rng = 3;
     struct fli_map m;
     new_map(&m, &rng);
     struct item *items = make_items(N);
@@ -184,7 +183,7 @@ static void test_resize_is_incremental(void **state)
 static void test_collisions(void **state)
 {
     enum { N = 300 };
-    struct rng rng = {4};
+    uint64_t rng = 4;
     struct fli_map m;
     new_map(&m, &rng);
     struct item *items = make_items(N);

@@ -177,7 +177,7 @@ static void test_smallest_and_largest_ttl(void **state)
 /* True time is in microseconds. The client's clock has an offset and is slower than true time by up
  * to half a hundredth, the server's is faster by as much; both show whole milliseconds. */
 struct world {
-    struct rng rng;
+    uint64_t rng;
     uint64_t now_us;
     uint64_t client_offset_ms;
     uint64_t client_slow; /* in 1/10000 */
@@ -249,10 +249,10 @@ static void client_hears(struct world *w, struct fli_lease *h)
     }
 }
 
-static void one_schedule(struct rng *seeds, uint64_t *lost, uint64_t *renewed)
+static void one_schedule(uint64_t *seeds, uint64_t *lost, uint64_t *renewed)
 {
     static const uint64_t ttls[] = {10, 30, 100, 1000, 10000, 600000};
-    struct world w = {.rng = {rng_next(seeds)}, .now_us = UINT64_C(1000000000)};
+    struct world w = {.rng = rng_next(seeds), .now_us = UINT64_C(1000000000)};
     w.client_offset_ms = rng_below(&w.rng, UINT64_C(1) << 40);
     w.client_slow = rng_below(&w.rng, 48);
     w.server_fast = rng_below(&w.rng, 48);
@@ -301,8 +301,7 @@ static void one_schedule(struct rng *seeds, uint64_t *lost, uint64_t *renewed)
 static void test_never_believed_too_long(void **state)
 {
     (void)state;
-    struct rng seeds;
-    rng_init(&seeds);
+    uint64_t seeds = rng_seed();
     uint64_t lost = 0;
     uint64_t renewed = 0;
     for (int i = 0; i < 50000; i++) {

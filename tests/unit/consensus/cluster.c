@@ -428,3 +428,64 @@ struct machine_command cmd_token(const char *name)
 {
     return (struct machine_command){.op = MACHINE_OP_TOKEN, .name = text(name)};
 }
+
+int cluster_set_up(void **state)
+{
+    *state = test_calloc(1, sizeof(struct cluster));
+    return 0;
+}
+
+int cluster_tear_down(void **state)
+{
+    cluster_fini(*state);
+    test_free(*state);
+    return 0;
+}
+
+struct cluster *cluster_up(void **state, unsigned n)
+{
+    struct cluster *c = *state;
+    cluster_init(c, n);
+    cluster_start_all(c);
+    cluster_wait_formed(c);
+    cluster_wait_leader(c);
+    return c;
+}
+
+uint64_t cluster_acquire(struct cluster *c, unsigned i, const char *name, const char *owner)
+{
+    struct op op;
+    struct machine_command cmd = cmd_acquire(name, owner, 600000, 0);
+    op_run(c, i, &cmd, &op);
+    assert_int_equal(op.status, 0);
+    assert_int_equal(op.result.code, MACHINE_GRANTED);
+    return op.result.token;
+}
+
+void cluster_check(struct cluster *c, unsigned i, const char *name, uint64_t token,
+                   enum machine_code code)
+{
+    struct op op;
+    struct machine_command cmd = cmd_check(name, token);
+    op_run(c, i, &cmd, &op);
+    assert_int_equal(op.status, 0);
+    assert_int_equal(op.result.code, code);
+}
+
+unsigned cluster_other_than(const struct cluster *c, unsigned i)
+{
+    return (i + 1) % c->n;
+}
+
+void cluster_count_cb(void *ctx, int status)
+{
+    struct cluster_count *count = ctx;
+    count->calls++;
+    count->status = status;
+}
+
+bool cluster_counted(void *ctx)
+{
+    struct cluster_count *count = ctx;
+    return count->calls > 0;
+}

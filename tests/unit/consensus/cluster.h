@@ -55,6 +55,11 @@ struct cluster {
 void cluster_init(struct cluster *c, unsigned n);
 void cluster_fini(struct cluster *c); /* stops everything, removes the directories */
 
+/* For tests whose state is a cluster. cluster_up() starts n nodes, and waits for their leader. */
+int cluster_set_up(void **state);
+int cluster_tear_down(void **state);
+struct cluster *cluster_up(void **state, unsigned n);
+
 /* Starts node i (0 based): 0 or node_create's error, with errmsg. */
 int cluster_try_start(struct cluster *c, unsigned i, char *errmsg, size_t errmsg_size);
 void cluster_start(struct cluster *c, unsigned i);
@@ -81,6 +86,20 @@ int op_submit(struct cluster *c, unsigned i, const struct machine_command *cmd, 
 void op_wait(struct cluster *c, struct op *op);
 /* Submit and wait. */
 void op_run(struct cluster *c, unsigned i, const struct machine_command *cmd, struct op *op);
+/* Acquires through node i, and returns the token. */
+uint64_t cluster_acquire(struct cluster *c, unsigned i, const char *name, const char *owner);
+/* What CHECK says through node i. */
+void cluster_check(struct cluster *c, unsigned i, const char *name, uint64_t token,
+                   enum machine_code code);
+unsigned cluster_other_than(const struct cluster *c, unsigned i);
+
+/* For callbacks with a status. */
+struct cluster_count {
+    unsigned calls;
+    int status;
+};
+void cluster_count_cb(void *ctx, int status);
+bool cluster_counted(void *ctx);
 
 struct machine_command cmd_acquire(const char *name, const char *owner, uint64_t ttl_ms,
                                    uint64_t wait_ms);

@@ -1,17 +1,11 @@
 /* Nodes stop and start at random while commands come in everywhere. Checked: each command that was
  * accepted is answered exactly once, with an answer that is allowed; tokens are unique, and grow in
  * the order of completion; what was acknowledged is there in the end, on every node. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "../../lib/rng.h"
 #include "cluster.h"
 
 #define STEPS 60u
@@ -21,10 +15,7 @@ static uint64_t seed;
 
 static uint64_t next_random(uint64_t below)
 {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (seed >> 11) % below;
+    return rng_below(&seed, below);
 }
 
 struct tracked {
@@ -254,14 +245,7 @@ static void test_churn(void **state)
 
 int main(void)
 {
-    const char *given = getenv("FENCELOCK_SEED");
-    if (given != NULL) {
-        seed = strtoull(given, NULL, 10);
-    } else {
-        fli_random(&seed, sizeof seed);
-    }
-    seed |= 1;
-    printf("FENCELOCK_SEED=%llu\n", (unsigned long long)seed);
+    seed = rng_seed();
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_churn)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "base/clock.h"
+#include "../../lib/rng.h"
 #include "group.h"
 
 #define ROUNDS 400u
@@ -23,10 +22,7 @@ static struct message_body body;
 
 static uint64_t below(uint64_t n)
 {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (seed >> 11) % n;
+    return rng_below(&seed, n);
 }
 
 /* Around what it has, where the interesting places are; now and then anything. */
@@ -210,14 +206,7 @@ static void forged_messages_end_nothing(void **state)
 
 int main(void)
 {
-    const char *given = getenv("FENCELOCK_SEED");
-    if (given != NULL) {
-        seed = strtoull(given, NULL, 10);
-    } else {
-        fli_random(&seed, sizeof seed);
-    }
-    seed |= 1;
-    printf("FENCELOCK_SEED=%llu\n", (unsigned long long)seed);
+    seed = rng_seed();
     const struct CMUnitTest tests[] = {cmocka_unit_test(forged_messages_end_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,70 +14,6 @@
 #include "consensus/node_private.h"
 #include "scratch.h"
 
-static int set_up(void **state)
-{
-    *state = test_calloc(1, sizeof(struct cluster));
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    cluster_fini(*state);
-    test_free(*state);
-    return 0;
-}
-
-static struct cluster *up(void **state, unsigned n)
-{
-    struct cluster *c = *state;
-    cluster_init(c, n);
-    cluster_start_all(c);
-    cluster_wait_formed(c);
-    cluster_wait_leader(c);
-    return c;
-}
-
-static uint64_t acquire(struct cluster *c, unsigned i, const char *name, const char *owner)
-{
-    struct op op;
-    struct machine_command cmd = cmd_acquire(name, owner, 600000, 0);
-    op_run(c, i, &cmd, &op);
-    assert_int_equal(op.status, 0);
-    assert_int_equal(op.result.code, MACHINE_GRANTED);
-    return op.result.token;
-}
-
-static void must_check(struct cluster *c, unsigned i, const char *name, uint64_t token,
-                       enum machine_code code)
-{
-    struct op op;
-    struct machine_command cmd = cmd_check(name, token);
-    op_run(c, i, &cmd, &op);
-    assert_int_equal(op.status, 0);
-    assert_int_equal(op.result.code, code);
-}
-
-static unsigned other_than(struct cluster *c, unsigned i)
-{
-    return (i + 1) % c->n;
-}
-struct count {
-    unsigned calls;
-    int status;
-};
-
-static void count_cb(void *ctx, int status)
-{
-    struct count *count = ctx;
-    count->calls++;
-    count->status = status;
-}
-
-static bool counted(void *ctx)
-{
-    struct count *count = ctx;
-    return count->calls > 0;
-}
 static bool has_failed(void *ctx)
 {
     struct cluster_node *cn = ctx;
@@ -103,22 +39,22 @@ static bool is_voter_again(void *ctx)
 
 static void forget(struct cluster *c, unsigned i)
 {
-    struct count count = {0, 1};
+    struct cluster_count count = {0, 1};
     unsigned leader = cluster_wait_leader(c);
     struct node *n = c->nodes[leader].node;
-    assert_int_equal(node_forget(n, leader + 1, count_cb, &count), FL_EINVAL);
-    assert_int_equal(node_forget(n, 99, count_cb, &count), FL_ENOTFOUND);
-    assert_int_equal(node_forget(n, i + 1, count_cb, &count), 0);
-    cluster_until(c, counted, &count, "the node is forgotten");
+    assert_int_equal(node_forget(n, leader + 1, cluster_count_cb, &count), FL_EINVAL);
+    assert_int_equal(node_forget(n, 99, cluster_count_cb, &count), FL_ENOTFOUND);
+    assert_int_equal(node_forget(n, i + 1, cluster_count_cb, &count), 0);
+    cluster_until(c, cluster_counted, &count, "the node is forgotten");
     assert_int_equal(count.status, 0);
 }
 
 static void test_wiped(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
-    unsigned lost = other_than(c, leader);
-    uint64_t token = acquire(c, leader, "a", "owner-1");
+    unsigned lost = cluster_other_than(c, leader);
+    uint64_t token = cluster_acquire(c, leader, "a", "owner-1");
     cluster_stop(c, lost, 0);
     scratch_wipe(c->nodes[lost].dir);
     cluster_start(c, lost);
@@ -128,7 +64,7 @@ static void test_wiped(void **state)
     assert_non_null(strstr(c->nodes[lost].fatal_text, "CLUSTER FORGET"));
     assert_int_equal(machine_cluster_id(node_machine(c->nodes[lost].node)), 0);
     cluster_stop(c, lost, 0);
-    acquire(c, leader, "b", "owner-1");
+    cluster_acquire(c, leader, "b", "owner-1");
 
     forget(c, lost);
     scratch_wipe(c->nodes[lost].dir);
@@ -141,11 +77,11 @@ static void test_wiped(void **state)
     leader = cluster_wait_leader(c);
     cluster_stop(c, leader == lost ? (lost + 1) % 3 : leader, 0);
     cluster_wait_leader(c);
-    must_check(c, lost, "a", token, MACHINE_DONE);
+    cluster_check(c, lost, "a", token, MACHINE_DONE);
     /* And it is remembered under its new incarnation. */
     cluster_stop(c, lost, 0);
     cluster_start(c, lost);
-    must_check(c, lost, "a", token, MACHINE_DONE);
+    cluster_check(c, lost, "a", token, MACHINE_DONE);
     assert_int_equal(c->nodes[lost].fatal, 0);
 }
 
@@ -153,12 +89,12 @@ static void test_wiped(void **state)
  * down. The two that are up must not become a cluster that knows nothing. */
 static void test_wiped_with_one_that_is_behind(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
     unsigned wiped = (leader + 1) % 3;
     unsigned behind = (leader + 2) % 3;
     cluster_stop(c, behind, 0);
-    uint64_t token = acquire(c, leader, "a", "owner-1");
+    uint64_t token = cluster_acquire(c, leader, "a", "owner-1");
     cluster_stop(c, leader, 0);
     cluster_stop(c, wiped, 0);
     scratch_wipe(c->nodes[wiped].dir);
@@ -169,41 +105,43 @@ static void test_wiped_with_one_that_is_behind(void **state)
     cluster_stop(c, wiped, 0);
     cluster_start(c, leader);
     cluster_wait_leader(c);
-    must_check(c, behind, "a", token, MACHINE_DONE);
+    cluster_check(c, behind, "a", token, MACHINE_DONE);
 }
 
 static void test_forget_refusals(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
-    unsigned follower = other_than(c, leader);
-    struct count count = {0, 1};
-    acquire(c, follower, "a", "owner-1");
-    assert_int_equal(node_forget(c->nodes[follower].node, leader + 1, count_cb, &count),
+    unsigned follower = cluster_other_than(c, leader);
+    struct cluster_count count = {0, 1};
+    cluster_acquire(c, follower, "a", "owner-1");
+    assert_int_equal(node_forget(c->nodes[follower].node, leader + 1, cluster_count_cb, &count),
                      FL_ENOLEADER);
-    assert_int_equal(node_forget(c->nodes[leader].node, follower + 1, count_cb, &count), FL_EBUSY);
+    assert_int_equal(node_forget(c->nodes[leader].node, follower + 1, cluster_count_cb, &count),
+                     FL_EBUSY);
     assert_int_equal(count.calls, 0);
 }
 
 /* The leader loses its majority before the removal is committed; asking again does no harm. */
 static void test_forget_uncertain(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
     unsigned away = (leader + 1) % 3;
     unsigned other = (leader + 2) % 3;
-    struct count count = {0, 1};
-    acquire(c, leader, "a", "owner-1");
+    struct cluster_count count = {0, 1};
+    cluster_acquire(c, leader, "a", "owner-1");
     cluster_stop(c, away, 0);
-    assert_int_equal(node_forget(c->nodes[leader].node, away + 1, count_cb, &count), 0);
-    assert_int_equal(node_forget(c->nodes[leader].node, away + 1, count_cb, &count), FL_EBUSY);
+    assert_int_equal(node_forget(c->nodes[leader].node, away + 1, cluster_count_cb, &count), 0);
+    assert_int_equal(node_forget(c->nodes[leader].node, away + 1, cluster_count_cb, &count),
+                     FL_EBUSY);
     cluster_stop(c, other, 0);
-    cluster_until(c, counted, &count, "forgetting was answered");
+    cluster_until(c, cluster_counted, &count, "forgetting was answered");
     if (count.status != 0) {
         assert_int_equal(count.status, FL_EUNCERTAIN);
         cluster_start(c, other);
         cluster_wait_leader(c);
-        acquire(c, other, "b", "owner-1");
+        cluster_acquire(c, other, "b", "owner-1");
         forget(c, away);
     } else {
         cluster_start(c, other);
@@ -218,13 +156,13 @@ static void test_forget_uncertain(void **state)
 /* Forgotten without need: it was only away, and comes back with what it had. */
 static void test_forgotten_but_whole(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
-    unsigned away = other_than(c, leader);
-    acquire(c, leader, "a", "owner-1");
+    unsigned away = cluster_other_than(c, leader);
+    cluster_acquire(c, leader, "a", "owner-1");
     cluster_stop(c, away, 0);
     forget(c, away);
-    acquire(c, leader, "b", "owner-1");
+    cluster_acquire(c, leader, "b", "owner-1");
     cluster_start(c, away);
     struct rejoin r = {c, away};
     cluster_until(c, is_voter_again, &r, "the node is a voter again");
@@ -246,9 +184,9 @@ static void hand_over(struct cluster *c, unsigned to)
 {
     unsigned leader = cluster_wait_leader(c);
     for (unsigned i = 0; leader != to && i < 10; i++) {
-        struct count count = {0, 1};
-        if (node_transfer(c->nodes[leader].node, to + 1, count_cb, &count) == 0) {
-            cluster_until(c, counted, &count, "leadership was handed over");
+        struct cluster_count count = {0, 1};
+        if (node_transfer(c->nodes[leader].node, to + 1, cluster_count_cb, &count) == 0) {
+            cluster_until(c, cluster_counted, &count, "leadership was handed over");
         }
         leader = cluster_wait_leader(c);
     }
@@ -259,20 +197,20 @@ static void hand_over(struct cluster *c, unsigned to)
  * incarnation, and must believe its present one, which leads. */
 static void test_back_after_another_was_forgotten(void **state)
 {
-    struct cluster *c = up(state, 5);
+    struct cluster *c = cluster_up(state, 5);
     unsigned leader = cluster_wait_leader(c);
     unsigned away = (leader + 1) % 5;
     unsigned lost = (leader + 2) % 5;
-    acquire(c, leader, "a", "owner-1");
+    cluster_acquire(c, leader, "a", "owner-1");
     cluster_expect_same_hash(c);
     cluster_stop(c, away, 0);
     forget_and_take_back(c, lost);
-    uint64_t token = acquire(c, leader, "b", "owner-1");
+    uint64_t token = cluster_acquire(c, leader, "b", "owner-1");
     hand_over(c, lost);
     cluster_start(c, away);
     /* As if it had called before, and had been refused. */
     c->nodes[away].node->membership->peers[lost].other_incarnation = true;
-    must_check(c, away, "b", token, MACHINE_DONE);
+    cluster_check(c, away, "b", token, MACHINE_DONE);
     cluster_expect_same_hash(c);
     membership_sync(c->nodes[away].node->membership);
     assert_false(c->nodes[away].node->membership->peers[lost].other_incarnation);
@@ -282,11 +220,11 @@ static void test_back_after_another_was_forgotten(void **state)
  * refused by the one that is behind, too. */
 static void test_back_after_another_was_wiped_again(void **state)
 {
-    struct cluster *c = up(state, 5);
+    struct cluster *c = cluster_up(state, 5);
     unsigned leader = cluster_wait_leader(c);
     unsigned away = (leader + 1) % 5;
     unsigned lost = (leader + 2) % 5;
-    acquire(c, leader, "a", "owner-1");
+    cluster_acquire(c, leader, "a", "owner-1");
     cluster_expect_same_hash(c);
     cluster_stop(c, away, 0);
     forget_and_take_back(c, lost);
@@ -304,7 +242,7 @@ static void test_back_after_another_was_wiped_again(void **state)
     cluster_start(c, leader);
     cluster_start(c, (leader + 3) % 5);
     cluster_wait_leader(c);
-    must_check(c, away, "a", 1, MACHINE_DONE);
+    cluster_check(c, away, "a", 1, MACHINE_DONE);
 }
 
 /* A member that has applied FORGET and no more cannot tell who calls: it may be a life that came
@@ -312,11 +250,11 @@ static void test_back_after_another_was_wiped_again(void **state)
  * in. */
 static void test_forgotten_joins_at_the_leader_only(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
     unsigned lost = (leader + 1) % 3;
     unsigned behind = (leader + 2) % 3;
-    acquire(c, leader, "a", "owner-1");
+    cluster_acquire(c, leader, "a", "owner-1");
     cluster_expect_same_hash(c);
     cluster_stop(c, lost, 0);
     scratch_wipe(c->nodes[lost].dir);
@@ -333,10 +271,10 @@ static void test_forgotten_joins_at_the_leader_only(void **state)
 /* A stream that was opened before more was known. */
 static void test_strangers(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
-    unsigned other = other_than(c, leader);
-    acquire(c, other, "a", "owner-1");
+    unsigned other = cluster_other_than(c, leader);
+    cluster_acquire(c, other, "a", "owner-1");
     cluster_expect_same_hash(c);
     struct node *n = c->nodes[leader].node;
     struct member_state *p = &n->membership->peers[other];
@@ -372,10 +310,10 @@ static bool without_stream(void *ctx)
  * never calls. */
 static void test_forgotten_while_it_runs(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
-    unsigned away = other_than(c, leader);
-    acquire(c, away, "a", "owner-1");
+    unsigned away = cluster_other_than(c, leader);
+    cluster_acquire(c, away, "a", "owner-1");
     cluster_expect_same_hash(c);
     struct node *n = c->nodes[away].node;
     struct rejoin r = {c, away};
@@ -383,11 +321,11 @@ static void test_forgotten_while_it_runs(void **state)
     cluster_until(c, without_stream, &r, "the leader has lost the stream");
     forget(c, away);
     cluster_until(c, is_voter_again, &r, "the node is a voter again");
-    acquire(c, leader, "b", "owner-1");
+    cluster_acquire(c, leader, "b", "owner-1");
     cluster_expect_same_hash(c);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, cluster_set_up, cluster_tear_down)
 
 int main(int argc, char **argv)
 {

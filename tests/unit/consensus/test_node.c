@@ -18,64 +18,16 @@
 #include "machine/view.h"
 #include "scratch.h"
 
-static int set_up(void **state)
-{
-    *state = test_calloc(1, sizeof(struct cluster));
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    cluster_fini(*state);
-    test_free(*state);
-    return 0;
-}
-
-static struct cluster *up(void **state, unsigned n)
-{
-    struct cluster *c = *state;
-    cluster_init(c, n);
-    cluster_start_all(c);
-    cluster_wait_formed(c);
-    cluster_wait_leader(c);
-    return c;
-}
-
-static uint64_t acquire(struct cluster *c, unsigned i, const char *name, const char *owner)
-{
-    struct op op;
-    struct machine_command cmd = cmd_acquire(name, owner, 600000, 0);
-    op_run(c, i, &cmd, &op);
-    assert_int_equal(op.status, 0);
-    assert_int_equal(op.result.code, MACHINE_GRANTED);
-    return op.result.token;
-}
-
-static void must_check(struct cluster *c, unsigned i, const char *name, uint64_t token,
-                       enum machine_code code)
-{
-    struct op op;
-    struct machine_command cmd = cmd_check(name, token);
-    op_run(c, i, &cmd, &op);
-    assert_int_equal(op.status, 0);
-    assert_int_equal(op.result.code, code);
-}
-
-static unsigned other_than(struct cluster *c, unsigned i)
-{
-    return (i + 1) % c->n;
-}
-
 /* ---- one node ---- */
 
 static void test_alone(void **state)
 {
-    struct cluster *c = up(state, 1);
-    uint64_t first = acquire(c, 0, "a", "owner-1");
+    struct cluster *c = cluster_up(state, 1);
+    uint64_t first = cluster_acquire(c, 0, "a", "owner-1");
     cluster_stop(c, 0, 1000);
     cluster_start(c, 0);
-    must_check(c, 0, "a", first, MACHINE_DONE);
-    assert_true(acquire(c, 0, "b", "owner-1") > first);
+    cluster_check(c, 0, "a", first, MACHINE_DONE);
+    assert_true(cluster_acquire(c, 0, "b", "owner-1") > first);
     struct node_status s;
     node_get_status(c->nodes[0].node, &s);
     assert_int_equal(s.role, NODE_LEADER);
@@ -85,14 +37,14 @@ static void test_alone(void **state)
 
 static void test_second_process(void **state)
 {
-    struct cluster *c = up(state, 1);
+    struct cluster *c = cluster_up(state, 1);
     struct node *first = c->nodes[0].node;
     char errmsg[1024];
     c->nodes[0].node = NULL;
     assert_int_equal(cluster_try_start(c, 0, errmsg, sizeof errmsg), FL_EBUSY);
     assert_non_null(strstr(errmsg, c->nodes[0].dir));
     c->nodes[0].node = first;
-    acquire(c, 0, "a", "owner-1");
+    cluster_acquire(c, 0, "a", "owner-1");
 }
 
 static void test_bad_config(void **state)
@@ -145,11 +97,11 @@ static void flip(const char *path, long offset)
  * on the loop. As it was, it is taken again. */
 static void test_damaged_log(void **state)
 {
-    struct cluster *c = up(state, 1);
+    struct cluster *c = cluster_up(state, 1);
     char errmsg[1024];
-    uint64_t token = acquire(c, 0, "a", "owner-1");
+    uint64_t token = cluster_acquire(c, 0, "a", "owner-1");
     for (unsigned i = 0; i < 20; i++) {
-        acquire(c, 0, (char[]){'b', (char)('a' + i), 0}, "owner-1");
+        cluster_acquire(c, 0, (char[]){'b', (char)('a' + i), 0}, "owner-1");
     }
     cluster_stop(c, 0, 1000);
     char *segment = log_file(c, 0, "segment-");
@@ -160,14 +112,14 @@ static void test_damaged_log(void **state)
     }
     flip(segment, 4096 + 60);
     cluster_start(c, 0);
-    must_check(c, 0, "a", token, MACHINE_DONE);
+    cluster_check(c, 0, "a", token, MACHINE_DONE);
     free(segment);
 }
 
 /* A node whose log is gone has promised things that it does not know any more. */
 static void test_lost_log(void **state)
 {
-    struct cluster *c = up(state, 1);
+    struct cluster *c = cluster_up(state, 1);
     char errmsg[1024];
     cluster_stop(c, 0, 1000);
     char *folder = scratch_path(c->nodes[0].dir, "log");
@@ -183,17 +135,17 @@ static void test_lost_log(void **state)
 
 static void test_through_each(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     uint64_t last = 0;
     for (unsigned round = 0; round < 3; round++) {
         for (unsigned i = 0; i < 3; i++) {
             char name[16];
             snprintf(name, sizeof name, "lock-%u-%u", round, i);
-            uint64_t token = acquire(c, i, name, "owner-1");
+            uint64_t token = cluster_acquire(c, i, name, "owner-1");
             assert_true(token > last);
             last = token;
-            must_check(c, (i + 1) % 3, name, token, MACHINE_DONE);
-            must_check(c, (i + 2) % 3, name, token + 1, MACHINE_NO);
+            cluster_check(c, (i + 1) % 3, name, token, MACHINE_DONE);
+            cluster_check(c, (i + 2) % 3, name, token + 1, MACHINE_NO);
         }
     }
     cluster_expect_same_hash(c);
@@ -201,13 +153,13 @@ static void test_through_each(void **state)
 
 static void test_show_over_the_relay(void **state)
 {
-    struct cluster *c = up(state, 3);
-    unsigned follower = other_than(c, cluster_wait_leader(c));
+    struct cluster *c = cluster_up(state, 3);
+    unsigned follower = cluster_other_than(c, cluster_wait_leader(c));
     struct op op;
     struct machine_command cmd = cmd_show("a");
     op_run(c, follower, &cmd, &op);
     assert_int_equal(op.result.code, MACHINE_NOTFOUND);
-    acquire(c, follower, "a", "owner-1");
+    cluster_acquire(c, follower, "a", "owner-1");
     op_run(c, follower, &cmd, &op);
     assert_int_equal(op.status, 0);
     struct machine_page page;
@@ -220,9 +172,9 @@ static void test_show_over_the_relay(void **state)
 
 static void test_status_and_members(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
-    acquire(c, other_than(c, leader), "a", "owner-1");
+    cluster_acquire(c, cluster_other_than(c, leader), "a", "owner-1");
     for (unsigned i = 0; i < 3; i++) {
         struct node_status s;
         struct node_member m[MEMBERS_MAX];
@@ -266,8 +218,8 @@ static bool all_reports(void *ctx)
 
 static void test_each_knows_of_all(void **state)
 {
-    struct cluster *c = up(state, 3);
-    acquire(c, cluster_wait_leader(c), "a", "owner-1");
+    struct cluster *c = cluster_up(state, 3);
+    cluster_acquire(c, cluster_wait_leader(c), "a", "owner-1");
     cluster_until(c, all_reports, c, "reports of all nodes at all nodes");
 }
 
@@ -329,23 +281,23 @@ static void test_forming_needs_all(void **state)
 
 static void test_all_restart(void **state)
 {
-    struct cluster *c = up(state, 3);
-    uint64_t token = acquire(c, 0, "a", "owner-1");
+    struct cluster *c = cluster_up(state, 3);
+    uint64_t token = cluster_acquire(c, 0, "a", "owner-1");
     for (unsigned i = 0; i < 3; i++) {
         cluster_stop(c, i, 0);
     }
     cluster_start_all(c);
-    must_check(c, 1, "a", token, MACHINE_DONE);
-    assert_true(acquire(c, 2, "b", "owner-1") > token);
+    cluster_check(c, 1, "a", token, MACHINE_DONE);
+    assert_true(cluster_acquire(c, 2, "b", "owner-1") > token);
     cluster_expect_same_hash(c);
 }
 
 /* The leader goes without a word; what is asked meanwhile is held and answered by the next. */
 static void test_held_through_an_election(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
-    uint64_t token = acquire(c, leader, "a", "owner-1");
+    uint64_t token = cluster_acquire(c, leader, "a", "owner-1");
     struct op ops[20];
     unsigned outstanding = 0;
     cluster_stop(c, leader, 0);
@@ -380,7 +332,7 @@ static void test_hold_ends(void **state)
     cluster_wait_formed(c);
     unsigned leader = cluster_wait_leader(c);
     cluster_stop(c, leader, 0);
-    cluster_stop(c, other_than(c, leader), 0);
+    cluster_stop(c, cluster_other_than(c, leader), 0);
     unsigned last = (leader + 2) % 3;
     op_run(c, last, &cmd, &op);
     assert_int_equal(op.status, FL_ENOLEADER);
@@ -393,7 +345,7 @@ static void test_hold_ends(void **state)
  * question. */
 static void test_leader_alone(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
     struct op write;
     struct op ask;
@@ -445,9 +397,9 @@ static void relay_unsent(struct cluster *c, unsigned i, const struct machine_com
 /* The stream to the leader breaks with a write, a question and a write that has not left on it. */
 static void test_stream_breaks(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
-    unsigned follower = other_than(c, leader);
+    unsigned follower = cluster_other_than(c, leader);
     struct stream_to to = {c->nodes[follower].node, leader + 1};
     struct op sent;
     struct op asked;
@@ -478,7 +430,7 @@ static void test_stream_breaks(void **state)
  * and one turn of it proposes. */
 static void test_submit_wakes(void **state)
 {
-    struct cluster *c = up(state, 1);
+    struct cluster *c = cluster_up(state, 1);
     struct node *n = c->nodes[0].node;
     struct node_status before;
     struct node_status after;
@@ -501,8 +453,8 @@ static void test_submit_wakes(void **state)
 static void test_many_through_a_follower(void **state)
 {
     enum { COUNT = 16384 + 1000 };
-    struct cluster *c = up(state, 3);
-    unsigned follower = other_than(c, cluster_wait_leader(c));
+    struct cluster *c = cluster_up(state, 3);
+    unsigned follower = cluster_other_than(c, cluster_wait_leader(c));
     struct op *ops = test_calloc(COUNT, sizeof *ops);
     struct machine_command cmd = cmd_token("t");
     for (unsigned i = 0; i < COUNT; i++) {
@@ -551,7 +503,7 @@ static void test_a_batch_fits_the_log(void **state)
     assert_true(s.batches >= COUNT * FL_VALUE_MAX / entry_max);
     cluster_stop(c, 0, 1000);
     cluster_start(c, 0);
-    must_check(c, 0, "lock-63", COUNT, MACHINE_DONE);
+    cluster_check(c, 0, "lock-63", COUNT, MACHINE_DONE);
 }
 
 /* What may wait is bounded: the most is taken, one more is refused at once. */
@@ -586,45 +538,29 @@ static void test_pending_is_bounded(void **state)
 
 /* ---- handing over ---- */
 
-struct count {
-    unsigned calls;
-    int status;
-};
-
-static void count_cb(void *ctx, int status)
-{
-    struct count *count = ctx;
-    count->calls++;
-    count->status = status;
-}
-
-static bool counted(void *ctx)
-{
-    struct count *count = ctx;
-    return count->calls > 0;
-}
-
 static void test_transfer(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
-    unsigned target = other_than(c, leader);
-    struct count count = {0, 1};
+    unsigned target = cluster_other_than(c, leader);
+    struct cluster_count count = {0, 1};
     struct node *n = c->nodes[leader].node;
-    acquire(c, leader, "a", "owner-1");
-    assert_int_equal(node_transfer(n, 99, count_cb, &count), FL_ENOTFOUND);
-    assert_int_equal(node_transfer(n, leader + 1, count_cb, &count), 0); /* it leads already */
+    cluster_acquire(c, leader, "a", "owner-1");
+    assert_int_equal(node_transfer(n, 99, cluster_count_cb, &count), FL_ENOTFOUND);
+    assert_int_equal(node_transfer(n, leader + 1, cluster_count_cb, &count),
+                     0); /* it leads already */
     assert_int_equal(count.calls, 1);
     assert_int_equal(count.status, 0);
     count.calls = 0;
-    assert_int_equal(node_transfer(c->nodes[target].node, 0, count_cb, &count), FL_ENOLEADER);
-    assert_int_equal(node_transfer(n, target + 1, count_cb, &count), 0);
-    assert_int_equal(node_transfer(n, target + 1, count_cb, &count), FL_EBUSY);
-    cluster_until(c, counted, &count, "leadership was handed over");
+    assert_int_equal(node_transfer(c->nodes[target].node, 0, cluster_count_cb, &count),
+                     FL_ENOLEADER);
+    assert_int_equal(node_transfer(n, target + 1, cluster_count_cb, &count), 0);
+    assert_int_equal(node_transfer(n, target + 1, cluster_count_cb, &count), FL_EBUSY);
+    cluster_until(c, cluster_counted, &count, "leadership was handed over");
     assert_int_equal(count.calls, 1);
     assert_int_equal(count.status, 0);
     assert_int_equal(cluster_wait_leader(c), target);
-    acquire(c, leader, "b", "owner-1");
+    cluster_acquire(c, leader, "b", "owner-1");
 }
 
 /* Under load at every node, the leader stops in order: nothing is uncertain, and no election by
@@ -651,7 +587,7 @@ static void test_stop_in_order(void **state)
         }
         unsigned at = i % 3;
         if (c->nodes[at].stopping || c->nodes[at].node == NULL) {
-            at = other_than(c, leader);
+            at = cluster_other_than(c, leader);
         }
         assert_int_equal(op_submit(c, at, &cmd, &ops[i]), 0);
         accepted++;
@@ -673,7 +609,7 @@ static void test_stop_in_order(void **state)
 
 static void test_refused_while_stopping(void **state)
 {
-    struct cluster *c = up(state, 1);
+    struct cluster *c = cluster_up(state, 1);
     struct op op;
     struct machine_command cmd = cmd_acquire("a", "owner-1", 600000, 0);
     op_init(&op);
@@ -693,7 +629,7 @@ static void test_snapshot_and_catch_up(void **state)
     cluster_start_all(c);
     cluster_wait_formed(c);
     unsigned leader = cluster_wait_leader(c);
-    unsigned away = other_than(c, leader);
+    unsigned away = cluster_other_than(c, leader);
     cluster_stop(c, away, 0);
     /* One entry each, enough bytes for snapshots and more entries than are kept behind one. */
     uint8_t value[FL_VALUE_MAX];
@@ -721,11 +657,11 @@ static void test_snapshot_and_catch_up(void **state)
     }
     cluster_start_all(c);
     cluster_wait_leader(c);
-    acquire(c, away, "after", "owner-1");
+    cluster_acquire(c, away, "after", "owner-1");
     cluster_expect_same_hash(c);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, cluster_set_up, cluster_tear_down)
 
 int main(int argc, char **argv)
 {

@@ -9,44 +9,6 @@
 #include "cluster.h"
 #include "scratch.h"
 
-static int set_up(void **state)
-{
-    *state = test_calloc(1, sizeof(struct cluster));
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    cluster_fini(*state);
-    test_free(*state);
-    return 0;
-}
-
-static struct cluster *up(void **state, unsigned n)
-{
-    struct cluster *c = *state;
-    cluster_init(c, n);
-    cluster_start_all(c);
-    cluster_wait_formed(c);
-    cluster_wait_leader(c);
-    return c;
-}
-
-static uint64_t acquire(struct cluster *c, unsigned i, const char *name, const char *owner)
-{
-    struct op op;
-    struct machine_command cmd = cmd_acquire(name, owner, 600000, 0);
-    op_run(c, i, &cmd, &op);
-    assert_int_equal(op.status, 0);
-    assert_int_equal(op.result.code, MACHINE_GRANTED);
-    return op.result.token;
-}
-
-static unsigned other_than(struct cluster *c, unsigned i)
-{
-    return (i + 1) % c->n;
-}
-
 static bool push_came(void *ctx)
 {
     struct cluster_node *cn = ctx;
@@ -61,11 +23,11 @@ static bool log_came(void *ctx)
 
 static void test_push(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
-    unsigned follower = other_than(c, leader);
+    unsigned follower = cluster_other_than(c, leader);
     struct op op;
-    uint64_t token = acquire(c, leader, "a", "owner-1");
+    uint64_t token = cluster_acquire(c, leader, "a", "owner-1");
     struct machine_command wait = cmd_acquire("a", "owner-2", 600000, 600000);
     struct machine_command release = cmd_release("a", token);
     op_run(c, follower, &wait, &op);
@@ -92,10 +54,10 @@ static bool all_push_came(void *ctx)
 /* Waits that are older than the leader's term: it does not know whose they are. */
 static void test_push_after_a_change_of_leader(void **state)
 {
-    struct cluster *c = up(state, 3);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
     struct op op;
-    uint64_t token = acquire(c, leader, "a", "owner-1");
+    uint64_t token = cluster_acquire(c, leader, "a", "owner-1");
     for (unsigned i = 1; i < 3; i++) {
         struct machine_command wait =
             cmd_acquire("a", i == 1 ? "owner-2" : "owner-3", 600000, 600000);
@@ -125,7 +87,7 @@ static void test_push_after_a_change_of_leader(void **state)
     assert_int_equal(c->nodes[follower].pushed, 2);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, cluster_set_up, cluster_tear_down)
 
 int main(void)
 {

@@ -1,26 +1,15 @@
 /* test_relay_codec.c: the bodies of relay frames, whole, damaged and random. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "../../lib/rng.h"
 #include "base/bytes.h"
-#include "base/clock.h"
 #include "consensus/relay_codec.h"
 
 static uint64_t seed;
 
 static uint64_t next_random(void)
 {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed;
+    return rng_next(&seed);
 }
 
 static void test_result_round(void **state)
@@ -131,14 +120,7 @@ static void test_random_bodies(void **state)
 
 int main(void)
 {
-    const char *given = getenv("FENCELOCK_SEED");
-    if (given != NULL) {
-        seed = strtoull(given, NULL, 10);
-    } else {
-        fli_random(&seed, sizeof seed);
-    }
-    seed |= 1;
-    printf("FENCELOCK_SEED=%llu\n", (unsigned long long)seed);
+    seed = rng_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_result_round),
         cmocka_unit_test(test_result_unknown_status),

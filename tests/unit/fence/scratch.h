@@ -3,23 +3,14 @@
 #ifndef TEST_SCRATCH_H
 #define TEST_SCRATCH_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "../../lib/rng.h"
 
 struct scratch {
     char path[256];
@@ -89,34 +80,6 @@ __attribute__((unused)) static void scratch_store(const char *dir, const char *n
     assert_true(fd >= 0);
     assert_int_equal(write(fd, data, len), (ssize_t)len);
     (void)close(fd);
-}
-
-/* xorshift64*; the seed is printed once and can be given back in FENCELOCK_SEED. */
-struct scratch_random {
-    uint64_t state;
-};
-
-__attribute__((unused)) static void scratch_random_init(struct scratch_random *r)
-{
-    const char *given = getenv("FENCELOCK_SEED");
-    if (given != NULL && given[0] != '\0') {
-        r->state = strtoull(given, NULL, 0);
-    } else {
-        fli_random(&r->state, sizeof(r->state));
-    }
-    printf("FENCELOCK_SEED=%llu\n", (unsigned long long)r->state);
-    (void)fflush(stdout);
-    r->state |= 1u;
-}
-
-__attribute__((unused)) static uint64_t scratch_random(struct scratch_random *r, uint64_t below)
-{
-    uint64_t x = r->state;
-    x ^= x >> 12;
-    x ^= x << 25;
-    x ^= x >> 27;
-    r->state = x;
-    return (x * UINT64_C(0x2545F4914F6CDD1D) >> 11) % below;
 }
 
 #endif

@@ -113,18 +113,17 @@ static void test_undamaged(void **state)
 static void test_flipped_bits(void **state)
 {
     struct fixture *x = *state;
-    struct scratch_random random;
-    scratch_random_init(&random);
+    uint64_t random = rng_seed();
     uint8_t *copy = malloc(x->len);
     assert_non_null(copy);
     unsigned refusals = 0;
     for (unsigned i = 0; i < FLIPS; i++) {
         memcpy(copy, x->file, x->len);
-        size_t at = scratch_random(&random, x->len);
+        size_t at = rng_below(&random, x->len);
         if (i % 3 == 0) { /* headers and offsets of pages, where the structure is */
-            at = at / PAGE * PAGE + scratch_random(&random, 170);
+            at = at / PAGE * PAGE + rng_below(&random, 170);
         }
-        copy[at] ^= (uint8_t)(1u << scratch_random(&random, 8));
+        copy[at] ^= (uint8_t)(1u << rng_below(&random, 8));
         refusals += refused(x, copy, x->len, 5000) ? 1 : 0;
     }
     printf("%u of %u flips refused, the others harmless\n", refusals, FLIPS);
@@ -176,16 +175,15 @@ static void test_flipped_transaction_numbers(void **state)
 static void test_random_bytes(void **state)
 {
     struct fixture *x = *state;
-    struct scratch_random random;
-    scratch_random_init(&random);
+    uint64_t random = rng_seed();
     uint8_t *copy = malloc(x->len);
     assert_non_null(copy);
     for (unsigned i = 0; i < FLIPS / 5; i++) {
         memcpy(copy, x->file, x->len);
-        size_t at = scratch_random(&random, x->len);
-        size_t len = 1 + scratch_random(&random, 64);
+        size_t at = rng_below(&random, x->len);
+        size_t len = 1 + rng_below(&random, 64);
         for (size_t j = at; j < at + len && j < x->len; j++) {
-            copy[j] = (uint8_t)scratch_random(&random, 256);
+            copy[j] = (uint8_t)rng_below(&random, 256);
         }
         (void)refused(x, copy, x->len, 5000);
     }

@@ -90,30 +90,30 @@ static void check_value(const struct model *m, unsigned i, int rc, struct fli_sl
     }
 }
 
-static size_t random_size(struct scratch_random *r)
+static size_t random_size(uint64_t *r)
 {
-    switch (scratch_random(r, 8)) {
+    switch (rng_below(r, 8)) {
     case 0:
         return 0;
     case 1:
-        return scratch_random(r, 300000); /* pages of its own */
+        return rng_below(r, 300000); /* pages of its own */
     case 2:
-        return 3900 + scratch_random(r, 300); /* around one page */
+        return 3900 + rng_below(r, 300); /* around one page */
     default:
-        return scratch_random(r, 200);
+        return rng_below(r, 200);
     }
 }
 
-static int one_op(struct fli_txn *t, struct model *m, struct scratch_random *r, uint8_t *bytes)
+static int one_op(struct fli_txn *t, struct model *m, uint64_t *r, uint8_t *bytes)
 {
     char raw[FLI_ENV_KEY_MAX + 1];
-    unsigned i = (unsigned)scratch_random(r, KEYS);
+    unsigned i = (unsigned)rng_below(r, KEYS);
     struct fli_slice key = key_of(i, raw);
     struct fli_slice got = {0};
-    uint64_t what = scratch_random(r, 10);
+    uint64_t what = rng_below(r, 10);
     if (what < 5) {
         size_t len = random_size(r);
-        uint8_t fill = (uint8_t)scratch_random(r, 256);
+        uint8_t fill = (uint8_t)rng_below(r, 256);
         memset(bytes, fill, len);
         struct fli_slice parts[2] = {{bytes, len / 3}, {bytes + len / 3, len - len / 3}};
         int rc = fli_txn_put(t, key, parts, 2);
@@ -148,8 +148,7 @@ static void check_all(struct fixture *x, uint8_t *bytes)
 static void test_random(void **state)
 {
     struct fixture *x = *state;
-    struct scratch_random random;
-    scratch_random_init(&random);
+    uint64_t random = rng_seed();
     uint8_t *bytes = malloc(300000);
     assert_non_null(bytes);
     unsigned limits = 0;
@@ -158,10 +157,10 @@ static void test_random(void **state)
         struct model next = x->model;
         int rc = fli_txn_begin(x->env, &t);
         assert_int_equal(rc, 0);
-        for (uint64_t n = scratch_random(&random, 12); n > 0 && rc == 0; n--) {
+        for (uint64_t n = rng_below(&random, 12); n > 0 && rc == 0; n--) {
             rc = one_op(&t, &next, &random, bytes);
         }
-        if (rc == 0 && scratch_random(&random, 8) != 0) {
+        if (rc == 0 && rng_below(&random, 8) != 0) {
             rc = fli_txn_commit(&t);
             if (rc == 0) {
                 x->model = next;
@@ -171,7 +170,7 @@ static void test_random(void **state)
         }
         assert_true(rc == 0 || rc == FL_ELIMIT);
         limits += rc == FL_ELIMIT ? 1 : 0;
-        if (scratch_random(&random, 6) == 0) {
+        if (rng_below(&random, 6) == 0) {
             reopen(x);
             check_all(x, bytes);
         }

@@ -405,8 +405,7 @@ static void admit_until_killed(const char *data, int out, fl_token from)
 static void test_killed(void **state)
 {
     struct scratch *s = *state;
-    struct scratch_random random;
-    scratch_random_init(&random);
+    uint64_t random = rng_seed();
     fl_token acked = 0;
     for (unsigned round = 0; round < 40; round++) {
         int fds[2];
@@ -419,11 +418,11 @@ static void test_killed(void **state)
             admit_until_killed(s->data, fds[1], acked + 1);
         }
         (void)close(fds[1]);
-        for (uint64_t n = scratch_random(&random, 20); n > 0; n--) {
+        for (uint64_t n = rng_below(&random, 20); n > 0; n--) {
             assert_int_equal(read(fds[0], &got, sizeof(got)), sizeof(got));
             acked = got;
         }
-        (void)usleep((useconds_t)scratch_random(&random, 1500)); /* where in a commit it is hit */
+        (void)usleep((useconds_t)rng_below(&random, 1500)); /* where in a commit it is hit */
         assert_int_equal(kill(pid, SIGKILL), 0);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
         while (read(fds[0], &got, sizeof(got)) == sizeof(got)) {
@@ -443,8 +442,7 @@ static void test_killed(void **state)
 static void test_killed_while_creating(void **state)
 {
     struct scratch *s = *state;
-    struct scratch_random random;
-    scratch_random_init(&random);
+    uint64_t random = rng_seed();
     for (unsigned round = 0; round < 60; round++) {
         pid_t pid = fork();
         assert_true(pid >= 0);
@@ -452,7 +450,7 @@ static void test_killed_while_creating(void **state)
             fl_fence *f;
             _exit(fl_fence_open(s->data, 0, &f) == 0 ? 0 : 1);
         }
-        (void)usleep((useconds_t)scratch_random(&random, 3000));
+        (void)usleep((useconds_t)rng_below(&random, 3000));
         assert_int_equal(kill(pid, SIGKILL), 0);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
         fl_fence *f = open_marks(s, 0);

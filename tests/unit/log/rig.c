@@ -9,8 +9,6 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
-
 static void on_durable(void *ctx)
 {
     struct rig *r = ctx;
@@ -95,39 +93,13 @@ void rig_fini(struct rig *r)
     sim_device_destroy(r->sim);
 }
 
-uint64_t rig_random(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
-uint64_t rig_below(uint64_t *state, uint64_t n)
-{
-    return rig_random(state) % n;
-}
-
-uint64_t rig_seed(void)
-{
-    uint64_t seed = 0;
-    const char *given = getenv("FENCELOCK_SEED");
-    if (given != NULL) {
-        seed = strtoull(given, NULL, 0);
-    } else {
-        fli_random(&seed, sizeof seed);
-    }
-    print_message("FENCELOCK_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 /* With stretches of zeros, which look like sectors that were not written. */
 void rig_fill(uint8_t *data, uint64_t index, uint64_t term, size_t len)
 {
     uint64_t state = index * 1000003 + term * 7919 + len;
     for (size_t i = 0; i < len; i++) {
         if (i % 700 == 0) {
-            (void)rig_random(&state);
+            (void)rng_next(&state);
         }
         uint64_t byte = state >> i % 8 * 8 ^ i;
         data[i] = (uint8_t)((state & 3) == 0 ? 0 : byte);

@@ -2,6 +2,7 @@
 #ifndef TEST_LOG_RIG_H
 #define TEST_LOG_RIG_H
 
+#include "../../lib/rng.h"
 #include "log/format.h"
 #include "log/log.h"
 #include "sim_device.h"
@@ -31,8 +32,5 @@ void rig_sync(struct rig *r);                     /* all that was appended becom
 bool rig_entry_ok(struct rig *r, uint64_t index); /* reads it and looks at its data */
 
 /* --- seeds --- */
-uint64_t rig_seed(void); /* FENCELOCK_SEED or a new one; prints it */
-uint64_t rig_random(uint64_t *state);
-uint64_t rig_below(uint64_t *state, uint64_t n);
 
 #endif

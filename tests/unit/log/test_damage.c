@@ -183,7 +183,7 @@ static void without_last(struct rig *r, size_t mask)
 static void torn_large_write(void **state)
 {
     struct rig from;
-    uint64_t rng = rig_seed();
+    uint64_t rng = rng_seed();
     small_log(&from);
     const uint8_t *data = bytes(&from, FIRST, NULL) + 2 * LOG_BLOCK;
     size_t zeros = 0;
@@ -193,7 +193,7 @@ static void torn_large_write(void **state)
     assert_true(zeros != 0 && zeros != 0x00ffffff);
     for (unsigned n = 0; n < 4000; n++) {
         struct rig r;
-        size_t mask = n == 0 ? 0x00ffffff : n == 1 ? 0 : rig_random(&rng) | rig_random(&rng);
+        size_t mask = n == 0 ? 0x00ffffff : n == 1 ? 0 : rng_next(&rng) | rng_next(&rng);
         if (n % 4 == 3) {
             mask |= ~zeros; /* only zeros are lost, and nobody can tell */
         }

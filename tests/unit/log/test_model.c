@@ -131,7 +131,7 @@ static void check(struct world *w)
     assert_true(log_durable(l) <= log_position(l));
     assert_true(log_durable_index(l) <= s->last);
     if (s->last > s->base) {
-        uint64_t i = log_first_index(l) - 1 + rig_below(&w->rng, s->last + 2 - log_first_index(l));
+        uint64_t i = log_first_index(l) - 1 + rng_below(&w->rng, s->last + 2 - log_first_index(l));
         uint64_t term = log_term_of(l, i);
         assert_true(term == term_at(s, i) || (term == 0 && i < log_first_index(l)));
         if (i >= log_first_index(l)) {
@@ -149,15 +149,15 @@ static void check(struct world *w)
 
 static void append(struct world *w)
 {
-    uint64_t n = 1 + rig_below(&w->rng, rig_below(&w->rng, 8) == 0 ? 40 : 4);
+    uint64_t n = 1 + rng_below(&w->rng, rng_below(&w->rng, 8) == 0 ? 40 : 4);
     for (; n > 0 && w->now.last - w->now.base < ENTRIES_MAX - 1 && w->changes_len < PENDING_MAX - 8;
          n--) {
         uint32_t max = log_entry_max(w->rig.log);
-        uint32_t len = (uint32_t)rig_below(&w->rng, rig_below(&w->rng, 30) == 0 ? max + 1 : 300);
+        uint32_t len = (uint32_t)rng_below(&w->rng, rng_below(&w->rng, 30) == 0 ? max + 1 : 300);
         if (log_record_size(len) > log_room(w->rig.log)) {
             return;
         }
-        w->term += rig_below(&w->rng, 20) == 0;
+        w->term += rng_below(&w->rng, 20) == 0;
         if (w->term < w->now.base_term) {
             w->term = w->now.base_term;
         }
@@ -175,7 +175,7 @@ static void truncate(struct world *w)
     if (low > w->now.last + 1) {
         return;
     }
-    struct change c = {.type = TRUNCATE, .index = low + rig_below(&w->rng, w->now.last + 2 - low)};
+    struct change c = {.type = TRUNCATE, .index = low + rng_below(&w->rng, w->now.last + 2 - low)};
     note(w, &c, log_truncate(w->rig.log, c.index));
     w->term++;
 }
@@ -184,15 +184,15 @@ static void set_hard_state(struct world *w)
 {
     struct change c = {
         .type = HARD_STATE,
-        .hard = {.term = w->now.hard.term + rig_below(&w->rng, 3), .vote = rig_below(&w->rng, 4)}};
+        .hard = {.term = w->now.hard.term + rng_below(&w->rng, 3), .vote = rng_below(&w->rng, 4)}};
     note(w, &c, log_set_hard_state(w->rig.log, &c.hard));
 }
 
 static void reset(struct world *w)
 {
     struct change c = {.type = RESET,
-                       .index = w->now.last + rig_below(&w->rng, 50),
-                       .term = w->term + rig_below(&w->rng, 2)};
+                       .index = w->now.last + rng_below(&w->rng, 50),
+                       .term = w->term + rng_below(&w->rng, 2)};
     note(w, &c, log_reset(w->rig.log, c.index, c.term));
     w->compacted = c.index;
 }
@@ -202,7 +202,7 @@ static void compact(struct world *w)
 {
     uint64_t to = log_durable_index(w->rig.log);
     if (to > w->compacted) {
-        w->compacted += 1 + rig_below(&w->rng, to - w->compacted);
+        w->compacted += 1 + rng_below(&w->rng, to - w->compacted);
         log_compact(w->rig.log, w->compacted);
     }
 }
@@ -217,7 +217,7 @@ static void reopen(struct world *w)
     for (uint64_t i = 0; i < w->changes_len; i++) {
         reset_pending |= w->changes[i].type == RESET;
     }
-    switch (rig_below(&w->rng, 3)) {
+    switch (rng_below(&w->rng, 3)) {
     case 0:
         rig_close(&w->rig);
         break;
@@ -229,7 +229,7 @@ static void reopen(struct world *w)
         break;
     }
     w->crashes++;
-    w->rig.config.cache_bytes = 1 + rig_below(&w->rng, 30000);
+    w->rig.config.cache_bytes = 1 + rng_below(&w->rng, 30000);
     rig_open(&w->rig);
     l = w->rig.log;
     if (!reset_pending) {
@@ -260,7 +260,7 @@ static void reopen(struct world *w)
 
 static void step(struct world *w)
 {
-    uint64_t what = rig_below(&w->rng, 1000);
+    uint64_t what = rng_below(&w->rng, 1000);
     struct log *l = w->rig.log;
     if (what < 350) {
         append(w);
@@ -279,7 +279,7 @@ static void step(struct world *w)
             settle(w);
         }
     } else if (what < 985) {
-        sim_device_fail(w->rig.sim, SIM_PREPARE, 1, 1 + (unsigned)rig_below(&w->rng, 3), -28);
+        sim_device_fail(w->rig.sim, SIM_PREPARE, 1, 1 + (unsigned)rng_below(&w->rng, 3), -28);
     } else {
         reopen(w);
     }
@@ -290,9 +290,9 @@ static void run_world(uint64_t seed, unsigned steps)
     struct world *w = test_calloc(1, sizeof *w);
     w->rng = seed;
     w->term = 1;
-    uint64_t segment = (4 + rig_below(&w->rng, 12)) * LOG_BLOCK;
-    rig_init(&w->rig, rig_random(&w->rng), segment);
-    w->rig.config.cache_bytes = 1 + rig_below(&w->rng, 30000);
+    uint64_t segment = (4 + rng_below(&w->rng, 12)) * LOG_BLOCK;
+    rig_init(&w->rig, rng_next(&w->rng), segment);
+    w->rig.config.cache_bytes = 1 + rng_below(&w->rng, 30000);
     rig_open(&w->rig);
     for (unsigned i = 0; i < steps; i++) {
         step(w);
@@ -318,9 +318,9 @@ static void histories(void **state)
 {
     const char *given = getenv("FENCELOCK_WORLDS");
     unsigned worlds = given == NULL ? 300 : (unsigned)strtoul(given, NULL, 0);
-    uint64_t rng = rig_seed();
+    uint64_t rng = rng_seed();
     for (unsigned i = 0; i < worlds; i++) {
-        uint64_t seed = i == 0 ? rng : rig_random(&rng);
+        uint64_t seed = i == 0 ? rng : rng_next(&rng);
         if (getenv("FENCELOCK_VERBOSE") != NULL) {
             print_message("world %u: FENCELOCK_SEED=%llu FENCELOCK_WORLDS=1\n", i,
                           (unsigned long long)seed);

@@ -270,14 +270,14 @@ static void kill_while_writing(struct real *r, unsigned engine, uint64_t rounds)
 
 static void killed(void **state)
 {
-    uint64_t rng = rig_seed();
+    uint64_t rng = rng_seed();
     const unsigned engines[] = {LOG_ENGINE_BEST, LOG_ENGINE_THREAD,
                                 LOG_ENGINE_THREAD | LOG_ENGINE_NO_DIRECT};
     for (unsigned e = 0; e < 3; e++) {
         struct real r = {.device = NULL};
         make_dir(&r);
         for (unsigned i = 0; i < 8; i++) {
-            kill_while_writing(&r, engines[e], 1 + rig_below(&rng, 60));
+            kill_while_writing(&r, engines[e], 1 + rng_below(&rng, 60));
         }
         remove_dir(&r);
     }

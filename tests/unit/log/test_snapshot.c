@@ -219,7 +219,7 @@ static int transfer(struct sim_device *from, struct sim_device *to, uint64_t *rn
     uint64_t at = 0;
     while (rv == 0 && at < snapshot_reader_file_size(r)) {
         size_t len = 0;
-        size_t want = 1 + rig_below(rng, rig_below(rng, 3) == 0 ? 30 : 600000);
+        size_t want = 1 + rng_below(rng, rng_below(rng, 3) == 0 ? 30 : 600000);
         assert_int_equal(snapshot_reader_raw(r, at, buffer, want, &len, e), 0);
         assert_true(len > 0);
         if (flip >= at && flip < at + len) {
@@ -242,7 +242,7 @@ static int transfer(struct sim_device *from, struct sim_device *to, uint64_t *rn
 static void received(void **state)
 {
     struct snapshot_error e = {0};
-    uint64_t rng = rig_seed();
+    uint64_t rng = rng_seed();
     struct sim_device *from = sim_device_create(1);
     size_t size = 2 * SNAPSHOT_PIECE + 5000;
     assert_int_equal(write_one(sim_device_base(from), 70, 300, size, size, &e), 0);
@@ -250,7 +250,7 @@ static void received(void **state)
     const uint8_t *data = sim_device_data(from, NAME, &len);
     for (unsigned i = 0; i < 60; i++) {
         struct sim_device *to = sim_device_create(i);
-        size_t flip = i < 20 ? SIZE_MAX : i < 40 ? rig_below(&rng, 400) : rig_below(&rng, len);
+        size_t flip = i < 20 ? SIZE_MAX : i < 40 ? rng_below(&rng, 400) : rng_below(&rng, len);
         int rv = transfer(from, to, &rng, flip, &e);
         if (flip == SIZE_MAX) {
             size_t len2 = 0;
@@ -399,16 +399,16 @@ static void full_disk(void **state)
 /* A power cut at any moment leaves the old ones, and the new one whole or not at all. */
 static void power_cuts(void **state)
 {
-    uint64_t rng = rig_seed();
+    uint64_t rng = rng_seed();
     for (unsigned i = 0; i < 400; i++) {
         struct snapshot_error e = {0};
-        struct sim_device *sim = sim_device_create(rig_random(&rng));
+        struct sim_device *sim = sim_device_create(rng_next(&rng));
         struct log_device *d = sim_device_base(sim);
         assert_int_equal(write_one(d, 60, 0, 500, 500, &e), 0);
         static const enum sim_call calls[] = {SIM_WRITE, SIM_SYNC, SIM_RENAME, SIM_SYNC_DIR};
         /* From some call on the disk does nothing any more, and then the power goes. */
-        enum sim_call from = calls[rig_below(&rng, 4)];
-        unsigned nth = 1 + (unsigned)rig_below(&rng, from == SIM_WRITE ? 5 : 1);
+        enum sim_call from = calls[rng_below(&rng, 4)];
+        unsigned nth = 1 + (unsigned)rng_below(&rng, from == SIM_WRITE ? 5 : 1);
         for (size_t c = 0; c < 4; c++) {
             if (calls[c] >= from) {
                 sim_device_fail(sim, calls[c], calls[c] == from ? nth : 1, 1000, -EIO);

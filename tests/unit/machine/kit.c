@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
-
 static const char *const event_names[] = {
     [MACHINE_EVENT_GRANTED] = "granted",
     [MACHINE_EVENT_QUEUED] = "queued",
@@ -263,33 +261,6 @@ struct machine_command cmd_open(const char *owner, uint64_t ttl_ms, uint64_t loc
 struct machine_command cmd_limits(unsigned op, uint64_t number, struct machine_limits limits)
 {
     return (struct machine_command){.op = (uint8_t)op, .number = number, .limits = limits};
-}
-
-uint64_t kit_seed(void)
-{
-    uint64_t seed = 0;
-    const char *given = getenv("FENCELOCK_SEED");
-    if (given != NULL) {
-        seed = strtoull(given, NULL, 0);
-    } else {
-        fli_random(&seed, sizeof seed);
-    }
-    print_message("FENCELOCK_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
-uint64_t kit_random(uint64_t *state)
-{
-    *state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = *state;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-uint64_t kit_below(uint64_t *state, uint64_t n)
-{
-    return kit_random(state) % n;
 }
 
 uint64_t kit_rounds(uint64_t usual)

@@ -3,15 +3,10 @@
 #ifndef TEST_MACHINE_KIT_H
 #define TEST_MACHINE_KIT_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../../lib/rng.h"
 #include "machine/machine.h"
 #include "machine/view.h"
 
@@ -79,11 +74,6 @@ struct machine_command cmd_owner(unsigned op, const char *owner);
 struct machine_command cmd_open(const char *owner, uint64_t ttl_ms, uint64_t lockdelay_ms,
                                 const char *label);
 struct machine_command cmd_limits(unsigned op, uint64_t number, struct machine_limits limits);
-
-/* splitmix64; one stream per test, seeded from FENCELOCK_SEED or at random, and printed. */
-uint64_t kit_seed(void);
-uint64_t kit_random(uint64_t *state);
-uint64_t kit_below(uint64_t *state, uint64_t n);
 
 /* Repetitions of a random test: `usual` times FENCELOCK_ROUNDS (default 1). */
 uint64_t kit_rounds(uint64_t usual);

@@ -261,7 +261,7 @@ static void test_room_for_later(void **state)
 /* Whatever bytes decode to a command are the bytes that this command encodes to. */
 static void test_damaged_commands(void **state)
 {
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     struct machine_command list[48];
     unsigned n = samples(list);
     struct fli_buf b;
@@ -271,13 +271,13 @@ static void test_damaged_commands(void **state)
     unsigned accepted = 0;
     for (unsigned i = 0; i < 100000; i++) {
         fli_buf_clear(&b);
-        assert_int_equal(machine_command_encode(&list[kit_below(&rng, n)], &b), 0);
+        assert_int_equal(machine_command_encode(&list[rng_below(&rng, n)], &b), 0);
         /* An exact copy, so that a sanitizer sees the first byte read too far. */
         uint8_t *p = malloc(b.len);
         memcpy(p, b.data, b.len);
-        for (uint64_t k = 1 + kit_below(&rng, 3); k > 0; k--) {
-            p[kit_below(&rng, kit_below(&rng, 2) == 0 ? b.len : 16) % b.len] ^=
-                (uint8_t)(1u << kit_below(&rng, 8));
+        for (uint64_t k = 1 + rng_below(&rng, 3); k > 0; k--) {
+            p[rng_below(&rng, rng_below(&rng, 2) == 0 ? b.len : 16) % b.len] ^=
+                (uint8_t)(1u << rng_below(&rng, 8));
         }
         struct machine_command c;
         size_t size = 0;

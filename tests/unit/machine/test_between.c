@@ -94,7 +94,7 @@ static void run_loose_world(uint64_t seed, uint64_t steps, uint64_t *over, uint6
     kit_init(&w->k);
     w->k.check = false;
     machine_set_event_cb(w->k.m, note, &l);
-    w->twin = machine_create((const uint64_t[2]){kit_random(&w->rng), kit_random(&w->rng)});
+    w->twin = machine_create((const uint64_t[2]){rng_next(&w->rng), rng_next(&w->rng)});
     assert_int_equal(machine_apply(w->twin, w->k.batch.data, MACHINE_BATCH_HEADER_SIZE, NULL), 0);
     w->explicit_percent = (const uint64_t[]){20, 50, 98}[world_below(w, 3)];
     w->shared_percent = (const uint64_t[]){0, 40, 80}[world_below(w, 3)];
@@ -120,11 +120,11 @@ static void run_loose_world(uint64_t seed, uint64_t steps, uint64_t *over, uint6
 
 static void test_commands_in_between(void **state)
 {
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     uint64_t over = 0;
     uint64_t behind = 0;
     for (uint64_t i = kit_rounds(60); i > 0; i--) {
-        run_loose_world(kit_random(&rng), 300, &over, &behind);
+        run_loose_world(rng_next(&rng), 300, &over, &behind);
     }
     print_message("grants that were over: %llu; batches that left work: %llu\n",
                   (unsigned long long)over, (unsigned long long)behind);

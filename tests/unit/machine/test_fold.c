@@ -16,10 +16,10 @@ static void test_known(void **state)
 static void test_both_agree(void **state)
 {
     (void)state;
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     for (unsigned i = 0; i < 200000; i++) {
-        uint64_t a = kit_random(&rng) >> kit_below(&rng, 64);
-        uint64_t b = kit_random(&rng) >> kit_below(&rng, 64);
+        uint64_t a = rng_next(&rng) >> rng_below(&rng, 64);
+        uint64_t b = rng_next(&rng) >> rng_below(&rng, 64);
         assert_true(fold(a, b) == fold_halves(a, b));
     }
 }

@@ -83,17 +83,17 @@ static bool naive(const char *p, const char *t)
 
 static void test_against_definition(void **state)
 {
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     for (unsigned i = 0; i < 20000; i++) {
         char pattern[9] = "";
         char text[11] = "";
-        uint64_t n = kit_below(&rng, sizeof pattern);
+        uint64_t n = rng_below(&rng, sizeof pattern);
         for (uint64_t k = 0; k < n; k++) {
-            pattern[k] = "ab*?*"[kit_below(&rng, 5)];
+            pattern[k] = "ab*?*"[rng_below(&rng, 5)];
         }
-        n = kit_below(&rng, sizeof text);
+        n = rng_below(&rng, sizeof text);
         for (uint64_t k = 0; k < n; k++) {
-            text[k] = "ab"[kit_below(&rng, 2)];
+            text[k] = "ab"[rng_below(&rng, 2)];
         }
         if (match(pattern, text) != naive(pattern, text)) {
             fail_msg("pattern %s, text %s", pattern, text);

@@ -395,7 +395,7 @@ static void compare_with(struct kit *k, const struct model *o)
 static void letters_of(uint64_t *rng, char out[LETTERS + 1])
 {
     unsigned n = 0;
-    uint64_t chosen = 1 + kit_below(rng, (1u << LETTERS) - 1);
+    uint64_t chosen = 1 + rng_below(rng, (1u << LETTERS) - 1);
     for (unsigned i = 0; i < LETTERS; i++) {
         if ((chosen >> i & 1) != 0) {
             out[n++] = (char)('A' + i);
@@ -409,23 +409,23 @@ static void as_the_model(void **state)
     static const unsigned changes[] = {GRANT,   EXTEND,         GRANT | EXTEND,
                                        RELEASE, RELEASE | EACH, GRANT | RELEASE};
     struct kit *k = *state;
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     struct model o = {.last_token = 0};
     for (uint64_t turn = 0; turn < kit_rounds(4000); turn++) {
         char letters[LETTERS + 1];
         unsigned done = 0;
-        unsigned owner = 1 + (unsigned)kit_below(&rng, OWNERS);
+        unsigned owner = 1 + (unsigned)rng_below(&rng, OWNERS);
         letters_of(&rng, letters);
-        if (kit_below(&rng, 3) == 0) {
-            kit_tick(k, k->clock_ms + kit_below(&rng, 60));
+        if (rng_below(&rng, 3) == 0) {
+            kit_tick(k, k->clock_ms + rng_below(&rng, 60));
             model_expire(&o, k->clock_ms);
         }
-        if (kit_below(&rng, 50) == 0) {
+        if (rng_below(&rng, 50) == 0) {
             kit_reload(k);
         }
         struct machine_command c =
-            keys(changes[kit_below(&rng, sizeof changes / sizeof changes[0])], letters,
-                 owner_names[owner], FL_TTL_MIN_MS + kit_below(&rng, 200));
+            keys(changes[rng_below(&rng, sizeof changes / sizeof changes[0])], letters,
+                 owner_names[owner], FL_TTL_MIN_MS + rng_below(&rng, 200));
         unsigned want = model_run(&o, &c, owner, k->clock_ms, &done);
         struct machine_result r = run(k, c, want);
         assert_int_equal(r.number, done);
@@ -439,29 +439,29 @@ static void as_the_model(void **state)
 static void among_others(void **state)
 {
     struct kit *k = *state;
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     for (uint64_t turn = 0; turn < kit_rounds(3000); turn++) {
         char letters[LETTERS + 1];
-        char one[2] = {(char)('A' + kit_below(&rng, LETTERS)), '\0'};
-        const char *owner = owner_names[1 + kit_below(&rng, OWNERS)];
+        char one[2] = {(char)('A' + rng_below(&rng, LETTERS)), '\0'};
+        const char *owner = owner_names[1 + rng_below(&rng, OWNERS)];
         letters_of(&rng, letters);
         fl_token before = machine_last_token(k->m);
         struct machine_result r = {.code = 0};
-        switch (kit_below(&rng, 8)) {
+        switch (rng_below(&rng, 8)) {
         case 0:
-            r = kit_run(k, cmd_acquire(one, owner, 10 + kit_below(&rng, 200)));
+            r = kit_run(k, cmd_acquire(one, owner, 10 + rng_below(&rng, 200)));
             break;
         case 1:
-            r = kit_run(k, cmd_wait(one, owner, 10 + kit_below(&rng, 200), 100));
+            r = kit_run(k, cmd_wait(one, owner, 10 + rng_below(&rng, 200), 100));
             break;
         case 2:
-            r = kit_run(k, cmd_held(MACHINE_OP_RELEASE, one, 1 + kit_below(&rng, before + 1), 0));
+            r = kit_run(k, cmd_held(MACHINE_OP_RELEASE, one, 1 + rng_below(&rng, before + 1), 0));
             break;
         case 3:
-            kit_tick(k, k->clock_ms + kit_below(&rng, 40));
+            kit_tick(k, k->clock_ms + rng_below(&rng, 40));
             break;
         case 4: {
-            struct machine_command c = keys(SWAP | (unsigned)kit_below(&rng, 2), one, owner, 50);
+            struct machine_command c = keys(SWAP | (unsigned)rng_below(&rng, 2), one, owner, 50);
             c.label = text("new");
             r = kit_run(k, c);
             break;
@@ -470,14 +470,14 @@ static void among_others(void **state)
             r = kit_run(k, keys(RELEASE | EACH, letters, owner, 0));
             break;
         default:
-            r = kit_run(k, keys(GRANT | EXTEND, letters, owner, 10 + kit_below(&rng, 200)));
+            r = kit_run(k, keys(GRANT | EXTEND, letters, owner, 10 + rng_below(&rng, 200)));
             break;
         }
         assert_true(machine_last_token(k->m) >= before);
         assert_true(r.code != MACHINE_GRANTED || r.token > 0);
         machine_check(k->m);
         uint64_t hash = machine_hash(k->m);
-        if (kit_below(&rng, 40) == 0) {
+        if (rng_below(&rng, 40) == 0) {
             kit_reload(k);
             assert_true(machine_hash(k->m) == hash);
         }

@@ -578,7 +578,7 @@ static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
     kit_init(&w.k);
     w.k.check = false;
     machine_set_event_cb(w.k.m, record, &w);
-    w.twin = machine_create((const uint64_t[2]){kit_random(&w.rng), kit_random(&w.rng)});
+    w.twin = machine_create((const uint64_t[2]){rng_next(&w.rng), rng_next(&w.rng)});
     /* The empty batch that the kit began with. */
     assert_int_equal(machine_apply(w.twin, w.k.batch.data, MACHINE_BATCH_HEADER_SIZE, NULL), 0);
     w.explicit_percent = (const uint64_t[]){20, 50, 98}[world_below(&w, 3)];
@@ -617,11 +617,11 @@ static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
 
 static void test_random_worlds(void **state)
 {
-    uint64_t seed = kit_seed();
+    uint64_t seed = rng_seed();
     uint64_t rng = seed;
     struct tally t = {.several_waited = 0};
     for (uint64_t i = kit_rounds(100); i > 0; i--) {
-        run_world(kit_random(&rng), 200, &t);
+        run_world(rng_next(&rng), 200, &t);
     }
     /* The worlds are of use only if everything happens in them. */
     for (unsigned code = MACHINE_DONE; code < MACHINE_LATE; code++) {

@@ -18,7 +18,7 @@ static void compare(const struct order *o, uint64_t from, uint64_t to, uint64_t 
 {
     machine_order_check(o);
     uint64_t rank = 0;
-    uint64_t probe = from + kit_below(rng, to - from + 2);
+    uint64_t probe = from + rng_below(rng, to - from + 2);
     const struct order_node *sought = NULL;
     for (uint64_t i = from; i < to; i++) {
         struct element *e = &elements[i];
@@ -26,7 +26,7 @@ static void compare(const struct order *o, uint64_t from, uint64_t to, uint64_t 
             continue;
         }
         rank++;
-        if (kit_below(rng, 50) == 0) {
+        if (rng_below(rng, 50) == 0) {
             assert_int_equal(machine_order_rank(o, &e->node), rank);
         }
         if (sought == NULL && e->node.key > probe) {
@@ -44,21 +44,21 @@ static void run(uint32_t part_max, uint64_t *rng)
     memset(elements, 0, sizeof elements);
     uint64_t first = 0;
     uint64_t next = 0;
-    uint64_t keep = 1 + kit_below(rng, 20); /* one in so many stays for long */
+    uint64_t keep = 1 + rng_below(rng, 20); /* one in so many stays for long */
     while (next < ELEMENTS) {
-        uint64_t dice = kit_below(rng, 100);
+        uint64_t dice = rng_below(rng, 100);
         if (dice < 55 || o.len == 0) {
             machine_order_push(&o, &elements[next].node, next + 1);
             elements[next].in = true;
             next++;
         } else {
-            uint64_t i = first + kit_below(rng, next - first);
+            uint64_t i = first + rng_below(rng, next - first);
             if (elements[i].in && (i % keep != 0 || dice == 99)) {
                 machine_order_remove(&o, &elements[i].node);
                 elements[i].in = false;
             }
         }
-        if (kit_below(rng, 40) == 0) {
+        if (rng_below(rng, 40) == 0) {
             compare(&o, first, next, rng);
         }
     }
@@ -81,7 +81,7 @@ static void run(uint32_t part_max, uint64_t *rng)
 
 static void test_against_array(void **state)
 {
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     const uint32_t part_max[] = {2, 3, 8, 128, 1024};
     for (unsigned i = 0; i < sizeof part_max / sizeof part_max[0]; i++) {
         run(part_max[i], &rng);

@@ -393,7 +393,7 @@ static unsigned read_anything(const uint8_t *data, size_t len, bool sessions_fir
 static void test_damaged_payloads(void **state)
 {
     struct kit *k = *state;
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     hold(k, 5);
     kit_run(k, cmd_open("ann", 5000, 0, "label"));
     kit_run(k, cmd_wait_x("l1", "ann", 5000));
@@ -415,8 +415,8 @@ static void test_damaged_payloads(void **state)
         for (unsigned n = 0; n < 20000; n++) {
             uint8_t *p = malloc(len);
             memcpy(p, k->payload.data, len);
-            for (uint64_t flips = 1 + kit_below(&rng, 4); flips > 0; flips--) {
-                p[kit_below(&rng, len)] ^= (uint8_t)(1u << kit_below(&rng, 8));
+            for (uint64_t flips = 1 + rng_below(&rng, 4); flips > 0; flips--) {
+                p[rng_below(&rng, len)] ^= (uint8_t)(1u << rng_below(&rng, 8));
             }
             read_anything(p, len, n % 2 == 0);
             free(p);

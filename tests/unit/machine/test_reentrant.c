@@ -273,23 +273,23 @@ static void as_the_model(void **state)
     static const char *const owners[] = {"", "ann", "bob", "cyd"};
     static const char *const labels[] = {"p", "q", "r", "s"};
     struct kit *k = *state;
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     struct model o = {.owner = 0};
     for (uint64_t turn = 0; turn < kit_rounds(4000); turn++) {
-        unsigned owner = 1 + (unsigned)kit_below(&rng, OWNERS);
-        unsigned label = (unsigned)kit_below(&rng, LABELS);
+        unsigned owner = 1 + (unsigned)rng_below(&rng, OWNERS);
+        unsigned label = (unsigned)rng_below(&rng, LABELS);
         unsigned number = 0;
-        if (kit_below(&rng, 3) == 0) {
-            kit_tick(k, k->clock_ms + kit_below(&rng, 400));
+        if (rng_below(&rng, 3) == 0) {
+            kit_tick(k, k->clock_ms + rng_below(&rng, 400));
             o.owner = o.end_ms < k->clock_ms ? 0 : o.owner;
         }
-        if (kit_below(&rng, 50) == 0) {
+        if (rng_below(&rng, 50) == 0) {
             uint64_t hash = machine_hash(k->m);
             kit_reload(k);
             assert_true(machine_hash(k->m) == hash);
         }
-        if (kit_below(&rng, 2) == 0) {
-            uint64_t ttl_ms = FL_TTL_MIN_MS + kit_below(&rng, 1500);
+        if (rng_below(&rng, 2) == 0) {
+            uint64_t ttl_ms = FL_TTL_MIN_MS + rng_below(&rng, 1500);
             unsigned want = model_enter(&o, owner, k->clock_ms, ttl_ms);
             struct machine_result r = run(k, enter("L", owners[owner], ttl_ms), want);
             assert_true(want == MACHINE_HELD || (r.token == o.token && r.number == o.count));

@@ -102,7 +102,7 @@ static void test_every_cut(void **state)
 static void test_large(void **state)
 {
     struct kit *k = *state;
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     populate_largely(k);
     struct fli_buf a;
     encode(k->m, &a);
@@ -115,7 +115,7 @@ static void test_large(void **state)
     for (uint64_t n = kit_rounds(20); n > 0; n--) {
         size_t lens[8];
         for (unsigned i = 0; i < 8; i++) {
-            lens[i] = 1 + kit_below(&rng, kit_below(&rng, 2) == 0 ? 300 : 3 * PIECE_MAX);
+            lens[i] = 1 + rng_below(&rng, rng_below(&rng, 2) == 0 ? 300 : 3 * PIECE_MAX);
         }
         restore_in(&a, lens, 8, hash);
     }

@@ -255,7 +255,7 @@ static void test_checksum_and_version(void **state)
 static void test_damaged(void **state)
 {
     struct kit *k = *state;
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     populate(k);
     struct fli_buf a;
     encode(k->m, &a);
@@ -263,10 +263,10 @@ static void test_damaged(void **state)
     unsigned taken = 0;
     for (uint64_t n = kit_rounds(60000); n > 0; n--) {
         memcpy(p, a.data, a.len);
-        for (uint64_t flips = 1 + kit_below(&rng, 3); flips > 0; flips--) {
-            uint8_t *byte = &p[12 + kit_below(&rng, a.len - 16)];
-            uint64_t other = *byte ^ UINT64_C(1) << kit_below(&rng, 8);
-            *byte = (uint8_t)(kit_below(&rng, 3) == 0 ? kit_random(&rng) : other);
+        for (uint64_t flips = 1 + rng_below(&rng, 3); flips > 0; flips--) {
+            uint8_t *byte = &p[12 + rng_below(&rng, a.len - 16)];
+            uint64_t other = *byte ^ UINT64_C(1) << rng_below(&rng, 8);
+            *byte = (uint8_t)(rng_below(&rng, 3) == 0 ? rng_next(&rng) : other);
         }
         fix_checksum(p, a.len);
         taken += try_decode(p, a.len);

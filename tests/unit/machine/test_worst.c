@@ -68,16 +68,15 @@ static uint64_t climb(uint64_t seed)
 {
     struct climb now = {.rng = seed};
     for (unsigned i = 0; i < GENES; i++) {
-        now.genes[i] = kit_random(&now.rng);
+        now.genes[i] = rng_next(&now.rng);
     }
     now.score = play(now.genes);
     for (unsigned i = 0; i < TRIES; i++) {
         struct climb next = now;
-        for (uint64_t n = 1 + kit_below(&next.rng, 12); n > 0; n--) {
-            uint64_t at = kit_below(&next.rng, GENES);
-            uint64_t from = kit_below(&next.rng, GENES);
-            next.genes[at] =
-                kit_below(&next.rng, 2) == 0 ? next.genes[from] : kit_random(&next.rng);
+        for (uint64_t n = 1 + rng_below(&next.rng, 12); n > 0; n--) {
+            uint64_t at = rng_below(&next.rng, GENES);
+            uint64_t from = rng_below(&next.rng, GENES);
+            next.genes[at] = rng_below(&next.rng, 2) == 0 ? next.genes[from] : rng_next(&next.rng);
         }
         next.score = play(next.genes);
         now.rng = next.rng;
@@ -88,10 +87,10 @@ static uint64_t climb(uint64_t seed)
 
 static void test_climb(void **state)
 {
-    uint64_t rng = kit_seed();
+    uint64_t rng = rng_seed();
     uint64_t best = 0;
     for (uint64_t i = kit_rounds(5); i > 0; i--) {
-        uint64_t score = climb(kit_random(&rng));
+        uint64_t score = climb(rng_next(&rng));
         best = score > best ? score : best;
     }
     print_message("worst batch found: %llu steps of %u\n", (unsigned long long)best, CEILING);

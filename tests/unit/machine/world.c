@@ -3,7 +3,7 @@
 
 uint64_t world_below(struct world *w, uint64_t n)
 {
-    return kit_below(&w->rng, n);
+    return rng_below(&w->rng, n);
 }
 
 static const char letters[] = "abcdefghijklmnopqrstuvwxyz";

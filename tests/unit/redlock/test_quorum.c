@@ -85,8 +85,7 @@ static void test_server_budget(void **state)
 static void test_retry_is_within_its_bounds_and_reaches_both(void **state)
 {
     (void)state;
-    struct rng rng;
-    rng_init(&rng);
+    uint64_t rng = rng_seed();
     static const uint64_t ceilings[] = {0, 50, 100, 200, 400, 800, 1000, 1000};
     for (uint32_t attempt = 1; attempt < 8; attempt++) {
         assert_int_equal(fli_retry_ms(attempt, 50, 1000, ceilings[attempt]), ceilings[attempt]);
@@ -128,7 +127,7 @@ static void test_restarted_servers(void **state)
 /* ---- keeping --------------------------------------------------------------------------------- */
 
 /* Plays a holder whose extends succeed or fail as the rng says; checks what must hold always. */
-static void play_keeper(struct rng *rng)
+static void play_keeper(uint64_t *rng)
 {
     uint64_t now = 1000 + rng_below(rng, 1000000);
     uint64_t ttl = 10 + rng_below(rng, 20000);
@@ -171,8 +170,7 @@ static void play_keeper(struct rng *rng)
 static void test_keeping_ends_and_never_passes_max_hold(void **state)
 {
     (void)state;
-    struct rng rng;
-    rng_init(&rng);
+    uint64_t rng = rng_seed();
     for (int i = 0; i < 20000; i++) {
         play_keeper(&rng);
     }

@@ -560,21 +560,21 @@ static void model_apply(struct model *m, struct step *s)
     }
 }
 
-static void random_step(struct step *s, struct model *m, struct scratch_random *r, unsigned number)
+static void random_step(struct step *s, struct model *m, uint64_t *r, unsigned number)
 {
-    *s = (struct step){.k = (unsigned)scratch_random(r, KEYS), .v = number};
+    *s = (struct step){.k = (unsigned)rng_below(r, KEYS), .v = number};
     /* Mostly the lock that suits the key, and tokens around the mark. */
-    s->l = scratch_random(r, 4) == 0 ? (unsigned)scratch_random(r, LOCKS) : s->k % LOCKS;
-    fl_token around = m->mark[s->l] + scratch_random(r, 4);
+    s->l = rng_below(r, 4) == 0 ? (unsigned)rng_below(r, LOCKS) : s->k % LOCKS;
+    fl_token around = m->mark[s->l] + rng_below(r, 4);
     (void)snprintf(s->key, sizeof(s->key), "k%u", s->k);
     (void)snprintf(s->lock, sizeof(s->lock), "l%u", s->l);
     (void)snprintf(s->value, sizeof(s->value), "v%u", s->v);
-    s->op = (struct store_op){.verb = (enum store_verb)scratch_random(r, 5),
+    s->op = (struct store_op){.verb = (enum store_verb)rng_below(r, 5),
                               .key = text(s->key),
                               .lock = text(s->lock),
                               .value = text(s->value),
                               .token = around > 1 ? around - 1 : 1,
-                              .fenced = scratch_random(r, 8) != 0};
+                              .fenced = rng_below(r, 8) != 0};
     s->op.fenced = s->op.fenced || s->op.verb == STORE_CLAIM;
 }
 
@@ -599,14 +599,14 @@ static void check_step(struct step *s)
 static void test_model(void **state)
 {
     struct fixture *x = *state;
-    struct scratch_random random;
+    uint64_t random;
     struct model m = {0};
     static struct step steps[16];
     struct store_op *refs[16];
     unsigned seen[6] = {0};
-    scratch_random_init(&random);
+    random = rng_seed();
     for (unsigned number = 0; number < OPS;) {
-        size_t n = 1 + scratch_random(&random, 16);
+        size_t n = 1 + rng_below(&random, 16);
         size_t done = 0;
         for (size_t i = 0; i < n; i++) {
             random_step(&steps[i], &m, &random, number++);
@@ -622,7 +622,7 @@ static void test_model(void **state)
                  : steps[i].want == FL_EWRONGLOCK ? 2
                                                   : 3]++;
         }
-        if (scratch_random(&random, 40) == 0) {
+        if (rng_below(&random, 40) == 0) {
             reopen(x, STORE_SIZE_DEFAULT, true);
         }
     }

@@ -390,8 +390,7 @@ static void test_random_arguments(void **state)
     static const char *const likely[] = {"TTL",   "SESSION", "OWNER", "WAIT",      "VALUE", "MATCH",
                                          "COUNT", "CURSOR",  "FENCE", "LOCKDELAY", "LABEL", "AUTH",
                                          "5",     "100",     "a",     OWNER16,     "",      "ALSO"};
-    struct rng rng;
-    rng_init(&rng);
+    uint64_t rng = rng_seed();
     for (int i = 0; i < 50000; i++) {
         const struct fli_command *c = &fli_commands[rng_below(&rng, fli_commands_len)];
         struct fli_slice args[8];

@@ -148,8 +148,7 @@ static void test_long_error_is_cut(void **state)
 
 static void test_numbers(void **state)
 {
-    struct rng rng;
-    rng_init(&rng);
+    uint64_t rng = rng_seed();
     struct fli_buf b;
     fli_buf_init(&b, 1000);
     for (int i = 0; i < 20000; i++) {
