@@ -28,8 +28,7 @@
  *  13  with a session end all its grants and waits, and nothing is granted to one that has ended
  *  14  no limit is passed, none is said to be reached that is not there, and no node keeps more
  *      than it may
- *  15  Redlock on servers that the judge finds fit, and whose clocks do not jump, is not held
- *      twice
+ *  15  Redlock on fit servers, whose clocks do not jump, is not held twice (redlock.c)
  *  16  what a client that named no owner has got and cannot know of, since it has left, is taken
  *      back; and nobody is granted it who can send no more
  *  17  what the machine says is what the client reads
