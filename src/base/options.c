@@ -2,7 +2,6 @@
  * an error can name the source. */
 #include "base/options.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,6 +18,12 @@ int fli_options_wrong(struct fli_options *o, const char *fmt, ...)
     (void)vsnprintf(o->errmsg, o->errmsg_size, fmt, args);
     va_end(args);
     return FL_EINVAL;
+}
+
+/* ctype.h is the locale's. */
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
 static size_t find(const struct fli_options *o, const char *name)
@@ -193,7 +198,7 @@ static bool variable_name(const struct fli_options *o, const char *entry,
         return false;
     }
     for (size_t i = 0; i < len; i++) {
-        name[i] = (char)(p[i] == '_' ? '-' : tolower((unsigned char)p[i]));
+        name[i] = p[i] == '_' ? '-' : lower(p[i]);
     }
     name[len] = '\0';
     *ret_value = equals + 1;
@@ -281,11 +286,11 @@ static const char *const yes_no[] = {"no", "yes", "false", "true", "0", "1", "of
 /* The bytes of a text with K, M or G behind it; or a whole number. */
 static bool parse_number(const struct fli_option *row, const char *text, uint64_t *ret)
 {
-    static const char units[] = "KMG";
+    static const char units[] = "kmg";
     size_t len = strlen(text);
     unsigned shift = 0;
     if (row->kind == FLI_OPTION_SIZE && len > 1) {
-        const char *unit = strchr(units, toupper((unsigned char)text[len - 1]));
+        const char *unit = strchr(units, lower(text[len - 1]));
         shift = unit != NULL ? 10 * (unsigned)(unit - units + 1) : 0;
         len -= unit != NULL ? 1 : 0;
     }
