@@ -111,6 +111,11 @@
     X(redlocks_refused, 50)                                                                        \
     X(redis_evicted, 100)                                                                          \
     X(redis_restarts, 50)                                                                          \
+    X(entered, 50)                                                                                 \
+    X(entered_expired, 100)                                                                        \
+    X(reentered, 50)                                                                               \
+    X(left, 50)                                                                                    \
+    X(left_again, 200)                                                                             \
     X(users_changed, 50)                                                                           \
     X(rights_lacked, 100)                                                                          \
     X(logins_over, 100)                                                                            \

@@ -13,6 +13,7 @@
  *   asker     clients that ask one node each, whatever it believes to be
  *   holder    clients that hold locks, several too, alone or with others, by themselves or in a
  *             session, and read, add and write back at the storage;  caller: that call all else
+ *   reenter   clients and judge of locks that one owner takes several times, through the Redis face
  *   redlock   holders by Redlock over simulated Redis, with tokens from the cluster
  *   store     the storage that checks tokens
  *   sending   what became of each request, and what was said of it
@@ -51,6 +52,7 @@
 #include "redlock/quorum.h"
 #include "server/dispatch.h"
 #include "marks.h"
+#include "reenter.h"
 #include "sim_device.h"
 
 #define SIM_NODES_MAX 5u
@@ -511,6 +513,7 @@ struct sim {
     bool redis_durable; /* a restart forgets nothing */
     bool redis_eviction_allowed, redis_has_evicted;
     struct sim_store store;
+    struct sim_reenter *reenter; /* NULL: not in this seed */
     struct sim_oracle oracle;
     struct sim_fault faults[SIM_FAULTS_MAX];
     unsigned faults_n;
@@ -601,6 +604,11 @@ void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64
 void sim_server_hangup(struct sim_lane *l, uint64_t ms);
 void sim_server_half_close(struct sim_lane *l); /* it will send no more, and listens */
 bool sim_server_leaderless(struct sim_node *n); /* as LEADER answers */
+/* A request from outside of all lanes. `told` is called with its answer, and with what the machine
+ * said (NULL: nothing), unless the node ends before. */
+void sim_server_ask(struct sim_node *n, const uint8_t *data, size_t len, uint64_t serial,
+                    void (*told)(struct sim *s, uint64_t serial, const struct machine_result *r,
+                                 const void *data, size_t len));
 void sim_server_event(struct sim_node *n, const struct machine_event *e);
 void sim_server_restored(struct sim_node *n);
 void sim_server_start(struct sim_node *n);
@@ -762,7 +770,10 @@ void sim_oracle_end(struct sim *s);                /* after the cluster has come
 /* order.c */
 void sim_order_event(struct sim *s, const struct machine_event *e);
 void sim_order_begin(struct sim *s, const void *batch, size_t len); /* is going to be applied */
-void sim_order_end(struct sim *s);                                  /* has been */
+/* The end of a lease is not before the time that was promised, on any clock. */
+void sim_order_expires(struct sim *s, const struct machine_event *e, uint64_t base_at,
+                       uint64_t ttl_ms, uint64_t promised_ms);
+void sim_order_end(struct sim *s); /* has been */
 void sim_order_rest(struct sim *s);
 void sim_order_fini(struct sim *s);
 bool sim_order_was_busy(const struct sim_lane *l); /* a lock it is about, since it was sent */
