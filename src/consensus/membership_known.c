@@ -164,6 +164,7 @@ static bool store(struct membership *m, struct identity *fresh, uint64_t applied
     m->members_due = true;
     transport_set_cluster(m->transport, id->cluster_id, membership_admitted_index(id),
                           id->begun_crc);
+    replica_set_admitted(m->replica, membership_admitted_index(id) != 0);
     return true;
 }
 

@@ -31,6 +31,11 @@
  *                   then asks for ever.
  *   patience        A follower refuses a pre-vote until its own timer has run out, although its
  *                   leader has been silent for an election time (dissertation, section 9.6).
+ *   learners        A server that is a learner by its own log gives no vote, also when the change
+ *                   that makes it a voter is committed and has not reached it. A majority may then
+ *                   be up that elects nobody. So a learner votes, once its log has the entry that
+ *                   admitted it: whoever gets its vote then has that entry too, and counts it as
+ *                   what it is (dissertation, section 4.2.2).
  *   impossible      An APPEND of another leader of our own term, or one that contradicts committed
  *                   entries, corrupts the core's state or makes it ask for a shutdown. So may a
  *                   vote request in another node's name, and a term that leaves no next one.
@@ -61,6 +66,7 @@ struct raft_edge_stats {
     uint64_t rejections_redirected; /* to the snapshot that was asked for */
     uint64_t rejections_expected;   /* of heartbeats, while a snapshot is on its way */
     uint64_t refusals_corrected;    /* answers to pre-votes that hid the newer term */
+    uint64_t learner_votes;         /* vote requests that a learner judged as a voter does */
     uint64_t impossible;            /* messages that no correct peer sends */
     uint64_t campaigns;             /* election timers that were made to run out */
     uint64_t yields;                /* of these, in favour of another candidate */
@@ -90,6 +96,7 @@ struct raft_edge {
     uint64_t sent_ms; /* the last APPEND to any peer */
     bool paused;      /* the process was stopped a moment ago */
     bool muted;       /* vote requests are not sent */
+    bool admitted;    /* this server may vote as a learner */
     bool refused;     /* the last answer to a vote request */
     struct {
         uint64_t id, term, index;
@@ -120,6 +127,10 @@ void raft_edge_set_paused(struct raft_edge *e, bool paused);
 /* Names a peer whose process has surely ended; 0: none. Its followers need not wait for their
  * timers. */
 void raft_edge_set_gone(struct raft_edge *e, uint64_t id);
+
+/* Tells whether the entry that admitted this server, with the disk that it has, is committed and in
+ * its log. Before that a learner gives no vote. */
+void raft_edge_set_admitted(struct raft_edge *e, bool admitted);
 
 /* The time since this follower last heard its leader; 0 when it has none or has never heard it. */
 uint64_t raft_edge_silence_ms(const struct raft_edge *e, uint64_t now_ms);
