@@ -242,6 +242,19 @@ static bool answer_client_setinfo(struct fli_buf *b, struct fli_slice attribute)
     return fli_resp_error(b, "ERR", "CLIENT SETINFO: write LIB-NAME or LIB-VER") == 0;
 }
 
+/* A cache of the client stays empty with OPTIN, so it needs none of the invalidations that this
+ * server never sends. In all other modes it would keep what it read for ever. */
+static bool answer_client_tracking(struct fli_buf *b, const struct fli_slice *args, unsigned n)
+{
+    if ((n == 1 && is_word(args[0], "OFF")) ||
+        (n == 2 && is_word(args[0], "ON") && is_word(args[1], "OPTIN"))) {
+        return simple(b, "OK");
+    }
+    return fli_resp_error(b, "ERR",
+                          "CLIENT TRACKING: write ON OPTIN or OFF; no invalidations are sent, so "
+                          "nothing can be cached") == 0;
+}
+
 /* --- all of them --- */
 
 static bool answer_reset(struct net_conn *c, struct fli_buf *b)
@@ -306,6 +319,9 @@ static bool answer(const struct net_commands *commands, struct net_conn *c, stru
         break;
     case FLI_CMD_CLIENT_SETINFO:
         ok = answer_client_setinfo(b, args[0]);
+        break;
+    case FLI_CMD_CLIENT_TRACKING:
+        ok = answer_client_tracking(b, args, n);
         break;
     case FLI_CMD_CLIENT_INFO:
         ok = answer_client_lines(commands, c, b, false);

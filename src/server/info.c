@@ -2,6 +2,7 @@
 #include "server/info.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -55,6 +56,7 @@ static int server_section(struct fli_buf *b, const struct info *i)
     int rc = fli_buf_printf(b, "# Server\r\n");
     rc = rc != 0 ? rc : put_text(b, "redis_version", NET_REDIS_VERSION);
     rc = rc != 0 ? rc : put_text(b, "redis_mode", "standalone");
+    rc = rc != 0 ? rc : put(b, "arch_bits", sizeof(void *) * CHAR_BIT);
     rc = rc != 0 ? rc : put_text(b, "server_name", "fencelock");
     rc = rc != 0 ? rc : put_text(b, "fencelock_version", FL_VERSION);
     rc = rc != 0 ? rc : put_text(b, "version", FL_VERSION);

@@ -46,6 +46,7 @@ enum fli_command_id {
     FLI_CMD_CLIENT_GETNAME,
     FLI_CMD_CLIENT_SETNAME,
     FLI_CMD_CLIENT_SETINFO,
+    FLI_CMD_CLIENT_TRACKING,
     FLI_CMD_CLIENT_INFO,
     FLI_CMD_CLIENT_LIST,
     /* lock service */

@@ -147,6 +147,7 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
     [FLI_CMD_CLIENT_SETNAME] = {ARGS(1, CLIENT_NAME("name"))},
     [FLI_CMD_CLIENT_SETINFO] = {ARGS(2, BYTES("attribute", label, 1, FL_LABEL_MAX),
                                      BYTES("value", value, 0, FL_LABEL_MAX))},
+    [FLI_CMD_CLIENT_TRACKING] = {ARGS(1, BYTES("mode", label, 1, FL_LABEL_MAX)), .more = true},
     [FLI_CMD_CLIENT_INFO] = {PLAIN},
     [FLI_CMD_CLIENT_LIST] = {PLAIN},
     [FLI_CMD_ACQUIRE] = {ARGS(1, NAME), OPTIONS(acquire_options)},

@@ -1,6 +1,6 @@
 /* fuzz_script.c: any text as a script, as an operator's aliases and as the arguments of SET: never
- * two names for one text, blanks and comments between tokens change none, and what is recognised
- * once is found again. */
+ * two names or forms for one text, however it is set; another name when one token is another; and
+ * what is recognised once is found again. That the time is in proportion is judged by linear.c. */
 #include "fuzz.h"
 
 #include <stdlib.h>
@@ -29,6 +29,119 @@ static void check_names(struct fli_slice text)
     bool again = face_normal((struct fli_slice){more, len}, b);
     FLI_ASSERT(marked || !ok || (again && memcmp(a, b, sizeof a) == 0));
     free(more);
+}
+
+/* ---- the same tokens, set otherwise ---- */
+
+#define TOKENS_MAX 256u
+#define TEXT_MAX 8192u
+
+struct token {
+    const char *p;
+    size_t len;
+    bool plain; /* a string without its quotes */
+};
+
+/* The tokens of a text, as it is printed for people. False: not all can be told apart there. */
+static bool read_tokens(struct fli_slice text, char *room, size_t size, struct token *tokens,
+                        size_t *n)
+{
+    *n = 0;
+    if (text.len > size / 4 || !face_normal_print(text, room, size)) {
+        return false;
+    }
+    for (char *p = room; *p != '\0'; (*n)++) {
+        char *end = strchr(p, '\n');
+        if (*n == TOKENS_MAX || *p == '\\') {
+            return false; /* a string with line ends or backslashes */
+        }
+        tokens[*n] = (struct token){p, (size_t)(end - p), *p == '\''};
+        p = end + 1;
+    }
+    return true;
+}
+
+static size_t add(char *out, size_t len, const char *p, size_t n)
+{
+    FLI_ASSERT(len + n < TEXT_MAX * 2);
+    memcpy(out + len, p, n);
+    return len + n;
+}
+
+/* In quotes that it does not contain; 0: it contains all of ours. */
+static size_t add_string(char *out, size_t len, const char *p, size_t n, unsigned style)
+{
+    static const char *const quotes[][2] = {
+        {"'", "'"}, {"\"", "\""}, {"[[", "]]"}, {"[==[", "]==]"}};
+    bool contains[4] = {memchr(p, '\'', n) != NULL, memchr(p, '"', n) != NULL,
+                        memchr(p, ']', n) != NULL, memchr(p, ']', n) != NULL};
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned k = (style + i) % 4;
+        if (!contains[k] && (k < 2 || n == 0 || memchr(p, '\r', n) == NULL)) {
+            len = add(out, len, quotes[k][0], strlen(quotes[k][0]));
+            len = add(out, len, p, n);
+            return add(out, len, quotes[k][1], strlen(quotes[k][1]));
+        }
+    }
+    return 0;
+}
+
+/* The text of these tokens, with other things between them. `odd`: that token gets one byte more.
+ * 0: it cannot be written so. */
+static size_t set_otherwise(const struct token *tokens, size_t n, size_t odd, unsigned style,
+                            char *out)
+{
+    static const char *const between[] = {" ",          "\n",     " --x\n",
+                                          " --[[ ' ]]", "\t\r\n", " --[=[ ]] ]=]"};
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++) {
+        char longer[TEXT_MAX];
+        size_t skip = tokens[i].plain;
+        size_t size = tokens[i].len - skip;
+        memcpy(longer, tokens[i].p + skip, size);
+        if (i == odd) {
+            longer[size++] = 'x';
+        }
+        if (tokens[i].plain) {
+            len = add_string(out, len, longer, size, style + (unsigned)i);
+            if (len == 0) {
+                return 0;
+            }
+        } else {
+            len = add(out, len, longer, size);
+        }
+        const char *gap = between[(style + i) % 6];
+        len = add(out, len, gap, strlen(gap));
+    }
+    return len;
+}
+
+static void check_otherwise(struct fli_slice text, struct face_scripts *s)
+{
+    static char room[TEXT_MAX];
+    static char other[TEXT_MAX * 2];
+    static struct token tokens[TOKENS_MAX];
+    uint8_t a[FACE_SHA1_SIZE];
+    uint8_t b[FACE_SHA1_SIZE];
+    uint8_t sha1[FACE_SHA1_SIZE];
+    size_t n;
+    if (text.len > TEXT_MAX / 8 || !face_normal(text, a) ||
+        !read_tokens(text, room, sizeof room, tokens, &n) || n == 0) {
+        return;
+    }
+    unsigned style = text.data[0];
+    size_t len = set_otherwise(tokens, n, n, style, other);
+    if (len == 0) {
+        return;
+    }
+    struct fli_slice again = {(const uint8_t *)other, len};
+    FLI_ASSERT(face_normal(again, b) && memcmp(a, b, sizeof a) == 0);
+    const struct face_form *f = face_scripts_load(s, text, sha1);
+    FLI_ASSERT(face_scripts_load(s, again, sha1) == f);
+    /* One token that is another. A sign with a byte behind it is two tokens, or more. */
+    len = set_otherwise(tokens, n, style % n, style, other);
+    again.len = len;
+    FLI_ASSERT(len == 0 || !face_normal(again, b) || memcmp(a, b, sizeof a) != 0);
 }
 
 /* As what stands behind our own text of a form: how many keys, and words. */
@@ -89,6 +202,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FLI_ASSERT(face_scripts_create(&s) == 0);
     const struct face_form *f = face_scripts_load(s, text, sha1);
     FLI_ASSERT(face_scripts_find(s, sha1) == f);
+    check_otherwise(text, s);
     int rc = face_scripts_alias(s, text, errmsg, sizeof errmsg);
     FLI_ASSERT(rc == 0 || rc == FL_EINVAL);
     /* SET with the words of the text behind key and value. */

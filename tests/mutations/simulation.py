@@ -3,7 +3,7 @@
 MACHINE, LOCK, ACQUIRE = 'src/machine/machine.c', 'src/machine/lock.c', 'src/machine/acquire.c'
 MULTI_LOCK, SESSION, QUORUM = 'src/machine/multi_lock.c', 'src/machine/session.c', 'src/redlock/quorum.c'
 ATTEMPT, ENGINE, CALL = 'src/machine/attempt.c', 'src/client/attempts.h', 'src/client/call_state.c'
-USERS = 'src/machine/users.c'
+USERS, REENTRANT = 'src/machine/users.c', 'src/machine/reentrant.c'
 DISPATCH, PARKED, CLEANUP = 'src/server/dispatch.c', 'src/server/parked.c', 'src/server/cleanup.c'
 
 # number of the oracle at the top of oracle.c, what, file, the line, what it becomes, what the simulation then says.
@@ -102,6 +102,13 @@ MUTANTS = [
      'if (c->index <= r->told_committed || c->index + 1 > last) {', 'as the change that is not committed'),
     (8, 'a snapshot is labelled with a change that it does not contain', 'src/consensus/replica.c',
      'const struct change *c = changes_at(&r->changes, r->applied);', 'const struct change *c = changes_last(&r->changes);', 'labels a snapshot|gives a snapshot'),
+    (23, 'an older copy of a directory is let in', 'src/consensus/membership_known.c', '    if (membership_went_back(m, peer, reason)) {',
+     '    if (false) {', 'with an older copy of its disk|leads on an older copy|not everybody is answered'),
+    (23, 'a directory that was refused forgets that', 'src/consensus/membership_starts.c', '    m->config.starts->next = (struct start){.number = STARTS_REFUSED};',
+     '    m->config.starts->next = (struct start){.number = STARTS_RECORDED};', 'older copy of its disk|leads on an older copy|applies another batch'),
+    (23, 'each start has a number of its own, whether anybody knows of the one before or not', 'src/consensus/starts.c',
+     'bool resumed = s->own.number != 0 && s->next.number != STARTS_RECORDED;', 'bool resumed = false;',
+     'with an older copy of its disk|leads on an older copy'),
     (19, 'messages leave before term and vote are on disk', 'src/consensus/replica.c', '    if (log_durable(r->log) >= r->hard_state_at) {\n        send_now(r, m);',
      '    if (r->hard_state_at != UINT64_MAX) {\n        send_now(r, m);', 'both lead term'),
     (9, 'entries count before they are on disk', 'src/consensus/replica.c', '    uint64_t index = log_durable_index(r->log);\n    if (r->install_at',
@@ -194,4 +201,12 @@ MUTANTS = [
      'is listed for a user'),
     (22, 'the login of a user who was switched off counts again later', USERS, '    if ((before->on && !after->on) || (before->nopass && !after->nopass)) {',
      '    if (before->nopass && !after->nopass) {', 'and the user may not|lets user'),
+    (23, 'a LEAVE that is sent again counts again', REENTRANT, '    if (answered(m, c, r)) {\n        return;\n    }\n', '    (void)answered;\n',
+     'when it is sent again|LEAVE finds the lock lost|of a lock that was taken|of one\'s own lock'),
+    (23, 'a release of several leaves the count as it was', REENTRANT, 'set_count(m, request, count - 1);', 'set_count(m, request, count);',
+     'of one\'s own lock|of a lock that was taken'),
+    (23, 'every release is remembered as the last one', REENTRANT, 'add(m, key, hash, gave_back, m->clock_ms + c->number);',
+     'add(m, key, hash, true, m->clock_ms + c->number);', 'when it is sent again'),
+    (23, 'taking a lock once more does not prolong it', REENTRANT,
+     '        machine_session_renew(m, request_session(request), c->ttl_ms);\n        answer_own', '        answer_own', 'is prolonged to'),
 ]

@@ -87,6 +87,8 @@
     X(streams_given_up, 50)                                                                        \
     X(nodes_refused, 100)                                                                          \
     X(nodes_restored, 200)                                                                         \
+    X(older_copies, 400)                                                                           \
+    X(older_copies_refused, 400)                                                                   \
     X(members_changed, 100)                                                                        \
     X(nodes_dismissed, 400)                                                                        \
     X(loyal, 100)                                                                                  \
@@ -109,6 +111,11 @@
     X(redlocks_refused, 50)                                                                        \
     X(redis_evicted, 100)                                                                          \
     X(redis_restarts, 50)                                                                          \
+    X(entered, 50)                                                                                 \
+    X(entered_expired, 100)                                                                        \
+    X(reentered, 50)                                                                               \
+    X(left, 50)                                                                                    \
+    X(left_again, 200)                                                                             \
     X(users_changed, 50)                                                                           \
     X(rights_lacked, 100)                                                                          \
     X(logins_over, 100)                                                                            \

@@ -336,6 +336,13 @@ static void check_lease(struct sim *s, const struct machine_event *e, const stru
     sim_oracle_believers(s, e->token, l->session);
 }
 
+void sim_order_expires(struct sim *s, const struct machine_event *e, uint64_t base_at,
+                       uint64_t ttl_ms, uint64_t promised_ms)
+{
+    struct lease l = {"token", e->token, base_at, ttl_ms, promised_ms, 0};
+    check_lease(s, e, &l);
+}
+
 static struct lease lease_of_session(const struct sim_owner *o, uint64_t owner)
 {
     return (struct lease){"session", owner, o->base_at, o->ttl_ms, o->promised_ms, owner};
@@ -433,6 +440,10 @@ void sim_order_event(struct sim *s, const struct machine_event *e)
 {
     SIM_CHECK(s, s->oracle.together.left == 0 || e->index != 0,
               "an event comes between those of locks that were asked for together");
+    if (sim_reenter_is_of(e->name)) {
+        sim_reenter_event(s, e);
+        return;
+    }
     switch (e->type) {
     case MACHINE_EVENT_GRANTED:
         take(s, e);

@@ -52,6 +52,7 @@ static void work(struct sim *s)
     bool cut_short = s->orders.length == 0 || s->orders.until_ms != 0;
     sim_users_start(s);
     sim_clients_start(s);
+    sim_reenter_start(s);
     sim_faults_start(s, s->now);
     if (s->orders.scene == SIM_SCENE_NONE) {
         sim_tend(s);
@@ -78,7 +79,7 @@ static void settle(struct sim *s)
     sim_heal(s);
     s->quiet = true;
     uint64_t bound = s->now + ANSWER_BOUND_MS;
-    while (!sim_clients_done(s) || !sim_converged(s)) {
+    while (!sim_clients_done(s) || !sim_reenter_done(s) || !sim_converged(s)) {
         sim_step(s);
         SIM_CHECK(s, s->now < bound, "not everybody is answered %u ms after healing",
                   ANSWER_BOUND_MS);
@@ -118,6 +119,7 @@ uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsig
     }
     sim_oracle_init(s);
     sim_redis_init(s);
+    sim_reenter_init(s);
     sim_store_init(s);
     if (s->orders.scene != SIM_SCENE_NONE) {
         sim_scene_look(s);
@@ -138,6 +140,7 @@ uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsig
     sim_world_fini(s);
     sim_net_fini(s);
     sim_oracle_fini(s);
+    sim_reenter_fini(s);
     free(s);
     return digest;
 }

@@ -196,6 +196,7 @@ bool __wrap_machine_next(struct machine *m, struct machine_cursor *cur, struct m
     if (first) {
         sim_rights_end(n->sim, &c, ret);
         applied(n->sim, &c, ret);
+        sim_reenter_applied(n->sim, &c, ret);
     }
     return any;
 }

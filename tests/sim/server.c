@@ -54,6 +54,10 @@ struct sim_request {
     bool has_result;
     struct machine_result result; /* what the machine said to it, unless it waits */
     struct fli_buf reply;
+    /* of one without a lane: */
+    uint64_t serial;
+    void (*told)(struct sim *s, uint64_t serial, const struct machine_result *r, const void *data,
+                 size_t len);
 };
 
 /* Between dispatch and node: one command. */
@@ -126,9 +130,21 @@ static void count_answer(struct sim_request *q)
               "a query is answered UNCERTAIN");
 }
 
+static void answer_outside(struct sim_request *q)
+{
+    count_answer(q);
+    q->told(q->node->sim, q->serial, q->has_result ? &q->result : NULL, q->reply.data,
+            q->reply.len);
+    request_free(q);
+}
+
 static void answer(void *request)
 {
     struct sim_request *q = request;
+    if (q->told != NULL) {
+        answer_outside(q);
+        return;
+    }
     if (q->client == NULL) {
         return; /* who asked looks at it */
     }
@@ -449,7 +465,7 @@ static void dispatch_bytes(struct sim_request *q, const uint8_t *data, size_t le
     enum fli_resp_status st = fli_resp_next(&parser, data, len);
     SIM_CHECK(n->sim, st == FLI_RESP_REQUEST, "a request is not RESP: %.*s", (int)len,
               (const char *)data);
-    n->asking = q->client == NULL ? NULL : q;
+    n->asking = q->client == NULL && q->told == NULL ? NULL : q;
     dispatch_request(n->dispatch, q, &q->slot, 2, parser.argv, parser.argc);
     n->asking = NULL;
     SIM_CHECK(n->sim, fli_resp_consume(&parser) == len, "a request does not end where it should");
@@ -594,6 +610,16 @@ void sim_server_half_close(struct sim_lane *l)
     send_end(l, 0, true);
 }
 
+void sim_server_ask(struct sim_node *n, const uint8_t *data, size_t len, uint64_t serial,
+                    void (*told)(struct sim *s, uint64_t serial, const struct machine_result *r,
+                                 const void *data, size_t len))
+{
+    struct sim_request *q = request_of(n, NULL);
+    q->serial = serial;
+    q->told = told;
+    dispatch_bytes(q, data, len);
+}
+
 bool sim_server_leaderless(struct sim_node *n)
 {
     static const uint8_t leader[] = "LEADER\r\n";
@@ -656,6 +682,7 @@ void sim_server_start(struct sim_node *n)
         .gate = gate,
         .who = who,
         .users = connection,
+        .face = sim_reenter_face(n->sim),
         .slack_ms = n->sim->options.slack_ms,
         .calls_max = n->sim->options.calls_max,
     };

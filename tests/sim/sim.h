@@ -13,6 +13,7 @@
  *   asker     clients that ask one node each, whatever it believes to be
  *   holder    clients that hold locks, several too, alone or with others, by themselves or in a
  *             session, and read, add and write back at the storage;  caller: that call all else
+ *   reenter   clients and judge of locks that one owner takes several times, through the Redis face
  *   redlock   holders by Redlock over simulated Redis, with tokens from the cluster
  *   store     the storage that checks tokens
  *   sending   what became of each request, and what was said of it
@@ -51,6 +52,7 @@
 #include "redlock/quorum.h"
 #include "server/dispatch.h"
 #include "marks.h"
+#include "reenter.h"
 #include "sim_device.h"
 
 #define SIM_NODES_MAX 5u
@@ -138,6 +140,21 @@ enum sim_power { SIM_DOWN, SIM_UP, SIM_STOPPING };
 #define SIM_TIMERS_MAX 3u
 #define SIM_WORKS_MAX 4u
 
+/* An older copy of a disk, see older.c. */
+struct sim_older {
+    enum sim_older_phase {
+        SIM_OLDER_NONE,
+        SIM_OLDER_COPIED,
+        SIM_OLDER_BACK,
+        SIM_OLDER_REFUSED
+    } phase;
+    struct sim_device *device;
+    struct identity identity;
+    struct starts starts;
+    uint64_t at;  /* not before that it comes back */
+    bool insists; /* it is started once more after it was refused */
+};
+
 enum sim_lane_number { SIM_LANE_MAIN, SIM_LANE_RENEW, SIM_LANES };
 
 struct sim_node {
@@ -184,6 +201,7 @@ struct sim_node {
     bool granted;           /* the change that was asked for last */
     bool whole, forgetting; /* whole: with wiped: it was forgotten and has lost nothing */
     bool rotten;            /* its disk is, and nobody has noticed yet */
+    struct sim_older older;
     enum sim_change {
         SIM_CHANGE_NONE,
         SIM_CHANGE_REMOVE,
@@ -385,6 +403,7 @@ enum sim_fault_kind {
     SIM_FAULT_ROT,
     SIM_FAULT_VOTE,
     SIM_FAULT_MEMBER, /* k: removed and added, replaced, moved; both: with its disk */
+    SIM_FAULT_OLDER,  /* ms: until its copy comes back; both: of a disk after a crash */
     SIM_FAULT_KINDS
 };
 
@@ -429,6 +448,7 @@ enum sim_sabotage {
     SIM_SABOTAGE_UNSAFE_ACK,
     SIM_SABOTAGE_NO_SYNC,
     SIM_SABOTAGE_FORGET_MARKS, /* the storage does, in a crash */
+    SIM_SABOTAGE_OLDER_COPIES, /* nobody looks how old a disk is */
     SIM_SABOTAGES
 };
 
@@ -494,6 +514,7 @@ struct sim {
     bool redis_durable; /* a restart forgets nothing */
     bool redis_eviction_allowed, redis_has_evicted;
     struct sim_store store;
+    struct sim_reenter *reenter; /* NULL: not in this seed */
     struct sim_oracle oracle;
     struct sim_fault faults[SIM_FAULTS_MAX];
     unsigned faults_n;
@@ -564,6 +585,9 @@ void sim_nodes_describe(struct sim *s, FILE *out);
 /* disk.c */
 void sim_disk_crash(struct sim_node *n, bool power);
 void sim_disk_wipe(struct sim_node *n);
+/* The device becomes the disk of a node that does not run. */
+void sim_disk_adopt(struct sim_node *n, struct sim_device *device, const struct identity *identity,
+                    const struct starts *starts);
 bool sim_disk_has_snapshot(const struct sim_node *n);
 void sim_disk_fill(struct sim_node *n, uint64_t ms);
 void sim_disk_trouble(struct sim_node *n, unsigned how); /* to what is done for snapshots */
@@ -583,6 +607,11 @@ void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64
 void sim_server_hangup(struct sim_lane *l, uint64_t ms);
 void sim_server_half_close(struct sim_lane *l); /* it will send no more, and listens */
 bool sim_server_leaderless(struct sim_node *n); /* as LEADER answers */
+/* A request from outside of all lanes. `told` is called with its answer, and with what the machine
+ * said (NULL: nothing), unless the node ends before. */
+void sim_server_ask(struct sim_node *n, const uint8_t *data, size_t len, uint64_t serial,
+                    void (*told)(struct sim *s, uint64_t serial, const struct machine_result *r,
+                                 const void *data, size_t len));
 void sim_server_event(struct sim_node *n, const struct machine_event *e);
 void sim_server_restored(struct sim_node *n);
 void sim_server_start(struct sim_node *n);
@@ -702,6 +731,11 @@ void sim_options_choose(struct sim *s);
 void sim_options_print(const struct sim *s, FILE *out);
 void sim_faults_plan(struct sim *s);
 void sim_faults_start(struct sim *s, uint64_t from);
+void sim_older_begin(struct sim_node *n, const struct sim_fault *f);
+void sim_older_tend(struct sim_node *n);
+void sim_older_refused(struct sim_node *n);
+bool sim_older_is_back(const struct sim_node *n); /* until it has an empty disk again */
+void sim_older_forget(struct sim_node *n);
 void sim_tend(struct sim *s); /* from here on somebody starts again what has ended */
 void sim_fault_text(const struct sim_fault *f, char *out, size_t size);
 bool sim_knows_all(const struct sim_node *n, const struct replica *leader);
@@ -739,7 +773,10 @@ void sim_oracle_end(struct sim *s);                /* after the cluster has come
 /* order.c */
 void sim_order_event(struct sim *s, const struct machine_event *e);
 void sim_order_begin(struct sim *s, const void *batch, size_t len); /* is going to be applied */
-void sim_order_end(struct sim *s);                                  /* has been */
+/* The end of a lease is not before the time that was promised, on any clock. */
+void sim_order_expires(struct sim *s, const struct machine_event *e, uint64_t base_at,
+                       uint64_t ttl_ms, uint64_t promised_ms);
+void sim_order_end(struct sim *s); /* has been */
 void sim_order_rest(struct sim *s);
 void sim_order_fini(struct sim *s);
 uint64_t sim_order_owner(struct sim *s, struct fli_slice owner); /* its number */

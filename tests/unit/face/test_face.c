@@ -158,6 +158,26 @@ static void forms(void **state)
     face_scripts_destroy(s);
 }
 
+/* What a script is does not depend on which of two entries is found first. */
+static void no_stream_of_tokens_is_two_forms(void **state)
+{
+    (void)state;
+    uint8_t names[64][FACE_SHA1_SIZE];
+    size_t n = 0;
+    assert_true(face_known_tokens_len + face_forms_len <= 64);
+    for (size_t i = 0; i < face_known_tokens_len; i++) {
+        assert_true(face_sha1_parse(text(face_known_tokens[i].sha1), names[n++]));
+    }
+    for (size_t i = 0; i < face_forms_len; i++) {
+        assert_true(face_normal(text(face_forms[i].script), names[n++]));
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < i; k++) {
+            assert_memory_not_equal(names[i], names[k], FACE_SHA1_SIZE);
+        }
+    }
+}
+
 static void loaded_scripts_are_bounded(void **state)
 {
     (void)state;
@@ -594,6 +614,7 @@ int main(void)
         cmocka_unit_test(what_is_no_lua),
         cmocka_unit_test(printed),
         cmocka_unit_test(forms),
+        cmocka_unit_test(no_stream_of_tokens_is_two_forms),
         cmocka_unit_test(loaded_scripts_are_bounded),
         cmocka_unit_test(aliases),
         cmocka_unit_test(too_many_aliases),

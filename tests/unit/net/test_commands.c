@@ -64,6 +64,10 @@ struct row {
     const char *ask, *want;
 };
 
+#define NO_TRACKING                                                                                \
+    "-ERR CLIENT TRACKING: write ON OPTIN or OFF; no invalidations are sent, so nothing can be "   \
+    "cached\r\n"
+
 static void replies(void **state)
 {
     (void)state;
@@ -81,6 +85,10 @@ static void replies(void **state)
         {"CLIENT GETNAME", "$8\r\nworker-1\r\n"},
         {"CLIENT SETINFO LIB-NAME x", "+OK\r\n"},
         {"client setinfo lib-ver 1.2", "+OK\r\n"},
+        {"CLIENT TRACKING ON OPTIN", "+OK\r\n"},
+        {"CLIENT TRACKING off", "+OK\r\n"},
+        {"CLIENT TRACKING ON", NO_TRACKING},
+        {"CLIENT TRACKING ON BCAST", NO_TRACKING},
         {"CLIENT SETINFO COLOUR red", "-ERR CLIENT SETINFO: write LIB-NAME or LIB-VER\r\n"},
         {"HELLO 4", "-NOPROTO HELLO: write 2 or 3 for the protocol version\r\n"},
         {"HELLO 1", "-NOPROTO HELLO: write 2 or 3 for the protocol version\r\n"},

@@ -251,6 +251,7 @@ static void test_length_ranges(void **state)
     length_range(LOCK, "SESSION LIST CURSOR #", 0, FLI_CURSOR_MAX);
     length_range(LOCK, "CLIENT SETINFO # x", 1, FL_LABEL_MAX);
     length_range(LOCK, "CLIENT SETINFO x #", 0, FL_LABEL_MAX);
+    length_range(LOCK, "CLIENT TRACKING #", 1, FL_LABEL_MAX);
 }
 
 static void test_other_lock_commands(void **state)
