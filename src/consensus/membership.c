@@ -371,5 +371,5 @@ void membership_set_transport(struct membership *m, struct transport *t)
 void membership_set_replica(struct membership *m, struct replica *r)
 {
     m->replica = r;
-    replica_set_admitted(r, membership_admitted_index(m->config.identity) != 0);
+    membership_tell_admitted(m);
 }

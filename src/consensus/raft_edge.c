@@ -132,16 +132,17 @@ static void yield(struct raft_edge *e, struct raft_message *m)
 
 /* ---- votes of learners ---- */
 
-void raft_edge_set_admitted(struct raft_edge *e, bool admitted)
+void raft_edge_set_admitted(struct raft_edge *e, uint64_t index)
 {
-    e->admitted = admitted;
+    e->admitted_index = index;
 }
 
 /* This server in the newest configuration of its log, if it is a learner there and may vote. */
 static struct raft_server *learner(const struct raft_edge *e)
 {
     const struct raft_configuration *c = &e->raft->configuration;
-    for (unsigned i = 0; e->admitted && i < c->n; i++) {
+    bool admitted = e->admitted_index != 0 && raft_last_index(e->raft) >= e->admitted_index;
+    for (unsigned i = 0; admitted && i < c->n; i++) {
         if (c->servers[i].id == e->id && c->servers[i].role != RAFT_VOTER) {
             return &c->servers[i];
         }

@@ -2,7 +2,7 @@
  *
  * The core (raft_step() of 0.22.1, packaged without its assertions) has defects that a message can
  * reach. Each is handled here, once, where the message passes. docs/RAFT.md describes each with the
- * smallest sequence that shows it; tests/unit/consensus/test_raft_edge.c has a test for each that
+ * smallest sequence that shows it; tests/unit/consensus/test_raft_edge*.c has a test for each that
  * fails without the code here.
  *
  *   commit index    An APPEND that starts further back than the commit index lowers that index.
@@ -92,12 +92,12 @@ struct raft_edge {
     uint64_t change_index; /* entries up to this one are committed, since a change follows them */
     uint64_t heard_id;     /* the leader that was heard last, and when */
     uint64_t heard_ms;
-    uint64_t gone_id; /* a peer that has surely ended; 0: none */
-    uint64_t sent_ms; /* the last APPEND to any peer */
-    bool paused;      /* the process was stopped a moment ago */
-    bool muted;       /* vote requests are not sent */
-    bool admitted;    /* this server may vote as a learner */
-    bool refused;     /* the last answer to a vote request */
+    uint64_t gone_id;        /* a peer that has surely ended; 0: none */
+    uint64_t sent_ms;        /* the last APPEND to any peer */
+    uint64_t admitted_index; /* from this entry on it may vote as a learner; 0: not yet */
+    bool paused;             /* the process was stopped a moment ago */
+    bool muted;              /* vote requests are not sent */
+    bool refused;            /* the last answer to a vote request */
     struct {
         uint64_t id, term, index;
     } asked[MEMBERS_MAX]; /* the last snapshot that the core wanted sent to each peer; id 0: none */
@@ -128,9 +128,10 @@ void raft_edge_set_paused(struct raft_edge *e, bool paused);
  * timers. */
 void raft_edge_set_gone(struct raft_edge *e, uint64_t id);
 
-/* Tells whether the entry that admitted this server, with the disk that it has, is committed and in
- * its log. Before that a learner gives no vote. */
-void raft_edge_set_admitted(struct raft_edge *e, bool admitted);
+/* Names a committed entry, the one that admitted this server with the disk that it has or a later
+ * one; 0: none. A learner whose log does not reach it gives no vote. An entry that was applied may
+ * have been lost in a power cut. */
+void raft_edge_set_admitted(struct raft_edge *e, uint64_t index);
 
 /* The time since this follower last heard its leader; 0 when it has none or has never heard it. */
 uint64_t raft_edge_silence_ms(const struct raft_edge *e, uint64_t now_ms);

@@ -69,8 +69,8 @@
 #define SIM_WHEEL 4096u /* milliseconds; a power of two */
 #define SIM_TTL_MIN_MS 100u
 #define SIM_SHARED UINT32_MAX /* as permits: any number of holders, in shared mode */
-/* Locks are named by a letter and their number: "L0" to "L5", "R6", "R7" (sim_lock_name()). A set is
- * a mask. */
+/* Locks are named by a letter and their number: "L0" to "L5", "R6", "R7" (sim_lock_name()). A set
+ * is a mask. */
 
 struct sim;
 struct sim_node;
