@@ -346,6 +346,13 @@ class Node5Sentinel(Library):
         self.assertIn(a('unlock'), ('freed', 'done'))
 
 
+class RedsyncSentinel(Node5Sentinel):
+    """go-redis does so too."""
+
+    name = 'redsync, sentinel'
+    asks_for_ever = False
+
+
 class Several(Case):
     """Libraries that are given the three nodes as if they were three servers."""
 
