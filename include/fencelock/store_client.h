@@ -72,10 +72,10 @@ FL_API int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms,
                          fl_token *ret) FL_MUST_USE;
 
 /* Takes a backup of everything, as of one commit, while the storage goes on (docs/OPERATIONS.md),
- * and gives its bytes to `sink` in order; what that returns, if not 0, ends it and is returned.
- * With users it needs @admin, and @read to all. timeout_ms: of each step. 0; FL_EBUSY: another one
- * is being made; FL_EDENIED, FL_ENOCONN, FL_ETIMEOUT, FL_EPROTO, FL_EINVAL (it failed there:
- * fl_store_error() says why). */
+ * and gives its bytes to `sink` in order. If the sink returns anything but 0, that ends the backup
+ * and is the result. Of a user it needs the rights @admin, and @read to every name. timeout_ms: of
+ * each step. 0; FL_EBUSY: the storage is making another one; FL_EDENIED, FL_ENOCONN, FL_ETIMEOUT,
+ * FL_EPROTO, FL_EINVAL (it failed there: fl_store_error() says why). */
 FL_API int fl_store_backup(fl_store *s, uint64_t timeout_ms,
                            int (*sink)(void *arg, const void *data, size_t len),
                            void *arg) FL_MUST_USE;

@@ -12,8 +12,10 @@
 #define WITH_FILES                                                                                 \
     (CLI_BIT(CLI_OPT_CACERT) | CLI_BIT(CLI_OPT_CERT) | CLI_BIT(CLI_OPT_KEY) | CLI_BIT(CLI_OPT_SNI))
 #define WITH_TLS (CLI_BIT(CLI_OPT_TLS) | WITH_FILES)
-#define AT_NODES                                                                                   \
-    (CLI_BIT(CLI_OPT_NODES) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) | WITH_TLS)
+#define NODES_AND_LOGIN                                                                            \
+    (CLI_BIT(CLI_OPT_NODES) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) |             \
+     CLI_BIT(CLI_OPT_TLS))
+#define AT_NODES (NODES_AND_LOGIN | WITH_FILES)
 #define AT_STORE                                                                                   \
     (CLI_BIT(CLI_OPT_STORE) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) | WITH_TLS)
 #define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
@@ -26,8 +28,9 @@
      CLI_BIT(CLI_OPT_REDIS_DB) | CLI_BIT(CLI_OPT_KEY_FORMAT) | CLI_BIT(CLI_OPT_MAX_TTL) |          \
      CLI_BIT(CLI_OPT_RESTARTS_ARE_SAFE) | CLI_BIT(CLI_OPT_BUDGET) | CLI_BIT(CLI_OPT_REDIS_TLS) |   \
      WITH_FILES)
+/* Beside AT_REDIS, which has the files of TLS. */
 #define HOW_TO_TAKE_IT                                                                             \
-    (AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_MIN_VALIDITY))
+    (NODES_AND_LOGIN | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_MIN_VALIDITY))
 #define ASK_AGAIN "Ask again: it does no harm twice."
 #define NEW_TOKEN "Before writing again, acquire the lock anew and claim with its token."
 

@@ -379,6 +379,9 @@ void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict ver
         host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s", reason);
         return;
     }
+    if (verdict == HANDSHAKE_WELCOME) {
+        membership_is_recorded(m);
+    }
     if (p != NULL && (verdict == HANDSHAKE_WELCOME || verdict == HANDSHAKE_OTHER_INCARNATION ||
                       verdict == HANDSHAKE_REMOVED)) {
         p->verdict = verdict;

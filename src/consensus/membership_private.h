@@ -116,6 +116,8 @@ bool membership_went_back(const struct membership *m, const struct peer_identity
                           char reason[HANDSHAKE_REASON_MAX]);
 void membership_note_start(struct membership *m,
                            const struct peer_identity *peer); /* it is accepted */
+/* Another node has recorded the start of this one. */
+void membership_is_recorded(struct membership *m);
 /* Records that this node's directory is an older copy; it remains one after every restart. */
 void membership_is_refused(struct membership *m);
 /* Whether the last caller under this id was a start that is over. */

@@ -28,6 +28,14 @@ void membership_is_refused(struct membership *m)
     store(m);
 }
 
+void membership_is_recorded(struct membership *m)
+{
+    if (m->config.starts->next.number == 0) {
+        m->config.starts->next = (struct start){.number = STARTS_RECORDED};
+        store(m);
+    }
+}
+
 /* ---- judging ---- */
 
 /* In its own term, a leader knows what each follower has on disk. */
@@ -100,6 +108,9 @@ static void hear_of_self(struct membership *m, const struct starts_known *told)
                   "others; move it away, run fencelock cluster replace %" PRIu64
                   ", and start this node with an empty one",
                   m->config.dir->path, told->start.number, id->id);
+    } else if (told->incarnation == id->incarnation &&
+               start_is(m->config.starts->own, told->start)) {
+        membership_is_recorded(m);
     }
 }
 

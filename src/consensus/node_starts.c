@@ -85,8 +85,9 @@ int node_starts_begin(struct node *n, const char *witness, bool reset, char *err
                       size_t errmsg_size)
 {
     struct node_starts *k = &n->starts;
-    struct start next = {.number = k->starts.own.number + 1};
-    fli_random(&next.mark, sizeof next.mark);
+    uint64_t mark;
+    fli_random(&mark, sizeof mark);
+    struct start next = starts_next(&k->starts, mark);
     k->witness_path = witness;
     if (witness != NULL) {
         const struct witness_view view = {.directory = n->dir.path,
@@ -100,6 +101,7 @@ int node_starts_begin(struct node *n, const char *witness, bool reset, char *err
         }
     }
     k->starts.own = next;
+    k->starts.next = (struct start){.number = witness == NULL ? 0 : STARTS_RECORDED};
     if (store(n) != 0) {
         snprintf(errmsg, errmsg_size, "cannot write %s/starts: %s", n->dir.path, strerror(errno));
         return FL_EIO;

@@ -90,6 +90,12 @@ int starts_choose(const uint8_t *file, size_t len, struct starts *ret)
     return 0;
 }
 
+struct start starts_next(const struct starts *s, uint64_t mark)
+{
+    bool resumed = s->own.number != 0 && s->next.number != STARTS_RECORDED;
+    return resumed ? s->own : (struct start){.number = s->own.number + 1, .mark = mark};
+}
+
 /* ---- what is known ---- */
 
 static struct starts_known *place_of(struct starts *s, uint64_t id)

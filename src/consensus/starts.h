@@ -6,6 +6,9 @@
  * was put back names a start that is over, or one whose number belongs to another start; or it
  * lacks entries, or a term, that the node had told.
  *
+ * A start that nobody else has recorded yet is resumed by the next one, with its number and mark.
+ * Otherwise an older copy that meets nobody could be started until its number is a new one.
+ *
  * The file is small and is written in place, so that a full disk prevents no start. It has two
  * slots with the same content, written and synced one after the other. If one of them is damaged,
  * the other one holds what was last told, or what was not told to anybody yet.
@@ -15,7 +18,8 @@
  *   8      8     sequence: one more with each write
  *   16     8     incarnation of the node
  *   24     16    its start: number, mark
- *   40     16    of a witness: the start that is about to be made; else STARTS_REFUSED, or zeros
+ *   40     16    of a witness: the start that is about to be made; else STARTS_REFUSED,
+ *                STARTS_RECORDED, or zeros
  *   56     16    of a witness: term and index that were on the disk; else zeros
  *   72     8     how many others are known
  *   80     56    of each: id, incarnation, number, mark, term, index, zeros
@@ -33,6 +37,8 @@
 /* The `number` of `next` when this directory was refused as an older copy. Each start raises the
  * number, so without this the next start might count as a newer one. */
 #define STARTS_REFUSED UINT64_MAX
+/* The `number` of `next` when another node, or a witness, has recorded `own`. */
+#define STARTS_RECORDED (UINT64_MAX - 1)
 
 #define STARTS_SLOT_SIZE 980u
 #define STARTS_SLOT_STEP 4096u
@@ -76,6 +82,9 @@ bool starts_note_progress(struct starts *s, uint64_t id, uint64_t incarnation, u
                           uint64_t index);
 /* Forgets nodes that are not among the members, when there is no room for another one. */
 void starts_make_room(struct starts *s, const struct members *members);
+
+/* The start that a directory makes now; `mark` is a random one, for a start with a new number. */
+struct start starts_next(const struct starts *s, uint64_t mark);
 
 static inline bool start_is(struct start a, struct start b)
 {

@@ -136,7 +136,7 @@ static int read_at(struct checker *c, void *to, size_t len, uint64_t offset)
         }
         if (n == 0) {
             return fail(c, FL_ECORRUPT, "the data file ends before byte %llu",
-                        (unsigned long long)(offset + len));
+                        (unsigned long long)offset + len);
         }
         p += n;
         len -= (size_t)n;

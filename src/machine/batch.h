@@ -7,7 +7,7 @@
  *   0      2     format version, MACHINE_BATCH_FORMAT and up (version.c)
  *   2      2     flags: bit 0 = term mark (the first batch of a leader's term)
  *   4      4     count: number of commands
- *   8      8     stamp: cluster clock in ms when the leader sealed the batch
+ *   8      8     timestamp: cluster clock in ms when the leader sealed the batch
  *   16     8     term: raft term of the leader that proposed it
  *   24     8     sequence: 1, 2, 3... per term; lets the leader find its own batch again
  *   32     4     length: bytes of header and commands, without padding

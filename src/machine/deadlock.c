@@ -158,7 +158,7 @@ static uint32_t visits_max(const struct machine *m, const struct session_explici
     const struct budget *b = &m->budget;
     uint32_t more = b->search_max - b->search_min;
     more = m->steps < more ? m->steps : more;
-    return b->search_min + (m->clock_ms < session->tired_ms ? 0 : more);
+    return b->search_min + (m->clock_ms < session->search_pause_ms ? 0 : more);
 }
 
 static void account(struct machine *m, struct session_explicit *session, uint32_t visits)
@@ -167,7 +167,7 @@ static void account(struct machine *m, struct session_explicit *session, uint32_
         machine_charge(m, visits - m->budget.search_min);
     }
     if (visits == m->budget.search_max) {
-        machine_session_set_tired(m, session, m->clock_ms + MACHINE_SEARCH_PAUSE_MS);
+        machine_session_pause_search(m, session, m->clock_ms + MACHINE_SEARCH_PAUSE_MS);
     }
 }
 

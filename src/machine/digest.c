@@ -76,7 +76,7 @@ static uint64_t mix_request(uint64_t h, struct request *request, uint32_t slots)
 uint64_t machine_digest_session(const struct session_explicit *s)
 {
     uint64_t h = mix(TAG_SESSION, s->opened.key, s->lockdelay_ms);
-    h = mix(h, s->tired_ms, s->ending);
+    h = mix(h, s->search_pause_ms, s->ending);
     h = mix_bytes(h, machine_session_owner(&s->base));
     h = mix_who(h, s->who);
     return mix_bytes(h, (struct fli_slice){s->label, s->label_len});

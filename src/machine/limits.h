@@ -60,8 +60,9 @@ struct machine_settings {
 /* After a search of the most steps, only the least for so long. */
 #define MACHINE_SEARCH_PAUSE_MS 1000u
 
-/* The cluster clock in ms stays below 2^48 (8 900 years), so that no sum of a clock and a duration
- * overflows and a clock fits beside other fields; a batch with a larger stamp is corrupt. */
+/* The cluster clock in ms stays below 2^48 (8 900 years), so that no sum of a clock and a
+ * duration overflows and a clock fits beside other fields; a batch with a larger timestamp is
+ * corrupt. */
 #define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
 #define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry */
 

@@ -1,7 +1,7 @@
 /* machine.h: the replicated lock state machine.
  *
  * Deterministic and total: the same batches give the same state, results and events on every
- * replica; every command gets a result. Time is data: the cluster clock is the largest stamp
+ * replica; every command gets a result. Time is data: the cluster clock is the largest timestamp
  * applied. Nothing here reads a clock, does I/O, starts a thread, or iterates in hash order. Out of
  * memory while applying stops the process (crash-stop is safe, divergence is not). One thread at a
  * time per machine; two machines have nothing in common.

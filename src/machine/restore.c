@@ -195,7 +195,7 @@ static bool load_session(struct loader *l)
     uint64_t deadline_ms = fli_read_u64(&l->r);
     uint32_t ttl_ms = fli_read_u32(&l->r);
     uint32_t lockdelay_ms = fli_read_u32(&l->r);
-    uint64_t tired_ms = fli_read_u64(&l->r);
+    uint64_t search_pause_ms = fli_read_u64(&l->r);
     uint32_t renewals = fli_read_u32(&l->r);
     unsigned ending = fli_read_u8(&l->r);
     struct fli_slice owner = read_short(&l->r);
@@ -203,13 +203,14 @@ static bool load_session(struct loader *l)
     struct who who;
     if (!load_who(l, &who) || l->r.bad || !key_ok(&m->opened, serial, m->serial) ||
         !ttl_ok(ttl_ms) || !session_ends_ok(m, ending, deadline_ms, ttl_ms) ||
-        tired_ms > m->clock_ms + MACHINE_SEARCH_PAUSE_MS || lockdelay_ms > FL_LOCKDELAY_MAX_MS ||
-        owner.len == 0 || machine_session_find(m, owner) != NULL) {
+        search_pause_ms > m->clock_ms + MACHINE_SEARCH_PAUSE_MS ||
+        lockdelay_ms > FL_LOCKDELAY_MAX_MS || owner.len == 0 ||
+        machine_session_find(m, owner) != NULL) {
         return false;
     }
     struct session_explicit *s = machine_session_create(m, owner, serial, &who);
     machine_session_describe(m, s, lockdelay_ms, label);
-    machine_session_set_tired(m, s, tired_ms);
+    machine_session_pause_search(m, s, search_pause_ms);
     s->renewals = renewals;
     if (ending != 0) {
         s->base.lease.ttl_ms = ttl_ms;

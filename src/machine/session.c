@@ -115,10 +115,10 @@ uint32_t *machine_session_renewals(struct session *s)
     return s->lease.is_multi ? &session_multi_of(s)->renewals : &session_implicit_of(s)->renewals;
 }
 
-void machine_session_set_tired(struct machine *m, struct session_explicit *s, uint64_t until_ms)
+void machine_session_pause_search(struct machine *m, struct session_explicit *s, uint64_t until_ms)
 {
     m->digest -= machine_digest_session(s);
-    s->tired_ms = until_ms;
+    s->search_pause_ms = until_ms;
     m->digest += machine_digest_session(s);
 }
 

@@ -21,7 +21,7 @@
  *   idle locks, by serial:        serial 8, end of the delay 8 (0: none), permits 4, name
  *   work, first one first:        kind 1, and a session's serial 8, a token 8, of the users the
  *                                 next wait's id 8, or of a lock: broken 1, permits 4, name
- *   waits, by id:                 id 8, asking 8, deadline 8, slots 4, names, session; value
+ *   waits, by id:                 id 8, request count 8, deadline 8, slots 4, names, session; value
  *   attempts, the oldest first:   number 8, since 8, user's number 4, kind 1 (0 implicit, 1
  *                                 explicit), name, owner
  *   CRC-32C 4 of everything before
@@ -191,7 +191,7 @@ static void put_session(struct writer *w, const struct session_explicit *e)
     put_u64(w, e->ending != 0 ? 0 : e->base.lease.at_ms);
     put_u32(w, e->base.lease.ttl_ms);
     put_u32(w, e->lockdelay_ms);
-    put_u64(w, e->tired_ms);
+    put_u64(w, e->search_pause_ms);
     put_u32(w, e->renewals);
     put_u8(w, e->ending);
     put_short(w, machine_session_owner(&e->base));

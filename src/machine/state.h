@@ -130,7 +130,7 @@ struct session_explicit {
     uint32_t n_held;
     uint32_t n_waits;
     uint32_t lockdelay_ms;
-    uint64_t tired_ms;                /* searches for cycles are short before then */
+    uint64_t search_pause_ms;         /* searches for cycles are short before then */
     uint32_t renewals;                /* see machine_session_renewals */
     uint32_t degree;                  /* for the search for cycles only */
     uint64_t mark;                    /* for the search for cycles only */
@@ -501,7 +501,7 @@ struct session_explicit *machine_session_find_ending(struct machine *m, uint64_t
 /* Whether the session's lease is over, or it is ending. */
 bool machine_session_is_over(const struct machine *m, struct session *s);
 /* Until then, the session's searches for cycles are short. */
-void machine_session_set_tired(struct machine *m, struct session_explicit *s, uint64_t until_ms);
+void machine_session_pause_search(struct machine *m, struct session_explicit *s, uint64_t until_ms);
 /* Moves the session from the map by owner to the map of ending ones. */
 void machine_session_set_ending(struct machine *m, struct session_explicit *s,
                                 enum machine_reason reason);

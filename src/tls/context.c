@@ -17,7 +17,7 @@
 
 #define SECONDS_A_DAY INT64_C(86400)
 #define VERIFY_DEPTH_MAX 8
-#define PEER_CERTS_MAX (32l << 10) /* bytes of the peer's certificates */
+#define PEER_CERTS_MAX (32L << 10) /* bytes of the peer's certificates */
 #define SECURITY_LEVEL 2           /* OpenSSL's: 112 bits, so neither RSA of 1024 bits nor SHA-1 */
 #define PATH_SIZE 4096u
 

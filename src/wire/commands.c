@@ -49,14 +49,14 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_ACQUIRE, "ACQUIRE", NULL, 1, -1, LOCK_WRITE,
      "name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] [ALSO name]... "
      "[MODE SHARED | PERMITS n] [ATTEMPT n]",
-     "the token (integer); nil when others hold the lock, or wait for it (with WAIT: when they "
+     "the token (integer); nil when others hold the lock or wait for it (with WAIT: when they "
      "still do at the end of the wait)",
      "Takes the lock, alone, with other readers (MODE SHARED), as one of n holders (PERMITS), or "
      "together with others (ALSO), all or none; or gives the same token again to the owner that "
-     "holds it already. A client that sends it again numbers its attempts (ATTEMPT): one that "
-     "comes after a later one is refused (LATE)."},
+     "holds it already. A client that repeats the request numbers its attempts (ATTEMPT); an "
+     "attempt that arrives after a later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
-     "Makes the connection that of a user (by default of the user `default`), until it ends."},
+     "Logs the connection in as a user (by default as the user `default`), until it ends."},
     {FLI_CMD_BACKUP, "BACKUP", NULL, 0, 2, FLI_CMD_STORE | FLI_CMD_LOCAL | FLI_CMD_ADMIN,
      "[id offset]",
      "without arguments the id of a backup that is begun; with them the bytes at offset, nil while "
@@ -91,33 +91,30 @@ const struct fli_command fli_commands[] = {
      "Does nothing: no key is tracked until CLIENT CACHING asks for one, which is not served."},
     {FLI_CMD_CLUSTER_ADD, "CLUSTER", "ADD", 2, 3, CLUSTER, "id host:port [LEARNER]", "OK",
      "Makes a node a member: it is brought up to date, and then votes (a LEARNER never does). "
-     "Asked "
-     "of the leader; OK once the log has it, and the leader then carries it out."},
+     "Sent to the leader; OK once the log has it, and the leader then carries it out."},
     {FLI_CMD_CLUSTER_BACKUP, "CLUSTER", "BACKUP", 0, 2, CLUSTER, "[id offset]",
      "without arguments the id of a backup that is begun; with them the bytes at offset, nil while "
      "it is being written, an empty string at its end",
      "Makes a backup of this node's state, one at a time, and gives it piece by piece."},
     {FLI_CMD_CLUSTER_CONFIG, "CLUSTER", "CONFIG", 1, 3, CLUSTER, "GET | SET name value",
      "GET: a map of name to value; SET: OK",
-     "Tells or changes the limits of the cluster, none of which goes below what is in use, and "
-     "times "
-     "and the level of the log of all nodes; with the value default the options of each count."},
+     "Shows or changes the limits of the cluster, and the times and log level of all nodes. No "
+     "limit goes below what is in use. With the value default each node's own option applies."},
     {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
      "Lets a node that lost its data directory join again under its old id."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",
      "Tells how the cluster looks from this node."},
     {FLI_CMD_CLUSTER_MOVE, "CLUSTER", "MOVE", 2, 3, CLUSTER, "id host:port [FORCE]", "OK",
-     "Gives a member another address for the other nodes, at which it is started next. Asked of "
-     "the "
-     "leader. FORCE: also when the others cannot decide without it until then."},
+     "Gives a member another address for the other nodes, at which it is started next. Sent to "
+     "the leader. FORCE: also when the others cannot decide without it until then."},
     {FLI_CMD_CLUSTER_NODES, "CLUSTER", "NODES", 0, 0, CLUSTER, "", "an array of one map a node",
      "Lists the nodes with their addresses and roles as this node knows them."},
     {FLI_CMD_CLUSTER_REMOVE, "CLUSTER", "REMOVE", 1, 2, CLUSTER, "id [FORCE]", "OK",
-     "Takes a member out, or gives up one that was to be added. Asked of the leader, which hands "
+     "Takes a member out, or gives up one that was to be added. Sent to the leader, which hands "
      "leadership over when it is the one. FORCE: also when what is left has no majority."},
     {FLI_CMD_CLUSTER_REPLACE, "CLUSTER", "REPLACE", 1, 3, CLUSTER, "id [host:port] [FORCE]", "OK",
      "Puts a node with an empty data directory in the place of a member, at its address or another "
-     "one; what the member had may not come back. Asked of the leader."},
+     "one; what the member had may not come back. Sent to the leader."},
     {FLI_CMD_CLUSTER_TRANSFER, "CLUSTER", "TRANSFER", 0, 1, CLUSTER, "[id]", "OK",
      "Asks the leader to hand leadership to node id, by default the most advanced of the others."},
     {FLI_CMD_COMMAND, "COMMAND", NULL, 0, 0, CONN, "",
@@ -143,15 +140,15 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_ECHO, "ECHO", NULL, 1, 1, CONN, "message", "the message", "Gives the message back."},
     {FLI_CMD_EVAL, "EVAL", NULL, 2, -1, FACE_WRITE, "script numkeys [key ...] [arg ...]",
      "as the form of the script says",
-     "Does what a script would do that is recognised as one of the forms of docs/FRONTDOOR.md; no "
-     "script is run."},
+     "Recognises a script as one of the forms of docs/FRONTDOOR.md and does what the script would "
+     "do; no script is run."},
     {FLI_CMD_EVALSHA, "EVALSHA", NULL, 2, -1, FACE_WRITE, "sha1 numkeys [key ...] [arg ...]",
      "as the form of the script says; NOSCRIPT when it is not known",
-     "The same for a script by its SHA-1, which need not have been loaded when it is a known one."},
+     "Does the same for a script by its SHA-1; a known script need not have been loaded."},
     {FLI_CMD_EXISTS, "EXISTS", NULL, 1, -1, FACE_QUERY, "key [key ...]", "integer",
      "Counts the keys whose locks are not free."},
     {FLI_CMD_KEY_GET, "GET", NULL, 1, 1, FACE_QUERY, "key",
-     "the value that holds the lock, or nil when it is free", "Says whose the lock is."},
+     "the value that holds the lock, or nil when it is free", "Says which value holds the lock."},
     {FLI_CMD_GET, "GET", NULL, 1, 4, FLI_CMD_STORE | FLI_CMD_QUERY, "key [FENCE lock token]",
      "the value, or nil when there is none",
      "Reads a key; with FENCE it also claims, so that no holder of an older token can write after "
@@ -202,8 +199,8 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_RENEW, "RENEW", NULL, 2, 8, LOCK_WRITE, "name token [TTL ms] [JEOPARDY n] [LOST n]",
      "1; 0 when the lock is not held under this token",
      "Makes the holder's lease last its TTL from now on, or the TTL given; a lost lock is not "
-     "taken again. JEOPARDY and LOST tell how many leases of this client could not be renewed for "
-     "half their TTL, and how many it gave up as lost, since it last told; the node counts them."},
+     "taken again. JEOPARDY and LOST report how many leases of this client could not be renewed "
+     "for half their TTL, and how many were lost, since its last report; the node counts them."},
     {FLI_CMD_RESET, "RESET", NULL, 0, 0, CONN, "", "RESET",
      "Makes the connection as it was when it was opened."},
     {FLI_CMD_SCRIPT_EXISTS, "SCRIPT", "EXISTS", 1, -1, FACE_LOCAL, "sha1 [sha1 ...]",

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""The units that take a backup on a schedule: what systemd says of them, and the command of the service as it stands."""
+"""The units that take a backup on a schedule, of a cluster and of a storage: what systemd says of them, and the command of each service as
+it stands. `tests/boot` has a systemd run them."""
 
 import json
 import os
@@ -10,54 +11,84 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, binary, main
+from harness import Case, Cluster, Store, binary, main
 
-UNITS = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'deploy', 'systemd')
+DEPLOY = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'deploy')
+UNITS = os.path.join(DEPLOY, 'systemd')
 
 
 class BackupUnit(Case):
-    def unit(self):
+    def unit(self, name):
         """The service as it is installed, with the programs of this build."""
-        with open(os.path.join(UNITS, 'fencelock-backup.service.in'), encoding='utf-8') as f:
+        with open(os.path.join(UNITS, name + '.service.in'), encoding='utf-8') as f:
             return f.read().replace('@bindir@', os.path.dirname(binary('fencelock')))
 
-    def values(self, key):
-        return [line.partition('=')[2] for line in self.unit().splitlines() if line.startswith(key + '=')]
+    def values(self, name, key):
+        return [line.partition('=')[2] for line in self.unit(name).splitlines() if line.startswith(key + '=')]
+
+    def variables(self, name):
+        """What the service says, and the names that the file of variables explains."""
+        env = dict(pair.split('=', 1) for value in self.values(name, 'Environment') for pair in shlex.split(value))
+        path, = self.values(name, 'EnvironmentFile')
+        with open(os.path.join(DEPLOY, 'config', os.path.basename(path)), encoding='utf-8') as f:
+            self.assertLessEqual(set(env), {line[1:].partition('=')[0] for line in f if '=' in line})
+        return env
 
     @unittest.skipUnless(shutil.which('systemd-analyze'), 'there is no systemd-analyze here')
-    def test_systemd_takes_the_units(self):
+    def check_by_systemd(self, name):
         folder = self.lab.path('units')
         os.mkdir(folder)
-        with open(os.path.join(folder, 'fencelock-backup.service'), 'w', encoding='utf-8') as f:
-            f.write(self.unit())
-        shutil.copy(os.path.join(UNITS, 'fencelock-backup.timer'), folder)
-        paths = [os.path.join(folder, name) for name in ('fencelock-backup.service', 'fencelock-backup.timer')]
+        with open(os.path.join(folder, name + '.service'), 'w', encoding='utf-8') as f:
+            f.write(self.unit(name))
+        shutil.copy(os.path.join(UNITS, name + '.timer'), folder)
+        paths = [os.path.join(folder, name + '.' + kind) for kind in ('service', 'timer')]
         done = subprocess.run(['systemd-analyze', 'verify', '--man=no'] + paths, capture_output=True, text=True, timeout=60)
         said = [line for line in (done.stdout + done.stderr).splitlines() if 'fencelock' in line]
         self.assertEqual((done.returncode, said), (0, []), done.stderr)
 
-    def test_its_command(self):
-        node = Cluster(self.lab, 1).start().nodes[0]
+    def test_systemd_takes_the_units(self):
+        self.check_by_systemd('fencelock-backup')
+
+    def test_systemd_takes_the_units_of_a_storage(self):
+        self.check_by_systemd('fencelock-store-backup')
+
+    def run_service(self, name, **where):
+        """Its command, with the folder of this test in place of the one that systemd makes. Returns the file that it has added."""
         folder = self.lab.path('backups')
-        os.mkdir(folder)
-        env = {'PATH': os.environ['PATH']}
-        for value in self.values('Environment'):
-            env.update(pair.split('=', 1) for pair in shlex.split(value))
-        env['FENCELOCK_NODES'] = node.address # as backup.env says
-        command, = self.values('ExecStart')
-        self.assertIn('/var/lib/' + self.values('StateDirectory')[0], command)
+        os.makedirs(folder, exist_ok=True)
+        command, = self.values(name, 'ExecStart')
+        self.assertIn('/var/lib/' + self.values(name, 'StateDirectory')[0], command)
+        env = self.variables(name)
+        self.assertLessEqual(set(where), set(env))
         words = [word.replace('${KEEP}', env['KEEP']) for word in shlex.split(command)]
         words[-1] = folder
-        for _ in range(2):
+        before = set(os.listdir(folder))
+        done = subprocess.run(words, env=dict(env, PATH=os.environ['PATH'], **where), capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        added, = set(os.listdir(folder)) - before
+        path = os.path.join(folder, added)
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        return path
+
+    def inside(self, path, *command):
+        done = subprocess.run([binary('fencelock'), *command, 'backup', '--verify', '--json', path], capture_output=True, text=True,
+                              timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_its_command(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        for token in (1, 2):
             node.call('TOKEN', 'x')
-            done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
-            self.assertEqual(done.returncode, 0, done.stderr)
-        names = sorted(os.listdir(folder))
-        self.assertEqual(len(names), 2)
-        self.assertEqual({os.stat(os.path.join(folder, name)).st_mode & 0o777 for name in names}, {0o600})
-        check = subprocess.run([binary('fencelock'), 'backup', '--verify', '--json', os.path.join(folder, names[1])],
-                               capture_output=True, text=True, timeout=60)
-        self.assertEqual(json.loads(check.stdout)['last_token'], 2)
+            path = self.run_service('fencelock-backup', FENCELOCK_NODES=node.address)
+            self.assertEqual(self.inside(path)['last_token'], token)
+
+    def test_the_command_of_a_storage(self):
+        store = Store(self.lab).start()
+        for token in (1, 2):
+            store.call('SET', 'k', 'v%d' % token, 'FENCE', 'x', token)
+            path = self.run_service('fencelock-store-backup', FENCELOCK_STORE=store.address)
+            self.assertEqual(self.inside(path, 'store')['highest_mark'], token)
 
 
 if __name__ == '__main__':

@@ -14,7 +14,7 @@ from harness.lab import build_dir
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
 # What the issue of operators named; each has to have a page, and each page a test below.
 JOBS = {'start', 'grow', 'add', 'remove', 'replace', 'move', 'lost disk', 'lost majority', 'backup', 'schedule', 'restore', 'store backup',
-        'store restore', 'upgrade', 'limits', 'check', 'older copy', 'witness'}
+        'store schedule', 'store restore', 'upgrade', 'limits', 'check', 'older copy', 'witness'}
 STATUS = '\necho; echo ==STATUS==; fencelock cluster status --json\n'
 
 
@@ -100,11 +100,12 @@ class Jobs(Case):
         self.assertEqual(len(os.listdir(os.path.join(self.dir, 'backups'))), 1)
 
     def test_a_storage(self):
-        out = self.run_jobs('start', 'store backup', 'old=$(fencelock token report)\n', 'store restore',
+        out = self.run_jobs('start', 'store backup', 'store schedule', 'old=$(fencelock token report)\n', 'store restore',
                             'fencelock store set balance 0 --lock report --token $old && exit 1\necho refused\n')
         self.assertRegex(out, r'\n100')
         self.assertIn('STALE', out)
         self.assertTrue(out.endswith('refused\n'), out)
+        self.assertEqual(len(os.listdir(os.path.join(self.dir, 'store-backups'))), 1)
 
     def test_upgrade(self):
         out = self.run_jobs('start', 'fencelock acquire kept --ttl 10m >kept\n', 'upgrade',

@@ -203,6 +203,27 @@ class OlderCopies(Case):
         gone.start()
         self.assertGreater(cluster.leader(among=[left, gone]).call('TOKEN', 'x'), last)
 
+    def test_started_again_and_again_before_anybody_is_met(self):
+        """Nobody hears of its starts, so they give it no number that could be a new one."""
+        cluster = self.begin()
+        self.some(cluster)
+        node = self.one_that('follower')
+        self.assertEqual(node.terminate(), 0)
+        kept = self.keep(node)
+        node.start()
+        cluster.wait_same_state()
+        others = [n for n in cluster.nodes if n is not node]
+        for n in cluster.nodes:
+            n.kill()
+        self.put_back(node, kept)
+        for _ in range(4):
+            node.start()
+            self.assertGreater(node.info()['starts'], 0)
+            node.kill()
+        for n in others:
+            n.start()
+        self.expect_refused(node)
+
     def test_known_by_hearsay(self):
         """A member that was down while the node was started again hears of it from the third."""
         cluster = self.begin()
@@ -414,10 +435,10 @@ class OlderCopies(Case):
     def test_status_tells_starts(self):
         cluster = self.begin()
         node = self.one_that('follower')
-        for _ in range(2):
+        for number in (2, 3): # one of which nobody has heard would be resumed
             node.kill()
             node.start()
-        wait_until(lambda: self.members(cluster.leader())[node.id]['starts'] == 3, 30, 'the third start')
+            wait_until(lambda n=number: self.members(cluster.leader())[node.id]['starts'] == n, 30, 'that start')
         argv = [binary('fencelock'), 'cluster', 'status', '--json', '--nodes', cluster.nodes[0].address]
         p = subprocess.run(argv, capture_output=True, text=True, timeout=60)
         told = {m['id']: m['starts'] for m in json.loads(p.stdout)['members']}

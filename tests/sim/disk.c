@@ -211,10 +211,10 @@ static int device_sync_dir(struct log_device *d)
     return ends_here(d) ? -EIO : base->sync_dir(d);
 }
 
-static void give_device(struct sim_node *n)
+static void give_device(struct sim_node *n, struct sim_device *given)
 {
     struct sim_disk *d = &n->disk;
-    d->device = sim_device_create(sim_draw(&n->sim->random));
+    d->device = given;
     struct log_device *device = sim_device_base(d->device);
     base = base == NULL ? device->ops : base;
     ops = *base;
@@ -252,7 +252,7 @@ int log_files_create(const char *dir, unsigned engine, struct log_device **ret, 
     (void)errmsg;
     (void)errmsg_size;
     if (n->disk.device == NULL) {
-        give_device(n);
+        give_device(n, sim_device_create(sim_draw(&n->sim->random)));
     }
     *ret = sim_device_base(n->disk.device);
     return 0;
@@ -299,6 +299,16 @@ void sim_disk_wipe(struct sim_node *n)
         sim_device_destroy(d->device);
     }
     *d = (struct sim_disk){.device = NULL};
+}
+
+void sim_disk_adopt(struct sim_node *n, struct sim_device *device, const struct identity *identity,
+                    const struct starts *starts)
+{
+    sim_disk_wipe(n);
+    give_device(n, device);
+    n->disk.has_identity = n->disk.has_starts = true;
+    n->disk.identity = *identity;
+    n->disk.starts = *starts;
 }
 
 bool sim_disk_has_snapshot(const struct sim_node *n)

@@ -129,6 +129,15 @@ static void choose_members(struct sim *s)
     o->weight[SIM_FAULT_MEMBER] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 12) : 0;
 }
 
+/* 3793: as with 946. */
+static void choose_older(struct sim *s)
+{
+    struct sim_options *o = &s->options;
+    struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 3793};
+    struct sim_random *r = &random;
+    o->weight[SIM_FAULT_OLDER] = sim_draw_chance(r, 25) ? (unsigned)pick(r, 1, 8) : 0;
+}
+
 /* 1478: as with 946. One asker a node. */
 static void choose_askers(struct sim *s)
 {
@@ -189,6 +198,7 @@ void sim_options_choose(struct sim *s)
     choose_dispatch(s);
     choose_members(s);
     choose_askers(s);
+    choose_older(s);
     choose_loyalty(s);
     choose_length(s);
     sim_scene_choose(s);
@@ -222,6 +232,7 @@ static const char *const kind_names[SIM_FAULT_KINDS] = {
     [SIM_FAULT_ROT] = "disk-rot",
     [SIM_FAULT_VOTE] = "vote-lost",
     [SIM_FAULT_MEMBER] = "member",
+    [SIM_FAULT_OLDER] = "older-copy",
 };
 
 void sim_options_print(const struct sim *s, FILE *out)
@@ -557,6 +568,9 @@ static void do_node_fault(struct sim *s, const struct sim_fault *f)
     case SIM_FAULT_VOTE:
         do_vote(s, f);
         break;
+    case SIM_FAULT_OLDER:
+        sim_older_begin(n, f);
+        break;
     case SIM_FAULT_MEMBER:
         if (may_wipe(s)) {
             sim_member_begin(n, f);
@@ -724,9 +738,10 @@ static void tend_fire(struct sim *s, struct sim_event *e)
             n->restart_at = SIM_NEVER;
             sim_node_start(n);
         }
+        sim_older_tend(n);
         if (n->change != SIM_CHANGE_NONE) {
             sim_member_tend(n);
-        } else if (n->wiped) {
+        } else if (n->wiped && !sim_older_is_back(n)) {
             tend_wiped(n);
         } else if (n->dismiss_until > s->now) {
             tend_dismissed(n);

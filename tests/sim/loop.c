@@ -441,6 +441,9 @@ static void on_fatal(void *ctx, int error, const char *message)
     SIM_CHECK(s, refused || disk || rot, "node %u halts: %s (%s)", n->index + 1, message,
               fl_err_name(error));
     s->marks->nodes_refused += refused;
+    if (refused) {
+        sim_older_refused(n);
+    }
     n->failed = 1;
     snprintf(n->failed_why, sizeof n->failed_why, "%s", message);
 }
@@ -479,7 +482,8 @@ static void not_started(struct sim_node *n, int rv, const char *errmsg)
     }
     bool rot = n->rotten && (rv == FL_ECORRUPT || rv == FL_EIO);
     bool disk = rv == FL_EIO && n->disk.error_now;
-    SIM_CHECK(s, rot || disk, "node %u does not start: %s (%s)", n->index + 1, errmsg,
+    bool older = rv == FL_EDENIED && n->older.phase == SIM_OLDER_REFUSED;
+    SIM_CHECK(s, rot || disk || older, "node %u does not start: %s (%s)", n->index + 1, errmsg,
               fl_err_name(rv));
     SIM_TRACE(s, "node %u does not start: %s", n->index + 1, errmsg);
     n->power = SIM_DOWN;
@@ -703,6 +707,7 @@ void sim_nodes_fini(struct sim *s)
     for (unsigned i = 0; i < s->n; i++) {
         sim_node_crash(&s->nodes[i], false);
         sim_disk_wipe(&s->nodes[i]);
+        sim_older_forget(&s->nodes[i]);
     }
 }
 

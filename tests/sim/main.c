@@ -16,6 +16,7 @@ static const char *const sabotages[SIM_SABOTAGES] = {
     [SIM_SABOTAGE_UNSAFE_ACK] = "unsafe-ack",
     [SIM_SABOTAGE_NO_SYNC] = "no-sync",
     [SIM_SABOTAGE_FORGET_MARKS] = "forget-marks",
+    [SIM_SABOTAGE_OLDER_COPIES] = "older-copies",
 };
 
 const char *tools_sabotage_name(enum sim_sabotage k)

@@ -87,6 +87,8 @@
     X(streams_given_up, 50)                                                                        \
     X(nodes_refused, 100)                                                                          \
     X(nodes_restored, 200)                                                                         \
+    X(older_copies, 400)                                                                           \
+    X(older_copies_refused, 400)                                                                   \
     X(members_changed, 100)                                                                        \
     X(nodes_dismissed, 400)                                                                        \
     X(loyal, 100)                                                                                  \

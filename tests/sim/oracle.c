@@ -28,8 +28,7 @@
  *  13  with a session end all its grants and waits, and nothing is granted to one that has ended
  *  14  no limit is passed, none is said to be reached that is not there, and no node keeps more
  *      than it may
- *  15  Redlock on servers that the judge finds fit, and whose clocks do not jump, is not held
- *      twice
+ *  15  Redlock on fit servers, whose clocks do not jump, is not held twice (redlock.c)
  *  16  what a client that named no owner has got and cannot know of, since it has left, is taken
  *      back; and nobody is granted it who can send no more
  *  17  what the machine says is what the client reads
@@ -43,7 +42,9 @@
  *  22  nothing is granted, renewed, given back, broken, shown or changed for a user who may not,
  *      nor with what is another user's, and nobody who may is refused; who may not any more waits
  *      no longer; no lease lasts for want of a right (rights.c)
- *  23  a lock that one owner takes several times is free after as many releases, and one that is
+ *  23  a node whose disk is an older copy, of a start that all others know to be over, neither
+ *      leads nor follows, and is refused (older.c)
+ *  24  a lock that one owner takes several times is free after as many releases, and one that is
  *      sent again counts once (reenter.c) */
 #include <stdlib.h>
 #include <string.h>

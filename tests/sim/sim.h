@@ -139,6 +139,21 @@ enum sim_power { SIM_DOWN, SIM_UP, SIM_STOPPING };
 #define SIM_TIMERS_MAX 3u
 #define SIM_WORKS_MAX 4u
 
+/* An older copy of a disk, see older.c. */
+struct sim_older {
+    enum sim_older_phase {
+        SIM_OLDER_NONE,
+        SIM_OLDER_COPIED,
+        SIM_OLDER_BACK,
+        SIM_OLDER_REFUSED
+    } phase;
+    struct sim_device *device;
+    struct identity identity;
+    struct starts starts;
+    uint64_t at;  /* not before that it comes back */
+    bool insists; /* it is started once more after it was refused */
+};
+
 enum sim_lane_number { SIM_LANE_MAIN, SIM_LANE_RENEW, SIM_LANES };
 
 struct sim_node {
@@ -185,6 +200,7 @@ struct sim_node {
     bool granted;           /* the change that was asked for last */
     bool whole, forgetting; /* whole: with wiped: it was forgotten and has lost nothing */
     bool rotten;            /* its disk is, and nobody has noticed yet */
+    struct sim_older older;
     enum sim_change {
         SIM_CHANGE_NONE,
         SIM_CHANGE_REMOVE,
@@ -386,6 +402,7 @@ enum sim_fault_kind {
     SIM_FAULT_ROT,
     SIM_FAULT_VOTE,
     SIM_FAULT_MEMBER, /* k: removed and added, replaced, moved; both: with its disk */
+    SIM_FAULT_OLDER,  /* ms: until its copy comes back; both: of a disk after a crash */
     SIM_FAULT_KINDS
 };
 
@@ -430,6 +447,7 @@ enum sim_sabotage {
     SIM_SABOTAGE_UNSAFE_ACK,
     SIM_SABOTAGE_NO_SYNC,
     SIM_SABOTAGE_FORGET_MARKS, /* the storage does, in a crash */
+    SIM_SABOTAGE_OLDER_COPIES, /* nobody looks how old a disk is */
     SIM_SABOTAGES
 };
 
@@ -564,6 +582,9 @@ void sim_nodes_describe(struct sim *s, FILE *out);
 /* disk.c */
 void sim_disk_crash(struct sim_node *n, bool power);
 void sim_disk_wipe(struct sim_node *n);
+/* The device becomes the disk of a node that does not run. */
+void sim_disk_adopt(struct sim_node *n, struct sim_device *device, const struct identity *identity,
+                    const struct starts *starts);
 bool sim_disk_has_snapshot(const struct sim_node *n);
 void sim_disk_fill(struct sim_node *n, uint64_t ms);
 void sim_disk_trouble(struct sim_node *n, unsigned how); /* to what is done for snapshots */
@@ -707,6 +728,11 @@ void sim_options_choose(struct sim *s);
 void sim_options_print(const struct sim *s, FILE *out);
 void sim_faults_plan(struct sim *s);
 void sim_faults_start(struct sim *s, uint64_t from);
+void sim_older_begin(struct sim_node *n, const struct sim_fault *f);
+void sim_older_tend(struct sim_node *n);
+void sim_older_refused(struct sim_node *n);
+bool sim_older_is_back(const struct sim_node *n); /* until it has an empty disk again */
+void sim_older_forget(struct sim_node *n);
 void sim_tend(struct sim *s); /* from here on somebody starts again what has ended */
 void sim_fault_text(const struct sim_fault *f, char *out, size_t size);
 bool sim_knows_all(const struct sim_node *n, const struct replica *leader);

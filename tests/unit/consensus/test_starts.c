@@ -130,6 +130,18 @@ static void what_counts(void **state)
     assert_true(k->term == 0 && k->index == 0);
 }
 
+/* A start gets a number of its own when somebody else has recorded the one before. */
+static void numbers(void **state)
+{
+    struct starts s = {.incarnation = 1};
+    (void)state;
+    assert_true(start_is(starts_next(&s, 10), (struct start){1, 10}));
+    s.own = (struct start){1, 10};
+    assert_true(start_is(starts_next(&s, 11), s.own));
+    s.next.number = STARTS_RECORDED;
+    assert_true(start_is(starts_next(&s, 12), (struct start){2, 12}));
+}
+
 static void no_more_than_there_is_room_for(void **state)
 {
     struct starts s = full();
@@ -301,15 +313,11 @@ static void an_older_witness(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),
-        cmocka_unit_test(torn_at_each_byte),
-        cmocka_unit_test(on_disk),
-        cmocka_unit_test(what_counts),
-        cmocka_unit_test(no_more_than_there_is_room_for),
-        cmocka_unit_test(telling),
-        TEST(killed_anywhere),
-        TEST(an_older_directory),
-        TEST(an_older_witness),
+        cmocka_unit_test(there_and_back), cmocka_unit_test(torn_at_each_byte),
+        cmocka_unit_test(on_disk),        cmocka_unit_test(what_counts),
+        cmocka_unit_test(numbers),        cmocka_unit_test(no_more_than_there_is_room_for),
+        cmocka_unit_test(telling),        TEST(killed_anywhere),
+        TEST(an_older_directory),         TEST(an_older_witness),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
