@@ -13,7 +13,7 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, RespError, Store, main, wait_until
 from harness.lab import free_ports
-from redlock_peers_lab import Ended, Peer, Unavailable
+from redlock_peers_lab import COMMANDS, Ended, Peer, Unavailable
 from tls_lab import Certs
 
 TTL = 60000
@@ -412,6 +412,23 @@ class Several(Case):
 
 class Counter(Case):
     def test_sixteen_clients_and_a_counter(self):
+        self.check([('redlock-py', 'counter')])
+
+    def test_sixteen_clients_of_several_libraries(self):
+        """At once on one lock, each with the name that its library makes that one of."""
+        libraries = []
+        for name in ('redlock-py', 'pottery', "redis-py's Lock", 'aioredlock', 'node-redlock 4', 'node-redlock 5', 'redsync',
+                     'bsm/redislock'):
+            try:
+                COMMANDS[name]('127.0.0.1:1')  # installs it
+                libraries.append((name, 'counter' if name == 'pottery' else 'redlock:counter'))
+            except Unavailable as e:
+                self.note('%s is not here: %s' % (name, e))
+        if len(libraries) < 2:
+            self.skipTest('fewer than two libraries are here')
+        self.check(libraries)
+
+    def check(self, libraries):
         """Read, add one, write, with the token that each got through its library; leaders are killed meanwhile. What
         was acknowledged is there in the end."""
         cluster = Cluster(self.lab, 3).start()
@@ -419,14 +436,16 @@ class Counter(Case):
         added, refused, failures, stop = [], [], [], threading.Event()
         peers = []
         for i in range(16):
+            name, key = libraries[i % len(libraries)]
             try:
-                peers.append(Peer('redlock-py', [cluster.nodes[i % 3]], self.lab.path('client%d.log' % i)))
+                peers.append((Peer(name, [cluster.nodes[i % 3]], self.lab.path('client%d.log' % i)), key))
             except Unavailable as e:
                 self.skipTest(str(e))
-            self.addCleanup(peers[-1].close)
+            self.addCleanup(peers[-1][0].close)
+        adders = set()
 
-        def once(peer, c):
-            if peer('lock', 'counter', 2000) != 'held':  # that of a client whose node dies must end
+        def once(peer, key, c):
+            if peer('lock', key, 2000) != 'held':  # that of a client whose node dies must end
                 return
             answer = peer('token')
             if answer.startswith('token'):
@@ -435,21 +454,22 @@ class Counter(Case):
                     value = int(c.call('GET', 'n', 'FENCE', 'counter', token) or 0)
                     c.call('SET', 'n', value + 1, 'FENCE', 'counter', token)
                     added.append(token)
+                    adders.add(peer.library)
                 except RespError as e:
                     if e.word != 'STALE':
                         raise
                     refused.append(token)
             peer('unlock')
 
-        def client(peer):
+        def client(peer, key):
             try:
                 with store.client(30) as c:
                     while not stop.is_set():
-                        once(peer, c)
+                        once(peer, key, c)
             except BaseException as e:
                 failures.append(e)
 
-        threads = [threading.Thread(target=client, args=(peer,)) for peer in peers]
+        threads = [threading.Thread(target=client, args=both) for both in peers]
         for t in threads:
             t.start()
         for goal in (30, 60):
@@ -464,7 +484,7 @@ class Counter(Case):
         self.assertEqual(failures, [])
         self.assertEqual(len(set(added)), len(added))
         self.assertEqual(int(store.call('GET', 'n')), len(added))
-        self.note('%d additions, %d refused' % (len(added), len(refused)))
+        self.note('%d additions by %s, %d refused' % (len(added), ', '.join(sorted(adders)), len(refused)))
 
 
 if __name__ == '__main__':
