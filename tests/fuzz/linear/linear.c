@@ -13,7 +13,7 @@
 
 #include "face/normal.h"
 
-#define SHORT ((size_t)4096)
+#define SHORT ((size_t)512)
 #define TIMES ((size_t)16)
 #define STEPS_PER_BYTE 540u /* three times the dearest text that is known; compilers differ */
 
