@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 from adding import CLIENTS, Adding
 from harness import Case, Cluster, Store, main, wait_until
 from harness.lab import free_ports
-from redlock_peers_lab import Ended, Peer, Unavailable
+from redlock_peers_lab import COMMANDS, Ended, Peer, Unavailable
 from tls_lab import Certs
 
 TTL = 60000
@@ -347,6 +347,13 @@ class Node5Sentinel(Library):
         self.assertIn(a('unlock'), ('freed', 'done'))
 
 
+class RedsyncSentinel(Node5Sentinel):
+    """go-redis does so too."""
+
+    name = 'redsync, sentinel'
+    asks_for_ever = False
+
+
 class Several(Case):
     """Libraries that are given the three nodes as if they were three servers."""
 
@@ -406,21 +413,39 @@ class Several(Case):
 
 class Counter(Case):
     def test_sixteen_clients_and_a_counter(self):
+        self.check([('redlock-py', 'counter')])
+
+    def test_sixteen_clients_of_several_libraries(self):
+        """At once on one lock, each with the name that its library makes that one of."""
+        libraries = []
+        for name in ('redlock-py', 'pottery', "redis-py's Lock", 'aioredlock', 'node-redlock 4', 'node-redlock 5', 'redsync',
+                     'bsm/redislock'):
+            try:
+                COMMANDS[name]('127.0.0.1:1')  # installs it
+                libraries.append((name, 'counter' if name == 'pottery' else 'redlock:counter'))
+            except Unavailable as e:
+                self.note('%s is not here: %s' % (name, e))
+        if len(libraries) < 2:
+            self.skipTest('fewer than two libraries are here')
+        self.check(libraries)
+
+    def check(self, libraries):
         """Read, add one, write, with the token that each got through its library; leaders are killed meanwhile. What
         was acknowledged is there in the end."""
         cluster = Cluster(self.lab, 3).start()
         adding = Adding(cluster, Store(self.lab).start())
         peers = []
         for i in range(CLIENTS):
+            name, key = libraries[i % len(libraries)]
             try:
-                peers.append(Peer('redlock-py', [cluster.nodes[i % 3]], self.lab.path('client%d.log' % i)))
+                peers.append((Peer(name, [cluster.nodes[i % 3]], self.lab.path('client%d.log' % i)), key))
             except Unavailable as e:
                 self.skipTest(str(e))
-            self.addCleanup(peers[-1].close)
+            self.addCleanup(peers[-1][0].close)
 
         def once(number, c):
-            peer = peers[number]
-            if peer('lock', 'counter', 2000) != 'held':  # that of a client whose node dies must end
+            peer, key = peers[number]
+            if peer('lock', key, 2000) != 'held':  # that of a client whose node dies must end
                 return
             answer = peer('token')
             if answer.startswith('token'):
@@ -431,6 +456,7 @@ class Counter(Case):
         adding.check(self)
         tokens = [token for token, _ in adding.added]
         self.assertEqual(len(set(tokens)), len(tokens))
+        self.note('added by ' + ', '.join(sorted({peers[number][0].library for _, number in adding.added})))
 
 
 if __name__ == '__main__':
