@@ -19,23 +19,6 @@ const char *log_severity_word(enum log_severity level)
     return severity_words[level];
 }
 
-bool log_severity_of(const char *word, enum log_severity *ret)
-{
-    for (unsigned i = LOG_SAY_ERROR; i <= LOG_SAY_DEBUG; i++) {
-        if (strcmp(word, severity_words[i]) == 0) {
-            *ret = (enum log_severity)i;
-            return true;
-        }
-    }
-    return false;
-}
-
-bool log_style_of(const char *word, enum log_style *ret)
-{
-    *ret = strcmp(word, "json") == 0 ? LOG_JSON : LOG_TEXT;
-    return *ret == LOG_JSON || strcmp(word, "text") == 0;
-}
-
 /* ---- the limit ------------------------------------------------------------------------------- */
 
 static bool is_digit(char c)

@@ -11,7 +11,8 @@
 
 #include "base/clock.h"
 #include "cli/fencelock_common.h"
-#include "client/link.h"
+#include "client/nodes.h"
+#include "link/link.h"
 #include "wire/resp.h"
 
 #define TIMEOUT_DEFAULT_MS UINT64_C(10000)
@@ -108,7 +109,7 @@ static int try_once(struct asker *k, const char *const *words, unsigned n, uint6
     limit_ms = limit_ms < until_ms ? limit_ms : until_ms;
     k->next = at_leader ? k->next : (k->next + 1) % k->n;
     k->has_leader = false;
-    if (fli_link_connect(&k->link, &k->tls, node, limit_ms) != 0) {
+    if (fli_link_connect(&k->link, &k->tls, node->host, node->port, limit_ms) != 0) {
         return failed(k, FL_ENOCONN, node, k->link.error);
     }
     int rc = exchange(k, node, words, n, limit_ms, ret);
@@ -205,7 +206,8 @@ static int ask_members(struct asker *k, uint64_t until_ms, redisReply **ret)
     static const char *const words[] = {"CLUSTER", "NODES"};
     if (!k->has_leader) {
         const struct fli_node *node = &k->nodes[k->next];
-        if (fli_link_connect(&k->link, &k->tls, node, fli_clock_ms() + ATTEMPT_MS) == 0) {
+        if (fli_link_connect(&k->link, &k->tls, node->host, node->port,
+                             fli_clock_ms() + ATTEMPT_MS) == 0) {
             learn_leader(k, node, fli_clock_ms() + ATTEMPT_MS);
             fli_link_close(&k->link);
         }
@@ -534,7 +536,8 @@ static void prefer_leader(struct asker *k, uint64_t until_ms)
     for (uint32_t i = 0; i < k->n && !k->has_leader; i++) {
         uint64_t limit_ms = fli_clock_ms() + ATTEMPT_MS;
         limit_ms = limit_ms < until_ms ? limit_ms : until_ms;
-        if (fli_link_connect(&k->link, &k->tls, &k->nodes[i], limit_ms) == 0) {
+        if (fli_link_connect(&k->link, &k->tls, k->nodes[i].host, k->nodes[i].port, limit_ms) ==
+            0) {
             learn_leader(k, &k->nodes[i], limit_ms);
         }
         fli_link_close(&k->link);

@@ -1,22 +1,22 @@
 /* fencelock_cmd_frontdoor.c: `fencelock frontdoor check`: watches a live Redis for a while, through
  * MONITOR, and says which of the commands and scripts it is sent a front door would serve. Changes
  * nothing there. */
-#include <errno.h>
-#include <hiredis/hiredis.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "cli/loadgen.h"
 #include "cli/redlock_args.h"
 #include "client/nodes.h"
 #include "face/monitor.h"
+#include "link/link.h"
 #include "machine/glob.h"
+#include "wire/resp.h"
 
 #define DURATION_DEFAULT_MS UINT64_C(10000)
 #define DURATION_MAX_MS UINT64_C(86400000)
 #define KINDS_MAX 256u
+#define REQUEST_MAX 4096u
 #define POLL_MS UINT64_C(200) /* at most so long between looks at the clock */
 
 struct kind {
@@ -82,67 +82,44 @@ static void take_line(struct check *k, struct fli_slice line)
 /* ---- the Redis ------------------------------------------------------------------------------- */
 
 /* False, and a sentence in errmsg, when it says no. */
-static bool say(redisContext *c, int argc, const char **argv, char *errmsg, size_t size)
+static bool say(struct fli_link *l, unsigned argc, const char *const *argv, uint64_t until_ms,
+                char *errmsg, size_t size)
 {
-    redisReply *r = redisCommandArgv(c, argc, argv, NULL);
-    bool ok = r != NULL && r->type != REDIS_REPLY_ERROR;
+    struct fli_buf out;
+    redisReply *r = NULL;
+    fli_buf_init(&out, REQUEST_MAX);
+    int rc = fli_resp_array(&out, argc);
+    for (unsigned i = 0; i < argc; i++) {
+        rc = rc == 0 ? fli_resp_text(&out, argv[i]) : rc;
+    }
+    rc = rc == 0 ? fli_link_send(l, out.data, out.len, until_ms) : rc;
+    rc = rc == 0 ? fli_link_receive(l, until_ms, &r) : rc;
+    fli_buf_fini(&out);
+    bool ok = rc == 0 && r->type != REDIS_REPLY_ERROR;
     if (!ok) {
-        snprintf(errmsg, size, "%s: %s", argv[0], r == NULL ? c->errstr : r->str);
+        snprintf(errmsg, size, "%s: %s", argv[0], rc != 0 ? l->error : r->str);
     }
-    if (r != NULL) {
-        freeReplyObject(r);
-    }
+    freeReplyObject(r);
     return ok;
 }
 
-static redisContext *start(const struct fli_node *at, const struct cli_redlock_options *o,
-                           uint64_t timeout_ms, char *errmsg, size_t size)
+static bool start(struct fli_link *l, const struct fli_node *at,
+                  const struct cli_redlock_options *o, uint64_t timeout_ms, char *errmsg,
+                  size_t size)
 {
-    struct timeval tv = {.tv_sec = (time_t)(timeout_ms / 1000),
-                         .tv_usec = (suseconds_t)(timeout_ms % 1000 * 1000)};
-    redisContext *c = redisConnectWithTimeout(at->host, loadgen_port(at), tv);
+    uint64_t until_ms = fli_clock_ms() + timeout_ms;
     const char *user = o->options.login.username;
     const char *password = o->options.login.password;
-    if (c == NULL || c->err != 0) {
-        snprintf(errmsg, size, "cannot connect to %s: %s", at->text,
-                 c == NULL ? "out of memory" : c->errstr);
-        redisFree(c);
-        return NULL;
-    }
-    bool ok = redisSetTimeout(c, tv) == REDIS_OK;
-    if (ok && password != NULL) {
-        const char *words[3] = {"AUTH", user == NULL ? "default" : user, password};
-        const char *old[2] = {"AUTH", password};
-        ok = user == NULL ? say(c, 2, old, errmsg, size) : say(c, 3, words, errmsg, size);
-    }
-    const char *monitor[1] = {"MONITOR"};
-    if (!ok || !say(c, 1, monitor, errmsg, size)) {
-        redisFree(c);
-        return NULL;
-    }
-    return c;
-}
-
-/* The next line, or NULL: none within the time. False: the connection is gone. */
-static bool next_line(redisContext *c, uint64_t wait_ms, redisReply **ret)
-{
-    void *reply = NULL;
-    struct timeval tv = {.tv_sec = (time_t)(wait_ms / 1000),
-                         .tv_usec = (suseconds_t)(wait_ms % 1000 * 1000)};
-    *ret = NULL;
-    if (redisSetTimeout(c, tv) != REDIS_OK) {
+    if (fli_link_connect(l, NULL, at->host, at->port, until_ms) != 0) {
+        snprintf(errmsg, size, "%s: %s", at->text, l->error);
         return false;
     }
-    if (redisGetReply(c, &reply) == REDIS_OK) {
-        *ret = reply;
-        return true;
-    }
-    bool timed_out = c->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK);
-    if (timed_out) {
-        c->err = 0;
-        c->errstr[0] = '\0';
-    }
-    return timed_out;
+    const char *const words[] = {"AUTH", user, password};
+    const char *const old[] = {"AUTH", password}; /* all that a Redis before 6 understands */
+    const char *const monitor[] = {"MONITOR"};
+    bool ok = password == NULL || (user == NULL ? say(l, 2, old, until_ms, errmsg, size)
+                                                : say(l, 3, words, until_ms, errmsg, size));
+    return ok && say(l, 1, monitor, until_ms, errmsg, size);
 }
 
 static volatile sig_atomic_t interrupted;
@@ -154,22 +131,25 @@ static void on_signal(int number)
 }
 
 /* Until the time is over; or, interrupted, until what was on its way has come. */
-static bool watch(struct check *k, redisContext *c, uint64_t duration_ms, char *errmsg, size_t size)
+static bool watch(struct check *k, struct fli_link *l, uint64_t duration_ms, char *errmsg,
+                  size_t size)
 {
     uint64_t end_ms = fli_clock_ms() + duration_ms;
     for (uint64_t now_ms = fli_clock_ms(); now_ms < end_ms; now_ms = fli_clock_ms()) {
         redisReply *r;
-        if (!next_line(c, end_ms - now_ms < POLL_MS ? end_ms - now_ms : POLL_MS, &r)) {
-            snprintf(errmsg, size, "the connection has ended: %s", c->errstr);
-            return false;
-        }
-        if (r == NULL && interrupted != 0) {
+        uint64_t wait_ms = end_ms - now_ms < POLL_MS ? end_ms - now_ms : POLL_MS;
+        int rc = fli_link_receive(l, now_ms + wait_ms, &r);
+        if (rc == FL_ETIMEOUT && interrupted != 0) {
             return true;
         }
-        if (r != NULL && r->type == REDIS_REPLY_STATUS && r->len <= FACE_MONITOR_LINE_MAX) {
-            take_line(k, (struct fli_slice){(const uint8_t *)r->str, r->len});
+        if (rc != 0 && rc != FL_ETIMEOUT) {
+            snprintf(errmsg, size, "the connection has ended: %s", l->error);
+            return false;
         }
-        if (r != NULL) {
+        if (rc == 0) {
+            if (r->type == REDIS_REPLY_STATUS && r->len <= FACE_MONITOR_LINE_MAX) {
+                take_line(k, (struct fli_slice){(const uint8_t *)r->str, r->len});
+            }
             freeReplyObject(r);
         }
     }
@@ -264,9 +244,11 @@ static int run(struct check *k, const struct fli_node *at, const struct cli_redl
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
     uint64_t timeout_ms = cli_has(k->a, CLI_OPT_TIMEOUT) ? k->a->number[CLI_OPT_TIMEOUT] : 5000;
-    redisContext *c = start(at, o, timeout_ms, errmsg, sizeof errmsg);
-    bool ok = c != NULL && watch(k, c, duration_ms, errmsg, sizeof errmsg);
-    redisFree(c);
+    struct fli_link link;
+    fli_link_init(&link);
+    bool ok = start(&link, at, o, timeout_ms, errmsg, sizeof errmsg) &&
+              watch(k, &link, duration_ms, errmsg, sizeof errmsg);
+    fli_link_close(&link);
     return ok ? report(k) : cli_fail(k->a, FL_ENOCONN, errmsg, NULL, NULL);
 }
 

@@ -9,7 +9,8 @@
 #include "base/clock.h"
 #include "cli/fencelock_common.h"
 #include "cli/watch_event.h"
-#include "client/link.h"
+#include "client/nodes.h"
+#include "link/link.h"
 #include "wire/resp.h"
 
 #define TIMEOUT_DEFAULT_MS UINT64_C(5000) /* to find the first node */
@@ -99,7 +100,8 @@ static int subscribe(struct watcher *w)
     uint64_t until_ms = fli_clock_ms() + ATTEMPT_MS;
     w->asked = false;
     w->leaderless = 0;
-    int connected = fli_link_connect(&w->link, &w->tls, &w->nodes[w->at], until_ms);
+    const struct fli_node *at = &w->nodes[w->at];
+    int connected = fli_link_connect(&w->link, &w->tls, at->host, at->port, until_ms);
     if (connected != 0) {
         return give_up(w, connected == FL_EDENIED ? FL_EDENIED : FL_ENOCONN, w->link.error);
     }

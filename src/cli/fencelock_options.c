@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/distance.h"
+#include "base/options.h"
 
 #define EVERYWHERE                                                                                 \
     (CLI_BIT(CLI_OPT_TIMEOUT) | CLI_BIT(CLI_OPT_JSON) | CLI_BIT(CLI_OPT_NO_COLOR) |                \
@@ -196,7 +197,7 @@ struct parse {
     int at; /* next word */
     bool options_over;
     struct cli_args args;
-    int first_of[CLI_OPTIONS]; /* where an option was given, for checking it against the command */
+    struct fli_options reader;
     char *errmsg;
     size_t errmsg_size;
 };
@@ -252,52 +253,37 @@ static int take_value(struct parse *p, enum cli_option o, const char *value, con
     return 0;
 }
 
-static int unknown_option(struct parse *p, const char *word, size_t len)
+/* The table as the reader of options wants it. */
+static void make_rows(struct fli_option rows[CLI_OPTIONS])
 {
-    char given[WORD_MAX];
-    snprintf(given, sizeof given, "%.*s", (int)(len < WORD_MAX ? len : WORD_MAX - 1), word);
-    struct nearest n = {NULL, 0};
     for (int o = 0; o < CLI_OPTIONS; o++) {
-        consider(&n, given, options[o].name);
+        rows[o] = (struct fli_option){.name = options[o].name + 2,
+                                      .kind = options[o].kind == KIND_FLAG ? FLI_OPTION_FLAG
+                                                                           : FLI_OPTION_POINTER,
+                                      .value = options[o].value,
+                                      .many = options[o].kind == KIND_NAMES};
     }
-    if (n.word != NULL) {
-        return wrong(p, "there is no option %s; did you mean %s?", given, n.word);
-    }
-    return wrong(p, "there is no option %s; see fencelock --help", given);
 }
 
 static int take_option(struct parse *p)
 {
-    const char *word = p->argv[p->at];
-    const char *equals = strchr(word, '=');
-    size_t len = equals != NULL ? (size_t)(equals - word) : strlen(word);
-    int o = 0;
-    while (o < CLI_OPTIONS &&
-           (strlen(options[o].name) != len || memcmp(options[o].name, word, len) != 0)) {
-        o++;
+    const char *value;
+    size_t o;
+    if (p->argv[p->at][1] != '-' && strcmp(p->argv[p->at], "-h") != 0) {
+        return wrong(p, "there is no option %s; see fencelock --help", p->argv[p->at]);
     }
-    if (o == CLI_OPTIONS) {
-        return unknown_option(p, word, len);
+    int rc = fli_options_next(&p->reader, p->argc, p->argv, &p->at, &o, &value);
+    if (rc != 0) {
+        p->args.given |= rc == FLI_OPTIONS_HELP      ? CLI_BIT(CLI_OPT_HELP)
+                         : rc == FLI_OPTIONS_VERSION ? CLI_BIT(CLI_OPT_VERSION)
+                                                     : 0;
+        return rc < 0 ? rc : 0;
     }
-    if (p->first_of[o] != 0 && options[o].kind != KIND_NAMES) {
-        return wrong(p, "%s is given twice: give it once", options[o].name);
+    if (options[o].kind != KIND_FLAG) {
+        return take_value(p, (enum cli_option)o, value, options[o].name);
     }
-    p->first_of[o] = p->at++;
-    if (options[o].kind == KIND_FLAG) {
-        if (equals != NULL) {
-            return wrong(p, "%s takes no value", options[o].name);
-        }
-        p->args.given |= CLI_BIT(o);
-        return 0;
-    }
-    if (equals != NULL) {
-        return take_value(p, (enum cli_option)o, equals + 1, options[o].name);
-    }
-    if (p->at == p->argc) {
-        return wrong(p, "%s needs a value: %s %s", options[o].name, options[o].name,
-                     options[o].value);
-    }
-    return take_value(p, (enum cli_option)o, p->argv[p->at++], options[o].name);
+    p->args.given |= CLI_BIT(o);
+    return value == NULL ? 0 : wrong(p, "%s takes no value", options[o].name);
 }
 
 /* The next word that is no option; NULL at the end. Options on the way are taken. */
@@ -316,13 +302,9 @@ static int next_word(struct parse *p, const char **ret)
             p->at++;
             continue;
         }
-        int rc = strcmp(word, "-h") == 0 ? 0 : take_option(p);
+        int rc = take_option(p);
         if (rc != 0) {
             return rc;
-        }
-        if (strcmp(word, "-h") == 0) {
-            p->args.given |= CLI_BIT(CLI_OPT_HELP);
-            p->at++;
         }
     }
     return 0;
@@ -443,7 +425,7 @@ static int take_args(struct parse *p)
         return wrong(p, "too few arguments: write fencelock %s %s", title(c, name), c->arguments);
     }
     for (int o = 0; o < CLI_OPTIONS; o++) {
-        if (p->first_of[o] != 0 && (options_of(c) & CLI_BIT(o)) == 0) {
+        if (p->reader.seen[o] && (options_of(c) & CLI_BIT(o)) == 0) {
             return wrong(p, "%s takes no %s; see fencelock %s --help", title(c, name),
                          options[o].name, title(c, name));
         }
@@ -485,12 +467,16 @@ int cli_parse(const struct cli_command *commands, int argc, const char *const *a
               const char *(*getenv_fn)(const char *name), struct cli_args *ret, char *errmsg,
               size_t errmsg_size)
 {
-    struct parse p = {.commands = commands,
-                      .argc = argc,
-                      .argv = argv,
-                      .at = 1,
-                      .errmsg = errmsg,
-                      .errmsg_size = errmsg_size};
+    struct fli_option rows[CLI_OPTIONS];
+    make_rows(rows);
+    struct parse p = {
+        .commands = commands,
+        .reader = {.table = rows, .n = CLI_OPTIONS, .errmsg = errmsg, .errmsg_size = errmsg_size},
+        .argc = argc,
+        .argv = argv,
+        .at = 1,
+        .errmsg = errmsg,
+        .errmsg_size = errmsg_size};
     int rc = take_command(&p);
     if (rc == 0) {
         rc = take_args(&p);

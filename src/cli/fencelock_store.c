@@ -1,8 +1,6 @@
 /* fencelock_store.c: the sample storage server: its options, its signals, its last words.
  *
  * Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start or had to stop; 2 usage. */
-#include <ctype.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,6 +13,7 @@
 
 #include "auth/hash.h"
 #include "base/bytes.h"
+#include "base/options.h"
 #include "cli/daemon_log.h"
 #include "cli/daemon_notify.h"
 #include "cli/fencelock_store_offline.h"
@@ -27,8 +26,6 @@
 #define PROGRAM "fencelock-store"
 #define EXIT_USAGE 2
 #define ERRMSG_SIZE 512u
-
-enum tls_text { TLS_PORT, TLS_CERT, TLS_KEY, TLS_CA, TLS_AUTH, TLS_PROTOCOLS, TLS_TEXTS };
 
 static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 #define SIGNALS (sizeof signal_numbers / sizeof signal_numbers[0])
@@ -49,8 +46,11 @@ struct options {
     bool strict_tls;
     const char *strict_user, *strict_password_file; /* NULL: nobody logs in there */
     char strict_password[AUTH_PASSWORD_MAX + 2];
+    const char *tls_port;
     char tls_listen[NET_ADDRESS_MAX]; /* of tls_port, completed; "" for none */
-    const char *tls[TLS_TEXTS];       /* the last member: see check_tls() */
+    const char *tls_cert, *tls_key, *tls_ca, *tls_protocols;
+    enum fli_tls_auth tls_auth;
+    struct store_offline offline;
 };
 
 struct app {
@@ -77,198 +77,88 @@ static void complain(const char *fmt, ...)
 
 /* ---- options ---- */
 
-/* Digits and at most one of K, M, G. */
-static bool parse_size(const char *text, uint64_t *ret)
+static int set_strict(struct fli_options *from, const struct fli_given *g)
 {
-    size_t len = strlen(text);
-    unsigned shift = 0;
-    uint64_t n;
-    if (len > 0) {
-        switch (text[len - 1]) {
-        case 'K':
-        case 'k':
-            shift = 10;
-            break;
-        case 'M':
-        case 'm':
-            shift = 20;
-            break;
-        case 'G':
-        case 'g':
-            shift = 30;
-            break;
-        default:
-            break;
-        }
-    }
-    if (!fli_parse_u64(text, shift == 0 ? len : len - 1, (uint64_t)(SIZE_MAX / 4) >> shift, &n)) {
-        return false;
-    }
-    *ret = n << shift;
-    return true;
-}
-
-static bool set_size(struct options *o, const char *name, const char *text)
-{
-    uint64_t size;
-    if (!parse_size(text, &size) || size < STORE_SIZE_MIN) {
-        complain("%s: '%s' is not a size; give a number of bytes from %zu on, such as 64M or 1G",
-                 name, text, STORE_SIZE_MIN);
-        return false;
-    }
-    o->size_max = size;
-    return true;
-}
-
-static bool set_switch(bool *to, const char *name, const char *text)
-{
-    bool on = strcmp(text, "1") == 0 || strcmp(text, "yes") == 0;
-    if (!on && strcmp(text, "0") != 0 && strcmp(text, "no") != 0) {
-        complain("%s: '%s' is neither yes (1) nor no (0)", name, text);
-        return false;
-    }
-    *to = on;
-    return true;
-}
-
-static bool set_cert_user(struct options *o, const char *name, const char *text)
-{
-    o->cert_users = strcmp(text, "CN") == 0    ? FLI_TLS_USER_CN
-                    : strcmp(text, "SAN") == 0 ? FLI_TLS_USER_SAN
-                                               : FLI_TLS_USER_OFF;
-    if (o->cert_users == FLI_TLS_USER_OFF && strcmp(text, "off") != 0) {
-        complain("%s: '%s' is none of CN, SAN and off", name, text);
-        return false;
-    }
-    return true;
-}
-
-static bool set_strict_timeout(struct options *o, const char *name, const char *text)
-{
-    uint64_t ms;
-    if (!fli_parse_u64(text, strlen(text), STRICT_TIMEOUT_MAX_MS, &ms) ||
-        ms < STRICT_TIMEOUT_MIN_MS) {
-        complain("%s: '%s' is not a time; give milliseconds from %u to %u", name, text,
-                 STRICT_TIMEOUT_MIN_MS, STRICT_TIMEOUT_MAX_MS);
-        return false;
-    }
-    o->strict_timeout_ms = (unsigned)ms;
-    return true;
-}
-
-static bool set_strict(struct options *o, const char *name, const char *text)
-{
+    struct options *o = from->values;
     char errmsg[ERRMSG_SIZE];
-    if (strict_check_nodes(text, errmsg, sizeof(errmsg)) != 0) {
-        complain("%s: %s", name, errmsg);
-        return false;
+    o->strict = g->text;
+    return strict_check_nodes(g->text, errmsg, sizeof(errmsg)) == 0
+               ? 0
+               : fli_options_wrong(from, "%s: %s", g->where, errmsg);
+}
+
+#define FIELD(f) .offset = offsetof(struct options, f), .size = sizeof(((struct options *)0)->f)
+#define POINTER(name, f)                                                                           \
+    {                                                                                              \
+        name, FLI_OPTION_POINTER, FIELD(f)                                                         \
     }
-    o->strict = text;
-    return true;
-}
-
-static bool set_log_level(struct options *o, const char *name, const char *text)
-{
-    if (!log_severity_of(text, &o->log_level)) {
-        complain("%s: '%s' is no level: write error, warning, info or debug", name, text);
-        return false;
+#define WORD(name, f, list, first)                                                                 \
+    {                                                                                              \
+        name, FLI_OPTION_WORD, FIELD(f), .min = first, .words = list                               \
     }
-    return true;
-}
-
-static bool set_log_style(struct options *o, const char *name, const char *text)
-{
-    if (!log_style_of(text, &o->log_style)) {
-        complain("%s: '%s' is no format: write text or json", name, text);
-        return false;
+#define OFFLINE(name, f)                                                                           \
+    {                                                                                              \
+        name, FLI_OPTION_POINTER, FIELD(offline.f), .once = true                                   \
     }
-    return true;
-}
 
-static bool say_what_replaced_it(struct options *o, const char *name, const char *text)
-{
-    (void)o;
-    (void)text;
-    complain("there is no %s any more; what it did is said by %s", name,
-             name[0] == '-' ? "--protected-mode no" : "FENCELOCK_STORE_PROTECTED_MODE=no");
-    return false;
-}
+static const char *const auths[] = {"no", "optional", "yes", NULL};
+static const char *const cert_users[] = {"off", "CN", "SAN", NULL};
+static const char *const levels[] = {"error", "warning", "info", "debug", NULL};
+static const char *const styles[] = {"text", "json", NULL};
+static const char *const no_allow_remote[] = {"protected-mode no", NULL};
 
-enum kind {
-    KIND_TEXT,          /* an empty variable is none */
-    KIND_TEXT_OR_EMPTY, /* an empty one is a value */
-    KIND_CHECKED,
-    KIND_CHECKED_TEXT, /* as KIND_TEXT */
-    KIND_YES_NO,
-    KIND_FLAG, /* yes or no in the environment */
-    KIND_GONE,
+static const struct fli_option rows[] = {
+    POINTER("listen", listen),
+    POINTER("data", data),
+    POINTER("metrics", metrics),
+    {"size-max", FLI_OPTION_SIZE, FIELD(size_max), .min = STORE_SIZE_MIN, .max = SIZE_MAX / 4},
+    {"strict", FLI_OPTION_OWN, .set = set_strict},
+    {"strict-timeout", FLI_OPTION_NUMBER, FIELD(strict_timeout_ms), .min = STRICT_TIMEOUT_MIN_MS,
+     .max = STRICT_TIMEOUT_MAX_MS},
+    {"allow-remote", FLI_OPTION_GONE, .words = no_allow_remote},
+    {"protected-mode", FLI_OPTION_YES_NO, FIELD(protected_mode)},
+    POINTER("strict-user", strict_user),
+    POINTER("strict-password-file", strict_password_file),
+    POINTER("aclfile", aclfile),
+    WORD("tls-auth-clients-user", cert_users, cert_users, 0),
+    WORD("log-level", log_level, levels, LOG_SAY_ERROR),
+    WORD("log-format", log_style, styles, LOG_TEXT),
+    POINTER("tls-port", tls_port),
+    POINTER("tls-cert-file", tls_cert),
+    POINTER("tls-key-file", tls_key),
+    POINTER("tls-ca-cert-file", tls_ca),
+    WORD("tls-auth-clients", tls_auth, auths, 0),
+    POINTER("tls-protocols", tls_protocols),
+    {"strict-tls", FLI_OPTION_FLAG, FIELD(strict_tls)},
+    {"no-fencing", FLI_OPTION_FLAG, FIELD(no_fencing)},
+    OFFLINE("backup", backup),
+    OFFLINE("verify", verify),
+    OFFLINE("restore", restore),
+    {"above", FLI_OPTION_NUMBER, FIELD(offline.above), .min = 1, .max = FL_TOKEN_MAX - 1,
+     .once = true},
 };
 
-/* Each is --NAME on the command line and FENCELOCK_STORE_NAME in the environment. */
-static const struct row {
-    const char *name;
-    enum kind kind;
-    size_t at;                                                          /* in struct options */
-    bool (*set)(struct options *o, const char *name, const char *text); /* of what is checked */
-} rows[] = {
-    {"listen", KIND_TEXT_OR_EMPTY, offsetof(struct options, listen), NULL},
-    {"data", KIND_TEXT_OR_EMPTY, offsetof(struct options, data), NULL},
-    {"metrics", KIND_TEXT, offsetof(struct options, metrics), NULL},
-    {"size-max", KIND_CHECKED, 0, set_size},
-    {"strict", KIND_CHECKED_TEXT, 0, set_strict},
-    {"strict-timeout", KIND_CHECKED, 0, set_strict_timeout},
-    {"allow-remote", KIND_GONE, 0, say_what_replaced_it},
-    {"protected-mode", KIND_YES_NO, offsetof(struct options, protected_mode), NULL},
-    {"strict-user", KIND_TEXT, offsetof(struct options, strict_user), NULL},
-    {"strict-password-file", KIND_TEXT, offsetof(struct options, strict_password_file), NULL},
-    {"aclfile", KIND_TEXT, offsetof(struct options, aclfile), NULL},
-    {"tls-auth-clients-user", KIND_CHECKED, 0, set_cert_user},
-    {"log-level", KIND_CHECKED, 0, set_log_level},
-    {"log-format", KIND_CHECKED, 0, set_log_style},
-    {"tls-port", KIND_TEXT_OR_EMPTY, offsetof(struct options, tls[TLS_PORT]), NULL},
-    {"tls-cert-file", KIND_TEXT_OR_EMPTY, offsetof(struct options, tls[TLS_CERT]), NULL},
-    {"tls-key-file", KIND_TEXT_OR_EMPTY, offsetof(struct options, tls[TLS_KEY]), NULL},
-    {"tls-ca-cert-file", KIND_TEXT_OR_EMPTY, offsetof(struct options, tls[TLS_CA]), NULL},
-    {"tls-auth-clients", KIND_TEXT_OR_EMPTY, offsetof(struct options, tls[TLS_AUTH]), NULL},
-    {"tls-protocols", KIND_TEXT_OR_EMPTY, offsetof(struct options, tls[TLS_PROTOCOLS]), NULL},
-    {"strict-tls", KIND_FLAG, offsetof(struct options, strict_tls), NULL},
-    {"no-fencing", KIND_FLAG, offsetof(struct options, no_fencing), NULL},
-};
-#define ROWS (sizeof rows / sizeof rows[0])
-#define FIRST_ROW 256 /* getopt's values from here on are rows */
+_Static_assert(sizeof rows / sizeof rows[0] <= FLI_OPTIONS_MAX, "they have room");
 
-/* name: the option's or the variable's, for complaints. */
-static bool take(struct options *o, const struct row *row, const char *name, const char *text)
-{
-    switch (row->kind) {
-    case KIND_TEXT:
-    case KIND_TEXT_OR_EMPTY:
-        memcpy((char *)o + row->at, &text, sizeof text);
-        return true;
-    case KIND_YES_NO:
-    case KIND_FLAG:
-        return set_switch((bool *)((char *)o + row->at), name, text);
-    default:
-        return row->set(o, name, text);
-    }
-}
+static struct options options = {.listen = STORE_LISTEN_DEFAULT,
+                                 .data = STORE_DATA_DEFAULT,
+                                 .size_max = STORE_SIZE_DEFAULT,
+                                 .protected_mode = true,
+                                 .log_level = LOG_SAY_INFO,
+                                 .strict_timeout_ms = STRICT_TIMEOUT_DEFAULT_MS,
+                                 .tls_auth = FLI_TLS_AUTH_REQUIRED};
+static char option_error[ERRMSG_SIZE];
+static struct fli_options reader = {.table = rows,
+                                    .n = sizeof rows / sizeof rows[0],
+                                    .prefix = "FENCELOCK_STORE_",
+                                    .empty_is_none = true,
+                                    .values = &options,
+                                    .errmsg = option_error,
+                                    .errmsg_size = sizeof option_error};
 
-static bool read_environment(struct options *o)
+static bool is_given(const char *name)
 {
-    for (size_t i = 0; i < ROWS; i++) {
-        const struct row *row = &rows[i];
-        char name[64];
-        int len = snprintf(name, sizeof name, "FENCELOCK_STORE_%s", row->name);
-        for (int at = 0; at < len; at++) {
-            name[at] = (char)(name[at] == '-' ? '_' : toupper((unsigned char)name[at]));
-        }
-        const char *v = getenv(name);
-        bool none_if_empty = row->kind == KIND_TEXT || row->kind == KIND_CHECKED_TEXT;
-        if (v != NULL && !(v[0] == '\0' && none_if_empty) && !take(o, row, name, v)) {
-            return false;
-        }
-    }
-    return true;
+    return fli_options_given(&reader, name)->text != NULL;
 }
 
 /* With a user, the first line of the file. */
@@ -299,50 +189,24 @@ static bool read_strict_password(struct options *o)
 }
 
 /* -1: go on; otherwise the exit code. */
-static int read_arguments(struct options *o, int argc, char **argv)
+static int read_options(int argc, char **argv)
 {
-    struct option table[ROWS + 3] = {{"help", no_argument, NULL, 'h'},
-                                     {"version", no_argument, NULL, 'v'}};
-    for (size_t i = 0; i < ROWS; i++) {
-        enum kind kind = rows[i].kind;
-        table[i + 2] = (struct option){.name = rows[i].name,
-                                       .has_arg = kind == KIND_FLAG   ? no_argument
-                                                  : kind == KIND_GONE ? optional_argument
-                                                                      : required_argument,
-                                       .val = FIRST_ROW + (int)i};
-    }
-    int c;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, "+:", table, NULL)) != -1) {
-        char name[64];
-        if (c >= FIRST_ROW) {
-            const struct row *row = &rows[c - FIRST_ROW];
-            (void)snprintf(name, sizeof name, "--%s", row->name);
-            if (!take(o, row, name, row->kind == KIND_FLAG ? "yes" : optarg)) {
-                return EXIT_USAGE;
-            }
-            continue;
-        }
-        switch (c) {
-        case 'h':
-            (void)fputs(store_help, stdout);
-            return EXIT_SUCCESS;
-        case 'v':
-            (void)puts(PROGRAM " " FL_VERSION);
-            return EXIT_SUCCESS;
-        case ':':
-            complain("%s needs a value; see --help", argv[optind - 1]);
-            return EXIT_USAGE;
-        default:
-            complain("unknown option %s; see --help", argv[optind - 1]);
-            return EXIT_USAGE;
-        }
-    }
-    if (optind < argc) {
-        complain("unexpected argument '%s'; options begin with --, see --help", argv[optind]);
+    int rc = fli_options_arguments(&reader, argc - 1, (const char *const *)argv + 1);
+    rc = rc == 0 ? fli_options_environment(&reader, (const char *const *)environ) : rc;
+    rc = rc == 0 ? fli_options_set(&reader) : rc;
+    switch (rc) {
+    case 0:
+        return -1;
+    case FLI_OPTIONS_HELP:
+        (void)fputs(store_help, stdout);
+        return EXIT_SUCCESS;
+    case FLI_OPTIONS_VERSION:
+        (void)puts(PROGRAM " " FL_VERSION);
+        return EXIT_SUCCESS;
+    default:
+        complain("%s", option_error);
         return EXIT_USAGE;
     }
-    return -1;
 }
 
 static bool listens_plainly(const struct options *o)
@@ -369,28 +233,13 @@ static bool check_reach(const struct options *o, const char *option, const char 
     return true;
 }
 
-static bool parse_auth(const char *text, enum fli_tls_auth *ret)
-{
-    if (text == NULL || strcmp(text, "yes") == 0) {
-        *ret = FLI_TLS_AUTH_REQUIRED;
-    } else if (strcmp(text, "no") == 0) {
-        *ret = FLI_TLS_AUTH_NO;
-    } else if (strcmp(text, "optional") == 0) {
-        *ret = FLI_TLS_AUTH_OPTIONAL;
-    } else {
-        complain("--tls-auth-clients: '%s' is none of yes, no and optional", text);
-        return false;
-    }
-    return true;
-}
-
 /* A port alone belongs to the host of --listen, as in Redis. */
 static bool complete_tls_port(struct options *o)
 {
     char host[NET_HOST_MAX];
     uint16_t port;
     uint64_t number;
-    const char *text = o->tls[TLS_PORT];
+    const char *text = o->tls_port;
     FLI_ASSERT(text != NULL);
     if (!fli_parse_u64(text, strlen(text), UINT16_MAX, &number)) {
         (void)snprintf(o->tls_listen, sizeof(o->tls_listen), "%s", text);
@@ -403,38 +252,38 @@ static bool complete_tls_port(struct options *o)
     return true;
 }
 
+/* Options of a port that there is not. */
+static bool check_no_port(const struct options *o)
+{
+    static const char *const names[] = {"tls-cert-file", "tls-key-file", "tls-ca-cert-file",
+                                        "tls-auth-clients", "tls-protocols"};
+    if (!listens_plainly(o)) {
+        complain("--listen off leaves clients no port: add --tls-port");
+        return false;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && !o->strict_tls; i++) {
+        if (is_given(names[i])) {
+            complain("--%s has no effect without --tls-port: add it", names[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool check_tls(struct options *o)
 {
-    enum fli_tls_auth auth;
     if (o->strict_tls && o->strict == NULL) {
         complain("--strict-tls: there is no --strict that it could be about");
         return false;
     }
-    if (o->tls[TLS_PORT] == NULL && !listens_plainly(o)) {
-        complain("--listen off leaves clients no port: add --tls-port");
-        return false;
+    if (o->tls_port == NULL) {
+        return check_no_port(o);
     }
-    for (size_t i = 0; i < ROWS && o->tls[TLS_PORT] == NULL && !o->strict_tls; i++) {
-        const char *given = NULL;
-        if (rows[i].at >= offsetof(struct options, tls)) {
-            memcpy(&given, (const char *)o + rows[i].at, sizeof given);
-        }
-        if (given != NULL) {
-            complain("--%s has no effect without --tls-port: add it", rows[i].name);
-            return false;
-        }
-    }
-    if (o->tls[TLS_PORT] == NULL) {
-        return true;
-    }
-    if (o->tls[TLS_CERT] == NULL || o->tls[TLS_KEY] == NULL) {
+    if (o->tls_cert == NULL || o->tls_key == NULL) {
         complain("--tls-port needs --tls-cert-file and --tls-key-file");
         return false;
     }
-    if (!parse_auth(o->tls[TLS_AUTH], &auth)) {
-        return false;
-    }
-    if (auth != FLI_TLS_AUTH_NO && o->tls[TLS_CA] == NULL) {
+    if (o->tls_auth != FLI_TLS_AUTH_NO && o->tls_ca == NULL) {
         complain("--tls-port needs --tls-ca-cert-file, which says whose clients are let in; or "
                  "--tls-auth-clients no, which lets in everybody");
         return false;
@@ -442,10 +291,10 @@ static bool check_tls(struct options *o)
     char host[NET_HOST_MAX];
     uint16_t port;
     if (!complete_tls_port(o) || net_address_split(o->tls_listen, host, &port) != 0) {
-        complain("--tls-port: '%s' is neither PORT nor HOST:PORT", o->tls[TLS_PORT]);
+        complain("--tls-port: '%s' is neither PORT nor HOST:PORT", o->tls_port);
         return false;
     }
-    return auth == FLI_TLS_AUTH_REQUIRED || check_reach(o, "tls-port", o->tls_listen);
+    return o->tls_auth == FLI_TLS_AUTH_REQUIRED || check_reach(o, "tls-port", o->tls_listen);
 }
 
 static bool check_options(struct options *o)
@@ -610,15 +459,14 @@ static int run(const struct options *o, struct app *a)
         return EXIT_FAILURE;
     }
     struct fli_tls_config tls = {.server = true,
-                                 .cert_file = o->tls[TLS_CERT],
-                                 .key_file = o->tls[TLS_KEY],
-                                 .ca_file = o->tls[TLS_CA],
-                                 .protocols = o->tls[TLS_PROTOCOLS]};
+                                 .cert_file = o->tls_cert,
+                                 .key_file = o->tls_key,
+                                 .ca_file = o->tls_ca,
+                                 .protocols = o->tls_protocols,
+                                 .auth = o->tls_auth};
     struct fli_tls_config strict_tls = tls;
     strict_tls.server = false;
-    if (!parse_auth(o->tls[TLS_AUTH], &tls.auth)) {
-        return EXIT_USAGE;
-    }
+    strict_tls.auth = FLI_TLS_AUTH_NO;
     struct service_config config = {.listen = listens_plainly(o) ? o->listen : NULL,
                                     .tls_listen = o->tls_listen[0] != '\0' ? o->tls_listen : NULL,
                                     .tls = &tls,
@@ -670,24 +518,10 @@ static void have_memory_or_say_so(void)
     FLI_ASSERT(rv == 0);
 }
 
-int main(int argc, char **argv)
+static int serve(struct options *o)
 {
     static struct app app;
-    if (store_offline_is_asked(argc, argv)) {
-        return store_offline(argc, argv);
-    }
-    struct options o = {.listen = STORE_LISTEN_DEFAULT,
-                        .data = STORE_DATA_DEFAULT,
-                        .size_max = STORE_SIZE_DEFAULT,
-                        .protected_mode = true,
-                        .log_level = LOG_SAY_INFO,
-                        .strict_timeout_ms = STRICT_TIMEOUT_DEFAULT_MS};
-    fli_tls_keep_buffers();
-    int code = read_environment(&o) ? read_arguments(&o, argc, argv) : EXIT_USAGE;
-    if (code >= 0) {
-        return code;
-    }
-    if (!check_options(&o) || !read_strict_password(&o)) {
+    if (!check_options(o) || !read_strict_password(o)) {
         return EXIT_USAGE;
     }
     have_memory_or_say_so();
@@ -695,8 +529,48 @@ int main(int argc, char **argv)
         complain("cannot start the event loop");
         return EXIT_FAILURE;
     }
-    code = run(&o, &app);
+    int code = run(o, &app);
     (void)uv_run(&app.loop, UV_RUN_DEFAULT); /* handles that were closed on a failed start */
     (void)uv_loop_close(&app.loop);
+    return code;
+}
+
+/* What serving would heed is not on the command line. */
+static bool check_offline(void)
+{
+    static const char *const fits[] = {"data", "size-max"};
+    for (size_t i = 0; i < reader.n; i++) {
+        const char *where = reader.given[i].where;
+        bool ok = rows[i].once || where == NULL || where[0] != '-' ||
+                  strcmp(rows[i].name, fits[0]) == 0 || strcmp(rows[i].name, fits[1]) == 0;
+        if (!ok) {
+            complain("%s is for serving: leave it out; see --help", where);
+            return false;
+        }
+    }
+    return true;
+}
+
+static int serve_or_not(struct options *o)
+{
+    struct store_offline *f = &o->offline;
+    if (f->backup == NULL && f->verify == NULL && f->restore == NULL && f->above == 0) {
+        return serve(o);
+    }
+    if (!check_offline()) {
+        return EXIT_USAGE;
+    }
+    const char *where = fli_options_given(&reader, "data")->where;
+    f->data = where != NULL && where[0] == '-' ? o->data : NULL; /* not of the environment */
+    f->size_max = (size_t)o->size_max;
+    return store_offline(f);
+}
+
+int main(int argc, char **argv)
+{
+    fli_tls_keep_buffers();
+    int code = read_options(argc, argv);
+    code = code < 0 ? serve_or_not(&options) : code;
+    fli_options_fini(&reader);
     return code;
 }

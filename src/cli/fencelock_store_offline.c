@@ -2,13 +2,10 @@
  * open. */
 #include "cli/fencelock_store_offline.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
-#include "base/bytes.h"
 #include "store/restore.h"
 
 #define PROGRAM "fencelock-store"
@@ -54,7 +51,7 @@ const char store_help[] =
     "  --log-level LEVEL    error, warning, info or debug (info); SIGUSR1: debug and back\n"
     "  --log-format FORMAT  text, or json: an object a line (text)\n"
     "\n"
-    "Instead of serving, while no process has the directory, as the first argument:\n"
+    "Instead of serving, while no process has the directory:\n"
     "  --backup FILE        write all keys, values and marks to a file; --data DIR\n"
     "  --verify FILE        say what is in such a file, or what is wrong with it\n"
     "  --restore FILE       make --data DIR, a new directory, out of it; --above TOKEN: tokens up "
@@ -75,80 +72,18 @@ const char store_help[] =
     "asked,\n"
     "and a token that was never issued is accepted when it is high enough: keep strangers out.\n";
 
-struct offline {
-    const char *backup, *verify, *restore, *data;
-    fl_token above;
-    size_t size_max;
-};
-
 static int usage(const char *what)
 {
     (void)fprintf(stderr, PROGRAM ": %s; see --help\n", what);
     return EXIT_USAGE;
 }
 
-bool store_offline_is_asked(int argc, char **argv)
-{
-    return argc > 1 && (strcmp(argv[1], "--backup") == 0 || strcmp(argv[1], "--verify") == 0 ||
-                        strcmp(argv[1], "--restore") == 0);
-}
-
-static bool number_of(const char *text, uint64_t max, uint64_t *ret)
-{
-    return fli_parse_u64(text, strlen(text), max, ret) && *ret > 0;
-}
-
-/* 0, or an exit code. */
-static int read_options(int argc, char **argv, struct offline *o)
-{
-    static const struct option table[] = {
-        {"backup", required_argument, NULL, 'b'},
-        {"verify", required_argument, NULL, 'v'},
-        {"restore", required_argument, NULL, 'r'},
-        {"data", required_argument, NULL, 'd'},
-        {"above", required_argument, NULL, 'a'},
-        {"size-max", required_argument, NULL, 's'},
-        {NULL, 0, NULL, 0},
-    };
-    uint64_t size = 0;
-    int c;
-    while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
-        switch (c) {
-        case 'b':
-            o->backup = optarg;
-            break;
-        case 'v':
-            o->verify = optarg;
-            break;
-        case 'r':
-            o->restore = optarg;
-            break;
-        case 'd':
-            o->data = optarg;
-            break;
-        case 'a':
-            if (!number_of(optarg, FL_TOKEN_MAX - 1, &o->above)) {
-                return usage("--above: a token is a whole number above 0");
-            }
-            break;
-        case 's':
-            if (!number_of(optarg, SIZE_MAX / 4, &size) || size < STORE_SIZE_MIN) {
-                return usage("--size-max: a number of bytes, 1048576 at least");
-            }
-            o->size_max = (size_t)size;
-            break;
-        default:
-            return EXIT_USAGE;
-        }
-    }
-    return optind == argc ? 0 : usage("there is an argument too many");
-}
-
-static int check_options(const struct offline *o)
+static int check_options(const struct store_offline *o)
 {
     int asked = (o->backup != NULL) + (o->verify != NULL) + (o->restore != NULL);
     if (asked != 1) {
-        return usage("--backup, --verify and --restore exclude each other");
+        return usage(
+            "--backup, --verify and --restore exclude each other, and --above is for --restore");
     }
     if (o->verify == NULL && o->data == NULL) {
         return usage("--data DIR is missing: it must be named here");
@@ -175,30 +110,29 @@ static void tell(const char *path, const struct store_backup_facts *f)
                  path, when, f->keys, f->tombstones, f->marks, f->highest_mark, f->bytes);
 }
 
-int store_offline(int argc, char **argv)
+int store_offline(const struct store_offline *o)
 {
-    struct offline o = {.size_max = STORE_SIZE_DEFAULT};
     struct store_backup_facts facts = {0};
     char errmsg[1024] = "";
-    int rc = read_options(argc, argv, &o);
-    rc = rc != 0 ? rc : check_options(&o);
+    int rc = check_options(o);
     if (rc != 0) {
         return rc;
     }
-    if (o.backup != NULL) {
-        rc = store_backup_make(o.data, o.backup, &facts, errmsg, sizeof errmsg);
-    } else if (o.verify != NULL) {
-        rc = store_backup_read(o.verify, NULL, NULL, &facts, errmsg, sizeof errmsg);
+    if (o->backup != NULL) {
+        rc = store_backup_make(o->data, o->backup, &facts, errmsg, sizeof errmsg);
+    } else if (o->verify != NULL) {
+        rc = store_backup_read(o->verify, NULL, NULL, &facts, errmsg, sizeof errmsg);
     } else {
-        rc = store_restore(o.restore, o.data, o.size_max, o.above, &facts, errmsg, sizeof errmsg);
+        rc = store_restore(o->restore, o->data, o->size_max, o->above, &facts, errmsg,
+                           sizeof errmsg);
     }
     if (rc != 0) {
         (void)fprintf(stderr, PROGRAM ": %s\n", errmsg);
         return 1;
     }
-    tell(o.backup != NULL ? o.backup : o.verify != NULL ? o.verify : o.restore, &facts);
-    if (o.restore != NULL) {
-        (void)printf("restored      %s; tokens up to %" PRIu64 " are refused\n", o.data, o.above);
+    tell(o->backup != NULL ? o->backup : o->verify != NULL ? o->verify : o->restore, &facts);
+    if (o->restore != NULL) {
+        (void)printf("restored      %s; tokens up to %" PRIu64 " are refused\n", o->data, o->above);
     }
     return 0;
 }

@@ -3,15 +3,21 @@
 #ifndef CLI_FENCELOCK_STORE_OFFLINE_H
 #define CLI_FENCELOCK_STORE_OFFLINE_H
 
-#include <stdbool.h>
+#include "base/base.h"
 
 #define STORE_LISTEN_DEFAULT "127.0.0.1:7411"
 #define STORE_DATA_DEFAULT "./fencelock-store-data"
 
-/* Whether the first argument asks for one of these. */
-bool store_offline_is_asked(int argc, char **argv);
-/* Does it. The exit code: 0; 1: it could not be done; 2: usage. */
-int store_offline(int argc, char **argv);
+/* At least one of the first three, or a token, was given. */
+struct store_offline {
+    const char *backup, *verify, *restore; /* NULL: not given */
+    const char *data;
+    fl_token above; /* FL_TOKEN_NONE: not given */
+    size_t size_max;
+};
+
+/* The exit code: 0; 1: it could not be done; 2: usage. */
+int store_offline(const struct store_offline *o);
 
 extern const char store_help[];
 

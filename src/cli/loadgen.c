@@ -10,14 +10,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/bytes.h"
 #include "base/clock.h"
-#include "cli/loadgen_tls.h"
 #include "wire/resp.h"
 
 #define REQUEST_MAX 4096u
 #define EVENTS_MAX 256
-#define CONNECT_TIMEOUT_S 10
+#define OUT_MAX ((size_t)1 << 20)
+#define PATIENCE_MS UINT64_C(10000) /* of connecting, and with a server that does not read */
 #define TICK_MS 100
 #define PROGRESS_MS 1000u
 #define NS_PER_MS UINT64_C(1000000)
@@ -25,12 +24,11 @@
 #define NUMBER_SIZE 24u
 
 struct conn {
-    redisContext *redis;
-    struct loadgen_tls *tls; /* NULL: plain */
+    struct fli_link link;
+    struct fli_buf out;
     struct client *client;
     unsigned *waiting; /* a ring: the slots whose answers come next, in order */
     unsigned first, n;
-    bool dirty;
 };
 
 struct client {
@@ -79,33 +77,18 @@ int loadgen_put(struct fli_buf *out, unsigned argc, const char *const *argv)
     return rc;
 }
 
-static void flush(struct loadgen *g, struct conn *c)
+static void broke(struct loadgen *g, const struct conn *c)
 {
-    int done = 0;
-    if (c->tls != NULL) {
-        c->dirty = false;
-        int rc = loadgen_tls_flush(c->tls);
-        if (rc != 0) {
-            fail(g, rc, "a connection broke: %s", loadgen_tls_error(c->tls));
-        }
-        return;
-    }
-    while (c->dirty && done == 0) {
-        if (redisBufferWrite(c->redis, &done) != REDIS_OK) {
-            fail(g, FL_ENOCONN, "a connection broke: %s", c->redis->errstr);
-            return;
-        }
-    }
-    c->dirty = false;
+    fail(g, FL_ENOCONN, "a connection broke: %s", c->link.error);
 }
 
-static int append(struct conn *c, const struct fli_buf *out)
+static void flush(struct loadgen *g, struct conn *c)
 {
-    if (c->tls != NULL) {
-        return loadgen_tls_put(c->tls, out->data, out->len);
+    if (c->out.len > 0 &&
+        fli_link_send(&c->link, c->out.data, c->out.len, fli_clock_ms() + PATIENCE_MS) != 0) {
+        broke(g, c);
     }
-    int rc = redisAppendFormattedCommand(c->redis, (const char *)out->data, out->len);
-    return rc == REDIS_OK ? 0 : FL_ENOMEM;
+    fli_buf_clear(&c->out);
 }
 
 static void issue(struct loadgen *g, struct client *cl, struct loadgen_slot *s)
@@ -124,10 +107,9 @@ static void issue(struct loadgen *g, struct client *cl, struct loadgen_slot *s)
         unsigned at = c->first + c->n++;
         at -= at >= g->c->in_flight ? g->c->in_flight : 0;
         c->waiting[at] = (unsigned)(s - cl->slots);
-        c->dirty = true;
-        rc = append(c, &g->out);
+        rc = fli_buf_append(&c->out, g->out.data, g->out.len);
         if (rc != 0) {
-            fail(g, rc, "out of memory");
+            fail(g, rc, "too much to be sent at once");
         }
     }
 }
@@ -194,38 +176,16 @@ static void take(struct loadgen *g, struct conn *c, const redisReply *reply)
     }
 }
 
-/* Lets the reader have what has come. */
-static bool feed(struct loadgen *g, struct conn *c)
-{
-    int rc = 0;
-    if (c->tls != NULL) {
-        rc = loadgen_tls_read(c->tls);
-    } else if (redisBufferRead(c->redis) != REDIS_OK) {
-        rc = FL_ENOCONN;
-    }
-    if (rc != 0) {
-        fail(g, rc, "a connection broke: %s",
-             c->tls != NULL ? loadgen_tls_error(c->tls) : c->redis->errstr);
-    }
-    return rc == 0;
-}
-
 static void readable(struct loadgen *g, struct conn *c)
 {
-    if (!feed(g, c)) {
-        return;
-    }
-    void *reply = NULL;
-    while (g->error == 0) {
-        if (redisGetReplyFromReader(c->redis, &reply) != REDIS_OK) {
-            fail(g, FL_EPROTO, "an answer cannot be read: %s", c->redis->errstr);
-            return;
-        }
-        if (reply == NULL) {
-            break;
-        }
+    redisReply *reply;
+    int rc = fli_link_read(&c->link);
+    while (rc >= 0 && g->error == 0 && (rc = fli_link_next(&c->link, &reply)) > 0) {
         take(g, c, reply);
         freeReplyObject(reply);
+    }
+    if (rc < 0) {
+        broke(g, c);
     }
     for (unsigned i = 0; i < g->fan && g->error == 0; i++) {
         flush(g, &c->client->conns[i]);
@@ -234,33 +194,15 @@ static void readable(struct loadgen *g, struct conn *c)
 
 /* ---- making and ending ----------------------------------------------------------------------- */
 
-int loadgen_port(const struct fli_node *node)
-{
-    uint64_t port = 0;
-    bool parsed = fli_parse_u64(node->port, strlen(node->port), UINT16_MAX, &port);
-    FLI_ASSERT(parsed); /* it was checked when the node was read */
-    return (int)port;
-}
-
 static void connect_one(struct loadgen *g, struct conn *c, const struct fli_node *node)
 {
-    struct timeval timeout = {CONNECT_TIMEOUT_S, 0};
-    c->redis = redisConnectWithTimeout(node->host, loadgen_port(node), timeout);
-    if (c->redis == NULL || c->redis->err != 0) {
-        fail(g, FL_ENOCONN, "cannot connect to %s: %s", node->text,
-             c->redis == NULL ? "out of memory" : c->redis->errstr);
-        return;
-    }
-    /* Writes of a peer that does not read must end some time. */
-    (void)redisSetTimeout(c->redis, timeout);
-    char why[128];
-    if (g->c->tls != NULL &&
-        (c->tls = loadgen_tls_open(c->redis, g->c->tls, node->host, why, sizeof why)) == NULL) {
-        fail(g, FL_ENOCONN, "no TLS with %s: %s", node->text, why);
+    if (fli_link_connect(&c->link, g->c->tls, node->host, node->port,
+                         fli_clock_ms() + PATIENCE_MS) != 0) {
+        fail(g, FL_ENOCONN, "%s: %s", node->text, c->link.error);
         return;
     }
     struct epoll_event ev = {.events = EPOLLIN, .data = {.ptr = c}};
-    if (epoll_ctl(g->epoll, EPOLL_CTL_ADD, c->redis->fd, &ev) != 0) {
+    if (epoll_ctl(g->epoll, EPOLL_CTL_ADD, c->link.fd, &ev) != 0) {
         fail(g, FL_ESYSTEM, "epoll: %s", strerror(errno));
     }
 }
@@ -304,6 +246,10 @@ static void make(struct loadgen *g)
         g->clients[i].slots = &g->slots[i * c->in_flight];
     }
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
+    for (unsigned i = 0; i < n_conns; i++) {
+        fli_link_init(&g->conns[i].link);
+        fli_buf_init(&g->conns[i].out, OUT_MAX);
+    }
     for (unsigned i = 0; i < n_conns && g->error == 0; i++) {
         g->conns[i].client = &g->clients[i / g->fan];
         g->conns[i].waiting = &g->rings[(size_t)i * c->in_flight];
@@ -314,8 +260,8 @@ static void make(struct loadgen *g)
 static void unmake(struct loadgen *g)
 {
     for (unsigned i = 0; g->conns != NULL && i < g->c->clients * g->fan; i++) {
-        loadgen_tls_close(g->conns[i].tls); /* NULL is fine for both */
-        redisFree(g->conns[i].redis);
+        fli_link_close(&g->conns[i].link);
+        fli_buf_fini(&g->conns[i].out);
     }
     if (g->epoll >= 0) {
         close(g->epoll);

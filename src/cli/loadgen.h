@@ -3,17 +3,14 @@
  *
  * A client has one connection (or, with a fan, one to each of several servers) and a fixed number
  * of slots. A slot has one request in flight; when that is answered it sends its next. What the
- * requests are is said by a loadgen_work. Replies are read by hiredis. Beside the servers it takes
+ * requests are is said by a loadgen_work. Beside the servers it takes
  * its own share of the machine, so whoever compares looks at the servers' CPU time as well. */
 #ifndef CLI_LOADGEN_H
 #define CLI_LOADGEN_H
 
-#include <hiredis/hiredis.h>
-
-#include "base/buf.h"
 #include "cli/histogram.h"
-#include "client/link_tls.h"
 #include "client/nodes.h"
+#include "link/link.h"
 
 #define LOADGEN_CLIENTS_MAX 10000u
 #define LOADGEN_SLOTS_MAX 100000u /* of all clients together */
@@ -78,9 +75,6 @@ struct loadgen_config {
  * or slots), and a sentence in errmsg. */
 int loadgen_run(const struct loadgen_config *config, struct loadgen_result *ret, char *errmsg,
                 size_t errmsg_size) FLI_MUST_USE;
-
-/* The port of a node, as hiredis wants it. */
-int loadgen_port(const struct fli_node *node);
 
 /* Appends a request made of C strings. */
 int loadgen_put(struct fli_buf *out, unsigned argc, const char *const *argv) FLI_MUST_USE;

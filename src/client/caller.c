@@ -202,7 +202,8 @@ static int exchange(struct fli_caller *k, struct fli_link *link, uint32_t node,
     fli_buf_init(&out, FLI_REQUEST_MAX);
     int rc = fli_ask_encode(ask, 0, &out);
     if (rc == 0 && link->reader == NULL) {
-        rc = fli_link_connect(link, &k->engine.tls, &k->engine.places[node].node, until_ms);
+        const struct fli_node *at = &k->engine.places[node].node;
+        rc = fli_link_connect(link, &k->engine.tls, at->host, at->port, until_ms);
     }
     rc = rc == 0 ? fli_link_send(link, out.data, out.len, until_ms) : rc;
     rc = rc == 0 ? fli_link_receive(link, until_ms, ret) : rc;

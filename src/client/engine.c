@@ -164,7 +164,8 @@ static bool is_last_place_in_use(const struct fli_engine *e)
     FLI_LIST_FOREACH(at, &e->ops)
     {
         const struct fli_engine_call *op = FLI_CONTAINER_OF(at, struct fli_engine_call, in);
-        if (op->main.link.fd >= 0 && op->link_node == e->n_nodes) {
+        if ((op->main.link.fd >= 0 && op->link_node == e->n_nodes) ||
+            (op->probe.link.fd >= 0 && op->health_probe.node == e->n_nodes)) {
             return true;
         }
     }

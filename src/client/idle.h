@@ -2,7 +2,7 @@
 #ifndef FLI_CLIENT_IDLE_H
 #define FLI_CLIENT_IDLE_H
 
-#include "client/link.h"
+#include "link/link.h"
 
 #define FLI_IDLE_MAX 4u
 

@@ -2,7 +2,8 @@
 #ifndef FLI_CLIENT_PLACE_H
 #define FLI_CLIENT_PLACE_H
 
-#include "client/link.h"
+#include "client/nodes.h"
+#include "link/link.h"
 
 #define FLI_PLACE_ADDRESSES 8u
 

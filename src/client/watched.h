@@ -2,7 +2,7 @@
 #ifndef FLI_CLIENT_WATCHED_H
 #define FLI_CLIENT_WATCHED_H
 
-#include "client/link.h"
+#include "link/link.h"
 
 struct fli_watched {
     struct fli_link link;

@@ -371,4 +371,5 @@ void membership_set_transport(struct membership *m, struct transport *t)
 void membership_set_replica(struct membership *m, struct replica *r)
 {
     m->replica = r;
+    membership_tell_admitted(m);
 }

@@ -56,6 +56,22 @@ static unsigned told(const struct machine *machine, struct identity_known ret[KN
     return known;
 }
 
+/* The machine shows no more than what is in the log or before it. The identity file may be ahead of
+ * a log whose end was lost. */
+void membership_tell_admitted(struct membership *m)
+{
+    const struct identity *id = m->config.identity;
+    struct identity_known known[KNOWN_MEMBERS_MAX];
+    uint64_t index = membership_admitted_index(id);
+    unsigned n = told(membership_machine(m), known);
+    for (unsigned i = 0; index != 0 && i < n; i++) {
+        if (known[i].id == id->id && known[i].incarnation == id->incarnation) {
+            index = 1;
+        }
+    }
+    replica_set_admitted(m->replica, index);
+}
+
 static bool is_told(const struct identity *id, const struct identity_known *known, unsigned n)
 {
     return n == id->n_known && (n == 0 || memcmp(known, id->known, n * sizeof known[0]) == 0);
@@ -164,6 +180,7 @@ static bool store(struct membership *m, struct identity *fresh, uint64_t applied
     m->members_due = true;
     transport_set_cluster(m->transport, id->cluster_id, membership_admitted_index(id),
                           id->begun_crc);
+    membership_tell_admitted(m);
     return true;
 }
 

@@ -83,6 +83,8 @@ static inline struct machine *membership_machine(const struct membership *m)
     return fsm_machine(m->config.fsm);
 }
 
+/* Tells the replica from which entry on this node may vote as a learner. */
+void membership_tell_admitted(struct membership *m);
 /* Submits one command of the cluster's own. False: not possible now. */
 bool membership_submit(struct membership *m, const struct machine_command *c);
 uint64_t membership_best_follower(const struct membership *m); /* 0: none */

@@ -90,16 +90,21 @@ bool raft_edge_campaign(struct raft_edge *e, uint64_t now_ms)
     return raft_state(e->raft) == RAFT_CANDIDATE;
 }
 
-/* Whether to give up a leader that another node wants to replace. */
-static bool may_yield(const struct raft_edge *e, const struct raft_message *m)
+static bool is_silent(const struct raft_edge *e)
 {
     uint64_t silence_ms = raft_edge_silence_ms(e, e->now_ms);
     uint64_t enough_ms = e->election_ms;
     if (e->gone_id != 0 && e->heard_id == e->gone_id) {
         enough_ms = e->heartbeat_ms + e->heartbeat_ms / 2;
     }
-    return !e->paused && m->type == RAFT_REQUEST_VOTE && m->request_vote.pre_vote &&
-           m->server_id != e->heard_id && silence_ms != 0 && silence_ms >= enough_ms;
+    return !e->paused && silence_ms != 0 && silence_ms >= enough_ms;
+}
+
+/* Whether to give up a leader that another node wants to replace. */
+static bool may_yield(const struct raft_edge *e, const struct raft_message *m)
+{
+    return m->type == RAFT_REQUEST_VOTE && m->request_vote.pre_vote &&
+           m->server_id != e->heard_id && is_silent(e);
 }
 
 static void receive(struct raft_edge *e, struct raft_message *m)
@@ -122,6 +127,41 @@ static void yield(struct raft_edge *e, struct raft_message *m)
     receive(e, m);
     if (e->refused && raft_state(e->raft) == RAFT_CANDIDATE) {
         (void)raft_edge_campaign(e, e->now_ms);
+    }
+}
+
+/* ---- votes of learners ---- */
+
+void raft_edge_set_admitted(struct raft_edge *e, uint64_t index)
+{
+    e->admitted_index = index;
+}
+
+/* This server in the newest configuration of its log, if it is a learner there and may vote. */
+static struct raft_server *learner(const struct raft_edge *e)
+{
+    const struct raft_configuration *c = &e->raft->configuration;
+    bool admitted = e->admitted_index != 0 && raft_last_index(e->raft) >= e->admitted_index;
+    for (unsigned i = 0; admitted && i < c->n; i++) {
+        if (c->servers[i].id == e->id && c->servers[i].role != RAFT_VOTER) {
+            return &c->servers[i];
+        }
+    }
+    return NULL;
+}
+
+/* The core gives a vote only as a voter, so it is one for this message. It never forgets a leader
+ * as a learner; the flag of a leader that hands over makes it look past one that is silent. */
+static void vote_as_learner(struct raft_edge *e, struct raft_server *self, struct raft_message *m)
+{
+    const struct raft_server *servers = e->raft->configuration.servers;
+    int role = self->role;
+    m->request_vote.disrupt_leader = m->request_vote.disrupt_leader || is_silent(e);
+    e->stats.learner_votes++;
+    self->role = RAFT_VOTER;
+    receive(e, m);
+    if (e->raft->configuration.servers == servers) {
+        self->role = role;
     }
 }
 
@@ -378,6 +418,11 @@ int raft_edge_receive(struct raft_edge *e, uint64_t now_ms, struct raft_message 
     if (impossible(e, message)) {
         e->stats.impossible++;
         return FL_EPROTO;
+    }
+    struct raft_server *self = message->type == RAFT_REQUEST_VOTE ? learner(e) : NULL;
+    if (self != NULL) {
+        vote_as_learner(e, self, message);
+        return 0;
     }
     if (may_yield(e, message)) {
         yield(e, message);

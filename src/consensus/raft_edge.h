@@ -2,7 +2,7 @@
  *
  * The core (raft_step() of 0.22.1, packaged without its assertions) has defects that a message can
  * reach. Each is handled here, once, where the message passes. docs/RAFT.md describes each with the
- * smallest sequence that shows it; tests/unit/consensus/test_raft_edge.c has a test for each that
+ * smallest sequence that shows it; tests/unit/consensus/test_raft_edge*.c has a test for each that
  * fails without the code here.
  *
  *   commit index    An APPEND that starts further back than the commit index lowers that index.
@@ -31,6 +31,11 @@
  *                   then asks for ever.
  *   patience        A follower refuses a pre-vote until its own timer has run out, although its
  *                   leader has been silent for an election time (dissertation, section 9.6).
+ *   learners        A server that is a learner by its own log gives no vote, also when the change
+ *                   that makes it a voter is committed and has not reached it. A majority may then
+ *                   be up that elects nobody. So a learner votes, once its log has the entry that
+ *                   admitted it: whoever gets its vote then has that entry too, and counts it as
+ *                   what it is (dissertation, section 4.2.2).
  *   impossible      An APPEND of another leader of our own term, or one that contradicts committed
  *                   entries, corrupts the core's state or makes it ask for a shutdown. So may a
  *                   vote request in another node's name, and a term that leaves no next one.
@@ -61,6 +66,7 @@ struct raft_edge_stats {
     uint64_t rejections_redirected; /* to the snapshot that was asked for */
     uint64_t rejections_expected;   /* of heartbeats, while a snapshot is on its way */
     uint64_t refusals_corrected;    /* answers to pre-votes that hid the newer term */
+    uint64_t learner_votes;         /* vote requests that a learner judged as a voter does */
     uint64_t impossible;            /* messages that no correct peer sends */
     uint64_t campaigns;             /* election timers that were made to run out */
     uint64_t yields;                /* of these, in favour of another candidate */
@@ -86,11 +92,12 @@ struct raft_edge {
     uint64_t change_index; /* entries up to this one are committed, since a change follows them */
     uint64_t heard_id;     /* the leader that was heard last, and when */
     uint64_t heard_ms;
-    uint64_t gone_id; /* a peer that has surely ended; 0: none */
-    uint64_t sent_ms; /* the last APPEND to any peer */
-    bool paused;      /* the process was stopped a moment ago */
-    bool muted;       /* vote requests are not sent */
-    bool refused;     /* the last answer to a vote request */
+    uint64_t gone_id;        /* a peer that has surely ended; 0: none */
+    uint64_t sent_ms;        /* the last APPEND to any peer */
+    uint64_t admitted_index; /* from this entry on it may vote as a learner; 0: not yet */
+    bool paused;             /* the process was stopped a moment ago */
+    bool muted;              /* vote requests are not sent */
+    bool refused;            /* the last answer to a vote request */
     struct {
         uint64_t id, term, index;
     } asked[MEMBERS_MAX]; /* the last snapshot that the core wanted sent to each peer; id 0: none */
@@ -120,6 +127,11 @@ void raft_edge_set_paused(struct raft_edge *e, bool paused);
 /* Names a peer whose process has surely ended; 0: none. Its followers need not wait for their
  * timers. */
 void raft_edge_set_gone(struct raft_edge *e, uint64_t id);
+
+/* Names a committed entry, the one that admitted this server with the disk that it has or a later
+ * one; 0: none. A learner whose log does not reach it gives no vote. An entry that was applied may
+ * have been lost in a power cut. */
+void raft_edge_set_admitted(struct raft_edge *e, uint64_t index);
 
 /* The time since this follower last heard its leader; 0 when it has none or has never heard it. */
 uint64_t raft_edge_silence_ms(const struct raft_edge *e, uint64_t now_ms);

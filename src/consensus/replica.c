@@ -602,6 +602,11 @@ void replica_set_gone(struct replica *r, uint64_t id)
     raft_edge_set_gone(&r->edge, id);
 }
 
+void replica_set_admitted(struct replica *r, uint64_t index)
+{
+    raft_edge_set_admitted(&r->edge, index);
+}
+
 uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms)
 {
     return raft_edge_silence_ms(&r->edge, now_ms);

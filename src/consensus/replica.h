@@ -108,6 +108,7 @@ uint64_t replica_transferee(const struct replica *r); /* 0: leadership is not be
 
 bool replica_campaign(struct replica *r, uint64_t now_ms);
 void replica_set_gone(struct replica *r, uint64_t id);
+void replica_set_admitted(struct replica *r, uint64_t index);
 uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms);
 
 /* ---- snapshots ---- */

@@ -100,7 +100,7 @@ static void arm(struct fl_redlock *r)
     }
     uint64_t left_ms = fli_left_ms(due_ms, fli_clock_ms());
     r->armed_ms = due_ms;
-    uv_update_time(r->owner.loop);
+    uv_update_time(r->owner.links.loop);
     (void)uv_timer_start(&r->timer, on_timer, left_ms, 0);
 }
 
@@ -130,7 +130,7 @@ static void deliver(struct fl_redlock *r)
 static void flush(struct fl_redlock *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
-        if (r->servers[i].out.len > 0 || r->servers[i].cipher.len > 0) {
+        if (r->servers[i].conn.out.len > 0) {
             fli_server_flush(&r->servers[i]);
         }
     }
@@ -151,7 +151,7 @@ void fli_leave(struct fl_redlock *r)
     r->depth--;
     if (!r->closing) {
         arm(r);
-    } else if (r->owner.handles == 0) {
+    } else if (r->owner.links.handles == 0) {
         finish_closing(r);
     }
 }
@@ -169,14 +169,14 @@ void fli_leave_call(struct fl_redlock *r)
     arm(r);
 }
 
-static void owner_enter(struct fli_server_owner *o)
+static void owner_enter(struct fli_link_owner *o)
 {
-    fli_enter(FLI_CONTAINER_OF(o, struct fl_redlock, owner));
+    fli_enter(FLI_CONTAINER_OF(o, struct fl_redlock, owner.links));
 }
 
-static void owner_leave(struct fli_server_owner *o)
+static void owner_leave(struct fli_link_owner *o)
 {
-    fli_leave(FLI_CONTAINER_OF(o, struct fl_redlock, owner));
+    fli_leave(FLI_CONTAINER_OF(o, struct fl_redlock, owner.links));
 }
 
 /* ---- servers --------------------------------------------------------------------------------- */
@@ -395,15 +395,8 @@ static int take_servers(struct fl_redlock *r, const struct fl_redlock_options *o
 
 static int take_tls(struct fl_redlock *r, const struct fl_tls_options *o, const struct complaint *c)
 {
-    const struct fli_tls_config config = {
-        .cert_file = o->cert_file, .key_file = o->key_file, .ca_file = o->ca_file};
     char errmsg[FLI_TLS_ERRMSG_SIZE];
-    const char *name = o->server_name == NULL ? "" : o->server_name;
-    if (strlen(name) > FL_REDLOCK_ADDRESS_MAX) {
-        return complain(c, "the name that servers must prove is too long");
-    }
-    memcpy(r->owner.tls_name, name, strlen(name) + 1);
-    int rc = fli_tls_context_create(&config, &r->owner.tls, errmsg, sizeof errmsg);
+    int rc = fli_link_tls_init(&r->owner.tls, o, errmsg, sizeof errmsg);
     return rc == FL_EINVAL ? complain(c, errmsg) : rc;
 }
 
@@ -412,7 +405,7 @@ static int take_options(struct fl_redlock *r, const struct fl_redlock_options *o
 {
     r->owner.restarts_are_safe = o->restarts_are_safe;
     int rc = take_times(r, o, c);
-    rc = rc == 0 && o->tls != NULL ? take_tls(r, o->tls, c) : rc;
+    rc = rc == 0 ? take_tls(r, o->tls, c) : rc;
     if (rc == 0) {
         rc = take_format(r, o->key_format != NULL ? o->key_format : "%s", c);
     }
@@ -432,8 +425,8 @@ static void init(struct fl_redlock *r)
     r->armed_ms = UINT64_MAX;
     r->owner.ready = owner_ready;
     r->owner.down = owner_down;
-    r->owner.enter = owner_enter;
-    r->owner.leave = owner_leave;
+    r->owner.links.enter = owner_enter;
+    r->owner.links.leave = owner_leave;
 }
 
 static void free_servers(struct fl_redlock *r)
@@ -445,22 +438,22 @@ static void free_servers(struct fl_redlock *r)
 
 static int start(struct fl_redlock *r, uv_loop_t *loop)
 {
-    r->owner.loop = loop;
+    r->owner.links.loop = loop;
     if (loop == NULL) {
         r->is_private = true;
-        r->owner.loop = &r->own_loop;
+        r->owner.links.loop = &r->own_loop;
         if (uv_loop_init(&r->own_loop) != 0) {
             return FL_ESYSTEM;
         }
     }
-    if (uv_timer_init(r->owner.loop, &r->timer) != 0) {
+    if (uv_timer_init(r->owner.links.loop, &r->timer) != 0) {
         if (r->is_private) {
             (void)uv_loop_close(&r->own_loop);
         }
         return FL_ESYSTEM;
     }
     r->timer.data = r;
-    r->owner.handles = 1;
+    r->owner.links.handles = 1;
     return 0;
 }
 
@@ -481,7 +474,7 @@ int fl_redlock_create(struct uv_loop_s *loop, const struct fl_redlock_options *o
     }
     if (rc != 0) {
         free_servers(r);
-        fli_tls_context_destroy(r->owner.tls);
+        fli_link_tls_fini(&r->owner.tls);
         free(r);
         return rc;
     }
@@ -496,7 +489,7 @@ static void on_timer_closed(uv_handle_t *handle)
 {
     struct fl_redlock *r = handle->data;
     fli_enter(r);
-    r->owner.handles--;
+    r->owner.links.handles--;
     fli_leave(r);
 }
 
@@ -506,7 +499,7 @@ static void finish_closing(struct fl_redlock *r)
     FLI_ASSERT(fli_list_empty(&r->checks) && fli_list_empty(&r->notes));
     fli_heap_fini(&r->due);
     fli_buf_fini(&r->text.bytes);
-    fli_tls_context_destroy(r->owner.tls);
+    fli_link_tls_fini(&r->owner.tls);
     void (*closed)(void *ctx) = r->closed;
     void *ctx = r->closed_ctx;
     bool is_private = r->is_private;

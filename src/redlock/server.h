@@ -1,10 +1,9 @@
 /* server.h: one Redis server: its connection, kept and opened again in the background, and the
  * requests that wait for answers, in order.
  *
- * On libuv's polling and hiredis's reader; TLS is a layer of bytes between them (tls/tls.h). The
- * asynchronous half of hiredis is not used: 0.14 aborts the process when a server says something
- * unasked, writes without MSG_NOSIGNAL, lets children inherit its sockets, and resolves names while
- * it connects.
+ * The asynchronous half of hiredis is not used: 0.14 aborts the process when a server says
+ * something unasked, writes without MSG_NOSIGNAL, lets children inherit its sockets, and resolves
+ * names while it connects.
  *
  * Lifetimes. Nothing is freed while an answer is being handed out: a connection that has to go is
  * marked and goes afterwards. A request belongs to the server from fli_server_put() until its
@@ -16,24 +15,15 @@
 #define FLI_REDLOCK_SERVER_H
 
 #include <stdbool.h>
-#include <sys/socket.h>
-#include <uv.h>
 
-#include "base/buf.h"
 #include "base/list.h"
+#include "link/link_uv.h"
 #include "redlock/answer.h"
-#include "tls/tls.h"
 
 #define FLI_SERVER_OUT_MAX ((size_t)1 << 20)   /* bytes that are not written yet */
 #define FLI_SERVER_REPLY_MAX ((size_t)1 << 20) /* bytes of an answer that is not whole yet */
 #define FLI_SERVER_ARRAY_MAX 1024u             /* elements of one array */
 #define FLI_SERVER_PENDING_MAX 65536u          /* requests without an answer */
-
-#if HIREDIS_MAJOR >= 1
-typedef size_t fli_array_len;
-#else
-typedef int fli_array_len;
-#endif
 
 struct fli_server;
 
@@ -55,19 +45,13 @@ enum fli_server_state {
 struct fli_server_owner {
     void (*ready)(struct fli_server_owner *o, struct fli_server *s);
     void (*down)(struct fli_server_owner *o, struct fli_server *s);
-    void (*enter)(struct fli_server_owner *o); /* around whatever libuv calls */
-    void (*leave)(struct fli_server_owner *o);
-    uv_loop_t *loop;
+    struct fli_link_owner links; /* its loop, enter and leave are the owner's to fill in */
+    struct fli_link_tls tls;
     uint64_t connect_ms;
     uint64_t hung_ms;
     uint64_t max_ttl_ms;
     bool restarts_are_safe;
-    struct fli_tls_context *tls;               /* NULL: without TLS */
-    char tls_name[FL_REDLOCK_ADDRESS_MAX + 1]; /* to be proved instead of the host; "" for it */
-    uint32_t handles;                          /* of libuv that are not closed yet */
 };
-
-struct fli_socket;
 
 struct fli_server {
     struct fli_server_owner *owner;
@@ -81,13 +65,7 @@ struct fli_server {
     uint32_t database;
 
     enum fli_server_state state;
-    struct fli_socket *socket;
-    redisReader *reader;
-    redisReplyObjectFunctions functions; /* the reader's, with a limit on arrays */
-    void *(*make_array)(const redisReadTask *task, fli_array_len n); /* hiredis's own */
-    struct fli_buf out;
-    struct fli_tls *tls;          /* NULL: without */
-    struct fli_buf plain, cipher; /* what has come; what is to be sent */
+    struct fli_link_uv conn;
     struct fli_list pending;
     size_t pending_len;
     uint32_t login_left; /* answers to wait for */

@@ -6,8 +6,8 @@
  * verdict. Whenever a connection ends, `put` goes back to 0 and the next connection begins at the
  * head.
  *
- * A connection has a struct of its own, which frees itself when libuv has released it: it is
- * abandoned at once and never waited for. */
+ * A connection is abandoned at once and never waited for; what libuv still holds of it is counted,
+ * and the last of that frees everything after strict_destroy(). */
 #include "store/strict.h"
 
 #include <stdarg.h>
@@ -15,37 +15,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "link/link_uv.h"
 #include "net/address.h"
 #include "wire/text.h"
 
 #define PAUSE_MIN_MS 20u
 #define PAUSE_MAX_MS 500u
-#define LINE_MAX_BYTES 4096u /* of one answer: an error line is the longest */
+#define ANSWER_MAX_BYTES 4096u /* an error is the longest */
 #define CHECK_MAX_BYTES (FL_NAME_MAX + 96u)
-#define WHY_SIZE 320u
-#define STRICT_LOGIN_MAX 768u
-#define OUT_MAX_BYTES ((size_t)STRICT_WINDOW * CHECK_MAX_BYTES + STRICT_LOGIN_MAX)
+#define OUT_MAX_BYTES ((size_t)STRICT_WINDOW * CHECK_MAX_BYTES)
 
-struct connection {
+/* Asks for the addresses of a host. */
+struct resolving {
     struct strict *owner; /* NULL: abandoned */
-    uv_tcp_t tcp;
-    uv_getaddrinfo_t resolve;
-    uv_connect_t connect;
-    uv_write_t write;
-    bool resolving, tcp_open, connected, writing; /* `connected` includes TLS's handshake */
-    bool greeted, owes_login;                     /* the login was sent; owes_login: its answer is
-                                                     still to come */
-    struct fli_tls *tls;                          /* NULL: without TLS */
-    struct fli_buf plain, cipher;                 /* with TLS: decrypted input, output to be
-                                                     sent */
-    char raw[LINE_MAX_BYTES];                     /* with TLS: read from the socket */
-    size_t in_len;
-    char in[LINE_MAX_BYTES];
-    struct fli_buf out;     /* encoded, not yet given to the kernel */
-    struct fli_buf sending; /* of `write` */
+    struct fli_link_owner *links;
+    uv_getaddrinfo_t request;
 };
 
 struct node {
@@ -61,7 +47,11 @@ struct strict {
     unsigned at;       /* the node in use, or the next to try */
     unsigned failures; /* in a row */
     unsigned pause_ms; /* the last pause */
-    struct connection *connection;
+    bool connecting;   /* or connected */
+    struct resolving *resolving;
+    struct fli_link_owner links;
+    struct fli_link_tls tls;
+    struct fli_link_uv conn;
     struct fli_list asks;
     size_t put;
     struct fli_list *next;   /* the first that is not sent; &asks when all are */
@@ -70,46 +60,12 @@ struct strict {
     uv_timer_t timer;
     uint64_t timer_at_ms;
     uv_idle_t prompt; /* active while new questions wait for the end of the turn */
-    unsigned closing; /* handles still to be closed by destroy */
     struct strict_counts counts;
     bool troubled; /* that no node answers was logged */
-    bool stopped;
-    struct fli_tls_context *tls; /* NULL: without */
-    struct fli_buf login;        /* the request; empty: without a login */
+    bool stopped, destroyed;
 };
 
 static void work(struct strict *s);
-
-/* ---- connections ---- */
-
-static void connection_free(struct connection *c)
-{
-    fli_buf_fini(&c->out);
-    fli_buf_fini(&c->sending);
-    fli_buf_fini(&c->plain);
-    fli_buf_fini(&c->cipher);
-    fli_tls_destroy(c->tls);
-    free(c);
-}
-
-static void closed_cb(uv_handle_t *handle)
-{
-    connection_free(handle->data);
-}
-
-/* The owner gets no more from it. Its callbacks that are still due free it. */
-static void abandon(struct connection *c)
-{
-    c->owner = NULL;
-    if (c->tcp_open) {
-        uv_close((uv_handle_t *)&c->tcp, closed_cb);
-    } else if (c->resolving) {
-        (void)uv_cancel((uv_req_t *)&c->resolve); /* if it is too late, its callback comes
-                                                     anyway */
-    } else {
-        connection_free(c);
-    }
-}
 
 /* ---- verdicts ---- */
 
@@ -139,7 +95,7 @@ static unsigned patience_ms(const struct strict *s)
 static void log_message(const struct strict *s, const char *fmt, ...) FLI_PRINTF(2, 3);
 static void log_message(const struct strict *s, const char *fmt, ...)
 {
-    char message[WHY_SIZE + NET_ADDRESS_MAX + 128u];
+    char message[FLI_LINK_ERROR_SIZE + NET_ADDRESS_MAX + 128u];
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(message, sizeof(message), fmt, args);
@@ -170,22 +126,32 @@ static void back_off(struct strict *s, const char *why)
     s->retry_at_ms = fli_clock_ms() + s->pause_ms;
 }
 
+static void abandon(struct strict *s)
+{
+    if (s->resolving != NULL) {
+        s->resolving->owner = NULL;
+        /* If it is too late, its callback comes anyway. */
+        (void)uv_cancel((uv_req_t *)&s->resolving->request);
+        s->resolving = NULL;
+    }
+    fli_link_uv_close(&s->conn);
+    s->connecting = false;
+    s->put = 0;
+    s->next = s->asks.next;
+    s->patience_at_ms = 0;
+}
+
 /* Gives up the connection; the next attempt uses the next node. */
-static void send_out(struct strict *s);
 static void fail(struct strict *s, const char *fmt, ...) FLI_PRINTF(2, 3);
 static void fail(struct strict *s, const char *fmt, ...)
 {
-    char why[WHY_SIZE];
+    char why[FLI_LINK_ERROR_SIZE];
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(why, sizeof(why), fmt, args);
     va_end(args);
-    FLI_ASSERT(s->connection != NULL);
-    abandon(s->connection);
-    s->connection = NULL;
-    s->put = 0;
-    s->next = s->asks.next;
-    s->patience_at_ms = 0;
+    FLI_ASSERT(s->connecting);
+    abandon(s);
     /* The end of an idle connection does not count as a failure. */
     if (!fli_list_empty(&s->asks) && ++s->failures >= s->nodes_n) {
         back_off(s, why);
@@ -205,28 +171,35 @@ static void succeed(struct strict *s)
 
 /* ---- answers ---- */
 
-/* Takes one line without its line end. False: the connection has failed. */
-static bool take_answer(struct strict *s, const char *line, size_t len)
+static struct strict *strict_of(struct fli_link_uv *c)
 {
-    struct connection *c = s->connection;
-    bool is_one = len == 2 && memcmp(line, ":1", 2) == 0;
-    if (c->owes_login && len == 3 && memcmp(line, "+OK", 3) == 0) {
-        c->owes_login = false;
-        return true;
+    return FLI_CONTAINER_OF(c, struct strict, conn);
+}
+
+/* Says what is wrong with an answer. */
+static bool distrust(struct fli_link_uv *c, const redisReply *reply)
+{
+    char quoted[FLI_QUOTE_SIZE] = "neither 0 nor 1";
+    if (reply->type == REDIS_REPLY_ERROR) {
+        struct fli_slice text = {(const uint8_t *)reply->str, reply->len};
+        fli_quote(quoted, sizeof(quoted), &text);
     }
-    bool is_zero = len == 2 && memcmp(line, ":0", 2) == 0;
-    static const char noperm[] = "-NOPERM ";
-    bool denied = len >= sizeof noperm - 1 && memcmp(line, noperm, sizeof noperm - 1) == 0;
-    if (c->owes_login || (!is_one && !is_zero && !denied)) {
-        char quoted[FLI_QUOTE_SIZE];
-        struct fli_slice answer = {(const uint8_t *)line, len};
-        fli_quote(quoted, sizeof(quoted), &answer);
-        fail(s, c->owes_login ? "it refused the login: %s" : "it answered %s", quoted);
-        return false;
+    (void)snprintf(c->link.error, sizeof(c->link.error), "it answered %.130s", quoted);
+    return false;
+}
+
+static bool on_answered(struct fli_link_uv *c, const redisReply *reply)
+{
+    struct strict *s = strict_of(c);
+    bool is_number = reply->type == REDIS_REPLY_INTEGER;
+    bool is_one = is_number && reply->integer == 1;
+    bool denied = reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM ", 7) == 0;
+    if (!is_one && !denied && !(is_number && reply->integer == 0)) {
+        return distrust(c, reply);
     }
     const struct strict_ask *ask = head(s);
     if (s->put == 0 || ask == NULL) {
-        fail(s, "it answered what was not asked");
+        (void)snprintf(c->link.error, sizeof(c->link.error), "it answered what was not asked");
         return false;
     }
     uint64_t now = fli_clock_ms();
@@ -241,97 +214,10 @@ static bool take_answer(struct strict *s, const char *line, size_t len)
     return true;
 }
 
-static void take_answers(struct strict *s)
+static void on_broken(struct fli_link_uv *c, int rc)
 {
-    struct connection *c = s->connection;
-    size_t at = 0;
-    const char *end;
-    while ((end = memchr(c->in + at, '\n', c->in_len - at)) != NULL) {
-        size_t len = (size_t)(end - (c->in + at));
-        size_t text = len > 0 && end[-1] == '\r' ? len - 1 : len;
-        if (!take_answer(s, c->in + at, text)) {
-            return; /* c is gone */
-        }
-        at += len + 1;
-    }
-    c->in_len -= at;
-    memmove(c->in, c->in + at, c->in_len);
-    if (c->in_len == sizeof(c->in)) {
-        fail(s, "it answered without an end");
-    }
-}
-
-static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
-{
-    struct connection *c = handle->data;
-    (void)suggested;
-    if (c->tls != NULL) {
-        *ret = uv_buf_init(c->raw, sizeof(c->raw));
-        return;
-    }
-    *ret = uv_buf_init(c->in + c->in_len, (unsigned)(sizeof(c->in) - c->in_len));
-}
-
-/* Handles decrypted bytes, in as many pieces as the buffer needs. */
-static void take_plain(struct strict *s)
-{
-    struct connection *c = s->connection;
-    size_t at = 0;
-    while (s->connection == c && at < c->plain.len) {
-        size_t room = sizeof(c->in) - c->in_len;
-        size_t left = c->plain.len - at;
-        size_t n = left < room ? left : room;
-        memcpy(c->in + c->in_len, c->plain.data + at, n);
-        c->in_len += n;
-        at += n;
-        take_answers(s);
-    }
-    if (s->connection == c) {
-        fli_buf_clear(&c->plain);
-    }
-}
-
-static void decrypt(struct strict *s, const void *data, size_t len)
-{
-    struct connection *c = s->connection;
-    int rc = fli_tls_read(c->tls, data, len, &c->plain, &c->cipher);
-    if (rc != 0) {
-        fail(s, "TLS: %s", fli_tls_error(c->tls));
-        return;
-    }
-    if (!c->connected && fli_tls_state(c->tls) == FLI_TLS_OPEN) {
-        c->connected = true;
-        s->patience_at_ms = 0;
-    }
-    bool ended = fli_tls_state(c->tls) == FLI_TLS_ENDED;
-    take_plain(s);
-    if (s->connection != c) {
-        return; /* c is gone */
-    }
-    if (ended) {
-        fail(s, "it closed the connection");
-    } else {
-        send_out(s);
-    }
-}
-
-static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
-{
-    struct connection *c = stream->data;
-    struct strict *s = c->owner;
-    (void)buf;
-    if (s == NULL || n == 0) {
-        return;
-    }
-    if (n < 0) {
-        fail(s, "%s", uv_strerror((int)n));
-    } else if (c->tls != NULL) {
-        decrypt(s, c->raw, (size_t)n);
-    } else {
-        c->in_len += (size_t)n;
-        take_answers(s);
-    }
-    work(s);
+    (void)rc;
+    fail(strict_of(c), "%s", c->link.error);
 }
 
 /* ---- questions ---- */
@@ -346,63 +232,11 @@ static int encode(struct fli_buf *b, const struct strict_ask *ask)
     return rc != 0 ? rc : fli_buf_printf(b, "\r\n$%d\r\n%s\r\n", len, token);
 }
 
-static void written_cb(uv_write_t *write, int status)
-{
-    struct connection *c = write->data;
-    struct strict *s = c->owner;
-    c->writing = false;
-    fli_buf_clear(&c->sending);
-    if (s == NULL) {
-        return;
-    }
-    if (status != 0) {
-        fail(s, "%s", uv_strerror(status));
-    } else {
-        send_out(s); /* of a handshake, which work() does not send */
-    }
-    work(s);
-}
-
-static void send_out(struct strict *s)
-{
-    struct connection *c = s->connection;
-    if (c->tls != NULL && c->connected && c->out.len > 0 && !c->writing) {
-        if (fli_tls_write(c->tls, c->out.data, c->out.len, &c->cipher) != 0) {
-            fail(s, "TLS: %s", fli_tls_error(c->tls));
-            return;
-        }
-        fli_buf_clear(&c->out);
-    }
-    struct fli_buf *from = c->tls != NULL ? &c->cipher : &c->out;
-    if (c->writing || from->len == 0) {
-        return;
-    }
-    struct fli_buf swap = c->sending;
-    c->sending = *from;
-    *from = swap;
-    uv_buf_t buf = uv_buf_init((char *)c->sending.data, (unsigned)c->sending.len);
-    c->write.data = c;
-    int rc = uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, written_cb);
-    c->writing = rc == 0;
-    if (rc != 0) {
-        fail(s, "%s", uv_strerror(rc));
-    }
-}
-
 /* Sends as many questions as the window has room for. */
 static void put_questions(struct strict *s)
 {
-    struct connection *c = s->connection;
-    if (!c->greeted && s->login.len > 0 && s->next != &s->asks) {
-        if (fli_buf_append(&c->out, s->login.data, s->login.len) != 0) {
-            fail(s, "out of memory");
-            return;
-        }
-        c->owes_login = true;
-    }
-    c->greeted = true;
     for (; s->next != &s->asks && s->put < STRICT_WINDOW; s->next = s->next->next) {
-        if (encode(&c->out, FLI_CONTAINER_OF(s->next, struct strict_ask, link)) != 0) {
+        if (encode(&s->conn.out, FLI_CONTAINER_OF(s->next, struct strict_ask, link)) != 0) {
             fail(s, "out of memory");
             return;
         }
@@ -410,96 +244,72 @@ static void put_questions(struct strict *s)
             s->patience_at_ms = fli_clock_ms() + patience_ms(s);
         }
     }
-    send_out(s);
+    fli_link_uv_flush(&s->conn);
 }
 
 /* ---- connecting ---- */
 
-static void connected_cb(uv_connect_t *connect, int status)
+static void on_opened(struct fli_link_uv *c)
 {
-    struct connection *c = connect->data;
-    struct strict *s = c->owner;
-    if (s == NULL) {
-        return;
-    }
-    int rc = status != 0 ? status : uv_read_start((uv_stream_t *)&c->tcp, alloc_cb, read_cb);
-    if (rc != 0) {
-        fail(s, "%s", uv_strerror(rc));
-    } else if (c->tls != NULL) {
-        (void)uv_tcp_nodelay(&c->tcp, 1);
-        decrypt(s, NULL, 0); /* the first message of TLS */
-    } else {
-        c->connected = true;
-        s->patience_at_ms = 0;
-        (void)uv_tcp_nodelay(&c->tcp, 1);
-    }
-    work(s);
+    strict_of(c)->patience_at_ms = 0; /* the next is set with the first question */
 }
 
-static void resolved_cb(uv_getaddrinfo_t *resolve, int status, struct addrinfo *found)
+static void on_bad_files(void *arg, const char *why)
 {
-    struct connection *c = resolve->data;
-    struct strict *s = c->owner;
-    c->resolving = false;
-    if (s == NULL) {
-        uv_freeaddrinfo(found);
-        connection_free(c);
-        return;
+    log_message(arg, "strict mode: files of TLS are not taken into use: %s", why);
+}
+
+static void resolved_cb(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
+{
+    struct resolving *r = request->data;
+    struct fli_link_owner *links = r->links;
+    struct strict *s = r->owner;
+    if (s != NULL) {
+        s->resolving = NULL;
+        if (status != 0) {
+            fail(s, "%s", uv_strerror(status));
+        } else if (fli_link_uv_begin(&s->conn, &s->tls, s->nodes[s->at].host, found->ai_addr,
+                                     found->ai_addrlen) != 0) {
+            fail(s, "%s", s->conn.link.error);
+        }
     }
-    int rc = status;
-    if (rc == 0) {
-        rc = uv_tcp_init(s->loop, &c->tcp);
-        c->tcp_open = rc == 0;
-        c->tcp.data = c;
-    }
-    c->connect.data = c;
-    rc = rc != 0 ? rc : uv_tcp_connect(&c->connect, &c->tcp, found->ai_addr, connected_cb);
     uv_freeaddrinfo(found);
-    if (rc != 0) {
-        fail(s, "%s", uv_strerror(rc));
-        work(s);
-    }
+    free(r);
+    links->handles--;
+    links->leave(links);
 }
 
-/* Renewed certificates are used from the next connection on. */
-static bool begin_tls(struct strict *s, struct connection *c)
+static int resolve(struct strict *s)
 {
-    char errmsg[FLI_TLS_ERRMSG_SIZE];
-    if (s->tls == NULL) {
-        return true;
+    const struct node *n = &s->nodes[s->at];
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    char port[8];
+    struct resolving *r = calloc(1, sizeof(*r));
+    if (r == NULL) {
+        return UV_ENOMEM;
     }
-    if (fli_tls_context_changed(s->tls) &&
-        fli_tls_context_reload(s->tls, errmsg, sizeof(errmsg)) != 0) {
-        log_message(s, "strict mode: files of TLS are not taken into use: %s", errmsg);
+    r->owner = s;
+    r->links = &s->links;
+    r->request.data = r;
+    (void)snprintf(port, sizeof(port), "%u", (unsigned)n->port);
+    int rc = uv_getaddrinfo(s->loop, &r->request, resolved_cb, n->host, port, &hints);
+    if (rc != 0) {
+        free(r);
+        return rc;
     }
-    fli_buf_init(&c->plain, FLI_TLS_PLAIN_MAX(sizeof(c->raw)));
-    fli_buf_init(&c->cipher, FLI_TLS_CIPHER_MAX(OUT_MAX_BYTES) + FLI_TLS_SHAKE_MAX);
-    return fli_tls_create(s->tls, s->nodes[s->at].host, &c->tls) == 0;
+    s->links.handles++;
+    s->resolving = r;
+    return 0;
 }
 
 static void begin_connection(struct strict *s)
 {
-    const struct node *n = &s->nodes[s->at];
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    char port[8];
-    struct connection *c = calloc(1, sizeof(*c));
-    if (c == NULL || !begin_tls(s, c)) {
-        free(c);
-        back_off(s, "out of memory");
-        return;
-    }
-    fli_buf_init(&c->out, OUT_MAX_BYTES);
-    fli_buf_init(&c->sending, OUT_MAX_BYTES);
-    c->owner = s;
-    c->resolve.data = c;
-    s->connection = c;
+    s->connecting = true;
     s->put = 0;
     s->next = s->asks.next;
     s->retry_at_ms = 0;
     s->patience_at_ms = fli_clock_ms() + patience_ms(s);
-    (void)snprintf(port, sizeof(port), "%u", (unsigned)n->port);
-    int rc = uv_getaddrinfo(s->loop, &c->resolve, resolved_cb, n->host, port, &hints);
-    c->resolving = rc == 0;
+    int rc = resolve(s);
     if (rc != 0) {
         fail(s, "%s", uv_strerror(rc));
     }
@@ -527,13 +337,13 @@ static uint64_t sooner(uint64_t a, uint64_t b)
 static void set_timer(struct strict *s, uint64_t now)
 {
     const struct strict_ask *first = head(s);
-    if (first == NULL && s->connection == NULL) {
+    if (first == NULL && !s->connecting) {
         (void)uv_timer_stop(&s->timer);
         return;
     }
     uint64_t at = first == NULL ? 0 : first->due_ms;
     at = sooner(at, s->patience_at_ms);
-    if (first != NULL && s->connection == NULL) {
+    if (first != NULL && !s->connecting) {
         at = sooner(at, s->retry_at_ms == 0 ? now : s->retry_at_ms);
     }
     if (at == 0) {
@@ -553,7 +363,7 @@ static void work(struct strict *s)
     if (s->stopped) {
         return;
     }
-    if (s->connection != NULL && s->patience_at_ms != 0 && now >= s->patience_at_ms) {
+    if (s->connecting && s->patience_at_ms != 0 && now >= s->patience_at_ms) {
         fail(s, "no answer within %u ms", patience_ms(s));
     }
     while ((first = head(s)) != NULL && now >= first->due_ms) {
@@ -564,10 +374,10 @@ static void work(struct strict *s)
         decide(s, STRICT_UNKNOWN);
     }
     /* The loop terminates: when every node has failed there is a pause. */
-    while (s->connection == NULL && head(s) != NULL && now >= s->retry_at_ms) {
+    while (!s->connecting && head(s) != NULL && now >= s->retry_at_ms) {
         begin_connection(s);
     }
-    if (s->connection != NULL && s->connection->connected) {
+    if (s->conn.link.settled) {
         put_questions(s);
     }
     set_timer(s, now);
@@ -612,11 +422,35 @@ int strict_check_nodes(const char *nodes, char *errmsg, size_t errmsg_size)
     return parse_nodes(nodes, parsed, &n, errmsg, errmsg_size);
 }
 
-static int make_login(struct strict *s, const struct strict_config *config)
+static void on_enter(struct fli_link_owner *o)
 {
-    return fli_buf_printf(&s->login, "*3\r\n$4\r\nAUTH\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n",
-                          strlen(config->user), config->user, strlen(config->password),
-                          config->password);
+    (void)o;
+}
+
+static void on_leave(struct fli_link_owner *o)
+{
+    struct strict *s = FLI_CONTAINER_OF(o, struct strict, links);
+    work(s);
+    if (s->destroyed && o->handles == 0) {
+        fli_link_tls_fini(&s->tls);
+        free(s);
+    }
+}
+
+static int set_up_tls(struct strict *s, const struct strict_config *config, char *errmsg,
+                      size_t errmsg_size)
+{
+    int rc = 0;
+    if (config->tls != NULL) {
+        rc = fli_tls_context_create(config->tls, &s->tls.context, errmsg, errmsg_size);
+    }
+    if (rc == 0 && config->user != NULL &&
+        (rc = fli_link_login(&s->tls, config->user, config->password)) != 0) {
+        (void)snprintf(errmsg, errmsg_size, "the user's name or password is too long");
+    }
+    s->tls.on_bad_files = on_bad_files;
+    s->tls.arg = s;
+    return rc;
 }
 
 int strict_create(uv_loop_t *loop, const struct strict_config *config, struct strict **ret,
@@ -632,16 +466,7 @@ int strict_create(uv_loop_t *loop, const struct strict_config *config, struct st
         return FL_ENOMEM;
     }
     int rc = parse_nodes(config->nodes, s->nodes, &s->nodes_n, errmsg, errmsg_size);
-    if (rc == 0 && config->tls != NULL) {
-        rc = fli_tls_context_create(config->tls, &s->tls, errmsg, errmsg_size);
-    }
-    fli_buf_init(&s->login, STRICT_LOGIN_MAX);
-    if (rc == 0 && config->user != NULL && make_login(s, config) != 0) {
-        (void)snprintf(errmsg, errmsg_size, "the user's name or password is too long");
-        fli_buf_fini(&s->login);
-        fli_tls_context_destroy(s->tls);
-        rc = FL_EINVAL;
-    }
+    rc = rc == 0 ? set_up_tls(s, config, errmsg, errmsg_size) : rc;
     if (rc != 0) {
         free(s);
         return rc;
@@ -652,6 +477,15 @@ int strict_create(uv_loop_t *loop, const struct strict_config *config, struct st
     s->config.tls = NULL;
     s->config.user = NULL;
     s->config.password = NULL;
+    s->links = (struct fli_link_owner){.loop = loop,
+                                       .handles = 2,
+                                       .enter = on_enter,
+                                       .leave = on_leave,
+                                       .opened = on_opened,
+                                       .answered = on_answered,
+                                       .broken = on_broken};
+    fli_link_uv_init(&s->conn, &s->links, OUT_MAX_BYTES);
+    s->conn.link.bytes_max = ANSWER_MAX_BYTES;
     fli_list_init(&s->asks);
     s->next = &s->asks;
     (void)uv_timer_init(loop, &s->timer); /* cannot fail */
@@ -680,11 +514,7 @@ void strict_ask(struct strict *s, struct strict_ask *ask)
 void strict_stop(struct strict *s)
 {
     s->stopped = true;
-    if (s->connection != NULL) {
-        abandon(s->connection);
-        s->connection = NULL;
-    }
-    s->put = 0;
+    abandon(s);
     (void)uv_timer_stop(&s->timer);
     (void)uv_idle_stop(&s->prompt);
     while (head(s) != NULL) {
@@ -695,14 +525,8 @@ void strict_stop(struct strict *s)
 static void handle_closed_cb(uv_handle_t *handle)
 {
     struct strict *s = handle->data;
-    if (--s->closing == 0) {
-        fli_tls_context_destroy(s->tls);
-        if (s->login.len > 0) {
-            explicit_bzero(s->login.data, s->login.len);
-        }
-        fli_buf_fini(&s->login);
-        free(s);
-    }
+    s->links.handles--;
+    on_leave(&s->links);
 }
 
 void strict_destroy(struct strict *s)
@@ -712,9 +536,9 @@ void strict_destroy(struct strict *s)
     }
     FLI_ASSERT(fli_list_empty(&s->asks));
     strict_stop(s);
-    s->closing = 2;
+    s->destroyed = true;
     uv_close((uv_handle_t *)&s->timer, handle_closed_cb);
-    uv_close((uv_handle_t *)&s->prompt, handle_closed_cb); /* the last one frees */
+    uv_close((uv_handle_t *)&s->prompt, handle_closed_cb);
 }
 
 unsigned strict_timeout_ms(const struct strict *s)

@@ -63,7 +63,9 @@ static const char redis_release[] =
 
 static void load_script(const struct fli_node *node, const char *script, char sha[41])
 {
-    redisContext *c = redisConnect(node->host, loadgen_port(node));
+    uint64_t port = 0;
+    (void)fli_parse_u64(node->port, strlen(node->port), UINT16_MAX, &port);
+    redisContext *c = redisConnect(node->host, (int)port);
     if (c == NULL || c->err != 0) {
         die(node->text, c == NULL ? "out of memory" : c->errstr);
     }

@@ -11,9 +11,10 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, Store, main, wait_until
+from adding import CLIENTS, Adding
+from harness import Case, Cluster, Store, main, wait_until
 from harness.lab import free_ports
-from redlock_peers_lab import Ended, Peer, Unavailable
+from redlock_peers_lab import COMMANDS, Ended, Peer, Unavailable
 from tls_lab import Certs
 
 TTL = 60000
@@ -346,6 +347,13 @@ class Node5Sentinel(Library):
         self.assertIn(a('unlock'), ('freed', 'done'))
 
 
+class RedsyncSentinel(Node5Sentinel):
+    """go-redis does so too."""
+
+    name = 'redsync, sentinel'
+    asks_for_ever = False
+
+
 class Several(Case):
     """Libraries that are given the three nodes as if they were three servers."""
 
@@ -405,59 +413,50 @@ class Several(Case):
 
 class Counter(Case):
     def test_sixteen_clients_and_a_counter(self):
+        self.check([('redlock-py', 'counter')])
+
+    def test_sixteen_clients_of_several_libraries(self):
+        """At once on one lock, each with the name that its library makes that one of."""
+        libraries = []
+        for name in ('redlock-py', 'pottery', "redis-py's Lock", 'aioredlock', 'node-redlock 4', 'node-redlock 5', 'redsync',
+                     'bsm/redislock'):
+            try:
+                COMMANDS[name]('127.0.0.1:1')  # installs it
+                libraries.append((name, 'counter' if name == 'pottery' else 'redlock:counter'))
+            except Unavailable as e:
+                self.note('%s is not here: %s' % (name, e))
+        if len(libraries) < 2:
+            self.skipTest('fewer than two libraries are here')
+        self.check(libraries)
+
+    def check(self, libraries):
         """Read, add one, write, with the token that each got through its library; leaders are killed meanwhile. What
         was acknowledged is there in the end."""
         cluster = Cluster(self.lab, 3).start()
-        store = Store(self.lab).start()
-        added, refused, failures, stop = [], [], [], threading.Event()
+        adding = Adding(cluster, Store(self.lab).start())
         peers = []
-        for i in range(16):
+        for i in range(CLIENTS):
+            name, key = libraries[i % len(libraries)]
             try:
-                peers.append(Peer('redlock-py', [cluster.nodes[i % 3]], self.lab.path('client%d.log' % i)))
+                peers.append((Peer(name, [cluster.nodes[i % 3]], self.lab.path('client%d.log' % i)), key))
             except Unavailable as e:
                 self.skipTest(str(e))
-            self.addCleanup(peers[-1].close)
+            self.addCleanup(peers[-1][0].close)
 
-        def once(peer, c):
-            if peer('lock', 'counter', 2000) != 'held':  # that of a client whose node dies must end
+        def once(number, c):
+            peer, key = peers[number]
+            if peer('lock', key, 2000) != 'held':  # that of a client whose node dies must end
                 return
             answer = peer('token')
             if answer.startswith('token'):
-                token = int(answer.split()[1])
-                try:
-                    value = int(c.call('GET', 'n', 'FENCE', 'counter', token) or 0)
-                    c.call('SET', 'n', value + 1, 'FENCE', 'counter', token)
-                    added.append(token)
-                except RespError as e:
-                    if e.word != 'STALE':
-                        raise
-                    refused.append(token)
+                adding.add(c, int(answer.split()[1]), number)
             peer('unlock')
 
-        def client(peer):
-            try:
-                with store.client(30) as c:
-                    while not stop.is_set():
-                        once(peer, c)
-            except BaseException as e:
-                failures.append(e)
-
-        threads = [threading.Thread(target=client, args=(peer,)) for peer in peers]
-        for t in threads:
-            t.start()
-        for goal in (30, 60):
-            wait_until(lambda: len(added) >= goal or failures, 60, '%d additions' % goal)
-            leader = cluster.leader()
-            leader.kill()
-            wait_until(lambda: len(added) >= goal + 10 or failures, 60, 'additions without a node')
-            leader.start()
-        stop.set()
-        for t in threads:
-            t.join(90)
-        self.assertEqual(failures, [])
-        self.assertEqual(len(set(added)), len(added))
-        self.assertEqual(int(store.call('GET', 'n')), len(added))
-        self.note('%d additions, %d refused' % (len(added), len(refused)))
+        adding.run(once, goals=(30, 60))
+        adding.check(self)
+        tokens = [token for token, _ in adding.added]
+        self.assertEqual(len(set(tokens)), len(tokens))
+        self.note('added by ' + ', '.join(sorted({peers[number][0].library for _, number in adding.added})))
 
 
 if __name__ == '__main__':

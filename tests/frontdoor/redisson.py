@@ -10,7 +10,8 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, Store, main, wait_until
+from adding import Adding
+from harness import Case, Cluster, Store, main, wait_until
 from harness.lab import free_ports
 from redlock_peers_lab import Ended, Peer, Unavailable
 from tls_lab import Certs
@@ -249,50 +250,22 @@ class Newest(Redisson):
         acknowledged is there in the end. Redisson sends a request again that was not answered: a lock that was taken so
         counts two, one unlock leaves it held, and its owner goes on under one token, as with Redis. No other has it."""
         self.cluster_of_three()
-        store = Store(self.lab).start()
-        added, failures, stop = [], [], threading.Event()
+        adding = Adding(self.cluster, Store(self.lab).start())
         peers = [self.peer(self.cluster.nodes[i % 3], 'client%d' % i) for i in range(4)]
         turns = [threading.Lock() for _ in peers]  # a peer does one line at a time
 
-        def once(ask, c, name):
-            ask('kind', 'fenced')
-            if ask('lock', 'counter', 3000) != 'held':
-                return
-            answer = ask('fenced')
-            token = int(answer.split()[1])
-            try:
-                value = int(c.call('GET', 'n', 'FENCE', 'counter', token) or 0)
-                c.call('SET', 'n', value + 1, 'FENCE', 'counter', token)
-                added.append((token, name))
-            except RespError as e:
-                if e.word != 'STALE':
-                    raise
-            ask('unlock')
+        def once(number, c):
+            name = 'thread%d' % number
+            with turns[number % 4]:
+                def ask(*words):
+                    return peers[number % 4]('as', name, *words)
+                ask('kind', 'fenced')
+                if ask('lock', 'counter', 3000) == 'held':
+                    adding.add(c, int(ask('fenced').split()[1]), name)
+                    ask('unlock')
 
-        def client(peer, turn, name):
-            try:
-                with store.client(30) as c:
-                    while not stop.is_set():
-                        with turn:
-                            once(lambda *words: peer('as', name, *words), c, name)
-            except BaseException as e:
-                failures.append(e)
-
-        threads = [threading.Thread(target=client, args=(peers[i % 4], turns[i % 4], 'thread%d' % i)) for i in range(16)]
-        for t in threads:
-            t.start()
-        wait_until(lambda: len(added) >= 30 or failures, 90, '30 additions')
-        leader = self.cluster.leader()
-        leader.kill()
-        wait_until(lambda: len(added) >= 45 or failures, 90, 'additions without a node')
-        leader.start()
-        stop.set()
-        for t in threads:
-            t.join(120)
-        self.assertEqual(failures, [])
-        self.assertEqual(len({token for token, _ in added}), len(set(added)), 'a token had two owners')
-        self.assertEqual(int(store.call('GET', 'n')), len(added))
-        self.note('%d additions' % len(added))
+        adding.run(once, goals=(30,))
+        adding.check(self)
 
 
 class MajorBefore(Redisson):

@@ -8,7 +8,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Resp, RespError, main, wait_until
+from harness import Case, Cluster, Resp, main, wait_until
 from harness.lab import free_ports
 from redlock_lab import Redis
 from tls_lab import Certs, TlsResp
@@ -81,20 +81,10 @@ class Wires(Case):
 
     def test_with_a_leader_that_is_killed(self):
         cluster = Cluster(self.lab, 3).start()
-        near = cluster.followers()[0]
-
-        def another_leads():
-            leader = cluster.leader()
-            if leader is not near:
-                return leader
-            try:
-                leader.call('CLUSTER', 'TRANSFER')
-            except RespError: # no other is as far yet
-                pass
-            return None
+        near, leader = cluster.followers()
 
         def kill():
-            leader = wait_until(another_leads, 60, 'a leader other than the one that is asked')
+            cluster.lead(leader) # another than the one that is asked
             leader.kill()
             cluster.leader(among=cluster.running())
             leader.start()

@@ -95,7 +95,7 @@ static size_t set_otherwise(const struct token *tokens, size_t n, size_t odd, un
                                           " --[[ ' ]]", "\t\r\n", " --[=[ ]] ]=]"};
     size_t len = 0;
     for (size_t i = 0; i < n; i++) {
-        char longer[TEXT_MAX];
+        static char longer[TEXT_MAX];
         size_t skip = tokens[i].plain;
         size_t size = tokens[i].len - skip;
         memcpy(longer, tokens[i].p + skip, size);

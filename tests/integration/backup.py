@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Load, RespError, binary, main, seed, wait_until
@@ -91,6 +92,40 @@ class Backups(Case):
             with open(path, 'rb') as f:
                 bodies.add((said['index'], f.read()[HEADER:]))
         self.assertEqual(len(bodies), len({index for index, _ in bodies}))
+
+    def test_begun_while_nobody_leads(self):
+        """Each is the state at some point of the log: whoever else has a backup of that point has the same bytes."""
+        cluster = Cluster(self.lab, 3).start()
+        points, shared = {}, 0
+        for turn in range(3):
+            load = Load(cluster.addresses(), clients=4, ttl_ms=600000)
+            load.start()
+            try:
+                wait_until(lambda n=load: n.grants_answered() > 20, 30, 'some grants')
+                leader = cluster.leader()
+                leader.kill()
+            finally:
+                load.stop()
+            others = cluster.running()
+
+            def take(node, part, turn=turn):
+                path, said = self.backup([node.address], 'e%d-%d-%d' % (turn, node.id, part))
+                with open(path, 'rb') as f:
+                    points.setdefault(said['index'], {})[node.id, turn, part] = f.read()[HEADER:]
+
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(take, others, (0, 0)))
+            cluster.wait_same_state()
+            for node in others:
+                take(node, 1)
+            leader.start()
+            cluster.wait_same_state()
+            take(leader, 2)
+        self.assertEqual(sum(len(taken) for taken in points.values()), 15)
+        for index, taken in points.items():
+            self.assertEqual(len(set(taken.values())), 1, 'different states at index %d: %r' % (index, sorted(taken)))
+            shared += len({node for node, _, _ in taken}) > 1
+        self.assertGreaterEqual(shared, 3)
 
     def token(self, cluster):
         for node in cluster.running():

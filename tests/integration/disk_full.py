@@ -8,7 +8,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, main, wait_until
+from harness import Case, Cluster, main, wait_until
 
 OWNER = 'owner-a-0123456789'
 SIZE = '60m' # room for a few segments of the log
@@ -34,21 +34,9 @@ class DiskFull(Case):
         with node.client(timeout=30.0) as c:
             return len(c.pipeline([('ACQUIRE', 'full', 'TTL', 60000, 'OWNER', OWNER, 'VALUE', value)] * 1000))
 
-    def lead(self, node):
-        def leads():
-            leader = self.cluster.leader()
-            if leader is node:
-                return True
-            try:
-                leader.call('CLUSTER', 'TRANSFER', node.id)
-            except RespError:
-                pass # in an election
-            return False
-        wait_until(leads, 30.0, 'node %d to lead' % node.id)
-
     def test_a_leader_hands_over_and_the_others_go_on(self):
         small = self.cluster.nodes[0]
-        self.lead(small)
+        self.cluster.lead(small)
         token = small.call('TOKEN', 'before')
         def handed_over():
             self.fill(self.cluster.nodes[1])
@@ -63,7 +51,7 @@ class DiskFull(Case):
         """A leader that was cut off has entries which nobody else has. It has to cut them off again while the file system has
         room for no file and no byte more: a truncation is one more record in a segment that is there already."""
         old, others = self.cluster.nodes[0], self.cluster.nodes[1:]
-        self.lead(old)
+        self.cluster.lead(old)
         old.call('TOKEN', 'common')
         for node in others:
             node.pause()

@@ -182,20 +182,12 @@ class PeerBytes(PeerCase):
         node.start()
         self.cluster.wait_serving(node, 60.0)
 
-    def hand_over(self, leader):
-        try:
-            leader.call('CLUSTER', 'TRANSFER', self.random.choice([n for n in self.cluster.nodes if n is not leader]).id)
-        except RespError: # that one is not as far yet
-            pass
-        return self.cluster.leader().id != leader.id
-
     def run_of_all(self):
         """Every kind of message that nodes send each other in a real run: commands, waits, a snapshot, a change of leader."""
         load = Load(self.cluster.addresses(), clients=6).start()
         self.addCleanup(load.aborting.set)
         self.fall_behind(self.cluster.followers()[0])
-        leader = self.cluster.leader()
-        wait_until(lambda: self.hand_over(leader), 60, 'another leader')
+        self.cluster.lead(self.random.choice(self.cluster.followers()))
         wanted = load.grants_answered() + 50
         wait_until(lambda: load.grants_answered() >= wanted, 60.0, 'grants')
         load.stop()
@@ -300,8 +292,7 @@ class PeerBytes(PeerCase):
             self.peers.plan = {}
             self.works() # with one node that needs a snapshot, and gets none, the others are no majority without a second
             self.peers.plan = plan
-            leader = self.cluster.leader()
-            self.hand_over(leader)
+            self.cluster.asked_to_lead(self.random.choice(self.cluster.followers()))
             leader = self.cluster.leader()
             self.fall_behind(self.random.choice([n for n in self.cluster.nodes if n is not leader]))
         self.peers.plan = {}

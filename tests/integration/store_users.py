@@ -200,7 +200,7 @@ class StrictAsAUser(UserCase):
         with bad.client() as c:
             self.refused('UNCHECKED', c, 'CLAIM', 'a1', token)
             self.assertEqual(c.call('MARK', 'a1'), 0)
-        bad.process.wait_output('it refused the login', 30)
+        bad.process.wait_output('the login is refused', 30)
         for words in (('--strict-user', 'x'), ('--strict-password-file', '/nothing')):
             done = subprocess.run([binary('fencelock-store'), '--data', self.lab.path('d'), '--listen', '127.0.0.1:0', *words],
                                   capture_output=True, text=True, timeout=60)

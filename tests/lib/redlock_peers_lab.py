@@ -290,6 +290,7 @@ COMMANDS = {
     'pottery': _python('pottery'),
     'python-redis-lock': _python('python-redis-lock'),
     'redsync': lambda at: [go(), 'redsync', at],
+    'redsync, sentinel': lambda at: [go(), 'redsync', at, 'sentinel'],
     'bsm/redislock': lambda at: [go(), 'redislock', at],
     'Redisson': lambda at: ['java', '-Xmx128m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-cp',
                             java() + os.pathsep + os.path.join(java(), 'lib', '*'), 'Peer', at],

@@ -209,4 +209,33 @@ MUTANTS = [
      'add(m, key, hash, true, m->clock_ms + c->number);', 'when it is sent again'),
     (23, 'taking a lock once more does not prolong it', REENTRANT,
      '        machine_session_renew(m, request_session(request), c->ttl_ms);\n        answer_own', '        answer_own', 'is prolonged to'),
+    (22, 'a session is renewed for every user', MACHINE, """    if (s == NULL || !machine_asker_owns(m, &s->base)) {
+        r->code = MACHINE_NOSESSION;
+        return;
+    }
+    r->code = MACHINE_DONE;
+    r->deadline_ms""", """    if (s == NULL) {
+        r->code = MACHINE_NOSESSION;
+        return;
+    }
+    r->code = MACHINE_DONE;
+    r->deadline_ms""", 'about session \\d+ is carried out for user'),
+    (22, 'a session is closed for every user', MACHINE, """    if (s == NULL || !machine_asker_owns(m, &s->base)) {
+        r->code = MACHINE_NOSESSION;
+        return;
+    }
+    r->code = MACHINE_DONE;
+    machine_session_end""", """    if (s == NULL) {
+        r->code = MACHINE_NOSESSION;
+        return;
+    }
+    r->code = MACHINE_DONE;
+    machine_session_end""", 'about session \\d+ is carried out for user'),
+    (22, 'every user gets locks in a session', ACQUIRE, 'if (a.explicit_session == NULL || !machine_asker_owns(m, &a.explicit_session->base)) {',
+     'if (a.explicit_session == NULL) {', 'in a session that is user'),
+    (22, 'ACQUIRE of what an owner has is refused as if it were of another user', ACQUIRE, '    if (request != NULL && !machine_asker_owns(m, request_session(request))) {\n        machine_refuse',
+     '    if (request != NULL) {\n        machine_refuse', 'is refused as about another'),
+    (22, 'an ACQUIRE of one more user is refused as if somebody else had its owner', ACQUIRE, '    if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {\n        r->code = MACHINE_HELD;',
+     '    if (m->asker.user != NULL && m->asker.user->uid > 1 && m->clock_ms % 4 == 0) {\n        machine_refuse(r, 0);\n        return;\n    }\n'
+     '    if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {\n        r->code = MACHINE_HELD;', 'is refused as about another'),
 ]

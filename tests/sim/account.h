@@ -35,7 +35,7 @@ struct sim_owner {
     unsigned held, waits; /* grants and waits it has */
     uint64_t idle_seq;    /* since when it has had none */
     bool served;          /* who asked knows what became of it: nothing is granted to it any more */
-    uint32_t uid;         /* of an explicit session: whose it is; 0 for all other owners */
+    uint32_t uid;         /* whose its session, its last grant or wait is */
     /* of a session */
     bool open;
     uint64_t opened_seq, ended_seq; /* of the last time */

@@ -97,7 +97,7 @@ struct sim_lane *sim_client_prepare(struct sim_client *c, unsigned lane, uint8_t
     l->token = 0;
     l->attempt = 0;
     l->half_close = false;
-    snprintf(l->name, sizeof l->name, "%c%u", lock < SIM_LOCKS ? 'L' : 'R', lock);
+    sim_lock_name(lock, l->name);
     snprintf(l->owner, sizeof l->owner, "%020llu", (unsigned long long)owner);
     l->command = (struct machine_command){.op = op};
     switch (op) {
@@ -138,9 +138,11 @@ static void name_all(struct sim_lane *l)
     for (unsigned i = 1; i < SIM_LOCKS; i++) {
         unsigned k = (l->lock + i) % SIM_LOCKS;
         if ((l->mask >> k & 1) != 0) {
+            char name[3];
+            sim_lock_name(k, name);
             l->also[len++] = 2;
-            l->also[len++] = 'L';
-            l->also[len++] = (uint8_t)('0' + k);
+            memcpy(l->also + len, name, 2);
+            len += 2;
         }
     }
     l->command.n_names = (uint8_t)__builtin_popcount(l->mask);

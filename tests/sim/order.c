@@ -8,11 +8,9 @@
 #include "machine/batch.h"
 #include "sim.h"
 
-/* Locks are named "L0", "L1"...; owners are numbers in text, padded to the length clients need. */
 static unsigned lock_of(struct sim *s, struct fli_slice name)
 {
-    SIM_CHECK(s, name.len == 2, "an event of an unknown lock");
-    unsigned lock = (unsigned)(name.data[1] - '0');
+    unsigned lock = sim_lock_number(name);
     SIM_CHECK(s, lock < SIM_LOCKS, "an event of an unknown lock");
     return lock;
 }
@@ -28,7 +26,8 @@ static uint64_t made_owner(struct sim *s, struct fli_slice owner)
     sim_fail(s, "an event of an owner whom no node has made");
 }
 
-static uint64_t owner_of(struct sim *s, struct fli_slice owner)
+/* Owners are numbers in text, padded to the length clients need. */
+uint64_t sim_order_owner(struct sim *s, struct fli_slice owner)
 {
     uint64_t n = 0;
     if (owner.len == SIM_MADE_LEN) {
@@ -91,10 +90,19 @@ static void follow(struct sim *s, const struct machine_event *e, unsigned lock, 
     t->next++;
 }
 
-static void check_session(struct sim *s, const struct machine_event *e, const struct sim_owner *o)
+/* The session that gets a lock, or a place in its queue: one that lives, of this user; or, without
+ * one, whoever asks by this owner. */
+static void check_session(struct sim *s, const struct machine_event *e, struct sim_owner *o,
+                          uint32_t uid)
 {
-    SIM_CHECK(s, !e->session_explicit || o->open,
-              "an event of lock L%u for a session that does not live", lock_of(s, e->name));
+    if (!e->session_explicit) {
+        o->uid = uid;
+        return;
+    }
+    SIM_CHECK(s, o->open, "an event of lock L%u for a session that does not live",
+              lock_of(s, e->name));
+    SIM_CHECK(s, o->uid == uid, "user %u has lock L%u in a session that is user %u's", uid,
+              lock_of(s, e->name), o->uid);
 }
 
 /* ---- queues ---- */
@@ -148,7 +156,7 @@ static void begin_wait(struct sim *s, const struct machine_event *e, uint64_t ow
               "owner %llu has to wait though nobody is in its way", (unsigned long long)owner);
     check_holds_none(s, w->mask, owner);
     struct sim_owner *o = sim_oracle_owner(s, owner);
-    check_session(s, e, o);
+    check_session(s, e, o, w->uid);
     o->waits++;
     s->marks->together_queued += count(w->mask) > 1;
     s->marks->together_held_back += count(w->mask) > 1 && one_is_free;
@@ -157,7 +165,7 @@ static void begin_wait(struct sim *s, const struct machine_event *e, uint64_t ow
 static void enqueue(struct sim *s, const struct machine_event *e)
 {
     unsigned lock = lock_of(s, e->name);
-    uint64_t owner = owner_of(s, e->owner);
+    uint64_t owner = sim_order_owner(s, e->owner);
     struct sim_lock *l = &s->oracle.locks[lock];
     struct sim_wait w = {.id = e->wait, .owner = owner, .uid = s->users.asking.uid};
     if (e->index == 0) {
@@ -238,7 +246,7 @@ static void count_grant(struct sim *s, const struct sim_token *t, const struct m
 static struct sim_token *begin_lease(struct sim *s, const struct machine_event *e, unsigned lock)
 {
     struct sim_oracle *oracle = &s->oracle;
-    uint64_t owner = owner_of(s, e->owner);
+    uint64_t owner = sim_order_owner(s, e->owner);
     struct sim_owner *o = sim_oracle_owner(s, owner);
     SIM_CHECK(s, in(o->asked[lock].mask, lock), "lock L%u is granted to one who never asked", lock);
     SIM_CHECK(s, !o->served, "lock L%u is granted for a call that has ended", lock);
@@ -258,7 +266,7 @@ static struct sim_token *begin_lease(struct sim *s, const struct machine_event *
     t->promised_ms = e->deadline_ms;
     /* Nobody listens any more: the client has been told that it is not known. */
     o->excused = o->excused || (e->wait != 0 && s->now > o->heard_until);
-    check_session(s, e, o);
+    check_session(s, e, o, t->uid);
     check_turn(s, e, t);
     count_grant(s, t, e);
     o->held++;
@@ -400,7 +408,7 @@ static void give_back(struct sim *s, const struct machine_event *e)
 
 static void session_opened(struct sim *s, const struct machine_event *e)
 {
-    struct sim_owner *o = sim_oracle_owner(s, owner_of(s, e->owner));
+    struct sim_owner *o = sim_oracle_owner(s, sim_order_owner(s, e->owner));
     SIM_CHECK(s, !o->open && o->ttl_ms != 0, "a session opens that is open, or nobody asked for");
     o->open = true;
     o->uid = s->users.asking.uid;
@@ -411,7 +419,7 @@ static void session_opened(struct sim *s, const struct machine_event *e)
 
 static void session_ended(struct sim *s, const struct machine_event *e)
 {
-    uint64_t owner = owner_of(s, e->owner);
+    uint64_t owner = sim_order_owner(s, e->owner);
     struct sim_owner *o = sim_oracle_owner(s, owner);
     SIM_CHECK(s, o->open, "a session ends that does not live");
     SIM_CHECK(s, o->held == 0 && o->waits == 0, "session %llu leaves %u grants and %u waits behind",

@@ -16,8 +16,6 @@
 #include "machine/batch.h"
 #include "sim.h"
 
-#define OTHERS SIM_ALL_LOCKS /* any name that is no lock of the simulation */
-
 static unsigned place_of(unsigned right)
 {
     return (unsigned)__builtin_ctz(right);
@@ -83,8 +81,7 @@ static bool may(const struct sim_user *u, unsigned right, unsigned mask)
 
 static unsigned lock_bit(struct fli_slice name)
 {
-    bool ours = name.len == 2 && (name.data[0] == 'L' || name.data[0] == 'R');
-    return 1u << (ours ? (unsigned)(name.data[1] - '0') : OTHERS);
+    return 1u << sim_lock_number(name);
 }
 
 static unsigned mask_of(const struct machine_command *c)
@@ -211,18 +208,53 @@ void sim_rights_begin(struct sim *s, const struct machine_command *c, uint64_t s
     }
 }
 
-/* RENEW and RELEASE of a grant are carried out only for the user whose it is. */
+static bool is_of_token(uint8_t op)
+{
+    return op == MACHINE_OP_RENEW || op == MACHINE_OP_RELEASE;
+}
+
+static bool is_of_session(uint8_t op)
+{
+    return op == MACHINE_OP_SESSION_OPEN || op == MACHINE_OP_SESSION_RENEW ||
+           op == MACHINE_OP_SESSION_CLOSE;
+}
+
+/* What is done with a grant or a session is done only for the user whose it is. Who gets a lock in
+ * a session: order.c. */
 static void check_owner(struct sim *s, const struct machine_command *c,
                         const struct machine_result *r)
 {
     const struct sim_asking *a = &s->users.asking;
-    if (a->free || r->code != MACHINE_DONE ||
-        (c->op != MACHINE_OP_RENEW && c->op != MACHINE_OP_RELEASE)) {
+    if (a->free || r->code != MACHINE_DONE) {
         return;
     }
-    SIM_CHECK(s, sim_oracle_token(s, c->token)->uid == a->uid,
-              "command %u about token %llu is carried out for user %u, and it is user %u's", c->op,
-              (unsigned long long)c->token, a->uid, sim_oracle_token(s, c->token)->uid);
+    if (is_of_token(c->op)) {
+        uint32_t uid = sim_oracle_token(s, c->token)->uid;
+        SIM_CHECK(s, uid == a->uid,
+                  "command %u about token %llu is carried out for user %u, and it is user %u's",
+                  c->op, (unsigned long long)c->token, a->uid, uid);
+    } else if (is_of_session(c->op)) {
+        uint64_t owner = sim_order_owner(s, c->owner);
+        uint32_t uid = sim_oracle_owner(s, owner)->uid;
+        SIM_CHECK(s, uid == a->uid,
+                  "command %u about session %llu is carried out for user %u, and it is user %u's",
+                  c->op, (unsigned long long)owner, a->uid, uid);
+    }
+}
+
+/* Whether the command is about what another user has at this moment. */
+static bool is_anothers(struct sim *s, const struct machine_command *c)
+{
+    uint32_t uid = s->users.asking.uid;
+    if (is_of_token(c->op)) {
+        const struct sim_token *t = sim_oracle_token(s, c->token);
+        return t->uid != uid && t->ended_seq == 0;
+    }
+    if (c->op != MACHINE_OP_ACQUIRE && c->op != MACHINE_OP_SESSION_OPEN) {
+        return false;
+    }
+    const struct sim_owner *o = sim_oracle_owner(s, sim_order_owner(s, c->owner));
+    return o->uid != uid && (o->open || o->held > 0 || o->waits > 0);
 }
 
 void sim_rights_end(struct sim *s, const struct machine_command *c, const struct machine_result *r)
@@ -242,7 +274,11 @@ void sim_rights_end(struct sim *s, const struct machine_command *c, const struct
         SIM_CHECK(s, r->code != MACHINE_NOAUTH && (!lacks || release),
                   "command %u of user %llu is refused with %u, and the user may", c->op,
                   (unsigned long long)c->user, r->code);
-        s->marks->not_theirs += r->code == MACHINE_NOPERM && r->number == 0;
+        bool refused = r->code == MACHINE_NOPERM && r->number == 0;
+        SIM_CHECK(s, !refused || (!a->free && is_anothers(s, c)),
+                  "command %u of user %llu is refused as about another's, and no other user has it",
+                  c->op, (unsigned long long)c->user);
+        s->marks->not_theirs += refused;
     }
     check_owner(s, c, r);
     s->users.asking = (struct sim_asking){.free = true};
@@ -288,9 +324,12 @@ static bool was_so(const struct sim_lane *l, unsigned right, unsigned mask, bool
     return false;
 }
 
-static bool is_about_token(uint8_t op)
+/* Whether its owner had anything since the question that was another user's. */
+static bool was_anothers(const struct sim_lane *l, uint32_t uid)
 {
-    return op == MACHINE_OP_RENEW || op == MACHINE_OP_RELEASE || op == MACHINE_OP_CHECK;
+    const struct sim_owner *o = sim_oracle_owner(l->client->sim, l->owner_number);
+    bool has = o->open || o->held > 0 || o->waits > 0;
+    return o->uid != uid && (has || o->ended_seq > l->start_seq || o->idle_seq > l->start_seq);
 }
 
 static void check_refused(struct sim_lane *l, uint8_t op, uint64_t token, unsigned right,
@@ -298,9 +337,10 @@ static void check_refused(struct sim_lane *l, uint8_t op, uint64_t token, unsign
 {
     struct sim *s = l->client->sim;
     uint32_t uid = (uint32_t)l->login;
-    bool foreign = is_about_token(op) && sim_oracle_token(s, token)->uid != uid;
-    bool other_owner = (op == MACHINE_OP_ACQUIRE || op == MACHINE_OP_SESSION_OPEN) &&
-                       sim_oracle_owner(s, l->owner_number)->uid != uid;
+    bool about_token = is_of_token(op) || op == MACHINE_OP_CHECK;
+    bool foreign = about_token && sim_oracle_token(s, token)->uid != uid;
+    bool other_owner =
+        (op == MACHINE_OP_ACQUIRE || op == MACHINE_OP_SESSION_OPEN) && was_anothers(l, uid);
     SIM_CHECK(s, foreign || other_owner || was_so(l, right, mask, false),
               "command %u about %s is refused, and the user might have it all the time", op,
               l->name);
@@ -344,7 +384,7 @@ void sim_rights_listed(struct sim_lane *l, unsigned mask)
 
 void sim_rights_compare(struct sim *s, const struct machine *m)
 {
-    char name[8];
+    char name[3];
     for (unsigned i = 0; i < SIM_USERS; i++) {
         const struct sim_user *u = &now(s)->users[i];
         uint64_t login = u->uid == 0 ? 0 : machine_user_of(u->uid, u->login);
@@ -355,7 +395,7 @@ void sim_rights_compare(struct sim *s, const struct machine *m)
         for (unsigned k = 0; u->there && k < SIM_RIGHTS * SIM_ALL_LOCKS; k++) {
             unsigned lock = k / SIM_RIGHTS;
             unsigned right = 1u << k % SIM_RIGHTS;
-            snprintf(name, sizeof name, "%c%u", lock < SIM_LOCKS ? 'L' : 'R', lock);
+            sim_lock_name(lock, name);
             struct fli_slice text = {(const uint8_t *)name, 2};
             SIM_CHECK(s, machine_may(m, login, right, &text) == (in && may(u, right, 1u << lock)),
                       "a node ends with another right @%s of user %s to %s", acl_right_name(right),

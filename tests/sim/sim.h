@@ -69,7 +69,8 @@
 #define SIM_WHEEL 4096u /* milliseconds; a power of two */
 #define SIM_TTL_MIN_MS 100u
 #define SIM_SHARED UINT32_MAX /* as permits: any number of holders, in shared mode */
-/* Locks are named by a letter and their number: "L0" to "L5", "R6", "R7". A set is a mask. */
+/* Locks are named by a letter and their number: "L0" to "L5", "R6", "R7" (sim_lock_name()). A set
+ * is a mask. */
 
 struct sim;
 struct sim_node;
@@ -544,6 +545,8 @@ uint64_t sim_draw_below(struct sim_random *r, uint64_t n); /* n > 0 */
 bool sim_draw_chance(struct sim_random *r, unsigned percent);
 uint64_t sim_below(struct sim *s, uint64_t n);
 bool sim_permille(struct sim *s, unsigned permille);
+void sim_lock_name(unsigned lock, char name[3]);
+unsigned sim_lock_number(struct fli_slice name);                /* SIM_ALL_LOCKS: none of ours */
 void *sim_grow(void *p, size_t *cap, size_t need, size_t size); /* new room is zero */
 struct sim_event *sim_after(struct sim *s, uint64_t ms,
                             void (*fire)(struct sim *s, struct sim_event *e));
@@ -776,6 +779,7 @@ void sim_order_expires(struct sim *s, const struct machine_event *e, uint64_t ba
 void sim_order_end(struct sim *s); /* has been */
 void sim_order_rest(struct sim *s);
 void sim_order_fini(struct sim *s);
+uint64_t sim_order_owner(struct sim *s, struct fli_slice owner); /* its number */
 bool sim_order_was_busy(const struct sim_lane *l); /* a lock it is about, since it was sent */
 
 /* run.c */

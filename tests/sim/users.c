@@ -56,6 +56,7 @@ static unsigned some_rights(struct sim_random *r)
 /* One pattern, which may be of several names. */
 static unsigned some_names(struct sim_random *r, char pattern[16])
 {
+    char name[3];
     unsigned lock = (unsigned)sim_draw_below(r, SIM_ALL_LOCKS);
     switch (sim_draw_below(r, 8)) {
     case 0:
@@ -72,7 +73,8 @@ static unsigned some_names(struct sim_random *r, char pattern[16])
         snprintf(pattern, 16, "[^L]*");
         return (2u << SIM_ALL_LOCKS) - (1u << SIM_LOCKS);
     default:
-        snprintf(pattern, 16, "\\%c%u", lock < SIM_LOCKS ? 'L' : 'R', lock);
+        sim_lock_name(lock, name);
+        snprintf(pattern, 16, "\\%s", name);
         return 1u << lock;
     }
 }

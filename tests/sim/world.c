@@ -119,6 +119,27 @@ void *sim_grow(void *p, size_t *cap, size_t need, size_t size)
     return p;
 }
 
+/* ---- names of locks ---- */
+
+void sim_lock_name(unsigned lock, char name[3])
+{
+    name[0] = lock < SIM_LOCKS ? 'L' : 'R';
+    name[1] = (char)('0' + lock);
+    name[2] = '\0';
+}
+
+unsigned sim_lock_number(struct fli_slice name)
+{
+    char ours[3];
+    for (unsigned lock = 0; name.len == 2 && lock < SIM_ALL_LOCKS; lock++) {
+        sim_lock_name(lock, ours);
+        if (memcmp(name.data, ours, 2) == 0) {
+            return lock;
+        }
+    }
+    return SIM_ALL_LOCKS;
+}
+
 /* ---- events, by time and then by the order in which they were made: a list for each of the next
  * SIM_WHEEL milliseconds, and a binary heap for what is later than that ---- */
 

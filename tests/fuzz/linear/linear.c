@@ -2,8 +2,8 @@
  *
  * Time is counted in branches of its code and in bytes that it has memchr, memcmp and memcpy look
  * at, so the number is the same at each run. Texts are pieces that a scanner may go back for,
- * repeated, alone and in pairs; and the corpus of fuzz_script.c, repeated. Sixteen times the text
- * may cost sixteen times as much, and a byte no more than so many steps.
+ * repeated, alone and in pairs; and the corpus of fuzz_script.c, repeated. Eight times the text may
+ * cost eight times as much, and a byte no more than so many steps.
  *
  *     linear CORPUS */
 #include <dirent.h>
@@ -13,8 +13,8 @@
 
 #include "face/normal.h"
 
-#define SHORT ((size_t)4096)
-#define TIMES ((size_t)16)
+#define SHORT ((size_t)1024)
+#define TIMES ((size_t)8)
 #define STEPS_PER_BYTE 540u /* three times the dearest text that is known; compilers differ */
 
 static uint64_t steps;
@@ -83,7 +83,7 @@ static int judge(const char *front, const char *piece, size_t len)
     uint64_t many = cost(text, sizeof text);
     dearest = many / sizeof text > dearest ? many / sizeof text : dearest;
     /* A text that ends in the middle of the short one costs nothing more in the long one. */
-    if (many > few * TIMES + few / 4 || many > STEPS_PER_BYTE * sizeof text) {
+    if (many > few * TIMES * 5 / 4 || many > STEPS_PER_BYTE * sizeof text) {
         fprintf(stderr, "linear: %zu bytes take %llu steps, %zu take %llu: \"%s\", then \"%.*s\"\n",
                 SHORT, (unsigned long long)few, sizeof text, (unsigned long long)many, front,
                 (int)(len > 40 ? 40 : len), piece);

@@ -158,6 +158,19 @@ class Cluster:
         leader = self.leader()
         return [node for node in self.nodes if node is not leader]
 
+    def asked_to_lead(self, node):
+        """Whether that node leads; if not, who leads is asked to make it the leader."""
+        leader = self.leader()
+        try:
+            if leader is not node:
+                leader.call('CLUSTER', 'TRANSFER', node.id)
+        except RespError: # in an election, or it is not as far yet
+            pass
+        return leader is node
+
+    def lead(self, node, seconds=60.0):
+        wait_until(lambda: self.asked_to_lead(node), seconds, '%s leads' % node.name)
+
     def node(self, number):
         return self.nodes[number - 1]
 

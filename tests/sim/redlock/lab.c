@@ -297,7 +297,7 @@ void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint3
     s->status = FL_REDLOCK_DOWN;
     fli_list_init(&s->pending);
     fli_list_init(&s->owed);
-    fli_buf_init(&s->out, FLI_SERVER_OUT_MAX);
+    fli_buf_init(&s->conn.out, FLI_SERVER_OUT_MAX);
 }
 
 int fli_server_locate(struct fli_server *s, const char *text, size_t len, char *errmsg,
@@ -333,7 +333,7 @@ void fli_server_close(struct fli_server *s)
 {
     s->state = FLI_SERVER_CLOSED;
     answer_pending(s);
-    fli_buf_fini(&s->out);
+    fli_buf_fini(&s->conn.out);
 }
 
 void fli_server_tick(struct fli_server *s, uint64_t now_ms)
@@ -376,7 +376,7 @@ uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns)
 struct fli_buf *fli_server_out(struct fli_server *s)
 {
     FLI_ASSERT(s->state == FLI_SERVER_READY);
-    return &s->out;
+    return &s->conn.out;
 }
 
 void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t now_ns)
@@ -389,11 +389,11 @@ void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t 
     s->pending_len++;
     lab.requests++;
     uint64_t at_us = after(&h->arrives_us[s->index], delay_us(r));
-    struct event *e = add(at_us, EVENT_REQUEST, h, s->out.data, s->out.len);
+    struct event *e = add(at_us, EVENT_REQUEST, h, s->conn.out.data, s->conn.out.len);
     e->server = s->index;
     e->connection = h->connection[s->index];
     e->life = h->life[s->index];
-    fli_buf_clear(&s->out);
+    fli_buf_clear(&s->conn.out);
     if (lab_below(1000) < BREAK_PERMILLE) {
         lab.breaks++;
         struct event *b = add(lab.now_us + lab_below(3000), EVENT_BREAK, h, NULL, 0);
@@ -430,9 +430,9 @@ static void answer_arrives(struct holder *h, struct event *e)
     fli_list_remove(&q->node);
     s->pending_len--;
     redisReply *reply = parse(e->bytes, e->len);
-    s->owner->enter(s->owner);
+    s->owner->links.enter(&s->owner->links);
     q->answered(q, s, reply);
-    s->owner->leave(s->owner);
+    s->owner->links.leave(&s->owner->links);
     freeReplyObject(reply);
 }
 
@@ -442,9 +442,9 @@ static void connection_breaks(struct holder *h, struct event *e)
     if (h->connection[e->server] != e->connection || e->connection == 0) {
         return;
     }
-    s->owner->enter(s->owner);
+    s->owner->links.enter(&s->owner->links);
     go_down(s);
-    s->owner->leave(s->owner);
+    s->owner->links.leave(&s->owner->links);
 }
 
 static void happen(struct event *e)

@@ -159,25 +159,12 @@ static void test_many_messages(void **state)
     }
 }
 
-static void test_words(void **state)
-{
-    (void)state;
-    enum log_severity level = LOG_SAY_ERROR;
-    enum log_style style = LOG_TEXT;
-    assert_true(log_severity_of("debug", &level) && level == LOG_SAY_DEBUG);
-    assert_false(log_severity_of("", &level) || log_severity_of("INFO", &level));
-    assert_true(log_style_of("json", &style) && style == LOG_JSON);
-    assert_true(log_style_of("text", &style) && style == LOG_TEXT);
-    assert_false(log_style_of("xml", &style));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),   cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_fields), cmocka_unit_test(test_long),
         cmocka_unit_test(test_limit),  cmocka_unit_test(test_many_messages),
-        cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,6 +107,12 @@ static bool edge_sends_snapshot(void *ctx, uint64_t peer_id)
 
 void core_begin(struct core *c, enum mode mode)
 {
+    struct configuration conf = core_servers(3);
+    core_begin_in(c, mode, &conf);
+}
+
+void core_begin_in(struct core *c, enum mode mode, const struct configuration *conf)
+{
     memset(c, 0, sizeof *c);
     c->mode = mode;
     c->now_ms = 1000;
@@ -126,11 +132,9 @@ void core_begin(struct core *c, enum mode mode)
                                  .election_ms = ELECTION_MS,
                                  .heartbeat_ms = HEARTBEAT_MS,
                                  .now_ms = c->now_ms};
-    /* A log with the configuration of three and `commands` of term 1. */
-    struct configuration conf = core_servers(3);
     struct raft_entry first = {.term = 1, .type = RAFT_CHANGE};
     struct raft_event event = {.type = RAFT_START};
-    first.buf = configuration_to_raft_bytes(&conf);
+    first.buf = configuration_to_raft_bytes(conf);
     event.start.term = 1;
     event.start.start_index = 1;
     event.start.entries = &first;
@@ -176,7 +180,7 @@ int core_append(struct core *c, uint64_t from, uint64_t term, uint64_t prev, con
                 uint64_t commit)
 {
     static uint8_t command[8];
-    struct raft_entry entries[16];
+    struct raft_entry entries[16] = {{0}}; /* the core alone reads beyond those of the message */
     struct raft_buffer bytes[16] = {{0}};
     unsigned n = (unsigned)strlen(what);
     uint64_t prev_term = prev == 0 ? 0 : prev <= c->last ? c->terms[prev] : term;

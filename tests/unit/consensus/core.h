@@ -32,6 +32,7 @@ struct configuration core_servers(unsigned n); /* voters 1 to n */
 
 /* Server 1 of three voters, a follower of term 1, with entry 1: the configuration. */
 void core_begin(struct core *c, enum mode mode);
+void core_begin_in(struct core *c, enum mode mode, const struct configuration *conf);
 void core_end(struct core *c);
 
 /* Gives one event to the core, and keeps what it asks for. c->error: what it answered. */

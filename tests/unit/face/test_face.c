@@ -86,6 +86,8 @@ static void what_it_says_counts(void **state)
     assert_false(same("return 1", "return 2"));
     assert_false(same("return 1", "return '1'"));
     assert_false(same("return a b", "return ab"));
+    assert_false(same("a b", "anb")); /* n begins a name in the stream, and 0 a number */
+    assert_false(same("1 2", "102"));
     assert_false(same("x = 'a b'", "x = 'ab'"));
     assert_false(same("x = 'YES'", "x = 'yes'"));
     assert_false(same("x = 'GET'", "x = 'get'")); /* not in redis.call */

@@ -721,6 +721,8 @@ void sim_device_destroy(struct sim_device *d)
     drop_changes(d);
     copy_directory(&d->seen, &none);
     copy_directory(&d->stable, &none);
+    free(d->seen.names);
+    free(d->stable.names);
     free(d);
 }
 

@@ -10,8 +10,6 @@
 
 #include "log/device.h"
 
-#define FILES_MAX 512u
-
 struct inode {
     unsigned refs; /* names, changes and handles */
     uint8_t *seen, *stable;
@@ -27,8 +25,8 @@ struct name {
 };
 
 struct directory {
-    struct name names[FILES_MAX];
-    size_t len;
+    struct name *names;
+    size_t len, cap;
 };
 
 /* A change of the directory that is not synced. */
@@ -95,11 +93,20 @@ static inline void unlink_name(struct directory *dir, const char *text)
     }
 }
 
+static inline void make_room(struct directory *dir, size_t len)
+{
+    if (len > dir->cap) {
+        dir->cap = 2 * len;
+        dir->names = realloc(dir->names, dir->cap * sizeof dir->names[0]);
+        FLI_ASSERT(dir->names != NULL);
+    }
+}
+
 static inline void link_name(struct directory *dir, const char *text, struct inode *inode)
 {
     inode->refs++;
     unlink_name(dir, text);
-    FLI_ASSERT(dir->len < FILES_MAX);
+    make_room(dir, dir->len + 1);
     struct name *n = &dir->names[dir->len++];
     snprintf(n->text, sizeof n->text, "%s", text);
     n->inode = inode;
@@ -129,7 +136,10 @@ static inline void copy_directory(struct directory *to, const struct directory *
     while (to->len > 0) {
         inode_unref(to->names[--to->len].inode);
     }
-    memcpy(to->names, from->names, from->len * sizeof from->names[0]);
+    make_room(to, from->len);
+    if (from->len > 0) {
+        memcpy(to->names, from->names, from->len * sizeof from->names[0]);
+    }
     to->len = from->len;
 }
 

@@ -1,6 +1,6 @@
 // Libraries in Go as peers: see redlock_peers.py for the lines that it reads and writes.
 //
-//	peer redsync|redislock HOST:PORT,...
+//	peer redsync|redislock HOST:PORT,... [sentinel]
 package main
 
 import (
@@ -158,10 +158,23 @@ func options(address string) *redis.Options {
 	return o
 }
 
+// The addresses are those of sentinels, with the same user and TLS.
+func throughSentinel(addresses []string) *redis.Client {
+	o := options(addresses[0])
+	return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: addresses,
+		Username: o.Username, Password: o.Password, SentinelUsername: o.Username, SentinelPassword: o.Password,
+		TLSConfig: o.TLSConfig})
+}
+
 func main() {
 	var all []pools.Pool
 	var one *redis.Client
-	for _, address := range strings.Split(os.Args[2], ",") {
+	if len(os.Args) > 3 {
+		one = throughSentinel(strings.Split(os.Args[2], ","))
+		all = append(all, goredis.NewPool(one))
+		os.Args[2] = ""
+	}
+	for _, address := range strings.FieldsFunc(os.Args[2], func(c rune) bool { return c == ',' }) {
 		one = redis.NewClient(options(address))
 		all = append(all, goredis.NewPool(one))
 	}

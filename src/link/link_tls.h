@@ -1,6 +1,6 @@
 /* link_tls.h: what the connections of one client have in common: TLS, and who logs in. */
-#ifndef FLI_CLIENT_LINK_TLS_H
-#define FLI_CLIENT_LINK_TLS_H
+#ifndef FLI_LINK_LINK_TLS_H
+#define FLI_LINK_LINK_TLS_H
 
 #include "fencelock/client.h"
 #include "tls/tls.h"
@@ -8,9 +8,11 @@
 /* Zero: no TLS. */
 struct fli_link_tls {
     struct fli_tls_context *context; /* NULL: no TLS */
-    uint64_t checked_ms;             /* when the files were last looked at */
-    char name[FL_ADDRESS_MAX + 1];   /* to be proved instead of the host; "" for the host */
-    uint8_t *login;                  /* the request that logs in; NULL: nobody does */
+    /* Files that have changed cannot be used; NULL: nobody wants to know. */
+    void (*on_bad_files)(void *arg, const char *why);
+    void *arg;
+    char name[FL_ADDRESS_MAX + 1]; /* to be proved instead of the host; "" for the host */
+    uint8_t *login;                /* the request that logs in; NULL: nobody does */
     size_t login_len;
     char refused[160];   /* what the last refusal of it said; it is not tried again for a while, */
     uint64_t refused_ms; /* since a server slows down who tries a wrong password often */

@@ -1,18 +1,27 @@
-/* link.h: one TCP connection to a server, driven by poll() with a deadline for everything, or
- * in steps that do not wait; with TLS when the client says so. Replies
- * are parsed by hiredis, with ceilings on what a broken peer can make us keep. One thread. */
-#ifndef FLI_CLIENT_LINK_H
-#define FLI_CLIENT_LINK_H
+/* link.h: one connection to a server that speaks RESP, driven by poll() with a deadline for
+ * everything, or in steps that do not wait (link_uv.h does so on a loop of libuv); with TLS when
+ * the client says so. Replies are parsed by hiredis, with ceilings on what a broken peer can make
+ * us keep. One thread. */
+#ifndef FLI_LINK_LINK_H
+#define FLI_LINK_LINK_H
 
 #include <hiredis/hiredis.h>
 #include <stdbool.h>
 #include <sys/socket.h>
 
-#include "client/link_tls.h"
-#include "client/nodes.h"
+#include "link/link_tls.h"
 
+/* Unless an owner sets others after fli_link_init(). */
 #define FLI_REPLY_BYTES_MAX ((size_t)64 << 20) /* of one reply on the wire */
-#define FLI_REPLY_ELEMENTS_MAX 65536           /* of one array in a reply */
+#define FLI_REPLY_ELEMENTS_MAX 65536u          /* of one array in a reply */
+
+#define FLI_LINK_ERROR_SIZE 160u
+
+#if HIREDIS_MAJOR >= 1
+typedef size_t fli_array_len;
+#else
+typedef int fli_array_len;
+#endif
 
 struct fli_link {
     int fd;          /* -1: closed */
@@ -31,10 +40,13 @@ struct fli_link {
     size_t out_at;             /* bytes of `out` that have been sent */
     struct fli_link_tls *with; /* while it connects: of which client */
     char host[FL_ADDRESS_MAX + 1];
+    size_t bytes_max; /* of one reply */
+    uint32_t elements_max;
     redisReplyObjectFunctions functions;
-    void *(*make_array)(const redisReadTask *, int); /* hiredis's own */
-    size_t fed;                                      /* bytes since the last whole reply */
-    char error[160];                                 /* why the last call here failed */
+    void *(*make_array)(const redisReadTask *, fli_array_len); /* hiredis's own */
+    size_t fed;                      /* bytes since the last whole reply */
+    bool tls_failed;                 /* the last call here did, because of TLS */
+    char error[FLI_LINK_ERROR_SIZE]; /* why the last call here failed */
 };
 
 void fli_link_init(struct fli_link *l);
@@ -46,8 +58,8 @@ void fli_link_move(struct fli_link *to, struct fli_link *from);
 /* Connects, shakes hands where `with` says TLS, and logs in where it says so. 0; FL_ENOCONN;
  * FL_ENOMEM; FL_EDENIED: user or password are wrong, which every node says alike. The link must be
  * closed; `with` must outlive it. */
-int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const struct fli_node *node,
-                     uint64_t until_ms) FLI_MUST_USE;
+int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const char *host,
+                     const char *port, uint64_t until_ms) FLI_MUST_USE;
 
 /* The same in steps that do not wait: begin, then finish whenever the descriptor is ready, and at
  * again_ms; the descriptor may be another one afterwards. 0;
@@ -72,5 +84,11 @@ int fli_link_push(struct fli_link *l, const void *data, size_t len, size_t *at) 
  * FL_EIO (closed or lost); FL_EPROTO (not RESP2, or beyond a ceiling); FL_EDENIED (refused in the
  * handshake, which with TLS 1.3 is heard this late: nothing that was sent has been looked at). */
 int fli_link_receive(struct fli_link *l, uint64_t until_ms, redisReply **ret) FLI_MUST_USE;
+
+/* The same in steps that do not wait. Read takes some of what has arrived: 1 when more may be
+ * there, else 0, or a code of fli_link_receive(). Next gives a reply out of what was taken: 1 with
+ * a reply, else 0, or a code. */
+int fli_link_read(struct fli_link *l) FLI_MUST_USE;
+int fli_link_next(struct fli_link *l, redisReply **ret) FLI_MUST_USE;
 
 #endif

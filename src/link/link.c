@@ -1,5 +1,5 @@
 /* link.c: see link.h. */
-#include "client/link.h"
+#include "link/link.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -23,12 +23,12 @@
 #define ASK_AGAIN_MS 200u
 
 /* hiredis allocates an array as soon as its header has come, of whatever size it claims. */
-static void *make_bounded_array(const redisReadTask *task, int elements)
+static void *make_bounded_array(const redisReadTask *task, fli_array_len elements)
 {
-    if (elements < 0 || elements > FLI_REPLY_ELEMENTS_MAX) {
+    const struct fli_link *l = task->privdata;
+    if (elements < 0 || (uint64_t)elements > l->elements_max) {
         return NULL;
     }
-    const struct fli_link *l = task->privdata;
     return l->make_array(task, elements);
 }
 
@@ -38,6 +38,8 @@ void fli_link_init(struct fli_link *l)
     l->fd = -1;
     l->first_fd = -1;
     l->again_ms = UINT64_MAX;
+    l->bytes_max = FLI_REPLY_BYTES_MAX;
+    l->elements_max = FLI_REPLY_ELEMENTS_MAX;
 }
 
 /* Closing TLS is a courtesy: bytes that the kernel does not take at once are dropped. */
@@ -284,7 +286,7 @@ static int flush_out(struct fli_link *l)
 static int feed(struct fli_link *l, const void *data, size_t len)
 {
     l->fed += len;
-    if (l->fed > FLI_REPLY_BYTES_MAX) {
+    if (l->fed > l->bytes_max) {
         say(l, "its answer is too large");
         return FL_EPROTO;
     }
@@ -306,6 +308,7 @@ static int take_cipher(struct fli_link *l, const void *data, size_t len)
         /* The last word tells the server why; it helps when it arrives. */
         int told = flush_out(l);
         (void)told;
+        l->tls_failed = true;
         snprintf(l->error, sizeof l->error, "TLS: %.140s", fli_tls_error(l->tls));
         return fli_tls_was_refused(l->tls) ? FL_EDENIED : FL_EIO;
     }
@@ -360,9 +363,6 @@ static int shake_step(struct fli_link *l)
 
 /* ---- logging in ------------------------------------------------------------------------------ */
 
-static int next_reply(struct fli_link *l, redisReply **ret);
-static int read_some(struct fli_link *l);
-
 /* Nothing else is sent before the login is answered: a request must not be carried out as another
  * user. */
 static int check_login(struct fli_link *l, redisReply *reply)
@@ -397,7 +397,7 @@ static int login_step(struct fli_link *l)
     }
     int rc = fli_link_push(l, l->with->login, l->with->login_len, &l->login_at);
     while (rc == 0) {
-        int n = next_reply(l, &reply);
+        int n = fli_link_next(l, &reply);
         if (n != 0) {
             return n < 0 ? FL_ENOCONN : check_login(l, reply);
         }
@@ -406,7 +406,8 @@ static int login_step(struct fli_link *l)
             l->wants_read = true;
             return FL_EBUSY;
         }
-        rc = read_some(l);
+        rc = fli_link_read(l);
+        rc = rc > 0 ? 0 : rc;
     }
     return rc == FL_EBUSY || rc == FL_ENOMEM ? rc : FL_ENOCONN;
 }
@@ -449,17 +450,18 @@ static void prepare(struct fli_link *l, struct fli_link_tls *with, const char *h
     l->with = with;
     l->wants_read = false;
     l->settled = false;
+    l->tls_failed = false;
     l->login_at = 0;
     snprintf(l->host, sizeof l->host, "%s", host);
 }
 
-int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const struct fli_node *node,
-                     uint64_t until_ms)
+int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const char *host,
+                     const char *port, uint64_t until_ms)
 {
     FLI_ASSERT(l->fd < 0 && l->reader == NULL);
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *list = NULL;
-    int error = getaddrinfo(node->host, node->port, &hints, &list);
+    int error = getaddrinfo(host, port, &hints, &list);
     if (error != 0) {
         snprintf(l->error, sizeof l->error, "cannot find the host: %s", gai_strerror(error));
         return FL_ENOCONN;
@@ -473,7 +475,7 @@ int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const struct
         /* A dead address must leave time for the addresses after it. */
         uint64_t now_ms = fli_clock_ms();
         uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;
-        prepare(l, with, node->host);
+        prepare(l, with, host);
         rc = connect_one(l, a, now_ms + left_ms / n);
         rc = rc == 0 ? settle(l, now_ms + left_ms / n) : rc;
         if (rc != 0) {
@@ -550,7 +552,7 @@ bool fli_link_is_fresh(struct fli_link *l)
     int ready = poll(&p, 1, 0);
     if (ready > 0 && l->tls != NULL && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) {
         /* Some servers send tickets, which are no answers. */
-        return read_some(l) == 0 && l->fed == 0 && fli_tls_state(l->tls) == FLI_TLS_OPEN;
+        return fli_link_read(l) == 0 && l->fed == 0 && fli_tls_state(l->tls) == FLI_TLS_OPEN;
     }
     return ready == 0;
 }
@@ -571,13 +573,16 @@ int fli_link_send(struct fli_link *l, const void *data, size_t len, uint64_t unt
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* A reply out of what was fed already. 1: there is one. */
-static int next_reply(struct fli_link *l, redisReply **ret)
+int fli_link_next(struct fli_link *l, redisReply **ret)
 {
     void *reply = NULL;
     if (redisReaderGetReply(l->reader, &reply) != REDIS_OK) {
         say(l, "its answer is not RESP, or too large");
         return FL_EPROTO;
+    }
+    if (reply == NULL && l->tls != NULL && fli_tls_state(l->tls) == FLI_TLS_ENDED) {
+        say(l, "it ended the connection before the answer");
+        return FL_EIO;
     }
     if (reply == NULL) {
         return 0;
@@ -587,7 +592,7 @@ static int next_reply(struct fli_link *l, redisReply **ret)
     return 1;
 }
 
-static int read_some(struct fli_link *l)
+int fli_link_read(struct fli_link *l)
 {
     char chunk[CHUNK];
     ssize_t n = recv(l->fd, chunk, sizeof chunk, 0);
@@ -598,19 +603,16 @@ static int read_some(struct fli_link *l)
         say_errno(l, "connection lost before the answer", n == 0 ? ECONNRESET : errno);
         return FL_EIO;
     }
-    return l->tls != NULL ? take_cipher(l, chunk, (size_t)n) : feed(l, chunk, (size_t)n);
+    int rc = l->tls != NULL ? take_cipher(l, chunk, (size_t)n) : feed(l, chunk, (size_t)n);
+    return rc != 0 ? rc : (size_t)n == sizeof chunk;
 }
 
 int fli_link_receive(struct fli_link *l, uint64_t until_ms, redisReply **ret)
 {
     for (;;) {
-        int n = next_reply(l, ret);
+        int n = fli_link_next(l, ret);
         if (n != 0) {
             return n < 0 ? n : 0;
-        }
-        if (l->tls != NULL && fli_tls_state(l->tls) == FLI_TLS_ENDED) {
-            say(l, "it ended the connection before the answer");
-            return FL_EIO;
         }
         int ready = wait_for(l->fd, POLLIN, until_ms);
         if (ready == 0) {
@@ -621,8 +623,8 @@ int fli_link_receive(struct fli_link *l, uint64_t until_ms, redisReply **ret)
             say_errno(l, "connection lost before the answer", -ready);
             return FL_EIO;
         }
-        int rc = read_some(l);
-        if (rc != 0) {
+        int rc = fli_link_read(l);
+        if (rc < 0) {
             return rc;
         }
     }

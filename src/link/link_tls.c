@@ -1,13 +1,9 @@
 /* link_tls.c: see link_tls.h. */
-#include "client/link_tls.h"
+#include "link/link_tls.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/clock.h"
-
-#define STAT_EVERY_MS UINT64_C(5000)
 
 int fli_link_tls_init(struct fli_link_tls *with, const struct fl_tls_options *options, char *errmsg,
                       size_t errmsg_size)
@@ -29,7 +25,6 @@ int fli_link_tls_init(struct fli_link_tls *with, const struct fl_tls_options *op
     if (rc == 0 && name != NULL) {
         memcpy(with->name, name, strlen(name) + 1);
     }
-    with->checked_ms = fli_clock_ms();
     return rc;
 }
 
@@ -79,16 +74,12 @@ void fli_link_tls_fini(struct fli_link_tls *with)
 
 int fli_link_tls_session(struct fli_link_tls *with, const char *host, struct fli_tls **ret)
 {
-    uint64_t now_ms = fli_clock_ms();
-    if (now_ms - with->checked_ms >= STAT_EVERY_MS) {
-        char errmsg[FLI_TLS_ERRMSG_SIZE];
-        with->checked_ms = now_ms;
-        if (fli_tls_context_changed(with->context)) {
-            /* Bad files are not used. Whether the old ones are still good will show in the
-             * handshake. */
-            int rc = fli_tls_context_reload(with->context, errmsg, sizeof errmsg);
-            (void)rc;
-        }
+    char errmsg[FLI_TLS_ERRMSG_SIZE];
+    /* Whether the old files are still good will show in the handshake. */
+    if (fli_tls_context_changed(with->context) &&
+        fli_tls_context_reload(with->context, errmsg, sizeof errmsg) != 0 &&
+        with->on_bad_files != NULL) {
+        with->on_bad_files(with->arg, errmsg);
     }
     return fli_tls_create(with->context, with->name[0] != '\0' ? with->name : host, ret);
 }

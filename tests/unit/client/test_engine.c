@@ -1,0 +1,175 @@
+/* What calls of one engine have in common: the last place, which is the leader's when its address
+ * is not in the list. The test plays the nodes, on real sockets, in the same thread. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "client/engine.h"
+
+#define CONNS 8
+#define LISTED 2 /* nodes 0 and 1; node 2 leads, and then node 3 does */
+#define NODES 4
+#define LATE_MS 20000u
+
+struct conn {
+    int fd;
+    unsigned node;
+    size_t len;
+    char said[1024]; /* since it was last answered */
+};
+
+static int listeners[NODES];
+static char addresses[NODES][32];
+static struct conn conns[CONNS];
+static unsigned n_conns;
+static struct fli_engine engine;
+static uint64_t until_ms;
+
+static void listen_at(unsigned node)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    listeners[node] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listeners[node], (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listeners[node], CONNS), 0);
+    assert_int_equal(getsockname(listeners[node], (struct sockaddr *)&address, &len), 0);
+    snprintf(addresses[node], sizeof addresses[node], "127.0.0.1:%u", ntohs(address.sin_port));
+}
+
+static int set_up(void **state)
+{
+    char nodes[80];
+    (void)state;
+    for (unsigned i = 0; i < NODES; i++) {
+        listen_at(i);
+    }
+    n_conns = 0;
+    snprintf(nodes, sizeof nodes, "%s,%s", addresses[0], addresses[1]);
+    until_ms = fli_clock_ms() + LATE_MS;
+    return fli_engine_init(&engine, nodes, false);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    fli_engine_fini(&engine);
+    for (unsigned i = 0; i < n_conns; i++) {
+        close(conns[i].fd);
+    }
+    for (unsigned i = 0; i < NODES; i++) {
+        close(listeners[i]);
+    }
+    return 0;
+}
+
+/* One turn of all of them. */
+static void turn(void)
+{
+    struct pollfd p = {.fd = engine.epoll_fd, .events = POLLIN};
+    assert_true(fli_clock_ms() < until_ms);
+    (void)poll(&p, 1, 1);
+    fli_engine_process(&engine);
+    for (unsigned i = 0; i < NODES; i++) {
+        int fd = accept4(listeners[i], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            assert_true(n_conns < CONNS);
+            conns[n_conns++] = (struct conn){.fd = fd, .node = i};
+        }
+    }
+    for (unsigned i = 0; i < n_conns; i++) {
+        struct conn *c = &conns[i];
+        ssize_t n = recv(c->fd, c->said + c->len, sizeof c->said - 1 - c->len, 0);
+        c->len += n > 0 ? (size_t)n : 0;
+        c->said[c->len] = '\0';
+    }
+}
+
+/* A connection to one of the nodes first to last on which this was said, and no answer given. */
+static struct conn *await(unsigned first, unsigned last, const char *what)
+{
+    for (;;) {
+        for (unsigned i = 0; i < n_conns; i++) {
+            const struct conn *c = &conns[i];
+            if (c->node >= first && c->node <= last && strstr(c->said, what) != NULL) {
+                return &conns[i];
+            }
+        }
+        turn();
+    }
+}
+
+static void answer(struct conn *c, const char *text)
+{
+    c->len = 0;
+    c->said[0] = '\0';
+    assert_int_equal(send(c->fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+}
+
+/* To LEADER: it is this node. */
+static const char *leads(unsigned node)
+{
+    static char text[80];
+    snprintf(text, sizeof text, "*2\r\n:9\r\n$%zu\r\n%s\r\n", strlen(addresses[node]),
+             addresses[node]);
+    return text;
+}
+
+static void on_end(void *arg, struct fli_ended *ended)
+{
+    assert_int_equal(ended->status, 0);
+    *(bool *)arg = true;
+}
+
+static void begin(const char *name, bool *over)
+{
+    const struct fli_ask ask = {.op = FLI_ASK_CHECK, .name = fl_str(name), .token = 1};
+    const struct fli_call_times times = {.deadline_ms = until_ms, .attempt_ms = LATE_MS};
+    struct fli_engine_call *call;
+    *over = false;
+    assert_int_equal(fli_engine_start(&engine, &ask, &times, on_end, over, &call), 0);
+}
+
+/* One call has a probe at the leader; another one hears of a new leader. Were that one given the
+ * place, the first call would take its probe's connection for one to the new leader. */
+static void a_probe_keeps_the_last_place(void **state)
+{
+    bool over, other_over;
+    (void)state;
+    begin("mine", &over);
+    answer(await(0, LISTED - 1, "LEADER"), leads(2)); /* and nothing to the request */
+    struct conn *probe = await(2, 2, "LEADER");
+    answer(probe, leads(2));
+    begin("other", &other_over);
+    answer(await(2, 2, "other"), "-NOLEADER nobody leads\r\n");
+    struct conn *next = await(0, LISTED - 1, "LEADER");
+    answer(next, leads(3));
+    answer(next, ":1\r\n");
+    while (!other_over) {
+        turn();
+    }
+    assert_string_equal(engine.places[LISTED].node.text, addresses[2]);
+    answer(probe, ":1\r\n"); /* it serves, so the call goes there */
+    answer(await(2, 2, "mine"), ":1\r\n");
+    while (!over) {
+        turn();
+    }
+    assert_string_equal(engine.places[LISTED].node.text, addresses[2]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_probe_keeps_the_last_place, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
