@@ -199,8 +199,11 @@ static void read_cb(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
 
 int channel_listen_on(struct channel *c)
 {
-    return c->closing || uv_read_start((uv_stream_t *)&c->tcp, alloc_cb, read_cb) != 0 ? FL_ESYSTEM
-                                                                                       : 0;
+    if (c->closing) {
+        return FL_ESYSTEM;
+    }
+    int rv = uv_read_start((uv_stream_t *)&c->tcp, alloc_cb, read_cb);
+    return rv == 0 || rv == UV_EALREADY ? 0 : FL_ESYSTEM;
 }
 
 void channel_listen_off(struct channel *c)
