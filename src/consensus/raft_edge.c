@@ -57,10 +57,24 @@ void raft_edge_set_gone(struct raft_edge *e, uint64_t id)
     e->gone_id = id;
 }
 
+/* A candidate that was not elected in time asks for pre-votes again, and no more over the head of a
+ * leader that wanted to hand over. The core would begin an election of the next term at once. */
+static void begin_with_pre_votes(struct raft_edge *e)
+{
+    struct raft *r = e->raft;
+    bool again = raft_state(r) == RAFT_CANDIDATE && raft_edge_time(e) >= raft_timeout(r);
+    if (again && r->pre_vote && !r->candidate_state.in_pre_vote) {
+        r->candidate_state.in_pre_vote = true;
+        r->candidate_state.disrupt_leader = false;
+        e->stats.pre_votes_again++;
+    }
+}
+
 void raft_edge_timeout(struct raft_edge *e, uint64_t now_ms)
 {
     struct raft_event event = {.type = RAFT_TIMEOUT};
     set_now(e, now_ms);
+    begin_with_pre_votes(e);
     step(e, &event);
 }
 

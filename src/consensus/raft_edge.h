@@ -29,6 +29,9 @@
  *   pre-votes       A pre-vote request refused for its old term is answered with the term it asked
  *                   for, so the candidate never learns the newer term. A candidate that cannot win
  *                   then asks for ever.
+ *   candidates      A candidate that had its pre-votes once and was not elected never asks for them
+ *                   again. When it is cut off, or removed, its term rises at each timeout, and it
+ *                   raises that of everybody who still hears it. So it begins with pre-votes anew.
  *   patience        A follower refuses a pre-vote until its own timer has run out, although its
  *                   leader has been silent for an election time (dissertation, section 9.6).
  *   learners        A server that is a learner by its own log gives no vote, also when the change
@@ -66,6 +69,7 @@ struct raft_edge_stats {
     uint64_t rejections_redirected; /* to the snapshot that was asked for */
     uint64_t rejections_expected;   /* of heartbeats, while a snapshot is on its way */
     uint64_t refusals_corrected;    /* answers to pre-votes that hid the newer term */
+    uint64_t pre_votes_again;       /* by candidates that were not elected */
     uint64_t learner_votes;         /* vote requests that a learner judged as a voter does */
     uint64_t impossible;            /* messages that no correct peer sends */
     uint64_t campaigns;             /* election timers that were made to run out */

@@ -59,6 +59,8 @@ MUTANTS = [
      '        (void)begin_anew;\n', 'consensus/test_consensus_election', TIME_ONLY),
     ('the wall clock in place of the one that only goes on', 'src/base/clock.c', 'clock_gettime(CLOCK_BOOTTIME, &now) != 0', 'clock_gettime(CLOCK_REALTIME, &now) != 0',
      'base/test_base_clock', 'nodes take their time from the loop; who takes it from here, the shells of clients, is in no simulation'),
+    ('a candidate asks for pre-votes only once', 'src/consensus/raft_edge.c', 'if (again && r->pre_vote', 'if (again && e->muted && r->pre_vote',
+     'consensus/test_consensus_raft_edge_candidate', 'the simulation meets it in one of some thousand seeds: a candidate is cut off between its pre-votes and its votes, and forgotten'),
     ('a learner gives no vote', 'src/consensus/raft_edge.c', '    if (self != NULL) {\n        vote_as_learner', '    if (self != NULL && e->muted) {\n        vote_as_learner',
      'consensus/test_consensus_raft_edge_learner', 'the simulation meets it in one of many long seeds: a member that is promoted, has not heard of it, and is needed at once'),
     ('a learner votes before it is admitted', 'src/consensus/raft_edge.c', 'for (unsigned i = 0; admitted && i < c->n; i++) {', 'for (unsigned i = 0; (admitted || true) && i < c->n; i++) {',
