@@ -14,7 +14,7 @@
 #include "machine/limits.h"
 
 #define ARGS_MAX 256u
-/* Of the default user, which exists even if the file does not name it. */
+/* Bytes to leave for the default user, which exists even if the file does not name it. */
 #define DEFAULT_USER_BYTES 64u
 
 struct reading {
@@ -22,7 +22,7 @@ struct reading {
     unsigned line;
     unsigned rights;
     struct aclfile *file;
-    size_t bytes; /* that the lock service needs for these users */
+    size_t bytes; /* what a cluster stores for the users read so far */
     char *errmsg;
     size_t errmsg_size;
 };

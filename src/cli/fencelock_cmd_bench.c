@@ -1,4 +1,4 @@
-/* fencelock_cmd_bench.c: load on the user's own cluster. */
+/* fencelock_cmd_bench.c: `fencelock bench`: measures a cluster of the user's under load. */
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #define TTL_DEFAULT_MS UINT64_C(30000)
 #define ASK_TIMEOUT_MS UINT64_C(5000)
 
-/* Set by SIGINT: ends the run, gives back what is held, and prints what was measured. */
+/* Set by SIGINT: the run ends, its locks are released, and the figures so far are printed. */
 static volatile sig_atomic_t interrupted;
 
 struct bench {
@@ -58,7 +58,7 @@ static void progress(void *ctx, const struct loadgen_result *last, uint64_t elap
 
 /* ---- where to -------------------------------------------------------------------------------- */
 
-/* Keeps only the node that leads, as clients do that look for it. */
+/* Keeps only the leader's address, as clients do that find the leader. */
 static int find_leader(const struct cli_args *a, struct bench *b)
 {
     int code = CLI_EXIT_UNKNOWN;

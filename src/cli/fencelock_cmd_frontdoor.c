@@ -1,6 +1,6 @@
-/* fencelock_cmd_frontdoor.c: `fencelock frontdoor check`: watches a live Redis for a while, through
- * MONITOR, and says which of the commands and scripts it is sent a front door would serve. Changes
- * nothing there. */
+/* fencelock_cmd_frontdoor.c: `fencelock frontdoor check`: watches a live Redis through MONITOR for
+ * a while, and says which of its commands and scripts the front door would serve. Changes nothing
+ * there. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,19 +17,19 @@
 #define DURATION_MAX_MS UINT64_C(86400000)
 #define KINDS_MAX 256u
 #define REQUEST_MAX 4096u
-#define POLL_MS UINT64_C(200) /* at most so long between looks at the clock */
+#define POLL_MS UINT64_C(200) /* how often the clock is looked at */
 
 struct kind {
     struct face_verdict verdict;
     uint64_t times;
-    char key[FL_NAME_MAX + 1]; /* one of them */
+    char key[FL_NAME_MAX + 1]; /* an example of the keys */
     size_t key_len;
 };
 
 struct check {
     const struct cli_args *a;
     struct face_context context;
-    struct fli_slice match; /* empty: all keys */
+    struct fli_slice match; /* only keys that match; empty: all */
     uint64_t seen, served, left_out;
     size_t n;
     struct kind kinds[KINDS_MAX];
@@ -81,7 +81,7 @@ static void take_line(struct check *k, struct fli_slice line)
 
 /* ---- the Redis ------------------------------------------------------------------------------- */
 
-/* False, and a sentence in errmsg, when it says no. */
+/* Sends a command. False: it was refused, with the sentence in errmsg. */
 static bool say(struct fli_link *l, unsigned argc, const char *const *argv, uint64_t until_ms,
                 char *errmsg, size_t size)
 {
@@ -130,7 +130,7 @@ static void on_signal(int number)
     interrupted = 1;
 }
 
-/* Until the time is over; or, interrupted, until what was on its way has come. */
+/* Watches until the time is over. After SIGINT it still reads what is on its way. */
 static bool watch(struct check *k, struct fli_link *l, uint64_t duration_ms, char *errmsg,
                   size_t size)
 {
@@ -158,7 +158,7 @@ static bool watch(struct check *k, struct fli_link *l, uint64_t duration_ms, cha
 
 /* ---- what is said ---------------------------------------------------------------------------- */
 
-/* What is not served first, then what was seen most. */
+/* Sorts: what is not served first, then what was seen most. */
 static int by_importance(const void *a, const void *b)
 {
     const struct kind *x = a;

@@ -1,4 +1,4 @@
-/* fencelock_cmd_show.c: commands that look at locks and nodes. */
+/* fencelock_cmd_show.c: the commands that show locks and nodes. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static void json_whose(struct cli_json *j, struct fl_bytes user, struct fl_bytes
     cli_json_u64(j, "renewals", renewals);
 }
 
-/* The members of a lock; those of a holder are null when there is none. */
+/* The JSON members of a lock; those of its holder are null if there is none. */
 static void json_lock(struct cli_json *j, const struct fl_lock_info *l)
 {
     bool held = l->state == FL_LOCK_HELD;
@@ -134,7 +134,7 @@ static void line_duration(const char *title, uint64_t ms)
     printf("%-9s %s\n", title, text);
 }
 
-/* Since when: how long ago, and, by this machine's clock, the time of day that was. */
+/* How long ago it was granted, and when that was by this machine's clock. */
 static void show_since(const struct fl_lock_info *l)
 {
     char age[CLI_DURATION_SIZE];
@@ -150,7 +150,7 @@ static void show_since(const struct fl_lock_info *l)
     printf("%-9s %" PRIu64 "%s\n", "renewed", l->renewals, l->renewals == 1 ? " time" : " times");
 }
 
-/* How it is held, when not by one alone, and the holders after the oldest. */
+/* The mode, if others may hold the lock too, and the holders after the oldest. */
 static void show_holders(const struct fl_lock_info *l)
 {
     if (l->state != FL_LOCK_HELD || l->mode == FL_MODE_EXCLUSIVE) {
@@ -280,11 +280,11 @@ static void add_lock_row(struct cli_table *t, const struct fl_lock_info *l)
     cli_table_bytes(t, CLI_DIM, l->value);
 }
 
-/* One listing, page after page, into a table or as JSON. */
+/* One list, page by page, into a table or as JSON. */
 struct listing {
     const struct cli_args *a;
     fl_client *client;
-    struct cli_json *json; /* NULL: the table */
+    struct cli_json *json; /* NULL: into the table */
     struct cli_table table;
     uint64_t left;
     uint64_t shown;
@@ -300,7 +300,7 @@ static int list_pages(struct listing *w)
         struct fl_lock_list *list = NULL;
         struct fl_bytes from = {cursor, cursor_len};
         uint64_t count = w->left < PAGE_MAX ? w->left : PAGE_MAX;
-        count = count == 0 ? 1 : count; /* only to see whether there is one */
+        count = count == 0 ? 1 : count; /* one lock is enough to see whether there is any */
         int rc = fl_locks(w->client, match, from, count, 0, &list);
         if (rc != 0) {
             return rc;
@@ -354,7 +354,7 @@ int cli_run_locks(const struct cli_args *a)
     uint64_t limit = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : LIMIT_DEFAULT;
     struct listing w = {.a = a, .client = c, .left = limit};
     cli_table_init(&w.table, lock_columns, LOCK_COLUMNS);
-    /* JSON goes to memory first: an error in the middle must not leave half a value. */
+    /* JSON goes into memory first: an error in the middle must not leave half a value on stdout. */
     char *text = NULL;
     size_t text_len = 0;
     struct cli_json j;

@@ -18,7 +18,7 @@ enum kind { KIND_FLAG, KIND_TEXT, KIND_DURATION, KIND_NUMBER, KIND_NAMES };
 static const struct {
     const char *name;
     enum kind kind;
-    const char *value; /* as help shows it */
+    const char *value; /* how the help calls its value */
     const char *environment;
     const char *help;
 } options[CLI_OPTIONS] = {
@@ -162,7 +162,7 @@ bool cli_parse_duration(const char *text, uint64_t *ret_ms)
     return false;
 }
 
-/* What a command that runs another one prints is that one's, so it has no --json. */
+/* A command that runs another one has no --json: the output is that of the other. */
 static uint64_t options_of(const struct cli_command *c)
 {
     uint64_t taken = c->options | EVERYWHERE;
@@ -286,7 +286,7 @@ static int take_option(struct parse *p)
     return value == NULL ? 0 : wrong(p, "%s takes no value", options[o].name);
 }
 
-/* The next word that is no option; NULL at the end. Options on the way are taken. */
+/* Takes options up to the next word that is none, and returns it; NULL at the end. */
 static int next_word(struct parse *p, const char **ret)
 {
     *ret = NULL;

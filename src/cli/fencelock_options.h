@@ -1,5 +1,5 @@
-/* fencelock_options.h: the command line of `fencelock`: its commands, their options, and reading
- * them. No I/O: the environment comes in through a function. */
+/* fencelock_options.h: parses the command line of `fencelock`: its commands and their options. No
+ * I/O: a function reads the environment. */
 #ifndef CLI_FENCELOCK_OPTIONS_H
 #define CLI_FENCELOCK_OPTIONS_H
 
@@ -12,16 +12,17 @@
 enum cli_exit {
     CLI_EXIT_DONE = 0,
     CLI_EXIT_NO = 1, /* the service or the storage said no: held by another, not held, stale... */
-    CLI_EXIT_USAGE = 2,   /* the request makes no sense */
-    CLI_EXIT_UNKNOWN = 3, /* nobody could be asked, or nobody knows what became of it */
-    CLI_EXIT_MISSING = 4, /* of `store get`: there is no such key */
+    CLI_EXIT_USAGE = 2,   /* the request is wrong */
+    CLI_EXIT_UNKNOWN = 3, /* no node could be reached, or the outcome is unknown */
+    CLI_EXIT_MISSING = 4, /* `store get`: there is no such key */
 
-    /* Of `run`, which otherwise ends as its command does; the neighbours of those of timeout(1). */
-    CLI_EXIT_RUN_LOST = 123,         /* the lock was lost, and the command stopped for it */
-    CLI_EXIT_RUN_NOT_ACQUIRED = 124, /* another owner kept the lock, or a limit, or a deadlock */
-    CLI_EXIT_RUN_FAILED = 125,       /* nobody could be asked, or the outcome is unknown */
-    CLI_EXIT_RUN_CANNOT = 126,       /* the command cannot be executed */
-    CLI_EXIT_RUN_NOT_FOUND = 127,    /* there is no such command */
+    /* `run` otherwise ends as its command does. These are next to those of timeout(1). */
+    CLI_EXIT_RUN_LOST = 123, /* the lock was lost, and the command was stopped */
+    /* another owner held the lock, or a limit or a deadlock prevented it */
+    CLI_EXIT_RUN_NOT_ACQUIRED = 124,
+    CLI_EXIT_RUN_FAILED = 125,    /* no node could be reached, or the outcome is unknown */
+    CLI_EXIT_RUN_CANNOT = 126,    /* the command cannot be executed */
+    CLI_EXIT_RUN_NOT_FOUND = 127, /* there is no such command */
 };
 
 /* The exit code for a result of the library. */
@@ -89,7 +90,8 @@ enum cli_option {
 
 _Static_assert(CLI_OPTIONS <= 64, "CLI_BIT() has 64 of them");
 #define CLI_BIT(option) (UINT64_C(1) << (option))
-#define CLI_SHORT_MS UINT64_C(100) /* a time without a unit below it is likely meant in seconds */
+/* a time below this without a unit was probably meant in seconds */
+#define CLI_SHORT_MS UINT64_C(100)
 #define CLI_RUN_TTL_MIN_MS UINT64_C(500)
 #define CLI_ARGS_MAX 16u
 #define CLI_ARGS_REST 0xffu /* args_max: everything after the first argument is a command line */
@@ -99,17 +101,18 @@ struct cli_args;
 struct cli_command {
     const char *name;
     const char *sub;       /* second word, or NULL */
-    const char *arguments; /* as help shows them */
+    const char *arguments; /* as the help shows them */
     unsigned args_min, args_max;
-    uint64_t options;                     /* CLI_BIT()s beyond those that every command takes */
+    /* CLI_BIT()s of options besides those that every command takes */
+    uint64_t options;
     const char *help;                     /* one sentence */
     const char *uncertain;                /* what to do when the outcome is unknown */
     int (*run)(const struct cli_args *a); /* returns an enum cli_exit */
 };
 
-/* What was asked for. */
+/* The parsed command line. */
 struct cli_args {
-    const struct cli_command *command; /* NULL with help or version of the whole */
+    const struct cli_command *command; /* NULL: help or version of the program */
     const char *arg[CLI_ARGS_MAX];
     unsigned n_args;
     const char *const *rest;      /* with CLI_ARGS_REST: ends with NULL */
@@ -119,7 +122,7 @@ struct cli_args {
     struct fl_bytes also[FL_NAMES_MAX - 1]; /* --also, which may be given again and again */
     unsigned n_also;
     const char *password; /* of a URL; NULL: none */
-    char warning[192];    /* a sentence to be told before it is done; "" for none */
+    char warning[192];    /* a sentence to print before anything is done; "" for none */
 };
 
 static inline bool cli_has(const struct cli_args *a, enum cli_option option)
@@ -127,17 +130,17 @@ static inline bool cli_has(const struct cli_args *a, enum cli_option option)
     return (a->given & CLI_BIT(option)) != 0;
 }
 
-/* "1500", "1500ms", "5s", "2m", "1h". False for anything else, and for what no uint64_t holds. */
+/* Parses "1500", "1500ms", "5s", "2m", "1h". False for anything else, and for what does not fit. */
 bool cli_parse_duration(const char *text, uint64_t *ret_ms);
 
-/* Reads argv[1..argc) for the commands of a table that ends with a row whose name is NULL. getenv:
- * where FENCELOCK_NODES, FENCELOCK_STORE, FENCELOCK_LOCK and FENCELOCK_TOKEN are looked up. 0;
- * FL_EINVAL and a sentence in errmsg that says what to write instead. */
+/* Parses argv[1..argc) by a table that ends with a row without a name. getenv reads
+ * FENCELOCK_NODES, FENCELOCK_STORE, FENCELOCK_LOCK and FENCELOCK_TOKEN. 0; FL_EINVAL and a sentence
+ * in errmsg that says what to write instead. */
 int cli_parse(const struct cli_command *commands, int argc, const char *const *argv,
               const char *(*getenv_fn)(const char *name), struct cli_args *ret, char *errmsg,
               size_t errmsg_size) FL_MUST_USE;
 
-/* Help for one command, or (NULL) the list of all. */
+/* Prints help for one command, or (NULL) the list of all. */
 void cli_print_help(const struct cli_command *commands, const struct cli_command *command, FILE *f);
 
 #endif

@@ -36,7 +36,7 @@ struct options {
     const char *metrics; /* NULL: none */
     uint64_t size_max;
     bool protected_mode;
-    const char *aclfile; /* NULL: everybody may do everything */
+    const char *aclfile; /* NULL: everybody has all rights */
     enum fli_tls_user cert_users;
     bool no_fencing;
     enum log_severity log_level;
@@ -44,10 +44,10 @@ struct options {
     const char *strict; /* NULL: off */
     unsigned strict_timeout_ms;
     bool strict_tls;
-    const char *strict_user, *strict_password_file; /* NULL: nobody logs in there */
+    const char *strict_user, *strict_password_file; /* NULL: no login there */
     char strict_password[AUTH_PASSWORD_MAX + 2];
     const char *tls_port;
-    char tls_listen[NET_ADDRESS_MAX]; /* of tls_port, completed; "" for none */
+    char tls_listen[NET_ADDRESS_MAX]; /* tls_port with a host; "" for none */
     const char *tls_cert, *tls_key, *tls_ca, *tls_protocols;
     enum fli_tls_auth tls_auth;
     struct store_offline offline;
@@ -161,7 +161,7 @@ static bool is_given(const char *name)
     return fli_options_given(&reader, name)->text != NULL;
 }
 
-/* With a user, the first line of the file. */
+/* Reads the first line of the file, if a user is named. */
 static bool read_strict_password(struct options *o)
 {
     if ((o->strict_user == NULL) != (o->strict_password_file == NULL)) {
@@ -233,7 +233,7 @@ static bool check_reach(const struct options *o, const char *option, const char 
     return true;
 }
 
-/* A port alone belongs to the host of --listen, as in Redis. */
+/* A port alone means the host of --listen, as in Redis. */
 static bool complete_tls_port(struct options *o)
 {
     char host[NET_HOST_MAX];
@@ -246,7 +246,7 @@ static bool complete_tls_port(struct options *o)
         return strlen(text) < sizeof(o->tls_listen);
     }
     if (net_address_split(o->listen, host, &port) != 0) {
-        (void)snprintf(host, sizeof(host), "127.0.0.1"); /* listen is off */
+        (void)snprintf(host, sizeof(host), "127.0.0.1"); /* --listen is off */
     }
     (void)net_address_join(host, (uint16_t)number, o->tls_listen, sizeof(o->tls_listen));
     return true;
@@ -350,7 +350,7 @@ static void stopped_cb(void *ctx)
     }
 }
 
-/* Before there are signals to watch for. */
+/* Used before signals are watched. */
 static void gave_up_cb(void *ctx)
 {
     struct app *a = ctx;
@@ -396,7 +396,8 @@ static void watch_signals(struct app *a)
 {
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGUSR1, SIG_IGN); /* until it is watched for */
-    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error like a full disk */
+    /* beyond the limit on file sizes, writes fail as on a full disk */
+    (void)signal(SIGXFSZ, SIG_IGN);
     for (unsigned i = 0; i < SIGNALS; i++) {
         int rc = uv_signal_init(&a->loop, &a->signals[i]);
         a->signals[i].data = a;
@@ -406,7 +407,7 @@ static void watch_signals(struct app *a)
     }
 }
 
-/* Nothing when there is no such listener. */
+/* "" if there is no such listener. */
 static void bound_address(const char *wanted, uint16_t bound, char out[NET_ADDRESS_MAX])
 {
     char host[NET_HOST_MAX];
@@ -511,7 +512,7 @@ static void *grow(void *p, size_t size)
     return grown;
 }
 
-/* libuv aborts without a word when it has no memory for what it watches. */
+/* Without memory for its watchers libuv aborts and says nothing; this says it. */
 static void have_memory_or_say_so(void)
 {
     int rv = uv_replace_allocator(fli_xmalloc, grow, fli_xcalloc, free);
@@ -530,7 +531,7 @@ static int serve(struct options *o)
         return EXIT_FAILURE;
     }
     int code = run(o, &app);
-    (void)uv_run(&app.loop, UV_RUN_DEFAULT); /* handles that were closed on a failed start */
+    (void)uv_run(&app.loop, UV_RUN_DEFAULT); /* closes the handles of a failed start */
     (void)uv_loop_close(&app.loop);
     return code;
 }

@@ -41,7 +41,7 @@ static void fatal(void *ctx, const char *message)
 {
     struct daemon *d = ctx;
     daemon_log_write(&d->log, LOG_SAY_ERROR, "daemon", message);
-    _exit(1); /* nothing may be answered any more, so nothing is cleaned up */
+    _exit(1); /* nothing may be answered any more, so nothing is closed in order */
 }
 
 static void stopped_cb(void *ctx)
@@ -108,7 +108,7 @@ static void watch_signal(struct daemon *d, uv_signal_t *handle, int number, uv_s
     }
 }
 
-/* A client is a file descriptor. */
+/* Each client needs a file descriptor, so the limit is raised. */
 static void raise_open_files(void)
 {
     struct rlimit files;

@@ -32,14 +32,14 @@ struct conn {
 };
 
 struct client {
-    struct conn *conns; /* as many as the fan */
+    struct conn *conns; /* one for each server it talks to */
     struct loadgen_slot *slots;
 };
 
 struct loadgen {
     const struct loadgen_config *c;
     struct loadgen_result *ret;
-    struct loadgen_result *last; /* since the last progress; NULL: nobody looks */
+    struct loadgen_result *last; /* since the last call of progress(); NULL: there is none */
     struct client *clients;
     struct conn *conns;
     struct loadgen_slot *slots;
@@ -133,7 +133,7 @@ static void count(struct loadgen_result *r, enum loadgen_outcome o, uint64_t ns)
     }
 }
 
-/* All its answers are there: counts it, and sends the next unless time is over. */
+/* The slot has all its answers: counts it, and sends the next request unless the time is over. */
 static void finish(struct loadgen *g, struct client *cl, struct loadgen_slot *s)
 {
     uint64_t now = fli_clock_ns();

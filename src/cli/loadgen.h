@@ -14,40 +14,40 @@
 
 #define LOADGEN_CLIENTS_MAX 10000u
 #define LOADGEN_SLOTS_MAX 100000u /* of all clients together */
-#define LOADGEN_DRAIN_MS 2000u    /* at the end, for giving back what is held */
+#define LOADGEN_DRAIN_MS 2000u    /* at the end, to release what is held */
 
 struct loadgen_slot {
     unsigned number;  /* of all slots */
-    bool holds;       /* the next request is a release */
-    uint64_t token;   /* or whatever the work keeps */
-    uint64_t sent_ns; /* the request in flight */
-    unsigned missing; /* answers to come */
-    unsigned yes;     /* answers that agreed; for the work */
+    bool holds;       /* its next request is a release */
+    uint64_t token;   /* or what else the work keeps */
+    uint64_t sent_ns; /* when the request in flight was sent */
+    unsigned missing; /* answers still to come */
+    unsigned yes;     /* answers that said yes; for the work */
     bool failed;      /* an answer was an error */
 };
 
 enum loadgen_outcome {
     LOADGEN_ACQUIRED, /* the slot holds something now */
-    LOADGEN_RELEASED, /* one pair is complete */
-    LOADGEN_REFUSED,  /* somebody else has it: not an error; asked again */
+    LOADGEN_RELEASED, /* an acquire and its release are complete */
+    LOADGEN_REFUSED,  /* another holds it: no error, and tried again */
     LOADGEN_FAILED,
 };
 
 struct loadgen_work {
     void *ctx;
-    bool fans; /* a client connects to every address, and each request goes to all of them */
+    bool fans; /* each client connects to every server, and sends each request to all of them */
     /* Appends the slot's next request. 0 or an error of the buffer. */
     int (*ask)(void *ctx, struct loadgen_slot *s, struct fli_buf *out);
-    /* One answer. */
+    /* Takes one answer. */
     void (*answer)(void *ctx, struct loadgen_slot *s, const redisReply *reply);
-    /* All answers are there: what was it? counts: neither before nor after what is measured. */
+    /* All answers have come: classifies them. counts: false during warm-up and drain. */
     enum loadgen_outcome (*outcome)(void *ctx, struct loadgen_slot *s, uint64_t now_ns,
                                     bool counts);
 };
 
 struct loadgen_result {
     uint64_t pairs;
-    uint64_t all_pairs; /* also before and after what is measured */
+    uint64_t all_pairs; /* also outside of the measured time */
     uint64_t refused;
     uint64_t errors;
     double seconds;
@@ -58,21 +58,21 @@ struct loadgen_result {
 
 struct loadgen_config {
     const struct fli_node *nodes;
-    uint32_t n_nodes;         /* clients are spread over them, unless the work fans */
-    struct fli_link_tls *tls; /* NULL: plain connections */
+    uint32_t n_nodes;         /* clients are spread over them, unless the work fans out */
+    struct fli_link_tls *tls; /* NULL: no TLS */
     unsigned clients;         /* 1 to LOADGEN_CLIENTS_MAX */
     unsigned in_flight;       /* slots of each client */
     uint64_t warmup_ms;       /* not counted */
     uint64_t measure_ms;      /* counted */
     const struct loadgen_work *work;
-    /* About once a second: what has been counted since the last time. NULL: nobody looks. */
+    /* Called about once a second with what was counted since the last call. NULL: never. */
     void (*progress)(void *ctx, const struct loadgen_result *last, uint64_t elapsed_ms);
-    bool (*stopped)(void *ctx); /* whether to end it now; NULL: never early */
+    bool (*stopped)(void *ctx); /* whether to end the run now; NULL: never early */
     void *ctx;
 };
 
-/* Runs it. 0; FL_ENOCONN (cannot connect, or a connection broke), FL_EPROTO, FL_ELIMIT (descriptors
- * or slots), and a sentence in errmsg. */
+/* Runs the load. 0; FL_ENOCONN (cannot connect, or a connection broke), FL_EPROTO, FL_ELIMIT
+ * (descriptors or slots), with a sentence in errmsg. */
 int loadgen_run(const struct loadgen_config *config, struct loadgen_result *ret, char *errmsg,
                 size_t errmsg_size) FLI_MUST_USE;
 
@@ -82,15 +82,15 @@ int loadgen_put(struct fli_buf *out, unsigned argc, const char *const *argv) FLI
 /* ---- the work of fencelock ------------------------------------------------------------------- */
 
 struct loadgen_locks {
-    char prefix[64];  /* of lock names and owners; unlike that of any other run */
-    const char *name; /* one lock that all want; NULL: each slot has its own */
+    char prefix[64];  /* of lock names and owners; no two runs have the same */
+    const char *name; /* the one lock that all want; NULL: each slot has its own */
     uint64_t ttl_ms;
-    uint64_t wait_ms; /* 0: does not wait */
-    uint64_t gave_ns; /* with `name`: when its release was sent; 0: nobody is to be granted it */
-    struct histogram *handoff; /* with `name`: from there to the next grant */
+    uint64_t wait_ms;          /* 0: no wait */
+    uint64_t gave_ns;          /* with `name`: when its release was sent; 0: there was none */
+    struct histogram *handoff; /* with `name`: the time from the release to the next grant */
 };
 
-/* The work that acquires and releases; l must stay. */
+/* The work that acquires and releases; l must stay where it is. */
 struct loadgen_work loadgen_locks_work(struct loadgen_locks *l);
 
 #endif

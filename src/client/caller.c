@@ -24,7 +24,7 @@ int fli_caller_fail(struct fli_caller *k, int code, const char *fmt, ...)
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-/* Every node with its last trouble, as far as there is room. */
+/* Every node with its last error, as far as there is room. */
 static void append_troubles(struct fli_caller *k)
 {
     size_t len = strlen(k->error);
@@ -62,7 +62,7 @@ static void explain(struct fli_caller *k, const struct fli_call *call, int statu
     case FL_EUNCERTAIN:
         fli_caller_fail(k, 0, "the outcome is unknown: it may have been done, or may still be");
         break;
-    default: /* what the server said is the best explanation */
+    default: /* what the server said explains it best */
         fli_caller_fail(k, 0, "%s", fl_strerror(status));
         break;
     }
@@ -128,7 +128,7 @@ int fli_caller_init(struct fli_caller *k, const char *nodes)
     return rc;
 }
 
-/* The end of a call, as the engine tells it. */
+/* How a call ended, as the engine reports it. */
 struct outcome {
     bool over;
     struct fli_ended ended;
@@ -194,7 +194,7 @@ static int code_of(enum fli_call_event event, int code)
     }
 }
 
-/* What went wrong below the answers is in link->error. */
+/* Errors below the answers are in link->error. */
 static int exchange(struct fli_caller *k, struct fli_link *link, uint32_t node,
                     const struct fli_ask *ask, uint64_t until_ms, redisReply **ret)
 {

@@ -1,5 +1,5 @@
 /* engine.c: see engine.h. The state machine of a call (call_state.h) gives orders; this file
- * carries them out as far as it can without waiting. */
+ * carries them out as far as that goes without waiting. */
 #include "client/engine.h"
 
 #include <stdio.h>
@@ -18,17 +18,17 @@
 #define TEXT_SIZE 512u
 
 struct fli_engine_call {
-    struct fli_list in; /* of ops or ended */
+    struct fli_list in; /* the list of calls under way, or of ended ones */
     struct fli_engine *engine;
     struct fli_ask ask;
     struct fli_call_state call_state;
-    bool begun;                /* the present order */
-    unsigned tried;            /* addresses of the node that is being connected to */
-    uint64_t address_until_ms; /* when the next one is tried; UINT64_MAX: not */
-    unsigned owed;             /* 1: the answer to LEADER comes before the one that is wanted */
+    bool begun;                /* the present order is being carried out */
+    unsigned tried;            /* of the addresses of the node that is being connected to */
+    uint64_t address_until_ms; /* when the next address is tried; UINT64_MAX: not */
+    unsigned owed; /* 1: the answer to LEADER comes first, then the one that is wanted */
     uint32_t link_node;
     struct fli_watched main;
-    struct fli_watched probe; /* or of the health probe */
+    struct fli_watched probe; /* of WANT_PROBE, or of the health probe */
     struct fli_health_probe health_probe;
     size_t sent;
     struct fli_buf out;
@@ -38,7 +38,7 @@ struct fli_engine_call {
     char trouble[TEXT_SIZE];
     char error[TEXT_SIZE + 128];
     struct fl_bytes also[FL_NAMES_MAX - 1];
-    char bytes[]; /* of the request */
+    char bytes[]; /* the texts of the request */
 };
 
 /* ---- places ---------------------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ int fli_engine_init(struct fli_engine *e, const char *nodes, bool blocks)
 
 static void set_timer(struct fli_engine *e, uint64_t time_ms)
 {
-    /* Zero would turn it off. */
+    /* A timer of zero would never fire. */
     uint64_t at_ms = time_ms > 0 ? time_ms : 1;
     struct itimerspec when = {
         .it_value = {.tv_sec = (time_t)(at_ms / 1000), .tv_nsec = (long)(at_ms % 1000) * 1000000}};
@@ -125,7 +125,7 @@ static void watch(struct fli_engine *e, struct fli_watched *w, uint32_t events)
     fli_watched_for(w, e->epoll_fd, events);
 }
 
-/* A connection on which nothing is outstanding serves the next call, if it is fresh then. */
+/* A connection without an outstanding answer serves the next call, if it is still fresh then. */
 static void keep_idle(struct fli_engine_call *op)
 {
     struct fli_engine *e = op->engine;
@@ -137,7 +137,7 @@ static void keep_idle(struct fli_engine_call *op)
         fli_watched_close(&op->main, op->engine->epoll_fd);
         return;
     }
-    if (e->blocks) { /* one call at a time: one connection */
+    if (e->blocks) { /* one call at a time, so one connection is enough */
         fli_idle_drop_all(&e->idle);
     }
     watch(e, &op->main, 0);
@@ -158,7 +158,7 @@ static void forget_leader(struct fli_engine *e, uint32_t node)
     e->learned_ms = 0;
 }
 
-/* The last place is in use by a call that would not notice that it became another node's. */
+/* Whether a call is connected to the last place: it would not notice that another node took it. */
 static bool is_last_place_in_use(const struct fli_engine *e)
 {
     FLI_LIST_FOREACH(at, &e->ops)
@@ -172,7 +172,7 @@ static bool is_last_place_in_use(const struct fli_engine *e)
     return false;
 }
 
-/* FLI_CALL_NOBODY: the address is of no use. */
+/* The place of this address. FLI_CALL_NOBODY: the address is of no use. */
 static uint32_t place_of(struct fli_engine *e, const char *address, size_t len)
 {
     for (uint32_t i = 0; i <= e->n_nodes; i++) {
@@ -218,8 +218,8 @@ static void learn_leader(struct fli_engine_call *op, const redisReply *reply)
     }
 }
 
-/* The call has left this node because it did not answer. For a while no call begins there, whoever
- * names it as the leader. */
+/* The call has left this node because it did not answer. For a while no call begins there, even if
+ * another node names it as the leader. */
 static void note_silent(struct fli_engine *e, uint32_t node)
 {
     e->silent = node;
@@ -269,8 +269,8 @@ static bool begin_address(struct fli_engine_call *op, const struct fli_place *p)
     return fli_place_connect(p, &op->main.link, &op->engine->tls);
 }
 
-/* Goes on to the next address as long as there are some that were not tried. 0; FL_EBUSY; or the
- * last one's trouble. */
+/* Goes on to the next address while there are untried ones. 0; FL_EBUSY; or the error of the last
+ * one. */
 static int connect_step(struct fli_engine_call *op, struct fli_place *p, bool begun)
 {
     for (;;) {
@@ -288,7 +288,7 @@ static int connect_step(struct fli_engine_call *op, struct fli_place *p, bool be
     }
 }
 
-/* Takes over the connection on which a node has answered that it serves. */
+/* Takes over the health probe's connection to a node that serves. */
 static bool take_asked(struct fli_engine_call *op, uint32_t node)
 {
     if (!fli_health_probe_is_done(&op->health_probe, node)) {
@@ -299,7 +299,7 @@ static bool take_asked(struct fli_engine_call *op, uint32_t node)
     return true;
 }
 
-/* What a link that is busy waits for. */
+/* The event for which a busy link waits. */
 static uint32_t awaited(const struct fli_link *l)
 {
     return l->wants_read ? EPOLLIN : EPOLLOUT;
@@ -461,7 +461,7 @@ static enum fli_call_event end_probe(struct fli_engine_call *op, enum fli_call_e
 {
     if (event == FLI_EVENT_DEAD) {
         snprintf(op->main.link.error, sizeof op->main.link.error, "%s", op->probe.link.error);
-        lose(op, event); /* its address was the one that was probed */
+        lose(op, event); /* the probe went to the same address */
     } else {
         snprintf(op->main.link.error, sizeof op->main.link.error, "it knows no leader");
     }
@@ -475,7 +475,7 @@ static bool obey_probe(struct fli_engine_call *op, enum fli_call_event *ret)
     struct fli_watched *w = &op->probe;
     if (!op->begun) {
         const struct fli_ask who_leads = {.op = FLI_ASK_LEADER};
-        watch(e, &op->main, 0); /* its answer must wait until we know */
+        watch(e, &op->main, 0); /* the answer is not read before the probe has ended */
         fli_buf_clear(&op->out);
         op->sent = 0;
         if (fli_ask_encode(&who_leads, 0, &op->out) != 0 ||
@@ -574,7 +574,7 @@ static enum fli_call_event time_over(struct fli_engine_call *op)
     }
 }
 
-/* Closes what the next order has no use for. */
+/* Closes the connections that the next order has no use for. */
 static void leave_behind(struct fli_engine_call *op, enum fli_call_event event)
 {
     enum fli_call_want want = op->call_state.order.want;
@@ -596,7 +596,7 @@ static void leave_behind(struct fli_engine_call *op, enum fli_call_event event)
     }
 }
 
-/* Goes on as far as it goes without waiting. True: the call has ended. */
+/* Carries out orders until one has to wait. True: the call has ended. */
 static bool drive(struct fli_engine_call *op)
 {
     while (op->call_state.order.want != FLI_WANT_NOTHING) {
@@ -742,7 +742,7 @@ static void tell(struct fli_engine_call *op)
     op_free(op);
 }
 
-/* When the link of the present order sends another packet to open its connection. */
+/* When the link of the present order opens another socket. */
 static uint64_t again_ms(const struct fli_engine_call *op)
 {
     switch (op->call_state.order.want) {
@@ -772,7 +772,7 @@ void fli_engine_process(struct fli_engine *e)
             fli_list_push(&e->ended, &op->in);
         }
     }
-    /* This comes before callbacks, which may begin and cancel calls. */
+    /* Computed before callbacks are called, which may begin and cancel calls. */
     uint64_t next_ms = UINT64_MAX / 1000000;
     FLI_LIST_FOREACH(at, &e->ops)
     {

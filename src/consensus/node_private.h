@@ -60,6 +60,15 @@ struct node_disk {
     uint64_t bytes, free_bytes;
 };
 
+/* Old snapshots are removed on another thread while `busy`. */
+struct node_cleaning {
+    uv_work_t work;
+    struct node *node;
+    struct log_device *device;
+    struct snapshot_error error;
+    bool busy, failed;
+};
+
 struct node_told {
     uint64_t id;    /* 0: a free place */
     uint64_t at_ms; /* on the loop's clock; 0: never */
@@ -211,6 +220,7 @@ struct node {
                                 made */
     bool snapshot_said_late;
     uint64_t disk_said_ms;
+    struct node_cleaning cleaning;
 
     struct node_backup backup;
 

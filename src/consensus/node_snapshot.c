@@ -83,11 +83,37 @@ static void failed(struct node *n, const char *why)
              n->snapshot_pause_ms);
 }
 
+static void clean_work(uv_work_t *req)
+{
+    struct node_cleaning *k = req->data;
+    k->failed = snapshot_clean(k->device, SNAPSHOT_KEPT, false, &k->error) != 0;
+}
+
+static void clean_done(uv_work_t *req, int status)
+{
+    struct node_cleaning *k = req->data;
+    struct node *n = k->node;
+    if (status == 0 && k->failed) {
+        host_log(&n->host, 2, "an old snapshot cannot be removed: %s", k->error.text);
+    }
+    k->busy = false;
+    node_closed_one(n);
+}
+
+/* Not on the loop: a file system takes milliseconds to free the blocks of a large file. Whatever
+ * one turn leaves is removed by the next. */
 static void clean(struct node *n)
 {
-    struct snapshot_error error;
-    if (snapshot_clean(n->device, SNAPSHOT_KEPT, false, &error) != 0) {
-        host_log(&n->host, 2, "an old snapshot cannot be removed: %s", error.text);
+    struct node_cleaning *k = &n->cleaning;
+    if (k->busy) {
+        return;
+    }
+    k->node = n;
+    k->device = n->device;
+    k->work.data = k;
+    if (uv_queue_work(n->loop, &k->work, clean_work, clean_done) == 0) {
+        k->busy = true;
+        n->open++;
     }
 }
 

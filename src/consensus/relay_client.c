@@ -36,7 +36,7 @@ struct relay_stream {
     struct held *slots[WINDOW];
 };
 
-/* Another member. */
+/* Another member, which may be the leader now, have been it, or become it. */
 struct leader {
     struct relay_client *client;
     uint64_t id;              /* 0: a free place */
@@ -269,8 +269,8 @@ static void say_ready(struct relay_stream *o)
     }
 }
 
-/* Where a stream begins to count: at random, so that nothing that was recorded on another stream
- * fits. Its answers would be told to clients of this one. */
+/* The number of a stream's first command: random, so that answers that were recorded on another
+ * stream have numbers that are unknown here, and never reach this stream's clients. */
 static uint64_t first_sequence(void)
 {
     uint64_t number;

@@ -1,5 +1,6 @@
 /* mark.h: the records of marks in an environment. The library's own directory and a storage that
- * keeps marks beside its data use the same ones.
+ * keeps marks beside its data use the same ones. A mark is the highest token that was accepted for
+ * a lock; the floor, the least mark that every lock counts as having (rule.h).
  *
  *   key 'L' + the lock's name    value: the mark, u64 little endian
  *   key 'F'                      value: the floor, u64 little endian; missing means 0

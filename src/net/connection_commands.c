@@ -255,7 +255,7 @@ static bool answer_client_tracking(struct fli_buf *b, const struct fli_slice *ar
                           "nothing can be cached") == 0;
 }
 
-/* --- all of them --- */
+/* --- RESET, SELECT, and the table of all commands --- */
 
 static bool answer_reset(struct net_conn *c, struct fli_buf *b)
 {

@@ -1,4 +1,4 @@
-/* blocking.c: calls that run the private loop until their answer is there. */
+/* blocking.c: calls that run the private loop until their answer has come. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,8 @@ static void say(struct fl_redlock *r, const char *fmt, ...)
     va_end(args);
 }
 
-/* The cause, and what each server that did not say yes had to say, as far as there is room. */
+/* Writes the cause, and what each server that did not say yes had to say, as far as there is
+ * room. */
 static void explain(struct fl_redlock *r)
 {
     const struct fl_redlock_report *report = &r->last;
@@ -52,7 +53,7 @@ static void on_done(void *ctx, int result, const struct fl_redlock_lock *lock,
     w->r->last = *report;
 }
 
-/* Lets the loop see what happened to the connections since the last call. */
+/* Runs the loop once, so that it notices what happened to the connections since the last call. */
 static int begin(struct fl_redlock *r)
 {
     memset(&r->last, 0, sizeof r->last);

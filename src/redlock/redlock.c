@@ -60,8 +60,8 @@ static uint64_t next_due_ms(const struct fl_redlock *r)
 
 static void run_due(struct fl_redlock *r)
 {
-    /* libuv runs timers before it polls: an answer that lay there while this process did not run is
-     * not late. */
+    /* libuv runs timers before it polls. An answer that arrived while this process was stopped is
+     * not late, so it is read first. */
     for (uint32_t i = 0; i < r->n; i++) {
         fli_server_read(&r->servers[i]);
     }
@@ -91,7 +91,7 @@ static void on_timer(uv_timer_t *timer)
     fli_leave(r);
 }
 
-/* A timer that fires too early does no harm, so it is only ever moved forward. */
+/* A timer that fires too early does no harm, so it is only ever set to an earlier time. */
 static void arm(struct fl_redlock *r)
 {
     uint64_t due_ms = fli_list_empty(&r->notes) ? next_due_ms(r) : 0;
@@ -146,7 +146,7 @@ void fli_leave(struct fl_redlock *r)
     flush(r);
     while (!fli_list_empty(&r->notes)) {
         deliver(r);
-        flush(r); /* May lose a connection, and so end another call. */
+        flush(r); /* may lose a connection, which ends other calls */
     }
     r->depth--;
     if (!r->closing) {
@@ -156,7 +156,8 @@ void fli_leave(struct fl_redlock *r)
     }
 }
 
-/* What a public call finished is told in the next turn of the loop: never from inside the call. */
+/* Callbacks for what a public call has ended come in the next turn of the loop, never from inside
+ * the call. */
 void fli_leave_call(struct fl_redlock *r)
 {
     FLI_ASSERT(r->depth > 0);
@@ -181,8 +182,8 @@ static void owner_leave(struct fli_link_owner *o)
 
 /* ---- servers --------------------------------------------------------------------------------- */
 
-/* A server that is listed twice would be counted twice. Of entries with one run_id the first one
- * counts, as far as they are known now. */
+/* A server that is listed twice must not count twice. Of the entries with one run_id the first one
+ * counts, as far as the ids are known by now. */
 static void find_twins(struct fl_redlock *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
@@ -270,7 +271,7 @@ static int complain(const struct complaint *c, const char *text)
     return FL_EINVAL;
 }
 
-/* Cuts the key format at its %s. */
+/* Splits the key format at its %s. */
 static int take_format(struct fl_redlock *r, const char *format, const struct complaint *c)
 {
     static const char rule[] = "a key format has one %s, and %% for a percent sign";
@@ -504,7 +505,7 @@ static void finish_closing(struct fl_redlock *r)
     void *ctx = r->closed_ctx;
     bool is_private = r->is_private;
     if (!is_private) {
-        free(r); /* a private loop has to end first */
+        free(r); /* the private loop has to end first */
     } else {
         r->closing = false;
         uv_stop(&r->own_loop);
@@ -529,12 +530,12 @@ static void nothing_due(struct fli_due *due, uint64_t now_ms)
     (void)now_ms;
 }
 
-/* A release ends with the quorum. A program that ends with it (`fencelock redlock release`) would
- * leave the lock on the servers that were still being connected to: they get one budget more. */
+/* A release ends with the quorum. If the program ends then (`fencelock redlock release`), the
+ * servers that are still being connected to would keep the lock: they get one budget more. */
 static void pay_what_is_owed(struct fl_redlock *r)
 {
     uint64_t until_ms = fli_clock_ms() + r->budget_ms;
-    struct fli_due due = {.fire = nothing_due}; /* so that the loop does not sleep beyond it */
+    struct fli_due due = {.fire = nothing_due}; /* so that the loop does not sleep longer */
     fli_heap_node_init(&due.node);
     fli_enter(r);
     fli_due_set(r, &due, until_ms);
@@ -566,7 +567,7 @@ void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx)
         fli_owed_drop(&r->servers[i]);
     }
     uv_close((uv_handle_t *)&r->timer, on_timer_closed);
-    r->depth--; /* callbacks come from the loop */
+    r->depth--; /* fli_leave() in callbacks of the loop sees no outer call */
     if (r->is_private) {
         while (r->closing) {
             (void)uv_run(&r->own_loop, UV_RUN_ONCE);

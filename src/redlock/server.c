@@ -10,7 +10,7 @@
 
 #define BACKOFF_MIN_MS UINT64_C(50)
 #define BACKOFF_MAX_MS UINT64_C(2000)
-#define STEADY_MS UINT64_C(1000) /* a connection that worked so long is opened again at once */
+#define STEADY_MS UINT64_C(1000) /* a connection that worked for so long is reopened at once */
 
 static uint64_t random_below(uint64_t n)
 {
@@ -34,7 +34,7 @@ static void answer_all(struct fli_server *s)
     }
 }
 
-/* Ends the connection. error: why, unless a more telling one is there already. */
+/* Ends the connection. error: why, unless a better reason is known already. */
 static void drop(struct fli_server *s, enum fl_redlock_status status, const char *error)
 {
     bool was_ready = s->state == FLI_SERVER_READY;
@@ -61,7 +61,8 @@ static void drop(struct fli_server *s, enum fl_redlock_status status, const char
     s->owner->down(s->owner, s);
 }
 
-/* From inside an answer: the connection goes when the answers at hand are through. */
+/* Called inside an answer: marks the connection to be closed when the answers read so far are
+ * handed out. */
 static void doom(struct fli_server *s, enum fl_redlock_status status, const char *error, size_t len)
 {
     if (!s->doomed) {
@@ -126,7 +127,7 @@ struct login_request {
     enum step step;
 };
 
-/* The log-in is answered: what is known of the server, and whether it counts. */
+/* The log-in is answered: takes what the server told, and decides whether it counts. */
 static void logged_in(struct fli_server *s)
 {
     uint64_t now_ms = fli_clock_ms();
@@ -139,7 +140,7 @@ static void logged_in(struct fli_server *s)
     s->facts.heard = true;
     s->settled = true;
     if (replica) {
-        /* Asked again after the pause, since it may become a master. */
+        /* Tried again after the pause, since the server may become a master. */
         doom(s, FL_REDLOCK_REPLICA, "it is a replica", 15);
         return;
     }
@@ -171,7 +172,7 @@ static void take_login(struct fli_server *s, enum step step, const redisReply *r
         s->delete_how = fli_delete_how(reply);
         break;
     case STEP_SCRIPT:
-        break; /* When it is not permitted, the text is sent each time. */
+        break; /* if that is not permitted, each request carries the text */
     }
 }
 
@@ -235,7 +236,7 @@ static int ask_select(struct fli_server *s)
     return s->database == 0 ? 0 : ask(s, STEP_SELECT, 2, select);
 }
 
-/* Everything at once: the log-in costs one round trip. */
+/* All requests of the log-in are sent at once, so that it costs one round trip. */
 static int start_login(struct fli_server *s)
 {
     static const char *const server[] = {"INFO", "server"};

@@ -20,8 +20,8 @@
 #include "link/link_uv.h"
 #include "redlock/answer.h"
 
-#define FLI_SERVER_OUT_MAX ((size_t)1 << 20)   /* bytes that are not written yet */
-#define FLI_SERVER_REPLY_MAX ((size_t)1 << 20) /* bytes of an answer that is not whole yet */
+#define FLI_SERVER_OUT_MAX ((size_t)1 << 20)   /* bytes that are not sent yet */
+#define FLI_SERVER_REPLY_MAX ((size_t)1 << 20) /* bytes of an unfinished answer */
 #define FLI_SERVER_ARRAY_MAX 1024u             /* elements of one array */
 #define FLI_SERVER_PENDING_MAX 65536u          /* requests without an answer */
 
@@ -31,7 +31,7 @@ struct fli_redis_request {
     struct fli_list node;
     /* reply: valid during the call; NULL when the connection broke before the answer. */
     void (*answered)(struct fli_redis_request *q, struct fli_server *s, const redisReply *reply);
-    uint64_t sent_ns; /* when it was put */
+    uint64_t sent_ns; /* when it was put into the connection */
 };
 
 enum fli_server_state {
@@ -41,7 +41,7 @@ enum fli_server_state {
     FLI_SERVER_CLOSED /* for good */
 };
 
-/* To whom a server belongs. */
+/* The handle that a server belongs to. */
 struct fli_server_owner {
     void (*ready)(struct fli_server_owner *o, struct fli_server *s);
     void (*down)(struct fli_server_owner *o, struct fli_server *s);
@@ -68,9 +68,9 @@ struct fli_server {
     struct fli_link_uv conn;
     struct fli_list pending;
     size_t pending_len;
-    uint32_t login_left; /* answers to wait for */
-    bool settled;        /* the first attempt to connect has come to an end */
-    bool doomed;         /* to be dropped when the answers at hand are through */
+    uint32_t login_left; /* answers still to come */
+    bool settled;        /* the first attempt to connect has ended */
+    bool doomed;         /* to be closed when the answers read so far are handed out */
     uint32_t failures;   /* in a row */
     uint64_t opened_ms;
     uint64_t retry_ms;
@@ -79,40 +79,43 @@ struct fli_server {
     char error[FL_REDLOCK_ERROR_MAX];
     struct fli_facts facts; /* as of the last log-in */
     uint64_t counts_from_ms;
-    bool was_replica; /* since when it is none is not known: counts as restarted */
-    bool twice;       /* an earlier one of the list is the same server */
+    /* it becomes a master at an unknown time, so it then counts as just restarted */
+    bool was_replica;
+    bool twice; /* an earlier entry of the list is the same server */
     enum fli_delete_how delete_how;
 
-    struct fli_list owed; /* releases for when it is ready again; see op.c */
+    struct fli_list owed; /* releases to be sent when it is ready again; see request.c */
     size_t owed_len;
 };
 
-/* where, where_len, address, username, password, database are the caller's to fill in. */
+/* The caller has filled in where, where_len, address, username, password and database. */
 void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32_t index);
-/* Drops the connection for good; requests are answered with NULL. Then frees what it holds. */
+/* Closes the connection for good; open requests are answered with NULL. Then frees what the server
+ * holds. */
 void fli_server_close(struct fli_server *s);
 
-/* Begins to connect when it is time. Gives up what takes too long. */
+/* Connects when it is time to. Gives up a connection that takes too long. */
 void fli_server_tick(struct fli_server *s, uint64_t now_ms);
-/* When fli_server_tick() has to be called next; UINT64_MAX: not. */
+/* When fli_server_tick() has to be called next; UINT64_MAX: not at all. */
 uint64_t fli_server_due_ms(const struct fli_server *s);
 
 /* How long the oldest request has been without an answer. */
 uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns);
 
-/* Where to append the bytes of one request; NULL when too much is pending. The server is ready.
- * When all bytes are there, fli_server_put() says whose they are, and answered() will be called. */
+/* The buffer for the bytes of one request; NULL when too many are pending. The server must be
+ * ready. After all bytes are appended, fli_server_put() says which request they are, and answered()
+ * will be called for it. */
 struct fli_buf *fli_server_out(struct fli_server *s);
 void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t now_ns);
 
-/* From inside answered(): an answer makes no sense. The connection is given up, and nothing more
+/* Called inside answered(): an answer makes no sense. The connection is closed, and nothing more
  * that comes from it is believed. */
 void fli_server_distrust(struct fli_server *s);
 
-/* Takes what has arrived, without waiting. Not from inside answered(). */
+/* Reads what has arrived, without waiting. Not from inside answered(). */
 void fli_server_read(struct fli_server *s);
 
-/* Hands what is queued to the kernel. Not from inside answered(). */
+/* Sends what is queued, as far as the kernel takes it. Not from inside answered(). */
 void fli_server_flush(struct fli_server *s);
 
 /* HOST:PORT, [IPV6]:PORT or /path. Resolves the host, which may block. 0; FL_EINVAL, FL_ENOCONN

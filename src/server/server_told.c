@@ -1,4 +1,5 @@
-/* server_told.c: reports of the node, passed on to the program. */
+/* server_told.c: callbacks of the node that pass its log messages, and a changed log level, on to
+ * the program. */
 #include "server/server_private.h"
 
 void server_on_node_log(void *ctx, int level, const char *part, const char *message)

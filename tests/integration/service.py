@@ -108,7 +108,7 @@ class Log(Case):
             process = self.lab.start([binary(program), option, 'xml'], program + option)
             process.asked_to_end = True
             self.assertEqual(process.wait(), 2)
-            self.assertRegex(process.output(), r"%s: 'xml' is no (format|level): write " % option)
+            self.assertIn("%s: 'xml' is none of " % option, process.output())
 
 
 class Manager(Case):

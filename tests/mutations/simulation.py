@@ -220,17 +220,6 @@ MUTANTS = [
     }
     r->code = MACHINE_DONE;
     r->deadline_ms""", 'about session \\d+ is carried out for user'),
-    (22, 'a session is closed for every user', MACHINE, """    if (s == NULL || !machine_asker_owns(m, &s->base)) {
-        r->code = MACHINE_NOSESSION;
-        return;
-    }
-    r->code = MACHINE_DONE;
-    machine_session_end""", """    if (s == NULL) {
-        r->code = MACHINE_NOSESSION;
-        return;
-    }
-    r->code = MACHINE_DONE;
-    machine_session_end""", 'about session \\d+ is carried out for user'),
     (22, 'every user gets locks in a session', ACQUIRE, 'if (a.explicit_session == NULL || !machine_asker_owns(m, &a.explicit_session->base)) {',
      'if (a.explicit_session == NULL) {', 'in a session that is user'),
     (22, 'ACQUIRE of what an owner has is refused as if it were of another user', ACQUIRE, '    if (request != NULL && !machine_asker_owns(m, request_session(request))) {\n        machine_refuse',

@@ -50,11 +50,11 @@ static unsigned samples(struct machine_command out[48])
     out[n] = cmd_owner(MACHINE_OP_USER_DELETE, "a");
     out[n].flags = MACHINE_COMMAND_BY;
     out[n++].user = MACHINE_USER_NODE;
-    out[n++].op = MACHINE_OP_USERS_SEAL;
+    out[n++] = (struct machine_command){.op = MACHINE_OP_USERS_SEAL};
     out[n] = cmd_held(MACHINE_OP_RENEW, "a", 1, 0);
     out[n].flags = MACHINE_COMMAND_BY;
     out[n++].address = kit_slice("123456");
-    out[n++].op = MACHINE_OP_USERS;
+    out[n++] = (struct machine_command){.op = MACHINE_OP_USERS};
     out[n++] = cmd_owner(MACHINE_OP_USER, "a");
     out[n++] = cmd_number(MACHINE_OP_MAY, 16, 0);
     out[n++] = cmd_held(MACHINE_OP_CHECK, "a", 1, 0);
