@@ -160,8 +160,8 @@ int fli_options_next(struct fli_options *o, int argc, const char *const *argv, i
 static int read_argument(struct fli_options *o, int argc, const char *const *argv, int *at)
 {
     char where[FLI_OPTION_NAME_MAX + 2];
-    const char *value;
-    size_t i;
+    const char *value = NULL;
+    size_t i = 0;
     int rc = fli_options_next(o, argc, argv, at, &i, &value);
     if (rc != 0) {
         return rc;

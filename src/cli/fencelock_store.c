@@ -94,7 +94,7 @@ static int set_strict(struct fli_options *from, const struct fli_given *g)
     }
 #define WORD(name, f, list, first)                                                                 \
     {                                                                                              \
-        name, FLI_OPTION_WORD, FIELD(f), .min = first, .words = list                               \
+        name, FLI_OPTION_WORD, FIELD(f), .min = (first), .words = (list)                           \
     }
 #define OFFLINE(name, f)                                                                           \
     {                                                                                              \

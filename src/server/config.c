@@ -10,7 +10,7 @@
 #define FIELD(f) .offset = offsetof(struct config, f), .size = sizeof(((struct config *)0)->f)
 #define NUMBER(name, f, lo, hi)                                                                    \
     {                                                                                              \
-        name, FLI_OPTION_NUMBER, FIELD(f), .min = lo, .max = hi                                    \
+        name, FLI_OPTION_NUMBER, FIELD(f), .min = (lo), .max = (hi)                                \
     }
 #define TEXT(name, f)                                                                              \
     {                                                                                              \
@@ -22,11 +22,11 @@
     }
 #define WORD(name, f, list, first)                                                                 \
     {                                                                                              \
-        name, FLI_OPTION_WORD, FIELD(f), .min = first, .words = list                               \
+        name, FLI_OPTION_WORD, FIELD(f), .min = (first), .words = (list)                           \
     }
 #define ONCE(name, kind, f, lo, hi)                                                                \
     {                                                                                              \
-        name, kind, FIELD(f), .min = lo, .max = hi, .once = true                                   \
+        name, kind, FIELD(f), .min = (lo), .max = (hi), .once = true                               \
     }
 
 static const char *const auths[] = {"no", "optional", "yes", NULL};

@@ -56,8 +56,9 @@ struct actor {
     uint64_t life; /* counts owners: one that does not know its count is not used any more */
     unsigned lock, depth;
     uint64_t ttl_ms;
-    bool expired; /* the lease of this owner has ended, in the log */
-    bool leaving; /* what is outstanding */
+    bool expired;           /* the lease of what it was told it has has ended, in the log */
+    uint64_t expired_token; /* the last hold of this owner whose lease has ended, in the log */
+    bool leaving;           /* what is outstanding */
     uint64_t leaves, tries;
     uint64_t serial; /* of the request that is awaited; others are ignored */
     bool waiting;
@@ -117,6 +118,9 @@ static void granted(struct sim *s, const struct machine_event *e, struct hold *h
                        .promised_ms = e->deadline_ms,
                        .granted = true};
     s->marks->entered++;
+    SIM_TRACE(s, "T%td is granted to r%u.%llu, token %llu, until %llu", h - s->reenter->holds,
+              a->index, (unsigned long long)life, (unsigned long long)e->token,
+              (unsigned long long)e->deadline_ms);
 }
 
 void sim_reenter_event(struct sim *s, const struct machine_event *e)
@@ -129,10 +133,15 @@ void sim_reenter_event(struct sim *s, const struct machine_event *e)
     SIM_CHECK(s, e->type == MACHINE_EVENT_RELEASED || e->type == MACHINE_EVENT_EXPIRED,
               "an event of kind %u of a lock that is taken several times", e->type);
     SIM_CHECK(s, h->count > 0 && h->token == e->token, "a hold ends that never began");
+    SIM_TRACE(s, "T%td, token %llu: %s", h - s->reenter->holds, (unsigned long long)e->token,
+              e->type == MACHINE_EVENT_EXPIRED ? "its lease ends" : "it is given back");
     if (e->type == MACHINE_EVENT_EXPIRED) {
         struct actor *a = &s->reenter->actors[h->actor];
         sim_order_expires(s, e, h->base_at, h->ttl_ms, h->promised_ms);
-        a->expired = a->expired || a->life == h->life;
+        if (a->life == h->life) {
+            a->expired = true;
+            a->expired_token = e->token;
+        }
         s->marks->entered_expired++;
     } else {
         SIM_CHECK(s, h->count == 1, "a lock that was taken %u times is freed", h->count);
@@ -312,6 +321,9 @@ static void send_deliver(struct sim_event *e)
     if (!a->waiting || a->serial != e->a || e->node->power != SIM_UP) {
         return;
     }
+    SIM_TRACE(a->sim, "r%u.%llu asks node %u: %s %llu of T%u", a->index,
+              (unsigned long long)a->life, e->node->index + 1, a->leaving ? "LEAVE" : "REENTER",
+              (unsigned long long)a->serial, a->lock);
     fli_buf_init(&b, 4096);
     write_request(a, &b);
     sim_server_ask(e->node, b.data, b.len, a->serial, told);
@@ -395,9 +407,9 @@ static void enter_told(struct actor *a, const struct machine_result *r, const ch
     if (r->code == MACHINE_GRANTED) {
         SIM_CHECK(s, a->depth == 0 || a->expired, "an owner that holds its lock is granted it");
         a->depth = 1;
-        a->expired = false;
+        a->expired = a->expired_token == r->token; /* the answer may come later than that end */
     } else if (r->code == MACHINE_DONE) {
-        SIM_CHECK(s, r->number == a->depth + 1 || a->expired,
+        SIM_CHECK(s, r->number == a->depth + 1,
                   "an owner that has taken its lock %u times has now taken it %u times", a->depth,
                   r->number);
         a->depth++;
@@ -420,7 +432,7 @@ static void leave_told(struct actor *a, const struct machine_result *r, const ch
     SIM_CHECK(s, done ? says_number(data, len, r->number) : says_nil(data, len),
               "the answer %.*s is made of %u, %u", (int)len, data, r->code, r->number);
     SIM_CHECK(s, done || a->expired, "LEAVE finds the lock lost, and its lease has not ended");
-    SIM_CHECK(s, !done || a->expired || r->number == (a->depth == 1),
+    SIM_CHECK(s, !done || r->number == (a->depth == 1),
               "LEAVE of a lock that was taken %u times says %u", a->depth, r->number);
     a->leaving = false;
     a->depth = done && r->number == 0 ? a->depth - 1 : 0;
@@ -441,6 +453,9 @@ static void told(struct sim *s, uint64_t serial, const struct machine_result *r,
         return;
     }
     a->waiting = false;
+    SIM_TRACE(s, "r%u.%llu has T%u %u times and hears of %s %llu: %d, %u", a->index,
+              (unsigned long long)a->life, a->lock, a->depth, a->leaving ? "LEAVE" : "REENTER",
+              (unsigned long long)serial, r != NULL ? (int)r->code : -1, r != NULL ? r->number : 0);
     bool unknown = r == NULL && (len == 0 || strncmp(text, "-UNCERTAIN", 10) == 0);
     SIM_CHECK(s, r != NULL || len == 0 || text[0] == '-', "%.*s is answered, and nobody said it",
               (int)len, text);
