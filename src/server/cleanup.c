@@ -182,12 +182,10 @@ void dispatch_event(struct dispatch *d, const struct machine_event *event)
     } else {
         return;
     }
-    struct parked_request *r = parked_take(&d->parked, news.wait);
-    if (r == NULL) {
-        parked_remember(&d->parked, &news);
-        return;
-    }
-    for (; r != NULL; r = parked_take(&d->parked, news.wait)) {
+    /* Also when a request is parked on it: the QUEUED of another one may be under way. */
+    parked_remember(&d->parked, &news);
+    struct parked_request *r = NULL;
+    while ((r = parked_take(&d->parked, news.wait)) != NULL) {
         end_wait(FLI_CONTAINER_OF(r, struct call, parked), &news);
     }
 }

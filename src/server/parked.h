@@ -9,8 +9,8 @@
  *   - An event may come twice (from the leader ahead of the log, and from the log). Only the first
  *     one finds a request.
  *   - An event may come before the QUEUED that announces its wait (the log was faster than the
- *     link to the leader). While answers to such requests are outstanding, a ring records events
- *     without a parked request, and parked_add() looks there first.
+ *     link to the leader), also when an earlier request is parked on the wait. While answers to
+ *     such requests are outstanding, a ring records all events, and parked_add() looks there first.
  *   - No event may ever come (the link broke at the wrong moment, a snapshot skipped the event).
  *     So each request has a deadline of its own, and those whose events a snapshot skipped are due
  *     at once.
@@ -84,10 +84,10 @@ uint64_t parked_wait_id(const struct parked_request *r);
 
 void parked_remove(struct parked *p, struct parked_request *r);
 
-/* Removes and returns the first of the requests that an event answers; NULL when none is left. Call
- * it until then, and parked_remember() when even the first call returned NULL. */
-struct parked_request *parked_take(struct parked *p, uint64_t wait);
+/* Call parked_remember() for each event, then parked_take() until it returns NULL: it removes and
+ * returns the first of the requests that the event answers. */
 void parked_remember(struct parked *p, const struct parked_news *news);
+struct parked_request *parked_take(struct parked *p, uint64_t wait);
 
 /* Removes and returns the next request whose deadline is due; NULL when none is. */
 struct parked_request *parked_take_due(struct parked *p, uint64_t now_ms);

@@ -113,7 +113,7 @@ struct sim_oracle {
     uint64_t token_max; /* largest issued */
     struct sim_lock locks[SIM_ALL_LOCKS];
     struct sim_together together;
-    unsigned breaking;            /* locks that the batch may break */
+    unsigned breaking;            /* locks that the batch has broken */
     struct sim_sending *sendings; /* by number */
     size_t sendings_len, sendings_cap;
     struct sim_client_call *calls; /* by number */

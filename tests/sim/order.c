@@ -472,7 +472,6 @@ void sim_order_event(struct sim *s, const struct machine_event *e)
     }
 }
 
-/* Breaking a mere delay has no event, so what a batch may break is read from it. */
 void sim_order_begin(struct sim *s, const void *batch, size_t len)
 {
     struct machine_batch_header h;
@@ -480,15 +479,12 @@ void sim_order_begin(struct sim *s, const void *batch, size_t len)
     const uint8_t *p = (const uint8_t *)batch + MACHINE_BATCH_HEADER_SIZE;
     const uint8_t *end = (const uint8_t *)batch + h.length;
     SIM_CHECK(s, rv == 0, "a batch that cannot be read is applied");
-    s->oracle.breaking = 0;
+    s->oracle.breaking = 0; /* rights.c adds what those break who may */
     while (p < end) {
         struct machine_command c;
         size_t size = 0;
         rv = machine_command_decode(p, (size_t)(end - p), &c, &size);
         SIM_CHECK(s, rv == 0, "a command that cannot be read is applied");
-        if (c.op == MACHINE_OP_BREAK) {
-            s->oracle.breaking |= 1u << lock_of(s, c.name);
-        }
         p += size;
     }
 }

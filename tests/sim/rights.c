@@ -206,6 +206,10 @@ void sim_rights_begin(struct sim *s, const struct machine_command *c, uint64_t s
     if (right == ACL_ADMIN) {
         change(s, c, sending);
     }
+    /* Breaking a mere delay has no event, and a BREAK that is refused breaks nothing. */
+    if (c->op == MACHINE_OP_BREAK) {
+        s->oracle.breaking |= lock_bit(c->name);
+    }
 }
 
 static bool is_of_token(uint8_t op)

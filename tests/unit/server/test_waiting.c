@@ -122,6 +122,28 @@ static void event_before_queued(void **state)
     }
 }
 
+/* The event answers the request that is parked, and also the one whose QUEUED is under way. */
+static void event_between_two_queued(void **state)
+{
+    (void)state;
+    for (int granted = 0; granted <= 1; granted++) {
+        struct fake f;
+        fake_start(&f);
+        struct machine_result second = queued;
+        second.token = 2;
+        struct asked *a = ask_and_queue(&f, NAMED, 1);
+        struct asked *again = ask(&f, 2, NAMED);
+        event(&f, granted ? GRANTED : ENDED, WAIT, granted ? 9 : 0, MACHINE_REASON_DEADLINE);
+        expect(a, granted ? ":9\r\n" : "$-1\r\n");
+        expect_nothing(again);
+        result(last_sent(&f), second);
+        expect(again, granted ? ":9\r\n" : "$-1\r\n");
+        assert_int_equal(parked(&f), 0);
+        expect_no_cleanup(&f, 2);
+        fake_end(&f);
+    }
+}
+
 /* What happened before the request was sent cannot be about it. */
 static void old_events_do_not_answer(void **state)
 {
@@ -707,6 +729,7 @@ int main(void)
         cmocka_unit_test(granted_after_queued),
         cmocka_unit_test(ended_after_queued),
         cmocka_unit_test(event_before_queued),
+        cmocka_unit_test(event_between_two_queued),
         cmocka_unit_test(old_events_do_not_answer),
         cmocka_unit_test(the_ring_is_bounded),
         cmocka_unit_test(several_requests_on_one_wait),
