@@ -105,7 +105,7 @@ MUTANTS = [
     (23, 'an older copy of a directory is let in', 'src/consensus/membership_known.c', '    if (membership_went_back(m, peer, reason)) {',
      '    if (false) {', 'with an older copy of its disk|leads on an older copy|not everybody is answered'),
     (23, 'a directory that was refused forgets that', 'src/consensus/membership_starts.c', '    m->config.starts->next = (struct start){.number = STARTS_REFUSED};',
-     '    m->config.starts->next = (struct start){.number = STARTS_RECORDED};', 'older copy of its disk|leads on an older copy|applies another batch'),
+     '    m->config.starts->next = (struct start){.number = STARTS_RECORDED};', 'older copy of its disk|leads on an older copy|applies another batch|not everybody is answered'),
     (23, 'each start has a number of its own, whether anybody knows of the one before or not', 'src/consensus/starts.c',
      'bool resumed = s->own.number != 0 && s->next.number != STARTS_RECORDED;', 'bool resumed = false;',
      'with an older copy of its disk|leads on an older copy'),
