@@ -64,7 +64,6 @@ struct node_disk {
 struct node_cleaning {
     uv_work_t work;
     struct node *node;
-    struct log_device *device;
     struct snapshot_error error;
     bool busy, failed;
 };

@@ -86,7 +86,7 @@ static void failed(struct node *n, const char *why)
 static void clean_work(uv_work_t *req)
 {
     struct node_cleaning *k = req->data;
-    k->failed = snapshot_clean(k->device, SNAPSHOT_KEPT, false, &k->error) != 0;
+    k->failed = snapshot_clean(k->node->device, SNAPSHOT_KEPT, false, &k->error) != 0;
 }
 
 static void clean_done(uv_work_t *req, int status)
@@ -109,7 +109,6 @@ static void clean(struct node *n)
         return;
     }
     k->node = n;
-    k->device = n->device;
     k->work.data = k;
     if (uv_queue_work(n->loop, &k->work, clean_work, clean_done) == 0) {
         k->busy = true;

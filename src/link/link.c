@@ -262,13 +262,13 @@ static int make_reader(struct fli_link *l)
 
 /* ---- shaking hands --------------------------------------------------------------------------- */
 
-/* Hands over what is encrypted. 0; FL_EBUSY; FL_EIO. */
-static int flush_out(struct fli_link *l)
+/* Hands over the bytes from *at on, and moves *at. 0; FL_EBUSY; FL_EIO. */
+static int send_from(struct fli_link *l, const uint8_t *data, size_t len, size_t *at)
 {
-    while (l->out_at < l->out.len) {
-        ssize_t n = send(l->fd, l->out.data + l->out_at, l->out.len - l->out_at, MSG_NOSIGNAL);
+    while (*at < len) {
+        ssize_t n = send(l->fd, data + *at, len - *at, MSG_NOSIGNAL);
         if (n > 0) {
-            l->out_at += (size_t)n;
+            *at += (size_t)n;
         } else if (n == 0 || errno == EAGAIN) {
             say(l, "does not read what is sent");
             l->wants_read = false;
@@ -278,9 +278,18 @@ static int flush_out(struct fli_link *l)
             return FL_EIO;
         }
     }
-    fli_buf_clear(&l->out);
-    l->out_at = 0;
     return 0;
+}
+
+/* Hands over what is encrypted. 0; FL_EBUSY; FL_EIO. */
+static int flush_out(struct fli_link *l)
+{
+    int rc = send_from(l, l->out.data, l->out.len, &l->out_at);
+    if (rc == 0) {
+        fli_buf_clear(&l->out);
+        l->out_at = 0;
+    }
+    return rc;
 }
 
 static int feed(struct fli_link *l, const void *data, size_t len)
@@ -523,24 +532,7 @@ static int push_tls(struct fli_link *l, const void *data, size_t len, size_t *at
 
 int fli_link_push(struct fli_link *l, const void *data, size_t len, size_t *at)
 {
-    const uint8_t *p = data;
-    if (l->tls != NULL) {
-        return push_tls(l, data, len, at);
-    }
-    while (*at < len) {
-        ssize_t n = send(l->fd, p + *at, len - *at, MSG_NOSIGNAL);
-        if (n > 0) {
-            *at += (size_t)n;
-        } else if (n == 0 || errno == EAGAIN) {
-            say(l, "does not read what is sent");
-            l->wants_read = false;
-            return FL_EBUSY;
-        } else if (errno != EINTR) {
-            say_errno(l, "connection lost while sending", errno);
-            return FL_EIO;
-        }
-    }
-    return 0;
+    return l->tls != NULL ? push_tls(l, data, len, at) : send_from(l, data, len, at);
 }
 
 bool fli_link_is_fresh(struct fli_link *l)

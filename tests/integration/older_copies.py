@@ -84,9 +84,19 @@ class OlderCopies(Case):
             node.resume()
         return path
 
-    def put_back(self, node, path):
-        shutil.rmtree(node.data)
-        shutil.copytree(path, node.data)
+    def started_since(self, cluster):
+        """A follower, and a copy of its directory from before its last start."""
+        self.some(cluster)
+        node = self.one_that('follower')
+        self.assertEqual(node.terminate(), 0)
+        kept = self.keep(node)
+        node.start()
+        cluster.wait_same_state()
+        return node, kept
+
+    def put_back(self, node, path, part=''):
+        shutil.rmtree(os.path.join(node.data, part))
+        shutil.copytree(os.path.join(path, part), os.path.join(node.data, part))
 
     def expect_refused(self, node, says=SAYS):
         node.launch()
@@ -206,12 +216,7 @@ class OlderCopies(Case):
     def test_started_again_and_again_before_anybody_is_met(self):
         """Nobody hears of its starts, so they give it no number that could be a new one."""
         cluster = self.begin()
-        self.some(cluster)
-        node = self.one_that('follower')
-        self.assertEqual(node.terminate(), 0)
-        kept = self.keep(node)
-        node.start()
-        cluster.wait_same_state()
+        node, kept = self.started_since(cluster)
         others = [n for n in cluster.nodes if n is not node]
         for n in cluster.nodes:
             n.kill()
@@ -254,19 +259,13 @@ class OlderCopies(Case):
         self.some(cluster)
         cluster.wait_same_state()
         node.kill()
-        shutil.rmtree(os.path.join(node.data, 'log'))
-        shutil.copytree(os.path.join(kept, 'log'), os.path.join(node.data, 'log'))
+        self.put_back(node, kept, 'log')
         self.expect_refused(node)
 
     def test_two_copies_of_one_directory(self):
         """Started one after the other: the second is refused, the first goes on."""
         cluster = self.begin()
-        self.some(cluster)
-        node = self.one_that('follower')
-        self.assertEqual(node.terminate(), 0)
-        kept = self.keep(node)
-        node.start()
-        cluster.wait_same_state()
+        node, kept = self.started_since(cluster)
         ports = free_ports(2)
         twin = Member(self.lab, cluster, node.id, ports[0], ports[1], kind='twin')
         twin.begun, twin.data = node.begun, self.lab.path('twin-data')
