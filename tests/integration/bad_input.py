@@ -10,7 +10,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Resp, RespError, main, seed, wait_until
+from harness import Case, Cluster, Resp, RespError, keep_little_that_is_freed, main, seed, wait_until
 from harness.resp import encode, info_fields
 
 OWNER = 'owner-a-0123456789'
@@ -410,4 +410,5 @@ class PeerPort(Case):
 
 
 if __name__ == '__main__':
+    keep_little_that_is_freed()
     main()

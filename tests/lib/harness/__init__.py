@@ -19,10 +19,10 @@ itself die. Python 3 of the distribution, standard library only.
 from .cluster import Cluster, Node, Store
 from .lab import Lab, binary, free_ports
 from .load import Load
-from .process import Process
+from .process import Process, keep_little_that_is_freed
 from .resp import Resp, RespError
 from .runner import Case, main
 from .wait import Deadline, seed, wait_until
 
 __all__ = ['Case', 'Cluster', 'Deadline', 'Lab', 'Load', 'Node', 'Process', 'Resp', 'RespError', 'Store', 'binary',
-           'free_ports', 'main', 'seed', 'wait_until']
+           'free_ports', 'keep_little_that_is_freed', 'main', 'seed', 'wait_until']

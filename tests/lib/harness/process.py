@@ -73,6 +73,14 @@ def release_from_guard(process):
 OF_TESTS = ('FENCELOCK_SWEEP', 'FENCELOCK_FLIPS')
 
 
+def keep_little_that_is_freed():
+    """For programs whose tests measure memory: AddressSanitizer keeps up to 256 MiB that were freed, and they count as resident.
+    The servers that start after this call keep 16 MiB. Without sanitizers it changes nothing."""
+    options = os.environ.get('ASAN_OPTIONS')
+    if options is not None:
+        os.environ['ASAN_OPTIONS'] = options + ':quarantine_size_mb=16'
+
+
 class Process:
     """Starts argv with stdout and stderr appended to log_path. Everything it printed since this start is
     output(). Use terminate() or kill() to end it; an end nobody asked for is found by Lab.close()."""
