@@ -616,7 +616,7 @@ uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms)
 
 int replica_snapshot_meta(const struct replica *r, bool again, struct snapshot_meta *ret)
 {
-    bool on_disk = r->install_at == 0 && r->applied <= log_durable_index(r->log);
+    bool on_disk = replica_is_on_disk(r, r->applied);
     bool is_one = r->applied <= r->snapshot_index;
     if (!on_disk || r->applied == 0 || (is_one && !again)) {
         return FL_EBUSY;
