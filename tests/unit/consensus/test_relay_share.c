@@ -21,22 +21,22 @@ enum {
     BYTES_URGENT = BYTES_MAX / 4,
 };
 
-struct crowd {
+struct load {
     struct cluster *c;
     unsigned follower;
-    uint64_t before; /* commands relayed before the crowd came */
+    uint64_t before; /* commands relayed before the load came */
     struct op *ops;
     unsigned n;
 };
 
-static uint64_t relayed(const struct crowd *w)
+static uint64_t relayed(const struct load *w)
 {
     struct node_status s;
     node_get_status(w->c->nodes[w->follower].node, &s);
     return s.relayed - w->before;
 }
 
-static void crowd_up(struct crowd *w, void **state, unsigned n)
+static void load_up(struct load *w, void **state, unsigned n)
 {
     w->c = cluster_up(state, 3);
     w->follower = cluster_other_than(w->c, cluster_wait_leader(w->c));
@@ -58,7 +58,7 @@ static size_t encoded_size(const struct machine_command *cmd)
 }
 
 /* Submits the command n times, from 100 clients, and lets every node take one turn. */
-static void crowd_comes(struct crowd *w, const struct machine_command *cmd)
+static void load_comes(struct load *w, const struct machine_command *cmd)
 {
     for (unsigned i = 0; i < w->n; i++) {
         op_init(&w->ops[i]);
@@ -69,7 +69,7 @@ static void crowd_comes(struct crowd *w, const struct machine_command *cmd)
 }
 
 /* With the window full for everybody else: who renews is sent at once, who asks for more is not. */
-static void only_urgent_ones_are_sent(struct crowd *w)
+static void only_urgent_ones_are_sent(struct load *w)
 {
     struct op renewal, other;
     struct machine_command renew = {
@@ -98,17 +98,17 @@ static void only_urgent_ones_are_sent(struct crowd *w)
 
 static void a_part_of_the_commands(void **state)
 {
-    struct crowd w;
+    struct load w;
     struct machine_command cmd = cmd_token("t");
-    crowd_up(&w, state, COMMANDS_MAX + 100);
-    crowd_comes(&w, &cmd);
+    load_up(&w, state, COMMANDS_MAX + 100);
+    load_comes(&w, &cmd);
     assert_int_equal(relayed(&w), COMMANDS_MAX - COMMANDS_URGENT);
     only_urgent_ones_are_sent(&w);
 }
 
 static void a_part_of_the_bytes(void **state)
 {
-    struct crowd w;
+    struct load w;
     char names[MACHINE_NAMES_MAX][FL_NAME_MAX + 1];
     uint8_t also[MACHINE_ALSO_SIZE];
     uint8_t value[FL_VALUE_MAX] = {0};
@@ -127,8 +127,8 @@ static void a_part_of_the_bytes(void **state)
     size_t each = encoded_size(&cmd);
     /* Bytes are the narrower bound, not commands. */
     assert_true((BYTES_MAX - BYTES_URGENT) / each < COMMANDS_MAX - COMMANDS_URGENT);
-    crowd_up(&w, state, BYTES_MAX / (unsigned)each + 100);
-    crowd_comes(&w, &cmd);
+    load_up(&w, state, BYTES_MAX / (unsigned)each + 100);
+    load_comes(&w, &cmd);
     assert_int_equal(relayed(&w), (BYTES_MAX - BYTES_URGENT) / each);
     only_urgent_ones_are_sent(&w);
 }

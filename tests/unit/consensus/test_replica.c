@@ -337,7 +337,7 @@ static void a_majority_of_disks_commits(void **state)
     GROUP_UNTIL(g, replica_commit_index(replica(g, leader)) == commit + 2);
 }
 
-/* What a server is behind is applied over several turns, so that it reads its sockets in between. */
+/* What a server is behind is applied over several turns: it reads its sockets in between. */
 static void a_turn_applies_a_part(void **state)
 {
     enum { ENTRIES = 20, EACH = MACHINE_BATCH_COST_MAX / MACHINE_STEPS_RECORD };
