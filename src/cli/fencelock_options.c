@@ -22,41 +22,45 @@ static const struct {
     const char *environment;
     const char *help;
 } options[CLI_OPTIONS] = {
-    [CLI_OPT_TTL] = {"--ttl", KIND_DURATION, "TIME", NULL, "how long the lease lasts unrenewed"},
+    [CLI_OPT_TTL] =
+        {"--ttl", KIND_DURATION, "TIME", NULL,
+         "how long the lease lasts unless renewed (default 10s; bench: 30s; renew: as before)"},
     [CLI_OPT_WAIT] = {"--wait", KIND_DURATION, "TIME", NULL,
-                      "how long to wait for it (default: not at all; run: a day)"},
+                      "how long to wait (default: run a day, cluster 2m, others not at all)"},
     [CLI_OPT_OWNER] = {"--owner", KIND_TEXT, "ID", NULL,
                        "16 to 255 bytes that nobody else uses (default: random)"},
     [CLI_OPT_VALUE] = {"--value", KIND_TEXT, "TEXT", NULL, "a note that `show` prints"},
     [CLI_OPT_SHARED] = {"--shared", KIND_FLAG, NULL, NULL,
-                        "take it together with others that do so too, as readers"},
+                        "take it as a reader, beside others that use --shared"},
     [CLI_OPT_PERMITS] = {"--permits", KIND_NUMBER, "N", NULL,
                          "a semaphore: up to N hold it at a time"},
     [CLI_OPT_ALSO] = {"--also", KIND_NAMES, "NAME", NULL,
-                      "one more lock, all or none; up to 15 times"},
+                      "take this lock too, all or none; up to 15 times"},
     [CLI_OPT_MAX_HOLD] = {"--max-hold", KIND_DURATION, "TIME", NULL,
                           "call the lock lost after this long (default: never; redlock: 24h)"},
     [CLI_OPT_QUIET] = {"--quiet", KIND_FLAG, NULL, NULL,
-                       "say nothing while waiting and renewing, only what went wrong"},
+                       "print errors only, nothing while waiting and renewing"},
     [CLI_OPT_ON_LOST] = {"--on-lost", KIND_TEXT, "kill|term|warn", NULL,
                          "stop the command by TERM then KILL (default), by TERM, or not at all"},
     [CLI_OPT_LEARNER] = {"--learner", KIND_FLAG, NULL, NULL,
-                         "it gets everything and never votes: a copy"},
+                         "a copy: it gets the whole log and never votes"},
     [CLI_OPT_FORCE_LOSE_MAJORITY] = {"--force-lose-majority", KIND_FLAG, NULL, NULL,
-                                     "also when what is left cannot decide anything any more"},
+                                     "even if the voters that are left have no majority"},
     [CLI_OPT_LIVE] = {"--live", KIND_FLAG, NULL, NULL,
-                      "only whether they answer, leader or not: for what restarts a node"},
+                      "only whether nodes answer, leader or not; for programs that restart nodes"},
     [CLI_OPT_VERIFY] = {"--verify", KIND_FLAG, NULL, NULL,
-                        "read this file, whole, and say what it is; asks no node"},
+                        "check this file and print what is in it; asks no node"},
     [CLI_OPT_KEEP] = {"--keep", KIND_NUMBER, "N", NULL,
-                      "FILE is a folder: name the backup itself, keep the newest N there"},
-    [CLI_OPT_MATCH] = {"--match", KIND_TEXT, "GLOB", NULL, "only locks whose names match"},
-    [CLI_OPT_BY] = {"--by", KIND_TEXT, "WAIT", NULL, "wait: those that were waited for most"},
+                      "FILE is a folder: choose the name, and keep the newest N backups there"},
+    [CLI_OPT_MATCH] = {"--match", KIND_TEXT, "GLOB", NULL,
+                       "only names, or keys of Redis, that match"},
+    [CLI_OPT_BY] = {"--by", KIND_TEXT, "WAIT", NULL, "wait: the locks that were waited for most"},
     [CLI_OPT_ONCE] = {"--once", KIND_FLAG, NULL, NULL, "print once and end"},
-    [CLI_OPT_LIMIT] = {"--limit", KIND_NUMBER, "N", NULL, "at most so many (default 1000)"},
+    [CLI_OPT_LIMIT] = {"--limit", KIND_NUMBER, "N", NULL,
+                       "at most so many (default 1000; top: 10; watch: no limit)"},
     [CLI_OPT_LOCK] = {"--lock", KIND_TEXT, "NAME", "FENCELOCK_LOCK",
                       "the lock that fences the key"},
-    [CLI_OPT_TOKEN] = {"--token", KIND_NUMBER, "N", "FENCELOCK_TOKEN", "the token it was granted"},
+    [CLI_OPT_TOKEN] = {"--token", KIND_NUMBER, "N", "FENCELOCK_TOKEN", "the token of the grant"},
     [CLI_OPT_DEFAULT] = {"--default", KIND_TEXT, "TEXT", NULL,
                          "print this, and end with 0, when there is no such key"},
     [CLI_OPT_STORE] = {"--store", KIND_TEXT, "HOST:PORT", "FENCELOCK_STORE",
@@ -69,20 +73,20 @@ static const struct {
     [CLI_OPT_CACERT] = {"--cacert", KIND_TEXT, "FILE", "FENCELOCK_CACERT",
                         "the CAs to trust (default: those of the system)"},
     [CLI_OPT_CERT] = {"--cert", KIND_TEXT, "FILE", "FENCELOCK_CERT",
-                      "own certificate, where one is asked for"},
+                      "the client's certificate, for servers that ask for one"},
     [CLI_OPT_KEY] = {"--key", KIND_TEXT, "FILE", "FENCELOCK_KEY", "the key of --cert"},
     [CLI_OPT_SNI] = {"--sni", KIND_TEXT, "HOST", "FENCELOCK_SNI",
-                     "the name the server must prove, if not its host"},
+                     "the name in the server's certificate, if not its host"},
     [CLI_OPT_USER] = {"--user", KIND_TEXT, "NAME", "FENCELOCK_USER",
-                      "log in as; password: FENCELOCK_PASSWORD"},
+                      "log in as this user; password: FENCELOCK_PASSWORD"},
     [CLI_OPT_PASSWORD_FILE] = {"--password-file", KIND_TEXT, "FILE", "FENCELOCK_PASSWORD_FILE",
                                "its first line is the password"},
     [CLI_OPT_REDIS_TLS] = {"--redis-tls", KIND_FLAG, NULL, "FENCELOCK_REDIS_TLS",
-                           "TLS to the Redis servers, by --cacert and so on"},
+                           "TLS to the Redis servers, with --cacert, --cert and --key"},
     [CLI_OPT_REDIS] = {"--redis", KIND_TEXT, "A:P,B:P", "FENCELOCK_REDIS",
                        "the Redis servers, the same at all clients"},
     [CLI_OPT_REDIS_USER] = {"--redis-user", KIND_TEXT, "NAME", "FENCELOCK_REDIS_USER",
-                            "log in as; password: FENCELOCK_REDIS_PASSWORD"},
+                            "log in as this user; password: FENCELOCK_REDIS_PASSWORD"},
     [CLI_OPT_REDIS_PASSWORD_FILE] = {"--redis-password-file", KIND_TEXT, "F",
                                      "FENCELOCK_REDIS_PASSWORD_FILE",
                                      "its first line is the password"},
@@ -98,22 +102,22 @@ static const struct {
     [CLI_OPT_BUDGET] = {"--budget", KIND_DURATION, "TIME", NULL,
                         "how long a server may take, at most TTL/20 (default 50ms)"},
     [CLI_OPT_TOKENS] = {"--tokens", KIND_TEXT, "on|off|writes", NULL,
-                        "one of these alone; writes: no claim before the first read"},
-    [CLI_OPT_SEED] = {"--seed", KIND_NUMBER, "N", NULL, "of the first run (default 1)"},
-    [CLI_OPT_RUNS] = {"--runs", KIND_NUMBER, "N", NULL, "so many, a seed each (default 1)"},
+                        "runs of this kind only; writes: no claim before the first read"},
+    [CLI_OPT_SEED] = {"--seed", KIND_NUMBER, "N", NULL, "the seed of the first run (default 1)"},
+    [CLI_OPT_RUNS] = {"--runs", KIND_NUMBER, "N", NULL,
+                      "how many runs, each with its seed (default 1)"},
     [CLI_OPT_SVG] = {"--svg", KIND_TEXT, "FILE", NULL, "draw the first run into this file"},
     [CLI_OPT_CLIENTS] = {"--clients", KIND_NUMBER, "N", NULL,
-                         "so many connections at once (default 64)"},
+                         "how many connections at once (default 64)"},
     [CLI_OPT_IN_FLIGHT] = {"--in-flight", KIND_NUMBER, "N", NULL,
-                           "so many requests at once on each (default 1)"},
+                           "how many requests at once on each connection (default 1)"},
     [CLI_OPT_DURATION] = {"--duration", KIND_DURATION, "TIME", NULL,
                           "measure for this long (default 10s)"},
-    [CLI_OPT_ONE_LOCK] = {"--one-lock", KIND_FLAG, NULL, NULL,
-                          "all want one lock and queue for it"},
+    [CLI_OPT_ONE_LOCK] = {"--one-lock", KIND_FLAG, NULL, NULL, "all clients queue for one lock"},
     [CLI_OPT_SPREAD] = {"--spread", KIND_FLAG, NULL, NULL,
                         "clients on all nodes, not on the leader alone"},
     [CLI_OPT_TIMEOUT] = {"--timeout", KIND_DURATION, "TIME", NULL,
-                         "give up after this long, beyond --wait (default 5s)"},
+                         "give up after this long, beyond --wait (default 5s; cluster: 10s)"},
     [CLI_OPT_JSON] = {"--json", KIND_FLAG, NULL, NULL, "print one JSON value"},
     [CLI_OPT_NO_COLOR] = {"--no-color", KIND_FLAG, NULL, NULL, "no colours (also: NO_COLOR)"},
     [CLI_OPT_HELP] = {"--help", KIND_FLAG, NULL, NULL, "this text"},
@@ -162,7 +166,7 @@ bool cli_parse_duration(const char *text, uint64_t *ret_ms)
     return false;
 }
 
-/* A command that runs another one has no --json: the output is that of the other. */
+/* A command that runs another program has no --json: the output belongs to that program. */
 static uint64_t options_of(const struct cli_command *c)
 {
     uint64_t taken = c->options | EVERYWHERE;
@@ -534,8 +538,9 @@ void cli_print_help(const struct cli_command *commands, const struct cli_command
     fputs(
         "\nA TIME has a unit: 500ms, 5s, 2m, 1h. A number alone is milliseconds.\n"
         "Exit codes: 0 done; 1 no (held by another, not held, stale...); 2 wrong usage;\n"
-        "3 nobody could be asked, or the outcome is unknown; 4 store get: there is no such key.\n"
-        "Those of run are its command's, or 123 lost; 124 not acquired; 125 as 3; 126 and 127 it\n"
-        "cannot be executed, is not found.\n",
+        "3 no node could be asked, or the outcome is unknown; 4 store get: there is no such key.\n"
+        "run ends with its command's exit code, or with 123: the lock was lost; 124: not "
+        "acquired;\n"
+        "125: as 3; 126: the command cannot be executed; 127: it is not found.\n",
         f);
 }

@@ -236,7 +236,7 @@ static bool burn_tokens(struct machine *m, uint64_t step, fl_token most, struct 
 static void token(struct machine *m, struct machine_result *r)
 {
     if (burn_tokens(m, 1, FL_TOKEN_MAX, r)) {
-        m->ever.tokens++;
+        m->totals.tokens++;
     }
 }
 
@@ -315,7 +315,7 @@ static void break_lock(struct machine *m, const struct machine_command *c, struc
     if (lock_holder(lock) != NULL) {
         machine_lock_break(m, lock);
     } else {
-        m->ever.breaks++;
+        m->totals.breaks++;
         machine_lock_end_delay(m, lock);
     }
 }
@@ -636,7 +636,7 @@ const struct machine_settings *machine_get_settings(const struct machine *m)
 
 void machine_get_counts(const struct machine *m, struct machine_counts *ret)
 {
-    *ret = m->ever;
+    *ret = m->totals;
     ret->locks_held = m->held.len;
     ret->locks = m->locks.len;
     ret->sessions = machine_sessions_len(m);

@@ -145,7 +145,7 @@ static int take_header(struct reading *r)
     }
     if (fli_get_u32(h + 8) != FORMAT) {
         snprintf(r->errmsg, r->errmsg_size,
-                 "%s was written by another version of fencelock-store: use that one", r->path);
+                 "%s was written by another version of fencelock-store: use that version", r->path);
         return FL_EVERSION;
     }
     r->facts.made_ms = fli_get_u64(h + 16);

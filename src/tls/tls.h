@@ -77,7 +77,7 @@ void fli_tls_keep_buffers(void);
 struct fli_tls_facts {
     char subject[FLI_TLS_NAME_MAX]; /* of own certificate; "" when there is none */
     bool has_cert, has_ca;
-    int64_t cert_days; /* until the first of the own certificates ends; 0 without any */
+    int64_t cert_days; /* until the first of the own certificates expires; 0: no such */
     int64_t ca_days;   /* until the last of the CAs ends */
     uint64_t reloads;  /* that were put into use */
     uint64_t failures; /* reloads that were refused */

@@ -205,7 +205,7 @@ MUTANTS = [
      'when it is sent again|LEAVE finds the lock lost|of a lock that was taken|of one\'s own lock'),
     (23, 'a release of several leaves the count as it was', REENTRANT, 'set_count(m, request, count - 1);', 'set_count(m, request, count);',
      'of one\'s own lock|of a lock that was taken'),
-    (23, 'every release is remembered as the last one', REENTRANT, 'add(m, key, hash, gave_back, m->clock_ms + c->number);',
+    (23, 'every release is remembered as the last one', REENTRANT, 'add(m, key, hash, released, m->clock_ms + c->number);',
      'add(m, key, hash, true, m->clock_ms + c->number);', 'when it is sent again'),
     (23, 'taking a lock once more does not prolong it', REENTRANT,
      '        machine_session_renew(m, request_session(request), c->ttl_ms);\n        answer_own', '        answer_own', 'is prolonged to'),

@@ -231,7 +231,7 @@ struct model {
     fl_token token, last_token;
     struct {
         bool there;
-        unsigned gave_back;
+        unsigned released;
         uint64_t until_ms;
     } answered[LABELS];
 };
@@ -253,7 +253,7 @@ static unsigned model_leave(struct model *o, unsigned owner, unsigned label, uin
                             unsigned *ret)
 {
     if (o->answered[label].there && o->answered[label].until_ms >= now_ms) {
-        *ret = o->answered[label].gave_back;
+        *ret = o->answered[label].released;
         return MACHINE_DONE;
     }
     if (o->owner != owner) {
@@ -263,7 +263,7 @@ static unsigned model_leave(struct model *o, unsigned owner, unsigned label, uin
     o->owner = *ret ? 0 : o->owner;
     o->end_ms = o->end_ms < now_ms + 1000 ? now_ms + 1000 : o->end_ms;
     o->answered[label].there = true;
-    o->answered[label].gave_back = *ret;
+    o->answered[label].released = *ret;
     o->answered[label].until_ms = now_ms + 1000;
     return MACHINE_DONE;
 }
