@@ -1,9 +1,9 @@
 /* starts.h: detects a data directory that is an older copy (docs/adr/0041).
  *
- * Each start of a node has a number, one more than the start before, and a random nonce. Both are on
- * its disk before it sends anything, and it tells them to every node. Each node records about the
- * others: the newest start of each, and the term and entry that were on its disk. A directory that
- * was put back names a start that is over, or one whose number belongs to another start; or it
+ * Each start of a node has a number, one more than the start before, and a random nonce. Both are
+ * on its disk before it sends anything, and it tells them to every node. Each node records about
+ * the others: the newest start of each, and the term and entry that were on its disk. A directory
+ * that was put back names a start that is over, or one whose number belongs to another start; or it
  * lacks entries, or a term, that the node had told.
  *
  * A start that nobody else has recorded yet is resumed by the next one, with its number and nonce.

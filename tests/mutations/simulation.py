@@ -176,7 +176,7 @@ MUTANTS = [
      'for a call that has ended|a wait of \\d+ ms'),
     (20, 'a try whose wait is over asks without one', CALL, 'uint64_t least_ms = f->wait_end_ms != 0 && f->unknown ? 1 : 0;', 'uint64_t least_ms = 0;',
      'for a call that has ended'),
-    (20, 'a no after an unknown try of RELEASE is believed', CALL, 'finish(f, f->unknown && f->config.no_is_doubtful ? FL_EUNCERTAIN : FL_ENOTHELD);',
+    (20, 'a no after an unknown try of RELEASE is believed', CALL, 'finish(f, f->unknown && f->config.no_is_uncertain ? FL_EUNCERTAIN : FL_ENOTHELD);',
      'finish(f, FL_ENOTHELD);', 'sendings of it were carried out'),
     (20, 'what must not be repeated is', CALL, '        if (f->config.repeat == FLI_REPEAT_NEVER) {\n            finish', '        if (f->config.repeat == FLI_REPEAT_NEVER && f->rounds > 9) {\n            finish',
      'is carried out \\d+ times'),

@@ -637,7 +637,7 @@ void sim_words_write(const struct machine_command *m, struct fli_buf *out);
 /* What the answer to such a command means, as its result if it has one. */
 void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, struct sim_answer *a);
 bool sim_words_leaderless(struct sim *s, const void *data, size_t len);
-bool sim_words_no_is_doubtful(uint8_t op);
+bool sim_words_no_is_uncertain(uint8_t op);
 
 /* lane.c */
 void sim_lane_start(struct sim_lane *l, const struct fli_call_config *config);

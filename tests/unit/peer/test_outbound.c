@@ -248,8 +248,8 @@ static void test_peer_sends(void **state)
     fixture_close(&k);
 }
 
-/* Node 3 accepts connections and sends nothing: the other streams do not wait for it, and `outbound`
- * can be closed. */
+/* Node 3 accepts connections and sends nothing: the other streams do not wait for it, and
+ * `outbound` can be closed. */
 static void test_close_while_dialing(void **state)
 {
     struct outbound_fixture k;
