@@ -507,7 +507,8 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
     }
 }
 
-/* Whether the bytes are exactly `count` commands that are allowed in a batch. */
+/* Checks that the bytes are exactly `count` commands that are allowed in a batch. 0, or an
+ * error. */
 static int verify_commands(const uint8_t *p, const uint8_t *end, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -557,7 +558,7 @@ bool machine_next(struct machine *m, struct machine_cursor *cur, struct machine_
         return false;
     }
     struct machine_command c;
-    cur->p += machine_command_again(cur->p, (size_t)(cur->end - cur->p), &c);
+    cur->p += machine_command_redecode(cur->p, (size_t)(cur->end - cur->p), &c);
     cur->left--;
     *ret = (struct machine_result){.clock_ms = m->clock_ms};
     m->spent += machine_command_cost(&c);

@@ -205,7 +205,7 @@ static int take_end(struct reading *r, uint64_t at, uint64_t records, size_t val
     }
     uint8_t more;
     if (fread(&more, 1, 1, r->file) != 0) {
-        return wrong(r, r->at, "something comes behind its end");
+        return wrong(r, r->at, "there are bytes behind its end");
     }
     r->facts.bytes = r->at;
     return 0;

@@ -59,7 +59,7 @@ static void who_goes_for_memory_is_told(void **state)
     (void)state;
     struct net_limits limits = test_limits();
     limits.memory_max = 100000;
-    must_tell_who_goes(limits, "-LIMIT this client keeps the most");
+    expect_cut_off_with(limits, "-LIMIT this client keeps the most");
 }
 
 int main(void)
