@@ -665,7 +665,7 @@ bool sim_client_chance(struct sim_client *c, unsigned percent);
 /* Makes the lane ready for a command about a lock and an owner; the caller adds the rest. */
 struct sim_lane *sim_client_prepare(struct sim_client *c, unsigned lane, uint8_t op, unsigned lock,
                                     uint64_t owner);
-/* What an ACQUIRE asks for. In a session it may become what that one asked for before. */
+/* What an ACQUIRE asks for. In a session it may become what the session asked for before. */
 void sim_client_ask_for(struct sim_lane *l, unsigned mask, uint32_t slots);
 /* To open a new session, which is then the client's. */
 struct sim_lane *sim_client_prepare_session(struct sim_client *c, uint64_t ttl_ms);

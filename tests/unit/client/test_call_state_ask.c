@@ -1,5 +1,5 @@
-/* What a call does when an answer is late: asks another node, and changes over when that one
- * serves; what it does not; and whom it tries next. */
+/* test_call_state_ask.c: a call whose answer is late asks another node, and changes over when that
+ * node serves. Which calls do not, and which node is next. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

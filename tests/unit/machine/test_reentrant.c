@@ -96,7 +96,7 @@ static void a_release_that_is_sent_again(void **state)
     assert_int_equal(run(k, leave("L", "ann", "one"), MACHINE_DONE).number, 0);
     assert_int_equal(run(k, leave("L", "ann", "two"), MACHINE_DONE).number, 1);
     run(k, enter("L", "bob", 60000), MACHINE_GRANTED);
-    /* Whoever has the lock now, it is an answer from before. */
+    /* The repeated LEAVE gets its first answer, although bob has the lock now. */
     assert_int_equal(run(k, leave("L", "ann", "two"), MACHINE_DONE).number, 1);
     run(k, leave("M", "ann", "two"), MACHINE_NO); /* of another lock */
     assert_int_equal(holds(k, "L", "bob"), 1);

@@ -120,7 +120,7 @@ static void memory_has_a_ceiling(void **state)
     fixture_end(&f);
 }
 
-/* Who is cut off for it is told which ceiling it was. */
+/* A client that is cut off is told which ceiling was reached. */
 static void who_goes_is_told(void **state)
 {
     (void)state;

@@ -442,7 +442,7 @@ static void test_a_full_subscriber_is_dropped(void **state)
     assert_int_equal(counts.messages, 3 * 2 * 2);
     assert_int_equal(counts.dropped, 1);
     assert_int_equal(counts.subscribers, 3);
-    /* All of them at once, in the middle of a resync and of a turn. */
+    /* Subscribers become full in the middle of a resync, and of a turn. */
     OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "*");
     f.client[0].full = f.client[2].full = true;
     events_resync(&f.e, 9);

@@ -242,8 +242,8 @@ static void another_secret(void **state)
     fli_tls_context_destroy(b);
 }
 
-/* Who has a certificate only, of whatever CA, is not let in by one that goes by a secret, and the
- * other way round. */
+/* An end with a secret refuses an end that has only a certificate, of whatever CA, and the other
+ * way round. */
 static void a_secret_and_a_certificate(void **state)
 {
     (void)state;
@@ -438,8 +438,8 @@ static void reload(void **state)
     fli_tls_context_destroy(c);
 }
 
-/* Whoever goes away, at whatever byte, leaves nothing behind and is not let in. Where a handshake
- * takes long, tests/integration/tls_memory.py has only some of the bytes tried. */
+/* A handshake that ends after any byte leaks nothing and opens no session. Where handshakes take
+ * long, tests/integration/tls_memory.py tries only some of the bytes. */
 static void cut_at_every_byte(void **state)
 {
     (void)state;
