@@ -22,9 +22,8 @@ static const struct {
     const char *environment;
     const char *help;
 } options[CLI_OPTIONS] = {
-    [CLI_OPT_TTL] =
-        {"--ttl", KIND_DURATION, "TIME", NULL,
-         "how long the lease lasts unless renewed (default 10s; bench: 30s; renew: as before)"},
+    [CLI_OPT_TTL] = {"--ttl", KIND_DURATION, "TIME", NULL,
+                     "the lease, unless renewed (default 10s; bench: 30s; renew: as before)"},
     [CLI_OPT_WAIT] = {"--wait", KIND_DURATION, "TIME", NULL,
                       "how long to wait (default: run a day, cluster 2m, others not at all)"},
     [CLI_OPT_OWNER] = {"--owner", KIND_TEXT, "ID", NULL,
@@ -82,11 +81,11 @@ static const struct {
     [CLI_OPT_PASSWORD_FILE] = {"--password-file", KIND_TEXT, "FILE", "FENCELOCK_PASSWORD_FILE",
                                "its first line is the password"},
     [CLI_OPT_REDIS_TLS] = {"--redis-tls", KIND_FLAG, NULL, "FENCELOCK_REDIS_TLS",
-                           "TLS to the Redis servers, with --cacert, --cert and --key"},
+                           "TLS to Redis, with --cacert, --cert and --key"},
     [CLI_OPT_REDIS] = {"--redis", KIND_TEXT, "A:P,B:P", "FENCELOCK_REDIS",
                        "the Redis servers, the same at all clients"},
     [CLI_OPT_REDIS_USER] = {"--redis-user", KIND_TEXT, "NAME", "FENCELOCK_REDIS_USER",
-                            "log in as this user; password: FENCELOCK_REDIS_PASSWORD"},
+                            "the user; password: FENCELOCK_REDIS_PASSWORD"},
     [CLI_OPT_REDIS_PASSWORD_FILE] = {"--redis-password-file", KIND_TEXT, "F",
                                      "FENCELOCK_REDIS_PASSWORD_FILE",
                                      "its first line is the password"},
