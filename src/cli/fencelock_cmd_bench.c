@@ -30,13 +30,11 @@ struct bench {
 
 static void on_interrupt(int signal)
 {
-    (void)signal;
     interrupted = 1;
 }
 
 static bool stopped(void *ctx)
 {
-    (void)ctx;
     return interrupted != 0;
 }
 

@@ -126,7 +126,6 @@ static volatile sig_atomic_t interrupted;
 
 static void on_signal(int number)
 {
-    (void)number;
     interrupted = 1;
 }
 

@@ -88,7 +88,6 @@ static void bad(const char *const *argv, const char *const *env, const char *say
 
 static void sizes(void **state)
 {
-    (void)state;
     good(ARGS("--size", "1024"));
     assert_int_equal(values.size, 1024);
     good(ARGS("--size=1k"));
@@ -112,7 +111,6 @@ static void sizes(void **state)
 static void words(void **state)
 {
     char text[32];
-    (void)state;
     good(ARGS("--colour", "red"));
     assert_int_equal(values.colour, RED);
     good(ARGS("--colour=blue"));
@@ -132,7 +130,6 @@ static void sources(void **state)
 {
     static const char *const env[] = {"A_PROGRAM_PATH=there", "A_PROGRAM_COLOUR=", "A_PROGRAM_ON=0",
                                       "A_PROGRAM_SIZE=2K",    "ANOTHER_ON=yes",    NULL};
-    (void)state;
     assert_int_equal(read_all(ARGS("--size", "3K", "--on"), env), 0);
     assert_string_equal(values.path, "there");
     assert_int_equal(values.colour, GREEN); /* an empty variable is none */
@@ -156,7 +153,6 @@ static void sources(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     fli_options_fini(&o);
     return 0;
 }

@@ -17,7 +17,6 @@ static const char *split(const char *text, struct fli_address *ret)
 
 static void test_addresses(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *host;
         uint16_t port;
@@ -40,7 +39,6 @@ static void test_addresses(void **state)
 
 static void test_no_addresses(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *why;
     } bad[] = {
@@ -63,7 +61,6 @@ static void test_no_addresses(void **state)
 
 static void test_distance(void **state)
 {
-    (void)state;
     static const struct {
         const char *a, *b;
         size_t distance;

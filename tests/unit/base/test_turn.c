@@ -18,7 +18,6 @@ static void work(uint64_t us)
 
 static void waiting_is_no_work(void **state)
 {
-    (void)state;
     struct fli_turn t;
     char text[FLI_TURN_TEXT_MAX];
     fli_turn_init(&t);
@@ -32,7 +31,6 @@ static void waiting_is_no_work(void **state)
 
 static void a_slow_turn_names_its_part(void **state)
 {
-    (void)state;
     struct fli_turn t;
     char text[FLI_TURN_TEXT_MAX];
     fli_turn_init(&t);
@@ -54,7 +52,6 @@ static void a_slow_turn_names_its_part(void **state)
 /* Many in a row are one line, which tells how many. */
 static void lines_are_few(void **state)
 {
-    (void)state;
     struct fli_turn t;
     char text[FLI_TURN_TEXT_MAX];
     unsigned told = 0;
@@ -71,7 +68,6 @@ static void lines_are_few(void **state)
 
 static void without_an_accountant(void **state)
 {
-    (void)state;
     assert_int_equal(fli_turn_enter(NULL, FLI_TURN_APPLY), FLI_TURN_OTHER);
     fli_turn_leave(NULL, FLI_TURN_OTHER);
     for (unsigned i = 0; i < FLI_TURN_PARTS; i++) {

@@ -53,7 +53,6 @@ static void test_attempts(void **state)
 {
     struct fli_attempts a = {.above = 0};
     struct fli_call_state ended = {.status = 0, .unknown = true};
-    (void)state;
     assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
     assert_int_equal(fli_attempts_next(&a, 1, 5), 2);
     fli_attempts_learn(&a, &ended, 2, 5); /* it knows what became of it */
@@ -79,7 +78,6 @@ static void test_attempts(void **state)
 
 static void test_requests(void **state)
 {
-    (void)state;
     struct fli_ask a = {.op = FLI_ASK_ACQUIRE,
                         .name = fl_str("n"),
                         .owner = fl_str("0123456789abcdef"),
@@ -136,7 +134,6 @@ static void test_requests(void **state)
 
 static void test_how_a_lock_may_be_taken(void **state)
 {
-    (void)state;
     struct fl_bytes also[FL_NAMES_MAX];
     for (size_t i = 0; i < FL_NAMES_MAX; i++) {
         also[i] = fl_str("x");
@@ -184,7 +181,6 @@ static void test_how_a_lock_may_be_taken(void **state)
 
 static void test_store_requests(void **state)
 {
-    (void)state;
     struct fli_ask a = {.op = FLI_ASK_SET, .name = fl_str("k"), .value = fl_str("")};
     expect_bytes(&a, 0, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n");
     a.lock = fl_str("l");
@@ -203,7 +199,6 @@ static void test_store_requests(void **state)
 
 static void test_names_are_any_bytes(void **state)
 {
-    (void)state;
     static const char expected[] = "*2\r\n$4\r\nSHOW\r\n$4\r\n\0\r\n\xff\r\n";
     struct fli_ask a = {.op = FLI_ASK_SHOW, .name = {"\0\r\n\xff", 4}};
     struct fli_buf b;
@@ -216,7 +211,6 @@ static void test_names_are_any_bytes(void **state)
 
 static void test_what_may_be_repeated(void **state)
 {
-    (void)state;
     static const enum fli_ask_op never[] = {FLI_ASK_BREAK, FLI_ASK_SET, FLI_ASK_DEL};
     static const enum fli_ask_op write[] = {FLI_ASK_ACQUIRE, FLI_ASK_RENEW, FLI_ASK_RELEASE,
                                             FLI_ASK_TOKEN, FLI_ASK_CLAIM};
@@ -237,7 +231,6 @@ static void test_what_may_be_repeated(void **state)
 
 static void test_tokens(void **state)
 {
-    (void)state;
     static const enum fli_ask_op ops[] = {FLI_ASK_ACQUIRE, FLI_ASK_TOKEN, FLI_ASK_BREAK};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         expect(ops[i], ":1\r\n", FLI_EVENT_YES, 0);
@@ -259,7 +252,6 @@ static void test_tokens(void **state)
 
 static void test_flags(void **state)
 {
-    (void)state;
     static const enum fli_ask_op ops[] = {FLI_ASK_RENEW, FLI_ASK_RELEASE, FLI_ASK_CHECK,
                                           FLI_ASK_DEL};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
@@ -274,7 +266,6 @@ static void test_flags(void **state)
 
 static void test_other_replies(void **state)
 {
-    (void)state;
     expect(FLI_ASK_SHOW, "*0\r\n", FLI_EVENT_YES, 0);
     expect(FLI_ASK_SHOW, "*-1\r\n", FLI_EVENT_NO, 0);
     expect(FLI_ASK_SHOW, ":1\r\n", FLI_EVENT_BROKEN, 0);
@@ -290,7 +281,6 @@ static void test_other_replies(void **state)
 
 static void test_errors(void **state)
 {
-    (void)state;
     static const struct {
         const char *bytes;
         enum fli_call_event event;
@@ -329,7 +319,6 @@ static fl_token mark_in(const char *text)
 
 static void test_stale_mark(void **state)
 {
-    (void)state;
     assert_int_equal(mark_in("STALE token 33 is below the mark 34 of lock mark 99"), 34);
     assert_int_equal(mark_in("STALE mark 9007199254740991"), FL_TOKEN_MAX);
     assert_int_equal(mark_in("STALE mark 9007199254740992"), FL_TOKEN_NONE);

@@ -76,7 +76,6 @@ static uint64_t wake(struct fli_call_state *f, uint64_t now_ms)
 
 static void test_yes(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -91,7 +90,6 @@ static void test_yes(void **state)
 
 static void test_no(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -102,7 +100,6 @@ static void test_no(void **state)
 
 static void test_refused_is_final(void **state)
 {
-    (void)state;
     static const int codes[] = {FL_ELIMIT, FL_EDEADLOCK, FL_EINVAL, FL_ESTALE, FL_EPROTO};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
         struct fli_call_state f;
@@ -116,7 +113,6 @@ static void test_refused_is_final(void **state)
 
 static void test_refusal_after_an_unknown_try_is_uncertain(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -131,7 +127,6 @@ static void test_refusal_after_an_unknown_try_is_uncertain(void **state)
 
 static void test_walks_the_nodes_in_a_circle_and_pauses_after_a_round(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.start = 1;
@@ -149,7 +144,6 @@ static void test_walks_the_nodes_in_a_circle_and_pauses_after_a_round(void **sta
 
 static void test_time_for_an_attempt_doubles_each_round(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.nodes = 1;
@@ -166,7 +160,6 @@ static void test_time_for_an_attempt_doubles_each_round(void **state)
 
 static void test_each_trouble_moves_on(void **state)
 {
-    (void)state;
     static const enum fli_call_event events[] = {FLI_EVENT_NOLEADER, FLI_EVENT_LOST,
                                                  FLI_EVENT_SILENT, FLI_EVENT_BROKEN};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
@@ -186,7 +179,6 @@ static void test_each_trouble_moves_on(void **state)
 
 static void test_unsent_moves_on_and_is_not_unknown(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.repeat = FLI_REPEAT_NEVER;
@@ -199,7 +191,6 @@ static void test_unsent_moves_on_and_is_not_unknown(void **state)
 
 static void test_busy_pauses_at_once(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -212,7 +203,6 @@ static void test_busy_pauses_at_once(void **state)
 
 static void test_after_a_learned_leader_the_list_is_walked(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.start = 3; /* not in the list */
@@ -262,7 +252,6 @@ static int exhaust(const struct fli_call_config *config, enum fli_call_event tro
 
 static void test_code_when_time_is_over(void **state)
 {
-    (void)state;
     static const struct {
         enum fli_call_event trouble;
         int read, write, never;
@@ -291,7 +280,6 @@ static void test_code_when_time_is_over(void **state)
 
 static void test_a_waiting_call_ends_too(void **state)
 {
-    (void)state;
     static const enum fli_call_event troubles[] = {FLI_EVENT_LOST, FLI_EVENT_SILENT,
                                                    FLI_EVENT_UNCERTAIN};
     for (size_t i = 0; i < sizeof troubles / sizeof troubles[0]; i++) {
@@ -302,7 +290,6 @@ static void test_a_waiting_call_ends_too(void **state)
 
 static void test_deadline_that_has_passed(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.deadline_ms = START_MS;
@@ -313,7 +300,6 @@ static void test_deadline_that_has_passed(void **state)
 /* What may have been done is never reported as refused, whatever came after it. */
 static void test_unknown_outranks_later_refusals_to_serve(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -334,7 +320,6 @@ static void test_unknown_outranks_later_refusals_to_serve(void **state)
 
 static void test_never_repeated_after_unknown(void **state)
 {
-    (void)state;
     static const enum fli_call_event events[] = {FLI_EVENT_UNCERTAIN, FLI_EVENT_LOST,
                                                  FLI_EVENT_SILENT, FLI_EVENT_BROKEN};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
@@ -352,7 +337,6 @@ static void test_never_repeated_after_unknown(void **state)
 
 static void test_never_repeats_what_was_surely_not_done(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.repeat = FLI_REPEAT_NEVER;
@@ -366,7 +350,6 @@ static void test_never_repeats_what_was_surely_not_done(void **state)
 
 static void test_release_no_after_unknown_is_doubtful(void **state)
 {
-    (void)state;
     for (int lost = 0; lost <= 1; lost++) {
         struct fli_call_state f;
         struct fli_call_config c = base_config();
@@ -384,7 +367,6 @@ static void test_release_no_after_unknown_is_doubtful(void **state)
 
 static void test_lease_counts_from_before_the_sending_less_a_margin(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(0);
     fli_call_state_init(&f, &c);
@@ -398,14 +380,12 @@ static void test_lease_counts_from_before_the_sending_less_a_margin(void **state
 
 static void test_margin_leaves_something_of_the_smallest_ttl(void **state)
 {
-    (void)state;
     assert_int_equal(fli_lease_until(100, FL_TTL_MIN_MS), 100 + FL_TTL_MIN_MS - 2);
     assert_int_equal(fli_lease_until(0, FL_TTL_MAX_MS), FL_TTL_MAX_MS - 864002);
 }
 
 static void test_a_retry_counts_from_its_own_sending(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(0);
     fli_call_state_init(&f, &c);
@@ -419,7 +399,6 @@ static void test_a_retry_counts_from_its_own_sending(void **state)
 
 static void test_a_grant_out_of_the_queue_is_confirmed(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -436,7 +415,6 @@ static void test_a_grant_out_of_the_queue_is_confirmed(void **state)
 
 static void test_a_fresh_grant_is_not_confirmed(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -463,7 +441,6 @@ static void reach_confirm(struct fli_call_state *f, uint64_t at_ms)
 
 static void test_a_confirmation_is_repeated_elsewhere(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     reach_confirm(&f, START_MS + 20000);
     fli_call_state_feed(&f, START_MS + 20100, FLI_EVENT_LOST, 0);
@@ -478,7 +455,6 @@ static void test_a_confirmation_is_repeated_elsewhere(void **state)
 
 static void test_a_grant_lost_before_its_confirmation_is_asked_for_again(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     reach_confirm(&f, START_MS + 20000);
     fli_call_state_feed(&f, START_MS + 20100, FLI_EVENT_NO, 0);
@@ -492,7 +468,6 @@ static void test_a_grant_lost_before_its_confirmation_is_asked_for_again(void **
 
 static void test_a_confirmation_refused_does_not_take_a_live_grant_back(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     reach_confirm(&f, START_MS + 6000); /* believed until about 9.9 s */
     fli_call_state_feed(&f, START_MS + 6100, FLI_EVENT_REFUSED, FL_ELIMIT);
@@ -506,7 +481,6 @@ static void test_a_confirmation_refused_does_not_take_a_live_grant_back(void **s
 
 static void test_a_lease_over_before_its_answer_is_not_a_success(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config(); /* a renewal */
     c.ttl_ms = 100;
@@ -525,7 +499,6 @@ static void test_a_lease_over_before_its_answer_is_not_a_success(void **state)
 
 static void test_a_silent_wait_is_probed_and_goes_on(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -542,7 +515,6 @@ static void test_a_silent_wait_is_probed_and_goes_on(void **state)
 
 static void test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -557,7 +529,6 @@ static void test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait(void **st
 
 static void test_a_wait_leaves_a_node_that_has_known_no_leader_twice(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -581,7 +552,6 @@ static void test_a_wait_leaves_a_node_that_has_known_no_leader_twice(void **stat
 
 static void test_a_wait_is_overdue_one_attempt_after_its_end(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(3000);
     fli_call_state_init(&f, &c);
@@ -702,7 +672,6 @@ static void check_end(const struct fli_call_state *f, const struct world *w)
 
 static void test_random_calls(void **state)
 {
-    (void)state;
     const char *given = getenv("FENCELOCK_SEED");
     uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : 20240229;
     print_message("seed %llu\n", (unsigned long long)seed);

@@ -52,7 +52,6 @@ static uint32_t reach_ask(struct fli_call_state *f, const struct fli_call_config
 
 static void test_an_answer_that_comes_first_is_the_answer(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(3);
     reach_ask(&f, &c);
@@ -70,7 +69,6 @@ static void test_an_answer_that_comes_first_is_the_answer(void **state)
 
 static void test_when_another_serves_the_request_is_repeated_there(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = config_of(3);
     c.ttl_ms = 10000;
@@ -93,7 +91,6 @@ static void test_when_another_serves_the_request_is_repeated_there(void **state)
 /* The first try may have been done: what the second one is told may be of its doing. */
 static void test_what_was_left_behind_stays_unknown(void **state)
 {
-    (void)state;
     static const struct {
         enum fli_call_event event;
         int code, status;
@@ -112,7 +109,6 @@ static void test_what_was_left_behind_stays_unknown(void **state)
 
 static void test_a_health_probe_does_not_lengthen_the_attempt(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(3);
     uint32_t other = reach_ask(&f, &c);
@@ -125,7 +121,6 @@ static void test_a_health_probe_does_not_lengthen_the_attempt(void **state)
 
 static void test_the_others_are_asked_in_turn(void **state)
 {
-    (void)state;
     static const enum fli_call_event troubles[] = {FLI_EVENT_SERVES_NOT, FLI_EVENT_SILENT};
     for (size_t i = 0; i < 2; i++) {
         for (uint32_t start = 0; start <= 4; start++) {
@@ -153,7 +148,6 @@ static void test_the_others_are_asked_in_turn(void **state)
 
 static void test_who_leads_is_asked_first(void **state)
 {
-    (void)state;
     for (uint32_t leader = 1; leader <= 3; leader++) {
         struct fli_call_state f;
         const struct fli_call_config c = config_of(3);
@@ -168,7 +162,6 @@ static void test_who_leads_is_asked_first(void **state)
 
 static void test_the_clients_of_one_node_do_not_all_ask_the_same(void **state)
 {
-    (void)state;
     unsigned asked[4] = {0};
     for (uint64_t seed = 0; seed < 3000; seed++) {
         struct fli_call_state f;
@@ -184,7 +177,6 @@ static void test_the_clients_of_one_node_do_not_all_ask_the_same(void **state)
 /* A cluster that is slow everywhere is left alone. */
 static void test_patience_grows_with_each_change(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(3);
     reach_ask(&f, &c);
@@ -213,7 +205,6 @@ static void expect_no_health_probe(const struct fli_call_config *c, uint64_t unt
 
 static void test_when_nobody_is_asked(void **state)
 {
-    (void)state;
     struct fli_call_config c = config_of(1); /* there is nobody else */
     expect_no_health_probe(&c, START_MS + ATTEMPT_MS);
     c = config_of(3);
@@ -232,7 +223,6 @@ static void test_when_nobody_is_asked(void **state)
 
 static void test_a_confirmation_changes_over_too(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = config_of(3);
     c.ttl_ms = 10000;
@@ -259,7 +249,6 @@ static void test_a_confirmation_changes_over_too(void **state)
 
 static void test_hint_is_taken_once(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(3);
     fli_call_state_init(&f, &c);
@@ -273,7 +262,6 @@ static void test_hint_is_taken_once(void **state)
 
 static void test_hint_at_the_node_that_failed_is_ignored(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(3);
     fli_call_state_init(&f, &c);
@@ -285,7 +273,6 @@ static void test_hint_at_the_node_that_failed_is_ignored(void **state)
 
 static void test_uncertain_is_asked_again_where_it_was_said_once(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = config_of(3);
     c.start = 1;
@@ -305,7 +292,6 @@ static void test_uncertain_is_asked_again_where_it_was_said_once(void **state)
 /* Until a round is over: then it may have come back. */
 static void test_who_said_nothing_is_passed_over(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(3);
     uint32_t other = reach_ask(&f, &c);
@@ -331,7 +317,6 @@ static void test_who_said_nothing_is_passed_over(void **state)
 
 static void test_of_two_nodes_the_silent_one_is_still_the_other(void **state)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(2);
     reach_ask(&f, &c);
@@ -358,7 +343,6 @@ static uint64_t learn(struct fli_pace *p, unsigned times, uint64_t took_ms)
 
 static void test_late_is_measured_by_what_is_usual(void **state)
 {
-    (void)state;
     struct fli_pace p = {0};
     assert_int_equal(fli_pace_ask_ms(&p), 100);
     assert_int_equal(learn(&p, 50, 1), 100);

@@ -26,7 +26,6 @@ static void expect_line(struct log_entry_text e, const char *expected)
 
 static void test_text(void **state)
 {
-    (void)state;
     expect_line((struct log_entry_text){.wall_ms = UINT64_C(1795378821042),
                                         .level = LOG_SAY_WARNING,
                                         .part = "cluster",
@@ -47,7 +46,6 @@ static void test_text(void **state)
 
 static void test_bytes(void **state)
 {
-    (void)state;
     expect_line((struct log_entry_text){.message = "a\nb\033[2J\x7f caf\xc3\xa9"},
                 AT " info    part     a\\x0ab\\x1b[2J\\x7f caf\xc3\xa9\n");
     expect_line((struct log_entry_text){.message = "caf\xc3\xa9 \xff"},
@@ -58,7 +56,6 @@ static void test_bytes(void **state)
 
 static void test_fields(void **state)
 {
-    (void)state;
     expect_line((struct log_entry_text){.message = "it leads leader=2 term=17", .style = LOG_JSON},
                 JSON_HEAD "it leads\",\"leader\":2,\"term\":17}\n");
     expect_line((struct log_entry_text){.message = "lost reason=\"a \\\"b\\\" c\" at=h:1",
@@ -91,7 +88,6 @@ static void test_fields(void **state)
 /* However long, it is one line, whole as JSON. */
 static void test_long(void **state)
 {
-    (void)state;
     static char message[3 * LOG_LINE_MAX];
     static const char *const fillers[] = {"a",        "\"",   "\n",         "\xff",
                                           "\xc3\xa9", "k=v ", "k=\"\xff\" "};
@@ -121,7 +117,6 @@ static void test_long(void **state)
 
 static void test_limit(void **state)
 {
-    (void)state;
     static struct log_limit l;
     uint64_t left_out = 0;
     for (unsigned i = 0; i < LOG_BURST; i++) {
@@ -148,7 +143,6 @@ static void test_limit(void **state)
 /* More messages than are remembered: the one that was written longest ago is forgotten. */
 static void test_many_messages(void **state)
 {
-    (void)state;
     static struct log_limit l;
     uint64_t left_out = 0;
     char text[3] = "aa";

@@ -49,7 +49,6 @@ static void listen_at(unsigned node)
 static int set_up(void **state)
 {
     char nodes[80];
-    (void)state;
     for (unsigned i = 0; i < NODES; i++) {
         listen_at(i);
     }
@@ -61,7 +60,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     fli_engine_fini(&engine);
     for (unsigned i = 0; i < n_conns; i++) {
         close(conns[i].fd);
@@ -144,7 +142,6 @@ static void begin(const char *name, bool *over)
 static void a_probe_keeps_the_last_place(void **state)
 {
     bool over, other_over;
-    (void)state;
     begin("mine", &over);
     answer(await(0, LISTED - 1, "LEADER"), leads(2)); /* and nothing to the request */
     struct conn *probe = await(2, 2, "LEADER");

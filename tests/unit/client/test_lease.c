@@ -39,7 +39,6 @@ static void expect(struct fli_lease *h, uint64_t now_ms, enum fl_hold_state stat
 
 static void test_states_without_renewal(void **state)
 {
-    (void)state;
     struct fli_lease h = hold_of(0, 0);
     expect(&h, SENT_MS, FL_HOLD_SAFE, FL_LOST_NOT);
     assert_int_equal(fli_lease_next_ms(&h), SENT_MS + TTL_MS / 3);
@@ -61,7 +60,6 @@ static void test_states_without_renewal(void **state)
 
 static void test_a_renewal_starts_the_count_anew(void **state)
 {
-    (void)state;
     struct fli_lease h = hold_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     renew(&h, sent_ms, sent_ms + 5, 0);
@@ -72,7 +70,6 @@ static void test_a_renewal_starts_the_count_anew(void **state)
 
 static void test_a_late_answer_counts_from_its_sending(void **state)
 {
-    (void)state;
     struct fli_lease h = hold_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     fli_lease_renewal_began(&h);
@@ -86,7 +83,6 @@ static void test_a_late_answer_counts_from_its_sending(void **state)
 
 static void test_a_failed_renewal_is_jeopardy_and_is_tried_again(void **state)
 {
-    (void)state;
     static const int codes[] = {FL_ENOLEADER, FL_ENOCONN, FL_ETIMEOUT, FL_EUNCERTAIN,
                                 FL_EBUSY,     FL_EINVAL,  FL_EPROTO,   FL_ENOMEM};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
@@ -104,7 +100,6 @@ static void test_a_failed_renewal_is_jeopardy_and_is_tried_again(void **state)
 
 static void test_no_is_lost_at_once(void **state)
 {
-    (void)state;
     static const int codes[] = {FL_ENOTHELD, FL_ENOSESSION};
     for (size_t i = 0; i < 2; i++) {
         struct fli_lease h = hold_of(0, 0);
@@ -115,7 +110,6 @@ static void test_no_is_lost_at_once(void **state)
 
 static void test_lost_is_for_ever(void **state)
 {
-    (void)state;
     struct fli_lease h = hold_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     fli_lease_renewal_began(&h);
@@ -130,7 +124,6 @@ static void test_lost_is_for_ever(void **state)
 
 static void test_reserve(void **state)
 {
-    (void)state;
     struct fli_lease h = hold_of(1000, 0);
     expect(&h, SENT_MS + TTL_MS - MARGIN_MS - 1001, FL_HOLD_JEOPARDY, FL_LOST_NOT);
     expect(&h, SENT_MS + TTL_MS - MARGIN_MS - 1000, FL_HOLD_LOST, FL_LOST_DEADLINE);
@@ -141,7 +134,6 @@ static void test_reserve(void **state)
 
 static void test_max_hold(void **state)
 {
-    (void)state;
     struct fli_lease h = hold_of(0, TTL_MS + 1000);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     renew(&h, sent_ms, sent_ms + 1, 0);
@@ -158,7 +150,6 @@ static void test_max_hold(void **state)
 
 static void test_smallest_and_largest_ttl(void **state)
 {
-    (void)state;
     static const uint64_t ttls[] = {FL_TTL_MIN_MS, FL_TTL_MAX_MS};
     for (size_t i = 0; i < 2; i++) {
         const struct fli_lease_config config = {.ttl_ms = ttls[i],
@@ -300,7 +291,6 @@ static void one_schedule(uint64_t *seeds, uint64_t *lost, uint64_t *renewed)
 
 static void test_never_believed_too_long(void **state)
 {
-    (void)state;
     uint64_t seeds = rng_seed();
     uint64_t lost = 0;
     uint64_t renewed = 0;

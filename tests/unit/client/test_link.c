@@ -34,7 +34,6 @@ static bool is_there(int fd, int wait_ms)
 static int fill(void **state)
 {
     socklen_t len = sizeof address;
-    (void)state;
     listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     memset(&address, 0, sizeof address);
     address.sin_family = AF_INET;
@@ -71,7 +70,6 @@ static void drain(void)
 
 static int empty(void **state)
 {
-    (void)state;
     drain();
     close(listener);
     return 0;
@@ -92,7 +90,6 @@ static void asks_again_until(struct fli_link *l, unsigned times)
 static void in_steps(void **state)
 {
     struct fli_link l;
-    (void)state;
     fli_link_init(&l);
     assert_int_equal(fli_link_begin(&l, NULL, "", (struct sockaddr *)&address, sizeof address), 0);
     int first = l.fd;
@@ -120,7 +117,6 @@ static void nobody_answers(void **state)
     struct fli_node node;
     char text[32];
     char errmsg[128];
-    (void)state;
     snprintf(text, sizeof text, "127.0.0.1:%u", ntohs(address.sin_port));
     assert_int_equal(fli_node_parse(text, strlen(text), &node, errmsg, sizeof errmsg), 0);
     fli_link_init(&l);
@@ -134,7 +130,6 @@ static void nobody_answers(void **state)
 static void nobody_listens(void **state)
 {
     struct fli_link l;
-    (void)state;
     drain();
     close(listener);
     listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* for empty() */

@@ -29,7 +29,6 @@ static void expect_text(struct fl_bytes b, const char *text)
 
 static void test_show(void **state)
 {
-    (void)state;
     struct fl_lock_list *list;
     redisReply *r = parse("*18\r\n+name\r\n$1\r\nx\r\n$5\r\nstate\r\n$4\r\nheld\r\n"
                           "$5\r\nowner\r\n$3\r\nabc\r\n$5\r\ntoken\r\n:33\r\n"
@@ -55,7 +54,6 @@ static void test_show(void **state)
 
 static void test_show_of_several_holders(void **state)
 {
-    (void)state;
     struct fl_lock_list *list;
     redisReply *r = parse("*12\r\n+name\r\n$1\r\nx\r\n+state\r\n+held\r\n+mode\r\n$6\r\nshared\r\n"
                           "+permits\r\n:1\r\n+holders\r\n:2\r\n+held_by\r\n*2\r\n"
@@ -75,7 +73,6 @@ static void test_show_of_several_holders(void **state)
 
 static void test_missing_fields_are_empty(void **state)
 {
-    (void)state;
     struct fl_lock_list *list;
     assert_int_equal(fli_list_of_one(parse("*0\r\n"), &list), 0);
     assert_int_equal(list->locks[0].name.len, 0);
@@ -92,7 +89,6 @@ static void test_missing_fields_are_empty(void **state)
 
 static void test_broken_shows(void **state)
 {
-    (void)state;
     static const char *const rows[] = {"*1\r\n+name\r\n", "*2\r\n+queue\r\n*1\r\n:1\r\n",
                                        "*2\r\n+held_by\r\n*1\r\n:1\r\n",
                                        "*2\r\n+held_by\r\n*1\r\n*1\r\n:1\r\n"};
@@ -105,7 +101,6 @@ static void test_broken_shows(void **state)
 
 static void test_pages(void **state)
 {
-    (void)state;
     struct fl_lock_list *list;
     assert_int_equal(fli_list_of_page(parse("*2\r\n$0\r\n\r\n*0\r\n"), &list), 0);
     assert_int_equal(list->len, 0);
@@ -124,7 +119,6 @@ static void test_pages(void **state)
 
 static void test_broken_pages(void **state)
 {
-    (void)state;
     static const char *const rows[] = {"*0\r\n",
                                        "*2\r\n:1\r\n*0\r\n",
                                        "*2\r\n$0\r\n\r\n:1\r\n",
@@ -140,7 +134,6 @@ static void test_broken_pages(void **state)
 
 static void test_info(void **state)
 {
-    (void)state;
     static const char text[] =
         "# Node\r\nrole:master\r\nnode_role:leader\r\nterm:7\nversion:0.1.0\r\n"
         "last_token:9007199254740991\r\ncommit_index:x\r\nnonsense\r\n"
@@ -174,7 +167,6 @@ static size_t dice(uint64_t *s, size_t n)
 /* Damaged replies give an error or a list, and never more than that. */
 static void test_random_damage(void **state)
 {
-    (void)state;
     static const char good[] =
         "*2\r\n$2\r\nh7\r\n*2\r\n*6\r\n+name\r\n$1\r\na\r\n+state\r\n+queued\r\n+queue\r\n*2\r\n"
         "*2\r\n+owner\r\n$1\r\nz\r\n$1\r\ny\r\n*4\r\n+name\r\n$1\r\nb\r\n+state\r\n+held\r\n";

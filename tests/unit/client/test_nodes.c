@@ -19,7 +19,6 @@ static int parse(const char *text, struct fli_node *ret)
 
 static void test_good_addresses(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *host, *port;
     } rows[] = {
@@ -38,7 +37,6 @@ static void test_good_addresses(void **state)
 
 static void test_bad_addresses(void **state)
 {
-    (void)state;
     static const char *const rows[] = {"",       "host",   "host:",    ":80",   "[]:80",
                                        "::1:80", "host:0", "host:x",   "h:1x",  "host:65536",
                                        "h:+1",   "h: 1",   "ho st:80", "a:b:1", "h:-1"};
@@ -50,7 +48,6 @@ static void test_bad_addresses(void **state)
 
 static void test_longest_address(void **state)
 {
-    (void)state;
     char text[FL_ADDRESS_MAX + 2];
     memset(text, 'a', sizeof text);
     struct fli_node n;
@@ -71,7 +68,6 @@ static int parse_list(const char *text, struct fli_node *nodes, uint32_t *n)
 
 static void test_lists(void **state)
 {
-    (void)state;
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n = 0;
     assert_int_equal(parse_list("a:1", nodes, &n), 0);
@@ -88,7 +84,6 @@ static void test_lists(void **state)
 
 static void test_most_nodes(void **state)
 {
-    (void)state;
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n = 0;
     char text[512] = "";

@@ -170,7 +170,6 @@ static int start_server(void **state)
 {
     static int listener;
     static pthread_t thread;
-    (void)state;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof a;
     listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -258,7 +257,6 @@ static void on_acquired(void *arg, int status, const char *error, fl_lock *lock)
 static void on_shown(void *arg, int status, const char *error, struct fl_lock_list *list)
 {
     struct progress *p = arg;
-    (void)error;
     assert_int_equal(is_done(status), list != NULL);
     fl_lock_list_free(list);
     p->asking = false;
@@ -267,7 +265,6 @@ static void on_shown(void *arg, int status, const char *error, struct fl_lock_li
 static void on_done(void *arg, int status, const char *error)
 {
     struct progress *p = arg;
-    (void)error;
     (void)is_done(status);
     p->asking = false;
 }
@@ -275,7 +272,6 @@ static void on_done(void *arg, int status, const char *error)
 static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
 {
     struct progress *p = arg;
-    (void)lock;
     p->state = state;
 }
 
@@ -325,7 +321,6 @@ static void scenario_async(void)
 static void on_token(void *arg, int status, const char *error, fl_token token)
 {
     struct progress *p = arg;
-    (void)error;
     assert_int_equal(is_done(status), token == 7);
     p->asking = false;
 }
@@ -333,7 +328,6 @@ static void on_token(void *arg, int status, const char *error, fl_token token)
 static void on_issued(void *arg, int status, const char *error, fl_token token)
 {
     struct progress *p = arg;
-    (void)error;
     assert_int_equal(is_done(status), token == 8);
     p->asking = false;
 }
@@ -406,25 +400,21 @@ static void run_with_failures(void (*scenario)(void))
 
 static void test_blocking(void **state)
 {
-    (void)state;
     run_with_failures(scenario_blocking);
 }
 
 static void test_async(void **state)
 {
-    (void)state;
     run_with_failures(scenario_async);
 }
 
 static void test_async_session(void **state)
 {
-    (void)state;
     run_with_failures(scenario_async_session);
 }
 
 static void test_keepalive(void **state)
 {
-    (void)state;
     run_with_failures(scenario_keepalive);
 }
 

@@ -11,7 +11,6 @@
 
 static int run_nothing(const struct cli_args *a)
 {
-    (void)a;
     return 0;
 }
 
@@ -31,7 +30,6 @@ static const struct cli_command commands[] = {
 
 static const char *no_environment(const char *name)
 {
-    (void)name;
     return NULL;
 }
 
@@ -71,7 +69,6 @@ static int parse(const char *line, const char *(*environment)(const char *), str
 
 static void test_good_lines(void **state)
 {
-    (void)state;
     struct cli_args a;
     assert_int_equal(parse("take x", no_environment, &a), 0);
     assert_ptr_equal(a.command, &commands[0]);
@@ -101,7 +98,6 @@ static void test_good_lines(void **state)
 
 static void test_help_and_version(void **state)
 {
-    (void)state;
     static const char *const lines[] = {"--help",      "-h",       "--version", "take --help",
                                         "take -h x y", "box open", "box --help"};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
@@ -115,7 +111,6 @@ static void test_help_and_version(void **state)
 
 static void test_wrong_lines(void **state)
 {
-    (void)state;
     static const struct {
         const char *line, *needle;
     } rows[] = {
@@ -149,7 +144,6 @@ static void test_wrong_lines(void **state)
 
 static void test_environment(void **state)
 {
-    (void)state;
     struct cli_args a;
     assert_int_equal(parse("list", some_environment, &a), 0);
     assert_string_equal(a.text[CLI_OPT_NODES], "from-env:1");
@@ -166,7 +160,6 @@ static void test_environment(void **state)
 
 static void test_long_words(void **state)
 {
-    (void)state;
     char line[250];
     memset(line, 'z', sizeof line - 1);
     line[sizeof line - 1] = '\0';
@@ -180,7 +173,6 @@ static void test_long_words(void **state)
 
 static void test_durations(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         uint64_t ms;
@@ -224,7 +216,6 @@ static void test_durations(void **state)
 
 static void test_exit_codes(void **state)
 {
-    (void)state;
     static const struct {
         int code;
         enum cli_exit exit;
@@ -270,7 +261,6 @@ static void expect_rest(const char *line, const char *first, const char *last, s
 /* A number without a unit that is likely meant as seconds. */
 static void test_warning(void **state)
 {
-    (void)state;
     struct cli_args a;
     static const struct {
         const char *line;
@@ -289,7 +279,6 @@ static void test_warning(void **state)
 
 static void test_the_rest_is_a_command_line(void **state)
 {
-    (void)state;
     expect_rest("wrap x ls", "ls", "ls", 1);
     expect_rest("wrap x -- ls", "ls", "ls", 1);
     expect_rest("wrap x --ttl 5s -- ls --ttl 9s", "ls", "9s", 3);

@@ -34,7 +34,6 @@ static void expect(FILE *f, const char *expected)
 
 static void test_utf8(void **state)
 {
-    (void)state;
     static const struct {
         const char *data;
         bool good;
@@ -67,7 +66,6 @@ static void test_utf8(void **state)
 
 static void test_safe_text(void **state)
 {
-    (void)state;
     static const struct {
         struct fl_bytes in;
         const char *out;
@@ -96,7 +94,6 @@ static void test_safe_text(void **state)
 
 static void test_json_structure(void **state)
 {
-    (void)state;
     FILE *f = begin();
     struct cli_json j;
     cli_json_init(&j, f);
@@ -123,7 +120,6 @@ static void test_json_structure(void **state)
 
 static void test_json_strings(void **state)
 {
-    (void)state;
     static const struct {
         struct fl_bytes in;
         const char *out;
@@ -155,7 +151,6 @@ static const struct cli_column columns[] = {{"NAME", false}, {"N", true}, {"X", 
 
 static void test_table(void **state)
 {
-    (void)state;
     struct cli_table t;
     cli_table_init(&t, columns, 3);
     cli_table_bytes(&t, CLI_PLAIN, fl_str("Z\xc3\xbcrich\n"));
@@ -174,7 +169,6 @@ static void test_table(void **state)
 
 static void test_table_colours_keep_the_alignment(void **state)
 {
-    (void)state;
     struct cli_table t;
     cli_table_init(&t, columns, 3);
     cli_table_text(&t, CLI_GREEN, "a");
@@ -189,7 +183,6 @@ static void test_table_colours_keep_the_alignment(void **state)
 
 static void test_table_of_many_rows(void **state)
 {
-    (void)state;
     struct cli_table t;
     cli_table_init(&t, columns, 3);
     for (unsigned i = 0; i < 3000; i++) {
@@ -209,7 +202,6 @@ static void test_table_of_many_rows(void **state)
 
 static void test_durations(void **state)
 {
-    (void)state;
     static const struct {
         uint64_t ms;
         const char *text;

@@ -25,7 +25,6 @@ static void reads(const char *text, bool tls, const char *nodes, const char *use
 
 static void test_read(void **state)
 {
-    (void)state;
     reads("fencelock://a:1", false, "a:1", "", "");
     reads("fencelocks://a:1,[::1]:2/", true, "a:1,[::1]:2", "", "");
     reads("fencelocks://ann:secret@a:1", true, "a:1", "ann", "secret");
@@ -36,7 +35,6 @@ static void test_read(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     static const char *const wrong[] = {"redis://a:1",
                                         "fencelockx://a:1",
                                         "://a:1",
@@ -63,7 +61,6 @@ static void test_refused(void **state)
 /* At the longest, and one byte more. */
 static void test_limits(void **state)
 {
-    (void)state;
     for (unsigned more = 0; more < 2; more++) {
         char text[FL_USER_MAX + FL_PASSWORD_MAX + 64];
         char user[FL_USER_MAX + 2] = "";
@@ -91,7 +88,6 @@ static void test_limits(void **state)
 
 static void test_create(void **state)
 {
-    (void)state;
     static const struct fl_tls_options tls;
     const struct fl_client_options user = {.user = "ann", .password = "x"};
     const struct fl_client_options secure = {.tls = &tls};

@@ -48,7 +48,6 @@ static void expect_shown(enum way way, const char *expected)
 
 static void test_a_grant(void **state)
 {
-    (void)state;
     assert_true(parse("lock:a/b", "event=granted token=17 owner=me%20%C3%A9 clock=88123 wait=5"));
     assert_string_equal(event.event, "granted");
     expect_text(event.name, "a/b");
@@ -65,7 +64,6 @@ static void test_a_grant(void **state)
 
 static void test_others(void **state)
 {
-    (void)state;
     assert_true(parse("lock:x", "event=left owner=o clock=1000 wait=7 reason=deadline"));
     expect_shown(PEOPLE, "        1.000  left      x     owner o  because: deadline\n");
     expect_shown(JSON, "{\"event\":\"left\",\"lock\":\"x\",\"owner\":\"o\",\"wait\":7,"
@@ -82,7 +80,6 @@ static void test_others(void **state)
 
 static void test_what_cannot_be_an_event(void **state)
 {
-    (void)state;
     static const char *const texts[] = {"",
                                         "x",
                                         "clock=5",
@@ -106,7 +103,6 @@ static void test_what_cannot_be_an_event(void **state)
 
 static void test_nothing_drives_a_terminal(void **state)
 {
-    (void)state;
     assert_true(parse("lock:\x1b[2J x\n", "event=granted\x1b token=1 owner=%1B[2J%0A clock=1"));
     expect_shown(PEOPLE,
                  "        0.001  granted\\x1b  \\x1b[2J x\\x0a  token 1  owner \\x1b[2J\\x0a\n");
@@ -115,7 +111,6 @@ static void test_nothing_drives_a_terminal(void **state)
 
 static void test_the_largest(void **state)
 {
-    (void)state;
     static char text[WATCH_TEXT_MAX + 2];
     memset(text, 'o', sizeof text - 1);
     memcpy(text, "event=a owner=", 14);
@@ -127,7 +122,6 @@ static void test_the_largest(void **state)
 
 static void test_random_bytes(void **state)
 {
-    (void)state;
     static const char bytes[] = "event=granted token=17 owner=%20 clock=1%\x1b\xff ==";
     uint64_t r = rng_seed();
     for (int round = 0; round < 20000; round++) {

@@ -21,7 +21,6 @@ static struct fli_slice text(const char *s)
 
 static void sha1(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *hex;
     } rows[] = {
@@ -68,7 +67,6 @@ static bool same(const char *a, const char *b)
 
 static void how_it_is_set_does_not_count(void **state)
 {
-    (void)state;
     const char *plain = "if redis.call('get',KEYS[1])==ARGV[1] then return 1 end";
     assert_true(same(plain, "\xef\xbb\xbfif redis.call(\"get\", KEYS[1]) == ARGV[1] then\r\n"
                             "\treturn 1; -- mine\r\nend\n"));
@@ -82,7 +80,6 @@ static void how_it_is_set_does_not_count(void **state)
 
 static void what_it_says_counts(void **state)
 {
-    (void)state;
     assert_false(same("return 1", "return 2"));
     assert_false(same("return 1", "return '1'"));
     assert_false(same("return a b", "return ab"));
@@ -103,7 +100,6 @@ static void what_it_says_counts(void **state)
 
 static void what_is_no_lua(void **state)
 {
-    (void)state;
     static const char *const bad[] = {"'",     "\"a\n\"", "'a\\",   "[[ a ]", "--[[ a",
                                       "a ! b", "\x01",    "[=[ ]]", "a @",    "'a"};
     uint8_t out[FACE_SHA1_SIZE];
@@ -121,7 +117,6 @@ static void what_is_no_lua(void **state)
 
 static void printed(void **state)
 {
-    (void)state;
     char out[128];
     assert_true(face_normal_print(text("redis.call('GET', KEYS[1]) -- x"), out, sizeof out));
     assert_string_equal(out, "redis\n.\ncall\n(\n'get\n,\nKEYS\n[\n1\n]\n)\n");
@@ -132,7 +127,6 @@ static void printed(void **state)
 /* Each form is found by our own text of it, and by no other's. */
 static void forms(void **state)
 {
-    (void)state;
     struct face_scripts *s;
     uint8_t name[FACE_SHA1_SIZE];
     assert_int_equal(face_scripts_create(&s), 0);
@@ -163,7 +157,6 @@ static void forms(void **state)
 /* What a script is does not depend on which of two entries is found first. */
 static void no_stream_of_tokens_is_two_forms(void **state)
 {
-    (void)state;
     uint8_t names[64][FACE_SHA1_SIZE];
     size_t n = 0;
     assert_true(face_known_tokens_len + face_forms_len <= 64);
@@ -182,7 +175,6 @@ static void no_stream_of_tokens_is_two_forms(void **state)
 
 static void loaded_scripts_are_bounded(void **state)
 {
-    (void)state;
     struct face_scripts *s;
     uint8_t first[FACE_SHA1_SIZE];
     uint8_t name[FACE_SHA1_SIZE];
@@ -203,7 +195,6 @@ static void loaded_scripts_are_bounded(void **state)
 
 static void aliases(void **state)
 {
-    (void)state;
     static const struct {
         const char *file, *says;
     } rows[] = {
@@ -234,7 +225,6 @@ static void aliases(void **state)
 
 static void too_many_aliases(void **state)
 {
-    (void)state;
     struct face_scripts *s;
     char errmsg[256];
     assert_int_equal(face_scripts_create(&s), 0);
@@ -282,7 +272,6 @@ static struct asked ask(enum fli_command_id id, const char *line)
 
 static void set(void **state)
 {
-    (void)state;
     static const struct {
         const char *line;
         uint8_t change;
@@ -360,7 +349,6 @@ static void answers_are(const struct asked *a, unsigned granted, unsigned own, u
 
 static void set_and_get(void **state)
 {
-    (void)state;
     struct asked a = ask(FLI_CMD_KEY_SET, "k v NX GET");
     answers_are(&a, FACE_NIL, FACE_SENT, FACE_VALUE, FACE_NEVER);
     assert_true(a.r.fetches);
@@ -374,7 +362,6 @@ static void set_and_get(void **state)
 /* --redis-face-shared: what one node has done is done at the others, too. */
 static void one_of_several(void **state)
 {
-    (void)state;
     shared = true;
     struct asked a = ask(FLI_CMD_KEY_SET, "k v NX PX 500");
     assert_int_equal(a.r.change, FACE_GRANT | FACE_EXTEND);
@@ -391,7 +378,6 @@ static void one_of_several(void **state)
 
 static void whoevers(void **state)
 {
-    (void)state;
     static const char *const bad[] = {"k", "k soon", "k 500 NX", "k 500 XX XX", "k 500 GT"};
     del = true;
     for (unsigned i = 0; i < 2; i++) {
@@ -411,7 +397,6 @@ static void whoevers(void **state)
 
 static void lengths(void **state)
 {
-    (void)state;
     char line[700];
     char word[300];
     memset(word, 'x', sizeof word);
@@ -435,7 +420,6 @@ static void lengths(void **state)
 
 static void scripts(void **state)
 {
-    (void)state;
     struct asked a = ask(FLI_CMD_EVALSHA, T1 " 1 k v");
     assert_int_equal(a.rc, 0);
     assert_int_equal(a.r.change, FACE_RELEASE);
@@ -481,7 +465,6 @@ static void scripts(void **state)
 
 static void unguarded(void **state)
 {
-    (void)state;
     assert_int_equal(ask(FLI_CMD_KEY_DEL, "k").rc, FL_EINVAL);
     assert_int_equal(ask(FLI_CMD_UNLINK, "k").rc, FL_EINVAL);
     assert_int_equal(ask(FLI_CMD_PEXPIRE, "k 500").rc, FL_EINVAL);
@@ -512,7 +495,6 @@ static void check_reply(enum face_answer answer, const char *resp2, const char *
 
 static void replies(void **state)
 {
-    (void)state;
     check_reply(FACE_OK, "+OK\r\n", NULL);
     check_reply(FACE_NIL, "$-1\r\n", "_\r\n");
     check_reply(FACE_INT_0, ":0\r\n", NULL);
@@ -535,7 +517,6 @@ static void replies(void **state)
 
 static void monitor_lines(void **state)
 {
-    (void)state;
     uint8_t room[256];
     struct face_monitored m;
     assert_true(face_monitor_read(
@@ -567,7 +548,6 @@ static void monitor_lines(void **state)
 
 static void monitor_verdicts(void **state)
 {
-    (void)state;
     static const struct {
         const char *line, *what, *why, *key;
         bool served;

@@ -102,7 +102,6 @@ static void test_a_mark_that_is_forgotten_is_the_floor(void **state)
     struct scratch s;
     fl_token mark = 0;
     size_t removed = 0;
-    (void)state;
     scratch_init(&s);
     assert_int_equal(fl_fence_open(s.data, 0, &fence), 0);
     assert_int_equal(fl_fence_admit(fence, "a", 1, 5, &mark), 0);
@@ -141,7 +140,6 @@ static void test_no_refusal_rests_on_a_commit_that_failed(void **state)
 {
     struct scratch s;
     fl_token mark = 0;
-    (void)state;
     scratch_init(&s);
     assert_int_equal(fl_fence_open(s.data, 0, &fence), 0);
     on_commit = commit_lasts;

@@ -12,7 +12,6 @@
 
 static void test_judge(void **state)
 {
-    (void)state;
     static const struct {
         fl_token mark, token;
         int result;
@@ -43,7 +42,6 @@ static void test_judge(void **state)
 /* For all small numbers: accepted exactly when not below, and the mark never goes back. */
 static void test_judge_all_small(void **state)
 {
-    (void)state;
     for (fl_token mark = 0; mark < 40; mark++) {
         for (fl_token token = 1; token < 40; token++) {
             fl_token out = mark;
@@ -56,7 +54,6 @@ static void test_judge_all_small(void **state)
 
 static void test_effective(void **state)
 {
-    (void)state;
     assert_int_equal(fli_fence_effective(0, 0), 0);
     assert_int_equal(fli_fence_effective(0, 7), 7);
     assert_int_equal(fli_fence_effective(6, 7), 7);

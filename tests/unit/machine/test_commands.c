@@ -463,7 +463,6 @@ static void test_settings_have_bounds(void **state)
                 {MACHINE_SETTING_HEARTBEAT, {4, 30001}},
                 {MACHINE_SETTING_HOLD, {600001, UINT32_MAX}},
                 {MACHINE_SETTING_LOG_LEVEL, {5, UINT32_MAX}}};
-    (void)state;
     for (unsigned i = 0; i < 8; i++) {
         struct machine_command c =
             cmd_number(MACHINE_OP_SETTING_SET, rows[i / 2].setting, rows[i / 2].bad[i % 2]);

@@ -5,7 +5,6 @@
 
 static void test_known(void **state)
 {
-    (void)state;
     assert_true(fold_halves(0, UINT64_MAX) == 0);
     assert_true(fold_halves(1, UINT64_MAX) == UINT64_MAX);
     assert_true(fold_halves(UINT64_C(1) << 32, UINT64_C(1) << 32) == 1);
@@ -15,7 +14,6 @@ static void test_known(void **state)
 
 static void test_both_agree(void **state)
 {
-    (void)state;
     uint64_t rng = rng_seed();
     for (unsigned i = 0; i < 200000; i++) {
         uint64_t a = rng_next(&rng) >> rng_below(&rng, 64);

@@ -282,7 +282,6 @@ static void limits(void **state)
 
 static void wrong_commands(void **state)
 {
-    (void)state;
     struct machine_command bad[] = {
         keys(0, "A", "a", 1000),  /* nothing to do */
         keys(GRANT, "A", "a", 0), /* for how long? */

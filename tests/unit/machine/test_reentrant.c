@@ -197,7 +197,6 @@ static void limits(void **state)
 
 static void wrong_commands(void **state)
 {
-    (void)state;
     struct machine_command c = enter("L", "ann", 1000);
     assert_int_equal(machine_command_check(&c), 0);
     c.permits = 2;

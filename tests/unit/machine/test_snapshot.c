@@ -439,7 +439,6 @@ static int append_bytes(void *ctx, const void *bytes, size_t len)
 /* What a new cluster inherits: users and limits, and no hold of anybody. */
 static void test_heir(void **state)
 {
-    (void)state;
     const uint64_t seed[2] = {1, 2};
     struct machine *old = machine_create(seed);
     struct machine *heir = NULL;

@@ -409,7 +409,6 @@ static void test_any_holder(void **state)
 
 static void test_costs(void **state)
 {
-    (void)state;
     struct machine_command c = cmd_wait_x("a", "ann", 5);
     c.n_names = MACHINE_NAMES_MAX;
     assert_int_equal(machine_command_cost(&c), MACHINE_COMMAND_COST_MAX);

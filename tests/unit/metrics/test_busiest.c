@@ -51,7 +51,6 @@ static void check(const struct busiest *b, const uint64_t *truth, uint64_t total
 
 static void never_too_small_and_no_heavy_one_missed(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct busiest b;
         uint64_t truth[NAMES] = {0};
@@ -79,7 +78,6 @@ static void never_too_small_and_no_heavy_one_missed(void **state)
 
 static void exact_while_there_is_room(void **state)
 {
-    (void)state;
     struct busiest b;
     const struct busiest_entry *top[2];
     char text[16];
@@ -106,7 +104,6 @@ static void exact_while_there_is_room(void **state)
 
 static void a_name_of_every_length(void **state)
 {
-    (void)state;
     struct busiest b;
     uint8_t bytes[FL_NAME_MAX];
     const struct busiest_entry *top[1];

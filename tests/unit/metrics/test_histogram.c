@@ -26,7 +26,6 @@ static unsigned only_bucket(enum metrics_range range, uint64_t us)
 
 static void bounds_are_inclusive(void **state)
 {
-    (void)state;
     const enum metrics_range ranges[] = {METRICS_RANGE_FAST, METRICS_RANGE_SLOW};
     for (unsigned r = 0; r < 2; r++) {
         struct metrics_histogram h;
@@ -41,7 +40,6 @@ static void bounds_are_inclusive(void **state)
 
 static void the_ends(void **state)
 {
-    (void)state;
     assert_int_equal(only_bucket(METRICS_RANGE_FAST, 0), 0);
     assert_int_equal(only_bucket(METRICS_RANGE_FAST, 1), 0);
     assert_int_equal(only_bucket(METRICS_RANGE_SLOW, UINT64_MAX), METRICS_BUCKETS);

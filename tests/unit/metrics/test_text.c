@@ -19,7 +19,6 @@ static void expect(const struct fli_buf *b, const char *text)
 
 static void families_and_samples(void **state)
 {
-    (void)state;
     struct fli_buf b;
     struct metrics_text t;
     fli_buf_init(&b, 4096);
@@ -41,7 +40,6 @@ static void families_and_samples(void **state)
 
 static void a_histogram_is_cumulative(void **state)
 {
-    (void)state;
     struct fli_buf b;
     struct metrics_text t;
     struct metrics_histogram h;
@@ -64,7 +62,6 @@ static void a_histogram_is_cumulative(void **state)
 
 static void a_full_buffer_is_told(void **state)
 {
-    (void)state;
     for (size_t max = 1; max < 120; max++) {
         struct fli_buf b;
         struct metrics_text t;
@@ -87,7 +84,6 @@ static void a_full_buffer_is_told(void **state)
 
 static void json_of_all_kinds(void **state)
 {
-    (void)state;
     struct fli_buf b;
     struct json j;
     const uint8_t bytes[] = {'a', ' ', 0, 0xff, '%', '"', '<', '~'};

@@ -12,7 +12,6 @@
 
 static void splits_and_joins(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *host;
         uint16_t port;
@@ -34,7 +33,6 @@ static void splits_and_joins(void **state)
 
 static void refuses(void **state)
 {
-    (void)state;
     static const char *const bad[] = {"",        "host",    ":1",    "host:",  "host:65536",
                                       "host:-1", "host: 1", "::1:1", "[::1]",  "[]:1",
                                       "[x:1",    "x]:1",    "a b:1", "host:1x"};
@@ -50,7 +48,6 @@ static void refuses(void **state)
 
 static void longest_host(void **state)
 {
-    (void)state;
     char text[NET_HOST_MAX + 8];
     char host[NET_HOST_MAX];
     uint16_t port = 0;
@@ -65,7 +62,6 @@ static void longest_host(void **state)
 
 static void knows_loopback(void **state)
 {
-    (void)state;
     assert_true(net_host_is_loopback("127.0.0.1"));
     assert_true(net_host_is_loopback("127.9.9.9"));
     assert_true(net_host_is_loopback("::1"));

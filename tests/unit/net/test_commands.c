@@ -13,7 +13,6 @@ struct service {
 
 static unsigned hello(void *ctx, struct net_hello_field *fields)
 {
-    (void)ctx;
     fields[0] = (struct net_hello_field){.key = "node", .number = 7};
     fields[1] = (struct net_hello_field){.key = "leader", .text = "127.0.0.1:9"};
     return 2;
@@ -40,8 +39,6 @@ static void on_request(void *ctx, struct net_request *r, const struct fli_slice 
 
 static void on_cancel(void *ctx, struct net_request *r)
 {
-    (void)ctx;
-    (void)r;
 }
 
 static void start(struct service *s)
@@ -70,7 +67,6 @@ struct row {
 
 static void replies(void **state)
 {
-    (void)state;
     static const struct row rows[] = {
         {"PING", "+PONG\r\n"},
         {"ping hi", "$2\r\nhi\r\n"},
@@ -130,7 +126,6 @@ static void replies(void **state)
 
 static void null_names_in_resp3(void **state)
 {
-    (void)state;
     struct service s;
     start(&s);
     int fd = client_open(&s.f);
@@ -154,7 +149,6 @@ static void null_names_in_resp3(void **state)
 
 static void names_at_their_limit(void **state)
 {
-    (void)state;
     struct service s;
     start(&s);
     int fd = client_open(&s.f);
@@ -179,7 +173,6 @@ static void names_at_their_limit(void **state)
 
 static void clients_are_listed(void **state)
 {
-    (void)state;
     struct service s;
     start(&s);
     int one = client_open(&s.f);

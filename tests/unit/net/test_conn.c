@@ -33,7 +33,6 @@ static void raise_files(void)
 
 static void byte_by_byte(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -51,7 +50,6 @@ static void byte_by_byte(void **state)
 
 static void pipeline_of_thousands(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -80,7 +78,6 @@ static void pipeline_of_thousands(void **state)
  * from the rest of the loop. */
 static void much_to_do_is_shared_out(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     enum { N = 60 };
@@ -114,7 +111,6 @@ static void much_to_do_is_shared_out(void **state)
 /* However many have much to ask: who asks little is next, and waits for one visit of each turn. */
 static void much_waits_behind_little(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     enum { N = 60 };
@@ -143,7 +139,6 @@ static void much_waits_behind_little(void **state)
  * for that may have to go on, has no reason to stay where it is. */
 static void waiting_for_a_turn_is_no_pause(void **state)
 {
-    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     limits.pipeline_max = 16;
@@ -167,7 +162,6 @@ static void waiting_for_a_turn_is_no_pause(void **state)
 
 static void answers_keep_the_order_of_requests(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -188,7 +182,6 @@ static void answers_keep_the_order_of_requests(void **state)
 
 static void random_order_of_answers(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -244,7 +237,6 @@ static size_t output_bytes(struct fixture *f)
 
 static void pipeline_limit_pauses_reading(void **state)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.pipeline_max = 10;
     struct fixture f;
@@ -280,7 +272,6 @@ static void pipeline_limit_pauses_reading(void **state)
 
 static void pipeline_of_one(void **state)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.pipeline_max = 1;
     struct fixture f;
@@ -301,7 +292,6 @@ static void pipeline_of_one(void **state)
  * gets everything. */
 static void client_that_does_not_read_is_paused(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -354,7 +344,6 @@ static void client_that_does_not_read_is_paused(void **state)
 /* Answers that were owed already, and a client that does not read them: it is cut off. */
 static void slow_reader_is_cut_off(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -392,7 +381,6 @@ static void slow_reader_is_cut_off(void **state)
 /* Answers held back behind an unanswered request count as unsent. */
 static void held_answers_are_bounded(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -419,7 +407,6 @@ static void held_answers_are_bounded(void **state)
 
 static void too_many_held_answers_cut_off(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -448,7 +435,6 @@ static void too_many_held_answers_cut_off(void **state)
 
 static void answer_at_the_output_limit(void **state)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     struct fixture f;
     fixture_start(&f, limits);
@@ -473,7 +459,6 @@ static void answer_at_the_output_limit(void **state)
 
 static void oversized_request_then_the_next_works(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -500,7 +485,6 @@ static void oversized_request_then_the_next_works(void **state)
 
 static void lost_framing_is_told_and_ends_the_connection(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -518,7 +502,6 @@ static void lost_framing_is_told_and_ends_the_connection(void **state)
 /* Closing with input unread resets the connection, and a reset can overtake the error. */
 static void the_last_word_is_heard(void **state)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.connections_max = 1;
     struct fixture f;
@@ -546,7 +529,6 @@ static void the_last_word_is_heard(void **state)
 /* A client that never closes is waited for, but not for ever. */
 static void lingering_ends(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -561,7 +543,6 @@ static void lingering_ends(void **state)
 
 static void connection_limit(void **state)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.connections_max = 3;
     struct fixture f;
@@ -592,7 +573,6 @@ static void connection_limit(void **state)
 
 static void many_refused_connections(void **state)
 {
-    (void)state;
     raise_files();
     struct net_limits limits = test_limits();
     limits.connections_max = 1;
@@ -618,7 +598,6 @@ static void many_refused_connections(void **state)
 
 static void idle_connections_cost_little(void **state)
 {
-    (void)state;
     raise_files();
     struct rlimit files;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
@@ -653,7 +632,6 @@ static void idle_connections_cost_little(void **state)
 /* A request that stays incomplete costs its bytes and a parser, and gives both back. */
 static void partial_input_is_given_back(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fds[100];
@@ -680,7 +658,6 @@ static void partial_input_is_given_back(void **state)
 
 static void too_many_files(void **state)
 {
-    (void)state;
     struct rlimit old;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     struct fixture f;

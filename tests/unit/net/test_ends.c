@@ -7,7 +7,6 @@
 
 static void half_closed_client_gets_its_answers(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -26,7 +25,6 @@ static void half_closed_client_gets_its_answers(void **state)
 
 static void half_closed_while_paused(void **state)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.pipeline_max = 2;
     struct fixture f;
@@ -46,7 +44,6 @@ static void half_closed_while_paused(void **state)
 
 static void dropped_client_cancels_what_is_unanswered(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -65,7 +62,6 @@ static void dropped_client_cancels_what_is_unanswered(void **state)
 
 static void answers_to_a_doomed_connection_go_nowhere(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -86,7 +82,6 @@ static void answers_to_a_doomed_connection_go_nowhere(void **state)
 
 static void failed_answer_closes(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -99,7 +94,6 @@ static void failed_answer_closes(void **state)
 
 static void close_after_answers(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -119,7 +113,6 @@ static void close_after_answers(void **state)
 
 static void silent_connection_is_closed(void **state)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.idle_first_ms = 150;
     struct fixture f;
@@ -144,7 +137,6 @@ static void set_true(void *ctx)
 
 static void stop_gives_the_answers_owed(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int owed = client_open(&f);
@@ -171,7 +163,6 @@ static void stop_gives_the_answers_owed(void **state)
 
 static void stop_does_not_wait_for_ever(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -189,7 +180,6 @@ static void stop_does_not_wait_for_ever(void **state)
 
 static void listening_says_what_is_wrong(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     char errmsg[256];
@@ -209,7 +199,6 @@ static void listening_says_what_is_wrong(void **state)
 
 static void limits_of_nothing_are_refused(void **state)
 {
-    (void)state;
     uv_loop_t loop;
     assert_int_equal(uv_loop_init(&loop), 0);
     struct net_limits limits = test_limits();

@@ -7,7 +7,6 @@
  * and only that one. */
 static void the_largest_goes_first(void **state)
 {
-    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     limits.output_max = 1 << 20;
@@ -56,7 +55,6 @@ static void the_largest_goes_first(void **state)
 /* Who is cut off and has taken what it was sent is told why. */
 static void who_goes_for_memory_is_told(void **state)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.memory_max = 100000;
     must_tell_who_goes(limits, "-LIMIT this client keeps the most");

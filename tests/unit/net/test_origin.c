@@ -22,7 +22,6 @@ static void must_serve(struct fixture *f, int fd)
  * meanwhile; who makes room may come again. */
 static void connections_have_a_ceiling(void **state)
 {
-    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     limits.address_connections_max = 3;
@@ -86,7 +85,6 @@ static void count_with(struct fixture *f, struct net_conn *c, size_t bytes)
  * others, nor a larger one of another address. */
 static void memory_has_a_ceiling(void **state)
 {
-    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     limits.output_max = 1 << 20;
@@ -123,7 +121,6 @@ static void memory_has_a_ceiling(void **state)
 /* Who is cut off for it is told which ceiling it was. */
 static void who_goes_is_told(void **state)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.address_memory_max = 100000;
     must_tell_who_goes(limits,
@@ -134,7 +131,6 @@ static void who_goes_is_told(void **state)
 /* Clients that keep little are not cut off, but their address gets no further ones. */
 static void an_address_without_room_gets_no_more(void **state)
 {
-    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     fixture_start(&f, limits);
@@ -160,7 +156,6 @@ static void an_address_without_room_gets_no_more(void **state)
  * port is no part of either. */
 static void what_counts_as_one_address(void **state)
 {
-    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     limits.address_connections_max = 1;

@@ -23,7 +23,6 @@ static struct net_conn *open_kept(struct fixture *f, int *ret_fd)
 
 static void version_3_does_not_wait_for_answers(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd;
@@ -43,7 +42,6 @@ static void version_3_does_not_wait_for_answers(void **state)
 
 static void version_2_keeps_the_order(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd;
@@ -75,7 +73,6 @@ static void version_2_keeps_the_order(void **state)
 /* Pushes that wait behind an answer go with the connection, and are no request to be cancelled. */
 static void dropped_with_pushes_waiting(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd;
@@ -99,7 +96,6 @@ static void dropped_with_pushes_waiting(void **state)
 
 static void nothing_is_pushed_behind_the_end(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd;
@@ -132,7 +128,6 @@ static size_t push_until(struct fixture *f, struct net_conn *c, size_t at)
 
 static void the_last_word_is_heard(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd;
@@ -162,7 +157,6 @@ static void the_last_word_is_heard(void **state)
 /* Who never reads is gone after a while, whatever still waits for it. */
 static void the_last_word_is_not_for_ever(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int silent;
@@ -184,7 +178,6 @@ static void the_last_word_is_not_for_ever(void **state)
 
 static void no_room_for_the_last_word(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd;

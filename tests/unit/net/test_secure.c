@@ -25,7 +25,6 @@ static const char *in_dir(const char *name)
 
 static int setup(void **state)
 {
-    (void)state;
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     (void)certs_dir(dir);
     certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
@@ -39,7 +38,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     fli_tls_context_destroy(client_context);
     certs_remove(dir);
     return 0;
@@ -142,7 +140,6 @@ static void hear(struct fixture *f, struct client *c, const char *text, size_t l
 
 static void byte_by_byte(void **state)
 {
-    (void)state;
     struct fixture f;
     struct client c;
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
@@ -161,7 +158,6 @@ static void byte_by_byte(void **state)
 
 static void pipeline_of_thousands(void **state)
 {
-    (void)state;
     enum { N = 20000 };
     struct fixture f;
     struct client c;
@@ -188,7 +184,6 @@ static void pipeline_of_thousands(void **state)
 /* A client that ends while its requests are still held up gets its answers. */
 static void ends_while_paused(void **state)
 {
-    (void)state;
     struct fixture f;
     struct client c;
     struct net_limits limits = test_limits();
@@ -219,7 +214,6 @@ static void ends_while_paused(void **state)
 
 static void large_answers(void **state)
 {
-    (void)state;
     struct fixture f;
     struct client c;
     static char want[200000];
@@ -239,7 +233,6 @@ static void large_answers(void **state)
 
 static void drop_is_orderly(void **state)
 {
-    (void)state;
     struct fixture f;
     struct client c;
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
@@ -258,7 +251,6 @@ static void drop_is_orderly(void **state)
 
 static void plain_client(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
     int fd = client_open(&f);
@@ -280,7 +272,6 @@ static void plain_client(void **state)
 /* Over the limit: no handshake is made, so that refusing is cheap. */
 static void too_many(void **state)
 {
-    (void)state;
     struct fixture f;
     struct client c;
     struct net_limits limits = test_limits();
@@ -301,7 +292,6 @@ static void too_many(void **state)
  * served between them. */
 static void storm(void **state)
 {
-    (void)state;
     enum { N = 300 };
     static struct client clients[N];
     struct fixture f;
@@ -341,7 +331,6 @@ static void storm(void **state)
 /* Clients that go away in the middle of their handshakes, deferred ones too. */
 static void cut_off_everywhere(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
     for (unsigned round = 0; round < 40; round++) {
@@ -365,7 +354,6 @@ static void cut_off_everywhere(void **state)
 /* What was begun under the old files goes on; new connections get the new ones. */
 static void reload(void **state)
 {
-    (void)state;
     struct fixture f;
     struct client c;
     struct client d;

@@ -122,7 +122,6 @@ static void run(const struct handshake *h, unsigned most)
 
 static void test_strangers(void **state)
 {
-    (void)state;
     run(NULL, TRANSPORT_PENDING_ADDRESS_MAX + 1);
 }
 
@@ -131,7 +130,6 @@ static void test_false_members(void **state)
 {
     struct rig *r = rig_open(NULL);
     struct handshake h = rig_handshake(r);
-    (void)state;
     rig_close(r);
     run(&h, TRANSPORT_PENDING_ADDRESS_MAX + 1 + TRANSPORT_ACCEPTED_MAX);
 }

@@ -92,7 +92,6 @@ static void test_cut_at_each_byte(void **state)
 {
     struct fli_buf bytes;
     struct fli_buf bodies;
-    (void)state;
     three_frames(&bytes, &bodies);
     for (size_t cut = 0; cut <= 2 * bytes.len; cut++) {
         struct seen s;
@@ -123,7 +122,6 @@ static void test_each_bit(void **state)
 {
     uint8_t body[40];
     struct fli_buf bytes;
-    (void)state;
     fill(body, sizeof body, 1);
     fli_buf_init(&bytes, SIZE_MAX);
     add_frame(&bytes, 9, body, sizeof body);
@@ -169,7 +167,6 @@ static void test_lengths(void **state)
     static const uint32_t BAD[] = {MAX + 1,    FRAME_MAX,  FRAME_MAX + 1, 0x7fffffff,
                                    0x80000000, 0xfffffff0, 0xffffffff};
     size_t cap;
-    (void)state;
     for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
         const char *why = feed_header(BAD[i], MAX, &cap);
         assert_non_null(why);
@@ -185,7 +182,6 @@ static void test_lengths(void **state)
 
 static void test_unknown_form(void **state)
 {
-    (void)state;
     for (unsigned i = 5; i < 8; i++) {
         uint8_t h[FRAME_HEADER_SIZE] = {0};
         struct seen s;
@@ -201,7 +197,6 @@ static void test_unknown_form(void **state)
 static void test_largest(void **state)
 {
     uint8_t *body = test_malloc(MAX + 1);
-    (void)state;
     fill(body, MAX + 1, 3);
     for (unsigned more = 0; more < 2; more++) {
         struct fli_buf bytes;
@@ -229,7 +224,6 @@ static void test_stop(void **state)
 {
     struct fli_buf bytes;
     struct fli_buf bodies;
-    (void)state;
     three_frames(&bytes, &bodies);
     for (unsigned whole = 0; whole < 2; whole++) {
         struct seen s;
@@ -254,7 +248,6 @@ static void test_parts(void **state)
     uint8_t body[100];
     uint8_t whole[FRAME_HEADER_SIZE];
     uint8_t pieces[FRAME_HEADER_SIZE];
-    (void)state;
     fill(body, sizeof body, 5);
     struct fli_slice one = {body, sizeof body};
     struct fli_slice parts[4] = {{body, 1}, {NULL, 0}, {body + 1, 98}, {body + 99, 1}};
@@ -268,7 +261,6 @@ static void test_random(void **state)
 {
     uint64_t rng;
     uint8_t body[5000];
-    (void)state;
     rng = rng_seed();
     for (unsigned round = 0; round < 200; round++) {
         struct fli_buf bytes;

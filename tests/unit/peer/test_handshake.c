@@ -54,7 +54,6 @@ static void seal(uint8_t bytes[HANDSHAKE_SIZE])
 static void test_there_and_back(void **state)
 {
     struct handshake all[2] = {full(), refusal()};
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         uint8_t bytes[HANDSHAKE_SIZE];
         uint8_t again[HANDSHAKE_SIZE];
@@ -76,7 +75,6 @@ static void test_each_bit(void **state)
 {
     struct handshake h = full();
     uint8_t bytes[HANDSHAKE_SIZE];
-    (void)state;
     handshake_encode(&h, &FORMATS, bytes);
     for (unsigned bit = 0; bit < 8 * HANDSHAKE_SIZE; bit++) {
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -123,7 +121,6 @@ static const struct edit EDITS[] = {
 
 static void test_fields(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof EDITS / sizeof EDITS[0]; i++) {
         const struct edit *e = &EDITS[i];
         struct handshake h = full();
@@ -148,7 +145,6 @@ static void test_fields(void **state)
 static void test_a_refusal_names_nobody(void **state)
 {
     static const unsigned OF_THE_SENDER[] = {20, 24, 32, 40, 56, 776, 784, 792, 800};
-    (void)state;
     for (size_t i = 0; i < sizeof OF_THE_SENDER / sizeof OF_THE_SENDER[0]; i++) {
         struct handshake h = refusal();
         uint8_t bytes[HANDSHAKE_SIZE];
@@ -172,7 +168,6 @@ static void test_versions_are_explained(void **state)
     uint8_t bytes[HANDSHAKE_SIZE];
     char text[HANDSHAKE_REASON_MAX];
     char room[1024];
-    (void)state;
     handshake_encode(&h, &FORMATS, bytes);
     fli_put_u16(bytes + 14, 65535);
     fli_put_u16(bytes + 16, 65534);
@@ -188,7 +183,6 @@ static void test_versions_are_explained(void **state)
 
 static void test_each_verdict_has_a_text(void **state)
 {
-    (void)state;
     for (unsigned v = 0; v <= HANDSHAKE_OTHER_VERSION + 1; v++) {
         const char *text = handshake_verdict_text((enum handshake_verdict)v);
         assert_true(strlen(text) > 3);

@@ -52,9 +52,6 @@ static void must(bool fine, const char *what)
 static enum handshake_verdict check_cb(void *ctx, const struct peer_identity *peer,
                                        char reason[HANDSHAKE_REASON_MAX])
 {
-    (void)ctx;
-    (void)peer;
-    (void)reason;
     return HANDSHAKE_WELCOME;
 }
 
@@ -66,15 +63,12 @@ struct heal_in {
 static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
 {
     struct heal_in *in = ctx;
-    (void)body;
     must(write(in->n->heard_fd, &type, 1) == 1, "the test has gone");
 }
 
 static void lost_cb(void *ctx, enum channel_end end, const char *why)
 {
     struct heal_in *in = ctx;
-    (void)end;
-    (void)why;
     stream_close(in->s);
     free(in);
 }
@@ -83,8 +77,6 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
                         struct stream *s)
 {
     struct heal_in *in = malloc(sizeof *in);
-    (void)kind;
-    (void)peer;
     must(in != NULL, "out of memory");
     *in = (struct heal_in){.n = ctx, .s = s};
     struct stream_callbacks cbs = {.ctx = in, .frame = frame_cb, .lost = lost_cb};
@@ -215,7 +207,6 @@ static void test_heal(void **state)
 {
     static const unsigned LENGTHS_MS[] = {100, 310, 720, 1030, 1540, 2050, 3160, 5270, 7380};
     struct heal h;
-    (void)state;
     forward(true);
     start_node(&h, 0);
     start_node(&h, 1);

@@ -14,7 +14,6 @@ static void test_the_same_line(void **state)
 {
     struct log_throttle s;
     uint64_t left_out;
-    (void)state;
     memset(&s, 0, sizeof s);
     assert_true(log_throttle_allows(&s, "a", 1000, &left_out));
     assert_false(log_throttle_allows(&s, "a", 1000, &left_out));
@@ -31,7 +30,6 @@ static void test_different_lines(void **state)
     uint64_t left_out;
     unsigned n = 0;
     char text[32];
-    (void)state;
     memset(&s, 0, sizeof s);
     for (unsigned i = 0; i < 1000; i++) {
         snprintf(text, sizeof text, "line %u", i);

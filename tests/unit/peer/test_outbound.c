@@ -40,7 +40,6 @@ static void down_cb(void *ctx, uint64_t peer_id, bool hung_up, const char *why)
 static void log_cb(void *ctx, int level, const char *message)
 {
     struct keeper *k = ctx;
-    (void)level;
     k->logged++;
     snprintf(k->log, sizeof k->log, "%s", message);
 }
@@ -82,7 +81,6 @@ static void test_up(void **state)
 {
     struct keeper k;
     struct outbound_peer_stats stats;
-    (void)state;
     keeper_open(&k, NULL, 0);
     struct rig *r = k.r;
     assert_int_equal(send_text(&k, 2, "too early"), FL_ENOCONN);
@@ -109,7 +107,6 @@ static void test_up(void **state)
 static void test_hung_up(void **state)
 {
     struct keeper k;
-    (void)state;
     keeper_open(&k, NULL, 0);
     struct rig *r = k.r;
     for (unsigned i = 1; i <= 5; i++) {
@@ -128,7 +125,6 @@ static void test_comes_back(void **state)
 {
     struct keeper k;
     struct transport_config config;
-    (void)state;
     keeper_open(&k, NULL, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
@@ -147,7 +143,6 @@ static void test_refused(void **state)
 {
     struct keeper k;
     struct transport_stats stats;
-    (void)state;
     keeper_open(&k, NULL, 0);
     struct rig *r = k.r;
     r->b.refuse = true;
@@ -164,7 +159,6 @@ static void test_refused(void **state)
 static void test_redial(void **state)
 {
     struct keeper k;
-    (void)state;
     keeper_open(&k, NULL, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, r->a.absent >= 6); /* of node 3, whose pause has grown */
@@ -185,7 +179,6 @@ static void test_queue(void **state)
     static uint8_t body[100000];
     struct fli_slice part = {body, sizeof body};
     struct outbound_peer_stats stats;
-    (void)state;
     keeper_open(&k, NULL, 250000);
     struct rig *r = k.r;
     r->b.unstarted = true;
@@ -219,7 +212,6 @@ static void test_large_message(void **state)
     struct keeper k;
     static uint8_t body[(1 << 20) + 1];
     struct fli_slice part = {body, sizeof body};
-    (void)state;
     keeper_open(&k, NULL, 1000);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
@@ -236,7 +228,6 @@ static void test_large_message(void **state)
 static void test_peer_sends(void **state)
 {
     struct keeper k;
-    (void)state;
     keeper_open(&k, NULL, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
@@ -255,7 +246,6 @@ static void test_close_while_dialing(void **state)
     uint16_t port;
     char address[64];
     int listener = plain_listener(&port, 8);
-    (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     keeper_open(&k, address, 0);
     struct rig *r = k.r;

@@ -357,9 +357,6 @@ static void test_call(void **state)
 
 static void ignore_dialed(void *ctx, int status, const struct peer_identity *peer, struct stream *s)
 {
-    (void)ctx;
-    (void)status;
-    (void)peer;
     stream_close(s);
 }
 
@@ -440,7 +437,6 @@ static void test_call_bad_answers(void **state)
     uint16_t port;
     char address[64];
     int listener = plain_listener(&port, 8);
-    (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     struct rig *r = rig_open(address);
     for (unsigned i = 0; i < 7; i++) {
@@ -480,7 +476,6 @@ static void test_call_bad_answers(void **state)
 /* Who accepts and says nothing, and who does not even accept (a full backlog drops what comes). */
 static void test_call_black_hole(void **state)
 {
-    (void)state;
     for (unsigned full = 0; full < 2; full++) {
         uint16_t port;
         char address[64];
@@ -520,7 +515,6 @@ static void test_call_in_a_long_turn(void **state)
     char address[64];
     uint8_t bytes[HANDSHAKE_SIZE];
     int listener = plain_listener(&port, 8);
-    (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     struct rig *r = rig_open(address);
     struct transport_config config;
@@ -560,7 +554,6 @@ static void test_call_by_name(void **state)
 /* A label of 64 bytes is no name, which the resolver knows without asking anybody. */
 static void test_call_bad_name(void **state)
 {
-    (void)state;
     struct rig *r = rig_open("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx:1");
     rig_dial(r, 3, STREAM_RAFT);
     assert_int_equal(r->status, FL_ENOCONN);
@@ -572,7 +565,6 @@ static void test_call_bad_name(void **state)
 /* An address that cannot even be tried: the answer still comes from the loop. */
 static void test_call_impossible_address(void **state)
 {
-    (void)state;
     struct rig *r = rig_open("255.255.255.255:7");
     rig_dial(r, 3, STREAM_RAFT);
     assert_int_equal(r->status, FL_ENOCONN);
@@ -617,7 +609,6 @@ static void test_close_in_the_middle(void **state)
     uint16_t port;
     char address[64];
     int listener = plain_listener(&port, 8);
-    (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     struct rig *r = rig_open(address);
     struct transport_config config;
@@ -649,18 +640,12 @@ static void test_close_in_the_middle(void **state)
 static enum handshake_verdict check_none(void *ctx, const struct peer_identity *peer,
                                          char reason[HANDSHAKE_REASON_MAX])
 {
-    (void)ctx;
-    (void)peer;
-    (void)reason;
     return HANDSHAKE_STRANGER;
 }
 
 static void accept_none(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
                         struct stream *s)
 {
-    (void)ctx;
-    (void)kind;
-    (void)peer;
     stream_close(s);
 }
 

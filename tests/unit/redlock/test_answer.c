@@ -19,7 +19,6 @@ static redisReply *parse(const char *wire)
 
 static void test_answers_to_set(void **state)
 {
-    (void)state;
     static const struct {
         const char *wire;
         enum fl_redlock_status status;
@@ -51,7 +50,6 @@ static void test_answers_to_set(void **state)
 
 static void test_answers_to_scripts(void **state)
 {
-    (void)state;
     static const struct {
         const char *wire;
         enum fl_redlock_status status;
@@ -76,7 +74,6 @@ static void test_answers_to_scripts(void **state)
 
 static void test_error_words(void **state)
 {
-    (void)state;
     redisReply *reply = parse("-NOSCRIPT No matching script.\r\n");
     assert_true(fli_is_error(reply, "NOSCRIPT"));
     assert_false(fli_is_error(reply, "NOSC"));
@@ -89,7 +86,6 @@ static void test_error_words(void **state)
 
 static void test_delete_command(void **state)
 {
-    (void)state;
     static const struct {
         const char *wire;
         enum fli_delete_how how;
@@ -118,7 +114,6 @@ static void expect(struct fli_buf *b, const char *wire, size_t len)
 
 static void test_requests_are_binary_safe(void **state)
 {
-    (void)state;
     struct fli_buf b;
     fli_buf_init(&b, 4096);
     const struct fli_slice key = {(const uint8_t *)"a\0\r\n%s", 6};
@@ -139,7 +134,6 @@ static void test_requests_are_binary_safe(void **state)
 
 static void test_a_request_is_appended_whole_or_not_at_all(void **state)
 {
-    (void)state;
     const struct fli_slice key = {(const uint8_t *)"key", 3};
     struct fli_buf b;
     fli_buf_init(&b, 4096);
@@ -157,7 +151,6 @@ static void test_a_request_is_appended_whole_or_not_at_all(void **state)
 
 static void test_facts(void **state)
 {
-    (void)state;
     static const char info[] = "# Server\r\nrun_id:abc\r\nuptime_in_seconds:17\r\nrole:master\r\n"
                                "maxmemory_policy:allkeys-lru\r\naof_enabled:1\r\nnonsense\r\n:\r\n"
                                "uptime_in_secondsx:99\r\nrole:slave";
@@ -181,7 +174,6 @@ static void test_facts(void **state)
 
 static void test_any_bytes_are_facts(void **state)
 {
-    (void)state;
     uint64_t rng = rng_seed();
     static const char *const pieces[] = {"run_id",
                                          ":",
@@ -211,7 +203,6 @@ static void test_any_bytes_are_facts(void **state)
 
 static void test_text_is_cut_and_made_printable(void **state)
 {
-    (void)state;
     char to[4];
     fli_copy_text(to, sizeof to, "abc", 3);
     assert_string_equal(to, "abc");

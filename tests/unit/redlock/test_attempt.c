@@ -114,7 +114,6 @@ static const struct row rows[] = {
 
 static void test_table(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct row *r = &rows[i];
         struct fli_attempt a;
@@ -136,7 +135,6 @@ static void test_table(void **state)
 
 static void test_a_quorum_that_comes_too_late_is_none(void **state)
 {
-    (void)state;
     uint64_t deadline = fli_deadline_ms(1000, 10000);
     for (int late = 0; late < 2; late++) {
         struct fli_attempt a;
@@ -154,7 +152,6 @@ static void test_a_quorum_that_comes_too_late_is_none(void **state)
 
 static void test_answers_after_the_end_change_no_verdict(void **state)
 {
-    (void)state;
     struct fli_attempt a;
     play(&a, A, "hh.");
     assert_int_equal(fli_attempt_answer(&a, 2, FL_REDLOCK_YES, 1020), NO);
@@ -167,7 +164,6 @@ static void test_answers_after_the_end_change_no_verdict(void **state)
 
 static void test_servers_that_were_not_asked_are_not_released(void **state)
 {
-    (void)state;
     struct fli_attempt a;
     fli_attempt_init(&a, A, 5, 0, 1000, 0);
     assert_int_equal(fli_attempt_answer(&a, 0, FL_REDLOCK_DOWN, 0), GO);
@@ -182,7 +178,6 @@ static void test_servers_that_were_not_asked_are_not_released(void **state)
 
 static void test_cancel(void **state)
 {
-    (void)state;
     struct fli_attempt a;
     play(&a, A, "Y....");
     fli_attempt_cancel(&a);
@@ -195,7 +190,6 @@ static void test_cancel(void **state)
 
 static void test_the_most_servers(void **state)
 {
-    (void)state;
     char words[FL_REDLOCK_SERVERS_MAX + 1] = "";
     struct fli_attempt a;
     memset(words, 'Y', FL_REDLOCK_SERVERS_MAX);
@@ -210,7 +204,6 @@ static void test_the_most_servers(void **state)
 
 static void test_codes(void **state)
 {
-    (void)state;
     assert_int_equal(fli_cause_code(FL_REDLOCK_NONE), 0);
     assert_int_equal(fli_cause_code(FL_REDLOCK_CONTENDED), FL_ENOTHELD);
     assert_int_equal(fli_cause_code(FL_REDLOCK_LOST), FL_ENOTHELD);
@@ -331,7 +324,6 @@ static void play_random(uint64_t *rng)
 
 static void test_random_schedules_against_the_model(void **state)
 {
-    (void)state;
     uint64_t rng = rng_seed();
     for (int i = 0; i < 100000; i++) {
         play_random(&rng);

@@ -35,7 +35,6 @@ static void expect(bool fit, enum fl_redlock_finding_kind kind, bool refuses, in
 
 static int setup(void **state)
 {
-    (void)state;
     good(facts, FL_REDLOCK_SERVERS_MAX);
     memset(&rules, 0, sizeof rules);
     return 0;
@@ -43,7 +42,6 @@ static int setup(void **state)
 
 static void test_numbers(void **state)
 {
-    (void)state;
     for (uint32_t n = 1; n <= FL_REDLOCK_SERVERS_MAX; n++) {
         assert_true(fli_fitness(facts, n, &rules, &report));
         assert_int_equal(report.len, (n < 3) + (n % 2 == 0));
@@ -54,7 +52,6 @@ static void test_numbers(void **state)
 
 static void test_each_fault(void **state)
 {
-    (void)state;
     memcpy(facts[2].run_id, facts[0].run_id, sizeof facts[0].run_id);
     expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_TWICE, true, 2);
     setup(NULL);
@@ -85,7 +82,6 @@ static void test_each_fault(void **state)
 
 static void test_what_is_no_redis(void **state)
 {
-    (void)state;
     static const char ours[] = "# Server\r\nredis_version:7.0.0\r\nserver_name:fencelock\r\n";
     fli_facts_init(&facts[1]);
     facts[1].heard = true;
@@ -98,7 +94,6 @@ static void test_what_is_no_redis(void **state)
 
 static void test_what_is_not_told(void **state)
 {
-    (void)state;
     fli_facts_init(&facts[1]);
     facts[1].heard = true;
     facts[1].aof = 1;
@@ -111,7 +106,6 @@ static void test_what_is_not_told(void **state)
 
 static void test_the_most_findings(void **state)
 {
-    (void)state;
     static char name[] = "same";
     for (uint32_t i = 0; i < FL_REDLOCK_SERVERS_MAX; i++) {
         fli_facts_init(&facts[i]);

@@ -27,7 +27,6 @@ static void reject(const struct fl_redlock_options *o)
 
 static void test_servers(void **state)
 {
-    (void)state;
     static const char *const bad[] = {"",
                                       ",",
                                       "a",
@@ -58,7 +57,6 @@ static void test_servers(void **state)
 
 static void test_the_number_of_servers(void **state)
 {
-    (void)state;
     char text[512] = "";
     for (unsigned i = 1; i <= FL_REDLOCK_SERVERS_MAX + 1; i++) {
         size_t len = strlen(text);
@@ -79,7 +77,6 @@ static void test_the_number_of_servers(void **state)
 
 static void test_the_length_of_an_address(void **state)
 {
-    (void)state;
     char path[400];
     memset(path, 'x', sizeof path);
     path[0] = '/';
@@ -98,7 +95,6 @@ static void test_the_length_of_an_address(void **state)
 
 static void test_other_options(void **state)
 {
-    (void)state;
     static char big[FL_REDLOCK_CREDENTIAL_MAX + 2];
     memset(big, 'p', sizeof big - 1);
     const struct fl_tls_options no_files = {.ca_file = "/no/such/file"};
@@ -135,7 +131,6 @@ static void test_other_options(void **state)
 
 static void test_the_longest_key(void **state)
 {
-    (void)state;
     char format[FL_REDLOCK_KEY_FORMAT_MAX + 2];
     char name[FL_NAME_MAX + 1];
     char key[FLI_REDIS_KEY_MAX];
@@ -156,14 +151,11 @@ static void test_the_longest_key(void **state)
 static void done(void *ctx, int result, const struct fl_redlock_lock *lock,
                  const struct fl_redlock_report *report)
 {
-    (void)lock;
-    (void)report;
     *(int *)ctx = result;
 }
 
 static void test_arguments_of_calls(void **state)
 {
-    (void)state;
     const struct fl_redlock_options o = {.servers = "127.0.0.1:1", .max_ttl_ms = 20000};
     fl_redlock *r;
     assert_int_equal(create(&o, &r), 0);
@@ -211,7 +203,6 @@ static void count_closed(void *ctx)
 
 static void test_on_a_loop_of_the_callers(void **state)
 {
-    (void)state;
     uv_loop_t loop;
     assert_int_equal(uv_loop_init(&loop), 0);
     const struct fl_redlock_options o = {.servers = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"};
@@ -243,7 +234,6 @@ static void test_on_a_loop_of_the_callers(void **state)
 
 static void test_texts(void **state)
 {
-    (void)state;
     for (int i = 0; i <= FL_REDLOCK_CANCELLED; i++) {
         assert_string_not_equal(fl_redlock_cause_text((enum fl_redlock_cause)i), "?");
     }

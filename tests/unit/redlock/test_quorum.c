@@ -6,7 +6,6 @@
 
 static void test_quorum_is_more_than_half(void **state)
 {
-    (void)state;
     static const uint32_t expected[] = {0, 1, 2, 2, 3, 3, 4, 4, 5};
     for (uint32_t n = 1; n <= 8; n++) {
         assert_int_equal(fli_quorum(n), expected[n]);
@@ -19,7 +18,6 @@ static void test_quorum_is_more_than_half(void **state)
 
 static void test_drift(void **state)
 {
-    (void)state;
     assert_int_equal(fli_drift_ms(0), 2);
     assert_int_equal(fli_drift_ms(99), 2);
     assert_int_equal(fli_drift_ms(100), 3);
@@ -29,7 +27,6 @@ static void test_drift(void **state)
 
 static void test_deadline_and_validity_of_all_small_values(void **state)
 {
-    (void)state;
     for (uint64_t ttl = 0; ttl <= 300; ttl++) {
         for (uint64_t elapsed = 0; elapsed <= 310; elapsed++) {
             int64_t left = (int64_t)ttl - (int64_t)elapsed - (int64_t)(ttl / 100 + 2);
@@ -46,7 +43,6 @@ static void test_deadline_and_validity_of_all_small_values(void **state)
 
 static void test_a_lock_is_over_at_its_deadline_not_after(void **state)
 {
-    (void)state;
     uint64_t deadline = fli_deadline_ms(5000, 10000);
     assert_int_equal(deadline, 5000 + 10000 - 102);
     assert_int_equal(fli_left_ms(deadline, deadline - 1), 1);
@@ -60,7 +56,6 @@ static void test_a_lock_is_over_at_its_deadline_not_after(void **state)
 
 static void test_nothing_overflows(void **state)
 {
-    (void)state;
     assert_true(fli_deadline_ms(UINT64_MAX, UINT64_MAX) == UINT64_MAX);
     assert_true(fli_deadline_ms(UINT64_MAX - 5, 1000) == UINT64_MAX);
     assert_int_equal(fli_deadline_ms(7, 0), 7);
@@ -73,7 +68,6 @@ static void test_nothing_overflows(void **state)
 
 static void test_server_budget(void **state)
 {
-    (void)state;
     assert_int_equal(fli_server_budget_ms(10000, 50), 50);
     assert_int_equal(fli_server_budget_ms(1000, 50), 50);
     assert_int_equal(fli_server_budget_ms(999, 50), 49);
@@ -84,7 +78,6 @@ static void test_server_budget(void **state)
 
 static void test_retry_is_within_its_bounds_and_reaches_both(void **state)
 {
-    (void)state;
     uint64_t rng = rng_seed();
     static const uint64_t ceilings[] = {0, 50, 100, 200, 400, 800, 1000, 1000};
     for (uint32_t attempt = 1; attempt < 8; attempt++) {
@@ -101,7 +94,6 @@ static void test_retry_is_within_its_bounds_and_reaches_both(void **state)
 
 static void test_extend(void **state)
 {
-    (void)state;
     uint64_t old = fli_deadline_ms(1000, 10000);
     assert_int_equal(fli_extended_deadline_ms(old, 2000, 10000, true),
                      fli_deadline_ms(2000, 10000));
@@ -114,7 +106,6 @@ static void test_extend(void **state)
 
 static void test_restarted_servers(void **state)
 {
-    (void)state;
     uint64_t needed = 30000 + 302;
     assert_int_equal(fli_counts_from_ms(5000, 0, 30000), 5000 + needed);
     assert_int_equal(fli_counts_from_ms(5000, 1, 30000), 5000 + needed);
@@ -169,7 +160,6 @@ static void play_keeper(uint64_t *rng)
 
 static void test_keeping_ends_and_never_passes_max_hold(void **state)
 {
-    (void)state;
     uint64_t rng = rng_seed();
     for (int i = 0; i < 20000; i++) {
         play_keeper(&rng);
@@ -178,7 +168,6 @@ static void test_keeping_ends_and_never_passes_max_hold(void **state)
 
 static void test_keeping_extends_after_a_third_and_stops_near_the_end(void **state)
 {
-    (void)state;
     struct fli_renewal k;
     uint64_t wake = 0;
     uint64_t ttl = 0;

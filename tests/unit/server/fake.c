@@ -90,8 +90,6 @@ static void connection(void *ctx, void *request, const struct fli_command *comma
                        const struct fli_slice *args, unsigned n)
 {
     struct fake *f = ctx;
-    (void)args;
-    (void)n;
     f->connection_commands++;
     assert_int_equal(fli_resp_simple(sink_reply(request), command->name), 0);
     sink_answer(request);
@@ -99,7 +97,6 @@ static void connection(void *ctx, void *request, const struct fli_command *comma
 
 static void describe(void *ctx, struct info_shell *ret)
 {
-    (void)ctx;
     *ret = (struct info_shell){.listen_address = "127.0.0.1:1", .port = 1, .connections = 5};
 }
 

@@ -51,7 +51,6 @@ static void must_say(const struct got *g, const char *text)
 
 static void no_options_at_all(void **state)
 {
-    (void)state;
     const struct got *g = read_words("", NULL);
     must_run(g);
     assert_int_equal(g->config.id, 1);
@@ -68,7 +67,6 @@ static void no_options_at_all(void **state)
 
 static void three_nodes(void **state)
 {
-    (void)state;
     const struct got *g = read_words(
         "--id 2 --data /x --listen 127.0.0.1:0 --peer 127.0.0.1:7502 --cluster "
         "1=127.0.0.1:7501,2=127.0.0.1:7502,3=127.0.0.1:7503 --election-ms=300 --heartbeat-ms 100 "
@@ -91,7 +89,6 @@ static void three_nodes(void **state)
 
 static void one_node_of_another_id(void **state)
 {
-    (void)state;
     const struct got *g = read_words("--id 7 --peer 127.0.0.1:9", NULL);
     must_run(g);
     assert_int_equal(g->config.members.list[0].id, 7);
@@ -103,7 +100,6 @@ static void one_node_of_another_id(void **state)
 
 static void help_and_version(void **state)
 {
-    (void)state;
     assert_int_equal(read_words("--help", NULL)->outcome, CONFIG_HELP);
     assert_int_equal(read_words("--id 3 -h", NULL)->outcome, CONFIG_HELP);
     assert_int_equal(read_words("--version", NULL)->outcome, CONFIG_VERSION);
@@ -112,7 +108,6 @@ static void help_and_version(void **state)
 
 static void wrong_command_lines(void **state)
 {
-    (void)state;
     static const struct {
         const char *line, *says;
     } rows[] = {
@@ -161,7 +156,6 @@ static void wrong_command_lines(void **state)
 
 static void remote_when_allowed(void **state)
 {
-    (void)state;
     must_run(read_words("--listen 10.1.2.3:7401", NULL)); /* whom it serves is access.c's */
     must_run(read_words("--protected-mode no --listen 10.1.2.3:7401", NULL));
     must_run(
@@ -174,7 +168,6 @@ static void remote_when_allowed(void **state)
 
 static void between_nodes(void **state)
 {
-    (void)state;
     const struct got *g = read_words("--id 1 --cluster 1=10.1.2.3:1,2=10.1.2.4:1 "
                                      "--cluster-secret-file s",
                                      NULL);
@@ -213,7 +206,6 @@ static void between_nodes(void **state)
 
 static void tls(void **state)
 {
-    (void)state;
     const struct got *g = read_words("--tls-port 7402 " ALL_FILES, NULL);
     must_run(g);
     assert_string_equal(g->config.tls_port, "127.0.0.1:7402");
@@ -256,7 +248,6 @@ static void tls(void **state)
 /* Both addresses go into the one text that nodes tell each other. */
 static void addresses_too_long_together(void **state)
 {
-    (void)state;
     char host[128];
     char line[512];
     memset(host, 'h', sizeof host - 1);
@@ -277,7 +268,6 @@ static void addresses_too_long_together(void **state)
 
 static void values_at_their_limits(void **state)
 {
-    (void)state;
     must_run(read_words("--election-ms 20", NULL));
     must_run(read_words("--election-ms 60000", NULL));
     must_run(read_words("--locks-max 4294967295", NULL));
@@ -299,7 +289,6 @@ static void values_at_their_limits(void **state)
 
 static void environment(void **state)
 {
-    (void)state;
     const char *env[] = {"HOME=/",
                          "FENCELOCK_ID=5",
                          "FENCELOCK_ELECTION_MS=400",
@@ -346,7 +335,6 @@ static struct got *read_file_text(const char *text, const char *more, const char
 
 static void config_file(void **state)
 {
-    (void)state;
     struct file f;
     const char *env[] = {"FENCELOCK_HOLD_MS=77", NULL};
     const struct got *g = read_file_text("# a comment\n"
@@ -369,7 +357,6 @@ static void config_file(void **state)
 
 static void wrong_config_files(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } rows[] = {
@@ -393,7 +380,6 @@ static void wrong_config_files(void **state)
 
 static void long_lines(void **state)
 {
-    (void)state;
     static char text[2 * CONFIG_LINE_MAX];
     struct file f;
     memset(text, '#', CONFIG_LINE_MAX - 2);
@@ -430,7 +416,6 @@ static void on_told(void *ctx, const char *name, const char *value, const char *
 
 static void options_are_listed(void **state)
 {
-    (void)state;
     const char *env[] = {"FENCELOCK_REQUIREPASS=secret", NULL};
     const char *argv[] = {"--id=1", "--check"};
     struct told told = {0};
@@ -443,7 +428,6 @@ static void options_are_listed(void **state)
 
 static void nothing_is_listed_of_a_wrong_one(void **state)
 {
-    (void)state;
     const char *argv[] = {"--id", "0"};
     struct told told = {0};
     assert_int_equal(config_list(2, argv, NULL, on_told, &told), CONFIG_WRONG);
@@ -452,7 +436,6 @@ static void nothing_is_listed_of_a_wrong_one(void **state)
 
 static void for_one_start_alone(void **state)
 {
-    (void)state;
     const char *env[] = {"FENCELOCK_CHECK=yes", NULL};
     struct file f;
     must_run(read_words("--check --json", NULL));

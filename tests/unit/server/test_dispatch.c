@@ -16,7 +16,6 @@ static void assert_slice(struct fli_slice s, const char *text)
 
 static void commands_of_the_machine(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     static const struct {
@@ -57,7 +56,6 @@ static void commands_of_the_machine(void **state)
 
 static void acquire_becomes_a_command(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     ask(&f, 2, "ACQUIRE n TTL 500 OWNER " OWNER " WAIT 300 VALUE v");
@@ -85,7 +83,6 @@ static void acquire_becomes_a_command(void **state)
 
 static void made_owners_differ(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     uint8_t seen[32][32];
@@ -173,7 +170,6 @@ static const struct golden goldens[] = {
 
 static void golden_replies(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof goldens / sizeof goldens[0]; i++) {
         for (int proto = 2; proto <= 3; proto++) {
             const struct golden *g = &goldens[i];
@@ -190,7 +186,6 @@ static void golden_replies(void **state)
 
 static void failures_of_the_node(void **state)
 {
-    (void)state;
     static const struct {
         const char *ask;
         int status;
@@ -221,7 +216,6 @@ static void failures_of_the_node(void **state)
 
 static void refused_at_the_door(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     f.submit_rc = FL_EBUSY;
@@ -241,7 +235,6 @@ static void refused_at_the_door(void **state)
 
 static void bad_requests(void **state)
 {
-    (void)state;
     static const char *const asks[] = {"NOPE",
                                        "ACQUIRE",
                                        "ACQUIRE n TTL 1",
@@ -274,7 +267,6 @@ static void bad_requests(void **state)
 
 static void connection_commands_go_to_the_shell(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     expect(ask(&f, 2, "PING"), "+PING\r\n");
@@ -285,7 +277,6 @@ static void connection_commands_go_to_the_shell(void **state)
 
 static void answers_that_do_not_fit_fail(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     f.reply_max = 3;
@@ -375,7 +366,6 @@ static void on_event(void *ctx, const struct machine_event *e)
  * up all of its places. */
 static void several_locks(void **state)
 {
-    (void)state;
     struct world w;
     world_start(&w);
     machine_set_event_cb(w.m, on_event, &w.f);
@@ -412,7 +402,6 @@ static void several_locks(void **state)
 
 static void show_a_lock(void **state)
 {
-    (void)state;
     struct world w;
     world_start(&w);
     expect(serve_ask(&w, 2, "ACQUIRE n TTL 500 OWNER " OWNER " VALUE v"), ":1\r\n");
@@ -463,7 +452,6 @@ static void show_a_lock(void **state)
 
 static void list_locks(void **state)
 {
-    (void)state;
     struct world w;
     world_start(&w);
     expect(serve_ask(&w, 2, "LOCKS"), "*2\r\n$0\r\n\r\n*0\r\n");
@@ -487,7 +475,6 @@ static void list_locks(void **state)
 
 static void sessions(void **state)
 {
-    (void)state;
     struct world w;
     world_start(&w);
     expect(serve_ask(&w, 2, "SESSION OPEN " OWNER " TTL 700 LOCKDELAY 30 LABEL me"), "+OK\r\n");
@@ -512,7 +499,6 @@ static void sessions(void **state)
 /* A payload may come from another node: whatever it is, the answer is one whole reply. */
 static void spoilt_payloads(void **state)
 {
-    (void)state;
     struct world w;
     world_start(&w);
     fli_buf_fini(&serve_ask(&w, 2, "ACQUIRE a TTL 500 OWNER " OWNER)->reply);
@@ -546,7 +532,6 @@ static void spoilt_payloads(void **state)
 
 static void leader_and_nodes(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     expect(ask(&f, 2, "LEADER"), "$-1\r\n");
@@ -575,7 +560,6 @@ static void leader_and_nodes(void **state)
 
 static void transfer_and_forget(void **state)
 {
-    (void)state;
     static const struct {
         const char *ask;
         int code;
@@ -641,7 +625,6 @@ static void transfer_and_forget(void **state)
 
 static void info_has_what_others_look_for(void **state)
 {
-    (void)state;
     struct world w;
     world_start(&w);
     w.f.status = (struct node_status){.id = 1,

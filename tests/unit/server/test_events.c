@@ -31,13 +31,11 @@ struct fixture {
 
 static int sink_proto(void *ctx, void *to)
 {
-    (void)ctx;
     return ((struct client *)to)->proto;
 }
 
 static bool sink_push(void *ctx, void *to, const void *frame, size_t len)
 {
-    (void)ctx;
     struct client *c = to;
     assert_int_equal(c->dropped, 0);
     if (c->full) {
@@ -49,7 +47,6 @@ static bool sink_push(void *ctx, void *to, const void *frame, size_t len)
 
 static void sink_dropped(void *ctx, void *to)
 {
-    (void)ctx;
     struct client *c = to;
     c->dropped++;
     c->subscriber = NULL;
@@ -142,7 +139,6 @@ static void feed(struct fixture *f, uint8_t type, const char *name, const char *
 
 static void test_confirmations(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *two = &f.client[0];
@@ -177,7 +173,6 @@ static void test_confirmations(void **state)
 
 static void test_every_event(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[1];
@@ -221,7 +216,6 @@ static void test_every_event(void **state)
 
 static void test_bytes_of_owners(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -236,7 +230,6 @@ static void test_bytes_of_owners(void **state)
 /* The longest name and owner there can be, all of it to be escaped. */
 static void test_largest(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -265,7 +258,6 @@ static void test_largest(void **state)
 /* What Redisson's threads wait for: a zero for each end of a hold, and when events were skipped. */
 static void test_wake(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -319,7 +311,6 @@ static void test_wake(void **state)
 
 static void test_refusals_change_nothing(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[1];
@@ -345,7 +336,6 @@ static void fill(struct fixture *f, struct client *c, enum fli_command_id id, co
 
 static void test_ceilings_of_a_connection(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -364,7 +354,6 @@ static void test_ceilings_of_a_connection(void **state)
 
 static void test_ceilings_of_a_node(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     static struct client many[EVENTS_SUBS_MAX / EVENTS_CHANNELS_MAX];
@@ -397,7 +386,6 @@ static void test_ceilings_of_a_node(void **state)
 
 static void test_channel_and_pattern_both_hear(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -421,7 +409,6 @@ static void test_channel_and_pattern_both_hear(void **state)
 /* One of the listeners stops taking; the others hear everything, and nobody is told twice. */
 static void test_who_takes_no_more_is_dropped(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     for (unsigned i = 0; i < CLIENTS; i++) {
@@ -458,7 +445,6 @@ static void test_who_takes_no_more_is_dropped(void **state)
 
 static void test_min_live_token(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *a = &f.client[0];
@@ -489,7 +475,6 @@ static void test_min_live_token(void **state)
 
 static void test_resync(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[1];
@@ -543,7 +528,6 @@ static unsigned count_heard(const struct client *c, const char *what)
  * everything once and in order. */
 static void test_dear_patterns_wait(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "lock:*");
@@ -580,7 +564,6 @@ static void test_dear_patterns_wait(void **state)
  * alone, then all. */
 static void test_too_much_waits(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "lock:*");
@@ -617,7 +600,6 @@ static void test_too_much_waits(void **state)
 /* Patterns come and go while the lane of the dear ones stands in the middle of an event. */
 static void test_patterns_go_meanwhile(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     for (unsigned i = 0; i < 3; i++) {
@@ -643,7 +625,6 @@ static void test_patterns_go_meanwhile(void **state)
 
 static void test_answer_that_does_not_fit(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct fli_buf small;
@@ -722,7 +703,6 @@ static void hear_texts(struct client *c, const char *want)
 
 static void test_a_machine_speaks(void **state)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     static const uint64_t seed[2] = {3, 4};

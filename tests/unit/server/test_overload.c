@@ -16,7 +16,6 @@ static void answer_list(struct sent *s)
 
 static void few_listings_are_out_at_a_time(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a[20];
@@ -55,14 +54,12 @@ static void few_listings_are_out_at_a_time(void **state)
 
 static bool everybody_is_behind(void *request)
 {
-    (void)request;
     return true;
 }
 
 /* Lists for a client that has not read the last ones wait until it has, or their time is up. */
 static void who_is_behind_waits(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     f.d->config.sink.behind = everybody_is_behind;
@@ -87,7 +84,6 @@ static void who_is_behind_waits(void **state)
 
 static void who_stands_in_line_is_answered(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a[DISPATCH_LISTINGS_MAX + 2];
@@ -115,7 +111,6 @@ static void who_stands_in_line_is_answered(void **state)
 
 static void the_line_has_an_end(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     static struct dispatch_slot slots[DISPATCH_LISTINGS_MAX + DISPATCH_LISTINGS_WAIT_MAX];
@@ -138,7 +133,6 @@ static void the_line_has_an_end(void **state)
 /* Requests that wait under one owner share one wait, so waits-max does not limit them. */
 static void requests_are_limited(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start_with(&f, 3);
     struct asked *a[3];

@@ -62,7 +62,6 @@ static void expect_no_cleanup(struct fake *f, unsigned sent_before)
 
 static void granted_after_queued(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -82,7 +81,6 @@ static void granted_after_queued(void **state)
 
 static void ended_after_queued(void **state)
 {
-    (void)state;
     static const struct {
         int proto;
         uint8_t reason;
@@ -108,7 +106,6 @@ static void ended_after_queued(void **state)
 
 static void event_before_queued(void **state)
 {
-    (void)state;
     for (int granted = 0; granted <= 1; granted++) {
         struct fake f;
         fake_start(&f);
@@ -125,7 +122,6 @@ static void event_before_queued(void **state)
 /* The event answers the request that is parked, and also the one whose QUEUED is under way. */
 static void event_between_two_queued(void **state)
 {
-    (void)state;
     for (int granted = 0; granted <= 1; granted++) {
         struct fake f;
         fake_start(&f);
@@ -147,7 +143,6 @@ static void event_between_two_queued(void **state)
 /* What happened before the request was sent cannot be about it. */
 static void old_events_do_not_answer(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     event(&f, GRANTED, WAIT, 9, 0); /* nobody asks: not remembered at all */
@@ -165,7 +160,6 @@ static void old_events_do_not_answer(void **state)
 
 static void the_ring_is_bounded(void **state)
 {
-    (void)state;
     for (unsigned more = 0; more <= 1; more++) {
         struct fake f;
         fake_start(&f);
@@ -189,7 +183,6 @@ static void the_ring_is_bounded(void **state)
 
 static void several_requests_on_one_wait(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -205,7 +198,6 @@ static void several_requests_on_one_wait(void **state)
 
 static void deadline_at_its_edge(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -226,7 +218,6 @@ static void deadline_at_its_edge(void **state)
 
 static void deadline_without_owner_cancels(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, UNNAMED, 1);
@@ -239,7 +230,6 @@ static void deadline_without_owner_cancels(void **state)
 
 static void deadlines_in_order(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a[3];
@@ -264,7 +254,6 @@ static void deadlines_in_order(void **state)
 
 static void dropped_while_parked(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 3);
@@ -282,7 +271,6 @@ static void dropped_while_parked(void **state)
 
 static void dropped_while_another_is_parked_on_the_wait(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -300,7 +288,6 @@ static void dropped_while_another_is_parked_on_the_wait(void **state)
 
 static void dropped_while_parked_then_granted_named(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -314,7 +301,6 @@ static void dropped_while_parked_then_granted_named(void **state)
 
 static void dropped_while_parked_then_granted_unnamed(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, UNNAMED, 1);
@@ -334,7 +320,6 @@ static void dropped_while_parked_then_granted_unnamed(void **state)
 
 static void dropped_while_parked_then_ended_unnamed(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, UNNAMED, 1);
@@ -349,7 +334,6 @@ static void dropped_while_parked_then_ended_unnamed(void **state)
 
 static void ghosts_do_not_live_for_ever(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, UNNAMED, 1);
@@ -372,7 +356,6 @@ struct orphan {
 
 static void dropped_in_flight(void **state)
 {
-    (void)state;
     static const struct orphan rows[] = {
         {NAMED, {.code = MACHINE_QUEUED, .wait = WAIT, .token = 1}, 0, MACHINE_OP_CANCEL},
         {UNNAMED, {.code = MACHINE_QUEUED, .wait = WAIT, .token = 1}, 0, MACHINE_OP_CANCEL},
@@ -423,7 +406,6 @@ static void dropped_in_flight(void **state)
 
 static void dropped_in_flight_and_already_granted(void **state)
 {
-    (void)state;
     for (int named = 0; named <= 1; named++) {
         struct fake f;
         fake_start(&f);
@@ -445,7 +427,6 @@ static void dropped_in_flight_and_already_granted(void **state)
  * last; another's place is kept. */
 static void dropped_in_flight_and_asked_again(void **state)
 {
-    (void)state;
     for (int counted = 0; counted <= 1; counted++) {
         struct fake f;
         fake_start(&f);
@@ -467,7 +448,6 @@ static void dropped_in_flight_and_asked_again(void **state)
 
 static void late_attempts_are_told(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask(&f, 2, NAMED);
@@ -481,7 +461,6 @@ static void late_attempts_are_told(void **state)
 
 static void hangup_cancels_and_answers(void **state)
 {
-    (void)state;
     for (int in_flight = 0; in_flight <= 1; in_flight++) {
         struct fake f;
         fake_start(&f);
@@ -506,7 +485,6 @@ static void hangup_cancels_and_answers(void **state)
 
 static void hangup_then_granted(void **state)
 {
-    (void)state;
     for (int named = 0; named <= 1; named++) {
         struct fake f;
         fake_start(&f);
@@ -529,7 +507,6 @@ static void hangup_then_granted(void **state)
 
 static void hangup_then_drop(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -543,7 +520,6 @@ static void hangup_then_drop(void **state)
 
 static void hangup_of_one_of_two(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -563,7 +539,6 @@ static void hangup_of_one_of_two(void **state)
 
 static void cleanup_is_tried_again(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -588,7 +563,6 @@ static void cleanup_is_tried_again(void **state)
 
 static void cleanup_is_not_tried_for_ever(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -609,7 +583,6 @@ static void cleanup_is_not_tried_for_ever(void **state)
 
 static void stopping_answers_those_who_wait(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *named = ask_and_queue(&f, NAMED, 1);
@@ -634,7 +607,6 @@ static void stopping_answers_those_who_wait(void **state)
 
 static void destroyed_with_things_to_clean_up(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, UNNAMED, 1);
@@ -687,7 +659,6 @@ static struct machine *machine_with_a_wait(void)
 
 static void a_snapshot_ends_waits_that_it_jumped_over(void **state)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     f.machine = machine_with_a_wait();

@@ -24,7 +24,6 @@ static struct machine_event event(enum machine_event_type type, const char *name
 
 static void a_wait_and_a_grant(void **state)
 {
-    (void)state;
     struct lock_stats s;
     lock_stats_init(&s, true, (const uint64_t[2]){1, 2});
     struct machine_event e = event(MACHINE_EVENT_QUEUED, "a", 1000);
@@ -62,7 +61,6 @@ static void a_wait_and_a_grant(void **state)
 /* A follower counts nothing, so that the sum over the nodes is right; it knows the busiest. */
 static void only_a_leader_counts(void **state)
 {
-    (void)state;
     struct lock_stats s;
     lock_stats_init(&s, true, (const uint64_t[2]){1, 2});
     struct machine_event e = event(MACHINE_EVENT_GRANTED, "a", 1500);
@@ -81,7 +79,6 @@ static void only_a_leader_counts(void **state)
 
 static void quiet_locks_are_not_followed(void **state)
 {
-    (void)state;
     struct history h;
     struct history_event got[HISTORY_EVENTS];
     history_init(&h, true, (const uint64_t[2]){1, 2});
@@ -115,7 +112,6 @@ static void quiet_locks_are_not_followed(void **state)
 
 static void without_a_listener_nothing_is_kept(void **state)
 {
-    (void)state;
     struct history h;
     struct history_event got[HISTORY_EVENTS];
     history_init(&h, false, (const uint64_t[2]){1, 2});
@@ -163,7 +159,6 @@ static bool look(struct scene *s)
 
 static void ready_until_the_hold_time_is_over(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s);
     assert_true(look(&s));
@@ -186,7 +181,6 @@ static void ready_until_the_hold_time_is_over(void **state)
 
 static void what_else_makes_it_unready(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s);
     s.facts.formed = false;

@@ -676,7 +676,6 @@ static int count_late(void *ctx, struct fli_slice key, struct fli_slice value)
 {
     unsigned *late = ctx;
     static const char after[] = "after";
-    (void)key;
     *late += value.len >= 5 && memcmp(value.data + value.len - 5, after, 5) == 0;
     return 0;
 }
@@ -718,7 +717,6 @@ static void test_a_backup_is_one_commit(void **state)
 static int crawl(void *ctx, const void *data, size_t len)
 {
     struct taking *t = ctx;
-    (void)data;
     t->bytes += len;
     pthread_mutex_lock(&t->lock);
     t->reading = true;

@@ -27,7 +27,6 @@ static const char *in_dir(const char *name)
 
 static int setup(void **state)
 {
-    (void)state;
     const struct cert over_ca = {.cn = "over CA", .ca = true, .begins_days = -9, .ends_days = -1};
     (void)certs_dir(dir);
     certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
@@ -46,7 +45,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     certs_remove(dir);
     return 0;
 }
@@ -87,7 +85,6 @@ static void assert_refused(struct fli_tls_config config, const char *why)
 
 static void good_files(void **state)
 {
-    (void)state;
     assert_taken(server_config("server"));
     assert_taken((struct fli_tls_config){.ca_file = in_dir("ca.crt")});
     assert_taken((struct fli_tls_config){.server = false}); /* trusts whom the system trusts */
@@ -98,7 +95,6 @@ static void good_files(void **state)
 
 static void what_is_missing(void **state)
 {
-    (void)state;
     struct fli_tls_config c = server_config("server");
     c.key_file = NULL;
     assert_refused(c, "belong together");
@@ -123,7 +119,6 @@ static void what_is_missing(void **state)
 
 static void what_is_no_pem(void **state)
 {
-    (void)state;
     certs_write(dir, "empty", "", 0);
     certs_write(dir, "words", "hello world\n", 12);
     for (unsigned i = 0; i < 2; i++) {
@@ -148,7 +143,6 @@ static void what_is_no_pem(void **state)
 
 static void keys(void **state)
 {
-    (void)state;
     struct fli_tls_config c = server_config("server");
     c.key_file = in_dir("leaf.key");
     assert_refused(c, "does not fit");
@@ -164,7 +158,6 @@ static void keys(void **state)
 
 static void dates(void **state)
 {
-    (void)state;
     assert_refused(server_config("over"), "has expired");
     assert_refused(server_config("early"), "not valid yet");
     struct fli_tls_config c = server_config("server");
@@ -177,7 +170,6 @@ static void dates(void **state)
 
 static void chains(void **state)
 {
-    (void)state;
     certs_join(dir, "good-chain", "leaf.crt", "middle.crt");
     certs_join(dir, "bad-chain", "leaf.crt", "ca.crt");
     struct fli_tls_config c = server_config("leaf");
@@ -199,7 +191,6 @@ static void chains(void **state)
 
 static void sizes(void **state)
 {
-    (void)state;
     size_t size = FLI_TLS_FILE_MAX + 1;
     char *text = malloc(size);
     assert_non_null(text);
@@ -220,7 +211,6 @@ static void sizes(void **state)
 
 static void chain_length(void **state)
 {
-    (void)state;
     char name[16];
     char issuer[16] = "ca";
     for (unsigned i = 0; i <= FLI_TLS_CHAIN_MAX; i++) {
@@ -246,7 +236,6 @@ static void chain_length(void **state)
 
 static void protocols(void **state)
 {
-    (void)state;
     static const char *const good[] = {"TLSv1.2", "TLSv1.3", "TLSv1.2 TLSv1.3", "tlsv1.3,TLSv1.2"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         struct fli_tls_config c = server_config("server");
@@ -263,7 +252,6 @@ static void protocols(void **state)
 
 static void what_is_known(void **state)
 {
-    (void)state;
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_facts facts;
     struct fli_tls_context *c = NULL;
@@ -280,7 +268,6 @@ static void what_is_known(void **state)
 /* A renewed pair is two files, and there is a moment at which only one of them is there. */
 static void reload(void **state)
 {
-    (void)state;
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_facts facts;
     struct fli_tls_context *c = NULL;

@@ -36,7 +36,6 @@ static void write_text(const char *name, const char *text)
 
 static int setup(void **state)
 {
-    (void)state;
     (void)certs_dir(dir);
     certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
     certs_make(dir, "other-ca", &(struct cert){.cn = "other CA", .ca = true});
@@ -61,7 +60,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     certs_remove(dir);
     return 0;
 }
@@ -215,7 +213,6 @@ static void must_fail(struct fli_tls_context *a, struct fli_tls_context *b, cons
 
 static void the_same_secret(void **state)
 {
-    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *b = by_secret("b");
     struct fli_tls_context *ab = by_secret("ab");
@@ -233,7 +230,6 @@ static void the_same_secret(void **state)
 
 static void another_secret(void **state)
 {
-    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *b = by_secret("b");
     must_fail(a, b, "handshake failure", "");
@@ -246,7 +242,6 @@ static void another_secret(void **state)
  * other way round. */
 static void a_secret_and_a_certificate(void **state)
 {
-    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *two = by_cert("two");
     must_fail(two, a, "handshake failure", "");
@@ -258,7 +253,6 @@ static void a_secret_and_a_certificate(void **state)
 /* The name of the secret is known to who listens. Without the secret it is of no use. */
 static void a_proof_without_the_secret(void **state)
 {
-    (void)state;
     struct fli_tls_context *a = by_secret("a");
     for (unsigned bit = 0; bit < 8 * 32; bit += 11) {
         struct pair p;
@@ -276,7 +270,6 @@ static void a_proof_without_the_secret(void **state)
 /* The claim is covered by the proof. */
 static void a_claim_that_was_touched(void **state)
 {
-    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct pair p;
     pair_init(&p, a, a, "x-node-2");
@@ -293,7 +286,6 @@ static void a_claim_that_was_touched(void **state)
 /* What was recorded of one connection opens no other. */
 static void a_handshake_that_was_recorded(void **state)
 {
-    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct fli_buf said;
     struct pair p;
@@ -320,7 +312,6 @@ static void a_handshake_that_was_recorded(void **state)
 
 static void names(void **state)
 {
-    (void)state;
     struct fli_tls_context *one = by_cert("one");
     struct fli_tls_context *two = by_cert("two");
     struct fli_tls_context *wild = by_cert("wild");
@@ -350,7 +341,6 @@ static void names(void **state)
  * context is made with another CA. */
 static void strangers(void **state)
 {
-    (void)state;
     struct fli_tls_context *one = by_cert("one");
     struct fli_tls_context *evil = make(cert_config("evil", "other-ca.crt"));
     must_fail(one, evil, "unable to get local issuer", "refuses");
@@ -361,7 +351,6 @@ static void strangers(void **state)
 
 static void wrong_files(void **state)
 {
-    (void)state;
     static const char many[] = SECRET_A "\n" SECRET_B "\n" SECRET_A "x\n" SECRET_A "y\n";
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_context *c = NULL;
@@ -411,7 +400,6 @@ static void wrong_files(void **state)
 /* A handshake under way goes on with what it began with. */
 static void reload(void **state)
 {
-    (void)state;
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_facts facts;
     struct fli_tls_context *b = by_secret("b");
@@ -442,7 +430,6 @@ static void reload(void **state)
  * takes long, tests/integration/tls_memory.py has only some of the bytes tried. */
 static void cut_at_every_byte(void **state)
 {
-    (void)state;
     struct fli_tls_context *const kinds[2][2] = {{by_secret("a"), by_secret("ab")},
                                                  {by_cert("one"), by_cert("two")}};
     const char *wanted = getenv("FENCELOCK_CUT_STEP");

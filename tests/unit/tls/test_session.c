@@ -36,7 +36,6 @@ static const char *in_dir(const char *name)
 
 static int setup(void **state)
 {
-    (void)state;
     const struct cert over_ca = {.cn = "over CA", .ca = true, .begins_days = -9, .ends_days = -1};
     (void)certs_dir(dir);
     certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
@@ -55,7 +54,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     certs_remove(dir);
     return 0;
 }
@@ -189,7 +187,6 @@ static void say(struct pair *p, struct end *from, struct end *to, size_t len)
 
 static void round_trips(void **state)
 {
-    (void)state;
     static const char *const versions[] = {"TLSv1.2", "TLSv1.3"};
     static const size_t sizes[] = {1, 2, 100, 16383, 16384, 16385, 100000, 1000000};
     static const size_t steps[] = {0, 1, 7, 1000, 65536};
@@ -224,7 +221,6 @@ static void round_trips(void **state)
  * takes long, tests/integration/tls_memory.py has only some of the bytes tried. */
 static void cut_at_every_byte(void **state)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_REQUIRED, NULL);
     struct fli_tls_context *client = client_of("alice", "ca.crt");
     bool whole = false;
@@ -280,7 +276,6 @@ static void assert_client_refuses(struct fli_tls_context *client, struct fli_tls
 
 static void names(void **state)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
     static const char *const good[] = {"db.example", "DB.Example", "a.wild.example", "127.0.0.1",
@@ -306,7 +301,6 @@ static void names(void **state)
 
 static void strangers(void **state)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "other-ca.crt");
     assert_client_refuses(client, server, "db.example", "unable to get local issuer certificate");
@@ -341,7 +335,6 @@ static void assert_server_refuses(struct fli_tls_context *client, struct fli_tls
 /* In TLS 1.3 a client is through before the server has seen its certificate. */
 static void clients(void **state)
 {
-    (void)state;
     static const char *const versions[] = {"TLSv1.2", "TLSv1.3"};
     struct fli_tls_context *nobody = client_of(NULL, "ca.crt");
     struct fli_tls_context *mallory = client_of("mallory", "ca.crt");
@@ -375,7 +368,6 @@ static void clients(void **state)
 
 static void versions_that_differ(void **state)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, "TLSv1.3");
     struct fli_tls_context *client =
         make((struct fli_tls_config){.ca_file = in_dir("ca.crt"), .protocols = "TLSv1.2"});
@@ -392,7 +384,6 @@ static void versions_that_differ(void **state)
 
 static void what_is_no_handshake(void **state)
 {
-    (void)state;
     static const char *const words[] = {"PING\r\n",
                                         "*1\r\n$4\r\nPING\r\n",
                                         "GET / HTTP/1.0\r\n\r\n",
@@ -423,7 +414,6 @@ static void what_is_no_handshake(void **state)
 /* A peer that only ever begins takes up no more than so much. */
 static void handshake_without_end(void **state)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct end e;
     end_init(&e, server, NULL);
@@ -444,7 +434,6 @@ static void handshake_without_end(void **state)
 
 static void orderly_end(void **state)
 {
-    (void)state;
     static const char *const versions[] = {"TLSv1.2", "TLSv1.3"};
     for (size_t v = 0; v < 2; v++) {
         struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, versions[v]);
@@ -476,7 +465,6 @@ static void orderly_end(void **state)
 /* One bit of a record is another one: nothing of it is believed. */
 static void records_that_were_touched(void **state)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
     for (size_t bit = 0; bit < 8 * 38; bit += 7) {
@@ -497,7 +485,6 @@ static void records_that_were_touched(void **state)
 
 static void no_room(void **state)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
     static const size_t lens[] = {FLI_TLS_RECORD_MAX, FLI_TLS_RECORD_MAX + 1};
@@ -576,7 +563,6 @@ static void raw_fini(struct raw *r)
 
 static void renegotiation(void **state)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct raw r;
     raw_init(&r, server, TLS1_2_VERSION);
@@ -590,7 +576,6 @@ static void renegotiation(void **state)
 
 static void no_resumption(void **state)
 {
-    (void)state;
     static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_OPTIONAL, NULL);
     for (unsigned i = 0; i < 2; i++) {
@@ -618,7 +603,6 @@ static void no_resumption(void **state)
 
 static void new_keys(void **state)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct raw r;
     raw_init(&r, server, TLS1_3_VERSION);
@@ -636,7 +620,6 @@ static void new_keys(void **state)
 /* What a connection costs while nothing is said, with a certificate at both ends. */
 static void idle_memory(void **state)
 {
-    (void)state;
     enum { N = 200 };
     static struct pair pairs[N];
     static const char *const versions[] = {"TLSv1.2", "TLSv1.3"};
@@ -678,7 +661,6 @@ static void idle_memory(void **state)
 /* Sessions live on when their context is gone. */
 static void without_its_context(void **state)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
     struct pair p;
