@@ -1,11 +1,5 @@
 /* test_auth.c: passwords and their hashes, who is made to wait, the worker beside a loop. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "auth/hash.h"
 #include "auth/throttle.h"

@@ -3,7 +3,6 @@
 #include "../../lib/rng.h"
 
 #include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>

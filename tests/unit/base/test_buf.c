@@ -2,8 +2,6 @@
  * a plain array. */
 #include "../../lib/rng.h"
 
-#include <string.h>
-
 #include "base/buf.h"
 
 static void test_ceiling_is_exact(void **state)

@@ -2,8 +2,6 @@
  * decimal numbers at their limits, and the bounded reader at every truncation. */
 #include "../../lib/rng.h"
 
-#include <string.h>
-
 #include "base/bytes.h"
 #include "base/crc32c.h"
 

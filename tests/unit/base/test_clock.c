@@ -1,12 +1,6 @@
 /* The clock that only goes on: whatever is done to the wall clock, nothing of it shows there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
-
-#include <stdbool.h>
 #include <time.h>
 
 #include "base/clock.h"

@@ -2,8 +2,6 @@
  * in small steps and never losing anybody; the hash against its published definition. */
 #include "../../lib/rng.h"
 
-#include <string.h>
-
 #include "base/map.h"
 
 #define KEYS 20000u

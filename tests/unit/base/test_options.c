@@ -1,11 +1,5 @@
 /* What fencelockd's options do not use, or only in part; test_config.c has the rest. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "base/options.h"
 

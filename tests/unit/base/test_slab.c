@@ -3,8 +3,6 @@
  * under AddressSanitizer as well, where programs would get memory from malloc. */
 #include "../../lib/rng.h"
 
-#include <string.h>
-
 #include "base/slab.h"
 
 #define RECORDS 20000u

@@ -1,11 +1,5 @@
 /* test_text.c: base/address.h and base/distance.h, row by row. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "base/address.h"
 #include "base/distance.h"

@@ -1,11 +1,5 @@
 /* test_turn.c: where the time of a turn went, and which turns are told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "base/turn.h"
 

@@ -1,10 +1,5 @@
 /* Requests as bytes, and what replies to them mean. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "client/ask.h"
 #include "client/attempts.h"

@@ -1,13 +1,6 @@
 /* What a call does when an answer is late: asks another node, and changes over when that one
  * serves; what it does not; and whom it tries next. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "client/call_state.h"
 

@@ -1,12 +1,5 @@
 /* Lines of the daemons' log: time, fields, bytes that would forge a line, and how often. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "cli/daemon_log.h"
 

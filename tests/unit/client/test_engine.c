@@ -1,15 +1,9 @@
 /* What calls of one engine have in common: the last place, which is the leader's when its address
  * is not in the list. The test plays the nodes, on real sockets, in the same thread. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -1,10 +1,5 @@
 /* Percentiles of durations: exact where they are small, within 1/64 above, up to the ceiling. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "cli/histogram.h"
 

@@ -1,15 +1,9 @@
 /* A packet that asks for a connection and is lost is sent again soon. It is lost here because the
  * queue of a listening socket is full, which the kernel treats as a network that drops it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

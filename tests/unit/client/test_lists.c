@@ -1,12 +1,5 @@
 /* SHOW, LOCKS and INFO as structs, from whole, partial, strange and random replies. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "client/lists.h"
 

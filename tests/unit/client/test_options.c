@@ -1,11 +1,5 @@
 /* The command line of `fencelock`, and durations. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "cli/fencelock_options.h"
 

@@ -1,12 +1,5 @@
 /* JSON, tables, and bytes made safe to look at. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "cli/output.h"
 

@@ -1,11 +1,5 @@
 /* test_url.c: addresses as URLs: what is read, what is refused, and that no password is told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "client/url.h"
 #include "fencelock/store_client.h"

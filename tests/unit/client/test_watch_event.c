@@ -1,12 +1,5 @@
 /* Events as subscribers get them: taken apart, and shown for people, for pipes and as JSON. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "cli/watch_event.h"
 #include "rng.h"

@@ -1,14 +1,6 @@
 /* test_face.c: scripts and their names, forms, the operator's aliases, requests and answers as
  * Redis words them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "face/monitor.h"
 #include "face/normal.h"

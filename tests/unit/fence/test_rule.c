@@ -1,10 +1,5 @@
 /* The rule of the mark, as a table. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "fence/rule.h"
 

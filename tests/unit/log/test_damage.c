@@ -1,14 +1,5 @@
 /* test_damage.c: whatever is done to the bytes of a log, it is opened as it was, opened with its
  * last write cut off where that may be what a crash left, or refused with file and byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/bytes.h"
 #include "rig.h"
 

@@ -1,15 +1,6 @@
 /* test_log.c: the log's calls one by one on the simulated disk: what becomes durable when, limits,
  * segments that come, go and are used again, and a disk that is full, fails or misplaces. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <errno.h>
-
-#include <cmocka.h>
 
 #include "base/bytes.h"
 #include "rig.h"

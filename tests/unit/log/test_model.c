@@ -3,15 +3,6 @@
  * that is not below the last one reported as durable, and not above the last one written.
  *
  * FENCELOCK_WORLDS: how many histories (2000); FENCELOCK_SEED gives the same ones again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "rig.h"
 
 #define ENTRIES_MAX 4096u

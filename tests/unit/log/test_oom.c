@@ -3,19 +3,12 @@
  * leak, or be lost that was durable.
  *
  * malloc() and its kin are replaced, so this does not go together with sanitizers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include <errno.h>
 #include <ftw.h>
 #include <poll.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "log/log.h"
 #include "log/snapshot_file.h"

@@ -1,12 +1,5 @@
 /* test_real.c: the log on a real directory, with both engines, through and past the page cache; a
  * process that is killed while it writes; a full file system. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -17,8 +10,6 @@
 #include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "rig.h"
 

@@ -1,17 +1,8 @@
 /* test_snapshot.c: snapshot files: what is written comes back or is refused, in any cuts, over a
  * disk that is full, fails, and loses power. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <errno.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/bytes.h"
 #include "log/snapshot_format.h"

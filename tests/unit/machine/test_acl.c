@@ -1,8 +1,6 @@
 /* test_acl.c: the words of users, their rights, and their bytes. */
 #include "kit.h"
 
-#include <stdio.h>
-
 #include "machine/acl.h"
 
 static struct fli_slice slice(const char *text)

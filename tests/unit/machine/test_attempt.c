@@ -2,8 +2,6 @@
 #include "machine/limits.h"
 #include "kit.h"
 
-#include <stdio.h>
-
 static struct machine_command attempt(struct machine_command c, uint64_t number)
 {
     c.flags |= number > 1 ? MACHINE_ACQUIRE_ATTEMPT : 0;

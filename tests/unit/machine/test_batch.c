@@ -1,8 +1,6 @@
 /* test_batch.c: the codec of commands and batches: layout, ranges, damage. */
 #include "kit.h"
 
-#include <stdlib.h>
-
 static char long_name[FL_NAME_MAX + 2];
 static char long_value[FL_VALUE_MAX + 2];
 

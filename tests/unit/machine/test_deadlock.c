@@ -3,8 +3,6 @@
 #include "kit.h"
 #include "machine/budget.h"
 
-#include <stdio.h>
-
 static void open_sessions(struct kit *k, const char *owners)
 {
     for (; *owners != '\0'; owners++) {

@@ -19,8 +19,6 @@
 #include "machine/budget.h"
 #include "world.h"
 
-#include <stdio.h>
-
 static const struct budget tiny_budget = {
     .due = 1, .commands = 0, .search_min = 1000, .search_max = 1000};
 

@@ -3,8 +3,6 @@
 #include "machine/budget.h"
 #include "kit.h"
 
-#include <stdio.h>
-
 static struct machine_command shared(struct machine_command c)
 {
     c.mode = MACHINE_MODE_SHARED;

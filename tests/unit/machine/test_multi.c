@@ -4,8 +4,6 @@
 #include "machine/budget.h"
 #include "kit.h"
 
-#include <stdio.h>
-
 /* The command with these names, one letter each, instead of its own. Good until the next call. */
 static struct machine_command names(struct machine_command c, const char *letters)
 {

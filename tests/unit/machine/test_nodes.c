@@ -1,12 +1,4 @@
 /* test_nodes.c: what is to become of nodes, and the version of the cluster. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
-
 #include "kit.h"
 
 static struct machine_command node_command(uint8_t op, uint64_t id, uint64_t flags,

@@ -1,8 +1,6 @@
 /* test_order.c: machine/order.h against an array. */
 #include "kit.h"
 
-#include <stdlib.h>
-
 #include "machine/order.h"
 
 #define ELEMENTS 4000u

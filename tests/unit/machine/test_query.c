@@ -2,9 +2,6 @@
  * payloads. The model test compares their contents over random worlds. */
 #include "kit.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "machine/page.h"
 
 static int setup(void **state)

@@ -2,8 +2,6 @@
  * taken, releases that are sent again, leases, limits, snapshots; at random, against a model. */
 #include "kit.h"
 
-#include <stdio.h>
-
 static struct machine_command one(unsigned op, const char *name, const char *owner, uint64_t ttl_ms)
 {
     return (struct machine_command){.op = (uint8_t)op,

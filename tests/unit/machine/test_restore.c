@@ -3,8 +3,6 @@
 #include "kit.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "base/bytes.h"
 

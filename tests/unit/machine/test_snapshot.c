@@ -3,8 +3,6 @@
  * in the middle of random worlds. */
 #include "kit.h"
 
-#include <stdlib.h>
-
 /* A machine with one of everything. */
 static void populate(struct kit *k)
 {

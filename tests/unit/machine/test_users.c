@@ -4,8 +4,6 @@
 
 #include "machine/budget.h"
 
-#include <stdio.h>
-
 #define HASH(digit)                                                                                \
     "scrypt:14:8:1:" #digit "0112233445566778899aabbccddeeff:"                                     \
     "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"

@@ -5,9 +5,6 @@
 
 #include "machine/budget.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #define DUE_MAX (MACHINE_BATCH_DUE_STEPS + MACHINE_STEPS_OVER_MAX)
 #define SMALL ((struct budget){.due = 25, .commands = 25, .search_min = 50, .search_max = 1000})
 

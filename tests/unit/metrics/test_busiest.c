@@ -1,13 +1,5 @@
 /* test_busiest.c: what the sketch promises, against counters that forget nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "metrics/busiest.h"
 

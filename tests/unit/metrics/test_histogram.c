@@ -1,10 +1,5 @@
 /* test_histogram.c: every value falls into the bucket whose bound is the first not below it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "metrics/histogram.h"
 

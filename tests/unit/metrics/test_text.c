@@ -1,11 +1,5 @@
 /* test_text.c: the bytes a scraper and the page read, and buffers that are too small. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "metrics/json.h"
 #include "metrics/text.h"

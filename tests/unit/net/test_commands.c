@@ -1,9 +1,6 @@
 /* test_commands.c: the connection commands, reply by reply, as bytes on a socket. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "net/connection_commands.h"
 
 struct service {

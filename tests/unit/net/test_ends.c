@@ -1,8 +1,6 @@
 /* test_ends.c: how connections and the server end. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 
 static void half_closed_client_gets_its_answers(void **state)

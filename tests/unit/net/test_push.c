@@ -2,10 +2,6 @@
  * last word to who does not take it. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static void push(struct net_conn *c, const char *text)
 {
     assert_true(net_push(c, text, strlen(text)));

@@ -1,9 +1,6 @@
 /* test_secure.c: the TLS port over real sockets, with clients that are TLS sessions of our own. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

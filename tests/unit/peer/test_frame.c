@@ -1,13 +1,4 @@
 /* Frames as bytes: damaged at each bit, cut at each byte, of every length, and what is kept. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../../lib/rng.h"
 #include "base/bytes.h"
 #include "peer/frame.h"

@@ -1,12 +1,5 @@
 /* The first bytes between two nodes: what they carry, what is refused, what a refusal tells. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "base/bytes.h"
 #include "peer/handshake.h"

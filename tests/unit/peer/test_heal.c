@@ -4,19 +4,12 @@
  *
  * Each node keeps a stream to the other up and sends a message every PING_MS. That both are heard
  * again, and still run, is asserted; how soon is printed, to be looked at on a quiet machine. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,12 +1,5 @@
 /* Which lines are logged again, and how many different ones. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "peer/log_throttle.h"
 

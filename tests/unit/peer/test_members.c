@@ -1,13 +1,5 @@
 /* Parsing of --cluster and of addresses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "peer/members.h"
 

@@ -2,9 +2,6 @@
  * each state, and what many of them cost. */
 #include "rig.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

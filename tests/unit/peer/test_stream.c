@@ -1,9 +1,6 @@
 /* Streams between two transports: what arrives, what surely never left, ceilings, ends. */
 #include "rig.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -1,9 +1,6 @@
 /* fake.c: see fake.h. */
 #include "fake.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "wire/resp.h"
 
 static struct fli_buf *sink_reply(void *request)

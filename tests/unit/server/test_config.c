@@ -1,14 +1,7 @@
 /* test_config.c: every source, every rule, every sentence that says no. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
+#include <unistd.h>
 
 #include "server/config.h"
 

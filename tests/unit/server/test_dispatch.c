@@ -1,9 +1,6 @@
 /* test_dispatch.c: each command, each result, both protocols: golden replies. */
 #include "fake.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #define OWNER "owner-0123456789"
 
 static void assert_slice(struct fli_slice s, const char *text)

@@ -1,14 +1,6 @@
 /* test_events.c: subscriptions and their messages: every frame in both protocols, order, ceilings,
  * subscribers that take no more. The events of the last tests come from a real machine. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "base/turn.h"
 #include "server/events.h"

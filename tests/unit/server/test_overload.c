@@ -1,8 +1,6 @@
 /* test_overload.c: requests that cost much, and more requests than there is room for. */
 #include "fake.h"
 
-#include <stdio.h>
-
 #include "machine/batch.h"
 #include "server/dispatch_private.h"
 #include "server/info.h"

@@ -1,12 +1,5 @@
 /* test_watching.c: what is counted of locks, which are followed, and when a node is ready. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "server/lock_stats.h"
 #include "server/readiness.h"

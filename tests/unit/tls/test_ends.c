@@ -1,14 +1,6 @@
 /* test_ends.c: connections between equals: certificates that must bear a name, and secrets that are
  * proved without being sent. Also handshakes of all kinds that are cut off, at every byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "certs.h"
 #include "tls/tls.h"

@@ -1,15 +1,8 @@
 /* test_session.c: handshakes and records between buffers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
 #include <malloc.h>
 #include <openssl/ssl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "certs.h"
 #include "tls/tls.h"

@@ -2,8 +2,6 @@
  * well, and nothing half written at any ceiling. */
 #include "../../lib/rng.h"
 
-#include <string.h>
-
 #include <hiredis/hiredis.h>
 
 #include "wire/resp.h"
