@@ -17,7 +17,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
     return rv;
 }
 
-static void test_the_wall_clock_jumps(void **state)
+TEST(test_the_wall_clock_jumps)
 {
     wall_ahead_s = 0;
     uint64_t wall_ms = fli_clock_wall_ms();
@@ -30,10 +30,4 @@ static void test_the_wall_clock_jumps(void **state)
         assert_true(fli_clock_ns() / 1000000 >= now_ms);
         assert_int_equal(fli_clock_wall_ms() > wall_ms, i == 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_wall_clock_jumps)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

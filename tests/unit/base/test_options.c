@@ -80,7 +80,7 @@ static void bad(const char *const *argv, const char *const *env, const char *say
     assert_string_equal(errmsg, says);
 }
 
-static void sizes(void **state)
+TEST(sizes)
 {
     good(ARGS("--size", "1024"));
     assert_int_equal(values.size, 1024);
@@ -102,7 +102,7 @@ static void sizes(void **state)
     bad(ARGS("--small", "4K"), NULL, "--small: '4K' is not a whole number from 0 to 4294967295");
 }
 
-static void words(void **state)
+TEST(words)
 {
     char text[32];
     good(ARGS("--colour", "red"));
@@ -120,7 +120,7 @@ static void words(void **state)
     assert_int_equal(values.own, 10);
 }
 
-static void sources(void **state)
+TEST(sources)
 {
     static const char *const env[] = {"A_PROGRAM_PATH=there", "A_PROGRAM_COLOUR=", "A_PROGRAM_ON=0",
                                       "A_PROGRAM_SIZE=2K",    "ANOTHER_ON=yes",    NULL};
@@ -151,12 +151,7 @@ static int end(void **state)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes),
-        cmocka_unit_test(words),
-        cmocka_unit_test(sources),
-    };
-    return cmocka_run_group_tests(tests, NULL, end);
+    return unit_run(argc, argv, NULL, end);
 }

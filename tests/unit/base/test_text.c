@@ -9,7 +9,7 @@ static const char *split(const char *text, struct fli_address *ret)
     return fli_address_split((struct fli_slice){(const uint8_t *)text, strlen(text)}, ret);
 }
 
-static void test_addresses(void **state)
+TEST(test_addresses)
 {
     static const struct {
         const char *text, *host;
@@ -31,7 +31,7 @@ static void test_addresses(void **state)
     }
 }
 
-static void test_no_addresses(void **state)
+TEST(test_no_addresses)
 {
     static const struct {
         const char *text, *why;
@@ -53,7 +53,7 @@ static void test_no_addresses(void **state)
     assert_non_null(fli_address_split((struct fli_slice){NULL, 0}, &a));
 }
 
-static void test_distance(void **state)
+TEST(test_distance)
 {
     static const struct {
         const char *a, *b;
@@ -74,14 +74,4 @@ static void test_distance(void **state)
     longest[FLI_DISTANCE_WORD_MAX] = 'x';
     longest[FLI_DISTANCE_WORD_MAX + 1] = '\0';
     assert_true(fli_distance(longest, longest) == SIZE_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_no_addresses),
-        cmocka_unit_test(test_distance),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

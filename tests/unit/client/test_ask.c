@@ -44,7 +44,7 @@ static void expect(enum fli_ask_op op, const char *bytes, enum fli_call_event ev
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static void test_attempts(void **state)
+TEST(test_attempts)
 {
     struct fli_attempts a = {.above = 0};
     struct fli_call_state ended = {.status = 0, .unknown = true};
@@ -71,7 +71,7 @@ static void test_attempts(void **state)
                  "$16\r\n0123456789abcdef\r\n$7\r\nATTEMPT\r\n$1\r\n2\r\n");
 }
 
-static void test_requests(void **state)
+TEST(test_requests)
 {
     struct fli_ask a = {.op = FLI_ASK_ACQUIRE,
                         .name = fl_str("n"),
@@ -127,7 +127,7 @@ static void test_requests(void **state)
     expect_bytes(&a, 0, "*1\r\n$6\r\nLEADER\r\n");
 }
 
-static void test_how_a_lock_may_be_taken(void **state)
+TEST(test_how_a_lock_may_be_taken)
 {
     struct fl_bytes also[FL_NAMES_MAX];
     for (size_t i = 0; i < FL_NAMES_MAX; i++) {
@@ -174,7 +174,7 @@ static void test_how_a_lock_may_be_taken(void **state)
     fli_buf_fini(&b);
 }
 
-static void test_store_requests(void **state)
+TEST(test_store_requests)
 {
     struct fli_ask a = {.op = FLI_ASK_SET, .name = fl_str("k"), .value = fl_str("")};
     expect_bytes(&a, 0, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n");
@@ -192,7 +192,7 @@ static void test_store_requests(void **state)
     expect_bytes(&a, 0, "*2\r\n$4\r\nMARK\r\n$1\r\nl\r\n");
 }
 
-static void test_names_are_any_bytes(void **state)
+TEST(test_names_are_any_bytes)
 {
     static const char expected[] = "*2\r\n$4\r\nSHOW\r\n$4\r\n\0\r\n\xff\r\n";
     struct fli_ask a = {.op = FLI_ASK_SHOW, .name = {"\0\r\n\xff", 4}};
@@ -204,7 +204,7 @@ static void test_names_are_any_bytes(void **state)
     fli_buf_fini(&b);
 }
 
-static void test_what_may_be_repeated(void **state)
+TEST(test_what_may_be_repeated)
 {
     static const enum fli_ask_op never[] = {FLI_ASK_BREAK, FLI_ASK_SET, FLI_ASK_DEL};
     static const enum fli_ask_op write[] = {FLI_ASK_ACQUIRE, FLI_ASK_RENEW, FLI_ASK_RELEASE,
@@ -224,7 +224,7 @@ static void test_what_may_be_repeated(void **state)
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
     static const enum fli_ask_op ops[] = {FLI_ASK_ACQUIRE, FLI_ASK_TOKEN, FLI_ASK_BREAK};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
@@ -245,7 +245,7 @@ static void test_tokens(void **state)
     expect(FLI_ASK_MARK, ":-1\r\n", FLI_EVENT_BROKEN, 0);
 }
 
-static void test_flags(void **state)
+TEST(test_flags)
 {
     static const enum fli_ask_op ops[] = {FLI_ASK_RENEW, FLI_ASK_RELEASE, FLI_ASK_CHECK,
                                           FLI_ASK_DEL};
@@ -259,7 +259,7 @@ static void test_flags(void **state)
     }
 }
 
-static void test_other_replies(void **state)
+TEST(test_other_replies)
 {
     expect(FLI_ASK_SHOW, "*0\r\n", FLI_EVENT_YES, 0);
     expect(FLI_ASK_SHOW, "*-1\r\n", FLI_EVENT_NO, 0);
@@ -274,7 +274,7 @@ static void test_other_replies(void **state)
     expect(FLI_ASK_INFO, "$1\r\nx\r\n", FLI_EVENT_YES, 0);
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
     static const struct {
         const char *bytes;
@@ -312,7 +312,7 @@ static fl_token mark_in(const char *text)
     return fli_ask_stale_mark(text, strlen(text));
 }
 
-static void test_stale_mark(void **state)
+TEST(test_stale_mark)
 {
     assert_int_equal(mark_in("STALE token 33 is below the mark 34 of lock mark 99"), 34);
     assert_int_equal(mark_in("STALE mark 9007199254740991"), FL_TOKEN_MAX);
@@ -321,22 +321,4 @@ static void test_stale_mark(void **state)
     assert_int_equal(mark_in("STALE mark "), FL_TOKEN_NONE);
     assert_int_equal(mark_in("STALE 5 7"), FL_TOKEN_NONE);
     assert_int_equal(mark_in(""), FL_TOKEN_NONE);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attempts),
-        cmocka_unit_test(test_requests),
-        cmocka_unit_test(test_how_a_lock_may_be_taken),
-        cmocka_unit_test(test_store_requests),
-        cmocka_unit_test(test_names_are_any_bytes),
-        cmocka_unit_test(test_what_may_be_repeated),
-        cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_other_replies),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_stale_mark),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

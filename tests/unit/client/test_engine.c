@@ -133,7 +133,7 @@ static void begin(const char *name, bool *over)
 
 /* One call has a probe at the leader; another one hears of a new leader. Were that one given the
  * place, the first call would take its probe's connection for one to the new leader. */
-static void a_probe_keeps_the_last_place(void **state)
+TEST_WITH(a_probe_keeps_the_last_place, set_up, tear_down)
 {
     bool over, other_over;
     begin("mine", &over);
@@ -155,12 +155,4 @@ static void a_probe_keeps_the_last_place(void **state)
         turn();
     }
     assert_string_equal(engine.places[LISTED].node.text, addresses[2]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_probe_keeps_the_last_place, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

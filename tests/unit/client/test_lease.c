@@ -37,7 +37,7 @@ static void expect(struct fli_lease *h, uint64_t now_ms, enum fl_hold_state stat
     assert_int_equal(h->reason, reason);
 }
 
-static void test_states_without_renewal(void **state)
+TEST(test_states_without_renewal)
 {
     struct fli_lease h = hold_of(0, 0);
     expect(&h, SENT_MS, FL_HOLD_SAFE, FL_LOST_NOT);
@@ -58,7 +58,7 @@ static void test_states_without_renewal(void **state)
     assert_int_equal(fli_lease_remaining_ms(&h, SENT_MS), 0);
 }
 
-static void test_a_renewal_starts_the_count_anew(void **state)
+TEST(test_a_renewal_starts_the_count_anew)
 {
     struct fli_lease h = hold_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
@@ -68,7 +68,7 @@ static void test_a_renewal_starts_the_count_anew(void **state)
     expect(&h, SENT_MS + TTL_MS / 2, FL_HOLD_SAFE, FL_LOST_NOT);
 }
 
-static void test_a_late_answer_counts_from_its_sending(void **state)
+TEST(test_a_late_answer_counts_from_its_sending)
 {
     struct fli_lease h = hold_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
@@ -81,7 +81,7 @@ static void test_a_late_answer_counts_from_its_sending(void **state)
     expect(&h, sent_ms + TTL_MS / 2 + 2, FL_HOLD_SAFE, FL_LOST_NOT);
 }
 
-static void test_a_failed_renewal_is_jeopardy_and_is_tried_again(void **state)
+TEST(test_a_failed_renewal_is_jeopardy_and_is_tried_again)
 {
     static const int codes[] = {FL_ENOLEADER, FL_ENOCONN, FL_ETIMEOUT, FL_EUNCERTAIN,
                                 FL_EBUSY,     FL_EINVAL,  FL_EPROTO,   FL_ENOMEM};
@@ -98,7 +98,7 @@ static void test_a_failed_renewal_is_jeopardy_and_is_tried_again(void **state)
     }
 }
 
-static void test_no_is_lost_at_once(void **state)
+TEST(test_no_is_lost_at_once)
 {
     static const int codes[] = {FL_ENOTHELD, FL_ENOSESSION};
     for (size_t i = 0; i < 2; i++) {
@@ -108,7 +108,7 @@ static void test_no_is_lost_at_once(void **state)
     }
 }
 
-static void test_lost_is_for_ever(void **state)
+TEST(test_lost_is_for_ever)
 {
     struct fli_lease h = hold_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
@@ -122,7 +122,7 @@ static void test_lost_is_for_ever(void **state)
     expect(&h, SENT_MS, FL_HOLD_LOST, FL_LOST_DEADLINE);
 }
 
-static void test_reserve(void **state)
+TEST(test_reserve)
 {
     struct fli_lease h = hold_of(1000, 0);
     expect(&h, SENT_MS + TTL_MS - MARGIN_MS - 1001, FL_HOLD_JEOPARDY, FL_LOST_NOT);
@@ -132,7 +132,7 @@ static void test_reserve(void **state)
     assert_int_equal(h.deadline_ms, SENT_MS + 3000 + TTL_MS - MARGIN_MS - 1000);
 }
 
-static void test_max_hold(void **state)
+TEST(test_max_hold)
 {
     struct fli_lease h = hold_of(0, TTL_MS + 1000);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
@@ -148,7 +148,7 @@ static void test_max_hold(void **state)
     expect(&h, SENT_MS + 1, FL_HOLD_LOST, FL_LOST_MAX_HOLD);
 }
 
-static void test_smallest_and_largest_ttl(void **state)
+TEST(test_smallest_and_largest_ttl)
 {
     static const uint64_t ttls[] = {FL_TTL_MIN_MS, FL_TTL_MAX_MS};
     for (size_t i = 0; i < 2; i++) {
@@ -289,7 +289,7 @@ static void one_schedule(uint64_t *seeds, uint64_t *lost, uint64_t *renewed)
     *lost += before == FL_HOLD_LOST;
 }
 
-static void test_never_believed_too_long(void **state)
+TEST(test_never_believed_too_long)
 {
     uint64_t seeds = rng_seed();
     uint64_t lost = 0;
@@ -300,21 +300,4 @@ static void test_never_believed_too_long(void **state)
     /* The schedules go both ways. */
     assert_true(lost > 1000);
     assert_true(renewed > 20000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states_without_renewal),
-        cmocka_unit_test(test_a_renewal_starts_the_count_anew),
-        cmocka_unit_test(test_a_late_answer_counts_from_its_sending),
-        cmocka_unit_test(test_a_failed_renewal_is_jeopardy_and_is_tried_again),
-        cmocka_unit_test(test_no_is_lost_at_once),
-        cmocka_unit_test(test_lost_is_for_ever),
-        cmocka_unit_test(test_reserve),
-        cmocka_unit_test(test_max_hold),
-        cmocka_unit_test(test_smallest_and_largest_ttl),
-        cmocka_unit_test(test_never_believed_too_long),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,7 +81,7 @@ static void asks_again_until(struct fli_link *l, unsigned times)
     }
 }
 
-static void in_steps(void **state)
+TEST_WITH(in_steps, fill, empty)
 {
     struct fli_link l;
     fli_link_init(&l);
@@ -105,7 +105,7 @@ static void in_steps(void **state)
     fli_link_close(&l);
 }
 
-static void nobody_answers(void **state)
+TEST_WITH(nobody_answers, fill, empty)
 {
     struct fli_link l;
     struct fli_node node;
@@ -121,7 +121,7 @@ static void nobody_answers(void **state)
     assert_string_equal(l.error, "cannot connect: no answer in time");
 }
 
-static void nobody_listens(void **state)
+TEST_WITH(nobody_listens, fill, empty)
 {
     struct fli_link l;
     drain();
@@ -135,14 +135,4 @@ static void nobody_listens(void **state)
     }
     assert_int_equal(rc, FL_ENOCONN);
     fli_link_close(&l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(in_steps, fill, empty),
-        cmocka_unit_test_setup_teardown(nobody_answers, fill, empty),
-        cmocka_unit_test_setup_teardown(nobody_listens, fill, empty),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ static void expect_text(struct fl_bytes b, const char *text)
     assert_memory_equal(b.data, text, b.len);
 }
 
-static void test_show(void **state)
+TEST(test_show)
 {
     struct fl_lock_list *list;
     redisReply *r = parse("*18\r\n+name\r\n$1\r\nx\r\n$5\r\nstate\r\n$4\r\nheld\r\n"
@@ -45,7 +45,7 @@ static void test_show(void **state)
     fl_lock_list_free(list);
 }
 
-static void test_show_of_several_holders(void **state)
+TEST(test_show_of_several_holders)
 {
     struct fl_lock_list *list;
     redisReply *r = parse("*12\r\n+name\r\n$1\r\nx\r\n+state\r\n+held\r\n+mode\r\n$6\r\nshared\r\n"
@@ -64,7 +64,7 @@ static void test_show_of_several_holders(void **state)
     fl_lock_list_free(list);
 }
 
-static void test_missing_fields_are_empty(void **state)
+TEST(test_missing_fields_are_empty)
 {
     struct fl_lock_list *list;
     assert_int_equal(fli_list_of_one(parse("*0\r\n"), &list), 0);
@@ -80,7 +80,7 @@ static void test_missing_fields_are_empty(void **state)
     fl_lock_list_free(list);
 }
 
-static void test_broken_shows(void **state)
+TEST(test_broken_shows)
 {
     static const char *const rows[] = {"*1\r\n+name\r\n", "*2\r\n+queue\r\n*1\r\n:1\r\n",
                                        "*2\r\n+held_by\r\n*1\r\n:1\r\n",
@@ -92,7 +92,7 @@ static void test_broken_shows(void **state)
     }
 }
 
-static void test_pages(void **state)
+TEST(test_pages)
 {
     struct fl_lock_list *list;
     assert_int_equal(fli_list_of_page(parse("*2\r\n$0\r\n\r\n*0\r\n"), &list), 0);
@@ -110,7 +110,7 @@ static void test_pages(void **state)
     fl_lock_list_free(list);
 }
 
-static void test_broken_pages(void **state)
+TEST(test_broken_pages)
 {
     static const char *const rows[] = {"*0\r\n",
                                        "*2\r\n:1\r\n*0\r\n",
@@ -125,7 +125,7 @@ static void test_broken_pages(void **state)
     }
 }
 
-static void test_info(void **state)
+TEST(test_info)
 {
     static const char text[] =
         "# Node\r\nrole:master\r\nnode_role:leader\r\nterm:7\nversion:0.1.0\r\n"
@@ -158,7 +158,7 @@ static size_t dice(uint64_t *s, size_t n)
 }
 
 /* Damaged replies give an error or a list, and never more than that. */
-static void test_random_damage(void **state)
+TEST(test_random_damage)
 {
     static const char good[] =
         "*2\r\n$2\r\nh7\r\n*2\r\n*6\r\n+name\r\n$1\r\na\r\n+state\r\n+queued\r\n+queue\r\n*2\r\n"
@@ -184,19 +184,4 @@ static void test_random_damage(void **state)
         }
         redisReaderFree(r);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_show),
-        cmocka_unit_test(test_show_of_several_holders),
-        cmocka_unit_test(test_missing_fields_are_empty),
-        cmocka_unit_test(test_broken_shows),
-        cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_broken_pages),
-        cmocka_unit_test(test_info),
-        cmocka_unit_test(test_random_damage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

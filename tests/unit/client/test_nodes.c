@@ -11,7 +11,7 @@ static int parse(const char *text, struct fli_node *ret)
     return rc;
 }
 
-static void test_good_addresses(void **state)
+TEST(test_good_addresses)
 {
     static const struct {
         const char *text, *host, *port;
@@ -29,7 +29,7 @@ static void test_good_addresses(void **state)
     }
 }
 
-static void test_bad_addresses(void **state)
+TEST(test_bad_addresses)
 {
     static const char *const rows[] = {"",       "host",   "host:",    ":80",   "[]:80",
                                        "::1:80", "host:0", "host:x",   "h:1x",  "host:65536",
@@ -40,7 +40,7 @@ static void test_bad_addresses(void **state)
     }
 }
 
-static void test_longest_address(void **state)
+TEST(test_longest_address)
 {
     char text[FL_ADDRESS_MAX + 2];
     memset(text, 'a', sizeof text);
@@ -60,7 +60,7 @@ static int parse_list(const char *text, struct fli_node *nodes, uint32_t *n)
     return rc;
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n = 0;
@@ -76,7 +76,7 @@ static void test_lists(void **state)
     }
 }
 
-static void test_most_nodes(void **state)
+TEST(test_most_nodes)
 {
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n = 0;
@@ -90,14 +90,4 @@ static void test_most_nodes(void **state)
     size_t len = strlen(text);
     snprintf(text + len, sizeof text - len, ",h:99");
     assert_int_equal(parse_list(text, nodes, &n), FL_EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_addresses),  cmocka_unit_test(test_bad_addresses),
-        cmocka_unit_test(test_longest_address), cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_most_nodes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

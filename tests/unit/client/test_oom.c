@@ -390,33 +390,27 @@ static void run_with_failures(void (*scenario)(void))
     assert_true(k > 2);
 }
 
-static void test_blocking(void **state)
+TEST(test_blocking)
 {
     run_with_failures(scenario_blocking);
 }
 
-static void test_async(void **state)
+TEST(test_async)
 {
     run_with_failures(scenario_async);
 }
 
-static void test_async_session(void **state)
+TEST(test_async_session)
 {
     run_with_failures(scenario_async_session);
 }
 
-static void test_keepalive(void **state)
+TEST(test_keepalive)
 {
     run_with_failures(scenario_keepalive);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocking),
-        cmocka_unit_test(test_async),
-        cmocka_unit_test(test_async_session),
-        cmocka_unit_test(test_keepalive),
-    };
-    return cmocka_run_group_tests(tests, start_server, NULL);
+    return unit_run(argc, argv, start_server, NULL);
 }

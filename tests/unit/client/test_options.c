@@ -61,7 +61,7 @@ static int parse(const char *line, const char *(*environment)(const char *), str
     return cli_parse(commands, argc, argv, environment, ret, errmsg, sizeof errmsg);
 }
 
-static void test_good_lines(void **state)
+TEST(test_good_lines)
 {
     struct cli_args a;
     assert_int_equal(parse("take x", no_environment, &a), 0);
@@ -90,7 +90,7 @@ static void test_good_lines(void **state)
     assert_string_equal(a.text[CLI_OPT_OWNER], "a=b");
 }
 
-static void test_help_and_version(void **state)
+TEST(test_help_and_version)
 {
     static const char *const lines[] = {"--help",      "-h",       "--version", "take --help",
                                         "take -h x y", "box open", "box --help"};
@@ -103,7 +103,7 @@ static void test_help_and_version(void **state)
     }
 }
 
-static void test_wrong_lines(void **state)
+TEST(test_wrong_lines)
 {
     static const struct {
         const char *line, *needle;
@@ -136,7 +136,7 @@ static void test_wrong_lines(void **state)
     }
 }
 
-static void test_environment(void **state)
+TEST(test_environment)
 {
     struct cli_args a;
     assert_int_equal(parse("list", some_environment, &a), 0);
@@ -152,7 +152,7 @@ static void test_environment(void **state)
     assert_int_equal(a.given, CLI_BIT(CLI_OPT_TOKEN));
 }
 
-static void test_long_words(void **state)
+TEST(test_long_words)
 {
     char line[250];
     memset(line, 'z', sizeof line - 1);
@@ -165,7 +165,7 @@ static void test_long_words(void **state)
     assert_int_equal(parse(line, no_environment, &a), FL_EINVAL);
 }
 
-static void test_durations(void **state)
+TEST(test_durations)
 {
     static const struct {
         const char *text;
@@ -208,7 +208,7 @@ static void test_durations(void **state)
     }
 }
 
-static void test_exit_codes(void **state)
+TEST(test_exit_codes)
 {
     static const struct {
         int code;
@@ -253,7 +253,7 @@ static void expect_rest(const char *line, const char *first, const char *last, s
 }
 
 /* A number without a unit that is likely meant as seconds. */
-static void test_warning(void **state)
+TEST(test_warning)
 {
     struct cli_args a;
     static const struct {
@@ -271,7 +271,7 @@ static void test_warning(void **state)
                         "--ttl 30 is 30 milliseconds: write 30s if seconds are meant, or 30ms");
 }
 
-static void test_the_rest_is_a_command_line(void **state)
+TEST(test_the_rest_is_a_command_line)
 {
     expect_rest("wrap x ls", "ls", "ls", 1);
     expect_rest("wrap x -- ls", "ls", "ls", 1);
@@ -290,20 +290,4 @@ static void test_the_rest_is_a_command_line(void **state)
     assert_int_equal(parse("wrap", no_environment, &a), FL_EINVAL);
     assert_int_equal(parse("wrap x --ttl 5s", no_environment, &a), FL_EINVAL);
     assert_int_equal(parse("wrap --help", no_environment, &a), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_rest_is_a_command_line),
-        cmocka_unit_test(test_good_lines),
-        cmocka_unit_test(test_warning),
-        cmocka_unit_test(test_help_and_version),
-        cmocka_unit_test(test_wrong_lines),
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_long_words),
-        cmocka_unit_test(test_durations),
-        cmocka_unit_test(test_exit_codes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static void expect(FILE *f, const char *expected)
 
 /* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
-static void test_utf8(void **state)
+TEST(test_utf8)
 {
     static const struct {
         const char *data;
@@ -57,7 +57,7 @@ static void test_utf8(void **state)
     }
 }
 
-static void test_safe_text(void **state)
+TEST(test_safe_text)
 {
     static const struct {
         struct fl_bytes in;
@@ -85,7 +85,7 @@ static void test_safe_text(void **state)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void test_json_structure(void **state)
+TEST(test_json_structure)
 {
     FILE *f = begin();
     struct cli_json j;
@@ -111,7 +111,7 @@ static void test_json_structure(void **state)
               "\"c\":\"\"}\n");
 }
 
-static void test_json_strings(void **state)
+TEST(test_json_strings)
 {
     static const struct {
         struct fl_bytes in;
@@ -142,7 +142,7 @@ static void test_json_strings(void **state)
 
 static const struct cli_column columns[] = {{"NAME", false}, {"N", true}, {"X", false}};
 
-static void test_table(void **state)
+TEST(test_table)
 {
     struct cli_table t;
     cli_table_init(&t, columns, 3);
@@ -160,7 +160,7 @@ static void test_table(void **state)
     cli_table_fini(&t);
 }
 
-static void test_table_colours_keep_the_alignment(void **state)
+TEST(test_table_colours_keep_the_alignment)
 {
     struct cli_table t;
     cli_table_init(&t, columns, 3);
@@ -174,7 +174,7 @@ static void test_table_colours_keep_the_alignment(void **state)
     cli_table_fini(&t);
 }
 
-static void test_table_of_many_rows(void **state)
+TEST(test_table_of_many_rows)
 {
     struct cli_table t;
     cli_table_init(&t, columns, 3);
@@ -193,7 +193,7 @@ static void test_table_of_many_rows(void **state)
     cli_table_fini(&t);
 }
 
-static void test_durations(void **state)
+TEST(test_durations)
 {
     static const struct {
         uint64_t ms;
@@ -216,19 +216,4 @@ static void test_durations(void **state)
         cli_format_duration(out, rows[i].ms);
         assert_string_equal(out, rows[i].text);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_safe_text),
-        cmocka_unit_test(test_json_structure),
-        cmocka_unit_test(test_json_strings),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_table_colours_keep_the_alignment),
-        cmocka_unit_test(test_table_of_many_rows),
-        cmocka_unit_test(test_durations),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

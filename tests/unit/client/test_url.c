@@ -17,7 +17,7 @@ static void reads(const char *text, bool tls, const char *nodes, const char *use
     assert_string_equal(u.password, password);
 }
 
-static void test_read(void **state)
+TEST(test_read)
 {
     reads("fencelock://a:1", false, "a:1", "", "");
     reads("fencelocks://a:1,[::1]:2/", true, "a:1,[::1]:2", "", "");
@@ -27,7 +27,7 @@ static void test_read(void **state)
     assert_false(fli_url_is("127.0.0.1:7401,[::1]:7401"));
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const char *const wrong[] = {"redis://a:1",
                                         "fencelockx://a:1",
@@ -53,7 +53,7 @@ static void test_refused(void **state)
 }
 
 /* At the longest, and one byte more. */
-static void test_limits(void **state)
+TEST(test_limits)
 {
     for (unsigned more = 0; more < 2; more++) {
         char text[FL_USER_MAX + FL_PASSWORD_MAX + 64];
@@ -80,7 +80,7 @@ static void test_limits(void **state)
     assert_int_equal(fli_url_parse(text, &u, errmsg, sizeof errmsg), FL_EINVAL);
 }
 
-static void test_create(void **state)
+TEST(test_create)
 {
     static const struct fl_tls_options tls;
     const struct fl_client_options user = {.user = "ann", .password = "x"};
@@ -101,15 +101,4 @@ static void test_create(void **state)
     fl_store_destroy(s);
     assert_int_equal(fl_store_create_with("fencelock://ann:x@127.0.0.1:1", &store_user, &s),
                      FL_EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_create),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

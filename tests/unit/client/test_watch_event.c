@@ -39,7 +39,7 @@ static void expect_shown(enum way way, const char *expected)
     free(text);
 }
 
-static void test_a_grant(void **state)
+TEST(test_a_grant)
 {
     assert_true(parse("lock:a/b", "event=granted token=17 owner=me%20%C3%A9 clock=88123 wait=5"));
     assert_string_equal(event.event, "granted");
@@ -55,7 +55,7 @@ static void test_a_grant(void **state)
                        "\"owner\":\"me \xc3\xa9\",\"wait\":5,\"clock_ms\":88123}\n");
 }
 
-static void test_others(void **state)
+TEST(test_others)
 {
     assert_true(parse("lock:x", "event=left owner=o clock=1000 wait=7 reason=deadline"));
     expect_shown(PEOPLE, "        1.000  left      x     owner o  because: deadline\n");
@@ -71,7 +71,7 @@ static void test_others(void **state)
     expect_shown(PLAIN, "event=moved lock=x to=y clock=5\n");
 }
 
-static void test_what_cannot_be_an_event(void **state)
+TEST(test_what_cannot_be_an_event)
 {
     static const char *const texts[] = {"",
                                         "x",
@@ -94,7 +94,7 @@ static void test_what_cannot_be_an_event(void **state)
     assert_true(parse("lock:x", "event=a "));
 }
 
-static void test_nothing_drives_a_terminal(void **state)
+TEST(test_nothing_drives_a_terminal)
 {
     assert_true(parse("lock:\x1b[2J x\n", "event=granted\x1b token=1 owner=%1B[2J%0A clock=1"));
     expect_shown(PEOPLE,
@@ -102,7 +102,7 @@ static void test_nothing_drives_a_terminal(void **state)
     expect_shown(PLAIN, "event=granted? lock=%1B[2J%20x%0A token=1 owner=%1B[2J%0A clock=1\n");
 }
 
-static void test_the_largest(void **state)
+TEST(test_the_largest)
 {
     static char text[WATCH_TEXT_MAX + 2];
     memset(text, 'o', sizeof text - 1);
@@ -113,7 +113,7 @@ static void test_the_largest(void **state)
     assert_int_equal(event.owner.len, WATCH_TEXT_MAX - 14);
 }
 
-static void test_random_bytes(void **state)
+TEST(test_random_bytes)
 {
     static const char bytes[] = "event=granted token=17 owner=%20 clock=1%\x1b\xff ==";
     uint64_t r = rng_seed();
@@ -126,17 +126,4 @@ static void test_random_bytes(void **state)
         memcpy(text, "event=a ", len < 8 ? len : 8);
         (void)watch_event_parse(fl_str("lock:x"), (struct fl_bytes){text, len}, &event);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_grant),
-        cmocka_unit_test(test_others),
-        cmocka_unit_test(test_what_cannot_be_an_event),
-        cmocka_unit_test(test_nothing_drives_a_terminal),
-        cmocka_unit_test(test_the_largest),
-        cmocka_unit_test(test_random_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,7 +97,7 @@ static int commit_and_read(struct fli_txn *t)
     return rc;
 }
 
-static void test_a_mark_that_is_forgotten_is_the_floor(void **state)
+TEST(test_a_mark_that_is_forgotten_is_the_floor)
 {
     struct scratch s;
     fl_token mark = 0;
@@ -136,7 +136,7 @@ static int commit_lasts(struct fli_txn *t)
     return __real_fli_txn_commit(t);
 }
 
-static void test_no_refusal_rests_on_a_commit_that_failed(void **state)
+TEST(test_no_refusal_rests_on_a_commit_that_failed)
 {
     struct scratch s;
     fl_token mark = 0;
@@ -151,13 +151,4 @@ static void test_no_refusal_rests_on_a_commit_that_failed(void **state)
     on_commit = NULL;
     fl_fence_close(fence);
     scratch_fini(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_mark_that_is_forgotten_is_the_floor),
-        cmocka_unit_test(test_no_refusal_rests_on_a_commit_that_failed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -305,7 +305,7 @@ static void run_world(uint64_t seed, unsigned steps)
     test_free(w);
 }
 
-static void histories(void **state)
+TEST(histories)
 {
     const char *given = getenv("FENCELOCK_WORLDS");
     unsigned worlds = given == NULL ? 300 : (unsigned)strtoul(given, NULL, 0);
@@ -318,10 +318,4 @@ static void histories(void **state)
         }
         run_world(seed, 400);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(histories)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

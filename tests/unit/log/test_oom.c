@@ -283,7 +283,7 @@ static void warm_up(void)
     log_files_destroy(d);
 }
 
-static void each_allocation(void **state)
+TEST(each_allocation)
 {
     const char *base = getenv("TMPDIR");
     warm_up();
@@ -311,10 +311,4 @@ static void each_allocation(void **state)
             return;
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_allocation)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -613,7 +613,7 @@ static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
     kit_fini(&w.k);
 }
 
-static void test_random_worlds(void **state)
+TEST(test_random_worlds)
 {
     uint64_t seed = rng_seed();
     uint64_t rng = seed;
@@ -644,12 +644,4 @@ static void test_random_worlds(void **state)
                   (unsigned long long)t.hidden, (unsigned long long)t.loads);
     assert_true(t.denied > 0 && t.foreign > 0 && t.hidden > 0 && t.loads > 0);
     assert_int_equal(t.plans, 15); /* of nodes: each was met */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_worlds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

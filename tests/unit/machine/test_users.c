@@ -70,7 +70,7 @@ static struct machine_command may(unsigned right)
     return (struct machine_command){.op = MACHINE_OP_MAY, .number = right};
 }
 
-static void everybody_may_everything_at_first(void **state)
+TEST_WITH(everybody_may_everything_at_first, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     assert_true(machine_users_are_new(k->m) && machine_may(k->m, 0, ACL_ADMIN, NULL));
@@ -87,7 +87,7 @@ static void everybody_may_everything_at_first(void **state)
     done(k, login(k, "default"), cmd_acquire("M", "ann", 5000), MACHINE_GRANTED);
 }
 
-static void each_right_is_asked_for(void **state)
+TEST_WITH(each_right_is_asked_for, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command locks = {.op = MACHINE_OP_LOCKS};
@@ -133,7 +133,7 @@ static void each_right_is_asked_for(void **state)
 }
 
 /* etcd 21677: every name is looked at. */
-static void all_names_of_several_are_asked_for(void **state)
+TEST_WITH(all_names_of_several_are_asked_for, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     uint8_t also[MACHINE_ALSO_SIZE];
@@ -149,7 +149,7 @@ static void all_names_of_several_are_asked_for(void **state)
     done(k, ann, c, MACHINE_GRANTED);
 }
 
-static void what_is_anothers_cannot_be_used(void **state)
+TEST_WITH(what_is_anothers_cannot_be_used, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     set(k, "ann", "on nopass ~* +@acquire");
@@ -186,7 +186,7 @@ static void what_is_anothers_cannot_be_used(void **state)
 }
 
 /* Who comes after a deleted user of the same name is somebody else. */
-static void a_login_ends_with_its_user(void **state)
+TEST_WITH(a_login_ends_with_its_user, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     set(k, "ann", "on nopass ~* +@acquire");
@@ -208,7 +208,7 @@ static void a_login_ends_with_its_user(void **state)
     kit_expect_events(k, "expired:deadline L o token=1\n");
 }
 
-static void passwords_end_logins(void **state)
+TEST_WITH(passwords_end_logins, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     set(k, "ann", "on #" HASH(1) " ~* +@acquire");
@@ -227,7 +227,7 @@ static void passwords_end_logins(void **state)
     done(k, login(k, "ann"), cmd_acquire("L", "o", 5000), MACHINE_GRANTED);
 }
 
-static void waits_end_when_a_right_is_taken(void **state)
+TEST_WITH(waits_end_when_a_right_is_taken, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     set(k, "ann", "on nopass ~* +@acquire");
@@ -256,7 +256,7 @@ static void waits_end_when_a_right_is_taken(void **state)
 
 /* More waits than one batch has steps for; a lock that becomes free meanwhile is not granted to who
  * has lost the right, though his wait has not been come to. */
-static void many_waits_end_in_batches_to_come(void **state)
+TEST_WITH(many_waits_end_in_batches_to_come, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     char owner[16];
@@ -291,7 +291,7 @@ static void many_waits_end_in_batches_to_come(void **state)
     done(k, 0, cmd_held(MACHINE_OP_CHECK, "B", 3, 0), MACHINE_DONE);
 }
 
-static void lists_are_filtered(void **state)
+TEST_WITH(lists_are_filtered, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_lock_view v;
@@ -323,7 +323,7 @@ static void lists_are_filtered(void **state)
     assert_int_equal(kit_page(k).count, 2);
 }
 
-static void where_a_client_is_is_written_down(void **state)
+TEST_WITH(where_a_client_is_is_written_down, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     static const uint8_t at[6] = {10, 0, 0, 7, 0x1c, 0xe9};
@@ -346,7 +346,7 @@ static void where_a_client_is_is_written_down(void **state)
     assert_int_equal(machine_command_check(&c), FL_EINVAL);
 }
 
-static void users_are_in_snapshots(void **state)
+TEST_WITH(users_are_in_snapshots, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     set(k, "ann", "on #" HASH(1) " ~a* +@acquire (~b* +@see)");
@@ -364,7 +364,7 @@ static void users_are_in_snapshots(void **state)
     assert_int_equal((uint32_t)login(k, "bob"), 3); /* numbers are not used again */
 }
 
-static void first_users_are_only_for_the_first_time(void **state)
+TEST_WITH(first_users_are_only_for_the_first_time, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command c = by(cmd_user("ann", "reset on nopass"), MACHINE_USER_NODE);
@@ -377,7 +377,7 @@ static void first_users_are_only_for_the_first_time(void **state)
     assert_int_equal(kit_run(k, c).code, MACHINE_EXISTS);
 }
 
-static void users_have_a_limit(void **state)
+TEST_WITH(users_have_a_limit, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     char name[16];
@@ -434,7 +434,7 @@ static unsigned users_there(struct kit *k, const char *name)
     return kit_query(k, by(q, MACHINE_USER_NODE)).code == MACHINE_DONE;
 }
 
-static void a_list_takes_the_place_of_all(void **state)
+TEST_WITH(a_list_takes_the_place_of_all, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct user_list l = {.len = 0};
@@ -473,7 +473,7 @@ static void a_list_takes_the_place_of_all(void **state)
     assert_int_equal(c.grants, 2); /* who lost the right while he waited got nothing */
 }
 
-static void a_list_is_taken_as_a_whole_or_not_at_all(void **state)
+TEST_WITH(a_list_is_taken_as_a_whole_or_not_at_all, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct user_list l = {.len = 0};
@@ -507,7 +507,7 @@ static void a_list_is_taken_as_a_whole_or_not_at_all(void **state)
     }
 }
 
-static void a_list_to_begin_with(void **state)
+TEST_WITH(a_list_to_begin_with, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct user_list l = {.len = 0};
@@ -524,30 +524,4 @@ static void a_list_to_begin_with(void **state)
     kit_reload(k); /* through a snapshot */
     assert_true(users_there(k, "bob") && !users_there(k, "ann"));
     machine_check(k->m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(everybody_may_everything_at_first, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(each_right_is_asked_for, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(all_names_of_several_are_asked_for, kit_setup,
-                                        kit_teardown),
-        cmocka_unit_test_setup_teardown(what_is_anothers_cannot_be_used, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(a_login_ends_with_its_user, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(passwords_end_logins, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(waits_end_when_a_right_is_taken, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(many_waits_end_in_batches_to_come, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(lists_are_filtered, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(where_a_client_is_is_written_down, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(users_are_in_snapshots, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(first_users_are_only_for_the_first_time, kit_setup,
-                                        kit_teardown),
-        cmocka_unit_test_setup_teardown(users_have_a_limit, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(a_list_takes_the_place_of_all, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(a_list_is_taken_as_a_whole_or_not_at_all, kit_setup,
-                                        kit_teardown),
-        cmocka_unit_test_setup_teardown(a_list_to_begin_with, kit_setup, kit_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

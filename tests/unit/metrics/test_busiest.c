@@ -41,7 +41,7 @@ static void check(const struct busiest *b, const uint64_t *truth, uint64_t total
     }
 }
 
-static void never_too_small_and_no_heavy_one_missed(void **state)
+TEST(never_too_small_and_no_heavy_one_missed)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct busiest b;
@@ -68,7 +68,7 @@ static void never_too_small_and_no_heavy_one_missed(void **state)
     }
 }
 
-static void exact_while_there_is_room(void **state)
+TEST(exact_while_there_is_room)
 {
     struct busiest b;
     const struct busiest_entry *top[2];
@@ -94,7 +94,7 @@ static void exact_while_there_is_room(void **state)
     busiest_fini(&b);
 }
 
-static void a_name_of_every_length(void **state)
+TEST(a_name_of_every_length)
 {
     struct busiest b;
     uint8_t bytes[FL_NAME_MAX];
@@ -107,12 +107,4 @@ static void a_name_of_every_length(void **state)
     assert_int_equal(busiest_top(&b, top, 1), 1);
     assert_int_equal(top[0]->name_len, FL_NAME_MAX);
     busiest_fini(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(never_too_small_and_no_heavy_one_missed),
-                                       cmocka_unit_test(exact_while_there_is_room),
-                                       cmocka_unit_test(a_name_of_every_length)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

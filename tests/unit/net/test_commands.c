@@ -62,7 +62,7 @@ struct row {
     "-ERR CLIENT TRACKING: write ON OPTIN or OFF; no invalidations are sent, so nothing can be "   \
     "cached\r\n"
 
-static void replies(void **state)
+TEST(replies)
 {
     static const struct row rows[] = {
         {"PING", "+PONG\r\n"},
@@ -121,7 +121,7 @@ static void replies(void **state)
     fixture_end(&s.f);
 }
 
-static void null_names_in_resp3(void **state)
+TEST(null_names_in_resp3)
 {
     struct service s;
     start(&s);
@@ -144,7 +144,7 @@ static void null_names_in_resp3(void **state)
     fixture_end(&s.f);
 }
 
-static void names_at_their_limit(void **state)
+TEST(names_at_their_limit)
 {
     struct service s;
     start(&s);
@@ -168,7 +168,7 @@ static void names_at_their_limit(void **state)
     fixture_end(&s.f);
 }
 
-static void clients_are_listed(void **state)
+TEST(clients_are_listed)
 {
     struct service s;
     start(&s);
@@ -196,15 +196,4 @@ static void clients_are_listed(void **state)
     client_close(one);
     client_close(two);
     fixture_end(&s.f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replies),
-        cmocka_unit_test(null_names_in_resp3),
-        cmocka_unit_test(names_at_their_limit),
-        cmocka_unit_test(clients_are_listed),
-    };
-    return cmocka_run_group_tests_name("connection commands", tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static void raise_files(void)
 
 /* --- order --- */
 
-static void byte_by_byte(void **state)
+TEST(byte_by_byte)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -45,7 +45,7 @@ static void byte_by_byte(void **state)
     fixture_end(&f);
 }
 
-static void pipeline_of_thousands(void **state)
+TEST(pipeline_of_thousands)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -73,7 +73,7 @@ static void pipeline_of_thousands(void **state)
 
 /* Two clients whose requests keep the thread busy for long do not keep it from a third one, nor
  * from the rest of the loop. */
-static void much_to_do_is_shared_out(void **state)
+TEST(much_to_do_is_shared_out)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -106,7 +106,7 @@ static void much_to_do_is_shared_out(void **state)
 }
 
 /* However many have much to ask: who asks little is next, and waits for one visit of each turn. */
-static void much_waits_behind_little(void **state)
+TEST(much_waits_behind_little)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -134,7 +134,7 @@ static void much_waits_behind_little(void **state)
 
 /* A connection that has to wait for the next turn, and has more in flight than one that was paused
  * for that may have to go on, has no reason to stay where it is. */
-static void waiting_for_a_turn_is_no_pause(void **state)
+TEST(waiting_for_a_turn_is_no_pause)
 {
     struct fixture f;
     struct net_limits limits = test_limits();
@@ -157,7 +157,7 @@ static void waiting_for_a_turn_is_no_pause(void **state)
     fixture_end(&f);
 }
 
-static void answers_keep_the_order_of_requests(void **state)
+TEST(answers_keep_the_order_of_requests)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -177,7 +177,7 @@ static void answers_keep_the_order_of_requests(void **state)
     fixture_end(&f);
 }
 
-static void random_order_of_answers(void **state)
+TEST(random_order_of_answers)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -232,7 +232,7 @@ static size_t output_bytes(struct fixture *f)
 
 /* --- ceilings --- */
 
-static void pipeline_limit_pauses_reading(void **state)
+TEST(pipeline_limit_pauses_reading)
 {
     struct net_limits limits = test_limits();
     limits.pipeline_max = 10;
@@ -267,7 +267,7 @@ static void pipeline_limit_pauses_reading(void **state)
     fixture_end(&f);
 }
 
-static void pipeline_of_one(void **state)
+TEST(pipeline_of_one)
 {
     struct net_limits limits = test_limits();
     limits.pipeline_max = 1;
@@ -287,7 +287,7 @@ static void pipeline_of_one(void **state)
 
 /* Answers at once, and the client does not read: reading from it stops, and once it reads again it
  * gets everything. */
-static void client_that_does_not_read_is_paused(void **state)
+TEST(client_that_does_not_read_is_paused)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -339,7 +339,7 @@ static void client_that_does_not_read_is_paused(void **state)
 }
 
 /* Answers that were owed already, and a client that does not read them: it is cut off. */
-static void slow_reader_is_cut_off(void **state)
+TEST(slow_reader_is_cut_off)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -376,7 +376,7 @@ static void slow_reader_is_cut_off(void **state)
 }
 
 /* Answers held back behind an unanswered request count as unsent. */
-static void held_answers_are_bounded(void **state)
+TEST(held_answers_are_bounded)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -402,7 +402,7 @@ static void held_answers_are_bounded(void **state)
     fixture_end(&f);
 }
 
-static void too_many_held_answers_cut_off(void **state)
+TEST(too_many_held_answers_cut_off)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -430,7 +430,7 @@ static void too_many_held_answers_cut_off(void **state)
     fixture_end(&f);
 }
 
-static void answer_at_the_output_limit(void **state)
+TEST(answer_at_the_output_limit)
 {
     struct net_limits limits = test_limits();
     struct fixture f;
@@ -454,7 +454,7 @@ static void answer_at_the_output_limit(void **state)
     fixture_end(&f);
 }
 
-static void oversized_request_then_the_next_works(void **state)
+TEST(oversized_request_then_the_next_works)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -480,7 +480,7 @@ static void oversized_request_then_the_next_works(void **state)
     fixture_end(&f);
 }
 
-static void lost_framing_is_told_and_ends_the_connection(void **state)
+TEST(lost_framing_is_told_and_ends_the_connection)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -497,7 +497,7 @@ static void lost_framing_is_told_and_ends_the_connection(void **state)
 }
 
 /* Closing with input unread resets the connection, and a reset can overtake the error. */
-static void the_last_word_is_heard(void **state)
+TEST(the_last_word_is_heard)
 {
     struct net_limits limits = test_limits();
     limits.connections_max = 1;
@@ -524,7 +524,7 @@ static void the_last_word_is_heard(void **state)
 }
 
 /* A client that never closes is waited for, but not for ever. */
-static void lingering_ends(void **state)
+TEST(lingering_ends)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -538,7 +538,7 @@ static void lingering_ends(void **state)
     fixture_end(&f);
 }
 
-static void connection_limit(void **state)
+TEST(connection_limit)
 {
     struct net_limits limits = test_limits();
     limits.connections_max = 3;
@@ -568,7 +568,7 @@ static void connection_limit(void **state)
     fixture_end(&f);
 }
 
-static void many_refused_connections(void **state)
+TEST(many_refused_connections)
 {
     raise_files();
     struct net_limits limits = test_limits();
@@ -593,7 +593,7 @@ static void many_refused_connections(void **state)
     fixture_end(&f);
 }
 
-static void idle_connections_cost_little(void **state)
+TEST(idle_connections_cost_little)
 {
     raise_files();
     struct rlimit files;
@@ -627,7 +627,7 @@ static void idle_connections_cost_little(void **state)
 }
 
 /* A request that stays incomplete costs its bytes and a parser, and gives both back. */
-static void partial_input_is_given_back(void **state)
+TEST(partial_input_is_given_back)
 {
     struct fixture f;
     fixture_start(&f, test_limits());
@@ -653,7 +653,7 @@ static void partial_input_is_given_back(void **state)
     fixture_end(&f);
 }
 
-static void too_many_files(void **state)
+TEST(too_many_files)
 {
     struct rlimit old;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
@@ -686,34 +686,4 @@ static void too_many_files(void **state)
     client_close(later);
     client_close(keep);
     fixture_end(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(byte_by_byte),
-        cmocka_unit_test(pipeline_of_thousands),
-        cmocka_unit_test(much_to_do_is_shared_out),
-        cmocka_unit_test(much_waits_behind_little),
-        cmocka_unit_test(waiting_for_a_turn_is_no_pause),
-        cmocka_unit_test(answers_keep_the_order_of_requests),
-        cmocka_unit_test(random_order_of_answers),
-        cmocka_unit_test(pipeline_limit_pauses_reading),
-        cmocka_unit_test(pipeline_of_one),
-        cmocka_unit_test(client_that_does_not_read_is_paused),
-        cmocka_unit_test(slow_reader_is_cut_off),
-        cmocka_unit_test(held_answers_are_bounded),
-        cmocka_unit_test(too_many_held_answers_cut_off),
-        cmocka_unit_test(answer_at_the_output_limit),
-        cmocka_unit_test(oversized_request_then_the_next_works),
-        cmocka_unit_test(lost_framing_is_told_and_ends_the_connection),
-        cmocka_unit_test(the_last_word_is_heard),
-        cmocka_unit_test(lingering_ends),
-        cmocka_unit_test(connection_limit),
-        cmocka_unit_test(many_refused_connections),
-        cmocka_unit_test(idle_connections_cost_little),
-        cmocka_unit_test(partial_input_is_given_back),
-        cmocka_unit_test(too_many_files),
-    };
-    return cmocka_run_group_tests_name("net connections", tests, NULL, NULL);
 }

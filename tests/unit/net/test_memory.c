@@ -5,7 +5,7 @@
 
 /* All clients together have a ceiling. At it nobody goes; beyond it the one that keeps most does,
  * and only that one. */
-static void the_largest_goes_first(void **state)
+TEST(the_largest_goes_first)
 {
     struct fixture f;
     struct net_limits limits = test_limits();
@@ -53,18 +53,9 @@ static void the_largest_goes_first(void **state)
 }
 
 /* Who is cut off and has taken what it was sent is told why. */
-static void who_goes_for_memory_is_told(void **state)
+TEST(who_goes_for_memory_is_told)
 {
     struct net_limits limits = test_limits();
     limits.memory_max = 100000;
     must_tell_who_goes(limits, "-LIMIT this client keeps the most");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_largest_goes_first),
-        cmocka_unit_test(who_goes_for_memory_is_told),
-    };
-    return cmocka_run_group_tests_name("net memory", tests, NULL, NULL);
 }

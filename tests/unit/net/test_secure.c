@@ -135,7 +135,7 @@ static void hear(struct fixture *f, struct client *c, const char *text, size_t l
     fli_buf_consume(&c->plain, len);
 }
 
-static void byte_by_byte(void **state)
+TEST(byte_by_byte)
 {
     struct fixture f;
     struct client c;
@@ -153,7 +153,7 @@ static void byte_by_byte(void **state)
     fixture_end(&f);
 }
 
-static void pipeline_of_thousands(void **state)
+TEST(pipeline_of_thousands)
 {
     enum { N = 20000 };
     struct fixture f;
@@ -179,7 +179,7 @@ static void pipeline_of_thousands(void **state)
 }
 
 /* A client that ends while its requests are still held up gets its answers. */
-static void ends_while_paused(void **state)
+TEST(ends_while_paused)
 {
     struct fixture f;
     struct client c;
@@ -209,7 +209,7 @@ static void ends_while_paused(void **state)
     fixture_end(&f);
 }
 
-static void large_answers(void **state)
+TEST(large_answers)
 {
     struct fixture f;
     struct client c;
@@ -228,7 +228,7 @@ static void large_answers(void **state)
     fixture_end(&f);
 }
 
-static void drop_is_orderly(void **state)
+TEST(drop_is_orderly)
 {
     struct fixture f;
     struct client c;
@@ -246,7 +246,7 @@ static void drop_is_orderly(void **state)
     fixture_end(&f);
 }
 
-static void plain_client(void **state)
+TEST(plain_client)
 {
     struct fixture f;
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
@@ -267,7 +267,7 @@ static void plain_client(void **state)
 }
 
 /* Over the limit: no handshake is made, so that refusing is cheap. */
-static void too_many(void **state)
+TEST(too_many)
 {
     struct fixture f;
     struct client c;
@@ -287,7 +287,7 @@ static void too_many(void **state)
 
 /* Handshakes that come all at once are spread over turns, and a client that is there already is
  * served between them. */
-static void storm(void **state)
+TEST(storm)
 {
     enum { N = 300 };
     static struct client clients[N];
@@ -326,7 +326,7 @@ static void storm(void **state)
 }
 
 /* Clients that go away in the middle of their handshakes, deferred ones too. */
-static void cut_off_everywhere(void **state)
+TEST(cut_off_everywhere)
 {
     struct fixture f;
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
@@ -349,7 +349,7 @@ static void cut_off_everywhere(void **state)
 }
 
 /* What was begun under the old files goes on; new connections get the new ones. */
-static void reload(void **state)
+TEST(reload)
 {
     struct fixture f;
     struct client c;
@@ -379,14 +379,7 @@ static void reload(void **state)
     fixture_end(&f);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(byte_by_byte),       cmocka_unit_test(pipeline_of_thousands),
-        cmocka_unit_test(ends_while_paused),  cmocka_unit_test(large_answers),
-        cmocka_unit_test(drop_is_orderly),    cmocka_unit_test(plain_client),
-        cmocka_unit_test(too_many),           cmocka_unit_test(storm),
-        cmocka_unit_test(cut_off_everywhere), cmocka_unit_test(reload),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return unit_run(argc, argv, setup, teardown);
 }

@@ -119,13 +119,13 @@ static void run(const struct handshake *h, unsigned most)
     rig_close(r);
 }
 
-static void test_strangers(void **state)
+TEST(test_strangers)
 {
     run(NULL, TRANSPORT_PENDING_ADDRESS_MAX + 1);
 }
 
 /* What the handshake of node 1 is, anybody may have learned, as long as there is no encryption. */
-static void test_false_members(void **state)
+TEST(test_false_members)
 {
     struct rig *r = rig_open(NULL);
     struct handshake h = rig_handshake(r);
@@ -133,12 +133,8 @@ static void test_false_members(void **state)
     run(&h, TRANSPORT_PENDING_ADDRESS_MAX + 1 + TRANSPORT_ACCEPTED_MAX);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_false_members),
-    };
     limit_descriptors();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(argc, argv, NULL, NULL);
 }

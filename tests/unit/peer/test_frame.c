@@ -79,7 +79,7 @@ static void three_frames(struct fli_buf *out, struct fli_buf *bodies)
 }
 
 /* In two pieces cut at each byte, and byte by byte; kept or not. */
-static void test_cut_at_each_byte(void **state)
+TEST(test_cut_at_each_byte)
 {
     struct fli_buf bytes;
     struct fli_buf bodies;
@@ -109,7 +109,7 @@ static void test_cut_at_each_byte(void **state)
 }
 
 /* Each bit of header and body, fed at once and byte by byte: never shown, always told. */
-static void test_each_bit(void **state)
+TEST(test_each_bit)
 {
     uint8_t body[40];
     struct fli_buf bytes;
@@ -153,7 +153,7 @@ static const char *feed_header(uint32_t length, size_t max, size_t *ret_cap)
 
 /* Headers that are whole, of any length: what is too long is told before memory is taken, and what
  * is not takes none before it has arrived. */
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
     static const uint32_t BAD[] = {MAX + 1,    FRAME_MAX,  FRAME_MAX + 1, 0x7fffffff,
                                    0x80000000, 0xfffffff0, 0xffffffff};
@@ -171,7 +171,7 @@ static void test_lengths(void **state)
     assert_null(feed_header(0, 1, &cap));
 }
 
-static void test_unknown_form(void **state)
+TEST(test_unknown_form)
 {
     for (unsigned i = 5; i < 8; i++) {
         uint8_t h[FRAME_HEADER_SIZE] = {0};
@@ -185,7 +185,7 @@ static void test_unknown_form(void **state)
 }
 
 /* The largest is read whole, one more is not; an idle reader keeps little. */
-static void test_largest(void **state)
+TEST(test_largest)
 {
     uint8_t *body = test_malloc(MAX + 1);
     fill(body, MAX + 1, 3);
@@ -211,7 +211,7 @@ static void test_largest(void **state)
 }
 
 /* The owner has had enough: what is behind that frame is not shown. */
-static void test_stop(void **state)
+TEST(test_stop)
 {
     struct fli_buf bytes;
     struct fli_buf bodies;
@@ -234,7 +234,7 @@ static void test_stop(void **state)
 }
 
 /* Checksums of parts are those of the whole. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
     uint8_t body[100];
     uint8_t whole[FRAME_HEADER_SIZE];
@@ -248,7 +248,7 @@ static void test_parts(void **state)
 }
 
 /* Any frames in any pieces. */
-static void test_random(void **state)
+TEST(test_random)
 {
     uint64_t rng;
     uint8_t body[5000];
@@ -283,19 +283,4 @@ static void test_random(void **state)
         fli_buf_fini(&bytes);
         fli_buf_fini(&bodies);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut_at_each_byte),
-        cmocka_unit_test(test_each_bit),
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_unknown_form),
-        cmocka_unit_test(test_largest),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

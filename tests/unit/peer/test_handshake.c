@@ -44,7 +44,7 @@ static void seal(uint8_t bytes[HANDSHAKE_SIZE])
     fli_put_u32(bytes + 8, fli_crc32c(0, bytes + 12, HANDSHAKE_SIZE - 12));
 }
 
-static void test_there_and_back(void **state)
+TEST(test_there_and_back)
 {
     struct handshake all[2] = {full(), refusal()};
     for (unsigned i = 0; i < 2; i++) {
@@ -64,7 +64,7 @@ static void test_there_and_back(void **state)
     }
 }
 
-static void test_each_bit(void **state)
+TEST(test_each_bit)
 {
     struct handshake h = full();
     uint8_t bytes[HANDSHAKE_SIZE];
@@ -112,7 +112,7 @@ static const struct edit EDITS[] = {
     {"behind the peer address", 775, 1, 'x', FL_EPROTO},
 };
 
-static void test_fields(void **state)
+TEST(test_fields)
 {
     for (size_t i = 0; i < sizeof EDITS / sizeof EDITS[0]; i++) {
         const struct edit *e = &EDITS[i];
@@ -135,7 +135,7 @@ static void test_fields(void **state)
 }
 
 /* A refusal that has anything of its sender in it is no refusal. */
-static void test_a_refusal_names_nobody(void **state)
+TEST(test_a_refusal_names_nobody)
 {
     static const unsigned OF_THE_SENDER[] = {20, 24, 32, 40, 56, 776, 784, 792, 800};
     for (size_t i = 0; i < sizeof OF_THE_SENDER / sizeof OF_THE_SENDER[0]; i++) {
@@ -155,7 +155,7 @@ static void test_a_refusal_names_nobody(void **state)
     assert_int_equal(handshake_decode(bytes, &FORMATS, &h), FL_EPROTO);
 }
 
-static void test_versions_are_explained(void **state)
+TEST(test_versions_are_explained)
 {
     struct handshake h = full();
     uint8_t bytes[HANDSHAKE_SIZE];
@@ -174,7 +174,7 @@ static void test_versions_are_explained(void **state)
     assert_non_null(strstr(text, "protocol 65535"));
 }
 
-static void test_each_verdict_has_a_text(void **state)
+TEST(test_each_verdict_has_a_text)
 {
     for (unsigned v = 0; v <= HANDSHAKE_OTHER_VERSION + 1; v++) {
         const char *text = handshake_verdict_text((enum handshake_verdict)v);
@@ -183,17 +183,4 @@ static void test_each_verdict_has_a_text(void **state)
             assert_string_not_equal(text, handshake_verdict_text((enum handshake_verdict)w));
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_there_and_back),
-        cmocka_unit_test(test_each_bit),
-        cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_a_refusal_names_nobody),
-        cmocka_unit_test(test_versions_are_explained),
-        cmocka_unit_test(test_each_verdict_has_a_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -196,7 +196,7 @@ static void drain(const struct heal *h)
     }
 }
 
-static void test_heal(void **state)
+TEST(test_heal)
 {
     static const unsigned LENGTHS_MS[] = {100, 310, 720, 1030, 1540, 2050, 3160, 5270, 7380};
     struct heal h;
@@ -225,12 +225,11 @@ static void test_heal(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_heal)};
     if (unshare(CLONE_NEWNET) != 0 || system("ip link show lo > /dev/null 2>&1") != 0) {
         printf("no network namespaces may be made here: skipped\n");
         return SKIP;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(argc, argv, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 
 #include "peer/log_throttle.h"
 
-static void test_the_same_line(void **state)
+TEST(test_the_same_line)
 {
     struct log_throttle s;
     uint64_t left_out;
@@ -17,7 +17,7 @@ static void test_the_same_line(void **state)
 }
 
 /* Lines that are never the same: a burst, then one a second, and the number of the others. */
-static void test_different_lines(void **state)
+TEST(test_different_lines)
 {
     struct log_throttle s;
     uint64_t left_out;
@@ -40,13 +40,4 @@ static void test_different_lines(void **state)
         assert_true(log_throttle_allows(&s, text, 5000 + 3600000, &left_out));
     }
     assert_false(log_throttle_allows(&s, "z", 5000 + 3600000, &left_out));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_same_line),
-        cmocka_unit_test(test_different_lines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ static int send_text(struct keeper *k, uint64_t id, const char *text)
     return outbound_send(k->o, id, 8, &part, 1);
 }
 
-static void test_up(void **state)
+TEST(test_up)
 {
     struct keeper k;
     struct outbound_peer_stats stats;
@@ -102,7 +102,7 @@ static void test_up(void **state)
 }
 
 /* The other side ends it: told at once, and dialed again. */
-static void test_hung_up(void **state)
+TEST(test_hung_up)
 {
     struct keeper k;
     keeper_open(&k, NULL, 0);
@@ -119,7 +119,7 @@ static void test_hung_up(void **state)
 }
 
 /* The other node goes away, and comes back. */
-static void test_comes_back(void **state)
+TEST(test_comes_back)
 {
     struct keeper k;
     struct transport_config config;
@@ -137,7 +137,7 @@ static void test_comes_back(void **state)
     keeper_close(&k);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct keeper k;
     struct transport_stats stats;
@@ -154,7 +154,7 @@ static void test_refused(void **state)
 }
 
 /* The pause does not have to be waited for. */
-static void test_redial(void **state)
+TEST(test_redial)
 {
     struct keeper k;
     keeper_open(&k, NULL, 0);
@@ -171,7 +171,7 @@ static void test_redial(void **state)
 }
 
 /* A peer that takes nothing: what is beyond the queue is dropped, and that is said once. */
-static void test_queue(void **state)
+TEST(test_queue)
 {
     struct keeper k;
     static uint8_t body[100000];
@@ -205,7 +205,7 @@ static void test_queue(void **state)
 }
 
 /* One message may be larger than the queue; a frame may not be larger than a frame. */
-static void test_large_message(void **state)
+TEST(test_large_message)
 {
     struct keeper k;
     static uint8_t body[(1 << 20) + 1];
@@ -223,7 +223,7 @@ static void test_large_message(void **state)
 }
 
 /* A peer that sends on it breaks the agreement. */
-static void test_peer_sends(void **state)
+TEST(test_peer_sends)
 {
     struct keeper k;
     keeper_open(&k, NULL, 0);
@@ -238,7 +238,7 @@ static void test_peer_sends(void **state)
 }
 
 /* Node 3 takes connections and says nothing: others are not kept waiting, and it can be closed. */
-static void test_close_while_dialing(void **state)
+TEST(test_close_while_dialing)
 {
     struct keeper k;
     uint16_t port;
@@ -253,23 +253,4 @@ static void test_close_while_dialing(void **state)
     close(fd);
     keeper_close(&k);
     close(listener);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_up),
-        cmocka_unit_test(test_hung_up),
-        cmocka_unit_test(test_comes_back),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_redial),
-        cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_large_message),
-        cmocka_unit_test(test_peer_sends),
-        cmocka_unit_test(test_close_while_dialing),
-    };
-    if (argc > 1) {
-        cmocka_set_test_filter(argv[1]);
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ static redisReply *parse(const char *wire)
     return reply;
 }
 
-static void test_answers_to_set(void **state)
+TEST(test_answers_to_set)
 {
     static const struct {
         const char *wire;
@@ -48,7 +48,7 @@ static void test_answers_to_set(void **state)
     }
 }
 
-static void test_answers_to_scripts(void **state)
+TEST(test_answers_to_scripts)
 {
     static const struct {
         const char *wire;
@@ -72,7 +72,7 @@ static void test_answers_to_scripts(void **state)
     }
 }
 
-static void test_error_words(void **state)
+TEST(test_error_words)
 {
     redisReply *reply = parse("-NOSCRIPT No matching script.\r\n");
     assert_true(fli_is_error(reply, "NOSCRIPT"));
@@ -84,7 +84,7 @@ static void test_error_words(void **state)
     freeReplyObject(reply);
 }
 
-static void test_delete_command(void **state)
+TEST(test_delete_command)
 {
     static const struct {
         const char *wire;
@@ -112,7 +112,7 @@ static void expect(struct fli_buf *b, const char *wire, size_t len)
     fli_buf_clear(b);
 }
 
-static void test_requests_are_binary_safe(void **state)
+TEST(test_requests_are_binary_safe)
 {
     struct fli_buf b;
     fli_buf_init(&b, 4096);
@@ -132,7 +132,7 @@ static void test_requests_are_binary_safe(void **state)
     fli_buf_fini(&b);
 }
 
-static void test_a_request_is_appended_whole_or_not_at_all(void **state)
+TEST(test_a_request_is_appended_whole_or_not_at_all)
 {
     const struct fli_slice key = {(const uint8_t *)"key", 3};
     struct fli_buf b;
@@ -149,7 +149,7 @@ static void test_a_request_is_appended_whole_or_not_at_all(void **state)
     }
 }
 
-static void test_facts(void **state)
+TEST(test_facts)
 {
     static const char info[] = "# Server\r\nrun_id:abc\r\nuptime_in_seconds:17\r\nrole:master\r\n"
                                "maxmemory_policy:allkeys-lru\r\naof_enabled:1\r\nnonsense\r\n:\r\n"
@@ -172,7 +172,7 @@ static void test_facts(void **state)
     assert_int_equal(f.aof, -1);
 }
 
-static void test_any_bytes_are_facts(void **state)
+TEST(test_any_bytes_are_facts)
 {
     uint64_t rng = rng_seed();
     static const char *const pieces[] = {"run_id",
@@ -201,7 +201,7 @@ static void test_any_bytes_are_facts(void **state)
     }
 }
 
-static void test_text_is_cut_and_made_printable(void **state)
+TEST(test_text_is_cut_and_made_printable)
 {
     char to[4];
     fli_copy_text(to, sizeof to, "abc", 3);
@@ -210,20 +210,4 @@ static void test_text_is_cut_and_made_printable(void **state)
     assert_string_equal(to, "abc");
     fli_copy_text(to, sizeof to, "\x1b\n", 2);
     assert_string_equal(to, "??");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers_to_set),
-        cmocka_unit_test(test_answers_to_scripts),
-        cmocka_unit_test(test_error_words),
-        cmocka_unit_test(test_delete_command),
-        cmocka_unit_test(test_requests_are_binary_safe),
-        cmocka_unit_test(test_a_request_is_appended_whole_or_not_at_all),
-        cmocka_unit_test(test_facts),
-        cmocka_unit_test(test_any_bytes_are_facts),
-        cmocka_unit_test(test_text_is_cut_and_made_printable),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

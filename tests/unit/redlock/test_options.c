@@ -25,7 +25,7 @@ static void reject(const struct fl_redlock_options *o)
     assert_null(r);
 }
 
-static void test_servers(void **state)
+TEST(test_servers)
 {
     static const char *const bad[] = {"",
                                       ",",
@@ -55,7 +55,7 @@ static void test_servers(void **state)
     }
 }
 
-static void test_the_number_of_servers(void **state)
+TEST(test_the_number_of_servers)
 {
     char text[512] = "";
     for (unsigned i = 1; i <= FL_REDLOCK_SERVERS_MAX + 1; i++) {
@@ -75,7 +75,7 @@ static void test_the_number_of_servers(void **state)
     }
 }
 
-static void test_the_length_of_an_address(void **state)
+TEST(test_the_length_of_an_address)
 {
     char path[400];
     memset(path, 'x', sizeof path);
@@ -93,7 +93,7 @@ static void test_the_length_of_an_address(void **state)
     reject(&o);
 }
 
-static void test_other_options(void **state)
+TEST(test_other_options)
 {
     static char big[FL_REDLOCK_CREDENTIAL_MAX + 2];
     memset(big, 'p', sizeof big - 1);
@@ -129,7 +129,7 @@ static void test_other_options(void **state)
     fl_redlock_close(r, NULL, NULL);
 }
 
-static void test_the_longest_key(void **state)
+TEST(test_the_longest_key)
 {
     char format[FL_REDLOCK_KEY_FORMAT_MAX + 2];
     char name[FL_NAME_MAX + 1];
@@ -154,7 +154,7 @@ static void done(void *ctx, int result, const struct fl_redlock_lock *lock,
     *(int *)ctx = result;
 }
 
-static void test_arguments_of_calls(void **state)
+TEST(test_arguments_of_calls)
 {
     const struct fl_redlock_options o = {.servers = "127.0.0.1:1", .max_ttl_ms = 20000};
     fl_redlock *r;
@@ -201,7 +201,7 @@ static void count_closed(void *ctx)
     ++*(int *)ctx;
 }
 
-static void test_on_a_loop_of_the_callers(void **state)
+TEST(test_on_a_loop_of_the_callers)
 {
     uv_loop_t loop;
     assert_int_equal(uv_loop_init(&loop), 0);
@@ -232,7 +232,7 @@ static void test_on_a_loop_of_the_callers(void **state)
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
     for (int i = 0; i <= FL_REDLOCK_CANCELLED; i++) {
         assert_string_not_equal(fl_redlock_cause_text((enum fl_redlock_cause)i), "?");
@@ -240,19 +240,4 @@ static void test_texts(void **state)
     for (int i = 0; i <= FL_REDLOCK_TWICE; i++) {
         assert_string_not_equal(fl_redlock_status_text((enum fl_redlock_status)i), "?");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_servers),
-        cmocka_unit_test(test_the_number_of_servers),
-        cmocka_unit_test(test_the_length_of_an_address),
-        cmocka_unit_test(test_other_options),
-        cmocka_unit_test(test_the_longest_key),
-        cmocka_unit_test(test_arguments_of_calls),
-        cmocka_unit_test(test_on_a_loop_of_the_callers),
-        cmocka_unit_test(test_texts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 
 #include "redlock/quorum.h"
 
-static void test_quorum_is_more_than_half(void **state)
+TEST(test_quorum_is_more_than_half)
 {
     static const uint32_t expected[] = {0, 1, 2, 2, 3, 3, 4, 4, 5};
     for (uint32_t n = 1; n <= 8; n++) {
@@ -16,7 +16,7 @@ static void test_quorum_is_more_than_half(void **state)
     }
 }
 
-static void test_drift(void **state)
+TEST(test_drift)
 {
     assert_int_equal(fli_drift_ms(0), 2);
     assert_int_equal(fli_drift_ms(99), 2);
@@ -25,7 +25,7 @@ static void test_drift(void **state)
     assert_true(fli_drift_ms(UINT64_MAX) == UINT64_MAX / 100 + 2);
 }
 
-static void test_deadline_and_validity_of_all_small_values(void **state)
+TEST(test_deadline_and_validity_of_all_small_values)
 {
     for (uint64_t ttl = 0; ttl <= 300; ttl++) {
         for (uint64_t elapsed = 0; elapsed <= 310; elapsed++) {
@@ -41,7 +41,7 @@ static void test_deadline_and_validity_of_all_small_values(void **state)
     }
 }
 
-static void test_a_lock_is_over_at_its_deadline_not_after(void **state)
+TEST(test_a_lock_is_over_at_its_deadline_not_after)
 {
     uint64_t deadline = fli_deadline_ms(5000, 10000);
     assert_int_equal(deadline, 5000 + 10000 - 102);
@@ -54,7 +54,7 @@ static void test_a_lock_is_over_at_its_deadline_not_after(void **state)
     assert_false(fli_is_valid(5000, 10000, 700, deadline - 699));
 }
 
-static void test_nothing_overflows(void **state)
+TEST(test_nothing_overflows)
 {
     assert_true(fli_deadline_ms(UINT64_MAX, UINT64_MAX) == UINT64_MAX);
     assert_true(fli_deadline_ms(UINT64_MAX - 5, 1000) == UINT64_MAX);
@@ -66,7 +66,7 @@ static void test_nothing_overflows(void **state)
     assert_true(fli_retry_ms(UINT32_MAX, UINT64_MAX, UINT64_MAX, 77) == 77);
 }
 
-static void test_server_budget(void **state)
+TEST(test_server_budget)
 {
     assert_int_equal(fli_server_budget_ms(10000, 50), 50);
     assert_int_equal(fli_server_budget_ms(1000, 50), 50);
@@ -76,7 +76,7 @@ static void test_server_budget(void **state)
     assert_int_equal(fli_server_budget_ms(10000, 0), 1);
 }
 
-static void test_retry_is_within_its_bounds_and_reaches_both(void **state)
+TEST(test_retry_is_within_its_bounds_and_reaches_both)
 {
     uint64_t rng = rng_seed();
     static const uint64_t ceilings[] = {0, 50, 100, 200, 400, 800, 1000, 1000};
@@ -92,7 +92,7 @@ static void test_retry_is_within_its_bounds_and_reaches_both(void **state)
     assert_int_equal(fli_retry_ms(5, 10, 0, 12345), 0);
 }
 
-static void test_extend(void **state)
+TEST(test_extend)
 {
     uint64_t old = fli_deadline_ms(1000, 10000);
     assert_int_equal(fli_extended_deadline_ms(old, 2000, 10000, true),
@@ -104,7 +104,7 @@ static void test_extend(void **state)
     assert_int_equal(fli_extended_deadline_ms(0, 2000, 100, false), 0);
 }
 
-static void test_restarted_servers(void **state)
+TEST(test_restarted_servers)
 {
     uint64_t needed = 30000 + 302;
     assert_int_equal(fli_counts_from_ms(5000, 0, 30000), 5000 + needed);
@@ -158,7 +158,7 @@ static void play_keeper(uint64_t *rng)
     }
 }
 
-static void test_keeping_ends_and_never_passes_max_hold(void **state)
+TEST(test_keeping_ends_and_never_passes_max_hold)
 {
     uint64_t rng = rng_seed();
     for (int i = 0; i < 20000; i++) {
@@ -166,7 +166,7 @@ static void test_keeping_ends_and_never_passes_max_hold(void **state)
     }
 }
 
-static void test_keeping_extends_after_a_third_and_stops_near_the_end(void **state)
+TEST(test_keeping_extends_after_a_third_and_stops_near_the_end)
 {
     struct fli_renewal k;
     uint64_t wake = 0;
@@ -187,22 +187,4 @@ static void test_keeping_extends_after_a_third_and_stops_near_the_end(void **sta
     assert_int_equal(ttl, 1000);
     fli_renewal_extended(&k, 9000, fli_deadline_ms(9000, 1000), true);
     assert_int_equal(fli_renewal_next(&k, k.try_ms, &wake, &ttl), FLI_RENEWAL_ENDING);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quorum_is_more_than_half),
-        cmocka_unit_test(test_drift),
-        cmocka_unit_test(test_deadline_and_validity_of_all_small_values),
-        cmocka_unit_test(test_a_lock_is_over_at_its_deadline_not_after),
-        cmocka_unit_test(test_nothing_overflows),
-        cmocka_unit_test(test_server_budget),
-        cmocka_unit_test(test_retry_is_within_its_bounds_and_reaches_both),
-        cmocka_unit_test(test_extend),
-        cmocka_unit_test(test_restarted_servers),
-        cmocka_unit_test(test_keeping_ends_and_never_passes_max_hold),
-        cmocka_unit_test(test_keeping_extends_after_a_third_and_stops_near_the_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ static void assert_slice(struct fli_slice s, const char *text)
 
 /* --- requests become commands --- */
 
-static void commands_of_the_machine(void **state)
+TEST(commands_of_the_machine)
 {
     struct fake f;
     fake_start(&f);
@@ -51,7 +51,7 @@ static void commands_of_the_machine(void **state)
     fake_end(&f);
 }
 
-static void acquire_becomes_a_command(void **state)
+TEST(acquire_becomes_a_command)
 {
     struct fake f;
     fake_start(&f);
@@ -78,7 +78,7 @@ static void acquire_becomes_a_command(void **state)
     fake_end(&f);
 }
 
-static void made_owners_differ(void **state)
+TEST(made_owners_differ)
 {
     struct fake f;
     fake_start(&f);
@@ -165,7 +165,7 @@ static const struct golden goldens[] = {
     {"SESSION SHOW " OWNER, R(.code = MACHINE_NOTFOUND), "$-1\r\n", "_\r\n"},
 };
 
-static void golden_replies(void **state)
+TEST(golden_replies)
 {
     for (size_t i = 0; i < sizeof goldens / sizeof goldens[0]; i++) {
         for (int proto = 2; proto <= 3; proto++) {
@@ -181,7 +181,7 @@ static void golden_replies(void **state)
     }
 }
 
-static void failures_of_the_node(void **state)
+TEST(failures_of_the_node)
 {
     static const struct {
         const char *ask;
@@ -211,7 +211,7 @@ static void failures_of_the_node(void **state)
     }
 }
 
-static void refused_at_the_door(void **state)
+TEST(refused_at_the_door)
 {
     struct fake f;
     fake_start(&f);
@@ -230,7 +230,7 @@ static void refused_at_the_door(void **state)
     fake_end(&f);
 }
 
-static void bad_requests(void **state)
+TEST(bad_requests)
 {
     static const char *const asks[] = {"NOPE",
                                        "ACQUIRE",
@@ -262,7 +262,7 @@ static void bad_requests(void **state)
     fake_end(&f);
 }
 
-static void connection_commands_go_to_the_shell(void **state)
+TEST(connection_commands_go_to_the_shell)
 {
     struct fake f;
     fake_start(&f);
@@ -272,7 +272,7 @@ static void connection_commands_go_to_the_shell(void **state)
     fake_end(&f);
 }
 
-static void answers_that_do_not_fit_fail(void **state)
+TEST(answers_that_do_not_fit_fail)
 {
     struct fake f;
     fake_start(&f);
@@ -361,7 +361,7 @@ static void on_event(void *ctx, const struct machine_event *e)
 
 /* Several locks: one wait, answered once, by the first of its events; the client that goes gives
  * up all of its places. */
-static void several_locks(void **state)
+TEST(several_locks)
 {
     struct world w;
     world_start(&w);
@@ -397,7 +397,7 @@ static void several_locks(void **state)
 #define WHOSE2 "$4\r\nuser\r\n$7\r\ndefault\r\n$7\r\naddress\r\n$-1\r\n"
 #define WHOSE3 "$4\r\nuser\r\n$7\r\ndefault\r\n$7\r\naddress\r\n_\r\n"
 
-static void show_a_lock(void **state)
+TEST(show_a_lock)
 {
     struct world w;
     world_start(&w);
@@ -447,7 +447,7 @@ static void show_a_lock(void **state)
     world_end(&w);
 }
 
-static void list_locks(void **state)
+TEST(list_locks)
 {
     struct world w;
     world_start(&w);
@@ -470,7 +470,7 @@ static void list_locks(void **state)
     world_end(&w);
 }
 
-static void sessions(void **state)
+TEST(sessions)
 {
     struct world w;
     world_start(&w);
@@ -494,7 +494,7 @@ static void sessions(void **state)
 }
 
 /* A payload may come from another node: whatever it is, the answer is one whole reply. */
-static void spoilt_payloads(void **state)
+TEST(spoilt_payloads)
 {
     struct world w;
     world_start(&w);
@@ -527,7 +527,7 @@ static void spoilt_payloads(void **state)
 
 /* --- the cluster --- */
 
-static void leader_and_nodes(void **state)
+TEST(leader_and_nodes)
 {
     struct fake f;
     fake_start(&f);
@@ -555,7 +555,7 @@ static void leader_and_nodes(void **state)
     fake_end(&f);
 }
 
-static void transfer_and_forget(void **state)
+TEST(transfer_and_forget)
 {
     static const struct {
         const char *ask;
@@ -620,7 +620,7 @@ static void transfer_and_forget(void **state)
     fake_end(&f);
 }
 
-static void info_has_what_others_look_for(void **state)
+TEST(info_has_what_others_look_for)
 {
     struct world w;
     world_start(&w);
@@ -672,28 +672,4 @@ static void info_has_what_others_look_for(void **state)
     a = ask(&w.f, 2, "INFO");
     assert_true(a->answered);
     world_end(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commands_of_the_machine),
-        cmocka_unit_test(acquire_becomes_a_command),
-        cmocka_unit_test(made_owners_differ),
-        cmocka_unit_test(golden_replies),
-        cmocka_unit_test(failures_of_the_node),
-        cmocka_unit_test(refused_at_the_door),
-        cmocka_unit_test(several_locks),
-        cmocka_unit_test(bad_requests),
-        cmocka_unit_test(connection_commands_go_to_the_shell),
-        cmocka_unit_test(answers_that_do_not_fit_fail),
-        cmocka_unit_test(show_a_lock),
-        cmocka_unit_test(list_locks),
-        cmocka_unit_test(sessions),
-        cmocka_unit_test(spoilt_payloads),
-        cmocka_unit_test(leader_and_nodes),
-        cmocka_unit_test(transfer_and_forget),
-        cmocka_unit_test(info_has_what_others_look_for),
-    };
-    return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
 }

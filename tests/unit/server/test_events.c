@@ -129,7 +129,7 @@ static void feed(struct fixture *f, uint8_t type, const char *name, const char *
     }
 }
 
-static void test_confirmations(void **state)
+TEST(test_confirmations)
 {
     struct fixture f;
     start(&f);
@@ -163,7 +163,7 @@ static void test_confirmations(void **state)
     end(&f);
 }
 
-static void test_every_event(void **state)
+TEST(test_every_event)
 {
     struct fixture f;
     start(&f);
@@ -206,7 +206,7 @@ static void test_every_event(void **state)
     end(&f);
 }
 
-static void test_bytes_of_owners(void **state)
+TEST(test_bytes_of_owners)
 {
     struct fixture f;
     start(&f);
@@ -220,7 +220,7 @@ static void test_bytes_of_owners(void **state)
 }
 
 /* The longest name and owner there can be, all of it to be escaped. */
-static void test_largest(void **state)
+TEST(test_largest)
 {
     struct fixture f;
     start(&f);
@@ -248,7 +248,7 @@ static void test_largest(void **state)
 }
 
 /* What Redisson's threads wait for: a zero for each end of a hold, and when events were skipped. */
-static void test_wake(void **state)
+TEST(test_wake)
 {
     struct fixture f;
     start(&f);
@@ -301,7 +301,7 @@ static void test_wake(void **state)
     assert_int_equal(f.e.wake_subs, 0);
 }
 
-static void test_refusals_change_nothing(void **state)
+TEST(test_refusals_change_nothing)
 {
     struct fixture f;
     start(&f);
@@ -326,7 +326,7 @@ static void fill(struct fixture *f, struct client *c, enum fli_command_id id, co
     }
 }
 
-static void test_ceilings_of_a_connection(void **state)
+TEST(test_ceilings_of_a_connection)
 {
     struct fixture f;
     start(&f);
@@ -344,7 +344,7 @@ static void test_ceilings_of_a_connection(void **state)
     end(&f);
 }
 
-static void test_ceilings_of_a_node(void **state)
+TEST(test_ceilings_of_a_node)
 {
     struct fixture f;
     start(&f);
@@ -376,7 +376,7 @@ static void test_ceilings_of_a_node(void **state)
     end(&f);
 }
 
-static void test_channel_and_pattern_both_hear(void **state)
+TEST(test_channel_and_pattern_both_hear)
 {
     struct fixture f;
     start(&f);
@@ -399,7 +399,7 @@ static void test_channel_and_pattern_both_hear(void **state)
 }
 
 /* One of the listeners stops taking; the others hear everything, and nobody is told twice. */
-static void test_who_takes_no_more_is_dropped(void **state)
+TEST(test_who_takes_no_more_is_dropped)
 {
     struct fixture f;
     start(&f);
@@ -435,7 +435,7 @@ static void test_who_takes_no_more_is_dropped(void **state)
 
 #define MIN_TEXT(token) "$37\r\nevent=min_live_token token=" token " clock=5\r\n"
 
-static void test_min_live_token(void **state)
+TEST(test_min_live_token)
 {
     struct fixture f;
     start(&f);
@@ -465,7 +465,7 @@ static void test_min_live_token(void **state)
     end(&f);
 }
 
-static void test_resync(void **state)
+TEST(test_resync)
 {
     struct fixture f;
     start(&f);
@@ -518,7 +518,7 @@ static unsigned count_heard(const struct client *c, const char *what)
 
 /* Telling takes a share of a turn. Who has a dear pattern waits behind who has none, and each hears
  * everything once and in order. */
-static void test_dear_patterns_wait(void **state)
+TEST(test_dear_patterns_wait)
 {
     struct fixture f;
     start(&f);
@@ -554,7 +554,7 @@ static void test_dear_patterns_wait(void **state)
 
 /* Too much waits: those behind are told that they missed something. First those with dear patterns
  * alone, then all. */
-static void test_too_much_waits(void **state)
+TEST(test_too_much_waits)
 {
     struct fixture f;
     start(&f);
@@ -590,7 +590,7 @@ static void test_too_much_waits(void **state)
 }
 
 /* Patterns come and go while the lane of the dear ones stands in the middle of an event. */
-static void test_patterns_go_meanwhile(void **state)
+TEST(test_patterns_go_meanwhile)
 {
     struct fixture f;
     start(&f);
@@ -615,7 +615,7 @@ static void test_patterns_go_meanwhile(void **state)
     end(&f);
 }
 
-static void test_answer_that_does_not_fit(void **state)
+TEST(test_answer_that_does_not_fit)
 {
     struct fixture f;
     start(&f);
@@ -693,7 +693,7 @@ static void hear_texts(struct client *c, const char *want)
     fli_buf_clear(&c->heard);
 }
 
-static void test_a_machine_speaks(void **state)
+TEST(test_a_machine_speaks)
 {
     struct fixture f;
     start(&f);
@@ -731,28 +731,4 @@ static void test_a_machine_speaks(void **state)
                   "event=broken token=3 owner=owner-d-0123456789 clock=700\n");
     machine_destroy(l.m);
     end(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_confirmations),
-        cmocka_unit_test(test_every_event),
-        cmocka_unit_test(test_bytes_of_owners),
-        cmocka_unit_test(test_largest),
-        cmocka_unit_test(test_wake),
-        cmocka_unit_test(test_refusals_change_nothing),
-        cmocka_unit_test(test_ceilings_of_a_connection),
-        cmocka_unit_test(test_ceilings_of_a_node),
-        cmocka_unit_test(test_channel_and_pattern_both_hear),
-        cmocka_unit_test(test_who_takes_no_more_is_dropped),
-        cmocka_unit_test(test_min_live_token),
-        cmocka_unit_test(test_resync),
-        cmocka_unit_test(test_dear_patterns_wait),
-        cmocka_unit_test(test_too_much_waits),
-        cmocka_unit_test(test_patterns_go_meanwhile),
-        cmocka_unit_test(test_answer_that_does_not_fit),
-        cmocka_unit_test(test_a_machine_speaks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static void expect_no_cleanup(struct fake *f, unsigned sent_before)
 
 /* --- the event --- */
 
-static void granted_after_queued(void **state)
+TEST(granted_after_queued)
 {
     struct fake f;
     fake_start(&f);
@@ -79,7 +79,7 @@ static void granted_after_queued(void **state)
     fake_end(&f);
 }
 
-static void ended_after_queued(void **state)
+TEST(ended_after_queued)
 {
     static const struct {
         int proto;
@@ -104,7 +104,7 @@ static void ended_after_queued(void **state)
     }
 }
 
-static void event_before_queued(void **state)
+TEST(event_before_queued)
 {
     for (int granted = 0; granted <= 1; granted++) {
         struct fake f;
@@ -120,7 +120,7 @@ static void event_before_queued(void **state)
 }
 
 /* The event answers the request that is parked, and also the one whose QUEUED is under way. */
-static void event_between_two_queued(void **state)
+TEST(event_between_two_queued)
 {
     for (int granted = 0; granted <= 1; granted++) {
         struct fake f;
@@ -141,7 +141,7 @@ static void event_between_two_queued(void **state)
 }
 
 /* What happened before the request was sent cannot be about it. */
-static void old_events_do_not_answer(void **state)
+TEST(old_events_do_not_answer)
 {
     struct fake f;
     fake_start(&f);
@@ -158,7 +158,7 @@ static void old_events_do_not_answer(void **state)
     fake_end(&f);
 }
 
-static void the_ring_is_bounded(void **state)
+TEST(the_ring_is_bounded)
 {
     for (unsigned more = 0; more <= 1; more++) {
         struct fake f;
@@ -181,7 +181,7 @@ static void the_ring_is_bounded(void **state)
     }
 }
 
-static void several_requests_on_one_wait(void **state)
+TEST(several_requests_on_one_wait)
 {
     struct fake f;
     fake_start(&f);
@@ -196,7 +196,7 @@ static void several_requests_on_one_wait(void **state)
 
 /* --- nothing comes --- */
 
-static void deadline_at_its_edge(void **state)
+TEST(deadline_at_its_edge)
 {
     struct fake f;
     fake_start(&f);
@@ -216,7 +216,7 @@ static void deadline_at_its_edge(void **state)
     fake_end(&f);
 }
 
-static void deadline_without_owner_cancels(void **state)
+TEST(deadline_without_owner_cancels)
 {
     struct fake f;
     fake_start(&f);
@@ -228,7 +228,7 @@ static void deadline_without_owner_cancels(void **state)
     fake_end(&f);
 }
 
-static void deadlines_in_order(void **state)
+TEST(deadlines_in_order)
 {
     struct fake f;
     fake_start(&f);
@@ -252,7 +252,7 @@ static void deadlines_in_order(void **state)
 
 /* --- the client leaves --- */
 
-static void dropped_while_parked(void **state)
+TEST(dropped_while_parked)
 {
     struct fake f;
     fake_start(&f);
@@ -269,7 +269,7 @@ static void dropped_while_parked(void **state)
     fake_end(&f);
 }
 
-static void dropped_while_another_is_parked_on_the_wait(void **state)
+TEST(dropped_while_another_is_parked_on_the_wait)
 {
     struct fake f;
     fake_start(&f);
@@ -286,7 +286,7 @@ static void dropped_while_another_is_parked_on_the_wait(void **state)
     fake_end(&f);
 }
 
-static void dropped_while_parked_then_granted_named(void **state)
+TEST(dropped_while_parked_then_granted_named)
 {
     struct fake f;
     fake_start(&f);
@@ -299,7 +299,7 @@ static void dropped_while_parked_then_granted_named(void **state)
     fake_end(&f);
 }
 
-static void dropped_while_parked_then_granted_unnamed(void **state)
+TEST(dropped_while_parked_then_granted_unnamed)
 {
     struct fake f;
     fake_start(&f);
@@ -318,7 +318,7 @@ static void dropped_while_parked_then_granted_unnamed(void **state)
     fake_end(&f);
 }
 
-static void dropped_while_parked_then_ended_unnamed(void **state)
+TEST(dropped_while_parked_then_ended_unnamed)
 {
     struct fake f;
     fake_start(&f);
@@ -332,7 +332,7 @@ static void dropped_while_parked_then_ended_unnamed(void **state)
     fake_end(&f);
 }
 
-static void ghosts_do_not_live_for_ever(void **state)
+TEST(ghosts_do_not_live_for_ever)
 {
     struct fake f;
     fake_start(&f);
@@ -354,7 +354,7 @@ struct orphan {
     uint8_t cleanup; /* 0, MACHINE_OP_CANCEL or MACHINE_OP_RELEASE */
 };
 
-static void dropped_in_flight(void **state)
+TEST(dropped_in_flight)
 {
     static const struct orphan rows[] = {
         {NAMED, {.code = MACHINE_QUEUED, .wait = WAIT, .token = 1}, 0, MACHINE_OP_CANCEL},
@@ -404,7 +404,7 @@ static void dropped_in_flight(void **state)
     }
 }
 
-static void dropped_in_flight_and_already_granted(void **state)
+TEST(dropped_in_flight_and_already_granted)
 {
     for (int named = 0; named <= 1; named++) {
         struct fake f;
@@ -425,7 +425,7 @@ static void dropped_in_flight_and_already_granted(void **state)
 
 /* It has been asked more than once. Only who says which attempt is which is known to have asked
  * last; another's place is kept. */
-static void dropped_in_flight_and_asked_again(void **state)
+TEST(dropped_in_flight_and_asked_again)
 {
     for (int counted = 0; counted <= 1; counted++) {
         struct fake f;
@@ -446,7 +446,7 @@ static void dropped_in_flight_and_asked_again(void **state)
     }
 }
 
-static void late_attempts_are_told(void **state)
+TEST(late_attempts_are_told)
 {
     struct fake f;
     fake_start(&f);
@@ -459,7 +459,7 @@ static void late_attempts_are_told(void **state)
 
 /* --- the client hangs up, and may still listen --- */
 
-static void hangup_cancels_and_answers(void **state)
+TEST(hangup_cancels_and_answers)
 {
     for (int in_flight = 0; in_flight <= 1; in_flight++) {
         struct fake f;
@@ -483,7 +483,7 @@ static void hangup_cancels_and_answers(void **state)
     }
 }
 
-static void hangup_then_granted(void **state)
+TEST(hangup_then_granted)
 {
     for (int named = 0; named <= 1; named++) {
         struct fake f;
@@ -505,7 +505,7 @@ static void hangup_then_granted(void **state)
     }
 }
 
-static void hangup_then_drop(void **state)
+TEST(hangup_then_drop)
 {
     struct fake f;
     fake_start(&f);
@@ -518,7 +518,7 @@ static void hangup_then_drop(void **state)
     fake_end(&f);
 }
 
-static void hangup_of_one_of_two(void **state)
+TEST(hangup_of_one_of_two)
 {
     struct fake f;
     fake_start(&f);
@@ -537,7 +537,7 @@ static void hangup_of_one_of_two(void **state)
 
 /* --- taking back is tried again --- */
 
-static void cleanup_is_tried_again(void **state)
+TEST(cleanup_is_tried_again)
 {
     struct fake f;
     fake_start(&f);
@@ -561,7 +561,7 @@ static void cleanup_is_tried_again(void **state)
     fake_end(&f);
 }
 
-static void cleanup_is_not_tried_for_ever(void **state)
+TEST(cleanup_is_not_tried_for_ever)
 {
     struct fake f;
     fake_start(&f);
@@ -581,7 +581,7 @@ static void cleanup_is_not_tried_for_ever(void **state)
 
 /* --- the end --- */
 
-static void stopping_answers_those_who_wait(void **state)
+TEST(stopping_answers_those_who_wait)
 {
     struct fake f;
     fake_start(&f);
@@ -605,7 +605,7 @@ static void stopping_answers_those_who_wait(void **state)
     fake_end(&f);
 }
 
-static void destroyed_with_things_to_clean_up(void **state)
+TEST(destroyed_with_things_to_clean_up)
 {
     struct fake f;
     fake_start(&f);
@@ -657,7 +657,7 @@ static struct machine *machine_with_a_wait(void)
     return m;
 }
 
-static void a_snapshot_ends_waits_that_it_jumped_over(void **state)
+TEST(a_snapshot_ends_waits_that_it_jumped_over)
 {
     struct fake f;
     fake_start(&f);
@@ -691,40 +691,4 @@ static void a_snapshot_ends_waits_that_it_jumped_over(void **state)
     machine_destroy(f.machine);
     f.machine = NULL;
     fake_end(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_snapshot_ends_waits_that_it_jumped_over),
-        cmocka_unit_test(granted_after_queued),
-        cmocka_unit_test(ended_after_queued),
-        cmocka_unit_test(event_before_queued),
-        cmocka_unit_test(event_between_two_queued),
-        cmocka_unit_test(old_events_do_not_answer),
-        cmocka_unit_test(the_ring_is_bounded),
-        cmocka_unit_test(several_requests_on_one_wait),
-        cmocka_unit_test(deadline_at_its_edge),
-        cmocka_unit_test(deadline_without_owner_cancels),
-        cmocka_unit_test(deadlines_in_order),
-        cmocka_unit_test(dropped_while_parked),
-        cmocka_unit_test(dropped_while_another_is_parked_on_the_wait),
-        cmocka_unit_test(dropped_while_parked_then_granted_named),
-        cmocka_unit_test(dropped_while_parked_then_granted_unnamed),
-        cmocka_unit_test(dropped_while_parked_then_ended_unnamed),
-        cmocka_unit_test(ghosts_do_not_live_for_ever),
-        cmocka_unit_test(dropped_in_flight),
-        cmocka_unit_test(dropped_in_flight_and_already_granted),
-        cmocka_unit_test(dropped_in_flight_and_asked_again),
-        cmocka_unit_test(late_attempts_are_told),
-        cmocka_unit_test(hangup_cancels_and_answers),
-        cmocka_unit_test(hangup_then_granted),
-        cmocka_unit_test(hangup_then_drop),
-        cmocka_unit_test(hangup_of_one_of_two),
-        cmocka_unit_test(cleanup_is_tried_again),
-        cmocka_unit_test(cleanup_is_not_tried_for_ever),
-        cmocka_unit_test(stopping_answers_those_who_wait),
-        cmocka_unit_test(destroyed_with_things_to_clean_up),
-    };
-    return cmocka_run_group_tests_name("waiting and leaving", tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ static struct machine_event event(enum machine_event_type type, const char *name
         .type = (uint8_t)type, .name = text(name), .owner = text("owner"), .clock_ms = clock_ms};
 }
 
-static void a_wait_and_a_grant(void **state)
+TEST(a_wait_and_a_grant)
 {
     struct lock_stats s;
     lock_stats_init(&s, true, (const uint64_t[2]){1, 2});
@@ -52,7 +52,7 @@ static void a_wait_and_a_grant(void **state)
 }
 
 /* A follower counts nothing, so that the sum over the nodes is right; it knows the busiest. */
-static void only_a_leader_counts(void **state)
+TEST(only_a_leader_counts)
 {
     struct lock_stats s;
     lock_stats_init(&s, true, (const uint64_t[2]){1, 2});
@@ -70,7 +70,7 @@ static void only_a_leader_counts(void **state)
     lock_stats_fini(&s);
 }
 
-static void quiet_locks_are_not_followed(void **state)
+TEST(quiet_locks_are_not_followed)
 {
     struct history h;
     struct history_event got[HISTORY_EVENTS];
@@ -103,7 +103,7 @@ static void quiet_locks_are_not_followed(void **state)
     history_fini(&h);
 }
 
-static void without_a_listener_nothing_is_kept(void **state)
+TEST(without_a_listener_nothing_is_kept)
 {
     struct history h;
     struct history_event got[HISTORY_EVENTS];
@@ -150,7 +150,7 @@ static bool look(struct scene *s)
     return ready;
 }
 
-static void ready_until_the_hold_time_is_over(void **state)
+TEST(ready_until_the_hold_time_is_over)
 {
     struct scene s;
     scene_init(&s);
@@ -172,7 +172,7 @@ static void ready_until_the_hold_time_is_over(void **state)
     assert_non_null(strstr(s.said, "[-] leader: node 1 has not been reached for 301 ms"));
 }
 
-static void what_else_makes_it_unready(void **state)
+TEST(what_else_makes_it_unready)
 {
     struct scene s;
     scene_init(&s);
@@ -189,15 +189,4 @@ static void what_else_makes_it_unready(void **state)
     s.status.leader_id = 2;
     assert_false(look(&s));
     assert_non_null(strstr(s.said, "[-] disk: "));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_wait_and_a_grant),
-                                       cmocka_unit_test(only_a_leader_counts),
-                                       cmocka_unit_test(quiet_locks_are_not_followed),
-                                       cmocka_unit_test(without_a_listener_nothing_is_kept),
-                                       cmocka_unit_test(ready_until_the_hold_time_is_over),
-                                       cmocka_unit_test(what_else_makes_it_unready)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,7 +76,7 @@ static void assert_refused(struct fli_tls_config config, const char *why)
     }
 }
 
-static void good_files(void **state)
+TEST(good_files)
 {
     assert_taken(server_config("server"));
     assert_taken((struct fli_tls_config){.ca_file = in_dir("ca.crt")});
@@ -86,7 +86,7 @@ static void good_files(void **state)
     assert_taken(own);
 }
 
-static void what_is_missing(void **state)
+TEST(what_is_missing)
 {
     struct fli_tls_config c = server_config("server");
     c.key_file = NULL;
@@ -110,7 +110,7 @@ static void what_is_missing(void **state)
     assert_refused(c, "Is a directory");
 }
 
-static void what_is_no_pem(void **state)
+TEST(what_is_no_pem)
 {
     certs_write(dir, "empty", "", 0);
     certs_write(dir, "words", "hello world\n", 12);
@@ -134,7 +134,7 @@ static void what_is_no_pem(void **state)
     assert_refused(c, "cannot be read after 1 certificates");
 }
 
-static void keys(void **state)
+TEST(keys)
 {
     struct fli_tls_config c = server_config("server");
     c.key_file = in_dir("leaf.key");
@@ -149,7 +149,7 @@ static void keys(void **state)
     assert_refused(c, "key"); /* and nobody is asked on the terminal */
 }
 
-static void dates(void **state)
+TEST(dates)
 {
     assert_refused(server_config("over"), "has expired");
     assert_refused(server_config("early"), "not valid yet");
@@ -161,7 +161,7 @@ static void dates(void **state)
     assert_taken(c);
 }
 
-static void chains(void **state)
+TEST(chains)
 {
     certs_join(dir, "good-chain", "leaf.crt", "middle.crt");
     certs_join(dir, "bad-chain", "leaf.crt", "ca.crt");
@@ -182,7 +182,7 @@ static void chains(void **state)
     assert_refused(c, "is not that of a CA");
 }
 
-static void sizes(void **state)
+TEST(sizes)
 {
     size_t size = FLI_TLS_FILE_MAX + 1;
     char *text = malloc(size);
@@ -202,7 +202,7 @@ static void sizes(void **state)
     free(text);
 }
 
-static void chain_length(void **state)
+TEST(chain_length)
 {
     char name[16];
     char issuer[16] = "ca";
@@ -227,7 +227,7 @@ static void chain_length(void **state)
     assert_refused(c, "has more than 16 certificates");
 }
 
-static void protocols(void **state)
+TEST(protocols)
 {
     static const char *const good[] = {"TLSv1.2", "TLSv1.3", "TLSv1.2 TLSv1.3", "tlsv1.3,TLSv1.2"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -243,7 +243,7 @@ static void protocols(void **state)
     }
 }
 
-static void what_is_known(void **state)
+TEST(what_is_known)
 {
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_facts facts;
@@ -259,7 +259,7 @@ static void what_is_known(void **state)
 }
 
 /* A renewed pair is two files, and there is a moment at which only one of them is there. */
-static void reload(void **state)
+TEST(reload)
 {
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_facts facts;
@@ -293,15 +293,7 @@ static void reload(void **state)
     fli_tls_context_destroy(c);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_files),     cmocka_unit_test(what_is_missing),
-        cmocka_unit_test(what_is_no_pem), cmocka_unit_test(keys),
-        cmocka_unit_test(dates),          cmocka_unit_test(chains),
-        cmocka_unit_test(sizes),          cmocka_unit_test(chain_length),
-        cmocka_unit_test(protocols),      cmocka_unit_test(what_is_known),
-        cmocka_unit_test(reload),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return unit_run(argc, argv, setup, teardown);
 }

@@ -203,7 +203,7 @@ static void must_fail(struct fli_tls_context *a, struct fli_tls_context *b, cons
     pair_fini(&p);
 }
 
-static void the_same_secret(void **state)
+TEST(the_same_secret)
 {
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *b = by_secret("b");
@@ -220,7 +220,7 @@ static void the_same_secret(void **state)
     fli_tls_context_destroy(ab);
 }
 
-static void another_secret(void **state)
+TEST(another_secret)
 {
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *b = by_secret("b");
@@ -232,7 +232,7 @@ static void another_secret(void **state)
 
 /* Who has a certificate only, of whatever CA, is not let in by one that goes by a secret, and the
  * other way round. */
-static void a_secret_and_a_certificate(void **state)
+TEST(a_secret_and_a_certificate)
 {
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *two = by_cert("two");
@@ -243,7 +243,7 @@ static void a_secret_and_a_certificate(void **state)
 }
 
 /* The name of the secret is known to who listens. Without the secret it is of no use. */
-static void a_proof_without_the_secret(void **state)
+TEST(a_proof_without_the_secret)
 {
     struct fli_tls_context *a = by_secret("a");
     for (unsigned bit = 0; bit < 8 * 32; bit += 11) {
@@ -260,7 +260,7 @@ static void a_proof_without_the_secret(void **state)
 }
 
 /* The claim is covered by the proof. */
-static void a_claim_that_was_touched(void **state)
+TEST(a_claim_that_was_touched)
 {
     struct fli_tls_context *a = by_secret("a");
     struct pair p;
@@ -276,7 +276,7 @@ static void a_claim_that_was_touched(void **state)
 }
 
 /* What was recorded of one connection opens no other. */
-static void a_handshake_that_was_recorded(void **state)
+TEST(a_handshake_that_was_recorded)
 {
     struct fli_tls_context *a = by_secret("a");
     struct fli_buf said;
@@ -302,7 +302,7 @@ static void a_handshake_that_was_recorded(void **state)
     fli_tls_context_destroy(a);
 }
 
-static void names(void **state)
+TEST(names)
 {
     struct fli_tls_context *one = by_cert("one");
     struct fli_tls_context *two = by_cert("two");
@@ -331,7 +331,7 @@ static void names(void **state)
 
 /* Certificates that are not fit for use are not taken into use in the first place, so a stranger's
  * context is made with another CA. */
-static void strangers(void **state)
+TEST(strangers)
 {
     struct fli_tls_context *one = by_cert("one");
     struct fli_tls_context *evil = make(cert_config("evil", "other-ca.crt"));
@@ -341,7 +341,7 @@ static void strangers(void **state)
     fli_tls_context_destroy(evil);
 }
 
-static void wrong_files(void **state)
+TEST(wrong_files)
 {
     static const char many[] = SECRET_A "\n" SECRET_B "\n" SECRET_A "x\n" SECRET_A "y\n";
     char errmsg[FLI_TLS_ERRMSG_SIZE];
@@ -390,7 +390,7 @@ static void wrong_files(void **state)
 }
 
 /* A handshake under way goes on with what it began with. */
-static void reload(void **state)
+TEST(reload)
 {
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_facts facts;
@@ -420,7 +420,7 @@ static void reload(void **state)
 
 /* Whoever goes away, at whatever byte, leaves nothing behind and is not let in. Where a handshake
  * takes long, tests/integration/tls_memory.py has only some of the bytes tried. */
-static void cut_at_every_byte(void **state)
+TEST(cut_at_every_byte)
 {
     struct fli_tls_context *const kinds[2][2] = {{by_secret("a"), by_secret("ab")},
                                                  {by_cert("one"), by_cert("two")}};
@@ -452,21 +452,8 @@ static void cut_at_every_byte(void **state)
 }
 
 /* With a word: only the tests that it matches. */
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_secret),
-        cmocka_unit_test(another_secret),
-        cmocka_unit_test(a_secret_and_a_certificate),
-        cmocka_unit_test(a_proof_without_the_secret),
-        cmocka_unit_test(a_claim_that_was_touched),
-        cmocka_unit_test(a_handshake_that_was_recorded),
-        cmocka_unit_test(names),
-        cmocka_unit_test(strangers),
-        cmocka_unit_test(wrong_files),
-        cmocka_unit_test(reload),
-        cmocka_unit_test(cut_at_every_byte),
-    };
-    cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
-    return cmocka_run_group_tests_name("tls/ends", tests, setup, teardown);
+    return unit_run(argc, argv, setup, teardown);
 }

@@ -178,7 +178,7 @@ static void say(struct pair *p, struct end *from, struct end *to, size_t len)
     free(data);
 }
 
-static void round_trips(void **state)
+TEST(round_trips)
 {
     static const char *const versions[] = {"TLSv1.2", "TLSv1.3"};
     static const size_t sizes[] = {1, 2, 100, 16383, 16384, 16385, 100000, 1000000};
@@ -212,7 +212,7 @@ static void round_trips(void **state)
 
 /* A peer that goes away in the middle leaves nothing behind, wherever that is. Where each handshake
  * takes long, tests/integration/tls_memory.py has only some of the bytes tried. */
-static void cut_at_every_byte(void **state)
+TEST(cut_at_every_byte)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_REQUIRED, NULL);
     struct fli_tls_context *client = client_of("alice", "ca.crt");
@@ -267,7 +267,7 @@ static void assert_client_refuses(struct fli_tls_context *client, struct fli_tls
     pair_fini(&p);
 }
 
-static void names(void **state)
+TEST(names)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
@@ -292,7 +292,7 @@ static void names(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void strangers(void **state)
+TEST(strangers)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "other-ca.crt");
@@ -326,7 +326,7 @@ static void assert_server_refuses(struct fli_tls_context *client, struct fli_tls
 }
 
 /* In TLS 1.3 a client is through before the server has seen its certificate. */
-static void clients(void **state)
+TEST(clients)
 {
     static const char *const versions[] = {"TLSv1.2", "TLSv1.3"};
     struct fli_tls_context *nobody = client_of(NULL, "ca.crt");
@@ -359,7 +359,7 @@ static void clients(void **state)
     fli_tls_context_destroy(alice);
 }
 
-static void versions_that_differ(void **state)
+TEST(versions_that_differ)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, "TLSv1.3");
     struct fli_tls_context *client =
@@ -375,7 +375,7 @@ static void versions_that_differ(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void what_is_no_handshake(void **state)
+TEST(what_is_no_handshake)
 {
     static const char *const words[] = {"PING\r\n",
                                         "*1\r\n$4\r\nPING\r\n",
@@ -405,7 +405,7 @@ static void what_is_no_handshake(void **state)
 }
 
 /* A peer that only ever begins takes up no more than so much. */
-static void handshake_without_end(void **state)
+TEST(handshake_without_end)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct end e;
@@ -425,7 +425,7 @@ static void handshake_without_end(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void orderly_end(void **state)
+TEST(orderly_end)
 {
     static const char *const versions[] = {"TLSv1.2", "TLSv1.3"};
     for (size_t v = 0; v < 2; v++) {
@@ -456,7 +456,7 @@ static void orderly_end(void **state)
 }
 
 /* One bit of a record is another one: nothing of it is believed. */
-static void records_that_were_touched(void **state)
+TEST(records_that_were_touched)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
@@ -476,7 +476,7 @@ static void records_that_were_touched(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void no_room(void **state)
+TEST(no_room)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
@@ -554,7 +554,7 @@ static void raw_fini(struct raw *r)
     SSL_CTX_free(r->ctx);
 }
 
-static void renegotiation(void **state)
+TEST(renegotiation)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct raw r;
@@ -567,7 +567,7 @@ static void renegotiation(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void no_resumption(void **state)
+TEST(no_resumption)
 {
     static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_OPTIONAL, NULL);
@@ -594,7 +594,7 @@ static void no_resumption(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void new_keys(void **state)
+TEST(new_keys)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct raw r;
@@ -611,7 +611,7 @@ static void new_keys(void **state)
 }
 
 /* What a connection costs while nothing is said, with a certificate at both ends. */
-static void idle_memory(void **state)
+TEST(idle_memory)
 {
     enum { N = 200 };
     static struct pair pairs[N];
@@ -652,7 +652,7 @@ static void idle_memory(void **state)
 }
 
 /* Sessions live on when their context is gone. */
-static void without_its_context(void **state)
+TEST(without_its_context)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
@@ -667,26 +667,8 @@ static void without_its_context(void **state)
 }
 
 /* With a word: only the tests that it matches. */
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trips),
-        cmocka_unit_test(cut_at_every_byte),
-        cmocka_unit_test(names),
-        cmocka_unit_test(strangers),
-        cmocka_unit_test(clients),
-        cmocka_unit_test(versions_that_differ),
-        cmocka_unit_test(what_is_no_handshake),
-        cmocka_unit_test(handshake_without_end),
-        cmocka_unit_test(orderly_end),
-        cmocka_unit_test(records_that_were_touched),
-        cmocka_unit_test(no_room),
-        cmocka_unit_test(renegotiation),
-        cmocka_unit_test(no_resumption),
-        cmocka_unit_test(new_keys),
-        cmocka_unit_test(idle_memory),
-        cmocka_unit_test(without_its_context),
-    };
-    cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return unit_run(argc, argv, setup, teardown);
 }
