@@ -88,9 +88,7 @@ TEST(test_safe_text)
 TEST(test_json_structure)
 {
     FILE *f = begin();
-    struct cli_json j;
-    cli_json_init(&j, f);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(f);
     cli_json_array(&j, "a");
     cli_json_end_array(&j);
     cli_json_array(&j, "b");
@@ -105,7 +103,6 @@ TEST(test_json_structure)
     cli_json_end_object(&j);
     cli_json_end_array(&j);
     cli_json_text(&j, "c", "");
-    cli_json_end_object(&j);
     cli_json_finish(&j);
     expect(f, "{\"a\":[],\"b\":[0,18446744073709551615,{},{\"t\":true,\"f\":false,\"n\":null}],"
               "\"c\":\"\"}\n");
@@ -128,11 +125,8 @@ TEST(test_json_strings)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         FILE *f = begin();
-        struct cli_json j;
-        cli_json_init(&j, f);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(f);
         cli_json_bytes(&j, "k", rows[i].in);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
         expect(f, rows[i].out);
     }
