@@ -2,10 +2,12 @@
  * decimal numbers at their limits, and the bounded reader at every truncation. */
 #include "../../lib/rng.h"
 
+#include <string.h>
+
 #include "base/bytes.h"
 #include "base/crc32c.h"
 
-TEST(test_little_endian)
+static void test_little_endian(void **state)
 {
     uint8_t b[16] = {0};
     for (size_t at = 0; at < 8; at++) { /* any alignment */
@@ -74,7 +76,7 @@ static void check_random(crc_fn crc, uint64_t *rng)
     }
 }
 
-TEST(test_crc32c)
+static void test_crc32c(void **state)
 {
     uint64_t rng = rng_seed();
     check_vectors(fli_crc32c);
@@ -99,7 +101,7 @@ static bool refuses(const char *text, uint64_t max)
     return !ok && v == 77;
 }
 
-TEST(test_parse_u64)
+static void test_parse_u64(void **state)
 {
     assert_true(parses("0", 0, 0));
     assert_true(parses("0", UINT64_MAX, 0));
@@ -131,7 +133,7 @@ TEST(test_parse_u64)
     }
 }
 
-TEST(test_compare)
+static void test_compare(void **state)
 {
     assert_true(fli_bytes_cmp("", 0, NULL, 0) == 0);
     assert_true(fli_bytes_cmp("a", 1, "a", 1) == 0);
@@ -144,7 +146,7 @@ TEST(test_compare)
 }
 
 /* A record is readable whole and nothing of it is when it is cut short. */
-TEST(test_reader)
+static void test_reader(void **state)
 {
     uint8_t record[18];
     record[0] = 7;
@@ -177,4 +179,14 @@ TEST(test_reader)
     fli_reader_init(&r, record, sizeof record);
     assert_int_equal(fli_read_bytes(&r, SIZE_MAX).len, 0);
     assert_true(r.bad);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_little_endian), cmocka_unit_test(test_crc32c),
+        cmocka_unit_test(test_parse_u64),     cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_reader),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,12 @@
 /* the call state machine of a call, event by event, with no socket and no clock. */
-#include "../../lib/unit.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
 
 #include "client/call_state.h"
 
@@ -67,8 +74,9 @@ static uint64_t wake(struct fli_call_state *f, uint64_t now_ms)
 
 /* ---- outcomes -------------------------------------------------------------------------------- */
 
-TEST(test_yes)
+static void test_yes(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -81,8 +89,9 @@ TEST(test_yes)
     expect_end(&f, 0);
 }
 
-TEST(test_no)
+static void test_no(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -91,8 +100,9 @@ TEST(test_no)
     expect_end(&f, FL_ENOTHELD);
 }
 
-TEST(test_refused_is_final)
+static void test_refused_is_final(void **state)
 {
+    (void)state;
     static const int codes[] = {FL_ELIMIT, FL_EDEADLOCK, FL_EINVAL, FL_ESTALE, FL_EPROTO};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
         struct fli_call_state f;
@@ -104,8 +114,9 @@ TEST(test_refused_is_final)
     }
 }
 
-TEST(test_refusal_after_an_unknown_try_is_uncertain)
+static void test_refusal_after_an_unknown_try_is_uncertain(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -118,8 +129,9 @@ TEST(test_refusal_after_an_unknown_try_is_uncertain)
 
 /* ---- which node, when ------------------------------------------------------------------------ */
 
-TEST(test_walks_the_nodes_in_a_circle_and_pauses_after_a_round)
+static void test_walks_the_nodes_in_a_circle_and_pauses_after_a_round(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.start = 1;
@@ -135,8 +147,9 @@ TEST(test_walks_the_nodes_in_a_circle_and_pauses_after_a_round)
     }
 }
 
-TEST(test_time_for_an_attempt_doubles_each_round)
+static void test_time_for_an_attempt_doubles_each_round(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.nodes = 1;
@@ -151,8 +164,9 @@ TEST(test_time_for_an_attempt_doubles_each_round)
     }
 }
 
-TEST(test_each_trouble_moves_on)
+static void test_each_trouble_moves_on(void **state)
 {
+    (void)state;
     static const enum fli_call_event events[] = {FLI_EVENT_NOLEADER, FLI_EVENT_LOST,
                                                  FLI_EVENT_SILENT, FLI_EVENT_BROKEN};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
@@ -170,8 +184,9 @@ TEST(test_each_trouble_moves_on)
     }
 }
 
-TEST(test_unsent_moves_on_and_is_not_unknown)
+static void test_unsent_moves_on_and_is_not_unknown(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.repeat = FLI_REPEAT_NEVER;
@@ -182,8 +197,9 @@ TEST(test_unsent_moves_on_and_is_not_unknown)
     assert_false(f.unknown);
 }
 
-TEST(test_busy_pauses_at_once)
+static void test_busy_pauses_at_once(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -194,8 +210,9 @@ TEST(test_busy_pauses_at_once)
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
 }
 
-TEST(test_after_a_learned_leader_the_list_is_walked)
+static void test_after_a_learned_leader_the_list_is_walked(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.start = 3; /* not in the list */
@@ -243,8 +260,9 @@ static int exhaust(const struct fli_call_config *config, enum fli_call_event tro
     return f.status;
 }
 
-TEST(test_code_when_time_is_over)
+static void test_code_when_time_is_over(void **state)
 {
+    (void)state;
     static const struct {
         enum fli_call_event trouble;
         int read, write, never;
@@ -271,8 +289,9 @@ TEST(test_code_when_time_is_over)
     }
 }
 
-TEST(test_a_waiting_call_ends_too)
+static void test_a_waiting_call_ends_too(void **state)
 {
+    (void)state;
     static const enum fli_call_event troubles[] = {FLI_EVENT_LOST, FLI_EVENT_SILENT,
                                                    FLI_EVENT_UNCERTAIN};
     for (size_t i = 0; i < sizeof troubles / sizeof troubles[0]; i++) {
@@ -281,8 +300,9 @@ TEST(test_a_waiting_call_ends_too)
     }
 }
 
-TEST(test_deadline_that_has_passed)
+static void test_deadline_that_has_passed(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.deadline_ms = START_MS;
@@ -291,8 +311,9 @@ TEST(test_deadline_that_has_passed)
 }
 
 /* What may have been done is never reported as refused, whatever came after it. */
-TEST(test_unknown_outranks_later_refusals_to_serve)
+static void test_unknown_outranks_later_refusals_to_serve(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -311,8 +332,9 @@ TEST(test_unknown_outranks_later_refusals_to_serve)
 
 /* ---- repeating ------------------------------------------------------------------------------- */
 
-TEST(test_never_repeated_after_unknown)
+static void test_never_repeated_after_unknown(void **state)
 {
+    (void)state;
     static const enum fli_call_event events[] = {FLI_EVENT_UNCERTAIN, FLI_EVENT_LOST,
                                                  FLI_EVENT_SILENT, FLI_EVENT_BROKEN};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
@@ -328,8 +350,9 @@ TEST(test_never_repeated_after_unknown)
     }
 }
 
-TEST(test_never_repeats_what_was_surely_not_done)
+static void test_never_repeats_what_was_surely_not_done(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.repeat = FLI_REPEAT_NEVER;
@@ -341,8 +364,9 @@ TEST(test_never_repeats_what_was_surely_not_done)
     expect_end(&f, 0);
 }
 
-TEST(test_release_no_after_unknown_is_doubtful)
+static void test_release_no_after_unknown_is_doubtful(void **state)
 {
+    (void)state;
     for (int lost = 0; lost <= 1; lost++) {
         struct fli_call_state f;
         struct fli_call_config c = base_config();
@@ -358,8 +382,9 @@ TEST(test_release_no_after_unknown_is_doubtful)
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
-TEST(test_lease_counts_from_before_the_sending_less_a_margin)
+static void test_lease_counts_from_before_the_sending_less_a_margin(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(0);
     fli_call_state_init(&f, &c);
@@ -371,14 +396,16 @@ TEST(test_lease_counts_from_before_the_sending_less_a_margin)
     assert_int_equal(f.lease_until_ms, START_MS + 10 + TTL_MS - (TTL_MS / 100 + 2));
 }
 
-TEST(test_margin_leaves_something_of_the_smallest_ttl)
+static void test_margin_leaves_something_of_the_smallest_ttl(void **state)
 {
+    (void)state;
     assert_int_equal(fli_lease_until(100, FL_TTL_MIN_MS), 100 + FL_TTL_MIN_MS - 2);
     assert_int_equal(fli_lease_until(0, FL_TTL_MAX_MS), FL_TTL_MAX_MS - 864002);
 }
 
-TEST(test_a_retry_counts_from_its_own_sending)
+static void test_a_retry_counts_from_its_own_sending(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(0);
     fli_call_state_init(&f, &c);
@@ -390,8 +417,9 @@ TEST(test_a_retry_counts_from_its_own_sending)
     assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 1000, TTL_MS));
 }
 
-TEST(test_a_grant_out_of_the_queue_is_confirmed)
+static void test_a_grant_out_of_the_queue_is_confirmed(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -406,8 +434,9 @@ TEST(test_a_grant_out_of_the_queue_is_confirmed)
     assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 30000, TTL_MS));
 }
 
-TEST(test_a_fresh_grant_is_not_confirmed)
+static void test_a_fresh_grant_is_not_confirmed(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -432,8 +461,9 @@ static void reach_confirm(struct fli_call_state *f, uint64_t at_ms)
     fli_call_state_feed(f, at_ms, FLI_EVENT_SENT, 0);
 }
 
-TEST(test_a_confirmation_is_repeated_elsewhere)
+static void test_a_confirmation_is_repeated_elsewhere(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     reach_confirm(&f, START_MS + 20000);
     fli_call_state_feed(&f, START_MS + 20100, FLI_EVENT_LOST, 0);
@@ -446,8 +476,9 @@ TEST(test_a_confirmation_is_repeated_elsewhere)
     assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 20200, TTL_MS));
 }
 
-TEST(test_a_grant_lost_before_its_confirmation_is_asked_for_again)
+static void test_a_grant_lost_before_its_confirmation_is_asked_for_again(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     reach_confirm(&f, START_MS + 20000);
     fli_call_state_feed(&f, START_MS + 20100, FLI_EVENT_NO, 0);
@@ -459,8 +490,9 @@ TEST(test_a_grant_lost_before_its_confirmation_is_asked_for_again)
     expect_end(&f, FL_ENOTHELD);
 }
 
-TEST(test_a_confirmation_refused_does_not_take_a_live_grant_back)
+static void test_a_confirmation_refused_does_not_take_a_live_grant_back(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     reach_confirm(&f, START_MS + 6000); /* believed until about 9.9 s */
     fli_call_state_feed(&f, START_MS + 6100, FLI_EVENT_REFUSED, FL_ELIMIT);
@@ -472,8 +504,9 @@ TEST(test_a_confirmation_refused_does_not_take_a_live_grant_back)
     expect_end(&f, FL_EUNCERTAIN);
 }
 
-TEST(test_a_lease_over_before_its_answer_is_not_a_success)
+static void test_a_lease_over_before_its_answer_is_not_a_success(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config(); /* a renewal */
     c.ttl_ms = 100;
@@ -490,8 +523,9 @@ TEST(test_a_lease_over_before_its_answer_is_not_a_success)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-TEST(test_a_silent_wait_is_probed_and_goes_on)
+static void test_a_silent_wait_is_probed_and_goes_on(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -506,8 +540,9 @@ TEST(test_a_silent_wait_is_probed_and_goes_on)
     expect_end(&f, 0);
 }
 
-TEST(test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait)
+static void test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -520,8 +555,9 @@ TEST(test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait)
     assert_int_equal(fli_call_state_wait_left(&f, START_MS + 3000), 57000);
 }
 
-TEST(test_a_wait_leaves_a_node_that_has_known_no_leader_twice)
+static void test_a_wait_leaves_a_node_that_has_known_no_leader_twice(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -543,8 +579,9 @@ TEST(test_a_wait_leaves_a_node_that_has_known_no_leader_twice)
     assert_int_equal(fli_call_state_wait_left(&f, now_ms + 2000), 52000);
 }
 
-TEST(test_a_wait_is_overdue_one_attempt_after_its_end)
+static void test_a_wait_is_overdue_one_attempt_after_its_end(void **state)
 {
+    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(3000);
     fli_call_state_init(&f, &c);
@@ -663,8 +700,9 @@ static void check_end(const struct fli_call_state *f, const struct world *w)
     }
 }
 
-TEST(test_random_calls)
+static void test_random_calls(void **state)
 {
+    (void)state;
     const char *given = getenv("FENCELOCK_SEED");
     uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : 20240229;
     print_message("seed %llu\n", (unsigned long long)seed);
@@ -698,4 +736,42 @@ TEST(test_random_calls)
         }
         check_end(&f, &w);
     }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_yes),
+        cmocka_unit_test(test_no),
+        cmocka_unit_test(test_refused_is_final),
+        cmocka_unit_test(test_refusal_after_an_unknown_try_is_uncertain),
+        cmocka_unit_test(test_walks_the_nodes_in_a_circle_and_pauses_after_a_round),
+        cmocka_unit_test(test_time_for_an_attempt_doubles_each_round),
+        cmocka_unit_test(test_each_trouble_moves_on),
+        cmocka_unit_test(test_unsent_moves_on_and_is_not_unknown),
+        cmocka_unit_test(test_busy_pauses_at_once),
+        cmocka_unit_test(test_after_a_learned_leader_the_list_is_walked),
+        cmocka_unit_test(test_code_when_time_is_over),
+        cmocka_unit_test(test_a_waiting_call_ends_too),
+        cmocka_unit_test(test_deadline_that_has_passed),
+        cmocka_unit_test(test_unknown_outranks_later_refusals_to_serve),
+        cmocka_unit_test(test_never_repeated_after_unknown),
+        cmocka_unit_test(test_never_repeats_what_was_surely_not_done),
+        cmocka_unit_test(test_release_no_after_unknown_is_doubtful),
+        cmocka_unit_test(test_lease_counts_from_before_the_sending_less_a_margin),
+        cmocka_unit_test(test_margin_leaves_something_of_the_smallest_ttl),
+        cmocka_unit_test(test_a_retry_counts_from_its_own_sending),
+        cmocka_unit_test(test_a_grant_out_of_the_queue_is_confirmed),
+        cmocka_unit_test(test_a_fresh_grant_is_not_confirmed),
+        cmocka_unit_test(test_a_confirmation_is_repeated_elsewhere),
+        cmocka_unit_test(test_a_grant_lost_before_its_confirmation_is_asked_for_again),
+        cmocka_unit_test(test_a_confirmation_refused_does_not_take_a_live_grant_back),
+        cmocka_unit_test(test_a_lease_over_before_its_answer_is_not_a_success),
+        cmocka_unit_test(test_a_silent_wait_is_probed_and_goes_on),
+        cmocka_unit_test(test_a_wait_leaves_a_node_that_has_known_no_leader_twice),
+        cmocka_unit_test(test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait),
+        cmocka_unit_test(test_a_wait_is_overdue_one_attempt_after_its_end),
+        cmocka_unit_test(test_random_calls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ static struct machine_counts counts(struct kit *k)
     return c;
 }
 
-TEST_WITH(test_acquire_free, kit_setup, kit_teardown)
+static void test_acquire_free(void **state)
 {
     struct kit *k = *state;
     struct machine_result r = kit_run(k, cmd_acquire("L", "ann", 500));
@@ -29,7 +29,7 @@ TEST_WITH(test_acquire_free, kit_setup, kit_teardown)
     assert_int_equal(counts(k).sessions, 2); /* one owner, two implicit sessions */
 }
 
-TEST_WITH(test_acquire_again, kit_setup, kit_teardown)
+static void test_acquire_again(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 500));
@@ -47,7 +47,7 @@ TEST_WITH(test_acquire_again, kit_setup, kit_teardown)
     assert_int_equal(counts(k).grants, 1);
 }
 
-TEST_WITH(test_acquire_held, kit_setup, kit_teardown)
+static void test_acquire_held(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 500));
@@ -60,7 +60,7 @@ TEST_WITH(test_acquire_held, kit_setup, kit_teardown)
 }
 
 /* Kind is part of identity: explicit ann is not implicit ann. */
-TEST_WITH(test_kinds_are_different, kit_setup, kit_teardown)
+static void test_kinds_are_different(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 500, 0, ""));
@@ -74,7 +74,7 @@ TEST_WITH(test_kinds_are_different, kit_setup, kit_teardown)
     assert_int_equal(kit_run(k, cmd_acquire("M", "ann", 500)).code, MACHINE_HELD);
 }
 
-TEST_WITH(test_acquire_without_session, kit_setup, kit_teardown)
+static void test_acquire_without_session(void **state)
 {
     struct kit *k = *state;
     assert_int_equal(kit_run(k, cmd_acquire_x("L", "ann")).code, MACHINE_NOSESSION);
@@ -83,7 +83,7 @@ TEST_WITH(test_acquire_without_session, kit_setup, kit_teardown)
     kit_expect_events(k, "");
 }
 
-TEST_WITH(test_acquire_unsupported, kit_setup, kit_teardown)
+static void test_acquire_unsupported(void **state)
 {
     struct kit *k = *state;
     struct machine_command c = cmd_acquire("L", "ann", 500);
@@ -106,7 +106,7 @@ TEST_WITH(test_acquire_unsupported, kit_setup, kit_teardown)
     assert_int_equal(counts(k).locks, 0);
 }
 
-TEST_WITH(test_queue, kit_setup, kit_teardown)
+static void test_queue(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 500));
@@ -135,7 +135,7 @@ TEST_WITH(test_queue, kit_setup, kit_teardown)
     assert_int_equal(counts(k).sessions, 0);
 }
 
-TEST_WITH(test_ask_again, kit_setup, kit_teardown)
+static void test_ask_again(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 5000));
@@ -162,7 +162,7 @@ TEST_WITH(test_ask_again, kit_setup, kit_teardown)
                          "granted L cid token=2 wait=2 until=2699\n"); /* the last ttl given */
 }
 
-TEST_WITH(test_cancel, kit_setup, kit_teardown)
+static void test_cancel(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 5000));
@@ -179,7 +179,7 @@ TEST_WITH(test_cancel, kit_setup, kit_teardown)
     assert_int_equal(counts(k).sessions, 1);
 }
 
-TEST_WITH(test_renew, kit_setup, kit_teardown)
+static void test_renew(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 500));
@@ -199,7 +199,7 @@ TEST_WITH(test_renew, kit_setup, kit_teardown)
 }
 
 /* RENEW of a lock renews the session that holds it, with all its locks. */
-TEST_WITH(test_renew_explicit, kit_setup, kit_teardown)
+static void test_renew_explicit(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 500, 0, ""));
@@ -216,7 +216,7 @@ TEST_WITH(test_renew_explicit, kit_setup, kit_teardown)
                          "session_ended:deadline ann*\n");
 }
 
-TEST_WITH(test_release, kit_setup, kit_teardown)
+static void test_release(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 500));
@@ -234,7 +234,7 @@ TEST_WITH(test_release, kit_setup, kit_teardown)
     assert_int_equal(counts(k).releases, 1);
 }
 
-TEST_WITH(test_break, kit_setup, kit_teardown)
+static void test_break(void **state)
 {
     struct kit *k = *state;
     assert_int_equal(kit_run(k, cmd_name(MACHINE_OP_BREAK, "L")).code, MACHINE_NO);
@@ -251,7 +251,7 @@ TEST_WITH(test_break, kit_setup, kit_teardown)
 }
 
 /* An explicit session survives the break of one of its locks; there is no delay. */
-TEST_WITH(test_break_explicit, kit_setup, kit_teardown)
+static void test_break_explicit(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 500, 1000, ""));
@@ -263,7 +263,7 @@ TEST_WITH(test_break_explicit, kit_setup, kit_teardown)
     assert_int_equal(kit_run(k, cmd_acquire("L", "bob", 500)).token, 4);
 }
 
-TEST_WITH(test_break_delayed, kit_setup, kit_teardown)
+static void test_break_delayed(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 500, 1000, ""));
@@ -279,7 +279,7 @@ TEST_WITH(test_break_delayed, kit_setup, kit_teardown)
     assert_int_equal(counts(k).locks, 0);
 }
 
-TEST_WITH(test_token_and_raise, kit_setup, kit_teardown)
+static void test_token_and_raise(void **state)
 {
     struct kit *k = *state;
     struct machine_result r = kit_run(k, cmd_name(MACHINE_OP_TOKEN, "L"));
@@ -293,7 +293,7 @@ TEST_WITH(test_token_and_raise, kit_setup, kit_teardown)
 }
 
 /* No sequence of RAISE takes the tokens of a hundred years. */
-TEST_WITH(test_raise_has_a_ceiling, kit_setup, kit_teardown)
+static void test_raise_has_a_ceiling(void **state)
 {
     struct kit *k = *state;
     assert_true((FL_TOKEN_MAX - MACHINE_RAISE_TO_MAX) / (UINT64_C(36525) * 864) >= 1000000);
@@ -308,7 +308,7 @@ TEST_WITH(test_raise_has_a_ceiling, kit_setup, kit_teardown)
     assert_limit(kit_run(k, cmd_number(MACHINE_OP_RAISE, 1, 0)), MACHINE_LIMIT_TOKENS);
 }
 
-TEST_WITH(test_tokens_run_out, kit_setup, kit_teardown)
+static void test_tokens_run_out(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 5000, 0, ""));
@@ -334,7 +334,7 @@ TEST_WITH(test_tokens_run_out, kit_setup, kit_teardown)
     assert_int_equal(counts(k).locks, 0);
 }
 
-TEST_WITH(test_session_open, kit_setup, kit_teardown)
+static void test_session_open(void **state)
 {
     struct kit *k = *state;
     struct machine_result r = kit_run(k, cmd_open("ann", 500, 10, "one"));
@@ -352,7 +352,7 @@ TEST_WITH(test_session_open, kit_setup, kit_teardown)
     assert_int_equal(counts(k).sessions, 1);
 }
 
-TEST_WITH(test_session_renew, kit_setup, kit_teardown)
+static void test_session_renew(void **state)
 {
     struct kit *k = *state;
     struct machine_command renew = cmd_owner(MACHINE_OP_SESSION_RENEW, "ann");
@@ -366,7 +366,7 @@ TEST_WITH(test_session_renew, kit_setup, kit_teardown)
     assert_int_equal(kit_run(k, renew).code, MACHINE_NOSESSION);
 }
 
-TEST_WITH(test_session_close, kit_setup, kit_teardown)
+static void test_session_close(void **state)
 {
     struct kit *k = *state;
     struct machine_command close = cmd_owner(MACHINE_OP_SESSION_CLOSE, "ann");
@@ -390,7 +390,7 @@ TEST_WITH(test_session_close, kit_setup, kit_teardown)
     kit_expect_events(k, "released:release Z eve token=1\n");
 }
 
-TEST_WITH(test_init, kit_setup, kit_teardown)
+static void test_init(void **state)
 {
     struct kit *k = *state;
     struct machine_limits limits = {1, 2, 3, 4, 5};
@@ -407,7 +407,7 @@ TEST_WITH(test_init, kit_setup, kit_teardown)
     assert_memory_equal(machine_get_limits(k->m), &limits, sizeof limits);
 }
 
-TEST_WITH(test_join, kit_setup, kit_teardown)
+static void test_join(void **state)
 {
     struct kit *k = *state;
     for (uint64_t id = MACHINE_NODES_MAX; id >= 1; id--) {
@@ -426,7 +426,7 @@ TEST_WITH(test_join, kit_setup, kit_teardown)
 }
 
 /* A limit may go down to what is in use, and no further. */
-TEST_WITH(test_limit_set, kit_setup, kit_teardown)
+static void test_limit_set(void **state)
 {
     struct kit *k = *state;
     struct machine_command c = {.op = MACHINE_OP_LIMIT_SET, .number = MACHINE_LIMIT_LOCKS};
@@ -455,7 +455,7 @@ static struct machine_result set(struct kit *k, unsigned setting, unsigned value
     return kit_run(k, cmd_number(MACHINE_OP_SETTING_SET, setting, value));
 }
 
-TEST_WITH(test_settings_have_bounds, kit_setup, kit_teardown)
+static void test_settings_have_bounds(void **state)
 {
     static const struct {
         unsigned setting, bad[2];
@@ -463,6 +463,7 @@ TEST_WITH(test_settings_have_bounds, kit_setup, kit_teardown)
                 {MACHINE_SETTING_HEARTBEAT, {4, 30001}},
                 {MACHINE_SETTING_HOLD, {600001, UINT32_MAX}},
                 {MACHINE_SETTING_LOG_LEVEL, {5, UINT32_MAX}}};
+    (void)state;
     for (unsigned i = 0; i < 8; i++) {
         struct machine_command c =
             cmd_number(MACHINE_OP_SETTING_SET, rows[i / 2].setting, rows[i / 2].bad[i % 2]);
@@ -473,7 +474,7 @@ TEST_WITH(test_settings_have_bounds, kit_setup, kit_teardown)
 }
 
 /* Times that do not go together are refused; what is set is in a snapshot, and in the hash. */
-TEST_WITH(test_setting_set, kit_setup, kit_teardown)
+static void test_setting_set(void **state)
 {
     struct kit *k = *state;
     uint64_t hash = machine_hash(k->m);
@@ -500,7 +501,7 @@ TEST_WITH(test_setting_set, kit_setup, kit_teardown)
 }
 
 /* Each limit: exactly at it works, one more does not, and nothing is left behind. */
-TEST_WITH(test_limit_locks, kit_setup, kit_teardown)
+static void test_limit_locks(void **state)
 {
     struct kit *k = *state;
     struct machine_limits limits = MACHINE_LIMITS_DEFAULT;
@@ -516,7 +517,7 @@ TEST_WITH(test_limit_locks, kit_setup, kit_teardown)
     assert_int_equal(counts(k).limits, 1);
 }
 
-TEST_WITH(test_limit_sessions, kit_setup, kit_teardown)
+static void test_limit_sessions(void **state)
 {
     struct kit *k = *state;
     struct machine_limits limits = MACHINE_LIMITS_DEFAULT;
@@ -535,7 +536,7 @@ TEST_WITH(test_limit_sessions, kit_setup, kit_teardown)
     assert_int_equal(counts(k).sessions, 3);
 }
 
-TEST_WITH(test_limit_waits, kit_setup, kit_teardown)
+static void test_limit_waits(void **state)
 {
     struct kit *k = *state;
     struct machine_limits limits = MACHINE_LIMITS_DEFAULT;
@@ -553,7 +554,7 @@ TEST_WITH(test_limit_waits, kit_setup, kit_teardown)
     assert_int_equal(counts(k).sessions, 5);
 }
 
-TEST_WITH(test_limit_session_locks, kit_setup, kit_teardown)
+static void test_limit_session_locks(void **state)
 {
     struct kit *k = *state;
     struct machine_limits limits = MACHINE_LIMITS_DEFAULT;
@@ -571,7 +572,7 @@ TEST_WITH(test_limit_session_locks, kit_setup, kit_teardown)
 }
 
 /* Names and owners are bytes, of up to 255. */
-TEST_WITH(test_any_bytes, kit_setup, kit_teardown)
+static void test_any_bytes(void **state)
 {
     struct kit *k = *state;
     static uint8_t name[FL_NAME_MAX];
@@ -596,4 +597,45 @@ TEST_WITH(test_any_bytes, kit_setup, kit_teardown)
     c.wait_ms = 1;
     c.owner.len = 1;
     assert_int_equal(kit_run(k, c).code, MACHINE_QUEUED);
+}
+
+#undef TEST
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_acquire_free),
+        TEST(test_acquire_again),
+        TEST(test_acquire_held),
+        TEST(test_kinds_are_different),
+        TEST(test_acquire_without_session),
+        TEST(test_acquire_unsupported),
+        TEST(test_queue),
+        TEST(test_ask_again),
+        TEST(test_cancel),
+        TEST(test_renew),
+        TEST(test_renew_explicit),
+        TEST(test_release),
+        TEST(test_break),
+        TEST(test_break_explicit),
+        TEST(test_break_delayed),
+        TEST(test_token_and_raise),
+        TEST(test_raise_has_a_ceiling),
+        TEST(test_tokens_run_out),
+        TEST(test_session_open),
+        TEST(test_session_renew),
+        TEST(test_session_close),
+        TEST(test_init),
+        TEST(test_join),
+        TEST(test_limit_set),
+        TEST(test_settings_have_bounds),
+        TEST(test_setting_set),
+        TEST(test_limit_locks),
+        TEST(test_limit_sessions),
+        TEST(test_limit_waits),
+        TEST(test_limit_session_locks),
+        TEST(test_any_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

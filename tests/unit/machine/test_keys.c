@@ -52,7 +52,7 @@ static struct machine_result run(struct kit *k, struct machine_command c, unsign
     return r;
 }
 
-TEST_WITH(take_and_give_back, kit_setup, kit_teardown)
+static void take_and_give_back(void **state)
 {
     struct kit *k = *state;
     struct machine_result r = run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
@@ -70,7 +70,7 @@ TEST_WITH(take_and_give_back, kit_setup, kit_teardown)
     assert_int_equal(run(k, keys(GRANT, "L", "b", 1000), MACHINE_GRANTED).token, 2);
 }
 
-TEST_WITH(extend, kit_setup, kit_teardown)
+static void extend(void **state)
 {
     struct kit *k = *state;
     run(k, keys(EXTEND, "L", "a", 1000), MACHINE_NO);
@@ -91,7 +91,7 @@ TEST_WITH(extend, kit_setup, kit_teardown)
     assert_int_equal(r.deadline_ms, begin_ms + 400 + FL_TTL_MAX_MS);
 }
 
-TEST_WITH(expiry, kit_setup, kit_teardown)
+static void expiry(void **state)
 {
     struct kit *k = *state;
     run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
@@ -102,7 +102,7 @@ TEST_WITH(expiry, kit_setup, kit_teardown)
     assert_int_equal(run(k, keys(GRANT | EXTEND, "L", "a", 1000), MACHINE_GRANTED).token, 2);
 }
 
-TEST_WITH(several, kit_setup, kit_teardown)
+static void several(void **state)
 {
     struct kit *k = *state;
     struct machine_result r = run(k, keys(GRANT, "ABC", "a", 1000), MACHINE_GRANTED);
@@ -124,7 +124,7 @@ TEST_WITH(several, kit_setup, kit_teardown)
                      MACHINE_NAMES_MAX);
 }
 
-TEST_WITH(swap, kit_setup, kit_teardown)
+static void swap(void **state)
 {
     struct kit *k = *state;
     struct machine_command c = keys(SWAP, "L", "a", 1000);
@@ -147,7 +147,7 @@ TEST_WITH(swap, kit_setup, kit_teardown)
     assert_int_equal(run(k, c, MACHINE_GRANTED).deadline_ms, end_ms);
 }
 
-TEST_WITH(questions, kit_setup, kit_teardown)
+static void questions(void **state)
 {
     struct kit *k = *state;
     run(k, keys(GRANT, "A", "ann", 1000), MACHINE_GRANTED);
@@ -170,7 +170,7 @@ TEST_WITH(questions, kit_setup, kit_teardown)
 }
 
 /* What ACQUIRE does and what KEYS does keep each other out. */
-TEST_WITH(beside_acquire, kit_setup, kit_teardown)
+static void beside_acquire(void **state)
 {
     struct kit *k = *state;
     assert_int_equal(kit_run(k, cmd_acquire("L", "ann", 1000)).code, MACHINE_GRANTED);
@@ -192,7 +192,7 @@ TEST_WITH(beside_acquire, kit_setup, kit_teardown)
 }
 
 /* As a client does that takes one cluster for three servers. */
-TEST_WITH(given_back_at_each_node, kit_setup, kit_teardown)
+static void given_back_at_each_node(void **state)
 {
     struct kit *k = *state;
     run(k, keys(GRANT, "KL", "a", 60000), MACHINE_GRANTED);
@@ -227,7 +227,7 @@ static struct machine_command any(const char *letters, uint64_t ttl_ms)
     return c;
 }
 
-TEST_WITH(whoevers, kit_setup, kit_teardown)
+static void whoevers(void **state)
 {
     struct kit *k = *state;
     run(k, any("L", 0), MACHINE_NO);
@@ -260,7 +260,7 @@ TEST_WITH(whoevers, kit_setup, kit_teardown)
     run(k, keys(GRANT, "S", "a", 1000), MACHINE_HELD);
 }
 
-TEST_WITH(limits, kit_setup, kit_teardown)
+static void limits(void **state)
 {
     struct kit *k = *state;
     struct machine_command l = {.op = MACHINE_OP_LIMITS, .limits = MACHINE_LIMITS_DEFAULT};
@@ -280,8 +280,9 @@ TEST_WITH(limits, kit_setup, kit_teardown)
     run(k, keys(GRANT, "A", "a", 1000), MACHINE_GRANTED);
 }
 
-TEST(wrong_commands)
+static void wrong_commands(void **state)
 {
+    (void)state;
     struct machine_command bad[] = {
         keys(0, "A", "a", 1000),  /* nothing to do */
         keys(GRANT, "A", "a", 0), /* for how long? */
@@ -403,7 +404,7 @@ static void letters_of(uint64_t *rng, char out[LETTERS + 1])
     out[n] = '\0';
 }
 
-TEST_WITH(as_the_model, kit_setup, kit_teardown)
+static void as_the_model(void **state)
 {
     static const unsigned changes[] = {GRANT,   EXTEND,         GRANT | EXTEND,
                                        RELEASE, RELEASE | EACH, GRANT | RELEASE};
@@ -435,7 +436,7 @@ TEST_WITH(as_the_model, kit_setup, kit_teardown)
 
 /* With everything else that takes locks: whatever happens, the state is sound, is the same after a
  * snapshot, and each grant has a token of its own. */
-TEST_WITH(among_others, kit_setup, kit_teardown)
+static void among_others(void **state)
 {
     struct kit *k = *state;
     uint64_t rng = rng_seed();
@@ -481,4 +482,24 @@ TEST_WITH(among_others, kit_setup, kit_teardown)
             assert_true(machine_hash(k->m) == hash);
         }
     }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(take_and_give_back, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(extend, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(expiry, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(several, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(swap, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(questions, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(beside_acquire, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(given_back_at_each_node, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(whoevers, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(limits, kit_setup, kit_teardown),
+        cmocka_unit_test(wrong_commands),
+        cmocka_unit_test_setup_teardown(as_the_model, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(among_others, kit_setup, kit_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,8 @@
 #include "machine/budget.h"
 #include "kit.h"
 
+#include <stdio.h>
+
 /* The command with these names, one letter each, instead of its own. Good until the next call. */
 static struct machine_command names(struct machine_command c, const char *letters)
 {
@@ -78,7 +80,7 @@ static void all_gone(struct kit *k)
     assert_int_equal(c.grants, c.releases + c.expiries + c.breaks);
 }
 
-TEST_WITH(test_one_grant, kit_setup, kit_teardown)
+static void test_one_grant(void **state)
 {
     struct kit *k = *state;
     fl_token t = granted(k, take("CAB", "ann"));
@@ -115,7 +117,7 @@ TEST_WITH(test_one_grant, kit_setup, kit_teardown)
     all_gone(k);
 }
 
-TEST_WITH(test_all_or_none, kit_setup, kit_teardown)
+static void test_all_or_none(void **state)
 {
     struct kit *k = *state;
     fl_token bob = granted(k, cmd_acquire("B", "bob", 5000));
@@ -132,7 +134,7 @@ TEST_WITH(test_all_or_none, kit_setup, kit_teardown)
 }
 
 /* Two who want the same in opposite orders, and a third: first come, first served. */
-TEST_WITH(test_opposite_orders, kit_setup, kit_teardown)
+static void test_opposite_orders(void **state)
 {
     struct kit *k = *state;
     fl_token t = granted(k, take("AB", "ann"));
@@ -153,7 +155,7 @@ TEST_WITH(test_opposite_orders, kit_setup, kit_teardown)
 }
 
 /* A waiter for A and B holds neither, and keeps its place in both. */
-TEST_WITH(test_nobody_overtakes, kit_setup, kit_teardown)
+static void test_nobody_overtakes(void **state)
 {
     struct kit *k = *state;
     fl_token a = granted(k, cmd_acquire("A", "ann", 5000));
@@ -179,7 +181,7 @@ TEST_WITH(test_nobody_overtakes, kit_setup, kit_teardown)
 }
 
 /* It leaves all its queues at once, and those behind it get on. */
-TEST_WITH(test_wait_ends, kit_setup, kit_teardown)
+static void test_wait_ends(void **state)
 {
     struct kit *k = *state;
     fl_token a = granted(k, cmd_acquire("A", "ann", 50000));
@@ -208,7 +210,7 @@ TEST_WITH(test_wait_ends, kit_setup, kit_teardown)
     all_gone(k);
 }
 
-TEST_WITH(test_mismatch, kit_setup, kit_teardown)
+static void test_mismatch(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("sue", 100000, 0, ""));
@@ -241,7 +243,7 @@ TEST_WITH(test_mismatch, kit_setup, kit_teardown)
 }
 
 /* Behind readers, and readers behind it. */
-TEST_WITH(test_with_readers, kit_setup, kit_teardown)
+static void test_with_readers(void **state)
 {
     struct kit *k = *state;
     struct machine_command reader = cmd_wait("A", "r1", 5000, 4000);
@@ -260,7 +262,7 @@ TEST_WITH(test_with_readers, kit_setup, kit_teardown)
     all_gone(k);
 }
 
-TEST_WITH(test_break_and_expiry, kit_setup, kit_teardown)
+static void test_break_and_expiry(void **state)
 {
     struct kit *k = *state;
     granted(k, take("AB", "ann"));
@@ -288,7 +290,7 @@ TEST_WITH(test_break_and_expiry, kit_setup, kit_teardown)
 }
 
 /* A waiter is not in the way of a break, and a lock that only waits for others is not broken. */
-TEST_WITH(test_break_of_a_waited_lock, kit_setup, kit_teardown)
+static void test_break_of_a_waited_lock(void **state)
 {
     struct kit *k = *state;
     granted(k, cmd_acquire("A", "ann", 5000));
@@ -300,7 +302,7 @@ TEST_WITH(test_break_of_a_waited_lock, kit_setup, kit_teardown)
     all_gone(k);
 }
 
-TEST_WITH(test_session_ends, kit_setup, kit_teardown)
+static void test_session_ends(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("sue", 1000, 300, ""));
@@ -332,7 +334,7 @@ TEST_WITH(test_session_ends, kit_setup, kit_teardown)
     all_gone(k);
 }
 
-TEST_WITH(test_deadlocks, kit_setup, kit_teardown)
+static void test_deadlocks(void **state)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("s", 100000, 0, ""));
@@ -382,7 +384,7 @@ static void set_limits(struct kit *k, struct machine_limits limits)
 }
 
 /* Each at its largest value and one beyond. */
-TEST_WITH(test_limits, kit_setup, kit_teardown)
+static void test_limits(void **state)
 {
     struct kit *k = *state;
     struct machine_limits l = MACHINE_LIMITS_DEFAULT;
@@ -431,7 +433,7 @@ TEST_WITH(test_limits, kit_setup, kit_teardown)
     all_gone(k);
 }
 
-TEST_WITH(test_most_names, kit_setup, kit_teardown)
+static void test_most_names(void **state)
 {
     struct kit *k = *state;
     fl_token t = granted(k, cmd_acquire("P", "x", 5000));
@@ -452,7 +454,7 @@ TEST_WITH(test_most_names, kit_setup, kit_teardown)
     all_gone(k);
 }
 
-TEST_WITH(test_what_is_shown, kit_setup, kit_teardown)
+static void test_what_is_shown(void **state)
 {
     struct kit *k = *state;
     struct machine_lock_view v;
@@ -507,7 +509,7 @@ static void refuse_with(struct kit *k, const char *from, const char *to, size_t 
     fli_buf_fini(&a);
 }
 
-TEST_WITH(test_lies, kit_setup, kit_teardown)
+static void test_lies(void **state)
 {
     struct kit *k = *state;
     granted(k, take("AB", "ann"));
@@ -531,4 +533,19 @@ TEST_WITH(test_lies, kit_setup, kit_teardown)
     queued(k, cmd_wait("F", "fay", 5000, 4000), 2);
     granted(k, cmd_acquire("G", "gus", 5000));
     refuse_with(k, "\001\001E\000\003eve", "\001\001H\000\003eve", 8); /* E is free: no such lock */
+}
+
+#undef TEST
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_one_grant),        TEST(test_all_or_none),      TEST(test_opposite_orders),
+        TEST(test_nobody_overtakes), TEST(test_wait_ends),        TEST(test_mismatch),
+        TEST(test_with_readers),     TEST(test_break_and_expiry), TEST(test_break_of_a_waited_lock),
+        TEST(test_session_ends),     TEST(test_deadlocks),        TEST(test_limits),
+        TEST(test_most_names),       TEST(test_what_is_shown),    TEST(test_lies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

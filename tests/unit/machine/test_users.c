@@ -4,6 +4,8 @@
 
 #include "machine/budget.h"
 
+#include <stdio.h>
+
 #define HASH(digit)                                                                                \
     "scrypt:14:8:1:" #digit "0112233445566778899aabbccddeeff:"                                     \
     "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
@@ -70,7 +72,7 @@ static struct machine_command may(unsigned right)
     return (struct machine_command){.op = MACHINE_OP_MAY, .number = right};
 }
 
-TEST_WITH(everybody_may_everything_at_first, kit_setup, kit_teardown)
+static void everybody_may_everything_at_first(void **state)
 {
     struct kit *k = *state;
     assert_true(machine_users_are_new(k->m) && machine_may(k->m, 0, ACL_ADMIN, NULL));
@@ -87,7 +89,7 @@ TEST_WITH(everybody_may_everything_at_first, kit_setup, kit_teardown)
     done(k, login(k, "default"), cmd_acquire("M", "ann", 5000), MACHINE_GRANTED);
 }
 
-TEST_WITH(each_right_is_asked_for, kit_setup, kit_teardown)
+static void each_right_is_asked_for(void **state)
 {
     struct kit *k = *state;
     struct machine_command locks = {.op = MACHINE_OP_LOCKS};
@@ -133,7 +135,7 @@ TEST_WITH(each_right_is_asked_for, kit_setup, kit_teardown)
 }
 
 /* etcd 21677: every name is looked at. */
-TEST_WITH(all_names_of_several_are_asked_for, kit_setup, kit_teardown)
+static void all_names_of_several_are_asked_for(void **state)
 {
     struct kit *k = *state;
     uint8_t also[MACHINE_ALSO_SIZE];
@@ -149,7 +151,7 @@ TEST_WITH(all_names_of_several_are_asked_for, kit_setup, kit_teardown)
     done(k, ann, c, MACHINE_GRANTED);
 }
 
-TEST_WITH(what_is_anothers_cannot_be_used, kit_setup, kit_teardown)
+static void what_is_anothers_cannot_be_used(void **state)
 {
     struct kit *k = *state;
     set(k, "ann", "on nopass ~* +@acquire");
@@ -186,7 +188,7 @@ TEST_WITH(what_is_anothers_cannot_be_used, kit_setup, kit_teardown)
 }
 
 /* Who comes after a deleted user of the same name is somebody else. */
-TEST_WITH(a_login_ends_with_its_user, kit_setup, kit_teardown)
+static void a_login_ends_with_its_user(void **state)
 {
     struct kit *k = *state;
     set(k, "ann", "on nopass ~* +@acquire");
@@ -208,7 +210,7 @@ TEST_WITH(a_login_ends_with_its_user, kit_setup, kit_teardown)
     kit_expect_events(k, "expired:deadline L o token=1\n");
 }
 
-TEST_WITH(passwords_end_logins, kit_setup, kit_teardown)
+static void passwords_end_logins(void **state)
 {
     struct kit *k = *state;
     set(k, "ann", "on #" HASH(1) " ~* +@acquire");
@@ -227,7 +229,7 @@ TEST_WITH(passwords_end_logins, kit_setup, kit_teardown)
     done(k, login(k, "ann"), cmd_acquire("L", "o", 5000), MACHINE_GRANTED);
 }
 
-TEST_WITH(waits_end_when_a_right_is_taken, kit_setup, kit_teardown)
+static void waits_end_when_a_right_is_taken(void **state)
 {
     struct kit *k = *state;
     set(k, "ann", "on nopass ~* +@acquire");
@@ -256,7 +258,7 @@ TEST_WITH(waits_end_when_a_right_is_taken, kit_setup, kit_teardown)
 
 /* More waits than one batch has steps for; a lock that becomes free meanwhile is not granted to who
  * has lost the right, though his wait has not been come to. */
-TEST_WITH(many_waits_end_in_batches_to_come, kit_setup, kit_teardown)
+static void many_waits_end_in_batches_to_come(void **state)
 {
     struct kit *k = *state;
     char owner[16];
@@ -291,7 +293,7 @@ TEST_WITH(many_waits_end_in_batches_to_come, kit_setup, kit_teardown)
     done(k, 0, cmd_held(MACHINE_OP_CHECK, "B", 3, 0), MACHINE_DONE);
 }
 
-TEST_WITH(lists_are_filtered, kit_setup, kit_teardown)
+static void lists_are_filtered(void **state)
 {
     struct kit *k = *state;
     struct machine_lock_view v;
@@ -323,7 +325,7 @@ TEST_WITH(lists_are_filtered, kit_setup, kit_teardown)
     assert_int_equal(kit_page(k).count, 2);
 }
 
-TEST_WITH(where_a_client_is_is_written_down, kit_setup, kit_teardown)
+static void where_a_client_is_is_written_down(void **state)
 {
     struct kit *k = *state;
     static const uint8_t at[6] = {10, 0, 0, 7, 0x1c, 0xe9};
@@ -346,7 +348,7 @@ TEST_WITH(where_a_client_is_is_written_down, kit_setup, kit_teardown)
     assert_int_equal(machine_command_check(&c), FL_EINVAL);
 }
 
-TEST_WITH(users_are_in_snapshots, kit_setup, kit_teardown)
+static void users_are_in_snapshots(void **state)
 {
     struct kit *k = *state;
     set(k, "ann", "on #" HASH(1) " ~a* +@acquire (~b* +@see)");
@@ -364,7 +366,7 @@ TEST_WITH(users_are_in_snapshots, kit_setup, kit_teardown)
     assert_int_equal((uint32_t)login(k, "bob"), 3); /* numbers are not used again */
 }
 
-TEST_WITH(first_users_are_only_for_the_first_time, kit_setup, kit_teardown)
+static void first_users_are_only_for_the_first_time(void **state)
 {
     struct kit *k = *state;
     struct machine_command c = by(cmd_user("ann", "reset on nopass"), MACHINE_USER_NODE);
@@ -377,7 +379,7 @@ TEST_WITH(first_users_are_only_for_the_first_time, kit_setup, kit_teardown)
     assert_int_equal(kit_run(k, c).code, MACHINE_EXISTS);
 }
 
-TEST_WITH(users_have_a_limit, kit_setup, kit_teardown)
+static void users_have_a_limit(void **state)
 {
     struct kit *k = *state;
     char name[16];
@@ -434,7 +436,7 @@ static unsigned users_there(struct kit *k, const char *name)
     return kit_query(k, by(q, MACHINE_USER_NODE)).code == MACHINE_DONE;
 }
 
-TEST_WITH(a_list_takes_the_place_of_all, kit_setup, kit_teardown)
+static void a_list_takes_the_place_of_all(void **state)
 {
     struct kit *k = *state;
     struct user_list l = {.len = 0};
@@ -473,7 +475,7 @@ TEST_WITH(a_list_takes_the_place_of_all, kit_setup, kit_teardown)
     assert_int_equal(c.grants, 2); /* who lost the right while he waited got nothing */
 }
 
-TEST_WITH(a_list_is_taken_as_a_whole_or_not_at_all, kit_setup, kit_teardown)
+static void a_list_is_taken_as_a_whole_or_not_at_all(void **state)
 {
     struct kit *k = *state;
     struct user_list l = {.len = 0};
@@ -507,7 +509,7 @@ TEST_WITH(a_list_is_taken_as_a_whole_or_not_at_all, kit_setup, kit_teardown)
     }
 }
 
-TEST_WITH(a_list_to_begin_with, kit_setup, kit_teardown)
+static void a_list_to_begin_with(void **state)
 {
     struct kit *k = *state;
     struct user_list l = {.len = 0};
@@ -524,4 +526,30 @@ TEST_WITH(a_list_to_begin_with, kit_setup, kit_teardown)
     kit_reload(k); /* through a snapshot */
     assert_true(users_there(k, "bob") && !users_there(k, "ann"));
     machine_check(k->m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(everybody_may_everything_at_first, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(each_right_is_asked_for, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(all_names_of_several_are_asked_for, kit_setup,
+                                        kit_teardown),
+        cmocka_unit_test_setup_teardown(what_is_anothers_cannot_be_used, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(a_login_ends_with_its_user, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(passwords_end_logins, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(waits_end_when_a_right_is_taken, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(many_waits_end_in_batches_to_come, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(lists_are_filtered, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(where_a_client_is_is_written_down, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(users_are_in_snapshots, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(first_users_are_only_for_the_first_time, kit_setup,
+                                        kit_teardown),
+        cmocka_unit_test_setup_teardown(users_have_a_limit, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(a_list_takes_the_place_of_all, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(a_list_is_taken_as_a_whole_or_not_at_all, kit_setup,
+                                        kit_teardown),
+        cmocka_unit_test_setup_teardown(a_list_to_begin_with, kit_setup, kit_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

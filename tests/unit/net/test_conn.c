@@ -3,6 +3,9 @@
 
 #include <malloc.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -28,8 +31,9 @@ static void raise_files(void)
 
 /* --- order --- */
 
-TEST(byte_by_byte)
+static void byte_by_byte(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -45,8 +49,9 @@ TEST(byte_by_byte)
     fixture_end(&f);
 }
 
-TEST(pipeline_of_thousands)
+static void pipeline_of_thousands(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -73,8 +78,9 @@ TEST(pipeline_of_thousands)
 
 /* Two clients whose requests keep the thread busy for long do not keep it from a third one, nor
  * from the rest of the loop. */
-TEST(much_to_do_is_shared_out)
+static void much_to_do_is_shared_out(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     enum { N = 60 };
@@ -106,8 +112,9 @@ TEST(much_to_do_is_shared_out)
 }
 
 /* However many have much to ask: who asks little is next, and waits for one visit of each turn. */
-TEST(much_waits_behind_little)
+static void much_waits_behind_little(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     enum { N = 60 };
@@ -134,8 +141,9 @@ TEST(much_waits_behind_little)
 
 /* A connection that has to wait for the next turn, and has more in flight than one that was paused
  * for that may have to go on, has no reason to stay where it is. */
-TEST(waiting_for_a_turn_is_no_pause)
+static void waiting_for_a_turn_is_no_pause(void **state)
 {
+    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     limits.pipeline_max = 16;
@@ -157,8 +165,9 @@ TEST(waiting_for_a_turn_is_no_pause)
     fixture_end(&f);
 }
 
-TEST(answers_keep_the_order_of_requests)
+static void answers_keep_the_order_of_requests(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -177,8 +186,9 @@ TEST(answers_keep_the_order_of_requests)
     fixture_end(&f);
 }
 
-TEST(random_order_of_answers)
+static void random_order_of_answers(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -232,8 +242,9 @@ static size_t output_bytes(struct fixture *f)
 
 /* --- ceilings --- */
 
-TEST(pipeline_limit_pauses_reading)
+static void pipeline_limit_pauses_reading(void **state)
 {
+    (void)state;
     struct net_limits limits = test_limits();
     limits.pipeline_max = 10;
     struct fixture f;
@@ -267,8 +278,9 @@ TEST(pipeline_limit_pauses_reading)
     fixture_end(&f);
 }
 
-TEST(pipeline_of_one)
+static void pipeline_of_one(void **state)
 {
+    (void)state;
     struct net_limits limits = test_limits();
     limits.pipeline_max = 1;
     struct fixture f;
@@ -287,8 +299,9 @@ TEST(pipeline_of_one)
 
 /* Answers at once, and the client does not read: reading from it stops, and once it reads again it
  * gets everything. */
-TEST(client_that_does_not_read_is_paused)
+static void client_that_does_not_read_is_paused(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -339,8 +352,9 @@ TEST(client_that_does_not_read_is_paused)
 }
 
 /* Answers that were owed already, and a client that does not read them: it is cut off. */
-TEST(slow_reader_is_cut_off)
+static void slow_reader_is_cut_off(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -376,8 +390,9 @@ TEST(slow_reader_is_cut_off)
 }
 
 /* Answers held back behind an unanswered request count as unsent. */
-TEST(held_answers_are_bounded)
+static void held_answers_are_bounded(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -402,8 +417,9 @@ TEST(held_answers_are_bounded)
     fixture_end(&f);
 }
 
-TEST(too_many_held_answers_cut_off)
+static void too_many_held_answers_cut_off(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -430,8 +446,9 @@ TEST(too_many_held_answers_cut_off)
     fixture_end(&f);
 }
 
-TEST(answer_at_the_output_limit)
+static void answer_at_the_output_limit(void **state)
 {
+    (void)state;
     struct net_limits limits = test_limits();
     struct fixture f;
     fixture_start(&f, limits);
@@ -454,8 +471,9 @@ TEST(answer_at_the_output_limit)
     fixture_end(&f);
 }
 
-TEST(oversized_request_then_the_next_works)
+static void oversized_request_then_the_next_works(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -480,8 +498,9 @@ TEST(oversized_request_then_the_next_works)
     fixture_end(&f);
 }
 
-TEST(lost_framing_is_told_and_ends_the_connection)
+static void lost_framing_is_told_and_ends_the_connection(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -497,8 +516,9 @@ TEST(lost_framing_is_told_and_ends_the_connection)
 }
 
 /* Closing with input unread resets the connection, and a reset can overtake the error. */
-TEST(the_last_word_is_heard)
+static void the_last_word_is_heard(void **state)
 {
+    (void)state;
     struct net_limits limits = test_limits();
     limits.connections_max = 1;
     struct fixture f;
@@ -524,8 +544,9 @@ TEST(the_last_word_is_heard)
 }
 
 /* A client that never closes is waited for, but not for ever. */
-TEST(lingering_ends)
+static void lingering_ends(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -538,8 +559,9 @@ TEST(lingering_ends)
     fixture_end(&f);
 }
 
-TEST(connection_limit)
+static void connection_limit(void **state)
 {
+    (void)state;
     struct net_limits limits = test_limits();
     limits.connections_max = 3;
     struct fixture f;
@@ -568,8 +590,9 @@ TEST(connection_limit)
     fixture_end(&f);
 }
 
-TEST(many_refused_connections)
+static void many_refused_connections(void **state)
 {
+    (void)state;
     raise_files();
     struct net_limits limits = test_limits();
     limits.connections_max = 1;
@@ -593,8 +616,9 @@ TEST(many_refused_connections)
     fixture_end(&f);
 }
 
-TEST(idle_connections_cost_little)
+static void idle_connections_cost_little(void **state)
 {
+    (void)state;
     raise_files();
     struct rlimit files;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
@@ -627,8 +651,9 @@ TEST(idle_connections_cost_little)
 }
 
 /* A request that stays incomplete costs its bytes and a parser, and gives both back. */
-TEST(partial_input_is_given_back)
+static void partial_input_is_given_back(void **state)
 {
+    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fds[100];
@@ -653,8 +678,9 @@ TEST(partial_input_is_given_back)
     fixture_end(&f);
 }
 
-TEST(too_many_files)
+static void too_many_files(void **state)
 {
+    (void)state;
     struct rlimit old;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     struct fixture f;
@@ -686,4 +712,34 @@ TEST(too_many_files)
     client_close(later);
     client_close(keep);
     fixture_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(byte_by_byte),
+        cmocka_unit_test(pipeline_of_thousands),
+        cmocka_unit_test(much_to_do_is_shared_out),
+        cmocka_unit_test(much_waits_behind_little),
+        cmocka_unit_test(waiting_for_a_turn_is_no_pause),
+        cmocka_unit_test(answers_keep_the_order_of_requests),
+        cmocka_unit_test(random_order_of_answers),
+        cmocka_unit_test(pipeline_limit_pauses_reading),
+        cmocka_unit_test(pipeline_of_one),
+        cmocka_unit_test(client_that_does_not_read_is_paused),
+        cmocka_unit_test(slow_reader_is_cut_off),
+        cmocka_unit_test(held_answers_are_bounded),
+        cmocka_unit_test(too_many_held_answers_cut_off),
+        cmocka_unit_test(answer_at_the_output_limit),
+        cmocka_unit_test(oversized_request_then_the_next_works),
+        cmocka_unit_test(lost_framing_is_told_and_ends_the_connection),
+        cmocka_unit_test(the_last_word_is_heard),
+        cmocka_unit_test(lingering_ends),
+        cmocka_unit_test(connection_limit),
+        cmocka_unit_test(many_refused_connections),
+        cmocka_unit_test(idle_connections_cost_little),
+        cmocka_unit_test(partial_input_is_given_back),
+        cmocka_unit_test(too_many_files),
+    };
+    return cmocka_run_group_tests_name("net connections", tests, NULL, NULL);
 }

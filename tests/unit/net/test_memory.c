@@ -5,8 +5,9 @@
 
 /* All clients together have a ceiling. At it nobody goes; beyond it the one that keeps most does,
  * and only that one. */
-TEST(the_largest_goes_first)
+static void the_largest_goes_first(void **state)
 {
+    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     limits.output_max = 1 << 20;
@@ -53,9 +54,19 @@ TEST(the_largest_goes_first)
 }
 
 /* Who is cut off and has taken what it was sent is told why. */
-TEST(who_goes_for_memory_is_told)
+static void who_goes_for_memory_is_told(void **state)
 {
+    (void)state;
     struct net_limits limits = test_limits();
     limits.memory_max = 100000;
     must_tell_who_goes(limits, "-LIMIT this client keeps the most");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_largest_goes_first),
+        cmocka_unit_test(who_goes_for_memory_is_told),
+    };
+    return cmocka_run_group_tests_name("net memory", tests, NULL, NULL);
 }

@@ -2,6 +2,8 @@
 #include "rig.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,6 +40,7 @@ static void down_cb(void *ctx, uint64_t peer_id, bool hung_up, const char *why)
 static void log_cb(void *ctx, int level, const char *message)
 {
     struct keeper *k = ctx;
+    (void)level;
     k->logged++;
     snprintf(k->log, sizeof k->log, "%s", message);
 }
@@ -75,10 +78,11 @@ static int send_text(struct keeper *k, uint64_t id, const char *text)
     return outbound_send(k->o, id, 8, &part, 1);
 }
 
-TEST(test_up)
+static void test_up(void **state)
 {
     struct keeper k;
     struct outbound_peer_stats stats;
+    (void)state;
     keeper_open(&k, NULL, 0);
     struct rig *r = k.r;
     assert_int_equal(send_text(&k, 2, "too early"), FL_ENOCONN);
@@ -102,9 +106,10 @@ TEST(test_up)
 }
 
 /* The other side ends it: told at once, and dialed again. */
-TEST(test_hung_up)
+static void test_hung_up(void **state)
 {
     struct keeper k;
+    (void)state;
     keeper_open(&k, NULL, 0);
     struct rig *r = k.r;
     for (unsigned i = 1; i <= 5; i++) {
@@ -119,10 +124,11 @@ TEST(test_hung_up)
 }
 
 /* The other node goes away, and comes back. */
-TEST(test_comes_back)
+static void test_comes_back(void **state)
 {
     struct keeper k;
     struct transport_config config;
+    (void)state;
     keeper_open(&k, NULL, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
@@ -137,10 +143,11 @@ TEST(test_comes_back)
     keeper_close(&k);
 }
 
-TEST(test_refused)
+static void test_refused(void **state)
 {
     struct keeper k;
     struct transport_stats stats;
+    (void)state;
     keeper_open(&k, NULL, 0);
     struct rig *r = k.r;
     r->b.refuse = true;
@@ -154,9 +161,10 @@ TEST(test_refused)
 }
 
 /* The pause does not have to be waited for. */
-TEST(test_redial)
+static void test_redial(void **state)
 {
     struct keeper k;
+    (void)state;
     keeper_open(&k, NULL, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, r->a.absent >= 6); /* of node 3, whose pause has grown */
@@ -171,12 +179,13 @@ TEST(test_redial)
 }
 
 /* A peer that takes nothing: what is beyond the queue is dropped, and that is said once. */
-TEST(test_queue)
+static void test_queue(void **state)
 {
     struct keeper k;
     static uint8_t body[100000];
     struct fli_slice part = {body, sizeof body};
     struct outbound_peer_stats stats;
+    (void)state;
     keeper_open(&k, NULL, 250000);
     struct rig *r = k.r;
     r->b.unstarted = true;
@@ -205,11 +214,12 @@ TEST(test_queue)
 }
 
 /* One message may be larger than the queue; a frame may not be larger than a frame. */
-TEST(test_large_message)
+static void test_large_message(void **state)
 {
     struct keeper k;
     static uint8_t body[(1 << 20) + 1];
     struct fli_slice part = {body, sizeof body};
+    (void)state;
     keeper_open(&k, NULL, 1000);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
@@ -223,9 +233,10 @@ TEST(test_large_message)
 }
 
 /* A peer that sends on it breaks the agreement. */
-TEST(test_peer_sends)
+static void test_peer_sends(void **state)
 {
     struct keeper k;
+    (void)state;
     keeper_open(&k, NULL, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
@@ -238,12 +249,13 @@ TEST(test_peer_sends)
 }
 
 /* Node 3 takes connections and says nothing: others are not kept waiting, and it can be closed. */
-TEST(test_close_while_dialing)
+static void test_close_while_dialing(void **state)
 {
     struct keeper k;
     uint16_t port;
     char address[64];
     int listener = plain_listener(&port, 8);
+    (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     keeper_open(&k, address, 0);
     struct rig *r = k.r;
@@ -253,4 +265,23 @@ TEST(test_close_while_dialing)
     close(fd);
     keeper_close(&k);
     close(listener);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_up),
+        cmocka_unit_test(test_hung_up),
+        cmocka_unit_test(test_comes_back),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_redial),
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_large_message),
+        cmocka_unit_test(test_peer_sends),
+        cmocka_unit_test(test_close_while_dialing),
+    };
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

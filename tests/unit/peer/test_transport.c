@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,7 +26,7 @@ static int tear_down(void **state)
 
 /* ---- strangers ---- */
 
-TEST_WITH(test_garbage, set_up, tear_down)
+static void test_garbage(void **state)
 {
     struct rig *r = *state;
     uint8_t bytes[4096];
@@ -39,7 +41,7 @@ TEST_WITH(test_garbage, set_up, tear_down)
 }
 
 /* Each bit of a good handshake, as an attacker or a bad cable would have it: no answer. */
-TEST_WITH(test_damaged, set_up, tear_down)
+static void test_damaged(void **state)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -57,7 +59,7 @@ TEST_WITH(test_damaged, set_up, tear_down)
     assert_int_equal(r->b.accepted + r->b.judged, 0);
 }
 
-TEST_WITH(test_hangs_up_half_way, set_up, tear_down)
+static void test_hangs_up_half_way(void **state)
 {
     struct rig *r = *state;
     int fd = plain_connect(r->ports[1]);
@@ -67,7 +69,7 @@ TEST_WITH(test_hangs_up_half_way, set_up, tear_down)
     RUN_UNTIL(r, rig_pending(&r->b) == 0);
 }
 
-TEST_WITH(test_silent, set_up, tear_down)
+static void test_silent(void **state)
 {
     struct rig *r = *state;
     struct transport_config config;
@@ -82,7 +84,7 @@ TEST_WITH(test_silent, set_up, tear_down)
 }
 
 /* One more of an address than it may have: its oldest goes, and a real peer there is heard. */
-TEST_WITH(test_many_silent_of_one_address, set_up, tear_down)
+static void test_many_silent_of_one_address(void **state)
 {
     struct rig *r = *state;
     int fds[TRANSPORT_PENDING_ADDRESS_MAX + 1];
@@ -110,7 +112,7 @@ TEST_WITH(test_many_silent_of_one_address, set_up, tear_down)
 }
 
 /* One more of all than there may be: the oldest of the address that has the most goes. */
-TEST_WITH(test_many_silent_of_many_addresses, set_up, tear_down)
+static void test_many_silent_of_many_addresses(void **state)
 {
     struct rig *r = *state;
     int fds[TRANSPORT_PENDING_MAX];
@@ -139,7 +141,7 @@ TEST_WITH(test_many_silent_of_many_addresses, set_up, tear_down)
 /* ---- handshakes ---- */
 
 /* In pieces of one byte. */
-TEST_WITH(test_slow_handshake, set_up, tear_down)
+static void test_slow_handshake(void **state)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -155,7 +157,7 @@ TEST_WITH(test_slow_handshake, set_up, tear_down)
     close(fd);
 }
 
-TEST_WITH(test_welcome_answer, set_up, tear_down)
+static void test_welcome_answer(void **state)
 {
     struct rig *r = *state;
     for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
@@ -211,7 +213,7 @@ static void refuse(struct rig *r, const struct handshake *h, enum handshake_verd
     expect_refusal(r, h, asked, verdict, reason);
 }
 
-TEST_WITH(test_refusals, set_up, tear_down)
+static void test_refusals(void **state)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -239,7 +241,7 @@ TEST_WITH(test_refusals, set_up, tear_down)
 }
 
 /* Also when it is wrong in all ways at once. */
-TEST_WITH(test_a_stranger_learns_no_reason, set_up, tear_down)
+static void test_a_stranger_learns_no_reason(void **state)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -254,7 +256,7 @@ TEST_WITH(test_a_stranger_learns_no_reason, set_up, tear_down)
     refuse(r, &h, HANDSHAKE_OTHER_CLUSTER, "");
 }
 
-TEST_WITH(test_other_version, set_up, tear_down)
+static void test_other_version(void **state)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -269,7 +271,7 @@ TEST_WITH(test_other_version, set_up, tear_down)
 }
 
 /* A node that has not learned its cluster yet is no stranger. */
-TEST_WITH(test_cluster_not_known, set_up, tear_down)
+static void test_cluster_not_known(void **state)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -281,7 +283,7 @@ TEST_WITH(test_cluster_not_known, set_up, tear_down)
 }
 
 /* One more of a kind than a member may have: its oldest is lost; other kinds do not count. */
-TEST_WITH(test_replaced, set_up, tear_down)
+static void test_replaced(void **state)
 {
     struct rig *r = *state;
     int fds[TRANSPORT_ACCEPTED_MAX + 3];
@@ -321,7 +323,7 @@ TEST_WITH(test_replaced, set_up, tear_down)
 }
 
 /* Replaced before their owner began to read. */
-TEST_WITH(test_replaced_before_it_started, set_up, tear_down)
+static void test_replaced_before_it_started(void **state)
 {
     struct rig *r = *state;
     int fds[TRANSPORT_ACCEPTED_MAX + 1];
@@ -343,7 +345,7 @@ TEST_WITH(test_replaced_before_it_started, set_up, tear_down)
 
 /* ---- calling ---- */
 
-TEST_WITH(test_call, set_up, tear_down)
+static void test_call(void **state)
 {
     struct rig *r = *state;
     rig_pair(r, STREAM_RAFT);
@@ -355,17 +357,20 @@ TEST_WITH(test_call, set_up, tear_down)
 
 static void ignore_dialed(void *ctx, int status, const struct peer_identity *peer, struct stream *s)
 {
+    (void)ctx;
+    (void)status;
+    (void)peer;
     stream_close(s);
 }
 
-TEST_WITH(test_call_who_is_none, set_up, tear_down)
+static void test_call_who_is_none(void **state)
 {
     struct rig *r = *state;
     assert_int_equal(transport_dial(r->a.t, 1, STREAM_RELAY, ignore_dialed, r), FL_EINVAL);
     assert_int_equal(transport_dial(r->a.t, 4, STREAM_RELAY, ignore_dialed, r), FL_EINVAL);
 }
 
-TEST_WITH(test_call_nobody, set_up, tear_down)
+static void test_call_nobody(void **state)
 {
     struct rig *r = *state;
     rig_dial(r, 3, STREAM_RAFT);
@@ -380,7 +385,7 @@ TEST_WITH(test_call_nobody, set_up, tear_down)
     assert_int_equal(r->a.logged, 1); /* the same again is not said */
 }
 
-TEST_WITH(test_call_refused, set_up, tear_down)
+static void test_call_refused(void **state)
 {
     struct rig *r = *state;
     r->b.refuse = true;
@@ -392,7 +397,7 @@ TEST_WITH(test_call_refused, set_up, tear_down)
 }
 
 /* The caller is told what the verdict means, when it is not told more. */
-TEST_WITH(test_call_another_cluster, set_up, tear_down)
+static void test_call_another_cluster(void **state)
 {
     struct rig *r = *state;
     transport_set_cluster(r->b.t, 8, 0, 42);
@@ -403,7 +408,7 @@ TEST_WITH(test_call_another_cluster, set_up, tear_down)
 }
 
 /* The caller judges as well. */
-TEST_WITH(test_call_refuses, set_up, tear_down)
+static void test_call_refuses(void **state)
 {
     struct rig *r = *state;
     r->a.refuse = true;
@@ -414,7 +419,7 @@ TEST_WITH(test_call_refuses, set_up, tear_down)
 }
 
 /* What a node says of itself changes once it knows its cluster. */
-TEST_WITH(test_set_cluster, set_up, tear_down)
+static void test_set_cluster(void **state)
 {
     struct rig *r = *state;
     transport_set_cluster(r->a.t, 0, 0, 42);
@@ -430,11 +435,12 @@ TEST_WITH(test_set_cluster, set_up, tear_down)
 
 /* An answer that is damaged, for another node, no verdict, cut short, of another version, of
  * another kind. */
-TEST(test_call_bad_answers)
+static void test_call_bad_answers(void **state)
 {
     uint16_t port;
     char address[64];
     int listener = plain_listener(&port, 8);
+    (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     struct rig *r = rig_open(address);
     for (unsigned i = 0; i < 7; i++) {
@@ -472,8 +478,9 @@ TEST(test_call_bad_answers)
 }
 
 /* Who accepts and says nothing, and who does not even accept (a full backlog drops what comes). */
-TEST(test_call_black_hole)
+static void test_call_black_hole(void **state)
 {
+    (void)state;
     for (unsigned full = 0; full < 2; full++) {
         uint16_t port;
         char address[64];
@@ -507,12 +514,13 @@ TEST(test_call_black_hole)
 }
 
 /* The loop was busy for longer than a dial may take, and the answer is there: it is looked at. */
-TEST(test_call_in_a_long_turn)
+static void test_call_in_a_long_turn(void **state)
 {
     uint16_t port;
     char address[64];
     uint8_t bytes[HANDSHAKE_SIZE];
     int listener = plain_listener(&port, 8);
+    (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     struct rig *r = rig_open(address);
     struct transport_config config;
@@ -538,7 +546,7 @@ TEST(test_call_in_a_long_turn)
 }
 
 /* The name has more than one address here and there; the one that answers is found. */
-TEST_WITH(test_call_by_name, set_up, tear_down)
+static void test_call_by_name(void **state)
 {
     struct rig *r = *state;
     struct transport_config config;
@@ -550,8 +558,9 @@ TEST_WITH(test_call_by_name, set_up, tear_down)
 }
 
 /* A label of 64 bytes is no name, which the resolver knows without asking anybody. */
-TEST(test_call_bad_name)
+static void test_call_bad_name(void **state)
 {
+    (void)state;
     struct rig *r = rig_open("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx:1");
     rig_dial(r, 3, STREAM_RAFT);
     assert_int_equal(r->status, FL_ENOCONN);
@@ -561,8 +570,9 @@ TEST(test_call_bad_name)
 }
 
 /* An address that cannot even be tried: the answer still comes from the loop. */
-TEST(test_call_impossible_address)
+static void test_call_impossible_address(void **state)
 {
+    (void)state;
     struct rig *r = rig_open("255.255.255.255:7");
     rig_dial(r, 3, STREAM_RAFT);
     assert_int_equal(r->status, FL_ENOCONN);
@@ -579,7 +589,7 @@ static int option(int fd, int level, int name)
 }
 
 /* Both ends, found among the descriptors of this process. */
-TEST_WITH(test_options, set_up, tear_down)
+static void test_options(void **state)
 {
     struct rig *r = *state;
     unsigned found = 0;
@@ -602,11 +612,12 @@ TEST_WITH(test_options, set_up, tear_down)
 
 /* With everything under way: strangers, a call that waits for its answer, one for the resolver, one
  * that connects, a stream that nobody has started. */
-TEST(test_close_in_the_middle)
+static void test_close_in_the_middle(void **state)
 {
     uint16_t port;
     char address[64];
     int listener = plain_listener(&port, 8);
+    (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     struct rig *r = rig_open(address);
     struct transport_config config;
@@ -638,16 +649,22 @@ TEST(test_close_in_the_middle)
 static enum handshake_verdict check_none(void *ctx, const struct peer_identity *peer,
                                          char reason[HANDSHAKE_REASON_MAX])
 {
+    (void)ctx;
+    (void)peer;
+    (void)reason;
     return HANDSHAKE_STRANGER;
 }
 
 static void accept_none(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
                         struct stream *s)
 {
+    (void)ctx;
+    (void)kind;
+    (void)peer;
     stream_close(s);
 }
 
-TEST_WITH(test_bind_errors, set_up, tear_down)
+static void test_bind_errors(void **state)
 {
     struct rig *r = *state;
     struct transport_callbacks cbs = {.check = check_none, .accepted = accept_none};
@@ -672,4 +689,47 @@ TEST_WITH(test_bind_errors, set_up, tear_down)
     assert_int_not_equal(transport_port(t), 0);
     assert_int_equal(transport_dial(t, 2, STREAM_RAFT, ignore_dialed, r), FL_ENOCONN);
     transport_destroy(t);
+}
+
+#undef TEST
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_garbage),
+        TEST(test_damaged),
+        TEST(test_hangs_up_half_way),
+        TEST(test_silent),
+        TEST(test_many_silent_of_one_address),
+        TEST(test_many_silent_of_many_addresses),
+        TEST(test_slow_handshake),
+        TEST(test_welcome_answer),
+        TEST(test_refusals),
+        TEST(test_a_stranger_learns_no_reason),
+        TEST(test_other_version),
+        TEST(test_cluster_not_known),
+        TEST(test_replaced),
+        TEST(test_replaced_before_it_started),
+        TEST(test_call),
+        TEST(test_call_who_is_none),
+        TEST(test_call_nobody),
+        TEST(test_call_refused),
+        TEST(test_call_another_cluster),
+        TEST(test_call_refuses),
+        TEST(test_set_cluster),
+        cmocka_unit_test(test_call_bad_answers),
+        cmocka_unit_test(test_call_black_hole),
+        cmocka_unit_test(test_call_in_a_long_turn),
+        TEST(test_call_by_name),
+        cmocka_unit_test(test_call_bad_name),
+        cmocka_unit_test(test_call_impossible_address),
+        TEST(test_options),
+        cmocka_unit_test(test_close_in_the_middle),
+        TEST(test_bind_errors),
+    };
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,14 @@
 /* test_events.c: subscriptions and their messages: every frame in both protocols, order, ceilings,
  * subscribers that take no more. The events of the last tests come from a real machine. */
-#include "../../lib/unit.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
 
 #include "base/turn.h"
 #include "server/events.h"
@@ -23,11 +31,13 @@ struct fixture {
 
 static int sink_proto(void *ctx, void *to)
 {
+    (void)ctx;
     return ((struct client *)to)->proto;
 }
 
 static bool sink_push(void *ctx, void *to, const void *frame, size_t len)
 {
+    (void)ctx;
     struct client *c = to;
     assert_int_equal(c->dropped, 0);
     if (c->full) {
@@ -39,6 +49,7 @@ static bool sink_push(void *ctx, void *to, const void *frame, size_t len)
 
 static void sink_dropped(void *ctx, void *to)
 {
+    (void)ctx;
     struct client *c = to;
     c->dropped++;
     c->subscriber = NULL;
@@ -129,8 +140,9 @@ static void feed(struct fixture *f, uint8_t type, const char *name, const char *
     }
 }
 
-TEST(test_confirmations)
+static void test_confirmations(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     struct client *two = &f.client[0];
@@ -163,8 +175,9 @@ TEST(test_confirmations)
     end(&f);
 }
 
-TEST(test_every_event)
+static void test_every_event(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[1];
@@ -206,8 +219,9 @@ TEST(test_every_event)
     end(&f);
 }
 
-TEST(test_bytes_of_owners)
+static void test_bytes_of_owners(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -220,8 +234,9 @@ TEST(test_bytes_of_owners)
 }
 
 /* The longest name and owner there can be, all of it to be escaped. */
-TEST(test_largest)
+static void test_largest(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -248,8 +263,9 @@ TEST(test_largest)
 }
 
 /* What Redisson's threads wait for: a zero for each end of a hold, and when events were skipped. */
-TEST(test_wake)
+static void test_wake(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -301,8 +317,9 @@ TEST(test_wake)
     assert_int_equal(f.e.wake_subs, 0);
 }
 
-TEST(test_refusals_change_nothing)
+static void test_refusals_change_nothing(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[1];
@@ -326,8 +343,9 @@ static void fill(struct fixture *f, struct client *c, enum fli_command_id id, co
     }
 }
 
-TEST(test_ceilings_of_a_connection)
+static void test_ceilings_of_a_connection(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -344,8 +362,9 @@ TEST(test_ceilings_of_a_connection)
     end(&f);
 }
 
-TEST(test_ceilings_of_a_node)
+static void test_ceilings_of_a_node(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     static struct client many[EVENTS_SUBS_MAX / EVENTS_CHANNELS_MAX];
@@ -376,8 +395,9 @@ TEST(test_ceilings_of_a_node)
     end(&f);
 }
 
-TEST(test_channel_and_pattern_both_hear)
+static void test_channel_and_pattern_both_hear(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -399,8 +419,9 @@ TEST(test_channel_and_pattern_both_hear)
 }
 
 /* One of the listeners stops taking; the others hear everything, and nobody is told twice. */
-TEST(test_who_takes_no_more_is_dropped)
+static void test_who_takes_no_more_is_dropped(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     for (unsigned i = 0; i < CLIENTS; i++) {
@@ -435,8 +456,9 @@ TEST(test_who_takes_no_more_is_dropped)
 
 #define MIN_TEXT(token) "$37\r\nevent=min_live_token token=" token " clock=5\r\n"
 
-TEST(test_min_live_token)
+static void test_min_live_token(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     struct client *a = &f.client[0];
@@ -465,8 +487,9 @@ TEST(test_min_live_token)
     end(&f);
 }
 
-TEST(test_resync)
+static void test_resync(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[1];
@@ -518,8 +541,9 @@ static unsigned count_heard(const struct client *c, const char *what)
 
 /* Telling takes a share of a turn. Who has a dear pattern waits behind who has none, and each hears
  * everything once and in order. */
-TEST(test_dear_patterns_wait)
+static void test_dear_patterns_wait(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "lock:*");
@@ -554,8 +578,9 @@ TEST(test_dear_patterns_wait)
 
 /* Too much waits: those behind are told that they missed something. First those with dear patterns
  * alone, then all. */
-TEST(test_too_much_waits)
+static void test_too_much_waits(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "lock:*");
@@ -590,8 +615,9 @@ TEST(test_too_much_waits)
 }
 
 /* Patterns come and go while the lane of the dear ones stands in the middle of an event. */
-TEST(test_patterns_go_meanwhile)
+static void test_patterns_go_meanwhile(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     for (unsigned i = 0; i < 3; i++) {
@@ -615,8 +641,9 @@ TEST(test_patterns_go_meanwhile)
     end(&f);
 }
 
-TEST(test_answer_that_does_not_fit)
+static void test_answer_that_does_not_fit(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     struct fli_buf small;
@@ -693,8 +720,9 @@ static void hear_texts(struct client *c, const char *want)
     fli_buf_clear(&c->heard);
 }
 
-TEST(test_a_machine_speaks)
+static void test_a_machine_speaks(void **state)
 {
+    (void)state;
     struct fixture f;
     start(&f);
     static const uint64_t seed[2] = {3, 4};
@@ -731,4 +759,28 @@ TEST(test_a_machine_speaks)
                   "event=broken token=3 owner=owner-d-0123456789 clock=700\n");
     machine_destroy(l.m);
     end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_confirmations),
+        cmocka_unit_test(test_every_event),
+        cmocka_unit_test(test_bytes_of_owners),
+        cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_wake),
+        cmocka_unit_test(test_refusals_change_nothing),
+        cmocka_unit_test(test_ceilings_of_a_connection),
+        cmocka_unit_test(test_ceilings_of_a_node),
+        cmocka_unit_test(test_channel_and_pattern_both_hear),
+        cmocka_unit_test(test_who_takes_no_more_is_dropped),
+        cmocka_unit_test(test_min_live_token),
+        cmocka_unit_test(test_resync),
+        cmocka_unit_test(test_dear_patterns_wait),
+        cmocka_unit_test(test_too_much_waits),
+        cmocka_unit_test(test_patterns_go_meanwhile),
+        cmocka_unit_test(test_answer_that_does_not_fit),
+        cmocka_unit_test(test_a_machine_speaks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

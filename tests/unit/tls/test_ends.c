@@ -1,6 +1,14 @@
 /* test_ends.c: connections between equals: certificates that must bear a name, and secrets that are
  * proved without being sent. Also handshakes of all kinds that are cut off, at every byte. */
-#include "../../lib/unit.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "certs.h"
 #include "tls/tls.h"
@@ -28,6 +36,7 @@ static void write_text(const char *name, const char *text)
 
 static int setup(void **state)
 {
+    (void)state;
     (void)certs_dir(dir);
     certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
     certs_make(dir, "other-ca", &(struct cert){.cn = "other CA", .ca = true});
@@ -52,6 +61,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+    (void)state;
     certs_remove(dir);
     return 0;
 }
@@ -203,8 +213,9 @@ static void must_fail(struct fli_tls_context *a, struct fli_tls_context *b, cons
     pair_fini(&p);
 }
 
-TEST(the_same_secret)
+static void the_same_secret(void **state)
 {
+    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *b = by_secret("b");
     struct fli_tls_context *ab = by_secret("ab");
@@ -220,8 +231,9 @@ TEST(the_same_secret)
     fli_tls_context_destroy(ab);
 }
 
-TEST(another_secret)
+static void another_secret(void **state)
 {
+    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *b = by_secret("b");
     must_fail(a, b, "handshake failure", "");
@@ -232,8 +244,9 @@ TEST(another_secret)
 
 /* Who has a certificate only, of whatever CA, is not let in by one that goes by a secret, and the
  * other way round. */
-TEST(a_secret_and_a_certificate)
+static void a_secret_and_a_certificate(void **state)
 {
+    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *two = by_cert("two");
     must_fail(two, a, "handshake failure", "");
@@ -243,8 +256,9 @@ TEST(a_secret_and_a_certificate)
 }
 
 /* The name of the secret is known to who listens. Without the secret it is of no use. */
-TEST(a_proof_without_the_secret)
+static void a_proof_without_the_secret(void **state)
 {
+    (void)state;
     struct fli_tls_context *a = by_secret("a");
     for (unsigned bit = 0; bit < 8 * 32; bit += 11) {
         struct pair p;
@@ -260,8 +274,9 @@ TEST(a_proof_without_the_secret)
 }
 
 /* The claim is covered by the proof. */
-TEST(a_claim_that_was_touched)
+static void a_claim_that_was_touched(void **state)
 {
+    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct pair p;
     pair_init(&p, a, a, "x-node-2");
@@ -276,8 +291,9 @@ TEST(a_claim_that_was_touched)
 }
 
 /* What was recorded of one connection opens no other. */
-TEST(a_handshake_that_was_recorded)
+static void a_handshake_that_was_recorded(void **state)
 {
+    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct fli_buf said;
     struct pair p;
@@ -302,8 +318,9 @@ TEST(a_handshake_that_was_recorded)
     fli_tls_context_destroy(a);
 }
 
-TEST(names)
+static void names(void **state)
 {
+    (void)state;
     struct fli_tls_context *one = by_cert("one");
     struct fli_tls_context *two = by_cert("two");
     struct fli_tls_context *wild = by_cert("wild");
@@ -331,8 +348,9 @@ TEST(names)
 
 /* Certificates that are not fit for use are not taken into use in the first place, so a stranger's
  * context is made with another CA. */
-TEST(strangers)
+static void strangers(void **state)
 {
+    (void)state;
     struct fli_tls_context *one = by_cert("one");
     struct fli_tls_context *evil = make(cert_config("evil", "other-ca.crt"));
     must_fail(one, evil, "unable to get local issuer", "refuses");
@@ -341,8 +359,9 @@ TEST(strangers)
     fli_tls_context_destroy(evil);
 }
 
-TEST(wrong_files)
+static void wrong_files(void **state)
 {
+    (void)state;
     static const char many[] = SECRET_A "\n" SECRET_B "\n" SECRET_A "x\n" SECRET_A "y\n";
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_context *c = NULL;
@@ -390,8 +409,9 @@ TEST(wrong_files)
 }
 
 /* A handshake under way goes on with what it began with. */
-TEST(reload)
+static void reload(void **state)
 {
+    (void)state;
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_facts facts;
     struct fli_tls_context *b = by_secret("b");
@@ -420,8 +440,9 @@ TEST(reload)
 
 /* Whoever goes away, at whatever byte, leaves nothing behind and is not let in. Where a handshake
  * takes long, tests/integration/tls_memory.py has only some of the bytes tried. */
-TEST(cut_at_every_byte)
+static void cut_at_every_byte(void **state)
 {
+    (void)state;
     struct fli_tls_context *const kinds[2][2] = {{by_secret("a"), by_secret("ab")},
                                                  {by_cert("one"), by_cert("two")}};
     const char *wanted = getenv("FENCELOCK_CUT_STEP");
@@ -452,8 +473,21 @@ TEST(cut_at_every_byte)
 }
 
 /* With a word: only the tests that it matches. */
-
 int main(int argc, char **argv)
 {
-    return unit_run(argc, argv, setup, teardown);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_secret),
+        cmocka_unit_test(another_secret),
+        cmocka_unit_test(a_secret_and_a_certificate),
+        cmocka_unit_test(a_proof_without_the_secret),
+        cmocka_unit_test(a_claim_that_was_touched),
+        cmocka_unit_test(a_handshake_that_was_recorded),
+        cmocka_unit_test(names),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(wrong_files),
+        cmocka_unit_test(reload),
+        cmocka_unit_test(cut_at_every_byte),
+    };
+    cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
+    return cmocka_run_group_tests_name("tls/ends", tests, setup, teardown);
 }

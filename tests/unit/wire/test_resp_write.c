@@ -2,6 +2,8 @@
  * well, and nothing half written at any ceiling. */
 #include "../../lib/rng.h"
 
+#include <string.h>
+
 #include <hiredis/hiredis.h>
 
 #include "wire/resp.h"
@@ -102,7 +104,7 @@ static const struct {
     [PUSH] = {"*3\r\n", ">3\r\n", 0},
 };
 
-TEST(test_bytes)
+static void test_bytes(void **state)
 {
     for (int proto = 2; proto <= 3; proto++) {
         for (int kind = 0; kind < KINDS; kind++) {
@@ -128,7 +130,7 @@ TEST(test_bytes)
     }
 }
 
-TEST(test_long_error_is_cut)
+static void test_long_error_is_cut(void **state)
 {
     static char text[5000];
     memset(text, 'e', sizeof text - 1);
@@ -144,7 +146,7 @@ TEST(test_long_error_is_cut)
     fli_buf_fini(&b);
 }
 
-TEST(test_numbers)
+static void test_numbers(void **state)
 {
     uint64_t rng = rng_seed();
     struct fli_buf b;
@@ -172,7 +174,7 @@ static void assert_reply(redisReader *reader, int type)
 }
 
 /* Somebody else's reader finds the same in it. */
-TEST(test_hiredis_agrees)
+static void test_hiredis_agrees(void **state)
 {
     struct fli_buf b;
     fli_buf_init(&b, 1000);
@@ -205,4 +207,15 @@ TEST(test_hiredis_agrees)
     assert_reply(reader, REDIS_REPLY_NIL);
     redisReaderFree(reader);
     fli_buf_fini(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_long_error_is_cut),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_hiredis_agrees),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
