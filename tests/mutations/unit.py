@@ -57,7 +57,7 @@ MUTANTS = [
      'TCP_USER_TIMEOUT, &(unsigned){0},', 'peer/test_peer_transport', 'the streams of the simulation are not TCP'),
     ('who was cut off from all does not ask for votes when another is heard', 'src/consensus/election.c', '        begin_anew(e);\n',
      '        (void)begin_anew;\n', 'consensus/test_consensus_election', TIME_ONLY),
-    ('the wall clock in place of the one that only goes on', 'src/base/clock.c', 'clock_gettime(CLOCK_BOOTTIME, &now) != 0', 'clock_gettime(CLOCK_REALTIME, &now) != 0',
+    ('the wall clock in place of the monotonic one', 'src/base/clock.c', 'clock_gettime(CLOCK_BOOTTIME, &now) != 0', 'clock_gettime(CLOCK_REALTIME, &now) != 0',
      'base/test_base_clock', 'nodes take their time from the loop; who takes it from here, the shells of clients, is in no simulation'),
     ('a candidate asks for pre-votes only once', 'src/consensus/raft_edge.c', 'if (again && r->pre_vote', 'if (again && e->muted && r->pre_vote',
      'consensus/test_consensus_raft_edge_candidate', 'the simulation meets it in one of some thousand seeds: a candidate is cut off between its pre-votes and its votes, and forgotten'),
@@ -70,6 +70,9 @@ MUTANTS = [
      'if (false) {', 'consensus/test_consensus_snapshot_transfer', 'a stream of the simulation that is not acknowledged ends, and a paused node goes on'),
     ('a learner gives no vote', 'src/consensus/raft_edge.c', '    if (self != NULL) {\n        vote_as_learner', '    if (self != NULL && e->muted) {\n        vote_as_learner',
      'consensus/test_consensus_raft_edge_learner', 'the simulation meets it in one of many long seeds: a member that is promoted, has not heard of it, and is needed at once'),
+    ('an address is dropped by what the identity file knows, which the log lacks', 'src/consensus/membership_members.c', '&& g->index <= applied) {',
+     '&& g->index <= m->config.identity->known_index) {', 'consensus/test_consensus_membership',
+     'the identity file is not ahead of a log that this version wrote, and whose disk keeps what was synced'),
     ('a learner votes before it is admitted', 'src/consensus/raft_edge.c', 'for (unsigned i = 0; admitted && i < c->n; i++) {', 'for (unsigned i = 0; (admitted || true) && i < c->n; i++) {',
      'consensus/test_consensus_raft_edge_learner', 'it needs a vote that a disk had and lost in the same term, by a node that was replaced in between'),
 ]
