@@ -57,7 +57,7 @@ MUTANTS = [
      'TCP_USER_TIMEOUT, &(unsigned){0},', 'peer/test_peer_transport', 'the streams of the simulation are not TCP'),
     ('who was cut off from all does not ask for votes when another is heard', 'src/consensus/election.c', '        begin_anew(e);\n',
      '        (void)begin_anew;\n', 'consensus/test_consensus_election', TIME_ONLY),
-    ('the wall clock in place of the one that only goes on', 'src/base/clock.c', 'clock_gettime(CLOCK_BOOTTIME, &now) != 0', 'clock_gettime(CLOCK_REALTIME, &now) != 0',
+    ('the wall clock in place of the monotonic one', 'src/base/clock.c', 'clock_gettime(CLOCK_BOOTTIME, &now) != 0', 'clock_gettime(CLOCK_REALTIME, &now) != 0',
      'base/test_base_clock', 'nodes take their time from the loop; who takes it from here, the shells of clients, is in no simulation'),
     ('a candidate asks for pre-votes only once', 'src/consensus/raft_edge.c', 'if (again && r->pre_vote', 'if (again && e->muted && r->pre_vote',
      'consensus/test_consensus_raft_edge_candidate', 'the simulation meets it in one of some thousand seeds: a candidate is cut off between its pre-votes and its votes, and forgotten'),
