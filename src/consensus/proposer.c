@@ -346,7 +346,7 @@ static bool fill_with(struct proposer *p, struct held *(*first)(const struct hel
     struct held *h;
     while ((h = first(&p->line)) != NULL) {
         struct machine_command c;
-        (void)machine_command_again(h->data, h->len, &c); /* proposer_add() has checked it */
+        (void)machine_command_redecode(h->data, h->len, &c); /* proposer_add() has checked it */
         struct item i = item_of(p, h->t, h->data, h->len, &c);
         if (!fits(p->open, &i)) {
             return true;
@@ -477,7 +477,7 @@ static void answer_query(struct proposer *p, struct node_ticket *t, struct fli_s
     struct machine_command query;
     struct machine_result result;
     struct fli_slice payload = {NULL, 0};
-    (void)machine_command_again(bytes.data, bytes.len, &query);
+    (void)machine_command_redecode(bytes.data, bytes.len, &query);
     enum fli_turn_part part = fli_turn_enter(p->config.turn, FLI_TURN_QUERIES);
     fli_buf_clear(&p->payload);
     int rv = machine_query(fsm_machine(p->config.fsm), &query, &result, &p->payload);

@@ -33,8 +33,8 @@ struct replica {
     struct raft_message held[REPLICA_HELD_MAX];
     unsigned held_n;
     uint64_t held_term;
-    struct raft_entry entries[MESSAGE_ENTRIES_MAX]; /* of the event in progress */
-    struct fli_slice sources[MESSAGE_ENTRIES_MAX];
+    struct raft_entry entries[MESSAGE_ENTRIES_MAX];  /* of the event in progress */
+    struct fli_slice as_stored[MESSAGE_ENTRIES_MAX]; /* their bytes as the log stores them */
     struct message_body body;
 };
 

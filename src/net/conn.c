@@ -24,7 +24,6 @@
 
 static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
 {
-    (void)suggested;
     struct net_conn *c = handle->data;
     *ret = uv_buf_init(c->server->read_buf, NET_READ_SIZE);
 }

@@ -365,9 +365,9 @@ static void a_turn_applies_a_part(void **state)
     assert_true(turns >= ENTRIES * MACHINE_BATCH_COST_MAX / (3 * MACHINE_APPLY_STEPS_MAX));
 }
 
-/* An entry that a leader has sent and not written is gone with it. Whoever leads next must have
- * another term, or a follower takes the entry that it has for the one that is in its place now. The
- * only voter leads next. */
+/* An entry that a leader has sent and not written is lost when the leader crashes. The next leader
+ * must have another term; otherwise a follower would take the lost entry for the new one at that
+ * index. Here the only voter is the next leader again. */
 static void the_only_voter_leads_in_another_term_after_a_restart(void **state)
 {
     static const uint8_t nothing[64];
