@@ -17,7 +17,7 @@
 enum {
     COMMANDS_MAX = 1536,
     COMMANDS_URGENT = 512,
-    BYTES_MAX = 8 << 20,
+    BYTES_MAX = 4 << 20,
     BYTES_URGENT = BYTES_MAX / 4,
 };
 
