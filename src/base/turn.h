@@ -33,8 +33,8 @@
 #define FLI_TURN_REQUESTS_US 2000u
 /* A request costs more later in the turn: its command is sent, applied and answered. So the share
  * is halved after a turn longer than this, down to the least, and grows while turns are shorter. */
-#define FLI_TURN_LONG_US 4000u
-#define FLI_TURN_REQUESTS_LEAST_US 500u
+#define FLI_TURN_LONG_US 2500u
+#define FLI_TURN_REQUESTS_LEAST_US 250u
 #define FLI_TURN_VISIT_US 250u
 #define FLI_TURN_EVENT_STEPS 200000u
 

@@ -316,26 +316,27 @@ static int put(struct batch *b, const struct item *i)
     return rv;
 }
 
-static struct item item_of(struct node_ticket *t, const void *command, size_t len,
-                           const struct machine_command *decoded)
+static struct item item_of(const struct proposer *p, struct node_ticket *t, const void *command,
+                           size_t len, const struct machine_command *decoded)
 {
     return (struct item){.t = t,
                          .data = command,
                          .len = len,
-                         .cost = machine_command_cost(decoded),
+                         .cost = machine_command_cost_now(fsm_machine(p->config.fsm), decoded),
                          .query = MACHINE_OP_IS_QUERY(decoded->op),
                          .urgent = backlog_is_urgent(decoded->op)};
 }
 
 /* Reads one whole command into *ret. */
-static int read_item(struct node_ticket *t, const void *command, size_t len, struct item *ret)
+static int read_item(const struct proposer *p, struct node_ticket *t, const void *command,
+                     size_t len, struct item *ret)
 {
     struct machine_command decoded;
     size_t size;
     if (machine_command_decode(command, len, &decoded, &size) != 0 || size != len) {
         return FL_EINVAL;
     }
-    *ret = item_of(t, command, len, &decoded);
+    *ret = item_of(p, t, command, len, &decoded);
     return ret->query && t == NULL ? FL_EINVAL : 0;
 }
 
@@ -346,7 +347,7 @@ static bool fill_with(struct proposer *p, struct held *(*first)(const struct hel
     while ((h = first(&p->line)) != NULL) {
         struct machine_command c;
         (void)machine_command_redecode(h->data, h->len, &c); /* proposer_add() has checked it */
-        struct item i = item_of(h->t, h->data, h->len, &c);
+        struct item i = item_of(p, h->t, h->data, h->len, &c);
         if (!fits(p->open, &i)) {
             return true;
         }
@@ -641,7 +642,7 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
     /* One malformed command would stop every replica, so each is decoded before it enters a
      * batch. */
     struct item i;
-    int rv = read_item(t, command, len, &i);
+    int rv = read_item(p, t, command, len, &i);
     if (rv != 0) {
         return rv;
     }

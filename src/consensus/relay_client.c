@@ -11,10 +11,10 @@
 
 /* Commands sent and not answered; further ones wait in the held queue. No turn has more answers
  * than these. It is more than the leader's entries in flight have room for (proposer.c). */
-#define WINDOW 2048u
+#define WINDOW 1536u
 #define WINDOW_URGENT 512u           /* of these, for commands that renew or give back */
 #define QUERIES_MAX 256u             /* queries among these: each answer may have 64 KiB */
-#define BYTES_MAX ((size_t)8 << 20)  /* bytes of these commands */
+#define BYTES_MAX ((size_t)4 << 20)  /* bytes of these commands */
 #define BYTES_URGENT (BYTES_MAX / 4) /* of these, for commands that renew or give back */
 #define PING_MS 500u
 #define PING_WAITING_MS 100u /* between pings while commands are unanswered */

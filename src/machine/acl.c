@@ -522,6 +522,18 @@ bool acl_may(const struct acl_user *u, unsigned right, struct fli_slice name, ui
     return false;
 }
 
+size_t acl_bytes_behind_stars(const struct acl_user *u)
+{
+    size_t n = 0;
+    unsigned owner = 0;
+    for (size_t at = 0; at < u->patterns_len;) {
+        struct fli_slice pattern = pattern_at(u, &at, &owner);
+        const uint8_t *star = memchr(pattern.data, '*', pattern.len);
+        n += star == NULL ? 0 : pattern.len - (size_t)(star - pattern.data);
+    }
+    return n;
+}
+
 bool acl_may_some(const struct acl_user *u, unsigned right)
 {
     unsigned bits = 0;

@@ -215,6 +215,10 @@ bool machine_has_work(const struct machine *m);
  * takes more than MACHINE_APPLY_STEPS_MAX. A batch that costs more is applied as well. */
 uint32_t machine_command_cost(const struct machine_command *c);
 
+/* The same, and what it may cost to match its names with the patterns of its user, as the user is
+ * now. A leader fills its batches by this: the log says nothing of it. */
+uint32_t machine_command_cost_now(const struct machine *m, const struct machine_command *c);
+
 /* Users (acl.h). The default user always exists; a client without a login counts as that user. The
  * sender's rights are checked when a command is applied or a query is answered, so at its place in
  * the log: nodes need no copy of the rights, and none can be stale. A wait that its user may no

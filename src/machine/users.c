@@ -184,6 +184,25 @@ bool machine_asker_owns(const struct machine *m, struct session *s)
     return m->asker.is_node || machine_session_uid(s) == m->asker.user->uid;
 }
 
+/* Bytes of a pattern that are tried in the time of a step; and rights are asked for twice. */
+#define STEP_BYTES 32u
+#define ASKED_TIMES 2u
+
+uint32_t machine_command_cost_now(const struct machine *m, const struct machine_command *c)
+{
+    uint32_t cost = machine_command_cost(c);
+    if (c->user == 0 && m->users.open) {
+        return cost;
+    }
+    const struct user *u = find_login(m, c->user);
+    if (u == NULL || u->acl.patterns_len == 0) {
+        return cost;
+    }
+    size_t names = c->n_names > 1 ? c->n_names : 1;
+    size_t tries = acl_bytes_behind_stars(&u->acl) * (c->name.len + c->also.len);
+    return cost + (uint32_t)(ASKED_TIMES * (tries + u->acl.patterns_len * names) / STEP_BYTES);
+}
+
 /* Commands of the cluster itself, and those with which a node cleans up, are open to no user. */
 static bool is_of_clients(unsigned op)
 {

@@ -476,6 +476,22 @@ static void settle(struct net_conn *c)
     }
 }
 
+/* Many connections with much in flight may end at once: the rest of them end in later turns. Each
+ * turn gives up far more requests than it takes. */
+static void reap_in_turn(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    if (s->reaped < NET_REAPED_TURN) {
+        s->reaped += c->in_flight;
+        net_conn_reap(c);
+        return;
+    }
+    if (!fli_list_linked(&c->dirty)) {
+        fli_list_push(&s->ending, &c->dirty);
+    }
+    net_server_stay_awake(s);
+}
+
 void net_conn_work(struct net_conn *c)
 {
     if (!c->doomed) {
@@ -490,7 +506,7 @@ void net_conn_work(struct net_conn *c)
     }
     net_memory_note(c);
     if (c->doomed) {
-        net_conn_reap(c);
+        reap_in_turn(c);
     }
 }
 

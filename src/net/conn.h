@@ -27,7 +27,8 @@
 #define NET_BUFFERS_MAX 512u                            /* buffers kept in the pool */
 #define NET_REQUESTS_KEEP 65536u                        /* requests kept in the pool */
 #define NET_INPUTS_KEEP 64u                             /* partial inputs kept in the pool */
-#define NET_REFUSED_MAX 64u /* refused connections that get an error and an orderly end */
+#define NET_REAPED_TURN 8192u /* requests given up with their connections in a turn, about */
+#define NET_REFUSED_MAX 64u   /* refused connections that get an error and an orderly end */
 #define NET_LISTENERS_MAX 8u
 #define NET_BACKLOG 1024
 #define NET_LINGER_MS 1000u /* how long it waits for the client's end */
@@ -74,7 +75,8 @@ struct net_conn {
     uv_tcp_t tcp;
     struct net_server *server;
     struct fli_list link;     /* server->conns */
-    struct fli_list dirty;    /* on server->dirty: has something to flush, resume or free */
+    struct fli_list dirty;    /* on server->dirty: has something to flush, resume or free; or on
+                               * ->ending */
     struct fli_list watch;    /* server->fresh, ->leaving or ->lingering, oldest first */
     struct fli_list yielded;  /* on server->yielded or ->unserved: paused until its turn comes */
     struct fli_list requests; /* in order of arrival: taken, and their answers not yet in the
@@ -153,8 +155,10 @@ struct net_server {
     struct fli_list deferred, deferred_begun; /* handshakes, in the order in which they
                                                  continue */
     struct fli_list conns, dirty, fresh, leaving, lingering, shaking;
-    size_t conns_n;   /* length of `conns` */
-    size_t refused_n; /* of them, not admitted */
+    struct fli_list ending; /* doomed, and put off to the next turn; by `dirty` */
+    size_t reaped;          /* requests that were given up in this turn */
+    size_t conns_n;         /* length of `conns` */
+    size_t refused_n;       /* of them, not admitted */
     uint64_t next_id;
     uint64_t drain_at_ms, retry_at_ms;
     bool stopping, closing, flushing;

@@ -125,10 +125,12 @@ static void go_on(struct net_server *s)
 {
     s->take_ns = 0;
     s->shake_ns = 0;
+    s->reaped = 0;
+    fli_list_splice(&s->dirty, &s->ending);
     shake_on(s);
     take_on(s);
     s->take_ns = s->take_ns > s->share_ns / 2 ? s->share_ns / 2 : s->take_ns;
-    if (fli_list_empty(&s->yielded) && fli_list_empty(&s->unserved) &&
+    if (fli_list_empty(&s->yielded) && fli_list_empty(&s->unserved) && fli_list_empty(&s->ending) &&
         fli_list_empty(&s->deferred) && fli_list_empty(&s->deferred_begun)) {
         (void)uv_idle_stop(&s->idle);
     }
@@ -417,6 +419,7 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     s->output_pause = limits->output_max / 2;
     fli_list_init(&s->conns);
     fli_list_init(&s->dirty);
+    fli_list_init(&s->ending);
     fli_list_init(&s->unserved);
     fli_list_init(&s->yielded);
     fli_turn_init(&s->turn);

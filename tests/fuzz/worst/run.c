@@ -207,8 +207,9 @@ static void add(struct run *r, const struct machine_command *c, uint16_t name)
     if (machine_command_check(c) != 0) {
         return;
     }
-    uint32_t cost = machine_command_cost(c);
-    if (cost == MACHINE_LIST_COST && r->lists++ >= LISTS_MAX) {
+    uint32_t cost = machine_command_cost_now(r->m, c);
+    if (MACHINE_OP_IS_QUERY(c->op) && machine_command_cost(c) == MACHINE_LIST_COST &&
+        r->lists++ >= LISTS_MAX) {
         return;
     }
     make_room(r, cost);

@@ -15,9 +15,9 @@
 
 /* As relay_client.c has them. */
 enum {
-    COMMANDS_MAX = 2048,
+    COMMANDS_MAX = 1536,
     COMMANDS_URGENT = 512,
-    BYTES_MAX = 8 << 20,
+    BYTES_MAX = 4 << 20,
     BYTES_URGENT = BYTES_MAX / 4,
 };
 

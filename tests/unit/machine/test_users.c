@@ -293,6 +293,31 @@ static void many_waits_end_in_batches_to_come(void **state)
     done(k, 0, cmd_held(MACHINE_OP_CHECK, "B", 3, 0), MACHINE_DONE);
 }
 
+/* What it takes to match names with patterns counts for the leader's batches. */
+static void matching_has_a_cost(void **state)
+{
+    struct kit *k = *state;
+    char words[2048] = "on nopass +@acquire";
+    char name[FL_NAME_MAX + 1];
+    memset(name, 'a', FL_NAME_MAX);
+    name[FL_NAME_MAX] = '\0';
+    for (char last = 'b'; last < 'h'; last++) {
+        size_t at = strlen(words);
+        (void)snprintf(words + at, sizeof words - at, " ~*[%.240s]%c", name, last);
+    }
+    set(k, "ann", "on nopass ~a* +@acquire");
+    set(k, "bob", words);
+    struct machine_command c = cmd_acquire(name, "h", 5000);
+    uint32_t plain = machine_command_cost(&c);
+    c = by(c, login(k, "ann"));
+    assert_in_range(machine_command_cost_now(k->m, &c), plain, plain + 2 * MACHINE_STEPS_RECORD);
+    c = by(c, login(k, "bob"));
+    assert_true(machine_command_cost_now(k->m, &c) > MACHINE_BATCH_COST_MAX);
+    set(k, "default", "~* +@acquire");
+    c = by(c, 0);
+    assert_int_equal(machine_command_cost_now(k->m, &c), plain);
+}
+
 static void lists_are_filtered(void **state)
 {
     struct kit *k = *state;
@@ -540,6 +565,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(passwords_end_logins, kit_setup, kit_teardown),
         cmocka_unit_test_setup_teardown(waits_end_when_a_right_is_taken, kit_setup, kit_teardown),
         cmocka_unit_test_setup_teardown(many_waits_end_in_batches_to_come, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(matching_has_a_cost, kit_setup, kit_teardown),
         cmocka_unit_test_setup_teardown(lists_are_filtered, kit_setup, kit_teardown),
         cmocka_unit_test_setup_teardown(where_a_client_is_is_written_down, kit_setup, kit_teardown),
         cmocka_unit_test_setup_teardown(users_are_in_snapshots, kit_setup, kit_teardown),

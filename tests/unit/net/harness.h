@@ -15,7 +15,7 @@
 
 #include "net/net.h"
 
-#define KEPT_MAX 4096
+#define KEPT_MAX 20480
 #define WAIT_MS 20000
 
 struct fixture {

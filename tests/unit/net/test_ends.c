@@ -3,6 +3,8 @@
 
 #include <sys/socket.h>
 
+#include "net/conn.h"
+
 TEST(half_closed_client_gets_its_answers)
 {
     struct fixture f;
@@ -55,6 +57,41 @@ TEST(dropped_client_cancels_what_is_unanswered)
     assert_int_equal(f.cancelled, 2);
     assert_null(f.kept[0]);
     assert_null(f.kept[2]);
+    fixture_end(&f);
+}
+
+/* Many that end in one moment, with all they may have in flight, end in several turns. */
+TEST(many_ends_take_several_turns)
+{
+    enum { N = 20, EACH = 1000, LINE = 7 };
+    static char lines[EACH * LINE + 1];
+    const struct linger reset = {.l_onoff = 1, .l_linger = 0};
+    struct net_limits limits = test_limits();
+    struct fixture f;
+    int fds[N];
+    limits.pipeline_max = EACH;
+    fixture_start(&f, limits);
+    for (size_t i = 0; i < EACH; i++) {
+        memcpy(lines + i * LINE, "LATER\r\n", LINE + 1);
+    }
+    for (unsigned i = 0; i < N; i++) {
+        fds[i] = client_open(&f);
+        client_say(&f, fds[i], lines);
+    }
+    turn_until(&f, f.kept_n == N * EACH);
+    for (unsigned i = 0; i < N; i++) {
+        assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+        client_close(fds[i]);
+    }
+    unsigned turns = 0;
+    while (f.closed < N) {
+        unsigned before = f.cancelled;
+        turn(&f);
+        assert_true(f.cancelled - before < NET_REAPED_TURN + EACH);
+        turns += f.cancelled > before;
+    }
+    assert_int_equal(f.cancelled, N * EACH);
+    assert_true(turns > N * EACH / (NET_REAPED_TURN + EACH));
     fixture_end(&f);
 }
 
