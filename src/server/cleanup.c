@@ -50,7 +50,6 @@ static void cleanup_again(struct call *c)
 static void on_cleaned_up(struct node_ticket *t, int status, const struct machine_result *result,
                           struct fli_slice payload)
 {
-    (void)payload;
     struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
     struct dispatch *d = c->dispatch;
     FLI_ASSERT(d->counts.in_flight > 0);
@@ -140,7 +139,7 @@ void dispatch_park(struct call *c, const struct machine_result *queued)
     c->wait = queued->wait;
     c->times_asked = queued->token;
     struct parked_news news =
-        parked_add(&d->parked, &c->parked, queued->wait, queued->token, c->mark, deadline_ms);
+        parked_add(&d->parked, &c->parked, queued->wait, queued->token, c->since, deadline_ms);
     if (news.end != PARKED_WAITING) {
         end_wait(c, &news);
     } else if (d->stopping || c->restores != d->restores) {

@@ -100,17 +100,11 @@ static void note(struct run *r, enum worst_metric metric, uint64_t value)
 
 static int sink_proto(void *ctx, void *to)
 {
-    (void)ctx;
-    (void)to;
     return 3;
 }
 
 static bool sink_push(void *ctx, void *to, const void *frame, size_t len)
 {
-    (void)ctx;
-    (void)to;
-    (void)frame;
-    (void)len;
     return true;
 }
 
@@ -351,10 +345,10 @@ static void set_user(struct run *r, const struct worst_gene *g)
 static void subscribe(struct run *r, const struct worst_gene *g)
 {
     char text[EVENTS_GLOB_MAX + 1];
-    unsigned dear = (g->how & VALUE) != 0 ? 100 : 4;
+    unsigned literal_len = (g->how & VALUE) != 0 ? 100 : 4;
     for (unsigned i = 0; i < g->times && i < 16; i++) {
         int len = snprintf(
-            text, sizeof text, "*%.*s%u*%u", (int)dear,
+            text, sizeof text, "*%.*s%u*%u", (int)literal_len,
             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
             (unsigned)g->name, i);
