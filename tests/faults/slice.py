@@ -44,11 +44,36 @@ class Slice(unittest.TestCase):
     def test_lock_keeps_its_promises(self):
         self.survives('--workload', 'lock', '--nemesis', 'kill,pause,partition,clients', '--seconds', '6')
 
+    def keeps(self, *words):
+        self.survives('--workload', *words, '--nemesis', 'kill,pause,partition,clients,hold,redis-kill', '--seconds', '5')
+
     @unittest.skipIf(SHORT, 'the build without sanitizers does it')
-    def test_other_workloads_keep_theirs(self):
-        for words in (['append'], ['append', '--mode', 'redlock'], ['bank'], ['register'], ['semaphore'], ['session'], ['watch']):
-            with self.subTest(workload=' '.join(words)):
-                self.survives('--workload', *words, '--nemesis', 'kill,pause,partition,clients,hold,redis-kill', '--seconds', '5')
+    def test_append_keeps_its_promises(self):
+        self.keeps('append')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_append_with_redlock_keeps_its_promises(self):
+        self.keeps('append', '--mode', 'redlock')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_bank_keeps_its_promises(self):
+        self.keeps('bank')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_register_keeps_its_promises(self):
+        self.keeps('register')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_semaphore_keeps_its_promises(self):
+        self.keeps('semaphore')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_session_keeps_its_promises(self):
+        self.keeps('session')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_watch_keeps_its_promises(self):
+        self.keeps('watch')
 
     @unittest.skipIf(SHORT, 'the build without sanitizers does it')
     def test_what_libraries_for_redis_send(self):

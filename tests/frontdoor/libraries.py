@@ -39,6 +39,7 @@ def as_the_test(node):
 class Library(Case):
     """One library. The checks run one after the other on one cluster, since libraries take a while to begin."""
 
+    TIMEOUT_S = 1400 # installing is part of it
     name = None
     key_format = '%s'
     extends = True
@@ -357,6 +358,7 @@ class RedsyncSentinel(Node5Sentinel):
 class Several(Case):
     """Libraries that are given the three nodes as if they were three servers."""
 
+    TIMEOUT_S = 1400 # installing is part of it
     LIBRARIES = ('redlock-py', 'pottery', 'node-redlock 4', 'node-redlock 5', 'redsync', 'rslock')
 
     def each(self, cluster, use):
@@ -412,6 +414,8 @@ class Several(Case):
 
 
 class Counter(Case):
+    TIMEOUT_S = 1400 # installing is part of it
+
     def test_sixteen_clients_and_a_counter(self):
         self.check([('redlock-py', 'counter')])
 

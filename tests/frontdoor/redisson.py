@@ -34,6 +34,7 @@ def pairs(answer):
 class Redisson(Case):
     """One release. What its classes have in common with others is tested once each."""
 
+    TIMEOUT_S = 1400 # installing is part of it
     name = None
     fenced = True
     lease = TTL  # of several locks at once; -1: the watchdog's

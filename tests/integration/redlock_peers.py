@@ -200,7 +200,7 @@ class Sharing:
 
 
 class Peers(RedlockCase):
-    TIMEOUT_S = 900 # installing is part of it
+    TIMEOUT_S = 1400 # installing is part of it
 
     def share(self, library, servers=3, key_format='%s', extends=True, foreign=False):
         try:

@@ -19,7 +19,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
 sys.path.insert(0, os.path.join(HERE, '..', 'faults'))
 from faultlab.spaces import Spaces, _SpacedNode
-from harness import Case, Cluster, binary, main, wait_until
+from harness import PATIENT, Case, Cluster, binary, main, wait_until
 from harness.resp import encode
 from peer_damage import crc32c
 from tls_lab import Certs, TlsResp
@@ -231,6 +231,8 @@ class Spaced(Case):
         self.assertIn(b'node 9 is no member', got)
 
     def test_a_stranger_on_the_same_network(self):
+        for node in self.cluster.nodes:
+            node.extra += PATIENT
         self.cluster.start()
         token = self.hide()
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)

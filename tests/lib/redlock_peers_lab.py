@@ -86,7 +86,7 @@ def fetch(directory, *argv):
 def build(directory, *argv):
     """Runs a command that needs no registry: it must succeed."""
     done = subprocess.run(argv, cwd=directory, env=dict(os.environ, **PATIENCE), stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=400)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1200)
     if done.returncode != 0:
         raise AssertionError('%s failed:\n%s' % (' '.join(argv), done.stdout.decode(errors='replace')[-3000:]))
 

@@ -16,7 +16,7 @@ itself die. Python 3 of the distribution, standard library only.
     wait.py     deadlines instead of sleeps; the seed
 """
 
-from .cluster import Cluster, Node, Store
+from .cluster import PATIENT, Cluster, Node, Store
 from .lab import Lab, binary, free_ports
 from .load import Load
 from .process import Process, keep_little_that_is_freed
@@ -24,5 +24,5 @@ from .resp import Resp, RespError
 from .runner import Case, main
 from .wait import Deadline, seed, stays, wait_until
 
-__all__ = ['Case', 'Cluster', 'Deadline', 'Lab', 'Load', 'Node', 'Process', 'Resp', 'RespError', 'Store', 'binary',
-           'free_ports', 'keep_little_that_is_freed', 'main', 'seed', 'stays', 'wait_until']
+__all__ = ['PATIENT', 'Case', 'Cluster', 'Deadline', 'Lab', 'Load', 'Node', 'Process', 'Resp', 'RespError', 'Store',
+           'binary', 'free_ports', 'keep_little_that_is_freed', 'main', 'seed', 'stays', 'wait_until']

@@ -97,6 +97,10 @@ class Store(_Server):
         return [binary('fencelock-store'), '--listen', self.address, '--data', self.data] + self.extra
 
 
+# For tests in which a new term would be the fault of what is tested: no node of a busy machine is silent for so long.
+PATIENT = ['--election-ms', '2000', '--heartbeat-ms', '40']
+
+
 class Cluster:
     """n nodes, not yet started. `extra` are options for every node; `kind` begins their names, of two clusters in one lab."""
 
