@@ -1,13 +1,6 @@
 /* A leader that is dead is replaced at once; one that lives is not, whatever its connections do.
  * The election time is set so long that nothing here waits for it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "../../lib/break_connections.h"
 #include "base/clock.h"
@@ -91,18 +84,18 @@ static void replace_the_leader(struct cluster *c, unsigned n)
     cluster_expect_same_hash(c);
 }
 
-static void test_a_dead_leader_is_replaced(void **state)
+TEST_WITH(test_a_dead_leader_is_replaced, set_up, tear_down)
 {
     replace_the_leader(*state, 3);
 }
 
-static void test_a_dead_leader_of_five(void **state)
+TEST_WITH(test_a_dead_leader_of_five, set_up, tear_down)
 {
     replace_the_leader(*state, 5);
 }
 
 /* Two of five at once: whoever's turn was that of the second dead one is not waited for. */
-static void test_a_dead_leader_and_another(void **state)
+TEST_WITH(test_a_dead_leader_and_another, set_up, tear_down)
 {
     struct cluster *c = *state;
     unsigned leader = up(c, 5);
@@ -129,7 +122,7 @@ static bool has_stream(void *ctx)
 }
 
 /* Every connection of every node breaks, again and again. */
-static void test_broken_connections_depose_nobody(void **state)
+TEST_WITH(test_broken_connections_depose_nobody, set_up, tear_down)
 {
     struct cluster *c = *state;
     unsigned leader = up(c, 3);
@@ -155,7 +148,7 @@ static void test_broken_connections_depose_nobody(void **state)
 }
 
 /* A follower that is sure of what is not so. */
-static void test_a_live_leader_stays(void **state)
+TEST_WITH(test_a_live_leader_stays, set_up, tear_down)
 {
     struct cluster *c = *state;
     unsigned leader = up(c, 3);
@@ -201,7 +194,7 @@ static bool another_leads(void *ctx)
 }
 
 /* The core's own timers are much longer, so only the turns of election.h can end the silence. */
-static void test_a_silent_leader_is_replaced(void **state)
+TEST_WITH(test_a_silent_leader_is_replaced, set_up, tear_down)
 {
     struct cluster *c = *state;
     unsigned leader = up(c, 3);
@@ -231,7 +224,7 @@ static bool rounds_are_over(void *ctx)
 }
 
 /* Who found no majority in all its rounds asks again as soon as another node is heard. */
-static void test_rounds_in_vain(void **state)
+TEST_WITH(test_rounds_in_vain, set_up, tear_down)
 {
     struct cluster *c = *state;
     unsigned leader = up(c, 3);
@@ -248,20 +241,4 @@ static void test_rounds_in_vain(void **state)
     assert_int_equal(cluster_wait_leader(c), left);
     assert_true(campaigns(c) > campaigns_before);
     acquire(c, other, "b");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_dead_leader_is_replaced),
-        TEST(test_a_dead_leader_of_five),
-        TEST(test_a_dead_leader_and_another),
-        TEST(test_broken_connections_depose_nobody),
-        TEST(test_a_live_leader_stays),
-        TEST(test_a_silent_leader_is_replaced),
-        TEST(test_rounds_in_vain),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

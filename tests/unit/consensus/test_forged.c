@@ -1,14 +1,6 @@
 /* test_forged.c: messages that no correct server sends, at random, to one server in whatever state
  * they bring it. It may refuse them, believe them, or give itself up: it must not end the process,
  * and its log must be one that it can start from. One printed seed replays the run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "../../lib/rng.h"
 #include "group.h"
 
@@ -169,7 +161,7 @@ static void something_else(struct group *g)
     }
 }
 
-static void forged_messages_end_nothing(void **state)
+TEST(forged_messages_end_nothing)
 {
     uint8_t *room = fli_xmalloc(BODY_ROOM);
     unsigned fatals = 0;
@@ -204,9 +196,8 @@ static void forged_messages_end_nothing(void **state)
     assert_true(fatals < ROUNDS);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     seed = rng_seed();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(forged_messages_end_nothing)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(argc, argv, NULL, NULL);
 }

@@ -325,6 +325,7 @@ static void test_forgotten_while_it_runs(void **state)
     cluster_expect_same_hash(c);
 }
 
+#undef TEST
 #define TEST(name) cmocka_unit_test_setup_teardown(name, cluster_set_up, cluster_tear_down)
 
 int main(int argc, char **argv)
