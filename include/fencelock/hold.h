@@ -43,7 +43,7 @@ enum fl_lost_reason {
     FL_LOST_NOT,      /* it is not lost */
     FL_LOST_DEADLINE, /* no renewal succeeded in time */
     FL_LOST_TAKEN,    /* the service says that it is no longer held under this token */
-    FL_LOST_MAX_HOLD, /* held for as long as allowed */
+    FL_LOST_MAX_HOLD, /* max_hold_ms has passed */
     FL_LOST_RELEASED, /* released, or given up by fl_lock_free() or the end of its client */
 };
 
@@ -99,16 +99,16 @@ FL_API struct fl_bytes fl_async_owner(const fl_async *a);
 /* fl_async_process() calls the callbacks. error: a sentence, "" after success, valid in the
  * callback only. After a result other than 0 no callback comes. ret_call may be NULL. */
 
-/* Takes a lock, as fl_acquire(), and holds it. hold may be NULL. The callback owns the lock and
- * must free it. */
+/* Takes a lock, as fl_acquire(), and keeps it renewed. hold may be NULL. The callback owns the lock
+ * and must free it. */
 typedef void (*fl_acquire_cb)(void *arg, int status, const char *error, fl_lock *lock);
 FL_API int fl_async_acquire(fl_async *a, struct fl_bytes name,
                             const struct fl_acquire_options *options,
                             const struct fl_hold_options *hold, fl_acquire_cb done, void *arg,
                             fl_call **ret_call) FL_MUST_USE;
 
-/* Opens a session, as fl_session_open(), and holds it. hold may be NULL. The result has no token;
- * the callback owns it, and fl_async_release() closes it. */
+/* Opens a session, as fl_session_open(), and keeps it renewed. hold may be NULL. The result has no
+ * token; the callback owns it, and fl_async_release() closes it. */
 FL_API int fl_async_session(fl_async *a, const struct fl_session_options *options,
                             const struct fl_hold_options *hold, fl_acquire_cb done, void *arg,
                             fl_call **ret_call) FL_MUST_USE;
@@ -155,17 +155,19 @@ typedef struct fl_keepalive fl_keepalive;
 FL_API int fl_keepalive_start(const char *nodes, const struct fl_client_options *options,
                               fl_keepalive **ret) FL_MUST_USE;
 
-/* Ends the thread. Locks as in fl_async_destroy(). NULL is fine. Not from a callback. */
+/* Ends the thread. Its locks are lost, as with fl_async_destroy(). NULL is fine. Not from a
+ * callback. */
 FL_API void fl_keepalive_stop(fl_keepalive *k);
 
-/* Holds a lock that fl_acquire() has granted, or a session that fl_session_open() has opened. Any
- * thread. options may be NULL. 0; FL_ENOTHELD (the grant is over already); FL_EINVAL; FL_ENOMEM. */
+/* Renews a lock that fl_acquire() has taken, or a session that fl_session_open() has opened, from
+ * now on. Any thread. options may be NULL. 0; FL_ENOTHELD (the grant is over already); FL_EINVAL;
+ * FL_ENOMEM. */
 FL_API int fl_keepalive_lock(fl_keepalive *k, struct fl_bytes name, const struct fl_grant *grant,
                              const struct fl_hold_options *options, fl_lock **ret) FL_MUST_USE;
 FL_API int fl_keepalive_session(fl_keepalive *k, const struct fl_session *session,
                                 const struct fl_hold_options *options, fl_lock **ret) FL_MUST_USE;
 
-/* Releases, through c, a lock or session that a keep-alive thread holds, and stops renewing it
+/* Releases, through c, a lock or session that a keep-alive thread renews, and stops renewing it
  * whatever the result. Results as fl_release(). The lock must still be freed. */
 FL_API int fl_lock_release(fl_client *c, fl_lock *lock, uint64_t timeout_ms) FL_MUST_USE;
 

@@ -30,8 +30,8 @@ struct fl_fencing {
     fl_token token;
 };
 
-/* address: HOST:PORT. timeout_ms: of a call that gives 0; 0 for FL_TIMEOUT_DEFAULT_MS. Connects to
- * nobody yet. 0; FL_EINVAL; FL_ENOMEM; FL_ESYSTEM (no descriptors are left). */
+/* address: HOST:PORT. timeout_ms: for calls that give 0; if it is 0 too, FL_TIMEOUT_DEFAULT_MS. The
+ * first call connects. 0; FL_EINVAL; FL_ENOMEM; FL_ESYSTEM (no descriptors are left). */
 FL_API int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret) FL_MUST_USE;
 
 /* All zero (or a NULL pointer) means the defaults. */
@@ -73,7 +73,7 @@ FL_API int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms,
 
 /* Takes a backup of everything, as of one commit, while the storage goes on (docs/OPERATIONS.md),
  * and gives its bytes to `sink` in order. If the sink returns anything but 0, that ends the backup
- * and is the result. Of a user it needs the rights @admin, and @read to every name. timeout_ms: of
+ * and is the result. The user needs the rights @admin, and @read to every name. timeout_ms: of
  * each step. 0; FL_EBUSY: the storage is making another one; FL_EDENIED, FL_ENOCONN, FL_ETIMEOUT,
  * FL_EPROTO, FL_EINVAL (it failed there: fl_store_error() says why). */
 FL_API int fl_store_backup(fl_store *s, uint64_t timeout_ms,

@@ -102,7 +102,7 @@ static struct fli_slab_chunk *take_chunk(struct fli_slab *s)
                                              (i == 0 ? HEAD_SIZE : 0));
 }
 
-static void give_chunk(struct fli_slab *s, const struct fli_slab_chunk *c)
+static void return_chunk(struct fli_slab *s, const struct fli_slab_chunk *c)
 {
     uintptr_t base = (uintptr_t)c & ~(uintptr_t)(FLI_REGION_SIZE - 1);
     struct fli_slab_region *r = (struct fli_slab_region *)base;
@@ -217,7 +217,7 @@ void fli_slab_free(struct fli_slab *s, void *p, size_t size)
     c->used--;
     if (c->used == 0) {
         unlink_chunk(&s->partial[size_class], c);
-        give_chunk(s, c);
+        return_chunk(s, c);
     }
 }
 

@@ -17,14 +17,14 @@
 #include "base/write.h"
 
 #define KEPT_MAX 10000u
-#define NICENESS 10
+#define NICE_VALUE 10
 #define SYNC_BYTES (UINT64_C(1) << 20)
 #define REST_MAX_NS UINT64_C(50000000)
 
 void backup_step_back(void)
 {
     (void)sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
-    (void)setpriority(PRIO_PROCESS, 0, NICENESS);
+    (void)setpriority(PRIO_PROCESS, 0, NICE_VALUE);
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -95,14 +95,14 @@ int backup_target_close(struct backup_target *t, int rc)
     return rc;
 }
 
-/* ---- many in a folder ------------------------------------------------------------------------ */
+/* ---- older backups in the same folder -------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool is_one(const char *name, const char *start)
+static bool is_backup(const char *name, const char *start)
 {
     size_t len = strlen(name);
     return strncmp(name, start, strlen(start)) == 0 && len > sizeof BACKUP_SUFFIX &&
@@ -116,7 +116,7 @@ static size_t list_folder(const char *folder, const char *start, char **names)
     DIR *dir = opendir(folder);
     for (struct dirent *e = dir == NULL ? NULL : readdir(dir); e != NULL && n < KEPT_MAX;
          e = readdir(dir)) {
-        if (is_one(e->d_name, start) && (names[n] = strdup(e->d_name)) != NULL) {
+        if (is_backup(e->d_name, start) && (names[n] = strdup(e->d_name)) != NULL) {
             n++;
         }
     }
@@ -145,7 +145,7 @@ int backup_target_keep(struct backup_target *t, const char *folder, const char *
     return rc;
 }
 
-/* ---- its name ---- */
+/* ---- the name of a backup -------------------------------------------------------------------- */
 
 int backup_target_settle(struct backup_target *t)
 {

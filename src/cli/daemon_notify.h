@@ -17,7 +17,7 @@
 #define NOTIFY_STATUS_MS UINT64_C(1000)
 
 struct daemon_notify {
-    int fd; /* -1: nobody wants to know */
+    int fd; /* -1: no service manager listens */
     struct sockaddr_un to;
     socklen_t to_len;
     uint64_t watchdog_ms; /* 0: none */

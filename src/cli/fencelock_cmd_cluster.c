@@ -1,9 +1,10 @@
-/* fencelock_cmd_cluster.c: the members of the cluster: who they are, and how they change; and what
- * is said for all of them.
+/* fencelock_cmd_cluster.c: shows and changes the members of the cluster, and the settings for all
+ * nodes.
  *
- * Any of the nodes named is asked, and whoever leads is found from there. A change is in the log
- * once it is answered, and is seen to by whoever leads; this program waits until it is done, and
- * says what it waits for. When an answer was lost it asks again, which does no harm. */
+ * The command asks one of the named nodes for the leader, and sends the change to that. When the
+ * leader has answered, the change is in the log, and every leader from then on carries it out. The
+ * command waits until it is done, and prints what it waits for. After a lost answer it sends the
+ * change again, which does no harm. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -23,20 +24,21 @@
 #define WORDS_MAX 6u
 #define ERROR_SIZE 512u
 
-struct asker {
+/* The calls of one command to the leader. */
+struct leader_link {
     const struct cli_args *args;
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n, next;
     struct fli_node leader; /* with has_leader: the last known leader */
     bool has_leader;
-    bool maybe; /* the change may have been done by an earlier attempt */
+    bool uncertain; /* an earlier attempt may have made the change */
     struct fli_link_tls tls;
     struct fli_link link;
     int code;
     char error[ERROR_SIZE];
 };
 
-static bool begins(const redisReply *r, const char *word)
+static bool is_error(const redisReply *r, const char *word)
 {
     return r->type == REDIS_REPLY_ERROR && strncmp(r->str, word, strlen(word)) == 0;
 }
@@ -50,7 +52,7 @@ static int put_words(struct fli_buf *b, const char *const *words, unsigned n)
     return rc;
 }
 
-static int failed(struct asker *k, int code, const struct fli_node *node, const char *why)
+static int set_error(struct leader_link *k, int code, const struct fli_node *node, const char *why)
 {
     k->code = code;
     (void)snprintf(k->error, sizeof k->error, "%.128s: %.300s", node->text, why);
@@ -59,7 +61,7 @@ static int failed(struct asker *k, int code, const struct fli_node *node, const 
 }
 
 /* Sends one request on the open connection, and reads its answer. */
-static int exchange(struct asker *k, const struct fli_node *node, const char *const *words,
+static int exchange(struct leader_link *k, const struct fli_node *node, const char *const *words,
                     unsigned n, uint64_t until_ms, redisReply **ret)
 {
     struct fli_buf b;
@@ -68,26 +70,26 @@ static int exchange(struct asker *k, const struct fli_node *node, const char *co
     rc = rc != 0 ? rc : fli_link_send(&k->link, b.data, b.len, until_ms);
     fli_buf_fini(&b);
     if (rc != 0) {
-        return failed(k, FL_ENOCONN, node, rc == FL_ELIMIT ? "too long" : k->link.error);
+        return set_error(k, FL_ENOCONN, node, rc == FL_ELIMIT ? "too long" : k->link.error);
     }
     rc = fli_link_receive(&k->link, until_ms, ret);
     if (rc != 0) {
-        k->maybe = true;
-        return failed(k, rc, node, k->link.error);
+        k->uncertain = true;
+        return set_error(k, rc, node, k->link.error);
     }
     return 0;
 }
 
 /* Asks a node that does not lead who does. */
-static void learn_leader(struct asker *k, const struct fli_node *node, uint64_t until_ms)
+static void learn_leader(struct leader_link *k, const struct fli_node *node, uint64_t until_ms)
 {
     static const char *const words[] = {"LEADER"};
     char why[256];
     redisReply *r = NULL;
     k->has_leader = false;
-    bool maybe = k->maybe;
+    bool uncertain = k->uncertain;
     int rc = exchange(k, node, words, 1, until_ms, &r);
-    k->maybe = maybe; /* asking for the leader has changed nothing */
+    k->uncertain = uncertain; /* asking for the leader has changed nothing */
     if (rc != 0) {
         return;
     }
@@ -100,7 +102,7 @@ static void learn_leader(struct asker *k, const struct fli_node *node, uint64_t 
 }
 
 /* One attempt. 0: *ret is the answer of a leader. */
-static int try_once(struct asker *k, const char *const *words, unsigned n, uint64_t until_ms,
+static int try_once(struct leader_link *k, const char *const *words, unsigned n, uint64_t until_ms,
                     redisReply **ret)
 {
     uint64_t limit_ms = fli_clock_ms() + ATTEMPT_MS;
@@ -110,21 +112,21 @@ static int try_once(struct asker *k, const char *const *words, unsigned n, uint6
     k->next = at_leader ? k->next : (k->next + 1) % k->n;
     k->has_leader = false;
     if (fli_link_connect(&k->link, &k->tls, node->host, node->port, limit_ms) != 0) {
-        return failed(k, FL_ENOCONN, node, k->link.error);
+        return set_error(k, FL_ENOCONN, node, k->link.error);
     }
     int rc = exchange(k, node, words, n, limit_ms, ret);
     if (rc != 0) {
         return rc;
     }
-    if (!begins(*ret, "NOLEADER") && !begins(*ret, "BUSY") && !begins(*ret, "UNCERTAIN")) {
+    if (!is_error(*ret, "NOLEADER") && !is_error(*ret, "BUSY") && !is_error(*ret, "UNCERTAIN")) {
         k->has_leader = at_leader;
         fli_link_close(&k->link);
         return 0;
     }
-    k->maybe = k->maybe || begins(*ret, "UNCERTAIN");
-    k->code = begins(*ret, "NOLEADER") ? FL_ENOLEADER : FL_EBUSY;
+    k->uncertain = k->uncertain || is_error(*ret, "UNCERTAIN");
+    k->code = is_error(*ret, "NOLEADER") ? FL_ENOLEADER : FL_EBUSY;
     (void)snprintf(k->error, sizeof k->error, "%.128s: %.300s", node->text, (*ret)->str);
-    if (begins(*ret, "NOLEADER")) {
+    if (is_error(*ret, "NOLEADER")) {
         learn_leader(k, node, limit_ms);
     }
     freeReplyObject(*ret);
@@ -133,7 +135,7 @@ static int try_once(struct asker *k, const char *const *words, unsigned n, uint6
 }
 
 /* Tries until a leader answers or the time is over; then k->error is the last error. */
-static int ask(struct asker *k, const char *const *words, unsigned n, uint64_t until_ms,
+static int ask(struct leader_link *k, const char *const *words, unsigned n, uint64_t until_ms,
                redisReply **ret)
 {
     for (unsigned i = 0;; i++) {
@@ -200,8 +202,8 @@ static bool read_member(const redisReply *map, struct member *ret)
     return true;
 }
 
-/* Asks for the leader first and then CLUSTER NODES of it, since any node would answer that. */
-static int ask_members(struct asker *k, uint64_t until_ms, redisReply **ret)
+/* Finds the leader first: any node would answer CLUSTER NODES, and only the leader knows all. */
+static int ask_members(struct leader_link *k, uint64_t until_ms, redisReply **ret)
 {
     static const char *const words[] = {"CLUSTER", "NODES"};
     if (!k->has_leader) {
@@ -290,7 +292,7 @@ static void status_json(const redisReply *members, uint64_t version)
 }
 
 /* 0: unknown. */
-static uint64_t ask_version(struct asker *k, uint64_t until_ms)
+static uint64_t ask_version(struct leader_link *k, uint64_t until_ms)
 {
     static const char *const words[] = {"CLUSTER", "INFO"};
     static const char key[] = "cluster_version:";
@@ -305,7 +307,7 @@ static uint64_t ask_version(struct asker *k, uint64_t until_ms)
     return version;
 }
 
-static int show_status(struct asker *k, uint64_t until_ms)
+static int show_status(struct leader_link *k, uint64_t until_ms)
 {
     redisReply *members = NULL;
     int rc = ask_members(k, until_ms, &members);
@@ -331,26 +333,27 @@ static int show_status(struct asker *k, uint64_t until_ms)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-static bool is(const struct asker *k, const char *sub)
+static bool is_subcommand(const struct leader_link *k, const char *sub)
 {
     return strcmp(k->args->command->sub, sub) == 0;
 }
 
 /* Whether the change is done, by what the leader says of the member (NULL: there is none). */
-static bool is_done(const struct asker *k, const struct member *m)
+static bool is_done(const struct leader_link *k, const struct member *m)
 {
     const char *wanted = cli_has(k->args, CLI_OPT_LEARNER) ? "learner" : "voter";
-    if (is(k, "remove")) {
+    if (is_subcommand(k, "remove")) {
         return m == NULL;
     }
     if (m == NULL) {
         return false;
     }
-    if (is(k, "move")) {
+    if (is_subcommand(k, "move")) {
         return strcmp(m->peer, k->args->arg[1]) == 0;
     }
-    return is(k, "add") ? strcmp(m->state, wanted) == 0
-                        : strcmp(m->state, "voter") == 0 || strcmp(m->state, "learner") == 0;
+    return is_subcommand(k, "add")
+               ? strcmp(m->state, wanted) == 0
+               : strcmp(m->state, "voter") == 0 || strcmp(m->state, "learner") == 0;
 }
 
 static void tell(const struct cli_args *a, const char *state)
@@ -361,7 +364,7 @@ static void tell(const struct cli_args *a, const char *state)
 }
 
 /* Waits until the change is done. 0; FL_ETIMEOUT. */
-static int wait_done(struct asker *k, uint64_t id, uint64_t until_ms)
+static int wait_done(struct leader_link *k, uint64_t id, uint64_t until_ms)
 {
     char said[32] = "";
     for (;;) {
@@ -385,13 +388,13 @@ static int wait_done(struct asker *k, uint64_t id, uint64_t until_ms)
     }
 }
 
-static int done_well(const struct asker *k)
+static int report_done(const struct leader_link *k)
 {
     const struct cli_args *a = k->args;
     if (cli_has(a, CLI_OPT_JSON)) {
         struct cli_json j = cli_json_begin(stdout);
         cli_json_text(&j, "change", a->command->sub);
-        if (is(k, "config")) {
+        if (is_subcommand(k, "config")) {
             cli_json_text(&j, "name", a->arg[1]);
             cli_json_text(&j, "value", a->arg[2]);
         } else {
@@ -422,7 +425,7 @@ static unsigned words_of(const struct cli_args *a, const char *words[WORDS_MAX])
     return n;
 }
 
-static int change(struct asker *k, uint64_t until_ms)
+static int change(struct leader_link *k, uint64_t until_ms)
 {
     const struct cli_args *a = k->args;
     const char *words[WORDS_MAX];
@@ -431,10 +434,11 @@ static int change(struct asker *k, uint64_t until_ms)
     redisReply *r = NULL;
     int rc = ask(k, words, n, until_ms, &r);
     if (rc != 0) {
-        return cli_fail(a, rc == FL_EBUSY || !k->maybe ? rc : FL_EUNCERTAIN, k->error, NULL, NULL);
+        return cli_fail(a, rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN, k->error, NULL,
+                        NULL);
     }
     /* A second attempt is refused when the first one was done. */
-    bool refused = r->type == REDIS_REPLY_ERROR && !k->maybe;
+    bool refused = r->type == REDIS_REPLY_ERROR && !k->uncertain;
     if (refused) {
         (void)snprintf(k->error, sizeof k->error, "%.400s", r->str);
     }
@@ -443,14 +447,14 @@ static int change(struct asker *k, uint64_t until_ms)
         return cli_fail(a, FL_EDENIED, k->error, NULL, NULL);
     }
     uint64_t wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : WAIT_DEFAULT_MS;
-    bool waits = !is(k, "transfer") && !is(k, "forget") && wait_ms > 0;
+    bool waits = !is_subcommand(k, "transfer") && !is_subcommand(k, "forget") && wait_ms > 0;
     if (waits && wait_done(k, id, fli_clock_ms() + wait_ms) != 0) {
         return cli_fail(a, FL_ETIMEOUT,
-                        "the log has the change, and it is not done yet: whoever leads goes on "
-                        "with it; fencelock cluster status shows how far it is",
+                        "the log has the change, and it is not done yet: the leader goes on with "
+                        "it; fencelock cluster status shows how far it is",
                         NULL, NULL);
     }
-    return done_well(k);
+    return report_done(k);
 }
 
 /* ---- configuration --------------------------------------------------------------------------- */
@@ -500,7 +504,7 @@ static void config_text(const struct cli_args *a, const redisReply *map)
     cli_table_fini(&t);
 }
 
-static int show_config(struct asker *k, const redisReply *map)
+static int show_config(struct leader_link *k, const redisReply *map)
 {
     const struct cli_args *a = k->args;
     const redisReply *one = a->n_args == 2 ? field(map, a->arg[1]) : NULL;
@@ -522,7 +526,7 @@ static int show_config(struct asker *k, const redisReply *map)
 }
 
 /* Asks the leader, since followers are a moment behind: a value that was just set must be seen. */
-static void prefer_leader(struct asker *k, uint64_t until_ms)
+static void prefer_leader(struct leader_link *k, uint64_t until_ms)
 {
     for (uint32_t i = 0; i < k->n && !k->has_leader; i++) {
         uint64_t limit_ms = fli_clock_ms() + ATTEMPT_MS;
@@ -536,7 +540,7 @@ static void prefer_leader(struct asker *k, uint64_t until_ms)
 }
 
 /* SET may be sent again like any other change: twice has the effect of once. */
-static int run_config(struct asker *k, uint64_t until_ms)
+static int run_config(struct leader_link *k, uint64_t until_ms)
 {
     const struct cli_args *a = k->args;
     bool get = a->n_args == 0 || (strcmp(a->arg[0], "get") == 0 && a->n_args <= 2);
@@ -553,26 +557,27 @@ static int run_config(struct asker *k, uint64_t until_ms)
     words[4] = get ? NULL : a->arg[2];
     int rc = ask(k, words, get ? 3 : 5, until_ms, &r);
     if (rc != 0) {
-        return cli_fail(a, rc == FL_EBUSY || !k->maybe ? rc : FL_EUNCERTAIN, k->error, NULL, NULL);
+        return cli_fail(a, rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN, k->error, NULL,
+                        NULL);
     }
     int code;
     if (r->type == REDIS_REPLY_ERROR) {
         (void)snprintf(k->error, sizeof k->error, "%.400s", r->str);
         code = cli_fail(a, FL_EDENIED, k->error, NULL, NULL);
     } else {
-        code = get ? show_config(k, r) : done_well(k);
+        code = get ? show_config(k, r) : report_done(k);
     }
     freeReplyObject(r);
     return code;
 }
 
-static int open_asker(struct asker *k, const struct cli_args *a)
+static int open_leader_link(struct leader_link *k, const struct cli_args *a)
 {
     char errmsg[256];
     struct cli_tls tls;
     struct cli_login login;
     int code;
-    *k = (struct asker){.args = a};
+    *k = (struct leader_link){.args = a};
     fli_link_init(&k->link);
     fl_client *c = cli_client_create(a, &code); /* complains about the addresses */
     if (c == NULL) {
@@ -594,7 +599,7 @@ static int open_asker(struct asker *k, const struct cli_args *a)
 
 int cli_run_cluster(const struct cli_args *a)
 {
-    static struct asker k; /* large */
+    static struct leader_link k; /* large */
     uint64_t timeout_ms = a->number[CLI_OPT_TIMEOUT];
     uint64_t id;
     bool config = strcmp(a->command->sub, "config") == 0;
@@ -602,12 +607,12 @@ int cli_run_cluster(const struct cli_args *a)
         cli_complain("'%.64s' is no node's id: write a number", a->arg[0]);
         return CLI_EXIT_USAGE;
     }
-    int code = open_asker(&k, a);
+    int code = open_leader_link(&k, a);
     if (code == 0) {
         uint64_t until_ms = fli_clock_ms() + (timeout_ms != 0 ? timeout_ms : TIMEOUT_DEFAULT_MS);
-        code = is(&k, "status") ? show_status(&k, until_ms)
-               : config         ? run_config(&k, until_ms)
-                                : change(&k, until_ms);
+        code = is_subcommand(&k, "status") ? show_status(&k, until_ms)
+               : config                    ? run_config(&k, until_ms)
+                                           : change(&k, until_ms);
     }
     fli_link_close(&k.link);
     fli_link_tls_fini(&k.tls);

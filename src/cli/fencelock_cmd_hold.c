@@ -1,4 +1,5 @@
-/* fencelock_cmd_hold.c: the commands that acquire, renew, check and release a lock. */
+/* fencelock_cmd_hold.c: the commands that acquire, renew, check, release and break a lock, and the
+ * one that issues a token. */
 #include <inttypes.h>
 #include <poll.h>
 #include <string.h>
@@ -85,7 +86,7 @@ static int not_acquired(const struct cli_args *a, int code, const char *why, str
     if (code != FL_EUNCERTAIN) {
         return cli_fail(a, code, why, NULL, NULL);
     }
-    /* The owner is a random one, and a retry needs it: print it. */
+    /* A retry needs the owner, which may be a random one: print it. */
     char text[2048];
     snprintf(text, sizeof text, "%s. Acquire again with --owner %.*s: it cannot be granted twice",
              why, (int)owner.len, (const char *)owner.data);
@@ -97,7 +98,7 @@ struct trouble {
     const char *name;
     char said[1024]; /* "": nothing yet, or a node is usable again */
     uint64_t said_ms;
-    bool ever;
+    bool has_said;
 };
 
 /* A wrong address must not look like a long queue. And a stderr that nobody reads must not delay
@@ -108,7 +109,7 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
     uint64_t now_ms = fl_now_ms();
     if ((text[0] != '\0' && without_ms < TROUBLE_FIRST_MS) || strcmp(text, t->said) == 0 ||
-        (t->ever && now_ms - t->said_ms < TROUBLE_EVERY_MS) || poll(&p, 1, 0) != 1 ||
+        (t->has_said && now_ms - t->said_ms < TROUBLE_EVERY_MS) || poll(&p, 1, 0) != 1 ||
         (p.revents & POLLOUT) == 0) {
         return;
     }
@@ -116,7 +117,7 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
                  text[0] != '\0' ? text : ": a node answers again");
     snprintf(t->said, sizeof t->said, "%s", text);
     t->said_ms = now_ms;
-    t->ever = true;
+    t->has_said = true;
 }
 
 int cli_run_acquire(const struct cli_args *a)
@@ -157,11 +158,11 @@ int cli_run_acquire(const struct cli_args *a)
     return code;
 }
 
-/* ---- the others ------------------------------------------------------------------------------ */
+/* ---- renew, release, check, break, token ----------------------------------------------------- */
 
-/* Asks a yes-or-no question about a lock and, with a second argument, its token. */
-static int ask(const struct cli_args *a, const char *key, const char *yes,
-               int (*call)(fl_client *c, const struct cli_args *a, fl_token token))
+/* Carries out a call about a lock and, with a second argument, its token; prints its yes or no. */
+static int run_yes_or_no(const struct cli_args *a, const char *key, const char *yes,
+                         int (*call)(fl_client *c, const struct cli_args *a, fl_token token))
 {
     fl_token token = FL_TOKEN_NONE;
     int code = a->n_args > 1 ? cli_token_of(a, a->arg[1], &token) : 0;
@@ -190,7 +191,7 @@ static int call_renew(fl_client *c, const struct cli_args *a, fl_token token)
 
 int cli_run_renew(const struct cli_args *a)
 {
-    return ask(a, "renewed", "renewed", call_renew);
+    return run_yes_or_no(a, "renewed", "renewed", call_renew);
 }
 
 static int call_release(fl_client *c, const struct cli_args *a, fl_token token)
@@ -200,7 +201,7 @@ static int call_release(fl_client *c, const struct cli_args *a, fl_token token)
 
 int cli_run_release(const struct cli_args *a)
 {
-    return ask(a, "released", "released", call_release);
+    return run_yes_or_no(a, "released", "released", call_release);
 }
 
 static int call_check(fl_client *c, const struct cli_args *a, fl_token token)
@@ -210,7 +211,7 @@ static int call_check(fl_client *c, const struct cli_args *a, fl_token token)
 
 int cli_run_check(const struct cli_args *a)
 {
-    return ask(a, "held", "held", call_check);
+    return run_yes_or_no(a, "held", "held", call_check);
 }
 
 /* Claims at the storage with the burnt token. If the mark is newer, the broken holders are fenced

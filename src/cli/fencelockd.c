@@ -1,10 +1,10 @@
 /* fencelockd.c: the daemon: arguments, wiring, signals.
  *
  * stdout gets one line, when clients are served: "ready: node 1 listening on 127.0.0.1:7401".
- * stderr gets one line per event (daemon_log.h). SIGUSR1 makes the log more talkative, and back.
- * Under a service manager it is told how things are (daemon_notify.h).
- * SIGHUP reads the files of TLS again. SIGTERM and SIGINT end it in order, exit 0; a second one
- * ends it at once, exit 130. Wrong usage is exit 2, everything else that goes wrong exit 1. */
+ * stderr gets one line per event (daemon_log.h). SIGUSR1 sets the log's level to debug, and back. A
+ * service manager gets the daemon's state (daemon_notify.h). SIGHUP reads the files of TLS again.
+ * SIGTERM and SIGINT end the daemon in order, exit 0; a second one ends it at once, exit 130. Wrong
+ * usage is exit 2, any other failure exit 1. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

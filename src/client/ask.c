@@ -255,7 +255,7 @@ enum fli_call_repeat fli_ask_repeat(enum fli_ask_op op)
     }
 }
 
-bool fli_ask_no_is_doubtful(enum fli_ask_op op)
+bool fli_ask_no_is_uncertain(enum fli_ask_op op)
 {
     return op == FLI_ASK_RELEASE || op == FLI_ASK_SESSION_CLOSE;
 }

@@ -80,7 +80,7 @@ enum fli_call_event fli_ask_classify_probe(const redisReply *reply);
 enum fli_call_repeat fli_ask_repeat(enum fli_ask_op op);
 
 /* Whether a "no" may be the effect of an earlier attempt whose outcome is unknown. */
-bool fli_ask_no_is_doubtful(enum fli_ask_op op);
+bool fli_ask_no_is_uncertain(enum fli_ask_op op);
 
 /* The TTL of the lease that begins with a yes; 0: none begins. */
 uint64_t fli_ask_lease_ms(const struct fli_ask *ask);

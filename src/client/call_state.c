@@ -299,7 +299,7 @@ static void answered_no(struct fli_call_state *f, uint64_t now_ms)
         try_next(f, now_ms);
         return;
     }
-    finish(f, f->unknown && f->config.no_is_doubtful ? FL_EUNCERTAIN : FL_ENOTHELD);
+    finish(f, f->unknown && f->config.no_is_uncertain ? FL_EUNCERTAIN : FL_ENOTHELD);
 }
 
 /* A refusal is about the attempt that was refused, not about an earlier one whose outcome is

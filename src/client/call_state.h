@@ -96,7 +96,7 @@ enum fli_call_event {
 struct fli_call_config {
     enum fli_call_repeat repeat;
     /* RELEASE: a "no" after an attempt of unknown outcome may be the effect of that attempt */
-    bool no_is_doubtful;
+    bool no_is_uncertain;
     uint32_t nodes; /* at least 1; the call goes through these nodes in a circle */
     /* the first node to ask; `nodes` itself stands for a leader that is not in the list */
     uint32_t start;

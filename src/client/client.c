@@ -165,7 +165,7 @@ static int check_acquire(struct fl_client *c, const struct fli_call *call)
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 /* A lock that a session holds is granted for as long as the session lasts, and the grant does not
- * renew the session: when little of that is left after a wait, renew it now. */
+ * renew the session. So when little of the session's lease is left after a wait, renew it now. */
 static int grant_of_session(fl_client *c, struct fl_session *session, fl_token token,
                             uint64_t timeout_ms, struct fl_grant *ret)
 {
@@ -173,7 +173,7 @@ static int grant_of_session(fl_client *c, struct fl_session *session, fl_token t
     bool fresh = session->deadline_ms >= now_ms + session->ttl_ms / 2;
     if (!fresh) {
         int rc = fl_session_renew(c, session, timeout_ms);
-        /* A session stays one when a renewal fails before its deadline. */
+        /* A renewal that fails before the deadline does not end the session. */
         if (rc == FL_ENOSESSION || session->deadline_ms <= fli_clock_ms()) {
             return rc == FL_ENOSESSION ? rc : FL_EUNCERTAIN;
         }
@@ -265,8 +265,8 @@ int fl_renew(fl_client *c, struct fl_bytes name, struct fl_grant *grant, uint64_
     return rc;
 }
 
-static int about_token(fl_client *c, enum fli_ask_op op, struct fl_bytes name, fl_token token,
-                       uint64_t timeout_ms)
+static int call_with_token(fl_client *c, enum fli_ask_op op, struct fl_bytes name, fl_token token,
+                           uint64_t timeout_ms)
 {
     const struct fli_call call = {
         .ask = {.op = op, .name = name, .token = token}, .timeout_ms = timeout_ms, .no = not_held};
@@ -279,12 +279,12 @@ static int about_token(fl_client *c, enum fli_ask_op op, struct fl_bytes name, f
 
 int fl_release(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms)
 {
-    return about_token(c, FLI_ASK_RELEASE, name, token, timeout_ms);
+    return call_with_token(c, FLI_ASK_RELEASE, name, token, timeout_ms);
 }
 
 int fl_check(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms)
 {
-    return about_token(c, FLI_ASK_CHECK, name, token, timeout_ms);
+    return call_with_token(c, FLI_ASK_CHECK, name, token, timeout_ms);
 }
 
 int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret)

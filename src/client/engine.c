@@ -658,7 +658,7 @@ static void begin(struct fli_engine_call *op, const struct fli_call_times *times
     uint64_t ttl_ms = fli_ask_lease_ms(&op->ask);
     const struct fli_call_config config = {
         .repeat = fli_ask_repeat(op->ask.op),
-        .no_is_doubtful = fli_ask_no_is_doubtful(op->ask.op),
+        .no_is_uncertain = fli_ask_no_is_uncertain(op->ask.op),
         .nodes = e->n_nodes,
         .start = first_node(e, seed),
         .now_ms = fli_clock_ms(),

@@ -61,7 +61,7 @@ static int choose_token(struct maker *k)
     if (base > MACHINE_RAISE_TO_MAX || k->b->step > MACHINE_RAISE_TO_MAX - base) {
         snprintf(k->errmsg, k->errmsg_size,
                  "tokens would begin above %" PRIu64 " + %" PRIu64
-                 ", and a cluster's end at %" PRIu64 ": name smaller numbers",
+                 ", and the largest token of a cluster is %" PRIu64 ": name smaller numbers",
                  base, k->b->step, (uint64_t)FL_TOKEN_MAX);
         return FL_ELIMIT;
     }

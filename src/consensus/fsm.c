@@ -33,7 +33,7 @@ static void tell_refused(struct fsm *f, const struct machine_cursor *before,
                          const struct machine_result *r)
 {
     struct machine_command c;
-    (void)machine_command_again(before->p, (size_t)(before->end - before->p), &c);
+    (void)machine_command_redecode(before->p, (size_t)(before->end - before->p), &c);
     if (c.op == MACHINE_OP_ACQUIRE || c.op == MACHINE_OP_RENEW || c.op == MACHINE_OP_RELEASE ||
         c.op == MACHINE_OP_KEYS || c.op == MACHINE_OP_ANY_KEYS || c.op == MACHINE_OP_REENTER ||
         c.op == MACHINE_OP_LEAVE) {

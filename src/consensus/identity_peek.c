@@ -11,7 +11,8 @@
 
 #define PATH_SIZE (DATA_DIR_PATH_MAX + 16u)
 
-static bool holds_lock(const char *path)
+/* Whether a process has the directory open. */
+static bool is_locked(const char *path)
 {
     char name[PATH_SIZE];
     (void)snprintf(name, sizeof name, "%s/lock", path);
@@ -24,8 +25,8 @@ static bool holds_lock(const char *path)
     return held;
 }
 
-/* Whether the directory has entries. */
-static int list_entries(const char *path, struct directory_summary *ret)
+/* Sets `exists` and `is_empty`. */
+static int check_entries(const char *path, struct directory_summary *ret)
 {
     DIR *dir = opendir(path);
     if (dir == NULL) {
@@ -70,16 +71,16 @@ int identity_peek(const char *path, struct directory_summary *ret, char *errmsg,
                  DATA_DIR_PATH_MAX - 1);
         return FL_ESYSTEM;
     }
-    int rv = list_entries(path, ret);
+    int rv = check_entries(path, ret);
     rv = rv != 0 ? rv : read_identity(path, ret);
     if (rv == FL_ESYSTEM) {
         snprintf(errmsg, errmsg_size, "cannot read data directory %s: %s", path, strerror(errno));
     } else if (rv == FL_EVERSION) {
         snprintf(errmsg, errmsg_size,
-                 "%s/identity was written by another version of fencelock: use that one", path);
+                 "%s/identity was written by another version of fencelock: use that version", path);
     } else if (rv != 0) {
         snprintf(errmsg, errmsg_size, "%s/identity is damaged", path);
     }
-    ret->is_used = ret->exists && holds_lock(path);
+    ret->is_used = ret->exists && is_locked(path);
     return rv;
 }

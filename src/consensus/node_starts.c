@@ -85,9 +85,9 @@ int node_starts_begin(struct node *n, const char *witness, bool reset, char *err
                       size_t errmsg_size)
 {
     struct node_starts *k = &n->starts;
-    uint64_t mark;
-    fli_random(&mark, sizeof mark);
-    struct start next = starts_next(&k->starts, mark);
+    uint64_t nonce;
+    fli_random(&nonce, sizeof nonce);
+    struct start next = starts_next(&k->starts, nonce);
     k->witness_path = witness;
     if (witness != NULL) {
         const struct witness_view view = {.directory = n->dir.path,

@@ -29,6 +29,9 @@ enum state { STATE_CLOSED, STATE_BARRIER, STATE_OPEN, STATE_ENDED };
  * the machine's. Otherwise pulses would follow each other without an end. */
 #define PULSE_EARLY_MS CLUSTER_CLOCK_TICK_MS
 
+/* The part of pending_max that is for urgent commands alone. */
+#define PENDING_URGENT(max) ((max) / 16)
+
 #define QUERY_PAYLOAD_MAX ((size_t)1 << 20) /* far above the limit of machine_query() */
 
 struct proposer {
@@ -342,7 +345,7 @@ static bool fill_with(struct proposer *p, struct held *(*first)(const struct hel
     struct held *h;
     while ((h = first(&p->line)) != NULL) {
         struct machine_command c;
-        (void)machine_command_again(h->data, h->len, &c); /* proposer_add() has checked it */
+        (void)machine_command_redecode(h->data, h->len, &c); /* proposer_add() has checked it */
         struct item i = item_of(h->t, h->data, h->len, &c);
         if (!fits(p->open, &i)) {
             return true;
@@ -473,7 +476,7 @@ static void answer_query(struct proposer *p, struct node_ticket *t, struct fli_s
     struct machine_command query;
     struct machine_result result;
     struct fli_slice payload = {NULL, 0};
-    (void)machine_command_again(bytes.data, bytes.len, &query);
+    (void)machine_command_redecode(bytes.data, bytes.len, &query);
     enum fli_turn_part part = fli_turn_enter(p->config.turn, FLI_TURN_QUERIES);
     fli_buf_clear(&p->payload);
     int rv = machine_query(fsm_machine(p->config.fsm), &query, &result, &p->payload);
@@ -619,14 +622,18 @@ static int take(struct proposer *p, const struct item *i)
     return held_add(&p->line, i->t, i->data, i->len);
 }
 
+static bool has_room(const struct proposer *p, const struct item *i)
+{
+    size_t room = p->config.pending_max - p->stats.pending_bytes;
+    size_t kept = i->urgent ? 0 : PENDING_URGENT(p->config.pending_max);
+    return room >= kept && i->len <= room - kept;
+}
+
 int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
                  node_ticket_cb cb)
 {
     if (p->state != STATE_OPEN) {
         return FL_ENOLEADER;
-    }
-    if (len > p->config.pending_max - p->stats.pending_bytes) {
-        return FL_EBUSY;
     }
     if (len > p->config.batch_max - MACHINE_BATCH_HEADER_SIZE) {
         return FL_ELIMIT; /* only with small segments, or the one command that may be large */
@@ -638,7 +645,7 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
     if (rv != 0) {
         return rv;
     }
-    rv = take(p, &i);
+    rv = has_room(p, &i) ? take(p, &i) : FL_EBUSY;
     if (rv != 0) {
         return rv;
     }

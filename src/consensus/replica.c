@@ -4,7 +4,7 @@
  * it. The entries of a message point into its frame. They come back in the update of the same step,
  * and only then are copied to the log. An entry's `batch` is a token: the core frees it when it
  * drops the message, and this file frees it otherwise. A configuration has the library's encoding
- * inside the core, and our own (configuration.h) in frames and in the log; `sources` keeps the
+ * inside the core, and our own (configuration.h) in frames and in the log; `as_stored` keeps the
  * latter. */
 #include "consensus/replica_private.h"
 
@@ -15,6 +15,8 @@
 #include <string.h>
 
 #define APPLY_ENTRIES 1024u
+/* A node that is behind applies no more than this in a turn, and reads its sockets in between. */
+#define APPLY_STEPS (2 * (uint64_t)MACHINE_APPLY_STEPS_MAX)
 
 /* ---- small things ---- */
 
@@ -75,6 +77,7 @@ static void apply_entry(struct replica *r, const struct log_entry *e)
             r->failed = true; /* fatal() was called already */
             return;
         }
+        r->applied_steps += machine_spent(fsm_machine(r->config.fsm));
     }
     r->applied = e->index;
     if (e->kind == RAFT_BARRIER && r->config.barrier_applied != NULL) {
@@ -93,7 +96,7 @@ static void apply_committed(struct replica *r)
     }
     r->applying = true;
     while (!r->failed && r->install_at == 0 && r->applied < raft_commit_index(&r->raft) &&
-           bytes < REPLICA_READ_BYTES && count < APPLY_ENTRIES) {
+           r->applied_steps < APPLY_STEPS && bytes < REPLICA_READ_BYTES && count < APPLY_ENTRIES) {
         uint64_t left = raft_commit_index(&r->raft) - r->applied;
         unsigned want = left < REPLICA_READ_ENTRIES ? (unsigned)left : REPLICA_READ_ENTRIES;
         unsigned n = 0;
@@ -103,7 +106,7 @@ static void apply_committed(struct replica *r)
                  fl_strerror(rv));
             break;
         }
-        for (unsigned i = 0; i < n && !r->failed; i++) {
+        for (unsigned i = 0; i < n && !r->failed && r->applied_steps < APPLY_STEPS; i++) {
             bytes += entries[i].len;
             apply_entry(r, &entries[i]);
         }
@@ -230,17 +233,17 @@ static void keep_hard_state(struct replica *r)
 }
 
 /* The bytes of the entry in the form that the log stores. */
-static struct fli_slice source_of(const struct replica *r, const struct raft_entry *e)
+static struct fli_slice stored_form(const struct replica *r, const struct raft_entry *e)
 {
     if (e >= r->entries && e < r->entries + MESSAGE_ENTRIES_MAX) {
-        return r->sources[e - r->entries];
+        return r->as_stored[e - r->entries];
     }
     return (struct fli_slice){e->buf.base, e->buf.len};
 }
 
 static void append_entry(struct replica *r, uint64_t index, const struct raft_entry *e)
 {
-    struct fli_slice data = source_of(r, e);
+    struct fli_slice data = stored_form(r, e);
     struct log_entry entry = {.index = index,
                               .term = e->term,
                               .kind = (uint8_t)e->type,
@@ -334,7 +337,7 @@ static int take_entries(struct replica *r, const struct raft_append_entries *m)
     for (unsigned i = 0; i < m->n_entries; i++) {
         struct raft_entry *e = &r->entries[i];
         struct configuration conf;
-        r->sources[i] = (struct fli_slice){e->buf.base, e->buf.len};
+        r->as_stored[i] = (struct fli_slice){e->buf.base, e->buf.len};
         bytes += e->buf.len + 64;
         if (e->type == RAFT_CHANGE && configuration_decode(e->buf.base, e->buf.len, &conf) != 0) {
             return FL_EPROTO;
@@ -346,7 +349,7 @@ static int take_entries(struct replica *r, const struct raft_append_entries *m)
     for (unsigned i = 0; i < m->n_entries; i++) {
         struct configuration conf;
         if (r->entries[i].type == RAFT_CHANGE) {
-            int rv = configuration_decode(r->sources[i].data, r->sources[i].len, &conf);
+            int rv = configuration_decode(r->as_stored[i].data, r->as_stored[i].len, &conf);
             FLI_ASSERT(rv == 0);
             r->entries[i].buf = configuration_to_raft_bytes(&conf);
         }
@@ -443,6 +446,7 @@ void replica_durable(struct replica *r, uint64_t now_ms)
 void replica_turn(struct replica *r, uint64_t now_ms, bool paused)
 {
     set_now(r, now_ms);
+    r->applied_steps = 0;
     raft_edge_set_paused(&r->edge, paused);
     if (!r->failed && !paused && r->now_ms >= raft_edge_timeout_ms(&r->edge)) {
         raft_edge_timeout(&r->edge, r->now_ms);
@@ -477,7 +481,7 @@ static int submit(struct replica *r, uint64_t now_ms, enum raft_entry_type type,
     }
     r->entries[0] = (struct raft_entry){
         .term = raft_current_term(&r->raft), .type = type, .buf = for_core, .batch = batch};
-    r->sources[0] = data;
+    r->as_stored[0] = data;
     struct raft_event event = {.type = RAFT_SUBMIT};
     event.submit.entries = r->entries;
     event.submit.n = 1;
@@ -616,7 +620,7 @@ uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms)
 
 int replica_snapshot_meta(const struct replica *r, bool again, struct snapshot_meta *ret)
 {
-    bool on_disk = r->install_at == 0 && r->applied <= log_durable_index(r->log);
+    bool on_disk = replica_is_on_disk(r, r->applied);
     bool is_one = r->applied <= r->snapshot_index;
     if (!on_disk || r->applied == 0 || (is_one && !again)) {
         return FL_EBUSY;

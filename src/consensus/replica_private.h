@@ -28,12 +28,13 @@ struct replica {
     uint64_t install_at;    /* position of the log's reset to a snapshot; 0: none under way */
     struct snapshot_meta installing;
     bool applying;
+    uint64_t applied_steps; /* in this turn, as the machine counts them */
     struct changes changes;
     struct raft_message held[REPLICA_HELD_MAX];
     unsigned held_n;
     uint64_t held_term;
-    struct raft_entry entries[MESSAGE_ENTRIES_MAX]; /* of the event in progress */
-    struct fli_slice sources[MESSAGE_ENTRIES_MAX];
+    struct raft_entry entries[MESSAGE_ENTRIES_MAX];  /* of the event in progress */
+    struct fli_slice as_stored[MESSAGE_ENTRIES_MAX]; /* their bytes as the log stores them */
     struct message_body body;
 };
 

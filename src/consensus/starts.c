@@ -18,12 +18,12 @@ static const uint8_t MAGIC[8] = {'f', 'e', 'n', 'c', 'e', 's', 't', 'r'};
 static void put_start(uint8_t *out, struct start start)
 {
     fli_put_u64(out, start.number);
-    fli_put_u64(out + 8, start.mark);
+    fli_put_u64(out + 8, start.nonce);
 }
 
 static struct start get_start(const uint8_t *in)
 {
-    return (struct start){.number = fli_get_u64(in), .mark = fli_get_u64(in + 8)};
+    return (struct start){.number = fli_get_u64(in), .nonce = fli_get_u64(in + 8)};
 }
 
 void starts_encode(const struct starts *s, uint8_t out[STARTS_SLOT_SIZE])
@@ -90,10 +90,10 @@ int starts_choose(const uint8_t *file, size_t len, struct starts *ret)
     return 0;
 }
 
-struct start starts_next(const struct starts *s, uint64_t mark)
+struct start starts_next(const struct starts *s, uint64_t nonce)
 {
     bool resumed = s->own.number != 0 && s->next.number != STARTS_RECORDED;
-    return resumed ? s->own : (struct start){.number = s->own.number + 1, .mark = mark};
+    return resumed ? s->own : (struct start){.number = s->own.number + 1, .nonce = nonce};
 }
 
 /* ---- what is known ---- */

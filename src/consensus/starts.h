@@ -1,12 +1,12 @@
 /* starts.h: detects a data directory that is an older copy (docs/adr/0041).
  *
- * Each start of a node has a number, one more than the start before, and a random mark. Both are on
- * its disk before it sends anything, and it tells them to every node. Each node records about the
- * others: the newest start of each, and the term and entry that were on its disk. A directory that
- * was put back names a start that is over, or one whose number belongs to another start; or it
+ * Each start of a node has a number, one more than the start before, and a random nonce. Both are
+ * on its disk before it sends anything, and it tells them to every node. Each node records about
+ * the others: the newest start of each, and the term and entry that were on its disk. A directory
+ * that was put back names a start that is over, or one whose number belongs to another start; or it
  * lacks entries, or a term, that the node had told.
  *
- * A start that nobody else has recorded yet is resumed by the next one, with its number and mark.
+ * A start that nobody else has recorded yet is resumed by the next one, with its number and nonce.
  * Otherwise an older copy that meets nobody could be started until its number is a new one.
  *
  * The file is small and is written in place, so that a full disk prevents no start. It has two
@@ -17,12 +17,12 @@
  *   0      8     "fencestr"
  *   8      8     sequence: one more with each write
  *   16     8     incarnation of the node
- *   24     16    its start: number, mark
+ *   24     16    its start: number, nonce
  *   40     16    of a witness: the start that is about to be made; else STARTS_REFUSED,
  *                STARTS_RECORDED, or zeros
  *   56     16    of a witness: term and index that were on the disk; else zeros
  *   72     8     how many others are known
- *   80     56    of each: id, incarnation, number, mark, term, index, zeros
+ *   80     56    of each: id, incarnation, number, nonce, term, index, zeros
  *   976    4     CRC-32C of all before
  *
  * A witness is the same file on another disk (starts_witness.h). */
@@ -83,22 +83,22 @@ bool starts_note_progress(struct starts *s, uint64_t id, uint64_t incarnation, u
 /* Forgets nodes that are not among the members, when there is no room for another one. */
 void starts_make_room(struct starts *s, const struct members *members);
 
-/* The start that a directory makes now; `mark` is a random one, for a start with a new number. */
-struct start starts_next(const struct starts *s, uint64_t mark);
+/* The start that a directory makes now; `nonce` is a random one, for a start with a new number. */
+struct start starts_next(const struct starts *s, uint64_t nonce);
 
 static inline bool start_is(struct start a, struct start b)
 {
-    return a.number == b.number && a.mark == b.mark;
+    return a.number == b.number && a.nonce == b.nonce;
 }
 /* Whether `a` is over, or is not the start with this number, given that `b` is known. */
 static inline bool start_is_past(struct start a, struct start b)
 {
-    return a.number < b.number || (a.number == b.number && a.mark != b.mark);
+    return a.number < b.number || (a.number == b.number && a.nonce != b.nonce);
 }
 
 /* Each node tells this to all others once a second, on the stream of Raft's messages: term and
  * index that are on its disk, and the starts that it knows, its own first.
- *   8 term, 8 index, 8 count, then 32 each: id, incarnation, number, mark */
+ *   8 term, 8 index, 8 count, then 32 each: id, incarnation, number, nonce */
 #define STARTS_TELL_TYPE 33u
 #define STARTS_TELL_MAX (24u + 32u * (KNOWN_MEMBERS_MAX + 1u))
 struct starts_told {

@@ -1,4 +1,5 @@
-/* starts_witness.h: a file on another disk, which records how far a data directory was (starts.h).
+/* starts_witness.h: a file on another disk, which records the newest start of a data directory, and
+ * up to which term and entry its log went (starts.h).
  *
  * It is for a cluster of one node, where no other node can tell that the directory is an older
  * copy; and for a cluster whose nodes may all be put back at once. Blocks on the disk.
@@ -20,16 +21,16 @@ struct witness_view {
 
 enum witness_verdict {
     WITNESS_FITS,
-    WITNESS_OF_ANOTHER, /* directory */
+    WITNESS_OF_ANOTHER, /* it belongs to another directory */
     WITNESS_IS_NEWER,   /* the directory is an older copy */
     WITNESS_IS_OLDER,   /* the directory was started without it, or the witness is an older
                            copy */
 };
 enum witness_verdict witness_check(const struct witness_view *view, const struct starts *witness);
 
-/* Runs before a start is made. reset: the witness is made anew, whatever it is. 0: *ret is what is
- * on disk now; FL_EDENIED, FL_ECORRUPT, FL_ESYSTEM, FL_EIO: errmsg says what is wrong and what to
- * do. */
+/* Runs before a start is made. reset: the witness is written anew, whatever it says. 0: *ret is
+ * what is on disk now; FL_EDENIED, FL_ECORRUPT, FL_ESYSTEM, FL_EIO: errmsg says what is wrong and
+ * what to do. */
 int witness_begin(const char *path, bool reset, const struct witness_view *view, struct start next,
                   struct starts *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 /* Runs when the directory has recorded the start. 0 or FL_EIO. */

@@ -74,8 +74,7 @@ static void put(struct stream *s, enum kind kind, const uint8_t *data, size_t le
     end_token(s);
 }
 
-/* ---- between tokens
- * --------------------------------------------------------------------------- */
+/* ---- between tokens -------------------------------------------------------------------------- */
 
 /* The level of a long bracket that opens at p ("[[" is 0, "[=[" is 1...); -1 when none does. */
 static int long_level(const uint8_t *p, const uint8_t *end)
@@ -213,8 +212,8 @@ static bool read_string(struct scan *s)
     return true;
 }
 
-/* Reads a long string, at its bracket. Likewise, text with line ends, of which Lua drops some, is a
- * kind of its own. */
+/* Reads a long string, at its bracket. Lua drops some line ends in such a string. So a string with
+ * line ends is kept as written too, as KIND_RAW. */
 static bool read_long(struct scan *s, int level)
 {
     const uint8_t *start = s->p + 2 + level;
@@ -305,7 +304,7 @@ static bool is_token(const uint8_t *p, const uint8_t *end, const char *text)
 
 /* Tracks whether the scan is among the arguments of redis.call() or redis.pcall(). False: nested
  * too deep. */
-static bool follow(struct scan *s, const uint8_t *p)
+static bool track_calls(struct scan *s, const uint8_t *p)
 {
     unsigned after = s->after;
     s->after = 0;
@@ -329,13 +328,14 @@ static bool follow(struct scan *s, const uint8_t *p)
 
 static bool scan_all(struct fli_slice text, struct stream *to)
 {
-    static const uint8_t mark[3] = {0xef, 0xbb, 0xbf};
+    static const uint8_t byte_order_mark[3] = {0xef, 0xbb, 0xbf};
     struct scan s = {.p = text.data, .end = text.data + text.len, .to = to};
     if (text.len == 0) {
         return true;
     }
-    if (text.len >= sizeof mark && memcmp(s.p, mark, sizeof mark) == 0) {
-        s.p += sizeof mark;
+    if (text.len >= sizeof byte_order_mark &&
+        memcmp(s.p, byte_order_mark, sizeof byte_order_mark) == 0) {
+        s.p += sizeof byte_order_mark;
     }
     while (skip_blanks(&s)) {
         const uint8_t *start = s.p;
@@ -347,7 +347,7 @@ static bool scan_all(struct fli_slice text, struct stream *to)
             put(to, KIND_SIGN, (const uint8_t *)";", 1);
         }
         s.semicolon = false;
-        if (!read_token(&s) || !follow(&s, start)) {
+        if (!read_token(&s) || !track_calls(&s, start)) {
             return false;
         }
         FLI_ASSERT(s.p > start && s.p <= s.end);

@@ -72,18 +72,18 @@ static int line_of(const char *kind, char line[LINE_MAX])
 
 /* A crash while the line was being written leaves a part of it, or zeros. That counts as no line,
  * since the line is written last. Any other content was not written by fencelock. */
-static int read_line(struct fli_data_dir *h, const char *dir, const char *kind, char *errmsg,
+static int read_line(struct fli_data_dir *d, const char *dir, const char *kind, char *errmsg,
                      size_t errmsg_size)
 {
     char want[LINE_MAX] = {0};
     char have[LINE_MAX] = {0};
     size_t len = (size_t)line_of(kind, want);
-    ssize_t n = pread(h->owner_fd, have, sizeof(have), 0);
+    ssize_t n = pread(d->owner_fd, have, sizeof(have), 0);
     if (n < 0) {
         return system_error("read the owner file in", dir, errmsg, errmsg_size);
     }
-    h->established = (size_t)n == len && memcmp(have, want, len) == 0;
-    if (h->established) {
+    d->established = (size_t)n == len && memcmp(have, want, len) == 0;
+    if (d->established) {
         return 0;
     }
     size_t text = strnlen(have, (size_t)n);
@@ -100,64 +100,64 @@ static int read_line(struct fli_data_dir *h, const char *dir, const char *kind, 
     return FL_EVERSION;
 }
 
-static int take(struct fli_data_dir *h, const char *dir, const char *kind, char *errmsg,
+static int take(struct fli_data_dir *d, const char *dir, const char *kind, char *errmsg,
                 size_t errmsg_size)
 {
-    h->owner_fd = openat(h->dir_fd, OWNER_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (h->owner_fd < 0) {
+    d->owner_fd = openat(d->dir_fd, OWNER_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (d->owner_fd < 0) {
         return system_error("open the owner file in", dir, errmsg, errmsg_size);
     }
-    if (flock(h->owner_fd, LOCK_EX | LOCK_NB) != 0) {
+    if (flock(d->owner_fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) {
             (void)snprintf(errmsg, errmsg_size, "another process is using %s", dir);
             return FL_EBUSY;
         }
         return system_error("lock the owner file in", dir, errmsg, errmsg_size);
     }
-    return read_line(h, dir, kind, errmsg, errmsg_size);
+    return read_line(d, dir, kind, errmsg, errmsg_size);
 }
 
 int fli_data_dir_open(const char *dir, const char *kind, struct fli_data_dir *ret, char *errmsg,
                       size_t errmsg_size)
 {
-    struct fli_data_dir h = {.dir_fd = -1, .owner_fd = -1};
-    int rc = open_directory(dir, errmsg, errmsg_size, &h.dir_fd);
+    struct fli_data_dir d = {.dir_fd = -1, .owner_fd = -1};
+    int rc = open_directory(dir, errmsg, errmsg_size, &d.dir_fd);
     if (rc == 0) {
-        rc = take(&h, dir, kind, errmsg, errmsg_size);
+        rc = take(&d, dir, kind, errmsg, errmsg_size);
     }
     if (rc != 0) {
-        fli_data_dir_close(&h);
+        fli_data_dir_close(&d);
         return rc;
     }
-    *ret = h;
+    *ret = d;
     return 0;
 }
 
-int fli_data_dir_establish(struct fli_data_dir *h, const char *kind, char *errmsg,
+int fli_data_dir_establish(struct fli_data_dir *d, const char *kind, char *errmsg,
                            size_t errmsg_size)
 {
     char line[LINE_MAX] = {0};
     size_t len = (size_t)line_of(kind, line);
-    ssize_t n = pwrite(h->owner_fd, line, len, 0);
+    ssize_t n = pwrite(d->owner_fd, line, len, 0);
     if (n >= 0 && (size_t)n != len) {
         errno = ENOSPC;
     }
-    if (n < 0 || (size_t)n != len || ftruncate(h->owner_fd, (off_t)len) != 0 ||
-        fsync(h->owner_fd) != 0 || fsync(h->dir_fd) != 0) {
+    if (n < 0 || (size_t)n != len || ftruncate(d->owner_fd, (off_t)len) != 0 ||
+        fsync(d->owner_fd) != 0 || fsync(d->dir_fd) != 0) {
         return system_error("write", "the owner file", errmsg, errmsg_size);
     }
-    h->established = true;
+    d->established = true;
     return 0;
 }
 
-void fli_data_dir_close(struct fli_data_dir *h)
+void fli_data_dir_close(struct fli_data_dir *d)
 {
-    if (h->owner_fd >= 0) {
-        (void)close(h->owner_fd);
+    if (d->owner_fd >= 0) {
+        (void)close(d->owner_fd);
     }
-    if (h->dir_fd >= 0) {
-        (void)close(h->dir_fd);
+    if (d->dir_fd >= 0) {
+        (void)close(d->dir_fd);
     }
-    h->owner_fd = -1;
-    h->dir_fd = -1;
+    d->owner_fd = -1;
+    d->dir_fd = -1;
 }

@@ -27,9 +27,9 @@ int fli_data_dir_open(const char *dir, const char *kind, struct fli_data_dir *re
                       size_t errmsg_size) FLI_MUST_USE;
 
 /* Writes the line, durably. */
-int fli_data_dir_establish(struct fli_data_dir *h, const char *kind, char *errmsg,
+int fli_data_dir_establish(struct fli_data_dir *d, const char *kind, char *errmsg,
                            size_t errmsg_size) FLI_MUST_USE;
 
-void fli_data_dir_close(struct fli_data_dir *h);
+void fli_data_dir_close(struct fli_data_dir *d);
 
 #endif

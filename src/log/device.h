@@ -78,8 +78,8 @@ struct log_device_ops {
     int (*remove)(struct log_device *d, const char *name);
     int (*sync_dir)(struct log_device *d);
     void (*start)(struct log_device *d, enum log_lane lane, struct log_io *io);
-    void (*cancel)(struct log_device *d); /* ends the operation of lane BACKGROUND soon, and the
-                                             pause before a write; holds until the next start */
+    void (*cancel)(struct log_device *d); /* the operation of lane BACKGROUND ends soon, and a write
+                                             begins without its delay; until the next start */
     /* A descriptor that is readable when poll has something to do; -1: there is none. */
     int (*fd)(struct log_device *d, unsigned which);
     void (*poll)(struct log_device *d);

@@ -241,8 +241,8 @@ uint64_t log_truncate(struct log *l, uint64_t index)
         b->keep = t->last;
     }
     struct log_record r = {.type = LOG_RECORD_TRUNCATE, .index = index, .term = log_last_term(l)};
-    l->cut_position = put_record(l, b, &r);
-    return l->cut_position;
+    l->truncated_at = put_record(l, b, &r);
+    return l->truncated_at;
 }
 
 uint64_t log_reset(struct log *l, uint64_t index, uint64_t term)
@@ -259,8 +259,8 @@ uint64_t log_reset(struct log *l, uint64_t index, uint64_t term)
     b->keep = index;
     b->reset = true;
     struct log_record r = {.type = LOG_RECORD_RESET, .index = index, .term = term};
-    l->cut_position = put_record(l, b, &r);
-    return l->cut_position;
+    l->truncated_at = put_record(l, b, &r);
+    return l->truncated_at;
 }
 
 /* If the last record is a hard state that no write has taken, the new hard state replaces it. So

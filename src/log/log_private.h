@@ -71,7 +71,7 @@ struct log {
 
     uint64_t position, durable, durable_index;
     uint64_t flush_upto;   /* position up to which a write was requested */
-    uint64_t cut_position; /* of the last truncation or reset */
+    uint64_t truncated_at; /* of the last truncation or reset */
     uint64_t compact_index;
 
     struct log_buffer *head, *tail; /* waiting, oldest first */

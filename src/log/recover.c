@@ -316,7 +316,7 @@ static int put_zeros(struct recovery *r, struct log_file *f, uint64_t at, uint64
     return r->d->ops->sync(r->d, f);
 }
 
-static int cut_torn(struct recovery *r)
+static int truncate_torn_write(struct recovery *r)
 {
     char name[LOG_NAME_MAX + 1];
     struct log_file *f = NULL;
@@ -417,7 +417,7 @@ static int open_segments(struct recovery *r)
 static int settle(struct recovery *r)
 {
     struct log *l = r->l;
-    int rv = cut_torn(r);
+    int rv = truncate_torn_write(r);
     if (rv == 0) {
         rv = remove_parts(r);
     }

@@ -102,7 +102,7 @@ bool log_next_segment(struct log *l)
 static uint32_t keep_from(struct log *l)
 {
     struct log_entries *t = &l->entries;
-    if (l->durable < l->cut_position) {
+    if (l->durable < l->truncated_at) {
         return l->segments[0].number;
     }
     uint32_t keep = l->durable_in;

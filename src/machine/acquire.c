@@ -160,7 +160,7 @@ bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct 
     case DEADLOCK_NONE:
         return false;
     case DEADLOCK_CYCLE:
-        m->ever.deadlocks++;
+        m->totals.deadlocks++;
         r->code = MACHINE_DEADLOCK;
         break;
     case DEADLOCK_UNKNOWN:

@@ -672,7 +672,7 @@ int machine_command_decode(const uint8_t *p, size_t len, struct machine_command 
     return rc;
 }
 
-size_t machine_command_again(const uint8_t *p, size_t len, struct machine_command *ret)
+size_t machine_command_redecode(const uint8_t *p, size_t len, struct machine_command *ret)
 {
     const struct layout *l = NULL;
     int rc = read_command(p, len, ret, &l);

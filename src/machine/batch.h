@@ -217,7 +217,7 @@ int machine_command_decode(const uint8_t *p, size_t len, struct machine_command 
 
 /* Decodes bytes again that machine_command_decode() has accepted, without checking ranges again.
  * Returns how many bytes the command took. */
-size_t machine_command_again(const uint8_t *p, size_t len, struct machine_command *ret);
+size_t machine_command_redecode(const uint8_t *p, size_t len, struct machine_command *ret);
 
 /* Writes the header over the first MACHINE_BATCH_HEADER_SIZE bytes of a buffer that already holds
  * length bytes of header space and commands and has room up to the padded size; fills the padding

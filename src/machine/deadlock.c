@@ -56,8 +56,8 @@ static void visit_session(struct search *s, struct session *session)
 {
     if (waits_for_several(session)) {
         struct multi_lock *g = session_multi_of(session);
-        if (g->mark != s->m->search) {
-            g->mark = s->m->search;
+        if (g->visited != s->m->search) {
+            g->visited = s->m->search;
             g->pending = s->multis;
             s->multis = g;
         }
@@ -71,8 +71,8 @@ static void visit_session(struct search *s, struct session *session)
         s->found = true;
         return;
     }
-    if (e->n_waits > 0 && e->ending == 0 && e->mark != s->m->search) {
-        e->mark = s->m->search;
+    if (e->n_waits > 0 && e->ending == 0 && e->visited != s->m->search) {
+        e->visited = s->m->search;
         e->pending = s->pending;
         s->pending = e;
     }
@@ -86,16 +86,16 @@ static struct wait *ahead(const struct order *queue, const struct wait *w)
 }
 
 /* Visits everything that the wait `from` waits for at this lock (NULL: a new wait at the end of the
- * queue). A wait with the search's mark was visited before, as was everything ahead of it. */
+ * queue). A wait that this search has visited, as was everything ahead of it. */
 static void visit_lock(struct search *s, struct lock *lock, const struct wait *from)
 {
     struct contention *c = lock_contention(lock);
     if (c != NULL && (c->n_multi > 0 || lock == s->goal_lock)) {
         for (struct wait *w = ahead(&c->queue, from); w != NULL; w = ahead(&c->queue, w)) {
-            if (w->mark == s->m->search || !step(s)) {
+            if (w->visited == s->m->search || !step(s)) {
                 return;
             }
-            w->mark = s->m->search;
+            w->visited = s->m->search;
             visit_session(s, request_session(w->request));
         }
     }
@@ -335,7 +335,7 @@ static void follow_wait(struct peel *p, struct wait *w)
     }
 }
 
-bool machine_deadlock_free(struct machine *m)
+bool machine_has_no_deadlock(struct machine *m)
 {
     struct peel p = {.done = 0};
     count_degrees(m);

@@ -109,7 +109,7 @@ uint64_t machine_digest_attempt(const struct attempt *a)
 
 uint64_t machine_digest_leave(const struct leave *l)
 {
-    return mix_bytes(mix(TAG_LEAVE, l->gave_back, l->until_ms),
+    return mix_bytes(mix(TAG_LEAVE, l->released, l->until_ms),
                      (struct fli_slice){l->key, l->key_len});
 }
 
@@ -150,7 +150,7 @@ uint64_t machine_digest_user(struct fli_slice record)
 uint64_t machine_hash(const struct machine *m)
 {
     const struct machine_limits *x = &m->limits;
-    const struct machine_counts *ever = &m->ever;
+    const struct machine_counts *totals = &m->totals;
     uint64_t h = mix(m->digest, m->clock_ms, m->floor_ms);
     h = mix(h, m->due_ms, m->mark_due);
     h = mix(mix(h, m->last_token, m->serial), m->cluster_id, x->session_locks_max);
@@ -158,8 +158,8 @@ uint64_t machine_hash(const struct machine *m)
             (uint64_t)m->settings.hold_ms << 32 | m->settings.log_level);
     h = mix(h, (uint64_t)x->locks_max << 32 | x->sessions_max,
             (uint64_t)x->waits_max << 32 | x->lock_waits_max);
-    h = mix(mix(h, ever->grants, ever->releases), ever->expiries, ever->breaks);
-    h = mix(mix(h, ever->tokens, ever->waits_ended), ever->deadlocks, ever->limits);
+    h = mix(mix(h, totals->grants, totals->releases), totals->expiries, totals->breaks);
+    h = mix(mix(h, totals->tokens, totals->waits_ended), totals->deadlocks, totals->limits);
     h = mix(h, m->version, m->n_nodes);
     for (unsigned i = 0; i < m->n_nodes; i++) {
         const struct node *n = &m->nodes[i];

@@ -349,7 +349,7 @@ static void check_leaves(const struct machine *m, struct tally *t)
     FLI_LIST_FOREACH(link, &m->leaves.list)
     {
         const struct leave *l = leave_of(link);
-        FLI_ASSERT(l->gave_back <= 1 && l->key[4] == LEAVE_KEY_KIND);
+        FLI_ASSERT(l->released <= 1 && l->key[4] == LEAVE_KEY_KIND);
         FLI_ASSERT(l->until_ms <= m->clock_ms + MACHINE_LEAVE_KEEP_MS);
         t->digest += machine_digest_leave(l);
         len++;
@@ -382,5 +382,5 @@ void machine_check(struct machine *m)
     FLI_ASSERT(t.shares == m->shares.len && t.shares == m->shares_by_token.len &&
                t.grants == m->n_grants);
     FLI_ASSERT(t.digest == m->digest);
-    FLI_ASSERT(machine_deadlock_free(m));
+    FLI_ASSERT(machine_has_no_deadlock(m));
 }

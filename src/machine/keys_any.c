@@ -1,4 +1,4 @@
-/* keys_any.c: actions on keys (keys.c) whoever their owner is; and the memory of keys released a
+/* keys_any.c: actions on keys (keys.c) of whatever owner, and a record of keys that were released a
  * moment ago.
  *
  *   ANY_KEYS finds              and does
@@ -29,8 +29,8 @@ static struct request *any_request(struct machine *m, struct fli_slice name, boo
     return machine_key_request(m, lock, owner) == holder ? holder : NULL;
 }
 
-/* A user may end another user's grant if he has the right to break the lock. */
-static bool may(struct machine *m, struct fli_slice name, struct request *key, uint64_t *steps)
+/* Ending another user's grant needs the right to break the lock. */
+static bool may_end(struct machine *m, struct fli_slice name, struct request *key, uint64_t *steps)
 {
     bool own = key != NULL ? machine_asker_owns(m, request_session(key))
                            : machine_asker_may(m, ACL_ACQUIRE, name, steps);
@@ -45,7 +45,7 @@ void machine_any_keys(struct machine *m, const struct machine_command *c, struct
     bool all_free = true;
     for (unsigned i = 0; i < n; i++) {
         bool is_free = false;
-        if (!may(m, names[i], any_request(m, names[i], &is_free), &steps)) {
+        if (!may_end(m, names[i], any_request(m, names[i], &is_free), &steps)) {
             machine_refuse(r, ACL_BREAK);
             return;
         }
@@ -67,7 +67,7 @@ void machine_any_keys(struct machine *m, const struct machine_command *c, struct
     r->code = r->number > 0 ? MACHINE_DONE : all_free ? MACHINE_NO : MACHINE_HELD;
 }
 
-/* ---- what was given back --------------------------------------------------------------------- */
+/* ---- keys that were just released ------------------------------------------------------------ */
 
 /* This is not state: a replica that restarted or loaded a snapshot has forgotten it, and it may be
  * dropped for want of room. So only the wording of an answer may depend on it: whether a client

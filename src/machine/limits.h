@@ -39,7 +39,7 @@ struct machine_settings {
 #define MACHINE_LIMITS_SETTABLE 5u /* the first five of enum machine_limit: those above */
 #define MACHINE_NODES_MAX 9u       /* members whose incarnation is remembered */
 #define MACHINE_NODE_ADDRESS_MAX 263u
-#define MACHINE_COMMAND_MAX 8192u      /* encoded bytes of one command */
+#define MACHINE_COMMAND_MAX 8192u      /* encoded bytes of one command, except USERS_LOAD */
 #define MACHINE_COMMAND_LARGEST 51200u /* of USERS_LOAD, which carries all users */
 /* Encoded bytes of one batch; what a decoder accepts. */
 #define MACHINE_BATCH_MAX (UINT32_C(4) << 20)
@@ -53,11 +53,11 @@ struct machine_settings {
 #define MACHINE_BATCH_DUE_STEPS 6000u     /* for expiries, and work left by earlier batches */
 #define MACHINE_BATCH_COMMAND_STEPS 6000u /* for work that the batch's commands cause */
 #define MACHINE_BATCH_COST_MAX 10000u  /* sum of machine_command_cost(); the leader keeps to it */
-#define MACHINE_LIST_COST 5000u        /* of LOCKS and SESSION LIST, which look at much */
+#define MACHINE_LIST_COST 5000u        /* of LOCKS and SESSION LIST, which visit many records */
 #define MACHINE_SHOW_COST 250u         /* of SHOW and SESSION SHOW: an answer of up to 64 KiB */
 #define MACHINE_SEARCH_STEPS_MAX 1000u /* of one search for cycles */
 #define MACHINE_SEARCH_STEPS_MIN 50u   /* which every search has */
-/* After a search of the most steps, only the least for so long. */
+/* How long a session's searches get only the minimum, after one of them took the maximum. */
 #define MACHINE_SEARCH_PAUSE_MS 1000u
 
 /* The cluster clock in ms stays below 2^48 (8 900 years), so that no sum of a clock and a
@@ -66,15 +66,16 @@ struct machine_settings {
 #define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
 #define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry */
 
-/* A numbered attempt of ACQUIRE and what is remembered of it, see attempt.c. */
+/* The numbers of repeated ACQUIREs that are remembered, see attempt.c. A request is remembered at
+ * least for the time below, unless newer ones push it out. */
 #define MACHINE_ATTEMPT_MAX FL_TOKEN_MAX
-#define MACHINE_ATTEMPTS_MAX 16384u /* requests with repeated attempts */
-/* Each at least this long, unless newer ones push it out. */
+#define MACHINE_ATTEMPTS_MAX 16384u /* requests */
 #define MACHINE_ATTEMPT_KEEP_MS 3600000u
 
-/* A LEAVE with a label of its own, and what is remembered of it, see reentrant.c. */
-#define MACHINE_LEAVES_MAX 65536u    /* labels that are remembered */
-#define MACHINE_LEAVE_KEEP_MS 60000u /* each, at most */
+/* The answers of LEAVE, which releases a reentrant lock once, are remembered by the label that the
+ * client gave, so that a repeated LEAVE counts once: see reentrant.c. */
+#define MACHINE_LEAVES_MAX 65536u    /* labels */
+#define MACHINE_LEAVE_KEEP_MS 60000u /* for each label, at most */
 #define MACHINE_HOLD_COUNT_MAX 65535u
 
 /* The bytes of all users' records in a snapshot, so that one answer can hold them. A user with one
@@ -84,7 +85,7 @@ struct machine_settings {
 
 #define MACHINE_COMMAND_COST_MAX                                                                   \
     (MACHINE_STEPS_RECORD * (1 + MACHINE_NAMES_MAX) + MACHINE_SEARCH_STEPS_MIN)
-/* The last piece of work may exceed the steps left by one grant, or one wait. */
+/* By how much the last piece of work may exceed the steps that are left: one grant, or one wait. */
 #define MACHINE_STEPS_OVER_MAX (MACHINE_STEPS_RECORD * (1 + 2 * MACHINE_NAMES_MAX))
 #define MACHINE_APPLY_STEPS_MAX                                                                    \
     (MACHINE_BATCH_DUE_STEPS + MACHINE_BATCH_COMMAND_STEPS + MACHINE_BATCH_COST_MAX +              \

@@ -272,7 +272,7 @@ void machine_lock_grant(struct machine *m, struct request *request, uint32_t slo
 {
     FLI_ASSERT(m->last_token < FL_TOKEN_MAX && request_part(request, 0) == request);
     m->last_token++;
-    m->ever.grants++;
+    m->totals.grants++;
     unsigned n = request_parts(request);
     uint64_t waited_since_ms = wait == 0 ? 0 : request->since_ms;
     for (unsigned i = 0; i < n; i++) {
@@ -472,14 +472,14 @@ static void count_end(struct machine *m, enum machine_event_type type)
 {
     switch (type) {
     case MACHINE_EVENT_RELEASED:
-        m->ever.releases++;
+        m->totals.releases++;
         break;
     case MACHINE_EVENT_EXPIRED:
-        m->ever.expiries++;
+        m->totals.expiries++;
         break;
     default:
         FLI_ASSERT(type == MACHINE_EVENT_BROKEN);
-        m->ever.breaks++;
+        m->totals.breaks++;
         break;
     }
 }

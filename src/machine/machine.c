@@ -236,7 +236,7 @@ static bool burn_tokens(struct machine *m, uint64_t step, fl_token most, struct 
 static void token(struct machine *m, struct machine_result *r)
 {
     if (burn_tokens(m, 1, FL_TOKEN_MAX, r)) {
-        m->ever.tokens++;
+        m->totals.tokens++;
     }
 }
 
@@ -315,7 +315,7 @@ static void break_lock(struct machine *m, const struct machine_command *c, struc
     if (lock_holder(lock) != NULL) {
         machine_lock_break(m, lock);
     } else {
-        m->ever.breaks++;
+        m->totals.breaks++;
         machine_lock_end_delay(m, lock);
     }
 }
@@ -507,7 +507,8 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
     }
 }
 
-/* Whether the bytes are exactly `count` commands that are allowed in a batch. */
+/* Checks that the bytes are exactly `count` commands that are allowed in a batch. 0, or an
+ * error. */
 static int verify_commands(const uint8_t *p, const uint8_t *end, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -557,7 +558,7 @@ bool machine_next(struct machine *m, struct machine_cursor *cur, struct machine_
         return false;
     }
     struct machine_command c;
-    cur->p += machine_command_again(cur->p, (size_t)(cur->end - cur->p), &c);
+    cur->p += machine_command_redecode(cur->p, (size_t)(cur->end - cur->p), &c);
     cur->left--;
     *ret = (struct machine_result){.clock_ms = m->clock_ms};
     m->spent += machine_command_cost(&c);
@@ -636,7 +637,7 @@ const struct machine_settings *machine_get_settings(const struct machine *m)
 
 void machine_get_counts(const struct machine *m, struct machine_counts *ret)
 {
-    *ret = m->ever;
+    *ret = m->totals;
     ret->locks_held = m->held.len;
     ret->locks = m->locks.len;
     ret->sessions = machine_sessions_len(m);

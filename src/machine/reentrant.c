@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what was answered ----------------------------------------------------------------------- */
+/* ---- remembered answers of LEAVE ------------------------------------------------------------- */
 
 static bool leave_eq(const struct fli_map_node *node, const void *key, size_t key_len)
 {
@@ -65,7 +65,7 @@ static struct leave *find(struct machine *m, struct fli_slice key, uint64_t hash
     return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct leave, node);
 }
 
-static void add(struct machine *m, struct fli_slice key, uint64_t hash, bool gave_back,
+static void add(struct machine *m, struct fli_slice key, uint64_t hash, bool released,
                 uint64_t until_ms)
 {
     struct leave *l = malloc(sizeof *l + key.len);
@@ -74,7 +74,7 @@ static void add(struct machine *m, struct fli_slice key, uint64_t hash, bool gav
     }
     memcpy(l->key, key.data, key.len);
     l->key_len = key.len;
-    l->gave_back = gave_back;
+    l->released = released;
     l->until_ms = until_ms;
     fli_list_init(&l->link);
     fli_list_push(&m->leaves.list, &l->link);
@@ -100,11 +100,11 @@ static bool answered(struct machine *m, const struct machine_command *c, struct 
         return false;
     }
     r->code = MACHINE_DONE;
-    r->number = l->gave_back;
+    r->number = l->released;
     return true;
 }
 
-static void remember(struct machine *m, const struct machine_command *c, bool gave_back)
+static void remember(struct machine *m, const struct machine_command *c, bool released)
 {
     uint8_t bytes[ATTEMPT_KEY_MAX];
     if (c->label.len == 0) {
@@ -122,18 +122,18 @@ static void remember(struct machine *m, const struct machine_command *c, bool ga
             forget(m, l);
         }
     }
-    add(m, key, hash, gave_back, m->clock_ms + c->number);
+    add(m, key, hash, released, m->clock_ms + c->number);
 }
 
-bool machine_leave_load(struct machine *m, struct fli_slice key, uint64_t gave_back,
+bool machine_leave_load(struct machine *m, struct fli_slice key, uint64_t released,
                         uint64_t until_ms)
 {
     uint64_t hash = fli_map_hash(&m->leaves.by_key, key.data, key.len);
-    if (gave_back > 1 || until_ms > m->clock_ms + MACHINE_LEAVE_KEEP_MS ||
+    if (released > 1 || until_ms > m->clock_ms + MACHINE_LEAVE_KEEP_MS ||
         m->leaves.by_key.len == MACHINE_LEAVES_MAX || find(m, key, hash) != NULL) {
         return false;
     }
-    add(m, key, hash, gave_back == 1, until_ms);
+    add(m, key, hash, released == 1, until_ms);
     return true;
 }
 

@@ -14,7 +14,7 @@ struct leave {
     struct fli_map_node node;
     struct fli_list link; /* in leaves.list */
     uint64_t until_ms;    /* the cluster clock up to which it is remembered */
-    uint8_t gave_back;
+    uint8_t released;
     size_t key_len;
     uint8_t key[]; /* uid 4, LEAVE_KEY_KIND 1, name (length 1, bytes), label */
 };
@@ -52,11 +52,12 @@ void machine_request_set_count(struct request *request, uint32_t n);
 void machine_leaves_init(struct machine *m, const uint64_t hash_seed[2]);
 void machine_leaves_fini(struct machine *m);
 /* Loads one from a snapshot, in the snapshot's order. False: it is not valid. */
-bool machine_leave_load(struct machine *m, struct fli_slice key, uint64_t gave_back,
+bool machine_leave_load(struct machine *m, struct fli_slice key, uint64_t released,
                         uint64_t until_ms);
 void machine_reenter(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_leave(struct machine *m, const struct machine_command *c, struct machine_result *r);
-/* Answers as KEY does for one key and an owner; DONE: `number` is how often he has taken it. */
+/* Answers the query HOLDS: as KEY does for one key and an owner. DONE: `number` is how often the
+ * owner has taken the key. */
 int machine_holds(struct machine *m, const struct machine_command *q, struct machine_result *r,
                   struct fli_buf *payload);
 uint64_t machine_digest_leave(const struct leave *l); /* digest.c */

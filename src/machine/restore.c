@@ -101,14 +101,14 @@ static bool load_head(struct loader *l)
     m->settings.heartbeat_ms = fli_read_u32(r);
     m->settings.hold_ms = fli_read_u32(r);
     m->settings.log_level = fli_read_u32(r);
-    m->ever.grants = fli_read_u64(r);
-    m->ever.releases = fli_read_u64(r);
-    m->ever.expiries = fli_read_u64(r);
-    m->ever.breaks = fli_read_u64(r);
-    m->ever.tokens = fli_read_u64(r);
-    m->ever.waits_ended = fli_read_u64(r);
-    m->ever.deadlocks = fli_read_u64(r);
-    m->ever.limits = fli_read_u64(r);
+    m->totals.grants = fli_read_u64(r);
+    m->totals.releases = fli_read_u64(r);
+    m->totals.expiries = fli_read_u64(r);
+    m->totals.breaks = fli_read_u64(r);
+    m->totals.tokens = fli_read_u64(r);
+    m->totals.waits_ended = fli_read_u64(r);
+    m->totals.deadlocks = fli_read_u64(r);
+    m->totals.limits = fli_read_u64(r);
     unsigned sealed = fli_read_u8(r);
     m->users.sealed = sealed == 1;
     m->users.last_uid = fli_read_u32(r);
@@ -524,7 +524,7 @@ static bool whole_ok(const struct loader *l)
             return false;
         }
     }
-    return find_recheck(m) && work_ok(m) && machine_deadlock_free(m);
+    return find_recheck(m) && work_ok(m) && machine_has_no_deadlock(m);
 }
 
 /* ---- bytes in pieces ------------------------------------------------------------------------- */

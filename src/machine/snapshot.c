@@ -152,14 +152,14 @@ static void put_head(struct writer *w, const struct machine *m, const struct hea
     put_u32(w, m->settings.heartbeat_ms);
     put_u32(w, m->settings.hold_ms);
     put_u32(w, m->settings.log_level);
-    put_u64(w, m->ever.grants);
-    put_u64(w, m->ever.releases);
-    put_u64(w, m->ever.expiries);
-    put_u64(w, m->ever.breaks);
-    put_u64(w, m->ever.tokens);
-    put_u64(w, m->ever.waits_ended);
-    put_u64(w, m->ever.deadlocks);
-    put_u64(w, m->ever.limits);
+    put_u64(w, m->totals.grants);
+    put_u64(w, m->totals.releases);
+    put_u64(w, m->totals.expiries);
+    put_u64(w, m->totals.breaks);
+    put_u64(w, m->totals.tokens);
+    put_u64(w, m->totals.waits_ended);
+    put_u64(w, m->totals.deadlocks);
+    put_u64(w, m->totals.limits);
     put_u8(w, m->users.sealed);
     put_u32(w, m->users.last_uid);
     put_u64(w, h->nodes);
@@ -298,7 +298,7 @@ static void put_attempt(struct writer *w, const struct attempt *a)
 static void put_leave(struct writer *w, const struct leave *l)
 {
     size_t before_label = 6 + (size_t)l->key[5];
-    put_u64(w, l->gave_back);
+    put_u64(w, l->released);
     put_u64(w, l->until_ms);
     put(w, l->key, before_label);
     put_short(w, (struct fli_slice){l->key + before_label, l->key_len - before_label});

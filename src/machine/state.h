@@ -40,9 +40,9 @@
 #define SLOTS_SHARED UINT32_MAX
 _Static_assert(FL_PERMITS_MAX < SLOTS_SHARED, "permits are no mode");
 
-/* Kinds of what is due, in the order of things with the same deadline. First come those that free
- * locks, then those that remove waiters. So a wait that ends in the very millisecond in which its
- * turn comes is granted. */
+/* Kinds of timers, in the order in which timers with the same deadline run. First come those that
+ * free locks, then those that remove waiters. So a wait that ends in the very millisecond in which
+ * its turn comes is granted. */
 enum timer_kind {
     TIMER_DELAY, /* a lock's delay is over */
     TIMER_LEASE_EXPLICIT,
@@ -133,7 +133,7 @@ struct session_explicit {
     uint64_t search_pause_ms;         /* searches for cycles are short before then */
     uint32_t renewals;                /* see machine_session_renewals */
     uint32_t degree;                  /* for the search for cycles only */
-    uint64_t mark;                    /* for the search for cycles only */
+    uint64_t visited;                 /* the last search for cycles that came here */
     struct session_explicit *pending; /* for the search for cycles only */
     uint8_t *label;                   /* NULL when label_len is 0 */
     uint8_t label_len;
@@ -187,7 +187,7 @@ struct multi_part {
 struct multi_lock {
     struct session own; /* the implicit session; unused when an explicit one has the multi-lock */
     struct multi_lock *pending; /* for the search for cycles only, as are the next two */
-    uint64_t mark;
+    uint64_t visited;
     uint32_t degree;
     struct work work;  /* linked: the multi-lock was released */
     uint32_t renewals; /* see machine_session_renewals */
@@ -245,7 +245,7 @@ struct wait {
     struct fli_list all;        /* in machine.waits, in the order of ids */
     struct request *request;
     uint64_t times_asked; /* how often it was requested: 1, and 1 more with each repetition */
-    uint64_t mark;        /* for the search for cycles only */
+    uint64_t visited;     /* the last search for cycles that came here */
     uint32_t degree;      /* for the search for cycles only */
     uint32_t slots;
     struct wait *pending;
@@ -307,18 +307,17 @@ struct machine {
     struct machine_settings settings;
     struct node nodes[MACHINE_NODES_MAX]; /* sorted by id */
     unsigned n_nodes;
-    uint32_t version;           /* of the cluster: what all its nodes know */
-    struct machine_counts ever; /* only the fields that count for ever */
-    uint64_t digest;            /* of all records and timers, see digest.c */
-    uint64_t search;            /* number of the last search for cycles; not state */
-    struct budget budget;       /* not state, but the same on all replicas */
-    uint32_t steps;             /* left for work in this batch; not state */
-    uint64_t spent;             /* in this batch; not state */
-    struct machine_asker asker; /* not state */
-    bool expiring;              /* what is due is being done, in the order of deadlines; not state
-                                   */
-    struct released *released;  /* keys_any.c; NULL until first used; not state */
-    machine_event_cb event_cb;  /* not state */
+    uint32_t version;             /* of the cluster: what all its nodes know */
+    struct machine_counts totals; /* only the fields that never decrease */
+    uint64_t digest;              /* of all records and timers, see digest.c */
+    uint64_t search;              /* number of the last search for cycles; not state */
+    struct budget budget;         /* not state, but the same on all replicas */
+    uint32_t steps;               /* left for work in this batch; not state */
+    uint64_t spent;               /* in this batch; not state */
+    struct machine_asker asker;   /* not state */
+    bool expiring;             /* timers that are due run, in the order of deadlines; not state */
+    struct released *released; /* keys_any.c; NULL until first used; not state */
+    machine_event_cb event_cb; /* not state */
     void *event_ctx;
 };
 
@@ -720,7 +719,7 @@ uint64_t machine_timer_id(const struct timer *t);
 uint32_t machine_lease_renewals(const struct timer *t); /* 0 for a timer that is no lease */
 struct fli_slice machine_timer_name(const struct timer *t);
 
-/* digest.c: the hash that each record and each timer adds to the digest. Whoever changes a record
+/* digest.c: the hash that each record and each timer adds to the digest. Code that changes a record
  * subtracts its hash before and adds it after. The first part of a multi-lock stands for all. */
 uint64_t machine_digest_session(const struct session_explicit *s);
 uint64_t machine_digest_grant(struct request *request);
@@ -750,7 +749,7 @@ enum deadlock { DEADLOCK_NONE, DEADLOCK_CYCLE, DEADLOCK_UNKNOWN };
 enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit *s,
                                       struct lock *const *locks, unsigned n);
 /* Whether no cycle exists in the whole machine. O(sessions + waits). */
-bool machine_deadlock_free(struct machine *m);
+bool machine_has_no_deadlock(struct machine *m);
 
 /* acquire.c */
 void machine_acquire(struct machine *m, const struct machine_command *c, struct machine_result *r);
@@ -772,7 +771,7 @@ bool machine_clear_own(struct machine *m, const struct machine_command *c);
 struct request *machine_key_request(struct machine *m, const struct lock *lock,
                                     struct fli_slice owner);
 
-/* keys_any.c: ANY_KEYS, and the memory of keys released a moment ago. */
+/* keys_any.c: ANY_KEYS, and the record of keys that were released a moment ago. */
 void machine_any_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_released_note(struct machine *m, struct fli_slice name, struct fli_slice owner);
 bool machine_released_find(const struct machine *m, struct fli_slice name, struct fli_slice owner);
@@ -792,7 +791,7 @@ void machine_emit_of(struct machine *m, struct session *s, const struct machine_
 static inline void machine_answer_limit(struct machine *m, struct machine_result *r,
                                         enum machine_limit limit)
 {
-    m->ever.limits++;
+    m->totals.limits++;
     r->code = MACHINE_LIMIT;
     r->number = limit;
 }

@@ -153,7 +153,7 @@ unsigned machine_wait_remove(struct machine *m, struct wait *w, enum machine_rea
 {
     struct request *request = request_part(w->request, 0);
     unsigned n = request_parts(request);
-    m->ever.waits_ended++;
+    m->totals.waits_ended++;
     for (unsigned i = 0; i < n; i++) {
         locks[i] = request_part(request, i)->lock;
         machine_emit_of(m, request_session(request),

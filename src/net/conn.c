@@ -116,7 +116,7 @@ static void visited(struct net_server *s)
 static bool must_yield(const struct net_server *s)
 {
     uint64_t visit_ns = fli_clock_ns() - s->visit_ns;
-    return s->take_ns + visit_ns > FLI_TURN_REQUESTS_US * UINT64_C(1000) ||
+    return s->take_ns + visit_ns > s->share_ns ||
            (s->visit_n > 0 && visit_ns > FLI_TURN_VISIT_US * UINT64_C(1000));
 }
 

@@ -167,7 +167,7 @@ static bool begin_auth(const struct net_commands *commands, struct net_request *
         bool ok = id == FLI_CMD_HELLO && read_hello(r->conn, &unused, args, n, &auth, &fits);
         fli_buf_fini(&unused);
         if (!ok || auth.user.data == NULL) {
-            return false; /* errors are answered in the common way */
+            return false; /* answer_hello() answers errors, and HELLO without AUTH */
         }
     }
     commands->auth(commands->users_ctx, r, &auth);

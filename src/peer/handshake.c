@@ -66,7 +66,7 @@ void handshake_encode(const struct handshake *h, const struct handshake_formats 
     memcpy(out + ADDRESS_OFFSET, from->client_address, address_len);
     memcpy(out + REASON_OFFSET, h->reason, reason_len);
     fli_put_u64(out + START_OFFSET, from->start.number);
-    fli_put_u64(out + START_OFFSET + 8, from->start.mark);
+    fli_put_u64(out + START_OFFSET + 8, from->start.nonce);
     fli_put_u64(out + LOG_OFFSET, from->term);
     fli_put_u64(out + LOG_OFFSET + 8, from->last_index);
     fli_put_u32(out + CRC_OFFSET,
@@ -98,7 +98,7 @@ static bool identity_fits(const struct handshake *h)
     }
     return from->node_id == 0 && from->incarnation == 0 && from->cluster_id == 0 &&
            from->members_crc == 0 && from->admitted_index == 0 && from->client_address[0] == '\0' &&
-           from->peer_address[0] == '\0' && from->start.number == 0 && from->start.mark == 0 &&
+           from->peer_address[0] == '\0' && from->start.number == 0 && from->start.nonce == 0 &&
            from->term == 0 && from->last_index == 0;
 }
 
@@ -130,7 +130,7 @@ int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_fo
     h.target = fli_get_u64(in + 48);
     h.from.admitted_index = fli_get_u64(in + 56);
     h.from.start.number = fli_get_u64(in + START_OFFSET);
-    h.from.start.mark = fli_get_u64(in + START_OFFSET + 8);
+    h.from.start.nonce = fli_get_u64(in + START_OFFSET + 8);
     h.from.term = fli_get_u64(in + LOG_OFFSET);
     h.from.last_index = fli_get_u64(in + LOG_OFFSET + 8);
     h.from.asks_raft = h.verdict == 0 && h.kind == STREAM_RAFT;

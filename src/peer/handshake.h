@@ -21,7 +21,7 @@
  *   72     264    client address, then zeros
  *   336    176    reason, then zeros
  *   512    264    peer address: where others reach the sender; then zeros
- *   776    16     number and mark of the sender's start
+ *   776    16     number and nonce of the sender's start
  *   792    16     term and last entry that its log has
  *
  * Decoding checks magic and checksum before anything else is used. The strings are printable ASCII,
@@ -64,9 +64,9 @@ enum handshake_verdict {
     HANDSHAKE_WENT_BACK = 8          /* its data directory is an older copy */
 };
 
-/* One start of a node: they are counted, and each has a random mark. Number 0: none. */
+/* One start of a node: they are counted, and each has a random nonce. Number 0: none. */
 struct start {
-    uint64_t number, mark;
+    uint64_t number, nonce;
 };
 
 /* What a node tells about itself. */

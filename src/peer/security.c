@@ -7,7 +7,7 @@
 
 #include "base/bytes.h"
 
-#define CLAIM_MAX (2 * SECURITY_MEMBER_NAME_MAX + 4)
+#define PSK_CONTEXT_MAX (2 * SECURITY_MEMBER_NAME_MAX + 4)
 
 struct security {
     struct fli_tls_context *context;
@@ -38,14 +38,16 @@ static void member_name(const struct security *s, uint64_t id, char out[SECURITY
     (void)snprintf(out, SECURITY_MEMBER_NAME_MAX, "%s-node-%llu", s->name, (unsigned long long)id);
 }
 
-/* The claim that the calling node proves with the secret. */
-static void claim_of(const struct security *s, uint64_t from, uint64_t to, char out[CLAIM_MAX])
+/* Names both ends, so that an end cannot be shown its own messages: the context that the calling
+ * node proves with the pre-shared key. */
+static void psk_context_of(const struct security *s, uint64_t from, uint64_t to,
+                           char out[PSK_CONTEXT_MAX])
 {
     char a[SECURITY_MEMBER_NAME_MAX];
     char b[SECURITY_MEMBER_NAME_MAX];
     member_name(s, from, a);
     member_name(s, to, b);
-    (void)snprintf(out, CLAIM_MAX, "%s to %s", a, b);
+    (void)snprintf(out, PSK_CONTEXT_MAX, "%s to %s", a, b);
 }
 
 int security_create(const struct security_config *config, uint64_t self_id, struct security **ret,
@@ -97,10 +99,10 @@ void security_destroy(struct security *s)
 int security_call(struct security *s, uint64_t peer_id, struct fli_tls **ret)
 {
     char name[SECURITY_MEMBER_NAME_MAX];
-    char claim[CLAIM_MAX];
+    char psk_context[PSK_CONTEXT_MAX];
     member_name(s, peer_id, name);
-    claim_of(s, s->self_id, peer_id, claim);
-    return fli_tls_create_end(s->context, true, name, claim, ret);
+    psk_context_of(s, s->self_id, peer_id, psk_context);
+    return fli_tls_create_end(s->context, true, name, psk_context, ret);
 }
 
 int security_answer(struct security *s, struct fli_tls **ret)
@@ -111,23 +113,24 @@ int security_answer(struct security *s, struct fli_tls **ret)
 bool security_is(const struct security *s, const struct fli_tls *tls, uint64_t peer_id)
 {
     char name[SECURITY_MEMBER_NAME_MAX];
-    char claim[CLAIM_MAX];
+    char psk_context[PSK_CONTEXT_MAX];
     if (s->certificates) {
         member_name(s, peer_id, name);
         return fli_tls_peer_bears(tls, name);
     }
-    const char *claimed = fli_tls_peer_claim(tls);
-    claim_of(s, peer_id, s->self_id, claim);
-    return claimed != NULL && strcmp(claimed, claim) == 0;
+    const char *sent = fli_tls_peer_psk_context(tls);
+    psk_context_of(s, peer_id, s->self_id, psk_context);
+    return sent != NULL && strcmp(sent, psk_context) == 0;
 }
 
-/* The id of the node that a claim made with the secret names; 0: none. */
-static uint64_t claimed_id(const struct security *s, const char *claim)
+/* The id of the calling node in a psk_context; 0: none. */
+static uint64_t calling_id(const struct security *s, const char *psk_context)
 {
     uint64_t id = 0;
     size_t stem = strlen(s->name) + strlen("-node-");
-    if (claim == NULL || strlen(claim) < stem ||
-        !fli_parse_u64(claim + stem, strspn(claim + stem, "0123456789"), UINT64_MAX, &id)) {
+    if (psk_context == NULL || strlen(psk_context) < stem ||
+        !fli_parse_u64(psk_context + stem, strspn(psk_context + stem, "0123456789"), UINT64_MAX,
+                       &id)) {
         return 0;
     }
     return id;
@@ -140,7 +143,7 @@ static bool is_another_node(const struct security *s, const struct fli_tls *tls)
         (void)snprintf(stem, sizeof stem, "%s-node-", s->name);
         return fli_tls_peer_bears_other(tls, stem, s->self_id);
     }
-    uint64_t id = claimed_id(s, fli_tls_peer_claim(tls));
+    uint64_t id = calling_id(s, fli_tls_peer_psk_context(tls));
     return id != 0 && id != s->self_id && security_is(s, tls, id);
 }
 
@@ -153,7 +156,7 @@ bool security_is_member(const struct security *s, const struct fli_tls *tls, cha
     }
     if (!s->certificates) {
         (void)snprintf(why, why_size, "it knows the secret, and says that it is '%.128s'",
-                       fli_tls_peer_claim(tls));
+                       fli_tls_peer_psk_context(tls));
         return false;
     }
     (void)snprintf(why, why_size,

@@ -139,7 +139,7 @@ void dispatch_park(struct call *c, const struct machine_result *queued)
     c->wait = queued->wait;
     c->times_asked = queued->token;
     struct parked_news news =
-        parked_add(&d->parked, &c->parked, queued->wait, queued->token, c->mark, deadline_ms);
+        parked_add(&d->parked, &c->parked, queued->wait, queued->token, c->since, deadline_ms);
     if (news.end != PARKED_WAITING) {
         end_wait(c, &news);
     } else if (d->stopping || c->restores != d->restores) {

@@ -12,14 +12,13 @@ static enum config_outcome check_join(struct config_reader *r)
 {
     struct config *c = r->config;
     if (config_was_given(r, "cluster")) {
-        return config_wrong(r,
-                            "--cluster begins a cluster, and --join goes into one that is there: "
-                            "leave one out");
+        return config_wrong(r, "--cluster begins a new cluster, and --join enters an existing one: "
+                               "leave one out");
     }
     if (!config_was_given(r, "id") || c->peer[0] == '\0') {
         return config_wrong(r,
-                            "--join needs --id and --peer: the id and the address that fencelock "
-                            "cluster add is told");
+                            "--join needs --id and --peer: the id and the address that you give to "
+                            "fencelock cluster add");
     }
     if (members_find(&c->members, c->id) != NULL) {
         return config_wrong(r,
@@ -271,8 +270,8 @@ static enum config_outcome check_users(struct config_reader *r)
     for (const char *p = c->requirepass; *p != '\0'; p++) {
         if (*p <= ' ' || *p == 0x7f) {
             return config_wrong(
-                r, "--requirepass: a password that begins with the cluster has no blanks; "
-                   "set it later with ACL SETUSER");
+                r, "--requirepass: the password must not contain blanks or control characters; "
+                   "set such a password later with ACL SETUSER");
         }
     }
     return CONFIG_RUN;
@@ -291,8 +290,9 @@ static enum config_outcome check_times(struct config_reader *r)
     return CONFIG_RUN;
 }
 
-/* Checks the actions instead of serving: at most one of them. */
-static enum config_outcome check_once(struct config_reader *r)
+/* Checks the options that make the daemon do one thing instead of serving (--check, --restore,
+ * --recover-from): at most one of them is given. */
+static enum config_outcome check_actions(struct config_reader *r)
 {
     static const struct {
         const char *option, *needs, *or_else;
@@ -305,8 +305,8 @@ static enum config_outcome check_once(struct config_reader *r)
     const struct config *c = r->config;
     bool begins = c->restore[0] != '\0' || c->recover_from[0] != '\0';
     if (begins && c->check) {
-        return config_wrong(r, "--check says what a start would do, and --restore and "
-                               "--recover-from are none: leave one out");
+        return config_wrong(r, "--check says what an ordinary start would do, and --restore and "
+                               "--recover-from do not start the node: leave one out");
     }
     if (c->restore[0] != '\0' && c->recover_from[0] != '\0') {
         return config_wrong(r, "--restore and --recover-from exclude each other: a new cluster "
@@ -335,6 +335,6 @@ enum config_outcome config_check(struct config_reader *r)
     enum config_outcome o = check_members(r);
     o = o != CONFIG_RUN ? o : check_addresses(r);
     o = o != CONFIG_RUN ? o : check_users(r);
-    o = o != CONFIG_RUN ? o : check_once(r);
+    o = o != CONFIG_RUN ? o : check_actions(r);
     return o != CONFIG_RUN ? o : check_times(r);
 }

@@ -307,7 +307,7 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     int rc = listing_is(&m) ? listing_submit(c, &m, dispatch_on_result)
                             : dispatch_submit(c, &m, dispatch_on_result);
     if (rc == 0) {
-        c->mark = c->waits ? parked_request_sent(&d->parked) : 0;
+        c->since = c->waits ? parked_request_sent(&d->parked) : 0;
         c->restores = d->restores;
         return;
     }

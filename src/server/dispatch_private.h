@@ -65,7 +65,7 @@ struct call {
                                   refused */
     unsigned tries;
     uint64_t wait_ms;
-    uint64_t mark;     /* from parked_request_sent() */
+    uint64_t since;    /* from parked_request_sent() */
     uint64_t restores; /* of dispatch, when it was submitted */
     uint64_t again_ms; /* when to try to clean up again; when a BLPOP ends */
     uint64_t wait;     /* the wait that it was parked on; CLEANUP_WAIT: to be cancelled */

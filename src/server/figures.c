@@ -342,7 +342,7 @@ static void put_certificates(const struct info_shell *s, struct metrics_text *t)
         return;
     }
     metrics_family(t, "fencelock_certificate_left_seconds", "gauge",
-                   "Until the certificate ends, in whole days; 0 when it has. Those of clients' "
+                   "Until the certificate expires, in whole days; 0 when it has. Those of clients' "
                    "connections, and (peer) those between nodes.");
     put_certificate(t, "own", clients && own->has_cert, own->cert_days);
     put_certificate(t, "ca", clients && own->has_ca, own->ca_days);

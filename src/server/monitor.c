@@ -19,7 +19,7 @@ struct monitor {
     struct metrics_listener *listener; /* NULL: none */
     char address[NET_ADDRESS_MAX];
     uv_timer_t timer; /* only with a listener */
-    uint64_t looked_ms, leaderless_ms;
+    uint64_t sampled_ms, leaderless_ms;
     struct page_series series;
     unsigned closing;
     void (*stop_cb)(void *ctx);
@@ -55,13 +55,13 @@ static void timer_cb(uv_timer_t *timer)
     m->config.fill(m->config.ctx, &i);
     (void)check(m, &i, NULL);
     if (m->readiness.apart_since_ms != 0) {
-        m->leaderless_ms += now_ms - m->looked_ms;
+        m->leaderless_ms += now_ms - m->sampled_ms;
     }
-    m->looked_ms = now_ms;
+    m->sampled_ms = now_ms;
     page_series_sample(&m->series, now_ms, &m->stats, &i);
 }
 
-/* ---- questions of the listener, on the loop ---- */
+/* ---- requests of the listener, on the loop ---- */
 
 static void sample_cb(void *ctx, void *ret)
 {
@@ -122,9 +122,9 @@ static void render_cb(void *ctx, const void *sample, struct metrics_text *t)
     figures_render(sample, m->config.config->id, m->config.config->data, t);
 }
 
-/* ---- life ---- */
+/* ---- start and stop ---- */
 
-static int listen_for_watchers(struct monitor *m, char *errmsg, size_t errmsg_size)
+static int start_listener(struct monitor *m, char *errmsg, size_t errmsg_size)
 {
     const struct config *c = m->config.config;
     char host[NET_HOST_MAX];
@@ -153,14 +153,15 @@ static int listen_for_watchers(struct monitor *m, char *errmsg, size_t errmsg_si
     (void)net_address_join(host, metrics_listener_port(m->listener), m->address, sizeof m->address);
     rc = uv_timer_init(m->config.loop, &m->timer);
     m->timer.data = m;
-    m->looked_ms = fli_clock_ms();
+    m->sampled_ms = fli_clock_ms();
     rc = rc != 0 ? rc : uv_timer_start(&m->timer, timer_cb, SAMPLE_MS, SAMPLE_MS);
     FLI_ASSERT(rc == 0);
     char text[NET_ADDRESS_MAX + 160];
     (void)snprintf(text, sizeof text, "metrics at http://%s/metrics%s", m->address,
                    names
                        ? ", the page at /"
-                       : "; no page: it names locks, and this is no loopback, or there are users");
+                       : "; no page, since it shows names of locks: the address is not a loopback "
+                         "one, or there are users");
     m->config.log(m->config.ctx, 3, text);
     return 0;
 }
@@ -174,7 +175,7 @@ int monitor_create(const struct monitor_config *config, struct monitor **ret, ch
     m->config = *config;
     lock_stats_init(&m->stats, config->config->metrics[0] != '\0', seed);
     if (config->config->metrics[0] != '\0') {
-        int rc = listen_for_watchers(m, errmsg, errmsg_size);
+        int rc = start_listener(m, errmsg, errmsg_size);
         if (rc != 0) {
             lock_stats_fini(&m->stats);
             free(m);

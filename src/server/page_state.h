@@ -1,12 +1,12 @@
-/* page_state.h: the content of the page, as JSON, from this node's own replica, which may lag
- * behind the leader's. SHOW gives the certain answer. */
+/* page_state.h: the content of the monitoring page (page.html), as JSON. It comes from this node's
+ * own replica, which may lag behind the leader's; SHOW is linearizable. */
 #ifndef SERVER_PAGE_STATE_H
 #define SERVER_PAGE_STATE_H
 
 #include "server/info.h"
 #include "server/lock_stats.h"
 
-#define PAGE_SECONDS 300u /* that are kept */
+#define PAGE_SECONDS 300u /* the history that the page draws */
 #define PAGE_HOT 12u      /* locks in the list of the hottest */
 
 /* The events of one second. leader: the leader at its end, 0 for none. */
@@ -16,7 +16,7 @@ struct page_second {
 
 struct page_series {
     struct page_second seconds[PAGE_SECONDS];
-    uint64_t n; /* ever; the next one goes to n % PAGE_SECONDS */
+    uint64_t n; /* seconds recorded so far; the next one goes to n % PAGE_SECONDS */
     uint64_t began_ms;
     bool has_base;
     uint64_t grants, refused, lost; /* at the beginning of this second */

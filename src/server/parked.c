@@ -77,11 +77,11 @@ void parked_remember(struct parked *p, const struct parked_news *news)
     }
 }
 
-/* What the ring says about a wait, by its events since the mark. */
-static struct parked_news recall(const struct parked *p, uint64_t wait, uint64_t mark)
+/* What the ring says about a wait, from the event numbered `since` on. */
+static struct parked_news recall(const struct parked *p, uint64_t wait, uint64_t since)
 {
-    FLI_ASSERT(mark <= p->events);
-    uint64_t first = p->events - mark > PARKED_RING ? p->events - PARKED_RING : mark;
+    FLI_ASSERT(since <= p->events);
+    uint64_t first = p->events - since > PARKED_RING ? p->events - PARKED_RING : since;
     for (uint64_t i = first; i < p->events; i++) {
         const struct parked_news *news = &p->ring[i % PARKED_RING];
         if (news->wait == wait) {
@@ -121,10 +121,10 @@ static struct parked_wait *find_or_add(struct parked *p, uint64_t wait)
 }
 
 struct parked_news parked_add(struct parked *p, struct parked_request *r, uint64_t wait,
-                              uint64_t times_asked, uint64_t mark, uint64_t deadline_ms)
+                              uint64_t times_asked, uint64_t since, uint64_t deadline_ms)
 {
     FLI_ASSERT(wait != 0);
-    struct parked_news news = recall(p, wait, mark);
+    struct parked_news news = recall(p, wait, since);
     if (news.end != PARKED_WAITING) {
         return news;
     }

@@ -63,15 +63,15 @@ struct parked {
 void parked_init(struct parked *p, const uint64_t seed[2]);
 void parked_fini(struct parked *p); /* nothing may be parked */
 
-/* Called when a request is sent and when it is answered. The first returns a mark for
- * parked_add(). */
+/* Called when a request is sent and when it is answered. The first returns the number of the next
+ * event, which parked_add() takes as `since`. */
 uint64_t parked_request_sent(struct parked *p);
 void parked_request_answered(struct parked *p);
 
 /* Parks a request, or returns how its wait has ended already (then it is not parked). times_asked
  * is the request count that QUEUED gave. */
 struct parked_news parked_add(struct parked *p, struct parked_request *r, uint64_t wait,
-                              uint64_t times_asked, uint64_t mark, uint64_t deadline_ms);
+                              uint64_t times_asked, uint64_t since, uint64_t deadline_ms);
 
 /* The client of a parked request has left; the request stays parked. True when no other client is
  * interested in this wait: then the wait should be cancelled under *ret_times_asked, the highest

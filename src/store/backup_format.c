@@ -145,7 +145,7 @@ static int take_header(struct reading *r)
     }
     if (fli_get_u32(h + 8) != FORMAT) {
         snprintf(r->errmsg, r->errmsg_size,
-                 "%s was written by another version of fencelock-store: use that one", r->path);
+                 "%s was written by another version of fencelock-store: use that version", r->path);
         return FL_EVERSION;
     }
     r->facts.made_ms = fli_get_u64(h + 16);
@@ -205,7 +205,7 @@ static int take_end(struct reading *r, uint64_t at, uint64_t records, size_t val
     }
     uint8_t more;
     if (fread(&more, 1, 1, r->file) != 0) {
-        return wrong(r, r->at, "something comes behind its end");
+        return wrong(r, r->at, "there are bytes behind its end");
     }
     r->facts.bytes = r->at;
     return 0;

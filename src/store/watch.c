@@ -98,7 +98,7 @@ static void put_sample(struct metrics_text *t, const struct sample *s)
     metrics_milli(t, NULL, i->uptime_ms);
     if (i->tls_port != 0 && i->tls.has_cert) {
         metrics_gauge(t, "fencelock_store_certificate_left_seconds",
-                      "Until its own certificate ends, in whole days; 0 when it has.",
+                      "Until its own certificate expires, in whole days; 0 when it has.",
                       i->tls.cert_days <= 0 ? 0 : (uint64_t)i->tls.cert_days * 86400);
     }
 }

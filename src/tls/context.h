@@ -8,6 +8,7 @@
 
 SSL *fli_tls_context_ssl(const struct fli_tls_context *c); /* NULL: out of memory */
 bool fli_tls_context_is_server(const struct fli_tls_context *c);
+/* Whether the context is one of the peer port, for clients and servers. */
 bool fli_tls_context_is_both(const struct fli_tls_context *c);
 const struct fli_tls_secrets *
 fli_tls_context_secrets(const struct fli_tls_context *c); /* or NULL */

@@ -122,8 +122,8 @@ static int use_cb(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *
     return *ret != NULL;
 }
 
-/* For the called end: an identity is the name of a secret, a blank, and a claim. An unknown secret
- * leaves nothing to agree on, which ends the handshake. */
+/* For the called end: an identity is the name of a secret, a blank, and a context. An unknown
+ * secret leaves nothing to agree on, which ends the handshake. */
 static int find_cb(SSL *ssl, const unsigned char *id, size_t id_len, SSL_SESSION **ret)
 {
     struct fli_tls *t = SSL_get_app_data(ssl);
@@ -136,7 +136,7 @@ static int find_cb(SSL *ssl, const unsigned char *id, size_t id_len, SSL_SESSION
     }
     for (unsigned i = 0; i < secrets->n; i++) {
         if (memcmp(id, secrets->list[i].name, name_len) == 0 &&
-            fli_tls_session_claimed(t, id, id_len)) {
+            fli_tls_session_identified(t, id, id_len)) {
             *ret = session_of(ssl, secrets->list[i].key);
             return *ret != NULL;
         }

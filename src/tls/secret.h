@@ -2,8 +2,8 @@
  * keys of TLS 1.3. Private to src/tls. Reads no files.
  *
  * A secret is never sent. Each end proves that it knows the secret, by a MAC over all messages so
- * far, which contain the random numbers of both ends and the claim of the calling end. The keys of
- * later records also come from a fresh Diffie-Hellman exchange. So someone who learns the secret
+ * far, which contain the random numbers of both ends and the identity of the calling end. The keys
+ * of later records also come from a fresh Diffie-Hellman exchange. So someone who learns the secret
  * later cannot read what was recorded before. */
 #ifndef FLI_TLS_SECRET_H
 #define FLI_TLS_SECRET_H

@@ -162,38 +162,39 @@ int fli_tls_create(struct fli_tls_context *c, const char *name, struct fli_tls *
 }
 
 /* Makes a copy: the context may read other secrets before the handshake is over. */
-static int take_secrets(struct fli_tls *t, const struct fli_tls_secrets *secrets, const char *claim)
+static int take_secrets(struct fli_tls *t, const struct fli_tls_secrets *secrets,
+                        const char *psk_context)
 {
     t->secrets = malloc(sizeof *t->secrets);
     if (t->secrets == NULL) {
         return FL_ENOMEM;
     }
     *t->secrets = *secrets;
-    if (claim == NULL) {
+    if (psk_context == NULL) {
         return 0;
     }
-    size_t size = SECRET_NAME_SIZE + strlen(claim) + 1;
+    size_t size = SECRET_NAME_SIZE + strlen(psk_context) + 1;
     t->identity = size > FLI_TLS_IDENTITY_MAX ? NULL : malloc(size);
     if (t->identity == NULL) {
         return size > FLI_TLS_IDENTITY_MAX ? FL_EINVAL : FL_ENOMEM;
     }
-    (void)snprintf(t->identity, size, "%s %s", secrets->list[0].name, claim);
+    (void)snprintf(t->identity, size, "%s %s", secrets->list[0].name, psk_context);
     return 0;
 }
 
-int fli_tls_create_end(struct fli_tls_context *c, bool calls, const char *name, const char *claim,
-                       struct fli_tls **ret)
+int fli_tls_create_end(struct fli_tls_context *c, bool calls, const char *name,
+                       const char *psk_context, struct fli_tls **ret)
 {
     struct fli_tls *t = NULL;
     const struct fli_tls_secrets *secrets = fli_tls_context_secrets(c);
     FLI_ASSERT(fli_tls_context_is_both(c));
-    FLI_ASSERT(calls == (name != NULL) && calls == (claim != NULL));
+    FLI_ASSERT(calls == (name != NULL) && calls == (psk_context != NULL));
     int rc = create(c, !calls, &t);
     if (rc != 0) {
         return rc;
     }
     if (secrets != NULL) {
-        rc = take_secrets(t, secrets, claim);
+        rc = take_secrets(t, secrets, psk_context);
         /* The called end shows no certificate and asks for none; the caller would refuse one. */
         SSL_set_verify(t->ssl, calls ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
     } else if (calls && !expect_exactly(t->ssl, name)) {
@@ -516,7 +517,7 @@ bool fli_tls_peer_bears_other(const struct fli_tls *t, const char *stem, uint64_
     return x != NULL && fli_tls_bears_other(x, stem, own);
 }
 
-const char *fli_tls_peer_claim(const struct fli_tls *t)
+const char *fli_tls_peer_psk_context(const struct fli_tls *t)
 {
     bool shaken = t->state == FLI_TLS_OPEN || t->state == FLI_TLS_ENDED;
     return t->server && shaken && t->identity != NULL ? t->identity + SECRET_NAME_SIZE : NULL;
@@ -533,7 +534,7 @@ const char *fli_tls_session_identity(const struct fli_tls *t)
     return t->identity;
 }
 
-bool fli_tls_session_claimed(struct fli_tls *t, const unsigned char *id, size_t len)
+bool fli_tls_session_identified(struct fli_tls *t, const unsigned char *id, size_t len)
 {
     char *copy = malloc(len + 1);
     if (copy == NULL || memchr(id, 0, len) != NULL) {

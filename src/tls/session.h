@@ -10,8 +10,8 @@ struct fli_tls_secrets;
 const struct fli_tls_secrets *fli_tls_session_secrets(const struct fli_tls *t);
 const char *fli_tls_session_identity(const struct fli_tls *t);
 
-/* Notes the claim of the calling end, which is trusted once the handshake is over. False: out of
- * memory, or it is no text. */
-bool fli_tls_session_claimed(struct fli_tls *t, const unsigned char *id, size_t len);
+/* Records the identity of the calling end, which is trusted once the handshake is over. False: out
+ * of memory, or it is no text. */
+bool fli_tls_session_identified(struct fli_tls *t, const unsigned char *id, size_t len);
 
 #endif

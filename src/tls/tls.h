@@ -36,7 +36,7 @@ enum fli_tls_user { FLI_TLS_USER_OFF, FLI_TLS_USER_CN, FLI_TLS_USER_SAN };
 #define FLI_TLS_SECRETS_MAX 4u /* in a file: a new one, and those being phased out */
 #define FLI_TLS_SECRET_MIN 32u /* bytes of a secret, so that it cannot be guessed */
 #define FLI_TLS_SECRET_MAX 1024u
-#define FLI_TLS_IDENTITY_MAX 512u /* of a claim, with the name of its secret */
+#define FLI_TLS_IDENTITY_MAX 512u /* the name of a secret, and a psk_context */
 
 /* The most plaintext from reading n bytes of ciphertext, with that of a record begun before. */
 #define FLI_TLS_PLAIN_MAX(n) ((n) + FLI_TLS_RECORD_MAX)
@@ -77,7 +77,7 @@ void fli_tls_keep_buffers(void);
 struct fli_tls_facts {
     char subject[FLI_TLS_NAME_MAX]; /* of own certificate; "" when there is none */
     bool has_cert, has_ca;
-    int64_t cert_days; /* until the first of the own certificates ends; 0 without any */
+    int64_t cert_days; /* until the first of the own certificates expires; 0: no such */
     int64_t ca_days;   /* until the last of the CAs ends */
     uint64_t reloads;  /* that were put into use */
     uint64_t failures; /* reloads that were refused */
@@ -113,10 +113,11 @@ enum fli_tls_state {
 int fli_tls_create(struct fli_tls_context *c, const char *name, struct fli_tls **ret) FLI_MUST_USE;
 
 /* For a context of `both`. calls: this end has opened the connection. Then `name` must be exactly
- * among the alternative names of the other's certificate; with a secret, `claim` is sent as this
- * end's identity: printable, at most 256 bytes. Errors as above. */
-int fli_tls_create_end(struct fli_tls_context *c, bool calls, const char *name, const char *claim,
-                       struct fli_tls **ret) FLI_MUST_USE;
+ * among the alternative names of the other's certificate; with a secret, `psk_context` says who
+ * calls whom, and is sent in the identity of the pre-shared key: printable, at most 256 bytes.
+ * Errors as above. */
+int fli_tls_create_end(struct fli_tls_context *c, bool calls, const char *name,
+                       const char *psk_context, struct fli_tls **ret) FLI_MUST_USE;
 void fli_tls_destroy(struct fli_tls *t); /* NULL is fine */
 
 enum fli_tls_state fli_tls_state(const struct fli_tls *t);
@@ -152,9 +153,9 @@ bool fli_tls_peer_bears(const struct fli_tls *t,
 /* Whether one of those names is `stem` followed by a number other than `own`. */
 bool fli_tls_peer_bears_other(const struct fli_tls *t, const char *stem, uint64_t own);
 
-/* The claim of the calling end; only an end that knows the secret can have made it. NULL without a
- * secret, at the end that called, and before the state is OPEN. */
-const char *fli_tls_peer_claim(const struct fli_tls *t);
+/* The psk_context of the calling end; only an end that knows the secret can have made it. NULL
+ * without a secret, at the end that called, and before the state is OPEN. */
+const char *fli_tls_peer_psk_context(const struct fli_tls *t);
 
 /* The protocol version, such as "TLSv1.3". */
 const char *fli_tls_version(const struct fli_tls *t);

@@ -110,11 +110,12 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_CLUSTER_NODES, "CLUSTER", "NODES", 0, 0, CLUSTER, "", "an array of one map a node",
      "Lists the nodes with their addresses and roles as this node knows them."},
     {FLI_CMD_CLUSTER_REMOVE, "CLUSTER", "REMOVE", 1, 2, CLUSTER, "id [FORCE]", "OK",
-     "Takes a member out, or gives up one that was to be added. Sent to the leader, which hands "
-     "leadership over when it is the one. FORCE: also when what is left has no majority."},
+     "Removes a member, or cancels an ADD that is not done. Sent to the leader; a leader that is "
+     "to "
+     "be removed hands leadership over first. FORCE: also when the others have no majority."},
     {FLI_CMD_CLUSTER_REPLACE, "CLUSTER", "REPLACE", 1, 3, CLUSTER, "id [host:port] [FORCE]", "OK",
      "Puts a node with an empty data directory in the place of a member, at its address or another "
-     "one; what the member had may not come back. Sent to the leader."},
+     "one; the member's old data directory must not be used again. Sent to the leader."},
     {FLI_CMD_CLUSTER_TRANSFER, "CLUSTER", "TRANSFER", 0, 1, CLUSTER, "[id]", "OK",
      "Asks the leader to hand leadership to node id, by default the most advanced of the others."},
     {FLI_CMD_COMMAND, "COMMAND", NULL, 0, 0, CONN, "",

@@ -237,7 +237,7 @@ static void bench_expiry(struct machine *m, struct batches *b, uint64_t n)
     drain(m, b, "mass expiry, per lock", n);
 }
 
-/* The dearest batch that a leader may make beside all that is due: n leases that end, and waits
+/* The costliest batch that a leader may make beside all that is due: n leases that end, and waits
  * whose searches run along a chain of sessions. */
 static void bench_worst(struct batches *b, uint64_t n)
 {
@@ -280,7 +280,7 @@ static void bench_worst(struct batches *b, uint64_t n)
     uint64_t t = cpu_ns();
     apply(m, b, NULL);
     t = cpu_ns() - t;
-    printf("%-44s %9.1f us of CPU, %llu steps\n", "apply of the dearest batch", (double)t / 1000,
+    printf("%-44s %9.1f us of CPU, %llu steps\n", "apply of the costliest batch", (double)t / 1000,
            (unsigned long long)machine_spent(m));
     machine_destroy(m);
 }

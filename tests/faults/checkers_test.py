@@ -730,8 +730,8 @@ class Events(Judged):
                 self.assertTrue(found, 'seed %d: %s %r' % (seed, what, told[20 + n]))
 
     def test_most_edits_are_found_by_one_alone(self):
-        """Whoever hears alone cannot know of what leaves no trace: a place that ends unheard is missed only when its time
-        is over, two events of different locks may have been in either order, and what came before is not known."""
+        """One subscriber alone cannot detect an edit that leaves no trace: a lost end of a place shows only when its time is over, two
+        events of different locks may come in either order, and the events before its subscription are unknown."""
         found, missed = collections.Counter(), collections.Counter()
         for seed in range(8):
             told, ops = self.recorded(seed)

@@ -1,5 +1,5 @@
-/* fuzz_snapshot_file.c: snapshot files of any bytes. Who reads one and who receives one agree on
- * whether it is whole, in whatever cuts it comes, and memory does not depend on what it says.
+/* fuzz_snapshot_file.c: snapshot files of any bytes. The reader and the receiver agree on whether
+ * the file is whole, whatever the pieces it comes in. Memory does not depend on lengths in it.
  *
  *   1   what is put right before: checksums (bit 0), the end (1)
  *   1   how many bytes are received at once

@@ -7,7 +7,7 @@ from harness import Case, Cluster, Load, Node, RespError, binary, free_ports, se
 
 
 class Joiner(Node):
-    """A node that is new to a cluster that is there. It is started in the same way ever after."""
+    """A node that joins an existing cluster. Later starts have the same options."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -19,7 +19,7 @@ class Joiner(Node):
 
 
 class Founder(Node):
-    """A node that was there when the cluster began. What it was told then is what it is told."""
+    """A node that the cluster began with. Later starts have the same --cluster, whatever members came and went."""
 
     def __init__(self, node):
         self.__dict__.update(node.__dict__)
@@ -31,7 +31,7 @@ class Founder(Node):
 
 
 class Changing(Cluster):
-    """Its nodes are those that are members, or about to be."""
+    """A cluster whose `nodes` are the members, and the nodes that are about to be members."""
 
     def node(self, number):
         return next(n for n in self.nodes if n.id == number)

@@ -38,11 +38,11 @@ PATIENCE = {'npm_config_fetch_retries': '1', 'npm_config_fetch_timeout': '30000'
 
 
 class Unavailable(Exception):
-    """A peer that cannot be had here, and why."""
+    """A library that cannot be installed or run here, and why."""
 
 
 class Ended(Exception):
-    """A peer's process is no more. Not one of those errors for which wait_until() tries again."""
+    """A peer's process has ended. wait_until() does not try again after this error."""
 
 
 def cache_dir():
@@ -59,7 +59,7 @@ def need(*commands):
 
 
 def telling_line(text):
-    """The line of an installer's complaint that says most."""
+    """The line of an installer's output that best explains its failure."""
     lines = [' '.join(line.split()) for line in text.splitlines() if line.strip()] or ['no word']
     for words in (('ould not', 'nable', 'ailed', 'refused', 'not found'), ('rror',)):
         for line in lines:
@@ -73,7 +73,7 @@ _patience = Deadline(240)
 
 
 def fetch(directory, *argv):
-    """Something that needs a registry. Its failure means that this is out of reach."""
+    """Runs a command that needs a registry. Its failure means that the registry is out of reach."""
     try:
         done = subprocess.run(argv, cwd=directory, env=dict(os.environ, **PATIENCE), stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=max(10, _patience.left()))
@@ -84,7 +84,7 @@ def fetch(directory, *argv):
 
 
 def build(directory, *argv):
-    """Something that needs no registry any more: it must work."""
+    """Runs a command that needs no registry: it must succeed."""
     done = subprocess.run(argv, cwd=directory, env=dict(os.environ, **PATIENCE), stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=400)
     if done.returncode != 0:
@@ -181,7 +181,7 @@ def redisson(release):
 
 
 def checkout(name):
-    """The directory of one, or None."""
+    """The directory of this checkout, or None."""
     path = os.path.join(os.environ.get('REDLOCK_PEERS_SOURCES', ''), name)
     return path if 'REDLOCK_PEERS_SOURCES' in os.environ and os.path.isdir(path) else None
 
@@ -201,7 +201,7 @@ def need_redis_gem():
 
 
 def ruby():
-    """A command line without the addresses."""
+    """The command line of the peer, without the addresses."""
     peer = os.path.join(SOURCES, 'peer.rb')
     if checkout('redlock-rb'):
         need('ruby')

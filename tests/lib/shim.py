@@ -89,7 +89,7 @@ class Shim:
         return self._get(KINDS_AT + 4 * KINDS.index(kind) + 3)
 
     def stack(self):
-        """Of the calls that were made to fail; empty when none was."""
+        """The stacks of the calls that were made to fail; empty when none was."""
         try:
             with open(self.path + '.stack', encoding='utf-8', errors='replace') as f:
                 return f.read()
@@ -97,7 +97,7 @@ class Shim:
             return ''
 
     def begin_again(self):
-        """For another process: nothing is counted or disturbed any more."""
+        """Resets counters and disturbances, for the next process."""
         self.map[:] = bytes(8 * SLOTS)
 
     def fail(self, kind, after, errno):
@@ -162,7 +162,7 @@ def _read(path):
 
 
 def _pending(records):
-    """Those that no sync has made good, in order. `synced` of each: ranges of it that later writes have made good."""
+    """The records that no sync has made durable, in order. `synced` of a record: ranges of it that later writes have made durable."""
     pending = []
     for r in records:
         if r['type'] in 'WTCRU':
@@ -191,7 +191,7 @@ def _replaces(gone, renamed):
 
 
 def _choose(records, rng):
-    """Some of them: any of the data, but of the names those after some moment, since file systems keep their order."""
+    """Some of the records: any writes of data, but only the changes of names after some moment, since file systems keep their order."""
     share = rng.choice((0.0, 0.5, 0.9))
     names = [r for r in records if r['type'] in 'CRU']
     kept = rng.randrange(len(names) + 1) if share else 0

@@ -41,15 +41,15 @@ struct sim_owner {
     uint64_t opened_seq, ended_seq; /* of the last time */
     uint64_t base_at;               /* the lease cannot have begun before */
     uint64_t ttl_ms, delay_ms, promised_ms;
-    /* made by a node, for a client that named none */
-    struct sim_node *made_by; /* NULL: it was not */
+    /* A node generates an owner for a client that named none. */
+    struct sim_node *made_by; /* NULL: the client named it */
     uint64_t made_in_life;
     uint64_t over_at;     /* since when nobody will ask for it any more; 0: not yet */
     uint64_t heard_until; /* how long the node listens for the end of its wait */
     bool excused;         /* what it has may last: a client knows of it, or nobody can */
 };
 
-/* The text of an owner that a node has made, and its number. */
+/* The text of an owner that a node has generated, and its number. */
 #define SIM_MADE_LEN 32u
 struct sim_made {
     uint8_t text[SIM_MADE_LEN];
@@ -75,7 +75,7 @@ struct sim_lock {
 };
 
 /* The events of one grant, or end, of several locks come one right after the other. */
-struct sim_together {
+struct sim_multi {
     uint8_t type;
     unsigned next;
     unsigned mask, left; /* all its locks, and those that are still to come */
@@ -112,7 +112,7 @@ struct sim_oracle {
     size_t tokens_cap;
     uint64_t token_max; /* largest issued */
     struct sim_lock locks[SIM_ALL_LOCKS];
-    struct sim_together together;
+    struct sim_multi multi;
     unsigned breaking;            /* locks that the batch has broken */
     struct sim_sending *sendings; /* by number */
     size_t sendings_len, sendings_cap;

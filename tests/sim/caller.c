@@ -54,7 +54,7 @@ static void call(struct sim_client *c, struct sim_lane *l, enum fli_call_repeat 
     struct fli_call_config config =
         sim_client_plan(c, repeat, 1000 + below(c, 4000) + l->command.wait_ms);
     config.wait_ms = l->command.wait_ms;
-    config.no_is_doubtful = sim_words_no_is_doubtful(l->command.op);
+    config.no_is_uncertain = sim_words_no_is_uncertain(l->command.op);
     l->done = called;
     sim_lane_start(l, &config);
 }

@@ -289,7 +289,7 @@ bool sim_clients_done(struct sim *s)
     return true;
 }
 
-/* Whoever waits for nothing else has set itself an alarm; without one it would do nothing more. */
+/* A client that waits for no answer has set an alarm; without an alarm it would do nothing more. */
 void sim_clients_awake(struct sim *s)
 {
     for (unsigned i = 0; i < s->clients_n; i++) {

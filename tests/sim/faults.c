@@ -1,9 +1,9 @@
-/* faults.c: what a seed chooses, what goes wrong and when, and who puts it right again.
+/* faults.c: the options that a seed chooses, the faults of a run, and the operator that repairs.
  *
- * The faults of a run are a list that is made before it begins, from a random number of its own, so
- * that any of them can be left out without changing the others: that is how a failure is made
- * shorter. Only what a correct system must survive is on it: at most one node at a time has lost
- * its disk, until it has everything again, and whoever ends starts again. */
+ * The list of faults is drawn before the run begins, from a random number of its own. So any fault
+ * can be left out without changing the others, and --minimize finds the shortest list that fails.
+ * The list has only faults that a correct system must survive: at most one node at a time has lost
+ * its disk, until it has everything again, and each node that ends is started again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,7 +72,7 @@ static void choose_faults(struct sim_options *o, struct sim_random *r)
         unsigned weight = (unsigned)pick(r, 1, 10);
         o->weight[k] = chosen ? weight : 0;
     }
-    /* Rarer by nature: what takes the whole cluster away, or a node for seconds. */
+    /* Faults that stop the whole cluster, or a node for seconds, are rarer. */
     o->weight[SIM_FAULT_POWER] = o->weight[SIM_FAULT_POWER] != 0;
     o->weight[SIM_FAULT_WIPE] = o->weight[SIM_FAULT_WIPE] != 0;
     o->fault_every_ms = pick(r, 60, 500);
@@ -92,8 +92,8 @@ static void choose_log(struct sim_options *o, struct sim_random *r)
     o->weight[SIM_FAULT_VOTE] = sim_draw_chance(r, 20) ? (unsigned)pick(r, 1, 5) : 0;
 }
 
-/* What came later than the first seeds that are kept: with numbers of its own, so that those are
- * still the same runs. */
+/* Options that are newer than the first seeds that the tests keep. They draw from a random number
+ * of their own, so that those seeds still give the same runs. */
 static void choose_more(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -101,7 +101,7 @@ static void choose_more(struct sim *s)
     struct sim_random *r = &random;
     o->weight[SIM_FAULT_DISMISS] = sim_draw_chance(r, 25) ? (unsigned)pick(r, 1, 4) : 0;
     choose_log(o, r);
-    /* Now and then one change of the configuration after the other, and as many snapshots. */
+    /* In a tenth of the seeds, many configuration changes and snapshots. */
     if (sim_draw_chance(r, 10)) {
         o->weight[SIM_FAULT_WIPE] = 10;
         o->weight[SIM_FAULT_DISMISS] = 5;
@@ -120,7 +120,7 @@ static void choose_dispatch(struct sim *s)
     o->calls_max = sim_draw_chance(r, 90) ? 0 : (size_t)pick(r, 2, 8);
 }
 
-/* 946: none of the seeds that are kept has any, so those are still the same runs. */
+/* With the number 946, no seed that the tests keep gets this fault, so they give the same runs. */
 static void choose_members(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -129,7 +129,7 @@ static void choose_members(struct sim *s)
     o->weight[SIM_FAULT_MEMBER] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 12) : 0;
 }
 
-/* 3793: as with 946. */
+/* 3793 is chosen as 946 in choose_members(). */
 static void choose_older(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -138,7 +138,7 @@ static void choose_older(struct sim *s)
     o->weight[SIM_FAULT_OLDER] = sim_draw_chance(r, 25) ? (unsigned)pick(r, 1, 8) : 0;
 }
 
-/* 1478: as with 946. One asker a node. */
+/* One asker for each node. 1478 is chosen as 946 in choose_members(). */
 static void choose_askers(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -147,7 +147,7 @@ static void choose_askers(struct sim *s)
     o->askers = sim_draw_chance(r, 35) ? o->nodes : 0;
 }
 
-/* 1826: as with 946. */
+/* 1826 is chosen as 946 in choose_members(). */
 static void choose_loyalty(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -155,7 +155,7 @@ static void choose_loyalty(struct sim *s)
     o->loyal_percent = sim_draw_chance(&random, 20) ? (unsigned)pick(&random, 30, 100) : 0;
 }
 
-/* A long run has them all: snapshots, and changes of who is a member. */
+/* A long run always has snapshots and changes of members. */
 static void choose_length(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -334,7 +334,7 @@ void sim_fault_text(const struct sim_fault *f, char *out, size_t size)
              f->both ? "both " : "", f->k, (unsigned long long)f->ms);
 }
 
-/* ---- each of them ---- */
+/* ---- the faults ---- */
 
 static void cut(struct sim *s, unsigned from, unsigned to, uint64_t until)
 {
@@ -343,7 +343,8 @@ static void cut(struct sim *s, unsigned from, unsigned to, uint64_t until)
     s->marks->cuts++;
 }
 
-/* k != 0: the nodes of this set from the others; i == j: a node from its clients. */
+/* Cuts links: with k != 0, between the nodes of this set and the others; with i == j, between a
+ * node and its clients. */
 static void do_cut(struct sim *s, const struct sim_fault *f)
 {
     uint64_t until = s->now + f->ms;
@@ -417,7 +418,7 @@ static void resume_fire(struct sim *s, struct sim_event *e)
             sim_device_capacity(n->disk.device, UINT64_MAX);
         }
         if (n->rotten) {
-            crash(n, 100, false); /* it shows at the next start, if it is to show */
+            crash(n, 100, false); /* the next start detects the damage, if any start can */
         }
     }
 }
@@ -443,7 +444,7 @@ static void do_jump(struct sim *s, const struct sim_fault *f)
     }
 }
 
-/* A node that hears nobody for so long that it gives its stream up, and is forgotten. */
+/* The node hears nobody until it gives its streams up; meanwhile the operator forgets it. */
 static void do_dismiss(struct sim *s, const struct sim_fault *f)
 {
     struct sim_node *n = &s->nodes[f->i];
@@ -462,10 +463,10 @@ static void do_dismiss(struct sim *s, const struct sim_fault *f)
     n->dismiss_until = s->now + ms;
 }
 
-/* A vote that its disk is too late for. The leader ends, and comes back. Whoever votes for another
- * then does so on a disk that stands still, and a little later its power is gone; who got the vote
- * is cut off. If the vote was told before it was on disk, one node leads the term already, and the
- * two others can elect another. */
+/* A vote that is lost with the power. The leader ends, and comes back. The disk of the next voter
+ * stalls, and its power is cut while its vote is not on disk; the candidate is cut off. If the
+ * voter sent its vote before it was on disk, the candidate leads the term already, and the two
+ * others can elect a second leader in it. */
 static void do_vote(struct sim *s, const struct sim_fault *f)
 {
     struct sim_node *leader = sim_leader(s);
@@ -649,11 +650,11 @@ static void fault_fire(struct sim *s, struct sim_event *e)
     s->marks->faults++;
     do_fault(s, f);
     if (s->orders.length != 0 && number + 1 == s->faults_n) {
-        plan_faults(s, s->now); /* the list is over and the run is not: again */
+        plan_faults(s, s->now); /* the run outlasts the list: begin the list again */
     }
 }
 
-/* ---- who puts it right ---- */
+/* ---- the operator ---- */
 
 static void forgotten(void *ctx, int status)
 {
@@ -670,9 +671,9 @@ bool sim_knows_all(const struct sim_node *n, const struct replica *leader)
            replica_configuration_index(r) == replica_configuration_index(leader);
 }
 
-/* A node that lost its disk has to be forgotten once; then it is taken in again, and is back when
- * it has everything and a vote, and knows of its vote: the raft library lets nobody vote who has
- * not seen itself get one, so the only other node that has seen it could not be elected. */
+/* A node that lost its disk has to be forgotten once; then it joins again. It is back when it has
+ * everything and a vote, and knows of its vote: the raft library lets no node vote that has not
+ * seen its own vote, so the only other node that has seen it could not be elected. */
 static void tend_wiped(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -686,7 +687,7 @@ static void tend_wiped(struct sim_node *n)
         const struct replica *r = leader->node->replica;
         const struct configuration_server *server =
             configuration_find(replica_configuration(r), n->index + 1);
-        /* One that was away for a moment is known again before it loses its vote for a while. */
+        /* A node that was away for a moment joins again before it loses its vote for a while. */
         struct machine_node node;
         bool planned = machine_node_find(m, n->index + 1, &node) && node.plan != MACHINE_PLAN_NONE;
         bool votes = server != NULL && server->role == CONFIGURATION_VOTER && !planned &&
@@ -709,7 +710,7 @@ static void tend_wiped(struct sim_node *n)
     }
 }
 
-/* One that has everything, and was only away too long for its operator. */
+/* Forgets a node that has everything, and was only away for longer than its operator waits. */
 static void tend_dismissed(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -790,7 +791,7 @@ void sim_heal(struct sim *s)
             sim_device_capacity(n->disk.device, UINT64_MAX);
         }
         if (n->rotten) {
-            crash(n, 100, false); /* it shows at the next start, if it is to show */
+            crash(n, 100, false); /* the next start detects the damage, if any start can */
         }
     }
 }

@@ -210,7 +210,7 @@ static void send_release(struct sim_client *c, uint64_t token)
     struct sim_lane *l = sim_client_prepare(c, SIM_LANE_MAIN, MACHINE_OP_RELEASE, lock, 0);
     l->command.token = token;
     struct fli_call_config config = sim_client_plan(c, FLI_REPEAT_WRITE, 3000);
-    config.no_is_doubtful = sim_words_no_is_doubtful(l->command.op);
+    config.no_is_uncertain = sim_words_no_is_uncertain(l->command.op);
     l->done = released;
     sim_lane_start(l, &config);
 }
@@ -253,7 +253,7 @@ static void close_session(struct sim_client *c)
     struct sim_lane *l =
         sim_client_prepare(c, SIM_LANE_MAIN, MACHINE_OP_SESSION_CLOSE, 0, c->session);
     struct fli_call_config config = sim_client_plan(c, FLI_REPEAT_WRITE, 3000);
-    config.no_is_doubtful = sim_words_no_is_doubtful(l->command.op);
+    config.no_is_uncertain = sim_words_no_is_uncertain(l->command.op);
     l->done = released;
     sim_lane_start(l, &config);
 }

@@ -1,7 +1,7 @@
-/* order.c: the order of locks, queues and sessions, as the events of the log show it: an account of
- * our own of who holds, awaits and delays what, by which each event is judged as the log is first
- * applied. It knows of an owner what that one asked for, and of the machine nothing but its events.
- * What is judged is listed in oracle.c. */
+/* order.c: the order of locks, queues and sessions. It keeps an account of who holds, awaits and
+ * delays what, and judges each event by it when an entry is applied for the first time. It knows
+ * what the owners asked for, and nothing of the machine but its events. The list in oracle.c says
+ * what is judged. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +15,7 @@ static unsigned lock_of(struct sim *s, struct fli_slice name)
     return lock;
 }
 
+/* The number of an owner that a node generated, for a client that named none. */
 static uint64_t made_owner(struct sim *s, struct fli_slice owner)
 {
     const struct sim_oracle *o = &s->oracle;
@@ -23,7 +24,7 @@ static uint64_t made_owner(struct sim *s, struct fli_slice owner)
             return o->made[i - 1].owner;
         }
     }
-    sim_fail(s, "an event of an owner whom no node has made");
+    sim_fail(s, "an event of an owner that no node has generated");
 }
 
 /* Owners are numbers in text, padded to the length clients need. */
@@ -58,26 +59,27 @@ static bool is_delayed(const struct sim *s, const struct sim_lock *l)
     return s->oracle.last_timestamp_ms <= l->delayed_until && l->delayed_until != 0;
 }
 
-static void look_idle(struct sim *s, struct sim_lock *l)
+static void note_idle(struct sim *s, struct sim_lock *l)
 {
     if (l->holders_n == 0 && l->queue_n == 0) {
         l->idle_seq = s->oracle.seq;
     }
 }
 
-static void look_idle_owner(struct sim *s, struct sim_owner *o)
+static void note_idle_owner(struct sim *s, struct sim_owner *o)
 {
     if (o->held == 0 && o->waits == 0) {
         o->idle_seq = s->oracle.seq;
     }
 }
 
-/* Each of several locks has its event, one right after the other, about the same grant or wait. */
-static void follow(struct sim *s, const struct machine_event *e, unsigned lock, unsigned mask)
+/* A multi-lock has one event for each of its locks, one right after the other, about the same grant
+ * or wait. */
+static void check_parts(struct sim *s, const struct machine_event *e, unsigned lock, unsigned mask)
 {
-    struct sim_together *t = &s->oracle.together;
+    struct sim_multi *t = &s->oracle.multi;
     if (e->index == 0) {
-        *t = (struct sim_together){.type = e->type, .mask = mask, .left = mask};
+        *t = (struct sim_multi){.type = e->type, .mask = mask, .left = mask};
         t->token = e->token;
         t->wait = e->wait;
     }
@@ -90,8 +92,8 @@ static void follow(struct sim *s, const struct machine_event *e, unsigned lock, 
     t->next++;
 }
 
-/* The session that gets a lock, or a place in its queue: one that lives, of this user; or, without
- * one, whoever asks by this owner. */
+/* A session that gets a lock, or a place in its queue, lives and belongs to this user. A grant
+ * without a session belongs to the user that asks. */
 static void check_session(struct sim *s, const struct machine_event *e, struct sim_owner *o,
                           uint32_t uid)
 {
@@ -124,10 +126,10 @@ static void unqueue(struct sim *s, unsigned lock, uint64_t wait)
     size_t i = (size_t)(find_wait(s, lock, wait) - l->queue);
     l->queue_n--;
     memmove(l->queue + i, l->queue + i + 1, (l->queue_n - i) * sizeof l->queue[0]);
-    look_idle(s, l);
+    note_idle(s, l);
 }
 
-/* Who asks for several locks and waits holds none of them. */
+/* An owner that waits for several locks holds none of them. */
 static void check_holds_none(struct sim *s, unsigned mask, uint64_t owner)
 {
     for (unsigned k = 0; k < SIM_LOCKS; k++) {
@@ -176,10 +178,10 @@ static void enqueue(struct sim *s, const struct machine_event *e)
                   (unsigned long long)owner, lock);
         begin_wait(s, e, owner, &w);
     } else {
-        w.mask = s->oracle.together.mask;
+        w.mask = s->oracle.multi.mask;
         w.slots = 1;
     }
-    follow(s, e, lock, w.mask);
+    check_parts(s, e, lock, w.mask);
     SIM_CHECK(s, l->queue_n == 0 || l->queue[l->queue_n - 1].id < e->wait,
               "wait %llu comes behind a later one", (unsigned long long)e->wait);
     l->queue = sim_grow(l->queue, &l->queue_cap, l->queue_n + 1, sizeof l->queue[0]);
@@ -191,7 +193,7 @@ static void end_wait(struct sim *s, const struct machine_event *e)
     unsigned lock = lock_of(s, e->name);
     const struct sim_wait *w = find_wait(s, lock, e->wait);
     struct sim_owner *o = sim_oracle_owner(s, w->owner);
-    follow(s, e, lock, w->mask);
+    check_parts(s, e, lock, w->mask);
     if (e->index == 0) {
         o->waits--;
         s->marks->waits_ended++;
@@ -199,13 +201,14 @@ static void end_wait(struct sim *s, const struct machine_event *e)
         s->marks->waits_died += e->reason == MACHINE_REASON_SESSION;
     }
     unqueue(s, lock, e->wait);
-    look_idle_owner(s, o);
+    note_idle_owner(s, o);
 }
 
 /* ---- grants ---- */
 
-/* All or none, and nobody overtakes: from a queue only the first in each, else only when nobody
- * waits; beside other holders only as many as may be. */
+/* A grant gets all its locks or none, and overtakes nobody: a wait is granted when it is the first
+ * in each of its queues, a new request when these queues are empty. The mode and the permits limit
+ * how many hold a lock. */
 static void check_turn(struct sim *s, const struct machine_event *e, const struct sim_token *t)
 {
     for (unsigned k = 0; k < SIM_LOCKS; k++) {
@@ -264,7 +267,7 @@ static struct sim_token *begin_lease(struct sim *s, const struct machine_event *
     t->base_at = oracle->last_seal.at;
     t->ttl_ms = e->deadline_ms - e->clock_ms;
     t->promised_ms = e->deadline_ms;
-    /* Nobody listens any more: the client has been told that it is not known. */
+    /* The node no longer listens for this grant: it has answered its client UNCERTAIN. */
     o->excused = o->excused || (e->wait != 0 && s->now > o->heard_until);
     check_session(s, e, o, t->uid);
     check_turn(s, e, t);
@@ -279,7 +282,7 @@ static void take(struct sim *s, const struct machine_event *e)
     unsigned lock = lock_of(s, e->name);
     struct sim_lock *l = &s->oracle.locks[lock];
     struct sim_token *t = e->index == 0 ? begin_lease(s, e, lock) : sim_oracle_token(s, e->token);
-    follow(s, e, lock, t->mask);
+    check_parts(s, e, lock, t->mask);
     l->holders = sim_grow(l->holders, &l->holders_cap, l->holders_n + 1, sizeof l->holders[0]);
     l->holders[l->holders_n++] = e->token;
     l->slots = t->slots;
@@ -290,14 +293,14 @@ static void take(struct sim *s, const struct machine_event *e)
 
 /* ---- ends ---- */
 
-/* Whoever believes to hold what has just expired was told a lease longer than the server's. */
-static void sim_oracle_believers(struct sim *s, uint64_t token, uint64_t session)
+/* No client may still believe in a lease that has just expired at the server. */
+static void check_no_believer(struct sim *s, uint64_t token, uint64_t session)
 {
     for (unsigned i = 0; i < s->clients_n; i++) {
         const struct sim_client *c = &s->clients[i];
-        bool it = (token != 0 && c->holding && c->token == token) ||
-                  (session != 0 && c->keeping && c->session == session);
-        if (c->role != SIM_WRITER || !it) {
+        bool has_it = (token != 0 && c->holding && c->token == token) ||
+                      (session != 0 && c->keeping && c->session == session);
+        if (c->role != SIM_WRITER || !has_it) {
             continue;
         }
         struct fli_lease lease = c->lease;
@@ -315,7 +318,7 @@ struct lease {
     uint64_t session; /* 0: of a lock alone */
 };
 
-/* It has expired. Its end was not before the time that was promised, on any clock. */
+/* A lease that has expired ended on no clock before the time that was promised. */
 static void check_lease(struct sim *s, const struct machine_event *e, const struct lease *l)
 {
     uint64_t passed_ms = s->now - l->base_at;
@@ -333,7 +336,7 @@ static void check_lease(struct sim *s, const struct machine_event *e, const stru
     SIM_CHECK(s, sim_oracle_fastest(s, passed_ms) >= l->ttl_ms,
               "%s %llu expires after %llu of %llu ms", l->what, (unsigned long long)l->number,
               (unsigned long long)passed_ms, (unsigned long long)l->ttl_ms);
-    sim_oracle_believers(s, e->token, l->session);
+    check_no_believer(s, e->token, l->session);
 }
 
 void sim_order_expires(struct sim *s, const struct machine_event *e, uint64_t base_at,
@@ -355,7 +358,7 @@ static void end_lease(struct sim *s, const struct machine_event *e, struct sim_t
     SIM_CHECK(s, t->ended_seq == 0, "token %llu ends twice", (unsigned long long)e->token);
     t->ended_seq = s->oracle.seq;
     o->held--;
-    look_idle_owner(s, o);
+    note_idle_owner(s, o);
     bool expired = e->type == MACHINE_EVENT_EXPIRED;
     if (expired) {
         struct lease l = {"token", e->token, t->base_at, t->ttl_ms, t->promised_ms, 0};
@@ -370,7 +373,7 @@ static void end_lease(struct sim *s, const struct machine_event *e, struct sim_t
     s->marks->together_expired += expired && count(t->mask) > 1;
 }
 
-/* What an unclean end leaves behind. */
+/* An expiry begins the lock-delay of the holder's session; a break ends every lock-delay. */
 static void delay(struct sim *s, const struct machine_event *e, struct sim_lock *l,
                   const struct sim_token *t)
 {
@@ -393,7 +396,7 @@ static void give_back(struct sim *s, const struct machine_event *e)
     if (e->index == 0) {
         end_lease(s, e, t);
     }
-    follow(s, e, lock, t->mask);
+    check_parts(s, e, lock, t->mask);
     while (i < l->holders_n && l->holders[i] != e->token) {
         i++;
     }
@@ -401,7 +404,7 @@ static void give_back(struct sim *s, const struct machine_event *e)
     l->holders_n--;
     memmove(l->holders + i, l->holders + i + 1, (l->holders_n - i) * sizeof l->holders[0]);
     delay(s, e, l, t);
-    look_idle(s, l);
+    note_idle(s, l);
 }
 
 /* ---- sessions ---- */
@@ -438,7 +441,7 @@ static void session_ended(struct sim *s, const struct machine_event *e)
 
 void sim_order_event(struct sim *s, const struct machine_event *e)
 {
-    SIM_CHECK(s, s->oracle.together.left == 0 || e->index != 0,
+    SIM_CHECK(s, s->oracle.multi.left == 0 || e->index != 0,
               "an event comes between those of locks that were asked for together");
     if (sim_reenter_is_of(e->name)) {
         sim_reenter_event(s, e);
@@ -479,7 +482,7 @@ void sim_order_begin(struct sim *s, const void *batch, size_t len)
     const uint8_t *p = (const uint8_t *)batch + MACHINE_BATCH_HEADER_SIZE;
     const uint8_t *end = (const uint8_t *)batch + h.length;
     SIM_CHECK(s, rv == 0, "a batch that cannot be read is applied");
-    s->oracle.breaking = 0; /* rights.c adds what those break who may */
+    s->oracle.breaking = 0; /* rights.c sets the bits of the locks that this batch may break */
     while (p < end) {
         struct machine_command c;
         size_t size = 0;
@@ -489,7 +492,8 @@ void sim_order_begin(struct sim *s, const void *batch, size_t len)
     }
 }
 
-/* Whoever may be served is served at once: the first of a queue that nobody is in the way of. */
+/* No wait that could be granted is left: the first of this queue is held up by a holder, a delay or
+ * an older wait, at one of its locks. */
 static void check_served(struct sim *s, unsigned lock)
 {
     const struct sim_wait *w = &s->oracle.locks[lock].queue[0];
@@ -506,12 +510,12 @@ static void check_served(struct sim *s, unsigned lock)
 
 void sim_order_end(struct sim *s)
 {
-    SIM_CHECK(s, s->oracle.together.left == 0, "locks that were asked for together are torn apart");
+    SIM_CHECK(s, s->oracle.multi.left == 0, "locks that were asked for together are torn apart");
     for (unsigned k = 0; k < SIM_LOCKS; k++) {
         struct sim_lock *l = &s->oracle.locks[k];
         if (in(s->oracle.breaking, k)) {
             l->delayed_until = 0;
-            look_idle(s, l);
+            note_idle(s, l);
         }
         if (l->queue_n > 0) {
             check_served(s, k);

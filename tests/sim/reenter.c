@@ -1,13 +1,14 @@
 /* reenter.c: clients that take one lock several times and give it back as often, as Redisson does:
  * with scripts of the Redis face that come to REENTER and LEAVE. They have no part in the locks of
- * the other clients. A request without an answer is sent again, to any node; LEAVE then says by its
- * label that it is the same.
+ * the other clients. A request without an answer is sent again, to any node; the label of LEAVE
+ * tells a repetition from a new request.
  *
- * Judged, by an account of our own, as the log is first applied and as answers come:
+ * This file keeps its own account, and judges by it when an entry is first applied and when an
+ * answer comes:
  *
- *   - a lock has one owner; REENTER counts up for that one only, and says until when another has it
+ *   - a lock has one owner; REENTER counts up for that owner only, and tells others until when
  *   - LEAVE counts down; the last one frees the lock, as the end of its lease does
- *   - a label counts once: whoever sends it again gets the first answer, and nothing changes
+ *   - a label counts once: a repetition gets the first answer and changes nothing
  *   - an owner whose every request was answered knows its count: it is free at the last LEAVE,
  *     not before and not after, unless its lease had ended
  *   - one token for a hold, larger than all before; no lease ends before its time

@@ -223,8 +223,8 @@ static bool is_of_session(uint8_t op)
            op == MACHINE_OP_SESSION_CLOSE;
 }
 
-/* What is done with a grant or a session is done only for the user whose it is. Who gets a lock in
- * a session: order.c. */
+/* Only its own user may act on a grant or a session. order.c checks the user of a session's
+ * locks. */
 static void check_owner(struct sim *s, const struct machine_command *c,
                         const struct machine_result *r)
 {

@@ -43,7 +43,7 @@ void sim_oracle_called(struct sim_lane *l, int status)
     struct sim_client_call *c = call_of(s, l->record);
     bool told_no = status == FL_ENOTHELD;
     bool unknown = status == FL_EUNCERTAIN || MACHINE_OP_IS_QUERY(l->command.op);
-    c->refused = status != 0 && !unknown && (!told_no || sim_words_no_is_doubtful(l->command.op));
+    c->refused = status != 0 && !unknown && (!told_no || sim_words_no_is_uncertain(l->command.op));
     SIM_CHECK(s, !c->refused || c->done == 0,
               "a call of kind %u ends with %s, and %u sendings of it were carried out",
               l->command.op, fl_err_name(status), c->done);

@@ -637,7 +637,7 @@ void sim_words_write(const struct machine_command *m, struct fli_buf *out);
 /* What the answer to such a command means, as its result if it has one. */
 void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, struct sim_answer *a);
 bool sim_words_leaderless(struct sim *s, const void *data, size_t len);
-bool sim_words_no_is_doubtful(uint8_t op);
+bool sim_words_no_is_uncertain(uint8_t op);
 
 /* lane.c */
 void sim_lane_start(struct sim_lane *l, const struct fli_call_config *config);
@@ -665,7 +665,7 @@ bool sim_client_chance(struct sim_client *c, unsigned percent);
 /* Makes the lane ready for a command about a lock and an owner; the caller adds the rest. */
 struct sim_lane *sim_client_prepare(struct sim_client *c, unsigned lane, uint8_t op, unsigned lock,
                                     uint64_t owner);
-/* What an ACQUIRE asks for. In a session it may become what that one asked for before. */
+/* What an ACQUIRE asks for. In a session it may become what the session asked for before. */
 void sim_client_ask_for(struct sim_lane *l, unsigned mask, uint32_t slots);
 /* To open a new session, which is then the client's. */
 struct sim_lane *sim_client_prepare_session(struct sim_client *c, uint64_t ttl_ms);

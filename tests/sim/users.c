@@ -151,7 +151,7 @@ static void answered(struct node_ticket *t, int status, const struct machine_res
     free(a);
 }
 
-/* Who asks: somebody who may, as a rule; or a node, as long as there is nobody. */
+/* The sender of a change: as a rule a user that may make it; a node while there is no such user. */
 static uint64_t some_admin(struct sim_users *us)
 {
     const struct sim_rights *now = &us->rights[us->rights_len - 1];

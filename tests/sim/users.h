@@ -27,7 +27,7 @@ struct sim_rights {
 
 /* The command that is being applied. */
 struct sim_asking {
-    bool free; /* a node asks, or nobody is asked who he is */
+    bool free; /* a node sends the command, or the run has no users */
     uint32_t uid;
     unsigned code, right; /* what must be answered: NOAUTH, or NOPERM with this right; 0: neither */
 };

@@ -46,9 +46,9 @@ static enum fli_ask_op ask_op(uint8_t op)
     }
 }
 
-bool sim_words_no_is_doubtful(uint8_t op)
+bool sim_words_no_is_uncertain(uint8_t op)
 {
-    return fli_ask_no_is_doubtful(ask_op(op));
+    return fli_ask_no_is_uncertain(ask_op(op));
 }
 
 /* ---- requests ---- */

@@ -163,8 +163,8 @@ def lost_updates(ops, finals):
 
 
 def _explain_lost(key, lost, ops, adds, after):
-    """Who went over it: of the adds that did not descend from it and are in the final value, the first that was answered later,
-    or the one before that, if its reader saw it after the lost one had been answered. With the read that was too old."""
+    """The add that overwrote the lost one, with the read that was too old. It is the first add in the final value that does not descend
+    from the lost one and was answered later; or the add before that, if its reader saw it after the lost add had been answered."""
     at, steps = lost, 0
     while at.get('based_on') not in after and at.get('based_on') in adds and steps < 10000:
         at, steps = adds[at.get('based_on')], steps + 1
@@ -190,7 +190,7 @@ def _read_before(add, ops):
 
 
 def each_lock(ops):
-    """Operations on several locks at once (`also`) as one on each of them. To be told no says nothing of any one lock."""
+    """Each operation on several locks (`also`) as one operation on each lock. A refused one is left out: it says nothing of any one lock."""
     for op in ops:
         if not op.get('also'):
             yield op
@@ -202,7 +202,7 @@ def each_lock(ops):
 def leases(ops, alone=True):
     """An acknowledged grant stays: until its lease may have ended (first sent + ttl, and so for each acknowledged
     renewal) or its release was sent, nobody else is granted the lock, and its holder's CHECK, RENEW and RELEASE
-    find it. An acknowledged release stays, and what was once not found is never found again. Not alone: others may be granted it as well."""
+    find it. An acknowledged release stays, and a token that was once not found is never found again. alone=False: others may hold it too."""
     wrong, of_lock, of_token = [], defaultdict(list), {}
     for g in sorted(grants_of(ops), key=lambda g: g.get('token')):
         if (g.get('lock'), g.get('token')) in of_token:

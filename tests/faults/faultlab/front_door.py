@@ -92,8 +92,8 @@ class FrontDoor:
                 time.sleep(DELAY_S)
 
     def enter(self, lock, patience_s):
-        """As Redisson does, once to three times. How often is not known when an answer was lost: release() gives back until
-        the lock is free. Who was slower than a lease may have been granted it twice, of which the record can tell once."""
+        """Takes the lock one to three times, as Redisson does. When an answer was lost, the count is unknown: leave() releases until
+        the lock is free. A client that was slower than its lease may have had two grants, and the record shows one of them."""
         c = self.c
         owner = 'client-%03d-%08x:%d' % (c.o.number, c.random.getrandbits(32), c.ops)
         self.entered.add(owner)
@@ -147,7 +147,7 @@ class FrontDoor:
         self.simple('release', args, lock, token)
 
     def leave(self, lock, token, owner):
-        """Until it is free: 0 says that he has it still, nil that it is not his."""
+        """Releases until the lock is free. 0: the owner still has it; nil: the owner does not have it."""
         c = self.c
         with asking.Asking(c, 'release', 6.0, lock=lock, token=token) as a:
             for turn in range(100):

@@ -198,9 +198,9 @@ OF_SESSIONS = ('NOSESSION',) # judged with them
 
 
 def refusals(ops):
-    """Who is refused, other than for a while, has given a cause: the storage may know a larger token of the lock by the time of its
-    STALE; who is refused with DEADLOCK may hold a lock that another asks for. No client of any workload reaches a LIMIT, or asks under
-    one owner for another thing (MISMATCH), and no other word has a cause either."""
+    """Each refusal that is not for a while has a cause in the history. STALE: the storage may know a larger token of the lock by then.
+    DEADLOCK: the client may hold a lock that another client asks for. No client of any workload reaches a LIMIT, or asks under one owner
+    for different locks (MISMATCH), and no other word has a cause either."""
     wrong, sent, asked = [], defaultdict(list), defaultdict(list)
     for op in ops:
         if op.get('token') is not None and op.f in STORED:

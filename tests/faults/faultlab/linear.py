@@ -92,8 +92,8 @@ def _of_session(state, op):
 
 
 class RegisterModel:
-    """A key of the storage: its value and the mark of its lock. Who brings a token below the mark is refused, and only
-    such; who brings another raises the mark."""
+    """A key of the storage: its value and the mark of its lock. The storage refuses exactly the operations whose token is below the mark;
+    all others raise the mark to their token."""
     start = (None, 0)
 
     @staticmethod

@@ -25,7 +25,7 @@ def rows(node, timeout=2.0):
 
 
 class Place:
-    """Where a node may run: what its nodes have in common, one after the other."""
+    """A place (ports, name, directory) at which nodes run, one after the other."""
 
     def __init__(self, node, second):
         """second: (own port, address that the others have for it), as it may have one day."""
@@ -63,7 +63,7 @@ class Place:
 
 
 class Members:
-    """What was asked for, and how to ask."""
+    """The changes of members that were asked for, and the means to ask for more."""
 
     def __init__(self, scene, places):
         self.scene, self.places = scene, places
@@ -76,7 +76,7 @@ class Members:
         self.scene.cluster.nodes = sorted([n for n in self.scene.cluster.nodes if n.id != node.id] + [node], key=lambda n: n.id)
 
     def leave_out(self, node):
-        """It is nobody's business any more, but its own."""
+        """Takes the node off the lists: no fault and no judge looks at it any more."""
         self.scene.cluster.nodes = [n for n in self.scene.cluster.nodes if n is not node]
         self.former.append(node)
 
@@ -99,8 +99,8 @@ class Members:
 
     # -- asking -----------------------------------------------------------------------------------------
     def ask(self, *words, done_when=()):
-        """True: the log has it. An error's text: it was refused, and surely not done. done_when: errors that say so too, when an
-        earlier answer was lost. Asked until one of the two is known."""
+        """Asks until the outcome is known. True: the log has the change. An error's text: it was refused, and surely not done. done_when:
+        errors that mean "done" when an earlier answer was lost."""
         maybe, end, said = False, None, 'nobody'
         while True:
             for node in self.scene.cluster.nodes:

@@ -335,8 +335,8 @@ class DiskLoss(Nemesis):
 
     @staticmethod
     def whole(scene):
-        """Whether the leader sees all nodes connected, and three voters or more. A node that came back with nothing is
-        none for a while, and losing another disk then would be to lose two of three. Of two, neither can be missed."""
+        """Whether the leader sees all nodes connected, and three voters or more. A node that came back with an empty disk is no voter for
+        a while; another lost disk then would be the second of three. With two voters, no disk may be lost."""
         try:
             rows = scene.cluster.node(scene.leader_id()).call('CLUSTER', 'NODES', timeout=1.0)
         except (OSError, RespError):
@@ -377,7 +377,7 @@ class DiskLoss(Nemesis):
             scene.one_disk.release()
 
     def replace(self, scene):
-        """Until a majority has agreed, the node must stay down: what it promised before is not known to it any more."""
+        """Until a majority has agreed, the node must stay down: it has forgotten its votes and what it confirmed."""
         others = [n for n in scene.cluster.nodes if n is not self.victim]
 
         def forgotten():

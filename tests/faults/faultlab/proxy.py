@@ -120,8 +120,8 @@ class PeerProxy:
             await asyncio.sleep(self.delay[link])
 
     def changer(self, link, kind, forth):
-        """What becomes of the bytes that one side of a stream sends: a function from what came to (what goes on, whether that is
-        the end). `forth`: from who dialed."""
+        """A function that gets the bytes that one side of a stream sends, and returns (the bytes to pass on, whether the stream ends).
+        `forth`: the side that dialed."""
         return lambda data: (self._maybe_damage(data), False)
 
     async def _pump(self, reader, writer, link, change):

@@ -23,13 +23,13 @@ from .spaces import SpacedCluster, Spaces
 CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'client.py')
 USES_STORE = {'bank': True, 'counter': True, 'append': True, 'register': True, 'lock': False, 'semaphore': False, 'session': False,
               'watch': False}
-# What a client must get done, or be told no, after the faults.
+# The kind of operation that each client must complete, with yes or no, after the faults.
 GOAL = {'bank': 'add', 'counter': 'add', 'append': 'append', 'register': 'get', 'lock': 'acquire', 'semaphore': 'acquire',
         'session': 'acquire', 'watch': 'acquire'}
 REDIS_N = 3
-# What a server says that may end and is started again, as a service manager does.
+# What a server says when it has a reason to end. It is started again then, as by a service manager.
 ENDS = ('cannot write', 'cannot be written', 'the other members refuse this node')
-CALM_S = 20.0                                # how long it may take
+CALM_S = 20.0                                # how long servers may take to recover
 
 
 class ProxiedCluster(Cluster):
@@ -131,7 +131,7 @@ class Scene:
         self.stuck = []                  # what kept the run from its end, though nothing of it was its own fault
         self.spaces = None
         self.redis = []
-        self.one_disk = threading.Lock() # whoever takes a node's disk away has it until there is another
+        self.one_disk = threading.Lock() # held by a fault that took a node's disk, until the node has everything again
         self.complaints = {}             # what faults have seen: {kind: anomalies}
         self.members, self.program = None, 'fencelockd'
         self.backups = []                # (began, done, last token, index)
@@ -160,8 +160,8 @@ class Scene:
             self.down.discard(server.name)
 
     def revive(self, server):
-        """Starts a server again that could not start under a fault, or could not write its term, its vote or what it knows
-        of the others, and ended, as it must. One that ended for another reason has to answer for it."""
+        """Starts a server again that could not start under a fault, or that ended, as it must, because it could not write its term, its
+        vote or what it knows of the others. A server that ended for another reason is reported."""
         with self.lock:
             said = '' if server.running() else server.process.output()
             if server.name not in self.down and not server.running() and ('ready: ' not in said or any(why in said for why in ENDS)):
@@ -169,7 +169,7 @@ class Scene:
                 server.launch()
 
     def try_start(self, server, seconds):
-        """Starts a server that may refuse to, and looks at it for so long after it said that it is ready. Returns its process."""
+        """Starts a server that may refuse to start, and watches it for `seconds` after its ready line. Returns its process."""
         server.launch()
         process = server.process
         process.asked_to_end = True
@@ -180,28 +180,28 @@ class Scene:
         return process
 
     def came_back(self, server):
-        """It runs: from now on it has to answer for an end."""
+        """The server runs: an end from now on is reported."""
         server.process.asked_to_end = False
         with self.lock:
             self.down.discard(server.name)
 
     def came_back_unless_down(self, server):
-        """Unless another fault has ended it, and will start it again."""
+        """As came_back(), unless another fault has ended the server and will start it again."""
         with self.lock:
             if server.name not in self.down:
                 server.process.asked_to_end = False
 
     def dress(self, node):
-        """A node that is new: with what all have in front of the program."""
+        """Gives a new node the words that all nodes have in front of the program."""
         if library():
             self._shim(node)
 
     def other_address(self, node):
-        """For clients, at the same machine."""
+        """A free address for clients, on the node's machine."""
         return '%s:%d' % (node.address.rpartition(':')[0], free_ports(1)[0])
 
     def complain(self, kind, text):
-        """For a fault that has seen itself what may not be."""
+        """Reports an anomaly that a fault has seen itself."""
         with self.lock:
             self.complaints.setdefault(kind, []).append(checkers.Anomaly(kind, text, at=time.monotonic()))
 
@@ -411,7 +411,7 @@ class Scene:
             self.store.extra = ['--aclfile', paths['users-of-the-store.acl']]
 
     def _be_a_stranger(self):
-        """Whoever has not logged in asks for what only users may have, all the time."""
+        """A client without a login tries commands that only users may use, all the time."""
         while not self.over.is_set():
             for address, command in users.stranger_asks(self.cluster.nodes, self.store):
                 try:
@@ -507,7 +507,7 @@ class Scene:
             self.over.wait(fault.gap())
 
     def _sample(self):
-        """Who leads, and what the nodes' states are, a few times a second."""
+        """Records the leader and the states of the nodes, a few times a second."""
         while not self.over.is_set():
             for node in self.cluster.nodes:
                 try:

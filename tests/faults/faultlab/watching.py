@@ -8,7 +8,7 @@ its end) are a piece of that order without a hole, whatever node it was connecte
  3. grants and ends of a lock alternate; no token is granted, or ends, twice
  4. every place in a queue is taken once and ends once, by a grant or by leaving; the places of a lock are granted in the
     order in which they were taken, and none is open for longer than anybody waits
- 5. of two pieces that have an event in common, the one goes on as the other does, until one of them ends"""
+ 5. two pieces that have an event in common are equal from there on, until one of them ends"""
 
 from collections import defaultdict
 

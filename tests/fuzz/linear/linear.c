@@ -15,10 +15,10 @@
 
 #define SHORT ((size_t)1024)
 #define TIMES ((size_t)8)
-#define STEPS_PER_BYTE 540u /* three times the dearest text that is known; compilers differ */
+#define STEPS_PER_BYTE 540u /* three times the costliest text that is known; compilers differ */
 
 static uint64_t steps;
-static uint64_t dearest;
+static uint64_t costliest;
 
 /* The compiler calls it at each branch of the code that is counted. */
 void __sanitizer_cov_trace_pc(void);
@@ -81,7 +81,7 @@ static int judge(const char *front, const char *piece, size_t len)
     repeat(text, sizeof text, front, piece, len);
     uint64_t few = cost(text, SHORT);
     uint64_t many = cost(text, sizeof text);
-    dearest = many / sizeof text > dearest ? many / sizeof text : dearest;
+    costliest = many / sizeof text > costliest ? many / sizeof text : costliest;
     /* A text that ends in the middle of the short one costs nothing more in the long one. */
     if (many > few * TIMES * 5 / 4 || many > STEPS_PER_BYTE * sizeof text) {
         fprintf(stderr, "linear: %zu bytes take %llu steps, %zu take %llu: \"%s\", then \"%.*s\"\n",
@@ -192,7 +192,7 @@ int main(int argc, char **argv)
     unsigned files = 0;
     int wrong = judge_pieces();
     wrong += argc == 2 ? judge_corpus(argv[1], &files) : 0;
-    printf("%u files of the corpus; the dearest text takes %llu steps a byte\n", files,
-           (unsigned long long)dearest);
+    printf("%u files of the corpus; the costliest text takes %llu steps a byte\n", files,
+           (unsigned long long)costliest);
     return wrong == 0 && files > 0 ? 0 : 1;
 }

@@ -345,10 +345,10 @@ static void set_user(struct run *r, const struct worst_gene *g)
 static void subscribe(struct run *r, const struct worst_gene *g)
 {
     char text[EVENTS_GLOB_MAX + 1];
-    unsigned dear = (g->how & VALUE) != 0 ? 100 : 4;
+    unsigned literal_len = (g->how & VALUE) != 0 ? 100 : 4;
     for (unsigned i = 0; i < g->times && i < 16; i++) {
         int len = snprintf(
-            text, sizeof text, "*%.*s%u*%u", (int)dear,
+            text, sizeof text, "*%.*s%u*%u", (int)literal_len,
             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
             (unsigned)g->name, i);

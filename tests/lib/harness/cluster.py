@@ -159,7 +159,7 @@ class Cluster:
         return [node for node in self.nodes if node is not leader]
 
     def asked_to_lead(self, node):
-        """Whether that node leads; if not, who leads is asked to make it the leader."""
+        """Whether that node leads. If it does not, the leader is asked to hand leadership to it."""
         leader = self.leader()
         try:
             if leader is not node:

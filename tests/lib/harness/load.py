@@ -151,8 +151,8 @@ class _Client(threading.Thread):
 
 
 class Load:
-    """`clients` threads on `locks` locks, spread over the addresses. Owners are no other load's: a late copy of a request
-    may have left one of those a lock (adr/0008), and whoever asks as that owner is told its old token."""
+    """`clients` threads on `locks` locks, spread over the addresses. No two loads use the same owner: a late copy of a request may
+    have left a former owner a lock (adr/0008), and a request of that owner would get the old token."""
 
     numbers = itertools.count(1)
 

@@ -70,9 +70,9 @@ static void check_random(crc_fn crc, uint64_t *rng)
         }
         uint32_t want = naive_crc(0, b + from, len);
         assert_true(crc(0, b + from, len) == want);
-        size_t cut = len == 0 ? 0 : (size_t)rng_below(rng, len); /* in pieces: the same */
-        uint32_t half = crc(0, b + from, cut);
-        assert_true(crc(half, b + from + cut, len - cut) == want);
+        size_t first = len == 0 ? 0 : (size_t)rng_below(rng, len); /* two pieces, the same sum */
+        uint32_t half = crc(0, b + from, first);
+        assert_true(crc(half, b + from + first, len - first) == want);
     }
 }
 
@@ -145,7 +145,7 @@ static void test_compare(void **state)
     assert_true(fli_bytes_cmp("a\0b", 3, "a\0c", 3) < 0);
 }
 
-/* A record is readable whole and nothing of it is when it is cut short. */
+/* Of a truncated record, the fields that are whole are read, and every later one is 0 and `bad`. */
 static void test_reader(void **state)
 {
     uint8_t record[18];

@@ -1,4 +1,4 @@
-/* The clock that only goes on: whatever is done to the wall clock, nothing of it shows there. */
+/* test_clock.c: steps of the wall clock do not change the monotonic clock. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

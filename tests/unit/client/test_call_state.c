@@ -1,4 +1,4 @@
-/* the call state machine of a call, event by event, with no socket and no clock. */
+/* test_call_state.c: the state machine of a call, event by event, with no socket and no clock. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -223,7 +223,7 @@ static void test_after_a_learned_leader_the_list_is_walked(void **state)
     assert_true(f.order.node < 3);
 }
 
-/* ---- the end of time ------------------------------------------------------------------------- */
+/* ---- deadlines ------------------------------------------------------------------------------- */
 
 /* Feeds the same trouble until the call ends; nothing may go on past the deadline. */
 static int exhaust(const struct fli_call_config *config, enum fli_call_event trouble)
@@ -364,13 +364,13 @@ static void test_never_repeats_what_was_surely_not_done(void **state)
     expect_end(&f, 0);
 }
 
-static void test_release_no_after_unknown_is_doubtful(void **state)
+static void test_release_no_after_unknown_is_uncertain(void **state)
 {
     (void)state;
     for (int lost = 0; lost <= 1; lost++) {
         struct fli_call_state f;
         struct fli_call_config c = base_config();
-        c.no_is_doubtful = true;
+        c.no_is_uncertain = true;
         fli_call_state_init(&f, &c);
         reach_answer(&f, START_MS);
         fli_call_state_feed(&f, START_MS, lost ? FLI_EVENT_LOST : FLI_EVENT_NOLEADER, 0);
@@ -599,7 +599,7 @@ static void test_a_wait_is_overdue_one_attempt_after_its_end(void **state)
     assert_int_equal(f.order.until_ms, START_MS + 5000);
 }
 
-/* ---- all of it at random --------------------------------------------------------------------- */
+/* ---- random calls ---------------------------------------------------------------------------- */
 
 static uint32_t dice(uint64_t *s, uint32_t n)
 {
@@ -615,7 +615,7 @@ struct world {
     enum fli_call_event last;
 };
 
-/* Whether the request is given up there, with nobody knowing what became of it. */
+/* Whether the client gives the request up at this event, with its outcome unknown. */
 static bool is_given_up(const struct fli_call_state *f, enum fli_call_event event)
 {
     enum fli_call_want want = f->order.want;
@@ -682,7 +682,7 @@ static void check_end(const struct fli_call_state *f, const struct world *w)
 {
     bool is_lease = f->config.ttl_ms != 0;
     if (f->status == 0) {
-        /* Success is only ever said because a server said yes. */
+        /* A call succeeds only after a server's yes. */
         assert_true(w->last == FLI_EVENT_YES || f->order.request == FLI_REQUEST_CONFIRM);
         if (is_lease) {
             assert_true(f->lease_until_ms > w->now_ms);
@@ -690,8 +690,8 @@ static void check_end(const struct fli_call_state *f, const struct world *w)
         }
         return;
     }
-    /* A call in doubt ends as unknown, except where the last answer settles the doubt. */
-    bool settled = w->last == FLI_EVENT_NO && !f->config.no_is_doubtful;
+    /* A call with an unknown send ends as unknown, unless its last answer settles the outcome. */
+    bool settled = w->last == FLI_EVENT_NO && !f->config.no_is_uncertain;
     if (w->is_uncertain && f->config.repeat != FLI_REPEAT_READ && !settled) {
         assert_int_equal(f->status, FL_EUNCERTAIN);
     }
@@ -716,7 +716,7 @@ static void test_random_calls(void **state)
         c.ask_ms = dice(&s, 3) * 50;
         if (c.ttl_ms == 0) {
             c.repeat = (enum fli_call_repeat)dice(&s, 3);
-            c.no_is_doubtful = c.repeat == FLI_REPEAT_WRITE && dice(&s, 2) != 0;
+            c.no_is_uncertain = c.repeat == FLI_REPEAT_WRITE && dice(&s, 2) != 0;
         } else {
             c.ttl_ms = 10 + dice(&s, 20000);
         }
@@ -757,7 +757,7 @@ int main(void)
         cmocka_unit_test(test_unknown_outranks_later_refusals_to_serve),
         cmocka_unit_test(test_never_repeated_after_unknown),
         cmocka_unit_test(test_never_repeats_what_was_surely_not_done),
-        cmocka_unit_test(test_release_no_after_unknown_is_doubtful),
+        cmocka_unit_test(test_release_no_after_unknown_is_uncertain),
         cmocka_unit_test(test_lease_counts_from_before_the_sending_less_a_margin),
         cmocka_unit_test(test_margin_leaves_something_of_the_smallest_ttl),
         cmocka_unit_test(test_a_retry_counts_from_its_own_sending),

@@ -1,5 +1,5 @@
-/* What a call does when an answer is late: asks another node, and changes over when that one
- * serves; what it does not; and whom it tries next. */
+/* test_call_state_ask.c: a call whose answer is late asks another node, and changes over when that
+ * node serves. Which calls do not, and which node is next. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,7 +101,7 @@ static void test_what_was_left_behind_stays_unknown(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct fli_call_state f;
         struct fli_call_config c = config_of(3);
-        c.no_is_doubtful = true;
+        c.no_is_uncertain = true;
         reach_ask(&f, &c);
         fli_call_state_feed(&f, START_MS + 101, FLI_EVENT_SERVES, 0);
         reach_answer(&f, START_MS + 101);

@@ -139,8 +139,8 @@ static void begin(const char *name, bool *over)
     assert_int_equal(fli_engine_start(&engine, &ask, &times, on_end, over, &call), 0);
 }
 
-/* One call has a probe at the leader; another one hears of a new leader. Were that one given the
- * place, the first call would take its probe's connection for one to the new leader. */
+/* One call has a probe at the leader; another call hears of a new leader. If the new leader took
+ * the probe's place, the first call would take its probe's connection for one to the new leader. */
 static void a_probe_keeps_the_last_place(void **state)
 {
     bool over, other_over;

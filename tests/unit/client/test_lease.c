@@ -1,5 +1,5 @@
-/* What a holder believes: tables of the states, and random schedules against a server whose leases
- * follow the rule of the lock machine. */
+/* test_lease.c: what a holder may believe (client/lease.h): tables of its states, and random
+ * schedules against a server whose leases follow the rule of the lock machine. */
 #include "rng.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 #define TTL_MS UINT64_C(9000)
 #define MARGIN_MS UINT64_C(92) /* of that TTL */
 
-static struct fli_lease hold_of(uint64_t reserve_ms, uint64_t max_hold_ms)
+static struct fli_lease lease_of(uint64_t reserve_ms, uint64_t max_hold_ms)
 {
     const struct fli_lease_config config = {.ttl_ms = TTL_MS,
                                             .lease_until_ms = fli_lease_until(SENT_MS, TTL_MS),
@@ -40,7 +40,7 @@ static void expect(struct fli_lease *h, uint64_t now_ms, enum fl_hold_state stat
 static void test_states_without_renewal(void **state)
 {
     (void)state;
-    struct fli_lease h = hold_of(0, 0);
+    struct fli_lease h = lease_of(0, 0);
     expect(&h, SENT_MS, FL_HOLD_SAFE, FL_LOST_NOT);
     assert_int_equal(fli_lease_next_ms(&h), SENT_MS + TTL_MS / 3);
     assert_int_equal(fli_lease_remaining_ms(&h, SENT_MS), TTL_MS - MARGIN_MS);
@@ -62,7 +62,7 @@ static void test_states_without_renewal(void **state)
 static void test_a_renewal_starts_the_count_anew(void **state)
 {
     (void)state;
-    struct fli_lease h = hold_of(0, 0);
+    struct fli_lease h = lease_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     renew(&h, sent_ms, sent_ms + 5, 0);
     assert_int_equal(fli_lease_next_ms(&h), sent_ms + TTL_MS / 3);
@@ -73,7 +73,7 @@ static void test_a_renewal_starts_the_count_anew(void **state)
 static void test_a_late_answer_counts_from_its_sending(void **state)
 {
     (void)state;
-    struct fli_lease h = hold_of(0, 0);
+    struct fli_lease h = lease_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     fli_lease_renewal_began(&h);
     expect(&h, SENT_MS + TTL_MS / 2, FL_HOLD_JEOPARDY, FL_LOST_NOT);
@@ -90,7 +90,7 @@ static void test_a_failed_renewal_is_jeopardy_and_is_tried_again(void **state)
     static const int codes[] = {FL_ENOLEADER, FL_ENOCONN, FL_ETIMEOUT, FL_EUNCERTAIN,
                                 FL_EBUSY,     FL_EINVAL,  FL_EPROTO,   FL_ENOMEM};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
-        struct fli_lease h = hold_of(0, 0);
+        struct fli_lease h = lease_of(0, 0);
         uint64_t sent_ms = SENT_MS + TTL_MS / 3;
         renew(&h, sent_ms, sent_ms + 10, codes[i]);
         expect(&h, sent_ms + 10, FL_HOLD_JEOPARDY, FL_LOST_NOT);
@@ -102,12 +102,12 @@ static void test_a_failed_renewal_is_jeopardy_and_is_tried_again(void **state)
     }
 }
 
-static void test_no_is_lost_at_once(void **state)
+static void test_a_refused_renewal_is_lost_at_once(void **state)
 {
     (void)state;
     static const int codes[] = {FL_ENOTHELD, FL_ENOSESSION};
     for (size_t i = 0; i < 2; i++) {
-        struct fli_lease h = hold_of(0, 0);
+        struct fli_lease h = lease_of(0, 0);
         renew(&h, SENT_MS + TTL_MS / 3, SENT_MS + TTL_MS / 3 + 1, codes[i]);
         expect(&h, SENT_MS + TTL_MS / 3 + 1, FL_HOLD_LOST, FL_LOST_TAKEN);
     }
@@ -116,7 +116,7 @@ static void test_no_is_lost_at_once(void **state)
 static void test_lost_is_for_ever(void **state)
 {
     (void)state;
-    struct fli_lease h = hold_of(0, 0);
+    struct fli_lease h = lease_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     fli_lease_renewal_began(&h);
     /* The holder was stopped; the answer, good as it is, is seen after the old deadline. */
@@ -131,10 +131,10 @@ static void test_lost_is_for_ever(void **state)
 static void test_reserve(void **state)
 {
     (void)state;
-    struct fli_lease h = hold_of(1000, 0);
+    struct fli_lease h = lease_of(1000, 0);
     expect(&h, SENT_MS + TTL_MS - MARGIN_MS - 1001, FL_HOLD_JEOPARDY, FL_LOST_NOT);
     expect(&h, SENT_MS + TTL_MS - MARGIN_MS - 1000, FL_HOLD_LOST, FL_LOST_DEADLINE);
-    h = hold_of(1000, 0);
+    h = lease_of(1000, 0);
     renew(&h, SENT_MS + 3000, SENT_MS + 3001, 0);
     assert_int_equal(h.deadline_ms, SENT_MS + 3000 + TTL_MS - MARGIN_MS - 1000);
 }
@@ -142,7 +142,7 @@ static void test_reserve(void **state)
 static void test_max_hold(void **state)
 {
     (void)state;
-    struct fli_lease h = hold_of(0, TTL_MS + 1000);
+    struct fli_lease h = lease_of(0, TTL_MS + 1000);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     renew(&h, sent_ms, sent_ms + 1, 0);
     /* The lease is longer than what is left of max_hold: no more renewals, and no jeopardy. */
@@ -151,7 +151,7 @@ static void test_max_hold(void **state)
     assert_int_equal(fli_lease_next_ms(&h), SENT_MS + TTL_MS + 1000);
     expect(&h, SENT_MS + TTL_MS + 999, FL_HOLD_SAFE, FL_LOST_NOT);
     expect(&h, SENT_MS + TTL_MS + 1000, FL_HOLD_LOST, FL_LOST_MAX_HOLD);
-    h = hold_of(0, 1);
+    h = lease_of(0, 1);
     expect(&h, SENT_MS, FL_HOLD_SAFE, FL_LOST_NOT);
     expect(&h, SENT_MS + 1, FL_HOLD_LOST, FL_LOST_MAX_HOLD);
 }
@@ -175,7 +175,7 @@ static void test_smallest_and_largest_ttl(void **state)
 /* ---- random schedules ------------------------------------------------------------------------ */
 
 /* True time is in microseconds. The client's clock has an offset and is slower than true time by up
- * to half a hundredth, the server's is faster by as much; both show whole milliseconds. */
+ * to half a percent, the server's is faster by as much; both show whole milliseconds. */
 struct world {
     uint64_t rng;
     uint64_t now_us;
@@ -307,7 +307,7 @@ static void test_never_believed_too_long(void **state)
     for (int i = 0; i < 50000; i++) {
         one_schedule(&seeds, &lost, &renewed);
     }
-    /* The schedules go both ways. */
+    /* The schedules reach both ends often enough. */
     assert_true(lost > 1000);
     assert_true(renewed > 20000);
 }
@@ -319,7 +319,7 @@ int main(void)
         cmocka_unit_test(test_a_renewal_starts_the_count_anew),
         cmocka_unit_test(test_a_late_answer_counts_from_its_sending),
         cmocka_unit_test(test_a_failed_renewal_is_jeopardy_and_is_tried_again),
-        cmocka_unit_test(test_no_is_lost_at_once),
+        cmocka_unit_test(test_a_refused_renewal_is_lost_at_once),
         cmocka_unit_test(test_lost_is_for_ever),
         cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_max_hold),

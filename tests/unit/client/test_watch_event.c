@@ -1,4 +1,5 @@
-/* Events as subscribers get them: taken apart, and shown for people, for pipes and as JSON. */
+/* test_watch_event.c: messages of events are parsed, and printed for people, for pipes and as
+ * JSON. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,10 +25,10 @@ static void expect_text(struct fl_bytes b, const char *text)
     assert_memory_equal(b.data, text, b.len);
 }
 
-/* What one of the ways of showing prints of the last event. */
-enum way { PEOPLE, PLAIN, JSON };
+enum format { PEOPLE, PLAIN, JSON };
 
-static void expect_shown(enum way way, const char *expected)
+/* Prints the last event in this format, and compares. */
+static void expect_shown(enum format way, const char *expected)
 {
     char *text = NULL;
     size_t len = 0;
@@ -63,7 +64,7 @@ static void test_a_grant(void **state)
                        "\"owner\":\"me \xc3\xa9\",\"wait\":5,\"clock_ms\":88123}\n");
 }
 
-static void test_others(void **state)
+static void test_left_resync_and_unknown(void **state)
 {
     (void)state;
     assert_true(parse("lock:x", "event=left owner=o clock=1000 wait=7 reason=deadline"));
@@ -145,7 +146,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_grant),
-        cmocka_unit_test(test_others),
+        cmocka_unit_test(test_left_resync_and_unknown),
         cmocka_unit_test(test_what_cannot_be_an_event),
         cmocka_unit_test(test_nothing_drives_a_terminal),
         cmocka_unit_test(test_the_largest),

@@ -11,7 +11,7 @@
 #include "machine/batch.h"
 
 #define SOURCES 40u
-#define MOST 4000u
+#define COMMANDS_MAX 4000u
 
 struct command {
     struct node_ticket ticket;
@@ -20,7 +20,7 @@ struct command {
     bool urgent;
 };
 
-static struct command commands[MOST];
+static struct command commands[COMMANDS_MAX];
 static struct backlog b;
 
 static int set_up(void **state)
@@ -123,14 +123,14 @@ static void renewals_do_not_keep_others_waiting_for_ever(void **state)
     }
 }
 
-/* Whatever comes and goes: nobody is passed over, and what waits of one source leaves in order. */
+/* Commands come and go at random: each source gets its turn, and its commands leave in order. */
 static void at_random(void **state)
 {
     const char *given = getenv("FENCELOCK_SEED");
     uint64_t rng = given != NULL ? strtoull(given, NULL, 10) : 20261122;
     unsigned sent[SOURCES] = {0}, left[SOURCES] = {0}, waits = 0, since[SOURCES] = {0};
     print_message("seed %llu\n", (unsigned long long)rng);
-    for (unsigned i = 0; i < MOST; i++) {
+    for (unsigned i = 0; i < COMMANDS_MAX; i++) {
         rng = rng * 6364136223846793005u + 1442695040888963407u;
         unsigned r = (unsigned)(rng >> 40);
         unsigned source = r % SOURCES;
@@ -154,7 +154,7 @@ static void at_random(void **state)
     }
 }
 
-/* Any may be taken out, as those that are due are. */
+/* A command in the middle of the line can be removed, as one whose time to wait is over. */
 static void from_the_middle(void **state)
 {
     static const unsigned ORDER[] = {1, 3};

@@ -1,8 +1,14 @@
 /* test_replica.c: one server of the group and its log: what is on disk before what is said, what is
  * cut off, applied, committed, handed over. */
-#include "../../lib/unit.h"
-
 #include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
 
 #include "group.h"
 
@@ -92,7 +98,7 @@ static struct raft_message first_to(struct group *g, uint64_t to, uint8_t type)
 
 /* ---- the order of disk and messages ---- */
 
-TEST_WITH(a_vote_is_on_disk_before_it_is_told, NULL, stop)
+static void a_vote_is_on_disk_before_it_is_told(void **state)
 {
     struct group *g = &group;
     group_init(g, 3);
@@ -115,7 +121,7 @@ TEST_WITH(a_vote_is_on_disk_before_it_is_told, NULL, stop)
 }
 
 /* A vote that was lost with the power was told to nobody, so it may be given again. */
-TEST_WITH(a_vote_that_is_lost_was_not_told, NULL, stop)
+static void a_vote_that_is_lost_was_not_told(void **state)
 {
     struct group *g = &group;
     group_init(g, 3);
@@ -131,7 +137,7 @@ TEST_WITH(a_vote_that_is_lost_was_not_told, NULL, stop)
 }
 
 /* A candidate's own vote is a promise like any other. A pre-vote promises nothing. */
-TEST_WITH(a_candidate_writes_before_it_asks, NULL, stop)
+static void a_candidate_writes_before_it_asks(void **state)
 {
     struct group *g = &group;
     struct raft_message yes = {.type = RAFT_REQUEST_VOTE_RESULT};
@@ -152,7 +158,7 @@ TEST_WITH(a_candidate_writes_before_it_asks, NULL, stop)
 }
 
 /* What waits for one term is not said in the next. */
-TEST_WITH(what_waits_is_lost_with_its_term, NULL, stop)
+static void what_waits_is_lost_with_its_term(void **state)
 {
     struct group *g = &group;
     group_init(g, 3);
@@ -166,7 +172,7 @@ TEST_WITH(what_waits_is_lost_with_its_term, NULL, stop)
     assert_true(m.request_vote_result.vote_granted);
 }
 
-TEST_WITH(entries_are_on_disk_before_they_are_confirmed, NULL, stop)
+static void entries_are_on_disk_before_they_are_confirmed(void **state)
 {
     struct group *g = &group;
     group_init(g, 3);
@@ -195,7 +201,7 @@ TEST_WITH(entries_are_on_disk_before_they_are_confirmed, NULL, stop)
 }
 
 /* Entries are being written when a new leader cuts them off. */
-TEST_WITH(entries_are_cut_off_while_they_are_written, NULL, stop)
+static void entries_are_cut_off_while_they_are_written(void **state)
 {
     for (unsigned crash = 0; crash < 2; crash++) {
         struct group *g = &group;
@@ -246,7 +252,7 @@ static uint64_t in_flight_to(struct group *g, unsigned leader, unsigned to)
     return last > match ? last - match : 0;
 }
 
-TEST_WITH(a_follower_is_sent_no_more_than_may_be_in_flight, NULL, stop)
+static void a_follower_is_sent_no_more_than_may_be_in_flight(void **state)
 {
     static const unsigned ROWS[][2] = {{0, REPLICA_IN_FLIGHT_DEFAULT}, {1, 1}, {5, 5}};
     struct group *g = &group;
@@ -273,7 +279,7 @@ TEST_WITH(a_follower_is_sent_no_more_than_may_be_in_flight, NULL, stop)
     }
 }
 
-TEST_WITH(all_apply_the_same, NULL, stop)
+static void all_apply_the_same(void **state)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -290,7 +296,7 @@ TEST_WITH(all_apply_the_same, NULL, stop)
 }
 
 /* After one was away its heartbeats are due at other times than the other's. */
-TEST_WITH(the_first_entry_after_a_pause_is_sent_at_once, NULL, stop)
+static void the_first_entry_after_a_pause_is_sent_at_once(void **state)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -310,7 +316,7 @@ TEST_WITH(the_first_entry_after_a_pause_is_sent_at_once, NULL, stop)
 }
 
 /* A majority of disks: two followers without the leader are one, the leader alone is none. */
-TEST_WITH(a_majority_of_disks_commits, NULL, stop)
+static void a_majority_of_disks_commits(void **state)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -331,10 +337,38 @@ TEST_WITH(a_majority_of_disks_commits, NULL, stop)
     GROUP_UNTIL(g, replica_commit_index(replica(g, leader)) == commit + 2);
 }
 
-/* An entry that a leader has sent and not written is gone with it. Whoever leads next must have
- * another term, or a follower takes the entry that it has for the one that is in its place now. The
- * only voter leads next. */
-TEST_WITH(the_only_voter_leads_in_another_term_after_a_restart, NULL, stop)
+/* What a server is behind is applied over several turns: it reads its sockets in between. */
+static void a_turn_applies_a_part(void **state)
+{
+    enum { ENTRIES = 20, EACH = MACHINE_BATCH_COST_MAX / MACHINE_STEPS_RECORD };
+    struct group *g = start(1);
+    (void)group_elect(g);
+    group_run(g, 50);
+    uint64_t last = group_tokens(g, 0);
+    uint64_t end = last + (uint64_t)ENTRIES * EACH;
+    for (unsigned i = 0; i < ENTRIES; i++) {
+        assert_int_equal(group_submit_many(g, 0, EACH), 0);
+    }
+    unsigned turns = 0;
+    group_write(g, 0);
+    while (last < end) {
+        if (turns > 0) {
+            group_turn(g, 0);
+        }
+        uint64_t now = group_tokens(g, 0);
+        uint64_t steps = (now - last) * MACHINE_STEPS_RECORD;
+        assert_true(steps > 0 && steps <= 3 * (uint64_t)MACHINE_APPLY_STEPS_MAX);
+        last = now;
+        turns++;
+        assert_true(last == end || replica_next_ms(replica(g, 0), g->now_ms) == 0);
+    }
+    assert_true(turns >= ENTRIES * MACHINE_BATCH_COST_MAX / (3 * MACHINE_APPLY_STEPS_MAX));
+}
+
+/* An entry that a leader has sent and not written is lost when the leader crashes. The next leader
+ * must have another term; otherwise a follower would take the lost entry for the new one at that
+ * index. Here the only voter is the next leader again. */
+static void the_only_voter_leads_in_another_term_after_a_restart(void **state)
 {
     static const uint8_t nothing[64];
     struct group *g = start_with_learner();
@@ -363,7 +397,7 @@ TEST_WITH(the_only_voter_leads_in_another_term_after_a_restart, NULL, stop)
 }
 
 /* Committed, applied, and the power goes everywhere, again and again. */
-TEST_WITH(what_is_committed_survives, NULL, stop)
+static void what_is_committed_survives(void **state)
 {
     struct group *g = start(3);
     uint64_t committed = 0;
@@ -390,7 +424,7 @@ TEST_WITH(what_is_committed_survives, NULL, stop)
     assert_true(committed > 20);
 }
 
-TEST_WITH(a_barrier_is_told_when_it_is_applied, NULL, stop)
+static void a_barrier_is_told_when_it_is_applied(void **state)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -406,7 +440,7 @@ TEST_WITH(a_barrier_is_told_when_it_is_applied, NULL, stop)
 }
 
 /* The disk takes nothing more: refused, surely not appended, and later taken again. */
-TEST_WITH(a_disk_that_is_behind_refuses, NULL, stop)
+static void a_disk_that_is_behind_refuses(void **state)
 {
     struct group *g = start(1);
     struct group_server *s = &g->servers[0];
@@ -433,7 +467,7 @@ TEST_WITH(a_disk_that_is_behind_refuses, NULL, stop)
     assert_int_equal(group_submit(g, 0), FL_ENOLEADER);
 }
 
-TEST_WITH(a_write_that_fails_is_fatal, NULL, stop)
+static void a_write_that_fails_is_fatal(void **state)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -450,7 +484,7 @@ TEST_WITH(a_write_that_fails_is_fatal, NULL, stop)
 
 /* The process stood still: what others have sent waits in its sockets, and is read before a leader
  * is given up. */
-TEST_WITH(no_timer_runs_out_right_after_a_pause, NULL, stop)
+static void no_timer_runs_out_right_after_a_pause(void **state)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -467,7 +501,7 @@ TEST_WITH(no_timer_runs_out_right_after_a_pause, NULL, stop)
 
 /* Entries of a leader that is over, or that do not follow ours: what they say of the configuration
  * is not noted either. */
-TEST_WITH(a_change_that_was_refused_is_not_noted, NULL, stop)
+static void a_change_that_was_refused_is_not_noted(void **state)
 {
     static struct message_body body;
     struct group *g = &group;
@@ -508,7 +542,7 @@ TEST_WITH(a_change_that_was_refused_is_not_noted, NULL, stop)
 
 /* One message may bring more changes than the list of them has room for. The core has the sender's
  * address until the last is taken in, and that lay in the list: a sanitizer sees it. */
-TEST_WITH(many_changes_in_one_message, NULL, stop)
+static void many_changes_in_one_message(void **state)
 {
     enum { CHANGES = 24 };
     static struct message_body body;
@@ -553,7 +587,7 @@ static void change_to(struct group *g, unsigned leader, const struct configurati
     GROUP_UNTIL(g, replica_configuration_committed(replica(g, leader)));
 }
 
-TEST_WITH(a_server_leaves_and_comes_back, NULL, stop)
+static void a_server_leaves_and_comes_back(void **state)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -589,7 +623,7 @@ TEST_WITH(a_server_leaves_and_comes_back, NULL, stop)
 }
 
 /* It lacks nothing when it is asked for, and nothing is written meanwhile. */
-TEST_WITH(a_learner_that_is_level_has_caught_up, NULL, stop)
+static void a_learner_that_is_level_has_caught_up(void **state)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -606,7 +640,7 @@ TEST_WITH(a_learner_that_is_level_has_caught_up, NULL, stop)
 }
 
 /* A leader that is cut off changes the configuration; the next leader's log has no such entry. */
-TEST_WITH(a_change_that_is_cut_off_is_taken_back, NULL, stop)
+static void a_change_that_is_cut_off_is_taken_back(void **state)
 {
     struct group *g = start(3);
     unsigned old = group_elect(g);
@@ -637,7 +671,7 @@ TEST_WITH(a_change_that_is_cut_off_is_taken_back, NULL, stop)
 
 /* ---- handing over ---- */
 
-TEST_WITH(leadership_is_handed_over, NULL, stop)
+static void leadership_is_handed_over(void **state)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -658,7 +692,7 @@ TEST_WITH(leadership_is_handed_over, NULL, stop)
 }
 
 /* To one that does not answer: after an election time this one leads on. */
-TEST_WITH(a_transfer_to_nobody_ends, NULL, stop)
+static void a_transfer_to_nobody_ends(void **state)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -670,4 +704,36 @@ TEST_WITH(a_transfer_to_nobody_ends, NULL, stop)
     GROUP_UNTIL(g, replica_transferee(r) == 0);
     assert_int_equal(group_leader(g), leader);
     assert_int_equal(group_submit(g, leader), 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_teardown(name, stop)
+    const struct CMUnitTest tests[] = {
+        TEST(many_changes_in_one_message),
+        TEST(the_only_voter_leads_in_another_term_after_a_restart),
+        TEST(a_follower_is_sent_no_more_than_may_be_in_flight),
+        TEST(a_vote_is_on_disk_before_it_is_told),
+        TEST(a_vote_that_is_lost_was_not_told),
+        TEST(a_candidate_writes_before_it_asks),
+        TEST(what_waits_is_lost_with_its_term),
+        TEST(entries_are_on_disk_before_they_are_confirmed),
+        TEST(entries_are_cut_off_while_they_are_written),
+        TEST(all_apply_the_same),
+        TEST(the_first_entry_after_a_pause_is_sent_at_once),
+        TEST(a_majority_of_disks_commits),
+        TEST(a_turn_applies_a_part),
+        TEST(what_is_committed_survives),
+        TEST(a_barrier_is_told_when_it_is_applied),
+        TEST(a_disk_that_is_behind_refuses),
+        TEST(a_write_that_fails_is_fatal),
+        TEST(no_timer_runs_out_right_after_a_pause),
+        TEST(a_change_that_was_refused_is_not_noted),
+        TEST(a_server_leaves_and_comes_back),
+        TEST(a_learner_that_is_level_has_caught_up),
+        TEST(a_change_that_is_cut_off_is_taken_back),
+        TEST(leadership_is_handed_over),
+        TEST(a_transfer_to_nobody_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,6 +59,7 @@ void kit_reload(struct kit *k);
 
 struct fli_slice kit_slice(const char *text);
 
+/* Commands. `_x`: by the owner's explicit session. cmd_held: of the grant with this token. */
 struct machine_command cmd_acquire(const char *name, const char *owner, uint64_t ttl_ms);
 struct machine_command cmd_wait(const char *name, const char *owner, uint64_t ttl_ms,
                                 uint64_t wait_ms);

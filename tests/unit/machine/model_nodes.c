@@ -1,4 +1,4 @@
-/* model_nodes.c: the model's nodes: who they are, and what is to become of each. */
+/* model_nodes.c: the model's nodes: their incarnations and versions, and the plan for each. */
 #include "model.h"
 
 static struct model_node *find(struct model *m, uint64_t id)
@@ -11,7 +11,7 @@ static struct model_node *find(struct model *m, uint64_t id)
     return NULL;
 }
 
-/* In the order of coming; NULL: there is no room. */
+/* Appends a node; NULL: there is no room. */
 static struct model_node *add(struct model *m, uint64_t id, struct machine_result *r)
 {
     if (m->n_nodes == MACHINE_NODES_MAX) {
@@ -33,13 +33,13 @@ static bool another_leaves(const struct model *m, uint64_t id)
     bool leaves = false;
     for (unsigned i = 0; i < m->n_nodes; i++) {
         enum machine_plan plan = m->nodes[i].plan;
-        bool it = plan == MACHINE_PLAN_REMOVE || plan == MACHINE_PLAN_REPLACE;
-        leaves = leaves || (it && m->nodes[i].id != id);
+        bool will_leave = plan == MACHINE_PLAN_REMOVE || plan == MACHINE_PLAN_REPLACE;
+        leaves = leaves || (will_leave && m->nodes[i].id != id);
     }
     return leaves;
 }
 
-static void expect(struct model_node *n, enum machine_plan plan, const struct machine_command *c)
+static void set_plan(struct model_node *n, enum machine_plan plan, const struct machine_command *c)
 {
     n->plan = plan;
     n->learner = (c->number2 & MACHINE_NODE_LEARNER) != 0;
@@ -96,7 +96,7 @@ static void replace(struct model *m, struct model_node *n, const struct machine_
     if ((c->number2 & MACHINE_NODE_BARRED) != 0 && n->incarnation != 0) {
         n->former = n->incarnation;
     }
-    expect(n, n->incarnation == 0 ? MACHINE_PLAN_ADD : MACHINE_PLAN_REPLACE, c);
+    set_plan(n, n->incarnation == 0 ? MACHINE_PLAN_ADD : MACHINE_PLAN_REPLACE, c);
     r->code = MACHINE_DONE;
 }
 
@@ -110,7 +110,7 @@ static void raise_version(struct model *m, uint64_t to, struct machine_result *r
     m->version = r->code == MACHINE_DONE ? (uint32_t)to : m->version;
 }
 
-/* What is asked of a node that there is. */
+/* Applies a command to an existing node. */
 static void change(struct model *m, struct model_node *n, const struct machine_command *c,
                    struct machine_result *r)
 {
@@ -150,7 +150,7 @@ void model_nodes_apply(struct model *m, const struct machine_command *c, struct 
         r->code = MACHINE_EXISTS;
         n = n == NULL ? add(m, c->number, r) : NULL;
         if (n != NULL) {
-            expect(n, MACHINE_PLAN_ADD, c);
+            set_plan(n, MACHINE_PLAN_ADD, c);
         }
     } else if (n == NULL) {
         r->code = MACHINE_NOTFOUND;

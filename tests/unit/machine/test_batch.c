@@ -110,7 +110,7 @@ TEST(test_round_trip)
         assert_int_equal(size, b.len);
         assert_same(&list[i], &c);
         struct machine_command again;
-        assert_int_equal(machine_command_again(b.data, b.len, &again), size);
+        assert_int_equal(machine_command_redecode(b.data, b.len, &again), size);
         assert_same(&list[i], &again);
         for (size_t cut = 0; cut < b.len; cut++) {
             assert_int_equal(machine_command_decode(b.data, cut, &c, &size), FL_ECORRUPT);

@@ -93,7 +93,7 @@ static void test_acquire_unsupported(void **state)
     c.mode = MACHINE_MODE_EXCLUSIVE;
     c.permits = FL_PERMITS_MAX + 1;
     assert_int_equal(kit_run(k, c).code, MACHINE_UNSUPPORTED);
-    /* Several are taken alone. */
+    /* A multi-lock is exclusive. */
     uint8_t also[MACHINE_ALSO_SIZE];
     c = cmd_acquire("L", "ann", 500);
     c.also = (struct fli_slice){also, machine_also_add(also, 0, kit_slice("M"))};
@@ -121,7 +121,7 @@ static void test_queue(void **state)
     kit_expect_events(k, "granted L ann token=1 until=1500\n"
                          "queued L bob wait=1\n"
                          "queued L cid wait=2\n");
-    /* A free lock would be granted, but not past those who wait. */
+    /* The release lets the first waiter in; a new request does not overtake the other one. */
     kit_tick(k, 1200);
     assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RELEASE, "L", 1, 0)).code, MACHINE_DONE);
     kit_expect_events(k, "released:release L ann token=1\n"
@@ -292,7 +292,7 @@ static void test_token_and_raise(void **state)
     assert_int_equal(counts(k).tokens, 1);
 }
 
-/* No sequence of RAISE takes the tokens of a hundred years. */
+/* Whatever the sequence of RAISEs, tokens for a hundred years are left. */
 static void test_raise_has_a_ceiling(void **state)
 {
     struct kit *k = *state;
@@ -320,7 +320,7 @@ static void test_tokens_run_out(void **state)
     assert_limit(kit_run(k, cmd_name(MACHINE_OP_TOKEN, "L")), MACHINE_LIMIT_TOKENS);
     assert_limit(kit_run(k, cmd_acquire("M", "bob", 50)), MACHINE_LIMIT_TOKENS);
     assert_limit(kit_run(k, cmd_name(MACHINE_OP_BREAK, "L")), MACHINE_LIMIT_TOKENS);
-    /* Holding and letting go still work; those who wait do so until their time is over. */
+    /* A held lock can still be acquired again and released; waiters wait until their deadlines. */
     kit_forget_events(k);
     assert_int_equal(kit_run(k, cmd_acquire_x("L", "ann")).token, 1);
     assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RELEASE, "L", 1, 0)).code, MACHINE_DONE);
@@ -473,7 +473,7 @@ static void test_settings_have_bounds(void **state)
     }
 }
 
-/* Times that do not go together are refused; what is set is in a snapshot, and in the hash. */
+/* An election time below three heartbeats is refused; settings are in the snapshot and the hash. */
 static void test_setting_set(void **state)
 {
     struct kit *k = *state;

@@ -1,5 +1,5 @@
-/* test_keys.c: KEYS and KEY: locks as a Redis client sees them. Each outcome of each change, many
- * keys, whose they are, what ACQUIRE has to do with them, limits, tokens, rights. */
+/* test_keys.c: KEYS and KEY: locks as a Redis client sees them. Each outcome of each change,
+ * several keys, their owners, the same locks through ACQUIRE, limits, tokens, rights. */
 #include "kit.h"
 
 static struct fli_slice text(const char *s)
@@ -7,7 +7,7 @@ static struct fli_slice text(const char *s)
     return (struct fli_slice){(const uint8_t *)s, strlen(s)};
 }
 
-/* The keys are one letter each. Good until the next call. */
+/* The keys are one letter each. Valid until the next call. */
 static struct machine_command keys(unsigned flags, const char *letters, const char *owner,
                                    uint64_t ttl_ms)
 {
@@ -59,7 +59,7 @@ static void take_and_give_back(void **state)
     assert_int_equal(r.token, 1);
     assert_int_equal(r.number, 1);
     assert_int_equal(r.deadline_ms, k->clock_ms + 1000);
-    /* The value is there already, and hears its token; another hears none. */
+    /* The owner that has the key already gets its token; another owner gets none. */
     assert_int_equal(run(k, keys(GRANT, "L", "a", 1000), MACHINE_HELD).token, 1);
     assert_int_equal(run(k, keys(GRANT, "L", "b", 1000), MACHINE_HELD).token, 0);
     run(k, keys(RELEASE, "L", "b", 0), MACHINE_HELD);
@@ -98,7 +98,7 @@ static void expiry(void **state)
     kit_tick(k, k->clock_ms + 1001);
     run(k, keys(RELEASE, "L", "a", 0), MACHINE_NO);
     run(k, keys(EXTEND, "L", "a", 1000), MACHINE_NO);
-    /* Who was too late and takes it again has another token. */
+    /* An owner that was too late and takes the key again has another token. */
     assert_int_equal(run(k, keys(GRANT | EXTEND, "L", "a", 1000), MACHINE_GRANTED).token, 2);
 }
 
@@ -147,7 +147,7 @@ static void swap(void **state)
     assert_int_equal(run(k, c, MACHINE_GRANTED).deadline_ms, end_ms);
 }
 
-static void questions(void **state)
+static void queries(void **state)
 {
     struct kit *k = *state;
     run(k, keys(GRANT, "A", "ann", 1000), MACHINE_GRANTED);
@@ -169,21 +169,21 @@ static void questions(void **state)
     assert_int_equal(kit_query(k, key("CD", "")).code, MACHINE_NOTFOUND);
 }
 
-/* What ACQUIRE does and what KEYS does keep each other out. */
+/* A lock taken through ACQUIRE excludes KEYS, and the other way round. */
 static void beside_acquire(void **state)
 {
     struct kit *k = *state;
     assert_int_equal(kit_run(k, cmd_acquire("L", "ann", 1000)).code, MACHINE_GRANTED);
     run(k, keys(GRANT, "L", "bob", 1000), MACHINE_HELD);
     assert_int_equal(kit_query(k, key("L", "")).code, MACHINE_DONE);
-    /* A plain ACQUIRE is the same kind of lease, so who knows the owner has it. */
+    /* A plain ACQUIRE makes the same kind of lease, so KEYS with its owner may release it. */
     run(k, keys(RELEASE, "L", "ann", 0), MACHINE_DONE);
     run(k, keys(GRANT, "L", "bob", 1000), MACHINE_GRANTED);
     assert_int_equal(kit_run(k, cmd_wait("L", "ann", 1000, 5000)).code, MACHINE_QUEUED);
     kit_forget_events(k);
-    run(k, keys(RELEASE, "L", "bob", 0), MACHINE_DONE); /* wakes who waits */
+    run(k, keys(RELEASE, "L", "bob", 0), MACHINE_DONE); /* grants the waiter */
     assert_int_equal(kit_query(k, key("L", "ann")).code, MACHINE_DONE);
-    /* Who waits goes before who asks without waiting, and before a new value. */
+    /* A waiter is granted before a new value of the holder. */
     assert_int_equal(kit_run(k, cmd_wait("L", "eve", 1000, 5000)).code, MACHINE_QUEUED);
     struct machine_command c = keys(SWAP, "L", "ann", 1000);
     c.label = text("bob");
@@ -191,19 +191,19 @@ static void beside_acquire(void **state)
     assert_int_equal(kit_query(k, key("L", "eve")).code, MACHINE_DONE);
 }
 
-/* As a client does that takes one cluster for three servers. */
-static void given_back_at_each_node(void **state)
+/* A client that takes the nodes of one cluster for independent servers releases at each of them. */
+static void released_at_each_node(void **state)
 {
     struct kit *k = *state;
     run(k, keys(GRANT, "KL", "a", 60000), MACHINE_GRANTED);
     assert_int_equal(run(k, keys(RELEASE | AGAIN, "KL", "a", 0), MACHINE_DONE).number, 2);
     struct machine_result r = run(k, keys(RELEASE | AGAIN, "KL", "a", 0), MACHINE_DONE);
     assert_int_equal(r.number, 2);
-    run(k, keys(RELEASE, "KL", "a", 0), MACHINE_NO); /* who does not ask so is told how it is */
+    run(k, keys(RELEASE, "KL", "a", 0), MACHINE_NO); /* without AGAIN the answer is exact */
     run(k, keys(RELEASE | AGAIN, "KL", "b", 0), MACHINE_NO);
-    run(k, keys(RELEASE | AGAIN, "KM", "a", 0), MACHINE_NO); /* M was never his */
+    run(k, keys(RELEASE | AGAIN, "KM", "a", 0), MACHINE_NO); /* a never had M */
     assert_int_equal(run(k, keys(RELEASE | EACH | AGAIN, "KM", "a", 0), MACHINE_DONE).number, 1);
-    /* Another's is never given back, and he himself may take it again. */
+    /* AGAIN releases no other owner's key, and the former owner may take its key again. */
     run(k, keys(GRANT, "L", "b", 60000), MACHINE_GRANTED);
     run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_DONE);
     run(k, keys(GRANT, "L", "a", 1000), MACHINE_HELD);
@@ -214,7 +214,7 @@ static void given_back_at_each_node(void **state)
     run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_DONE);
     kit_tick(k, k->clock_ms + 1);
     run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_NO);
-    /* A lease that ended was given back by nobody. */
+    /* A lease that expired was released by nobody. */
     run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
     kit_tick(k, k->clock_ms + 1001);
     run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_NO);
@@ -227,7 +227,7 @@ static struct machine_command any(const char *letters, uint64_t ttl_ms)
     return c;
 }
 
-static void whoevers(void **state)
+static void keys_of_any_owner(void **state)
 {
     struct kit *k = *state;
     run(k, any("L", 0), MACHINE_NO);
@@ -242,7 +242,7 @@ static void whoevers(void **state)
     assert_int_equal(run(k, any("KLM", 0), MACHINE_DONE).number, 2);
     run(k, keys(RELEASE, "K", "a", 0), MACHINE_NO);
     assert_int_equal(run(k, keys(GRANT, "L", "c", 1000), MACHINE_GRANTED).token, 3);
-    /* What is not held as a key stays. */
+    /* A lock that is not held as a key stays. */
     run(k,
         (struct machine_command){
             .op = MACHINE_OP_SESSION_OPEN, .owner = text("s"), .ttl_ms = 60000},
@@ -285,13 +285,13 @@ static void wrong_commands(void **state)
     (void)state;
     struct machine_command bad[] = {
         keys(0, "A", "a", 1000),  /* nothing to do */
-        keys(GRANT, "A", "a", 0), /* for how long? */
+        keys(GRANT, "A", "a", 0), /* no TTL */
         keys(GRANT, "A", "a", FL_TTL_MAX_MS + 1),
         keys(GRANT, "A", "", 1000),
         keys(EXTEND | RELEASE, "A", "a", 1000),
         keys(RELEASE | ADD, "A", "a", 1000),
         keys(RELEASE | EACH | GRANT, "A", "a", 1000),
-        keys(SWAP, "A", "a", 1000), /* to whom? */
+        keys(SWAP, "A", "a", 1000), /* no new value */
         keys(SWAP, "AB", "a", 1000),
         keys(GRANT, "AA", "a", 1000),
     };
@@ -434,8 +434,8 @@ static void as_the_model(void **state)
     }
 }
 
-/* With everything else that takes locks: whatever happens, the state is sound, is the same after a
- * snapshot, and each grant has a token of its own. */
+/* With other commands that take locks: the state is always sound, is the same after a snapshot, and
+ * each grant has a token of its own. */
 static void among_others(void **state)
 {
     struct kit *k = *state;
@@ -492,10 +492,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(expiry, kit_setup, kit_teardown),
         cmocka_unit_test_setup_teardown(several, kit_setup, kit_teardown),
         cmocka_unit_test_setup_teardown(swap, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(questions, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(queries, kit_setup, kit_teardown),
         cmocka_unit_test_setup_teardown(beside_acquire, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(given_back_at_each_node, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(whoevers, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(released_at_each_node, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(keys_of_any_owner, kit_setup, kit_teardown),
         cmocka_unit_test_setup_teardown(limits, kit_setup, kit_teardown),
         cmocka_unit_test(wrong_commands),
         cmocka_unit_test_setup_teardown(as_the_model, kit_setup, kit_teardown),

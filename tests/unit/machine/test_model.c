@@ -359,7 +359,8 @@ static bool is_shown(struct world *w, uint64_t login, struct machine_command q, 
     return w->model.asker >= 0 && may;
 }
 
-/* A lock as this user is shown it, and his own grant, which he may always ask for. */
+/* Compares the lock as this user is shown it, and the user's own grant, which it may always
+ * query. */
 static void compare_shown(struct world *w, uint64_t login, char name)
 {
     struct machine_command q = {.op = MACHINE_OP_SHOW, .name = world_letter(name)};

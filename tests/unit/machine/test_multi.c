@@ -1,12 +1,12 @@
 /* test_multi.c: several locks in one ACQUIRE: all or none, one token, one place in each queue.
- * Order, retries, mismatches, ends of each kind, delays, deadlocks, limits, what queries show, lies
- * in snapshots. */
+ * Order, retries, mismatches, ends of each kind, delays, deadlocks, limits, what queries show,
+ * forged snapshots. */
 #include "machine/budget.h"
 #include "kit.h"
 
 #include <stdio.h>
 
-/* The command with these names, one letter each, instead of its own. Good until the next call. */
+/* The command with these names, one letter each, instead of its own. Valid until the next call. */
 static struct machine_command names(struct machine_command c, const char *letters)
 {
     static uint8_t also[MACHINE_ALSO_SIZE];
@@ -70,8 +70,8 @@ static struct machine_counts counts(const struct kit *k)
     return c;
 }
 
-/* Whether nothing at all is stored; ends each test. */
-static void all_gone(struct kit *k)
+/* No lock, wait or implicit session is left. The last check of each test. */
+static void assert_nothing_left(struct kit *k)
 {
     struct machine_counts c = counts(k);
     assert_int_equal(c.locks, 0);
@@ -114,7 +114,7 @@ static void test_one_grant(void **state)
                          "released:release A ann token=1\n"
                          "released:release B ann token=1\n");
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", t, 0), MACHINE_NO);
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
 static void test_all_or_none(void **state)
@@ -130,10 +130,10 @@ static void test_all_or_none(void **state)
     EXPECT(k, cmd_acquire("A", "bob", 5000), MACHINE_HELD);
     EXPECT(k, cmd_acquire("B", "bob", 5000), MACHINE_HELD);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", ann, 0), MACHINE_DONE);
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
-/* Two who want the same in opposite orders, and a third: first come, first served. */
+/* Two requests for the same locks in opposite orders, and a third: first come, first served. */
 static void test_opposite_orders(void **state)
 {
     struct kit *k = *state;
@@ -151,7 +151,7 @@ static void test_opposite_orders(void **state)
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", 2, 0), MACHINE_DONE);
     assert_true(holds(k, "A", 3) && holds(k, "B", 3));
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", 3, 0), MACHINE_DONE);
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
 /* A waiter for A and B holds neither, and keeps its place in both. */
@@ -177,10 +177,10 @@ static void test_nobody_overtakes(void **state)
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "B", 3, 0), MACHINE_DONE);
     assert_true(holds(k, "B", 4) && holds(k, "C", 4));
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "B", 4, 0), MACHINE_DONE);
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
-/* It leaves all its queues at once, and those behind it get on. */
+/* A wait for several locks leaves all its queues at once, and waits behind it are granted. */
 static void test_wait_ends(void **state)
 {
     struct kit *k = *state;
@@ -196,7 +196,7 @@ static void test_wait_ends(void **state)
                          "granted C dan token=2 wait=5 until=6101\n"
                          "granted D dan token=2 wait=5 until=6101\n"
                          "granted B cid token=3 wait=4 until=6101\n");
-    /* By cancel, with the number of the last time it was asked for. */
+    /* A cancel must name the newest request count. */
     uint64_t eve = queued(k, wait_for("AB", "eve"), 1);
     assert_int_equal(kit_run(k, wait_for("BA", "eve")).token, 2);
     EXPECT(k, cmd_number(MACHINE_OP_CANCEL, eve, 1), MACHINE_NO);
@@ -207,7 +207,7 @@ static void test_wait_ends(void **state)
     assert_int_equal(counts(k).waits_ended, 2);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", a, 0), MACHINE_DONE);
     kit_tick(k, 20000);
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
 static void test_mismatch(void **state)
@@ -239,10 +239,10 @@ static void test_mismatch(void **state)
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", t, 0), MACHINE_DONE);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "C", c, 0), MACHINE_DONE);
     kit_tick(k, 20000);
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
-/* Behind readers, and readers behind it. */
+/* A wait for several locks behind readers, and readers behind that wait. */
 static void test_with_readers(void **state)
 {
     struct kit *k = *state;
@@ -259,7 +259,7 @@ static void test_with_readers(void **state)
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "B", 2, 0), MACHINE_DONE);
     assert_true(holds(k, "A", 3) && holds(k, "A", 4)); /* both readers */
     kit_tick(k, 20000);
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
 static void test_break_and_expiry(void **state)
@@ -286,7 +286,7 @@ static void test_break_and_expiry(void **state)
     kit_tick(k, 6102);
     kit_expect_events(k, "expired:deadline A dan token=5\n"
                          "expired:deadline B dan token=5\n");
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
 /* A waiter is not in the way of a break, and a lock that only waits for others is not broken. */
@@ -299,7 +299,7 @@ static void test_break_of_a_waited_lock(void **state)
     EXPECT(k, cmd_name(MACHINE_OP_BREAK, "A"), MACHINE_DONE);
     assert_true(holds(k, "A", 3) && holds(k, "B", 3));
     kit_tick(k, 20000);
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
 static void test_session_ends(void **state)
@@ -331,7 +331,7 @@ static void test_session_ends(void **state)
     EXPECT(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "una"), MACHINE_DONE);
     granted(k, take("YX", "eve")); /* clean: no delay */
     kit_tick(k, 20000);
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
 static void test_deadlocks(void **state)
@@ -345,7 +345,7 @@ static void test_deadlocks(void **state)
     queued(k, wait_for("AB", "bob"), 1);
     EXPECT(k, cmd_wait_x("A", "s", 4000), MACHINE_DEADLOCK);
     EXPECT(k, wait_x("CA", "s"), MACHINE_DEADLOCK);
-    /* A session that waits for both, and whom another one waits for. */
+    /* A session that waits for both locks, while another session waits for that session. */
     granted(k, cmd_acquire_x("D", "t"));
     queued(k, wait_x("ED", "s"), 1);
     EXPECT(k, cmd_wait_x("B", "t", 4000), MACHINE_DEADLOCK);
@@ -353,7 +353,7 @@ static void test_deadlocks(void **state)
     EXPECT(k, wait_x("FE", "t"), MACHINE_DEADLOCK);
     assert_int_equal(counts(k).deadlocks, 5);
     granted(k, cmd_acquire_x("F", "t"));
-    /* Both for the same two, each holding nothing: no deadlock, whatever the order. */
+    /* Two sessions that hold nothing wait for the same two locks: no deadlock in any order. */
     kit_run(k, cmd_open("u", 100000, 0, ""));
     kit_run(k, cmd_open("v", 100000, 0, ""));
     queued(k, wait_x("AF", "u"), 2);
@@ -363,7 +363,7 @@ static void test_deadlocks(void **state)
     kit_tick(k, 60000);
     EXPECT(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "u"), MACHINE_DONE);
     EXPECT(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "v"), MACHINE_DONE);
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
 static void limited(struct kit *k, struct machine_command c, enum machine_limit limit)
@@ -383,7 +383,7 @@ static void set_limits(struct kit *k, struct machine_limits limits)
     EXPECT(k, cmd_limits(MACHINE_OP_LIMITS, 0, limits), MACHINE_DONE);
 }
 
-/* Each at its largest value and one beyond. */
+/* Each limit at its value and one beyond. */
 static void test_limits(void **state)
 {
     struct kit *k = *state;
@@ -430,7 +430,7 @@ static void test_limits(void **state)
     assert_int_equal(counts(k).waits, 6);
     kit_reload(k);
     kit_tick(k, 20000);
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
 static void test_most_names(void **state)
@@ -451,7 +451,7 @@ static void test_most_names(void **state)
     assert_true(holds(k, "A", t + 2) && holds(k, "P", t + 2));
     kit_mark(k, 7000);
     kit_tick(k, 20000);
-    all_gone(k);
+    assert_nothing_left(k);
 }
 
 static void test_what_is_shown(void **state)
@@ -509,7 +509,7 @@ static void refuse_with(struct kit *k, const char *from, const char *to, size_t 
     fli_buf_fini(&a);
 }
 
-static void test_lies(void **state)
+static void test_forged_snapshots(void **state)
 {
     struct kit *k = *state;
     granted(k, take("AB", "ann"));
@@ -545,7 +545,7 @@ int main(void)
         TEST(test_nobody_overtakes), TEST(test_wait_ends),        TEST(test_mismatch),
         TEST(test_with_readers),     TEST(test_break_and_expiry), TEST(test_break_of_a_waited_lock),
         TEST(test_session_ends),     TEST(test_deadlocks),        TEST(test_limits),
-        TEST(test_most_names),       TEST(test_what_is_shown),    TEST(test_lies),
+        TEST(test_most_names),       TEST(test_what_is_shown),    TEST(test_forged_snapshots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,7 +94,7 @@ TEST_WITH(a_release_that_is_sent_again, kit_setup, kit_teardown)
     assert_int_equal(run(k, leave("L", "ann", "one"), MACHINE_DONE).number, 0);
     assert_int_equal(run(k, leave("L", "ann", "two"), MACHINE_DONE).number, 1);
     run(k, enter("L", "bob", 60000), MACHINE_GRANTED);
-    /* Whoever has the lock now, it is an answer from before. */
+    /* The repeated LEAVE gets its first answer, although bob has the lock now. */
     assert_int_equal(run(k, leave("L", "ann", "two"), MACHINE_DONE).number, 1);
     run(k, leave("M", "ann", "two"), MACHINE_NO); /* of another lock */
     assert_int_equal(holds(k, "L", "bob"), 1);
@@ -228,7 +228,7 @@ struct model {
     fl_token token, last_token;
     struct {
         bool there;
-        unsigned gave_back;
+        unsigned released;
         uint64_t until_ms;
     } answered[LABELS];
 };
@@ -250,7 +250,7 @@ static unsigned model_leave(struct model *o, unsigned owner, unsigned label, uin
                             unsigned *ret)
 {
     if (o->answered[label].there && o->answered[label].until_ms >= now_ms) {
-        *ret = o->answered[label].gave_back;
+        *ret = o->answered[label].released;
         return MACHINE_DONE;
     }
     if (o->owner != owner) {
@@ -260,7 +260,7 @@ static unsigned model_leave(struct model *o, unsigned owner, unsigned label, uin
     o->owner = *ret ? 0 : o->owner;
     o->end_ms = o->end_ms < now_ms + 1000 ? now_ms + 1000 : o->end_ms;
     o->answered[label].there = true;
-    o->answered[label].gave_back = *ret;
+    o->answered[label].released = *ret;
     o->answered[label].until_ms = now_ms + 1000;
     return MACHINE_DONE;
 }

@@ -187,7 +187,7 @@ static void what_is_anothers_cannot_be_used(void **state)
     done(k, MACHINE_USER_NODE, cmd_held(MACHINE_OP_RELEASE, "L", 2, 0), MACHINE_DONE);
 }
 
-/* Who comes after a deleted user of the same name is somebody else. */
+/* A new user with the name of a deleted one is another user. */
 static void a_login_ends_with_its_user(void **state)
 {
     struct kit *k = *state;

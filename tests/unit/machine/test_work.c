@@ -84,7 +84,7 @@ TEST_WITH(test_leases_that_are_over, setup, kit_teardown)
     assert_int_equal(r[0].code, MACHINE_NO);
     assert_int_equal(r[1].code, MACHINE_NO);
     assert_int_equal(r[2].code, MACHINE_HELD);
-    /* Who asks again for what he has lost gets it anew. */
+    /* An owner that acquires its lost lock again gets a new grant. */
     machine_set_budget(k->m, &(struct budget){.due = 1, .commands = 25});
     kit_forget_events(k);
     struct machine_result again = kit_run(k, cmd_acquire("n7", "o7", 5000));

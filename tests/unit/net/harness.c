@@ -188,7 +188,8 @@ int client_open_from(const struct fixture *f, const char *address)
     struct sockaddr_in a = {.sin_family = AF_INET,
                             .sin_port = htons(f->port),
                             .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
-    /* Through the backlog, which is longer than any test opens without turning the loop. */
+    /* The kernel's backlog takes the connection: no test opens more of them before it runs the
+     * loop. */
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
     assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
     return fd;
@@ -281,7 +282,7 @@ void client_close(int fd)
     assert_int_equal(close(fd), 0);
 }
 
-void must_tell_who_goes(struct net_limits limits, const char *text)
+void expect_cut_off_with(struct net_limits limits, const char *text)
 {
     struct fixture f;
     fixture_start(&f, limits);

@@ -73,6 +73,6 @@ void client_close(int fd);
 
 /* With these limits on memory, one client that does not read goes for what it keeps, and hears
  * `text` before its end. */
-void must_tell_who_goes(struct net_limits limits, const char *text);
+void expect_cut_off_with(struct net_limits limits, const char *text);
 
 #endif

@@ -1,10 +1,10 @@
-/* test_memory.c: what connections keep, and who goes when it is too much. */
+/* test_memory.c: the memory of connections, and which one is closed when all use too much. */
 #include "harness.h"
 
 #include <signal.h>
 
-/* All clients together have a ceiling. At it nobody goes; beyond it the one that keeps most does,
- * and only that one. */
+/* All clients together have a ceiling. At the ceiling no connection is closed; beyond it the one
+ * that uses most is, and no other. */
 static void the_largest_goes_first(void **state)
 {
     (void)state;
@@ -53,13 +53,13 @@ static void the_largest_goes_first(void **state)
     fixture_end(&f);
 }
 
-/* Who is cut off and has taken what it was sent is told why. */
+/* A client that is cut off, and has read what it was sent, is told why. */
 static void who_goes_for_memory_is_told(void **state)
 {
     (void)state;
     struct net_limits limits = test_limits();
     limits.memory_max = 100000;
-    must_tell_who_goes(limits, "-LIMIT this client keeps the most");
+    expect_cut_off_with(limits, "-LIMIT this client keeps the most");
 }
 
 int main(void)

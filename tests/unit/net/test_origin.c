@@ -120,15 +120,15 @@ static void memory_has_a_ceiling(void **state)
     fixture_end(&f);
 }
 
-/* Who is cut off for it is told which ceiling it was. */
+/* A client that is cut off is told which ceiling was reached. */
 static void who_goes_is_told(void **state)
 {
     (void)state;
     struct net_limits limits = test_limits();
     limits.address_memory_max = 100000;
-    must_tell_who_goes(limits,
-                       "-LIMIT this client keeps the most of the memory that all clients of one "
-                       "address may take (address-memory)");
+    expect_cut_off_with(limits,
+                        "-LIMIT this client keeps the most of the memory that all clients of one "
+                        "address may take (address-memory)");
 }
 
 /* Clients that keep little are not cut off, but their address gets no further ones. */

@@ -1,4 +1,4 @@
-/* One RAFT stream to each other member, kept up. */
+/* test_outbound.c: one RAFT stream to each other member, redialed whenever it ends. */
 #include "rig.h"
 
 #include <arpa/inet.h>
@@ -9,7 +9,7 @@
 
 #include "peer/outbound.h"
 
-struct keeper {
+struct outbound_fixture {
     struct rig *r;
     struct outbound *o;
     unsigned up, down, closed, logged;
@@ -21,7 +21,7 @@ struct keeper {
 
 static void up_cb(void *ctx, const struct peer_identity *peer)
 {
-    struct keeper *k = ctx;
+    struct outbound_fixture *k = ctx;
     k->up++;
     k->up_id = peer->node_id;
     assert_true(outbound_is_up(k->o, peer->node_id));
@@ -29,7 +29,7 @@ static void up_cb(void *ctx, const struct peer_identity *peer)
 
 static void down_cb(void *ctx, uint64_t peer_id, bool hung_up, const char *why)
 {
-    struct keeper *k = ctx;
+    struct outbound_fixture *k = ctx;
     k->down++;
     k->down_id = peer_id;
     k->hung_up = hung_up;
@@ -39,7 +39,7 @@ static void down_cb(void *ctx, uint64_t peer_id, bool hung_up, const char *why)
 
 static void log_cb(void *ctx, int level, const char *message)
 {
-    struct keeper *k = ctx;
+    struct outbound_fixture *k = ctx;
     (void)level;
     k->logged++;
     snprintf(k->log, sizeof k->log, "%s", message);
@@ -47,10 +47,10 @@ static void log_cb(void *ctx, int level, const char *message)
 
 static void closed_cb(void *ctx)
 {
-    ((struct keeper *)ctx)->closed++;
+    ((struct outbound_fixture *)ctx)->closed++;
 }
 
-static void keeper_open(struct keeper *k, const char *third, size_t queue_max)
+static void fixture_open(struct outbound_fixture *k, const char *third, size_t queue_max)
 {
     struct outbound_callbacks cbs = {.ctx = k, .up = up_cb, .down = down_cb, .log = log_cb};
     memset(k, 0, sizeof *k);
@@ -60,7 +60,7 @@ static void keeper_open(struct keeper *k, const char *third, size_t queue_max)
     outbound_start(k->o);
 }
 
-static void keeper_close(struct keeper *k)
+static void fixture_close(struct outbound_fixture *k)
 {
     struct rig *r = k->r;
     unsigned down = k->down;
@@ -72,7 +72,7 @@ static void keeper_close(struct keeper *k)
     rig_close(r);
 }
 
-static int send_text(struct keeper *k, uint64_t id, const char *text)
+static int send_text(struct outbound_fixture *k, uint64_t id, const char *text)
 {
     struct fli_slice part = {(const uint8_t *)text, strlen(text)};
     return outbound_send(k->o, id, 8, &part, 1);
@@ -80,10 +80,10 @@ static int send_text(struct keeper *k, uint64_t id, const char *text)
 
 static void test_up(void **state)
 {
-    struct keeper k;
+    struct outbound_fixture k;
     struct outbound_peer_stats stats;
     (void)state;
-    keeper_open(&k, NULL, 0);
+    fixture_open(&k, NULL, 0);
     struct rig *r = k.r;
     assert_int_equal(send_text(&k, 2, "too early"), FL_ENOCONN);
     assert_int_equal(send_text(&k, 1, "to myself"), FL_EINVAL);
@@ -102,15 +102,15 @@ static void test_up(void **state)
     assert_true(stats.up && stats.sent == 1 && stats.dropped == 1 && stats.times_up == 1);
     outbound_peer_stats(k.o, 4, &stats);
     assert_true(!stats.up && stats.sent == 0);
-    keeper_close(&k);
+    fixture_close(&k);
 }
 
-/* The other side ends it: told at once, and dialed again. */
+/* The other side ends the stream: the owner is told at once, and the node is dialed again. */
 static void test_hung_up(void **state)
 {
-    struct keeper k;
+    struct outbound_fixture k;
     (void)state;
-    keeper_open(&k, NULL, 0);
+    fixture_open(&k, NULL, 0);
     struct rig *r = k.r;
     for (unsigned i = 1; i <= 5; i++) {
         RUN_UNTIL(r, k.up == i && r->b.accepted == i);
@@ -120,16 +120,16 @@ static void test_hung_up(void **state)
         assert_int_equal(k.down_id, 2);
     }
     RUN_UNTIL(r, k.up == 6);
-    keeper_close(&k);
+    fixture_close(&k);
 }
 
 /* The other node goes away, and comes back. */
 static void test_comes_back(void **state)
 {
-    struct keeper k;
+    struct outbound_fixture k;
     struct transport_config config;
     (void)state;
-    keeper_open(&k, NULL, 0);
+    fixture_open(&k, NULL, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
     side_stop(&r->b);
@@ -140,15 +140,15 @@ static void test_comes_back(void **state)
     side_config(r, &r->b, &config);
     side_start(r, &r->b, &config);
     RUN_UNTIL(r, k.up == 2 && r->b.accepted == 1);
-    keeper_close(&k);
+    fixture_close(&k);
 }
 
 static void test_refused(void **state)
 {
-    struct keeper k;
+    struct outbound_fixture k;
     struct transport_stats stats;
     (void)state;
-    keeper_open(&k, NULL, 0);
+    fixture_open(&k, NULL, 0);
     struct rig *r = k.r;
     r->b.refuse = true;
     RUN_UNTIL(r, r->a.answered >= 2);
@@ -157,15 +157,15 @@ static void test_refused(void **state)
     RUN_UNTIL(r, k.up == 1);
     transport_stats(r->b.t, &stats);
     assert_int_equal(stats.refused, r->a.answered - 1);
-    keeper_close(&k);
+    fixture_close(&k);
 }
 
-/* The pause does not have to be waited for. */
+/* outbound_redial() dials at once, without the rest of the pause. */
 static void test_redial(void **state)
 {
-    struct keeper k;
+    struct outbound_fixture k;
     (void)state;
-    keeper_open(&k, NULL, 0);
+    fixture_open(&k, NULL, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, r->a.absent >= 6); /* of node 3, whose pause has grown */
     for (unsigned i = 0; i < 20; i++) {
@@ -175,18 +175,18 @@ static void test_redial(void **state)
     }
     outbound_redial(k.o, 2); /* up, or nobody: nothing happens */
     outbound_redial(k.o, 4);
-    keeper_close(&k);
+    fixture_close(&k);
 }
 
-/* A peer that takes nothing: what is beyond the queue is dropped, and that is said once. */
+/* A peer reads nothing: messages beyond the queue are dropped, and the log says so once. */
 static void test_queue(void **state)
 {
-    struct keeper k;
+    struct outbound_fixture k;
     static uint8_t body[100000];
     struct fli_slice part = {body, sizeof body};
     struct outbound_peer_stats stats;
     (void)state;
-    keeper_open(&k, NULL, 250000);
+    fixture_open(&k, NULL, 250000);
     struct rig *r = k.r;
     r->b.unstarted = true;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
@@ -210,17 +210,17 @@ static void test_queue(void **state)
     RUN_UNTIL(r, (outbound_peer_stats(k.o, 2, &stats), stats.unsent == 0));
     assert_int_equal(outbound_send(k.o, 2, 1, &part, 1), 0);
     assert_int_equal(k.down, 0);
-    keeper_close(&k);
+    fixture_close(&k);
 }
 
 /* One message may be larger than the queue; a frame may not be larger than a frame. */
 static void test_large_message(void **state)
 {
-    struct keeper k;
+    struct outbound_fixture k;
     static uint8_t body[(1 << 20) + 1];
     struct fli_slice part = {body, sizeof body};
     (void)state;
-    keeper_open(&k, NULL, 1000);
+    fixture_open(&k, NULL, 1000);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
     assert_int_equal(outbound_send(k.o, 2, 1, &part, 1), FL_EINVAL);
@@ -229,15 +229,15 @@ static void test_large_message(void **state)
     outbound_flush(k.o);
     RUN_UNTIL(r, r->b.streams[0].frames == 1);
     assert_int_equal(r->b.streams[0].body.len, 1 << 20);
-    keeper_close(&k);
+    fixture_close(&k);
 }
 
-/* A peer that sends on it breaks the agreement. */
+/* Only the dialing side may send on a RAFT stream: a peer that sends on it is cut off. */
 static void test_peer_sends(void **state)
 {
-    struct keeper k;
+    struct outbound_fixture k;
     (void)state;
-    keeper_open(&k, NULL, 0);
+    fixture_open(&k, NULL, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
     assert_int_equal(stream_send(r->b.streams[0].s, 1, NULL, 0), 0);
@@ -245,25 +245,26 @@ static void test_peer_sends(void **state)
     RUN_UNTIL(r, k.down == 1);
     assert_false(k.hung_up);
     RUN_UNTIL(r, k.up == 2);
-    keeper_close(&k);
+    fixture_close(&k);
 }
 
-/* Node 3 takes connections and says nothing: others are not kept waiting, and it can be closed. */
+/* Node 3 accepts connections and sends nothing: the other streams do not wait for it, and
+ * `outbound` can be closed. */
 static void test_close_while_dialing(void **state)
 {
-    struct keeper k;
+    struct outbound_fixture k;
     uint16_t port;
     char address[64];
     int listener = plain_listener(&port, 8);
     (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    keeper_open(&k, address, 0);
+    fixture_open(&k, address, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1);
     int fd = accept(listener, NULL, NULL);
     RUN_UNTIL(r, plain_peek(fd) == (ssize_t)HANDSHAKE_SIZE);
     close(fd);
-    keeper_close(&k);
+    fixture_close(&k);
     close(listener);
 }
 

@@ -477,7 +477,8 @@ static void test_call_bad_answers(void **state)
     close(listener);
 }
 
-/* Who accepts and says nothing, and who does not even accept (a full backlog drops what comes). */
+/* Calls to a host that accepts and sends nothing, and to one that does not accept (a full backlog
+ * drops the connection). */
 static void test_call_black_hole(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* test_events.c: subscriptions and their messages: every frame in both protocols, order, ceilings,
- * subscribers that take no more. The events of the last tests come from a real machine. */
+ * subscribers whose buffers are full. The events of the last tests come from a real machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 struct client {
     struct events_subscriber *subscriber;
     int proto;
-    bool full; /* takes no more */
+    bool full; /* the buffer of its answers takes no more */
     unsigned dropped;
     struct fli_buf heard;
 };
@@ -104,7 +104,8 @@ static enum events_outcome say(struct fixture *f, struct client *c, enum fli_com
     return outcome;
 }
 
-static void hear(struct client *c, const char *want)
+/* Checks what the client has heard since the last check. */
+static void assert_heard(struct client *c, const char *want)
 {
     assert_int_equal(fli_buf_append(&c->heard, "", 1), 0);
     assert_string_equal((const char *)c->heard.data, want);
@@ -148,30 +149,30 @@ static void test_confirmations(void **state)
     struct client *two = &f.client[0];
     struct client *three = &f.client[1];
     OK(&f, two, FLI_CMD_SUBSCRIBE, "lock:a lock:b lock:a");
-    hear(two, "*3\r\n$9\r\nsubscribe\r\n$6\r\nlock:a\r\n:1\r\n"
-              "*3\r\n$9\r\nsubscribe\r\n$6\r\nlock:b\r\n:2\r\n"
-              "*3\r\n$9\r\nsubscribe\r\n$6\r\nlock:a\r\n:2\r\n");
+    assert_heard(two, "*3\r\n$9\r\nsubscribe\r\n$6\r\nlock:a\r\n:1\r\n"
+                      "*3\r\n$9\r\nsubscribe\r\n$6\r\nlock:b\r\n:2\r\n"
+                      "*3\r\n$9\r\nsubscribe\r\n$6\r\nlock:a\r\n:2\r\n");
     OK(&f, two, FLI_CMD_PSUBSCRIBE, "lock:*");
-    hear(two, "*3\r\n$10\r\npsubscribe\r\n$6\r\nlock:*\r\n:3\r\n");
+    assert_heard(two, "*3\r\n$10\r\npsubscribe\r\n$6\r\nlock:*\r\n:3\r\n");
     OK(&f, two, FLI_CMD_UNSUBSCRIBE, "lock:b lock:zz");
-    hear(two, "*3\r\n$11\r\nunsubscribe\r\n$6\r\nlock:b\r\n:2\r\n"
-              "*3\r\n$11\r\nunsubscribe\r\n$7\r\nlock:zz\r\n:2\r\n");
+    assert_heard(two, "*3\r\n$11\r\nunsubscribe\r\n$6\r\nlock:b\r\n:2\r\n"
+                      "*3\r\n$11\r\nunsubscribe\r\n$7\r\nlock:zz\r\n:2\r\n");
     OK(&f, two, FLI_CMD_PUNSUBSCRIBE, "");
-    hear(two, "*3\r\n$12\r\npunsubscribe\r\n$6\r\nlock:*\r\n:1\r\n");
+    assert_heard(two, "*3\r\n$12\r\npunsubscribe\r\n$6\r\nlock:*\r\n:1\r\n");
     assert_non_null(two->subscriber);
     OK(&f, two, FLI_CMD_UNSUBSCRIBE, "");
-    hear(two, "*3\r\n$11\r\nunsubscribe\r\n$6\r\nlock:a\r\n:0\r\n");
+    assert_heard(two, "*3\r\n$11\r\nunsubscribe\r\n$6\r\nlock:a\r\n:0\r\n");
     assert_null(two->subscriber);
     OK(&f, two, FLI_CMD_UNSUBSCRIBE, "");
-    hear(two, "*3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n");
+    assert_heard(two, "*3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n");
 
     OK(&f, three, FLI_CMD_SUBSCRIBE, "lock:a");
-    hear(three, ">3\r\n$9\r\nsubscribe\r\n$6\r\nlock:a\r\n:1\r\n");
+    assert_heard(three, ">3\r\n$9\r\nsubscribe\r\n$6\r\nlock:a\r\n:1\r\n");
     OK(&f, three, FLI_CMD_PUNSUBSCRIBE, "");
-    hear(three, ">3\r\n$12\r\npunsubscribe\r\n_\r\n:1\r\n");
+    assert_heard(three, ">3\r\n$12\r\npunsubscribe\r\n_\r\n:1\r\n");
     OK(&f, three, FLI_CMD_UNSUBSCRIBE, "lock:a lock:a");
-    hear(three, ">3\r\n$11\r\nunsubscribe\r\n$6\r\nlock:a\r\n:0\r\n"
-                ">3\r\n$11\r\nunsubscribe\r\n$6\r\nlock:a\r\n:0\r\n");
+    assert_heard(three, ">3\r\n$11\r\nunsubscribe\r\n$6\r\nlock:a\r\n:0\r\n"
+                        ">3\r\n$11\r\nunsubscribe\r\n$6\r\nlock:a\r\n:0\r\n");
     end(&f);
 }
 
@@ -182,7 +183,7 @@ static void test_every_event(void **state)
     start(&f);
     struct client *c = &f.client[1];
     feed(&f, MACHINE_EVENT_GRANTED, "n", "o", 5, 0, 0);
-    hear(c, "");
+    assert_heard(c, "");
     OK(&f, c, FLI_CMD_SUBSCRIBE, "lock:n");
     fli_buf_clear(&c->heard);
     static const struct {
@@ -210,12 +211,12 @@ static void test_every_event(void **state)
         feed(&f, rows[i].type, "n", "o", rows[i].token, rows[i].wait, rows[i].reason);
         (void)snprintf(want, sizeof want, ">3\r\n$7\r\nmessage\r\n$6\r\nlock:n\r\n$%zu\r\n%s\r\n",
                        strlen(rows[i].text), rows[i].text);
-        hear(c, want);
+        assert_heard(c, want);
     }
     feed(&f, MACHINE_EVENT_SESSION_OPENED, "", "o", 0, 0, 0);
     feed(&f, MACHINE_EVENT_SESSION_ENDED, "", "o", 0, 0, MACHINE_REASON_CLOSE);
     feed(&f, MACHINE_EVENT_GRANTED, "m", "o", 6, 0, 0);
-    hear(c, "");
+    assert_heard(c, "");
     end(&f);
 }
 
@@ -228,8 +229,8 @@ static void test_bytes_of_owners(void **state)
     OK(&f, c, FLI_CMD_SUBSCRIBE, "lock:n");
     fli_buf_clear(&c->heard);
     feed(&f, MACHINE_EVENT_GRANTED, "n", "a b%\x01\xff\r\n=", 1, 0, 0);
-    hear(c, "*3\r\n$7\r\nmessage\r\n$6\r\nlock:n\r\n$57\r\n"
-            "event=granted token=1 owner=a%20b%25%01%FF%0D%0A= clock=7\r\n");
+    assert_heard(c, "*3\r\n$7\r\nmessage\r\n$6\r\nlock:n\r\n$57\r\n"
+                    "event=granted token=1 owner=a%20b%25%01%FF%0D%0A= clock=7\r\n");
     end(&f);
 }
 
@@ -277,9 +278,9 @@ static void test_wake(void **state)
     feed(&f, MACHINE_EVENT_GRANTED, "a", "ann", 1, 0, 0);
     feed(&f, MACHINE_EVENT_QUEUED, "a", "bob", 0, 1, 0);
     feed(&f, MACHINE_EVENT_RELEASED, "b", "ann", 1, 0, MACHINE_REASON_RELEASE);
-    hear(c, "");
-    hear(p, "*4\r\n$8\r\npmessage\r\n$24\r\nredisson_lock__channel:*\r\n"
-            "$26\r\nredisson_lock__channel:{b}\r\n$1\r\n0\r\n");
+    assert_heard(c, "");
+    assert_heard(p, "*4\r\n$8\r\npmessage\r\n$24\r\nredisson_lock__channel:*\r\n"
+                    "$26\r\nredisson_lock__channel:{b}\r\n$1\r\n0\r\n");
     static const struct {
         uint8_t type;
         const char *name, *want;
@@ -292,16 +293,16 @@ static void test_wake(void **state)
         char want[128];
         feed(&f, ends[i].type, ends[i].name, "ann", 1, 0, 0);
         (void)snprintf(want, sizeof want, "*3\r\n$7\r\nmessage\r\n%s", ends[i].want);
-        hear(c, want);
+        assert_heard(c, want);
         (void)snprintf(want, sizeof want,
                        "*4\r\n$8\r\npmessage\r\n$24\r\nredisson_lock__channel:*\r\n%s",
                        ends[i].want);
-        hear(p, want);
+        assert_heard(p, want);
     }
     OK(&f, c, FLI_CMD_UNSUBSCRIBE, EVENTS_WAKE_PREFIX "x{b}y");
     fli_buf_clear(&c->heard);
     events_resync(&f.e, 7);
-    hear(c, "*3\r\n$7\r\nmessage\r\n$26\r\nredisson_lock__channel:{a}\r\n$1\r\n0\r\n");
+    assert_heard(c, "*3\r\n$7\r\nmessage\r\n$26\r\nredisson_lock__channel:{a}\r\n$1\r\n0\r\n");
     refuse(&f, c, FLI_CMD_SUBSCRIBE, EVENTS_WAKE_PREFIX, "-ERR");
     char longest[EVENTS_TOPIC_MAX + 2];
     memset(longest, 'n', sizeof longest);
@@ -412,14 +413,14 @@ static void test_channel_and_pattern_both_hear(void **state)
                    "*4\r\n$8\r\npmessage\r\n$11\r\nlock:[a-c]?\r\n$7\r\nlock:aa\r\n%s"
                    "*4\r\n$8\r\npmessage\r\n$7\r\nlock:??\r\n$7\r\nlock:aa\r\n%s",
                    t, t, t);
-    hear(c, want);
+    assert_heard(c, want);
     feed(&f, MACHINE_EVENT_GRANTED, "abc", "o", 1, 0, 0);
-    hear(c, "");
+    assert_heard(c, "");
     end(&f);
 }
 
-/* One of the listeners stops taking; the others hear everything, and nobody is told twice. */
-static void test_who_takes_no_more_is_dropped(void **state)
+/* The buffer of one subscriber is full; the others hear everything, and each is told once. */
+static void test_a_full_subscriber_is_dropped(void **state)
 {
     (void)state;
     struct fixture f;
@@ -441,7 +442,7 @@ static void test_who_takes_no_more_is_dropped(void **state)
     assert_int_equal(counts.messages, 3 * 2 * 2);
     assert_int_equal(counts.dropped, 1);
     assert_int_equal(counts.subscribers, 3);
-    /* All of them at once, in the middle of a resync and of a turn. */
+    /* Subscribers become full in the middle of a resync, and of a turn. */
     OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "*");
     f.client[0].full = f.client[2].full = true;
     events_resync(&f.e, 9);
@@ -467,23 +468,24 @@ static void test_min_live_token(void **state)
     OK(&f, a, FLI_CMD_SUBSCRIBE, "lock:n " EVENTS_MIN_LIVE_CHANNEL);
     fli_buf_clear(&a->heard);
     events_turn(&f.e, 42, 5);
-    hear(a, "*3\r\n$7\r\nmessage\r\n$24\r\nfencelock:min_live_token\r\n" MIN_TEXT("42"));
+    assert_heard(a, "*3\r\n$7\r\nmessage\r\n$24\r\nfencelock:min_live_token\r\n" MIN_TEXT("42"));
     events_turn(&f.e, 42, 6);
-    hear(a, "");
-    /* One who comes later is told at once, and alone. */
+    assert_heard(a, "");
+    /* A subscriber that comes later is told at once, and alone. */
     OK(&f, b, FLI_CMD_PSUBSCRIBE, "fence*");
     fli_buf_clear(&b->heard);
     events_turn(&f.e, 42, 5);
-    hear(a, "");
-    hear(b, ">4\r\n$8\r\npmessage\r\n$6\r\nfence*\r\n$24\r\nfencelock:min_live_token\r\n" MIN_TEXT(
-                "42"));
+    assert_heard(a, "");
+    assert_heard(
+        b, ">4\r\n$8\r\npmessage\r\n$6\r\nfence*\r\n$24\r\nfencelock:min_live_token\r\n" MIN_TEXT(
+               "42"));
     events_turn(&f.e, 43, 5);
     assert_true(a->heard.len > 0 && b->heard.len > 0);
     fli_buf_clear(&a->heard);
     fli_buf_clear(&b->heard);
     events_turn(&f.e, 43, 5);
-    hear(a, "");
-    hear(b, "");
+    assert_heard(a, "");
+    assert_heard(b, "");
     end(&f);
 }
 
@@ -498,9 +500,9 @@ static void test_resync(void **state)
     OK(&f, c, FLI_CMD_PSUBSCRIBE, "lock:*");
     fli_buf_clear(&c->heard);
     events_resync(&f.e, 9);
-    hear(c, ">3\r\n$7\r\nmessage\r\n$6\r\nlock:n\r\n$20\r\nevent=resync clock=9\r\n"
-            ">4\r\n$8\r\npmessage\r\n$6\r\nlock:*\r\n$16\r\nfencelock:resync\r\n"
-            "$20\r\nevent=resync clock=9\r\n");
+    assert_heard(c, ">3\r\n$7\r\nmessage\r\n$6\r\nlock:n\r\n$20\r\nevent=resync clock=9\r\n"
+                    ">4\r\n$8\r\npmessage\r\n$6\r\nlock:*\r\n$16\r\nfencelock:resync\r\n"
+                    "$20\r\nevent=resync clock=9\r\n");
     struct events_counts counts;
     events_get_counts(&f.e, &counts);
     assert_int_equal(counts.resyncs, 1);
@@ -508,7 +510,7 @@ static void test_resync(void **state)
 }
 
 /* A pattern that takes 60,000 steps for a name. */
-static const char dear[] =
+static const char costly[] =
     "*aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
 
@@ -539,9 +541,9 @@ static unsigned count_heard(const struct client *c, const char *what)
     return n;
 }
 
-/* Telling takes a share of a turn. Who has a dear pattern waits behind who has none, and each hears
- * everything once and in order. */
-static void test_dear_patterns_wait(void **state)
+/* Matching takes a share of a turn. A subscriber with a costly pattern is served after the others,
+ * and each hears everything once and in order. */
+static void test_costly_patterns_wait(void **state)
 {
     (void)state;
     struct fixture f;
@@ -552,9 +554,9 @@ static void test_dear_patterns_wait(void **state)
         queue_up(&f, i);
     }
     (void)events_tell(&f.e, 1); /* one event, to both */
-    OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, dear);
+    OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, costly);
     fli_buf_clear(&f.client[2].heard);
-    OK(&f, &f.client[2], FLI_CMD_PSUBSCRIBE, dear);
+    OK(&f, &f.client[2], FLI_CMD_PSUBSCRIBE, costly);
     unsigned turns = 1;
     bool more = events_tell(&f.e, 20000);
     assert_true(more);
@@ -576,16 +578,16 @@ static void test_dear_patterns_wait(void **state)
     end(&f);
 }
 
-/* Too much waits: those behind are told that they missed something. First those with dear patterns
- * alone, then all. */
-static void test_too_much_waits(void **state)
+/* When the queue of events is full, subscribers are told that they missed something: first those
+ * with costly patterns alone, then all. */
+static void test_full_queue(void **state)
 {
     (void)state;
     struct fixture f;
     start(&f);
     OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "lock:*");
     OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, "lock:*");
-    OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, dear);
+    OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, costly);
     unsigned fed = 0;
     for (; f.e.counts.resyncs == 0; fed++) {
         for (unsigned i = 0; i < 10; i++) {
@@ -593,7 +595,7 @@ static void test_too_much_waits(void **state)
         }
         fli_buf_clear(&f.client[0].heard);
         fli_buf_clear(&f.client[1].heard);
-        (void)events_tell(&f.e, 10000); /* enough for the cheap ones */
+        (void)events_tell(&f.e, 10000); /* enough for the cheap patterns */
         assert_true(events_queued_bytes(&f.e) <= EVENTS_QUEUE_MAX);
     }
     assert_true(10 * fed > EVENTS_QUEUE_MAX / 400);
@@ -614,19 +616,19 @@ static void test_too_much_waits(void **state)
     assert_int_equal(events_queued_bytes(&f.e), 0);
 }
 
-/* Patterns come and go while the lane of the dear ones stands in the middle of an event. */
+/* Patterns come and go while the lane of costly patterns stands in the middle of an event. */
 static void test_patterns_go_meanwhile(void **state)
 {
     (void)state;
     struct fixture f;
     start(&f);
     for (unsigned i = 0; i < 3; i++) {
-        OK(&f, &f.client[i], FLI_CMD_PSUBSCRIBE, dear);
+        OK(&f, &f.client[i], FLI_CMD_PSUBSCRIBE, costly);
     }
     OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "lock:a*");
     for (unsigned i = 0; i < 14; i++) {
         char pattern[300];
-        (void)snprintf(pattern, sizeof pattern, "*%c%s", 'c' + (int)i, dear);
+        (void)snprintf(pattern, sizeof pattern, "*%c%s", 'c' + (int)i, costly);
         OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, pattern);
     }
     queue_up(&f, 1);
@@ -720,7 +722,7 @@ static void hear_texts(struct client *c, const char *want)
     fli_buf_clear(&c->heard);
 }
 
-static void test_a_machine_speaks(void **state)
+static void test_events_of_a_machine(void **state)
 {
     (void)state;
     struct fixture f;
@@ -773,14 +775,14 @@ int main(void)
         cmocka_unit_test(test_ceilings_of_a_connection),
         cmocka_unit_test(test_ceilings_of_a_node),
         cmocka_unit_test(test_channel_and_pattern_both_hear),
-        cmocka_unit_test(test_who_takes_no_more_is_dropped),
+        cmocka_unit_test(test_a_full_subscriber_is_dropped),
         cmocka_unit_test(test_min_live_token),
         cmocka_unit_test(test_resync),
-        cmocka_unit_test(test_dear_patterns_wait),
-        cmocka_unit_test(test_too_much_waits),
+        cmocka_unit_test(test_costly_patterns_wait),
+        cmocka_unit_test(test_full_queue),
         cmocka_unit_test(test_patterns_go_meanwhile),
         cmocka_unit_test(test_answer_that_does_not_fit),
-        cmocka_unit_test(test_a_machine_speaks),
+        cmocka_unit_test(test_events_of_a_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

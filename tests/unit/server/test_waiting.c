@@ -339,7 +339,7 @@ TEST(dropped_in_flight)
          {.code = MACHINE_QUEUED, .wait = WAIT, .token = 1},
          0,
          MACHINE_OP_CANCEL},
-        /* Asked for elsewhere too, and that one may be waiting there. */
+        /* The owner has asked at another node too, where its client may be waiting. */
         {NAMED, {.code = MACHINE_QUEUED, .wait = WAIT, .token = 2}, 0, 0},
         {"ACQUIRE n SESSION s WAIT 5", {.code = MACHINE_QUEUED, .wait = WAIT, .token = 2}, 0, 0},
         {NAMED, {.code = MACHINE_GRANTED, .token = 9}, 0, 0},

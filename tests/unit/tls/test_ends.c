@@ -14,7 +14,7 @@
 #include "tls/tls.h"
 
 #define BUF_MAX ((size_t)4 << 20)
-#define CLAIM "x-node-1 to x-node-2"
+#define PSK_CONTEXT "x-node-1 to x-node-2"
 #define SECRET_A "0123456789abcdef0123456789abcdef"
 #define SECRET_B "another secret, of the same length!"
 
@@ -132,7 +132,7 @@ static void pair_init(struct pair *p, struct fli_tls_context *a, struct fli_tls_
 {
     end_init(&p->a);
     end_init(&p->b);
-    assert_int_equal(fli_tls_create_end(a, true, name, CLAIM, &p->a.tls), 0);
+    assert_int_equal(fli_tls_create_end(a, true, name, PSK_CONTEXT, &p->a.tls), 0);
     assert_int_equal(fli_tls_create_end(b, false, NULL, NULL, &p->b.tls), 0);
     assert_int_equal(fli_tls_read(p->a.tls, NULL, 0, &p->a.plain, &p->a.out), 0);
 }
@@ -173,7 +173,7 @@ static bool is_open(const struct pair *p)
            fli_tls_state(p->b.tls) == FLI_TLS_OPEN;
 }
 
-static void must_open(struct fli_tls_context *a, struct fli_tls_context *b, const char *claim)
+static void must_open(struct fli_tls_context *a, struct fli_tls_context *b, const char *psk_context)
 {
     struct pair p;
     pair_init(&p, a, b, "x-node-2");
@@ -182,11 +182,11 @@ static void must_open(struct fli_tls_context *a, struct fli_tls_context *b, cons
         fail_msg("a: '%s', b: '%s'", fli_tls_error(p.a.tls), fli_tls_error(p.b.tls));
     }
     assert_string_equal(fli_tls_version(p.b.tls), "TLSv1.3");
-    assert_null(fli_tls_peer_claim(p.a.tls));
-    if (claim == NULL) {
-        assert_null(fli_tls_peer_claim(p.b.tls));
+    assert_null(fli_tls_peer_psk_context(p.a.tls));
+    if (psk_context == NULL) {
+        assert_null(fli_tls_peer_psk_context(p.b.tls));
     } else {
-        assert_string_equal(fli_tls_peer_claim(p.b.tls), claim);
+        assert_string_equal(fli_tls_peer_psk_context(p.b.tls), psk_context);
     }
     assert_int_equal(fli_tls_write(p.a.tls, "ping", 4, &p.a.out), 0);
     assert_int_equal(fli_tls_write(p.b.tls, "pong", 4, &p.b.out), 0);
@@ -209,7 +209,7 @@ static void must_fail(struct fli_tls_context *a, struct fli_tls_context *b, cons
         fail_msg("a: '%s', b: '%s'", fli_tls_error(p.a.tls), fli_tls_error(p.b.tls));
     }
     assert_int_equal(p.a.plain.len + p.b.plain.len, 0);
-    assert_null(fli_tls_peer_claim(p.b.tls));
+    assert_null(fli_tls_peer_psk_context(p.b.tls));
     pair_fini(&p);
 }
 
@@ -219,12 +219,12 @@ static void the_same_secret(void **state)
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *b = by_secret("b");
     struct fli_tls_context *ab = by_secret("ab");
-    must_open(a, a, CLAIM);
-    must_open(b, b, CLAIM);
+    must_open(a, a, PSK_CONTEXT);
+    must_open(b, b, PSK_CONTEXT);
     /* While it is being changed: who calls uses the first, who is called takes either. */
-    must_open(a, ab, CLAIM);
-    must_open(b, ab, CLAIM);
-    must_open(ab, a, CLAIM);
+    must_open(a, ab, PSK_CONTEXT);
+    must_open(b, ab, PSK_CONTEXT);
+    must_open(ab, a, PSK_CONTEXT);
     must_fail(ab, b, "handshake failure", "");
     fli_tls_context_destroy(a);
     fli_tls_context_destroy(b);
@@ -242,8 +242,8 @@ static void another_secret(void **state)
     fli_tls_context_destroy(b);
 }
 
-/* Who has a certificate only, of whatever CA, is not let in by one that goes by a secret, and the
- * other way round. */
+/* An end with a secret refuses an end that has only a certificate, of whatever CA, and the other
+ * way round. */
 static void a_secret_and_a_certificate(void **state)
 {
     (void)state;
@@ -267,7 +267,7 @@ static void a_proof_without_the_secret(void **state)
         p.a.out.data[p.a.out.len - 1 - bit / 8] ^= (uint8_t)(1u << bit % 8); /* the proof is last */
         settle(&p, SIZE_MAX, SIZE_MAX);
         assert_int_equal(p.b.rc, FL_EPROTO);
-        assert_null(fli_tls_peer_claim(p.b.tls));
+        assert_null(fli_tls_peer_psk_context(p.b.tls));
         pair_fini(&p);
     }
     fli_tls_context_destroy(a);
@@ -280,12 +280,12 @@ static void a_claim_that_was_touched(void **state)
     struct fli_tls_context *a = by_secret("a");
     struct pair p;
     pair_init(&p, a, a, "x-node-2");
-    char *at = memmem(p.a.out.data, p.a.out.len, CLAIM, strlen(CLAIM));
+    char *at = memmem(p.a.out.data, p.a.out.len, PSK_CONTEXT, strlen(PSK_CONTEXT));
     assert_non_null(at);
     at[strlen("x-node-")] = '3';
     settle(&p, SIZE_MAX, SIZE_MAX);
     assert_int_equal(p.b.rc, FL_EPROTO);
-    assert_null(fli_tls_peer_claim(p.b.tls));
+    assert_null(fli_tls_peer_psk_context(p.b.tls));
     pair_fini(&p);
     fli_tls_context_destroy(a);
 }
@@ -312,7 +312,7 @@ static void a_handshake_that_was_recorded(void **state)
     end_init(&e);
     assert_int_equal(fli_tls_create_end(a, false, NULL, NULL, &e.tls), 0);
     assert_int_equal(fli_tls_read(e.tls, said.data, said.len, &e.plain, &e.out), FL_EPROTO);
-    assert_null(fli_tls_peer_claim(e.tls));
+    assert_null(fli_tls_peer_psk_context(e.tls));
     end_fini(&e);
     fli_buf_fini(&said);
     fli_tls_context_destroy(a);
@@ -426,10 +426,10 @@ static void reload(void **state)
     settle(&p, SIZE_MAX, SIZE_MAX);
     assert_true(is_open(&p));
     pair_fini(&p);
-    must_open(c, b, CLAIM);
+    must_open(c, b, PSK_CONTEXT);
     write_text("now", "short");
     assert_int_equal(fli_tls_context_reload(c, errmsg, sizeof errmsg), FL_EINVAL);
-    must_open(b, c, CLAIM);
+    must_open(b, c, PSK_CONTEXT);
     fli_tls_context_facts(c, &facts);
     assert_int_equal(facts.reloads, 1);
     assert_int_equal(facts.failures, 1);
@@ -438,8 +438,8 @@ static void reload(void **state)
     fli_tls_context_destroy(c);
 }
 
-/* Whoever goes away, at whatever byte, leaves nothing behind and is not let in. Where a handshake
- * takes long, tests/integration/tls_memory.py has only some of the bytes tried. */
+/* A handshake that ends after any byte leaks nothing and opens no session. Where handshakes take
+ * long, tests/integration/tls_memory.py tries only some of the bytes. */
 static void cut_at_every_byte(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_resp_write.c: the exact bytes of each kind of answer in both protocols, judged by hiredis as
+/* test_resp_write.c: the exact bytes of each kind of answer in both protocols, read by hiredis as
  * well, and nothing half written at any ceiling. */
 #include "../../lib/rng.h"
 
@@ -173,7 +173,7 @@ static void assert_reply(redisReader *reader, int type)
     freeReplyObject(reply);
 }
 
-/* Somebody else's reader finds the same in it. */
+/* hiredis decodes the answers to the values that were written. */
 static void test_hiredis_agrees(void **state)
 {
     struct fli_buf b;
