@@ -1,6 +1,13 @@
 /* A leader that is dead is replaced at once; one that lives is not, whatever its connections do.
  * The election time is set so long that nothing here waits for it. */
-#include "../../lib/unit.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "../../lib/break_connections.h"
 #include "base/clock.h"
@@ -84,18 +91,18 @@ static void replace_the_leader(struct cluster *c, unsigned n)
     cluster_expect_same_hash(c);
 }
 
-TEST_WITH(test_a_dead_leader_is_replaced, set_up, tear_down)
+static void test_a_dead_leader_is_replaced(void **state)
 {
     replace_the_leader(*state, 3);
 }
 
-TEST_WITH(test_a_dead_leader_of_five, set_up, tear_down)
+static void test_a_dead_leader_of_five(void **state)
 {
     replace_the_leader(*state, 5);
 }
 
 /* Two of five at once: whoever's turn was that of the second dead one is not waited for. */
-TEST_WITH(test_a_dead_leader_and_another, set_up, tear_down)
+static void test_a_dead_leader_and_another(void **state)
 {
     struct cluster *c = *state;
     unsigned leader = up(c, 5);
@@ -122,7 +129,7 @@ static bool has_stream(void *ctx)
 }
 
 /* Every connection of every node breaks, again and again. */
-TEST_WITH(test_broken_connections_depose_nobody, set_up, tear_down)
+static void test_broken_connections_depose_nobody(void **state)
 {
     struct cluster *c = *state;
     unsigned leader = up(c, 3);
@@ -148,7 +155,7 @@ TEST_WITH(test_broken_connections_depose_nobody, set_up, tear_down)
 }
 
 /* A follower that is sure of what is not so. */
-TEST_WITH(test_a_live_leader_stays, set_up, tear_down)
+static void test_a_live_leader_stays(void **state)
 {
     struct cluster *c = *state;
     unsigned leader = up(c, 3);
@@ -194,7 +201,7 @@ static bool another_leads(void *ctx)
 }
 
 /* The core's own timers are much longer, so only the turns of election.h can end the silence. */
-TEST_WITH(test_a_silent_leader_is_replaced, set_up, tear_down)
+static void test_a_silent_leader_is_replaced(void **state)
 {
     struct cluster *c = *state;
     unsigned leader = up(c, 3);
@@ -224,7 +231,7 @@ static bool rounds_are_over(void *ctx)
 }
 
 /* Who found no majority in all its rounds asks again as soon as another node is heard. */
-TEST_WITH(test_rounds_in_vain, set_up, tear_down)
+static void test_rounds_in_vain(void **state)
 {
     struct cluster *c = *state;
     unsigned leader = up(c, 3);
@@ -241,4 +248,21 @@ TEST_WITH(test_rounds_in_vain, set_up, tear_down)
     assert_int_equal(cluster_wait_leader(c), left);
     assert_true(campaigns(c) > campaigns_before);
     acquire(c, other, "b");
+}
+
+#undef TEST
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_dead_leader_is_replaced),
+        TEST(test_a_dead_leader_of_five),
+        TEST(test_a_dead_leader_and_another),
+        TEST(test_broken_connections_depose_nobody),
+        TEST(test_a_live_leader_stays),
+        TEST(test_a_silent_leader_is_replaced),
+        TEST(test_rounds_in_vain),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

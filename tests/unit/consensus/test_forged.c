@@ -1,6 +1,14 @@
 /* test_forged.c: messages that no correct server sends, at random, to one server in whatever state
  * they bring it. It may refuse them, believe them, or give itself up: it must not end the process,
  * and its log must be one that it can start from. One printed seed replays the run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
 #include "../../lib/rng.h"
 #include "group.h"
 
@@ -161,7 +169,7 @@ static void something_else(struct group *g)
     }
 }
 
-TEST(forged_messages_end_nothing)
+static void forged_messages_end_nothing(void **state)
 {
     uint8_t *room = fli_xmalloc(BODY_ROOM);
     unsigned fatals = 0;
@@ -196,8 +204,9 @@ TEST(forged_messages_end_nothing)
     assert_true(fatals < ROUNDS);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     seed = rng_seed();
-    return unit_run(argc, argv, NULL, NULL);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(forged_messages_end_nothing)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
