@@ -119,7 +119,6 @@ static int write_state(struct maker *k)
 static void log_failed(void *ctx, int error, const char *message)
 {
     struct maker *k = ctx;
-    (void)error;
     k->failed = true;
     snprintf(k->errmsg, k->errmsg_size, "%s", message);
 }
@@ -137,8 +136,6 @@ static void log_durable_now(void *ctx)
 
 static void log_say(void *ctx, enum log_level level, const char *message)
 {
-    (void)ctx;
-    (void)level;
     (void)message; /* the log has nothing to report about a new log */
 }
 

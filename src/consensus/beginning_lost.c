@@ -29,13 +29,10 @@ struct remains {
 
 static void nothing(void *ctx)
 {
-    (void)ctx;
 }
 
 static void log_failed(void *ctx, int error, const char *message)
 {
-    (void)ctx;
-    (void)error;
     (void)message; /* nothing is written */
 }
 

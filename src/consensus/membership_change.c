@@ -41,7 +41,6 @@ static void called(void *ctx, int status, const struct peer_identity *peer, stru
 {
     struct member_state *p = ctx;
     struct membership *m = p->owner;
-    (void)peer;
     p->calling = false;
     p->call_at_ms = membership_now_ms(m) + CALL_MS;
     if (status == 0) {

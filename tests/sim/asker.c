@@ -14,8 +14,6 @@ static uint64_t below(struct sim_client *c, uint64_t n)
 
 static void asked(struct sim_client *c, struct sim_lane *l, int status)
 {
-    (void)l;
-    (void)status;
     c->sim->marks->asked++;
     c->next_at = sim_client_now(c) + below(c, c->sim->options.think_ms / 2 + 10);
     sim_client_alarm(c, c->next_at);

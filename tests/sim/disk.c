@@ -161,7 +161,6 @@ static void device_poll(struct log_device *d)
 
 static uint64_t device_now_ns(struct log_device *d)
 {
-    (void)d;
     return sim_world->now * 1000000;
 }
 
@@ -248,9 +247,6 @@ int log_files_create(const char *dir, unsigned engine, struct log_device **ret, 
                      size_t errmsg_size)
 {
     struct sim_node *n = node_named(dir);
-    (void)engine;
-    (void)errmsg;
-    (void)errmsg_size;
     if (n->disk.device == NULL) {
         give_device(n, sim_device_create(sim_draw(&n->sim->random)));
     }
@@ -260,7 +256,6 @@ int log_files_create(const char *dir, unsigned engine, struct log_device **ret, 
 
 void log_files_destroy(struct log_device *d)
 {
-    (void)d;
 }
 
 /* ---- ends and losses ---- */
@@ -425,8 +420,6 @@ void sim_disk_rot(struct sim_node *n, unsigned how)
 
 int data_dir_open(const char *path, struct data_dir *ret, char *errmsg, size_t errmsg_size)
 {
-    (void)errmsg;
-    (void)errmsg_size;
     ret->lock_fd = -1;
     snprintf(ret->path, sizeof ret->path, "%s", path);
     snprintf(ret->log_path, sizeof ret->log_path, "%s/log", path);
@@ -442,8 +435,6 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
                   struct identity *ret, char *errmsg, size_t errmsg_size)
 {
     struct sim_node *n = node_named(d->path);
-    (void)errmsg;
-    (void)errmsg_size;
     if (!n->disk.has_identity) {
         n->disk.has_identity = true;
         n->disk.identity = (struct identity){.id = id,
@@ -464,9 +455,6 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
 int identity_refuse_members(const struct data_dir *d, const struct members *found,
                             const struct members *given, char *errmsg, size_t errmsg_size)
 {
-    (void)d;
-    (void)found;
-    (void)given;
     snprintf(errmsg, errmsg_size, "it is of another cluster");
     return FL_EDENIED;
 }
@@ -474,8 +462,6 @@ int identity_refuse_members(const struct data_dir *d, const struct members *foun
 int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id, char *errmsg,
                              size_t errmsg_size)
 {
-    (void)d;
-    (void)id;
     snprintf(errmsg, errmsg_size, "the log is gone");
     return FL_EDENIED;
 }

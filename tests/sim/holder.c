@@ -199,8 +199,6 @@ static void renew(struct sim_client *c)
 
 static void released(struct sim_client *c, struct sim_lane *l, int status)
 {
-    (void)l;
-    (void)status;
     sim_client_rest(c);
 }
 

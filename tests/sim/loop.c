@@ -150,7 +150,6 @@ static void run_closing(struct sim_node *n)
 /* Only node_create() runs the loop itself, to close handles after a failure. */
 int uv_run(uv_loop_t *loop, uv_run_mode mode)
 {
-    (void)mode;
     run_closing(node_of(loop));
     return 0;
 }

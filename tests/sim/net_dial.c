@@ -10,8 +10,6 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
                      size_t errmsg_size)
 {
     struct transport *t = fli_xcalloc(1, sizeof *t);
-    (void)errmsg;
-    (void)errmsg_size;
     t->handle.loop = loop;
     t->node = FLI_CONTAINER_OF(loop, struct sim_node, loop);
     t->self = config->self;
@@ -27,8 +25,6 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
 
 int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
 {
-    (void)errmsg;
-    (void)errmsg_size;
     t->started = true;
     return 0;
 }
@@ -79,7 +75,6 @@ void transport_set_members(struct transport *t, const struct members *members)
 
 void transport_get_security(const struct transport *t, struct transport_security *ret)
 {
-    (void)t;
     *ret = (struct transport_security){.trust = TRANSPORT_TRUSTS_ALL};
 }
 
@@ -87,14 +82,10 @@ void transport_set_times(struct transport *t, unsigned connect_ms, unsigned answ
                          unsigned unacked_ms)
 {
     (void)t; /* who dials here is answered, or the network says that nobody is there */
-    (void)connect_ms;
-    (void)answer_ms;
-    (void)unacked_ms;
 }
 
 void transport_reload(struct transport *t)
 {
-    (void)t;
 }
 
 static struct stream *stream_make(struct sim_conn *c, unsigned side)

@@ -429,9 +429,6 @@ static uint64_t now_ms(void *ctx)
 static void connection(void *ctx, void *request, const struct fli_command *command,
                        const struct fli_slice *args, unsigned n)
 {
-    (void)request;
-    (void)args;
-    (void)n;
     struct sim_node *node = ctx;
     sim_fail(node->sim, "no client sends %s", command->name);
 }
@@ -440,16 +437,12 @@ static void connection(void *ctx, void *request, const struct fli_command *comma
 
 static bool gate(void *ctx, void *request, const struct fli_command *command)
 {
-    (void)ctx;
-    (void)request;
-    (void)command;
     return true;
 }
 
 static void who(void *ctx, void *request, struct machine_command *m)
 {
     const struct sim_request *q = request;
-    (void)ctx;
     m->user = q->login;
     m->flags |= q->login == 0 ? 0 : MACHINE_COMMAND_BY;
 }

@@ -144,7 +144,6 @@ static void answered(struct node_ticket *t, int status, const struct machine_res
                      struct fli_slice payload)
 {
     struct admin *a = FLI_CONTAINER_OF(t, struct admin, ticket);
-    (void)payload;
     if (!a->node->ghost) {
         sim_oracle_result(a->node->sim, a->sending, status, result);
     }

@@ -156,8 +156,6 @@ static struct holder *holder_of(const uv_timer_t *t)
 
 int uv_timer_init(uv_loop_t *loop, uv_timer_t *t)
 {
-    (void)loop;
-    (void)t;
     return 0;
 }
 
@@ -173,7 +171,6 @@ int uv_timer_start(uv_timer_t *t, uv_timer_cb cb, uint64_t ms, uint64_t repeat)
 
 void uv_update_time(uv_loop_t *loop)
 {
-    (void)loop;
 }
 
 /* The loop calls the callback, never this function: lab_free() is its last turn. */
@@ -303,8 +300,6 @@ void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint3
 int fli_server_locate(struct fli_server *s, const char *text, size_t len, char *errmsg,
                       size_t errmsg_size)
 {
-    (void)errmsg;
-    (void)errmsg_size;
     memcpy(s->address, text, len);
     return 0;
 }
@@ -409,12 +404,10 @@ void fli_server_distrust(struct fli_server *s)
 
 void fli_server_read(struct fli_server *s)
 {
-    (void)s;
 }
 
 void fli_server_flush(struct fli_server *s)
 {
-    (void)s;
 }
 
 /* ---- events to come

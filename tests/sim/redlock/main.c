@@ -152,7 +152,6 @@ static void finish(struct holder *h, uint64_t n)
 static void ended(void *ctx, enum fl_redlock_end why, const struct fl_redlock_lock *lock)
 {
     struct use *u = ctx;
-    (void)lock;
     marks.ended += why == FL_REDLOCK_END_MAX_HOLD;
     marks.lost += why == FL_REDLOCK_END_LOST;
     if (u->believes) {
@@ -202,7 +201,6 @@ static void acquired(void *ctx, int result, const struct fl_redlock_lock *lock,
                      const struct fl_redlock_report *report)
 {
     struct use *u = ctx;
-    (void)report;
     if (result != 0) {
         marks.refused++;
         rest(u);
@@ -224,7 +222,6 @@ static void acquired(void *ctx, int result, const struct fl_redlock_lock *lock,
 static void begin(struct holder *h, uint64_t n)
 {
     struct use *u = h->use;
-    (void)n;
     struct fl_redlock_acquire_options o = {.ttl_ms = 200 + lab_below(MAX_TTL_MS - 200)};
     o.wait_ms = lab_chance(50) ? lab_below(2000) : 0;
     u->lock = (unsigned)lab_below(lab.locks_n);

@@ -2,12 +2,10 @@
  * decimal numbers at their limits, and the bounded reader at every truncation. */
 #include "../../lib/rng.h"
 
-#include <string.h>
-
 #include "base/bytes.h"
 #include "base/crc32c.h"
 
-static void test_little_endian(void **state)
+TEST(test_little_endian)
 {
     uint8_t b[16] = {0};
     for (size_t at = 0; at < 8; at++) { /* any alignment */
@@ -76,7 +74,7 @@ static void check_random(crc_fn crc, uint64_t *rng)
     }
 }
 
-static void test_crc32c(void **state)
+TEST(test_crc32c)
 {
     uint64_t rng = rng_seed();
     check_vectors(fli_crc32c);
@@ -101,7 +99,7 @@ static bool refuses(const char *text, uint64_t max)
     return !ok && v == 77;
 }
 
-static void test_parse_u64(void **state)
+TEST(test_parse_u64)
 {
     assert_true(parses("0", 0, 0));
     assert_true(parses("0", UINT64_MAX, 0));
@@ -133,7 +131,7 @@ static void test_parse_u64(void **state)
     }
 }
 
-static void test_compare(void **state)
+TEST(test_compare)
 {
     assert_true(fli_bytes_cmp("", 0, NULL, 0) == 0);
     assert_true(fli_bytes_cmp("a", 1, "a", 1) == 0);
@@ -146,7 +144,7 @@ static void test_compare(void **state)
 }
 
 /* Of a truncated record, the fields that are whole are read, and every later one is 0 and `bad`. */
-static void test_reader(void **state)
+TEST(test_reader)
 {
     uint8_t record[18];
     record[0] = 7;
@@ -179,14 +177,4 @@ static void test_reader(void **state)
     fli_reader_init(&r, record, sizeof record);
     assert_int_equal(fli_read_bytes(&r, SIZE_MAX).len, 0);
     assert_true(r.bad);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_little_endian), cmocka_unit_test(test_crc32c),
-        cmocka_unit_test(test_parse_u64),     cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_reader),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

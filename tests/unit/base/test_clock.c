@@ -1,12 +1,6 @@
 /* test_clock.c: steps of the wall clock do not change the monotonic clock. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
-
-#include <stdbool.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -23,9 +17,8 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
     return rv;
 }
 
-static void test_the_wall_clock_jumps(void **state)
+TEST(test_the_wall_clock_jumps)
 {
-    (void)state;
     wall_ahead_s = 0;
     uint64_t wall_ms = fli_clock_wall_ms();
     uint64_t before_ms = fli_clock_ms();
@@ -37,10 +30,4 @@ static void test_the_wall_clock_jumps(void **state)
         assert_true(fli_clock_ns() / 1000000 >= now_ms);
         assert_int_equal(fli_clock_wall_ms() > wall_ms, i == 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_wall_clock_jumps)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* test_call_state.c: the state machine of a call, event by event, with no socket and no clock. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "client/call_state.h"
 
@@ -74,9 +67,8 @@ static uint64_t wake(struct fli_call_state *f, uint64_t now_ms)
 
 /* ---- outcomes -------------------------------------------------------------------------------- */
 
-static void test_yes(void **state)
+TEST(test_yes)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -89,9 +81,8 @@ static void test_yes(void **state)
     expect_end(&f, 0);
 }
 
-static void test_no(void **state)
+TEST(test_no)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -100,9 +91,8 @@ static void test_no(void **state)
     expect_end(&f, FL_ENOTHELD);
 }
 
-static void test_refused_is_final(void **state)
+TEST(test_refused_is_final)
 {
-    (void)state;
     static const int codes[] = {FL_ELIMIT, FL_EDEADLOCK, FL_EINVAL, FL_ESTALE, FL_EPROTO};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
         struct fli_call_state f;
@@ -114,9 +104,8 @@ static void test_refused_is_final(void **state)
     }
 }
 
-static void test_refusal_after_an_unknown_try_is_uncertain(void **state)
+TEST(test_refusal_after_an_unknown_try_is_uncertain)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -129,9 +118,8 @@ static void test_refusal_after_an_unknown_try_is_uncertain(void **state)
 
 /* ---- which node, when ------------------------------------------------------------------------ */
 
-static void test_walks_the_nodes_in_a_circle_and_pauses_after_a_round(void **state)
+TEST(test_walks_the_nodes_in_a_circle_and_pauses_after_a_round)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.start = 1;
@@ -147,9 +135,8 @@ static void test_walks_the_nodes_in_a_circle_and_pauses_after_a_round(void **sta
     }
 }
 
-static void test_time_for_an_attempt_doubles_each_round(void **state)
+TEST(test_time_for_an_attempt_doubles_each_round)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.nodes = 1;
@@ -164,9 +151,8 @@ static void test_time_for_an_attempt_doubles_each_round(void **state)
     }
 }
 
-static void test_each_trouble_moves_on(void **state)
+TEST(test_each_trouble_moves_on)
 {
-    (void)state;
     static const enum fli_call_event events[] = {FLI_EVENT_NOLEADER, FLI_EVENT_LOST,
                                                  FLI_EVENT_SILENT, FLI_EVENT_BROKEN};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
@@ -184,9 +170,8 @@ static void test_each_trouble_moves_on(void **state)
     }
 }
 
-static void test_unsent_moves_on_and_is_not_unknown(void **state)
+TEST(test_unsent_moves_on_and_is_not_unknown)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.repeat = FLI_REPEAT_NEVER;
@@ -197,9 +182,8 @@ static void test_unsent_moves_on_and_is_not_unknown(void **state)
     assert_false(f.unknown);
 }
 
-static void test_busy_pauses_at_once(void **state)
+TEST(test_busy_pauses_at_once)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -210,9 +194,8 @@ static void test_busy_pauses_at_once(void **state)
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
 }
 
-static void test_after_a_learned_leader_the_list_is_walked(void **state)
+TEST(test_after_a_learned_leader_the_list_is_walked)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.start = 3; /* not in the list */
@@ -260,9 +243,8 @@ static int exhaust(const struct fli_call_config *config, enum fli_call_event tro
     return f.status;
 }
 
-static void test_code_when_time_is_over(void **state)
+TEST(test_code_when_time_is_over)
 {
-    (void)state;
     static const struct {
         enum fli_call_event trouble;
         int read, write, never;
@@ -289,9 +271,8 @@ static void test_code_when_time_is_over(void **state)
     }
 }
 
-static void test_a_waiting_call_ends_too(void **state)
+TEST(test_a_waiting_call_ends_too)
 {
-    (void)state;
     static const enum fli_call_event troubles[] = {FLI_EVENT_LOST, FLI_EVENT_SILENT,
                                                    FLI_EVENT_UNCERTAIN};
     for (size_t i = 0; i < sizeof troubles / sizeof troubles[0]; i++) {
@@ -300,9 +281,8 @@ static void test_a_waiting_call_ends_too(void **state)
     }
 }
 
-static void test_deadline_that_has_passed(void **state)
+TEST(test_deadline_that_has_passed)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.deadline_ms = START_MS;
@@ -311,9 +291,8 @@ static void test_deadline_that_has_passed(void **state)
 }
 
 /* What may have been done is never reported as refused, whatever came after it. */
-static void test_unknown_outranks_later_refusals_to_serve(void **state)
+TEST(test_unknown_outranks_later_refusals_to_serve)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     fli_call_state_init(&f, &c);
@@ -332,9 +311,8 @@ static void test_unknown_outranks_later_refusals_to_serve(void **state)
 
 /* ---- repeating ------------------------------------------------------------------------------- */
 
-static void test_never_repeated_after_unknown(void **state)
+TEST(test_never_repeated_after_unknown)
 {
-    (void)state;
     static const enum fli_call_event events[] = {FLI_EVENT_UNCERTAIN, FLI_EVENT_LOST,
                                                  FLI_EVENT_SILENT, FLI_EVENT_BROKEN};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
@@ -350,9 +328,8 @@ static void test_never_repeated_after_unknown(void **state)
     }
 }
 
-static void test_never_repeats_what_was_surely_not_done(void **state)
+TEST(test_never_repeats_what_was_surely_not_done)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config();
     c.repeat = FLI_REPEAT_NEVER;
@@ -364,9 +341,8 @@ static void test_never_repeats_what_was_surely_not_done(void **state)
     expect_end(&f, 0);
 }
 
-static void test_release_no_after_unknown_is_uncertain(void **state)
+TEST(test_release_no_after_unknown_is_uncertain)
 {
-    (void)state;
     for (int lost = 0; lost <= 1; lost++) {
         struct fli_call_state f;
         struct fli_call_config c = base_config();
@@ -382,9 +358,8 @@ static void test_release_no_after_unknown_is_uncertain(void **state)
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
-static void test_lease_counts_from_before_the_sending_less_a_margin(void **state)
+TEST(test_lease_counts_from_before_the_sending_less_a_margin)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(0);
     fli_call_state_init(&f, &c);
@@ -396,16 +371,14 @@ static void test_lease_counts_from_before_the_sending_less_a_margin(void **state
     assert_int_equal(f.lease_until_ms, START_MS + 10 + TTL_MS - (TTL_MS / 100 + 2));
 }
 
-static void test_margin_leaves_something_of_the_smallest_ttl(void **state)
+TEST(test_margin_leaves_something_of_the_smallest_ttl)
 {
-    (void)state;
     assert_int_equal(fli_lease_until(100, FL_TTL_MIN_MS), 100 + FL_TTL_MIN_MS - 2);
     assert_int_equal(fli_lease_until(0, FL_TTL_MAX_MS), FL_TTL_MAX_MS - 864002);
 }
 
-static void test_a_retry_counts_from_its_own_sending(void **state)
+TEST(test_a_retry_counts_from_its_own_sending)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(0);
     fli_call_state_init(&f, &c);
@@ -417,9 +390,8 @@ static void test_a_retry_counts_from_its_own_sending(void **state)
     assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 1000, TTL_MS));
 }
 
-static void test_a_grant_out_of_the_queue_is_confirmed(void **state)
+TEST(test_a_grant_out_of_the_queue_is_confirmed)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -434,9 +406,8 @@ static void test_a_grant_out_of_the_queue_is_confirmed(void **state)
     assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 30000, TTL_MS));
 }
 
-static void test_a_fresh_grant_is_not_confirmed(void **state)
+TEST(test_a_fresh_grant_is_not_confirmed)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -461,9 +432,8 @@ static void reach_confirm(struct fli_call_state *f, uint64_t at_ms)
     fli_call_state_feed(f, at_ms, FLI_EVENT_SENT, 0);
 }
 
-static void test_a_confirmation_is_repeated_elsewhere(void **state)
+TEST(test_a_confirmation_is_repeated_elsewhere)
 {
-    (void)state;
     struct fli_call_state f;
     reach_confirm(&f, START_MS + 20000);
     fli_call_state_feed(&f, START_MS + 20100, FLI_EVENT_LOST, 0);
@@ -476,9 +446,8 @@ static void test_a_confirmation_is_repeated_elsewhere(void **state)
     assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 20200, TTL_MS));
 }
 
-static void test_a_grant_lost_before_its_confirmation_is_asked_for_again(void **state)
+TEST(test_a_grant_lost_before_its_confirmation_is_asked_for_again)
 {
-    (void)state;
     struct fli_call_state f;
     reach_confirm(&f, START_MS + 20000);
     fli_call_state_feed(&f, START_MS + 20100, FLI_EVENT_NO, 0);
@@ -490,9 +459,8 @@ static void test_a_grant_lost_before_its_confirmation_is_asked_for_again(void **
     expect_end(&f, FL_ENOTHELD);
 }
 
-static void test_a_confirmation_refused_does_not_take_a_live_grant_back(void **state)
+TEST(test_a_confirmation_refused_does_not_take_a_live_grant_back)
 {
-    (void)state;
     struct fli_call_state f;
     reach_confirm(&f, START_MS + 6000); /* believed until about 9.9 s */
     fli_call_state_feed(&f, START_MS + 6100, FLI_EVENT_REFUSED, FL_ELIMIT);
@@ -504,9 +472,8 @@ static void test_a_confirmation_refused_does_not_take_a_live_grant_back(void **s
     expect_end(&f, FL_EUNCERTAIN);
 }
 
-static void test_a_lease_over_before_its_answer_is_not_a_success(void **state)
+TEST(test_a_lease_over_before_its_answer_is_not_a_success)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = base_config(); /* a renewal */
     c.ttl_ms = 100;
@@ -523,9 +490,8 @@ static void test_a_lease_over_before_its_answer_is_not_a_success(void **state)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static void test_a_silent_wait_is_probed_and_goes_on(void **state)
+TEST(test_a_silent_wait_is_probed_and_goes_on)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -540,9 +506,8 @@ static void test_a_silent_wait_is_probed_and_goes_on(void **state)
     expect_end(&f, 0);
 }
 
-static void test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait(void **state)
+TEST(test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -555,9 +520,8 @@ static void test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait(void **st
     assert_int_equal(fli_call_state_wait_left(&f, START_MS + 3000), 57000);
 }
 
-static void test_a_wait_leaves_a_node_that_has_known_no_leader_twice(void **state)
+TEST(test_a_wait_leaves_a_node_that_has_known_no_leader_twice)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(60000);
     fli_call_state_init(&f, &c);
@@ -579,9 +543,8 @@ static void test_a_wait_leaves_a_node_that_has_known_no_leader_twice(void **stat
     assert_int_equal(fli_call_state_wait_left(&f, now_ms + 2000), 52000);
 }
 
-static void test_a_wait_is_overdue_one_attempt_after_its_end(void **state)
+TEST(test_a_wait_is_overdue_one_attempt_after_its_end)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = acquire_config(3000);
     fli_call_state_init(&f, &c);
@@ -700,9 +663,8 @@ static void check_end(const struct fli_call_state *f, const struct world *w)
     }
 }
 
-static void test_random_calls(void **state)
+TEST(test_random_calls)
 {
-    (void)state;
     const char *given = getenv("FENCELOCK_SEED");
     uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : 20240229;
     print_message("seed %llu\n", (unsigned long long)seed);
@@ -736,42 +698,4 @@ static void test_random_calls(void **state)
         }
         check_end(&f, &w);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_yes),
-        cmocka_unit_test(test_no),
-        cmocka_unit_test(test_refused_is_final),
-        cmocka_unit_test(test_refusal_after_an_unknown_try_is_uncertain),
-        cmocka_unit_test(test_walks_the_nodes_in_a_circle_and_pauses_after_a_round),
-        cmocka_unit_test(test_time_for_an_attempt_doubles_each_round),
-        cmocka_unit_test(test_each_trouble_moves_on),
-        cmocka_unit_test(test_unsent_moves_on_and_is_not_unknown),
-        cmocka_unit_test(test_busy_pauses_at_once),
-        cmocka_unit_test(test_after_a_learned_leader_the_list_is_walked),
-        cmocka_unit_test(test_code_when_time_is_over),
-        cmocka_unit_test(test_a_waiting_call_ends_too),
-        cmocka_unit_test(test_deadline_that_has_passed),
-        cmocka_unit_test(test_unknown_outranks_later_refusals_to_serve),
-        cmocka_unit_test(test_never_repeated_after_unknown),
-        cmocka_unit_test(test_never_repeats_what_was_surely_not_done),
-        cmocka_unit_test(test_release_no_after_unknown_is_uncertain),
-        cmocka_unit_test(test_lease_counts_from_before_the_sending_less_a_margin),
-        cmocka_unit_test(test_margin_leaves_something_of_the_smallest_ttl),
-        cmocka_unit_test(test_a_retry_counts_from_its_own_sending),
-        cmocka_unit_test(test_a_grant_out_of_the_queue_is_confirmed),
-        cmocka_unit_test(test_a_fresh_grant_is_not_confirmed),
-        cmocka_unit_test(test_a_confirmation_is_repeated_elsewhere),
-        cmocka_unit_test(test_a_grant_lost_before_its_confirmation_is_asked_for_again),
-        cmocka_unit_test(test_a_confirmation_refused_does_not_take_a_live_grant_back),
-        cmocka_unit_test(test_a_lease_over_before_its_answer_is_not_a_success),
-        cmocka_unit_test(test_a_silent_wait_is_probed_and_goes_on),
-        cmocka_unit_test(test_a_wait_leaves_a_node_that_has_known_no_leader_twice),
-        cmocka_unit_test(test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait),
-        cmocka_unit_test(test_a_wait_is_overdue_one_attempt_after_its_end),
-        cmocka_unit_test(test_random_calls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,6 @@
 /* test_call_state_ask.c: a call whose answer is late asks another node, and changes over when that
  * node serves. Which calls do not, and which node is next. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "client/call_state.h"
 
@@ -50,9 +43,8 @@ static uint32_t reach_ask(struct fli_call_state *f, const struct fli_call_config
     return f->order.other;
 }
 
-static void test_an_answer_that_comes_first_is_the_answer(void **state)
+TEST(test_an_answer_that_comes_first_is_the_answer)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(3);
     reach_ask(&f, &c);
@@ -68,9 +60,8 @@ static void test_an_answer_that_comes_first_is_the_answer(void **state)
     assert_int_equal(f.status, FL_ENOTHELD);
 }
 
-static void test_when_another_serves_the_request_is_repeated_there(void **state)
+TEST(test_when_another_serves_the_request_is_repeated_there)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = config_of(3);
     c.ttl_ms = 10000;
@@ -91,9 +82,8 @@ static void test_when_another_serves_the_request_is_repeated_there(void **state)
 }
 
 /* The first try may have been done: what the second one is told may be of its doing. */
-static void test_what_was_left_behind_stays_unknown(void **state)
+TEST(test_what_was_left_behind_stays_unknown)
 {
-    (void)state;
     static const struct {
         enum fli_call_event event;
         int code, status;
@@ -110,9 +100,8 @@ static void test_what_was_left_behind_stays_unknown(void **state)
     }
 }
 
-static void test_a_health_probe_does_not_lengthen_the_attempt(void **state)
+TEST(test_a_health_probe_does_not_lengthen_the_attempt)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(3);
     uint32_t other = reach_ask(&f, &c);
@@ -123,9 +112,8 @@ static void test_a_health_probe_does_not_lengthen_the_attempt(void **state)
     assert_true(f.unknown);
 }
 
-static void test_the_others_are_asked_in_turn(void **state)
+TEST(test_the_others_are_asked_in_turn)
 {
-    (void)state;
     static const enum fli_call_event troubles[] = {FLI_EVENT_SERVES_NOT, FLI_EVENT_SILENT};
     for (size_t i = 0; i < 2; i++) {
         for (uint32_t start = 0; start <= 4; start++) {
@@ -151,9 +139,8 @@ static void test_the_others_are_asked_in_turn(void **state)
     }
 }
 
-static void test_who_leads_is_asked_first(void **state)
+TEST(test_who_leads_is_asked_first)
 {
-    (void)state;
     for (uint32_t leader = 1; leader <= 3; leader++) {
         struct fli_call_state f;
         const struct fli_call_config c = config_of(3);
@@ -166,9 +153,8 @@ static void test_who_leads_is_asked_first(void **state)
     }
 }
 
-static void test_the_clients_of_one_node_do_not_all_ask_the_same(void **state)
+TEST(test_the_clients_of_one_node_do_not_all_ask_the_same)
 {
-    (void)state;
     unsigned asked[4] = {0};
     for (uint64_t seed = 0; seed < 3000; seed++) {
         struct fli_call_state f;
@@ -182,9 +168,8 @@ static void test_the_clients_of_one_node_do_not_all_ask_the_same(void **state)
 }
 
 /* A cluster that is slow everywhere is left alone. */
-static void test_patience_grows_with_each_change(void **state)
+TEST(test_patience_grows_with_each_change)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(3);
     reach_ask(&f, &c);
@@ -211,9 +196,8 @@ static void expect_no_health_probe(const struct fli_call_config *c, uint64_t unt
     assert_int_not_equal(f.order.want, FLI_WANT_ASK);
 }
 
-static void test_when_nobody_is_asked(void **state)
+TEST(test_when_nobody_is_asked)
 {
-    (void)state;
     struct fli_call_config c = config_of(1); /* there is nobody else */
     expect_no_health_probe(&c, START_MS + ATTEMPT_MS);
     c = config_of(3);
@@ -230,9 +214,8 @@ static void test_when_nobody_is_asked(void **state)
     expect_no_health_probe(&c, START_MS + ATTEMPT_MS);
 }
 
-static void test_a_confirmation_changes_over_too(void **state)
+TEST(test_a_confirmation_changes_over_too)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = config_of(3);
     c.ttl_ms = 10000;
@@ -257,9 +240,8 @@ static void test_a_confirmation_changes_over_too(void **state)
 
 /* ---- who is tried next ----------------------------------------------------------------------- */
 
-static void test_hint_is_taken_once(void **state)
+TEST(test_hint_is_taken_once)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(3);
     fli_call_state_init(&f, &c);
@@ -271,9 +253,8 @@ static void test_hint_is_taken_once(void **state)
     assert_int_equal(f.order.node, 0);
 }
 
-static void test_hint_at_the_node_that_failed_is_ignored(void **state)
+TEST(test_hint_at_the_node_that_failed_is_ignored)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(3);
     fli_call_state_init(&f, &c);
@@ -283,9 +264,8 @@ static void test_hint_at_the_node_that_failed_is_ignored(void **state)
     assert_int_equal(f.order.node, 1);
 }
 
-static void test_uncertain_is_asked_again_where_it_was_said_once(void **state)
+TEST(test_uncertain_is_asked_again_where_it_was_said_once)
 {
-    (void)state;
     struct fli_call_state f;
     struct fli_call_config c = config_of(3);
     c.start = 1;
@@ -303,9 +283,8 @@ static void test_uncertain_is_asked_again_where_it_was_said_once(void **state)
 }
 
 /* Until a round is over: then it may have come back. */
-static void test_who_said_nothing_is_passed_over(void **state)
+TEST(test_who_said_nothing_is_passed_over)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(3);
     uint32_t other = reach_ask(&f, &c);
@@ -329,9 +308,8 @@ static void test_who_said_nothing_is_passed_over(void **state)
     assert_true(back);
 }
 
-static void test_of_two_nodes_the_silent_one_is_still_the_other(void **state)
+TEST(test_of_two_nodes_the_silent_one_is_still_the_other)
 {
-    (void)state;
     struct fli_call_state f;
     const struct fli_call_config c = config_of(2);
     reach_ask(&f, &c);
@@ -356,9 +334,8 @@ static uint64_t learn(struct fli_pace *p, unsigned times, uint64_t took_ms)
     return fli_pace_ask_ms(p);
 }
 
-static void test_late_is_measured_by_what_is_usual(void **state)
+TEST(test_late_is_measured_by_what_is_usual)
 {
-    (void)state;
     struct fli_pace p = {0};
     assert_int_equal(fli_pace_ask_ms(&p), 100);
     assert_int_equal(learn(&p, 50, 1), 100);
@@ -376,27 +353,4 @@ static void test_late_is_measured_by_what_is_usual(void **state)
     assert_int_equal(f.order.want, FLI_WANT_NOTHING);
     fli_pace_learn(&p, &f);
     assert_int_equal(fli_pace_ask_ms(&p), before_ms);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_answer_that_comes_first_is_the_answer),
-        cmocka_unit_test(test_when_another_serves_the_request_is_repeated_there),
-        cmocka_unit_test(test_what_was_left_behind_stays_unknown),
-        cmocka_unit_test(test_a_health_probe_does_not_lengthen_the_attempt),
-        cmocka_unit_test(test_the_others_are_asked_in_turn),
-        cmocka_unit_test(test_who_leads_is_asked_first),
-        cmocka_unit_test(test_the_clients_of_one_node_do_not_all_ask_the_same),
-        cmocka_unit_test(test_patience_grows_with_each_change),
-        cmocka_unit_test(test_when_nobody_is_asked),
-        cmocka_unit_test(test_a_confirmation_changes_over_too),
-        cmocka_unit_test(test_hint_is_taken_once),
-        cmocka_unit_test(test_hint_at_the_node_that_failed_is_ignored),
-        cmocka_unit_test(test_uncertain_is_asked_again_where_it_was_said_once),
-        cmocka_unit_test(test_who_said_nothing_is_passed_over),
-        cmocka_unit_test(test_of_two_nodes_the_silent_one_is_still_the_other),
-        cmocka_unit_test(test_late_is_measured_by_what_is_usual),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,9 @@
 /* What calls of one engine have in common: the last place, which is the leader's when its address
  * is not in the list. The test plays the nodes, on real sockets, in the same thread. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -49,7 +43,6 @@ static void listen_at(unsigned node)
 static int set_up(void **state)
 {
     char nodes[80];
-    (void)state;
     for (unsigned i = 0; i < NODES; i++) {
         listen_at(i);
     }
@@ -61,7 +54,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     fli_engine_fini(&engine);
     for (unsigned i = 0; i < n_conns; i++) {
         close(conns[i].fd);
@@ -141,10 +133,9 @@ static void begin(const char *name, bool *over)
 
 /* One call has a probe at the leader; another call hears of a new leader. If the new leader took
  * the probe's place, the first call would take its probe's connection for one to the new leader. */
-static void a_probe_keeps_the_last_place(void **state)
+TEST_WITH(a_probe_keeps_the_last_place, set_up, tear_down)
 {
     bool over, other_over;
-    (void)state;
     begin("mine", &over);
     answer(await(0, LISTED - 1, "LEADER"), leads(2)); /* and nothing to the request */
     struct conn *probe = await(2, 2, "LEADER");
@@ -164,12 +155,4 @@ static void a_probe_keeps_the_last_place(void **state)
         turn();
     }
     assert_string_equal(engine.places[LISTED].node.text, addresses[2]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_probe_keeps_the_last_place, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
  * schedules against a server whose leases follow the rule of the lock machine. */
 #include "rng.h"
 
-#include <string.h>
-
 #include "client/call_state.h"
 #include "client/lease.h"
 
@@ -37,9 +35,8 @@ static void expect(struct fli_lease *h, uint64_t now_ms, enum fl_hold_state stat
     assert_int_equal(h->reason, reason);
 }
 
-static void test_states_without_renewal(void **state)
+TEST(test_states_without_renewal)
 {
-    (void)state;
     struct fli_lease h = lease_of(0, 0);
     expect(&h, SENT_MS, FL_HOLD_SAFE, FL_LOST_NOT);
     assert_int_equal(fli_lease_next_ms(&h), SENT_MS + TTL_MS / 3);
@@ -59,9 +56,8 @@ static void test_states_without_renewal(void **state)
     assert_int_equal(fli_lease_remaining_ms(&h, SENT_MS), 0);
 }
 
-static void test_a_renewal_starts_the_count_anew(void **state)
+TEST(test_a_renewal_starts_the_count_anew)
 {
-    (void)state;
     struct fli_lease h = lease_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     renew(&h, sent_ms, sent_ms + 5, 0);
@@ -70,9 +66,8 @@ static void test_a_renewal_starts_the_count_anew(void **state)
     expect(&h, SENT_MS + TTL_MS / 2, FL_HOLD_SAFE, FL_LOST_NOT);
 }
 
-static void test_a_late_answer_counts_from_its_sending(void **state)
+TEST(test_a_late_answer_counts_from_its_sending)
 {
-    (void)state;
     struct fli_lease h = lease_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     fli_lease_renewal_began(&h);
@@ -84,9 +79,8 @@ static void test_a_late_answer_counts_from_its_sending(void **state)
     expect(&h, sent_ms + TTL_MS / 2 + 2, FL_HOLD_SAFE, FL_LOST_NOT);
 }
 
-static void test_a_failed_renewal_is_jeopardy_and_is_tried_again(void **state)
+TEST(test_a_failed_renewal_is_jeopardy_and_is_tried_again)
 {
-    (void)state;
     static const int codes[] = {FL_ENOLEADER, FL_ENOCONN, FL_ETIMEOUT, FL_EUNCERTAIN,
                                 FL_EBUSY,     FL_EINVAL,  FL_EPROTO,   FL_ENOMEM};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
@@ -102,9 +96,8 @@ static void test_a_failed_renewal_is_jeopardy_and_is_tried_again(void **state)
     }
 }
 
-static void test_a_refused_renewal_is_lost_at_once(void **state)
+TEST(test_a_refused_renewal_is_lost_at_once)
 {
-    (void)state;
     static const int codes[] = {FL_ENOTHELD, FL_ENOSESSION};
     for (size_t i = 0; i < 2; i++) {
         struct fli_lease h = lease_of(0, 0);
@@ -113,9 +106,8 @@ static void test_a_refused_renewal_is_lost_at_once(void **state)
     }
 }
 
-static void test_lost_is_for_ever(void **state)
+TEST(test_lost_is_for_ever)
 {
-    (void)state;
     struct fli_lease h = lease_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     fli_lease_renewal_began(&h);
@@ -128,9 +120,8 @@ static void test_lost_is_for_ever(void **state)
     expect(&h, SENT_MS, FL_HOLD_LOST, FL_LOST_DEADLINE);
 }
 
-static void test_reserve(void **state)
+TEST(test_reserve)
 {
-    (void)state;
     struct fli_lease h = lease_of(1000, 0);
     expect(&h, SENT_MS + TTL_MS - MARGIN_MS - 1001, FL_HOLD_JEOPARDY, FL_LOST_NOT);
     expect(&h, SENT_MS + TTL_MS - MARGIN_MS - 1000, FL_HOLD_LOST, FL_LOST_DEADLINE);
@@ -139,9 +130,8 @@ static void test_reserve(void **state)
     assert_int_equal(h.deadline_ms, SENT_MS + 3000 + TTL_MS - MARGIN_MS - 1000);
 }
 
-static void test_max_hold(void **state)
+TEST(test_max_hold)
 {
-    (void)state;
     struct fli_lease h = lease_of(0, TTL_MS + 1000);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     renew(&h, sent_ms, sent_ms + 1, 0);
@@ -156,9 +146,8 @@ static void test_max_hold(void **state)
     expect(&h, SENT_MS + 1, FL_HOLD_LOST, FL_LOST_MAX_HOLD);
 }
 
-static void test_smallest_and_largest_ttl(void **state)
+TEST(test_smallest_and_largest_ttl)
 {
-    (void)state;
     static const uint64_t ttls[] = {FL_TTL_MIN_MS, FL_TTL_MAX_MS};
     for (size_t i = 0; i < 2; i++) {
         const struct fli_lease_config config = {.ttl_ms = ttls[i],
@@ -298,9 +287,8 @@ static void one_schedule(uint64_t *seeds, uint64_t *lost, uint64_t *renewed)
     *lost += before == FL_HOLD_LOST;
 }
 
-static void test_never_believed_too_long(void **state)
+TEST(test_never_believed_too_long)
 {
-    (void)state;
     uint64_t seeds = rng_seed();
     uint64_t lost = 0;
     uint64_t renewed = 0;
@@ -310,21 +298,4 @@ static void test_never_believed_too_long(void **state)
     /* The schedules reach both ends often enough. */
     assert_true(lost > 1000);
     assert_true(renewed > 20000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states_without_renewal),
-        cmocka_unit_test(test_a_renewal_starts_the_count_anew),
-        cmocka_unit_test(test_a_late_answer_counts_from_its_sending),
-        cmocka_unit_test(test_a_failed_renewal_is_jeopardy_and_is_tried_again),
-        cmocka_unit_test(test_a_refused_renewal_is_lost_at_once),
-        cmocka_unit_test(test_lost_is_for_ever),
-        cmocka_unit_test(test_reserve),
-        cmocka_unit_test(test_max_hold),
-        cmocka_unit_test(test_smallest_and_largest_ttl),
-        cmocka_unit_test(test_never_believed_too_long),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

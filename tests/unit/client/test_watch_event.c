@@ -1,14 +1,5 @@
 /* test_watch_event.c: messages of events are parsed, and printed for people, for pipes and as
  * JSON. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "cli/watch_event.h"
 #include "rng.h"
 
@@ -47,9 +38,8 @@ static void expect_shown(enum format way, const char *expected)
     free(text);
 }
 
-static void test_a_grant(void **state)
+TEST(test_a_grant)
 {
-    (void)state;
     assert_true(parse("lock:a/b", "event=granted token=17 owner=me%20%C3%A9 clock=88123 wait=5"));
     assert_string_equal(event.event, "granted");
     expect_text(event.name, "a/b");
@@ -64,9 +54,8 @@ static void test_a_grant(void **state)
                        "\"owner\":\"me \xc3\xa9\",\"wait\":5,\"clock_ms\":88123}\n");
 }
 
-static void test_left_resync_and_unknown(void **state)
+TEST(test_left_resync_and_unknown)
 {
-    (void)state;
     assert_true(parse("lock:x", "event=left owner=o clock=1000 wait=7 reason=deadline"));
     expect_shown(PEOPLE, "        1.000  left      x     owner o  because: deadline\n");
     expect_shown(JSON, "{\"event\":\"left\",\"lock\":\"x\",\"owner\":\"o\",\"wait\":7,"
@@ -81,9 +70,8 @@ static void test_left_resync_and_unknown(void **state)
     expect_shown(PLAIN, "event=moved lock=x to=y clock=5\n");
 }
 
-static void test_what_cannot_be_an_event(void **state)
+TEST(test_what_cannot_be_an_event)
 {
-    (void)state;
     static const char *const texts[] = {"",
                                         "x",
                                         "clock=5",
@@ -105,18 +93,16 @@ static void test_what_cannot_be_an_event(void **state)
     assert_true(parse("lock:x", "event=a "));
 }
 
-static void test_nothing_drives_a_terminal(void **state)
+TEST(test_nothing_drives_a_terminal)
 {
-    (void)state;
     assert_true(parse("lock:\x1b[2J x\n", "event=granted\x1b token=1 owner=%1B[2J%0A clock=1"));
     expect_shown(PEOPLE,
                  "        0.001  granted\\x1b  \\x1b[2J x\\x0a  token 1  owner \\x1b[2J\\x0a\n");
     expect_shown(PLAIN, "event=granted? lock=%1B[2J%20x%0A token=1 owner=%1B[2J%0A clock=1\n");
 }
 
-static void test_the_largest(void **state)
+TEST(test_the_largest)
 {
-    (void)state;
     static char text[WATCH_TEXT_MAX + 2];
     memset(text, 'o', sizeof text - 1);
     memcpy(text, "event=a owner=", 14);
@@ -126,9 +112,8 @@ static void test_the_largest(void **state)
     assert_int_equal(event.owner.len, WATCH_TEXT_MAX - 14);
 }
 
-static void test_random_bytes(void **state)
+TEST(test_random_bytes)
 {
-    (void)state;
     static const char bytes[] = "event=granted token=17 owner=%20 clock=1%\x1b\xff ==";
     uint64_t r = rng_seed();
     for (int round = 0; round < 20000; round++) {
@@ -140,17 +125,4 @@ static void test_random_bytes(void **state)
         memcpy(text, "event=a ", len < 8 ? len : 8);
         (void)watch_event_parse(fl_str("lock:x"), (struct fl_bytes){text, len}, &event);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_grant),
-        cmocka_unit_test(test_left_resync_and_unknown),
-        cmocka_unit_test(test_what_cannot_be_an_event),
-        cmocka_unit_test(test_nothing_drives_a_terminal),
-        cmocka_unit_test(test_the_largest),
-        cmocka_unit_test(test_random_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* core.c: see core.h. */
 #include "core.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 struct configuration core_servers(unsigned n)
 {

@@ -1,14 +1,7 @@
 /* group.c: see group.h. */
 #include "group.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "machine/machine.h"
 

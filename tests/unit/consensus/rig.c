@@ -1,12 +1,7 @@
 /* rig.c: see rig.h. */
 #include "rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 static void on_returned(void *ctx, struct node_ticket *t, const void *command, size_t len)
 {

@@ -20,8 +20,6 @@ char *scratch_make(void)
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
-    (void)st;
-    (void)type;
     return at->level == 0 ? 0 : remove(path);
 }
 

@@ -1,13 +1,7 @@
 /* states.c: see states.h. */
 #include "states.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 static void acquire(struct machine *m, unsigned number)
 {

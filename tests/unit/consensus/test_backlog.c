@@ -1,11 +1,6 @@
 /* test_backlog.c: commands in line: each source's in order, sources in turn, renewals first but not
  * for ever. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "consensus/backlog.h"
 #include "machine/batch.h"
@@ -73,7 +68,7 @@ static void expect(const unsigned *order, size_t n)
     assert_null(backlog_first(&b));
 }
 
-static void sources_take_turns(void **state)
+TEST_WITH(sources_take_turns, set_up, tear_down)
 {
     static const unsigned ORDER[] = {0, 3, 5, 1, 4, 2};
     for (unsigned i = 0; i < 6; i++) {
@@ -84,7 +79,7 @@ static void sources_take_turns(void **state)
 }
 
 /* The same number behind another node is another source. */
-static void a_relayed_source_is_its_own(void **state)
+TEST_WITH(a_relayed_source_is_its_own, set_up, tear_down)
 {
     static const unsigned ORDER[] = {0, 2, 1};
     put(0, 0, 7, MACHINE_OP_ACQUIRE);
@@ -98,7 +93,7 @@ static void a_relayed_source_is_its_own(void **state)
 }
 
 /* A renewal does not overtake what its own client sent before. */
-static void a_renewal_goes_first_but_not_before_its_own(void **state)
+TEST_WITH(a_renewal_goes_first_but_not_before_its_own, set_up, tear_down)
 {
     static const unsigned ORDER[] = {3, 0, 2, 1};
     put(0, 0, 1, MACHINE_OP_ACQUIRE);
@@ -108,7 +103,7 @@ static void a_renewal_goes_first_but_not_before_its_own(void **state)
     expect(ORDER, 4);
 }
 
-static void renewals_do_not_keep_others_waiting_for_ever(void **state)
+TEST_WITH(renewals_do_not_keep_others_waiting_for_ever, set_up, tear_down)
 {
     unsigned others = 0;
     for (unsigned i = 0; i < 30; i++) {
@@ -124,7 +119,7 @@ static void renewals_do_not_keep_others_waiting_for_ever(void **state)
 }
 
 /* Commands come and go at random: each source gets its turn, and its commands leave in order. */
-static void at_random(void **state)
+TEST_WITH(at_random, set_up, tear_down)
 {
     const char *given = getenv("FENCELOCK_SEED");
     uint64_t rng = given != NULL ? strtoull(given, NULL, 10) : 20261122;
@@ -155,7 +150,7 @@ static void at_random(void **state)
 }
 
 /* A command in the middle of the line can be removed, as one whose time to wait is over. */
-static void from_the_middle(void **state)
+TEST_WITH(from_the_middle, set_up, tear_down)
 {
     static const unsigned ORDER[] = {1, 3};
     for (unsigned i = 0; i < 4; i++) {
@@ -165,19 +160,4 @@ static void from_the_middle(void **state)
     drop(commands[2].held);
     assert_ptr_equal(backlog_oldest(&b), commands[1].held);
     expect(ORDER, 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(sources_take_turns, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_relayed_source_is_its_own, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_renewal_goes_first_but_not_before_its_own, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(renewals_do_not_keep_others_waiting_for_ever, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(at_random, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(from_the_middle, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* Nodes stop and start at random while commands come in everywhere. Checked: each command that was
  * accepted is answered exactly once, with an answer that is allowed; tokens are unique, and grow in
  * the order of completion; what was acknowledged is there in the end, on every node. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../../lib/rng.h"
 #include "cluster.h"
 
@@ -200,7 +196,7 @@ static void expect_kept(struct churn *ch)
     }
 }
 
-static void test_churn(void **state)
+TEST(test_churn)
 {
     struct churn *ch = test_calloc(1, sizeof *ch);
     unsigned seen = 0;
@@ -243,9 +239,8 @@ static void test_churn(void **state)
     test_free(ch);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     seed = rng_seed();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_churn)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(argc, argv, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 /* test_clock.c: the leader's cluster clock. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "consensus/clock.h"
 
-static void starts_at_the_machine(void **state)
+TEST(starts_at_the_machine)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, 5000, 77);
@@ -16,7 +12,7 @@ static void starts_at_the_machine(void **state)
     assert_int_equal(cluster_clock_timestamp(&c, 5000), 5000);
 }
 
-static void runs_with_the_monotonic_clock(void **state)
+TEST(runs_with_the_monotonic_clock)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, 100, 1000);
@@ -27,7 +23,7 @@ static void runs_with_the_monotonic_clock(void **state)
     assert_int_equal(c.value_ms, 1100);
 }
 
-static void one_tick_counts_for_a_bounded_time(void **state)
+TEST(one_tick_counts_for_a_bounded_time)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, 0, 0);
@@ -42,7 +38,7 @@ static void one_tick_counts_for_a_bounded_time(void **state)
     assert_int_equal(c.value_ms, 3 * CLUSTER_CLOCK_STEP_MAX_MS + 1);
 }
 
-static void never_goes_back(void **state)
+TEST(never_goes_back)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, 10, 1000);
@@ -55,7 +51,7 @@ static void never_goes_back(void **state)
     assert_int_equal(c.value_ms, 111);
 }
 
-static void a_timestamp_is_never_below_an_older_one(void **state)
+TEST(a_timestamp_is_never_below_an_older_one)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, 100, 0);
@@ -68,7 +64,7 @@ static void a_timestamp_is_never_below_an_older_one(void **state)
     assert_int_equal(cluster_clock_timestamp(&c, 0), 320);
 }
 
-static void waits_for_the_deadline_or_the_tick(void **state)
+TEST(waits_for_the_deadline_or_the_tick)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, 1000, 50);
@@ -81,7 +77,7 @@ static void waits_for_the_deadline_or_the_tick(void **state)
     assert_int_equal(cluster_clock_wait(&c, 10, 50), 0);
 }
 
-static void stands_still_at_its_end(void **state)
+TEST(stands_still_at_its_end)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, UINT64_MAX - 5, UINT64_MAX - 20);
@@ -89,18 +85,4 @@ static void stands_still_at_its_end(void **state)
     assert_true(c.value_ms == UINT64_MAX);
     assert_true(cluster_clock_timestamp(&c, 0) == UINT64_MAX);
     assert_true(cluster_clock_wait(&c, UINT64_MAX, UINT64_MAX - 10) == 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(starts_at_the_machine),
-        cmocka_unit_test(runs_with_the_monotonic_clock),
-        cmocka_unit_test(one_tick_counts_for_a_bounded_time),
-        cmocka_unit_test(never_goes_back),
-        cmocka_unit_test(a_timestamp_is_never_below_an_older_one),
-        cmocka_unit_test(waits_for_the_deadline_or_the_tick),
-        cmocka_unit_test(stands_still_at_its_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

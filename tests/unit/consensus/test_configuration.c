@@ -1,12 +1,5 @@
 /* test_configuration.c: configurations in memory and as bytes, ours and the raft library's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "base/bytes.h"
 #include "consensus/configuration.h"
@@ -40,7 +33,7 @@ static struct configuration largest(void)
     return c;
 }
 
-static void servers_stand_in_order(void **state)
+TEST(servers_stand_in_order)
 {
     struct configuration c = sample();
     assert_int_equal(c.n, 3);
@@ -59,7 +52,7 @@ static void servers_stand_in_order(void **state)
     assert_int_equal(c.servers[0].id, 30);
 }
 
-static void what_does_not_fit_is_refused(void **state)
+TEST(what_does_not_fit_is_refused)
 {
     struct configuration c = sample();
     struct configuration before = c;
@@ -79,7 +72,7 @@ static void what_does_not_fit_is_refused(void **state)
     assert_int_equal(c.n, MEMBERS_MAX);
 }
 
-static void bytes_come_back(void **state)
+TEST(bytes_come_back)
 {
     struct configuration all[2] = {sample(), largest()};
     for (unsigned i = 0; i < 2; i++) {
@@ -93,7 +86,7 @@ static void bytes_come_back(void **state)
 }
 
 /* Any cut, any byte behind the end. Each from memory of just that size. */
-static void no_part_is_taken_for_the_whole(void **state)
+TEST(no_part_is_taken_for_the_whole)
 {
     struct configuration c = sample();
     struct configuration back = {.n = 7};
@@ -109,7 +102,7 @@ static void no_part_is_taken_for_the_whole(void **state)
 }
 
 /* One field of the first server, or of the head, is set to a value. */
-static void fields_have_ranges(void **state)
+TEST(fields_have_ranges)
 {
     static const struct {
         size_t at;
@@ -139,7 +132,7 @@ static void fields_have_ranges(void **state)
 }
 
 /* The same address twice, which no one server has wrong. */
-static void addresses_differ(void **state)
+TEST(addresses_differ)
 {
     struct configuration c = {0};
     uint8_t bytes[CONFIGURATION_SIZE_MAX];
@@ -150,7 +143,7 @@ static void addresses_differ(void **state)
     assert_int_equal(configuration_decode(bytes, len, &c), FL_ECORRUPT);
 }
 
-static void the_library_reads_its_bytes(void **state)
+TEST(the_library_reads_its_bytes)
 {
     struct configuration all[2] = {sample(), largest()};
     for (unsigned i = 0; i < 2; i++) {
@@ -168,18 +161,4 @@ static void the_library_reads_its_bytes(void **state)
         raft_configuration_close(&conf);
         raft_free(bytes.base);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(servers_stand_in_order),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(bytes_come_back),
-        cmocka_unit_test(no_part_is_taken_for_the_whole),
-        cmocka_unit_test(fields_have_ranges),
-        cmocka_unit_test(addresses_differ),
-        cmocka_unit_test(the_library_reads_its_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -250,6 +250,7 @@ static void test_rounds_in_vain(void **state)
     acquire(c, other, "b");
 }
 
+#undef TEST
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)

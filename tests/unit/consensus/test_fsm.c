@@ -1,11 +1,5 @@
 /* test_fsm.c: what is applied, who hears of it, and a state that takes the place of another. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
@@ -135,7 +129,7 @@ static int apply(struct rig *r, struct entry e)
     return rv;
 }
 
-static void asks_the_leader_between_the_commands(void **state)
+TEST_WITH(asks_the_leader_between_the_commands, setup, teardown)
 {
     struct rig *r = *state;
     r->ours = true;
@@ -148,7 +142,7 @@ static void asks_the_leader_between_the_commands(void **state)
     assert_string_equal(r->diary, "be");
 }
 
-static void leaves_the_leader_alone_with_batches_of_others(void **state)
+TEST_WITH(leaves_the_leader_alone_with_batches_of_others, setup, teardown)
 {
     struct rig *r = *state;
     assert_int_equal(apply(r, batch(r, 100, 2, 5000)), 0);
@@ -158,7 +152,7 @@ static void leaves_the_leader_alone_with_batches_of_others(void **state)
     assert_string_equal(r->diary, "");
 }
 
-static void halts_at_a_corrupt_entry(void **state)
+TEST_WITH(halts_at_a_corrupt_entry, setup, teardown)
 {
     struct rig *r = *state;
     assert_int_equal(apply(r, batch(r, 100, 1, 5000)), 0);
@@ -175,7 +169,7 @@ static void halts_at_a_corrupt_entry(void **state)
     assert_true(machine_hash(fsm_machine(r->fsm)) == hash);
 }
 
-static void halts_at_an_unknown_version(void **state)
+TEST_WITH(halts_at_an_unknown_version, setup, teardown)
 {
     struct rig *r = *state;
     struct entry bad = batch(r, 200, 1, 50);
@@ -199,7 +193,7 @@ static struct machine *machine_of_a_snapshot(struct machine *of)
     return m;
 }
 
-static void another_state_takes_its_place(void **state)
+TEST_WITH(another_state_takes_its_place, setup, teardown)
 {
     struct rig *r = *state;
     struct fsm_stats stats;
@@ -228,17 +222,4 @@ static void another_state_takes_its_place(void **state)
     machine_destroy(old);
     assert_int_equal(r->events, events);
     assert_int_equal(r->fatals, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(asks_the_leader_between_the_commands, setup, teardown),
-        cmocka_unit_test_setup_teardown(leaves_the_leader_alone_with_batches_of_others, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(halts_at_a_corrupt_entry, setup, teardown),
-        cmocka_unit_test_setup_teardown(halts_at_an_unknown_version, setup, teardown),
-        cmocka_unit_test_setup_teardown(another_state_takes_its_place, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

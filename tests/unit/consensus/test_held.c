@@ -1,10 +1,5 @@
 /* test_held.c: commands that wait for a leader: their order, their bound, their end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "consensus/held.h"
 #include "machine/batch.h"
@@ -64,7 +59,7 @@ static void let_go(struct held_queue *q)
     held_destroy(q, h);
 }
 
-static void those_that_come_back_go_first(void **state)
+TEST_WITH(those_that_come_back_go_first, set_up, NULL)
 {
     struct held_queue q;
     held_init(&q, 1024);
@@ -94,7 +89,7 @@ static void those_that_come_back_go_first(void **state)
 
 /* The last quarter is for who has nothing waiting, and of that the last for who renews or gives
  * back. */
-static void a_part_is_for_renewals(void **state)
+TEST_WITH(a_part_is_for_renewals, set_up, NULL)
 {
     static const uint8_t large[256] = {MACHINE_OP_ACQUIRE};
     static const uint8_t renewal[64] = {MACHINE_OP_RENEW};
@@ -119,7 +114,7 @@ static void a_part_is_for_renewals(void **state)
 }
 
 /* Its bytes count until it is destroyed, on a list or not. */
-static void bytes_are_bounded(void **state)
+TEST_WITH(bytes_are_bounded, set_up, NULL)
 {
     struct held_queue q;
     held_init(&q, 4 * sizeof COMMAND);
@@ -151,7 +146,7 @@ static void bytes_are_bounded(void **state)
 }
 
 /* A bound below one command holds nothing, rather than everything. */
-static void a_small_bound_holds_nothing(void **state)
+TEST_WITH(a_small_bound_holds_nothing, set_up, NULL)
 {
     struct held_queue q;
     held_init(&q, 8);
@@ -161,7 +156,7 @@ static void a_small_bound_holds_nothing(void **state)
     held_fini(&q);
 }
 
-static void the_longest_command_is_held(void **state)
+TEST_WITH(the_longest_command_is_held, set_up, NULL)
 {
     static const uint8_t longest[MACHINE_COMMAND_MAX] = {MACHINE_OP_ACQUIRE};
     struct held_queue q;
@@ -174,7 +169,7 @@ static void the_longest_command_is_held(void **state)
 }
 
 /* What is due is answered; in the list of those that came back each has its own deadline. */
-static void deadlines(void **state)
+TEST_WITH(deadlines, set_up, NULL)
 {
     struct held_queue q;
     held_init(&q, 1024);
@@ -203,7 +198,7 @@ static void deadlines(void **state)
 }
 
 /* What a callback adds is not refused with the rest, or it would never end. */
-static void refusing_ends(void **state)
+TEST_WITH(refusing_ends, set_up, NULL)
 {
     struct held_queue q;
     held_init(&q, 1024);
@@ -216,18 +211,4 @@ static void refusing_ends(void **state)
     assert_int_equal(calls[0].answers, 2);
     assert_int_equal(q.count, 0);
     held_fini(&q);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(those_that_come_back_go_first, set_up),
-        cmocka_unit_test_setup(bytes_are_bounded, set_up),
-        cmocka_unit_test_setup(a_part_is_for_renewals, set_up),
-        cmocka_unit_test_setup(a_small_bound_holds_nothing, set_up),
-        cmocka_unit_test_setup(the_longest_command_is_held, set_up),
-        cmocka_unit_test_setup(deadlines, set_up),
-        cmocka_unit_test_setup(refusing_ends, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

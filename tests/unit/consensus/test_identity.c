@@ -1,13 +1,6 @@
 /* The data directory: who may use it, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -75,7 +68,7 @@ static void make_bootstrapped(struct fixture *f, struct identity *ret)
     assert_int_equal(identity_store(&f->dir, ret), 0);
 }
 
-static void test_pristine(void **state)
+TEST_WITH(test_pristine, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct identity id;
@@ -90,7 +83,7 @@ static void test_pristine(void **state)
     assert_memory_equal(&again, &id, sizeof id);
 }
 
-static void test_two_directories_differ(void **state)
+TEST_WITH(test_two_directories_differ, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct identity a;
@@ -104,7 +97,7 @@ static void test_two_directories_differ(void **state)
     assert_true(a.incarnation != b.incarnation);
 }
 
-static void test_everything_survives(void **state)
+TEST_WITH(test_everything_survives, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct identity id;
@@ -121,7 +114,7 @@ static void test_everything_survives(void **state)
     assert_memory_equal(&again, &id, sizeof id);
 }
 
-static void test_locked(void **state)
+TEST_WITH(test_locked, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct data_dir second;
@@ -135,7 +128,7 @@ static void test_locked(void **state)
     open_dir(f);
 }
 
-static void test_path_limits(void **state)
+TEST_WITH(test_path_limits, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct data_dir d;
@@ -154,7 +147,7 @@ static void test_path_limits(void **state)
     assert_int_equal(data_dir_open("", &d, f->errmsg, sizeof f->errmsg), FL_EINVAL);
 }
 
-static void test_not_a_directory(void **state)
+TEST_WITH(test_not_a_directory, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct data_dir d;
@@ -165,7 +158,7 @@ static void test_not_a_directory(void **state)
     free(file);
 }
 
-static void test_other_id(void **state)
+TEST_WITH(test_other_id, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct identity id;
@@ -174,7 +167,7 @@ static void test_other_id(void **state)
     expect_message(f, "belongs to node 2, but this is node 3");
 }
 
-static void test_other_cluster(void **state)
+TEST_WITH(test_other_cluster, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct identity id;
@@ -187,7 +180,7 @@ static void test_other_cluster(void **state)
 }
 
 /* The same members in another order are the same cluster. */
-static void test_other_order(void **state)
+TEST_WITH(test_other_order, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct identity id;
@@ -204,7 +197,7 @@ static void remove_in(const char *dir, const char *name)
     free(path);
 }
 
-static void test_identity_missing(void **state)
+TEST_WITH(test_identity_missing, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct identity id;
@@ -214,7 +207,7 @@ static void test_identity_missing(void **state)
     expect_message(f, "identity is missing although");
 }
 
-static void test_log_missing(void **state)
+TEST_WITH(test_log_missing, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct identity id;
@@ -229,7 +222,7 @@ static void test_log_missing(void **state)
 }
 
 /* A crash between the first files of the log and the note that they are there. */
-static void test_half_bootstrapped(void **state)
+TEST_WITH(test_half_bootstrapped, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct identity id;
@@ -260,7 +253,7 @@ static void write_identity(struct fixture *f, const char *text, size_t len)
 }
 
 /* Any one byte that is changed, and any truncation, is noticed. */
-static void test_damage(void **state)
+TEST_WITH(test_damage, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct identity id;
@@ -284,7 +277,7 @@ static void test_damage(void **state)
 }
 
 /* Those before were never released; of what comes later nothing is known. */
-static void test_version(void **state)
+TEST_WITH(test_version, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct identity id;
@@ -302,7 +295,7 @@ static void test_version(void **state)
 }
 
 /* The largest identity there can be fits its buffer and comes back. */
-static void test_largest(void **state)
+TEST(test_largest)
 {
     struct identity id;
     struct identity again;
@@ -328,28 +321,4 @@ static void test_largest(void **state)
     size_t len = identity_format(&id, text);
     assert_int_equal(identity_parse(text, len, &again), 0);
     assert_memory_equal(&again, &id, sizeof id);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_pristine),
-        TEST(test_two_directories_differ),
-        TEST(test_everything_survives),
-        TEST(test_locked),
-        TEST(test_path_limits),
-        TEST(test_not_a_directory),
-        TEST(test_other_id),
-        TEST(test_other_cluster),
-        TEST(test_other_order),
-        TEST(test_identity_missing),
-        TEST(test_log_missing),
-        TEST(test_half_bootstrapped),
-        TEST(test_damage),
-        TEST(test_version),
-        cmocka_unit_test(test_largest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,5 @@
 /* test_membership.c: members that lost their disk, were forgotten, and come back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "cluster.h"
 #include "consensus/membership_private.h"
@@ -49,7 +41,7 @@ static void forget(struct cluster *c, unsigned i)
     assert_int_equal(count.status, 0);
 }
 
-static void test_wiped(void **state)
+TEST_WITH(test_wiped, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -87,7 +79,7 @@ static void test_wiped(void **state)
 
 /* The dangerous case: what was acknowledged is on two nodes, one of them is wiped, the other is
  * down. The two that are up must not become a cluster that knows nothing. */
-static void test_wiped_with_one_that_is_behind(void **state)
+TEST_WITH(test_wiped_with_one_that_is_behind, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -108,7 +100,7 @@ static void test_wiped_with_one_that_is_behind(void **state)
     cluster_check(c, behind, "a", token, MACHINE_DONE);
 }
 
-static void test_forget_refusals(void **state)
+TEST_WITH(test_forget_refusals, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -123,7 +115,7 @@ static void test_forget_refusals(void **state)
 }
 
 /* The leader loses its majority before the removal is committed; asking again does no harm. */
-static void test_forget_uncertain(void **state)
+TEST_WITH(test_forget_uncertain, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -154,7 +146,7 @@ static void test_forget_uncertain(void **state)
 }
 
 /* Forgotten without need: it was only away, and comes back with what it had. */
-static void test_forgotten_but_whole(void **state)
+TEST_WITH(test_forgotten_but_whole, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -200,7 +192,7 @@ static void hand_over(struct cluster *c, unsigned to)
 
 /* A node that was down while another one was forgotten and came back knows only that one's former
  * incarnation, and must believe its present one, which leads. */
-static void test_back_after_another_was_forgotten(void **state)
+TEST_WITH(test_back_after_another_was_forgotten, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 5);
     unsigned leader = cluster_wait_leader(c);
@@ -223,7 +215,7 @@ static void test_back_after_another_was_forgotten(void **state)
 
 /* As the one before; but the other was wiped once more, and nobody has forgotten that life: it is
  * refused by the one that is behind, too. */
-static void test_back_after_another_was_wiped_again(void **state)
+TEST_WITH(test_back_after_another_was_wiped_again, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 5);
     unsigned leader = cluster_wait_leader(c);
@@ -273,7 +265,7 @@ static struct identity stop_behind_its_identity(struct cluster *c, unsigned away
 
 /* A node that has lost the end of its log in a power cut, and not its identity file: it knows who
  * the leader is, and not from its log, which has that one as removed. */
-static void test_back_with_less_log_than_identity(void **state)
+TEST_WITH(test_back_with_less_log_than_identity, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 5);
     unsigned leader = cluster_wait_leader(c);
@@ -320,7 +312,7 @@ static const char *address_of(const struct node *n, uint64_t id)
 
 /* As the one before, for the address of a member: whose word is newer than the log counts, and no
  * older one. */
-static void test_addresses_with_less_log_than_identity(void **state)
+TEST_WITH(test_addresses_with_less_log_than_identity, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 5);
     unsigned leader = cluster_wait_leader(c);
@@ -411,7 +403,7 @@ static bool has_its_news_on_disk(void *ctx)
 
 /* A node applies what is on the disks of others, and must not put down who was admitted by entries
  * that a power cut would take from it. */
-static void test_identity_follows_the_log(void **state)
+TEST_WITH(test_identity_follows_the_log, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 5);
     unsigned leader = cluster_wait_leader(c);
@@ -465,7 +457,7 @@ static bool has_caught_up(void *ctx)
 }
 
 /* A learner gets no vote before it has on disk, and has said, that it is a member. */
-static void test_no_vote_before_it_is_ready(void **state)
+TEST_WITH(test_no_vote_before_it_is_ready, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -490,7 +482,7 @@ static void test_no_vote_before_it_is_ready(void **state)
 /* A member that has applied FORGET and no more cannot tell who calls: it may be a life that came
  * after one which joined again and counted. Only a leader that has applied everything lets it
  * in. */
-static void test_forgotten_joins_at_the_leader_only(void **state)
+TEST_WITH(test_forgotten_joins_at_the_leader_only, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -511,7 +503,7 @@ static void test_forgotten_joins_at_the_leader_only(void **state)
 }
 
 /* A stream that was opened before more was known. */
-static void test_strangers(void **state)
+TEST_WITH(test_strangers, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -555,7 +547,7 @@ static bool without_stream(void *ctx)
 
 /* It runs, and its streams to the others are open: it is never told that it was forgotten, and
  * never calls. */
-static void test_forgotten_while_it_runs(void **state)
+TEST_WITH(test_forgotten_while_it_runs, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -571,31 +563,4 @@ static void test_forgotten_while_it_runs(void **state)
     cluster_until(c, is_member_again, &r, "the node is a member again");
     cluster_acquire(c, leader, "b", "owner-1");
     cluster_expect_same_hash(c);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, cluster_set_up, cluster_tear_down)
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_wiped),
-        TEST(test_wiped_with_one_that_is_behind),
-        TEST(test_forget_refusals),
-        TEST(test_forget_uncertain),
-        TEST(test_forgotten_but_whole),
-        TEST(test_back_after_another_was_forgotten),
-        TEST(test_back_after_another_was_wiped_again),
-        TEST(test_back_with_less_log_than_identity),
-        TEST(test_addresses_with_less_log_than_identity),
-        cmocka_unit_test_setup_teardown(test_identity_follows_the_log, cluster_set_up,
-                                        release_and_tear_down),
-        TEST(test_no_vote_before_it_is_ready),
-        TEST(test_forgotten_joins_at_the_leader_only),
-        TEST(test_strangers),
-        TEST(test_forgotten_while_it_runs),
-    };
-    if (argc > 1) {
-        cmocka_set_test_filter(argv[1]);
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

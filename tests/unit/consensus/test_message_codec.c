@@ -1,11 +1,5 @@
 /* test_message_codec.c: Raft's messages as bytes: each type, every cut, the extremes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "base/bytes.h"
 #include "consensus/message_codec.h"
@@ -54,7 +48,7 @@ static struct raft_message round_trip(const struct raft_message *m)
     return back;
 }
 
-static void append_results(void **state)
+TEST(append_results)
 {
     struct raft_message m = {.type = RAFT_APPEND_ENTRIES_RESULT};
     m.append_entries_result.term = UINT64_MAX;
@@ -68,7 +62,7 @@ static void append_results(void **state)
     assert_int_equal(back.append_entries_result.capacity, 0);
 }
 
-static void votes(void **state)
+TEST(votes)
 {
     for (unsigned i = 0; i < 4; i++) {
         struct raft_message m = {.type = RAFT_REQUEST_VOTE};
@@ -100,7 +94,7 @@ static void votes(void **state)
     }
 }
 
-static void the_word_to_take_over(void **state)
+TEST(the_word_to_take_over)
 {
     struct raft_message m = {.type = RAFT_TIMEOUT_NOW};
     m.timeout_now.term = 1;
@@ -112,7 +106,7 @@ static void the_word_to_take_over(void **state)
     assert_int_equal(back.timeout_now.last_log_term, 3);
 }
 
-static void snapshots_are_no_messages(void **state)
+TEST(snapshots_are_no_messages)
 {
     struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
     struct raft_message back;
@@ -148,7 +142,7 @@ static void add_three(void)
     assert_true(message_add_entry(&body, 5, RAFT_CHANGE, (struct fli_slice){DATA, sizeof DATA}));
 }
 
-static void appends(void **state)
+TEST(appends)
 {
     struct raft_message m = append_of(5, 9, 2);
     struct raft_message back = round_trip(&m);
@@ -191,7 +185,7 @@ static void expect_whole(uint8_t type, struct fli_slice whole)
     }
 }
 
-static void no_part_is_taken_for_the_whole(void **state)
+TEST(no_part_is_taken_for_the_whole)
 {
     static const enum raft_message_type ALL[] = {RAFT_APPEND_ENTRIES_RESULT, RAFT_REQUEST_VOTE,
                                                  RAFT_REQUEST_VOTE_RESULT, RAFT_TIMEOUT_NOW};
@@ -234,7 +228,7 @@ static int decode_with(size_t at, unsigned w, uint64_t value)
     return rv;
 }
 
-static void fields_have_ranges(void **state)
+TEST(fields_have_ranges)
 {
     enum { FIRST = 36, SECOND = FIRST + 16 + 8, THIRD = SECOND + 16 };
     static const struct {
@@ -282,7 +276,7 @@ static void fields_have_ranges(void **state)
     }
 }
 
-static void unknown_flags_are_refused(void **state)
+TEST(unknown_flags_are_refused)
 {
     static const struct {
         enum raft_message_type type;
@@ -301,7 +295,7 @@ static void unknown_flags_are_refused(void **state)
 }
 
 /* As many entries as there may be, and one more. */
-static void entries_are_counted(void **state)
+TEST(entries_are_counted)
 {
     struct raft_message m = append_of(5, 9, 2);
     struct raft_message back;
@@ -320,7 +314,7 @@ static void entries_are_counted(void **state)
 }
 
 /* As many bytes as there may be; and one entry with more, which goes alone. */
-static void bytes_are_counted(void **state)
+TEST(bytes_are_counted)
 {
     static uint8_t large[MESSAGE_ENTRY_MAX];
     struct raft_message m = append_of(5, 9, 2);
@@ -349,21 +343,4 @@ static void bytes_are_counted(void **state)
     bytes = (struct fli_slice){beyond, 36 + 16 + sizeof large + 1};
     assert_int_equal(message_decode(body.type, bytes, entries, &back), FL_EPROTO);
     free(beyond);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(append_results),
-        cmocka_unit_test(votes),
-        cmocka_unit_test(the_word_to_take_over),
-        cmocka_unit_test(snapshots_are_no_messages),
-        cmocka_unit_test(appends),
-        cmocka_unit_test(no_part_is_taken_for_the_whole),
-        cmocka_unit_test(fields_have_ranges),
-        cmocka_unit_test(unknown_flags_are_refused),
-        cmocka_unit_test(entries_are_counted),
-        cmocka_unit_test(bytes_are_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

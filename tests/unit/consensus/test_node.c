@@ -1,14 +1,7 @@
 /* Whole nodes: forming, electing, relaying, stopping, coming back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "../../lib/break_connections.h"
@@ -20,7 +13,7 @@
 
 /* ---- one node ---- */
 
-static void test_alone(void **state)
+TEST_WITH(test_alone, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 1);
     uint64_t first = cluster_acquire(c, 0, "a", "owner-1");
@@ -35,7 +28,7 @@ static void test_alone(void **state)
     assert_string_equal(s.leader_client_address, "client-1:1");
 }
 
-static void test_second_process(void **state)
+TEST_WITH(test_second_process, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 1);
     struct node *first = c->nodes[0].node;
@@ -47,7 +40,7 @@ static void test_second_process(void **state)
     cluster_acquire(c, 0, "a", "owner-1");
 }
 
-static void test_bad_config(void **state)
+TEST_WITH(test_bad_config, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = *state;
     char errmsg[1024];
@@ -95,7 +88,7 @@ static void flip(const char *path, long offset)
 
 /* A log that is not as it was written is refused, with the file's name, and nothing is left behind
  * on the loop. As it was, it is taken again. */
-static void test_damaged_log(void **state)
+TEST_WITH(test_damaged_log, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 1);
     char errmsg[1024];
@@ -117,7 +110,7 @@ static void test_damaged_log(void **state)
 }
 
 /* A node whose log is gone has promised things that it does not know any more. */
-static void test_lost_log(void **state)
+TEST_WITH(test_lost_log, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 1);
     char errmsg[1024];
@@ -133,7 +126,7 @@ static void test_lost_log(void **state)
 
 /* ---- three nodes ---- */
 
-static void test_through_each(void **state)
+TEST_WITH(test_through_each, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     uint64_t last = 0;
@@ -151,7 +144,7 @@ static void test_through_each(void **state)
     cluster_expect_same_hash(c);
 }
 
-static void test_show_over_the_relay(void **state)
+TEST_WITH(test_show_over_the_relay, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned follower = cluster_other_than(c, cluster_wait_leader(c));
@@ -170,7 +163,7 @@ static void test_show_over_the_relay(void **state)
     assert_int_equal(view.owner.len, strlen("owner-1"));
 }
 
-static void test_status_and_members(void **state)
+TEST_WITH(test_status_and_members, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -216,16 +209,15 @@ static bool all_reports(void *ctx)
     return true;
 }
 
-static void test_each_knows_of_all(void **state)
+TEST_WITH(test_each_knows_of_all, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     cluster_acquire(c, cluster_wait_leader(c), "a", "owner-1");
     cluster_until(c, all_reports, c, "reports of all nodes at all nodes");
 }
 
-static void reports_are_read_with_care(void **state)
+TEST(reports_are_read_with_care)
 {
-    (void)state;
     uint8_t b[NODE_REPORT_SIZE + 1];
     struct node_report r = {.role = NODE_STOPPED,
                             .log_waits = true,
@@ -256,7 +248,7 @@ static void reports_are_read_with_care(void **state)
 }
 
 /* Two of three are not enough the first time, and are from then on. */
-static void test_forming_needs_all(void **state)
+TEST_WITH(test_forming_needs_all, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = *state;
     struct op op;
@@ -279,7 +271,7 @@ static void test_forming_needs_all(void **state)
     assert_int_equal(op.status, 0);
 }
 
-static void test_all_restart(void **state)
+TEST_WITH(test_all_restart, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     uint64_t token = cluster_acquire(c, 0, "a", "owner-1");
@@ -293,7 +285,7 @@ static void test_all_restart(void **state)
 }
 
 /* The leader goes without a word; what is asked meanwhile is held and answered by the next. */
-static void test_held_through_an_election(void **state)
+TEST_WITH(test_held_through_an_election, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -321,7 +313,7 @@ static void test_held_through_an_election(void **state)
     cluster_expect_same_hash(c);
 }
 
-static void test_hold_ends(void **state)
+TEST_WITH(test_hold_ends, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = *state;
     struct op op;
@@ -343,7 +335,7 @@ static void test_hold_ends(void **state)
 
 /* A leader that loses its majority knows nothing of what it proposed: UNCERTAIN, but not for a
  * question. */
-static void test_leader_alone(void **state)
+TEST_WITH(test_leader_alone, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -395,7 +387,7 @@ static void relay_unsent(struct cluster *c, unsigned i, const struct machine_com
 }
 
 /* The stream to the leader breaks with a write, a question and a write that has not left on it. */
-static void test_stream_breaks(void **state)
+TEST_WITH(test_stream_breaks, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -428,7 +420,7 @@ static void test_stream_breaks(void **state)
 
 /* A command from outside a callback does not wait for the next tick: the loop is told not to wait,
  * and one turn of it proposes. */
-static void test_submit_wakes(void **state)
+TEST_WITH(test_submit_wakes, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 1);
     struct node *n = c->nodes[0].node;
@@ -450,7 +442,7 @@ static void test_submit_wakes(void **state)
 }
 
 /* More than one window of commands through one follower, all at once. */
-static void test_many_through_a_follower(void **state)
+TEST_WITH(test_many_through_a_follower, cluster_set_up, cluster_tear_down)
 {
     enum { COUNT = 16384 + 1000 };
     struct cluster *c = cluster_up(state, 3);
@@ -471,7 +463,7 @@ static void test_many_through_a_follower(void **state)
 }
 
 /* With short segments an entry of the log holds less than the proposer would put into one. */
-static void test_a_batch_fits_the_log(void **state)
+TEST_WITH(test_a_batch_fits_the_log, cluster_set_up, cluster_tear_down)
 {
     enum { COUNT = 64 };
     struct cluster *c = *state;
@@ -507,7 +499,7 @@ static void test_a_batch_fits_the_log(void **state)
 }
 
 /* What may wait is bounded: the most is taken, one more is refused at once. */
-static void test_pending_is_bounded(void **state)
+TEST_WITH(test_pending_is_bounded, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = *state;
     struct fli_buf buf;
@@ -538,7 +530,7 @@ static void test_pending_is_bounded(void **state)
 
 /* ---- handing over ---- */
 
-static void test_transfer(void **state)
+TEST_WITH(test_transfer, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -566,7 +558,7 @@ static void test_transfer(void **state)
 /* Under load at every node, the leader stops in order: nothing is uncertain, and no election by
  * timeout is needed. The election time is the longest there is, so that a machine that is slow does
  * not depose the leader, and the first election has to be asked for. */
-static void test_stop_in_order(void **state)
+TEST_WITH(test_stop_in_order, cluster_set_up, cluster_tear_down)
 {
     enum { COUNT = 300, DRAIN_MS = 50000 };
     struct cluster *c = *state;
@@ -607,7 +599,7 @@ static void test_stop_in_order(void **state)
     cluster_expect_same_hash(c);
 }
 
-static void test_refused_while_stopping(void **state)
+TEST_WITH(test_refused_while_stopping, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 1);
     struct op op;
@@ -621,7 +613,7 @@ static void test_refused_while_stopping(void **state)
 
 /* ---- snapshots ---- */
 
-static void test_snapshot_and_catch_up(void **state)
+TEST_WITH(test_snapshot_and_catch_up, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = *state;
     cluster_init(c, 3);
@@ -659,40 +651,4 @@ static void test_snapshot_and_catch_up(void **state)
     cluster_wait_leader(c);
     cluster_acquire(c, away, "after", "owner-1");
     cluster_expect_same_hash(c);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, cluster_set_up, cluster_tear_down)
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_alone),
-        TEST(test_second_process),
-        TEST(test_bad_config),
-        TEST(test_damaged_log),
-        TEST(test_lost_log),
-        TEST(test_through_each),
-        TEST(test_show_over_the_relay),
-        TEST(test_status_and_members),
-        TEST(test_each_knows_of_all),
-        cmocka_unit_test(reports_are_read_with_care),
-        TEST(test_forming_needs_all),
-        TEST(test_all_restart),
-        TEST(test_held_through_an_election),
-        TEST(test_hold_ends),
-        TEST(test_leader_alone),
-        TEST(test_submit_wakes),
-        TEST(test_stream_breaks),
-        TEST(test_many_through_a_follower),
-        TEST(test_a_batch_fits_the_log),
-        TEST(test_pending_is_bounded),
-        TEST(test_transfer),
-        TEST(test_stop_in_order),
-        TEST(test_refused_while_stopping),
-        TEST(test_snapshot_and_catch_up),
-    };
-    if (argc > 1) {
-        cmocka_set_test_filter(argv[1]);
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* The ends of waits that were relayed, told ahead of the log. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "cluster.h"
 #include "scratch.h"
@@ -21,7 +16,7 @@ static bool log_came(void *ctx)
     return cn->log_wait != 0;
 }
 
-static void test_push(void **state)
+TEST_WITH(test_push, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -52,7 +47,7 @@ static bool all_push_came(void *ctx)
 }
 
 /* Waits that are older than the leader's term: it does not know whose they are. */
-static void test_push_after_a_change_of_leader(void **state)
+TEST_WITH(test_push_after_a_change_of_leader, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -85,15 +80,4 @@ static void test_push_after_a_change_of_leader(void **state)
     assert_int_equal(op.result.code, MACHINE_DONE);
     cluster_wait_level(c);
     assert_int_equal(c->nodes[follower].pushed, 2);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, cluster_set_up, cluster_tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_push),
-        TEST(test_push_after_a_change_of_leader),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,7 @@
  *
  * Each sequence is played twice to the real core: to the core alone, where the defect must show, so
  * that a library that mends it is noticed here; and through the edge, where it must not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "core.h"
 
@@ -29,7 +23,7 @@ static uint64_t commit_after_an_old_message(enum mode mode)
     return commit;
 }
 
-static void an_old_message_takes_no_commit_index_back(void **state)
+TEST(an_old_message_takes_no_commit_index_back)
 {
     assert_int_equal(commit_after_an_old_message(CORE_ALONE), 3);
     assert_int_equal(commit_after_an_old_message(WITH_EDGE), 5);
@@ -67,7 +61,7 @@ static uint64_t last_after_the_first_message(enum mode mode)
     return last;
 }
 
-static void the_first_entries_are_not_appended_again(void **state)
+TEST(the_first_entries_are_not_appended_again)
 {
     assert_int_equal(last_after_the_first_message(CORE_ALONE), 8);
     assert_int_equal(last_after_the_first_message(WITH_EDGE), 7);
@@ -96,7 +90,7 @@ static int next_change_after_one_behind_a_command(enum mode mode)
     return rv;
 }
 
-static void a_change_behind_a_command_is_noted_where_it_is(void **state)
+TEST(a_change_behind_a_command_is_noted_where_it_is)
 {
     assert_int_equal(next_change_after_one_behind_a_command(CORE_ALONE), RAFT_CANTCHANGE);
     assert_int_equal(next_change_after_one_behind_a_command(WITH_EDGE), 0);
@@ -133,7 +127,7 @@ static unsigned servers_after_a_rollback_of_both(enum mode mode)
     return n;
 }
 
-static void a_change_committed_with_the_next_one_is_kept(void **state)
+TEST(a_change_committed_with_the_next_one_is_kept)
 {
     assert_int_equal(servers_after_a_rollback(CORE_ALONE), 3);
     assert_int_equal(servers_after_a_rollback(WITH_EDGE), 4);
@@ -160,14 +154,14 @@ static unsigned servers_after_a_rollback_of_a_new_leader(enum mode mode)
     return n;
 }
 
-static void a_change_is_committed_when_another_follows(void **state)
+TEST(a_change_is_committed_when_another_follows)
 {
     assert_int_equal(servers_after_a_rollback_of_a_new_leader(CORE_ALONE), 3);
     assert_int_equal(servers_after_a_rollback_of_a_new_leader(WITH_EDGE), 4);
 }
 
 /* Pieces of a message: what is behind a piece that was refused is not given to the core. */
-static void pieces_follow_each_other(void **state)
+TEST(pieces_follow_each_other)
 {
     struct core c;
     const struct raft_message *m;
@@ -225,7 +219,7 @@ static uint64_t term_after_a_late_vote(enum mode mode)
     return term;
 }
 
-static void a_late_vote_changes_no_term(void **state)
+TEST(a_late_vote_changes_no_term)
 {
     assert_int_equal(term_after_a_late_vote(CORE_ALONE), 2);
     assert_int_equal(term_after_a_late_vote(WITH_EDGE), 1);
@@ -261,14 +255,14 @@ static unsigned entries_after_an_overtaken_rejection(enum mode mode)
     return n;
 }
 
-static void an_overtaken_rejection_stops_nothing(void **state)
+TEST(an_overtaken_rejection_stops_nothing)
 {
     assert_int_equal(entries_after_an_overtaken_rejection(CORE_ALONE), 0);
     assert_int_equal(entries_after_an_overtaken_rejection(WITH_EDGE), 1);
 }
 
 /* A rejection of something newer whose end is from before: only that part is over. */
-static void half_of_a_rejection_may_be_overtaken(void **state)
+TEST(half_of_a_rejection_may_be_overtaken)
 {
     struct core c;
     const struct raft_message *m;
@@ -332,7 +326,7 @@ static unsigned snapshots_that_are_asked_for(enum mode mode)
     return asked;
 }
 
-static void a_snapshot_is_sent_once(void **state)
+TEST(a_snapshot_is_sent_once)
 {
     assert_int_equal(snapshots_that_are_asked_for(CORE_ALONE), 6);
     assert_int_equal(snapshots_that_are_asked_for(WITH_EDGE), 1);
@@ -392,7 +386,7 @@ static unsigned sent_after_a_pause(enum mode mode)
     return n;
 }
 
-static void no_entry_waits_for_a_heartbeat(void **state)
+TEST(no_entry_waits_for_a_heartbeat)
 {
     assert_int_equal(sent_after_a_pause(CORE_ALONE), 0);
     assert_int_equal(sent_after_a_pause(WITH_EDGE), 2);
@@ -442,7 +436,7 @@ static unsigned snapshots_after_one_that_failed(enum mode mode)
     return asked;
 }
 
-static void a_snapshot_that_was_not_sent_is_tried_again(void **state)
+TEST(a_snapshot_that_was_not_sent_is_tried_again)
 {
     assert_int_equal(snapshots_after_one_that_failed(CORE_ALONE), 1);
     assert_int_equal(snapshots_after_one_that_failed(WITH_EDGE), 6);
@@ -466,14 +460,14 @@ static uint64_t term_of_a_refusal(enum mode mode)
     return term;
 }
 
-static void a_refused_pre_vote_tells_the_term(void **state)
+TEST(a_refused_pre_vote_tells_the_term)
 {
     assert_int_equal(term_of_a_refusal(CORE_ALONE), 3);
     assert_int_equal(term_of_a_refusal(WITH_EDGE), 5);
 }
 
 /* One that is granted keeps the term it was asked for. */
-static void a_granted_pre_vote_keeps_the_term(void **state)
+TEST(a_granted_pre_vote_keeps_the_term)
 {
     struct core c;
     const struct raft_message *m;
@@ -513,7 +507,7 @@ static bool is_granted_after(enum mode mode, uint64_t ms, uint64_t gone_id, bool
     return granted;
 }
 
-static void a_silent_leader_is_given_up_for_another(void **state)
+TEST(a_silent_leader_is_given_up_for_another)
 {
     assert_false(is_granted_after(CORE_ALONE, ELECTION_MS, 0, false));
     assert_true(is_granted_after(WITH_EDGE, ELECTION_MS, 0, false));
@@ -527,7 +521,7 @@ static void a_silent_leader_is_given_up_for_another(void **state)
 }
 
 /* It has more of the log than the one that asks, so it refuses, and asks itself. */
-static void who_has_more_asks_itself(void **state)
+TEST(who_has_more_asks_itself)
 {
     struct core c;
     core_begin(&c, WITH_EDGE);
@@ -551,7 +545,7 @@ static void who_has_more_asks_itself(void **state)
 /* ---- impossible messages ---- */
 
 /* Another leader of our own term: its id lands in the union of the leader's state. */
-static void no_second_leader_of_a_term(void **state)
+TEST(no_second_leader_of_a_term)
 {
     struct core c;
     core_begin(&c, CORE_ALONE);
@@ -601,7 +595,7 @@ static int contradiction(enum mode mode, uint64_t prev, uint64_t prev_term, cons
     return rv;
 }
 
-static void nothing_contradicts_what_is_committed(void **state)
+TEST(nothing_contradicts_what_is_committed)
 {
     assert_int_equal(contradiction(CORE_ALONE, 1, 1, "c"), RAFT_SHUTDOWN);
     assert_int_equal(contradiction(WITH_EDGE, 1, 1, "c"), FL_EPROTO);
@@ -610,7 +604,7 @@ static void nothing_contradicts_what_is_committed(void **state)
 }
 
 /* An old leader that was cut off may say so in good faith, in its old term. */
-static void an_old_leader_is_refused_for_its_term(void **state)
+TEST(an_old_leader_is_refused_for_its_term)
 {
     struct core c;
     const struct raft_message *m;
@@ -624,7 +618,7 @@ static void an_old_leader_is_refused_for_its_term(void **state)
     core_end(&c);
 }
 
-static void no_vote_for_somebody_else(void **state)
+TEST(no_vote_for_somebody_else)
 {
     struct core c;
     core_begin(&c, CORE_ALONE);
@@ -641,7 +635,7 @@ static void no_vote_for_somebody_else(void **state)
 }
 
 /* A term behind which there is no other. */
-static void terms_have_room_for_the_next(void **state)
+TEST(terms_have_room_for_the_next)
 {
     struct core c;
     core_begin(&c, CORE_ALONE);
@@ -664,7 +658,7 @@ static void terms_have_room_for_the_next(void **state)
     core_end(&c);
 }
 
-static void nobody_speaks_for_us(void **state)
+TEST(nobody_speaks_for_us)
 {
     struct core c;
     core_begin(&c, WITH_EDGE);
@@ -675,7 +669,7 @@ static void nobody_speaks_for_us(void **state)
 
 /* ---- elections out of turn ---- */
 
-static void the_timer_can_be_made_to_run_out(void **state)
+TEST(the_timer_can_be_made_to_run_out)
 {
     struct core c;
     core_begin(&c, WITH_EDGE);
@@ -696,7 +690,7 @@ static void the_timer_can_be_made_to_run_out(void **state)
 }
 
 /* Entries that are not on disk yet: it stays what it is, and goes on hearing its leader. */
-static void a_disk_that_is_behind_calls_no_election(void **state)
+TEST(a_disk_that_is_behind_calls_no_election)
 {
     struct core c;
     core_begin(&c, WITH_EDGE);
@@ -709,7 +703,7 @@ static void a_disk_that_is_behind_calls_no_election(void **state)
 }
 
 /* Who hears a leader refuses: a campaign deposes nobody. */
-static void a_leader_that_is_heard_stays(void **state)
+TEST(a_leader_that_is_heard_stays)
 {
     struct core c;
     const struct raft_message *m;
@@ -727,7 +721,7 @@ static void a_leader_that_is_heard_stays(void **state)
 
 /* A learner that lacks nothing when its catch-up begins: as long as nothing is written, the core
  * does not notice that it is through (replica_catch_up() does not ask it then). */
-static void the_core_does_not_end_a_catch_up_of_nothing(void **state)
+TEST(the_core_does_not_end_a_catch_up_of_nothing)
 {
     struct core c;
     int status = 0;
@@ -747,37 +741,4 @@ static void the_core_does_not_end_a_catch_up_of_nothing(void **state)
         assert_int_equal(status, RAFT_CATCH_UP_RUNNING);
     }
     core_end(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_old_message_takes_no_commit_index_back),
-        cmocka_unit_test(the_first_entries_are_not_appended_again),
-        cmocka_unit_test(a_change_behind_a_command_is_noted_where_it_is),
-        cmocka_unit_test(a_change_committed_with_the_next_one_is_kept),
-        cmocka_unit_test(a_change_is_committed_when_another_follows),
-        cmocka_unit_test(pieces_follow_each_other),
-        cmocka_unit_test(a_late_vote_changes_no_term),
-        cmocka_unit_test(an_overtaken_rejection_stops_nothing),
-        cmocka_unit_test(half_of_a_rejection_may_be_overtaken),
-        cmocka_unit_test(a_snapshot_is_sent_once),
-        cmocka_unit_test(no_entry_waits_for_a_heartbeat),
-        cmocka_unit_test(a_snapshot_that_was_not_sent_is_tried_again),
-        cmocka_unit_test(a_refused_pre_vote_tells_the_term),
-        cmocka_unit_test(a_granted_pre_vote_keeps_the_term),
-        cmocka_unit_test(a_silent_leader_is_given_up_for_another),
-        cmocka_unit_test(who_has_more_asks_itself),
-        cmocka_unit_test(no_second_leader_of_a_term),
-        cmocka_unit_test(nothing_contradicts_what_is_committed),
-        cmocka_unit_test(an_old_leader_is_refused_for_its_term),
-        cmocka_unit_test(no_vote_for_somebody_else),
-        cmocka_unit_test(terms_have_room_for_the_next),
-        cmocka_unit_test(nobody_speaks_for_us),
-        cmocka_unit_test(the_timer_can_be_made_to_run_out),
-        cmocka_unit_test(a_disk_that_is_behind_calls_no_election),
-        cmocka_unit_test(a_leader_that_is_heard_stays),
-        cmocka_unit_test(the_core_does_not_end_a_catch_up_of_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

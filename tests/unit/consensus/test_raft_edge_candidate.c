@@ -1,11 +1,6 @@
 /* test_raft_edge_candidate.c: candidates that are not elected, a defect of the raft library's core.
  * It is shown as those of test_raft_edge.c are: to the core alone, and through the edge. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "core.h"
 
@@ -48,7 +43,7 @@ static uint64_t term_when_cut_off(enum mode mode)
     return term;
 }
 
-static void who_was_not_elected_asks_beforehand(void **state)
+TEST(who_was_not_elected_asks_beforehand)
 {
     assert_int_equal(term_when_cut_off(CORE_ALONE), 12);
     assert_int_equal(term_when_cut_off(WITH_EDGE), 2);
@@ -75,14 +70,14 @@ static bool passes_over_a_leader_again(enum mode mode)
     return again;
 }
 
-static void a_leader_is_passed_over_once(void **state)
+TEST(a_leader_is_passed_over_once)
 {
     assert_true(passes_over_a_leader_again(CORE_ALONE));
     assert_false(passes_over_a_leader_again(WITH_EDGE));
 }
 
 /* The timer is asked before its time, while votes are on their way. */
-static void an_early_timer_changes_no_election(void **state)
+TEST(an_early_timer_changes_no_election)
 {
     struct core c;
     ask_for_votes(&c, WITH_EDGE);
@@ -91,14 +86,4 @@ static void an_early_timer_changes_no_election(void **state)
     assert_int_equal(core_vote_result(&c, 2, 2, true, false), 0);
     assert_int_equal(raft_state(&c.raft), RAFT_LEADER);
     core_end(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_was_not_elected_asks_beforehand),
-        cmocka_unit_test(a_leader_is_passed_over_once),
-        cmocka_unit_test(an_early_timer_changes_no_election),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* test_raft_edge_learner.c: votes of learners, a defect of the raft library's core. It is shown as
  * those of test_raft_edge.c are: to the core alone, and through the edge. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "core.h"
 
@@ -46,7 +41,7 @@ static bool is_elected_by_a_learner(enum mode mode, uint64_t admitted)
     return granted;
 }
 
-static void a_learner_votes(void **state)
+TEST(a_learner_votes)
 {
     assert_false(is_elected_by_a_learner(CORE_ALONE, 1));
     assert_true(is_elected_by_a_learner(WITH_EDGE, 1));
@@ -74,7 +69,7 @@ static bool is_elected_over_a_leader(enum mode mode, uint64_t ms)
     return granted;
 }
 
-static void a_learner_gives_up_a_silent_leader(void **state)
+TEST(a_learner_gives_up_a_silent_leader)
 {
     assert_false(is_elected_over_a_leader(CORE_ALONE, 10 * ELECTION_MS));
     assert_true(is_elected_over_a_leader(WITH_EDGE, ELECTION_MS));
@@ -82,7 +77,7 @@ static void a_learner_gives_up_a_silent_leader(void **state)
 }
 
 /* Its log has more than that of the one who asks. */
-static void a_learner_elects_nobody_who_lacks_entries(void **state)
+TEST(a_learner_elects_nobody_who_lacks_entries)
 {
     struct core c;
     begin_as_learner(&c, WITH_EDGE);
@@ -95,14 +90,4 @@ static void a_learner_elects_nobody_who_lacks_entries(void **state)
     assert_false(is_granted(&c, 2, false));
     assert_int_equal(raft_voted_for(&c.raft), 0);
     core_end(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_learner_votes),
-        cmocka_unit_test(a_learner_gives_up_a_silent_leader),
-        cmocka_unit_test(a_learner_elects_nobody_who_lacks_entries),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

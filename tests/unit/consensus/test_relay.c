@@ -1,17 +1,10 @@
 /* test_relay.c: a peer that has shaken hands properly and then breaks the rules of the relay. A
  * plain socket plays a follower, with the identity of one that is down. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -179,7 +172,7 @@ static void still_serves(struct fixture *f)
     assert_int_equal(op.status, 0);
 }
 
-static void test_command(void **state)
+TEST_WITH(test_command, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct machine_command cmd = cmd_acquire("a", "owner-1", 600000, 0);
@@ -199,7 +192,7 @@ static void test_command(void **state)
 }
 
 /* Framing is intact, the command is not: refused, and the stream lives. */
-static void test_malformed_command(void **state)
+TEST_WITH(test_malformed_command, set_up, tear_down)
 {
     struct fixture *f = *state;
     uint8_t body[256];
@@ -233,7 +226,7 @@ static void send_header(struct fixture *f, uint32_t len)
     send_all(f, head, sizeof head);
 }
 
-static void test_length_beyond(void **state)
+TEST_WITH(test_length_beyond, set_up, tear_down)
 {
     struct fixture *f = *state;
     send_header(f, (uint32_t)RELAY_FRAME_MAX + 1);
@@ -241,7 +234,7 @@ static void test_length_beyond(void **state)
 }
 
 /* The longest frame is read whole; no command is that long. */
-static void test_length_most(void **state)
+TEST_WITH(test_length_most, set_up, tear_down)
 {
     struct fixture *f = *state;
     static uint8_t body[RELAY_FRAME_MAX];
@@ -256,7 +249,7 @@ static void test_length_most(void **state)
     expect_closed(f);
 }
 
-static void test_damage(void **state)
+TEST_WITH(test_damage, set_up, tear_down)
 {
     struct fixture *f = *state;
     for (unsigned i = 0; i < 2; i++) {
@@ -272,7 +265,7 @@ static void test_damage(void **state)
 }
 
 /* What the cluster says of itself is its leader's own: members, limits, the counter of tokens. */
-static void test_forbidden_commands(void **state)
+TEST_WITH(test_forbidden_commands, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct op before;
@@ -307,7 +300,7 @@ static void test_forbidden_commands(void **state)
     cluster_expect_same_hash(&f->c);
 }
 
-static void test_command_beyond(void **state)
+TEST_WITH(test_command_beyond, set_up, tear_down)
 {
     struct fixture *f = *state;
     uint8_t body[RELAY_COMMAND_HEAD_SIZE + MACHINE_COMMAND_LARGEST + 1] = {
@@ -321,7 +314,7 @@ static void test_command_beyond(void **state)
     expect_closed(f);
 }
 
-static void test_types(void **state)
+TEST_WITH(test_types, set_up, tear_down)
 {
     struct fixture *f = *state;
     static const uint8_t BAD[] = {0, RELAY_RESULT, RELAY_RETURNED, RELAY_PUSH, RELAY_PONG, 8, 255};
@@ -336,7 +329,7 @@ static void test_types(void **state)
 }
 
 /* A second stream from the same node replaces the first. */
-static void test_called_again(void **state)
+TEST_WITH(test_called_again, set_up, tear_down)
 {
     struct fixture *f = *state;
     int first = f->fd;
@@ -360,7 +353,7 @@ static bool cannot_write(void *ctx)
 }
 
 /* Asks for a great deal and reads nothing: the leader gives up at its ceiling. */
-static void test_never_reads(void **state)
+TEST_WITH(test_never_reads, set_up, tear_down)
 {
     struct fixture *f = *state;
     char owner[FL_OWNER_MAX + 1];
@@ -394,26 +387,4 @@ static void test_never_reads(void **state)
         cluster_until(&f->c, cannot_write, f, "the stream is given up");
     }
     still_serves(f);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_command),
-        TEST(test_malformed_command),
-        TEST(test_length_beyond),
-        TEST(test_length_most),
-        TEST(test_damage),
-        TEST(test_command_beyond),
-        TEST(test_forbidden_commands),
-        TEST(test_types),
-        TEST(test_called_again),
-        TEST(test_never_reads),
-    };
-    if (argc > 1) {
-        cmocka_set_test_filter(argv[1]);
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,4 @@
 /* test_relay_codec.c: the bodies of relay frames, whole, damaged and random. */
-#include <string.h>
-
 #include "../../lib/rng.h"
 #include "base/bytes.h"
 #include "consensus/relay_codec.h"
@@ -12,7 +10,7 @@ static uint64_t next_random(void)
     return rng_next(&seed);
 }
 
-static void test_result_round(void **state)
+TEST(test_result_round)
 {
     struct machine_result r = {.code = MACHINE_QUEUED,
                                .number = UINT32_MAX,
@@ -44,7 +42,7 @@ static void test_result_round(void **state)
 }
 
 /* A status that no leader gives must not be taken for "surely not done". */
-static void test_result_unknown_status(void **state)
+TEST(test_result_unknown_status)
 {
     uint8_t bytes[RELAY_RESULT_SIZE];
     struct relay_answer a;
@@ -57,7 +55,7 @@ static void test_result_unknown_status(void **state)
     }
 }
 
-static void test_event_round(void **state)
+TEST(test_event_round)
 {
     uint8_t name[FL_NAME_MAX];
     uint8_t owner[FL_OWNER_MAX];
@@ -93,7 +91,7 @@ static void test_event_round(void **state)
     assert_int_equal(relay_event_decode((struct fli_slice){bytes, sizeof bytes}, &back), FL_EPROTO);
 }
 
-static void test_random_bodies(void **state)
+TEST(test_random_bodies)
 {
     for (unsigned i = 0; i < 50000; i++) {
         uint8_t bytes[640];
@@ -118,14 +116,8 @@ static void test_random_bodies(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     seed = rng_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_result_round),
-        cmocka_unit_test(test_result_unknown_status),
-        cmocka_unit_test(test_event_round),
-        cmocka_unit_test(test_random_bodies),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(argc, argv, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* test_relay_share.c: the part of a relay's window that only renewals, releases and cancels may
  * use. All nodes share one loop, so when the follower takes its turn for the second time, the
  * leader has read the commands and cannot have answered any. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "cluster.h"
 #include "machine/batch.h"
@@ -96,7 +89,7 @@ static void only_urgent_ones_are_sent(struct load *w)
     test_free(w->ops);
 }
 
-static void a_part_of_the_commands(void **state)
+TEST_WITH(a_part_of_the_commands, cluster_set_up, cluster_tear_down)
 {
     struct load w;
     struct machine_command cmd = cmd_token("t");
@@ -106,7 +99,7 @@ static void a_part_of_the_commands(void **state)
     only_urgent_ones_are_sent(&w);
 }
 
-static void a_part_of_the_bytes(void **state)
+TEST_WITH(a_part_of_the_bytes, cluster_set_up, cluster_tear_down)
 {
     struct load w;
     char names[MACHINE_NAMES_MAX][FL_NAME_MAX + 1];
@@ -131,15 +124,4 @@ static void a_part_of_the_bytes(void **state)
     load_comes(&w, &cmd);
     assert_int_equal(relayed(&w), (BYTES_MAX - BYTES_URGENT) / each);
     only_urgent_ones_are_sent(&w);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, cluster_set_up, cluster_tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_part_of_the_commands),
-        TEST(a_part_of_the_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,8 @@
 /* test_replica.c: one server of the group and its log: what is on disk before what is said, what is
  * cut off, applied, committed, handed over. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
+#include <errno.h>
 
 #include "group.h"
 
@@ -98,7 +92,7 @@ static struct raft_message first_to(struct group *g, uint64_t to, uint8_t type)
 
 /* ---- the order of disk and messages ---- */
 
-static void a_vote_is_on_disk_before_it_is_told(void **state)
+TEST_WITH(a_vote_is_on_disk_before_it_is_told, NULL, stop)
 {
     struct group *g = &group;
     group_init(g, 3);
@@ -121,7 +115,7 @@ static void a_vote_is_on_disk_before_it_is_told(void **state)
 }
 
 /* A vote that was lost with the power was told to nobody, so it may be given again. */
-static void a_vote_that_is_lost_was_not_told(void **state)
+TEST_WITH(a_vote_that_is_lost_was_not_told, NULL, stop)
 {
     struct group *g = &group;
     group_init(g, 3);
@@ -137,7 +131,7 @@ static void a_vote_that_is_lost_was_not_told(void **state)
 }
 
 /* A candidate's own vote is a promise like any other. A pre-vote promises nothing. */
-static void a_candidate_writes_before_it_asks(void **state)
+TEST_WITH(a_candidate_writes_before_it_asks, NULL, stop)
 {
     struct group *g = &group;
     struct raft_message yes = {.type = RAFT_REQUEST_VOTE_RESULT};
@@ -158,7 +152,7 @@ static void a_candidate_writes_before_it_asks(void **state)
 }
 
 /* What waits for one term is not said in the next. */
-static void what_waits_is_lost_with_its_term(void **state)
+TEST_WITH(what_waits_is_lost_with_its_term, NULL, stop)
 {
     struct group *g = &group;
     group_init(g, 3);
@@ -172,7 +166,7 @@ static void what_waits_is_lost_with_its_term(void **state)
     assert_true(m.request_vote_result.vote_granted);
 }
 
-static void entries_are_on_disk_before_they_are_confirmed(void **state)
+TEST_WITH(entries_are_on_disk_before_they_are_confirmed, NULL, stop)
 {
     struct group *g = &group;
     group_init(g, 3);
@@ -201,7 +195,7 @@ static void entries_are_on_disk_before_they_are_confirmed(void **state)
 }
 
 /* Entries are being written when a new leader cuts them off. */
-static void entries_are_cut_off_while_they_are_written(void **state)
+TEST_WITH(entries_are_cut_off_while_they_are_written, NULL, stop)
 {
     for (unsigned crash = 0; crash < 2; crash++) {
         struct group *g = &group;
@@ -252,7 +246,7 @@ static uint64_t in_flight_to(struct group *g, unsigned leader, unsigned to)
     return last > match ? last - match : 0;
 }
 
-static void a_follower_is_sent_no_more_than_may_be_in_flight(void **state)
+TEST_WITH(a_follower_is_sent_no_more_than_may_be_in_flight, NULL, stop)
 {
     static const unsigned ROWS[][2] = {{0, REPLICA_IN_FLIGHT_DEFAULT}, {1, 1}, {5, 5}};
     struct group *g = &group;
@@ -279,7 +273,7 @@ static void a_follower_is_sent_no_more_than_may_be_in_flight(void **state)
     }
 }
 
-static void all_apply_the_same(void **state)
+TEST_WITH(all_apply_the_same, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -296,7 +290,7 @@ static void all_apply_the_same(void **state)
 }
 
 /* After one was away its heartbeats are due at other times than the other's. */
-static void the_first_entry_after_a_pause_is_sent_at_once(void **state)
+TEST_WITH(the_first_entry_after_a_pause_is_sent_at_once, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -316,7 +310,7 @@ static void the_first_entry_after_a_pause_is_sent_at_once(void **state)
 }
 
 /* A majority of disks: two followers without the leader are one, the leader alone is none. */
-static void a_majority_of_disks_commits(void **state)
+TEST_WITH(a_majority_of_disks_commits, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -338,7 +332,7 @@ static void a_majority_of_disks_commits(void **state)
 }
 
 /* What a server is behind is applied over several turns: it reads its sockets in between. */
-static void a_turn_applies_a_part(void **state)
+TEST_WITH(a_turn_applies_a_part, NULL, stop)
 {
     enum { ENTRIES = 20, EACH = MACHINE_BATCH_COST_MAX / MACHINE_STEPS_RECORD };
     struct group *g = start(1);
@@ -368,7 +362,7 @@ static void a_turn_applies_a_part(void **state)
 /* An entry that a leader has sent and not written is lost when the leader crashes. The next leader
  * must have another term; otherwise a follower would take the lost entry for the new one at that
  * index. Here the only voter is the next leader again. */
-static void the_only_voter_leads_in_another_term_after_a_restart(void **state)
+TEST_WITH(the_only_voter_leads_in_another_term_after_a_restart, NULL, stop)
 {
     static const uint8_t nothing[64];
     struct group *g = start_with_learner();
@@ -397,7 +391,7 @@ static void the_only_voter_leads_in_another_term_after_a_restart(void **state)
 }
 
 /* Committed, applied, and the power goes everywhere, again and again. */
-static void what_is_committed_survives(void **state)
+TEST_WITH(what_is_committed_survives, NULL, stop)
 {
     struct group *g = start(3);
     uint64_t committed = 0;
@@ -424,7 +418,7 @@ static void what_is_committed_survives(void **state)
     assert_true(committed > 20);
 }
 
-static void a_barrier_is_told_when_it_is_applied(void **state)
+TEST_WITH(a_barrier_is_told_when_it_is_applied, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -440,7 +434,7 @@ static void a_barrier_is_told_when_it_is_applied(void **state)
 }
 
 /* The disk takes nothing more: refused, surely not appended, and later taken again. */
-static void a_disk_that_is_behind_refuses(void **state)
+TEST_WITH(a_disk_that_is_behind_refuses, NULL, stop)
 {
     struct group *g = start(1);
     struct group_server *s = &g->servers[0];
@@ -467,7 +461,7 @@ static void a_disk_that_is_behind_refuses(void **state)
     assert_int_equal(group_submit(g, 0), FL_ENOLEADER);
 }
 
-static void a_write_that_fails_is_fatal(void **state)
+TEST_WITH(a_write_that_fails_is_fatal, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -484,7 +478,7 @@ static void a_write_that_fails_is_fatal(void **state)
 
 /* The process stood still: what others have sent waits in its sockets, and is read before a leader
  * is given up. */
-static void no_timer_runs_out_right_after_a_pause(void **state)
+TEST_WITH(no_timer_runs_out_right_after_a_pause, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -501,7 +495,7 @@ static void no_timer_runs_out_right_after_a_pause(void **state)
 
 /* Entries of a leader that is over, or that do not follow ours: what they say of the configuration
  * is not noted either. */
-static void a_change_that_was_refused_is_not_noted(void **state)
+TEST_WITH(a_change_that_was_refused_is_not_noted, NULL, stop)
 {
     static struct message_body body;
     struct group *g = &group;
@@ -542,7 +536,7 @@ static void a_change_that_was_refused_is_not_noted(void **state)
 
 /* One message may bring more changes than the list of them has room for. The core has the sender's
  * address until the last is taken in, and that lay in the list: a sanitizer sees it. */
-static void many_changes_in_one_message(void **state)
+TEST_WITH(many_changes_in_one_message, NULL, stop)
 {
     enum { CHANGES = 24 };
     static struct message_body body;
@@ -587,7 +581,7 @@ static void change_to(struct group *g, unsigned leader, const struct configurati
     GROUP_UNTIL(g, replica_configuration_committed(replica(g, leader)));
 }
 
-static void a_server_leaves_and_comes_back(void **state)
+TEST_WITH(a_server_leaves_and_comes_back, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -623,7 +617,7 @@ static void a_server_leaves_and_comes_back(void **state)
 }
 
 /* It lacks nothing when it is asked for, and nothing is written meanwhile. */
-static void a_learner_that_is_level_has_caught_up(void **state)
+TEST_WITH(a_learner_that_is_level_has_caught_up, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -640,7 +634,7 @@ static void a_learner_that_is_level_has_caught_up(void **state)
 }
 
 /* A leader that is cut off changes the configuration; the next leader's log has no such entry. */
-static void a_change_that_is_cut_off_is_taken_back(void **state)
+TEST_WITH(a_change_that_is_cut_off_is_taken_back, NULL, stop)
 {
     struct group *g = start(3);
     unsigned old = group_elect(g);
@@ -671,7 +665,7 @@ static void a_change_that_is_cut_off_is_taken_back(void **state)
 
 /* ---- handing over ---- */
 
-static void leadership_is_handed_over(void **state)
+TEST_WITH(leadership_is_handed_over, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -692,7 +686,7 @@ static void leadership_is_handed_over(void **state)
 }
 
 /* To one that does not answer: after an election time this one leads on. */
-static void a_transfer_to_nobody_ends(void **state)
+TEST_WITH(a_transfer_to_nobody_ends, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -704,36 +698,4 @@ static void a_transfer_to_nobody_ends(void **state)
     GROUP_UNTIL(g, replica_transferee(r) == 0);
     assert_int_equal(group_leader(g), leader);
     assert_int_equal(group_submit(g, leader), 0);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_teardown(name, stop)
-    const struct CMUnitTest tests[] = {
-        TEST(many_changes_in_one_message),
-        TEST(the_only_voter_leads_in_another_term_after_a_restart),
-        TEST(a_follower_is_sent_no_more_than_may_be_in_flight),
-        TEST(a_vote_is_on_disk_before_it_is_told),
-        TEST(a_vote_that_is_lost_was_not_told),
-        TEST(a_candidate_writes_before_it_asks),
-        TEST(what_waits_is_lost_with_its_term),
-        TEST(entries_are_on_disk_before_they_are_confirmed),
-        TEST(entries_are_cut_off_while_they_are_written),
-        TEST(all_apply_the_same),
-        TEST(the_first_entry_after_a_pause_is_sent_at_once),
-        TEST(a_majority_of_disks_commits),
-        TEST(a_turn_applies_a_part),
-        TEST(what_is_committed_survives),
-        TEST(a_barrier_is_told_when_it_is_applied),
-        TEST(a_disk_that_is_behind_refuses),
-        TEST(a_write_that_fails_is_fatal),
-        TEST(no_timer_runs_out_right_after_a_pause),
-        TEST(a_change_that_was_refused_is_not_noted),
-        TEST(a_server_leaves_and_comes_back),
-        TEST(a_learner_that_is_level_has_caught_up),
-        TEST(a_change_that_is_cut_off_is_taken_back),
-        TEST(leadership_is_handed_over),
-        TEST(a_transfer_to_nobody_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

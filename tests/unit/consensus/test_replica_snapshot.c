@@ -1,12 +1,6 @@
 /* test_replica_snapshot.c: snapshots that are taken, wanted, installed, and found at a start; the
  * files are src/log's, and here they are memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "group.h"
 
@@ -39,7 +33,7 @@ static struct group *start(unsigned n)
     return &group;
 }
 
-static void one_is_taken_of_what_is_on_disk(void **state)
+TEST_WITH(one_is_taken_of_what_is_on_disk, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -74,7 +68,7 @@ static void one_is_taken_of_what_is_on_disk(void **state)
 }
 
 /* It starts from the snapshot and what is behind it, and gets no entry twice. */
-static void a_start_continues_one(void **state)
+TEST_WITH(a_start_continues_one, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -109,7 +103,7 @@ static unsigned leave_behind(struct group *g, unsigned leader)
     return away;
 }
 
-static void a_follower_that_is_behind_wants_one(void **state)
+TEST_WITH(a_follower_that_is_behind_wants_one, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -137,7 +131,7 @@ static void a_follower_that_is_behind_wants_one(void **state)
 }
 
 /* One that was sent and got lost is asked for again. */
-static void one_that_is_lost_is_wanted_again(void **state)
+TEST_WITH(one_that_is_lost_is_wanted_again, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -152,7 +146,7 @@ static void one_that_is_lost_is_wanted_again(void **state)
     GROUP_UNTIL(g, l->wanted[away + 1] > wanted);
 }
 
-static void what_is_of_no_use_is_refused(void **state)
+TEST_WITH(what_is_of_no_use_is_refused, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -188,7 +182,7 @@ static void what_is_of_no_use_is_refused(void **state)
 }
 
 /* Nothing is applied, confirmed or submitted between the snapshot and the log behind it. */
-static void the_log_follows_the_snapshot(void **state)
+TEST_WITH(the_log_follows_the_snapshot, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -211,7 +205,7 @@ static void the_log_follows_the_snapshot(void **state)
 
 /* The process ends when the snapshot is on disk and the log is not yet begun anew behind it: what
  * node_open.c puts right before it makes a replica. Without that it is refused. */
-static void a_log_that_does_not_continue_is_refused(void **state)
+TEST_WITH(a_log_that_does_not_continue_is_refused, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -227,7 +221,7 @@ static void a_log_that_does_not_continue_is_refused(void **state)
     assert_non_null(strstr(b->errmsg, "does not continue the snapshot"));
 }
 
-static void the_configuration_is_in_it(void **state)
+TEST_WITH(the_configuration_is_in_it, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -274,7 +268,7 @@ static void the_configuration_is_in_it(void **state)
 }
 
 /* Its own is finished after it has installed a leader's: it is passed over. */
-static void an_older_one_that_is_late_changes_nothing(void **state)
+TEST_WITH(an_older_one_that_is_late_changes_nothing, NULL, stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -290,21 +284,4 @@ static void an_older_one_that_is_late_changes_nothing(void **state)
     replica_snapshot_taken(replica(g, away), g->now_ms, &late, late.index);
     assert_int_equal(replica_snapshot_index(replica(g, away)), g->servers[leader].meta.index);
     group_expect_same(g);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_teardown(name, stop)
-    const struct CMUnitTest tests[] = {
-        TEST(one_is_taken_of_what_is_on_disk),
-        TEST(a_start_continues_one),
-        TEST(a_follower_that_is_behind_wants_one),
-        TEST(one_that_is_lost_is_wanted_again),
-        TEST(what_is_of_no_use_is_refused),
-        TEST(the_log_follows_the_snapshot),
-        TEST(a_log_that_does_not_continue_is_refused),
-        TEST(the_configuration_is_in_it),
-        TEST(an_older_one_that_is_late_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,9 @@
 /* test_snapshot_child.c: a snapshot that a child process writes: what is in it, and what comes of a
  * child that is killed, fails, or is not wanted any more. Real processes, a real directory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -125,7 +118,7 @@ static unsigned whole_snapshots(struct rig *r)
     return (unsigned)n;
 }
 
-static void it_is_of_the_moment_of_the_fork(void **state)
+TEST_WITH(it_is_of_the_moment_of_the_fork, set_up, tear_down)
 {
     struct rig *r = *state;
     struct fli_buf expected;
@@ -172,7 +165,7 @@ static pid_t child_pid(void)
     return pid;
 }
 
-static void one_that_is_killed_is_told(void **state)
+TEST_WITH(one_that_is_killed_is_told, set_up, tear_down)
 {
     struct rig *r = *state;
     states_add(r->machine, LOCKS, 6 * LOCKS); /* dozens of syncs */
@@ -194,7 +187,7 @@ static void one_that_is_killed_is_told(void **state)
 }
 
 /* A file may not become so large: the child's write fails, as on a full disk. */
-static void a_write_that_fails_is_told(void **state)
+TEST_WITH(a_write_that_fails_is_told, set_up, tear_down)
 {
     struct rig *r = *state;
     struct rlimit before;
@@ -214,7 +207,7 @@ static void a_write_that_fails_is_told(void **state)
 }
 
 /* The directory is gone: the child says so, this process goes on. */
-static void a_directory_that_is_gone_is_told(void **state)
+TEST_WITH(a_directory_that_is_gone_is_told, set_up, tear_down)
 {
     struct rig *r = *state;
     char *dir = scratch_path(r->dir, "log");
@@ -236,7 +229,7 @@ static void a_directory_that_is_gone_is_told(void **state)
     free(dir);
 }
 
-static void one_that_is_not_wanted_any_more(void **state)
+TEST_WITH(one_that_is_not_wanted_any_more, set_up, tear_down)
 {
     struct rig *r = *state;
     start(r);
@@ -248,7 +241,7 @@ static void one_that_is_not_wanted_any_more(void **state)
 }
 
 /* It keeps nothing open that this process closes: neither sockets nor files. */
-static void it_keeps_no_socket(void **state)
+TEST_WITH(it_keeps_no_socket, set_up, tear_down)
 {
     struct rig *r = *state;
     int ends[2];
@@ -264,16 +257,4 @@ static void it_keeps_no_socket(void **state)
     wait_for_done(r);
     assert_int_equal(r->error, 0);
     end(r);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(it_is_of_the_moment_of_the_fork), TEST(one_that_is_killed_is_told),
-        TEST(a_write_that_fails_is_told),      TEST(a_directory_that_is_gone_is_told),
-        TEST(one_that_is_not_wanted_any_more), TEST(it_keeps_no_socket),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

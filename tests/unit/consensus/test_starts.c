@@ -1,13 +1,6 @@
 /* Starts of nodes: what a damaged file still says, which start is over, and whether a directory and
  * its witness fit wherever the process was killed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "base/bytes.h"
 #include "consensus/starts_witness.h"
@@ -28,12 +21,11 @@ static struct starts full(void)
     return s;
 }
 
-static void there_and_back(void **state)
+TEST(there_and_back)
 {
     uint8_t slot[STARTS_SLOT_SIZE];
     struct starts s = full();
     struct starts again;
-    (void)state;
     starts_encode(&s, slot);
     assert_int_equal(starts_decode(slot, &again), 0);
     assert_memory_equal(&s, &again, sizeof s);
@@ -46,14 +38,13 @@ static void there_and_back(void **state)
 
 /* A write is torn at any byte of either slot: what is left is the new content, or the one that was
  * told last. */
-static void torn_at_each_byte(void **state)
+TEST(torn_at_each_byte)
 {
     static uint8_t file[STARTS_FILE_SIZE];
     uint8_t before[STARTS_SLOT_SIZE];
     uint8_t after[STARTS_SLOT_SIZE];
     struct starts s = full();
     struct starts found;
-    (void)state;
     starts_encode(&s, before);
     s.sequence++;
     s.own = (struct start){10, 77};
@@ -85,13 +76,12 @@ static void torn_at_each_byte(void **state)
     assert_int_equal(starts_choose(after, STARTS_SLOT_SIZE, &found), 0);
 }
 
-static void on_disk(void **state)
+TEST(on_disk)
 {
     char *folder = scratch_make();
     char *path = scratch_path(folder, "starts");
     struct starts s = full();
     struct starts found;
-    (void)state;
     assert_int_equal(starts_read(path, &found), FL_ENOTFOUND);
     for (unsigned i = 0; i < 3; i++) {
         s.own.number++;
@@ -105,10 +95,9 @@ static void on_disk(void **state)
     scratch_remove(folder);
 }
 
-static void what_counts(void **state)
+TEST(what_counts)
 {
     struct starts s = {.incarnation = 1};
-    (void)state;
     assert_true(starts_note(&s, 2, 20, (struct start){5, 50}));
     assert_false(starts_note(&s, 2, 20, (struct start){4, 40}));
     assert_false(starts_note(&s, 2, 20, (struct start){5, 51})); /* the first one counts */
@@ -131,10 +120,9 @@ static void what_counts(void **state)
 }
 
 /* A start gets a number of its own when somebody else has recorded the one before. */
-static void numbers(void **state)
+TEST(numbers)
 {
     struct starts s = {.incarnation = 1};
-    (void)state;
     assert_true(start_is(starts_next(&s, 10), (struct start){1, 10}));
     s.own = (struct start){1, 10};
     assert_true(start_is(starts_next(&s, 11), s.own));
@@ -142,11 +130,10 @@ static void numbers(void **state)
     assert_true(start_is(starts_next(&s, 12), (struct start){2, 12}));
 }
 
-static void no_more_than_there_is_room_for(void **state)
+TEST(no_more_than_there_is_room_for)
 {
     struct starts s = full();
     struct members members = {0};
-    (void)state;
     assert_false(starts_note(&s, 1000, 1, (struct start){1, 1}));
     assert_true(members_put(&members, 3, "a:1"));
     starts_make_room(&s, &members);
@@ -155,12 +142,11 @@ static void no_more_than_there_is_room_for(void **state)
     assert_true(starts_note(&s, 1000, 1, (struct start){1, 1}));
 }
 
-static void telling(void **state)
+TEST(telling)
 {
     uint8_t bytes[STARTS_TELL_MAX];
     struct starts s = full();
     struct starts_told told;
-    (void)state;
     size_t len = starts_tell_encode(&s, 55, 66, 77, bytes);
     assert_int_equal(len, STARTS_TELL_MAX);
     assert_int_equal(starts_tell_decode((struct fli_slice){bytes, len}, &told), 0);
@@ -243,7 +229,7 @@ static int tear_down(void **state)
 }
 
 /* Every sequence of three starts, each killed after none, one, two or all three of its writes. */
-static void killed_anywhere(void **state)
+TEST_WITH(killed_anywhere, set_up, tear_down)
 {
     struct pair *p = *state;
     assert_true(begin(p, 3, false));
@@ -256,7 +242,7 @@ static void killed_anywhere(void **state)
     }
 }
 
-static void an_older_directory(void **state)
+TEST_WITH(an_older_directory, set_up, tear_down)
 {
     struct pair *p = *state;
     assert_true(begin(p, 3, false));
@@ -287,7 +273,7 @@ static void an_older_directory(void **state)
     assert_true(begin(p, 3, false));
 }
 
-static void an_older_witness(void **state)
+TEST_WITH(an_older_witness, set_up, tear_down)
 {
     struct pair *p = *state;
     struct starts old;
@@ -306,18 +292,4 @@ static void an_older_witness(void **state)
     p->directory.incarnation++;
     assert_false(begin(p, 3, false));
     assert_non_null(strstr(p->errmsg, "another data directory"));
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back), cmocka_unit_test(torn_at_each_byte),
-        cmocka_unit_test(on_disk),        cmocka_unit_test(what_counts),
-        cmocka_unit_test(numbers),        cmocka_unit_test(no_more_than_there_is_room_for),
-        cmocka_unit_test(telling),        TEST(killed_anywhere),
-        TEST(an_older_directory),         TEST(an_older_witness),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,21 @@
 #define FIRST "segment-0000000001"
 #define SMALL (UINT64_C(32) << 10)
 
+static int setup(void **state)
+{
+    struct rig *r = *state = malloc(sizeof *r);
+    rig_init(r, 1, SMALL);
+    rig_open(r);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    rig_fini(*state);
+    free(*state);
+    return 0;
+}
+
 static struct log_stats stats_of(struct rig *r)
 {
     struct log_stats s;
@@ -48,131 +63,119 @@ TEST(empty)
 }
 
 /* One write at a time; all that comes meanwhile rides in the next, which begins by itself. */
-TEST(group_commit)
+TEST_WITH(group_commit, setup, teardown)
 {
-    struct rig r;
-    rig_init(&r, 1, SMALL);
-    rig_open(&r);
-    append(&r, 1, 10);
-    assert_false(sim_device_busy(r.sim, LOG_LANE_WRITE));
-    log_flush(r.log);
-    assert_true(sim_device_busy(r.sim, LOG_LANE_WRITE));
+    struct rig *r = *state;
+    append(r, 1, 10);
+    assert_false(sim_device_busy(r->sim, LOG_LANE_WRITE));
+    log_flush(r->log);
+    assert_true(sim_device_busy(r->sim, LOG_LANE_WRITE));
     for (unsigned i = 0; i < 5; i++) {
-        append(&r, 1, 20);
-        log_flush(r.log);
+        append(r, 1, 20);
+        log_flush(r->log);
     }
-    append(&r, 1, 30); /* not flushed, and rides along */
-    assert_int_equal(log_durable(r.log), 0);
-    assert_true(stats_of(&r).age_ns > 0);
-    sim_device_finish(r.sim, LOG_LANE_WRITE);
-    assert_int_equal(log_durable(r.log), 1);
-    assert_int_equal(log_durable_index(r.log), 1);
-    assert_int_equal(r.durable_calls, 1);
-    assert_true(sim_device_busy(r.sim, LOG_LANE_WRITE));
-    append(&r, 1, 40); /* nobody asked for it to be written */
-    sim_device_finish(r.sim, LOG_LANE_WRITE);
-    assert_int_equal(log_durable(r.log), 7);
-    assert_false(sim_device_busy(r.sim, LOG_LANE_WRITE));
-    assert_int_equal(stats_of(&r).writes, 2);
-    assert_int_equal(stats_of(&r).entries, 7);
-    assert_int_equal(stats_of(&r).bytes_written, 2 * LOG_BLOCK);
-    assert_true(stats_of(&r).pending_bytes > 0);
-    log_flush(r.log);
-    sim_device_finish(r.sim, LOG_LANE_WRITE);
-    assert_int_equal(log_durable_index(r.log), 8);
-    assert_int_equal(stats_of(&r).pending_bytes, 0);
-    rig_fini(&r);
+    append(r, 1, 30); /* not flushed, and rides along */
+    assert_int_equal(log_durable(r->log), 0);
+    assert_true(stats_of(r).age_ns > 0);
+    sim_device_finish(r->sim, LOG_LANE_WRITE);
+    assert_int_equal(log_durable(r->log), 1);
+    assert_int_equal(log_durable_index(r->log), 1);
+    assert_int_equal(r->durable_calls, 1);
+    assert_true(sim_device_busy(r->sim, LOG_LANE_WRITE));
+    append(r, 1, 40); /* nobody asked for it to be written */
+    sim_device_finish(r->sim, LOG_LANE_WRITE);
+    assert_int_equal(log_durable(r->log), 7);
+    assert_false(sim_device_busy(r->sim, LOG_LANE_WRITE));
+    assert_int_equal(stats_of(r).writes, 2);
+    assert_int_equal(stats_of(r).entries, 7);
+    assert_int_equal(stats_of(r).bytes_written, 2 * LOG_BLOCK);
+    assert_true(stats_of(r).pending_bytes > 0);
+    log_flush(r->log);
+    sim_device_finish(r->sim, LOG_LANE_WRITE);
+    assert_int_equal(log_durable_index(r->log), 8);
+    assert_int_equal(stats_of(r).pending_bytes, 0);
 }
 
 /* raft must not be told of an entry that was cut off while it was being written. */
-TEST(truncated_while_written)
+TEST_WITH(truncated_while_written, setup, teardown)
 {
-    struct rig r;
-    rig_init(&r, 1, SMALL);
-    rig_open(&r);
-    append(&r, 1, 10);
-    rig_sync(&r);
-    append(&r, 1, 20);
-    append(&r, 1, 30);
-    log_flush(r.log);
-    assert_int_not_equal(log_truncate(r.log, 2), 0);
-    append(&r, 2, 99);
-    append(&r, 2, 98);
-    assert_int_equal(log_durable_index(r.log), 1);
-    log_flush(r.log);
-    sim_device_finish(r.sim, LOG_LANE_WRITE);
-    assert_int_equal(log_durable(r.log), 3);
-    assert_int_equal(log_durable_index(r.log), 1);
-    sim_device_finish(r.sim, LOG_LANE_WRITE);
-    assert_int_equal(log_durable_index(r.log), 3);
-    assert_int_equal(log_term_of(r.log, 2), 2);
-    assert_true(rig_entry_ok(&r, 2) && rig_entry_ok(&r, 3));
+    struct rig *r = *state;
+    append(r, 1, 10);
+    rig_sync(r);
+    append(r, 1, 20);
+    append(r, 1, 30);
+    log_flush(r->log);
+    assert_int_not_equal(log_truncate(r->log, 2), 0);
+    append(r, 2, 99);
+    append(r, 2, 98);
+    assert_int_equal(log_durable_index(r->log), 1);
+    log_flush(r->log);
+    sim_device_finish(r->sim, LOG_LANE_WRITE);
+    assert_int_equal(log_durable(r->log), 3);
+    assert_int_equal(log_durable_index(r->log), 1);
+    sim_device_finish(r->sim, LOG_LANE_WRITE);
+    assert_int_equal(log_durable_index(r->log), 3);
+    assert_int_equal(log_term_of(r->log, 2), 2);
+    assert_true(rig_entry_ok(r, 2) && rig_entry_ok(r, 3));
     /* What is durable goes back when it is cut off. */
-    assert_int_not_equal(log_truncate(r.log, 3), 0);
-    assert_int_equal(log_durable_index(r.log), 2);
+    assert_int_not_equal(log_truncate(r->log, 3), 0);
+    assert_int_equal(log_durable_index(r->log), 2);
     /* Behind the last one: nothing but a record. */
-    assert_int_not_equal(log_truncate(r.log, 3), 0);
-    assert_int_equal(log_last_index(r.log), 2);
-    rig_sync(&r);
-    rig_crash(&r, SIM_CRASH_POWER);
-    rig_open(&r);
-    assert_int_equal(log_last_index(r.log), 2);
-    rig_fini(&r);
+    assert_int_not_equal(log_truncate(r->log, 3), 0);
+    assert_int_equal(log_last_index(r->log), 2);
+    rig_sync(r);
+    rig_crash(r, SIM_CRASH_POWER);
+    rig_open(r);
+    assert_int_equal(log_last_index(r->log), 2);
 }
 
-TEST(installed_while_written)
+TEST_WITH(installed_while_written, setup, teardown)
 {
-    struct rig r;
+    struct rig *r = *state;
     struct log_hard_state hs = {.term = 4, .vote = 1};
-    rig_init(&r, 1, SMALL);
-    rig_open(&r);
-    assert_int_not_equal(log_set_hard_state(r.log, &hs), 0);
-    append(&r, 1, 20);
-    append(&r, 1, 30);
-    log_flush(r.log);
-    assert_int_not_equal(log_reset(r.log, 1000, 4), 0);
-    assert_int_equal(log_last_index(r.log), 1000);
-    assert_int_equal(log_first_index(r.log), 1001);
-    assert_int_equal(log_term_of(r.log, 1000), 4);
-    assert_int_equal(log_last_term(r.log), 4);
-    append(&r, 4, 77);
-    sim_device_finish(r.sim, LOG_LANE_WRITE);
-    assert_int_equal(log_durable_index(r.log), 1000);
-    rig_sync(&r);
-    assert_int_equal(log_durable_index(r.log), 1001);
-    rig_crash(&r, SIM_CRASH_POWER);
-    rig_open(&r);
-    assert_int_equal(log_first_index(r.log), 1001);
-    assert_int_equal(log_term_of(r.log, 1000), 4);
-    assert_true(rig_entry_ok(&r, 1001));
-    assert_int_equal(log_get_hard_state(r.log).vote, 1);
-    rig_fini(&r);
+    assert_int_not_equal(log_set_hard_state(r->log, &hs), 0);
+    append(r, 1, 20);
+    append(r, 1, 30);
+    log_flush(r->log);
+    assert_int_not_equal(log_reset(r->log, 1000, 4), 0);
+    assert_int_equal(log_last_index(r->log), 1000);
+    assert_int_equal(log_first_index(r->log), 1001);
+    assert_int_equal(log_term_of(r->log, 1000), 4);
+    assert_int_equal(log_last_term(r->log), 4);
+    append(r, 4, 77);
+    sim_device_finish(r->sim, LOG_LANE_WRITE);
+    assert_int_equal(log_durable_index(r->log), 1000);
+    rig_sync(r);
+    assert_int_equal(log_durable_index(r->log), 1001);
+    rig_crash(r, SIM_CRASH_POWER);
+    rig_open(r);
+    assert_int_equal(log_first_index(r->log), 1001);
+    assert_int_equal(log_term_of(r->log, 1000), 4);
+    assert_true(rig_entry_ok(r, 1001));
+    assert_int_equal(log_get_hard_state(r->log).vote, 1);
 }
 
 /* Hard states in a row take one record; each has its position. */
-TEST(hard_states)
+TEST_WITH(hard_states, setup, teardown)
 {
-    struct rig r;
-    rig_init(&r, 1, SMALL);
-    rig_open(&r);
+    struct rig *r = *state;
     for (uint64_t i = 1; i <= 1000; i++) {
         struct log_hard_state hs = {.term = i, .vote = i % 3};
-        assert_int_equal(log_set_hard_state(r.log, &hs), i);
+        assert_int_equal(log_set_hard_state(r->log, &hs), i);
     }
-    assert_int_equal(stats_of(&r).pending_bytes, LOG_RECORD_HEADER);
-    append(&r, 1000, 5);
+    assert_int_equal(stats_of(r).pending_bytes, LOG_RECORD_HEADER);
+    append(r, 1000, 5);
     struct log_hard_state hs = {.term = 1001, .vote = 9};
-    assert_int_equal(log_set_hard_state(r.log, &hs), 1002);
-    log_flush(r.log);
+    assert_int_equal(log_set_hard_state(r->log, &hs), 1002);
+    log_flush(r->log);
     hs.vote = 8; /* the one under way is not touched */
-    assert_int_equal(log_set_hard_state(r.log, &hs), 1003);
-    sim_device_finish(r.sim, LOG_LANE_WRITE);
-    assert_int_equal(log_durable(r.log), 1002);
-    rig_crash(&r, SIM_CRASH_POWER);
-    rig_open(&r);
-    assert_int_equal(log_get_hard_state(r.log).term, 1001);
-    assert_int_equal(log_get_hard_state(r.log).vote, 9);
-    rig_fini(&r);
+    assert_int_equal(log_set_hard_state(r->log, &hs), 1003);
+    sim_device_finish(r->sim, LOG_LANE_WRITE);
+    assert_int_equal(log_durable(r->log), 1002);
+    rig_crash(r, SIM_CRASH_POWER);
+    rig_open(r);
+    assert_int_equal(log_get_hard_state(r->log).term, 1001);
+    assert_int_equal(log_get_hard_state(r->log).vote, 9);
 }
 
 /* --- limits --- */
@@ -226,21 +229,19 @@ TEST(too_large_entry)
 }
 
 /* The last index there is; what follows it on disk is refused. */
-TEST(largest_index)
+TEST_WITH(largest_index, setup, teardown)
 {
-    struct rig r;
-    rig_init(&r, 1, SMALL);
-    rig_open(&r);
-    assert_int_not_equal(log_reset(r.log, LOG_INDEX_MAX - 1, 1), 0);
-    append(&r, 1, 10);
-    rig_sync(&r);
-    rig_crash(&r, SIM_CRASH_POWER);
-    rig_open(&r);
-    assert_int_equal(log_last_index(r.log), LOG_INDEX_MAX);
-    assert_true(rig_entry_ok(&r, LOG_INDEX_MAX));
+    struct rig *r = *state;
+    assert_int_not_equal(log_reset(r->log, LOG_INDEX_MAX - 1, 1), 0);
+    append(r, 1, 10);
+    rig_sync(r);
+    rig_crash(r, SIM_CRASH_POWER);
+    rig_open(r);
+    assert_int_equal(log_last_index(r->log), LOG_INDEX_MAX);
+    assert_true(rig_entry_ok(r, LOG_INDEX_MAX));
     /* One more in place of it, whole in all other respects. */
-    rig_close(&r);
-    uint8_t *data = sim_device_data(r.sim, FIRST, NULL) + LOG_BLOCK;
+    rig_close(r);
+    uint8_t *data = sim_device_data(r->sim, FIRST, NULL) + LOG_BLOCK;
     size_t at = LOG_WRITE_HEADER;
     struct log_record rec;
     struct log_write w = {.log_id = fli_get_u64(data + 16),
@@ -257,9 +258,8 @@ TEST(largest_index)
     w.len = (uint32_t)(at + LOG_RECORD_HEADER);
     memset(data + w.len, 0, LOG_BLOCK - w.len);
     log_write_seal(&w, data, LOG_BLOCK);
-    assert_int_equal(rig_try_open(&r), FL_ECORRUPT);
-    assert_non_null(strstr(r.errmsg, "impossible index"));
-    rig_fini(&r);
+    assert_int_equal(rig_try_open(r), FL_ECORRUPT);
+    assert_non_null(strstr(r->errmsg, "impossible index"));
 }
 
 /* Room for exactly LOG_PENDING_MAX; a hard state and a truncation go in nevertheless. */
@@ -395,66 +395,60 @@ TEST(reading_ceiling)
 
 /* --- segments --- */
 
-TEST(recycled)
+TEST_WITH(recycled, setup, teardown)
 {
-    struct rig r;
-    rig_init(&r, 1, SMALL);
-    rig_open(&r);
+    struct rig *r = *state;
     for (unsigned i = 0; i < 200; i++) {
-        append(&r, 1 + i / 10, 5000 + i);
-        rig_sync(&r);
-        sim_device_drain(r.sim);
-        log_compact(r.log, log_last_index(r.log) > 10 ? log_last_index(r.log) - 10 : 0);
-        sim_device_drain(r.sim);
+        append(r, 1 + i / 10, 5000 + i);
+        rig_sync(r);
+        sim_device_drain(r->sim);
+        log_compact(r->log, log_last_index(r->log) > 10 ? log_last_index(r->log) - 10 : 0);
+        sim_device_drain(r->sim);
     }
-    struct log_stats s = stats_of(&r);
+    struct log_stats s = stats_of(r);
     assert_true(s.recycled > 20 && s.prepared >= s.recycled && s.prepare_failures == 0);
     assert_true(s.segments <= 12);
     assert_int_equal(s.bytes, s.segments * SMALL);
-    assert_int_equal(sim_device_files(r.sim), s.segments);
-    assert_true(log_first_index(r.log) <= 191 && log_first_index(r.log) > 100);
-    assert_int_not_equal(log_term_of(r.log, log_first_index(r.log) - 1), 0);
-    assert_int_equal(log_term_of(r.log, 1), 0);
-    for (uint64_t i = log_first_index(r.log); i <= 200; i++) {
-        assert_true(rig_entry_ok(&r, i));
+    assert_int_equal(sim_device_files(r->sim), s.segments);
+    assert_true(log_first_index(r->log) <= 191 && log_first_index(r->log) > 100);
+    assert_int_not_equal(log_term_of(r->log, log_first_index(r->log) - 1), 0);
+    assert_int_equal(log_term_of(r->log, 1), 0);
+    for (uint64_t i = log_first_index(r->log); i <= 200; i++) {
+        assert_true(rig_entry_ok(r, i));
     }
-    rig_crash(&r, SIM_CRASH_POWER);
-    rig_open(&r);
-    for (uint64_t i = log_first_index(r.log); i <= 200; i++) {
-        assert_true(rig_entry_ok(&r, i));
+    rig_crash(r, SIM_CRASH_POWER);
+    rig_open(r);
+    for (uint64_t i = log_first_index(r->log); i <= 200; i++) {
+        assert_true(rig_entry_ok(r, i));
     }
     /* All of it superfluous: one segment stays, some wait to be used again, two are ready. */
-    log_compact(r.log, UINT64_MAX);
-    sim_device_drain(r.sim);
-    assert_true(stats_of(&r).segments <= 1 + 4 + 2);
-    rig_fini(&r);
+    log_compact(r->log, UINT64_MAX);
+    sim_device_drain(r->sim);
+    assert_true(stats_of(r).segments <= 1 + 4 + 2);
 }
 
 /* What was ready in another size is made anew. */
-TEST(other_segment_size)
+TEST_WITH(other_segment_size, setup, teardown)
 {
-    struct rig r;
-    rig_init(&r, 1, SMALL);
-    rig_open(&r);
+    struct rig *r = *state;
     for (unsigned i = 0; i < 20; i++) {
-        append(&r, 1, 5000);
-        rig_sync(&r);
+        append(r, 1, 5000);
+        rig_sync(r);
     }
-    sim_device_drain(r.sim);
-    rig_close(&r);
-    r.config.segment_bytes = 2 * SMALL;
-    rig_open(&r);
+    sim_device_drain(r->sim);
+    rig_close(r);
+    r->config.segment_bytes = 2 * SMALL;
+    rig_open(r);
     for (unsigned i = 0; i < 30; i++) {
-        append(&r, 1, 20000);
-        rig_sync(&r);
-        log_compact(r.log, log_last_index(r.log) - 1);
+        append(r, 1, 20000);
+        rig_sync(r);
+        log_compact(r->log, log_last_index(r->log) - 1);
     }
-    sim_device_drain(r.sim);
-    rig_crash(&r, SIM_CRASH_POWER);
-    rig_open(&r);
-    assert_int_equal(log_last_index(r.log), 50);
-    assert_true(rig_entry_ok(&r, 50));
-    rig_fini(&r);
+    sim_device_drain(r->sim);
+    rig_crash(r, SIM_CRASH_POWER);
+    rig_open(r);
+    assert_int_equal(log_last_index(r->log), 50);
+    assert_true(rig_entry_ok(r, 50));
 }
 
 /* The directory moves to a disk with larger blocks, and back. */
@@ -480,61 +474,55 @@ TEST(other_block)
     rig_fini(&r);
 }
 
-TEST(full_disk)
+TEST_WITH(full_disk, setup, teardown)
 {
-    struct rig r;
-    rig_init(&r, 1, SMALL);
-    rig_open(&r);
-    sim_device_capacity(r.sim, 2 * SMALL);
+    struct rig *r = *state;
+    sim_device_capacity(r->sim, 2 * SMALL);
     for (unsigned i = 0; i < 12; i++) {
-        append(&r, 1, 9000);
-        log_flush(r.log);
-        sim_device_drain(r.sim);
+        append(r, 1, 9000);
+        log_flush(r->log);
+        sim_device_drain(r->sim);
     }
-    struct log_stats s = stats_of(&r);
+    struct log_stats s = stats_of(r);
     assert_true(s.waiting_for_segment && s.age_ns > 0 && s.prepare_failures >= 50);
-    assert_true(log_durable_index(r.log) > 2 && log_durable_index(r.log) < 12);
-    assert_int_equal(log_last_index(r.log), 12);
-    assert_int_equal(r.failed_calls, 0);
-    assert_non_null(strstr(r.last_said, "No space left on device"));
+    assert_true(log_durable_index(r->log) > 2 && log_durable_index(r->log) < 12);
+    assert_int_equal(log_last_index(r->log), 12);
+    assert_int_equal(r->failed_calls, 0);
+    assert_non_null(strstr(r->last_said, "No space left on device"));
     /* Told with growing pauses, not each time. */
-    assert_true(r.said[LOG_SAY_ERROR] + r.said[LOG_SAY_WARNING] <= 14);
+    assert_true(r->said[LOG_SAY_ERROR] + r->said[LOG_SAY_WARNING] <= 14);
     for (uint64_t i = 1; i <= 12; i++) {
-        assert_true(rig_entry_ok(&r, i));
+        assert_true(rig_entry_ok(r, i));
     }
     /* An election in the meantime, and a truncation. */
     struct log_hard_state hs = {.term = 7, .vote = 1};
-    assert_int_not_equal(log_set_hard_state(r.log, &hs), 0);
-    assert_int_not_equal(log_truncate(r.log, 12), 0);
-    sim_device_capacity(r.sim, UINT64_MAX);
-    rig_sync(&r);
-    assert_false(stats_of(&r).waiting_for_segment);
-    assert_int_equal(log_durable_index(r.log), 11);
-    assert_int_equal(r.said[LOG_SAY_INFO], 1);
-    rig_crash(&r, SIM_CRASH_POWER);
-    rig_open(&r);
-    assert_int_equal(log_last_index(r.log), 11);
-    assert_int_equal(log_get_hard_state(r.log).term, 7);
-    rig_fini(&r);
+    assert_int_not_equal(log_set_hard_state(r->log, &hs), 0);
+    assert_int_not_equal(log_truncate(r->log, 12), 0);
+    sim_device_capacity(r->sim, UINT64_MAX);
+    rig_sync(r);
+    assert_false(stats_of(r).waiting_for_segment);
+    assert_int_equal(log_durable_index(r->log), 11);
+    assert_int_equal(r->said[LOG_SAY_INFO], 1);
+    rig_crash(r, SIM_CRASH_POWER);
+    rig_open(r);
+    assert_int_equal(log_last_index(r->log), 11);
+    assert_int_equal(log_get_hard_state(r->log).term, 7);
 }
 
 /* Closing while the disk is full and the next attempt is a pause away. */
-TEST(closed_while_full)
+TEST_WITH(closed_while_full, setup, teardown)
 {
-    struct rig r;
-    rig_init(&r, 1, SMALL);
-    rig_open(&r);
-    sim_device_capacity(r.sim, 2 * SMALL);
+    struct rig *r = *state;
+    sim_device_capacity(r->sim, 2 * SMALL);
     for (unsigned i = 0; i < 12; i++) {
-        append(&r, 1, 9000);
-        log_flush(r.log);
-        sim_device_drain(r.sim);
+        append(r, 1, 9000);
+        log_flush(r->log);
+        sim_device_drain(r->sim);
     }
-    uint64_t durable = log_durable_index(r.log);
-    rig_close(&r);
-    rig_open(&r);
-    assert_int_equal(log_last_index(r.log), durable);
-    rig_fini(&r);
+    uint64_t durable = log_durable_index(r->log);
+    rig_close(r);
+    rig_open(r);
+    assert_int_equal(log_last_index(r->log), durable);
 }
 
 /* --- a disk that fails --- */
@@ -687,25 +675,22 @@ TEST(failing_open)
 
 /* What only the process had seen is made stable before it is built on: after a kill and a start, a
  * power cut takes nothing back. */
-TEST(stable_after_open)
+TEST_WITH(stable_after_open, setup, teardown)
 {
     static const uint8_t all[2] = {0xff, 0xff};
-    struct rig r;
-    rig_init(&r, 1, SMALL);
-    rig_open(&r);
-    append(&r, 1, 3000);
-    log_flush(r.log);
-    sim_device_tear(r.sim, all);
-    rig_crash(&r, SIM_CRASH_PROCESS);
-    rig_open(&r);
-    assert_int_equal(log_durable_index(r.log), 1);
-    append(&r, 1, 3000);
-    rig_sync(&r);
-    rig_crash(&r, SIM_CRASH_POWER);
-    rig_open(&r);
-    assert_int_equal(log_last_index(r.log), 2);
-    assert_true(rig_entry_ok(&r, 1) && rig_entry_ok(&r, 2));
-    rig_fini(&r);
+    struct rig *r = *state;
+    append(r, 1, 3000);
+    log_flush(r->log);
+    sim_device_tear(r->sim, all);
+    rig_crash(r, SIM_CRASH_PROCESS);
+    rig_open(r);
+    assert_int_equal(log_durable_index(r->log), 1);
+    append(r, 1, 3000);
+    rig_sync(r);
+    rig_crash(r, SIM_CRASH_POWER);
+    rig_open(r);
+    assert_int_equal(log_last_index(r->log), 2);
+    assert_true(rig_entry_ok(r, 1) && rig_entry_ok(r, 2));
 }
 
 /* A segment that was being made ready when the process was killed is used after the start; then the
@@ -738,23 +723,20 @@ TEST(stable_names_after_open)
 }
 
 /* Closing ends the write under way and drops what was not flushed. */
-TEST(closing)
+TEST_WITH(closing, setup, teardown)
 {
-    struct rig r;
-    rig_init(&r, 1, SMALL);
-    rig_open(&r);
-    append(&r, 1, 100);
-    log_flush(r.log);
-    append(&r, 1, 200);
-    unsigned before = r.durable_calls;
-    rig_close(&r);
-    assert_int_equal(r.durable_calls, before);
-    rig_open(&r);
-    assert_int_equal(log_last_index(r.log), 1);
-    append(&r, 1, 100);
-    log_flush(r.log);
-    sim_device_fail(r.sim, SIM_LOG_WRITE, 1, 1, -EIO);
-    rig_close(&r);
-    assert_int_equal(r.failed_calls, 0);
-    rig_fini(&r);
+    struct rig *r = *state;
+    append(r, 1, 100);
+    log_flush(r->log);
+    append(r, 1, 200);
+    unsigned before = r->durable_calls;
+    rig_close(r);
+    assert_int_equal(r->durable_calls, before);
+    rig_open(r);
+    assert_int_equal(log_last_index(r->log), 1);
+    append(r, 1, 100);
+    log_flush(r->log);
+    sim_device_fail(r->sim, SIM_LOG_WRITE, 1, 1, -EIO);
+    rig_close(r);
+    assert_int_equal(r->failed_calls, 0);
 }

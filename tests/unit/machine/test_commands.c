@@ -15,7 +15,7 @@ static struct machine_counts counts(struct kit *k)
     return c;
 }
 
-static void test_acquire_free(void **state)
+TEST_WITH(test_acquire_free, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_result r = kit_run(k, cmd_acquire("L", "ann", 500));
@@ -29,7 +29,7 @@ static void test_acquire_free(void **state)
     assert_int_equal(counts(k).sessions, 2); /* one owner, two implicit sessions */
 }
 
-static void test_acquire_again(void **state)
+TEST_WITH(test_acquire_again, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 500));
@@ -47,7 +47,7 @@ static void test_acquire_again(void **state)
     assert_int_equal(counts(k).grants, 1);
 }
 
-static void test_acquire_held(void **state)
+TEST_WITH(test_acquire_held, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 500));
@@ -60,7 +60,7 @@ static void test_acquire_held(void **state)
 }
 
 /* Kind is part of identity: explicit ann is not implicit ann. */
-static void test_kinds_are_different(void **state)
+TEST_WITH(test_kinds_are_different, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 500, 0, ""));
@@ -74,7 +74,7 @@ static void test_kinds_are_different(void **state)
     assert_int_equal(kit_run(k, cmd_acquire("M", "ann", 500)).code, MACHINE_HELD);
 }
 
-static void test_acquire_without_session(void **state)
+TEST_WITH(test_acquire_without_session, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     assert_int_equal(kit_run(k, cmd_acquire_x("L", "ann")).code, MACHINE_NOSESSION);
@@ -83,7 +83,7 @@ static void test_acquire_without_session(void **state)
     kit_expect_events(k, "");
 }
 
-static void test_acquire_unsupported(void **state)
+TEST_WITH(test_acquire_unsupported, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command c = cmd_acquire("L", "ann", 500);
@@ -106,7 +106,7 @@ static void test_acquire_unsupported(void **state)
     assert_int_equal(counts(k).locks, 0);
 }
 
-static void test_queue(void **state)
+TEST_WITH(test_queue, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 500));
@@ -135,7 +135,7 @@ static void test_queue(void **state)
     assert_int_equal(counts(k).sessions, 0);
 }
 
-static void test_ask_again(void **state)
+TEST_WITH(test_ask_again, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 5000));
@@ -162,7 +162,7 @@ static void test_ask_again(void **state)
                          "granted L cid token=2 wait=2 until=2699\n"); /* the last ttl given */
 }
 
-static void test_cancel(void **state)
+TEST_WITH(test_cancel, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 5000));
@@ -179,7 +179,7 @@ static void test_cancel(void **state)
     assert_int_equal(counts(k).sessions, 1);
 }
 
-static void test_renew(void **state)
+TEST_WITH(test_renew, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 500));
@@ -199,7 +199,7 @@ static void test_renew(void **state)
 }
 
 /* RENEW of a lock renews the session that holds it, with all its locks. */
-static void test_renew_explicit(void **state)
+TEST_WITH(test_renew_explicit, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 500, 0, ""));
@@ -216,7 +216,7 @@ static void test_renew_explicit(void **state)
                          "session_ended:deadline ann*\n");
 }
 
-static void test_release(void **state)
+TEST_WITH(test_release, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 500));
@@ -234,7 +234,7 @@ static void test_release(void **state)
     assert_int_equal(counts(k).releases, 1);
 }
 
-static void test_break(void **state)
+TEST_WITH(test_break, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     assert_int_equal(kit_run(k, cmd_name(MACHINE_OP_BREAK, "L")).code, MACHINE_NO);
@@ -251,7 +251,7 @@ static void test_break(void **state)
 }
 
 /* An explicit session survives the break of one of its locks; there is no delay. */
-static void test_break_explicit(void **state)
+TEST_WITH(test_break_explicit, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 500, 1000, ""));
@@ -263,7 +263,7 @@ static void test_break_explicit(void **state)
     assert_int_equal(kit_run(k, cmd_acquire("L", "bob", 500)).token, 4);
 }
 
-static void test_break_delayed(void **state)
+TEST_WITH(test_break_delayed, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 500, 1000, ""));
@@ -279,7 +279,7 @@ static void test_break_delayed(void **state)
     assert_int_equal(counts(k).locks, 0);
 }
 
-static void test_token_and_raise(void **state)
+TEST_WITH(test_token_and_raise, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_result r = kit_run(k, cmd_name(MACHINE_OP_TOKEN, "L"));
@@ -293,7 +293,7 @@ static void test_token_and_raise(void **state)
 }
 
 /* Whatever the sequence of RAISEs, tokens for a hundred years are left. */
-static void test_raise_has_a_ceiling(void **state)
+TEST_WITH(test_raise_has_a_ceiling, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     assert_true((FL_TOKEN_MAX - MACHINE_RAISE_TO_MAX) / (UINT64_C(36525) * 864) >= 1000000);
@@ -308,7 +308,7 @@ static void test_raise_has_a_ceiling(void **state)
     assert_limit(kit_run(k, cmd_number(MACHINE_OP_RAISE, 1, 0)), MACHINE_LIMIT_TOKENS);
 }
 
-static void test_tokens_run_out(void **state)
+TEST_WITH(test_tokens_run_out, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 5000, 0, ""));
@@ -334,7 +334,7 @@ static void test_tokens_run_out(void **state)
     assert_int_equal(counts(k).locks, 0);
 }
 
-static void test_session_open(void **state)
+TEST_WITH(test_session_open, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_result r = kit_run(k, cmd_open("ann", 500, 10, "one"));
@@ -352,7 +352,7 @@ static void test_session_open(void **state)
     assert_int_equal(counts(k).sessions, 1);
 }
 
-static void test_session_renew(void **state)
+TEST_WITH(test_session_renew, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command renew = cmd_owner(MACHINE_OP_SESSION_RENEW, "ann");
@@ -366,7 +366,7 @@ static void test_session_renew(void **state)
     assert_int_equal(kit_run(k, renew).code, MACHINE_NOSESSION);
 }
 
-static void test_session_close(void **state)
+TEST_WITH(test_session_close, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command close = cmd_owner(MACHINE_OP_SESSION_CLOSE, "ann");
@@ -390,7 +390,7 @@ static void test_session_close(void **state)
     kit_expect_events(k, "released:release Z eve token=1\n");
 }
 
-static void test_init(void **state)
+TEST_WITH(test_init, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_limits limits = {1, 2, 3, 4, 5};
@@ -407,7 +407,7 @@ static void test_init(void **state)
     assert_memory_equal(machine_get_limits(k->m), &limits, sizeof limits);
 }
 
-static void test_join(void **state)
+TEST_WITH(test_join, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     for (uint64_t id = MACHINE_NODES_MAX; id >= 1; id--) {
@@ -426,7 +426,7 @@ static void test_join(void **state)
 }
 
 /* A limit may go down to what is in use, and no further. */
-static void test_limit_set(void **state)
+TEST_WITH(test_limit_set, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command c = {.op = MACHINE_OP_LIMIT_SET, .number = MACHINE_LIMIT_LOCKS};
@@ -455,7 +455,7 @@ static struct machine_result set(struct kit *k, unsigned setting, unsigned value
     return kit_run(k, cmd_number(MACHINE_OP_SETTING_SET, setting, value));
 }
 
-static void test_settings_have_bounds(void **state)
+TEST_WITH(test_settings_have_bounds, kit_setup, kit_teardown)
 {
     static const struct {
         unsigned setting, bad[2];
@@ -463,7 +463,6 @@ static void test_settings_have_bounds(void **state)
                 {MACHINE_SETTING_HEARTBEAT, {4, 30001}},
                 {MACHINE_SETTING_HOLD, {600001, UINT32_MAX}},
                 {MACHINE_SETTING_LOG_LEVEL, {5, UINT32_MAX}}};
-    (void)state;
     for (unsigned i = 0; i < 8; i++) {
         struct machine_command c =
             cmd_number(MACHINE_OP_SETTING_SET, rows[i / 2].setting, rows[i / 2].bad[i % 2]);
@@ -474,7 +473,7 @@ static void test_settings_have_bounds(void **state)
 }
 
 /* An election time below three heartbeats is refused; settings are in the snapshot and the hash. */
-static void test_setting_set(void **state)
+TEST_WITH(test_setting_set, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     uint64_t hash = machine_hash(k->m);
@@ -501,7 +500,7 @@ static void test_setting_set(void **state)
 }
 
 /* Each limit: exactly at it works, one more does not, and nothing is left behind. */
-static void test_limit_locks(void **state)
+TEST_WITH(test_limit_locks, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_limits limits = MACHINE_LIMITS_DEFAULT;
@@ -517,7 +516,7 @@ static void test_limit_locks(void **state)
     assert_int_equal(counts(k).limits, 1);
 }
 
-static void test_limit_sessions(void **state)
+TEST_WITH(test_limit_sessions, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_limits limits = MACHINE_LIMITS_DEFAULT;
@@ -536,7 +535,7 @@ static void test_limit_sessions(void **state)
     assert_int_equal(counts(k).sessions, 3);
 }
 
-static void test_limit_waits(void **state)
+TEST_WITH(test_limit_waits, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_limits limits = MACHINE_LIMITS_DEFAULT;
@@ -554,7 +553,7 @@ static void test_limit_waits(void **state)
     assert_int_equal(counts(k).sessions, 5);
 }
 
-static void test_limit_session_locks(void **state)
+TEST_WITH(test_limit_session_locks, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_limits limits = MACHINE_LIMITS_DEFAULT;
@@ -572,7 +571,7 @@ static void test_limit_session_locks(void **state)
 }
 
 /* Names and owners are bytes, of up to 255. */
-static void test_any_bytes(void **state)
+TEST_WITH(test_any_bytes, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     static uint8_t name[FL_NAME_MAX];
@@ -597,45 +596,4 @@ static void test_any_bytes(void **state)
     c.wait_ms = 1;
     c.owner.len = 1;
     assert_int_equal(kit_run(k, c).code, MACHINE_QUEUED);
-}
-
-#undef TEST
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_acquire_free),
-        TEST(test_acquire_again),
-        TEST(test_acquire_held),
-        TEST(test_kinds_are_different),
-        TEST(test_acquire_without_session),
-        TEST(test_acquire_unsupported),
-        TEST(test_queue),
-        TEST(test_ask_again),
-        TEST(test_cancel),
-        TEST(test_renew),
-        TEST(test_renew_explicit),
-        TEST(test_release),
-        TEST(test_break),
-        TEST(test_break_explicit),
-        TEST(test_break_delayed),
-        TEST(test_token_and_raise),
-        TEST(test_raise_has_a_ceiling),
-        TEST(test_tokens_run_out),
-        TEST(test_session_open),
-        TEST(test_session_renew),
-        TEST(test_session_close),
-        TEST(test_init),
-        TEST(test_join),
-        TEST(test_limit_set),
-        TEST(test_settings_have_bounds),
-        TEST(test_setting_set),
-        TEST(test_limit_locks),
-        TEST(test_limit_sessions),
-        TEST(test_limit_waits),
-        TEST(test_limit_session_locks),
-        TEST(test_any_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

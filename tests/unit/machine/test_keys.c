@@ -52,7 +52,7 @@ static struct machine_result run(struct kit *k, struct machine_command c, unsign
     return r;
 }
 
-static void take_and_give_back(void **state)
+TEST_WITH(take_and_give_back, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_result r = run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
@@ -70,7 +70,7 @@ static void take_and_give_back(void **state)
     assert_int_equal(run(k, keys(GRANT, "L", "b", 1000), MACHINE_GRANTED).token, 2);
 }
 
-static void extend(void **state)
+TEST_WITH(extend, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     run(k, keys(EXTEND, "L", "a", 1000), MACHINE_NO);
@@ -91,7 +91,7 @@ static void extend(void **state)
     assert_int_equal(r.deadline_ms, begin_ms + 400 + FL_TTL_MAX_MS);
 }
 
-static void expiry(void **state)
+TEST_WITH(expiry, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
@@ -102,7 +102,7 @@ static void expiry(void **state)
     assert_int_equal(run(k, keys(GRANT | EXTEND, "L", "a", 1000), MACHINE_GRANTED).token, 2);
 }
 
-static void several(void **state)
+TEST_WITH(several, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_result r = run(k, keys(GRANT, "ABC", "a", 1000), MACHINE_GRANTED);
@@ -124,7 +124,7 @@ static void several(void **state)
                      MACHINE_NAMES_MAX);
 }
 
-static void swap(void **state)
+TEST_WITH(swap, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command c = keys(SWAP, "L", "a", 1000);
@@ -147,7 +147,7 @@ static void swap(void **state)
     assert_int_equal(run(k, c, MACHINE_GRANTED).deadline_ms, end_ms);
 }
 
-static void queries(void **state)
+TEST_WITH(queries, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     run(k, keys(GRANT, "A", "ann", 1000), MACHINE_GRANTED);
@@ -170,7 +170,7 @@ static void queries(void **state)
 }
 
 /* A lock taken through ACQUIRE excludes KEYS, and the other way round. */
-static void beside_acquire(void **state)
+TEST_WITH(beside_acquire, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     assert_int_equal(kit_run(k, cmd_acquire("L", "ann", 1000)).code, MACHINE_GRANTED);
@@ -192,7 +192,7 @@ static void beside_acquire(void **state)
 }
 
 /* A client that takes the nodes of one cluster for independent servers releases at each of them. */
-static void released_at_each_node(void **state)
+TEST_WITH(released_at_each_node, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     run(k, keys(GRANT, "KL", "a", 60000), MACHINE_GRANTED);
@@ -227,7 +227,7 @@ static struct machine_command any(const char *letters, uint64_t ttl_ms)
     return c;
 }
 
-static void keys_of_any_owner(void **state)
+TEST_WITH(keys_of_any_owner, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     run(k, any("L", 0), MACHINE_NO);
@@ -260,7 +260,7 @@ static void keys_of_any_owner(void **state)
     run(k, keys(GRANT, "S", "a", 1000), MACHINE_HELD);
 }
 
-static void limits(void **state)
+TEST_WITH(limits, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command l = {.op = MACHINE_OP_LIMITS, .limits = MACHINE_LIMITS_DEFAULT};
@@ -280,9 +280,8 @@ static void limits(void **state)
     run(k, keys(GRANT, "A", "a", 1000), MACHINE_GRANTED);
 }
 
-static void wrong_commands(void **state)
+TEST(wrong_commands)
 {
-    (void)state;
     struct machine_command bad[] = {
         keys(0, "A", "a", 1000),  /* nothing to do */
         keys(GRANT, "A", "a", 0), /* no TTL */
@@ -404,7 +403,7 @@ static void letters_of(uint64_t *rng, char out[LETTERS + 1])
     out[n] = '\0';
 }
 
-static void as_the_model(void **state)
+TEST_WITH(as_the_model, kit_setup, kit_teardown)
 {
     static const unsigned changes[] = {GRANT,   EXTEND,         GRANT | EXTEND,
                                        RELEASE, RELEASE | EACH, GRANT | RELEASE};
@@ -436,7 +435,7 @@ static void as_the_model(void **state)
 
 /* With other commands that take locks: the state is always sound, is the same after a snapshot, and
  * each grant has a token of its own. */
-static void among_others(void **state)
+TEST_WITH(among_others, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     uint64_t rng = rng_seed();
@@ -482,24 +481,4 @@ static void among_others(void **state)
             assert_true(machine_hash(k->m) == hash);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(take_and_give_back, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(extend, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(expiry, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(several, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(swap, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(queries, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(beside_acquire, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(released_at_each_node, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(keys_of_any_owner, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(limits, kit_setup, kit_teardown),
-        cmocka_unit_test(wrong_commands),
-        cmocka_unit_test_setup_teardown(as_the_model, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(among_others, kit_setup, kit_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

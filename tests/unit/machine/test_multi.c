@@ -4,8 +4,6 @@
 #include "machine/budget.h"
 #include "kit.h"
 
-#include <stdio.h>
-
 /* The command with these names, one letter each, instead of its own. Valid until the next call. */
 static struct machine_command names(struct machine_command c, const char *letters)
 {
@@ -80,7 +78,7 @@ static void assert_nothing_left(struct kit *k)
     assert_int_equal(c.grants, c.releases + c.expiries + c.breaks);
 }
 
-static void test_one_grant(void **state)
+TEST_WITH(test_one_grant, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     fl_token t = granted(k, take("CAB", "ann"));
@@ -117,7 +115,7 @@ static void test_one_grant(void **state)
     assert_nothing_left(k);
 }
 
-static void test_all_or_none(void **state)
+TEST_WITH(test_all_or_none, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     fl_token bob = granted(k, cmd_acquire("B", "bob", 5000));
@@ -134,7 +132,7 @@ static void test_all_or_none(void **state)
 }
 
 /* Two requests for the same locks in opposite orders, and a third: first come, first served. */
-static void test_opposite_orders(void **state)
+TEST_WITH(test_opposite_orders, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     fl_token t = granted(k, take("AB", "ann"));
@@ -155,7 +153,7 @@ static void test_opposite_orders(void **state)
 }
 
 /* A waiter for A and B holds neither, and keeps its place in both. */
-static void test_nobody_overtakes(void **state)
+TEST_WITH(test_nobody_overtakes, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     fl_token a = granted(k, cmd_acquire("A", "ann", 5000));
@@ -181,7 +179,7 @@ static void test_nobody_overtakes(void **state)
 }
 
 /* A wait for several locks leaves all its queues at once, and waits behind it are granted. */
-static void test_wait_ends(void **state)
+TEST_WITH(test_wait_ends, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     fl_token a = granted(k, cmd_acquire("A", "ann", 50000));
@@ -210,7 +208,7 @@ static void test_wait_ends(void **state)
     assert_nothing_left(k);
 }
 
-static void test_mismatch(void **state)
+TEST_WITH(test_mismatch, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("sue", 100000, 0, ""));
@@ -243,7 +241,7 @@ static void test_mismatch(void **state)
 }
 
 /* A wait for several locks behind readers, and readers behind that wait. */
-static void test_with_readers(void **state)
+TEST_WITH(test_with_readers, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command reader = cmd_wait("A", "r1", 5000, 4000);
@@ -262,7 +260,7 @@ static void test_with_readers(void **state)
     assert_nothing_left(k);
 }
 
-static void test_break_and_expiry(void **state)
+TEST_WITH(test_break_and_expiry, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     granted(k, take("AB", "ann"));
@@ -290,7 +288,7 @@ static void test_break_and_expiry(void **state)
 }
 
 /* A waiter is not in the way of a break, and a lock that only waits for others is not broken. */
-static void test_break_of_a_waited_lock(void **state)
+TEST_WITH(test_break_of_a_waited_lock, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     granted(k, cmd_acquire("A", "ann", 5000));
@@ -302,7 +300,7 @@ static void test_break_of_a_waited_lock(void **state)
     assert_nothing_left(k);
 }
 
-static void test_session_ends(void **state)
+TEST_WITH(test_session_ends, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("sue", 1000, 300, ""));
@@ -334,7 +332,7 @@ static void test_session_ends(void **state)
     assert_nothing_left(k);
 }
 
-static void test_deadlocks(void **state)
+TEST_WITH(test_deadlocks, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("s", 100000, 0, ""));
@@ -384,7 +382,7 @@ static void set_limits(struct kit *k, struct machine_limits limits)
 }
 
 /* Each limit at its value and one beyond. */
-static void test_limits(void **state)
+TEST_WITH(test_limits, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_limits l = MACHINE_LIMITS_DEFAULT;
@@ -433,7 +431,7 @@ static void test_limits(void **state)
     assert_nothing_left(k);
 }
 
-static void test_most_names(void **state)
+TEST_WITH(test_most_names, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     fl_token t = granted(k, cmd_acquire("P", "x", 5000));
@@ -454,7 +452,7 @@ static void test_most_names(void **state)
     assert_nothing_left(k);
 }
 
-static void test_what_is_shown(void **state)
+TEST_WITH(test_what_is_shown, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_lock_view v;
@@ -509,7 +507,7 @@ static void refuse_with(struct kit *k, const char *from, const char *to, size_t 
     fli_buf_fini(&a);
 }
 
-static void test_forged_snapshots(void **state)
+TEST_WITH(test_forged_snapshots, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     granted(k, take("AB", "ann"));
@@ -533,19 +531,4 @@ static void test_forged_snapshots(void **state)
     queued(k, cmd_wait("F", "fay", 5000, 4000), 2);
     granted(k, cmd_acquire("G", "gus", 5000));
     refuse_with(k, "\001\001E\000\003eve", "\001\001H\000\003eve", 8); /* E is free: no such lock */
-}
-
-#undef TEST
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_one_grant),        TEST(test_all_or_none),      TEST(test_opposite_orders),
-        TEST(test_nobody_overtakes), TEST(test_wait_ends),        TEST(test_mismatch),
-        TEST(test_with_readers),     TEST(test_break_and_expiry), TEST(test_break_of_a_waited_lock),
-        TEST(test_session_ends),     TEST(test_deadlocks),        TEST(test_limits),
-        TEST(test_most_names),       TEST(test_what_is_shown),    TEST(test_forged_snapshots),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,8 @@
 
 /* All clients together have a ceiling. At the ceiling no connection is closed; beyond it the one
  * that uses most is, and no other. */
-static void the_largest_goes_first(void **state)
+TEST(the_largest_goes_first)
 {
-    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     limits.output_max = 1 << 20;
@@ -54,19 +53,9 @@ static void the_largest_goes_first(void **state)
 }
 
 /* A client that is cut off, and has read what it was sent, is told why. */
-static void who_goes_for_memory_is_told(void **state)
+TEST(who_goes_for_memory_is_told)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.memory_max = 100000;
     expect_cut_off_with(limits, "-LIMIT this client keeps the most");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_largest_goes_first),
-        cmocka_unit_test(who_goes_for_memory_is_told),
-    };
-    return cmocka_run_group_tests_name("net memory", tests, NULL, NULL);
 }

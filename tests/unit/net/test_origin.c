@@ -20,9 +20,8 @@ static void must_serve(struct fixture *f, int fd)
 
 /* The ceiling itself is served; one more is refused with its reason; another address is served
  * meanwhile; who makes room may come again. */
-static void connections_have_a_ceiling(void **state)
+TEST(connections_have_a_ceiling)
 {
-    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     limits.address_connections_max = 3;
@@ -84,9 +83,8 @@ static void count_with(struct fixture *f, struct net_conn *c, size_t bytes)
 
 /* At the ceiling nobody goes. One byte above it the largest of that address does: neither its
  * others, nor a larger one of another address. */
-static void memory_has_a_ceiling(void **state)
+TEST(memory_has_a_ceiling)
 {
-    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     limits.output_max = 1 << 20;
@@ -121,9 +119,8 @@ static void memory_has_a_ceiling(void **state)
 }
 
 /* A client that is cut off is told which ceiling was reached. */
-static void who_goes_is_told(void **state)
+TEST(who_goes_is_told)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.address_memory_max = 100000;
     expect_cut_off_with(limits,
@@ -132,9 +129,8 @@ static void who_goes_is_told(void **state)
 }
 
 /* Clients that keep little are not cut off, but their address gets no further ones. */
-static void an_address_without_room_gets_no_more(void **state)
+TEST(an_address_without_room_gets_no_more)
 {
-    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     fixture_start(&f, limits);
@@ -158,9 +154,8 @@ static void an_address_without_room_gets_no_more(void **state)
 
 /* Every machine has a network of version 6 to choose addresses from; of version 4, one address. The
  * port is no part of either. */
-static void what_counts_as_one_address(void **state)
+TEST(what_counts_as_one_address)
 {
-    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     limits.address_connections_max = 1;
@@ -191,16 +186,4 @@ static void what_counts_as_one_address(void **state)
     net_origin_leave(&first);
     assert_int_equal(memory(&f).origins, 0);
     fixture_end(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(connections_have_a_ceiling),
-        cmocka_unit_test(memory_has_a_ceiling),
-        cmocka_unit_test(who_goes_is_told),
-        cmocka_unit_test(an_address_without_room_gets_no_more),
-        cmocka_unit_test(what_counts_as_one_address),
-    };
-    return cmocka_run_group_tests_name("net origin", tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
 #include "rig.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -40,7 +38,6 @@ static void down_cb(void *ctx, uint64_t peer_id, bool hung_up, const char *why)
 static void log_cb(void *ctx, int level, const char *message)
 {
     struct outbound_fixture *k = ctx;
-    (void)level;
     k->logged++;
     snprintf(k->log, sizeof k->log, "%s", message);
 }
@@ -78,11 +75,10 @@ static int send_text(struct outbound_fixture *k, uint64_t id, const char *text)
     return outbound_send(k->o, id, 8, &part, 1);
 }
 
-static void test_up(void **state)
+TEST(test_up)
 {
     struct outbound_fixture k;
     struct outbound_peer_stats stats;
-    (void)state;
     fixture_open(&k, NULL, 0);
     struct rig *r = k.r;
     assert_int_equal(send_text(&k, 2, "too early"), FL_ENOCONN);
@@ -106,10 +102,9 @@ static void test_up(void **state)
 }
 
 /* The other side ends the stream: the owner is told at once, and the node is dialed again. */
-static void test_hung_up(void **state)
+TEST(test_hung_up)
 {
     struct outbound_fixture k;
-    (void)state;
     fixture_open(&k, NULL, 0);
     struct rig *r = k.r;
     for (unsigned i = 1; i <= 5; i++) {
@@ -124,11 +119,10 @@ static void test_hung_up(void **state)
 }
 
 /* The other node goes away, and comes back. */
-static void test_comes_back(void **state)
+TEST(test_comes_back)
 {
     struct outbound_fixture k;
     struct transport_config config;
-    (void)state;
     fixture_open(&k, NULL, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
@@ -143,11 +137,10 @@ static void test_comes_back(void **state)
     fixture_close(&k);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct outbound_fixture k;
     struct transport_stats stats;
-    (void)state;
     fixture_open(&k, NULL, 0);
     struct rig *r = k.r;
     r->b.refuse = true;
@@ -161,10 +154,9 @@ static void test_refused(void **state)
 }
 
 /* outbound_redial() dials at once, without the rest of the pause. */
-static void test_redial(void **state)
+TEST(test_redial)
 {
     struct outbound_fixture k;
-    (void)state;
     fixture_open(&k, NULL, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, r->a.absent >= 6); /* of node 3, whose pause has grown */
@@ -179,13 +171,12 @@ static void test_redial(void **state)
 }
 
 /* A peer reads nothing: messages beyond the queue are dropped, and the log says so once. */
-static void test_queue(void **state)
+TEST(test_queue)
 {
     struct outbound_fixture k;
     static uint8_t body[100000];
     struct fli_slice part = {body, sizeof body};
     struct outbound_peer_stats stats;
-    (void)state;
     fixture_open(&k, NULL, 250000);
     struct rig *r = k.r;
     r->b.unstarted = true;
@@ -214,12 +205,11 @@ static void test_queue(void **state)
 }
 
 /* One message may be larger than the queue; a frame may not be larger than a frame. */
-static void test_large_message(void **state)
+TEST(test_large_message)
 {
     struct outbound_fixture k;
     static uint8_t body[(1 << 20) + 1];
     struct fli_slice part = {body, sizeof body};
-    (void)state;
     fixture_open(&k, NULL, 1000);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
@@ -233,10 +223,9 @@ static void test_large_message(void **state)
 }
 
 /* Only the dialing side may send on a RAFT stream: a peer that sends on it is cut off. */
-static void test_peer_sends(void **state)
+TEST(test_peer_sends)
 {
     struct outbound_fixture k;
-    (void)state;
     fixture_open(&k, NULL, 0);
     struct rig *r = k.r;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
@@ -250,13 +239,12 @@ static void test_peer_sends(void **state)
 
 /* Node 3 accepts connections and sends nothing: the other streams do not wait for it, and
  * `outbound` can be closed. */
-static void test_close_while_dialing(void **state)
+TEST(test_close_while_dialing)
 {
     struct outbound_fixture k;
     uint16_t port;
     char address[64];
     int listener = plain_listener(&port, 8);
-    (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     fixture_open(&k, address, 0);
     struct rig *r = k.r;
@@ -266,23 +254,4 @@ static void test_close_while_dialing(void **state)
     close(fd);
     fixture_close(&k);
     close(listener);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_up),
-        cmocka_unit_test(test_hung_up),
-        cmocka_unit_test(test_comes_back),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_redial),
-        cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_large_message),
-        cmocka_unit_test(test_peer_sends),
-        cmocka_unit_test(test_close_while_dialing),
-    };
-    if (argc > 1) {
-        cmocka_set_test_filter(argv[1]);
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,6 @@
 #include "rng.h"
 
 #include <hiredis/hiredis.h>
-#include <string.h>
 
 #include "redlock/answer.h"
 

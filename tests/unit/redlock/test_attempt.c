@@ -2,8 +2,6 @@
  * judges from the list of events as a whole. */
 #include "rng.h"
 
-#include <string.h>
-
 #include "redlock/attempt.h"
 #include "redlock/quorum.h"
 

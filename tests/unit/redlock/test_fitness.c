@@ -1,8 +1,6 @@
 /* Which servers are fit for Redlock. */
 #include "rng.h"
 
-#include <string.h>
-
 #include "redlock/fitness.h"
 
 static void good(struct fli_facts *f, uint32_t n)

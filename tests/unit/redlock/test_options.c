@@ -1,7 +1,6 @@
 /* What fl_redlock_create() and the calls accept; nothing here needs a server. */
 #include "rng.h"
 
-#include <string.h>
 #include <uv.h>
 
 #include "fencelock/redlock.h"

@@ -140,6 +140,20 @@ void fake_end(struct fake *f)
     dispatch_destroy(f->d);
 }
 
+int fake_setup(void **state)
+{
+    *state = malloc(sizeof(struct fake));
+    fake_start(*state);
+    return 0;
+}
+
+int fake_teardown(void **state)
+{
+    fake_end(*state);
+    free(*state);
+    return 0;
+}
+
 struct asked *ask(struct fake *f, int proto, const char *line)
 {
     struct fli_slice argv[FLI_RESP_ARGS_MAX];

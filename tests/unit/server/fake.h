@@ -51,6 +51,9 @@ struct fake {
 void fake_start(struct fake *f);
 void fake_start_with(struct fake *f, size_t calls_max);
 void fake_end(struct fake *f); /* everything must have been answered, or come to nothing */
+/* For TEST_WITH: a fake of its own for each test, in *state. */
+int fake_setup(void **state);
+int fake_teardown(void **state);
 
 /* Sends one request of words, separated by single blanks. */
 struct asked *ask(struct fake *f, int proto, const char *line);

@@ -11,10 +11,9 @@ static void assert_slice(struct fli_slice s, const char *text)
 
 /* --- requests become commands --- */
 
-TEST(commands_of_the_machine)
+TEST_WITH(commands_of_the_machine, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
+    struct fake *f = *state;
     static const struct {
         const char *ask;
         uint8_t op;
@@ -33,8 +32,8 @@ TEST(commands_of_the_machine)
         {"SESSION LIST", MACHINE_OP_SESSION_LIST},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        ask(&f, 2, rows[i].ask);
-        const struct machine_command *c = &last_sent(&f)->command;
+        ask(f, 2, rows[i].ask);
+        const struct machine_command *c = &last_sent(f)->command;
         assert_int_equal(c->op, rows[i].op);
         if (c->op == MACHINE_OP_RENEW) {
             assert_slice(c->name, "n");
@@ -46,46 +45,42 @@ TEST(commands_of_the_machine)
             assert_int_equal(c->ttl_ms, 900);
             assert_int_equal(c->lockdelay_ms, 50);
         }
-        result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
+        result(last_sent(f), (struct machine_result){.code = MACHINE_NO});
     }
-    fake_end(&f);
 }
 
-TEST(acquire_becomes_a_command)
+TEST_WITH(acquire_becomes_a_command, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    ask(&f, 2, "ACQUIRE n TTL 500 OWNER " OWNER " WAIT 300 VALUE v");
-    const struct machine_command *c = &last_sent(&f)->command;
+    struct fake *f = *state;
+    ask(f, 2, "ACQUIRE n TTL 500 OWNER " OWNER " WAIT 300 VALUE v");
+    const struct machine_command *c = &last_sent(f)->command;
     assert_int_equal(c->op, MACHINE_OP_ACQUIRE);
     assert_int_equal(c->flags, MACHINE_ACQUIRE_WAIT);
     assert_slice(c->owner, OWNER);
     assert_slice(c->value, "v");
     assert_int_equal(c->ttl_ms, 500);
     assert_int_equal(c->wait_ms, 300);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_HELD});
-    ask(&f, 2, "ACQUIRE n SESSION s");
-    c = &last_sent(&f)->command;
+    result(last_sent(f), (struct machine_result){.code = MACHINE_HELD});
+    ask(f, 2, "ACQUIRE n SESSION s");
+    c = &last_sent(f)->command;
     assert_int_equal(c->flags, MACHINE_ACQUIRE_EXPLICIT);
     assert_slice(c->owner, "s");
     assert_int_equal(c->ttl_ms, 0);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_HELD});
-    ask(&f, 2, "ACQUIRE n WAIT 0");
-    c = &last_sent(&f)->command;
+    result(last_sent(f), (struct machine_result){.code = MACHINE_HELD});
+    ask(f, 2, "ACQUIRE n WAIT 0");
+    c = &last_sent(f)->command;
     assert_int_equal(c->flags, 0);
     assert_int_equal(c->ttl_ms, FL_TTL_DEFAULT_MS);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_HELD});
-    fake_end(&f);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_HELD});
 }
 
-TEST(made_owners_differ)
+TEST_WITH(made_owners_differ, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
+    struct fake *f = *state;
     uint8_t seen[32][32];
     for (int i = 0; i < 32; i++) {
-        ask(&f, 2, "ACQUIRE n");
-        struct fli_slice owner = last_sent(&f)->command.owner;
+        ask(f, 2, "ACQUIRE n");
+        struct fli_slice owner = last_sent(f)->command.owner;
         assert_int_equal(owner.len, 32);
         for (size_t k = 0; k < owner.len; k++) {
             assert_non_null(memchr("0123456789abcdef", owner.data[k], 16));
@@ -94,9 +89,8 @@ TEST(made_owners_differ)
         for (int j = 0; j < i; j++) {
             assert_memory_not_equal(seen[i], seen[j], 32);
         }
-        result(last_sent(&f), (struct machine_result){.code = MACHINE_HELD});
+        result(last_sent(f), (struct machine_result){.code = MACHINE_HELD});
     }
-    fake_end(&f);
 }
 
 /* --- results become answers --- */
@@ -211,26 +205,24 @@ TEST(failures_of_the_node)
     }
 }
 
-TEST(refused_at_the_door)
+TEST_WITH(refused_at_the_door, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    f.submit_rc = FL_EBUSY;
-    struct asked *a = ask(&f, 2, "ACQUIRE n WAIT 100");
+    struct fake *f = *state;
+    f->submit_rc = FL_EBUSY;
+    struct asked *a = ask(f, 2, "ACQUIRE n WAIT 100");
     assert_memory_equal(a->reply.data, "-BUSY ", 6);
     assert_true(a->answered);
-    f.submit_rc = FL_ENOLEADER;
-    a = ask(&f, 2, "SHOW n");
+    f->submit_rc = FL_ENOLEADER;
+    a = ask(f, 2, "SHOW n");
     assert_memory_equal(a->reply.data, "-NOLEADER ", 10);
-    f.submit_rc = 0;
+    f->submit_rc = 0;
     /* The first one must not have left a trace: its wait is not being asked for. */
-    a = ask(&f, 2, "ACQUIRE n");
-    result(last_sent(&f), R(.code = MACHINE_GRANTED, .token = 1));
+    a = ask(f, 2, "ACQUIRE n");
+    result(last_sent(f), R(.code = MACHINE_GRANTED, .token = 1));
     expect(a, ":1\r\n");
-    fake_end(&f);
 }
 
-TEST(bad_requests)
+TEST_WITH(bad_requests, fake_setup, fake_teardown)
 {
     static const char *const asks[] = {"NOPE",
                                        "ACQUIRE",
@@ -243,44 +235,38 @@ TEST(bad_requests)
                                        "ACQUIRE n MODE both",
                                        "ACQUIRE n ALSO n",
                                        "GET key"};
-    struct fake f;
-    fake_start(&f);
+    struct fake *f = *state;
     for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
-        struct asked *a = ask(&f, 2, asks[i]);
+        struct asked *a = ask(f, 2, asks[i]);
         assert_true(a->answered);
         assert_memory_equal(a->reply.data, "-ERR ", 5);
     }
-    assert_int_equal(f.sent_n, 0);
-    struct asked *a = ask(&f, 2, "LOCKS CURSOR nonsense");
+    assert_int_equal(f->sent_n, 0);
+    struct asked *a = ask(f, 2, "LOCKS CURSOR nonsense");
     expect(a, "-ERR CURSOR: write the cursor that the page before gave, or 0 to begin\r\n");
-    assert_int_equal(f.sent_n, 0);
-    ask(&f, 2, "LOCKS CURSOR 0");
-    result(last_sent(&f), R(.code = MACHINE_NO));
+    assert_int_equal(f->sent_n, 0);
+    ask(f, 2, "LOCKS CURSOR 0");
+    result(last_sent(f), R(.code = MACHINE_NO));
     struct info_counts counts;
-    dispatch_get_counts(f.d, &counts);
+    dispatch_get_counts(f->d, &counts);
     assert_int_equal(counts.errors, 12);
-    fake_end(&f);
 }
 
-TEST(connection_commands_go_to_the_shell)
+TEST_WITH(connection_commands_go_to_the_shell, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    expect(ask(&f, 2, "PING"), "+PING\r\n");
-    expect(ask(&f, 2, "client id"), "+CLIENT\r\n");
-    assert_int_equal(f.connection_commands, 2);
-    fake_end(&f);
+    struct fake *f = *state;
+    expect(ask(f, 2, "PING"), "+PING\r\n");
+    expect(ask(f, 2, "client id"), "+CLIENT\r\n");
+    assert_int_equal(f->connection_commands, 2);
 }
 
-TEST(answers_that_do_not_fit_fail)
+TEST_WITH(answers_that_do_not_fit_fail, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    f.reply_max = 3;
-    struct asked *a = ask(&f, 2, "ACQUIRE n");
-    result(last_sent(&f), R(.code = MACHINE_GRANTED, .token = 1234567));
+    struct fake *f = *state;
+    f->reply_max = 3;
+    struct asked *a = ask(f, 2, "ACQUIRE n");
+    result(last_sent(f), R(.code = MACHINE_GRANTED, .token = 1234567));
     assert_true(a->failed && !a->answered);
-    fake_end(&f);
 }
 
 /* --- views, from a real machine --- */
@@ -327,9 +313,9 @@ static void serve(struct world *w)
     fli_buf_fini(&payload);
 }
 
-static void world_start(struct world *w)
+static int world_setup(void **state)
 {
-    memset(w, 0, sizeof *w);
+    struct world *w = *state = calloc(1, sizeof *w);
     fake_start(&w->f);
     const uint64_t seed[2] = {1, 2};
     w->m = machine_create(seed);
@@ -338,12 +324,16 @@ static void world_start(struct world *w)
     struct machine_command init = {
         .op = MACHINE_OP_INIT, .number = 77, .limits = MACHINE_LIMITS_DEFAULT};
     apply(w, &init);
+    return 0;
 }
 
-static void world_end(struct world *w)
+static int world_teardown(void **state)
 {
+    struct world *w = *state;
     fake_end(&w->f);
     machine_destroy(w->m);
+    free(w);
+    return 0;
 }
 
 static struct asked *serve_ask(struct world *w, int proto, const char *line)
@@ -361,53 +351,50 @@ static void on_event(void *ctx, const struct machine_event *e)
 
 /* Several locks: one wait, answered once, by the first of its events; the client that goes gives
  * up all of its places. */
-TEST(several_locks)
+TEST_WITH(several_locks, world_setup, world_teardown)
 {
-    struct world w;
-    world_start(&w);
-    machine_set_event_cb(w.m, on_event, &w.f);
-    expect(serve_ask(&w, 2, "ACQUIRE a ALSO b TTL 500 OWNER " OWNER), ":1\r\n");
-    expect(serve_ask(&w, 2, "ACQUIRE b ALSO a TTL 500 OWNER " OWNER), ":1\r\n");
-    expect(serve_ask(&w, 2, "ACQUIRE c ALSO b TTL 500 OWNER waiter-123456789"), "$-1\r\n");
-    struct asked *gone = serve_ask(&w, 2, "ACQUIRE c ALSO b TTL 500 WAIT 9000");
+    struct world *w = *state;
+    machine_set_event_cb(w->m, on_event, &w->f);
+    expect(serve_ask(w, 2, "ACQUIRE a ALSO b TTL 500 OWNER " OWNER), ":1\r\n");
+    expect(serve_ask(w, 2, "ACQUIRE b ALSO a TTL 500 OWNER " OWNER), ":1\r\n");
+    expect(serve_ask(w, 2, "ACQUIRE c ALSO b TTL 500 OWNER waiter-123456789"), "$-1\r\n");
+    struct asked *gone = serve_ask(w, 2, "ACQUIRE c ALSO b TTL 500 WAIT 9000");
     struct asked *next =
-        serve_ask(&w, 2, "ACQUIRE b ALSO a TTL 500 OWNER other-0123456789 WAIT 9000");
+        serve_ask(w, 2, "ACQUIRE b ALSO a TTL 500 OWNER other-0123456789 WAIT 9000");
     struct asked *same =
-        serve_ask(&w, 2, "ACQUIRE a ALSO b TTL 500 OWNER other-0123456789 WAIT 9000");
+        serve_ask(w, 2, "ACQUIRE a ALSO b TTL 500 OWNER other-0123456789 WAIT 9000");
     expect_nothing(gone);
-    dispatch_cancel(w.f.d, &gone->slot);
-    dispatch_turn(w.f.d);
-    serve(&w); /* the cancel */
+    dispatch_cancel(w->f.d, &gone->slot);
+    dispatch_turn(w->f.d);
+    serve(w); /* the cancel */
     expect_nothing(next);
     expect_nothing(same);
-    expect(serve_ask(&w, 2, "RELEASE b 1"), ":1\r\n");
+    expect(serve_ask(w, 2, "RELEASE b 1"), ":1\r\n");
     expect(next, ":2\r\n");
     expect(same, ":2\r\n");
-    expect(serve_ask(&w, 2, "CHECK a 2"), ":1\r\n");
-    expect(serve_ask(&w, 2, "ACQUIRE a TTL 500 OWNER other-0123456789"),
+    expect(serve_ask(w, 2, "CHECK a 2"), ":1\r\n");
+    expect(serve_ask(w, 2, "ACQUIRE a TTL 500 OWNER other-0123456789"),
            "-MISMATCH this owner holds or awaits the lock in another mode or together with other "
            "locks; ask in the same way, or release it first\r\n");
-    expect(serve_ask(&w, 2, "SHOW c"), "$-1\r\n");
+    expect(serve_ask(w, 2, "SHOW c"), "$-1\r\n");
     struct info_counts counts;
-    dispatch_get_counts(w.f.d, &counts);
+    dispatch_get_counts(w->f.d, &counts);
     assert_int_equal(counts.parked, 0);
-    world_end(&w);
 }
 
 #define WHOSE2 "$4\r\nuser\r\n$7\r\ndefault\r\n$7\r\naddress\r\n$-1\r\n"
 #define WHOSE3 "$4\r\nuser\r\n$7\r\ndefault\r\n$7\r\naddress\r\n_\r\n"
 
-TEST(show_a_lock)
+TEST_WITH(show_a_lock, world_setup, world_teardown)
 {
-    struct world w;
-    world_start(&w);
-    expect(serve_ask(&w, 2, "ACQUIRE n TTL 500 OWNER " OWNER " VALUE v"), ":1\r\n");
-    struct asked *waiter = serve_ask(&w, 2, "ACQUIRE n TTL 500 OWNER waiter-123456789 WAIT 9000");
+    struct world *w = *state;
+    expect(serve_ask(w, 2, "ACQUIRE n TTL 500 OWNER " OWNER " VALUE v"), ":1\r\n");
+    struct asked *waiter = serve_ask(w, 2, "ACQUIRE n TTL 500 OWNER waiter-123456789 WAIT 9000");
     expect_nothing(waiter);
-    w.timestamp_ms += 100;
-    expect(serve_ask(&w, 2, "TOKEN x"), ":2\r\n");
+    w->timestamp_ms += 100;
+    expect(serve_ask(w, 2, "TOKEN x"), ":2\r\n");
     expect(
-        serve_ask(&w, 2, "SHOW n"),
+        serve_ask(w, 2, "SHOW n"),
         "*40\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
         "$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n:0\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_ms\r\n:100\r\n"
@@ -424,7 +411,7 @@ TEST(show_a_lock)
         "*12\r\n$5\r\nowner\r\n$16\r\nwaiter-123456789\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$7\r\nsession\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" WHOSE2);
     expect(
-        serve_ask(&w, 3, "SHOW n"),
+        serve_ask(w, 3, "SHOW n"),
         "%20\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
         "$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n#f\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_ms\r\n:100\r\n"
@@ -440,21 +427,19 @@ TEST(show_a_lock)
         "$5\r\nqueue\r\n*1\r\n"
         "%6\r\n$5\r\nowner\r\n$16\r\nwaiter-123456789\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$7\r\nsession\r\n#f\r\n$8\r\ntogether\r\n:1\r\n" WHOSE3);
-    expect(serve_ask(&w, 2, "SHOW other"), "$-1\r\n");
-    dispatch_cancel(w.f.d, &waiter->slot);
-    dispatch_turn(w.f.d);
-    serve(&w); /* the cancel */
-    world_end(&w);
+    expect(serve_ask(w, 2, "SHOW other"), "$-1\r\n");
+    dispatch_cancel(w->f.d, &waiter->slot);
+    dispatch_turn(w->f.d);
+    serve(w); /* the cancel */
 }
 
-TEST(list_locks)
+TEST_WITH(list_locks, world_setup, world_teardown)
 {
-    struct world w;
-    world_start(&w);
-    expect(serve_ask(&w, 2, "LOCKS"), "*2\r\n$0\r\n\r\n*0\r\n");
-    serve_ask(&w, 2, "ACQUIRE a TTL 500 OWNER " OWNER);
-    serve_ask(&w, 2, "ACQUIRE b TTL 500 OWNER " OWNER);
-    struct asked *page = serve_ask(&w, 3, "LOCKS COUNT 1");
+    struct world *w = *state;
+    expect(serve_ask(w, 2, "LOCKS"), "*2\r\n$0\r\n\r\n*0\r\n");
+    serve_ask(w, 2, "ACQUIRE a TTL 500 OWNER " OWNER);
+    serve_ask(w, 2, "ACQUIRE b TTL 500 OWNER " OWNER);
+    struct asked *page = serve_ask(w, 3, "LOCKS COUNT 1");
     assert_true(page->answered);
     char cursor[64] = "";
     assert_int_equal(fli_buf_append(&page->reply, "", 1), 0);
@@ -463,19 +448,17 @@ TEST(list_locks)
     assert_non_null(strstr((const char *)page->reply.data, "$4\r\nname\r\n$1\r\na\r\n"));
     char line[128];
     (void)snprintf(line, sizeof line, "LOCKS COUNT 5 CURSOR %s", cursor);
-    page = serve_ask(&w, 2, line);
+    page = serve_ask(w, 2, line);
     assert_int_equal(fli_buf_append(&page->reply, "", 1), 0);
     assert_memory_equal(page->reply.data, "*2\r\n$0\r\n\r\n*1\r\n*36\r\n", 19);
     assert_non_null(strstr((const char *)page->reply.data, "$4\r\nname\r\n$1\r\nb\r\n"));
-    world_end(&w);
 }
 
-TEST(sessions)
+TEST_WITH(sessions, world_setup, world_teardown)
 {
-    struct world w;
-    world_start(&w);
-    expect(serve_ask(&w, 2, "SESSION OPEN " OWNER " TTL 700 LOCKDELAY 30 LABEL me"), "+OK\r\n");
-    expect(serve_ask(&w, 2, "ACQUIRE a SESSION " OWNER), ":1\r\n");
+    struct world *w = *state;
+    expect(serve_ask(w, 2, "SESSION OPEN " OWNER " TTL 700 LOCKDELAY 30 LABEL me"), "+OK\r\n");
+    expect(serve_ask(w, 2, "ACQUIRE a SESSION " OWNER), ":1\r\n");
     static const char *const session =
         "$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$5\r\nlabel\r\n$2\r\nme\r\n$6\r\nttl_ms\r\n:"
         "700\r\n"
@@ -483,22 +466,20 @@ TEST(sessions)
         "$5\r\nwaits\r\n:0\r\n";
     char want[512];
     (void)snprintf(want, sizeof want, "*18\r\n%s" WHOSE2, session);
-    expect(serve_ask(&w, 2, "SESSION SHOW " OWNER), want);
+    expect(serve_ask(w, 2, "SESSION SHOW " OWNER), want);
     (void)snprintf(want, sizeof want, "%%9\r\n%s" WHOSE3, session);
-    expect(serve_ask(&w, 3, "SESSION SHOW " OWNER), want);
+    expect(serve_ask(w, 3, "SESSION SHOW " OWNER), want);
     (void)snprintf(want, sizeof want, "*2\r\n$0\r\n\r\n*1\r\n%%9\r\n%s" WHOSE3, session);
-    expect(serve_ask(&w, 3, "SESSION LIST"), want);
-    expect(serve_ask(&w, 2, "SESSION CLOSE " OWNER), ":1\r\n");
-    expect(serve_ask(&w, 2, "SESSION CLOSE " OWNER), ":0\r\n");
-    world_end(&w);
+    expect(serve_ask(w, 3, "SESSION LIST"), want);
+    expect(serve_ask(w, 2, "SESSION CLOSE " OWNER), ":1\r\n");
+    expect(serve_ask(w, 2, "SESSION CLOSE " OWNER), ":0\r\n");
 }
 
 /* A payload may come from another node: whatever it is, the answer is one whole reply. */
-TEST(spoilt_payloads)
+TEST_WITH(spoilt_payloads, world_setup, world_teardown)
 {
-    struct world w;
-    world_start(&w);
-    fli_buf_fini(&serve_ask(&w, 2, "ACQUIRE a TTL 500 OWNER " OWNER)->reply);
+    struct world *w = *state;
+    fli_buf_fini(&serve_ask(w, 2, "ACQUIRE a TTL 500 OWNER " OWNER)->reply);
     struct machine_command wait = {.op = MACHINE_OP_ACQUIRE,
                                    .flags = MACHINE_ACQUIRE_WAIT,
                                    .n_names = 1,
@@ -507,52 +488,49 @@ TEST(spoilt_payloads)
                                    .owner = {(const uint8_t *)"waiter-123456789", 16},
                                    .ttl_ms = 500,
                                    .wait_ms = 900};
-    assert_int_equal(apply(&w, &wait).code, MACHINE_QUEUED);
+    assert_int_equal(apply(w, &wait).code, MACHINE_QUEUED);
     struct machine_command q = {.op = MACHINE_OP_SHOW, .name = {(const uint8_t *)"a", 1}};
     struct fli_buf payload;
     struct machine_result r;
     fli_buf_init(&payload, 1 << 20);
-    assert_int_equal(machine_query(w.m, &q, &r, &payload), 0);
+    assert_int_equal(machine_query(w->m, &q, &r, &payload), 0);
     for (size_t cut = 0; cut < payload.len; cut++) {
-        w.f.asked_n = w.f.sent_n = 0; /* the rows are used again and again */
-        memset(&w.f.asked[0], 0, sizeof w.f.asked[0]);
-        struct asked *a = ask(&w.f, 2, "SHOW a");
-        result_payload(last_sent(&w.f), r, (struct fli_slice){payload.data, cut});
+        w->f.asked_n = w->f.sent_n = 0; /* the rows are used again and again */
+        memset(&w->f.asked[0], 0, sizeof w->f.asked[0]);
+        struct asked *a = ask(&w->f, 2, "SHOW a");
+        result_payload(last_sent(&w->f), r, (struct fli_slice){payload.data, cut});
         expect(a, "-ERR the leader's answer could not be read; nothing was changed\r\n");
         fli_buf_fini(&a->reply);
     }
     fli_buf_fini(&payload);
-    world_end(&w);
 }
 
 /* --- the cluster --- */
 
-TEST(leader_and_nodes)
+TEST_WITH(leader_and_nodes, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    expect(ask(&f, 2, "LEADER"), "$-1\r\n");
-    expect(ask(&f, 3, "LEADER"), "_\r\n");
-    f.status.leader_id = 2;
-    expect(ask(&f, 3, "LEADER"), "*2\r\n:2\r\n_\r\n");
-    f.status.leader_client_address = "127.0.0.1:7402";
-    expect(ask(&f, 2, "LEADER"), "*2\r\n:2\r\n$14\r\n127.0.0.1:7402\r\n");
-    f.members_n = 1;
-    f.members[0] = (struct node_member){.id = 2,
-                                        .peer_address = "h:1",
-                                        .leader = true,
-                                        .voter = true,
-                                        .connected = true,
-                                        .match_index = 9,
-                                        .starts = 7,
-                                        .kept_index = 8};
-    expect(ask(&f, 2, "CLUSTER NODES"),
+    struct fake *f = *state;
+    expect(ask(f, 2, "LEADER"), "$-1\r\n");
+    expect(ask(f, 3, "LEADER"), "_\r\n");
+    f->status.leader_id = 2;
+    expect(ask(f, 3, "LEADER"), "*2\r\n:2\r\n_\r\n");
+    f->status.leader_client_address = "127.0.0.1:7402";
+    expect(ask(f, 2, "LEADER"), "*2\r\n:2\r\n$14\r\n127.0.0.1:7402\r\n");
+    f->members_n = 1;
+    f->members[0] = (struct node_member){.id = 2,
+                                         .peer_address = "h:1",
+                                         .leader = true,
+                                         .voter = true,
+                                         .connected = true,
+                                         .match_index = 9,
+                                         .starts = 7,
+                                         .kept_index = 8};
+    expect(ask(f, 2, "CLUSTER NODES"),
            "*1\r\n*24\r\n$2\r\nid\r\n:2\r\n$4\r\nrole\r\n$6\r\nleader\r\n$12\r\npeer_address\r\n"
            "$3\r\nh:1\r\n$14\r\nclient_address\r\n$-1\r\n$4\r\nself\r\n:0\r\n$5\r\nvoter\r\n:1\r\n"
            "$9\r\nconnected\r\n:1\r\n$11\r\nmatch_index\r\n:9\r\n"
            "$5\r\nstate\r\n$5\r\nvoter\r\n$7\r\nversion\r\n:0\r\n"
            "$6\r\nstarts\r\n:7\r\n$10\r\nkept_index\r\n:8\r\n");
-    fake_end(&f);
 }
 
 TEST(transfer_and_forget)
@@ -620,18 +598,17 @@ TEST(transfer_and_forget)
     fake_end(&f);
 }
 
-TEST(info_has_what_others_look_for)
+TEST_WITH(info_has_what_others_look_for, world_setup, world_teardown)
 {
-    struct world w;
-    world_start(&w);
-    w.f.status = (struct node_status){.id = 1,
-                                      .leader_id = 1,
-                                      .role = NODE_LEADER,
-                                      .term = 4,
-                                      .commit_index = 17,
-                                      .applied_index = 16,
-                                      .leader_client_address = "h:1"};
-    serve_ask(&w, 2, "ACQUIRE a TTL 500 OWNER " OWNER);
+    struct world *w = *state;
+    w->f.status = (struct node_status){.id = 1,
+                                       .leader_id = 1,
+                                       .role = NODE_LEADER,
+                                       .term = 4,
+                                       .commit_index = 17,
+                                       .applied_index = 16,
+                                       .leader_client_address = "h:1"};
+    serve_ask(w, 2, "ACQUIRE a TTL 500 OWNER " OWNER);
     static const char *const lines[] = {"redis_version:7.0.15\r\n",
                                         "fencelock_version:" FL_VERSION "\r\n",
                                         "loading:0\r\n",
@@ -652,7 +629,7 @@ TEST(info_has_what_others_look_for)
                                         "state_hash:",
                                         "state_hash_index:16\r\n",
                                         "locks_max:2000000\r\n"};
-    struct asked *a = ask(&w.f, 2, "INFO");
+    struct asked *a = ask(&w->f, 2, "INFO");
     assert_true(a->answered);
     assert_int_equal(fli_buf_append(&a->reply, "", 1), 0);
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
@@ -660,16 +637,15 @@ TEST(info_has_what_others_look_for)
             fail_msg("INFO lacks %s", lines[i]);
         }
     }
-    a = ask(&w.f, 2, "INFO replication");
+    a = ask(&w->f, 2, "INFO replication");
     expect(a, "$48\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n");
-    a = ask(&w.f, 3, "INFO REPLICATION nosuch");
+    a = ask(&w->f, 3, "INFO REPLICATION nosuch");
     expect(a, "=52\r\ntxt:# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n");
-    a = ask(&w.f, 2, "INFO nosuch");
+    a = ask(&w->f, 2, "INFO nosuch");
     expect(a, "$0\r\n\r\n");
-    a = ask(&w.f, 2, "CLUSTER INFO");
+    a = ask(&w->f, 2, "CLUSTER INFO");
     assert_non_null(memmem(a->reply.data, a->reply.len, "cluster_id:000000000000004d", 27));
-    w.f.machine = NULL; /* a node that is not there yet */
-    a = ask(&w.f, 2, "INFO");
+    w->f.machine = NULL; /* a node that is not there yet */
+    a = ask(&w->f, 2, "INFO");
     assert_true(a->answered);
-    world_end(&w);
 }

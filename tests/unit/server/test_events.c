@@ -1,14 +1,6 @@
 /* test_events.c: subscriptions and their messages: every frame in both protocols, order, ceilings,
  * subscribers whose buffers are full. The events of the last tests come from a real machine. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "base/turn.h"
 #include "server/events.h"
@@ -31,13 +23,11 @@ struct fixture {
 
 static int sink_proto(void *ctx, void *to)
 {
-    (void)ctx;
     return ((struct client *)to)->proto;
 }
 
 static bool sink_push(void *ctx, void *to, const void *frame, size_t len)
 {
-    (void)ctx;
     struct client *c = to;
     assert_int_equal(c->dropped, 0);
     if (c->full) {
@@ -49,7 +39,6 @@ static bool sink_push(void *ctx, void *to, const void *frame, size_t len)
 
 static void sink_dropped(void *ctx, void *to)
 {
-    (void)ctx;
     struct client *c = to;
     c->dropped++;
     c->subscriber = NULL;
@@ -141,9 +130,8 @@ static void feed(struct fixture *f, uint8_t type, const char *name, const char *
     }
 }
 
-static void test_confirmations(void **state)
+TEST(test_confirmations)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *two = &f.client[0];
@@ -176,9 +164,8 @@ static void test_confirmations(void **state)
     end(&f);
 }
 
-static void test_every_event(void **state)
+TEST(test_every_event)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[1];
@@ -220,9 +207,8 @@ static void test_every_event(void **state)
     end(&f);
 }
 
-static void test_bytes_of_owners(void **state)
+TEST(test_bytes_of_owners)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -235,9 +221,8 @@ static void test_bytes_of_owners(void **state)
 }
 
 /* The longest name and owner there can be, all of it to be escaped. */
-static void test_largest(void **state)
+TEST(test_largest)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -264,9 +249,8 @@ static void test_largest(void **state)
 }
 
 /* What Redisson's threads wait for: a zero for each end of a hold, and when events were skipped. */
-static void test_wake(void **state)
+TEST(test_wake)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -318,9 +302,8 @@ static void test_wake(void **state)
     assert_int_equal(f.e.wake_subs, 0);
 }
 
-static void test_refusals_change_nothing(void **state)
+TEST(test_refusals_change_nothing)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[1];
@@ -344,9 +327,8 @@ static void fill(struct fixture *f, struct client *c, enum fli_command_id id, co
     }
 }
 
-static void test_ceilings_of_a_connection(void **state)
+TEST(test_ceilings_of_a_connection)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -363,9 +345,8 @@ static void test_ceilings_of_a_connection(void **state)
     end(&f);
 }
 
-static void test_ceilings_of_a_node(void **state)
+TEST(test_ceilings_of_a_node)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     static struct client many[EVENTS_SUBS_MAX / EVENTS_CHANNELS_MAX];
@@ -396,9 +377,8 @@ static void test_ceilings_of_a_node(void **state)
     end(&f);
 }
 
-static void test_channel_and_pattern_both_hear(void **state)
+TEST(test_channel_and_pattern_both_hear)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[0];
@@ -420,9 +400,8 @@ static void test_channel_and_pattern_both_hear(void **state)
 }
 
 /* The buffer of one subscriber is full; the others hear everything, and each is told once. */
-static void test_a_full_subscriber_is_dropped(void **state)
+TEST(test_a_full_subscriber_is_dropped)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     for (unsigned i = 0; i < CLIENTS; i++) {
@@ -457,9 +436,8 @@ static void test_a_full_subscriber_is_dropped(void **state)
 
 #define MIN_TEXT(token) "$37\r\nevent=min_live_token token=" token " clock=5\r\n"
 
-static void test_min_live_token(void **state)
+TEST(test_min_live_token)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *a = &f.client[0];
@@ -489,9 +467,8 @@ static void test_min_live_token(void **state)
     end(&f);
 }
 
-static void test_resync(void **state)
+TEST(test_resync)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct client *c = &f.client[1];
@@ -543,9 +520,8 @@ static unsigned count_heard(const struct client *c, const char *what)
 
 /* Matching takes a share of a turn. A subscriber with a costly pattern is served after the others,
  * and each hears everything once and in order. */
-static void test_costly_patterns_wait(void **state)
+TEST(test_costly_patterns_wait)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "lock:*");
@@ -580,9 +556,8 @@ static void test_costly_patterns_wait(void **state)
 
 /* When the queue of events is full, subscribers are told that they missed something: first those
  * with costly patterns alone, then all. */
-static void test_full_queue(void **state)
+TEST(test_full_queue)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "lock:*");
@@ -617,9 +592,8 @@ static void test_full_queue(void **state)
 }
 
 /* Patterns come and go while the lane of costly patterns stands in the middle of an event. */
-static void test_patterns_go_meanwhile(void **state)
+TEST(test_patterns_go_meanwhile)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     for (unsigned i = 0; i < 3; i++) {
@@ -643,9 +617,8 @@ static void test_patterns_go_meanwhile(void **state)
     end(&f);
 }
 
-static void test_answer_that_does_not_fit(void **state)
+TEST(test_answer_that_does_not_fit)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     struct fli_buf small;
@@ -722,9 +695,8 @@ static void hear_texts(struct client *c, const char *want)
     fli_buf_clear(&c->heard);
 }
 
-static void test_events_of_a_machine(void **state)
+TEST(test_events_of_a_machine)
 {
-    (void)state;
     struct fixture f;
     start(&f);
     static const uint64_t seed[2] = {3, 4};
@@ -761,28 +733,4 @@ static void test_events_of_a_machine(void **state)
                   "event=broken token=3 owner=owner-d-0123456789 clock=700\n");
     machine_destroy(l.m);
     end(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_confirmations),
-        cmocka_unit_test(test_every_event),
-        cmocka_unit_test(test_bytes_of_owners),
-        cmocka_unit_test(test_largest),
-        cmocka_unit_test(test_wake),
-        cmocka_unit_test(test_refusals_change_nothing),
-        cmocka_unit_test(test_ceilings_of_a_connection),
-        cmocka_unit_test(test_ceilings_of_a_node),
-        cmocka_unit_test(test_channel_and_pattern_both_hear),
-        cmocka_unit_test(test_a_full_subscriber_is_dropped),
-        cmocka_unit_test(test_min_live_token),
-        cmocka_unit_test(test_resync),
-        cmocka_unit_test(test_costly_patterns_wait),
-        cmocka_unit_test(test_full_queue),
-        cmocka_unit_test(test_patterns_go_meanwhile),
-        cmocka_unit_test(test_answer_that_does_not_fit),
-        cmocka_unit_test(test_events_of_a_machine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

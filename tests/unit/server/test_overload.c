@@ -12,42 +12,40 @@ static void answer_list(struct sent *s)
     failure(s, FL_EUNCERTAIN); /* any answer does */
 }
 
-TEST(few_listings_are_out_at_a_time)
+TEST_WITH(few_listings_are_out_at_a_time, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
+    struct fake *f = *state;
     struct asked *a[20];
     for (unsigned i = 0; i < 20; i++) {
         static const char *const lists[] = {
             "LOCKS MATCH *a*b COUNT 9", "SESSION LIST COUNT 9",
             "LOCKS MATCH *a*b COUNT 9", "SHOW n",
             "LOCKS MATCH *a*b COUNT 9", "SESSION SHOW owner-0123456789"};
-        a[i] = ask(&f, 2, lists[i % 6]);
+        a[i] = ask(f, 2, lists[i % 6]);
     }
-    assert_int_equal(f.sent_n, DISPATCH_LISTINGS_MAX);
-    assert_int_equal(dispatch_next_turn_ms(f.d), f.now_ms + DISPATCH_LISTINGS_WAIT_MS);
-    ask(&f, 2, "CHECK n 1"); /* nothing else waits behind them */
-    assert_int_equal(f.sent_n, DISPATCH_LISTINGS_MAX + 1);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
-    answer_list(&f.sent[0]);
-    assert_int_equal(f.sent_n, DISPATCH_LISTINGS_MAX + 1); /* not from inside a result */
-    assert_int_equal(dispatch_next_turn_ms(f.d), 0);
-    dispatch_turn(f.d);
-    assert_int_equal(f.sent_n, DISPATCH_LISTINGS_MAX + 2);
-    assert_int_equal(last_sent(&f)->command.op, MACHINE_OP_LOCKS);
-    assert_int_equal(last_sent(&f)->command.value.len, 4); /* the pattern is still there */
-    dispatch_cancel(f.d, &a[9]->slot);                     /* leaves while in line: never sent */
-    for (unsigned i = 1; i < f.sent_n; i++) {
-        if (f.sent[i].ticket != NULL) {
-            answer_list(&f.sent[i]);
+    assert_int_equal(f->sent_n, DISPATCH_LISTINGS_MAX);
+    assert_int_equal(dispatch_next_turn_ms(f->d), f->now_ms + DISPATCH_LISTINGS_WAIT_MS);
+    ask(f, 2, "CHECK n 1"); /* nothing else waits behind them */
+    assert_int_equal(f->sent_n, DISPATCH_LISTINGS_MAX + 1);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_NO});
+    answer_list(&f->sent[0]);
+    assert_int_equal(f->sent_n, DISPATCH_LISTINGS_MAX + 1); /* not from inside a result */
+    assert_int_equal(dispatch_next_turn_ms(f->d), 0);
+    dispatch_turn(f->d);
+    assert_int_equal(f->sent_n, DISPATCH_LISTINGS_MAX + 2);
+    assert_int_equal(last_sent(f)->command.op, MACHINE_OP_LOCKS);
+    assert_int_equal(last_sent(f)->command.value.len, 4); /* the pattern is still there */
+    dispatch_cancel(f->d, &a[9]->slot);                   /* leaves while in line: never sent */
+    for (unsigned i = 1; i < f->sent_n; i++) {
+        if (f->sent[i].ticket != NULL) {
+            answer_list(&f->sent[i]);
         }
-        dispatch_turn(f.d);
+        dispatch_turn(f->d);
     }
-    assert_int_equal(f.sent_n, 20); /* 19 listings and the CHECK */
+    assert_int_equal(f->sent_n, 20); /* 19 listings and the CHECK */
     for (unsigned i = 0; i < 20; i++) {
         assert_int_equal(a[i]->answered, i != 9);
     }
-    fake_end(&f);
 }
 
 static bool everybody_is_behind(void *request)
@@ -56,76 +54,70 @@ static bool everybody_is_behind(void *request)
 }
 
 /* Lists for a client that has not read the last ones wait until it has, or their time is up. */
-TEST(who_is_behind_waits)
+TEST_WITH(who_is_behind_waits, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    f.d->config.sink.behind = everybody_is_behind;
-    struct asked *a = ask(&f, 2, "SHOW n");
-    struct asked *b = ask(&f, 2, "SHOW n");
-    dispatch_turn(f.d);
-    assert_int_equal(f.sent_n, 0);
-    assert_int_equal(dispatch_next_turn_ms(f.d), f.now_ms + DISPATCH_LISTINGS_POLL_MS);
-    f.d->config.sink.behind = NULL;
-    dispatch_turn(f.d);
-    assert_int_equal(f.sent_n, 2);
-    f.d->config.sink.behind = everybody_is_behind;
-    struct asked *c = ask(&f, 2, "SHOW n");
-    f.now_ms += DISPATCH_LISTINGS_WAIT_MS;
-    dispatch_turn(f.d);
+    struct fake *f = *state;
+    f->d->config.sink.behind = everybody_is_behind;
+    struct asked *a = ask(f, 2, "SHOW n");
+    struct asked *b = ask(f, 2, "SHOW n");
+    dispatch_turn(f->d);
+    assert_int_equal(f->sent_n, 0);
+    assert_int_equal(dispatch_next_turn_ms(f->d), f->now_ms + DISPATCH_LISTINGS_POLL_MS);
+    f->d->config.sink.behind = NULL;
+    dispatch_turn(f->d);
+    assert_int_equal(f->sent_n, 2);
+    f->d->config.sink.behind = everybody_is_behind;
+    struct asked *c = ask(f, 2, "SHOW n");
+    f->now_ms += DISPATCH_LISTINGS_WAIT_MS;
+    dispatch_turn(f->d);
     expect(c, BUSY);
-    answer_list(&f.sent[0]);
-    answer_list(&f.sent[1]);
+    answer_list(&f->sent[0]);
+    answer_list(&f->sent[1]);
     assert_true(a->answered && b->answered);
-    fake_end(&f);
 }
 
-TEST(who_stands_in_line_is_answered)
+TEST_WITH(who_stands_in_line_is_answered, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
+    struct fake *f = *state;
     struct asked *a[DISPATCH_LISTINGS_MAX + 2];
     for (unsigned i = 0; i < DISPATCH_LISTINGS_MAX + 2; i++) {
-        a[i] = ask(&f, 2, "LOCKS");
+        a[i] = ask(f, 2, "LOCKS");
     }
-    f.now_ms += DISPATCH_LISTINGS_WAIT_MS - 1;
-    dispatch_turn(f.d);
+    f->now_ms += DISPATCH_LISTINGS_WAIT_MS - 1;
+    dispatch_turn(f->d);
     expect_nothing(a[DISPATCH_LISTINGS_MAX]);
-    f.now_ms++;
-    dispatch_turn(f.d);
+    f->now_ms++;
+    dispatch_turn(f->d);
     expect(a[DISPATCH_LISTINGS_MAX], BUSY);
     expect(a[DISPATCH_LISTINGS_MAX + 1], BUSY);
-    struct asked *last = ask(&f, 2, "LOCKS"); /* the node stops meanwhile */
-    f.submit_rc = FL_ENOLEADER;
-    dispatch_stop(f.d);
+    struct asked *last = ask(f, 2, "LOCKS"); /* the node stops meanwhile */
+    f->submit_rc = FL_ENOLEADER;
+    dispatch_stop(f->d);
     assert_true(last->answered);
     assert_memory_equal(last->reply.data, "-NOLEADER", 9);
-    assert_int_equal(dispatch_next_turn_ms(f.d), UINT64_MAX);
+    assert_int_equal(dispatch_next_turn_ms(f->d), UINT64_MAX);
     for (unsigned i = 0; i < DISPATCH_LISTINGS_MAX; i++) {
-        answer_list(&f.sent[i]);
+        answer_list(&f->sent[i]);
     }
-    fake_end(&f);
 }
 
-TEST(the_line_has_an_end)
+TEST_WITH(the_line_has_an_end, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
+    struct fake *f = *state;
     static struct dispatch_slot slots[DISPATCH_LISTINGS_MAX + DISPATCH_LISTINGS_WAIT_MAX];
     const struct fli_slice word = {(const uint8_t *)"LOCKS", 5};
     for (unsigned i = 0; i < DISPATCH_LISTINGS_MAX + DISPATCH_LISTINGS_WAIT_MAX; i++) {
-        struct asked unused = {.fake = &f};
-        dispatch_request(f.d, &unused, &slots[i], 2, &word, 1);
+        struct asked unused = {.fake = f};
+        dispatch_request(f->d, &unused, &slots[i], 2, &word, 1);
         assert_false(unused.answered);
-        dispatch_cancel(f.d, &slots[i]);
+        dispatch_cancel(f->d, &slots[i]);
     }
-    expect(ask(&f, 2, "LOCKS"), BUSY);
+    expect(ask(f, 2, "LOCKS"), BUSY);
     for (unsigned i = 0; i < DISPATCH_LISTINGS_MAX; i++) {
-        answer_list(&f.sent[i]);
+        answer_list(&f->sent[i]);
     }
-    dispatch_turn(f.d); /* nobody is left who wants to know */
-    assert_int_equal(f.sent_n, DISPATCH_LISTINGS_MAX);
-    fake_end(&f);
+    dispatch_turn(f->d); /* nobody is left who wants to know */
+    assert_int_equal(f->sent_n, DISPATCH_LISTINGS_MAX);
 }
 
 /* Requests that wait under one owner share one wait, so waits-max does not limit them. */

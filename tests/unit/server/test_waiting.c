@@ -60,23 +60,21 @@ static void expect_no_cleanup(struct fake *f, unsigned sent_before)
 
 /* --- the event --- */
 
-TEST(granted_after_queued)
+TEST_WITH(granted_after_queued, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, NAMED, 1);
     expect_nothing(a);
-    assert_int_equal(parked(&f), 1);
-    event(&f, GRANTED, WAIT + 1, 8, 0); /* somebody else's */
-    event(&f, MACHINE_EVENT_QUEUED, WAIT, 0, 0);
-    event(&f, MACHINE_EVENT_RELEASED, 0, 8, 0);
+    assert_int_equal(parked(f), 1);
+    event(f, GRANTED, WAIT + 1, 8, 0); /* somebody else's */
+    event(f, MACHINE_EVENT_QUEUED, WAIT, 0, 0);
+    event(f, MACHINE_EVENT_RELEASED, 0, 8, 0);
     expect_nothing(a);
-    event(&f, GRANTED, WAIT, 9, 0);
+    event(f, GRANTED, WAIT, 9, 0);
     expect(a, ":9\r\n");
-    assert_int_equal(parked(&f), 0);
-    event(&f, GRANTED, WAIT, 9, 0); /* the log brings what the leader told before */
-    expect_no_cleanup(&f, 1);
-    fake_end(&f);
+    assert_int_equal(parked(f), 0);
+    event(f, GRANTED, WAIT, 9, 0); /* the log brings what the leader told before */
+    expect_no_cleanup(f, 1);
 }
 
 TEST(ended_after_queued)
@@ -141,21 +139,19 @@ TEST(event_between_two_queued)
 }
 
 /* What happened before the request was sent cannot be about it. */
-TEST(old_events_do_not_answer)
+TEST_WITH(old_events_do_not_answer, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    event(&f, GRANTED, WAIT, 9, 0); /* nobody asks: not remembered at all */
-    struct asked *other = ask(&f, 2, NAMED);
-    struct sent *other_sent = last_sent(&f);
-    event(&f, GRANTED, WAIT, 9, 0); /* remembered for the other */
-    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    struct fake *f = *state;
+    event(f, GRANTED, WAIT, 9, 0); /* nobody asks: not remembered at all */
+    struct asked *other = ask(f, 2, NAMED);
+    struct sent *other_sent = last_sent(f);
+    event(f, GRANTED, WAIT, 9, 0); /* remembered for the other */
+    struct asked *a = ask_and_queue(f, NAMED, 1);
     expect_nothing(a);
     result(other_sent, (struct machine_result){.code = MACHINE_HELD});
     expect(other, "$-1\r\n");
-    event(&f, GRANTED, WAIT, 10, 0);
+    event(f, GRANTED, WAIT, 10, 0);
     expect(a, ":10\r\n");
-    fake_end(&f);
 }
 
 TEST(the_ring_is_bounded)
@@ -181,170 +177,150 @@ TEST(the_ring_is_bounded)
     }
 }
 
-TEST(several_requests_on_one_wait)
+TEST_WITH(several_requests_on_one_wait, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, NAMED, 1);
-    struct asked *b = ask_and_queue(&f, NAMED, 2);
-    assert_int_equal(parked(&f), 2);
-    event(&f, GRANTED, WAIT, 9, 0);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, NAMED, 1);
+    struct asked *b = ask_and_queue(f, NAMED, 2);
+    assert_int_equal(parked(f), 2);
+    event(f, GRANTED, WAIT, 9, 0);
     expect(a, ":9\r\n");
     expect(b, ":9\r\n");
-    fake_end(&f);
 }
 
 /* --- nothing comes --- */
 
-TEST(deadline_at_its_edge)
+TEST_WITH(deadline_at_its_edge, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, NAMED, 1);
     uint64_t due = 1000 + 3000 + DISPATCH_SLACK_DEFAULT_MS;
-    assert_int_equal(dispatch_next_turn_ms(f.d), due);
-    f.now_ms = due - 1;
-    dispatch_turn(f.d);
+    assert_int_equal(dispatch_next_turn_ms(f->d), due);
+    f->now_ms = due - 1;
+    dispatch_turn(f->d);
     expect_nothing(a);
-    f.now_ms = due;
-    dispatch_turn(f.d);
+    f->now_ms = due;
+    dispatch_turn(f->d);
     assert_true(a->answered);
     assert_memory_equal(a->reply.data, "-UNCERTAIN ", 11);
-    assert_int_equal(dispatch_next_turn_ms(f.d), UINT64_MAX);
-    event(&f, GRANTED, WAIT, 9, 0); /* too late, and harmless */
-    expect_no_cleanup(&f, 1);       /* asking again with the same owner finds it */
-    fake_end(&f);
+    assert_int_equal(dispatch_next_turn_ms(f->d), UINT64_MAX);
+    event(f, GRANTED, WAIT, 9, 0); /* too late, and harmless */
+    expect_no_cleanup(f, 1);       /* asking again with the same owner finds it */
 }
 
-TEST(deadline_without_owner_cancels)
+TEST_WITH(deadline_without_owner_cancels, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, UNNAMED, 1);
-    f.now_ms += 3000 + DISPATCH_SLACK_DEFAULT_MS;
-    expect_cancel(&f, 1, 1);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, UNNAMED, 1);
+    f->now_ms += 3000 + DISPATCH_SLACK_DEFAULT_MS;
+    expect_cancel(f, 1, 1);
     assert_memory_equal(a->reply.data, "-UNCERTAIN ", 11);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
-    fake_end(&f);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_DONE});
 }
 
-TEST(deadlines_in_order)
+TEST_WITH(deadlines_in_order, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
+    struct fake *f = *state;
     struct asked *a[3];
     static const char *const lines[] = {"ACQUIRE n OWNER " OWNER " WAIT 3000",
                                         "ACQUIRE n OWNER " OWNER " WAIT 1000",
                                         "ACQUIRE n OWNER " OWNER " WAIT 2000"};
     for (unsigned i = 0; i < 3; i++) {
-        a[i] = ask(&f, 2, lines[i]);
+        a[i] = ask(f, 2, lines[i]);
         struct machine_result r = queued;
         r.wait = WAIT + i;
-        result(last_sent(&f), r);
+        result(last_sent(f), r);
     }
-    f.now_ms += 2000 + DISPATCH_SLACK_DEFAULT_MS;
-    dispatch_turn(f.d);
+    f->now_ms += 2000 + DISPATCH_SLACK_DEFAULT_MS;
+    dispatch_turn(f->d);
     assert_true(a[1]->answered && a[2]->answered && !a[0]->answered);
-    event(&f, GRANTED, WAIT, 9, 0);
+    event(f, GRANTED, WAIT, 9, 0);
     expect(a[0], ":9\r\n");
-    fake_end(&f);
 }
 
 /* --- the client leaves --- */
 
-TEST(dropped_while_parked)
+TEST_WITH(dropped_while_parked, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, NAMED, 3);
-    dispatch_cancel(f.d, &a->slot);
-    assert_int_equal(parked(&f), 0);
-    expect_cancel(&f, 1, 3);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
-    event(&f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, NAMED, 3);
+    dispatch_cancel(f->d, &a->slot);
+    assert_int_equal(parked(f), 0);
+    expect_cancel(f, 1, 3);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_DONE});
+    event(f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
     expect_nothing(a);
     struct info_counts counts;
-    dispatch_get_counts(f.d, &counts);
+    dispatch_get_counts(f->d, &counts);
     assert_int_equal(counts.cleaned_up, 1);
-    fake_end(&f);
 }
 
-TEST(dropped_while_another_is_parked_on_the_wait)
+TEST_WITH(dropped_while_another_is_parked_on_the_wait, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, NAMED, 1);
-    struct asked *b = ask_and_queue(&f, NAMED, 2);
-    dispatch_cancel(f.d, &b->slot);
-    expect_no_cleanup(&f, 2);
-    assert_int_equal(parked(&f), 1);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, NAMED, 1);
+    struct asked *b = ask_and_queue(f, NAMED, 2);
+    dispatch_cancel(f->d, &b->slot);
+    expect_no_cleanup(f, 2);
+    assert_int_equal(parked(f), 1);
     /* When the last one leaves, the cancel names the highest asking, or it would be taken for an
      * old one and the place be kept for nobody. */
-    dispatch_cancel(f.d, &a->slot);
-    expect_cancel(&f, 2, 2);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
-    fake_end(&f);
+    dispatch_cancel(f->d, &a->slot);
+    expect_cancel(f, 2, 2);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_DONE});
 }
 
-TEST(dropped_while_parked_then_granted_named)
+TEST_WITH(dropped_while_parked_then_granted_named, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, NAMED, 1);
-    dispatch_cancel(f.d, &a->slot);
-    event(&f, GRANTED, WAIT, 9, 0); /* the cancel comes too late: the owner may come back */
-    expect_cancel(&f, 1, 1);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
-    expect_no_cleanup(&f, 2);
-    fake_end(&f);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, NAMED, 1);
+    dispatch_cancel(f->d, &a->slot);
+    event(f, GRANTED, WAIT, 9, 0); /* the cancel comes too late: the owner may come back */
+    expect_cancel(f, 1, 1);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_NO});
+    expect_no_cleanup(f, 2);
 }
 
-TEST(dropped_while_parked_then_granted_unnamed)
+TEST_WITH(dropped_while_parked_then_granted_unnamed, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, UNNAMED, 1);
-    dispatch_cancel(f.d, &a->slot);
-    expect_cancel(&f, 1, 1);
-    struct sent *cancel = last_sent(&f);
-    assert_int_equal(parked(&f), 1); /* a ghost */
-    event(&f, GRANTED, WAIT, 9, 0);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, UNNAMED, 1);
+    dispatch_cancel(f->d, &a->slot);
+    expect_cancel(f, 1, 1);
+    struct sent *cancel = last_sent(f);
+    assert_int_equal(parked(f), 1); /* a ghost */
+    event(f, GRANTED, WAIT, 9, 0);
     result(cancel, (struct machine_result){.code = MACHINE_NO});
-    expect_release(&f, 2, 9); /* nobody else can know the owner */
-    event(&f, GRANTED, WAIT, 9, 0);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
-    expect_no_cleanup(&f, 3);
+    expect_release(f, 2, 9); /* nobody else can know the owner */
+    event(f, GRANTED, WAIT, 9, 0);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_DONE});
+    expect_no_cleanup(f, 3);
     expect_nothing(a);
-    fake_end(&f);
 }
 
-TEST(dropped_while_parked_then_ended_unnamed)
+TEST_WITH(dropped_while_parked_then_ended_unnamed, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, UNNAMED, 1);
-    dispatch_cancel(f.d, &a->slot);
-    expect_cancel(&f, 1, 1);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
-    event(&f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
-    assert_int_equal(parked(&f), 0);
-    expect_no_cleanup(&f, 2);
-    fake_end(&f);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, UNNAMED, 1);
+    dispatch_cancel(f->d, &a->slot);
+    expect_cancel(f, 1, 1);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_DONE});
+    event(f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
+    assert_int_equal(parked(f), 0);
+    expect_no_cleanup(f, 2);
 }
 
-TEST(ghosts_do_not_live_for_ever)
+TEST_WITH(ghosts_do_not_live_for_ever, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, UNNAMED, 1);
-    dispatch_cancel(f.d, &a->slot);
-    expect_cancel(&f, 1, 1);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
-    f.now_ms += 3000 + DISPATCH_SLACK_DEFAULT_MS;
-    expect_cancel(&f, 2, 1);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
-    assert_int_equal(parked(&f), 0);
-    fake_end(&f);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, UNNAMED, 1);
+    dispatch_cancel(f->d, &a->slot);
+    expect_cancel(f, 1, 1);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_DONE});
+    f->now_ms += 3000 + DISPATCH_SLACK_DEFAULT_MS;
+    expect_cancel(f, 2, 1);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_NO});
+    assert_int_equal(parked(f), 0);
 }
 
 struct orphan {
@@ -446,15 +422,13 @@ TEST(dropped_in_flight_and_asked_again)
     }
 }
 
-TEST(late_attempts_are_told)
+TEST_WITH(late_attempts_are_told, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask(&f, 2, NAMED);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_LATE, .token = 3});
+    struct fake *f = *state;
+    struct asked *a = ask(f, 2, NAMED);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_LATE, .token = 3});
     assert_true(a->answered);
     assert_memory_equal(a->reply.data, "-LATE attempt 3 ", 16);
-    fake_end(&f);
 }
 
 /* --- the client hangs up, and may still listen --- */
@@ -505,104 +479,94 @@ TEST(hangup_then_granted)
     }
 }
 
-TEST(hangup_then_drop)
+TEST_WITH(hangup_then_drop, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, NAMED, 1);
-    dispatch_hangup(f.d, &a->slot);
-    dispatch_cancel(f.d, &a->slot);
-    expect_cancel(&f, 1, 1); /* once */
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
-    assert_int_equal(parked(&f), 0);
-    fake_end(&f);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, NAMED, 1);
+    dispatch_hangup(f->d, &a->slot);
+    dispatch_cancel(f->d, &a->slot);
+    expect_cancel(f, 1, 1); /* once */
+    result(last_sent(f), (struct machine_result){.code = MACHINE_DONE});
+    assert_int_equal(parked(f), 0);
 }
 
-TEST(hangup_of_one_of_two)
+TEST_WITH(hangup_of_one_of_two, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, NAMED, 1);
-    struct asked *b = ask_and_queue(&f, NAMED, 2);
-    dispatch_hangup(f.d, &a->slot);
-    expect_no_cleanup(&f, 2);
-    dispatch_hangup(f.d, &b->slot);
-    expect_cancel(&f, 2, 2);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
-    event(&f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, NAMED, 1);
+    struct asked *b = ask_and_queue(f, NAMED, 2);
+    dispatch_hangup(f->d, &a->slot);
+    expect_no_cleanup(f, 2);
+    dispatch_hangup(f->d, &b->slot);
+    expect_cancel(f, 2, 2);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_DONE});
+    event(f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
     expect(a, "$-1\r\n");
     expect(b, "$-1\r\n");
-    fake_end(&f);
 }
 
 /* --- taking back is tried again --- */
 
-TEST(cleanup_is_tried_again)
+TEST_WITH(cleanup_is_tried_again, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, NAMED, 1);
-    dispatch_cancel(f.d, &a->slot);
-    expect_cancel(&f, 1, 1);
-    failure(last_sent(&f), FL_EUNCERTAIN);
-    expect_no_cleanup(&f, 2);
-    assert_int_equal(dispatch_next_turn_ms(f.d), f.now_ms + DISPATCH_CLEANUP_AGAIN_MS);
-    f.now_ms += DISPATCH_CLEANUP_AGAIN_MS;
-    expect_cancel(&f, 2, 1);
-    failure(last_sent(&f), FL_ENOLEADER);
-    f.submit_rc = FL_EBUSY;
-    f.now_ms += DISPATCH_CLEANUP_AGAIN_MS;
-    expect_no_cleanup(&f, 3);
-    f.submit_rc = 0;
-    f.now_ms += DISPATCH_CLEANUP_AGAIN_MS;
-    expect_cancel(&f, 3, 1);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
-    assert_int_equal(dispatch_next_turn_ms(f.d), UINT64_MAX);
-    fake_end(&f);
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, NAMED, 1);
+    dispatch_cancel(f->d, &a->slot);
+    expect_cancel(f, 1, 1);
+    failure(last_sent(f), FL_EUNCERTAIN);
+    expect_no_cleanup(f, 2);
+    assert_int_equal(dispatch_next_turn_ms(f->d), f->now_ms + DISPATCH_CLEANUP_AGAIN_MS);
+    f->now_ms += DISPATCH_CLEANUP_AGAIN_MS;
+    expect_cancel(f, 2, 1);
+    failure(last_sent(f), FL_ENOLEADER);
+    f->submit_rc = FL_EBUSY;
+    f->now_ms += DISPATCH_CLEANUP_AGAIN_MS;
+    expect_no_cleanup(f, 3);
+    f->submit_rc = 0;
+    f->now_ms += DISPATCH_CLEANUP_AGAIN_MS;
+    expect_cancel(f, 3, 1);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_DONE});
+    assert_int_equal(dispatch_next_turn_ms(f->d), UINT64_MAX);
 }
 
-TEST(cleanup_is_not_tried_for_ever)
+TEST_WITH(cleanup_is_not_tried_for_ever, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *a = ask_and_queue(&f, NAMED, 1);
-    dispatch_cancel(f.d, &a->slot);
-    f.submit_rc = FL_ENOLEADER;
+    struct fake *f = *state;
+    struct asked *a = ask_and_queue(f, NAMED, 1);
+    dispatch_cancel(f->d, &a->slot);
+    f->submit_rc = FL_ENOLEADER;
     unsigned tries = 0;
-    while (dispatch_next_turn_ms(f.d) != UINT64_MAX) {
+    while (dispatch_next_turn_ms(f->d) != UINT64_MAX) {
         tries++;
-        dispatch_turn(f.d);
-        f.now_ms += DISPATCH_CLEANUP_AGAIN_MS;
+        dispatch_turn(f->d);
+        f->now_ms += DISPATCH_CLEANUP_AGAIN_MS;
         assert_true(tries <= DISPATCH_CLEANUP_TRIES);
     }
     assert_int_equal(tries, DISPATCH_CLEANUP_TRIES);
-    fake_end(&f);
 }
 
 /* --- the end --- */
 
-TEST(stopping_answers_those_who_wait)
+TEST_WITH(stopping_answers_those_who_wait, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    struct asked *named = ask_and_queue(&f, NAMED, 1);
-    struct asked *unnamed = ask(&f, 2, UNNAMED);
+    struct fake *f = *state;
+    struct asked *named = ask_and_queue(f, NAMED, 1);
+    struct asked *unnamed = ask(f, 2, UNNAMED);
     struct machine_result r = queued;
     r.wait = WAIT + 1;
-    result(last_sent(&f), r);
-    struct asked *late = ask(&f, 2, NAMED);
-    struct sent *late_sent = last_sent(&f);
-    dispatch_stop(f.d);
+    result(last_sent(f), r);
+    struct asked *late = ask(f, 2, NAMED);
+    struct sent *late_sent = last_sent(f);
+    dispatch_stop(f->d);
     assert_memory_equal(named->reply.data, "-UNCERTAIN ", 11);
     assert_memory_equal(unnamed->reply.data, "-UNCERTAIN ", 11);
-    assert_int_equal(last_sent(&f)->command.op, MACHINE_OP_CANCEL);
-    assert_int_equal(last_sent(&f)->command.number, WAIT + 1);
-    failure(last_sent(&f), FL_ENOLEADER); /* not tried again */
+    assert_int_equal(last_sent(f)->command.op, MACHINE_OP_CANCEL);
+    assert_int_equal(last_sent(f)->command.number, WAIT + 1);
+    failure(last_sent(f), FL_ENOLEADER); /* not tried again */
     expect_nothing(late);
     result(late_sent, queued);
     assert_memory_equal(late->reply.data, "-UNCERTAIN ", 11);
-    assert_int_equal(dispatch_next_turn_ms(f.d), UINT64_MAX);
-    fake_end(&f);
+    assert_int_equal(dispatch_next_turn_ms(f->d), UINT64_MAX);
 }
 
 TEST(destroyed_with_things_to_clean_up)
@@ -657,38 +621,36 @@ static struct machine *machine_with_a_wait(void)
     return m;
 }
 
-TEST(a_snapshot_ends_waits_that_it_jumped_over)
+TEST_WITH(a_snapshot_ends_waits_that_it_jumped_over, fake_setup, fake_teardown)
 {
-    struct fake f;
-    fake_start(&f);
-    f.machine = machine_with_a_wait();
-    struct asked *gone = ask_and_queue(&f, NAMED, 1);
-    struct asked *unnamed = ask(&f, 2, UNNAMED);
+    struct fake *f = *state;
+    f->machine = machine_with_a_wait();
+    struct asked *gone = ask_and_queue(f, NAMED, 1);
+    struct asked *unnamed = ask(f, 2, UNNAMED);
     struct machine_result r = queued;
     r.wait = WAIT + 1;
-    result(last_sent(&f), r);
-    struct asked *goes_on = ask(&f, 2, NAMED);
+    result(last_sent(f), r);
+    struct asked *goes_on = ask(f, 2, NAMED);
     r.wait = 1;
-    result(last_sent(&f), r);
-    struct asked *again = ask(&f, 2, NAMED);
-    struct sent *late = last_sent(&f);
-    dispatch_restored(f.d);
+    result(last_sent(f), r);
+    struct asked *again = ask(f, 2, NAMED);
+    struct sent *late = last_sent(f);
+    dispatch_restored(f->d);
     expect_nothing(gone); /* not from inside a callback of the node */
-    assert_int_equal(dispatch_next_turn_ms(f.d), 0);
-    dispatch_turn(f.d);
+    assert_int_equal(dispatch_next_turn_ms(f->d), 0);
+    dispatch_turn(f->d);
     assert_memory_equal(gone->reply.data, "-UNCERTAIN", 10);
     assert_memory_equal(unnamed->reply.data, "-UNCERTAIN", 10);
-    assert_int_equal(last_sent(&f)->command.op, MACHINE_OP_CANCEL);
-    assert_int_equal(last_sent(&f)->command.number, WAIT + 1);
-    result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
+    assert_int_equal(last_sent(f)->command.op, MACHINE_OP_CANCEL);
+    assert_int_equal(last_sent(f)->command.number, WAIT + 1);
+    result(last_sent(f), (struct machine_result){.code = MACHINE_NO});
     expect_nothing(goes_on);
     /* Its wait may have ended before the snapshot, whatever the local state says. */
     r.wait = 1;
     result(late, r);
     assert_memory_equal(again->reply.data, "-UNCERTAIN", 10);
-    event(&f, GRANTED, 1, 9, 0);
+    event(f, GRANTED, 1, 9, 0);
     expect(goes_on, ":9\r\n");
-    machine_destroy(f.machine);
-    f.machine = NULL;
-    fake_end(&f);
+    machine_destroy(f->machine);
+    f->machine = NULL;
 }

@@ -2,8 +2,6 @@
  * well, and nothing half written at any ceiling. */
 #include "../../lib/rng.h"
 
-#include <string.h>
-
 #include <hiredis/hiredis.h>
 
 #include "wire/resp.h"
@@ -104,7 +102,7 @@ static const struct {
     [PUSH] = {"*3\r\n", ">3\r\n", 0},
 };
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     for (int proto = 2; proto <= 3; proto++) {
         for (int kind = 0; kind < KINDS; kind++) {
@@ -130,7 +128,7 @@ static void test_bytes(void **state)
     }
 }
 
-static void test_long_error_is_cut(void **state)
+TEST(test_long_error_is_cut)
 {
     static char text[5000];
     memset(text, 'e', sizeof text - 1);
@@ -146,7 +144,7 @@ static void test_long_error_is_cut(void **state)
     fli_buf_fini(&b);
 }
 
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
     uint64_t rng = rng_seed();
     struct fli_buf b;
@@ -174,7 +172,7 @@ static void assert_reply(redisReader *reader, int type)
 }
 
 /* hiredis decodes the answers to the values that were written. */
-static void test_hiredis_agrees(void **state)
+TEST(test_hiredis_agrees)
 {
     struct fli_buf b;
     fli_buf_init(&b, 1000);
@@ -207,15 +205,4 @@ static void test_hiredis_agrees(void **state)
     assert_reply(reader, REDIS_REPLY_NIL);
     redisReaderFree(reader);
     fli_buf_fini(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_long_error_is_cut),
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_hiredis_agrees),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
