@@ -256,7 +256,7 @@ static void on_opened(struct fli_link_uv *c)
 
 static void on_bad_files(void *arg, const char *why)
 {
-    log_message(arg, "strict mode: files of TLS are not taken into use: %s", why);
+    log_message(arg, "strict mode: the new files of TLS are refused: %s", why);
 }
 
 static void resolved_cb(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
@@ -383,7 +383,7 @@ static void work(struct strict *s)
     set_timer(s, now);
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 static int parse_nodes(const char *text, struct node *nodes, unsigned *ret_n, char *errmsg,
                        size_t errmsg_size)

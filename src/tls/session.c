@@ -94,7 +94,7 @@ static bool attach_bio(struct fli_tls *t)
     return true;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- start and end --------------------------------------------------------------------------- */
 
 static bool is_numeric(const char *name)
 {

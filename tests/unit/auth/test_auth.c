@@ -1,4 +1,4 @@
-/* test_auth.c: passwords and their hashes, who is made to wait, the worker beside a loop. */
+/* test_auth.c: passwords and their hashes, the throttle of failed logins, the worker thread. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static void a_hash_knows_its_password(void **state)
     assert_false(auth_verify(&a, slice("Sesame")) || auth_verify(&a, slice("")));
 }
 
-/* As another implementation has it (Python's hashlib.scrypt). */
+/* The vector is from another implementation (Python's hashlib.scrypt). */
 static void it_is_scrypt(void **state)
 {
     struct acl_hash known;
@@ -82,7 +82,7 @@ static void a_user_that_is_off_cannot_log_in(void **state)
     assert_false(auth_may_log_in(&u, slice("")));
 }
 
-static void who_fails_waits_longer_each_time(void **state)
+static void failures_wait_longer_each_time(void **state)
 {
     static struct throttle t;
     static const uint8_t one[4] = {10, 0, 0, 1};
@@ -95,7 +95,7 @@ static void who_fails_waits_longer_each_time(void **state)
         throttle_failed(&t, a, now);
     }
     uint64_t first = throttle_ask(&t, a, now);
-    uint64_t second = throttle_ask(&t, a, now); /* beside it: spread out, not together */
+    uint64_t second = throttle_ask(&t, a, now); /* logins at the same time are spread out */
     assert_int_equal(first, now + THROTTLE_STEP_MS);
     assert_int_equal(second, first + THROTTLE_STEP_MS);
     throttle_failed(&t, a, now);
@@ -185,7 +185,7 @@ int main(void)
         cmocka_unit_test(it_is_scrypt),
         cmocka_unit_test(words_have_no_passwords_left),
         cmocka_unit_test(a_user_that_is_off_cannot_log_in),
-        cmocka_unit_test(who_fails_waits_longer_each_time),
+        cmocka_unit_test(failures_wait_longer_each_time),
         cmocka_unit_test(old_failures_are_forgotten),
         cmocka_unit_test(jobs_are_done_and_told),
     };

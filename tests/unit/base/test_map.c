@@ -1,5 +1,5 @@
 /* test_map.c: a million random operations against an array that says what must be there; resizing
- * in small steps and never losing anybody; the hash against its published definition. */
+ * in small steps that lose no item; the hash against its published definition. */
 #include "../../lib/rng.h"
 
 #include <string.h>
@@ -122,8 +122,8 @@ static void test_model(void **state)
     free(items);
 }
 
-/* After every single change of a growing and a shrinking map everybody is there. */
-static void test_resize_loses_nobody(void **state)
+/* After every single change of a growing and a shrinking map every item is there. */
+static void test_resize_loses_nothing(void **state)
 {
     enum { N = 1200 };
     uint64_t rng = 2;
@@ -205,8 +205,8 @@ static void test_collisions(void **state)
     free(items);
 }
 
-/* SipHash written down once more, naively, with any number of rounds. With 2 and 4 it is checked
- * against the vectors of the paper's reference, which makes it a witness for 1 and 3. */
+/* A second, naive SipHash with any number of rounds. With 2 and 4 it is checked against the vectors
+ * of the paper's reference; then it is the reference for 1 and 3 rounds. */
 struct sip {
     uint64_t v[4];
 };
@@ -270,7 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_model),
-        cmocka_unit_test(test_resize_loses_nobody),
+        cmocka_unit_test(test_resize_loses_nothing),
         cmocka_unit_test(test_resize_is_incremental),
         cmocka_unit_test(test_collisions),
         cmocka_unit_test(test_siphash),

@@ -66,7 +66,7 @@ static bool same(const char *a, const char *b)
     return memcmp(x, y, sizeof x) == 0;
 }
 
-static void how_it_is_set_does_not_count(void **state)
+static void layout_does_not_change_the_name(void **state)
 {
     (void)state;
     const char *plain = "if redis.call('get',KEYS[1])==ARGV[1] then return 1 end";
@@ -80,7 +80,7 @@ static void how_it_is_set_does_not_count(void **state)
     assert_true(same("redis.call('set', k, v, 'PX', n)", "redis.call('SET', k, v, 'px', n)"));
 }
 
-static void what_it_says_counts(void **state)
+static void meaning_changes_the_name(void **state)
 {
     (void)state;
     assert_false(same("return 1", "return 2"));
@@ -129,7 +129,7 @@ static void printed(void **state)
     assert_string_equal(out, "ab");
 }
 
-/* Each form is found by our own text of it, and by no other's. */
+/* Each form is found by its own text, and by the text of no other form. */
 static void forms(void **state)
 {
     (void)state;
@@ -160,7 +160,7 @@ static void forms(void **state)
     face_scripts_destroy(s);
 }
 
-/* What a script is does not depend on which of two entries is found first. */
+/* No two entries of the tables have the same tokens, so the order of the tables does not matter. */
 static void no_stream_of_tokens_is_two_forms(void **state)
 {
     (void)state;
@@ -258,7 +258,7 @@ struct asked {
 
 #define T1 "4e92fdc63815b3a0a2dd1c1df3694de73607c88d"
 
-/* As the nodes were started. */
+/* The options --redis-face-shared and --redis-face-del. */
 static bool shared, del;
 
 static struct asked ask(enum fli_command_id id, const char *line)
@@ -371,7 +371,7 @@ static void set_and_get(void **state)
     answers_are(&a, FACE_NIL, FACE_SENT, FACE_ERROR_HELD, FACE_NEVER);
 }
 
-/* --redis-face-shared: what one node has done is done at the others, too. */
+/* --redis-face-shared: a change that one node has made counts as made at the others. */
 static void one_of_several(void **state)
 {
     (void)state;
@@ -389,7 +389,7 @@ static void one_of_several(void **state)
     shared = false;
 }
 
-static void whoevers(void **state)
+static void keys_of_any_owner(void **state)
 {
     (void)state;
     static const char *const bad[] = {"k", "k soon", "k 500 NX", "k 500 XX XX", "k 500 GT"};
@@ -611,8 +611,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sha1),
-        cmocka_unit_test(how_it_is_set_does_not_count),
-        cmocka_unit_test(what_it_says_counts),
+        cmocka_unit_test(layout_does_not_change_the_name),
+        cmocka_unit_test(meaning_changes_the_name),
         cmocka_unit_test(what_is_no_lua),
         cmocka_unit_test(printed),
         cmocka_unit_test(forms),
@@ -623,7 +623,7 @@ int main(void)
         cmocka_unit_test(set),
         cmocka_unit_test(set_and_get),
         cmocka_unit_test(one_of_several),
-        cmocka_unit_test(whoevers),
+        cmocka_unit_test(keys_of_any_owner),
         cmocka_unit_test(lengths),
         cmocka_unit_test(scripts),
         cmocka_unit_test(unguarded),

@@ -1,4 +1,4 @@
-/* test_context.c: which files are taken into use, and which are not. */
+/* test_context.c: which certificate files are accepted, and which are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
