@@ -212,7 +212,7 @@ static void aliases(void **state)
         {A40 " = release # as ours\r\n", NULL},
         {A40 "=extend", NULL},
         {"\n" A40 " release", "line 2: write `sha1 = form`"},
-        {"aa = release", "line 1: in front of = stands the SHA-1"},
+        {"aa = release", "line 1: write the SHA-1 of a script"},
         {A40 " = relase", "line 1: there is no such form; there are: release, "},
         {A40 " = release\n" A40 " = extend", "line 2: this script has a form already"},
         {"4e92fdc63815b3a0a2dd1c1df3694de73607c88d = extend", "line 1: this script has a form"},
@@ -244,7 +244,7 @@ static void too_many_aliases(void **state)
         assert_int_equal(face_scripts_alias(s, text(line), errmsg, sizeof errmsg),
                          i < FACE_ALIASES_MAX ? 0 : FL_EINVAL);
     }
-    assert_string_equal(errmsg, "line 1: there are more than 256");
+    assert_string_equal(errmsg, "line 1: there are more than 256 aliases");
     face_scripts_destroy(s);
 }
 

@@ -37,17 +37,18 @@ static const char *in_dir(const char *name)
 static int setup(void **state)
 {
     (void)state;
-    const struct cert over_ca = {.cn = "over CA", .ca = true, .begins_days = -9, .ends_days = -1};
+    const struct cert expired_ca = {
+        .cn = "expired CA", .ca = true, .begins_days = -9, .ends_days = -1};
     (void)certs_dir(dir);
     certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
     certs_make(dir, "other-ca", &(struct cert){.cn = "other CA", .ca = true});
-    certs_make(dir, "over-ca", &over_ca);
-    certs_join(dir, "cas", "over-ca.crt", "ca.crt");
+    certs_make(dir, "expired-ca", &expired_ca);
+    certs_join(dir, "cas", "expired-ca.crt", "ca.crt");
     certs_make(dir, "server",
                &(struct cert){.cn = "server",
                               .san = "DNS:db.example,DNS:*.wild.example,IP:127.0.0.1,IP:::1",
                               .issuer = "ca"});
-    certs_make(dir, "over", &(struct cert){.cn = "db.example", .issuer = "over-ca"});
+    certs_make(dir, "expired", &(struct cert){.cn = "db.example", .issuer = "expired-ca"});
     certs_make(dir, "alice", &(struct cert){.cn = "alice", .issuer = "ca"});
     certs_make(dir, "mallory", &(struct cert){.cn = "alice", .issuer = "other-ca"});
     return 0;
@@ -137,7 +138,7 @@ static void pair_fini(struct pair *p)
     end_fini(&p->server);
 }
 
-/* Carries what one has to say to the other. */
+/* Carries the bytes that one end has written to the other end. */
 static bool carry(struct pair *p, struct end *from, struct end *to)
 {
     bool moved = from->out.len > 0;
@@ -304,7 +305,7 @@ static void names(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void strangers(void **state)
+static void untrusted_servers(void **state)
 {
     (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
@@ -313,7 +314,7 @@ static void strangers(void **state)
     fli_tls_context_destroy(client);
     fli_tls_context_destroy(server);
     server = make((struct fli_tls_config){
-        .server = true, .cert_file = in_dir("over.crt"), .key_file = in_dir("over.key")});
+        .server = true, .cert_file = in_dir("expired.crt"), .key_file = in_dir("expired.key")});
     client = client_of(NULL, "cas");
     assert_client_refuses(client, server, "db.example", "certificate has expired");
     fli_tls_context_destroy(client);
@@ -420,7 +421,7 @@ static void what_is_no_handshake(void **state)
     fli_tls_context_destroy(server);
 }
 
-/* A peer that only ever begins takes up no more than so much. */
+/* A peer whose handshake never gets complete is given up after a limited number of bytes. */
 static void handshake_without_end(void **state)
 {
     (void)state;
@@ -473,8 +474,8 @@ static void orderly_end(void **state)
     }
 }
 
-/* One bit of a record is another one: nothing of it is believed. */
-static void records_that_were_touched(void **state)
+/* When one bit of a record has changed, no byte of it is passed on. */
+static void records_with_a_changed_bit(void **state)
 {
     (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
@@ -648,7 +649,7 @@ static void idle_memory(void **state)
         struct fli_tls_context *client = client_of("alice", "ca.crt");
         size_t before = 0;
         for (unsigned i = 0; i < N + 1; i++) {
-            if (i == 1) { /* the first one warms up what is made once */
+            if (i == 1) { /* the first one has made what is made once */
                 before = mallinfo2().uordblks;
             }
             struct pair *p = &pairs[i == 0 ? 0 : i - 1];
@@ -698,13 +699,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(round_trips),
         cmocka_unit_test(cut_at_every_byte),
         cmocka_unit_test(names),
-        cmocka_unit_test(strangers),
+        cmocka_unit_test(untrusted_servers),
         cmocka_unit_test(clients),
         cmocka_unit_test(versions_that_differ),
         cmocka_unit_test(what_is_no_handshake),
         cmocka_unit_test(handshake_without_end),
         cmocka_unit_test(orderly_end),
-        cmocka_unit_test(records_that_were_touched),
+        cmocka_unit_test(records_with_a_changed_bit),
         cmocka_unit_test(no_room),
         cmocka_unit_test(renegotiation),
         cmocka_unit_test(no_resumption),
