@@ -58,8 +58,8 @@ struct channel_shared {
 };
 
 int channel_shared_init(struct channel_shared *shared) FLI_MUST_USE; /* 0 or FL_ESYSTEM */
-void channel_shared_fini(
-    struct channel_shared *shared); /* when `turn` and all channels are closed */
+/* To be called when `turn` and all channels are closed. */
+void channel_shared_fini(struct channel_shared *shared);
 
 /* Creates a channel without a connection, for uv_accept() or channel_connect(). The shared part
  * must outlive it. */

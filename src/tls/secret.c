@@ -91,8 +91,7 @@ int fli_tls_parse_secrets(const struct fli_tls_text *file, struct fli_tls_secret
     return rc;
 }
 
-/* ---- OpenSSL's callbacks
- * ----------------------------------------------------------------------- */
+/* ---- OpenSSL's callbacks --------------------------------------------------------------------- */
 
 static SSL_SESSION *session_of(SSL *ssl, const uint8_t key[SECRET_KEY_SIZE])
 {

@@ -284,8 +284,7 @@ static void restart(struct redis *r)
     }
 }
 
-/* ---- replaces server.c
- * ------------------------------------------------------------------------ */
+/* ---- replaces server.c ----------------------------------------------------------------------- */
 
 static uint64_t connections;
 
@@ -417,8 +416,7 @@ void fli_server_flush(struct fli_server *s)
     (void)s;
 }
 
-/* ---- events to come
- * --------------------------------------------------------------------------- */
+/* ---- events to come -------------------------------------------------------------------------- */
 
 static void answer_arrives(struct holder *h, struct event *e)
 {
