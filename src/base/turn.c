@@ -71,6 +71,7 @@ bool fli_turn_end(struct fli_turn *t, uint64_t idle_ns, char ret_text[FLI_TURN_T
     uint64_t took_ns = all_ns > idle_ns ? all_ns - idle_ns : 0;
     /* The clocks are not read at the same moment. */
     t->ns[FLI_TURN_OTHER] -= idle_ns < t->ns[FLI_TURN_OTHER] ? idle_ns : t->ns[FLI_TURN_OTHER];
+    t->took_ns = took_ns;
     t->stats.turns++;
     t->stats.max_ns = took_ns > t->stats.max_ns ? took_ns : t->stats.max_ns;
     bool tell = took_ns > FLI_TURN_SLOW_US * US && note_slow(t, now_ns, took_ns, ret_text);

@@ -7,7 +7,9 @@
  *
  *   handshakes   FLI_TURN_HANDSHAKES_US   net/secure.c, the last one may take longer: 1 to 2 ms
  *   requests     FLI_TURN_REQUESTS_US     net/conn.c: parsing, and what is answered at once; of
- *                                         that a connection has FLI_TURN_VISIT_US, then the others
+ *                                         that a connection has FLI_TURN_VISIT_US, then the others;
+ *                                         less after long turns, half as much again for those that
+ *                                         come in the turn itself
  *   events       FLI_TURN_EVENT_STEPS     server/events_tell.c: of matching and sending
  *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
  *   queries      cost, not time           machine/limits.h: MACHINE_LIST_COST, MACHINE_SHOW_COST of
@@ -29,6 +31,10 @@
 #define FLI_TURN_LOG_MS 5000u   /* at most one line per this time */
 #define FLI_TURN_HANDSHAKES_US 3000u
 #define FLI_TURN_REQUESTS_US 2000u
+/* A request costs more later in the turn: its command is sent, applied and answered. So the share
+ * is halved after a turn longer than this, down to the least, and grows while turns are shorter. */
+#define FLI_TURN_LONG_US 4000u
+#define FLI_TURN_REQUESTS_LEAST_US 500u
 #define FLI_TURN_VISIT_US 250u
 #define FLI_TURN_EVENT_STEPS 200000u
 
@@ -58,6 +64,7 @@ struct fli_turn {
     enum fli_turn_part part;
     uint64_t since_ns; /* when the part was entered */
     uint64_t began_ns;
+    uint64_t took_ns;           /* the last whole turn */
     uint64_t cpu_ns, cpu_at_ns; /* the thread's processor time, and when it was read */
     uint64_t ns[FLI_TURN_PARTS];
     uint64_t logged_ns, unlogged; /* the last line, and the slow turns since */

@@ -96,9 +96,7 @@ static void say(const struct backup_job *j, const char *path, uint64_t removed)
     char when[BACKUP_WHEN_SIZE];
     backup_say_when(h->made_ms, when);
     if (style.json) {
-        struct cli_json json;
-        cli_json_init(&json, stdout);
-        cli_json_object(&json, NULL);
+        struct cli_json json = cli_json_begin(stdout);
         cli_json_bytes(&json, "file", fl_str(path));
         cli_json_u64(&json, "cluster_id", h->cluster_id);
         cli_json_text(&json, "made", when);
@@ -112,7 +110,6 @@ static void say(const struct backup_job *j, const char *path, uint64_t removed)
         cli_json_u64(&json, "waits", counts->waits);
         cli_json_u64(&json, "bytes", h->body + BACKUP_HEADER);
         cli_json_u64(&json, "removed", removed);
-        cli_json_end_object(&json);
         cli_json_finish(&json);
         return;
     }

@@ -30,13 +30,11 @@ struct bench {
 
 static void on_interrupt(int signal)
 {
-    (void)signal;
     interrupted = 1;
 }
 
 static bool stopped(void *ctx)
 {
-    (void)ctx;
     return interrupted != 0;
 }
 
@@ -174,9 +172,7 @@ static void json_histogram(struct cli_json *j, const char *key, const struct his
 static void print_json(const struct bench *b)
 {
     const struct loadgen_result *r = &b->result;
-    struct cli_json j;
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(stdout);
     cli_json_array(&j, "nodes");
     for (uint32_t i = 0; i < b->config.n_nodes; i++) {
         cli_json_text(&j, NULL, b->nodes[i].text);
@@ -195,7 +191,6 @@ static void print_json(const struct bench *b)
     if (b->locks.handoff != NULL) {
         json_histogram(&j, "handoff_ns", &b->handoff);
     }
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 

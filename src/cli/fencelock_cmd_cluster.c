@@ -269,9 +269,7 @@ static void status_text(const struct cli_args *a, const redisReply *members, uin
 
 static void status_json(const redisReply *members, uint64_t version)
 {
-    struct cli_json j;
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(stdout);
     cli_json_u64(&j, "version", version);
     cli_json_array(&j, "members");
     for (size_t i = 0; i < members->elements; i++) {
@@ -290,7 +288,6 @@ static void status_json(const redisReply *members, uint64_t version)
         }
     }
     cli_json_end_array(&j);
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 
@@ -395,9 +392,7 @@ static int report_done(const struct leader_link *k)
 {
     const struct cli_args *a = k->args;
     if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_text(&j, "change", a->command->sub);
         if (is_subcommand(k, "config")) {
             cli_json_text(&j, "name", a->arg[1]);
@@ -406,7 +401,6 @@ static int report_done(const struct leader_link *k)
             cli_json_text(&j, "node", a->n_args > 0 ? a->arg[0] : "");
         }
         cli_json_bool(&j, "done", true);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
     } else {
         puts("done");
@@ -478,9 +472,7 @@ static void value_text(const redisReply *value, char out[64])
 
 static void config_json(const redisReply *map)
 {
-    struct cli_json j;
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(stdout);
     for (size_t i = 0; i + 1 < map->elements; i += 2) {
         char name[64];
         value_text(map->element[i], name);
@@ -493,7 +485,6 @@ static void config_json(const redisReply *map)
             cli_json_text(&j, name, map->element[i + 1]->str);
         }
     }
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 

@@ -126,7 +126,6 @@ static volatile sig_atomic_t interrupted;
 
 static void on_signal(int number)
 {
-    (void)number;
     interrupted = 1;
 }
 
@@ -173,9 +172,7 @@ static int by_importance(const void *a, const void *b)
 
 static void print_json(const struct check *k)
 {
-    struct cli_json j;
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(stdout);
     cli_json_u64(&j, "seen", k->seen);
     cli_json_u64(&j, "served", k->served);
     cli_json_u64(&j, "left_out", k->left_out);
@@ -191,7 +188,6 @@ static void print_json(const struct check *k)
         cli_json_end_object(&j);
     }
     cli_json_end_array(&j);
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 

@@ -17,15 +17,12 @@ static int say_yes_or_no(const struct cli_args *a, const char *key, bool yes, co
 {
     struct cli_style style = cli_style_of(a);
     if (style.json) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_bool(&j, key, yes);
         cli_json_bytes(&j, "name", cli_name_of(a));
         if (token != FL_TOKEN_NONE) {
             cli_json_u64(&j, "token", token);
         }
-        cli_json_end_object(&j);
         cli_json_finish(&j);
     }
     if (!yes) {
@@ -48,16 +45,13 @@ static void show_grant(const struct cli_args *a, struct fl_bytes owner,
     struct cli_style style = cli_style_of(a);
     uint64_t valid_ms = fl_remaining_ms(grant);
     if (style.json) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_bool(&j, "acquired", true);
         cli_json_bytes(&j, "name", cli_name_of(a));
         cli_json_u64(&j, "token", grant->token);
         cli_json_bytes(&j, "owner", owner);
         cli_json_u64(&j, "ttl_ms", grant->ttl_ms);
         cli_json_u64(&j, "valid_ms", valid_ms);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
         return;
     }
@@ -233,9 +227,7 @@ static void show_break(const struct cli_args *a, fl_token burnt, fl_token mark)
 {
     struct cli_style style = cli_style_of(a);
     if (style.json) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_bool(&j, "broken", true);
         cli_json_bytes(&j, "name", cli_name_of(a));
         if (burnt != FL_TOKEN_NONE) {
@@ -244,7 +236,6 @@ static void show_break(const struct cli_args *a, fl_token burnt, fl_token mark)
         if (mark != FL_TOKEN_NONE) {
             cli_json_u64(&j, "mark", mark);
         }
-        cli_json_end_object(&j);
         cli_json_finish(&j);
         return;
     }
@@ -322,12 +313,9 @@ int cli_run_token(const struct cli_args *a)
     if (rc != 0) {
         code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
     } else if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_bytes(&j, "name", cli_name_of(a));
         cli_json_u64(&j, "token", token);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
         code = CLI_EXIT_DONE;
     } else {

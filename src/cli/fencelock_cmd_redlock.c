@@ -31,9 +31,7 @@ static void show_lock(const struct cli_args *a, const fl_redlock *r, const char 
     struct cli_style style = cli_style_of(a);
     uint64_t valid_ms = fl_redlock_remaining_ms(lock);
     if (style.json) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_bool(&j, key, true);
         cli_json_bytes(&j, "name", cli_name_of(a));
         cli_json_text(&j, "owner", lock->value);
@@ -43,7 +41,6 @@ static void show_lock(const struct cli_args *a, const fl_redlock *r, const char 
         cli_json_u64(&j, "ttl_ms", lock->ttl_ms);
         cli_json_u64(&j, "valid_ms", valid_ms);
         json_servers(&j, r);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
         return;
     }
@@ -83,16 +80,13 @@ static int show_failure(const struct cli_args *a, const fl_redlock *r, const fl_
     if (cli_has(a, CLI_OPT_JSON)) {
         static const char *const causes[] = {"none",    "contended", "unreachable", "too slow",
                                              "refused", "lost",      "no token",    "cancelled"};
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_bool(&j, key, false);
         cli_json_bytes(&j, "name", cli_name_of(a));
         cli_json_text(&j, "error", fl_err_name(rc));
         cli_json_text(&j, "cause", causes[cause]);
         cli_json_bytes(&j, "message", fl_str(text));
         json_servers(&j, r);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
     }
     return (int)cli_redlock_exit_of(rc, cause);
@@ -174,12 +168,9 @@ static void show_released(const struct cli_args *a)
 {
     struct cli_style style = cli_style_of(a);
     if (style.json) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_bool(&j, "released", true);
         cli_json_bytes(&j, "name", cli_name_of(a));
-        cli_json_end_object(&j);
         cli_json_finish(&j);
         return;
     }
@@ -214,9 +205,7 @@ static const char *const kinds[] = {"even",    "few",     "twice",   "replica",
 
 static void check_json(const fl_redlock *r, bool fit, const struct fl_redlock_check_report *found)
 {
-    struct cli_json j;
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(stdout);
     cli_json_bool(&j, "fit", fit);
     cli_json_array(&j, "findings");
     for (size_t i = 0; i < found->len; i++) {
@@ -233,7 +222,6 @@ static void check_json(const fl_redlock *r, bool fit, const struct fl_redlock_ch
         cli_json_end_object(&j);
     }
     cli_json_end_array(&j);
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 

@@ -66,7 +66,6 @@ static void lose_if_due(struct runner *r)
 
 static void on_ended(void *ctx, enum fl_redlock_end why, const struct fl_redlock_lock *lock)
 {
-    (void)lock;
     struct runner *r = ctx;
     r->told = true;
     switch (why) {
@@ -149,8 +148,6 @@ static void on_acquired(void *ctx, int result, const struct fl_redlock_lock *loc
 static void on_released(void *ctx, int result, const struct fl_redlock_lock *lock,
                         const struct fl_redlock_report *report)
 {
-    (void)lock;
-    (void)report;
     struct runner *r = ctx;
     r->told = true;
     r->releasing = false;
@@ -205,7 +202,6 @@ static void give_back(struct runner *r)
 /* A wrong address must not look like a lock that others hold. */
 static void on_checked(void *ctx, int result, const struct fl_redlock_check_report *found)
 {
-    (void)result;
     struct runner *r = ctx;
     char text[400] = "waiting, but too few servers are of use: ";
     size_t len = strlen(text);

@@ -18,9 +18,7 @@ static const struct cli_column queue_columns[] = {
 
 static void queue_json(const struct cli_args *a, const struct fl_lock_info *l)
 {
-    struct cli_json j;
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(stdout);
     cli_json_bytes(&j, "name", fl_str(a->arg[0]));
     cli_json_u64(&j, "waiters", l->waiters);
     cli_json_array(&j, "queue");
@@ -33,7 +31,6 @@ static void queue_json(const struct cli_args *a, const struct fl_lock_info *l)
         cli_json_end_object(&j);
     }
     cli_json_end_array(&j);
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 
@@ -172,15 +169,13 @@ static int list_sessions(const struct cli_args *a, struct listing *w)
     }
     if (cli_has(a, CLI_OPT_JSON)) {
         w->json = &j;
-        cli_json_init(&j, memory);
-        cli_json_object(&j, NULL);
+        j = cli_json_begin(memory);
         cli_json_array(&j, "sessions");
     }
     int rc = w->left == 0 ? 0 : list_pages(w);
     if (rc == 0 && w->json != NULL) {
         cli_json_end_array(&j);
         cli_json_bool(&j, "more", w->more);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
         fflush(memory);
         fwrite(text, 1, text_len, stdout);

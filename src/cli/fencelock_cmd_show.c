@@ -86,9 +86,7 @@ static void json_lock(struct cli_json *j, const struct fl_lock_info *l)
 
 static void show_json(const struct fl_lock_info *l)
 {
-    struct cli_json j;
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(stdout);
     json_lock(&j, l);
     cli_json_array(&j, "held_by");
     for (size_t i = 0; i < l->held_by_len; i++) {
@@ -114,7 +112,6 @@ static void show_json(const struct fl_lock_info *l)
         cli_json_end_object(&j);
     }
     cli_json_end_array(&j);
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 
@@ -210,12 +207,9 @@ static void show_text(const struct fl_lock_info *l, bool colours)
 static int show_free(const struct cli_args *a)
 {
     if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_bytes(&j, "name", fl_str(a->arg[0]));
         cli_json_text(&j, "state", "free");
-        cli_json_end_object(&j);
         cli_json_finish(&j);
     } else {
         cli_print_safe(stdout, fl_str(a->arg[0]));
@@ -364,8 +358,7 @@ int cli_run_locks(const struct cli_args *a)
     }
     if (cli_has(a, CLI_OPT_JSON)) {
         w.json = &j;
-        cli_json_init(&j, memory);
-        cli_json_object(&j, NULL);
+        j = cli_json_begin(memory);
         cli_json_array(&j, "locks");
     }
     int rc = list_pages(&w);
@@ -376,7 +369,6 @@ int cli_run_locks(const struct cli_args *a)
     } else {
         cli_json_end_array(&j);
         cli_json_bool(&j, "more", w.more);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
         fflush(memory);
         fwrite(text, 1, text_len, stdout);

@@ -88,9 +88,7 @@ static void find_problems(struct problems *p, const struct seen_node *nodes, siz
 static void status_json(const struct seen_node *nodes, size_t n, const char *leader,
                         uint64_t commit, const struct problems *p)
 {
-    struct cli_json j;
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(stdout);
     if (leader == NULL) {
         cli_json_null(&j, "leader");
     } else {
@@ -127,7 +125,6 @@ static void status_json(const struct seen_node *nodes, size_t n, const char *lea
         cli_json_end_object(&j);
     }
     cli_json_end_array(&j);
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 
@@ -293,9 +290,7 @@ static int probe_nodes(const struct cli_args *a, fl_client *c, struct probe *pro
 
 static void health_json(const struct probe *probes, size_t n, bool healthy)
 {
-    struct cli_json j;
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(stdout);
     cli_json_bool(&j, "healthy", healthy);
     cli_json_array(&j, "nodes");
     for (size_t i = 0; i < n; i++) {
@@ -308,7 +303,6 @@ static void health_json(const struct probe *probes, size_t n, bool healthy)
         cli_json_end_object(&j);
     }
     cli_json_end_array(&j);
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 

@@ -48,15 +48,12 @@ static int done(const struct cli_args *a, const char *verb, const char *what_key
 {
     struct cli_style style = cli_style_of(a);
     if (style.json) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_bool(&j, verb, true);
         cli_json_bytes(&j, what_key, fl_str(what));
         if (token != FL_TOKEN_NONE) {
             cli_json_u64(&j, "token", token);
         }
-        cli_json_end_object(&j);
         cli_json_finish(&j);
     } else {
         cli_print_safe(stdout, fl_str(what));
@@ -74,13 +71,10 @@ static void print_value(const struct cli_args *a, struct fl_bytes value)
 {
     struct cli_style style = cli_style_of(a);
     if (style.json) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_bool(&j, "found", true);
         cli_json_bytes(&j, "key", fl_str(a->arg[0]));
         cli_json_bytes(&j, "value", value);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
     } else if (style.terminal) {
         cli_print_safe(stdout, value);
@@ -95,15 +89,12 @@ static int missing(const struct cli_args *a)
 {
     bool replaced = cli_has(a, CLI_OPT_DEFAULT);
     if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_bool(&j, "found", false);
         cli_json_bytes(&j, "key", fl_str(a->arg[0]));
         if (replaced) {
             cli_json_bytes(&j, "value", fl_str(a->text[CLI_OPT_DEFAULT]));
         }
-        cli_json_end_object(&j);
         cli_json_finish(&j);
     } else if (replaced) {
         print_value(a, fl_str(a->text[CLI_OPT_DEFAULT]));
@@ -204,12 +195,9 @@ int cli_run_store_mark(const struct cli_args *a)
     if (rc != 0) {
         code = fail(a, rc, s, FL_TOKEN_NONE, FL_TOKEN_NONE);
     } else if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_bytes(&j, "lock", fl_str(a->text[CLI_OPT_LOCK]));
         cli_json_u64(&j, "mark", mark);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
     } else {
         printf("%" PRIu64 "\n", mark);

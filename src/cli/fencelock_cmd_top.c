@@ -96,11 +96,8 @@ int cli_run_locks_by(const struct cli_args *a)
     }
     struct cli_style style = cli_style_of(a);
     if (style.json) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         busy_json(&j, list);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
     } else if (list->len > 0) {
         busy_table(list, style.colours);
@@ -283,9 +280,7 @@ static void node_json(struct cli_json *j, const struct sample *l, const char *ad
 
 static void show_json(fl_client *c, const struct sample *l, const struct rates *r)
 {
-    struct cli_json j;
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(stdout);
     if (l->leader == NULL) {
         cli_json_null(&j, "leader_id");
     } else {
@@ -306,7 +301,6 @@ static void show_json(fl_client *c, const struct sample *l, const struct rates *
     }
     cli_json_end_array(&j);
     busy_json(&j, l->busy);
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 

@@ -174,12 +174,9 @@ static void show_gap(const struct watcher *w)
 {
     const char *node = w->nodes[w->at].text;
     if (w->style.json) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_text(&j, "event", "gap");
         cli_json_text(&j, "node", node);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
     } else if (w->style.terminal) {
         printf("%sevents may have been missed: now from %s; see fencelock show%s\n",

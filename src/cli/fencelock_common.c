@@ -96,16 +96,13 @@ int cli_fail(const struct cli_args *a, int code, const char *message,
     const char *hint = cli_remedy(a, code, message);
     cli_complain("%s%s%s", message, hint == NULL ? "" : ". ", hint == NULL ? "" : hint);
     if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(stdout);
         cli_json_text(&j, "error", fl_err_name(code));
         cli_json_text(&j, "class", class_word(code));
         cli_json_text(&j, "message", message);
         if (more != NULL) {
             more(&j, ctx);
         }
-        cli_json_end_object(&j);
         cli_json_finish(&j);
     }
     return (int)cli_exit_of(code);

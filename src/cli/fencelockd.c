@@ -58,7 +58,6 @@ static void stopped_cb(void *ctx)
 static void level_cb(uv_signal_t *handle, int number)
 {
     struct daemon *d = handle->data;
-    (void)number;
     daemon_log_toggle(&d->log);
 }
 
@@ -77,7 +76,6 @@ static void describe_cb(void *ctx, char *out, size_t size)
 static void hangup_cb(uv_signal_t *handle, int number)
 {
     struct daemon *d = handle->data;
-    (void)number;
     if (!d->stopping) {
         daemon_log_write(&d->log, LOG_SAY_INFO, "daemon", "SIGHUP: reading the files of TLS again");
         server_reload(d->server);

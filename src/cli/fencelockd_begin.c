@@ -18,9 +18,7 @@ static struct fl_bytes bytes_of(const char *text)
 
 static void print_json(const struct config *c, const struct beginning_result *r)
 {
-    struct cli_json j;
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(stdout);
     cli_json_bool(&j, "ok", true);
     cli_json_bytes(&j, "data", bytes_of(c->data));
     cli_json_u64(&j, "node", c->id);
@@ -31,7 +29,6 @@ static void print_json(const struct config *c, const struct beginning_result *r)
     cli_json_u64(&j, "last_token", r->new_token);
     cli_json_u64(&j, "ended_holds", r->ended_holds);
     cli_json_u64(&j, "ended_waits", r->ended_waits);
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 

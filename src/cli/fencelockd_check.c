@@ -70,10 +70,8 @@ static void print_json(int argc, const char *const *argv, const char *const *env
                        const struct config *c, const struct directory_summary *summary,
                        const char *errmsg)
 {
-    struct cli_json j;
+    struct cli_json j = cli_json_begin(stdout);
     struct listing l = {.json = &j};
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
     cli_json_bool(&j, "ok", errmsg[0] == '\0');
     if (errmsg[0] != '\0') {
         cli_json_bytes(&j, "error", bytes_of(errmsg));
@@ -92,7 +90,6 @@ static void print_json(int argc, const char *const *argv, const char *const *env
     enum config_outcome o = config_list(argc, argv, env, on_value, &l);
     FLI_ASSERT(o == CONFIG_RUN || errmsg[0] != '\0');
     cli_json_end_array(&j);
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 

@@ -110,11 +110,6 @@ void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-void cli_json_init(struct cli_json *j, FILE *f)
-{
-    *j = (struct cli_json){.f = f};
-}
-
 static void print_string(FILE *f, struct fl_bytes b)
 {
     const uint8_t *p = b.data;
@@ -183,6 +178,13 @@ static void ascend(struct cli_json *j, char bracket)
     fputc(bracket, j->f);
 }
 
+struct cli_json cli_json_begin(FILE *f)
+{
+    struct cli_json j = {.f = f};
+    cli_json_object(&j, NULL);
+    return j;
+}
+
 void cli_json_object(struct cli_json *j, const char *key)
 {
     descend(j, key, '{');
@@ -239,6 +241,7 @@ void cli_json_null(struct cli_json *j, const char *key)
 
 void cli_json_finish(struct cli_json *j)
 {
+    cli_json_end_object(j);
     FLI_ASSERT(j->depth == 0);
     fputc('\n', j->f);
 }

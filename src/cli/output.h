@@ -32,15 +32,15 @@ void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms);
 
 #define CLI_JSON_DEPTH_MAX 16u
 
-/* Writes one value, member by member, with the commas between. Keys are ASCII words of ours. */
+/* Writes one object, member by member, with the commas between. Keys are ASCII words of ours. */
 struct cli_json {
     FILE *f;
     unsigned depth;
     bool has_members[CLI_JSON_DEPTH_MAX];
 };
 
-void cli_json_init(struct cli_json *j, FILE *f);
-/* key: NULL in an array and at the top. */
+struct cli_json cli_json_begin(FILE *f);
+/* key: NULL in an array. */
 void cli_json_object(struct cli_json *j, const char *key);
 void cli_json_array(struct cli_json *j, const char *key);
 void cli_json_end_object(struct cli_json *j);
@@ -50,7 +50,7 @@ void cli_json_text(struct cli_json *j, const char *key, const char *text);
 void cli_json_u64(struct cli_json *j, const char *key, uint64_t v);
 void cli_json_bool(struct cli_json *j, const char *key, bool v);
 void cli_json_null(struct cli_json *j, const char *key);
-/* Ends the line. Every object and array must have been ended. */
+/* Ends the object and the line. Every object and array in it must have been ended. */
 void cli_json_finish(struct cli_json *j);
 
 /* ---- tables ---------------------------------------------------------------------------------- */

@@ -225,9 +225,7 @@ void watch_event_print_plain(const struct watch_event *e, FILE *f)
 
 void watch_event_print_json(const struct watch_event *e, FILE *f)
 {
-    struct cli_json j;
-    cli_json_init(&j, f);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(f);
     cli_json_text(&j, "event", e->event);
     if (e->name.len > 0) {
         cli_json_bytes(&j, "lock", e->name);
@@ -245,6 +243,5 @@ void watch_event_print_json(const struct watch_event *e, FILE *f)
         cli_json_text(&j, "reason", e->reason);
     }
     cli_json_u64(&j, "clock_ms", e->clock_ms);
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }

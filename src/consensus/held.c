@@ -21,10 +21,14 @@ void held_fini(struct held_queue *q)
     backlog_fini(&q->waiting);
 }
 
-static bool has_room(struct held_queue *q, const struct node_ticket *t, size_t len)
+static bool has_room(struct held_queue *q, const struct node_ticket *t, const void *command,
+                     size_t len)
 {
+    uint8_t op;
+    memcpy(&op, command, 1);
     size_t room = q->bytes_max - q->bytes;
-    size_t kept = backlog_has(&q->waiting, t) ? q->bytes_max / 4 : 0;
+    size_t kept = backlog_is_urgent(op) ? 0 : q->bytes_max / 16;
+    kept = backlog_has(&q->waiting, t) ? q->bytes_max / 4 : kept;
     return room >= kept && len <= room - kept;
 }
 
@@ -52,7 +56,7 @@ static struct held *create(struct held_queue *q, struct node_ticket *t, const vo
 
 int held_add(struct held_queue *q, struct node_ticket *t, const void *command, size_t len)
 {
-    if (!has_room(q, t, len)) {
+    if (!has_room(q, t, command, len)) {
         return FL_EBUSY;
     }
     struct held *h = create(q, t, command, len);

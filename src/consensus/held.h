@@ -4,8 +4,9 @@
  * those that were never sent; their sources take turns. Returned ones go first, so that one
  * client's commands keep their order over a fail-over as far as possible. The sum of bytes is
  * bounded by bytes_max, including commands that a relay has sent. The last quarter is reserved for
- * sources that have nothing waiting, so no source can fill it alone. Each command has a deadline,
- * which counts only while it waits here. */
+ * sources that have nothing waiting, so no source can fill it alone. Of that, the last quarter is
+ * for those of them that renew or give back. Each command has a deadline, which counts only while
+ * it waits here. */
 #ifndef CONSENSUS_HELD_H
 #define CONSENSUS_HELD_H
 

@@ -33,9 +33,11 @@ struct identity_known {
 struct identity {
     uint64_t id;
     uint64_t incarnation;
-    uint64_t cluster_id;  /* 0 until the cluster is formed */
-    bool bootstrapped;    /* the log was begun: from now on it must exist */
-    uint64_t known_index; /* the raft index at which the machine said what is in `known` */
+    uint64_t cluster_id; /* 0 until the cluster is formed */
+    bool bootstrapped;   /* the log was begun: from now on it must exist */
+    /* The raft index at which the machine said what is in `known`. That entry is in the log on
+     * disk: the file is written after it. */
+    uint64_t known_index;
     struct identity_known known[KNOWN_MEMBERS_MAX];
     unsigned n_known;
     /* The directory was made to join an existing cluster. It has no first entry of its own, and has

@@ -21,7 +21,8 @@
  *
  * Joining. A new node has an empty log, and takes any caller for a member of its cluster. The
  * leader calls it at the address that the operator gave, takes its incarnation into the log, sends
- * it the log as to a learner, and makes it a voter when it is close enough.
+ * it the log as to a learner, and makes it a voter when it is close enough and has on disk that it
+ * is a member.
  *
  * Removing. The remaining members close its streams. When it comes back they refuse it, by what
  * they have applied, and it stops.
@@ -123,8 +124,9 @@ const char *membership_client_address(const struct membership *m, uint64_t id); 
 
 void membership_start(struct membership *m); /* all parts exist: reports the members */
 
-/* Writes the incarnations that the machine knows to disk. Runs at each turn, before any message
- * leaves the node that promises something on their account. */
+/* Writes the incarnations that the machine knows to disk, once the log on disk has what they are
+ * from. Runs at each turn, before any message leaves the node that promises something on their
+ * account. */
 void membership_sync(struct membership *m);
 void membership_tick(struct membership *m, bool running);
 void membership_turn(struct membership *m, bool running); /* forms the cluster, as fast as answers

@@ -87,13 +87,16 @@ static void add_learner(struct membership *m, const struct machine_node *e)
     }
 }
 
-/* The leader watches a learner until it is close enough, and then gives it a vote. */
-static void promote(struct membership *m, uint64_t id)
+/* The leader watches a learner until it is close enough, and then gives it a vote. Before that it
+ * must have on disk that it is a member: else it could not vote when it is started again and has
+ * not heard that it is a voter (raft_edge.h, learners). */
+static void promote(struct membership *m, uint64_t id, uint64_t incarnation)
 {
     struct configuration c = *replica_configuration(m->replica);
     switch (replica_catch_up_status(m->replica, id)) {
     case CATCH_UP_FINISHED:
-        if (configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 && change(m, &c)) {
+        if (relay_server_ready(m->config.followers, id, incarnation) &&
+            configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 && change(m, &c)) {
             host_log(&m->config.host, 3, "node %" PRIu64 " is a voter", id);
         }
         break;
@@ -132,7 +135,7 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
     if (server == NULL) {
         add_learner(m, e);
     } else {
-        promote(m, e->id);
+        promote(m, e->id, e->incarnation);
     }
     return true; /* one node at a time */
 }

@@ -158,7 +158,7 @@ static void tell_joined(struct membership *m, const struct identity *before)
     }
 }
 
-static bool store(struct membership *m, struct identity *fresh, uint64_t applied)
+static bool store(struct membership *m, const struct identity *fresh)
 {
     struct identity *id = m->config.identity;
     if (id->cluster_id != 0 && fresh->cluster_id != id->cluster_id) {
@@ -166,7 +166,6 @@ static bool store(struct membership *m, struct identity *fresh, uint64_t applied
                   "the log is of another cluster than the data directory");
         return false;
     }
-    fresh->known_index = applied;
     if (identity_store(m->config.dir, fresh) != 0) {
         host_fail(&m->config.host, FL_EIO, "the identity file in %s cannot be written",
                   m->config.dir->path);
@@ -184,16 +183,39 @@ static bool store(struct membership *m, struct identity *fresh, uint64_t applied
     return true;
 }
 
-void membership_sync(struct membership *m)
+/* Takes what is new in the machine. False: nothing was to be looked at. */
+static bool note_news(struct membership *m)
 {
     uint64_t applied = replica_applied_index(m->replica);
     /* While the log is replayed, the machine is older than the identity file. The file is right. */
     if (applied < m->config.identity->known_index || !any_news(m)) {
-        return;
+        return false;
     }
     struct identity fresh = *m->config.identity;
-    if ((learn(m, &fresh) || is_dated(m)) && !store(m, &fresh, applied)) {
+    fresh.known_index = applied;
+    if (learn(m, &fresh) || is_dated(m)) {
+        m->noted = fresh;
+    }
+    return true;
+}
+
+/* The file follows the log on this disk, and is never ahead of it. Entries are applied when they
+ * are on the disks of a majority; a power cut may take them from this one. A node whose log does
+ * not reach what its file says could not tell who was admitted, itself included. */
+void membership_sync(struct membership *m)
+{
+    if (m->noted.id == 0 && !note_news(m)) {
         return;
+    }
+    if (m->noted.id != 0) {
+        struct identity fresh = m->noted;
+        if (!replica_is_on_disk(m->replica, fresh.known_index)) {
+            return;
+        }
+        m->noted.id = 0;
+        if (!store(m, &fresh)) {
+            return;
+        }
     }
     if (!m->known_complete && all_known(m)) {
         m->known_complete = true;
@@ -322,6 +344,15 @@ static enum handshake_verdict refuse(struct membership *m, const struct peer_ide
     return HANDSHAKE_STRANGER;
 }
 
+/* Whether a caller knows more than the log that this node has its addresses from. That log may be
+ * behind the identity file, when its end was lost in a power cut. */
+static bool is_ahead(const struct membership *m, uint64_t admitted_index)
+{
+    return admitted_since(m, admitted_index) ||
+           (admitted_index > replica_applied_index(m->replica) &&
+            admitted_index > replica_configuration_index(m->replica));
+}
+
 /* A node that knows more of the log than this one tells its own address. False: it told none. */
 static bool find_place(struct membership *m, const struct peer_identity *peer,
                        uint64_t admitted_index)
@@ -329,7 +360,7 @@ static bool find_place(struct membership *m, const struct peer_identity *peer,
     const struct member *known = members_find(&m->members, peer->node_id);
     bool newer = m->config.identity->cluster_id == 0
                      ? peer->cluster_id != 0 && m->config.identity->joins
-                     : admitted_since(m, admitted_index);
+                     : is_ahead(m, admitted_index);
     bool elsewhere = known == NULL || strcmp(known->address, peer->peer_address) != 0;
     if (!elsewhere || (known != NULL && !newer)) {
         return true;

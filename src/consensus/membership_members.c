@@ -50,6 +50,7 @@ bool membership_note_guest(struct membership *m, const struct peer_identity *pee
     char host[256];
     uint16_t port;
     struct guest *g = find_guest(m, peer->node_id);
+    uint64_t known_index = m->config.identity->known_index;
     if (address_split(peer->peer_address, host, &port) != 0) {
         return membership_find(m, peer->node_id) != NULL;
     }
@@ -58,19 +59,21 @@ bool membership_note_guest(struct membership *m, const struct peer_identity *pee
         m->guest_next = (m->guest_next + 1) % GUESTS_MAX;
     }
     g->id = peer->node_id;
-    g->index = peer->admitted_index;
+    g->index = peer->admitted_index > known_index ? peer->admitted_index : known_index;
     (void)snprintf(g->address, sizeof g->address, "%s", peer->peer_address);
     m->members_due = true;
     membership_members_turn(m);
     return members_find(&m->members, peer->node_id) != NULL;
 }
 
+/* What counts is the log, which has the addresses. The identity file may be ahead of it, when the
+ * log's end was lost in a power cut. */
 static void drop_guests(struct membership *m)
 {
-    const struct identity *id = m->config.identity;
+    uint64_t applied = replica_applied_index(m->replica);
     for (unsigned i = 0; i < GUESTS_MAX; i++) {
         struct guest *g = &m->guests[i];
-        if (g->id != 0 && id->cluster_id != 0 && g->index <= id->known_index) {
+        if (g->id != 0 && m->config.identity->cluster_id != 0 && g->index <= applied) {
             g->id = 0;
             m->members_due = true;
         }

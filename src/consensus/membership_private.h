@@ -28,7 +28,7 @@ struct member_state {
 };
 
 /* A node that tells its own address and knows more of the log than this one. Its address counts
- * until this node has applied as much. */
+ * until this node has applied as much as that node, and as its own identity file. */
 struct guest {
     uint64_t id; /* 0: none */
     uint64_t index;
@@ -56,6 +56,8 @@ struct membership {
     bool members_due;
     uint64_t members_index; /* of the configuration that the list was made from */
     uint32_t begun_crc;     /* as other members have told it */
+    struct identity noted;  /* what the machine said at noted.known_index, which is not on disk yet;
+                            * id 0: nothing */
     bool known_complete;
     uint64_t started_ms;
     bool speaks, starts_news;

@@ -198,7 +198,7 @@ static void node_turn(struct node *n)
     if (!n->paused) { /* silence means nothing until the messages of the pause are read */
         election_turn(&n->election, node_running(n));
     }
-    /* This comes before the messages of this turn leave. A member that has acknowledged anything
+    /* This comes before the messages of this turn leave. A member that has said that it is READY
      * must find on its disk, after a restart, that it is a member. */
     if (!n->failed) {
         membership_turn(n->membership, node_running(n));

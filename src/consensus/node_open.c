@@ -337,8 +337,8 @@ static int append_first_entry(struct node *n)
 static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
 {
     bool empty = log_last_index(n->log) == 0 && log_get_hard_state(n->log).term == 0;
-    /* A node that joins may record the cluster before its own disk has any of the log: it applies
-     * entries that are committed on the disks of others. */
+    /* A node that joins has no entry of its own, and may have been stopped before it was sent one.
+     */
     bool may_be_empty = n->identity.joins;
     if (n->identity.bootstrapped) {
         return empty && !may_be_empty

@@ -29,6 +29,9 @@ enum state { STATE_CLOSED, STATE_BARRIER, STATE_OPEN, STATE_ENDED };
  * the machine's. Otherwise pulses would follow each other without an end. */
 #define PULSE_EARLY_MS CLUSTER_CLOCK_TICK_MS
 
+/* The part of pending_max that is for urgent commands alone. */
+#define PENDING_URGENT(max) ((max) / 16)
+
 #define QUERY_PAYLOAD_MAX ((size_t)1 << 20) /* far above the limit of machine_query() */
 
 struct proposer {
@@ -619,14 +622,18 @@ static int take(struct proposer *p, const struct item *i)
     return held_add(&p->line, i->t, i->data, i->len);
 }
 
+static bool has_room(const struct proposer *p, const struct item *i)
+{
+    size_t room = p->config.pending_max - p->stats.pending_bytes;
+    size_t kept = i->urgent ? 0 : PENDING_URGENT(p->config.pending_max);
+    return room >= kept && i->len <= room - kept;
+}
+
 int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
                  node_ticket_cb cb)
 {
     if (p->state != STATE_OPEN) {
         return FL_ENOLEADER;
-    }
-    if (len > p->config.pending_max - p->stats.pending_bytes) {
-        return FL_EBUSY;
     }
     if (len > p->config.batch_max - MACHINE_BATCH_HEADER_SIZE) {
         return FL_ELIMIT; /* only with small segments, or the one command that may be large */
@@ -638,7 +645,7 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
     if (rv != 0) {
         return rv;
     }
-    rv = take(p, &i);
+    rv = has_room(p, &i) ? take(p, &i) : FL_EBUSY;
     if (rv != 0) {
         return rv;
     }

@@ -133,8 +133,8 @@ void raft_edge_set_paused(struct raft_edge *e, bool paused);
 void raft_edge_set_gone(struct raft_edge *e, uint64_t id);
 
 /* Names a committed entry, the one that admitted this server with the disk that it has or a later
- * one; 0: none. A learner whose log does not reach it gives no vote. An entry that was applied may
- * have been lost in a power cut. */
+ * one; 0: none. A learner whose log does not reach it gives no vote: the disk has lost what was
+ * synced (membership_sync()). */
 void raft_edge_set_admitted(struct raft_edge *e, uint64_t index);
 
 /* The time since this follower last heard its leader; 0 when it has none or has never heard it. */

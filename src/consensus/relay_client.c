@@ -9,9 +9,10 @@
 #include "base/clock.h"
 #include "consensus/relay_codec.h"
 
-/* Commands sent and not answered; further ones wait in the held queue. */
-#define WINDOW 4096u
-#define WINDOW_URGENT 1024u          /* of these, for commands that renew or give back */
+/* Commands sent and not answered; further ones wait in the held queue. No turn has more answers
+ * than these. It is more than the leader's entries in flight have room for (proposer.c). */
+#define WINDOW 2048u
+#define WINDOW_URGENT 512u           /* of these, for commands that renew or give back */
 #define QUERIES_MAX 256u             /* queries among these: each answer may have 64 KiB */
 #define BYTES_MAX ((size_t)8 << 20)  /* bytes of these commands */
 #define BYTES_URGENT (BYTES_MAX / 4) /* of these, for commands that renew or give back */

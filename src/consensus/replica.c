@@ -15,6 +15,8 @@
 #include <string.h>
 
 #define APPLY_ENTRIES 1024u
+/* A node that is behind applies no more than this in a turn, and reads its sockets in between. */
+#define APPLY_STEPS (2 * (uint64_t)MACHINE_APPLY_STEPS_MAX)
 
 /* ---- small things ---- */
 
@@ -75,6 +77,7 @@ static void apply_entry(struct replica *r, const struct log_entry *e)
             r->failed = true; /* fatal() was called already */
             return;
         }
+        r->applied_steps += machine_spent(fsm_machine(r->config.fsm));
     }
     r->applied = e->index;
     if (e->kind == RAFT_BARRIER && r->config.barrier_applied != NULL) {
@@ -93,7 +96,7 @@ static void apply_committed(struct replica *r)
     }
     r->applying = true;
     while (!r->failed && r->install_at == 0 && r->applied < raft_commit_index(&r->raft) &&
-           bytes < REPLICA_READ_BYTES && count < APPLY_ENTRIES) {
+           r->applied_steps < APPLY_STEPS && bytes < REPLICA_READ_BYTES && count < APPLY_ENTRIES) {
         uint64_t left = raft_commit_index(&r->raft) - r->applied;
         unsigned want = left < REPLICA_READ_ENTRIES ? (unsigned)left : REPLICA_READ_ENTRIES;
         unsigned n = 0;
@@ -103,7 +106,7 @@ static void apply_committed(struct replica *r)
                  fl_strerror(rv));
             break;
         }
-        for (unsigned i = 0; i < n && !r->failed; i++) {
+        for (unsigned i = 0; i < n && !r->failed && r->applied_steps < APPLY_STEPS; i++) {
             bytes += entries[i].len;
             apply_entry(r, &entries[i]);
         }
@@ -443,6 +446,7 @@ void replica_durable(struct replica *r, uint64_t now_ms)
 void replica_turn(struct replica *r, uint64_t now_ms, bool paused)
 {
     set_now(r, now_ms);
+    r->applied_steps = 0;
     raft_edge_set_paused(&r->edge, paused);
     if (!r->failed && !paused && r->now_ms >= raft_edge_timeout_ms(&r->edge)) {
         raft_edge_timeout(&r->edge, r->now_ms);
@@ -616,7 +620,7 @@ uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms)
 
 int replica_snapshot_meta(const struct replica *r, bool again, struct snapshot_meta *ret)
 {
-    bool on_disk = r->install_at == 0 && r->applied <= log_durable_index(r->log);
+    bool on_disk = replica_is_on_disk(r, r->applied);
     bool is_one = r->applied <= r->snapshot_index;
     if (!on_disk || r->applied == 0 || (is_one && !again)) {
         return FL_EBUSY;

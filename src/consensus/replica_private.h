@@ -28,6 +28,7 @@ struct replica {
     uint64_t install_at;    /* position of the log's reset to a snapshot; 0: none under way */
     struct snapshot_meta installing;
     bool applying;
+    uint64_t applied_steps; /* in this turn, as the machine counts them */
     struct changes changes;
     struct raft_message held[REPLICA_HELD_MAX];
     unsigned held_n;

@@ -51,6 +51,11 @@ uint64_t replica_last_index(const struct replica *r)
     return raft_last_index(core(r));
 }
 
+bool replica_is_on_disk(const struct replica *r, uint64_t index)
+{
+    return r->install_at == 0 && index <= log_durable_index(r->log);
+}
+
 uint64_t replica_snapshot_index(const struct replica *r)
 {
     return r->snapshot_index;

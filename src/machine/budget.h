@@ -17,7 +17,4 @@ void machine_set_budget(struct machine *m, const struct budget *budget);
 /* Sets the last token directly, which no command can do (MACHINE_RAISE_TO_MAX). */
 void machine_set_last_token(struct machine *m, fl_token token);
 
-/* Steps that the last batch took, including those of its commands. */
-uint64_t machine_spent(const struct machine *m);
-
 #endif

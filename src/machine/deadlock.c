@@ -257,7 +257,6 @@ static void each_holder(struct peel *p, struct lock *lock,
 
 static void count_session(struct peel *p, struct session *session)
 {
-    (void)p;
     if (waits_for_several(session)) {
         session_multi_of(session)->degree++;
     } else if (session_is_explicit(session)) {

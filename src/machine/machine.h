@@ -203,6 +203,9 @@ int machine_query(struct machine *m, const struct machine_command *query,
  * late. */
 uint64_t machine_next_deadline(const struct machine *m);
 
+/* Steps that the last batch took, including those of its commands (limits.h). */
+uint64_t machine_spent(const struct machine *m);
+
 /* Whether the last batch had too few steps for all that was due or caused (limits.h). The rest goes
  * on in the next batch, which the leader proposes at once, empty if need be. */
 bool machine_has_work(const struct machine *m);

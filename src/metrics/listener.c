@@ -281,8 +281,6 @@ static enum MHD_Result request_cb(void *cls, struct MHD_Connection *c, const cha
                                   size_t *upload_len, void **state)
 {
     static char seen;
-    (void)version;
-    (void)upload;
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
         *upload_len = 0;
         return say(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET: nothing can be changed here\n");

@@ -24,7 +24,6 @@
 
 static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
 {
-    (void)suggested;
     struct net_conn *c = handle->data;
     *ret = uv_buf_init(c->server->read_buf, NET_READ_SIZE);
 }
@@ -117,7 +116,7 @@ static void visited(struct net_server *s)
 static bool must_yield(const struct net_server *s)
 {
     uint64_t visit_ns = fli_clock_ns() - s->visit_ns;
-    return s->take_ns + visit_ns > FLI_TURN_REQUESTS_US * UINT64_C(1000) ||
+    return s->take_ns + visit_ns > s->share_ns ||
            (s->visit_n > 0 && visit_ns > FLI_TURN_VISIT_US * UINT64_C(1000));
 }
 

@@ -143,6 +143,7 @@ struct net_server {
     struct fli_turn turn;
     uint64_t polled_at_ns;    /* when the loop began to wait */
     uint64_t idle_ns;         /* how long it waited in this turn */
+    uint64_t share_ns;        /* what requests may take of a turn, see base/turn.h */
     uint64_t take_ns;         /* spent on requests in this turn */
     uint64_t visit_ns;        /* when the current connection began to take requests */
     unsigned visit_n;         /* how many it took */

@@ -13,6 +13,8 @@
 #include "net/address.h"
 #include "net/conn.h"
 
+#define US UINT64_C(1000)
+
 void net_server_log(struct net_server *s, int level, const char *fmt, ...)
 {
     if (s->cbs.log == NULL) {
@@ -81,10 +83,8 @@ static void shake_on(struct net_server *s)
 
 static bool take_over(const struct net_server *s)
 {
-    return s->take_ns > FLI_TURN_REQUESTS_US * UINT64_C(1000);
+    return s->take_ns > s->share_ns;
 }
-
-#define ONE_VISIT_LEFT_NS ((FLI_TURN_REQUESTS_US - FLI_TURN_VISIT_US) * UINT64_C(1000))
 
 /* Each turn works on at least one connection that was not served yet, and on one that has had its
  * share, however long others took. A visit may take longer than the whole share: one request may,
@@ -94,7 +94,7 @@ static void take_on(struct net_server *s)
     struct fli_list *link = NULL;
     if ((link = fli_list_pop(&s->unserved)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
-        s->take_ns = take_over(s) ? ONE_VISIT_LEFT_NS : s->take_ns;
+        s->take_ns = take_over(s) ? s->share_ns - FLI_TURN_VISIT_US * US : s->take_ns;
     }
     if ((link = fli_list_pop(&s->yielded)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
@@ -105,14 +105,29 @@ static void take_on(struct net_server *s)
     }
 }
 
+/* The work of a request goes on behind the share: so it follows how long whole turns take. */
+static void fit_share(struct net_server *s)
+{
+    if (s->turn.took_ns > FLI_TURN_LONG_US * US) {
+        s->share_ns /= 2;
+    } else {
+        s->share_ns += s->share_ns / 16;
+    }
+    s->share_ns = s->share_ns > FLI_TURN_REQUESTS_US * US ? FLI_TURN_REQUESTS_US * US : s->share_ns;
+    s->share_ns = s->share_ns < FLI_TURN_REQUESTS_LEAST_US * US ? FLI_TURN_REQUESTS_LEAST_US * US
+                                                                : s->share_ns;
+}
+
 /* Begins a turn: the connections that yielded in the last one continue, in order, within the
- * share. */
+ * share. Half of it is there again for those that come in this turn: else whoever asks little
+ * would wait a turn for them. */
 static void go_on(struct net_server *s)
 {
     s->take_ns = 0;
     s->shake_ns = 0;
     shake_on(s);
     take_on(s);
+    s->take_ns = s->take_ns > s->share_ns / 2 ? s->share_ns / 2 : s->take_ns;
     if (fli_list_empty(&s->yielded) && fli_list_empty(&s->unserved) &&
         fli_list_empty(&s->deferred) && fli_list_empty(&s->deferred_begun)) {
         (void)uv_idle_stop(&s->idle);
@@ -126,6 +141,7 @@ static void end_turn(struct net_server *s)
         net_server_log(s, 2, "%s", text);
     }
     s->idle_ns = 0;
+    fit_share(s);
 }
 
 static void prepare_cb(uv_prepare_t *handle)
@@ -404,6 +420,7 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->unserved);
     fli_list_init(&s->yielded);
     fli_turn_init(&s->turn);
+    s->share_ns = FLI_TURN_REQUESTS_US * US;
     net_memory_init(s);
     net_origin_init(s);
     fli_list_init(&s->fresh);

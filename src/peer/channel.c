@@ -178,7 +178,6 @@ void channel_connect(struct channel *c, const struct sockaddr *to, void (*connec
 static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct channel *c = handle->data;
-    (void)suggested;
     *buf = uv_buf_init((char *)c->shared->read_buf, sizeof c->shared->read_buf);
 }
 

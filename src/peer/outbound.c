@@ -145,8 +145,6 @@ static void lost_cb(void *ctx, enum channel_end end, const char *why)
 
 static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
 {
-    (void)type;
-    (void)body;
     go_down(ctx, false, "the peer sent on a stream that is not its to send on");
 }
 

@@ -133,7 +133,6 @@ static void ask(struct check *c, struct fli_server *s)
 
 static void on_due(struct fli_due *d, uint64_t now_ms)
 {
-    (void)now_ms;
     finish(FLI_CONTAINER_OF(d, struct check, due));
 }
 

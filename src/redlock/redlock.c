@@ -526,8 +526,6 @@ static bool owes_to_opening(const struct fl_redlock *r)
 
 static void nothing_due(struct fli_due *due, uint64_t now_ms)
 {
-    (void)due;
-    (void)now_ms;
 }
 
 /* A release ends with the quorum. If the program ends then (`fencelock redlock release`), the

@@ -320,7 +320,6 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
 void access_who(void *ctx, void *request, struct machine_command *m)
 {
     const struct net_request *r = request;
-    (void)ctx;
     m->user = net_conn_login(r->conn);
     if (m->user != 0 || !net_conn_is_local(r->conn)) {
         m->address = net_conn_address(r->conn);

@@ -118,7 +118,6 @@ static void part_back(struct access_call *c)
 static void on_part(struct node_ticket *t, int status, const struct machine_result *result,
                     struct fli_slice payload)
 {
-    (void)payload;
     struct access_call *c = FLI_CONTAINER_OF(t, struct access_part, ticket)->call;
     note_part(c, status, result);
     part_back(c);

@@ -50,7 +50,6 @@ static void cleanup_again(struct call *c)
 static void on_cleaned_up(struct node_ticket *t, int status, const struct machine_result *result,
                           struct fli_slice payload)
 {
-    (void)payload;
     struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
     struct dispatch *d = c->dispatch;
     FLI_ASSERT(d->counts.in_flight > 0);

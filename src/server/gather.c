@@ -50,7 +50,6 @@ static void on_part(struct node_ticket *t, int status, const struct machine_resu
     struct call *part = FLI_CONTAINER_OF(t, struct call, ticket);
     struct dispatch *d = part->dispatch;
     struct call *whole = part->whole;
-    (void)payload;
     FLI_ASSERT(d->counts.in_flight > 0);
     d->counts.in_flight--;
     if (status != 0) {

@@ -138,7 +138,6 @@ static int loop_section(struct fli_buf *b, const struct info *i)
 /* Redis clients read here whether this is a master: every node takes writes. */
 static int replication_section(struct fli_buf *b, const struct info *i)
 {
-    (void)i;
     int rc = fli_buf_printf(b, "# Replication\r\n");
     rc = rc != 0 ? rc : put_text(b, "role", "master");
     return rc != 0 ? rc : put(b, "connected_slaves", 0);

@@ -146,7 +146,6 @@ struct parked_news parked_add(struct parked *p, struct parked_request *r, uint64
 
 bool parked_leave(struct parked *p, struct parked_request *r, uint64_t *ret_times_asked)
 {
-    (void)p;
     FLI_ASSERT(r->wait != NULL);
     if (!r->live) {
         return false;

@@ -188,13 +188,11 @@ static void change_subscriptions(struct server *s, struct net_request *r, enum f
 
 static int events_proto(void *ctx, void *to)
 {
-    (void)ctx;
     return net_conn_proto(to);
 }
 
 static bool events_push(void *ctx, void *to, const void *frame, size_t len)
 {
-    (void)ctx;
     struct net_conn *c = to;
     if (net_conn_output_bytes(c) + len <= SUBSCRIBER_UNSENT_MAX) {
         return net_push(c, frame, len);
@@ -214,7 +212,6 @@ static bool events_may_see(void *ctx, void *to, struct fli_slice lock)
 
 static void events_dropped(void *ctx, void *to)
 {
-    (void)ctx;
     net_conn_set_user(to, NULL);
 }
 

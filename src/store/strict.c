@@ -216,7 +216,6 @@ static bool on_answered(struct fli_link_uv *c, const redisReply *reply)
 
 static void on_broken(struct fli_link_uv *c, int rc)
 {
-    (void)rc;
     fail(strict_of(c), "%s", c->link.error);
 }
 
@@ -424,7 +423,6 @@ int strict_check_nodes(const char *nodes, char *errmsg, size_t errmsg_size)
 
 static void on_enter(struct fli_link_owner *o)
 {
-    (void)o;
 }
 
 static void on_leave(struct fli_link_owner *o)

@@ -38,9 +38,6 @@ static int FLI_PRINTF(3, 4) bad(char *errmsg, size_t errmsg_size, const char *fm
 
 static int no_passphrase(char *buf, int size, int rwflag, void *u)
 {
-    (void)buf;
-    (void)size;
-    (void)rwflag;
     *(bool *)u = true;
     return -1;
 }

@@ -26,8 +26,6 @@ static bool is_of_record(size_t size)
 
 static void *take(size_t size, const char *file, int line)
 {
-    (void)file;
-    (void)line;
     if (!is_of_record(size)) {
         return size == 0 ? NULL : malloc(size);
     }
@@ -36,8 +34,6 @@ static void *take(size_t size, const char *file, int line)
 
 static void give(void *p, const char *file, int line)
 {
-    (void)file;
-    (void)line;
     size_t size = p == NULL ? 0 : malloc_usable_size(p);
     if (size >= BLOCK_SIZE && size < BLOCK_SIZE + BLOCK_OVER && pool.keeps && pool.n < KEEP) {
         pool.blocks[pool.n++] = p;
@@ -48,8 +44,6 @@ static void give(void *p, const char *file, int line)
 
 static void *change(void *p, size_t size, const char *file, int line)
 {
-    (void)file;
-    (void)line;
     return realloc(p, is_of_record(size) ? BLOCK_SIZE : size);
 }
 

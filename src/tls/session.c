@@ -61,9 +61,6 @@ static int bio_write(BIO *b, const char *from, int size)
 
 static long bio_ctrl(BIO *b, int command, long number, void *pointer)
 {
-    (void)b;
-    (void)number;
-    (void)pointer;
     return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 

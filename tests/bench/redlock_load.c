@@ -364,7 +364,6 @@ struct ticket {
 static void on_token(void *ctx, const redisReply *reply, uint64_t serial)
 {
     struct ticket ticket = *(struct ticket *)ctx;
-    (void)serial;
     free(ctx);
     bool good = reply->type == REDIS_REPLY_INTEGER;
     ticket.issued(ticket.ctx, good ? 0 : FL_EPROTO, good ? (fl_token)reply->integer : 0);
@@ -376,8 +375,6 @@ static void issue(void *ctx, struct fl_bytes name, uint64_t timeout_ms, fl_redlo
 {
     char text[TEXT_MAX];
     struct ticket *ticket = malloc(sizeof *ticket);
-    (void)ctx;
-    (void)timeout_ms;
     if (ticket == NULL) {
         die("malloc", "out of memory");
     }
@@ -398,8 +395,6 @@ static void on_released(void *ctx, int result, const struct fl_redlock_lock *loc
                         const struct fl_redlock_report *report)
 {
     struct client *c = ctx;
-    (void)lock;
-    (void)report;
     run.errors += result != 0;
     take_sample(c->began_ns);
     if (fli_clock_ns() < run.end_ns) {
@@ -413,7 +408,6 @@ static void on_acquired(void *ctx, int result, const struct fl_redlock_lock *loc
                         const struct fl_redlock_report *report)
 {
     struct client *c = ctx;
-    (void)report;
     if (result != 0) {
         run.errors++;
         ours_start(c);

@@ -15,7 +15,7 @@ import termios
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Deadline, binary, main, seed, wait_until
+from harness import Case, Cluster, Deadline, binary, main, seed, stays, wait_until
 from silent_proxy import SilentProxy
 
 LOST, NOT_ACQUIRED, FAILED, CANNOT, NOT_FOUND = 123, 124, 125, 126, 127
@@ -114,9 +114,7 @@ class Command(RunCase):
     def test_lock_is_held_longer_than_its_ttl(self):
         child = self.start('x', '--ttl', '500ms', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN; sleep 2')
         token = int(self.line(child, '\n'))
-        deadline = Deadline(1.5)
-        while not deadline.passed():
-            self.assertEqual(self.call('CHECK', 'x', token), 1)
+        stays(lambda: self.call('CHECK', 'x', token) == 1, 1.5, 'the lock of the command that runs')
         self.assertEqual(self.end(child)[0], 0)
         self.assertEqual(self.call('CHECK', 'x', token), 0)
 
@@ -182,6 +180,8 @@ class Command(RunCase):
             wait_until(lambda: len(self.queue('x')) == 0, what='the empty queue')
 
     def test_signals_are_passed_on(self):
+        # Who runs in the background of a shell inherits that it is ignored, and then its children cannot trap it.
+        self.addCleanup(signal.signal, signal.SIGQUIT, signal.signal(signal.SIGQUIT, signal.SIG_DFL))
         script = 'for s in HUP INT QUIT TERM USR1 USR2; do trap "echo got $s" $s; done; trap "exit 9" USR2; echo ready;' \
                  'while :; do sleep 0.01; done'
         child = self.start('x', '--', 'sh', '-c', script)
@@ -341,10 +341,7 @@ class Leader(RunCase):
         old = self.cluster.leader()
         old.pause()
         new = self.cluster.leader(among=[n for n in self.cluster.nodes if n is not old])
-        deadline = Deadline(9) # longer than two leases
-        while not deadline.passed():
-            self.assertEqual(new.call('CHECK', 'x', token), 1)
-            time.sleep(0.05)
+        stays(lambda: new.call('CHECK', 'x', token) == 1, 9, 'a lock for longer than two leases')
         child.stdin.close()
         child.stdin = None
         self.assertEqual(self.end(child)[0], 6)

@@ -14,7 +14,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Deadline, Store, main, seed, wait_until
+from harness import Case, Cluster, Deadline, Store, main, seed, stays, wait_until
 from harness.lab import build_dir
 from silent_proxy import SilentProxy
 
@@ -73,7 +73,7 @@ class Driver:
             pass
 
     def take(self, name, ttl=2000, wait=0, reserve=0, max_hold=0):
-        return self('take', name, ttl, wait, reserve, max_hold)
+        return self.ask('take', name, ttl, wait, reserve, max_hold)
 
     def hold(self, name, **options):
         """A lock that must be granted; its token."""
@@ -156,18 +156,30 @@ class HoldCase(Case):
             with self.subTest(shell=shell):
                 yield self.driver(shell), shell
 
+    def all_shells(self):
+        """A driver of each, side by side, where what is tested takes the time of a lease or more."""
+        return [(self.driver(shell), shell) for shell in SHELLS]
+
+    def stay_held(self, tokens, seconds, node=None):
+        def held():
+            leader = node or self.cluster.leader()
+            with leader.client(60) as c:
+                return c.pipeline([('CHECK', name, token) for name, token in tokens.items()]) == [1] * len(tokens)
+        stays(held, seconds, 'the holding of %s' % ', '.join(tokens))
+
 
 class Life(HoldCase):
     def test_renewed_and_given_back(self):
-        for d, name in self.each_shell():
-            token = d.hold(name, ttl=1500)
-            word = d('look', name)
-            self.assertEqual(word[2:4] + word[5:], ['safe', str(NOT), 'OK', str(token)])
-            self.assertTrue(0 < int(word[4]) <= 1500)
-            deadline = Deadline(3.5) # more than two leases
-            while not deadline.passed():
-                self.assertEqual(self.call('CHECK', name, token), 1)
-            self.assertEqual(d('release', name), ['released', name, 'OK'])
+        shells, tokens = self.all_shells(), {}
+        for d, name in shells:
+            tokens[name] = d.hold(name, ttl=3000)
+            word = d.ask('look', name)
+            self.assertEqual(word[2:4] + word[5:], ['safe', str(NOT), 'OK', str(tokens[name])])
+            self.assertTrue(0 < int(word[4]) <= 3000)
+        self.stay_held(tokens, 7) # more than two leases
+        for d, name in shells:
+            token = tokens[name]
+            self.assertEqual(d.ask('release', name), ['released', name, 'OK'])
             self.assertEqual(d('look', name), ['look', name, 'lost', str(RELEASED), '0', 'ENOTHELD', '0'])
             self.assertEqual(self.call('CHECK', name, token), 0)
             d.say('free', name)
@@ -209,37 +221,31 @@ class Life(HoldCase):
             self.assertGreaterEqual(int(line[4]), began + 1199)
 
     def test_many_at_once(self):
-        for d, name in self.each_shell():
+        shells, tokens = self.all_shells(), {}
+        for d, name in shells:
             names = ['%s-%d' % (name, i) for i in range(10)]
             for n in names:
                 d.say('take', n, 3000, 0, 0, 0)
-            tokens = {}
             for _ in names:
-                _, n, result, token = d.next()
+                _, n, result, token = self.lasting(d)
                 self.assertEqual(result, 'OK')
                 tokens[n] = int(token)
-            deadline = Deadline(4)  # more than one lease
-            while not deadline.passed():
-                for n, token in tokens.items():
-                    self.assertEqual(self.call('CHECK', n, token), 1)
-            for n in names:
-                self.assertEqual(d('release', n), ['released', n, 'OK'])
+        self.stay_held(tokens, 4) # more than one lease
+        for d, name in shells:
+            for n in ['%s-%d' % (name, i) for i in range(10)]:
+                self.assertEqual(d.ask('release', n), ['released', n, 'OK'])
 
     def test_locks_come_and_go_while_others_are_renewed(self):
         """Between two of them the shell has been at work, which is when a thread of its own would be in the way."""
-        for d, name in self.each_shell():
-            held = {}
-            for i in range(5):
-                one = '%s-%d' % (name, i)
-                held[one] = d.hold(one, ttl=3000)
-                deadline = Deadline(1.2)  # a renewal comes within it
-                while not deadline.passed():
-                    for n, token in held.items():
-                        self.assertEqual(self.call('CHECK', n, token), 1)
-                if len(held) == 3:
-                    oldest = min(held)
-                    d.say('free', oldest)
-                    del held[oldest]
+        shells, held = self.all_shells(), {}
+        for i in range(5):
+            for d, name in shells:
+                held['%s-%d' % (name, i)] = d.hold('%s-%d' % (name, i), ttl=3000)
+            self.stay_held(held, 1.2) # a renewal comes within it
+            if i >= 2: # each has three
+                for d, name in shells:
+                    d.say('free', '%s-%d' % (name, i - 2))
+                    del held['%s-%d' % (name, i - 2)]
 
     def test_ending_gives_up_what_is_held(self):
         for d, name in self.each_shell():
@@ -250,25 +256,26 @@ class Life(HoldCase):
             wait_until(lambda: self.call('CHECK', name, token) == 0, what='the end of the lease')
 
     def test_sessions(self):
-        for d, shell in self.each_shell():
-            session = 'session-0123456789'
+        shells, tokens = self.all_shells(), {}
+        for d, shell in shells:
+            session = 'session-0123456789-' + shell
             self.assertEqual(d('open', session, 5000), ['taken', session, 'OK', '0'])
-            tokens = {}
-            for name in ('a', 'b', 'c'):
-                word, taken, result, token = d('under', session, name, 0)
+            for name in ('a-' + shell, 'b-' + shell, 'c-' + shell):
+                word, taken, result, token = d.ask('under', session, name, 0)
                 self.assertEqual((taken, result), (name, 'OK'))
                 tokens[name] = int(token)
-            self.assertEqual(d('give', session, 'c', tokens['c']), ['released', 'c', 'OK'])
-            self.assertEqual(d('give', session, 'c', tokens.pop('c')), ['released', 'c', 'ENOTHELD'])
-            deadline = Deadline(7) # longer than a lease
-            while not deadline.passed():
-                self.assertEqual([self.call('CHECK', n, t) for n, t in tokens.items()], [1, 1])
+            name = 'c-' + shell
+            self.assertEqual(d.ask('give', session, name, tokens[name]), ['released', name, 'OK'])
+            self.assertEqual(d.ask('give', session, name, tokens.pop(name)), ['released', name, 'ENOTHELD'])
+        self.stay_held(tokens, 7) # longer than a lease
+        for d, shell in shells:
+            session, mine = 'session-0123456789-' + shell, [(n + shell, tokens[n + shell]) for n in ('a-', 'b-')]
             wait_until(lambda: d.ask('look', session)[2:4] == ['safe', str(NOT)], 60, 'a renewal that is answered')
             self.assertEqual(d.ask('release', session), ['released', session, 'OK'])
-            self.assertEqual([self.call('CHECK', n, t) for n, t in tokens.items()], [0, 0])
+            self.assertEqual([self.call('CHECK', n, t) for n, t in mine], [0, 0])
             self.assertEqual(d.ask('under', session, 'c', 0)[2], 'ENOSESSION')
             # Closed by somebody else.
-            other = 'session-other-0123456789'
+            other = 'session-other-0123456789-' + shell
             self.assertEqual(d.ask('open', other, 5000)[2], 'OK')
             self.call('SESSION', 'CLOSE', other)
             self.assertEqual(self.lasting(d)[:4], ['change', other, 'lost', str(TAKEN)])
@@ -414,12 +421,14 @@ class Silence(HoldCase):
     def test_nodes_that_do_not_know_these_words_renew_as_ever(self):
         for proxy in self.proxies: # as a node of an older version, which refuses the word
             proxy.replace = (b'$8\r\nJEOPARDY\r\n', b'$8\r\nJEOPARDX\r\n')
-        for d, name in self.each_shell():
-            token = d.hold(name, ttl=3000)
-            self.silence(True)
+        shells = [(d, name, d.hold(name, ttl=3000)) for d, name in self.all_shells()]
+        self.silence(True)
+        for d, name, _ in shells:
             self.assertEqual(d.next()[:3], ['change', name, 'jeopardy'])
-            self.silence(False)
+        self.silence(False)
+        for d, name, _ in shells:
             self.assertEqual(d.next()[:3], ['change', name, 'safe'])
+        for d, name, token in shells:
             before = self.renewals(name)
             wait_until(lambda: self.renewals(name) >= before + 3, 60, 'three more renewals')
             self.assertEqual(self.call('CHECK', name, token), 1)
@@ -429,26 +438,8 @@ class Silence(HoldCase):
         shown = self.call('SHOW', name)
         return shown[b'renewals'] if isinstance(shown, dict) else dict(zip(shown[::2], shown[1::2]))[b'renewals']
 
-    def one_round(self, d, number, chooser, late):
-        names = ['%s-%d' % (number, i) for i in range(4)]
-        waiting = {}
-        for name in names:
-            d.hold(name, ttl=3000)
-            client = self.cluster.nodes[chooser.randrange(3)].client(60)
-            self.addCleanup(client.close)
-            client.send('ACQUIRE', name, 'TTL', 60000, 'OWNER', OTHER, 'WAIT', 50000)
-            waiting[client.sock] = (client, name)
-        time.sleep(chooser.random() * 1.2) # at any phase of the renewals
-        self.silence(True)
-        granted = {}
-        deadline = Deadline(60)
-        while waiting:
-            for sock in select.select(list(waiting), [], [], deadline.left())[0]:
-                at = now_ms()
-                client, name = waiting.pop(sock)
-                self.assertIsInstance(client.read(), int)
-                granted[name] = at
-            self.assertFalse(deadline.passed())
+    def told_lost(self, d, names):
+        """When it was told of each that it is lost."""
         told = {}
         while len(told) < len(names):
             word, name, state, reason, at = d.next()
@@ -456,50 +447,72 @@ class Silence(HoldCase):
             if state == 'lost':
                 self.assertEqual(int(reason), DEADLINE)
                 told[name] = int(at)
-        for name in names:
-            left = granted[name] - told[name]
-            self.assertGreater(left + 2 * late.most_ms, 0, '%s was told lost when another had it, and processes were woken %.0f ms late'
-                               % (name, late.most_ms))
-            self.closest = min(self.closest, left)
-            self.assertEqual(d('look', name)[5], 'ENOTHELD')
-            d.say('free', name)
+        return told
+
+    def one_round(self, drivers, chooser, late):
+        """drivers: of each shell one, with the names of its locks."""
+        waiting = {}
+        for d, names in drivers:
+            for name in names:
+                d.hold(name, ttl=3000)
+                client = self.cluster.nodes[chooser.randrange(3)].client(60)
+                self.addCleanup(client.close)
+                client.send('ACQUIRE', name, 'TTL', 60000, 'OWNER', OTHER, 'WAIT', 50000)
+                waiting[client.sock] = (client, name)
+        time.sleep(chooser.random() * 1.2) # at any phase of the renewals
+        self.silence(True)
+        granted = {}
+        deadline = Deadline(60)
+        while waiting:
+            ready, at = select.select(list(waiting), [], [], deadline.left())[0], now_ms()
+            for sock in ready:
+                client, name = waiting.pop(sock)
+                self.assertIsInstance(client.read(), int)
+                granted[name] = at
+            self.assertFalse(deadline.passed())
+        for d, names in drivers:
+            for name, at in self.told_lost(d, names).items():
+                left = granted[name] - at
+                self.assertGreater(left + 2 * late.most_ms, 0, '%s was told lost when another had it, and processes were woken '
+                                   '%.0f ms late' % (name, late.most_ms))
+                self.closest = min(self.closest, left)
+            for name in names:
+                self.assertEqual(d('look', name)[5], 'ENOTHELD')
+                d.say('free', name)
         self.silence(False)
 
     def test_lost_is_told_before_another_has_it(self):
         chooser = random.Random(seed())
         self.closest = 1e9
         rounds = int(os.environ.get('FENCELOCK_ROUNDS', self.ROUNDS))
-        for shell in SHELLS:
-            for number in range(rounds):
-                d = Driver(shell, self.nodes) # one for each round: it has few names
-                with Lateness() as late:
-                    self.one_round(d, '%s-%d' % (shell, number), chooser, late)
+        for number in range(rounds): # drivers for each round: one has few names
+            drivers = [(Driver(shell, self.nodes), ['%s-%d-%d' % (shell, number, i) for i in range(4)]) for shell in SHELLS]
+            with Lateness() as late:
+                self.one_round(drivers, chooser, late)
+            for d, _ in drivers:
                 self.assertEqual(d.end(), (0, ''))
         self.note('%d locks; the closest was told %.0f ms before the next grant'
                   % (rounds * len(SHELLS) * 4, self.closest))
 
     def test_a_leader_that_hangs_or_dies_is_left_in_time(self):
-        for d, name in self.each_shell():
-            token = d.hold(name, ttl=5000)
+        shells = self.all_shells()
+        for dies in (True, False):
+            tokens = {}
+            for d, shell in shells:
+                name = '%s-%s' % (shell, dies)
+                tokens[name] = d.hold(name, ttl=5000)
             old = self.cluster.leader()
-            if name == 'async':
-                old.kill()
-            else:
-                old.pause()
+            (old.kill if dies else old.pause)()
             new = self.cluster.leader(among=[n for n in self.cluster.nodes if n is not old])
-            deadline = Deadline(7)
-            while not deadline.passed():
-                self.assertEqual(new.call('CHECK', name, token), 1)
-                time.sleep(0.05)
-            if name == 'async':
-                old.start()
-            else:
-                old.resume()
-            lines = [d('look', name)]
-            while lines[-1][0] != 'look': # jeopardy and safe may have come and gone
-                lines.append(d.next())
-            self.assertEqual(lines[-1][5:], ['OK', str(token)])
-            self.assertNotIn('lost', [line[2] for line in lines])
+            self.stay_held(tokens, 7, new)
+            (old.start if dies else old.resume)()
+            for (d, _), (name, token) in zip(shells, tokens.items()):
+                lines = [d('look', name)]
+                while lines[-1][0] != 'look': # jeopardy and safe may have come and gone
+                    lines.append(d.next())
+                self.assertEqual(lines[-1][5:], ['OK', str(token)])
+                self.assertNotIn('lost', [line[2] for line in lines])
+                self.assertEqual(d.ask('release', name), ['released', name, 'OK'])
             self.cluster.wait_same_state()
 
 

@@ -11,7 +11,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__))))
-from harness import Case, Lab, Resp, RespError, free_ports, main, wait_until  # noqa: E402
+from harness import Case, Lab, Resp, RespError, free_ports, main, stays, wait_until  # noqa: E402
 from harness.load import Grant, judge  # noqa: E402
 from harness.resp import info_fields  # noqa: E402
 
@@ -82,6 +82,40 @@ def _is_zombie(pid):
             return f.read().rpartition(')')[2].split()[0] == 'Z'
     except OSError:
         return True
+
+
+class Waiting(unittest.TestCase):
+    def test_what_does_not_last_is_found(self):
+        looks = iter((True, True, False, True))
+        with self.assertRaisesRegex(AssertionError, 'the light did not last'):
+            stays(lambda: next(looks), 60, 'the light', every=0.001)
+        self.assertTrue(next(looks)) # it looked no further
+        stays(lambda: True, 0.01, 'the light', every=0.001)
+
+
+class Parts(Case):
+    """Of a program that runs in parts, every test is in one of them."""
+
+    def ran(self, *words):
+        program = self.lab.path('program.py')
+        with open(program, 'w', encoding='utf-8') as f:
+            f.write('import sys, unittest\nsys.path.insert(0, %r)\nfrom harness import main\nclass T(unittest.TestCase):\n'
+                    % os.path.dirname(os.path.abspath(__file__)))
+            f.writelines('    def test_%d(self): pass\n' % i for i in range(7))
+            f.write('main()\n')
+        done = subprocess.run([sys.executable, program, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        return done.returncode, [line.split()[1] for line in done.stdout.splitlines() if line.startswith('ok ')]
+
+    def test_each_test_is_in_one(self):
+        code, whole = self.ran()
+        self.assertEqual((code, len(whole)), (0, 7))
+        parts = [self.ran('--part', '%d/3' % n) for n in (1, 2, 3)]
+        self.assertEqual([code for code, _ in parts], [0] * 3)
+        self.assertEqual(sorted(t for _, tests in parts for t in tests), sorted(whole))
+
+    def test_a_part_that_cannot_be_is_an_error(self):
+        for part in ('0/3', '4/3', '8/8', '1', 'x/y', '1/0'):
+            self.assertEqual(self.ran('--part', part), (2, []), part)
 
 
 class Client(Case):

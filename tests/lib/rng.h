@@ -4,15 +4,7 @@
 #ifndef TEST_RNG_H
 #define TEST_RNG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
+#include "unit.h"
 
 #include "base/clock.h"
 

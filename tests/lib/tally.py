@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Adds up what the test programs of one or more meson runs report, test by test.
 
-    tally.py WHAT=testlog.json...
+    tally.py WHAT=testlog.json...     WHAT= alone: something else that failed, and has said why
 
 A cmocka program and a program of our Python runner say how many tests they ran; any other counts as
 one. A program that failed and blames none of its tests (it crashed, or took too long) adds one failure.
@@ -38,6 +38,10 @@ def main():
     total = [0, 0, 0]
     for argument in sys.argv[1:]:
         what, _, path = argument.rpartition('=')
+        if not path:
+            print('failed   %s' % what)
+            total[1] += 1
+            continue
         try:
             with open(path) as f:
                 tests = [json.loads(line) for line in f if line.strip()]

@@ -186,6 +186,8 @@ MUTANTS = [
      '.unacked_ms = 10000,', 'reached: streams_given_up'),
     (21, 'READY is said before incarnations are on disk', 'src/consensus/membership_known.c', 'if (identity_store(m->config.dir, fresh) != 0) {',
      'if (fresh->cluster_id != 0 && identity_store(m->config.dir, fresh) != 0) {', 'has not written down'),
+    (21, 'the identity file is ahead of the log', 'src/consensus/membership_known.c', 'if (!replica_is_on_disk(m->replica, fresh.known_index)) {',
+     'if (fresh.known_index == 0) {', 'which is not in its log'),
     (21, 'a member that is not ready is not waited for', 'src/consensus/membership.c', '    if (any_unready) {', '    if (any_unready && conf->n > 9) {', 'has not written down'),
     (22, 'ACQUIRE asks for no right of its user', USERS, '    case MACHINE_OP_ACQUIRE:\n        return may_acquire(m, c) ? 0 : ACL_ACQUIRE;',
      '    case MACHINE_OP_ACQUIRE:\n        return 0;', 'and the user may not|who may not acquire'),

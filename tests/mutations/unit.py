@@ -63,6 +63,9 @@ MUTANTS = [
      'consensus/test_consensus_raft_edge_candidate', 'the simulation meets it in one of some thousand seeds: a candidate is cut off between its pre-votes and its votes, and forgotten'),
     ('a learner gives no vote', 'src/consensus/raft_edge.c', '    if (self != NULL) {\n        vote_as_learner', '    if (self != NULL && e->muted) {\n        vote_as_learner',
      'consensus/test_consensus_raft_edge_learner', 'the simulation meets it in one of many long seeds: a member that is promoted, has not heard of it, and is needed at once'),
+    ('an address is dropped by what the identity file knows, which the log lacks', 'src/consensus/membership_members.c', '&& g->index <= applied) {',
+     '&& g->index <= m->config.identity->known_index) {', 'consensus/test_consensus_membership',
+     'the identity file is not ahead of a log that this version wrote, and whose disk keeps what was synced'),
     ('a learner votes before it is admitted', 'src/consensus/raft_edge.c', 'for (unsigned i = 0; admitted && i < c->n; i++) {', 'for (unsigned i = 0; (admitted || true) && i < c->n; i++) {',
      'consensus/test_consensus_raft_edge_learner', 'it needs a vote that a disk had and lost in the same term, by a node that was replaced in between'),
 ]

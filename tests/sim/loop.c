@@ -514,6 +514,16 @@ static struct node_config config_of(const struct sim_node *n, const char *dir)
                                 .log_cache_bytes = o->cache_bytes};
 }
 
+/* What a node has put down of the members is from its log, or from a snapshot, and a power cut took
+ * neither (oracle.c, 21). */
+static void check_identity(const struct sim_node *n)
+{
+    uint64_t known_index = n->node->identity.known_index;
+    SIM_CHECK(n->sim, known_index <= replica_last_index(n->node->replica),
+              "node %u knows the members as of entry %llu, which is not in its log", n->index + 1,
+              (unsigned long long)known_index);
+}
+
 void sim_node_start(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -557,6 +567,7 @@ void sim_node_start(struct sim_node *n)
     SIM_TRACE(s, "node %u starts, with entries %llu to %llu on disk", n->index + 1,
               (unsigned long long)log_first_index(n->node->log),
               (unsigned long long)log_last_index(n->node->log));
+    check_identity(n);
     n->rotten = false; /* it begins with undamaged bytes, or overwrites them before it reads
                           them */
     sim_oracle_watch(n);

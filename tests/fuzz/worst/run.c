@@ -100,17 +100,11 @@ static void note(struct run *r, enum worst_metric metric, uint64_t value)
 
 static int sink_proto(void *ctx, void *to)
 {
-    (void)ctx;
-    (void)to;
     return 3;
 }
 
 static bool sink_push(void *ctx, void *to, const void *frame, size_t len)
 {
-    (void)ctx;
-    (void)to;
-    (void)frame;
-    (void)len;
     return true;
 }
 

@@ -22,7 +22,7 @@ from .load import Load
 from .process import Process, keep_little_that_is_freed
 from .resp import Resp, RespError
 from .runner import Case, main
-from .wait import Deadline, seed, wait_until
+from .wait import Deadline, seed, stays, wait_until
 
 __all__ = ['Case', 'Cluster', 'Deadline', 'Lab', 'Load', 'Node', 'Process', 'Resp', 'RespError', 'Store', 'binary',
-           'free_ports', 'keep_little_that_is_freed', 'main', 'seed', 'wait_until']
+           'free_ports', 'keep_little_that_is_freed', 'main', 'seed', 'stays', 'wait_until']

@@ -110,16 +110,28 @@ def _flatten(suite):
             yield item
 
 
+def _part(text):
+    number, _, of = text.partition('/')
+    if not number.isdigit() or not of.isdigit() or not 1 <= int(number) <= int(of):
+        raise argparse.ArgumentTypeError('not N/OF: %r' % text)
+    return int(number), int(of)
+
+
 def main(module='__main__'):
     parser = argparse.ArgumentParser(description='Runs the tests of this file.')
     parser.add_argument('-k', metavar='WORD', action='append', default=[], help='only tests with WORD in their name')
     parser.add_argument('--repeat', metavar='N', type=int, default=1, help='run them N times')
     parser.add_argument('--until-failure', action='store_true', help='stop at the first failure')
+    parser.add_argument('--part', metavar='N/OF', type=_part, default=(1, 1), help='only every OF-th test, from the Nth on')
     options = parser.parse_args()
     tests = list(_flatten(unittest.defaultTestLoader.loadTestsFromModule(sys.modules[module])))
     tests = [t for t in tests if not options.k or any(word in t.id() for word in options.k)]
     if not tests:
         parser.error('no test has %s in its name' % ' or '.join(options.k))
+    number, of = options.part
+    if of > len(tests):
+        parser.error('--part: there are %d tests' % len(tests))
+    tests = tests[number - 1::of]
     width = max([len(type(t).__name__) + 1 + len(t._testMethodName) for t in tests] + [1])
     print('seed %d (give it back with FENCELOCK_SEED)' % seed(), flush=True)
     passed = failed = skipped = 0

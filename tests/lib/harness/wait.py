@@ -37,6 +37,19 @@ def wait_until(condition, seconds=30.0, what='the condition', every=0.02):
         time.sleep(every)
 
 
+def stays(condition, seconds, what='the condition', every=0.05):
+    """Fails when the condition does not hold at some time within so many seconds. Between two looks the machine is left to
+    those who are tested: a test that asks all the time takes their processor."""
+    deadline = Deadline(seconds)
+    while True:
+        value = condition()
+        if not value:
+            raise AssertionError('%s did not last (last seen: %r)' % (what, value))
+        if deadline.passed():
+            return
+        time.sleep(min(every, deadline.left()))
+
+
 _seed = None
 
 

@@ -1,11 +1,5 @@
 /* test_auth.c: passwords and their hashes, the throttle of failed logins, the worker thread. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "auth/hash.h"
 #include "auth/throttle.h"
@@ -16,7 +10,7 @@ static struct fli_slice slice(const char *text)
     return (struct fli_slice){(const uint8_t *)text, strlen(text)};
 }
 
-static void a_hash_knows_its_password(void **state)
+TEST(a_hash_knows_its_password)
 {
     struct acl_hash a;
     struct acl_hash b;
@@ -29,7 +23,7 @@ static void a_hash_knows_its_password(void **state)
 }
 
 /* The vector is from another implementation (Python's hashlib.scrypt). */
-static void it_is_scrypt(void **state)
+TEST(it_is_scrypt)
 {
     struct acl_hash known;
     const char *text = "scrypt:14:8:1:536f6469756d43686c6f726964650000:"
@@ -39,7 +33,7 @@ static void it_is_scrypt(void **state)
     assert_false(auth_verify(&known, slice("pleaseletmeou")));
 }
 
-static void words_have_no_passwords_left(void **state)
+TEST(words_have_no_passwords_left)
 {
     struct fli_slice args[] = {slice("on"), slice(">pass word"), slice("~a* +@see")};
     struct fli_slice less[] = {slice("<pass word")};
@@ -69,7 +63,7 @@ static void words_have_no_passwords_left(void **state)
     fli_buf_fini(&b);
 }
 
-static void a_user_that_is_off_cannot_log_in(void **state)
+TEST(a_user_that_is_off_cannot_log_in)
 {
     struct acl_user u;
     char why[200];
@@ -82,7 +76,7 @@ static void a_user_that_is_off_cannot_log_in(void **state)
     assert_false(auth_may_log_in(&u, slice("")));
 }
 
-static void failures_wait_longer_each_time(void **state)
+TEST(failures_wait_longer_each_time)
 {
     static struct throttle t;
     static const uint8_t one[4] = {10, 0, 0, 1};
@@ -110,7 +104,7 @@ static void failures_wait_longer_each_time(void **state)
     assert_int_equal(t.failures, THROTTLE_FREE + 1);
 }
 
-static void old_failures_are_forgotten(void **state)
+TEST(old_failures_are_forgotten)
 {
     static struct throttle t;
     uint8_t at[4] = {10, 0, 0, 0};
@@ -149,7 +143,7 @@ static void note(void *ctx)
     *(bool *)ctx = true;
 }
 
-static void jobs_are_done_and_told(void **state)
+TEST(jobs_are_done_and_told)
 {
     uv_loop_t loop;
     struct auth_worker *w = NULL;
@@ -176,18 +170,4 @@ static void jobs_are_done_and_told(void **state)
     }
     assert_int_equal(done, taken);
     assert_int_equal(uv_loop_close(&loop), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hash_knows_its_password),
-        cmocka_unit_test(it_is_scrypt),
-        cmocka_unit_test(words_have_no_passwords_left),
-        cmocka_unit_test(a_user_that_is_off_cannot_log_in),
-        cmocka_unit_test(failures_wait_longer_each_time),
-        cmocka_unit_test(old_failures_are_forgotten),
-        cmocka_unit_test(jobs_are_done_and_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,6 @@
 #include "../../lib/rng.h"
 
 #include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,7 +10,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
     static const struct {
         int code;
@@ -107,20 +106,20 @@ static void assert_dies(void (*fn)(void), const char *want)
     assert_int_equal(text[len - 1], '\n');
 }
 
-static void test_deaths(void **state)
+TEST(test_deaths)
 {
     assert_dies(fail_assertion, "assertion failed: one == 2 (");
     assert_dies(fail_fatally, "fencelock: fatal: disk 7 is gone\n");
     assert_dies(fail_with_a_long_message, "fatal: mmmmmm");
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     assert_dies(fail_to_allocate, "out of memory");
     assert_dies(fail_to_allocate_zeroed, "out of memory");
 }
 
-static void test_allocation(void **state)
+TEST(test_allocation)
 {
     void *p = fli_xmalloc(0);
     assert_non_null(p);
@@ -135,7 +134,7 @@ static void test_allocation(void **state)
     free(p);
 }
 
-static void test_clock(void **state)
+TEST(test_clock)
 {
     uint64_t last = fli_clock_ns();
     assert_true(last > 0);
@@ -149,7 +148,7 @@ static void test_clock(void **state)
     assert_true(fli_clock_ns() / 1000000 >= ms);
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     uint8_t bytes[1000] = {0};
     fli_random(bytes, 0);
@@ -163,14 +162,4 @@ static void test_random(void **state)
         zeros += bytes[i] == 0;
     }
     assert_true(zeros < 100); /* about 4 are expected; 100 would be a broken generator */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors),     cmocka_unit_test(test_deaths),
-        cmocka_unit_test(test_allocation), cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_clock),      cmocka_unit_test(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

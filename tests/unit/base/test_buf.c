@@ -2,11 +2,9 @@
  * a plain array. */
 #include "../../lib/rng.h"
 
-#include <string.h>
-
 #include "base/buf.h"
 
-static void test_ceiling_is_exact(void **state)
+TEST(test_ceiling_is_exact)
 {
     struct fli_buf b;
     fli_buf_init(&b, 100);
@@ -30,7 +28,7 @@ static void test_ceiling_is_exact(void **state)
     fli_buf_fini(NULL);
 }
 
-static void test_no_ceiling_does_not_wrap(void **state)
+TEST(test_no_ceiling_does_not_wrap)
 {
     struct fli_buf b;
     fli_buf_init(&b, SIZE_MAX);
@@ -42,7 +40,7 @@ static void test_no_ceiling_does_not_wrap(void **state)
     fli_buf_fini(&b);
 }
 
-static void test_reserve_gives_room(void **state)
+TEST(test_reserve_gives_room)
 {
     struct fli_buf b;
     fli_buf_init(&b, 1 << 20);
@@ -55,7 +53,7 @@ static void test_reserve_gives_room(void **state)
     fli_buf_fini(&b);
 }
 
-static void test_printf(void **state)
+TEST(test_printf)
 {
     struct fli_buf b;
     fli_buf_init(&b, 600);
@@ -79,7 +77,7 @@ static void test_printf(void **state)
     fli_buf_fini(&b);
 }
 
-static void test_shrink(void **state)
+TEST(test_shrink)
 {
     struct fli_buf b;
     fli_buf_init(&b, 1 << 20);
@@ -103,7 +101,7 @@ static void test_shrink(void **state)
 #define MODEL_STEPS 100000
 
 /* Random appends, consumes, clears and shrinks against an array. */
-static void test_model(void **state)
+TEST(test_model)
 {
     uint64_t rng = rng_seed();
     static uint8_t model[MODEL_MAX];
@@ -140,17 +138,4 @@ static void test_model(void **state)
         }
     }
     fli_buf_fini(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ceiling_is_exact),
-        cmocka_unit_test(test_no_ceiling_does_not_wrap),
-        cmocka_unit_test(test_reserve_gives_room),
-        cmocka_unit_test(test_printf),
-        cmocka_unit_test(test_shrink),
-        cmocka_unit_test(test_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

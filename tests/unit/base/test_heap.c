@@ -46,7 +46,7 @@ static void check_shape(const struct fli_heap *h)
     }
 }
 
-static void test_against_sort(void **state)
+TEST(test_against_sort)
 {
     uint64_t rng = rng_seed();
     for (size_t n = 0; n < 400; n = n < 30 ? n + 1 : n * 2) {
@@ -88,7 +88,7 @@ static struct fli_heap_node *naive_min(struct item *items, size_t n)
     return min;
 }
 
-static void test_model(void **state)
+TEST(test_model)
 {
     enum { N = 300, STEPS = 30000 };
     uint64_t rng = rng_seed();
@@ -116,7 +116,7 @@ static void test_model(void **state)
 }
 
 /* A large heap that empties gives its memory back on the way. */
-static void test_memory_comes_back(void **state)
+TEST(test_memory_comes_back)
 {
     enum { N = 50000 };
     uint64_t rng = 5;
@@ -137,14 +137,4 @@ static void test_memory_comes_back(void **state)
     assert_true(h.cap <= 16);
     fli_heap_fini(&h);
     free(items);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_sort),
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_memory_comes_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void fill(struct fli_list *list, struct item *items, int from, size_t n)
     }
 }
 
-static void test_order(void **state)
+TEST(test_order)
 {
     struct fli_list list;
     struct item items[4];
@@ -65,7 +65,7 @@ static void test_order(void **state)
     assert_order(&list, NULL, 0);
 }
 
-static void test_splice(void **state)
+TEST(test_splice)
 {
     struct fli_list a;
     struct fli_list b;
@@ -83,7 +83,7 @@ static void test_splice(void **state)
     assert_order(&a, NULL, 0);
 }
 
-static void test_removal_while_walking(void **state)
+TEST(test_removal_while_walking)
 {
     struct fli_list list;
     struct item items[6];
@@ -95,14 +95,4 @@ static void test_removal_while_walking(void **state)
         }
     }
     assert_order(&list, (int[]){2, 4, 6}, 3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_splice),
-        cmocka_unit_test(test_removal_while_walking),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

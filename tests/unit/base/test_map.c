@@ -2,8 +2,6 @@
  * in small steps that lose no item; the hash against its published definition. */
 #include "../../lib/rng.h"
 
-#include <string.h>
-
 #include "base/map.h"
 
 #define KEYS 20000u
@@ -83,7 +81,7 @@ static void new_map(struct fli_map *m, uint64_t *rng)
     fli_map_init(m, item_eq, seed);
 }
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
     uint64_t rng = 1;
     struct fli_map m;
@@ -96,7 +94,7 @@ static void test_empty(void **state)
     fli_map_fini(NULL);
 }
 
-static void test_model(void **state)
+TEST(test_model)
 {
     uint64_t rng = rng_seed();
     struct fli_map m;
@@ -123,7 +121,7 @@ static void test_model(void **state)
 }
 
 /* After every single change of a growing and a shrinking map every item is there. */
-static void test_resize_loses_nothing(void **state)
+TEST(test_resize_loses_nothing)
 {
     enum { N = 1200 };
     uint64_t rng = 2;
@@ -144,7 +142,7 @@ static void test_resize_loses_nothing(void **state)
 
 /* One insert moves a few buckets, not all of them: during a resize both tables are there for a
  * while. And the load stays bounded, so chains stay short. */
-static void test_resize_is_incremental(void **state)
+TEST(test_resize_is_incremental)
 {
     enum { N = 100000 };
     uint64_t rng = 3;
@@ -180,7 +178,7 @@ static void test_resize_is_incremental(void **state)
 }
 
 /* All hashes equal: slow, but right. */
-static void test_collisions(void **state)
+TEST(test_collisions)
 {
     enum { N = 300 };
     uint64_t rng = 4;
@@ -248,7 +246,7 @@ static uint64_t naive_siphash(const uint64_t key[2], const uint8_t *data, size_t
     return s.v[0] ^ s.v[1] ^ s.v[2] ^ s.v[3];
 }
 
-static void test_siphash(void **state)
+TEST(test_siphash)
 {
     uint8_t bytes[64];
     for (size_t i = 0; i < sizeof bytes; i++) {
@@ -263,17 +261,4 @@ static void test_siphash(void **state)
     for (size_t len = 0; len <= sizeof bytes; len++) {
         assert_true(fli_siphash(key, bytes, len) == naive_siphash(key, bytes, len, 1, 3));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_resize_loses_nothing),
-        cmocka_unit_test(test_resize_is_incremental),
-        cmocka_unit_test(test_collisions),
-        cmocka_unit_test(test_siphash),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
 /* What fencelockd's options do not use, or only in part; test_config.c has the rest. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "base/options.h"
 
@@ -86,9 +80,8 @@ static void bad(const char *const *argv, const char *const *env, const char *say
     assert_string_equal(errmsg, says);
 }
 
-static void sizes(void **state)
+TEST(sizes)
 {
-    (void)state;
     good(ARGS("--size", "1024"));
     assert_int_equal(values.size, 1024);
     good(ARGS("--size=1k"));
@@ -109,10 +102,9 @@ static void sizes(void **state)
     bad(ARGS("--small", "4K"), NULL, "--small: '4K' is not a whole number from 0 to 4294967295");
 }
 
-static void words(void **state)
+TEST(words)
 {
     char text[32];
-    (void)state;
     good(ARGS("--colour", "red"));
     assert_int_equal(values.colour, RED);
     good(ARGS("--colour=blue"));
@@ -128,11 +120,10 @@ static void words(void **state)
     assert_int_equal(values.own, 10);
 }
 
-static void sources(void **state)
+TEST(sources)
 {
     static const char *const env[] = {"A_PROGRAM_PATH=there", "A_PROGRAM_COLOUR=", "A_PROGRAM_ON=0",
                                       "A_PROGRAM_SIZE=2K",    "ANOTHER_ON=yes",    NULL};
-    (void)state;
     assert_int_equal(read_all(ARGS("--size", "3K", "--on"), env), 0);
     assert_string_equal(values.path, "there");
     assert_int_equal(values.colour, GREEN); /* an empty variable is none */
@@ -156,17 +147,11 @@ static void sources(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     fli_options_fini(&o);
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes),
-        cmocka_unit_test(words),
-        cmocka_unit_test(sources),
-    };
-    return cmocka_run_group_tests(tests, NULL, end);
+    return unit_run(argc, argv, NULL, end);
 }

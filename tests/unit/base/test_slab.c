@@ -3,8 +3,6 @@
  * under AddressSanitizer as well, where programs would get memory from malloc. */
 #include "../../lib/rng.h"
 
-#include <string.h>
-
 #include "base/slab.h"
 
 #define RECORDS 20000u
@@ -48,7 +46,7 @@ static size_t some_size(uint64_t *rng)
                                   : rng_below(rng, FLI_SLAB_SIZE_MAX + 64);
 }
 
-static void test_model(void **state)
+TEST(test_model)
 {
     uint64_t rng = rng_seed();
     struct fli_slab s;
@@ -82,7 +80,7 @@ static void test_model(void **state)
 }
 
 /* A size rounds up to 8, 512 is in a slab and 513 is not, and 0 is a record as well. */
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     struct fli_slab s;
     new_slab(&s);
@@ -102,7 +100,7 @@ static void test_sizes(void **state)
 
 /* What was given back is used before anything new, and filling a region to its last record takes no
  * other one; one more does. */
-static void test_reuse_and_regions(void **state)
+TEST(test_reuse_and_regions)
 {
     enum { SIZE = 512, MORE = 4100 };
     struct fli_slab s;
@@ -132,7 +130,7 @@ static void test_reuse_and_regions(void **state)
 }
 
 /* Many regions, the later ones with huge pages, and nearly all of them given back. */
-static void test_gives_back(void **state)
+TEST(test_gives_back)
 {
     enum { N = 200000, SIZE = 88 };
     struct fli_slab s;
@@ -157,7 +155,7 @@ static void test_gives_back(void **state)
 }
 
 /* One record at the edge of a chunk that comes and goes takes nothing from the kernel each time. */
-static void test_edge(void **state)
+TEST(test_edge)
 {
     enum { SIZE = 64 };
     struct fli_slab s;
@@ -176,16 +174,4 @@ static void test_edge(void **state)
         give(&s, &all[--n]);
     }
     fli_slab_fini(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_reuse_and_regions),
-        cmocka_unit_test(test_gives_back),
-        cmocka_unit_test(test_edge),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
 /* test_text.c: base/address.h and base/distance.h, row by row. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "base/address.h"
 #include "base/distance.h"
@@ -15,9 +9,8 @@ static const char *split(const char *text, struct fli_address *ret)
     return fli_address_split((struct fli_slice){(const uint8_t *)text, strlen(text)}, ret);
 }
 
-static void test_addresses(void **state)
+TEST(test_addresses)
 {
-    (void)state;
     static const struct {
         const char *text, *host;
         uint16_t port;
@@ -38,9 +31,8 @@ static void test_addresses(void **state)
     }
 }
 
-static void test_no_addresses(void **state)
+TEST(test_no_addresses)
 {
-    (void)state;
     static const struct {
         const char *text, *why;
     } bad[] = {
@@ -61,9 +53,8 @@ static void test_no_addresses(void **state)
     assert_non_null(fli_address_split((struct fli_slice){NULL, 0}, &a));
 }
 
-static void test_distance(void **state)
+TEST(test_distance)
 {
-    (void)state;
     static const struct {
         const char *a, *b;
         size_t distance;
@@ -83,14 +74,4 @@ static void test_distance(void **state)
     longest[FLI_DISTANCE_WORD_MAX] = 'x';
     longest[FLI_DISTANCE_WORD_MAX + 1] = '\0';
     assert_true(fli_distance(longest, longest) == SIZE_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_no_addresses),
-        cmocka_unit_test(test_distance),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

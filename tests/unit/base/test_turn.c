@@ -1,11 +1,5 @@
 /* test_turn.c: where the time of a turn went, and which turns are told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "base/turn.h"
 
@@ -16,9 +10,8 @@ static void work(uint64_t us)
     }
 }
 
-static void waiting_is_no_work(void **state)
+TEST(waiting_is_no_work)
 {
-    (void)state;
     struct fli_turn t;
     char text[FLI_TURN_TEXT_MAX];
     fli_turn_init(&t);
@@ -30,9 +23,8 @@ static void waiting_is_no_work(void **state)
     assert_int_equal(t.stats.ns[FLI_TURN_OTHER], 0);
 }
 
-static void a_slow_turn_names_its_part(void **state)
+TEST(a_slow_turn_names_its_part)
 {
-    (void)state;
     struct fli_turn t;
     char text[FLI_TURN_TEXT_MAX];
     fli_turn_init(&t);
@@ -52,9 +44,8 @@ static void a_slow_turn_names_its_part(void **state)
 }
 
 /* Many in a row are one line, which tells how many. */
-static void lines_are_few(void **state)
+TEST(lines_are_few)
 {
-    (void)state;
     struct fli_turn t;
     char text[FLI_TURN_TEXT_MAX];
     unsigned told = 0;
@@ -69,23 +60,11 @@ static void lines_are_few(void **state)
     assert_non_null(strstr(text, "since the last line: 4"));
 }
 
-static void without_an_accountant(void **state)
+TEST(without_an_accountant)
 {
-    (void)state;
     assert_int_equal(fli_turn_enter(NULL, FLI_TURN_APPLY), FLI_TURN_OTHER);
     fli_turn_leave(NULL, FLI_TURN_OTHER);
     for (unsigned i = 0; i < FLI_TURN_PARTS; i++) {
         assert_non_null(fli_turn_part_name((enum fli_turn_part)i));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(waiting_is_no_work),
-        cmocka_unit_test(a_slow_turn_names_its_part),
-        cmocka_unit_test(lines_are_few),
-        cmocka_unit_test(without_an_accountant),
-    };
-    return cmocka_run_group_tests_name("turns", tests, NULL, NULL);
 }

@@ -97,7 +97,6 @@ static void on_acquired(void *arg, int status, const char *error, fl_lock *lock)
 static void on_released(void *arg, int status, const char *error)
 {
     const struct slot *s = arg;
-    (void)error;
     printf("released %s %s\n", s->name, word_of(status));
     fflush(stdout);
 }
@@ -308,8 +307,6 @@ static void read_input(void)
 
 static void on_input(uv_poll_t *handle, int status, int events)
 {
-    (void)status;
-    (void)events;
     read_input();
     if (over) {
         uv_close((uv_handle_t *)handle, NULL);

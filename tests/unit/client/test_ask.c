@@ -1,10 +1,5 @@
 /* Requests as bytes, and what replies to them mean. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "client/ask.h"
 #include "client/attempts.h"
@@ -49,11 +44,10 @@ static void expect(enum fli_ask_op op, const char *bytes, enum fli_call_event ev
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static void test_attempts(void **state)
+TEST(test_attempts)
 {
     struct fli_attempts a = {.above = 0};
     struct fli_call_state ended = {.status = 0, .unknown = true};
-    (void)state;
     assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
     assert_int_equal(fli_attempts_next(&a, 1, 5), 2);
     fli_attempts_learn(&a, &ended, 2, 5); /* it knows what became of it */
@@ -77,9 +71,8 @@ static void test_attempts(void **state)
                  "$16\r\n0123456789abcdef\r\n$7\r\nATTEMPT\r\n$1\r\n2\r\n");
 }
 
-static void test_requests(void **state)
+TEST(test_requests)
 {
-    (void)state;
     struct fli_ask a = {.op = FLI_ASK_ACQUIRE,
                         .name = fl_str("n"),
                         .owner = fl_str("0123456789abcdef"),
@@ -134,9 +127,8 @@ static void test_requests(void **state)
     expect_bytes(&a, 0, "*1\r\n$6\r\nLEADER\r\n");
 }
 
-static void test_how_a_lock_may_be_taken(void **state)
+TEST(test_how_a_lock_may_be_taken)
 {
-    (void)state;
     struct fl_bytes also[FL_NAMES_MAX];
     for (size_t i = 0; i < FL_NAMES_MAX; i++) {
         also[i] = fl_str("x");
@@ -182,9 +174,8 @@ static void test_how_a_lock_may_be_taken(void **state)
     fli_buf_fini(&b);
 }
 
-static void test_store_requests(void **state)
+TEST(test_store_requests)
 {
-    (void)state;
     struct fli_ask a = {.op = FLI_ASK_SET, .name = fl_str("k"), .value = fl_str("")};
     expect_bytes(&a, 0, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n");
     a.lock = fl_str("l");
@@ -201,9 +192,8 @@ static void test_store_requests(void **state)
     expect_bytes(&a, 0, "*2\r\n$4\r\nMARK\r\n$1\r\nl\r\n");
 }
 
-static void test_names_are_any_bytes(void **state)
+TEST(test_names_are_any_bytes)
 {
-    (void)state;
     static const char expected[] = "*2\r\n$4\r\nSHOW\r\n$4\r\n\0\r\n\xff\r\n";
     struct fli_ask a = {.op = FLI_ASK_SHOW, .name = {"\0\r\n\xff", 4}};
     struct fli_buf b;
@@ -214,9 +204,8 @@ static void test_names_are_any_bytes(void **state)
     fli_buf_fini(&b);
 }
 
-static void test_what_may_be_repeated(void **state)
+TEST(test_what_may_be_repeated)
 {
-    (void)state;
     static const enum fli_ask_op never[] = {FLI_ASK_BREAK, FLI_ASK_SET, FLI_ASK_DEL};
     static const enum fli_ask_op write[] = {FLI_ASK_ACQUIRE, FLI_ASK_RENEW, FLI_ASK_RELEASE,
                                             FLI_ASK_TOKEN, FLI_ASK_CLAIM};
@@ -235,9 +224,8 @@ static void test_what_may_be_repeated(void **state)
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
-    (void)state;
     static const enum fli_ask_op ops[] = {FLI_ASK_ACQUIRE, FLI_ASK_TOKEN, FLI_ASK_BREAK};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         expect(ops[i], ":1\r\n", FLI_EVENT_YES, 0);
@@ -257,9 +245,8 @@ static void test_tokens(void **state)
     expect(FLI_ASK_MARK, ":-1\r\n", FLI_EVENT_BROKEN, 0);
 }
 
-static void test_flags(void **state)
+TEST(test_flags)
 {
-    (void)state;
     static const enum fli_ask_op ops[] = {FLI_ASK_RENEW, FLI_ASK_RELEASE, FLI_ASK_CHECK,
                                           FLI_ASK_DEL};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
@@ -272,9 +259,8 @@ static void test_flags(void **state)
     }
 }
 
-static void test_other_replies(void **state)
+TEST(test_other_replies)
 {
-    (void)state;
     expect(FLI_ASK_SHOW, "*0\r\n", FLI_EVENT_YES, 0);
     expect(FLI_ASK_SHOW, "*-1\r\n", FLI_EVENT_NO, 0);
     expect(FLI_ASK_SHOW, ":1\r\n", FLI_EVENT_BROKEN, 0);
@@ -288,9 +274,8 @@ static void test_other_replies(void **state)
     expect(FLI_ASK_INFO, "$1\r\nx\r\n", FLI_EVENT_YES, 0);
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     static const struct {
         const char *bytes;
         enum fli_call_event event;
@@ -327,9 +312,8 @@ static fl_token mark_in(const char *text)
     return fli_ask_stale_mark(text, strlen(text));
 }
 
-static void test_stale_mark(void **state)
+TEST(test_stale_mark)
 {
-    (void)state;
     assert_int_equal(mark_in("STALE token 33 is below the mark 34 of lock mark 99"), 34);
     assert_int_equal(mark_in("STALE mark 9007199254740991"), FL_TOKEN_MAX);
     assert_int_equal(mark_in("STALE mark 9007199254740992"), FL_TOKEN_NONE);
@@ -337,22 +321,4 @@ static void test_stale_mark(void **state)
     assert_int_equal(mark_in("STALE mark "), FL_TOKEN_NONE);
     assert_int_equal(mark_in("STALE 5 7"), FL_TOKEN_NONE);
     assert_int_equal(mark_in(""), FL_TOKEN_NONE);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attempts),
-        cmocka_unit_test(test_requests),
-        cmocka_unit_test(test_how_a_lock_may_be_taken),
-        cmocka_unit_test(test_store_requests),
-        cmocka_unit_test(test_names_are_any_bytes),
-        cmocka_unit_test(test_what_may_be_repeated),
-        cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_other_replies),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_stale_mark),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* Lines of the daemons' log: time, fields, bytes that would forge a line, and how often. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "cli/daemon_log.h"
 
@@ -24,9 +17,8 @@ static void expect_line(struct log_entry_text e, const char *expected)
 #define AT "1970-01-01T00:00:00.000Z"
 #define JSON_HEAD "{\"time\":\"" AT "\",\"level\":\"info\",\"part\":\"part\",\"message\":\""
 
-static void test_text(void **state)
+TEST(test_text)
 {
-    (void)state;
     expect_line((struct log_entry_text){.wall_ms = UINT64_C(1795378821042),
                                         .level = LOG_SAY_WARNING,
                                         .part = "cluster",
@@ -45,9 +37,8 @@ static void test_text(void **state)
                 "2100-03-01T00:00:00.000Z info    part     \n");
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-    (void)state;
     expect_line((struct log_entry_text){.message = "a\nb\033[2J\x7f caf\xc3\xa9"},
                 AT " info    part     a\\x0ab\\x1b[2J\\x7f caf\xc3\xa9\n");
     expect_line((struct log_entry_text){.message = "caf\xc3\xa9 \xff"},
@@ -56,9 +47,8 @@ static void test_bytes(void **state)
                 JSON_HEAD "a \\\"b\\\" \\\\ \\\\x0a\\\\xff\"}\n");
 }
 
-static void test_fields(void **state)
+TEST(test_fields)
 {
-    (void)state;
     expect_line((struct log_entry_text){.message = "it leads leader=2 term=17", .style = LOG_JSON},
                 JSON_HEAD "it leads\",\"leader\":2,\"term\":17}\n");
     expect_line((struct log_entry_text){.message = "lost reason=\"a \\\"b\\\" c\" at=h:1",
@@ -89,9 +79,8 @@ static void test_fields(void **state)
 }
 
 /* However long, it is one line, whole as JSON. */
-static void test_long(void **state)
+TEST(test_long)
 {
-    (void)state;
     static char message[3 * LOG_LINE_MAX];
     static const char *const fillers[] = {"a",        "\"",   "\n",         "\xff",
                                           "\xc3\xa9", "k=v ", "k=\"\xff\" "};
@@ -119,9 +108,8 @@ static void test_long(void **state)
     }
 }
 
-static void test_limit(void **state)
+TEST(test_limit)
 {
-    (void)state;
     static struct log_limit l;
     uint64_t left_out = 0;
     for (unsigned i = 0; i < LOG_BURST; i++) {
@@ -146,9 +134,8 @@ static void test_limit(void **state)
 }
 
 /* More messages than are remembered: the one that was written longest ago is forgotten. */
-static void test_many_messages(void **state)
+TEST(test_many_messages)
 {
-    (void)state;
     static struct log_limit l;
     uint64_t left_out = 0;
     char text[3] = "aa";
@@ -157,14 +144,4 @@ static void test_many_messages(void **state)
         text[1] = (char)('a' + i % 20);
         assert_true(log_limit_allows(&l, "x", text, 1000 + i, &left_out));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),   cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_fields), cmocka_unit_test(test_long),
-        cmocka_unit_test(test_limit),  cmocka_unit_test(test_many_messages),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* Percentiles of durations: exact where they are small, within 1/64 above, up to the ceiling. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "cli/histogram.h"
 
@@ -16,13 +11,13 @@ static int set_up(void **state)
     return 0;
 }
 
-static void test_empty(void **state)
+TEST_WITH(test_empty, set_up, NULL)
 {
     assert_int_equal(histogram_percentile(&h, 500), 0);
     assert_int_equal(histogram_percentile(&h, 1000), 0);
 }
 
-static void test_small_ones_are_exact(void **state)
+TEST_WITH(test_small_ones_are_exact, set_up, NULL)
 {
     for (uint64_t ns = 0; ns < 2 * HISTOGRAM_STEPS; ns++) {
         memset(&h, 0, sizeof h);
@@ -33,7 +28,7 @@ static void test_small_ones_are_exact(void **state)
 }
 
 /* Each power of two and its neighbours: never too low, at most 1/64 too high. */
-static void test_error_is_bounded(void **state)
+TEST_WITH(test_error_is_bounded, set_up, NULL)
 {
     for (unsigned bit = 1; bit < HISTOGRAM_BITS_MAX; bit++) {
         for (int d = -1; d <= 1; d++) {
@@ -48,7 +43,7 @@ static void test_error_is_bounded(void **state)
     }
 }
 
-static void test_ceiling(void **state)
+TEST_WITH(test_ceiling, set_up, NULL)
 {
     histogram_add(&h, (UINT64_C(1) << HISTOGRAM_BITS_MAX) - 1);
     histogram_add(&h, UINT64_C(1) << HISTOGRAM_BITS_MAX);
@@ -59,7 +54,7 @@ static void test_ceiling(void **state)
     assert_int_equal(h.max_ns, UINT64_MAX);
 }
 
-static void test_ranks(void **state)
+TEST_WITH(test_ranks, set_up, NULL)
 {
     for (uint64_t ns = 1; ns <= 100; ns++) {
         histogram_add(&h, ns);
@@ -70,16 +65,4 @@ static void test_ranks(void **state)
     assert_int_equal(histogram_percentile(&h, 500), 50);
     assert_int_equal(histogram_percentile(&h, 990), 99);
     assert_int_equal(histogram_percentile(&h, 1000), 100);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_empty, set_up),
-        cmocka_unit_test_setup(test_small_ones_are_exact, set_up),
-        cmocka_unit_test_setup(test_error_is_bounded, set_up),
-        cmocka_unit_test_setup(test_ceiling, set_up),
-        cmocka_unit_test_setup(test_ranks, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,9 @@
 /* A packet that asks for a connection and is lost is sent again soon. It is lost here because the
  * queue of a listening socket is full, which the kernel treats as a network that drops it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -34,7 +28,6 @@ static bool is_there(int fd, int wait_ms)
 static int fill(void **state)
 {
     socklen_t len = sizeof address;
-    (void)state;
     listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     memset(&address, 0, sizeof address);
     address.sin_family = AF_INET;
@@ -71,7 +64,6 @@ static void drain(void)
 
 static int empty(void **state)
 {
-    (void)state;
     drain();
     close(listener);
     return 0;
@@ -89,10 +81,9 @@ static void asks_again_until(struct fli_link *l, unsigned times)
     }
 }
 
-static void in_steps(void **state)
+TEST_WITH(in_steps, fill, empty)
 {
     struct fli_link l;
-    (void)state;
     fli_link_init(&l);
     assert_int_equal(fli_link_begin(&l, NULL, "", (struct sockaddr *)&address, sizeof address), 0);
     int first = l.fd;
@@ -114,13 +105,12 @@ static void in_steps(void **state)
     fli_link_close(&l);
 }
 
-static void nobody_answers(void **state)
+TEST_WITH(nobody_answers, fill, empty)
 {
     struct fli_link l;
     struct fli_node node;
     char text[32];
     char errmsg[128];
-    (void)state;
     snprintf(text, sizeof text, "127.0.0.1:%u", ntohs(address.sin_port));
     assert_int_equal(fli_node_parse(text, strlen(text), &node, errmsg, sizeof errmsg), 0);
     fli_link_init(&l);
@@ -131,10 +121,9 @@ static void nobody_answers(void **state)
     assert_string_equal(l.error, "cannot connect: no answer in time");
 }
 
-static void nobody_listens(void **state)
+TEST_WITH(nobody_listens, fill, empty)
 {
     struct fli_link l;
-    (void)state;
     drain();
     close(listener);
     listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* for empty() */
@@ -146,14 +135,4 @@ static void nobody_listens(void **state)
     }
     assert_int_equal(rc, FL_ENOCONN);
     fli_link_close(&l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(in_steps, fill, empty),
-        cmocka_unit_test_setup_teardown(nobody_answers, fill, empty),
-        cmocka_unit_test_setup_teardown(nobody_listens, fill, empty),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* SHOW, LOCKS and INFO as structs, from whole, partial, strange and random replies. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "client/lists.h"
 
@@ -27,9 +20,8 @@ static void expect_text(struct fl_bytes b, const char *text)
     assert_memory_equal(b.data, text, b.len);
 }
 
-static void test_show(void **state)
+TEST(test_show)
 {
-    (void)state;
     struct fl_lock_list *list;
     redisReply *r = parse("*18\r\n+name\r\n$1\r\nx\r\n$5\r\nstate\r\n$4\r\nheld\r\n"
                           "$5\r\nowner\r\n$3\r\nabc\r\n$5\r\ntoken\r\n:33\r\n"
@@ -53,9 +45,8 @@ static void test_show(void **state)
     fl_lock_list_free(list);
 }
 
-static void test_show_of_several_holders(void **state)
+TEST(test_show_of_several_holders)
 {
-    (void)state;
     struct fl_lock_list *list;
     redisReply *r = parse("*12\r\n+name\r\n$1\r\nx\r\n+state\r\n+held\r\n+mode\r\n$6\r\nshared\r\n"
                           "+permits\r\n:1\r\n+holders\r\n:2\r\n+held_by\r\n*2\r\n"
@@ -73,9 +64,8 @@ static void test_show_of_several_holders(void **state)
     fl_lock_list_free(list);
 }
 
-static void test_missing_fields_are_empty(void **state)
+TEST(test_missing_fields_are_empty)
 {
-    (void)state;
     struct fl_lock_list *list;
     assert_int_equal(fli_list_of_one(parse("*0\r\n"), &list), 0);
     assert_int_equal(list->locks[0].name.len, 0);
@@ -90,9 +80,8 @@ static void test_missing_fields_are_empty(void **state)
     fl_lock_list_free(list);
 }
 
-static void test_broken_shows(void **state)
+TEST(test_broken_shows)
 {
-    (void)state;
     static const char *const rows[] = {"*1\r\n+name\r\n", "*2\r\n+queue\r\n*1\r\n:1\r\n",
                                        "*2\r\n+held_by\r\n*1\r\n:1\r\n",
                                        "*2\r\n+held_by\r\n*1\r\n*1\r\n:1\r\n"};
@@ -103,9 +92,8 @@ static void test_broken_shows(void **state)
     }
 }
 
-static void test_pages(void **state)
+TEST(test_pages)
 {
-    (void)state;
     struct fl_lock_list *list;
     assert_int_equal(fli_list_of_page(parse("*2\r\n$0\r\n\r\n*0\r\n"), &list), 0);
     assert_int_equal(list->len, 0);
@@ -122,9 +110,8 @@ static void test_pages(void **state)
     fl_lock_list_free(list);
 }
 
-static void test_broken_pages(void **state)
+TEST(test_broken_pages)
 {
-    (void)state;
     static const char *const rows[] = {"*0\r\n",
                                        "*2\r\n:1\r\n*0\r\n",
                                        "*2\r\n$0\r\n\r\n:1\r\n",
@@ -138,9 +125,8 @@ static void test_broken_pages(void **state)
     }
 }
 
-static void test_info(void **state)
+TEST(test_info)
 {
-    (void)state;
     static const char text[] =
         "# Node\r\nrole:master\r\nnode_role:leader\r\nterm:7\nversion:0.1.0\r\n"
         "last_token:9007199254740991\r\ncommit_index:x\r\nnonsense\r\n"
@@ -172,9 +158,8 @@ static size_t dice(uint64_t *s, size_t n)
 }
 
 /* Damaged replies give an error or a list, and never more than that. */
-static void test_random_damage(void **state)
+TEST(test_random_damage)
 {
-    (void)state;
     static const char good[] =
         "*2\r\n$2\r\nh7\r\n*2\r\n*6\r\n+name\r\n$1\r\na\r\n+state\r\n+queued\r\n+queue\r\n*2\r\n"
         "*2\r\n+owner\r\n$1\r\nz\r\n$1\r\ny\r\n*4\r\n+name\r\n$1\r\nb\r\n+state\r\n+held\r\n";
@@ -199,19 +184,4 @@ static void test_random_damage(void **state)
         }
         redisReaderFree(r);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_show),
-        cmocka_unit_test(test_show_of_several_holders),
-        cmocka_unit_test(test_missing_fields_are_empty),
-        cmocka_unit_test(test_broken_shows),
-        cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_broken_pages),
-        cmocka_unit_test(test_info),
-        cmocka_unit_test(test_random_damage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

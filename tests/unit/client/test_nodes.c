@@ -1,11 +1,5 @@
 /* Addresses as people write them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "client/nodes.h"
 
@@ -17,9 +11,8 @@ static int parse(const char *text, struct fli_node *ret)
     return rc;
 }
 
-static void test_good_addresses(void **state)
+TEST(test_good_addresses)
 {
-    (void)state;
     static const struct {
         const char *text, *host, *port;
     } rows[] = {
@@ -36,9 +29,8 @@ static void test_good_addresses(void **state)
     }
 }
 
-static void test_bad_addresses(void **state)
+TEST(test_bad_addresses)
 {
-    (void)state;
     static const char *const rows[] = {"",       "host",   "host:",    ":80",   "[]:80",
                                        "::1:80", "host:0", "host:x",   "h:1x",  "host:65536",
                                        "h:+1",   "h: 1",   "ho st:80", "a:b:1", "h:-1"};
@@ -48,9 +40,8 @@ static void test_bad_addresses(void **state)
     }
 }
 
-static void test_longest_address(void **state)
+TEST(test_longest_address)
 {
-    (void)state;
     char text[FL_ADDRESS_MAX + 2];
     memset(text, 'a', sizeof text);
     struct fli_node n;
@@ -69,9 +60,8 @@ static int parse_list(const char *text, struct fli_node *nodes, uint32_t *n)
     return rc;
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
-    (void)state;
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n = 0;
     assert_int_equal(parse_list("a:1", nodes, &n), 0);
@@ -86,9 +76,8 @@ static void test_lists(void **state)
     }
 }
 
-static void test_most_nodes(void **state)
+TEST(test_most_nodes)
 {
-    (void)state;
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n = 0;
     char text[512] = "";
@@ -101,14 +90,4 @@ static void test_most_nodes(void **state)
     size_t len = strlen(text);
     snprintf(text + len, sizeof text - len, ",h:99");
     assert_int_equal(parse_list(text, nodes, &n), FL_EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_addresses),  cmocka_unit_test(test_bad_addresses),
-        cmocka_unit_test(test_longest_address), cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_most_nodes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

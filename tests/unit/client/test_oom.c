@@ -3,20 +3,12 @@
  * fail. Nothing may crash, leak, or call a failure a success.
  *
  * malloc() and its kin are replaced, so this does not go together with sanitizers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -170,7 +162,6 @@ static int start_server(void **state)
 {
     static int listener;
     static pthread_t thread;
-    (void)state;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof a;
     listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -258,7 +249,6 @@ static void on_acquired(void *arg, int status, const char *error, fl_lock *lock)
 static void on_shown(void *arg, int status, const char *error, struct fl_lock_list *list)
 {
     struct progress *p = arg;
-    (void)error;
     assert_int_equal(is_done(status), list != NULL);
     fl_lock_list_free(list);
     p->asking = false;
@@ -267,7 +257,6 @@ static void on_shown(void *arg, int status, const char *error, struct fl_lock_li
 static void on_done(void *arg, int status, const char *error)
 {
     struct progress *p = arg;
-    (void)error;
     (void)is_done(status);
     p->asking = false;
 }
@@ -275,7 +264,6 @@ static void on_done(void *arg, int status, const char *error)
 static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
 {
     struct progress *p = arg;
-    (void)lock;
     p->state = state;
 }
 
@@ -325,7 +313,6 @@ static void scenario_async(void)
 static void on_token(void *arg, int status, const char *error, fl_token token)
 {
     struct progress *p = arg;
-    (void)error;
     assert_int_equal(is_done(status), token == 7);
     p->asking = false;
 }
@@ -333,7 +320,6 @@ static void on_token(void *arg, int status, const char *error, fl_token token)
 static void on_issued(void *arg, int status, const char *error, fl_token token)
 {
     struct progress *p = arg;
-    (void)error;
     assert_int_equal(is_done(status), token == 8);
     p->asking = false;
 }
@@ -404,37 +390,27 @@ static void run_with_failures(void (*scenario)(void))
     assert_true(k > 2);
 }
 
-static void test_blocking(void **state)
+TEST(test_blocking)
 {
-    (void)state;
     run_with_failures(scenario_blocking);
 }
 
-static void test_async(void **state)
+TEST(test_async)
 {
-    (void)state;
     run_with_failures(scenario_async);
 }
 
-static void test_async_session(void **state)
+TEST(test_async_session)
 {
-    (void)state;
     run_with_failures(scenario_async_session);
 }
 
-static void test_keepalive(void **state)
+TEST(test_keepalive)
 {
-    (void)state;
     run_with_failures(scenario_keepalive);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocking),
-        cmocka_unit_test(test_async),
-        cmocka_unit_test(test_async_session),
-        cmocka_unit_test(test_keepalive),
-    };
-    return cmocka_run_group_tests(tests, start_server, NULL);
+    return unit_run(argc, argv, start_server, NULL);
 }

@@ -1,17 +1,10 @@
 /* The command line of `fencelock`, and durations. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "cli/fencelock_options.h"
 
 static int run_nothing(const struct cli_args *a)
 {
-    (void)a;
     return 0;
 }
 
@@ -31,7 +24,6 @@ static const struct cli_command commands[] = {
 
 static const char *no_environment(const char *name)
 {
-    (void)name;
     return NULL;
 }
 
@@ -69,9 +61,8 @@ static int parse(const char *line, const char *(*environment)(const char *), str
     return cli_parse(commands, argc, argv, environment, ret, errmsg, sizeof errmsg);
 }
 
-static void test_good_lines(void **state)
+TEST(test_good_lines)
 {
-    (void)state;
     struct cli_args a;
     assert_int_equal(parse("take x", no_environment, &a), 0);
     assert_ptr_equal(a.command, &commands[0]);
@@ -99,9 +90,8 @@ static void test_good_lines(void **state)
     assert_string_equal(a.text[CLI_OPT_OWNER], "a=b");
 }
 
-static void test_help_and_version(void **state)
+TEST(test_help_and_version)
 {
-    (void)state;
     static const char *const lines[] = {"--help",      "-h",       "--version", "take --help",
                                         "take -h x y", "box open", "box --help"};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
@@ -113,9 +103,8 @@ static void test_help_and_version(void **state)
     }
 }
 
-static void test_wrong_lines(void **state)
+TEST(test_wrong_lines)
 {
-    (void)state;
     static const struct {
         const char *line, *needle;
     } rows[] = {
@@ -147,9 +136,8 @@ static void test_wrong_lines(void **state)
     }
 }
 
-static void test_environment(void **state)
+TEST(test_environment)
 {
-    (void)state;
     struct cli_args a;
     assert_int_equal(parse("list", some_environment, &a), 0);
     assert_string_equal(a.text[CLI_OPT_NODES], "from-env:1");
@@ -164,9 +152,8 @@ static void test_environment(void **state)
     assert_int_equal(a.given, CLI_BIT(CLI_OPT_TOKEN));
 }
 
-static void test_long_words(void **state)
+TEST(test_long_words)
 {
-    (void)state;
     char line[250];
     memset(line, 'z', sizeof line - 1);
     line[sizeof line - 1] = '\0';
@@ -178,9 +165,8 @@ static void test_long_words(void **state)
     assert_int_equal(parse(line, no_environment, &a), FL_EINVAL);
 }
 
-static void test_durations(void **state)
+TEST(test_durations)
 {
-    (void)state;
     static const struct {
         const char *text;
         uint64_t ms;
@@ -222,9 +208,8 @@ static void test_durations(void **state)
     }
 }
 
-static void test_exit_codes(void **state)
+TEST(test_exit_codes)
 {
-    (void)state;
     static const struct {
         int code;
         enum cli_exit exit;
@@ -268,9 +253,8 @@ static void expect_rest(const char *line, const char *first, const char *last, s
 }
 
 /* A number without a unit that is likely meant as seconds. */
-static void test_warning(void **state)
+TEST(test_warning)
 {
-    (void)state;
     struct cli_args a;
     static const struct {
         const char *line;
@@ -287,9 +271,8 @@ static void test_warning(void **state)
                         "--ttl 30 is 30 milliseconds: write 30s if seconds are meant, or 30ms");
 }
 
-static void test_the_rest_is_a_command_line(void **state)
+TEST(test_the_rest_is_a_command_line)
 {
-    (void)state;
     expect_rest("wrap x ls", "ls", "ls", 1);
     expect_rest("wrap x -- ls", "ls", "ls", 1);
     expect_rest("wrap x --ttl 5s -- ls --ttl 9s", "ls", "9s", 3);
@@ -307,20 +290,4 @@ static void test_the_rest_is_a_command_line(void **state)
     assert_int_equal(parse("wrap", no_environment, &a), FL_EINVAL);
     assert_int_equal(parse("wrap x --ttl 5s", no_environment, &a), FL_EINVAL);
     assert_int_equal(parse("wrap --help", no_environment, &a), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_rest_is_a_command_line),
-        cmocka_unit_test(test_good_lines),
-        cmocka_unit_test(test_warning),
-        cmocka_unit_test(test_help_and_version),
-        cmocka_unit_test(test_wrong_lines),
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_long_words),
-        cmocka_unit_test(test_durations),
-        cmocka_unit_test(test_exit_codes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* JSON, tables, and bytes made safe to look at. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "cli/output.h"
 
@@ -32,9 +25,8 @@ static void expect(FILE *f, const char *expected)
 
 /* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
-static void test_utf8(void **state)
+TEST(test_utf8)
 {
-    (void)state;
     static const struct {
         const char *data;
         bool good;
@@ -65,9 +57,8 @@ static void test_utf8(void **state)
     }
 }
 
-static void test_safe_text(void **state)
+TEST(test_safe_text)
 {
-    (void)state;
     static const struct {
         struct fl_bytes in;
         const char *out;
@@ -94,13 +85,10 @@ static void test_safe_text(void **state)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void test_json_structure(void **state)
+TEST(test_json_structure)
 {
-    (void)state;
     FILE *f = begin();
-    struct cli_json j;
-    cli_json_init(&j, f);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(f);
     cli_json_array(&j, "a");
     cli_json_end_array(&j);
     cli_json_array(&j, "b");
@@ -115,15 +103,13 @@ static void test_json_structure(void **state)
     cli_json_end_object(&j);
     cli_json_end_array(&j);
     cli_json_text(&j, "c", "");
-    cli_json_end_object(&j);
     cli_json_finish(&j);
     expect(f, "{\"a\":[],\"b\":[0,18446744073709551615,{},{\"t\":true,\"f\":false,\"n\":null}],"
               "\"c\":\"\"}\n");
 }
 
-static void test_json_strings(void **state)
+TEST(test_json_strings)
 {
-    (void)state;
     static const struct {
         struct fl_bytes in;
         const char *out;
@@ -139,11 +125,8 @@ static void test_json_strings(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         FILE *f = begin();
-        struct cli_json j;
-        cli_json_init(&j, f);
-        cli_json_object(&j, NULL);
+        struct cli_json j = cli_json_begin(f);
         cli_json_bytes(&j, "k", rows[i].in);
-        cli_json_end_object(&j);
         cli_json_finish(&j);
         expect(f, rows[i].out);
     }
@@ -153,9 +136,8 @@ static void test_json_strings(void **state)
 
 static const struct cli_column columns[] = {{"NAME", false}, {"N", true}, {"X", false}};
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     struct cli_table t;
     cli_table_init(&t, columns, 3);
     cli_table_bytes(&t, CLI_PLAIN, fl_str("Z\xc3\xbcrich\n"));
@@ -172,9 +154,8 @@ static void test_table(void **state)
     cli_table_fini(&t);
 }
 
-static void test_table_colours_keep_the_alignment(void **state)
+TEST(test_table_colours_keep_the_alignment)
 {
-    (void)state;
     struct cli_table t;
     cli_table_init(&t, columns, 3);
     cli_table_text(&t, CLI_GREEN, "a");
@@ -187,9 +168,8 @@ static void test_table_colours_keep_the_alignment(void **state)
     cli_table_fini(&t);
 }
 
-static void test_table_of_many_rows(void **state)
+TEST(test_table_of_many_rows)
 {
-    (void)state;
     struct cli_table t;
     cli_table_init(&t, columns, 3);
     for (unsigned i = 0; i < 3000; i++) {
@@ -207,9 +187,8 @@ static void test_table_of_many_rows(void **state)
     cli_table_fini(&t);
 }
 
-static void test_durations(void **state)
+TEST(test_durations)
 {
-    (void)state;
     static const struct {
         uint64_t ms;
         const char *text;
@@ -231,19 +210,4 @@ static void test_durations(void **state)
         cli_format_duration(out, rows[i].ms);
         assert_string_equal(out, rows[i].text);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_safe_text),
-        cmocka_unit_test(test_json_structure),
-        cmocka_unit_test(test_json_strings),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_table_colours_keep_the_alignment),
-        cmocka_unit_test(test_table_of_many_rows),
-        cmocka_unit_test(test_durations),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
 /* test_url.c: addresses as URLs: what is read, what is refused, and that no password is told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "client/url.h"
 #include "fencelock/store_client.h"
@@ -23,9 +17,8 @@ static void reads(const char *text, bool tls, const char *nodes, const char *use
     assert_string_equal(u.password, password);
 }
 
-static void test_read(void **state)
+TEST(test_read)
 {
-    (void)state;
     reads("fencelock://a:1", false, "a:1", "", "");
     reads("fencelocks://a:1,[::1]:2/", true, "a:1,[::1]:2", "", "");
     reads("fencelocks://ann:secret@a:1", true, "a:1", "ann", "secret");
@@ -34,9 +27,8 @@ static void test_read(void **state)
     assert_false(fli_url_is("127.0.0.1:7401,[::1]:7401"));
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     static const char *const wrong[] = {"redis://a:1",
                                         "fencelockx://a:1",
                                         "://a:1",
@@ -61,9 +53,8 @@ static void test_refused(void **state)
 }
 
 /* At the longest, and one byte more. */
-static void test_limits(void **state)
+TEST(test_limits)
 {
-    (void)state;
     for (unsigned more = 0; more < 2; more++) {
         char text[FL_USER_MAX + FL_PASSWORD_MAX + 64];
         char user[FL_USER_MAX + 2] = "";
@@ -89,9 +80,8 @@ static void test_limits(void **state)
     assert_int_equal(fli_url_parse(text, &u, errmsg, sizeof errmsg), FL_EINVAL);
 }
 
-static void test_create(void **state)
+TEST(test_create)
 {
-    (void)state;
     static const struct fl_tls_options tls;
     const struct fl_client_options user = {.user = "ann", .password = "x"};
     const struct fl_client_options secure = {.tls = &tls};
@@ -111,15 +101,4 @@ static void test_create(void **state)
     fl_store_destroy(s);
     assert_int_equal(fl_store_create_with("fencelock://ann:x@127.0.0.1:1", &store_user, &s),
                      FL_EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_create),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -400,14 +400,21 @@ unsigned group_elect(struct group *g)
 
 int group_submit(struct group *g, unsigned i)
 {
+    return group_submit_many(g, i, 1);
+}
+
+int group_submit_many(struct group *g, unsigned i, unsigned n)
+{
     struct fli_buf b;
     uint8_t header[MACHINE_BATCH_HEADER_SIZE] = {0};
     struct machine_command c = {.op = MACHINE_OP_TOKEN, .name = {(const uint8_t *)"t", 1}};
     fli_buf_init(&b, 65536);
     assert_int_equal(fli_buf_append(&b, header, sizeof header), 0);
-    assert_int_equal(machine_command_encode(&c, &b), 0);
+    for (unsigned k = 0; k < n; k++) {
+        assert_int_equal(machine_command_encode(&c, &b), 0);
+    }
     assert_int_equal(fli_buf_reserve(&b, 8), 0);
-    struct machine_batch_header h = {.count = 1,
+    struct machine_batch_header h = {.count = n,
                                      .timestamp_ms = g->now_ms,
                                      .term = replica_term(g->servers[i].replica),
                                      .sequence = 1,

@@ -100,8 +100,10 @@ void group_drop(struct group *g); /* all messages that are on their way */
 /* What a packet says; entries: MESSAGE_ENTRIES_MAX of them. */
 struct raft_message group_read(const struct group_packet *p, struct raft_entry *entries);
 
-/* One entry of the leader's: a batch with n commands TOKEN. FL_... of replica_submit(). */
+/* One entry of the leader's: a batch with one command TOKEN, or with n. FL_... of
+ * replica_submit(). */
 int group_submit(struct group *g, unsigned i);
+int group_submit_many(struct group *g, unsigned i, unsigned n);
 uint64_t group_tokens(struct group *g, unsigned i); /* issued, by its machine */
 
 /* A snapshot of the present state in memory and told to the replica. */

@@ -21,7 +21,7 @@ struct call {
 
 static struct call calls[CALLS];
 static unsigned order;
-static const uint8_t COMMAND[64] = {MACHINE_OP_ACQUIRE};
+static const uint8_t COMMAND[64] = {MACHINE_OP_RELEASE};
 static const uint8_t QUERY[64] = {MACHINE_OP_CHECK};
 
 static void answered(struct node_ticket *t, int status, const struct machine_result *result,
@@ -92,8 +92,33 @@ static void those_that_come_back_go_first(void **state)
     held_fini(&q);
 }
 
-/* Its bytes count until it is destroyed, on a list or not. The last quarter is for who has nothing
- * waiting. */
+/* The last quarter is for who has nothing waiting, and of that the last for who renews or gives
+ * back. */
+static void a_part_is_for_renewals(void **state)
+{
+    static const uint8_t large[256] = {MACHINE_OP_ACQUIRE};
+    static const uint8_t renewal[64] = {MACHINE_OP_RENEW};
+    struct held_queue q;
+    held_init(&q, 1024);
+    for (unsigned i = 0; i < CALLS; i++) {
+        calls[i].ticket.source = i < 4 ? 1 : i;
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(held_add(&q, &calls[i].ticket, large, sizeof large), 0);
+    }
+    assert_int_equal(held_add(&q, &calls[3].ticket, renewal, sizeof renewal), FL_EBUSY);
+    assert_int_equal(held_add(&q, &calls[4].ticket, large, 193), FL_EBUSY);
+    assert_int_equal(held_add(&q, &calls[4].ticket, large, 192), 0);
+    assert_int_equal(held_add(&q, &calls[5].ticket, large, 1), FL_EBUSY);
+    assert_int_equal(held_add(&q, &calls[6].ticket, renewal, sizeof renewal), 0);
+    assert_int_equal(held_add(&q, &calls[7].ticket, renewal, 1), FL_EBUSY);
+    while (q.count > 0) {
+        let_go(&q);
+    }
+    held_fini(&q);
+}
+
+/* Its bytes count until it is destroyed, on a list or not. */
 static void bytes_are_bounded(void **state)
 {
     struct held_queue q;
@@ -198,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(those_that_come_back_go_first, set_up),
         cmocka_unit_test_setup(bytes_are_bounded, set_up),
+        cmocka_unit_test_setup(a_part_is_for_renewals, set_up),
         cmocka_unit_test_setup(a_small_bound_holds_nothing, set_up),
         cmocka_unit_test_setup(the_longest_command_is_held, set_up),
         cmocka_unit_test_setup(deadlines, set_up),

@@ -169,14 +169,19 @@ static void test_forgotten_but_whole(void **state)
     cluster_expect_same_hash(c);
 }
 
-static void forget_and_take_back(struct cluster *c, unsigned i)
+static void take_back(struct cluster *c, unsigned i)
 {
     struct rejoin r = {c, i};
+    cluster_start(c, i);
+    cluster_until(c, is_voter_again, &r, "the node is a voter again");
+}
+
+static void forget_and_take_back(struct cluster *c, unsigned i)
+{
     cluster_stop(c, i, 0);
     forget(c, i);
     scratch_wipe(c->nodes[i].dir);
-    cluster_start(c, i);
-    cluster_until(c, is_voter_again, &r, "the node is a voter again");
+    take_back(c, i);
 }
 
 /* On a busy machine there may be an election in between: then once more. */
@@ -245,6 +250,228 @@ static void test_back_after_another_was_wiped_again(void **state)
     cluster_check(c, away, "a", 1, MACHINE_DONE);
 }
 
+/* Stops node `away` and writes its identity file as if it had applied all that `leader` has, and a
+ * power cut had then taken that from the end of its log. */
+static struct identity stop_behind_its_identity(struct cluster *c, unsigned away, unsigned leader,
+                                                void (*meanwhile)(struct cluster *, unsigned),
+                                                unsigned i)
+{
+    struct data_dir dir = c->nodes[away].node->dir;
+    struct identity id = c->nodes[away].node->identity;
+    cluster_stop(c, away, 0);
+    meanwhile(c, i);
+    cluster_expect_same_hash(c);
+    const struct identity *ahead = &c->nodes[leader].node->identity;
+    assert_true(ahead->known_index > id.known_index);
+    memcpy(id.known, ahead->known, sizeof id.known);
+    id.n_known = ahead->n_known;
+    id.known_index = ahead->known_index;
+    assert_int_equal(identity_store(&dir, &id), 0);
+    return id;
+}
+
+/* A node that has lost the end of its log in a power cut, and not its identity file: it knows who
+ * the leader is, and not from its log, which has that one as removed. */
+static void test_back_with_less_log_than_identity(void **state)
+{
+    struct cluster *c = cluster_up(state, 5);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned away = (leader + 1) % 5;
+    unsigned lost = (leader + 2) % 5;
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_stop(c, lost, 0);
+    forget(c, lost);
+    scratch_wipe(c->nodes[lost].dir);
+    cluster_expect_same_hash(c);
+    struct identity id = stop_behind_its_identity(c, away, leader, take_back, lost);
+    assert_true(identity_known(&id, lost + 1) != 0);
+    uint64_t token = cluster_acquire(c, leader, "b", "owner-1");
+    hand_over(c, lost);
+    cluster_start(c, away);
+    assert_null(members_find(membership_members(c->nodes[away].node->membership), lost + 1));
+    cluster_check(c, away, "b", token, MACHINE_DONE);
+    cluster_expect_same_hash(c);
+    assert_non_null(members_find(membership_members(c->nodes[away].node->membership), lost + 1));
+}
+
+static enum handshake_verdict call_from(struct node *n, uint64_t id, uint64_t admitted_index,
+                                        const char *address)
+{
+    char reason[HANDSHAKE_REASON_MAX] = "";
+    struct peer_identity peer = {.node_id = id,
+                                 .incarnation = identity_known(&n->identity, id),
+                                 .cluster_id = n->identity.cluster_id,
+                                 .members_crc = n->identity.begun_crc,
+                                 .admitted_index = admitted_index,
+                                 .version = UINT16_MAX,
+                                 .start = {UINT32_MAX, 1},
+                                 .term = UINT32_MAX,
+                                 .last_index = UINT32_MAX};
+    (void)snprintf(peer.peer_address, sizeof peer.peer_address, "%s", address);
+    return membership_check_peer(n->membership, &peer, reason);
+}
+
+static const char *address_of(const struct node *n, uint64_t id)
+{
+    return members_find(membership_members(n->membership), id)->address;
+}
+
+/* As the one before, for the address of a member: whose word is newer than the log counts, and no
+ * older one. */
+static void test_addresses_with_less_log_than_identity(void **state)
+{
+    struct cluster *c = cluster_up(state, 5);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned away = (leader + 1) % 5;
+    unsigned moved = (leader + 2) % 5;
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_expect_same_hash(c);
+    struct identity id = stop_behind_its_identity(c, away, leader, forget_and_take_back, moved);
+    for (unsigned i = 0; i < 5; i++) {
+        if (i != away) {
+            cluster_stop(c, i, 0);
+        }
+    }
+    cluster_start(c, away);
+    struct node *n = c->nodes[away].node;
+    const char *before = c->members.list[moved].address;
+    uint64_t applied = replica_applied_index(n->replica);
+    uint64_t change = replica_configuration_index(n->replica);
+    assert_true(applied < id.known_index && change < id.known_index);
+    uint64_t old = applied > change ? applied : change;
+    assert_int_equal(call_from(n, moved + 1, old, "127.0.0.1:1"), HANDSHAKE_WELCOME);
+    assert_string_equal(address_of(n, moved + 1), before);
+    assert_int_equal(call_from(n, moved + 1, id.known_index, "127.0.0.1:1"), HANDSHAKE_WELCOME);
+    assert_string_equal(address_of(n, moved + 1), "127.0.0.1:1");
+}
+
+/* The disk of one node, which finishes no write of its log while it is held. */
+static struct {
+    struct log_device *device;
+    const struct log_device_ops *real;
+    struct log_device_ops ops;
+    struct log_io *io; /* at most one is under way */
+} held;
+
+static void held_start(struct log_device *d, enum log_lane lane, struct log_io *io)
+{
+    if (lane != LOG_LANE_WRITE) {
+        held.real->start(d, lane, io);
+        return;
+    }
+    assert_null(held.io);
+    held.io = io;
+}
+
+static void hold_writes(struct node *n)
+{
+    held.device = n->device;
+    held.real = n->device->ops;
+    held.ops = *held.real;
+    held.ops.start = held_start;
+    held.io = NULL;
+    n->device->ops = &held.ops;
+}
+
+static void release_writes(void)
+{
+    held.device->ops = held.real;
+    if (held.io != NULL) {
+        held.real->start(held.device, LOG_LANE_WRITE, held.io);
+    }
+}
+
+static bool has_applied_the_change(void *ctx)
+{
+    struct cluster_node *cn = ctx;
+    int leader = cluster_leader(cn->c);
+    return leader >= 0 && replica_applied_index(cn->node->replica) >=
+                              replica_configuration_index(cn->c->nodes[leader].node->replica);
+}
+
+static bool has_its_news_on_disk(void *ctx)
+{
+    struct cluster_node *cn = ctx;
+    return cn->node->identity.known_index >= replica_configuration_index(cn->node->replica);
+}
+
+/* A node applies what is on the disks of others, and must not put down who was admitted by entries
+ * that a power cut would take from it. */
+static void test_identity_follows_the_log(void **state)
+{
+    struct cluster *c = cluster_up(state, 5);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned slow = (leader + 1) % 5;
+    unsigned lost = (leader + 2) % 5;
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_expect_same_hash(c);
+    struct node *n = c->nodes[slow].node;
+    struct identity stored;
+    uint64_t known_index = n->identity.known_index;
+    uint64_t incarnation = identity_known(&n->identity, lost + 1);
+    cluster_stop(c, lost, 0);
+    hold_writes(n);
+    forget(c, lost);
+    cluster_until(c, has_applied_the_change, &c->nodes[slow], "the change is applied");
+    membership_sync(n->membership);
+    assert_true(replica_applied_index(n->replica) > known_index);
+    assert_false(replica_is_on_disk(n->replica, replica_applied_index(n->replica)));
+    assert_int_equal(n->identity.known_index, known_index);
+    assert_int_equal(identity_known(&n->identity, lost + 1), incarnation);
+    release_writes();
+    cluster_until(c, has_its_news_on_disk, &c->nodes[slow], "the change is on disk");
+    cluster_expect_same_hash(c);
+    membership_sync(n->membership);
+    char errmsg[256];
+    cluster_stop(c, slow, 0);
+    struct data_dir dir;
+    assert_int_equal(data_dir_open(c->nodes[slow].dir, &dir, errmsg, sizeof errmsg), 0);
+    assert_int_equal(
+        identity_open(&dir, slow + 1, &c->members, false, &stored, errmsg, sizeof errmsg), 0);
+    data_dir_close(&dir);
+    assert_true(stored.known_index > known_index);
+    assert_int_equal(identity_known(&stored, lost + 1), 0);
+}
+
+static const struct configuration_server *as_the_leader_has_it(const struct rejoin *r)
+{
+    int leader = cluster_leader(r->c);
+    return leader < 0 ? NULL
+                      : configuration_find(replica_configuration(r->c->nodes[leader].node->replica),
+                                           r->i + 1);
+}
+
+static bool has_caught_up(void *ctx)
+{
+    struct rejoin *r = ctx;
+    const struct configuration_server *s = as_the_leader_has_it(r);
+    return s != NULL && (s->role == CONFIGURATION_VOTER ||
+                         replica_catch_up_status(r->c->nodes[cluster_leader(r->c)].node->replica,
+                                                 s->id) == CATCH_UP_FINISHED);
+}
+
+/* A learner gets no vote before it has on disk, and has said, that it is a member. */
+static void test_no_vote_before_it_is_ready(void **state)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned lost = cluster_other_than(c, leader);
+    struct rejoin r = {c, lost};
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_stop(c, lost, 0);
+    forget(c, lost);
+    scratch_wipe(c->nodes[lost].dir);
+    cluster_start(c, lost);
+    struct membership *m = c->nodes[lost].node->membership;
+    m->known_complete = true; /* as if it had said so: it never will */
+    cluster_until(c, has_caught_up, &r, "the learner has caught up");
+    cluster_run_ms(c, 300);
+    assert_int_equal(as_the_leader_has_it(&r)->role, CONFIGURATION_LEARNER);
+    assert_int_equal(identity_known(m->config.identity, lost + 1), m->config.identity->incarnation);
+    m->known_complete = false;
+    cluster_until(c, is_voter_again, &r, "the node is a voter again");
+}
+
 /* A member that has applied FORGET and no more cannot tell who calls: it may be a life that came
  * after one which joined again and counted. Only a leader that has applied everything lets it
  * in. */
@@ -299,6 +526,11 @@ static void test_strangers(void **state)
     p->incarnation = incarnation;
 }
 
+static bool is_member_again(void *ctx)
+{
+    return as_the_leader_has_it(ctx) != NULL;
+}
+
 static bool without_stream(void *ctx)
 {
     struct rejoin *r = ctx;
@@ -320,7 +552,8 @@ static void test_forgotten_while_it_runs(void **state)
     relay_client_close(n->relay, "a test"); /* it calls nobody of its own accord any more */
     cluster_until(c, without_stream, &r, "the leader has lost the stream");
     forget(c, away);
-    cluster_until(c, is_voter_again, &r, "the node is a voter again");
+    /* It gets no vote: without a stream to the leader it cannot say that it is READY. */
+    cluster_until(c, is_member_again, &r, "the node is a member again");
     cluster_acquire(c, leader, "b", "owner-1");
     cluster_expect_same_hash(c);
 }
@@ -337,6 +570,10 @@ int main(int argc, char **argv)
         TEST(test_forgotten_but_whole),
         TEST(test_back_after_another_was_forgotten),
         TEST(test_back_after_another_was_wiped_again),
+        TEST(test_back_with_less_log_than_identity),
+        TEST(test_addresses_with_less_log_than_identity),
+        TEST(test_identity_follows_the_log),
+        TEST(test_no_vote_before_it_is_ready),
         TEST(test_forgotten_joins_at_the_leader_only),
         TEST(test_strangers),
         TEST(test_forgotten_while_it_runs),

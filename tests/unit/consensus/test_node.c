@@ -511,7 +511,7 @@ static void test_pending_is_bounded(void **state)
 {
     struct cluster *c = *state;
     struct fli_buf buf;
-    struct machine_command cmd = cmd_token("t");
+    struct machine_command cmd = cmd_release("t", 1);
     cluster_init(c, 3);
     c->hold_ms = 1000;
     fli_buf_init(&buf, MACHINE_COMMAND_MAX);

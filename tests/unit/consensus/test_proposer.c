@@ -354,6 +354,41 @@ static void a_renewal_stays_behind_its_own(void **state)
     rig_stop(r);
 }
 
+/* Whoever asks for more fills the rest of what may be pending; a renewal has its part of it. */
+static void a_part_of_pending_is_for_renewals(void **state)
+{
+    enum { PENDING = 64 << 10 };
+    const struct proposer_config config = {.pending_max = PENDING, .in_flight_max = 1};
+    struct rig *r = &rig;
+    struct rig_call *own;
+    struct rig_call *c[PENDING / FL_VALUE_MAX];
+    uint8_t value[FL_VALUE_MAX] = {0};
+    unsigned n = 0;
+    int rv = 0;
+    unsigned l = leader_and_own(r, &config, &own);
+    while (rv == 0) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "n%u", n);
+        struct machine_command m = {.op = MACHINE_OP_ACQUIRE,
+                                    .n_names = 1,
+                                    .permits = 1,
+                                    .name = rig_text(name),
+                                    .owner = rig_text(OWNER_A),
+                                    .value = {value, sizeof value},
+                                    .ttl_ms = 60000};
+        c[n] = rig_call(r, &m);
+        c[n]->ticket.source = 10 + n;
+        rv = rig_add(r, l, c[n++]);
+    }
+    assert_int_equal(rv, FL_EBUSY);
+    assert_true(n > 1 + PENDING / (2 * FL_VALUE_MAX));
+    struct rig_call *renewal = renew(r, l, own, 1);
+    rig_await(r, renewal);
+    assert_int_equal(renewal->result.code, MACHINE_DONE);
+    rig_await(r, c[n - 2]);
+    rig_stop(r);
+}
+
 /* All queries of a batch are answered at once, so lists fill a batch by what they may cost. */
 static void lists_fill_a_batch_by_their_cost(void **state)
 {
@@ -658,6 +693,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lists_fill_a_batch_by_their_cost, start_three, stop),
         cmocka_unit_test(commands_gather_while_entries_are_in_flight),
         cmocka_unit_test(pending_has_a_ceiling),
+        cmocka_unit_test(a_part_of_pending_is_for_renewals),
         cmocka_unit_test(a_batch_has_a_ceiling),
         cmocka_unit_test(what_does_not_fit_goes_into_the_next_batch),
         cmocka_unit_test(a_small_client_waits_for_one_batch),

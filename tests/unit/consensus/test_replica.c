@@ -337,6 +337,34 @@ static void a_majority_of_disks_commits(void **state)
     GROUP_UNTIL(g, replica_commit_index(replica(g, leader)) == commit + 2);
 }
 
+/* What a server is behind is applied over several turns: it reads its sockets in between. */
+static void a_turn_applies_a_part(void **state)
+{
+    enum { ENTRIES = 20, EACH = MACHINE_BATCH_COST_MAX / MACHINE_STEPS_RECORD };
+    struct group *g = start(1);
+    (void)group_elect(g);
+    group_run(g, 50);
+    uint64_t last = group_tokens(g, 0);
+    uint64_t end = last + (uint64_t)ENTRIES * EACH;
+    for (unsigned i = 0; i < ENTRIES; i++) {
+        assert_int_equal(group_submit_many(g, 0, EACH), 0);
+    }
+    unsigned turns = 0;
+    group_write(g, 0);
+    while (last < end) {
+        if (turns > 0) {
+            group_turn(g, 0);
+        }
+        uint64_t now = group_tokens(g, 0);
+        uint64_t steps = (now - last) * MACHINE_STEPS_RECORD;
+        assert_true(steps > 0 && steps <= 3 * (uint64_t)MACHINE_APPLY_STEPS_MAX);
+        last = now;
+        turns++;
+        assert_true(last == end || replica_next_ms(replica(g, 0), g->now_ms) == 0);
+    }
+    assert_true(turns >= ENTRIES * MACHINE_BATCH_COST_MAX / (3 * MACHINE_APPLY_STEPS_MAX));
+}
+
 /* An entry that a leader has sent and not written is lost when the leader crashes. The next leader
  * must have another term; otherwise a follower would take the lost entry for the new one at that
  * index. Here the only voter is the next leader again. */
@@ -694,6 +722,7 @@ int main(void)
         TEST(all_apply_the_same),
         TEST(the_first_entry_after_a_pause_is_sent_at_once),
         TEST(a_majority_of_disks_commits),
+        TEST(a_turn_applies_a_part),
         TEST(what_is_committed_survives),
         TEST(a_barrier_is_told_when_it_is_applied),
         TEST(a_disk_that_is_behind_refuses),

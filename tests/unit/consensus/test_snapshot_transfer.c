@@ -559,6 +559,7 @@ static void stopped_while_calling(void **state)
     assert_int_equal(snapshot_send_failures(f->send), 0);
 }
 
+#undef TEST
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(int argc, char **argv)

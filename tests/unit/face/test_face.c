@@ -1,14 +1,6 @@
 /* test_face.c: scripts and their names, forms, the operator's aliases, requests and answers as
  * Redis words them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "face/monitor.h"
 #include "face/normal.h"
@@ -19,9 +11,8 @@ static struct fli_slice text(const char *s)
     return (struct fli_slice){(const uint8_t *)s, strlen(s)};
 }
 
-static void sha1(void **state)
+TEST(sha1)
 {
-    (void)state;
     static const struct {
         const char *text, *hex;
     } rows[] = {
@@ -66,9 +57,8 @@ static bool same(const char *a, const char *b)
     return memcmp(x, y, sizeof x) == 0;
 }
 
-static void layout_does_not_change_the_name(void **state)
+TEST(layout_does_not_change_the_name)
 {
-    (void)state;
     const char *plain = "if redis.call('get',KEYS[1])==ARGV[1] then return 1 end";
     assert_true(same(plain, "\xef\xbb\xbfif redis.call(\"get\", KEYS[1]) == ARGV[1] then\r\n"
                             "\treturn 1; -- mine\r\nend\n"));
@@ -80,9 +70,8 @@ static void layout_does_not_change_the_name(void **state)
     assert_true(same("redis.call('set', k, v, 'PX', n)", "redis.call('SET', k, v, 'px', n)"));
 }
 
-static void meaning_changes_the_name(void **state)
+TEST(meaning_changes_the_name)
 {
-    (void)state;
     assert_false(same("return 1", "return 2"));
     assert_false(same("return 1", "return '1'"));
     assert_false(same("return a b", "return ab"));
@@ -101,9 +90,8 @@ static void meaning_changes_the_name(void **state)
     assert_false(same("x == y", "x = = y"));
 }
 
-static void what_is_no_lua(void **state)
+TEST(what_is_no_lua)
 {
-    (void)state;
     static const char *const bad[] = {"'",     "\"a\n\"", "'a\\",   "[[ a ]", "--[[ a",
                                       "a ! b", "\x01",    "[=[ ]]", "a @",    "'a"};
     uint8_t out[FACE_SHA1_SIZE];
@@ -119,9 +107,8 @@ static void what_is_no_lua(void **state)
     assert_true(face_normal(text(deep), out));
 }
 
-static void printed(void **state)
+TEST(printed)
 {
-    (void)state;
     char out[128];
     assert_true(face_normal_print(text("redis.call('GET', KEYS[1]) -- x"), out, sizeof out));
     assert_string_equal(out, "redis\n.\ncall\n(\n'get\n,\nKEYS\n[\n1\n]\n)\n");
@@ -130,9 +117,8 @@ static void printed(void **state)
 }
 
 /* Each form is found by its own text, and by the text of no other form. */
-static void forms(void **state)
+TEST(forms)
 {
-    (void)state;
     struct face_scripts *s;
     uint8_t name[FACE_SHA1_SIZE];
     assert_int_equal(face_scripts_create(&s), 0);
@@ -161,9 +147,8 @@ static void forms(void **state)
 }
 
 /* No two entries of the tables have the same tokens, so the order of the tables does not matter. */
-static void no_stream_of_tokens_is_two_forms(void **state)
+TEST(no_stream_of_tokens_is_two_forms)
 {
-    (void)state;
     uint8_t names[64][FACE_SHA1_SIZE];
     size_t n = 0;
     assert_true(face_known_tokens_len + face_forms_len <= 64);
@@ -180,9 +165,8 @@ static void no_stream_of_tokens_is_two_forms(void **state)
     }
 }
 
-static void loaded_scripts_are_bounded(void **state)
+TEST(loaded_scripts_are_bounded)
 {
-    (void)state;
     struct face_scripts *s;
     uint8_t first[FACE_SHA1_SIZE];
     uint8_t name[FACE_SHA1_SIZE];
@@ -201,9 +185,8 @@ static void loaded_scripts_are_bounded(void **state)
 
 #define A40 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
-static void aliases(void **state)
+TEST(aliases)
 {
-    (void)state;
     static const struct {
         const char *file, *says;
     } rows[] = {
@@ -232,9 +215,8 @@ static void aliases(void **state)
     }
 }
 
-static void too_many_aliases(void **state)
+TEST(too_many_aliases)
 {
-    (void)state;
     struct face_scripts *s;
     char errmsg[256];
     assert_int_equal(face_scripts_create(&s), 0);
@@ -280,9 +262,8 @@ static struct asked ask(enum fli_command_id id, const char *line)
     return a;
 }
 
-static void set(void **state)
+TEST(set)
 {
-    (void)state;
     static const struct {
         const char *line;
         uint8_t change;
@@ -358,9 +339,8 @@ static void answers_are(const struct asked *a, unsigned granted, unsigned own, u
     assert_int_equal(a->r.answers.absent, absent);
 }
 
-static void set_and_get(void **state)
+TEST(set_and_get)
 {
-    (void)state;
     struct asked a = ask(FLI_CMD_KEY_SET, "k v NX GET");
     answers_are(&a, FACE_NIL, FACE_SENT, FACE_VALUE, FACE_NEVER);
     assert_true(a.r.fetches);
@@ -372,9 +352,8 @@ static void set_and_get(void **state)
 }
 
 /* --redis-face-shared: a change that one node has made counts as made at the others. */
-static void one_of_several(void **state)
+TEST(one_of_several)
 {
-    (void)state;
     shared = true;
     struct asked a = ask(FLI_CMD_KEY_SET, "k v NX PX 500");
     assert_int_equal(a.r.change, FACE_GRANT | FACE_EXTEND);
@@ -389,9 +368,8 @@ static void one_of_several(void **state)
     shared = false;
 }
 
-static void keys_of_any_owner(void **state)
+TEST(keys_of_any_owner)
 {
-    (void)state;
     static const char *const bad[] = {"k", "k soon", "k 500 NX", "k 500 XX XX", "k 500 GT"};
     del = true;
     for (unsigned i = 0; i < 2; i++) {
@@ -409,9 +387,8 @@ static void keys_of_any_owner(void **state)
     del = false;
 }
 
-static void lengths(void **state)
+TEST(lengths)
 {
-    (void)state;
     char line[700];
     char word[300];
     memset(word, 'x', sizeof word);
@@ -433,9 +410,8 @@ static void lengths(void **state)
 #define T19 "6ecaa08b5be852b9cfeb602b7097fac117801aa5"
 #define T21 "96da70f7716f27d278a5218544df37fd8b0a5e4c"
 
-static void scripts(void **state)
+TEST(scripts)
 {
-    (void)state;
     struct asked a = ask(FLI_CMD_EVALSHA, T1 " 1 k v");
     assert_int_equal(a.rc, 0);
     assert_int_equal(a.r.change, FACE_RELEASE);
@@ -479,9 +455,8 @@ static void scripts(void **state)
                 NULL);
 }
 
-static void unguarded(void **state)
+TEST(unguarded)
 {
-    (void)state;
     assert_int_equal(ask(FLI_CMD_KEY_DEL, "k").rc, FL_EINVAL);
     assert_int_equal(ask(FLI_CMD_UNLINK, "k").rc, FL_EINVAL);
     assert_int_equal(ask(FLI_CMD_PEXPIRE, "k 500").rc, FL_EINVAL);
@@ -510,9 +485,8 @@ static void check_reply(enum face_answer answer, const char *resp2, const char *
     }
 }
 
-static void replies(void **state)
+TEST(replies)
 {
-    (void)state;
     check_reply(FACE_OK, "+OK\r\n", NULL);
     check_reply(FACE_NIL, "$-1\r\n", "_\r\n");
     check_reply(FACE_INT_0, ":0\r\n", NULL);
@@ -533,9 +507,8 @@ static void replies(void **state)
 
 /* ---- MONITOR --------------------------------------------------------------------------------- */
 
-static void monitor_lines(void **state)
+TEST(monitor_lines)
 {
-    (void)state;
     uint8_t room[256];
     struct face_monitored m;
     assert_true(face_monitor_read(
@@ -565,9 +538,8 @@ static void monitor_lines(void **state)
     }
 }
 
-static void monitor_verdicts(void **state)
+TEST(monitor_verdicts)
 {
-    (void)state;
     static const struct {
         const char *line, *what, *why, *key;
         bool served;
@@ -605,31 +577,4 @@ static void monitor_verdicts(void **state)
         assert_int_equal(key.len, strlen(rows[i].key));
     }
     face_scripts_destroy(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sha1),
-        cmocka_unit_test(layout_does_not_change_the_name),
-        cmocka_unit_test(meaning_changes_the_name),
-        cmocka_unit_test(what_is_no_lua),
-        cmocka_unit_test(printed),
-        cmocka_unit_test(forms),
-        cmocka_unit_test(no_stream_of_tokens_is_two_forms),
-        cmocka_unit_test(loaded_scripts_are_bounded),
-        cmocka_unit_test(aliases),
-        cmocka_unit_test(too_many_aliases),
-        cmocka_unit_test(set),
-        cmocka_unit_test(set_and_get),
-        cmocka_unit_test(one_of_several),
-        cmocka_unit_test(keys_of_any_owner),
-        cmocka_unit_test(lengths),
-        cmocka_unit_test(scripts),
-        cmocka_unit_test(unguarded),
-        cmocka_unit_test(replies),
-        cmocka_unit_test(monitor_lines),
-        cmocka_unit_test(monitor_verdicts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

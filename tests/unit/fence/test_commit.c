@@ -97,12 +97,11 @@ static int commit_and_read(struct fli_txn *t)
     return rc;
 }
 
-static void test_a_mark_that_is_forgotten_is_the_floor(void **state)
+TEST(test_a_mark_that_is_forgotten_is_the_floor)
 {
     struct scratch s;
     fl_token mark = 0;
     size_t removed = 0;
-    (void)state;
     scratch_init(&s);
     assert_int_equal(fl_fence_open(s.data, 0, &fence), 0);
     assert_int_equal(fl_fence_admit(fence, "a", 1, 5, &mark), 0);
@@ -137,11 +136,10 @@ static int commit_lasts(struct fli_txn *t)
     return __real_fli_txn_commit(t);
 }
 
-static void test_no_refusal_rests_on_a_commit_that_failed(void **state)
+TEST(test_no_refusal_rests_on_a_commit_that_failed)
 {
     struct scratch s;
     fl_token mark = 0;
-    (void)state;
     scratch_init(&s);
     assert_int_equal(fl_fence_open(s.data, 0, &fence), 0);
     on_commit = commit_lasts;
@@ -153,13 +151,4 @@ static void test_no_refusal_rests_on_a_commit_that_failed(void **state)
     on_commit = NULL;
     fl_fence_close(fence);
     scratch_fini(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_mark_that_is_forgotten_is_the_floor),
-        cmocka_unit_test(test_no_refusal_rests_on_a_commit_that_failed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,13 +104,13 @@ static bool refused(struct fixture *x, const uint8_t *bytes, size_t len, fl_toke
     return false;
 }
 
-static void test_undamaged(void **state)
+TEST_WITH(test_undamaged, setup, teardown)
 {
     struct fixture *x = *state;
     assert_false(refused(x, x->file, x->len, 5000));
 }
 
-static void test_flipped_bits(void **state)
+TEST_WITH(test_flipped_bits, setup, teardown)
 {
     struct fixture *x = *state;
     uint64_t random = rng_seed();
@@ -132,7 +132,7 @@ static void test_flipped_bits(void **state)
 }
 
 /* Every bit of what the meta pages say. */
-static void test_flipped_meta(void **state)
+TEST_WITH(test_flipped_meta, setup, teardown)
 {
     struct fixture *x = *state;
     uint8_t *copy = malloc(x->len);
@@ -149,7 +149,7 @@ static void test_flipped_meta(void **state)
 
 /* The numbers of the transactions in both meta pages, for some commits in a row: which flip makes
  * an older commit look like the last one depends on the number. */
-static void test_flipped_transaction_numbers(void **state)
+TEST_WITH(test_flipped_transaction_numbers, setup, teardown)
 {
     struct fixture *x = *state;
     for (unsigned turn = 0; turn < 8; turn++) {
@@ -172,7 +172,7 @@ static void test_flipped_transaction_numbers(void **state)
     }
 }
 
-static void test_random_bytes(void **state)
+TEST_WITH(test_random_bytes, setup, teardown)
 {
     struct fixture *x = *state;
     uint64_t random = rng_seed();
@@ -190,7 +190,7 @@ static void test_random_bytes(void **state)
     free(copy);
 }
 
-static void test_cut_short(void **state)
+TEST_WITH(test_cut_short, setup, teardown)
 {
     struct fixture *x = *state;
     for (size_t len = 0; len < x->len; len += len < 2 * PAGE ? 61 : PAGE / 2) {
@@ -203,7 +203,7 @@ static void test_cut_short(void **state)
 
 /* A disk that says it wrote a page and did not. The meta page is the one exception: without it the
  * file is, to the last bit, that of the commit before. */
-static void test_lost_page_writes(void **state)
+TEST_WITH(test_lost_page_writes, setup, teardown)
 {
     struct fixture *x = *state;
     uint8_t *copy = malloc(x->len);
@@ -262,7 +262,7 @@ static void tamper(struct fixture *x, bool remove, bool head)
     mdb_env_close(env);
 }
 
-static void test_tampered(void **state)
+TEST_WITH(test_tampered, setup, teardown)
 {
     struct fixture *x = *state;
     fl_fence *f = NULL;
@@ -282,7 +282,7 @@ static uint16_t u16_at(const uint8_t *p)
 }
 
 /* A separator that is wrong hides records that are all there. */
-static void test_separators(void **state)
+TEST_WITH(test_separators, setup, teardown)
 {
     struct fixture *x = *state;
     uint8_t *copy = malloc(x->len);
@@ -320,7 +320,7 @@ static size_t free_root(const struct fixture *x)
 
 /* Every bit of the part of the file that no checksum of ours covers: a node that reaches into the
  * next one, or an offset that is wrong, makes LMDB move the wrong bytes at the next write. */
-static void test_flipped_free_tree(void **state)
+TEST_WITH(test_flipped_free_tree, setup, teardown)
 {
     struct fixture *x = *state;
     uint8_t *copy = malloc(x->len);
@@ -341,7 +341,7 @@ static void test_flipped_free_tree(void **state)
 }
 
 /* A live page on the list of free pages would be overwritten later. */
-static void test_free_list(void **state)
+TEST_WITH(test_free_list, setup, teardown)
 {
     struct fixture *x = *state;
     uint8_t *copy = malloc(x->len);
@@ -372,7 +372,7 @@ static void test_free_list(void **state)
     free(copy);
 }
 
-static void test_data_file_missing(void **state)
+TEST_WITH(test_data_file_missing, setup, teardown)
 {
     struct fixture *x = *state;
     char path[400];
@@ -383,7 +383,7 @@ static void test_data_file_missing(void **state)
     assert_int_equal(access(path, F_OK), -1); /* and nothing was put in its place */
 }
 
-static void test_foreign_directories(void **state)
+TEST_WITH(test_foreign_directories, setup, teardown)
 {
     struct fixture *x = *state;
     fl_fence *f = NULL;
@@ -420,20 +420,10 @@ static void test_foreign_directories(void **state)
     assert_int_equal(fl_fence_open(x->scratch.data, 0, &f), FL_EVERSION);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     if (sysconf(_SC_PAGESIZE) != PAGE) {
         return 77; /* skipped: the offsets above are those of pages of 4096 bytes */
     }
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_undamaged),         TEST(test_flipped_bits),
-        TEST(test_flipped_meta),      TEST(test_flipped_transaction_numbers),
-        TEST(test_random_bytes),      TEST(test_cut_short),
-        TEST(test_lost_page_writes),  TEST(test_data_file_missing),
-        TEST(test_tampered),          TEST(test_separators),
-        TEST(test_free_list),         TEST(test_foreign_directories),
-        TEST(test_flipped_free_tree),
-    };
-    return cmocka_run_group_tests_name("fence damage", tests, NULL, NULL);
+    return unit_run(argc, argv, NULL, NULL);
 }

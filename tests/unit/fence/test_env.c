@@ -145,7 +145,7 @@ static void check_all(struct fixture *x, uint8_t *bytes)
     }
 }
 
-static void test_random(void **state)
+TEST_WITH(test_random, setup, teardown)
 {
     struct fixture *x = *state;
     uint64_t random = rng_seed();
@@ -180,7 +180,7 @@ static void test_random(void **state)
     free(bytes);
 }
 
-static void test_next(void **state)
+TEST_WITH(test_next, setup, teardown)
 {
     struct fixture *x = *state;
     struct fli_txn t;
@@ -216,7 +216,7 @@ static int put_one(struct fli_env *e, unsigned number)
 
 /* However full it is, what takes no room of its own fits: LMDB alone would at some degrees of
  * fullness refuse for ever to write the same value again. */
-static void test_never_stuck(void **state)
+TEST_WITH(test_never_stuck, setup, teardown)
 {
     struct fixture *x = *state;
     unsigned full = 0;
@@ -240,7 +240,7 @@ static void test_never_stuck(void **state)
 }
 
 /* A value that rots while the environment is open is never handed out, and nothing is after it. */
-static void test_rot_while_open(void **state)
+TEST_WITH(test_rot_while_open, setup, teardown)
 {
     struct fixture *x = *state;
     struct fli_txn t;
@@ -270,16 +270,4 @@ static void test_rot_while_open(void **state)
     free(file);
     free(bytes);
     x->model.has[1] = true;
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_random),
-        TEST(test_next),
-        TEST(test_never_stuck),
-        TEST(test_rot_while_open),
-    };
-    return cmocka_run_group_tests_name("fence env", tests, NULL, NULL);
 }

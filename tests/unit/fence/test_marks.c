@@ -47,7 +47,7 @@ static fl_token mark_of(fl_fence *f, const char *lock)
     return mark;
 }
 
-static void test_admit_and_reopen(void **state)
+TEST_WITH(test_admit_and_reopen, setup, teardown)
 {
     fl_fence *f = open_marks(*state, 0);
     fl_token mark = 99;
@@ -70,7 +70,7 @@ static void test_admit_and_reopen(void **state)
     fl_fence_close(f);
 }
 
-static void test_arguments(void **state)
+TEST_WITH(test_arguments, setup, teardown)
 {
     struct scratch *s = *state;
     fl_fence *f = NULL;
@@ -104,7 +104,7 @@ static void test_arguments(void **state)
     fl_fence_close(NULL);
 }
 
-static void test_forget(void **state)
+TEST_WITH(test_forget, setup, teardown)
 {
     fl_fence *f = open_marks(*state, 0);
     char name[16];
@@ -145,7 +145,7 @@ static void test_forget(void **state)
 }
 
 /* The pass starts where the last one ended, so marks that stay cannot hide those behind them. */
-static void test_forget_goes_round(void **state)
+TEST_WITH(test_forget_goes_round, setup, teardown)
 {
     fl_fence *f = open_marks(*state, 0);
     char name[FL_NAME_MAX + 1];
@@ -169,7 +169,7 @@ static void test_forget_goes_round(void **state)
     fl_fence_close(f);
 }
 
-static void test_two_openers(void **state)
+TEST_WITH(test_two_openers, setup, teardown)
 {
     struct scratch *s = *state;
     fl_fence *f = open_marks(s, 0);
@@ -218,7 +218,7 @@ static void check_filled(fl_fence *f, unsigned from, unsigned count)
     }
 }
 
-static void test_full_database(void **state)
+TEST_WITH(test_full_database, setup, teardown)
 {
     fl_fence *f = open_marks(*state, SMALL);
     size_t removed;
@@ -244,7 +244,7 @@ static void test_full_database(void **state)
 
 /* Forgets every other mark of a full database. One transaction for all of them would have to copy
  * nearly every page, and has not so many free ones. */
-static void test_forget_far_apart(void **state)
+TEST_WITH(test_forget_far_apart, setup, teardown)
 {
     struct scratch *s = *state;
     struct fli_env *env;
@@ -284,7 +284,7 @@ static void test_forget_far_apart(void **state)
 }
 
 /* The system refuses to let the file grow, half-way through a write. */
-static void test_file_size_limit(void **state)
+TEST_WITH(test_file_size_limit, setup, teardown)
 {
     fl_fence *f = open_marks(*state, 0);
     unsigned count = 0;
@@ -353,7 +353,7 @@ static void *forget_work(void *arg)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST_WITH(test_threads, setup, teardown)
 {
     fl_fence *f = open_marks(*state, 0);
     struct worker workers[THREADS] = {0};
@@ -402,7 +402,7 @@ static void admit_until_killed(const char *data, int out, fl_token from)
     }
 }
 
-static void test_killed(void **state)
+TEST_WITH(test_killed, setup, teardown)
 {
     struct scratch *s = *state;
     uint64_t random = rng_seed();
@@ -439,7 +439,7 @@ static void test_killed(void **state)
 }
 
 /* Killed at any point of the creation, the next opening succeeds. */
-static void test_killed_while_creating(void **state)
+TEST_WITH(test_killed_while_creating, setup, teardown)
 {
     struct scratch *s = *state;
     uint64_t random = rng_seed();
@@ -460,23 +460,4 @@ static void test_killed_while_creating(void **state)
             scratch_remove(s->data, 2);
         }
     }
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_admit_and_reopen),
-        TEST(test_arguments),
-        TEST(test_forget),
-        TEST(test_forget_goes_round),
-        TEST(test_two_openers),
-        TEST(test_full_database),
-        TEST(test_forget_far_apart),
-        TEST(test_file_size_limit),
-        TEST(test_threads),
-        TEST(test_killed),
-        TEST(test_killed_while_creating),
-    };
-    return cmocka_run_group_tests_name("fence marks", tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* The rule of the mark, as a table. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "fence/rule.h"
 
 #define UNTOUCHED UINT64_C(0xABCDEF)
 
-static void test_judge(void **state)
+TEST(test_judge)
 {
-    (void)state;
     static const struct {
         fl_token mark, token;
         int result;
@@ -41,9 +35,8 @@ static void test_judge(void **state)
 }
 
 /* For all small numbers: accepted exactly when not below, and the mark never goes back. */
-static void test_judge_all_small(void **state)
+TEST(test_judge_all_small)
 {
-    (void)state;
     for (fl_token mark = 0; mark < 40; mark++) {
         for (fl_token token = 1; token < 40; token++) {
             fl_token out = mark;
@@ -54,21 +47,10 @@ static void test_judge_all_small(void **state)
     }
 }
 
-static void test_effective(void **state)
+TEST(test_effective)
 {
-    (void)state;
     assert_int_equal(fli_fence_effective(0, 0), 0);
     assert_int_equal(fli_fence_effective(0, 7), 7);
     assert_int_equal(fli_fence_effective(6, 7), 7);
     assert_int_equal(fli_fence_effective(8, 7), 8);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_judge),
-        cmocka_unit_test(test_judge_all_small),
-        cmocka_unit_test(test_effective),
-    };
-    return cmocka_run_group_tests_name("fence rule", tests, NULL, NULL);
 }

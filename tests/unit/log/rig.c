@@ -1,14 +1,5 @@
 #include "rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 static void on_durable(void *ctx)
 {
     struct rig *r = ctx;

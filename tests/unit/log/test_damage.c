@@ -1,14 +1,5 @@
 /* test_damage.c: whatever is done to the bytes of a log, it is opened as it was, opened with its
  * last write cut off where that may be what a crash left, or refused with file and byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/bytes.h"
 #include "rig.h"
 
@@ -70,7 +61,7 @@ static void nothing(struct rig *r, size_t i)
 {
 }
 
-static void undamaged(void **state)
+TEST(undamaged)
 {
     struct rig from;
     struct rig r;
@@ -95,7 +86,7 @@ static void flip(struct rig *r, size_t i)
 }
 
 /* A bit turned around anywhere, in what was written and in the zeros behind it. */
-static void each_bit(void **state)
+TEST(each_bit)
 {
     struct rig from;
     size_t len = 0;
@@ -152,7 +143,7 @@ static void tear_last(struct rig *r, size_t mask)
 }
 
 /* Each subset of the sectors of the last write is lost: it is there, or it is cut off. */
-static void torn_last_write(void **state)
+TEST(torn_last_write)
 {
     struct rig from;
     small_log(&from);
@@ -180,7 +171,7 @@ static void without_last(struct rig *r, size_t mask)
     zero_sectors(r, mask, 2 * LOG_BLOCK, 24);
 }
 
-static void torn_large_write(void **state)
+TEST(torn_large_write)
 {
     struct rig from;
     uint64_t rng = rng_seed();
@@ -211,7 +202,7 @@ static void tear_middle(struct rig *r, size_t mask)
 }
 
 /* The same with a whole write behind it: damage. */
-static void hole_in_the_middle(void **state)
+TEST(hole_in_the_middle)
 {
     struct rig from;
     small_log(&from);
@@ -245,7 +236,7 @@ static void cut_file(struct rig *r, size_t len)
     free(copy);
 }
 
-static void each_length(void **state)
+TEST(each_length)
 {
     struct rig from;
     size_t full = 0;
@@ -274,7 +265,7 @@ static void last_is_misplaced(struct rig *r, size_t to)
     memset(bytes(r, FIRST, NULL) + 5 * LOG_BLOCK, 0, LOG_BLOCK);
 }
 
-static void misplaced(void **state)
+TEST(misplaced)
 {
     struct rig from;
     small_log(&from);
@@ -299,7 +290,7 @@ static void repeat_older(struct rig *r, size_t i)
     move(r, LOG_BLOCK, 6 * LOG_BLOCK, LOG_BLOCK);
 }
 
-static void repeated(void **state)
+TEST(repeated)
 {
     struct rig from;
     struct rig r;
@@ -359,7 +350,7 @@ static void swap_segments(struct rig *r, size_t i)
     memcpy(bytes(r, SECOND, NULL), copy, SEGMENT);
 }
 
-static void segments(void **state)
+TEST(segments)
 {
     struct rig from;
     struct rig r;
@@ -401,7 +392,7 @@ static void put_in_ready(struct rig *r, size_t i)
     bytes(r, name, NULL)[i % SEGMENT] = 1;
 }
 
-static void torn_before_a_segment(void **state)
+TEST(torn_before_a_segment)
 {
     struct rig from;
     struct rig r;
@@ -429,7 +420,7 @@ static void bad_sector(struct rig *r, size_t at)
     sim_device_bad_sector(r->sim, FIRST, at);
 }
 
-static void unreadable(void **state)
+TEST(unreadable)
 {
     struct rig from;
     struct rig r;
@@ -457,7 +448,7 @@ static void add_file(struct rig *r, size_t i)
     sim_device_put(r->sim, names[i], "x", 1);
 }
 
-static void other_files(void **state)
+TEST(other_files)
 {
     struct rig from;
     struct rig r;
@@ -487,7 +478,7 @@ static void newer_version(struct rig *r, size_t i)
     fli_put_u32(data + 8, crc);
 }
 
-static void other_version(void **state)
+TEST(other_version)
 {
     struct rig from;
     struct rig r;
@@ -499,18 +490,4 @@ static void other_version(void **state)
     assert_int_equal(rig_try_open(&from), FL_ECORRUPT);
     assert_non_null(strstr(from.errmsg, "group"));
     rig_fini(&from);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(undamaged),          cmocka_unit_test(each_bit),
-        cmocka_unit_test(torn_last_write),    cmocka_unit_test(torn_large_write),
-        cmocka_unit_test(hole_in_the_middle), cmocka_unit_test(each_length),
-        cmocka_unit_test(misplaced),          cmocka_unit_test(repeated),
-        cmocka_unit_test(segments),           cmocka_unit_test(torn_before_a_segment),
-        cmocka_unit_test(unreadable),         cmocka_unit_test(other_files),
-        cmocka_unit_test(other_version),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

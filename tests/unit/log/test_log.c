@@ -1,15 +1,6 @@
 /* test_log.c: the log's calls one by one on the simulated disk: what becomes durable when, limits,
  * segments that come, go and are used again, and a disk that is full, fails or misplaces. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <errno.h>
-
-#include <cmocka.h>
 
 #include "base/bytes.h"
 #include "rig.h"
@@ -30,7 +21,7 @@ static void append(struct rig *r, uint64_t term, size_t len)
     assert_int_equal(rig_append(r, term, len), position + 1);
 }
 
-static void empty(void **state)
+TEST(empty)
 {
     struct rig r;
     rig_init(&r, 1, SMALL);
@@ -57,7 +48,7 @@ static void empty(void **state)
 }
 
 /* One write at a time; all that comes meanwhile rides in the next, which begins by itself. */
-static void group_commit(void **state)
+TEST(group_commit)
 {
     struct rig r;
     rig_init(&r, 1, SMALL);
@@ -94,7 +85,7 @@ static void group_commit(void **state)
 }
 
 /* raft must not be told of an entry that was cut off while it was being written. */
-static void truncated_while_written(void **state)
+TEST(truncated_while_written)
 {
     struct rig r;
     rig_init(&r, 1, SMALL);
@@ -129,7 +120,7 @@ static void truncated_while_written(void **state)
     rig_fini(&r);
 }
 
-static void installed_while_written(void **state)
+TEST(installed_while_written)
 {
     struct rig r;
     struct log_hard_state hs = {.term = 4, .vote = 1};
@@ -159,7 +150,7 @@ static void installed_while_written(void **state)
 }
 
 /* Hard states in a row take one record; each has its position. */
-static void hard_states(void **state)
+TEST(hard_states)
 {
     struct rig r;
     rig_init(&r, 1, SMALL);
@@ -186,7 +177,7 @@ static void hard_states(void **state)
 
 /* --- limits --- */
 
-static void largest_entry(void **state)
+TEST(largest_entry)
 {
     static const uint64_t sizes[] = {LOG_SEGMENT_MIN, SMALL, UINT64_C(8) << 20};
     for (unsigned i = 0; i < 3; i++) {
@@ -211,7 +202,7 @@ static void largest_entry(void **state)
     }
 }
 
-static void too_large_entry(void **state)
+TEST(too_large_entry)
 {
     uint8_t record[LOG_RECORD_HEADER];
     struct log_record rec = {.type = LOG_RECORD_ENTRY, .kind = 1, .index = 1, .term = 1};
@@ -235,7 +226,7 @@ static void too_large_entry(void **state)
 }
 
 /* The last index there is; what follows it on disk is refused. */
-static void largest_index(void **state)
+TEST(largest_index)
 {
     struct rig r;
     rig_init(&r, 1, SMALL);
@@ -272,7 +263,7 @@ static void largest_index(void **state)
 }
 
 /* Room for exactly LOG_PENDING_MAX; a hard state and a truncation go in nevertheless. */
-static void pending_ceiling(void **state)
+TEST(pending_ceiling)
 {
     struct rig r;
     size_t size = log_record_size(1 << 20);
@@ -303,7 +294,7 @@ static void pending_ceiling(void **state)
     rig_fini(&r);
 }
 
-static void configuration(void **state)
+TEST(configuration)
 {
     static const uint64_t wrong[] = {LOG_SEGMENT_MIN - LOG_BLOCK, LOG_SEGMENT_MIN + 1,
                                      LOG_SEGMENT_MAX + LOG_BLOCK, 512};
@@ -331,7 +322,7 @@ static void configuration(void **state)
 
 /* --- memory and reading --- */
 
-static void reading(void **state)
+TEST(reading)
 {
     struct rig r;
     struct log_entry got[64];
@@ -377,7 +368,7 @@ static void reading(void **state)
     rig_fini(&r);
 }
 
-static void reading_ceiling(void **state)
+TEST(reading_ceiling)
 {
     struct rig r;
     struct log_entry e;
@@ -404,7 +395,7 @@ static void reading_ceiling(void **state)
 
 /* --- segments --- */
 
-static void recycled(void **state)
+TEST(recycled)
 {
     struct rig r;
     rig_init(&r, 1, SMALL);
@@ -440,7 +431,7 @@ static void recycled(void **state)
 }
 
 /* What was ready in another size is made anew. */
-static void other_segment_size(void **state)
+TEST(other_segment_size)
 {
     struct rig r;
     rig_init(&r, 1, SMALL);
@@ -467,7 +458,7 @@ static void other_segment_size(void **state)
 }
 
 /* The directory moves to a disk with larger blocks, and back. */
-static void other_block(void **state)
+TEST(other_block)
 {
     static const size_t blocks[] = {4096, 16384, 4096, 65536};
     struct rig r;
@@ -489,7 +480,7 @@ static void other_block(void **state)
     rig_fini(&r);
 }
 
-static void full_disk(void **state)
+TEST(full_disk)
 {
     struct rig r;
     rig_init(&r, 1, SMALL);
@@ -528,7 +519,7 @@ static void full_disk(void **state)
 }
 
 /* Closing while the disk is full and the next attempt is a pause away. */
-static void closed_while_full(void **state)
+TEST(closed_while_full)
 {
     struct rig r;
     rig_init(&r, 1, SMALL);
@@ -548,7 +539,7 @@ static void closed_while_full(void **state)
 
 /* --- a disk that fails --- */
 
-static void failed_write(void **state)
+TEST(failed_write)
 {
     static const int errors[] = {-EIO, -EROFS, -EAGAIN};
     for (unsigned i = 0; i < 3; i++) {
@@ -583,7 +574,7 @@ static void failed_write(void **state)
 }
 
 /* A disk that is full at a write, though the segment is there: it waits as for a segment. */
-static void full_at_a_write(void **state)
+TEST(full_at_a_write)
 {
     static const int errors[] = {-ENOSPC, -EDQUOT};
     for (unsigned i = 0; i < 2; i++) {
@@ -620,7 +611,7 @@ static void full_at_a_write(void **state)
 }
 
 /* A write that was acknowledged and lies elsewhere: found at the next start. */
-static void misplaced_write(void **state)
+TEST(misplaced_write)
 {
     for (unsigned i = 0; i < 12; i++) {
         struct rig r;
@@ -648,7 +639,7 @@ static void misplaced_write(void **state)
 }
 
 /* Each call that opening makes fails once: an error, and the next attempt works. */
-static void failing_open(void **state)
+TEST(failing_open)
 {
     static const enum sim_call calls[] = {SIM_LIST, SIM_OPEN,   SIM_READ,   SIM_WRITE,
                                           SIM_SYNC, SIM_RENAME, SIM_REMOVE, SIM_SYNC_DIR};
@@ -696,7 +687,7 @@ static void failing_open(void **state)
 
 /* What only the process had seen is made stable before it is built on: after a kill and a start, a
  * power cut takes nothing back. */
-static void stable_after_open(void **state)
+TEST(stable_after_open)
 {
     static const uint8_t all[2] = {0xff, 0xff};
     struct rig r;
@@ -719,7 +710,7 @@ static void stable_after_open(void **state)
 
 /* A segment that was being made ready when the process was killed is used after the start; then the
  * power goes. Its name must have been made stable before. */
-static void stable_names_after_open(void **state)
+TEST(stable_names_after_open)
 {
     for (unsigned seed = 0; seed < 60; seed++) {
         struct rig r;
@@ -747,7 +738,7 @@ static void stable_names_after_open(void **state)
 }
 
 /* Closing ends the write under way and drops what was not flushed. */
-static void closing(void **state)
+TEST(closing)
 {
     struct rig r;
     rig_init(&r, 1, SMALL);
@@ -766,35 +757,4 @@ static void closing(void **state)
     rig_close(&r);
     assert_int_equal(r.failed_calls, 0);
     rig_fini(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(empty),
-        cmocka_unit_test(group_commit),
-        cmocka_unit_test(truncated_while_written),
-        cmocka_unit_test(installed_while_written),
-        cmocka_unit_test(hard_states),
-        cmocka_unit_test(largest_entry),
-        cmocka_unit_test(too_large_entry),
-        cmocka_unit_test(largest_index),
-        cmocka_unit_test(pending_ceiling),
-        cmocka_unit_test(configuration),
-        cmocka_unit_test(reading),
-        cmocka_unit_test(reading_ceiling),
-        cmocka_unit_test(recycled),
-        cmocka_unit_test(other_segment_size),
-        cmocka_unit_test(other_block),
-        cmocka_unit_test(full_disk),
-        cmocka_unit_test(closed_while_full),
-        cmocka_unit_test(failed_write),
-        cmocka_unit_test(full_at_a_write),
-        cmocka_unit_test(misplaced_write),
-        cmocka_unit_test(failing_open),
-        cmocka_unit_test(stable_after_open),
-        cmocka_unit_test(stable_names_after_open),
-        cmocka_unit_test(closing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

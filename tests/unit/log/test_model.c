@@ -3,15 +3,6 @@
  * that is not below the last one reported as durable, and not above the last one written.
  *
  * FENCELOCK_WORLDS: how many histories (2000); FENCELOCK_SEED gives the same ones again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "rig.h"
 
 #define ENTRIES_MAX 4096u
@@ -314,7 +305,7 @@ static void run_world(uint64_t seed, unsigned steps)
     test_free(w);
 }
 
-static void histories(void **state)
+TEST(histories)
 {
     const char *given = getenv("FENCELOCK_WORLDS");
     unsigned worlds = given == NULL ? 300 : (unsigned)strtoul(given, NULL, 0);
@@ -327,10 +318,4 @@ static void histories(void **state)
         }
         run_world(seed, 400);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(histories)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

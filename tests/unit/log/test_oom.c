@@ -3,19 +3,12 @@
  * leak, or be lost that was durable.
  *
  * malloc() and its kin are replaced, so this does not go together with sanitizers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include <errno.h>
 #include <ftw.h>
 #include <poll.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "log/log.h"
 #include "log/snapshot_file.h"
@@ -290,7 +283,7 @@ static void warm_up(void)
     log_files_destroy(d);
 }
 
-static void each_allocation(void **state)
+TEST(each_allocation)
 {
     const char *base = getenv("TMPDIR");
     warm_up();
@@ -318,10 +311,4 @@ static void each_allocation(void **state)
             return;
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_allocation)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

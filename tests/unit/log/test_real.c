@@ -1,12 +1,5 @@
 /* test_real.c: the log on a real directory, with both engines, through and past the page cache; a
  * process that is killed while it writes; a full file system. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -17,8 +10,6 @@
 #include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "rig.h"
 
@@ -161,7 +152,7 @@ static void life(struct real *r, unsigned engine)
     remove_dir(r);
 }
 
-static void uring(void **state)
+TEST(uring)
 {
     struct real r = {.device = NULL};
     char errmsg[256];
@@ -177,25 +168,25 @@ static void uring(void **state)
     life(&r, LOG_ENGINE_URING);
 }
 
-static void thread(void **state)
+TEST(thread)
 {
     struct real r = {.device = NULL};
     life(&r, LOG_ENGINE_THREAD);
 }
 
-static void uring_through_the_page_cache(void **state)
+TEST(uring_through_the_page_cache)
 {
     struct real r = {.device = NULL};
     life(&r, LOG_ENGINE_BEST | LOG_ENGINE_NO_DIRECT);
 }
 
-static void thread_through_the_page_cache(void **state)
+TEST(thread_through_the_page_cache)
 {
     struct real r = {.device = NULL};
     life(&r, LOG_ENGINE_THREAD | LOG_ENGINE_NO_DIRECT);
 }
 
-static void engine_is_told(void **state)
+TEST(engine_is_told)
 {
     struct real r = {.device = NULL};
     make_dir(&r);
@@ -206,7 +197,7 @@ static void engine_is_told(void **state)
     remove_dir(&r);
 }
 
-static void missing_directory(void **state)
+TEST(missing_directory)
 {
     struct log_device *d = NULL;
     char errmsg[256];
@@ -268,7 +259,7 @@ static void kill_while_writing(struct real *r, unsigned engine, uint64_t rounds)
     close_real(r);
 }
 
-static void killed(void **state)
+TEST(killed)
 {
     uint64_t rng = rng_seed();
     const unsigned engines[] = {LOG_ENGINE_BEST, LOG_ENGINE_THREAD,
@@ -284,7 +275,7 @@ static void killed(void **state)
 }
 
 /* A small tmpfs fills up: appends wait, and go on when there is room. */
-static void full_file_system(void **state)
+TEST(full_file_system)
 {
     struct real r = {.device = NULL};
     make_dir(&r);
@@ -325,7 +316,7 @@ static void full_file_system(void **state)
 }
 
 /* Closing does not wait for what is done beside the writes. */
-static void close_at_once(void **state)
+TEST(close_at_once)
 {
     struct real r = {.device = NULL};
     make_dir(&r);
@@ -341,20 +332,4 @@ static void close_at_once(void **state)
     check_all(&r, 1, log_last_index(r.rig.log));
     close_real(&r);
     remove_dir(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(uring),
-        cmocka_unit_test(thread),
-        cmocka_unit_test(uring_through_the_page_cache),
-        cmocka_unit_test(thread_through_the_page_cache),
-        cmocka_unit_test(engine_is_told),
-        cmocka_unit_test(missing_directory),
-        cmocka_unit_test(killed),
-        cmocka_unit_test(full_file_system),
-        cmocka_unit_test(close_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,8 @@
 /* test_snapshot.c: snapshot files: what is written comes back or is refused, in any cuts, over a
  * disk that is full, fails, and loses power. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <errno.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/bytes.h"
 #include "log/snapshot_format.h"
@@ -84,7 +75,7 @@ static int read_one(struct log_device *d, uint64_t index, uint32_t conf_len, siz
     return rv;
 }
 
-static void there_and_back(void **state)
+TEST(there_and_back)
 {
     static const size_t sizes[] = {0,
                                    1,
@@ -112,7 +103,7 @@ static void there_and_back(void **state)
     }
 }
 
-static void damaged(void **state)
+TEST(damaged)
 {
     struct snapshot_error e = {0};
     struct sim_device *from = sim_device_create(1);
@@ -135,7 +126,7 @@ static void damaged(void **state)
     sim_device_destroy(from);
 }
 
-static void piece_of_another(void **state)
+TEST(piece_of_another)
 {
     struct snapshot_error e = {0};
     struct sim_device *sim = sim_device_create(1);
@@ -151,7 +142,7 @@ static void piece_of_another(void **state)
     sim_device_destroy(sim);
 }
 
-static void renamed_and_newer(void **state)
+TEST(renamed_and_newer)
 {
     struct snapshot_error e = {0};
     struct sim_device *sim = sim_device_create(1);
@@ -169,7 +160,7 @@ static void renamed_and_newer(void **state)
     sim_device_destroy(sim);
 }
 
-static void directory(void **state)
+TEST(directory)
 {
     struct snapshot_error e = {0};
     struct snapshot_info infos[2];
@@ -239,7 +230,7 @@ static int transfer(struct sim_device *from, struct sim_device *to, uint64_t *rn
     return snapshot_receiver_finish(v, e);
 }
 
-static void received(void **state)
+TEST(received)
 {
     struct snapshot_error e = {0};
     uint64_t rng = rng_seed();
@@ -268,7 +259,7 @@ static void received(void **state)
 }
 
 /* What is read to be sent is verified first, in its order, and from the header on. */
-static void sent_wrongly(void **state)
+TEST(sent_wrongly)
 {
     enum { SIZE = 2 * SNAPSHOT_PIECE + 5000 };
     struct snapshot_error e = {0};
@@ -312,7 +303,7 @@ static void sent_wrongly(void **state)
     sim_device_destroy(sim);
 }
 
-static void received_wrongly(void **state)
+TEST(received_wrongly)
 {
     struct snapshot_error e = {0};
     struct snapshot_receiver *v = NULL;
@@ -352,7 +343,7 @@ static void received_wrongly(void **state)
 /* --- a disk with faults --- */
 
 /* Each call that can fail does, once; nothing whole is lost and no part is left. */
-static void failing_disk(void **state)
+TEST(failing_disk)
 {
     static const enum sim_call calls[] = {SIM_OPEN,   SIM_WRITE,    SIM_SYNC,
                                           SIM_RENAME, SIM_SYNC_DIR, SIM_REMOVE};
@@ -382,7 +373,7 @@ static void failing_disk(void **state)
     }
 }
 
-static void full_disk(void **state)
+TEST(full_disk)
 {
     struct snapshot_error e = {0};
     struct sim_device *sim = sim_device_create(1);
@@ -397,7 +388,7 @@ static void full_disk(void **state)
 }
 
 /* A power cut at any moment leaves the old ones, and the new one whole or not at all. */
-static void power_cuts(void **state)
+TEST(power_cuts)
 {
     uint64_t rng = rng_seed();
     for (unsigned i = 0; i < 400; i++) {
@@ -426,7 +417,7 @@ static void power_cuts(void **state)
 
 /* --- for real --- */
 
-static void in_a_child(void **state)
+TEST(in_a_child)
 {
     char dir[256];
     char errmsg[256];
@@ -450,7 +441,7 @@ static void in_a_child(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-static void names(void **state)
+TEST(names)
 {
     uint64_t index = 0;
     uint64_t term = 0;
@@ -467,24 +458,4 @@ static void names(void **state)
     assert_false(snapshot_name_parse("snapshot-18446744073709551616-00000000000000000005", &index,
                                      &term, &part));
     assert_int_equal(snapshot_file_len(0, UINT64_MAX), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),
-        cmocka_unit_test(damaged),
-        cmocka_unit_test(piece_of_another),
-        cmocka_unit_test(renamed_and_newer),
-        cmocka_unit_test(directory),
-        cmocka_unit_test(received),
-        cmocka_unit_test(received_wrongly),
-        cmocka_unit_test(sent_wrongly),
-        cmocka_unit_test(failing_disk),
-        cmocka_unit_test(full_disk),
-        cmocka_unit_test(power_cuts),
-        cmocka_unit_test(in_a_child),
-        cmocka_unit_test(names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

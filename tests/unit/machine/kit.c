@@ -1,9 +1,6 @@
 /* kit.c: see kit.h. */
 #include "kit.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 static const char *const event_names[] = {
     [MACHINE_EVENT_GRANTED] = "granted",
     [MACHINE_EVENT_QUEUED] = "queued",

@@ -3,9 +3,6 @@
 #ifndef TEST_MACHINE_KIT_H
 #define TEST_MACHINE_KIT_H
 
-#include <stdbool.h>
-#include <string.h>
-
 #include "../../lib/rng.h"
 #include "machine/machine.h"
 #include "machine/view.h"

@@ -1,8 +1,6 @@
 /* test_acl.c: the words of users, their rights, and their bytes. */
 #include "kit.h"
 
-#include <stdio.h>
-
 #include "machine/acl.h"
 
 static struct fli_slice slice(const char *text)
@@ -43,7 +41,7 @@ static void expect_print(const struct acl_user *u, const char *text)
     fli_buf_fini(&b);
 }
 
-static void a_new_user_may_nothing(void **state)
+TEST(a_new_user_may_nothing)
 {
     struct acl_user u = made("");
     assert_false(u.on || u.nopass);
@@ -51,7 +49,7 @@ static void a_new_user_may_nothing(void **state)
     expect_print(&u, "off -@all");
 }
 
-static void words_say_what_a_user_may(void **state)
+TEST(words_say_what_a_user_may)
 {
     struct acl_user u = made("on ~orders:* ~audit +@acquire +@see -@see");
     assert_true(u.on);
@@ -74,7 +72,7 @@ static void words_say_what_a_user_may(void **state)
     expect_print(&u, "off -@all");
 }
 
-static void a_selector_gives_rights_to_other_names(void **state)
+TEST(a_selector_gives_rights_to_other_names)
 {
     struct acl_user u = made("on ~a* +@acquire (~b* ~c +@see +@break) (~* +@token)");
     assert_true(may(&u, ACL_ACQUIRE, "a1") && may(&u, ACL_SEE, "b1") && may(&u, ACL_BREAK, "c"));
@@ -88,7 +86,7 @@ static void a_selector_gives_rights_to_other_names(void **state)
     expect_print(&u, "on ~a* +@acquire");
 }
 
-static void patterns_have_escapes(void **state)
+TEST(patterns_have_escapes)
 {
     struct acl_user u = made("~a\\*b ~[x-z]? ~\\[q ~tab\\\\ +@see");
     assert_true(may(&u, ACL_SEE, "a*b") && may(&u, ACL_SEE, "y1") && may(&u, ACL_SEE, "[q"));
@@ -97,7 +95,7 @@ static void patterns_have_escapes(void **state)
     expect_print(&u, "off ~a\\*b ~[x-z]? ~\\[q ~tab\\\\ +@see");
 }
 
-static void passwords_are_hashes(void **state)
+TEST(passwords_are_hashes)
 {
     struct acl_user u = made("on nopass #" HASH " #" HASH);
     assert_int_equal(u.n_passwords, 1);
@@ -111,7 +109,7 @@ static void passwords_are_hashes(void **state)
     expect_print(&u, "off -@all");
 }
 
-static void wrong_words_change_nothing(void **state)
+TEST(wrong_words_change_nothing)
 {
     static const char *const wrong[] = {
         "foo",
@@ -157,7 +155,7 @@ static void wrong_words_change_nothing(void **state)
     }
 }
 
-static void there_are_limits(void **state)
+TEST(there_are_limits)
 {
     char words[4000] = "";
     char why[200];
@@ -197,7 +195,7 @@ static void there_are_limits(void **state)
     assert_int_equal(acl_apply(&u, blanks, ACL_LOCK_RIGHTS, why, sizeof why), FL_ELIMIT);
 }
 
-static void names_are_visible(void **state)
+TEST(names_are_visible)
 {
     char name[ACL_NAME_MAX + 2];
     memset(name, 'n', sizeof name);
@@ -209,7 +207,7 @@ static void names_are_visible(void **state)
     assert_false(acl_name_ok(slice("")) || acl_name_ok(slice("a b")) || acl_name_ok(slice("a\n")));
 }
 
-static void storage_has_rights_of_its_own(void **state)
+TEST(storage_has_rights_of_its_own)
 {
     struct acl_user u;
     char why[200];
@@ -221,7 +219,7 @@ static void storage_has_rights_of_its_own(void **state)
                      FL_EINVAL);
 }
 
-static void bytes_give_the_same_user(void **state)
+TEST(bytes_give_the_same_user)
 {
     struct acl_user u = made("on #" HASH " ~a* ~b +@acquire (~c +@see) (~* +@token)");
     uint8_t bytes[ACL_ENCODED_MAX];
@@ -251,21 +249,4 @@ static void bytes_give_the_same_user(void **state)
             }
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_new_user_may_nothing),
-        cmocka_unit_test(words_say_what_a_user_may),
-        cmocka_unit_test(a_selector_gives_rights_to_other_names),
-        cmocka_unit_test(patterns_have_escapes),
-        cmocka_unit_test(passwords_are_hashes),
-        cmocka_unit_test(wrong_words_change_nothing),
-        cmocka_unit_test(there_are_limits),
-        cmocka_unit_test(names_are_visible),
-        cmocka_unit_test(storage_has_rights_of_its_own),
-        cmocka_unit_test(bytes_give_the_same_user),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

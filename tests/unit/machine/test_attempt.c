@@ -2,8 +2,6 @@
 #include "machine/limits.h"
 #include "kit.h"
 
-#include <stdio.h>
-
 static struct machine_command attempt(struct machine_command c, uint64_t number)
 {
     c.flags |= number > 1 ? MACHINE_ACQUIRE_ATTEMPT : 0;
@@ -23,7 +21,7 @@ static void assert_late(struct machine_result r, uint64_t highest)
 }
 
 /* The copy that sat in a stopped node: its client has had the lock and given it back. */
-static void test_a_late_copy(void **state)
+TEST_WITH(test_a_late_copy, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_result r = take(k, "L", "ann", 2);
@@ -40,7 +38,7 @@ static void test_a_late_copy(void **state)
 }
 
 /* Another lock, another owner, another kind of owner: another request. */
-static void test_of_what(void **state)
+TEST_WITH(test_of_what, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 5000, 0, ""));
@@ -52,7 +50,7 @@ static void test_of_what(void **state)
 }
 
 /* What was refused counts as well: it came. */
-static void test_refused(void **state)
+TEST_WITH(test_refused, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     uint64_t token = take(k, "L", "bob", 1).token;
@@ -62,7 +60,7 @@ static void test_refused(void **state)
 }
 
 /* A second, shorter wait ends when it says; the first one's cancel ends nothing of it. */
-static void test_waits(void **state)
+TEST_WITH(test_waits, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     take(k, "L", "bob", 1);
@@ -79,7 +77,7 @@ static void test_waits(void **state)
     assert_false(machine_is_waiting(k->m, first.wait));
 }
 
-static void test_own_cancel(void **state)
+TEST_WITH(test_own_cancel, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     take(k, "L", "bob", 1);
@@ -91,7 +89,7 @@ static void test_own_cancel(void **state)
     assert_false(machine_is_waiting(k->m, r.wait));
 }
 
-static void test_limits(void **state)
+TEST_WITH(test_limits, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     take(k, "L", "ann", MACHINE_ATTEMPT_MAX);
@@ -103,7 +101,7 @@ static void test_limits(void **state)
 }
 
 /* The oldest is forgotten when there is one too many, and a snapshot knows which that is. */
-static void test_so_many(void **state)
+TEST_WITH(test_so_many, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     char owner[24];
@@ -123,7 +121,7 @@ static void test_so_many(void **state)
     machine_check(k->m);
 }
 
-static void test_for_so_long(void **state)
+TEST_WITH(test_for_so_long, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     take(k, "L", "ann", 2);
@@ -135,14 +133,4 @@ static void test_for_so_long(void **state)
     assert_int_equal(take(k, "L", "ann", 1).code, MACHINE_GRANTED);
     assert_late(take(k, "M", "bob", 1), 2);
     machine_check(k->m);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_late_copy), TEST(test_of_what), TEST(test_refused), TEST(test_waits),
-        TEST(test_own_cancel),  TEST(test_limits),  TEST(test_so_many), TEST(test_for_so_long),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* test_batch.c: the codec of commands and batches: layout, ranges, damage. */
 #include "kit.h"
 
-#include <stdlib.h>
-
 static char long_name[FL_NAME_MAX + 2];
 static char long_value[FL_VALUE_MAX + 2];
 
@@ -96,7 +94,7 @@ static void assert_same(const struct machine_command *a, const struct machine_co
     assert_memory_equal(&a->limits, &b->limits, sizeof a->limits);
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     struct machine_command list[48];
     unsigned n = samples(list);
@@ -128,7 +126,7 @@ static void test_round_trip(void **state)
 }
 
 /* Byte for byte, so that a change of the format cannot go unnoticed. */
-static void test_golden(void **state)
+TEST(test_golden)
 {
     static const uint8_t golden[] = {
         5,   2,   36,  0,             /* ACQUIRE, WAIT, length */
@@ -167,7 +165,7 @@ static void refused(struct machine_command c)
         refused(c_);                                                                               \
     } while (0)
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
     struct machine_command a = cmd_acquire("a", "b", 1000);
     struct machine_command w = cmd_wait("a", "b", 1000, 5);
@@ -218,7 +216,7 @@ static void test_ranges(void **state)
 }
 
 /* Several names, and what a later version may write, which is refused as unknown. */
-static void test_room_for_later(void **state)
+TEST(test_room_for_later)
 {
     struct fli_buf b;
     fli_buf_init(&b, MACHINE_COMMAND_MAX);
@@ -259,7 +257,7 @@ static void test_room_for_later(void **state)
 }
 
 /* Whatever bytes decode to a command are the bytes that this command encodes to. */
-static void test_damaged_commands(void **state)
+TEST(test_damaged_commands)
 {
     uint64_t rng = rng_seed();
     struct machine_command list[48];
@@ -298,7 +296,7 @@ static void test_damaged_commands(void **state)
 }
 
 /* The most names of the greatest length, and one more. */
-static void test_most_names(void **state)
+TEST(test_most_names)
 {
     static uint8_t bytes[MACHINE_NAMES_MAX + 1][FL_NAME_MAX];
     uint8_t also[MACHINE_ALSO_SIZE];
@@ -337,7 +335,7 @@ static void test_most_names(void **state)
     refused(c);
 }
 
-static void test_batch_header(void **state)
+TEST(test_batch_header)
 {
     struct kit k;
     kit_init(&k);
@@ -385,7 +383,7 @@ static void expect_begin(struct kit *k, size_t len, int expected)
     assert_int_equal(machine_hash(k->m), hash);
 }
 
-static void test_batch_refused_whole(void **state)
+TEST(test_batch_refused_whole)
 {
     struct kit k;
     kit_init(&k);
@@ -424,7 +422,7 @@ static void test_batch_refused_whole(void **state)
 }
 
 /* A batch with the largest number of commands, and one more. */
-static void test_batch_at_its_limit(void **state)
+TEST(test_batch_at_its_limit)
 {
     struct kit k;
     kit_init(&k);
@@ -437,20 +435,9 @@ static void test_batch_at_its_limit(void **state)
     kit_fini(&k);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     memset(long_name, 'n', sizeof long_name);
     memset(long_value, 'v', sizeof long_value);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_room_for_later),
-        cmocka_unit_test(test_damaged_commands),
-        cmocka_unit_test(test_most_names),
-        cmocka_unit_test(test_batch_header),
-        cmocka_unit_test(test_batch_refused_whole),
-        cmocka_unit_test(test_batch_at_its_limit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(argc, argv, NULL, NULL);
 }

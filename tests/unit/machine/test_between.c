@@ -118,7 +118,7 @@ static void run_loose_world(uint64_t seed, uint64_t steps, uint64_t *over, uint6
     kit_fini(&w->k);
 }
 
-static void test_commands_in_between(void **state)
+TEST(test_commands_in_between)
 {
     uint64_t rng = rng_seed();
     uint64_t over = 0;
@@ -129,12 +129,4 @@ static void test_commands_in_between(void **state)
     print_message("grants that were over: %llu; batches that left work: %llu\n",
                   (unsigned long long)over, (unsigned long long)behind);
     assert_true(over > 0 && behind > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_commands_in_between),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -599,6 +599,7 @@ static void test_any_bytes(void **state)
     assert_int_equal(kit_run(k, c).code, MACHINE_QUEUED);
 }
 
+#undef TEST
 #define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
 
 int main(void)

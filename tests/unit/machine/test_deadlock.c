@@ -3,8 +3,6 @@
 #include "kit.h"
 #include "machine/budget.h"
 
-#include <stdio.h>
-
 static void open_sessions(struct kit *k, const char *owners)
 {
     for (; *owners != '\0'; owners++) {
@@ -18,7 +16,7 @@ static enum machine_code waits(struct kit *k, const char *name, const char *owne
     return kit_run(k, cmd_wait_x(name, owner, 50000)).code;
 }
 
-static void test_two(void **state)
+TEST_WITH(test_two, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     open_sessions(k, "ab");
@@ -38,7 +36,7 @@ static void test_two(void **state)
     assert_int_equal(waits(k, "A", "b"), MACHINE_QUEUED);
 }
 
-static void test_ring(void **state)
+TEST_WITH(test_ring, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     open_sessions(k, "abcde");
@@ -55,7 +53,7 @@ static void test_ring(void **state)
 }
 
 /* b is behind c in the queue of A, and c waits for what b holds. */
-static void test_through_a_queue(void **state)
+TEST_WITH(test_through_a_queue, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     open_sessions(k, "abc");
@@ -74,7 +72,7 @@ static void test_through_a_queue(void **state)
 
 /* The session that asks has one wait, and somebody behind it there: only with the new wait is it
  * one that waits in two places. */
-static void test_behind_the_one_who_asks(void **state)
+TEST_WITH(test_behind_the_one_who_asks, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     open_sessions(k, "abc");
@@ -85,7 +83,7 @@ static void test_behind_the_one_who_asks(void **state)
     assert_int_equal(waits(k, "C", "b"), MACHINE_DEADLOCK);
 }
 
-static void test_implicit_sessions_are_no_link(void **state)
+TEST_WITH(test_implicit_sessions_are_no_link, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     open_sessions(k, "ab");
@@ -97,7 +95,7 @@ static void test_implicit_sessions_are_no_link(void **state)
 }
 
 /* A cycle that a release took apart is no cycle any more, and the other way round. */
-static void test_after_a_grant(void **state)
+TEST_WITH(test_after_a_grant, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     open_sessions(k, "abc");
@@ -147,18 +145,18 @@ static enum machine_code long_chain(struct kit *k, unsigned n)
 }
 
 /* Each session of the chain but the one that asks is one step of the search. */
-static void test_steps_at_the_limit(void **state)
+TEST_WITH(test_steps_at_the_limit, kit_setup, kit_teardown)
 {
     assert_int_equal(long_chain(*state, MACHINE_SEARCH_STEPS_MAX + 1), MACHINE_DEADLOCK);
 }
 
-static void test_steps_beyond_the_limit(void **state)
+TEST_WITH(test_steps_beyond_the_limit, kit_setup, kit_teardown)
 {
     assert_int_equal(long_chain(*state, MACHINE_SEARCH_STEPS_MAX + 2), MACHINE_LIMIT);
 }
 
 /* Who took the most has little for a while: enough for a short chain, not for the long one. */
-static void test_short_searches_after_a_long_one(void **state)
+TEST_WITH(test_short_searches_after_a_long_one, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     char owner[16];
@@ -186,7 +184,7 @@ static void test_short_searches_after_a_long_one(void **state)
 }
 
 /* The searches of one batch share its steps; each has a few of its own. */
-static void test_searches_of_one_batch(void **state)
+TEST_WITH(test_searches_of_one_batch, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     enum { EACH = MACHINE_SEARCH_STEPS_MAX - MACHINE_SEARCH_STEPS_MIN };
@@ -214,23 +212,4 @@ static void test_searches_of_one_batch(void **state)
                      N * (2 * MACHINE_STEPS_RECORD + MACHINE_SEARCH_STEPS_MIN) +
                          MACHINE_BATCH_COMMAND_STEPS);
     machine_check(k->m);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_two),
-        TEST(test_ring),
-        TEST(test_through_a_queue),
-        TEST(test_behind_the_one_who_asks),
-        TEST(test_implicit_sessions_are_no_link),
-        TEST(test_after_a_grant),
-        TEST(test_steps_at_the_limit),
-        TEST(test_steps_beyond_the_limit),
-        TEST(test_short_searches_after_a_long_one),
-        TEST(test_searches_of_one_batch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

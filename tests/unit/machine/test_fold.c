@@ -3,9 +3,8 @@
 
 #include "machine/fold.h"
 
-static void test_known(void **state)
+TEST(test_known)
 {
-    (void)state;
     assert_true(fold_halves(0, UINT64_MAX) == 0);
     assert_true(fold_halves(1, UINT64_MAX) == UINT64_MAX);
     assert_true(fold_halves(UINT64_C(1) << 32, UINT64_C(1) << 32) == 1);
@@ -13,22 +12,12 @@ static void test_known(void **state)
     assert_true(fold_halves(UINT64_MAX, UINT64_MAX) == (1 ^ (UINT64_MAX - 1)));
 }
 
-static void test_both_agree(void **state)
+TEST(test_both_agree)
 {
-    (void)state;
     uint64_t rng = rng_seed();
     for (unsigned i = 0; i < 200000; i++) {
         uint64_t a = rng_next(&rng) >> rng_below(&rng, 64);
         uint64_t b = rng_next(&rng) >> rng_below(&rng, 64);
         assert_true(fold(a, b) == fold_halves(a, b));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known),
-        cmocka_unit_test(test_both_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@ static bool match(const char *pattern, const char *text)
     return machine_glob_match(kit_slice(pattern), kit_slice(text), &steps);
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
     const struct {
         const char *pattern, *text;
@@ -81,7 +81,7 @@ static bool naive(const char *p, const char *t)
     return *t != '\0' && (*p == '?' || *p == *t) && naive(p + 1, t + 1);
 }
 
-static void test_against_definition(void **state)
+TEST(test_against_definition)
 {
     uint64_t rng = rng_seed();
     for (unsigned i = 0; i < 20000; i++) {
@@ -102,7 +102,7 @@ static void test_against_definition(void **state)
 }
 
 /* The pattern that makes backtracking matchers explode. */
-static void test_cost_is_bounded(void **state)
+TEST(test_cost_is_bounded)
 {
     char pattern[FL_VALUE_MAX];
     char text[FL_NAME_MAX];
@@ -121,14 +121,4 @@ static void test_cost_is_bounded(void **state)
     memset(pattern + 1, '[', sizeof pattern - 1); /* sets that are never closed */
     assert_false(machine_glob_match(p, t, &steps));
     assert_true(steps >= sizeof pattern && steps <= (p.len + 1) * (t.len + 1));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_against_definition),
-        cmocka_unit_test(test_cost_is_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,8 +19,6 @@
 #include "machine/budget.h"
 #include "world.h"
 
-#include <stdio.h>
-
 static const struct budget tiny_budget = {
     .due = 1, .commands = 0, .search_min = 1000, .search_max = 1000};
 
@@ -616,7 +614,7 @@ static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
     kit_fini(&w.k);
 }
 
-static void test_random_worlds(void **state)
+TEST(test_random_worlds)
 {
     uint64_t seed = rng_seed();
     uint64_t rng = seed;
@@ -647,12 +645,4 @@ static void test_random_worlds(void **state)
                   (unsigned long long)t.hidden, (unsigned long long)t.loads);
     assert_true(t.denied > 0 && t.foreign > 0 && t.hidden > 0 && t.loads > 0);
     assert_int_equal(t.plans, 15); /* of nodes: each was met */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_worlds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,6 @@
 #include "machine/budget.h"
 #include "kit.h"
 
-#include <stdio.h>
-
 static struct machine_command shared(struct machine_command c)
 {
     c.mode = MACHINE_MODE_SHARED;
@@ -36,7 +34,7 @@ static struct machine_command release(fl_token token)
     return cmd_held(MACHINE_OP_RELEASE, "L", token, 0);
 }
 
-static void test_readers_together(void **state)
+TEST_WITH(test_readers_together, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     fl_token ann = granted(k, shared(cmd_acquire("L", "ann", 5000)));
@@ -60,7 +58,7 @@ static void test_readers_together(void **state)
 
 /* r1 holds; a writer waits; r2 and r3 come later and must not overtake; behind the writer they are
  * granted together, and the next writer after them. */
-static void test_fifo_between_readers_and_writers(void **state)
+TEST_WITH(test_fifo_between_readers_and_writers, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     fl_token r1 = granted(k, shared(cmd_acquire("L", "r1", 5000)));
@@ -88,7 +86,7 @@ static void test_fifo_between_readers_and_writers(void **state)
 }
 
 /* A writer that gives up lets the readers behind it join those that hold. */
-static void test_a_writer_that_leaves(void **state)
+TEST_WITH(test_a_writer_that_leaves, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     granted(k, shared(cmd_acquire("L", "r1", 50000)));
@@ -105,7 +103,7 @@ static void test_a_writer_that_leaves(void **state)
                          "granted L r3 token=3 wait=4 until=6101\n");
 }
 
-static void test_permits(void **state)
+TEST_WITH(test_permits, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     fl_token a = granted(k, permits(cmd_acquire("L", "ann", 5000), 2));
@@ -129,7 +127,7 @@ static void mismatch(struct kit *k, struct machine_command c, uint32_t number)
     assert_int_equal(r.number, number);
 }
 
-static void test_mismatches(void **state)
+TEST_WITH(test_mismatches, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     fl_token a = granted(k, permits(cmd_acquire("L", "ann", 5000), 3));
@@ -149,7 +147,7 @@ static void test_mismatches(void **state)
     mismatch(k, cmd_wait("L", "bob", 5000, 5000), 0); /* no way up from shared to exclusive */
 }
 
-static void test_break_takes_it_from_all(void **state)
+TEST_WITH(test_break_takes_it_from_all, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     granted(k, shared(cmd_acquire("L", "ann", 5000)));
@@ -165,7 +163,7 @@ static void test_break_takes_it_from_all(void **state)
 
 /* A session with a lock-delay dies while another holds the lock with it: the other goes on, nobody
  * else comes in, not even when the other has gone, until the delay is over. */
-static void test_delay_beside_holders(void **state)
+TEST_WITH(test_delay_beside_holders, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("sue", 100, 1000, ""));
@@ -186,7 +184,7 @@ static void test_delay_beside_holders(void **state)
     kit_expect_events(k, "granted L cid token=3 wait=2 until=7102\n");
 }
 
-static void test_delay_ends_while_held(void **state)
+TEST_WITH(test_delay_ends_while_held, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("sue", 100, 1000, ""));
@@ -211,7 +209,7 @@ static void test_delay_ends_while_held(void **state)
     granted(k, cmd_acquire("L", "eve", 5000));
 }
 
-static void test_deadlock_among_readers(void **state)
+TEST_WITH(test_deadlock_among_readers, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 5000, 0, ""));
@@ -229,7 +227,7 @@ static void test_deadlock_among_readers(void **state)
     EXPECT(k, cmd_wait_x("M", "cid", 5000), MACHINE_DEADLOCK);
 }
 
-static void test_limits(void **state)
+TEST_WITH(test_limits, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_limits l = MACHINE_LIMITS_DEFAULT;
@@ -258,7 +256,7 @@ static void test_limits(void **state)
     assert_int_equal(c.locks, 0);
 }
 
-static void test_show_names_all_holders(void **state)
+TEST_WITH(test_show_names_all_holders, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     const char *owners[] = {"ann", "bob", "cid"};
@@ -285,7 +283,7 @@ static void test_show_names_all_holders(void **state)
 }
 
 /* A lock of thousands: every one is found, and each end is cheap. */
-static void test_many_readers(void **state)
+TEST_WITH(test_many_readers, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     k->check = false;
@@ -311,25 +309,4 @@ static void test_many_readers(void **state)
     struct machine_counts c;
     machine_get_counts(k->m, &c);
     assert_int_equal(c.locks, 0);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, kit_setup, kit_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_readers_together),
-        TEST(test_fifo_between_readers_and_writers),
-        TEST(test_a_writer_that_leaves),
-        TEST(test_permits),
-        TEST(test_mismatches),
-        TEST(test_break_takes_it_from_all),
-        TEST(test_delay_beside_holders),
-        TEST(test_delay_ends_while_held),
-        TEST(test_deadlock_among_readers),
-        TEST(test_limits),
-        TEST(test_show_names_all_holders),
-        TEST(test_many_readers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

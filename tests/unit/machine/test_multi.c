@@ -535,6 +535,7 @@ static void test_forged_snapshots(void **state)
     refuse_with(k, "\001\001E\000\003eve", "\001\001H\000\003eve", 8); /* E is free: no such lock */
 }
 
+#undef TEST
 #define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
 
 int main(void)

@@ -1,12 +1,4 @@
 /* test_nodes.c: what is to become of nodes, and the version of the cluster. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
-
 #include "kit.h"
 
 static struct machine_command node_command(uint8_t op, uint64_t id, uint64_t flags,
@@ -27,7 +19,7 @@ static struct machine_node node_of(struct kit *k, uint64_t id)
 
 #define RUN(command, wanted) assert_int_equal(kit_run(k, command).code, wanted)
 
-static void test_added(void **state)
+TEST_WITH(test_added, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     RUN(node_command(MACHINE_OP_NODE_ADD, 4, MACHINE_NODE_LEARNER, "h:4"), MACHINE_DONE);
@@ -47,7 +39,7 @@ static void test_added(void **state)
 }
 
 /* One that has not come is simply gone; one that has is removed step by step, one at a time. */
-static void test_removed(void **state)
+TEST_WITH(test_removed, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 4, 0), MACHINE_NOTFOUND);
@@ -67,7 +59,7 @@ static void test_removed(void **state)
 }
 
 /* What was there may not come back, until its successor has settled. */
-static void test_replaced(void **state)
+TEST_WITH(test_replaced, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
@@ -86,7 +78,7 @@ static void test_replaced(void **state)
     RUN(cmd_number(MACHINE_OP_JOIN, 1, 11), MACHINE_DONE);
 }
 
-static void test_limits(void **state)
+TEST_WITH(test_limits, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     char longest[MACHINE_NODE_ADDRESS_MAX + 2];
@@ -107,7 +99,7 @@ static void test_limits(void **state)
 }
 
 /* Raised by what all know, and only then; a node that steps back holds it up. */
-static void test_version(void **state)
+TEST_WITH(test_version, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     assert_int_equal(machine_version(k->m), 1);
@@ -125,30 +117,4 @@ static void test_version(void **state)
     RUN(cmd_number(MACHINE_OP_VERSION_RAISE, 2, 0), MACHINE_DONE);
     assert_int_equal(machine_version(k->m), 2);
     RUN(cmd_number(MACHINE_OP_VERSION_RAISE, 1, 0), MACHINE_EXISTS);
-}
-
-static int set_up(void **state)
-{
-    struct kit *k = test_calloc(1, sizeof *k);
-    kit_init(k);
-    *state = k;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    kit_fini(*state);
-    test_free(*state);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_added),  TEST(test_removed), TEST(test_replaced),
-        TEST(test_limits), TEST(test_version),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* test_order.c: machine/order.h against an array. */
 #include "kit.h"
 
-#include <stdlib.h>
-
 #include "machine/order.h"
 
 #define ELEMENTS 4000u
@@ -79,17 +77,11 @@ static void run(uint32_t part_max, uint64_t *rng)
     machine_order_fini(&o);
 }
 
-static void test_against_array(void **state)
+TEST(test_against_array)
 {
     uint64_t rng = rng_seed();
     const uint32_t part_max[] = {2, 3, 8, 128, 1024};
     for (unsigned i = 0; i < sizeof part_max / sizeof part_max[0]; i++) {
         run(part_max[i], &rng);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_array)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

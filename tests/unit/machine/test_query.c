@@ -2,24 +2,12 @@
  * payloads. The model test compares their contents over random worlds. */
 #include "kit.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "machine/page.h"
 
 static int setup(void **state)
 {
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    k->check = false;
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
+    (void)kit_setup(state);
+    ((struct kit *)*state)->check = false;
     return 0;
 }
 
@@ -28,7 +16,7 @@ static bool is(struct fli_slice s, const char *text)
     return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
 }
 
-static void test_check(void **state)
+TEST_WITH(test_check, setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 500));
@@ -43,7 +31,7 @@ static void test_check(void **state)
     assert_int_equal(kit_query(k, cmd_held(MACHINE_OP_CHECK, "L", 1, 0)).code, MACHINE_NO);
 }
 
-static void test_show(void **state)
+TEST_WITH(test_show, setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 500, 30, "build 7"));
@@ -82,7 +70,7 @@ static void test_show(void **state)
     assert_int_equal(k->payload.len, 0);
 }
 
-static void test_not_a_query(void **state)
+TEST_WITH(test_not_a_query, setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_result r;
@@ -130,7 +118,7 @@ static bool read_page(struct kit *k, struct machine_command q, struct reading *r
     return p.more;
 }
 
-static void test_pages(void **state)
+TEST_WITH(test_pages, setup, kit_teardown)
 {
     struct kit *k = *state;
     hold(k, 2500);
@@ -157,7 +145,7 @@ static void test_pages(void **state)
 }
 
 /* Whatever comes and goes between the pages, what is there all the time is given exactly once. */
-static void test_pages_while_things_change(void **state)
+TEST_WITH(test_pages_while_things_change, setup, kit_teardown)
 {
     struct kit *k = *state;
     hold(k, 3000);
@@ -178,7 +166,7 @@ static void test_pages_while_things_change(void **state)
     assert_true(r.last_token > 2990);
 }
 
-static void test_match(void **state)
+TEST_WITH(test_match, setup, kit_teardown)
 {
     struct kit *k = *state;
     hold(k, 1200);
@@ -194,7 +182,7 @@ static void test_match(void **state)
 }
 
 /* A page looks at a bounded number of locks, even if none matches. */
-static void test_look_at_the_limit(void **state)
+TEST_WITH(test_look_at_the_limit, setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command q = {.op = MACHINE_OP_LOCKS, .value = kit_slice("x")};
@@ -209,7 +197,7 @@ static void test_look_at_the_limit(void **state)
 }
 
 /* A pattern that is slow to match makes pages short, not the machine slow. */
-static void test_match_is_bounded(void **state)
+TEST_WITH(test_match_is_bounded, setup, kit_teardown)
 {
     struct kit *k = *state;
     char name[FL_NAME_MAX];
@@ -247,7 +235,7 @@ static void hold_big(struct kit *k, unsigned i, size_t value_len)
 }
 
 /* 64 KiB hold fewer than a thousand of the largest records; none is lost or cut. */
-static void test_page_size(void **state)
+TEST_WITH(test_page_size, setup, kit_teardown)
 {
     struct kit *k = *state;
     for (unsigned i = 0; i < 200; i++) {
@@ -263,7 +251,7 @@ static void test_page_size(void **state)
 }
 
 /* A page filled to its last byte, and one byte more. */
-static void test_page_size_at_the_limit(void **state)
+TEST_WITH(test_page_size_at_the_limit, setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1000};
@@ -294,7 +282,7 @@ static void test_page_size_at_the_limit(void **state)
     assert_int_equal(r.locks, 42);
 }
 
-static void test_show_long_queue(void **state)
+TEST_WITH(test_show_long_queue, setup, kit_teardown)
 {
     struct kit *k = *state;
     char owner[16];
@@ -312,7 +300,7 @@ static void test_show_long_queue(void **state)
     assert_int_equal(v.waiters, 2000);
 }
 
-static void test_sessions(void **state)
+TEST_WITH(test_sessions, setup, kit_teardown)
 {
     struct kit *k = *state;
     char owner[16];
@@ -343,7 +331,7 @@ static void test_sessions(void **state)
 }
 
 /* No room in the caller's buffer: an error, and nothing half written. */
-static void test_payload_ceiling(void **state)
+TEST_WITH(test_payload_ceiling, setup, kit_teardown)
 {
     struct kit *k = *state;
     hold(k, 100);
@@ -390,7 +378,7 @@ static unsigned read_anything(const uint8_t *data, size_t len, bool sessions_fir
     return n;
 }
 
-static void test_damaged_payloads(void **state)
+TEST_WITH(test_damaged_payloads, setup, kit_teardown)
 {
     struct kit *k = *state;
     uint64_t rng = rng_seed();
@@ -422,27 +410,4 @@ static void test_damaged_payloads(void **state)
             free(p);
         }
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_check),
-        TEST(test_show),
-        TEST(test_not_a_query),
-        TEST(test_pages),
-        TEST(test_pages_while_things_change),
-        TEST(test_match),
-        TEST(test_look_at_the_limit),
-        TEST(test_match_is_bounded),
-        TEST(test_page_size),
-        TEST(test_page_size_at_the_limit),
-        TEST(test_show_long_queue),
-        TEST(test_sessions),
-        TEST(test_payload_ceiling),
-        TEST(test_damaged_payloads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
  * taken, releases that are sent again, leases, limits, snapshots; at random, against a model. */
 #include "kit.h"
 
-#include <stdio.h>
-
 static struct machine_command one(unsigned op, const char *name, const char *owner, uint64_t ttl_ms)
 {
     return (struct machine_command){.op = (uint8_t)op,
@@ -46,7 +44,7 @@ static unsigned holds(struct kit *k, const char *name, const char *owner)
     return r.code == MACHINE_DONE ? r.number : 0;
 }
 
-static void taken_twice_is_given_back_twice(void **state)
+TEST_WITH(taken_twice_is_given_back_twice, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_result r = run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
@@ -73,7 +71,7 @@ static void taken_twice_is_given_back_twice(void **state)
     assert_int_equal(run(k, enter("L", "bob", 1000), MACHINE_GRANTED).token, 2);
 }
 
-static void once(void **state)
+TEST_WITH(once, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command c = enter("L", "ann", 1000);
@@ -84,7 +82,7 @@ static void once(void **state)
     assert_int_equal(run(k, leave("L", "ann", NULL), MACHINE_DONE).number, 1);
 }
 
-static void a_release_that_is_sent_again(void **state)
+TEST_WITH(a_release_that_is_sent_again, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     run(k, enter("L", "ann", 60000), MACHINE_GRANTED);
@@ -107,7 +105,7 @@ static void a_release_that_is_sent_again(void **state)
     assert_int_equal(run(k, leave("L", "bob", "two"), MACHINE_DONE).number, 1);
 }
 
-static void expiry_takes_all(void **state)
+TEST_WITH(expiry_takes_all, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
@@ -122,7 +120,7 @@ static void expiry_takes_all(void **state)
 }
 
 /* What KEYS and ACQUIRE do with it, and REENTER with theirs. */
-static void beside_others(void **state)
+TEST_WITH(beside_others, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command c = one(MACHINE_OP_KEYS, "L", "ann", 1000);
@@ -148,7 +146,7 @@ static void beside_others(void **state)
     run(k, leave("L", "ann", NULL), MACHINE_NO);
 }
 
-static void shown(void **state)
+TEST_WITH(shown, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
@@ -165,7 +163,7 @@ static void shown(void **state)
     assert_memory_equal(view.value.data, "12", 2);
 }
 
-static void limits(void **state)
+TEST_WITH(limits, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     k->check = false;
@@ -195,9 +193,8 @@ static void limits(void **state)
     assert_int_equal(run(k, leave("L", "ann", label), MACHINE_DONE).number, 1);
 }
 
-static void wrong_commands(void **state)
+TEST(wrong_commands)
 {
-    (void)state;
     struct machine_command c = enter("L", "ann", 1000);
     assert_int_equal(machine_command_check(&c), 0);
     c.permits = 2;
@@ -268,7 +265,7 @@ static unsigned model_leave(struct model *o, unsigned owner, unsigned label, uin
     return MACHINE_DONE;
 }
 
-static void as_the_model(void **state)
+TEST_WITH(as_the_model, kit_setup, kit_teardown)
 {
     static const char *const owners[] = {"", "ann", "bob", "cyd"};
     static const char *const labels[] = {"p", "q", "r", "s"};
@@ -304,20 +301,4 @@ static void as_the_model(void **state)
         }
         assert_int_equal(machine_last_token(k->m), o.last_token);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(taken_twice_is_given_back_twice, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(once, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(a_release_that_is_sent_again, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(expiry_takes_all, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(beside_others, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(shown, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(limits, kit_setup, kit_teardown),
-        cmocka_unit_test(wrong_commands),
-        cmocka_unit_test_setup_teardown(as_the_model, kit_setup, kit_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

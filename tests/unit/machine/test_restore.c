@@ -3,8 +3,6 @@
 #include "kit.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "base/bytes.h"
 
@@ -81,7 +79,7 @@ static void restore_in(const struct fli_buf *bytes, const size_t *lens, unsigned
     machine_destroy(m);
 }
 
-static void test_every_cut(void **state)
+TEST_WITH(test_every_cut, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     populate(k);
@@ -99,7 +97,7 @@ static void test_every_cut(void **state)
 }
 
 /* Records that lie across the edges of whatever the reader gathers them in. */
-static void test_large(void **state)
+TEST_WITH(test_large, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     uint64_t rng = rng_seed();
@@ -122,7 +120,7 @@ static void test_large(void **state)
     fli_buf_fini(&a);
 }
 
-static void test_abandoned(void **state)
+TEST_WITH(test_abandoned, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     populate_largely(k);
@@ -139,7 +137,7 @@ static void test_abandoned(void **state)
 }
 
 /* After an error nothing is looked at, and nothing kept. */
-static void test_error_stays(void **state)
+TEST_WITH(test_error_stays, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     populate(k);
@@ -167,7 +165,7 @@ static void test_error_stays(void **state)
 }
 
 /* A snapshot of more than 4 GiB, of a format to come: told apart from a damaged one at its end. */
-static void test_beyond_32_bits(void **state)
+TEST_WITH(test_beyond_32_bits, kit_setup, kit_teardown)
 {
     static uint8_t block[PIECE_MAX];
     const uint64_t blocks = (UINT64_C(1) << 32) / sizeof block + 3;
@@ -207,7 +205,7 @@ static int take(void *ctx, const void *bytes, size_t len)
     return p->calls == p->fails_at ? -77 : 0;
 }
 
-static void test_written_in_pieces(void **state)
+TEST_WITH(test_written_in_pieces, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     populate_largely(k);
@@ -251,7 +249,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void test_on_another_thread(void **state)
+TEST_WITH(test_on_another_thread, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     populate_largely(k);
@@ -275,16 +273,4 @@ static void test_on_another_thread(void **state)
     }
     machine_destroy(e.fresh);
     fli_buf_fini(&a);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_every_cut),         TEST(test_large),          TEST(test_abandoned),
-        TEST(test_error_stays),       TEST(test_beyond_32_bits), TEST(test_written_in_pieces),
-        TEST(test_on_another_thread),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

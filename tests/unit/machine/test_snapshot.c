@@ -3,8 +3,6 @@
  * in the middle of random worlds. */
 #include "kit.h"
 
-#include <stdlib.h>
-
 /* A machine with one of everything. */
 static void populate(struct kit *k)
 {
@@ -34,7 +32,7 @@ static void encode(const struct machine *m, struct fli_buf *out)
     assert_int_equal(machine_snapshot_encode(m, out), 0);
 }
 
-static void test_empty(void **state)
+TEST_WITH(test_empty, kit_setup, kit_teardown)
 {
     struct machine *m = machine_create(KIT_SEED);
     struct machine *copy = NULL;
@@ -49,7 +47,7 @@ static void test_empty(void **state)
     fli_buf_fini(&a);
 }
 
-static void test_whole_state(void **state)
+TEST_WITH(test_whole_state, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     populate(k);
@@ -89,7 +87,7 @@ static uint32_t renewals_of(struct kit *k, const char *name)
 
 /* Of an implicit session, of an explicit one (by either command), and kept by snapshots; a grant
  * begins with none, and so does the next one. */
-static void renewals_are_counted(void **state)
+TEST_WITH(renewals_are_counted, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("A", "dan", 4000));
@@ -117,7 +115,7 @@ static void renewals_are_counted(void **state)
 
 /* The last of the 2^32: the number is put into a snapshot, where it stands before the lengths of an
  * empty `whose` and an empty value. */
-static void renewals_do_not_wrap(void **state)
+TEST_WITH(renewals_do_not_wrap, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct fli_buf a;
@@ -138,7 +136,7 @@ static void renewals_do_not_wrap(void **state)
 }
 
 /* The hash depends on everything; here on one detail at a time. */
-static void test_hash_notices(void **state)
+TEST_WITH(test_hash_notices, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     uint64_t last = machine_hash(k->m);
@@ -164,7 +162,7 @@ static void test_hash_notices(void **state)
     assert_true(machine_hash(k->m) != last);
 }
 
-static void test_ceiling(void **state)
+TEST_WITH(test_ceiling, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     populate(k);
@@ -214,7 +212,7 @@ static unsigned try_decode(const uint8_t *bytes, size_t len)
     return 1;
 }
 
-static void test_truncated(void **state)
+TEST_WITH(test_truncated, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     populate(k);
@@ -233,7 +231,7 @@ static void test_truncated(void **state)
     fli_buf_fini(&a);
 }
 
-static void test_checksum_and_version(void **state)
+TEST_WITH(test_checksum_and_version, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     populate(k);
@@ -252,7 +250,7 @@ static void test_checksum_and_version(void **state)
 }
 
 /* Damage with a right checksum, as from somebody who means it. */
-static void test_damaged(void **state)
+TEST_WITH(test_damaged, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     uint64_t rng = rng_seed();
@@ -291,7 +289,7 @@ static void refuse_with(struct kit *k, const char *from, const char *to, size_t 
 }
 
 /* The lies one would try first. */
-static void test_lies(void **state)
+TEST_WITH(test_lies, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 5000, 0, ""));
@@ -362,7 +360,7 @@ static void refuse_user(struct kit *k, const char *name, uint32_t uid, const cha
     fli_buf_fini(&a);
 }
 
-static void test_one_default_user(void **state)
+TEST_WITH(test_one_default_user, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command c = {.op = MACHINE_OP_USER_SET,
@@ -379,7 +377,7 @@ static void test_one_default_user(void **state)
 }
 
 /* An implicit session that waits for the lock it holds. */
-static void test_holder_does_not_wait(void **state)
+TEST_WITH(test_holder_does_not_wait, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("lock-1", "ann", 5000));
@@ -390,7 +388,7 @@ static void test_holder_does_not_wait(void **state)
 }
 
 /* A lock that is free, awaited, and given to nobody, although there are tokens. */
-static void test_free_lock_is_given(void **state)
+TEST_WITH(test_free_lock_is_given, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 100, 257, ""));
@@ -408,7 +406,7 @@ static void test_free_lock_is_given(void **state)
 }
 
 /* A cycle that no sequence of commands can make. */
-static void test_cycle_is_refused(void **state)
+TEST_WITH(test_cycle_is_refused, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 5000, 0, ""));
@@ -429,17 +427,14 @@ static void test_cycle_is_refused(void **state)
                 7);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
-
 static int append_bytes(void *ctx, const void *bytes, size_t len)
 {
     return fli_buf_append(ctx, bytes, len);
 }
 
 /* What a new cluster inherits: users and limits, and no hold of anybody. */
-static void test_heir(void **state)
+TEST_WITH(test_heir, kit_setup, kit_teardown)
 {
-    (void)state;
     const uint64_t seed[2] = {1, 2};
     struct machine *old = machine_create(seed);
     struct machine *heir = NULL;
@@ -470,26 +465,4 @@ static void test_heir(void **state)
     machine_destroy(old);
     fli_buf_fini(&bytes);
     fli_buf_fini(&again);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_empty),
-        TEST(test_heir),
-        TEST(test_whole_state),
-        TEST(renewals_are_counted),
-        TEST(renewals_do_not_wrap),
-        TEST(test_hash_notices),
-        TEST(test_ceiling),
-        TEST(test_truncated),
-        TEST(test_checksum_and_version),
-        TEST(test_damaged),
-        TEST(test_lies),
-        TEST(test_one_default_user),
-        TEST(test_holder_does_not_wait),
-        TEST(test_free_lock_is_given),
-        TEST(test_cycle_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* test_time.c: the cluster clock: expiry and its order, term marks, lock-delay. */
 #include "kit.h"
 
-static void test_clock_never_goes_back(void **state)
+TEST_WITH(test_clock_never_goes_back, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_tick(k, 500);
@@ -11,7 +11,7 @@ static void test_clock_never_goes_back(void **state)
 
 /* The clock counts whole milliseconds: a grant at stamp 1000 may have come just before 1001, so at
  * stamp 1100 up to a millisecond of 100 may be missing. */
-static void test_lease_ends_after_its_deadline(void **state)
+TEST_WITH(test_lease_ends_after_its_deadline, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     assert_int_equal(machine_next_deadline(k->m), UINT64_MAX);
@@ -30,7 +30,7 @@ static void test_lease_ends_after_its_deadline(void **state)
 
 /* What is due happens before the commands of the batch: a renewal that comes too late is
  * refused. */
-static void test_expiry_before_commands(void **state)
+TEST_WITH(test_expiry_before_commands, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 100));
@@ -41,7 +41,7 @@ static void test_expiry_before_commands(void **state)
 
 /* The wait that would have ended at 1100 is granted, because the lease ends first; its own lease
  * begins at the new clock, although it could have begun earlier. */
-static void test_jump(void **state)
+TEST_WITH(test_jump, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 50));
@@ -56,7 +56,7 @@ static void test_jump(void **state)
 
 /* At one instant: delays, explicit leases, implicit leases, explicit waits, implicit waits; each by
  * owner, then name. */
-static void test_order_at_one_instant(void **state)
+TEST_WITH(test_order_at_one_instant, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("zoe", 100, 400, ""));
@@ -85,7 +85,7 @@ static void test_order_at_one_instant(void **state)
                          "wait_ended:deadline H a wait=5\n");
 }
 
-static void test_mark_lengthens_leases(void **state)
+TEST_WITH(test_mark_lengthens_leases, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 100));
@@ -108,7 +108,7 @@ static void test_mark_lengthens_leases(void **state)
 }
 
 /* The floor of a mark is worked in with the ttl of then, also when the ttl changes later. */
-static void test_mark_then_other_ttl(void **state)
+TEST_WITH(test_mark_then_other_ttl, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("L", "ann", 1000));
@@ -123,7 +123,7 @@ static void test_mark_then_other_ttl(void **state)
 }
 
 /* Leases that a mark moved are due in the order of their new deadlines. */
-static void test_mark_and_order(void **state)
+TEST_WITH(test_mark_and_order, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("A", "a", 500)); /* 1500, then 1700 */
@@ -140,7 +140,7 @@ static void test_mark_and_order(void **state)
                          "expired:deadline B b token=2\n");
 }
 
-static void test_explicit_lease_runs_while_waiting(void **state)
+TEST_WITH(test_explicit_lease_runs_while_waiting, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 100, 0, ""));
@@ -154,7 +154,7 @@ static void test_explicit_lease_runs_while_waiting(void **state)
     kit_expect_events(k, "released:release L bob token=1\n");
 }
 
-static void test_lock_delay(void **state)
+TEST_WITH(test_lock_delay, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 100, 300, ""));
@@ -179,7 +179,7 @@ static void test_lock_delay(void **state)
 }
 
 /* A delay with nobody waiting leaves nothing behind when it ends. */
-static void test_delay_leaves_nothing(void **state)
+TEST_WITH(test_delay_leaves_nothing, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_counts c;
@@ -197,7 +197,7 @@ static void test_delay_leaves_nothing(void **state)
     assert_int_equal(c.sessions, 0);
 }
 
-static void test_clean_release_skips_the_delay(void **state)
+TEST_WITH(test_clean_release_skips_the_delay, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 100, 300, ""));
@@ -207,7 +207,7 @@ static void test_clean_release_skips_the_delay(void **state)
 }
 
 /* Durations at the end of time do not overflow. */
-static void test_end_of_time(void **state)
+TEST_WITH(test_end_of_time, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_tick(k, MACHINE_CLOCK_MAX_MS);
@@ -222,7 +222,7 @@ static void test_end_of_time(void **state)
 }
 
 /* Fifty thousand leases at once, each with somebody waiting. */
-static void test_mass_expiry(void **state)
+TEST_WITH(test_mass_expiry, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     enum { N = 50000 };
@@ -262,27 +262,4 @@ static void test_mass_expiry(void **state)
     kit_drain(k);
     machine_get_counts(k->m, &c);
     assert_int_equal(c.locks, 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_clock_never_goes_back),
-        TEST(test_lease_ends_after_its_deadline),
-        TEST(test_expiry_before_commands),
-        TEST(test_jump),
-        TEST(test_order_at_one_instant),
-        TEST(test_mark_lengthens_leases),
-        TEST(test_mark_then_other_ttl),
-        TEST(test_mark_and_order),
-        TEST(test_explicit_lease_runs_while_waiting),
-        TEST(test_lock_delay),
-        TEST(test_delay_leaves_nothing),
-        TEST(test_clean_release_skips_the_delay),
-        TEST(test_end_of_time),
-        TEST(test_mass_expiry),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,36 +5,23 @@
 
 #include "machine/budget.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #define DUE_MAX (MACHINE_BATCH_DUE_STEPS + MACHINE_STEPS_OVER_MAX)
 #define SMALL ((struct budget){.due = 25, .commands = 25, .search_min = 50, .search_max = 1000})
 
 static int setup(void **state)
 {
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    machine_set_budget(k->m, &SMALL);
-    *state = k;
+    (void)kit_setup(state);
+    machine_set_budget(((struct kit *)*state)->m, &SMALL);
     return 0;
 }
 
 /* With what ships. */
 static int setup_full(void **state)
 {
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
+    (void)kit_setup(state);
+    struct kit *k = *state;
     k->check = false;
     machine_set_event_cb(k->m, NULL, NULL);
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
     return 0;
 }
 
@@ -68,7 +55,7 @@ static uint64_t work_left(struct kit *k)
 }
 
 /* Eight leases that end in one millisecond, and steps for three. */
-static void test_leases_that_are_over(void **state)
+TEST_WITH(test_leases_that_are_over, setup, kit_teardown)
 {
     struct kit *k = *state;
     char name[16];
@@ -113,7 +100,7 @@ static void test_leases_that_are_over(void **state)
 }
 
 /* With no steps for it: an error that says so, and nothing done. */
-static void test_no_steps_to_lose_it(void **state)
+TEST_WITH(test_no_steps_to_lose_it, setup, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("a", "ann", 100));
@@ -134,7 +121,7 @@ static void test_no_steps_to_lose_it(void **state)
 }
 
 /* A term mark in between lengthens what was not over, and nothing that was. */
-static void test_mark_in_between(void **state)
+TEST_WITH(test_mark_in_between, setup, kit_teardown)
 {
     struct kit *k = *state;
     char name[16];
@@ -157,7 +144,7 @@ static void test_mark_in_between(void **state)
     assert_int_equal(r.deadline_ms, 1160 + 150);
 }
 
-static void test_large_session(void **state)
+TEST_WITH(test_large_session, setup, kit_teardown)
 {
     struct kit *k = *state;
     char name[16];
@@ -203,7 +190,7 @@ static void test_large_session(void **state)
 }
 
 /* Twelve readers, broken; a writer waits. */
-static void test_break_of_many(void **state)
+TEST_WITH(test_break_of_many, setup, kit_teardown)
 {
     struct kit *k = *state;
     char owner[16];
@@ -236,7 +223,7 @@ static void test_break_of_many(void **state)
 }
 
 /* A writer leaves, and many readers are let in, a few a batch, in their order. */
-static void test_grants_that_follow(void **state)
+TEST_WITH(test_grants_that_follow, setup, kit_teardown)
 {
     struct kit *k = *state;
     char owner[16];
@@ -262,7 +249,7 @@ static void test_grants_that_follow(void **state)
 }
 
 /* A grant of several locks is released when there are no steps left: gone at once, free later. */
-static void test_release_of_several(void **state)
+TEST_WITH(test_release_of_several, setup, kit_teardown)
 {
     struct kit *k = *state;
     uint8_t also[MACHINE_ALSO_SIZE];
@@ -339,7 +326,7 @@ static struct machine_command of_session(unsigned i)
 #define FITS (MACHINE_BATCH_DUE_STEPS / MACHINE_STEPS_RECORD)
 
 /* As many as one batch has steps for, and one more. */
-static void test_leases_at_the_ceiling(void **state)
+TEST_WITH(test_leases_at_the_ceiling, setup_full, kit_teardown)
 {
     for (unsigned more = 0; more < 2; more++) {
         struct kit *k = *state;
@@ -355,7 +342,7 @@ static void test_leases_at_the_ceiling(void **state)
     }
 }
 
-static void test_session_at_the_ceiling(void **state)
+TEST_WITH(test_session_at_the_ceiling, setup_full, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 1000000, 0, ""));
@@ -366,7 +353,7 @@ static void test_session_at_the_ceiling(void **state)
     assert_in_range(drain_bounded(k), 60000 / FITS - 2, 60000 / FITS * 2);
 }
 
-static void test_break_at_the_ceiling(void **state)
+TEST_WITH(test_break_at_the_ceiling, setup_full, kit_teardown)
 {
     struct kit *k = *state;
     fill(k, 60000, one_of_readers);
@@ -380,7 +367,7 @@ static void test_break_at_the_ceiling(void **state)
     assert_int_equal(c.locks, 0);
 }
 
-static void test_grants_at_the_ceiling(void **state)
+TEST_WITH(test_grants_at_the_ceiling, setup_full, kit_teardown)
 {
     struct kit *k = *state;
     kit_run(k, cmd_acquire("A", "writer", 1000000));
@@ -395,7 +382,7 @@ static void test_grants_at_the_ceiling(void **state)
 }
 
 /* Each holder is found by its token. */
-static void test_any_holder(void **state)
+TEST_WITH(test_any_holder, setup_full, kit_teardown)
 {
     struct kit *k = *state;
     fill(k, 5000, one_of_readers);
@@ -407,9 +394,8 @@ static void test_any_holder(void **state)
     }
 }
 
-static void test_costs(void **state)
+TEST_WITH(test_costs, setup_full, kit_teardown)
 {
-    (void)state;
     struct machine_command c = cmd_wait_x("a", "ann", 5);
     c.n_names = MACHINE_NAMES_MAX;
     assert_int_equal(machine_command_cost(&c), MACHINE_COMMAND_COST_MAX);
@@ -419,26 +405,4 @@ static void test_costs(void **state)
         assert_in_range(machine_command_cost(&c), MACHINE_STEPS_RECORD,
                         all_users ? MACHINE_LIST_COST : MACHINE_COMMAND_COST_MAX);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_leases_that_are_over),
-        TEST(test_no_steps_to_lose_it),
-        TEST(test_mark_in_between),
-        TEST(test_large_session),
-        TEST(test_break_of_many),
-        TEST(test_grants_that_follow),
-        TEST(test_release_of_several),
-        cmocka_unit_test_setup_teardown(test_leases_at_the_ceiling, setup_full, teardown),
-        cmocka_unit_test_setup_teardown(test_session_at_the_ceiling, setup_full, teardown),
-        cmocka_unit_test_setup_teardown(test_break_at_the_ceiling, setup_full, teardown),
-        cmocka_unit_test_setup_teardown(test_grants_at_the_ceiling, setup_full, teardown),
-        cmocka_unit_test_setup_teardown(test_any_holder, setup_full, teardown),
-        cmocka_unit_test_setup_teardown(test_costs, setup_full, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static uint64_t climb(uint64_t seed)
     return now.score;
 }
 
-static void test_climb(void **state)
+TEST(test_climb)
 {
     uint64_t rng = rng_seed();
     uint64_t best = 0;
@@ -95,12 +95,4 @@ static void test_climb(void **state)
     }
     print_message("worst batch found: %llu steps of %u\n", (unsigned long long)best, CEILING);
     assert_true(best >= COST_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_climb),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

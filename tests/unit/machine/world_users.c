@@ -1,8 +1,6 @@
 /* world_users.c: who asks, and random changes of users and of nodes. */
 #include "world.h"
 
-#include <stdio.h>
-
 #define NAMES_PATTERNS "abcde?*"
 
 static char pick(struct world *w, const char *letters)

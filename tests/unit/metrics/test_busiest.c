@@ -1,13 +1,5 @@
 /* test_busiest.c: what the sketch promises, against counters that forget nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "metrics/busiest.h"
 
@@ -49,9 +41,8 @@ static void check(const struct busiest *b, const uint64_t *truth, uint64_t total
     }
 }
 
-static void never_too_small_and_no_heavy_one_missed(void **state)
+TEST(never_too_small_and_no_heavy_one_missed)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct busiest b;
         uint64_t truth[NAMES] = {0};
@@ -77,9 +68,8 @@ static void never_too_small_and_no_heavy_one_missed(void **state)
     }
 }
 
-static void exact_while_there_is_room(void **state)
+TEST(exact_while_there_is_room)
 {
-    (void)state;
     struct busiest b;
     const struct busiest_entry *top[2];
     char text[16];
@@ -104,9 +94,8 @@ static void exact_while_there_is_room(void **state)
     busiest_fini(&b);
 }
 
-static void a_name_of_every_length(void **state)
+TEST(a_name_of_every_length)
 {
-    (void)state;
     struct busiest b;
     uint8_t bytes[FL_NAME_MAX];
     const struct busiest_entry *top[1];
@@ -118,12 +107,4 @@ static void a_name_of_every_length(void **state)
     assert_int_equal(busiest_top(&b, top, 1), 1);
     assert_int_equal(top[0]->name_len, FL_NAME_MAX);
     busiest_fini(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(never_too_small_and_no_heavy_one_missed),
-                                       cmocka_unit_test(exact_while_there_is_room),
-                                       cmocka_unit_test(a_name_of_every_length)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* test_histogram.c: every value falls into the bucket whose bound is the first not below it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "metrics/histogram.h"
 
@@ -24,9 +19,8 @@ static unsigned only_bucket(enum metrics_range range, uint64_t us)
     return 0;
 }
 
-static void bounds_are_inclusive(void **state)
+TEST(bounds_are_inclusive)
 {
-    (void)state;
     const enum metrics_range ranges[] = {METRICS_RANGE_FAST, METRICS_RANGE_SLOW};
     for (unsigned r = 0; r < 2; r++) {
         struct metrics_histogram h;
@@ -39,9 +33,8 @@ static void bounds_are_inclusive(void **state)
     }
 }
 
-static void the_ends(void **state)
+TEST(the_ends)
 {
-    (void)state;
     assert_int_equal(only_bucket(METRICS_RANGE_FAST, 0), 0);
     assert_int_equal(only_bucket(METRICS_RANGE_FAST, 1), 0);
     assert_int_equal(only_bucket(METRICS_RANGE_SLOW, UINT64_MAX), METRICS_BUCKETS);
@@ -50,11 +43,4 @@ static void the_ends(void **state)
     metrics_observe_ns(&h, 16999); /* nanoseconds below a microsecond are not counted */
     assert_int_equal(h.sum_us, 16);
     assert_int_equal(h.counts[0], 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bounds_are_inclusive),
-                                       cmocka_unit_test(the_ends)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
 /* test_text.c: the bytes a scraper and the page read, and buffers that are too small. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "metrics/json.h"
 #include "metrics/text.h"
@@ -17,9 +11,8 @@ static void expect(const struct fli_buf *b, const char *text)
     }
 }
 
-static void families_and_samples(void **state)
+TEST(families_and_samples)
 {
-    (void)state;
     struct fli_buf b;
     struct metrics_text t;
     fli_buf_init(&b, 4096);
@@ -39,9 +32,8 @@ static void families_and_samples(void **state)
     fli_buf_fini(&b);
 }
 
-static void a_histogram_is_cumulative(void **state)
+TEST(a_histogram_is_cumulative)
 {
-    (void)state;
     struct fli_buf b;
     struct metrics_text t;
     struct metrics_histogram h;
@@ -62,9 +54,8 @@ static void a_histogram_is_cumulative(void **state)
     fli_buf_fini(&b);
 }
 
-static void a_full_buffer_is_told(void **state)
+TEST(a_full_buffer_is_told)
 {
-    (void)state;
     for (size_t max = 1; max < 120; max++) {
         struct fli_buf b;
         struct metrics_text t;
@@ -85,9 +76,8 @@ static void a_full_buffer_is_told(void **state)
     }
 }
 
-static void json_of_all_kinds(void **state)
+TEST(json_of_all_kinds)
 {
-    (void)state;
     struct fli_buf b;
     struct json j;
     const uint8_t bytes[] = {'a', ' ', 0, 0xff, '%', '"', '<', '~'};
@@ -112,12 +102,4 @@ static void json_of_all_kinds(void **state)
                "\"s\":\"a\\u0022b\\u005cc\\u000a\\u003c/script>\",\"null\":null,"
                "\"b\":\"a%20%00%FF%25%22%3C~\",\"l\":[1,{}]}");
     fli_buf_fini(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(families_and_samples), cmocka_unit_test(a_histogram_is_cumulative),
-        cmocka_unit_test(a_full_buffer_is_told), cmocka_unit_test(json_of_all_kinds)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,12 +11,7 @@
 #ifndef TESTS_NET_HARNESS_H
 #define TESTS_NET_HARNESS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "net/net.h"
 

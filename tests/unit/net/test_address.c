@@ -1,18 +1,10 @@
 /* test_address.c: addresses as people write them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "net/address.h"
 
-static void splits_and_joins(void **state)
+TEST(splits_and_joins)
 {
-    (void)state;
     static const struct {
         const char *text, *host;
         uint16_t port;
@@ -32,9 +24,8 @@ static void splits_and_joins(void **state)
     }
 }
 
-static void refuses(void **state)
+TEST(refuses)
 {
-    (void)state;
     static const char *const bad[] = {"",        "host",    ":1",    "host:",  "host:65536",
                                       "host:-1", "host: 1", "::1:1", "[::1]",  "[]:1",
                                       "[x:1",    "x]:1",    "a b:1", "host:1x"};
@@ -48,9 +39,8 @@ static void refuses(void **state)
     }
 }
 
-static void longest_host(void **state)
+TEST(longest_host)
 {
-    (void)state;
     char text[NET_HOST_MAX + 8];
     char host[NET_HOST_MAX];
     uint16_t port = 0;
@@ -63,9 +53,8 @@ static void longest_host(void **state)
     assert_int_equal(net_address_split(text, host, &port), FL_EINVAL);
 }
 
-static void knows_loopback(void **state)
+TEST(knows_loopback)
 {
-    (void)state;
     assert_true(net_host_is_loopback("127.0.0.1"));
     assert_true(net_host_is_loopback("127.9.9.9"));
     assert_true(net_host_is_loopback("::1"));
@@ -79,15 +68,4 @@ static void knows_loopback(void **state)
     assert_false(net_host_is_loopback("::ffff:10.0.0.1"));
     assert_false(net_host_is_loopback("no such host"));
     assert_true(net_host_is_any("0.0.0.0") && net_host_is_any("::") && net_host_is_any("*"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(splits_and_joins),
-        cmocka_unit_test(refuses),
-        cmocka_unit_test(longest_host),
-        cmocka_unit_test(knows_loopback),
-    };
-    return cmocka_run_group_tests_name("addresses", tests, NULL, NULL);
 }

@@ -1,9 +1,6 @@
 /* test_commands.c: the connection commands, reply by reply, as bytes on a socket. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "net/connection_commands.h"
 
 struct service {
@@ -13,7 +10,6 @@ struct service {
 
 static unsigned hello(void *ctx, struct net_hello_field *fields)
 {
-    (void)ctx;
     fields[0] = (struct net_hello_field){.key = "node", .number = 7};
     fields[1] = (struct net_hello_field){.key = "leader", .text = "127.0.0.1:9"};
     return 2;
@@ -40,8 +36,6 @@ static void on_request(void *ctx, struct net_request *r, const struct fli_slice 
 
 static void on_cancel(void *ctx, struct net_request *r)
 {
-    (void)ctx;
-    (void)r;
 }
 
 static void start(struct service *s)
@@ -68,9 +62,8 @@ struct row {
     "-ERR CLIENT TRACKING: write ON OPTIN or OFF; no invalidations are sent, so nothing can be "   \
     "cached\r\n"
 
-static void replies(void **state)
+TEST(replies)
 {
-    (void)state;
     static const struct row rows[] = {
         {"PING", "+PONG\r\n"},
         {"ping hi", "$2\r\nhi\r\n"},
@@ -128,9 +121,8 @@ static void replies(void **state)
     fixture_end(&s.f);
 }
 
-static void null_names_in_resp3(void **state)
+TEST(null_names_in_resp3)
 {
-    (void)state;
     struct service s;
     start(&s);
     int fd = client_open(&s.f);
@@ -152,9 +144,8 @@ static void null_names_in_resp3(void **state)
     fixture_end(&s.f);
 }
 
-static void names_at_their_limit(void **state)
+TEST(names_at_their_limit)
 {
-    (void)state;
     struct service s;
     start(&s);
     int fd = client_open(&s.f);
@@ -177,9 +168,8 @@ static void names_at_their_limit(void **state)
     fixture_end(&s.f);
 }
 
-static void clients_are_listed(void **state)
+TEST(clients_are_listed)
 {
-    (void)state;
     struct service s;
     start(&s);
     int one = client_open(&s.f);
@@ -206,15 +196,4 @@ static void clients_are_listed(void **state)
     client_close(one);
     client_close(two);
     fixture_end(&s.f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replies),
-        cmocka_unit_test(null_names_in_resp3),
-        cmocka_unit_test(names_at_their_limit),
-        cmocka_unit_test(clients_are_listed),
-    };
-    return cmocka_run_group_tests_name("connection commands", tests, NULL, NULL);
 }

@@ -141,6 +141,46 @@ static void much_waits_behind_little(void **state)
     fixture_end(&f);
 }
 
+/* A client that sends little is served in the turn in which its bytes come, although others have
+ * used up the share of that turn. A busy machine may delay some rounds, so most must be in time. */
+static void little_is_served_at_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    enum { N = 10, ROUNDS = 20 };
+    int busy[N];
+    unsigned at_once = 0;
+    (void)signal(SIGPIPE, SIG_IGN); /* as the daemons do */
+    int fd = client_open(&f);
+    client_say(&f, fd, "ECHO a\r\n");
+    client_hear(&f, fd, "$1\r\na\r\n");
+    for (int i = 0; i < N; i++) {
+        busy[i] = client_open(&f);
+        for (int k = 0; k < ROUNDS; k++) {
+            client_say(&f, busy[i], "SPIN\r\n");
+        }
+    }
+    turn_until(&f, f.requests >= N);
+    for (int i = 0; i < ROUNDS; i++) {
+        char answer[8];
+        client_say(&f, fd, "ECHO a\r\n");
+        turn(&f);
+        ssize_t n = client_try(fd, answer, 7);
+        at_once += n == 7;
+        if (n != 7) {
+            client_hear(&f, fd, "$1\r\na\r\n");
+        }
+    }
+    assert_true(at_once > ROUNDS / 2);
+    assert_true(f.requests < N * ROUNDS);
+    for (int i = 0; i < N; i++) {
+        client_close(busy[i]);
+    }
+    client_close(fd);
+    fixture_end(&f);
+}
+
 /* A connection that was full goes on when at most half of its limit is in flight. One that only
  * waits for the next turn of the loop was not full, so it goes on although more is in flight. */
 static void waiting_for_a_turn_is_no_pause(void **state)
@@ -723,6 +763,7 @@ int main(void)
         cmocka_unit_test(pipeline_of_thousands),
         cmocka_unit_test(much_to_do_is_shared_out),
         cmocka_unit_test(much_waits_behind_little),
+        cmocka_unit_test(little_is_served_at_once),
         cmocka_unit_test(waiting_for_a_turn_is_no_pause),
         cmocka_unit_test(answers_keep_the_order_of_requests),
         cmocka_unit_test(random_order_of_answers),

@@ -1,13 +1,10 @@
 /* test_ends.c: how connections and the server end. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 
-static void half_closed_client_gets_its_answers(void **state)
+TEST(half_closed_client_gets_its_answers)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -24,9 +21,8 @@ static void half_closed_client_gets_its_answers(void **state)
     fixture_end(&f);
 }
 
-static void half_closed_while_paused(void **state)
+TEST(half_closed_while_paused)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.pipeline_max = 2;
     struct fixture f;
@@ -44,9 +40,8 @@ static void half_closed_while_paused(void **state)
     fixture_end(&f);
 }
 
-static void dropped_client_cancels_what_is_unanswered(void **state)
+TEST(dropped_client_cancels_what_is_unanswered)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -63,9 +58,8 @@ static void dropped_client_cancels_what_is_unanswered(void **state)
     fixture_end(&f);
 }
 
-static void answers_to_a_doomed_connection_go_nowhere(void **state)
+TEST(answers_to_a_doomed_connection_go_nowhere)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -84,9 +78,8 @@ static void answers_to_a_doomed_connection_go_nowhere(void **state)
     fixture_end(&f);
 }
 
-static void failed_answer_closes(void **state)
+TEST(failed_answer_closes)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -97,9 +90,8 @@ static void failed_answer_closes(void **state)
     fixture_end(&f);
 }
 
-static void close_after_answers(void **state)
+TEST(close_after_answers)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -117,9 +109,8 @@ static void close_after_answers(void **state)
     fixture_end(&f);
 }
 
-static void silent_connection_is_closed(void **state)
+TEST(silent_connection_is_closed)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.idle_first_ms = 150;
     struct fixture f;
@@ -142,9 +133,8 @@ static void set_true(void *ctx)
     *(bool *)ctx = true;
 }
 
-static void stop_gives_the_answers_owed(void **state)
+TEST(stop_gives_the_answers_owed)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int owed = client_open(&f);
@@ -169,9 +159,8 @@ static void stop_gives_the_answers_owed(void **state)
     assert_int_equal(uv_loop_close(&f.loop), 0);
 }
 
-static void stop_does_not_wait_for_ever(void **state)
+TEST(stop_does_not_wait_for_ever)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -187,9 +176,8 @@ static void stop_does_not_wait_for_ever(void **state)
     assert_int_equal(uv_loop_close(&f.loop), 0);
 }
 
-static void listening_says_what_is_wrong(void **state)
+TEST(listening_says_what_is_wrong)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     char errmsg[256];
@@ -207,9 +195,8 @@ static void listening_says_what_is_wrong(void **state)
     fixture_end(&f);
 }
 
-static void limits_of_nothing_are_refused(void **state)
+TEST(limits_of_nothing_are_refused)
 {
-    (void)state;
     uv_loop_t loop;
     assert_int_equal(uv_loop_init(&loop), 0);
     struct net_limits limits = test_limits();
@@ -220,22 +207,4 @@ static void limits_of_nothing_are_refused(void **state)
     assert_null(server);
     net_server_destroy(NULL);
     assert_int_equal(uv_loop_close(&loop), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(half_closed_client_gets_its_answers),
-        cmocka_unit_test(half_closed_while_paused),
-        cmocka_unit_test(dropped_client_cancels_what_is_unanswered),
-        cmocka_unit_test(answers_to_a_doomed_connection_go_nowhere),
-        cmocka_unit_test(failed_answer_closes),
-        cmocka_unit_test(close_after_answers),
-        cmocka_unit_test(silent_connection_is_closed),
-        cmocka_unit_test(stop_gives_the_answers_owed),
-        cmocka_unit_test(stop_does_not_wait_for_ever),
-        cmocka_unit_test(listening_says_what_is_wrong),
-        cmocka_unit_test(limits_of_nothing_are_refused),
-    };
-    return cmocka_run_group_tests_name("ends of connections", tests, NULL, NULL);
 }

@@ -2,10 +2,6 @@
  * last word to who does not take it. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static void push(struct net_conn *c, const char *text)
 {
     assert_true(net_push(c, text, strlen(text)));
@@ -21,9 +17,8 @@ static struct net_conn *open_kept(struct fixture *f, int *ret_fd)
     return f->kept[before]->conn;
 }
 
-static void version_3_does_not_wait_for_answers(void **state)
+TEST(version_3_does_not_wait_for_answers)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd;
@@ -41,9 +36,8 @@ static void version_3_does_not_wait_for_answers(void **state)
     fixture_end(&f);
 }
 
-static void version_2_keeps_the_order(void **state)
+TEST(version_2_keeps_the_order)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd;
@@ -73,9 +67,8 @@ static void version_2_keeps_the_order(void **state)
 }
 
 /* Pushes that wait behind an answer go with the connection, and are no request to be cancelled. */
-static void dropped_with_pushes_waiting(void **state)
+TEST(dropped_with_pushes_waiting)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd;
@@ -97,9 +90,8 @@ static void dropped_with_pushes_waiting(void **state)
     fixture_end(&f);
 }
 
-static void nothing_is_pushed_behind_the_end(void **state)
+TEST(nothing_is_pushed_behind_the_end)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd;
@@ -130,9 +122,8 @@ static size_t push_until(struct fixture *f, struct net_conn *c, size_t at)
 
 #define LAST_WORD "-LIMIT the last word\r\n"
 
-static void the_last_word_is_heard(void **state)
+TEST(the_last_word_is_heard)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd;
@@ -160,9 +151,8 @@ static void the_last_word_is_heard(void **state)
 }
 
 /* Who never reads is gone after a while, whatever still waits for it. */
-static void the_last_word_is_not_for_ever(void **state)
+TEST(the_last_word_is_not_for_ever)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int silent;
@@ -182,9 +172,8 @@ static void the_last_word_is_not_for_ever(void **state)
     fixture_end(&f);
 }
 
-static void no_room_for_the_last_word(void **state)
+TEST(no_room_for_the_last_word)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd;
@@ -203,18 +192,4 @@ static void no_room_for_the_last_word(void **state)
     net_get_stats(f.server, &stats);
     assert_int_equal(stats.cut_off, 1);
     fixture_end(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(version_3_does_not_wait_for_answers),
-        cmocka_unit_test(version_2_keeps_the_order),
-        cmocka_unit_test(dropped_with_pushes_waiting),
-        cmocka_unit_test(nothing_is_pushed_behind_the_end),
-        cmocka_unit_test(the_last_word_is_heard),
-        cmocka_unit_test(the_last_word_is_not_for_ever),
-        cmocka_unit_test(no_room_for_the_last_word),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

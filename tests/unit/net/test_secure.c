@@ -1,9 +1,6 @@
 /* test_secure.c: the TLS port over real sockets, with clients that are TLS sessions of our own. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,7 +22,6 @@ static const char *in_dir(const char *name)
 
 static int setup(void **state)
 {
-    (void)state;
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     (void)certs_dir(dir);
     certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
@@ -39,7 +35,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     fli_tls_context_destroy(client_context);
     certs_remove(dir);
     return 0;
@@ -140,9 +135,8 @@ static void hear(struct fixture *f, struct client *c, const char *text, size_t l
     fli_buf_consume(&c->plain, len);
 }
 
-static void byte_by_byte(void **state)
+TEST(byte_by_byte)
 {
-    (void)state;
     struct fixture f;
     struct client c;
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
@@ -159,9 +153,8 @@ static void byte_by_byte(void **state)
     fixture_end(&f);
 }
 
-static void pipeline_of_thousands(void **state)
+TEST(pipeline_of_thousands)
 {
-    (void)state;
     enum { N = 20000 };
     struct fixture f;
     struct client c;
@@ -186,9 +179,8 @@ static void pipeline_of_thousands(void **state)
 }
 
 /* A client that ends while its requests are still held up gets its answers. */
-static void ends_while_paused(void **state)
+TEST(ends_while_paused)
 {
-    (void)state;
     struct fixture f;
     struct client c;
     struct net_limits limits = test_limits();
@@ -217,9 +209,8 @@ static void ends_while_paused(void **state)
     fixture_end(&f);
 }
 
-static void large_answers(void **state)
+TEST(large_answers)
 {
-    (void)state;
     struct fixture f;
     struct client c;
     static char want[200000];
@@ -237,9 +228,8 @@ static void large_answers(void **state)
     fixture_end(&f);
 }
 
-static void drop_is_orderly(void **state)
+TEST(drop_is_orderly)
 {
-    (void)state;
     struct fixture f;
     struct client c;
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
@@ -256,9 +246,8 @@ static void drop_is_orderly(void **state)
     fixture_end(&f);
 }
 
-static void plain_client(void **state)
+TEST(plain_client)
 {
-    (void)state;
     struct fixture f;
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
     int fd = client_open(&f);
@@ -278,9 +267,8 @@ static void plain_client(void **state)
 }
 
 /* Over the limit: no handshake is made, so that refusing is cheap. */
-static void too_many(void **state)
+TEST(too_many)
 {
-    (void)state;
     struct fixture f;
     struct client c;
     struct net_limits limits = test_limits();
@@ -299,9 +287,8 @@ static void too_many(void **state)
 
 /* Handshakes that come all at once are spread over turns, and a client that is there already is
  * served between them. */
-static void storm(void **state)
+TEST(storm)
 {
-    (void)state;
     enum { N = 300 };
     static struct client clients[N];
     struct fixture f;
@@ -339,9 +326,8 @@ static void storm(void **state)
 }
 
 /* Clients that go away in the middle of their handshakes, deferred ones too. */
-static void cut_off_everywhere(void **state)
+TEST(cut_off_everywhere)
 {
-    (void)state;
     struct fixture f;
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
     for (unsigned round = 0; round < 40; round++) {
@@ -363,9 +349,8 @@ static void cut_off_everywhere(void **state)
 }
 
 /* What was begun under the old files goes on; new connections get the new ones. */
-static void reload(void **state)
+TEST(reload)
 {
-    (void)state;
     struct fixture f;
     struct client c;
     struct client d;
@@ -394,14 +379,7 @@ static void reload(void **state)
     fixture_end(&f);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(byte_by_byte),       cmocka_unit_test(pipeline_of_thousands),
-        cmocka_unit_test(ends_while_paused),  cmocka_unit_test(large_answers),
-        cmocka_unit_test(drop_is_orderly),    cmocka_unit_test(plain_client),
-        cmocka_unit_test(too_many),           cmocka_unit_test(storm),
-        cmocka_unit_test(cut_off_everywhere), cmocka_unit_test(reload),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return unit_run(argc, argv, setup, teardown);
 }

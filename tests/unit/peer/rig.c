@@ -6,9 +6,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,7 +18,6 @@ const struct stream_limits RIG_LIMITS = {.frame_max = (size_t)1 << 20, .out_max 
 
 static void tick_cb(uv_timer_t *timer)
 {
-    (void)timer;
 }
 
 static void tick_closed(uv_handle_t *handle)
@@ -150,7 +146,6 @@ static void answered_cb(void *ctx, uint64_t peer_id, enum handshake_verdict verd
                         const char *reason)
 {
     struct side *s = ctx;
-    (void)peer_id;
     s->answered++;
     s->verdict = verdict;
     snprintf(s->reason, sizeof s->reason, "%s", reason);

@@ -2,12 +2,7 @@
 #ifndef TEST_PEER_RIG_H
 #define TEST_PEER_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "base/buf.h"
 #include "peer/transport.h"

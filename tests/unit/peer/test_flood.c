@@ -5,7 +5,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -120,28 +119,22 @@ static void run(const struct handshake *h, unsigned most)
     rig_close(r);
 }
 
-static void test_strangers(void **state)
+TEST(test_strangers)
 {
-    (void)state;
     run(NULL, TRANSPORT_PENDING_ADDRESS_MAX + 1);
 }
 
 /* What the handshake of node 1 is, anybody may have learned, as long as there is no encryption. */
-static void test_false_members(void **state)
+TEST(test_false_members)
 {
     struct rig *r = rig_open(NULL);
     struct handshake h = rig_handshake(r);
-    (void)state;
     rig_close(r);
     run(&h, TRANSPORT_PENDING_ADDRESS_MAX + 1 + TRANSPORT_ACCEPTED_MAX);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_false_members),
-    };
     limit_descriptors();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(argc, argv, NULL, NULL);
 }

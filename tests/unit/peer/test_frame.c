@@ -1,13 +1,4 @@
 /* Frames as bytes: damaged at each bit, cut at each byte, of every length, and what is kept. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../../lib/rng.h"
 #include "base/bytes.h"
 #include "peer/frame.h"
@@ -88,11 +79,10 @@ static void three_frames(struct fli_buf *out, struct fli_buf *bodies)
 }
 
 /* In two pieces cut at each byte, and byte by byte; kept or not. */
-static void test_cut_at_each_byte(void **state)
+TEST(test_cut_at_each_byte)
 {
     struct fli_buf bytes;
     struct fli_buf bodies;
-    (void)state;
     three_frames(&bytes, &bodies);
     for (size_t cut = 0; cut <= 2 * bytes.len; cut++) {
         struct seen s;
@@ -119,11 +109,10 @@ static void test_cut_at_each_byte(void **state)
 }
 
 /* Each bit of header and body, fed at once and byte by byte: never shown, always told. */
-static void test_each_bit(void **state)
+TEST(test_each_bit)
 {
     uint8_t body[40];
     struct fli_buf bytes;
-    (void)state;
     fill(body, sizeof body, 1);
     fli_buf_init(&bytes, SIZE_MAX);
     add_frame(&bytes, 9, body, sizeof body);
@@ -164,12 +153,11 @@ static const char *feed_header(uint32_t length, size_t max, size_t *ret_cap)
 
 /* Headers that are whole, of any length: what is too long is told before memory is taken, and what
  * is not takes none before it has arrived. */
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
     static const uint32_t BAD[] = {MAX + 1,    FRAME_MAX,  FRAME_MAX + 1, 0x7fffffff,
                                    0x80000000, 0xfffffff0, 0xffffffff};
     size_t cap;
-    (void)state;
     for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
         const char *why = feed_header(BAD[i], MAX, &cap);
         assert_non_null(why);
@@ -183,9 +171,8 @@ static void test_lengths(void **state)
     assert_null(feed_header(0, 1, &cap));
 }
 
-static void test_unknown_form(void **state)
+TEST(test_unknown_form)
 {
-    (void)state;
     for (unsigned i = 5; i < 8; i++) {
         uint8_t h[FRAME_HEADER_SIZE] = {0};
         struct seen s;
@@ -198,10 +185,9 @@ static void test_unknown_form(void **state)
 }
 
 /* The largest is read whole, one more is not; an idle reader keeps little. */
-static void test_largest(void **state)
+TEST(test_largest)
 {
     uint8_t *body = test_malloc(MAX + 1);
-    (void)state;
     fill(body, MAX + 1, 3);
     for (unsigned more = 0; more < 2; more++) {
         struct fli_buf bytes;
@@ -225,11 +211,10 @@ static void test_largest(void **state)
 }
 
 /* The owner has had enough: what is behind that frame is not shown. */
-static void test_stop(void **state)
+TEST(test_stop)
 {
     struct fli_buf bytes;
     struct fli_buf bodies;
-    (void)state;
     three_frames(&bytes, &bodies);
     for (unsigned whole = 0; whole < 2; whole++) {
         struct seen s;
@@ -249,12 +234,11 @@ static void test_stop(void **state)
 }
 
 /* Checksums of parts are those of the whole. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
     uint8_t body[100];
     uint8_t whole[FRAME_HEADER_SIZE];
     uint8_t pieces[FRAME_HEADER_SIZE];
-    (void)state;
     fill(body, sizeof body, 5);
     struct fli_slice one = {body, sizeof body};
     struct fli_slice parts[4] = {{body, 1}, {NULL, 0}, {body + 1, 98}, {body + 99, 1}};
@@ -264,11 +248,10 @@ static void test_parts(void **state)
 }
 
 /* Any frames in any pieces. */
-static void test_random(void **state)
+TEST(test_random)
 {
     uint64_t rng;
     uint8_t body[5000];
-    (void)state;
     rng = rng_seed();
     for (unsigned round = 0; round < 200; round++) {
         struct fli_buf bytes;
@@ -300,19 +283,4 @@ static void test_random(void **state)
         fli_buf_fini(&bytes);
         fli_buf_fini(&bodies);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut_at_each_byte),
-        cmocka_unit_test(test_each_bit),
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_unknown_form),
-        cmocka_unit_test(test_largest),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

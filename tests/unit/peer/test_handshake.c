@@ -1,12 +1,5 @@
 /* The first bytes between two nodes: what they carry, what is refused, what a refusal tells. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "base/bytes.h"
 #include "peer/handshake.h"
@@ -51,10 +44,9 @@ static void seal(uint8_t bytes[HANDSHAKE_SIZE])
     fli_put_u32(bytes + 8, fli_crc32c(0, bytes + 12, HANDSHAKE_SIZE - 12));
 }
 
-static void test_there_and_back(void **state)
+TEST(test_there_and_back)
 {
     struct handshake all[2] = {full(), refusal()};
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         uint8_t bytes[HANDSHAKE_SIZE];
         uint8_t again[HANDSHAKE_SIZE];
@@ -72,11 +64,10 @@ static void test_there_and_back(void **state)
     }
 }
 
-static void test_each_bit(void **state)
+TEST(test_each_bit)
 {
     struct handshake h = full();
     uint8_t bytes[HANDSHAKE_SIZE];
-    (void)state;
     handshake_encode(&h, &FORMATS, bytes);
     for (unsigned bit = 0; bit < 8 * HANDSHAKE_SIZE; bit++) {
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -121,9 +112,8 @@ static const struct edit EDITS[] = {
     {"behind the peer address", 775, 1, 'x', FL_EPROTO},
 };
 
-static void test_fields(void **state)
+TEST(test_fields)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof EDITS / sizeof EDITS[0]; i++) {
         const struct edit *e = &EDITS[i];
         struct handshake h = full();
@@ -145,10 +135,9 @@ static void test_fields(void **state)
 }
 
 /* A refusal that has anything of its sender in it is no refusal. */
-static void test_a_refusal_names_nobody(void **state)
+TEST(test_a_refusal_names_nobody)
 {
     static const unsigned OF_THE_SENDER[] = {20, 24, 32, 40, 56, 776, 784, 792, 800};
-    (void)state;
     for (size_t i = 0; i < sizeof OF_THE_SENDER / sizeof OF_THE_SENDER[0]; i++) {
         struct handshake h = refusal();
         uint8_t bytes[HANDSHAKE_SIZE];
@@ -166,13 +155,12 @@ static void test_a_refusal_names_nobody(void **state)
     assert_int_equal(handshake_decode(bytes, &FORMATS, &h), FL_EPROTO);
 }
 
-static void test_versions_are_explained(void **state)
+TEST(test_versions_are_explained)
 {
     struct handshake h = full();
     uint8_t bytes[HANDSHAKE_SIZE];
     char text[HANDSHAKE_REASON_MAX];
     char room[1024];
-    (void)state;
     handshake_encode(&h, &FORMATS, bytes);
     fli_put_u16(bytes + 14, 65535);
     fli_put_u16(bytes + 16, 65534);
@@ -186,9 +174,8 @@ static void test_versions_are_explained(void **state)
     assert_non_null(strstr(text, "protocol 65535"));
 }
 
-static void test_each_verdict_has_a_text(void **state)
+TEST(test_each_verdict_has_a_text)
 {
-    (void)state;
     for (unsigned v = 0; v <= HANDSHAKE_OTHER_VERSION + 1; v++) {
         const char *text = handshake_verdict_text((enum handshake_verdict)v);
         assert_true(strlen(text) > 3);
@@ -196,17 +183,4 @@ static void test_each_verdict_has_a_text(void **state)
             assert_string_not_equal(text, handshake_verdict_text((enum handshake_verdict)w));
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_there_and_back),
-        cmocka_unit_test(test_each_bit),
-        cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_a_refusal_names_nobody),
-        cmocka_unit_test(test_versions_are_explained),
-        cmocka_unit_test(test_each_verdict_has_a_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,19 +4,12 @@
  *
  * Each node keeps a stream to the other up and sends a message every PING_MS. That both are heard
  * again, and still run, is asserted; how soon is printed, to be looked at on a quiet machine. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,9 +45,6 @@ static void must(bool fine, const char *what)
 static enum handshake_verdict check_cb(void *ctx, const struct peer_identity *peer,
                                        char reason[HANDSHAKE_REASON_MAX])
 {
-    (void)ctx;
-    (void)peer;
-    (void)reason;
     return HANDSHAKE_WELCOME;
 }
 
@@ -66,15 +56,12 @@ struct heal_in {
 static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
 {
     struct heal_in *in = ctx;
-    (void)body;
     must(write(in->n->heard_fd, &type, 1) == 1, "the test has gone");
 }
 
 static void lost_cb(void *ctx, enum channel_end end, const char *why)
 {
     struct heal_in *in = ctx;
-    (void)end;
-    (void)why;
     stream_close(in->s);
     free(in);
 }
@@ -83,8 +70,6 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
                         struct stream *s)
 {
     struct heal_in *in = malloc(sizeof *in);
-    (void)kind;
-    (void)peer;
     must(in != NULL, "out of memory");
     *in = (struct heal_in){.n = ctx, .s = s};
     struct stream_callbacks cbs = {.ctx = in, .frame = frame_cb, .lost = lost_cb};
@@ -211,11 +196,10 @@ static void drain(const struct heal *h)
     }
 }
 
-static void test_heal(void **state)
+TEST(test_heal)
 {
     static const unsigned LENGTHS_MS[] = {100, 310, 720, 1030, 1540, 2050, 3160, 5270, 7380};
     struct heal h;
-    (void)state;
     forward(true);
     start_node(&h, 0);
     start_node(&h, 1);
@@ -241,12 +225,11 @@ static void test_heal(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_heal)};
     if (unshare(CLONE_NEWNET) != 0 || system("ip link show lo > /dev/null 2>&1") != 0) {
         printf("no network namespaces may be made here: skipped\n");
         return SKIP;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(argc, argv, NULL, NULL);
 }

@@ -1,20 +1,12 @@
 /* Which lines are logged again, and how many different ones. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "peer/log_throttle.h"
 
-static void test_the_same_line(void **state)
+TEST(test_the_same_line)
 {
     struct log_throttle s;
     uint64_t left_out;
-    (void)state;
     memset(&s, 0, sizeof s);
     assert_true(log_throttle_allows(&s, "a", 1000, &left_out));
     assert_false(log_throttle_allows(&s, "a", 1000, &left_out));
@@ -25,13 +17,12 @@ static void test_the_same_line(void **state)
 }
 
 /* Lines that are never the same: a burst, then one a second, and the number of the others. */
-static void test_different_lines(void **state)
+TEST(test_different_lines)
 {
     struct log_throttle s;
     uint64_t left_out;
     unsigned n = 0;
     char text[32];
-    (void)state;
     memset(&s, 0, sizeof s);
     for (unsigned i = 0; i < 1000; i++) {
         snprintf(text, sizeof text, "line %u", i);
@@ -49,13 +40,4 @@ static void test_different_lines(void **state)
         assert_true(log_throttle_allows(&s, text, 5000 + 3600000, &left_out));
     }
     assert_false(log_throttle_allows(&s, "z", 5000 + 3600000, &left_out));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_same_line),
-        cmocka_unit_test(test_different_lines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

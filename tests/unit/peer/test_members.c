@@ -1,13 +1,5 @@
 /* Parsing of --cluster and of addresses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "peer/members.h"
 
@@ -52,7 +44,7 @@ static const struct row ROWS[] = {
     {"1=a:1,2=a:1", NULL, "members 1 and 2 have the same address a:1"},
 };
 
-static void test_table(void **state)
+TEST(test_table)
 {
     for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
         struct members m;
@@ -80,7 +72,7 @@ static void many(char *out, size_t size, unsigned n)
     }
 }
 
-static void test_count(void **state)
+TEST(test_count)
 {
     struct members m;
     char text[512];
@@ -96,7 +88,7 @@ static void test_count(void **state)
 }
 
 /* The longest host passes and comes back whole; one byte more is refused. */
-static void test_longest(void **state)
+TEST(test_longest)
 {
     for (size_t len = 255; len <= 256; len++) {
         char text[300];
@@ -122,7 +114,7 @@ static void test_longest(void **state)
     }
 }
 
-static void test_split(void **state)
+TEST(test_split)
 {
     char host[256];
     uint16_t port = 0;
@@ -135,7 +127,7 @@ static void test_split(void **state)
 }
 
 /* As snprintf: the length is the whole one, what fits is terminated. */
-static void test_format_truncates(void **state)
+TEST(test_format_truncates)
 {
     struct members m;
     char errmsg[256];
@@ -144,16 +136,4 @@ static void test_format_truncates(void **state)
     assert_int_equal(members_format(&m, small, sizeof small), 15);
     assert_string_equal(small, "1=abc:1");
     assert_int_equal(members_format(&m, NULL, 0), 15);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_count),
-        cmocka_unit_test(test_longest),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_format_truncates),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

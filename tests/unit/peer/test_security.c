@@ -2,9 +2,6 @@
  * each state, and what many of them cost. */
 #include "rig.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,7 +29,6 @@ static void make_cert(const char *name, const char *san)
 
 static int make_files(void **state)
 {
-    (void)state;
     static const char secret[] = "the secret of this cluster, of many bytes";
     static const char other[] = "another secret, which nobody here believes";
     (void)certs_dir(dir);
@@ -50,7 +46,6 @@ static int make_files(void **state)
 
 static int remove_files(void **state)
 {
-    (void)state;
     certs_remove(dir);
     return 0;
 }
@@ -211,18 +206,12 @@ static void must_not_reach(struct rig *r, const struct security_config *mine, co
 static enum handshake_verdict no_check(void *ctx, const struct peer_identity *peer,
                                        char reason[HANDSHAKE_REASON_MAX])
 {
-    (void)ctx;
-    (void)peer;
-    (void)reason;
     return HANDSHAKE_STRANGER;
 }
 
 static void no_accepted(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
                         struct stream *s)
 {
-    (void)ctx;
-    (void)kind;
-    (void)peer;
     stream_close(s);
 }
 

@@ -1,9 +1,6 @@
 /* Streams between two transports: what arrives, what surely never left, ceilings, ends. */
 #include "rig.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,7 +30,7 @@ static struct held_stream *theirs(struct rig *r)
 }
 
 /* Sending alone lets nothing leave; a flush does, and says so. */
-static void test_flush(void **state)
+TEST_WITH(test_flush, set_up, tear_down)
 {
     struct rig *r = *state;
     rig_pair(r, STREAM_RELAY);
@@ -58,7 +55,7 @@ static void test_flush(void **state)
 }
 
 /* Both ways, of all sizes around the limits of the reader and of a direct write. */
-static void test_sizes(void **state)
+TEST_WITH(test_sizes, set_up, tear_down)
 {
     struct rig *r = *state;
     static const size_t SIZES[] = {1,      4096,           STREAM_DIRECT - 17, STREAM_DIRECT - 16,
@@ -83,7 +80,7 @@ static void test_sizes(void **state)
 }
 
 /* The kernel takes part of a large frame: the rest follows, in order. */
-static void test_direct_in_part(void **state)
+TEST_WITH(test_direct_in_part, set_up, tear_down)
 {
     struct rig *r = *state;
     size_t size = RIG_LIMITS.frame_max;
@@ -115,7 +112,7 @@ static void test_direct_in_part(void **state)
 }
 
 /* What a stream holds while it has nothing to do, before and after it had much. */
-static void test_memory(void **state)
+TEST_WITH(test_memory, set_up, tear_down)
 {
     struct rig *r = *state;
     uint8_t *body = test_calloc(1, RIG_LIMITS.frame_max);
@@ -141,7 +138,7 @@ static void test_memory(void **state)
     test_free(body);
 }
 
-static void test_ceilings(void **state)
+TEST_WITH(test_ceilings, set_up, tear_down)
 {
     struct rig *r = *state;
     uint8_t *body = test_calloc(1, RIG_LIMITS.frame_max + 1);
@@ -178,7 +175,7 @@ static void test_ceilings(void **state)
 }
 
 /* Closed inside the callback of a frame, with more behind it. */
-static void test_close_inside(void **state)
+TEST_WITH(test_close_inside, set_up, tear_down)
 {
     struct rig *r = *state;
     rig_pair(r, STREAM_RELAY);
@@ -193,7 +190,7 @@ static void test_close_inside(void **state)
     assert_null(theirs(r)->s);
 }
 
-static void test_hung_up(void **state)
+TEST_WITH(test_hung_up, set_up, tear_down)
 {
     struct rig *r = *state;
     rig_pair(r, STREAM_RELAY);
@@ -211,7 +208,7 @@ static void test_hung_up(void **state)
 }
 
 /* Writing finds it as well, before anything is read. */
-static void test_hung_up_found_by_writing(void **state)
+TEST_WITH(test_hung_up_found_by_writing, set_up, tear_down)
 {
     struct rig *r = *state;
     rig_pair(r, STREAM_RELAY);
@@ -228,7 +225,7 @@ static void test_hung_up_found_by_writing(void **state)
 }
 
 /* A lost stream has no descriptor any more, whether its owner has closed it or not. */
-static void test_lost_costs_no_descriptor(void **state)
+TEST_WITH(test_lost_costs_no_descriptor, set_up, tear_down)
 {
     struct rig *r = *state;
     unsigned before = descriptors();
@@ -254,7 +251,7 @@ static int welcomed(struct rig *r)
     return fd;
 }
 
-static void test_broken(void **state)
+TEST_WITH(test_broken, set_up, tear_down)
 {
     struct rig *r = *state;
     struct fli_slice body = {(const uint8_t *)"hello", 5};
@@ -284,7 +281,7 @@ static void test_broken(void **state)
 }
 
 /* A stream that ends in the middle of a frame: nothing of it is shown. */
-static void test_cut(void **state)
+TEST_WITH(test_cut, set_up, tear_down)
 {
     struct rig *r = *state;
     struct fli_slice body = {(const uint8_t *)"hello", 5};
@@ -306,7 +303,7 @@ static void test_cut(void **state)
 }
 
 /* Frames that came in one piece with the handshake, and before the owner began to read. */
-static void test_early_frames(void **state)
+TEST_WITH(test_early_frames, set_up, tear_down)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -327,7 +324,7 @@ static void test_early_frames(void **state)
 }
 
 /* The same, closed by the first of them. */
-static void test_early_close(void **state)
+TEST_WITH(test_early_close, set_up, tear_down)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -345,7 +342,7 @@ static void test_early_close(void **state)
 }
 
 /* A peer that takes nothing: sending ends at the ceiling, the stream after unacked_ms. */
-static void test_never_reads(void **state)
+TEST_WITH(test_never_reads, set_up, tear_down)
 {
     struct rig *r = *state;
     uint8_t *body = test_calloc(1, 100000);
@@ -363,30 +360,4 @@ static void test_never_reads(void **state)
     assert_int_equal(theirs(r)->end, CHANNEL_FAILED);
     close(fd);
     test_free(body);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_flush),
-        TEST(test_sizes),
-        TEST(test_direct_in_part),
-        TEST(test_memory),
-        TEST(test_ceilings),
-        TEST(test_close_inside),
-        TEST(test_hung_up),
-        TEST(test_hung_up_found_by_writing),
-        TEST(test_lost_costs_no_descriptor),
-        TEST(test_broken),
-        TEST(test_cut),
-        TEST(test_early_frames),
-        TEST(test_early_close),
-        TEST(test_never_reads),
-    };
-    if (argc > 1) {
-        cmocka_set_test_filter(argv[1]);
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

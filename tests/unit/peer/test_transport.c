@@ -695,6 +695,7 @@ static void test_bind_errors(void **state)
     transport_destroy(t);
 }
 
+#undef TEST
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(int argc, char **argv)

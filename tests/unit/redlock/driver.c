@@ -144,7 +144,6 @@ static struct issuer issuer;
 static int issue(void *ctx, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret)
 {
     struct issuer *i = ctx;
-    (void)name;
     i->timeout_ms = timeout_ms;
     uv_sleep((unsigned)i->delay_ms);
     if (i->result == 0) {
@@ -163,7 +162,6 @@ static void issue_start(void *ctx, struct fl_bytes name, uint64_t timeout_ms,
                         fl_redlock_issued *issued, void *issued_ctx)
 {
     struct issuer *i = ctx;
-    (void)name;
     i->timeout_ms = timeout_ms;
     i->issued = issued;
     i->issued_ctx = issued_ctx;
@@ -223,9 +221,6 @@ static void on_contender_released(void *ctx, int result, const struct fl_redlock
                                   const struct fl_redlock_report *report)
 {
     struct contender *c = ctx;
-    (void)result;
-    (void)lock;
-    (void)report;
     if (--c->rounds_left == 0) {
         fl_redlock_close(c->r, on_contender_closed, c);
     } else {
@@ -292,7 +287,6 @@ static void start_contest(unsigned rounds)
 
 static void on_ended(void *ctx, enum fl_redlock_end why, const struct fl_redlock_lock *lock)
 {
-    (void)ctx;
     (void)printf("{\"command\": \"keep\", \"why\": %d", (int)why);
     print_lock(lock);
     end_line();
@@ -314,7 +308,6 @@ static void print_findings(int result, const struct fl_redlock_check_report *fou
 
 static void on_checked(void *ctx, int result, const struct fl_redlock_check_report *found)
 {
-    (void)ctx;
     print_findings(result, found);
 }
 
@@ -536,14 +529,11 @@ static size_t pending_len;
 
 static void on_alloc(uv_handle_t *h, size_t size, uv_buf_t *buf)
 {
-    (void)h;
-    (void)size;
     *buf = uv_buf_init(pending + pending_len, (unsigned)(sizeof pending - pending_len - 1));
 }
 
 static void on_input(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
-    (void)buf;
     if (n < 0) {
         close_handle();
         uv_close((uv_handle_t *)stream, NULL);

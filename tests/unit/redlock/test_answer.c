@@ -17,9 +17,8 @@ static redisReply *parse(const char *wire)
     return reply;
 }
 
-static void test_answers_to_set(void **state)
+TEST(test_answers_to_set)
 {
-    (void)state;
     static const struct {
         const char *wire;
         enum fl_redlock_status status;
@@ -49,9 +48,8 @@ static void test_answers_to_set(void **state)
     }
 }
 
-static void test_answers_to_scripts(void **state)
+TEST(test_answers_to_scripts)
 {
-    (void)state;
     static const struct {
         const char *wire;
         enum fl_redlock_status status;
@@ -74,9 +72,8 @@ static void test_answers_to_scripts(void **state)
     }
 }
 
-static void test_error_words(void **state)
+TEST(test_error_words)
 {
-    (void)state;
     redisReply *reply = parse("-NOSCRIPT No matching script.\r\n");
     assert_true(fli_is_error(reply, "NOSCRIPT"));
     assert_false(fli_is_error(reply, "NOSC"));
@@ -87,9 +84,8 @@ static void test_error_words(void **state)
     freeReplyObject(reply);
 }
 
-static void test_delete_command(void **state)
+TEST(test_delete_command)
 {
-    (void)state;
     static const struct {
         const char *wire;
         enum fli_delete_how how;
@@ -116,9 +112,8 @@ static void expect(struct fli_buf *b, const char *wire, size_t len)
     fli_buf_clear(b);
 }
 
-static void test_requests_are_binary_safe(void **state)
+TEST(test_requests_are_binary_safe)
 {
-    (void)state;
     struct fli_buf b;
     fli_buf_init(&b, 4096);
     const struct fli_slice key = {(const uint8_t *)"a\0\r\n%s", 6};
@@ -137,9 +132,8 @@ static void test_requests_are_binary_safe(void **state)
     fli_buf_fini(&b);
 }
 
-static void test_a_request_is_appended_whole_or_not_at_all(void **state)
+TEST(test_a_request_is_appended_whole_or_not_at_all)
 {
-    (void)state;
     const struct fli_slice key = {(const uint8_t *)"key", 3};
     struct fli_buf b;
     fli_buf_init(&b, 4096);
@@ -155,9 +149,8 @@ static void test_a_request_is_appended_whole_or_not_at_all(void **state)
     }
 }
 
-static void test_facts(void **state)
+TEST(test_facts)
 {
-    (void)state;
     static const char info[] = "# Server\r\nrun_id:abc\r\nuptime_in_seconds:17\r\nrole:master\r\n"
                                "maxmemory_policy:allkeys-lru\r\naof_enabled:1\r\nnonsense\r\n:\r\n"
                                "uptime_in_secondsx:99\r\nrole:slave";
@@ -179,9 +172,8 @@ static void test_facts(void **state)
     assert_int_equal(f.aof, -1);
 }
 
-static void test_any_bytes_are_facts(void **state)
+TEST(test_any_bytes_are_facts)
 {
-    (void)state;
     uint64_t rng = rng_seed();
     static const char *const pieces[] = {"run_id",
                                          ":",
@@ -209,9 +201,8 @@ static void test_any_bytes_are_facts(void **state)
     }
 }
 
-static void test_text_is_cut_and_made_printable(void **state)
+TEST(test_text_is_cut_and_made_printable)
 {
-    (void)state;
     char to[4];
     fli_copy_text(to, sizeof to, "abc", 3);
     assert_string_equal(to, "abc");
@@ -219,20 +210,4 @@ static void test_text_is_cut_and_made_printable(void **state)
     assert_string_equal(to, "abc");
     fli_copy_text(to, sizeof to, "\x1b\n", 2);
     assert_string_equal(to, "??");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers_to_set),
-        cmocka_unit_test(test_answers_to_scripts),
-        cmocka_unit_test(test_error_words),
-        cmocka_unit_test(test_delete_command),
-        cmocka_unit_test(test_requests_are_binary_safe),
-        cmocka_unit_test(test_a_request_is_appended_whole_or_not_at_all),
-        cmocka_unit_test(test_facts),
-        cmocka_unit_test(test_any_bytes_are_facts),
-        cmocka_unit_test(test_text_is_cut_and_made_printable),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

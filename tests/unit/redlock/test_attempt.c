@@ -112,9 +112,8 @@ static const struct row rows[] = {
     {R, "YnYd.", GO, 0, FL_REDLOCK_NONE},
 };
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct row *r = &rows[i];
         struct fli_attempt a;
@@ -134,9 +133,8 @@ static void test_table(void **state)
     }
 }
 
-static void test_a_quorum_that_comes_too_late_is_none(void **state)
+TEST(test_a_quorum_that_comes_too_late_is_none)
 {
-    (void)state;
     uint64_t deadline = fli_deadline_ms(1000, 10000);
     for (int late = 0; late < 2; late++) {
         struct fli_attempt a;
@@ -152,9 +150,8 @@ static void test_a_quorum_that_comes_too_late_is_none(void **state)
     }
 }
 
-static void test_answers_after_the_end_change_no_verdict(void **state)
+TEST(test_answers_after_the_end_change_no_verdict)
 {
-    (void)state;
     struct fli_attempt a;
     play(&a, A, "hh.");
     assert_int_equal(fli_attempt_answer(&a, 2, FL_REDLOCK_YES, 1020), NO);
@@ -165,9 +162,8 @@ static void test_answers_after_the_end_change_no_verdict(void **state)
     assert_int_equal(fli_attempt_timeout(&a, 1050), NO);
 }
 
-static void test_servers_that_were_not_asked_are_not_released(void **state)
+TEST(test_servers_that_were_not_asked_are_not_released)
 {
-    (void)state;
     struct fli_attempt a;
     fli_attempt_init(&a, A, 5, 0, 1000, 0);
     assert_int_equal(fli_attempt_answer(&a, 0, FL_REDLOCK_DOWN, 0), GO);
@@ -180,9 +176,8 @@ static void test_servers_that_were_not_asked_are_not_released(void **state)
     assert_int_equal(a.status[1], FL_REDLOCK_SILENT);
 }
 
-static void test_cancel(void **state)
+TEST(test_cancel)
 {
-    (void)state;
     struct fli_attempt a;
     play(&a, A, "Y....");
     fli_attempt_cancel(&a);
@@ -193,9 +188,8 @@ static void test_cancel(void **state)
     assert_int_equal(a.cause, FL_REDLOCK_NONE);
 }
 
-static void test_the_most_servers(void **state)
+TEST(test_the_most_servers)
 {
-    (void)state;
     char words[FL_REDLOCK_SERVERS_MAX + 1] = "";
     struct fli_attempt a;
     memset(words, 'Y', FL_REDLOCK_SERVERS_MAX);
@@ -208,9 +202,8 @@ static void test_the_most_servers(void **state)
     assert_int_equal(fli_attempt_to_release(&a), (1 << FL_REDLOCK_SERVERS_MAX) - 1);
 }
 
-static void test_codes(void **state)
+TEST(test_codes)
 {
-    (void)state;
     assert_int_equal(fli_cause_code(FL_REDLOCK_NONE), 0);
     assert_int_equal(fli_cause_code(FL_REDLOCK_CONTENDED), FL_ENOTHELD);
     assert_int_equal(fli_cause_code(FL_REDLOCK_LOST), FL_ENOTHELD);
@@ -329,26 +322,10 @@ static void play_random(uint64_t *rng)
     assert_int_not_equal(a.verdict, GO); /* it always ends (D4) */
 }
 
-static void test_random_schedules_against_the_model(void **state)
+TEST(test_random_schedules_against_the_model)
 {
-    (void)state;
     uint64_t rng = rng_seed();
     for (int i = 0; i < 100000; i++) {
         play_random(&rng);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_a_quorum_that_comes_too_late_is_none),
-        cmocka_unit_test(test_answers_after_the_end_change_no_verdict),
-        cmocka_unit_test(test_servers_that_were_not_asked_are_not_released),
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_the_most_servers),
-        cmocka_unit_test(test_codes),
-        cmocka_unit_test(test_random_schedules_against_the_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

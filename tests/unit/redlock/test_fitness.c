@@ -35,15 +35,13 @@ static void expect(bool fit, enum fl_redlock_finding_kind kind, bool refuses, in
 
 static int setup(void **state)
 {
-    (void)state;
     good(facts, FL_REDLOCK_SERVERS_MAX);
     memset(&rules, 0, sizeof rules);
     return 0;
 }
 
-static void test_numbers(void **state)
+TEST_WITH(test_numbers, setup, NULL)
 {
-    (void)state;
     for (uint32_t n = 1; n <= FL_REDLOCK_SERVERS_MAX; n++) {
         assert_true(fli_fitness(facts, n, &rules, &report));
         assert_int_equal(report.len, (n < 3) + (n % 2 == 0));
@@ -52,9 +50,8 @@ static void test_numbers(void **state)
     expect(fli_fitness(facts, 4, &rules, &report), FL_REDLOCK_FIND_EVEN, false, -1);
 }
 
-static void test_each_fault(void **state)
+TEST_WITH(test_each_fault, setup, NULL)
 {
-    (void)state;
     memcpy(facts[2].run_id, facts[0].run_id, sizeof facts[0].run_id);
     expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_TWICE, true, 2);
     setup(NULL);
@@ -83,9 +80,8 @@ static void test_each_fault(void **state)
     expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_REFUSED, true, 1);
 }
 
-static void test_what_is_no_redis(void **state)
+TEST_WITH(test_what_is_no_redis, setup, NULL)
 {
-    (void)state;
     static const char ours[] = "# Server\r\nredis_version:7.0.0\r\nserver_name:fencelock\r\n";
     fli_facts_init(&facts[1]);
     facts[1].heard = true;
@@ -96,9 +92,8 @@ static void test_what_is_no_redis(void **state)
     assert_true(fli_fitness(facts, 3, &rules, &report));
 }
 
-static void test_what_is_not_told(void **state)
+TEST_WITH(test_what_is_not_told, setup, NULL)
 {
-    (void)state;
     fli_facts_init(&facts[1]);
     facts[1].heard = true;
     facts[1].aof = 1;
@@ -109,9 +104,8 @@ static void test_what_is_not_told(void **state)
     assert_true(fli_fitness(facts, 3, &rules, &report));
 }
 
-static void test_the_most_findings(void **state)
+TEST_WITH(test_the_most_findings, setup, NULL)
 {
-    (void)state;
     static char name[] = "same";
     for (uint32_t i = 0; i < FL_REDLOCK_SERVERS_MAX; i++) {
         fli_facts_init(&facts[i]);
@@ -125,16 +119,4 @@ static void test_the_most_findings(void **state)
     assert_false(fli_fitness(facts, FL_REDLOCK_SERVERS_MAX, &rules, &report));
     assert_true(report.len <= FL_REDLOCK_FINDINGS_MAX);
     assert_int_equal(report.len, 6 * FL_REDLOCK_SERVERS_MAX - 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_numbers, setup),
-        cmocka_unit_test_setup(test_each_fault, setup),
-        cmocka_unit_test_setup(test_what_is_no_redis, setup),
-        cmocka_unit_test_setup(test_what_is_not_told, setup),
-        cmocka_unit_test_setup(test_the_most_findings, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,9 +25,8 @@ static void reject(const struct fl_redlock_options *o)
     assert_null(r);
 }
 
-static void test_servers(void **state)
+TEST(test_servers)
 {
-    (void)state;
     static const char *const bad[] = {"",
                                       ",",
                                       "a",
@@ -56,9 +55,8 @@ static void test_servers(void **state)
     }
 }
 
-static void test_the_number_of_servers(void **state)
+TEST(test_the_number_of_servers)
 {
-    (void)state;
     char text[512] = "";
     for (unsigned i = 1; i <= FL_REDLOCK_SERVERS_MAX + 1; i++) {
         size_t len = strlen(text);
@@ -77,9 +75,8 @@ static void test_the_number_of_servers(void **state)
     }
 }
 
-static void test_the_length_of_an_address(void **state)
+TEST(test_the_length_of_an_address)
 {
-    (void)state;
     char path[400];
     memset(path, 'x', sizeof path);
     path[0] = '/';
@@ -96,9 +93,8 @@ static void test_the_length_of_an_address(void **state)
     reject(&o);
 }
 
-static void test_other_options(void **state)
+TEST(test_other_options)
 {
-    (void)state;
     static char big[FL_REDLOCK_CREDENTIAL_MAX + 2];
     memset(big, 'p', sizeof big - 1);
     const struct fl_tls_options no_files = {.ca_file = "/no/such/file"};
@@ -133,9 +129,8 @@ static void test_other_options(void **state)
     fl_redlock_close(r, NULL, NULL);
 }
 
-static void test_the_longest_key(void **state)
+TEST(test_the_longest_key)
 {
-    (void)state;
     char format[FL_REDLOCK_KEY_FORMAT_MAX + 2];
     char name[FL_NAME_MAX + 1];
     char key[FLI_REDIS_KEY_MAX];
@@ -156,14 +151,11 @@ static void test_the_longest_key(void **state)
 static void done(void *ctx, int result, const struct fl_redlock_lock *lock,
                  const struct fl_redlock_report *report)
 {
-    (void)lock;
-    (void)report;
     *(int *)ctx = result;
 }
 
-static void test_arguments_of_calls(void **state)
+TEST(test_arguments_of_calls)
 {
-    (void)state;
     const struct fl_redlock_options o = {.servers = "127.0.0.1:1", .max_ttl_ms = 20000};
     fl_redlock *r;
     assert_int_equal(create(&o, &r), 0);
@@ -209,9 +201,8 @@ static void count_closed(void *ctx)
     ++*(int *)ctx;
 }
 
-static void test_on_a_loop_of_the_callers(void **state)
+TEST(test_on_a_loop_of_the_callers)
 {
-    (void)state;
     uv_loop_t loop;
     assert_int_equal(uv_loop_init(&loop), 0);
     const struct fl_redlock_options o = {.servers = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"};
@@ -241,28 +232,12 @@ static void test_on_a_loop_of_the_callers(void **state)
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
-    (void)state;
     for (int i = 0; i <= FL_REDLOCK_CANCELLED; i++) {
         assert_string_not_equal(fl_redlock_cause_text((enum fl_redlock_cause)i), "?");
     }
     for (int i = 0; i <= FL_REDLOCK_TWICE; i++) {
         assert_string_not_equal(fl_redlock_status_text((enum fl_redlock_status)i), "?");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_servers),
-        cmocka_unit_test(test_the_number_of_servers),
-        cmocka_unit_test(test_the_length_of_an_address),
-        cmocka_unit_test(test_other_options),
-        cmocka_unit_test(test_the_longest_key),
-        cmocka_unit_test(test_arguments_of_calls),
-        cmocka_unit_test(test_on_a_loop_of_the_callers),
-        cmocka_unit_test(test_texts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,8 @@
 
 #include "redlock/quorum.h"
 
-static void test_quorum_is_more_than_half(void **state)
+TEST(test_quorum_is_more_than_half)
 {
-    (void)state;
     static const uint32_t expected[] = {0, 1, 2, 2, 3, 3, 4, 4, 5};
     for (uint32_t n = 1; n <= 8; n++) {
         assert_int_equal(fli_quorum(n), expected[n]);
@@ -17,9 +16,8 @@ static void test_quorum_is_more_than_half(void **state)
     }
 }
 
-static void test_drift(void **state)
+TEST(test_drift)
 {
-    (void)state;
     assert_int_equal(fli_drift_ms(0), 2);
     assert_int_equal(fli_drift_ms(99), 2);
     assert_int_equal(fli_drift_ms(100), 3);
@@ -27,9 +25,8 @@ static void test_drift(void **state)
     assert_true(fli_drift_ms(UINT64_MAX) == UINT64_MAX / 100 + 2);
 }
 
-static void test_deadline_and_validity_of_all_small_values(void **state)
+TEST(test_deadline_and_validity_of_all_small_values)
 {
-    (void)state;
     for (uint64_t ttl = 0; ttl <= 300; ttl++) {
         for (uint64_t elapsed = 0; elapsed <= 310; elapsed++) {
             int64_t left = (int64_t)ttl - (int64_t)elapsed - (int64_t)(ttl / 100 + 2);
@@ -44,9 +41,8 @@ static void test_deadline_and_validity_of_all_small_values(void **state)
     }
 }
 
-static void test_a_lock_is_over_at_its_deadline_not_after(void **state)
+TEST(test_a_lock_is_over_at_its_deadline_not_after)
 {
-    (void)state;
     uint64_t deadline = fli_deadline_ms(5000, 10000);
     assert_int_equal(deadline, 5000 + 10000 - 102);
     assert_int_equal(fli_left_ms(deadline, deadline - 1), 1);
@@ -58,9 +54,8 @@ static void test_a_lock_is_over_at_its_deadline_not_after(void **state)
     assert_false(fli_is_valid(5000, 10000, 700, deadline - 699));
 }
 
-static void test_nothing_overflows(void **state)
+TEST(test_nothing_overflows)
 {
-    (void)state;
     assert_true(fli_deadline_ms(UINT64_MAX, UINT64_MAX) == UINT64_MAX);
     assert_true(fli_deadline_ms(UINT64_MAX - 5, 1000) == UINT64_MAX);
     assert_int_equal(fli_deadline_ms(7, 0), 7);
@@ -71,9 +66,8 @@ static void test_nothing_overflows(void **state)
     assert_true(fli_retry_ms(UINT32_MAX, UINT64_MAX, UINT64_MAX, 77) == 77);
 }
 
-static void test_server_budget(void **state)
+TEST(test_server_budget)
 {
-    (void)state;
     assert_int_equal(fli_server_budget_ms(10000, 50), 50);
     assert_int_equal(fli_server_budget_ms(1000, 50), 50);
     assert_int_equal(fli_server_budget_ms(999, 50), 49);
@@ -82,9 +76,8 @@ static void test_server_budget(void **state)
     assert_int_equal(fli_server_budget_ms(10000, 0), 1);
 }
 
-static void test_retry_is_within_its_bounds_and_reaches_both(void **state)
+TEST(test_retry_is_within_its_bounds_and_reaches_both)
 {
-    (void)state;
     uint64_t rng = rng_seed();
     static const uint64_t ceilings[] = {0, 50, 100, 200, 400, 800, 1000, 1000};
     for (uint32_t attempt = 1; attempt < 8; attempt++) {
@@ -99,9 +92,8 @@ static void test_retry_is_within_its_bounds_and_reaches_both(void **state)
     assert_int_equal(fli_retry_ms(5, 10, 0, 12345), 0);
 }
 
-static void test_extend(void **state)
+TEST(test_extend)
 {
-    (void)state;
     uint64_t old = fli_deadline_ms(1000, 10000);
     assert_int_equal(fli_extended_deadline_ms(old, 2000, 10000, true),
                      fli_deadline_ms(2000, 10000));
@@ -112,9 +104,8 @@ static void test_extend(void **state)
     assert_int_equal(fli_extended_deadline_ms(0, 2000, 100, false), 0);
 }
 
-static void test_restarted_servers(void **state)
+TEST(test_restarted_servers)
 {
-    (void)state;
     uint64_t needed = 30000 + 302;
     assert_int_equal(fli_counts_from_ms(5000, 0, 30000), 5000 + needed);
     assert_int_equal(fli_counts_from_ms(5000, 1, 30000), 5000 + needed);
@@ -167,18 +158,16 @@ static void play_keeper(uint64_t *rng)
     }
 }
 
-static void test_keeping_ends_and_never_passes_max_hold(void **state)
+TEST(test_keeping_ends_and_never_passes_max_hold)
 {
-    (void)state;
     uint64_t rng = rng_seed();
     for (int i = 0; i < 20000; i++) {
         play_keeper(&rng);
     }
 }
 
-static void test_keeping_extends_after_a_third_and_stops_near_the_end(void **state)
+TEST(test_keeping_extends_after_a_third_and_stops_near_the_end)
 {
-    (void)state;
     struct fli_renewal k;
     uint64_t wake = 0;
     uint64_t ttl = 0;
@@ -198,22 +187,4 @@ static void test_keeping_extends_after_a_third_and_stops_near_the_end(void **sta
     assert_int_equal(ttl, 1000);
     fli_renewal_extended(&k, 9000, fli_deadline_ms(9000, 1000), true);
     assert_int_equal(fli_renewal_next(&k, k.try_ms, &wake, &ttl), FLI_RENEWAL_ENDING);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quorum_is_more_than_half),
-        cmocka_unit_test(test_drift),
-        cmocka_unit_test(test_deadline_and_validity_of_all_small_values),
-        cmocka_unit_test(test_a_lock_is_over_at_its_deadline_not_after),
-        cmocka_unit_test(test_nothing_overflows),
-        cmocka_unit_test(test_server_budget),
-        cmocka_unit_test(test_retry_is_within_its_bounds_and_reaches_both),
-        cmocka_unit_test(test_extend),
-        cmocka_unit_test(test_restarted_servers),
-        cmocka_unit_test(test_keeping_ends_and_never_passes_max_hold),
-        cmocka_unit_test(test_keeping_extends_after_a_third_and_stops_near_the_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,6 @@
 /* fake.c: see fake.h. */
 #include "fake.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "wire/resp.h"
 
 static struct fli_buf *sink_reply(void *request)
@@ -90,8 +87,6 @@ static void connection(void *ctx, void *request, const struct fli_command *comma
                        const struct fli_slice *args, unsigned n)
 {
     struct fake *f = ctx;
-    (void)args;
-    (void)n;
     f->connection_commands++;
     assert_int_equal(fli_resp_simple(sink_reply(request), command->name), 0);
     sink_answer(request);
@@ -99,7 +94,6 @@ static void connection(void *ctx, void *request, const struct fli_command *comma
 
 static void describe(void *ctx, struct info_shell *ret)
 {
-    (void)ctx;
     *ret = (struct info_shell){.listen_address = "127.0.0.1:1", .port = 1, .connections = 5};
 }
 

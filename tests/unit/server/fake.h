@@ -5,13 +5,7 @@
 #ifndef TESTS_SERVER_FAKE_H
 #define TESTS_SERVER_FAKE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "machine/view.h"
 #include "server/dispatch.h"

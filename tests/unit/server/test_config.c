@@ -1,14 +1,7 @@
 /* test_config.c: every source, every rule, every sentence that says no. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
+#include <unistd.h>
 
 #include "server/config.h"
 
@@ -49,9 +42,8 @@ static void must_say(const struct got *g, const char *text)
     }
 }
 
-static void no_options_at_all(void **state)
+TEST(no_options_at_all)
 {
-    (void)state;
     const struct got *g = read_words("", NULL);
     must_run(g);
     assert_int_equal(g->config.id, 1);
@@ -66,9 +58,8 @@ static void no_options_at_all(void **state)
     assert_int_equal(g->config.snapshot_bytes, 32 << 20);
 }
 
-static void three_nodes(void **state)
+TEST(three_nodes)
 {
-    (void)state;
     const struct got *g = read_words(
         "--id 2 --data /x --listen 127.0.0.1:0 --peer 127.0.0.1:7502 --cluster "
         "1=127.0.0.1:7501,2=127.0.0.1:7502,3=127.0.0.1:7503 --election-ms=300 --heartbeat-ms 100 "
@@ -89,9 +80,8 @@ static void three_nodes(void **state)
     assert_int_equal(g->config.limits.waits_max, 3);
 }
 
-static void one_node_of_another_id(void **state)
+TEST(one_node_of_another_id)
 {
-    (void)state;
     const struct got *g = read_words("--id 7 --peer 127.0.0.1:9", NULL);
     must_run(g);
     assert_int_equal(g->config.members.list[0].id, 7);
@@ -101,18 +91,16 @@ static void one_node_of_another_id(void **state)
     assert_int_equal(g->config.id, 4);
 }
 
-static void help_and_version(void **state)
+TEST(help_and_version)
 {
-    (void)state;
     assert_int_equal(read_words("--help", NULL)->outcome, CONFIG_HELP);
     assert_int_equal(read_words("--id 3 -h", NULL)->outcome, CONFIG_HELP);
     assert_int_equal(read_words("--version", NULL)->outcome, CONFIG_VERSION);
     assert_non_null(strstr(config_help(), "--cluster"));
 }
 
-static void wrong_command_lines(void **state)
+TEST(wrong_command_lines)
 {
-    (void)state;
     static const struct {
         const char *line, *says;
     } rows[] = {
@@ -159,9 +147,8 @@ static void wrong_command_lines(void **state)
     }
 }
 
-static void remote_when_allowed(void **state)
+TEST(remote_when_allowed)
 {
-    (void)state;
     must_run(read_words("--listen 10.1.2.3:7401", NULL)); /* whom it serves is access.c's */
     must_run(read_words("--protected-mode no --listen 10.1.2.3:7401", NULL));
     must_run(
@@ -172,9 +159,8 @@ static void remote_when_allowed(void **state)
     must_run(read_words("--id 1 --cluster 1=127.0.0.1:1,2=10.1.2.3:2", NULL));
 }
 
-static void between_nodes(void **state)
+TEST(between_nodes)
 {
-    (void)state;
     const struct got *g = read_words("--id 1 --cluster 1=10.1.2.3:1,2=10.1.2.4:1 "
                                      "--cluster-secret-file s",
                                      NULL);
@@ -211,9 +197,8 @@ static void between_nodes(void **state)
 #define FILES "--tls-cert-file c --tls-key-file k "
 #define ALL_FILES FILES "--tls-ca-cert-file a "
 
-static void tls(void **state)
+TEST(tls)
 {
-    (void)state;
     const struct got *g = read_words("--tls-port 7402 " ALL_FILES, NULL);
     must_run(g);
     assert_string_equal(g->config.tls_port, "127.0.0.1:7402");
@@ -254,9 +239,8 @@ static void tls(void **state)
 }
 
 /* Both addresses go into the one text that nodes tell each other. */
-static void addresses_too_long_together(void **state)
+TEST(addresses_too_long_together)
 {
-    (void)state;
     char host[128];
     char line[512];
     memset(host, 'h', sizeof host - 1);
@@ -275,9 +259,8 @@ static void addresses_too_long_together(void **state)
     }
 }
 
-static void values_at_their_limits(void **state)
+TEST(values_at_their_limits)
 {
-    (void)state;
     must_run(read_words("--election-ms 20", NULL));
     must_run(read_words("--election-ms 60000", NULL));
     must_run(read_words("--locks-max 4294967295", NULL));
@@ -297,9 +280,8 @@ static void values_at_their_limits(void **state)
     must_say(read_words(line, NULL), "data must have 1 to 4095 bytes, not 4096");
 }
 
-static void environment(void **state)
+TEST(environment)
 {
-    (void)state;
     const char *env[] = {"HOME=/",
                          "FENCELOCK_ID=5",
                          "FENCELOCK_ELECTION_MS=400",
@@ -344,9 +326,8 @@ static struct got *read_file_text(const char *text, const char *more, const char
     return g;
 }
 
-static void config_file(void **state)
+TEST(config_file)
 {
-    (void)state;
     struct file f;
     const char *env[] = {"FENCELOCK_HOLD_MS=77", NULL};
     const struct got *g = read_file_text("# a comment\n"
@@ -367,9 +348,8 @@ static void config_file(void **state)
     assert_string_equal(g->config.file, f.path);
 }
 
-static void wrong_config_files(void **state)
+TEST(wrong_config_files)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } rows[] = {
@@ -391,9 +371,8 @@ static void wrong_config_files(void **state)
     }
 }
 
-static void long_lines(void **state)
+TEST(long_lines)
 {
-    (void)state;
     static char text[2 * CONFIG_LINE_MAX];
     struct file f;
     memset(text, '#', CONFIG_LINE_MAX - 2);
@@ -428,9 +407,8 @@ static void on_told(void *ctx, const char *name, const char *value, const char *
     }
 }
 
-static void options_are_listed(void **state)
+TEST(options_are_listed)
 {
-    (void)state;
     const char *env[] = {"FENCELOCK_REQUIREPASS=secret", NULL};
     const char *argv[] = {"--id=1", "--check"};
     struct told told = {0};
@@ -441,18 +419,16 @@ static void options_are_listed(void **state)
     assert_string_equal(told.password, "(not shown) from FENCELOCK_REQUIREPASS in the environment");
 }
 
-static void nothing_is_listed_of_a_wrong_one(void **state)
+TEST(nothing_is_listed_of_a_wrong_one)
 {
-    (void)state;
     const char *argv[] = {"--id", "0"};
     struct told told = {0};
     assert_int_equal(config_list(2, argv, NULL, on_told, &told), CONFIG_WRONG);
     assert_int_equal(told.n, 0);
 }
 
-static void for_one_start_alone(void **state)
+TEST(for_one_start_alone)
 {
-    (void)state;
     const char *env[] = {"FENCELOCK_CHECK=yes", NULL};
     struct file f;
     must_run(read_words("--check --json", NULL));
@@ -468,28 +444,4 @@ static void for_one_start_alone(void **state)
     must_say(read_words("--step 1000000000", NULL), "without --restore");
     must_run(read_words("--restore f --data d --step 1000000000", NULL));
     must_say(read_words("--restore f --data d --step 999999999", NULL), "not a whole number");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_options_at_all),
-        cmocka_unit_test(three_nodes),
-        cmocka_unit_test(one_node_of_another_id),
-        cmocka_unit_test(help_and_version),
-        cmocka_unit_test(wrong_command_lines),
-        cmocka_unit_test(remote_when_allowed),
-        cmocka_unit_test(between_nodes),
-        cmocka_unit_test(tls),
-        cmocka_unit_test(addresses_too_long_together),
-        cmocka_unit_test(values_at_their_limits),
-        cmocka_unit_test(environment),
-        cmocka_unit_test(config_file),
-        cmocka_unit_test(wrong_config_files),
-        cmocka_unit_test(long_lines),
-        cmocka_unit_test(options_are_listed),
-        cmocka_unit_test(nothing_is_listed_of_a_wrong_one),
-        cmocka_unit_test(for_one_start_alone),
-    };
-    return cmocka_run_group_tests_name("configuration", tests, NULL, NULL);
 }

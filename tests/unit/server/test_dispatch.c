@@ -1,9 +1,6 @@
 /* test_dispatch.c: each command, each result, both protocols: golden replies. */
 #include "fake.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #define OWNER "owner-0123456789"
 
 static void assert_slice(struct fli_slice s, const char *text)
@@ -14,9 +11,8 @@ static void assert_slice(struct fli_slice s, const char *text)
 
 /* --- requests become commands --- */
 
-static void commands_of_the_machine(void **state)
+TEST(commands_of_the_machine)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     static const struct {
@@ -55,9 +51,8 @@ static void commands_of_the_machine(void **state)
     fake_end(&f);
 }
 
-static void acquire_becomes_a_command(void **state)
+TEST(acquire_becomes_a_command)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     ask(&f, 2, "ACQUIRE n TTL 500 OWNER " OWNER " WAIT 300 VALUE v");
@@ -83,9 +78,8 @@ static void acquire_becomes_a_command(void **state)
     fake_end(&f);
 }
 
-static void made_owners_differ(void **state)
+TEST(made_owners_differ)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     uint8_t seen[32][32];
@@ -171,9 +165,8 @@ static const struct golden goldens[] = {
     {"SESSION SHOW " OWNER, R(.code = MACHINE_NOTFOUND), "$-1\r\n", "_\r\n"},
 };
 
-static void golden_replies(void **state)
+TEST(golden_replies)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof goldens / sizeof goldens[0]; i++) {
         for (int proto = 2; proto <= 3; proto++) {
             const struct golden *g = &goldens[i];
@@ -188,9 +181,8 @@ static void golden_replies(void **state)
     }
 }
 
-static void failures_of_the_node(void **state)
+TEST(failures_of_the_node)
 {
-    (void)state;
     static const struct {
         const char *ask;
         int status;
@@ -219,9 +211,8 @@ static void failures_of_the_node(void **state)
     }
 }
 
-static void refused_at_the_door(void **state)
+TEST(refused_at_the_door)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     f.submit_rc = FL_EBUSY;
@@ -239,9 +230,8 @@ static void refused_at_the_door(void **state)
     fake_end(&f);
 }
 
-static void bad_requests(void **state)
+TEST(bad_requests)
 {
-    (void)state;
     static const char *const asks[] = {"NOPE",
                                        "ACQUIRE",
                                        "ACQUIRE n TTL 1",
@@ -272,9 +262,8 @@ static void bad_requests(void **state)
     fake_end(&f);
 }
 
-static void connection_commands_go_to_the_shell(void **state)
+TEST(connection_commands_go_to_the_shell)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     expect(ask(&f, 2, "PING"), "+PING\r\n");
@@ -283,9 +272,8 @@ static void connection_commands_go_to_the_shell(void **state)
     fake_end(&f);
 }
 
-static void answers_that_do_not_fit_fail(void **state)
+TEST(answers_that_do_not_fit_fail)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     f.reply_max = 3;
@@ -373,9 +361,8 @@ static void on_event(void *ctx, const struct machine_event *e)
 
 /* Several locks: one wait, answered once, by the first of its events; the client that goes gives
  * up all of its places. */
-static void several_locks(void **state)
+TEST(several_locks)
 {
-    (void)state;
     struct world w;
     world_start(&w);
     machine_set_event_cb(w.m, on_event, &w.f);
@@ -410,9 +397,8 @@ static void several_locks(void **state)
 #define WHOSE2 "$4\r\nuser\r\n$7\r\ndefault\r\n$7\r\naddress\r\n$-1\r\n"
 #define WHOSE3 "$4\r\nuser\r\n$7\r\ndefault\r\n$7\r\naddress\r\n_\r\n"
 
-static void show_a_lock(void **state)
+TEST(show_a_lock)
 {
-    (void)state;
     struct world w;
     world_start(&w);
     expect(serve_ask(&w, 2, "ACQUIRE n TTL 500 OWNER " OWNER " VALUE v"), ":1\r\n");
@@ -461,9 +447,8 @@ static void show_a_lock(void **state)
     world_end(&w);
 }
 
-static void list_locks(void **state)
+TEST(list_locks)
 {
-    (void)state;
     struct world w;
     world_start(&w);
     expect(serve_ask(&w, 2, "LOCKS"), "*2\r\n$0\r\n\r\n*0\r\n");
@@ -485,9 +470,8 @@ static void list_locks(void **state)
     world_end(&w);
 }
 
-static void sessions(void **state)
+TEST(sessions)
 {
-    (void)state;
     struct world w;
     world_start(&w);
     expect(serve_ask(&w, 2, "SESSION OPEN " OWNER " TTL 700 LOCKDELAY 30 LABEL me"), "+OK\r\n");
@@ -510,9 +494,8 @@ static void sessions(void **state)
 }
 
 /* A payload may come from another node: whatever it is, the answer is one whole reply. */
-static void spoilt_payloads(void **state)
+TEST(spoilt_payloads)
 {
-    (void)state;
     struct world w;
     world_start(&w);
     fli_buf_fini(&serve_ask(&w, 2, "ACQUIRE a TTL 500 OWNER " OWNER)->reply);
@@ -544,9 +527,8 @@ static void spoilt_payloads(void **state)
 
 /* --- the cluster --- */
 
-static void leader_and_nodes(void **state)
+TEST(leader_and_nodes)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     expect(ask(&f, 2, "LEADER"), "$-1\r\n");
@@ -573,9 +555,8 @@ static void leader_and_nodes(void **state)
     fake_end(&f);
 }
 
-static void transfer_and_forget(void **state)
+TEST(transfer_and_forget)
 {
-    (void)state;
     static const struct {
         const char *ask;
         int code;
@@ -639,9 +620,8 @@ static void transfer_and_forget(void **state)
     fake_end(&f);
 }
 
-static void info_has_what_others_look_for(void **state)
+TEST(info_has_what_others_look_for)
 {
-    (void)state;
     struct world w;
     world_start(&w);
     w.f.status = (struct node_status){.id = 1,
@@ -692,28 +672,4 @@ static void info_has_what_others_look_for(void **state)
     a = ask(&w.f, 2, "INFO");
     assert_true(a->answered);
     world_end(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commands_of_the_machine),
-        cmocka_unit_test(acquire_becomes_a_command),
-        cmocka_unit_test(made_owners_differ),
-        cmocka_unit_test(golden_replies),
-        cmocka_unit_test(failures_of_the_node),
-        cmocka_unit_test(refused_at_the_door),
-        cmocka_unit_test(several_locks),
-        cmocka_unit_test(bad_requests),
-        cmocka_unit_test(connection_commands_go_to_the_shell),
-        cmocka_unit_test(answers_that_do_not_fit_fail),
-        cmocka_unit_test(show_a_lock),
-        cmocka_unit_test(list_locks),
-        cmocka_unit_test(sessions),
-        cmocka_unit_test(spoilt_payloads),
-        cmocka_unit_test(leader_and_nodes),
-        cmocka_unit_test(transfer_and_forget),
-        cmocka_unit_test(info_has_what_others_look_for),
-    };
-    return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
 }

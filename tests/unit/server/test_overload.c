@@ -1,8 +1,6 @@
 /* test_overload.c: requests that cost much, and more requests than there is room for. */
 #include "fake.h"
 
-#include <stdio.h>
-
 #include "machine/batch.h"
 #include "server/dispatch_private.h"
 #include "server/info.h"
@@ -14,9 +12,8 @@ static void answer_list(struct sent *s)
     failure(s, FL_EUNCERTAIN); /* any answer does */
 }
 
-static void few_listings_are_out_at_a_time(void **state)
+TEST(few_listings_are_out_at_a_time)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a[20];
@@ -55,14 +52,12 @@ static void few_listings_are_out_at_a_time(void **state)
 
 static bool everybody_is_behind(void *request)
 {
-    (void)request;
     return true;
 }
 
 /* Lists for a client that has not read the last ones wait until it has, or their time is up. */
-static void who_is_behind_waits(void **state)
+TEST(who_is_behind_waits)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     f.d->config.sink.behind = everybody_is_behind;
@@ -85,9 +80,8 @@ static void who_is_behind_waits(void **state)
     fake_end(&f);
 }
 
-static void who_stands_in_line_is_answered(void **state)
+TEST(who_stands_in_line_is_answered)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a[DISPATCH_LISTINGS_MAX + 2];
@@ -113,9 +107,8 @@ static void who_stands_in_line_is_answered(void **state)
     fake_end(&f);
 }
 
-static void the_line_has_an_end(void **state)
+TEST(the_line_has_an_end)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     static struct dispatch_slot slots[DISPATCH_LISTINGS_MAX + DISPATCH_LISTINGS_WAIT_MAX];
@@ -136,9 +129,8 @@ static void the_line_has_an_end(void **state)
 }
 
 /* Requests that wait under one owner share one wait, so waits-max does not limit them. */
-static void requests_are_limited(void **state)
+TEST(requests_are_limited)
 {
-    (void)state;
     struct fake f;
     fake_start_with(&f, 3);
     struct asked *a[3];
@@ -161,14 +153,4 @@ static void requests_are_limited(void **state)
     assert_int_equal(f.sent_n, 4);
     result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
     fake_end(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(few_listings_are_out_at_a_time), cmocka_unit_test(who_is_behind_waits),
-        cmocka_unit_test(who_stands_in_line_is_answered), cmocka_unit_test(the_line_has_an_end),
-        cmocka_unit_test(requests_are_limited),
-    };
-    return cmocka_run_group_tests_name("overload", tests, NULL, NULL);
 }

@@ -60,9 +60,8 @@ static void expect_no_cleanup(struct fake *f, unsigned sent_before)
 
 /* --- the event --- */
 
-static void granted_after_queued(void **state)
+TEST(granted_after_queued)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -80,9 +79,8 @@ static void granted_after_queued(void **state)
     fake_end(&f);
 }
 
-static void ended_after_queued(void **state)
+TEST(ended_after_queued)
 {
-    (void)state;
     static const struct {
         int proto;
         uint8_t reason;
@@ -106,9 +104,8 @@ static void ended_after_queued(void **state)
     }
 }
 
-static void event_before_queued(void **state)
+TEST(event_before_queued)
 {
-    (void)state;
     for (int granted = 0; granted <= 1; granted++) {
         struct fake f;
         fake_start(&f);
@@ -123,9 +120,8 @@ static void event_before_queued(void **state)
 }
 
 /* The event answers the request that is parked, and also the one whose QUEUED is under way. */
-static void event_between_two_queued(void **state)
+TEST(event_between_two_queued)
 {
-    (void)state;
     for (int granted = 0; granted <= 1; granted++) {
         struct fake f;
         fake_start(&f);
@@ -145,9 +141,8 @@ static void event_between_two_queued(void **state)
 }
 
 /* What happened before the request was sent cannot be about it. */
-static void old_events_do_not_answer(void **state)
+TEST(old_events_do_not_answer)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     event(&f, GRANTED, WAIT, 9, 0); /* nobody asks: not remembered at all */
@@ -163,9 +158,8 @@ static void old_events_do_not_answer(void **state)
     fake_end(&f);
 }
 
-static void the_ring_is_bounded(void **state)
+TEST(the_ring_is_bounded)
 {
-    (void)state;
     for (unsigned more = 0; more <= 1; more++) {
         struct fake f;
         fake_start(&f);
@@ -187,9 +181,8 @@ static void the_ring_is_bounded(void **state)
     }
 }
 
-static void several_requests_on_one_wait(void **state)
+TEST(several_requests_on_one_wait)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -203,9 +196,8 @@ static void several_requests_on_one_wait(void **state)
 
 /* --- nothing comes --- */
 
-static void deadline_at_its_edge(void **state)
+TEST(deadline_at_its_edge)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -224,9 +216,8 @@ static void deadline_at_its_edge(void **state)
     fake_end(&f);
 }
 
-static void deadline_without_owner_cancels(void **state)
+TEST(deadline_without_owner_cancels)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, UNNAMED, 1);
@@ -237,9 +228,8 @@ static void deadline_without_owner_cancels(void **state)
     fake_end(&f);
 }
 
-static void deadlines_in_order(void **state)
+TEST(deadlines_in_order)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a[3];
@@ -262,9 +252,8 @@ static void deadlines_in_order(void **state)
 
 /* --- the client leaves --- */
 
-static void dropped_while_parked(void **state)
+TEST(dropped_while_parked)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 3);
@@ -280,9 +269,8 @@ static void dropped_while_parked(void **state)
     fake_end(&f);
 }
 
-static void dropped_while_another_is_parked_on_the_wait(void **state)
+TEST(dropped_while_another_is_parked_on_the_wait)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -298,9 +286,8 @@ static void dropped_while_another_is_parked_on_the_wait(void **state)
     fake_end(&f);
 }
 
-static void dropped_while_parked_then_granted_named(void **state)
+TEST(dropped_while_parked_then_granted_named)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -312,9 +299,8 @@ static void dropped_while_parked_then_granted_named(void **state)
     fake_end(&f);
 }
 
-static void dropped_while_parked_then_granted_unnamed(void **state)
+TEST(dropped_while_parked_then_granted_unnamed)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, UNNAMED, 1);
@@ -332,9 +318,8 @@ static void dropped_while_parked_then_granted_unnamed(void **state)
     fake_end(&f);
 }
 
-static void dropped_while_parked_then_ended_unnamed(void **state)
+TEST(dropped_while_parked_then_ended_unnamed)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, UNNAMED, 1);
@@ -347,9 +332,8 @@ static void dropped_while_parked_then_ended_unnamed(void **state)
     fake_end(&f);
 }
 
-static void ghosts_do_not_live_for_ever(void **state)
+TEST(ghosts_do_not_live_for_ever)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, UNNAMED, 1);
@@ -370,9 +354,8 @@ struct orphan {
     uint8_t cleanup; /* 0, MACHINE_OP_CANCEL or MACHINE_OP_RELEASE */
 };
 
-static void dropped_in_flight(void **state)
+TEST(dropped_in_flight)
 {
-    (void)state;
     static const struct orphan rows[] = {
         {NAMED, {.code = MACHINE_QUEUED, .wait = WAIT, .token = 1}, 0, MACHINE_OP_CANCEL},
         {UNNAMED, {.code = MACHINE_QUEUED, .wait = WAIT, .token = 1}, 0, MACHINE_OP_CANCEL},
@@ -421,9 +404,8 @@ static void dropped_in_flight(void **state)
     }
 }
 
-static void dropped_in_flight_and_already_granted(void **state)
+TEST(dropped_in_flight_and_already_granted)
 {
-    (void)state;
     for (int named = 0; named <= 1; named++) {
         struct fake f;
         fake_start(&f);
@@ -443,9 +425,8 @@ static void dropped_in_flight_and_already_granted(void **state)
 
 /* It has been asked more than once. Only who says which attempt is which is known to have asked
  * last; another's place is kept. */
-static void dropped_in_flight_and_asked_again(void **state)
+TEST(dropped_in_flight_and_asked_again)
 {
-    (void)state;
     for (int counted = 0; counted <= 1; counted++) {
         struct fake f;
         fake_start(&f);
@@ -465,9 +446,8 @@ static void dropped_in_flight_and_asked_again(void **state)
     }
 }
 
-static void late_attempts_are_told(void **state)
+TEST(late_attempts_are_told)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask(&f, 2, NAMED);
@@ -479,9 +459,8 @@ static void late_attempts_are_told(void **state)
 
 /* --- the client hangs up, and may still listen --- */
 
-static void hangup_cancels_and_answers(void **state)
+TEST(hangup_cancels_and_answers)
 {
-    (void)state;
     for (int in_flight = 0; in_flight <= 1; in_flight++) {
         struct fake f;
         fake_start(&f);
@@ -504,9 +483,8 @@ static void hangup_cancels_and_answers(void **state)
     }
 }
 
-static void hangup_then_granted(void **state)
+TEST(hangup_then_granted)
 {
-    (void)state;
     for (int named = 0; named <= 1; named++) {
         struct fake f;
         fake_start(&f);
@@ -527,9 +505,8 @@ static void hangup_then_granted(void **state)
     }
 }
 
-static void hangup_then_drop(void **state)
+TEST(hangup_then_drop)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -541,9 +518,8 @@ static void hangup_then_drop(void **state)
     fake_end(&f);
 }
 
-static void hangup_of_one_of_two(void **state)
+TEST(hangup_of_one_of_two)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -561,9 +537,8 @@ static void hangup_of_one_of_two(void **state)
 
 /* --- taking back is tried again --- */
 
-static void cleanup_is_tried_again(void **state)
+TEST(cleanup_is_tried_again)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -586,9 +561,8 @@ static void cleanup_is_tried_again(void **state)
     fake_end(&f);
 }
 
-static void cleanup_is_not_tried_for_ever(void **state)
+TEST(cleanup_is_not_tried_for_ever)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, NAMED, 1);
@@ -607,9 +581,8 @@ static void cleanup_is_not_tried_for_ever(void **state)
 
 /* --- the end --- */
 
-static void stopping_answers_those_who_wait(void **state)
+TEST(stopping_answers_those_who_wait)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *named = ask_and_queue(&f, NAMED, 1);
@@ -632,9 +605,8 @@ static void stopping_answers_those_who_wait(void **state)
     fake_end(&f);
 }
 
-static void destroyed_with_things_to_clean_up(void **state)
+TEST(destroyed_with_things_to_clean_up)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     struct asked *a = ask_and_queue(&f, UNNAMED, 1);
@@ -685,9 +657,8 @@ static struct machine *machine_with_a_wait(void)
     return m;
 }
 
-static void a_snapshot_ends_waits_that_it_jumped_over(void **state)
+TEST(a_snapshot_ends_waits_that_it_jumped_over)
 {
-    (void)state;
     struct fake f;
     fake_start(&f);
     f.machine = machine_with_a_wait();
@@ -720,40 +691,4 @@ static void a_snapshot_ends_waits_that_it_jumped_over(void **state)
     machine_destroy(f.machine);
     f.machine = NULL;
     fake_end(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_snapshot_ends_waits_that_it_jumped_over),
-        cmocka_unit_test(granted_after_queued),
-        cmocka_unit_test(ended_after_queued),
-        cmocka_unit_test(event_before_queued),
-        cmocka_unit_test(event_between_two_queued),
-        cmocka_unit_test(old_events_do_not_answer),
-        cmocka_unit_test(the_ring_is_bounded),
-        cmocka_unit_test(several_requests_on_one_wait),
-        cmocka_unit_test(deadline_at_its_edge),
-        cmocka_unit_test(deadline_without_owner_cancels),
-        cmocka_unit_test(deadlines_in_order),
-        cmocka_unit_test(dropped_while_parked),
-        cmocka_unit_test(dropped_while_another_is_parked_on_the_wait),
-        cmocka_unit_test(dropped_while_parked_then_granted_named),
-        cmocka_unit_test(dropped_while_parked_then_granted_unnamed),
-        cmocka_unit_test(dropped_while_parked_then_ended_unnamed),
-        cmocka_unit_test(ghosts_do_not_live_for_ever),
-        cmocka_unit_test(dropped_in_flight),
-        cmocka_unit_test(dropped_in_flight_and_already_granted),
-        cmocka_unit_test(dropped_in_flight_and_asked_again),
-        cmocka_unit_test(late_attempts_are_told),
-        cmocka_unit_test(hangup_cancels_and_answers),
-        cmocka_unit_test(hangup_then_granted),
-        cmocka_unit_test(hangup_then_drop),
-        cmocka_unit_test(hangup_of_one_of_two),
-        cmocka_unit_test(cleanup_is_tried_again),
-        cmocka_unit_test(cleanup_is_not_tried_for_ever),
-        cmocka_unit_test(stopping_answers_those_who_wait),
-        cmocka_unit_test(destroyed_with_things_to_clean_up),
-    };
-    return cmocka_run_group_tests_name("waiting and leaving", tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* test_watching.c: what is counted of locks, which are followed, and when a node is ready. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "server/lock_stats.h"
 #include "server/readiness.h"
@@ -22,9 +15,8 @@ static struct machine_event event(enum machine_event_type type, const char *name
         .type = (uint8_t)type, .name = text(name), .owner = text("owner"), .clock_ms = clock_ms};
 }
 
-static void a_wait_and_a_grant(void **state)
+TEST(a_wait_and_a_grant)
 {
-    (void)state;
     struct lock_stats s;
     lock_stats_init(&s, true, (const uint64_t[2]){1, 2});
     struct machine_event e = event(MACHINE_EVENT_QUEUED, "a", 1000);
@@ -60,9 +52,8 @@ static void a_wait_and_a_grant(void **state)
 }
 
 /* A follower counts nothing, so that the sum over the nodes is right; it knows the busiest. */
-static void only_a_leader_counts(void **state)
+TEST(only_a_leader_counts)
 {
-    (void)state;
     struct lock_stats s;
     lock_stats_init(&s, true, (const uint64_t[2]){1, 2});
     struct machine_event e = event(MACHINE_EVENT_GRANTED, "a", 1500);
@@ -79,9 +70,8 @@ static void only_a_leader_counts(void **state)
     lock_stats_fini(&s);
 }
 
-static void quiet_locks_are_not_followed(void **state)
+TEST(quiet_locks_are_not_followed)
 {
-    (void)state;
     struct history h;
     struct history_event got[HISTORY_EVENTS];
     history_init(&h, true, (const uint64_t[2]){1, 2});
@@ -113,9 +103,8 @@ static void quiet_locks_are_not_followed(void **state)
     history_fini(&h);
 }
 
-static void without_a_listener_nothing_is_kept(void **state)
+TEST(without_a_listener_nothing_is_kept)
 {
-    (void)state;
     struct history h;
     struct history_event got[HISTORY_EVENTS];
     history_init(&h, false, (const uint64_t[2]){1, 2});
@@ -161,9 +150,8 @@ static bool look(struct scene *s)
     return ready;
 }
 
-static void ready_until_the_hold_time_is_over(void **state)
+TEST(ready_until_the_hold_time_is_over)
 {
-    (void)state;
     struct scene s;
     scene_init(&s);
     assert_true(look(&s));
@@ -184,9 +172,8 @@ static void ready_until_the_hold_time_is_over(void **state)
     assert_non_null(strstr(s.said, "[-] leader: node 1 has not been reached for 301 ms"));
 }
 
-static void what_else_makes_it_unready(void **state)
+TEST(what_else_makes_it_unready)
 {
-    (void)state;
     struct scene s;
     scene_init(&s);
     s.facts.formed = false;
@@ -202,15 +189,4 @@ static void what_else_makes_it_unready(void **state)
     s.status.leader_id = 2;
     assert_false(look(&s));
     assert_non_null(strstr(s.said, "[-] disk: "));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_wait_and_a_grant),
-                                       cmocka_unit_test(only_a_leader_counts),
-                                       cmocka_unit_test(quiet_locks_are_not_followed),
-                                       cmocka_unit_test(without_a_listener_nothing_is_kept),
-                                       cmocka_unit_test(ready_until_the_hold_time_is_over),
-                                       cmocka_unit_test(what_else_makes_it_unready)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,7 +114,7 @@ static fl_token mark(struct fixture *x, const char *lock)
     return op.mark;
 }
 
-static void test_stale(void **state)
+TEST_WITH(test_stale, setup, teardown)
 {
     struct fixture *x = *state;
     fl_token at = 0;
@@ -149,7 +149,7 @@ static void test_stale(void **state)
 }
 
 /* A read with a token is a claim: it raises the mark in the same transaction. */
-static void test_fenced_get_claims(void **state)
+TEST_WITH(test_fenced_get_claims, setup, teardown)
 {
     struct fixture *x = *state;
     assert_int_equal(set(x, "k", "v", "x", 5), 0);
@@ -163,7 +163,7 @@ static void test_fenced_get_claims(void **state)
     assert_int_equal(mark(x, "x"), 7);
 }
 
-static void test_binding(void **state)
+TEST_WITH(test_binding, setup, teardown)
 {
     struct fixture *x = *state;
     assert_int_equal(set(x, "k", "v", "a", 10), 0);
@@ -187,7 +187,7 @@ static void test_binding(void **state)
     assert_int_equal(set(x, "free", "v", "c", 1), 0);
 }
 
-static void test_tombstone(void **state)
+TEST_WITH(test_tombstone, setup, teardown)
 {
     struct fixture *x = *state;
     struct store_counts c;
@@ -211,7 +211,7 @@ static void test_tombstone(void **state)
     assert_int_equal(c.tombstones, 0);
 }
 
-static void test_no_token(void **state)
+TEST_WITH(test_no_token, setup, teardown)
 {
     struct fixture *x = *state;
     assert_int_equal(set(x, "k", "v", NULL, 0), FL_ENOTOKEN);
@@ -222,7 +222,7 @@ static void test_no_token(void **state)
     expect(x, "k", NULL, 0, "v");
 }
 
-static void test_ranges(void **state)
+TEST_WITH(test_ranges, setup, teardown)
 {
     struct fixture *x = *state;
     char *big = malloc(STORE_VALUE_MAX + 2);
@@ -257,7 +257,7 @@ static void test_ranges(void **state)
     free(big);
 }
 
-static void test_group(void **state)
+TEST_WITH(test_group, setup, teardown)
 {
     struct fixture *x = *state;
     struct store_op ops[] = {
@@ -290,7 +290,7 @@ static void test_group(void **state)
 }
 
 /* Reading many large values ends the group early instead of filling the memory. */
-static void test_group_output(void **state)
+TEST_WITH(test_group_output, setup, teardown)
 {
     struct fixture *x = *state;
     char *big = malloc(STORE_VALUE_MAX + 1);
@@ -333,7 +333,7 @@ static unsigned fill(struct fixture *x, unsigned from)
     return 0;
 }
 
-static void test_full(void **state)
+TEST_WITH(test_full, setup, teardown)
 {
     struct fixture *x = *state;
     char key[16];
@@ -405,7 +405,7 @@ static unsigned write_group(struct fixture *x, unsigned m)
 
 /* However full the database is, what takes no room of its own works: raising the mark of a known
  * lock, overwriting, deleting. */
-static void test_never_stuck(void **state)
+TEST_WITH(test_never_stuck, setup, teardown)
 {
     struct fixture *x = *state;
     bool full = false;
@@ -426,7 +426,7 @@ static void test_never_stuck(void **state)
 }
 
 /* Opened with a lower limit than it has grown to: nothing may grow, all else goes on. */
-static void test_lower_limit(void **state)
+TEST_WITH(test_lower_limit, setup, teardown)
 {
     struct fixture *x = *state;
     char key[16];
@@ -457,7 +457,7 @@ static void test_lower_limit(void **state)
 }
 
 /* --no-fencing: everything is accepted, and what was bound before stays bound for afterwards. */
-static void test_no_fencing(void **state)
+TEST_WITH(test_no_fencing, setup, teardown)
 {
     struct fixture *x = *state;
     assert_int_equal(set(x, "k", "v", "a", 10), 0);
@@ -480,7 +480,7 @@ static void test_no_fencing(void **state)
     assert_int_equal(c.tombstones, 0);
 }
 
-static void test_damaged(void **state)
+TEST_WITH(test_damaged, setup, teardown)
 {
     struct fixture *x = *state;
     struct store *other = NULL;
@@ -596,7 +596,7 @@ static void check_step(struct step *s)
     store_op_fini(&s->op);
 }
 
-static void test_model(void **state)
+TEST_WITH(test_model, setup, teardown)
 {
     struct fixture *x = *state;
     uint64_t random;
@@ -676,13 +676,12 @@ static int count_late(void *ctx, struct fli_slice key, struct fli_slice value)
 {
     unsigned *late = ctx;
     static const char after[] = "after";
-    (void)key;
     *late += value.len >= 5 && memcmp(value.data + value.len - 5, after, 5) == 0;
     return 0;
 }
 
 /* What is written meanwhile is not in it: neither keys nor marks. */
-static void test_a_backup_is_one_commit(void **state)
+TEST_WITH(test_a_backup_is_one_commit, setup, teardown)
 {
     struct fixture *x = *state;
     char key[32];
@@ -718,7 +717,6 @@ static void test_a_backup_is_one_commit(void **state)
 static int crawl(void *ctx, const void *data, size_t len)
 {
     struct taking *t = ctx;
-    (void)data;
     t->bytes += len;
     pthread_mutex_lock(&t->lock);
     t->reading = true;
@@ -739,7 +737,7 @@ static void *take(void *ctx)
 
 /* A reader keeps every page that it may still need, so a small database has soon none left: then
  * the writes come first. None is refused, and the backup says that it ended. */
-static void test_a_backup_gives_way_to_writers(void **state)
+TEST_WITH(test_a_backup_gives_way_to_writers, setup, teardown)
 {
     struct fixture *x = *state;
     static char value[4000];
@@ -772,28 +770,4 @@ static void test_a_backup_gives_way_to_writers(void **state)
     assert_int_equal(counts.limit, 0);
     pthread_cond_destroy(&t.changed);
     pthread_mutex_destroy(&t.lock);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_backup_is_one_commit),
-        TEST(test_a_backup_gives_way_to_writers),
-        TEST(test_stale),
-        TEST(test_fenced_get_claims),
-        TEST(test_binding),
-        TEST(test_tombstone),
-        TEST(test_no_token),
-        TEST(test_ranges),
-        TEST(test_group),
-        TEST(test_group_output),
-        TEST(test_full),
-        TEST(test_never_stuck),
-        TEST(test_lower_limit),
-        TEST(test_no_fencing),
-        TEST(test_damaged),
-        TEST(test_model),
-    };
-    return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }

@@ -1,13 +1,6 @@
 /* test_context.c: which certificate files are accepted, and which are refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,7 +20,6 @@ static const char *in_dir(const char *name)
 
 static int setup(void **state)
 {
-    (void)state;
     const struct cert over_ca = {.cn = "over CA", .ca = true, .begins_days = -9, .ends_days = -1};
     (void)certs_dir(dir);
     certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
@@ -46,7 +38,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     certs_remove(dir);
     return 0;
 }
@@ -85,9 +76,8 @@ static void assert_refused(struct fli_tls_config config, const char *why)
     }
 }
 
-static void good_files(void **state)
+TEST(good_files)
 {
-    (void)state;
     assert_taken(server_config("server"));
     assert_taken((struct fli_tls_config){.ca_file = in_dir("ca.crt")});
     assert_taken((struct fli_tls_config){.server = false}); /* trusts whom the system trusts */
@@ -96,9 +86,8 @@ static void good_files(void **state)
     assert_taken(own);
 }
 
-static void what_is_missing(void **state)
+TEST(what_is_missing)
 {
-    (void)state;
     struct fli_tls_config c = server_config("server");
     c.key_file = NULL;
     assert_refused(c, "belong together");
@@ -121,9 +110,8 @@ static void what_is_missing(void **state)
     assert_refused(c, "Is a directory");
 }
 
-static void what_is_no_pem(void **state)
+TEST(what_is_no_pem)
 {
-    (void)state;
     certs_write(dir, "empty", "", 0);
     certs_write(dir, "words", "hello world\n", 12);
     for (unsigned i = 0; i < 2; i++) {
@@ -146,9 +134,8 @@ static void what_is_no_pem(void **state)
     assert_refused(c, "cannot be read after 1 certificates");
 }
 
-static void keys(void **state)
+TEST(keys)
 {
-    (void)state;
     struct fli_tls_config c = server_config("server");
     c.key_file = in_dir("leaf.key");
     assert_refused(c, "does not fit");
@@ -162,9 +149,8 @@ static void keys(void **state)
     assert_refused(c, "key"); /* and nobody is asked on the terminal */
 }
 
-static void dates(void **state)
+TEST(dates)
 {
-    (void)state;
     assert_refused(server_config("over"), "has expired");
     assert_refused(server_config("early"), "not valid yet");
     struct fli_tls_config c = server_config("server");
@@ -175,9 +161,8 @@ static void dates(void **state)
     assert_taken(c);
 }
 
-static void chains(void **state)
+TEST(chains)
 {
-    (void)state;
     certs_join(dir, "good-chain", "leaf.crt", "middle.crt");
     certs_join(dir, "bad-chain", "leaf.crt", "ca.crt");
     struct fli_tls_config c = server_config("leaf");
@@ -197,9 +182,8 @@ static void chains(void **state)
     assert_refused(c, "is not that of a CA");
 }
 
-static void sizes(void **state)
+TEST(sizes)
 {
-    (void)state;
     size_t size = FLI_TLS_FILE_MAX + 1;
     char *text = malloc(size);
     assert_non_null(text);
@@ -218,9 +202,8 @@ static void sizes(void **state)
     free(text);
 }
 
-static void chain_length(void **state)
+TEST(chain_length)
 {
-    (void)state;
     char name[16];
     char issuer[16] = "ca";
     for (unsigned i = 0; i <= FLI_TLS_CHAIN_MAX; i++) {
@@ -244,9 +227,8 @@ static void chain_length(void **state)
     assert_refused(c, "has more than 16 certificates");
 }
 
-static void protocols(void **state)
+TEST(protocols)
 {
-    (void)state;
     static const char *const good[] = {"TLSv1.2", "TLSv1.3", "TLSv1.2 TLSv1.3", "tlsv1.3,TLSv1.2"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         struct fli_tls_config c = server_config("server");
@@ -261,9 +243,8 @@ static void protocols(void **state)
     }
 }
 
-static void what_is_known(void **state)
+TEST(what_is_known)
 {
-    (void)state;
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_facts facts;
     struct fli_tls_context *c = NULL;
@@ -278,9 +259,8 @@ static void what_is_known(void **state)
 }
 
 /* A renewed pair is two files, and there is a moment at which only one of them is there. */
-static void reload(void **state)
+TEST(reload)
 {
-    (void)state;
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_facts facts;
     struct fli_tls_context *c = NULL;
@@ -313,15 +293,7 @@ static void reload(void **state)
     fli_tls_context_destroy(c);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_files),     cmocka_unit_test(what_is_missing),
-        cmocka_unit_test(what_is_no_pem), cmocka_unit_test(keys),
-        cmocka_unit_test(dates),          cmocka_unit_test(chains),
-        cmocka_unit_test(sizes),          cmocka_unit_test(chain_length),
-        cmocka_unit_test(protocols),      cmocka_unit_test(what_is_known),
-        cmocka_unit_test(reload),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return unit_run(argc, argv, setup, teardown);
 }

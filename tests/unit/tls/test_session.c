@@ -1,15 +1,8 @@
 /* test_session.c: handshakes and records between buffers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../../lib/unit.h"
 
-#include <cmocka.h>
 #include <malloc.h>
 #include <openssl/ssl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "certs.h"
 #include "tls/tls.h"
@@ -36,7 +29,6 @@ static const char *in_dir(const char *name)
 
 static int setup(void **state)
 {
-    (void)state;
     const struct cert expired_ca = {
         .cn = "expired CA", .ca = true, .begins_days = -9, .ends_days = -1};
     (void)certs_dir(dir);
@@ -56,7 +48,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     certs_remove(dir);
     return 0;
 }
@@ -188,9 +179,8 @@ static void say(struct pair *p, struct end *from, struct end *to, size_t len)
     free(data);
 }
 
-static void round_trips(void **state)
+TEST(round_trips)
 {
-    (void)state;
     static const char *const versions[] = {"TLSv1.2", "TLSv1.3"};
     static const size_t sizes[] = {1, 2, 100, 16383, 16384, 16385, 100000, 1000000};
     static const size_t steps[] = {0, 1, 7, 1000, 65536};
@@ -223,9 +213,8 @@ static void round_trips(void **state)
 
 /* A peer that goes away in the middle leaves nothing behind, wherever that is. Where each handshake
  * takes long, tests/integration/tls_memory.py has only some of the bytes tried. */
-static void cut_at_every_byte(void **state)
+TEST(cut_at_every_byte)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_REQUIRED, NULL);
     struct fli_tls_context *client = client_of("alice", "ca.crt");
     bool whole = false;
@@ -279,9 +268,8 @@ static void assert_client_refuses(struct fli_tls_context *client, struct fli_tls
     pair_fini(&p);
 }
 
-static void names(void **state)
+TEST(names)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
     static const char *const good[] = {"db.example", "DB.Example", "a.wild.example", "127.0.0.1",
@@ -305,9 +293,8 @@ static void names(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void untrusted_servers(void **state)
+TEST(untrusted_servers)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "other-ca.crt");
     assert_client_refuses(client, server, "db.example", "unable to get local issuer certificate");
@@ -340,9 +327,8 @@ static void assert_server_refuses(struct fli_tls_context *client, struct fli_tls
 }
 
 /* In TLS 1.3 a client is through before the server has seen its certificate. */
-static void clients(void **state)
+TEST(clients)
 {
-    (void)state;
     static const char *const versions[] = {"TLSv1.2", "TLSv1.3"};
     struct fli_tls_context *nobody = client_of(NULL, "ca.crt");
     struct fli_tls_context *mallory = client_of("mallory", "ca.crt");
@@ -374,9 +360,8 @@ static void clients(void **state)
     fli_tls_context_destroy(alice);
 }
 
-static void versions_that_differ(void **state)
+TEST(versions_that_differ)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, "TLSv1.3");
     struct fli_tls_context *client =
         make((struct fli_tls_config){.ca_file = in_dir("ca.crt"), .protocols = "TLSv1.2"});
@@ -391,9 +376,8 @@ static void versions_that_differ(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void what_is_no_handshake(void **state)
+TEST(what_is_no_handshake)
 {
-    (void)state;
     static const char *const words[] = {"PING\r\n",
                                         "*1\r\n$4\r\nPING\r\n",
                                         "GET / HTTP/1.0\r\n\r\n",
@@ -422,9 +406,8 @@ static void what_is_no_handshake(void **state)
 }
 
 /* A peer whose handshake never gets complete is given up after a limited number of bytes. */
-static void handshake_without_end(void **state)
+TEST(handshake_without_end)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct end e;
     end_init(&e, server, NULL);
@@ -443,9 +426,8 @@ static void handshake_without_end(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void orderly_end(void **state)
+TEST(orderly_end)
 {
-    (void)state;
     static const char *const versions[] = {"TLSv1.2", "TLSv1.3"};
     for (size_t v = 0; v < 2; v++) {
         struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, versions[v]);
@@ -475,9 +457,8 @@ static void orderly_end(void **state)
 }
 
 /* When one bit of a record has changed, no byte of it is passed on. */
-static void records_with_a_changed_bit(void **state)
+TEST(records_with_a_changed_bit)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
     for (size_t bit = 0; bit < 8 * 38; bit += 7) {
@@ -496,9 +477,8 @@ static void records_with_a_changed_bit(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void no_room(void **state)
+TEST(no_room)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
     static const size_t lens[] = {FLI_TLS_RECORD_MAX, FLI_TLS_RECORD_MAX + 1};
@@ -575,9 +555,8 @@ static void raw_fini(struct raw *r)
     SSL_CTX_free(r->ctx);
 }
 
-static void renegotiation(void **state)
+TEST(renegotiation)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct raw r;
     raw_init(&r, server, TLS1_2_VERSION);
@@ -589,9 +568,8 @@ static void renegotiation(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void no_resumption(void **state)
+TEST(no_resumption)
 {
-    (void)state;
     static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_OPTIONAL, NULL);
     for (unsigned i = 0; i < 2; i++) {
@@ -617,9 +595,8 @@ static void no_resumption(void **state)
     fli_tls_context_destroy(server);
 }
 
-static void new_keys(void **state)
+TEST(new_keys)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct raw r;
     raw_init(&r, server, TLS1_3_VERSION);
@@ -635,9 +612,8 @@ static void new_keys(void **state)
 }
 
 /* What a connection costs while nothing is said, with a certificate at both ends. */
-static void idle_memory(void **state)
+TEST(idle_memory)
 {
-    (void)state;
     enum { N = 200 };
     static struct pair pairs[N];
     static const char *const versions[] = {"TLSv1.2", "TLSv1.3"};
@@ -677,9 +653,8 @@ static void idle_memory(void **state)
 }
 
 /* Sessions live on when their context is gone. */
-static void without_its_context(void **state)
+TEST(without_its_context)
 {
-    (void)state;
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
     struct pair p;
@@ -693,26 +668,8 @@ static void without_its_context(void **state)
 }
 
 /* With a word: only the tests that it matches. */
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trips),
-        cmocka_unit_test(cut_at_every_byte),
-        cmocka_unit_test(names),
-        cmocka_unit_test(untrusted_servers),
-        cmocka_unit_test(clients),
-        cmocka_unit_test(versions_that_differ),
-        cmocka_unit_test(what_is_no_handshake),
-        cmocka_unit_test(handshake_without_end),
-        cmocka_unit_test(orderly_end),
-        cmocka_unit_test(records_with_a_changed_bit),
-        cmocka_unit_test(no_room),
-        cmocka_unit_test(renegotiation),
-        cmocka_unit_test(no_resumption),
-        cmocka_unit_test(new_keys),
-        cmocka_unit_test(idle_memory),
-        cmocka_unit_test(without_its_context),
-    };
-    cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return unit_run(argc, argv, setup, teardown);
 }

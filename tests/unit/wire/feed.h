@@ -8,8 +8,6 @@
 
 #include "../../lib/rng.h"
 
-#include <string.h>
-
 #include "base/buf.h"
 #include "wire/resp.h"
 

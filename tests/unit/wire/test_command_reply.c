@@ -74,7 +74,7 @@ static size_t names_of(enum fli_service service)
     return n;
 }
 
-static void test_all(void **state)
+TEST(test_all)
 {
     for (int s = FLI_SERVICE_LOCK; s <= FLI_SERVICE_STORE; s++) {
         enum fli_service service = (enum fli_service)s;
@@ -116,7 +116,7 @@ static void test_all(void **state)
     }
 }
 
-static void test_info_of_some(void **state)
+TEST(test_info_of_some)
 {
     redisReply *r = ask(FLI_SERVICE_LOCK, FLI_CMD_COMMAND_INFO,
                         "acquire nope SESSION session|open claim release command session|nope ''");
@@ -155,7 +155,7 @@ static bool optional(const redisReply *arguments, size_t i)
     return find(arguments->element[i], "flags") != NULL;
 }
 
-static void test_docs_of_some(void **state)
+TEST(test_docs_of_some)
 {
     redisReply *r = ask(FLI_SERVICE_LOCK, FLI_CMD_COMMAND_DOCS, "acquire nope session|open INFO");
     assert_int_equal(r->elements, 6);
@@ -220,7 +220,7 @@ static const uint8_t *walk(const uint8_t *p, const uint8_t *end)
     return p;
 }
 
-static void test_resp3(void **state)
+TEST(test_resp3)
 {
     static const enum fli_command_id ids[] = {FLI_CMD_COMMAND, FLI_CMD_COMMAND_DOCS,
                                               FLI_CMD_COMMAND_COUNT, FLI_CMD_COMMAND_LIST,
@@ -237,7 +237,7 @@ static void test_resp3(void **state)
     }
 }
 
-static void test_all_or_nothing(void **state)
+TEST(test_all_or_nothing)
 {
     struct fli_buf whole;
     fli_buf_init(&whole, 1 << 20);
@@ -255,16 +255,4 @@ static void test_all_or_nothing(void **state)
         fli_buf_fini(&b);
     }
     fli_buf_fini(&whole);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),
-        cmocka_unit_test(test_info_of_some),
-        cmocka_unit_test(test_docs_of_some),
-        cmocka_unit_test(test_resp3),
-        cmocka_unit_test(test_all_or_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

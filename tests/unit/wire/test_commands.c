@@ -14,7 +14,7 @@ static bool is_upper(const char *word)
     return true;
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
     unsigned seen[FLI_CMD_ID_MAX + 1] = {0};
     for (size_t i = 0; i < fli_commands_len; i++) {
@@ -109,7 +109,7 @@ static void check_found(const struct fli_command *c, enum fli_service service, c
     }
 }
 
-static void test_lookup(void **state)
+TEST(test_lookup)
 {
     for (size_t i = 0; i < fli_commands_len; i++) {
         const struct fli_command *c = &fli_commands[i];
@@ -151,7 +151,7 @@ static void check_message(enum fli_service service, const char *request, int wan
     assert_int_equal(used, 99);
 }
 
-static void test_hints(void **state)
+TEST(test_hints)
 {
     check_message(FLI_SERVICE_LOCK, "ACQIRE a", FL_ENOTFOUND,
                   "unknown command 'ACQIRE': did you mean ACQUIRE?");
@@ -196,7 +196,7 @@ static void test_hints(void **state)
                   "wrong number of arguments for 'LEADER' command: write LEADER");
 }
 
-static void test_unprintable_names(void **state)
+TEST(test_unprintable_names)
 {
     static const uint8_t name[] = "PI\0NG\r\n'\xff\\";
     struct fli_slice argv = {name, sizeof name - 1};
@@ -212,7 +212,7 @@ static void test_unprintable_names(void **state)
 }
 
 /* Whatever comes, the message is printable, ends within its room, and nothing else is touched. */
-static void test_random_names(void **state)
+TEST(test_random_names)
 {
     uint64_t rng = rng_seed();
     for (int i = 0; i < 20000; i++) {
@@ -246,14 +246,4 @@ static void test_random_names(void **state)
             assert_message(errmsg);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),        cmocka_unit_test(test_lookup),
-        cmocka_unit_test(test_hints),        cmocka_unit_test(test_unprintable_names),
-        cmocka_unit_test(test_random_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

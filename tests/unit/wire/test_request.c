@@ -36,7 +36,7 @@ static void bad(enum fli_service service, const char *text, int want_rc, const c
     ": write ACQUIRE name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] "            \
     "[ALSO name]... [MODE SHARED | PERMITS n] [ATTEMPT n]"
 
-static void test_acquire(void **state)
+TEST(test_acquire)
 {
     struct fli_request r = good(LOCK, "ACQUIRE a");
     assert_int_equal(r.command->id, FLI_CMD_ACQUIRE);
@@ -67,7 +67,7 @@ static void test_acquire(void **state)
     assert_int_equal(r.wait_ms, 5);
 }
 
-static void test_acquire_modes(void **state)
+TEST(test_acquire_modes)
 {
     struct fli_request r = good(LOCK, "ACQUIRE a");
     assert_false(r.shared);
@@ -84,7 +84,7 @@ static void test_acquire_modes(void **state)
     assert_int_equal(r.permits, 1000000);
 }
 
-static void test_acquire_several(void **state)
+TEST(test_acquire_several)
 {
     struct fli_request r = good(LOCK, "ACQUIRE a");
     assert_int_equal(r.n_also, 0);
@@ -104,7 +104,7 @@ static void test_acquire_several(void **state)
         FL_EINVAL, "ALSO of ACQUIRE is given more than 15 times: ask for fewer locks");
 }
 
-static void test_acquire_errors(void **state)
+TEST(test_acquire_errors)
 {
     bad(LOCK, "ACQUIRE a SESSION s TTL 50", FL_EINVAL,
         "SESSION and TTL of ACQUIRE exclude each other (a session has a TTL of its "
@@ -202,7 +202,7 @@ static void length_range(enum fli_service service, const char *form, size_t min,
     }
 }
 
-static void test_number_ranges(void **state)
+TEST(test_number_ranges)
 {
     number_range(LOCK, "ACQUIRE a TTL #", FL_TTL_MIN_MS, FL_TTL_MAX_MS);
     number_range(LOCK, "ACQUIRE a WAIT #", 0, FL_WAIT_MAX_MS);
@@ -224,7 +224,7 @@ static void test_number_ranges(void **state)
     number_range(STORE, "DEL k FENCE l #", 1, FL_TOKEN_MAX);
 }
 
-static void test_length_ranges(void **state)
+TEST(test_length_ranges)
 {
     static const char *const names[] = {"ACQUIRE #", "RENEW # 1", "RELEASE # 1", "CHECK # 1",
                                         "TOKEN #",   "SHOW #",    "BREAK #",     "LOCKS MATCH #"};
@@ -254,7 +254,7 @@ static void test_length_ranges(void **state)
     length_range(LOCK, "CLIENT TRACKING #", 1, FL_LABEL_MAX);
 }
 
-static void test_other_lock_commands(void **state)
+TEST(test_other_lock_commands)
 {
     struct fli_request r = good(LOCK, "RENEW a 7");
     assert_int_equal(r.token, 7);
@@ -287,7 +287,7 @@ static void test_other_lock_commands(void **state)
         "SESSION OPEN needs a TTL: write SESSION OPEN owner TTL ms [LOCKDELAY ms] [LABEL text]");
 }
 
-static void test_connection_commands(void **state)
+TEST(test_connection_commands)
 {
     assert_null(good(LOCK, "PING").value.data);
     struct fli_request r = good(STORE, "PING ''");
@@ -340,7 +340,7 @@ static void test_connection_commands(void **state)
     assert_string_equal(fli_request_error_word(FL_ENOTFOUND), "ERR");
 }
 
-static void test_client_name_length(void **state)
+TEST(test_client_name_length)
 {
     char name[80];
     char text[100];
@@ -356,7 +356,7 @@ static void test_client_name_length(void **state)
     }
 }
 
-static void test_store_commands(void **state)
+TEST(test_store_commands)
 {
     struct fli_request r = good(STORE, "SET k v FENCE l 5");
     assert_true(slice_is(&r.name, "k"));
@@ -386,7 +386,7 @@ static void test_store_commands(void **state)
 }
 
 /* Every command with random words: no crash, a whole message or a result within its ranges. */
-static void test_random_arguments(void **state)
+TEST(test_random_arguments)
 {
     static const char *const likely[] = {"TTL",   "SESSION", "OWNER", "WAIT",      "VALUE", "MATCH",
                                          "COUNT", "CURSOR",  "FENCE", "LOCKDELAY", "LABEL", "AUTH",
@@ -417,22 +417,4 @@ static void test_random_arguments(void **state)
             assert_true(r.name.len >= 1);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_acquire),
-        cmocka_unit_test(test_acquire_modes),
-        cmocka_unit_test(test_acquire_several),
-        cmocka_unit_test(test_acquire_errors),
-        cmocka_unit_test(test_number_ranges),
-        cmocka_unit_test(test_length_ranges),
-        cmocka_unit_test(test_other_lock_commands),
-        cmocka_unit_test(test_connection_commands),
-        cmocka_unit_test(test_client_name_length),
-        cmocka_unit_test(test_store_commands),
-        cmocka_unit_test(test_random_arguments),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,7 @@ static void run_row(const struct row *row, const char *want)
     feed_fini(&f);
 }
 
-static void test_requests(void **state)
+TEST(test_requests)
 {
     static const struct row rows[] = {
         {S(""), ""},
@@ -83,7 +83,7 @@ static void test_requests(void **state)
     }
 }
 
-static void test_broken(void **state)
+TEST(test_broken)
 {
     static const struct row rows[] = {
         {S("*x\r\n"), broken_array},
@@ -179,7 +179,7 @@ static void check_limit(struct fli_buf *b, size_t arg_max, size_t request_max, c
     }
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
     struct fli_buf b;
     fli_buf_init(&b, 1 << 20);
@@ -208,7 +208,7 @@ static void put_words(struct fli_buf *b, size_t n, const char *word)
     assert_int_equal(fli_buf_append(b, "\n", 1), 0);
 }
 
-static void test_inline_limits(void **state)
+TEST(test_inline_limits)
 {
     struct fli_buf b;
     fli_buf_init(&b, 1 << 20);
@@ -253,7 +253,7 @@ static void test_inline_limits(void **state)
 }
 
 /* 40 MB of one argument pass through a buffer that never holds more than one piece. */
-static void test_oversized_needs_no_memory(void **state)
+TEST(test_oversized_needs_no_memory)
 {
     enum { PIECE = 4096, BIG = 40 << 20 };
     static uint8_t bytes[PIECE];
@@ -276,7 +276,7 @@ static void test_oversized_needs_no_memory(void **state)
 }
 
 /* The largest array that is skipped, and one more. */
-static void test_skip_ceilings(void **state)
+TEST(test_skip_ceilings)
 {
     struct feed f;
     feed_init(&f, 1000, 2000);
@@ -301,7 +301,7 @@ static void test_skip_ceilings(void **state)
 }
 
 /* What is thrown away must still be framed. */
-static void test_broken_while_skipping(void **state)
+TEST(test_broken_while_skipping)
 {
     static const struct row rows[] = {
         {S("*257\r\n$1\r\na\r\nx"), broken_arg},   {S("*257\r\n$1\r\nab\r\n"), broken_end},
@@ -318,7 +318,7 @@ static void test_broken_while_skipping(void **state)
 
 /* Linear cost, shown without a watch: bytes behind the parser's place are spoilt after each call,
  * except the very first one, and it must not notice. */
-static void test_nothing_is_looked_at_twice(void **state)
+TEST(test_nothing_is_looked_at_twice)
 {
     static const char request[] = "*3\r\n$7\r\nACQUIRE\r\n$5\r\nhello\r\n$12\r\nabcdefghijkl\r\n";
     static const char line[] = "acquire hello abcdefghijkl\r\n";
@@ -401,7 +401,7 @@ static void feed_in_random_pieces(uint64_t *rng, struct feed *f, const struct fl
     }
 }
 
-static void test_model(void **state)
+TEST(test_model)
 {
     uint64_t rng = rng_seed();
     for (int round = 0; round < 300; round++) {
@@ -424,7 +424,7 @@ static void test_model(void **state)
 }
 
 /* Any bytes at all: no crash, and the same outcome however they are cut. */
-static void test_random_bytes(void **state)
+TEST(test_random_bytes)
 {
     uint64_t rng = rng_seed();
     for (int round = 0; round < 3000; round++) {
@@ -449,21 +449,4 @@ static void test_random_bytes(void **state)
         feed_fini(&cut);
         fli_buf_fini(&wire);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests),
-        cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_inline_limits),
-        cmocka_unit_test(test_oversized_needs_no_memory),
-        cmocka_unit_test(test_skip_ceilings),
-        cmocka_unit_test(test_broken_while_skipping),
-        cmocka_unit_test(test_nothing_is_looked_at_twice),
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_random_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,6 @@
 
 #include "../../lib/rng.h"
 
-#include <string.h>
-
 #include "wire/request.h"
 #include "wire/resp.h"
 

@@ -130,7 +130,6 @@ static void on_gone(zhandle_t *zk, int type, int state, const char *path, void *
 
 static void on_exists(int rc, const struct Stat *stat, const void *data)
 {
-    (void)stat;
     if (rc == ZNONODE) {
         look(&clients[(size_t)data]); /* it went before it could be watched; no watch was left */
     } else if (rc != ZOK) {
