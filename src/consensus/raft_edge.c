@@ -337,11 +337,6 @@ static void deliver(struct raft_edge *e, const struct raft_message *whole, unsig
     m->prev_log_index += first;
     m->entries += first;
     m->n_entries = n;
-    raft_index last = m->prev_log_index + n;
-    if (m->leader_commit > last && last < raft_commit_index(e->raft)) {
-        m->leader_commit = 0; /* the library keeps the commit index that it has */
-        e->stats.commits_corrected++;
-    }
     if (n > 0) {
         void *batch = raft_malloc(1);
         if (batch == NULL) {
@@ -380,21 +375,22 @@ static void note_change_follows(struct raft_edge *e, uint64_t index)
     e->change_index = before > e->change_index ? before : e->change_index;
 }
 
-/* The number of entries, in a message that begins with the very first entry, that are known to be
- * committed here. */
-static unsigned committed_beginning(struct raft_edge *e, const struct raft_append_entries *m)
+/* The number of its first entries that are committed here. They are in the log of every leader to
+ * come, so they need not be compared, and may be compacted. */
+static raft_index committed_entries(struct raft_edge *e, const struct raft_append_entries *m)
 {
     raft_index commit = raft_commit_index(e->raft);
-    if (m->prev_log_index != 0 || m->n_entries == 0 || commit == 0) {
+    if (m->prev_log_index >= commit || m->term < raft_current_term(e->raft) ||
+        e->term_of(e->ctx, commit) == 0) {
         return 0;
     }
-    e->stats.beginnings_skipped++;
-    return commit < m->n_entries ? (unsigned)commit : m->n_entries;
+    e->stats.committed_skipped++;
+    return commit - m->prev_log_index;
 }
 
 /* Answers a message without news. Its sender may not know that this node has the entries, and
- * begins with the first one until it gets an answer. Entries that are committed here are in the log
- * of every leader. */
+ * repeats it until it gets an answer. Entries that are committed here are in the log of every
+ * leader. */
 static void answer_for_committed(struct raft_edge *e, const struct raft_message *whole)
 {
     struct raft_message m = *whole;
@@ -408,11 +404,12 @@ static void answer_for_committed(struct raft_edge *e, const struct raft_message 
 static void receive_entries(struct raft_edge *e, const struct raft_message *whole)
 {
     const struct raft_append_entries *m = &whole->append_entries;
-    unsigned from = committed_beginning(e, m);
-    if (from > 0 && from == m->n_entries) {
+    raft_index known = committed_entries(e, m);
+    if (known > 0 && known >= m->n_entries) {
         answer_for_committed(e, whole);
         return;
     }
+    unsigned from = (unsigned)known;
     unsigned at = next_change(m, from);
     e->stats.messages_split += at < m->n_entries;
     deliver(e, whole, from, at - from);

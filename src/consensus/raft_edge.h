@@ -5,9 +5,11 @@
  * smallest sequence that shows it; tests/unit/consensus/test_raft_edge*.c has a test for each that
  * fails without the code here.
  *
- *   commit index    An APPEND that starts further back than the commit index lowers that index.
- *   beginning       The core accepts an APPEND of the very first entry without checking what is
- *                   compacted, and appends its entries once more.
+ *   old entries     An APPEND that starts further back than the commit index may lower that index.
+ *                   With the very first entry it is accepted although that is compacted, and its
+ *                   entries are appended once more; behind any other compacted entry it is refused,
+ *                   and a leader that knows no better repeats it for ever. So the core is shown
+ *                   nothing that is committed.
  *   changes         A change of the configuration that is not the first new entry of its message is
  *                   noted at the index of that first one. A change that is committed only by the
  *                   message that brings the next change, or later, never counts as committed. So a
@@ -60,8 +62,7 @@
 #define RAFT_EDGE_TERM_STEP_MAX (UINT64_C(1) << 32)
 
 struct raft_edge_stats {
-    uint64_t commits_corrected;  /* messages that would have lowered the commit index */
-    uint64_t beginnings_skipped; /* messages that began with the very first entry */
+    uint64_t committed_skipped;  /* messages that began with committed entries, or behind one */
     uint64_t messages_split;     /* because they contained changes of the configuration */
     uint64_t votes_dropped;      /* answers that came too late */
     uint64_t rejections_dropped; /* overtaken */

@@ -191,6 +191,7 @@ static void send_taken(struct snapshot_install *s)
     }
 }
 
+/* A sender that cannot be told learns it from the end of the stream, not from a long silence. */
 static void send_done(struct snapshot_install *s, int error, const char *text)
 {
     uint8_t code[4];
@@ -201,6 +202,8 @@ static void send_done(struct snapshot_install *s, int error, const char *text)
     fli_put_u32(code, (uint32_t)(error < 0 ? -error : error));
     if (stream_send(s->stream, SNAPSHOT_DONE, parts, 2) == 0) {
         stream_flush(s->stream);
+    } else {
+        hang_up(s);
     }
 }
 

@@ -4,9 +4,10 @@
  * A stream begins with the identity of each side, which the node on the other side checks, as
  * transport.h says; so a node with an empty disk is refused. Streams for the relay and for
  * snapshots are bytes in order, which may be delayed, and may break with any part of them
- * delivered. Raft's messages are separate: they may be lost, late, repeated, or overtake each
- * other, as happens between successive streams. Bytes that stay unacknowledged for too long end the
- * stream for their sender. */
+ * delivered. What a socket has no room for leaves once it has, as in channel.c, although its owner
+ * says nothing more. Raft's messages are separate: they may be lost, late, repeated, or overtake
+ * each other, as happens between successive streams. Bytes that stay unacknowledged for too long
+ * end the stream for their sender. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -373,13 +374,43 @@ static void chunk_fire(struct sim *s, struct sim_event *e)
     sim_node_fire(s, e);
 }
 
+static void conn_drop(struct sim_event *e)
+{
+    conn_of(e)->users--;
+}
+
+static void drained_deliver(struct sim_event *e)
+{
+    struct stream *st = conn_of(e)->end[e->a].stream;
+    if (st != NULL && !st->closed && !st->lost) {
+        uint64_t before = st->handed;
+        st->draining = false;
+        stream_flush(st);
+        e->node->sim->marks->rests_sent += st->handed > before;
+    }
+}
+
+/* There is room again when the other side has told of what it got. */
+static void drain(struct stream *st)
+{
+    struct sim_end *end = &st->conn->end[st->side];
+    struct sim *s = st->conn->sim;
+    unsigned other = st->conn->end[1 - st->side].node->index;
+    uint64_t ms = end->next_at - s->now + sim_net_delay(s, other, end->node->index);
+    struct sim_event *e = sim_after(s, ms, sim_node_fire);
+    carry(e, st->conn, st->side);
+    e->deliver = drained_deliver;
+    e->drop = conn_drop;
+    st->draining = true;
+}
+
 static void flush_bytes(struct stream *st)
 {
     struct sim_end *end = &st->conn->end[st->side];
     struct sim_end *peer = &st->conn->end[1 - st->side];
     struct sim *s = st->conn->sim;
     size_t len = st->out.len;
-    if (len == 0) {
+    if (len == 0 || st->draining) {
         return;
     }
     /* The socket's buffer may be full, even in the middle of a frame. */
@@ -403,6 +434,9 @@ static void flush_bytes(struct stream *st)
     e->drop = chunk_drop;
     e->p = b;
     e->b = end->sent++;
+    if (st->out.len > 0) {
+        drain(st);
+    }
 }
 
 /* ---- stream.h ---- */

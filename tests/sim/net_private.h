@@ -42,6 +42,7 @@ struct stream {
     struct stream_limits limits;
     struct stream_callbacks cbs;
     bool started, lost, closed;
+    bool draining; /* the socket had no room for the rest of what was flushed */
     enum channel_end how;
     struct frame_reader in;
     struct fli_buf out;

@@ -1,6 +1,6 @@
 /* test_snapshot_transfer.c: a snapshot on its way from node 1 to node 2, over loopback, between two
  * simulated disks: cut connections, damage, full disks, senders that begin again or break the
- * rules. */
+ * rules. Two functions are wrapped, for a clock that runs ahead and memory that is short. */
 #include "../../lib/break_connections.h"
 #include "../peer/rig.h"
 
@@ -33,6 +33,30 @@ struct fixture {
 };
 
 static struct fixture fixture;
+
+/* ---- what is wrapped ---- */
+
+uint64_t __real_uv_now(const uv_loop_t *loop);
+uint64_t __wrap_uv_now(const uv_loop_t *loop);
+int __real_stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n);
+int __wrap_stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n);
+
+static uint64_t ahead_ms;  /* of the loop's clock, for all who ask it */
+static unsigned done_lost; /* frames DONE for which there is no memory */
+
+uint64_t __wrap_uv_now(const uv_loop_t *loop)
+{
+    return __real_uv_now(loop) + ahead_ms;
+}
+
+int __wrap_stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n)
+{
+    if (type == SNAPSHOT_DONE && done_lost > 0) {
+        done_lost--;
+        return FL_ENOMEM;
+    }
+    return __real_stream_send(s, type, parts, n);
+}
 
 /* ---- node 1 ---- */
 
@@ -138,6 +162,8 @@ static int set_up(void **state)
 {
     struct fixture *f = &fixture;
     memset(f, 0, sizeof *f);
+    ahead_ms = 0;
+    done_lost = 0;
     f->r = rig_open(NULL);
     f->r->b.unstarted = true;
     f->from = sim_device_create(1);
@@ -315,6 +341,67 @@ static void a_disk_that_fails(void **state)
         assert_int_equal(f->readies, before);
     }
     send_until_it_is_there(f);
+}
+
+/* The receiver gives up, or has it in place, and has no memory to say so: it hangs up, so that the
+ * sender need not wait until it takes this for silence. */
+static void a_receiver_that_cannot_answer(void **state)
+{
+    struct fixture *f = *state;
+    sim_device_fail(f->to, SIM_SYNC, 1, 1, -EIO);
+    done_lost = 1;
+    snapshot_send_start(f->send);
+    UNTIL(f, !snapshot_send_busy(f->send));
+    assert_int_equal(done_lost, 0);
+    assert_int_equal(snapshot_send_failures(f->send), 1);
+    assert_null(strstr(f->sent_log, "silence"));
+    assert_non_null(strstr(f->install_log, "cannot sync"));
+    expect_nothing_left(f);
+    done_lost = 1;
+    UNTIL(f, (snapshot_send_start(f->send), f->readies == 1));
+    UNTIL(f, !snapshot_send_busy(f->send));
+    assert_int_equal(done_lost, 0);
+    assert_int_equal(snapshot_send_failures(f->send), 2);
+    send_until_it_is_there(f);
+}
+
+static void begin_unheard(struct fixture *f)
+{
+    unsigned before = f->r->b.accepted;
+    snapshot_send_start(f->send);
+    RUN_UNTIL(f->r, f->r->b.accepted > before && strstr(f->sent_log, "is sent to node 2") != NULL);
+    f->accepted = f->r->b.accepted;
+}
+
+static void expect_silence(struct fixture *f, unsigned pause_ms)
+{
+    char text[64];
+    uint64_t failures = snapshot_send_failures(f->send);
+    begin_unheard(f);
+    ahead_ms += 30001;
+    snapshot_send_tick(f->send);
+    assert_false(snapshot_send_busy(f->send));
+    assert_int_equal(snapshot_send_failures(f->send), failures + 1);
+    snprintf(text, sizeof text, "silence; next attempt in %u ms", pause_ms);
+    assert_non_null(strstr(f->sent_log, text));
+    held_close(&f->r->b.streams[f->accepted - 1]);
+}
+
+/* Nobody at the receiver reads or answers. The sender gives that up and calls again, after pauses
+ * that double up to five seconds. One that succeeds ends them. */
+static void a_receiver_that_is_silent(void **state)
+{
+    struct fixture *f = *state;
+    static const unsigned PAUSES_MS[] = {100, 200, 400, 800, 1600, 3200, 5000, 5000};
+    for (unsigned i = 0; i < sizeof PAUSES_MS / sizeof PAUSES_MS[0]; i++) {
+        expect_silence(f, PAUSES_MS[i]);
+        ahead_ms += PAUSES_MS[i] - 1;
+        snapshot_send_start(f->send);
+        assert_false(snapshot_send_busy(f->send));
+        ahead_ms += 1;
+    }
+    send_until_it_is_there(f);
+    expect_silence(f, PAUSES_MS[0]);
 }
 
 /* The sender's own disk: nothing is sent, and it is told. */
@@ -570,6 +657,8 @@ int main(int argc, char **argv)
         TEST(connections_that_break),
         TEST(a_disk_that_is_full),
         TEST(a_disk_that_fails),
+        TEST(a_receiver_that_cannot_answer),
+        TEST(a_receiver_that_is_silent),
         TEST(a_sender_that_cannot_read),
         TEST(a_file_that_has_changed),
         TEST(it_may_have_to_wait),
