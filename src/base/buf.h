@@ -27,7 +27,7 @@ int fli_buf_printf(struct fli_buf *b, const char *fmt, ...) FLI_PRINTF(2, 3) FLI
 void fli_buf_consume(struct fli_buf *b, size_t n);
 
 void fli_buf_clear(struct fli_buf *b); /* len = 0, keeps the memory */
-void fli_buf_shrink(
-    struct fli_buf *b); /* gives back memory that an empty or nearly empty buffer holds */
+/* Frees memory that an empty or nearly empty buffer does not need. */
+void fli_buf_shrink(struct fli_buf *b);
 
 #endif

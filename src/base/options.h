@@ -42,7 +42,7 @@ struct fli_option {
     bool many; /* may be given again and again; for fli_options_next() alone */
 };
 
-/* The first members are the program's to fill in, the others zero. */
+/* The program fills in the members down to errmsg_size and sets the others to zero. */
 struct fli_options {
     const struct fli_option *table;
     size_t n;           /* FLI_OPTIONS_MAX at most */

@@ -60,7 +60,7 @@ int backup_job_run(struct backup_job *j)
     static struct backup_target t;
     uint64_t removed = 0;
     (void)snprintf(t.path, sizeof t.path, keeps(j) ? "%.4000s/new" : "%.4000s", j->args->arg[0]);
-    backup_step_back();
+    backup_lower_priority();
     int rc = j->fetch(j, &t);
     rc = rc != 0 ? rc : settle(j, &t, &removed);
     if (rc == 0) {

@@ -21,7 +21,7 @@
 #define SYNC_BYTES (UINT64_C(1) << 20)
 #define REST_MAX_NS UINT64_C(50000000)
 
-void backup_step_back(void)
+void backup_lower_priority(void)
 {
     (void)sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     (void)setpriority(PRIO_PROCESS, 0, NICE_VALUE);

@@ -14,15 +14,15 @@ struct backup_target {
     char path[BACKUP_PATH_SIZE], part[BACKUP_PATH_SIZE];
     int fd;
     uint64_t bytes, synced;
-    char error[BACKUP_ERROR_SIZE]; /* what the disk said; "" while nothing failed */
+    char error[BACKUP_ERROR_SIZE]; /* why the last step failed; "" while none did */
 };
 
 /* Lowers the priority of this process, so that it takes no time from a node on the same machine.
  * For the same reason the file is synced in small pieces, with pauses between them. */
-void backup_step_back(void);
+void backup_lower_priority(void);
 
-/* Each returns 0, or FL_EIO with the reason in `error`. rc: how the writing ended; close returns it
- * when it is not 0. */
+/* Each returns 0, or FL_EIO with the reason in `error`. rc: the result of the writes; close
+ * returns it when it is not 0. */
 int backup_target_open(struct backup_target *t) FLI_MUST_USE;
 int backup_target_write(void *target, const void *data, size_t len) FLI_MUST_USE; /* a sink */
 int backup_target_close(struct backup_target *t, int rc) FLI_MUST_USE;

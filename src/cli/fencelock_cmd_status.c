@@ -35,7 +35,7 @@ struct problems {
     size_t n;
 };
 
-static void FLI_PRINTF(2, 3) found(struct problems *p, const char *fmt, ...)
+static void FLI_PRINTF(2, 3) add_problem(struct problems *p, const char *fmt, ...)
 {
     va_list args;
     if (p->n < PROBLEMS_MAX) {
@@ -50,20 +50,20 @@ static void find_node_problems(struct problems *p, const struct seen_node *node,
 {
     const struct fl_node_status *s = &node->status;
     if (node->error != 0) {
-        found(p, "%s", node->message);
+        add_problem(p, "%s", node->message);
         return;
     }
     if (leader == NULL) {
         return; /* one sentence covers all of them */
     }
     if (node != leader && strcmp(s->role, "leader") == 0) {
-        found(p, "%s believes that it leads, but %s has been elected since", node->address,
-              leader->address);
+        add_problem(p, "%s believes that it leads, but %s has been elected since", node->address,
+                    leader->address);
     } else if (node != leader && s->leader_id == 0) {
-        found(p, "%s hears no leader", node->address);
+        add_problem(p, "%s hears no leader", node->address);
     }
     if (lag_of(node, commit) > LAG_MAX) {
-        found(p, "%s is %" PRIu64 " entries behind", node->address, lag_of(node, commit));
+        add_problem(p, "%s is %" PRIu64 " entries behind", node->address, lag_of(node, commit));
     }
 }
 
@@ -74,14 +74,14 @@ static void find_problems(struct problems *p, const struct seen_node *nodes, siz
         find_node_problems(p, &nodes[i], leader, commit);
     }
     if (leader == NULL) {
-        found(p, "%s", NO_LEADER);
+        add_problem(p, "%s", NO_LEADER);
         return;
     }
     /* Only the leader knows members that were not named here. */
     const struct fl_node_status *s = &leader->status;
     if (s->cluster_nodes_connected < s->cluster_nodes) {
-        found(p, "%" PRIu64 " of the cluster's %" PRIu64 " nodes are connected to the leader",
-              s->cluster_nodes_connected, s->cluster_nodes);
+        add_problem(p, "%" PRIu64 " of the cluster's %" PRIu64 " nodes are connected to the leader",
+                    s->cluster_nodes_connected, s->cluster_nodes);
     }
 }
 
@@ -240,37 +240,37 @@ struct probe {
 };
 
 /* Finds out whether the cluster serves by sending this node a request that goes through the log. */
-static void probe_health(const struct cli_args *a, struct probe *l, uint64_t timeout_ms)
+static void probe_health(const struct cli_args *a, struct probe *p, uint64_t timeout_ms)
 {
     int code;
-    fl_client *c = cli_client_create_at(a, l->node.address, &code);
+    fl_client *c = cli_client_create_at(a, p->node.address, &code);
     if (c == NULL) {
-        snprintf(l->message, sizeof l->message, "no memory to ask it");
+        snprintf(p->message, sizeof p->message, "no memory to ask it");
         return;
     }
     int rc = fl_check(c, fl_str(HEALTH_LOCK), 1, timeout_ms);
-    l->serves = rc == 0 || rc == FL_ENOTHELD;
-    if (!l->serves) {
-        snprintf(l->message, sizeof l->message, "%s", fl_client_error(c));
+    p->serves = rc == 0 || rc == FL_ENOTHELD;
+    if (!p->serves) {
+        snprintf(p->message, sizeof p->message, "%s", fl_client_error(c));
     }
     fl_client_destroy(c);
 }
 
-static void probe_node(const struct cli_args *a, fl_client *c, size_t i, struct probe *l)
+static void probe_node(const struct cli_args *a, fl_client *c, size_t i, struct probe *p)
 {
     uint64_t timeout_ms = node_timeout_ms(a);
-    memset(l, 0, sizeof *l);
-    ask_node(c, i, timeout_ms, &l->node);
-    const struct fl_node_status *s = &l->node.status;
-    l->live = l->node.error == 0;
-    if (!l->live) {
-        snprintf(l->message, sizeof l->message, "%s", l->node.message);
+    memset(p, 0, sizeof *p);
+    ask_node(c, i, timeout_ms, &p->node);
+    const struct fl_node_status *s = &p->node.status;
+    p->live = p->node.error == 0;
+    if (!p->live) {
+        snprintf(p->message, sizeof p->message, "%s", p->node.message);
     } else if (cli_has(a, CLI_OPT_LIVE)) {
-        l->serves = true;
+        p->serves = true;
     } else if (s->leader_id == 0) {
-        snprintf(l->message, sizeof l->message, "it is up and hears no leader");
+        snprintf(p->message, sizeof p->message, "it is up and hears no leader");
     } else {
-        probe_health(a, l, timeout_ms);
+        probe_health(a, p, timeout_ms);
     }
 }
 
@@ -315,14 +315,14 @@ static void health_text(const struct cli_args *a, const struct probe *probes, si
         width = len > width ? len : width;
     }
     for (size_t i = 0; i < n; i++) {
-        const struct probe *l = &probes[i];
-        enum cli_colour colour = l->serves ? CLI_GREEN : l->live ? CLI_YELLOW : CLI_RED;
-        printf("%-*s  %s%-11s%s  ", width, l->node.address, cli_colour_on(colour, style.colours),
-               l->serves ? "healthy"
-               : l->live ? "not serving"
+        const struct probe *p = &probes[i];
+        enum cli_colour colour = p->serves ? CLI_GREEN : p->live ? CLI_YELLOW : CLI_RED;
+        printf("%-*s  %s%-11s%s  ", width, p->node.address, cli_colour_on(colour, style.colours),
+               p->serves ? "healthy"
+               : p->live ? "not serving"
                          : "unreachable",
                cli_colour_off(colour, style.colours));
-        cli_print_safe(stdout, fl_str(l->serves ? l->node.status.role : l->message));
+        cli_print_safe(stdout, fl_str(p->serves ? p->node.status.role : p->message));
         putchar('\n');
     }
 }

@@ -381,8 +381,8 @@ int fl_session_open(fl_client *c, const struct fl_session_options *options, stru
     return rc;
 }
 
-static int about_session(fl_client *c, enum fli_ask_op op, const struct fl_session *session,
-                         uint64_t timeout_ms, uint64_t *ret_deadline_ms)
+static int call_of_session(fl_client *c, enum fli_ask_op op, const struct fl_session *session,
+                           uint64_t timeout_ms, uint64_t *ret_deadline_ms)
 {
     const struct fli_call call = {
         .ask = {.op = op, .owner = {session->owner, session->owner_len}, .ttl_ms = session->ttl_ms},
@@ -401,7 +401,7 @@ static int about_session(fl_client *c, enum fli_ask_op op, const struct fl_sessi
 int fl_session_renew(fl_client *c, struct fl_session *session, uint64_t timeout_ms)
 {
     uint64_t deadline_ms;
-    int rc = about_session(c, FLI_ASK_SESSION_RENEW, session, timeout_ms, &deadline_ms);
+    int rc = call_of_session(c, FLI_ASK_SESSION_RENEW, session, timeout_ms, &deadline_ms);
     if (rc == 0) {
         session->deadline_ms = deadline_ms;
     } else if (rc == FL_ENOSESSION) {
@@ -414,7 +414,7 @@ int fl_session_close(fl_client *c, struct fl_session *session, uint64_t timeout_
 {
     uint64_t unused_ms;
     session->deadline_ms = 0;
-    return about_session(c, FLI_ASK_SESSION_CLOSE, session, timeout_ms, &unused_ms);
+    return call_of_session(c, FLI_ASK_SESSION_CLOSE, session, timeout_ms, &unused_ms);
 }
 
 int fl_sessions(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t timeout_ms,
@@ -440,7 +440,7 @@ int fl_sessions(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t t
                                                      : "the answer is no list of sessions");
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 static int fetch_list(fl_client *c, const struct fli_call *call, struct fl_lock_list **ret)
 {

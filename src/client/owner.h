@@ -17,8 +17,8 @@ static inline struct fl_bytes fli_owner_bytes(const struct fli_owner *o)
 /* Makes an id of 128 random bits, as hex digits. */
 void fli_owner_make(struct fli_owner *ret);
 
-/* Takes the options into the engine; the owner's id too, a random one if none is given. options may
- * be NULL. 0; FL_EINVAL, FL_ENOMEM. */
+/* Copies the options to the engine and the owner's id to *ret; it is random when the options have
+ * none. options may be NULL. 0; FL_EINVAL, FL_ENOMEM. */
 int fli_owner_and_options(struct fli_engine *e, struct fli_owner *ret,
                           const struct fl_client_options *options) FLI_MUST_USE;
 

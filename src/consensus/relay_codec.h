@@ -3,8 +3,8 @@
  *   COMMAND    8 sequence, 8 source (ticket.h), then the command as machine_command_encode made it;
  *              a stream's sequences begin at a random number and go up by one
  *   RESULT     8 sequence, 4 status (negated code), 1 code, 3 zero, 4 number, 8 token, 8 wait,
- *              8 deadline, 8 clock, then the payload; all but sequence and status are zero unless
- *              the status is
+ *              8 deadline, 8 clock, then the payload; when the status is an error, all but it and
+ *              the sequence are zero
  *   RETURNED   8 sequence
  *   PUSH       1 type, 1 reason, 1 explicit, 1 zero, 2 name length, 2 owner length, 8 token,
  *              8 wait, 8 deadline, 8 clock, name, owner
@@ -20,8 +20,8 @@
 enum relay_frame {
     RELAY_COMMAND = 1,  /* to the leader: sequence, source, command */
     RELAY_RESULT = 2,   /* from the leader: sequence, status, result, payload */
-    RELAY_RETURNED = 3, /* from the leader: sequence; surely not done, send it to the next
-                           leader */
+    RELAY_RETURNED = 3, /* from the leader: sequence; the command was not done and never will be,
+                           send it to the next leader */
     RELAY_PUSH = 4,     /* from the leader: an event of a wait */
     RELAY_READY = 5,    /* to the leader: this node knows every member's incarnation, on disk */
     RELAY_PING = 6,     /* to the leader */

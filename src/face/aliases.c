@@ -55,7 +55,7 @@ static int read_line(struct reader *r, const uint8_t *p, const uint8_t *end)
         return wrong(r, "write `sha1 = form`");
     }
     if (!face_sha1_parse(trim(line.data, equals), sha1)) {
-        return wrong(r, "in front of = stands the SHA-1 of a script: 40 hex digits");
+        return wrong(r, "write the SHA-1 of a script, 40 hex digits, in front of =");
     }
     const struct face_form *form = face_form_find(trim(equals + 1, line.data + line.len));
     if (form == NULL) {
@@ -64,7 +64,9 @@ static int read_line(struct reader *r, const uint8_t *p, const uint8_t *end)
     if (face_scripts_is_text(r->scripts, sha1)) {
         return wrong(r, "this script has a form already");
     }
-    return face_scripts_add_alias(r->scripts, sha1, form) ? 0 : wrong(r, "there are more than 256");
+    return face_scripts_add_alias(r->scripts, sha1, form)
+               ? 0
+               : wrong(r, "there are more than 256 aliases");
 }
 
 int face_scripts_alias(struct face_scripts *s, struct fli_slice text, char *errmsg,

@@ -15,8 +15,7 @@ struct face_request {
     struct fli_slice value;     /* the owner; empty: a query about any owner */
     struct fli_slice new_value; /* FACE_SWAP */
     uint64_t ttl_ms;            /* 0: unchanged */
-    bool any;                   /* whoever has the keys: ends them or, with ttl_ms, prolongs
-                                   them */
+    bool any;                   /* ends the keys of any owner or, with ttl_ms, prolongs them */
     bool fetches;               /* one key: when another value has it, that value is asked for */
     const struct fli_slice *each_keys, *each_values; /* FACE_OP_RENEW_EACH, which has no keys */
     unsigned n_each;

@@ -296,7 +296,7 @@ static enum MHD_Result request_cb(void *cls, struct MHD_Connection *c, const cha
     return serve(cls, c, url);
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 static int bind_first(const struct addrinfo *all, int *ret_error)
 {

@@ -335,7 +335,7 @@ static void set_reading(struct net_conn *c)
     }
 }
 
-static void take_on(struct net_conn *c)
+static void take_more(struct net_conn *c)
 {
     struct net_server *s = c->server;
     enum fli_turn_part part = fli_turn_enter(&s->turn, FLI_TURN_REQUESTS);
@@ -353,7 +353,7 @@ static void take_on(struct net_conn *c)
 static void resume(struct net_conn *c)
 {
     if (c->paused && !fli_list_linked(&c->yielded)) {
-        take_on(c);
+        take_more(c);
     }
     net_secure_tell_end(c);
     set_reading(c);

@@ -287,7 +287,8 @@ void net_server_tls_reload(struct net_server *s)
         log_facts(s, "new connections get");
         return;
     }
-    net_server_log(s, 2, "TLS: files are not taken into use, and the old ones stay: %s", errmsg);
+    net_server_log(s, 2, "TLS: the new files are refused, and the old ones stay in use: %s",
+                   errmsg);
 }
 
 static void files_cb(uv_timer_t *timer)

@@ -196,7 +196,7 @@ static void read_cb(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
     }
 }
 
-int channel_listen_on(struct channel *c)
+int channel_socket_start(struct channel *c)
 {
     if (c->closing) {
         return FL_ESYSTEM;
@@ -205,7 +205,7 @@ int channel_listen_on(struct channel *c)
     return rv == 0 || rv == UV_EALREADY ? 0 : FL_ESYSTEM;
 }
 
-void channel_listen_off(struct channel *c)
+void channel_socket_stop(struct channel *c)
 {
     if (!c->closing) {
         uv_read_stop((uv_stream_t *)&c->tcp);
@@ -217,7 +217,7 @@ int channel_read_start(struct channel *c)
     if (c->reading) {
         return 0;
     }
-    int rv = channel_listen_on(c);
+    int rv = channel_socket_start(c);
     c->reading = rv == 0;
     return rv;
 }
@@ -225,7 +225,7 @@ int channel_read_start(struct channel *c)
 void channel_read_stop(struct channel *c)
 {
     if (c->reading) {
-        channel_listen_off(c);
+        channel_socket_stop(c);
     }
     c->reading = false;
 }
@@ -242,11 +242,11 @@ bool channel_busy(const struct channel *c)
     return c->writing || secure_waits(c);
 }
 
-bool channel_say(struct channel *c, const void *data, size_t len)
+bool channel_write_handshake(struct channel *c, const void *data, size_t len)
 {
     struct fli_slice part = {data, len};
     if (c->secure != NULL) {
-        return secure_say(c, data, len);
+        return secure_write_handshake(c, data, len);
     }
     FLI_ASSERT(!c->writing);
     if (channel_try_write(c, &part, 1) != len) {

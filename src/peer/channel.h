@@ -58,8 +58,8 @@ struct channel_shared {
 };
 
 int channel_shared_init(struct channel_shared *shared) FLI_MUST_USE; /* 0 or FL_ESYSTEM */
-void channel_shared_fini(
-    struct channel_shared *shared); /* when `turn` and all channels are closed */
+/* To be called when `turn` and all channels are closed. */
+void channel_shared_fini(struct channel_shared *shared);
 
 /* Creates a channel without a connection, for uv_accept() or channel_connect(). The shared part
  * must outlive it. */
@@ -88,7 +88,7 @@ void channel_read_stop(struct channel *c);
 
 /* Writes all bytes of a handshake between nodes (handshake.h). False: the connection is lost, and
  * `lost` was called. */
-bool channel_say(struct channel *c, const void *data, size_t len);
+bool channel_write_handshake(struct channel *c, const void *data, size_t len);
 
 /* Returns how many bytes of the parts the kernel took at once. It is 0 when the channel is busy,
  * the kernel has no room, with TLS, and when the connection has ended, which the next

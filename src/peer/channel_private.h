@@ -37,15 +37,15 @@ struct channel {
 void channel_lose_by(struct channel *c, int error); /* error: a code of libuv */
 /* As channel_write(), but for bytes as they go on the wire. */
 bool channel_put(struct channel *c, struct fli_buf *from);
-int channel_listen_on(struct channel *c);   /* starts reading */
-void channel_listen_off(struct channel *c); /* stops reading for a while */
+int channel_socket_start(struct channel *c); /* starts reading */
+void channel_socket_stop(struct channel *c); /* stops reading for a while */
 
 /* channel_secure.c */
 void secure_free(struct channel *c);
 void secure_closing(struct channel *c);
 void secure_read(struct channel *c, const uint8_t *data, size_t len);
 bool secure_write(struct channel *c, struct fli_buf *from);
-bool secure_say(struct channel *c, const void *data, size_t len);
+bool secure_write_handshake(struct channel *c, const void *data, size_t len);
 /* Continues with what waits to be encrypted or sent. False: the connection is lost. */
 bool secure_flush(struct channel *c);
 /* After a write has ended: secure_flush(), and true when nothing waits any more. */

@@ -160,7 +160,7 @@ bool secure_write(struct channel *c, struct fli_buf *from)
     return true;
 }
 
-bool secure_say(struct channel *c, const void *data, size_t len)
+bool secure_write_handshake(struct channel *c, const void *data, size_t len)
 {
     struct channel_secure *sec = c->secure;
     FLI_ASSERT(sec->waiting.len == 0);
@@ -249,7 +249,7 @@ static void go_on(struct channel *c)
     fli_buf_init(&sec->held, CHANNEL_READ_SIZE);
     shake(c, held.data, held.len);
     fli_buf_fini(&held);
-    if (!is_over(c) && c->reading && channel_listen_on(c) != 0) {
+    if (!is_over(c) && c->reading && channel_socket_start(c) != 0) {
         channel_lose(c, CHANNEL_FAILED, "it cannot be read");
     }
 }
@@ -274,7 +274,7 @@ static void defer(struct channel *c, const uint8_t *data, size_t len)
         channel_lose(c, CHANNEL_FAILED, "out of memory");
         return;
     }
-    channel_listen_off(c);
+    channel_socket_stop(c);
     c->shared->shake_deferred++;
     fli_list_push(&c->shared->deferred, &sec->deferred);
 }

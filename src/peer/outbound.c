@@ -340,7 +340,7 @@ void outbound_set_members(struct outbound *o, const struct members *members)
     }
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *members,
                     uint64_t self_id, size_t queue_max, const struct outbound_callbacks *cbs,

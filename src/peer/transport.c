@@ -164,7 +164,8 @@ void transport_reload(struct transport *t)
         say_facts(t, "new connections get");
         return;
     }
-    tell(t, 2, "between nodes: files are not taken into use, and the old ones stay: %s", errmsg);
+    tell(t, 2, "between nodes: the new files are refused, and the old ones stay in use: %s",
+         errmsg);
 }
 
 static void files_sweep(struct transport *t)
@@ -309,7 +310,7 @@ static int transport_bind(struct transport *t, const char *address, char *errmsg
     return 0;
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 static void channel_gone(void *ctx)
 {

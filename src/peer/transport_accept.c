@@ -137,7 +137,7 @@ static bool send_answer(struct pending *p, const struct handshake *answer)
 {
     uint8_t bytes[HANDSHAKE_SIZE];
     handshake_encode(answer, &p->t->formats, bytes);
-    return channel_say(p->channel, bytes, sizeof bytes);
+    return channel_write_handshake(p->channel, bytes, sizeof bytes);
 }
 
 static bool answer_welcome(struct pending *p, const struct handshake *asked)

@@ -194,7 +194,8 @@ static void dial_greet(void *ctx)
     handshake_encode(&ask, &t->formats, bytes);
     deadline_set(t, &d->deadline, t->answer_ms);
     deadlines_changed(t);
-    (void)channel_say(d->channel, bytes, sizeof bytes); /* on failure, dial_lost() is called */
+    (void)channel_write_handshake(d->channel, bytes,
+                                  sizeof bytes); /* on failure, dial_lost() is called */
 }
 
 static int dial_secure(struct dial *d)

@@ -16,7 +16,7 @@ static struct fli_slice key_of(const struct fli_redlock_op *op)
     return (struct fli_slice){(const uint8_t *)op->key, op->key_len};
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- start and end --------------------------------------------------------------------------- */
 
 void fli_op_unref(struct fli_redlock_op *op)
 {

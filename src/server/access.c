@@ -611,7 +611,7 @@ void access_get_counts(const struct access *a, struct access_counts *ret)
     }
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- start and end --------------------------------------------------------------------------- */
 
 static int read_users(struct access *a, char *errmsg, size_t errmsg_size)
 {

@@ -270,8 +270,7 @@ static void delete_users(struct access_call *c, const struct fli_slice *args, un
     send_end(c);
 }
 
-/* ---- answers from the list of all users
- * ------------------------------------------------------- */
+/* ---- answers from the list of all users ------------------------------------------------------ */
 
 static int put_line(struct fli_buf *out, const struct acl_user *u)
 {

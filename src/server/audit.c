@@ -289,7 +289,7 @@ void audit_get_counts(const struct audit *a, struct audit_counts *ret)
     *ret = a->counts;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- start and end --------------------------------------------------------------------------- */
 
 int audit_create(uv_loop_t *loop, const char *target, uint64_t node_id, struct audit **ret,
                  char *errmsg, size_t errmsg_size)

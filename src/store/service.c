@@ -518,7 +518,7 @@ static void shaken_cb(void *ctx, struct net_conn *c)
 {
     struct service *s = ctx;
     if (s->users != NULL) {
-        users_shaken(s->users, c);
+        users_after_handshake(s->users, c);
     }
 }
 
@@ -540,7 +540,7 @@ static unsigned hello_cb(void *ctx, struct net_hello_field *fields)
     return 1;
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 static const struct net_limits limits = {
     .resp = {.arg_max = STORE_VALUE_MAX, .request_max = REQUEST_MAX},

@@ -236,7 +236,7 @@ void spool_get_counts(const struct spool *s, struct spool_counts *ret)
     };
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 int spool_create(uv_loop_t *loop, struct store *store,
                  void (*log)(void *ctx, int level, const char *message), void *ctx,

@@ -1,9 +1,9 @@
 /* strict.c: see strict.h.
  *
- *  asks: [ sent to the node, unanswered: `put` of them | not yet sent ]
+ *  asks: [ sent to the node, unanswered: `sent` of them | not yet sent ]
  *
  * Answers and deadlines come in the order of the questions, so only the head of the list can get a
- * verdict. Whenever a connection ends, `put` goes back to 0 and the next connection begins at the
+ * verdict. Whenever a connection ends, `sent` goes back to 0 and the next connection begins at the
  * head.
  *
  * A connection is abandoned at once and never waited for; what libuv still holds of it is counted,
@@ -53,13 +53,13 @@ struct strict {
     struct fli_link_tls tls;
     struct fli_link_uv conn;
     struct fli_list asks;
-    size_t put;
+    size_t sent;
     struct fli_list *next;   /* the first that is not sent; &asks when all are */
     uint64_t patience_at_ms; /* when the connection is given up; 0: no answer is due */
     uint64_t retry_at_ms;    /* not to connect before; 0: at any time */
     uv_timer_t timer;
     uint64_t timer_at_ms;
-    uv_idle_t prompt; /* active while new questions wait for the end of the turn */
+    uv_idle_t at_turn_end; /* active while new questions wait for the end of the turn */
     struct strict_counts counts;
     bool troubled; /* that no node answers was logged */
     bool stopped, destroyed;
@@ -81,7 +81,7 @@ static void decide(struct strict *s, enum strict_verdict verdict)
     FLI_ASSERT(ask != NULL);
     s->next = s->next == &ask->link ? ask->link.next : s->next;
     fli_list_remove(&ask->link);
-    s->put -= s->put > 0 ? 1 : 0;
+    s->sent -= s->sent > 0 ? 1 : 0;
     s->counts.refused += verdict == STRICT_NOTHELD;
     s->counts.unreachable += verdict == STRICT_UNKNOWN;
     s->config.verdict(s->config.ctx, ask, verdict);
@@ -136,7 +136,7 @@ static void abandon(struct strict *s)
     }
     fli_link_uv_close(&s->conn);
     s->connecting = false;
-    s->put = 0;
+    s->sent = 0;
     s->next = s->asks.next;
     s->patience_at_ms = 0;
 }
@@ -198,13 +198,13 @@ static bool on_answered(struct fli_link_uv *c, const redisReply *reply)
         return distrust(c, reply);
     }
     const struct strict_ask *ask = head(s);
-    if (s->put == 0 || ask == NULL) {
+    if (s->sent == 0 || ask == NULL) {
         (void)snprintf(c->link.error, sizeof(c->link.error), "it answered what was not asked");
         return false;
     }
     uint64_t now = fli_clock_ms();
     succeed(s);
-    s->patience_at_ms = s->put > 1 ? now + patience_ms(s) : 0;
+    s->patience_at_ms = s->sent > 1 ? now + patience_ms(s) : 0;
     /* This process may have been stopped for long while the answer waited in the socket. */
     if (now >= ask->due_ms || denied) { /* this user may not see that lock */
         decide(s, STRICT_UNKNOWN);
@@ -232,14 +232,14 @@ static int encode(struct fli_buf *b, const struct strict_ask *ask)
 }
 
 /* Sends as many questions as the window has room for. */
-static void put_questions(struct strict *s)
+static void send_questions(struct strict *s)
 {
-    for (; s->next != &s->asks && s->put < STRICT_WINDOW; s->next = s->next->next) {
+    for (; s->next != &s->asks && s->sent < STRICT_WINDOW; s->next = s->next->next) {
         if (encode(&s->conn.out, FLI_CONTAINER_OF(s->next, struct strict_ask, link)) != 0) {
             fail(s, "out of memory");
             return;
         }
-        if (s->put++ == 0) {
+        if (s->sent++ == 0) {
             s->patience_at_ms = fli_clock_ms() + patience_ms(s);
         }
     }
@@ -255,7 +255,7 @@ static void on_opened(struct fli_link_uv *c)
 
 static void on_bad_files(void *arg, const char *why)
 {
-    log_message(arg, "strict mode: files of TLS are not taken into use: %s", why);
+    log_message(arg, "strict mode: the new files of TLS are refused: %s", why);
 }
 
 static void resolved_cb(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
@@ -304,7 +304,7 @@ static int resolve(struct strict *s)
 static void begin_connection(struct strict *s)
 {
     s->connecting = true;
-    s->put = 0;
+    s->sent = 0;
     s->next = s->asks.next;
     s->retry_at_ms = 0;
     s->patience_at_ms = fli_clock_ms() + patience_ms(s);
@@ -322,10 +322,10 @@ static void timer_cb(uv_timer_t *timer)
 }
 
 /* The questions of one turn of the loop are sent together. */
-static void prompt_cb(uv_idle_t *prompt)
+static void turn_end_cb(uv_idle_t *idle)
 {
-    (void)uv_idle_stop(prompt);
-    work(prompt->data);
+    (void)uv_idle_stop(idle);
+    work(idle->data);
 }
 
 static uint64_t sooner(uint64_t a, uint64_t b)
@@ -367,7 +367,7 @@ static void work(struct strict *s)
     }
     while ((first = head(s)) != NULL && now >= first->due_ms) {
         /* an answer that is still to come would be taken for that of the next question */
-        if (s->put > 0) {
+        if (s->sent > 0) {
             fail(s, "no answer within %u ms", s->config.timeout_ms);
         }
         decide(s, STRICT_UNKNOWN);
@@ -377,12 +377,12 @@ static void work(struct strict *s)
         begin_connection(s);
     }
     if (s->conn.link.settled) {
-        put_questions(s);
+        send_questions(s);
     }
     set_timer(s, now);
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 static int parse_nodes(const char *text, struct node *nodes, unsigned *ret_n, char *errmsg,
                        size_t errmsg_size)
@@ -487,9 +487,9 @@ int strict_create(uv_loop_t *loop, const struct strict_config *config, struct st
     fli_list_init(&s->asks);
     s->next = &s->asks;
     (void)uv_timer_init(loop, &s->timer); /* cannot fail */
-    (void)uv_idle_init(loop, &s->prompt);
+    (void)uv_idle_init(loop, &s->at_turn_end);
     s->timer.data = s;
-    s->prompt.data = s;
+    s->at_turn_end.data = s;
     *ret = s;
     return 0;
 }
@@ -504,8 +504,8 @@ void strict_ask(struct strict *s, struct strict_ask *ask)
     if (s->next == &s->asks) {
         s->next = &ask->link;
     }
-    if (!uv_is_active((uv_handle_t *)&s->prompt)) {
-        (void)uv_idle_start(&s->prompt, prompt_cb); /* has a callback */
+    if (!uv_is_active((uv_handle_t *)&s->at_turn_end)) {
+        (void)uv_idle_start(&s->at_turn_end, turn_end_cb); /* has a callback */
     }
 }
 
@@ -514,7 +514,7 @@ void strict_stop(struct strict *s)
     s->stopped = true;
     abandon(s);
     (void)uv_timer_stop(&s->timer);
-    (void)uv_idle_stop(&s->prompt);
+    (void)uv_idle_stop(&s->at_turn_end);
     while (head(s) != NULL) {
         decide(s, STRICT_UNKNOWN);
     }
@@ -536,7 +536,7 @@ void strict_destroy(struct strict *s)
     strict_stop(s);
     s->destroyed = true;
     uv_close((uv_handle_t *)&s->timer, handle_closed_cb);
-    uv_close((uv_handle_t *)&s->prompt, handle_closed_cb);
+    uv_close((uv_handle_t *)&s->at_turn_end, handle_closed_cb);
 }
 
 unsigned strict_timeout_ms(const struct strict *s)

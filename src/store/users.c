@@ -11,7 +11,8 @@
 #include "auth/worker.h"
 #include "base/clock.h"
 
-/* A user at one time: the login is a number for its switch and passwords; 0 is no login. */
+/* A user as the file has it now. `login` changes whenever the user is switched or its passwords
+ * change, so older connections are no longer logged in. 0: no login. */
 struct entry {
     uint64_t login;
     struct acl_user acl;
@@ -167,8 +168,8 @@ static void read_done(struct auth_job *job)
         (void)snprintf(text, sizeof text, "the users were read again users=%u", u->table.n);
         u->config.log(u->config.ctx, 3, text);
     } else if (r->worked) {
-        (void)snprintf(text, sizeof text, "users are not taken into use, and the old ones stay: %s",
-                       r->errmsg);
+        (void)snprintf(text, sizeof text,
+                       "the new file of users is refused, and the old users stay: %s", r->errmsg);
         u->config.log(u->config.ctx, 1, text);
     }
     aclfile_free(&r->file);
@@ -281,7 +282,7 @@ static void verify_done(struct auth_job *job)
     free_login(l);
 }
 
-/* Uses the users of this moment, also when the login was delayed. */
+/* A login that was delayed is checked against the users of now, not of when it came. */
 static void start_login(struct users_login *l)
 {
     struct users *u = l->users;
@@ -388,7 +389,7 @@ void users_cancel(struct users *u, struct users_login *l)
     l->r = NULL; /* its connection goes with it; the login's present owner frees it */
 }
 
-void users_shaken(struct users *u, struct net_conn *c)
+void users_after_handshake(struct users *u, struct net_conn *c)
 {
     char name[FLI_TLS_NAME_MAX];
     if (!net_conn_cert_user(c, u->config.cert_users, name)) {
@@ -507,7 +508,7 @@ void users_get_counts(const struct users *u, struct users_counts *ret)
     *ret = u->counts;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- start and end --------------------------------------------------------------------------- */
 
 int users_create(const struct users_config *config, struct users **ret, char *errmsg,
                  size_t errmsg_size)

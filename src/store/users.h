@@ -54,7 +54,7 @@ void users_destroy(struct users *u); /* closed, or never used; NULL is fine */
 void users_auth(void *ctx, struct net_request *r, const struct net_auth *auth);
 bool users_is_known(void *u, const struct net_conn *c);
 void users_name(void *ctx, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1]);
-void users_shaken(struct users *u, struct net_conn *c);
+void users_after_handshake(struct users *u, struct net_conn *c);
 void users_cancel(struct users *u, struct users_login *l); /* its request has gone */
 
 /* Whether the client may do it; if not, it was answered. users_gate() checks commands that need

@@ -140,7 +140,7 @@ static bool ready_cb(void *ctx, struct fli_buf *out)
     return serving;
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 int store_watch_create(uv_loop_t *loop, const char *address, const char *data_dir,
                        struct service *service, struct store_watch **ret, char *errmsg,

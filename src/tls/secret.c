@@ -32,9 +32,8 @@ static int add_secret(const struct fli_tls_text *file, const char *line, size_t 
     }
     if (s->n == FLI_TLS_SECRETS_MAX) {
         (void)snprintf(errmsg, errmsg_size,
-                       "%s '%.512s': more than %u secrets: take the old ones "
-                       "out",
-                       file->what, file->path, FLI_TLS_SECRETS_MAX);
+                       "%s '%.512s': more than %u secrets: take the old ones out", file->what,
+                       file->path, FLI_TLS_SECRETS_MAX);
         return FL_EINVAL;
     }
     uint8_t name[32];
@@ -79,8 +78,7 @@ int fli_tls_parse_secrets(const struct fli_tls_text *file, struct fli_tls_secret
     }
     if (rc == 0 && s.n == 0) {
         (void)snprintf(errmsg, errmsg_size,
-                       "%s '%.512s' is empty: make a secret with 'openssl "
-                       "rand -hex 32'",
+                       "%s '%.512s' is empty: make a secret with 'openssl rand -hex 32'",
                        file->what, file->path);
         rc = FL_EINVAL;
     }
@@ -91,8 +89,7 @@ int fli_tls_parse_secrets(const struct fli_tls_text *file, struct fli_tls_secret
     return rc;
 }
 
-/* ---- OpenSSL's callbacks
- * ----------------------------------------------------------------------- */
+/* ---- OpenSSL's callbacks --------------------------------------------------------------------- */
 
 static SSL_SESSION *session_of(SSL *ssl, const uint8_t key[SECRET_KEY_SIZE])
 {

@@ -91,7 +91,7 @@ static bool attach_bio(struct fli_tls *t)
     return true;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- start and end --------------------------------------------------------------------------- */
 
 static bool is_numeric(const char *name)
 {
@@ -411,8 +411,7 @@ void fli_tls_end(struct fli_tls *t, struct fli_buf *out)
     ERR_clear_error();
 }
 
-/* ---- facts about the peer
- * --------------------------------------------------------------------- */
+/* ---- facts about the peer -------------------------------------------------------------------- */
 
 enum fli_tls_state fli_tls_state(const struct fli_tls *t)
 {

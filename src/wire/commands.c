@@ -35,12 +35,12 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_ACL_LIST, "ACL", "LIST", 0, 0, LOCK_QUERY | FLI_CMD_ADMIN, "",
      "an array of lines as in a file of users", "Lists the users with all their words."},
     {FLI_CMD_ACL_LOAD, "ACL", "LOAD", 0, 0, LOCK_WRITE | FLI_CMD_ADMIN, "", "OK",
-     "Makes the users what this node's file of users says, as one change."},
+     "Replaces the users by those in this node's file of users, as one change."},
     {FLI_CMD_ACL_SAVE, "ACL", "SAVE", 0, 0, LOCK_QUERY | FLI_CMD_ADMIN, "", "OK",
      "Writes the users to this node's file of users."},
     {FLI_CMD_ACL_SETUSER, "ACL", "SETUSER", 1, -1, LOCK_WRITE | FLI_CMD_ADMIN, "user [word ...]",
      "OK",
-     "Makes or changes a user by words as in Redis: on, off, >password, ~pattern, +@right, "
+     "Creates or changes a user by words as in Redis: on, off, >password, ~pattern, +@right, "
      "-@right..."},
     {FLI_CMD_ACL_USERS, "ACL", "USERS", 0, 0, LOCK_QUERY | FLI_CMD_ADMIN, "", "an array of names",
      "Lists the names of the users."},
@@ -129,9 +129,8 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_COMMAND_LIST, "COMMAND", "LIST", 0, 0, CONN, "", "an array of names",
      "Lists the names of the commands."},
     {FLI_CMD_KEY_DEL, "DEL", NULL, 1, -1, FACE_WRITE, "key [key ...]", "how many",
-     "Is refused, since it does not say whose the lock is: see DELEX. With `--redis-face-del yes` "
-     "it "
-     "ends the keys, whoever owns them."},
+     "Is refused, since it does not name the lock's owner: see DELEX. With `--redis-face-del yes` "
+     "it ends the keys, whoever owns them."},
     {FLI_CMD_DEL, "DEL", NULL, 1, 4, FLI_CMD_STORE | FLI_CMD_WRITE, "key FENCE lock token",
      "1 when the key existed, otherwise 0", "Deletes a key, unless the token is stale."},
     {FLI_CMD_DELEX, "DELEX", NULL, 1, 3, FACE_WRITE, "key IFEQ value", "1, or 0",
@@ -178,8 +177,8 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_MARK, "MARK", NULL, 1, 1, FLI_CMD_STORE | FLI_CMD_QUERY, "lock",
      "the mark (integer), 0 when there is none", "Gives the highest token accepted for the lock."},
     {FLI_CMD_PEXPIRE, "PEXPIRE", NULL, 2, -1, FACE_WRITE, "key ms [XX]", "1, or 0",
-     "Is refused, since it does not say whose the lock is: see SET with XX. With `--redis-face-del "
-     "yes` it prolongs the lease, whoever's it is."},
+     "Is refused, since it does not name the lock's owner: see SET with XX. With `--redis-face-del "
+     "yes` it prolongs the lease, whoever owns the lock."},
     {FLI_CMD_PING, "PING", NULL, 0, 1, CONN, "[message]", "PONG, or the message",
      "Says that this node is there."},
     {FLI_CMD_PSUBSCRIBE, "PSUBSCRIBE", NULL, 1, -1, PUBSUB, "pattern [pattern ...]",

@@ -122,7 +122,7 @@ void sim_member_tend(struct sim_node *n)
         }
         break;
     case SIM_CHANGE_REPLACE:
-        /* Not by any plan: the one by which it was added may not be over. */
+        /* Another plan says nothing: it may still be the one by which the node was added. */
         if (n->granted || node.plan == MACHINE_PLAN_REPLACE) {
             come_back(n, true);
             n->change = SIM_CHANGE_ADD;

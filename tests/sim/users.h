@@ -1,13 +1,13 @@
-/* users.h: users in a run. Who they are and what changes is of users.c; what the judge knows of
- * them, by the commands of the log alone, of rights.c. Included by sim.h. */
+/* users.h: users in a run. users.c makes and changes them; rights.c keeps what the judge knows of
+ * them, from the commands of the log alone. Included by sim.h. */
 #ifndef SIM_USERS_H
 #define SIM_USERS_H
 
 #define SIM_USERS 4u  /* 0 is the default one */
 #define SIM_RIGHTS 5u /* in the order of acl.h */
 
-/* As words say it, and without the code that reads them: names are a mask, of locks by number, and
- * of all other names together. */
+/* A user as the words of ACL SETUSER describe it, without the code that reads those words. Names
+ * are a mask: a bit for each lock by its number, and one for all other names. */
 struct sim_user {
     bool there, on;
     uint32_t uid, login;

@@ -15,7 +15,7 @@ class _Server:
         self.name = name
         self.address = address
         self.data = data
-        self.log_name = None # of its log, where that is not its name
+        self.log_name = None # the name of its log, when that is not its own
         self.process = None
         self.start_seconds = None
 
@@ -76,7 +76,7 @@ class Node(_Server):
     def set_ports(self, port, peer_port):
         self.port, self.address = port, '127.0.0.1:%d' % port
         self.peer_port, self.peer = peer_port, '127.0.0.1:%d' % peer_port
-        self.peer_bind = None # where that is not where the others find it
+        self.peer_bind = None # the address it binds, when the others find it at another one
 
     def begin_args(self):
         return ['--cluster', self.cluster.members()]
@@ -102,7 +102,7 @@ PATIENT = ['--election-ms', '2000', '--heartbeat-ms', '40']
 
 
 class Cluster:
-    """n nodes, not yet started. `extra` are options for every node; `kind` begins their names, of two clusters in one lab."""
+    """n nodes, not yet started. `extra` are options for every node; `kind` begins their names, which tells two clusters in one lab apart."""
 
     def __init__(self, lab, n=3, extra=(), kind='node'):
         self.lab = lab
@@ -142,7 +142,7 @@ class Cluster:
         return [node for node in self.nodes if node.running() and node.process.state() != 'T']
 
     def leader(self, seconds=60.0, among=None):
-        """The node that leads, as itself says and a majority agrees."""
+        """The node that says it leads, when a majority agrees."""
         def agreed():
             votes = {}
             for node in among or self.running():
@@ -168,7 +168,7 @@ class Cluster:
         try:
             if leader is not node:
                 leader.call('CLUSTER', 'TRANSFER', node.id)
-        except RespError: # in an election, or it is not as far yet
+        except RespError: # an election goes on, or the node's log is behind
             pass
         return leader is node
 

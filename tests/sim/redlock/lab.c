@@ -281,8 +281,7 @@ static void restart(struct redis *r)
     }
 }
 
-/* ---- replaces server.c
- * ------------------------------------------------------------------------ */
+/* ---- replaces server.c ----------------------------------------------------------------------- */
 
 static uint64_t connections;
 
@@ -410,8 +409,7 @@ void fli_server_flush(struct fli_server *s)
 {
 }
 
-/* ---- events to come
- * --------------------------------------------------------------------------- */
+/* ---- events to come -------------------------------------------------------------------------- */
 
 static void answer_arrives(struct holder *h, struct event *e)
 {

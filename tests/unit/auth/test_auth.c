@@ -1,4 +1,4 @@
-/* test_auth.c: passwords and their hashes, who is made to wait, the worker beside a loop. */
+/* test_auth.c: passwords and their hashes, the throttle of failed logins, the worker thread. */
 #include "../../lib/unit.h"
 
 #include "auth/hash.h"
@@ -22,7 +22,7 @@ TEST(a_hash_knows_its_password)
     assert_false(auth_verify(&a, slice("Sesame")) || auth_verify(&a, slice("")));
 }
 
-/* As another implementation has it (Python's hashlib.scrypt). */
+/* The vector is from another implementation (Python's hashlib.scrypt). */
 TEST(it_is_scrypt)
 {
     struct acl_hash known;
@@ -76,7 +76,7 @@ TEST(a_user_that_is_off_cannot_log_in)
     assert_false(auth_may_log_in(&u, slice("")));
 }
 
-TEST(who_fails_waits_longer_each_time)
+TEST(failures_wait_longer_each_time)
 {
     static struct throttle t;
     static const uint8_t one[4] = {10, 0, 0, 1};
@@ -89,7 +89,7 @@ TEST(who_fails_waits_longer_each_time)
         throttle_failed(&t, a, now);
     }
     uint64_t first = throttle_ask(&t, a, now);
-    uint64_t second = throttle_ask(&t, a, now); /* beside it: spread out, not together */
+    uint64_t second = throttle_ask(&t, a, now); /* logins at the same time are spread out */
     assert_int_equal(first, now + THROTTLE_STEP_MS);
     assert_int_equal(second, first + THROTTLE_STEP_MS);
     throttle_failed(&t, a, now);

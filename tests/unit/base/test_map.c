@@ -1,5 +1,5 @@
 /* test_map.c: a million random operations against an array that says what must be there; resizing
- * in small steps and never losing anybody; the hash against its published definition. */
+ * in small steps that lose no item; the hash against its published definition. */
 #include "../../lib/rng.h"
 
 #include "base/map.h"
@@ -120,8 +120,8 @@ TEST(test_model)
     free(items);
 }
 
-/* After every single change of a growing and a shrinking map everybody is there. */
-TEST(test_resize_loses_nobody)
+/* After every single change of a growing and a shrinking map every item is there. */
+TEST(test_resize_loses_nothing)
 {
     enum { N = 1200 };
     uint64_t rng = 2;
@@ -203,8 +203,8 @@ TEST(test_collisions)
     free(items);
 }
 
-/* SipHash written down once more, naively, with any number of rounds. With 2 and 4 it is checked
- * against the vectors of the paper's reference, which makes it a witness for 1 and 3. */
+/* A second, naive SipHash with any number of rounds. With 2 and 4 it is checked against the vectors
+ * of the paper's reference; then it is the reference for 1 and 3 rounds. */
 struct sip {
     uint64_t v[4];
 };

@@ -30,7 +30,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static unsigned up(struct cluster *c, unsigned n)
+static unsigned start_formed(struct cluster *c, unsigned n)
 {
     cluster_init(c, n);
     c->election_ms = ELECTION_MS;
@@ -71,7 +71,7 @@ static uint64_t term(struct cluster *c, unsigned i)
 
 static void replace_the_leader(struct cluster *c, unsigned n)
 {
-    unsigned leader = up(c, n);
+    unsigned leader = start_formed(c, n);
     /* Followers have answered it, so that each has a stream that can break. */
     acquire(c, leader, "a");
     cluster_wait_level(c);
@@ -101,11 +101,12 @@ static void test_a_dead_leader_of_five(void **state)
     replace_the_leader(*state, 5);
 }
 
-/* Two of five at once: whoever's turn was that of the second dead one is not waited for. */
+/* Two of five die at once: when it is the dead follower's turn to call an election, nobody waits
+ * for it. */
 static void test_a_dead_leader_and_another(void **state)
 {
     struct cluster *c = *state;
-    unsigned leader = up(c, 5);
+    unsigned leader = start_formed(c, 5);
     acquire(c, leader, "a");
     cluster_wait_level(c);
     unsigned other = leader == 0 ? 1 : 0;
@@ -132,7 +133,7 @@ static bool has_stream(void *ctx)
 static void test_broken_connections_depose_nobody(void **state)
 {
     struct cluster *c = *state;
-    unsigned leader = up(c, 3);
+    unsigned leader = start_formed(c, 3);
     uint64_t campaigns_before = campaigns(c);
     uint64_t term_before = term(c, leader);
     for (unsigned round = 0; round < 5; round++) {
@@ -154,11 +155,11 @@ static void test_broken_connections_depose_nobody(void **state)
     assert_int_equal(campaigns(c), campaigns_before);
 }
 
-/* A follower that is sure of what is not so. */
+/* A follower believes, wrongly, that the leader is dead. */
 static void test_a_live_leader_stays(void **state)
 {
     struct cluster *c = *state;
-    unsigned leader = up(c, 3);
+    unsigned leader = start_formed(c, 3);
     unsigned wrong = (leader + 1) % 3;
     uint64_t term_before = term(c, leader);
     election_peer_absent(&c->nodes[wrong].node->election, leader + 1);
@@ -204,7 +205,7 @@ static bool another_leads(void *ctx)
 static void test_a_silent_leader_is_replaced(void **state)
 {
     struct cluster *c = *state;
-    unsigned leader = up(c, 3);
+    unsigned leader = start_formed(c, 3);
     acquire(c, leader, "a");
     cluster_wait_level(c);
     uint64_t campaigns_before = campaigns(c);
@@ -230,11 +231,11 @@ static bool rounds_are_over(void *ctx)
     return campaigns(s->cluster) > 0 && n->election.gone_id == 0 && replica_leader(n->replica) == 0;
 }
 
-/* Who found no majority in all its rounds asks again as soon as another node is heard. */
+/* A node that found no majority in all its rounds asks again as soon as it hears another node. */
 static void test_rounds_in_vain(void **state)
 {
     struct cluster *c = *state;
-    unsigned leader = up(c, 3);
+    unsigned leader = start_formed(c, 3);
     unsigned left = (leader + 1) % 3;
     unsigned other = (leader + 2) % 3;
     acquire(c, leader, "a");

@@ -1,6 +1,6 @@
-/* test_forged.c: messages that no correct server sends, at random, to one server in whatever state
- * they bring it. It may refuse them, believe them, or give itself up: it must not end the process,
- * and its log must be one that it can start from. One printed seed replays the run. */
+/* test_forged.c: sends one server random messages that no correct server sends, in every state that
+ * they bring it to. It may refuse them, believe them, or fail: it must not end the process, and its
+ * log must be one that it can start from. One printed seed replays the run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ static uint64_t below(uint64_t n)
     return rng_below(&seed, n);
 }
 
-/* Around what it has, where the interesting places are; now and then anything. */
+/* A number near the server's own, where most cases differ; now and then an extreme one. */
 static uint64_t number_near(uint64_t n)
 {
     static const uint64_t EXTREMES[] = {0, 1, UINT64_MAX, UINT64_MAX - 1, UINT64_C(1) << 32};

@@ -1,5 +1,5 @@
-/* test_proposer.c: batches, tickets, leadership and time of the proposer, one at a time. The
- * simulation in tests/sim has them all at once. */
+/* test_proposer.c: batches, tickets, leadership and time of the proposer, each tested alone. The
+ * simulation in tests/sim tests them together. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +46,7 @@ static void opens_behind_the_barrier_of_the_term(void **state)
     rig_leader(r);
     assert_int_equal(r->nodes[0].opened, 1);
     assert_int_equal(r->nodes[0].opened_term, replica_term(r->nodes[0].server->replica));
-    /* The term mark goes out although nobody has anything to say. */
+    /* The term mark is sent although no command waits. */
     assert_int_equal(rig_batches(r, 0), 1);
     rig_run(r, 500);
     assert_int_equal(rig_batches(r, 0), 1);
@@ -275,7 +275,7 @@ static void a_small_client_waits_for_one_batch(void **state)
     rig_stop(r);
 }
 
-/* Of client 1, one more than a batch has room for; the last goes into the next. */
+/* Adds one command of client 1 more than a batch has room for: the last goes into the next. */
 static void fill_a_batch(struct rig *r, unsigned l, struct rig_call *c[FILLS + 1])
 {
     for (unsigned i = 0; i <= FILLS; i++) {
@@ -311,9 +311,9 @@ static void a_part_of_each_batch_is_for_renewals(void **state)
     rig_stop(r);
 }
 
-/* While what flies costs more than a batch may, what comes gathers for the next, however many
- * entries may fly. */
-static void full_batches_do_not_fly_one_behind_the_other(void **state)
+/* While the entries in flight cost more than one batch may, new commands wait for the next batch,
+ * even when more entries may be in flight. */
+static void full_batches_wait_for_those_in_flight(void **state)
 {
     enum { EACH = FOR_ALL / (MACHINE_STEPS_RECORD * (1 + MACHINE_NAMES_MAX)) };
     struct rig *r = &rig;
@@ -337,7 +337,7 @@ static void full_batches_do_not_fly_one_behind_the_other(void **state)
     rig_stop(r);
 }
 
-/* It does not pass what its own client sent before. */
+/* A renewal does not overtake commands that its own client sent before. */
 static void a_renewal_stays_behind_its_own(void **state)
 {
     const struct proposer_config config = {.in_flight_max = 1};
@@ -605,7 +605,7 @@ static void closing_answers_everybody(void **state)
     assert_int_equal(asked->returns, 1);
     assert_int_equal(waiting->returns, 1);
     assert_int_equal(rig_add(r, l, waiting), FL_ENOLEADER);
-    rig_run(r, 1000); /* the entry is applied: a stranger's by now */
+    rig_run(r, 1000); /* the entry is applied, but its tickets are gone */
     assert_int_equal(sent->answers + asked->returns + waiting->returns, 3);
     assert_int_equal(group_tokens(&r->g, l), 1);
 }
@@ -699,7 +699,7 @@ int main(void)
         cmocka_unit_test(a_small_client_waits_for_one_batch),
         cmocka_unit_test(a_part_of_each_batch_is_for_renewals),
         cmocka_unit_test(a_renewal_stays_behind_its_own),
-        cmocka_unit_test(full_batches_do_not_fly_one_behind_the_other),
+        cmocka_unit_test(full_batches_wait_for_those_in_flight),
         cmocka_unit_test_setup_teardown(refuses_what_is_not_one_command, start_one, stop),
         cmocka_unit_test_setup_teardown(a_callback_may_ask_for_more, start_one, stop),
         cmocka_unit_test_setup_teardown(lost_leadership_answers_everybody_once, start_three, stop),

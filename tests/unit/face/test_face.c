@@ -57,7 +57,7 @@ static bool same(const char *a, const char *b)
     return memcmp(x, y, sizeof x) == 0;
 }
 
-TEST(how_it_is_set_does_not_count)
+TEST(layout_does_not_change_the_name)
 {
     const char *plain = "if redis.call('get',KEYS[1])==ARGV[1] then return 1 end";
     assert_true(same(plain, "\xef\xbb\xbfif redis.call(\"get\", KEYS[1]) == ARGV[1] then\r\n"
@@ -70,7 +70,7 @@ TEST(how_it_is_set_does_not_count)
     assert_true(same("redis.call('set', k, v, 'PX', n)", "redis.call('SET', k, v, 'px', n)"));
 }
 
-TEST(what_it_says_counts)
+TEST(meaning_changes_the_name)
 {
     assert_false(same("return 1", "return 2"));
     assert_false(same("return 1", "return '1'"));
@@ -116,7 +116,7 @@ TEST(printed)
     assert_string_equal(out, "ab");
 }
 
-/* Each form is found by our own text of it, and by no other's. */
+/* Each form is found by its own text, and by the text of no other form. */
 TEST(forms)
 {
     struct face_scripts *s;
@@ -146,7 +146,7 @@ TEST(forms)
     face_scripts_destroy(s);
 }
 
-/* What a script is does not depend on which of two entries is found first. */
+/* No two entries of the tables have the same tokens, so the order of the tables does not matter. */
 TEST(no_stream_of_tokens_is_two_forms)
 {
     uint8_t names[64][FACE_SHA1_SIZE];
@@ -195,7 +195,7 @@ TEST(aliases)
         {A40 " = release # as ours\r\n", NULL},
         {A40 "=extend", NULL},
         {"\n" A40 " release", "line 2: write `sha1 = form`"},
-        {"aa = release", "line 1: in front of = stands the SHA-1"},
+        {"aa = release", "line 1: write the SHA-1 of a script"},
         {A40 " = relase", "line 1: there is no such form; there are: release, "},
         {A40 " = release\n" A40 " = extend", "line 2: this script has a form already"},
         {"4e92fdc63815b3a0a2dd1c1df3694de73607c88d = extend", "line 1: this script has a form"},
@@ -226,7 +226,7 @@ TEST(too_many_aliases)
         assert_int_equal(face_scripts_alias(s, text(line), errmsg, sizeof errmsg),
                          i < FACE_ALIASES_MAX ? 0 : FL_EINVAL);
     }
-    assert_string_equal(errmsg, "line 1: there are more than 256");
+    assert_string_equal(errmsg, "line 1: there are more than 256 aliases");
     face_scripts_destroy(s);
 }
 
@@ -240,7 +240,7 @@ struct asked {
 
 #define T1 "4e92fdc63815b3a0a2dd1c1df3694de73607c88d"
 
-/* As the nodes were started. */
+/* The options --redis-face-shared and --redis-face-del. */
 static bool shared, del;
 
 static struct asked ask(enum fli_command_id id, const char *line)
@@ -351,7 +351,7 @@ TEST(set_and_get)
     answers_are(&a, FACE_NIL, FACE_SENT, FACE_ERROR_HELD, FACE_NEVER);
 }
 
-/* --redis-face-shared: what one node has done is done at the others, too. */
+/* --redis-face-shared: a change that one node has made counts as made at the others. */
 TEST(one_of_several)
 {
     shared = true;
@@ -368,7 +368,7 @@ TEST(one_of_several)
     shared = false;
 }
 
-TEST(whoevers)
+TEST(keys_of_any_owner)
 {
     static const char *const bad[] = {"k", "k soon", "k 500 NX", "k 500 XX XX", "k 500 GT"};
     del = true;

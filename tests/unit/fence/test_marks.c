@@ -242,8 +242,8 @@ TEST_WITH(test_full_database, setup, teardown)
     fl_fence_close(f);
 }
 
-/* Every other mark of a full database: in one transaction that would need nearly all its pages
- * anew, more than there are. */
+/* Forgets every other mark of a full database. One transaction for all of them would have to copy
+ * nearly every page, and has not so many free ones. */
 TEST_WITH(test_forget_far_apart, setup, teardown)
 {
     struct scratch *s = *state;
@@ -295,7 +295,7 @@ TEST_WITH(test_file_size_limit, setup, teardown)
     struct rlimit tight = {.rlim_cur = 400 * 1000, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
     count = fill(f, 0);
-    unsigned again = fill(f, count); /* and stays a refusal */
+    unsigned again = fill(f, count); /* it is refused again */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_true(count > 300);
     count += again;
@@ -334,7 +334,7 @@ static void *work(void *arg)
         w->stale += rc == FL_ESTALE ? 1 : 0;
         fl_token *seen = &w->seen[(i + w->number) % LOCKS];
         if (mark < *seen || fl_fence_mark(w->fence, name, 1, &mark) != 0 || mark < *seen) {
-            return w; /* it went back */
+            return w; /* the mark became smaller */
         }
         *seen = mark;
     }

@@ -31,6 +31,4 @@ uint64_t rig_append(struct rig *r, uint64_t term, size_t len);
 void rig_sync(struct rig *r);                     /* all that was appended becomes durable */
 bool rig_entry_ok(struct rig *r, uint64_t index); /* reads it and looks at its data */
 
-/* --- seeds --- */
-
 #endif

@@ -7,8 +7,8 @@
  * snapshot, which must not make any difference; the second machine never is.
  *
  * Every third world has users, who come and go and whose rights change; in those, what some user
- * is shown is compared too. Several locks are asked for there without waiting: in which order waits
- * for several end that were all lost with one right, the model does not know.
+ * is shown is compared too. Requests for several locks do not wait there: when one lost right ends
+ * several such waits, the model does not know their order.
  *
  * Every third world has machines with steps for one thing a batch; what is left is then worked off
  * by empty batches, and the second machine, which has the usual steps, must end in the same state.
@@ -216,7 +216,7 @@ static char next_lock(const struct model *m, bool *in_idle, uint64_t *last, int 
     return best < 0 ? 0 : (char)('a' + best);
 }
 
-/* As a node, which may see all. */
+/* Asks as a node does, which may see everything. */
 static struct machine_result ask(struct world *w, struct machine_command q)
 {
     q.user = MACHINE_USER_NODE;
@@ -430,8 +430,8 @@ static void compare_all(struct world *w)
     }
 }
 
-/* A batch of this command (NULL: none), at this clock, and as many more as the work takes that it
- * leaves. */
+/* Applies a batch with this command (NULL: an empty one) at this clock, then empty batches until no
+ * work is left. */
 static void run_in_pieces(struct world *w, const struct machine_command *c, bool mark,
                           struct machine_result *ret)
 {
@@ -462,8 +462,8 @@ static void run_in_pieces(struct world *w, const struct machine_command *c, bool
     }
 }
 
-/* One command at a time, each with so little room that its effects go on in many batches. In the
- * end the same has happened, in the same order. */
+/* Applies one command at a time with so few steps that its effects take many batches. In the end
+ * the same has happened, in the same order. */
 static void run_batch_tiny(struct world *w, bool mark)
 {
     static uint8_t copy[1 << 16];

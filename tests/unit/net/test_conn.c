@@ -1,4 +1,5 @@
-/* test_conn.c: connections over real sockets: order and ceilings. Ends: test_ends.c. */
+/* test_conn.c: connections over real sockets: order and ceilings. How they end is of
+ * test_ends.c. */
 #include "harness.h"
 
 #include <malloc.h>
@@ -111,7 +112,8 @@ static void much_to_do_is_shared_out(void **state)
     fixture_end(&f);
 }
 
-/* However many have much to ask: who asks little is next, and waits for one visit of each turn. */
+/* However many clients send much: one that sends little is next, and waits no longer than for one
+ * visit to each of the others. */
 static void much_waits_behind_little(void **state)
 {
     (void)state;
@@ -139,8 +141,8 @@ static void much_waits_behind_little(void **state)
     fixture_end(&f);
 }
 
-/* Whoever asks little is served in the turn in which the bytes come, although others have used up
- * the share of that turn. Each round may lose a turn to a busy machine, so most must not. */
+/* A client that sends little is served in the turn in which its bytes come, although others have
+ * used up the share of that turn. A busy machine may delay some rounds, so most must be in time. */
 static void little_is_served_at_once(void **state)
 {
     (void)state;
@@ -179,8 +181,8 @@ static void little_is_served_at_once(void **state)
     fixture_end(&f);
 }
 
-/* A connection that has to wait for the next turn, and has more in flight than one that was paused
- * for that may have to go on, has no reason to stay where it is. */
+/* A connection that was full goes on when at most half of its limit is in flight. One that only
+ * waits for the next turn of the loop was not full, so it goes on although more is in flight. */
 static void waiting_for_a_turn_is_no_pause(void **state)
 {
     (void)state;
@@ -266,7 +268,7 @@ static void random_order_of_answers(void **state)
     fixture_end(&f);
 }
 
-static void count_writes(void *ctx, struct net_conn *c)
+static void count_output(void *ctx, struct net_conn *c)
 {
     struct net_conn_info info;
     net_conn_info(c, &info);
@@ -276,7 +278,7 @@ static void count_writes(void *ctx, struct net_conn *c)
 static size_t output_bytes(struct fixture *f)
 {
     size_t n = 0;
-    net_each_conn(f->server, count_writes, &n);
+    net_each_conn(f->server, count_output, &n);
     return n;
 }
 
@@ -391,7 +393,7 @@ static void client_that_does_not_read_is_paused(void **state)
     fixture_end(&f);
 }
 
-/* Answers that were owed already, and a client that does not read them: it is cut off. */
+/* A client that does not read the answers to what it has already sent is cut off. */
 static void slow_reader_is_cut_off(void **state)
 {
     (void)state;
@@ -577,7 +579,7 @@ static void the_last_word_is_heard(void **state)
     client_hear(&f, refused, "-LIMIT ");
     client_send(&f, refused, more, 1000);
     client_expect_clean_end(&f, refused);
-    client_close(refused); /* the server sees it and lets go */
+    client_close(refused); /* the server sees the end and closes its side */
     client_close(fd);
     turn_until(&f, f.closed == 1);
     fixture_end(&f);
@@ -666,7 +668,7 @@ static void idle_connections_cost_little(void **state)
     struct fixture f;
     fixture_start(&f, test_limits());
     int *fds = calloc(n, sizeof *fds);
-    int first = client_open(&f); /* the pools have their first members after it */
+    int first = client_open(&f); /* after it, the pools have allocated */
     client_say(&f, first, "ECHO x\r\n");
     client_hear(&f, first, "$1\r\nx\r\n");
     size_t before = mallinfo2().uordblks;
@@ -679,7 +681,7 @@ static void idle_connections_cost_little(void **state)
     size_t each = (mallinfo2().uordblks - before) / n;
     if (!UNDER_ASAN) {
         print_message("%u idle connections, %zu bytes each\n", n, each);
-        assert_in_range(each, 1, 700); /* no buffer is among it */
+        assert_in_range(each, 1, 700); /* so none keeps a buffer */
     }
     for (unsigned i = 0; i < n; i++) {
         client_close(fds[i]);

@@ -1,5 +1,5 @@
-/* The peer port: who is let in, who is refused and told what, and how others are called. Two
- * transports and plain sockets on one loop. */
+/* The peer port: which callers are accepted, which are refused and with which answer, and how a
+ * node dials others. Two transports and plain sockets on one loop. */
 #include "rig.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static void test_garbage(void **state)
     close(fd);
 }
 
-/* Each bit of a good handshake, as an attacker or a bad cable would have it: no answer. */
+/* A handshake of which one bit has changed gets no answer. */
 static void test_damaged(void **state)
 {
     struct rig *r = *state;
@@ -83,7 +83,8 @@ static void test_silent(void **state)
     close(fd);
 }
 
-/* One more of an address than it may have: its oldest goes, and a real peer there is heard. */
+/* When one address has more silent connections than it may, its oldest is closed, and a real peer
+ * at that address is heard. */
 static void test_many_silent_of_one_address(void **state)
 {
     struct rig *r = *state;
@@ -111,7 +112,7 @@ static void test_many_silent_of_one_address(void **state)
     }
 }
 
-/* One more of all than there may be: the oldest of the address that has the most goes. */
+/* When all addresses together have too many, the oldest of the address with the most is closed. */
 static void test_many_silent_of_many_addresses(void **state)
 {
     struct rig *r = *state;
@@ -140,7 +141,7 @@ static void test_many_silent_of_many_addresses(void **state)
 
 /* ---- handshakes ---- */
 
-/* In pieces of one byte. */
+/* A handshake may arrive in pieces of one byte. */
 static void test_slow_handshake(void **state)
 {
     struct rig *r = *state;
@@ -180,7 +181,7 @@ static void test_welcome_answer(void **state)
     }
 }
 
-/* The bytes that a stranger gets, each of them known beforehand: nothing of node 2 is in them. */
+/* Compares every byte of the answer with what is expected: nothing about node 2 is in it. */
 static void expect_refusal(struct rig *r, const struct handshake *h, const uint8_t *asked,
                            enum handshake_verdict verdict, const char *reason)
 {
@@ -240,7 +241,8 @@ static void test_refusals(void **state)
     refuse(r, &h, HANDSHAKE_OTHER_INCARNATION, "no: node 1");
 }
 
-/* Also when it is wrong in all ways at once. */
+/* Even a caller that is wrong in all ways at once hears only that its cluster or its members
+ * differ. */
 static void test_a_stranger_learns_no_reason(void **state)
 {
     struct rig *r = *state;
@@ -282,7 +284,8 @@ static void test_cluster_not_known(void **state)
     close(fd);
 }
 
-/* One more of a kind than a member may have: its oldest is lost; other kinds do not count. */
+/* When a member has one stream of a kind too many, its oldest of that kind is lost; other kinds do
+ * not count. */
 static void test_replaced(void **state)
 {
     struct rig *r = *state;
@@ -322,7 +325,7 @@ static void test_replaced(void **state)
     }
 }
 
-/* Replaced before their owner began to read. */
+/* A stream may be replaced before its owner began to read it. */
 static void test_replaced_before_it_started(void **state)
 {
     struct rig *r = *state;
@@ -363,7 +366,7 @@ static void ignore_dialed(void *ctx, int status, const struct peer_identity *pee
     stream_close(s);
 }
 
-static void test_call_who_is_none(void **state)
+static void test_call_no_member(void **state)
 {
     struct rig *r = *state;
     assert_int_equal(transport_dial(r->a.t, 1, STREAM_RELAY, ignore_dialed, r), FL_EINVAL);
@@ -396,7 +399,7 @@ static void test_call_refused(void **state)
     assert_int_equal(r->b.accepted + r->a.absent, 0);
 }
 
-/* The caller is told what the verdict means, when it is not told more. */
+/* When the answer has no reason, the reason is what the verdict means. */
 static void test_call_another_cluster(void **state)
 {
     struct rig *r = *state;
@@ -407,7 +410,7 @@ static void test_call_another_cluster(void **state)
     assert_string_equal(r->a.reason, handshake_verdict_text(HANDSHAKE_OTHER_CLUSTER));
 }
 
-/* The caller judges as well. */
+/* The caller may refuse the node that answers, too. */
 static void test_call_refuses(void **state)
 {
     struct rig *r = *state;
@@ -546,7 +549,7 @@ static void test_call_in_a_long_turn(void **state)
     close(listener);
 }
 
-/* The name has more than one address here and there; the one that answers is found. */
+/* On some machines the name has several addresses: the one that answers is found. */
 static void test_call_by_name(void **state)
 {
     struct rig *r = *state;
@@ -611,8 +614,8 @@ static void test_options(void **state)
 
 /* ---- closing ---- */
 
-/* With everything under way: strangers, a call that waits for its answer, one for the resolver, one
- * that connects, a stream that nobody has started. */
+/* Closes while a stranger is connected, one dial waits for its answer and others for the resolver
+ * or the connection, and a stream was accepted that nobody has started. */
 static void test_close_in_the_middle(void **state)
 {
     uint16_t port;
@@ -713,7 +716,7 @@ int main(int argc, char **argv)
         TEST(test_replaced),
         TEST(test_replaced_before_it_started),
         TEST(test_call),
-        TEST(test_call_who_is_none),
+        TEST(test_call_no_member),
         TEST(test_call_nobody),
         TEST(test_call_refused),
         TEST(test_call_another_cluster),

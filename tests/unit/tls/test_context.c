@@ -1,4 +1,4 @@
-/* test_context.c: which files are taken into use, and which are not. */
+/* test_context.c: which certificate files are accepted, and which are refused. */
 #include "../../lib/unit.h"
 
 #include <sys/stat.h>

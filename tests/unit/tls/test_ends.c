@@ -274,7 +274,7 @@ static void a_proof_without_the_secret(void **state)
 }
 
 /* The claim is covered by the proof. */
-static void a_claim_that_was_touched(void **state)
+static void a_psk_context_that_was_changed(void **state)
 {
     (void)state;
     struct fli_tls_context *a = by_secret("a");
@@ -480,7 +480,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(another_secret),
         cmocka_unit_test(a_secret_and_a_certificate),
         cmocka_unit_test(a_proof_without_the_secret),
-        cmocka_unit_test(a_claim_that_was_touched),
+        cmocka_unit_test(a_psk_context_that_was_changed),
         cmocka_unit_test(a_handshake_that_was_recorded),
         cmocka_unit_test(names),
         cmocka_unit_test(strangers),

@@ -29,17 +29,18 @@ static const char *in_dir(const char *name)
 
 static int setup(void **state)
 {
-    const struct cert over_ca = {.cn = "over CA", .ca = true, .begins_days = -9, .ends_days = -1};
+    const struct cert expired_ca = {
+        .cn = "expired CA", .ca = true, .begins_days = -9, .ends_days = -1};
     (void)certs_dir(dir);
     certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
     certs_make(dir, "other-ca", &(struct cert){.cn = "other CA", .ca = true});
-    certs_make(dir, "over-ca", &over_ca);
-    certs_join(dir, "cas", "over-ca.crt", "ca.crt");
+    certs_make(dir, "expired-ca", &expired_ca);
+    certs_join(dir, "cas", "expired-ca.crt", "ca.crt");
     certs_make(dir, "server",
                &(struct cert){.cn = "server",
                               .san = "DNS:db.example,DNS:*.wild.example,IP:127.0.0.1,IP:::1",
                               .issuer = "ca"});
-    certs_make(dir, "over", &(struct cert){.cn = "db.example", .issuer = "over-ca"});
+    certs_make(dir, "expired", &(struct cert){.cn = "db.example", .issuer = "expired-ca"});
     certs_make(dir, "alice", &(struct cert){.cn = "alice", .issuer = "ca"});
     certs_make(dir, "mallory", &(struct cert){.cn = "alice", .issuer = "other-ca"});
     return 0;
@@ -128,7 +129,7 @@ static void pair_fini(struct pair *p)
     end_fini(&p->server);
 }
 
-/* Carries what one has to say to the other. */
+/* Carries the bytes that one end has written to the other end. */
 static bool carry(struct pair *p, struct end *from, struct end *to)
 {
     bool moved = from->out.len > 0;
@@ -292,7 +293,7 @@ TEST(names)
     fli_tls_context_destroy(server);
 }
 
-TEST(strangers)
+TEST(untrusted_servers)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "other-ca.crt");
@@ -300,7 +301,7 @@ TEST(strangers)
     fli_tls_context_destroy(client);
     fli_tls_context_destroy(server);
     server = make((struct fli_tls_config){
-        .server = true, .cert_file = in_dir("over.crt"), .key_file = in_dir("over.key")});
+        .server = true, .cert_file = in_dir("expired.crt"), .key_file = in_dir("expired.key")});
     client = client_of(NULL, "cas");
     assert_client_refuses(client, server, "db.example", "certificate has expired");
     fli_tls_context_destroy(client);
@@ -404,7 +405,7 @@ TEST(what_is_no_handshake)
     fli_tls_context_destroy(server);
 }
 
-/* A peer that only ever begins takes up no more than so much. */
+/* A peer whose handshake never gets complete is given up after a limited number of bytes. */
 TEST(handshake_without_end)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
@@ -455,8 +456,8 @@ TEST(orderly_end)
     }
 }
 
-/* One bit of a record is another one: nothing of it is believed. */
-TEST(records_that_were_touched)
+/* When one bit of a record has changed, no byte of it is passed on. */
+TEST(records_with_a_changed_bit)
 {
     struct fli_tls_context *server = server_of(FLI_TLS_AUTH_NO, NULL);
     struct fli_tls_context *client = client_of(NULL, "ca.crt");
@@ -624,7 +625,7 @@ TEST(idle_memory)
         struct fli_tls_context *client = client_of("alice", "ca.crt");
         size_t before = 0;
         for (unsigned i = 0; i < N + 1; i++) {
-            if (i == 1) { /* the first one warms up what is made once */
+            if (i == 1) { /* the first one has made what is made once */
                 before = mallinfo2().uordblks;
             }
             struct pair *p = &pairs[i == 0 ? 0 : i - 1];
