@@ -403,7 +403,7 @@ static bool has_its_news_on_disk(void *ctx)
 
 /* A node applies what is on the disks of others, and must not put down who was admitted by entries
  * that a power cut would take from it. */
-TEST_WITH(test_identity_follows_the_log, cluster_set_up, cluster_tear_down)
+TEST_WITH(test_identity_follows_the_log, cluster_set_up, release_and_tear_down)
 {
     struct cluster *c = cluster_up(state, 5);
     unsigned leader = cluster_wait_leader(c);
