@@ -44,7 +44,7 @@ static int fetch_from_any(struct backup_job *j, struct backup_target *t)
 {
     fl_client *c = cluster_job(j)->client;
     int rc = FL_ENOCONN;
-    uint64_t timeout_ms = j->args->number[CLI_OPT_TIMEOUT];
+    uint64_t timeout_ms = cli_timeout_ms(j->args);
     size_t n = fl_client_nodes(c);
     size_t first = n > 1 ? leader_of(c) : 0;
     for (size_t i = 0; i < n; i++) {
@@ -65,7 +65,7 @@ static int fetch_from_any(struct backup_job *j, struct backup_target *t)
 static int fetch(struct backup_job *j, struct backup_target *t)
 {
     const struct timespec pause = {.tv_nsec = (long)AGAIN_MS * 1000000};
-    uint64_t until_ms = fli_clock_ms() + j->args->number[CLI_OPT_TIMEOUT];
+    uint64_t until_ms = fli_clock_ms() + cli_timeout_ms(j->args);
     int rc = fetch_from_any(j, t);
     while (rc == FL_ENOLEADER && fli_clock_ms() + AGAIN_MS < until_ms) {
         (void)nanosleep(&pause, NULL);

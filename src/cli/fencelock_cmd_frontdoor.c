@@ -239,7 +239,7 @@ static int run(struct check *k, const struct fli_node *at, const struct cli_redl
     struct sigaction action = {.sa_handler = on_signal};
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
-    uint64_t timeout_ms = cli_has(k->a, CLI_OPT_TIMEOUT) ? k->a->number[CLI_OPT_TIMEOUT] : 5000;
+    uint64_t timeout_ms = cli_timeout_ms(k->a);
     struct fli_link link;
     fli_link_init(&link);
     bool ok = start(&link, at, o, timeout_ms, errmsg, sizeof errmsg) &&

@@ -13,8 +13,7 @@
 #include "link/link.h"
 #include "wire/resp.h"
 
-#define TIMEOUT_DEFAULT_MS UINT64_C(5000) /* to find the first node */
-#define ATTEMPT_MS UINT64_C(1000)         /* for each node */
+#define ATTEMPT_MS UINT64_C(1000) /* for each node */
 #define PROBE_EVERY_MS UINT64_C(2000)
 #define PAUSE_MAX_MS UINT64_C(2000)
 #define LEADERLESS_MAX 2u
@@ -264,9 +263,7 @@ static int listen_to(struct watcher *w)
 static int watch(struct watcher *w)
 {
     const struct cli_args *a = w->args;
-    uint64_t timeout_ms = a->number[CLI_OPT_TIMEOUT];
-    uint64_t until_ms = fli_clock_ms() + (timeout_ms != 0 ? timeout_ms : TIMEOUT_DEFAULT_MS);
-    int rc = find_node(w, until_ms);
+    int rc = find_node(w, fli_clock_ms() + cli_timeout_ms(a));
     if (rc != 0) {
         return cli_fail(a, w->code, w->error, NULL, NULL);
     }

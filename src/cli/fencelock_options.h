@@ -130,6 +130,12 @@ static inline bool cli_has(const struct cli_args *a, enum cli_option option)
     return (a->given & CLI_BIT(option)) != 0;
 }
 
+/* --timeout, or the default that its help names for all commands but `cluster`. */
+static inline uint64_t cli_timeout_ms(const struct cli_args *a)
+{
+    return cli_has(a, CLI_OPT_TIMEOUT) ? a->number[CLI_OPT_TIMEOUT] : FL_TIMEOUT_DEFAULT_MS;
+}
+
 /* Parses "1500", "1500ms", "5s", "2m", "1h". False for anything else, and for what does not fit. */
 bool cli_parse_duration(const char *text, uint64_t *ret_ms);
 

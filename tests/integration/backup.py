@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Load, RespError, binary, main, seed, wait_until
+from harness.resp import info_fields
 
 OWNER = 'owner-a-0123456789'
 STEP = 1000000000
@@ -43,6 +44,12 @@ class Backups(Case):
         argv = [binary('fencelock'), 'backup', self.lab.path('b'), '--nodes', others[1].address]
         code, _, err = self.cli(*argv[1:], '--timeout', '200ms')
         self.assertEqual((code, 'NOLEADER' in err), (3, True), err)
+        with others[1].client() as c, subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as p:
+            def asked():
+                return info_fields(c.call('INFO'))['connections_accepted']
+            before = asked()
+            wait_until(lambda: asked() > before + 8, 60, 'to be asked again and again, without --timeout as well')
+            p.kill()
         with subprocess.Popen(argv + ['--timeout', '60s'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as p:
             others[0].start()
             self.assertEqual(p.wait(90), 0, p.stdout.read())
