@@ -98,7 +98,7 @@ class OfAFile(UserCase):
         writer, boss = self.login(store, 'writer'), self.login(store, 'all')
         self.write(USERS.replace('+@write +@claim', '+@claim') + 'what is this\n')
         store.process.signal(signal.SIGHUP)
-        store.process.wait_output('the old ones stay', 30)
+        store.process.wait_output('the old users stay', 30)
         self.assertEqual(writer.call('SET', 'k', 'v', 'FENCE', 'a1', 5), 'OK')
         # Passwords that stand there in clear are hashed anew: their users log in again.
         self.write(USERS.replace('>writer-password', 'nopass'))
