@@ -174,9 +174,7 @@ static void put_percentiles(struct cli_json *j, const char *key, const struct hi
 
 static void print_result(const struct loadgen_result *r, const struct histogram *handoff)
 {
-    struct cli_json j;
-    cli_json_init(&j, stdout);
-    cli_json_object(&j, NULL);
+    struct cli_json j = cli_json_begin(stdout);
     cli_json_u64(&j, "pairs", r->pairs);
     cli_json_u64(&j, "all_pairs", r->all_pairs);
     cli_json_u64(&j, "refused", r->refused);
@@ -190,7 +188,6 @@ static void print_result(const struct loadgen_result *r, const struct histogram 
     if (r->first_error[0] != '\0') {
         cli_json_text(&j, "first_error", r->first_error);
     }
-    cli_json_end_object(&j);
     cli_json_finish(&j);
 }
 
