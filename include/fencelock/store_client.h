@@ -7,7 +7,8 @@
  * Unknown outcomes. Claims and reads are repeated until the timeout, since they only raise the
  * mark. fl_store_set() and fl_store_del() are sent once: a delayed copy would carry the same token
  * as a later write and so could undo it. After FL_EUNCERTAIN of one of these, take a new token
- * (release, acquire, claim) before you write that key again; then the delayed copy is stale.
+ * (release, acquire, claim) before you write that key again; then the delayed copy is stale. If the
+ * release fails, the same owner or session acquires the same token again, which is not a new one.
  *
  * Results as in client.h; FL_ESTALE, FL_EWRONGLOCK and FL_ENOTOKEN are the storage's refusals.
  * `ret_mark` may be NULL; it gets the mark with FL_ESTALE, and is unchanged otherwise. One thread

@@ -38,6 +38,29 @@ static void believe(struct sim_client *c, uint64_t lease_until_ms)
     fli_lease_init(&c->lease, &config);
 }
 
+/* Whether a write of its own under this very token has had no answer. A RELEASE may be refused or
+ * lost, and then the next ACQUIRE of the same session is answered with the token of before, as is
+ * promised (docs/PROTOCOL.md, "Sending it again"). Its old write may still come, and equal tokens
+ * are accepted in any order, so it must not read and write under that token again
+ * (docs/FENCING.md, "For the client"): it gives the lock back, and gets another token next time.
+ *
+ * No lost update of the product's making hides behind this. Nobody judges less: oracle.c still
+ * judges every write by what it goes over, whoever sent it and under whichever token: also the old
+ * write, if it comes after another holder's claim. Not made are only writes that one client would
+ * set beside its own, in an order that no storage can know. And whether an answer may name this
+ * token at all is judged when it comes: the log must say that this owner holds it, and did not give
+ * it back before (answer_acquire(), said_held()). */
+static bool has_unanswered(const struct sim_client *c)
+{
+    for (unsigned k = 0; k < SIM_ALL_LOCKS; k++) {
+        if ((c->mask >> k & 1) != 0 && c->unanswered[k] == c->token) {
+            c->sim->marks->unanswered_again++;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* It has got a lock, or several. */
 static void begin_work(struct sim_client *c, const struct sim_lane *l)
 {
@@ -50,7 +73,7 @@ static void begin_work(struct sim_client *c, const struct sim_lane *l)
     c->slots = sim_oracle_owner(s, l->owner_number)->asked[l->lock].slots;
     c->token = l->token;
     c->read = false;
-    c->spoilt = false;
+    c->spoilt = has_unanswered(c);
     c->asking = false;
     c->writes_left = (unsigned)(1 + below(c, 4));
     SIM_TRACE(s, "client %u holds %s (%x) with token %llu", c->index, l->name, c->mask,
@@ -199,6 +222,9 @@ static void renew(struct sim_client *c)
 
 static void released(struct sim_client *c, struct sim_lane *l, int status)
 {
+    bool of_session = l->command.op == MACHINE_OP_SESSION_CLOSE;
+    SIM_TRACE(c->sim, "client %u has asked to give %s back: %s", c->index,
+              of_session ? "its session" : l->name, fl_err_name(status));
     sim_client_rest(c);
 }
 
@@ -262,11 +288,16 @@ static void close_session(struct sim_client *c)
 void sim_client_stored(struct sim_client *c, bool write, int status, uint64_t value)
 {
     c->asking = false;
+    if (status == FL_ETIMEOUT) {
+        SIM_TRACE(c->sim, "client %u hears nothing of its %s under lock %u, token %llu", c->index,
+                  write ? "write" : "read", c->lock, (unsigned long long)c->token);
+    }
     if (status == FL_ESTALE) {
         c->spoilt = true; /* another holder came after us: our lock is over, whatever we
                              believe */
     } else if (status == FL_ETIMEOUT) {
         c->spoilt = c->spoilt || write;
+        c->unanswered[c->lock] = write ? c->token : c->unanswered[c->lock];
     } else {
         c->read = true;
         c->value = value;
@@ -293,6 +324,9 @@ void sim_client_work(struct sim_client *c)
         bool claim = s->orders.sabotage != SIM_SABOTAGE_CHECK_WRITES_ONLY;
         ask_storage(c, false, claim ? c->token : 0, 0);
     } else {
+        SIM_CHECK(s, c->unanswered[c->lock] != c->token,
+                  "client %u writes under lock %u with token %llu after a write without an answer",
+                  c->index, c->lock, (unsigned long long)c->token);
         ask_storage(c, true, c->token, ++s->store.writes);
     }
 }

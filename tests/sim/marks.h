@@ -105,6 +105,7 @@
     X(writes, 50)                                                                                  \
     X(writes_stale, 50)                                                                            \
     X(writes_held_back, 50)                                                                        \
+    X(unanswered_again, 200000)                                                                    \
     X(holds_lost, 50)                                                                              \
     X(redlocks, 50)                                                                                \
     X(redlocks_twice, 200)                                                                         \

@@ -329,7 +329,8 @@ struct sim_client {
     bool read;
     uint64_t value;
     unsigned writes_left;
-    bool spoilt; /* a write has no answer: this token writes no more */
+    bool spoilt;                        /* a write has no answer: this token writes no more */
+    uint64_t unanswered[SIM_ALL_LOCKS]; /* by lock: the last token of which a write has none */
     /* a session of its own */
     uint64_t session;
     uint64_t last_token;
