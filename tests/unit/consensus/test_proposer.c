@@ -240,6 +240,24 @@ static struct rig_call *renew(struct rig *r, unsigned l, const struct rig_call *
     return c;
 }
 
+/* Not sent yet: ACQUIRE of lock n<i> with as large a value as there may be. */
+static struct rig_call *large_acquire(struct rig *r, unsigned i, uint64_t source)
+{
+    static const uint8_t value[FL_VALUE_MAX];
+    char name[16];
+    (void)snprintf(name, sizeof name, "n%u", i);
+    const struct machine_command m = {.op = MACHINE_OP_ACQUIRE,
+                                      .n_names = 1,
+                                      .permits = 1,
+                                      .name = rig_text(name),
+                                      .owner = rig_text(OWNER_A),
+                                      .value = {value, sizeof value},
+                                      .ttl_ms = 60000};
+    struct rig_call *call = rig_call(r, &m);
+    call->ticket.source = source;
+    return call;
+}
+
 /* One client fills batches to come; another's renewal goes into the next that is filled, and the
  * first one's commands keep their order. */
 static void a_small_client_waits_for_one_batch(void **state)
@@ -247,21 +265,10 @@ static void a_small_client_waits_for_one_batch(void **state)
     const struct proposer_config config = {.batch_max = 1, .in_flight_max = 1};
     struct rig *r = &rig;
     struct rig_call *c[20];
-    uint8_t value[FL_VALUE_MAX] = {0};
     struct rig_call *own;
     unsigned l = leader_and_own(r, &config, &own);
     for (unsigned i = 0; i < 20; i++) {
-        char name[16];
-        (void)snprintf(name, sizeof name, "n%u", i);
-        struct machine_command m = {.op = MACHINE_OP_ACQUIRE,
-                                    .n_names = 1,
-                                    .permits = 1,
-                                    .name = rig_text(name),
-                                    .owner = rig_text(OWNER_A),
-                                    .value = {value, sizeof value},
-                                    .ttl_ms = 60000};
-        c[i] = rig_call(r, &m);
-        c[i]->ticket.source = 1;
+        c[i] = large_acquire(r, i, 1);
         assert_int_equal(rig_add(r, l, c[i]), 0);
     }
     struct rig_call *renewal = renew(r, l, own, 2);
@@ -362,22 +369,11 @@ static void a_part_of_pending_is_for_renewals(void **state)
     struct rig *r = &rig;
     struct rig_call *own;
     struct rig_call *c[PENDING / FL_VALUE_MAX];
-    uint8_t value[FL_VALUE_MAX] = {0};
     unsigned n = 0;
     int rv = 0;
     unsigned l = leader_and_own(r, &config, &own);
     while (rv == 0) {
-        char name[16];
-        (void)snprintf(name, sizeof name, "n%u", n);
-        struct machine_command m = {.op = MACHINE_OP_ACQUIRE,
-                                    .n_names = 1,
-                                    .permits = 1,
-                                    .name = rig_text(name),
-                                    .owner = rig_text(OWNER_A),
-                                    .value = {value, sizeof value},
-                                    .ttl_ms = 60000};
-        c[n] = rig_call(r, &m);
-        c[n]->ticket.source = 10 + n;
+        c[n] = large_acquire(r, n, 10 + n);
         rv = rig_add(r, l, c[n++]);
     }
     assert_int_equal(rv, FL_EBUSY);
