@@ -625,8 +625,8 @@ static int take(struct proposer *p, const struct item *i)
 
 static bool has_room(const struct proposer *p, const struct item *i)
 {
-    size_t room = p->config.pending_max - p->stats.pending_bytes;
-    size_t kept = i->urgent ? 0 : PENDING_URGENT(p->config.pending_max);
+    uint64_t room = p->config.pending_max - p->stats.pending_bytes;
+    uint64_t kept = i->urgent ? 0 : PENDING_URGENT(p->config.pending_max);
     return room >= kept && i->len <= room - kept;
 }
 
