@@ -55,13 +55,15 @@ class Log(Case):
         cluster = Cluster(self.lab, 3).start()
         leader = cluster.leader()
         follower, other = [n for n in cluster.nodes if n is not leader]
+        for node in (leader, other): # a busy node may have met one of the others only
+            self.wait_said(node, 'node %d is connected' % follower.id)
         follower.kill()
         line = self.wait_said(leader, 'node %d is gone' % follower.id)[0]
+        self.wait_said(other, 'node %d is gone' % follower.id) # before it is back
         self.assertEqual(fields(line), {'member': str(follower.id), 'address': follower.peer, 'connected': '2', 'of': '3'})
         before = len(self.said(leader, 'node %d is connected' % follower.id))
         follower.start()
         self.wait_said(leader, 'node %d is connected' % follower.id, before + 1)
-        self.wait_said(other, 'node %d is gone' % follower.id)
         # An orderly end, and one without a word: the reason is told, and who leads next.
         cluster.wait_serving(follower)
         leader.terminate()
