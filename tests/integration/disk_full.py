@@ -41,7 +41,7 @@ class DiskFull(Case):
         def handed_over():
             self.fill(self.cluster.nodes[1])
             return self.cluster.leader() is not small
-        wait_until(handed_over, 90.0, 'another leader than the node whose disk is full')
+        wait_until(handed_over, 400.0, 'another leader than the node whose disk is full')
         for _ in range(3):
             self.fill(self.cluster.nodes[1])
         self.assertGreater(self.cluster.nodes[2].call('TOKEN', 'after'), token)
