@@ -15,6 +15,8 @@
 
 #define US UINT64_C(1000)
 
+_Static_assert(FLI_TURN_REQUESTS_LEAST_US >= FLI_TURN_VISIT_US, "a share has room for a visit");
+
 void net_server_log(struct net_server *s, int level, const char *fmt, ...)
 {
     if (s->cbs.log == NULL) {

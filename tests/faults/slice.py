@@ -14,6 +14,7 @@ sys.dont_write_bytecode = True
 from harness import main, seed
 
 SHORT = bool(os.environ.get('FENCELOCK_SHORT')) # with sanitizers, where everything is slow
+not_short = unittest.skipIf(SHORT, 'the build without sanitizers does it')
 
 
 class Slice(unittest.TestCase):
@@ -40,85 +41,85 @@ class Slice(unittest.TestCase):
     def test_counter_loses_nothing(self):
         self.survives('--workload', 'counter', '--nemesis', 'kill,pause,partition,clients,hold', '--seconds', '6' if SHORT else '10')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_lock_keeps_its_promises(self):
         self.survives('--workload', 'lock', '--nemesis', 'kill,pause,partition,clients', '--seconds', '6')
 
     def keeps(self, *words):
         self.survives('--workload', *words, '--nemesis', 'kill,pause,partition,clients,hold,redis-kill', '--seconds', '5')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_append_keeps_its_promises(self):
         self.keeps('append')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_append_with_redlock_keeps_its_promises(self):
         self.keeps('append', '--mode', 'redlock')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_bank_keeps_its_promises(self):
         self.keeps('bank')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_register_keeps_its_promises(self):
         self.keeps('register')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_semaphore_keeps_its_promises(self):
         self.keeps('semaphore')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_session_keeps_its_promises(self):
         self.keeps('session')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_watch_keeps_its_promises(self):
         self.keeps('watch')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_what_libraries_for_redis_send(self):
         for workload in ('lock', 'counter'):
             with self.subTest(workload=workload):
                 self.survives('--workload', workload, '--mode', 'frontdoor', '--nemesis', 'kill,pause,partition,clients,hold',
                               '--seconds', '5')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_redlock_without_fencing_is_caught(self):
         self.is_caught('lost updates', '--mode', 'redlock', '--no-fencing', '--nemesis', 'hold,clients,redis-clock',
                        '--seconds', '3', '--until-late', '3')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_power_cuts_lose_nothing(self):
         for engine, more in (('thread', ',disk-slow'), ('io_uring', '')):
             with self.subTest(engine=engine):
                 self.survives('--workload', 'counter', '--nemesis', 'power,sync-error,disk-full,disk-short,clock' + more,
                               '--log-engine', engine, '--seconds', '8')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_damaged_traffic_and_lost_snapshots_do_no_harm(self):
         self.survives('--workload', 'lock', '--nemesis', 'corrupt,snapshot-kill,kill,disk-loss', '--seconds', '8')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_damaged_files_are_refused(self):
         self.survives('--workload', 'counter', '--nemesis', 'flip', '--seconds', '8')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_members_that_change_backups_and_upgrades_lose_nothing(self):
         self.survives('--workload', 'counter', '--nemesis', 'members,kill,backup,upgrade', '--seconds', '10')
 
     def test_a_storage_without_fencing_is_caught(self):
         self.is_caught('lost updates', '--no-fencing', '--nemesis', 'hold,clients', '--seconds', '3', '--until-late', '3')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_clients_that_do_not_claim_are_caught(self):
         self.is_caught('lost updates', '--check-writes-only', '--nemesis', 'hold', '--seconds', '3', '--until-late', '8')
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_nodes_that_answer_before_it_is_on_disk_are_caught(self):
         self.is_caught('tokens|leases|replicas|linearizable', '--unsafe-ack', '--workload', 'lock', '--nemesis', 'kill',
                        '--seconds', '6', times=4)
 
-    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    @not_short
     def test_servers_that_do_not_sync_are_caught(self):
         # Which writes a power cut takes is chance: a log with one missing in its midst is noticed at the start ("recovers").
         self.is_caught('lost updates|tokens|recovers', '--no-sync', '--nemesis', 'power', '--seconds', '4', times=4)

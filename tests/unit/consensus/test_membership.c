@@ -190,16 +190,24 @@ static void hand_over(struct cluster *c, unsigned to)
     assert_int_equal(leader, to);
 }
 
+/* Five nodes with the same state, and the places of the leader and of two others. */
+static struct cluster *five(void **state, unsigned *leader, unsigned *away, unsigned *other)
+{
+    struct cluster *c = cluster_up(state, 5);
+    *leader = cluster_wait_leader(c);
+    *away = (*leader + 1) % 5;
+    *other = (*leader + 2) % 5;
+    cluster_acquire(c, *leader, "a", "owner-1");
+    cluster_expect_same_hash(c);
+    return c;
+}
+
 /* A node that was down while another one was forgotten and came back knows only that one's former
  * incarnation, and must believe its present one, which leads. */
 TEST_WITH(test_back_after_another_was_forgotten, cluster_set_up, cluster_tear_down)
 {
-    struct cluster *c = cluster_up(state, 5);
-    unsigned leader = cluster_wait_leader(c);
-    unsigned away = (leader + 1) % 5;
-    unsigned lost = (leader + 2) % 5;
-    cluster_acquire(c, leader, "a", "owner-1");
-    cluster_expect_same_hash(c);
+    unsigned leader, away, lost;
+    struct cluster *c = five(state, &leader, &away, &lost);
     cluster_stop(c, away, 0);
     forget_and_take_back(c, lost);
     uint64_t token = cluster_acquire(c, leader, "b", "owner-1");
@@ -217,12 +225,8 @@ TEST_WITH(test_back_after_another_was_forgotten, cluster_set_up, cluster_tear_do
  * refused by the one that is behind, too. */
 TEST_WITH(test_back_after_another_was_wiped_again, cluster_set_up, cluster_tear_down)
 {
-    struct cluster *c = cluster_up(state, 5);
-    unsigned leader = cluster_wait_leader(c);
-    unsigned away = (leader + 1) % 5;
-    unsigned lost = (leader + 2) % 5;
-    cluster_acquire(c, leader, "a", "owner-1");
-    cluster_expect_same_hash(c);
+    unsigned leader, away, lost;
+    struct cluster *c = five(state, &leader, &away, &lost);
     cluster_stop(c, away, 0);
     forget_and_take_back(c, lost);
     for (unsigned i = 0; i < 5; i++) {
@@ -314,12 +318,8 @@ static const char *address_of(const struct node *n, uint64_t id)
  * older one. */
 TEST_WITH(test_addresses_with_less_log_than_identity, cluster_set_up, cluster_tear_down)
 {
-    struct cluster *c = cluster_up(state, 5);
-    unsigned leader = cluster_wait_leader(c);
-    unsigned away = (leader + 1) % 5;
-    unsigned moved = (leader + 2) % 5;
-    cluster_acquire(c, leader, "a", "owner-1");
-    cluster_expect_same_hash(c);
+    unsigned leader, away, moved;
+    struct cluster *c = five(state, &leader, &away, &moved);
     struct identity id = stop_behind_its_identity(c, away, leader, forget_and_take_back, moved);
     for (unsigned i = 0; i < 5; i++) {
         if (i != away) {
