@@ -314,9 +314,35 @@ void replica_step(struct replica *r, struct raft_event *event)
     }
 }
 
+static bool has_all(const struct replica *r, uint64_t id)
+{
+    raft_index match = 0;
+    return raft_match_index(&r->raft, id, &match) == 0 && match == replica_last_index(r);
+}
+
+/* The core tells a follower that lacks entries to take over as soon as it has confirmed any, once,
+ * and the follower takes no notice. So the core hears of it when the follower has them all. */
+static void hand_over(struct replica *r)
+{
+    bool leads = !r->failed && replica_role(r) == REPLICA_LEADER;
+    if (r->heir == 0) {
+        return;
+    }
+    struct raft_event event = {.type = RAFT_TRANSFER};
+    event.transfer.server_id = r->heir;
+    bool ready = leads && has_all(r, r->heir);
+    if (ready || !leads || r->now_ms >= r->heir_until_ms) {
+        r->heir = 0;
+    }
+    if (ready) {
+        replica_step(r, &event);
+    }
+}
+
 /* Answers are given here, not in the midst of an event. */
 static void after_event(struct replica *r)
 {
+    hand_over(r);
     if (has_to_apply(r)) {
         apply_committed(r);
     }
@@ -472,7 +498,7 @@ static int submit(struct replica *r, uint64_t now_ms, enum raft_entry_type type,
                   struct fli_slice data, struct raft_buffer for_core)
 {
     set_now(r, now_ms);
-    if (r->failed || replica_role(r) != REPLICA_LEADER || raft_transferee(&r->raft) != 0) {
+    if (r->failed || replica_role(r) != REPLICA_LEADER || replica_transferee(r) != 0) {
         return FL_ENOLEADER;
     }
     void *batch = data.len + 64 > log_room(r->log) ? NULL : raft_malloc(1);
@@ -524,12 +550,6 @@ int replica_change(struct replica *r, uint64_t now_ms, const struct configuratio
     return rv;
 }
 
-static bool has_all(const struct replica *r, uint64_t id)
-{
-    raft_index match = 0;
-    return raft_match_index(&r->raft, id, &match) == 0 && match == replica_last_index(r);
-}
-
 int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
 {
     set_now(r, now_ms);
@@ -579,18 +599,18 @@ int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id)
     if (server == NULL || server->role != CONFIGURATION_VOTER || id == r->config.id) {
         return FL_ENOTFOUND;
     }
-    if (raft_transferee(&r->raft) != 0) {
+    if (replica_transferee(r) != 0) {
         return FL_EBUSY;
     }
-    struct raft_event event = {.type = RAFT_TRANSFER};
-    event.transfer.server_id = id;
-    replica_step(r, &event);
+    r->heir = id;
+    r->heir_until_ms = r->now_ms + r->edge.election_ms;
+    hand_over(r);
     return 0;
 }
 
 uint64_t replica_transferee(const struct replica *r)
 {
-    return raft_transferee(&r->raft);
+    return r->heir != 0 ? r->heir : raft_transferee(&r->raft);
 }
 
 /* ---- elections out of turn ---- */

@@ -99,8 +99,9 @@ enum replica_catch_up { CATCH_UP_NONE, CATCH_UP_RUNNING, CATCH_UP_ABORTED, CATCH
 int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id) FLI_MUST_USE;
 enum replica_catch_up replica_catch_up_status(const struct replica *r, uint64_t id);
 
-/* Hands leadership to a voter; that succeeds or fails within an election time. 0, FL_ENOLEADER,
- * FL_ENOTFOUND (not a voter, or this server). */
+/* Hands leadership to a voter: it gets an election time for the entries that it lacks, and as much
+ * to be elected. Meanwhile nothing is submitted. 0, FL_ENOLEADER, FL_ENOTFOUND (not a voter, or
+ * this server), FL_EBUSY (one is under way). */
 int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id) FLI_MUST_USE;
 uint64_t replica_transferee(const struct replica *r); /* 0: leadership is not being handed over */
 

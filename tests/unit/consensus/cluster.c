@@ -10,6 +10,9 @@
 #include "../../lib/ports.h"
 #include "scratch.h"
 
+#define ELECTION_MS 1000u
+#define ELECTION_LONG_MS 60000u
+
 void cluster_init(struct cluster *c, unsigned n)
 {
     uint16_t ports[CLUSTER_MAX];
@@ -98,7 +101,7 @@ int cluster_try_start(struct cluster *c, unsigned i, char *errmsg, size_t errmsg
         .members = &c->members,
         .limits = c->limits,
         .heartbeat_ms = 30,
-        .election_ms = c->election_ms != 0 ? c->election_ms : 300,
+        .election_ms = c->election_ms != 0 ? c->election_ms : ELECTION_MS,
         .hold_ms = c->hold_ms != 0 ? c->hold_ms : CLUSTER_PATIENCE_MS,
         .snapshot_bytes = c->snapshot_bytes,
         .pending_max = c->pending_max,
@@ -435,14 +438,27 @@ int cluster_tear_down(void **state)
     return 0;
 }
 
-struct cluster *cluster_up(void **state, unsigned n)
+static struct cluster *up(struct cluster *c, unsigned n, unsigned election_ms)
 {
-    struct cluster *c = *state;
     cluster_init(c, n);
+    c->election_ms = election_ms;
     cluster_start_all(c);
+    if (n > 1) {
+        cluster_call_election(c, n - 1);
+    }
     cluster_wait_formed(c);
     cluster_wait_leader(c);
     return c;
+}
+
+struct cluster *cluster_up(void **state, unsigned n)
+{
+    return up(*state, n, ELECTION_LONG_MS);
+}
+
+struct cluster *cluster_up_electing(void **state, unsigned n)
+{
+    return up(*state, n, ELECTION_MS);
 }
 
 uint64_t cluster_acquire(struct cluster *c, unsigned i, const char *name, const char *owner)

@@ -44,7 +44,7 @@ struct cluster {
     int reserved[CLUSTER_MAX]; /* sockets that keep the nodes' ports from everybody else */
     struct cluster_node nodes[CLUSTER_MAX];
     unsigned hold_ms;
-    unsigned election_ms; /* 0: 300 */
+    unsigned election_ms; /* 0: 1000 */
     uint64_t snapshot_bytes;
     size_t pending_max;
     uint64_t log_segment_bytes;
@@ -55,10 +55,14 @@ struct cluster {
 void cluster_init(struct cluster *c, unsigned n);
 void cluster_fini(struct cluster *c); /* stops everything, removes the directories */
 
-/* For tests whose state is a cluster. cluster_up() starts n nodes, and waits for their leader. */
+/* For tests whose state is a cluster. cluster_up() starts n nodes, and calls the election of their
+ * leader. It leads until it hands over or is stopped: the election time is the longest there is, so
+ * that a machine that is slow does not depose it. With cluster_up_electing() others follow a leader
+ * that is taken away, within seconds. */
 int cluster_set_up(void **state);
 int cluster_tear_down(void **state);
 struct cluster *cluster_up(void **state, unsigned n);
+struct cluster *cluster_up_electing(void **state, unsigned n);
 
 /* Starts node i (0 based): 0 or node_create's error, with errmsg. */
 int cluster_try_start(struct cluster *c, unsigned i, char *errmsg, size_t errmsg_size);

@@ -1,53 +1,12 @@
 /* A leader that is dead is replaced at once; one that lives is not, whatever its connections do.
  * The election time is set so long that nothing here waits for it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "../../lib/break_connections.h"
 #include "base/clock.h"
 #include "cluster.h"
 #include "consensus/node_private.h"
 #include "consensus/replica_private.h"
-
-#define ELECTION_MS 60000u
-
-static int set_up(void **state)
-{
-    *state = test_calloc(1, sizeof(struct cluster));
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    cluster_fini(*state);
-    test_free(*state);
-    return 0;
-}
-
-static unsigned start_formed(struct cluster *c, unsigned n)
-{
-    cluster_init(c, n);
-    c->election_ms = ELECTION_MS;
-    cluster_start_all(c);
-    cluster_call_election(c, n - 1);
-    cluster_wait_formed(c);
-    return cluster_wait_leader(c);
-}
-
-static void acquire(struct cluster *c, unsigned i, const char *name)
-{
-    struct op op;
-    struct machine_command cmd = cmd_acquire(name, "owner-1", 600000, 0);
-    op_run(c, i, &cmd, &op);
-    assert_int_equal(op.status, 0);
-    assert_int_equal(op.result.code, MACHINE_GRANTED);
-}
 
 static uint64_t campaigns(struct cluster *c)
 {
@@ -69,11 +28,12 @@ static uint64_t term(struct cluster *c, unsigned i)
     return s.term;
 }
 
-static void replace_the_leader(struct cluster *c, unsigned n)
+static void replace_the_leader(void **state, unsigned n)
 {
-    unsigned leader = start_formed(c, n);
+    struct cluster *c = cluster_up(state, n);
+    unsigned leader = cluster_wait_leader(c);
     /* Followers have answered it, so that each has a stream that can break. */
-    acquire(c, leader, "a");
+    cluster_acquire(c, leader, "a", "owner-1");
     cluster_wait_level(c);
     for (unsigned round = 0; round < 3; round++) {
         uint64_t term_before = term(c, leader);
@@ -84,30 +44,30 @@ static void replace_the_leader(struct cluster *c, unsigned n)
         assert_int_not_equal(leader, dead);
         assert_true(term(c, leader) > term_before);
         assert_true(campaigns(c) > 0); /* of those who are left */
-        acquire(c, (dead + 1) % n, name);
+        cluster_acquire(c, (dead + 1) % n, name, "owner-1");
         cluster_start(c, dead);
         cluster_wait_level(c);
     }
     cluster_expect_same_hash(c);
 }
 
-static void test_a_dead_leader_is_replaced(void **state)
+TEST_WITH(test_a_dead_leader_is_replaced, cluster_set_up, cluster_tear_down)
 {
-    replace_the_leader(*state, 3);
+    replace_the_leader(state, 3);
 }
 
-static void test_a_dead_leader_of_five(void **state)
+TEST_WITH(test_a_dead_leader_of_five, cluster_set_up, cluster_tear_down)
 {
-    replace_the_leader(*state, 5);
+    replace_the_leader(state, 5);
 }
 
 /* Two of five die at once: when it is the dead follower's turn to call an election, nobody waits
  * for it. */
-static void test_a_dead_leader_and_another(void **state)
+TEST_WITH(test_a_dead_leader_and_another, cluster_set_up, cluster_tear_down)
 {
-    struct cluster *c = *state;
-    unsigned leader = start_formed(c, 5);
-    acquire(c, leader, "a");
+    struct cluster *c = cluster_up(state, 5);
+    unsigned leader = cluster_wait_leader(c);
+    cluster_acquire(c, leader, "a", "owner-1");
     cluster_wait_level(c);
     unsigned other = leader == 0 ? 1 : 0;
     cluster_stop_begin(c, other, 0);
@@ -115,7 +75,7 @@ static void test_a_dead_leader_and_another(void **state)
     cluster_stop(c, other, 0);
     unsigned next = cluster_wait_leader(c);
     assert_true(next != leader && next != other);
-    acquire(c, next, "b");
+    cluster_acquire(c, next, "b", "owner-1");
 }
 
 struct stream_to {
@@ -130,10 +90,10 @@ static bool has_stream(void *ctx)
 }
 
 /* Every connection of every node breaks, again and again. */
-static void test_broken_connections_depose_nobody(void **state)
+TEST_WITH(test_broken_connections_depose_nobody, cluster_set_up, cluster_tear_down)
 {
-    struct cluster *c = *state;
-    unsigned leader = start_formed(c, 3);
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
     uint64_t campaigns_before = campaigns(c);
     uint64_t term_before = term(c, leader);
     for (unsigned round = 0; round < 5; round++) {
@@ -147,7 +107,7 @@ static void test_broken_connections_depose_nobody(void **state)
         }
         broken += break_connections(&c->loop);
         assert_true(broken >= 4);
-        acquire(c, (leader + 1) % 3, name);
+        cluster_acquire(c, (leader + 1) % 3, name, "owner-1");
         cluster_wait_level(c);
     }
     assert_int_equal(cluster_wait_leader(c), leader);
@@ -156,17 +116,17 @@ static void test_broken_connections_depose_nobody(void **state)
 }
 
 /* A follower believes, wrongly, that the leader is dead. */
-static void test_a_live_leader_stays(void **state)
+TEST_WITH(test_a_live_leader_stays, cluster_set_up, cluster_tear_down)
 {
-    struct cluster *c = *state;
-    unsigned leader = start_formed(c, 3);
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
     unsigned wrong = (leader + 1) % 3;
     uint64_t term_before = term(c, leader);
     election_peer_absent(&c->nodes[wrong].node->election, leader + 1);
     cluster_run_ms(c, 300);
     /* Not even when it does call an election. */
     (void)replica_campaign(c->nodes[wrong].node->replica, fli_clock_ms());
-    acquire(c, wrong, "a");
+    cluster_acquire(c, wrong, "a", "owner-1");
     assert_int_equal(cluster_wait_leader(c), leader);
     assert_int_equal(term(c, leader), term_before);
 }
@@ -201,26 +161,34 @@ static bool another_leads(void *ctx)
     return false;
 }
 
-/* The core's own timers are much longer, so only the turns of election.h can end the silence. */
-static void test_a_silent_leader_is_replaced(void **state)
+/* How long a leader may be silent. */
+static void wait_for_leaders(struct cluster *c, unsigned ms)
 {
-    struct cluster *c = *state;
-    unsigned leader = start_formed(c, 3);
-    acquire(c, leader, "a");
+    for (unsigned i = 0; i < c->n; i++) {
+        c->nodes[i].node->election.election_ms = ms;
+        c->nodes[i].node->replica->edge.election_ms = ms;
+    }
+}
+
+/* The core's own timers are much longer, so only the turns of election.h can end the silence. */
+TEST_WITH(test_a_silent_leader_is_replaced, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    cluster_acquire(c, leader, "a", "owner-1");
     cluster_wait_level(c);
     uint64_t campaigns_before = campaigns(c);
-    for (unsigned i = 0; i < c->n; i++) {
-        c->nodes[i].node->election.election_ms = SILENCE_MS;
-        c->nodes[i].node->replica->edge.election_ms = SILENCE_MS;
-    }
+    unsigned longest = c->nodes[leader].node->election.election_ms;
+    wait_for_leaders(c, SILENCE_MS);
     stand_still(c->nodes[leader].node);
     struct silence s = {c, leader};
     cluster_until(c, another_leads, &s, "another node leads");
     assert_true(campaigns(c) > campaigns_before);
+    wait_for_leaders(c, longest);
     node_turn_start(c->nodes[leader].node);
     cluster_wait_level(c);
     assert_int_not_equal(cluster_wait_leader(c), leader);
-    acquire(c, leader, "b");
+    cluster_acquire(c, leader, "b", "owner-1");
     cluster_expect_same_hash(c);
 }
 
@@ -232,13 +200,13 @@ static bool rounds_are_over(void *ctx)
 }
 
 /* A node that found no majority in all its rounds asks again as soon as it hears another node. */
-static void test_rounds_in_vain(void **state)
+TEST_WITH(test_rounds_in_vain, cluster_set_up, cluster_tear_down)
 {
-    struct cluster *c = *state;
-    unsigned leader = start_formed(c, 3);
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
     unsigned left = (leader + 1) % 3;
     unsigned other = (leader + 2) % 3;
-    acquire(c, leader, "a");
+    cluster_acquire(c, leader, "a", "owner-1");
     cluster_wait_level(c);
     cluster_stop(c, other, 0);
     cluster_stop(c, leader, 0);
@@ -248,22 +216,5 @@ static void test_rounds_in_vain(void **state)
     cluster_start(c, other);
     assert_int_equal(cluster_wait_leader(c), left);
     assert_true(campaigns(c) > campaigns_before);
-    acquire(c, other, "b");
-}
-
-#undef TEST
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_dead_leader_is_replaced),
-        TEST(test_a_dead_leader_of_five),
-        TEST(test_a_dead_leader_and_another),
-        TEST(test_broken_connections_depose_nobody),
-        TEST(test_a_live_leader_stays),
-        TEST(test_a_silent_leader_is_replaced),
-        TEST(test_rounds_in_vain),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    cluster_acquire(c, other, "b", "owner-1");
 }

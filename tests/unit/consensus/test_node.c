@@ -273,7 +273,7 @@ TEST_WITH(test_forming_needs_all, cluster_set_up, cluster_tear_down)
 
 TEST_WITH(test_all_restart, cluster_set_up, cluster_tear_down)
 {
-    struct cluster *c = cluster_up(state, 3);
+    struct cluster *c = cluster_up_electing(state, 3);
     uint64_t token = cluster_acquire(c, 0, "a", "owner-1");
     for (unsigned i = 0; i < 3; i++) {
         cluster_stop(c, i, 0);
@@ -287,7 +287,7 @@ TEST_WITH(test_all_restart, cluster_set_up, cluster_tear_down)
 /* The leader goes without a word; what is asked meanwhile is held and answered by the next. */
 TEST_WITH(test_held_through_an_election, cluster_set_up, cluster_tear_down)
 {
-    struct cluster *c = cluster_up(state, 3);
+    struct cluster *c = cluster_up_electing(state, 3);
     unsigned leader = cluster_wait_leader(c);
     uint64_t token = cluster_acquire(c, leader, "a", "owner-1");
     struct op ops[20];
@@ -337,7 +337,7 @@ TEST_WITH(test_hold_ends, cluster_set_up, cluster_tear_down)
  * question. */
 TEST_WITH(test_leader_alone, cluster_set_up, cluster_tear_down)
 {
-    struct cluster *c = cluster_up(state, 3);
+    struct cluster *c = cluster_up_electing(state, 3);
     unsigned leader = cluster_wait_leader(c);
     struct op write;
     struct op ask;
@@ -445,11 +445,7 @@ TEST_WITH(test_submit_wakes, cluster_set_up, cluster_tear_down)
 TEST_WITH(test_many_through_a_follower, cluster_set_up, cluster_tear_down)
 {
     enum { COUNT = 16384 + 1000 };
-    struct cluster *c = *state;
-    cluster_init(c, 3);
-    c->election_ms = 10000; /* a change of leader may change the order */
-    cluster_start_all(c);
-    cluster_wait_formed(c);
+    struct cluster *c = cluster_up(state, 3);
     unsigned follower = cluster_other_than(c, cluster_wait_leader(c));
     struct op *ops = test_calloc(COUNT, sizeof *ops);
     struct machine_command cmd = cmd_token("t");
@@ -560,17 +556,11 @@ TEST_WITH(test_transfer, cluster_set_up, cluster_tear_down)
 }
 
 /* Under load at every node, the leader stops in order: nothing is uncertain, and no election by
- * timeout is needed. The election time is the longest there is, so that a machine that is slow does
- * not depose the leader, and the first election has to be asked for. */
+ * timeout is needed. */
 TEST_WITH(test_stop_in_order, cluster_set_up, cluster_tear_down)
 {
     enum { COUNT = 300, DRAIN_MS = 50000 };
-    struct cluster *c = *state;
-    cluster_init(c, 3);
-    c->election_ms = 60000;
-    cluster_start_all(c);
-    cluster_call_election(c, 2);
-    cluster_wait_formed(c);
+    struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
     struct op *ops = test_calloc(COUNT, sizeof *ops);
     unsigned accepted = 0;

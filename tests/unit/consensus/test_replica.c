@@ -685,6 +685,54 @@ TEST_WITH(leadership_is_handed_over, NULL, stop)
     group_expect_same(g);
 }
 
+/* To one that lacks two entries, and confirms the first by itself: it may lead once it has both,
+ * and is told no earlier, since it would take no notice. */
+TEST_WITH(leadership_waits_for_the_last_entry, NULL, stop)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    unsigned next = (leader + 1) % 3;
+    struct replica *r = replica(g, leader);
+    uint64_t term = replica_term(r);
+    group_run(g, 50);
+    g->servers[next].disk_stuck = true;
+    assert_int_equal(group_submit(g, leader), 0);
+    group_run(g, 5);
+    g->held[next + 1] = true;
+    assert_int_equal(group_submit(g, leader), 0);
+    assert_int_equal(replica_transfer(r, g->now_ms, next + 1), 0);
+    g->servers[next].disk_stuck = false;
+    group_run(g, 5); /* the first is confirmed */
+    assert_int_equal(replica_transferee(r), next + 1);
+    assert_int_equal(replica_transfer(r, g->now_ms, next + 1), FL_EBUSY);
+    assert_int_equal(group_submit(g, leader), FL_ENOLEADER);
+    g->held[next + 1] = false;
+    GROUP_UNTIL(g, replica_role(replica(g, next)) == REPLICA_LEADER);
+    assert_int_equal(replica_term(replica(g, next)), term + 1);
+    assert_int_equal(replica_transferee(r), 0);
+    group_expect_same(g);
+}
+
+/* As above; but it never gets them, and after an election time this one leads on. */
+TEST_WITH(a_transfer_to_one_that_stays_behind_ends, NULL, stop)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    unsigned next = (leader + 1) % 3;
+    struct replica *r = replica(g, leader);
+    group_run(g, 50);
+    g->held[next + 1] = true;
+    assert_int_equal(group_submit(g, leader), 0);
+    assert_int_equal(replica_transfer(r, g->now_ms, next + 1), 0);
+    uint64_t began_ms = g->now_ms;
+    GROUP_UNTIL(g, replica_transferee(r) == 0);
+    assert_true(g->now_ms - began_ms >= GROUP_ELECTION_MS);
+    assert_int_equal(group_leader(g), leader);
+    assert_int_equal(group_submit(g, leader), 0);
+    g->held[next + 1] = false;
+    group_expect_same(g);
+}
+
 /* To one that does not answer: after an election time this one leads on. */
 TEST_WITH(a_transfer_to_nobody_ends, NULL, stop)
 {
