@@ -13,7 +13,7 @@
 
 static const char *const severity_words[] = {"", "error", "warning", "info", "debug"};
 
-const char *log_severity_word(enum log_severity level)
+static const char *severity_word(enum log_severity level)
 {
     FLI_ASSERT(level >= LOG_SAY_ERROR && level <= LOG_SAY_DEBUG);
     return severity_words[level];
@@ -398,7 +398,7 @@ void daemon_log_configure(struct daemon_log *l, enum log_severity level)
     l->level = level > LOG_SAY_INFO ? level : LOG_SAY_INFO;
     daemon_log_say(l, LOG_SAY_INFO, "daemon",
                    "CLUSTER CONFIG: the level of the log is changed level=%s",
-                   log_severity_word(level));
+                   severity_word(level));
     l->configured = l->level = level;
 }
 
@@ -408,6 +408,6 @@ void daemon_log_toggle(struct daemon_log *l)
     enum log_severity next = l->level == LOG_SAY_DEBUG ? usual : LOG_SAY_DEBUG;
     l->level = next > LOG_SAY_INFO ? next : LOG_SAY_INFO; /* so that this line itself is written */
     daemon_log_say(l, LOG_SAY_INFO, "daemon", "SIGUSR1: the level of the log is changed level=%s",
-                   log_severity_word(next));
+                   severity_word(next));
     l->level = next;
 }
