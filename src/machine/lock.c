@@ -356,7 +356,7 @@ bool machine_lock_is_pending(const struct lock *lock)
 }
 
 /* Frees what a lock no longer needs: an empty contention, and the lock when nothing is left. */
-static void relax(struct machine *m, struct lock *lock)
+static void free_unused(struct machine *m, struct lock *lock)
 {
     struct contention *c = lock_contention(lock);
     bool awaited = c != NULL && c->queue.len > 0;
@@ -419,7 +419,7 @@ static void grant_first(struct machine *m, struct lock *lock)
     for (unsigned i = 0; i < request_parts(request); i++) {
         struct lock *other = request_part(request, i)->lock;
         if (other != lock) {
-            relax(m, other);
+            free_unused(m, other);
         }
     }
 }
@@ -461,7 +461,7 @@ static bool settle(struct machine *m, struct lock *lock)
         (c->is_delayed || c->queue.len > 0)) {
         machine_lock_idle(m, lock, ++m->serial);
     }
-    relax(m, lock);
+    free_unused(m, lock);
     return false;
 }
 
