@@ -53,7 +53,7 @@ struct relay_client {
     uint64_t leader_id; /* the leader that this node follows; 0: none */
     uint64_t relayed;
     struct metrics_histogram times;
-    bool ready, closed;
+    bool ready, closed; /* ready: relay_client_set_ready() was called */
 };
 
 static struct fli_slice slice(const void *data, size_t len)
@@ -340,9 +340,9 @@ static void tick_stream(struct relay_stream *o)
     }
     /* A leader answers a ping at once, so a leader that is silent for this long is not running. A
      * replaced leader gets less time: its silence is why it was replaced. */
-    uint64_t patience_ms =
+    uint64_t silence_max_ms =
         leads ? PING_MS + 2 * (uint64_t)c->config.election_ms : c->config.election_ms;
-    if (silent_ms > patience_ms) {
+    if (silent_ms > silence_max_ms) {
         give_up(o, "silence");
         return;
     }

@@ -27,8 +27,8 @@ static const struct stream_limits DEFAULT_LIMITS[STREAM_KINDS + 1] = {
 
 void transport_log(struct transport *t, int level, const char *fmt, ...)
 {
-    char text[TRANSPORT_SAY_MAX];
-    char note[TRANSPORT_SAY_MAX];
+    char text[TRANSPORT_LOG_MAX];
+    char note[TRANSPORT_LOG_MAX];
     uint64_t left_out;
     va_list args;
     va_start(args, fmt);
@@ -132,7 +132,7 @@ bool deadline_over(struct transport *t, struct deadline *d)
 /* Logged every time; only lines that strangers cause are limited (log_throttle.h). */
 static void FLI_PRINTF(3, 4) log_always(struct transport *t, int level, const char *fmt, ...)
 {
-    char text[TRANSPORT_SAY_MAX];
+    char text[TRANSPORT_LOG_MAX];
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
@@ -426,7 +426,7 @@ void transport_set_members(struct transport *t, const struct members *members)
         (void)snprintf(t->self.peer_address, sizeof t->self.peer_address, "%s", self->address);
     }
     t->members = *members;
-    accept_lose_strangers(t);
+    accept_lose_former_members(t);
 }
 
 int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,

@@ -94,7 +94,7 @@ static void lose_all(struct accepted *a)
     }
 }
 
-void accept_lose_strangers(struct transport *t)
+void accept_lose_former_members(struct transport *t)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct accepted_peer *p = &t->accepted[i];
