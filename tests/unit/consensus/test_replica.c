@@ -588,6 +588,7 @@ TEST_WITH(a_server_leaves_and_comes_back, NULL, stop)
     unsigned away = (leader + 1) % 3;
     struct configuration c = g->conf;
     assert_int_equal(configuration_remove(&c, away + 1), 0);
+    group_begin_term(g, leader);
     group_isolate(g, away, true);
     assert_int_equal(replica_change(replica(g, leader), g->now_ms, &c), 0);
     assert_int_equal(replica_change(replica(g, leader), g->now_ms, &c), FL_EBUSY);
@@ -624,6 +625,7 @@ TEST_WITH(a_learner_that_is_level_has_caught_up, NULL, stop)
     unsigned learner = (leader + 1) % 3;
     struct configuration c = g->conf;
     assert_int_equal(configuration_set_role(&c, learner + 1, CONFIGURATION_LEARNER), 0);
+    group_begin_term(g, leader);
     change_to(g, leader, &c);
     group_expect_same(g);
     group_run(g, 100);
@@ -640,6 +642,7 @@ TEST_WITH(a_change_that_is_cut_off_is_taken_back, NULL, stop)
     unsigned old = group_elect(g);
     struct configuration c = g->conf;
     uint64_t index = replica_configuration_index(replica(g, old));
+    group_begin_term(g, old);
     group_run(g, 50);
     group_isolate(g, old, true);
     assert_int_equal(configuration_remove(&c, (old + 1) % 3 + 1), 0);
@@ -660,6 +663,7 @@ TEST_WITH(a_change_that_is_cut_off_is_taken_back, NULL, stop)
     assert_int_equal(replica_transfer(replica(g, leader), g->now_ms, old + 1), 0);
     GROUP_UNTIL(g, group_leader(g) == (int)old);
     assert_int_equal(group_elect(g), old);
+    group_begin_term(g, old);
     change_to(g, old, &c);
 }
 
