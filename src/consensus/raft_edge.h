@@ -28,10 +28,10 @@
  *   newer snapshots When a snapshot was not sent and a newer one was taken meanwhile, heartbeats
  *                   follow the newer one. The core ignores a rejection of anything but the older
  *                   one, so that follower gets nothing more while this leader leads.
- *   old leaders     The answer to an old leader's message has an index that was never set, and is no
- *                   rejection when the message begins with the first entry. Who gets it may lead in
- *                   the term of the answer by then, and takes it for a confirmation of entries that
- *                   this follower lacks. So such an answer tells the term and nothing else.
+ *   old leaders     The answer to an old leader has an index that was never set, and is no rejection
+ *                   when its message began with the first entry. Who gets it may lead in the term of
+ *                   the answer by then, and takes it for a confirmation of entries that this follower
+ *                   lacks. So such an answer tells the term and nothing else.
  *   pre-votes       A pre-vote request refused for its old term is answered with the term it asked
  *                   for, so the candidate never learns the newer term. A candidate that cannot win
  *                   then asks for ever.
@@ -76,7 +76,7 @@ struct raft_edge_stats {
     uint64_t refusals_corrected;    /* answers to pre-votes that hid the newer term */
     uint64_t refusals_emptied;      /* answers to old leaders */
     uint64_t pre_votes_again;       /* by candidates that were not elected */
-    uint64_t learner_votes;         /* vote requests that a learner judged as a voter does */
+    uint64_t learner_votes;         /* vote requests that a learner answered as a voter does */
     uint64_t impossible;            /* messages that no correct peer sends */
     uint64_t campaigns;             /* election timers that were made to run out */
     uint64_t yields;                /* of these, in favour of another candidate */

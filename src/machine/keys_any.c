@@ -15,7 +15,7 @@
 
 /* ---- ANY_KEYS -------------------------------------------------------------------------------- */
 
-/* Finds the request that holds the lock as a key. *ret_free: the lock is not in use at all. */
+/* Finds the request that holds the lock as a key. *ret_free: nobody holds the lock. */
 static struct request *any_request(struct machine *m, struct fli_slice name, bool *ret_free)
 {
     uint64_t hash;
@@ -32,9 +32,9 @@ static struct request *any_request(struct machine *m, struct fli_slice name, boo
 /* Ending another user's grant needs the right to break the lock. */
 static bool may_end(struct machine *m, struct fli_slice name, struct request *key, uint64_t *steps)
 {
-    bool own = key != NULL ? machine_asker_owns(m, request_session(key))
-                           : machine_asker_may(m, ACL_ACQUIRE, name, steps);
-    return own || machine_asker_may(m, ACL_BREAK, name, steps);
+    bool own = key != NULL ? machine_sender_owns(m, request_session(key))
+                           : machine_sender_may(m, ACL_ACQUIRE, name, steps);
+    return own || machine_sender_may(m, ACL_BREAK, name, steps);
 }
 
 void machine_any_keys(struct machine *m, const struct machine_command *c, struct machine_result *r)
@@ -69,9 +69,9 @@ void machine_any_keys(struct machine *m, const struct machine_command *c, struct
 
 /* ---- keys that were just released ------------------------------------------------------------ */
 
-/* This is not state: a replica that restarted or loaded a snapshot has forgotten it, and it may be
- * dropped for want of room. So only the wording of an answer may depend on it: whether a client
- * that releases one lock at each node hears that the lock was there. */
+/* This record is not replicated state: a replica that restarted or loaded a snapshot has forgotten
+ * it, and an entry may be overwritten for want of room. So only the wording of an answer may depend
+ * on it: whether a client that releases one lock at each node hears that the lock was there. */
 #define RELEASED_SLOTS 65536u
 
 struct released {

@@ -9,7 +9,7 @@
  *
  *   LEAVE finds     and does
  *   its own         counts down, prolongs the lease; the last one      DONE, number: 1 when it was
- *                   gives it back                                      given back, else 0
+ *                   releases it                                        released, else 0
  *   anything else   nothing                                            NO or HELD
  *
  * A lock that was taken without a count (ACQUIRE, KEYS) counts as another owner's here, even when
@@ -175,7 +175,7 @@ void machine_reenter(struct machine *m, const struct machine_command *c, struct 
         return;
     }
     enum machine_key_state found = machine_key_find(m, c->name, c->owner, &request);
-    if (request != NULL && !machine_asker_owns(m, request_session(request))) {
+    if (request != NULL && !machine_sender_owns(m, request_session(request))) {
         machine_refuse(r, 0);
     } else if (found == KEY_FREE) {
         machine_key_grant(m, c, true, r);
@@ -220,7 +220,7 @@ void machine_leave(struct machine *m, const struct machine_command *c, struct ma
         return;
     }
     enum machine_key_state found = machine_key_find(m, c->name, c->owner, &request);
-    if (request != NULL && !machine_asker_owns(m, request_session(request))) {
+    if (request != NULL && !machine_sender_owns(m, request_session(request))) {
         machine_refuse(r, 0);
     } else if (request == NULL || !request->counted) {
         r->code = found == KEY_FREE ? MACHINE_NO : MACHINE_HELD;
