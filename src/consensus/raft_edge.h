@@ -28,10 +28,10 @@
  *   newer snapshots When a snapshot was not sent and a newer one was taken meanwhile, heartbeats
  *                   follow the newer one. The core ignores a rejection of anything but the older
  *                   one, so that follower gets nothing more while this leader leads.
- *   old leaders     The answer to an old leader has an index that was never set, and is no rejection
- *                   when its message began with the first entry. Who gets it may lead in the term of
- *                   the answer by then, and takes it for a confirmation of entries that this follower
- *                   lacks. So such an answer tells the term and nothing else.
+ *   old leaders     The answer to an old leader has an index that was never set, and rejects
+ *                   nothing when its message began with the first entry. Who gets it may lead in
+ *                   the term of the answer by then, and takes it for a confirmation of entries
+ *                   that this follower lacks. So such an answer tells the term and nothing else.
  *   pre-votes       A pre-vote request refused for its old term is answered with the term it asked
  *                   for, so the candidate never learns the newer term. A candidate that cannot win
  *                   then asks for ever.
