@@ -34,7 +34,7 @@ static uint64_t leader_of(const struct raft_edge *e)
 
 static void note_leader(struct raft_edge *e, uint64_t from)
 {
-    if (raft_state(e->raft) == RAFT_FOLLOWER && leader_of(e) == from) {
+    if (raft_state(e->raft) == RAFT_FOLLOWER && leader_of(e) == from && !e->outdated) {
         e->heard_id = from;
         e->heard_ms = e->now_ms;
     }

@@ -415,9 +415,11 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
     unsigned n = m.type == RAFT_APPEND_ENTRIES ? m.append_entries.n_entries : 0;
     if (m.type == RAFT_APPEND_ENTRIES) {
         rv = take_entries(r, &m.append_entries);
-        if (rv != 0) {
-            return rv == FL_EBUSY ? 0 : rv; /* when the disk is behind, the message counts as
-                                               lost */
+        if (rv == FL_EBUSY) {
+            /* The disk is behind: its entries count as lost, and it still tells of the leader. */
+            m.append_entries.n_entries = n = 0;
+        } else if (rv != 0) {
+            return rv;
         }
     }
     rv = raft_edge_receive(&r->edge, r->now_ms, &m);

@@ -87,3 +87,21 @@ TEST(an_answer_to_the_leader_is_not_changed)
     assert_int_equal(c.edge.stats.refusals_emptied, 0);
     core_end(&c);
 }
+
+/* Its leader's term is over, and nobody has the new one yet: what the old leader goes on to send
+ * does not count as heard. */
+TEST(an_old_leader_is_not_heard)
+{
+    struct core c;
+    core_begin(&c, WITH_EDGE);
+    assert_int_equal(core_append(&c, 2, 1, 1, "c", 1), 0);
+    struct raft_message m = {.type = RAFT_REQUEST_VOTE};
+    m.request_vote = (struct raft_request_vote){
+        .version = 2, .term = 2, .candidate_id = 3, .disrupt_leader = true};
+    assert_int_equal(core_receive(&c, 3, &m), 0);
+    assert_int_equal(raft_current_term(&c.raft), 2);
+    c.now_ms += 50;
+    assert_int_equal(core_append(&c, 2, 1, 2, "", 1), 0);
+    assert_int_equal(raft_edge_silence_ms(&c.edge, c.now_ms), 50);
+    core_end(&c);
+}
