@@ -256,8 +256,9 @@ int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const stru
     }
     if (rv == FL_ELIMIT && !p->flooded) {
         p->flooded = true;
-        log_message(o, 2, "node %llu does not take its messages: those beyond %zu KiB are dropped",
-                    ull(p->id), o->queue_max >> 10);
+        log_message(o, 2,
+                    "node %llu does not take its messages: %zu KiB wait, and more are dropped",
+                    ull(p->id), unsent >> 10);
     }
     return drop(p, rv);
 }
