@@ -45,15 +45,15 @@ static void must_have(uint64_t position)
 /* ---- configurations ---- */
 
 /* Tells the core that each change is committed, before it gets the next one. */
-static void tell_changes(struct replica *r, uint64_t last)
+static void report_changes(struct replica *r, uint64_t last)
 {
     for (unsigned i = 0; i < r->changes.n && !r->failed; i++) {
         const struct change *c = &r->changes.list[i];
-        if (c->index <= r->told_committed || c->index > last) {
+        if (c->index <= r->reported_committed || c->index > last) {
             continue;
         }
         struct raft_event event = {.type = RAFT_CONFIGURATION};
-        r->told_committed = c->index;
+        r->reported_committed = c->index;
         event.configuration.index = c->index;
         configuration_to_raft(&c->conf, &event.configuration.conf);
         replica_step(r, &event);
@@ -63,8 +63,8 @@ static void tell_changes(struct replica *r, uint64_t last)
 uint64_t replica_changes_committed(void *ctx, uint64_t before)
 {
     struct replica *r = ctx;
-    tell_changes(r, before - 1);
-    return r->told_committed;
+    report_changes(r, before - 1);
+    return r->reported_committed;
 }
 
 /* ---- applying ---- */
@@ -310,7 +310,7 @@ void replica_step(struct replica *r, struct raft_event *event)
         }
     }
     if ((u.flags & (RAFT_UPDATE_COMMIT_INDEX)) != 0) {
-        tell_changes(r, raft_commit_index(&r->raft));
+        report_changes(r, raft_commit_index(&r->raft));
     }
 }
 
@@ -428,7 +428,7 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
     return rv;
 }
 
-static void tell_persisted(struct replica *r)
+static void report_persisted(struct replica *r)
 {
     uint64_t index = log_durable_index(r->log);
     if (r->install_at != 0 || index <= r->stored || raft_state(&r->raft) == RAFT_CANDIDATE) {
@@ -468,7 +468,7 @@ void replica_durable(struct replica *r, uint64_t now_ms)
     }
     send_held(r);
     finish_install(r);
-    tell_persisted(r);
+    report_persisted(r);
     after_event(r);
 }
 
@@ -481,7 +481,7 @@ void replica_turn(struct replica *r, uint64_t now_ms, bool paused)
         raft_edge_timeout(&r->edge, r->now_ms);
     }
     if (!r->failed) {
-        tell_persisted(r);
+        report_persisted(r);
     }
     after_event(r);
 }
@@ -745,7 +745,7 @@ int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_me
     *ret_old = fsm_replace(r->config.fsm, fresh);
     r->applied = meta->index;
     r->stored = meta->index;
-    r->told_committed = meta->index;
+    r->reported_committed = meta->index;
     r->snapshot_index = meta->index;
     r->snapshot_term = meta->term;
     changes_clear(&r->changes);

@@ -255,7 +255,7 @@ int group_try_up(struct group *g, unsigned i)
                             .ctx = s,
                             .durable = durable_cb,
                             .failed = fatal_cb,
-                            .say = say_cb};
+                            .log = say_cb};
     struct fsm_config fc = {.ctx = s, .fatal = fatal_cb};
     assert_null(s->log);
     assert_int_equal(log_open(&lc, &s->log, s->errmsg, sizeof s->errmsg), 0);
