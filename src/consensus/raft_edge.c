@@ -1,6 +1,8 @@
 /* raft_edge.c: see raft_edge.h. */
 #include "consensus/raft_edge.h"
 
+#include <string.h>
+
 raft_time raft_edge_time(const struct raft_edge *e)
 {
     return e->now_ms + e->skew_ms;
@@ -262,30 +264,55 @@ static bool is_overtaken(struct raft_edge *e, struct raft_append_entries_result 
     return false;
 }
 
-/* The peer's place in `asked`; else a free one, or one of a node that is no member any more. */
-static unsigned place_of(const struct raft_edge *e, uint64_t id)
+/* Only members are sent anything. */
+static void forget_others(struct raft_edge *e)
 {
     raft_index match = 0;
+    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
+        if (e->peers[i].id != 0 && raft_match_index(e->raft, e->peers[i].id, &match) != 0) {
+            memset(&e->peers[i], 0, sizeof e->peers[i]);
+        }
+    }
+}
+
+/* The peer's place in `peers`, or a free one. */
+static unsigned place_of(struct raft_edge *e, uint64_t id)
+{
     unsigned i = 0;
-    while (i < MEMBERS_MAX && e->asked[i].id != id) {
+    while (i < MEMBERS_MAX && e->peers[i].id != id) {
         i++;
     }
-    for (unsigned k = 0; k < MEMBERS_MAX && i == MEMBERS_MAX; k++) {
-        if (e->asked[k].id == 0 || raft_match_index(e->raft, e->asked[k].id, &match) != 0) {
-            i = k;
+    if (i == MEMBERS_MAX) {
+        forget_others(e);
+        i = 0;
+        while (i < MEMBERS_MAX && e->peers[i].id != 0) {
+            i++;
         }
     }
     FLI_ASSERT(i < MEMBERS_MAX); /* a configuration has at most that many, this server included */
+    e->peers[i].id = id;
     return i;
 }
 
-/* Records that the library wants this snapshot sent. Only members are sent any. */
+/* Records that the library wants this snapshot sent. */
 static void note_asked(struct raft_edge *e, const struct raft_message *m)
 {
     unsigned i = place_of(e, m->server_id);
-    e->asked[i].id = m->server_id;
-    e->asked[i].term = raft_current_term(e->raft);
-    e->asked[i].index = m->install_snapshot.last_index;
+    e->peers[i].asked_term = raft_current_term(e->raft);
+    e->peers[i].asked_index = m->install_snapshot.last_index;
+}
+
+/* Only a follower that is probed is sent the same entries again. The library goes on behind what
+ * that one confirms, and not behind what it was sent. */
+static void shorten_repetition(struct raft_edge *e, uint64_t to, struct raft_append_entries *m)
+{
+    unsigned i = place_of(e, to);
+    if (e->peers[i].sent_term == m->term && e->peers[i].sent_prev == m->prev_log_index) {
+        e->stats.repetitions_shortened += m->n_entries > 1;
+        m->n_entries = 1;
+    }
+    e->peers[i].sent_term = m->term;
+    e->peers[i].sent_prev = m->prev_log_index;
 }
 
 /* A follower that still lacks the snapshot it was promised rejects entries that follow a newer
@@ -294,15 +321,21 @@ static void redirect_to_asked(struct raft_edge *e, uint64_t from,
                               struct raft_append_entries_result *m, raft_index match)
 {
     for (unsigned i = 0; i < MEMBERS_MAX; i++) {
-        uint64_t index = e->asked[i].index;
-        if (e->asked[i].id == from && e->asked[i].term == m->term && match < index &&
+        uint64_t index = e->peers[i].asked_index;
+        if (e->peers[i].id == from && e->peers[i].asked_term == m->term && match < index &&
             m->rejected > index) {
             m->rejected = index;
             m->last_log_index = m->last_log_index < index ? m->last_log_index : index - 1;
-            e->asked[i].term = 0; /* the library asks again */
+            e->peers[i].asked_term = 0; /* the library asks again */
             e->stats.rejections_redirected++;
         }
     }
+}
+
+/* A follower that rejects has lost what it was sent. */
+static void note_lost(struct raft_edge *e, uint64_t from)
+{
+    e->peers[place_of(e, from)].sent_term = 0;
 }
 
 /* Corrects a follower's answer. False: the library must not see it. */
@@ -326,6 +359,7 @@ static bool correct_result(struct raft_edge *e, uint64_t from, struct raft_appen
         return false;
     }
     redirect_to_asked(e, from, m, match);
+    note_lost(e, from);
     return true;
 }
 
@@ -503,6 +537,9 @@ bool raft_edge_send(struct raft_edge *e, struct raft_message *message)
         return !e->muted;
     case RAFT_APPEND_ENTRIES:
         e->sent_ms = e->now_ms;
+        if (message->append_entries.n_entries > 0) {
+            shorten_repetition(e, message->server_id, &message->append_entries);
+        }
         break;
     case RAFT_INSTALL_SNAPSHOT:
         note_asked(e, message);

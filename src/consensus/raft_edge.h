@@ -25,6 +25,9 @@
  *                   followers whose heartbeats are due at different times are gone each time, and
  *                   the first entry after a pause waits up to a heartbeat. So the timer waits until
  *                   all heartbeats are due.
+ *   repetitions     A follower that was silent for a heartbeat, with a slow disk say, is sent all
+ *                   entries that it has not confirmed, again at each heartbeat. So a repetition has
+ *                   one entry; once that is confirmed, the others follow at once.
  *   newer snapshots When a snapshot was not sent and a newer one was taken meanwhile, heartbeats
  *                   follow the newer one. The core ignores a rejection of anything but the older
  *                   one, so that follower gets nothing more while this leader leads.
@@ -75,6 +78,7 @@ struct raft_edge_stats {
     uint64_t rejections_expected;   /* of heartbeats, while a snapshot is on its way */
     uint64_t refusals_corrected;    /* answers to pre-votes that hid the newer term */
     uint64_t refusals_emptied;      /* answers to old leaders */
+    uint64_t repetitions_shortened; /* messages with entries that were sent before */
     uint64_t pre_votes_again;       /* by candidates that were not elected */
     uint64_t learner_votes;         /* vote requests that a learner answered as a voter does */
     uint64_t impossible;            /* messages that no correct peer sends */
@@ -110,8 +114,10 @@ struct raft_edge {
     bool refused;            /* the last answer to a vote request */
     bool outdated;           /* the message at hand is of an old leader */
     struct {
-        uint64_t id, term, index;
-    } asked[MEMBERS_MAX]; /* the last snapshot that the core wanted sent to each peer; id 0: none */
+        uint64_t id;                      /* 0: free */
+        uint64_t asked_term, asked_index; /* the last snapshot that the core wanted sent to it */
+        uint64_t sent_term, sent_prev;    /* the last entries that it was sent */
+    } peers[MEMBERS_MAX];
     struct raft_edge_stats stats;
 };
 

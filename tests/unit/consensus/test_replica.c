@@ -461,35 +461,6 @@ TEST_WITH(a_disk_that_is_behind_refuses, NULL, stop)
     assert_int_equal(group_submit(g, 0), FL_ENOLEADER);
 }
 
-/* A follower's disk takes nothing for ten election times, and more comes than may wait for it: it
- * hears its leader all the same, and goes on when the disk is back. */
-TEST_WITH(a_follower_whose_disk_is_behind_hears_its_leader, NULL, stop)
-{
-    struct group *g = &group;
-    group_init(g, 3);
-    g->in_flight = 4000;
-    group_up_all(g);
-    unsigned leader = group_elect(g);
-    unsigned slow = (leader + 1) % 3;
-    struct replica *r = replica(g, slow);
-    group_run(g, 50);
-    g->servers[slow].disk_stuck = true;
-    while (replica_last_index(r) + 100 > replica_last_index(replica(g, leader))) {
-        assert_int_equal(group_submit_many(g, leader, 1000), 0);
-        group_step(g);
-    }
-    for (unsigned i = 0; i < 10 * GROUP_ELECTION_MS; i++) {
-        group_step(g);
-        assert_true(replica_silence_ms(r, g->now_ms) < GROUP_ELECTION_MS);
-    }
-    g->servers[slow].disk_stuck = false;
-    for (unsigned i = 0; i < GROUP_ELECTION_MS; i++) {
-        group_step(g);
-        assert_int_equal(replica_role(r), REPLICA_FOLLOWER);
-    }
-    group_expect_same(g);
-}
-
 TEST_WITH(a_write_that_fails_is_fatal, NULL, stop)
 {
     struct group *g = start(3);
