@@ -2,6 +2,7 @@
  * them are in fencelock_cmd_*.c. */
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cli/fencelock_common.h"
@@ -202,6 +203,10 @@ int main(int argc, char **argv)
         return CLI_EXIT_UNKNOWN;
     }
     fli_tls_keep_buffers();
+    static char help[] = "--help";
+    if (argc > 1 && strcmp(argv[1], "help") == 0) {
+        argv[1] = help; /* as git and others have it: help COMMAND */
+    }
     char errmsg[ERROR_SIZE];
     struct cli_args args;
     int rc = cli_parse(commands, argc, (const char *const *)argv, environment, &args, errmsg,

@@ -10,12 +10,15 @@
 
 #define STATUS_MS UINT64_C(2000)
 #define AGAIN_MS UINT64_C(100)
+#define ERROR_SIZE 512u
 
 struct cluster_job {
     struct backup_job job; /* first */
     fl_client *client;
     struct backup_header header;
     struct machine_counts counts;
+    int code; /* of the error that says most, and the error */
+    char error[ERROR_SIZE];
 };
 
 static const struct cluster_job *cluster_job(const struct backup_job *j)
@@ -38,13 +41,24 @@ static size_t leader_of(fl_client *c)
     return 0;
 }
 
+/* A node that is up and hears no leader explains more than one that is down. */
+static void keep_error(struct cluster_job *c, int rc)
+{
+    if (c->code != FL_ENOLEADER || rc != FL_ENOCONN) {
+        c->code = rc;
+        (void)snprintf(c->error, sizeof c->error, "%s", fl_client_error(c->client));
+    }
+}
+
 /* Asks one node after another, the leader first, until one has sent a whole backup or the local
  * disk fails. */
 static int fetch_from_any(struct backup_job *j, struct backup_target *t)
 {
-    fl_client *c = cluster_job(j)->client;
+    struct cluster_job *job = (struct cluster_job *)j;
+    fl_client *c = job->client;
     int rc = FL_ENOCONN;
     uint64_t timeout_ms = cli_timeout_ms(j->args);
+    job->code = 0;
     size_t n = fl_client_nodes(c);
     size_t first = n > 1 ? leader_of(c) : 0;
     for (size_t i = 0; i < n; i++) {
@@ -54,11 +68,14 @@ static int fetch_from_any(struct backup_job *j, struct backup_target *t)
         }
         rc = fl_backup(c, (first + i) % n, timeout_ms, backup_target_write, t);
         rc = backup_target_close(t, rc);
+        if (rc != 0) {
+            keep_error(job, rc);
+        }
         if (rc == 0 || t->error[0] != '\0' || rc == FL_EDENIED) {
             return rc;
         }
     }
-    return rc;
+    return job->code;
 }
 
 /* Nodes that hear no leader will hear one when the election is over. */
@@ -143,7 +160,7 @@ static int inspect(struct backup_job *j, const char *path, char error[BACKUP_ERR
 
 static const char *connection_error(const struct backup_job *j)
 {
-    return fl_client_error(cluster_job(j)->client);
+    return cluster_job(j)->error;
 }
 
 int cli_run_backup(const struct cli_args *a)

@@ -20,6 +20,8 @@
 #define WAIT_DEFAULT_MS UINT64_C(120000)
 #define ATTEMPT_MS UINT64_C(3000)
 #define EVERY_MS 200
+#define SILENCE_MS UINT64_C(2000) /* nobody waits longer without a word */
+#define SAY_EVERY_MS UINT64_C(5000)
 #define REQUEST_MAX 4096u
 #define WORDS_MAX 6u
 #define ERROR_SIZE 512u
@@ -36,6 +38,7 @@ struct leader_link {
     struct fli_link link;
     int code;
     char error[ERROR_SIZE];
+    char said[ERROR_SIZE]; /* the last error that was printed while it was waited */
 };
 
 static bool is_error(const redisReply *r, const char *word)
@@ -52,8 +55,13 @@ static int put_words(struct fli_buf *b, const char *const *words, unsigned n)
     return rc;
 }
 
+/* A node that is up and hears no leader explains more than one that is down. */
 static int set_error(struct leader_link *k, int code, const struct fli_node *node, const char *why)
 {
+    if (code == FL_ENOCONN && k->code == FL_ENOLEADER) {
+        fli_link_close(&k->link);
+        return k->code;
+    }
     k->code = code;
     (void)snprintf(k->error, sizeof k->error, "%.128s: %.300s", node->text, why);
     fli_link_close(&k->link);
@@ -134,10 +142,22 @@ static int try_once(struct leader_link *k, const char *const *words, unsigned n,
     return k->code;
 }
 
+static void say_why_it_waits(struct leader_link *k, uint64_t *say_ms)
+{
+    uint64_t now_ms = fli_clock_ms();
+    if (now_ms >= *say_ms && !cli_has(k->args, CLI_OPT_JSON) && strcmp(k->error, k->said) != 0) {
+        (void)snprintf(k->said, sizeof k->said, "%s", k->error);
+        cli_complain("waiting for a leader that takes the request: %s", k->error);
+        *say_ms = now_ms + SAY_EVERY_MS;
+    }
+}
+
 /* Tries until a leader answers or the time is over; then k->error is the last error. */
 static int ask(struct leader_link *k, const char *const *words, unsigned n, uint64_t until_ms,
                redisReply **ret)
 {
+    uint64_t say_ms = fli_clock_ms() + SILENCE_MS;
+    k->code = 0;
     for (unsigned i = 0;; i++) {
         if (try_once(k, words, n, until_ms, ret) == 0) {
             return 0;
@@ -145,6 +165,7 @@ static int ask(struct leader_link *k, const char *const *words, unsigned n, uint
         if (fli_clock_ms() >= until_ms) {
             return k->code;
         }
+        say_why_it_waits(k, &say_ms);
         if (!k->has_leader && i % k->n == k->n - 1) {
             (void)poll(NULL, 0, EVERY_MS);
         }
@@ -363,6 +384,23 @@ static void print_state(const struct cli_args *a, const char *state)
     }
 }
 
+/* The only node that was named may be the one that is removed: then others are asked. */
+static void learn_members(struct leader_link *k, const redisReply *members)
+{
+    char why[256];
+    for (size_t i = 0; i < members->elements && k->n < FL_NODES_MAX; i++) {
+        struct member m;
+        bool known = !read_member(members->element[i], &m) || m.client[0] == '\0';
+        for (uint32_t j = 0; !known && j < k->n; j++) {
+            known = strcmp(k->nodes[j].text, m.client) == 0;
+        }
+        if (!known &&
+            fli_node_parse(m.client, strlen(m.client), &k->nodes[k->n], why, sizeof why) == 0) {
+            k->n++;
+        }
+    }
+}
+
 /* Waits until the change is done. 0; FL_ETIMEOUT. */
 static int wait_done(struct leader_link *k, uint64_t id, uint64_t until_ms)
 {
@@ -379,6 +417,7 @@ static int wait_done(struct leader_link *k, uint64_t id, uint64_t until_ms)
                 (void)snprintf(printed, sizeof printed, "%s", state);
                 print_state(k->args, state);
             }
+            learn_members(k, members);
             freeReplyObject(members);
         }
         if (done || fli_clock_ms() >= until_ms) {
@@ -425,6 +464,42 @@ static unsigned words_of(const struct cli_args *a, const char *words[WORDS_MAX])
     return n;
 }
 
+/* Whether the change that was refused is in the log already: the command may be run again,
+ * to go on waiting. A removal that is over looks like a wrong id, and stays refused. */
+static bool is_under_way(struct leader_link *k, uint64_t id, uint64_t until_ms)
+{
+    char error[ERROR_SIZE];
+    redisReply *members = NULL;
+    struct member m;
+    bool same = false;
+    memcpy(error, k->error, sizeof error);
+    if (ask_members(k, until_ms, &members) == 0) {
+        bool there = find_member(members, id, &m);
+        bool address = there && k->args->n_args == 2 && strcmp(m.peer, k->args->arg[1]) == 0;
+        if (is_subcommand(k, "add")) {
+            same = address && (strcmp(m.state, "joining") == 0 || is_done(k, &m));
+        } else if (is_subcommand(k, "replace")) {
+            same = address && strcmp(m.state, "joining") == 0;
+        } else {
+            same = is_subcommand(k, "remove") && there && strcmp(m.state, "leaving") == 0;
+        }
+        freeReplyObject(members);
+    }
+    memcpy(k->error, error, sizeof error);
+    return same;
+}
+
+/* The servers say it in their own words. */
+static const char *remedy_of_refusal(const char *error)
+{
+    if (strstr(error, "say FORCE") != NULL) {
+        return "FORCE is --force-lose-majority here.";
+    }
+    return strstr(error, "CLUSTER NODES lists them") != NULL
+               ? "fencelock cluster status shows the same."
+               : NULL;
+}
+
 static int change(struct leader_link *k, uint64_t until_ms)
 {
     const struct cli_args *a = k->args;
@@ -443,16 +518,16 @@ static int change(struct leader_link *k, uint64_t until_ms)
         (void)snprintf(k->error, sizeof k->error, "%.400s", r->str);
     }
     freeReplyObject(r);
-    if (refused) {
-        return cli_fail(a, FL_EDENIED, k->error, NULL, NULL);
+    if (refused && !is_under_way(k, id, until_ms)) {
+        return cli_fail_with(a, FL_EDENIED, k->error, remedy_of_refusal(k->error), NULL, NULL);
     }
     uint64_t wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : WAIT_DEFAULT_MS;
     bool waits = !is_subcommand(k, "transfer") && !is_subcommand(k, "forget") && wait_ms > 0;
     if (waits && wait_done(k, id, fli_clock_ms() + wait_ms) != 0) {
-        return cli_fail(a, FL_ETIMEOUT,
-                        "the log has the change, and it is not done yet: the leader goes on with "
-                        "it; fencelock cluster status shows how far it is",
-                        NULL, NULL);
+        return cli_fail_with(a, FL_ETIMEOUT,
+                             "the log has the change, and it is not done yet: the leader goes on "
+                             "with it; fencelock cluster status shows how far it is",
+                             "--wait TIME waits for longer.", NULL, NULL);
     }
     return report_done(k);
 }

@@ -76,7 +76,9 @@ static struct fl_bytes owner_of(const struct runner *r)
 static void warn_with_remedy(struct runner *r, int status, const char *before, const char *error)
 {
     char text[512];
-    const char *what = cli_remedy(r->args, status, error);
+    /* "give it longer with --timeout" is no remedy for a wait that goes on */
+    const char *what =
+        before[0] != '\0' && status != FL_ENOCONN ? NULL : cli_remedy(r->args, status, error);
     snprintf(text, sizeof text, "%s%.250s%s%s", before, error, what == NULL ? "" : ". ",
              what == NULL ? "" : what);
     warn(r, text);

@@ -13,6 +13,9 @@
 #define PROBLEMS_MAX (4u * FL_NODES_MAX)
 #define PROBLEM_SIZE 320u
 #define NO_LEADER "none of these nodes leads. A majority must be up and connected"
+#define NONE_ASKED                                                                                 \
+    "none of these nodes could be asked, so nothing is known of a leader: name the nodes with "    \
+    "--nodes or FENCELOCK_NODES, and log in as they demand"
 #define HEALTH_EVERY_MS 200
 #define HEALTH_LOCK "fencelock-health" /* is asked about, and never taken */
 
@@ -67,6 +70,17 @@ static void find_node_problems(struct problems *p, const struct seen_node *node,
     }
 }
 
+/* A node that refuses to answer says nothing about the cluster. */
+static const char *no_leader_text(const struct seen_node *nodes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (nodes[i].error == 0) {
+            return NO_LEADER;
+        }
+    }
+    return NONE_ASKED;
+}
+
 static void find_problems(struct problems *p, const struct seen_node *nodes, size_t n,
                           const struct seen_node *leader, uint64_t commit)
 {
@@ -74,7 +88,7 @@ static void find_problems(struct problems *p, const struct seen_node *nodes, siz
         find_node_problems(p, &nodes[i], leader, commit);
     }
     if (leader == NULL) {
-        add_problem(p, "%s", NO_LEADER);
+        add_problem(p, "%s", no_leader_text(nodes, n));
         return;
     }
     /* Only the leader knows members that were not named here. */
@@ -224,7 +238,7 @@ int cli_run_status(const struct cli_args *a)
         status_text(a, nodes, n, commit, &problems);
     }
     if (leader == NULL && cli_has(a, CLI_OPT_JSON)) {
-        cli_complain("%s", NO_LEADER);
+        cli_complain("%s", no_leader_text(nodes, n));
     }
     fl_client_destroy(c);
     return leader == NULL ? CLI_EXIT_UNKNOWN : problems.n > 0 ? CLI_EXIT_NO : CLI_EXIT_DONE;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "client/caller.h"
 #include "client/nodes.h"
 
 struct cli_style cli_style_of(const struct cli_args *a)
@@ -57,6 +58,17 @@ static const char *class_word(int code)
     }
 }
 
+static const char *remedy_of_denial(const char *message)
+{
+    if (strstr(message, "certificate required") != NULL) {
+        return "Show a certificate of the client with --cert and --key.";
+    }
+    if (strstr(message, "NOAUTH ") != NULL) {
+        return "Log in with --user, and --password-file or FENCELOCK_PASSWORD.";
+    }
+    return NULL;
+}
+
 const char *cli_remedy(const struct cli_args *a, int code, const char *message)
 {
     if ((a->command->options & CLI_BIT(CLI_OPT_REDIS)) != 0) {
@@ -70,6 +82,10 @@ const char *cli_remedy(const struct cli_args *a, int code, const char *message)
     }
     switch (code) {
     case FL_ENOCONN:
+        if (strstr(message, "its certificate is not accepted") != NULL) {
+            return "Name the CA to trust with --cacert, and the server's name, if it is not the "
+                   "host, with --sni.";
+        }
         return store ? "Start fencelock-store, or name it with --store or FENCELOCK_STORE."
                      : "Start fencelockd, or name the nodes with --nodes or FENCELOCK_NODES.";
     case FL_ENOLEADER:
@@ -81,7 +97,12 @@ const char *cli_remedy(const struct cli_args *a, int code, const char *message)
         return a->command->uncertain;
     case FL_EMISMATCH:
         return "Ask in the way in which the lock is in use: see fencelock show.";
+    case FL_EDENIED:
+        return remedy_of_denial(message);
     case FL_ESTALE:
+        if (strstr(message, "acquire the lock again") != NULL) {
+            return NULL; /* the storage has said it */
+        }
         return "Somebody with a newer token has been there: acquire the lock again.";
     case FL_ENOTOKEN:
         return "Name the lock with --lock and its token with --token.";
@@ -93,7 +114,12 @@ const char *cli_remedy(const struct cli_args *a, int code, const char *message)
 int cli_fail(const struct cli_args *a, int code, const char *message,
              void (*more)(struct cli_json *j, void *ctx), void *ctx)
 {
-    const char *hint = cli_remedy(a, code, message);
+    return cli_fail_with(a, code, message, cli_remedy(a, code, message), more, ctx);
+}
+
+int cli_fail_with(const struct cli_args *a, int code, const char *message, const char *hint,
+                  void (*more)(struct cli_json *j, void *ctx), void *ctx)
+{
     cli_complain("%s%s%s", message, hint == NULL ? "" : ". ", hint == NULL ? "" : hint);
     if (cli_has(a, CLI_OPT_JSON)) {
         struct cli_json j = cli_json_begin(stdout);
@@ -229,6 +255,18 @@ static int not_created(const struct cli_args *a, int rc)
                     NULL);
 }
 
+#define SILENCE_MS UINT64_C(2000)
+
+/* A person at a terminal is told after two seconds why nothing happens. */
+static void on_trouble(void *arg, uint64_t without_ms, const char *text)
+{
+    bool *said = arg;
+    if (!*said && text[0] != '\0' && without_ms >= SILENCE_MS) {
+        *said = true;
+        cli_complain("waiting: %s", text);
+    }
+}
+
 fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses, int *ret_exit)
 {
     struct fli_node nodes[FL_NODES_MAX];
@@ -248,6 +286,10 @@ fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses,
     fl_client *c = NULL;
     rc = fl_client_create(addresses, &options, &c);
     *ret_exit = rc == 0 ? 0 : not_created(a, rc);
+    if (rc == 0 && isatty(STDERR_FILENO) == 1) {
+        static bool said;
+        fli_client_on_trouble(c, on_trouble, &said);
+    }
     return rc == 0 ? c : NULL;
 }
 

@@ -135,6 +135,7 @@ static int run(struct daemon *d)
     daemon_notify_open(&d->notify);
     raise_open_files();
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* beyond the limit on file sizes, writes fail and say so */
     (void)signal(SIGUSR1, SIG_IGN); /* until it is watched for */
     int rc = uv_loop_init(&d->loop);
     if (rc != 0) {

@@ -143,6 +143,7 @@ struct net_server {
     unsigned handles; /* uv handles that are still open */
     uv_idle_t idle;   /* active while connections have yielded: the poll does not wait */
     struct fli_turn turn;
+    bool turning;             /* the first turn has begun */
     uint64_t polled_at_ns;    /* when the loop began to wait */
     uint64_t idle_ns;         /* how long it waited in this turn */
     uint64_t share_ns;        /* what requests may take of a turn, see base/turn.h */

@@ -141,6 +141,12 @@ static void begin_turn(struct net_server *s)
 
 static void end_turn(struct net_server *s)
 {
+    if (!s->turning) {
+        /* What came before is the start of the daemon: it opens its log, and delays nobody. */
+        s->turning = true;
+        fli_turn_init(&s->turn);
+        return;
+    }
     char text[FLI_TURN_TEXT_MAX];
     if (fli_turn_end(&s->turn, s->idle_ns, text)) {
         net_server_log(s, 2, "%s", text);

@@ -43,6 +43,11 @@ class SQLiteGuard(Case):
             code, out, err = self.cli('install', url, "account='account/' || {row}.id")
             self.assertEqual((code, err), (0, ''))
         self.assertEqual(self.cli('check', url, 'account'), (0, '1 tables protected; nothing found wrong\n', ''))
+        for wrong in ('nosuch', "'account/' || {row}.nosuch"): # and what was installed before stays
+            code, _, err = self.cli('install', url, 'account=' + wrong)
+            self.assertEqual(code, 1)
+            self.assertIn('nosuch', err)
+        self.assertIn("'account/'", db.execute("SELECT sql FROM sqlite_master WHERE name = 'fence_update_account'").fetchone()[0])
         code, out, err = self.cli('attack', url, 'account', '--json', '--seed', '5')
         report = json.loads(out)
         self.assertEqual((code, report['ok'], err), (0, True, ''), [a for a in report['attacks'] if a['outcome'] == 'BROKEN'])

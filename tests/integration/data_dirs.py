@@ -2,6 +2,7 @@
 """What a node refuses to start on: directories and addresses that would break a promise."""
 
 import os
+import resource
 import shutil
 import sys
 import time
@@ -33,6 +34,16 @@ class DataDirs(Case):
         text = self.refused(second, says=['data'])
         self.assertNotIn('ready:', text)
         self.assertGreater(first.call('TOKEN', 'x'), 0)
+
+    def test_the_limit_on_the_size_of_files(self):
+        """The kernel's signal would end the daemon without a word."""
+        node = Cluster(self.lab, 1).nodes[0]
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100 << 10, before[1]))
+        try:
+            self.refused(node, says=['cannot begin a log', 'File too large'])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     def test_a_directory_of_another_node(self):
         cluster = Cluster(self.lab, 3).start()

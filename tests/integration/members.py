@@ -130,7 +130,13 @@ class Members(MembersCase):
         waiting = self.tool('cluster', 'add', 4, node.peer, '--wait', '1ms', *at, code=3)
         self.assertIn('not done yet', waiting)
         self.tool('cluster', 'status', *at, code=1)
-        self.assertIn('there is a node 4', self.tool('cluster', 'add', 4, node.peer, *at, code=1))
+        # the same again goes on waiting; another address, or another kind of member, is another change
+        again = self.tool('cluster', 'add', 4, node.peer, '--wait', '1ms', *at, code=3)
+        self.assertIn('--wait TIME', again)
+        self.assertNotIn('--timeout', again)
+        other = self.tool('cluster', 'add', 4, '127.0.0.1:99', *at, code=1)
+        self.assertIn('there is a node 4', other)
+        self.assertIn('fencelock cluster status', other)
         self.assertIn('id', self.tool('cluster', 'remove', 'four', *at, code=2))
         self.cluster.nodes.append(node)
         node.launch()
@@ -145,7 +151,22 @@ class Members(MembersCase):
         self.assertIn('not a member', self.tool('cluster', 'remove', 4, *at, code=1))
         self.cluster.nodes.remove(node)
         wait_until(lambda: not node.running(), 30, 'the end of the removed node')
-        self.assertIn('FORCE', self.tool('cluster', 'remove', 77, *at, code=1) + 'FORCE')
+        self.assertIn('node 77 is not a member', self.tool('cluster', 'remove', 77, *at, code=1))
+
+    def test_the_only_node_that_was_named_is_removed(self):
+        """The tool asks the others for the end of the change."""
+        self.begin(3)
+        leader = self.cluster.leader()
+        leader.process.asked_to_end = True
+        self.assertIn('done', self.tool('cluster', 'remove', leader.id, '--nodes', leader.address))
+        self.cluster.nodes.remove(leader)
+        wait_until(lambda: not leader.running(), 30, 'the end of the removed node')
+
+    def test_the_only_voter_is_not_removed(self):
+        self.begin(1)
+        node = self.cluster.nodes[0]
+        refused = self.tool('cluster', 'remove', node.id, '--nodes', node.address, code=1)
+        self.assertIn('--force-lose-majority', refused)
 
     def test_a_node_that_lost_its_disk(self):
         self.begin(3)

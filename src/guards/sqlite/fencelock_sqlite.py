@@ -114,7 +114,16 @@ class Fenced:
         for word, by in (('@NAME@', table.replace('"', '""')), ('@TABLE@', '"%s"' % table.replace('"', '""')),
                          ('@NEW@', '(%s)' % lock_is.replace('{row}', 'NEW')), ('@OLD@', '(%s)' % lock_is.replace('{row}', 'OLD'))):
             text = text.replace(word, by)
-        self.db.executescript('BEGIN IMMEDIATE;' + text + 'COMMIT;')
+        try:
+            self.db.executescript('BEGIN IMMEDIATE;' + text)
+            # A trigger is compiled when it is first used: a column that does not exist must be refused now
+            for statement in ('INSERT INTO %s DEFAULT VALUES', 'DELETE FROM %s'):
+                self.db.execute('EXPLAIN ' + statement % ('"%s"' % table.replace('"', '""'))).fetchall()
+            self.db.execute('COMMIT')
+        except sqlite3.Error:
+            if self.db.in_transaction:
+                self.db.execute('ROLLBACK')
+            raise
 
     def unprotect(self, table):
         for what in ('insert', 'update', 'delete'):
