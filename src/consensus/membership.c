@@ -21,11 +21,6 @@ bool membership_formed(const struct membership *m)
     return machine_cluster_id(fsm_machine(m->config.fsm)) != 0;
 }
 
-bool membership_all_known(const struct membership *m)
-{
-    return m->known_complete;
-}
-
 /* ---- commands of the cluster's own ---- */
 
 static void admin_done(struct node_ticket *t, int status, const struct machine_result *result,
@@ -172,8 +167,8 @@ static bool is_leaving(const struct membership *m, uint64_t id)
            (node.plan == MACHINE_PLAN_REMOVE || node.plan == MACHINE_PLAN_REPLACE);
 }
 
-/* The connected voter whose log matches furthest. */
-uint64_t membership_best_follower(const struct membership *m)
+/* The connected voter whose log matches furthest; 0: none. */
+static uint64_t best_follower(const struct membership *m)
 {
     const struct configuration *c = replica_configuration(m->replica);
     uint64_t best = 0;
@@ -208,7 +203,7 @@ int membership_transfer(struct membership *m, uint64_t id, void (*cb)(void *ctx,
         }
         return 0;
     }
-    id = id == 0 ? membership_best_follower(m) : id;
+    id = id == 0 ? best_follower(m) : id;
     int rv = id == 0 ? FL_ENOTFOUND : replica_transfer(m->replica, membership_now_ms(m), id);
     if (rv != 0) {
         return rv;

@@ -87,7 +87,6 @@ void membership_set_replica(struct membership *m, struct replica *r);
 const struct members *membership_members(const struct membership *m);
 
 bool membership_formed(const struct membership *m); /* commands are taken */
-bool membership_all_known(const struct membership *m);
 
 /* Whether Raft must not talk to a peer, because the last caller under its id was another
  * incarnation than the valid one. */

@@ -90,7 +90,6 @@ static inline struct machine *membership_machine(const struct membership *m)
 void membership_report_admitted(struct membership *m);
 /* Submits one command of the cluster's own. False: not possible now. */
 bool membership_submit(struct membership *m, const struct machine_command *c);
-uint64_t membership_best_follower(const struct membership *m); /* 0: none */
 /* Whether the configuration may be changed now. */
 bool membership_may_change(const struct membership *m);
 

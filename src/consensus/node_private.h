@@ -254,7 +254,6 @@ void node_backup_stop(struct node *n);
 void node_snapshot_turn(struct node *n);
 void node_snapshot_tick(struct node *n);
 void node_snapshot_wanted(void *ctx, uint64_t peer_id);
-void node_snapshot_damaged(void *ctx);
 void node_snapshot_log(void *ctx, int level, const char *message);
 bool node_sends_snapshot(void *ctx, uint64_t peer_id);
 void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
@@ -272,9 +271,6 @@ void node_watch_members(struct node *n); /* the list of members has changed */
 /* node_settings.c. No connection between nodes is given up for silence within two elections. */
 #define NODE_UNACKED_MS(election_ms) (2 * (election_ms) + (election_ms) / 2)
 void node_settings_turn(struct node *n);
-/* The values in force: the cluster's settings where set, else the node's own options. */
-void node_settings_in_force(const struct machine_settings *options,
-                            const struct machine_settings *cluster, struct machine_settings *ret);
 
 /* node_report.c */
 void node_report_tick(struct node *n);

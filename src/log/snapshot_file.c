@@ -175,11 +175,6 @@ int snapshot_writer_write(struct snapshot_writer *w, const void *data, size_t le
     return 0;
 }
 
-uint64_t snapshot_writer_written(const struct snapshot_writer *w)
-{
-    return w->part.len;
-}
-
 int snapshot_writer_sync(struct snapshot_writer *w, struct snapshot_error *e)
 {
     return snapshot_part_sync(&w->part, e);

@@ -476,46 +476,6 @@ static void settle(struct net_conn *c)
     }
 }
 
-/* Many connections with much in flight may end at once: the rest of them end in later turns. Each
- * turn gives up far more requests than it takes. */
-static void reap_in_turn(struct net_conn *c)
-{
-    struct net_server *s = c->server;
-    if (s->reaped < NET_REAPED_TURN) {
-        s->reaped += c->in_flight;
-        net_conn_reap(c);
-        return;
-    }
-    if (!fli_list_linked(&c->dirty)) {
-        fli_list_push(&s->ending, &c->dirty);
-    }
-    net_server_stay_awake(s);
-}
-
-void net_conn_work(struct net_conn *c)
-{
-    if (!c->doomed) {
-        flush(c);
-    }
-    if (!c->doomed) {
-        resume(c);
-    }
-    /* If resume() made more output, the connection is dirty again and is visited once more. */
-    if (!c->doomed) {
-        settle(c);
-    }
-    net_memory_note(c);
-    if (c->doomed) {
-        reap_in_turn(c);
-    }
-}
-
-void net_conn_stop(struct net_conn *c)
-{
-    c->last = true;
-    net_conn_touch(c);
-}
-
 static void close_cb(uv_handle_t *handle)
 {
     struct net_conn *c = handle->data;
@@ -526,7 +486,7 @@ static void close_cb(uv_handle_t *handle)
     net_server_closed(s);
 }
 
-void net_conn_reap(struct net_conn *c)
+static void reap(struct net_conn *c)
 {
     struct net_server *s = c->server;
     FLI_ASSERT(c->doomed && !c->closing && !c->requests_in_use);
@@ -564,6 +524,46 @@ void net_conn_reap(struct net_conn *c)
     if (!c->reset || uv_tcp_close_reset(&c->tcp, close_cb) != 0) {
         uv_close((uv_handle_t *)&c->tcp, close_cb);
     }
+}
+
+/* Many connections with much in flight may end at once: the rest of them end in later turns. Each
+ * turn gives up far more requests than it takes. */
+static void reap_in_turn(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    if (s->reaped < NET_REAPED_TURN) {
+        s->reaped += c->in_flight;
+        reap(c);
+        return;
+    }
+    if (!fli_list_linked(&c->dirty)) {
+        fli_list_push(&s->ending, &c->dirty);
+    }
+    net_server_stay_awake(s);
+}
+
+void net_conn_work(struct net_conn *c)
+{
+    if (!c->doomed) {
+        flush(c);
+    }
+    if (!c->doomed) {
+        resume(c);
+    }
+    /* If resume() made more output, the connection is dirty again and is visited once more. */
+    if (!c->doomed) {
+        settle(c);
+    }
+    net_memory_note(c);
+    if (c->doomed) {
+        reap_in_turn(c);
+    }
+}
+
+void net_conn_stop(struct net_conn *c)
+{
+    c->last = true;
+    net_conn_touch(c);
 }
 
 static void refuse(struct net_conn *c, bool full)

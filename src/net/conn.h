@@ -184,7 +184,6 @@ struct net_server {
 /* conn.c */
 void net_conn_accept(struct net_listener *l); /* accepts the next connection */
 void net_conn_doom(struct net_conn *c);
-void net_conn_reap(struct net_conn *c);
 void net_conn_work(struct net_conn *c); /* flush, resume, settle, or reap */
 void net_conn_stop(struct net_conn *c); /* takes no more; closes when everything was sent */
 

@@ -528,7 +528,7 @@ static int render_cat(struct fli_buf *b, const struct fli_slice *args, unsigned 
         const char *commands[KNOWN_MAX];
     } known[] = {
         {ACL_SEE, {"show", "locks", "check", "subscribe", "psubscribe"}},
-        {ACL_ACQUIRE, {"acquire", "renew", "release", "session|open", "session|renew"}},
+        {ACL_ACQUIRE, {"acquire", "renew", "session|open", "session|renew"}},
         {ACL_TOKEN, {"token"}},
         {ACL_BREAK, {"break"}},
         {ACL_ADMIN,

@@ -7,33 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIELD(f) .offset = offsetof(struct config, f), .size = sizeof(((struct config *)0)->f)
-#define NUMBER(name, f, lo, hi)                                                                    \
-    {                                                                                              \
-        name, FLI_OPTION_NUMBER, FIELD(f), .min = (lo), .max = (hi)                                \
-    }
-#define TEXT(name, f)                                                                              \
-    {                                                                                              \
-        name, FLI_OPTION_TEXT, FIELD(f)                                                            \
-    }
-#define YES_NO(name, f)                                                                            \
-    {                                                                                              \
-        name, FLI_OPTION_YES_NO, FIELD(f)                                                          \
-    }
-#define WORD(name, f, list, first)                                                                 \
-    {                                                                                              \
-        name, FLI_OPTION_WORD, FIELD(f), .min = (first), .words = (list)                           \
-    }
-#define ONCE(name, kind, f, lo, hi)                                                                \
-    {                                                                                              \
-        name, kind, FIELD(f), .min = (lo), .max = (hi), .once = true                               \
-    }
+#include "base/option_rows.h"
 
-static const char *const auths[] = {"no", "optional", "yes", NULL};
-static const char *const cert_users[] = {"off", "CN", "SAN", NULL};
-static const char *const levels[] = {"error", "warning", "info", "debug", NULL};
-static const char *const formats[] = {"text", "json", NULL};
-static const char *const no_allow_remote[] = {"protected-mode no", NULL};
+#define OPTION_VALUES struct config
 
 static int set_cluster(struct fli_options *o, const struct fli_given *g)
 {
@@ -75,11 +51,11 @@ static const struct fli_option options[] = {
     TEXT("tls-cert-file", tls_cert_file),
     TEXT("tls-key-file", tls_key_file),
     TEXT("tls-ca-cert-file", tls_ca_cert_file),
-    WORD("tls-auth-clients", tls_auth_clients, auths, 0),
+    WORD("tls-auth-clients", tls_auth_clients, fli_words_tls_auth, 0),
     TEXT("tls-protocols", tls_protocols),
     TEXT("tls-advertise", tls_advertise),
     TEXT("metrics", metrics),
-    WORD("tls-auth-clients-user", tls_auth_clients_user, cert_users, 0),
+    WORD("tls-auth-clients-user", tls_auth_clients_user, fli_words_cert_users, 0),
     TEXT("aclfile", aclfile),
     TEXT("requirepass", requirepass),
     TEXT("auditlog", auditlog),
@@ -90,15 +66,15 @@ static const struct fli_option options[] = {
     YES_NO("tls-cluster", tls_cluster),
     TEXT("tls-cluster-name", tls_cluster_name),
     TEXT("cluster-secret-file", cluster_secret_file),
-    WORD("log-level", log_level, levels, 1),
-    WORD("log-format", log_json, formats, 0),
+    WORD("log-level", log_level, fli_words_log_level, 1),
+    WORD("log-format", log_json, fli_words_log_format, 0),
     YES_NO("protected-mode", protected_mode),
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
     NUMBER("sessions-max", limits.sessions_max, 1, UINT32_MAX),
     NUMBER("waits-max", limits.waits_max, 1, UINT32_MAX),
     NUMBER("lock-waits-max", limits.lock_waits_max, 1, UINT32_MAX),
     NUMBER("session-locks-max", limits.session_locks_max, 1, UINT32_MAX),
-    {"allow-remote", FLI_OPTION_GONE, .words = no_allow_remote},
+    {"allow-remote", FLI_OPTION_GONE, .words = fli_instead_of_allow_remote},
     ONCE("witness-reset", FLI_OPTION_FLAG, witness_reset, 0, 0),
     ONCE("check", FLI_OPTION_FLAG, check, 0, 0),
     ONCE("json", FLI_OPTION_FLAG, json, 0, 0),

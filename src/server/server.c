@@ -714,11 +714,6 @@ const char *server_tls_address(const struct server *s)
     return s->tls_address;
 }
 
-const char *server_metrics_address(const struct server *s)
-{
-    return monitor_address(s->monitor);
-}
-
 void server_describe(struct server *s, char *out, size_t size)
 {
     status_line(s->stopping > 0 ? NULL : s->node, s->config->id, net_connections(s->net), out,
