@@ -415,9 +415,11 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
     unsigned n = m.type == RAFT_APPEND_ENTRIES ? m.append_entries.n_entries : 0;
     if (m.type == RAFT_APPEND_ENTRIES) {
         rv = take_entries(r, &m.append_entries);
-        if (rv != 0) {
-            return rv == FL_EBUSY ? 0 : rv; /* when the disk is behind, the message counts as
-                                               lost */
+        if (rv == FL_EBUSY) {
+            /* The disk is behind: its entries count as lost, and it still tells of the leader. */
+            m.append_entries.n_entries = n = 0;
+        } else if (rv != 0) {
+            return rv;
         }
     }
     rv = raft_edge_receive(&r->edge, r->now_ms, &m);
@@ -532,18 +534,35 @@ int replica_barrier(struct replica *r, uint64_t now_ms)
     return submit(r, now_ms, RAFT_BARRIER, bytes, buf);
 }
 
+/* Whether an entry of this leader's term is committed. Until then another change may be under way
+ * that it has not heard of; the core lets it change the configuration all the same. */
+static bool has_begun_its_term(const struct replica *r)
+{
+    uint64_t commit = raft_commit_index(&r->raft);
+    uint64_t term = commit == r->snapshot_index ? r->snapshot_term : log_term_of(r->log, commit);
+    return term == raft_current_term(&r->raft);
+}
+
+static bool one_catches_up(const struct replica *r)
+{
+    const struct configuration *c = replica_configuration(r);
+    unsigned i = 0;
+    while (i < c->n && replica_catch_up_status(r, c->servers[i].id) != CATCH_UP_RUNNING) {
+        i++;
+    }
+    return i < c->n;
+}
+
 int replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c)
 {
     uint8_t bytes[CONFIGURATION_SIZE_MAX];
     size_t len = configuration_encode(c, bytes);
-    if (!replica_configuration_committed(r)) {
-        return FL_EBUSY;
+    if (replica_role(r) != REPLICA_LEADER) {
+        return FL_ENOLEADER;
     }
-    const struct configuration *now = replica_configuration(r);
-    for (unsigned i = 0; i < now->n; i++) { /* the core refuses a change while one catches up */
-        if (replica_catch_up_status(r, now->servers[i].id) == CATCH_UP_RUNNING) {
-            return FL_EBUSY;
-        }
+    /* The core ends the process when it is given a change while a server catches up. */
+    if (!replica_configuration_committed(r) || !has_begun_its_term(r) || one_catches_up(r)) {
+        return FL_EBUSY;
     }
     struct raft_buffer for_core = configuration_to_raft_bytes(c);
     int rv = submit(r, now_ms, RAFT_CHANGE, (struct fli_slice){bytes, len}, for_core);
@@ -560,8 +579,8 @@ int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
     if (configuration_find(replica_configuration(r), id) == NULL || id == r->config.id) {
         return FL_ENOTFOUND;
     }
-    if (replica_catch_up_status(r, id) == CATCH_UP_RUNNING) {
-        return FL_EBUSY;
+    if (one_catches_up(r)) {
+        return FL_EBUSY; /* the core would forget that one, which then never ends */
     }
     if (has_all(r, id)) {
         return 0; /* the core would wait for progress that cannot come */

@@ -389,6 +389,15 @@ unsigned group_elect(struct group *g)
     return (unsigned)group_leader(g);
 }
 
+void group_begin_term(struct group *g, unsigned i)
+{
+    struct group_server *s = &g->servers[i];
+    uint64_t index = replica_last_index(s->replica) + 1;
+    assert_int_equal(replica_barrier(s->replica, g->now_ms), 0);
+    GROUP_UNTIL(g, replica_commit_index(s->replica) >= index);
+    assert_int_equal(replica_role(s->replica), REPLICA_LEADER);
+}
+
 /* ---- commands ---- */
 
 int group_submit(struct group *g, unsigned i)
