@@ -20,13 +20,13 @@ struct fli_health_probe {
 void fli_health_probe_init(struct fli_health_probe *q, struct fli_link *link);
 void fli_health_probe_fini(struct fli_health_probe *q);
 
-/* Closes the link if it is open, and begins a new probe. False: SERVES_NOT, with the reason in
- * link->error. */
+/* Closes the link if it is open, and begins a new probe. False: FLI_EVENT_SERVES_NOT, with the
+ * reason in link->error. */
 bool fli_health_probe_begin(struct fli_health_probe *q, uint32_t node,
                             const struct fli_place *place, struct fli_link_security *security);
 
-/* Goes on without waiting. True: *ret is ALIVE, SERVES or SERVES_NOT. False: call again when the
- * descriptor is readable, or, with *ret_writable, writable. */
+/* Goes on without waiting. True: *ret is FLI_EVENT_ALIVE, _SERVES or _SERVES_NOT. False: call
+ * again when the descriptor is readable, or, with *ret_writable, writable. */
 bool fli_health_probe_step(struct fli_health_probe *q, enum fli_call_event *ret,
                            bool *ret_writable);
 

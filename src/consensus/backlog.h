@@ -23,7 +23,7 @@
 
 struct backlog_source;
 
-/* A command whose bytes the node keeps. held_create() makes it. */
+/* A command whose bytes the node keeps. held_add() makes it. */
 struct held {
     struct fli_list link;          /* in a backlog, by age; or on a list of the relay's */
     struct fli_list at_source;     /* among the commands of its source */

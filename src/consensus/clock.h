@@ -2,10 +2,10 @@
  *
  * The machine's clock is the largest timestamp that it has applied. Between two timestamps the
  * leader advances it by its own monotonic clock, tick by tick. One tick counts for at most
- * step_max_ms, however long it really took. A leader that was stopped for a minute received nothing
- * in that minute, and must not charge it to leases whose renewals still wait in its sockets. So the
- * cluster clock may run slower than real time and never faster: a lease may last too long, and
- * never ends too soon.
+ * CLUSTER_CLOCK_STEP_MAX_MS, however long it really took. A leader that was stopped for a minute
+ * received nothing in that minute, and must not charge it to leases whose renewals still wait in
+ * its sockets. So the cluster clock may run slower than real time and never faster: a lease may
+ * last too long, and never ends too soon.
  *
  * Pure; any thread on its own data. */
 #ifndef CONSENSUS_CLOCK_H
@@ -28,8 +28,8 @@ struct cluster_clock {
 /* A term begins: machine_ms is the clock of the machine once the barrier of the term is applied. */
 void cluster_clock_start(struct cluster_clock *c, uint64_t machine_ms, uint64_t now_ms);
 
-/* Advances by the time since the last tick, at most step_max_ms. If now_ms went back, no time
- * passes. */
+/* Advances by the time since the last tick, at most CLUSTER_CLOCK_STEP_MAX_MS. If now_ms went back,
+ * no time passes. */
 void cluster_clock_tick(struct cluster_clock *c, uint64_t now_ms);
 
 /* The timestamp for a batch that is sealed now: never below the last proposed one, nor below the

@@ -7,7 +7,7 @@
  * Synchronous calls are for recovery and for snapshots. They use no thread and no ring. So they
  * work in a child after fork(), and from any thread as long as each file is used by one thread at a
  * time. Operations (struct log_io) are for a running log. At most one of each lane is under way.
- * `done` is called from log_device_poll(), never from log_device_start(). */
+ * `done` is called from poll(), never from start(). */
 #ifndef LOG_DEVICE_H
 #define LOG_DEVICE_H
 
@@ -46,7 +46,7 @@ struct log_io {
     char from[LOG_NAME_MAX + 1]; /* PREPARE: "" or a file that this uses up */
     uint64_t size;               /* PREPARE: bytes */
     uint32_t delay_ms;           /* how long to wait before it begins */
-    /* result: 0, or a negative errno (a short write is -EIO); -ECANCELED after log_device_cancel().
+    /* result: 0, or a negative errno (a short write is -EIO); -ECANCELED after cancel().
      * took_ns: the time since the start, without the delay. */
     void (*done)(struct log_io *io, int result, uint64_t took_ns);
     void *ctx;

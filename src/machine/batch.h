@@ -59,7 +59,7 @@ enum machine_op {
     MACHINE_OP_USER_DELETE, /* owner = the user's name: deletes the user */
     MACHINE_OP_USERS_SEAL,  /* ends the setup of initial users, see MACHINE_USER_INITIAL */
     MACHINE_OP_USERS_LOAD = 46, /* value: all users from here on, see users_load.c */
-    MACHINE_OP_KEYS = 24, /* name, also, owner, label (another owner), ttl_ms; see MACHINE_KEYS */
+    MACHINE_OP_KEYS = 24,       /* name, also, owner, label (another owner), ttl_ms; flags below */
     /* Nodes, see nodes.c: number = its id, and for the first two number2 = enum machine_node_flag,
      * value = its address. */
     MACHINE_OP_NODE_ADD = 32,

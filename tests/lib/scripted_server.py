@@ -21,7 +21,7 @@ class ScriptedServer:
     def __init__(self, script, leader=b'*-1\r\n', probe=b':0\r\n', listen=True):
         self.script = list(script)
         self.leader = leader
-        self.probe = question
+        self.probe = probe
         self.requests = []
         self.leader_requests = 0
         self.pings = 0

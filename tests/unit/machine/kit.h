@@ -16,7 +16,7 @@ struct kit {
     uint16_t flags; /* of the next batch */
     uint64_t clock_ms;
     uint64_t sequence;
-    struct fli_buf events; /* one line an event, see kit_record */
+    struct fli_buf events; /* one line an event, see record() in kit.c */
     struct fli_buf payload;
     bool check; /* machine_check after every command */
 };
