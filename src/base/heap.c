@@ -89,7 +89,7 @@ int fli_heap_insert(struct fli_heap *h, struct fli_heap_node *n)
 }
 
 /* When it is a quarter full, frees half of the memory. Failing to do so is harmless. */
-static void give_back(struct fli_heap *h)
+static void shrink(struct fli_heap *h)
 {
     if (h->cap <= HEAP_CAP_MIN || h->len > h->cap / 4) {
         return;
@@ -114,7 +114,7 @@ void fli_heap_remove(struct fli_heap *h, struct fli_heap_node *n)
             sift_down(h, pos, last);
         }
     }
-    give_back(h);
+    shrink(h);
 }
 
 void fli_heap_update(struct fli_heap *h, struct fli_heap_node *n)

@@ -137,7 +137,7 @@ static void want_answer(struct fli_call_state *f, uint64_t now_ms)
 static void want_ask(struct fli_call_state *f, uint64_t now_ms, uint32_t other)
 {
     FLI_ASSERT(other <= f->config.nodes && other != f->order.node);
-    f->order.want = FLI_WANT_ASK;
+    f->order.want = FLI_WANT_ASK_OTHER;
     f->order.other = other;
     f->order.until_ms = least(f->answer_ms, now_ms + f->ask_ms);
 }
@@ -510,7 +510,7 @@ void fli_call_state_feed(struct fli_call_state *f, uint64_t now_ms, enum fli_cal
     case FLI_WANT_PROBE:
         feed_probe(f, now_ms, event);
         return;
-    case FLI_WANT_ASK:
+    case FLI_WANT_ASK_OTHER:
         feed_ask(f, now_ms, event, code);
         return;
     default:

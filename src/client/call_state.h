@@ -54,7 +54,7 @@ enum fli_call_want {
     FLI_WANT_PROBE,
     /* goes on waiting for the answer; meanwhile a health probe asks order.other on a connection of
      * its own. The same order with the same `other` again: the probe goes on. */
-    FLI_WANT_ASK,
+    FLI_WANT_ASK_OTHER,
     FLI_WANT_SLEEP,   /* until order.until_ms */
     FLI_WANT_NOTHING, /* finished: `status` */
 };
@@ -65,7 +65,7 @@ struct fli_call_order {
     enum fli_call_want want;
     enum fli_call_request request;
     uint32_t node;
-    uint32_t other; /* ASK; never `node` */
+    uint32_t other; /* of ASK_OTHER; never `node` */
     uint64_t until_ms;
 };
 

@@ -547,7 +547,7 @@ static bool obey(struct fli_engine_call *op, enum fli_call_event *ret, int *ret_
         return obey_answer(op, ret, ret_code);
     case FLI_WANT_PROBE:
         return obey_probe(op, ret);
-    case FLI_WANT_ASK:
+    case FLI_WANT_ASK_OTHER:
         return obey_ask(op, ret, ret_code);
     default:
         FLI_ASSERT(op->call_state.order.want == FLI_WANT_SLEEP);
@@ -563,7 +563,7 @@ static enum fli_call_event time_over(struct fli_engine_call *op)
     case FLI_WANT_SEND:
         return lose(op, FLI_EVENT_UNSENT);
     case FLI_WANT_ANSWER:
-    case FLI_WANT_ASK:
+    case FLI_WANT_ASK_OTHER:
         snprintf(op->main.link.error, sizeof op->main.link.error, "no answer in time");
         return FLI_EVENT_SILENT;
     case FLI_WANT_PROBE:
@@ -578,7 +578,7 @@ static enum fli_call_event time_over(struct fli_engine_call *op)
 static void leave_behind(struct fli_engine_call *op, enum fli_call_event event)
 {
     enum fli_call_want want = op->call_state.order.want;
-    bool waits_on = want == FLI_WANT_PROBE || want == FLI_WANT_ANSWER || want == FLI_WANT_ASK;
+    bool waits_on = want == FLI_WANT_PROBE || want == FLI_WANT_ANSWER || want == FLI_WANT_ASK_OTHER;
     if (event == FLI_EVENT_SERVES) {
         snprintf(op->main.link.error, sizeof op->main.link.error, "no answer, while others do");
     }
@@ -591,7 +591,7 @@ static void leave_behind(struct fli_engine_call *op, enum fli_call_event event)
             note_silent(op->engine, node);
         }
     }
-    if (want != FLI_WANT_ASK && want != FLI_WANT_CONNECT) {
+    if (want != FLI_WANT_ASK_OTHER && want != FLI_WANT_CONNECT) {
         fli_watched_close(&op->probe, op->engine->epoll_fd);
     }
 }
@@ -749,7 +749,7 @@ static uint64_t again_ms(const struct fli_engine_call *op)
     case FLI_WANT_CONNECT:
         return least(op->main.link.again_ms, op->address_until_ms);
     case FLI_WANT_PROBE:
-    case FLI_WANT_ASK:
+    case FLI_WANT_ASK_OTHER:
         return op->probe.link.again_ms;
     default:
         return UINT64_MAX;

@@ -14,7 +14,7 @@ struct backlog_source {
     struct fli_map_node node;
     struct key key;
     struct fli_list ring;     /* of the backlog */
-    struct fli_list commands; /* held.mine of each; never empty */
+    struct fli_list commands; /* held.at_source of each; never empty */
 };
 
 /* Keys are numbers that nodes count up, so no client can choose colliding ones. */
@@ -62,7 +62,7 @@ static struct held *head(const struct backlog_source *s)
 {
     struct fli_list *first = fli_list_first(&s->commands);
     FLI_ASSERT(first != NULL);
-    return FLI_CONTAINER_OF(first, struct held, mine);
+    return FLI_CONTAINER_OF(first, struct held, at_source);
 }
 
 bool backlog_is_urgent(uint8_t op)
@@ -113,7 +113,7 @@ int backlog_push(struct backlog *b, struct held *h)
         return FL_ENOMEM;
     }
     h->source = s;
-    fli_list_push(&s->commands, &h->mine);
+    fli_list_push(&s->commands, &h->at_source);
     fli_list_push(&b->all, &h->link);
     if (!fli_list_linked(&s->ring)) {
         join_ring(b, s);
@@ -153,7 +153,7 @@ void backlog_remove(struct backlog *b, struct held *h)
     struct backlog_source *s = h->source;
     FLI_ASSERT(s != NULL && fli_list_linked(&h->link));
     b->taken = is_urgent(head(s)) ? b->taken + 1 : 0;
-    fli_list_remove(&h->mine);
+    fli_list_remove(&h->at_source);
     fli_list_remove(&h->link);
     h->source = NULL;
     fli_list_remove(&s->ring);

@@ -25,8 +25,8 @@ struct backlog_source;
 
 /* A command whose bytes the node keeps. held_create() makes it. */
 struct held {
-    struct fli_list link;          /* in a backlog, by age; or on a list of its owner's */
-    struct fli_list mine;          /* among the commands of its source */
+    struct fli_list link;          /* in a backlog, by age; or on a list of the relay's */
+    struct fli_list at_source;     /* among the commands of its source */
     struct backlog_source *source; /* NULL: in no backlog */
     struct node_ticket *t;         /* NULL: no callback expects the answer */
     uint64_t start;                /* on a relay stream: the offset where its frame begins */
@@ -53,10 +53,10 @@ int backlog_push(struct backlog *b, struct held *h) FLI_MUST_USE;
  * waits. */
 struct held *backlog_first(const struct backlog *b);
 
-/* The same among sources that renew or give back. NULL: none of them waits. */
+/* The same among the sources in `urgent`. NULL: none of them waits. */
 struct held *backlog_first_urgent(const struct backlog *b);
 
-/* Whether it renews, or gives back. */
+/* Whether the command renews, releases or cancels. */
 bool backlog_is_urgent(uint8_t op);
 
 /* The oldest command; NULL: none waits. */

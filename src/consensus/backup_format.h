@@ -12,7 +12,7 @@ struct backup_header {
     uint64_t cluster_id;
     uint64_t made_ms; /* wall clock of the node, since 1970: for people */
     uint64_t last_token;
-    uint64_t index, term; /* the point of the log that the state is of */
+    uint64_t index, term; /* of the last entry in the state */
     uint64_t node_id;     /* the node that made it */
     uint64_t body;        /* bytes behind the header */
 };

@@ -24,7 +24,7 @@ struct maker {
     const struct machine *old;
     struct snapshot_meta meta;
     fl_token last_token;
-    uint32_t origin;
+    uint32_t state_crc;
     struct data_dir dir;
     struct log_device *device;
     bool failed; /* writing the log failed */
@@ -112,7 +112,7 @@ static int write_state(struct maker *k)
     if (rv != 0) {
         snprintf(k->errmsg, k->errmsg_size, "%s", s.error.text);
     }
-    k->origin = s.crc;
+    k->state_crc = s.crc;
     return rv;
 }
 
@@ -173,10 +173,10 @@ static int write_log(struct maker *k)
 static uint32_t begun_crc(const struct maker *k)
 {
     char text[MEMBERS_TEXT_MAX];
-    uint8_t origin[4];
+    uint8_t state_crc[4];
     uint32_t crc = fli_crc32c(0, text, members_format(k->b->members, text, sizeof text));
-    fli_put_u32(origin, k->origin);
-    crc = fli_crc32c(crc, origin, sizeof origin);
+    fli_put_u32(state_crc, k->state_crc);
+    crc = fli_crc32c(crc, state_crc, sizeof state_crc);
     return crc == 0 ? 1 : crc;
 }
 

@@ -5,7 +5,7 @@
  * The new cluster has the users, limits, counts and clock of the old one. Every session, hold and
  * wait has ended. The counter of tokens begins `step` above the old counter, or above `above`,
  * whichever is larger. So tokens that the old cluster issued after the backup are smaller, if the
- * step is large enough (docs/OPERATIONS.md says how large).
+ * step is large enough (docs/operations/restore.md says how large).
  *
  * Each member's directory is made from the same file with the same numbers, so the state has the
  * same bytes. The identity records their checksum among what the cluster began with. Until the

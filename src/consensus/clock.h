@@ -17,7 +17,7 @@
 #define CLUSTER_CLOCK_STEP_MAX_MS 200u /* one tick counts for at most this much */
 
 _Static_assert(CLUSTER_CLOCK_STEP_MAX_MS >= 2 * CLUSTER_CLOCK_TICK_MS,
-               "a beat that is a little late is not clipped");
+               "a tick that is a little late is not clipped");
 
 struct cluster_clock {
     uint64_t value_ms;    /* the cluster clock at the last tick */

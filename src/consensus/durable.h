@@ -8,9 +8,9 @@
 #include "base/base.h"
 
 #define DURABLE_NAME_MAX 64
-/* A crash may leave NAME.new behind; it has no meaning. */
+/* A crash may leave the file NAME.new behind, which nothing reads. */
 
-/* Each: 0, or FL_EIO with errno. folder: the path of the directory. */
+/* Both functions return 0, or FL_EIO with errno. folder: the path of the directory. */
 
 /* Afterwards the file has this content; after an error, this or the old one. */
 FLI_MUST_USE int durable_replace(const char *folder, const char *name, const void *data,

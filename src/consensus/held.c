@@ -42,7 +42,7 @@ static struct held *create(struct held_queue *q, struct node_ticket *t, const vo
         return NULL;
     }
     fli_list_init(&h->link);
-    fli_list_init(&h->mine);
+    fli_list_init(&h->at_source);
     h->source = NULL;
     h->t = t;
     h->start = 0;
@@ -163,7 +163,7 @@ void held_refuse_all(struct held_queue *q, int status)
     answer_all(q, &all, status);
 }
 
-void held_give_back(struct held_queue *q, struct node_ticket *t, const void *command, size_t len)
+void held_return(struct held_queue *q, struct node_ticket *t, const void *command, size_t len)
 {
     struct held *h = len > q->bytes_max - q->bytes ? NULL : create(q, t, command, len);
     if (h == NULL) {

@@ -5,8 +5,8 @@
  * client's commands keep their order over a fail-over as far as possible. The sum of bytes is
  * bounded by bytes_max, including commands that a relay has sent. The last quarter is reserved for
  * sources that have nothing waiting, so no source can fill it alone. Of that, the last quarter is
- * for those of them that renew or give back. Each command has a deadline, which counts only while
- * it waits here. */
+ * for those of them that renew, release or cancel. Each command has a deadline, which counts only
+ * while it waits here. */
 #ifndef CONSENSUS_HELD_H
 #define CONSENSUS_HELD_H
 
@@ -33,7 +33,8 @@ void held_answer(struct held_queue *q, struct held *h, int status); /* destroys,
 
 struct held *held_first(const struct held_queue *q);              /* NULL: none waits */
 struct held *held_first_urgent(const struct held_queue *q);       /* NULL: nothing urgent may go */
-bool held_has(struct held_queue *q, const struct node_ticket *t); /* of its source, or it may be */
+bool held_has(struct held_queue *q, const struct node_ticket *t); /* a command of its source, or a
+                                                                     returned one, waits */
 /* Takes out a command that one of these returned. The queue still owns it until it is destroyed
  * or answered. */
 void held_take(struct held_queue *q, struct held *h);
@@ -42,7 +43,7 @@ void held_take_all(struct held_queue *q, struct fli_list *to);
 void held_expire(struct held_queue *q, uint64_t now_ms);
 void held_refuse_all(struct held_queue *q, int status);
 
-/* Takes back a command that was surely not done. */
-void held_give_back(struct held_queue *q, struct node_ticket *t, const void *command, size_t len);
+/* Returns a command to the queue that was sent, and surely not done. */
+void held_return(struct held_queue *q, struct node_ticket *t, const void *command, size_t len);
 
 #endif

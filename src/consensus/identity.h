@@ -58,7 +58,7 @@ void data_dir_close(struct data_dir *d);
 
 /* Reads the identity, or makes one when the directory is pristine, and makes DIR/log. `joins`
  * applies to one that is made. 0; FL_EDENIED: a part is missing, or it belongs to another id or
- * cluster (once that is formed the caller checks, who knows its log); FL_ECORRUPT; FL_EVERSION;
+ * cluster (once a cluster is formed, the caller checks that by its log); FL_ECORRUPT; FL_EVERSION;
  * FL_ESYSTEM. */
 int identity_open(const struct data_dir *d, uint64_t id, const struct members *members, bool joins,
                   struct identity *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;

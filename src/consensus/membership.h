@@ -124,9 +124,8 @@ const char *membership_client_address(const struct membership *m, uint64_t id); 
 
 void membership_start(struct membership *m); /* all parts exist: reports the members */
 
-/* Writes the incarnations that the machine knows to disk, once the log on disk has what they are
- * from. Runs at each turn, before any message leaves the node that promises something on their
- * account. */
+/* Writes the incarnations that the machine knows to disk, once the entries that they come from are
+ * on disk. Runs at each turn, before any message leaves the node that depends on them. */
 void membership_sync(struct membership *m);
 void membership_tick(struct membership *m, bool running);
 void membership_turn(struct membership *m, bool running); /* forms the cluster, as fast as answers

@@ -34,7 +34,7 @@ static bool change(struct membership *m, const struct configuration *c)
     return rv == 0;
 }
 
-/* ---- one that comes ---- */
+/* ---- adding a node ----- */
 
 /* The call was made only for its handshake, which has been checked by now. */
 static void called(void *ctx, int status, const struct peer_identity *peer, struct stream *stream)
@@ -139,7 +139,7 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
     return true; /* one node at a time */
 }
 
-/* ---- one that goes ---- */
+/* ---- removing a node -- */
 
 static void give_up_leadership(struct membership *m)
 {
@@ -261,8 +261,8 @@ static bool others_have_majority(const struct membership *m, uint64_t without)
     return up > voters / 2;
 }
 
-/* Nobody reaches a node that was moved before it is started at its new address. Whether the others
- * decide without it meanwhile; the only voter needs nobody to reach it. */
+/* Whether the other voters can decide until the moved node is started at its new address: before
+ * that, nobody reaches it. A node that is the only voter needs no others. */
 static bool may_move(const struct membership *m, const struct node_change *what)
 {
     const struct configuration_server *server = server_of(m, what->id);

@@ -35,7 +35,7 @@ uint64_t membership_admitted_index(const struct identity *id)
  * entries in one go. Then the machine looks as before, but what the member tells about itself must
  * be from after its return. So every committed configuration change moves known_index forward, even
  * when nothing else changes. */
-static bool is_dated(const struct membership *m)
+static bool known_index_is_old(const struct membership *m)
 {
     uint64_t change = replica_configuration_index(m->replica);
     return replica_configuration_committed(m->replica) &&
@@ -43,7 +43,8 @@ static bool is_dated(const struct membership *m)
 }
 
 /* Lists the incarnations in the machine, by id. */
-static unsigned told(const struct machine *machine, struct identity_known ret[KNOWN_MEMBERS_MAX])
+static unsigned list_incarnations(const struct machine *machine,
+                                  struct identity_known ret[KNOWN_MEMBERS_MAX])
 {
     struct machine_node nodes[MACHINE_NODES_MAX];
     unsigned n = machine_nodes(machine, nodes);
@@ -63,7 +64,7 @@ void membership_tell_admitted(struct membership *m)
     const struct identity *id = m->config.identity;
     struct identity_known known[KNOWN_MEMBERS_MAX];
     uint64_t index = membership_admitted_index(id);
-    unsigned n = told(membership_machine(m), known);
+    unsigned n = list_incarnations(membership_machine(m), known);
     for (unsigned i = 0; index != 0 && i < n; i++) {
         if (known[i].id == id->id && known[i].incarnation == id->incarnation) {
             index = 1;
@@ -72,7 +73,7 @@ void membership_tell_admitted(struct membership *m)
     replica_set_admitted(m->replica, index);
 }
 
-static bool is_told(const struct identity *id, const struct identity_known *known, unsigned n)
+static bool knows_these(const struct identity *id, const struct identity_known *known, unsigned n)
 {
     return n == id->n_known && (n == 0 || memcmp(known, id->known, n * sizeof known[0]) == 0);
 }
@@ -83,9 +84,9 @@ static bool any_news(const struct membership *m)
     struct identity_known known[KNOWN_MEMBERS_MAX];
     const struct identity *id = m->config.identity;
     struct machine *machine = membership_machine(m);
-    unsigned n = told(machine, known);
-    return machine_cluster_id(machine) != id->cluster_id || !is_told(id, known, n) ||
-           !m->known_complete || is_dated(m);
+    unsigned n = list_incarnations(machine, known);
+    return machine_cluster_id(machine) != id->cluster_id || !knows_these(id, known, n) ||
+           !m->known_complete || known_index_is_old(m);
 }
 
 /* Copies the machine's incarnations to `id`. True when anything is new. */
@@ -94,8 +95,8 @@ static bool learn(const struct membership *m, struct identity *id)
     struct identity_known known[KNOWN_MEMBERS_MAX];
     struct machine *machine = membership_machine(m);
     uint64_t cluster_id = machine_cluster_id(machine);
-    unsigned n = told(machine, known);
-    bool changed = !is_told(id, known, n);
+    unsigned n = list_incarnations(machine, known);
+    bool changed = !knows_these(id, known, n);
     if (changed) {
         memset(id->known, 0, sizeof id->known);
         memcpy(id->known, known, n * sizeof known[0]);
@@ -183,7 +184,7 @@ static bool store(struct membership *m, const struct identity *fresh)
     return true;
 }
 
-/* Takes what is new in the machine. False: nothing was to be looked at. */
+/* Notes what is new in the machine. False: nothing is. */
 static bool note_news(struct membership *m)
 {
     uint64_t applied = replica_applied_index(m->replica);
@@ -193,7 +194,7 @@ static bool note_news(struct membership *m)
     }
     struct identity fresh = *m->config.identity;
     fresh.known_index = applied;
-    if (learn(m, &fresh) || is_dated(m)) {
+    if (learn(m, &fresh) || known_index_is_old(m)) {
         m->noted = fresh;
     }
     return true;
@@ -223,7 +224,7 @@ void membership_sync(struct membership *m)
     }
 }
 
-/* ---- judging callers ---- */
+/* ---- checking callers ---- */
 
 /* Whether another incarnation of a member was taken into the cluster later than this node's
  * knowledge. A node that was down while X was forgotten and came back knows X's former incarnation.
@@ -283,7 +284,7 @@ static bool may_join(const struct membership *m, uint64_t id, uint64_t incarnati
 /* Whether this node, which is in no cluster yet, may follow a peer that is in one. Either this node
  * joins that cluster, or it was wiped, or it is late in forming its own. In the last case both
  * began with the same members, as the transport has checked. */
-static bool is_host(const struct membership *m, const struct peer_identity *peer)
+static bool may_follow(const struct membership *m, const struct peer_identity *peer)
 {
     const struct identity *self = m->config.identity;
     return self->cluster_id == 0 && peer->cluster_id != 0 &&
@@ -388,7 +389,7 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
         return HANDSHAKE_OTHER_VERSION;
     }
     if (!is_member_now(m, &nobody, peer->incarnation, admitted_index) &&
-        !may_join(m, id, peer->incarnation) && !is_host(m, peer)) {
+        !may_join(m, id, peer->incarnation) && !may_follow(m, peer)) {
         return refuse(m, peer, reason);
     }
     if (membership_went_back(m, peer, reason)) {

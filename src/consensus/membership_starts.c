@@ -36,7 +36,7 @@ void membership_is_recorded(struct membership *m)
     }
 }
 
-/* ---- judging ---- */
+/* ---- checking ---- */
 
 /* In its own term, a leader knows what each follower has on disk. */
 static bool lacks_confirmed(const struct membership *m, const struct peer_identity *peer)

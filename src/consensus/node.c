@@ -3,10 +3,10 @@
  * The turn. Sockets and the disk are read in the poll phase of the loop. Then the check handle runs
  * node_turn(): due timers, leadership, held commands, and the proposer, which makes one entry of
  * all that came. Then messages leave, with one write per stream, and the log begins to write;
- * followers take longer than the own disk. The prepare handle flushes streams again, for answers
- * made by timers. The one-shot timer only wakes the loop when something is due. An idle handle
- * wakes the loop at once: a timer alone fires before the poll phase, which would then wait for
- * something else. Whatever is not urgent happens at the tick.
+ * followers take longer than this node's disk. The prepare handle flushes streams again, for
+ * answers made by timers. The one-shot timer only wakes the loop when something is due. An idle
+ * handle wakes the loop at once: a timer alone fires before the poll phase, which would then wait
+ * for something else. Whatever is not urgent happens at the tick.
  *
  * A pause. When the process was stopped, or the machine suspended, the first turn afterwards works
  * with old knowledge. So Raft's timer waits for one turn, in which the sockets are read, and
@@ -262,7 +262,7 @@ void node_turn_start(struct node *n)
     node_wake(n);
 }
 
-/* ---- the way in ---- */
+/* ---- submitting ---- */
 
 int node_submit(struct node *n, struct node_ticket *t, const void *command, size_t len,
                 node_ticket_cb cb)

@@ -83,8 +83,8 @@ struct node_status {
     uint64_t commit_index, applied_index, last_index, snapshot_index;
     uint64_t batches, commands, queries, bytes_proposed; /* by this node as leader, since start */
     uint64_t relayed, held, uncertain, leader_changes;
-    uint64_t heartbeats_missed; /* of leaders, while each led; those that came within two beats do
-                                 * not count */
+    uint64_t heartbeats_missed; /* of leaders, while each led; those that came within two heartbeats
+                                   do not count */
     uint64_t silence_ms_max;    /* the longest between two messages of one leader's */
     uint64_t pending_bytes, pending_commands, in_flight;
     uint64_t snapshots, snapshot_last_ms, snapshot_last_bytes; /* taken by this node */

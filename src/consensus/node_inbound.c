@@ -34,7 +34,8 @@ static void inbound_close(struct inbound *in)
     free(in);
 }
 
-/* How regularly the leader is heard; before its message is received. */
+/* Measures how long the leader was silent. Called before its message goes to Raft, which ends the
+ * silence. */
 static void note_silence(struct node *n, uint64_t from, uint8_t type)
 {
     if (type != MESSAGE_APPEND || from != replica_leader(n->replica)) {

@@ -97,7 +97,7 @@ static void returned_cb(void *ctx, struct node_ticket *t, const void *command, s
 {
     struct node *n = ctx;
     if (!membership_returned(n->membership, t) && !relay_server_returned(n->followers, t)) {
-        held_give_back(&n->held, t, command, len);
+        held_return(&n->held, t, command, len);
         node_wake(n);
     }
 }

@@ -2,14 +2,16 @@
  * state and knows nothing of the node but its struct host.
  *
  *   node.c           the turn of the loop, submitting commands, status
+ *   node_backup.c    a backup that a client reads
  *   node_inbound.c   streams of Raft's messages from other nodes
- *   node_members.c   the members as others see them
+ *   node_members.c   the members as a node reports them
  *   node_open.c      making a node
  *   node_report.c    what nodes tell each other about themselves, for people
+ *   node_settings.c  the settings that an operator made for all nodes
  *   node_snapshot.c  taking, sending and installing snapshots
  *   node_starts.c    which start of this node it is, and what is known of others
  *   node_stop.c      the graceful end
- *   node_watch.c     what the log says about leaders, members and the disk
+ *   node_watch.c     lines of the program's log about leaders, members and the disk
  *
  * A command is in one of three places: in the proposer (this node leads), in the held queue, or on
  * a stream of the relay client. It moves between these until it is answered; each move keeps its
@@ -68,7 +70,8 @@ struct node_cleaning {
     bool busy, failed;
 };
 
-struct node_told {
+/* The last report of a node, see node_report.h. */
+struct node_known_report {
     uint64_t id;    /* 0: a free place */
     uint64_t at_ms; /* on the loop's clock; 0: never */
     struct node_report report;
@@ -200,8 +203,8 @@ struct node {
     uint64_t slow_write_ns;           /* the longest write that was reported */
 
     /* reports, see node_report.h */
-    struct node_told told[KNOWN_MEMBERS_MAX]; /* in the order of the list of members */
-    struct node_told own_told;
+    struct node_known_report reports[KNOWN_MEMBERS_MAX]; /* in the order of the list of members */
+    struct node_known_report own_report;
     uint64_t reported_ms;
     struct node_disk report_disk;
 
@@ -265,6 +268,7 @@ uint64_t node_snapshot_failures(const struct node *n);
 void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader); /* new ones */
 void node_watch_turn(struct node *n);
 void node_watch_tick(struct node *n);
+void node_watch_members(struct node *n); /* the list of members has changed */
 
 /* node_settings.c. No connection between nodes is given up for silence within two elections. */
 #define NODE_UNACKED_MS(election_ms) (2 * (election_ms) + (election_ms) / 2)
@@ -272,7 +276,6 @@ void node_settings_turn(struct node *n);
 /* The values in force: the cluster's settings where set, else the node's own options. */
 void node_settings_in_force(const struct machine_settings *options,
                             const struct machine_settings *cluster, struct machine_settings *ret);
-void node_watch_members(struct node *n); /* the list of members has changed */
 
 /* node_report.c */
 void node_report_tick(struct node *n);

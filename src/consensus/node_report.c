@@ -41,11 +41,11 @@ int node_report_decode(struct fli_slice body, struct node_report *ret)
 }
 
 /* NULL for a node that is no member. */
-static struct node_told *find_told(struct node *n, uint64_t id)
+static struct node_known_report *find_report(struct node *n, uint64_t id)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && id != 0; i++) {
-        if (n->told[i].id == id) {
-            return &n->told[i];
+        if (n->reports[i].id == id) {
+            return &n->reports[i];
         }
     }
     return NULL;
@@ -53,22 +53,22 @@ static struct node_told *find_told(struct node *n, uint64_t id)
 
 void node_report_members(struct node *n)
 {
-    struct node_told fresh[KNOWN_MEMBERS_MAX];
+    struct node_known_report fresh[KNOWN_MEMBERS_MAX];
     memset(fresh, 0, sizeof fresh);
     for (unsigned i = 0; i < n->members->n; i++) {
-        const struct node_told *before = find_told(n, n->members->list[i].id);
+        const struct node_known_report *before = find_report(n, n->members->list[i].id);
         fresh[i].id = n->members->list[i].id;
         if (before != NULL) {
             fresh[i] = *before;
         }
     }
-    memcpy(n->told, fresh, sizeof fresh);
+    memcpy(n->reports, fresh, sizeof fresh);
 }
 
 /* This node's own report is kept apart from the others', since the node may not be a member. */
-static struct node_told *own_told(struct node *n)
+static struct node_known_report *own_report(struct node *n)
 {
-    return &n->own_told;
+    return &n->own_report;
 }
 
 /* ---- the disk -------------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ static void disk_done(uv_work_t *req, int status)
 {
     struct node_disk *d = req->data;
     struct node *n = d->node;
-    struct node_report *own = &own_told(n)->report;
+    struct node_report *own = &own_report(n)->report;
     own->disk_bytes = status == 0 && d->found ? d->bytes : 0;
     own->disk_free_bytes = status == 0 && d->found ? d->free_bytes : 0;
     d->asked = false;
@@ -122,7 +122,7 @@ void node_report_tick(struct node *n)
     ask_disk(n);
     struct node_status s;
     node_get_status(n, &s);
-    struct node_told *own = own_told(n);
+    struct node_known_report *own = own_report(n);
     own->at_ms = now_ms;
     own->report.role = s.role;
     own->report.log_waits = s.log_waits;
@@ -161,7 +161,7 @@ static void reckon_lag(struct node *n, struct node_report *r)
     r->lag = s.commit_index > r->applied_index ? s.commit_index - r->applied_index : 0;
     if (r->role == NODE_LEADER) {
         bool behind = r->commit_index > s.applied_index;
-        own_told(n)->report.lag = behind ? r->commit_index - s.applied_index : 0;
+        own_report(n)->report.lag = behind ? r->commit_index - s.applied_index : 0;
     }
 }
 
@@ -169,19 +169,19 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
 {
     struct node_report r;
     int rc = node_report_decode(body, &r);
-    struct node_told *t = find_told(n, from);
+    struct node_known_report *t = find_report(n, from);
     if (rc == 0 && t != NULL) {
         reckon_lag(n, &r);
-        *t = (struct node_told){.id = from, .at_ms = uv_now(n->loop), .report = r};
+        *t = (struct node_known_report){.id = from, .at_ms = uv_now(n->loop), .report = r};
     }
     return rc;
 }
 
 const struct node_report *node_report_of(const struct node *n, uint64_t id)
 {
-    const struct node_told *t = id == n->id ? &n->own_told : NULL;
+    const struct node_known_report *t = id == n->id ? &n->own_report : NULL;
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && t == NULL; i++) {
-        t = n->told[i].id == id ? &n->told[i] : NULL;
+        t = n->reports[i].id == id ? &n->reports[i] : NULL;
     }
     bool fresh = t != NULL && t->at_ms != 0 && uv_now(n->loop) - t->at_ms < NODE_REPORT_OLD_MS;
     return fresh ? &t->report : NULL;

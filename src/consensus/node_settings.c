@@ -1,9 +1,9 @@
 /* node_settings.c: the settings that an operator made for all nodes (CLUSTER CONFIG). They replace
  * this node's own options as soon as it has applied them, and after each start.
  *
- * Only one of the two times of elections may be set. Then the node's own value of the other one is
- * adjusted, so that MACHINE_HEARTBEATS_MIN heartbeats fit into an election time whatever its
- * options are. */
+ * An operator may have set only one of election time and heartbeat. Then the node's own value of
+ * the other one is adjusted, so that MACHINE_HEARTBEATS_MIN heartbeats fit into an election time
+ * whatever its options are. */
 #include "consensus/node_private.h"
 
 #include <string.h>

@@ -3,8 +3,8 @@
  *   run --node_stop()--> drain --(quiet, or drain_ms over)--> close --> closed, cb
  *
  * While draining, new commands are refused, held ones are answered ENOLEADER, and followers'
- * commands are given back to them. What was proposed is answered. Then leadership is handed over,
- * so that the others need no election. Then what was relayed is answered. Closing answers the rest,
+ * commands are returned to them. What was proposed is answered. Then leadership is handed over, so
+ * that the others need no election. Then what was relayed is answered. Closing answers the rest,
  * with UNCERTAIN where the outcome is unknown, and closes the log, the streams and all handles. The
  * tick timer's handle is closed last, so that the end comes from its callback and not from within
  * another. */

@@ -93,7 +93,7 @@ static void batch_destroy(struct batch *b)
 
 /* Returning batches and giving them up. */
 
-static void give_back(struct proposer *p, struct node_ticket *t, struct fli_slice command)
+static void return_command(struct proposer *p, struct node_ticket *t, struct fli_slice command)
 {
     p->stats.returned++;
     p->config.returned(p->config.ctx, t, command.data, command.len);
@@ -104,7 +104,7 @@ static void return_queries(struct proposer *p, struct batch *b, uint32_t positio
     struct fli_slice command;
     struct node_ticket *t;
     while ((t = batch_take_query(b, position, &command)) != NULL) {
-        give_back(p, t, command);
+        return_command(p, t, command);
     }
 }
 
@@ -119,7 +119,7 @@ static void return_batch(struct proposer *p, struct batch *b)
         FLI_ASSERT(at <= b->len);
         struct node_ticket *t = batch_take_ticket(b, i);
         if (t != NULL) {
-            give_back(p, t, command);
+            return_command(p, t, command);
         }
     }
     return_queries(p, b, b->count);
@@ -140,7 +140,7 @@ static void give_up_batch(struct proposer *p, struct batch *b)
     return_queries(p, b, b->count);
 }
 
-static void land(struct proposer *p, struct batch *b)
+static void end_in_flight(struct proposer *p, struct batch *b)
 {
     FLI_ASSERT(p->in_flight > 0);
     p->in_flight--;
@@ -152,7 +152,7 @@ static void give_up_in_flight(struct proposer *p)
 {
     struct batch *b;
     while ((b = first_batch(&p->proposed)) != NULL) {
-        land(p, b);
+        end_in_flight(p, b);
         give_up_batch(p, b);
         batch_destroy(b);
     }
@@ -175,7 +175,7 @@ static void return_waiting(struct proposer *p)
     while ((pos = fli_list_pop(&line)) != NULL) {
         struct held *h = FLI_CONTAINER_OF(pos, struct held, link);
         if (h->t != NULL) {
-            give_back(p, h->t, (struct fli_slice){h->data, h->len});
+            return_command(p, h->t, (struct fli_slice){h->data, h->len});
         }
         held_destroy(&p->line, h);
     }
@@ -281,8 +281,8 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     return true;
 }
 
-/* A part of each batch is reserved for urgent commands, which renew or give back: they enter the
- * open batch although others have filled it. And while the entries in flight cost more than one
+/* A part of each batch is reserved for urgent commands, which renew, release or cancel: they enter
+ * the open batch although others have filled it. And while the entries in flight cost more than one
  * full batch, no further one is sent: it would not be applied any earlier, and later commands would
  * wait for it. */
 #define URGENT_COST (MACHINE_BATCH_COST_MAX / 10)
@@ -392,7 +392,7 @@ static uint64_t pulse_deadline(const struct proposer *p)
     return deadline_ms;
 }
 
-static bool may_fly(const struct proposer *p)
+static bool may_propose(const struct proposer *p)
 {
     return p->in_flight < p->config.in_flight_max && p->in_flight_cost <= IN_FLIGHT_COST_MAX;
 }
@@ -402,7 +402,7 @@ static void propose_all(struct proposer *p, uint64_t now_ms)
     if (now_ms < p->retry_at_ms) {
         return;
     }
-    while (may_fly(p)) {
+    while (may_propose(p)) {
         if (p->open == NULL && held_first(&p->line) == NULL) {
             bool pulse = pulse_deadline(p) <= p->clock.value_ms;
             if (!pulse && !p->mark_due) {
@@ -456,7 +456,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
         return p->barrier_sent ? UINT64_MAX : time_until(p->retry_at_ms, now_ms);
     }
     uint64_t tick_ms = cluster_clock_wait(&p->clock, UINT64_MAX, now_ms);
-    if (!may_fly(p)) {
+    if (!may_propose(p)) {
         return tick_ms; /* the loop turns when a batch is applied */
     }
     uint64_t work_ms = cluster_clock_wait(&p->clock, pulse_deadline(p), now_ms);
@@ -543,7 +543,7 @@ static void batch_end(void *ctx)
     p->applying = NULL;
     FLI_ASSERT(fli_list_empty(&b->tickets));
     FLI_ASSERT(fli_list_empty(&b->queries));
-    land(p, b);
+    end_in_flight(p, b);
     batch_destroy(b);
 }
 

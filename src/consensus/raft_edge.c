@@ -57,8 +57,8 @@ void raft_edge_set_gone(struct raft_edge *e, uint64_t id)
     e->gone_id = id;
 }
 
-/* A candidate that was not elected in time asks for pre-votes again, and no more over the head of a
- * leader that wanted to hand over. The core would begin an election of the next term at once. */
+/* A candidate that was not elected in time asks for pre-votes again, and says no more that its
+ * leader hands over to it. The core would begin an election of the next term at once. */
 static void begin_with_pre_votes(struct raft_edge *e)
 {
     struct raft *r = e->raft;
@@ -164,8 +164,9 @@ static struct raft_server *learner(const struct raft_edge *e)
     return NULL;
 }
 
-/* The core gives a vote only as a voter, so it is one for this message. It never forgets a leader
- * as a learner; the flag of a leader that hands over makes it look past one that is silent. */
+/* The core gives a vote only as a voter, so this server is made one for this message. As a learner,
+ * the core never forgets its leader. The flag of a candidate to which a leader hands over makes it
+ * ignore a leader that is silent. */
 static void vote_as_learner(struct raft_edge *e, struct raft_server *self, struct raft_message *m)
 {
     const struct raft_server *servers = e->raft->configuration.servers;
@@ -367,8 +368,8 @@ static bool was_taken(const struct raft_edge *e, const struct raft_append_entrie
            raft_last_index(e->raft) >= last && (last == 0 || e->term_of(e->ctx, last) == term);
 }
 
-/* A leader changes the configuration only when the change before is committed. A new leader may
- * send both before it knows that itself. */
+/* A leader changes the configuration only once the change before is committed. So the change before
+ * this index is committed, even if a new leader that sends both does not know it yet. */
 static void note_change_follows(struct raft_edge *e, uint64_t index)
 {
     uint64_t before = e->changes_committed(e->ctx, index);

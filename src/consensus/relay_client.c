@@ -12,10 +12,10 @@
 /* Commands sent and not answered; further ones wait in the held queue. No turn has more answers
  * than these. It is more than the leader's entries in flight have room for (proposer.c). */
 #define WINDOW 1536u
-#define WINDOW_URGENT 512u           /* of these, for commands that renew or give back */
+#define WINDOW_URGENT 512u           /* of these, for urgent commands (backlog.h) */
 #define QUERIES_MAX 256u             /* queries among these: each answer may have 64 KiB */
 #define BYTES_MAX ((size_t)4 << 20)  /* bytes of these commands */
-#define BYTES_URGENT (BYTES_MAX / 4) /* of these, for commands that renew or give back */
+#define BYTES_URGENT (BYTES_MAX / 4) /* of these, for urgent commands */
 #define PING_MS 500u
 #define PING_WAITING_MS 100u /* between pings while commands are unanswered */
 #define REDIAL_MS 100u
@@ -31,13 +31,13 @@ struct relay_stream {
     uint32_t queries;
     size_t bytes;
     uint64_t pinged_ms;
-    uint64_t probe_ms; /* not 0: the leader gave a command back. Then it gets one command at a
-                          time, from this time on, until it answers one */
+    uint64_t probe_ms; /* not 0: the leader returned a command. Then it gets one command at a time,
+                          from this time on, until it answers one */
     bool ready_said;
     struct held *slots[WINDOW];
 };
 
-/* Another member, which may be the leader now, have been it, or become it. */
+/* Another member: the present leader, a former one, or one that may become it. */
 struct leader {
     struct relay_client *client;
     uint64_t id;              /* 0: a free place */

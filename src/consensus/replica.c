@@ -320,19 +320,20 @@ static bool has_all(const struct replica *r, uint64_t id)
     return raft_match_index(&r->raft, id, &match) == 0 && match == replica_last_index(r);
 }
 
-/* The core tells a follower that lacks entries to take over as soon as it has confirmed any, once,
- * and the follower takes no notice. So the core hears of it when the follower has them all. */
+/* The core tells a follower to take over once, as soon as it has confirmed any entry. A follower
+ * that still lacks entries ignores that. So the core hears of a transfer only when the follower has
+ * all entries. */
 static void hand_over(struct replica *r)
 {
     bool leads = !r->failed && replica_role(r) == REPLICA_LEADER;
-    if (r->heir == 0) {
+    if (r->transferee == 0) {
         return;
     }
     struct raft_event event = {.type = RAFT_TRANSFER};
-    event.transfer.server_id = r->heir;
-    bool ready = leads && has_all(r, r->heir);
-    if (ready || !leads || r->now_ms >= r->heir_until_ms) {
-        r->heir = 0;
+    event.transfer.server_id = r->transferee;
+    bool ready = leads && has_all(r, r->transferee);
+    if (ready || !leads || r->now_ms >= r->transferee_until_ms) {
+        r->transferee = 0;
     }
     if (ready) {
         replica_step(r, &event);
@@ -602,15 +603,15 @@ int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id)
     if (replica_transferee(r) != 0) {
         return FL_EBUSY;
     }
-    r->heir = id;
-    r->heir_until_ms = r->now_ms + r->edge.election_ms;
+    r->transferee = id;
+    r->transferee_until_ms = r->now_ms + r->edge.election_ms;
     hand_over(r);
     return 0;
 }
 
 uint64_t replica_transferee(const struct replica *r)
 {
-    return r->heir != 0 ? r->heir : raft_transferee(&r->raft);
+    return r->transferee != 0 ? r->transferee : raft_transferee(&r->raft);
 }
 
 /* ---- elections out of turn ---- */
@@ -641,15 +642,15 @@ uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms)
 int replica_snapshot_meta(const struct replica *r, bool again, struct snapshot_meta *ret)
 {
     bool on_disk = replica_is_on_disk(r, r->applied);
-    bool is_one = r->applied <= r->snapshot_index;
-    if (!on_disk || r->applied == 0 || (is_one && !again)) {
+    bool has_snapshot = r->applied <= r->snapshot_index;
+    if (!on_disk || r->applied == 0 || (has_snapshot && !again)) {
         return FL_EBUSY;
     }
     const struct change *c = changes_at(&r->changes, r->applied);
     _Static_assert(CONFIGURATION_SIZE_MAX <= SNAPSHOT_CONF_MAX, "a configuration fits a snapshot");
     memset(ret, 0, sizeof *ret);
     ret->index = r->applied;
-    ret->term = is_one ? r->snapshot_term : log_term_of(r->log, r->applied);
+    ret->term = has_snapshot ? r->snapshot_term : log_term_of(r->log, r->applied);
     ret->conf_index = c->index;
     ret->conf_len = (uint32_t)configuration_encode(&c->conf, ret->conf);
     FLI_ASSERT(ret->term != 0);

@@ -5,7 +5,8 @@
 
 #include "consensus/replica_private.h"
 
-/* Sending is the owner's, who knows when it failed. */
+/* The core's time-out of a snapshot that it asked for: never, since the owner sends it, and knows
+ * when that has failed. */
 #define INSTALL_NEVER_MS (24u * 3600u * 1000u)
 
 static void edge_step(void *ctx, struct raft_event *event)
@@ -139,7 +140,7 @@ static int load(struct replica *r, char *errmsg, size_t errmsg_size)
     return rv;
 }
 
-static int take_snapshot_of_config(struct replica *r, char *errmsg, size_t errmsg_size)
+static int use_given_snapshot(struct replica *r, char *errmsg, size_t errmsg_size)
 {
     const struct snapshot_meta *meta = r->config.snapshot;
     struct configuration conf;
@@ -226,7 +227,7 @@ int replica_create(const struct replica_config *config, uint64_t now_ms, struct 
     r->config = *config;
     r->log = config->log;
     r->now_ms = now_ms;
-    int rv = take_snapshot_of_config(r, errmsg, errmsg_size);
+    int rv = use_given_snapshot(r, errmsg, errmsg_size);
     if (rv == 0) {
         rv = init_core(r);
         if (rv != 0) {

@@ -29,8 +29,8 @@ struct replica {
     struct snapshot_meta installing;
     bool applying;
     uint64_t applied_steps; /* in this turn, as the machine counts them */
-    uint64_t heir;          /* gets leadership once it has all entries; 0: nobody */
-    uint64_t heir_until_ms;
+    uint64_t transferee;    /* gets leadership once it has all entries; 0: nobody */
+    uint64_t transferee_until_ms;
     struct changes changes;
     struct raft_message held[REPLICA_HELD_MAX];
     unsigned held_n;

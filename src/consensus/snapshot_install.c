@@ -397,9 +397,16 @@ void snapshot_install_taken(struct snapshot_install *s, int error, struct machin
     go_on(s);
 }
 
+/* Not while it waits for a piece of which nothing comes. A piece may be lost, with the stream
+ * still up: the silence then makes the sender begin again. */
+static bool has_something_to_do(const struct snapshot_install *s)
+{
+    return s->state != STATE_RECEIVING || s->working || stream_heard_ms(s->stream) > s->said_ms;
+}
+
 void snapshot_install_tick(struct snapshot_install *s)
 {
-    if (s->stream != NULL && s->state != STATE_IDLE &&
+    if (s->stream != NULL && s->state != STATE_IDLE && has_something_to_do(s) &&
         uv_now(s->config.loop) - s->said_ms >= ALIVE_MS) {
         send_taken(s);
     }

@@ -148,7 +148,7 @@ static int translate(int rc)
 /* Of a call that writes. */
 static int wrote(struct fli_env *e, int rc)
 {
-    e->crowded = e->crowded || rc == MDB_MAP_FULL;
+    e->no_page_free = e->no_page_free || rc == MDB_MAP_FULL;
     return translate(rc);
 }
 
@@ -596,7 +596,7 @@ int fli_txn_begin_read(struct fli_env *e, struct fli_txn *ret)
 int fli_txn_begin(struct fli_env *e, struct fli_txn *ret)
 {
     MDB_txn *mdb;
-    e->crowded = false;
+    e->no_page_free = false;
     int rc = begin(e, 0, &mdb);
     if (rc != 0) {
         return rc;

@@ -56,7 +56,7 @@ struct fli_env {
     pthread_mutex_t lock; /* guards the two below */
     MDB_txn *reader;      /* reset between reads */
     int broken;           /* sticky error, 0 while all is well */
-    bool crowded;         /* the last write found no free page, which a reader may be keeping */
+    bool no_page_free;    /* the last write found no free page, which a reader may be keeping */
 };
 
 struct fli_txn {

@@ -47,7 +47,7 @@ struct lane {
 struct files {
     struct log_device base;
     int dir_fd;
-    int event_fd;  /* readable: `told` is set */
+    int event_fd;  /* readable: `notified` is set */
     int cancel_fd; /* readable: the operation of lane BACKGROUND must end */
     bool cancelled;
     bool direct; /* O_DIRECT is possible */
@@ -56,7 +56,7 @@ struct files {
     struct log_io *uring_io;
     uint64_t uring_since_ns;
     pthread_mutex_t mutex;
-    bool told; /* a lane has a completion for poll */
+    bool notified; /* a lane has a completion for poll */
     bool ending;
     struct lane lanes[2];
     char where[512];
@@ -301,7 +301,7 @@ static int execute(struct files *f, struct log_io *io)
 
 /* --- threads --- */
 
-static void tell(int event_fd)
+static void notify(int event_fd)
 {
     uint64_t one = 1;
     ssize_t n;
@@ -311,11 +311,11 @@ static void tell(int event_fd)
 }
 
 /* Makes the loop call poll, since a lane has a completion. Under the mutex. */
-static void tell_poll(struct files *f)
+static void notify_poll(struct files *f)
 {
-    if (!f->told) {
-        f->told = true;
-        tell(f->event_fd);
+    if (!f->notified) {
+        f->notified = true;
+        notify(f->event_fd);
     }
 }
 
@@ -367,7 +367,7 @@ static void *lane_main(void *arg)
         struct log_io *io = lane->todo;
         lane->todo = NULL;
         work(lane, io);
-        tell_poll(f);
+        notify_poll(f);
     }
     pthread_mutex_unlock(&f->mutex);
     return NULL;
@@ -395,14 +395,14 @@ static int start_thread(struct lane *lane)
 }
 
 /* Completes an operation that could not begin, at the next poll. */
-static void give_back(struct files *f, struct lane *lane, struct log_io *io, int result)
+static void complete_later(struct files *f, struct lane *lane, struct log_io *io, int result)
 {
     pthread_mutex_lock(&f->mutex);
     FLI_ASSERT(lane->todo == NULL && lane->done == NULL);
     lane->done = io;
     lane->result = result;
     lane->took_ns = 0;
-    tell_poll(f);
+    notify_poll(f);
     pthread_mutex_unlock(&f->mutex);
 }
 
@@ -425,7 +425,7 @@ static void files_start(struct log_device *d, enum log_lane lane, struct log_io 
     if (io->delay_ms > 0 && !f->lanes[lane].running) { /* a ring has no pauses */
         int rv = start_thread(&f->lanes[lane]);
         if (rv != 0) {
-            give_back(f, &f->lanes[lane], io, rv);
+            complete_later(f, &f->lanes[lane], io, rv);
             return;
         }
     }
@@ -439,7 +439,7 @@ static void files_start(struct log_device *d, enum log_lane lane, struct log_io 
     if (rv == 0) {
         f->uring_io = io;
     } else {
-        give_back(f, &f->lanes[lane], io, rv);
+        complete_later(f, &f->lanes[lane], io, rv);
     }
 }
 
@@ -447,7 +447,7 @@ static void files_cancel(struct log_device *d)
 {
     struct files *f = files_of(d);
     f->cancelled = true;
-    tell(f->cancel_fd);
+    notify(f->cancel_fd);
 }
 
 static int files_fd(struct log_device *d, unsigned which)
@@ -491,8 +491,8 @@ static void files_poll(struct log_device *d)
     struct files *f = files_of(d);
     poll_uring(f);
     pthread_mutex_lock(&f->mutex);
-    bool told = f->told;
-    f->told = false;
+    bool told = f->notified;
+    f->notified = false;
     if (told) {
         clear(f->event_fd);
     }

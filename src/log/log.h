@@ -53,7 +53,7 @@ struct log_config {
     struct log_device *device; /* the caller's; outlives the log */
     size_t cache_bytes;        /* 0: LOG_CACHE_DEFAULT. Newest entries kept in memory */
     uint64_t segment_bytes;    /* 0: LOG_SEGMENT_DEFAULT; MIN to MAX, a multiple of the block */
-    uint32_t group;            /* 0 to 65535, noted in each record */
+    uint32_t group;            /* number of the Raft group, 0 to 65535, noted in each record */
     void *ctx;
     void (*durable)(void *ctx); /* something became durable: see log_durable() */
     void (*failed)(void *ctx, int error, const char *message); /* a write failed for good

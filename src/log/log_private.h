@@ -2,7 +2,7 @@
  *
  *   log.c       appending, writing, what is durable, closing
  *   recover.c   log_open: what the directory holds
- *   segments.c  segments come, are used, and go
+ *   segments.c  segments are prepared, used, and reused or removed
  *   read.c      entries from memory or read back
  *   entries.c   which entries there are (pure)
  *   format.c    the bytes (pure)

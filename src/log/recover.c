@@ -82,7 +82,7 @@ static bool ends_with(const char *name, const char *end)
 }
 
 /* Files of the raft library's own backend, which versions before 0.2 used. */
-static bool is_of_the_past(const char *name)
+static bool is_of_old_backend(const char *name)
 {
     return strcmp(name, "metadata1") == 0 || strcmp(name, "metadata2") == 0 ||
            strncmp(name, "open-", 5) == 0 || strspn(name, "0123456789") == 16;
@@ -108,7 +108,7 @@ static void on_name(void *ctx, const char *name, uint64_t size)
         r->segments[r->len++] = (struct found){.number = number, .size = size};
     } else if (strncmp(name, "segment-", 8) == 0 && ends_with(name, ".part")) {
         snprintf(r->part, sizeof r->part, "%s", name);
-    } else if (is_of_the_past(name)) {
+    } else if (is_of_old_backend(name)) {
         r->error = explain(r, FL_EVERSION,
                            "%s/%s was written by a version of fencelock before 0.2, and this one "
                            "cannot read it: give the node a new data directory",
@@ -414,7 +414,7 @@ static int open_segments(struct recovery *r)
     return rv;
 }
 
-static int settle(struct recovery *r)
+static int finish_recovery(struct recovery *r)
 {
     struct log *l = r->l;
     int rv = truncate_torn_write(r);
@@ -510,7 +510,7 @@ static int begin_log(struct recovery *r)
     return open_segment(r, 1, &l->file);
 }
 
-/* --- --- */
+/* --- opening --- */
 
 static int check_config(struct recovery *r, const struct log_config *c)
 {
@@ -540,7 +540,7 @@ static int recover(struct recovery *r)
         return begin_log(r);
     }
     rv = read_all(r);
-    return rv == 0 ? settle(r) : rv;
+    return rv == 0 ? finish_recovery(r) : rv;
 }
 
 int log_open(const struct log_config *config, struct log **ret, char *errmsg, size_t errmsg_size)

@@ -194,7 +194,7 @@ static void start(struct log *l, enum log_io_type type)
     l->device->ops->start(l->device, LOG_LANE_BACKGROUND, &l->background);
 }
 
-static void start_prepare(struct log *l, uint32_t spent)
+static void start_prepare(struct log *l, uint32_t superfluous)
 {
     if (reserve(l) != 0) {
         return; /* the next write tries again */
@@ -203,7 +203,7 @@ static void start_prepare(struct log *l, uint32_t spent)
     uint32_t newest = l->segments[l->segments_len - 1].number;
     FLI_ASSERT(newest + 1 < LOG_UNPLACED);
     l->background.from[0] = '\0';
-    if (spent > 0 && oldest.size == l->config.segment_bytes) {
+    if (superfluous > 0 && oldest.size == l->config.segment_bytes) {
         log_segment_name(oldest.number, l->background.from);
         forget_oldest(l);
     }
@@ -226,11 +226,11 @@ void log_background(struct log *l)
     if (l->background_busy || l->closing || l->failed) {
         return;
     }
-    uint32_t spent = keep_from(l) - l->segments[0].number;
-    bool odd = spent > 0 && l->segments[0].size != l->config.segment_bytes;
+    uint32_t superfluous = keep_from(l) - l->segments[0].number;
+    bool odd = superfluous > 0 && l->segments[0].size != l->config.segment_bytes;
     if (l->ready_len < LOG_READY && !too_early(l) && !odd) {
-        start_prepare(l, spent);
-    } else if (spent > LOG_USED_KEPT || odd) {
+        start_prepare(l, superfluous);
+    } else if (superfluous > LOG_USED_KEPT || odd) {
         log_segment_name(l->segments[0].number, l->background.name);
         forget_oldest(l);
         start(l, LOG_IO_REMOVE);

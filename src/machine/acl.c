@@ -1,5 +1,5 @@
-/* acl.c: see acl.h. Rule words change a copy of the user. The copy replaces the user when every
- * word was right. */
+/* acl.c: see acl.h. The words change a copy of the user. The copy replaces the user when every word
+ * was right. */
 #include "machine/acl.h"
 
 #include <stdarg.h>
@@ -178,14 +178,14 @@ static size_t run_of(const struct acl_user *u, unsigned rule, size_t *ret_end)
 {
     size_t at = 0;
     size_t begin = 0;
-    unsigned owner = 0;
+    unsigned rule_of = 0;
     while (at < u->patterns_len) {
         size_t next = at;
-        (void)pattern_at(u, &next, &owner);
-        if (owner > rule) {
+        (void)pattern_at(u, &next, &rule_of);
+        if (rule_of > rule) {
             break;
         }
-        begin = owner < rule ? next : begin;
+        begin = rule_of < rule ? next : begin;
         at = next;
     }
     *ret_end = at;
@@ -203,10 +203,11 @@ static void drop_patterns(struct acl_user *u, unsigned rule)
 
 static bool has_pattern(const struct acl_user *u, unsigned rule, struct fli_slice pattern)
 {
-    unsigned owner = 0;
+    unsigned rule_of = 0;
     for (size_t at = 0; at < u->patterns_len;) {
-        struct fli_slice known = pattern_at(u, &at, &owner);
-        if (owner == rule && fli_bytes_cmp(known.data, known.len, pattern.data, pattern.len) == 0) {
+        struct fli_slice known = pattern_at(u, &at, &rule_of);
+        if (rule_of == rule &&
+            fli_bytes_cmp(known.data, known.len, pattern.data, pattern.len) == 0) {
             return true;
         }
     }
@@ -505,17 +506,17 @@ int acl_apply(struct acl_user *u, struct fli_slice words, unsigned rights, char 
     return 0;
 }
 
-/* ---- questions ------------------------------------------------------------------------------- */
+/* ---- rights ---------------------------------------------------------------------------------- */
 
 bool acl_may(const struct acl_user *u, unsigned right, struct fli_slice name, uint64_t *steps)
 {
-    unsigned owner = 0;
+    unsigned rule_of = 0;
     if (acl_may_all(u, right)) {
         return true;
     }
     for (size_t at = 0; at < u->patterns_len;) {
-        struct fli_slice pattern = pattern_at(u, &at, &owner);
-        if ((u->rules[owner].rights & right) != 0 && machine_glob_match(pattern, name, steps)) {
+        struct fli_slice pattern = pattern_at(u, &at, &rule_of);
+        if ((u->rules[rule_of].rights & right) != 0 && machine_glob_match(pattern, name, steps)) {
             return true;
         }
     }
@@ -525,9 +526,9 @@ bool acl_may(const struct acl_user *u, unsigned right, struct fli_slice name, ui
 size_t acl_bytes_behind_stars(const struct acl_user *u)
 {
     size_t n = 0;
-    unsigned owner = 0;
+    unsigned rule_of = 0;
     for (size_t at = 0; at < u->patterns_len;) {
-        struct fli_slice pattern = pattern_at(u, &at, &owner);
+        struct fli_slice pattern = pattern_at(u, &at, &rule_of);
         const uint8_t *star = memchr(pattern.data, '*', pattern.len);
         n += star == NULL ? 0 : pattern.len - (size_t)(star - pattern.data);
     }
@@ -572,11 +573,11 @@ static const struct fli_slice nothing = {NULL, 0};
 int acl_print_names(const struct acl_user *u, unsigned rule, struct fli_buf *out)
 {
     size_t start = out->len;
-    unsigned owner = 0;
+    unsigned rule_of = 0;
     int rc = u->rules[rule].all_names ? put_word(out, start, "~*", nothing) : 0;
     for (size_t at = 0; at < u->patterns_len && rc == 0;) {
-        struct fli_slice pattern = pattern_at(u, &at, &owner);
-        rc = owner == rule ? put_word(out, start, "~", pattern) : 0;
+        struct fli_slice pattern = pattern_at(u, &at, &rule_of);
+        rc = rule_of == rule ? put_word(out, start, "~", pattern) : 0;
     }
     return rc;
 }

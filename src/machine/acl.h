@@ -79,7 +79,7 @@ int acl_apply(struct acl_user *u, struct fli_slice words, unsigned rights, char 
 /* Whether any rule of the user grants this right (one bit) for this name. It is not checked whether
  * the user is on. *steps grows by the cost of matching. */
 bool acl_may(const struct acl_user *u, unsigned right, struct fli_slice name, uint64_t *steps);
-/* How many bytes of the user's patterns may be tried at each byte of a name. */
+/* How many bytes of the user's patterns acl_may() compares at most with each byte of a name. */
 size_t acl_bytes_behind_stars(const struct acl_user *u);
 bool acl_may_some(const struct acl_user *u, unsigned right); /* for some name, or for none */
 bool acl_may_all(const struct acl_user *u, unsigned right);  /* for every name */

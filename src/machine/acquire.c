@@ -8,15 +8,16 @@
  *   the session has lost the lock, and this batch has
  *     no steps left to take it away                    LIMIT
  *   nobody holds, awaits or delays the lock            LIMIT or GRANTED
- *   it is used with another number of permits          MISMATCH
- *   this owner holds or awaits it, for another user    NOPERM
- *   this session holds it, in another mode or with
- *     others                                           MISMATCH
+ *   it is used with another number of permits, or this
+ *     session holds it in another mode or with other
+ *     locks                                            MISMATCH
+ *   this session holds it, for another user            NOPERM
  *   this session holds it                              GRANTED, the same token, lease renewed
  *   nobody waits, and the holders' mode admits it      LIMIT or GRANTED
  *   no WAIT                                            HELD
+ *   this session is in the queue, for another user     NOPERM
  *   this session is in the queue, in another mode or
- *     for others as well                               MISMATCH
+ *     with other locks                                 MISMATCH
  *   this session is in the queue                       QUEUED, the same place, times_asked + 1
  *   else                                               LIMIT, DEADLOCK or QUEUED
  *
@@ -27,14 +28,14 @@
 #include <string.h>
 
 /* The session that sends the request; an implicit one may not exist yet. */
-struct asker {
+struct requester {
     struct session_explicit *explicit_session; /* NULL: implicit */
     const struct machine_command *c;
     uint32_t slots;
 };
 
 /* Checks the limits on what a grant and a wait both need: a session, or a place in one. */
-static enum machine_limit request_limit(const struct machine *m, const struct asker *a)
+static enum machine_limit request_limit(const struct machine *m, const struct requester *a)
 {
     const struct session_explicit *s = a->explicit_session;
     if (s == NULL) {
@@ -45,13 +46,14 @@ static enum machine_limit request_limit(const struct machine *m, const struct as
                : 0;
 }
 
-static struct request *create_request(struct machine *m, struct lock *lock, const struct asker *a)
+static struct request *create_request(struct machine *m, struct lock *lock,
+                                      const struct requester *a)
 {
-    struct who who = machine_asker_who(m);
+    struct origin origin = machine_sender_origin(m);
     return a->explicit_session != NULL
                ? machine_request_create_explicit(m, lock, a->explicit_session, a->c->value)
                : machine_request_create_implicit(m, lock, a->c->owner, a->c->ttl_ms, a->c->value,
-                                                 &who);
+                                                 &origin);
 }
 
 void machine_answer_granted(struct machine *m, const struct request *request,
@@ -64,13 +66,13 @@ void machine_answer_granted(struct machine *m, const struct request *request,
 
 /* Checks the limits on one more grant of a lock: of one that is not stored, or of one held in
  * shared mode. */
-static enum machine_limit grant_limit(const struct machine *m, const struct asker *a)
+static enum machine_limit grant_limit(const struct machine *m, const struct requester *a)
 {
     enum machine_limit limit = request_limit(m, a);
     return limit == 0 && m->last_token == FL_TOKEN_MAX ? MACHINE_LIMIT_TOKENS : limit;
 }
 
-static void take(struct machine *m, const struct asker *a, struct lock *lock,
+static void take(struct machine *m, const struct requester *a, struct lock *lock,
                  struct machine_result *r)
 {
     struct request *request = create_request(m, lock, a);
@@ -78,7 +80,7 @@ static void take(struct machine *m, const struct asker *a, struct lock *lock,
     machine_answer_granted(m, request, r);
 }
 
-static void take_free(struct machine *m, const struct asker *a, uint64_t hash,
+static void take_free(struct machine *m, const struct requester *a, uint64_t hash,
                       struct machine_result *r)
 {
     enum machine_limit limit =
@@ -94,7 +96,7 @@ static void take_free(struct machine *m, const struct asker *a, uint64_t hash,
     take(m, a, lock, r);
 }
 
-static void join_holders(struct machine *m, const struct asker *a, struct lock *lock,
+static void join_holders(struct machine *m, const struct requester *a, struct lock *lock,
                          struct machine_result *r)
 {
     enum machine_limit limit = grant_limit(m, a);
@@ -122,8 +124,8 @@ void machine_answer_queued(const struct wait *w, struct machine_result *r)
     r->wait = wait_id(w);
 }
 
-void machine_ask_again(struct machine *m, struct wait *w, const struct machine_command *c,
-                       struct machine_result *r)
+void machine_wait_repeat(struct machine *m, struct wait *w, const struct machine_command *c,
+                         struct machine_result *r)
 {
     FLI_ASSERT(request_part(w->request, 0) == w->request);
     m->digest -= machine_digest_times_asked(w);
@@ -141,7 +143,7 @@ void machine_ask_again(struct machine *m, struct wait *w, const struct machine_c
 }
 
 static enum machine_limit queue_limit(const struct machine *m, const struct lock *lock,
-                                      const struct asker *a)
+                                      const struct requester *a)
 {
     if (lock_contention(lock) != NULL &&
         contention_of(lock)->queue.len >= m->limits.lock_waits_max) {
@@ -173,7 +175,7 @@ bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct 
 }
 
 /* True when the session must not join the queue; r then holds the reason. */
-static bool refuse_wait(struct machine *m, struct lock *lock, const struct asker *a,
+static bool refuse_wait(struct machine *m, struct lock *lock, const struct requester *a,
                         struct machine_result *r)
 {
     enum machine_limit limit = queue_limit(m, lock, a);
@@ -184,7 +186,7 @@ static bool refuse_wait(struct machine *m, struct lock *lock, const struct asker
     return a->explicit_session != NULL && machine_refuse_cycle(m, a->explicit_session, &lock, 1, r);
 }
 
-static void join_queue(struct machine *m, struct lock *lock, const struct asker *a,
+static void join_queue(struct machine *m, struct lock *lock, const struct requester *a,
                        struct machine_result *r)
 {
     if (refuse_wait(m, lock, a, r)) {
@@ -209,7 +211,7 @@ static bool find_slots(const struct machine_command *c, uint32_t *ret)
            (c->n_names == 1 || *ret == 1);
 }
 
-static void answer_mismatch(const struct lock *lock, const struct asker *a,
+static void answer_mismatch(const struct lock *lock, const struct requester *a,
                             struct machine_result *r)
 {
     uint32_t permits = lock_permits(lock);
@@ -218,7 +220,7 @@ static void answer_mismatch(const struct lock *lock, const struct asker *a,
 }
 
 /* Handles a lock that is stored: held, awaited or delayed. */
-static void acquire_stored(struct machine *m, const struct asker *a, struct lock *lock,
+static void acquire_stored(struct machine *m, const struct requester *a, struct lock *lock,
                            struct machine_result *r)
 {
     const struct machine_command *c = a->c;
@@ -229,7 +231,7 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
         answer_mismatch(lock, a, r);
         return;
     }
-    if (request != NULL && !machine_asker_owns(m, request_session(request))) {
+    if (request != NULL && !machine_sender_owns(m, request_session(request))) {
         machine_refuse(r, 0);
         return;
     }
@@ -250,12 +252,12 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
     struct wait *w = machine_wait_find(m, lock, is_explicit, c->owner);
     if (w == NULL) {
         join_queue(m, lock, a, r);
-    } else if (!machine_asker_owns(m, request_session(w->request))) {
+    } else if (!machine_sender_owns(m, request_session(w->request))) {
         machine_refuse(r, 0);
     } else if (w->request->is_multi || w->slots != a->slots) {
         answer_mismatch(lock, a, r);
     } else {
-        machine_ask_again(m, w, c, r);
+        machine_wait_repeat(m, w, c, r);
     }
 }
 
@@ -301,14 +303,14 @@ bool machine_clear_own(struct machine *m, const struct machine_command *c)
 
 void machine_acquire(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
-    struct asker a = {.c = c};
+    struct requester a = {.c = c};
     if (!find_slots(c, &a.slots)) {
         r->code = MACHINE_UNSUPPORTED;
         return;
     }
     if ((c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0) {
         a.explicit_session = machine_session_live(m, c->owner);
-        if (a.explicit_session == NULL || !machine_asker_owns(m, &a.explicit_session->base)) {
+        if (a.explicit_session == NULL || !machine_sender_owns(m, &a.explicit_session->base)) {
             r->code = MACHINE_NOSESSION;
             return;
         }

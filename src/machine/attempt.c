@@ -81,7 +81,7 @@ static struct attempt *find(struct machine *m, struct fli_slice key, uint64_t ha
 size_t machine_retry_key(const struct machine *m, uint8_t kind, struct fli_slice name,
                          struct fli_slice owner, uint8_t key[ATTEMPT_KEY_MAX])
 {
-    fli_put_u32(key, machine_asker_who(m).uid);
+    fli_put_u32(key, machine_sender_origin(m).uid);
     key[4] = kind;
     key[5] = (uint8_t)name.len;
     memcpy(key + 6, name.data, name.len);

@@ -292,8 +292,8 @@ static bool names_ok(const struct machine_command *c)
     return true;
 }
 
-/* Whether the flags name an action: at most one for keys that the owner holds, and at least one in
- * all. */
+/* Whether an op on keys has the shape that it needs. The flags of KEYS name at least one action,
+ * and at most one for keys that the owner holds. */
 static bool keys_ok(const struct machine_command *c)
 {
     if (c->op == MACHINE_OP_REENTER || c->op == MACHINE_OP_LEAVE || c->op == MACHINE_OP_HOLDS) {
@@ -626,7 +626,7 @@ static void get_field(struct fli_reader *r, struct machine_command *c, unsigned 
     }
 }
 
-/* Reads the fields into *ret; whether they are in range is not looked at. */
+/* Reads the fields into *ret, without a check of their ranges. */
 static int read_command(const uint8_t *p, size_t len, struct machine_command *ret,
                         const struct layout **ret_layout)
 {

@@ -116,11 +116,11 @@ enum machine_op {
 #define MACHINE_KEYS_EXTEND 2u  /* all are the owner's: sets leases of ttl_ms (0: unchanged) */
 #define MACHINE_KEYS_ADD 4u     /* with EXTEND: adds ttl_ms to the time left */
 #define MACHINE_KEYS_RELEASE 8u /* all are the owner's: releases them */
-/* With RELEASE: releases the owner's keys even if other keys are not his. */
+/* With RELEASE: releases the owner's keys even if other keys are not the owner's. */
 #define MACHINE_KEYS_EACH 16u
 #define MACHINE_KEYS_SWAP 32u /* one key, the owner's: releases it and grants it to `label` */
 /* With RELEASE: a key that the owner released within the last MACHINE_RELEASED_MS counts as
- * released again. For clients that take the nodes for several servers and release at each of
+ * released again. For clients that treat the nodes as independent servers and release at each of
  * them. */
 #define MACHINE_KEYS_AGAIN 64u
 #define MACHINE_RELEASED_MS UINT64_C(5000)

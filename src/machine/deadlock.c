@@ -5,11 +5,10 @@
  * would have ended.) A session waits for each of its waits. That includes an implicit session that
  * waits for several locks: it waits for the waits ahead of it in one queue and delays those behind
  * it in another. Only explicit sessions can hold one lock while they wait for another. So every
- * cycle has an explicit session in it, and only a request of such a session can close a cycle.
- * Grants close none: they go to the head of a queue, for which everybody behind waited already.
+ * cycle has an explicit session in it, and only a request of such a session can close a cycle. A
+ * grant closes none: it goes to the head of a queue, and all behind the head waited for it already.
  * So the search runs when a wait is requested. It asks whether the locks' holders and waits lead,
- * by
- * any path, to the requesting session. A machine thus never contains a cycle.
+ * by any path, to the requesting session. A machine thus never contains a cycle.
  *
  * The search is a worklist without recursion; it visits each wait and session once. Two rules keep
  * it short in practice. Nobody waits for a session that holds and awaits nothing, so its wait is
@@ -86,7 +85,8 @@ static struct wait *ahead(const struct order *queue, const struct wait *w)
 }
 
 /* Visits everything that the wait `from` waits for at this lock (NULL: a new wait at the end of the
- * queue). A wait that this search has visited, as was everything ahead of it. */
+ * queue). The walk ends at a wait that this search has visited before: so was everything ahead of
+ * that one. */
 static void visit_lock(struct search *s, struct lock *lock, const struct wait *from)
 {
     struct contention *c = lock_contention(lock);
@@ -239,7 +239,8 @@ static void peel_wait(struct peel *p, struct wait *w)
     }
 }
 
-/* Calls fn for each explicit session that the first wait of a queue waits for. */
+/* Calls fn for the session of each holder of the lock. The first wait of its queue waits for
+ * these. */
 static void each_holder(struct peel *p, struct lock *lock,
                         void (*fn)(struct peel *p, struct session *session))
 {

@@ -54,10 +54,10 @@ static inline uint64_t mix_bytes(uint64_t h, struct fli_slice s)
     return mix(h, next ^ (uint64_t)s.len << 56, fli_get_u64(s.data + s.len - 8));
 }
 
-static uint64_t mix_who(uint64_t h, struct who who)
+static uint64_t mix_origin(uint64_t h, struct origin origin)
 {
-    uint8_t packed[WHO_SIZE_MAX];
-    return mix_bytes(h, (struct fli_slice){packed, machine_who_pack(&who, packed)});
+    uint8_t packed[ORIGIN_SIZE_MAX];
+    return mix_bytes(h, (struct fli_slice){packed, machine_origin_pack(&origin, packed)});
 }
 
 static uint64_t mix_request(uint64_t h, struct request *request, uint32_t slots)
@@ -70,7 +70,8 @@ static uint64_t mix_request(uint64_t h, struct request *request, uint32_t slots)
     }
     h = mix_bytes(h, machine_session_owner(s));
     h = request->value_len == 0 ? h : mix_bytes(h, machine_request_value(request));
-    return request->has_who ? mix_who(h, machine_session_who(request_session(request))) : h;
+    return request->has_origin ? mix_origin(h, machine_session_origin(request_session(request)))
+                               : h;
 }
 
 uint64_t machine_digest_session(const struct session_explicit *s)
@@ -78,7 +79,7 @@ uint64_t machine_digest_session(const struct session_explicit *s)
     uint64_t h = mix(TAG_SESSION, s->opened.key, s->lockdelay_ms);
     h = mix(h, s->search_pause_ms, s->ending);
     h = mix_bytes(h, machine_session_owner(&s->base));
-    h = mix_who(h, s->who);
+    h = mix_origin(h, s->origin);
     return mix_bytes(h, (struct fli_slice){s->label, s->label_len});
 }
 

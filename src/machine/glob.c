@@ -4,7 +4,7 @@
 #include "machine/glob.h"
 
 /* Matches one byte against the set that begins behind `[` at *ret_next, which moves behind `]`.
- * When it returns false and *ret_next is unchanged, the set is never closed. */
+ * *ret_closed: whether there is a `]`; without one, *ret_next stays. */
 static bool match_set(struct fli_slice pattern, size_t *ret_next, uint8_t byte, bool *ret_closed)
 {
     size_t i = *ret_next;

@@ -55,7 +55,7 @@ static bool find_all_keys(struct machine *m, const struct keys *k, enum machine_
     for (unsigned i = 0; i < k->n; i++) {
         struct request *request;
         enum machine_key_state f = machine_key_find(m, k->names[i], k->c->owner, &request);
-        if (request != NULL && !machine_asker_owns(m, request_session(request))) {
+        if (request != NULL && !machine_sender_owns(m, request_session(request))) {
             return false;
         }
         *ret = i == 0 || f == *ret ? f : KEY_OTHER;
@@ -87,7 +87,7 @@ static void grant(struct machine *m, const struct keys *k, bool counted, struct 
         machine_answer_limit(m, r, limit);
         return;
     }
-    struct who who = machine_asker_who(m);
+    struct origin origin = machine_sender_origin(m);
     struct fli_slice owner = k->c->label.len > 0 ? k->c->label : k->c->owner;
     struct fli_slice value = {once, counted ? sizeof once : 0};
     for (unsigned i = 0; i < k->n; i++) {
@@ -95,7 +95,7 @@ static void grant(struct machine *m, const struct keys *k, bool counted, struct 
         struct lock *lock = machine_lock_find(m, k->names[i], &hash);
         lock = lock != NULL ? lock : machine_lock_create(m, k->names[i], hash);
         struct request *request =
-            machine_request_create_implicit(m, lock, owner, k->c->ttl_ms, value, &who);
+            machine_request_create_implicit(m, lock, owner, k->c->ttl_ms, value, &origin);
         request->counted = counted;
         machine_lock_grant(m, request, 1, 0);
         if (i == 0) {
@@ -153,7 +153,7 @@ static void extend_all(struct machine *m, const struct keys *k, struct machine_r
     r->number = k->n;
 }
 
-static void give_back(struct machine *m, const struct keys *k, struct machine_result *r)
+static void release_own(struct machine *m, const struct keys *k, struct machine_result *r)
 {
     r->code = MACHINE_DONE;
     for (unsigned i = 0; i < k->n; i++) {
@@ -170,7 +170,7 @@ static void give_back(struct machine *m, const struct keys *k, struct machine_re
 }
 
 /* How many keys the owner has released a moment ago, so that they are not the owner's any more. */
-static unsigned given_back(struct machine *m, const struct keys *k)
+static unsigned count_released(struct machine *m, const struct keys *k)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < k->n && (k->c->flags & MACHINE_KEYS_AGAIN) != 0; i++) {
@@ -204,7 +204,7 @@ static void change_own(struct machine *m, const struct keys *k, struct machine_r
     if ((flags & MACHINE_KEYS_EXTEND) != 0) {
         extend_all(m, k, r);
     } else if ((flags & MACHINE_KEYS_RELEASE) != 0) {
-        give_back(m, k, r);
+        release_own(m, k, r);
     } else if ((flags & MACHINE_KEYS_SWAP) != 0) {
         swap(m, k, r);
     } else {
@@ -216,12 +216,12 @@ static void change_own(struct machine *m, const struct keys *k, struct machine_r
 }
 
 /* Handles keys that are not all the owner's. */
-static void give_back_some(struct machine *m, const struct keys *k, enum machine_key_state found,
-                           struct machine_result *r)
+static void release_some(struct machine *m, const struct keys *k, enum machine_key_state found,
+                         struct machine_result *r)
 {
-    unsigned again = given_back(m, k);
+    unsigned again = count_released(m, k);
     if ((k->c->flags & MACHINE_KEYS_EACH) != 0) {
-        give_back(m, k, r);
+        release_own(m, k, r);
         r->number += again;
     } else if (again == k->n) {
         r->code = MACHINE_DONE;
@@ -235,7 +235,7 @@ static bool may_acquire_all(const struct machine *m, const struct keys *k)
 {
     uint64_t steps = 0;
     for (unsigned i = 0; i < k->n; i++) {
-        if (!machine_asker_may(m, ACL_ACQUIRE, k->names[i], &steps)) {
+        if (!machine_sender_may(m, ACL_ACQUIRE, k->names[i], &steps)) {
             return false;
         }
     }
@@ -268,7 +268,7 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
     } else if (found == KEY_FREE && (c->flags & MACHINE_KEYS_GRANT) != 0) {
         grant_all(m, &k, r);
     } else {
-        give_back_some(m, &k, found, r);
+        release_some(m, &k, found, r);
     }
 }
 
@@ -283,7 +283,7 @@ static bool inspect_key(struct machine *m, const struct machine_command *q, stru
     uint64_t steps = 0;
     struct lock *lock = machine_lock_find(m, name, &hash);
     struct request *request = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
-    bool mine = request != NULL && machine_asker_owns(m, request_session(request));
+    bool mine = request != NULL && machine_sender_owns(m, request_session(request));
     const struct contention *c = lock == NULL ? NULL : lock_contention(lock);
     *ret_request = request;
     *ret = KEY_OTHER;
@@ -293,8 +293,8 @@ static bool inspect_key(struct machine *m, const struct machine_command *q, stru
                machine_key_request(m, lock, q->label) == request) {
         *ret = KEY_OWN;
     }
-    return mine || machine_asker_may(m, ACL_SEE, name, &steps) ||
-           (q->label.len > 0 && machine_asker_may(m, ACL_ACQUIRE, name, &steps));
+    return mine || machine_sender_may(m, ACL_SEE, name, &steps) ||
+           (q->label.len > 0 && machine_sender_may(m, ACL_ACQUIRE, name, &steps));
 }
 
 /* Adds one more key to the answer, which has the token of the first key and the earliest

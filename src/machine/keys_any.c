@@ -15,7 +15,7 @@
 
 /* ---- ANY_KEYS -------------------------------------------------------------------------------- */
 
-/* Finds the request that holds the lock as a key. *ret_free: the lock is not in use at all. */
+/* Finds the request that holds the lock as a key. *ret_free: nobody holds the lock. */
 static struct request *any_request(struct machine *m, struct fli_slice name, bool *ret_free)
 {
     uint64_t hash;
@@ -34,14 +34,14 @@ static struct request *any_request(struct machine *m, struct fli_slice name, boo
 static unsigned missing_right(struct machine *m, const struct machine_command *c,
                               struct fli_slice name, struct request *key, uint64_t *steps)
 {
-    bool own = key != NULL && machine_asker_owns(m, request_session(key));
+    bool own = key != NULL && machine_sender_owns(m, request_session(key));
     if (own && c->ttl_ms == 0) {
         return 0;
     }
-    if ((own || key == NULL) && machine_asker_may(m, ACL_ACQUIRE, name, steps)) {
+    if ((own || key == NULL) && machine_sender_may(m, ACL_ACQUIRE, name, steps)) {
         return 0;
     }
-    if (machine_asker_may(m, ACL_BREAK, name, steps)) {
+    if (machine_sender_may(m, ACL_BREAK, name, steps)) {
         return 0;
     }
     return own ? ACL_ACQUIRE : ACL_BREAK;
@@ -81,9 +81,9 @@ void machine_any_keys(struct machine *m, const struct machine_command *c, struct
 
 /* ---- keys that were just released ------------------------------------------------------------ */
 
-/* This is not state: a replica that restarted or loaded a snapshot has forgotten it, and it may be
- * dropped for want of room. So only the wording of an answer may depend on it: whether a client
- * that releases one lock at each node hears that the lock was there. */
+/* This record is not replicated state: a replica that restarted or loaded a snapshot has forgotten
+ * it, and an entry may be overwritten for want of room. So only the wording of an answer may depend
+ * on it: whether a client that releases one lock at each node hears that the lock was there. */
 #define RELEASED_SLOTS 65536u
 
 struct released {

@@ -28,13 +28,13 @@ struct machine_settings {
     uint32_t log_level; /* 1 error, 2 warning, 3 info, 4 debug */
 };
 
-/* In the order of enum machine_setting. An election time is at least this many heartbeats long. */
+/* Least and largest value of each setting, in the order of enum machine_setting. */
 #define MACHINE_SETTINGS 4u
 #define MACHINE_SETTING_BOUNDS                                                                     \
     {                                                                                              \
         {20, 60000}, {5, 30000}, {1, 600000}, {1, 4},                                              \
     }
-#define MACHINE_HEARTBEATS_MIN 3u
+#define MACHINE_HEARTBEATS_MIN 3u /* in one election time */
 
 #define MACHINE_LIMITS_SETTABLE 5u /* the first five of enum machine_limit: those above */
 #define MACHINE_NODES_MAX 9u       /* members whose incarnation is remembered */

@@ -401,7 +401,7 @@ static void grant_first(struct machine *m, struct lock *lock)
     for (unsigned i = 0; i < request_parts(request); i++) {
         struct lock *other = request_part(request, i)->lock;
         if (other != lock) {
-            machine_lock_relax(m, other);
+            machine_lock_free_unused(m, other);
         }
     }
 }
@@ -443,7 +443,7 @@ static bool settle(struct machine *m, struct lock *lock)
         (c->is_delayed || c->queue.len > 0)) {
         machine_lock_idle(m, lock, ++m->serial);
     }
-    machine_lock_relax(m, lock);
+    machine_lock_free_unused(m, lock);
     return false;
 }
 
@@ -557,7 +557,7 @@ void machine_lock_end_delay(struct machine *m, struct lock *lock)
     machine_lock_settle(m, lock);
 }
 
-void machine_lock_relax(struct machine *m, struct lock *lock)
+void machine_lock_free_unused(struct machine *m, struct lock *lock)
 {
     struct contention *c = lock_contention(lock);
     bool awaited = c != NULL && c->queue.len > 0;

@@ -1,4 +1,4 @@
-/* lock_request.c: a lock request, one session's claim to one lock. See state.h. */
+/* lock_request.c: a lock request, what one session wants of one lock. See state.h. */
 #include "machine/state.h"
 
 #include <stdlib.h>
@@ -41,20 +41,20 @@ static uint8_t *copy(uint8_t *to, struct fli_slice from)
     return to + from.len;
 }
 
-size_t machine_who_pack(const struct who *who, uint8_t out[WHO_SIZE_MAX])
+size_t machine_origin_pack(const struct origin *origin, uint8_t out[ORIGIN_SIZE_MAX])
 {
-    if (who->uid == 0 && who->address_len == 0) {
+    if (origin->uid == 0 && origin->address_len == 0) {
         return 0;
     }
-    fli_put_u32(out, who->uid);
-    out[4] = who->address_len;
-    memcpy(out + 5, who->address, who->address_len);
-    return 5u + who->address_len;
+    fli_put_u32(out, origin->uid);
+    out[4] = origin->address_len;
+    memcpy(out + 5, origin->address, origin->address_len);
+    return 5u + origin->address_len;
 }
 
-bool machine_who_unpack(struct fli_slice packed, struct who *ret)
+bool machine_origin_unpack(struct fli_slice packed, struct origin *ret)
 {
-    *ret = (struct who){.uid = 0};
+    *ret = (struct origin){.uid = 0};
     if (packed.len == 0) {
         return true;
     }
@@ -68,29 +68,30 @@ bool machine_who_unpack(struct fli_slice packed, struct who *ret)
     return ret->uid != 0 || n > 0;
 }
 
-/* The length of a struct who that was packed here. */
-static size_t who_len(const uint8_t *packed)
+/* The length of a struct origin that was packed here. */
+static size_t origin_len(const uint8_t *packed)
 {
     return 5u + packed[4];
 }
 
 struct request *machine_request_create_implicit(struct machine *m, struct lock *lock,
                                                 struct fli_slice owner, uint64_t ttl_ms,
-                                                struct fli_slice value, const struct who *who)
+                                                struct fli_slice value, const struct origin *origin)
 {
-    uint8_t packed[WHO_SIZE_MAX];
-    struct fli_slice whose = {packed, machine_who_pack(who, packed)};
+    uint8_t packed[ORIGIN_SIZE_MAX];
+    struct fli_slice packed_origin = {packed, machine_origin_pack(origin, packed)};
     FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
     FLI_ASSERT(ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS);
-    struct session_implicit *s = fli_slab_alloc(&m->slab, offsetof(struct session_implicit, bytes) +
-                                                              owner.len + value.len + whose.len);
+    struct session_implicit *s =
+        fli_slab_alloc(&m->slab, offsetof(struct session_implicit, bytes) + owner.len + value.len +
+                                     packed_origin.len);
     machine_timer_init(&s->base.lease, TIMER_LEASE_IMPLICIT);
     s->base.lease.ttl_ms = (uint32_t)ttl_ms;
     s->renewals = 0;
     s->base.lease.owner_len = (uint8_t)owner.len;
     request_init(&s->request, lock, value);
-    s->request.has_who = whose.len > 0;
-    copy(copy(copy(s->bytes, owner), value), whose);
+    s->request.has_origin = packed_origin.len > 0;
+    copy(copy(copy(s->bytes, owner), value), packed_origin);
     m->n_implicit++;
     return &s->request;
 }
@@ -113,15 +114,16 @@ static uint8_t *multi_bytes(struct multi_lock *g)
 
 struct request *machine_multi_create(struct machine *m, struct lock *const *locks, unsigned n,
                                      struct session_explicit *s, struct fli_slice owner,
-                                     uint64_t ttl_ms, struct fli_slice value, const struct who *who)
+                                     uint64_t ttl_ms, struct fli_slice value,
+                                     const struct origin *origin)
 {
-    uint8_t packed[WHO_SIZE_MAX];
-    struct fli_slice whose = {packed, s != NULL ? 0 : machine_who_pack(who, packed)};
+    uint8_t packed[ORIGIN_SIZE_MAX];
+    struct fli_slice packed_origin = {packed, s != NULL ? 0 : machine_origin_pack(origin, packed)};
     FLI_ASSERT(n >= 2 && n <= MACHINE_NAMES_MAX);
     size_t owner_len = s != NULL ? 0 : owner.len;
     struct multi_lock *g =
         fli_xcalloc(1, offsetof(struct multi_lock, parts) + n * sizeof g->parts[0] + owner_len +
-                           value.len + whose.len);
+                           value.len + packed_origin.len);
     machine_timer_init(&g->own.lease, TIMER_LEASE_IMPLICIT);
     machine_work_init(&g->work, WORK_MULTI);
     g->own.lease.is_multi = 1;
@@ -138,10 +140,10 @@ struct request *machine_multi_create(struct machine *m, struct lock *const *lock
         struct multi_part *part = &g->parts[i];
         linked_request_init(&part->linked, locks[i], s != NULL ? &s->base : &g->own, value);
         part->linked.request.is_multi = 1;
-        part->linked.request.has_who = whose.len > 0;
+        part->linked.request.has_origin = packed_origin.len > 0;
         part->multi = g;
     }
-    copy(copy(multi_bytes(g) + owner_len, value), whose);
+    copy(copy(multi_bytes(g) + owner_len, value), packed_origin);
     return multi_request(g, 0);
 }
 
@@ -179,18 +181,18 @@ void machine_request_free(struct machine *m, struct request *request)
     FLI_ASSERT(m->n_implicit > 0);
     m->n_implicit--;
     size_t len = s->base.lease.owner_len + (size_t)request->value_len;
-    len += request->has_who ? who_len(s->bytes + len) : 0;
+    len += request->has_origin ? origin_len(s->bytes + len) : 0;
     fli_slab_free(&m->slab, s, offsetof(struct session_implicit, bytes) + len);
 }
 
 struct fli_slice machine_session_address(struct session *s)
 {
     if (session_is_explicit(s)) {
-        const struct who *who = &session_explicit_of(s)->who;
-        return (struct fli_slice){who->address, who->address_len};
+        const struct origin *origin = &session_explicit_of(s)->origin;
+        return (struct fli_slice){origin->address, origin->address_len};
     }
     const struct request *request = session_request(s);
-    if (!request->has_who) {
+    if (!request->has_origin) {
         return (struct fli_slice){NULL, 0};
     }
     struct fli_slice value = machine_request_value(request);
@@ -198,31 +200,31 @@ struct fli_slice machine_session_address(struct session *s)
     return (struct fli_slice){packed + 5, packed[4]};
 }
 
-struct who machine_session_who(struct session *s)
+struct origin machine_session_origin(struct session *s)
 {
-    struct who who = {.uid = 0};
+    struct origin origin = {.uid = 0};
     if (session_is_explicit(s)) {
-        return session_explicit_of(s)->who;
+        return session_explicit_of(s)->origin;
     }
     const struct request *request = session_request(s);
-    if (request->has_who) {
+    if (request->has_origin) {
         struct fli_slice value = machine_request_value(request);
         const uint8_t *packed = value.data + value.len;
-        bool ok = machine_who_unpack((struct fli_slice){packed, who_len(packed)}, &who);
+        bool ok = machine_origin_unpack((struct fli_slice){packed, origin_len(packed)}, &origin);
         FLI_ASSERT(ok);
     }
-    return who;
+    return origin;
 }
 
-/* The first thing that is packed. */
+/* Reads only the number of the user, which a packed struct origin begins with. */
 uint32_t machine_session_uid(struct session *s)
 {
     if (session_is_explicit(s)) {
-        return session_explicit_of(s)->who.uid;
+        return session_explicit_of(s)->origin.uid;
     }
     const struct request *request = session_request(s);
     struct fli_slice value = machine_request_value(request);
-    return request->has_who ? fli_get_u32(value.data + value.len) : 0;
+    return request->has_origin ? fli_get_u32(value.data + value.len) : 0;
 }
 
 uint32_t machine_request_count(const struct request *request)

@@ -187,9 +187,9 @@ void machine_emit(struct machine *m, const struct machine_event *e)
     if (m->event_cb != NULL) {
         struct machine_event copy = *e;
         copy.clock_ms = m->clock_ms;
-        if (m->asker.user != NULL) {
-            copy.by = machine_uid_name(m, m->asker.user->uid);
-            copy.by_address = m->asker.address;
+        if (m->sender.user != NULL) {
+            copy.by = machine_uid_name(m, m->sender.user->uid);
+            copy.by_address = m->sender.address;
         }
         m->event_cb(m->event_ctx, &copy);
     }
@@ -256,11 +256,11 @@ static struct request *find_own(struct machine *m, const struct machine_command 
 {
     uint64_t steps = 0;
     struct request *request = find_held(m, c->name, c->token);
-    if (request != NULL && machine_asker_owns(m, request_session(request))) {
+    if (request != NULL && machine_sender_owns(m, request_session(request))) {
         return request;
     }
     r->code = MACHINE_NO;
-    if (request != NULL && machine_asker_may(m, ACL_SEE, c->name, &steps)) {
+    if (request != NULL && machine_sender_may(m, ACL_SEE, c->name, &steps)) {
         machine_refuse(r, 0);
     }
     return NULL;
@@ -282,7 +282,7 @@ static void release(struct machine *m, const struct machine_command *c, struct m
 {
     uint64_t steps = 0;
     struct request *request = find_own(m, c, r);
-    if (request == NULL && !machine_asker_may(m, ACL_ACQUIRE, c->name, &steps)) {
+    if (request == NULL && !machine_sender_may(m, ACL_ACQUIRE, c->name, &steps)) {
         machine_refuse(r, ACL_ACQUIRE);
     }
     if (request == NULL) {
@@ -337,7 +337,7 @@ static void session_open(struct machine *m, const struct machine_command *c,
 {
     struct session_explicit *s = machine_session_live(m, c->owner);
     bool is_new = s == NULL;
-    if (!is_new && !machine_asker_owns(m, &s->base)) {
+    if (!is_new && !machine_sender_owns(m, &s->base)) {
         machine_refuse(r, 0);
         return;
     }
@@ -346,8 +346,8 @@ static void session_open(struct machine *m, const struct machine_command *c,
         return;
     }
     if (is_new) {
-        struct who who = machine_asker_who(m);
-        s = machine_session_create(m, c->owner, ++m->serial, &who);
+        struct origin origin = machine_sender_origin(m);
+        s = machine_session_create(m, c->owner, ++m->serial, &origin);
     }
     machine_session_describe(m, s, (uint32_t)c->lockdelay_ms, c->label);
     r->code = MACHINE_DONE;
@@ -361,7 +361,7 @@ static void session_renew(struct machine *m, const struct machine_command *c,
                           struct machine_result *r)
 {
     struct session_explicit *s = machine_session_live(m, c->owner);
-    if (s == NULL || !machine_asker_owns(m, &s->base)) {
+    if (s == NULL || !machine_sender_owns(m, &s->base)) {
         r->code = MACHINE_NOSESSION;
         return;
     }
@@ -373,7 +373,7 @@ static void session_close(struct machine *m, const struct machine_command *c,
                           struct machine_result *r)
 {
     struct session_explicit *s = machine_session_live(m, c->owner);
-    if (s == NULL || !machine_asker_owns(m, &s->base)) {
+    if (s == NULL || !machine_sender_owns(m, &s->base)) {
         r->code = MACHINE_NOSESSION;
         return;
     }
@@ -562,10 +562,10 @@ bool machine_next(struct machine *m, struct machine_cursor *cur, struct machine_
     cur->left--;
     *ret = (struct machine_result){.clock_ms = m->clock_ms};
     m->spent += machine_command_cost(&c);
-    if (machine_asker_enter(m, &c, ret)) {
+    if (machine_sender_enter(m, &c, ret)) {
         apply_one(m, &c, ret);
     }
-    machine_asker_leave(m);
+    machine_sender_leave(m);
     FLI_ASSERT(ret->code >= MACHINE_DONE && ret->code <= MACHINE_CODE_MAX);
     return true;
 }

@@ -58,8 +58,8 @@ enum machine_code {
     MACHINE_MISMATCH,    /* ACQUIRE: the lock is in use with another number of permits, which is
                             `number`; or, when that is 0, this session holds or awaits it in another
                             mode, or together with other locks */
-    MACHINE_NOPERM, /* the user may not: `number` is the right it lacks, or 0: it is another user's,
-                       which is only told to who may see the lock or knows the owner */
+    MACHINE_NOPERM, /* the user may not: `number` is the right it lacks, or 0: it is another user's.
+                       Only a user who may see the lock, or knows the owner, is told so */
     MACHINE_NOAUTH, /* nobody has logged in and the default user needs that; or the user was
                        deleted, switched off or has lost a password since it has logged in */
     MACHINE_WRONG,  /* USER_SET: words that are wrong for this user */
@@ -101,7 +101,7 @@ struct machine_result {
 enum machine_event_type {
     MACHINE_EVENT_GRANTED = 1, /* token: the new one */
     MACHINE_EVENT_QUEUED,
-    MACHINE_EVENT_RELEASED,   /* token: the one given back */
+    MACHINE_EVENT_RELEASED,   /* token: that of the grant */
     MACHINE_EVENT_EXPIRED,    /* token: the one lost, by session expiry */
     MACHINE_EVENT_BROKEN,     /* token: the one broken */
     MACHINE_EVENT_WAIT_ENDED, /* left the queue without a grant: deadline, cancel, or its session

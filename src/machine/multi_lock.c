@@ -69,8 +69,8 @@ static bool is_foreign(struct machine *m, const struct ask *a)
     for (unsigned i = 0; i < a->n; i++) {
         struct request *held = request_at(m, a, i, false);
         struct request *waits = request_at(m, a, i, true);
-        if ((held != NULL && !machine_asker_owns(m, request_session(held))) ||
-            (waits != NULL && !machine_asker_owns(m, request_session(waits)))) {
+        if ((held != NULL && !machine_sender_owns(m, request_session(held))) ||
+            (waits != NULL && !machine_sender_owns(m, request_session(waits)))) {
             return true;
         }
     }
@@ -129,9 +129,9 @@ static struct request *create_requests(struct machine *m, struct ask *a)
             a->locks[i] = machine_lock_create(m, a->names[i], a->hashes[i]);
         }
     }
-    struct who who = machine_asker_who(m);
+    struct origin origin = machine_sender_origin(m);
     return machine_multi_create(m, a->locks, a->n, a->session, a->c->owner, a->c->ttl_ms,
-                                a->c->value, &who);
+                                a->c->value, &origin);
 }
 
 static void take(struct machine *m, struct ask *a, struct machine_result *r)
@@ -238,7 +238,7 @@ void machine_acquire_multi(struct machine *m, const struct machine_command *c,
         join_queues(m, &a, r);
         break;
     case OWN_SAME:
-        machine_ask_again(m, multi_request(g, 0)->at.wait, c, r);
+        machine_wait_repeat(m, multi_request(g, 0)->at.wait, c, r);
         break;
     case OWN_OTHER:
         r->code = MACHINE_MISMATCH;

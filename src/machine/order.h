@@ -1,5 +1,5 @@
-/* order.h: a list in the order of growing keys. It can be entered at any key, and can tell the rank
- * of an element.
+/* order.h: a list in the order of growing keys. A walk can begin at any key, and the rank of an
+ * element can be computed.
  *
  * Elements are appended with keys larger than all before and removed anywhere; both are O(1) in
  * practice. Beside the list stands a short array of parts: runs of at most part_max neighbours,
@@ -36,7 +36,7 @@ struct order {
 void machine_order_init(struct order *o, uint32_t part_max);
 void machine_order_fini(struct order *o); /* frees the parts, not the elements */
 
-/* Appends; key is larger than that of every element. */
+/* Appends. The key must be larger than that of every element. */
 void machine_order_push(struct order *o, struct order_node *n, uint64_t key);
 void machine_order_remove(struct order *o, struct order_node *n);
 

@@ -97,8 +97,8 @@ static int check(struct machine *m, const struct machine_command *q, struct mach
     struct lock *lock = machine_lock_find(m, q->name, &hash);
     struct request *request = lock == NULL ? NULL : machine_lock_held_under(m, lock, q->token);
     /* A user may always query its own grant, whatever its rights. */
-    bool own = request != NULL && machine_asker_owns(m, request_session(request));
-    if (!own && !machine_asker_may(m, ACL_SEE, q->name, &steps)) {
+    bool own = request != NULL && machine_sender_owns(m, request_session(request));
+    if (!own && !machine_sender_may(m, ACL_SEE, q->name, &steps)) {
         machine_refuse(r, ACL_SEE);
         return 0;
     }
@@ -229,7 +229,7 @@ static bool walk_lock(struct walk *w, const struct lock *lock, struct request *r
     if (w->pattern.len > 0 && !machine_glob_match(w->pattern, lock_name(lock), &w->steps)) {
         return true;
     }
-    if (!machine_asker_may(w->m, ACL_SEE, lock_name(lock), &w->steps)) {
+    if (!machine_sender_may(w->m, ACL_SEE, lock_name(lock), &w->steps)) {
         return true;
     }
     struct machine_lock_view v = view_lock(w->m, lock, request);
@@ -274,7 +274,7 @@ static int locks(struct machine *m, const struct machine_command *q, struct mach
  * lock, and each session to its own user. */
 static bool may_see_session(const struct machine *m, struct session *s)
 {
-    return machine_asker_may_all(m, ACL_SEE) || machine_asker_owns(m, s);
+    return machine_sender_may_all(m, ACL_SEE) || machine_sender_owns(m, s);
 }
 
 static int session_show(struct machine *m, const struct machine_command *q,
@@ -352,8 +352,8 @@ int machine_query(struct machine *m, const struct machine_command *query,
         return FL_EINVAL;
     }
     struct machine_result r = {.clock_ms = m->clock_ms};
-    int rc = machine_asker_enter(m, query, &r) ? answer(m, query, &r, payload) : 0;
-    machine_asker_leave(m);
+    int rc = machine_sender_enter(m, query, &r) ? answer(m, query, &r, payload) : 0;
+    machine_sender_leave(m);
     if (rc == 0) {
         *ret = r;
     }

@@ -9,7 +9,7 @@
  *
  *   LEAVE finds     and does
  *   its own         counts down, prolongs the lease; the last one      DONE, number: 1 when it was
- *                   gives it back                                      given back, else 0
+ *                   releases it                                        released, else 0
  *   anything else   nothing                                            NO or HELD
  *
  * A user may always give back, but a lease is prolonged only for a user who may acquire the lock.
@@ -177,7 +177,7 @@ void machine_reenter(struct machine *m, const struct machine_command *c, struct 
         return;
     }
     enum machine_key_state found = machine_key_find(m, c->name, c->owner, &request);
-    if (request != NULL && !machine_asker_owns(m, request_session(request))) {
+    if (request != NULL && !machine_sender_owns(m, request_session(request))) {
         machine_refuse(r, 0);
     } else if (found == KEY_FREE) {
         machine_key_grant(m, c, true, r);
@@ -207,7 +207,7 @@ static void leave(struct machine *m, const struct machine_command *c, struct req
         machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
     } else {
         set_count(m, request, count - 1);
-        r->deadline_ms = machine_asker_may(m, ACL_ACQUIRE, c->name, &steps)
+        r->deadline_ms = machine_sender_may(m, ACL_ACQUIRE, c->name, &steps)
                              ? machine_session_renew(m, request_session(request), c->ttl_ms)
                              : machine_timer_deadline(m, &request_session(request)->lease);
     }
@@ -225,7 +225,7 @@ void machine_leave(struct machine *m, const struct machine_command *c, struct ma
         return;
     }
     enum machine_key_state found = machine_key_find(m, c->name, c->owner, &request);
-    if (request != NULL && !machine_asker_owns(m, request_session(request))) {
+    if (request != NULL && !machine_sender_owns(m, request_session(request))) {
         machine_refuse(r, 0);
     } else if (request == NULL || !request->counted) {
         r->code = found == KEY_FREE ? MACHINE_NO : MACHINE_HELD;

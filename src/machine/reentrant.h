@@ -32,8 +32,8 @@ static inline const struct leave *leave_of(const struct fli_list *link)
 
 struct request;
 
-/* keys.c: the state of a key for one owner. OWN: *ret is the request with which he alone holds
- * it. */
+/* keys.c: the state of a key for one owner. OWN: *ret is the request with which the owner alone
+ * holds it. */
 enum machine_key_state { KEY_FREE, KEY_OWN, KEY_OTHER };
 enum machine_key_state machine_key_find(struct machine *m, struct fli_slice name,
                                         struct fli_slice owner, struct request **ret);

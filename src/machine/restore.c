@@ -44,7 +44,7 @@ struct request_record {
     uint64_t ttl_ms;
     uint64_t deadline_ms; /* implicit and held */
     uint32_t renewals;    /* likewise */
-    struct who who;       /* implicit */
+    struct origin origin; /* implicit */
 };
 
 static struct fli_slice read_short(struct fli_reader *r)
@@ -164,10 +164,10 @@ static bool load_user(struct loader *l)
     return machine_users_load(l->m, &l->r, first);
 }
 
-static bool load_who(struct loader *l, struct who *ret)
+static bool load_origin(struct loader *l, struct origin *ret)
 {
     struct fli_slice packed = read_short(&l->r);
-    return !l->r.bad && machine_who_unpack(packed, ret) && ret->uid <= l->m->users.last_uid;
+    return !l->r.bad && machine_origin_unpack(packed, ret) && ret->uid <= l->m->users.last_uid;
 }
 
 /* Whether `key` may be appended to the order: above 0 and the last key, at most max. */
@@ -200,15 +200,15 @@ static bool load_session(struct loader *l)
     unsigned ending = fli_read_u8(&l->r);
     struct fli_slice owner = read_short(&l->r);
     struct fli_slice label = read_short(&l->r);
-    struct who who;
-    if (!load_who(l, &who) || l->r.bad || !key_ok(&m->opened, serial, m->serial) ||
+    struct origin origin;
+    if (!load_origin(l, &origin) || l->r.bad || !key_ok(&m->opened, serial, m->serial) ||
         !ttl_ok(ttl_ms) || !session_ends_ok(m, ending, deadline_ms, ttl_ms) ||
         search_pause_ms > m->clock_ms + MACHINE_SEARCH_PAUSE_MS ||
         lockdelay_ms > FL_LOCKDELAY_MAX_MS || owner.len == 0 ||
         machine_session_find(m, owner) != NULL) {
         return false;
     }
-    struct session_explicit *s = machine_session_create(m, owner, serial, &who);
+    struct session_explicit *s = machine_session_create(m, owner, serial, &origin);
     machine_session_describe(m, s, lockdelay_ms, label);
     machine_session_pause_search(m, s, search_pause_ms);
     s->renewals = renewals;
@@ -256,7 +256,7 @@ static bool load_request(struct loader *l, bool waits, struct request_record *re
         s.ttl_ms = fli_read_u32(&l->r);
         s.deadline_ms = waits ? 0 : fli_read_u64(&l->r);
         s.renewals = waits ? 0 : fli_read_u32(&l->r);
-        if (!load_who(l, &s.who)) {
+        if (!load_origin(l, &s.origin)) {
             return false;
         }
     }
@@ -293,12 +293,12 @@ static struct request *create_requests(struct machine *m, struct request_record 
     }
     if (s->n > 1) {
         return machine_multi_create(m, s->locks, s->n, s->session, s->owner, s->ttl_ms, s->value,
-                                    &s->who);
+                                    &s->origin);
     }
     struct lock *lock = s->locks[0];
-    return s->session != NULL
-               ? machine_request_create_explicit(m, lock, s->session, s->value)
-               : machine_request_create_implicit(m, lock, s->owner, s->ttl_ms, s->value, &s->who);
+    return s->session != NULL ? machine_request_create_explicit(m, lock, s->session, s->value)
+                              : machine_request_create_implicit(m, lock, s->owner, s->ttl_ms,
+                                                                s->value, &s->origin);
 }
 
 /* Whether one more holder fits beside those that were loaded before. */

@@ -51,7 +51,7 @@ struct session_explicit *machine_session_live(struct machine *m, struct fli_slic
 }
 
 struct session_explicit *machine_session_create(struct machine *m, struct fli_slice owner,
-                                                uint64_t serial, const struct who *who)
+                                                uint64_t serial, const struct origin *origin)
 {
     FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
     struct session_explicit *s =
@@ -59,7 +59,7 @@ struct session_explicit *machine_session_create(struct machine *m, struct fli_sl
     machine_timer_init(&s->base.lease, TIMER_LEASE_EXPLICIT);
     machine_work_init(&s->work, WORK_SESSION);
     s->base.lease.owner_len = (uint8_t)owner.len;
-    s->who = *who;
+    s->origin = *origin;
     fli_list_init(&s->held);
     fli_list_init(&s->waits);
     memcpy(s->owner, owner.data, owner.len);

@@ -15,7 +15,7 @@
  *   users, by number:             number 4, login 4, then as acl.h says
  *   explicit sessions, by serial: serial 8, deadline 8, ttl 4, lockdelay 4, end of the pause of
  *                                 its searches 8, renewals 4, ending 1 (enum machine_reason; 0:
- *                                 no), owner, label, whose; with deadline 0 when it is ending
+ *                                 no), owner, label, origin; with deadline 0 when it is ending
  *   grants, by token:             token 8, since 8, slots 4, end of the delay 8 (0: none; only with
  *                                 the oldest of several holders), names, session; value
  *   idle locks, by serial:        serial 8, end of the delay 8 (0: none), permits 4, name
@@ -32,8 +32,8 @@
  *
  * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. names: how many 1, and then
  * each; more than one only with slots 1. session: kind 1, then 0: of an implicit one owner, ttl 4,
- * deadline 8 and renewals 4 of a grant, and whose; 1: of an explicit one owner; 2: of one that is
- * ending serial 8. whose: length 1, and unless that is 0 a user's number 4, address (length 1,
+ * deadline 8 and renewals 4 of a grant, and origin; 1: of an explicit one owner; 2: of one that is
+ * ending serial 8. origin: length 1, and unless that is 0 a user's number 4, address (length 1,
  * bytes). The value of a hold that is counted is the count 4, and its length has the top bit set.
  *
  * All little endian; name, owner and label = length 1, bytes; value = length 2, bytes. Canonical:
@@ -173,10 +173,10 @@ static void put_head(struct writer *w, const struct machine *m, const struct hea
     put_u32(w, m->version);
 }
 
-static void put_who(struct writer *w, const struct who *who)
+static void put_origin(struct writer *w, const struct origin *origin)
 {
-    uint8_t packed[WHO_SIZE_MAX];
-    put_short(w, (struct fli_slice){packed, machine_who_pack(who, packed)});
+    uint8_t packed[ORIGIN_SIZE_MAX];
+    put_short(w, (struct fli_slice){packed, machine_origin_pack(origin, packed)});
 }
 
 static void put_user(struct writer *w, const struct user *u)
@@ -196,7 +196,7 @@ static void put_session(struct writer *w, const struct session_explicit *e)
     put_u8(w, e->ending);
     put_short(w, machine_session_owner(&e->base));
     put_short(w, (struct fli_slice){e->label, e->label_len});
-    put_who(w, &e->who);
+    put_origin(w, &e->origin);
 }
 
 static void put_names(struct writer *w, struct request *request)
@@ -224,8 +224,8 @@ static void put_owner(struct writer *w, const struct request *request)
             put_u64(w, s->lease.at_ms);
             put_u32(w, *machine_session_renewals(s));
         }
-        struct who who = machine_session_who(s);
-        put_who(w, &who);
+        struct origin origin = machine_session_origin(s);
+        put_origin(w, &origin);
     }
 }
 

@@ -12,12 +12,12 @@
  * held exclusively has a holder and no share, which keeps the common lock small. A lock that
  * several may hold has a share for each holder; the oldest of them is `holder`.
  *
- * A request is one session's claim to one lock: first it waits, then it holds. A grant changes its
- * record and allocates nothing. The record of an implicit session contains its only request. The
- * requests of one ACQUIRE of several locks are the parts of a multi-lock, which also contains their
- * implicit session. The parts wait under one id, are granted under one token, and end together;
- * they are always exclusive. Each record is one allocation with its bytes (name, owner, value) at
- * its end. Only a session's label, which can be replaced, is allocated apart.
+ * A request is what one session wants of one lock: first it waits, then it holds. A grant changes
+ * its record and allocates nothing. The record of an implicit session contains its only request.
+ * The requests of one ACQUIRE of several locks are the parts of a multi-lock, which also contains
+ * their implicit session. The parts wait under one id, are granted under one token, and end
+ * together; they are always exclusive. Each record is one allocation with its bytes (name, owner,
+ * value) at its end. Only a session's label, which can be replaced, is allocated apart.
  *
  * There may be millions of locks and of requests. They come from slabs (base/slab.h) and are
  * packed. Bytes per held lock of an implicit session with a 32-byte name and owner: 56 (lock) + 96
@@ -78,13 +78,13 @@ struct work {
     enum work_kind kind;
 };
 
-/* The user of a session, and the address that it was made from. */
-struct who {
+/* Where a session comes from: its user, and the address of the client that made it. */
+struct origin {
     uint32_t uid;
     uint8_t address_len;
     uint8_t address[MACHINE_ADDRESS_MAX];
 };
-#define WHO_SIZE_MAX (5u + MACHINE_ADDRESS_MAX)
+#define ORIGIN_SIZE_MAX (5u + MACHINE_ADDRESS_MAX)
 
 /* A user; machine_user_of() makes one number of uid and login. A login is valid until the user
  * loses a password or is switched off, which changes the user's login number. */
@@ -108,7 +108,7 @@ struct users {
 };
 
 /* The sender of the command, or the query, that is being processed. */
-struct machine_asker {
+struct machine_sender {
     bool is_node;
     const struct user *user; /* NULL: a node, or nobody, for what is due */
     struct fli_slice address;
@@ -138,7 +138,7 @@ struct session_explicit {
     uint8_t *label;                   /* NULL when label_len is 0 */
     uint8_t label_len;
     uint8_t ending; /* enum machine_reason: why the session ends, now or in later batches */
-    struct who who;
+    struct origin origin;
     uint8_t owner[];
 };
 
@@ -154,17 +154,17 @@ struct request {
                              * a restore, so that is for events only */
     uint64_t value_len : 11;
     uint64_t waiting : 1;
-    uint64_t is_multi : 1; /* it is a part of a multi-lock */
-    uint64_t linked : 1;   /* it is in a linked_request, as parts of a multi-lock are */
-    uint64_t counted : 1;  /* its value says how often it was taken, see reentrant.c */
-    uint64_t has_who : 1;  /* packed behind its implicit session's value is a struct who */
+    uint64_t is_multi : 1;   /* it is a part of a multi-lock */
+    uint64_t linked : 1;     /* it is in a linked_request, as parts of a multi-lock are */
+    uint64_t counted : 1;    /* its value says how often it was taken, see reentrant.c */
+    uint64_t has_origin : 1; /* packed behind its implicit session's value is a struct origin */
 };
 
 struct session_implicit {
     struct session base;
     struct request request;
     uint32_t renewals; /* see machine_session_renewals */
-    uint8_t bytes[];   /* owner, value, who */
+    uint8_t bytes[];   /* owner, value, origin */
 };
 
 /* A request that is not stored inside its session. */
@@ -193,7 +193,7 @@ struct multi_lock {
     uint32_t renewals; /* see machine_session_renewals */
     uint8_t n;
     struct multi_part
-        parts[]; /* in the order of the names; then owner (implicit only), value, who */
+        parts[]; /* in the order of the names; then owner (implicit only), value, origin */
 };
 
 /* A lock is stored only while it is held, or while its contention record is needed. */
@@ -314,7 +314,7 @@ struct machine {
     struct budget budget;         /* not state, but the same on all replicas */
     uint32_t steps;               /* left for work in this batch; not state */
     uint64_t spent;               /* in this batch; not state */
-    struct machine_asker asker;   /* not state */
+    struct machine_sender sender; /* not state */
     bool expiring;             /* timers that are due run, in the order of deadlines; not state */
     struct released *released; /* keys_any.c; NULL until first used; not state */
     machine_event_cb event_cb; /* not state */
@@ -507,7 +507,7 @@ void machine_session_set_ending(struct machine *m, struct session_explicit *s,
 /* Creates a session without a lease; the caller sets the lease and describes the session. `serial`
  * is larger than that of any other. */
 struct session_explicit *machine_session_create(struct machine *m, struct fli_slice owner,
-                                                uint64_t serial, const struct who *who);
+                                                uint64_t serial, const struct origin *origin);
 void machine_session_describe(struct machine *m, struct session_explicit *s, uint32_t lockdelay_ms,
                               struct fli_slice label);
 /* Moves the end of the lease to at least now + ttl; a ttl of 0 keeps the session's. Returns the
@@ -526,7 +526,8 @@ uint64_t machine_sessions_len(const struct machine *m);
 /* Creates an implicit session and its request at the lock, which neither waits nor holds yet. */
 struct request *machine_request_create_implicit(struct machine *m, struct lock *lock,
                                                 struct fli_slice owner, uint64_t ttl_ms,
-                                                struct fli_slice value, const struct who *who);
+                                                struct fli_slice value,
+                                                const struct origin *origin);
 struct request *machine_request_create_explicit(struct machine *m, struct lock *lock,
                                                 struct session_explicit *s, struct fli_slice value);
 /* Creates the requests of a multi-lock at these locks. They belong to session s or, when that is
@@ -534,14 +535,14 @@ struct request *machine_request_create_explicit(struct machine *m, struct lock *
 struct request *machine_multi_create(struct machine *m, struct lock *const *locks, unsigned n,
                                      struct session_explicit *s, struct fli_slice owner,
                                      uint64_t ttl_ms, struct fli_slice value,
-                                     const struct who *who);
+                                     const struct origin *origin);
 /* The user and address of a session. When an implicit one has none recorded, the default user. */
-struct who machine_session_who(struct session *s);
+struct origin machine_session_origin(struct session *s);
 uint32_t machine_session_uid(struct session *s);             /* its user alone */
 struct fli_slice machine_session_address(struct session *s); /* points into its record */
 /* Packed: uid 4, address (length 1, bytes). Zero bytes for the default user without an address. */
-size_t machine_who_pack(const struct who *who, uint8_t out[WHO_SIZE_MAX]);
-bool machine_who_unpack(struct fli_slice packed, struct who *ret);
+size_t machine_origin_pack(const struct origin *origin, uint8_t out[ORIGIN_SIZE_MAX]);
+bool machine_origin_unpack(struct fli_slice packed, struct origin *ret);
 /* Frees a request that neither waits nor holds, together with the other parts of its multi-lock and
  * its implicit session. */
 void machine_request_free(struct machine *m, struct request *request);
@@ -551,15 +552,15 @@ struct fli_slice machine_request_value(const struct request *request);
 void machine_users_init(struct machine *m);
 void machine_users_fini(struct machine *m);
 /* Identifies the sender, and checks what can be checked by the command alone. False: r holds the
- * answer. machine_asker_leave() ends it. */
-bool machine_asker_enter(struct machine *m, const struct machine_command *c,
-                         struct machine_result *r);
-void machine_asker_leave(struct machine *m);
-bool machine_asker_may(const struct machine *m, unsigned right, struct fli_slice name,
-                       uint64_t *steps);
-bool machine_asker_may_all(const struct machine *m, unsigned right);
-bool machine_asker_owns(const struct machine *m, struct session *s);
-struct who machine_asker_who(const struct machine *m);
+ * answer. machine_sender_leave() ends it. */
+bool machine_sender_enter(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r);
+void machine_sender_leave(struct machine *m);
+bool machine_sender_may(const struct machine *m, unsigned right, struct fli_slice name,
+                        uint64_t *steps);
+bool machine_sender_may_all(const struct machine *m, unsigned right);
+bool machine_sender_owns(const struct machine *m, struct session *s);
+struct origin machine_sender_origin(const struct machine *m);
 /* Answers that the sender lacks this right. */
 void machine_refuse(struct machine_result *r, unsigned right);
 /* Whether the user of a wait may still acquire the locks that it waits for. */
@@ -602,7 +603,7 @@ static inline const struct attempt *attempt_of(const struct fli_list *link)
 /* lock.c */
 struct lock *machine_lock_find(struct machine *m, struct fli_slice name, uint64_t *ret_hash);
 struct lock *machine_lock_create(struct machine *m, struct fli_slice name, uint64_t hash);
-struct contention *machine_lock_contend(struct lock *lock); /* makes one when there is none */
+struct contention *machine_lock_contend(struct lock *lock); /* makes one if there is none */
 /* Whether the holders admit one more with these slots; the queue is not considered. */
 bool machine_lock_admits(const struct lock *lock, uint32_t slots);
 /* The request with which this session holds the lock; NULL when it does not. */
@@ -647,7 +648,7 @@ void machine_lock_settle_all(struct machine *m, struct lock *const *locks, unsig
 /* Ends the delay and passes the lock on. */
 void machine_lock_end_delay(struct machine *m, struct lock *lock);
 /* Frees what a lock no longer needs: an empty contention, and the lock when nothing is left. */
-void machine_lock_relax(struct machine *m, struct lock *lock);
+void machine_lock_free_unused(struct machine *m, struct lock *lock);
 /* Frees lock and contention, which nothing refers to any more. */
 void machine_lock_free(struct machine *m, struct lock *lock);
 
@@ -756,8 +757,8 @@ void machine_acquire(struct machine *m, const struct machine_command *c, struct 
 void machine_answer_granted(struct machine *m, const struct request *request,
                             struct machine_result *r);
 /* Repeats a request that waits: its count rises, and its deadline does not become earlier. */
-void machine_ask_again(struct machine *m, struct wait *w, const struct machine_command *c,
-                       struct machine_result *r);
+void machine_wait_repeat(struct machine *m, struct wait *w, const struct machine_command *c,
+                         struct machine_result *r);
 void machine_answer_queued(const struct wait *w, struct machine_result *r);
 /* Searches for a cycle that the wait would close. True when it must not be made; r says why. */
 bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct lock *const *locks,

@@ -3,7 +3,7 @@
  * A command names its sender (batch.h). The sender's rights are checked here, when the command is
  * applied. A grant and a session carry the number of their user, so another user who learns their
  * token or owner cannot use it. Numbers are never reused: a new user with the name of a deleted one
- * owns nothing of his. */
+ * owns nothing of what the deleted one had. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,7 +106,7 @@ struct fli_slice machine_uid_name(const struct machine *m, uint32_t uid)
                      : (struct fli_slice){u->acl.name, u->acl.name_len};
 }
 
-/* ---- who asks -------------------------------------------------------------------------------- */
+/* ---- the sender ------------------------------------------------------------------------------ */
 
 /* NULL when the login is not valid. */
 static const struct user *find_login(const struct machine *m, uint64_t user)
@@ -151,40 +151,41 @@ void machine_refuse(struct machine_result *r, unsigned right)
     r->number = right;
 }
 
-/* A command that a node sends for itself may do everything. */
-static bool is_free(const struct machine *m)
+/* Whether the sender needs no check of rights: a node, or a default user who may do everything. */
+static bool may_everything(const struct machine *m)
 {
-    FLI_ASSERT(m->asker.is_node || m->asker.user != NULL);
-    return m->asker.is_node || (m->users.open && m->asker.user->uid == 0);
+    FLI_ASSERT(m->sender.is_node || m->sender.user != NULL);
+    return m->sender.is_node || (m->users.open && m->sender.user->uid == 0);
 }
 
-bool machine_asker_may(const struct machine *m, unsigned right, struct fli_slice name,
-                       uint64_t *steps)
+bool machine_sender_may(const struct machine *m, unsigned right, struct fli_slice name,
+                        uint64_t *steps)
 {
-    return is_free(m) || acl_may(&m->asker.user->acl, right, name, steps);
+    return may_everything(m) || acl_may(&m->sender.user->acl, right, name, steps);
 }
 
-bool machine_asker_may_all(const struct machine *m, unsigned right)
+bool machine_sender_may_all(const struct machine *m, unsigned right)
 {
-    return is_free(m) || acl_may_all(&m->asker.user->acl, right);
+    return may_everything(m) || acl_may_all(&m->sender.user->acl, right);
 }
 
-struct who machine_asker_who(const struct machine *m)
+struct origin machine_sender_origin(const struct machine *m)
 {
-    struct who who = {.uid = m->asker.user == NULL ? 0 : m->asker.user->uid,
-                      .address_len = (uint8_t)m->asker.address.len};
-    if (who.address_len > 0) {
-        memcpy(who.address, m->asker.address.data, who.address_len);
+    struct origin origin = {.uid = m->sender.user == NULL ? 0 : m->sender.user->uid,
+                            .address_len = (uint8_t)m->sender.address.len};
+    if (origin.address_len > 0) {
+        memcpy(origin.address, m->sender.address.data, origin.address_len);
     }
-    return who;
+    return origin;
 }
 
-bool machine_asker_owns(const struct machine *m, struct session *s)
+bool machine_sender_owns(const struct machine *m, struct session *s)
 {
-    return m->asker.is_node || machine_session_uid(s) == m->asker.user->uid;
+    return m->sender.is_node || machine_session_uid(s) == m->sender.user->uid;
 }
 
-/* Bytes of a pattern that are tried in the time of a step; and rights are asked for twice. */
+/* How many bytes of a pattern are compared at the cost of one step, and how often a command's
+ * rights are checked. */
 #define STEP_BYTES 32u
 #define ASKED_TIMES 2u
 
@@ -231,7 +232,7 @@ static bool may_acquire(const struct machine *m, const struct machine_command *c
     uint64_t steps = 0;
     unsigned n = machine_command_names(c, names);
     for (unsigned i = 0; i < n; i++) {
-        if (!acl_may(&m->asker.user->acl, ACL_ACQUIRE, names[i], &steps)) {
+        if (!acl_may(&m->sender.user->acl, ACL_ACQUIRE, names[i], &steps)) {
             return false;
         }
     }
@@ -241,7 +242,7 @@ static bool may_acquire(const struct machine *m, const struct machine_command *c
 /* The right that the command needs in any state and its user lacks; 0: none. */
 static unsigned missing_right(const struct machine *m, const struct machine_command *c)
 {
-    const struct acl_user *u = &m->asker.user->acl;
+    const struct acl_user *u = &m->sender.user->acl;
     uint64_t steps = 0;
     switch ((enum machine_op)c->op) {
     case MACHINE_OP_ACQUIRE:
@@ -281,31 +282,31 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
     }
 }
 
-bool machine_asker_enter(struct machine *m, const struct machine_command *c,
-                         struct machine_result *r)
+bool machine_sender_enter(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r)
 {
-    m->asker = (struct machine_asker){
+    m->sender = (struct machine_sender){
         .is_node = c->user == MACHINE_USER_NODE || !is_of_clients(c->op),
         .address = c->address,
     };
-    if (m->asker.is_node) {
+    if (m->sender.is_node) {
         return true;
     }
-    m->asker.user = find_login(m, c->user);
-    if (m->asker.user == NULL) {
+    m->sender.user = find_login(m, c->user);
+    if (m->sender.user == NULL) {
         r->code = MACHINE_NOAUTH;
         return false;
     }
-    unsigned missing = is_free(m) ? 0 : missing_right(m, c);
+    unsigned missing = may_everything(m) ? 0 : missing_right(m, c);
     if (missing != 0) {
         machine_refuse(r, missing);
     }
     return missing == 0;
 }
 
-void machine_asker_leave(struct machine *m)
+void machine_sender_leave(struct machine *m)
 {
-    m->asker = (struct machine_asker){.user = NULL};
+    m->sender = (struct machine_sender){.user = NULL};
 }
 
 bool machine_wait_may(const struct machine *m, const struct wait *w)
@@ -488,10 +489,10 @@ void machine_user_delete(struct machine *m, const struct machine_command *c,
     memmove(&us->list[i], &us->list[i + 1], (us->n - i) * sizeof us->list[0]);
     us->sealed = true;
     r->code = MACHINE_DONE;
-    if (m->asker.user == u) { /* a user who deletes himself is named in this event, and then is
-                                 nobody */
-        m->asker.user = NULL;
-        m->asker.is_node = true;
+    if (m->sender.user == u) { /* a user who deletes itself is named in this event, and then counts
+                                  as a node */
+        m->sender.user = NULL;
+        m->sender.is_node = true;
     }
     changed(m, u, MACHINE_REASON_CLOSE);
     free(u);
@@ -508,9 +509,9 @@ void machine_users_drop(struct machine *m, bool (*goes)(void *ctx, const struct 
             continue;
         }
         count_user(m, u, false);
-        if (m->asker.user == u) {
-            m->asker.user = NULL;
-            m->asker.is_node = true;
+        if (m->sender.user == u) {
+            m->sender.user = NULL;
+            m->sender.is_node = true;
         }
         free(u);
     }

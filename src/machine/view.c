@@ -237,7 +237,7 @@ static struct fli_slice read_short(struct fli_reader *r)
     return fli_read_bytes(r, fli_read_u8(r));
 }
 
-static bool whose_ok(struct fli_slice user, struct fli_slice address)
+static bool origin_ok(struct fli_slice user, struct fli_slice address)
 {
     return user.len <= ACL_NAME_MAX &&
            (address.len == 0 || address.len == 6 || address.len == MACHINE_ADDRESS_MAX);
@@ -269,7 +269,7 @@ int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret
     v.address = read_short(&r);
     v.value = fli_read_bytes(&r, fli_read_u16(&r));
     bool held = v.state == MACHINE_LOCK_HELD;
-    if (r.bad || fli_reader_left(&r) != 0 || !whose_ok(v.user, v.address) ||
+    if (r.bad || fli_reader_left(&r) != 0 || !origin_ok(v.user, v.address) ||
         v.state < MACHINE_LOCK_HELD || v.state > MACHINE_LOCK_QUEUED || is_explicit > 1 ||
         v.name.len == 0 || v.value.len > FL_VALUE_MAX || v.token > FL_TOKEN_MAX ||
         held != (v.token != 0) || held != (v.owner.len != 0) ||
@@ -302,7 +302,7 @@ int machine_page_next_session(struct machine_page *p, struct machine_session_vie
     v.lock = read_short(&r);
     v.user = read_short(&r);
     v.address = read_short(&r);
-    if (!whose_ok(v.user, v.address) || r.bad || fli_reader_left(&r) != 0 || is_explicit > 1 ||
+    if (!origin_ok(v.user, v.address) || r.bad || fli_reader_left(&r) != 0 || is_explicit > 1 ||
         v.owner.len == 0 || v.together > MACHINE_NAMES_MAX ||
         v.session_explicit != (v.lock.len == 0)) {
         return corrupt(p);

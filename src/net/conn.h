@@ -154,11 +154,15 @@ struct net_server {
     uint64_t shake_ns;        /* for handshakes in this turn */
     struct fli_list deferred, deferred_begun; /* handshakes, in the order in which they
                                                  continue */
-    struct fli_list conns, dirty, fresh, leaving, lingering, shaking;
-    struct fli_list ending; /* doomed, and put off to the next turn; by `dirty` */
-    size_t reaped;          /* requests that were given up in this turn */
-    size_t conns_n;         /* length of `conns` */
-    size_t refused_n;       /* of them, not admitted */
+    struct fli_list conns, dirty;
+    struct fli_list fresh;     /* sent no whole request yet */
+    struct fli_list leaving;   /* cut off: the last message is on its way out */
+    struct fli_list lingering; /* our side is shut down: wait for the client's end */
+    struct fli_list shaking;   /* in the TLS handshake */
+    struct fli_list ending;    /* doomed, and put off to the next turn; by `dirty` */
+    size_t reaped;             /* requests that were given up in this turn */
+    size_t conns_n;            /* length of `conns` */
+    size_t refused_n;          /* of them, not admitted */
     uint64_t next_id;
     uint64_t drain_at_ms, retry_at_ms;
     bool stopping, closing, flushing;

@@ -73,7 +73,7 @@ static void check_cb(uv_check_t *handle)
     net_flush(handle->data);
 }
 
-static void shake_on(struct net_server *s)
+static void continue_handshakes(struct net_server *s)
 {
     struct fli_list *link = NULL;
     while (!net_shake_over(s) && ((link = fli_list_pop(&s->deferred_begun)) != NULL ||
@@ -83,7 +83,7 @@ static void shake_on(struct net_server *s)
     }
 }
 
-static bool take_over(const struct net_server *s)
+static bool share_is_used(const struct net_server *s)
 {
     return s->take_ns > s->share_ns;
 }
@@ -91,23 +91,24 @@ static bool take_over(const struct net_server *s)
 /* Each turn works on at least one connection that was not served yet, and on one that has had its
  * share, however long others took. A visit may take longer than the whole share: one request may,
  * and the machine may be busy with something else. */
-static void take_on(struct net_server *s)
+static void serve_yielded(struct net_server *s)
 {
     struct fli_list *link = NULL;
     if ((link = fli_list_pop(&s->unserved)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
-        s->take_ns = take_over(s) ? s->share_ns - FLI_TURN_VISIT_US * US : s->take_ns;
+        s->take_ns = share_is_used(s) ? s->share_ns - FLI_TURN_VISIT_US * US : s->take_ns;
     }
     if ((link = fli_list_pop(&s->yielded)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
     }
-    while (!take_over(s) && ((link = fli_list_pop(&s->unserved)) != NULL ||
-                             (link = fli_list_pop(&s->yielded)) != NULL)) {
+    while (!share_is_used(s) && ((link = fli_list_pop(&s->unserved)) != NULL ||
+                                 (link = fli_list_pop(&s->yielded)) != NULL)) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
     }
 }
 
-/* The work of a request goes on behind the share: so it follows how long whole turns take. */
+/* A request causes work outside of its share as well. So the share is halved when a whole turn took
+ * long, and grows slowly otherwise. */
 static void fit_share(struct net_server *s)
 {
     if (s->turn.took_ns > FLI_TURN_LONG_US * US) {
@@ -120,17 +121,17 @@ static void fit_share(struct net_server *s)
                                                                 : s->share_ns;
 }
 
-/* Begins a turn: the connections that yielded in the last one continue, in order, within the
- * share. Half of it is there again for those that come in this turn: else whoever asks little
- * would wait a turn for them. */
-static void go_on(struct net_server *s)
+/* Begins a turn: the connections that yielded in the last one continue, in order, within the share.
+ * At least half of it is left for connections that send in this turn: else a client with a single
+ * request would wait for another turn. */
+static void begin_turn(struct net_server *s)
 {
     s->take_ns = 0;
     s->shake_ns = 0;
     s->reaped = 0;
     fli_list_splice(&s->dirty, &s->ending);
-    shake_on(s);
-    take_on(s);
+    continue_handshakes(s);
+    serve_yielded(s);
     s->take_ns = s->take_ns > s->share_ns / 2 ? s->share_ns / 2 : s->take_ns;
     if (fli_list_empty(&s->yielded) && fli_list_empty(&s->unserved) && fli_list_empty(&s->ending) &&
         fli_list_empty(&s->deferred) && fli_list_empty(&s->deferred_begun)) {
@@ -152,7 +153,7 @@ static void prepare_cb(uv_prepare_t *handle)
 {
     struct net_server *s = handle->data;
     end_turn(s);
-    go_on(s);
+    begin_turn(s);
     net_flush(s);
     s->polled_at_ns = fli_clock_ns();
 }

@@ -43,7 +43,7 @@ struct channel_callbacks {
     void (*lost)(void *ctx, enum channel_end end, const char *why); /* at most once */
 };
 
-/* The part that all channels of one transport share. Its owner sets the upper fields. */
+/* The part that all channels of one transport share. Its owner sets the fields up to `gone`. */
 struct channel_shared {
     uv_loop_t *loop;
     unsigned unacked_ms; /* a connection ends when bytes stay unacknowledged for so long */

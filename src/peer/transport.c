@@ -130,7 +130,7 @@ bool deadline_over(struct transport *t, struct deadline *d)
 /* ---- security ---- */
 
 /* Logged every time; only lines that strangers cause are limited (log_throttle.h). */
-static void FLI_PRINTF(3, 4) tell(struct transport *t, int level, const char *fmt, ...)
+static void FLI_PRINTF(3, 4) log_always(struct transport *t, int level, const char *fmt, ...)
 {
     char text[TRANSPORT_SAY_MAX];
     va_list args;
@@ -147,10 +147,10 @@ static void say_facts(struct transport *t, const char *what)
     struct fli_tls_facts f;
     security_facts(t->security, &f);
     if (security_has_certificates(t->security)) {
-        tell(t, f.cert_days < CERT_WARN_DAYS ? 2 : 3, "between nodes: %s %s, %lld days left", what,
-             f.subject, (long long)f.cert_days);
+        log_always(t, f.cert_days < CERT_WARN_DAYS ? 2 : 3, "between nodes: %s %s, %lld days left",
+                   what, f.subject, (long long)f.cert_days);
     } else {
-        tell(t, 3, "between nodes: %s the secret in the file", what);
+        log_always(t, 3, "between nodes: %s the secret in the file", what);
     }
 }
 
@@ -164,8 +164,8 @@ void transport_reload(struct transport *t)
         say_facts(t, "new connections get");
         return;
     }
-    tell(t, 2, "between nodes: the new files are refused, and the old ones stay in use: %s",
-         errmsg);
+    log_always(t, 2, "between nodes: the new files are refused, and the old ones stay in use: %s",
+               errmsg);
 }
 
 static void files_sweep(struct transport *t)

@@ -5,8 +5,8 @@
  * checks the other: the called node before it answers, the caller by the answer.
  *
  *   dialer                             acceptor
- *   connect, handshake (asks)  ---->   judges
- *   judges                     <----   handshake (welcome, or a refusal, then closes)
+ *   connect, handshake (asks)  ---->   checks
+ *   checks                     <----   handshake (welcome, or a refusal, then closes)
  *   hands the stream on                hands the stream on
  *
  * With security (security.h), all of this goes through TLS, after each side has proved who it is. A

@@ -1,11 +1,11 @@
 /* transport_dial.c: dials another node.
  *
- *   resolving --> connecting --> greeting --> done (the stream is handed on)
+ *   resolving --> connecting --> shaking --> done (the stream is handed on)
  *        |          |    ^           |
  *        |          `----' next      |
  *        `---> finished (status) <---'
  *
- * With security, greeting begins with TLS's handshake. A numeric address skips resolving. Each
+ * With security, shaking begins with TLS's handshake. A numeric address skips resolving. Each
  * address that the name resolved to gets its own deadlines. When one fails, the next is tried; but
  * a peer that answered with a refusal ends the attempt. The callback always comes from the loop,
  * never from within dial_start(). When the transport closes, an attempt that waits for the resolver
@@ -26,11 +26,11 @@ struct dial {
     void *ctx;
     uv_getaddrinfo_t resolve;
     bool resolving;
-    bool greeting;
+    bool shaking;
     struct addrinfo *list; /* from the resolver; NULL when numeric */
     struct addrinfo *next;
     unsigned tried, absent;  /* addresses that were tried, and those of them where nobody listens */
-    struct channel *channel; /* while connecting and greeting */
+    struct channel *channel; /* while connecting and shaking */
     struct deadline deadline;
     char why[96]; /* why the last address failed */
     size_t got;
@@ -175,13 +175,13 @@ static void dial_lost(void *ctx, enum channel_end end, const char *why)
 {
     struct dial *d = ctx;
     struct transport *t = d->t;
-    d->absent += end == CHANNEL_REFUSED && !d->greeting;
+    d->absent += end == CHANNEL_REFUSED && !d->shaking;
     dial_failed(d, why);
     deadlines_changed(t);
 }
 
 /* The connection is open: sends this node's handshake. */
-static void dial_greet(void *ctx)
+static void dial_handshake(void *ctx)
 {
     struct dial *d = ctx;
     struct transport *t = d->t;
@@ -202,14 +202,14 @@ static int dial_secure(struct dial *d)
 {
     struct fli_tls *tls;
     int rv = security_call(d->t->security, d->member.id, &tls);
-    return rv != 0 ? rv : channel_secure(d->channel, tls, true, dial_greet);
+    return rv != 0 ? rv : channel_secure(d->channel, tls, true, dial_handshake);
 }
 
 static void dial_connected(void *ctx)
 {
     struct dial *d = ctx;
     struct transport *t = d->t;
-    d->greeting = true;
+    d->shaking = true;
     deadline_set(t, &d->deadline, t->answer_ms);
     deadlines_changed(t);
     if (channel_read_start(d->channel) != 0 || (t->security != NULL && dial_secure(d) != 0)) {
@@ -220,7 +220,7 @@ static void dial_connected(void *ctx)
     if (t->security != NULL) {
         channel_secure_begin(d->channel);
     } else {
-        dial_greet(d);
+        dial_handshake(d);
     }
 }
 
@@ -235,7 +235,7 @@ static int dial_connect(struct dial *d, const struct sockaddr *to)
     }
     d->tried++;
     d->got = 0;
-    d->greeting = false;
+    d->shaking = false;
     channel_own(d->channel, &cbs);
     deadline_set(d->t, &d->deadline, d->t->connect_ms);
     channel_connect(d->channel, to, dial_connected);
@@ -328,7 +328,7 @@ void dial_sweep(struct transport *t)
     {
         struct dial *d = FLI_CONTAINER_OF(pos, struct dial, link);
         if (d->channel != NULL && deadline_over(t, &d->deadline)) {
-            dial_failed(d, d->greeting ? "no answer in time" : "no connection in time");
+            dial_failed(d, d->shaking ? "no answer in time" : "no connection in time");
         }
     }
 }

@@ -123,11 +123,11 @@ static void check_one(const struct fli_facts *facts, uint32_t index,
             "for this list)");
         return;
     }
-    int twin = first_with_run_id(facts, index);
-    if (twin >= 0) {
+    int other = first_with_run_id(facts, index);
+    if (other >= 0) {
         add(r, FL_REDLOCK_FIND_TWICE, true, i,
             "it is the same server as number %d (run_id): a quorum would be less than one",
-            twin + 1);
+            other + 1);
     }
     if (f->role[0] != '\0' && strcmp(f->role, "master") != 0) {
         add(r, FL_REDLOCK_FIND_REPLICA, true, i,

@@ -62,7 +62,7 @@ static enum fl_redlock_status gate(const struct fli_redlock_op *op, const struct
     if (op->attempt.kind == FLI_ATTEMPT_RELEASE) {
         return FL_REDLOCK_UNASKED;
     }
-    if (s->twice) {
+    if (s->is_duplicate) {
         *ret_error = "the same server as an earlier one of the list";
         return FL_REDLOCK_TWICE;
     }
@@ -152,7 +152,7 @@ static void try_again_or_finish(struct fli_redlock_op *op, uint64_t now_ms)
 }
 
 /* The lock was held, and yet the call fails: releases what was set. */
-static void give_back(struct fli_redlock_op *op, enum fl_redlock_cause cause)
+static void release_acquired(struct fli_redlock_op *op, enum fl_redlock_cause cause)
 {
     op->attempt.verdict = FLI_VERDICT_FAILED;
     op->attempt.cause = cause;
@@ -184,10 +184,10 @@ static void issued(void *ctx, int result, fl_token token)
         result = FL_EPROTO;
     }
     if (result != 0) {
-        give_back(op, FL_REDLOCK_NOTOKEN);
+        release_acquired(op, FL_REDLOCK_NOTOKEN);
         finish(op, result, FL_REDLOCK_NOTOKEN);
     } else if (!fli_is_valid(op->attempt.t0_ms, op->ttl_ms, op->min_validity_ms, now_ms)) {
-        give_back(op, FL_REDLOCK_TOO_SLOW);
+        release_acquired(op, FL_REDLOCK_TOO_SLOW);
         try_again_or_finish(op, now_ms);
     } else {
         op->lock.token = token;
@@ -203,7 +203,7 @@ static void issue(struct fli_redlock_op *op, uint64_t now_ms)
     uint64_t left_ms = fli_left_ms(op->lock.deadline_ms, now_ms);
     uint64_t keep_ms = op->min_validity_ms;
     if (ticket == NULL) {
-        give_back(op, FL_REDLOCK_NOTOKEN);
+        release_acquired(op, FL_REDLOCK_NOTOKEN);
         finish(op, FL_ENOMEM, FL_REDLOCK_NOTOKEN);
         return;
     }
@@ -235,11 +235,11 @@ static void succeed(struct fli_redlock_op *op, uint64_t now_ms)
 
 /* A release ends when a quorum is free. The servers that it did not wait for are released as
  * well. */
-static void owe_the_rest(struct fli_redlock_op *op)
+static void release_the_rest(struct fli_redlock_op *op)
 {
     for (uint32_t i = 0; i < op->attempt.n; i++) {
-        if (((op->attempt.asked | op->owed) >> i & 1) == 0) {
-            fli_op_owe(op, i);
+        if (((op->attempt.asked | op->deferred) >> i & 1) == 0) {
+            fli_op_defer_release(op, i);
         }
     }
 }
@@ -251,7 +251,7 @@ void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t 
     }
     fli_due_clear(op->r, &op->due);
     if (op->attempt.kind == FLI_ATTEMPT_RELEASE) {
-        owe_the_rest(op);
+        release_the_rest(op);
     }
     if (verdict == FLI_VERDICT_DONE) {
         succeed(op, now_ms);
@@ -278,7 +278,7 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
         break;
     case OP_ISSUING:
         op->issue_serial = 0;
-        give_back(op, FL_REDLOCK_TOO_SLOW);
+        release_acquired(op, FL_REDLOCK_TOO_SLOW);
         try_again_or_finish(op, now_ms);
         break;
     case OP_CONNECTING:
@@ -295,7 +295,7 @@ void fli_ops_ready(struct fl_redlock *r, struct fli_server *s)
 {
     uint64_t now_ns = fli_clock_ns();
     uint64_t now_ms = now_ns / NS_PER_MS;
-    fli_op_pay(s);
+    fli_op_send_deferred(s);
     bool may_begin = fli_may_begin(r);
     FLI_LIST_FOREACH_SAFE(node, next, &r->ops)
     {
@@ -334,7 +334,7 @@ static void cancel(struct fli_redlock_op *op)
 {
     bool acquires = op->attempt.kind == FLI_ATTEMPT_ACQUIRE;
     if (acquires && (op->state == OP_ATTEMPT || op->state == OP_ISSUING)) {
-        give_back(op, FL_REDLOCK_CANCELLED);
+        release_acquired(op, FL_REDLOCK_CANCELLED);
     } else {
         fli_attempt_cancel(&op->attempt);
     }

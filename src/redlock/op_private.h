@@ -53,7 +53,7 @@ struct fli_redlock_op {
     struct fl_redlock_lock lock; /* the lock to be acquired, extended or released */
     fl_redlock_issue_start *issue;
     void *issue_ctx;
-    uint32_t owed;         /* servers that get the release when they are ready again; a bit each */
+    uint32_t deferred;     /* servers that get the release when they are ready again; a bit each */
     uint32_t issue_serial; /* the attempt that waits for a token; 0: none does */
 
     fl_redlock_done *done;
@@ -79,10 +79,10 @@ int fli_op_ask(struct fli_redlock_op *op, uint32_t i, uint64_t now_ns) FLI_MUST_
 void fli_op_release(struct fli_redlock_op *op, uint32_t servers);
 
 /* Keeps the release for a server that is down until it is ready again. */
-void fli_op_owe(struct fli_redlock_op *op, uint32_t i);
+void fli_op_defer_release(struct fli_redlock_op *op, uint32_t i);
 
 /* The server is ready: sends it the releases that were kept for it. */
-void fli_op_pay(struct fli_server *s);
+void fli_op_send_deferred(struct fli_server *s);
 
 /* ---- op.c: called by request.c --------------------------------------------------------------- */
 

@@ -184,14 +184,14 @@ static void owner_leave(struct fli_link_owner *o)
 
 /* A server that is listed twice must not count twice. Of the entries with one run_id the first one
  * counts, as far as the ids are known by now. */
-static void find_twins(struct fl_redlock *r)
+static void find_duplicates(struct fl_redlock *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
         const char *id = r->servers[i].facts.run_id;
-        r->servers[i].twice = false;
+        r->servers[i].is_duplicate = false;
         for (uint32_t j = 0; j < i && id[0] != '\0'; j++) {
             if (strcmp(id, r->servers[j].facts.run_id) == 0) {
-                r->servers[i].twice = true;
+                r->servers[i].is_duplicate = true;
             }
         }
     }
@@ -200,7 +200,7 @@ static void find_twins(struct fl_redlock *r)
 static void owner_ready(struct fli_server_owner *o, struct fli_server *s)
 {
     struct fl_redlock *r = FLI_CONTAINER_OF(o, struct fl_redlock, owner);
-    find_twins(r);
+    find_duplicates(r);
     fli_ops_ready(r, s);
     fli_checks_ready(r, s);
 }
@@ -515,13 +515,13 @@ static void finish_closing(struct fl_redlock *r)
     }
 }
 
-static bool owes_to_opening(const struct fl_redlock *r)
+static bool has_deferred_for_opening(const struct fl_redlock *r)
 {
-    bool owes = false;
+    bool has = false;
     for (uint32_t i = 0; i < r->n; i++) {
-        owes |= r->servers[i].owed_len > 0 && r->servers[i].state == FLI_SERVER_OPENING;
+        has |= r->servers[i].deferred_len > 0 && r->servers[i].state == FLI_SERVER_OPENING;
     }
-    return owes;
+    return has;
 }
 
 static void nothing_due(struct fli_due *due, uint64_t now_ms)
@@ -530,7 +530,7 @@ static void nothing_due(struct fli_due *due, uint64_t now_ms)
 
 /* A release ends with the quorum. If the program ends then (`fencelock redlock release`), the
  * servers that are still being connected to would keep the lock: they get one budget more. */
-static void pay_what_is_owed(struct fl_redlock *r)
+static void send_deferred(struct fl_redlock *r)
 {
     uint64_t until_ms = fli_clock_ms() + r->budget_ms;
     struct fli_due due = {.fire = nothing_due}; /* so that the loop does not sleep longer */
@@ -538,7 +538,7 @@ static void pay_what_is_owed(struct fl_redlock *r)
     fli_enter(r);
     fli_due_set(r, &due, until_ms);
     fli_leave_call(r);
-    while (owes_to_opening(r) && fli_clock_ms() < until_ms) {
+    while (has_deferred_for_opening(r) && fli_clock_ms() < until_ms) {
         (void)uv_run(&r->own_loop, UV_RUN_ONCE);
     }
     fli_due_clear(r, &due);
@@ -549,8 +549,8 @@ void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx)
     if (r == NULL || r->closing) {
         return;
     }
-    if (r->is_private && owes_to_opening(r)) {
-        pay_what_is_owed(r);
+    if (r->is_private && has_deferred_for_opening(r)) {
+        send_deferred(r);
     }
     fli_enter(r);
     r->closed = closed;
@@ -562,7 +562,7 @@ void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx)
     r->closing = true;
     free_servers(r);
     for (uint32_t i = 0; i < r->n; i++) {
-        fli_owed_drop(&r->servers[i]);
+        fli_deferred_drop(&r->servers[i]);
     }
     uv_close((uv_handle_t *)&r->timer, on_timer_closed);
     r->depth--; /* fli_leave() in callbacks of the loop sees no outer call */

@@ -98,7 +98,7 @@ void fli_ops_ready(struct fl_redlock *r, struct fli_server *s);
 void fli_ops_down(struct fl_redlock *r, struct fli_server *s);
 void fli_ops_close(struct fl_redlock *r);  /* ends all; their callbacks are queued */
 void fli_ops_forget(struct fl_redlock *r); /* the handle is about to be freed */
-void fli_owed_drop(struct fli_server *s);
+void fli_deferred_drop(struct fli_server *s);
 
 /* ---- check.c, keepalive.c -------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 #include "redlock/quorum.h"
 
 #define NS_PER_MS UINT64_C(1000000)
-#define OWED_MAX 1024u /* releases kept for a server that is down */
+#define DEFERRED_MAX 1024u /* releases kept for a server that is down */
 
 static struct fli_slice key_of(const struct fli_redlock_op *op)
 {
@@ -96,7 +96,7 @@ static bool has_to_do_by_itself(const struct fli_op_request *q)
     return q->kind == REQUEST_RELEASE && q->op->r->is_private;
 }
 
-static void owe(struct fli_server *s, struct fli_op_request *q)
+static void defer_release(struct fli_server *s, struct fli_op_request *q)
 {
     if (s->state == FLI_SERVER_CLOSED || fli_clock_ms() >= q->give_up_ms) {
         free_request(q);
@@ -104,24 +104,24 @@ static void owe(struct fli_server *s, struct fli_op_request *q)
     }
     q->counts = false;
     q->by_text = has_to_do_by_itself(q);
-    struct fli_list *oldest = s->owed_len >= OWED_MAX ? fli_list_pop(&s->owed) : NULL;
+    struct fli_list *oldest = s->deferred_len >= DEFERRED_MAX ? fli_list_pop(&s->deferred) : NULL;
     if (oldest != NULL) {
-        s->owed_len--; /* the TTL ends that lock */
+        s->deferred_len--; /* the TTL ends that lock */
         free_request(FLI_CONTAINER_OF(oldest, struct fli_op_request, base.node));
     }
-    fli_list_push(&s->owed, &q->base.node);
-    s->owed_len++;
+    fli_list_push(&s->deferred, &q->base.node);
+    s->deferred_len++;
 }
 
-void fli_op_pay(struct fli_server *s)
+void fli_op_send_deferred(struct fli_server *s)
 {
     uint64_t now_ns = fli_clock_ns();
-    struct fli_list owed;
-    fli_list_init(&owed);
-    fli_list_splice(&owed, &s->owed);
-    s->owed_len = 0;
+    struct fli_list deferred;
+    fli_list_init(&deferred);
+    fli_list_splice(&deferred, &s->deferred);
+    s->deferred_len = 0;
     struct fli_list *node;
-    while ((node = fli_list_pop(&owed)) != NULL) {
+    while ((node = fli_list_pop(&deferred)) != NULL) {
         struct fli_op_request *q = FLI_CONTAINER_OF(node, struct fli_op_request, base.node);
         if (now_ns / NS_PER_MS >= q->give_up_ms || send_request(s, q, now_ns) != 0) {
             free_request(q);
@@ -129,13 +129,13 @@ void fli_op_pay(struct fli_server *s)
     }
 }
 
-void fli_owed_drop(struct fli_server *s)
+void fli_deferred_drop(struct fli_server *s)
 {
     struct fli_list *node;
-    while ((node = fli_list_pop(&s->owed)) != NULL) {
+    while ((node = fli_list_pop(&s->deferred)) != NULL) {
         free_request(FLI_CONTAINER_OF(node, struct fli_op_request, base.node));
     }
-    s->owed_len = 0;
+    s->deferred_len = 0;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -224,7 +224,7 @@ static void on_answer(struct fli_redis_request *base, struct fli_server *s, cons
     }
     take_answer(q, s, reply);
     if (reply == NULL && q->kind == REQUEST_RELEASE) {
-        owe(s, q);
+        defer_release(s, q);
     } else {
         free_request(q);
     }
@@ -291,18 +291,18 @@ void fli_op_release(struct fli_redlock_op *op, uint32_t servers)
             continue; /* the TTL ends that lock */
         }
         if (s->state != FLI_SERVER_READY) {
-            owe(s, q);
+            defer_release(s, q);
         } else if (send_request(s, q, now_ns) != 0) {
             free_request(q);
         }
     }
 }
 
-void fli_op_owe(struct fli_redlock_op *op, uint32_t i)
+void fli_op_defer_release(struct fli_redlock_op *op, uint32_t i)
 {
     struct fli_op_request *q = create_request(op, REQUEST_RELEASE, i, fli_clock_ns());
-    op->owed |= UINT32_C(1) << i;
+    op->deferred |= UINT32_C(1) << i;
     if (q != NULL) {
-        owe(&op->r->servers[i], q);
+        defer_release(&op->r->servers[i], q);
     }
 }

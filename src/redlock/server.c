@@ -92,7 +92,7 @@ void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint3
     s->state = FLI_SERVER_DOWN;
     s->status = FL_REDLOCK_DOWN;
     fli_list_init(&s->pending);
-    fli_list_init(&s->owed);
+    fli_list_init(&s->deferred);
     fli_link_uv_init(&s->conn, &owner->links, FLI_SERVER_OUT_MAX);
     s->conn.link.bytes_max = FLI_SERVER_REPLY_MAX;
     s->conn.link.elements_max = FLI_SERVER_ARRAY_MAX;

@@ -81,11 +81,11 @@ struct fli_server {
     uint64_t counts_from_ms;
     /* it becomes a master at an unknown time, so it then counts as just restarted */
     bool was_replica;
-    bool twice; /* an earlier entry of the list is the same server */
+    bool is_duplicate; /* an earlier entry of the list is the same server */
     enum fli_delete_how delete_how;
 
-    struct fli_list owed; /* releases to be sent when it is ready again; see request.c */
-    size_t owed_len;
+    struct fli_list deferred; /* releases to be sent when it is ready again; see request.c */
+    size_t deferred_len;
 };
 
 /* The caller has filled in where, where_len, address, username, password and database. */

@@ -199,7 +199,7 @@ void access_refused_by_machine(void *ctx, void *request, enum fli_command_id id,
 }
 
 /* Whether the entry being applied was in the log when this process began. */
-static bool is_known(struct access *a)
+static bool is_replayed(struct access *a)
 {
     struct node_status s;
     if (a->known_index != 0 && a->known_index != UINT64_MAX) {
@@ -212,7 +212,7 @@ static bool is_known(struct access *a)
 void access_event(struct access *a, const struct machine_event *event)
 {
     if (a->audit != NULL) {
-        audit_event(a->audit, event, is_known(a));
+        audit_event(a->audit, event, is_replayed(a));
     }
 }
 
@@ -317,7 +317,7 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
 
 /* The default user on this machine is not recorded: without users nearly every command is its
  * own. */
-void access_who(void *ctx, void *request, struct machine_command *m)
+void access_set_sender(void *ctx, void *request, struct machine_command *m)
 {
     const struct net_request *r = request;
     m->user = net_conn_login(r->conn);

@@ -56,7 +56,7 @@ bool access_gate(void *a, void *r, const struct fli_command *command);
 /* For dispatch: the same for a list of locks that the node answers by itself. */
 bool access_sees(void *a, void *r, const struct fli_command *command);
 /* For dispatch: puts the sender into m. */
-void access_who(void *a, void *r, struct machine_command *m);
+void access_set_sender(void *a, void *r, struct machine_command *m);
 
 /* For the audit log: an event of the machine; a request that the machine refused; and that the node
  * was opened, so that it now replays entries of its log that it had before. */

@@ -182,8 +182,8 @@ static struct fli_slice slice_of(const char *text)
     return (struct fli_slice){(const uint8_t *)text, strlen(text)};
 }
 
-static int put_whose(struct fli_buf *b, const char *user_key, struct fli_slice user,
-                     const char *address_key, struct fli_slice address)
+static int put_origin(struct fli_buf *b, const char *user_key, struct fli_slice user,
+                      const char *address_key, struct fli_slice address)
 {
     char text[RENDER_ADDRESS_MAX];
     render_address(address, text);
@@ -264,11 +264,11 @@ void audit_event(struct audit *a, const struct machine_event *e, bool again)
     } else {
         rc = rc != 0 ? rc : put_text(b, "lock", e->name);
         rc = rc != 0 || e->token == 0 ? rc : fli_buf_printf(b, ",\"token\":%" PRIu64, e->token);
-        rc = rc != 0 ? rc : put_whose(b, "user", e->user, "address", e->address);
+        rc = rc != 0 ? rc : put_origin(b, "user", e->user, "address", e->address);
         rc = rc != 0 ? rc : put_text(b, "owner", e->owner);
     }
     if (of_user || e->type == MACHINE_EVENT_BROKEN) {
-        rc = rc != 0 ? rc : put_whose(b, "by", e->by, "by_address", e->by_address);
+        rc = rc != 0 ? rc : put_origin(b, "by", e->by, "by_address", e->by_address);
     }
     rc = rc != 0 ? rc : fli_buf_printf(b, ",\"clock\":%" PRIu64, e->clock_ms);
     end(a, rc != 0 || !again ? rc : fli_buf_printf(b, ",\"again\":true"));
@@ -281,7 +281,7 @@ void audit_refusal(struct audit *a, const char *user, struct fli_slice address, 
     int rc = begin(a, "refused");
     rc = rc != 0 ? rc : put_text(&a->line, "command", slice_of(command));
     rc = rc != 0 ? rc : put_text(&a->line, "why", slice_of(why));
-    end(a, rc != 0 ? rc : put_whose(&a->line, "user", slice_of(user), "address", address));
+    end(a, rc != 0 ? rc : put_origin(&a->line, "user", slice_of(user), "address", address));
 }
 
 void audit_get_counts(const struct audit *a, struct audit_counts *ret)

@@ -77,7 +77,7 @@ static const char help[] =
     "limits of a new cluster (they are part of its state from then on):\n"
     "  --locks-max N  --sessions-max N  --waits-max N  --lock-waits-max N  --session-locks-max N\n"
     "\n"
-    "instead of serving (on the command line alone; see docs/OPERATIONS.md):\n"
+    "instead of serving (on the command line alone; see docs/operations):\n"
     "  --check                 print what a start would do and where each value comes from; exit\n"
     "                          code 2 when the node could not start\n"
     "  --restore FILE          make --data, a new directory, the beginning of a new cluster that\n"

@@ -281,8 +281,8 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     uint8_t also[MACHINE_ALSO_SIZE];
     struct machine_command m = map(q, also);
     FLI_ASSERT(m.op != 0);
-    if (d->config.who != NULL) {
-        d->config.who(d->config.users_ctx, request, &m);
+    if (d->config.set_sender != NULL) {
+        d->config.set_sender(d->config.users_ctx, request, &m);
     }
     if (q->jeopardies + q->lost > 0 && is_somebody(d, m.user)) {
         d->counts.jeopardies += q->jeopardies;

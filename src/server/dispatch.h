@@ -61,7 +61,7 @@ struct dispatch_node {
 struct dispatch_face {
     struct face_scripts *scripts;
     const char *pattern;       /* of the keys that it serves; NULL: all */
-    bool shared;               /* clients take the nodes for several servers */
+    bool shared;               /* clients treat the nodes as independent servers */
     bool del;                  /* DEL, UNLINK and PEXPIRE are served */
     uint64_t (*wall_ms)(void); /* since 1970, for EXAT and PXAT; NULL: they are refused */
 };
@@ -77,14 +77,14 @@ struct dispatch_config {
     /* The source of a request, as a number: requests of one source keep their order, and sources
      * take turns under load. May be NULL: then all requests have the same source. */
     uint64_t (*source)(void *ctx, void *request);
-    /* gate: whether a command may go on; when not, it answers it. who: puts the sender into the
-     * machine's command. sees: whether the sender may see some lock, for lists that the node
+    /* gate: whether a command may go on; when not, it answers it. set_sender: puts the sender into
+     * the machine's command. sees: whether the sender may see some lock, for lists that the node
      * answers by itself; when not, it answers. users: answers the ACL commands in full. All are
      * NULL, or none: then there are no users, and every client is the default user. They, and the
      * next, get users_ctx. */
     void *users_ctx;
     bool (*gate)(void *ctx, void *request, const struct fli_command *command);
-    void (*who)(void *ctx, void *request, struct machine_command *m);
+    void (*set_sender)(void *ctx, void *request, struct machine_command *m);
     bool (*sees)(void *ctx, void *request, const struct fli_command *command);
     void (*users)(void *ctx, void *request, const struct fli_command *command,
                   const struct fli_slice *args, unsigned n);

@@ -111,7 +111,7 @@ static struct topic *topic_create(struct events *e, bool is_glob, struct fli_sli
     return t;
 }
 
-static void topic_relax(struct events *e, struct topic *t)
+static void topic_free_unused(struct events *e, struct topic *t)
 {
     if (!fli_list_empty(&t->subs)) {
         return;
@@ -175,7 +175,7 @@ static void sub_free(struct events *e, struct sub *sub)
     fli_list_remove(&sub->at_topic);
     fli_list_remove(&sub->at_subscriber);
     free(sub);
-    topic_relax(e, t);
+    topic_free_unused(e, t);
     if (e->subs_n == 0) {
         events_forget(e);
     }

@@ -134,8 +134,8 @@ static void on_change(struct node_ticket *t, int status, const struct machine_re
     }
     struct machine_command m = {
         .op = MACHINE_OP_KEY, .n_names = 1, .permits = 1, .name = {c->name, c->name_len}};
-    if (d->config.who != NULL) {
-        d->config.who(d->config.users_ctx, c->request, &m);
+    if (d->config.set_sender != NULL) {
+        d->config.set_sender(d->config.users_ctx, c->request, &m);
     }
     d->counts.in_flight--;
     c->answers =
@@ -152,8 +152,8 @@ static void submit(struct dispatch *d, void *request, struct dispatch_slot *slot
 {
     uint8_t also[MACHINE_ALSO_SIZE];
     struct machine_command m = map(q, also);
-    if (d->config.who != NULL) {
-        d->config.who(d->config.users_ctx, request, &m);
+    if (d->config.set_sender != NULL) {
+        d->config.set_sender(d->config.users_ctx, request, &m);
     }
     if (d->calls >= d->config.calls_max) {
         dispatch_fail(d, request, FL_EBUSY, true);

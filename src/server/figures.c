@@ -57,7 +57,7 @@ static void put_role(const struct figures *f, struct metrics_text *t)
         {"fencelock_leads", "1 when this node leads.", s->role == NODE_LEADER},
         {"fencelock_has_leader", "1 when this node knows a leader.", s->leader_id != 0},
         {"fencelock_leader_node", "The id of the leader; 0 when none is known.", s->leader_id},
-        {"fencelock_formed", "1 once all members have been there and the cluster is in being.",
+        {"fencelock_formed", "1 once the cluster is formed: all its members have connected.",
          f->formed},
         {"fencelock_term", "Raft's term.", s->term},
         {"fencelock_commit_index", "The last entry known to be committed.", s->commit_index},
@@ -182,10 +182,11 @@ static void put_lock_times(const struct lock_figures *l, struct metrics_text *t)
                       "How long locks had been held when they were given back or lost, on the "
                       "cluster clock; counted by the leader.",
                       &l->held);
-    metrics_histogram(t, "fencelock_lock_hand_over_seconds",
-                      "From the arrival of what frees a lock at the leader to the grant to who "
-                      "waited; counted by the leader.",
-                      &l->hand_over);
+    metrics_histogram(
+        t, "fencelock_lock_hand_over_seconds",
+        "From the arrival of the request that frees a lock at the leader to the grant to its "
+        "waiter; counted by the leader.",
+        &l->hand_over);
 }
 
 static void put_lock_counts(const struct lock_figures *l, struct metrics_text *t)
@@ -386,7 +387,8 @@ static void put_build(uint64_t node_id, struct metrics_text *t)
 {
     char id[24];
     (void)snprintf(id, sizeof id, "%" PRIu64, node_id);
-    metrics_family(t, "fencelock_node_info", "gauge", "Always 1; says who this is.");
+    metrics_family(t, "fencelock_node_info", "gauge",
+                   "Always 1; its labels name the node and its version.");
     metrics_info(t, (const struct metrics_label[]){{"node", id}, {"version", FL_VERSION}}, 2);
 }
 

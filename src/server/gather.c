@@ -73,8 +73,8 @@ static void submit_part(struct call *whole, void *request, const struct face_req
                                 .name = q->each_keys[i],
                                 .owner = q->each_values[i],
                                 .ttl_ms = q->ttl_ms};
-    if (d->config.who != NULL) {
-        d->config.who(d->config.users_ctx, request, &m);
+    if (d->config.set_sender != NULL) {
+        d->config.set_sender(d->config.users_ctx, request, &m);
     }
     struct call *part = dispatch_call_take(d);
     part->whole = whole;

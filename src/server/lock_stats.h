@@ -37,7 +37,8 @@ struct lock_stats {
 void lock_stats_init(struct lock_stats *s, bool history, const uint64_t hash_seed[2]);
 void lock_stats_fini(struct lock_stats *s);
 
-/* since_ns: how long the batch being applied has been under way; 0: another node proposed it. */
+/* under_way_ns: how long the batch being applied has been under way; 0: another node proposed
+ * it. */
 void lock_stats_event(struct lock_stats *s, const struct machine_event *e, bool leads,
                       uint64_t under_way_ns);
 void lock_stats_refused(struct lock_stats *s, const struct machine_command *c,

@@ -2,7 +2,7 @@
  *
  * An ACQUIRE ... WAIT that was answered QUEUED is parked here until an event with the same wait id
  * comes: GRANTED or WAIT_ENDED. Ids are unique for ever, so an old event cannot answer a new wait.
- * It has to deal with these cases:
+ * These cases have to be handled:
  *
  *   - Several requests may be parked on one wait (the same owner asked again on another
  *     connection). One event answers all of them.

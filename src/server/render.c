@@ -152,8 +152,8 @@ void render_address(struct fli_slice address, char out[RENDER_ADDRESS_MAX])
 #define HOLDER_PAIRS 12u
 
 /* The user and the address of a grant. The default user is named too; an unknown address is nil. */
-static int whose(struct fli_buf *b, int proto, bool any, struct fli_slice user,
-                 struct fli_slice address)
+static int origin(struct fli_buf *b, int proto, bool any, struct fli_slice user,
+                  struct fli_slice address)
 {
     char text_of[RENDER_ADDRESS_MAX];
     render_address(address, text_of);
@@ -180,7 +180,7 @@ static int holder_pairs(struct fli_buf *b, int proto, const struct machine_lock_
     rc = rc != 0 ? rc : number(b, "ttl_left_ms", v->ttl_left_ms);
     rc = rc != 0 ? rc : number(b, "renewals", v->renewals);
     rc = rc != 0 ? rc : number(b, "together", v->together);
-    return rc != 0 ? rc : whose(b, proto, held, v->user, v->address);
+    return rc != 0 ? rc : origin(b, proto, held, v->user, v->address);
 }
 
 static int lock_pairs(struct fli_buf *b, int proto, const struct machine_lock_view *v,
@@ -205,7 +205,7 @@ static int waiter(struct fli_buf *b, int proto, const struct machine_session_vie
     rc = rc != 0 ? rc : bytes(b, "label", v->label);
     rc = rc != 0 ? rc : truth(b, proto, "session", v->session_explicit);
     rc = rc != 0 ? rc : number(b, "together", v->together);
-    return rc != 0 ? rc : whose(b, proto, true, v->user, v->address);
+    return rc != 0 ? rc : origin(b, proto, true, v->user, v->address);
 }
 
 static int session(struct fli_buf *b, int proto, const struct machine_session_view *v)
@@ -218,7 +218,7 @@ static int session(struct fli_buf *b, int proto, const struct machine_session_vi
     rc = rc != 0 ? rc : number(b, "lockdelay_ms", v->lockdelay_ms);
     rc = rc != 0 ? rc : number(b, "locks", v->locks);
     rc = rc != 0 ? rc : number(b, "waits", v->waits);
-    return rc != 0 ? rc : whose(b, proto, true, v->user, v->address);
+    return rc != 0 ? rc : origin(b, proto, true, v->user, v->address);
 }
 
 /* A payload is walked twice: first to check that it is complete, because the number of elements is

@@ -393,7 +393,7 @@ static void on_refused(void *ctx, const struct machine_command *c, const struct 
 }
 
 /* The log brings the same event again; subscribers get it then, in its place. */
-static void on_early(void *ctx, const struct machine_event *event)
+static void on_push(void *ctx, const struct machine_event *event)
 {
     struct server *s = ctx;
     dispatch_event(s->dispatch, event);
@@ -504,7 +504,7 @@ static int make_dispatch(struct server *s)
         .source = on_source,
         .users_ctx = s->access,
         .gate = access_gate,
-        .who = access_who,
+        .set_sender = access_set_sender,
         .sees = access_sees,
         .users = access_command,
         .refused = access_refused_by_machine,
@@ -611,7 +611,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
                                  .event = on_event,
                                  .refused = on_refused,
                                  .restored = on_restored,
-                                 .push = on_early,
+                                 .push = on_push,
                                  .fatal = on_fatal,
                                  .log = server_on_node_log,
                                  .settings = server_on_settings};

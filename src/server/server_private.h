@@ -39,7 +39,7 @@ struct server {
     void *stop_ctx;
 };
 
-/* server_told.c: callbacks of the node. */
+/* server_log.c: callbacks of the node. */
 void server_on_node_log(void *ctx, int level, const char *part, const char *message);
 void server_on_settings(void *ctx, const struct machine_settings *settings);
 

@@ -160,8 +160,8 @@ static void submit(struct call *c, void *request)
                                 .permits = 1,
                                 .name = {c->name, c->name_len},
                                 .label = {nobody, 1}};
-    if (d->config.who != NULL) {
-        d->config.who(d->config.users_ctx, request, &m);
+    if (d->config.set_sender != NULL) {
+        d->config.set_sender(d->config.users_ctx, request, &m);
     }
     enter(c); /* before the query, so that no end of a hold is missed from here on */
     int rc = dispatch_submit(c, &m, on_asked);

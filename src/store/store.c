@@ -128,7 +128,7 @@ void store_reader_end(struct store *s)
 static bool send_reader_away(struct store *s)
 {
     pthread_mutex_lock(&s->lock);
-    bool was = s->env->crowded && s->reading;
+    bool was = s->env->no_page_free && s->reading;
     s->must_end = was;
     while (was && s->reading) {
         pthread_cond_wait(&s->ended, &s->lock);

@@ -3,14 +3,12 @@
 
 import json
 import os
-import re
-import shlex
 import shutil
 import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import RespError, binary, free_ports, main, wait_until
+from harness import RespError, free_ports, main, wait_until
 from members_lab import MembersCase
 
 OWNER = 'owner-a-0123456789'
@@ -148,37 +146,6 @@ class Members(MembersCase):
         self.cluster.nodes.remove(node)
         wait_until(lambda: not node.running(), 30, 'the end of the removed node')
         self.assertIn('FORCE', self.tool('cluster', 'remove', 77, *at, code=1) + 'FORCE')
-
-    def test_the_pages(self):
-        """The commands of docs/MEMBERS.md, in their order, on other ports."""
-        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
-        with open(os.path.join(root, 'docs', 'MEMBERS.md'), encoding='utf-8') as f:
-            blocks = re.findall(r'```sh\n(.*?)```', f.read(), re.S)
-        lines = [line for block in blocks for line in block.strip().split('\n')]
-        self.assertGreater(len(lines), 12)
-        ports = {}
-        running = {}
-        lines.insert(1, lines.pop(0)) # who is there is asked when somebody is
-        for line in lines:
-            for port in re.findall(r'17[45]0\d', line):
-                if port not in ports:
-                    ports[port] = str(free_ports(1)[0])
-            line = re.sub(r'17[45]0\d', lambda m: ports[m.group()], line)
-            words = shlex.split(line.rstrip('& '))
-            if words[0] == 'fencelock':
-                if words[1:3] == ['cluster', 'replace'] and '--wait' in words:
-                    running[words[3]].kill()
-                if words[1:3] == ['cluster', 'status']:
-                    wait_until(lambda w=words: self.tool(*w[1:]), 60, 'all is well: ' + line, every=0.2)
-                else:
-                    self.tool(*words[1:])
-                continue
-            words[words.index('--data') + 1] = self.lab.path(words[words.index('--data') + 1])
-            number = words[words.index('--id') + 1]
-            process = self.lab.start([binary(words[0])] + words[1:], 'node%s-%d' % (number, len(running) + len(ports)))
-            process.asked_to_end = True # some are removed or replaced
-            process.wait_output('ready: ', 60)
-            running[number] = process
 
     def test_a_node_that_lost_its_disk(self):
         self.begin(3)

@@ -302,7 +302,7 @@ class OlderCopies(Case):
     # -- what nobody can know -------------------------------------------------------------------
 
     def test_a_whole_cluster_of_older_copies(self):
-        """They all know as little: the cluster starts, and its tokens begin again. docs/OPERATIONS.md says so."""
+        """They all know as little: the cluster starts, and its tokens begin again. docs/operations/older-copy.md says so."""
         cluster = self.begin()
         token = self.some(cluster)
         self.assertEqual(cluster.terminate(), [0, 0, 0])

@@ -300,7 +300,7 @@ class PeerBytes(PeerCase):
         # Of messages that are rare, as many as come while leaders hand over and a node needs a snapshot.
         for _ in range(20 if FULL else 2):
             self.peers.plan = {}
-            self.works() # with one node that needs a snapshot, and gets none, the others are no majority without a second
+            self.serves() # with one node that needs a snapshot, and gets none, the others are no majority without a second
             self.peers.plan = plan
             self.cluster.asked_to_lead(self.random.choice(self.cluster.followers()))
             leader = self.cluster.leader()

@@ -73,11 +73,17 @@ class PeerCase(Case):
         self.peers = self.PROXY(self.loop, self.cluster.peer_ports()).start()
         self.cluster.start()
 
-    def works(self):
+    def serves(self):
+        """Each node serves, and has all that the leader has: it is not behind, and needs no snapshot."""
         self.cluster.leader(seconds=60.0)
         for node in self.cluster.nodes:
             self.assertTrue(node.running(), node.process.last_output())
             self.cluster.wait_serving(node, 60.0)
+        self.cluster.wait_level(60.0)
+
+    def works(self):
+        """Without load: see serves()."""
+        self.serves()
         self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
 
 

@@ -95,9 +95,10 @@ def check(root):
     if not os.path.exists(os.path.join(docs, PAGE)):
         yield f"docs/{PAGE} is missing"
         return
-    for page in sorted(os.listdir(docs)):
-        if page.endswith(".md"):
-            yield from check_names(root, page, read(docs, page))
+    for folder in ("", "operations"):
+        for page in sorted(os.listdir(os.path.join(docs, folder))) if os.path.isdir(os.path.join(docs, folder)) else []:
+            if page.endswith(".md"):
+                yield from check_names(root, os.path.join(folder, page), read(docs, folder, page))
     if os.path.exists(os.path.join(root, "BUGS.md")):
         yield from check_names(root, "../BUGS.md", read(root, "BUGS.md"))
     yield from check_sections(read(docs, PAGE))
@@ -109,6 +110,7 @@ GOOD = {
                           + "### 1b. More.\n\n`tests/integration/x.py::X.test_two` and `tests/sim/oracle.c::issue`\n"
                           + "### 1c. Nothing.\n\n**No test** attacks it.\n\n## End\n",
     "docs/OTHER.md": "See `tests/integration/x.py::X.test_two` and `tests/sim`, `tests/unit/x/test_x.c::test_old`.\n",
+    "docs/operations/job.md": "`tests/integration/x.py::X.test_two`\n",
     "tests/unit/x/test_x.c": "TEST(test_one)\n{\n}\nstatic void test_old(void **state)\n{\n}\ncmocka_unit_test(test_old),\n",
     "tests/unit/x/meson.build": "foreach name : ['x']\n",
     "tests/integration/x.py": "class X:\n    def test_two(self):\n        pass\n    def helper(self):\n        pass\n",
@@ -127,6 +129,7 @@ OFFENCES = [
     ("docs/GUARANTEES.md", "### Ua.", "### 5b.", "promise U has no section"),
     ("docs/GUARANTEES.md", "### 1b.", "### 1a.", "two sections 1a"),
     ("docs/OTHER.md", "X.test_two", "X.test_three", "docs/OTHER.md"),
+    ("docs/operations/job.md", "X.test_two", "X.test_three", "docs/operations/job.md"),
     ("docs/OTHER.md", "`tests/sim`", "`tests/sym`", "no such file or folder"),
     ("tests/unit/x/test_x.c", "TEST(test_one)", "static void test_one(void **state)", "not in the list"),
     ("tests/unit/x/test_x.c", "cmocka_unit_test(test_old),", "", "not in the list"),

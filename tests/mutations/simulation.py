@@ -191,15 +191,15 @@ MUTANTS = [
     (21, 'a member that is not ready is not waited for', 'src/consensus/membership.c', '    if (any_unready) {', '    if (any_unready && conf->n > 9) {', 'has not written down'),
     (22, 'ACQUIRE asks for no right of its user', USERS, '    case MACHINE_OP_ACQUIRE:\n        return may_acquire(m, c) ? 0 : ACL_ACQUIRE;',
      '    case MACHINE_OP_ACQUIRE:\n        return 0;', 'and the user may not|who may not acquire'),
-    (22, 'of several locks the right of a user to the first is asked for', USERS, '    for (unsigned i = 0; i < n; i++) {\n        if (!acl_may(&m->asker.user->acl, ACL_ACQUIRE, names[i]',
-     '    for (unsigned i = 0; i < 1 && i < n; i++) {\n        if (!acl_may(&m->asker.user->acl, ACL_ACQUIRE, names[i]', 'and the user may not|who may not acquire'),
+    (22, 'of several locks the right of a user to the first is asked for', USERS, '    for (unsigned i = 0; i < n; i++) {\n        if (!acl_may(&m->sender.user->acl, ACL_ACQUIRE, names[i]',
+     '    for (unsigned i = 0; i < 1 && i < n; i++) {\n        if (!acl_may(&m->sender.user->acl, ACL_ACQUIRE, names[i]', 'and the user may not|who may not acquire'),
     (22, 'who waits is not looked at when users change', USERS, '    recheck_at(m, first_from(m, m->waits.next));\n    machine_work(m);', '    machine_work(m);',
      'goes on, and user'),
-    (22, 'a token is of use to every user', USERS, 'return m->asker.is_node || machine_session_uid(s) == m->asker.user->uid;', 'return m->asker.is_node || s != NULL;',
+    (22, 'a token is of use to every user', USERS, 'return m->sender.is_node || machine_session_uid(s) == m->sender.user->uid;', 'return m->sender.is_node || s != NULL;',
      'and it is user|might not have it'),
     (22, 'SHOW asks for no right of its user', USERS, '    case MACHINE_OP_SHOW:\n        return acl_may(u, ACL_SEE, c->name, &steps) ? 0 : ACL_SEE;', '    case MACHINE_OP_SHOW:\n        return 0;',
      'is answered, and the user might not'),
-    (22, 'LOCKS lists what its user may not see', 'src/machine/query.c', 'if (!machine_asker_may(w->m, ACL_SEE, lock_name(lock), &w->steps)) {', 'if (w->m == NULL) {',
+    (22, 'LOCKS lists what its user may not see', 'src/machine/query.c', 'if (!machine_sender_may(w->m, ACL_SEE, lock_name(lock), &w->steps)) {', 'if (w->m == NULL) {',
      'is listed for a user'),
     (22, 'the login of a user who was switched off counts again later', USERS, '    if ((before->on && !after->on) || (before->nopass && !after->nopass)) {',
      '    if (before->nopass && !after->nopass) {', 'and the user may not|lets user'),
@@ -211,7 +211,7 @@ MUTANTS = [
      'add(m, key, hash, true, m->clock_ms + c->number);', 'when it is sent again'),
     (23, 'taking a lock once more does not prolong it', REENTRANT,
      '        machine_session_renew(m, request_session(request), c->ttl_ms);\n        answer_own', '        answer_own', 'is prolonged to'),
-    (22, 'a session is renewed for every user', MACHINE, """    if (s == NULL || !machine_asker_owns(m, &s->base)) {
+    (22, 'a session is renewed for every user', MACHINE, """    if (s == NULL || !machine_sender_owns(m, &s->base)) {
         r->code = MACHINE_NOSESSION;
         return;
     }
@@ -222,11 +222,11 @@ MUTANTS = [
     }
     r->code = MACHINE_DONE;
     r->deadline_ms""", 'about session \\d+ is carried out for user'),
-    (22, 'every user gets locks in a session', ACQUIRE, 'if (a.explicit_session == NULL || !machine_asker_owns(m, &a.explicit_session->base)) {',
+    (22, 'every user gets locks in a session', ACQUIRE, 'if (a.explicit_session == NULL || !machine_sender_owns(m, &a.explicit_session->base)) {',
      'if (a.explicit_session == NULL) {', 'in a session that is user'),
-    (22, 'ACQUIRE of what an owner has is refused as if it were of another user', ACQUIRE, '    if (request != NULL && !machine_asker_owns(m, request_session(request))) {\n        machine_refuse',
+    (22, 'ACQUIRE of what an owner has is refused as if it were of another user', ACQUIRE, '    if (request != NULL && !machine_sender_owns(m, request_session(request))) {\n        machine_refuse',
      '    if (request != NULL) {\n        machine_refuse', 'is refused as about another'),
     (22, 'an ACQUIRE of one more user is refused as if somebody else had its owner', ACQUIRE, '    if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {\n        r->code = MACHINE_HELD;',
-     '    if (m->asker.user != NULL && m->asker.user->uid > 1 && m->clock_ms % 4 == 0) {\n        machine_refuse(r, 0);\n        return;\n    }\n'
+     '    if (m->sender.user != NULL && m->sender.user->uid > 1 && m->clock_ms % 4 == 0) {\n        machine_refuse(r, 0);\n        return;\n    }\n'
      '    if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {\n        r->code = MACHINE_HELD;', 'is refused as about another'),
 ]

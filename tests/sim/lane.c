@@ -51,7 +51,7 @@ static void hang_up(struct sim_lane *l)
 static void leave_behind(struct sim_lane *l, enum fli_call_event event)
 {
     enum fli_call_want want = l->call_state.order.want;
-    bool waits_on = want == FLI_WANT_ANSWER || want == FLI_WANT_ASK || want == FLI_WANT_PROBE;
+    bool waits_on = want == FLI_WANT_ANSWER || want == FLI_WANT_ASK_OTHER || want == FLI_WANT_PROBE;
     bool silent =
         event == FLI_EVENT_SILENT || event == FLI_EVENT_DEAD || event == FLI_EVENT_LEADERLESS;
     if (!waits_on && silent) {
@@ -65,7 +65,7 @@ static void leave_behind(struct sim_lane *l, enum fli_call_event event)
         l->login = sim_users_login(l->client);
         l->conn_life = l->asked_life;
     }
-    if (want != FLI_WANT_ASK) {
+    if (want != FLI_WANT_ASK_OTHER) {
         l->health_probe = 0;
     }
 }
@@ -91,7 +91,7 @@ static void timer_deliver(struct sim_event *e)
         feed(l, FLI_EVENT_UNREACHABLE, 0);
         break;
     case FLI_WANT_ANSWER:
-    case FLI_WANT_ASK:
+    case FLI_WANT_ASK_OTHER:
         feed(l, FLI_EVENT_SILENT, 0);
         break;
     case FLI_WANT_PROBE:
@@ -132,7 +132,7 @@ static void reached_deliver(struct sim_event *e)
     if (!l->active || l->order != e->a) {
         return;
     }
-    if (l->call_state.order.want == FLI_WANT_ASK) {
+    if (l->call_state.order.want == FLI_WANT_ASK_OTHER) {
         if (!up) {
             feed(l, FLI_EVENT_SERVES_NOT, 0);
             return;
@@ -331,7 +331,7 @@ static void say_deliver(struct sim_event *e)
     const struct sim_answer *a = &said->a;
     struct sim_lane *l = &e->client->lanes[a->lane];
     if ((a->request & HEALTH_PROBE) != 0) {
-        if (l->active && l->call_state.order.want == FLI_WANT_ASK &&
+        if (l->active && l->call_state.order.want == FLI_WANT_ASK_OTHER &&
             a->request == l->health_probe) {
             bool serves = answer_of(e->client->sim, said).has_result;
             feed(l, serves ? FLI_EVENT_SERVES : FLI_EVENT_SERVES_NOT, 0);
@@ -342,7 +342,8 @@ static void say_deliver(struct sim_event *e)
         return;
     }
     l->answer = answer_of(e->client->sim, said);
-    if (l->call_state.order.want == FLI_WANT_ANSWER || l->call_state.order.want == FLI_WANT_ASK) {
+    if (l->call_state.order.want == FLI_WANT_ANSWER ||
+        l->call_state.order.want == FLI_WANT_ASK_OTHER) {
         take_answer(l);
     }
 }
@@ -384,7 +385,7 @@ static void lost(struct sim_lane *l)
     l->half_closed = false;
     l->answer.there = false;
     enum fli_call_want want = l->call_state.order.want;
-    if (l->active && (want == FLI_WANT_ANSWER || want == FLI_WANT_ASK)) {
+    if (l->active && (want == FLI_WANT_ANSWER || want == FLI_WANT_ASK_OTHER)) {
         feed(l, FLI_EVENT_LOST, 0);
     } else if (l->active && want == FLI_WANT_PROBE) {
         l->answer = (struct sim_answer){.there = true, .event = FLI_EVENT_LOST};
@@ -420,8 +421,8 @@ static void reset_deliver(struct sim_event *e)
 {
     for (unsigned i = 0; i < SIM_LANES; i++) {
         struct sim_lane *l = &e->client->lanes[i];
-        if (l->active && l->call_state.order.want == FLI_WANT_ASK && l->asked_life == e->life &&
-            l->asked_node == e->node->index) {
+        if (l->active && l->call_state.order.want == FLI_WANT_ASK_OTHER &&
+            l->asked_life == e->life && l->asked_node == e->node->index) {
             feed(l, FLI_EVENT_SERVES_NOT, 0);
         }
         if (!l->conn_open || l->conn_node != e->node->index || l->conn_life != e->life) {
@@ -526,7 +527,7 @@ static void obey(struct sim_lane *l)
             reach(l, o->node, true);
             start_timer(l);
             return;
-        case FLI_WANT_ASK:
+        case FLI_WANT_ASK_OTHER:
             ask(l);
             return;
         case FLI_WANT_SLEEP:

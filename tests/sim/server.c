@@ -673,7 +673,7 @@ void sim_server_start(struct sim_node *n)
         .source = source,
         .users_ctx = n,
         .gate = gate,
-        .who = who,
+        .set_sender = who,
         .users = connection,
         .face = sim_reenter_face(n->sim),
         .slack_ms = n->sim->options.slack_ms,

@@ -178,6 +178,12 @@ class Cluster:
     def node(self, number):
         return self.nodes[number - 1]
 
+    def wait_level(self, seconds=30.0):
+        """Waits until all running nodes have applied what the leader has now. Others may write meanwhile."""
+        index = int(self.leader().info()['applied_index'])
+        wait_until(lambda: all(int(node.info()['applied_index']) >= index for node in self.running()), seconds,
+                   'entry %d on all nodes' % index)
+
     def wait_same_state(self, seconds=30.0):
         """Waits until all running nodes have applied the same index, and returns their state hashes."""
         def same():

@@ -292,7 +292,7 @@ void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint3
     s->state = FLI_SERVER_DOWN;
     s->status = FL_REDLOCK_DOWN;
     fli_list_init(&s->pending);
-    fli_list_init(&s->owed);
+    fli_list_init(&s->deferred);
     fli_buf_init(&s->conn.out, FLI_SERVER_OUT_MAX);
 }
 

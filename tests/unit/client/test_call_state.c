@@ -591,7 +591,7 @@ static bool is_given_up(const struct fli_call_state *f, enum fli_call_event even
         return true;
     case FLI_EVENT_SILENT:
     case FLI_EVENT_LEADERLESS:
-        return want != FLI_WANT_PROBE && want != FLI_WANT_ANSWER && want != FLI_WANT_ASK;
+        return want != FLI_WANT_PROBE && want != FLI_WANT_ANSWER && want != FLI_WANT_ASK_OTHER;
     default:
         return false;
     }
@@ -618,7 +618,7 @@ static void random_event(struct fli_call_state *f, struct world *w, uint64_t *s)
     case FLI_WANT_ANSWER:
         w->last = answers[dice(s, sizeof answers / sizeof answers[0])];
         break;
-    case FLI_WANT_ASK:
+    case FLI_WANT_ASK_OTHER:
         w->last = dice(s, 2) != 0 ? asked[dice(s, sizeof asked / sizeof asked[0])]
                                   : answers[dice(s, sizeof answers / sizeof answers[0])];
         break;
@@ -689,8 +689,8 @@ TEST(test_random_calls)
             assert_true(steps < 10000);
             assert_true(f.order.until_ms <= c.deadline_ms);
             assert_true(f.order.node <= c.nodes);
-            assert_true(f.order.want != FLI_WANT_ASK || f.order.other <= c.nodes);
-            assert_true(f.order.want != FLI_WANT_ASK || f.order.other != f.order.node);
+            assert_true(f.order.want != FLI_WANT_ASK_OTHER || f.order.other <= c.nodes);
+            assert_true(f.order.want != FLI_WANT_ASK_OTHER || f.order.other != f.order.node);
             random_event(&f, &w, &s);
             if (f.order.want == FLI_WANT_CONNECT && c.repeat == FLI_REPEAT_NEVER) {
                 assert_false(w.is_uncertain);

@@ -35,7 +35,7 @@ static uint32_t reach_ask(struct fli_call_state *f, const struct fli_call_config
     reach_answer(f, START_MS);
     assert_int_equal(f->order.until_ms, START_MS + c->ask_ms);
     fli_call_state_feed(f, START_MS + c->ask_ms, FLI_EVENT_SILENT, 0);
-    assert_int_equal(f->order.want, FLI_WANT_ASK);
+    assert_int_equal(f->order.want, FLI_WANT_ASK_OTHER);
     assert_int_equal(f->order.node, c->start);
     assert_true(f->order.other != c->start);
     assert_int_equal(f->order.until_ms, START_MS + 2 * c->ask_ms);
@@ -68,7 +68,7 @@ TEST(test_when_another_serves_the_request_is_repeated_there)
     c.confirm = true;
     uint32_t other = reach_ask(&f, &c);
     fli_call_state_feed(&f, START_MS + 101, FLI_EVENT_ALIVE, 0);
-    assert_int_equal(f.order.want, FLI_WANT_ASK);
+    assert_int_equal(f.order.want, FLI_WANT_ASK_OTHER);
     assert_int_equal(f.order.other, other);
     assert_int_equal(f.order.until_ms, START_MS + ATTEMPT_MS);
     fli_call_state_feed(&f, START_MS + 550, FLI_EVENT_SERVES, 0);
@@ -126,7 +126,7 @@ TEST(test_the_others_are_asked_in_turn)
             for (uint32_t k = 1; k < n; k++) {
                 now_ms += 20;
                 fli_call_state_feed(&f, now_ms, troubles[i], 0);
-                assert_int_equal(f.order.want, FLI_WANT_ASK);
+                assert_int_equal(f.order.want, FLI_WANT_ASK_OTHER);
                 assert_int_equal(f.order.until_ms, now_ms + ASK_MS);
                 seen |= 1u << f.order.other;
             }
@@ -148,7 +148,7 @@ TEST(test_who_leads_is_asked_first)
         reach_answer(&f, START_MS);
         fli_call_state_hint(&f, leader);
         fli_call_state_feed(&f, START_MS + ASK_MS, FLI_EVENT_SILENT, 0);
-        assert_int_equal(f.order.want, FLI_WANT_ASK);
+        assert_int_equal(f.order.want, FLI_WANT_ASK_OTHER);
         assert_int_equal(f.order.other, leader);
     }
 }
@@ -182,7 +182,7 @@ TEST(test_patience_grows_with_each_change)
         assert_int_equal(f.order.until_ms, now_ms + ask_ms);
         now_ms += ask_ms;
         fli_call_state_feed(&f, now_ms, FLI_EVENT_SILENT, 0);
-        assert_int_equal(f.order.want, FLI_WANT_ASK);
+        assert_int_equal(f.order.want, FLI_WANT_ASK_OTHER);
     }
 }
 
@@ -193,7 +193,7 @@ static void expect_no_health_probe(const struct fli_call_config *c, uint64_t unt
     reach_answer(&f, START_MS);
     assert_int_equal(f.order.until_ms, until_ms);
     fli_call_state_feed(&f, until_ms, FLI_EVENT_SILENT, 0);
-    assert_int_not_equal(f.order.want, FLI_WANT_ASK);
+    assert_int_not_equal(f.order.want, FLI_WANT_ASK_OTHER);
 }
 
 TEST(test_when_nobody_is_asked)
@@ -228,7 +228,7 @@ TEST(test_a_confirmation_changes_over_too)
     assert_int_equal(f.order.request, FLI_REQUEST_CONFIRM);
     fli_call_state_feed(&f, START_MS + 20000, FLI_EVENT_SENT, 0);
     fli_call_state_feed(&f, START_MS + 20100, FLI_EVENT_SILENT, 0);
-    assert_int_equal(f.order.want, FLI_WANT_ASK);
+    assert_int_equal(f.order.want, FLI_WANT_ASK_OTHER);
     fli_call_state_feed(&f, START_MS + 20600, FLI_EVENT_SERVES, 0);
     assert_int_equal(f.order.request, FLI_REQUEST_CONFIRM);
     assert_false(f.unknown);

@@ -37,7 +37,7 @@ static void put(unsigned i, uint64_t via, uint64_t source, enum machine_op op)
     c->held = calloc(1, sizeof *c->held + 4);
     assert_non_null(c->held);
     fli_list_init(&c->held->link);
-    fli_list_init(&c->held->mine);
+    fli_list_init(&c->held->at_source);
     c->held->t = &c->ticket;
     c->held->len = 4;
     c->held->data[0] = (uint8_t)op;

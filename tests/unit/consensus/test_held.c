@@ -67,8 +67,8 @@ TEST_WITH(those_that_come_back_go_first, set_up, NULL)
     hold(&q, 0);
     hold(&q, 1);
     assert_ptr_equal(held_first(&q)->t, &calls[0].ticket);
-    held_give_back(&q, &calls[2].ticket, QUERY, sizeof QUERY);
-    held_give_back(&q, &calls[3].ticket, COMMAND, 7);
+    held_return(&q, &calls[2].ticket, QUERY, sizeof QUERY);
+    held_return(&q, &calls[3].ticket, COMMAND, 7);
     assert_ptr_equal(held_first(&q)->t, &calls[2].ticket);
     assert_true(held_first(&q)->query);
     assert_memory_equal(held_first(&q)->data, QUERY, sizeof QUERY);
@@ -129,7 +129,7 @@ TEST_WITH(bytes_are_bounded, set_up, NULL)
     hold(&q, 5);
     assert_int_equal(held_add(&q, &calls[6].ticket, COMMAND, 1), FL_EBUSY);
     /* What comes back when there is no room is answered at once: it was surely not done. */
-    held_give_back(&q, &calls[7].ticket, COMMAND, 1);
+    held_return(&q, &calls[7].ticket, COMMAND, 1);
     assert_int_equal(calls[7].status, FL_EBUSY);
     assert_int_equal(calls[7].answers, 1);
     struct held *h = held_first(&q);
@@ -177,8 +177,8 @@ TEST_WITH(deadlines, set_up, NULL)
         hold(&q, i);
     }
     calls[5].ticket.deadline_ms = 90;
-    held_give_back(&q, &calls[4].ticket, COMMAND, 8);
-    held_give_back(&q, &calls[5].ticket, COMMAND, 8);
+    held_return(&q, &calls[4].ticket, COMMAND, 8);
+    held_return(&q, &calls[5].ticket, COMMAND, 8);
     held_expire(&q, 89);
     assert_int_equal(order, 0);
     held_expire(&q, 90);

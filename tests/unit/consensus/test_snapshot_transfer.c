@@ -43,6 +43,7 @@ int __wrap_stream_send(struct stream *s, uint8_t type, const struct fli_slice *p
 
 static uint64_t ahead_ms;  /* of the loop's clock, for all who ask it */
 static unsigned done_lost; /* frames DONE for which there is no memory */
+static unsigned taken_sent;
 
 uint64_t __wrap_uv_now(const uv_loop_t *loop)
 {
@@ -55,6 +56,7 @@ int __wrap_stream_send(struct stream *s, uint8_t type, const struct fli_slice *p
         done_lost--;
         return FL_ENOMEM;
     }
+    taken_sent += type == SNAPSHOT_TAKEN;
     return __real_stream_send(s, type, parts, n);
 }
 
@@ -620,6 +622,32 @@ static void a_sender_that_begins_again(void **state)
     assert_true(stream_lost(f->r->mine.s));
 }
 
+static unsigned taken_sent_in_seconds(struct fixture *f)
+{
+    unsigned before = taken_sent;
+    for (unsigned i = 0; i < 8; i++) {
+        ahead_ms += 501;
+        snapshot_install_tick(f->install);
+    }
+    return taken_sent - before;
+}
+
+/* It says that it is alive while it has something to do, and not while it waits for a piece: when
+ * that is lost, both would wait for ever. */
+static void a_piece_that_never_comes(void **state)
+{
+    struct fixture *f = *state;
+    call(f);
+    say_begin(f, 70, 3, f->file.len);
+    say_data(f, 0, f->file.data, 60000);
+    UNTIL(f, f->r->mine.frames > 0 && f->r->mine.type == SNAPSHOT_TAKEN &&
+                 fli_get_u64(f->r->mine.body.data) == 60000);
+    assert_int_equal(taken_sent_in_seconds(f), 0);
+    f->take = FL_EBUSY;
+    UNTIL(f, (snapshot_send_start(f->send), f->readies > 0));
+    assert_int_equal(taken_sent_in_seconds(f), 8);
+}
+
 /* It is stopped at any moment: see tear_down(). */
 static void stopped_early(void **state)
 {
@@ -669,6 +697,7 @@ int main(int argc, char **argv)
         TEST(pieces_out_of_order),
         TEST(frames_that_mean_nothing),
         TEST(a_sender_that_begins_again),
+        TEST(a_piece_that_never_comes),
         TEST(stopped_early),
         TEST(stopped_late),
         TEST(stopped_while_calling),

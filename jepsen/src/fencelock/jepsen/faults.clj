@@ -280,7 +280,7 @@
       healed)))
 
 (defn- let-in!
-  "Lets a node without its data in again, as docs/OPERATIONS.md and docs/MEMBERS.md say."
+  "Lets a node without its data in again, as docs/operations/lost-disk.md says."
   [test node word]
   (fdb/await-true (str word " of " node) 60 #(ask-leader! test word (fdb/id-of test node)))
   (fdb/await-serving test node)

@@ -1,4 +1,4 @@
-/* server_told.c: callbacks of the node that pass its log messages, and a changed log level, on to
+/* server_log.c: callbacks of the node that pass its log messages, and a changed log level, on to
  * the program. */
 #include "server/server_private.h"
 
