@@ -113,9 +113,9 @@ int auth_words(const struct fli_slice *args, unsigned n, const struct acl_user *
         if (rc == 0 && secret) {
             rc = put_password(args[i], user, out, errmsg, errmsg_size);
         } else if (rc == 0 && !is_one_word(args[i])) {
-            return say(errmsg, errmsg_size,
-                       "an argument is one word, or one selector in ( ): a pattern has ? for a "
-                       "blank");
+            return fail(errmsg, errmsg_size,
+                        "an argument is one word, or one selector in ( ): a pattern has ? for a "
+                        "blank");
         } else if (rc == 0) {
             rc = fli_buf_append(out, args[i].data, args[i].len);
         }
