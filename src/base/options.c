@@ -11,6 +11,12 @@
 #include "base/bytes.h"
 #include "base/distance.h"
 
+const char *const fli_words_tls_auth[] = {"no", "optional", "yes", NULL};
+const char *const fli_words_cert_users[] = {"off", "CN", "SAN", NULL};
+const char *const fli_words_log_level[] = {"error", "warning", "info", "debug", NULL};
+const char *const fli_words_log_format[] = {"text", "json", NULL};
+const char *const fli_instead_of_allow_remote[] = {"protected-mode no", NULL};
+
 int fli_options_wrong(struct fli_options *o, const char *fmt, ...)
 {
     va_list args;

@@ -84,4 +84,11 @@ const struct fli_given *fli_options_given(const struct fli_options *o, const cha
 void fli_option_text(const struct fli_options *o, const struct fli_option *row, char *out,
                      size_t size);
 
+/* Words that more than one program takes; NULL is the last. */
+extern const char *const fli_words_tls_auth[];   /* in the order of enum fli_tls_auth */
+extern const char *const fli_words_cert_users[]; /* in the order of enum fli_tls_user */
+extern const char *const fli_words_log_level[];  /* the first is level 1 */
+extern const char *const fli_words_log_format[];
+extern const char *const fli_instead_of_allow_remote[];
+
 #endif

@@ -10,13 +10,12 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/options.h"
 
-static const char *const severity_words[] = {"", "error", "warning", "info", "debug"};
-
-const char *log_severity_word(enum log_severity level)
+static const char *severity_word(enum log_severity level)
 {
     FLI_ASSERT(level >= LOG_SEVERITY_ERROR && level <= LOG_SEVERITY_DEBUG);
-    return severity_words[level];
+    return fli_words_log_level[level - LOG_SEVERITY_ERROR];
 }
 
 /* ---- the limit ------------------------------------------------------------------------------- */
@@ -253,7 +252,7 @@ static void put_plain(struct line *l, const struct log_entry_text *e)
     char text[48];
     const char *colour = e->colours ? colours[e->level] : "";
     put_time(l, e->wall_ms);
-    (void)snprintf(text, sizeof text, " %s%-7s%s %-8.16s ", colour, severity_words[e->level],
+    (void)snprintf(text, sizeof text, " %s%-7s%s %-8.16s ", colour, severity_word(e->level),
                    colour[0] != '\0' ? "\033[0m" : "", e->part);
     put_text(l, text);
     put_bytes(l, e->message, strlen(e->message));
@@ -295,7 +294,7 @@ static void put_json(struct line *l, const struct log_entry_text *e)
     put_text(l, "{\"time\":\"");
     put_time(l, e->wall_ms);
     put_text(l, "\",\"level\":\"");
-    put_text(l, severity_words[e->level]);
+    put_text(l, severity_word(e->level));
     put_text(l, "\",\"part\":\"");
     put_text(l, e->part);
     put_text(l, "\",\"message\":\"");
@@ -398,7 +397,7 @@ void daemon_log_configure(struct daemon_log *l, enum log_severity level)
     l->level = level > LOG_SEVERITY_INFO ? level : LOG_SEVERITY_INFO;
     daemon_log_printf(l, LOG_SEVERITY_INFO, "daemon",
                       "CLUSTER CONFIG: the level of the log is changed level=%s",
-                      log_severity_word(level));
+                      severity_word(level));
     l->configured = l->level = level;
 }
 
@@ -411,6 +410,6 @@ void daemon_log_toggle(struct daemon_log *l)
                    ? next
                    : LOG_SEVERITY_INFO; /* so that this line itself is written */
     daemon_log_printf(l, LOG_SEVERITY_INFO, "daemon",
-                      "SIGUSR1: the level of the log is changed level=%s", log_severity_word(next));
+                      "SIGUSR1: the level of the log is changed level=%s", severity_word(next));
     l->level = next;
 }

@@ -61,9 +61,6 @@ struct log_entry_text {
  * in a text that is not UTF-8 every byte beyond ASCII too: no lock name can forge a line. */
 size_t log_format_line(char out[LOG_LINE_MAX], const struct log_entry_text *e);
 
-/* "error", "warning", "info" or "debug". */
-const char *log_severity_word(enum log_severity level);
-
 /* ---- the log of this process ----------------------------------------------------------------- */
 
 struct daemon_log {

@@ -34,7 +34,7 @@
 #define REPEAT_IT "Ask again: it does no harm twice."
 #define NEW_TOKEN "Before writing again, acquire the lock anew and claim with its token."
 
-const struct cli_command cli_commands[] = {
+static const struct cli_command commands[] = {
     {"acquire", NULL, "NAME", 1, 1, AT_NODES | ACQUIRE_OPTIONS, "Takes a lock; prints its token.",
      NULL, cli_run_acquire},
     {"renew", NULL, "NAME TOKEN", 2, 2, AT_NODES | CLI_BIT(CLI_OPT_TTL),
@@ -204,7 +204,7 @@ int main(int argc, char **argv)
     fli_tls_keep_buffers();
     char errmsg[ERROR_SIZE];
     struct cli_args args;
-    int rc = cli_parse(cli_commands, argc, (const char *const *)argv, environment, &args, errmsg,
+    int rc = cli_parse(commands, argc, (const char *const *)argv, environment, &args, errmsg,
                        sizeof errmsg);
     if (rc != 0) {
         cli_complain("%s", errmsg);
@@ -220,7 +220,7 @@ int main(int argc, char **argv)
     }
     int code = CLI_EXIT_DONE;
     if (cli_has(&args, CLI_OPT_HELP)) {
-        cli_print_help(cli_commands, args.command, stdout);
+        cli_print_help(commands, args.command, stdout);
     } else if (cli_has(&args, CLI_OPT_VERSION)) {
         puts("fencelock " FL_VERSION);
     } else {

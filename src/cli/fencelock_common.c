@@ -28,7 +28,7 @@ const char *cli_nodes_of(const struct cli_args *a)
     return cli_has(a, CLI_OPT_NODES) ? a->text[CLI_OPT_NODES] : "127.0.0.1:7401";
 }
 
-const char *cli_store_of(const struct cli_args *a)
+static const char *store_of(const struct cli_args *a)
 {
     return cli_has(a, CLI_OPT_STORE) ? a->text[CLI_OPT_STORE] : "127.0.0.1:7411";
 }
@@ -253,7 +253,7 @@ fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses,
 
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit)
 {
-    return cli_store_create_at(a, cli_store_of(a), ret_exit);
+    return cli_store_create_at(a, store_of(a), ret_exit);
 }
 
 fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int *ret_exit)

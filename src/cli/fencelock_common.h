@@ -20,7 +20,6 @@ struct fl_bytes cli_name_of(const struct cli_args *a);
 
 /* The addresses of the nodes as given, or the default; the timeout as given, or 0. */
 const char *cli_nodes_of(const struct cli_args *a);
-const char *cli_store_of(const struct cli_args *a);
 
 /* Reads --tls (flag; or --redis-tls) and the options that go with it. `use` is NULL without TLS;
  * the struct must stay where it is. Returns 0, or an exit code after a sentence. */
@@ -64,8 +63,6 @@ int cli_fail(const struct cli_args *a, int code, const char *message,
 
 /* Prints "fencelock: " and a sentence on stderr, with unprintable bytes replaced. */
 void cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
-
-extern const struct cli_command cli_commands[];
 
 int cli_run_acquire(const struct cli_args *a);
 int cli_run_renew(const struct cli_args *a);

@@ -13,7 +13,7 @@
 
 #include "auth/hash.h"
 #include "base/bytes.h"
-#include "base/options.h"
+#include "base/option_rows.h"
 #include "cli/daemon_log.h"
 #include "cli/daemon_notify.h"
 #include "cli/fencelock_store_offline.h"
@@ -87,25 +87,8 @@ static int set_strict(struct fli_options *from, const struct fli_given *g)
                : fli_options_wrong(from, "%s: %s", g->where, errmsg);
 }
 
-#define FIELD(f) .offset = offsetof(struct options, f), .size = sizeof(((struct options *)0)->f)
-#define POINTER(name, f)                                                                           \
-    {                                                                                              \
-        name, FLI_OPTION_POINTER, FIELD(f)                                                         \
-    }
-#define WORD(name, f, list, first)                                                                 \
-    {                                                                                              \
-        name, FLI_OPTION_WORD, FIELD(f), .min = (first), .words = (list)                           \
-    }
-#define OFFLINE(name, f)                                                                           \
-    {                                                                                              \
-        name, FLI_OPTION_POINTER, FIELD(offline.f), .once = true                                   \
-    }
-
-static const char *const auths[] = {"no", "optional", "yes", NULL};
-static const char *const cert_users[] = {"off", "CN", "SAN", NULL};
-static const char *const levels[] = {"error", "warning", "info", "debug", NULL};
-static const char *const styles[] = {"text", "json", NULL};
-static const char *const no_allow_remote[] = {"protected-mode no", NULL};
+#define OPTION_VALUES struct options
+#define OFFLINE(name, f) ONCE(name, FLI_OPTION_POINTER, offline.f, 0, 0)
 
 static const struct fli_option rows[] = {
     POINTER("listen", listen),
@@ -113,29 +96,27 @@ static const struct fli_option rows[] = {
     POINTER("metrics", metrics),
     {"size-max", FLI_OPTION_SIZE, FIELD(size_max), .min = STORE_SIZE_MIN, .max = SIZE_MAX / 4},
     {"strict", FLI_OPTION_OWN, .set = set_strict},
-    {"strict-timeout", FLI_OPTION_NUMBER, FIELD(strict_timeout_ms), .min = STRICT_TIMEOUT_MIN_MS,
-     .max = STRICT_TIMEOUT_MAX_MS},
-    {"allow-remote", FLI_OPTION_GONE, .words = no_allow_remote},
-    {"protected-mode", FLI_OPTION_YES_NO, FIELD(protected_mode)},
+    NUMBER("strict-timeout", strict_timeout_ms, STRICT_TIMEOUT_MIN_MS, STRICT_TIMEOUT_MAX_MS),
+    {"allow-remote", FLI_OPTION_GONE, .words = fli_instead_of_allow_remote},
+    YES_NO("protected-mode", protected_mode),
     POINTER("strict-user", strict_user),
     POINTER("strict-password-file", strict_password_file),
     POINTER("aclfile", aclfile),
-    WORD("tls-auth-clients-user", cert_users, cert_users, 0),
-    WORD("log-level", log_level, levels, LOG_SEVERITY_ERROR),
-    WORD("log-format", log_style, styles, LOG_TEXT),
+    WORD("tls-auth-clients-user", cert_users, fli_words_cert_users, 0),
+    WORD("log-level", log_level, fli_words_log_level, LOG_SEVERITY_ERROR),
+    WORD("log-format", log_style, fli_words_log_format, LOG_TEXT),
     POINTER("tls-port", tls_port),
     POINTER("tls-cert-file", tls_cert),
     POINTER("tls-key-file", tls_key),
     POINTER("tls-ca-cert-file", tls_ca),
-    WORD("tls-auth-clients", tls_auth, auths, 0),
+    WORD("tls-auth-clients", tls_auth, fli_words_tls_auth, 0),
     POINTER("tls-protocols", tls_protocols),
     {"strict-tls", FLI_OPTION_FLAG, FIELD(strict_tls)},
     {"no-fencing", FLI_OPTION_FLAG, FIELD(no_fencing)},
     OFFLINE("backup", backup),
     OFFLINE("verify", verify),
     OFFLINE("restore", restore),
-    {"above", FLI_OPTION_NUMBER, FIELD(offline.above), .min = 1, .max = FL_TOKEN_MAX - 1,
-     .once = true},
+    ONCE("above", FLI_OPTION_NUMBER, offline.above, 1, FL_TOKEN_MAX - 1),
 };
 
 _Static_assert(sizeof rows / sizeof rows[0] <= FLI_OPTIONS_MAX, "they have room");

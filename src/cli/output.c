@@ -13,8 +13,9 @@ static bool is_tail(uint8_t c)
     return (c & 0xc0) == 0x80;
 }
 
-/* Well-formed sequences by the Unicode Standard (chapter 3, table 3-7). */
-size_t cli_utf8_len(const uint8_t *p, size_t left)
+/* Length of the UTF-8 character at p; 0: there is none. Well-formed sequences by the Unicode
+ * Standard (chapter 3, table 3-7). */
+static size_t utf8_len(const uint8_t *p, size_t left)
 {
     FLI_ASSERT(left > 0);
     uint8_t c = p[0];
@@ -42,7 +43,7 @@ bool cli_is_utf8(struct fl_bytes b)
 {
     const uint8_t *p = b.data;
     for (size_t i = 0; i < b.len;) {
-        size_t n = cli_utf8_len(p + i, b.len - i);
+        size_t n = utf8_len(p + i, b.len - i);
         if (n == 0) {
             return false;
         }
@@ -69,7 +70,7 @@ void cli_put_safe(struct fli_buf *out, struct fl_bytes b)
     static const char hex[] = "0123456789abcdef";
     const uint8_t *p = b.data;
     for (size_t i = 0; i < b.len;) {
-        size_t n = cli_utf8_len(p + i, b.len - i);
+        size_t n = utf8_len(p + i, b.len - i);
         if (n != 0 && !is_control(p + i, n) && p[i] != '\\') {
             put(out, p + i, n);
             i += n;
@@ -115,7 +116,7 @@ static void print_string(FILE *f, struct fl_bytes b)
     const uint8_t *p = b.data;
     fputc('"', f);
     for (size_t i = 0; i < b.len;) {
-        size_t n = cli_utf8_len(p + i, b.len - i);
+        size_t n = utf8_len(p + i, b.len - i);
         if (n == 0) {
             fputs("\\ufffd", f);
             i++;

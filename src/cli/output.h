@@ -16,8 +16,6 @@
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Length of the UTF-8 character at p (shortest form, no surrogates); 0: there is none. */
-size_t cli_utf8_len(const uint8_t *p, size_t left);
 bool cli_is_utf8(struct fl_bytes b);
 
 /* Appends the bytes as text that is safe to print. */

@@ -46,17 +46,3 @@ int durable_replace(const char *folder, const char *name, const void *data, size
     int dir = open_folder(folder);
     return dir < 0 ? FL_EIO : closed(dir, replace(dir, name, data, len));
 }
-
-static int remove_from(int dir, const char *name)
-{
-    if (unlinkat(dir, name, 0) != 0) {
-        return errno == ENOENT ? 0 : FL_EIO;
-    }
-    return fsync(dir) == 0 ? 0 : FL_EIO;
-}
-
-int durable_remove(const char *folder, const char *name)
-{
-    int dir = open_folder(folder);
-    return dir < 0 ? FL_EIO : closed(dir, remove_from(dir, name));
-}

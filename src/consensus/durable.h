@@ -15,6 +15,5 @@
 /* Afterwards the file has this content; after an error, this or the old one. */
 FLI_MUST_USE int durable_replace(const char *folder, const char *name, const void *data,
                                  size_t len);
-FLI_MUST_USE int durable_remove(const char *folder, const char *name); /* an absent file is fine */
 
 #endif

@@ -8,8 +8,9 @@
 
 #include <string.h>
 
-void node_settings_in_force(const struct machine_settings *options,
-                            const struct machine_settings *cluster, struct machine_settings *ret)
+/* The values in force: the cluster's settings where set, else the node's own options. */
+static void find_in_force(const struct machine_settings *options,
+                          const struct machine_settings *cluster, struct machine_settings *ret)
 {
     ret->election_ms = cluster->election_ms != 0 ? cluster->election_ms : options->election_ms;
     ret->heartbeat_ms = cluster->heartbeat_ms != 0 ? cluster->heartbeat_ms : options->heartbeat_ms;
@@ -32,7 +33,7 @@ void node_settings_turn(struct node *n)
         return;
     }
     n->settings = *cluster;
-    node_settings_in_force(&n->options, cluster, &now);
+    find_in_force(&n->options, cluster, &now);
     bool times = now.election_ms != n->election_ms || now.heartbeat_ms != n->heartbeat_ms;
     if (times) {
         n->election_ms = n->election.election_ms = now.election_ms;

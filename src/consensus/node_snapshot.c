@@ -176,6 +176,18 @@ static struct snapshot_send *send_to(const struct node *n, uint64_t peer_id)
     return NULL;
 }
 
+/* The newest snapshot file is damaged, so neither a follower nor the next start could use it. The
+ * state in memory is written again, even when it is of the same entry. */
+static void on_damaged(void *ctx)
+{
+    struct node *n = ctx;
+    if (!n->snapshot_damaged) {
+        host_log(&n->host, 1, "the newest snapshot cannot be used; another one is taken");
+    }
+    n->snapshot_damaged = true;
+    node_wake(n);
+}
+
 static void make_send(struct node *n, uint64_t peer_id)
 {
     struct snapshot_send_config sc = {.loop = n->loop,
@@ -184,7 +196,7 @@ static void make_send(struct node *n, uint64_t peer_id)
                                       .peer_id = peer_id,
                                       .ctx = n,
                                       .log = node_snapshot_log,
-                                      .damaged = node_snapshot_damaged};
+                                      .damaged = on_damaged};
     unsigned i = 0;
     while (i < KNOWN_MEMBERS_MAX && n->sends[i].id != 0) {
         i++;
@@ -221,18 +233,6 @@ void node_snapshot_wanted(void *ctx, uint64_t peer_id)
     if (s != NULL && node_running(n)) {
         snapshot_send_start(s);
     }
-}
-
-/* The newest snapshot file is damaged, so neither a follower nor the next start could use it. The
- * state in memory is written again, even when it is of the same entry. */
-void node_snapshot_damaged(void *ctx)
-{
-    struct node *n = ctx;
-    if (!n->snapshot_damaged) {
-        host_log(&n->host, 1, "the newest snapshot cannot be used; another one is taken");
-    }
-    n->snapshot_damaged = true;
-    node_wake(n);
 }
 
 bool node_sends_snapshot(void *ctx, uint64_t peer_id)

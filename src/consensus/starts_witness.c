@@ -5,7 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum witness_verdict witness_check(const struct witness_view *view, const struct starts *witness)
+enum witness_verdict {
+    WITNESS_FITS,
+    WITNESS_OF_ANOTHER, /* it belongs to another directory */
+    WITNESS_IS_NEWER,   /* the directory is an older copy */
+    WITNESS_IS_OLDER,   /* the directory was started without it, or the witness is an older
+                           copy */
+};
+
+static enum witness_verdict check(const struct witness_view *view, const struct starts *witness)
 {
     const struct starts *s = view->starts;
     if (s->incarnation != witness->incarnation) {
@@ -91,7 +99,7 @@ int witness_begin(const char *path, bool reset, const struct witness_view *view,
     *ret = (struct starts){.incarnation = view->starts->incarnation};
     if (!reset) {
         rv = read_witness(path, view, ret, errmsg, errmsg_size);
-        enum witness_verdict verdict = rv == 0 ? witness_check(view, ret) : WITNESS_FITS;
+        enum witness_verdict verdict = rv == 0 ? check(view, ret) : WITNESS_FITS;
         rv = verdict == WITNESS_FITS ? rv : refuse(verdict, path, view, errmsg, errmsg_size);
     }
     if (rv != 0) {

@@ -19,15 +19,6 @@ struct witness_view {
     uint64_t term, last_index;   /* of its log */
 };
 
-enum witness_verdict {
-    WITNESS_FITS,
-    WITNESS_OF_ANOTHER, /* it belongs to another directory */
-    WITNESS_IS_NEWER,   /* the directory is an older copy */
-    WITNESS_IS_OLDER,   /* the directory was started without it, or the witness is an older
-                           copy */
-};
-enum witness_verdict witness_check(const struct witness_view *view, const struct starts *witness);
-
 /* Runs before a start is made. reset: the witness is written anew, whatever it says. 0: *ret is
  * what is on disk now; FL_EDENIED, FL_ECORRUPT, FL_ESYSTEM, FL_EIO: errmsg says what is wrong and
  * what to do. */

@@ -175,11 +175,6 @@ int snapshot_writer_write(struct snapshot_writer *w, const void *data, size_t le
     return 0;
 }
 
-uint64_t snapshot_writer_written(const struct snapshot_writer *w)
-{
-    return w->part.len;
-}
-
 int snapshot_writer_sync(struct snapshot_writer *w, struct snapshot_error *e)
 {
     return snapshot_part_sync(&w->part, e);
@@ -212,8 +207,8 @@ void snapshot_writer_abort(struct snapshot_writer *w)
 struct listing {
     struct snapshot_info *infos;
     size_t len, cap;
-    bool no_memory;
-    bool parts;
+    bool no_memory; /* the list is incomplete */
+    bool parts;     /* of unfinished snapshots, instead of whole ones */
 };
 
 static void on_name(void *ctx, const char *name, uint64_t size)

@@ -44,8 +44,7 @@ FLI_MUST_USE int snapshot_writer_open(struct log_device *d, const struct snapsho
 FLI_MUST_USE int snapshot_writer_write(struct snapshot_writer *w, const void *data, size_t len,
                                        struct snapshot_error *e);
 
-/* The bytes written to the file so far; and a sync of these, which leaves little to finish(). */
-uint64_t snapshot_writer_written(const struct snapshot_writer *w);
+/* Syncs the bytes written so far, which leaves little to finish(). */
 FLI_MUST_USE int snapshot_writer_sync(struct snapshot_writer *w, struct snapshot_error *e);
 
 /* Syncs, renames and syncs the directory: after 0 it is durable. Frees the writer, also on an

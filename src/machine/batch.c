@@ -419,7 +419,8 @@ size_t machine_also_add(uint8_t also[MACHINE_ALSO_SIZE], size_t len, struct fli_
     return len + 1 + name.len;
 }
 
-size_t machine_command_size_max(unsigned op)
+/* The most bytes that an encoded command of this kind has. */
+static size_t command_size_max(unsigned op)
 {
     return op == MACHINE_OP_USERS_LOAD ? MACHINE_COMMAND_LARGEST : MACHINE_COMMAND_MAX;
 }
@@ -535,7 +536,7 @@ int machine_command_encode(const struct machine_command *c, struct fli_buf *out)
         p = put_field(p, c, l->fields[i]);
     }
     size_t len = (size_t)(p - bytes);
-    FLI_ASSERT(len <= machine_command_size_max(c->op));
+    FLI_ASSERT(len <= command_size_max(c->op));
     bytes[0] = c->op;
     bytes[1] = c->flags;
     fli_put_u16(bytes + 2, (uint16_t)len);
@@ -634,7 +635,7 @@ static int read_command(const uint8_t *p, size_t len, struct machine_command *re
         return FL_ECORRUPT;
     }
     size_t size = fli_get_u16(p + 2);
-    if (size < COMMAND_HEADER_SIZE || size > len || size > machine_command_size_max(p[0])) {
+    if (size < COMMAND_HEADER_SIZE || size > len || size > command_size_max(p[0])) {
         return FL_ECORRUPT;
     }
     const struct layout *l = layout_of(p[0]);

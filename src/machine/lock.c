@@ -355,6 +355,24 @@ bool machine_lock_is_pending(const struct lock *lock)
     return false;
 }
 
+/* Frees what a lock no longer needs: an empty contention, and the lock when nothing is left. */
+static void free_unused(struct machine *m, struct lock *lock)
+{
+    struct contention *c = lock_contention(lock);
+    bool awaited = c != NULL && c->queue.len > 0;
+    if (c != NULL && c->is_idle && !c->is_delayed && !awaited) {
+        leave_idle(m, c);
+    }
+    if (awaited || (c != NULL && (c->is_delayed || c->n_shares > 0))) {
+        return;
+    }
+    if (lock_holder(lock) == NULL) {
+        machine_lock_free(m, lock);
+    } else if (c != NULL) {
+        free_contention(m, lock);
+    }
+}
+
 /* Whether the waiting session has ended, so that it must not be granted anything. While expiries
  * run in the order of their deadlines, the deadline of its lease has not been reached yet. */
 static bool waits_in_vain(const struct machine *m, const struct wait *w)
@@ -401,7 +419,7 @@ static void grant_first(struct machine *m, struct lock *lock)
     for (unsigned i = 0; i < request_parts(request); i++) {
         struct lock *other = request_part(request, i)->lock;
         if (other != lock) {
-            machine_lock_free_unused(m, other);
+            free_unused(m, other);
         }
     }
 }
@@ -443,13 +461,8 @@ static bool settle(struct machine *m, struct lock *lock)
         (c->is_delayed || c->queue.len > 0)) {
         machine_lock_idle(m, lock, ++m->serial);
     }
-    machine_lock_free_unused(m, lock);
+    free_unused(m, lock);
     return false;
-}
-
-void machine_lock_settle(struct machine *m, struct lock *lock)
-{
-    machine_lock_settle_all(m, &lock, 1);
 }
 
 /* Settling one lock can grant others, and never frees one. Locks without steps left go in front of
@@ -537,6 +550,11 @@ void machine_lock_break(struct machine *m, struct lock *lock)
     machine_lock_settle_all(m, locks, n);
 }
 
+static void settle_one(struct machine *m, struct lock *lock)
+{
+    machine_lock_settle_all(m, &lock, 1);
+}
+
 void machine_lock_work(struct machine *m, struct contention *c)
 {
     struct lock *lock = c->lock;
@@ -546,7 +564,7 @@ void machine_lock_work(struct machine *m, struct contention *c)
         unsigned n = end_grant(m, c->holder, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, locks);
         FLI_ASSERT(n == 1);
     }
-    machine_lock_settle(m, lock);
+    settle_one(m, lock);
 }
 
 void machine_lock_end_delay(struct machine *m, struct lock *lock)
@@ -554,22 +572,5 @@ void machine_lock_end_delay(struct machine *m, struct lock *lock)
     struct contention *c = lock_contention(lock);
     FLI_ASSERT(c != NULL && c->is_delayed && c->is_idle == (lock_holder(lock) == NULL));
     end_delay(m, c);
-    machine_lock_settle(m, lock);
-}
-
-void machine_lock_free_unused(struct machine *m, struct lock *lock)
-{
-    struct contention *c = lock_contention(lock);
-    bool awaited = c != NULL && c->queue.len > 0;
-    if (c != NULL && c->is_idle && !c->is_delayed && !awaited) {
-        leave_idle(m, c);
-    }
-    if (awaited || (c != NULL && (c->is_delayed || c->n_shares > 0))) {
-        return;
-    }
-    if (lock_holder(lock) == NULL) {
-        machine_lock_free(m, lock);
-    } else if (c != NULL) {
-        free_contention(m, lock);
-    }
+    settle_one(m, lock);
 }

@@ -640,15 +640,11 @@ bool machine_lock_is_ready(const struct lock *lock);
 /* Whether a grant to the first wait is scheduled as work, at this lock or at another one it
  * needs. */
 bool machine_lock_is_pending(const struct lock *lock);
-/* Grants the lock to as many waits as queue and holders allow, now or in later batches, and frees
- * what is no longer needed. */
-void machine_lock_settle(struct machine *m, struct lock *lock);
-/* Settles the locks of one grant, or of one wait, in this order. */
+/* Grants each of these locks to as many waits as queue and holders allow, now or in later batches,
+ * and frees what is no longer needed. The locks are of one grant, or of one wait; in this order. */
 void machine_lock_settle_all(struct machine *m, struct lock *const *locks, unsigned n);
 /* Ends the delay and passes the lock on. */
 void machine_lock_end_delay(struct machine *m, struct lock *lock);
-/* Frees what a lock no longer needs: an empty contention, and the lock when nothing is left. */
-void machine_lock_free_unused(struct machine *m, struct lock *lock);
 /* Frees lock and contention, which nothing refers to any more. */
 void machine_lock_free(struct machine *m, struct lock *lock);
 
@@ -774,7 +770,7 @@ struct request *machine_key_request(struct machine *m, const struct lock *lock,
 
 /* keys_any.c: ANY_KEYS, and the record of keys that were released a moment ago. */
 void machine_any_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
-void machine_released_note(struct machine *m, struct fli_slice name, struct fli_slice owner);
+void machine_record_release(struct machine *m, struct fli_slice name, struct fli_slice owner);
 bool machine_released_find(const struct machine *m, struct fli_slice name, struct fli_slice owner);
 
 /* query.c: the first of the holders that still hold the lock; NULL when none does. Looks at a

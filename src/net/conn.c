@@ -249,20 +249,20 @@ void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len)
     net_memory_note(c);
 }
 
-static void tell_hangup(struct net_conn *c)
+static void report_hangup(struct net_conn *c)
 {
     struct net_server *s = c->server;
     if (s->cbs.hangup == NULL) {
         return;
     }
-    c->hold = true;
+    c->requests_in_use = true;
     for (struct fli_list *link = c->requests.next; link != &c->requests; link = link->next) {
         struct net_request *r = FLI_CONTAINER_OF(link, struct net_request, link);
         if (!r->answered) {
             s->cbs.hangup(s->cbs.ctx, r);
         }
     }
-    c->hold = false;
+    c->requests_in_use = false;
     if (!c->doomed) {
         net_conn_advance(c);
     }
@@ -277,7 +277,7 @@ void net_conn_read_end(struct net_conn *c)
         net_conn_doom(c);
         return;
     }
-    tell_hangup(c);
+    report_hangup(c);
     net_conn_touch(c);
 }
 
@@ -355,7 +355,7 @@ static void resume(struct net_conn *c)
     if (c->paused && !fli_list_linked(&c->yielded)) {
         take_more(c);
     }
-    net_secure_tell_end(c);
+    net_secure_send_end(c);
     set_reading(c);
 }
 
@@ -476,46 +476,6 @@ static void settle(struct net_conn *c)
     }
 }
 
-/* Many connections with much in flight may end at once: the rest of them end in later turns. Each
- * turn gives up far more requests than it takes. */
-static void reap_in_turn(struct net_conn *c)
-{
-    struct net_server *s = c->server;
-    if (s->reaped < NET_REAPED_TURN) {
-        s->reaped += c->in_flight;
-        net_conn_reap(c);
-        return;
-    }
-    if (!fli_list_linked(&c->dirty)) {
-        fli_list_push(&s->ending, &c->dirty);
-    }
-    net_server_stay_awake(s);
-}
-
-void net_conn_work(struct net_conn *c)
-{
-    if (!c->doomed) {
-        flush(c);
-    }
-    if (!c->doomed) {
-        resume(c);
-    }
-    /* If resume() made more output, the connection is dirty again and is visited once more. */
-    if (!c->doomed) {
-        settle(c);
-    }
-    net_memory_note(c);
-    if (c->doomed) {
-        reap_in_turn(c);
-    }
-}
-
-void net_conn_stop(struct net_conn *c)
-{
-    c->last = true;
-    net_conn_touch(c);
-}
-
 static void close_cb(uv_handle_t *handle)
 {
     struct net_conn *c = handle->data;
@@ -526,10 +486,10 @@ static void close_cb(uv_handle_t *handle)
     net_server_closed(s);
 }
 
-void net_conn_reap(struct net_conn *c)
+static void reap(struct net_conn *c)
 {
     struct net_server *s = c->server;
-    FLI_ASSERT(c->doomed && !c->closing && !c->hold);
+    FLI_ASSERT(c->doomed && !c->closing && !c->requests_in_use);
     c->closing = true;
     net_memory_forget(c);
     if (fli_list_linked(&c->dirty)) {
@@ -564,6 +524,46 @@ void net_conn_reap(struct net_conn *c)
     if (!c->reset || uv_tcp_close_reset(&c->tcp, close_cb) != 0) {
         uv_close((uv_handle_t *)&c->tcp, close_cb);
     }
+}
+
+/* Many connections with much in flight may end at once: the rest of them end in later turns. Each
+ * turn gives up far more requests than it takes. */
+static void reap_in_turn(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    if (s->reaped < NET_REAPED_TURN) {
+        s->reaped += c->in_flight;
+        reap(c);
+        return;
+    }
+    if (!fli_list_linked(&c->dirty)) {
+        fli_list_push(&s->ending, &c->dirty);
+    }
+    net_server_stay_awake(s);
+}
+
+void net_conn_work(struct net_conn *c)
+{
+    if (!c->doomed) {
+        flush(c);
+    }
+    if (!c->doomed) {
+        resume(c);
+    }
+    /* If resume() made more output, the connection is dirty again and is visited once more. */
+    if (!c->doomed) {
+        settle(c);
+    }
+    net_memory_note(c);
+    if (c->doomed) {
+        reap_in_turn(c);
+    }
+}
+
+void net_conn_stop(struct net_conn *c)
+{
+    c->last = true;
+    net_conn_touch(c);
 }
 
 static void refuse(struct net_conn *c, bool full)

@@ -46,9 +46,8 @@ void secure_closing(struct channel *c);
 void secure_read(struct channel *c, const uint8_t *data, size_t len);
 bool secure_write(struct channel *c, struct fli_buf *from);
 bool secure_write_handshake(struct channel *c, const void *data, size_t len);
-/* Continues with what waits to be encrypted or sent. False: the connection is lost. */
-bool secure_flush(struct channel *c);
-/* After a write has ended: secure_flush(), and true when nothing waits any more. */
+/* After a write has ended: continues with what waits to be encrypted or sent. True when nothing
+ * waits any more. */
 bool secure_go_on(struct channel *c);
 bool secure_waits(const struct channel *c);
 size_t secure_memory(const struct channel *c);

@@ -107,7 +107,8 @@ static bool encrypt_piece(struct channel *c)
     return true;
 }
 
-bool secure_flush(struct channel *c)
+/* Continues with what waits to be encrypted or sent. False: the connection is lost. */
+static bool flush(struct channel *c)
 {
     struct channel_secure *sec = c->secure;
     while (!c->closing && !c->writing && (sec->cipher.len > 0 || sec->waiting.len > 0)) {
@@ -126,7 +127,7 @@ bool secure_flush(struct channel *c)
 
 bool secure_go_on(struct channel *c)
 {
-    if (!secure_flush(c) || c->writing) {
+    if (!flush(c) || c->writing) {
         return false;
     }
     fli_buf_shrink(&c->secure->waiting); /* what was large once must not stay so */
@@ -151,7 +152,7 @@ bool secure_write(struct channel *c, struct fli_buf *from)
     FLI_ASSERT(sec->waiting.len == 0 && sec->at == 0);
     FLI_ASSERT(fli_tls_state(sec->tls) != FLI_TLS_SHAKING);
     swap(&sec->waiting, from);
-    if (!secure_flush(c)) {
+    if (!flush(c)) {
         return false;
     }
     if (sec->waiting.len == 0) {
@@ -167,7 +168,7 @@ bool secure_write_handshake(struct channel *c, const void *data, size_t len)
     if (fli_tls_write(sec->tls, data, len, &sec->cipher) != 0) {
         return broken(c);
     }
-    return secure_flush(c);
+    return flush(c);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -180,7 +181,7 @@ static bool is_over(const struct channel *c)
 static void failed(struct channel *c, bool shaking)
 {
     c->shared->shake_failed += shaking;
-    (void)secure_flush(c); /* the final alert tells the peer the reason */
+    (void)flush(c); /* the final alert tells the peer the reason */
     if (!is_over(c)) {
         (void)broken(c);
     }
@@ -196,7 +197,7 @@ static void decrypt(struct channel *c, const uint8_t *data, size_t len)
         failed(c, shaking);
         return;
     }
-    if (sec->cipher.len > 0 && !secure_flush(c)) {
+    if (sec->cipher.len > 0 && !flush(c)) {
         return;
     }
     if (shaking && fli_tls_state(sec->tls) != FLI_TLS_SHAKING) {
@@ -237,7 +238,7 @@ static bool has_gone(const struct channel *c)
            recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-static void go_on(struct channel *c)
+static void continue_handshake(struct channel *c)
 {
     struct channel_secure *sec = c->secure;
     fli_list_remove(&sec->deferred);
@@ -260,7 +261,8 @@ static void turn_cb(uv_idle_t *turn)
     struct channel_shared *shared = turn->data;
     shared->shake_ns = 0;
     while (!fli_list_empty(&shared->deferred) && !turn_is_over(shared)) {
-        go_on(FLI_CONTAINER_OF(shared->deferred.next, struct channel_secure, deferred)->channel);
+        continue_handshake(
+            FLI_CONTAINER_OF(shared->deferred.next, struct channel_secure, deferred)->channel);
     }
     if (fli_list_empty(&shared->deferred)) {
         (void)uv_idle_stop(turn);

@@ -8,10 +8,10 @@
 
 const char fli_release_script[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end "
                                   "return redis.call('DEL', KEYS[1])";
-const char fli_release_sha1[] = "a3a2e641cda83495175e20b2f2dca850c65f2a63";
+static const char release_sha1[] = "a3a2e641cda83495175e20b2f2dca850c65f2a63";
 const char fli_extend_script[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end "
                                  "return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
-const char fli_extend_sha1[] = "90d1c0955a140e8c4c217fed32c22f0d1a4163bd";
+static const char extend_sha1[] = "90d1c0955a140e8c4c217fed32c22f0d1a4163bd";
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
@@ -45,7 +45,7 @@ static int put_argument(struct fli_buf *b, struct fli_slice arg)
     return rc == 0 ? fli_buf_append(b, "\r\n", 2) : rc;
 }
 
-int fli_put_request(struct fli_buf *b, size_t argc, const struct fli_slice *argv)
+static int put_request(struct fli_buf *b, size_t argc, const struct fli_slice *argv)
 {
     size_t before = b->len;
     int rc = put_header(b, '*', argc);
@@ -72,7 +72,7 @@ int fli_put_words(struct fli_buf *b, size_t argc, const char *const *argv)
     for (size_t i = 0; i < argc; i++) {
         slices[i] = word(argv[i]);
     }
-    return fli_put_request(b, argc, slices);
+    return put_request(b, argc, slices);
 }
 
 int fli_put_set(struct fli_buf *b, struct fli_slice key, const char *value, uint64_t ttl_ms)
@@ -81,7 +81,7 @@ int fli_put_set(struct fli_buf *b, struct fli_slice key, const char *value, uint
     (void)snprintf(number, sizeof number, "%llu", (unsigned long long)ttl_ms);
     const struct fli_slice argv[] = {word("SET"), key,        word(value),
                                      word("NX"),  word("PX"), word(number)};
-    return fli_put_request(b, 6, argv);
+    return put_request(b, 6, argv);
 }
 
 int fli_put_extend(struct fli_buf *b, struct fli_slice key, const char *value, uint64_t ttl_ms,
@@ -90,12 +90,12 @@ int fli_put_extend(struct fli_buf *b, struct fli_slice key, const char *value, u
     char number[24];
     (void)snprintf(number, sizeof number, "%llu", (unsigned long long)ttl_ms);
     const struct fli_slice argv[] = {word(by_text ? "EVAL" : "EVALSHA"),
-                                     word(by_text ? fli_extend_script : fli_extend_sha1),
+                                     word(by_text ? fli_extend_script : extend_sha1),
                                      word("1"),
                                      key,
                                      word(value),
                                      word(number)};
-    return fli_put_request(b, 6, argv);
+    return put_request(b, 6, argv);
 }
 
 int fli_put_release(struct fli_buf *b, struct fli_slice key, const char *value,
@@ -103,16 +103,16 @@ int fli_put_release(struct fli_buf *b, struct fli_slice key, const char *value,
 {
     if (how == FLI_DELETE_DELEX) {
         const struct fli_slice argv[] = {word("DELEX"), key, word("IFEQ"), word(value)};
-        return fli_put_request(b, 4, argv);
+        return put_request(b, 4, argv);
     }
     if (how == FLI_DELETE_DELIFEQ) {
         const struct fli_slice argv[] = {word("DELIFEQ"), key, word(value)};
-        return fli_put_request(b, 3, argv);
+        return put_request(b, 3, argv);
     }
     const struct fli_slice argv[] = {word(by_text ? "EVAL" : "EVALSHA"),
-                                     word(by_text ? fli_release_script : fli_release_sha1),
-                                     word("1"), key, word(value)};
-    return fli_put_request(b, 5, argv);
+                                     word(by_text ? fli_release_script : release_sha1), word("1"),
+                                     key, word(value)};
+    return put_request(b, 5, argv);
 }
 
 /* ---- replies --------------------------------------------------------------------------------- */

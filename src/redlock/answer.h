@@ -11,9 +11,7 @@
 
 /* Both scripts compare the value first, so they touch no other owner's key and create none. */
 extern const char fli_release_script[];
-extern const char fli_release_sha1[];
 extern const char fli_extend_script[];
-extern const char fli_extend_sha1[];
 
 /* How a server can delete a key that holds a value. */
 enum fli_delete_how {
@@ -22,8 +20,7 @@ enum fli_delete_how {
     FLI_DELETE_DELIFEQ /* Valkey 9.0: DELIFEQ key value */
 };
 
-/* Appends one request. */
-int fli_put_request(struct fli_buf *b, size_t argc, const struct fli_slice *argv) FLI_MUST_USE;
+/* Each appends one request. */
 int fli_put_words(struct fli_buf *b, size_t argc, const char *const *argv) FLI_MUST_USE;
 int fli_put_set(struct fli_buf *b, struct fli_slice key, const char *value,
                 uint64_t ttl_ms) FLI_MUST_USE;

@@ -80,6 +80,8 @@ static void run_due(struct fl_redlock *r)
     }
 }
 
+static void leave(struct fl_redlock *r);
+
 static void on_timer(uv_timer_t *timer)
 {
     struct fl_redlock *r = timer->data;
@@ -88,7 +90,7 @@ static void on_timer(uv_timer_t *timer)
     if (!r->closing) {
         run_due(r);
     }
-    fli_leave(r);
+    leave(r);
 }
 
 /* A timer that fires too early does no harm, so it is only ever set to an earlier time. */
@@ -136,7 +138,7 @@ static void flush(struct fl_redlock *r)
     }
 }
 
-void fli_leave(struct fl_redlock *r)
+static void leave(struct fl_redlock *r)
 {
     FLI_ASSERT(r->depth > 0);
     if (r->depth > 1) {
@@ -177,7 +179,7 @@ static void owner_enter(struct fli_link_owner *o)
 
 static void owner_leave(struct fli_link_owner *o)
 {
-    fli_leave(FLI_CONTAINER_OF(o, struct fl_redlock, owner.links));
+    leave(FLI_CONTAINER_OF(o, struct fl_redlock, owner.links));
 }
 
 /* ---- servers --------------------------------------------------------------------------------- */
@@ -212,7 +214,7 @@ static void owner_down(struct fli_server_owner *o, struct fli_server *s)
     fli_checks_down(r, s);
 }
 
-uint32_t fli_ready_count(const struct fl_redlock *r)
+static uint32_t ready_count(const struct fl_redlock *r)
 {
     uint32_t ready = 0;
     for (uint32_t i = 0; i < r->n; i++) {
@@ -227,7 +229,7 @@ bool fli_may_begin(const struct fl_redlock *r)
     for (uint32_t i = 0; i < r->n; i++) {
         settled = settled && r->servers[i].settled;
     }
-    return settled || fli_ready_count(r) >= fli_quorum(r->n);
+    return settled || ready_count(r) >= fli_quorum(r->n);
 }
 
 size_t fl_redlock_servers(const fl_redlock *r)
@@ -491,7 +493,7 @@ static void on_timer_closed(uv_handle_t *handle)
     struct fl_redlock *r = handle->data;
     fli_enter(r);
     r->owner.links.handles--;
-    fli_leave(r);
+    leave(r);
 }
 
 static void finish_closing(struct fl_redlock *r)
@@ -565,7 +567,7 @@ void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx)
         fli_deferred_drop(&r->servers[i]);
     }
     uv_close((uv_handle_t *)&r->timer, on_timer_closed);
-    r->depth--; /* fli_leave() in callbacks of the loop sees no outer call */
+    r->depth--; /* leave() in callbacks of the loop sees no outer call */
     if (r->is_private) {
         while (r->closing) {
             (void)uv_run(&r->own_loop, UV_RUN_ONCE);

@@ -7,9 +7,9 @@
  *   keepalive.c  extends a lock again and again
  *   blocking.c   calls that block
  *
- * One place, fli_leave(), calls the user's callbacks, when everything else of the current event
+ * One place, leave(), calls the user's callbacks, when everything else of the current event
  * is done: so they may call anything, also close the handle. A callback of libuv's runs between
- * fli_enter() and fli_leave(), a public call between fli_enter() and fli_leave_call(). */
+ * fli_enter() and leave(), a public call between fli_enter() and fli_leave_call(). */
 #ifndef FLI_REDLOCK_PRIVATE_H
 #define FLI_REDLOCK_PRIVATE_H
 
@@ -29,7 +29,7 @@ struct fli_due {
     void (*fire)(struct fli_due *d, uint64_t now_ms);
 };
 
-/* A callback of the user's that waits for fli_leave(). */
+/* A callback of the user's that waits for leave(). */
 struct fli_note {
     struct fli_list node;
     void (*deliver)(struct fli_note *n);
@@ -56,7 +56,7 @@ struct fl_redlock {
         uint32_t serial;
         int kind;
         int how;
-        bool by_text;
+        bool by_text; /* with the text of its script, not its SHA-1 */
         struct fli_buf bytes;
     } text;
     uint32_t in_flight;
@@ -79,7 +79,6 @@ struct fl_redlock {
 /* ---- redlock.c ------------------------------------------------------------------------------- */
 
 void fli_enter(struct fl_redlock *r);
-void fli_leave(struct fl_redlock *r);
 void fli_leave_call(struct fl_redlock *r); /* for public calls */
 void fli_due_set(struct fl_redlock *r, struct fli_due *d, uint64_t due_ms);
 void fli_due_clear(struct fl_redlock *r, struct fli_due *d);
@@ -87,7 +86,6 @@ void fli_note_add(struct fl_redlock *r, struct fli_note *n);
 /* 0 or FL_EINVAL. */
 int fli_check_name(struct fl_bytes name) FLI_MUST_USE;
 size_t fli_make_key(const struct fl_redlock *r, struct fl_bytes name, char *key);
-uint32_t fli_ready_count(const struct fl_redlock *r);
 /* Whether the first attempt may begin: every connection has been made or has failed, or enough
  * servers are ready. */
 bool fli_may_begin(const struct fl_redlock *r);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/options.h"
 #include "wire/resp.h"
 
 #define DEFAULT "default"
@@ -37,9 +38,6 @@ static const struct {
 };
 #define SETTINGS_LEN (sizeof settings / sizeof settings[0])
 _Static_assert(SETTINGS_LEN == MACHINE_SETTINGS, "each of them has a name");
-
-static const char *const levels[] = {"error", "warning", "info", "debug"};
-#define LEVELS_LEN (sizeof levels / sizeof levels[0])
 
 static bool is_word(struct fli_slice s, const char *word)
 {
@@ -74,8 +72,8 @@ static bool read_value(struct fli_slice text, enum machine_setting setting, uint
         return fli_parse_u64(text.data, text.len, UINT32_MAX, ret) && *ret != 0 &&
                machine_setting_ok(setting, *ret);
     }
-    for (size_t i = 0; i < LEVELS_LEN && *ret == 0; i++) {
-        *ret = is_word(text, levels[i]) ? i + 1 : 0;
+    for (size_t i = 0; fli_words_log_level[i] != NULL && *ret == 0; i++) {
+        *ret = is_word(text, fli_words_log_level[i]) ? i + 1 : 0;
     }
     return *ret != 0;
 }
@@ -149,7 +147,7 @@ static int put_setting(struct fli_buf *b, enum machine_setting setting, uint32_t
     if (v == 0) {
         return fli_resp_text(b, DEFAULT);
     }
-    return setting == MACHINE_SETTING_LOG_LEVEL ? fli_resp_text(b, levels[v - 1])
+    return setting == MACHINE_SETTING_LOG_LEVEL ? fli_resp_text(b, fli_words_log_level[v - 1])
                                                 : fli_resp_u64(b, v);
 }
 

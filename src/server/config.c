@@ -7,33 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIELD(f) .offset = offsetof(struct config, f), .size = sizeof(((struct config *)0)->f)
-#define NUMBER(name, f, lo, hi)                                                                    \
-    {                                                                                              \
-        name, FLI_OPTION_NUMBER, FIELD(f), .min = (lo), .max = (hi)                                \
-    }
-#define TEXT(name, f)                                                                              \
-    {                                                                                              \
-        name, FLI_OPTION_TEXT, FIELD(f)                                                            \
-    }
-#define YES_NO(name, f)                                                                            \
-    {                                                                                              \
-        name, FLI_OPTION_YES_NO, FIELD(f)                                                          \
-    }
-#define WORD(name, f, list, first)                                                                 \
-    {                                                                                              \
-        name, FLI_OPTION_WORD, FIELD(f), .min = (first), .words = (list)                           \
-    }
-#define ONCE(name, kind, f, lo, hi)                                                                \
-    {                                                                                              \
-        name, kind, FIELD(f), .min = (lo), .max = (hi), .once = true                               \
-    }
+#include "base/option_rows.h"
 
-static const char *const auths[] = {"no", "optional", "yes", NULL};
-static const char *const cert_users[] = {"off", "CN", "SAN", NULL};
-static const char *const levels[] = {"error", "warning", "info", "debug", NULL};
-static const char *const formats[] = {"text", "json", NULL};
-static const char *const no_allow_remote[] = {"protected-mode no", NULL};
+#define OPTION_VALUES struct config
 
 static int set_cluster(struct fli_options *o, const struct fli_given *g)
 {
@@ -75,11 +51,11 @@ static const struct fli_option options[] = {
     TEXT("tls-cert-file", tls_cert_file),
     TEXT("tls-key-file", tls_key_file),
     TEXT("tls-ca-cert-file", tls_ca_cert_file),
-    WORD("tls-auth-clients", tls_auth_clients, auths, 0),
+    WORD("tls-auth-clients", tls_auth_clients, fli_words_tls_auth, 0),
     TEXT("tls-protocols", tls_protocols),
     TEXT("tls-advertise", tls_advertise),
     TEXT("metrics", metrics),
-    WORD("tls-auth-clients-user", tls_auth_clients_user, cert_users, 0),
+    WORD("tls-auth-clients-user", tls_auth_clients_user, fli_words_cert_users, 0),
     TEXT("aclfile", aclfile),
     TEXT("requirepass", requirepass),
     TEXT("auditlog", auditlog),
@@ -90,15 +66,15 @@ static const struct fli_option options[] = {
     YES_NO("tls-cluster", tls_cluster),
     TEXT("tls-cluster-name", tls_cluster_name),
     TEXT("cluster-secret-file", cluster_secret_file),
-    WORD("log-level", log_level, levels, 1),
-    WORD("log-format", log_json, formats, 0),
+    WORD("log-level", log_level, fli_words_log_level, 1),
+    WORD("log-format", log_json, fli_words_log_format, 0),
     YES_NO("protected-mode", protected_mode),
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
     NUMBER("sessions-max", limits.sessions_max, 1, UINT32_MAX),
     NUMBER("waits-max", limits.waits_max, 1, UINT32_MAX),
     NUMBER("lock-waits-max", limits.lock_waits_max, 1, UINT32_MAX),
     NUMBER("session-locks-max", limits.session_locks_max, 1, UINT32_MAX),
-    {"allow-remote", FLI_OPTION_GONE, .words = no_allow_remote},
+    {"allow-remote", FLI_OPTION_GONE, .words = fli_instead_of_allow_remote},
     ONCE("witness-reset", FLI_OPTION_FLAG, witness_reset, 0, 0),
     ONCE("check", FLI_OPTION_FLAG, check, 0, 0),
     ONCE("json", FLI_OPTION_FLAG, json, 0, 0),
@@ -117,9 +93,9 @@ bool config_listens_plainly(const struct config *c)
     return strcmp(c->listen, "off") != 0;
 }
 
-uint64_t config_address_share(uint64_t said, uint64_t all)
+uint64_t config_address_share(uint64_t given, uint64_t all)
 {
-    return said != 0 ? said : all - all / 4;
+    return given != 0 ? given : all - all / 4;
 }
 
 enum config_outcome config_wrong(struct config_reader *r, const char *fmt, ...)
@@ -252,8 +228,8 @@ static bool is_own_choice(const struct fli_option *row, const char *text)
     return strcmp(text, "0") == 0 && row->kind == FLI_OPTION_NUMBER && row->min > 0;
 }
 
-static void tell(const struct config_reader *r, const struct fli_option *row, config_value_cb cb,
-                 void *ctx)
+static void list_value(const struct config_reader *r, const struct fli_option *row,
+                       config_value_cb cb, void *ctx)
 {
     const struct fli_given *g = fli_options_given(&r->options, row->name);
     char text[CONFIG_PATH_MAX + MEMBERS_TEXT_MAX];
@@ -278,7 +254,7 @@ enum config_outcome config_list(int argc, const char *const *argv, const char *c
     enum config_outcome outcome = read_all(r, argc, argv, env);
     for (size_t i = 0; outcome == CONFIG_RUN && i < OPTIONS_LEN; i++) {
         if (!options[i].once && options[i].kind != FLI_OPTION_GONE) {
-            tell(r, &options[i], cb, ctx);
+            list_value(r, &options[i], cb, ctx);
         }
     }
     close_reader(r);

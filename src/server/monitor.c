@@ -223,11 +223,6 @@ void monitor_destroy(struct monitor *m)
     free(m);
 }
 
-const char *monitor_address(const struct monitor *m)
-{
-    return m->address;
-}
-
 void monitor_event(struct monitor *m, const struct machine_event *e, bool leads,
                    uint64_t under_way_ns)
 {

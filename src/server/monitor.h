@@ -28,8 +28,6 @@ int monitor_create(const struct monitor_config *config, struct monitor **ret, ch
 void monitor_stop(struct monitor *m, void (*cb)(void *ctx), void *ctx); /* cb once, from the loop */
 void monitor_destroy(struct monitor *m);                                /* NULL is fine */
 
-const char *monitor_address(const struct monitor *m); /* "" for no listener */
-
 /* Events and refusals of the log, in its order. */
 void monitor_event(struct monitor *m, const struct machine_event *e, bool leads,
                    uint64_t under_way_ns);

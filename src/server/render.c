@@ -109,7 +109,7 @@ static int corrupt(struct fli_buf *b)
 
 /* --- views --- */
 
-const char *render_lock_state(uint8_t state)
+static const char *state_word(uint8_t state)
 {
     switch (state) {
     case MACHINE_LOCK_HELD:
@@ -187,7 +187,7 @@ static int lock_pairs(struct fli_buf *b, int proto, const struct machine_lock_vi
                       uint64_t clock_ms)
 {
     int rc = bytes(b, "name", v->name);
-    rc = rc != 0 ? rc : text(b, "state", render_lock_state(v->state));
+    rc = rc != 0 ? rc : text(b, "state", state_word(v->state));
     rc = rc != 0 ? rc : holder_pairs(b, proto, v, clock_ms);
     rc = rc != 0 ? rc : number(b, "waiters", v->waiters);
     rc = rc != 0                        ? rc

@@ -37,9 +37,6 @@ int render_forget(struct fli_buf *b, int code, uint64_t id,
 int render_change(struct fli_buf *b, enum fli_command_id id, int code, uint64_t node,
                   const struct node_status *status) FLI_MUST_USE;
 
-/* "held", "delayed", "queued". */
-const char *render_lock_state(uint8_t state);
-
 /* The text of an address as the machine keeps it (batch.h): HOST:PORT; "" for an empty one. */
 #define RENDER_ADDRESS_MAX 64u
 void render_address(struct fli_slice address, char out[RENDER_ADDRESS_MAX]);

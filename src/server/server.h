@@ -29,9 +29,6 @@ const char *server_address(const struct server *s);
 /* The same of the TLS port; "" when there is none. */
 const char *server_tls_address(const struct server *s);
 
-/* The address of the listener for monitoring; "" when there is none. */
-const char *server_metrics_address(const struct server *s);
-
 /* The state of the node in one line: "node 1 of 3 leads, term 5, 2 of 3 connected, ...". */
 void server_describe(struct server *s, char *out, size_t size);
 

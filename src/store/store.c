@@ -469,11 +469,6 @@ uint64_t store_size_max(const struct store *s)
     return s->env->size_max;
 }
 
-fl_token store_floor(const struct store *s)
-{
-    return s->floor;
-}
-
 struct fli_env *store_env(struct store *s)
 {
     return s->env;

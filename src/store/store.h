@@ -33,7 +33,7 @@ struct store_op {
     int result;     /* 0, or a refusal: nothing was changed by this operation */
     fl_token mark;  /* MARK; FL_ESTALE: the mark that refused it */
     bool found;     /* GET, DEL: the key had a value */
-    bool unclaimed; /* FL_ESTALE: because the lock must be claimed first (store_floor()) */
+    bool unclaimed; /* FL_ESTALE: because the lock must be claimed first */
     uint8_t *out;   /* GET: the value, malloc'ed; see store_op_fini() */
     size_t out_len;
     uint8_t bound[FL_NAME_MAX]; /* the lock that the key belongs to: for FL_EWRONGLOCK, and GET */
@@ -74,9 +74,6 @@ void store_get_counts(const struct store *s, struct store_counts *ret);
 uint64_t store_bytes(const struct store *s);      /* of pages that records take */
 uint64_t store_file_bytes(const struct store *s); /* of the data file */
 uint64_t store_size_max(const struct store *s);   /* bytes */
-/* The floor set by a restore: no token below it is accepted, and each lock must be claimed with a
- * token not below it before anything is written under the lock. FL_TOKEN_NONE: no floor. */
-fl_token store_floor(const struct store *s);
 struct fli_env;
 struct fli_env *store_env(struct store *s); /* for restore.c and backup.c */
 

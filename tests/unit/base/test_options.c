@@ -1,7 +1,7 @@
 /* What fencelockd's options do not use, or only in part; test_config.c has the rest. */
 #include "../../lib/unit.h"
 
-#include "base/options.h"
+#include "base/option_rows.h"
 
 enum colour { RED = 1, GREEN, BLUE };
 
@@ -27,7 +27,7 @@ static int set_own(struct fli_options *o, const struct fli_given *g)
     return 0;
 }
 
-#define FIELD(f) .offset = offsetof(struct values, f), .size = sizeof(values.f)
+#define OPTION_VALUES struct values
 static const char *const colours[] = {"red", "green", "blue", NULL};
 static const char *const replaced[] = {"colour blue", NULL};
 static const struct fli_option table[] = {

@@ -1,13 +1,7 @@
 /* test_forged.c: sends one server random messages that no correct server sends, in every state that
  * they bring it to. It may refuse them, believe them, or fail: it must not end the process, and its
  * log must be one that it can start from. One printed seed replays the run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "../../lib/rng.h"
 #include "group.h"
@@ -169,8 +163,9 @@ static void something_else(struct group *g)
     }
 }
 
-static void forged_messages_end_nothing(void **state)
+TEST(forged_messages_end_nothing)
 {
+    seed = rng_seed();
     uint8_t *room = fli_xmalloc(BODY_ROOM);
     unsigned fatals = 0;
     unsigned led = 0;
@@ -202,11 +197,4 @@ static void forged_messages_end_nothing(void **state)
     print_message("%u rounds gave up, %u messages met a leader\n", fatals, led);
     assert_true(led > 100);
     assert_true(fatals < ROUNDS);
-}
-
-int main(void)
-{
-    seed = rng_seed();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(forged_messages_end_nothing)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,6 @@
 /* test_proposer.c: batches, tickets, leadership and time of the proposer, each tested alone. The
  * simulation in tests/sim tests them together. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../../lib/unit.h"
 
 #include "consensus/batch_build.h"
 #include "consensus/clock.h"
@@ -37,7 +31,7 @@ static int stop(void **state)
     return 0;
 }
 
-static void opens_behind_the_barrier_of_the_term(void **state)
+TEST_WITH(opens_behind_the_barrier_of_the_term, start_one, stop)
 {
     struct rig *r = *state;
     struct rig_call *c = rig_acquire(r, "lock", OWNER_A, 1000);
@@ -52,7 +46,7 @@ static void opens_behind_the_barrier_of_the_term(void **state)
     assert_int_equal(rig_batches(r, 0), 1);
 }
 
-static void answers_each_command_and_query_at_its_place(void **state)
+TEST_WITH(answers_each_command_and_query_at_its_place, start_three, stop)
 {
     struct rig *r = *state;
     unsigned l = rig_leader(r);
@@ -86,7 +80,7 @@ static void answers_each_command_and_query_at_its_place(void **state)
     assert_int_equal(look->result.code, MACHINE_NOTFOUND);
 }
 
-static void a_query_alone_goes_behind_an_empty_entry(void **state)
+TEST_WITH(a_query_alone_goes_behind_an_empty_entry, start_three, stop)
 {
     struct rig *r = *state;
     unsigned l = rig_leader(r);
@@ -99,7 +93,7 @@ static void a_query_alone_goes_behind_an_empty_entry(void **state)
     assert_int_equal(rig_batches(r, l), batches + 1);
 }
 
-static void commands_gather_while_entries_are_in_flight(void **state)
+TEST(commands_gather_while_entries_are_in_flight)
 {
     const struct proposer_config config = {.in_flight_max = 1};
     struct rig *r = &rig;
@@ -124,7 +118,7 @@ static void commands_gather_while_entries_are_in_flight(void **state)
     rig_stop(r);
 }
 
-static void pending_has_a_ceiling(void **state)
+TEST(pending_has_a_ceiling)
 {
     struct rig *r = &rig;
     struct rig_call probe = {0};
@@ -148,7 +142,7 @@ static void pending_has_a_ceiling(void **state)
 }
 
 /* Fills one batch to the last byte and checks that the next byte goes into another. */
-static void a_batch_has_a_ceiling(void **state)
+TEST(a_batch_has_a_ceiling)
 {
     const size_t max = MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX;
     uint8_t bytes[64] = {0};
@@ -185,7 +179,7 @@ enum {
     RENEWALS = MACHINE_BATCH_COST_MAX / 10 / MACHINE_STEPS_RECORD,
 };
 
-static void what_does_not_fit_goes_into_the_next_batch(void **state)
+TEST(what_does_not_fit_goes_into_the_next_batch)
 {
     const struct proposer_config config = {.batch_max = 1}; /* raised to one command */
     struct rig *r = &rig;
@@ -260,7 +254,7 @@ static struct rig_call *large_acquire(struct rig *r, unsigned i, uint64_t source
 
 /* One client fills batches to come; another's renewal goes into the next that is filled, and the
  * first one's commands keep their order. */
-static void a_small_client_waits_for_one_batch(void **state)
+TEST(a_small_client_waits_for_one_batch)
 {
     const struct proposer_config config = {.batch_max = 1, .in_flight_max = 1};
     struct rig *r = &rig;
@@ -296,7 +290,7 @@ static void fill_a_batch(struct rig *r, unsigned l, struct rig_call *c[FILLS + 1
 
 /* A renewal goes into the batch that others have filled, as far as its part of the batch goes:
  * those beyond it stand in line. */
-static void a_part_of_each_batch_is_for_renewals(void **state)
+TEST(a_part_of_each_batch_is_for_renewals)
 {
     const struct proposer_config config = {.in_flight_max = 1};
     struct rig *r = &rig;
@@ -320,7 +314,7 @@ static void a_part_of_each_batch_is_for_renewals(void **state)
 
 /* While the entries in flight cost more than one batch may, new commands wait for the next batch,
  * even when more entries may be in flight. */
-static void full_batches_wait_for_those_in_flight(void **state)
+TEST(full_batches_wait_for_those_in_flight)
 {
     enum { EACH = FOR_ALL / (MACHINE_STEPS_RECORD * (1 + MACHINE_NAMES_MAX)) };
     struct rig *r = &rig;
@@ -345,7 +339,7 @@ static void full_batches_wait_for_those_in_flight(void **state)
 }
 
 /* A renewal does not overtake commands that its own client sent before. */
-static void a_renewal_stays_behind_its_own(void **state)
+TEST(a_renewal_stays_behind_its_own)
 {
     const struct proposer_config config = {.in_flight_max = 1};
     struct rig *r = &rig;
@@ -362,7 +356,7 @@ static void a_renewal_stays_behind_its_own(void **state)
 }
 
 /* Whoever asks for more fills the rest of what may be pending; a renewal has its part of it. */
-static void a_part_of_pending_is_for_renewals(void **state)
+TEST(a_part_of_pending_is_for_renewals)
 {
     enum { PENDING = 64 << 10 };
     const struct proposer_config config = {.pending_max = PENDING, .in_flight_max = 1};
@@ -386,7 +380,7 @@ static void a_part_of_pending_is_for_renewals(void **state)
 }
 
 /* All queries of a batch are answered at once, so lists fill a batch by what they may cost. */
-static void lists_fill_a_batch_by_their_cost(void **state)
+TEST_WITH(lists_fill_a_batch_by_their_cost, start_three, stop)
 {
     struct rig *r = *state;
     unsigned l = rig_leader(r);
@@ -414,7 +408,7 @@ static void lists_fill_a_batch_by_their_cost(void **state)
     assert_int_equal(rig_batches(r, l), batches + 2);
 }
 
-static void refuses_what_is_not_one_command(void **state)
+TEST_WITH(refuses_what_is_not_one_command, start_one, stop)
 {
     struct rig *r = *state;
     rig_leader(r);
@@ -436,7 +430,7 @@ static void refuses_what_is_not_one_command(void **state)
     assert_int_equal(stats.pending_commands, 0);
 }
 
-static void a_callback_may_ask_for_more(void **state)
+TEST_WITH(a_callback_may_ask_for_more, start_one, stop)
 {
     struct rig *r = *state;
     rig_leader(r);
@@ -464,7 +458,7 @@ static void join_again(struct rig *r, unsigned l)
     group_isolate(&r->g, l, false);
 }
 
-static void lost_leadership_answers_everybody_once(void **state)
+TEST_WITH(lost_leadership_answers_everybody_once, start_three, stop)
 {
     struct rig *r = *state;
     unsigned l = rig_leader(r);
@@ -509,7 +503,7 @@ static void lost_leadership_answers_everybody_once(void **state)
     assert_int_equal(stats.returned, 4);
 }
 
-static void leads_again_in_another_term(void **state)
+TEST_WITH(leads_again_in_another_term, start_three, stop)
 {
     struct rig *r = *state;
     unsigned l = rig_leader(r);
@@ -526,7 +520,7 @@ static void leads_again_in_another_term(void **state)
     assert_true(r->nodes[k].opened_term > 1);
 }
 
-static void waits_while_leadership_is_handed_over(void **state)
+TEST_WITH(waits_while_leadership_is_handed_over, start_three, stop)
 {
     struct rig *r = *state;
     unsigned l = rig_leader(r);
@@ -549,7 +543,7 @@ static void waits_while_leadership_is_handed_over(void **state)
 }
 
 /* What is proposed and not written is bounded; the rest waits, and goes on where it was. */
-static void waits_while_the_disk_is_stuck(void **state)
+TEST(waits_while_the_disk_is_stuck)
 {
     const struct proposer_config config = {.in_flight_max = 100000, .batch_max = 1};
     struct rig *r = &rig;
@@ -584,7 +578,7 @@ static void waits_while_the_disk_is_stuck(void **state)
     assert_int_equal(first->status, FL_EUNCERTAIN);
 }
 
-static void closing_answers_everybody(void **state)
+TEST_WITH(closing_answers_everybody, start_three, stop)
 {
     struct rig *r = *state;
     unsigned l = rig_leader(r);
@@ -606,7 +600,7 @@ static void closing_answers_everybody(void **state)
     assert_int_equal(group_tokens(&r->g, l), 1);
 }
 
-static void expiry_needs_no_traffic_and_makes_little(void **state)
+TEST_WITH(expiry_needs_no_traffic_and_makes_little, start_one, stop)
 {
     struct rig *r = *state;
     rig_leader(r);
@@ -631,7 +625,7 @@ static void expiry_needs_no_traffic_and_makes_little(void **state)
     assert_int_equal(rig_batches(r, 0), batches);
 }
 
-static void a_pause_is_not_charged_to_leases(void **state)
+TEST_WITH(a_pause_is_not_charged_to_leases, start_one, stop)
 {
     struct rig *r = *state;
     rig_leader(r);
@@ -648,7 +642,7 @@ static void a_pause_is_not_charged_to_leases(void **state)
     assert_true(check->result.clock_ms <= c->result.clock_ms + CLUSTER_CLOCK_STEP_MAX_MS + 200);
 }
 
-static void asks_for_turns_at_the_right_time(void **state)
+TEST_WITH(asks_for_turns_at_the_right_time, start_one, stop)
 {
     struct rig *r = *state;
     struct proposer *p = r->nodes[0].proposer;
@@ -676,36 +670,4 @@ static void asks_for_turns_at_the_right_time(void **state)
     assert_true(proposer_next_turn_ms(p, now_ms) > 0);
     r->nodes[0].asleep = false;
     rig_await(r, c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(opens_behind_the_barrier_of_the_term, start_one, stop),
-        cmocka_unit_test_setup_teardown(answers_each_command_and_query_at_its_place, start_three,
-                                        stop),
-        cmocka_unit_test_setup_teardown(a_query_alone_goes_behind_an_empty_entry, start_three,
-                                        stop),
-        cmocka_unit_test_setup_teardown(lists_fill_a_batch_by_their_cost, start_three, stop),
-        cmocka_unit_test(commands_gather_while_entries_are_in_flight),
-        cmocka_unit_test(pending_has_a_ceiling),
-        cmocka_unit_test(a_part_of_pending_is_for_renewals),
-        cmocka_unit_test(a_batch_has_a_ceiling),
-        cmocka_unit_test(what_does_not_fit_goes_into_the_next_batch),
-        cmocka_unit_test(a_small_client_waits_for_one_batch),
-        cmocka_unit_test(a_part_of_each_batch_is_for_renewals),
-        cmocka_unit_test(a_renewal_stays_behind_its_own),
-        cmocka_unit_test(full_batches_wait_for_those_in_flight),
-        cmocka_unit_test_setup_teardown(refuses_what_is_not_one_command, start_one, stop),
-        cmocka_unit_test_setup_teardown(a_callback_may_ask_for_more, start_one, stop),
-        cmocka_unit_test_setup_teardown(lost_leadership_answers_everybody_once, start_three, stop),
-        cmocka_unit_test_setup_teardown(leads_again_in_another_term, start_three, stop),
-        cmocka_unit_test_setup_teardown(waits_while_leadership_is_handed_over, start_three, stop),
-        cmocka_unit_test(waits_while_the_disk_is_stuck),
-        cmocka_unit_test_setup_teardown(closing_answers_everybody, start_three, stop),
-        cmocka_unit_test_setup_teardown(expiry_needs_no_traffic_and_makes_little, start_one, stop),
-        cmocka_unit_test_setup_teardown(a_pause_is_not_charged_to_leases, start_one, stop),
-        cmocka_unit_test_setup_teardown(asks_for_turns_at_the_right_time, start_one, stop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,6 @@
 #include "../peer/rig.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../log/sim_device.h"
 #include "base/bytes.h"
@@ -253,7 +250,7 @@ static void send_until_it_is_there(struct fixture *f)
 
 /* ---- tests ---- */
 
-static void it_arrives(void **state)
+TEST_WITH(it_arrives, set_up, tear_down)
 {
     struct fixture *f = *state;
     assert_true(f->file.len > 3 * SNAPSHOT_WINDOW);
@@ -273,7 +270,7 @@ static void it_arrives(void **state)
 }
 
 /* A newer one is taken while it is sent: the file that was begun with goes on. */
-static void a_newer_one_does_not_disturb(void **state)
+TEST_WITH(a_newer_one_does_not_disturb, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct snapshot_error error;
@@ -288,7 +285,7 @@ static void a_newer_one_does_not_disturb(void **state)
 }
 
 /* The connection breaks after so many turns, from the first to the last. */
-static void connections_that_break(void **state)
+TEST_WITH(connections_that_break, set_up, tear_down)
 {
     struct fixture *f = *state;
     unsigned cuts = 0;
@@ -311,7 +308,7 @@ static void connections_that_break(void **state)
     send_until_it_is_there(f);
 }
 
-static void a_disk_that_is_full(void **state)
+TEST_WITH(a_disk_that_is_full, set_up, tear_down)
 {
     struct fixture *f = *state;
     sim_device_capacity(f->to, 1000000);
@@ -328,7 +325,7 @@ static void a_disk_that_is_full(void **state)
 }
 
 /* Each call of the receiver's disk fails once. */
-static void a_disk_that_fails(void **state)
+TEST_WITH(a_disk_that_fails, set_up, tear_down)
 {
     struct fixture *f = *state;
     static const enum sim_call CALLS[] = {SIM_OPEN,   SIM_WRITE,    SIM_SYNC,
@@ -347,7 +344,7 @@ static void a_disk_that_fails(void **state)
 
 /* The receiver gives up, or has it in place, and has no memory to say so: it hangs up, so that the
  * sender need not wait until it takes this for silence. */
-static void a_receiver_that_cannot_answer(void **state)
+TEST_WITH(a_receiver_that_cannot_answer, set_up, tear_down)
 {
     struct fixture *f = *state;
     sim_device_fail(f->to, SIM_SYNC, 1, 1, -EIO);
@@ -391,7 +388,7 @@ static void expect_silence(struct fixture *f, unsigned pause_ms)
 
 /* Nobody at the receiver reads or answers. The sender gives that up and calls again, after pauses
  * that double up to five seconds. One that succeeds ends them. */
-static void a_receiver_that_is_silent(void **state)
+TEST_WITH(a_receiver_that_is_silent, set_up, tear_down)
 {
     struct fixture *f = *state;
     static const unsigned PAUSES_MS[] = {100, 200, 400, 800, 1600, 3200, 5000, 5000};
@@ -407,7 +404,7 @@ static void a_receiver_that_is_silent(void **state)
 }
 
 /* The sender's own disk: nothing is sent, and it is told. */
-static void a_sender_that_cannot_read(void **state)
+TEST_WITH(a_sender_that_cannot_read, set_up, tear_down)
 {
     struct fixture *f = *state;
     sim_device_fail(f->from, SIM_READ, 1, 1, -EIO);
@@ -422,7 +419,7 @@ static void a_sender_that_cannot_read(void **state)
 
 /* Of a file that has changed on disk nothing leaves behind the damage; the owner hears of it, and
  * the log which byte of which file it is. Another one of the same entry takes its place. */
-static void a_file_that_has_changed(void **state)
+TEST_WITH(a_file_that_has_changed, set_up, tear_down)
 {
     struct fixture *f = *state;
     char name[LOG_NAME_MAX + 1];
@@ -447,7 +444,7 @@ static void a_file_that_has_changed(void **state)
 }
 
 /* Its state is not taken at once: it is offered again at each tick, and the sender waits. */
-static void it_may_have_to_wait(void **state)
+TEST_WITH(it_may_have_to_wait, set_up, tear_down)
 {
     struct fixture *f = *state;
     f->take = FL_EBUSY;
@@ -460,7 +457,7 @@ static void it_may_have_to_wait(void **state)
     assert_int_equal(snapshot_send_failures(f->send), 0);
 }
 
-static void one_that_is_of_no_use(void **state)
+TEST_WITH(one_that_is_of_no_use, set_up, tear_down)
 {
     struct fixture *f = *state;
     f->take = FL_EINVAL;
@@ -518,7 +515,7 @@ static void expect_refused(struct fixture *f, int error)
     expect_nothing_left(f);
 }
 
-static void a_piece_that_is_damaged(void **state)
+TEST_WITH(a_piece_that_is_damaged, set_up, tear_down)
 {
     struct fixture *f = *state;
     static const size_t AT[] = {3, 50, 5000, 300000};
@@ -538,7 +535,7 @@ static void a_piece_that_is_damaged(void **state)
     assert_int_equal(f->readies, 0);
 }
 
-static void another_one_than_was_announced(void **state)
+TEST_WITH(another_one_than_was_announced, set_up, tear_down)
 {
     struct fixture *f = *state;
     static const struct {
@@ -554,7 +551,7 @@ static void another_one_than_was_announced(void **state)
     }
 }
 
-static void one_that_ends_too_soon(void **state)
+TEST_WITH(one_that_ends_too_soon, set_up, tear_down)
 {
     struct fixture *f = *state;
     call(f);
@@ -563,7 +560,7 @@ static void one_that_ends_too_soon(void **state)
     expect_refused(f, FL_ECORRUPT);
 }
 
-static void pieces_out_of_order(void **state)
+TEST_WITH(pieces_out_of_order, set_up, tear_down)
 {
     struct fixture *f = *state;
     const uint8_t *data = f->file.data;
@@ -586,7 +583,7 @@ static void pieces_out_of_order(void **state)
     expect_refused(f, FL_EPROTO);
 }
 
-static void frames_that_mean_nothing(void **state)
+TEST_WITH(frames_that_mean_nothing, set_up, tear_down)
 {
     struct fixture *f = *state;
     uint8_t bytes[64] = {0};
@@ -609,7 +606,7 @@ static void frames_that_mean_nothing(void **state)
 }
 
 /* The one that was begun is given up, and the second attempt of its sender counts. */
-static void a_sender_that_begins_again(void **state)
+TEST_WITH(a_sender_that_begins_again, set_up, tear_down)
 {
     struct fixture *f = *state;
     call(f);
@@ -634,7 +631,7 @@ static unsigned taken_sent_in_seconds(struct fixture *f)
 
 /* It says that it is alive while it has something to do, and not while it waits for a piece: when
  * that is lost, both would wait for ever. */
-static void a_piece_that_never_comes(void **state)
+TEST_WITH(a_piece_that_never_comes, set_up, tear_down)
 {
     struct fixture *f = *state;
     call(f);
@@ -649,14 +646,14 @@ static void a_piece_that_never_comes(void **state)
 }
 
 /* It is stopped at any moment: see tear_down(). */
-static void stopped_early(void **state)
+TEST_WITH(stopped_early, set_up, tear_down)
 {
     struct fixture *f = *state;
     snapshot_send_start(f->send);
     UNTIL(f, snapshot_install_busy(f->install));
 }
 
-static void stopped_late(void **state)
+TEST_WITH(stopped_late, set_up, tear_down)
 {
     struct fixture *f = *state;
     f->take = FL_EBUSY;
@@ -664,7 +661,7 @@ static void stopped_late(void **state)
     UNTIL(f, f->readies > 0);
 }
 
-static void stopped_while_calling(void **state)
+TEST_WITH(stopped_while_calling, set_up, tear_down)
 {
     struct fixture *f = *state;
     snapshot_send_start(f->send);
@@ -672,38 +669,4 @@ static void stopped_while_calling(void **state)
     assert_true(snapshot_send_busy(f->send));
     UNTIL(f, !snapshot_send_busy(f->send));
     assert_int_equal(snapshot_send_failures(f->send), 0);
-}
-
-#undef TEST
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(it_arrives),
-        TEST(a_newer_one_does_not_disturb),
-        TEST(connections_that_break),
-        TEST(a_disk_that_is_full),
-        TEST(a_disk_that_fails),
-        TEST(a_receiver_that_cannot_answer),
-        TEST(a_receiver_that_is_silent),
-        TEST(a_sender_that_cannot_read),
-        TEST(a_file_that_has_changed),
-        TEST(it_may_have_to_wait),
-        TEST(one_that_is_of_no_use),
-        TEST(a_piece_that_is_damaged),
-        TEST(another_one_than_was_announced),
-        TEST(one_that_ends_too_soon),
-        TEST(pieces_out_of_order),
-        TEST(frames_that_mean_nothing),
-        TEST(a_sender_that_begins_again),
-        TEST(a_piece_that_never_comes),
-        TEST(stopped_early),
-        TEST(stopped_late),
-        TEST(stopped_while_calling),
-    };
-    if (argc > 1) {
-        cmocka_set_test_filter(argv[1]);
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,6 @@
 
 #include "machine/budget.h"
 
-#include <stdio.h>
-
 #define HASH(digit)                                                                                \
     "scrypt:14:8:1:" #digit "0112233445566778899aabbccddeeff:"                                     \
     "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
@@ -72,7 +70,7 @@ static struct machine_command may(unsigned right)
     return (struct machine_command){.op = MACHINE_OP_MAY, .number = right};
 }
 
-static void everybody_may_everything_at_first(void **state)
+TEST_WITH(everybody_may_everything_at_first, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     assert_true(machine_users_are_new(k->m) && machine_may(k->m, 0, ACL_ADMIN, NULL));
@@ -89,7 +87,7 @@ static void everybody_may_everything_at_first(void **state)
     done(k, login(k, "default"), cmd_acquire("M", "ann", 5000), MACHINE_GRANTED);
 }
 
-static void each_right_is_asked_for(void **state)
+TEST_WITH(each_right_is_asked_for, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command locks = {.op = MACHINE_OP_LOCKS};
@@ -135,7 +133,7 @@ static void each_right_is_asked_for(void **state)
 }
 
 /* etcd 21677: every name is looked at. */
-static void all_names_of_several_are_asked_for(void **state)
+TEST_WITH(all_names_of_several_are_asked_for, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     uint8_t also[MACHINE_ALSO_SIZE];
@@ -151,7 +149,7 @@ static void all_names_of_several_are_asked_for(void **state)
     done(k, ann, c, MACHINE_GRANTED);
 }
 
-static void what_is_anothers_cannot_be_used(void **state)
+TEST_WITH(what_is_anothers_cannot_be_used, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     set(k, "ann", "on nopass ~* +@acquire");
@@ -188,7 +186,7 @@ static void what_is_anothers_cannot_be_used(void **state)
 }
 
 /* A new user with the name of a deleted one is another user. */
-static void a_login_ends_with_its_user(void **state)
+TEST_WITH(a_login_ends_with_its_user, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     set(k, "ann", "on nopass ~* +@acquire");
@@ -210,7 +208,7 @@ static void a_login_ends_with_its_user(void **state)
     kit_expect_events(k, "expired:deadline L o token=1\n");
 }
 
-static void passwords_end_logins(void **state)
+TEST_WITH(passwords_end_logins, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     set(k, "ann", "on #" HASH(1) " ~* +@acquire");
@@ -241,7 +239,7 @@ static struct machine_command cmd_key(unsigned op, const char *name, const char 
 }
 
 /* Whoever has lost the right may still give back, and prolongs nothing, by whatever command. */
-static void a_lost_right_prolongs_nothing(void **state)
+TEST_WITH(a_lost_right_prolongs_nothing, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command extend = cmd_key(MACHINE_OP_KEYS, "L", "a", 9000);
@@ -267,7 +265,7 @@ static void a_lost_right_prolongs_nothing(void **state)
     kit_expect_events(k, "expired:deadline L a token=1\n");
 }
 
-static void waits_end_when_a_right_is_taken(void **state)
+TEST_WITH(waits_end_when_a_right_is_taken, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     set(k, "ann", "on nopass ~* +@acquire");
@@ -296,7 +294,7 @@ static void waits_end_when_a_right_is_taken(void **state)
 
 /* More waits than one batch has steps for; a lock that becomes free meanwhile is not granted to who
  * has lost the right, though his wait has not been come to. */
-static void many_waits_end_in_batches_to_come(void **state)
+TEST_WITH(many_waits_end_in_batches_to_come, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     char owner[16];
@@ -332,7 +330,7 @@ static void many_waits_end_in_batches_to_come(void **state)
 }
 
 /* What it takes to match names with patterns counts for the leader's batches. */
-static void matching_has_a_cost(void **state)
+TEST_WITH(matching_has_a_cost, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     char words[2048] = "on nopass +@acquire";
@@ -356,7 +354,7 @@ static void matching_has_a_cost(void **state)
     assert_int_equal(machine_command_cost_now(k->m, &c), plain);
 }
 
-static void lists_are_filtered(void **state)
+TEST_WITH(lists_are_filtered, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_lock_view v;
@@ -388,7 +386,7 @@ static void lists_are_filtered(void **state)
     assert_int_equal(kit_page(k).count, 2);
 }
 
-static void where_a_client_is_is_written_down(void **state)
+TEST_WITH(where_a_client_is_is_written_down, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     static const uint8_t at[6] = {10, 0, 0, 7, 0x1c, 0xe9};
@@ -411,7 +409,7 @@ static void where_a_client_is_is_written_down(void **state)
     assert_int_equal(machine_command_check(&c), FL_EINVAL);
 }
 
-static void users_are_in_snapshots(void **state)
+TEST_WITH(users_are_in_snapshots, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     set(k, "ann", "on #" HASH(1) " ~a* +@acquire (~b* +@see)");
@@ -429,7 +427,7 @@ static void users_are_in_snapshots(void **state)
     assert_int_equal((uint32_t)login(k, "bob"), 3); /* numbers are not used again */
 }
 
-static void first_users_are_only_for_the_first_time(void **state)
+TEST_WITH(first_users_are_only_for_the_first_time, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct machine_command c = by(cmd_user("ann", "reset on nopass"), MACHINE_USER_NODE);
@@ -442,7 +440,7 @@ static void first_users_are_only_for_the_first_time(void **state)
     assert_int_equal(kit_run(k, c).code, MACHINE_EXISTS);
 }
 
-static void users_have_a_limit(void **state)
+TEST_WITH(users_have_a_limit, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     char name[16];
@@ -499,7 +497,7 @@ static unsigned users_there(struct kit *k, const char *name)
     return kit_query(k, by(q, MACHINE_USER_NODE)).code == MACHINE_DONE;
 }
 
-static void a_list_takes_the_place_of_all(void **state)
+TEST_WITH(a_list_takes_the_place_of_all, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct user_list l = {.len = 0};
@@ -538,7 +536,7 @@ static void a_list_takes_the_place_of_all(void **state)
     assert_int_equal(c.grants, 2); /* who lost the right while he waited got nothing */
 }
 
-static void a_list_is_taken_as_a_whole_or_not_at_all(void **state)
+TEST_WITH(a_list_is_taken_as_a_whole_or_not_at_all, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct user_list l = {.len = 0};
@@ -572,7 +570,7 @@ static void a_list_is_taken_as_a_whole_or_not_at_all(void **state)
     }
 }
 
-static void a_list_to_begin_with(void **state)
+TEST_WITH(a_list_to_begin_with, kit_setup, kit_teardown)
 {
     struct kit *k = *state;
     struct user_list l = {.len = 0};
@@ -589,32 +587,4 @@ static void a_list_to_begin_with(void **state)
     kit_reload(k); /* through a snapshot */
     assert_true(users_there(k, "bob") && !users_there(k, "ann"));
     machine_check(k->m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(everybody_may_everything_at_first, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(each_right_is_asked_for, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(all_names_of_several_are_asked_for, kit_setup,
-                                        kit_teardown),
-        cmocka_unit_test_setup_teardown(what_is_anothers_cannot_be_used, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(a_login_ends_with_its_user, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(passwords_end_logins, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(a_lost_right_prolongs_nothing, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(waits_end_when_a_right_is_taken, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(many_waits_end_in_batches_to_come, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(matching_has_a_cost, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(lists_are_filtered, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(where_a_client_is_is_written_down, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(users_are_in_snapshots, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(first_users_are_only_for_the_first_time, kit_setup,
-                                        kit_teardown),
-        cmocka_unit_test_setup_teardown(users_have_a_limit, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(a_list_takes_the_place_of_all, kit_setup, kit_teardown),
-        cmocka_unit_test_setup_teardown(a_list_is_taken_as_a_whole_or_not_at_all, kit_setup,
-                                        kit_teardown),
-        cmocka_unit_test_setup_teardown(a_list_to_begin_with, kit_setup, kit_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,6 @@
 
 #include <malloc.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -32,9 +29,8 @@ static void raise_files(void)
 
 /* --- order --- */
 
-static void byte_by_byte(void **state)
+TEST(byte_by_byte)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -50,9 +46,8 @@ static void byte_by_byte(void **state)
     fixture_end(&f);
 }
 
-static void pipeline_of_thousands(void **state)
+TEST(pipeline_of_thousands)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -79,9 +74,8 @@ static void pipeline_of_thousands(void **state)
 
 /* Two clients whose requests keep the thread busy for long do not keep it from a third one, nor
  * from the rest of the loop. */
-static void much_to_do_is_shared_out(void **state)
+TEST(much_to_do_is_shared_out)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     enum { N = 60 };
@@ -114,9 +108,8 @@ static void much_to_do_is_shared_out(void **state)
 
 /* However many clients send much: one that sends little is next, and waits no longer than for one
  * visit to each of the others. */
-static void much_waits_behind_little(void **state)
+TEST(much_waits_behind_little)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     enum { N = 60 };
@@ -143,9 +136,8 @@ static void much_waits_behind_little(void **state)
 
 /* A client that sends little is served in the turn in which its bytes come, although others have
  * used up the share of that turn. A busy machine may delay some rounds, so most must be in time. */
-static void little_is_served_at_once(void **state)
+TEST(little_is_served_at_once)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     enum { N = 10, ROUNDS = 20 };
@@ -183,9 +175,8 @@ static void little_is_served_at_once(void **state)
 
 /* A connection that was full goes on when at most half of its limit is in flight. One that only
  * waits for the next turn of the loop was not full, so it goes on although more is in flight. */
-static void waiting_for_a_turn_is_no_pause(void **state)
+TEST(waiting_for_a_turn_is_no_pause)
 {
-    (void)state;
     struct fixture f;
     struct net_limits limits = test_limits();
     limits.pipeline_max = 16;
@@ -207,9 +198,8 @@ static void waiting_for_a_turn_is_no_pause(void **state)
     fixture_end(&f);
 }
 
-static void answers_keep_the_order_of_requests(void **state)
+TEST(answers_keep_the_order_of_requests)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -228,9 +218,8 @@ static void answers_keep_the_order_of_requests(void **state)
     fixture_end(&f);
 }
 
-static void random_order_of_answers(void **state)
+TEST(random_order_of_answers)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -284,9 +273,8 @@ static size_t output_bytes(struct fixture *f)
 
 /* --- ceilings --- */
 
-static void pipeline_limit_pauses_reading(void **state)
+TEST(pipeline_limit_pauses_reading)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.pipeline_max = 10;
     struct fixture f;
@@ -320,9 +308,8 @@ static void pipeline_limit_pauses_reading(void **state)
     fixture_end(&f);
 }
 
-static void pipeline_of_one(void **state)
+TEST(pipeline_of_one)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.pipeline_max = 1;
     struct fixture f;
@@ -341,9 +328,8 @@ static void pipeline_of_one(void **state)
 
 /* Answers at once, and the client does not read: reading from it stops, and once it reads again it
  * gets everything. */
-static void client_that_does_not_read_is_paused(void **state)
+TEST(client_that_does_not_read_is_paused)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -394,9 +380,8 @@ static void client_that_does_not_read_is_paused(void **state)
 }
 
 /* A client that does not read the answers to what it has already sent is cut off. */
-static void slow_reader_is_cut_off(void **state)
+TEST(slow_reader_is_cut_off)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -432,9 +417,8 @@ static void slow_reader_is_cut_off(void **state)
 }
 
 /* Answers held back behind an unanswered request count as unsent. */
-static void held_answers_are_bounded(void **state)
+TEST(held_answers_are_bounded)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -459,9 +443,8 @@ static void held_answers_are_bounded(void **state)
     fixture_end(&f);
 }
 
-static void too_many_held_answers_cut_off(void **state)
+TEST(too_many_held_answers_cut_off)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -488,9 +471,8 @@ static void too_many_held_answers_cut_off(void **state)
     fixture_end(&f);
 }
 
-static void answer_at_the_output_limit(void **state)
+TEST(answer_at_the_output_limit)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     struct fixture f;
     fixture_start(&f, limits);
@@ -513,9 +495,8 @@ static void answer_at_the_output_limit(void **state)
     fixture_end(&f);
 }
 
-static void oversized_request_then_the_next_works(void **state)
+TEST(oversized_request_then_the_next_works)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -540,9 +521,8 @@ static void oversized_request_then_the_next_works(void **state)
     fixture_end(&f);
 }
 
-static void lost_framing_is_told_and_ends_the_connection(void **state)
+TEST(lost_framing_is_told_and_ends_the_connection)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -558,9 +538,8 @@ static void lost_framing_is_told_and_ends_the_connection(void **state)
 }
 
 /* Closing with input unread resets the connection, and a reset can overtake the error. */
-static void the_last_word_is_heard(void **state)
+TEST(the_last_word_is_heard)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.connections_max = 1;
     struct fixture f;
@@ -586,9 +565,8 @@ static void the_last_word_is_heard(void **state)
 }
 
 /* A client that never closes is waited for, but not for ever. */
-static void lingering_ends(void **state)
+TEST(lingering_ends)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fd = client_open(&f);
@@ -601,9 +579,8 @@ static void lingering_ends(void **state)
     fixture_end(&f);
 }
 
-static void connection_limit(void **state)
+TEST(connection_limit)
 {
-    (void)state;
     struct net_limits limits = test_limits();
     limits.connections_max = 3;
     struct fixture f;
@@ -632,9 +609,8 @@ static void connection_limit(void **state)
     fixture_end(&f);
 }
 
-static void many_refused_connections(void **state)
+TEST(many_refused_connections)
 {
-    (void)state;
     raise_files();
     struct net_limits limits = test_limits();
     limits.connections_max = 1;
@@ -658,9 +634,8 @@ static void many_refused_connections(void **state)
     fixture_end(&f);
 }
 
-static void idle_connections_cost_little(void **state)
+TEST(idle_connections_cost_little)
 {
-    (void)state;
     raise_files();
     struct rlimit files;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
@@ -693,9 +668,8 @@ static void idle_connections_cost_little(void **state)
 }
 
 /* A request that stays incomplete costs its bytes and a parser, and gives both back. */
-static void partial_input_is_given_back(void **state)
+TEST(partial_input_is_given_back)
 {
-    (void)state;
     struct fixture f;
     fixture_start(&f, test_limits());
     int fds[100];
@@ -720,9 +694,8 @@ static void partial_input_is_given_back(void **state)
     fixture_end(&f);
 }
 
-static void too_many_files(void **state)
+TEST(too_many_files)
 {
-    (void)state;
     struct rlimit old;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     struct fixture f;
@@ -754,35 +727,4 @@ static void too_many_files(void **state)
     client_close(later);
     client_close(keep);
     fixture_end(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(byte_by_byte),
-        cmocka_unit_test(pipeline_of_thousands),
-        cmocka_unit_test(much_to_do_is_shared_out),
-        cmocka_unit_test(much_waits_behind_little),
-        cmocka_unit_test(little_is_served_at_once),
-        cmocka_unit_test(waiting_for_a_turn_is_no_pause),
-        cmocka_unit_test(answers_keep_the_order_of_requests),
-        cmocka_unit_test(random_order_of_answers),
-        cmocka_unit_test(pipeline_limit_pauses_reading),
-        cmocka_unit_test(pipeline_of_one),
-        cmocka_unit_test(client_that_does_not_read_is_paused),
-        cmocka_unit_test(slow_reader_is_cut_off),
-        cmocka_unit_test(held_answers_are_bounded),
-        cmocka_unit_test(too_many_held_answers_cut_off),
-        cmocka_unit_test(answer_at_the_output_limit),
-        cmocka_unit_test(oversized_request_then_the_next_works),
-        cmocka_unit_test(lost_framing_is_told_and_ends_the_connection),
-        cmocka_unit_test(the_last_word_is_heard),
-        cmocka_unit_test(lingering_ends),
-        cmocka_unit_test(connection_limit),
-        cmocka_unit_test(many_refused_connections),
-        cmocka_unit_test(idle_connections_cost_little),
-        cmocka_unit_test(partial_input_is_given_back),
-        cmocka_unit_test(too_many_files),
-    };
-    return cmocka_run_group_tests_name("net connections", tests, NULL, NULL);
 }

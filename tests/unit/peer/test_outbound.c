@@ -170,14 +170,15 @@ TEST(test_redial)
     fixture_close(&k);
 }
 
-/* A peer reads nothing: messages beyond the queue are dropped, and the log says so once. */
-TEST(test_queue)
+/* A peer reads nothing: messages beyond the queue are dropped, and the log says once how much
+ * waits. */
+static void fill_queue(size_t queue_max, size_t most)
 {
     struct outbound_fixture k;
     static uint8_t body[100000];
     struct fli_slice part = {body, sizeof body};
     struct outbound_peer_stats stats;
-    fixture_open(&k, NULL, 250000);
+    fixture_open(&k, NULL, queue_max);
     struct rig *r = k.r;
     r->b.unstarted = true;
     RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
@@ -188,20 +189,33 @@ TEST(test_queue)
         assert_true(taken < 1000);
     }
     unsigned logged = k.logged;
-    assert_non_null(strstr(k.log, "node 2"));
+    char text[64];
+    outbound_peer_stats(k.o, 2, &stats);
+    snprintf(text, sizeof text, "node 2 does not take its messages: %zu KiB", stats.unsent >> 10);
+    assert_non_null(strstr(k.log, text));
     for (unsigned i = 0; i < 10; i++) {
         assert_int_equal(outbound_send(k.o, 2, 1, &part, 1), FL_ELIMIT);
     }
     assert_int_equal(k.logged, logged);
     outbound_peer_stats(k.o, 2, &stats);
     assert_true(stats.dropped >= 11 && stats.sent == taken);
-    assert_true(stats.unsent > 0 && stats.unsent <= 250000);
+    assert_true(stats.unsent > 0 && stats.unsent <= most);
     held_start(&r->b.streams[0]);
     RUN_UNTIL(r, r->b.streams[0].frames == taken);
     RUN_UNTIL(r, (outbound_peer_stats(k.o, 2, &stats), stats.unsent == 0));
     assert_int_equal(outbound_send(k.o, 2, 1, &part, 1), 0);
     assert_int_equal(k.down, 0);
     fixture_close(&k);
+}
+
+TEST(test_queue)
+{
+    fill_queue(250000, 250000);
+}
+
+TEST(test_queue_of_the_stream)
+{
+    fill_queue(0, RIG_LIMITS.out_max);
 }
 
 /* One message may be larger than the queue; a frame may not be larger than a frame. */

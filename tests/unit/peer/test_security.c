@@ -138,7 +138,7 @@ static void gives_memory_back(struct rig *r)
     assert_true(stream_memory(r->mine.s) < 8192);
 }
 
-static void test_members_talk(void **state)
+static void members_talk(void **state)
 {
     struct rig *r = *state;
     static const size_t sizes[] = {0, 1, 100, 16384, 65535, 65536, 300000, (size_t)1 << 20};
@@ -153,8 +153,18 @@ static void test_members_talk(void **state)
     assert_int_equal(security_of(&r->b).failed, 0);
 }
 
+TEST_WITH(test_members_talk_with_certificates, set_up_certs, tear_down)
+{
+    members_talk(state);
+}
+
+TEST_WITH(test_members_talk_with_a_secret, set_up_secret, tear_down)
+{
+    members_talk(state);
+}
+
 /* More than the kernel takes at once, and than one piece that is encrypted. */
-static void test_much_at_once(void **state)
+static void much_at_once(void **state)
 {
     struct rig *r = *state;
     rig_pair(r, STREAM_RAFT);
@@ -173,8 +183,18 @@ static void test_much_at_once(void **state)
     test_free(bytes);
 }
 
+TEST_WITH(test_much_at_once_with_certificates, set_up_certs, tear_down)
+{
+    much_at_once(state);
+}
+
+TEST_WITH(test_much_at_once_with_a_secret, set_up_secret, tear_down)
+{
+    much_at_once(state);
+}
+
 /* A member that is configured otherwise is told so, as it is a member. */
-static void test_members_are_told_why(void **state)
+TEST_WITH(test_members_are_told_why, set_up_certs, tear_down)
 {
     struct rig *r = *state;
     r->b.refuse = true;
@@ -217,7 +237,7 @@ static void no_accepted(void *ctx, enum stream_kind kind, const struct peer_iden
 
 /* Those of the same CA that are no member's have no business here. Node 1 cannot even start with
  * one, so what it calls itself is changed. */
-static void test_other_certificates_of_the_ca(void **state)
+TEST_WITH(test_other_certificates_of_the_ca, set_up_certs, tear_down)
 {
     struct rig *r = *state;
     struct security_config alice = certificates("alice");
@@ -240,25 +260,35 @@ static void test_other_certificates_of_the_ca(void **state)
     restart(r, &r->a, &one);
 }
 
-static void test_another_secret(void **state)
+TEST_WITH(test_another_secret, set_up_secret, tear_down)
 {
     struct rig *r = *state;
     struct security_config other = {.secret_file = in_dir("other")};
     must_not_reach(r, &other, "was dropped: ");
 }
 
-static void test_secret_against_certificates(void **state)
+TEST_WITH(test_secret_against_certificates, set_up_certs, tear_down)
 {
     struct rig *r = *state;
     struct security_config secret = {.secret_file = in_dir("secret")};
     must_not_reach(r, &secret, "was dropped: ");
 }
 
-static void test_nothing_against_something(void **state)
+static void nothing_against_something(void **state)
 {
     struct rig *r = *state;
     struct security_config nothing = {.secret_file = NULL};
     must_not_reach(r, &nothing, "was dropped: ");
+}
+
+TEST_WITH(test_nothing_against_something_with_a_secret, set_up_secret, tear_down)
+{
+    nothing_against_something(state);
+}
+
+TEST_WITH(test_nothing_against_something_with_certificates, set_up_certs, tear_down)
+{
+    nothing_against_something(state);
 }
 
 /* ---- a stranger with TLS of his own ---------------------------------------------------------- */
@@ -354,7 +384,7 @@ static struct fli_tls_config stranger_with(const char *crt, const char *key)
                                    .ca_file = in_dir("ca.crt")};
 }
 
-static void test_strangers_and_certificates(void **state)
+TEST_WITH(test_strangers_and_certificates, set_up_certs, tear_down)
 {
     struct rig *r = *state;
     struct fli_tls_config none = {.ca_file = in_dir("ca.crt")}; /* a client without a certificate */
@@ -371,7 +401,7 @@ static void test_strangers_and_certificates(void **state)
     must_hear_nothing(r, &three, "", 1, "it says that it is node 1, and has proved to be another");
 }
 
-static void test_strangers_and_secrets(void **state)
+TEST_WITH(test_strangers_and_secrets, set_up_secret, tear_down)
 {
     struct rig *r = *state;
     struct fli_tls_config secret = {.both = true, .secret_file = in_dir("secret")};
@@ -387,7 +417,7 @@ static void test_strangers_and_secrets(void **state)
 }
 
 /* Before anything: plain words, garbage, a hello that is cut off. */
-static void test_strangers_without_tls(void **state)
+static void strangers_without_tls(void **state)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -413,8 +443,18 @@ static void test_strangers_without_tls(void **state)
     assert_int_equal(r->b.judged + r->b.accepted, 0);
 }
 
+TEST_WITH(test_strangers_without_tls_with_certificates, set_up_certs, tear_down)
+{
+    strangers_without_tls(state);
+}
+
+TEST_WITH(test_strangers_without_tls_with_a_secret, set_up_secret, tear_down)
+{
+    strangers_without_tls(state);
+}
+
 /* After TLS and the handshake of a member: bytes that were touched on the way end the stream. */
-static void test_silence_after_tls(void **state)
+TEST_WITH(test_silence_after_tls, set_up_certs, tear_down)
 {
     struct rig *r = *state;
     struct stranger s;
@@ -445,7 +485,7 @@ static bool all_ended(struct stranger *s, unsigned n)
 }
 
 /* In no turn more is worked on than fits, nobody is forgotten, and a member gets through. */
-static void test_storm(void **state)
+TEST_WITH(test_storm, set_up_certs, tear_down)
 {
     struct rig *r = *state;
     struct stranger *s = test_calloc(STORM, sizeof *s);
@@ -473,7 +513,7 @@ static void test_storm(void **state)
 }
 
 /* What is put off waits for its turn; who has gone meanwhile costs nothing. */
-static void test_put_off(void **state)
+TEST_WITH(test_put_off, set_up_certs, tear_down)
 {
     struct rig *r = *state;
     struct stranger s[48];
@@ -499,7 +539,7 @@ static void test_put_off(void **state)
 }
 
 /* A transport that closes in the middle of handshakes leaves nothing behind. */
-static void test_closing_meanwhile(void **state)
+TEST_WITH(test_closing_meanwhile, set_up_certs, tear_down)
 {
     struct rig *r = *state;
     struct stranger s[40];
@@ -519,7 +559,7 @@ static void test_closing_meanwhile(void **state)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static void test_files(void **state)
+TEST_WITH(test_files, set_up_certs, tear_down)
 {
     struct rig *r = *state;
     struct transport_security now = security_of(&r->b);
@@ -547,28 +587,7 @@ static void test_files(void **state)
     exchange(r, 10); /* connections that exist go on */
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_members_talk, set_up_certs, tear_down),
-        cmocka_unit_test_setup_teardown(test_members_talk, set_up_secret, tear_down),
-        cmocka_unit_test_setup_teardown(test_much_at_once, set_up_certs, tear_down),
-        cmocka_unit_test_setup_teardown(test_much_at_once, set_up_secret, tear_down),
-        cmocka_unit_test_setup_teardown(test_members_are_told_why, set_up_certs, tear_down),
-        cmocka_unit_test_setup_teardown(test_other_certificates_of_the_ca, set_up_certs, tear_down),
-        cmocka_unit_test_setup_teardown(test_another_secret, set_up_secret, tear_down),
-        cmocka_unit_test_setup_teardown(test_secret_against_certificates, set_up_certs, tear_down),
-        cmocka_unit_test_setup_teardown(test_nothing_against_something, set_up_secret, tear_down),
-        cmocka_unit_test_setup_teardown(test_nothing_against_something, set_up_certs, tear_down),
-        cmocka_unit_test_setup_teardown(test_strangers_and_certificates, set_up_certs, tear_down),
-        cmocka_unit_test_setup_teardown(test_strangers_and_secrets, set_up_secret, tear_down),
-        cmocka_unit_test_setup_teardown(test_strangers_without_tls, set_up_certs, tear_down),
-        cmocka_unit_test_setup_teardown(test_strangers_without_tls, set_up_secret, tear_down),
-        cmocka_unit_test_setup_teardown(test_silence_after_tls, set_up_certs, tear_down),
-        cmocka_unit_test_setup_teardown(test_storm, set_up_certs, tear_down),
-        cmocka_unit_test_setup_teardown(test_put_off, set_up_certs, tear_down),
-        cmocka_unit_test_setup_teardown(test_closing_meanwhile, set_up_certs, tear_down),
-        cmocka_unit_test_setup_teardown(test_files, set_up_certs, tear_down),
-    };
-    return cmocka_run_group_tests_name("peer/security", tests, make_files, remove_files);
+    return unit_run(argc, argv, make_files, remove_files);
 }

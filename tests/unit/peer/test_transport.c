@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -27,7 +26,7 @@ static int tear_down(void **state)
 
 /* ---- strangers ---- */
 
-static void test_garbage(void **state)
+TEST_WITH(test_garbage, set_up, tear_down)
 {
     struct rig *r = *state;
     uint8_t bytes[4096];
@@ -42,7 +41,7 @@ static void test_garbage(void **state)
 }
 
 /* A handshake of which one bit has changed gets no answer. */
-static void test_damaged(void **state)
+TEST_WITH(test_damaged, set_up, tear_down)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -60,7 +59,7 @@ static void test_damaged(void **state)
     assert_int_equal(r->b.accepted + r->b.judged, 0);
 }
 
-static void test_hangs_up_half_way(void **state)
+TEST_WITH(test_hangs_up_half_way, set_up, tear_down)
 {
     struct rig *r = *state;
     int fd = plain_connect(r->ports[1]);
@@ -70,7 +69,7 @@ static void test_hangs_up_half_way(void **state)
     RUN_UNTIL(r, rig_pending(&r->b) == 0);
 }
 
-static void test_silent(void **state)
+TEST_WITH(test_silent, set_up, tear_down)
 {
     struct rig *r = *state;
     struct transport_config config;
@@ -85,7 +84,7 @@ static void test_silent(void **state)
 }
 
 /* Without a descriptor for a connection, the loop goes on, and the connection waits. */
-static void test_no_descriptor(void **state)
+TEST_WITH(test_no_descriptor, set_up, tear_down)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -109,7 +108,7 @@ static void test_no_descriptor(void **state)
 
 /* When one address has more silent connections than it may, its oldest is closed, and a real peer
  * at that address is heard. */
-static void test_many_silent_of_one_address(void **state)
+TEST_WITH(test_many_silent_of_one_address, set_up, tear_down)
 {
     struct rig *r = *state;
     int fds[TRANSPORT_PENDING_ADDRESS_MAX + 1];
@@ -137,7 +136,7 @@ static void test_many_silent_of_one_address(void **state)
 }
 
 /* When all addresses together have too many, the oldest of the address with the most is closed. */
-static void test_many_silent_of_many_addresses(void **state)
+TEST_WITH(test_many_silent_of_many_addresses, set_up, tear_down)
 {
     struct rig *r = *state;
     int fds[TRANSPORT_PENDING_MAX];
@@ -166,7 +165,7 @@ static void test_many_silent_of_many_addresses(void **state)
 /* ---- handshakes ---- */
 
 /* A handshake may arrive in pieces of one byte. */
-static void test_slow_handshake(void **state)
+TEST_WITH(test_slow_handshake, set_up, tear_down)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -182,7 +181,7 @@ static void test_slow_handshake(void **state)
     close(fd);
 }
 
-static void test_welcome_answer(void **state)
+TEST_WITH(test_welcome_answer, set_up, tear_down)
 {
     struct rig *r = *state;
     for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
@@ -238,7 +237,7 @@ static void refuse(struct rig *r, const struct handshake *h, enum handshake_verd
     expect_refusal(r, h, asked, verdict, reason);
 }
 
-static void test_refusals(void **state)
+TEST_WITH(test_refusals, set_up, tear_down)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -267,7 +266,7 @@ static void test_refusals(void **state)
 
 /* Even a caller that is wrong in all ways at once hears only that its cluster or its members
  * differ. */
-static void test_a_stranger_learns_no_reason(void **state)
+TEST_WITH(test_a_stranger_learns_no_reason, set_up, tear_down)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -282,7 +281,7 @@ static void test_a_stranger_learns_no_reason(void **state)
     refuse(r, &h, HANDSHAKE_OTHER_CLUSTER, "");
 }
 
-static void test_other_version(void **state)
+TEST_WITH(test_other_version, set_up, tear_down)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -297,7 +296,7 @@ static void test_other_version(void **state)
 }
 
 /* A node that has not learned its cluster yet is no stranger. */
-static void test_cluster_not_known(void **state)
+TEST_WITH(test_cluster_not_known, set_up, tear_down)
 {
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
@@ -310,7 +309,7 @@ static void test_cluster_not_known(void **state)
 
 /* When a member has one stream of a kind too many, its oldest of that kind is lost; other kinds do
  * not count. */
-static void test_replaced(void **state)
+TEST_WITH(test_replaced, set_up, tear_down)
 {
     struct rig *r = *state;
     int fds[TRANSPORT_ACCEPTED_MAX + 3];
@@ -350,7 +349,7 @@ static void test_replaced(void **state)
 }
 
 /* A stream may be replaced before its owner began to read it. */
-static void test_replaced_before_it_started(void **state)
+TEST_WITH(test_replaced_before_it_started, set_up, tear_down)
 {
     struct rig *r = *state;
     int fds[TRANSPORT_ACCEPTED_MAX + 1];
@@ -372,7 +371,7 @@ static void test_replaced_before_it_started(void **state)
 
 /* ---- calling ---- */
 
-static void test_call(void **state)
+TEST_WITH(test_call, set_up, tear_down)
 {
     struct rig *r = *state;
     rig_pair(r, STREAM_RAFT);
@@ -390,14 +389,14 @@ static void ignore_dialed(void *ctx, int status, const struct peer_identity *pee
     stream_close(s);
 }
 
-static void test_call_no_member(void **state)
+TEST_WITH(test_call_no_member, set_up, tear_down)
 {
     struct rig *r = *state;
     assert_int_equal(transport_dial(r->a.t, 1, STREAM_RELAY, ignore_dialed, r), FL_EINVAL);
     assert_int_equal(transport_dial(r->a.t, 4, STREAM_RELAY, ignore_dialed, r), FL_EINVAL);
 }
 
-static void test_call_nobody(void **state)
+TEST_WITH(test_call_nobody, set_up, tear_down)
 {
     struct rig *r = *state;
     rig_dial(r, 3, STREAM_RAFT);
@@ -412,7 +411,7 @@ static void test_call_nobody(void **state)
     assert_int_equal(r->a.logged, 1); /* the same again is not said */
 }
 
-static void test_call_refused(void **state)
+TEST_WITH(test_call_refused, set_up, tear_down)
 {
     struct rig *r = *state;
     r->b.refuse = true;
@@ -424,7 +423,7 @@ static void test_call_refused(void **state)
 }
 
 /* When the answer has no reason, the reason is what the verdict means. */
-static void test_call_another_cluster(void **state)
+TEST_WITH(test_call_another_cluster, set_up, tear_down)
 {
     struct rig *r = *state;
     transport_set_cluster(r->b.t, 8, 0, 42);
@@ -435,7 +434,7 @@ static void test_call_another_cluster(void **state)
 }
 
 /* The caller may refuse the node that answers, too. */
-static void test_call_refuses(void **state)
+TEST_WITH(test_call_refuses, set_up, tear_down)
 {
     struct rig *r = *state;
     r->a.refuse = true;
@@ -446,7 +445,7 @@ static void test_call_refuses(void **state)
 }
 
 /* What a node says of itself changes once it knows its cluster. */
-static void test_set_cluster(void **state)
+TEST_WITH(test_set_cluster, set_up, tear_down)
 {
     struct rig *r = *state;
     transport_set_cluster(r->a.t, 0, 0, 42);
@@ -462,12 +461,11 @@ static void test_set_cluster(void **state)
 
 /* An answer that is damaged, for another node, no verdict, cut short, of another version, of
  * another kind. */
-static void test_call_bad_answers(void **state)
+TEST(test_call_bad_answers)
 {
     uint16_t port;
     char address[64];
     int listener = plain_listener(&port, 8);
-    (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     struct rig *r = rig_open(address);
     for (unsigned i = 0; i < 7; i++) {
@@ -506,9 +504,8 @@ static void test_call_bad_answers(void **state)
 
 /* Calls to a host that accepts and sends nothing, and to one that does not accept (a full backlog
  * drops the connection). */
-static void test_call_black_hole(void **state)
+TEST(test_call_black_hole)
 {
-    (void)state;
     for (unsigned full = 0; full < 2; full++) {
         uint16_t port;
         char address[64];
@@ -542,13 +539,12 @@ static void test_call_black_hole(void **state)
 }
 
 /* The loop was busy for longer than a dial may take, and the answer is there: it is looked at. */
-static void test_call_in_a_long_turn(void **state)
+TEST(test_call_in_a_long_turn)
 {
     uint16_t port;
     char address[64];
     uint8_t bytes[HANDSHAKE_SIZE];
     int listener = plain_listener(&port, 8);
-    (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     struct rig *r = rig_open(address);
     struct transport_config config;
@@ -574,7 +570,7 @@ static void test_call_in_a_long_turn(void **state)
 }
 
 /* On some machines the name has several addresses: the one that answers is found. */
-static void test_call_by_name(void **state)
+TEST_WITH(test_call_by_name, set_up, tear_down)
 {
     struct rig *r = *state;
     struct transport_config config;
@@ -586,9 +582,8 @@ static void test_call_by_name(void **state)
 }
 
 /* A label of 64 bytes is no name, which the resolver knows without asking anybody. */
-static void test_call_bad_name(void **state)
+TEST(test_call_bad_name)
 {
-    (void)state;
     struct rig *r = rig_open("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx:1");
     rig_dial(r, 3, STREAM_RAFT);
     assert_int_equal(r->status, FL_ENOCONN);
@@ -598,9 +593,8 @@ static void test_call_bad_name(void **state)
 }
 
 /* An address that cannot even be tried: the answer still comes from the loop. */
-static void test_call_impossible_address(void **state)
+TEST(test_call_impossible_address)
 {
-    (void)state;
     struct rig *r = rig_open("255.255.255.255:7");
     rig_dial(r, 3, STREAM_RAFT);
     assert_int_equal(r->status, FL_ENOCONN);
@@ -617,7 +611,7 @@ static int option(int fd, int level, int name)
 }
 
 /* Both ends, found among the descriptors of this process. */
-static void test_options(void **state)
+TEST_WITH(test_options, set_up, tear_down)
 {
     struct rig *r = *state;
     unsigned found = 0;
@@ -640,12 +634,11 @@ static void test_options(void **state)
 
 /* Closes while a stranger is connected, one dial waits for its answer and others for the resolver
  * or the connection, and a stream was accepted that nobody has started. */
-static void test_close_in_the_middle(void **state)
+TEST(test_close_in_the_middle)
 {
     uint16_t port;
     char address[64];
     int listener = plain_listener(&port, 8);
-    (void)state;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     struct rig *r = rig_open(address);
     struct transport_config config;
@@ -692,7 +685,7 @@ static void accept_none(void *ctx, enum stream_kind kind, const struct peer_iden
     stream_close(s);
 }
 
-static void test_bind_errors(void **state)
+TEST_WITH(test_bind_errors, set_up, tear_down)
 {
     struct rig *r = *state;
     struct transport_callbacks cbs = {.check = check_none, .accepted = accept_none};
@@ -717,48 +710,4 @@ static void test_bind_errors(void **state)
     assert_int_not_equal(transport_port(t), 0);
     assert_int_equal(transport_dial(t, 2, STREAM_RAFT, ignore_dialed, r), FL_ENOCONN);
     transport_destroy(t);
-}
-
-#undef TEST
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_garbage),
-        TEST(test_damaged),
-        TEST(test_hangs_up_half_way),
-        TEST(test_silent),
-        TEST(test_no_descriptor),
-        TEST(test_many_silent_of_one_address),
-        TEST(test_many_silent_of_many_addresses),
-        TEST(test_slow_handshake),
-        TEST(test_welcome_answer),
-        TEST(test_refusals),
-        TEST(test_a_stranger_learns_no_reason),
-        TEST(test_other_version),
-        TEST(test_cluster_not_known),
-        TEST(test_replaced),
-        TEST(test_replaced_before_it_started),
-        TEST(test_call),
-        TEST(test_call_no_member),
-        TEST(test_call_nobody),
-        TEST(test_call_refused),
-        TEST(test_call_another_cluster),
-        TEST(test_call_refuses),
-        TEST(test_set_cluster),
-        cmocka_unit_test(test_call_bad_answers),
-        cmocka_unit_test(test_call_black_hole),
-        cmocka_unit_test(test_call_in_a_long_turn),
-        TEST(test_call_by_name),
-        cmocka_unit_test(test_call_bad_name),
-        cmocka_unit_test(test_call_impossible_address),
-        TEST(test_options),
-        cmocka_unit_test(test_close_in_the_middle),
-        TEST(test_bind_errors),
-    };
-    if (argc > 1) {
-        cmocka_set_test_filter(argv[1]);
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

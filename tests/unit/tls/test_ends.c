@@ -1,14 +1,6 @@
 /* test_ends.c: connections between equals: certificates that must bear a name, and secrets that are
  * proved without being sent. Also handshakes of all kinds that are cut off, at every byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../lib/unit.h"
 
 #include "certs.h"
 #include "tls/tls.h"
@@ -36,7 +28,6 @@ static void write_text(const char *name, const char *text)
 
 static int setup(void **state)
 {
-    (void)state;
     (void)certs_dir(dir);
     certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
     certs_make(dir, "other-ca", &(struct cert){.cn = "other CA", .ca = true});
@@ -61,7 +52,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     certs_remove(dir);
     return 0;
 }
@@ -213,9 +203,8 @@ static void must_fail(struct fli_tls_context *a, struct fli_tls_context *b, cons
     pair_fini(&p);
 }
 
-static void the_same_secret(void **state)
+TEST(the_same_secret)
 {
-    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *b = by_secret("b");
     struct fli_tls_context *ab = by_secret("ab");
@@ -231,9 +220,8 @@ static void the_same_secret(void **state)
     fli_tls_context_destroy(ab);
 }
 
-static void another_secret(void **state)
+TEST(another_secret)
 {
-    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *b = by_secret("b");
     must_fail(a, b, "handshake failure", "");
@@ -244,9 +232,8 @@ static void another_secret(void **state)
 
 /* An end with a secret refuses an end that has only a certificate, of whatever CA, and the other
  * way round. */
-static void a_secret_and_a_certificate(void **state)
+TEST(a_secret_and_a_certificate)
 {
-    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct fli_tls_context *two = by_cert("two");
     must_fail(two, a, "handshake failure", "");
@@ -256,9 +243,8 @@ static void a_secret_and_a_certificate(void **state)
 }
 
 /* The name of the secret is known to who listens. Without the secret it is of no use. */
-static void a_proof_without_the_secret(void **state)
+TEST(a_proof_without_the_secret)
 {
-    (void)state;
     struct fli_tls_context *a = by_secret("a");
     for (unsigned bit = 0; bit < 8 * 32; bit += 11) {
         struct pair p;
@@ -274,9 +260,8 @@ static void a_proof_without_the_secret(void **state)
 }
 
 /* The claim is covered by the proof. */
-static void a_psk_context_that_was_changed(void **state)
+TEST(a_psk_context_that_was_changed)
 {
-    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct pair p;
     pair_init(&p, a, a, "x-node-2");
@@ -291,9 +276,8 @@ static void a_psk_context_that_was_changed(void **state)
 }
 
 /* What was recorded of one connection opens no other. */
-static void a_handshake_that_was_recorded(void **state)
+TEST(a_handshake_that_was_recorded)
 {
-    (void)state;
     struct fli_tls_context *a = by_secret("a");
     struct fli_buf said;
     struct pair p;
@@ -318,9 +302,8 @@ static void a_handshake_that_was_recorded(void **state)
     fli_tls_context_destroy(a);
 }
 
-static void names(void **state)
+TEST(names)
 {
-    (void)state;
     struct fli_tls_context *one = by_cert("one");
     struct fli_tls_context *two = by_cert("two");
     struct fli_tls_context *wild = by_cert("wild");
@@ -348,9 +331,8 @@ static void names(void **state)
 
 /* Certificates that are not fit for use are not taken into use in the first place, so a stranger's
  * context is made with another CA. */
-static void strangers(void **state)
+TEST(strangers)
 {
-    (void)state;
     struct fli_tls_context *one = by_cert("one");
     struct fli_tls_context *evil = make(cert_config("evil", "other-ca.crt"));
     must_fail(one, evil, "unable to get local issuer", "refuses");
@@ -359,9 +341,8 @@ static void strangers(void **state)
     fli_tls_context_destroy(evil);
 }
 
-static void wrong_files(void **state)
+TEST(wrong_files)
 {
-    (void)state;
     static const char many[] = SECRET_A "\n" SECRET_B "\n" SECRET_A "x\n" SECRET_A "y\n";
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_context *c = NULL;
@@ -409,9 +390,8 @@ static void wrong_files(void **state)
 }
 
 /* A handshake under way goes on with what it began with. */
-static void reload(void **state)
+TEST(reload)
 {
-    (void)state;
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     struct fli_tls_facts facts;
     struct fli_tls_context *b = by_secret("b");
@@ -440,9 +420,8 @@ static void reload(void **state)
 
 /* A handshake that ends after any byte leaks nothing and opens no session. Where handshakes take
  * long, tests/integration/tls_memory.py tries only some of the bytes. */
-static void cut_at_every_byte(void **state)
+TEST(cut_at_every_byte)
 {
-    (void)state;
     struct fli_tls_context *const kinds[2][2] = {{by_secret("a"), by_secret("ab")},
                                                  {by_cert("one"), by_cert("two")}};
     const char *wanted = getenv("FENCELOCK_CUT_STEP");
@@ -475,19 +454,5 @@ static void cut_at_every_byte(void **state)
 /* With a word: only the tests that it matches. */
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_secret),
-        cmocka_unit_test(another_secret),
-        cmocka_unit_test(a_secret_and_a_certificate),
-        cmocka_unit_test(a_proof_without_the_secret),
-        cmocka_unit_test(a_psk_context_that_was_changed),
-        cmocka_unit_test(a_handshake_that_was_recorded),
-        cmocka_unit_test(names),
-        cmocka_unit_test(strangers),
-        cmocka_unit_test(wrong_files),
-        cmocka_unit_test(reload),
-        cmocka_unit_test(cut_at_every_byte),
-    };
-    cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
-    return cmocka_run_group_tests_name("tls/ends", tests, setup, teardown);
+    return unit_run(argc, argv, setup, teardown);
 }
