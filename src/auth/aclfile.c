@@ -233,5 +233,7 @@ int aclfile_write(const char *path, struct fli_slice text, char *errmsg, size_t 
         (void)unlink(temporary);
         return rc;
     }
-    return 0;
+    return fli_sync_folder_of(path) == 0
+               ? 0
+               : io_error(errmsg, errmsg_size, "sync the folder of", path);
 }

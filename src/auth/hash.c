@@ -86,6 +86,23 @@ static int put_password(struct fli_slice arg, const struct acl_user *user, struc
     return fail(errmsg, errmsg_size, "<PASSWORD: the user has no such password");
 }
 
+/* One argument is one word, so that no blank in a name becomes an end of the pattern and a right
+ * after it. Only a selector may be whole in its argument, without a password. */
+static bool is_one_word(struct fli_slice arg)
+{
+    struct fli_slice rest = arg;
+    struct fli_slice word = {.len = 0};
+    bool in_selector = arg.len > 0 && arg.data[0] == '(';
+    if (arg.len == 0 || memchr(arg.data, ' ', arg.len) == NULL) {
+        return true;
+    }
+    while (in_selector && acl_next_word(&rest, &word)) {
+        bool closes = word.data[word.len - 1] == ')';
+        in_selector = word.data[0] != '>' && word.data[0] != '<' && closes == (rest.len == 0);
+    }
+    return in_selector;
+}
+
 int auth_words(const struct fli_slice *args, unsigned n, const struct acl_user *user,
                struct fli_buf *out, char *errmsg, size_t errmsg_size)
 {
@@ -95,6 +112,10 @@ int auth_words(const struct fli_slice *args, unsigned n, const struct acl_user *
         int rc = out->len == 0 ? 0 : fli_buf_append(out, " ", 1);
         if (rc == 0 && secret) {
             rc = put_password(args[i], user, out, errmsg, errmsg_size);
+        } else if (rc == 0 && !is_one_word(args[i])) {
+            return fail(errmsg, errmsg_size,
+                        "an argument is one word, or one selector in ( ): a pattern has ? for a "
+                        "blank");
         } else if (rc == 0) {
             rc = fli_buf_append(out, args[i].data, args[i].len);
         }

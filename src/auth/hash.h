@@ -20,9 +20,9 @@ bool auth_verify(const struct acl_hash *hash, struct fli_slice password);
 bool auth_may_log_in(const struct acl_user *user, struct fli_slice password);
 
 /* Appends the words to out. `>PASSWORD` becomes `#HASH`, and `<PASSWORD` becomes `!HASH` if `user`
- * (NULL: none) has that password. Each argument is one word; one without a password may be several
- * words with blanks between them. 0; FL_EINVAL with a sentence that quotes no password; FL_ENOMEM;
- * FL_ELIMIT. */
+ * (NULL: none) has that password. Each argument is one word, or one whole selector in brackets,
+ * whose words have blanks between them: any other blank is refused, also in a pattern. 0; FL_EINVAL
+ * with a sentence that quotes no password; FL_ENOMEM; FL_ELIMIT. */
 int auth_words(const struct fli_slice *args, unsigned n, const struct acl_user *user,
                struct fli_buf *out, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 

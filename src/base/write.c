@@ -2,6 +2,9 @@
 #include "base/write.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 int fli_write_all(int fd, const void *data, size_t len)
@@ -20,4 +23,20 @@ int fli_write_all(int fd, const void *data, size_t len)
         len -= (size_t)n;
     }
     return 0;
+}
+
+int fli_sync_folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t len = slash == NULL ? 0 : (size_t)(slash - path);
+    char *folder = slash == NULL ? strdup(".") : strndup(path, len == 0 ? 1 : len);
+    int fd = folder == NULL ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd >= 0 && fsync(fd) == 0 ? 0 : FL_EIO;
+    int saved = errno;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    free(folder);
+    errno = saved;
+    return rc;
 }

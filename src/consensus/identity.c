@@ -36,6 +36,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/write.h"
 #include "consensus/durable.h"
 
 #define IDENTITY_VERSION 3u /* no release wrote an earlier version */
@@ -202,7 +203,8 @@ int identity_store(const struct data_dir *d, const struct identity *id)
     return durable_replace(d->path, "identity", text, len);
 }
 
-/* mkdir -p, at most as deep as the path is long. */
+/* mkdir -p, at most as deep as the path is long. What is made is durable: else a power cut could
+ * take away the whole directory, with all that was synced in it. */
 static int make_dirs(const char *path)
 {
     char part[DATA_DIR_PATH_MAX + 8];
@@ -215,7 +217,7 @@ static int make_dirs(const char *path)
         }
         char saved = part[i];
         part[i] = '\0';
-        if (mkdir(part, 0700) != 0 && errno != EEXIST) {
+        if (mkdir(part, 0700) == 0 ? fli_sync_folder_of(part) != 0 : errno != EEXIST) {
             return FL_ESYSTEM;
         }
         part[i] = saved;

@@ -29,12 +29,22 @@ static struct request *any_request(struct machine *m, struct fli_slice name, boo
     return machine_key_request(m, lock, owner) == holder ? holder : NULL;
 }
 
-/* Ending another user's grant needs the right to break the lock. */
-static bool may_end(struct machine *m, struct fli_slice name, struct request *key, uint64_t *steps)
+/* Another user's grant needs the right to break the lock. A user may always end its own grant, but
+ * prolonging it needs the right to acquire, as everywhere. Returns the missing right; 0: none. */
+static unsigned missing_right(struct machine *m, const struct machine_command *c,
+                              struct fli_slice name, struct request *key, uint64_t *steps)
 {
-    bool own = key != NULL ? machine_sender_owns(m, request_session(key))
-                           : machine_sender_may(m, ACL_ACQUIRE, name, steps);
-    return own || machine_sender_may(m, ACL_BREAK, name, steps);
+    bool own = key != NULL && machine_sender_owns(m, request_session(key));
+    if (own && c->ttl_ms == 0) {
+        return 0;
+    }
+    if ((own || key == NULL) && machine_sender_may(m, ACL_ACQUIRE, name, steps)) {
+        return 0;
+    }
+    if (machine_sender_may(m, ACL_BREAK, name, steps)) {
+        return 0;
+    }
+    return own ? ACL_ACQUIRE : ACL_BREAK;
 }
 
 void machine_any_keys(struct machine *m, const struct machine_command *c, struct machine_result *r)
@@ -45,8 +55,10 @@ void machine_any_keys(struct machine *m, const struct machine_command *c, struct
     bool all_free = true;
     for (unsigned i = 0; i < n; i++) {
         bool is_free = false;
-        if (!may_end(m, names[i], any_request(m, names[i], &is_free), &steps)) {
-            machine_refuse(r, ACL_BREAK);
+        struct request *key = any_request(m, names[i], &is_free);
+        unsigned missing = missing_right(m, c, names[i], key, &steps);
+        if (missing != 0) {
+            machine_refuse(r, missing);
             return;
         }
         all_free = all_free && is_free;

@@ -12,6 +12,8 @@
  *                   releases it                                        released, else 0
  *   anything else   nothing                                            NO or HELD
  *
+ * A user may always give back, but a lease is prolonged only for a user who may acquire the lock.
+ *
  * A lock that was taken without a count (ACQUIRE, KEYS) counts as another owner's here, even when
  * the owner is the same: nothing says how often it is to be released.
  *
@@ -197,6 +199,7 @@ static void leave(struct machine *m, const struct machine_command *c, struct req
                   struct machine_result *r)
 {
     uint32_t count = machine_request_count(request);
+    uint64_t steps = 0;
     r->code = MACHINE_DONE;
     r->token = request_token(request);
     r->number = count == 1;
@@ -204,7 +207,9 @@ static void leave(struct machine *m, const struct machine_command *c, struct req
         machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
     } else {
         set_count(m, request, count - 1);
-        r->deadline_ms = machine_session_renew(m, request_session(request), c->ttl_ms);
+        r->deadline_ms = machine_sender_may(m, ACL_ACQUIRE, c->name, &steps)
+                             ? machine_session_renew(m, request_session(request), c->ttl_ms)
+                             : machine_timer_deadline(m, &request_session(request)->lease);
     }
     remember(m, c, count == 1);
 }

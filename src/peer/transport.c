@@ -454,13 +454,6 @@ void transport_stats(const struct transport *t, struct transport_stats *ret)
                                     .dropped = t->dropped};
 }
 
-static void listener_closed(uv_handle_t *handle)
-{
-    struct transport *t = handle->data;
-    t->listening = false;
-    transport_maybe_closed(t);
-}
-
 static void handle_closed(struct transport *t)
 {
     FLI_ASSERT(t->handles > 0);
@@ -499,9 +492,9 @@ void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx)
     t->close_cb = cb;
     t->close_ctx = ctx;
     uv_timer_stop(&t->timer);
-    if (t->listening) {
-        uv_close((uv_handle_t *)&t->listener, listener_closed);
-    }
+    accept_stop(t);
+    close(t->fd);
+    t->fd = -1;
     accept_drop_all(t);
     dial_cancel_all(t);
     transport_maybe_closed(t);

@@ -9,11 +9,14 @@
  * The answer is written at once: a new socket has room for it, and a connection that has none is
  * dropped. The dialer sends nothing between its handshake and the answer. So closing after a
  * refusal leaves no unread bytes behind, and the reason arrives. */
+#include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "peer/transport_private.h"
 
@@ -377,6 +380,17 @@ static bool accept_one(struct transport *t)
     return true;
 }
 
+/* libuv has a spare descriptor to turn connections away with. When even that is used up, it would
+ * try again for ever without leaving its loop. Closing the listener ends that. The socket still
+ * listens, under t->fd, so the connections wait. */
+static void pause_accepting(struct transport *t)
+{
+    accept_stop(t);
+    t->accept_waits = false;
+    t->accept_paused = true;
+    deadline_set(t, &t->accept_retry, ACCEPT_RETRY_MS);
+}
+
 static void listener_cb(uv_stream_t *listener, int status)
 {
     struct transport *t = listener->data;
@@ -386,6 +400,10 @@ static void listener_cb(uv_stream_t *listener, int status)
     if (status != 0) {
         transport_log(t, 2, "a connection to the peer port cannot be accepted: %s",
                       uv_strerror(status));
+        if (status == UV_EMFILE || status == UV_ENFILE) {
+            pause_accepting(t);
+            deadlines_changed(t);
+        }
         return;
     }
     if (!accept_one(t)) {
@@ -395,18 +413,48 @@ static void listener_cb(uv_stream_t *listener, int status)
     deadlines_changed(t);
 }
 
+static void listener_closed(uv_handle_t *handle)
+{
+    struct transport *t = handle->data;
+    t->listening = false;
+    transport_maybe_closed(t);
+}
+
+void accept_stop(struct transport *t)
+{
+    if (t->listening && !uv_is_closing((uv_handle_t *)&t->listener)) {
+        uv_close((uv_handle_t *)&t->listener, listener_closed);
+    }
+}
+
+/* The listener gets a copy of the socket's descriptor, which it owns. */
+static int listen_with_copy(struct transport *t)
+{
+    int fd = fcntl(t->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) {
+        return uv_translate_sys_error(errno);
+    }
+    int rv = uv_tcp_init(t->shared.loop, &t->listener);
+    if (rv != 0) {
+        (void)close(fd);
+        return rv;
+    }
+    t->listener.data = t;
+    t->listening = true;
+    rv = uv_tcp_open(&t->listener, fd);
+    if (rv != 0) {
+        (void)close(fd);
+    }
+    rv = rv != 0 ? rv : uv_listen((uv_stream_t *)&t->listener, BACKLOG, listener_cb);
+    if (rv != 0) {
+        accept_stop(t);
+    }
+    return rv;
+}
+
 int accept_start(struct transport *t, char *errmsg, size_t errmsg_size)
 {
-    int rv = uv_tcp_init(t->shared.loop, &t->listener);
-    if (rv == 0) {
-        t->listener.data = t;
-        t->listening = true;
-        rv = uv_tcp_open(&t->listener, t->fd);
-    }
-    if (rv == 0) {
-        t->fd = -1;
-        rv = uv_listen((uv_stream_t *)&t->listener, BACKLOG, listener_cb);
-    }
+    int rv = listen_with_copy(t);
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "cannot listen on the peer port: %s", uv_strerror(rv));
         return FL_ESYSTEM;
@@ -428,11 +476,15 @@ void accept_sweep(struct transport *t)
         t->accept_waits = !accept_one(t);
         deadline_set(t, &t->accept_retry, ACCEPT_RETRY_MS);
     }
+    if (t->accept_paused && deadline_over(t, &t->accept_retry)) {
+        t->accept_paused = t->listening || listen_with_copy(t) != 0;
+        deadline_set(t, &t->accept_retry, ACCEPT_RETRY_MS);
+    }
 }
 
 void accept_earliest(const struct transport *t, uint64_t *at_ms)
 {
-    if (t->accept_waits) {
+    if (t->accept_waits || t->accept_paused) {
         *at_ms = t->accept_retry.at_ms < *at_ms ? t->accept_retry.at_ms : *at_ms;
     }
     FLI_LIST_FOREACH(pos, &t->pending)

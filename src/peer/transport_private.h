@@ -41,14 +41,15 @@ struct transport {
     struct security *security;                  /* NULL: none */
     struct deadline files;                      /* of the next check of its files for changes */
     unsigned connect_ms, answer_ms, pending_ms; /* as in struct transport_config */
-    int fd;                                     /* bound; owned by the listener once it listens */
+    int fd;                                     /* listens; the listener has a copy of it */
     uint16_t port;
     bool started;   /* the timer is a live handle */
     bool listening; /* the listener is a live handle */
     bool closing;
     unsigned handles; /* timer and turn that were started and are not closed */
     bool handles_closing;
-    bool accept_waits; /* a connection waits for memory */
+    bool accept_waits;  /* a connection waits for memory */
+    bool accept_paused; /* there were no descriptors: no listener until accept_retry */
     struct deadline accept_retry;
     uv_tcp_t listener;
     uv_timer_t timer; /* fires at the earliest deadline */
@@ -81,6 +82,7 @@ void deadlines_changed(struct transport *t); /* sets the timer */
 
 /* transport_accept.c */
 int accept_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+void accept_stop(struct transport *t);
 void accept_sweep(struct transport *t);
 void accept_earliest(const struct transport *t, uint64_t *at_ms); /* lowers *at_ms to the earliest
                                                                      deadline */

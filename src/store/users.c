@@ -21,6 +21,7 @@ struct entry {
 struct table {
     struct entry *list; /* by login */
     unsigned n;
+    const struct entry *of_nobody; /* the default user, if it needs no password; else NULL */
 };
 
 struct users_login {
@@ -106,18 +107,9 @@ static int by_login_number(const void *a, const void *b)
     return x->login < y->login ? -1 : x->login > y->login;
 }
 
-static bool is_default(const struct aclfile_user *f)
-{
-    return f->name_len == 7 && memcmp(f->name, "default", 7) == 0;
-}
-
-/* The default user's login is always 0, whatever its passwords: no client logs in as it. */
 static uint64_t login_of(struct users *u, const struct aclfile_user *f, const struct acl_user *acl)
 {
     const struct entry *old = by_name(&u->table, (struct fli_slice){f->name, f->name_len});
-    if (is_default(f)) {
-        return 0;
-    }
     return old != NULL && same_login(&old->acl, acl) ? old->login : ++u->last_login;
 }
 
@@ -141,6 +133,8 @@ static int use_file(struct users *u, const struct aclfile *file, char *errmsg, s
         t.list[i].login = login_of(u, f, acl);
     }
     qsort(t.list, t.n, sizeof t.list[0], by_login_number);
+    const struct entry *e = by_name(&t, (struct fli_slice){(const uint8_t *)"default", 7});
+    t.of_nobody = e != NULL && e->acl.nopass ? e : NULL;
     free(u->table.list);
     u->table = t;
     u->counts.users = t.n;
@@ -405,9 +399,11 @@ void users_after_handshake(struct users *u, struct net_conn *c)
 
 /* ---- rights ---------------------------------------------------------------------------------- */
 
+/* NULL: the client has not logged in, or its login is not valid any more. */
 static const struct acl_user *user_of(const struct users *u, const struct net_conn *c)
 {
-    const struct entry *e = by_login(u, net_conn_login(c));
+    uint64_t login = net_conn_login(c);
+    const struct entry *e = login == 0 ? u->table.of_nobody : by_login(u, login);
     return e == NULL || !e->acl.on ? NULL : &e->acl;
 }
 

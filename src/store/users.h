@@ -11,8 +11,8 @@
  *
  * The file is read at the start and by users_reload(), as a whole: a wrong file changes nothing. A
  * login stays valid while the bytes of the user's switch and passwords are unchanged. A password in
- * clear gets another salt at each reading, so its users must log in again. The default user (of
- * clients without a login) is off unless the file has it.
+ * clear gets another salt at each reading, so its users must log in again. Clients without a login
+ * are the default user, if the file has it and it needs no password.
  *
  * One loop, one thread; a worker's thread makes hashes and reads the file. */
 #ifndef STORE_USERS_H

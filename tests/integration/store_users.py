@@ -133,6 +133,24 @@ class OfAFile(UserCase):
             self.assertEqual(c.call('MARK', 'a1'), 0)
             self.refused('NOPERM', c, 'MARK', 'b1', text='@read')
 
+    def test_a_default_user_with_a_password(self):
+        store = self.store('user default on >default-password ~* +@all\n')
+        with store.client(60) as c:
+            for command in (('CLAIM', 'a1', 5), ('GET', 'k'), ('MARK', 'a1'), ('SET', 'k', 'v', 'FENCE', 'a1', 5), ('INFO',),
+                            ('CLIENT', 'LIST'), ('BACKUP',), ('PING',)):
+                self.refused('NOAUTH', c, *command)
+            self.refused('WRONGPASS', c, 'AUTH', 'wrong')
+            self.assertEqual(c.call('AUTH', 'default-password'), 'OK')
+            self.assertEqual(c.call('SET', 'k', 'v', 'FENCE', 'a1', 5), 'OK')
+            self.assertIn(b'user=default', c.call('CLIENT', 'LIST'))
+            self.assertEqual(c.call('RESET'), 'RESET')
+            self.refused('NOAUTH', c, 'MARK', 'a1')
+        logged_in = self.login(store, 'default')
+        self.write('user default on >another-password ~* +@all\n')
+        store.process.signal(signal.SIGHUP)
+        store.process.wait_output('read again', 30)
+        self.refused('NOAUTH', logged_in, 'MARK', 'a1')
+
     def test_the_tool(self):
         store = self.store()
         def tool(*words, user='writer'):

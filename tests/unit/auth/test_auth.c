@@ -1,6 +1,10 @@
 /* test_auth.c: passwords and their hashes, the throttle of failed logins, the worker thread. */
 #include "../../lib/unit.h"
 
+#include <sys/stat.h>
+
+#include "../consensus/scratch.h"
+#include "auth/aclfile.h"
 #include "auth/hash.h"
 #include "auth/throttle.h"
 #include "auth/worker.h"
@@ -35,7 +39,7 @@ TEST(it_is_scrypt)
 
 TEST(words_have_no_passwords_left)
 {
-    struct fli_slice args[] = {slice("on"), slice(">pass word"), slice("~a* +@see")};
+    struct fli_slice args[] = {slice("on"), slice(">pass word"), slice("~a*"), slice("+@see")};
     struct fli_slice less[] = {slice("<pass word")};
     struct fli_slice wrong[] = {slice("<secret")};
     struct fli_slice none[] = {slice(">")};
@@ -44,7 +48,7 @@ TEST(words_have_no_passwords_left)
     char why[200];
     fli_buf_init(&b, ACL_TEXT_MAX);
     acl_user_init(&u, slice("ann"));
-    assert_int_equal(auth_words(args, 3, &u, &b, why, sizeof why), 0);
+    assert_int_equal(auth_words(args, 4, &u, &b, why, sizeof why), 0);
     assert_null(memmem(b.data, b.len, "pass", 4));
     struct fli_slice words = {b.data, b.len};
     assert_int_equal(acl_apply(&u, words, ACL_LOCK_RIGHTS, why, sizeof why), 0);
@@ -60,6 +64,30 @@ TEST(words_have_no_passwords_left)
     words = (struct fli_slice){b.data, b.len};
     assert_int_equal(acl_apply(&u, words, ACL_LOCK_RIGHTS, why, sizeof why), 0);
     assert_false(auth_may_log_in(&u, slice("pass word")));
+    fli_buf_fini(&b);
+}
+
+/* A name with a blank that a program puts behind ~ must not end there and bring a right along. */
+TEST(an_argument_is_one_word)
+{
+    static const char *const wrong[] = {
+        "~x allkeys",       "~ann smith",   " allkeys",  "on >secret",
+        "(~x +@see) +@all", "(~x >secret)", "(~x +@see", "~x )"};
+    static const char *const right[] = {"(~x +@see)", "(~x +@see )", "(~x)", "("};
+    char why[200];
+    struct fli_buf b;
+    fli_buf_init(&b, ACL_TEXT_MAX);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct fli_slice arg = slice(wrong[i]);
+        assert_int_equal(auth_words(&arg, 1, NULL, &b, why, sizeof why), FL_EINVAL);
+        assert_null(strstr(why, "secret"));
+        fli_buf_clear(&b);
+    }
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+        struct fli_slice arg = slice(right[i]);
+        assert_int_equal(auth_words(&arg, 1, NULL, &b, why, sizeof why), 0);
+        fli_buf_clear(&b);
+    }
     fli_buf_fini(&b);
 }
 
@@ -170,4 +198,39 @@ TEST(jobs_are_done_and_told)
     }
     assert_int_equal(done, taken);
     assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+/* What was synced last. */
+static ino_t synced;
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+    struct stat st;
+    assert_int_equal(fstat(fd, &st), 0);
+    synced = st.st_ino;
+    return __real_fsync(fd);
+}
+
+/* A power cut must not bring back the file of before. */
+TEST(a_file_of_users_is_replaced_durably)
+{
+    char *folder = scratch_make();
+    char *path = scratch_path(folder, "users.acl");
+    char *part = scratch_path(folder, "users.acl.part");
+    char text[32];
+    char why[256];
+    struct stat st;
+    scratch_write(path, "before", 6);
+    assert_int_equal(aclfile_write(path, slice("after\n"), why, sizeof why), 0);
+    assert_int_equal(scratch_read(path, text, sizeof text), 6);
+    assert_memory_equal(text, "after\n", 6);
+    assert_false(scratch_exists(part));
+    assert_int_equal(stat(folder, &st), 0);
+    assert_true(synced == st.st_ino);
+    free(part);
+    free(path);
+    scratch_remove(folder);
 }

@@ -1,6 +1,7 @@
 /* The data directory: who may use it, and what is refused. */
 #include "../../lib/unit.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -8,6 +9,32 @@
 #include "scratch.h"
 
 #define SEGMENT "segment-0000000001"
+
+/* What was synced. */
+static ino_t synced[16];
+static unsigned synced_n;
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+    struct stat st;
+    assert_int_equal(fstat(fd, &st), 0);
+    synced[synced_n++ % 16] = st.st_ino;
+    return __real_fsync(fd);
+}
+
+static bool was_synced(const char *path)
+{
+    struct stat st;
+    bool was = false;
+    assert_int_equal(stat(path, &st), 0);
+    for (unsigned i = 0; i < synced_n && i < 16; i++) {
+        was = was || synced[i] == st.st_ino;
+    }
+    return was;
+}
 
 struct fixture {
     char *root;
@@ -321,4 +348,21 @@ TEST(test_largest)
     size_t len = identity_format(&id, text);
     assert_int_equal(identity_parse(text, len, &again), 0);
     assert_memory_equal(&again, &id, sizeof id);
+}
+
+/* A power cut must not take away a directory whose content was synced. */
+TEST_WITH(test_made_durably, set_up, tear_down)
+{
+    struct fixture *f = *state;
+    char *deep = scratch_path(f->root, "deep");
+    char *deeper = scratch_path(f->root, "deep/er");
+    synced_n = 0;
+    open_dir(f);
+    assert_true(was_synced(f->root) && was_synced(deep) && was_synced(deeper));
+    data_dir_close(&f->dir);
+    synced_n = 0;
+    open_dir(f); /* it is there already */
+    assert_int_equal(synced_n, 0);
+    free(deep);
+    free(deeper);
 }

@@ -227,6 +227,44 @@ TEST_WITH(passwords_end_logins, kit_setup, kit_teardown)
     done(k, login(k, "ann"), cmd_acquire("L", "o", 5000), MACHINE_GRANTED);
 }
 
+static struct machine_command cmd_key(unsigned op, const char *name, const char *owner,
+                                      uint64_t ttl_ms)
+{
+    return (struct machine_command){.op = (uint8_t)op,
+                                    .n_names = 1,
+                                    .permits = 1,
+                                    .name = slice(name),
+                                    .owner = slice(owner),
+                                    .ttl_ms = ttl_ms};
+}
+
+/* Whoever has lost the right may still give back, and prolongs nothing, by whatever command. */
+TEST_WITH(a_lost_right_prolongs_nothing, kit_setup, kit_teardown)
+{
+    struct kit *k = *state;
+    struct machine_command extend = cmd_key(MACHINE_OP_KEYS, "L", "a", 9000);
+    extend.flags = MACHINE_KEYS_EXTEND;
+    set(k, "ann", "on nopass ~* +@acquire");
+    uint64_t ann = login(k, "ann");
+    done(k, ann, cmd_key(MACHINE_OP_REENTER, "L", "a", 5000), MACHINE_GRANTED);
+    done(k, ann, cmd_key(MACHINE_OP_REENTER, "L", "a", 5000), MACHINE_DONE);
+    done(k, ann, cmd_key(MACHINE_OP_REENTER, "M", "a", 5000), MACHINE_GRANTED);
+    uint64_t until_ms = k->clock_ms + 5000;
+    set(k, "ann", "resetkeys ~other");
+    refused(k, ann, cmd_held(MACHINE_OP_RENEW, "L", 1, 9000), ACL_ACQUIRE);
+    refused(k, ann, extend, ACL_ACQUIRE);
+    refused(k, ann, cmd_key(MACHINE_OP_REENTER, "L", "a", 9000), ACL_ACQUIRE);
+    refused(k, ann, cmd_key(MACHINE_OP_ANY_KEYS, "L", "", 9000), ACL_ACQUIRE);
+    refused(k, ann, cmd_key(MACHINE_OP_ANY_KEYS, "free", "", 9000), ACL_BREAK);
+    struct machine_result r = run_by(k, ann, cmd_key(MACHINE_OP_LEAVE, "L", "a", 9000));
+    assert_int_equal(r.code, MACHINE_DONE);
+    assert_int_equal(r.deadline_ms, until_ms);
+    done(k, ann, cmd_key(MACHINE_OP_ANY_KEYS, "M", "", 0), MACHINE_DONE);
+    kit_forget_events(k);
+    kit_tick(k, until_ms + 1);
+    kit_expect_events(k, "expired:deadline L a token=1\n");
+}
+
 TEST_WITH(waits_end_when_a_right_is_taken, kit_setup, kit_teardown)
 {
     struct kit *k = *state;

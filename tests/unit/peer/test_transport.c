@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -78,6 +80,29 @@ TEST_WITH(test_silent, set_up, tear_down)
     int fd = plain_connect(r->ports[1]);
     RUN_UNTIL(r, plain_peek(fd) == -1);
     assert_int_equal(rig_pending(&r->b), 0);
+    close(fd);
+}
+
+/* Without a descriptor for a connection, the loop goes on, and the connection waits. */
+TEST_WITH(test_no_descriptor, set_up, tear_down)
+{
+    struct rig *r = *state;
+    struct handshake h = rig_handshake(r);
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    struct rlimit none = {.rlim_cur = 0, .rlim_max = files.rlim_max};
+    int fd = plain_connect(r->ports[1]);
+    plain_say(fd, &h);
+    alarm(PATIENCE_MS / 1000); /* a loop that never ends its turn ends this program */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    RUN_UNTIL(r, strstr(r->b.log, "cannot be accepted") != NULL);
+    for (unsigned i = 0; i < 20; i++) {
+        (void)uv_run(&r->loop, UV_RUN_NOWAIT);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    alarm(0);
+    assert_int_equal(r->b.accepted, 0);
+    RUN_UNTIL(r, r->b.accepted == 1);
     close(fd);
 }
 
