@@ -255,7 +255,12 @@ FL_API void fl_session_list_free(struct fl_session_list *list); /* NULL is fine 
 
 /* ---- information ----------------------------------------------------------------------------- */
 
-enum fl_lock_state { FL_LOCK_OTHER, FL_LOCK_HELD, FL_LOCK_DELAYED, FL_LOCK_QUEUED };
+enum fl_lock_state {
+    FL_LOCK_OTHER, /* a state that this version does not know */
+    FL_LOCK_HELD,
+    FL_LOCK_DELAYED, /* nobody holds it, and a lock-delay keeps it unavailable */
+    FL_LOCK_QUEUED   /* nobody holds it, and somebody waits for it */
+};
 
 struct fl_waiter {
     struct fl_bytes owner;

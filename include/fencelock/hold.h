@@ -19,7 +19,7 @@
  * returned, no other thread can use the lock. It must not block, and must not destroy its caller;
  * it may use fl_lock_* functions and start new calls.
  *
- * Two shells:
+ * There are two ways to use it:
  *
  *   fl_async      on your own event loop, one thread. fl_async_fd() becomes readable when
  *                 fl_async_process() has something to do, timers included.

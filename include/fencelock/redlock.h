@@ -331,9 +331,9 @@ FL_API const struct fl_redlock_report *fl_redlock_last(const fl_redlock *r);
 /* ---- checking the servers -------------------------------------------------------------------- */
 
 enum fl_redlock_finding_kind {
-    FL_REDLOCK_FIND_EVEN,        /* an even number of servers: one fewer would bear as many
+    FL_REDLOCK_FIND_EVEN,        /* an even number of servers: one fewer would tolerate as many
                                     failures */
-    FL_REDLOCK_FIND_FEW,         /* fewer than three: no failure can be borne */
+    FL_REDLOCK_FIND_FEW,         /* fewer than three: no failure is tolerated */
     FL_REDLOCK_FIND_TWICE,       /* two entries are the same server (run_id); refuses */
     FL_REDLOCK_FIND_REPLICA,     /* a replica; refuses */
     FL_REDLOCK_FIND_EVICTS,      /* maxmemory-policy may delete keys that expire; refuses */

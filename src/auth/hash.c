@@ -42,10 +42,10 @@ bool auth_verify(const struct acl_hash *hash, struct fli_slice password)
 
 bool auth_may_log_in(const struct acl_user *user, struct fli_slice password)
 {
-    static const struct acl_hash nobody = {.log2_n = LOG2_N, .r = BLOCK_R, .p = PARALLEL_P};
+    static const struct acl_hash dummy = {.log2_n = LOG2_N, .r = BLOCK_R, .p = PARALLEL_P};
     bool found = false;
     if (user == NULL || user->n_passwords == 0) {
-        (void)auth_verify(&nobody, password);
+        (void)auth_verify(&dummy, password);
         return user != NULL && user->on && user->nopass;
     }
     for (unsigned i = 0; i < user->n_passwords; i++) {
@@ -60,7 +60,7 @@ static int put_hash(struct fli_buf *out, char mark, const struct acl_hash *h)
     return rc != 0 ? rc : acl_print_hash(h, out);
 }
 
-static int say(char *errmsg, size_t size, const char *text)
+static int fail(char *errmsg, size_t size, const char *text)
 {
     (void)snprintf(errmsg, size, "%s", text);
     return FL_EINVAL;
@@ -72,7 +72,7 @@ static int put_password(struct fli_slice arg, const struct acl_user *user, struc
     struct fli_slice password = {arg.data + 1, arg.len - 1};
     struct acl_hash h;
     if (password.len < 1 || password.len > AUTH_PASSWORD_MAX) {
-        return say(errmsg, errmsg_size, "a password has 1 to 512 bytes");
+        return fail(errmsg, errmsg_size, "a password has 1 to 512 bytes");
     }
     if (arg.data[0] == '>') {
         int rc = auth_hash(password, &h);
@@ -83,7 +83,7 @@ static int put_password(struct fli_slice arg, const struct acl_user *user, struc
             return put_hash(out, '!', &user->passwords[i]);
         }
     }
-    return say(errmsg, errmsg_size, "<PASSWORD: the user has no such password");
+    return fail(errmsg, errmsg_size, "<PASSWORD: the user has no such password");
 }
 
 int auth_words(const struct fli_slice *args, unsigned n, const struct acl_user *user,

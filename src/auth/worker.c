@@ -50,7 +50,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-static void tell_done(struct auth_worker *w)
+static void call_done(struct auth_worker *w)
 {
     struct fli_list done;
     struct fli_list *link = NULL;
@@ -66,7 +66,7 @@ static void tell_done(struct auth_worker *w)
 
 static void async_cb(uv_async_t *async)
 {
-    tell_done(async->data);
+    call_done(async->data);
 }
 
 /* Blocks all signals in the new thread, so that the main thread handles them. */
@@ -145,6 +145,6 @@ void auth_worker_close(struct auth_worker *w, void (*cb)(void *ctx), void *ctx)
     pthread_mutex_unlock(&w->lock);
     (void)pthread_join(w->thread, NULL);
     fli_list_splice(&w->finished, &w->todo);
-    tell_done(w);
+    call_done(w);
     uv_close((uv_handle_t *)&w->async, closed_cb);
 }

@@ -82,7 +82,8 @@ static char *copy_text(const char *text, size_t len)
     return copy;
 }
 
-static int give(struct fli_options *o, size_t i, const char *text, size_t len, const char *where)
+static int take_value(struct fli_options *o, size_t i, const char *text, size_t len,
+                      const char *where)
 {
     struct fli_given *g = &o->given[i];
     const struct fli_option *row = &o->table[i];
@@ -98,9 +99,9 @@ static int give(struct fli_options *o, size_t i, const char *text, size_t len, c
     return 0;
 }
 
-/* Of a source that outlives one start. */
-static int give_for_long(struct fli_options *o, size_t i, const char *text, size_t len,
-                         const char *where)
+/* Takes a value from a source that outlives one start: the environment, or a file. */
+static int take_lasting_value(struct fli_options *o, size_t i, const char *text, size_t len,
+                              const char *where)
 {
     const char *name = o->table[i].name;
     if (o->table[i].once) {
@@ -108,7 +109,7 @@ static int give_for_long(struct fli_options *o, size_t i, const char *text, size
             o, "%s: '%s' is for one start alone: write it on the command line, as --%s", where,
             name, name);
     }
-    return give(o, i, text, len, where);
+    return take_value(o, i, text, len, where);
 }
 
 /* ---- command line ---------------------------------------------------------------------------- */
@@ -174,7 +175,7 @@ static int read_argument(struct fli_options *o, int argc, const char *const *arg
     }
     (void)snprintf(where, sizeof where, "--%s", o->table[i].name);
     value = value != NULL ? value : "yes";
-    return give(o, i, value, strlen(value), where);
+    return take_value(o, i, value, strlen(value), where);
 }
 
 int fli_options_arguments(struct fli_options *o, int argc, const char *const *argv)
@@ -222,7 +223,7 @@ static int read_variable(struct fli_options *o, const char *entry)
     (void)snprintf(where, sizeof where, "%.*s in the environment", (int)(value - 1 - entry), entry);
     size_t i = find(o, name);
     if (i < o->n) {
-        return give_for_long(o, i, value, strlen(value), where);
+        return take_lasting_value(o, i, value, strlen(value), where);
     }
     /* Clients and tests use the prefix too, so only likely misspellings are refused. */
     size_t d = 0;
@@ -282,7 +283,7 @@ int fli_options_line(struct fli_options *o, const char *line, size_t len, const 
     }
     seen[i] = true;
     const char *value = skip_blanks(equals + 1, end);
-    return give_for_long(o, i, value, (size_t)(end - value), where);
+    return take_lasting_value(o, i, value, (size_t)(end - value), where);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */

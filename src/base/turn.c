@@ -74,7 +74,7 @@ bool fli_turn_end(struct fli_turn *t, uint64_t idle_ns, char ret_text[FLI_TURN_T
     t->took_ns = took_ns;
     t->stats.turns++;
     t->stats.max_ns = took_ns > t->stats.max_ns ? took_ns : t->stats.max_ns;
-    bool tell = took_ns > FLI_TURN_SLOW_US * US && note_slow(t, now_ns, took_ns, ret_text);
+    bool logs = took_ns > FLI_TURN_SLOW_US * US && note_slow(t, now_ns, took_ns, ret_text);
     for (unsigned i = 0; i < FLI_TURN_PARTS; i++) {
         t->stats.ns[i] += t->ns[i];
         t->ns[i] = 0;
@@ -84,5 +84,5 @@ bool fli_turn_end(struct fli_turn *t, uint64_t idle_ns, char ret_text[FLI_TURN_T
         t->cpu_at_ns = now_ns;
     }
     t->began_ns = now_ns;
-    return tell;
+    return logs;
 }

@@ -8,12 +8,12 @@
  *   handshakes   FLI_TURN_HANDSHAKES_US   net/secure.c, the last one may take longer: 1 to 2 ms
  *   requests     FLI_TURN_REQUESTS_US     net/conn.c: parsing, and what is answered at once; of
  *                                         that a connection has FLI_TURN_VISIT_US, then the others;
- *                                         less after long turns, half as much again for those that
- *                                         come in the turn itself
+ *                                         less after long turns. If those that waited use all of
+ *                                         it, new ones have half as much again
  *   events       FLI_TURN_EVENT_STEPS     server/events_tell.c: of matching and sending
  *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
  *   queries      cost, not time           machine/limits.h: MACHINE_LIST_COST, MACHINE_SHOW_COST of
- *                                         what an entry may cost; lists stand in line before that,
+ *                                         what an entry may cost; lists wait in a queue first,
  *                                         see server/listing.c
  *
  * Code enters and leaves a part of the work like a scope. Time outside of all scopes, without

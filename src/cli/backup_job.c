@@ -16,7 +16,7 @@ static int verify(struct backup_job *j)
         (void)cli_fail(j->args, rc, error, NULL, NULL);
         return CLI_EXIT_NO;
     }
-    j->say(j, j->args->arg[0], 0);
+    j->report(j, j->args->arg[0], 0);
     return CLI_EXIT_DONE;
 }
 
@@ -36,7 +36,7 @@ bool backup_job_without_connection(struct backup_job *j, int *ret_code)
 
 /* Gives the file its name. With --keep the argument is a folder, and the name says what is in the
  * file. */
-static int settle(struct backup_job *j, struct backup_target *t, uint64_t *removed)
+static int give_name(struct backup_job *j, struct backup_target *t, uint64_t *removed)
 {
     char start[BACKUP_NAME_SIZE];
     char rest[BACKUP_NAME_SIZE];
@@ -46,11 +46,11 @@ static int settle(struct backup_job *j, struct backup_target *t, uint64_t *remov
         return rc;
     }
     if (!keeps(j)) {
-        return backup_target_settle(t);
+        return backup_target_rename(t);
     }
     j->name(j, start, rest);
     (void)snprintf(t->path, sizeof t->path, "%.3000s/%s%s" BACKUP_SUFFIX, folder, start, rest);
-    rc = backup_target_settle(t);
+    rc = backup_target_rename(t);
     return rc != 0 ? rc
                    : backup_target_keep(t, folder, start, j->args->number[CLI_OPT_KEEP], removed);
 }
@@ -62,9 +62,9 @@ int backup_job_run(struct backup_job *j)
     (void)snprintf(t.path, sizeof t.path, keeps(j) ? "%.4000s/new" : "%.4000s", j->args->arg[0]);
     backup_lower_priority();
     int rc = j->fetch(j, &t);
-    rc = rc != 0 ? rc : settle(j, &t, &removed);
+    rc = rc != 0 ? rc : give_name(j, &t, &removed);
     if (rc == 0) {
-        j->say(j, t.path, removed);
+        j->report(j, t.path, removed);
         return CLI_EXIT_DONE;
     }
     (void)unlink(t.part);

@@ -22,7 +22,8 @@ struct backup_job {
      * which the newest are kept; and how this one goes on. */
     void (*name)(const struct backup_job *j, char start[BACKUP_NAME_SIZE],
                  char rest[BACKUP_NAME_SIZE]);
-    void (*say)(const struct backup_job *j, const char *path, uint64_t removed);
+    /* Prints what was made or verified, and how many older backups were removed. */
+    void (*report)(const struct backup_job *j, const char *path, uint64_t removed);
     const char *(*connection_error)(const struct backup_job *j);
 };
 

@@ -19,7 +19,7 @@
 #define KEPT_MAX 10000u
 #define NICE_VALUE 10
 #define SYNC_BYTES (UINT64_C(1) << 20)
-#define REST_MAX_NS UINT64_C(50000000)
+#define PAUSE_MAX_NS UINT64_C(50000000)
 
 void backup_lower_priority(void)
 {
@@ -36,16 +36,16 @@ static int disk_error(struct backup_target *t, const char *what, const char *pat
 }
 
 /* One sync of the whole file at the end would hold up the log of a node on the same disk. */
-static int sync_and_rest(struct backup_target *t)
+static int sync_and_pause(struct backup_target *t)
 {
     uint64_t start_ns = fli_clock_ns();
     if (fdatasync(t->fd) != 0) {
         return disk_error(t, "sync", t->part);
     }
-    uint64_t rest_ns = fli_clock_ns() - start_ns;
-    rest_ns = rest_ns < REST_MAX_NS ? rest_ns : REST_MAX_NS;
-    struct timespec rest = {.tv_nsec = (long)rest_ns};
-    (void)nanosleep(&rest, NULL);
+    uint64_t pause_ns = fli_clock_ns() - start_ns;
+    pause_ns = pause_ns < PAUSE_MAX_NS ? pause_ns : PAUSE_MAX_NS;
+    struct timespec pause = {.tv_nsec = (long)pause_ns};
+    (void)nanosleep(&pause, NULL);
     t->synced = t->bytes;
     return 0;
 }
@@ -57,7 +57,7 @@ int backup_target_write(void *arg, const void *data, size_t len)
         return disk_error(t, "write", t->part);
     }
     t->bytes += len;
-    return t->bytes - t->synced < SYNC_BYTES ? 0 : sync_and_rest(t);
+    return t->bytes - t->synced < SYNC_BYTES ? 0 : sync_and_pause(t);
 }
 
 static int sync_folder(struct backup_target *t)
@@ -147,7 +147,7 @@ int backup_target_keep(struct backup_target *t, const char *folder, const char *
 
 /* ---- the name of a backup -------------------------------------------------------------------- */
 
-int backup_target_settle(struct backup_target *t)
+int backup_target_rename(struct backup_target *t)
 {
     if (rename(t->part, t->path) != 0) {
         return disk_error(t, "rename", t->part);
@@ -163,13 +163,13 @@ static struct tm utc_of(uint64_t made_ms)
     return utc;
 }
 
-void backup_say_when(uint64_t made_ms, char out[BACKUP_WHEN_SIZE])
+void backup_format_time(uint64_t made_ms, char out[BACKUP_WHEN_SIZE])
 {
     struct tm utc = utc_of(made_ms);
     (void)strftime(out, BACKUP_WHEN_SIZE, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
 
-void backup_name_when(uint64_t made_ms, char out[BACKUP_WHEN_SIZE])
+void backup_format_file_time(uint64_t made_ms, char out[BACKUP_WHEN_SIZE])
 {
     struct tm utc = utc_of(made_ms);
     (void)strftime(out, BACKUP_WHEN_SIZE, "%Y%m%dT%H%M%SZ", &utc);

@@ -26,15 +26,15 @@ void backup_lower_priority(void);
 int backup_target_open(struct backup_target *t) FLI_MUST_USE;
 int backup_target_write(void *target, const void *data, size_t len) FLI_MUST_USE; /* a sink */
 int backup_target_close(struct backup_target *t, int rc) FLI_MUST_USE;
-int backup_target_settle(struct backup_target *t) FLI_MUST_USE; /* renames part to path */
+int backup_target_rename(struct backup_target *t) FLI_MUST_USE; /* renames part to path */
 
 /* Deletes all but the newest `keep` files of the folder whose names begin with `start`; the rest of
  * the name sorts by time. *ret_removed: how many were deleted. */
 int backup_target_keep(struct backup_target *t, const char *folder, const char *start,
                        uint64_t keep, uint64_t *ret_removed) FLI_MUST_USE;
 
-/* The moment in UTC: for people, and as a part of a file name. */
-void backup_say_when(uint64_t made_ms, char out[BACKUP_WHEN_SIZE]);
-void backup_name_when(uint64_t made_ms, char out[BACKUP_WHEN_SIZE]);
+/* A time in UTC: for people, and as a part of a file name. */
+void backup_format_time(uint64_t made_ms, char out[BACKUP_WHEN_SIZE]);
+void backup_format_file_time(uint64_t made_ms, char out[BACKUP_WHEN_SIZE]);
 
 #endif

@@ -69,7 +69,7 @@ bool cli_child_take_over_signals(struct cli_child *c)
     return c->signal_fd >= 0;
 }
 
-void cli_child_say(struct cli_child *c, const char *text)
+void cli_child_warn(struct cli_child *c, const char *text)
 {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
     if (poll(&p, 1, 0) != 1 || (p.revents & POLLOUT) == 0) {
@@ -82,10 +82,10 @@ void cli_child_say(struct cli_child *c, const char *text)
     cli_complain("%.64s: %.400s", c->args->arg[0], text);
 }
 
-void cli_child_tell(struct cli_child *c, const char *text)
+void cli_child_inform(struct cli_child *c, const char *text)
 {
     if (!cli_has(c->args, CLI_OPT_QUIET)) {
-        cli_child_say(c, text);
+        cli_child_warn(c, text);
     }
 }
 
@@ -140,7 +140,7 @@ void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms)
         become_command(c, parent);
     }
     if (child < 0) {
-        cli_child_say(c, "the command cannot be started: no process to be had");
+        cli_child_warn(c, "the command cannot be started: no process to be had");
         c->exit_code = CLI_EXIT_RUN_CANNOT;
         return;
     }
@@ -207,7 +207,7 @@ static void follow_into_stop(struct cli_child *c)
     signal_command(c, SIGCONT);
 }
 
-static void find_command(struct cli_child *c)
+static void reap_command(struct cli_child *c)
 {
     siginfo_t info = {.si_pid = 0};
     int wanted = WEXITED | WNOHANG | WNOWAIT | (c->terminal ? WSTOPPED : 0);
@@ -262,7 +262,7 @@ void cli_child_before(struct cli_child *c)
 void cli_child_after(struct cli_child *c)
 {
     kill_if_due(c);
-    find_command(c);
+    reap_command(c);
 }
 
 /* Ends this process by the same signal, so that its parent sees it. */

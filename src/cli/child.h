@@ -51,10 +51,10 @@ bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t defa
 /* From now on signals arrive at signal_fd. False: it could not be made. */
 bool cli_child_take_over_signals(struct cli_child *c);
 
-/* Writes a message to stderr, or drops it when a full pipe would block. cli_child_tell: not with
- * --quiet. */
-void cli_child_say(struct cli_child *c, const char *text);
-void cli_child_tell(struct cli_child *c, const char *text);
+/* Writes a message to stderr, or drops it when a full pipe would block. With --quiet only
+ * cli_child_warn() writes. */
+void cli_child_warn(struct cli_child *c, const char *text);
+void cli_child_inform(struct cli_child *c, const char *text);
 
 /* Starts the command with the lock's data in its environment. token: FL_TOKEN_NONE for none. */
 void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms);

@@ -14,8 +14,8 @@
 
 static const char *severity_word(enum log_severity level)
 {
-    FLI_ASSERT(level >= LOG_SAY_ERROR && level <= LOG_SAY_DEBUG);
-    return fli_words_log_level[level - LOG_SAY_ERROR];
+    FLI_ASSERT(level >= LOG_SEVERITY_ERROR && level <= LOG_SEVERITY_DEBUG);
+    return fli_words_log_level[level - LOG_SEVERITY_ERROR];
 }
 
 /* ---- the limit ------------------------------------------------------------------------------- */
@@ -319,7 +319,7 @@ static void put_json(struct line *l, const struct log_entry_text *e)
 size_t log_format_line(char out[LOG_LINE_MAX], const struct log_entry_text *e)
 {
     struct line l = {.out = out, .json = e->style == LOG_JSON, .utf8 = is_utf8(e->message)};
-    FLI_ASSERT(e->level >= LOG_SAY_ERROR && e->level <= LOG_SAY_DEBUG);
+    FLI_ASSERT(e->level >= LOG_SEVERITY_ERROR && e->level <= LOG_SEVERITY_DEBUG);
     if (l.json) {
         put_json(&l, e);
     } else {
@@ -365,7 +365,7 @@ void daemon_log_write(struct daemon_log *l, enum log_severity level, const char 
         .style = l->style, .level = level, .part = part, .message = message, .colours = l->colours};
     if (level > l->level ||
         (!log_limit_allows(&l->limit, part, message, fli_clock_ms(), &e.left_out) &&
-         level > LOG_SAY_ERROR)) {
+         level > LOG_SEVERITY_ERROR)) {
         return;
     }
     e.wall_ms = fli_clock_wall_ms();
@@ -377,8 +377,8 @@ void daemon_log_write(struct daemon_log *l, enum log_severity level, const char 
     (void)!write(STDERR_FILENO, line, len);
 }
 
-void daemon_log_say(struct daemon_log *l, enum log_severity level, const char *part,
-                    const char *fmt, ...)
+void daemon_log_printf(struct daemon_log *l, enum log_severity level, const char *part,
+                       const char *fmt, ...)
 {
     char text[1024];
     va_list args;
@@ -394,19 +394,22 @@ void daemon_log_configure(struct daemon_log *l, enum log_severity level)
         return;
     }
     /* so that this line itself is written */
-    l->level = level > LOG_SAY_INFO ? level : LOG_SAY_INFO;
-    daemon_log_say(l, LOG_SAY_INFO, "daemon",
-                   "CLUSTER CONFIG: the level of the log is changed level=%s",
-                   severity_word(level));
+    l->level = level > LOG_SEVERITY_INFO ? level : LOG_SEVERITY_INFO;
+    daemon_log_printf(l, LOG_SEVERITY_INFO, "daemon",
+                      "CLUSTER CONFIG: the level of the log is changed level=%s",
+                      severity_word(level));
     l->configured = l->level = level;
 }
 
 void daemon_log_toggle(struct daemon_log *l)
 {
-    enum log_severity usual = l->configured == LOG_SAY_DEBUG ? LOG_SAY_INFO : l->configured;
-    enum log_severity next = l->level == LOG_SAY_DEBUG ? usual : LOG_SAY_DEBUG;
-    l->level = next > LOG_SAY_INFO ? next : LOG_SAY_INFO; /* so that this line itself is written */
-    daemon_log_say(l, LOG_SAY_INFO, "daemon", "SIGUSR1: the level of the log is changed level=%s",
-                   severity_word(next));
+    enum log_severity usual =
+        l->configured == LOG_SEVERITY_DEBUG ? LOG_SEVERITY_INFO : l->configured;
+    enum log_severity next = l->level == LOG_SEVERITY_DEBUG ? usual : LOG_SEVERITY_DEBUG;
+    l->level = next > LOG_SEVERITY_INFO
+                   ? next
+                   : LOG_SEVERITY_INFO; /* so that this line itself is written */
+    daemon_log_printf(l, LOG_SEVERITY_INFO, "daemon",
+                      "SIGUSR1: the level of the log is changed level=%s", severity_word(next));
     l->level = next;
 }

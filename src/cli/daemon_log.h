@@ -19,7 +19,12 @@
 
 #include "base/base.h"
 
-enum log_severity { LOG_SAY_ERROR = 1, LOG_SAY_WARNING, LOG_SAY_INFO, LOG_SAY_DEBUG };
+enum log_severity {
+    LOG_SEVERITY_ERROR = 1,
+    LOG_SEVERITY_WARNING,
+    LOG_SEVERITY_INFO,
+    LOG_SEVERITY_DEBUG
+};
 enum log_style { LOG_TEXT, LOG_JSON };
 
 #define LOG_LINE_MAX 4096u /* a pipe never tears one write() of this size; longer text is cut */
@@ -70,8 +75,8 @@ void daemon_log_init(struct daemon_log *l, enum log_style style, enum log_severi
 
 void daemon_log_write(struct daemon_log *l, enum log_severity level, const char *part,
                       const char *message);
-void daemon_log_say(struct daemon_log *l, enum log_severity level, const char *part,
-                    const char *fmt, ...) FLI_PRINTF(4, 5);
+void daemon_log_printf(struct daemon_log *l, enum log_severity level, const char *part,
+                       const char *fmt, ...) FLI_PRINTF(4, 5);
 
 /* Sets the level, and logs that it did. */
 void daemon_log_configure(struct daemon_log *l, enum log_severity level);

@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 
-static void tell(struct daemon_notify *n, const char *text)
+static void send_text(struct daemon_notify *n, const char *text)
 {
     if (n->fd >= 0) {
         /* a manager that is gone or busy does not matter here */
@@ -61,7 +61,7 @@ void daemon_notify_open(struct daemon_notify *n)
     (void)unsetenv("WATCHDOG_PID");
 }
 
-static void tell_status(struct daemon_notify *n, const char *before)
+static void send_status(struct daemon_notify *n, const char *before)
 {
     char status[NOTIFY_STATUS_MAX] = "";
     char text[NOTIFY_STATUS_MAX + 64];
@@ -69,7 +69,7 @@ static void tell_status(struct daemon_notify *n, const char *before)
     status[strcspn(status, "\n")] = '\0'; /* a line feed would begin another assignment */
     if (before[0] != '\0' || strcmp(status, n->status) != 0) {
         (void)snprintf(text, sizeof text, "%sSTATUS=%s", before, status);
-        tell(n, text);
+        send_text(n, text);
     }
     memcpy(n->status, status, sizeof status);
 }
@@ -79,11 +79,11 @@ static void timer_cb(uv_timer_t *timer)
     struct daemon_notify *n = timer->data;
     uint64_t now_ms = uv_now(timer->loop);
     if (n->watchdog_ms != 0) {
-        tell(n, "WATCHDOG=1");
+        send_text(n, "WATCHDOG=1");
     }
     if (now_ms >= n->status_at_ms) {
         n->status_at_ms = now_ms + NOTIFY_STATUS_MS;
-        tell_status(n, "");
+        send_status(n, "");
     }
 }
 
@@ -105,12 +105,12 @@ void daemon_notify_ready(struct daemon_notify *n, uv_loop_t *loop,
     FLI_ASSERT(rc == 0); /* a timer of a live loop cannot fail */
     uv_unref((uv_handle_t *)&n->timer);
     n->timing = true;
-    tell_status(n, "READY=1\n");
+    send_status(n, "READY=1\n");
 }
 
 void daemon_notify_stopping(struct daemon_notify *n)
 {
-    tell(n, "STOPPING=1\nSTATUS=stopping");
+    send_text(n, "STOPPING=1\nSTATUS=stopping");
 }
 
 void daemon_notify_close(struct daemon_notify *n)

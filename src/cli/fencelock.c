@@ -19,7 +19,7 @@
 #define AT_STORE                                                                                   \
     (CLI_BIT(CLI_OPT_STORE) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) | WITH_TLS)
 #define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
-#define HOW_TO_TAKE                                                                                \
+#define ACQUIRE_OPTIONS                                                                            \
     (CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |                       \
      CLI_BIT(CLI_OPT_VALUE) | CLI_BIT(CLI_OPT_SHARED) | CLI_BIT(CLI_OPT_PERMITS) |                 \
      CLI_BIT(CLI_OPT_ALSO))
@@ -29,14 +29,14 @@
      CLI_BIT(CLI_OPT_RESTARTS_ARE_SAFE) | CLI_BIT(CLI_OPT_BUDGET) | CLI_BIT(CLI_OPT_REDIS_TLS) |   \
      WITH_FILES)
 /* Beside AT_REDIS, which has the files of TLS. */
-#define HOW_TO_TAKE_IT                                                                             \
+#define REDLOCK_ACQUIRE_OPTIONS                                                                    \
     (NODES_AND_LOGIN | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_MIN_VALIDITY))
-#define ASK_AGAIN "Ask again: it does no harm twice."
+#define REPEAT_IT "Ask again: it does no harm twice."
 #define NEW_TOKEN "Before writing again, acquire the lock anew and claim with its token."
 
 static const struct cli_command commands[] = {
-    {"acquire", NULL, "NAME", 1, 1, AT_NODES | HOW_TO_TAKE, "Takes a lock; prints its token.", NULL,
-     cli_run_acquire},
+    {"acquire", NULL, "NAME", 1, 1, AT_NODES | ACQUIRE_OPTIONS, "Takes a lock; prints its token.",
+     NULL, cli_run_acquire},
     {"renew", NULL, "NAME TOKEN", 2, 2, AT_NODES | CLI_BIT(CLI_OPT_TTL),
      "Makes the lease last its TTL from now on.", "Renew again: it does no harm twice.",
      cli_run_renew},
@@ -47,7 +47,7 @@ static const struct cli_command commands[] = {
     {"token", NULL, "NAME", 1, 1, AT_NODES, "Issues a token without taking a lock.",
      "Ask again: a token that is not used harms nobody.", cli_run_token},
     {"run", NULL, "NAME [--] COMMAND...", 1, CLI_ARGS_REST,
-     AT_NODES | HOW_TO_TAKE | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST) |
+     AT_NODES | ACQUIRE_OPTIONS | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST) |
          CLI_BIT(CLI_OPT_QUIET),
      "Runs a command while holding a lock.", NULL, cli_run_run},
     {"queue", NULL, "NAME", 1, 1, AT_NODES, "Shows who waits for a lock.", NULL, cli_run_queue},
@@ -75,34 +75,34 @@ static const struct cli_command commands[] = {
      "Lists the members; exit code 1: one is missing or changing.", NULL, cli_run_cluster},
     {"cluster", "add", "ID HOST:PORT", 2, 2,
      AT_NODES | CLI_BIT(CLI_OPT_LEARNER) | CLI_BIT(CLI_OPT_WAIT),
-     "Makes a node that was started with --join a member.", ASK_AGAIN, cli_run_cluster},
+     "Makes a node that was started with --join a member.", REPEAT_IT, cli_run_cluster},
     {"cluster", "remove", "ID", 1, 1,
      AT_NODES | CLI_BIT(CLI_OPT_FORCE_LOSE_MAJORITY) | CLI_BIT(CLI_OPT_WAIT),
-     "Removes a member, even the leader.", ASK_AGAIN, cli_run_cluster},
+     "Removes a member, even the leader.", REPEAT_IT, cli_run_cluster},
     {"cluster", "replace", "ID [HOST:PORT]", 1, 2,
      AT_NODES | CLI_BIT(CLI_OPT_FORCE_LOSE_MAJORITY) | CLI_BIT(CLI_OPT_WAIT),
-     "Puts a node with an empty data directory in a member's place.", ASK_AGAIN, cli_run_cluster},
+     "Puts a node with an empty data directory in a member's place.", REPEAT_IT, cli_run_cluster},
     {"cluster", "move", "ID HOST:PORT", 2, 2,
      AT_NODES | CLI_BIT(CLI_OPT_FORCE_LOSE_MAJORITY) | CLI_BIT(CLI_OPT_WAIT),
-     "Gives a member another address for the other nodes.", ASK_AGAIN, cli_run_cluster},
+     "Gives a member another address for the other nodes.", REPEAT_IT, cli_run_cluster},
     {"cluster", "config", "[get [NAME] | set NAME VALUE]", 0, 3, AT_NODES,
-     "Shows or changes settings of all nodes.", ASK_AGAIN, cli_run_cluster},
-    {"cluster", "transfer", "[ID]", 0, 1, AT_NODES, "Hands leadership to another node.", ASK_AGAIN,
+     "Shows or changes settings of all nodes.", REPEAT_IT, cli_run_cluster},
+    {"cluster", "transfer", "[ID]", 0, 1, AT_NODES, "Hands leadership to another node.", REPEAT_IT,
      cli_run_cluster},
     {"cluster", "forget", "ID", 1, 1, AT_NODES,
-     "Lets a node that is down and lost its data come back.", ASK_AGAIN, cli_run_cluster},
+     "Lets a node that is down and lost its data come back.", REPEAT_IT, cli_run_cluster},
     {"bench", NULL, "", 0, 0,
      AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_CLIENTS) | CLI_BIT(CLI_OPT_IN_FLIGHT) |
          CLI_BIT(CLI_OPT_DURATION) | CLI_BIT(CLI_OPT_ONE_LOCK) | CLI_BIT(CLI_OPT_SPREAD),
      "Measures the cluster with locks of its own.", NULL, cli_run_bench},
-    {"redlock", "acquire", "NAME", 1, 1, AT_REDIS | HOW_TO_TAKE_IT,
+    {"redlock", "acquire", "NAME", 1, 1, AT_REDIS | REDLOCK_ACQUIRE_OPTIONS,
      "Takes a lock on Redis servers; prints owner, ms left, token.", NULL, cli_run_redlock_acquire},
     {"redlock", "extend", "NAME OWNER", 2, 2, AT_REDIS | CLI_BIT(CLI_OPT_TTL),
      "Makes the Redlock last its TTL from now on.", NULL, cli_run_redlock_extend},
     {"redlock", "release", "NAME OWNER", 2, 2, AT_REDIS, "Gives the Redlock back.", NULL,
      cli_run_redlock_release},
     {"redlock", "run", "NAME [--] COMMAND...", 1, CLI_ARGS_REST,
-     AT_REDIS | HOW_TO_TAKE_IT | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST) |
+     AT_REDIS | REDLOCK_ACQUIRE_OPTIONS | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST) |
          CLI_BIT(CLI_OPT_QUIET),
      "Runs a command while holding a Redlock.", NULL, cli_run_redlock_run},
     {"redlock", "check", "", 0, 0, AT_REDIS, "Says whether the Redis servers are fit for locks.",

@@ -81,20 +81,20 @@ static void name(const struct backup_job *j, char start[BACKUP_NAME_SIZE],
 {
     const struct backup_header *h = &cluster_job(j)->header;
     char when[BACKUP_WHEN_SIZE];
-    backup_name_when(h->made_ms, when);
+    backup_format_file_time(h->made_ms, when);
     (void)snprintf(start, BACKUP_NAME_SIZE, "fencelock-%016" PRIx64 "-", h->cluster_id);
     (void)snprintf(rest, BACKUP_NAME_SIZE, "%s-%020" PRIu64, when, h->index);
 }
 
-/* ---- what is said ---------------------------------------------------------------------------- */
+/* ---- the report ------------------------------------------------------------------------------ */
 
-static void say(const struct backup_job *j, const char *path, uint64_t removed)
+static void report(const struct backup_job *j, const char *path, uint64_t removed)
 {
     const struct backup_header *h = &cluster_job(j)->header;
     const struct machine_counts *counts = &cluster_job(j)->counts;
     struct cli_style style = cli_style_of(j->args);
     char when[BACKUP_WHEN_SIZE];
-    backup_say_when(h->made_ms, when);
+    backup_format_time(h->made_ms, when);
     if (style.json) {
         struct cli_json json = cli_json_begin(stdout);
         cli_json_bytes(&json, "file", fl_str(path));
@@ -148,7 +148,7 @@ static const char *connection_error(const struct backup_job *j)
 
 int cli_run_backup(const struct cli_args *a)
 {
-    struct cluster_job c = {.job = {a, fetch, inspect, name, say, connection_error}};
+    struct cluster_job c = {.job = {a, fetch, inspect, name, report, connection_error}};
     int code = CLI_EXIT_DONE;
     if (backup_job_without_connection(&c.job, &code)) {
         return code;

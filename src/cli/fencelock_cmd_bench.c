@@ -24,7 +24,7 @@ struct bench {
     struct loadgen_result result;
     struct histogram handoff;
     struct fli_node nodes[FL_NODES_MAX];
-    struct fli_link_tls tls;
+    struct fli_link_security tls;
     bool live; /* stderr is a terminal */
 };
 
@@ -54,7 +54,7 @@ static void progress(void *ctx, const struct loadgen_result *last, uint64_t elap
     fflush(stderr);
 }
 
-/* ---- where to -------------------------------------------------------------------------------- */
+/* ---- the servers ----------------------------------------------------------------------------- */
 
 /* Keeps only the leader's address, as clients do that find the leader. */
 static int find_leader(const struct cli_args *a, struct bench *b)
@@ -97,7 +97,7 @@ static int set_up_tls(const struct cli_args *a, struct bench *b)
     if (code != 0 || tls.use == NULL) {
         return code;
     }
-    int rc = fli_link_tls_init(&b->tls, tls.use, errmsg, sizeof errmsg);
+    int rc = fli_link_security_init(&b->tls, tls.use, errmsg, sizeof errmsg);
     b->config.tls = &b->tls;
     return rc == 0 ? 0 : cli_fail(a, rc, errmsg, NULL, NULL);
 }
@@ -151,7 +151,7 @@ static int set_up(const struct cli_args *a, struct bench *b)
     return cli_has(a, CLI_OPT_SPREAD) ? 0 : find_leader(a, b);
 }
 
-/* ---- what came out --------------------------------------------------------------------------- */
+/* ---- the results ----------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -243,7 +243,7 @@ int cli_run_bench(const struct cli_args *a)
     struct loadgen_work work = loadgen_locks_work(&b.locks);
     b.config.work = &work;
     int rc = loadgen_run(&b.config, &b.result, errmsg, sizeof errmsg);
-    fli_link_tls_fini(&b.tls);
+    fli_link_security_fini(&b.tls);
     if (b.live) {
         fputs("\r\033[K", stderr);
     }

@@ -32,7 +32,7 @@ struct leader_link {
     struct fli_node leader; /* with has_leader: the last known leader */
     bool has_leader;
     bool uncertain; /* an earlier attempt may have made the change */
-    struct fli_link_tls tls;
+    struct fli_link_security tls;
     struct fli_link link;
     int code;
     char error[ERROR_SIZE];
@@ -251,10 +251,10 @@ static void status_text(const struct cli_args *a, const redisReply *members, uin
         if (!read_member(members->element[i], &m)) {
             continue;
         }
-        bool settled = strcmp(m.state, "voter") == 0 || strcmp(m.state, "learner") == 0;
+        bool is_stable = strcmp(m.state, "voter") == 0 || strcmp(m.state, "learner") == 0;
         bool leads = strcmp(m.role, "leader") == 0;
         cli_table_u64(&t, CLI_BOLD, m.id);
-        cli_table_text(&t, settled ? CLI_PLAIN : CLI_YELLOW, m.state);
+        cli_table_text(&t, is_stable ? CLI_PLAIN : CLI_YELLOW, m.state);
         cli_table_text(&t, leads ? CLI_GREEN : CLI_PLAIN, leads ? "leader" : "follower");
         cli_table_text(&t, m.connected ? CLI_PLAIN : CLI_RED, m.connected ? "yes" : "no");
         cli_table_u64(&t, CLI_PLAIN, m.version);
@@ -356,7 +356,7 @@ static bool is_done(const struct leader_link *k, const struct member *m)
                : strcmp(m->state, "voter") == 0 || strcmp(m->state, "learner") == 0;
 }
 
-static void tell(const struct cli_args *a, const char *state)
+static void print_state(const struct cli_args *a, const char *state)
 {
     if (!cli_has(a, CLI_OPT_JSON)) {
         cli_complain("node %s: %s", a->arg[0], state);
@@ -366,7 +366,7 @@ static void tell(const struct cli_args *a, const char *state)
 /* Waits until the change is done. 0; FL_ETIMEOUT. */
 static int wait_done(struct leader_link *k, uint64_t id, uint64_t until_ms)
 {
-    char said[32] = "";
+    char printed[32] = "";
     for (;;) {
         redisReply *members = NULL;
         struct member m = {0};
@@ -375,9 +375,9 @@ static int wait_done(struct leader_link *k, uint64_t id, uint64_t until_ms)
             bool there = find_member(members, id, &m);
             done = is_done(k, there ? &m : NULL);
             const char *state = there ? m.state : "not a member";
-            if (!done && strcmp(state, said) != 0) {
-                (void)snprintf(said, sizeof said, "%s", state);
-                tell(k->args, state);
+            if (!done && strcmp(state, printed) != 0) {
+                (void)snprintf(printed, sizeof printed, "%s", state);
+                print_state(k->args, state);
             }
             freeReplyObject(members);
         }
@@ -587,7 +587,7 @@ static int open_leader_link(struct leader_link *k, const struct cli_args *a)
     int rc = fli_nodes_parse(cli_nodes_of(a), k->nodes, &k->n, errmsg, sizeof errmsg);
     FLI_ASSERT(rc == 0);
     code = cli_tls_of(a, CLI_OPT_TLS, &tls);
-    if (code == 0 && fli_link_tls_init(&k->tls, tls.use, errmsg, sizeof errmsg) != 0) {
+    if (code == 0 && fli_link_security_init(&k->tls, tls.use, errmsg, sizeof errmsg) != 0) {
         code = cli_fail(a, FL_EINVAL, errmsg, NULL, NULL);
     }
     code = code != 0 ? code : cli_login_of(a, &login);
@@ -615,6 +615,6 @@ int cli_run_cluster(const struct cli_args *a)
                                            : change(&k, until_ms);
     }
     fli_link_close(&k.link);
-    fli_link_tls_fini(&k.tls);
+    fli_link_security_fini(&k.tls);
     return code;
 }

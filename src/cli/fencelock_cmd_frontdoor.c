@@ -35,7 +35,7 @@ struct check {
     struct kind kinds[KINDS_MAX];
 };
 
-/* ---- what is seen ---------------------------------------------------------------------------- */
+/* ---- counting -------------------------------------------------------------------------------- */
 
 static void count(struct check *k, const struct face_verdict *v, struct fli_slice key)
 {
@@ -60,7 +60,7 @@ static void count(struct check *k, const struct face_verdict *v, struct fli_slic
     to->times++;
 }
 
-static void take_line(struct check *k, struct fli_slice line)
+static void count_line(struct check *k, struct fli_slice line)
 {
     struct face_monitored m;
     struct face_verdict v;
@@ -82,8 +82,8 @@ static void take_line(struct check *k, struct fli_slice line)
 /* ---- the Redis ------------------------------------------------------------------------------- */
 
 /* Sends a command. False: it was refused, with the sentence in errmsg. */
-static bool say(struct fli_link *l, unsigned argc, const char *const *argv, uint64_t until_ms,
-                char *errmsg, size_t size)
+static bool send_command(struct fli_link *l, unsigned argc, const char *const *argv,
+                         uint64_t until_ms, char *errmsg, size_t size)
 {
     struct fli_buf out;
     redisReply *r = NULL;
@@ -117,9 +117,10 @@ static bool start(struct fli_link *l, const struct fli_node *at,
     const char *const words[] = {"AUTH", user, password};
     const char *const old[] = {"AUTH", password}; /* all that a Redis before 6 understands */
     const char *const monitor[] = {"MONITOR"};
-    bool ok = password == NULL || (user == NULL ? say(l, 2, old, until_ms, errmsg, size)
-                                                : say(l, 3, words, until_ms, errmsg, size));
-    return ok && say(l, 1, monitor, until_ms, errmsg, size);
+    bool ok =
+        password == NULL || (user == NULL ? send_command(l, 2, old, until_ms, errmsg, size)
+                                          : send_command(l, 3, words, until_ms, errmsg, size));
+    return ok && send_command(l, 1, monitor, until_ms, errmsg, size);
 }
 
 static volatile sig_atomic_t interrupted;
@@ -147,7 +148,7 @@ static bool watch(struct check *k, struct fli_link *l, uint64_t duration_ms, cha
         }
         if (rc == 0) {
             if (r->type == REDIS_REPLY_STATUS && r->len <= FACE_MONITOR_LINE_MAX) {
-                take_line(k, (struct fli_slice){(const uint8_t *)r->str, r->len});
+                count_line(k, (struct fli_slice){(const uint8_t *)r->str, r->len});
             }
             freeReplyObject(r);
         }
@@ -155,7 +156,7 @@ static bool watch(struct check *k, struct fli_link *l, uint64_t duration_ms, cha
     return true;
 }
 
-/* ---- what is said ---------------------------------------------------------------------------- */
+/* ---- the report ------------------------------------------------------------------------------ */
 
 /* Sorts: what is not served first, then what was seen most. */
 static int by_importance(const void *a, const void *b)

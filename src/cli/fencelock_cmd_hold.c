@@ -12,8 +12,8 @@
 #define TROUBLE_EVERY_MS UINT64_C(5000)
 
 /* Prints a yes or no, as text or as {"key": true, "name": ...}. */
-static int say_yes_or_no(const struct cli_args *a, const char *key, bool yes, const char *text,
-                         fl_token token)
+static int print_yes_or_no(const struct cli_args *a, const char *key, bool yes, const char *text,
+                           fl_token token)
 {
     struct cli_style style = cli_style_of(a);
     if (style.json) {
@@ -81,7 +81,7 @@ static int not_acquired(const struct cli_args *a, int code, const char *why, str
     if (code == FL_ENOTHELD) {
         char text[256];
         snprintf(text, sizeof text, "not acquired: %s", why);
-        return say_yes_or_no(a, "acquired", false, text, FL_TOKEN_NONE);
+        return print_yes_or_no(a, "acquired", false, text, FL_TOKEN_NONE);
     }
     if (code != FL_EUNCERTAIN) {
         return cli_fail(a, code, why, NULL, NULL);
@@ -96,9 +96,9 @@ static int not_acquired(const struct cli_args *a, int code, const char *why, str
 /* What was printed about the nodes while no answer came. */
 struct trouble {
     const char *name;
-    char said[1024]; /* "": nothing yet, or a node is usable again */
-    uint64_t said_ms;
-    bool has_said;
+    char printed[1024]; /* "": nothing yet, or a node is usable again */
+    uint64_t printed_ms;
+    bool has_printed;
 };
 
 /* A wrong address must not look like a long queue. And a stderr that nobody reads must not delay
@@ -108,16 +108,16 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
     struct trouble *t = arg;
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
     uint64_t now_ms = fl_now_ms();
-    if ((text[0] != '\0' && without_ms < TROUBLE_FIRST_MS) || strcmp(text, t->said) == 0 ||
-        (t->has_said && now_ms - t->said_ms < TROUBLE_EVERY_MS) || poll(&p, 1, 0) != 1 ||
+    if ((text[0] != '\0' && without_ms < TROUBLE_FIRST_MS) || strcmp(text, t->printed) == 0 ||
+        (t->has_printed && now_ms - t->printed_ms < TROUBLE_EVERY_MS) || poll(&p, 1, 0) != 1 ||
         (p.revents & POLLOUT) == 0) {
         return;
     }
     cli_complain("%s: waiting%s%s", t->name, text[0] != '\0' ? ", but " : " for the lock",
                  text[0] != '\0' ? text : ": a node answers again");
-    snprintf(t->said, sizeof t->said, "%s", text);
-    t->said_ms = now_ms;
-    t->has_said = true;
+    snprintf(t->printed, sizeof t->printed, "%s", text);
+    t->printed_ms = now_ms;
+    t->has_printed = true;
 }
 
 int cli_run_acquire(const struct cli_args *a)
@@ -175,7 +175,7 @@ static int run_yes_or_no(const struct cli_args *a, const char *key, const char *
     }
     int rc = call(c, a, token);
     if (rc == 0 || rc == FL_ENOTHELD) {
-        code = say_yes_or_no(a, key, rc == 0, rc == 0 ? yes : fl_client_error(c), token);
+        code = print_yes_or_no(a, key, rc == 0, rc == 0 ? yes : fl_client_error(c), token);
     } else {
         code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
     }
@@ -289,7 +289,7 @@ int cli_run_break(const struct cli_args *a)
         if (rc == 0) {
             code = claim_after_break(a, s, burnt);
         } else if (rc == FL_ENOTHELD) {
-            code = say_yes_or_no(a, "broken", false, fl_client_error(c), FL_TOKEN_NONE);
+            code = print_yes_or_no(a, "broken", false, fl_client_error(c), FL_TOKEN_NONE);
         } else {
             code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
         }

@@ -12,6 +12,7 @@
 #define WORDS_MAX (CLI_ARGS_MAX + 10u)
 #define PATH_SIZE 4096u
 
+/* A program, and where the folder of its files (its kit) may be. */
 struct kit {
     const char *places[2]; /* folders beside our own: in the build tree, and when installed */
     const char *variable;  /* the environment variable that names another folder */
@@ -92,7 +93,7 @@ static bool find_program(const struct kit *kit, const struct words *w, char path
 }
 
 /* Becomes the program. Returns only when that fails, with the exit code. */
-static int become(const struct cli_args *a, const struct kit *kit, const struct words *w)
+static int exec_program(const struct cli_args *a, const struct kit *kit, const struct words *w)
 {
     char path[PATH_SIZE];
     if (!find_program(kit, w, path)) {
@@ -109,7 +110,7 @@ static int become(const struct cli_args *a, const struct kit *kit, const struct 
     return cli_fail(a, FL_EINVAL, message, NULL, NULL);
 }
 
-static int become_guard(const struct cli_args *a, fl_token token)
+static int exec_guard(const struct cli_args *a, fl_token token)
 {
     struct words w;
     begin(&w, a, &guard);
@@ -121,12 +122,12 @@ static int become_guard(const struct cli_args *a, fl_token token)
     for (unsigned i = 0; i < a->n_args; i++) {
         add(&w, a->arg[i]);
     }
-    return become(a, &guard, &w);
+    return exec_program(a, &guard, &w);
 }
 
 int cli_run_guard(const struct cli_args *a)
 {
-    return become_guard(a, FL_TOKEN_NONE);
+    return exec_guard(a, FL_TOKEN_NONE);
 }
 
 /* `guard adopt` needs a token above all that may have been lost. */
@@ -141,7 +142,7 @@ int cli_run_guard_adopt(const struct cli_args *a)
     int rc = fl_issue_token(c, fl_str("fencelock guard adopt"), 0, &token);
     code = rc == 0 ? 0 : cli_fail(a, rc, fl_client_error(c), NULL, NULL);
     fl_client_destroy(c);
-    return rc == 0 ? become_guard(a, token) : code;
+    return rc == 0 ? exec_guard(a, token) : code;
 }
 
 int cli_run_demo_redlock(const struct cli_args *a)
@@ -161,5 +162,5 @@ int cli_run_demo_redlock(const struct cli_args *a)
         add(&w, "--svg");
         add(&w, a->text[CLI_OPT_SVG]);
     }
-    return become(a, &demo, &w);
+    return exec_program(a, &demo, &w);
 }

@@ -23,7 +23,7 @@ static void json_servers(struct cli_json *j, const fl_redlock *r)
     cli_json_end_array(j);
 }
 
-/* ---- how it went ----------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 static void show_lock(const struct cli_args *a, const fl_redlock *r, const char *key,
                       const struct fl_redlock_lock *lock)

@@ -13,7 +13,7 @@
 
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define CHECK_AFTER_MS UINT64_C(2000)
-#define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* one budget: it will hardly succeed */
+#define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* one try; it will hardly succeed */
 
 struct runner {
     const struct cli_args *args;
@@ -23,7 +23,7 @@ struct runner {
     fl_client *tokens; /* NULL: no token is wanted */
     bool acquiring, held, lost, releasing, closed;
     bool max_hold_over; /* it is not extended any more */
-    bool told;          /* a callback came in this turn: look at it before waiting for more */
+    bool called_back;   /* a callback came in this turn: look at it before waiting for more */
     uint64_t acquire_id;
     uint64_t check_ms;           /* when to find out why it takes so long */
     struct fl_redlock_lock lock; /* as it was acquired */
@@ -47,7 +47,7 @@ static void lose(struct runner *r, const char *why, bool taken)
     char text[256];
     snprintf(text, sizeof text, "the lock is lost: %s%s", why,
              r->child.lost ? "; stopping the command" : "");
-    cli_child_say(&r->child, text);
+    cli_child_warn(&r->child, text);
 }
 
 static uint64_t lost_at_ms(const struct runner *r)
@@ -67,7 +67,7 @@ static void lose_if_due(struct runner *r)
 static void on_ended(void *ctx, enum fl_redlock_end why, const struct fl_redlock_lock *lock)
 {
     struct runner *r = ctx;
-    r->told = true;
+    r->called_back = true;
     switch (why) {
     case FL_REDLOCK_END_LOST:
         lose(r, "too many servers no longer have it", true);
@@ -88,7 +88,7 @@ static bool still_held(void *ctx)
     return !r->lost;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the course ------------------------------------------------------------------------------ */
 
 /* Waits for the token, and so keeps the loop from running, for as long as the quorum is valid at
  * most. No command runs yet. */
@@ -114,7 +114,7 @@ static void on_acquired(void *ctx, int result, const struct fl_redlock_lock *loc
                         const struct fl_redlock_report *report)
 {
     struct runner *r = ctx;
-    r->told = true;
+    r->called_back = true;
     r->acquiring = false;
     if (result != 0) {
         char text[CLI_REDLOCK_ERROR_SIZE];
@@ -134,11 +134,11 @@ static void on_acquired(void *ctx, int result, const struct fl_redlock_lock *loc
                                                               : FL_REDLOCK_TIME_MAX_MS;
     if (fl_redlock_keep_start(r->redlock, fl_str(r->args->arg[0]), lock, max_hold_ms, on_ended, r,
                               &r->keeper) != 0) {
-        cli_child_say(&r->child, "the lock cannot be kept: out of memory");
+        cli_child_warn(&r->child, "the lock cannot be kept: out of memory");
         return;
     }
     if (fl_now_ms() >= lost_at_ms(r)) {
-        cli_child_say(&r->child, "lost before the command could be started");
+        cli_child_warn(&r->child, "lost before the command could be started");
         r->child.exit_code = CLI_EXIT_RUN_LOST;
         return;
     }
@@ -149,10 +149,10 @@ static void on_released(void *ctx, int result, const struct fl_redlock_lock *loc
                         const struct fl_redlock_report *report)
 {
     struct runner *r = ctx;
-    r->told = true;
+    r->called_back = true;
     r->releasing = false;
     if (result != 0 && result != FL_ENOTHELD && !r->closed) {
-        cli_child_say(&r->child, "not given back everywhere, it ends with its TTL");
+        cli_child_warn(&r->child, "not given back everywhere, it ends with its TTL");
     }
 }
 
@@ -165,7 +165,7 @@ static void on_closed(void *ctx)
 /* One turn: waits until something happens, at most until until_ms, and reacts to it. */
 static void turn(struct runner *r, uint64_t until_ms)
 {
-    r->told = false;
+    r->called_back = false;
     (void)uv_run(&r->loop, UV_RUN_NOWAIT); /* starts what was begun since the last turn */
     uint64_t next_ms = until_ms;
     if (r->held && !r->lost && lost_at_ms(r) < next_ms) {
@@ -178,14 +178,14 @@ static void turn(struct runner *r, uint64_t until_ms)
     }
     struct pollfd p[] = {{.fd = uv_backend_fd(&r->loop), .events = POLLIN},
                          {.fd = r->child.signal_fd, .events = POLLIN}};
-    (void)poll(p, 2, r->told ? 0 : wait_ms);
+    (void)poll(p, 2, r->called_back ? 0 : wait_ms);
     cli_child_before(&r->child);
     (void)uv_run(&r->loop, UV_RUN_NOWAIT);
     lose_if_due(r);
     cli_child_after(&r->child);
 }
 
-static void give_back(struct runner *r)
+static void release(struct runner *r)
 {
     struct fl_redlock_lock lock = *lock_now(r);
     fl_redlock_keep_stop(r->keeper);
@@ -221,7 +221,7 @@ static void on_checked(void *ctx, int result, const struct fl_redlock_check_repo
     }
     size_t n = fl_redlock_servers(r->redlock);
     if (r->acquiring && r->child.died_of == 0 && n - (size_t)__builtin_popcount(bad) < n / 2 + 1) {
-        cli_child_tell(&r->child, text);
+        cli_child_inform(&r->child, text);
     }
 }
 
@@ -230,12 +230,12 @@ static void check_if_due(struct runner *r)
     static const struct fl_redlock_check_options options;
     if (fl_now_ms() >= r->check_ms) {
         r->check_ms = CLI_NEVER_MS;
-        /* without memory for the check, nothing is said */
+        /* without memory for the check, nothing is printed */
         (void)!fl_redlock_check_start(r->redlock, &options, on_checked, r);
     }
 }
 
-static void wait_run_and_give_back(struct runner *r)
+static void wait_run_and_release(struct runner *r)
 {
     r->check_ms = fl_now_ms() + CHECK_AFTER_MS;
     while (r->acquiring && r->child.died_of == 0) {
@@ -252,7 +252,7 @@ static void wait_run_and_give_back(struct runner *r)
         turn(r, CLI_NEVER_MS);
     }
     if (r->held) {
-        give_back(r);
+        release(r);
     }
 }
 
@@ -289,7 +289,7 @@ static int run_with_loop(struct runner *r)
     }
     int rc = cli_child_take_over_signals(&r->child) ? start_acquire(r) : FL_ESYSTEM;
     if (rc == 0) {
-        wait_run_and_give_back(r);
+        wait_run_and_release(r);
     } else if (rc == FL_EINVAL) {
         r->child.exit_code = CLI_EXIT_USAGE;
     }

@@ -39,9 +39,9 @@ struct runner {
     bool releasing;
 };
 
-static void say(struct runner *r, const char *text)
+static void warn(struct runner *r, const char *text)
 {
-    cli_child_say(&r->child, text);
+    cli_child_warn(&r->child, text);
 }
 
 /* ---- the place in the queue ------------------------------------------------------------------ */
@@ -58,7 +58,7 @@ static void show_place(struct runner *r, uint64_t place, uint64_t waiters)
     char text[96];
     snprintf(text, sizeof text, "waiting, place %" PRIu64 " of %" PRIu64, place, waiters);
     if (isatty(STDERR_FILENO) != 1) {
-        say(r, text);
+        warn(r, text);
         return;
     }
     fputs("\r\033[Kfencelock: ", stderr);
@@ -73,21 +73,21 @@ static struct fl_bytes owner_of(const struct runner *r)
                                            : fl_async_owner(r->async);
 }
 
-static void say_with_remedy(struct runner *r, int status, const char *before, const char *error)
+static void warn_with_remedy(struct runner *r, int status, const char *before, const char *error)
 {
     char text[512];
     const char *what = cli_remedy(r->args, status, error);
     snprintf(text, sizeof text, "%s%.250s%s%s", before, error, what == NULL ? "" : ". ",
              what == NULL ? "" : what);
-    say(r, text);
+    warn(r, text);
 }
 
 /* Printed once each time: a wrong address must not look like a long queue. */
-static void note_silence(struct runner *r, int status, const char *error)
+static void warn_of_silence(struct runner *r, int status, const char *error)
 {
     if (r->acquiring != NULL && ++r->unanswered == SILENT_POLLS &&
         !cli_has(r->args, CLI_OPT_QUIET)) {
-        say_with_remedy(r, status, "waiting, but the nodes do not say for what: ", error);
+        warn_with_remedy(r, status, "waiting, but the nodes do not say for what: ", error);
     }
 }
 
@@ -98,7 +98,7 @@ static void on_shown(void *arg, int status, const char *error, struct fl_lock_li
     r->fetching = NULL;
     r->place_ms = fl_now_ms() + PLACE_EVERY_MS;
     if (status != 0 && status != FL_ENOTFOUND) {
-        note_silence(r, status, error);
+        warn_of_silence(r, status, error);
     } else {
         r->unanswered = 0;
     }
@@ -136,7 +136,7 @@ static void start_command(struct runner *r)
 {
     fl_token token;
     if (fl_lock_token(r->lock, &token) != 0) {
-        say(r, "lost before the command could be started");
+        warn(r, "lost before the command could be started");
         r->child.exit_code = CLI_EXIT_RUN_LOST;
         return;
     }
@@ -169,23 +169,23 @@ static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
                      : "in jeopardy: the lease cannot be renewed, but has not run out yet");
     }
     if (state == FL_HOLD_LOST) {
-        say(r, text);
+        warn(r, text);
     } else {
-        cli_child_tell(&r->child, text);
+        cli_child_inform(&r->child, text);
     }
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the course ------------------------------------------------------------------------------ */
 
 static int not_acquired(struct runner *r, int status, const char *error)
 {
     if (status == FL_ENOTHELD) {
-        say(r, cli_has(r->args, CLI_OPT_WAIT) && r->args->number[CLI_OPT_WAIT] == 0
-                   ? "not acquired: another owner holds the lock"
-                   : "not acquired: another owner kept the lock as long as we waited");
+        warn(r, cli_has(r->args, CLI_OPT_WAIT) && r->args->number[CLI_OPT_WAIT] == 0
+                    ? "not acquired: another owner holds the lock"
+                    : "not acquired: another owner kept the lock as long as we waited");
         return CLI_EXIT_RUN_NOT_ACQUIRED;
     }
-    say_with_remedy(r, status, "", error);
+    warn_with_remedy(r, status, "", error);
     switch (cli_exit_of(status)) {
     case CLI_EXIT_NO:
         return CLI_EXIT_RUN_NOT_ACQUIRED;
@@ -206,7 +206,7 @@ static void on_acquired(void *arg, int status, const char *error, fl_lock *lock)
         return;
     }
     if (r->child.place_line) {
-        say(r, "acquired");
+        warn(r, "acquired");
     }
     if (r->child.died_of == 0) {
         start_command(r);
@@ -220,7 +220,7 @@ static void on_released(void *arg, int status, const char *error)
     if (status != 0 && status != FL_ENOTHELD) {
         char text[400];
         snprintf(text, sizeof text, "not given back, it ends with its lease: %s", error);
-        say(r, text);
+        warn(r, text);
     }
 }
 
@@ -237,7 +237,7 @@ static void turn(struct runner *r)
     fetch_place(r);
 }
 
-static void give_back(struct runner *r)
+static void release(struct runner *r)
 {
     if (r->lock == NULL) {
         return;
@@ -250,7 +250,7 @@ static void give_back(struct runner *r)
     fl_lock_free(r->lock);
 }
 
-static void wait_run_and_give_back(struct runner *r)
+static void wait_run_and_release(struct runner *r)
 {
     r->place_ms = fl_now_ms() + PLACE_FIRST_MS;
     while (r->acquiring != NULL && r->child.died_of == 0) {
@@ -267,7 +267,7 @@ static void wait_run_and_give_back(struct runner *r)
         r->fetching = NULL;
     }
     r->acquiring = NULL;
-    give_back(r);
+    release(r);
     if (r->child.place_line) {
         fputc('\n', stderr);
     }
@@ -368,7 +368,7 @@ int cli_run_run(const struct cli_args *a)
         rc = acquire(&r);
     }
     if (rc == 0) {
-        wait_run_and_give_back(&r);
+        wait_run_and_release(&r);
     } else {
         r.child.exit_code = not_acquired(
             &r, rc, rc == FL_ENOCONN ? "none of the nodes' hosts can be found" : fl_strerror(rc));

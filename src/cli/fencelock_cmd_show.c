@@ -41,8 +41,8 @@ static const char *mode_word(enum fl_mode mode)
     }
 }
 
-static void json_whose(struct cli_json *j, struct fl_bytes user, struct fl_bytes address,
-                       uint64_t renewals)
+static void json_origin(struct cli_json *j, struct fl_bytes user, struct fl_bytes address,
+                        uint64_t renewals)
 {
     cli_json_bytes(j, "user", user);
     if (address.len > 0) {
@@ -66,7 +66,7 @@ static void json_lock(struct cli_json *j, const struct fl_lock_info *l)
         cli_json_bytes(j, "label", l->label);
         cli_json_bytes(j, "value", l->value);
         cli_json_u64(j, "age_ms", l->age_ms);
-        json_whose(j, l->user, l->address, l->renewals);
+        json_origin(j, l->user, l->address, l->renewals);
         cli_json_text(j, "mode", mode_word(l->mode));
     } else {
         static const char *const keys[] = {"token",  "owner", "session", "label",    "value",
@@ -98,7 +98,7 @@ static void show_json(const struct fl_lock_info *l)
         cli_json_bytes(&j, "label", h->label);
         cli_json_bytes(&j, "value", h->value);
         cli_json_u64(&j, "age_ms", h->age_ms);
-        json_whose(&j, h->user, h->address, h->renewals);
+        json_origin(&j, h->user, h->address, h->renewals);
         cli_json_u64(&j, "ttl_left_ms", h->ttl_left_ms);
         cli_json_end_object(&j);
     }

@@ -22,17 +22,17 @@ static void name(const struct backup_job *j, char start[BACKUP_NAME_SIZE],
 {
     const struct store_backup_facts *f = &store_job(j)->facts;
     char when[BACKUP_WHEN_SIZE];
-    backup_name_when(f->made_ms, when);
+    backup_format_file_time(f->made_ms, when);
     (void)snprintf(start, BACKUP_NAME_SIZE, "fencelock-store-");
     (void)snprintf(rest, BACKUP_NAME_SIZE, "%s-%020" PRIu64, when, f->commit);
 }
 
-static void say(const struct backup_job *j, const char *path, uint64_t removed)
+static void report(const struct backup_job *j, const char *path, uint64_t removed)
 {
     const struct store_backup_facts *f = &store_job(j)->facts;
     struct cli_style style = cli_style_of(j->args);
     char when[BACKUP_WHEN_SIZE];
-    backup_say_when(f->made_ms, when);
+    backup_format_time(f->made_ms, when);
     if (style.json) {
         struct cli_json json = cli_json_begin(stdout);
         cli_json_bytes(&json, "file", fl_str(path));
@@ -85,7 +85,7 @@ static const char *connection_error(const struct backup_job *j)
 
 int cli_run_store_backup(const struct cli_args *a)
 {
-    struct store_job s = {.job = {a, fetch, inspect, name, say, connection_error}};
+    struct store_job s = {.job = {a, fetch, inspect, name, report, connection_error}};
     int code = CLI_EXIT_DONE;
     if (backup_job_without_connection(&s.job, &code)) {
         return code;

@@ -25,15 +25,15 @@ struct watcher {
     fl_client *client; /* asks a node who leads, on other connections */
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n_nodes, at;
-    struct fli_link_tls tls;
+    struct fli_link_security tls;
     struct fli_link link;
     struct fli_buf request; /* that subscribes */
     unsigned n_requests;
-    bool asked; /* a PING has been sent, and not answered */
+    bool ping_sent; /* a PING has been sent, and not answered */
     unsigned leaderless;
-    bool heard;    /* an event of a lock has come, at some time */
-    bool foreign;  /* it is no node of ours */
-    uint64_t left; /* so many events are still to be shown */
+    bool heard;      /* an event of a lock has come, at some time */
+    bool is_foreign; /* it is no node of ours */
+    uint64_t left;   /* so many events are still to be shown */
     size_t name_width;
     int code;        /* the code of the last failure */
     char error[256]; /* its sentence */
@@ -97,7 +97,7 @@ static int put_subscriptions(struct watcher *w)
 static int subscribe(struct watcher *w)
 {
     uint64_t until_ms = fli_clock_ms() + ATTEMPT_MS;
-    w->asked = false;
+    w->ping_sent = false;
     w->leaderless = 0;
     const struct fli_node *at = &w->nodes[w->at];
     int connected = fli_link_connect(&w->link, &w->tls, at->host, at->port, until_ms);
@@ -192,7 +192,7 @@ static void show_gap(const struct watcher *w)
 static int take_frame(struct watcher *w, const redisReply *r)
 {
     static struct watch_event event; /* large */
-    w->asked = false;
+    w->ping_sent = false;
     if (r->type == REDIS_REPLY_ERROR) {
         /* the node has ended the subscription: this client was too slow, for example */
         return give_up(w, FL_EIO, r->str);
@@ -218,20 +218,20 @@ static int probe(struct watcher *w)
 {
     static const char ping[] = "*1\r\n$4\r\nPING\r\n";
     struct fl_node_status status;
-    if (w->asked) {
+    if (w->ping_sent) {
         return give_up(w, FL_EIO, "no answer");
     }
     if (fli_link_send(&w->link, ping, sizeof ping - 1, fli_clock_ms() + ATTEMPT_MS) != 0) {
         return give_up(w, FL_EIO, w->link.error);
     }
-    w->asked = true;
+    w->ping_sent = true;
     int rc = fl_node_ask(w->client, w->at, ATTEMPT_MS, &status);
     if (rc == FL_EPROTO && !w->heard) {
-        w->foreign = true; /* a Redis accepts subscriptions too, and would never send an event */
+        w->is_foreign = true; /* a Redis accepts subscriptions too, and would never send an event */
         return give_up(w, rc, "it takes subscriptions, but is not a fencelockd");
     }
-    bool told = rc == 0;
-    w->leaderless = told && status.leader[0] == '\0' ? w->leaderless + 1 : 0;
+    bool answered = rc == 0;
+    w->leaderless = answered && status.leader[0] == '\0' ? w->leaderless + 1 : 0;
     return w->leaderless < LEADERLESS_MAX ? 0 : give_up(w, FL_ENOLEADER, "it knows no leader");
 }
 
@@ -268,7 +268,7 @@ static int watch(struct watcher *w)
         return cli_fail(a, w->code, w->error, NULL, NULL);
     }
     while (listen_to(w) != 0 && ferror(stdout) == 0) {
-        if (w->foreign) {
+        if (w->is_foreign) {
             return cli_fail(a, w->code, w->error, NULL, NULL);
         }
         cli_complain("%s; looking for another node", w->error);
@@ -295,14 +295,14 @@ int cli_run_watch(const struct cli_args *a)
     }
     struct cli_tls tls;
     code = cli_tls_of(a, CLI_OPT_TLS, &tls);
-    if (code != 0 || fli_link_tls_init(&w.tls, tls.use, errmsg, sizeof errmsg) != 0) {
+    if (code != 0 || fli_link_security_init(&w.tls, tls.use, errmsg, sizeof errmsg) != 0) {
         fl_client_destroy(w.client);
         return code != 0 ? code : cli_fail(a, FL_EINVAL, errmsg, NULL, NULL);
     }
     struct cli_login login;
     code = cli_login_of(a, &login);
     if (code != 0 || fli_link_login(&w.tls, login.user, login.password) != 0) {
-        fli_link_tls_fini(&w.tls);
+        fli_link_security_fini(&w.tls);
         fl_client_destroy(w.client);
         return code != 0 ? code : cli_fail(a, FL_ENOMEM, fl_strerror(FL_ENOMEM), NULL, NULL);
     }
@@ -322,7 +322,7 @@ int cli_run_watch(const struct cli_args *a)
         code = watch(&w);
     }
     fli_link_close(&w.link);
-    fli_link_tls_fini(&w.tls);
+    fli_link_security_fini(&w.tls);
     fli_buf_fini(&w.request);
     fl_client_destroy(w.client);
     return code;

@@ -205,14 +205,14 @@ fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
 }
 
 /* The settings of every connection. The struct must stay where it is. */
-struct reach {
+struct connection_settings {
     struct cli_tls tls;
     struct cli_login login;
 };
 
 /* rc, errmsg: how the address was parsed. 0, or the exit code after a sentence. */
-static int reach_of(const struct cli_args *a, int rc, const char *what, const char *errmsg,
-                    struct reach *ret)
+static int read_settings(const struct cli_args *a, int rc, const char *what, const char *errmsg,
+                         struct connection_settings *ret)
 {
     if (rc != 0) {
         char message[320];
@@ -234,9 +234,10 @@ fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses,
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n;
     char errmsg[256];
-    struct reach with;
+    struct connection_settings with;
     int rc = fli_nodes_parse(addresses, nodes, &n, errmsg, sizeof errmsg);
-    *ret_exit = reach_of(a, rc, "the list of nodes (--nodes or FENCELOCK_NODES)", errmsg, &with);
+    *ret_exit =
+        read_settings(a, rc, "the list of nodes (--nodes or FENCELOCK_NODES)", errmsg, &with);
     if (*ret_exit != 0) {
         return NULL;
     }
@@ -259,9 +260,9 @@ fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int
 {
     struct fli_node node;
     char errmsg[256];
-    struct reach with;
+    struct connection_settings with;
     int rc = fli_node_parse(address, strlen(address), &node, errmsg, sizeof errmsg);
-    *ret_exit = reach_of(a, rc, "the storage's address", errmsg, &with);
+    *ret_exit = read_settings(a, rc, "the storage's address", errmsg, &with);
     if (*ret_exit != 0) {
         return NULL;
     }

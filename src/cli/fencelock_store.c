@@ -1,4 +1,4 @@
-/* fencelock_store.c: the sample storage server: its options, its signals, its last words.
+/* fencelock_store.c: the sample storage server: its options and its signals.
  *
  * Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start or had to stop; 2 usage. */
 #include <inttypes.h>
@@ -103,7 +103,7 @@ static const struct fli_option rows[] = {
     POINTER("strict-password-file", strict_password_file),
     POINTER("aclfile", aclfile),
     WORD("tls-auth-clients-user", cert_users, fli_words_cert_users, 0),
-    WORD("log-level", log_level, fli_words_log_level, LOG_SAY_ERROR),
+    WORD("log-level", log_level, fli_words_log_level, LOG_SEVERITY_ERROR),
     WORD("log-format", log_style, fli_words_log_format, LOG_TEXT),
     POINTER("tls-port", tls_port),
     POINTER("tls-cert-file", tls_cert),
@@ -125,7 +125,7 @@ static struct options options = {.listen = STORE_LISTEN_DEFAULT,
                                  .data = STORE_DATA_DEFAULT,
                                  .size_max = STORE_SIZE_DEFAULT,
                                  .protected_mode = true,
-                                 .log_level = LOG_SAY_INFO,
+                                 .log_level = LOG_SEVERITY_INFO,
                                  .strict_timeout_ms = STRICT_TIMEOUT_DEFAULT_MS,
                                  .tls_auth = FLI_TLS_AUTH_REQUIRED};
 static char option_error[ERRMSG_SIZE];
@@ -298,10 +298,10 @@ static bool check_options(struct options *o)
 static void fatal_cb(void *ctx, int error, const char *message)
 {
     struct app *a = ctx;
-    daemon_log_say(&a->log, LOG_SAY_ERROR, "store",
-                   "%s (%s). Look for disk errors, then start again: what is on disk is checked "
-                   "then",
-                   message, fl_err_name(error));
+    daemon_log_printf(&a->log, LOG_SEVERITY_ERROR, "store",
+                      "%s (%s). Look for disk errors, then start again: what is on disk is checked "
+                      "then",
+                      message, fl_err_name(error));
     (void)fflush(NULL);
     _exit(EXIT_FAILURE); /* no answer may leave any more */
 }
@@ -358,13 +358,14 @@ static void signal_cb(uv_signal_t *handle, int number)
         return;
     }
     if (number == SIGHUP) {
-        daemon_log_write(&a->log, LOG_SAY_INFO, "daemon", "SIGHUP: reading the files of TLS again");
+        daemon_log_write(&a->log, LOG_SEVERITY_INFO, "daemon",
+                         "SIGHUP: reading the files of TLS again");
         service_reload(a->service);
         return;
     }
     a->stopping = true;
-    daemon_log_say(&a->log, LOG_SAY_INFO, "daemon", "%s: stopping",
-                   number == SIGTERM ? "SIGTERM" : "SIGINT");
+    daemon_log_printf(&a->log, LOG_SEVERITY_INFO, "daemon", "%s: stopping",
+                      number == SIGTERM ? "SIGTERM" : "SIGINT");
     daemon_notify_stopping(&a->notify);
     if (a->watch != NULL) {
         store_watch_stop(a->watch, watch_stopped_cb, a);
@@ -406,13 +407,13 @@ static void announce(const struct options *o, struct app *a)
     bound_address(o->listen, service_port(a->service), plain);
     bound_address(o->tls_listen, service_tls_port(a->service), tls);
     store_get_counts(a->store, &c);
-    daemon_log_say(&a->log, LOG_SAY_INFO, "store",
-                   "the database is open keys=%" PRIu64 " marks=%" PRIu64 " directory=%s", c.keys,
-                   c.marks, o->data);
+    daemon_log_printf(&a->log, LOG_SEVERITY_INFO, "store",
+                      "the database is open keys=%" PRIu64 " marks=%" PRIu64 " directory=%s",
+                      c.keys, c.marks, o->data);
     if (o->strict != NULL) {
-        daemon_log_say(&a->log, LOG_SAY_INFO, "strict",
-                       "operations with a token are checked with the lock service nodes=%s",
-                       o->strict);
+        daemon_log_printf(&a->log, LOG_SEVERITY_INFO, "strict",
+                          "operations with a token are checked with the lock service nodes=%s",
+                          o->strict);
     }
     if (a->watch != NULL) {
         char address[NET_ADDRESS_MAX] = "";
@@ -420,7 +421,7 @@ static void announce(const struct options *o, struct app *a)
         complain("metrics at http://%s/metrics", address);
     }
     if (o->no_fencing) {
-        daemon_log_write(&a->log, LOG_SAY_WARNING, "store",
+        daemon_log_write(&a->log, LOG_SEVERITY_WARNING, "store",
                          "--no-fencing: tokens and locks are IGNORED. Stale writers will "
                          "overwrite newer data. For demonstrations only");
     }
@@ -480,7 +481,7 @@ static int run(const struct options *o, struct app *a)
     daemon_notify_ready(&a->notify, &a->loop, describe_cb, a);
     (void)uv_run(&a->loop, UV_RUN_DEFAULT);
     store_close(a->store);
-    daemon_log_write(&a->log, LOG_SAY_INFO, "daemon", "stopped");
+    daemon_log_write(&a->log, LOG_SEVERITY_INFO, "daemon", "stopped");
     return EXIT_SUCCESS;
 }
 
@@ -494,7 +495,7 @@ static void *grow(void *p, size_t size)
 }
 
 /* Without memory for its watchers libuv aborts and says nothing; this says it. */
-static void have_memory_or_say_so(void)
+static void report_lack_of_memory(void)
 {
     int rv = uv_replace_allocator(fli_xmalloc, grow, fli_xcalloc, free);
     FLI_ASSERT(rv == 0);
@@ -506,7 +507,7 @@ static int serve(struct options *o)
     if (!check_options(o) || !read_strict_password(o)) {
         return EXIT_USAGE;
     }
-    have_memory_or_say_so();
+    report_lack_of_memory();
     if (uv_loop_init(&app.loop) != 0) {
         complain("cannot start the event loop");
         return EXIT_FAILURE;
@@ -517,7 +518,7 @@ static int serve(struct options *o)
     return code;
 }
 
-/* What serving would heed is not on the command line. */
+/* Options that only serving uses are refused. */
 static bool check_offline(void)
 {
     static const char *const fits[] = {"data", "size-max"};

@@ -98,7 +98,7 @@ static int check_options(const struct store_offline *o)
     return 0;
 }
 
-static void tell(const char *path, const struct store_backup_facts *f)
+static void print_facts(const char *path, const struct store_backup_facts *f)
 {
     char when[64];
     time_t seconds = (time_t)(f->made_ms / 1000);
@@ -131,7 +131,7 @@ int store_offline(const struct store_offline *o)
         (void)fprintf(stderr, PROGRAM ": %s\n", errmsg);
         return 1;
     }
-    tell(o->backup != NULL ? o->backup : o->verify != NULL ? o->verify : o->restore, &facts);
+    print_facts(o->backup != NULL ? o->backup : o->verify != NULL ? o->verify : o->restore, &facts);
     if (o->restore != NULL) {
         (void)printf("restored      %s; tokens up to %" PRIu64 " are refused\n", o->data, o->above);
     }

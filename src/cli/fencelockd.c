@@ -40,14 +40,14 @@ static void log_cb(void *ctx, int level, const char *part, const char *message)
 static void fatal(void *ctx, const char *message)
 {
     struct daemon *d = ctx;
-    daemon_log_write(&d->log, LOG_SAY_ERROR, "daemon", message);
+    daemon_log_write(&d->log, LOG_SEVERITY_ERROR, "daemon", message);
     _exit(1); /* nothing may be answered any more, so nothing is closed in order */
 }
 
 static void stopped_cb(void *ctx)
 {
     struct daemon *d = ctx;
-    daemon_log_write(&d->log, LOG_SAY_INFO, "daemon", "stopped");
+    daemon_log_write(&d->log, LOG_SEVERITY_INFO, "daemon", "stopped");
     daemon_notify_close(&d->notify);
     uv_close((uv_handle_t *)&d->sigterm, NULL);
     uv_close((uv_handle_t *)&d->sigint, NULL);
@@ -77,7 +77,8 @@ static void hangup_cb(uv_signal_t *handle, int number)
 {
     struct daemon *d = handle->data;
     if (!d->stopping) {
-        daemon_log_write(&d->log, LOG_SAY_INFO, "daemon", "SIGHUP: reading the files of TLS again");
+        daemon_log_write(&d->log, LOG_SEVERITY_INFO, "daemon",
+                         "SIGHUP: reading the files of TLS again");
         server_reload(d->server);
     }
 }
@@ -86,11 +87,11 @@ static void signal_cb(uv_signal_t *handle, int number)
 {
     struct daemon *d = handle->data;
     if (d->stopping) {
-        daemon_log_write(&d->log, LOG_SAY_WARNING, "daemon", "second signal: ending at once");
+        daemon_log_write(&d->log, LOG_SEVERITY_WARNING, "daemon", "second signal: ending at once");
         _exit(128 + SIGINT);
     }
     d->stopping = true;
-    daemon_log_write(&d->log, LOG_SAY_INFO, "daemon",
+    daemon_log_write(&d->log, LOG_SEVERITY_INFO, "daemon",
                      number == SIGTERM ? "SIGTERM: stopping" : "SIGINT: stopping");
     daemon_notify_stopping(&d->notify);
     server_stop(d->server, stopped_cb, d);
@@ -116,7 +117,7 @@ static void raise_open_files(void)
     }
 }
 
-static void say_ready(const struct daemon *d)
+static void print_ready(const struct daemon *d)
 {
     const char *plain = server_address(d->server);
     const char *tls = server_tls_address(d->server);
@@ -151,7 +152,7 @@ static int run(struct daemon *d)
     watch_signal(d, &d->sigint, SIGINT, signal_cb);
     watch_signal(d, &d->sighup, SIGHUP, hangup_cb);
     watch_signal(d, &d->sigusr1, SIGUSR1, level_cb);
-    say_ready(d);
+    print_ready(d);
     daemon_notify_ready(&d->notify, &d->loop, describe_cb, d);
     (void)uv_run(&d->loop, UV_RUN_DEFAULT);
     server_destroy(d->server);

@@ -16,7 +16,7 @@
 #define REQUEST_MAX 4096u
 #define EVENTS_MAX 256
 #define OUT_MAX ((size_t)1 << 20)
-#define PATIENCE_MS UINT64_C(10000) /* of connecting, and with a server that does not read */
+#define SILENCE_MAX_MS UINT64_C(10000) /* of connecting, and with a server that does not read */
 #define TICK_MS 100
 #define PROGRESS_MS 1000u
 #define NS_PER_MS UINT64_C(1000000)
@@ -85,7 +85,7 @@ static void broke(struct loadgen *g, const struct conn *c)
 static void flush(struct loadgen *g, struct conn *c)
 {
     if (c->out.len > 0 &&
-        fli_link_send(&c->link, c->out.data, c->out.len, fli_clock_ms() + PATIENCE_MS) != 0) {
+        fli_link_send(&c->link, c->out.data, c->out.len, fli_clock_ms() + SILENCE_MAX_MS) != 0) {
         broke(g, c);
     }
     fli_buf_clear(&c->out);
@@ -197,7 +197,7 @@ static void readable(struct loadgen *g, struct conn *c)
 static void connect_one(struct loadgen *g, struct conn *c, const struct fli_node *node)
 {
     if (fli_link_connect(&c->link, g->c->tls, node->host, node->port,
-                         fli_clock_ms() + PATIENCE_MS) != 0) {
+                         fli_clock_ms() + SILENCE_MAX_MS) != 0) {
         fail(g, FL_ENOCONN, "%s: %s", node->text, c->link.error);
         return;
     }
@@ -257,7 +257,7 @@ static void make(struct loadgen *g)
     }
 }
 
-static void unmake(struct loadgen *g)
+static void destroy(struct loadgen *g)
 {
     for (unsigned i = 0; g->conns != NULL && i < g->c->clients * g->fan; i++) {
         fli_link_close(&g->conns[i].link);
@@ -348,7 +348,7 @@ int loadgen_run(const struct loadgen_config *config, struct loadgen_result *ret,
             run(&g);
         }
     }
-    unmake(&g);
+    destroy(&g);
     return g.error;
 }
 
@@ -365,7 +365,7 @@ static int locks_ask(void *ctx, struct loadgen_slot *s, struct fli_buf *out)
     const char *lock = l->name != NULL ? l->name : name;
     if (s->holds) {
         (void)snprintf(number, sizeof number, "%" PRIu64, s->token);
-        l->gave_ns = s->sent_ns;
+        l->release_sent_ns = s->sent_ns;
         return loadgen_put(out, 3, (const char *[]){"RELEASE", lock, number});
     }
     (void)snprintf(owner, sizeof owner, "%s-owner-%08u", l->prefix, s->number);
@@ -397,10 +397,10 @@ static enum loadgen_outcome locks_outcome(void *ctx, struct loadgen_slot *s, uin
     if (s->yes == 0) {
         return LOADGEN_REFUSED;
     }
-    if (l->handoff != NULL && l->gave_ns != 0 && counts) {
-        histogram_add(l->handoff, now_ns - l->gave_ns);
+    if (l->handoff != NULL && l->release_sent_ns != 0 && counts) {
+        histogram_add(l->handoff, now_ns - l->release_sent_ns);
     }
-    l->gave_ns = 0;
+    l->release_sent_ns = 0;
     return LOADGEN_ACQUIRED;
 }
 

@@ -2,9 +2,9 @@
  * `fencelock bench` and the comparison with other services (tests/bench) both run.
  *
  * A client has one connection (or, with a fan, one to each of several servers) and a fixed number
- * of slots. A slot has one request in flight; when that is answered it sends its next. What the
- * requests are is said by a loadgen_work. Beside the servers it takes
- * its own share of the machine, so whoever compares looks at the servers' CPU time as well. */
+ * of slots. A slot has one request in flight; when that is answered it sends its next. A
+ * loadgen_work makes the requests. The generator takes processor time on the same machine as the
+ * servers, so a comparison must look at the servers' CPU time as well. */
 #ifndef CLI_LOADGEN_H
 #define CLI_LOADGEN_H
 
@@ -58,12 +58,12 @@ struct loadgen_result {
 
 struct loadgen_config {
     const struct fli_node *nodes;
-    uint32_t n_nodes;         /* clients are spread over them, unless the work fans out */
-    struct fli_link_tls *tls; /* NULL: no TLS */
-    unsigned clients;         /* 1 to LOADGEN_CLIENTS_MAX */
-    unsigned in_flight;       /* slots of each client */
-    uint64_t warmup_ms;       /* not counted */
-    uint64_t measure_ms;      /* counted */
+    uint32_t n_nodes;              /* clients are spread over them, unless the work fans out */
+    struct fli_link_security *tls; /* NULL: no TLS */
+    unsigned clients;              /* 1 to LOADGEN_CLIENTS_MAX */
+    unsigned in_flight;            /* slots of each client */
+    uint64_t warmup_ms;            /* not counted */
+    uint64_t measure_ms;           /* counted */
     const struct loadgen_work *work;
     /* Called about once a second with what was counted since the last call. NULL: never. */
     void (*progress)(void *ctx, const struct loadgen_result *last, uint64_t elapsed_ms);
@@ -86,7 +86,7 @@ struct loadgen_locks {
     const char *name; /* the one lock that all want; NULL: each slot has its own */
     uint64_t ttl_ms;
     uint64_t wait_ms;          /* 0: no wait */
-    uint64_t gave_ns;          /* with `name`: when its release was sent; 0: there was none */
+    uint64_t release_sent_ns;  /* with `name`: when its release was sent; 0: there was none */
     struct histogram *handoff; /* with `name`: the time from the release to the next grant */
 };
 

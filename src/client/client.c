@@ -34,10 +34,10 @@ static bool is_between(uint64_t v, uint64_t least, uint64_t most)
 
 int fl_tls_check(const struct fl_tls_options *options, char *errmsg, size_t errmsg_size)
 {
-    struct fli_link_tls with;
+    struct fli_link_security with;
     (void)snprintf(errmsg, errmsg_size, "out of memory");
-    int rc = fli_link_tls_init(&with, options, errmsg, errmsg_size);
-    fli_link_tls_fini(&with);
+    int rc = fli_link_security_init(&with, options, errmsg, errmsg_size);
+    fli_link_security_fini(&with);
     return rc;
 }
 

@@ -484,7 +484,7 @@ static bool obey_probe(struct fli_engine_call *op, enum fli_call_event *ret)
             return true;
         }
     }
-    int rc = !w->link.settled ? fli_link_finish(&w->link) : 0;
+    int rc = !w->link.ready ? fli_link_finish(&w->link) : 0;
     rc = rc == 0 ? fli_link_push(&w->link, op->out.data, op->out.len, &op->sent) : rc;
     if (rc == FL_EBUSY) {
         watch(e, w, awaited(&w->link));
@@ -794,7 +794,7 @@ void fli_engine_fini(struct fli_engine *e)
         op_free(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
     }
     fli_idle_drop_all(&e->idle);
-    fli_link_tls_fini(&e->tls);
+    fli_link_security_fini(&e->tls);
     close(e->timer_fd);
     close(e->epoll_fd);
 }

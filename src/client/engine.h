@@ -47,7 +47,7 @@ struct fli_engine {
     /* a node that was left because it gave no answer: for a while no call begins there */
     uint32_t silent;
     uint64_t silent_until_ms;
-    struct fli_link_tls tls;
+    struct fli_link_security tls;
     struct fli_pace pace;
     struct fli_attempts attempts;
     struct fli_list ops;

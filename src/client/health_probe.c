@@ -20,7 +20,7 @@ void fli_health_probe_fini(struct fli_health_probe *q)
 }
 
 bool fli_health_probe_begin(struct fli_health_probe *q, uint32_t node,
-                            const struct fli_place *place, struct fli_link_tls *with)
+                            const struct fli_place *place, struct fli_link_security *security)
 {
     const struct fli_ask leader = {.op = FLI_ASK_LEADER};
     /* Any lock does: what counts is that an answer comes. */
@@ -34,7 +34,7 @@ bool fli_health_probe_begin(struct fli_health_probe *q, uint32_t node,
         snprintf(q->link->error, sizeof q->link->error, "out of memory");
         return false;
     }
-    return fli_place_connect(place, q->link, with);
+    return fli_place_connect(place, q->link, security);
 }
 
 static bool is_good(const struct fli_health_probe *q, const redisReply *reply)
@@ -50,7 +50,7 @@ bool fli_health_probe_step(struct fli_health_probe *q, enum fli_call_event *ret,
     struct fli_link *l = q->link;
     redisReply *reply = NULL;
     *ret = FLI_EVENT_SERVES_NOT;
-    int rc = !l->settled ? fli_link_finish(l) : 0;
+    int rc = !l->ready ? fli_link_finish(l) : 0;
     rc = rc == 0 ? fli_link_push(l, q->out.data, q->out.len, &q->sent) : rc;
     *ret_writable = rc == FL_EBUSY && !l->wants_read;
     if (rc == FL_EBUSY) {

@@ -23,7 +23,7 @@ void fli_health_probe_fini(struct fli_health_probe *q);
 /* Closes the link if it is open, and begins a new probe. False: SERVES_NOT, with the reason in
  * link->error. */
 bool fli_health_probe_begin(struct fli_health_probe *q, uint32_t node,
-                            const struct fli_place *place, struct fli_link_tls *with);
+                            const struct fli_place *place, struct fli_link_security *security);
 
 /* Goes on without waiting. True: *ret is ALIVE, SERVES or SERVES_NOT. False: call again when the
  * descriptor is readable, or, with *ret_writable, writable. */

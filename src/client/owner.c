@@ -37,6 +37,6 @@ int fli_owner_and_options(struct fli_engine *e, struct fli_owner *ret,
         ret->len = o->owner.len;
     }
     char errmsg[FLI_TLS_ERRMSG_SIZE];
-    int rc = fli_link_tls_init(&e->tls, o->tls, errmsg, sizeof errmsg);
+    int rc = fli_link_security_init(&e->tls, o->tls, errmsg, sizeof errmsg);
     return rc != 0 ? rc : fli_link_login(&e->tls, o->user, o->password);
 }

@@ -25,13 +25,14 @@ void fli_place_resolve(struct fli_place *p, bool numeric_only)
     freeaddrinfo(list);
 }
 
-bool fli_place_connect(const struct fli_place *p, struct fli_link *l, struct fli_link_tls *with)
+bool fli_place_connect(const struct fli_place *p, struct fli_link *l,
+                       struct fli_link_security *security)
 {
     if (p->n == 0) {
         snprintf(l->error, sizeof l->error, "cannot find the host: %s", gai_strerror(p->error));
         return false;
     }
     unsigned i = p->turn % p->n;
-    return fli_link_begin(l, with, p->node.host, (const struct sockaddr *)&p->address[i],
+    return fli_link_begin(l, security, p->node.host, (const struct sockaddr *)&p->address[i],
                           p->address_len[i]) == 0;
 }

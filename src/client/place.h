@@ -20,6 +20,7 @@ struct fli_place {
 void fli_place_resolve(struct fli_place *p, bool numeric_only);
 
 /* Begins a connection to the address whose turn it is. False: the reason is in the link's error. */
-bool fli_place_connect(const struct fli_place *p, struct fli_link *l, struct fli_link_tls *with);
+bool fli_place_connect(const struct fli_place *p, struct fli_link *l,
+                       struct fli_link_security *security);
 
 #endif

@@ -36,7 +36,7 @@ static int create(const char *address, const struct fl_store_options *options, f
     struct fli_engine *e = &s->caller.engine;
     e->learns_leader = false;
     e->timeout_ms = timeout_ms != 0 ? timeout_ms : e->timeout_ms;
-    rc = fli_link_tls_init(&e->tls, options->tls, errmsg, sizeof errmsg);
+    rc = fli_link_security_init(&e->tls, options->tls, errmsg, sizeof errmsg);
     rc = rc != 0 ? rc : fli_link_login(&e->tls, options->user, options->password);
     if (rc != 0) {
         fl_store_destroy(s);

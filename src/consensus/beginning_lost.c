@@ -39,7 +39,7 @@ static void log_failed(void *ctx, int error, const char *message)
 static void log_say(void *ctx, enum log_level level, const char *message)
 {
     struct remains *m = ctx;
-    if (level == LOG_SAY_ERROR) {
+    if (level == LOG_LEVEL_ERROR) {
         snprintf(m->errmsg, m->errmsg_size, "%s", message);
     }
 }

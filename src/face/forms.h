@@ -25,7 +25,7 @@ enum face_op {
     FACE_OP_KEYS = 0,   /* KEYS by `change`, or KEY */
     FACE_OP_REENTER,    /* takes the lock, perhaps once more */
     FACE_OP_ONCE,       /* takes the lock, but not twice */
-    FACE_OP_LEAVE,      /* releases one taking */
+    FACE_OP_LEAVE,      /* releases it once */
     FACE_OP_HOLDS,      /* asks how often the lock was taken */
     FACE_OP_RENEW_EACH, /* keys with a value each: prolongs those with that value */
     FACE_OP_BREAK,      /* takes it from its holder */
@@ -62,8 +62,7 @@ enum face_answer {
 
 struct face_answers {
     uint8_t granted; /* for a query: not used */
-    uint8_t
-        own; /* of a change: it was done; of a question: there, and the value's if one was named */
+    uint8_t own; /* of a change: it was done; of a query: there, and the value's if one was named */
     uint8_t other;
     uint8_t absent;
 };

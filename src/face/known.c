@@ -1,5 +1,5 @@
 /* known.c: known scripts by name: SHA-1 of texts that releases of lock libraries send, and SHA-1 of
- * the tokens of some of them (normal.h), for releases that differ only in layout. It has names
+ * the Lua tokens of some of them (normal.h), for releases that differ only in layout. It has names
  * only, and no text of any library. */
 #include "face/scripts.h"
 

@@ -1,6 +1,6 @@
-/* normal.h: names a script by its content and not by its layout: the SHA-1 of its stream of tokens.
- * Comments, blanks, line ends, semicolons, the kind of quotes, and the case of Redis' command words
- * inside redis.call() make no difference; everything else does.
+/* normal.h: names a script by its content and not by its layout: the SHA-1 of its Lua tokens, in
+ * their order. Comments, blanks, line ends, semicolons, the kind of quotes, and the case of Redis'
+ * command words inside redis.call() make no difference; everything else does.
  *
  * Two texts with the same name mean the same to Lua. Nothing is executed, and nothing but the
  * tokens is interpreted. Takes time in proportion to the text. Pure. */
@@ -13,7 +13,7 @@
  * Lua does not have. */
 bool face_normal(struct fli_slice text, uint8_t out[FACE_SHA1_SIZE]) FLI_MUST_USE;
 
-/* Writes the stream as text, one token per line, for people and tests: at most `size` bytes,
+/* Writes the tokens as text, one per line, for people and tests: at most `size` bytes,
  * terminated. */
 bool face_normal_print(struct fli_slice text, char *out, size_t size) FLI_MUST_USE;
 

@@ -33,7 +33,7 @@ static int value_and_pttl(struct fli_buf *out, int proto, const struct face_resu
     return rc != 0 ? rc : there ? integer(out, r->left_ms) : fli_resp_int(out, -2);
 }
 
-static int two(struct fli_buf *out, uint64_t v, bool token)
+static int value_and_minus_1(struct fli_buf *out, uint64_t v, bool token)
 {
     int rc = fli_resp_array(out, 2);
     rc = rc != 0 ? rc : token ? fli_resp_int(out, -1) : integer(out, v);
@@ -100,9 +100,9 @@ int face_reply(struct fli_buf *out, int proto, const struct face_answers *answer
     case FACE_COUNT_TEXT:
         return as_text(out, r->count);
     case FACE_MINUS_1_TOKEN:
-        return two(out, r->token, true);
+        return value_and_minus_1(out, r->token, true);
     case FACE_PTTL_MINUS_1:
-        return two(out, r->left_ms, false);
+        return value_and_minus_1(out, r->left_ms, false);
     case FACE_ERROR_REENTERS:
         return fli_resp_error(out, "NON_REENTRANT_REACQUIRE", "the value has the key already");
     default:

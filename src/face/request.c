@@ -383,8 +383,8 @@ static int parse_eval(struct parse *p, enum fli_command_id id, const struct fli_
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-static int question(struct parse *p, const struct fli_slice *keys, unsigned n,
-                    struct face_answers answers)
+static int query(struct parse *p, const struct fli_slice *keys, unsigned n,
+                 struct face_answers answers)
 {
     p->r->answers = answers;
     return take_keys(p, keys, n);
@@ -400,13 +400,13 @@ static int release_if(struct parse *p, struct fli_slice key, struct fli_slice va
 
 static int lock_token(struct parse *p, const struct fli_slice *args)
 {
-    int rc = question(p, args, 1, ANSWERS(FACE_NEVER, FACE_TOKEN, FACE_NIL, FACE_NIL));
+    int rc = query(p, args, 1, ANSWERS(FACE_NEVER, FACE_TOKEN, FACE_NIL, FACE_NIL));
     return rc != 0 ? rc : take_value(p, args[1], &p->r->value);
 }
 
 static int holds(struct parse *p, const struct fli_slice *args, struct face_answers answers)
 {
-    int rc = question(p, args, 1, answers);
+    int rc = query(p, args, 1, answers);
     p->r->op = FACE_OP_HOLDS;
     return rc != 0 ? rc : take_value(p, args[1], &p->r->value);
 }
@@ -428,7 +428,7 @@ static int get(struct parse *p, const struct fli_slice *args, unsigned n)
                         "token to one who has lost the lock: take it from lockAndGetToken() or "
                         "tryLockAndGetToken(), or ask with LOCKTOKEN key value");
     }
-    return question(p, args, n, ANSWERS(FACE_NEVER, FACE_VALUE, FACE_VALUE, FACE_NIL));
+    return query(p, args, n, ANSWERS(FACE_NEVER, FACE_VALUE, FACE_VALUE, FACE_NIL));
 }
 
 static int unguarded(struct parse *p, const char *name)
@@ -447,7 +447,7 @@ static int parse_del(struct parse *p, const char *name, const struct fli_slice *
         return unguarded(p, name);
     }
     p->r->any = true;
-    return question(p, keys, n, ANSWERS(FACE_NEVER, FACE_COUNT, FACE_ERROR_NOT_KEY, FACE_INT_0));
+    return query(p, keys, n, ANSWERS(FACE_NEVER, FACE_COUNT, FACE_ERROR_NOT_KEY, FACE_INT_0));
 }
 
 /* Like Redis, it ends the key when the time is already over. */
@@ -475,11 +475,11 @@ static int parse(struct parse *p, enum fli_command_id id, const struct fli_slice
     case FLI_CMD_HGET:
         return holds(p, args, ANSWERS(FACE_NEVER, FACE_COUNT_TEXT, FACE_NIL, FACE_NIL));
     case FLI_CMD_EXISTS:
-        return question(p, args, n, ANSWERS(FACE_NEVER, FACE_COUNT, FACE_COUNT, FACE_INT_0));
+        return query(p, args, n, ANSWERS(FACE_NEVER, FACE_COUNT, FACE_COUNT, FACE_INT_0));
     case FLI_CMD_TTL:
-        return question(p, args, n, ANSWERS(FACE_NEVER, FACE_TTL, FACE_TTL, FACE_INT_MINUS_2));
+        return query(p, args, n, ANSWERS(FACE_NEVER, FACE_TTL, FACE_TTL, FACE_INT_MINUS_2));
     case FLI_CMD_PTTL:
-        return question(p, args, n, ANSWERS(FACE_NEVER, FACE_PTTL, FACE_PTTL, FACE_INT_MINUS_2));
+        return query(p, args, n, ANSWERS(FACE_NEVER, FACE_PTTL, FACE_PTTL, FACE_INT_MINUS_2));
     case FLI_CMD_EVAL:
     case FLI_CMD_EVALSHA:
         return parse_eval(p, id, args, n);
@@ -501,8 +501,9 @@ static int parse(struct parse *p, enum fli_command_id id, const struct fli_slice
     }
 }
 
-/* The second node finds what was done through the first, and answers as if it had done it. */
-static void as_one_of_several(struct face_request *r)
+/* With --redis-face-shared a client sends its request to every node. The second node finds what was
+ * done through the first, and answers as if it had done it. */
+static void treat_as_repeated(struct face_request *r)
 {
     if ((r->change & FACE_RELEASE) != 0) {
         r->change |= FACE_AGAIN;
@@ -520,7 +521,7 @@ int face_request_parse(const struct face_context *c, enum fli_command_id id,
     *ret = (struct face_request){.n_keys = 0};
     int rc = parse(&p, id, args, n);
     if (rc == 0 && c->shared) {
-        as_one_of_several(ret);
+        treat_as_repeated(ret);
     }
     return rc;
 }

@@ -1,6 +1,6 @@
 /* scripts.h: finds the form of a script. Scripts are recognised, never run: by the SHA-1 of their
  * text (texts that libraries are known to send, and those of the operator's aliases), then by the
- * SHA-1 of their tokens (normal.h). Any other script is refused by its name.
+ * SHA-1 of their Lua tokens (normal.h). Any other script is refused by its name.
  *
  * Texts that were recognised by their tokens are remembered for EVALSHA, the last FACE_LOADED_MAX
  * of them. One thread. Pure. */

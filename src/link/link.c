@@ -21,7 +21,7 @@
 /* When the packet that opens a connection is lost, another one is sent sooner than TCP would. TCP's
  * own pauses double from 1 s on, so a network that has healed would go unnoticed for as long as it
  * was broken. */
-#define ASK_AGAIN_MS 200u
+#define BEGIN_AGAIN_MS 200u
 
 /* hiredis allocates an array as soon as its header has come, of whatever size it claims. */
 static void *make_bounded_array(const redisReadTask *task, fli_array_len elements)
@@ -65,8 +65,8 @@ void fli_link_close(struct fli_link *l)
     if (l->tls != NULL) {
         end_tls(l);
     }
-    l->with = NULL;
-    l->settled = false;
+    l->security = NULL;
+    l->ready = false;
     l->again_ms = UINT64_MAX;
     if (l->first_fd >= 0) {
         close(l->first_fd);
@@ -93,12 +93,12 @@ void fli_link_move(struct fli_link *to, struct fli_link *from)
     fli_link_init(from);
 }
 
-static void say(struct fli_link *l, const char *what)
+static void set_error(struct fli_link *l, const char *what)
 {
     snprintf(l->error, sizeof l->error, "%s", what);
 }
 
-static void say_errno(struct fli_link *l, const char *what, int error)
+static void set_errno(struct fli_link *l, const char *what, int error)
 {
     char text[96];
     snprintf(l->error, sizeof l->error, "%s: %s", what, strerror_r(error, text, sizeof text));
@@ -125,7 +125,7 @@ static int wait_for(int fd, short events, uint64_t until_ms)
 }
 
 /* These options only improve the connection, so errors are ignored. */
-static void tune(int fd)
+static void set_socket_options(int fd)
 {
     const int on = 1;
     const int idle_s = 5;
@@ -136,15 +136,15 @@ static void tune(int fd)
 }
 
 /* Opens a socket and begins to connect it. The descriptor, or -1. */
-static int ask_for(struct fli_link *l, const struct sockaddr *address, socklen_t len)
+static int begin_socket(struct fli_link *l, const struct sockaddr *address, socklen_t len)
 {
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        say_errno(l, "no socket", errno);
+        set_errno(l, "no socket", errno);
         return -1;
     }
     if (connect(fd, address, len) != 0 && errno != EINPROGRESS && errno != EINTR) {
-        say_errno(l, "cannot connect", errno);
+        set_errno(l, "cannot connect", errno);
         close(fd);
         return -1;
     }
@@ -154,21 +154,21 @@ static int ask_for(struct fli_link *l, const struct sockaddr *address, socklen_t
 static int begin_connect(struct fli_link *l, const struct sockaddr *address, socklen_t len)
 {
     FLI_ASSERT(len <= sizeof l->to);
-    l->fd = ask_for(l, address, len);
+    l->fd = begin_socket(l, address, len);
     if (l->fd < 0) {
         return FL_ENOCONN;
     }
     memcpy(&l->to, address, len);
     l->to_len = len;
-    l->again_ms = fli_clock_ms() + ASK_AGAIN_MS;
+    l->again_ms = fli_clock_ms() + BEGIN_AGAIN_MS;
     return 0;
 }
 
 /* The first one stays beside the newest: its answer may only be slow. */
-static void ask_again(struct fli_link *l)
+static void begin_second_socket(struct fli_link *l)
 {
-    int fd = ask_for(l, (const struct sockaddr *)&l->to, l->to_len);
-    l->again_ms = fli_clock_ms() + ASK_AGAIN_MS;
+    int fd = begin_socket(l, (const struct sockaddr *)&l->to, l->to_len);
+    l->again_ms = fli_clock_ms() + BEGIN_AGAIN_MS;
     if (fd < 0) {
         return;
     }
@@ -208,14 +208,14 @@ static int connect_step(struct fli_link *l)
         }
     }
     if (rc < 0) {
-        say_errno(l, "cannot connect", -rc);
+        set_errno(l, "cannot connect", -rc);
         return FL_ENOCONN;
     }
     if (rc == 0) {
         if (fli_clock_ms() >= l->again_ms) {
-            ask_again(l);
+            begin_second_socket(l);
         }
-        say(l, "cannot connect: no answer in time");
+        set_error(l, "cannot connect: no answer in time");
         l->wants_read = false;
         return FL_EBUSY;
     }
@@ -224,7 +224,7 @@ static int connect_step(struct fli_link *l)
         l->first_fd = -1;
     }
     l->again_ms = UINT64_MAX;
-    tune(l->fd);
+    set_socket_options(l->fd);
     return 0;
 }
 
@@ -234,7 +234,7 @@ static int connect_one(struct fli_link *l, const struct addrinfo *a, uint64_t un
     while (rc == 0 && (rc = connect_step(l)) == FL_EBUSY) {
         uint64_t now_ms = fli_clock_ms();
         if (now_ms >= until_ms) {
-            return FL_ENOCONN; /* why is said */
+            return FL_ENOCONN; /* l->error says why */
         }
         uint64_t wait_ms = (until_ms < l->again_ms ? until_ms : l->again_ms) - now_ms;
         struct pollfd both[2] = {{.fd = l->fd, .events = POLLOUT},
@@ -249,7 +249,7 @@ static int make_reader(struct fli_link *l)
 {
     l->reader = redisReaderCreate();
     if (l->reader == NULL) {
-        say(l, "out of memory");
+        set_error(l, "out of memory");
         return FL_ENOMEM;
     }
     l->functions = *l->reader->fn;
@@ -261,7 +261,7 @@ static int make_reader(struct fli_link *l)
     return 0;
 }
 
-/* ---- shaking hands --------------------------------------------------------------------------- */
+/* ---- the TLS handshake ----------------------------------------------------------------------- */
 
 /* Hands over the bytes from *at on, and moves *at. 0; FL_EBUSY; FL_EIO. */
 static int send_from(struct fli_link *l, const uint8_t *data, size_t len, size_t *at)
@@ -271,18 +271,18 @@ static int send_from(struct fli_link *l, const uint8_t *data, size_t len, size_t
         if (n > 0) {
             *at += (size_t)n;
         } else if (n == 0 || errno == EAGAIN) {
-            say(l, "does not read what is sent");
+            set_error(l, "does not read what is sent");
             l->wants_read = false;
             return FL_EBUSY;
         } else if (errno != EINTR) {
-            say_errno(l, "connection lost while sending", errno);
+            set_errno(l, "connection lost while sending", errno);
             return FL_EIO;
         }
     }
     return 0;
 }
 
-/* Hands over what is encrypted. 0; FL_EBUSY; FL_EIO. */
+/* Hands over what was encrypted. 0; FL_EBUSY; FL_EIO. */
 static int flush_out(struct fli_link *l)
 {
     int rc = send_from(l, l->out.data, l->out.len, &l->out_at);
@@ -297,11 +297,11 @@ static int feed(struct fli_link *l, const void *data, size_t len)
 {
     l->fed += len;
     if (l->fed > l->bytes_max) {
-        say(l, "its answer is too large");
+        set_error(l, "its answer is too large");
         return FL_EPROTO;
     }
     if (redisReaderFeed(l->reader, data, len) != REDIS_OK) {
-        say(l, "its answer cannot be kept in memory");
+        set_error(l, "its answer cannot be kept in memory");
         return FL_EPROTO;
     }
     return 0;
@@ -311,13 +311,13 @@ static int feed(struct fli_link *l, const void *data, size_t len)
 static int take_cipher(struct fli_link *l, const void *data, size_t len)
 {
     if (fli_tls_state(l->tls) == FLI_TLS_FAILED) {
-        return FL_EIO; /* why was said then */
+        return FL_EIO; /* l->error says why already */
     }
     int rc = fli_tls_read(l->tls, data, len, &l->plain, &l->out);
     if (rc != 0) {
-        /* The last word tells the server why; it helps when it arrives. */
-        int told = flush_out(l);
-        (void)told;
+        /* The alert tells the server why, if it arrives. */
+        int flushed = flush_out(l);
+        (void)flushed;
         l->tls_failed = true;
         snprintf(l->error, sizeof l->error, "TLS: %.140s", fli_tls_error(l->tls));
         return fli_tls_was_refused(l->tls) ? FL_EDENIED : FL_EIO;
@@ -333,16 +333,16 @@ static int take_cipher(struct fli_link *l, const void *data, size_t len)
 static int begin_tls(struct fli_link *l)
 {
     fli_buf_init(&l->plain, FLI_TLS_PLAIN_MAX(CHUNK));
-    fli_buf_init(&l->out, FLI_TLS_CIPHER_MAX(SENT_MAX) + FLI_TLS_SHAKE_MAX);
-    if (fli_link_tls_session(l->with, l->host, &l->tls) != 0) {
-        say(l, "out of memory");
+    fli_buf_init(&l->out, FLI_TLS_CIPHER_MAX(SENT_MAX) + FLI_TLS_HANDSHAKE_MAX);
+    if (fli_link_security_session(l->security, l->host, &l->tls) != 0) {
+        set_error(l, "out of memory");
         return FL_ENOMEM;
     }
     return take_cipher(l, NULL, 0);
 }
 
-/* One step. 0 when hands are shaken; FL_EBUSY; FL_ENOCONN; FL_ENOMEM. */
-static int shake_step(struct fli_link *l)
+/* One step. 0 when the handshake is complete; FL_EBUSY; FL_ENOCONN; FL_ENOMEM. */
+static int handshake_step(struct fli_link *l)
 {
     int rc = l->tls == NULL ? begin_tls(l) : 0;
     while (rc == 0 && fli_tls_state(l->tls) == FLI_TLS_SHAKING) {
@@ -353,16 +353,16 @@ static int shake_step(struct fli_link *l)
         }
         ssize_t n = recv(l->fd, chunk, sizeof chunk, 0);
         if (n < 0 && errno == EAGAIN) {
-            say(l, "no answer to the TLS handshake in time");
+            set_error(l, "no answer to the TLS handshake in time");
             l->wants_read = true;
             return FL_EBUSY;
         }
         if (n == 0) {
-            say(l, "TLS: it ended the connection in the handshake; is that a port for TLS?");
+            set_error(l, "TLS: it ended the connection in the handshake; is that a port for TLS?");
             return FL_ENOCONN;
         }
         if (n < 0 && errno != EINTR) {
-            say_errno(l, "connection lost in the TLS handshake", errno);
+            set_errno(l, "connection lost in the TLS handshake", errno);
             return FL_ENOCONN;
         }
         rc = n > 0 ? take_cipher(l, chunk, (size_t)n) : 0;
@@ -388,8 +388,8 @@ static int check_login(struct fli_link *l, redisReply *reply)
                  reply->type == REDIS_REPLY_ERROR ? reply->str : "not understood");
     }
     if (wrong) {
-        memcpy(l->with->refused, l->error, sizeof l->with->refused);
-        l->with->refused_ms = fli_clock_ms();
+        memcpy(l->security->refused, l->error, sizeof l->security->refused);
+        l->security->refused_ms = fli_clock_ms();
     }
     freeReplyObject(reply);
     return ok ? 0 : wrong ? FL_EDENIED : FL_ENOCONN;
@@ -398,21 +398,21 @@ static int check_login(struct fli_link *l, redisReply *reply)
 static int login_step(struct fli_link *l)
 {
     redisReply *reply = NULL;
-    if (l->with->refused[0] != '\0') {
-        if (fli_clock_ms() - l->with->refused_ms < FLI_LOGIN_AGAIN_MS) {
-            say(l, l->with->refused);
+    if (l->security->refused[0] != '\0') {
+        if (fli_clock_ms() - l->security->refused_ms < FLI_LOGIN_AGAIN_MS) {
+            set_error(l, l->security->refused);
             return FL_EDENIED;
         }
-        l->with->refused[0] = '\0';
+        l->security->refused[0] = '\0';
     }
-    int rc = fli_link_push(l, l->with->login, l->with->login_len, &l->login_at);
+    int rc = fli_link_push(l, l->security->login, l->security->login_len, &l->login_at);
     while (rc == 0) {
         int n = fli_link_next(l, &reply);
         if (n != 0) {
             return n < 0 ? FL_ENOCONN : check_login(l, reply);
         }
         if (wait_for(l->fd, POLLIN, 0) == 0) {
-            say(l, "no answer to the login in time");
+            set_error(l, "no answer to the login in time");
             l->wants_read = true;
             return FL_EBUSY;
         }
@@ -423,31 +423,31 @@ static int login_step(struct fli_link *l)
 }
 
 /* A connection is there: one step towards being able to talk. */
-static int settle_step(struct fli_link *l)
+static int ready_step(struct fli_link *l)
 {
     int rc = 0;
     if (l->reader == NULL) {
-        rc = l->with != NULL && l->with->context != NULL ? shake_step(l) : 0;
+        rc = l->security != NULL && l->security->context != NULL ? handshake_step(l) : 0;
         rc = rc == 0 ? make_reader(l) : rc;
         if (rc == 0 && l->tls != NULL && l->plain.len > 0) { /* came with the handshake's end */
             rc = feed(l, l->plain.data, l->plain.len);
             fli_buf_clear(&l->plain);
         }
     }
-    if (rc == 0 && l->with != NULL && l->with->login != NULL) {
+    if (rc == 0 && l->security != NULL && l->security->login != NULL) {
         rc = login_step(l);
     }
-    l->settled = rc == 0;
+    l->ready = rc == 0;
     return rc;
 }
 
-static int settle(struct fli_link *l, uint64_t until_ms)
+static int wait_ready(struct fli_link *l, uint64_t until_ms)
 {
     int rc;
-    while ((rc = settle_step(l)) == FL_EBUSY) {
+    while ((rc = ready_step(l)) == FL_EBUSY) {
         int ready = wait_for(l->fd, l->wants_read ? POLLIN : POLLOUT, until_ms);
         if (ready <= 0) {
-            return FL_ENOCONN; /* why is said */
+            return FL_ENOCONN; /* l->error says why */
         }
     }
     return rc;
@@ -455,17 +455,17 @@ static int settle(struct fli_link *l, uint64_t until_ms)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-static void prepare(struct fli_link *l, struct fli_link_tls *with, const char *host)
+static void prepare(struct fli_link *l, struct fli_link_security *security, const char *host)
 {
-    l->with = with;
+    l->security = security;
     l->wants_read = false;
-    l->settled = false;
+    l->ready = false;
     l->tls_failed = false;
     l->login_at = 0;
     snprintf(l->host, sizeof l->host, "%s", host);
 }
 
-int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const char *host,
+int fli_link_connect(struct fli_link *l, struct fli_link_security *security, const char *host,
                      const char *port, uint64_t until_ms)
 {
     FLI_ASSERT(l->fd < 0 && l->reader == NULL);
@@ -485,9 +485,9 @@ int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const char *
         /* A dead address must leave time for the addresses after it. */
         uint64_t now_ms = fli_clock_ms();
         uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;
-        prepare(l, with, host);
+        prepare(l, security, host);
         rc = connect_one(l, a, now_ms + left_ms / n);
-        rc = rc == 0 ? settle(l, now_ms + left_ms / n) : rc;
+        rc = rc == 0 ? wait_ready(l, now_ms + left_ms / n) : rc;
         if (rc != 0) {
             fli_link_close(l);
         }
@@ -496,27 +496,27 @@ int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const char *
     return rc;
 }
 
-int fli_link_begin(struct fli_link *l, struct fli_link_tls *with, const char *host,
+int fli_link_begin(struct fli_link *l, struct fli_link_security *security, const char *host,
                    const struct sockaddr *address, socklen_t address_len)
 {
     FLI_ASSERT(l->fd < 0 && l->reader == NULL);
-    prepare(l, with, host);
+    prepare(l, security, host);
     return begin_connect(l, address, address_len);
 }
 
 int fli_link_finish(struct fli_link *l)
 {
-    FLI_ASSERT(l->fd >= 0 && !l->settled);
+    FLI_ASSERT(l->fd >= 0 && !l->ready);
     if (l->tls != NULL || l->reader != NULL) {
-        return settle_step(l);
+        return ready_step(l);
     }
     int rc = connect_step(l);
-    return rc == 0 ? settle_step(l) : rc;
+    return rc == 0 ? ready_step(l) : rc;
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* Encrypts what is not yet: from then on it is on its way as far as the kernel takes it. */
+/* Encrypts the rest of the data, and hands over as much as the kernel takes. */
 static int push_tls(struct fli_link *l, const void *data, size_t len, size_t *at)
 {
     if (*at < len) {
@@ -538,13 +538,13 @@ int fli_link_push(struct fli_link *l, const void *data, size_t len, size_t *at)
 
 bool fli_link_is_fresh(struct fli_link *l)
 {
-    if (l->fd < 0 || !l->settled || l->reader->err != 0 || l->fed != 0) {
+    if (l->fd < 0 || !l->ready || l->reader->err != 0 || l->fed != 0) {
         return false;
     }
     struct pollfd p = {.fd = l->fd, .events = POLLIN | POLLRDHUP};
     int ready = poll(&p, 1, 0);
     if (ready > 0 && l->tls != NULL && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) {
-        /* Some servers send tickets, which are no answers. */
+        /* Some servers send session tickets of TLS, which are no answers. */
         return fli_link_read(l) == 0 && l->fed == 0 && fli_tls_state(l->tls) == FLI_TLS_OPEN;
     }
     return ready == 0;
@@ -557,7 +557,8 @@ int fli_link_send(struct fli_link *l, const void *data, size_t len, uint64_t unt
     while ((rc = fli_link_push(l, data, len, &at)) == FL_EBUSY) {
         int ready = wait_for(l->fd, POLLOUT, until_ms);
         if (ready <= 0) {
-            say(l, ready == 0 ? "does not read what is sent" : "connection lost while sending");
+            set_error(l,
+                      ready == 0 ? "does not read what is sent" : "connection lost while sending");
             return ready == 0 ? FL_ETIMEOUT : FL_EIO;
         }
     }
@@ -570,11 +571,11 @@ int fli_link_next(struct fli_link *l, redisReply **ret)
 {
     void *reply = NULL;
     if (redisReaderGetReply(l->reader, &reply) != REDIS_OK) {
-        say(l, "its answer is not RESP, or too large");
+        set_error(l, "its answer is not RESP, or too large");
         return FL_EPROTO;
     }
     if (reply == NULL && l->tls != NULL && fli_tls_state(l->tls) == FLI_TLS_ENDED) {
-        say(l, "it ended the connection before the answer");
+        set_error(l, "it ended the connection before the answer");
         return FL_EIO;
     }
     if (reply == NULL) {
@@ -593,7 +594,7 @@ int fli_link_read(struct fli_link *l)
         return 0;
     }
     if (n <= 0) {
-        say_errno(l, "connection lost before the answer", n == 0 ? ECONNRESET : errno);
+        set_errno(l, "connection lost before the answer", n == 0 ? ECONNRESET : errno);
         return FL_EIO;
     }
     int rc = l->tls != NULL ? take_cipher(l, chunk, (size_t)n) : feed(l, chunk, (size_t)n);
@@ -609,11 +610,11 @@ int fli_link_receive(struct fli_link *l, uint64_t until_ms, redisReply **ret)
         }
         int ready = wait_for(l->fd, POLLIN, until_ms);
         if (ready == 0) {
-            say(l, "no answer in time");
+            set_error(l, "no answer in time");
             return FL_ETIMEOUT;
         }
         if (ready < 0) {
-            say_errno(l, "connection lost before the answer", -ready);
+            set_errno(l, "connection lost before the answer", -ready);
             return FL_EIO;
         }
         int rc = fli_link_read(l);

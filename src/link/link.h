@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-#include "link/link_tls.h"
+#include "link/link_security.h"
 
 /* Unless an owner sets others after fli_link_init(). */
 #define FLI_REPLY_BYTES_MAX ((size_t)64 << 20) /* of one reply on the wire */
@@ -26,19 +26,19 @@ typedef int fli_array_len;
 struct fli_link {
     int fd;          /* -1: closed */
     bool wants_read; /* after FL_EBUSY: it waits to read, not to write */
-    /* While it asks for a connection: the first that asked, beside the newest in fd; -1: none. */
+    /* While it connects: the first socket that began to, beside the newest in fd; -1: none. */
     int first_fd;
-    uint64_t again_ms; /* when to ask once more; UINT64_MAX: not */
+    uint64_t again_ms; /* when to begin another socket; UINT64_MAX: not */
     struct sockaddr_storage to;
     socklen_t to_len;
-    redisReader *reader; /* NULL until it is connected, and has shaken hands */
-    bool settled;        /* and has logged in, when somebody does: requests may be sent */
+    redisReader *reader; /* NULL until the connection and its handshake are complete */
+    bool ready;          /* and has logged in, if a user is named: requests may be sent */
     size_t login_at;     /* bytes of the login that have been sent */
     /* With TLS; else NULL and empty. */
     struct fli_tls *tls;
-    struct fli_buf plain, out; /* decrypted and not parsed; encrypted and not sent */
-    size_t out_at;             /* bytes of `out` that have been sent */
-    struct fli_link_tls *with; /* while it connects: of which client */
+    struct fli_buf plain, out;          /* decrypted and not parsed; encrypted and not sent */
+    size_t out_at;                      /* bytes of `out` that have been sent */
+    struct fli_link_security *security; /* while it connects: the client's */
     char host[FL_ADDRESS_MAX + 1];
     size_t bytes_max; /* of one reply */
     uint32_t elements_max;
@@ -55,21 +55,22 @@ void fli_link_close(struct fli_link *l); /* closing twice is fine */
 /* Gives the connection of one to the other, which must be closed. */
 void fli_link_move(struct fli_link *to, struct fli_link *from);
 
-/* Connects, shakes hands where `with` says TLS, and logs in where it says so. 0; FL_ENOCONN;
+/* Connects, does the TLS handshake and logs in, as `security` says. 0; FL_ENOCONN;
  * FL_ENOMEM; FL_EDENIED: user or password are wrong, which every node says alike. The link must be
- * closed; `with` must outlive it. */
-int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const char *host,
+ * closed; `security` must outlive it. */
+int fli_link_connect(struct fli_link *l, struct fli_link_security *security, const char *host,
                      const char *port, uint64_t until_ms) FLI_MUST_USE;
 
 /* The same in steps that do not wait: begin, then finish whenever the descriptor is ready, and at
- * again_ms; the descriptor may be another one afterwards. 0;
- * FL_EBUSY (not yet; wants_read says what for it waits); the codes of fli_link_connect(). host:
- * whom a certificate must be for. */
-int fli_link_begin(struct fli_link *l, struct fli_link_tls *with, const char *host,
+ * again_ms; the descriptor may be another one afterwards. 0; FL_EBUSY (not yet; wants_read says for
+ * what it waits); the codes of fli_link_connect(). host: the name that the server's certificate
+ * must have. */
+int fli_link_begin(struct fli_link *l, struct fli_link_security *security, const char *host,
                    const struct sockaddr *address, socklen_t address_len) FLI_MUST_USE;
 int fli_link_finish(struct fli_link *l) FLI_MUST_USE;
 
-/* Whether the peer has said nothing unasked and not closed, as far as can be seen now. */
+/* Whether a request may be sent on it: the peer has sent nothing unasked and has not closed it, as
+ * far as can be seen now. */
 bool fli_link_is_fresh(struct fli_link *l);
 
 /* Hands all bytes to the kernel. FL_EIO, FL_ETIMEOUT: not all of them, so the peer cannot have a

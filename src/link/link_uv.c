@@ -81,7 +81,7 @@ static bool read_some(struct fli_link_uv *c)
 
 void fli_link_uv_read(struct fli_link_uv *c)
 {
-    bool more = c->watch != NULL && c->link.settled;
+    bool more = c->watch != NULL && c->link.ready;
     while (more) {
         more = read_some(c);
     }
@@ -100,7 +100,7 @@ static void watch_for(struct fli_link_watch *w, int events)
 void fli_link_uv_flush(struct fli_link_uv *c)
 {
     size_t at = 0;
-    if (c->watch == NULL || !c->link.settled) {
+    if (c->watch == NULL || !c->link.ready) {
         return;
     }
     const struct fli_link_watch *w = c->watch;
@@ -143,7 +143,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         return;
     }
     o->enter(o);
-    if (!c->link.settled) {
+    if (!c->link.ready) {
         open_step(c);
     } else if (status < 0) {
         fli_link_uv_read(c); /* what came before it broke may say why */
@@ -179,11 +179,11 @@ static int watch_link(struct fli_link_uv *c)
     return 0;
 }
 
-int fli_link_uv_begin(struct fli_link_uv *c, struct fli_link_tls *with, const char *host,
+int fli_link_uv_begin(struct fli_link_uv *c, struct fli_link_security *security, const char *host,
                       const struct sockaddr *address, socklen_t len)
 {
     FLI_ASSERT(c->watch == NULL);
-    int rc = fli_link_begin(&c->link, with, host, address, len);
+    int rc = fli_link_begin(&c->link, security, host, address, len);
     rc = rc == 0 ? watch_link(c) : rc;
     if (rc != 0) {
         fli_link_uv_close(c);

@@ -40,7 +40,7 @@ void fli_link_uv_init(struct fli_link_uv *c, struct fli_link_owner *owner, size_
 
 /* Begins to connect, as fli_link_begin() does. 0; FL_ENOCONN, FL_ENOMEM: it is closed, and
  * link.error says why. */
-int fli_link_uv_begin(struct fli_link_uv *c, struct fli_link_tls *with, const char *host,
+int fli_link_uv_begin(struct fli_link_uv *c, struct fli_link_security *security, const char *host,
                       const struct sockaddr *address, socklen_t len) FLI_MUST_USE;
 
 /* At once; broken() is not called. Closing twice is fine. */

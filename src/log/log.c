@@ -346,7 +346,7 @@ static void write_again(struct log *l, int error)
     if (log_retry_failed(&l->write_retry)) {
         char text[512];
         describe_failure(l, error, text, sizeof text);
-        log_say(l, LOG_SAY_ERROR, "%s; this is tried again, and writes of the log wait", text);
+        log_say(l, LOG_LEVEL_ERROR, "%s; this is tried again, and writes of the log wait", text);
     }
     l->waiting = true;
     l->write.delay_ms = l->write_retry.pause_ms;
@@ -407,7 +407,7 @@ static void on_written(struct log_io *io, int result, uint64_t took_ns)
         return;
     }
     if (l->write_retry.failures > 0) {
-        log_say(l, LOG_SAY_INFO, "%s: the log can be written again", l->device->where);
+        log_say(l, LOG_LEVEL_INFO, "%s: the log can be written again", l->device->where);
         l->write_retry = (struct log_retry){0};
         l->waiting = false;
     }

@@ -47,7 +47,7 @@ struct log_hard_state {
     uint64_t vote;
 };
 
-enum log_level { LOG_SAY_ERROR = 1, LOG_SAY_WARNING = 2, LOG_SAY_INFO = 3, LOG_SAY_DEBUG = 4 };
+enum log_level { LOG_LEVEL_ERROR = 1, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 struct log_config {
     struct log_device *device; /* the caller's; outlives the log */

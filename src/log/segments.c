@@ -138,7 +138,7 @@ static void retry(struct log *l, int error)
     struct log_io *io = &l->background;
     l->stats.prepare_failures++;
     if (log_retry_failed(&l->background_retry)) {
-        log_say(l, l->ready_len == 0 ? LOG_SAY_ERROR : LOG_SAY_WARNING,
+        log_say(l, l->ready_len == 0 ? LOG_LEVEL_ERROR : LOG_LEVEL_WARNING,
                 "cannot %s %s/%s: %s: %s; this is tried again",
                 io->type == LOG_IO_PREPARE ? "make ready" : "remove", l->device->where, io->name,
                 strerror(-error),
@@ -166,7 +166,7 @@ static void on_background(struct log_io *io, int result, uint64_t took_ns)
         return;
     }
     if (l->background_retry.failures > 0) {
-        log_say(l, LOG_SAY_INFO, "%s: segments of the log can be made ready again",
+        log_say(l, LOG_LEVEL_INFO, "%s: segments of the log can be made ready again",
                 l->device->where);
         l->background_retry = (struct log_retry){0};
     }

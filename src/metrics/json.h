@@ -1,4 +1,4 @@
-/* json.h: writes JSON for the page: objects, arrays, numbers, texts. Pure.
+/* json.h: writes JSON for the status page: objects, arrays, numbers, texts. Pure.
  *
  * Names and owners are any bytes. json_bytes() writes each byte that is not visible ASCII, and `%`,
  * as %XX, as events do. The page decodes it like a URL and sends it back unchanged. The first

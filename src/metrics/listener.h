@@ -11,8 +11,8 @@
  *
  * Only GET and HEAD are served, and nothing here changes anything. Content with names of locks or
  * owners (the page and /api/) is served only if `names` allows it, and only to a browser that used
- * an address or the configured name. So the page of a stranger cannot make its own name point
- * here. */
+ * an address or the configured name. So
+ * a page of another site cannot read it by DNS rebinding. */
 #ifndef METRICS_LISTENER_H
 #define METRICS_LISTENER_H
 

@@ -40,7 +40,7 @@ int channel_secure(struct channel *c, struct fli_tls *tls, bool ours, void (*ope
     sec->ours = ours;
     fli_list_init(&sec->deferred);
     fli_buf_init(&sec->waiting, SIZE_MAX);
-    fli_buf_init(&sec->cipher, FLI_TLS_CIPHER_MAX(PIECE) + FLI_TLS_SHAKE_MAX);
+    fli_buf_init(&sec->cipher, FLI_TLS_CIPHER_MAX(PIECE) + FLI_TLS_HANDSHAKE_MAX);
     fli_buf_init(&sec->held, CHANNEL_READ_SIZE);
     c->secure = sec;
     return 0;

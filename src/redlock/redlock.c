@@ -399,7 +399,7 @@ static int take_servers(struct fl_redlock *r, const struct fl_redlock_options *o
 static int take_tls(struct fl_redlock *r, const struct fl_tls_options *o, const struct complaint *c)
 {
     char errmsg[FLI_TLS_ERRMSG_SIZE];
-    int rc = fli_link_tls_init(&r->owner.tls, o, errmsg, sizeof errmsg);
+    int rc = fli_link_security_init(&r->owner.tls, o, errmsg, sizeof errmsg);
     return rc == FL_EINVAL ? complain(c, errmsg) : rc;
 }
 
@@ -477,7 +477,7 @@ int fl_redlock_create(struct uv_loop_s *loop, const struct fl_redlock_options *o
     }
     if (rc != 0) {
         free_servers(r);
-        fli_link_tls_fini(&r->owner.tls);
+        fli_link_security_fini(&r->owner.tls);
         free(r);
         return rc;
     }
@@ -502,7 +502,7 @@ static void finish_closing(struct fl_redlock *r)
     FLI_ASSERT(fli_list_empty(&r->checks) && fli_list_empty(&r->notes));
     fli_heap_fini(&r->due);
     fli_buf_fini(&r->text.bytes);
-    fli_link_tls_fini(&r->owner.tls);
+    fli_link_security_fini(&r->owner.tls);
     void (*closed)(void *ctx) = r->closed;
     void *ctx = r->closed_ctx;
     bool is_private = r->is_private;

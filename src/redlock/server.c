@@ -316,10 +316,10 @@ void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t 
 
 static void start(struct fli_server *s, uint64_t now_ms)
 {
-    struct fli_link_tls *with = s->host[0] != '\0' ? &s->owner->tls : NULL;
+    struct fli_link_security *security = s->host[0] != '\0' ? &s->owner->tls : NULL;
     s->state = FLI_SERVER_OPENING;
     s->opened_ms = now_ms;
-    if (fli_link_uv_begin(&s->conn, with, s->host, (const struct sockaddr *)&s->where,
+    if (fli_link_uv_begin(&s->conn, security, s->host, (const struct sockaddr *)&s->where,
                           s->where_len) != 0) {
         drop(s, FL_REDLOCK_DOWN, s->conn.link.error);
     }
@@ -366,7 +366,7 @@ void fli_server_tick(struct fli_server *s, uint64_t now_ms)
         start(s, now_ms);
     } else if (s->state == FLI_SERVER_OPENING) {
         drop(s, FL_REDLOCK_DOWN,
-             s->conn.link.settled ? "no answer to the log-in" : "no connection in time");
+             s->conn.link.ready ? "no answer to the log-in" : "no connection in time");
     } else {
         drop(s, FL_REDLOCK_SILENT, "no answer for too long");
     }

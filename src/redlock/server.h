@@ -46,7 +46,7 @@ struct fli_server_owner {
     void (*ready)(struct fli_server_owner *o, struct fli_server *s);
     void (*down)(struct fli_server_owner *o, struct fli_server *s);
     struct fli_link_owner links; /* its loop, enter and leave are the owner's to fill in */
-    struct fli_link_tls tls;
+    struct fli_link_security tls;
     uint64_t connect_ms;
     uint64_t hung_ms;
     uint64_t max_ttl_ms;

@@ -49,7 +49,7 @@ int backup_read(struct fli_buf *b, const struct dispatch_node *node, const struc
     if (data == NULL) {
         return FL_ENOMEM;
     }
-    int rc = node->backup_read(node->ctx, q->number, q->wait_ms, data, PIECE_MAX, &len, &why);
+    int rc = node->backup_read(node->ctx, q->number, q->offset, data, PIECE_MAX, &len, &why);
     rc = tell(b, rc, data, len, why);
     free(data);
     return rc;

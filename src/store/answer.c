@@ -25,7 +25,7 @@ static bool answer_done(struct fli_buf *b, int proto, const struct store_op *op)
     return fli_resp_simple(b, "OK") == 0;
 }
 
-static bool answer_wronglock(struct fli_buf *b, const struct store_op *op, bool knows)
+static bool answer_wronglock(struct fli_buf *b, const struct store_op *op, bool may_know)
 {
     char key[FLI_QUOTE_SIZE];
     char bound[FLI_QUOTE_SIZE];
@@ -34,7 +34,7 @@ static bool answer_wronglock(struct fli_buf *b, const struct store_op *op, bool 
     fli_quote(key, sizeof(key), &op->key);
     fli_quote(bound, sizeof(bound), &bound_slice);
     fli_quote(lock, sizeof(lock), &op->lock);
-    if (!knows) {
+    if (!may_know) {
         return fli_resp_error(b, "WRONGLOCK",
                               "key %s belongs to another lock than %s, which this user may not "
                               "read; use the lock that wrote it first",
@@ -64,14 +64,14 @@ static bool answer_stale(struct fli_buf *b, const struct store_op *op)
 }
 
 static bool answer_refused(struct fli_buf *b, const struct store *store, const struct store_op *op,
-                           bool knows)
+                           bool may_know)
 {
     char key[FLI_QUOTE_SIZE];
     switch (op->result) {
     case FL_ESTALE:
         return answer_stale(b, op);
     case FL_EWRONGLOCK:
-        return answer_wronglock(b, op, knows);
+        return answer_wronglock(b, op, may_know);
     case FL_ENOTOKEN:
         fli_quote(key, sizeof(key), &op->key);
         return fli_resp_error(b, "NOTOKEN",
@@ -114,7 +114,7 @@ bool store_verb_of(enum fli_command_id id, enum store_verb *ret)
 }
 
 bool store_answer(struct fli_buf *b, int proto, const struct store *store,
-                  const struct store_op *op, bool knows)
+                  const struct store_op *op, bool may_know)
 {
-    return op->result == 0 ? answer_done(b, proto, op) : answer_refused(b, store, op, knows);
+    return op->result == 0 ? answer_done(b, proto, op) : answer_refused(b, store, op, may_know);
 }

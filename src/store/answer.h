@@ -9,9 +9,9 @@
 /* Whether the command is an operation of the storage, and which. */
 bool store_verb_of(enum fli_command_id id, enum store_verb *ret);
 
-/* knows: whether the client may learn which lock a key belongs to. False: the answer did not
+/* may_know: whether the client may learn which lock a key belongs to. False: the answer did not
  * fit. */
 bool store_answer(struct fli_buf *b, int proto, const struct store *store,
-                  const struct store_op *op, bool knows) FLI_MUST_USE;
+                  const struct store_op *op, bool may_know) FLI_MUST_USE;
 
 #endif

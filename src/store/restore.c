@@ -23,12 +23,12 @@
 /* Of one transaction; the smallest storage has room for it. */
 #define GROUP_BYTES ((size_t)256 << 10)
 
-struct saying {
+struct sentence {
     char *text;
     size_t size;
 };
 
-static int FLI_PRINTF(3, 4) say(const struct saying *s, int code, const char *fmt, ...)
+static int FLI_PRINTF(3, 4) fail(const struct sentence *s, int code, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -37,7 +37,7 @@ static int FLI_PRINTF(3, 4) say(const struct saying *s, int code, const char *fm
     return code;
 }
 
-static int sync_folder_of(const char *path, const struct saying *s)
+static int sync_folder_of(const char *path, const struct sentence *s)
 {
     char folder[PATH_SIZE];
     const char *slash = strrchr(path, '/');
@@ -46,7 +46,7 @@ static int sync_folder_of(const char *path, const struct saying *s)
     const char *name = slash == NULL ? "." : len == 0 ? "/" : folder;
     int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool good = fd >= 0 && fsync(fd) == 0;
-    int rc = good ? 0 : say(s, FL_EIO, "cannot sync %s: %s", name, strerror(errno));
+    int rc = good ? 0 : fail(s, FL_EIO, "cannot sync %s: %s", name, strerror(errno));
     if (fd >= 0) {
         close(fd);
     }
@@ -64,12 +64,12 @@ static int write_out(void *ctx, const void *data, size_t len)
 int store_backup_make(const char *dir, const char *path, struct store_backup_facts *ret,
                       char *errmsg, size_t errmsg_size)
 {
-    const struct saying s = {errmsg, errmsg_size};
+    const struct sentence s = {errmsg, errmsg_size};
     char part[PATH_SIZE];
     struct store *store;
     struct stat st;
     if (stat(dir, &st) != 0 || snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part) {
-        return say(&s, FL_EIO, "cannot open %s: %s", dir, strerror(errno));
+        return fail(&s, FL_EIO, "cannot open %s: %s", dir, strerror(errno));
     }
     int rc = store_open(dir, STORE_SIZE_MIN, true, &store, errmsg, errmsg_size);
     if (rc != 0) {
@@ -80,8 +80,8 @@ int store_backup_make(const char *dir, const char *path, struct store_backup_fac
     rc = fd < 0 ? FL_EIO : store_backup_write(store, write_out, &fd);
     rc = rc == 0 && fsync(fd) != 0 ? FL_EIO : rc;
     if (rc != 0) {
-        (void)say(&s, rc, "cannot write %s: %s", part,
-                  rc == FL_EIO ? strerror(errno) : fl_strerror(rc));
+        (void)fail(&s, rc, "cannot write %s: %s", part,
+                   rc == FL_EIO ? strerror(errno) : fl_strerror(rc));
     }
     if (fd >= 0) {
         close(fd);
@@ -89,7 +89,7 @@ int store_backup_make(const char *dir, const char *path, struct store_backup_fac
     store_close(store);
     rc = rc != 0 ? rc : store_backup_read(part, NULL, NULL, ret, errmsg, errmsg_size);
     if (rc == 0 && rename(part, path) != 0) {
-        rc = say(&s, FL_EIO, "cannot rename %s: %s", part, strerror(errno));
+        rc = fail(&s, FL_EIO, "cannot rename %s: %s", part, strerror(errno));
     }
     if (rc != 0) {
         (void)unlink(part);
@@ -139,7 +139,7 @@ static int put_floor(struct restoring *r, fl_token above)
 }
 
 static int fill(const char *path, const char *part, size_t size_max, fl_token above,
-                struct store_backup_facts *ret, const struct saying *s)
+                struct store_backup_facts *ret, const struct sentence *s)
 {
     struct store *store;
     int rc = store_open(part, size_max, true, &store, s->text, s->size);
@@ -155,10 +155,10 @@ static int fill(const char *path, const char *part, size_t size_max, fl_token ab
     }
     store_close(store);
     if (rc == FL_ELIMIT) {
-        return say(s, rc, "there is no room in %s: raise --size-max, or free some disk", part);
+        return fail(s, rc, "there is no room in %s: raise --size-max, or free some disk", part);
     }
     return rc == 0 || s->text[0] != '\0' ? rc
-                                         : say(s, rc, "cannot fill %s: %s", part, fl_strerror(rc));
+                                         : fail(s, rc, "cannot fill %s: %s", part, fl_strerror(rc));
 }
 
 static bool is_empty(const char *dir)
@@ -176,7 +176,7 @@ static bool is_empty(const char *dir)
 }
 
 /* Removes what a killed restore has left. */
-static int clear(const char *part, const struct saying *s)
+static int clear(const char *part, const struct sentence *s)
 {
     static const char *const names[] = {"new/data.mdb", "new/lock.mdb", "new", "data.mdb",
                                         "lock.mdb",     "owner",        ""};
@@ -184,29 +184,29 @@ static int clear(const char *part, const struct saying *s)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         (void)snprintf(path, sizeof path, "%.4000s/%s", part, names[i]);
         if (remove(path) != 0 && errno != ENOENT) {
-            return say(s, FL_EIO, "cannot remove %s, which an earlier restore has left: %s", path,
-                       strerror(errno));
+            return fail(s, FL_EIO, "cannot remove %s, which an earlier restore has left: %s", path,
+                        strerror(errno));
         }
     }
     return 0;
 }
 
 static int check(const char *path, const char *dir, fl_token above, struct store_backup_facts *ret,
-                 const struct saying *s)
+                 const struct sentence *s)
 {
     if (!is_empty(dir)) {
-        return say(s, FL_EDENIED,
-                   "%s is not empty: a storage is restored into a new directory; move the old one "
-                   "out of the way, and keep it until all is well",
-                   dir);
+        return fail(s, FL_EDENIED,
+                    "%s is not empty: a storage is restored into a new directory; move the old one "
+                    "out of the way, and keep it until all is well",
+                    dir);
     }
     int rc = store_backup_read(path, NULL, NULL, ret, s->text, s->size);
     if (rc == 0 && (above < ret->highest_mark || above >= FL_TOKEN_MAX)) {
-        rc = say(s, FL_EINVAL,
-                 "--above %" PRIu64 " cannot be: the backup has the mark %" PRIu64
-                 ", and above are all tokens that were issued up to now; the lock service's "
-                 "INFO tells the last one (last_token)",
-                 above, ret->highest_mark);
+        rc = fail(s, FL_EINVAL,
+                  "--above %" PRIu64 " cannot be: the backup has the mark %" PRIu64
+                  ", and above are all tokens that were issued up to now; the lock service's "
+                  "INFO tells the last one (last_token)",
+                  above, ret->highest_mark);
     }
     return rc;
 }
@@ -214,7 +214,7 @@ static int check(const char *path, const char *dir, fl_token above, struct store
 int store_restore(const char *path, const char *dir, size_t size_max, fl_token above,
                   struct store_backup_facts *ret, char *errmsg, size_t errmsg_size)
 {
-    const struct saying s = {errmsg, errmsg_size};
+    const struct sentence s = {errmsg, errmsg_size};
     char part[PATH_SIZE];
     char clean[PATH_SIZE];
     size_t len = strlen(dir);
@@ -223,13 +223,13 @@ int store_restore(const char *path, const char *dir, size_t size_max, fl_token a
     }
     (void)snprintf(clean, sizeof clean, "%.*s", (int)len, dir);
     if (len == 0 || snprintf(part, sizeof part, "%.4000s.restoring", clean) >= 4010) {
-        return say(&s, FL_EINVAL, "the path of the directory is empty, or too long");
+        return fail(&s, FL_EINVAL, "the path of the directory is empty, or too long");
     }
     int rc = check(path, clean, above, ret, &s);
     rc = rc != 0 ? rc : clear(part, &s);
     rc = rc != 0 ? rc : fill(path, part, size_max, above, ret, &s);
     if (rc == 0 && rename(part, clean) != 0) {
-        rc = say(&s, FL_EIO, "cannot rename %s: %s", part, strerror(errno));
+        rc = fail(&s, FL_EIO, "cannot rename %s: %s", part, strerror(errno));
     }
     return rc != 0 ? rc : sync_folder_of(clean, &s);
 }

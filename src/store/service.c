@@ -3,10 +3,10 @@
  *   request ---> queue ---> group ---> worker: store_execute() ---> answers on the loop
  *                 ^   ^       | |
  *                 |   '-------' | what the group had no room for goes back to the front
- *                 '---- held <--' reads of a connection that is behind, and what follows them
+ *                 'deferred <-' reads of a connection that is behind, and what follows them
  *
  * In strict mode, operations with a token, and what follows them on their connections, first wait
- * in `asked` for the verdict of the lock service. Verdicts come in the order of that list, so
+ * in `unchecked` for the verdict of the lock service. Verdicts come in the order of that list, so
  * operations leave it in the order of arrival. A refusal is answered from there and never gets into
  * a group.
  *
@@ -34,16 +34,16 @@
 #define REQUEST_MAX (STORE_VALUE_MAX + 4096u) /* bytes on the wire: value, key, lock and words */
 #define INFO_MAX 16384u
 #define MESSAGE_MAX 640u
-#define HOLD_MS 10u /* between checks whether held connections have caught up */
+#define DEFER_MS 10u /* between checks whether these connections have caught up */
 
 struct pending {
     struct fli_list link;
     struct store_op op;
-    struct strict_ask ask;       /* used while `open` */
-    bool open;                   /* no verdict yet */
-    struct net_request *request; /* NULL when its connection has gone */
-    size_t size;                 /* bytes that count against the limits */
-    uint8_t bytes[];             /* key, lock and value */
+    struct strict_question question; /* used while `open` */
+    bool open;                       /* no verdict yet */
+    struct net_request *request;     /* NULL when its connection has gone */
+    size_t size;                     /* bytes that count against the limits */
+    uint8_t bytes[];                 /* key, lock and value */
 };
 
 struct service {
@@ -53,13 +53,13 @@ struct service {
     struct net_server *net;
     struct net_commands commands;
     struct fli_list queue;
-    size_t queued;        /* operations on the queue */
-    struct fli_list held; /* operations of connections with CONN_HELD, in order */
-    size_t held_n;
-    struct fli_list asked; /* strict mode: not on the queue yet */
-    size_t asked_n;
+    size_t queued;            /* operations on the queue */
+    struct fli_list deferred; /* operations of connections with CONN_DEFERRED, in order */
+    size_t deferred_n;
+    struct fli_list unchecked; /* strict mode: not on the queue yet */
+    size_t unchecked_n;
     struct strict *strict; /* NULL: off */
-    size_t pending_bytes;  /* of `asked`, the queue, the group and `held` */
+    size_t pending_bytes;  /* of `unchecked`, the queue, the group and `deferred` */
     struct pending *group[SERVICE_GROUP_OPS_MAX];
     struct store_op *ops[SERVICE_GROUP_OPS_MAX];
     size_t group_len;
@@ -69,10 +69,10 @@ struct service {
     struct metrics_histogram group_times;
     uv_work_t work;
     bool working;
-    uv_idle_t idle;        /* active while a group is about to be taken */
-    uv_timer_t hold_timer; /* active while operations are held */
-    unsigned closing;      /* handles still to be closed by destroy */
-    bool broken;           /* the database has failed */
+    uv_idle_t idle;         /* active while a group is about to be taken */
+    uv_timer_t defer_timer; /* active while operations are deferred */
+    unsigned closing;       /* handles still to be closed by destroy */
+    bool broken;            /* the database has failed */
     uint64_t started_ms;
     uint64_t busy;
     struct spool *spool;    /* backups */
@@ -106,14 +106,14 @@ static void finish(struct net_request *r, bool whole)
 
 static void answer(struct service *s, struct net_request *r, const struct store_op *op)
 {
-    bool asks = op->verb == STORE_GET && !op->fenced && op->result == 0;
-    bool knows = s->users == NULL || (!asks && op->result != FL_EWRONGLOCK) ||
-                 users_may_know(s->users, r->conn, op);
-    if (asks && !knows) {
+    bool unfenced_read = op->verb == STORE_GET && !op->fenced && op->result == 0;
+    bool may_know = s->users == NULL || (!unfenced_read && op->result != FL_EWRONGLOCK) ||
+                    users_may_know(s->users, r->conn, op);
+    if (unfenced_read && !may_know) {
         users_deny(s->users, r, ACL_READ);
         return;
     }
-    finish(r, store_answer(net_reply(r), net_conn_proto(r->conn), s->store, op, knows));
+    finish(r, store_answer(net_reply(r), net_conn_proto(r->conn), s->store, op, may_know));
 }
 
 /* ---- groups ---- */
@@ -132,19 +132,19 @@ static void wake(struct service *s)
     }
 }
 
-static void take_stock(struct service *s)
+static void copy_counts(struct service *s)
 {
     store_get_counts(s->store, &s->info.counts);
     s->info.db_bytes = store_bytes(s->store);
     s->info.db_file_bytes = store_file_bytes(s->store);
 }
 
-/* ---- holding back ---- */
+/* ---- deferring ---- */
 
-/* The user pointer of a connection is a number: CONN_HELD while it has held operations, plus
- * CONN_ASKED for each of its operations in `asked`. */
-#define CONN_HELD ((uintptr_t)1)
-#define CONN_ASKED ((uintptr_t)2)
+/* The user pointer of a connection is a number: CONN_DEFERRED while it has deferred operations,
+ * plus CONN_UNCHECKED for each of its operations in `unchecked`. */
+#define CONN_DEFERRED ((uintptr_t)1)
+#define CONN_UNCHECKED ((uintptr_t)2)
 
 static uintptr_t conn_state(const struct pending *p)
 {
@@ -158,42 +158,43 @@ static void set_conn_state(const struct pending *p, uintptr_t state)
     }
 }
 
-static bool is_held(const struct pending *p)
+static bool is_deferred(const struct pending *p)
 {
-    return (conn_state(p) & CONN_HELD) != 0;
+    return (conn_state(p) & CONN_DEFERRED) != 0;
 }
 
-static void release_cb(uv_timer_t *timer)
+static void resume_cb(uv_timer_t *timer)
 {
-    struct service *s = FLI_CONTAINER_OF(timer, struct service, hold_timer);
-    FLI_LIST_FOREACH(node, &s->held)
+    struct service *s = FLI_CONTAINER_OF(timer, struct service, defer_timer);
+    FLI_LIST_FOREACH(node, &s->deferred)
     {
         struct pending *p = FLI_CONTAINER_OF(node, struct pending, link);
-        set_conn_state(p, conn_state(p) & ~CONN_HELD);
+        set_conn_state(p, conn_state(p) & ~CONN_DEFERRED);
     }
     /* to the front: everything else of these connections in the queue came later */
-    fli_list_splice(&s->held, &s->queue);
-    fli_list_splice(&s->queue, &s->held);
-    s->queued += s->held_n;
-    s->held_n = 0;
+    fli_list_splice(&s->deferred, &s->queue);
+    fli_list_splice(&s->queue, &s->deferred);
+    s->queued += s->deferred_n;
+    s->deferred_n = 0;
     wake(s);
 }
 
-static void hold(struct service *s, struct pending *p)
+static void defer(struct service *s, struct pending *p)
 {
-    set_conn_state(p, conn_state(p) | CONN_HELD);
-    fli_list_push(&s->held, &p->link);
-    s->held_n++;
-    if (!uv_is_active((uv_handle_t *)&s->hold_timer)) {
-        (void)uv_timer_start(&s->hold_timer, release_cb, HOLD_MS, 0); /* the callback is not NULL */
+    set_conn_state(p, conn_state(p) | CONN_DEFERRED);
+    fli_list_push(&s->deferred, &p->link);
+    s->deferred_n++;
+    if (!uv_is_active((uv_handle_t *)&s->defer_timer)) {
+        (void)uv_timer_start(&s->defer_timer, resume_cb, DEFER_MS,
+                             0); /* the callback is not NULL */
     }
 }
 
 /* Whether the operation has to wait until its client has taken more of its answers. */
-static bool must_hold(const struct pending *p)
+static bool must_defer(const struct pending *p)
 {
-    return is_held(p) || (p->request != NULL && p->op.verb == STORE_GET &&
-                          net_conn_output_bytes(p->request->conn) >= SERVICE_HOLD_BYTES);
+    return is_deferred(p) || (p->request != NULL && p->op.verb == STORE_GET &&
+                              net_conn_output_bytes(p->request->conn) >= SERVICE_DEFER_BYTES);
 }
 
 static void free_pending(struct service *s, struct pending *p)
@@ -212,15 +213,15 @@ static void work_cb(uv_work_t *work)
     s->group_ns = fli_clock_ns() - began_ns;
 }
 
-/* Operations that the group had no room for go back to where they came from, in their order. Held
- * ones of the same connection came later. */
+/* Operations that the group had no room for go back to where they came from, in their order. The
+ * deferred ones of the same connection came later. */
 static void put_back(struct service *s)
 {
     for (size_t i = s->group_len; i > s->group_done; i--) {
         struct pending *p = s->group[i - 1];
-        if (is_held(p)) {
-            fli_list_insert_before(s->held.next, &p->link);
-            s->held_n++;
+        if (is_deferred(p)) {
+            fli_list_insert_before(s->deferred.next, &p->link);
+            s->deferred_n++;
         } else {
             fli_list_insert_before(s->queue.next, &p->link);
             s->queued++;
@@ -252,7 +253,7 @@ static void after_work_cb(uv_work_t *work, int status)
         return;
     }
     put_back(s);
-    take_stock(s);
+    copy_counts(s);
     enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_ANSWERS);
     for (size_t i = 0; i < s->group_done; i++) {
         struct pending *p = s->group[i];
@@ -285,8 +286,8 @@ static void idle_cb(uv_idle_t *handle)
             free_pending(s, p);
             continue;
         }
-        if (must_hold(p)) {
-            hold(s, p);
+        if (must_defer(p)) {
+            defer(s, p);
             continue;
         }
         s->ops[s->group_len] = &p->op;
@@ -329,60 +330,60 @@ static void answer_verdict(const struct service *s, struct pending *p, enum stri
     finish(r, rc == 0);
 }
 
-/* Moves on the operations that need no verdict any more. */
-static void pass_on(struct service *s)
+/* Queues the operations at the head of the list that need no verdict any more. */
+static void queue_checked(struct service *s)
 {
     struct fli_list *node;
-    while ((node = fli_list_first(&s->asked)) != NULL) {
+    while ((node = fli_list_first(&s->unchecked)) != NULL) {
         struct pending *p = FLI_CONTAINER_OF(node, struct pending, link);
         if (p->open) {
             break;
         }
         fli_list_remove(node);
-        s->asked_n--;
+        s->unchecked_n--;
         s->queued++;
-        FLI_ASSERT(p->request == NULL || conn_state(p) >= CONN_ASKED);
-        set_conn_state(p, p->request == NULL ? 0 : conn_state(p) - CONN_ASKED);
+        FLI_ASSERT(p->request == NULL || conn_state(p) >= CONN_UNCHECKED);
+        set_conn_state(p, p->request == NULL ? 0 : conn_state(p) - CONN_UNCHECKED);
         fli_list_push(&s->queue, node);
     }
     wake(s);
 }
 
-static void verdict_cb(void *ctx, struct strict_ask *ask, enum strict_verdict verdict)
+static void verdict_cb(void *ctx, struct strict_question *question, enum strict_verdict verdict)
 {
     struct service *s = ctx;
-    struct pending *p = FLI_CONTAINER_OF(ask, struct pending, ask);
+    struct pending *p = FLI_CONTAINER_OF(question, struct pending, question);
     FLI_ASSERT(p->open);
     p->open = false;
     if (verdict != STRICT_HELD) {
         if (p->request != NULL) {
-            set_conn_state(p, conn_state(p) - CONN_ASKED);
+            set_conn_state(p, conn_state(p) - CONN_UNCHECKED);
         }
         fli_list_remove(&p->link);
-        s->asked_n--;
+        s->unchecked_n--;
         answer_verdict(s, p, verdict);
         free_pending(s, p);
     }
-    pass_on(s);
+    queue_checked(s);
 }
 
 static void push(struct service *s, struct pending *p)
 {
-    bool asks = s->strict != NULL && p->op.fenced && p->op.verb != STORE_MARK;
-    if (!asks && conn_state(p) < CONN_ASKED) {
+    bool needs_verdict = s->strict != NULL && p->op.fenced && p->op.verb != STORE_MARK;
+    if (!needs_verdict && conn_state(p) < CONN_UNCHECKED) {
         s->queued++;
         fli_list_push(&s->queue, &p->link);
         wake(s);
         return;
     }
-    set_conn_state(p, conn_state(p) + CONN_ASKED);
-    s->asked_n++;
-    fli_list_push(&s->asked, &p->link);
-    if (asks) {
+    set_conn_state(p, conn_state(p) + CONN_UNCHECKED);
+    s->unchecked_n++;
+    fli_list_push(&s->unchecked, &p->link);
+    if (needs_verdict) {
         p->open = true;
-        p->ask.lock = p->op.lock;
-        p->ask.token = p->op.token;
-        strict_ask(s->strict, &p->ask);
+        p->question.lock = p->op.lock;
+        p->question.token = p->op.token;
+        strict_ask(s->strict, &p->question);
     }
 }
 
@@ -432,7 +433,7 @@ void service_get_info(struct service *s, struct store_info *ret)
 {
     struct store_info *i = &s->info;
     i->uptime_ms = fli_clock_ms() - s->started_ms;
-    i->pending_ops = s->asked_n + s->queued + s->held_n + (s->working ? s->group_len : 0);
+    i->pending_ops = s->unchecked_n + s->queued + s->deferred_n + (s->working ? s->group_len : 0);
     i->pending_bytes = s->pending_bytes;
     i->busy = s->busy;
     if (s->strict != NULL) {
@@ -555,7 +556,7 @@ static const struct net_limits limits = {
 /* The last group may have lost its connections and still be running. */
 static void finish_stop(struct service *s)
 {
-    bool idle = s->asked_n == 0 && s->queued == 0 && s->held_n == 0;
+    bool idle = s->unchecked_n == 0 && s->queued == 0 && s->deferred_n == 0;
     if (s->users_closed && !s->working && (idle || s->broken) && s->stop_cb != NULL) {
         void (*cb)(void *ctx) = s->stop_cb;
         s->stop_cb = NULL;
@@ -594,11 +595,11 @@ static void init(struct service *s, uv_loop_t *loop, struct store *store,
     s->started_ms = fli_clock_ms();
     metrics_histogram_init(&s->group_times, METRICS_RANGE_FAST);
     fli_list_init(&s->queue);
-    fli_list_init(&s->held);
-    fli_list_init(&s->asked);
+    fli_list_init(&s->deferred);
+    fli_list_init(&s->unchecked);
     (void)uv_idle_init(loop, &s->idle); /* neither can fail */
-    (void)uv_timer_init(loop, &s->hold_timer);
-    take_stock(s);
+    (void)uv_timer_init(loop, &s->defer_timer);
+    copy_counts(s);
     s->info.db_bytes_max = store_size_max(store);
     s->info.fencing = store_fencing(store);
 }
@@ -772,8 +773,8 @@ void service_destroy(struct service *s)
         return;
     }
     FLI_ASSERT(!s->working);
-    fli_list_splice(&s->queue, &s->held);
-    FLI_ASSERT(s->asked_n == 0);
+    fli_list_splice(&s->queue, &s->deferred);
+    FLI_ASSERT(s->unchecked_n == 0);
     for (struct fli_list *n = fli_list_pop(&s->queue); n != NULL; n = fli_list_pop(&s->queue)) {
         free_pending(s, FLI_CONTAINER_OF(n, struct pending, link));
     }
@@ -782,8 +783,8 @@ void service_destroy(struct service *s)
     net_server_destroy(s->net);
     users_destroy(s->users);
     s->idle.data = s;
-    s->hold_timer.data = s;
+    s->defer_timer.data = s;
     s->closing = 2;
     uv_close((uv_handle_t *)&s->idle, closed_cb); /* the last one frees */
-    uv_close((uv_handle_t *)&s->hold_timer, closed_cb);
+    uv_close((uv_handle_t *)&s->defer_timer, closed_cb);
 }

@@ -32,7 +32,7 @@
 #define SERVICE_GROUP_OPS_MAX 4096u
 #define SERVICE_GROUP_BYTES_MAX ((size_t)8 * 1024 * 1024)
 /* Unsent answers that hold back further reads. */
-#define SERVICE_HOLD_BYTES ((size_t)4 * 1024 * 1024)
+#define SERVICE_DEFER_BYTES ((size_t)4 * 1024 * 1024)
 #define SERVICE_DRAIN_MS 5000u
 
 struct service;

@@ -99,7 +99,7 @@ static void work_cb(uv_work_t *work)
 
 /* ---- the loop ---- */
 
-static void let_go(struct spool *s)
+static void drop(struct spool *s)
 {
     if (s->fd >= 0) {
         close(s->fd);
@@ -114,7 +114,7 @@ static void let_go(struct spool *s)
 static void free_when_over(struct spool *s)
 {
     if (atomic_load(&s->closing) && s->timer_closed && s->phase != SPOOL_WRITING) {
-        let_go(s);
+        drop(s);
         free(s);
     }
 }
@@ -138,16 +138,16 @@ static void idle_cb(uv_timer_t *timer)
     }
     s->failed += s->phase == SPOOL_READ;
     s->log(s->ctx, 2, "a backup that nobody reads any more is given up");
-    let_go(s);
+    drop(s);
 }
 
 static bool begin(struct spool *s, struct fli_buf *b, uint64_t db_bytes)
 {
     if (s->phase == SPOOL_READ && fli_clock_ms() - s->used_ms >= SPOOL_STALE_MS) {
         s->failed++;
-        let_go(s);
+        drop(s);
     } else if (s->phase == SPOOL_FAILED) { /* and nobody has asked why */
-        let_go(s);
+        drop(s);
     }
     if (s->phase != SPOOL_NONE) {
         return fli_resp_error(b, "BUSY",
@@ -165,7 +165,7 @@ static bool begin(struct spool *s, struct fli_buf *b, uint64_t db_bytes)
     return fli_resp_u64(b, s->id) == 0;
 }
 
-static bool tell_failure(struct spool *s, struct fli_buf *b)
+static bool answer_failure(struct spool *s, struct fli_buf *b)
 {
     char why[WHY_SIZE];
     if (s->result == FL_EBUSY) {
@@ -178,11 +178,11 @@ static bool tell_failure(struct spool *s, struct fli_buf *b)
     }
     int rc = fli_resp_error(b, "ERR", "the backup failed: %s%s", why,
                             s->error == ENOSPC ? " beside the database, where it is made" : "");
-    let_go(s);
+    drop(s);
     return rc == 0;
 }
 
-static bool give_piece(struct spool *s, struct fli_buf *b)
+static bool answer_piece(struct spool *s, struct fli_buf *b)
 {
     static uint8_t piece[SPOOL_PIECE];
     ssize_t n = pread(s->fd, piece, sizeof piece, (off_t)s->offset);
@@ -190,13 +190,13 @@ static bool give_piece(struct spool *s, struct fli_buf *b)
         s->result = FL_EIO;
         s->error = errno;
         s->failed++;
-        return tell_failure(s, b);
+        return answer_failure(s, b);
     }
     s->offset += (uint64_t)n;
     if (n == 0) {
         s->made++;
         s->read_at_ms = fli_clock_ms();
-        let_go(s);
+        drop(s);
     }
     return fli_resp_bulk(b, piece, (size_t)n) == 0;
 }
@@ -216,15 +216,15 @@ bool spool_answer(struct spool *s, struct fli_buf *b, const struct fli_request *
     case SPOOL_WRITING:
         return fli_resp_null(b, 2) == 0;
     case SPOOL_FAILED:
-        return tell_failure(s, b);
+        return answer_failure(s, b);
     default:
         break;
     }
-    if (q->wait_ms != s->offset) {
+    if (q->offset != s->offset) {
         return fli_resp_error(b, "ERR", "offset: a backup is read from its beginning to its end") ==
                0;
     }
-    return give_piece(s, b);
+    return answer_piece(s, b);
 }
 
 void spool_get_counts(const struct spool *s, struct spool_counts *ret)

@@ -2,7 +2,7 @@
  *
  * record.c has the bytes of records. A restore sets a floor, once (restore.h). From then on no
  * token below it is accepted. A lock whose own mark is below the floor must be claimed before
- * anything is written under it, since its holder may have read data that the restore took back. */
+ * anything is written under it, since its holder may have read data that the restore undid. */
 #include "store/store.h"
 
 #include <pthread.h>
@@ -123,9 +123,9 @@ void store_reader_end(struct store *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Tells the reader, if there is one, to end. True: a group that found no free page may find some
- * once it has ended. */
-static bool send_reader_away(struct store *s)
+/* Makes the reader end, if a group found no free page, and waits for it. True: some pages may be
+ * free now. */
+static bool end_reader(struct store *s)
 {
     pthread_mutex_lock(&s->lock);
     bool was = s->env->no_page_free && s->reading;
@@ -425,7 +425,7 @@ int store_execute(struct store *s, struct store_op *const *ops, size_t n, size_t
     size_t out = 0;
     size_t done = 0;
     int rc = execute_together(s, ops, n, ret_done);
-    if (rc == FL_ELIMIT && send_reader_away(s)) {
+    if (rc == FL_ELIMIT && end_reader(s)) {
         rc = execute_together(s, ops, n, ret_done);
     }
     if (rc == 0 || is_fatal(rc)) {

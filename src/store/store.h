@@ -77,8 +77,9 @@ uint64_t store_size_max(const struct store *s);   /* bytes */
 struct fli_env;
 struct fli_env *store_env(struct store *s); /* for restore.c and backup.c */
 
-/* One thread at a time may read a commit beside the one that executes (backup.c). When a group does
- * not fit for the pages that this keeps, the reader gives way: it looks often, and ends. */
+/* One thread at a time may read a commit beside the one that executes (backup.c). When a group
+ * finds no room because of the pages that the reader keeps, the reader must end: it asks
+ * store_reader_must_end() often. */
 void store_reader_begin(struct store *s);
 bool store_reader_must_end(struct store *s);
 void store_reader_end(struct store *s);

@@ -1,6 +1,6 @@
 /* strict.c: see strict.h.
  *
- *  asks: [ sent to the node, unanswered: `sent` of them | not yet sent ]
+ *  questions: [ sent to the node, unanswered: `sent` of them | not yet sent ]
  *
  * Answers and deadlines come in the order of the questions, so only the head of the list can get a
  * verdict. Whenever a connection ends, `sent` goes back to 0 and the next connection begins at the
@@ -44,24 +44,24 @@ struct strict {
     struct strict_config config;
     struct node nodes[STRICT_NODES_MAX];
     unsigned nodes_n;
-    unsigned at;       /* the node in use, or the next to try */
-    unsigned failures; /* in a row */
-    unsigned pause_ms; /* the last pause */
-    bool connecting;   /* or connected */
+    unsigned at;         /* the node in use, or the next to try */
+    unsigned failures;   /* in a row */
+    unsigned pause_ms;   /* the last pause */
+    bool has_connection; /* or is being made */
     struct resolving *resolving;
     struct fli_link_owner links;
-    struct fli_link_tls tls;
+    struct fli_link_security tls;
     struct fli_link_uv conn;
-    struct fli_list asks;
+    struct fli_list questions;
     size_t sent;
-    struct fli_list *next;   /* the first that is not sent; &asks when all are */
-    uint64_t patience_at_ms; /* when the connection is given up; 0: no answer is due */
-    uint64_t retry_at_ms;    /* not to connect before; 0: at any time */
+    struct fli_list *next;  /* the first that is not sent; &questions when all are */
+    uint64_t give_up_at_ms; /* when the connection is given up; 0: no answer is due */
+    uint64_t retry_at_ms;   /* not to connect before; 0: at any time */
     uv_timer_t timer;
     uint64_t timer_at_ms;
     uv_idle_t at_turn_end; /* active while new questions wait for the end of the turn */
     struct strict_counts counts;
-    bool troubled; /* that no node answers was logged */
+    bool failure_logged; /* that no node answers */
     bool stopped, destroyed;
 };
 
@@ -69,25 +69,25 @@ static void work(struct strict *s);
 
 /* ---- verdicts ---- */
 
-static struct strict_ask *head(const struct strict *s)
+static struct strict_question *head(const struct strict *s)
 {
-    struct fli_list *first = fli_list_first(&s->asks);
-    return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct strict_ask, link);
+    struct fli_list *first = fli_list_first(&s->questions);
+    return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct strict_question, link);
 }
 
 static void decide(struct strict *s, enum strict_verdict verdict)
 {
-    struct strict_ask *ask = head(s);
-    FLI_ASSERT(ask != NULL);
-    s->next = s->next == &ask->link ? ask->link.next : s->next;
-    fli_list_remove(&ask->link);
+    struct strict_question *q = head(s);
+    FLI_ASSERT(q != NULL);
+    s->next = s->next == &q->link ? q->link.next : s->next;
+    fli_list_remove(&q->link);
     s->sent -= s->sent > 0 ? 1 : 0;
     s->counts.refused += verdict == STRICT_NOTHELD;
     s->counts.unreachable += verdict == STRICT_UNKNOWN;
-    s->config.verdict(s->config.ctx, ask, verdict);
+    s->config.verdict(s->config.ctx, q, verdict);
 }
 
-static unsigned patience_ms(const struct strict *s)
+static unsigned silence_max_ms(const struct strict *s)
 {
     return s->nodes_n > 1 ? s->config.timeout_ms / 2 : s->config.timeout_ms;
 }
@@ -115,8 +115,8 @@ static void node_name(const struct strict *s, char name[NET_ADDRESS_MAX])
 static void back_off(struct strict *s, const char *why)
 {
     char name[NET_ADDRESS_MAX];
-    if (!s->troubled) {
-        s->troubled = true;
+    if (!s->failure_logged) {
+        s->failure_logged = true;
         node_name(s, name);
         log_message(s, "strict mode: the lock service does not answer (%s: %s)", name, why);
     }
@@ -135,10 +135,10 @@ static void abandon(struct strict *s)
         s->resolving = NULL;
     }
     fli_link_uv_close(&s->conn);
-    s->connecting = false;
+    s->has_connection = false;
     s->sent = 0;
-    s->next = s->asks.next;
-    s->patience_at_ms = 0;
+    s->next = s->questions.next;
+    s->give_up_at_ms = 0;
 }
 
 /* Gives up the connection; the next attempt uses the next node. */
@@ -150,10 +150,10 @@ static void fail(struct strict *s, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(why, sizeof(why), fmt, args);
     va_end(args);
-    FLI_ASSERT(s->connecting);
+    FLI_ASSERT(s->has_connection);
     abandon(s);
     /* The end of an idle connection does not count as a failure. */
-    if (!fli_list_empty(&s->asks) && ++s->failures >= s->nodes_n) {
+    if (!fli_list_empty(&s->questions) && ++s->failures >= s->nodes_n) {
         back_off(s, why);
     }
     s->at = (s->at + 1) % s->nodes_n;
@@ -163,8 +163,8 @@ static void succeed(struct strict *s)
 {
     s->failures = 0;
     s->pause_ms = 0;
-    if (s->troubled) {
-        s->troubled = false;
+    if (s->failure_logged) {
+        s->failure_logged = false;
         log_message(s, "strict mode: the lock service answers again");
     }
 }
@@ -177,7 +177,7 @@ static struct strict *strict_of(struct fli_link_uv *c)
 }
 
 /* Says what is wrong with an answer. */
-static bool distrust(struct fli_link_uv *c, const redisReply *reply)
+static bool report_bad_answer(struct fli_link_uv *c, const redisReply *reply)
 {
     char quoted[FLI_QUOTE_SIZE] = "neither 0 nor 1";
     if (reply->type == REDIS_REPLY_ERROR) {
@@ -195,18 +195,18 @@ static bool on_answered(struct fli_link_uv *c, const redisReply *reply)
     bool is_one = is_number && reply->integer == 1;
     bool denied = reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM ", 7) == 0;
     if (!is_one && !denied && !(is_number && reply->integer == 0)) {
-        return distrust(c, reply);
+        return report_bad_answer(c, reply);
     }
-    const struct strict_ask *ask = head(s);
-    if (s->sent == 0 || ask == NULL) {
+    const struct strict_question *q = head(s);
+    if (s->sent == 0 || q == NULL) {
         (void)snprintf(c->link.error, sizeof(c->link.error), "it answered what was not asked");
         return false;
     }
     uint64_t now = fli_clock_ms();
     succeed(s);
-    s->patience_at_ms = s->sent > 1 ? now + patience_ms(s) : 0;
+    s->give_up_at_ms = s->sent > 1 ? now + silence_max_ms(s) : 0;
     /* This process may have been stopped for long while the answer waited in the socket. */
-    if (now >= ask->due_ms || denied) { /* this user may not see that lock */
+    if (now >= q->due_ms || denied) { /* this user may not see that lock */
         decide(s, STRICT_UNKNOWN);
     } else {
         decide(s, is_one ? STRICT_HELD : STRICT_NOTHELD);
@@ -221,36 +221,36 @@ static void on_broken(struct fli_link_uv *c, int rc)
 
 /* ---- questions ---- */
 
-static int encode(struct fli_buf *b, const struct strict_ask *ask)
+static int encode(struct fli_buf *b, const struct strict_question *q)
 {
     char token[24];
     int rc = fli_buf_reserve(b, CHECK_MAX_BYTES);
-    int len = snprintf(token, sizeof(token), "%llu", (unsigned long long)ask->token);
-    rc = rc != 0 ? rc : fli_buf_printf(b, "*3\r\n$5\r\nCHECK\r\n$%zu\r\n", ask->lock.len);
-    rc = rc != 0 ? rc : fli_buf_append(b, ask->lock.data, ask->lock.len);
+    int len = snprintf(token, sizeof(token), "%llu", (unsigned long long)q->token);
+    rc = rc != 0 ? rc : fli_buf_printf(b, "*3\r\n$5\r\nCHECK\r\n$%zu\r\n", q->lock.len);
+    rc = rc != 0 ? rc : fli_buf_append(b, q->lock.data, q->lock.len);
     return rc != 0 ? rc : fli_buf_printf(b, "\r\n$%d\r\n%s\r\n", len, token);
 }
 
 /* Sends as many questions as the window has room for. */
 static void send_questions(struct strict *s)
 {
-    for (; s->next != &s->asks && s->sent < STRICT_WINDOW; s->next = s->next->next) {
-        if (encode(&s->conn.out, FLI_CONTAINER_OF(s->next, struct strict_ask, link)) != 0) {
+    for (; s->next != &s->questions && s->sent < STRICT_WINDOW; s->next = s->next->next) {
+        if (encode(&s->conn.out, FLI_CONTAINER_OF(s->next, struct strict_question, link)) != 0) {
             fail(s, "out of memory");
             return;
         }
         if (s->sent++ == 0) {
-            s->patience_at_ms = fli_clock_ms() + patience_ms(s);
+            s->give_up_at_ms = fli_clock_ms() + silence_max_ms(s);
         }
     }
     fli_link_uv_flush(&s->conn);
 }
 
-/* ---- connecting ---- */
+/* ---- has_connection ---- */
 
 static void on_opened(struct fli_link_uv *c)
 {
-    strict_of(c)->patience_at_ms = 0; /* the next is set with the first question */
+    strict_of(c)->give_up_at_ms = 0; /* the next is set with the first question */
 }
 
 static void on_bad_files(void *arg, const char *why)
@@ -303,11 +303,11 @@ static int resolve(struct strict *s)
 
 static void begin_connection(struct strict *s)
 {
-    s->connecting = true;
+    s->has_connection = true;
     s->sent = 0;
-    s->next = s->asks.next;
+    s->next = s->questions.next;
     s->retry_at_ms = 0;
-    s->patience_at_ms = fli_clock_ms() + patience_ms(s);
+    s->give_up_at_ms = fli_clock_ms() + silence_max_ms(s);
     int rc = resolve(s);
     if (rc != 0) {
         fail(s, "%s", uv_strerror(rc));
@@ -335,14 +335,14 @@ static uint64_t sooner(uint64_t a, uint64_t b)
 
 static void set_timer(struct strict *s, uint64_t now)
 {
-    const struct strict_ask *first = head(s);
-    if (first == NULL && !s->connecting) {
+    const struct strict_question *first = head(s);
+    if (first == NULL && !s->has_connection) {
         (void)uv_timer_stop(&s->timer);
         return;
     }
     uint64_t at = first == NULL ? 0 : first->due_ms;
-    at = sooner(at, s->patience_at_ms);
-    if (first != NULL && !s->connecting) {
+    at = sooner(at, s->give_up_at_ms);
+    if (first != NULL && !s->has_connection) {
         at = sooner(at, s->retry_at_ms == 0 ? now : s->retry_at_ms);
     }
     if (at == 0) {
@@ -357,13 +357,13 @@ static void set_timer(struct strict *s, uint64_t now)
 /* Does everything that is due, whatever the event was. */
 static void work(struct strict *s)
 {
-    const struct strict_ask *first;
+    const struct strict_question *first;
     uint64_t now = fli_clock_ms();
     if (s->stopped) {
         return;
     }
-    if (s->connecting && s->patience_at_ms != 0 && now >= s->patience_at_ms) {
-        fail(s, "no answer within %u ms", patience_ms(s));
+    if (s->has_connection && s->give_up_at_ms != 0 && now >= s->give_up_at_ms) {
+        fail(s, "no answer within %u ms", silence_max_ms(s));
     }
     while ((first = head(s)) != NULL && now >= first->due_ms) {
         /* an answer that is still to come would be taken for that of the next question */
@@ -373,10 +373,10 @@ static void work(struct strict *s)
         decide(s, STRICT_UNKNOWN);
     }
     /* The loop terminates: when every node has failed there is a pause. */
-    while (!s->connecting && head(s) != NULL && now >= s->retry_at_ms) {
+    while (!s->has_connection && head(s) != NULL && now >= s->retry_at_ms) {
         begin_connection(s);
     }
-    if (s->conn.link.settled) {
+    if (s->conn.link.ready) {
         send_questions(s);
     }
     set_timer(s, now);
@@ -430,7 +430,7 @@ static void on_leave(struct fli_link_owner *o)
     struct strict *s = FLI_CONTAINER_OF(o, struct strict, links);
     work(s);
     if (s->destroyed && o->handles == 0) {
-        fli_link_tls_fini(&s->tls);
+        fli_link_security_fini(&s->tls);
         free(s);
     }
 }
@@ -484,8 +484,8 @@ int strict_create(uv_loop_t *loop, const struct strict_config *config, struct st
                                        .broken = on_broken};
     fli_link_uv_init(&s->conn, &s->links, OUT_MAX_BYTES);
     s->conn.link.bytes_max = ANSWER_MAX_BYTES;
-    fli_list_init(&s->asks);
-    s->next = &s->asks;
+    fli_list_init(&s->questions);
+    s->next = &s->questions;
     (void)uv_timer_init(loop, &s->timer); /* cannot fail */
     (void)uv_idle_init(loop, &s->at_turn_end);
     s->timer.data = s;
@@ -494,15 +494,15 @@ int strict_create(uv_loop_t *loop, const struct strict_config *config, struct st
     return 0;
 }
 
-void strict_ask(struct strict *s, struct strict_ask *ask)
+void strict_ask(struct strict *s, struct strict_question *q)
 {
     FLI_ASSERT(!s->stopped);
-    FLI_ASSERT(ask->lock.len > 0 && ask->lock.len <= FL_NAME_MAX);
+    FLI_ASSERT(q->lock.len > 0 && q->lock.len <= FL_NAME_MAX);
     s->counts.checks++;
-    ask->due_ms = fli_clock_ms() + s->config.timeout_ms;
-    fli_list_push(&s->asks, &ask->link);
-    if (s->next == &s->asks) {
-        s->next = &ask->link;
+    q->due_ms = fli_clock_ms() + s->config.timeout_ms;
+    fli_list_push(&s->questions, &q->link);
+    if (s->next == &s->questions) {
+        s->next = &q->link;
     }
     if (!uv_is_active((uv_handle_t *)&s->at_turn_end)) {
         (void)uv_idle_start(&s->at_turn_end, turn_end_cb); /* has a callback */
@@ -532,7 +532,7 @@ void strict_destroy(struct strict *s)
     if (s == NULL) {
         return;
     }
-    FLI_ASSERT(fli_list_empty(&s->asks));
+    FLI_ASSERT(fli_list_empty(&s->questions));
     strict_stop(s);
     s->destroyed = true;
     uv_close((uv_handle_t *)&s->timer, handle_closed_cb);

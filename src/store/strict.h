@@ -28,7 +28,7 @@ struct strict;
 enum strict_verdict { STRICT_HELD, STRICT_NOTHELD, STRICT_UNKNOWN };
 
 /* A question, embedded in its owner's memory, which must stay until the verdict. */
-struct strict_ask {
+struct strict_question {
     struct fli_list link; /* private */
     uint64_t due_ms;      /* private */
     struct fli_slice lock;
@@ -42,7 +42,7 @@ struct strict_config {
     unsigned timeout_ms;              /* STRICT_TIMEOUT_MIN_MS to STRICT_TIMEOUT_MAX_MS */
     void *ctx;
     /* Verdicts come in the order of the questions, one for each, never inside strict_ask(). */
-    void (*verdict)(void *ctx, struct strict_ask *ask, enum strict_verdict verdict);
+    void (*verdict)(void *ctx, struct strict_question *question, enum strict_verdict verdict);
     void (*log)(void *ctx, int level, const char *message); /* levels as in node.h */
 };
 
@@ -60,7 +60,7 @@ int strict_check_nodes(const char *nodes, char *errmsg, size_t errmsg_size) FLI_
 int strict_create(uv_loop_t *loop, const struct strict_config *config, struct strict **ret,
                   char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-void strict_ask(struct strict *s, struct strict_ask *ask);
+void strict_ask(struct strict *s, struct strict_question *question);
 
 /* Gives the verdict UNKNOWN, inside this call, to all open questions. None may be asked
  * afterwards. */

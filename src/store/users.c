@@ -29,8 +29,8 @@ struct users_login {
     struct users *users;
     struct net_request *r; /* NULL: the request has gone */
     uint64_t at_ms;
-    struct net_auth hello; /* its slices are not used */
-    bool found, worked, ok;
+    struct net_auth hello;  /* its slices are not used */
+    bool found, worked, ok; /* the user exists; the worker has run; the password is right */
     uint64_t login;
     struct acl_user acl;
     char name[ACL_NAME_MAX + 1];
@@ -55,8 +55,8 @@ struct users {
     struct throttle throttle;
     struct fli_list delayed;
     uv_timer_t timer;
-    unsigned logins; /* under way */
-    bool reading, again, closing;
+    unsigned logins;              /* under way */
+    bool reading, again, closing; /* again: reload once more after this reading */
     struct users_counts counts;
     void (*close_cb)(void *ctx);
     void *close_ctx;
@@ -99,7 +99,7 @@ static bool same_login(const struct acl_user *a, const struct acl_user *b)
            memcmp(a->passwords, b->passwords, a->n_passwords * sizeof a->passwords[0]) == 0;
 }
 
-static int order(const void *a, const void *b)
+static int by_login_number(const void *a, const void *b)
 {
     const struct entry *x = a;
     const struct entry *y = b;
@@ -121,7 +121,7 @@ static uint64_t login_of(struct users *u, const struct aclfile_user *f, const st
     return old != NULL && same_login(&old->acl, acl) ? old->login : ++u->last_login;
 }
 
-static int take_table(struct users *u, const struct aclfile *file, char *errmsg, size_t errmsg_size)
+static int use_file(struct users *u, const struct aclfile *file, char *errmsg, size_t errmsg_size)
 {
     struct table t = {.list = calloc(file->n + 1u, sizeof t.list[0]), .n = file->n};
     if (t.list == NULL) {
@@ -140,7 +140,7 @@ static int take_table(struct users *u, const struct aclfile *file, char *errmsg,
         }
         t.list[i].login = login_of(u, f, acl);
     }
-    qsort(t.list, t.n, sizeof t.list[0], order);
+    qsort(t.list, t.n, sizeof t.list[0], by_login_number);
     free(u->table.list);
     u->table = t;
     u->counts.users = t.n;
@@ -163,7 +163,7 @@ static void read_done(struct auth_job *job)
     struct users *u = r->users;
     char text[640];
     int rc = r->worked ? r->rc : FL_EBUSY;
-    rc = rc == 0 ? take_table(u, &r->file, r->errmsg, sizeof r->errmsg) : rc;
+    rc = rc == 0 ? use_file(u, &r->file, r->errmsg, sizeof r->errmsg) : rc;
     if (rc == 0) {
         (void)snprintf(text, sizeof text, "the users were read again users=%u", u->table.n);
         u->config.log(u->config.ctx, 3, text);
@@ -522,7 +522,7 @@ int users_create(const struct users_config *config, struct users **ret, char *er
     u->config = *config;
     fli_list_init(&u->delayed);
     int rc = aclfile_read(config->path, ACL_STORE_RIGHTS, &file, errmsg, errmsg_size);
-    rc = rc == 0 ? take_table(u, &file, errmsg, errmsg_size) : rc;
+    rc = rc == 0 ? use_file(u, &file, errmsg, errmsg_size) : rc;
     aclfile_free(&file);
     if (rc == 0) {
         rc = auth_worker_create(config->loop, 2 * USERS_LOGINS_MAX, &u->worker);

@@ -30,7 +30,7 @@ static const char *const file_words[FILES] = {"certificate file", "key file", "C
                                               "cluster secret file"};
 
 /* The state of a file when it was last checked. */
-struct mark {
+struct file_state {
     bool there;
     dev_t device;
     ino_t inode;
@@ -44,9 +44,9 @@ struct fli_tls_context {
     enum fli_tls_auth auth;
     struct fli_tls_secrets secrets; /* none without a secret file */
     int version_min, version_max;
-    char *path[FILES]; /* NULL: not given */
-    char *own_name;    /* NULL: any */
-    struct mark mark[FILES];
+    char *path[FILES];             /* NULL: not given */
+    char *own_name;                /* NULL: any */
+    struct file_state seen[FILES]; /* when they were last read */
     char subject[FLI_TLS_NAME_MAX];
     uint64_t read_s; /* the time from which the next two count, on the monotonic clock */
     int64_t cert_ends_s, ca_ends_s;
@@ -65,16 +65,16 @@ struct load {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static void stat_file(const char *path, struct mark *ret)
+static void stat_file(const char *path, struct file_state *ret)
 {
     struct stat st;
-    *ret = (struct mark){.there = false};
+    *ret = (struct file_state){.there = false};
     if (path != NULL && stat(path, &st) == 0) {
-        *ret = (struct mark){true, st.st_dev, st.st_ino, st.st_size, st.st_mtim};
+        *ret = (struct file_state){true, st.st_dev, st.st_ino, st.st_size, st.st_mtim};
     }
 }
 
-static bool is_same(const struct mark *a, const struct mark *b)
+static bool is_same(const struct file_state *a, const struct file_state *b)
 {
     return a->there == b->there &&
            (!a->there ||
@@ -166,12 +166,12 @@ static int check_files(const struct fli_tls_context *c, struct load *l, char *er
     }
     bool leads = rc == 0 && l->own.chain != NULL && l->ca != NULL;
     if (leads) {
-        rc = fli_tls_check_lead(&l->own, l->ca, c->server, c->own_chain, c->path[CERT], errmsg,
-                                errmsg_size);
+        rc = fli_tls_check_issuer(&l->own, l->ca, c->server, c->own_chain, c->path[CERT], errmsg,
+                                  errmsg_size);
     }
     if (leads && rc == 0 && c->both) {
-        rc = fli_tls_check_lead(&l->own, l->ca, true, c->own_chain, c->path[CERT], errmsg,
-                                errmsg_size);
+        rc = fli_tls_check_issuer(&l->own, l->ca, true, c->own_chain, c->path[CERT], errmsg,
+                                  errmsg_size);
     }
     return rc;
 }
@@ -213,7 +213,7 @@ static bool trust(SSL_CTX *ssl, const struct fli_tls_context *c, X509_STORE *ca)
     return true;
 }
 
-static void set_manners(SSL_CTX *ssl, const struct fli_tls_context *c)
+static void set_protocol_options(SSL_CTX *ssl, const struct fli_tls_context *c)
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
@@ -232,7 +232,7 @@ static void set_manners(SSL_CTX *ssl, const struct fli_tls_context *c)
         verify = SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
     }
     SSL_CTX_set_verify(ssl, verify, NULL);
-    SSL_CTX_set_info_callback(ssl, fli_tls_note);
+    SSL_CTX_set_info_callback(ssl, fli_tls_on_alert);
 }
 
 static SSL_CTX *make_ssl(const struct fli_tls_context *c, const struct load *l)
@@ -243,7 +243,7 @@ static SSL_CTX *make_ssl(const struct fli_tls_context *c, const struct load *l)
     if (ssl == NULL) {
         return NULL;
     }
-    set_manners(ssl, c);
+    set_protocol_options(ssl, c);
     bool ok = SSL_CTX_set_min_proto_version(ssl, c->version_min) == 1 &&
               SSL_CTX_set_max_proto_version(ssl, c->version_max) == 1 &&
               SSL_CTX_set_cipher_list(ssl, CIPHERS_12) == 1 && trust(ssl, c, l->ca) &&
@@ -257,7 +257,7 @@ static SSL_CTX *make_ssl(const struct fli_tls_context *c, const struct load *l)
     return ssl;
 }
 
-static void note_subject(struct fli_tls_context *c, const struct fli_tls_own *own)
+static void copy_subject(struct fli_tls_context *c, const struct fli_tls_own *own)
 {
     c->subject[0] = '\0';
     if (own->chain != NULL) {
@@ -271,7 +271,7 @@ static int load(struct fli_tls_context *c, char *errmsg, size_t errmsg_size)
     struct load l = {.len = {0}};
     (void)snprintf(errmsg, errmsg_size, "out of memory");
     for (int i = 0; i < FILES; i++) {
-        stat_file(c->path[i], &c->mark[i]); /* before reading, so that a later change is noticed */
+        stat_file(c->path[i], &c->seen[i]); /* before reading, so that a later change is noticed */
     }
     int rc = read_files(c, &l, errmsg, errmsg_size);
     rc = rc != 0 ? rc : check_files(c, &l, errmsg, errmsg_size);
@@ -290,7 +290,7 @@ static int load(struct fli_tls_context *c, char *errmsg, size_t errmsg_size)
         c->cert_ends_s = l.own.ends_s;
         c->ca_ends_s = l.ca_ends_s;
         c->secrets = l.secrets;
-        note_subject(c, &l.own);
+        copy_subject(c, &l.own);
     }
     ERR_clear_error();
     load_fini(&l);
@@ -423,9 +423,9 @@ int fli_tls_context_reload(struct fli_tls_context *c, char *errmsg, size_t errms
 bool fli_tls_context_changed(const struct fli_tls_context *c)
 {
     for (int i = 0; i < FILES; i++) {
-        struct mark now;
+        struct file_state now;
         stat_file(c->path[i], &now);
-        if (!is_same(&now, &c->mark[i])) {
+        if (!is_same(&now, &c->seen[i])) {
             return true;
         }
     }

@@ -14,6 +14,6 @@ const struct fli_tls_secrets *
 fli_tls_context_secrets(const struct fli_tls_context *c); /* or NULL */
 
 /* OpenSSL's callback for alerts; in session.c. */
-void fli_tls_note(const SSL *ssl, int where, int value);
+void fli_tls_on_alert(const SSL *ssl, int where, int value);
 
 #endif

@@ -255,7 +255,7 @@ int fli_tls_parse_ca(const struct fli_tls_text *ca, X509_STORE **ret, int64_t *r
     return 0;
 }
 
-static bool leads_elsewhere(int error)
+static bool has_unknown_issuer(int error)
 {
     return error == X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT ||
            error == X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY ||
@@ -264,8 +264,8 @@ static bool leads_elsewhere(int error)
            error == X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT;
 }
 
-int fli_tls_check_lead(const struct fli_tls_own *own, X509_STORE *ca, bool server, bool must,
-                       const char *path, char *errmsg, size_t errmsg_size)
+int fli_tls_check_issuer(const struct fli_tls_own *own, X509_STORE *ca, bool server, bool must,
+                         const char *path, char *errmsg, size_t errmsg_size)
 {
     X509_STORE_CTX *check = X509_STORE_CTX_new();
     if (check == NULL ||
@@ -279,7 +279,7 @@ int fli_tls_check_lead(const struct fli_tls_own *own, X509_STORE *ca, bool serve
     int error = X509_STORE_CTX_get_error(check);
     X509_STORE_CTX_free(check);
     ERR_clear_error();
-    if (good || (!must && leads_elsewhere(error))) {
+    if (good || (!must && has_unknown_issuer(error))) {
         return 0;
     }
     return bad(errmsg, errmsg_size,

@@ -32,10 +32,10 @@ void fli_tls_own_fini(struct fli_tls_own *own);
 int fli_tls_parse_ca(const struct fli_tls_text *ca, X509_STORE **ret, int64_t *ret_ends_s,
                      char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* Checks whether the own certificate leads to one of the CAs. `must`: leading to none is an error;
- * otherwise only a wrong lead is one. */
-int fli_tls_check_lead(const struct fli_tls_own *own, X509_STORE *ca, bool server, bool must,
-                       const char *path, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+/* Checks whether the own certificate chains up to one of the CAs. must: that the issuer is none of
+ * them is an error too; otherwise only a chain that is broken is one. */
+int fli_tls_check_issuer(const struct fli_tls_own *own, X509_STORE *ca, bool server, bool must,
+                         const char *path, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 /* Checks whether the own certificate has exactly this name: no wildcard, and not as its CN. */
 int fli_tls_check_name(const struct fli_tls_own *own, const char *name, const char *path,

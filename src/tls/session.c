@@ -16,11 +16,11 @@ struct fli_tls {
     SSL *ssl;
     enum fli_tls_state state;
     bool server;
-    bool heard;        /* plaintext has come */
-    bool failed_io;    /* `out` had no room */
-    int alert;         /* fatal one from the peer, or -1 */
-    size_t shaken;     /* bytes taken before the end of the handshake */
-    const uint8_t *in; /* valid during a call: the rest of the ciphertext */
+    bool heard;           /* plaintext has come */
+    bool failed_io;       /* `out` had no room */
+    int alert;            /* fatal one from the peer, or -1 */
+    size_t handshake_len; /* bytes taken before the end of the handshake */
+    const uint8_t *in;    /* valid during a call: the rest of the ciphertext */
     size_t in_len;
     struct fli_buf *out;             /* valid during a call */
     char *error;                     /* NULL while there is none */
@@ -231,7 +231,7 @@ void fli_tls_destroy(struct fli_tls *t)
 
 /* ---- failing --------------------------------------------------------------------------------- */
 
-void fli_tls_note(const SSL *ssl, int where, int value)
+void fli_tls_on_alert(const SSL *ssl, int where, int value)
 {
     struct fli_tls *t = SSL_get_app_data(ssl);
     if ((where & SSL_CB_READ_ALERT) == SSL_CB_READ_ALERT && value >> 8 == SSL3_AL_FATAL) {
@@ -311,7 +311,9 @@ static int shake(struct fli_tls *t)
     if (!wants_more(t, rc)) {
         return fail_as_openssl_says(t);
     }
-    return t->shaken > FLI_TLS_SHAKE_MAX ? fail(t, FL_EPROTO, "its handshake does not end") : 0;
+    return t->handshake_len > FLI_TLS_HANDSHAKE_MAX
+               ? fail(t, FL_EPROTO, "its handshake does not end")
+               : 0;
 }
 
 static int take_plain(struct fli_tls *t, struct fli_buf *plain)
@@ -362,7 +364,7 @@ int fli_tls_read(struct fli_tls *t, const void *data, size_t len, struct fli_buf
     int rc = 0;
     if (t->state == FLI_TLS_SHAKING) {
         forget_errors();
-        t->shaken += len;
+        t->handshake_len += len;
         rc = shake(t);
         forget_errors();
     }
@@ -430,9 +432,9 @@ bool fli_tls_was_refused(const struct fli_tls *t)
 
 static X509 *peer(const struct fli_tls *t)
 {
-    bool shaken = t->state == FLI_TLS_OPEN || t->state == FLI_TLS_ENDED;
-    return shaken && SSL_get_verify_result(t->ssl) == X509_V_OK ? SSL_get0_peer_certificate(t->ssl)
-                                                                : NULL;
+    bool is_open = t->state == FLI_TLS_OPEN || t->state == FLI_TLS_ENDED;
+    return is_open && SSL_get_verify_result(t->ssl) == X509_V_OK ? SSL_get0_peer_certificate(t->ssl)
+                                                                 : NULL;
 }
 
 /* A zero byte inside could make two names look alike. */
@@ -518,8 +520,8 @@ bool fli_tls_peer_bears_other(const struct fli_tls *t, const char *stem, uint64_
 
 const char *fli_tls_peer_psk_context(const struct fli_tls *t)
 {
-    bool shaken = t->state == FLI_TLS_OPEN || t->state == FLI_TLS_ENDED;
-    return t->server && shaken && t->identity != NULL ? t->identity + SECRET_NAME_SIZE : NULL;
+    bool is_open = t->state == FLI_TLS_OPEN || t->state == FLI_TLS_ENDED;
+    return t->server && is_open && t->identity != NULL ? t->identity + SECRET_NAME_SIZE : NULL;
 }
 
 const struct fli_tls_secrets *fli_tls_session_secrets(const struct fli_tls *t)

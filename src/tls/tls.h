@@ -26,7 +26,7 @@
 #define FLI_TLS_FILE_MAX ((size_t)1 << 20) /* bytes of a certificate, key or CA file */
 #define FLI_TLS_CHAIN_MAX 16u              /* certificates in a certificate file */
 /* Bytes that a peer may send before the end of the handshake. */
-#define FLI_TLS_SHAKE_MAX ((size_t)128 << 10)
+#define FLI_TLS_HANDSHAKE_MAX ((size_t)128 << 10)
 #define FLI_TLS_RECORD_MAX ((size_t)16 << 10) /* plaintext of one record */
 #define FLI_TLS_NAME_MAX 256u
 
@@ -61,7 +61,7 @@ struct fli_tls_config {
                               that the system trusts */
     const char *protocols;  /* of "TLSv1.2 TLSv1.3"; not given: both */
     enum fli_tls_auth auth; /* a server's */
-    bool own_chain;         /* own certificate must lead to ca_file too: for a private CA */
+    bool own_chain;         /* the own certificate must chain up to ca_file too */
     const char *own_name;   /* with `both`: what own certificate must bear, as fli_tls_peer_bears
                                has it; not given: anything */
 };

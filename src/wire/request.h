@@ -4,23 +4,26 @@
  * The fields that each command fills, besides `command`. All others are zero, and a slice that was
  * not given has NULL data:
  *
- *   ACQUIRE                name owner value ttl_ms wait_ms explicit_session wait shared permits
- *                          also n_also
- *   RENEW                  name token ttl_ms (0: unchanged)
+ *   ACQUIRE                name owner value ttl_ms wait_ms explicit_session wait mode shared
+ *                          permits attempt also n_also
+ *   RENEW                  name token ttl_ms (0: unchanged) jeopardies lost
  *   RELEASE, CHECK         name token
  *   TOKEN, SHOW, BREAK     name
  *   LOCKS                  pattern cursor number (COUNT); or by and number
  *   SESSION OPEN           owner ttl_ms lockdelay_ms label
- *   SESSION RENEW, CLOSE, SHOW  owner
+ *   SESSION RENEW, CLOSE, SHOW  owner and, for RENEW, jeopardies lost
  *   SESSION LIST           cursor number (COUNT)
  *   CLUSTER TRANSFER       number (0: any node)     CLUSTER FORGET  number
  *   CLUSTER ADD, REPLACE   number value (the address) learner, or force
  *   CLUSTER REMOVE         number force             CLUSTER MOVE    number value force
+ *   CLUSTER CONFIG         by (GET or SET) label (the name) value
+ *   CLUSTER BACKUP, BACKUP number (the id; 0: none given) offset
  *   CLAIM                  lock token               MARK            lock
  *   GET, DEL, SET          name (the key) value (SET) and, when fenced, lock token
  *   HELLO                  number (0: none given) owner (user) value (password) label (SETNAME)
  *   AUTH                   owner (user) value (password)
  *   CLIENT SETNAME         label                    CLIENT SETINFO  label (attribute) value
+ *   CLIENT TRACKING        label (ON or OFF)
  *   PING, ECHO             value                    SELECT          number
  *   INFO                   pattern (the first section)
  */
@@ -49,14 +52,15 @@ struct fli_request {
     struct fli_slice value;
     struct fli_slice pattern; /* LOCKS MATCH; empty when absent */
     struct fli_slice cursor;
-    struct fli_slice mode; /* ACQUIRE MODE as the client wrote it */
-    struct fli_slice by;   /* LOCKS BY: WAIT, in any case; empty when absent */
+    struct fli_slice mode; /* as the client wrote it; also the last word of CLUSTER ADD and so on */
+    struct fli_slice by;   /* LOCKS BY: WAIT, in any case; CLUSTER CONFIG: GET or SET */
     uint64_t token;
     uint64_t ttl_ms; /* 0 when absent (and no default applies) */
     uint64_t wait_ms;
     uint64_t lockdelay_ms;
     uint64_t permits;           /* ACQUIRE: 1 when absent */
     uint64_t attempt;           /* ACQUIRE: 1 when absent */
+    uint64_t offset;            /* BACKUP, CLUSTER BACKUP */
     uint64_t number;            /* COUNT, node id, HELLO version... */
     uint64_t jeopardies, lost;  /* RENEW, SESSION RENEW: the client's report about its leases */
     bool explicit_session;      /* ACQUIRE SESSION */
@@ -65,7 +69,7 @@ struct fli_request {
     bool wait;                  /* ACQUIRE WAIT with more than 0 */
     bool fenced;                /* store: FENCE given */
     unsigned n_also;            /* ACQUIRE: number of further names, all different */
-    struct fli_slice last_also; /* private */
+    struct fli_slice last_also; /* of the parser */
     struct fli_slice also[FLI_ALSO_MAX];
 };
 

@@ -94,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (server == NULL) {
         set_up();
     }
-    if (size < 2 || size > FLI_TLS_SHAKE_MAX) {
+    if (size < 2 || size > FLI_TLS_HANDSHAKE_MAX) {
         return 0;
     }
     static const size_t steps[] = {1, 5, 64, SIZE_MAX / 2};

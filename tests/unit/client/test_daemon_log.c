@@ -6,7 +6,7 @@
 static void expect_line(struct log_entry_text e, const char *expected)
 {
     char out[LOG_LINE_MAX + 1];
-    e.level = e.level == 0 ? LOG_SAY_INFO : e.level;
+    e.level = e.level == 0 ? LOG_SEVERITY_INFO : e.level;
     e.part = e.part == NULL ? "part" : e.part;
     size_t len = log_format_line(out, &e);
     assert_true(len <= LOG_LINE_MAX);
@@ -20,7 +20,7 @@ static void expect_line(struct log_entry_text e, const char *expected)
 TEST(test_text)
 {
     expect_line((struct log_entry_text){.wall_ms = UINT64_C(1795378821042),
-                                        .level = LOG_SAY_WARNING,
+                                        .level = LOG_SEVERITY_WARNING,
                                         .part = "cluster",
                                         .message = "node 2 is gone member=2"},
                 "2026-11-22T20:20:21.042Z warning cluster  node 2 is gone member=2\n");
@@ -28,8 +28,9 @@ TEST(test_text)
                 "9999-12-31T23:59:59.999Z info    part     \n");
     expect_line((struct log_entry_text){.message = "m", .left_out = 7},
                 AT " info    part     m left_out=7\n");
-    expect_line((struct log_entry_text){.message = "m", .colours = true, .level = LOG_SAY_ERROR},
-                AT " \033[31merror  \033[0m part     m\n");
+    expect_line(
+        (struct log_entry_text){.message = "m", .colours = true, .level = LOG_SEVERITY_ERROR},
+        AT " \033[31merror  \033[0m part     m\n");
     /* The day after February 28 of a leap year, and of one that is none. */
     expect_line((struct log_entry_text){.message = "", .wall_ms = UINT64_C(951782400000)},
                 "2000-02-29T00:00:00.000Z info    part     \n");
@@ -62,7 +63,7 @@ TEST(test_fields)
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
         char out[LOG_LINE_MAX];
         struct log_entry_text e = {.style = LOG_JSON,
-                                   .level = LOG_SAY_INFO,
+                                   .level = LOG_SEVERITY_INFO,
                                    .part = "part",
                                    .message = none[i],
                                    .left_out = 0};
@@ -95,7 +96,7 @@ TEST(test_long)
             for (unsigned style = 0; style < 2; style++) {
                 char out[LOG_LINE_MAX];
                 struct log_entry_text e = {.style = (enum log_style)style,
-                                           .level = LOG_SAY_WARNING,
+                                           .level = LOG_SEVERITY_WARNING,
                                            .part = "part",
                                            .message = message,
                                            .left_out = UINT64_MAX};

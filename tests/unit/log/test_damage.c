@@ -108,7 +108,7 @@ TEST(each_bit)
             /* In zeros behind the last write, but not where a header would be: as a torn write
              * leaves it. */
             assert_true(at >= 6 * LOG_BLOCK + LOG_SECTOR);
-            assert_int_equal(r.said[LOG_SAY_WARNING], 1);
+            assert_int_equal(r.said[LOG_LEVEL_WARNING], 1);
             check_whole(&r, 4);
             cut++;
         } else {
@@ -156,7 +156,7 @@ TEST(torn_last_write)
         check_whole(&r, is_whole ? 4 : 3);
         /* 128 + 32 + 700 bytes are in two sectors. */
         assert_int_equal(is_whole, (mask & 3) == 3);
-        assert_int_equal(r.said[LOG_SAY_WARNING], is_whole || (mask & 3) == 0 ? 0 : 1);
+        assert_int_equal(r.said[LOG_LEVEL_WARNING], is_whole || (mask & 3) == 0 ? 0 : 1);
         check_goes_on(&r);
         rig_fini(&r);
     }
@@ -404,7 +404,7 @@ TEST(torn_before_a_segment)
     }
     /* In the first ready segment it may be a torn write, in the second it may not. */
     assert_int_equal(try(&from, &r, put_in_ready, 4 * SEGMENT + 600), 0);
-    assert_int_equal(r.said[LOG_SAY_WARNING], 1);
+    assert_int_equal(r.said[LOG_LEVEL_WARNING], 1);
     check_whole(&r, 9);
     check_goes_on(&r);
     rig_fini(&r);
@@ -460,7 +460,7 @@ TEST(other_files)
     }
     for (size_t i = 3; i < 10; i++) {
         assert_int_equal(try(&from, &r, add_file, i), 0);
-        assert_int_equal(r.said[LOG_SAY_WARNING], i == 3 || i >= 8);
+        assert_int_equal(r.said[LOG_LEVEL_WARNING], i == 3 || i >= 8);
         check_whole(&r, 4);
         rig_fini(&r);
     }

@@ -490,7 +490,7 @@ TEST_WITH(full_disk, setup, teardown)
     assert_int_equal(r->failed_calls, 0);
     assert_non_null(strstr(r->last_said, "No space left on device"));
     /* Told with growing pauses, not each time. */
-    assert_true(r->said[LOG_SAY_ERROR] + r->said[LOG_SAY_WARNING] <= 14);
+    assert_true(r->said[LOG_LEVEL_ERROR] + r->said[LOG_LEVEL_WARNING] <= 14);
     for (uint64_t i = 1; i <= 12; i++) {
         assert_true(rig_entry_ok(r, i));
     }
@@ -502,7 +502,7 @@ TEST_WITH(full_disk, setup, teardown)
     rig_sync(r);
     assert_false(stats_of(r).waiting_for_segment);
     assert_int_equal(log_durable_index(r->log), 11);
-    assert_int_equal(r->said[LOG_SAY_INFO], 1);
+    assert_int_equal(r->said[LOG_LEVEL_INFO], 1);
     rig_crash(r, SIM_CRASH_POWER);
     rig_open(r);
     assert_int_equal(log_last_index(r->log), 11);
@@ -578,13 +578,13 @@ TEST(full_at_a_write)
             append(&r, 1, 100);
             log_flush(r.log);
         }
-        assert_int_equal(r.said[LOG_SAY_ERROR], 4); /* of 1, 2, 4 and 8 */
+        assert_int_equal(r.said[LOG_LEVEL_ERROR], 4); /* of 1, 2, 4 and 8 */
         assert_non_null(strstr(r.last_said, strerror(-errors[i])));
         assert_int_equal(log_durable(r.log), 0);
         rig_sync(&r);
         assert_int_equal(log_durable_index(r.log), 10);
         assert_false(stats_of(&r).waiting_for_segment);
-        assert_int_equal(r.said[LOG_SAY_INFO], 1);
+        assert_int_equal(r.said[LOG_LEVEL_INFO], 1);
         assert_int_equal(r.failed_calls, 0);
         /* Closed while it waits. */
         sim_device_fail(r.sim, SIM_LOG_WRITE, 1, 2, errors[i]);

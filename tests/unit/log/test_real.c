@@ -147,7 +147,7 @@ static void life(struct real *r, unsigned engine)
     check_all(r, last - 300, last);
     assert_int_equal(log_get_hard_state(r->rig.log).term, 7);
     assert_int_equal(log_get_hard_state(r->rig.log).vote, 2);
-    assert_int_equal(r->rig.said[LOG_SAY_ERROR] + r->rig.said[LOG_SAY_WARNING], 0);
+    assert_int_equal(r->rig.said[LOG_LEVEL_ERROR] + r->rig.said[LOG_LEVEL_WARNING], 0);
     close_real(r);
     remove_dir(r);
 }
@@ -300,7 +300,7 @@ TEST(full_file_system)
             wait_for_device(&r);
         }
     } while (!s.waiting_for_segment || s.prepare_failures == 0);
-    assert_true(r.rig.said[LOG_SAY_ERROR] > 0);
+    assert_true(r.rig.said[LOG_LEVEL_ERROR] > 0);
     assert_non_null(strstr(r.rig.last_said, "No space left"));
     assert_true(log_durable(r.rig.log) < log_position(r.rig.log));
     close(fd);

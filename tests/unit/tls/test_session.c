@@ -416,12 +416,12 @@ TEST(handshake_without_end)
     static const uint8_t more[] = {0x16, 3, 1, 0, 1, 0};
     int rc = fli_tls_read(e.tls, start, sizeof start, &e.plain, &e.out);
     size_t sent = sizeof start;
-    while (rc == 0 && sent < 4 * FLI_TLS_SHAKE_MAX) {
+    while (rc == 0 && sent < 4 * FLI_TLS_HANDSHAKE_MAX) {
         rc = fli_tls_read(e.tls, more, sizeof more, &e.plain, &e.out);
         sent += sizeof more;
     }
     assert_int_equal(rc, FL_EPROTO);
-    assert_in_range(sent, 1, FLI_TLS_SHAKE_MAX + sizeof more);
+    assert_in_range(sent, 1, FLI_TLS_HANDSHAKE_MAX + sizeof more);
     end_fini(&e);
     fli_tls_context_destroy(server);
 }
