@@ -10,7 +10,7 @@
  *                                         that a connection has FLI_TURN_VISIT_US, then the others;
  *                                         less after long turns. If those that waited use all of
  *                                         it, new ones have half as much again
- *   events       FLI_TURN_EVENT_STEPS     server/events_tell.c: of matching and sending
+ *   events       FLI_TURN_EVENT_STEPS     server/events_publish.c: of matching and sending
  *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
  *   queries      cost, not time           machine/limits.h: MACHINE_LIST_COST, MACHINE_SHOW_COST of
  *                                         what an entry may cost; lists wait in a queue first,

@@ -68,7 +68,7 @@ int backup_job_run(struct backup_job *j)
         return CLI_EXIT_DONE;
     }
     (void)unlink(t.part);
-    bool here = t.error[0] != '\0';
-    int code = cli_fail(j->args, rc, here ? t.error : j->connection_error(j), NULL, NULL);
-    return here ? CLI_EXIT_NO : code;
+    bool is_local = t.error[0] != '\0';
+    int code = cli_fail(j->args, rc, is_local ? t.error : j->connection_error(j), NULL, NULL);
+    return is_local ? CLI_EXIT_NO : code;
 }

@@ -191,12 +191,12 @@ void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
     size_t len = (size_t)snprintf(out, size, "%s (%u of %u, %u needed)",
                                   fl_redlock_cause_text(report->cause), report->yes,
                                   report->servers, report->quorum);
-    bool theirs = report->cause != FL_REDLOCK_CONTENDED && report->cause != FL_REDLOCK_LOST &&
-                  report->cause != FL_REDLOCK_NOTOKEN;
+    bool about_servers = report->cause != FL_REDLOCK_CONTENDED &&
+                         report->cause != FL_REDLOCK_LOST && report->cause != FL_REDLOCK_NOTOKEN;
     if (report->cause == FL_REDLOCK_NOTOKEN && tokens != NULL && len < size) {
         len += (size_t)snprintf(out + len, size - len, "; %s", fl_client_error(tokens));
     }
-    for (uint32_t i = 0; i < report->servers && len < size && theirs; i++) {
+    for (uint32_t i = 0; i < report->servers && len < size && about_servers; i++) {
         const struct fl_redlock_server_report *s = &report->server[i];
         if (s->status == FL_REDLOCK_YES) {
             continue;

@@ -22,7 +22,7 @@ struct fl_call {
         fl_token_cb token;
         fl_done_cb done;
         fl_show_cb show;
-    } tell;
+    } callback;
     void *arg;
 };
 
@@ -95,7 +95,7 @@ void fl_async_destroy(fl_async *a)
     while ((at = fli_list_pop(&a->locks)) != NULL) {
         struct fl_lock *lock = FLI_CONTAINER_OF(at, struct fl_lock, in);
         fli_lease_end(&lock->lease, FL_LOST_RELEASED);
-        lock->told = FL_HOLD_LOST;
+        lock->reported = FL_HOLD_LOST;
         lock->renewal = NULL;
         lock->async = NULL;
     }
@@ -164,8 +164,8 @@ static bool name_ok(struct fl_bytes name)
 static void acquired(void *arg, struct fli_ended *ended)
 {
     struct fl_call *call = arg;
-    fl_acquire_cb tell = call->tell.acquire;
-    void *tell_arg = call->arg;
+    fl_acquire_cb callback = call->callback.acquire;
+    void *callback_arg = call->arg;
     struct fl_lock *lock = NULL;
     if (ended->status == 0) {
         lock = call->lock;
@@ -174,7 +174,7 @@ static void acquired(void *arg, struct fli_ended *ended)
         fli_lock_begin(lock, token, ended->lease_until_ms);
     }
     call_delete(call);
-    tell(tell_arg, ended->status, ended->error, lock);
+    callback(callback_arg, ended->status, ended->error, lock);
 }
 
 struct started {
@@ -196,7 +196,7 @@ static int start_held(struct fl_async *a, const struct fli_ask *ask, const struc
         call_delete(call);
         return FL_ENOMEM;
     }
-    call->tell.acquire = done;
+    call->callback.acquire = done;
     int rc = start_call(call, ask, how->wait_ms, how->timeout_ms, acquired);
     if (rc == 0 && ret_call != NULL) {
         *ret_call = call;
@@ -286,8 +286,8 @@ static bool is_lost(struct fl_lock *session)
 static void acquired_under(void *arg, struct fli_ended *ended)
 {
     struct fl_call *call = arg;
-    fl_token_cb tell = call->tell.token;
-    void *tell_arg = call->arg;
+    fl_token_cb callback = call->callback.token;
+    void *callback_arg = call->arg;
     int status = ended->status;
     const char *error = ended->error;
     if (status == 0 && is_lost(call->session)) {
@@ -296,7 +296,7 @@ static void acquired_under(void *arg, struct fli_ended *ended)
     }
     fl_token token = status == 0 ? (fl_token)ended->reply->integer : FL_TOKEN_NONE;
     call_delete(call);
-    tell(tell_arg, status, error, token);
+    callback(callback_arg, status, error, token);
 }
 
 int fl_async_acquire_under(fl_lock *session, struct fl_bytes name,
@@ -329,7 +329,7 @@ int fl_async_acquire_under(fl_lock *session, struct fl_bytes name,
         return FL_ENOMEM;
     }
     call->session = session;
-    call->tell.token = done;
+    call->callback.token = done;
     int rc = start_call(call, &ask, o->wait_ms, o->timeout_ms, acquired_under);
     if (rc == 0 && ret_call != NULL) {
         *ret_call = call;
@@ -342,11 +342,11 @@ int fl_async_acquire_under(fl_lock *session, struct fl_bytes name,
 static void released(void *arg, struct fli_ended *ended)
 {
     struct fl_call *call = arg;
-    fl_done_cb tell = call->tell.done;
-    void *tell_arg = call->arg;
+    fl_done_cb callback = call->callback.done;
+    void *callback_arg = call->arg;
     call_delete(call);
-    if (tell != NULL) {
-        tell(tell_arg, ended->status, ended->error);
+    if (callback != NULL) {
+        callback(callback_arg, ended->status, ended->error);
     }
 }
 
@@ -362,7 +362,7 @@ int fl_async_release_under(fl_lock *session, struct fl_bytes name, fl_token toke
     if (call == NULL) {
         return FL_ENOMEM;
     }
-    call->tell.done = done;
+    call->callback.done = done;
     return start_call(call, &ask, 0, timeout_ms, released);
 }
 
@@ -377,15 +377,15 @@ int fl_async_release(fl_lock *lock, uint64_t timeout_ms, fl_done_cb done, void *
     if (call == NULL) {
         return FL_ENOMEM;
     }
-    call->tell.done = done;
+    call->callback.done = done;
     return start_call(call, &ask, 0, timeout_ms, released);
 }
 
 static void shown(void *arg, struct fli_ended *ended)
 {
     struct fl_call *call = arg;
-    fl_show_cb tell = call->tell.show;
-    void *tell_arg = call->arg;
+    fl_show_cb callback = call->callback.show;
+    void *callback_arg = call->arg;
     struct fl_lock_list *list = NULL;
     int status = ended->status == FL_ENOTHELD ? FL_ENOTFOUND : ended->status;
     const char *error = ended->error;
@@ -395,7 +395,7 @@ static void shown(void *arg, struct fli_ended *ended)
         ended->reply = NULL; /* fli_list_of_one() takes it, whatever it returns */
         error = status == 0 ? "" : fl_strerror(status);
     }
-    tell(tell_arg, status, error, list);
+    callback(callback_arg, status, error, list);
 }
 
 int fl_async_show(fl_async *a, struct fl_bytes name, uint64_t timeout_ms, fl_show_cb done,
@@ -409,7 +409,7 @@ int fl_async_show(fl_async *a, struct fl_bytes name, uint64_t timeout_ms, fl_sho
         return FL_ENOMEM;
     }
     const struct fli_ask ask = {.op = FLI_ASK_SHOW, .name = name};
-    call->tell.show = done;
+    call->callback.show = done;
     int rc = start_call(call, &ask, 0, timeout_ms, shown);
     if (rc == 0 && ret_call != NULL) {
         *ret_call = call;
@@ -420,13 +420,13 @@ int fl_async_show(fl_async *a, struct fl_bytes name, uint64_t timeout_ms, fl_sho
 static void issued(void *arg, struct fli_ended *ended)
 {
     struct fl_call *call = arg;
-    fl_token_cb tell = call->tell.token;
-    void *tell_arg = call->arg;
+    fl_token_cb callback = call->callback.token;
+    void *callback_arg = call->arg;
     int status = ended->status;
     const char *error = ended->error;
     fl_token token = status == 0 ? (fl_token)ended->reply->integer : FL_TOKEN_NONE;
     call_delete(call);
-    tell(tell_arg, status, error, token);
+    callback(callback_arg, status, error, token);
 }
 
 int fl_async_issue_token(fl_async *a, struct fl_bytes name, uint64_t timeout_ms, fl_token_cb done,
@@ -440,7 +440,7 @@ int fl_async_issue_token(fl_async *a, struct fl_bytes name, uint64_t timeout_ms,
         return FL_ENOMEM;
     }
     const struct fli_ask ask = {.op = FLI_ASK_TOKEN, .name = name};
-    call->tell.token = done;
+    call->callback.token = done;
     int rc = start_call(call, &ask, 0, timeout_ms, issued);
     if (rc == 0 && ret_call != NULL) {
         *ret_call = call;

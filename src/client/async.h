@@ -26,9 +26,9 @@ struct fl_lock {
     struct fl_async *async; /* NULL when the fl_async has been closed */
     struct fli_lease lease;
     struct fl_hold_options options;
-    enum fl_hold_state told; /* what on_change was called with last */
-    unsigned telling;        /* calls of on_change that have not returned */
-    bool freed;              /* freed inside on_change */
+    enum fl_hold_state reported; /* what on_change was called with last */
+    unsigned in_callbacks;       /* calls of on_change that have not returned */
+    bool freed;                  /* freed inside on_change */
     bool is_session;
     struct fli_engine_call *renewal;
     struct fli_ask renew; /* its texts point to the bytes below */

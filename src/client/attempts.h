@@ -12,8 +12,8 @@
 #define FLI_ATTEMPTS_UNCERTAIN_MS UINT64_C(3600000)
 
 struct fli_attempts {
-    uint64_t above;
-    uint64_t until_ms;
+    uint64_t above;    /* calls begin above this number, */
+    uint64_t until_ms; /* until this time */
 };
 
 /* The number of the next attempt, after the one numbered `last` (0: this is the first of a

@@ -251,7 +251,7 @@ static void outcome_unknown(struct fli_call_state *f, uint64_t now_ms)
     }
 }
 
-static void said_nothing(struct fli_call_state *f, uint64_t now_ms)
+static void no_answer_yet(struct fli_call_state *f, uint64_t now_ms)
 {
     f->silent = f->order.node;
     outcome_unknown(f, now_ms);
@@ -322,7 +322,7 @@ static void feed_probe(struct fli_call_state *f, uint64_t now_ms, enum fli_call_
     f->leaderless = event == FLI_EVENT_LEADERLESS ? f->leaderless + 1 : 0;
     if (event == FLI_EVENT_DEAD || f->leaderless == LEADERLESS_MAX) {
         f->leaderless = 0;
-        said_nothing(f, now_ms);
+        no_answer_yet(f, now_ms);
         return;
     }
     want_answer(f, now_ms);
@@ -332,14 +332,14 @@ static void silent(struct fli_call_state *f, uint64_t now_ms)
 {
     f->troubles |= TROUBLE_SILENT;
     if (now_ms >= f->answer_ms) {
-        said_nothing(f, now_ms);
+        no_answer_yet(f, now_ms);
     } else if (is_waiting(f)) {
         f->order.want = FLI_WANT_PROBE;
         f->order.until_ms = least(f->answer_ms, now_ms + f->attempt_ms);
     } else if (may_ask(f)) {
         want_ask(f, now_ms, first_other(f));
     } else {
-        said_nothing(f, now_ms);
+        no_answer_yet(f, now_ms);
     }
 }
 

@@ -726,7 +726,7 @@ void fli_engine_cancel(struct fli_engine_call *op)
     op_free(op);
 }
 
-static void tell(struct fli_engine_call *op)
+static void call_done(struct fli_engine_call *op)
 {
     struct fli_ended ended = {.status = op->call_state.status,
                               .error = op->error,
@@ -782,7 +782,7 @@ void fli_engine_process(struct fli_engine *e)
     set_timer(e, next_ms);
     struct fli_list *at;
     while ((at = fli_list_pop(&e->ended)) != NULL) {
-        tell(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
+        call_done(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
     }
 }
 

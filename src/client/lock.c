@@ -106,17 +106,17 @@ static void count(struct fl_lock *lock, enum fl_hold_state state)
 }
 
 /* Calls on_change. False: the lock was freed in it. */
-static bool tell(struct fl_lock *lock, enum fl_hold_state state)
+static bool call_on_change(struct fl_lock *lock, enum fl_hold_state state)
 {
     count(lock, state);
-    lock->told = state;
+    lock->reported = state;
     if (lock->options.on_change == NULL) {
         return true;
     }
-    lock->telling++;
+    lock->in_callbacks++;
     lock->options.on_change(lock->options.arg, lock, state);
-    lock->telling--;
-    if (lock->freed && lock->telling == 0) {
+    lock->in_callbacks--;
+    if (lock->freed && lock->in_callbacks == 0) {
         lock_delete(lock);
         return false;
     }
@@ -127,7 +127,7 @@ static bool tell(struct fl_lock *lock, enum fl_hold_state state)
 static bool notice(struct fl_lock *lock)
 {
     enum fl_hold_state state = fli_lease_state(&lock->lease, fli_clock_ms());
-    return state == lock->told || lock->freed || tell(lock, state);
+    return state == lock->reported || lock->freed || call_on_change(lock, state);
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -172,7 +172,7 @@ void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_m
     };
     lock->renew.token = token;
     fli_lease_init(&lock->lease, &config);
-    lock->told = lock->lease.state;
+    lock->reported = lock->lease.state;
     fli_list_push(&lock->async->locks, &lock->in);
     fli_engine_wake_at(&lock->async->engine, fli_lease_next_ms(&lock->lease));
 }
@@ -315,7 +315,7 @@ void fli_lock_give_up(struct fl_lock *lock, struct fli_ask *ret)
 {
     enter(lock);
     fli_lease_end(&lock->lease, FL_LOST_RELEASED);
-    lock->told = FL_HOLD_LOST;
+    lock->reported = FL_HOLD_LOST;
     stop_renewal(lock);
     *ret = lock->renew;
     ret->op = lock->is_session ? FLI_ASK_SESSION_CLOSE : FLI_ASK_RELEASE;
@@ -330,9 +330,9 @@ void fl_lock_free(fl_lock *lock)
     struct fl_async *a = lock->async;
     enter(lock);
     fli_lease_end(&lock->lease, FL_LOST_RELEASED);
-    lock->told = FL_HOLD_LOST;
+    lock->reported = FL_HOLD_LOST;
     lock->freed = true;
-    if (lock->telling == 0) {
+    if (lock->in_callbacks == 0) {
         lock_delete(lock);
     }
     if (a != NULL) {

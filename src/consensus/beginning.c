@@ -134,7 +134,7 @@ static void log_durable_now(void *ctx)
     (void)ctx; /* log_durable() is polled instead */
 }
 
-static void log_say(void *ctx, enum log_level level, const char *message)
+static void log_message(void *ctx, enum log_level level, const char *message)
 {
     (void)message; /* the log has nothing to report about a new log */
 }
@@ -148,7 +148,7 @@ static int write_log(struct maker *k)
                                       .ctx = k,
                                       .durable = log_durable_now,
                                       .failed = log_failed,
-                                      .say = log_say};
+                                      .log = log_message};
     bool closed = false;
     int rv = log_open(&config, &log, k->errmsg, k->errmsg_size);
     if (rv != 0) {

@@ -36,7 +36,7 @@ static void log_failed(void *ctx, int error, const char *message)
     (void)message; /* nothing is written */
 }
 
-static void log_say(void *ctx, enum log_level level, const char *message)
+static void log_message(void *ctx, enum log_level level, const char *message)
 {
     struct remains *m = ctx;
     if (level == LOG_LEVEL_ERROR) {
@@ -142,7 +142,8 @@ static void close_log(struct remains *m)
 
 static int read_all(struct remains *m)
 {
-    struct log_config config = {.ctx = m, .durable = nothing, .failed = log_failed, .say = log_say};
+    struct log_config config = {
+        .ctx = m, .durable = nothing, .failed = log_failed, .log = log_message};
     int rv =
         log_files_create(m->dir.log_path, LOG_ENGINE_BEST, &m->device, m->errmsg, m->errmsg_size);
     config.device = m->device;

@@ -29,8 +29,8 @@ static int halt(struct fsm *f, int error)
 }
 
 /* The machine makes no event of a refused request, so this reports it. */
-static void tell_refused(struct fsm *f, const struct machine_cursor *before,
-                         const struct machine_result *r)
+static void report_refused(struct fsm *f, const struct machine_cursor *before,
+                           const struct machine_result *r)
 {
     struct machine_command c;
     (void)machine_command_redecode(before->p, (size_t)(before->end - before->p), &c);
@@ -48,7 +48,7 @@ static void run_commands(struct fsm *f, struct machine_cursor *cur, bool ours)
     for (uint32_t i = 0; machine_next(f->machine, cur, &result); i++, before = *cur) {
         if (f->config.refused != NULL &&
             (result.code == MACHINE_HELD || result.code == MACHINE_NO)) {
-            tell_refused(f, &before, &result);
+            report_refused(f, &before, &result);
         }
         if (ours) {
             f->observer.command_done(f->observer.ctx, i, &result);

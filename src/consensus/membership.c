@@ -65,19 +65,19 @@ bool membership_submit(struct membership *m, const struct machine_command *c)
 
 /* ---- forming ---- */
 
-static void say_forming(struct membership *m, const char *text)
+static void log_forming(struct membership *m, const char *text)
 {
-    if (strcmp(m->said, text) != 0) {
-        snprintf(m->said, sizeof m->said, "%s", text);
+    if (strcmp(m->last_logged, text) != 0) {
+        snprintf(m->last_logged, sizeof m->last_logged, "%s", text);
         host_log(&m->config.host, 3, "%s", text);
     }
 }
 
 /* Logs the names of the members that have not done their part yet. */
-static void say_waiting(struct membership *m, const char *what, const bool missing[MEMBERS_MAX])
+static void log_waiting(struct membership *m, const char *what, const bool missing[MEMBERS_MAX])
 {
     const struct configuration *c = replica_configuration(m->replica);
-    char text[sizeof m->said];
+    char text[sizeof m->last_logged];
     size_t len =
         (size_t)snprintf(text, sizeof text, "the cluster is being formed: waiting for%s", what);
     for (unsigned i = 0; i < c->n && len < sizeof text; i++) {
@@ -86,7 +86,7 @@ static void say_waiting(struct membership *m, const char *what, const bool missi
                                     c->servers[i].id, c->servers[i].address);
         }
     }
-    say_forming(m, text);
+    log_forming(m, text);
 }
 
 /* Submits JOIN for the first member that is ready for it. True when one was submitted. */
@@ -131,11 +131,11 @@ static void form(struct membership *m)
         any_unready = any_unready || unready[i];
     }
     if (any_absent) {
-        say_waiting(m, " (all members must be up the first time)", absent);
+        log_waiting(m, " (all members must be up the first time)", absent);
         return;
     }
     if (any_unready) {
-        say_waiting(m, "", unready);
+        log_waiting(m, "", unready);
         return;
     }
     struct machine_command c = {.op = MACHINE_OP_INIT, .limits = *m->config.limits};
@@ -143,7 +143,7 @@ static void form(struct membership *m)
         fli_random(&c.number, sizeof c.number);
     }
     if (membership_submit(m, &c)) {
-        say_forming(m, "the cluster is being formed: all members are known");
+        log_forming(m, "the cluster is being formed: all members are known");
     }
 }
 
@@ -366,5 +366,5 @@ void membership_set_transport(struct membership *m, struct transport *t)
 void membership_set_replica(struct membership *m, struct replica *r)
 {
     m->replica = r;
-    membership_tell_admitted(m);
+    membership_report_admitted(m);
 }

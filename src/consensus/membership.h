@@ -110,7 +110,8 @@ void membership_absent(struct membership *m, uint64_t peer_id);
 bool membership_may_speak(struct membership *m);
 
 /* Takes in what another node tells about starts. 0 or FL_EPROTO. */
-int membership_told_starts(struct membership *m, uint64_t from, struct fli_slice body) FLI_MUST_USE;
+int membership_receive_starts(struct membership *m, uint64_t from,
+                              struct fli_slice body) FLI_MUST_USE;
 /* Whether anything was told since the last call that is not on disk yet. */
 bool membership_take_starts_news(struct membership *m);
 /* The newest known start of a node, and the end of its log at that time; NULL: none is known. */

@@ -192,7 +192,7 @@ void membership_plans(struct membership *m)
 
 /* The version that the node told in its last handshake; 0: it has made none since it became
  * known. */
-static uint32_t said_version(const struct membership *m, const struct machine_node *e)
+static uint32_t reported_version(const struct membership *m, const struct machine_node *e)
 {
     const struct member_state *p = membership_find(m, e->id);
     if (e->id == m->config.identity->id) {
@@ -210,16 +210,16 @@ void membership_versions(struct membership *m)
     uint32_t least = UINT32_MAX;
     for (unsigned i = 0; i < n; i++) {
         const struct machine_node *e = &nodes[i];
-        uint32_t said = said_version(m, e);
+        uint32_t reported = reported_version(m, e);
         bool here =
             e->id == m->config.identity->id || relay_server_connected(m->config.followers, e->id);
-        if (e->incarnation != 0 && said != 0 && said != e->version) {
+        if (e->incarnation != 0 && reported != 0 && reported != e->version) {
             struct machine_command c = {
-                .op = MACHINE_OP_NODE_VERSION, .number = e->id, .number2 = said};
+                .op = MACHINE_OP_NODE_VERSION, .number = e->id, .number2 = reported};
             (void)membership_submit(m, &c);
             return;
         }
-        uint32_t knows = here && said == e->version ? said : 0;
+        uint32_t knows = here && reported == e->version ? reported : 0;
         least = knows < least ? knows : least;
     }
     if (n > 0 && least > machine_version(membership_machine(m))) {

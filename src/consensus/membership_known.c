@@ -59,7 +59,7 @@ static unsigned list_incarnations(const struct machine *machine,
 
 /* The machine shows no more than what is in the log or before it. The identity file may be ahead of
  * a log whose end was lost. */
-void membership_tell_admitted(struct membership *m)
+void membership_report_admitted(struct membership *m)
 {
     const struct identity *id = m->config.identity;
     struct identity_known known[KNOWN_MEMBERS_MAX];
@@ -79,7 +79,7 @@ static bool knows_these(const struct identity *id, const struct identity_known *
 }
 
 /* Whether the machine has other incarnations than the identity. */
-static bool any_news(const struct membership *m)
+static bool has_changes(const struct membership *m)
 {
     struct identity_known known[KNOWN_MEMBERS_MAX];
     const struct identity *id = m->config.identity;
@@ -148,7 +148,7 @@ static void note_removed(struct membership *m, const struct identity *fresh)
 
 /* A peer that was refused a moment ago may be accepted now: it is dialed at once, without the rest
  * of the pause. */
-static void tell_joined(struct membership *m, const struct identity *before)
+static void report_joined(struct membership *m, const struct identity *before)
 {
     const struct identity *now = m->config.identity;
     for (unsigned i = 0; i < now->n_known; i++) {
@@ -176,26 +176,26 @@ static bool store(struct membership *m, const struct identity *fresh)
     note_forgotten(m, fresh);
     note_removed(m, fresh);
     *id = *fresh;
-    tell_joined(m, &before);
+    report_joined(m, &before);
     m->members_due = true;
     transport_set_cluster(m->transport, id->cluster_id, membership_admitted_index(id),
                           id->begun_crc);
-    membership_tell_admitted(m);
+    membership_report_admitted(m);
     return true;
 }
 
 /* Notes what is new in the machine. False: nothing is. */
-static bool note_news(struct membership *m)
+static bool prepare_identity(struct membership *m)
 {
     uint64_t applied = replica_applied_index(m->replica);
     /* While the log is replayed, the machine is older than the identity file. The file is right. */
-    if (applied < m->config.identity->known_index || !any_news(m)) {
+    if (applied < m->config.identity->known_index || !has_changes(m)) {
         return false;
     }
     struct identity fresh = *m->config.identity;
     fresh.known_index = applied;
     if (learn(m, &fresh) || known_index_is_old(m)) {
-        m->noted = fresh;
+        m->unsaved = fresh;
     }
     return true;
 }
@@ -205,15 +205,15 @@ static bool note_news(struct membership *m)
  * not reach what its file says could not tell who was admitted, itself included. */
 void membership_sync(struct membership *m)
 {
-    if (m->noted.id == 0 && !note_news(m)) {
+    if (m->unsaved.id == 0 && !prepare_identity(m)) {
         return;
     }
-    if (m->noted.id != 0) {
-        struct identity fresh = m->noted;
+    if (m->unsaved.id != 0) {
+        struct identity fresh = m->unsaved;
         if (!replica_is_on_disk(m->replica, fresh.known_index)) {
             return;
         }
-        m->noted.id = 0;
+        m->unsaved.id = 0;
         if (!store(m, &fresh)) {
             return;
         }
@@ -366,7 +366,7 @@ static bool find_place(struct membership *m, const struct peer_identity *peer,
     if (!elsewhere || (known != NULL && !newer)) {
         return true;
     }
-    return membership_note_guest(m, peer);
+    return membership_record_guest(m, peer);
 }
 
 enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identity *peer,
@@ -405,7 +405,7 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
     p->admitted_index = admitted_index;
     p->incarnation = peer->incarnation;
     p->other_incarnation = false;
-    membership_note_start(m, peer);
+    membership_record_start(m, peer);
     m->begun_crc = m->begun_crc == 0 ? peer->members_crc : m->begun_crc;
     m->config.peer_back(m->config.ctx, p->id);
     if (peer->client_address[0] != '\0') {

@@ -45,7 +45,7 @@ static struct guest *find_guest(struct membership *m, uint64_t id)
     return NULL;
 }
 
-bool membership_note_guest(struct membership *m, const struct peer_identity *peer)
+bool membership_record_guest(struct membership *m, const struct peer_identity *peer)
 {
     char host[256];
     uint16_t port;

@@ -38,7 +38,7 @@ struct guest {
 
 /* The request of an operator; one at a time. */
 struct membership_operation {
-    bool active, submitted;
+    bool active, submitted; /* submitted: its command was */
     struct node_change change;
     uint64_t index; /* of the configuration change that must be committed; 0: none */
     void (*cb)(void *ctx, int status);
@@ -53,20 +53,21 @@ struct membership {
     struct member_state peers[KNOWN_MEMBERS_MAX];
     struct guest guests[GUESTS_MAX];
     unsigned guest_next;
-    bool members_due;
-    uint64_t members_index; /* of the configuration that the list was made from */
-    uint32_t begun_crc;     /* as other members have told it */
-    struct identity noted;  /* what the machine said at noted.known_index, which is not on disk yet;
-                            * id 0: nothing */
+    bool members_due;        /* the list of members must be made anew */
+    uint64_t members_index;  /* of the configuration that the list was made from */
+    uint32_t begun_crc;      /* as other members have told it */
+    struct identity unsaved; /* the identity to be stored once entry unsaved.known_index is on
+                                disk; id 0: none */
     bool known_complete;
     uint64_t started_ms;
-    bool speaks, starts_news;
-    char said[512];
+    bool speaks;           /* see membership_may_speak() */
+    bool starts_news;      /* what is known of starts has changed */
+    char last_logged[512]; /* the last line about forming the cluster */
     uint64_t refused_since_ms;
     char refused_why[HANDSHAKE_REASON_MAX];
-    struct node_ticket admin;
-    bool admin_busy;
-    bool admin_of_operation;
+    struct node_ticket admin; /* of the command that this node submits by itself */
+    bool admin_busy;          /* there is one */
+    bool admin_of_operation;  /* it is that of `operation` */
     struct membership_operation operation;
     uint64_t transfer_id;
     void (*transfer_cb)(void *ctx, int status);
@@ -86,7 +87,7 @@ static inline struct machine *membership_machine(const struct membership *m)
 }
 
 /* Tells the replica from which entry on this node may vote as a learner. */
-void membership_tell_admitted(struct membership *m);
+void membership_report_admitted(struct membership *m);
 /* Submits one command of the cluster's own. False: not possible now. */
 bool membership_submit(struct membership *m, const struct machine_command *c);
 /* Whether the configuration may be changed now. */
@@ -109,7 +110,7 @@ struct member_state *membership_find(const struct membership *m, uint64_t id);
 /* The place of an accepted node: its own, or a new one. NULL: there is no room. */
 struct member_state *membership_place(struct membership *m, uint64_t id);
 /* Records the address of a node that knows more of the log. False: it told none. */
-bool membership_note_guest(struct membership *m, const struct peer_identity *peer);
+bool membership_record_guest(struct membership *m, const struct peer_identity *peer);
 void membership_members_turn(struct membership *m);
 
 /* ---- membership_starts.c ---- */
@@ -117,8 +118,8 @@ void membership_members_turn(struct membership *m);
 /* Whether a caller's directory is an older copy; then `reason` is filled. */
 bool membership_went_back(const struct membership *m, const struct peer_identity *peer,
                           char reason[HANDSHAKE_REASON_MAX]);
-void membership_note_start(struct membership *m,
-                           const struct peer_identity *peer); /* it is accepted */
+void membership_record_start(struct membership *m,
+                             const struct peer_identity *peer); /* it is accepted */
 /* Another node has recorded the start of this one. */
 void membership_is_recorded(struct membership *m);
 /* Records that this node's directory is an older copy; it remains one after every restart. */

@@ -39,7 +39,7 @@ void membership_is_recorded(struct membership *m)
 /* ---- checking ---- */
 
 /* In its own term, a leader knows what each follower has on disk. */
-static bool lacks_confirmed(const struct membership *m, const struct peer_identity *peer)
+static bool is_behind_match(const struct membership *m, const struct peer_identity *peer)
 {
     if (m->replica == NULL || replica_role(m->replica) != REPLICA_LEADER) {
         return false;
@@ -49,7 +49,7 @@ static bool lacks_confirmed(const struct membership *m, const struct peer_identi
     return match > 0 && (peer->term < term || (peer->term == term && peer->last_index < match));
 }
 
-static bool lacks_told(const struct starts_known *k, const struct peer_identity *peer)
+static bool is_behind_record(const struct starts_known *k, const struct peer_identity *peer)
 {
     return k != NULL && (peer->term < k->term || peer->last_index < k->index);
 }
@@ -61,7 +61,8 @@ bool membership_went_back(const struct membership *m, const struct peer_identity
     const struct starts_known *k = starts_find(m->config.starts, peer->node_id, peer->incarnation);
     bool past = k != NULL && start_is_past(peer->start, k->start);
     bool first = p == NULL || !start_is(p->start, peer->start);
-    bool less = (first || peer->asks_raft) && (lacks_told(k, peer) || lacks_confirmed(m, peer));
+    bool less =
+        (first || peer->asks_raft) && (is_behind_record(k, peer) || is_behind_match(m, peer));
     if (past || less) {
         (void)snprintf(reason, HANDSHAKE_REASON_MAX,
                        "the data directory of node %" PRIu64 " is an older copy: move it away, run "
@@ -71,7 +72,7 @@ bool membership_went_back(const struct membership *m, const struct peer_identity
     return past || less;
 }
 
-void membership_note_start(struct membership *m, const struct peer_identity *peer)
+void membership_record_start(struct membership *m, const struct peer_identity *peer)
 {
     struct member_state *p = membership_find(m, peer->node_id);
     if (p->start.number != 0 && !start_is(p->start, peer->start)) {
@@ -79,7 +80,7 @@ void membership_note_start(struct membership *m, const struct peer_identity *pee
     }
     p->start = peer->start;
     starts_make_room(m->config.starts, &m->members);
-    if (starts_note(m->config.starts, peer->node_id, peer->incarnation, peer->start)) {
+    if (starts_record(m->config.starts, peer->node_id, peer->incarnation, peer->start)) {
         store(m);
     }
 }
@@ -98,56 +99,56 @@ const struct starts_known *membership_starts_of(const struct membership *m, uint
 
 /* ---- what others tell ---- */
 
-static void hear_of_self(struct membership *m, const struct starts_known *told)
+static void hear_of_self(struct membership *m, const struct starts_known *sent)
 {
     const struct identity *id = m->config.identity;
-    if (told->incarnation == id->incarnation && start_is_past(m->config.starts->own, told->start)) {
+    if (sent->incarnation == id->incarnation && start_is_past(m->config.starts->own, sent->start)) {
         membership_is_refused(m);
         host_fail(&m->config.host, FL_EDENIED,
                   "%s is an older copy, or a second one: start %" PRIu64 " of it is known to "
                   "others; move it away, run fencelock cluster replace %" PRIu64
                   ", and start this node with an empty one",
-                  m->config.dir->path, told->start.number, id->id);
-    } else if (told->incarnation == id->incarnation &&
-               start_is(m->config.starts->own, told->start)) {
+                  m->config.dir->path, sent->start.number, id->id);
+    } else if (sent->incarnation == id->incarnation &&
+               start_is(m->config.starts->own, sent->start)) {
         membership_is_recorded(m);
     }
 }
 
 /* Streams of a start that is over are closed: the next call is refused with the reason. */
-static void hear_of_other(struct membership *m, const struct starts_known *told)
+static void hear_of_other(struct membership *m, const struct starts_known *sent)
 {
-    const struct member_state *p = membership_find(m, told->id);
-    if (identity_known(m->config.identity, told->id) != told->incarnation) {
+    const struct member_state *p = membership_find(m, sent->id);
+    if (identity_known(m->config.identity, sent->id) != sent->incarnation) {
         return;
     }
     starts_make_room(m->config.starts, &m->members);
-    if (starts_note(m->config.starts, told->id, told->incarnation, told->start)) {
+    if (starts_record(m->config.starts, sent->id, sent->incarnation, sent->start)) {
         store(m);
     }
-    if (p != NULL && p->incarnation == told->incarnation && membership_is_past(m, p)) {
-        m->config.hang_up(m->config.ctx, told->id);
+    if (p != NULL && p->incarnation == sent->incarnation && membership_is_past(m, p)) {
+        m->config.hang_up(m->config.ctx, sent->id);
     }
 }
 
-int membership_told_starts(struct membership *m, uint64_t from, struct fli_slice body)
+int membership_receive_starts(struct membership *m, uint64_t from, struct fli_slice body)
 {
-    struct starts_told told;
-    int rv = starts_tell_decode(body, &told);
-    if (rv != 0 || told.list[0].id != from) {
+    struct starts_message sent;
+    int rv = starts_message_decode(body, &sent);
+    if (rv != 0 || sent.list[0].id != from) {
         return FL_EPROTO;
     }
-    for (unsigned i = 0; i < told.n; i++) {
-        if (told.list[i].id == m->config.identity->id) {
-            hear_of_self(m, &told.list[i]);
+    for (unsigned i = 0; i < sent.n; i++) {
+        if (sent.list[i].id == m->config.identity->id) {
+            hear_of_self(m, &sent.list[i]);
         } else {
-            hear_of_other(m, &told.list[i]);
+            hear_of_other(m, &sent.list[i]);
         }
     }
-    const struct starts_known *self = &told.list[0];
+    const struct starts_known *self = &sent.list[0];
     const struct starts_known *k = starts_find(m->config.starts, from, self->incarnation);
     if (k != NULL && start_is(k->start, self->start) &&
-        starts_note_progress(m->config.starts, from, self->incarnation, told.term, told.index)) {
+        starts_record_progress(m->config.starts, from, self->incarnation, sent.term, sent.index)) {
         m->starts_news = true;
     }
     return 0;

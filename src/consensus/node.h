@@ -48,7 +48,7 @@ struct node_config {
     /* How to begin with an empty directory: the configured cluster; or, when the node joins an
      * existing one, some of its nodes and this node. Later the log says who is a member. */
     const struct members *members;
-    bool joins;
+    bool joins;          /* an existing cluster */
     const char *witness; /* a file on another disk, see starts_witness.h; NULL: none. Must stay
                             valid */
     bool witness_reset;  /* the witness file is made anew */

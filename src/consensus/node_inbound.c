@@ -59,8 +59,8 @@ static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
     uint64_t from = in->from;
     note_silence(n, from, type);
     int rv = type == NODE_REPORT_TYPE ? node_report_receive(n, from, body)
-             : type == STARTS_TELL_TYPE
-                 ? membership_told_starts(n->membership, from, body)
+             : type == STARTS_MESSAGE_TYPE
+                 ? membership_receive_starts(n->membership, from, body)
                  : replica_receive(n->replica, fli_clock_ms(), from, type, body);
     fli_turn_leave(n->host.turn, part);
     if (rv != 0) {

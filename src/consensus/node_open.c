@@ -221,7 +221,7 @@ static void log_failed_cb(void *ctx, int error, const char *message)
     host_fail_cb(ctx, error, message);
 }
 
-static void log_say_cb(void *ctx, enum log_level level, const char *message)
+static void log_message_cb(void *ctx, enum log_level level, const char *message)
 {
     log_as(ctx, (int)level, "log", message);
 }
@@ -235,7 +235,7 @@ static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
                                 .ctx = n,
                                 .durable = durable_cb,
                                 .failed = log_failed_cb,
-                                .say = log_say_cb};
+                                .log = log_message_cb};
     int rv = log_files_create(n->dir.log_path, LOG_ENGINE_BEST, &n->device, errmsg, errmsg_size);
     if (rv != 0) {
         return rv;

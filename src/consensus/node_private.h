@@ -122,7 +122,7 @@ struct node_starts {
     const char *witness_path; /* NULL: none */
     struct starts witness;
     uint64_t witness_ms, saved_ms; /* times of the last writes */
-    bool said;
+    bool failure_logged;
     struct node_starts_save save;
 };
 
@@ -177,9 +177,9 @@ struct node {
     uv_idle_t idle;                 /* active after a wake: the poll phase does not wait */
     uv_poll_t disk[LOG_DEVICE_FDS]; /* the log's completions */
     unsigned disk_handles;
-    bool woken;
-    unsigned open; /* things that must close before the node's end */
-    uint64_t turned_ms;
+    bool woken;                   /* node_wake() was called in this turn */
+    unsigned open;                /* things that must close before the node's end */
+    uint64_t turned_ms;           /* when the last turn of the loop was */
     bool paused;                  /* the last turn came late: timers waited for this one */
     uint64_t unverified_until_ms; /* after a pause: until then it is unverified whether this node
                                      still leads */
@@ -188,13 +188,13 @@ struct node {
     enum node_role role;
     uint64_t leader_id, leader_seen, leader_changes;
     uint64_t heartbeats_missed, silence_ms_max;
-    bool opened;
+    bool opened; /* this node leads, and has applied the barrier of its term */
 
     /* state of the lines for the log: see node_watch.c */
     uint64_t term_led, transferee_seen;
     uint64_t started_ms, leaderless_ms; /* leaderless_ms: 0 while there is a leader */
     bool settled;                       /* a while has passed since the start */
-    bool missing_said;                  /* missing members were reported since the leader was
+    bool missing_logged;                /* missing members were reported since the leader was
                                            lost */
     struct node_seen {
         uint64_t id;
@@ -220,15 +220,14 @@ struct node {
     bool snapshot_damaged;   /* the newest snapshot is damaged: another one is due */
     uint64_t snapshot_at_ms; /* when the last one was complete; at first, when the node was
                                 made */
-    bool snapshot_said_late;
-    uint64_t disk_said_ms;
+    uint64_t disk_logged_ms;
     struct node_cleaning cleaning;
 
     struct node_backup backup;
 
     /* stopping */
     uint64_t drain_until_ms;
-    bool handed_over;
+    bool transfer_tried; /* of leadership, before the end */
     void (*stop_cb)(void *ctx);
     void *stop_ctx;
 };
@@ -292,7 +291,7 @@ void node_starts_tick(struct node *n);
 uint64_t node_starts_index(const struct node *n); /* the last entry that is committed and on this
                                                      disk */
 void node_starts_end(struct node *n);
-size_t node_starts_tell(struct node *n, uint8_t out[STARTS_TELL_MAX]);
+size_t node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
 
 /* node_members.c */
 int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,

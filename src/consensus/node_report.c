@@ -135,8 +135,8 @@ void node_report_tick(struct node *n)
     uint8_t body[NODE_REPORT_SIZE];
     node_report_encode(&own->report, body);
     const struct fli_slice part = {body, sizeof body};
-    uint8_t told[STARTS_TELL_MAX];
-    const struct fli_slice starts = {told, node_starts_tell(n, told)};
+    uint8_t bytes[STARTS_MESSAGE_MAX];
+    const struct fli_slice starts = {bytes, node_starts_message(n, bytes)};
     for (unsigned i = 0; i < n->members->n; i++) {
         uint64_t id = n->members->list[i].id;
         if (id == n->id || !outbound_is_up(n->outbound, id) ||
@@ -146,7 +146,7 @@ void node_report_tick(struct node *n)
         if (outbound_send(n->outbound, id, NODE_REPORT_TYPE, &part, 1) != 0) {
             continue; /* the next report will be newer */
         }
-        if (outbound_send(n->outbound, id, STARTS_TELL_TYPE, &starts, 1) != 0) {
+        if (outbound_send(n->outbound, id, STARTS_MESSAGE_TYPE, &starts, 1) != 0) {
             continue; /* likewise */
         }
     }

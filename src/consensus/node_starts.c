@@ -143,13 +143,13 @@ static void save_done(uv_work_t *req, int status)
     if (w->saves_witness) {
         w->owner->witness.sequence = w->witness.sequence;
     }
-    if ((status != 0 || w->error != 0) && !w->owner->said) {
-        w->owner->said = true;
+    if ((status != 0 || w->error != 0) && !w->owner->failure_logged) {
+        w->owner->failure_logged = true;
         host_log(&n->host, 2, "what is known of starts cannot be written%s%s: %s",
                  w->saves_witness ? ", or the witness " : "",
                  w->saves_witness ? w->owner->witness_path : "", strerror(w->error));
     } else if (status == 0 && w->error == 0) {
-        w->owner->said = false;
+        w->owner->failure_logged = false;
     }
     node_closed_one(n);
 }
@@ -220,8 +220,8 @@ void node_starts_end(struct node *n)
 
 /* ---- telling ---- */
 
-size_t node_starts_tell(struct node *n, uint8_t out[STARTS_TELL_MAX])
+size_t node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX])
 {
-    return starts_tell_encode(&n->starts.starts, n->id, replica_term_on_disk(n->replica),
-                              node_starts_index(n), out);
+    return starts_message_encode(&n->starts.starts, n->id, replica_term_on_disk(n->replica),
+                                 node_starts_index(n), out);
 }

@@ -115,14 +115,14 @@ void node_close(struct node *n)
 static bool handed_over(struct node *n)
 {
     struct proposer_stats s;
-    if (n->failed || n->role != NODE_LEADER || n->handed_over) {
+    if (n->failed || n->role != NODE_LEADER || n->transfer_tried) {
         return !membership_transferring(n->membership);
     }
     proposer_get_stats(n->proposer, &s);
     if (s.in_flight > 0 || s.pending_commands > 0) {
         return false;
     }
-    n->handed_over = true;
+    n->transfer_tried = true;
     return membership_transfer(n->membership, 0, NULL, NULL) != 0;
 }
 

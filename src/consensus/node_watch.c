@@ -103,7 +103,7 @@ void node_watch_members(struct node *n)
 }
 
 /* Logs the missing members when the cluster cannot go on without them. */
-static void say_missing(struct node *n)
+static void log_missing(struct node *n)
 {
     char missing[640] = "";
     size_t len = 0;
@@ -139,15 +139,15 @@ static void watch_members(struct node *n)
         changed = note_member(n, i, settled) || changed;
     }
     if (n->leader_id != 0) {
-        n->missing_said = false;
+        n->missing_logged = false;
         return;
     }
     /* An election takes a moment; only a longer time without a leader gets a line of its own. */
     uint64_t since_ms = n->leaderless_ms != 0 ? n->leaderless_ms : n->started_ms;
     bool lasts = uv_now(n->loop) - since_ms >= 2 * (uint64_t)n->election_ms;
-    if (settled && lasts && (changed || !n->missing_said)) {
-        n->missing_said = true;
-        say_missing(n);
+    if (settled && lasts && (changed || !n->missing_logged)) {
+        n->missing_logged = true;
+        log_missing(n);
     }
 }
 
@@ -183,9 +183,9 @@ static void watch_disk(struct node *n)
     uint64_t waiting_ms = s.age_ns / 1000000;
     note_slow_write(n, s.write_ns_max);
     if (waiting_ms < NODE_DISK_SLOW_MS) {
-        n->disk_said_ms = 0;
-    } else if (waiting_ms > 2 * n->disk_said_ms) {
-        n->disk_said_ms = waiting_ms;
+        n->disk_logged_ms = 0;
+    } else if (waiting_ms > 2 * n->disk_logged_ms) {
+        n->disk_logged_ms = waiting_ms;
         host_log(&n->host, 1, "the disk of %s has not finished a write for %" PRIu64 " ms",
                  n->dir.path, waiting_ms);
         int rv = membership_transfer(n->membership, 0, disk_transfer_done, n);

@@ -53,7 +53,7 @@ struct proposer {
     struct proposer_stats stats;
 };
 
-static void say(struct proposer *p, int level, const char *message)
+static void log_message(struct proposer *p, int level, const char *message)
 {
     if (p->config.log != NULL) {
         p->config.log(p->config.ctx, level, message);
@@ -182,7 +182,7 @@ static void return_waiting(struct proposer *p)
 
 static void lose(struct proposer *p)
 {
-    say(p, 3, "leadership lost: commands that were not proposed go back");
+    log_message(p, 3, "leadership lost: commands that were not proposed go back");
     p->state = STATE_CLOSED;
     p->barrier_sent = false;
     p->barrier_done = false;

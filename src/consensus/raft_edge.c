@@ -34,7 +34,7 @@ static uint64_t leader_of(const struct raft_edge *e)
 
 static void note_leader(struct raft_edge *e, uint64_t from)
 {
-    if (raft_state(e->raft) == RAFT_FOLLOWER && leader_of(e) == from) {
+    if (raft_state(e->raft) == RAFT_FOLLOWER && leader_of(e) == from && !e->outdated) {
         e->heard_id = from;
         e->heard_ms = e->now_ms;
     }
@@ -222,6 +222,11 @@ static bool contradicts_the_log(const struct raft_edge *e, const struct raft_app
     return found;
 }
 
+static bool is_of_a_leader(const struct raft_message *m)
+{
+    return m->type == RAFT_APPEND_ENTRIES || m->type == RAFT_INSTALL_SNAPSHOT;
+}
+
 static bool impossible(const struct raft_edge *e, const struct raft_message *m)
 {
     uint64_t current = raft_current_term(e->raft);
@@ -230,8 +235,7 @@ static bool impossible(const struct raft_edge *e, const struct raft_message *m)
         (term > current && term - current > RAFT_EDGE_TERM_STEP_MAX)) {
         return true;
     }
-    bool from_leader = m->type == RAFT_APPEND_ENTRIES || m->type == RAFT_INSTALL_SNAPSHOT;
-    if (from_leader && leads(e) && term == current) {
+    if (is_of_a_leader(m) && leads(e) && term == current) {
         return true; /* two leaders of one term */
     }
     if (m->type == RAFT_REQUEST_VOTE) {
@@ -424,21 +428,16 @@ static void receive_entries(struct raft_edge *e, const struct raft_message *whol
 
 /* ---- the way in and out ---- */
 
-int raft_edge_receive(struct raft_edge *e, uint64_t now_ms, struct raft_message *message)
+static void receive_any(struct raft_edge *e, struct raft_message *message)
 {
-    set_now(e, now_ms);
-    if (impossible(e, message)) {
-        e->stats.impossible++;
-        return FL_EPROTO;
-    }
     struct raft_server *self = message->type == RAFT_REQUEST_VOTE ? learner(e) : NULL;
     if (self != NULL) {
         vote_as_learner(e, self, message);
-        return 0;
+        return;
     }
     if (may_yield(e, message)) {
         yield(e, message);
-        return 0;
+        return;
     }
     switch (message->type) {
     case RAFT_APPEND_ENTRIES:
@@ -464,28 +463,60 @@ int raft_edge_receive(struct raft_edge *e, uint64_t now_ms, struct raft_message 
         }
         break;
     }
+}
+
+int raft_edge_receive(struct raft_edge *e, uint64_t now_ms, struct raft_message *message)
+{
+    set_now(e, now_ms);
+    if (impossible(e, message)) {
+        e->stats.impossible++;
+        return FL_EPROTO;
+    }
+    e->outdated = is_of_a_leader(message) && term_of_message(message) < raft_current_term(e->raft);
+    receive_any(e, message);
+    e->outdated = false;
     return 0;
+}
+
+static void correct_answer_to_vote(struct raft_edge *e, struct raft_request_vote_result *m)
+{
+    raft_term term = raft_current_term(e->raft);
+    e->refused = !m->vote_granted;
+    if (m->pre_vote && !m->vote_granted && m->term < term) {
+        m->term = term;
+        e->stats.refusals_corrected++;
+    }
+}
+
+/* It confirms nothing and rejects nothing. */
+static void empty_answer(struct raft_edge *e, struct raft_append_entries_result *m)
+{
+    m->rejected = 0;
+    m->last_log_index = 0;
+    e->stats.refusals_emptied++;
 }
 
 bool raft_edge_send(struct raft_edge *e, struct raft_message *message)
 {
-    if (message->type == RAFT_REQUEST_VOTE) {
+    switch (message->type) {
+    case RAFT_REQUEST_VOTE:
         return !e->muted;
-    }
-    if (message->type == RAFT_APPEND_ENTRIES) {
+    case RAFT_APPEND_ENTRIES:
         e->sent_ms = e->now_ms;
-    }
-    if (message->type == RAFT_INSTALL_SNAPSHOT) {
+        break;
+    case RAFT_INSTALL_SNAPSHOT:
         note_asked(e, message);
-    }
-    if (message->type == RAFT_REQUEST_VOTE_RESULT) {
-        struct raft_request_vote_result *m = &message->request_vote_result;
-        raft_term term = raft_current_term(e->raft);
-        e->refused = !m->vote_granted;
-        if (m->pre_vote && !m->vote_granted && m->term < term) {
-            m->term = term;
-            e->stats.refusals_corrected++;
+        break;
+    case RAFT_REQUEST_VOTE_RESULT:
+        correct_answer_to_vote(e, &message->request_vote_result);
+        break;
+    case RAFT_APPEND_ENTRIES_RESULT:
+        if (e->outdated) {
+            empty_answer(e, &message->append_entries_result);
         }
+        break;
+    default:
+        break;
     }
     return true;
 }

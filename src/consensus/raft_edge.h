@@ -28,6 +28,10 @@
  *   newer snapshots When a snapshot was not sent and a newer one was taken meanwhile, heartbeats
  *                   follow the newer one. The core ignores a rejection of anything but the older
  *                   one, so that follower gets nothing more while this leader leads.
+ *   old leaders     The answer to an old leader has an index that was never set, and rejects
+ *                   nothing when its message began with the first entry. Who gets it may lead in
+ *                   the term of the answer by then, and takes it for a confirmation of entries
+ *                   that this follower lacks. So such an answer tells the term and nothing else.
  *   pre-votes       A pre-vote request refused for its old term is answered with the term it asked
  *                   for, so the candidate never learns the newer term. A candidate that cannot win
  *                   then asks for ever.
@@ -70,6 +74,7 @@ struct raft_edge_stats {
     uint64_t rejections_redirected; /* to the snapshot that was asked for */
     uint64_t rejections_expected;   /* of heartbeats, while a snapshot is on its way */
     uint64_t refusals_corrected;    /* answers to pre-votes that hid the newer term */
+    uint64_t refusals_emptied;      /* answers to old leaders */
     uint64_t pre_votes_again;       /* by candidates that were not elected */
     uint64_t learner_votes;         /* vote requests that a learner answered as a voter does */
     uint64_t impossible;            /* messages that no correct peer sends */
@@ -103,6 +108,7 @@ struct raft_edge {
     bool paused;             /* the process was stopped a moment ago */
     bool muted;              /* vote requests are not sent */
     bool refused;            /* the last answer to a vote request */
+    bool outdated;           /* the message at hand is of an old leader */
     struct {
         uint64_t id, term, index;
     } asked[MEMBERS_MAX]; /* the last snapshot that the core wanted sent to each peer; id 0: none */

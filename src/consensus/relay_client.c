@@ -33,7 +33,7 @@ struct relay_stream {
     uint64_t pinged_ms;
     uint64_t probe_ms; /* not 0: the leader returned a command. Then it gets one command at a time,
                           from this time on, until it answers one */
-    bool ready_said;
+    bool ready_sent;
     struct held *slots[WINDOW];
 };
 
@@ -53,7 +53,7 @@ struct relay_client {
     uint64_t leader_id; /* the leader that this node follows; 0: none */
     uint64_t relayed;
     struct metrics_histogram times;
-    bool ready, closed;
+    bool ready, closed; /* ready: relay_client_set_ready() was called */
 };
 
 static struct fli_slice slice(const void *data, size_t len)
@@ -263,10 +263,10 @@ static void lost_cb(void *ctx, enum channel_end how, const char *why)
 
 /* ---- streams ---- */
 
-static void say_ready(struct relay_stream *o)
+static void send_ready(struct relay_stream *o)
 {
-    if (!o->ready_said && o->leader->client->ready) {
-        o->ready_said = stream_send(o->stream, RELAY_READY, NULL, 0) == 0;
+    if (!o->ready_sent && o->leader->client->ready) {
+        o->ready_sent = stream_send(o->stream, RELAY_READY, NULL, 0) == 0;
     }
 }
 
@@ -295,7 +295,7 @@ static void open_stream(struct leader *leader, struct stream *stream)
     o->pinged_ms = now_ms(c);
     leader->out = o;
     if (stream_start(stream, &cbs)) {
-        say_ready(o);
+        send_ready(o);
         c->config.host.wake(c->config.host.ctx);
     }
 }
@@ -340,9 +340,9 @@ static void tick_stream(struct relay_stream *o)
     }
     /* A leader answers a ping at once, so a leader that is silent for this long is not running. A
      * replaced leader gets less time: its silence is why it was replaced. */
-    uint64_t patience_ms =
+    uint64_t silence_max_ms =
         leads ? PING_MS + 2 * (uint64_t)c->config.election_ms : c->config.election_ms;
-    if (silent_ms > patience_ms) {
+    if (silent_ms > silence_max_ms) {
         give_up(o, "silence");
         return;
     }
@@ -353,7 +353,7 @@ static void tick_stream(struct relay_stream *o)
             return;
         }
     }
-    say_ready(o);
+    send_ready(o);
 }
 
 void relay_client_follow(struct relay_client *c, uint64_t leader_id)
@@ -375,7 +375,7 @@ void relay_client_set_ready(struct relay_client *c)
     c->ready = true;
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (c->leaders[i].out != NULL) {
-            say_ready(c->leaders[i].out);
+            send_ready(c->leaders[i].out);
         }
     }
 }

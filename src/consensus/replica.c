@@ -45,15 +45,15 @@ static void must_have(uint64_t position)
 /* ---- configurations ---- */
 
 /* Tells the core that each change is committed, before it gets the next one. */
-static void tell_changes(struct replica *r, uint64_t last)
+static void report_changes(struct replica *r, uint64_t last)
 {
     for (unsigned i = 0; i < r->changes.n && !r->failed; i++) {
         const struct change *c = &r->changes.list[i];
-        if (c->index <= r->told_committed || c->index > last) {
+        if (c->index <= r->reported_committed || c->index > last) {
             continue;
         }
         struct raft_event event = {.type = RAFT_CONFIGURATION};
-        r->told_committed = c->index;
+        r->reported_committed = c->index;
         event.configuration.index = c->index;
         configuration_to_raft(&c->conf, &event.configuration.conf);
         replica_step(r, &event);
@@ -63,8 +63,8 @@ static void tell_changes(struct replica *r, uint64_t last)
 uint64_t replica_changes_committed(void *ctx, uint64_t before)
 {
     struct replica *r = ctx;
-    tell_changes(r, before - 1);
-    return r->told_committed;
+    report_changes(r, before - 1);
+    return r->reported_committed;
 }
 
 /* ---- applying ---- */
@@ -310,7 +310,7 @@ void replica_step(struct replica *r, struct raft_event *event)
         }
     }
     if ((u.flags & (RAFT_UPDATE_COMMIT_INDEX)) != 0) {
-        tell_changes(r, raft_commit_index(&r->raft));
+        report_changes(r, raft_commit_index(&r->raft));
     }
 }
 
@@ -415,9 +415,11 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
     unsigned n = m.type == RAFT_APPEND_ENTRIES ? m.append_entries.n_entries : 0;
     if (m.type == RAFT_APPEND_ENTRIES) {
         rv = take_entries(r, &m.append_entries);
-        if (rv != 0) {
-            return rv == FL_EBUSY ? 0 : rv; /* when the disk is behind, the message counts as
-                                               lost */
+        if (rv == FL_EBUSY) {
+            /* The disk is behind: its entries count as lost, and it still tells of the leader. */
+            m.append_entries.n_entries = n = 0;
+        } else if (rv != 0) {
+            return rv;
         }
     }
     rv = raft_edge_receive(&r->edge, r->now_ms, &m);
@@ -426,7 +428,7 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
     return rv;
 }
 
-static void tell_persisted(struct replica *r)
+static void report_persisted(struct replica *r)
 {
     uint64_t index = log_durable_index(r->log);
     if (r->install_at != 0 || index <= r->stored || raft_state(&r->raft) == RAFT_CANDIDATE) {
@@ -466,7 +468,7 @@ void replica_durable(struct replica *r, uint64_t now_ms)
     }
     send_held(r);
     finish_install(r);
-    tell_persisted(r);
+    report_persisted(r);
     after_event(r);
 }
 
@@ -479,7 +481,7 @@ void replica_turn(struct replica *r, uint64_t now_ms, bool paused)
         raft_edge_timeout(&r->edge, r->now_ms);
     }
     if (!r->failed) {
-        tell_persisted(r);
+        report_persisted(r);
     }
     after_event(r);
 }
@@ -532,18 +534,35 @@ int replica_barrier(struct replica *r, uint64_t now_ms)
     return submit(r, now_ms, RAFT_BARRIER, bytes, buf);
 }
 
+/* Whether an entry of this leader's term is committed. Until then another change may be under way
+ * that it has not heard of; the core lets it change the configuration all the same. */
+static bool has_begun_its_term(const struct replica *r)
+{
+    uint64_t commit = raft_commit_index(&r->raft);
+    uint64_t term = commit == r->snapshot_index ? r->snapshot_term : log_term_of(r->log, commit);
+    return term == raft_current_term(&r->raft);
+}
+
+static bool one_catches_up(const struct replica *r)
+{
+    const struct configuration *c = replica_configuration(r);
+    unsigned i = 0;
+    while (i < c->n && replica_catch_up_status(r, c->servers[i].id) != CATCH_UP_RUNNING) {
+        i++;
+    }
+    return i < c->n;
+}
+
 int replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c)
 {
     uint8_t bytes[CONFIGURATION_SIZE_MAX];
     size_t len = configuration_encode(c, bytes);
-    if (!replica_configuration_committed(r)) {
-        return FL_EBUSY;
+    if (replica_role(r) != REPLICA_LEADER) {
+        return FL_ENOLEADER;
     }
-    const struct configuration *now = replica_configuration(r);
-    for (unsigned i = 0; i < now->n; i++) { /* the core refuses a change while one catches up */
-        if (replica_catch_up_status(r, now->servers[i].id) == CATCH_UP_RUNNING) {
-            return FL_EBUSY;
-        }
+    /* The core ends the process when it is given a change while a server catches up. */
+    if (!replica_configuration_committed(r) || !has_begun_its_term(r) || one_catches_up(r)) {
+        return FL_EBUSY;
     }
     struct raft_buffer for_core = configuration_to_raft_bytes(c);
     int rv = submit(r, now_ms, RAFT_CHANGE, (struct fli_slice){bytes, len}, for_core);
@@ -560,8 +579,8 @@ int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
     if (configuration_find(replica_configuration(r), id) == NULL || id == r->config.id) {
         return FL_ENOTFOUND;
     }
-    if (replica_catch_up_status(r, id) == CATCH_UP_RUNNING) {
-        return FL_EBUSY;
+    if (one_catches_up(r)) {
+        return FL_EBUSY; /* the core would forget that one, which then never ends */
     }
     if (has_all(r, id)) {
         return 0; /* the core would wait for progress that cannot come */
@@ -726,7 +745,7 @@ int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_me
     *ret_old = fsm_replace(r->config.fsm, fresh);
     r->applied = meta->index;
     r->stored = meta->index;
-    r->told_committed = meta->index;
+    r->reported_committed = meta->index;
     r->snapshot_index = meta->index;
     r->snapshot_term = meta->term;
     changes_clear(&r->changes);

@@ -91,10 +91,12 @@ int replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t 
 int replica_barrier(struct replica *r, uint64_t now_ms) FLI_MUST_USE;
 
 /* Appends a configuration, which is in force at once. It may differ from the present one by one
- * server only. 0; FL_ENOLEADER; FL_EBUSY: a change is in progress, or the disk is behind. */
+ * server only. 0; FL_ENOLEADER; FL_EBUSY: a change is in progress, a server catches up, nothing of
+ * this leader's term is committed yet (replica_barrier()), or the disk is behind. */
 int replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c) FLI_MUST_USE;
 
-/* Watches a learner catch up, until it is close enough to vote. */
+/* Watches a learner catch up, until it is close enough to vote; one at a time. 0; FL_ENOLEADER;
+ * FL_ENOTFOUND: not a member, or this server; FL_EBUSY: one catches up already. */
 enum replica_catch_up { CATCH_UP_NONE, CATCH_UP_RUNNING, CATCH_UP_ABORTED, CATCH_UP_FINISHED };
 int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id) FLI_MUST_USE;
 enum replica_catch_up replica_catch_up_status(const struct replica *r, uint64_t id);

@@ -173,7 +173,7 @@ static int use_given_snapshot(struct replica *r, char *errmsg, size_t errmsg_siz
     r->snapshot_index = meta->index;
     r->snapshot_term = meta->term;
     r->applied = meta->index;
-    r->told_committed = meta->conf_index;
+    r->reported_committed = meta->conf_index;
     return 0;
 }
 

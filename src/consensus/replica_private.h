@@ -20,8 +20,8 @@ struct replica {
     bool failed;
     uint64_t now_ms;
     uint64_t applied;
-    uint64_t stored;         /* entries up to this were reported to the core as persisted */
-    uint64_t told_committed; /* configurations up to this were reported to the core as
+    uint64_t stored;             /* entries up to this were reported to the core as persisted */
+    uint64_t reported_committed; /* configurations up to this were reported to the core as
                                 committed */
     uint64_t snapshot_index, snapshot_term;
     uint64_t hard_state_at; /* position of the last change of term and vote */

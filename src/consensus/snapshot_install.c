@@ -53,14 +53,15 @@ struct snapshot_install {
     uint64_t index, term, size;
     uint64_t received; /* bytes that have come */
     uint64_t taken;    /* bytes that the worker has written */
-    uint64_t said_ms;
+    uint64_t sent_ms;  /* when SNAPSHOT_TAKEN was sent last */
     uint64_t failures;
     struct piece *first, **last;
     struct work work;
 };
 
-static void say(struct snapshot_install *s, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
-static void say(struct snapshot_install *s, int level, const char *fmt, ...)
+static void log_message(struct snapshot_install *s, int level, const char *fmt, ...)
+    FLI_PRINTF(3, 4);
+static void log_message(struct snapshot_install *s, int level, const char *fmt, ...)
 {
     char text[512];
     va_list args;
@@ -169,7 +170,7 @@ static void work_cb(uv_work_t *req)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-static void go_on(struct snapshot_install *s);
+static void continue_install(struct snapshot_install *s);
 
 static void hang_up(struct snapshot_install *s)
 {
@@ -184,7 +185,7 @@ static void send_taken(struct snapshot_install *s)
     if (s->stream == NULL) {
         return;
     }
-    s->said_ms = uv_now(s->config.loop);
+    s->sent_ms = uv_now(s->config.loop);
     fli_put_u64(body, s->taken);
     if (stream_send(s->stream, SNAPSHOT_TAKEN, &part, 1) == 0) {
         stream_flush(s->stream);
@@ -212,11 +213,11 @@ static void send_done(struct snapshot_install *s, int error, const char *text)
 static void fail(struct snapshot_install *s, int error, const char *why)
 {
     s->failures++;
-    say(s, 2, "the snapshot from node %" PRIu64 " is given up: %s", s->from, why);
+    log_message(s, 2, "the snapshot from node %" PRIu64 " is given up: %s", s->from, why);
     send_done(s, error, why);
     drop_pieces(s);
     s->failed = true;
-    go_on(s);
+    continue_install(s);
 }
 
 static void worked_cb(uv_work_t *req, int status)
@@ -239,7 +240,7 @@ static void worked_cb(uv_work_t *req, int status)
     } else if (s->state == STATE_RECEIVING && !s->failed) {
         send_taken(s);
     }
-    go_on(s);
+    continue_install(s);
 }
 
 static void begin_work(struct snapshot_install *s)
@@ -274,7 +275,7 @@ static void reset(struct snapshot_install *s)
     s->failed = false;
 }
 
-static void go_on(struct snapshot_install *s)
+static void continue_install(struct snapshot_install *s)
 {
     struct work *w = &s->work;
     if (s->working) {
@@ -318,8 +319,9 @@ static void on_begin(struct snapshot_install *s, struct fli_slice body)
         fail(s, rv, error.text);
         return;
     }
-    say(s, 3, "a snapshot of entry %" PRIu64 " comes from node %" PRIu64 " (%" PRIu64 " bytes)",
-        s->index, s->from, s->size);
+    log_message(s, 3,
+                "a snapshot of entry %" PRIu64 " comes from node %" PRIu64 " (%" PRIu64 " bytes)",
+                s->index, s->from, s->size);
     s->work.device = s->config.device;
     s->work.index = s->index;
     s->work.synced = 0;
@@ -347,7 +349,7 @@ static void on_data(struct snapshot_install *s, struct fli_slice body)
     s->received += p->data.len;
     *s->last = p;
     s->last = &p->next;
-    go_on(s);
+    continue_install(s);
 }
 
 static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
@@ -394,24 +396,25 @@ void snapshot_install_taken(struct snapshot_install *s, int error, struct machin
     s->work.fresh = NULL;
     s->work.garbage = garbage;
     s->state = STATE_IDLE;
-    go_on(s);
+    continue_install(s);
 }
 
-/* Not while it waits for a piece of which nothing comes. A piece may be lost, with the stream
- * still up: the silence then makes the sender begin again. */
-static bool has_something_to_do(const struct snapshot_install *s)
+/* Whether the sender must be told that this node is alive. It is not told while nothing comes of
+ * the next piece. A piece may be lost, with the stream still up: the silence then makes the sender
+ * begin again. */
+static bool must_report(const struct snapshot_install *s)
 {
-    return s->state != STATE_RECEIVING || s->working || stream_heard_ms(s->stream) > s->said_ms;
+    return s->state != STATE_RECEIVING || s->working || stream_heard_ms(s->stream) > s->sent_ms;
 }
 
 void snapshot_install_tick(struct snapshot_install *s)
 {
-    if (s->stream != NULL && s->state != STATE_IDLE && has_something_to_do(s) &&
-        uv_now(s->config.loop) - s->said_ms >= ALIVE_MS) {
+    if (s->stream != NULL && s->state != STATE_IDLE && must_report(s) &&
+        uv_now(s->config.loop) - s->sent_ms >= ALIVE_MS) {
         send_taken(s);
     }
     if (s->state == STATE_READY) {
-        go_on(s);
+        continue_install(s);
     }
 }
 

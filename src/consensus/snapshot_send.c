@@ -33,8 +33,8 @@ static uint64_t now_ms(const struct snapshot_send *s)
     return uv_now(s->config.loop);
 }
 
-static void say(struct snapshot_send *s, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
-static void say(struct snapshot_send *s, int level, const char *fmt, ...)
+static void log_message(struct snapshot_send *s, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
+static void log_message(struct snapshot_send *s, int level, const char *fmt, ...)
 {
     char text[512];
     va_list args;
@@ -61,7 +61,8 @@ static void give_up(struct snapshot_send *s, const char *why)
     s->pause_ms = s->pause_ms == 0 ? PAUSE_MIN_MS : 2 * s->pause_ms;
     s->pause_ms = s->pause_ms < PAUSE_MAX_MS ? s->pause_ms : PAUSE_MAX_MS;
     s->not_before_ms = now_ms(s) + s->pause_ms;
-    say(s, 2, "the snapshot for node %" PRIu64 " was not sent: %s; next attempt in %" PRIu64 " ms",
+    log_message(
+        s, 2, "the snapshot for node %" PRIu64 " was not sent: %s; next attempt in %" PRIu64 " ms",
         s->config.peer_id, why, s->pause_ms);
     end(s);
 }
@@ -129,8 +130,8 @@ static void on_done(struct snapshot_send *s, struct fli_slice body)
         give_up(s, why);
         return;
     }
-    say(s, 3, "node %" PRIu64 " has the snapshot of entry %" PRIu64, s->config.peer_id,
-        snapshot_reader_meta(s->reader)->index);
+    log_message(s, 3, "node %" PRIu64 " has the snapshot of entry %" PRIu64, s->config.peer_id,
+                snapshot_reader_meta(s->reader)->index);
     s->pause_ms = 0;
     end(s);
 }
@@ -173,8 +174,9 @@ static void begin(struct snapshot_send *s)
         give_up(s, fl_strerror(rv));
         return;
     }
-    say(s, 3, "the snapshot of entry %" PRIu64 " (%" PRIu64 " bytes) is sent to node %" PRIu64,
-        meta->index, s->size, s->config.peer_id);
+    log_message(s, 3,
+                "the snapshot of entry %" PRIu64 " (%" PRIu64 " bytes) is sent to node %" PRIu64,
+                meta->index, s->size, s->config.peer_id);
     send_more(s);
 }
 

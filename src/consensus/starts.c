@@ -118,7 +118,7 @@ const struct starts_known *starts_find(const struct starts *s, uint64_t id, uint
     return NULL;
 }
 
-bool starts_note(struct starts *s, uint64_t id, uint64_t incarnation, struct start start)
+bool starts_record(struct starts *s, uint64_t id, uint64_t incarnation, struct start start)
 {
     struct starts_known *k = place_of(s, id);
     if (start.number == 0 || (k == NULL && s->n == KNOWN_MEMBERS_MAX)) {
@@ -137,8 +137,8 @@ bool starts_note(struct starts *s, uint64_t id, uint64_t incarnation, struct sta
     return news;
 }
 
-bool starts_note_progress(struct starts *s, uint64_t id, uint64_t incarnation, uint64_t term,
-                          uint64_t index)
+bool starts_record_progress(struct starts *s, uint64_t id, uint64_t incarnation, uint64_t term,
+                            uint64_t index)
 {
     struct starts_known *k = place_of(s, id);
     if (k == NULL || k->incarnation != incarnation || (term <= k->term && index <= k->index)) {
@@ -162,7 +162,7 @@ void starts_make_room(struct starts *s, const struct members *members)
 
 /* ---- telling ---- */
 
-static uint8_t *put_told(uint8_t *at, uint64_t id, uint64_t incarnation, struct start start)
+static uint8_t *put_known(uint8_t *at, uint64_t id, uint64_t incarnation, struct start start)
 {
     fli_put_u64(at, id);
     fli_put_u64(at + 8, incarnation);
@@ -170,21 +170,21 @@ static uint8_t *put_told(uint8_t *at, uint64_t id, uint64_t incarnation, struct 
     return at + 32;
 }
 
-size_t starts_tell_encode(const struct starts *s, uint64_t own_id, uint64_t term, uint64_t index,
-                          uint8_t out[STARTS_TELL_MAX])
+size_t starts_message_encode(const struct starts *s, uint64_t own_id, uint64_t term, uint64_t index,
+                             uint8_t out[STARTS_MESSAGE_MAX])
 {
     uint8_t *at = out + 24;
     fli_put_u64(out, term);
     fli_put_u64(out + 8, index);
     fli_put_u64(out + 16, s->n + 1);
-    at = put_told(at, own_id, s->incarnation, s->own);
+    at = put_known(at, own_id, s->incarnation, s->own);
     for (unsigned i = 0; i < s->n; i++) {
-        at = put_told(at, s->known[i].id, s->known[i].incarnation, s->known[i].start);
+        at = put_known(at, s->known[i].id, s->known[i].incarnation, s->known[i].start);
     }
     return (size_t)(at - out);
 }
 
-int starts_tell_decode(struct fli_slice body, struct starts_told *ret)
+int starts_message_decode(struct fli_slice body, struct starts_message *ret)
 {
     uint64_t n = body.len < 24 ? 0 : fli_get_u64(body.data + 16);
     if (n < 1 || n > KNOWN_MEMBERS_MAX + 1 || body.len != 24 + n * 32) {

@@ -76,10 +76,10 @@ const struct starts_known *starts_find(const struct starts *s, uint64_t id, uint
 
 /* Records a start; true when it is new. A start that is not newer than the recorded one changes
  * nothing; another incarnation replaces the former. */
-bool starts_note(struct starts *s, uint64_t id, uint64_t incarnation, struct start start);
+bool starts_record(struct starts *s, uint64_t id, uint64_t incarnation, struct start start);
 /* Records the progress of a node whose start is recorded. True when it is new. */
-bool starts_note_progress(struct starts *s, uint64_t id, uint64_t incarnation, uint64_t term,
-                          uint64_t index);
+bool starts_record_progress(struct starts *s, uint64_t id, uint64_t incarnation, uint64_t term,
+                            uint64_t index);
 /* Forgets nodes that are not among the members, when there is no room for another one. */
 void starts_make_room(struct starts *s, const struct members *members);
 
@@ -99,16 +99,17 @@ static inline bool start_is_past(struct start a, struct start b)
 /* Each node tells this to all others once a second, on the stream of Raft's messages: term and
  * index that are on its disk, and the starts that it knows, its own first.
  *   8 term, 8 index, 8 count, then 32 each: id, incarnation, number, nonce */
-#define STARTS_TELL_TYPE 33u
-#define STARTS_TELL_MAX (24u + 32u * (KNOWN_MEMBERS_MAX + 1u))
-struct starts_told {
+#define STARTS_MESSAGE_TYPE 33u
+#define STARTS_MESSAGE_MAX (24u + 32u * (KNOWN_MEMBERS_MAX + 1u))
+struct starts_message {
     uint64_t term, index;
     unsigned n;
     struct starts_known list[KNOWN_MEMBERS_MAX + 1];
 };
-size_t starts_tell_encode(const struct starts *s, uint64_t own_id, uint64_t term, uint64_t index,
-                          uint8_t out[STARTS_TELL_MAX]);
-int starts_tell_decode(struct fli_slice body, struct starts_told *ret) FLI_MUST_USE; /* FL_EPROTO */
+size_t starts_message_encode(const struct starts *s, uint64_t own_id, uint64_t term, uint64_t index,
+                             uint8_t out[STARTS_MESSAGE_MAX]);
+int starts_message_decode(struct fli_slice body,
+                          struct starts_message *ret) FLI_MUST_USE; /* FL_EPROTO */
 
 /* ---- the file (starts_file.c) ---- */
 

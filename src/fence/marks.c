@@ -269,7 +269,7 @@ struct pass {
     size_t from_len;
     uint8_t begin[1 + FL_NAME_MAX];
     size_t begin_len;
-    bool wrapped;
+    bool wrapped; /* it has reached the end, and goes on from the first mark up to `begin` */
 };
 
 static void pass_init(struct pass *p, const struct fl_fence *f)

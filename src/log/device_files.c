@@ -491,13 +491,13 @@ static void files_poll(struct log_device *d)
     struct files *f = files_of(d);
     poll_uring(f);
     pthread_mutex_lock(&f->mutex);
-    bool told = f->notified;
+    bool notified = f->notified;
     f->notified = false;
-    if (told) {
+    if (notified) {
         clear(f->event_fd);
     }
     pthread_mutex_unlock(&f->mutex);
-    for (unsigned i = 0; told && i < 2; i++) {
+    for (unsigned i = 0; notified && i < 2; i++) {
         poll_lane(f, &f->lanes[i]);
     }
 }

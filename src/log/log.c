@@ -15,17 +15,17 @@
 
 #define BUFFER_MIN ((size_t)64 << 10)
 
-void log_say(const struct log *l, enum log_level level, const char *fmt, ...)
+void log_message(const struct log *l, enum log_level level, const char *fmt, ...)
 {
     char text[512];
     va_list args;
-    if (l->config.say == NULL) {
+    if (l->config.log == NULL) {
         return;
     }
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    l->config.say(l->config.ctx, level, text);
+    l->config.log(l->config.ctx, level, text);
 }
 
 /* --- the present state --- */
@@ -346,7 +346,8 @@ static void write_again(struct log *l, int error)
     if (log_retry_failed(&l->write_retry)) {
         char text[512];
         describe_failure(l, error, text, sizeof text);
-        log_say(l, LOG_LEVEL_ERROR, "%s; this is tried again, and writes of the log wait", text);
+        log_message(l, LOG_LEVEL_ERROR, "%s; this is tried again, and writes of the log wait",
+                    text);
     }
     l->waiting = true;
     l->write.delay_ms = l->write_retry.pause_ms;
@@ -407,7 +408,7 @@ static void on_written(struct log_io *io, int result, uint64_t took_ns)
         return;
     }
     if (l->write_retry.failures > 0) {
-        log_say(l, LOG_LEVEL_INFO, "%s: the log can be written again", l->device->where);
+        log_message(l, LOG_LEVEL_INFO, "%s: the log can be written again", l->device->where);
         l->write_retry = (struct log_retry){0};
         l->waiting = false;
     }

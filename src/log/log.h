@@ -59,7 +59,7 @@ struct log_config {
     void (*failed)(void *ctx, int error, const char *message); /* a write failed for good
                                                                   (FL_EIO); at most once; nothing
                                                                   becomes durable any more */
-    void (*say)(void *ctx, enum log_level level, const char *message);
+    void (*log)(void *ctx, enum log_level level, const char *message);
 };
 
 /* Recovers the log in the directory; an empty directory becomes an empty log (last index 0, hard

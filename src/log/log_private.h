@@ -112,7 +112,7 @@ struct log {
 };
 
 /* log.c */
-void log_say(const struct log *l, enum log_level level, const char *fmt, ...) FLI_PRINTF(3, 4);
+void log_message(const struct log *l, enum log_level level, const char *fmt, ...) FLI_PRINTF(3, 4);
 void log_begin_write(struct log *l); /* if none is under way, something waits and there is room */
 void log_check_closed(struct log *l);
 

@@ -41,8 +41,8 @@ static int trouble(const struct log *l, const struct log_slot *s, int error, con
 {
     char name[LOG_NAME_MAX + 1];
     log_segment_name(s->segment, name);
-    log_say(l, LOG_LEVEL_ERROR, "cannot read an entry back from %s/%s at byte %u: %s",
-            l->device->where, name, s->offset, what);
+    log_message(l, LOG_LEVEL_ERROR, "cannot read an entry back from %s/%s at byte %u: %s",
+                l->device->where, name, s->offset, what);
     return error;
 }
 

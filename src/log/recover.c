@@ -136,8 +136,8 @@ static int list_files(struct recovery *r)
         return r->error;
     }
     if (r->strange[0] != '\0') {
-        log_say(r->l, LOG_LEVEL_WARNING, "%s/%s is not a file of the log, and is ignored",
-                r->d->where, r->strange);
+        log_message(r->l, LOG_LEVEL_WARNING, "%s/%s is not a file of the log, and is ignored",
+                    r->d->where, r->strange);
     }
     if (r->len > 0) {
         qsort(r->segments, r->len, sizeof *r->segments, by_number);
@@ -324,10 +324,10 @@ static int truncate_torn_write(struct recovery *r)
         return 0;
     }
     log_segment_name(r->torn, name);
-    log_say(r->l, LOG_LEVEL_WARNING,
-            "%s/%s: bytes %" PRIu64 " to %" PRIu64 " are of a write that a crash interrupted; "
-            "nobody was told that it is done, and it is cut off",
-            r->d->where, name, r->torn_at, r->torn_end);
+    log_message(r->l, LOG_LEVEL_WARNING,
+                "%s/%s: bytes %" PRIu64 " to %" PRIu64 " are of a write that a crash interrupted; "
+                "nobody was told that it is done, and it is cut off",
+                r->d->where, name, r->torn_at, r->torn_end);
     int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE, &f);
     if (rv == 0) {
         rv = put_zeros(r, f, r->torn_at, r->torn_end);

@@ -138,12 +138,12 @@ static void retry(struct log *l, int error)
     struct log_io *io = &l->background;
     l->stats.prepare_failures++;
     if (log_retry_failed(&l->background_retry)) {
-        log_say(l, l->ready_len == 0 ? LOG_LEVEL_ERROR : LOG_LEVEL_WARNING,
-                "cannot %s %s/%s: %s: %s; this is tried again",
-                io->type == LOG_IO_PREPARE ? "make ready" : "remove", l->device->where, io->name,
-                strerror(-error),
-                l->ready_len == 0 ? "writes of the log wait as soon as its segment is full"
-                                  : "there is room for some more writes");
+        log_message(l, l->ready_len == 0 ? LOG_LEVEL_ERROR : LOG_LEVEL_WARNING,
+                    "cannot %s %s/%s: %s: %s; this is tried again",
+                    io->type == LOG_IO_PREPARE ? "make ready" : "remove", l->device->where,
+                    io->name, strerror(-error),
+                    l->ready_len == 0 ? "writes of the log wait as soon as its segment is full"
+                                      : "there is room for some more writes");
     }
     io->delay_ms = l->background_retry.pause_ms;
     l->background_busy = true;
@@ -166,8 +166,8 @@ static void on_background(struct log_io *io, int result, uint64_t took_ns)
         return;
     }
     if (l->background_retry.failures > 0) {
-        log_say(l, LOG_LEVEL_INFO, "%s: segments of the log can be made ready again",
-                l->device->where);
+        log_message(l, LOG_LEVEL_INFO, "%s: segments of the log can be made ready again",
+                    l->device->where);
         l->background_retry = (struct log_retry){0};
     }
     if (io->type == LOG_IO_PREPARE) {

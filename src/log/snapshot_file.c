@@ -207,8 +207,8 @@ void snapshot_writer_abort(struct snapshot_writer *w)
 struct listing {
     struct snapshot_info *infos;
     size_t len, cap;
-    bool no_memory;
-    bool parts;
+    bool no_memory; /* the list is incomplete */
+    bool parts;     /* of unfinished snapshots, instead of whole ones */
 };
 
 static void on_name(void *ctx, const char *name, uint64_t size)

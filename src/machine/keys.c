@@ -163,7 +163,7 @@ static void release_own(struct machine *m, const struct keys *k, struct machine_
             r->number++;
             machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
             if ((k->c->flags & MACHINE_KEYS_AGAIN) != 0) {
-                machine_released_note(m, k->names[i], k->c->owner);
+                machine_record_release(m, k->names[i], k->c->owner);
             }
         }
     }

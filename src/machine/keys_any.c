@@ -92,7 +92,7 @@ static uint64_t hash_of(struct fli_slice name, struct fli_slice owner)
     return fli_siphash(seed, both, 1 + name.len + owner.len);
 }
 
-void machine_released_note(struct machine *m, struct fli_slice name, struct fli_slice owner)
+void machine_record_release(struct machine *m, struct fli_slice name, struct fli_slice owner)
 {
     uint64_t hash = hash_of(name, owner);
     if (m->released == NULL) {

@@ -770,7 +770,7 @@ struct request *machine_key_request(struct machine *m, const struct lock *lock,
 
 /* keys_any.c: ANY_KEYS, and the record of keys that were released a moment ago. */
 void machine_any_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
-void machine_released_note(struct machine *m, struct fli_slice name, struct fli_slice owner);
+void machine_record_release(struct machine *m, struct fli_slice name, struct fli_slice owner);
 bool machine_released_find(const struct machine *m, struct fli_slice name, struct fli_slice owner);
 
 /* query.c: the first of the holders that still hold the lock; NULL when none does. Looks at a

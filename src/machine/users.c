@@ -373,7 +373,7 @@ void machine_users_work(struct machine *m)
     }
 }
 
-void machine_user_tell(struct machine *m, const struct user *u, enum machine_reason reason)
+void machine_user_event(struct machine *m, const struct user *u, enum machine_reason reason)
 {
     struct fli_slice name = {u->acl.name, u->acl.name_len};
     machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_USER_CHANGED,
@@ -389,7 +389,7 @@ void machine_users_recheck(struct machine *m)
 
 static void changed(struct machine *m, const struct user *u, enum machine_reason reason)
 {
-    machine_user_tell(m, u, reason);
+    machine_user_event(m, u, reason);
     machine_users_recheck(m);
 }
 

@@ -14,7 +14,7 @@ void machine_users_drop(struct machine *m, bool (*goes)(void *ctx, const struct 
                         void *ctx);
 
 /* Emits the event for a changed user; and starts the check of waits once all are changed. */
-void machine_user_tell(struct machine *m, const struct user *u, enum machine_reason reason);
+void machine_user_event(struct machine *m, const struct user *u, enum machine_reason reason);
 void machine_users_recheck(struct machine *m);
 
 /* USERS_LOAD. */

@@ -124,7 +124,7 @@ static void change_known(struct machine *m, const struct user_list *l)
         read_user(l, (unsigned)at, &acl);
         if (!is_equal(&u->acl, &acl)) {
             machine_user_replace(m, u, &acl);
-            machine_user_tell(m, u, MACHINE_REASON_NONE);
+            machine_user_event(m, u, MACHINE_REASON_NONE);
         }
     }
 }
@@ -140,7 +140,7 @@ static void make_new(struct machine *m, const struct user_list *l)
         u->login = 1;
         read_user(l, i, &u->acl);
         machine_user_insert(m, u);
-        machine_user_tell(m, u, MACHINE_REASON_NONE);
+        machine_user_event(m, u, MACHINE_REASON_NONE);
     }
 }
 
@@ -164,7 +164,7 @@ void machine_users_replace(struct machine *m, const struct machine_command *c,
     make_new(m, &l);
     for (unsigned i = 0; i < m->users.n; i++) { /* while the sender's name is still known */
         if (goes(&l, m->users.list[i])) {
-            machine_user_tell(m, m->users.list[i], MACHINE_REASON_CLOSE);
+            machine_user_event(m, m->users.list[i], MACHINE_REASON_CLOSE);
         }
     }
     machine_users_drop(m, goes, &l);

@@ -40,7 +40,7 @@ struct metrics_listener {
     struct metrics_service service;
     char host[HOST_MAX]; /* as configured */
     uint16_t port;
-    bool names;
+    bool names; /* content with names of locks is served */
     struct MHD_Daemon *daemon;
     uv_async_t async;
     pthread_mutex_t mutex;
@@ -155,7 +155,7 @@ static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const ch
     return queued;
 }
 
-static enum MHD_Result say(struct MHD_Connection *c, unsigned status, const char *text)
+static enum MHD_Result reply_text(struct MHD_Connection *c, unsigned status, const char *text)
 {
     return reply(c, status, "text/plain; charset=utf-8", text, strlen(text));
 }
@@ -166,21 +166,21 @@ _Static_assert(LISTENER_ANSWER_MS == 800, "what LOOP_SILENT says");
 static enum MHD_Result serve_live(struct metrics_listener *l, struct MHD_Connection *c)
 {
     struct ask got;
-    return ask_loop(l, &(struct ask){.kind = ASK_LIVE}, &got) ? say(c, 200, "ok\n")
-                                                              : say(c, 503, LOOP_SILENT);
+    return ask_loop(l, &(struct ask){.kind = ASK_LIVE}, &got) ? reply_text(c, 200, "ok\n")
+                                                              : reply_text(c, 503, LOOP_SILENT);
 }
 
 static enum MHD_Result serve_ready(struct metrics_listener *l, struct MHD_Connection *c)
 {
     struct ask got;
     if (!ask_loop(l, &(struct ask){.kind = ASK_READY}, &got)) {
-        return say(c, 503, LOOP_SILENT);
+        return reply_text(c, 503, LOOP_SILENT);
     }
     unsigned status = got.ready ? 200 : 503;
     /* `?verbose` has no value. */
     if (MHD_lookup_connection_value_n(c, MHD_GET_ARGUMENT_KIND, "verbose", 7, NULL, NULL) ==
         MHD_NO) {
-        return say(c, status, got.ready ? "ok\n" : "not ready; /readyz?verbose says why\n");
+        return reply_text(c, status, got.ready ? "ok\n" : "not ready; /readyz?verbose says why\n");
     }
     return reply(c, status, "text/plain; charset=utf-8", l->out.data, l->out.len);
 }
@@ -199,7 +199,7 @@ static enum MHD_Result serve_metrics(struct metrics_listener *l, struct MHD_Conn
     l->service.render(l->service.ctx, answered ? l->copy : NULL, &t);
     metrics_process(&t);
     return t.rc == 0 ? reply(c, 200, METRICS_CONTENT_TYPE, l->out.data, l->out.len)
-                     : say(c, 500, "out of memory\n");
+                     : reply_text(c, 500, "out of memory\n");
 }
 
 static enum MHD_Result serve_state(struct metrics_listener *l, struct MHD_Connection *c,
@@ -213,26 +213,26 @@ static enum MHD_Result serve_state(struct metrics_listener *l, struct MHD_Connec
             MHD_YES &&
         name != NULL) {
         if (len > FL_NAME_MAX) {
-            return say(c, 400, "name: a lock's name has at most 255 bytes\n");
+            return reply_text(c, 400, "name: a lock's name has at most 255 bytes\n");
         }
         memcpy(question.name, name, len);
         question.name_len = len;
     }
     (void)snprintf(question.path, sizeof question.path, "%s", path);
     if (!ask_loop(l, &question, &got)) {
-        return say(c, 503, LOOP_SILENT);
+        return reply_text(c, 503, LOOP_SILENT);
     }
     if (got.rc == FL_ENOTFOUND) {
-        return say(c, 404, "there is no such thing here\n");
+        return reply_text(c, 404, "there is no such thing here\n");
     }
-    return got.rc != 0 ? say(c, 500, "too much to tell\n")
+    return got.rc != 0 ? reply_text(c, 500, "too much to tell\n")
                        : reply(c, 200, "application/json", l->out.data, l->out.len);
 }
 
 static enum MHD_Result serve_page(const struct metrics_listener *l, struct MHD_Connection *c)
 {
     if (l->service.page == NULL || !l->names) {
-        return say(c, 200, "/metrics\n/livez\n/readyz\n/readyz?verbose\n");
+        return reply_text(c, 200, "/metrics\n/livez\n/readyz\n/readyz?verbose\n");
     }
     return reply(c, 200, "text/html; charset=utf-8", l->service.page, l->service.page_len);
 }
@@ -268,10 +268,10 @@ static enum MHD_Result serve(struct metrics_listener *l, struct MHD_Connection *
     }
     bool api = strncmp(path, "/api/", 5) == 0 && l->service.state != NULL && l->names;
     if (!api && strcmp(path, "/") != 0) {
-        return say(c, 404, "here are /metrics, /livez and /readyz\n");
+        return reply_text(c, 404, "here are /metrics, /livez and /readyz\n");
     }
     if (!host_is_ours(l, c)) {
-        return say(c, 403, "use the address of this listener, not another name for it\n");
+        return reply_text(c, 403, "use the address of this listener, not another name for it\n");
     }
     return api ? serve_state(l, c, path + 5) : serve_page(l, c);
 }
@@ -283,7 +283,8 @@ static enum MHD_Result request_cb(void *cls, struct MHD_Connection *c, const cha
     static char seen;
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
         *upload_len = 0;
-        return say(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET: nothing can be changed here\n");
+        return reply_text(c, MHD_HTTP_METHOD_NOT_ALLOWED,
+                          "only GET: nothing can be changed here\n");
     }
     if (*state == NULL) { /* the headers are read; a body, which is ignored, comes next */
         *state = &seen;

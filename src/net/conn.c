@@ -249,20 +249,20 @@ void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len)
     net_memory_note(c);
 }
 
-static void tell_hangup(struct net_conn *c)
+static void report_hangup(struct net_conn *c)
 {
     struct net_server *s = c->server;
     if (s->cbs.hangup == NULL) {
         return;
     }
-    c->hold = true;
+    c->requests_in_use = true;
     for (struct fli_list *link = c->requests.next; link != &c->requests; link = link->next) {
         struct net_request *r = FLI_CONTAINER_OF(link, struct net_request, link);
         if (!r->answered) {
             s->cbs.hangup(s->cbs.ctx, r);
         }
     }
-    c->hold = false;
+    c->requests_in_use = false;
     if (!c->doomed) {
         net_conn_advance(c);
     }
@@ -277,7 +277,7 @@ void net_conn_read_end(struct net_conn *c)
         net_conn_doom(c);
         return;
     }
-    tell_hangup(c);
+    report_hangup(c);
     net_conn_touch(c);
 }
 
@@ -355,7 +355,7 @@ static void resume(struct net_conn *c)
     if (c->paused && !fli_list_linked(&c->yielded)) {
         take_more(c);
     }
-    net_secure_tell_end(c);
+    net_secure_send_end(c);
     set_reading(c);
 }
 
@@ -489,7 +489,7 @@ static void close_cb(uv_handle_t *handle)
 static void reap(struct net_conn *c)
 {
     struct net_server *s = c->server;
-    FLI_ASSERT(c->doomed && !c->closing && !c->hold);
+    FLI_ASSERT(c->doomed && !c->closing && !c->requests_in_use);
     c->closing = true;
     net_memory_forget(c);
     if (fli_list_linked(&c->dirty)) {

@@ -85,7 +85,7 @@ struct net_conn {
     struct net_sending *sending;
     struct fli_buf out;
     size_t sending_left;             /* bytes of `sending` that the kernel has not taken */
-    size_t held;                     /* bytes of answers that wait for their turn */
+    size_t waiting_len;              /* bytes of answers that wait for earlier ones */
     size_t replies;                  /* memory of those */
     size_t subscribed;               /* memory that the service keeps for it */
     size_t bytes;                    /* all its memory, as of the last time that it was counted */
@@ -100,19 +100,19 @@ struct net_conn {
     uint64_t login;
     uint8_t address[NET_CONN_ADDRESS_MAX];
     uint8_t address_len;
-    bool local;     /* the client is on this machine */
-    bool waits;     /* from net_conn_hold to net_conn_release */
-    bool admitted;  /* the service was told of it */
-    bool reading;   /* uv_read is on */
-    bool paused;    /* takes no requests: it is full, waits, or yielded */
-    bool full;      /* too much is in flight or unsent; reset at half the limit */
-    bool hold;      /* answers must stay on the list, which is being walked */
-    bool eof;       /* the client sends no more */
-    bool last;      /* takes no more requests; closes when everything was sent */
-    bool lingering; /* our side is shut down; waits for the client's end */
-    bool doomed;    /* to be freed */
-    bool reset;     /* it was cut off: also discard what the kernel holds for it */
-    bool closing;   /* being freed */
+    bool local;           /* the client is on this machine */
+    bool waits;           /* from net_conn_hold to net_conn_release */
+    bool admitted;        /* the service was told of it */
+    bool reading;         /* uv_read is on */
+    bool paused;          /* takes no requests: it is full, waits, or yielded */
+    bool full;            /* too much is in flight or unsent; reset at half the limit */
+    bool requests_in_use; /* the list is being walked: answered ones must stay on it */
+    bool eof;             /* the client sends no more */
+    bool last;            /* takes no more requests; closes when everything was sent */
+    bool lingering;       /* our side is shut down; waits for the client's end */
+    bool doomed;          /* to be freed */
+    bool reset;           /* it was cut off: also discard what the kernel holds for it */
+    bool closing;         /* being freed */
     char name[64];
 };
 
@@ -172,7 +172,7 @@ struct net_server {
     struct net_memory memory;
     struct fli_heap heavy; /* connections of NET_HEAVY_MIN bytes and more, the largest first */
     struct fli_map origins;
-    uint64_t origin_told_ms;
+    uint64_t origin_logged_ms;
     struct fli_list free_requests, free_inputs;
     unsigned free_requests_n, free_inputs_n, free_buffers_n;
     struct fli_buf free_buffers[NET_BUFFERS_MAX];
@@ -196,7 +196,7 @@ bool net_secure_attach(struct net_conn *c); /* false: out of memory */
 void net_secure_drop(struct net_conn *c);
 void net_secure_read(struct net_conn *c, const uint8_t *data, size_t len);
 void net_secure_go_on(struct net_conn *c);    /* the turn of a deferred one has come */
-void net_secure_tell_end(struct net_conn *c); /* when the client has ended and everything was
+void net_secure_send_end(struct net_conn *c); /* when the client has ended and everything was
                                                  taken */
 void net_secure_flush(struct net_conn *c);
 void net_secure_end(struct net_conn *c); /* the last message before our side is shut down */
@@ -233,7 +233,8 @@ void net_server_log(struct net_server *s, int level, const char *fmt, ...) FLI_P
 
 static inline size_t net_conn_unsent(const struct net_conn *c)
 {
-    return c->out.len + c->sending_left + c->held + (c->secure != NULL ? c->secure->out.len : 0);
+    return c->out.len + c->sending_left + c->waiting_len +
+           (c->secure != NULL ? c->secure->out.len : 0);
 }
 
 static inline bool net_shake_over(const struct net_server *s)

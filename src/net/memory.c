@@ -115,7 +115,7 @@ static void set(struct net_conn *c, size_t bytes)
 }
 
 /* A client whose kernel has taken everything so far can still be told the reason. */
-static void tell(struct net_conn *c, const char *of, const char *option)
+static void try_send_reason(struct net_conn *c, const char *of, const char *option)
 {
     char text[192];
     int len = snprintf(text, sizeof text,
@@ -135,7 +135,7 @@ static void cut(struct net_conn *c, const char *of, const char *option, size_t b
                    "client %llu cut off: %s take %zu bytes, more than %s, and it the most, %zu",
                    (unsigned long long)c->id, of, bytes, option, c->bytes);
     s->stats.cut_off++;
-    tell(c, of, option);
+    try_send_reason(c, of, option);
     net_conn_doom(c);
     net_memory_forget(c);
 }

@@ -9,8 +9,8 @@
 
 #include "net/conn.h"
 
-#define NETWORK6 8u         /* bytes of an address of version 6 that count */
-#define TELL_EVERY_MS 5000u /* a client that connects in a loop must not fill the log */
+#define NETWORK6 8u        /* bytes of an address of version 6 that count */
+#define LOG_EVERY_MS 5000u /* a client that connects in a loop must not fill the log */
 
 static bool has_key(const struct fli_map_node *node, const void *key, size_t key_len)
 {
@@ -59,10 +59,10 @@ static struct net_origin *find_or_make(struct net_server *s, const struct net_co
 static void log_full(struct net_server *s, const struct net_conn *c, const struct net_origin *o)
 {
     uint64_t now = uv_now(s->loop);
-    if (s->origin_told_ms != 0 && now < s->origin_told_ms + TELL_EVERY_MS) {
+    if (s->origin_logged_ms != 0 && now < s->origin_logged_ms + LOG_EVERY_MS) {
         return;
     }
-    s->origin_told_ms = now;
+    s->origin_logged_ms = now;
     struct net_conn_info info;
     net_conn_info(c, &info);
     net_server_log(s, 2,

@@ -88,7 +88,7 @@ static void cut_off(struct net_conn *c, const char *why)
 
 void net_conn_advance(struct net_conn *c)
 {
-    FLI_ASSERT(!c->hold);
+    FLI_ASSERT(!c->requests_in_use);
     for (;;) {
         struct fli_list *link = fli_list_first(&c->requests);
         if (link == NULL) {
@@ -99,8 +99,8 @@ void net_conn_advance(struct net_conn *c)
             break;
         }
         if (r->reply.len > 0) {
-            FLI_ASSERT(c->held >= r->reply.len);
-            c->held -= r->reply.len;
+            FLI_ASSERT(c->waiting_len >= r->reply.len);
+            c->waiting_len -= r->reply.len;
             net_buffer_take(c->server, &c->out, c->server->limits.output_max);
             if (fli_buf_append(&c->out, r->reply.data, r->reply.len) != 0) {
                 net_request_free(r);
@@ -113,10 +113,10 @@ void net_conn_advance(struct net_conn *c)
     net_conn_touch(c);
 }
 
-static bool has_turn(const struct net_request *r)
+static bool is_next(const struct net_request *r)
 {
     const struct net_conn *c = r->conn;
-    return c->requests.next == &r->link && !c->hold && r->reply.len == 0;
+    return c->requests.next == &r->link && !c->requests_in_use && r->reply.len == 0;
 }
 
 struct fli_buf *net_reply(struct net_request *r)
@@ -128,7 +128,7 @@ struct fli_buf *net_reply(struct net_request *r)
         fli_buf_clear(&s->scratch);
         return &s->scratch;
     }
-    if (has_turn(r)) {
+    if (is_next(r)) {
         net_buffer_take(s, &c->out, s->limits.output_max);
         return &c->out;
     }
@@ -142,15 +142,15 @@ void net_answer(struct net_request *r)
     FLI_ASSERT(!r->answered);
     r->answered = true;
     if (c->doomed) {
-        if (!c->hold) {
+        if (!c->requests_in_use) {
             net_request_free(r);
         }
         return;
     }
-    c->held += r->reply.len;
+    c->waiting_len += r->reply.len;
     net_memory_reply(r);
     net_conn_touch(c); /* so that it is counted */
-    if (c->requests.next == &r->link && !c->hold) {
+    if (c->requests.next == &r->link && !c->requests_in_use) {
         net_conn_advance(c);
     }
     if (!c->doomed && net_conn_unsent(c) > c->server->limits.output_max) {
@@ -166,15 +166,15 @@ void net_answer_failed(struct net_request *r)
     if (!c->doomed) {
         cut_off(c, "an answer did not fit below the limit on unsent bytes");
     }
-    if (!c->hold) {
+    if (!c->requests_in_use) {
         net_request_free(r);
     }
 }
 
 /* --- pushes --- */
 
-/* A push goes behind everything that is owed: it is queued as an answer without a request, and
- * joins the push before it when nothing came in between. */
+/* A push goes behind all answers that are still to come: it is queued as an answer without a
+ * request, and joins the push before it when nothing came in between. */
 static bool push_behind(struct net_conn *c, const void *data, size_t len)
 {
     struct net_request *r = FLI_CONTAINER_OF(c->requests.prev, struct net_request, link);
@@ -189,7 +189,7 @@ static bool push_behind(struct net_conn *c, const void *data, size_t len)
     if (fli_buf_append(&r->reply, data, len) != 0) {
         return false;
     }
-    c->held += len;
+    c->waiting_len += len;
     net_memory_reply(r);
     net_conn_touch(c);
     return true;
@@ -197,7 +197,7 @@ static bool push_behind(struct net_conn *c, const void *data, size_t len)
 
 bool net_push(struct net_conn *c, const void *data, size_t len)
 {
-    FLI_ASSERT(!c->hold);
+    FLI_ASSERT(!c->requests_in_use);
     if (c->doomed || c->last || c->lingering) {
         return false;
     }

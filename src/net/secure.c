@@ -117,7 +117,7 @@ static bool begin(struct net_conn *c, uint8_t first)
     return true;
 }
 
-void net_secure_tell_end(struct net_conn *c)
+void net_secure_send_end(struct net_conn *c)
 {
     if (c->secure != NULL && c->secure->ended && !c->paused && !c->eof && !c->doomed) {
         net_conn_read_end(c);
@@ -148,7 +148,7 @@ static void decrypt(struct net_conn *c, const void *data, size_t len)
         net_conn_take(c, s->plain.data, s->plain.len);
     }
     sec->ended = fli_tls_state(sec->tls) == FLI_TLS_ENDED;
-    net_secure_tell_end(c);
+    net_secure_send_end(c);
 }
 
 static void shake(struct net_conn *c, const uint8_t *data, size_t len)

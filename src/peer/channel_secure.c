@@ -238,7 +238,7 @@ static bool has_gone(const struct channel *c)
            recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-static void go_on(struct channel *c)
+static void continue_handshake(struct channel *c)
 {
     struct channel_secure *sec = c->secure;
     fli_list_remove(&sec->deferred);
@@ -261,7 +261,8 @@ static void turn_cb(uv_idle_t *turn)
     struct channel_shared *shared = turn->data;
     shared->shake_ns = 0;
     while (!fli_list_empty(&shared->deferred) && !turn_is_over(shared)) {
-        go_on(FLI_CONTAINER_OF(shared->deferred.next, struct channel_secure, deferred)->channel);
+        continue_handshake(
+            FLI_CONTAINER_OF(shared->deferred.next, struct channel_secure, deferred)->channel);
     }
     if (fli_list_empty(&shared->deferred)) {
         (void)uv_idle_stop(turn);

@@ -46,9 +46,9 @@ static unsigned long long ull(uint64_t v)
     return v;
 }
 
-static void say(struct outbound *o, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
+static void log_message(struct outbound *o, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
 
-static void say(struct outbound *o, int level, const char *fmt, ...)
+static void log_message(struct outbound *o, int level, const char *fmt, ...)
 {
     char text[256];
     uint64_t left_out;
@@ -131,7 +131,7 @@ static void go_down(struct outbound_peer *p, bool hung_up, const char *why)
         p->pause_ms = OUTBOUND_PAUSE_MIN_MS;
     }
     stream_close(s);
-    say(o, 3, "the stream to node %llu ended: %s", ull(p->id), why);
+    log_message(o, 3, "the stream to node %llu ended: %s", ull(p->id), why);
     pause_then_dial(p, 0);
     if (o->cbs.down != NULL) {
         o->cbs.down(o->cbs.ctx, p->id, hung_up, why);
@@ -155,7 +155,7 @@ static void go_up(struct outbound_peer *p, const struct peer_identity *peer, str
     p->stream = s;
     p->up_since_ms = uv_now(o->loop);
     p->times_up++;
-    say(o, 3, "connected to node %llu", ull(p->id));
+    log_message(o, 3, "connected to node %llu", ull(p->id));
     if (o->cbs.up != NULL) {
         o->cbs.up(o->cbs.ctx, peer);
     }
@@ -256,8 +256,8 @@ int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const stru
     }
     if (rv == FL_ELIMIT && !p->flooded) {
         p->flooded = true;
-        say(o, 2, "node %llu does not take its messages: those beyond %zu KiB are dropped",
-            ull(p->id), o->queue_max >> 10);
+        log_message(o, 2, "node %llu does not take its messages: those beyond %zu KiB are dropped",
+                    ull(p->id), o->queue_max >> 10);
     }
     return drop(p, rv);
 }

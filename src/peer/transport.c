@@ -25,10 +25,10 @@ static const struct stream_limits DEFAULT_LIMITS[STREAM_KINDS + 1] = {
 
 /* ---- log ---- */
 
-void transport_say(struct transport *t, int level, const char *fmt, ...)
+void transport_log(struct transport *t, int level, const char *fmt, ...)
 {
-    char text[TRANSPORT_SAY_MAX];
-    char note[TRANSPORT_SAY_MAX];
+    char text[TRANSPORT_LOG_MAX];
+    char note[TRANSPORT_LOG_MAX];
     uint64_t left_out;
     va_list args;
     va_start(args, fmt);
@@ -132,7 +132,7 @@ bool deadline_over(struct transport *t, struct deadline *d)
 /* Logged every time; only lines that strangers cause are limited (log_throttle.h). */
 static void FLI_PRINTF(3, 4) log_always(struct transport *t, int level, const char *fmt, ...)
 {
-    char text[TRANSPORT_SAY_MAX];
+    char text[TRANSPORT_LOG_MAX];
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
@@ -142,7 +142,7 @@ static void FLI_PRINTF(3, 4) log_always(struct transport *t, int level, const ch
     }
 }
 
-static void say_facts(struct transport *t, const char *what)
+static void log_facts(struct transport *t, const char *what)
 {
     struct fli_tls_facts f;
     security_facts(t->security, &f);
@@ -161,7 +161,7 @@ void transport_reload(struct transport *t)
         return;
     }
     if (security_reload(t->security, errmsg, sizeof errmsg) == 0) {
-        say_facts(t, "new connections get");
+        log_facts(t, "new connections get");
         return;
     }
     log_always(t, 2, "between nodes: the new files are refused, and the old ones stay in use: %s",
@@ -399,7 +399,7 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
     t->started = true;
     deadline_set(t, &t->files, TRANSPORT_FILES_MS);
     if (t->security != NULL) {
-        say_facts(t, "other nodes are shown");
+        log_facts(t, "other nodes are shown");
         deadlines_changed(t);
     }
     return accept_start(t, errmsg, errmsg_size);
@@ -426,7 +426,7 @@ void transport_set_members(struct transport *t, const struct members *members)
         (void)snprintf(t->self.peer_address, sizeof t->self.peer_address, "%s", self->address);
     }
     t->members = *members;
-    accept_lose_strangers(t);
+    accept_lose_former_members(t);
 }
 
 int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,

@@ -94,7 +94,7 @@ static void lose_all(struct accepted *a)
     }
 }
 
-void accept_lose_strangers(struct transport *t)
+void accept_lose_former_members(struct transport *t)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct accepted_peer *p = &t->accepted[i];
@@ -112,7 +112,7 @@ static void hand_on(struct transport *t, struct channel *c, const struct handsha
     struct accepted *a = accepted_of(t, h->from.node_id, h->kind);
     if (stream_create(c, &t->limits[h->kind], leftover, &t->streams, &s) != 0) {
         t->dropped++;
-        transport_say(t, 2, "out of memory for a stream from node %llu",
+        transport_log(t, 2, "out of memory for a stream from node %llu",
                       (unsigned long long)h->from.node_id);
         return;
     }
@@ -173,7 +173,7 @@ static void cut_off(struct pending *p, const char *why)
 {
     struct transport *t = p->t;
     t->refused++;
-    transport_say(t, 2, "a connection from %s to the peer port was refused: %s", p->address, why);
+    transport_log(t, 2, "a connection from %s to the peer port was refused: %s", p->address, why);
     pending_drop(p);
 }
 
@@ -186,13 +186,13 @@ static void check_pending(struct pending *p, struct fli_slice leftover)
     int rv = handshake_decode(p->buf, &t->formats, &h);
     if (rv == FL_EVERSION) {
         handshake_explain_version(p->buf, &t->formats, reason, sizeof reason);
-        transport_say(t, 2, "a node of another version at %s was refused: %s", p->address, reason);
+        transport_log(t, 2, "a node of another version at %s was refused: %s", p->address, reason);
         answer_refusal(p, STREAM_RAFT, 0, HANDSHAKE_OTHER_VERSION, "");
         return;
     }
     if (rv != 0 || h.verdict != 0) {
         t->dropped++;
-        transport_say(t, 2, "a connection from %s to the peer port was dropped: not a node",
+        transport_log(t, 2, "a connection from %s to the peer port was dropped: not a node",
                       p->address);
         pending_drop(p);
         return;
@@ -206,7 +206,7 @@ static void check_pending(struct pending *p, struct fli_slice leftover)
     }
     enum handshake_verdict verdict = transport_check(t, &h, &alike, reason);
     if (verdict != HANDSHAKE_WELCOME) {
-        transport_say(t, 2, "refused node %llu at %s: %s", (unsigned long long)h.from.node_id,
+        transport_log(t, 2, "refused node %llu at %s: %s", (unsigned long long)h.from.node_id,
                       p->address, reason);
         answer_refusal(p, h.kind, h.from.node_id, verdict, alike ? reason : "");
         return;
@@ -240,7 +240,7 @@ static void pending_lost(void *ctx, enum channel_end end, const char *why)
     struct transport *t = p->t;
     t->dropped++;
     if (end == CHANNEL_BROKEN) {
-        transport_say(t, 2, "a connection from %s to the peer port was dropped: %s", p->address,
+        transport_log(t, 2, "a connection from %s to the peer port was dropped: %s", p->address,
                       why);
     }
     pending_drop(p);
@@ -338,7 +338,7 @@ static void make_room(struct transport *t, const struct origin *o)
     }
     if (victim != NULL) {
         t->dropped++;
-        transport_say(t, 2,
+        transport_log(t, 2,
                       "too many connections to the peer port say nothing: one of %s is dropped",
                       victim->address);
         pending_drop(victim);
@@ -384,7 +384,7 @@ static void listener_cb(uv_stream_t *listener, int status)
         return;
     }
     if (status != 0) {
-        transport_say(t, 2, "a connection to the peer port cannot be accepted: %s",
+        transport_log(t, 2, "a connection to the peer port cannot be accepted: %s",
                       uv_strerror(status));
         return;
     }

@@ -56,7 +56,7 @@ static void dial_finish(struct dial *d, int status, const struct peer_identity *
     }
     free(d);
     if (status == FL_ENOCONN && !t->closing) {
-        transport_say(t, 3, "node %llu at %s cannot be reached: %s", dial_id(&done),
+        transport_log(t, 3, "node %llu at %s cannot be reached: %s", dial_id(&done),
                       done.member.address, done.why);
     }
     done.cb(done.ctx, status, peer, s);
@@ -82,7 +82,7 @@ static void dial_refused(struct dial *d, enum handshake_verdict verdict, const c
 {
     struct transport *t = d->t;
     uint64_t id = d->member.id;
-    transport_say(t, 2, "node %llu at %s refused this node: %s", dial_id(d), d->member.address,
+    transport_log(t, 2, "node %llu at %s refused this node: %s", dial_id(d), d->member.address,
                   reason);
     dial_hang_up(d);
     dial_finish(d, FL_EDENIED, NULL, NULL);
@@ -112,7 +112,7 @@ static void dial_welcome(struct dial *d, const struct handshake *h, struct fli_s
 /* This node refuses the peer, or cannot read its answer. */
 static void dial_reject(struct dial *d, const char *reason)
 {
-    transport_say(d->t, 2, "hung up on node %llu at %s: %s", dial_id(d), d->member.address, reason);
+    transport_log(d->t, 2, "hung up on node %llu at %s: %s", dial_id(d), d->member.address, reason);
     dial_hang_up(d);
     dial_finish(d, FL_EDENIED, NULL, NULL);
 }

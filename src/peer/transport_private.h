@@ -1,5 +1,5 @@
-/* transport_private.h: shared by transport.c (life, deadlines, log), transport_accept.c (strangers,
- * accepted streams) and transport_dial.c (dialing). */
+/* transport_private.h: shared by transport.c (life, deadlines, log), transport_accept.c (accepted
+ * streams, and connections before their handshake) and transport_dial.c (dialing). */
 #ifndef PEER_TRANSPORT_PRIVATE_H
 #define PEER_TRANSPORT_PRIVATE_H
 
@@ -8,7 +8,7 @@
 #include "peer/stream_private.h"
 #include "peer/transport.h"
 
-#define TRANSPORT_SAY_MAX 512u
+#define TRANSPORT_LOG_MAX 512u
 
 /* A deadline. When it has passed, bytes that have arrived are read once more before the connection
  * is given up: a long turn of the loop says nothing about the peer. */
@@ -38,10 +38,10 @@ struct transport {
     uint32_t members_crc; /* as in the configuration */
     struct handshake_formats formats;
     struct stream_limits limits[STREAM_KINDS + 1];
-    struct security *security; /* NULL: none */
-    struct deadline files;     /* of the next check of its files for changes */
-    unsigned connect_ms, answer_ms, pending_ms;
-    int fd; /* bound; owned by the listener once it listens */
+    struct security *security;                  /* NULL: none */
+    struct deadline files;                      /* of the next check of its files for changes */
+    unsigned connect_ms, answer_ms, pending_ms; /* as in struct transport_config */
+    int fd;                                     /* bound; owned by the listener once it listens */
     uint16_t port;
     bool started;   /* the timer is a live handle */
     bool listening; /* the listener is a live handle */
@@ -66,7 +66,7 @@ struct transport {
 };
 
 /* Logs a text at most once a minute, and not too many different ones. */
-void transport_say(struct transport *t, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
+void transport_log(struct transport *t, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
 
 /* `alike`: the peer is configured with the same members and is of no other cluster. */
 enum handshake_verdict transport_check(struct transport *t, const struct handshake *h, bool *alike,
@@ -85,7 +85,8 @@ void accept_sweep(struct transport *t);
 void accept_earliest(const struct transport *t, uint64_t *at_ms); /* lowers *at_ms to the earliest
                                                                      deadline */
 void accept_drop_all(struct transport *t);
-void accept_lose_strangers(struct transport *t); /* loses streams of nodes that are no members any
+void accept_lose_former_members(
+    struct transport *t); /* loses streams of nodes that are no members any
                                                     more */
 
 /* transport_dial.c */

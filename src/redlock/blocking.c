@@ -12,9 +12,9 @@ struct waiter {
     struct fl_redlock *r;
 };
 
-static void say(struct fl_redlock *r, const char *fmt, ...) FLI_PRINTF(2, 3);
+static void set_error(struct fl_redlock *r, const char *fmt, ...) FLI_PRINTF(2, 3);
 
-static void say(struct fl_redlock *r, const char *fmt, ...)
+static void set_error(struct fl_redlock *r, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -27,8 +27,8 @@ static void say(struct fl_redlock *r, const char *fmt, ...)
 static void explain(struct fl_redlock *r)
 {
     const struct fl_redlock_report *report = &r->last;
-    say(r, "%s (%u of %u, %u needed)", fl_redlock_cause_text(report->cause), report->yes,
-        report->servers, report->quorum);
+    set_error(r, "%s (%u of %u, %u needed)", fl_redlock_cause_text(report->cause), report->yes,
+              report->servers, report->quorum);
     for (uint32_t i = 0; i < report->servers; i++) {
         const struct fl_redlock_server_report *s = &report->server[i];
         size_t len = strlen(r->error);
@@ -59,7 +59,8 @@ static int begin(struct fl_redlock *r)
     memset(&r->last, 0, sizeof r->last);
     r->error[0] = '\0';
     if (!r->is_private) {
-        say(r, "this handle lives on a loop of the caller's: use the calls that end in _start");
+        set_error(r,
+                  "this handle lives on a loop of the caller's: use the calls that end in _start");
         return FL_EINVAL;
     }
     (void)uv_run(&r->own_loop, UV_RUN_NOWAIT);
@@ -69,7 +70,7 @@ static int begin(struct fl_redlock *r)
 static int finish(struct fl_redlock *r, int rc, struct waiter *w)
 {
     if (rc != 0) {
-        say(r, "%s", fl_strerror(rc));
+        set_error(r, "%s", fl_strerror(rc));
         return rc;
     }
     while (!w->over) {
@@ -194,7 +195,7 @@ int fl_redlock_check(fl_redlock *r, const struct fl_redlock_check_options *optio
         (void)uv_run(&r->own_loop, UV_RUN_ONCE);
     }
     if (w.result != 0) {
-        say(r, "the servers are not fit for Redlock");
+        set_error(r, "the servers are not fit for Redlock");
     }
     return w.result;
 }

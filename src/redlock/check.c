@@ -73,7 +73,7 @@ static void finish(struct check *c)
     fli_note_add(r, &c->note);
 }
 
-static void finish_if_all_is_said(struct check *c)
+static void finish_if_complete(struct check *c)
 {
     bool waits = c->left > 0;
     for (uint32_t i = 0; i < c->r->n; i++) {
@@ -99,7 +99,7 @@ static void on_answer(struct fli_redis_request *base, struct fli_server *s, cons
             fli_copy_text(f->fsync, sizeof f->fsync, reply->element[1]->str,
                           reply->element[1]->len);
         }
-        finish_if_all_is_said(c);
+        finish_if_complete(c);
     }
     free(q);
     unref(c);
@@ -143,7 +143,7 @@ void fli_checks_ready(struct fl_redlock *r, struct fli_server *s)
         struct check *c = FLI_CONTAINER_OF(node, struct check, node);
         if (c->unsettled[s->index]) {
             ask(c, s);
-            finish_if_all_is_said(c);
+            finish_if_complete(c);
         }
     }
 }
@@ -154,7 +154,7 @@ void fli_checks_down(struct fl_redlock *r, struct fli_server *s)
     {
         struct check *c = FLI_CONTAINER_OF(node, struct check, node);
         c->unsettled[s->index] = false;
-        finish_if_all_is_said(c);
+        finish_if_complete(c);
     }
 }
 
@@ -201,7 +201,7 @@ int fl_redlock_check_start(fl_redlock *r, const struct fl_redlock_check_options 
             ask(c, s);
         }
     }
-    finish_if_all_is_said(c);
+    finish_if_complete(c);
     fli_leave_call(r);
     return 0;
 }

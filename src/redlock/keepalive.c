@@ -18,7 +18,7 @@ struct fl_redlock_keeper {
     struct fli_renewal renewal;
     struct fl_redlock_lock lock;
     bool extending;
-    bool telling; /* the user's callback is queued */
+    bool callback_queued; /* the user's callback is queued */
     bool ended;
     bool stopped;
     enum fl_redlock_end why;
@@ -30,18 +30,18 @@ struct fl_redlock_keeper {
 
 static void free_if_over(struct fl_redlock_keeper *k)
 {
-    if (k->stopped && !k->extending && !k->telling) {
+    if (k->stopped && !k->extending && !k->callback_queued) {
         free(k);
     }
 }
 
-static void tell(struct fli_note *note)
+static void call_ended(struct fli_note *note)
 {
     struct fl_redlock_keeper *k = FLI_CONTAINER_OF(note, struct fl_redlock_keeper, note);
     if (!k->stopped) {
         k->fn(k->ctx, k->why, &k->lock);
     }
-    k->telling = false;
+    k->callback_queued = false;
     free_if_over(k);
 }
 
@@ -49,7 +49,7 @@ static void end(struct fl_redlock_keeper *k, enum fl_redlock_end why)
 {
     k->ended = true;
     k->why = why;
-    k->telling = true;
+    k->callback_queued = true;
     fli_note_add(k->r, &k->note);
 }
 
@@ -131,7 +131,7 @@ int fl_redlock_keep_start(fl_redlock *r, struct fl_bytes name, const struct fl_r
     k->name_len = name.len;
     memcpy(k->name, name.data, name.len);
     k->due.fire = on_due;
-    k->note.deliver = tell;
+    k->note.deliver = call_ended;
     fli_heap_node_init(&k->due.node);
     fli_list_push(&r->keepers, &k->node);
     uint64_t now_ms = fli_clock_ms();

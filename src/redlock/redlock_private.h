@@ -56,7 +56,7 @@ struct fl_redlock {
         uint32_t serial;
         int kind;
         int how;
-        bool by_text;
+        bool by_text; /* with the text of its script, not its SHA-1 */
         struct fli_buf bytes;
     } text;
     uint32_t in_flight;

@@ -90,7 +90,8 @@ static void end_parts(struct access_call *c)
 }
 
 /* The first unexpected result becomes that of the call. */
-static void note_part(struct access_call *c, int status, const struct machine_result *result)
+static void merge_part_result(struct access_call *c, int status,
+                              const struct machine_result *result)
 {
     c->parts_done += status == 0 && result->code == MACHINE_DONE;
     if (status != 0 && c->status == 0) {
@@ -119,7 +120,7 @@ static void on_part(struct node_ticket *t, int status, const struct machine_resu
                     struct fli_slice payload)
 {
     struct access_call *c = FLI_CONTAINER_OF(t, struct access_part, ticket)->call;
-    note_part(c, status, result);
+    merge_part_result(c, status, result);
     part_back(c);
 }
 
@@ -142,7 +143,7 @@ static void send_part(struct access_call *c, struct machine_command *m)
     int rc = access_submit(c, m, &part->ticket, on_part);
     if (rc != 0) {
         struct machine_result none = {.code = 0};
-        note_part(c, rc, &none);
+        merge_part_result(c, rc, &none);
         c->parts_left--;
     }
 }
@@ -527,7 +528,7 @@ static int render_cat(struct fli_buf *b, const struct fli_slice *args, unsigned 
         const char *commands[KNOWN_MAX];
     } known[] = {
         {ACL_SEE, {"show", "locks", "check", "subscribe", "psubscribe"}},
-        {ACL_ACQUIRE, {"acquire", "renew", "release", "session|open", "session|renew"}},
+        {ACL_ACQUIRE, {"acquire", "renew", "session|open", "session|renew"}},
         {ACL_TOKEN, {"token"}},
         {ACL_BREAK, {"break"}},
         {ACL_ADMIN,

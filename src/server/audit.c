@@ -218,7 +218,7 @@ static void end(struct audit *a, int rc)
 }
 
 /* Written before the first line that fits again. */
-static void tell_lost(struct audit *a)
+static void log_lost(struct audit *a)
 {
     uint64_t lost = a->lost;
     if (lost == 0 || !fits(a, LINE_MAX_BYTES)) {
@@ -256,7 +256,7 @@ void audit_event(struct audit *a, const struct machine_event *e, bool again)
     if (word == NULL) {
         return;
     }
-    tell_lost(a);
+    log_lost(a);
     struct fli_buf *b = &a->line;
     int rc = begin(a, word);
     if (of_user) {
@@ -277,7 +277,7 @@ void audit_event(struct audit *a, const struct machine_event *e, bool again)
 void audit_refusal(struct audit *a, const char *user, struct fli_slice address, const char *command,
                    const char *why)
 {
-    tell_lost(a);
+    log_lost(a);
     int rc = begin(a, "refused");
     rc = rc != 0 ? rc : put_text(&a->line, "command", slice_of(command));
     rc = rc != 0 ? rc : put_text(&a->line, "why", slice_of(why));

@@ -24,7 +24,7 @@ int backup_begin(struct fli_buf *b, const struct dispatch_node *node)
     return fli_resp_u64(b, id);
 }
 
-static int tell(struct fli_buf *b, int rc, const void *data, size_t len, const char *why)
+static int put_piece(struct fli_buf *b, int rc, const void *data, size_t len, const char *why)
 {
     switch (rc) {
     case 0:
@@ -50,7 +50,7 @@ int backup_read(struct fli_buf *b, const struct dispatch_node *node, const struc
         return FL_ENOMEM;
     }
     int rc = node->backup_read(node->ctx, q->number, q->offset, data, PIECE_MAX, &len, &why);
-    rc = tell(b, rc, data, len, why);
+    rc = put_piece(b, rc, data, len, why);
     free(data);
     return rc;
 }

@@ -93,9 +93,9 @@ bool config_listens_plainly(const struct config *c)
     return strcmp(c->listen, "off") != 0;
 }
 
-uint64_t config_address_share(uint64_t said, uint64_t all)
+uint64_t config_address_share(uint64_t given, uint64_t all)
 {
-    return said != 0 ? said : all - all / 4;
+    return given != 0 ? given : all - all / 4;
 }
 
 enum config_outcome config_wrong(struct config_reader *r, const char *fmt, ...)
@@ -228,8 +228,8 @@ static bool is_own_choice(const struct fli_option *row, const char *text)
     return strcmp(text, "0") == 0 && row->kind == FLI_OPTION_NUMBER && row->min > 0;
 }
 
-static void tell(const struct config_reader *r, const struct fli_option *row, config_value_cb cb,
-                 void *ctx)
+static void list_value(const struct config_reader *r, const struct fli_option *row,
+                       config_value_cb cb, void *ctx)
 {
     const struct fli_given *g = fli_options_given(&r->options, row->name);
     char text[CONFIG_PATH_MAX + MEMBERS_TEXT_MAX];
@@ -254,7 +254,7 @@ enum config_outcome config_list(int argc, const char *const *argv, const char *c
     enum config_outcome outcome = read_all(r, argc, argv, env);
     for (size_t i = 0; outcome == CONFIG_RUN && i < OPTIONS_LEN; i++) {
         if (!options[i].once && options[i].kind != FLI_OPTION_GONE) {
-            tell(r, &options[i], cb, ctx);
+            list_value(r, &options[i], cb, ctx);
         }
     }
     close_reader(r);

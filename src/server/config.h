@@ -97,7 +97,7 @@ bool config_listens_plainly(const struct config *c);
 
 /* The default share of one address: so large that a site behind one address does not notice it, and
  * so small that one machine cannot shut out all others. */
-uint64_t config_address_share(uint64_t said, uint64_t all);
+uint64_t config_address_share(uint64_t given, uint64_t all);
 
 /* The text of --help; ends with a line feed. */
 const char *config_help(void);

@@ -99,21 +99,21 @@ static enum config_outcome check_peer_reach(struct config_reader *r, const char 
 
 /* An address to listen on is also told to clients, unless another one is given. So it must be one
  * that they can use. */
-static enum config_outcome check_told(struct config_reader *r, const char *option,
-                                      const char *address, const char *told_option,
-                                      const char *told)
+static enum config_outcome check_advertised(struct config_reader *r, const char *option,
+                                            const char *address, const char *advertise_option,
+                                            const char *advertised)
 {
     char host[NET_HOST_MAX];
     uint16_t port = 0;
-    if (told[0] != '\0') {
-        return check_address(r, told_option, told, false);
+    if (advertised[0] != '\0') {
+        return check_address(r, advertise_option, advertised, false);
     }
     if (net_address_split(address, host, &port) == 0 && net_host_is_any(host)) {
         return config_wrong(
             r,
             "--%s %.128s means every address of this machine, which is no address to "
             "tell clients: add --%s HOST:PORT",
-            option, address, told_option);
+            option, address, advertise_option);
     }
     return CONFIG_RUN;
 }
@@ -128,7 +128,8 @@ static enum config_outcome check_plain(struct config_reader *r)
                          r, "--advertise has no meaning with --listen off: use --tls-advertise");
     }
     enum config_outcome o = check_address(r, "listen", c->listen, true);
-    return o != CONFIG_RUN ? o : check_told(r, "listen", c->listen, "advertise", c->advertise);
+    return o != CONFIG_RUN ? o
+                           : check_advertised(r, "listen", c->listen, "advertise", c->advertise);
 }
 
 /* A port alone means that port on the host of --listen, as in Redis. */
@@ -210,7 +211,7 @@ static enum config_outcome check_tls_port(struct config_reader *r)
     }
     return o != CONFIG_RUN
                ? o
-               : check_told(r, "tls-port", c->tls_port, "tls-advertise", c->tls_advertise);
+               : check_advertised(r, "tls-port", c->tls_port, "tls-advertise", c->tls_advertise);
 }
 
 static enum config_outcome check_tls(struct config_reader *r)

@@ -399,7 +399,7 @@ static void fill_info(struct dispatch *d, struct info *i)
     i->machine = node->machine(node->ctx);
     dispatch_get_counts(d, &i->counts);
     if (d->config.describe != NULL) {
-        d->config.describe(d->config.ctx, &i->shell);
+        d->config.describe(d->config.ctx, &i->server_facts);
     }
 }
 

@@ -91,7 +91,7 @@ struct dispatch_config {
     /* The machine refused a request for want of a right, or of a login. May be NULL. */
     void (*refused)(void *ctx, void *request, enum fli_command_id id, bool by_right);
     /* Fills in the facts for INFO that only the server knows. May be NULL. */
-    void (*describe)(void *ctx, struct info_shell *ret);
+    void (*describe)(void *ctx, struct info_server *ret);
     /* The locks that were waited for most (LOCKS BY WAIT). May be NULL: then none are known. */
     const struct busiest *(*busiest)(void *ctx);
     /* Whether the sender may see the lock. May be NULL: every client may see all. */

@@ -127,7 +127,7 @@ static inline bool events_wanted(const struct events *e)
 /* Copies one event of the local log, which is sent later. */
 void events_feed(struct events *e, const struct machine_event *event);
 /* Sends what waits, with about this many steps. True: some is left, call again. Each turn. */
-bool events_tell(struct events *e, uint64_t steps_max);
+bool events_publish(struct events *e, uint64_t steps_max);
 size_t events_memory_of(const struct events_subscriber *s); /* NULL: 0. A topic counts fully for
                                                                each subscriber */
 size_t events_queued_bytes(const struct events *e);         /* memory */

@@ -1,5 +1,5 @@
 /* events_private.h: shared by the two parts of the events: events.c (subscriptions) and
- * events_tell.c (the queue, and sending). */
+ * events_publish.c (the queue, and sending). */
 #ifndef SERVER_EVENTS_PRIVATE_H
 #define SERVER_EVENTS_PRIVATE_H
 
@@ -72,7 +72,7 @@ static inline struct fli_slice slice_of(const char *text)
 struct topic *events_topic_find(struct events *e, bool is_glob, struct fli_slice name);
 void events_drop_doomed(struct events *e);
 
-/* events_tell.c */
+/* events_publish.c */
 bool events_glob_matches(const struct topic *t, struct fli_slice channel, uint64_t *steps);
 /* A pattern is being removed: a lane that stands at it continues with the next one. */
 void events_glob_gone(struct events *e, struct topic *t);

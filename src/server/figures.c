@@ -76,7 +76,7 @@ static void put_role(const struct figures *f, struct metrics_text *t)
                    "Time for which this node could reach no leader, to about a quarter second.");
     metrics_milli(t, NULL, f->leaderless_ms);
     milli_gauge(t, "fencelock_uptime_seconds", "Since this process began.",
-                f->info.shell.uptime_ms);
+                f->info.server_facts.uptime_ms);
 }
 
 static void put_members(const struct figures *f, struct metrics_text *t)
@@ -253,27 +253,29 @@ static void put_state(const struct figures *f, struct metrics_text *t)
 static void put_clients(const struct info *i, struct metrics_text *t)
 {
     const struct row now[] = {
-        {"fencelock_connections", "Clients that are connected.", i->shell.connections},
-        {"fencelock_connections_max", "Clients that may be.", i->shell.connections_max},
+        {"fencelock_connections", "Clients that are connected.", i->server_facts.connections},
+        {"fencelock_connections_max", "Clients that may be.", i->server_facts.connections_max},
         {"fencelock_commands_in_flight", "Requests that wait for an answer of the cluster.",
          i->counts.in_flight},
         {"fencelock_clients_waiting", "Requests that wait in a queue for a lock.",
          i->counts.parked},
-        {"fencelock_subscribers", "Connections that are told events.", i->shell.events.subscribers},
+        {"fencelock_subscribers", "Connections that are told events.",
+         i->server_facts.events.subscribers},
         {NULL, NULL, 0}};
     const struct row ever[] = {
         {"fencelock_connections_accepted_total", "Connections, the refused ones included.",
-         i->shell.net.accepted},
+         i->server_facts.net.accepted},
         {"fencelock_connections_refused_total", "Connections over the limit.",
-         i->shell.net.refused},
+         i->server_facts.net.refused},
         {"fencelock_slow_readers_total", "Clients cut off because they did not read their answers.",
-         i->shell.net.cut_off},
-        {"fencelock_requests_total", "Requests of all kinds.", i->shell.net.requests},
+         i->server_facts.net.cut_off},
+        {"fencelock_requests_total", "Requests of all kinds.", i->server_facts.net.requests},
         {"fencelock_request_errors_total", "Requests refused for what they said.",
          i->counts.errors},
-        {"fencelock_received_bytes_total", "From clients.", i->shell.net.bytes_in},
-        {"fencelock_sent_bytes_total", "To clients.", i->shell.net.bytes_out},
-        {"fencelock_events_sent_total", "Events told to subscribers.", i->shell.events.messages},
+        {"fencelock_received_bytes_total", "From clients.", i->server_facts.net.bytes_in},
+        {"fencelock_sent_bytes_total", "To clients.", i->server_facts.net.bytes_out},
+        {"fencelock_events_sent_total", "Events told to subscribers.",
+         i->server_facts.events.messages},
         {"fencelock_client_jeopardies_total",
          "Leases that clients told could not be renewed for half their TTL.", i->counts.jeopardies},
         {"fencelock_client_leases_lost_total",
@@ -314,9 +316,9 @@ static void put_memory(const struct info *i, struct metrics_text *t)
 {
     by_label(t, "fencelock_memory_bytes", "gauge",
              "Memory by what it is for, as far as it is accounted for.", "purpose",
-             (const struct cause[]){{"clients", i->shell.memory.clients},
-                                    {"pooled", i->shell.memory.pooled},
-                                    {"events", i->shell.events_memory},
+             (const struct cause[]){{"clients", i->server_facts.memory.clients},
+                                    {"pooled", i->server_facts.memory.pooled},
+                                    {"events", i->server_facts.events_memory},
                                     {"log", i->status.log_memory},
                                     {NULL, 0}});
 }
@@ -333,7 +335,7 @@ static void put_certificate(struct metrics_text *t, const char *which, bool know
     }
 }
 
-static void put_certificates(const struct info_shell *s, struct metrics_text *t)
+static void put_certificates(const struct info_server *s, struct metrics_text *t)
 {
     const struct fli_tls_facts *own = &s->tls;
     const struct fli_tls_facts *peer = &s->peers.facts;
@@ -353,7 +355,7 @@ static void put_certificates(const struct info_shell *s, struct metrics_text *t)
 
 static void put_tls(const struct info *i, struct metrics_text *t)
 {
-    const struct info_shell *s = &i->shell;
+    const struct info_server *s = &i->server_facts;
     put_certificates(s, t);
     if (s->tls_port == 0) {
         return;
@@ -367,7 +369,7 @@ static void put_tls(const struct info *i, struct metrics_text *t)
     counters(t, rows);
 }
 
-static void put_users(const struct info_shell *s, struct metrics_text *t)
+static void put_users(const struct info_server *s, struct metrics_text *t)
 {
     const struct row rows[] = {
         {"fencelock_logins_total", "Logins.", s->logins},
@@ -420,8 +422,8 @@ void figures_render(const struct figures *f, uint64_t node_id, const char *data_
         put_state(f, t);
     }
     put_clients(&f->info, t);
-    put_turns(&f->info.shell.turn, t);
+    put_turns(&f->info.server_facts.turn, t);
     put_memory(&f->info, t);
     put_tls(&f->info, t);
-    put_users(&f->info.shell, t);
+    put_users(&f->info.server_facts, t);
 }

@@ -42,7 +42,7 @@ struct history {
     struct fli_map names;
     struct fli_list recent; /* of history_lock, the one to make room first */
     unsigned n;
-    bool on;
+    bool on; /* false: nothing is recorded */
 };
 
 void history_init(struct history *h, bool on, const uint64_t hash_seed[2]);

@@ -52,7 +52,7 @@ static const char *role_name(const struct node_status *s)
 
 static int server_section(struct fli_buf *b, const struct info *i)
 {
-    const struct info_shell *s = &i->shell;
+    const struct info_server *s = &i->server_facts;
     int rc = fli_buf_printf(b, "# Server\r\n");
     rc = rc != 0 ? rc : put_text(b, "redis_version", NET_REDIS_VERSION);
     rc = rc != 0 ? rc : put_text(b, "redis_mode", "standalone");
@@ -74,24 +74,24 @@ static int server_section(struct fli_buf *b, const struct info *i)
 
 static int clients_section(struct fli_buf *b, const struct info *i)
 {
-    const struct line lines[] = {{"connected_clients", i->shell.connections},
-                                 {"maxclients", i->shell.connections_max},
+    const struct line lines[] = {{"connected_clients", i->server_facts.connections},
+                                 {"maxclients", i->server_facts.connections_max},
                                  {"blocked_clients", i->counts.parked},
                                  {"commands_in_flight", i->counts.in_flight},
-                                 {"connections_accepted", i->shell.net.accepted},
-                                 {"connections_refused", i->shell.net.refused},
-                                 {"slow_readers_cut_off", i->shell.net.cut_off},
-                                 {"broken_connections", i->shell.net.broken},
-                                 {"logins", i->shell.logins},
-                                 {"login_failures", i->shell.login_failures},
-                                 {"logins_delayed", i->shell.logins_delayed},
-                                 {"requests_denied", i->shell.denied},
-                                 {"audit_lines", i->shell.audit_lines},
-                                 {"audit_lines_dropped", i->shell.audit_dropped},
-                                 {"audit_lines_not_written", i->shell.audit_failures},
-                                 {"pubsub_clients", i->shell.events.subscribers},
-                                 {"pubsub_channels", i->shell.events.channels},
-                                 {"pubsub_patterns", i->shell.events.patterns},
+                                 {"connections_accepted", i->server_facts.net.accepted},
+                                 {"connections_refused", i->server_facts.net.refused},
+                                 {"slow_readers_cut_off", i->server_facts.net.cut_off},
+                                 {"broken_connections", i->server_facts.net.broken},
+                                 {"logins", i->server_facts.logins},
+                                 {"login_failures", i->server_facts.login_failures},
+                                 {"logins_delayed", i->server_facts.logins_delayed},
+                                 {"requests_denied", i->server_facts.denied},
+                                 {"audit_lines", i->server_facts.audit_lines},
+                                 {"audit_lines_dropped", i->server_facts.audit_dropped},
+                                 {"audit_lines_not_written", i->server_facts.audit_failures},
+                                 {"pubsub_clients", i->server_facts.events.subscribers},
+                                 {"pubsub_channels", i->server_facts.events.channels},
+                                 {"pubsub_patterns", i->server_facts.events.patterns},
                                  {NULL, 0}};
     return put_lines(b, "Clients", lines);
 }
@@ -125,14 +125,14 @@ static int peer_security_lines(struct fli_buf *b, const struct transport_securit
 
 static int tls_section(struct fli_buf *b, const struct info *i)
 {
-    const struct info_shell *s = &i->shell;
+    const struct info_server *s = &i->server_facts;
     int rc = net_tls_info(b, s->tls_port, &s->tls, &s->net);
     return rc != 0 ? rc : peer_security_lines(b, &s->peers);
 }
 
 static int loop_section(struct fli_buf *b, const struct info *i)
 {
-    return net_loop_info(b, &i->shell.turn);
+    return net_loop_info(b, &i->server_facts.turn);
 }
 
 /* Redis clients read here whether this is a master: every node takes writes. */
@@ -285,14 +285,14 @@ static int state_section(struct fli_buf *b, const struct info *i)
 static int memory_parts(struct fli_buf *b, const struct info *i)
 {
     const struct node_status *s = &i->status;
-    const struct line lines[] = {{"events_memory", i->shell.events_memory},
+    const struct line lines[] = {{"events_memory", i->server_facts.events_memory},
                                  {"pending_memory", s->pending_bytes - s->held_bytes},
                                  {"pending_memory_limit", s->pending_limit},
                                  {"held_memory", s->held_bytes},
                                  {"held_memory_limit", s->held_limit},
                                  {"log_memory", s->log_memory},
                                  {NULL, 0}};
-    int rc = net_memory_info(b, &i->shell.memory);
+    int rc = net_memory_info(b, &i->server_facts.memory);
     return rc != 0 ? rc : put_lines(b, NULL, lines);
 }
 
@@ -318,11 +318,11 @@ static int memory_section(struct fli_buf *b, const struct info *i)
 static int stats_section(struct fli_buf *b, const struct info *i)
 {
     const struct info_counts *c = &i->counts;
-    const struct line lines[] = {{"total_connections_received", i->shell.net.accepted},
-                                 {"total_commands_processed", i->shell.net.requests},
-                                 {"total_net_input_bytes", i->shell.net.bytes_in},
-                                 {"total_net_output_bytes", i->shell.net.bytes_out},
-                                 {"reads_paused", i->shell.net.paused},
+    const struct line lines[] = {{"total_connections_received", i->server_facts.net.accepted},
+                                 {"total_commands_processed", i->server_facts.net.requests},
+                                 {"total_net_input_bytes", i->server_facts.net.bytes_in},
+                                 {"total_net_output_bytes", i->server_facts.net.bytes_out},
+                                 {"reads_paused", i->server_facts.net.paused},
                                  {"lock_commands", c->commands},
                                  {"request_errors", c->errors},
                                  {"answered_noleader", c->noleader},
@@ -333,9 +333,9 @@ static int stats_section(struct fli_buf *b, const struct info *i)
                                  {"waits_unheard_of", c->timeouts},
                                  {"orphaned_commands", c->orphans},
                                  {"undone_commands", c->cleaned_up},
-                                 {"events_sent", i->shell.events.messages},
-                                 {"slow_subscribers_cut_off", i->shell.events.dropped},
-                                 {"event_resyncs", i->shell.events.resyncs},
+                                 {"events_sent", i->server_facts.events.messages},
+                                 {"slow_subscribers_cut_off", i->server_facts.events.dropped},
+                                 {"event_resyncs", i->server_facts.events.resyncs},
                                  {NULL, 0}};
     return put_lines(b, "Stats", lines);
 }

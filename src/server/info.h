@@ -23,7 +23,7 @@ struct info_counts {
 };
 
 /* Facts that only the server knows. Strings may be NULL. */
-struct info_shell {
+struct info_server {
     const char *listen_address, *peer_address, *data_dir, *config_file;
     uint16_t port;
     uint16_t tls_port; /* 0: none */
@@ -46,7 +46,7 @@ struct info {
     size_t members_n;
     struct machine *machine; /* NULL: its sections stay short */
     struct info_counts counts;
-    struct info_shell shell;
+    struct info_server server_facts;
 };
 
 #define INFO_TEXT_MAX (64u * 1024u)

@@ -88,8 +88,8 @@ static void put_node(const struct page_view *v, struct json *j)
     json_number(j, "commit", s->commit_index);
     json_number(j, "applied", s->applied_index);
     json_number(j, "last", s->last_index);
-    json_number(j, "uptime_ms", v->info->shell.uptime_ms);
-    json_number(j, "connections", v->info->shell.connections);
+    json_number(j, "uptime_ms", v->info->server_facts.uptime_ms);
+    json_number(j, "connections", v->info->server_facts.connections);
     json_open(j, "log", '{');
     json_number(j, "bytes", s->log_bytes);
     json_flag(j, "waits", s->log_waits);
@@ -172,8 +172,8 @@ static void put_hot_now(const struct page_view *v, struct fli_slice name, struct
 
 static void put_hot(const struct page_view *v, struct json *j)
 {
-    const struct busiest_entry *top[PAGE_HOT];
-    unsigned n = busiest_top(&v->stats->busiest, top, PAGE_HOT);
+    const struct busiest_entry *top[PAGE_BUSIEST];
+    unsigned n = busiest_top(&v->stats->busiest, top, PAGE_BUSIEST);
     json_open(j, "hot", '[');
     for (unsigned i = 0; i < n; i++) {
         struct fli_slice name = {top[i]->name, top[i]->name_len};

@@ -7,7 +7,7 @@
 #include "server/lock_stats.h"
 
 #define PAGE_SECONDS 300u /* the history that the page draws */
-#define PAGE_HOT 12u      /* locks in the list of the hottest */
+#define PAGE_BUSIEST 12u  /* locks in the list of those waited for most */
 
 /* The events of one second. leader: the leader at its end, 0 for none. */
 struct page_second {
@@ -18,8 +18,8 @@ struct page_series {
     struct page_second seconds[PAGE_SECONDS];
     uint64_t n; /* seconds recorded so far; the next one goes to n % PAGE_SECONDS */
     uint64_t began_ms;
-    bool has_base;
-    uint64_t grants, refused, lost; /* at the beginning of this second */
+    bool has_base;                  /* the next fields are set */
+    uint64_t grants, refused, lost; /* counters at the beginning of this second */
 };
 
 /* Called from time to time; records a second once it is over. */

@@ -29,7 +29,7 @@
 #define CONFIRM_MAX_BYTES (128u * 1024u) /* confirmations of 256 channels */
 #define FILES_RESERVED 64u               /* descriptors for log segments, peers, listeners */
 
-static void FLI_PRINTF(3, 4) say(const struct server *s, int level, const char *fmt, ...)
+static void FLI_PRINTF(3, 4) log_message(const struct server *s, int level, const char *fmt, ...)
 {
     char text[512];
     va_list args;
@@ -245,10 +245,10 @@ static unsigned on_hello(void *ctx, struct net_hello_field *fields)
     return 4;
 }
 
-static void on_describe(void *ctx, struct info_shell *ret)
+static void on_describe(void *ctx, struct info_server *ret)
 {
     const struct server *s = ctx;
-    *ret = (struct info_shell){
+    *ret = (struct info_server){
         .listen_address = s->address,
         .peer_address = s->config->peer[0] != '\0'
                             ? s->config->peer
@@ -433,11 +433,11 @@ static uint64_t next_turn_ms(const struct server *s)
 }
 
 /* True: more events wait. */
-static bool tell_events(struct server *s)
+static bool send_events(struct server *s)
 {
     enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_EVENTS);
     const struct machine *m = node_machine(s->node);
-    bool more = events_tell(&s->events, FLI_TURN_EVENT_STEPS);
+    bool more = events_publish(&s->events, FLI_TURN_EVENT_STEPS);
     events_turn(&s->events, machine_min_live_token(m), machine_clock(m));
     fli_turn_leave(net_server_turn(s->net), part);
     net_flush(s->net);
@@ -448,7 +448,7 @@ static void prepare_cb(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
     uint64_t now = uv_now(s->loop);
-    bool more = events_wanted(&s->events) && s->node != NULL && tell_events(s);
+    bool more = events_wanted(&s->events) && s->node != NULL && send_events(s);
     uint64_t next = next_turn_ms(s);
     if (next <= now) {
         dispatch_turn(s->dispatch);
@@ -477,8 +477,8 @@ static unsigned fit_connections(const struct server *s, unsigned wanted)
     rlim_t most =
         files.rlim_cur > 2 * FILES_RESERVED ? files.rlim_cur - FILES_RESERVED : files.rlim_cur / 2;
     unsigned fits = most < 1 ? 1 : (unsigned)most;
-    say(s, 3, "connections-max is %u, not %u: the limit on open files is %llu (ulimit -n)", fits,
-        wanted, (unsigned long long)files.rlim_cur);
+    log_message(s, 3, "connections-max is %u, not %u: the limit on open files is %llu (ulimit -n)",
+                fits, wanted, (unsigned long long)files.rlim_cur);
     return fits;
 }
 
@@ -588,7 +588,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .id = c->id,
         .data_dir = c->data,
         .peer_address = c->peer[0] == '\0' ? NULL : c->peer,
-        .client_address = s->told,
+        .client_address = s->advertised,
         .members = &c->members,
         .joins = c->joins,
         .limits = c->limits,
@@ -630,7 +630,7 @@ static void fill_info(void *ctx, struct info *ret)
     ret->members_n = members(s, ret->members, MEMBERS_MAX);
     ret->machine = ret->status.role == NODE_STOPPED ? NULL : machine(s);
     dispatch_get_counts(s->dispatch, &ret->counts);
-    on_describe(s, &ret->shell);
+    on_describe(s, &ret->server_facts);
     s->asked_with_tls = asked_with_tls;
 }
 

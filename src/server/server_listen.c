@@ -7,19 +7,19 @@
 /* Nodes send each other one text: the address for plain connections, then a comma and the address
  * for TLS. Either may be missing. A client gets the address for connections like its own, since the
  * other is of no use to it. Returns NULL when there is none. */
-const char *server_pick_address(const struct server *s, const char *told,
+const char *server_pick_address(const struct server *s, const char *advertised,
                                 char out[MEMBER_ADDRESS_MAX])
 {
-    if (told == NULL) {
+    if (advertised == NULL) {
         return NULL;
     }
-    const char *comma = strchr(told, ',');
+    const char *comma = strchr(advertised, ',');
     const char *tls = comma == NULL ? "" : comma + 1;
-    int plain_len = (int)(comma == NULL ? strlen(told) : (size_t)(comma - told));
+    int plain_len = (int)(comma == NULL ? strlen(advertised) : (size_t)(comma - advertised));
     if (s->asked_with_tls) {
         (void)snprintf(out, MEMBER_ADDRESS_MAX, "%s", tls);
     } else {
-        (void)snprintf(out, MEMBER_ADDRESS_MAX, "%.*s", plain_len, told);
+        (void)snprintf(out, MEMBER_ADDRESS_MAX, "%.*s", plain_len, advertised);
     }
     return out[0] == '\0' ? NULL : out;
 }
@@ -29,8 +29,9 @@ static void two_addresses(struct server *s)
     const struct config *c = s->config;
     const char *plain = c->advertise[0] != '\0' ? c->advertise : s->address;
     const char *tls = c->tls_advertise[0] != '\0' ? c->tls_advertise : s->tls_address;
-    int n = snprintf(s->told, sizeof s->told, "%s%s%s", plain, tls[0] == '\0' ? "" : ",", tls);
-    FLI_ASSERT(n > 0 && (size_t)n < sizeof s->told); /* config.c has checked it */
+    int n = snprintf(s->advertised, sizeof s->advertised, "%s%s%s", plain,
+                     tls[0] == '\0' ? "" : ",", tls);
+    FLI_ASSERT(n > 0 && (size_t)n < sizeof s->advertised); /* config.c has checked it */
 }
 
 static void bound_address(const char *wanted, uint16_t bound, char out[NET_ADDRESS_MAX])

@@ -30,8 +30,8 @@ struct server {
     unsigned connections_max;
     char address[NET_ADDRESS_MAX]; /* of the listener, with the bound port; "" for none */
     char tls_address[NET_ADDRESS_MAX];
-    char told[MEMBER_ADDRESS_MAX]; /* to the other nodes: see two_addresses() */
-    bool asked_with_tls;           /* the current request */
+    char advertised[MEMBER_ADDRESS_MAX]; /* to the other nodes: see two_addresses() */
+    bool asked_with_tls;                 /* the current request */
     char leader_address[MEMBER_ADDRESS_MAX];
     char member_address[MEMBERS_MAX][MEMBER_ADDRESS_MAX];
     unsigned stopping; /* parts that have yet to stop */
@@ -44,7 +44,7 @@ void server_on_node_log(void *ctx, int level, const char *part, const char *mess
 void server_on_settings(void *ctx, const struct machine_settings *settings);
 
 /* server_listen.c */
-const char *server_pick_address(const struct server *s, const char *told,
+const char *server_pick_address(const struct server *s, const char *advertised,
                                 char out[MEMBER_ADDRESS_MAX]);
 int server_listen_for_clients(struct server *s, char *errmsg, size_t errmsg_size);
 

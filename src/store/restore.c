@@ -102,7 +102,7 @@ int store_backup_make(const char *dir, const char *path, struct store_backup_fac
 struct restoring {
     struct fli_env *env;
     struct fli_txn txn;
-    bool open;
+    bool open;    /* `txn` is */
     size_t bytes; /* in the transaction */
 };
 

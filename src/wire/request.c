@@ -32,7 +32,7 @@ struct option {
 #define ARGS_MAX 3u
 #define OPTIONS_MAX 8u
 struct spec {
-    bool known;
+    bool known; /* false: the row is empty */
     struct arg args[ARGS_MAX];
     unsigned n_args;
     unsigned n_required;

@@ -116,7 +116,7 @@ static void run_engine(const char *base, unsigned engine, double seconds)
         exit(1);
     }
     uint64_t since = fli_clock_ns();
-    struct log_config config = {.durable = on_durable, .failed = on_failed, .say = on_say};
+    struct log_config config = {.durable = on_durable, .failed = on_failed, .log = on_say};
     if (log_files_create(dir, engine, &r.device, errmsg, sizeof errmsg) != 0) {
         printf("%s\n", errmsg);
         return;

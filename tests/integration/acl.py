@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Resp, RespError, binary, main, wait_until
+from harness.lab import ROOT
 
 TTL = 60000
 
@@ -130,6 +132,18 @@ class Rights(AclCase):
         self.assertIsNone(c.call('SHOW', 'only:1'))
         for words in (('foo',), ('+get',), ('~a b\tc',), ('(~a',), ('#abc',), ('<wrong',)):
             self.refused('ERR', node.client(), 'ACL', 'SETUSER', 'esc', *words)
+
+
+class Page(AclCase):
+    def test_the_rights_of_each_command(self):
+        """ACL CAT and the table of docs/PROTOCOL.md say the same; no right is needed to release one's own lock."""
+        node = self.cluster(1).nodes[0]
+        with open(os.path.join(ROOT, 'docs', 'PROTOCOL.md'), encoding='utf-8') as f:
+            rows = re.findall(r'^\| `@(see|acquire|token|break|admin)` \| (.*) \|$', f.read(), re.M)
+        self.assertEqual([right.encode() for right, _ in rows], node.call('ACL', 'CAT'))
+        for right, commands in rows:
+            on_the_page = {c.lower().replace(' ', '|') for c in re.findall(r'`([^`]+)`', commands)}
+            self.assertEqual({c.decode() for c in node.call('ACL', 'CAT', right)}, on_the_page, right)
 
 
 class Belongs(AclCase):

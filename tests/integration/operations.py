@@ -196,7 +196,7 @@ def literals(folder):
 def messages(folder):
     """Each warning and error that the daemons write to their logs, as in the source."""
     for text in sources(folder):
-        for m in re.findall(r'(?:_log|_say|say|log|_write)\((?:[^;"]*?, )?(?:[12]|LOG_SAY_WARNING|LOG_SAY_ERROR),\s*(?:"daemon",\s*|"store",\s*)?'
+        for m in re.findall(r'(?:_log|log_message|log|_write|_printf)\((?:[^;"]*?, )?(?:[12]|LOG_[A-Z]+_(?:WARNING|ERROR)),\s*(?:"daemon",\s*|"store",\s*)?'
                             r'"((?:\\.|[^"\\])*)"|\bhost_fail\([^;"]*"((?:\\.|[^"\\])*)"', text):
             if not re.fullmatch(r'%?\w*', m[0] or m[1]):
                 yield m[0] or m[1]

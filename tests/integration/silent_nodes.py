@@ -21,33 +21,33 @@ SHELLS = ('async', 'uv') # shells on the engine; the blocking one has a driver o
 
 
 class Scripted(LibraryCase):
-    def test_the_request_goes_to_who_answers_a_question(self):
-        dead = self.server(HANG, question=HANG)
+    def test_the_request_goes_to_who_answers_a_probe(self):
+        dead = self.server(HANG, probe=HANG)
         good = self.server(b':9\r\n')
         dead.leader = good.leader = leader_is(dead.address)
         d = self.driver(dead, good)
         while not dead.requests: # where it begins is chance
             self.assertEqual(d('token', 'x'), ('OK', 9, ''))
         self.assertEqual(dead.words(), ['TOKEN'])
-        self.assertGreaterEqual(good.questions, 1)
+        self.assertGreaterEqual(good.probes, 1)
         for _ in range(5): # whoever says that the silent one leads
             self.assertEqual(d('token', 'x'), ('OK', 9, ''))
         self.assertEqual(dead.words(), ['TOKEN'])
 
-    def test_a_question_that_is_not_answered_changes_nothing(self):
+    def test_a_probe_that_is_not_answered_changes_nothing(self):
         for other in (HANG, CLOSE, b'-NOLEADER\r\n', b'-BUSY\r\n', b'-NOAUTH\r\n', b'+what\r\n'):
             def late(request):
                 time.sleep(1.5)
                 return b':9\r\n'
             slow = self.server(late)
-            asked = self.server(b':8\r\n', question=other)
+            asked = self.server(b':8\r\n', probe=other)
             slow.leader = asked.leader = leader_is(slow.address)
             d = self.driver(slow, asked)
             answers = []
             while not slow.requests: # where it begins is chance
                 answers.append(d('token', 'x')[:2])
             self.assertEqual(answers[-1], ('OK', 9))
-            self.assertGreaterEqual(asked.questions, 1)
+            self.assertGreaterEqual(asked.probes, 1)
             self.assertEqual(len(asked.requests), len(answers) - 1)
 
     def test_what_must_not_be_repeated_stays(self):
@@ -60,11 +60,11 @@ class Scripted(LibraryCase):
         d = self.driver(slow, good)
         while 'BREAK' not in slow.words():
             d('break', 'x', ATTEMPT_MS)
-        self.assertEqual(good.questions, 0)
+        self.assertEqual(good.probes, 0)
 
     def test_a_release_that_may_have_been_done_is_not_called_refused(self):
         script = {b'ACQUIRE': b':7\r\n', b'RELEASE': HANG}
-        dead = self.server(lambda request: script[request[0]], question=HANG)
+        dead = self.server(lambda request: script[request[0]], probe=HANG)
         good = self.server(lambda request: b':7\r\n' if request[0] == b'ACQUIRE' else b':0\r\n')
         dead.leader = good.leader = leader_is(dead.address)
         d = self.driver(dead, good)

@@ -16,7 +16,8 @@ CAUSES = ['none', 'contended', 'unreachable', 'too slow', 'refused', 'lost', 'no
 STATUSES = ['unasked', 'waiting', 'yes', 'held', 'foreign', 'not ours', 'error', 'down', 'silent', 'young', 'replica',
             'twice']
 ENDS = ['lost', 'expired', 'max hold', 'closed']
-FINDINGS = ['even', 'few', 'twice', 'replica', 'evicts', 'forgets', 'young', 'unreachable', 'refused', 'unknown']
+FINDINGS = ['even', 'few', 'twice', 'replica', 'evicts', 'forgets', 'young', 'unreachable', 'refused', 'unknown',
+            'stranger']
 
 
 class Redis:
@@ -287,7 +288,7 @@ class Driver:
         self.send(*words)
         return self.read()
 
-    # blocking calls by name; None stands for the defaults of the driver's own
+    # blocking calls by name; 0 stands for the defaults of the library. least: of the validity
     def acquire(self, name, ttl=10000, wait=0, least=0, slot=0):
         return self('acquire', slot, name, ttl, wait, least)
 

@@ -6,7 +6,7 @@ A step is bytes to send (possibly half an answer, or garbage), CLOSE (the connec
 another byte), RESET (it ends with a TCP reset), HANG (no answer, the connection stays), STALL (as HANG,
 and later connections are not served either), or a tuple of steps. A step may be a function of the
 request that returns one. When the script is over, its last step is repeated. LEADER, PING and the
-question of clients whether a node serves (CHECK fencelock 1) are answered apart from the script;
+health probe of clients (CHECK fencelock 1) are answered apart from the script;
 `requests` has everything else, in order, as lists of bytes.
 """
 
@@ -18,14 +18,14 @@ CLOSE, RESET, HANG, STALL = 'close', 'reset', 'hang', 'stall'
 
 
 class ScriptedServer:
-    def __init__(self, script, leader=b'*-1\r\n', question=b':0\r\n', listen=True):
+    def __init__(self, script, leader=b'*-1\r\n', probe=b':0\r\n', listen=True):
         self.script = list(script)
         self.leader = leader
-        self.question = question
+        self.probe = question
         self.requests = []
         self.leader_requests = 0
         self.pings = 0
-        self.questions = 0
+        self.probes = 0
         self.connections = 0
         self.lock = threading.Lock()
         self.open = []
@@ -103,8 +103,8 @@ class ScriptedServer:
                 self.pings += 1
                 step = b'+PONG\r\n'
             elif request == [b'CHECK', b'fencelock', b'1']:
-                self.questions += 1
-                step = self.question
+                self.probes += 1
+                step = self.probe
             else:
                 self.requests.append(request)
                 step = self.script.pop(0) if len(self.script) > 1 else self.script[0]

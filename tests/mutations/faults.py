@@ -28,8 +28,8 @@ MUTANTS = [
      'for (unsigned i = 0; i < a->n; i++) {\n        const struct lock *lock = a->locks[i];\n        if (lock != NULL &&\n            ((',
      'for (unsigned i = 0; i < 1; i++) {\n        const struct lock *lock = a->locks[i];\n        if (lock != NULL &&\n            ((',
      ['--workload', 'bank', '--nemesis', 'clients']),
-    ('nobody hears that somebody waits', 'src/server/events_tell.c', '        return "queued";', '        return NULL;', WATCH),
-    ('nobody hears of what is given back', 'src/server/events_tell.c', '        return "released";', '        return NULL;', WATCH),
-    ('nobody hears of what has expired', 'src/server/events_tell.c', '    case MACHINE_EVENT_EXPIRED:\n        return "expired";', '    case MACHINE_EVENT_EXPIRED:\n        return NULL;', WATCH),
-    ('nobody hears of a wait that has ended', 'src/server/events_tell.c', '        return "left";', '        return NULL;', WATCH),
+    ('nobody hears that somebody waits', 'src/server/events_publish.c', '        return "queued";', '        return NULL;', WATCH),
+    ('nobody hears of what is given back', 'src/server/events_publish.c', '        return "released";', '        return NULL;', WATCH),
+    ('nobody hears of what has expired', 'src/server/events_publish.c', '    case MACHINE_EVENT_EXPIRED:\n        return "expired";', '    case MACHINE_EVENT_EXPIRED:\n        return NULL;', WATCH),
+    ('nobody hears of a wait that has ended', 'src/server/events_publish.c', '        return "left";', '        return NULL;', WATCH),
 ]

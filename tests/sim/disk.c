@@ -63,7 +63,7 @@ static void told(struct sim_node *n)
 static void settle_fire(struct sim *s, struct sim_event *e)
 {
     if (e->node->life == e->life) {
-        sim_device_settle(e->node->disk.device);
+        sim_device_make_stable(e->node->disk.device);
     }
     sim_drop(s, e);
 }

@@ -15,18 +15,18 @@
 
 #define BACK_MS 100u
 
-int __real_membership_told_starts(struct membership *m, uint64_t from, struct fli_slice body);
-int __wrap_membership_told_starts(struct membership *m, uint64_t from, struct fli_slice body);
+int __real_membership_receive_starts(struct membership *m, uint64_t from, struct fli_slice body);
+int __wrap_membership_receive_starts(struct membership *m, uint64_t from, struct fli_slice body);
 bool __real_membership_went_back(const struct membership *m, const struct peer_identity *peer,
                                  char *reason);
 bool __wrap_membership_went_back(const struct membership *m, const struct peer_identity *peer,
                                  char *reason);
 
-int __wrap_membership_told_starts(struct membership *m, uint64_t from, struct fli_slice body)
+int __wrap_membership_receive_starts(struct membership *m, uint64_t from, struct fli_slice body)
 {
     return sim_world->orders.sabotage == SIM_SABOTAGE_OLDER_COPIES
                ? 0
-               : __real_membership_told_starts(m, from, body);
+               : __real_membership_receive_starts(m, from, body);
 }
 
 bool __wrap_membership_went_back(const struct membership *m, const struct peer_identity *peer,

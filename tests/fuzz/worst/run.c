@@ -183,7 +183,7 @@ static void apply(struct run *r)
     r->result->apply_ns = took_ns > r->result->apply_ns ? took_ns : r->result->apply_ns;
     ask_all(r);
     if (events_wanted(&r->events)) {
-        (void)events_tell(&r->events, FLI_TURN_EVENT_STEPS);
+        (void)events_publish(&r->events, FLI_TURN_EVENT_STEPS);
         events_turn(&r->events, machine_min_live_token(r->m), machine_clock(r->m));
     }
     note(r, WORST_TURN, branches);

@@ -255,7 +255,7 @@ int group_try_up(struct group *g, unsigned i)
                             .ctx = s,
                             .durable = durable_cb,
                             .failed = fatal_cb,
-                            .say = say_cb};
+                            .log = say_cb};
     struct fsm_config fc = {.ctx = s, .fatal = fatal_cb};
     assert_null(s->log);
     assert_int_equal(log_open(&lc, &s->log, s->errmsg, sizeof s->errmsg), 0);
@@ -387,6 +387,15 @@ unsigned group_elect(struct group *g)
 {
     GROUP_UNTIL(g, is_settled(g));
     return (unsigned)group_leader(g);
+}
+
+void group_begin_term(struct group *g, unsigned i)
+{
+    struct group_server *s = &g->servers[i];
+    uint64_t index = replica_last_index(s->replica) + 1;
+    assert_int_equal(replica_barrier(s->replica, g->now_ms), 0);
+    GROUP_UNTIL(g, replica_commit_index(s->replica) >= index);
+    assert_int_equal(replica_role(s->replica), REPLICA_LEADER);
 }
 
 /* ---- commands ---- */

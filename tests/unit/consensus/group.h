@@ -89,7 +89,9 @@ void group_isolate(struct group *g, unsigned i, bool isolated);
     } while (0)
 
 int group_leader(const struct group *g); /* of the newest term, among those that are up; -1 */
-unsigned group_elect(struct group *g);   /* steps until one leads and has committed in its term */
+unsigned group_elect(struct group *g);   /* steps until one leads and all its log is committed */
+/* Commits an entry of this leader's term: from then on it may change the configuration. */
+void group_begin_term(struct group *g, unsigned i);
 
 /* Puts a message on its way. */
 void group_send(struct group *g, uint64_t from, uint64_t to, const struct message_body *body);

@@ -65,7 +65,10 @@ TEST(an_old_leader_is_not)
     assert_int_equal(core_append(&c, 3, 4, 5, "", 5), 0);
     assert_int_equal(raft_current_term(&c.raft), 4);
     assert_int_equal(core_append(&c, 2, 1, 3, "cccc", 5), 0);
-    assert_int_equal(rejected(&c), 3);
+    assert_int_equal(rejected(&c), 0);
+    const struct raft_message *m = core_message(&c, 2, RAFT_APPEND_ENTRIES_RESULT);
+    assert_int_equal(m->append_entries_result.term, 4);
+    assert_int_equal(m->append_entries_result.last_log_index, 0);
     assert_int_equal(raft_last_index(&c.raft), 5);
     core_end(&c);
 }

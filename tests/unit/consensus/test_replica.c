@@ -461,6 +461,35 @@ TEST_WITH(a_disk_that_is_behind_refuses, NULL, stop)
     assert_int_equal(group_submit(g, 0), FL_ENOLEADER);
 }
 
+/* A follower's disk takes nothing for ten election times, and more comes than may wait for it: it
+ * hears its leader all the same, and goes on when the disk is back. */
+TEST_WITH(a_follower_whose_disk_is_behind_hears_its_leader, NULL, stop)
+{
+    struct group *g = &group;
+    group_init(g, 3);
+    g->in_flight = 4000;
+    group_up_all(g);
+    unsigned leader = group_elect(g);
+    unsigned slow = (leader + 1) % 3;
+    struct replica *r = replica(g, slow);
+    group_run(g, 50);
+    g->servers[slow].disk_stuck = true;
+    while (replica_last_index(r) + 100 > replica_last_index(replica(g, leader))) {
+        assert_int_equal(group_submit_many(g, leader, 1000), 0);
+        group_step(g);
+    }
+    for (unsigned i = 0; i < 10 * GROUP_ELECTION_MS; i++) {
+        group_step(g);
+        assert_true(replica_silence_ms(r, g->now_ms) < GROUP_ELECTION_MS);
+    }
+    g->servers[slow].disk_stuck = false;
+    for (unsigned i = 0; i < GROUP_ELECTION_MS; i++) {
+        group_step(g);
+        assert_int_equal(replica_role(r), REPLICA_FOLLOWER);
+    }
+    group_expect_same(g);
+}
+
 TEST_WITH(a_write_that_fails_is_fatal, NULL, stop)
 {
     struct group *g = start(3);
@@ -588,6 +617,7 @@ TEST_WITH(a_server_leaves_and_comes_back, NULL, stop)
     unsigned away = (leader + 1) % 3;
     struct configuration c = g->conf;
     assert_int_equal(configuration_remove(&c, away + 1), 0);
+    group_begin_term(g, leader);
     group_isolate(g, away, true);
     assert_int_equal(replica_change(replica(g, leader), g->now_ms, &c), 0);
     assert_int_equal(replica_change(replica(g, leader), g->now_ms, &c), FL_EBUSY);
@@ -624,6 +654,7 @@ TEST_WITH(a_learner_that_is_level_has_caught_up, NULL, stop)
     unsigned learner = (leader + 1) % 3;
     struct configuration c = g->conf;
     assert_int_equal(configuration_set_role(&c, learner + 1, CONFIGURATION_LEARNER), 0);
+    group_begin_term(g, leader);
     change_to(g, leader, &c);
     group_expect_same(g);
     group_run(g, 100);
@@ -640,6 +671,7 @@ TEST_WITH(a_change_that_is_cut_off_is_taken_back, NULL, stop)
     unsigned old = group_elect(g);
     struct configuration c = g->conf;
     uint64_t index = replica_configuration_index(replica(g, old));
+    group_begin_term(g, old);
     group_run(g, 50);
     group_isolate(g, old, true);
     assert_int_equal(configuration_remove(&c, (old + 1) % 3 + 1), 0);
@@ -660,6 +692,7 @@ TEST_WITH(a_change_that_is_cut_off_is_taken_back, NULL, stop)
     assert_int_equal(replica_transfer(replica(g, leader), g->now_ms, old + 1), 0);
     GROUP_UNTIL(g, group_leader(g) == (int)old);
     assert_int_equal(group_elect(g), old);
+    group_begin_term(g, old);
     change_to(g, old, &c);
 }
 

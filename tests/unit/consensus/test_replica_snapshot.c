@@ -227,6 +227,7 @@ TEST_WITH(the_configuration_is_in_it, NULL, stop)
     unsigned leader = group_elect(g);
     unsigned away = (leader + 1) % 3;
     struct configuration c = g->conf;
+    group_begin_term(g, leader);
     group_run(g, 20);
     group_isolate(g, away, true);
     /* Twice changed, and the second change is not committed when the snapshot is taken. */

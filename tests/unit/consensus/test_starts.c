@@ -15,8 +15,8 @@ static struct starts full(void)
                        .term = 13,
                        .index = 14};
     for (uint64_t i = 1; i <= KNOWN_MEMBERS_MAX; i++) {
-        assert_true(starts_note(&s, i, 100 + i, (struct start){i, 200 + i}));
-        assert_true(starts_note_progress(&s, i, 100 + i, 300 + i, 400 + i));
+        assert_true(starts_record(&s, i, 100 + i, (struct start){i, 200 + i}));
+        assert_true(starts_record_progress(&s, i, 100 + i, 300 + i, 400 + i));
     }
     return s;
 }
@@ -98,23 +98,23 @@ TEST(on_disk)
 TEST(what_counts)
 {
     struct starts s = {.incarnation = 1};
-    assert_true(starts_note(&s, 2, 20, (struct start){5, 50}));
-    assert_false(starts_note(&s, 2, 20, (struct start){4, 40}));
-    assert_false(starts_note(&s, 2, 20, (struct start){5, 51})); /* the first one counts */
+    assert_true(starts_record(&s, 2, 20, (struct start){5, 50}));
+    assert_false(starts_record(&s, 2, 20, (struct start){4, 40}));
+    assert_false(starts_record(&s, 2, 20, (struct start){5, 51})); /* the first one counts */
     const struct starts_known *k = starts_find(&s, 2, 20);
     assert_true(start_is(k->start, (struct start){5, 50}));
     assert_true(start_is_past((struct start){4, 40}, k->start));
     assert_true(start_is_past((struct start){5, 51}, k->start));
     assert_false(start_is_past((struct start){5, 50}, k->start));
     assert_false(start_is_past((struct start){6, 1}, k->start));
-    assert_true(starts_note_progress(&s, 2, 20, 3, 30));
-    assert_true(starts_note_progress(&s, 2, 20, 4, 29)); /* each by itself, and never back */
+    assert_true(starts_record_progress(&s, 2, 20, 3, 30));
+    assert_true(starts_record_progress(&s, 2, 20, 4, 29)); /* each by itself, and never back */
     assert_true(k->term == 4 && k->index == 30);
-    assert_false(starts_note_progress(&s, 2, 20, 4, 30));
-    assert_false(starts_note_progress(&s, 2, 21, 9, 90));
-    assert_true(starts_note(&s, 2, 20, (struct start){6, 60}));
+    assert_false(starts_record_progress(&s, 2, 20, 4, 30));
+    assert_false(starts_record_progress(&s, 2, 21, 9, 90));
+    assert_true(starts_record(&s, 2, 20, (struct start){6, 60}));
     assert_true(k->term == 4 && k->index == 30); /* a start loses nothing */
-    assert_true(starts_note(&s, 2, 21, (struct start){1, 10}));
+    assert_true(starts_record(&s, 2, 21, (struct start){1, 10}));
     assert_null(starts_find(&s, 2, 20)); /* another incarnation begins anew */
     assert_true(k->term == 0 && k->index == 0);
 }
@@ -134,32 +134,32 @@ TEST(no_more_than_there_is_room_for)
 {
     struct starts s = full();
     struct members members = {0};
-    assert_false(starts_note(&s, 1000, 1, (struct start){1, 1}));
+    assert_false(starts_record(&s, 1000, 1, (struct start){1, 1}));
     assert_true(members_put(&members, 3, "a:1"));
     starts_make_room(&s, &members);
     assert_int_equal(s.n, 1);
     assert_non_null(starts_find(&s, 3, 103));
-    assert_true(starts_note(&s, 1000, 1, (struct start){1, 1}));
+    assert_true(starts_record(&s, 1000, 1, (struct start){1, 1}));
 }
 
 TEST(telling)
 {
-    uint8_t bytes[STARTS_TELL_MAX];
+    uint8_t bytes[STARTS_MESSAGE_MAX];
     struct starts s = full();
-    struct starts_told told;
-    size_t len = starts_tell_encode(&s, 55, 66, 77, bytes);
-    assert_int_equal(len, STARTS_TELL_MAX);
-    assert_int_equal(starts_tell_decode((struct fli_slice){bytes, len}, &told), 0);
+    struct starts_message told;
+    size_t len = starts_message_encode(&s, 55, 66, 77, bytes);
+    assert_int_equal(len, STARTS_MESSAGE_MAX);
+    assert_int_equal(starts_message_decode((struct fli_slice){bytes, len}, &told), 0);
     assert_true(told.term == 66 && told.index == 77 && told.n == KNOWN_MEMBERS_MAX + 1);
     assert_true(told.list[0].id == 55 && start_is(told.list[0].start, s.own));
     assert_int_equal(told.list[KNOWN_MEMBERS_MAX].incarnation, 100 + KNOWN_MEMBERS_MAX);
     for (size_t n = 0; n < len; n++) {
-        assert_int_equal(starts_tell_decode((struct fli_slice){bytes, n}, &told), FL_EPROTO);
+        assert_int_equal(starts_message_decode((struct fli_slice){bytes, n}, &told), FL_EPROTO);
     }
     memset(bytes + 24, 0, 8); /* nobody */
-    assert_int_equal(starts_tell_decode((struct fli_slice){bytes, len}, &told), FL_EPROTO);
+    assert_int_equal(starts_message_decode((struct fli_slice){bytes, len}, &told), FL_EPROTO);
     fli_put_u64(bytes + 16, UINT64_MAX / 32);
-    assert_int_equal(starts_tell_decode((struct fli_slice){bytes, len}, &told), FL_EPROTO);
+    assert_int_equal(starts_message_decode((struct fli_slice){bytes, len}, &told), FL_EPROTO);
 }
 
 /* ---- the witness ---- */

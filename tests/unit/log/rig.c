@@ -36,7 +36,7 @@ void rig_init(struct rig *r, uint64_t seed, uint64_t segment_bytes)
                                     .ctx = r,
                                     .durable = on_durable,
                                     .failed = on_failed,
-                                    .say = on_say};
+                                    .log = on_say};
 }
 
 int rig_try_open(struct rig *r)

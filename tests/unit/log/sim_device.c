@@ -371,7 +371,7 @@ void sim_device_lie(struct sim_device *d)
     d->lies = true;
 }
 
-void sim_device_settle(struct sim_device *d)
+void sim_device_make_stable(struct sim_device *d)
 {
     if (d->late_first != NULL) {
         end_late(d, true);

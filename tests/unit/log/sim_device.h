@@ -28,15 +28,15 @@ void sim_device_on_start(struct sim_device *d, void (*started)(void *ctx, enum l
 bool sim_device_busy(const struct sim_device *d, enum log_lane lane);
 void sim_device_finish(struct sim_device *d, enum log_lane lane); /* the one under way there */
 bool sim_device_step(struct sim_device *d); /* one of those under way, by chance; false: none is */
-void sim_device_drain(
-    struct sim_device *d); /* until none is; one that fails again and again: 100 */
+/* Steps until none is under way; at most 100 times, since some fail again and again. */
+void sim_device_drain(struct sim_device *d);
 
 /* --- crashes --- */
 
 enum sim_crash { SIM_CRASH_PROCESS, SIM_CRASH_POWER };
 
-/* Afterwards the operations under way are told -ECANCELED, so that who used the device can go (call
- * log_close before and log_destroy afterwards). */
+/* The operations under way end with -ECANCELED, so that the log on the device can be destroyed:
+ * call log_close() before, and log_destroy() afterwards. */
 void sim_device_crash(struct sim_device *d, enum sim_crash how);
 
 /* Of the write under way exactly these sectors (bit i of mask[i / 8]) reach the disk at the crash.
@@ -74,9 +74,9 @@ void sim_device_capacity(struct sim_device *d, uint64_t bytes);
 void sim_device_misplace(struct sim_device *d, const char *name, uint64_t offset);
 
 /* From now on writes of the log are acknowledged and not stable: a crash of the power keeps any
- * number of the oldest. Each call of settle makes the oldest stable. */
+ * number of the oldest. Each call of sim_device_make_stable() makes the oldest stable. */
 void sim_device_lie(struct sim_device *d);
-void sim_device_settle(struct sim_device *d);
+void sim_device_make_stable(struct sim_device *d);
 
 /* Reads that touch this byte's sector fail with -EIO. */
 void sim_device_bad_sector(struct sim_device *d, const char *name, uint64_t offset);

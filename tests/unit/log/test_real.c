@@ -72,7 +72,7 @@ static void open_real(struct real *r, unsigned engine)
                                         .ctx = r,
                                         .durable = on_durable,
                                         .failed = on_failed,
-                                        .say = on_say};
+                                        .log = on_say};
     if (log_open(&r->rig.config, &r->rig.log, errmsg, sizeof errmsg) != 0) {
         fail_msg("%s", errmsg);
     }

@@ -14,8 +14,8 @@ static struct fli_tls_context *client_context;
 static const char *in_dir(const char *name)
 {
     static char text[8][128];
-    static unsigned turn_;
-    char *at = text[turn_++ % 8];
+    static unsigned used;
+    char *at = text[used++ % 8];
     (void)snprintf(at, sizeof text[0], "%s/%s", dir, name);
     return at;
 }

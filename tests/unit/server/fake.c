@@ -92,9 +92,9 @@ static void connection(void *ctx, void *request, const struct fli_command *comma
     sink_answer(request);
 }
 
-static void describe(void *ctx, struct info_shell *ret)
+static void describe(void *ctx, struct info_server *ret)
 {
-    *ret = (struct info_shell){.listen_address = "127.0.0.1:1", .port = 1, .connections = 5};
+    *ret = (struct info_server){.listen_address = "127.0.0.1:1", .port = 1, .connections = 5};
 }
 
 void fake_start(struct fake *f)

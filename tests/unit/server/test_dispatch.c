@@ -205,7 +205,7 @@ TEST(failures_of_the_node)
     }
 }
 
-TEST_WITH(refused_at_the_door, fake_setup, fake_teardown)
+TEST_WITH(refused_on_submit, fake_setup, fake_teardown)
 {
     struct fake *f = *state;
     f->submit_rc = FL_EBUSY;
@@ -252,7 +252,7 @@ TEST_WITH(bad_requests, fake_setup, fake_teardown)
     assert_int_equal(counts.errors, 12);
 }
 
-TEST_WITH(connection_commands_go_to_the_shell, fake_setup, fake_teardown)
+TEST_WITH(connection_commands_go_to_the_network, fake_setup, fake_teardown)
 {
     struct fake *f = *state;
     expect(ask(f, 2, "PING"), "+PING\r\n");
@@ -297,7 +297,7 @@ static struct machine_result apply(struct world *w, const struct machine_command
     return r;
 }
 
-/* Answers the command submitted last by asking, or telling, a real machine. */
+/* Answers the command submitted last by a query to, or an apply at, a real machine. */
 static void serve(struct world *w)
 {
     struct sent *s = last_sent(&w->f);
@@ -382,8 +382,8 @@ TEST_WITH(several_locks, world_setup, world_teardown)
     assert_int_equal(counts.parked, 0);
 }
 
-#define WHOSE2 "$4\r\nuser\r\n$7\r\ndefault\r\n$7\r\naddress\r\n$-1\r\n"
-#define WHOSE3 "$4\r\nuser\r\n$7\r\ndefault\r\n$7\r\naddress\r\n_\r\n"
+#define ORIGIN2 "$4\r\nuser\r\n$7\r\ndefault\r\n$7\r\naddress\r\n$-1\r\n"
+#define ORIGIN3 "$4\r\nuser\r\n$7\r\ndefault\r\n$7\r\naddress\r\n_\r\n"
 
 TEST_WITH(show_a_lock, world_setup, world_teardown)
 {
@@ -398,7 +398,7 @@ TEST_WITH(show_a_lock, world_setup, world_teardown)
         "*40\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
         "$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n:0\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\nrenewals\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" WHOSE2
+        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\nrenewals\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" ORIGIN2
         "$7\r\nwaiters\r\n:1\r\n$"
         "4\r\nmode\r\n$9\r\nexclusive\r\n"
         "$7\r\npermits\r\n:1\r\n$7\r\nholders\r\n:1\r\n$7\r\nheld_by\r\n*1\r\n"
@@ -406,16 +406,16 @@ TEST_WITH(show_a_lock, world_setup, world_teardown)
         "0\r\n"
         "$5\r\nlabel\r\n$0\r\n\r\n$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_"
         "ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\nrenewals\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" WHOSE2
+        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\nrenewals\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" ORIGIN2
         "$5\r\nqueue\r\n*1\r\n"
         "*12\r\n$5\r\nowner\r\n$16\r\nwaiter-123456789\r\n$5\r\nlabel\r\n$0\r\n\r\n"
-        "$7\r\nsession\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" WHOSE2);
+        "$7\r\nsession\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" ORIGIN2);
     expect(
         serve_ask(w, 3, "SHOW n"),
         "%20\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
         "$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n#f\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\nrenewals\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" WHOSE3
+        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\nrenewals\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" ORIGIN3
         "$7\r\nwaiters\r\n:1\r\n$"
         "4\r\nmode\r\n$9\r\nexclusive\r\n"
         "$7\r\npermits\r\n:1\r\n$7\r\nholders\r\n:1\r\n$7\r\nheld_by\r\n*1\r\n"
@@ -423,10 +423,10 @@ TEST_WITH(show_a_lock, world_setup, world_teardown)
         "f\r\n"
         "$5\r\nlabel\r\n$0\r\n\r\n$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_"
         "ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\nrenewals\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" WHOSE3
+        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\nrenewals\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" ORIGIN3
         "$5\r\nqueue\r\n*1\r\n"
         "%6\r\n$5\r\nowner\r\n$16\r\nwaiter-123456789\r\n$5\r\nlabel\r\n$0\r\n\r\n"
-        "$7\r\nsession\r\n#f\r\n$8\r\ntogether\r\n:1\r\n" WHOSE3);
+        "$7\r\nsession\r\n#f\r\n$8\r\ntogether\r\n:1\r\n" ORIGIN3);
     expect(serve_ask(w, 2, "SHOW other"), "$-1\r\n");
     dispatch_cancel(w->f.d, &waiter->slot);
     dispatch_turn(w->f.d);
@@ -465,11 +465,11 @@ TEST_WITH(sessions, world_setup, world_teardown)
         "$11\r\nttl_left_ms\r\n:700\r\n$12\r\nlockdelay_ms\r\n:30\r\n$5\r\nlocks\r\n:1\r\n"
         "$5\r\nwaits\r\n:0\r\n";
     char want[512];
-    (void)snprintf(want, sizeof want, "*18\r\n%s" WHOSE2, session);
+    (void)snprintf(want, sizeof want, "*18\r\n%s" ORIGIN2, session);
     expect(serve_ask(w, 2, "SESSION SHOW " OWNER), want);
-    (void)snprintf(want, sizeof want, "%%9\r\n%s" WHOSE3, session);
+    (void)snprintf(want, sizeof want, "%%9\r\n%s" ORIGIN3, session);
     expect(serve_ask(w, 3, "SESSION SHOW " OWNER), want);
-    (void)snprintf(want, sizeof want, "*2\r\n$0\r\n\r\n*1\r\n%%9\r\n%s" WHOSE3, session);
+    (void)snprintf(want, sizeof want, "*2\r\n$0\r\n\r\n*1\r\n%%9\r\n%s" ORIGIN3, session);
     expect(serve_ask(w, 3, "SESSION LIST"), want);
     expect(serve_ask(w, 2, "SESSION CLOSE " OWNER), ":1\r\n");
     expect(serve_ask(w, 2, "SESSION CLOSE " OWNER), ":0\r\n");

@@ -126,7 +126,7 @@ static void feed(struct fixture *f, uint8_t type, const char *name, const char *
                               .wait = wait,
                               .clock_ms = 7};
     events_feed(&f->e, &e);
-    while (events_tell(&f->e, FLI_TURN_EVENT_STEPS)) {
+    while (events_publish(&f->e, FLI_TURN_EVENT_STEPS)) {
     }
 }
 
@@ -529,18 +529,18 @@ TEST(test_costly_patterns_wait)
     for (uint64_t i = 1; i <= 5; i++) {
         queue_up(&f, i);
     }
-    (void)events_tell(&f.e, 1); /* one event, to both */
+    (void)events_publish(&f.e, 1); /* one event, to both */
     OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, costly);
     fli_buf_clear(&f.client[2].heard);
     OK(&f, &f.client[2], FLI_CMD_PSUBSCRIBE, costly);
     unsigned turns = 1;
-    bool more = events_tell(&f.e, 20000);
+    bool more = events_publish(&f.e, 20000);
     assert_true(more);
     assert_int_equal(count_heard(&f.client[0], "event=granted"), 5);
     assert_true(count_heard(&f.client[1], "event=granted") < 5);
     for (; more; turns++) {
         uint64_t before = f.e.counts.steps;
-        more = events_tell(&f.e, 20000);
+        more = events_publish(&f.e, 20000);
         assert_true(f.e.counts.steps - before <= 20000 + 70000); /* one match more */
     }
     print_message("%u turns\n", turns);
@@ -570,7 +570,7 @@ TEST(test_full_queue)
         }
         fli_buf_clear(&f.client[0].heard);
         fli_buf_clear(&f.client[1].heard);
-        (void)events_tell(&f.e, 10000); /* enough for the cheap patterns */
+        (void)events_publish(&f.e, 10000); /* enough for the cheap patterns */
         assert_true(events_queued_bytes(&f.e) <= EVENTS_QUEUE_MAX);
     }
     assert_true(10 * fed > EVENTS_QUEUE_MAX / 400);
@@ -584,7 +584,7 @@ TEST(test_full_queue)
     assert_int_equal(count_heard(&f.client[0], "event=resync"), 1);
     assert_int_equal(count_heard(&f.client[1], "event=resync"), 2); /* of both patterns */
     assert_int_equal(count_heard(&f.client[0], "event=granted"), 0);
-    while (events_tell(&f.e, FLI_TURN_EVENT_STEPS)) {
+    while (events_publish(&f.e, FLI_TURN_EVENT_STEPS)) {
     }
     assert_int_equal(count_heard(&f.client[0], "event=granted"), 1);
     end(&f);
@@ -606,11 +606,11 @@ TEST(test_patterns_go_meanwhile)
         OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, pattern);
     }
     queue_up(&f, 1);
-    assert_true(events_tell(&f.e, 100)); /* in the middle */
+    assert_true(events_publish(&f.e, 100)); /* in the middle */
     OK(&f, &f.client[1], FLI_CMD_PUNSUBSCRIBE, "");
     assert_null(f.client[1].subscriber);
     OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, "lock:*");
-    while (events_tell(&f.e, 100)) {
+    while (events_publish(&f.e, 100)) {
     }
     assert_int_equal(count_heard(&f.client[0], "event=granted"), 1);
     assert_int_equal(count_heard(&f.client[1], "event=granted"), 0);
@@ -636,7 +636,7 @@ TEST(test_answer_that_does_not_fit)
 static void on_event(void *ctx, const struct machine_event *event)
 {
     events_feed(ctx, event);
-    (void)events_tell(ctx, UINT32_MAX);
+    (void)events_publish(ctx, UINT32_MAX);
 }
 
 struct log {

@@ -1,4 +1,4 @@
-/* events_tell.c: the queue of events, and the messages to subscribers.
+/* events_publish.c: the queue of events, and the messages to subscribers.
  *
  * During an apply an event is only copied to the queue. Messages are sent later, in a share of each
  * turn. A frame is made once for each topic and protocol, and all its subscribers get the same
@@ -109,7 +109,7 @@ static int frame(struct fli_buf *out, int proto, const struct topic *t, const st
 
 /* A message and its receivers: subscribers in `lane`, for events from place `at` of the queue on;
  * or only fresh ones. */
-struct telling {
+struct publication {
     const struct message *m;
     enum events_lane_id lane;
     uint64_t at; /* NO_PLACE: it does not come from the queue */
@@ -119,21 +119,21 @@ struct telling {
 
 /* A message about no lock is for every subscriber. A message about a lock is for subscribers whose
  * users may see the lock now. */
-static bool may_hear(const struct events *e, const struct events_subscriber *s,
-                     const struct message *m)
+static bool may_see(const struct events *e, const struct events_subscriber *s,
+                    const struct message *m)
 {
     return e->sink.may_see == NULL || m->lock.len == 0 ||
            e->sink.may_see(e->sink.ctx, s->to, m->lock);
 }
 
-static bool hears(const struct events *e, const struct sub *sub, const struct telling *w)
+static bool receives(const struct events *e, const struct sub *sub, const struct publication *w)
 {
     const struct events_subscriber *s = sub->subscriber;
     return s->lane == w->lane && !fli_list_linked(&s->doomed) && sub->since <= w->at &&
-           (sub->fresh || !w->only_fresh) && may_hear(e, s, w->m);
+           (sub->fresh || !w->only_fresh) && may_see(e, s, w->m);
 }
 
-static void tell(struct events *e, struct topic *t, const struct telling *w)
+static void publish(struct events *e, struct topic *t, const struct publication *w)
 {
     struct fli_buf frames[2]; /* of RESP2 and RESP3 */
     if (t->lane_subs[w->lane] == 0) {
@@ -146,7 +146,7 @@ static void tell(struct events *e, struct topic *t, const struct telling *w)
         struct sub *sub = sub_at_topic(link);
         struct events_subscriber *s = sub->subscriber;
         ++*w->steps;
-        if (!hears(e, sub, w)) {
+        if (!receives(e, sub, w)) {
             continue;
         }
         *w->steps += STEPS_FRAME;
@@ -313,7 +313,7 @@ static uint64_t read_record(const struct events *e, uint64_t at, uint8_t name[EV
 }
 
 /* Continues with the lane's current event. In the costly lane that may take many turns. */
-static void tell_next(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
+static void publish_next(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
 {
     struct events_lane *l = &e->lanes[lane];
     uint8_t name[EVENTS_TOPIC_MAX];
@@ -322,8 +322,8 @@ static void tell_next(struct events *e, enum events_lane_id lane, uint64_t *step
     struct message wake;
     bool ends = false;
     uint64_t next = read_record(e, l->at, name, &m, &ends);
-    struct telling w = {.m = &m, .lane = lane, .at = l->at, .steps = steps};
-    struct telling wakes = {.m = &wake, .lane = lane, .at = l->at, .steps = steps};
+    struct publication w = {.m = &m, .lane = lane, .at = l->at, .steps = steps};
+    struct publication wakes = {.m = &wake, .lane = lane, .at = l->at, .steps = steps};
     bool wanted = ends && e->wake_subs > 0;
     if (wanted) {
         begin_wake(&wake, m.lock, wake_name);
@@ -333,11 +333,11 @@ static void tell_next(struct events *e, enum events_lane_id lane, uint64_t *step
     if (l->next == NULL) {
         struct topic *t = events_topic_find(e, false, m.channel);
         if (t != NULL) {
-            tell(e, t, &w);
+            publish(e, t, &w);
         }
         t = wanted ? events_topic_find(e, false, wake.channel) : NULL;
         if (t != NULL) {
-            tell(e, t, &wakes);
+            publish(e, t, &wakes);
         }
         l->next = e->globs.next;
     }
@@ -345,10 +345,10 @@ static void tell_next(struct events *e, enum events_lane_id lane, uint64_t *step
         struct topic *t = topic_of_link(l->next);
         first = false;
         l->next = l->next->next;
-        const struct telling *what = !t->wake ? &w : wanted ? &wakes : NULL;
+        const struct publication *what = !t->wake ? &w : wanted ? &wakes : NULL;
         if (what != NULL && t->lane_subs[lane] > 0 &&
             events_glob_matches(t, what->m->channel, steps)) {
-            tell(e, t, what);
+            publish(e, t, what);
         }
     }
     if (l->next == &e->globs) {
@@ -364,24 +364,24 @@ static bool lane_wanted(const struct events *e, enum events_lane_id lane)
 }
 
 /* The costly lane stays behind the other, so that a subscriber can change to it. */
-static void tell_lane(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
+static void publish_lane(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
 {
     uint64_t end = lane == EVENTS_COSTLY ? e->lanes[EVENTS_CHEAP].at : e->end;
     if (!lane_wanted(e, lane)) {
         go_to(e, lane, end);
     }
     while (e->lanes[lane].at < end && *steps < most) {
-        tell_next(e, lane, steps, most);
+        publish_next(e, lane, steps, most);
     }
 }
 
-bool events_tell(struct events *e, uint64_t steps_max)
+bool events_publish(struct events *e, uint64_t steps_max)
 {
     uint64_t steps = 0;
-    tell_lane(e, EVENTS_CHEAP, &steps, steps_max);
-    tell_lane(e, EVENTS_COSTLY, &steps,
-              steps > steps_max - steps_max / COSTLY_SHARE ? steps + steps_max / COSTLY_SHARE
-                                                           : steps_max);
+    publish_lane(e, EVENTS_CHEAP, &steps, steps_max);
+    publish_lane(e, EVENTS_COSTLY, &steps,
+                 steps > steps_max - steps_max / COSTLY_SHARE ? steps + steps_max / COSTLY_SHARE
+                                                              : steps_max);
     e->counts.steps += steps;
     events_drop_doomed(e);
     trim(e);
@@ -441,14 +441,14 @@ static void resync_channel(void *ctx, struct fli_map_node *node)
     struct topic *t = FLI_CONTAINER_OF(node, struct topic, by_name);
     struct message m;
     uint64_t steps = 0;
-    struct telling w = {.m = &m, .lane = r->lane, .at = NO_PLACE, .steps = &steps};
+    struct publication w = {.m = &m, .lane = r->lane, .at = NO_PLACE, .steps = &steps};
     begin(&m, topic_name(t), "resync");
     put(&m, "clock", r->clock_ms);
     if (t->wake) { /* every waiter asks again */
         m.text[0] = '0';
         m.text_len = 1;
     }
-    tell(r->events, t, &w);
+    publish(r->events, t, &w);
 }
 
 static void resync_lane(struct events *e, enum events_lane_id lane, uint64_t clock_ms)
@@ -456,13 +456,13 @@ static void resync_lane(struct events *e, enum events_lane_id lane, uint64_t clo
     struct resync r = {e, lane, clock_ms};
     struct message m;
     uint64_t steps = 0;
-    struct telling w = {.m = &m, .lane = lane, .at = NO_PLACE, .steps = &steps};
+    struct publication w = {.m = &m, .lane = lane, .at = NO_PLACE, .steps = &steps};
     fli_map_each(&e->channels, resync_channel, &r);
     begin(&m, slice_of(EVENTS_RESYNC_CHANNEL), "resync");
     put(&m, "clock", clock_ms);
     FLI_LIST_FOREACH(link, &e->globs)
     {
-        tell(e, topic_of_link(link), &w);
+        publish(e, topic_of_link(link), &w);
     }
 }
 
@@ -487,9 +487,9 @@ void events_resync(struct events *e, uint64_t clock_ms)
     trim(e);
 }
 
-static void tell_min_live(struct events *e, struct topic *t, const struct telling *w)
+static void publish_min_live(struct events *e, struct topic *t, const struct publication *w)
 {
-    tell(e, t, w);
+    publish(e, t, w);
     FLI_LIST_FOREACH(link, &t->subs)
     {
         struct sub *sub = sub_at_topic(link);
@@ -505,23 +505,23 @@ static void min_live_lane(struct events *e, enum events_lane_id lane, uint64_t m
 {
     struct message m;
     uint64_t steps = 0;
-    struct telling w = {.m = &m,
-                        .lane = lane,
-                        .at = NO_PLACE,
-                        .only_fresh = min_live_token == e->lanes[lane].min_live_token,
-                        .steps = &steps};
+    struct publication w = {.m = &m,
+                            .lane = lane,
+                            .at = NO_PLACE,
+                            .only_fresh = min_live_token == e->lanes[lane].min_live_token,
+                            .steps = &steps};
     e->lanes[lane].min_live_token = min_live_token;
     begin(&m, slice_of(EVENTS_MIN_LIVE_CHANNEL), "min_live_token");
     put(&m, "token", min_live_token);
     put(&m, "clock", clock_ms);
     struct topic *t = events_topic_find(e, false, m.channel);
     if (t != NULL) {
-        tell_min_live(e, t, &w);
+        publish_min_live(e, t, &w);
     }
     FLI_LIST_FOREACH(link, &e->globs)
     {
         if (topic_of_link(link)->min_live) {
-            tell_min_live(e, topic_of_link(link), &w);
+            publish_min_live(e, topic_of_link(link), &w);
         }
     }
 }

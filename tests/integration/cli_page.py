@@ -1,0 +1,103 @@
+#!/usr/bin/python3
+"""What --json prints, against the table of fields in docs/CLI.md: each field is in the row of its command, and each row's fields come."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, Store, binary, main, wait_until
+from harness.lab import ROOT
+
+# In a row, but not a field of every such call: words that a field has, and fields of other outcomes.
+WORDS = {
+    'show': {'held', 'delayed', 'queued', 'free', 'exclusive', 'shared', 'permits', 'show', 'queue', 'held_by'},
+    'break': {'--claim'}, 'cluster config': {'default', 'set'}, 'bench': {'--one-lock'}, 'store get': {'--default'}, 'status': {'error', 'message'},
+    'locks': {'held', 'delayed', 'queued', 'free', 'exclusive', 'shared', 'permits', 'queue', 'held_by'},
+    'backup': {'--keep'},
+}
+
+
+def rows():
+    with open(os.path.join(ROOT, 'docs', 'CLI.md'), encoding='utf-8') as f:
+        table = f.read().split('| command | fields |\n')[1].split('\n\n')[0]
+    found = {}
+    for commands, fields in re.findall(r'^\| (`.*?) \| (.*) \|$', table, re.M):
+        names = set(re.findall(r'`([^`]+)`', re.sub(r'as (?:in|of) `[^`]+`', '', fields)))
+        for other in re.findall(r'as (?:in|of) `([^`]+)`', fields):
+            names |= found[other]
+        for command in re.findall(r'`([^`]+)`', commands):
+            found[command] = names
+    return found
+
+
+def names_of(value):
+    if isinstance(value, list):
+        return set().union(*map(names_of, value)) if value else set()
+    return set(value).union(*map(names_of, value.values())) if isinstance(value, dict) else set()
+
+
+class Fields(Case):
+    def setUp(self):
+        super().setUp()
+        self.node = Cluster(self.lab, 1).start().nodes[0]
+        store = Store(self.lab)
+        store.start()
+        self.env = dict(os.environ, FENCELOCK_NODES=self.node.address, FENCELOCK_STORE=store.address)
+        self.rows = rows()
+        self.seen = {}
+
+    def ask(self, row, *words, code=0):
+        done = subprocess.run([binary('fencelock')] + [str(w) for w in words] + ['--json'], env=self.env, cwd=self.lab.dir, timeout=60,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, code, done.stderr.decode())
+        answer = json.loads(done.stdout)
+        names = names_of(answer)
+        self.assertEqual(names - self.rows[row], set(), 'fields of %s that the page lacks' % row)
+        self.seen.setdefault(row, set()).update(names)
+        return answer
+
+    def test_each_command(self):
+        token = self.ask('acquire', 'acquire', 'hot', '--ttl', '10m')['token']
+        self.ask('acquire', 'acquire', 'hot', '--wait', '100ms', code=1)
+        self.ask('renew', 'renew', 'hot', token)
+        self.ask('check', 'check', 'hot', token)
+        self.ask('show', 'show', 'hot')
+        self.ask('locks', 'locks')
+        self.ask('locks --by wait', 'locks', '--by', 'wait')
+        waiter = self.lab.start([binary('fencelock'), 'acquire', 'hot', '--wait', '1h', '--nodes', self.env['FENCELOCK_NODES']], 'waiter')
+        wait_until(lambda: self.ask('queue', 'queue', 'hot')['queue'], 30, 'a queue')
+        waiter.kill()
+        self.node.call('SESSION', 'OPEN', 'owner-of-a-session', 'TTL', 60000)
+        self.ask('sessions', 'sessions')
+        self.ask('health', 'health')
+        self.ask('cluster status', 'cluster', 'status')
+        self.ask('cluster config', 'cluster', 'config')
+        self.ask('cluster config', 'cluster', 'config', 'set', 'locks-max', 3000000)
+        self.ask('cluster add', 'cluster', 'transfer', 1)
+        self.ask('status', 'status')
+        self.ask('top --once', 'top', '--once')
+        self.ask('token', 'token', 'x')
+        self.ask('break', 'break', 'hot', '--claim', self.env['FENCELOCK_STORE'])
+        token = self.ask('acquire', 'acquire', 'hot', '--ttl', '10m')['token']
+        self.ask('release', 'release', 'hot', token)
+        fence = ('--lock', 'hot', '--token', token)
+        self.ask('claim', 'store', 'claim', *fence)
+        self.ask('store set', 'store', 'set', 'key', 'value', *fence)
+        self.ask('store get', 'store', 'get', 'key')
+        self.ask('del', 'store', 'del', 'key', *fence)
+        self.ask('store mark', 'store', 'mark', '--lock', 'hot')
+        self.ask('backup', 'backup', 'one.backup')
+        self.ask('backup', 'backup', '--verify', 'one.backup')
+        self.ask('store backup', 'store', 'backup', 'store.backup')
+        self.ask('bench', 'bench', '--duration', '1s', '--clients', 2, '--one-lock')
+        for row, names in self.seen.items():
+            documented = set().union(*(n for r, n in self.rows.items() if n == self.rows[row]))
+            others = set().union(*(n for r, n in self.seen.items() if self.rows[r] == self.rows[row]))
+            self.assertEqual(documented - others - WORDS.get(row, set()), set(), 'fields on the page that %s does not have' % row)
+
+
+if __name__ == '__main__':
+    main()
