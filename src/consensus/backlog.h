@@ -56,8 +56,10 @@ struct held *backlog_first(const struct backlog *b);
 /* The same among the sources in `urgent`. NULL: none of them waits. */
 struct held *backlog_first_urgent(const struct backlog *b);
 
-/* Whether the command renews, releases or cancels. */
+/* Whether the command renews, releases or cancels; and the part of all room that is for those
+ * alone. */
 bool backlog_is_urgent(uint8_t op);
+#define BACKLOG_URGENT(max) ((max) / 16)
 
 /* The oldest command; NULL: none waits. */
 struct held *backlog_oldest(const struct backlog *b);

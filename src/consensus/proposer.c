@@ -29,9 +29,6 @@ enum state { STATE_CLOSED, STATE_BARRIER, STATE_OPEN, STATE_ENDED };
  * the machine's. Otherwise pulses would follow each other without an end. */
 #define PULSE_EARLY_MS CLUSTER_CLOCK_TICK_MS
 
-/* The part of pending_max that is for urgent commands alone. */
-#define PENDING_URGENT(max) ((max) / 16)
-
 #define QUERY_PAYLOAD_MAX ((size_t)1 << 20) /* far above the limit of machine_query() */
 
 struct proposer {
@@ -626,7 +623,7 @@ static int take(struct proposer *p, const struct item *i)
 static bool has_room(const struct proposer *p, const struct item *i)
 {
     uint64_t room = p->config.pending_max - p->stats.pending_bytes;
-    uint64_t kept = i->urgent ? 0 : PENDING_URGENT(p->config.pending_max);
+    uint64_t kept = i->urgent ? 0 : BACKLOG_URGENT(p->config.pending_max);
     return room >= kept && i->len <= room - kept;
 }
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/no_users.h"
 
 #define CHUNK 16384u /* bytes of one read */
 #define SENT_MAX ((size_t)64 << 20)
@@ -377,7 +378,7 @@ static int handshake_step(struct fli_link *l)
 static int check_login(struct fli_link *l, redisReply *reply)
 {
     /* A storage without users serves everybody alike. */
-    static const char nobody[] = "ERR AUTH: there are no users here";
+    static const char nobody[] = FLI_NO_USERS_WORD " " FLI_NO_USERS;
     bool none =
         reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, nobody, sizeof nobody - 1) == 0;
     bool ok = reply->type == REDIS_REPLY_STATUS || none;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/no_users.h"
 #include "net/conn.h"
 #include "wire/command_reply.h"
 
@@ -48,8 +49,8 @@ static bool bad_name(struct fli_buf *b)
 
 static bool no_auth(struct fli_buf *b)
 {
-    return fli_resp_error(b, "ERR",
-                          "AUTH: there are no users here; connect without user and password") == 0;
+    return fli_resp_error(b, FLI_NO_USERS_WORD,
+                          FLI_NO_USERS "; connect without user and password") == 0;
 }
 
 /* --- HELLO --- */

@@ -10,17 +10,18 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Resp, RespError, keep_little_that_is_freed, main, seed, wait_until
+from harness import Case, Cluster, ClusterCase, Resp, RespError, keep_little_that_is_freed, main, seed, wait_until
 from harness.resp import encode, info_fields
 
 OWNER = 'owner-a-0123456789'
 MIB = 1 << 20
 
 
-class Doors(Case):
+class Doors(ClusterCase):
+    NODES = 1
+
     def setUp(self):
         super().setUp()
-        self.cluster = Cluster(self.lab, 1).start()
         self.node = self.cluster.nodes[0]
         self.random = random.Random(seed())
         self.rss_before = self.node.process.rss()
@@ -327,12 +328,11 @@ class OneAddress(Case):
             c.close()
 
 
-class PeerPort(Case):
+class PeerPort(ClusterCase):
     """The same, at the port where nodes talk to each other."""
 
     def setUp(self):
         super().setUp()
-        self.cluster = Cluster(self.lab, 3).start()
         self.random = random.Random(seed())
 
     def test_garbage(self):

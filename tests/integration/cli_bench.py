@@ -8,14 +8,13 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, binary, free_ports, main, wait_until
+from harness import Cluster, ClusterCase, binary, free_ports, main, wait_until
 from tls_lab import Certs
 
 
-class Bench(Case):
+class Bench(ClusterCase):
     def setUp(self):
         super().setUp()
-        self.cluster = Cluster(self.lab, 3).start()
         self.leader = self.cluster.leader()
         self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
         self.env['FENCELOCK_NODES'] = ','.join(node.address for node in self.cluster.nodes)

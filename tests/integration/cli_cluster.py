@@ -10,19 +10,16 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Store, binary, main, wait_until
+from harness import ClusterCase, Store, binary, main, wait_until
 
 OWNER_A = 'owner-a-0123456789'
 OWNER_B = 'owner-b-0123456789'
 DONE, NO, USAGE, UNKNOWN = 0, 1, 2, 3
 
 
-class ClusterCase(Case):
-    NODES = 3
-
+class CliCase(ClusterCase):
     def setUp(self):
         super().setUp()
-        self.cluster = Cluster(self.lab, self.NODES).start()
         self.cluster.leader()
         self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
         self.env['FENCELOCK_NODES'] = ','.join(self.cluster.addresses())
@@ -61,7 +58,7 @@ class ClusterCase(Case):
         return value['waiters'] if code == DONE else 0
 
 
-class Commands(ClusterCase):
+class Commands(CliCase):
     def test_the_life_of_a_lock(self):
         token = self.acquire('report', '--ttl', '60s', '--owner', OWNER_A, '--value', 'nightly')
         self.assertEqual(self.acquire('report', '--ttl', '60s', '--owner', OWNER_A), token) # again, not twice
@@ -169,7 +166,7 @@ class Commands(ClusterCase):
         self.assertEqual(len({line.rstrip().rfind(' 0.1.0') for line in text[1:]}), 1) # aligned
 
 
-class Faults(ClusterCase):
+class Faults(CliCase):
     def test_each_node_alone_serves(self):
         for node in self.cluster.nodes:
             self.env['FENCELOCK_NODES'] = node.address
@@ -234,7 +231,7 @@ class Faults(ClusterCase):
         self.assertIn('Connection refused', err)
 
 
-class Health(ClusterCase):
+class Health(CliCase):
     def test_health(self):
         code, value = self.json_of('health')
         self.assertEqual((code, value['healthy'], [n['serves'] for n in value['nodes']]), (DONE, True, [True] * 3))
@@ -264,7 +261,7 @@ class Health(ClusterCase):
             last.resume()
 
 
-class WithStore(ClusterCase):
+class WithStore(CliCase):
     NODES = 1
 
     def setUp(self):

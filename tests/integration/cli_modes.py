@@ -8,17 +8,16 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, binary, main, wait_until
+from harness import Case, ClusterCase, binary, main, wait_until
 from scripted_server import ScriptedServer
 
 DONE, NO = 0, 1
 OWNERS = ['owner-%d-0123456789' % i for i in range(4)]
 
 
-class Modes(Case):
+class Modes(ClusterCase):
     def setUp(self):
         super().setUp()
-        self.cluster = Cluster(self.lab, 3).start()
         self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
         self.env['FENCELOCK_NODES'] = ','.join(self.cluster.addresses())
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Store, main
+from harness import ClusterCase, Store, main
 from harness.lab import ROOT
 
 PAGE = os.path.join(ROOT, 'docs', 'CLIENTS.md')
@@ -26,10 +26,11 @@ def program(language):
     return blocks[0]
 
 
-class Programs(Case):
+class Programs(ClusterCase):
+    NODES = 1
+
     def setUp(self):
         super().setUp()
-        self.cluster = Cluster(self.lab, 1).start()
         self.cluster.leader()
         self.node = self.cluster.nodes[0]
         self.store = Store(self.lab).start()

@@ -9,16 +9,15 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Deadline, Load, RespError, main, seed, wait_until
+from harness import Case, Cluster, ClusterCase, Deadline, Load, RespError, main, seed, wait_until
 
 OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
 FAILOVER_DEADLINE_S = 5.0 # a deadline, not the promise; the value is printed
 
 
-class Crashes(Case):
+class Crashes(ClusterCase):
     def setUp(self):
         super().setUp()
-        self.cluster = Cluster(self.lab, 3).start()
         self.random = random.Random(seed())
 
     def load(self, **options):
@@ -204,10 +203,9 @@ class OneNode(Case):
         self.assertGreater(node.call('TOKEN', 'x'), last)
 
 
-class PausedLeader(Case):
+class PausedLeader(ClusterCase):
     def setUp(self):
         super().setUp()
-        self.cluster = Cluster(self.lab, 3).start()
         self.old = self.cluster.leader()
         self.others = [n for n in self.cluster.nodes if n is not self.old]
 
@@ -250,11 +248,7 @@ class PausedLeader(Case):
             self.assertEqual(c.call('CHECK', 'kept', token), 1)
 
 
-class Waiters(Case):
-    def setUp(self):
-        super().setUp()
-        self.cluster = Cluster(self.lab, 3).start()
-
+class Waiters(ClusterCase):
     def waits(self, node, name='x'):
         page = node.call('LOCKS', 'MATCH', name)
         return dict(zip(page[1][0][::2], page[1][0][1::2]))[b'waiters']

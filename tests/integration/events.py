@@ -11,7 +11,7 @@ import time
 import redis
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, main, wait_until
+from harness import ClusterCase, RespError, main, wait_until
 from harness.resp import Push
 
 OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
@@ -28,11 +28,7 @@ def short(text):
     return ' '.join([m['event']] + [m[key] for key in ('token', 'owner') if key in m])
 
 
-class Events(Case):
-    def setUp(self):
-        super().setUp()
-        self.cluster = Cluster(self.lab, 3).start()
-
+class Events(ClusterCase):
     def subscribed(self, node, *args, proto=2):
         c = node.client()
         self.addCleanup(c.close)

@@ -7,7 +7,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, main, wait_until
+from harness import ClusterCase, main, wait_until
 
 LOCKS = 64000 # with 1 KiB each: enough that a child encodes it
 VALUE = b'v' * 1024
@@ -19,10 +19,11 @@ def children(pid):
         return f.read().split()
 
 
-class LargeState(Case):
+class LargeState(ClusterCase):
+    NODES = 1
+
     def setUp(self):
         super().setUp()
-        self.cluster = Cluster(self.lab, 1).start()
         self.node = self.cluster.nodes[0]
 
     def acquire(self, first, count):

@@ -8,19 +8,14 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from cli_library import Driver
-from harness import Case, Cluster, RespError, main, wait_until
+from harness import ClusterCase, RespError, main, wait_until
 
 OWNER_A = 'owner-a-0123456789'
 OWNER_B = 'owner-b-0123456789'
 LONG = 600000
 
 
-class Late(Case):
-    def setUp(self):
-        super().setUp()
-        self.cluster = Cluster(self.lab, 3).start()
-
-
+class Late(ClusterCase):
     def copy_in(self, stopped, *words):
         """What a request is answered that sat in a stopped node, while the next attempt got the lock and gave it back."""
         others = [n for n in self.cluster.nodes if n is not stopped]

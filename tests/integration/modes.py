@@ -9,23 +9,14 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, main, seed, wait_until
+from harness import ClusterCase, RespError, main, seed, wait_until
 
 
 def owner(n):
     return 'owner-%s-0123456789' % n
 
 
-class Modes(Case):
-    def setUp(self):
-        super().setUp()
-        self.cluster = Cluster(self.lab, 3).start()
-
-    def show(self, node, name):
-        with node.client() as c:
-            c.call('HELLO', 3)
-            return c.call('SHOW', name)
-
+class Modes(ClusterCase):
     def waiting(self, node, name, n, *args):
         c = node.client()
         self.addCleanup(c.close)
@@ -41,13 +32,13 @@ class Modes(Case):
         leader = self.cluster.leader()
         others = [n for n in self.cluster.nodes if n is not leader]
         writer = self.waiting(others[0], 'x', 'w1')
-        wait_until(lambda: self.show(leader, 'x')[b'waiters'] == 1, what='the writer in the queue')
+        wait_until(lambda: leader.show('x')[b'waiters'] == 1, what='the writer in the queue')
         self.assertIsNone(a.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', owner('r3'), 'MODE', 'SHARED'))
         readers = []
         for i, n in enumerate(('r3', 'r4')):
             readers.append(self.waiting(others[i], 'x', n, 'MODE', 'SHARED'))
-            wait_until(lambda: self.show(leader, 'x')[b'waiters'] == 2 + i, what='the reader in the queue')
-        shown = self.show(others[1], 'x')
+            wait_until(lambda: leader.show('x')[b'waiters'] == 2 + i, what='the reader in the queue')
+        shown = others[1].show('x')
         self.assertEqual((shown[b'mode'], shown[b'holders'], shown[b'permits']), (b'shared', 2, 1))
         self.assertEqual([h[b'token'] for h in shown[b'held_by']], [first, second])
         leader.kill() # holders and queue survive
@@ -60,9 +51,9 @@ class Modes(Case):
         self.assertEqual(others[1].call('RELEASE', 'x', third), 1)
         tokens = [r.read(30) for r in readers]
         self.assertEqual(sorted(tokens), [third + 1, third + 2])
-        self.assertEqual(self.show(others[0], 'x')[b'holders'], 2)
+        self.assertEqual(others[0].show('x')[b'holders'], 2)
         leader.start()
-        wait_until(lambda: self.show(leader, 'x')[b'holders'] == 2, what='the restarted node knows')
+        wait_until(lambda: leader.show('x')[b'holders'] == 2, what='the restarted node knows')
 
     def test_permits(self):
         nodes = self.cluster.nodes
@@ -74,7 +65,7 @@ class Modes(Case):
                 nodes[1].call('ACQUIRE', 's', 'TTL', 60000, 'OWNER', owner(4), *more)
             self.assertEqual(e.exception.word, 'MISMATCH')
         waiter = self.waiting(nodes[2], 's', 'w', 'PERMITS', 3)
-        wait_until(lambda: self.show(nodes[0], 's')[b'waiters'] == 1, what='the waiter in the queue')
+        wait_until(lambda: nodes[0].show('s')[b'waiters'] == 1, what='the waiter in the queue')
         self.assertEqual(nodes[1].call('RELEASE', 's', tokens[1]), 1)
         self.assertGreater(waiter.read(), tokens[2])
         page = nodes[0].call('LOCKS', 'MATCH', 's')

@@ -8,7 +8,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, main, seed, wait_until
+from harness import Case, Cluster, ClusterCase, RespError, main, seed, wait_until
 
 
 def owner(n):
@@ -20,16 +20,7 @@ def several(names):
     return [names[0], *(a for n in names[1:] for a in ('ALSO', n))]
 
 
-class Multi(Case):
-    def setUp(self):
-        super().setUp()
-        self.cluster = Cluster(self.lab, 3).start()
-
-    def show(self, node, name):
-        with node.client() as c:
-            c.call('HELLO', 3)
-            return c.call('SHOW', name)
-
+class Multi(ClusterCase):
     def waiting(self, node, names, n):
         c = node.client()
         self.addCleanup(c.close)
@@ -46,21 +37,21 @@ class Multi(Case):
         leader = self.cluster.leader()
         others = [n for n in self.cluster.nodes if n is not leader]
         first = self.waiting(others[0], 'yz', 'b')
-        wait_until(lambda: self.show(leader, 'y')[b'waiters'] == 1, what='the first waiter')
+        wait_until(lambda: leader.show('y')[b'waiters'] == 1, what='the first waiter')
         second = self.waiting(others[1], 'zy', 'c')
-        wait_until(lambda: self.show(leader, 'y')[b'waiters'] == 2, what='the second waiter')
+        wait_until(lambda: leader.show('y')[b'waiters'] == 2, what='the second waiter')
         single = self.waiting(others[0], 'z', 'd') # z is free, but others are before
-        wait_until(lambda: self.show(leader, 'z')[b'waiters'] == 3, what='the third waiter')
+        wait_until(lambda: leader.show('z')[b'waiters'] == 3, what='the third waiter')
         self.assertIsNone(leader.call('ACQUIRE', 'z', 'TTL', 60000, 'OWNER', owner('e')))
-        shown = self.show(others[0], 'z')
+        shown = others[0].show('z')
         self.assertEqual((shown[b'state'], shown[b'holders']), (b'queued', 0))
         self.assertEqual([w[b'together'] for w in shown[b'queue']], [2, 2, 1])
-        self.assertEqual(self.show(others[1], 'x')[b'together'], 2)
+        self.assertEqual(others[1].show('x')[b'together'], 2)
         leader.kill() # grant and queues survive
         self.cluster.leader()
         self.assertEqual(others[0].call('CHECK', 'x', token, timeout=30), 1)
         self.assertEqual(others[1].call('RELEASE', 'y', token, timeout=30), 1) # both of them
-        self.assertIsNone(self.show(others[1], 'x'))
+        self.assertIsNone(others[1].show('x'))
         t = first.read(60)
         self.assertGreater(t, token)
         self.assertEqual([others[1].call('CHECK', n, t) for n in 'yz'], [1, 1])
@@ -79,7 +70,7 @@ class Multi(Case):
         names = ['n%02d' % i for i in range(16)]
         token = node.call('ACQUIRE', *several(names), 'TTL', 600000, 'OWNER', owner('a'))
         wait = self.waiting(node, list(reversed(names)), 'b')
-        wait_until(lambda: self.show(node, names[7])[b'waiters'] == 1, what='the waiter')
+        wait_until(lambda: node.show(names[7])[b'waiters'] == 1, what='the waiter')
         for n in self.cluster.nodes:
             n.kill()
         wait.close()

@@ -11,7 +11,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
 from cli_library import Driver as BlockingDriver
 from cli_library import LibraryCase, leader_is
-from harness import Case, Cluster, RespError, main, wait_until
+from harness import ClusterCase, RespError, main, wait_until
 from held_locks import Driver, HoldCase
 from scripted_server import CLOSE, HANG
 
@@ -74,12 +74,8 @@ class Scripted(LibraryCase):
         self.assertEqual(name, 'EUNCERTAIN')
 
 
-class Stopped(Case):
+class Stopped(ClusterCase):
     TIMEOUT_S = 300
-
-    def setUp(self):
-        super().setUp()
-        self.cluster = Cluster(self.lab, 3).start()
 
     def stopped(self, work):
         """Does the work while the leader is stopped, and leaves a healthy cluster."""

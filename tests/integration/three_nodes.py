@@ -9,16 +9,12 @@ import time
 import redis
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, main, wait_until
+from harness import ClusterCase, RespError, main, wait_until
 
 OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
 
 
-class ThreeNodes(Case):
-    def setUp(self):
-        super().setUp()
-        self.cluster = Cluster(self.lab, 3).start()
-
+class ThreeNodes(ClusterCase):
     def test_any_node_grants_and_refuses(self):
         self.cluster.leader()
         last = 0

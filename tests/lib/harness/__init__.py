@@ -21,8 +21,8 @@ from .lab import Lab, binary, free_ports
 from .load import Load
 from .process import Process, keep_little_that_is_freed
 from .resp import Resp, RespError
-from .runner import Case, main
+from .runner import Case, ClusterCase, main
 from .wait import Deadline, seed, stays, wait_until
 
-__all__ = ['PATIENT', 'Case', 'Cluster', 'Deadline', 'Lab', 'Load', 'Node', 'Process', 'Resp', 'RespError', 'Store',
+__all__ = ['PATIENT', 'Case', 'Cluster', 'ClusterCase', 'Deadline', 'Lab', 'Load', 'Node', 'Process', 'Resp', 'RespError', 'Store',
            'binary', 'free_ports', 'keep_little_that_is_freed', 'main', 'seed', 'stays', 'wait_until']

@@ -44,6 +44,12 @@ class _Server:
         with self.client(timeout) as c:
             return c.call(*args)
 
+    def show(self, name):
+        """What SHOW answers in RESP3, which has maps."""
+        with self.client() as c:
+            c.call('HELLO', 3)
+            return c.call('SHOW', name)
+
     def info(self):
         return info_fields(self.call('INFO', timeout=3.0))
 

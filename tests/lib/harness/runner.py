@@ -6,6 +6,7 @@ import sys
 import time
 import unittest
 
+from .cluster import Cluster
 from .lab import Lab
 from .wait import seed
 
@@ -50,6 +51,16 @@ class Case(unittest.TestCase):
     def note(self, text):
         """A measured value or other remark, printed with the test's line."""
         self.__dict__.setdefault('notes', []).append(text)
+
+
+class ClusterCase(Case):
+    """A test with a cluster that runs."""
+
+    NODES = 3
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, self.NODES).start()
 
 
 class _Result(unittest.TestResult):

@@ -138,6 +138,17 @@ static void gives_memory_back(struct rig *r)
     assert_true(stream_memory(r->mine.s) < 8192);
 }
 
+/* The test runs with each way of proving who one is. */
+#define EACH_WAY(name)                                                                             \
+    TEST_WITH(test_##name##_with_certificates, set_up_certs, tear_down)                            \
+    {                                                                                              \
+        name(state);                                                                               \
+    }                                                                                              \
+    TEST_WITH(test_##name##_with_a_secret, set_up_secret, tear_down)                               \
+    {                                                                                              \
+        name(state);                                                                               \
+    }
+
 static void members_talk(void **state)
 {
     struct rig *r = *state;
@@ -153,15 +164,7 @@ static void members_talk(void **state)
     assert_int_equal(security_of(&r->b).failed, 0);
 }
 
-TEST_WITH(test_members_talk_with_certificates, set_up_certs, tear_down)
-{
-    members_talk(state);
-}
-
-TEST_WITH(test_members_talk_with_a_secret, set_up_secret, tear_down)
-{
-    members_talk(state);
-}
+EACH_WAY(members_talk)
 
 /* More than the kernel takes at once, and than one piece that is encrypted. */
 static void much_at_once(void **state)
@@ -183,15 +186,7 @@ static void much_at_once(void **state)
     test_free(bytes);
 }
 
-TEST_WITH(test_much_at_once_with_certificates, set_up_certs, tear_down)
-{
-    much_at_once(state);
-}
-
-TEST_WITH(test_much_at_once_with_a_secret, set_up_secret, tear_down)
-{
-    much_at_once(state);
-}
+EACH_WAY(much_at_once)
 
 /* A member that is configured otherwise is told so, as it is a member. */
 TEST_WITH(test_members_are_told_why, set_up_certs, tear_down)
@@ -281,15 +276,7 @@ static void nothing_against_something(void **state)
     must_not_reach(r, &nothing, "was dropped: ");
 }
 
-TEST_WITH(test_nothing_against_something_with_a_secret, set_up_secret, tear_down)
-{
-    nothing_against_something(state);
-}
-
-TEST_WITH(test_nothing_against_something_with_certificates, set_up_certs, tear_down)
-{
-    nothing_against_something(state);
-}
+EACH_WAY(nothing_against_something)
 
 /* ---- a stranger with TLS of his own ---------------------------------------------------------- */
 
@@ -443,15 +430,7 @@ static void strangers_without_tls(void **state)
     assert_int_equal(r->b.judged + r->b.accepted, 0);
 }
 
-TEST_WITH(test_strangers_without_tls_with_certificates, set_up_certs, tear_down)
-{
-    strangers_without_tls(state);
-}
-
-TEST_WITH(test_strangers_without_tls_with_a_secret, set_up_secret, tear_down)
-{
-    strangers_without_tls(state);
-}
+EACH_WAY(strangers_without_tls)
 
 /* After TLS and the handshake of a member: bytes that were touched on the way end the stream. */
 TEST_WITH(test_silence_after_tls, set_up_certs, tear_down)

@@ -41,6 +41,15 @@ static void expect_cancel(struct fake *f, unsigned sent_before, uint64_t times_a
     assert_int_equal(c->number2, times_asked);
 }
 
+/* A request whose client is gone before its wait ends: it is cancelled. */
+static struct asked *ask_and_drop_unnamed(struct fake *f)
+{
+    struct asked *a = ask_and_queue(f, UNNAMED, 1);
+    dispatch_cancel(f->d, &a->slot);
+    expect_cancel(f, 1, 1);
+    return a;
+}
+
 static void expect_release(struct fake *f, unsigned sent_before, uint64_t token)
 {
     dispatch_turn(f->d);
@@ -284,9 +293,7 @@ TEST_WITH(dropped_while_parked_then_granted_named, fake_setup, fake_teardown)
 TEST_WITH(dropped_while_parked_then_granted_unnamed, fake_setup, fake_teardown)
 {
     struct fake *f = *state;
-    struct asked *a = ask_and_queue(f, UNNAMED, 1);
-    dispatch_cancel(f->d, &a->slot);
-    expect_cancel(f, 1, 1);
+    struct asked *a = ask_and_drop_unnamed(f);
     struct sent *cancel = last_sent(f);
     assert_int_equal(parked(f), 1); /* a ghost */
     event(f, GRANTED, WAIT, 9, 0);
@@ -301,9 +308,7 @@ TEST_WITH(dropped_while_parked_then_granted_unnamed, fake_setup, fake_teardown)
 TEST_WITH(dropped_while_parked_then_ended_unnamed, fake_setup, fake_teardown)
 {
     struct fake *f = *state;
-    struct asked *a = ask_and_queue(f, UNNAMED, 1);
-    dispatch_cancel(f->d, &a->slot);
-    expect_cancel(f, 1, 1);
+    (void)ask_and_drop_unnamed(f);
     result(last_sent(f), (struct machine_result){.code = MACHINE_DONE});
     event(f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
     assert_int_equal(parked(f), 0);
@@ -313,9 +318,7 @@ TEST_WITH(dropped_while_parked_then_ended_unnamed, fake_setup, fake_teardown)
 TEST_WITH(ghosts_do_not_live_for_ever, fake_setup, fake_teardown)
 {
     struct fake *f = *state;
-    struct asked *a = ask_and_queue(f, UNNAMED, 1);
-    dispatch_cancel(f->d, &a->slot);
-    expect_cancel(f, 1, 1);
+    (void)ask_and_drop_unnamed(f);
     result(last_sent(f), (struct machine_result){.code = MACHINE_DONE});
     f->now_ms += 3000 + DISPATCH_SLACK_DEFAULT_MS;
     expect_cancel(f, 2, 1);
