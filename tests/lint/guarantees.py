@@ -13,7 +13,8 @@ import ast
 import os
 import re
 import sys
-import tempfile
+
+import planted
 
 PAGE = "GUARANTEES.md"
 PROMISES = ["1", "2", "3", "4", "5", "U"]  # U: the answer UNCERTAIN
@@ -138,48 +139,30 @@ OFFENCES = [
 ]
 
 
-def complaints_of(files):
-    with tempfile.TemporaryDirectory() as root:
-        for path, text in files.items():
-            os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
-            with open(os.path.join(root, path), "w", encoding="utf-8") as f:
-                f.write(text)
-        return list(check(root))
-
-
 def self_test():
     wrong = 0
-    if complaints_of(GOOD):
-        print("self-test: the good tree was refused:", *complaints_of(GOOD), sep="\n  ")
+    if planted.complaints_of(check, GOOD):
+        print("self-test: the good tree was refused:", *planted.complaints_of(check, GOOD), sep="\n  ")
         wrong += 1
     for path, old, new, words in OFFENCES:
         text = GOOD[path].replace(old, new, 1)
-        found = complaints_of({**GOOD, path: text})
+        found = planted.complaints_of(check, {**GOOD, path: text})
         if text == GOOD[path] or len(found) == 0 or not any(words in line for line in found):
             print(f"self-test: {new!r} in {path} gave {found}")
             wrong += 1
     without = {path: text for path, text in GOOD.items() if path != "docs/GUARANTEES.md"}
-    if not any("is missing" in line for line in complaints_of(without)):
+    if not any("is missing" in line for line in planted.complaints_of(check, without)):
         print("self-test: a missing page was not noticed")
         wrong += 1
     print(f"self-test: {len(OFFENCES) + 2} trees, {wrong} wrong")
     return 1 if wrong else 0
 
 
-def main():
-    args = sys.argv[1:]
-    if args == ["--self-test"]:
-        return self_test()
-    if len(args) != 1:
-        print(__doc__, file=sys.stderr)
-        return 2
-    found = list(check(args[0]))
-    for line in found:
-        print(line)
-    named = len(NAMED.findall(read(args[0], "docs", PAGE))) if not found else 0
-    print(f"guarantees: {len(found)} wrong" if found else f"guarantees: {named} tests named, all there")
-    return 1 if found else 0
+def summary(root, found):
+    if found:
+        return f"guarantees: {len(found)} wrong"
+    return f"guarantees: {len(NAMED.findall(read(root, 'docs', PAGE)))} tests named, all there"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(planted.run(__doc__, check, self_test, summary))

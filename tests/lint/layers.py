@@ -8,7 +8,8 @@ layers.py --self-test  checks that each kind of offence is found
 import os
 import re
 import sys
-import tempfile
+
+import planted
 
 # Layers of one floor that must not see each other, although one of them stands earlier in the list.
 SIBLINGS = [{"wire", "machine", "fence", "log"}]
@@ -176,13 +177,7 @@ def self_test():
     }
 
     def offences(extra):
-        with tempfile.TemporaryDirectory() as root:
-            for path, text in list(good.items()) + extra:
-                full = os.path.join(root, path)
-                os.makedirs(os.path.dirname(full), exist_ok=True)
-                with open(full, "w", encoding="utf-8") as f:
-                    f.write(text)
-            return list(check(root))
+        return planted.complaints_of(check, {**good, **dict(extra)})
 
     good.update({
         "src/meson.build": good["src/meson.build"] + "subdir('client')\n",
@@ -213,17 +208,5 @@ def self_test():
     return 1 if failed else 0
 
 
-def main():
-    if sys.argv[1:] == ["--self-test"]:
-        return self_test()
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    found = list(check(sys.argv[1]))
-    for line in found:
-        print(line)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(planted.run(__doc__, check, self_test))

@@ -8,7 +8,8 @@ links.py --self-test  checks that each kind of broken link is found
 import os
 import re
 import sys
-import tempfile
+
+import planted
 
 SKIPPED_FOLDERS = {".git", "__pycache__", "corpus", "fencelock-data"}
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
@@ -95,23 +96,14 @@ OFFENCES = [
 ]
 
 
-def complaints_of(tree):
-    with tempfile.TemporaryDirectory() as root:
-        for path, text in tree.items():
-            os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
-            with open(os.path.join(root, path), "w", encoding="utf-8") as f:
-                f.write(text)
-        return list(check(root))
-
-
 def self_test():
     wrong = 0
-    if complaints_of(GOOD):
-        print("self-test: the good tree was refused:", *complaints_of(GOOD), sep="\n  ")
+    if planted.complaints_of(check, GOOD):
+        print("self-test: the good tree was refused:", *planted.complaints_of(check, GOOD), sep="\n  ")
         wrong += 1
     for path, old, new, words in OFFENCES:
         text = GOOD[path].replace(old, new, 1)
-        found = complaints_of({**GOOD, path: text})
+        found = planted.complaints_of(check, {**GOOD, path: text})
         if text == GOOD[path] or len(found) != 1 or words not in found[0]:
             print(f"self-test: {new!r} in {path} gave {found}")
             wrong += 1
@@ -119,18 +111,5 @@ def self_test():
     return 1 if wrong else 0
 
 
-def main():
-    if sys.argv[1:] == ["--self-test"]:
-        return self_test()
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    found = list(check(sys.argv[1]))
-    for line in found:
-        print(line)
-    print(f"links: {len(found)} wrong")
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(planted.run(__doc__, check, self_test, lambda root, found: f"links: {len(found)} wrong"))

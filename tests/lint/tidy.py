@@ -7,7 +7,8 @@ tidy.py --self-test  checks that each kind of offence is found
 import os
 import re
 import sys
-import tempfile
+
+import planted
 
 LINE_MAX = 100      # columns of a line of C
 FILE_MAX = 800      # lines of a file of C or Python
@@ -171,13 +172,7 @@ def self_test():
         bad[f"call of {word}"] = ("tests/bad.c", f"int i = {word} (x);\n")
 
     def offences(extra):
-        with tempfile.TemporaryDirectory() as root:
-            for path, text in list(good.items()) + extra:
-                full = os.path.join(root, path)
-                os.makedirs(os.path.dirname(full), exist_ok=True)
-                with open(full, "w", encoding="utf-8") as f:
-                    f.write(text)
-            return list(check(root))
+        return planted.complaints_of(check, {**good, **dict(extra)})
 
     failed = 0
     if offences([]):
@@ -192,17 +187,5 @@ def self_test():
     return 1 if failed else 0
 
 
-def main():
-    if sys.argv[1:] == ["--self-test"]:
-        return self_test()
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    found = list(check(sys.argv[1]))
-    for line in found:
-        print(line)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(planted.run(__doc__, check, self_test))

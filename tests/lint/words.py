@@ -7,7 +7,8 @@ words.py --self-test  checks that each word is found where it may not stand, and
 import os
 import re
 import sys
-import tempfile
+
+import planted
 
 # Old word -> what to write. In identifiers (as a part between underlines), in comments and in the docs.
 EVERYWHERE = {
@@ -116,12 +117,7 @@ def self_test():
     }
     failed = 0
     for (what, (path, text)), wanted in [(x, True) for x in bad.items()] + [(x, False) for x in good.items()]:
-        with tempfile.TemporaryDirectory() as root:
-            full = os.path.join(root, path)
-            os.makedirs(os.path.dirname(full))
-            with open(full, 'w', encoding='utf-8') as f:
-                f.write(text)
-            found = list(check(root))
+        found = planted.complaints_of(check, {path: text})
         if bool(found) != wanted:
             print('self-test: %s: %s' % (what, found or 'not found'))
             failed += 1
@@ -132,13 +128,5 @@ def self_test():
     return 1 if failed or unused else 0
 
 
-def main():
-    if sys.argv[1:] == ['--self-test']:
-        return self_test()
-    found = list(check(sys.argv[1]))
-    print('\n'.join(found[:200] + ['words: %d old ones' % len(found)]))
-    return 1 if found else 0
-
-
 if __name__ == '__main__':
-    sys.exit(main())
+    sys.exit(planted.run(__doc__, check, self_test, lambda root, found: 'words: %d old ones' % len(found)))
