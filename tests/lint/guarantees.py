@@ -14,7 +14,7 @@ import os
 import re
 import sys
 
-import planted
+import source_tree
 
 PAGE = "GUARANTEES.md"
 PROMISES = ["1", "2", "3", "4", "5", "U"]  # U: the answer UNCERTAIN
@@ -141,17 +141,17 @@ OFFENCES = [
 
 def self_test():
     wrong = 0
-    if planted.complaints_of(check, GOOD):
-        print("self-test: the good tree was refused:", *planted.complaints_of(check, GOOD), sep="\n  ")
+    if source_tree.complaints_of(check, GOOD):
+        print("self-test: the good tree was refused:", *source_tree.complaints_of(check, GOOD), sep="\n  ")
         wrong += 1
     for path, old, new, words in OFFENCES:
         text = GOOD[path].replace(old, new, 1)
-        found = planted.complaints_of(check, {**GOOD, path: text})
+        found = source_tree.complaints_of(check, {**GOOD, path: text})
         if text == GOOD[path] or len(found) == 0 or not any(words in line for line in found):
             print(f"self-test: {new!r} in {path} gave {found}")
             wrong += 1
     without = {path: text for path, text in GOOD.items() if path != "docs/GUARANTEES.md"}
-    if not any("is missing" in line for line in planted.complaints_of(check, without)):
+    if not any("is missing" in line for line in source_tree.complaints_of(check, without)):
         print("self-test: a missing page was not noticed")
         wrong += 1
     print(f"self-test: {len(OFFENCES) + 2} trees, {wrong} wrong")
@@ -165,4 +165,4 @@ def summary(root, found):
 
 
 if __name__ == "__main__":
-    sys.exit(planted.run(__doc__, check, self_test, summary))
+    sys.exit(source_tree.run(__doc__, check, self_test, summary))

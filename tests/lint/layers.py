@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-import planted
+import source_tree
 
 # Layers of one floor that must not see each other, although one of them stands earlier in the list.
 SIBLINGS = [{"wire", "machine", "fence", "log"}]
@@ -177,7 +177,7 @@ def self_test():
     }
 
     def offences(extra):
-        return planted.complaints_of(check, {**good, **dict(extra)})
+        return source_tree.complaints_of(check, {**good, **dict(extra)})
 
     good.update({
         "src/meson.build": good["src/meson.build"] + "subdir('client')\n",
@@ -209,4 +209,4 @@ def self_test():
 
 
 if __name__ == "__main__":
-    sys.exit(planted.run(__doc__, check, self_test))
+    sys.exit(source_tree.run(__doc__, check, self_test))

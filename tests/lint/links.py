@@ -9,9 +9,8 @@ import os
 import re
 import sys
 
-import planted
+import source_tree
 
-SKIPPED_FOLDERS = {".git", "__pycache__", "corpus", "fencelock-data"}
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 MENTION = re.compile(r"(?<![\w/-])docs/[\w/-]+\.md\b")
 OUTSIDE = re.compile(r"^[a-z]+:")
@@ -20,19 +19,11 @@ HISTORY = re.compile(r"^docs/adr/|^tests/lint/")
 
 
 def files(root):
-    for folder, names, found in os.walk(root):
-        names[:] = sorted(n for n in names if n not in SKIPPED_FOLDERS and not n.startswith("build"))
-        if os.path.relpath(folder, root) == "jepsen" and "store" in names:
-            names.remove("store")  # what runs of the suite leave
-        for name in sorted(found):
-            path = os.path.join(folder, name)
-            if os.path.islink(path) or not os.path.isfile(path):
-                continue
-            with open(path, "rb") as f:
-                try:
-                    yield os.path.relpath(path, root), f.read().decode("utf-8")
-                except UnicodeDecodeError:
-                    continue
+    for path, data in source_tree.files(root):
+        try:
+            yield path, data.decode("utf-8")
+        except UnicodeDecodeError:
+            continue
 
 
 def blank(m):
@@ -98,12 +89,12 @@ OFFENCES = [
 
 def self_test():
     wrong = 0
-    if planted.complaints_of(check, GOOD):
-        print("self-test: the good tree was refused:", *planted.complaints_of(check, GOOD), sep="\n  ")
+    if source_tree.complaints_of(check, GOOD):
+        print("self-test: the good tree was refused:", *source_tree.complaints_of(check, GOOD), sep="\n  ")
         wrong += 1
     for path, old, new, words in OFFENCES:
         text = GOOD[path].replace(old, new, 1)
-        found = planted.complaints_of(check, {**GOOD, path: text})
+        found = source_tree.complaints_of(check, {**GOOD, path: text})
         if text == GOOD[path] or len(found) != 1 or words not in found[0]:
             print(f"self-test: {new!r} in {path} gave {found}")
             wrong += 1
@@ -112,4 +103,4 @@ def self_test():
 
 
 if __name__ == "__main__":
-    sys.exit(planted.run(__doc__, check, self_test, lambda root, found: f"links: {len(found)} wrong"))
+    sys.exit(source_tree.run(__doc__, check, self_test, lambda root, found: f"links: {len(found)} wrong"))

@@ -4,11 +4,10 @@
 tidy.py ROOT         checks the files under ROOT
 tidy.py --self-test  checks that each kind of offence is found
 """
-import os
 import re
 import sys
 
-import planted
+import source_tree
 
 LINE_MAX = 100      # columns of a line of C
 FILE_MAX = 800      # lines of a file of C or Python
@@ -34,23 +33,13 @@ LOCAL = re.compile(r"(?<![\w.$}/-])/(work|tmp|farm)/\w|deb\.debian" r"\.org|secu
                    r"|proxy\.golang" r"\.org|repo1?\.maven|pypi\." r"org|index\.crates" r"\.io|archive\.ubuntu" r"\.com")
 GUARD = re.compile(r"^#ifndef (\w+_H)\n#define \1\n", re.M)
 
-SKIPPED_FOLDERS = {".git", "__pycache__", "corpus", "fencelock-data"}
 TEXT = (".c", ".h", ".py", ".sh", ".md", ".build", ".txt", ".yml", ".yaml", ".conf", ".service", ".in")
 
 
 def files(root):
-    for folder, names, found in os.walk(root):
-        names[:] = sorted(n for n in names if n not in SKIPPED_FOLDERS and not n.startswith("build"))
-        if os.path.relpath(folder, root) == "jepsen" and "store" in names:
-            names.remove("store")  # what runs of the suite leave
-        for name in sorted(found):
-            path = os.path.join(folder, name)
-            if os.path.islink(path) or not os.path.isfile(path):
-                continue
-            with open(path, "rb") as f:
-                data = f.read()
-            if name.endswith(TEXT) or data.startswith(b"#!"):
-                yield os.path.relpath(path, root), data
+    for path, data in source_tree.files(root):
+        if path.endswith(TEXT) or data.startswith(b"#!"):
+            yield path, data
 
 
 def without_comments(text):
@@ -172,7 +161,7 @@ def self_test():
         bad[f"call of {word}"] = ("tests/bad.c", f"int i = {word} (x);\n")
 
     def offences(extra):
-        return planted.complaints_of(check, {**good, **dict(extra)})
+        return source_tree.complaints_of(check, {**good, **dict(extra)})
 
     failed = 0
     if offences([]):
@@ -188,4 +177,4 @@ def self_test():
 
 
 if __name__ == "__main__":
-    sys.exit(planted.run(__doc__, check, self_test))
+    sys.exit(source_tree.run(__doc__, check, self_test))

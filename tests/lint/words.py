@@ -8,7 +8,7 @@ import os
 import re
 import sys
 
-import planted
+import source_tree
 
 # Old word -> what to write. In identifiers (as a part between underlines), in comments and in the docs.
 EVERYWHERE = {
@@ -117,7 +117,7 @@ def self_test():
     }
     failed = 0
     for (what, (path, text)), wanted in [(x, True) for x in bad.items()] + [(x, False) for x in good.items()]:
-        found = planted.complaints_of(check, {path: text})
+        found = source_tree.complaints_of(check, {path: text})
         if bool(found) != wanted:
             print('self-test: %s: %s' % (what, found or 'not found'))
             failed += 1
@@ -129,4 +129,4 @@ def self_test():
 
 
 if __name__ == '__main__':
-    sys.exit(planted.run(__doc__, check, self_test, lambda root, found: 'words: %d old ones' % len(found)))
+    sys.exit(source_tree.run(__doc__, check, self_test, lambda root, found: 'words: %d old ones' % len(found)))

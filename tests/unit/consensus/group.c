@@ -5,6 +5,8 @@
 
 #include "machine/machine.h"
 
+struct group group;
+
 #define MESSAGE_MS 1u
 
 static struct group_server *server_of(struct group *g, uint64_t id)
@@ -222,6 +224,12 @@ void group_fini(struct group *g)
     }
 }
 
+int group_stop(void **state)
+{
+    group_fini(&group);
+    return 0;
+}
+
 void group_crash(struct group *g, unsigned i, enum sim_crash how)
 {
     assert_non_null(g->servers[i].log);
@@ -358,6 +366,11 @@ void group_isolate(struct group *g, unsigned i, bool isolated)
 }
 
 /* ---- leaders ---- */
+
+struct replica *group_replica(struct group *g, unsigned i)
+{
+    return g->servers[i].replica;
+}
 
 int group_leader(const struct group *g)
 {

@@ -60,6 +60,10 @@ struct group {
     unsigned packets_n;
 };
 
+/* The one of a test program, and the tear-down of its tests. */
+extern struct group group;
+int group_stop(void **state);
+
 /* n voters, of which none is up. */
 void group_init(struct group *g, unsigned n);
 void group_fini(struct group *g);
@@ -88,6 +92,7 @@ void group_isolate(struct group *g, unsigned i, bool isolated);
         }                                                                                          \
     } while (0)
 
+struct replica *group_replica(struct group *g, unsigned i);
 int group_leader(const struct group *g); /* of the newest term, among those that are up; -1 */
 unsigned group_elect(struct group *g);   /* steps until one leads and all its log is committed */
 /* Commits an entry of this leader's term: from then on it may change the configuration. */

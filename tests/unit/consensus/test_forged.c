@@ -10,7 +10,6 @@
 #define MESSAGES 300u
 #define BODY_ROOM 65536u
 
-static struct group group;
 static uint64_t seed;
 static struct message_body body;
 

@@ -6,8 +6,6 @@
 
 #include "group.h"
 
-static struct group group;
-
 static struct group *start(unsigned n)
 {
     group_init(&group, n);
@@ -23,17 +21,6 @@ static struct group *start_with_learner(void)
     return &group;
 }
 
-static int stop(void **state)
-{
-    group_fini(&group);
-    return 0;
-}
-
-static struct replica *replica(struct group *g, unsigned i)
-{
-    return g->servers[i].replica;
-}
-
 /* A message that somebody who is not up says, at once. */
 static int say(struct group *g, uint64_t from, unsigned to, const struct raft_message *m)
 {
@@ -42,7 +29,7 @@ static int say(struct group *g, uint64_t from, unsigned to, const struct raft_me
     assert_int_equal(message_encode(m, &body), 0);
     assert_true(body.parts[0].len <= sizeof bytes);
     memcpy(bytes, body.parts[0].data, body.parts[0].len);
-    return replica_receive(replica(g, to), g->now_ms, from, body.type,
+    return replica_receive(group_replica(g, to), g->now_ms, from, body.type,
                            (struct fli_slice){bytes, body.parts[0].len});
 }
 
@@ -75,7 +62,7 @@ static int say_entries(struct group *g, uint64_t from, unsigned to, uint64_t ter
         memcpy(bytes + len, body.parts[i].data, body.parts[i].len);
         len += body.parts[i].len;
     }
-    return replica_receive(replica(g, to), g->now_ms, from, body.type,
+    return replica_receive(group_replica(g, to), g->now_ms, from, body.type,
                            (struct fli_slice){bytes, len});
 }
 
@@ -92,13 +79,13 @@ static struct raft_message first_to(struct group *g, uint64_t to, uint8_t type)
 
 /* ---- the order of disk and messages ---- */
 
-TEST_WITH(a_vote_is_on_disk_before_it_is_told, NULL, stop)
+TEST_WITH(a_vote_is_on_disk_before_it_is_told, NULL, group_stop)
 {
     struct group *g = &group;
     group_init(g, 3);
     group_up(g, 0);
     assert_int_equal(say_vote(g, 2, 0, 5), 0);
-    assert_int_equal(replica_term(replica(g, 0)), 5);
+    assert_int_equal(replica_term(group_replica(g, 0)), 5);
     assert_int_equal(group_packets(g, 2, MESSAGE_VOTE_RESULT), 0);
     log_flush(g->servers[0].log); /* on its way */
     assert_int_equal(group_packets(g, 2, MESSAGE_VOTE_RESULT), 0);
@@ -108,14 +95,14 @@ TEST_WITH(a_vote_is_on_disk_before_it_is_told, NULL, stop)
     group_drop(g);
     group_crash(g, 0, SIM_CRASH_POWER);
     group_up(g, 0);
-    assert_int_equal(replica_term(replica(g, 0)), 5);
+    assert_int_equal(replica_term(group_replica(g, 0)), 5);
     assert_int_equal(say_vote(g, 3, 0, 5), 0);
     group_write(g, 0);
     assert_false(first_to(g, 3, MESSAGE_VOTE_RESULT).request_vote_result.vote_granted);
 }
 
 /* A vote that was lost with the power was told to nobody, so it may be given again. */
-TEST_WITH(a_vote_that_is_lost_was_not_told, NULL, stop)
+TEST_WITH(a_vote_that_is_lost_was_not_told, NULL, group_stop)
 {
     struct group *g = &group;
     group_init(g, 3);
@@ -124,27 +111,27 @@ TEST_WITH(a_vote_that_is_lost_was_not_told, NULL, stop)
     group_crash(g, 0, SIM_CRASH_POWER);
     assert_int_equal(g->packets_n, 0);
     group_up(g, 0);
-    assert_int_equal(replica_term(replica(g, 0)), 1);
+    assert_int_equal(replica_term(group_replica(g, 0)), 1);
     assert_int_equal(say_vote(g, 3, 0, 5), 0);
     group_write(g, 0);
     assert_true(first_to(g, 3, MESSAGE_VOTE_RESULT).request_vote_result.vote_granted);
 }
 
 /* A candidate's own vote is a promise like any other. A pre-vote promises nothing. */
-TEST_WITH(a_candidate_writes_before_it_asks, NULL, stop)
+TEST_WITH(a_candidate_writes_before_it_asks, NULL, group_stop)
 {
     struct group *g = &group;
     struct raft_message yes = {.type = RAFT_REQUEST_VOTE_RESULT};
     group_init(g, 3);
     group_up(g, 0);
-    assert_true(replica_campaign(replica(g, 0), g->now_ms));
+    assert_true(replica_campaign(group_replica(g, 0), g->now_ms));
     assert_true(first_to(g, 2, MESSAGE_VOTE).request_vote.pre_vote);
     group_drop(g);
     yes.request_vote_result.term = 2;
     yes.request_vote_result.vote_granted = true;
     yes.request_vote_result.pre_vote = true;
     assert_int_equal(say(g, 2, 0, &yes), 0);
-    assert_int_equal(replica_term(replica(g, 0)), 2);
+    assert_int_equal(replica_term(group_replica(g, 0)), 2);
     assert_int_equal(g->packets_n, 0);
     group_write(g, 0);
     assert_false(first_to(g, 2, MESSAGE_VOTE).request_vote.pre_vote);
@@ -152,7 +139,7 @@ TEST_WITH(a_candidate_writes_before_it_asks, NULL, stop)
 }
 
 /* What waits for one term is not said in the next. */
-TEST_WITH(what_waits_is_lost_with_its_term, NULL, stop)
+TEST_WITH(what_waits_is_lost_with_its_term, NULL, group_stop)
 {
     struct group *g = &group;
     group_init(g, 3);
@@ -166,13 +153,13 @@ TEST_WITH(what_waits_is_lost_with_its_term, NULL, stop)
     assert_true(m.request_vote_result.vote_granted);
 }
 
-TEST_WITH(entries_are_on_disk_before_they_are_confirmed, NULL, stop)
+TEST_WITH(entries_are_on_disk_before_they_are_confirmed, NULL, group_stop)
 {
     struct group *g = &group;
     group_init(g, 3);
     group_up(g, 0);
     assert_int_equal(say_entries(g, 2, 0, 2, 1, 1, 3, 1), 0);
-    assert_int_equal(replica_last_index(replica(g, 0)), 4);
+    assert_int_equal(replica_last_index(group_replica(g, 0)), 4);
     assert_int_equal(group_packets(g, 2, MESSAGE_APPEND_RESULT), 0);
     /* A heartbeat behind them is answered with what is on disk. */
     log_flush(g->servers[0].log);
@@ -191,11 +178,11 @@ TEST_WITH(entries_are_on_disk_before_they_are_confirmed, NULL, stop)
     assert_true(confirmed);
     group_crash(g, 0, SIM_CRASH_POWER);
     group_up(g, 0);
-    assert_int_equal(replica_last_index(replica(g, 0)), 4);
+    assert_int_equal(replica_last_index(group_replica(g, 0)), 4);
 }
 
 /* Entries are being written when a new leader cuts them off. */
-TEST_WITH(entries_are_cut_off_while_they_are_written, NULL, stop)
+TEST_WITH(entries_are_cut_off_while_they_are_written, NULL, group_stop)
 {
     for (unsigned crash = 0; crash < 2; crash++) {
         struct group *g = &group;
@@ -205,7 +192,7 @@ TEST_WITH(entries_are_cut_off_while_they_are_written, NULL, stop)
         log_flush(g->servers[0].log);
         assert_true(sim_device_busy(g->servers[0].sim, LOG_LANE_WRITE));
         assert_int_equal(say_entries(g, 3, 0, 3, 1, 1, 1, 1), 0);
-        assert_int_equal(replica_last_index(replica(g, 0)), 2);
+        assert_int_equal(replica_last_index(group_replica(g, 0)), 2);
         /* The first write ends, and says nothing of entries 3 and 4, nor of another entry 2. */
         sim_device_finish(g->servers[0].sim, LOG_LANE_WRITE);
         assert_null(group_packet_to(g, 2, MESSAGE_APPEND_RESULT));
@@ -218,7 +205,7 @@ TEST_WITH(entries_are_cut_off_while_they_are_written, NULL, stop)
             group_crash(g, 0, SIM_CRASH_POWER);
             group_up(g, 0);
         }
-        assert_int_equal(replica_last_index(replica(g, 0)), 2);
+        assert_int_equal(replica_last_index(group_replica(g, 0)), 2);
         assert_int_equal(log_term_of(g->servers[0].log, 2), 3);
         group_fini(g);
     }
@@ -242,11 +229,11 @@ static uint64_t in_flight_to(struct group *g, unsigned leader, unsigned to)
         uint64_t end = m.append_entries.prev_log_index + m.append_entries.n_entries;
         last = end > last ? end : last;
     }
-    uint64_t match = replica_match_index(replica(g, leader), to + 1);
+    uint64_t match = replica_match_index(group_replica(g, leader), to + 1);
     return last > match ? last - match : 0;
 }
 
-TEST_WITH(a_follower_is_sent_no_more_than_may_be_in_flight, NULL, stop)
+TEST_WITH(a_follower_is_sent_no_more_than_may_be_in_flight, NULL, group_stop)
 {
     static const unsigned ROWS[][2] = {{0, REPLICA_IN_FLIGHT_DEFAULT}, {1, 1}, {5, 5}};
     struct group *g = &group;
@@ -256,8 +243,8 @@ TEST_WITH(a_follower_is_sent_no_more_than_may_be_in_flight, NULL, stop)
         group_up_all(g);
         unsigned leader = group_elect(g);
         unsigned late = (leader + 1) % 3;
-        GROUP_UNTIL(g, replica_match_index(replica(g, leader), late + 1) ==
-                           replica_last_index(replica(g, leader)));
+        GROUP_UNTIL(g, replica_match_index(group_replica(g, leader), late + 1) ==
+                           replica_last_index(group_replica(g, leader)));
         g->held[late + 1] = true;
         for (unsigned k = 0; k < ROWS[i][1] + 20; k++) {
             assert_int_equal(group_submit(g, leader), 0);
@@ -273,7 +260,7 @@ TEST_WITH(a_follower_is_sent_no_more_than_may_be_in_flight, NULL, stop)
     }
 }
 
-TEST_WITH(all_apply_the_same, NULL, stop)
+TEST_WITH(all_apply_the_same, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -290,7 +277,7 @@ TEST_WITH(all_apply_the_same, NULL, stop)
 }
 
 /* After one was away its heartbeats are due at other times than the other's. */
-TEST_WITH(the_first_entry_after_a_pause_is_sent_at_once, NULL, stop)
+TEST_WITH(the_first_entry_after_a_pause_is_sent_at_once, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -302,22 +289,22 @@ TEST_WITH(the_first_entry_after_a_pause_is_sent_at_once, NULL, stop)
         group_isolate(g, away, false);
         group_run(g, 300 + 3 * round);
         assert_int_equal(group_submit(g, leader), 0);
-        uint64_t last = replica_last_index(replica(g, leader));
+        uint64_t last = replica_last_index(group_replica(g, leader));
         group_run(g, 3); /* there, written, and back */
-        assert_int_equal(replica_commit_index(replica(g, leader)), last);
+        assert_int_equal(replica_commit_index(group_replica(g, leader)), last);
         assert_int_equal(log_durable_index(g->servers[away].log), last);
     }
 }
 
 /* A majority of disks: two followers without the leader are one, the leader alone is none. */
-TEST_WITH(a_majority_of_disks_commits, NULL, stop)
+TEST_WITH(a_majority_of_disks_commits, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
-    uint64_t commit = replica_commit_index(replica(g, leader));
+    uint64_t commit = replica_commit_index(group_replica(g, leader));
     g->servers[leader].disk_stuck = true;
     assert_int_equal(group_submit(g, leader), 0);
-    GROUP_UNTIL(g, replica_commit_index(replica(g, leader)) == commit + 1);
+    GROUP_UNTIL(g, replica_commit_index(group_replica(g, leader)) == commit + 1);
     assert_true(log_durable_index(g->servers[leader].log) <= commit);
     g->servers[leader].disk_stuck = false;
     group_run(g, 5);
@@ -325,14 +312,14 @@ TEST_WITH(a_majority_of_disks_commits, NULL, stop)
     g->servers[(leader + 2) % 3].disk_stuck = true;
     assert_int_equal(group_submit(g, leader), 0);
     group_run(g, 300);
-    assert_int_equal(replica_commit_index(replica(g, leader)), commit + 1);
+    assert_int_equal(replica_commit_index(group_replica(g, leader)), commit + 1);
     assert_int_equal(group_leader(g), leader);
     g->servers[(leader + 2) % 3].disk_stuck = false;
-    GROUP_UNTIL(g, replica_commit_index(replica(g, leader)) == commit + 2);
+    GROUP_UNTIL(g, replica_commit_index(group_replica(g, leader)) == commit + 2);
 }
 
 /* What a server is behind is applied over several turns: it reads its sockets in between. */
-TEST_WITH(a_turn_applies_a_part, NULL, stop)
+TEST_WITH(a_turn_applies_a_part, NULL, group_stop)
 {
     enum { ENTRIES = 20, EACH = MACHINE_BATCH_COST_MAX / MACHINE_STEPS_RECORD };
     struct group *g = start(1);
@@ -354,7 +341,7 @@ TEST_WITH(a_turn_applies_a_part, NULL, stop)
         assert_true(steps > 0 && steps <= 3 * (uint64_t)MACHINE_APPLY_STEPS_MAX);
         last = now;
         turns++;
-        assert_true(last == end || replica_next_ms(replica(g, 0), g->now_ms) == 0);
+        assert_true(last == end || replica_next_ms(group_replica(g, 0), g->now_ms) == 0);
     }
     assert_true(turns >= ENTRIES * MACHINE_BATCH_COST_MAX / (3 * MACHINE_APPLY_STEPS_MAX));
 }
@@ -362,15 +349,15 @@ TEST_WITH(a_turn_applies_a_part, NULL, stop)
 /* An entry that a leader has sent and not written is lost when the leader crashes. The next leader
  * must have another term; otherwise a follower would take the lost entry for the new one at that
  * index. Here the only voter is the next leader again. */
-TEST_WITH(the_only_voter_leads_in_another_term_after_a_restart, NULL, stop)
+TEST_WITH(the_only_voter_leads_in_another_term_after_a_restart, NULL, group_stop)
 {
     static const uint8_t nothing[64];
     struct group *g = start_with_learner();
     (void)group_elect(g);
     group_run(g, 50);
     for (unsigned round = 0; round < 5; round++) {
-        uint64_t term = replica_term(replica(g, 0));
-        uint64_t last = replica_last_index(replica(g, 0));
+        uint64_t term = replica_term(group_replica(g, 0));
+        uint64_t last = replica_last_index(group_replica(g, 0));
         g->servers[0].disk_stuck = true;
         assert_int_equal(group_submit(g, 0), 0);
         GROUP_UNTIL(g, log_durable_index(g->servers[1].log) == last + 1);
@@ -382,16 +369,16 @@ TEST_WITH(the_only_voter_leads_in_another_term_after_a_restart, NULL, stop)
         group_run(g, 7); /* so that the next entry is another one */
         group_up(g, 0);
         assert_int_equal(group_elect(g), 0);
-        assert_int_equal(replica_last_index(replica(g, 0)), last);
+        assert_int_equal(replica_last_index(group_replica(g, 0)), last);
         assert_int_equal(group_submit(g, 0), 0);
         GROUP_UNTIL(g, group_tokens(g, 0) == round + 1 && group_tokens(g, 1) == round + 1);
         group_expect_same(g);
-        assert_true(replica_term(replica(g, 0)) > term);
+        assert_true(replica_term(group_replica(g, 0)) > term);
     }
 }
 
 /* Committed, applied, and the power goes everywhere, again and again. */
-TEST_WITH(what_is_committed_survives, NULL, stop)
+TEST_WITH(what_is_committed_survives, NULL, group_stop)
 {
     struct group *g = start(3);
     uint64_t committed = 0;
@@ -418,7 +405,7 @@ TEST_WITH(what_is_committed_survives, NULL, stop)
     assert_true(committed > 20);
 }
 
-TEST_WITH(a_barrier_is_told_when_it_is_applied, NULL, stop)
+TEST_WITH(a_barrier_is_told_when_it_is_applied, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -429,12 +416,12 @@ TEST_WITH(a_barrier_is_told_when_it_is_applied, NULL, stop)
     assert_int_equal(s->barriers, before);
     GROUP_UNTIL(g, s->barriers == before + 1);
     assert_int_equal(s->barrier_term, replica_term(s->replica));
-    assert_int_equal(replica_barrier(replica(g, (leader + 1) % 3), g->now_ms), FL_ENOLEADER);
+    assert_int_equal(replica_barrier(group_replica(g, (leader + 1) % 3), g->now_ms), FL_ENOLEADER);
     assert_int_equal(group_submit(g, (leader + 1) % 3), FL_ENOLEADER);
 }
 
 /* The disk takes nothing more: refused, surely not appended, and later taken again. */
-TEST_WITH(a_disk_that_is_behind_refuses, NULL, stop)
+TEST_WITH(a_disk_that_is_behind_refuses, NULL, group_stop)
 {
     struct group *g = start(1);
     struct group_server *s = &g->servers[0];
@@ -461,7 +448,7 @@ TEST_WITH(a_disk_that_is_behind_refuses, NULL, stop)
     assert_int_equal(group_submit(g, 0), FL_ENOLEADER);
 }
 
-TEST_WITH(a_write_that_fails_is_fatal, NULL, stop)
+TEST_WITH(a_write_that_fails_is_fatal, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -471,18 +458,18 @@ TEST_WITH(a_write_that_fails_is_fatal, NULL, stop)
     GROUP_UNTIL(g, g->servers[follower].fatals > 0);
     assert_int_equal(g->servers[follower].fatal_error, FL_EIO);
     /* Nothing of it is confirmed by this one from then on. */
-    uint64_t match = replica_match_index(replica(g, leader), follower + 1);
+    uint64_t match = replica_match_index(group_replica(g, leader), follower + 1);
     group_run(g, 100);
-    assert_int_equal(replica_match_index(replica(g, leader), follower + 1), match);
+    assert_int_equal(replica_match_index(group_replica(g, leader), follower + 1), match);
 }
 
 /* The process stood still: what others have sent waits in its sockets, and is read before a leader
  * is given up. */
-TEST_WITH(no_timer_runs_out_right_after_a_pause, NULL, stop)
+TEST_WITH(no_timer_runs_out_right_after_a_pause, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
-    struct replica *r = replica(g, (leader + 1) % 3);
+    struct replica *r = group_replica(g, (leader + 1) % 3);
     group_run(g, 50);
     assert_true(replica_leader(r) == leader + 1);
     g->now_ms += 10 * GROUP_ELECTION_MS;
@@ -495,7 +482,7 @@ TEST_WITH(no_timer_runs_out_right_after_a_pause, NULL, stop)
 
 /* Entries of a leader that is over, or that do not follow ours: what they say of the configuration
  * is not noted either. */
-TEST_WITH(a_change_that_was_refused_is_not_noted, NULL, stop)
+TEST_WITH(a_change_that_was_refused_is_not_noted, NULL, group_stop)
 {
     static struct message_body body;
     struct group *g = &group;
@@ -525,18 +512,18 @@ TEST_WITH(a_change_that_was_refused_is_not_noted, NULL, stop)
             memcpy(bytes + len, body.parts[k].data, body.parts[k].len);
             len += body.parts[k].len;
         }
-        assert_int_equal(
-            replica_receive(replica(g, 0), g->now_ms, 2, body.type, (struct fli_slice){bytes, len}),
-            0);
-        assert_int_equal(replica_configuration(replica(g, 0))->n, 3);
-        assert_int_equal(replica_configuration_index(replica(g, 0)), 1);
-        assert_int_equal(replica_last_index(replica(g, 0)), 1);
+        assert_int_equal(replica_receive(group_replica(g, 0), g->now_ms, 2, body.type,
+                                         (struct fli_slice){bytes, len}),
+                         0);
+        assert_int_equal(replica_configuration(group_replica(g, 0))->n, 3);
+        assert_int_equal(replica_configuration_index(group_replica(g, 0)), 1);
+        assert_int_equal(replica_last_index(group_replica(g, 0)), 1);
     }
 }
 
 /* One message may bring more changes than the list of them has room for. The core has the sender's
  * address until the last is taken in, and that lay in the list: a sanitizer sees it. */
-TEST_WITH(many_changes_in_one_message, NULL, stop)
+TEST_WITH(many_changes_in_one_message, NULL, group_stop)
 {
     enum { CHANGES = 24 };
     static struct message_body body;
@@ -564,11 +551,12 @@ TEST_WITH(many_changes_in_one_message, NULL, stop)
         memcpy(bytes + len, body.parts[k].data, body.parts[k].len);
         len += body.parts[k].len;
     }
-    assert_int_equal(
-        replica_receive(replica(g, 0), g->now_ms, 2, body.type, (struct fli_slice){bytes, len}), 0);
-    assert_int_equal(replica_leader(replica(g, 0)), 2);
-    assert_int_equal(replica_last_index(replica(g, 0)), 1 + CHANGES);
-    assert_int_equal(replica_configuration_index(replica(g, 0)), 1 + CHANGES);
+    assert_int_equal(replica_receive(group_replica(g, 0), g->now_ms, 2, body.type,
+                                     (struct fli_slice){bytes, len}),
+                     0);
+    assert_int_equal(replica_leader(group_replica(g, 0)), 2);
+    assert_int_equal(replica_last_index(group_replica(g, 0)), 1 + CHANGES);
+    assert_int_equal(replica_configuration_index(group_replica(g, 0)), 1 + CHANGES);
     group_write(g, 0);
     assert_int_equal(first_to(g, 2, MESSAGE_APPEND_RESULT).append_entries_result.rejected, 0);
 }
@@ -577,11 +565,11 @@ TEST_WITH(many_changes_in_one_message, NULL, stop)
 
 static void change_to(struct group *g, unsigned leader, const struct configuration *c)
 {
-    assert_int_equal(replica_change(replica(g, leader), g->now_ms, c), 0);
-    GROUP_UNTIL(g, replica_configuration_committed(replica(g, leader)));
+    assert_int_equal(replica_change(group_replica(g, leader), g->now_ms, c), 0);
+    GROUP_UNTIL(g, replica_configuration_committed(group_replica(g, leader)));
 }
 
-TEST_WITH(a_server_leaves_and_comes_back, NULL, stop)
+TEST_WITH(a_server_leaves_and_comes_back, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -590,11 +578,11 @@ TEST_WITH(a_server_leaves_and_comes_back, NULL, stop)
     assert_int_equal(configuration_remove(&c, away + 1), 0);
     group_begin_term(g, leader);
     group_isolate(g, away, true);
-    assert_int_equal(replica_change(replica(g, leader), g->now_ms, &c), 0);
-    assert_int_equal(replica_change(replica(g, leader), g->now_ms, &c), FL_EBUSY);
-    assert_int_equal(replica_configuration(replica(g, leader))->n, 2); /* in force at once */
-    GROUP_UNTIL(g, replica_configuration_committed(replica(g, leader)));
-    assert_int_equal(replica_catch_up(replica(g, leader), g->now_ms, away + 1), FL_ENOTFOUND);
+    assert_int_equal(replica_change(group_replica(g, leader), g->now_ms, &c), 0);
+    assert_int_equal(replica_change(group_replica(g, leader), g->now_ms, &c), FL_EBUSY);
+    assert_int_equal(replica_configuration(group_replica(g, leader))->n, 2); /* in force at once */
+    GROUP_UNTIL(g, replica_configuration_committed(group_replica(g, leader)));
+    assert_int_equal(replica_catch_up(group_replica(g, leader), g->now_ms, away + 1), FL_ENOTFOUND);
     for (unsigned i = 0; i < 20; i++) {
         assert_int_equal(group_submit(g, leader), 0);
     }
@@ -603,22 +591,23 @@ TEST_WITH(a_server_leaves_and_comes_back, NULL, stop)
     assert_int_equal(configuration_add(&c, away + 1, address, CONFIGURATION_LEARNER), 0);
     change_to(g, leader, &c);
     /* Nothing can be changed while one catches up; one that is silent is given up. */
-    assert_int_equal(replica_catch_up(replica(g, leader), g->now_ms, away + 1), 0);
-    assert_int_equal(replica_catch_up(replica(g, leader), g->now_ms, away + 1), FL_EBUSY);
-    assert_int_equal(replica_catch_up_status(replica(g, leader), away + 1), CATCH_UP_RUNNING);
-    assert_int_equal(replica_change(replica(g, leader), g->now_ms, &c), FL_EBUSY);
-    GROUP_UNTIL(g, replica_catch_up_status(replica(g, leader), away + 1) == CATCH_UP_ABORTED);
+    assert_int_equal(replica_catch_up(group_replica(g, leader), g->now_ms, away + 1), 0);
+    assert_int_equal(replica_catch_up(group_replica(g, leader), g->now_ms, away + 1), FL_EBUSY);
+    assert_int_equal(replica_catch_up_status(group_replica(g, leader), away + 1), CATCH_UP_RUNNING);
+    assert_int_equal(replica_change(group_replica(g, leader), g->now_ms, &c), FL_EBUSY);
+    GROUP_UNTIL(g, replica_catch_up_status(group_replica(g, leader), away + 1) == CATCH_UP_ABORTED);
     group_isolate(g, away, false);
-    GROUP_UNTIL(g, replica_catch_up_status(replica(g, leader), away + 1) == CATCH_UP_FINISHED);
+    GROUP_UNTIL(g,
+                replica_catch_up_status(group_replica(g, leader), away + 1) == CATCH_UP_FINISHED);
     assert_int_equal(group_leader(g), leader);
     assert_int_equal(configuration_set_role(&c, away + 1, CONFIGURATION_VOTER), 0);
     change_to(g, leader, &c);
     group_expect_same(g);
-    assert_int_equal(configuration_voters(replica_configuration(replica(g, away))), 3);
+    assert_int_equal(configuration_voters(replica_configuration(group_replica(g, away))), 3);
 }
 
 /* It lacks nothing when it is asked for, and nothing is written meanwhile. */
-TEST_WITH(a_learner_that_is_level_has_caught_up, NULL, stop)
+TEST_WITH(a_learner_that_is_level_has_caught_up, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -629,38 +618,39 @@ TEST_WITH(a_learner_that_is_level_has_caught_up, NULL, stop)
     change_to(g, leader, &c);
     group_expect_same(g);
     group_run(g, 100);
-    assert_int_equal(replica_catch_up(replica(g, leader), g->now_ms, learner + 1), 0);
-    GROUP_UNTIL(g, replica_catch_up_status(replica(g, leader), learner + 1) == CATCH_UP_FINISHED);
+    assert_int_equal(replica_catch_up(group_replica(g, leader), g->now_ms, learner + 1), 0);
+    GROUP_UNTIL(g, replica_catch_up_status(group_replica(g, leader), learner + 1) ==
+                       CATCH_UP_FINISHED);
     assert_int_equal(configuration_set_role(&c, learner + 1, CONFIGURATION_VOTER), 0);
     change_to(g, leader, &c);
 }
 
 /* A leader that is cut off changes the configuration; the next leader's log has no such entry. */
-TEST_WITH(a_change_that_is_cut_off_is_taken_back, NULL, stop)
+TEST_WITH(a_change_that_is_cut_off_is_taken_back, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned old = group_elect(g);
     struct configuration c = g->conf;
-    uint64_t index = replica_configuration_index(replica(g, old));
+    uint64_t index = replica_configuration_index(group_replica(g, old));
     group_begin_term(g, old);
     group_run(g, 50);
     group_isolate(g, old, true);
     assert_int_equal(configuration_remove(&c, (old + 1) % 3 + 1), 0);
-    assert_int_equal(replica_change(replica(g, old), g->now_ms, &c), 0);
-    assert_int_equal(replica_configuration(replica(g, old))->n, 2);
-    assert_false(replica_configuration_committed(replica(g, old)));
+    assert_int_equal(replica_change(group_replica(g, old), g->now_ms, &c), 0);
+    assert_int_equal(replica_configuration(group_replica(g, old))->n, 2);
+    assert_false(replica_configuration_committed(group_replica(g, old)));
     GROUP_UNTIL(g, group_leader(g) != (int)old && group_leader(g) >= 0);
     unsigned leader = group_elect(g);
     assert_int_equal(group_submit(g, leader), 0);
-    GROUP_UNTIL(g,
-                replica_commit_index(replica(g, leader)) == replica_last_index(replica(g, leader)));
+    GROUP_UNTIL(g, replica_commit_index(group_replica(g, leader)) ==
+                       replica_last_index(group_replica(g, leader)));
     group_isolate(g, old, false);
     group_expect_same(g);
-    assert_int_equal(replica_configuration(replica(g, old))->n, 3);
-    assert_int_equal(replica_configuration_index(replica(g, old)), index);
-    assert_true(replica_configuration_committed(replica(g, old)));
+    assert_int_equal(replica_configuration(group_replica(g, old))->n, 3);
+    assert_int_equal(replica_configuration_index(group_replica(g, old)), index);
+    assert_true(replica_configuration_committed(group_replica(g, old)));
     /* And it can lead, and change it. */
-    assert_int_equal(replica_transfer(replica(g, leader), g->now_ms, old + 1), 0);
+    assert_int_equal(replica_transfer(group_replica(g, leader), g->now_ms, old + 1), 0);
     GROUP_UNTIL(g, group_leader(g) == (int)old);
     assert_int_equal(group_elect(g), old);
     group_begin_term(g, old);
@@ -669,36 +659,41 @@ TEST_WITH(a_change_that_is_cut_off_is_taken_back, NULL, stop)
 
 /* ---- handing over ---- */
 
-TEST_WITH(leadership_is_handed_over, NULL, stop)
+static struct group *start_with_leader(unsigned *leader, unsigned *next)
 {
     struct group *g = start(3);
-    unsigned leader = group_elect(g);
-    unsigned next = (leader + 1) % 3;
-    struct replica *r = replica(g, leader);
-    uint64_t term = replica_term(r);
+    *leader = group_elect(g);
+    *next = (*leader + 1) % 3;
     group_run(g, 50);
+    return g;
+}
+
+TEST_WITH(leadership_is_handed_over, NULL, group_stop)
+{
+    unsigned leader, next;
+    struct group *g = start_with_leader(&leader, &next);
+    struct replica *r = group_replica(g, leader);
+    uint64_t term = replica_term(r);
     assert_int_equal(replica_transfer(r, g->now_ms, leader + 1), FL_ENOTFOUND);
     assert_int_equal(replica_transfer(r, g->now_ms, 99), FL_ENOTFOUND);
-    assert_int_equal(replica_transfer(replica(g, next), g->now_ms, leader + 1), FL_ENOLEADER);
+    assert_int_equal(replica_transfer(group_replica(g, next), g->now_ms, leader + 1), FL_ENOLEADER);
     assert_int_equal(replica_transfer(r, g->now_ms, next + 1), 0);
     assert_int_equal(replica_transferee(r), next + 1);
     assert_int_equal(replica_transfer(r, g->now_ms, next + 1), FL_EBUSY);
     assert_int_equal(group_submit(g, leader), FL_ENOLEADER);
-    GROUP_UNTIL(g, replica_role(replica(g, next)) == REPLICA_LEADER);
-    assert_int_equal(replica_term(replica(g, next)), term + 1);
+    GROUP_UNTIL(g, replica_role(group_replica(g, next)) == REPLICA_LEADER);
+    assert_int_equal(replica_term(group_replica(g, next)), term + 1);
     group_expect_same(g);
 }
 
 /* To one that lacks two entries, and confirms the first by itself: it may lead once it has both,
  * and is told no earlier, since it would take no notice. */
-TEST_WITH(leadership_waits_for_the_last_entry, NULL, stop)
+TEST_WITH(leadership_waits_for_the_last_entry, NULL, group_stop)
 {
-    struct group *g = start(3);
-    unsigned leader = group_elect(g);
-    unsigned next = (leader + 1) % 3;
-    struct replica *r = replica(g, leader);
+    unsigned leader, next;
+    struct group *g = start_with_leader(&leader, &next);
+    struct replica *r = group_replica(g, leader);
     uint64_t term = replica_term(r);
-    group_run(g, 50);
     g->servers[next].disk_stuck = true;
     assert_int_equal(group_submit(g, leader), 0);
     group_run(g, 5);
@@ -711,20 +706,18 @@ TEST_WITH(leadership_waits_for_the_last_entry, NULL, stop)
     assert_int_equal(replica_transfer(r, g->now_ms, next + 1), FL_EBUSY);
     assert_int_equal(group_submit(g, leader), FL_ENOLEADER);
     g->held[next + 1] = false;
-    GROUP_UNTIL(g, replica_role(replica(g, next)) == REPLICA_LEADER);
-    assert_int_equal(replica_term(replica(g, next)), term + 1);
+    GROUP_UNTIL(g, replica_role(group_replica(g, next)) == REPLICA_LEADER);
+    assert_int_equal(replica_term(group_replica(g, next)), term + 1);
     assert_int_equal(replica_transferee(r), 0);
     group_expect_same(g);
 }
 
 /* As above; but it never gets them, and after an election time this one leads on. */
-TEST_WITH(a_transfer_to_one_that_stays_behind_ends, NULL, stop)
+TEST_WITH(a_transfer_to_one_that_stays_behind_ends, NULL, group_stop)
 {
-    struct group *g = start(3);
-    unsigned leader = group_elect(g);
-    unsigned next = (leader + 1) % 3;
-    struct replica *r = replica(g, leader);
-    group_run(g, 50);
+    unsigned leader, next;
+    struct group *g = start_with_leader(&leader, &next);
+    struct replica *r = group_replica(g, leader);
     g->held[next + 1] = true;
     assert_int_equal(group_submit(g, leader), 0);
     assert_int_equal(replica_transfer(r, g->now_ms, next + 1), 0);
@@ -738,13 +731,11 @@ TEST_WITH(a_transfer_to_one_that_stays_behind_ends, NULL, stop)
 }
 
 /* To one that does not answer: after an election time this one leads on. */
-TEST_WITH(a_transfer_to_nobody_ends, NULL, stop)
+TEST_WITH(a_transfer_to_nobody_ends, NULL, group_stop)
 {
-    struct group *g = start(3);
-    unsigned leader = group_elect(g);
-    unsigned next = (leader + 1) % 3;
-    struct replica *r = replica(g, leader);
-    group_run(g, 50);
+    unsigned leader, next;
+    struct group *g = start_with_leader(&leader, &next);
+    struct replica *r = group_replica(g, leader);
     group_crash(g, next, SIM_CRASH_PROCESS);
     assert_int_equal(replica_transfer(r, g->now_ms, next + 1), 0);
     GROUP_UNTIL(g, replica_transferee(r) == 0);

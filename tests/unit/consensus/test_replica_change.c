@@ -5,24 +5,11 @@
 #include "core.h"
 #include "group.h"
 
-static struct group group;
-
-static int stop(void **state)
-{
-    group_fini(&group);
-    return 0;
-}
-
-static struct replica *replica(struct group *g, unsigned i)
-{
-    return g->servers[i].replica;
-}
-
 static void lead(struct group *g, unsigned i)
 {
-    GROUP_UNTIL(g, (g->now_ms % 10 == 0 && replica_campaign(replica(g, i), g->now_ms)) ||
-                       replica_role(replica(g, i)) == REPLICA_LEADER);
-    GROUP_UNTIL(g, replica_role(replica(g, i)) == REPLICA_LEADER);
+    GROUP_UNTIL(g, (g->now_ms % 10 == 0 && replica_campaign(group_replica(g, i), g->now_ms)) ||
+                       replica_role(group_replica(g, i)) == REPLICA_LEADER);
+    GROUP_UNTIL(g, replica_role(group_replica(g, i)) == REPLICA_LEADER);
 }
 
 /* ---- another change may be under way ---- */
@@ -56,7 +43,7 @@ static struct group *start_four_of_five(struct configuration *five)
  * three, and wants to remove server 1. With server 3 that would be two of three; server 1 with 4
  * and 5 is three of five, and these two majorities have nobody in common: both changes would be
  * committed, and each of two leaders would go on. */
-TEST_WITH(a_change_waits_for_an_entry_of_the_term, NULL, stop)
+TEST_WITH(a_change_waits_for_an_entry_of_the_term, NULL, group_stop)
 {
     struct configuration five;
     struct group *g = start_four_of_five(&five);
@@ -66,27 +53,29 @@ TEST_WITH(a_change_waits_for_an_entry_of_the_term, NULL, stop)
     group_begin_term(g, 0);
     group_run(g, 50);
     divide(g);
-    assert_int_equal(replica_change(replica(g, 0), g->now_ms, &five), 0);
-    GROUP_UNTIL(g, replica_role(replica(g, 0)) != REPLICA_LEADER);
-    assert_int_equal(replica_last_index(replica(g, 4)), replica_last_index(replica(g, 0)));
-    GROUP_UNTIL(g, replica_leader(replica(g, 1)) == 0 && replica_leader(replica(g, 2)) == 0 &&
-                       replica_leader(replica(g, 3)) == 0);
+    assert_int_equal(replica_change(group_replica(g, 0), g->now_ms, &five), 0);
+    GROUP_UNTIL(g, replica_role(group_replica(g, 0)) != REPLICA_LEADER);
+    assert_int_equal(replica_last_index(group_replica(g, 4)),
+                     replica_last_index(group_replica(g, 0)));
+    GROUP_UNTIL(g, replica_leader(group_replica(g, 1)) == 0 &&
+                       replica_leader(group_replica(g, 2)) == 0 &&
+                       replica_leader(group_replica(g, 3)) == 0);
     lead(g, 1);
-    assert_true(replica_configuration_committed(replica(g, 1)));
-    assert_int_equal(replica_change(replica(g, 1), g->now_ms, &three), FL_EBUSY);
+    assert_true(replica_configuration_committed(group_replica(g, 1)));
+    assert_int_equal(replica_change(group_replica(g, 1), g->now_ms, &three), FL_EBUSY);
     group_begin_term(g, 1);
-    assert_int_equal(replica_change(replica(g, 1), g->now_ms, &three), 0);
+    assert_int_equal(replica_change(group_replica(g, 1), g->now_ms, &three), 0);
     /* It is committed without server 4, which has the entry before it, and so elects nobody who
      * lacks that one. */
     cut(g, 3, 1, true);
     cut(g, 3, 2, true);
-    GROUP_UNTIL(g, replica_configuration_committed(replica(g, 1)));
+    GROUP_UNTIL(g, replica_configuration_committed(group_replica(g, 1)));
     cut(g, 3, 0, false);
     cut(g, 3, 4, false);
     group_run(g, 20 * GROUP_ELECTION_MS);
     assert_int_equal(group_leader(g), 1);
-    assert_false(replica_configuration_committed(replica(g, 0)));
-    assert_false(replica_configuration_committed(replica(g, 4)));
+    assert_false(replica_configuration_committed(group_replica(g, 0)));
+    assert_false(replica_configuration_committed(group_replica(g, 4)));
 }
 
 /* The core alone: its barrier, entry 3, is committed nowhere. */
@@ -103,30 +92,30 @@ TEST(the_core_changes_before_an_entry_of_the_term)
 }
 
 /* After a start it leads in a new term, and the newest entry it knows is a snapshot's. */
-TEST_WITH(a_change_waits_behind_a_snapshot, NULL, stop)
+TEST_WITH(a_change_waits_behind_a_snapshot, NULL, group_stop)
 {
     struct group *g = &group;
     group_init(g, 2);
     g->conf.servers[1].role = CONFIGURATION_LEARNER;
     group_up(g, 0);
     group_begin_term(g, 0);
-    group_snapshot(g, 0, replica_applied_index(replica(g, 0)));
+    group_snapshot(g, 0, replica_applied_index(group_replica(g, 0)));
     struct configuration alone = g->conf;
     assert_int_equal(configuration_remove(&alone, 2), 0);
     group_crash(g, 0, SIM_CRASH_PROCESS);
     group_up(g, 0);
-    assert_int_equal(replica_role(replica(g, 0)), REPLICA_LEADER);
-    assert_int_equal(replica_change(replica(g, 0), g->now_ms, &alone), FL_EBUSY);
+    assert_int_equal(replica_role(group_replica(g, 0)), REPLICA_LEADER);
+    assert_int_equal(replica_change(group_replica(g, 0), g->now_ms, &alone), FL_EBUSY);
     group_begin_term(g, 0);
-    assert_int_equal(replica_change(replica(g, 0), g->now_ms, &alone), 0);
-    GROUP_UNTIL(g, replica_configuration_committed(replica(g, 0)));
+    assert_int_equal(replica_change(group_replica(g, 0), g->now_ms, &alone), 0);
+    GROUP_UNTIL(g, replica_configuration_committed(group_replica(g, 0)));
 }
 
 /* ---- two that catch up ---- */
 
 /* Two learners of four are cut off and lack an entry. The second is not watched while the first
  * is; both are given up, one after the other, and then the configuration can be changed. */
-TEST_WITH(one_catches_up_at_a_time, NULL, stop)
+TEST_WITH(one_catches_up_at_a_time, NULL, group_stop)
 {
     struct group *g = &group;
     group_init(g, 4);
@@ -134,7 +123,7 @@ TEST_WITH(one_catches_up_at_a_time, NULL, stop)
     g->conf.servers[3].role = CONFIGURATION_LEARNER;
     group_up_all(g);
     unsigned leader = group_elect(g);
-    struct replica *r = replica(g, leader);
+    struct replica *r = group_replica(g, leader);
     group_begin_term(g, leader);
     group_isolate(g, 2, true);
     group_isolate(g, 3, true);

@@ -4,26 +4,14 @@
 
 #include "group.h"
 
-static struct group group;
-
-static int stop(void **state)
-{
-    group_fini(&group);
-    return 0;
-}
-
-static struct replica *replica(struct group *g, unsigned i)
-{
-    return g->servers[i].replica;
-}
-
 static void submit_many(struct group *g, unsigned i, unsigned n)
 {
     for (unsigned k = 0; k < n; k++) {
         assert_int_equal(group_submit(g, i), 0);
         group_step(g);
     }
-    GROUP_UNTIL(g, replica_applied_index(replica(g, i)) == replica_last_index(replica(g, i)));
+    GROUP_UNTIL(g, replica_applied_index(group_replica(g, i)) ==
+                       replica_last_index(group_replica(g, i)));
 }
 
 static struct group *start(unsigned n)
@@ -33,11 +21,11 @@ static struct group *start(unsigned n)
     return &group;
 }
 
-TEST_WITH(one_is_taken_of_what_is_on_disk, NULL, stop)
+TEST_WITH(one_is_taken_of_what_is_on_disk, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
-    struct replica *r = replica(g, leader);
+    struct replica *r = group_replica(g, leader);
     struct snapshot_meta meta;
     submit_many(g, leader, 10);
     group_run(g, 10);
@@ -68,14 +56,14 @@ TEST_WITH(one_is_taken_of_what_is_on_disk, NULL, stop)
 }
 
 /* It starts from the snapshot and what is behind it, and gets no entry twice. */
-TEST_WITH(a_start_continues_one, NULL, stop)
+TEST_WITH(a_start_continues_one, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
     submit_many(g, leader, 30);
     group_run(g, 10);
     for (unsigned i = 0; i < 3; i++) {
-        group_snapshot(g, i, replica_applied_index(replica(g, i)) - i * 10);
+        group_snapshot(g, i, replica_applied_index(group_replica(g, i)) - i * 10);
     }
     submit_many(g, leader, 7);
     group_run(g, 50);
@@ -98,12 +86,12 @@ static unsigned leave_behind(struct group *g, unsigned leader)
     group_run(g, 20);
     group_isolate(g, away, true);
     submit_many(g, leader, 200);
-    group_snapshot(g, leader, replica_applied_index(replica(g, leader)) - 1);
+    group_snapshot(g, leader, replica_applied_index(group_replica(g, leader)) - 1);
     submit_many(g, leader, 5);
     return away;
 }
 
-TEST_WITH(a_follower_that_is_behind_wants_one, NULL, stop)
+TEST_WITH(a_follower_that_is_behind_wants_one, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -119,7 +107,7 @@ TEST_WITH(a_follower_that_is_behind_wants_one, NULL, stop)
     assert_int_equal(l->wanted[away + 1], wanted);
     assert_int_equal(group_leader(g), leader);
     assert_int_equal(group_install(g, leader, away), 0);
-    assert_int_equal(replica_applied_index(replica(g, away)), l->meta.index);
+    assert_int_equal(replica_applied_index(group_replica(g, away)), l->meta.index);
     assert_int_equal(group_tokens(g, away), 200);
     l->sends_snapshot[away + 1] = false;
     group_expect_same(g);
@@ -131,7 +119,7 @@ TEST_WITH(a_follower_that_is_behind_wants_one, NULL, stop)
 }
 
 /* One that was sent and got lost is asked for again. */
-TEST_WITH(one_that_is_lost_is_wanted_again, NULL, stop)
+TEST_WITH(one_that_is_lost_is_wanted_again, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -146,19 +134,19 @@ TEST_WITH(one_that_is_lost_is_wanted_again, NULL, stop)
     GROUP_UNTIL(g, l->wanted[away + 1] > wanted);
 }
 
-TEST_WITH(what_is_of_no_use_is_refused, NULL, stop)
+TEST_WITH(what_is_of_no_use_is_refused, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
     unsigned away = leave_behind(g, leader);
     struct snapshot_meta good = g->servers[leader].meta;
     /* It knows no leader: later. */
-    GROUP_UNTIL(g, replica_leader(replica(g, away)) == 0);
+    GROUP_UNTIL(g, replica_leader(group_replica(g, away)) == 0);
     assert_int_equal(group_install(g, leader, away), FL_EBUSY);
     group_isolate(g, away, false);
-    GROUP_UNTIL(g, replica_leader(replica(g, away)) == leader + 1);
+    GROUP_UNTIL(g, replica_leader(group_replica(g, away)) == leader + 1);
     /* Of a term that nobody has heard of; of no term; with no configuration. */
-    g->servers[leader].meta.term = replica_term(replica(g, away)) + 1;
+    g->servers[leader].meta.term = replica_term(group_replica(g, away)) + 1;
     assert_int_equal(group_install(g, leader, away), FL_EBUSY);
     g->servers[leader].meta.term = 0;
     assert_int_equal(group_install(g, leader, away), FL_EINVAL);
@@ -182,21 +170,21 @@ TEST_WITH(what_is_of_no_use_is_refused, NULL, stop)
 }
 
 /* Nothing is applied, confirmed or submitted between the snapshot and the log behind it. */
-TEST_WITH(the_log_follows_the_snapshot, NULL, stop)
+TEST_WITH(the_log_follows_the_snapshot, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
     unsigned away = leave_behind(g, leader);
     struct group_server *b = &g->servers[away];
     group_isolate(g, away, false);
-    GROUP_UNTIL(g, replica_leader(replica(g, away)) == leader + 1);
+    GROUP_UNTIL(g, replica_leader(group_replica(g, away)) == leader + 1);
     b->disk_stuck = true;
     assert_int_equal(group_install(g, leader, away), 0);
     uint64_t index = g->servers[leader].meta.index;
-    uint64_t match = replica_match_index(replica(g, leader), away + 1);
+    uint64_t match = replica_match_index(group_replica(g, leader), away + 1);
     group_run(g, 500);
     assert_int_equal(replica_applied_index(b->replica), index);
-    assert_int_equal(replica_match_index(replica(g, leader), away + 1), match);
+    assert_int_equal(replica_match_index(group_replica(g, leader), away + 1), match);
     struct snapshot_meta meta;
     assert_int_equal(replica_snapshot_meta(b->replica, false, &meta), FL_EBUSY);
     b->disk_stuck = false;
@@ -205,14 +193,14 @@ TEST_WITH(the_log_follows_the_snapshot, NULL, stop)
 
 /* The process ends when the snapshot is on disk and the log is not yet begun anew behind it: what
  * node_open.c puts right before it makes a replica. Without that it is refused. */
-TEST_WITH(a_log_that_does_not_continue_is_refused, NULL, stop)
+TEST_WITH(a_log_that_does_not_continue_is_refused, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
     unsigned away = leave_behind(g, leader);
     struct group_server *b = &g->servers[away];
     group_isolate(g, away, false);
-    GROUP_UNTIL(g, replica_leader(replica(g, away)) == leader + 1);
+    GROUP_UNTIL(g, replica_leader(group_replica(g, away)) == leader + 1);
     b->disk_stuck = true;
     assert_int_equal(group_install(g, leader, away), 0);
     group_crash(g, away, SIM_CRASH_POWER);
@@ -221,7 +209,7 @@ TEST_WITH(a_log_that_does_not_continue_is_refused, NULL, stop)
     assert_non_null(strstr(b->errmsg, "does not continue the snapshot"));
 }
 
-TEST_WITH(the_configuration_is_in_it, NULL, stop)
+TEST_WITH(the_configuration_is_in_it, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -232,16 +220,16 @@ TEST_WITH(the_configuration_is_in_it, NULL, stop)
     group_isolate(g, away, true);
     /* Twice changed, and the second change is not committed when the snapshot is taken. */
     assert_int_equal(configuration_set_role(&c, away + 1, CONFIGURATION_LEARNER), 0);
-    assert_int_equal(replica_change(replica(g, leader), g->now_ms, &c), 0);
-    GROUP_UNTIL(g, replica_configuration_committed(replica(g, leader)));
-    uint64_t index = replica_configuration_index(replica(g, leader));
+    assert_int_equal(replica_change(group_replica(g, leader), g->now_ms, &c), 0);
+    GROUP_UNTIL(g, replica_configuration_committed(group_replica(g, leader)));
+    uint64_t index = replica_configuration_index(group_replica(g, leader));
     submit_many(g, leader, 50);
     group_isolate(g, leader, true);
     assert_int_equal(configuration_set_role(&c, away + 1, CONFIGURATION_VOTER), 0);
-    assert_int_equal(replica_change(replica(g, leader), g->now_ms, &c), 0);
+    assert_int_equal(replica_change(group_replica(g, leader), g->now_ms, &c), 0);
     group_step(g);
     group_step(g);
-    group_snapshot(g, leader, replica_applied_index(replica(g, leader)) - 1);
+    group_snapshot(g, leader, replica_applied_index(group_replica(g, leader)) - 1);
     assert_int_equal(g->servers[leader].meta.conf_index, index);
     struct configuration in;
     const struct snapshot_meta *meta = &g->servers[leader].meta;
@@ -253,23 +241,23 @@ TEST_WITH(the_configuration_is_in_it, NULL, stop)
     }
     leader = group_elect(g);
     if (g->servers[leader].meta.index == 0) {
-        group_snapshot(g, leader, replica_applied_index(replica(g, leader)) - 1);
+        group_snapshot(g, leader, replica_applied_index(group_replica(g, leader)) - 1);
     }
     g->servers[leader].sends_snapshot[away + 1] = true;
-    if (replica_applied_index(replica(g, away)) < g->servers[leader].meta.index) {
-        GROUP_UNTIL(g, replica_leader(replica(g, away)) == leader + 1);
+    if (replica_applied_index(group_replica(g, away)) < g->servers[leader].meta.index) {
+        GROUP_UNTIL(g, replica_leader(group_replica(g, away)) == leader + 1);
         assert_int_equal(group_install(g, leader, away), 0);
-        assert_int_equal(replica_configuration_index(replica(g, away)),
+        assert_int_equal(replica_configuration_index(group_replica(g, away)),
                          g->servers[leader].meta.conf_index);
     }
     g->servers[leader].sends_snapshot[away + 1] = false;
     group_expect_same(g);
-    assert_int_equal(replica_configuration(replica(g, away))->n,
-                     replica_configuration(replica(g, leader))->n);
+    assert_int_equal(replica_configuration(group_replica(g, away))->n,
+                     replica_configuration(group_replica(g, leader))->n);
 }
 
 /* Its own is finished after it has installed a leader's: it is passed over. */
-TEST_WITH(an_older_one_that_is_late_changes_nothing, NULL, stop)
+TEST_WITH(an_older_one_that_is_late_changes_nothing, NULL, group_stop)
 {
     struct group *g = start(3);
     unsigned leader = group_elect(g);
@@ -277,12 +265,12 @@ TEST_WITH(an_older_one_that_is_late_changes_nothing, NULL, stop)
     struct snapshot_meta late;
     submit_many(g, leader, 5);
     group_run(g, 10);
-    assert_int_equal(replica_snapshot_meta(replica(g, away), false, &late), 0);
+    assert_int_equal(replica_snapshot_meta(group_replica(g, away), false, &late), 0);
     away = leave_behind(g, leader);
     group_isolate(g, away, false);
-    GROUP_UNTIL(g, replica_leader(replica(g, away)) == leader + 1);
+    GROUP_UNTIL(g, replica_leader(group_replica(g, away)) == leader + 1);
     assert_int_equal(group_install(g, leader, away), 0);
-    replica_snapshot_taken(replica(g, away), g->now_ms, &late, late.index);
-    assert_int_equal(replica_snapshot_index(replica(g, away)), g->servers[leader].meta.index);
+    replica_snapshot_taken(group_replica(g, away), g->now_ms, &late, late.index);
+    assert_int_equal(replica_snapshot_index(group_replica(g, away)), g->servers[leader].meta.index);
     group_expect_same(g);
 }

@@ -3,22 +3,9 @@
 
 #include "group.h"
 
-static struct group group;
-
-static int stop(void **state)
-{
-    group_fini(&group);
-    return 0;
-}
-
-static struct replica *replica(struct group *g, unsigned i)
-{
-    return g->servers[i].replica;
-}
-
 /* A follower's disk takes nothing for ten election times, and more comes than may wait for it: it
  * hears its leader all the same, and goes on when the disk is back. */
-TEST_WITH(a_follower_whose_disk_is_behind_hears_its_leader, NULL, stop)
+TEST_WITH(a_follower_whose_disk_is_behind_hears_its_leader, NULL, group_stop)
 {
     struct group *g = &group;
     group_init(g, 3);
@@ -26,10 +13,10 @@ TEST_WITH(a_follower_whose_disk_is_behind_hears_its_leader, NULL, stop)
     group_up_all(g);
     unsigned leader = group_elect(g);
     unsigned slow = (leader + 1) % 3;
-    struct replica *r = replica(g, slow);
+    struct replica *r = group_replica(g, slow);
     group_run(g, 50);
     g->servers[slow].disk_stuck = true;
-    while (replica_last_index(r) + 100 > replica_last_index(replica(g, leader))) {
+    while (replica_last_index(r) + 100 > replica_last_index(group_replica(g, leader))) {
         assert_int_equal(group_submit_many(g, leader, 1000), 0);
         group_step(g);
     }
@@ -59,7 +46,7 @@ static size_t bytes_to(struct group *g, unsigned i)
 
 /* It confirms nothing for fifty heartbeats, while an entry is written now and then, and later none.
  * It gets little more than the other follower, and what it lacks at once when its disk is back. */
-TEST_WITH(a_slow_disk_is_not_sent_everything_again, NULL, stop)
+TEST_WITH(a_slow_disk_is_not_sent_everything_again, NULL, group_stop)
 {
     struct group *g = &group;
     group_init(g, 3);

@@ -605,15 +605,20 @@ TEST_WITH(frames_that_mean_nothing, set_up, tear_down)
     send_until_it_is_there(f);
 }
 
-/* The one that was begun is given up, and the second attempt of its sender counts. */
-TEST_WITH(a_sender_that_begins_again, set_up, tear_down)
+static void first_piece_is_taken(struct fixture *f)
 {
-    struct fixture *f = *state;
     call(f);
     say_begin(f, 70, 3, f->file.len);
     say_data(f, 0, f->file.data, 60000);
     UNTIL(f, f->r->mine.frames > 0 && f->r->mine.type == SNAPSHOT_TAKEN &&
                  fli_get_u64(f->r->mine.body.data) == 60000);
+}
+
+/* The one that was begun is given up, and the second attempt of its sender counts. */
+TEST_WITH(a_sender_that_begins_again, set_up, tear_down)
+{
+    struct fixture *f = *state;
+    first_piece_is_taken(f);
     send_until_it_is_there(f);
     assert_int_equal(snapshot_install_failures(f->install), 1);
     assert_true(stream_lost(f->r->mine.s));
@@ -634,11 +639,7 @@ static unsigned taken_sent_in_seconds(struct fixture *f)
 TEST_WITH(a_piece_that_never_comes, set_up, tear_down)
 {
     struct fixture *f = *state;
-    call(f);
-    say_begin(f, 70, 3, f->file.len);
-    say_data(f, 0, f->file.data, 60000);
-    UNTIL(f, f->r->mine.frames > 0 && f->r->mine.type == SNAPSHOT_TAKEN &&
-                 fli_get_u64(f->r->mine.body.data) == 60000);
+    first_piece_is_taken(f);
     assert_int_equal(taken_sent_in_seconds(f), 0);
     f->take = FL_EBUSY;
     UNTIL(f, (snapshot_send_start(f->send), f->readies > 0));

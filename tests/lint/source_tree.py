@@ -1,7 +1,23 @@
-"""What the checks of the source share: a tree with planted text, and a main program."""
+"""What the checks of the source share: the files, a tree with planted text, and a main program."""
 import os
 import sys
 import tempfile
+
+SKIPPED_FOLDERS = {".git", "__pycache__", "corpus", "fencelock-data"}
+
+
+def files(root):
+    """(path, bytes) of each file of the source, in order."""
+    for folder, names, found in os.walk(root):
+        names[:] = sorted(n for n in names if n not in SKIPPED_FOLDERS and not n.startswith("build"))
+        if os.path.relpath(folder, root) == "jepsen" and "store" in names:
+            names.remove("store")  # what runs of the suite leave
+        for name in sorted(found):
+            path = os.path.join(folder, name)
+            if os.path.islink(path) or not os.path.isfile(path):
+                continue
+            with open(path, "rb") as f:
+                yield os.path.relpath(path, root), f.read()
 
 
 def complaints_of(check, files):
