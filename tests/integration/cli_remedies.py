@@ -1,12 +1,14 @@
 #!/usr/bin/python3
-"""What `fencelock` says to somebody who meets it for the first time: what to do about a refusal, and why it waits."""
+"""What `fencelock` says to somebody who meets it for the first time: what to do about a refusal, and why it waits; and to
+operators on a bad day."""
 
+import json
 import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import main
-from cli_scripted import DONE, NO, UNKNOWN, USAGE, CliCase
+from cli_scripted import CLOSE, DONE, NO, UNKNOWN, USAGE, CliCase
 
 
 class Remedies(CliCase):
@@ -38,6 +40,23 @@ class Remedies(CliCase):
         code, seen = self.on_terminal('show', 'x', '--nodes', dead.address)
         self.assertEqual(code, UNKNOWN)
         self.assertIn('fencelock: waiting: no node takes the request: %s: cannot connect' % dead.address, seen)
+
+class Strange(CliCase):
+    """Answers that no node of today gives, or only on a bad day."""
+
+    def test_a_change_of_members_that_is_refused_after_an_unknown_try_is_not_done(self):
+        for change in (('transfer', '2'), ('transfer',), ('forget', '2'), ('replace', '2')):
+            with self.subTest(change=change):
+                s = self.server(CLOSE, b'-ERR node 2 is not a member\r\n')
+                code, out, err = self.ask(s, 'cluster', *change)
+                self.assertEqual((code, out), (UNKNOWN, ''))
+                self.assertIn('node 2 is not a member', err)
+                self.assertEqual(s.requests[0], s.requests[1])
+
+    def test_a_setting_without_a_value(self):
+        s = self.server(b'*4\r\n$1\r\na\r\n$-1\r\n$1\r\nb\r\n*0\r\n')
+        code, out, _ = self.ask(s, 'cluster', 'config', 'get', '--json')
+        self.assertEqual((code, json.loads(out)), (DONE, {'a': '?', 'b': '?'}))
 
 
 if __name__ == '__main__':
