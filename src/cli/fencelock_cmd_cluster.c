@@ -566,9 +566,7 @@ static void config_json(const redisReply *map)
         if (map->element[i + 1]->type == REDIS_REPLY_INTEGER) {
             cli_json_u64(&j, name, (uint64_t)map->element[i + 1]->integer);
         } else {
-            char value[64];
-            value_text(map->element[i + 1], value);
-            cli_json_text(&j, name, value);
+            cli_json_text(&j, name, map->element[i + 1]->str);
         }
     }
     cli_json_finish(&j);

@@ -2,7 +2,6 @@
 """What `fencelock` says to somebody who meets it for the first time: what to do about a refusal, and why it waits; and to
 operators on a bad day."""
 
-import json
 import os
 import sys
 
@@ -52,11 +51,6 @@ class Strange(CliCase):
                 self.assertEqual((code, out), (UNKNOWN, ''))
                 self.assertIn('node 2 is not a member', err)
                 self.assertEqual(s.requests[0], s.requests[1])
-
-    def test_a_setting_without_a_value(self):
-        s = self.server(b'*4\r\n$1\r\na\r\n$-1\r\n$1\r\nb\r\n*0\r\n')
-        code, out, _ = self.ask(s, 'cluster', 'config', 'get', '--json')
-        self.assertEqual((code, json.loads(out)), (DONE, {'a': '?', 'b': '?'}))
 
 
 if __name__ == '__main__':
