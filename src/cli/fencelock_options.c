@@ -239,6 +239,9 @@ static int take_value(struct parse *p, enum cli_option o, const char *value, con
                  "%s %s is %s milliseconds: write %ss if seconds are meant, or %sms", from, value,
                  value, value, value);
     }
+    if (options[o].kind == KIND_DURATION && a->number[o] > UINT64_MAX / 4) {
+        return wrong(p, "%s %s is too long", from, value); /* its end must be a time */
+    }
     if ((o == CLI_OPT_TTL || o == CLI_OPT_TIMEOUT) && a->number[o] == 0) {
         return wrong(p, "%s must not be 0: leave it out for the default", from);
     }

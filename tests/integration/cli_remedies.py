@@ -52,6 +52,10 @@ class Strange(CliCase):
                 self.assertIn('node 2 is not a member', err)
                 self.assertEqual(s.requests[0], s.requests[1])
 
+    def test_a_setting_cannot_drive_a_terminal(self):
+        s = self.server(b'*2\r\n$1\r\na\r\n$7\r\n\x1b]0;x\x07\n\r\n')
+        self.assertEqual(self.ask(s, 'cluster', 'config', 'get', 'a'), (DONE, '\\x1b]0;x\\x07\\x0a\n', ''))
+
 
 if __name__ == '__main__':
     main()

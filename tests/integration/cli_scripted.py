@@ -743,7 +743,7 @@ class Usage(CliCase):
                 (('run', 'x', '--nodes', 'a:0', 'true'), '1 to 65535'),
                 (('acquire', 'x', '--timeout', '0'), '--timeout must not be 0'),
                 (('renew', 'x', '7', '--ttl', '0'), '--ttl must not be 0'),
-                (('locks', '--limit', '9' * 30), 'too large'),
+                (('locks', '--limit', '9' * 30), 'too large'), (('health', '--wait', '18446744073709551615'), 'too long'),
                 (('token', 'x', '--user', 'me', '--password-file', '/nowhere/at/all'), 'No such file'),
                 (('redlock', 'acquire', '', '--redis', 'a:1'), '1 to 255 bytes, not 0'),
                 (('redlock', 'release', 'n' * 256, 'o' * 40, '--redis', 'a:1'), '1 to 255 bytes, not 256'),
