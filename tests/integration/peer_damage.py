@@ -79,7 +79,7 @@ class PeerCase(Case):
         for node in self.cluster.nodes:
             self.assertTrue(node.running(), node.process.last_output())
             self.cluster.wait_serving(node, 60.0)
-        self.cluster.wait_level(60.0)
+        self.cluster.wait_caught_up(60.0)
 
     def works(self):
         """Without load: see serves()."""

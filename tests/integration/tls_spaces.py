@@ -19,7 +19,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
 sys.path.insert(0, os.path.join(HERE, '..', 'faults'))
 from faultlab.spaces import Spaces, _SpacedNode
-from harness import PATIENT, Case, Cluster, binary, main, wait_until
+from harness import LONG_ELECTION_TIMEOUT, Case, Cluster, binary, main, wait_until
 from harness.resp import encode
 from peer_damage import crc32c
 from tls_lab import Certs, TlsResp
@@ -232,7 +232,7 @@ class Spaced(Case):
 
     def test_a_stranger_on_the_same_network(self):
         for node in self.cluster.nodes:
-            node.extra += PATIENT
+            node.extra += LONG_ELECTION_TIMEOUT
         self.cluster.start()
         token = self.hide()
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)

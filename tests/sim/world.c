@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../lib/splitmix.h"
 #include "base/clock.h"
 #include "sim.h"
 
@@ -76,14 +77,11 @@ void sim_fail(struct sim *s, const char *fmt, ...)
     _Exit(1);
 }
 
-/* ---- randomness: splitmix64 (Steele, Lea, Flood 2014) ---- */
+/* ---- randomness ---- */
 
 uint64_t sim_draw(struct sim_random *r)
 {
-    uint64_t z = r->state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
+    return splitmix64(&r->state);
 }
 
 uint64_t sim_draw_below(struct sim_random *r, uint64_t n)

@@ -19,7 +19,7 @@ import unittest
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib')]
 sys.dont_write_bytecode = True
 from harness import Cluster, Lab, Node, RespError, Store, main, wait_until
-from shim import IN_PART, Shim, library
+from shim import SHORT_WRITE, Shim, library
 
 FULL = '--full' in sys.argv
 if FULL:
@@ -31,7 +31,7 @@ if '--only' in sys.argv:
 SOME = 5 # of each kind, when not all
 # What fails, and with what.
 CASES = {
-    'alloc': ('alloc', errno.ENOMEM), 'write': ('write', errno.EIO), 'part': ('write', IN_PART), 'sync': ('sync', errno.EIO),
+    'alloc': ('alloc', errno.ENOMEM), 'write': ('write', errno.EIO), 'part': ('write', SHORT_WRITE), 'sync': ('sync', errno.EIO),
     'read': ('read', errno.EIO), 'open': ('open', errno.EMFILE), 'name': ('name', errno.EIO), 'full': ('size', errno.ENOSPC),
     'accept': ('accept', errno.EMFILE), 'make': ('make', errno.EAGAIN), 'ring': ('ring', errno.EBUSY)}
 # A node's log is written by a thread, as where io_uring is forbidden; here it is not.
@@ -135,7 +135,7 @@ class Failures(unittest.TestCase):
         if not self.first_life:
             self.run_one(node, lambda node, told: (use_node(node, told), node.kill(), self.first_life.update(told)), 'alloc', False, 0)
             os.rename(node.data, self.lab.path('first-life'))
-            node.shim.begin_again()
+            node.shim.reset()
         shutil.rmtree(node.data, ignore_errors=True)
         shutil.copytree(self.lab.path('first-life'), node.data)
         node.earlier = dict(self.first_life)
@@ -157,7 +157,7 @@ class Failures(unittest.TestCase):
             server.shim.fail(kind, number, error)
         server.process = self.lab.start(server.argv(), server.name, env=server.shim.env())
         try:
-            server.ready(30)
+            server.wait_ready(30)
             server.wait()
             use(server, told)
         except (AssertionError, OSError, RespError):
@@ -225,7 +225,7 @@ class Failures(unittest.TestCase):
             problem = self.verdict(server, kind)
             ended += server.process.returncode() != 0
             if problem is None:
-                server.shim.begin_again()
+                server.shim.reset()
                 problem = self.again(server, has, told, kind)
             if problem:
                 program = 'node' if isinstance(server, Node) else 'store'

@@ -15,15 +15,6 @@ STUBBORN_S = 25.0      # how long a change is asked for after all faults have en
 SETTLED = ('voter', 'learner')
 
 
-def text(value):
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def rows(node, timeout=2.0):
-    """CLUSTER NODES, as dicts."""
-    return [{text(k): text(v) for k, v in zip(row[::2], row[1::2])} for row in node.call('CLUSTER', 'NODES', timeout=timeout)]
-
-
 class Place:
     """A place (ports, name, directory) at which nodes run, one after the other."""
 
@@ -57,7 +48,7 @@ class Place:
         node.data = '%s.%d' % (self.plain.data, self.lives)
         node.log_name = '%s.%d' % (node.name, self.lives)
         node.extra = list(self.plain.extra)
-        node.begin_args = lambda: ['--join', known]
+        node.membership_args = lambda: ['--join', known]
         node.program = scene.program
         return node
 
@@ -132,7 +123,7 @@ class Members:
 
     def as_asked(self, node, timeout=2.0):
         """None, or what the node shows that was not asked for."""
-        seen = {row['id']: (row['state'], row['peer_address']) for row in rows(node, timeout)}
+        seen = {row['id']: (row['state'], row['peer_address']) for row in node.members_table(timeout)}
         return None if seen == self.wanted else '%s shows %r, asked for was %r' % (node.name, seen, self.wanted)
 
     def wait_done(self, seconds):
@@ -153,7 +144,7 @@ class Members:
         """Whether the leader sees all members connected and settled, as DiskLoss.whole()."""
         for node in self.scene.cluster.nodes:
             try:
-                seen = rows(node, 1.0)
+                seen = node.members_table(1.0)
             except (OSError, RespError):
                 continue
             if any(r['self'] and r['role'] == 'leader' for r in seen):

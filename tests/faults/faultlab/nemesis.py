@@ -338,13 +338,12 @@ class DiskLoss(Nemesis):
         """Whether the leader sees all nodes connected, and three voters or more. A node that came back with an empty disk is no voter for
         a while; another lost disk then would be the second of three. With two voters, no disk may be lost."""
         try:
-            rows = scene.cluster.node(scene.leader_id()).call('CLUSTER', 'NODES', timeout=1.0)
+            nodes = scene.cluster.node(scene.leader_id()).members_table(1.0)
         except (OSError, RespError):
             return False
-        nodes = [dict(zip(row[::2], row[1::2])) for row in rows]
-        return any(n[b'self'] and n[b'role'] == b'leader' for n in nodes) and \
-            sum(n[b'state'] == b'voter' for n in nodes) >= 3 and \
-            all(n[b'state'] in (b'voter', b'learner') and n[b'connected'] for n in nodes)
+        return any(n['self'] and n['role'] == 'leader' for n in nodes) and \
+            sum(n['state'] == 'voter' for n in nodes) >= 3 and \
+            all(n['state'] in ('voter', 'learner') and n['connected'] for n in nodes)
 
     def take_node(self, scene):
         """A node that may lose its disk now, and is ours; or None. Of all faults only one at a time gets one, until

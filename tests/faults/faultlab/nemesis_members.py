@@ -5,7 +5,7 @@ import os
 import subprocess
 import time
 
-from harness import RespError, binary, wait_until
+from harness import RespError, binary, env_without_options, wait_until
 from harness.resp import info_fields
 
 from .nemesis import DiskLoss, Nemesis, kind
@@ -243,7 +243,7 @@ class Backup(Nemesis):
         return ['index %d, last token %d' % (said['index'], said['last_token'])]
 
     def tool(self, scene, *words):
-        env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
+        env = env_without_options()
         more = [] if '--verify' in words else ['--nodes', ','.join(n.address for n in self.random.sample(
             scene.cluster.nodes, len(scene.cluster.nodes))), '--timeout', '5s']
         return subprocess.run([binary('fencelock'), *words, '--json', *more], env=env, capture_output=True, text=True,

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from harness import Cluster, Lab, Resp, RespError, Store, free_ports, wait_until
+from harness import Cluster, Resp, RespError, Store, free_ports, wait_until
 from harness.lab import binary, build_dir
 from harness.resp import info_fields
 from redlock_lab import Redis
@@ -62,7 +62,7 @@ def preload(server, shim):
     def argv():
         words = [str(w) for w in plain()]
         at = next(i for i, w in enumerate(words) if w.startswith(build_dir()))
-        return words[:at] + shim.words() + words[at:]
+        return words[:at] + shim.env_command() + words[at:]
     server.argv, server.shim = argv, shim
 
 
@@ -88,14 +88,14 @@ class _RedisServer(Redis):
         if library():
             self.shim = Shim(self.lab.path(self.name + '.shim'), self.data)
         self.launch()
-        self.ready()
+        self.wait_ready()
 
     def launch(self):
         os.makedirs(self.data, exist_ok=True)
         argv = ['redis-server', '--port', self.port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', self.data]
-        self.process = self.lab.start((self.shim.words() if self.shim else []) + argv, self.name)
+        self.process = self.lab.start((self.shim.env_command() if self.shim else []) + argv, self.name)
 
-    def ready(self, seconds=30):
+    def wait_ready(self, seconds=30):
         wait_until(self.is_there, seconds, '%s answers' % self.name)
 
     def is_there(self):
@@ -394,7 +394,7 @@ class Scene:
         self.cluster.node = self._node
         begun = self.cluster.members()
         for node in self.cluster.nodes:
-            node.begin_args = lambda: ['--cluster', begun]
+            node.membership_args = lambda: ['--cluster', begun]
         self.members = members.Members(self, places)
 
     def _node(self, number):
@@ -553,7 +553,7 @@ class Scene:
             server.process.resume()
         for server in self.everybody():
             with must('%s starts again' % server.name, server.process):
-                server.ready(30)
+                server.wait_ready(30)
         if self.store:
             self.writes.set(0.0)
             self.writes.let_all_go()
