@@ -10,7 +10,7 @@ import threading
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'faults')]
 from faultlab.proxy import Loop, PeerProxy
-from faultlab.scene import ProxiedCluster
+from faultlab.fault_run import ProxiedCluster
 from harness import RespError, free_ports, main, wait_until
 from members_lab import ChangingCluster, MembersCase
 

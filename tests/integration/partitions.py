@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
 sys.path.insert(0, os.path.join(HERE, '..', 'faults'))
 from cli_library import Driver as BlockingDriver
 from cli_run import HEARTBEAT, LOST
-from faultlab.spaces import SpacedCluster, Spaces
+from faultlab.namespaces import NamespaceCluster, Namespaces
 from harness import Case, Deadline, Resp, RespError, as_dict, binary, env_without_options, main, seed, wait_until
 from held_locks import DEADLINE, SHELLS, Driver, now_ms
 
@@ -65,23 +65,23 @@ class Asker(threading.Thread):
         return self.answers[0]
 
 
-class SpaceCase(Case):
+class NamespaceCase(Case):
     TIMEOUT_S = 3600
     why_not = None
 
     def setUp(self):
         super().setUp()
-        if SpaceCase.why_not is None:
-            SpaceCase.why_not = (Spaces.why_not(),)
-        if SpaceCase.why_not[0]:
-            self.skipTest(SpaceCase.why_not[0])
-        self.spaces = Spaces(4).start()
-        self.addCleanup(self.spaces.close)
-        self.cluster = SpacedCluster(self.lab, self.spaces, 3).start()
+        if NamespaceCase.why_not is None:
+            NamespaceCase.why_not = (Namespaces.why_not(),)
+        if NamespaceCase.why_not[0]:
+            self.skipTest(NamespaceCase.why_not[0])
+        self.namespaces = Namespaces(4).start()
+        self.addCleanup(self.namespaces.close)
+        self.cluster = NamespaceCluster(self.lab, self.namespaces, 3).start()
         self.addCleanup(self.stop) # before the namespaces are removed
         self.cluster.leader()
         self.nodes = ','.join(self.cluster.addresses())
-        self.inside = ('ip', 'netns', 'exec', self.spaces.space(CLIENT))
+        self.inside = ('ip', 'netns', 'exec', self.namespaces.space(CLIENT))
 
     def stop(self):
         self.heal()
@@ -93,10 +93,10 @@ class SpaceCase(Case):
     def cut(self, *side):
         """Nothing passes between these and the others."""
         others = [i for i in range(1, 5) if i not in side]
-        self.spaces.set(blocked={pair for a in side for b in others for pair in ((a, b), (b, a))})
+        self.namespaces.set(blocked={pair for a in side for b in others for pair in ((a, b), (b, a))})
 
     def heal(self):
-        self.spaces.set(blocked=set())
+        self.namespaces.set(blocked=set())
 
     def others(self, node):
         return [n for n in self.cluster.nodes if n is not node]
@@ -106,7 +106,7 @@ class SpaceCase(Case):
         return as_dict(fields) if fields else {}
 
 
-class Holders(SpaceCase):
+class Holders(NamespaceCase):
     """The holder and the leader are together on the side without a majority."""
 
     AT_ONCE = 2
@@ -205,7 +205,7 @@ class Holders(SpaceCase):
         self.note('%d locks; the closest was told %.0f ms before the next grant' % (self.count, self.closest))
 
 
-class Waiters(SpaceCase):
+class Waiters(NamespaceCase):
     """Waiters through the library, and one under a session that dies while it waits."""
 
     COUNT = 5

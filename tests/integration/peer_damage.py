@@ -12,7 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'faults')]
 from faultlab.proxy import HELLO_SIZE, Loop
 from faultlab.proxy import PeerProxy
-from faultlab.scene import ProxiedCluster
+from faultlab.fault_run import ProxiedCluster
 from harness import Case, Load, main, seed, wait_until
 
 RAFT_STREAM = 1
