@@ -39,7 +39,7 @@ ON_RING = {'ring': 'ring', 'ring_alloc': 'alloc', 'ring_write': 'write', 'ring_p
 # The same in a second life, after a SIGKILL.
 AGAIN = {'again_read': 'read', 'again_open': 'open', 'again_name': 'name', 'again_write': 'write', 'again_alloc': 'alloc'}
 OF_STORE = ('alloc', 'write', 'sync', 'name', 'accept')
-PATIENCE_S = 3.0
+DEADLINE_S = 3.0
 SNAPSHOT_BYTES, ENTRIES, SNAPSHOT_S = 65536, 300, 10.0 # so that a snapshot is taken
 # libuv aborts when it cannot make the threads of its pool, or its first pipe.
 KNOWN = (('uv_thread_create', 'uv_queue_work', 'pthread_create'), ('uv_loop_init', 'pipe2'))
@@ -47,7 +47,7 @@ KNOWN = (('uv_thread_create', 'uv_queue_work', 'pthread_create'), ('uv_loop_init
 
 def use_node(node, told):
     """Some of everything. told: what was acknowledged, as it comes."""
-    with node.client(timeout=PATIENCE_S) as c, node.client(timeout=PATIENCE_S) as listener:
+    with node.client(timeout=DEADLINE_S) as c, node.client(timeout=DEADLINE_S) as listener:
         listener.call('PSUBSCRIBE', 'lock:*')
         c.call('SESSION', 'OPEN', 'the-session-of-this-test', 'TTL', 600000)
         for i in range(6):
@@ -86,7 +86,7 @@ def node_has(node, told):
 
 
 def use_store(store, told):
-    with store.client(timeout=PATIENCE_S) as c:
+    with store.client(timeout=DEADLINE_S) as c:
         for i in range(8):
             c.call('SET', 'key-%d' % i, 'x' * 500, 'FENCE', 'lock-%d' % (i % 3), i + 1)
             told['lock-%d' % (i % 3)] = i + 1
@@ -125,7 +125,7 @@ class Failures(unittest.TestCase):
         node.extra = ['--snapshot-bytes', SNAPSHOT_BYTES]
         node.data = self.lab.path('node-%d' % self.number)
         node.shim = Shim(self.lab.path('shim-%d' % self.number), node.data, memory=True)
-        node.wait = lambda: cluster.wait_serving(node, PATIENCE_S)
+        node.wait = lambda: cluster.wait_serving(node, DEADLINE_S)
         node.earlier = {}
         return node
 
@@ -167,7 +167,7 @@ class Failures(unittest.TestCase):
             server.process.asked_to_end = True
             server.process.signal(signal.SIGTERM)
             try:
-                server.process.wait(PATIENCE_S)
+                server.process.wait(DEADLINE_S)
             except AssertionError:
                 server.kill()
         self.lab.processes.remove(server.process) # verdict() judges how it ended, since it may
