@@ -111,9 +111,10 @@ class Command(RunCase):
         self.assertEqual((child.returncode, out, err), (0, b'HELLO\n' * 100000, b''))
 
     def test_lock_is_held_longer_than_its_ttl(self):
-        child = self.start('x', '--ttl', '500ms', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN; sleep 2')
+        child = self.start('x', '--ttl', '8s', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN; read x', stdin=subprocess.PIPE)
         token = int(self.line(child, '\n'))
-        stays(lambda: self.call('CHECK', 'x', token) == 1, 1.5, 'the lock of the command that runs')
+        stays(lambda: self.call('CHECK', 'x', token) == 1, 9, 'the lock of the command that runs')
+        child.stdin.write(b'\n')
         self.assertEqual(self.wait_child(child)[0], 0)
         self.assertEqual(self.call('CHECK', 'x', token), 0)
 
@@ -241,7 +242,7 @@ class Lost(RunCase):
         self.assertEqual(self.wait_child(child)[0], LOST)
 
     def test_max_hold(self):
-        child = self.start('x', '--ttl', '1s', '--max-hold', '2s', '--', sys.executable, '-c', HEARTBEAT,
+        child = self.start('x', '--ttl', '8s', '--max-hold', '2s', '--', sys.executable, '-c', HEARTBEAT,
                            self.lab.path('beat'))
         code, out, err = self.wait_child(child)
         self.assertEqual(code, LOST)

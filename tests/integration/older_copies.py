@@ -14,6 +14,7 @@ from harness import Case, Cluster, Load, Node, RespError, binary, free_ports, ma
 
 OWNER = 'owner-a-0123456789'
 SAYS = ('is an older copy', 'fencelock cluster replace')
+RECORDED = (2**64 - 2).to_bytes(8, 'little') # STARTS_RECORDED of starts.h
 SNAPSHOTS = ('--snapshot-bytes', 65536)
 
 
@@ -111,12 +112,21 @@ class OlderCopies(Case):
         wait_until(lambda: self.members(self.cluster.leader()).get(node.id, {}).get('state') == wanted, 60, 'a ' + wanted)
         self.assertEqual(len(set(self.cluster.wait_same_state(60))), 1)
 
+    def wait_recorded(self, node):
+        """Until the node has on its disk that another one has recorded its start (starts.h); else its next start resumes this one."""
+        def recorded():
+            with open(os.path.join(node.data, 'starts'), 'rb') as f:
+                slots = f.read()
+            return all(slots[at + 40:at + 48] == RECORDED for at in (0, 4096))
+        wait_until(recorded, 60, 'a record of this start')
+
     # -- what is refused ------------------------------------------------------------------------
 
     def before_the_last_start(self, role):
         cluster = self.begin(learners=role == 'learner')
         self.some(cluster)
         node = self.one_that(role)
+        self.wait_recorded(node)
         starts = node.info()['starts']
         self.assertEqual(node.terminate(), 0)
         kept = self.keep(node)
@@ -428,8 +438,9 @@ class OlderCopies(Case):
     def test_status_tells_starts(self):
         cluster = self.begin()
         node = self.one_that('follower')
-        for number in (1, 2, 3): # one of which nobody has heard is resumed, also the first
+        for number in (1, 2, 3):
             if number > 1:
+                self.wait_recorded(node)
                 node.kill()
                 node.start()
             wait_until(lambda n=number: self.members(cluster.leader())[node.id]['starts'] == n, 30, 'that start')

@@ -57,10 +57,12 @@ class OneNode(Case):
 
     def test_acquire_twice_expiry_and_a_larger_token(self):
         with self.node.client() as c:
+            first = c.call('ACQUIRE', 'name', 'TTL', 60000, 'OWNER', OWNER_A)
+            self.assertEqual(c.call('ACQUIRE', 'name', 'TTL', 60000, 'OWNER', OWNER_A), first)
+            self.assertIsNone(c.call('ACQUIRE', 'name', 'TTL', 60000, 'OWNER', OWNER_B))
+            self.assertEqual(c.call('RELEASE', 'name', first), 1)
             first = c.call('ACQUIRE', 'name', 'TTL', 300, 'OWNER', OWNER_A)
-            self.assertEqual(c.call('ACQUIRE', 'name', 'TTL', 300, 'OWNER', OWNER_A), first)
-            self.assertIsNone(c.call('ACQUIRE', 'name', 'TTL', 300, 'OWNER', OWNER_B))
-            second = wait_until(lambda: c.call('ACQUIRE', 'name', 'TTL', 300, 'OWNER', OWNER_B), 10, 'expiry')
+            second = wait_until(lambda: c.call('ACQUIRE', 'name', 'TTL', 60000, 'OWNER', OWNER_B), 10, 'expiry')
             self.assertGreater(second, first)
             self.assertEqual(c.call('CHECK', 'name', first), 0)
             self.assertEqual(c.call('CHECK', 'name', second), 1)
