@@ -75,7 +75,7 @@ class Heals(Case):
         self.chooser = random.Random(seed())
         self.count = 0
         os.environ['DRIVER_ATTEMPT_MS'] = '1000' # the library's default
-        inside = ('ip', 'netns', 'exec', self.namespaces.space(CLIENT))
+        inside = ('ip', 'netns', 'exec', self.namespaces.namespace(CLIENT))
         self.client = Driver(','.join(self.cluster.addresses()), wrapper=inside)
         self.addCleanup(self.client.close)
 

@@ -81,7 +81,7 @@ class NamespaceCase(Case):
         self.addCleanup(self.stop) # before the namespaces are removed
         self.cluster.leader()
         self.nodes = ','.join(self.cluster.addresses())
-        self.inside = ('ip', 'netns', 'exec', self.namespaces.space(CLIENT))
+        self.inside = ('ip', 'netns', 'exec', self.namespaces.namespace(CLIENT))
 
     def stop(self):
         self.heal()

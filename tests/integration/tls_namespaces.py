@@ -192,7 +192,7 @@ class SameNetwork(Case):
         node = Node(self.lab, self.cluster, plain.id, plain.port, plain.peer_port)
         host = self.namespaces.address(node.id)
         self.certs.make('node', str(node.id), host)
-        node.namespace = self.namespaces.space(node.id)
+        node.namespace = self.namespaces.namespace(node.id)
         node.address, node.peer = '%s:%d' % (host, node.port), '%s:%d' % (host, node.peer_port)
         node.context = self.certs.context('alice')
         node.extra = ['--tls-port', node.address, '--tls-cluster', 'yes'] + self.certs.daemon('node-%d' % node.id)
@@ -204,7 +204,7 @@ class SameNetwork(Case):
                 node.kill()
 
     def as_stranger(self, *argv, given=None):
-        return subprocess.run(['ip', 'netns', 'exec', self.namespaces.space(STRANGER), *argv], input=given,
+        return subprocess.run(['ip', 'netns', 'exec', self.namespaces.namespace(STRANGER), *argv], input=given,
                               capture_output=True, text=True, timeout=200, check=True).stdout
 
     def hide(self):
