@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Cluster, ClusterCase, binary, free_ports, main, wait_until
+from harness import Cluster, ClusterCase, binary, env_without_options, free_ports, main, wait_until
 from tls_lab import Certs
 
 
@@ -16,8 +16,7 @@ class Bench(ClusterCase):
     def setUp(self):
         super().setUp()
         self.leader = self.cluster.leader()
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
-        self.env['FENCELOCK_NODES'] = ','.join(node.address for node in self.cluster.nodes)
+        self.env = env_without_options(FENCELOCK_NODES=','.join(node.address for node in self.cluster.nodes))
 
     def bench(self, *args, seconds=60):
         if '--ttl' not in args:
