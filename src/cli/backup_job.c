@@ -31,6 +31,12 @@ bool backup_job_without_connection(struct backup_job *j, int *ret_code)
         *ret_code = CLI_EXIT_USAGE;
         return true;
     }
+    static struct backup_target t;
+    (void)snprintf(t.path, sizeof t.path, "%.4000s", j->args->arg[0]);
+    if (!keeps(j) && backup_target_check(&t) != 0) {
+        *ret_code = cli_fail(j->args, FL_EINVAL, t.error, NULL, NULL);
+        return true;
+    }
     return false;
 }
 

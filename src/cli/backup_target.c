@@ -76,6 +76,25 @@ static int sync_folder(struct backup_target *t)
     return rc;
 }
 
+int backup_target_check(struct backup_target *t)
+{
+    struct stat st;
+    bool there = stat(t->path, &st) == 0;
+    if (t->path[0] == '\0') {
+        (void)snprintf(t->error, sizeof t->error, "the name of the FILE is empty");
+    } else if (there && S_ISDIR(st.st_mode)) {
+        (void)snprintf(t->error, sizeof t->error,
+                       "%.900s is a directory: name a file in it, or say --keep N", t->path);
+    } else if (there && !S_ISREG(st.st_mode)) {
+        (void)snprintf(t->error, sizeof t->error,
+                       "%.900s is no regular file, and would be replaced by one: name a new file",
+                       t->path);
+    } else {
+        return 0;
+    }
+    return FL_EINVAL;
+}
+
 int backup_target_open(struct backup_target *t)
 {
     (void)snprintf(t->part, sizeof t->part, "%.4000s.part", t->path);

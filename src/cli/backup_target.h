@@ -23,6 +23,8 @@ void backup_lower_priority(void);
 
 /* Each returns 0, or FL_EIO with the reason in `error`. rc: the result of the writes; close
  * returns it when it is not 0. */
+/* FL_EINVAL: a rename would replace something that is no file. */
+int backup_target_check(struct backup_target *t) FLI_MUST_USE;
 int backup_target_open(struct backup_target *t) FLI_MUST_USE;
 int backup_target_write(void *target, const void *data, size_t len) FLI_MUST_USE; /* a sink */
 int backup_target_close(struct backup_target *t, int rc) FLI_MUST_USE;

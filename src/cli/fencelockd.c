@@ -139,14 +139,15 @@ static int run(struct daemon *d)
     (void)signal(SIGUSR1, SIG_IGN); /* until it is watched for */
     int rc = uv_loop_init(&d->loop);
     if (rc != 0) {
-        (void)fprintf(stderr, "fencelockd: cannot make an event loop: %s\n", uv_strerror(rc));
+        (void)fprintf(stderr, "fencelockd: cannot make an event loop: %s%s\n", uv_strerror(rc),
+                      fli_files_remedy(uv_strerror(rc)));
         return 1;
     }
     struct server_callbacks cbs = {
         .ctx = d, .log = log_cb, .fatal = fatal, .log_level = cluster_level_cb};
     rc = server_create(&d->loop, &d->config, &cbs, &d->server, errmsg, sizeof errmsg);
     if (rc != 0) {
-        (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
+        (void)fprintf(stderr, "fencelockd: %s%s\n", errmsg, fli_files_remedy(errmsg));
         return 1;
     }
     watch_signal(d, &d->sigterm, SIGTERM, signal_cb);
@@ -161,13 +162,14 @@ static int run(struct daemon *d)
     return 0;
 }
 
-int main(int argc, char **argv)
+static bool serves;
+
+/* Does what the options say. Returns the exit code. */
+static int started(struct daemon *d, int argc, char **argv)
 {
-    static struct daemon d;
     char errmsg[CONFIG_ERRMSG_MAX];
-    fli_tls_keep_buffers();
     switch (config_read(argc - 1, (const char *const *)argv + 1, (const char *const *)environ,
-                        &d.config, errmsg)) {
+                        &d->config, errmsg)) {
     case CONFIG_HELP:
         (void)fputs(config_help(), stdout);
         return 0;
@@ -178,13 +180,27 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
         return 2;
     default:
-        if (d.config.check) {
+        if (d->config.check) {
             return fencelockd_check(argc - 1, (const char *const *)argv + 1,
-                                    (const char *const *)environ, &d.config);
+                                    (const char *const *)environ, &d->config);
         }
-        if (d.config.restore[0] != '\0' || d.config.recover_from[0] != '\0') {
-            return fencelockd_begin(&d.config);
+        if (d->config.restore[0] != '\0' || d->config.recover_from[0] != '\0') {
+            return fencelockd_begin(&d->config);
         }
-        return run(&d);
+        serves = true;
+        return run(d);
     }
+}
+
+int main(int argc, char **argv)
+{
+    static struct daemon d;
+    fli_tls_keep_buffers();
+    int code = started(&d, argc, argv);
+    /* A result that was not written must not look like success; a node serves without a stdout. */
+    if ((fflush(stdout) != 0 || ferror(stdout) != 0) && !serves) {
+        (void)fputs("fencelockd: cannot write the result\n", stderr);
+        return code != 0 ? code : 1;
+    }
+    return code;
 }

@@ -68,6 +68,11 @@ int store_backup_make(const char *dir, const char *path, struct store_backup_fac
     char part[PATH_SIZE];
     struct store *store;
     struct stat st;
+    struct stat target;
+    if (stat(path, &target) == 0 && !S_ISREG(target.st_mode)) {
+        return fail(&s, FL_EINVAL, "%s is no file, and would be replaced by one: name a new file",
+                    path);
+    }
     if (stat(dir, &st) != 0 || snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part) {
         return fail(&s, FL_EIO, "cannot open %s: %s", dir, strerror(errno));
     }

@@ -59,8 +59,9 @@ TEST(test_distance)
         const char *a, *b;
         size_t distance;
     } rows[] = {
-        {"", "", 0},      {"", "abc", 3},           {"abc", "abc", 0},       {"abc", "abd", 1},
-        {"abc", "ab", 1}, {"kitten", "sitting", 3}, {"listen", "lsiten", 2}, {"ab", "ba", 2},
+        {"", "", 0},         {"", "abc", 3},           {"abc", "abc", 0},       {"abc", "abd", 1},
+        {"abc", "ab", 1},    {"kitten", "sitting", 3}, {"listen", "lsiten", 1}, {"ab", "ba", 1},
+        {"jsno", "json", 1}, {"jsno", "sni", 2},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(fli_distance(rows[i].a, rows[i].b), rows[i].distance);
