@@ -1,6 +1,7 @@
 /* fencelock_common.c: see fencelock_common.h. */
 #include "cli/fencelock_common.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,9 @@ const char *cli_remedy(const struct cli_args *a, int code, const char *message)
         if (strstr(message, "its certificate is not accepted") != NULL) {
             return "Name the CA to trust with --cacert, and the server's name, if it is not the "
                    "host, with --sni.";
+        }
+        if (strstr(message, "wrong version number") != NULL) {
+            return "Name a port with TLS (of --tls-port), or leave out --tls and FENCELOCK_TLS.";
         }
         return store ? "Start fencelock-store, or name it with --store or FENCELOCK_STORE."
                      : "Start fencelockd, or name the nodes with --nodes or FENCELOCK_NODES.";
@@ -177,15 +181,20 @@ static int read_password(const char *path, char room[FL_PASSWORD_MAX + 2])
 {
     FILE *f = fopen(path, "re");
     if (f == NULL) {
-        cli_complain("cannot open the password file %.256s", path);
+        cli_complain("--password-file: cannot open %.256s: %s", path, strerror(errno));
         return CLI_EXIT_USAGE;
     }
     bool ok = fgets(room, FL_PASSWORD_MAX + 2, f) != NULL;
+    int error = ferror(f) != 0 ? errno : 0;
     (void)fclose(f);
+    if (error != 0) {
+        cli_complain("--password-file: cannot read %.256s: %s", path, strerror(error));
+        return CLI_EXIT_USAGE;
+    }
     room[ok ? strcspn(room, "\r\n") : 0] = '\0';
     if (room[0] == '\0' || strlen(room) > FL_PASSWORD_MAX) {
-        cli_complain("the first line of %.256s is to be a password of 1 to %u bytes", path,
-                     FL_PASSWORD_MAX);
+        cli_complain("--password-file: the first line of %.256s is no password of 1 to %u bytes",
+                     path, FL_PASSWORD_MAX);
         return CLI_EXIT_USAGE;
     }
     return 0;

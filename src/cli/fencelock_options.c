@@ -293,7 +293,9 @@ static int take_option(struct parse *p)
     const char *value;
     size_t o;
     if (p->argv[p->at][1] != '-' && strcmp(p->argv[p->at], "-h") != 0) {
-        return wrong(p, "there is no option %s; see fencelock --help", p->argv[p->at]);
+        bool negative = p->argv[p->at][1] >= '0' && p->argv[p->at][1] <= '9';
+        return wrong(p, "there is no option %s%s; see fencelock --help", p->argv[p->at],
+                     negative ? ", and no number here is below 0" : "");
     }
     int rc = fli_options_next(&p->reader, p->argc, p->argv, &p->at, &o, &value);
     if (rc != 0) {
