@@ -231,7 +231,8 @@ static int check_range(struct parse *p, enum cli_option o, const char *value, co
         return wrong(p, "%s must not be 0: leave it out for the default", from);
     }
     if (o == CLI_OPT_TTL && (ms < FL_TTL_MIN_MS || ms > FL_TTL_MAX_MS)) {
-        return wrong(p, "%s is %ums to 24h, not '%s'", from, (unsigned)FL_TTL_MIN_MS, value);
+        return wrong(p, "%s is %ums to 24h, not '%s'%s", from, (unsigned)FL_TTL_MIN_MS, value,
+                     value[strspn(value, "0123456789")] == '\0' ? " (milliseconds)" : "");
     }
     if ((o == CLI_OPT_WAIT || o == CLI_OPT_TIMEOUT) && ms > CLI_TIME_MAX_MS) {
         return wrong(p, "%s is at most 24h, not '%s'", from, value);
