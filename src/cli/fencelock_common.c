@@ -218,7 +218,10 @@ int cli_login_of(const struct cli_args *a, struct cli_login *ret)
         }
     } else if (a->password != NULL) {
         (void)snprintf(ret->room, sizeof ret->room, "%s", a->password);
-    } else if (from_environment != NULL && strlen(from_environment) <= FL_PASSWORD_MAX) {
+    } else if (from_environment != NULL && strlen(from_environment) > FL_PASSWORD_MAX) {
+        cli_complain(PASSWORD_VARIABLE " has more than %u bytes", FL_PASSWORD_MAX);
+        return CLI_EXIT_USAGE;
+    } else if (from_environment != NULL) {
         (void)snprintf(ret->room, sizeof ret->room, "%s", from_environment);
     } else {
         cli_complain("--user needs a password: --password-file FILE, or " PASSWORD_VARIABLE
