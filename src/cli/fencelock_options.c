@@ -264,9 +264,6 @@ static int take_value(struct parse *p, enum cli_option o, const char *value, con
         !fli_parse_u64(value, strlen(value), FL_TOKEN_MAX, &a->number[o])) {
         return wrong(p, "%s '%s' is not a whole number, or too large", from, value);
     }
-    if (o == CLI_OPT_LIMIT && a->number[o] == 0) {
-        return wrong(p, "%s must not be 0: leave it out for the default", from);
-    }
     if (options[o].kind == KIND_NAMES && a->n_also == FL_NAMES_MAX - 1) {
         return wrong(p, "%s is given more than %u times: ask for fewer locks", from,
                      FL_NAMES_MAX - 1);

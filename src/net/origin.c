@@ -66,10 +66,10 @@ static void log_full(struct net_server *s, const struct net_conn *c, const struc
     struct net_conn_info info;
     net_conn_info(c, &info);
     net_server_log(s, 2,
-                   "%s refused: its address has %u connection%s and %zu bytes; one may have %u and "
+                   "%s refused: its address has %u connections and %zu bytes; one may have %u and "
                    "%zu (address-connections, address-memory)",
-                   info.peer, o->connections, fli_s(o->connections), o->bytes,
-                   s->limits.address_connections_max, s->limits.address_memory_max);
+                   info.peer, o->connections, o->bytes, s->limits.address_connections_max,
+                   s->limits.address_memory_max);
 }
 
 bool net_origin_join(struct net_conn *c)
