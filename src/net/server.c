@@ -210,7 +210,8 @@ static void connection_cb(uv_stream_t *stream, int status)
         net_conn_accept(l);
         return;
     }
-    net_server_log(s, 2, "cannot accept a connection: %s", uv_strerror(status));
+    net_server_log(s, 2, "cannot accept a connection: %s%s", uv_strerror(status),
+                   fli_files_remedy(uv_strerror(status)));
     if (status == UV_EMFILE || status == UV_ENFILE) {
         /* libuv has a spare descriptor to turn such connections away with. When even that is used
          * up, it would try again for ever without leaving its loop. Closing the listener ends
@@ -304,7 +305,7 @@ int net_server_listen_on(struct net_server *s, const char *address, bool secure,
     freeaddrinfo(found);
     if (rc != 0) {
         (void)snprintf(errmsg, errmsg_size, "cannot listen on %s: %s%s", address, uv_strerror(rc),
-                       rc == UV_EADDRINUSE ? "; another process has it, choose another port" : "");
+                       fli_listen_remedy(uv_strerror(rc)));
         return FL_ESYSTEM;
     }
     return 0;
