@@ -12,7 +12,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib')]
 sys.dont_write_bytecode = True
-from faultlab import checkers, history, judges, linear, scene, watching
+from faultlab import checkers, fault_run, history, judges, linear, subscriptions
 from harness import main, seed
 
 
@@ -78,15 +78,15 @@ class Books(Judged):
     def test_good(self):
         for unknown, last in ((1, 3), (1, 4), (2, 5)):
             s = self.story(unknown)
-            self.good(checkers.books(ended_with(s, last), s.ops()))
+            self.good(checkers.token_count(ended_with(s, last), s.ops()))
 
     def test_done_although_it_was_refused_or_twice(self):
         s = self.story(1)
-        self.bad(checkers.books(ended_with(s, 5), s.ops()), 'sendings of unknown outcome')
+        self.bad(checkers.token_count(ended_with(s, 5), s.ops()), 'sendings of unknown outcome')
 
     def test_fewer_than_were_told(self):
         s = self.story(1)
-        self.bad(checkers.books(ended_with(s, 2), s.ops()), 'clients were told of 2')
+        self.bad(checkers.token_count(ended_with(s, 2), s.ops()), 'clients were told of 2')
 
 
 class AnsweredOnce(Judged):
@@ -528,7 +528,7 @@ class Sessions(Judged):
             s = Story().op('open', 0, 0.01, session='s', ttl=1.0, answer={'found': 'OK'})
             s.acquire(1, 0.5, 0.51, session='s', ttl=0.5).acquire(2, 0.8, granted, client=1, session='t', ttl=1.0)
             ops = s.ops()
-            scene.on_a_fast_clock(ops, 1.0)
+            fault_run.on_a_fast_clock(ops, 1.0)
             (self.good if good else lambda found: self.bad(found, 'explains'))(linear.locks(ops))
 
     def test_found_after_close(self):
@@ -651,25 +651,25 @@ class Events(Judged):
                 ('granted', 3, 'x', self.own(2), 5)]
 
     def test_good(self):
-        self.good(watching.watching(self.see(*self.good_rows()), self.ops()))
+        self.good(subscriptions.judge(self.see(*self.good_rows()), self.ops()))
 
     def test_a_gap(self):
         rows = self.good_rows()
-        self.bad(watching.watching(self.see(rows[0], *rows[2:]), self.ops()), 'did not hear of token 2')
-        self.good(watching.watching(self.see(rows[0], ('resync', None, 'x', None, 5), *rows[2:]), self.ops()))
+        self.bad(subscriptions.judge(self.see(rows[0], *rows[2:]), self.ops()), 'did not hear of token 2')
+        self.good(subscriptions.judge(self.see(rows[0], ('resync', None, 'x', None, 5), *rows[2:]), self.ops()))
 
     def test_order(self):
         rows = self.good_rows()
-        self.bad(watching.watching(self.see(rows[1], rows[0]), self.ops()), 'token 1 after token 2')
+        self.bad(subscriptions.judge(self.see(rows[1], rows[0]), self.ops()), 'token 1 after token 2')
 
     def test_the_clock(self):
-        self.bad(watching.watching(self.see(*self.good_rows(), ('queued', None, 'x', 'z', 4)), self.ops()), 'went back')
+        self.bad(subscriptions.judge(self.see(*self.good_rows(), ('queued', None, 'x', 'z', 4)), self.ops()), 'went back')
 
     def test_another_owner(self):
-        self.bad(watching.watching(self.see(('granted', 1, 'x', 'somebody', 1)), self.ops()), 'went to another')
+        self.bad(subscriptions.judge(self.see(('granted', 1, 'x', 'somebody', 1)), self.ops()), 'went to another')
 
     def test_an_end_of_something_else(self):
-        self.bad(watching.watching(self.see(*self.good_rows(), ('released', 2, 'x', self.own(0), 6)), self.ops()), 'under 3')
+        self.bad(subscriptions.judge(self.see(*self.good_rows(), ('released', 2, 'x', self.own(0), 6)), self.ops()), 'under 3')
 
     # -- recorded histories with one edit: each is found, wherever it is ------------------------------
     def recorded(self, seed):
@@ -719,14 +719,14 @@ class Events(Judged):
         for kind in ('queued', 'left', 'granted', 'released', 'expired'):
             told, ops = self.recorded(1)
             fewer = [e for e in told if e['event'] != kind]
-            self.assertTrue(watching.watching(self.heard(a=fewer, b=fewer), ops), kind)
+            self.assertTrue(subscriptions.judge(self.heard(a=fewer, b=fewer), ops), kind)
 
     def test_each_edit_of_one_of_two_is_found(self):
         for seed in range(8):
             told, ops = self.recorded(seed)
-            self.good(watching.watching(self.heard(a=told[:80], b=told[20:]), ops))
+            self.good(subscriptions.judge(self.heard(a=told[:80], b=told[20:]), ops))
             for what, n, edited in self.edits(told[20:]):
-                found = watching.watching(self.heard(a=told, b=edited), ops)
+                found = subscriptions.judge(self.heard(a=told, b=edited), ops)
                 self.assertTrue(found, 'seed %d: %s %r' % (seed, what, told[20 + n]))
 
     def test_most_edits_are_found_by_one_alone(self):
@@ -735,9 +735,9 @@ class Events(Judged):
         found, missed = collections.Counter(), collections.Counter()
         for seed in range(8):
             told, ops = self.recorded(seed)
-            self.good(watching.watching(self.heard(a=told), ops))
+            self.good(subscriptions.judge(self.heard(a=told), ops))
             for what, n, edited in self.edits(told):
-                (found if watching.watching(self.heard(a=edited), ops) else missed)[what, told[n]['event']] += 1
+                (found if subscriptions.judge(self.heard(a=edited), ops) else missed)[what, told[n]['event']] += 1
         for event in ('granted', 'queued', 'released', 'expired', 'broken', 'left'):
             self.assertEqual(missed['twice', event], 0, event)
             share = found['without', event] / (found['without', event] + missed['without', event])

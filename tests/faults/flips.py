@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Flips one bit in a file of a server, or removes the end of the file. The server must notice and refuse to serve; or the bit meant nothing, and
-everything is there. It must never serve something else. There is one node alone, so that no other node can restore what it has lost.
+"""Flips one bit in a file of a server, or removes the end of the file. Either the server notices and refuses to serve, or the bit meant
+nothing and everything is there. It must never serve something else. There is one node alone, so that no other node can restore what it has lost.
 
 All records of the log, term and vote among them, and all snapshots have checksums. Snapshots come early here, so that there
 are some. Of three nodes one is lost to its damage; one that leads meets it when it sends its snapshot, and goes on.
 
 FENCELOCK_FLIPS: how many in each file (default: 6; four times as many in the storage's).
-FENCELOCK_SWEEP: instead, every bit of the first so many bytes of each file, as many random ones, a cut at each of the first and of the last so many, and as many
-random cuts."""
+FENCELOCK_SWEEP: instead, every bit of the first so many bytes of each file, as many random ones, a cut at each of the first and of
+the last so many, and as many random cuts."""
 
 import os
 import random
@@ -24,7 +24,7 @@ from harness import Cluster, Lab, Store, main, seed, wait_until
 FLIPS = int(os.environ.get('FENCELOCK_FLIPS') or 6)
 SWEEP = int(os.environ.get('FENCELOCK_SWEEP') or 0)
 GRANTS, KEYS = 300, 40
-EARLY = ('--snapshot-bytes', 65536) # or 129 entries; 256 entries of log stay behind a snapshot
+SNAPSHOT_OPTIONS = ('--snapshot-bytes', 65536) # or 129 entries; 256 entries of log stay behind a snapshot
 
 
 def newest_snapshot(server):
@@ -102,20 +102,20 @@ class Flips(unittest.TestCase):
             else:
                 self.refused(server, what)
                 if os.path.dirname(file) == 'log':
-                    self.tells_of_damage(server, what)
+                    self.assert_names_damage(server, what)
                 refused += 1
             seen[file] = refused, harmless
         self.notes += ['%s of %s: %d refused, %d harmless' % (kind, f, r, h) for f, (r, h) in sorted(seen.items())]
         self.assertGreater(sum(r for r, _ in seen.values()), 0, 'nothing was ever noticed: %r' % seen)
 
-    def tells_of_damage(self, server, what):
+    def assert_names_damage(self, server, what):
         """It names the file and the place in it."""
         name = os.path.basename(what.split(':')[0])
         self.assertIn(name, server.process.output(), what)
         self.assertRegex(server.process.output(), 'at byte [0-9]+', what)
 
     def test_node(self):
-        cluster = Cluster(self.lab, 1, extra=EARLY)
+        cluster = Cluster(self.lab, 1, extra=SNAPSHOT_OPTIONS)
         node = cluster.nodes[0]
         cluster.start()
         grant(node, 0, GRANTS)
@@ -144,7 +144,7 @@ class Flips(unittest.TestCase):
         self.damage_all(node, whole)
 
     def three_nodes(self):
-        cluster = Cluster(self.lab, 3, extra=EARLY)
+        cluster = Cluster(self.lab, 3, extra=SNAPSHOT_OPTIONS)
         cluster.start()
         grant(cluster.leader(), 0, 450)
         return cluster
@@ -175,7 +175,7 @@ class Flips(unittest.TestCase):
         what = '%s: %s' % (newest, flip(newest, self.random))
         self.assertFalse(self.starts(node), what)
         self.refused(node, what)
-        self.tells_of_damage(node, what)
+        self.assert_names_damage(node, what)
         self.is_replaced(cluster, node)
 
     def test_a_leader_does_not_send_a_damaged_snapshot(self):

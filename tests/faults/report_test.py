@@ -52,7 +52,7 @@ def late_write():
     s = Story().acquire(1, 0, 0.1, lock='x').read(1, 0.2, 0.21, 0).add('a', 'nothing', 1, 0.3, 2.0)
     s.acquire(2, 0.2, 1.5, client=1, lock='x').read(2, 1.6, 1.61, 1).add('b', 'nothing', 2, 2.1, 2.11, client=1)
     marks = [{'t': t, 'type': 'mark', 'f': f, 'lock': 'x', 'token': 1, 'id': 'a', 'after_next_read': True}
-             for t, f in ((0.31, 'held'), (1.9, 'let go'))]
+             for t, f in ((0.31, 'held'), (1.9, 'let through'))]
     return s, marks + [{'t': 0.25, 'until': 2.5, 'type': 'nemesis', 'f': 'hold', 'targets': ['store']}]
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from adding import CLIENTS, Adding
+from counter_load import CLIENTS, CounterLoad
 from harness import Case, Cluster, Store, main, wait_until
 from harness.lab import free_ports
 from redlock_peers_lab import COMMANDS, Ended, Peer, Unavailable
@@ -437,7 +437,7 @@ class Counter(Case):
         """Read, add one, write, with the token that each got through its library; leaders are killed meanwhile. What
         was acknowledged is there in the end."""
         cluster = Cluster(self.lab, 3).start()
-        adding = Adding(cluster, Store(self.lab).start())
+        load = CounterLoad(cluster, Store(self.lab).start())
         peers = []
         for i in range(CLIENTS):
             name, key = libraries[i % len(libraries)]
@@ -453,14 +453,14 @@ class Counter(Case):
                 return
             answer = peer('token')
             if answer.startswith('token'):
-                adding.add(c, int(answer.split()[1]), number)
+                load.add(c, int(answer.split()[1]), number)
             peer('unlock')
 
-        adding.run(once, goals=(30, 60))
-        adding.check(self)
-        tokens = [token for token, _ in adding.added]
+        load.run(once, goals=(30, 60))
+        load.check(self)
+        tokens = [token for token, _ in load.added]
         self.assertEqual(len(set(tokens)), len(tokens))
-        self.note('added by ' + ', '.join(sorted({peers[number][0].library for _, number in adding.added})))
+        self.note('added by ' + ', '.join(sorted({peers[number][0].library for _, number in load.added})))
 
 
 if __name__ == '__main__':

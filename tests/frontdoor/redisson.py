@@ -10,8 +10,8 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from adding import Adding
-from harness import Case, Cluster, Store, main, wait_until
+from counter_load import CounterLoad
+from harness import Case, Cluster, Store, as_dict, main, wait_until
 from harness.lab import free_ports
 from redlock_peers_lab import Ended, Peer, Unavailable
 from tls_lab import Certs
@@ -25,10 +25,6 @@ class At:
 
     def __init__(self, *addresses):
         self.address = ','.join(addresses)
-
-
-def pairs(answer):
-    return dict(zip(*[iter(answer)] * 2))
 
 
 class Redisson(Case):
@@ -57,7 +53,7 @@ class Redisson(Case):
 
     def shown(self, key):
         answer = self.node().call('SHOW', key, timeout=30)
-        return None if answer is None else pairs(answer)
+        return None if answer is None else as_dict(answer)
 
     def token(self, peer):
         answer = peer('token')
@@ -67,7 +63,7 @@ class Redisson(Case):
         self.assertEqual(a('lock', 'x', TTL), 'held')
         owner, token = a('owner'), self.token(a)
         shown = self.shown('x')
-        self.assertEqual((shown[b'owner'].decode(), shown[b'token'], shown[b'value']), (owner, token, b'1'))
+        self.assertEqual((shown['owner'], shown['token'], shown['value']), (owner, token, '1'))
         self.assertEqual(self.node().call('LOCKTOKEN', 'x', owner), token)
         self.assertEqual(b('lock', 'x', TTL), 'refused')
         self.assertEqual(a('as', 'another', 'lock', 'x', TTL), 'refused')  # a thread of the same process
@@ -116,7 +112,7 @@ class Redisson(Case):
     def check_watchdog(self, a, b):
         self.assertEqual(a('lock', 'watched', -1), 'held')
         token = self.token(a)
-        wait_until(lambda: self.shown('watched')[b'renewals'] >= 2, 60, 'two renewals')
+        wait_until(lambda: self.shown('watched')['renewals'] >= 2, 60, 'two renewals')
         self.assertEqual(b('lock', 'watched', TTL), 'refused')
         self.assertEqual((self.token(a), a('unlock')), (token, 'freed'))
 
@@ -251,7 +247,7 @@ class Newest(Redisson):
         acknowledged is there in the end. Redisson sends a request again that was not answered: a lock that was taken so
         counts two, one unlock leaves it held, and its owner goes on under one token, as with Redis. No other has it."""
         self.cluster_of_three()
-        adding = Adding(self.cluster, Store(self.lab).start())
+        load = CounterLoad(self.cluster, Store(self.lab).start())
         peers = [self.peer(self.cluster.nodes[i % 3], 'client%d' % i) for i in range(4)]
         turns = [threading.Lock() for _ in peers]  # a peer does one line at a time
 
@@ -262,11 +258,11 @@ class Newest(Redisson):
                     return peers[number % 4]('as', name, *words)
                 ask('kind', 'fenced')
                 if ask('lock', 'counter', 3000) == 'held':
-                    adding.add(c, int(ask('fenced').split()[1]), name)
+                    load.add(c, int(ask('fenced').split()[1]), name)
                     ask('unlock')
 
-        adding.run(once, goals=(30,))
-        adding.check(self)
+        load.run(once, goals=(30,))
+        load.check(self)
 
 
 class MajorBefore(Redisson):

@@ -1,6 +1,6 @@
-"""Stands where a suite of a library expects a redis-server: starts one node, and passes everything on to it, but for FLUSHDB and FLUSHALL, with which suites tidy up, and for which it breaks all locks; and for SADD, with which
-they make a key that is none of theirs, and for which it takes the lock otherwise than as a key. Options as of redis-server:
---port N, --unixsocket PATH; with `-` they are lines of standard input. Ends with SIGTERM or SIGINT."""
+"""Stands where a suite of a library expects a redis-server: starts one node, and passes all requests on to it, but for three. FLUSHDB
+and FLUSHALL, with which suites tidy up, break all locks. SADD, with which suites make a key of another type, takes the lock by ACQUIRE.
+Options as of redis-server: --port N, --unixsocket PATH; with `-` they are lines of standard input. Ends with SIGTERM or SIGINT."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 sys.dont_write_bytecode = True
-from harness import Cluster, Lab
+from harness import Cluster, Lab, as_dict
 
 
 def options(argv):
@@ -58,7 +58,7 @@ def tidy_up(node):
         while True:
             cursor, found = c.call('LOCKS', *(['CURSOR', cursor] if cursor else []))
             for lock in found:
-                c.call('BREAK', dict(zip(*[iter(lock)] * 2))[b'name'])
+                c.call('BREAK', as_dict(lock)['name'])
             if not cursor:
                 return
 

@@ -84,7 +84,7 @@ class Wires(Case):
         near, leader = cluster.followers()
 
         def kill():
-            cluster.lead(leader) # another than the one that is asked
+            cluster.make_leader(leader) # another than the one that is asked
             leader.kill()
             cluster.leader(among=cluster.running())
             leader.start()

@@ -10,7 +10,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Resp, RespError, binary, main, wait_until
+from harness import Case, Cluster, Resp, RespError, as_dict, binary, main, wait_until
 from harness.lab import ROOT
 
 TTL = 60000
@@ -87,7 +87,7 @@ class Rights(AclCase):
         ears.call('PSUBSCRIBE', 'lock:*')
         for name in ('b1', 'a1'):
             node.call('ACQUIRE', name, 'TTL', TTL, 'OWNER', 'owner-%s-0123456789' % name)
-        self.assertEqual([dict(zip(l[::2], l[1::2]))[b'name'] for l in see.call('LOCKS')[1]], [b'a1'])
+        self.assertEqual([as_dict(lock)['name'] for lock in see.call('LOCKS')[1]], ['a1'])
         self.assertEqual(ears.read()[2], b'lock:a1')
         node.call('ACL', 'SETUSER', 'see', 'resetkeys', '~b*')
         node.call('ACQUIRE', 'a2', 'TTL', TTL)
@@ -104,10 +104,10 @@ class Rights(AclCase):
             node.call('ACQUIRE', name, 'TTL', TTL)
             self.assertIsNone(node.call('ACQUIRE', name, 'TTL', TTL))
         def names(c):
-            return [bytes(dict(zip(row[::2], row[1::2]))[b'name']) for row in c.call('LOCKS', 'BY', 'WAIT')[1]]
+            return [as_dict(row)['name'] for row in c.call('LOCKS', 'BY', 'WAIT')[1]]
         for each in cluster.nodes:
-            wait_until(lambda: sorted(names(each)) == [b'a1', b'b1'], 30, 'both names')
-            self.assertEqual(names(self.login(each, 'see')), [b'a1'])
+            wait_until(lambda: sorted(names(each)) == ['a1', 'b1'], 30, 'both names')
+            self.assertEqual(names(self.login(each, 'see')), ['a1'])
             self.refused('NOPERM', self.login(each, 'blind'), 'LOCKS', 'BY', 'WAIT')
         self.user(node, 'boss', '~*', '+@all')
         self.assertEqual(self.login(node, 'boss').call('ACL', 'SETUSER', 'default', 'off'), 'OK')
@@ -172,10 +172,9 @@ class Belongs(AclCase):
         self.refused('NOPERM', eye, 'RENEW', 'l', token, text='another user')
         self.refused('NOPERM', eye, 'RELEASE', 'l', token, text='another user')
         self.refused('NOPERM', bob, 'ACQUIRE', 'l', 'TTL', TTL, 'OWNER', owner)
-        shown = eye.call('SHOW', 'l')
-        shown = dict(zip(shown[::2], shown[1::2]))
-        self.assertEqual(shown[b'user'], b'ann')
-        self.assertRegex(shown[b'address'], rb'^127\.0\.0\.1:\d+$')
+        shown = as_dict(eye.call('SHOW', 'l'))
+        self.assertEqual(shown['user'], 'ann')
+        self.assertRegex(shown['address'], r'^127\.0\.0\.1:\d+$')
         ann.call('SESSION', 'OPEN', 'session-of-ann-0123', 'TTL', TTL)
         self.assertEqual(bob.call('SESSION', 'CLOSE', 'session-of-ann-0123'), 0)
         self.refused('NOSESSION', bob, 'ACQUIRE', 'm', 'SESSION', 'session-of-ann-0123')
@@ -234,7 +233,7 @@ class Logins(AclCase):
         cluster = Cluster(self.lab, 1, ['--requirepass', 'sesame'])
         node = cluster.nodes[0]
         node.launch()
-        node.ready()
+        node.wait_ready()
 
         def logs_in():
             with node.client() as c:
@@ -260,8 +259,7 @@ class Logins(AclCase):
             self.user(node, 'ann', '~*', '+@acquire', '+@see')
             self.assertEqual(c.call('AUTH', 'ann', 'ann-password'), 'OK')
             self.assertGreater(c.call('ACQUIRE', 'a', 'TTL', TTL), 0)
-            shown = c.call('SHOW', 'a')
-            self.assertTrue(dict(zip(shown[::2], shown[1::2]))[b'address'].startswith(host.encode() + b':'))
+            self.assertTrue(as_dict(c.call('SHOW', 'a'))['address'].startswith(host + ':'))
             node.call('ACL', 'SETUSER', 'default', 'off')
         with Resp(there) as c:
             self.refused('NOAUTH', c, 'ACQUIRE', 'b', 'TTL', TTL)
@@ -444,7 +442,7 @@ class Revoked(AclCase):
         ann = self.user(node, 'ann', '~*', '+@acquire')
         token = node.call('ACQUIRE', 'a', 'TTL', TTL)
         ann.send('ACQUIRE', 'a', 'TTL', TTL, 'WAIT', 60000, 'OWNER', 'owner-of-ann-0123')
-        waiting = lambda: dict(zip(*[iter(node.call('SHOW', 'a'))] * 2))[b'waiters'] == 1
+        waiting = lambda: as_dict(node.call('SHOW', 'a'))['waiters'] == 1
         wait_until(waiting, 30, 'ann in the queue')
         node.call('ACL', 'SETUSER', 'ann', 'resetkeys')
         answer = ann.read(30)
@@ -598,7 +596,7 @@ class Files(AclCase):
         cluster = Cluster(self.lab, 1, ['--aclfile', path])
         node = cluster.nodes[0]
         node.launch()
-        node.ready()
+        node.wait_ready()
 
         def boss():
             c = node.client()

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Load, RespError, binary, main, seed, wait_until
+from harness import Case, Cluster, Load, RespError, binary, env_without_options, main, seed, wait_until
 from harness.resp import info_fields
 
 OWNER = 'owner-a-0123456789'
@@ -22,9 +22,7 @@ HEADER = 72
 
 class Backups(Case):
     def cli(self, *args, nodes=None):
-        env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
-        if nodes:
-            env['FENCELOCK_NODES'] = ','.join(nodes)
+        env = env_without_options(**({'FENCELOCK_NODES': ','.join(nodes)} if nodes else {}))
         p = subprocess.run([binary('fencelock')] + [str(a) for a in args], env=env, capture_output=True, text=True,
                            timeout=120)
         return p.returncode, p.stdout, p.stderr
@@ -251,7 +249,7 @@ class Backups(Case):
         lost.kill()
         new.wipe(lost)
         lost.launch()
-        lost.ready()
+        lost.wait_ready()
         lost.kill()
         wait_until(lambda: self.forgets(new, lost), 30, 'that it is forgotten')
         lost.start()
@@ -294,7 +292,7 @@ class Backups(Case):
             for member in new.nodes:
                 member.launch()
             for member in new.nodes:
-                member.ready()
+                member.wait_ready()
                 member.process.wait_output('from different backups', 30)
             for member in new.nodes:
                 with self.assertRaises(RespError):

@@ -7,10 +7,9 @@ import resource
 import socket
 import struct
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, ClusterCase, Resp, RespError, keep_little_that_is_freed, main, seed, wait_until
+from harness import Case, Cluster, ClusterCase, RespError, as_dict, limit_asan_quarantine, main, seed, wait_until
 from harness.resp import encode, info_fields
 
 OWNER = 'owner-a-0123456789'
@@ -198,7 +197,7 @@ class Doors(ClusterCase):
 
     def waiters(self):
         page = self.node.call('LOCKS')[1]
-        return sum(dict(zip(lock[::2], lock[1::2]))[b'waiters'] for lock in page)
+        return sum(as_dict(lock)['waiters'] for lock in page)
 
     def test_ten_thousand_idle_connections(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -234,7 +233,7 @@ class Doors(ClusterCase):
     def test_too_many_connections_do_not_stop_those_that_are_there(self):
         self.node.terminate()
         self.node.process = self.lab.start(['sh', '-c', 'ulimit -n 100; exec "$@"', 'sh'] + self.node.argv(), 'few-files')
-        self.node.ready()
+        self.node.wait_ready()
         sockets = []
         try:
             with self.node.client() as c:
@@ -410,5 +409,5 @@ class PeerPort(ClusterCase):
 
 
 if __name__ == '__main__':
-    keep_little_that_is_freed()
+    limit_asan_quarantine()
     main()

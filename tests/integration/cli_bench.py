@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Cluster, ClusterCase, binary, free_ports, main, wait_until
+from harness import Cluster, ClusterCase, binary, env_without_options, free_ports, main, wait_until
 from tls_lab import Certs
 
 
@@ -16,8 +16,7 @@ class Bench(ClusterCase):
     def setUp(self):
         super().setUp()
         self.leader = self.cluster.leader()
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
-        self.env['FENCELOCK_NODES'] = ','.join(node.address for node in self.cluster.nodes)
+        self.env = env_without_options(FENCELOCK_NODES=','.join(node.address for node in self.cluster.nodes))
 
     def bench(self, *args, seconds=60):
         if '--ttl' not in args:
@@ -74,6 +73,26 @@ class Bench(ClusterCase):
         done = self.bench(*how, *certs.tool()) # without a certificate
         self.assertNotEqual(done.returncode, 0)
         self.assertIn('certificate required', done.stderr)
+
+    def test_with_a_user(self):
+        node = Cluster(self.lab, 1).nodes[0]
+        node.name, node.data = 'users', self.lab.path('users')
+        with open(self.lab.path('users.acl'), 'w', encoding='utf-8') as f:
+            f.write('user default on nopass allkeys +@all\nuser measuring on >a-good-password allkeys +@all\n')
+        node.extra = ['--aclfile', self.lab.path('users.acl')]
+        node.start()
+        node.cluster.wait_serving(node)
+        node.call('ACL', 'SETUSER', 'default', 'off')
+        how = ['--nodes', node.address, '--clients', '9', '--duration', '500ms', '--json']
+        for spread in ([], ['--spread']):
+            self.env['FENCELOCK_PASSWORD'] = 'a-good-password'
+            done = self.bench(*how, *spread, '--user', 'measuring')
+            self.assertEqual((done.returncode, done.stderr), (0, ''))
+            self.assertGreater(json.loads(done.stdout)['pairs'], 0)
+            self.env['FENCELOCK_PASSWORD'] = 'another'
+            done = self.bench(*how, *spread, '--user', 'measuring')
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn('WRONGPASS', done.stderr)
 
     def test_one_lock_for_all(self):
         done = self.bench('--one-lock', '--clients', '5', '--duration', '1s', '--json')

@@ -10,7 +10,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import ClusterCase, Store, binary, main, wait_until
+from harness import ClusterCase, Store, binary, env_without_options, main, wait_until
 
 OWNER_A = 'owner-a-0123456789'
 OWNER_B = 'owner-b-0123456789'
@@ -21,8 +21,7 @@ class CliCase(ClusterCase):
     def setUp(self):
         super().setUp()
         self.cluster.leader()
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
-        self.env['FENCELOCK_NODES'] = ','.join(self.cluster.addresses())
+        self.env = env_without_options(FENCELOCK_NODES=','.join(self.cluster.addresses()))
 
     def run_cli(self, *args, timeout=60):
         done = subprocess.run([binary('fencelock'), *map(str, args)], env=self.env, timeout=timeout,
@@ -33,12 +32,7 @@ class CliCase(ClusterCase):
     def start_cli(self, *args):
         child = subprocess.Popen([binary('fencelock'), *map(str, args)], env=self.env, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        def end():
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
-        self.addCleanup(end)
-        return child
+        return self.kill_at_cleanup(child)
 
     def json_of(self, *args):
         code, out, err = self.run_cli(*args, '--json')
@@ -253,7 +247,7 @@ class Health(CliCase):
         waiting = self.start_cli('health', '--wait', '120s')
         leader.start()
         followers[1].start()
-        self.assertEqual(self.end(waiting)[0], DONE)
+        self.assertEqual(self.wait_child(waiting)[0], DONE)
         last.pause()
         try:
             self.assertEqual(health('--live')[0], UNKNOWN)

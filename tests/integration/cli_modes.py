@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, ClusterCase, binary, main, wait_until
+from harness import Case, ClusterCase, binary, env_without_options, main, wait_until
 from scripted_server import ScriptedServer
 
 DONE, NO = 0, 1
@@ -18,18 +18,12 @@ OWNERS = ['owner-%d-0123456789' % i for i in range(4)]
 class Modes(ClusterCase):
     def setUp(self):
         super().setUp()
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
-        self.env['FENCELOCK_NODES'] = ','.join(self.cluster.addresses())
+        self.env = env_without_options(FENCELOCK_NODES=','.join(self.cluster.addresses()))
 
     def start(self, *args):
         child = subprocess.Popen([binary('fencelock'), *map(str, args)], env=self.env, stdin=subprocess.PIPE,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        def end():
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
-        self.addCleanup(end)
-        return child
+        return self.kill_at_cleanup(child)
 
     def cli(self, *args):
         child = self.start(*args)

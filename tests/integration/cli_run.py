@@ -15,7 +15,7 @@ import termios
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Deadline, binary, main, seed, stays, wait_until
+from harness import Case, Cluster, Deadline, binary, env_without_options, main, seed, stays, wait_until
 from silent_proxy import SilentProxy
 
 LOST, NOT_ACQUIRED, FAILED, CANNOT, NOT_FOUND = 123, 124, 125, 126, 127
@@ -48,17 +48,16 @@ class RunCase(Case):
                 node.extra = ['--advertise', proxy.address]
         self.cluster.start()
         self.cluster.leader()
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
-        self.env['FENCELOCK_NODES'] = ','.join(p.address for p in self.proxies or self.cluster.nodes)
+        self.env = env_without_options(FENCELOCK_NODES=','.join(p.address for p in self.proxies or self.cluster.nodes))
 
     def start(self, *args, **options):
         options.setdefault('stdin', subprocess.DEVNULL)
         child = subprocess.Popen([binary('fencelock'), 'run', *map(str, args)], env=self.env, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, **options)
-        return self.end_with_test(child)
+        return self.kill_at_cleanup(child)
 
     def run_it(self, *args, **options):
-        return self.end(self.start(*args, **options))
+        return self.wait_child(self.start(*args, **options))
 
     def call(self, *args, timeout=60):
         return self.cluster.leader().call(*args, timeout=timeout)
@@ -116,7 +115,7 @@ class Command(RunCase):
         token = int(self.line(child, '\n'))
         stays(lambda: self.call('CHECK', 'x', token) == 1, 9, 'the lock of the command that runs')
         child.stdin.write(b'\n')
-        self.assertEqual(self.end(child)[0], 0)
+        self.assertEqual(self.wait_child(child)[0], 0)
         self.assertEqual(self.call('CHECK', 'x', token), 0)
 
     def test_not_acquired(self):
@@ -145,7 +144,7 @@ class Command(RunCase):
                 self.assertTrue(select.select([child.stderr], [], [], deadline.left())[0])
                 got += os.read(child.stderr.fileno(), 4096)
         self.call('RELEASE', 'x', token)
-        tokens = [int(self.end(child)[1]) for child in children]
+        tokens = [int(self.wait_child(child)[1]) for child in children]
         self.assertEqual(tokens, sorted(tokens))
         self.assertGreater(tokens[0], token)
 
@@ -177,7 +176,7 @@ class Command(RunCase):
             child = self.start('x', 'echo', 'never')
             wait_until(lambda: len(self.queue('x')) == 1, what='the waiter')
             child.send_signal(number)
-            self.assertEqual(self.end(child)[:2], (-number, ''))
+            self.assertEqual(self.wait_child(child)[:2], (-number, ''))
             wait_until(lambda: len(self.queue('x')) == 0, what='the empty queue')
 
     def test_signals_are_passed_on(self):
@@ -191,7 +190,7 @@ class Command(RunCase):
             child.send_signal(getattr(signal, 'SIG' + name))
             self.line(child, 'got ' + name)
         child.send_signal(signal.SIGUSR2)
-        self.assertEqual(self.end(child)[0], 9)
+        self.assertEqual(self.wait_child(child)[0], 9)
 
     def test_the_command_ends_with_us(self):
         child = self.start('x', '--ttl', '600ms', '--', 'sh', '-c', 'echo $$; exec sleep 1000')
@@ -209,7 +208,7 @@ class Lost(RunCase):
                                                                    'while :; do sleep 0.01; done')
         self.line(child, 'on')
         self.call('BREAK', 'x')
-        code, out, err = self.end(child)
+        code, out, err = self.wait_child(child)
         self.assertEqual((code, out), (LOST, 'stopping\n')) # TERM came first
         self.assertIn('the lock is lost', err)
 
@@ -225,7 +224,7 @@ class Lost(RunCase):
             got += os.read(child.stderr.fileno(), 4096)
         child.stdin.close()
         child.stdin = None
-        self.assertEqual(self.end(child)[0], 5)
+        self.assertEqual(self.wait_child(child)[0], 5)
 
     def test_term_only(self):
         child = self.start('x', '--ttl', '500ms', '--on-lost', 'term', '--', sys.executable, '-c',
@@ -240,12 +239,12 @@ class Lost(RunCase):
         self.assertIsNone(child.poll()) # not killed
         child.stdin.close()
         child.stdin = None
-        self.assertEqual(self.end(child)[0], LOST)
+        self.assertEqual(self.wait_child(child)[0], LOST)
 
     def test_max_hold(self):
         child = self.start('x', '--ttl', '8s', '--max-hold', '2s', '--', sys.executable, '-c', HEARTBEAT,
                            self.lab.path('beat'))
-        code, out, err = self.end(child)
+        code, out, err = self.wait_child(child)
         self.assertEqual(code, LOST)
         self.assertIn('as long as was allowed', err)
         self.assertIsNone(self.call('SHOW', 'x')) # given back once the command was dead
@@ -256,7 +255,7 @@ class Lost(RunCase):
         child.send_signal(signal.SIGSTOP)
         self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER, 'WAIT', 50000) # it is somebody else's now
         child.send_signal(signal.SIGCONT)
-        code, out, err = self.end(child)
+        code, out, err = self.wait_child(child)
         self.assertEqual((code, out), (LOST, ''))
 
     def test_a_stderr_that_nobody_reads_does_not_hold_up_the_end(self):
@@ -316,7 +315,7 @@ class Silence(RunCase):
                 granted[name] = now
             self.assertFalse(deadline.passed())
         for name, child in zip(names, children):
-            code, out, err = self.end(child)
+            code, out, err = self.wait_child(child)
             self.assertEqual(code, LOST, err)
             for who in ('.command', '.child'):
                 left = granted[name] - self.last_beat(self.lab.path(name) + who)
@@ -345,7 +344,7 @@ class Leader(RunCase):
         stays(lambda: new.call('CHECK', 'x', token) == 1, 9, 'a lock for longer than two leases')
         child.stdin.close()
         child.stdin = None
-        self.assertEqual(self.end(child)[0], 6)
+        self.assertEqual(self.wait_child(child)[0], 6)
         old.resume()
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, binary, main, wait_until
+from harness import Case, binary, env_without_options, main, wait_until
 from scripted_server import CLOSE, HANG, RESET, STALL, ScriptedServer
 
 OWNER = '0123456789abcdef'
@@ -43,9 +43,7 @@ class CliCase(Case):
 
     def run_cli(self, *args, env=None, timeout=30):
         """Exit code, stdout, stderr."""
-        clean = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_') or k == 'FENCELOCK_BUILD'}
-        clean.update(env or {})
-        done = subprocess.run([binary('fencelock'), *args], env=clean, timeout=timeout, stdin=subprocess.DEVNULL,
+        done = subprocess.run([binary('fencelock'), *args], env=env_without_options(**(env or {})), timeout=timeout, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertNotIn(b'Sanitizer', done.stderr)
         self.assertNotIn(b'runtime error', done.stderr)
@@ -82,9 +80,8 @@ class Silence(CliCase):
     """Who waits long is told on stderr when it is not the lock that is waited for."""
 
     def begin(self, server, *args):
-        clean = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
         child = subprocess.Popen([binary('fencelock'), 'acquire', 'report', '--wait', '1h', '--owner', OWNER,
-                                  '--nodes', server.address, *args], env=clean, stdin=subprocess.DEVNULL,
+                                  '--nodes', server.address, *args], env=env_without_options(), stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(child.stdout.close)
         self.addCleanup(child.stderr.close)
@@ -328,8 +325,7 @@ class Strangers(CliCase):
         http = self.server(b'HTTP/1.0 400 Bad Request\r\n\r\n')
         for words in (('run', 'x', '--nodes', refused.address, 'true'), ('run', 'x', '--nodes', http.address, 'true'),
                       ('redlock', 'run', 'x', '--redis', redis.address, 'true')):
-            env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
-            child = subprocess.Popen([binary('fencelock'), *words], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            child = subprocess.Popen([binary('fencelock'), *words], env=env_without_options(), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
             self.addCleanup(child.stderr.close)
             self.addCleanup(child.kill)
             self.assertTrue(select.select([child.stderr], [], [], 60)[0], 'it says nothing')
@@ -744,6 +740,7 @@ class Usage(CliCase):
                 (('acquire', 'x', '--timeout', '0'), '--timeout must not be 0'),
                 (('renew', 'x', '7', '--ttl', '0'), '--ttl must not be 0'),
                 (('locks', '--limit', '9' * 30), 'too large'),
+                (('token', 'x', '--user', 'me', '--password-file', '/nowhere/at/all'), 'No such file'),
                 (('redlock', 'acquire', '', '--redis', 'a:1'), '1 to 255 bytes, not 0'),
                 (('redlock', 'release', 'n' * 256, 'o' * 40, '--redis', 'a:1'), '1 to 255 bytes, not 256'),
                 (('redlock', 'acquire', 'x', '--redis', 'a:1', '--max-ttl', '0'), '--max-ttl is 10 ms to 24h'),

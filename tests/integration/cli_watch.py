@@ -14,7 +14,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Deadline, binary, main, wait_until
+from harness import Case, Cluster, Deadline, binary, env_without_options, main, wait_until
 from scripted_server import CLOSE, HANG, ScriptedServer
 
 OWNER, OTHER = 'owner-a-0123456789', 'owner-b-0123456789'
@@ -24,8 +24,7 @@ class Watcher:
     """`fencelock watch`, whose lines can be waited for."""
 
     def __init__(self, nodes, *args):
-        env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
-        self.child = subprocess.Popen([binary('fencelock'), 'watch', '--nodes', nodes, *map(str, args)], env=env, text=True,
+        self.child = subprocess.Popen([binary('fencelock'), 'watch', '--nodes', nodes, *map(str, args)], env=env_without_options(), text=True,
                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.lines, self.errors = queue.Queue(), []
         self.threads = [threading.Thread(target=self._read, daemon=True),
@@ -120,7 +119,8 @@ class OneNode(WatchCase):
 
     def test_on_a_terminal(self):
         ours, theirs = pty.openpty()
-        env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_') and k != 'NO_COLOR'}
+        env = env_without_options()
+        env.pop('NO_COLOR', None)
         child = subprocess.Popen([binary('fencelock'), 'watch', '--nodes', self.node.address, '--limit', '5'], env=env,
                                  stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
         os.close(theirs)

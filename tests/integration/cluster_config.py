@@ -7,15 +7,14 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Load, RespError, binary, main, wait_until
+from harness import Case, Cluster, Load, RespError, as_dict, binary, main, wait_until
 
 OWNER = 'owner-a-0123456789'
 
 
 class ClusterConfig(Case):
     def limits(self, node):
-        row = [x.decode() if isinstance(x, bytes) else x for x in node.call('CLUSTER', 'CONFIG', 'GET')]
-        return dict(zip(row[::2], row[1::2]))
+        return as_dict(node.call('CLUSTER', 'CONFIG', 'GET'))
 
     def refused(self, node, *args):
         with self.assertRaises(RespError) as caught:
@@ -64,8 +63,7 @@ class Settings(Case):
         self.assertEqual(node.call('CLUSTER', 'CONFIG', 'SET', name, value), 'OK')
 
     def seen(self, node):
-        row = [x.decode() if isinstance(x, bytes) else x for x in node.call('CLUSTER', 'CONFIG', 'GET')]
-        said, info = dict(zip(row[::2], row[1::2])), node.info()
+        said, info = as_dict(node.call('CLUSTER', 'CONFIG', 'GET')), node.info()
         return ((said['election-ms'], said['heartbeat-ms'], said['hold-ms'], said['log-level']),
                 tuple(int(info[name]) for name in ('election_ms', 'heartbeat_ms', 'hold_ms')))
 

@@ -9,7 +9,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, ClusterCase, Deadline, Load, RespError, main, seed, wait_until
+from harness import Case, Cluster, ClusterCase, Deadline, Load, RespError, as_dict, main, seed, wait_until
 
 OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
 FAILOVER_DEADLINE_S = 5.0 # a deadline, not the promise; the value is printed
@@ -71,7 +71,7 @@ class Crashes(ClusterCase):
             for node in self.cluster.nodes:
                 node.launch()
             for node in self.cluster.nodes:
-                node.ready()
+                node.wait_ready()
         self.more_grants(load)
         self.finish(load)
 
@@ -251,7 +251,7 @@ class PausedLeader(ClusterCase):
 class Waiters(ClusterCase):
     def waits(self, node, name='x'):
         page = node.call('LOCKS', 'MATCH', name)
-        return dict(zip(page[1][0][::2], page[1][0][1::2]))[b'waiters']
+        return as_dict(page[1][0])['waiters']
 
     def test_waiters_keep_their_place_over_failover(self):
         leader = self.cluster.leader()

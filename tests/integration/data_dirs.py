@@ -5,7 +5,6 @@ import os
 import resource
 import shutil
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Node, RespError, binary, free_ports, main, wait_until

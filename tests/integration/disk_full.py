@@ -36,7 +36,7 @@ class DiskFull(Case):
 
     def test_a_leader_hands_over_and_the_others_go_on(self):
         small = self.cluster.nodes[0]
-        self.cluster.lead(small)
+        self.cluster.make_leader(small)
         token = small.call('TOKEN', 'before')
         def handed_over():
             self.fill(self.cluster.nodes[1])
@@ -51,7 +51,7 @@ class DiskFull(Case):
         """A leader that was cut off has entries which nobody else has. It has to cut them off again while the file system has
         room for no file and no byte more: a truncation is one more record in a segment that is there already."""
         old, others = self.cluster.nodes[0], self.cluster.nodes[1:]
-        self.cluster.lead(old)
+        self.cluster.make_leader(old)
         old.call('TOKEN', 'common')
         for node in others:
             node.pause()

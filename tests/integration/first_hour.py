@@ -54,14 +54,14 @@ class Hour(Case):
     def test_run_quiet(self):
         def waits(*options):
             token = self.node.call('ACQUIRE', 'q', 'TTL', 60000, 'OWNER', 'somebody-else-0123')
-            child = self.end_with_test(subprocess.Popen(
+            child = self.kill_at_cleanup(subprocess.Popen(
                 [binary('fencelock'), 'run', *options, 'q', '--', 'echo', 'hi'], env=self.env,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
             while self.node.info()['waits'] == 0: # bounded by the test's watchdog
                 time.sleep(0.02)
             time.sleep(0.5) # the place is told after 300 ms; when it comes later, this shows nothing
             self.node.call('RELEASE', 'q', token)
-            code, out, err = self.end(child)
+            code, out, err = self.wait_child(child)
             self.assertEqual((code, out), (DONE, 'hi\n'))
             return err
         self.assertEqual(waits('--quiet'), '')
@@ -80,7 +80,7 @@ class Hour(Case):
         self.assertLessEqual(int(out), after + 30000)
 
     def test_show_tells_who_runs_what(self):
-        child = self.end_with_test(subprocess.Popen(
+        child = self.kill_at_cleanup(subprocess.Popen(
             [binary('fencelock'), 'run', 'who', '--', '/bin/sh', '-c', 'echo $PPID; read secret'], env=self.env,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         pid = child.stdout.readline().decode().strip()
@@ -89,7 +89,7 @@ class Hour(Case):
         self.assertEqual(fields, {'user': pwd.getpwuid(os.geteuid()).pw_name, 'host': socket.gethostname(), 'pid': pid,
                                   'command': 'sh'})
         child.stdin.write(b'\n')
-        self.assertEqual(self.end(child)[0], DONE)
+        self.assertEqual(self.wait_child(child)[0], DONE)
         for given in ('', 'mine'):
             code, out, _ = self.run_cli('run', '--value', given, 'who', '--', binary('fencelock'), 'show', 'who', '--json')
             self.assertEqual((code, json.loads(out)['value']), (DONE, given))

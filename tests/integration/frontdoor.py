@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Resp, RespError, binary, main, wait_until
+from harness import Case, Cluster, Resp, RespError, as_dict, binary, main, wait_until
 from redlock_lab import Redis
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
@@ -264,8 +264,8 @@ class Locks(Case):
         self.assertEqual(node.call('CHECK', 'job', token), 1)
         self.assertIn(b'granted', listener.read()[2])
         self.assertIsNone(node.call('ACQUIRE', 'job', 'TTL', TTL))
-        shown = dict(zip(*[iter(node.call('SHOW', 'job'))] * 2))
-        self.assertEqual((shown[b'owner'], shown[b'token']), (b'me', token))
+        shown = as_dict(node.call('SHOW', 'job'))
+        self.assertEqual((shown['owner'], shown['token']), ('me', token))
         self.assertEqual(node.call('SET', 'job', 'me', 'XX', 'PX', TTL), 'OK')
         self.assertEqual(node.call('LOCKTOKEN', 'job', 'me'), token)
         self.assertEqual(node.call('DELEX', 'job', 'IFEQ', 'me'), 1)
@@ -278,7 +278,7 @@ class Locks(Case):
         self.assertEqual(node.call('SET', 'job', 'me', 'NX', 'PX', TTL), 'OK')
         with node.client() as waiter:
             waiter.send('ACQUIRE', 'job', 'TTL', TTL, 'OWNER', 'owner-0123456789', 'WAIT', TTL)
-            wait_until(lambda: dict(zip(*[iter(node.call('SHOW', 'job'))] * 2))[b'waiters'] == 1, what='the waiter')
+            wait_until(lambda: as_dict(node.call('SHOW', 'job'))['waiters'] == 1, what='the waiter')
             self.assertEqual(node.call('DELIFEQ', 'job', 'me'), 1)
             self.assertGreater(waiter.read(), token)
         self.assertIsNone(node.call('SET', 'job', 'me', 'NX', 'PX', TTL))

@@ -17,7 +17,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
 sys.path.insert(0, os.path.join(HERE, '..', 'faults'))
 from cli_library import Driver
-from faultlab.spaces import SpacedCluster, Spaces
+from faultlab.namespaces import NamespaceCluster, Namespaces
 from harness import Case, Deadline, Resp, RespError, main, seed
 
 CLIENT = 4 # its namespace; the nodes have 1 to 3
@@ -65,22 +65,22 @@ class Heals(Case):
 
     def setUp(self):
         super().setUp()
-        why_not = Spaces.why_not()
+        why_not = Namespaces.why_not()
         if why_not:
             self.skipTest(why_not)
-        self.spaces = Spaces(4).start()
-        self.addCleanup(self.spaces.close)
-        self.cluster = SpacedCluster(self.lab, self.spaces, 3).start()
+        self.namespaces = Namespaces(4).start()
+        self.addCleanup(self.namespaces.close)
+        self.cluster = NamespaceCluster(self.lab, self.namespaces, 3).start()
         self.addCleanup(self.stop) # before the namespaces are removed
         self.chooser = random.Random(seed())
         self.count = 0
         os.environ['DRIVER_ATTEMPT_MS'] = '1000' # the library's default
-        inside = ('ip', 'netns', 'exec', self.spaces.space(CLIENT))
+        inside = ('ip', 'netns', 'exec', self.namespaces.namespace(CLIENT))
         self.client = Driver(','.join(self.cluster.addresses()), wrapper=inside)
         self.addCleanup(self.client.close)
 
     def stop(self):
-        self.spaces.set(blocked=set())
+        self.namespaces.set(blocked=set())
         for node in self.cluster.nodes:
             if node.running():
                 node.kill()
@@ -127,10 +127,10 @@ class Heals(Case):
         lock = 'lock-%d' % self.count
         self.call('acquire', lock, 1000, 0, 60000)
         self.assertEqual(self.answer()[0], 'OK')
-        self.spaces.set(blocked=self.cut_client())
+        self.namespaces.set(blocked=self.cut_client())
         self.call('acquire', lock + '-cut', 1000, 0, 90000)
         time.sleep(seconds + self.chooser.random() / 2)
-        self.spaces.set(blocked=set())
+        self.namespaces.set(blocked=set())
         since = time.monotonic()
         word, number, text = self.answer()
         self.assertEqual(word, 'OK', text)
@@ -139,9 +139,9 @@ class Heals(Case):
     def one_cut_of_nodes(self, kind, seconds):
         for node in self.cluster.nodes:
             self.cluster.wait_serving(node, 60)
-        self.spaces.set(blocked=getattr(self, 'cut_' + kind)())
+        self.namespaces.set(blocked=getattr(self, 'cut_' + kind)())
         time.sleep(seconds + self.chooser.random() / 2)
-        self.spaces.set(blocked=set())
+        self.namespaces.set(blocked=set())
         since = time.monotonic()
         return max(a.took(since) for a in [Asker(n, 'after-%d' % self.count) for n in self.cluster.nodes])
 

@@ -14,7 +14,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Deadline, Store, main, seed, stays, wait_until
+from harness import Case, Cluster, Deadline, Store, as_dict, main, seed, stays, wait_until
 from harness.lab import build_dir
 from silent_proxy import SilentProxy
 
@@ -197,7 +197,7 @@ class Life(HoldCase):
 
     def waiters(self, name):
         fields = self.call('SHOW', name)
-        return dict(zip(fields[::2], fields[1::2]))[b'waiters']
+        return as_dict(fields)['waiters']
 
     def test_wrong_arguments(self):
         for d, name in self.each_shell():
@@ -435,8 +435,7 @@ class Silence(HoldCase):
         self.assertEqual(self.told('leases_in_jeopardy_told'), 0)
 
     def renewals(self, name):
-        shown = self.call('SHOW', name)
-        return shown[b'renewals'] if isinstance(shown, dict) else dict(zip(shown[::2], shown[1::2]))[b'renewals']
+        return as_dict(self.call('SHOW', name))['renewals']
 
     def told_lost(self, d, names):
         """When it was told of each that it is lost."""

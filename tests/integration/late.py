@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from cli_library import Driver
-from harness import ClusterCase, RespError, main, wait_until
+from harness import ClusterCase, RespError, as_dict, main, wait_until
 
 OWNER_A = 'owner-a-0123456789'
 OWNER_B = 'owner-b-0123456789'
@@ -58,7 +58,7 @@ class Late(ClusterCase):
         for n in self.cluster.nodes:
             n.launch()
         for n in self.cluster.nodes:
-            n.ready()
+            n.wait_ready()
             self.cluster.wait_serving(n)
         with self.assertRaises(RespError) as caught:
             node.call('ACQUIRE', 'x', 'OWNER', OWNER_A, 'ATTEMPT', 6)
@@ -80,7 +80,7 @@ class Late(ClusterCase):
 
     def waiters(self):
         fields = self.cluster.leader().call('SHOW', 'busy')
-        return dict(zip(fields[::2], fields[1::2])).get(b'waiters')
+        return as_dict(fields).get('waiters')
 
     def test_the_library_counts(self):
         """Its first sending sits in the old leader; it changes over, gets the lock and gives it back."""

@@ -248,7 +248,7 @@ class Members(MembersCase):
         for node in self.cluster.nodes:
             node.launch()
         for node in self.cluster.nodes:
-            node.ready()
+            node.wait_ready()
             self.cluster.wait_serving(node)
 
     def test_moved_where_the_others_cannot_decide_alone(self):

@@ -10,16 +10,16 @@ import threading
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'faults')]
 from faultlab.proxy import Loop, PeerProxy
-from faultlab.scene import ProxiedCluster
+from faultlab.fault_run import ProxiedCluster
 from harness import RespError, free_ports, main, wait_until
-from members_lab import Changing, MembersCase
+from members_lab import ChangingCluster, MembersCase
 
 # What whoever leads says of each step, in their order.
 ADDED = ('joins as', 'is added to the cluster', 'is a voter')
 REMOVED = ('is being removed from the cluster',)
 
 
-class Cut(ProxiedCluster, Changing):
+class Cut(ProxiedCluster, ChangingCluster):
     """Three nodes behind proxies, and places for more."""
 
 
@@ -32,9 +32,9 @@ class Partitioned(MembersCase):
         self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
         self.fourth = self.cluster.nodes.pop()
         known = self.cluster.members()
-        self.fourth.begin_args = lambda: ['--join', known]
+        self.fourth.membership_args = lambda: ['--join', known]
         for node in self.cluster.nodes:
-            node.begin_args = lambda: ['--cluster', known]
+            node.membership_args = lambda: ['--cluster', known]
         self.cluster.start()
 
     def cut_off(self, node):
@@ -237,7 +237,7 @@ class KilledAtEveryStep(MembersCase):
             self.more_grants(load, 20)
             only.kill()
             only.launch()
-            only.ready()
+            only.wait_ready()
         self.more_grants(load, 20)
         self.remove(self.cluster.nodes[2])
         self.finish(load)

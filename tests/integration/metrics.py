@@ -12,7 +12,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, RespError, Store, main, wait_until
 from harness.lab import binary, free_ports
-from metrics_text import Wrong, get, listener, parse, scrape
+from metrics_text import FormatError, get, listener, parse, scrape
 from tls_lab import Certs
 
 OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
@@ -45,7 +45,7 @@ class TheParser(Case):
         parse(good)
         for bad in (good[:-1], good.replace('counter', 'gauge'), good + 'a_total 1\n', good + 'b 1\n',
                     good.replace('a_total 1', 'a_total{x="y} 1'), good.replace('# HELP a_total Some.\n', '')):
-            with self.assertRaises(Wrong):
+            with self.assertRaises(FormatError):
                 parse(bad)
 
 

@@ -21,15 +21,10 @@ SNAPSHOTS = ('--snapshot-bytes', 65536)
 class Member(Node):
     """Started in the same way for life, whoever else comes and goes."""
 
-    begun = None
+    membership = None
 
-    def argv(self):
-        return [binary('fencelockd'), '--id', self.id, '--data', self.data, '--listen', self.address, '--peer', self.peer,
-                *self.begun, *self.extra]
-
-
-def text(value):
-    return value.decode() if isinstance(value, bytes) else value
+    def membership_args(self):
+        return list(self.membership)
 
 
 class OlderCopies(Case):
@@ -41,12 +36,12 @@ class OlderCopies(Case):
         self.cluster = Cluster(self.lab, n, extra)
         for node in self.cluster.nodes:
             node.__class__ = Member
-            node.begun = ('--cluster', self.cluster.members())
+            node.membership = ('--cluster', self.cluster.members())
         self.cluster.start()
         for _ in range(learners):
             ports = free_ports(2)
             node = Member(self.lab, self.cluster, len(self.cluster.nodes) + 1, ports[0], ports[1])
-            node.begun = ('--join', '1=' + self.cluster.nodes[0].peer)
+            node.membership = ('--join', '1=' + self.cluster.nodes[0].peer)
             node.extra = list(extra)
             self.cluster.leader().call('CLUSTER', 'ADD', node.id, node.peer, 'LEARNER')
             node.start()
@@ -56,8 +51,7 @@ class OlderCopies(Case):
         return self.cluster
 
     def members(self, node):
-        entries = [{text(k): text(v) for k, v in zip(e[::2], e[1::2])} for e in node.call('CLUSTER', 'NODES')]
-        return {e['id']: e for e in entries}
+        return {row['id']: row for row in node.members_table()}
 
     def some(self, cluster, n=200):
         """Some tokens; the last."""
@@ -278,7 +272,7 @@ class OlderCopies(Case):
         node, kept = self.started_since(cluster)
         ports = free_ports(2)
         twin = Member(self.lab, cluster, node.id, ports[0], ports[1], kind='twin')
-        twin.begun, twin.data = node.begun, self.lab.path('twin-data')
+        twin.membership, twin.data = node.membership, self.lab.path('twin-data')
         shutil.copytree(kept, twin.data)
         self.expect_refused(twin)
         self.assertTrue(node.running())
@@ -370,7 +364,7 @@ class OlderCopies(Case):
         self.expect_refused(other, ('belongs to another data directory',))
         os.unlink(witness)
         node.launch('--witness-reset')
-        node.ready()
+        node.wait_ready()
         self.cluster.wait_serving(node)
         self.assertEqual(node.call('TOKEN', 'x'), last + 1)
         self.assertEqual(node.terminate(), 0)
@@ -423,7 +417,7 @@ class OlderCopies(Case):
             node.kill()
             node.launch()
             if self.random.random() < 0.3:
-                node.ready()
+                node.wait_ready()
                 self.cluster.wait_serving(node)
                 token = node.call('TOKEN', 'x')
         node.kill()

@@ -19,8 +19,8 @@ sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
 sys.path.insert(0, os.path.join(HERE, '..', 'faults'))
 from cli_library import Driver as BlockingDriver
 from cli_run import HEARTBEAT, LOST
-from faultlab.spaces import SpacedCluster, Spaces
-from harness import Case, Deadline, Resp, RespError, binary, main, seed, wait_until
+from faultlab.namespaces import NamespaceCluster, Namespaces
+from harness import Case, Deadline, Resp, RespError, as_dict, binary, env_without_options, main, seed, wait_until
 from held_locks import DEADLINE, SHELLS, Driver, now_ms
 
 CLIENT = 4 # its namespace; the nodes have 1 to 3
@@ -65,23 +65,23 @@ class Asker(threading.Thread):
         return self.answers[0]
 
 
-class SpaceCase(Case):
+class NamespaceCase(Case):
     TIMEOUT_S = 3600
     why_not = None
 
     def setUp(self):
         super().setUp()
-        if SpaceCase.why_not is None:
-            SpaceCase.why_not = (Spaces.why_not(),)
-        if SpaceCase.why_not[0]:
-            self.skipTest(SpaceCase.why_not[0])
-        self.spaces = Spaces(4).start()
-        self.addCleanup(self.spaces.close)
-        self.cluster = SpacedCluster(self.lab, self.spaces, 3).start()
+        if NamespaceCase.why_not is None:
+            NamespaceCase.why_not = (Namespaces.why_not(),)
+        if NamespaceCase.why_not[0]:
+            self.skipTest(NamespaceCase.why_not[0])
+        self.namespaces = Namespaces(4).start()
+        self.addCleanup(self.namespaces.close)
+        self.cluster = NamespaceCluster(self.lab, self.namespaces, 3).start()
         self.addCleanup(self.stop) # before the namespaces are removed
         self.cluster.leader()
         self.nodes = ','.join(self.cluster.addresses())
-        self.inside = ('ip', 'netns', 'exec', self.spaces.space(CLIENT))
+        self.inside = ('ip', 'netns', 'exec', self.namespaces.namespace(CLIENT))
 
     def stop(self):
         self.heal()
@@ -93,42 +93,37 @@ class SpaceCase(Case):
     def cut(self, *side):
         """Nothing passes between these and the others."""
         others = [i for i in range(1, 5) if i not in side]
-        self.spaces.set(blocked={pair for a in side for b in others for pair in ((a, b), (b, a))})
+        self.namespaces.set(blocked={pair for a in side for b in others for pair in ((a, b), (b, a))})
 
     def heal(self):
-        self.spaces.set(blocked=set())
+        self.namespaces.set(blocked=set())
 
     def others(self, node):
         return [n for n in self.cluster.nodes if n is not node]
 
     def show(self, node, name):
         fields = node.call('SHOW', name)
-        return dict(zip(fields[::2], fields[1::2])) if fields else {}
+        return as_dict(fields) if fields else {}
 
 
-class Holders(SpaceCase):
+class Holders(NamespaceCase):
     """The holder and the leader are together on the side without a majority."""
 
     AT_ONCE = 2
 
     def wait_queued(self, node, name, asker):
         """On a machine that is slow enough the lock has been lost already, and the next one has it."""
-        wait_until(lambda: asker.answers or self.show(node, name).get(b'waiters') == 1, 60, 'the next one in the queue')
+        wait_until(lambda: asker.answers or self.show(node, name).get('waiters') == 1, 60, 'the next one in the queue')
 
     def last_beat(self, path):
         with open(path, 'rb') as f:
             return struct.unpack('d', f.read(8))[0] * 1000
 
     def start_run(self, name):
-        env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
         child = subprocess.Popen([*self.inside, binary('fencelock'), 'run', name, '--ttl', '900ms', '--nodes', self.nodes, '--',
-                                  sys.executable, '-c', HEARTBEAT, self.lab.path(name)], env=env,
+                                  sys.executable, '-c', HEARTBEAT, self.lab.path(name)], env=env_without_options(),
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        def end():
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
-        self.addCleanup(end)
+        self.kill_at_cleanup(child)
         for who in ('.command', '.child'):
             path = self.lab.path(name) + who
             wait_until(lambda: os.path.exists(path) and os.path.getsize(path) == 8, 60, 'the start of ' + name + who)
@@ -210,7 +205,7 @@ class Holders(SpaceCase):
         self.note('%d locks; the closest was told %.0f ms before the next grant' % (self.count, self.closest))
 
 
-class Waiters(SpaceCase):
+class Waiters(NamespaceCase):
     """Waiters through the library, and one under a session that dies while it waits."""
 
     COUNT = 5
@@ -236,7 +231,7 @@ class Waiters(SpaceCase):
     def queued(self, node):
         """How many wait. Keeps the session alive until the queue is complete."""
         node.call('SESSION', 'RENEW', self.SESSION)
-        return self.show(node, 'x').get(b'waiters', 0)
+        return self.show(node, 'x').get('waiters', 0)
 
     def answer_of(self, driver):
         name, number, text = driver.child.stdout.readline().rstrip('\n').split(' ', 2)
@@ -256,7 +251,7 @@ class Waiters(SpaceCase):
         for i, driver in enumerate(drivers):
             tokens.append(self.answer_of(driver))
             self.assertEqual(new.call('CHECK', 'x', tokens[-1]), 1)
-            self.assertEqual(self.show(new, 'x').get(b'waiters'), len(drivers) - i - 1) # nobody has asked twice
+            self.assertEqual(self.show(new, 'x').get('waiters'), len(drivers) - i - 1) # nobody has asked twice
             self.assertEqual(new.call('RELEASE', 'x', tokens[-1]), 1)
         self.assertEqual(tokens, sorted(set(tokens)))
         self.assertEqual(dying.answer()[0], 'NOSESSION') # never a grant

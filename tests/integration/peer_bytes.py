@@ -197,7 +197,7 @@ class PeerBytes(PeerCase):
         load = Load(self.cluster.addresses(), clients=6).start()
         self.addCleanup(load.aborting.set)
         self.fall_behind(self.cluster.followers()[0])
-        self.cluster.lead(self.random.choice(self.cluster.followers()))
+        self.cluster.make_leader(self.random.choice(self.cluster.followers()))
         wanted = load.grants_answered() + 50
         wait_until(lambda: load.grants_answered() >= wanted, 60.0, 'grants')
         load.stop()
@@ -302,7 +302,7 @@ class PeerBytes(PeerCase):
             self.peers.plan = {}
             self.serves() # with one node that needs a snapshot, and gets none, the others are no majority without a second
             self.peers.plan = plan
-            self.cluster.asked_to_lead(self.random.choice(self.cluster.followers()))
+            self.cluster.request_leadership(self.random.choice(self.cluster.followers()))
             leader = self.cluster.leader()
             self.fall_behind(self.random.choice([n for n in self.cluster.nodes if n is not leader]))
         self.peers.plan = {}

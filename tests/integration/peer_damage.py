@@ -12,7 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'faults')]
 from faultlab.proxy import HELLO_SIZE, Loop
 from faultlab.proxy import PeerProxy
-from faultlab.scene import ProxiedCluster
+from faultlab.fault_run import ProxiedCluster
 from harness import Case, Load, main, seed, wait_until
 
 RAFT_STREAM = 1
@@ -79,7 +79,7 @@ class PeerCase(Case):
         for node in self.cluster.nodes:
             self.assertTrue(node.running(), node.process.last_output())
             self.cluster.wait_serving(node, 60.0)
-        self.cluster.wait_level(60.0)
+        self.cluster.wait_caught_up(60.0)
 
     def works(self):
         """Without load: see serves()."""

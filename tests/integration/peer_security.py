@@ -11,7 +11,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENT, Case, Cluster, Deadline, binary, main, wait_until
+from harness import LONG_ELECTION_TIMEOUT, Case, Cluster, Deadline, binary, main, wait_until
 from harness.resp import info_fields
 from tls_lab import Certs
 
@@ -132,7 +132,7 @@ class Strangers(PeerCase):
         """The leader keeps its term."""
         cluster = self.by_certificates()
         for node in cluster.nodes:
-            node.extra += PATIENT
+            node.extra += LONG_ELECTION_TIMEOUT
         cluster.start()
         leader = cluster.leader()
         term = leader.info()['term']

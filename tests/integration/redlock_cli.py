@@ -13,7 +13,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Cluster, Store, binary, free_ports, main, wait_until
+from harness import Cluster, Store, binary, env_without_options, free_ports, main, wait_until
 from harness.lab import ROOT
 from redlock_servers import RedlockCase
 from scripted_server import ScriptedServer
@@ -25,7 +25,7 @@ OWNER = r'[0-9a-f]{40}'
 class CliCase(RedlockCase):
     def setUp(self):
         super().setUp()
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
+        self.env = env_without_options()
 
     def use(self, servers):
         self.env['FENCELOCK_REDIS'] = ','.join(s if isinstance(s, str) else s.address for s in servers)
@@ -38,10 +38,10 @@ class CliCase(RedlockCase):
             words[1:1] = ['--budget', '500ms'] # the machine may be busy; a 20th of the TTL holds as well
         child = subprocess.Popen([binary('fencelock'), 'redlock', *words], env=self.env, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        return self.end_with_test(child)
+        return self.kill_at_cleanup(child)
 
     def do(self, *args, **options):
-        return self.end(self.start(*args, **options))
+        return self.wait_child(self.start(*args, **options))
 
     def done(self, *args, code=0, **options):
         """Its output, after checking the exit code."""
@@ -271,7 +271,7 @@ class Run(CliCase):
         self.assertEqual(self.do('run', 'lock', '--wait', '0', '--', 'true')[0], NOT_ACQUIRED)
         with open(go, 'w'):
             pass
-        code, _, err = self.end(child)
+        code, _, err = self.wait_child(child)
         self.assertEqual(code, 0, err)
         self.assertGone(servers, 'lock')
 
@@ -280,7 +280,7 @@ class Run(CliCase):
         child = self.start('run', 'lock', '--', 'sh', '-c', 'trap "exit 9" USR1; echo ready; while :; do sleep 0.05; done')
         self.assertEqual(child.stdout.readline(), b'ready\n')
         child.send_signal(signal.SIGUSR1)
-        self.assertEqual(self.end(child)[0], 9)
+        self.assertEqual(self.wait_child(child)[0], 9)
 
     def test_a_signal_ends_it_while_it_waits(self):
         servers = self.redis(3)
@@ -292,7 +292,7 @@ class Run(CliCase):
             return sum(map(int, re.findall(r'cmdstat_set:calls=(\d+)', text))) > 3 * 3
         wait_until(tried, 30, 'it tries')
         child.terminate()
-        self.assertEqual(self.end(child)[0], -signal.SIGTERM)
+        self.assertEqual(self.wait_child(child)[0], -signal.SIGTERM)
         self.assertEqual({s.get('lock') for s in servers} - {None}, {owner})
 
     def test_deleted_keys_stop_the_command(self):
@@ -302,7 +302,7 @@ class Run(CliCase):
         wait_until(lambda: sum(s.get('lock') is not None for s in servers) >= 2, 30, 'it is held')
         for s in servers:
             s.call('DEL', 'lock')
-        code, _, err = self.end(child)
+        code, _, err = self.wait_child(child)
         self.assertEqual(code, LOST)
         self.assertIn('no longer have it', err)
 
@@ -331,8 +331,8 @@ class Run(CliCase):
         other = self.start('acquire', 'lock', '--wait', '60s')
         self.assertRegex(other.stdout.readline().decode(), OWNER)
         next_holder = time.monotonic()
-        self.assertEqual(self.end(other)[0], 0)
-        code, _, err = self.end(child)
+        self.assertEqual(self.wait_child(other)[0], 0)
+        code, _, err = self.wait_child(child)
         self.assertEqual(code, LOST)
         self.assertIn('could not be extended', err)
         with open(beat, 'rb') as f:

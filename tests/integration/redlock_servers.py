@@ -9,7 +9,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, main, wait_until
-from redlock_lab import Driver, Fake, Proxy, Redis
+from redlock_lab import Driver, FakeRedis, Proxy, Redis
 
 VALUE = r'^[0-9a-f]{40}$'
 
@@ -26,7 +26,7 @@ class RedlockCase(Case):
         return proxy
 
     def fake(self, *args, **options):
-        fake = Fake(*args, **options)
+        fake = FakeRedis(*args, **options)
         self.addCleanup(fake.close)
         return fake
 
@@ -465,10 +465,10 @@ class Expiring(RedlockCase):
         servers = self.redis(1)
         proxy = self.proxy(servers[0], delay=0.03)
         d = self.driver([proxy], budget=1000)
-        a = d.acquire('lock', 2000, least=1990)
+        a = d.acquire('lock', 2000, min_validity=1990)
         self.assertEqual(a.cause, 'too slow', a)
         self.assertGone(servers, 'lock')
-        self.assertTrue(d.acquire('lock', 2000, least=1000).ok)
+        self.assertTrue(d.acquire('lock', 2000, min_validity=1000).ok)
 
     def test_an_expired_lock_is_not_extended_into_life(self):
         servers = self.redis(3)

@@ -375,8 +375,8 @@ class Checks(RedlockCase):
 
 
 class Tokens(RedlockCase):
-    def fenced(self, d, result=0, token=7, delay=0, ttl=10000, least=0, wait=0):
-        return d('fenced', 0, 'lock', ttl, wait, least, result, token, delay)
+    def fenced(self, d, result=0, token=7, delay=0, ttl=10000, min_validity=0, wait=0):
+        return d('fenced', 0, 'lock', ttl, wait, min_validity, result, token, delay)
 
     def test_the_token_comes_with_the_lock(self):
         servers = self.redis(3)
@@ -395,7 +395,7 @@ class Tokens(RedlockCase):
         servers = self.redis(3)
         for loop in (False, True):
             d = self.driver(servers, loop=loop)
-            a = self.fenced(d, delay=300, ttl=20000, least=19600)
+            a = self.fenced(d, delay=300, ttl=20000, min_validity=19600)
             self.assertEqual((a.result, a.cause), ('ETIMEOUT', 'too slow'), a)
             self.assertGone(servers, 'lock')
             if loop:
@@ -405,7 +405,7 @@ class Tokens(RedlockCase):
         servers = self.redis(3)
         d = self.driver(servers, loop=True)
         self.warm(d)
-        a = self.fenced(d, delay=2000, ttl=20000, least=19600)
+        a = self.fenced(d, delay=2000, ttl=20000, min_validity=19600)
         self.assertEqual((a.result, a.cause), ('ETIMEOUT', 'too slow'), a)
         self.assertLess(a['elapsed_us'], 2000000) # it did not wait for the token
         self.assertGone(servers, 'lock')

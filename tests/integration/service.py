@@ -151,7 +151,7 @@ class Manager(Case):
         node.process = self.start(node.argv(), 'node1', WATCHDOG_USEC='200000')
         words = self.wait_words(READY='^1$')
         self.assertRegex(words['STATUS'], '^node 1 ')
-        node.ready()
+        node.wait_ready()
         cluster.wait_serving(node)
         self.wait_words(STATUS='^node 1 leads, 1 of 1 nodes connected, term [0-9]+')
         for _ in range(3):
@@ -186,7 +186,7 @@ class Manager(Case):
         store.process = self.start(store.argv(), 'store', address='@' + name[1:], WATCHDOG_USEC='500000')
         words = self.wait_words(READY='^1$')
         self.assertEqual(words['STATUS'], '0 keys, 0 marks')
-        store.ready()
+        store.wait_ready()
         store.call('CLAIM', 'lock', 7)
         self.wait_words(STATUS='^0 keys, 1 marks$')
         self.stop(store)
@@ -200,7 +200,7 @@ class Manager(Case):
         self.assertIn('leads', words['STATUS']) # a second later: ten watchdogs would have been in front of it
         self.assertEqual(node.terminate(), 0)
         node.process = self.start(node.argv(), 'node1', address='nonsense')
-        node.ready()
+        node.wait_ready()
         self.assertEqual(node.terminate(), 0)
 
 

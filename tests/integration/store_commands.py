@@ -10,7 +10,7 @@ import sys
 import redis
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, RespError, Store, binary, free_ports, keep_little_that_is_freed, main, wait_until
+from harness import Case, RespError, Store, binary, free_ports, limit_asan_quarantine, main, wait_until
 from harness.resp import encode
 
 TOKEN_MAX = 2 ** 53 - 1
@@ -423,5 +423,5 @@ class Options(StoreCase):
 
 
 if __name__ == '__main__':
-    keep_little_that_is_freed()
+    limit_asan_quarantine()
     main()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, Store, binary, free_ports, main, wait_until
+from harness import Case, Cluster, RespError, Store, as_dict, binary, free_ports, main, wait_until
 from tls_lab import Certs, TlsResp
 
 USERS = '''# one of each
@@ -81,8 +81,8 @@ class OfAFile(UserCase):
             self.refused('WRONGPASS', c, 'AUTH', 'nobody', 'writer-password')
             self.refused('WRONGPASS', c, 'AUTH', 'off', 'off-password')
             self.refused('NOAUTH', c, 'MARK', 'a1')
-            self.assertEqual(dict(zip(*[iter(c.call('HELLO', 2, 'AUTH', 'reader', 'reader-password'))] * 2))[b'server'],
-                             b'fencelock-store')
+            self.assertEqual(as_dict(c.call('HELLO', 2, 'AUTH', 'reader', 'reader-password'))['server'],
+                             'fencelock-store')
             self.assertEqual(c.call('MARK', 'a1'), 0)
         with store.client() as c: # what stands behind AUTH is done by the user
             answers = c.pipeline([('AUTH', 'all', 'all-password'), ('SET', 'k', 'v', 'FENCE', 'a1', 1), ('GET', 'k')])

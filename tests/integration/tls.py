@@ -12,7 +12,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENT, Case, Cluster, Resp, RespError, Store, binary, free_ports, main, wait_until
+from harness import LONG_ELECTION_TIMEOUT, Case, Cluster, Resp, RespError, Store, binary, free_ports, main, wait_until
 from harness.resp import info_fields
 from tls_lab import CERTS, Certs, Tap, TlsResp
 
@@ -377,7 +377,7 @@ class Handshakes(TlsCase):
             self.assertGreater(time.monotonic() - began, 9)
 
     def test_a_storm_costs_no_term(self):
-        cluster = self.cluster(3, options=PATIENT)
+        cluster = self.cluster(3, options=LONG_ELECTION_TIMEOUT)
         leader = cluster.nodes[wait_until(lambda: cluster.nodes[0].call('LEADER'), 20, 'a leader')[0] - 1]
         term = info_fields(leader.call('CLUSTER', 'INFO'))['term']
         hello = self.hello(leader)

@@ -7,27 +7,15 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Load, Node, binary, main, wait_until
+from harness import Case, Cluster, Load, binary, main, wait_until
 
 OWNER = 'owner-a-0123456789'
-
-
-class Versioned(Node):
-    """Runs the program of this version, or of the next one."""
-
-    def __init__(self, node):
-        self.__dict__.update(node.__dict__)
-        self.program = 'fencelockd'
-
-    def argv(self):
-        return [binary(self.program)] + super().argv()[1:]
 
 
 class Upgrade(Case):
     def setUp(self):
         super().setUp()
         self.cluster = Cluster(self.lab, 3, ('--snapshot-bytes', 65536))
-        self.cluster.nodes = [Versioned(node) for node in self.cluster.nodes]
         self.cluster.start()
 
     def status(self):

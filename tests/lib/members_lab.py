@@ -13,9 +13,8 @@ class Joiner(Node):
         super().__init__(*args)
         self.known = ','.join('%d=%s' % (n.id, n.peer) for n in self.cluster.nodes if n.id != self.id)
 
-    def argv(self):
-        return [binary('fencelockd'), '--id', self.id, '--data', self.data, '--listen', self.address,
-                '--peer', self.peer, '--join', self.known] + self.extra
+    def membership_args(self):
+        return ['--join', self.known]
 
 
 class Founder(Node):
@@ -23,14 +22,13 @@ class Founder(Node):
 
     def __init__(self, node):
         self.__dict__.update(node.__dict__)
-        self.begun = self.cluster.members()
+        self.initial_members = self.cluster.members()
 
-    def argv(self):
-        return [binary('fencelockd'), '--id', self.id, '--data', self.data, '--listen', self.address,
-                '--peer', self.peer, '--cluster', self.begun] + self.extra
+    def membership_args(self):
+        return ['--cluster', self.initial_members]
 
 
-class Changing(Cluster):
+class ChangingCluster(Cluster):
     """A cluster whose `nodes` are the members, and the nodes that are about to be members."""
 
     def node(self, number):
@@ -43,7 +41,7 @@ class MembersCase(Case):
         self.random = random.Random(seed())
 
     def begin(self, n, extra=()):
-        self.cluster = Changing(self.lab, n, extra)
+        self.cluster = ChangingCluster(self.lab, n, extra)
         self.cluster.nodes = [Founder(node) for node in self.cluster.nodes]
         self.cluster.start()
         self.first = list(self.cluster.nodes)
@@ -95,13 +93,7 @@ class MembersCase(Case):
         return answer
 
     def states(self, node):
-        found = {}
-        for entry in node.call('CLUSTER', 'NODES', timeout=10.0):
-            pairs = dict(zip(entry[::2], entry[1::2]))
-            text = {k.decode() if isinstance(k, bytes) else k: v for k, v in pairs.items()}
-            state = text['state']
-            found[text['id']] = state.decode() if isinstance(state, bytes) else state
-        return found
+        return {row['id']: row['state'] for row in node.members_table()}
 
     def wait_states(self, wanted, seconds=90.0):
         """Until each running node sees exactly these members."""
@@ -124,7 +116,7 @@ class MembersCase(Case):
         return {n.id: 'voter' for n in self.cluster.nodes}
 
     def remove(self, node, *more):
-        """It ends by itself, and says why."""
+        """Removes a member, which ends by itself, and says why."""
         self.ask('CLUSTER', 'REMOVE', node.id, *more)
         process = node.process
         process.asked_to_end = True

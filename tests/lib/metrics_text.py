@@ -8,7 +8,7 @@ SAMPLE = re.compile(r'([a-z_][a-z0-9_]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"')
 
 
-class Wrong(AssertionError):
+class FormatError(AssertionError):
     pass
 
 
@@ -35,40 +35,40 @@ def _check_histogram(family):
             le = dict(labels)['le']
             buckets.append((float('inf') if le == '+Inf' else float(le), value))
     if not buckets or buckets[-1][0] != float('inf'):
-        raise Wrong('%s: the last bucket is not +Inf' % family.name)
+        raise FormatError('%s: the last bucket is not +Inf' % family.name)
     for (low, a), (high, b) in zip(buckets, buckets[1:]):
         if low >= high or a > b:
-            raise Wrong('%s: buckets do not rise at %s' % (family.name, high))
+            raise FormatError('%s: buckets do not rise at %s' % (family.name, high))
     if family.samples[(family.name + '_count', ())] != buckets[-1][1]:
-        raise Wrong('%s: the count is not that of the last bucket' % family.name)
+        raise FormatError('%s: the count is not that of the last bucket' % family.name)
 
 
 def parse(text):
-    """Families by name; Wrong when it is not what it should be."""
+    """Families by name; FormatError when it is not what it should be."""
     families, current, pending = {}, None, None
     if not text.endswith('\n'):
-        raise Wrong('the last line has no end')
+        raise FormatError('the last line has no end')
     for line in text[:-1].split('\n'):
         if line.startswith('# HELP '):
             name, _, words = line[7:].partition(' ')
             if name in families or not NAME.match(name) or not words.endswith('.'):
-                raise Wrong('HELP is wrong, or comes twice: %s' % line)
+                raise FormatError('HELP is wrong, or comes twice: %s' % line)
             pending = (name, words)
         elif line.startswith('# TYPE '):
             name, kind = line[7:].split(' ')
             if pending is None or pending[0] != name or kind not in ('counter', 'gauge', 'histogram'):
-                raise Wrong('TYPE does not follow its HELP: %s' % line)
+                raise FormatError('TYPE does not follow its HELP: %s' % line)
             if (kind == 'counter') != name.endswith('_total'):
-                raise Wrong('counters, and only they, end with _total: %s' % line)
+                raise FormatError('counters, and only they, end with _total: %s' % line)
             current, pending = Family(name, kind, pending[1]), None
             families[name] = current
         else:
             found = SAMPLE.match(line)
             if not found or current is None or not _belongs(current, found.group(1)):
-                raise Wrong('no sample of %s: %s' % (current and current.name, line))
+                raise FormatError('no sample of %s: %s' % (current and current.name, line))
             key = (found.group(1), _labels(found.group(2)))
             if key in current.samples:
-                raise Wrong('twice: %s' % line)
+                raise FormatError('twice: %s' % line)
             current.samples[key] = float(found.group(3))
     for family in families.values():
         if family.kind == 'histogram':
@@ -106,7 +106,7 @@ def get(address, path='/metrics', method='GET', headers=None, timeout=10.0, body
 def scrape(address):
     status, text = get(address)
     if status != 200:
-        raise Wrong('/metrics: %d %s' % (status, text))
+        raise FormatError('/metrics: %d %s' % (status, text))
     return Metrics(text)
 
 

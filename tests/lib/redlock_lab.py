@@ -1,4 +1,4 @@
-"""Parts of the tests of Redlock: Redis servers, a proxy that interferes, a scripted server, and a program that drives our library."""
+"""Parts of the tests of Redlock: Redis servers, a proxy that interferes, a fake Redis, and a program that drives our library."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import time
 
 from harness import Resp, RespError, free_ports, wait_until
 from harness.lab import build_dir
+from harness.resp import close_all, read_request, shut_down
 
 # enum fl_redlock_cause, fl_redlock_status, fl_redlock_end, fl_redlock_finding_kind
 CAUSES = ['none', 'contended', 'unreachable', 'too slow', 'refused', 'lost', 'no token', 'cancelled']
@@ -88,20 +89,12 @@ class Proxy:
 
     def close(self):
         self.let_go()
-        for s in [self.listener] + self.sockets:
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            s.close()
+        close_all([self.listener] + self.sockets)
 
     def cut(self):
         """Cuts the connections that are there; new ones work."""
         for s in self.sockets:
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+            shut_down(s)
 
     def _accept(self):
         while True:
@@ -143,7 +136,7 @@ class Proxy:
                 server.sendall(data)
         except OSError:
             pass
-        self._shut(server)
+        shut_down(server)
 
     def _down(self, client, server, pair):
         try:
@@ -156,21 +149,14 @@ class Proxy:
                 client.sendall(data)
         except OSError:
             pass
-        self._shut(client)
-        self._shut(server)
-
-    @staticmethod
-    def _shut(s):
-        try:
-            s.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
+        shut_down(client)
+        shut_down(server)
 
 
 INFO = (b'run_id:%s\r\nuptime_in_seconds:%d\r\nrole:%s\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n')
 
 
-class Fake:
+class FakeRedis:
     """Pretends to be a Redis: logs in like one and answers everything else by on_request(words), which
     returns the bytes of the answer, None for no answer, or 'close'. `requests` has all of them. path: of a Unix
     socket to listen on instead of TCP."""
@@ -190,12 +176,7 @@ class Fake:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
-        for s in [self.listener] + self.sockets:
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            s.close()
+        close_all([self.listener] + self.sockets)
 
     def words(self):
         return [r[0].upper().decode() for r in list(self.requests)]
@@ -212,14 +193,7 @@ class Fake:
     def _serve(self, s):
         try:
             reader = s.makefile('rb')
-            while True:
-                head = reader.readline()
-                if not head:
-                    return
-                words = []
-                for _ in range(int(head[1:])):
-                    size = int(reader.readline()[1:])
-                    words.append(reader.read(size + 2)[:-2])
+            while (words := read_request(reader)) is not None:
                 answer = self._answer(words)
                 if answer == 'close':
                     s.shutdown(socket.SHUT_RDWR)
@@ -288,9 +262,9 @@ class Driver:
         self.send(*words)
         return self.read()
 
-    # blocking calls by name; 0 stands for the defaults of the library. least: of the validity
-    def acquire(self, name, ttl=10000, wait=0, least=0, slot=0):
-        return self('acquire', slot, name, ttl, wait, least)
+    # Blocking calls by name; 0 stands for the defaults of the library.
+    def acquire(self, name, ttl=10000, wait=0, min_validity=0, slot=0):
+        return self('acquire', slot, name, ttl, wait, min_validity)
 
     def extend(self, name, ttl=0, slot=0):
         return self('extend', slot, name, ttl)

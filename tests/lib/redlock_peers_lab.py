@@ -24,13 +24,13 @@ import subprocess
 import threading
 
 from harness.lab import ROOT, build_dir
-from harness.process import _guard
+from harness.process import guard, release_from_guard
 from harness.wait import Deadline
 
 SOURCES = os.path.join(ROOT, 'tests', 'integration', 'peers')
 DEBIAN_PYTHON = '/usr/bin/python3'
-# So that a registry that is out of reach is found out soon.
-PATIENCE = {'npm_config_fetch_retries': '1', 'npm_config_fetch_timeout': '30000', 'npm_config_update_notifier': 'false',
+# So that installers soon give up on a registry that is out of reach.
+INSTALLER_ENV = {'npm_config_fetch_retries': '1', 'npm_config_fetch_timeout': '30000', 'npm_config_update_notifier': 'false',
             'npm_config_fund': 'false', 'npm_config_audit': 'false', 'npm_config_loglevel': 'error', 'PIP_RETRIES': '1',
             'PIP_DEFAULT_TIMEOUT': '30', 'PIP_DISABLE_PIP_VERSION_CHECK': '1', 'CARGO_NET_RETRY': '1',
             'CARGO_HTTP_TIMEOUT': '30', 'GOTOOLCHAIN': 'local', 'GOFLAGS': '-mod=mod', 'COMPOSER_ALLOW_SUPERUSER': '1',
@@ -58,7 +58,7 @@ def need(*commands):
             raise Unavailable('there is no %s here' % command)
 
 
-def telling_line(text):
+def error_line(text):
     """The line of an installer's output that best explains its failure."""
     lines = [' '.join(line.split()) for line in text.splitlines() if line.strip()] or ['no word']
     for words in (('ould not', 'nable', 'ailed', 'refused', 'not found'), ('rror',)):
@@ -68,31 +68,31 @@ def telling_line(text):
     return lines[-1][:160]
 
 
-# Seconds that this process may wait for registries, all in all.
-_patience = Deadline(240)
+# All waits for registries together.
+_registry_deadline = Deadline(240)
 
 
 def fetch(directory, *argv):
     """Runs a command that needs a registry. Its failure means that the registry is out of reach."""
     try:
-        done = subprocess.run(argv, cwd=directory, env=dict(os.environ, **PATIENCE), stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=max(10, _patience.left()))
+        done = subprocess.run(argv, cwd=directory, env=dict(os.environ, **INSTALLER_ENV), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=max(10, _registry_deadline.left()))
     except subprocess.TimeoutExpired:
         raise Unavailable('%s took too long' % argv[0]) from None
     if done.returncode != 0:
-        raise Unavailable('%s: %s' % (os.path.basename(argv[0]), telling_line(done.stdout.decode(errors='replace'))))
+        raise Unavailable('%s: %s' % (os.path.basename(argv[0]), error_line(done.stdout.decode(errors='replace'))))
 
 
 def build(directory, *argv):
     """Runs a command that needs no registry: it must succeed."""
-    done = subprocess.run(argv, cwd=directory, env=dict(os.environ, **PATIENCE), stdin=subprocess.DEVNULL,
+    done = subprocess.run(argv, cwd=directory, env=dict(os.environ, **INSTALLER_ENV), stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1200)
     if done.returncode != 0:
         raise AssertionError('%s failed:\n%s' % (' '.join(argv), done.stdout.decode(errors='replace')[-3000:]))
 
 
-def installed(name, how, *sources):
-    """The directory in which how(directory) has installed what the sources (below SOURCES) ask for. Done once for
+def installed(name, install, *sources):
+    """The directory in which install(directory) has installed what the sources (below SOURCES) ask for. Done once for
     each content of the sources, however many programs ask at the same time."""
     names, digest = [], hashlib.sha256()
     for source in sources:
@@ -114,7 +114,7 @@ def installed(name, how, *sources):
                     shutil.copytree(path, directory, dirs_exist_ok=True)
                 else:
                     shutil.copy(path, directory)
-            how(directory)
+            install(directory)
             open(os.path.join(directory, '.installed'), 'w').close()
     return directory
 
@@ -126,7 +126,7 @@ def node(version):
 
 def venv(name, folder):
     """The python of a virtual environment with all Python libraries of that folder in it."""
-    def how(directory):
+    def install(directory):
         for candidate in (DEBIAN_PYTHON, 'python3'):
             made = subprocess.run([candidate, '-m', 'venv', os.path.join(directory, 'venv')], stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL, check=False)
@@ -136,7 +136,7 @@ def venv(name, folder):
             raise Unavailable('no python3 here can make a virtual environment with pip (package python3-venv)')
         fetch(directory, os.path.join(directory, 'venv', 'bin', 'pip'), 'install', '--quiet', '--no-deps', '--requirement',
               'requirements.txt')
-    return os.path.join(installed(name, how, folder), 'venv', 'bin', 'python')
+    return os.path.join(installed(name, install, folder), 'venv', 'bin', 'python')
 
 
 def python(name='python'):
@@ -146,38 +146,38 @@ def python(name='python'):
 def go():
     need('go')
 
-    def how(directory):
+    def install(directory):
         fetch(directory, 'go', 'mod', 'download')
         build(directory, 'go', 'build', '-o', 'peer', '.')
-    return os.path.join(installed('go', how, 'go'), 'peer')
+    return os.path.join(installed('go', install, 'go'), 'peer')
 
 
 def rust():
     need('cargo')
 
-    def how(directory):
+    def install(directory):
         fetch(directory, 'cargo', 'fetch', '--quiet', '--locked')
         build(directory, 'cargo', 'build', '--quiet', '--offline', '--locked', '--jobs', '2')
-    return os.path.join(installed('rust', how, 'rust'), 'target', 'debug', 'fencelock-peer')
+    return os.path.join(installed('rust', install, 'rust'), 'target', 'debug', 'fencelock-peer')
 
 
 def java():
     need('java', 'javac', 'mvn')
 
-    def how(directory):
+    def install(directory):
         fetch(directory, 'mvn', '--batch-mode', '--quiet', 'dependency:copy-dependencies', '-DoutputDirectory=lib')
         build(directory, 'javac', '-cp', 'lib/*', 'Peer.java')
-    return installed('java', how, 'java')
+    return installed('java', install, 'java')
 
 
 def redisson(release):
     need('java', 'javac', 'mvn')
 
-    def how(directory):
+    def install(directory):
         fetch(directory, 'mvn', '--batch-mode', '--quiet', '-f', 'pom%s.xml' % release, 'dependency:copy-dependencies',
               '-DoutputDirectory=lib')
         build(directory, 'javac', '-nowarn', '-cp', 'lib/*', 'Locks.java')
-    return installed('redisson%s' % release, how, 'redisson')
+    return installed('redisson%s' % release, install, 'redisson')
 
 
 def checkout(name):
@@ -252,16 +252,15 @@ def cpp():
     need('g++', 'gcc')
     sources = need_checkout('redlock-cpp')
 
-    def how(directory):
+    def install(directory):
         hiredis = [os.path.join(sources, 'hiredis', name + '.c') for name in ('hiredis', 'net')]
         build(directory, 'gcc', '-O1', '-w', '-I', os.path.join(sources, 'hiredis'), '-c', *hiredis,
               os.path.join(sources, 'redlock-cpp', 'sds.c'))
         build(directory, 'g++', '-O1', '-w', '-I', sources, '-I', os.path.join(sources, 'redlock-cpp'), '-o', 'peer', 'peer.cpp',
               os.path.join(sources, 'redlock-cpp', 'redlock.cpp'), 'hiredis.o', 'net.o', 'sds.o')
-    return os.path.join(installed('cpp', how, 'peer.cpp'), 'peer')
+    return os.path.join(installed('cpp', install, 'peer.cpp'), 'peer')
 
 
-# name -> command line for the given addresses
 def _node(version):
     return lambda at: ['node', os.path.join(SOURCES, 'peer.js'), node(version), at]
 
@@ -270,11 +269,16 @@ def _python(library, name='python'):
     return lambda at: [python(name), os.path.join(SOURCES, 'peer.py'), library, at]
 
 
+def _java(directory, program, at):
+    return ['java', '-Xmx128m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-cp',
+            directory + os.pathsep + os.path.join(directory, 'lib', '*'), program, at]
+
+
 def _redisson(release):
-    return lambda at: ['java', '-Xmx128m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-cp',
-                       redisson(release) + os.pathsep + os.path.join(redisson(release), 'lib', '*'), 'Locks', at]
+    return lambda at: _java(redisson(release), 'Locks', at)
 
 
+# Library -> its command line for these addresses.
 COMMANDS = {
     'Redisson 4': _redisson('4'),
     'Redisson 3': _redisson('3'),
@@ -292,8 +296,7 @@ COMMANDS = {
     'redsync': lambda at: [go(), 'redsync', at],
     'redsync, sentinel': lambda at: [go(), 'redsync', at, 'sentinel'],
     'bsm/redislock': lambda at: [go(), 'redislock', at],
-    'Redisson': lambda at: ['java', '-Xmx128m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-cp',
-                            java() + os.pathsep + os.path.join(java(), 'lib', '*'), 'Peer', at],
+    'Redisson': lambda at: _java(java(), 'Peer', at),
     'rslock': lambda at: [rust(), at],
     'redlock-rb': lambda at: [*ruby(), at],
     'antirez/redlock-rb': antirez,
@@ -314,7 +317,7 @@ class Peer:
         with open(log_path, 'ab') as log:
             self.child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
                                           env=dict(os.environ, **(env or {})))
-        _guard.tell(b'+', self.child.pid)
+        guard(self.child)
         self.lines = queue.Queue()
         self.reader = threading.Thread(target=self._read_all, daemon=True)
         self.reader.start()
@@ -351,6 +354,6 @@ class Peer:
         except subprocess.TimeoutExpired:
             self.child.kill()
             self.child.wait(20)
-        _guard.tell(b'-', self.child.pid)
+        release_from_guard(self.child)
         self.reader.join(10)
         self.child.stdout.close()

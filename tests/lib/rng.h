@@ -1,20 +1,16 @@
 /* rng.h: the randomness of a unit test, from one seed that is printed and can be set through the
- * environment variable FENCELOCK_SEED. It also includes cmocka, with the headers that cmocka needs
- * before it. */
+ * environment variable FENCELOCK_SEED. */
 #ifndef TEST_RNG_H
 #define TEST_RNG_H
 
+#include "splitmix.h"
 #include "unit.h"
 
 #include "base/clock.h"
 
-/* SplitMix64 (Steele, Lea and Flood 2014). */
 static inline uint64_t rng_next(uint64_t *state)
 {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    return splitmix64(state);
 }
 
 /* From 0 to n - 1; n > 0. */

@@ -14,6 +14,8 @@ import socket
 import struct
 import threading
 
+from harness.resp import close_all, read_request
+
 CLOSE, RESET, HANG, STALL = 'close', 'reset', 'hang', 'stall'
 
 
@@ -44,12 +46,7 @@ class ScriptedServer:
         self.close()
 
     def close(self):
-        for sock in [self.listener] + self.open:
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            sock.close()
+        close_all([self.listener] + self.open)
 
     def listen(self):
         self.listener.listen(64)
@@ -75,22 +72,11 @@ class ScriptedServer:
         try:
             reader = sock.makefile('rb')
             while True:
-                request = self._read(reader)
+                request = read_request(reader)
                 if request is None or not self._answer(sock, request):
                     return
         except (OSError, ValueError):
             pass
-
-    @staticmethod
-    def _read(reader):
-        head = reader.readline()
-        if not head:
-            return None
-        request = []
-        for _ in range(int(head[1:])):
-            size = int(reader.readline()[1:])
-            request.append(reader.read(size + 2)[:-2])
-        return request
 
     def _answer(self, sock, request):
         with self.lock:

@@ -1,8 +1,8 @@
-"""Controls tests/torture/shim.c: disturbs a process that runs with that library preloaded, and takes back what it had not synced when it was
-killed.
+"""Controls tests/torture/shim.c: disturbs a process that runs with that library preloaded, and takes back what the process had not
+synced when it was killed.
 
     shim = Shim(lab.path('node1.shim'), data, journal=True)
-    lab.start(shim.words() + argv, 'node1')
+    lab.start(shim.env_command() + argv, 'node1')
     shim.set('slow_us', 20000)              from now on every sync takes 20 ms longer
     shim.fail('sync', 3, errno.EIO)         the third sync from now on fails
     shim.lose_unsynced(rng)                 after a SIGKILL: as a power cut would have left the files
@@ -20,9 +20,9 @@ SLOTS = 128
 NAMES = ('lie', 'slow_us', 'sync_errno', 'write_errno', 'full', 'wall_ns', 'ring', 'short', 'pace')
 PACES = len(NAMES)
 KINDS = ('alloc', 'write', 'sync', 'name', 'accept', 'size', 'open', 'read', 'ring', 'make')
-IN_PART = 10000 # as the errno of a write: it does part of what it shall
-DIES_WRITTEN = 10002 # of a write: it is killed when it has made it, and that is not synced
-DIES = 10001 # as an errno: the process is killed when it is about to make that call
+# In place of an errno (shim.h): a write does part of what it shall; the process is killed before the call; it is killed after the write,
+# which is not synced.
+SHORT_WRITE, KILLED_BEFORE, KILLED_AFTER = 10000, 10001, 10002
 KINDS_AT = PACES + 6
 RECORD = struct.Struct('<c7xQQQQQ') # type, ino, offset, len, size, bytes that follow
 
@@ -57,8 +57,8 @@ class Shim:
             env['FENCELOCK_SHIM_UNDO'] = self.journal
         return env
 
-    def words(self):
-        """The same as words in front of a command line."""
+    def env_command(self):
+        """The same as env(1) in front of a command line."""
         return ['env'] + ['%s=%s' % item for item in sorted(self.env().items())]
 
     # -- the control file -------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class Shim:
         except FileNotFoundError:
             return ''
 
-    def begin_again(self):
+    def reset(self):
         """Resets counters and disturbances, for the next process."""
         self.map[:] = bytes(8 * SLOTS)
 
@@ -174,11 +174,11 @@ def _pending(records):
             pending = [p for p in pending if not (p['at'] < r['offset'] and (
                 p['type'] == 'T' or p['ino'] == r['ino'] and p['type'] in 'CRU'))]
         else:
-            _make_good(pending, r)
+            _mark_synced(pending, r)
     return pending
 
 
-def _make_good(earlier, r):
+def _mark_synced(earlier, r):
     for p in earlier:
         if p['ino'] == r['ino'] and p['type'] in 'WT':
             p['synced'].append((r['offset'], r['offset'] + r['len']))
@@ -201,7 +201,7 @@ def _choose(records, rng):
     chosen = []
     for r in records:
         if r['type'] in 'WT' and rng.random() < share:
-            _make_good(chosen, r)
+            _mark_synced(chosen, r)
         elif r['type'] in 'WT' or r['at'] in gone:
             chosen.append(r)
     return chosen

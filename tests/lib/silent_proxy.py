@@ -55,7 +55,7 @@ class SilentProxy:
         elif not data: # an end that the other side must not hear of; it is kept, and not read any more
             self.pairs.pop(sock, None)
             sock.close()
-            self.pairs[other] = _Nowhere()
+            self.pairs[other] = _ClosedEnd()
 
     def _run(self):
         while True:
@@ -69,7 +69,7 @@ class SilentProxy:
                     self._forward(sock)
 
 
-class _Nowhere:
+class _ClosedEnd:
     """The other end of a connection whose end came during the silence."""
 
     def sendall(self, data):

@@ -30,13 +30,13 @@ static const struct log_device_ops *base;
 
 static struct sim_node *node_of(struct log_device *d)
 {
-    for (unsigned i = 0; i < sim_world->n; i++) {
-        struct sim_node *n = &sim_world->nodes[i];
+    for (unsigned i = 0; i < sim_running->n; i++) {
+        struct sim_node *n = &sim_running->nodes[i];
         if (n->disk.device != NULL && sim_device_base(n->disk.device) == d) {
             return n;
         }
     }
-    sim_fail(sim_world, "a device of no node");
+    sim_fail(sim_running, "a device of no node");
 }
 
 /* ---- operations ---- */
@@ -161,7 +161,7 @@ static void device_poll(struct log_device *d)
 
 static uint64_t device_now_ns(struct log_device *d)
 {
-    return sim_world->now * 1000000;
+    return sim_running->now * 1000000;
 }
 
 /* ---- operations that are done at once ---- */
@@ -240,7 +240,7 @@ static struct sim_node *node_named(const char *path)
     unsigned i = 0;
     int fields = sscanf(path, "node-%u", &i);
     FLI_ASSERT(fields == 1 && i >= 1 && i <= SIM_NODES_MAX);
-    return &sim_world->nodes[i - 1];
+    return &sim_running->nodes[i - 1];
 }
 
 int log_files_create(const char *dir, unsigned engine, struct log_device **ret, char *errmsg,

@@ -502,7 +502,7 @@ uint64_t __wrap_log_set_hard_state(struct log *l, const struct log_hard_state *h
 
 uint64_t __wrap_log_set_hard_state(struct log *l, const struct log_hard_state *hs)
 {
-    struct sim *s = sim_world;
+    struct sim *s = sim_running;
     struct sim_node *n = s->current;
     if (!n->ghost && s->vote_until > s->now && hs->vote != 0 && hs->vote != n->index + 1) {
         s->vote_until = 0;

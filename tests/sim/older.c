@@ -24,7 +24,7 @@ bool __wrap_membership_went_back(const struct membership *m, const struct peer_i
 
 int __wrap_membership_receive_starts(struct membership *m, uint64_t from, struct fli_slice body)
 {
-    return sim_world->orders.sabotage == SIM_SABOTAGE_OLDER_COPIES
+    return sim_running->orders.sabotage == SIM_SABOTAGE_OLDER_COPIES
                ? 0
                : __real_membership_receive_starts(m, from, body);
 }
@@ -32,7 +32,7 @@ int __wrap_membership_receive_starts(struct membership *m, uint64_t from, struct
 bool __wrap_membership_went_back(const struct membership *m, const struct peer_identity *peer,
                                  char *reason)
 {
-    return sim_world->orders.sabotage != SIM_SABOTAGE_OLDER_COPIES &&
+    return sim_running->orders.sabotage != SIM_SABOTAGE_OLDER_COPIES &&
            __real_membership_went_back(m, peer, reason);
 }
 

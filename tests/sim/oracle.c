@@ -296,7 +296,7 @@ int __wrap_replica_install(struct replica *r, uint64_t now_ms, const struct snap
 
 int __wrap_fsm_apply(struct fsm *f, const void *entry, size_t len)
 {
-    struct sim_node *n = sim_world->current;
+    struct sim_node *n = sim_running->current;
     struct sim_oracle *o = &n->sim->oracle;
     FLI_ASSERT(n->node->fsm == f);
     if (n->ghost) {
@@ -325,7 +325,7 @@ int __wrap_fsm_apply(struct fsm *f, const void *entry, size_t len)
 
 int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len)
 {
-    struct sim_node *n = sim_world->current;
+    struct sim_node *n = sim_running->current;
     int rv = __real_replica_submit(r, now_ms, data, len);
     if (rv == 0 && !n->ghost) {
         sim_oracle_sealed(n, data, len);
@@ -336,7 +336,7 @@ int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, 
 int __wrap_replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
                            struct machine *fresh, struct machine **ret_old)
 {
-    struct sim_node *n = sim_world->current;
+    struct sim_node *n = sim_running->current;
     int rv = __real_replica_install(r, now_ms, meta, fresh, ret_old);
     if (rv == 0 && !n->ghost) {
         n->sim->marks->snapshots_installed++;
@@ -350,7 +350,7 @@ int __wrap_replica_install(struct replica *r, uint64_t now_ms, const struct snap
 int __wrap_raft_init(struct raft *r, struct raft_io *io, struct raft_fsm *fsm, raft_id id,
                      const char *address)
 {
-    sim_world->current->raft = r;
+    sim_running->current->raft = r;
     return __real_raft_init(r, io, fsm, id, address);
 }
 

@@ -110,7 +110,7 @@ uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsig
     FLI_ASSERT(s != NULL);
     s->orders = *orders;
     s->marks = marks;
-    sim_world_init(s);
+    sim_event_queue_init(s);
     sim_options_choose(s);
     sim_users_choose(s);
     sim_faults_plan(s);
@@ -137,7 +137,7 @@ uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsig
         *ret_faults = s->faults_n;
     }
     sim_nodes_fini(s);
-    sim_world_fini(s);
+    sim_event_queue_fini(s);
     sim_net_fini(s);
     sim_oracle_fini(s);
     sim_reenter_fini(s);

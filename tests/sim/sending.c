@@ -182,7 +182,7 @@ bool __wrap_machine_next(struct machine *m, struct machine_cursor *cur, struct m
 /* Each command of an entry that is applied for the first time anywhere. */
 bool __wrap_machine_next(struct machine *m, struct machine_cursor *cur, struct machine_result *ret)
 {
-    struct sim_node *n = sim_world->current;
+    struct sim_node *n = sim_running->current;
     struct machine_cursor before = *cur;
     struct machine_command c;
     size_t size = 0;

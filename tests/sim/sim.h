@@ -1,6 +1,6 @@
 /* sim.h: a whole system in one process, in virtual time, from one seed.
  *
- *   world     time, randomness, the queue of everything that is going to happen
+ *   event_queue  time, randomness, the queue of everything that is going to happen
  *   loop      what the shipping node asks of libuv, and nodes as processes: start, crash, pause
  *   disk      the device of the log and of the snapshots, and the identity file: what is not synced
  *             is lost in a crash
@@ -79,7 +79,7 @@ struct sim_event;
 
 #include "account.h"
 
-/* ---- world ---- */
+/* ---- time, randomness, events ---- */
 
 struct sim_random {
     uint64_t state;
@@ -531,8 +531,8 @@ struct sim {
     size_t trace_len;
 };
 
-/* world.c */
-extern struct sim *sim_world; /* the one that runs */
+/* event_queue.c */
+extern struct sim *sim_running; /* the one that runs */
 _Noreturn void sim_fail(struct sim *s, const char *fmt, ...) FLI_PRINTF(2, 3);
 void sim_trace(struct sim *s, const char *fmt, ...) FLI_PRINTF(2, 3);
 #define SIM_TRACE(s, ...)                                                                          \
@@ -554,8 +554,8 @@ struct sim_event *sim_after(struct sim *s, uint64_t ms,
 void sim_again(struct sim *s, struct sim_event *e, uint64_t ms); /* the one that just fires */
 void sim_drop(struct sim *s, struct sim_event *e);
 bool sim_step(struct sim *s); /* the next event */
-void sim_world_init(struct sim *s);
-void sim_world_fini(struct sim *s);
+void sim_event_queue_init(struct sim *s);
+void sim_event_queue_fini(struct sim *s);
 void sim_inbox_push(struct sim_inbox *b, struct sim_event *e);
 struct sim_event *sim_inbox_pop(struct sim_inbox *b);
 uint64_t sim_clock_read(const struct sim *s, const struct sim_clock *c);

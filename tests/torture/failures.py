@@ -19,7 +19,7 @@ import unittest
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib')]
 sys.dont_write_bytecode = True
 from harness import Cluster, Lab, Node, RespError, Store, main, wait_until
-from shim import IN_PART, Shim, library
+from shim import SHORT_WRITE, Shim, library
 
 FULL = '--full' in sys.argv
 if FULL:
@@ -31,7 +31,7 @@ if '--only' in sys.argv:
 SOME = 5 # of each kind, when not all
 # What fails, and with what.
 CASES = {
-    'alloc': ('alloc', errno.ENOMEM), 'write': ('write', errno.EIO), 'part': ('write', IN_PART), 'sync': ('sync', errno.EIO),
+    'alloc': ('alloc', errno.ENOMEM), 'write': ('write', errno.EIO), 'part': ('write', SHORT_WRITE), 'sync': ('sync', errno.EIO),
     'read': ('read', errno.EIO), 'open': ('open', errno.EMFILE), 'name': ('name', errno.EIO), 'full': ('size', errno.ENOSPC),
     'accept': ('accept', errno.EMFILE), 'make': ('make', errno.EAGAIN), 'ring': ('ring', errno.EBUSY)}
 # A node's log is written by a thread, as where io_uring is forbidden; here it is not.
@@ -39,7 +39,7 @@ ON_RING = {'ring': 'ring', 'ring_alloc': 'alloc', 'ring_write': 'write', 'ring_p
 # The same in a second life, after a SIGKILL.
 AGAIN = {'again_read': 'read', 'again_open': 'open', 'again_name': 'name', 'again_write': 'write', 'again_alloc': 'alloc'}
 OF_STORE = ('alloc', 'write', 'sync', 'name', 'accept')
-PATIENCE_S = 3.0
+DEADLINE_S = 3.0
 SNAPSHOT_BYTES, ENTRIES, SNAPSHOT_S = 65536, 300, 10.0 # so that a snapshot is taken
 # libuv aborts when it cannot make the threads of its pool, or its first pipe.
 KNOWN = (('uv_thread_create', 'uv_queue_work', 'pthread_create'), ('uv_loop_init', 'pipe2'))
@@ -47,7 +47,7 @@ KNOWN = (('uv_thread_create', 'uv_queue_work', 'pthread_create'), ('uv_loop_init
 
 def use_node(node, told):
     """Some of everything. told: what was acknowledged, as it comes."""
-    with node.client(timeout=PATIENCE_S) as c, node.client(timeout=PATIENCE_S) as listener:
+    with node.client(timeout=DEADLINE_S) as c, node.client(timeout=DEADLINE_S) as listener:
         listener.call('PSUBSCRIBE', 'lock:*')
         c.call('SESSION', 'OPEN', 'the-session-of-this-test', 'TTL', 600000)
         for i in range(6):
@@ -86,7 +86,7 @@ def node_has(node, told):
 
 
 def use_store(store, told):
-    with store.client(timeout=PATIENCE_S) as c:
+    with store.client(timeout=DEADLINE_S) as c:
         for i in range(8):
             c.call('SET', 'key-%d' % i, 'x' * 500, 'FENCE', 'lock-%d' % (i % 3), i + 1)
             told['lock-%d' % (i % 3)] = i + 1
@@ -125,7 +125,7 @@ class Failures(unittest.TestCase):
         node.extra = ['--snapshot-bytes', SNAPSHOT_BYTES]
         node.data = self.lab.path('node-%d' % self.number)
         node.shim = Shim(self.lab.path('shim-%d' % self.number), node.data, memory=True)
-        node.wait = lambda: cluster.wait_serving(node, PATIENCE_S)
+        node.wait = lambda: cluster.wait_serving(node, DEADLINE_S)
         node.earlier = {}
         return node
 
@@ -135,7 +135,7 @@ class Failures(unittest.TestCase):
         if not self.first_life:
             self.run_one(node, lambda node, told: (use_node(node, told), node.kill(), self.first_life.update(told)), 'alloc', False, 0)
             os.rename(node.data, self.lab.path('first-life'))
-            node.shim.begin_again()
+            node.shim.reset()
         shutil.rmtree(node.data, ignore_errors=True)
         shutil.copytree(self.lab.path('first-life'), node.data)
         node.earlier = dict(self.first_life)
@@ -157,7 +157,7 @@ class Failures(unittest.TestCase):
             server.shim.fail(kind, number, error)
         server.process = self.lab.start(server.argv(), server.name, env=server.shim.env())
         try:
-            server.ready(30)
+            server.wait_ready(30)
             server.wait()
             use(server, told)
         except (AssertionError, OSError, RespError):
@@ -167,7 +167,7 @@ class Failures(unittest.TestCase):
             server.process.asked_to_end = True
             server.process.signal(signal.SIGTERM)
             try:
-                server.process.wait(PATIENCE_S)
+                server.process.wait(DEADLINE_S)
             except AssertionError:
                 server.kill()
         self.lab.processes.remove(server.process) # verdict() judges how it ended, since it may
@@ -225,7 +225,7 @@ class Failures(unittest.TestCase):
             problem = self.verdict(server, kind)
             ended += server.process.returncode() != 0
             if problem is None:
-                server.shim.begin_again()
+                server.shim.reset()
                 problem = self.again(server, has, told, kind)
             if problem:
                 program = 'node' if isinstance(server, Node) else 'store'

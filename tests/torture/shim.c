@@ -70,13 +70,12 @@ int64_t shim_slot(int which)
     return shim_slots == NULL ? 0 : atomic_load(&shim_slots[which]);
 }
 
-/* Not the function, which is interposed below. */
-static int look(int fd, struct stat *ret)
+/* fstat() itself is interposed below. */
+static int raw_fstat(int fd, struct stat *ret)
 {
     return (int)syscall(SYS_fstat, fd, ret);
 }
 
-/* Counts a call; its errno when it is the one that fails, otherwise 0. */
 static void nap(int64_t us)
 {
     struct timespec t = {us / 1000000, us % 1000000 * 1000};
@@ -100,7 +99,7 @@ __attribute__((constructor)) static void set_up(void)
     if (undo != NULL) {
         shim_undo_fd = (int)syscall(SYS_openat, AT_FDCWD, undo,
                                     O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-        /* Let go when the last process is gone that could write to it. */
+        /* Unlocked when the last process is gone that could write to it. */
         (void)syscall(SYS_flock, shim_undo_fd, LOCK_SH);
     }
     if (map != MAP_FAILED) {
@@ -132,7 +131,7 @@ static void put_record(char type, uint64_t ino, uint64_t offset, uint64_t len, u
 static uint64_t journal_length(void)
 {
     struct stat st;
-    return shim_undo_fd >= 0 && look(shim_undo_fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+    return shim_undo_fd >= 0 && raw_fstat(shim_undo_fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
 static struct file *file_of(int fd)
@@ -141,7 +140,7 @@ static struct file *file_of(int fd)
         return NULL;
     }
     struct stat st;
-    if (look(fd, &st) != 0 || st.st_ino != files[fd].ino) {
+    if (raw_fstat(fd, &st) != 0 || st.st_ino != files[fd].ino) {
         files[fd].ours = false; /* it was closed behind our back */
         return NULL;
     }
@@ -160,17 +159,17 @@ static void save_range(int fd, const struct file *f, uint64_t offset, uint64_t l
     } else {
         char path[64];
         struct stat st = {0};
-        (void)look(fd, &st);
+        (void)raw_fstat(fd, &st);
         (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-        int twin = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+        int reader = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
         size_t want = len < SAVED_MAX ? (size_t)len : SAVED_MAX;
         void *old = mmap(NULL, want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        ssize_t got = old == MAP_FAILED ? 0 : pread(twin, old, want, (off_t)offset);
+        ssize_t got = old == MAP_FAILED ? 0 : pread(reader, old, want, (off_t)offset);
         put_record('W', f->ino, offset, len, (uint64_t)st.st_size, old, got > 0 ? (size_t)got : 0);
         if (old != MAP_FAILED) {
             (void)munmap(old, want);
         }
-        (void)syscall(SYS_close, twin);
+        (void)syscall(SYS_close, reader);
     }
     pthread_mutex_unlock(&shim_undo_lock);
 }
@@ -198,7 +197,7 @@ static int64_t parent_of(int dirfd, const char *path, char *ret_full)
     char link[64];
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, whole, sizeof whole - 1);
-    int rc = look(fd, &st);
+    int rc = raw_fstat(fd, &st);
     (void)syscall(SYS_close, fd);
     if (n < 0 || rc != 0 || (size_t)n < base_len || memcmp(whole, base_dir, base_len) != 0) {
         return -1;
@@ -220,16 +219,15 @@ static void save_name(char type, int64_t dir, const char *text, size_t len)
 /* Before a name goes, its file gets another one beside the journal, so that it can come back. */
 static void save_gone(int dirfd, const char *path, int64_t dir, const char *full)
 {
-    static atomic_uint graves;
+    static atomic_uint links;
     const char *undo = getenv("FENCELOCK_SHIM_UNDO");
-    char grave[4200], both[8400];
+    char kept[4200], both[8400];
     if (dir < 0 || undo == NULL) {
         return;
     }
-    (void)snprintf(grave, sizeof grave, "%s.%d-%u", undo, (int)getpid(),
-                   atomic_fetch_add(&graves, 1));
-    if (syscall(SYS_linkat, dirfd, path, AT_FDCWD, grave, 0) == 0) {
-        int n = snprintf(both, sizeof both, "%s%c%s", full, '\n', grave);
+    (void)snprintf(kept, sizeof kept, "%s.%d-%u", undo, (int)getpid(), atomic_fetch_add(&links, 1));
+    if (syscall(SYS_linkat, dirfd, path, AT_FDCWD, kept, 0) == 0) {
+        int n = snprintf(both, sizeof both, "%s%c%s", full, '\n', kept);
         save_name('U', dir, both, (size_t)n);
     }
 }
@@ -250,7 +248,7 @@ static int write_error(int fd, enum kind kind, uint64_t end)
     struct stat st;
     int error = shim_fails(kind);
     error = error != 0 ? error : (int)shim_slot(SLOT_WRITE_ERRNO);
-    if (error == 0 && shim_slot(SLOT_FULL) != 0 && look(fd, &st) == 0 &&
+    if (error == 0 && shim_slot(SLOT_FULL) != 0 && raw_fstat(fd, &st) == 0 &&
         end > (uint64_t)st.st_size) {
         error = ENOSPC;
     }
@@ -283,7 +281,7 @@ static int open_it(int dirfd, const char *path, int flags, mode_t mode)
         if ((flags & O_TRUNC) != 0 && dir >= 0 && !made) {
             int old = (int)syscall(SYS_openat, dirfd, path, O_RDONLY | O_CLOEXEC);
             struct stat st;
-            if (old >= 0 && look(old, &st) == 0 && st.st_size > 0) {
+            if (old >= 0 && raw_fstat(old, &st) == 0 && st.st_size > 0) {
                 struct file f = {.ino = st.st_ino};
                 save_range(old, &f, 0, (uint64_t)st.st_size, false);
             }
@@ -293,7 +291,7 @@ static int open_it(int dirfd, const char *path, int flags, mode_t mode)
     int fd = (int)syscall(SYS_openat, dirfd, path, flags, mode);
     if (fd >= 0 && fd < FDS_MAX) {
         struct stat st;
-        files[fd].ours = shim_slots != NULL && below_base(fd) && look(fd, &st) == 0;
+        files[fd].ours = shim_slots != NULL && below_base(fd) && raw_fstat(fd, &st) == 0;
         if (files[fd].ours) {
             files[fd].directory = S_ISDIR(st.st_mode);
             files[fd].dsync = (flags & DSYNC_FLAGS) != 0;
@@ -361,18 +359,18 @@ static uint64_t part_of(uint64_t len)
     return len > BLOCK ? len / 2 / BLOCK * BLOCK : len;
 }
 
-static _Thread_local bool dies_written; /* with the write that it makes */
+static _Thread_local bool kill_after_write; /* of the write under way */
 
 static ssize_t written(ssize_t done)
 {
-    if (dies_written) {
+    if (kill_after_write) {
         shim_die();
     }
     return done;
 }
 
 /* What becomes of a write. */
-struct fate {
+struct outcome {
     int error;    /* not 0: nothing is written, or nobody knows how much */
     uint64_t len; /* what is written */
     bool dsync;   /* whether that is synced */
@@ -380,44 +378,44 @@ struct fate {
 
 /* dsync: this write shall sync itself, wherever it goes. A sync that fails says nothing about the
  * data: it may be there or not. */
-static struct fate judge_write(int fd, uint64_t offset, uint64_t len, bool dsync)
+static struct outcome plan_write(int fd, uint64_t offset, uint64_t len, bool dsync)
 {
     struct file *f = file_of(fd);
-    struct fate fate = {0, len, dsync};
+    struct outcome outcome = {0, len, dsync};
     if (f == NULL) {
-        return fate;
+        return outcome;
     }
-    fate.error = write_error(fd, KIND_WRITE, offset + len);
-    dies_written = fate.error == DIES_WRITTEN;
-    fate.error = dies_written ? 0 : fate.error;
-    if (fate.error == IN_PART || (fate.error == 0 && shim_slot(SLOT_SHORT) != 0)) {
-        fate.error = 0;
-        fate.len = part_of(len) == 0 ? BLOCK : part_of(len);
+    outcome.error = write_error(fd, KIND_WRITE, offset + len);
+    kill_after_write = outcome.error == KILLED_AFTER;
+    outcome.error = kill_after_write ? 0 : outcome.error;
+    if (outcome.error == SHORT_WRITE || (outcome.error == 0 && shim_slot(SLOT_SHORT) != 0)) {
+        outcome.error = 0;
+        outcome.len = part_of(len) == 0 ? BLOCK : part_of(len);
     }
-    if (fate.error != 0) {
-        fate.len = 0;
-        return fate;
+    if (outcome.error != 0) {
+        outcome.len = 0;
+        return outcome;
     }
     if (dsync) {
-        fate.error = shim_fails(KIND_SYNC);
-        fate.error = fate.error != 0 ? fate.error : (int)shim_slot(SLOT_SYNC_ERRNO);
-        fate.dsync = fate.error == 0 && shim_slot(SLOT_LIE) == 0;
+        outcome.error = shim_fails(KIND_SYNC);
+        outcome.error = outcome.error != 0 ? outcome.error : (int)shim_slot(SLOT_SYNC_ERRNO);
+        outcome.dsync = outcome.error == 0 && shim_slot(SLOT_LIE) == 0;
     }
-    bool syncs = (dsync && fate.error == 0) || f->dsync;
-    save_range(fd, f, offset, fate.len, syncs && !dies_written);
-    return fate;
+    bool syncs = (dsync && outcome.error == 0) || f->dsync;
+    save_range(fd, f, offset, outcome.len, syncs && !kill_after_write);
+    return outcome;
 }
 
 /* 0: the write may go on, everything about it has been saved. Otherwise its errno. */
 static int before_write(int fd, uint64_t offset, uint64_t *len)
 {
-    struct fate fate = judge_write(fd, offset, *len, false);
+    struct outcome outcome = plan_write(fd, offset, *len, false);
     struct file *f = file_of(fd);
-    if (fate.error == 0 && f != NULL && f->dsync && shim_slot(SLOT_SLOW_US) > 0) {
+    if (outcome.error == 0 && f != NULL && f->dsync && shim_slot(SLOT_SLOW_US) > 0) {
         nap(shim_slot(SLOT_SLOW_US));
     }
-    *len = fate.len;
-    return fate.error;
+    *len = outcome.len;
+    return outcome.error;
 }
 
 static uint64_t position(int fd)
@@ -476,17 +474,17 @@ static ssize_t pwritev2_it(int fd, const struct iovec *iov, int n, off_t offset,
         return syscall(SYS_pwritev2, fd, iov, n, (long)offset, 0L, flags);
     }
     bool dsync = (flags & (RWF_DSYNC | RWF_SYNC)) != 0;
-    struct fate fate = judge_write(fd, (uint64_t)offset, iov->iov_len, dsync);
-    struct iovec part = {iov->iov_base, fate.len};
+    struct outcome outcome = plan_write(fd, (uint64_t)offset, iov->iov_len, dsync);
+    struct iovec part = {iov->iov_base, outcome.len};
     ssize_t done = 0;
     if (dsync && shim_slot(SLOT_SLOW_US) > 0) {
         nap(shim_slot(SLOT_SLOW_US));
     }
-    if (fate.len > 0) {
+    if (outcome.len > 0) {
         done = syscall(SYS_pwritev2, fd, &part, 1, (long)offset, 0L,
-                       fate.dsync ? flags : flags & ~(RWF_DSYNC | RWF_SYNC));
+                       outcome.dsync ? flags : flags & ~(RWF_DSYNC | RWF_SYNC));
     }
-    return fate.error != 0 ? shim_refuse(fate.error) : written(done);
+    return outcome.error != 0 ? shim_refuse(outcome.error) : written(done);
 }
 
 EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t offset, int flags)
@@ -514,7 +512,7 @@ static int resize(int fd, uint64_t size)
 {
     struct file *f = file_of(fd);
     struct stat st;
-    if (f == NULL || look(fd, &st) != 0) {
+    if (f == NULL || raw_fstat(fd, &st) != 0) {
         return 0;
     }
     int error = write_error(fd, KIND_SIZE, size);
@@ -554,7 +552,7 @@ static int allocate_it(int fd, off_t offset, off_t len)
 {
     REAL(int, "posix_fallocate", int, off_t, off_t);
     struct stat st;
-    if (file_of(fd) != NULL && look(fd, &st) == 0) {
+    if (file_of(fd) != NULL && raw_fstat(fd, &st) == 0) {
         off_t end = offset + len > st.st_size ? offset + len : st.st_size;
         int error = resize(fd, (uint64_t)end);
         if (error != 0) {
@@ -578,7 +576,7 @@ EXPORT int posix_fallocate64(int fd, off64_t offset, off64_t len)
 static int fallocate_it(int fd, int mode, off_t offset, off_t len)
 {
     struct stat st;
-    if (file_of(fd) != NULL && look(fd, &st) == 0) {
+    if (file_of(fd) != NULL && raw_fstat(fd, &st) == 0) {
         off_t end = offset + len > st.st_size ? offset + len : st.st_size;
         int error = resize(fd, (uint64_t)end);
         if (error == 0 && shim_slot(SLOT_FULL) != 0 && st.st_blocks * 512 < end) {
@@ -735,8 +733,8 @@ EXPORT int unlinkat(int dirfd, const char *path, int flags)
 
 /* ---- io_uring ---- */
 
-/* The descriptor of no file. */
-#define NOWHERE (-1)
+/* With it a submitted write fails. */
+#define INVALID_FD (-1)
 
 static void change_entry(struct io_uring_sqe *e)
 {
@@ -744,13 +742,13 @@ static void change_entry(struct io_uring_sqe *e)
         return;
     }
     bool dsync = ((unsigned)e->rw_flags & (unsigned)(RWF_DSYNC | RWF_SYNC)) != 0;
-    struct fate fate = judge_write(e->fd, e->off, e->len, dsync);
-    e->len = (uint32_t)fate.len;
-    if (!fate.dsync) {
+    struct outcome outcome = plan_write(e->fd, e->off, e->len, dsync);
+    e->len = (uint32_t)outcome.len;
+    if (!outcome.dsync) {
         e->rw_flags = (int)((unsigned)e->rw_flags & ~(unsigned)(RWF_DSYNC | RWF_SYNC));
     }
-    if (fate.error != 0) {
-        e->fd = NOWHERE;
+    if (outcome.error != 0) {
+        e->fd = INVALID_FD;
     }
 }
 

@@ -49,11 +49,11 @@ enum kind {
 _Static_assert(SLOT_KINDS + 4 * KINDS <= SLOTS, "all kinds have their slots");
 
 /* As the errno of a call that fails: it does part of what it shall. */
-#define IN_PART 10000
+#define SHORT_WRITE 10000
 /* Likewise: the process is killed when it is about to make that call. */
-#define DIES 10001
+#define KILLED_BEFORE 10001
 /* Of a write: the process is killed when it has made it, and nothing of it is synced. */
-#define DIES_WRITTEN 10002
+#define KILLED_AFTER 10002
 
 /* A pointer to an object is not one to a function in C; POSIX says that this works. */
 #define REAL(ret, name, ...)                                                                       \

@@ -33,7 +33,7 @@ int shim_fails(enum kind kind)
         return 0;
     }
     atomic_fetch_add(&k[3], 1);
-    if (atomic_load(&k[2]) == DIES) {
+    if (atomic_load(&k[2]) == KILLED_BEFORE) {
         shim_die();
     }
     shim_stack_put();
@@ -78,7 +78,8 @@ EXPORT int eventfd(unsigned count, int flags)
 }
 
 /* A child that closes all it does not know keeps the journal. */
-static long close_them(long (*real)(long number, ...), unsigned first, unsigned last, long flags)
+static long close_range_but_journal(long (*real)(long number, ...), unsigned first, unsigned last,
+                                    long flags)
 {
     unsigned kept = (unsigned)shim_undo_fd;
     if (shim_undo_fd < 0 || kept < first || kept > last) {
@@ -99,7 +100,7 @@ EXPORT long syscall(long number, ...)
     }
     va_end(args);
     if (number == SYS_close_range) {
-        return close_them(real, (unsigned)a[0], (unsigned)a[1], a[2]);
+        return close_range_but_journal(real, (unsigned)a[0], (unsigned)a[1], a[2]);
     }
     return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }

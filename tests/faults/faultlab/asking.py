@@ -7,12 +7,12 @@ from harness import RespError
 NOT_DONE = ('NOLEADER', 'BUSY', 'LIMIT')
 
 
-class Silence(Exception):
+class NoAnswer(Exception):
     """No definite answer: the text says why."""
 
 
-class Asking:
-    """with Asking(client, f, give_up_s, fields of the operation) as a: a.ask(function, arguments)..., then a.complete().
+class RetriedOperation:
+    """with RetriedOperation(client, f, give_up_s, fields of the operation) as a: a.ask(function, arguments)..., then a.complete().
     ask() returns NOTHING when it has given up, or was refused, and recorded that; ask_about() does so with a question, which
     changes nothing. `tries`: those of which nobody knows what became. `happened`: something did, whatever comes after."""
 
@@ -47,12 +47,12 @@ class Asking:
             except RespError as e:
                 error = e.line
                 if e.word == 'UNCERTAIN':
-                    self.not_told(error, changes)
+                    self.note_unknown(error, changes)
                 elif e.word not in NOT_DONE:
                     return self.give_up(error)
-            except Silence as e:
+            except NoAnswer as e:
                 error = str(e)
-                self.not_told(error, changes)
+                self.note_unknown(error, changes)
             except ConnectionRefusedError as e:
                 error = 'refused: %s' % e
             self.c.nodes.elsewhere()
@@ -63,6 +63,6 @@ class Asking:
     def ask_about(self, function, *args):
         return self.ask(function, *args, changes=False)
 
-    def not_told(self, error, changes):
+    def note_unknown(self, error, changes):
         if changes:
             self.unknown, self.tries = error, self.tries + 1

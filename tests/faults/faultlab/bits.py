@@ -22,7 +22,7 @@ def files_of(top):
     return sorted(found)
 
 
-def is_told(data, at, bit):
+def is_detectable(data, at, bit):
     """Whether the byte is not zero, and its sector is not all zero without the bit."""
     begin = at // SECTOR * SECTOR
     sector = bytearray(data[begin:begin + SECTOR])
@@ -40,7 +40,7 @@ def flip_at(path, at, bit):
     """Flips this bit. Returns a text that says which; None when nothing could detect it."""
     with open(path, 'r+b') as f:
         data = f.read()
-        if not is_told(data, at, bit):
+        if not is_detectable(data, at, bit):
             return None
         f.seek(at)
         f.write(bytes([data[at] ^ 1 << bit]))
@@ -53,7 +53,7 @@ def flip(path, rng):
         data = f.read()
         end = len(data.rstrip(b'\0'))
         at, bit = rng.randrange(end), rng.randrange(8)
-        while not is_told(data, at, bit):
+        while not is_detectable(data, at, bit):
             at, bit = rng.randrange(end), rng.randrange(8)
         f.seek(at)
         f.write(bytes([data[at] ^ 1 << bit]))

@@ -73,7 +73,7 @@ def last_token(events, ops):
     return []
 
 
-def books(events, ops):
+def token_count(events, ops):
     """Each sending of an ACQUIRE or TOKEN draws one token at most, and one that was refused draws none. So of all tokens up
     to the last one, no more are unaccounted for than there were sendings whose outcome nobody knows."""
     last = [e['token'] for e in events if e['type'] == 'mark' and e['f'] == 'last token']
@@ -85,7 +85,7 @@ def books(events, ops):
     lost = last[0] - 1 - len(told)
     if 0 <= lost <= unknown:
         return []
-    return [Anomaly('books', '%d tokens were drawn before the last one, clients were told of %d, and %d sendings of unknown outcome '
+    return [Anomaly('token count', '%d tokens were drawn before the last one, clients were told of %d, and %d sendings of unknown outcome '
                     'may have drawn one each' % (last[0] - 1, len(told), unknown), at=ops[-1].invoked)]
 
 

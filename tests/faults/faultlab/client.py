@@ -1,4 +1,4 @@
-"""A client process. It repeats its workload's turn until SIGTERM, and writes its requests and their answers to a history.
+"""A client process. It repeats its workload until SIGTERM, and writes its requests and their answers to a history.
 
 SIGUSR1 makes it stop itself (SIGSTOP) just before its next write, or its next release when it writes nothing: between
 the grant and the use of it. The operation is invoked after that, so the record says when it really went out."""
@@ -14,13 +14,14 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, '..', '..', 'lib')]
-from faultlab.asking import NOT_DONE, Asking, Silence
+from faultlab.asking import NOT_DONE, RetriedOperation, NoAnswer
 from faultlab.front_door import FrontDoor
 from faultlab.history import Recorder
-from faultlab.turns import TURNS
+from faultlab.workloads import WORKLOADS
 from faultlab.users import PASSWORD
 from harness import Resp, RespError
 from tls_lab import TlsResp
+
 
 class Server:
     """Asks one of several addresses over one connection."""
@@ -47,7 +48,7 @@ class Server:
         self.at = (self.at + 1) % len(self.addresses)
 
     def once(self, *args):
-        """The answer, or RespError, or Silence. ConnectionRefusedError: surely nothing was sent."""
+        """The answer, or RespError, or NoAnswer. ConnectionRefusedError: surely nothing was sent."""
         if self.connection is None:
             try:
                 self.connection = self.connect(self.addresses[self.at], self.timeout)
@@ -60,7 +61,7 @@ class Server:
             return self.connection.call(*args)
         except OSError as e:
             self.drop()
-            raise Silence('%s: %s' % (type(e).__name__, e)) from None
+            raise NoAnswer('%s: %s' % (type(e).__name__, e)) from None
 
     def log_in(self):
         if not self.user:
@@ -158,7 +159,7 @@ class Client:
     def ask_nodes(self, f, args, give_up_s, **fields):
         """One operation on the cluster, asked again (it can be: it names its owner or its token) until somebody
         gives a definite answer. Returns (ok, answer)."""
-        with Asking(self, f, give_up_s, **fields) as a:
+        with RetriedOperation(self, f, give_up_s, **fields) as a:
             answer = a.ask(lambda: self.nodes.once(*args))
             if answer is a.NOTHING:
                 return False, None
@@ -176,7 +177,7 @@ class Client:
         except ConnectionRefusedError as e:
             self.complete('fail', f, op, error='refused: %s' % e)
             return 'fail', None
-        except Silence as e:
+        except NoAnswer as e:
             self.complete('info', f, op, error=str(e))
             time.sleep(0.02) # nobody learns anything from a storage that is not there
             return 'info', None
@@ -237,10 +238,10 @@ class Client:
         return self.ask_store('read', args, lock=lock, key=key, token=None if self.o.check_writes_only else token)
 
     def run(self):
-        turn = TURNS[self.o.workload]
+        workload = WORKLOADS[self.o.workload]
         print('ready: client %d' % self.o.number, flush=True)
         while not self.stopping:
-            turn(self)
+            workload(self)
             self.think()
         self.recorder.close()
 

@@ -69,7 +69,7 @@ class FrontDoor:
         end = time.monotonic() + patience_s
         args = c.random.choice((['SET', lock, value, 'NX', 'PX', c.o.ttl_ms], ['SET', lock, value, 'PX', c.o.ttl_ms, 'NX'],
                                 ['EVAL', ACQUIRE_ALL, 1, lock, value, c.o.ttl_ms]))
-        with asking.Asking(c, 'acquire', 12.0, lock=lock, owner=value, ttl=c.o.ttl_ms / 1000.0) as a:
+        with asking.RetriedOperation(c, 'acquire', 12.0, lock=lock, owner=value, ttl=c.o.ttl_ms / 1000.0) as a:
             while True:
                 taken = a.ask(self.once, *args)
                 if taken is a.NOTHING:
@@ -98,7 +98,7 @@ class FrontDoor:
         owner = 'client-%03d-%08x:%d' % (c.o.number, c.random.getrandbits(32), c.ops)
         self.entered.add(owner)
         end, times = time.monotonic() + patience_s, c.random.choice((1, 1, 2, 3))
-        with asking.Asking(c, 'acquire', 12.0, lock=lock, owner=owner, ttl=c.o.ttl_ms / 1000.0) as a:
+        with asking.RetriedOperation(c, 'acquire', 12.0, lock=lock, owner=owner, ttl=c.o.ttl_ms / 1000.0) as a:
             began, taken = None, 0
             while taken < times:
                 asked = time.monotonic()
@@ -149,7 +149,7 @@ class FrontDoor:
     def leave(self, lock, token, owner):
         """Releases until the lock is free. 0: the owner still has it; nil: the owner does not have it."""
         c = self.c
-        with asking.Asking(c, 'release', 6.0, lock=lock, token=token) as a:
+        with asking.RetriedOperation(c, 'release', 6.0, lock=lock, token=token) as a:
             for turn in range(100):
                 latch = 'latch:{%s}:%08x%d' % (lock, c.random.getrandbits(32), turn)  # the same, however often it is sent
                 answer = a.ask(self.once, *self.script(LEAVE_ONCE, lock, 'channel:{%s}' % lock, latch, 0, c.o.ttl_ms, owner,
@@ -162,7 +162,7 @@ class FrontDoor:
             a.complete('ok', found=done(answer))
 
     def simple(self, f, args, lock, token, found=done, **fields):
-        with asking.Asking(self.c, f, 6.0, lock=lock, token=token, **fields) as a:
+        with asking.RetriedOperation(self.c, f, 6.0, lock=lock, token=token, **fields) as a:
             answer = a.ask(self.once, *args)
             if answer is not a.NOTHING:
                 a.complete('ok', found=found(answer))

@@ -193,7 +193,7 @@ def sessions(ops):
     return wrong
 
 
-NOT_NOW = ('NOLEADER', 'BUSY', 'refused:') # that nothing was done then is judged by the books, and by the order there must be
+NOT_NOW = ('NOLEADER', 'BUSY', 'refused:') # that nothing was done then is judged by token_count(), and by the order there must be
 OF_SESSIONS = ('NOSESSION',) # judged with them
 
 

@@ -7,9 +7,9 @@ of the open operations have happened in it), as Lowe's just-in-time linearizatio
 each other, so each is judged alone; one whose search needs more than CONFIGURATIONS_MAX at once is reported as undecided.
 
 A model defines an object: `start`, step(state, op) -> the states that the operation may lead to with the answer
-that it had, drift(state, now) -> states it may go to by itself, idle(states, op) -> whether an unknown one can be
-forgotten, and twins(op, now) -> a key that unknown ones share of which it makes no difference any more which of them
-happens, or None."""
+that it had, expire(state, now) -> states it may go to by itself, forgettable(states, op) -> whether an unknown operation can no
+longer make a difference, and interchangeable(op, now) -> None, or a key: of unknown operations with the same key it makes no
+difference which of them happens."""
 
 import math
 from collections import defaultdict
@@ -31,15 +31,15 @@ class LockModel:
     start = (FREE, 0.0, 0) # holder, its lease may end from, highest token
 
     @staticmethod
-    def drift(state, now):
+    def expire(state, now):
         return [(FREE, 0.0, state[2])] if state[0] is not FREE and state[1] <= now else []
 
     @staticmethod
-    def idle(states, op):
+    def forgettable(states, op):
         return op.f == 'check'
 
     @staticmethod
-    def twins(op, now):
+    def interchangeable(op, now):
         """Unknown grants whose lease may end as soon as they happen."""
         return (op.get('session'),) if op.f == 'acquire' and op.invoked + op.get('ttl') <= now else None
 
@@ -97,15 +97,15 @@ class RegisterModel:
     start = (None, 0)
 
     @staticmethod
-    def drift(state, now):
+    def expire(state, now):
         return []
 
     @staticmethod
-    def idle(states, op):
+    def forgettable(states, op):
         return op.f == 'get' and op.get('token') is None or all(mark > op.get('token') for _, mark in states)
 
     @staticmethod
-    def twins(op, now):
+    def interchangeable(op, now):
         return None
 
     @staticmethod
@@ -136,13 +136,13 @@ class _Front:
 
     def __init__(self, open_ops):
         self.unknown = frozenset(op.id for op in open_ops.values() if op.type == 'info')
-        self.least = defaultdict(list)
+        self.minimal = defaultdict(list)
         self.size = 0
 
     def add(self, configuration):
         """Whether it is a new one."""
         state, done = configuration
-        happened, row = done & self.unknown, self.least[(state, done - self.unknown)]
+        happened, row = done & self.unknown, self.minimal[(state, done - self.unknown)]
         if any(other <= happened for other in row):
             return False
         kept = [other for other in row if not happened <= other]
@@ -151,14 +151,14 @@ class _Front:
         return True
 
     def all(self):
-        return {(state, done | happened) for (state, done), row in self.least.items() for happened in row}
+        return {(state, done | happened) for (state, done), row in self.minimal.items() for happened in row}
 
 
-def _older_twins(model, open_ops, now):
-    """Of those that make no difference the older happens first: {id: id of the next older one}."""
+def _older_equals(model, open_ops, now):
+    """Of interchangeable operations the older happens first: {id: id of the next older one}."""
     last, older = {}, {}
     for op in open_ops.values(): # in order of invocation
-        key = model.twins(op, now) if op.type == 'info' else None
+        key = model.interchangeable(op, now) if op.type == 'info' else None
         if key is not None:
             if key in last:
                 older[op.id] = last[key]
@@ -168,16 +168,16 @@ def _older_twins(model, open_ops, now):
 
 def _expand(model, start, open_ops, now):
     """All configurations that can be reached by letting open operations happen and leases end, up to `now`."""
-    front, todo, twins = _Front(open_ops), [], _older_twins(model, open_ops, now)
+    front, todo, older_equals = _Front(open_ops), [], _older_equals(model, open_ops, now)
     for state, done in start:
         c = _settle(model, state, done, open_ops)
         if front.add(c):
             todo.append(c)
     while todo:
         state, done = todo.pop()
-        following = [(s, done) for s in model.drift(state, now)]
+        following = [(s, done) for s in model.expire(state, now)]
         for op in open_ops.values():
-            if op.id not in done and twins.get(op.id, op.id) in done | {op.id}:
+            if op.id not in done and older_equals.get(op.id, op.id) in done | {op.id}:
                 following += [(s, done | {op.id}) for s in model.step(state, op) if s != state]
         for c in following:
             c = _settle(model, *c, open_ops)
@@ -213,7 +213,7 @@ def search(model, name, ops):
         # Unknown outcomes whose happening can no longer make a difference would only multiply configurations.
         states = {state for state, _ in configurations}
         for other in list(open_ops.values()):
-            if other.type == 'info' and model.idle(states, other):
+            if other.type == 'info' and model.forgettable(states, other):
                 del open_ops[other.id]
                 configurations = {(state, done - {other.id}) for state, done in configurations}
     return None

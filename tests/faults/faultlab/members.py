@@ -15,21 +15,12 @@ STUBBORN_S = 25.0      # how long a change is asked for after all faults have en
 SETTLED = ('voter', 'learner')
 
 
-def text(value):
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def rows(node, timeout=2.0):
-    """CLUSTER NODES, as dicts."""
-    return [{text(k): text(v) for k, v in zip(row[::2], row[1::2])} for row in node.call('CLUSTER', 'NODES', timeout=timeout)]
-
-
 class Place:
     """A place (ports, name, directory) at which nodes run, one after the other."""
 
     def __init__(self, node, second):
         """second: (own port, address that the others have for it), as it may have one day."""
-        self.plain, self.lives = copy.copy(node), 0
+        self.plain, self.incarnations = copy.copy(node), 0
         self.ports = [(node.peer_port, node.peer), second]
 
     def set_port(self, node, at):
@@ -37,12 +28,12 @@ class Place:
         node.peer_port, node.peer = self.ports[at]
         node.peer_bind = '%s:%d' % (node.peer.rpartition(':')[0], node.peer_port)
 
-    def first(self, node):
-        node.gone = node.buried = False # gone: no member any more, so it may end by itself; buried: it is never started again
+    def prepare(self, node):
+        node.gone = node.switched_off = False # gone: no member any more, so it may end by itself; switched_off: it is never started again
         node.place = self
 
         def launch():
-            if not node.buried:
+            if not node.switched_off:
                 type(node).launch(node)
                 node.process.asked_to_end = node.gone
             return node.process
@@ -50,48 +41,48 @@ class Place:
         self.set_port(node, 0)
         return node
 
-    def node(self, scene, known):
+    def node(self, run, known):
         """The next node with this id, with nothing on its disk."""
-        self.lives += 1
-        node = self.first(copy.copy(self.plain))
-        node.data = '%s.%d' % (self.plain.data, self.lives)
-        node.log_name = '%s.%d' % (node.name, self.lives)
+        self.incarnations += 1
+        node = self.prepare(copy.copy(self.plain))
+        node.data = '%s.%d' % (self.plain.data, self.incarnations)
+        node.log_name = '%s.%d' % (node.name, self.incarnations)
         node.extra = list(self.plain.extra)
-        node.begin_args = lambda: ['--join', known]
-        node.program = scene.program
+        node.membership_args = lambda: ['--join', known]
+        node.program = run.program
         return node
 
 
 class Members:
     """The changes of members that were asked for, and the means to ask for more."""
 
-    def __init__(self, scene, places):
-        self.scene, self.places = scene, places
-        self.wanted = {n.id: ('voter', n.peer) for n in scene.cluster.nodes}
+    def __init__(self, run, places):
+        self.run, self.places = run, places
+        self.wanted = {n.id: ('voter', n.peer) for n in run.cluster.nodes}
         self.former = []
         self.wrong = []
 
     # -- the nodes ------------------------------------------------------------------------------------
     def put(self, node):
-        self.scene.cluster.nodes = sorted([n for n in self.scene.cluster.nodes if n.id != node.id] + [node], key=lambda n: n.id)
+        self.run.cluster.nodes = sorted([n for n in self.run.cluster.nodes if n.id != node.id] + [node], key=lambda n: n.id)
 
-    def leave_out(self, node):
+    def drop(self, node):
         """Takes the node off the lists: no fault and no judge looks at it any more."""
-        self.scene.cluster.nodes = [n for n in self.scene.cluster.nodes if n is not node]
+        self.run.cluster.nodes = [n for n in self.run.cluster.nodes if n is not node]
         self.former.append(node)
 
-    def bury(self, node):
+    def switch_off(self, node):
         """Its machine is switched off for good."""
-        node.buried = True
+        node.switched_off = True
         if node.process is not None and node.running():
             node.process.resume()
             node.kill()
 
-    def bury_all(self):
+    def switch_off_all(self):
         for node in self.former:
-            self.bury(node)
+            self.switch_off(node)
 
-    def known(self, but=None):
+    def member_list(self, but=None):
         return ','.join('%d=%s' % (i, peer) for i, (_, peer) in sorted(self.wanted.items()) if i != but)
 
     def free(self):
@@ -103,7 +94,7 @@ class Members:
         errors that mean "done" when an earlier answer was lost."""
         maybe, end, said = False, None, 'nobody'
         while True:
-            for node in self.scene.cluster.nodes:
+            for node in self.run.cluster.nodes:
                 try:
                     node.call(*words, timeout=3.0)
                     return True
@@ -120,40 +111,40 @@ class Members:
                     pass
                 except OSError as e:
                     maybe, said = True, str(e)
-            if self.scene.over.is_set():
+            if self.run.over.is_set():
                 end = end or time.monotonic() + STUBBORN_S
                 if time.monotonic() > end:
-                    self.complain('nobody took or refused %s after all faults had ended: %s' % (' '.join(map(str, words)), said))
+                    self.report('nobody took or refused %s after all faults had ended: %s' % (' '.join(map(str, words)), said))
                     return said
             time.sleep(0.05)
 
-    def complain(self, what):
-        self.scene.complain('members', what)
+    def report(self, what):
+        self.run.report('members', what)
 
     def as_asked(self, node, timeout=2.0):
         """None, or what the node shows that was not asked for."""
-        seen = {row['id']: (row['state'], row['peer_address']) for row in rows(node, timeout)}
+        seen = {row['id']: (row['state'], row['peer_address']) for row in node.members_table(timeout)}
         return None if seen == self.wanted else '%s shows %r, asked for was %r' % (node.name, seen, self.wanted)
 
     def wait_done(self, seconds):
         """True once a leader shows what was asked for."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end and not self.scene.over.is_set():
-            for node in self.scene.cluster.nodes:
-                self.scene.revive(node) # one that some refuse, which have not heard of the change yet
+        while time.monotonic() < end and not self.run.over.is_set():
+            for node in self.run.cluster.nodes:
+                self.run.revive(node) # one that some refuse, which have not heard of the change yet
                 try:
                     if self.as_asked(node) is None and node.info()['node_role'] == 'leader':
                         return True
                 except (OSError, RespError):
                     pass
-            self.scene.over.wait(0.05)
+            self.run.over.wait(0.05)
         return False
 
     def whole(self):
         """Whether the leader sees all members connected and settled, as DiskLoss.whole()."""
-        for node in self.scene.cluster.nodes:
+        for node in self.run.cluster.nodes:
             try:
-                seen = rows(node, 1.0)
+                seen = node.members_table(1.0)
             except (OSError, RespError):
                 continue
             if any(r['self'] and r['role'] == 'leader' for r in seen):
@@ -167,16 +158,16 @@ class Members:
 
         def agreed():
             try:
-                last[:] = filter(None, (self.as_asked(node, 3.0) for node in self.scene.cluster.nodes))
+                last[:] = filter(None, (self.as_asked(node, 3.0) for node in self.run.cluster.nodes))
             except (OSError, RespError) as e:
                 last[:] = [str(e)]
             return not last
         try:
             wait_until(agreed, seconds, 'the members that were asked for', every=0.05)
         except AssertionError as e:
-            self.complain('%s: %s' % (e, '; '.join(last)))
+            self.report('%s: %s' % (e, '; '.join(last)))
 
 
-def spaced_port(node):
+def namespace_port(node):
     port = free_ports(1)[0]
     return port, '%s:%d' % (node.peer.rpartition(':')[0], port)

@@ -1,4 +1,4 @@
-"""The faults. Each kind is a class with start(scene) -> what it did, and stop(scene); scene.py runs one thread a kind, so
+"""The faults. Each kind is a class with start(run) -> what it did, and stop(run); fault_run.py runs one thread for each kind, so
 that several kinds overlap. The seed decides what they choose, but not when a fault meets an operation.
 
     kill          SIGKILL of a node (often the leader), of two, of all; started again later
@@ -100,21 +100,21 @@ class Nemesis:
     def length(self):
         return self.random.uniform(*self.SECONDS)
 
-    def wait(self, scene, seconds):
-        """While it lasts."""
-        scene.over.wait(seconds)
+    def wait(self, run, seconds):
+        """Waits while the fault lasts."""
+        run.over.wait(seconds)
 
     def gap(self):
         return self.random.uniform(*self.BETWEEN) * self.rare
 
-    def choose_nodes(self, scene):
+    def choose_nodes(self, run):
         """Mostly the leader or one node, sometimes more."""
-        nodes, what = scene.cluster.nodes, self.random.random()
-        if scene.options.unsafe_ack:
+        nodes, what = run.cluster.nodes, self.random.random()
+        if run.options.unsafe_ack:
             return list(nodes) # nobody is left who knows what was acknowledged
         if what < 0.45:
-            leader = scene.leader_id()
-            return [scene.cluster.node(leader)] if leader else [self.random.choice(nodes)]
+            leader = run.leader_id()
+            return [run.cluster.node(leader)] if leader else [self.random.choice(nodes)]
         if what < 0.8:
             return [self.random.choice(nodes)]
         return self.random.sample(nodes, 2) if what < 0.93 else list(nodes)
@@ -125,39 +125,39 @@ class Kill(Nemesis):
     SECONDS = (0.1, 1.5)
     BETWEEN = (0.8, 2.5)
 
-    def start(self, scene):
-        self.victims = [n for n in self.choose_nodes(scene) if scene.take(n)]
-        leader = scene.leader_id()
+    def start(self, run):
+        self.victims = [n for n in self.choose_nodes(run) if run.take(n)]
+        leader = run.leader_id()
         for node in self.victims:
             node.process.signal(signal.SIGKILL)
         for node in self.victims:
             node.process.wait()
-        scene.count('kills of a node', len(self.victims))
-        scene.count('kills of the leader', sum(n.id == leader for n in self.victims))
+        run.count('kills of a node', len(self.victims))
+        run.count('kills of the leader', sum(n.id == leader for n in self.victims))
         return [n.name for n in self.victims]
 
-    def stop(self, scene):
+    def stop(self, run):
         for node in self.victims:
-            scene.bring_back(node)
+            run.bring_back(node)
 
 
 @kind('pause')
 class Pause(Nemesis):
     SECONDS = (0.3, 3.0)
 
-    def start(self, scene):
-        leader = scene.leader_id()
+    def start(self, run):
+        leader = run.leader_id()
         self.victims = []
-        for node in self.choose_nodes(scene):
+        for node in self.choose_nodes(run):
             process = node.process
             if process.running():
                 process.signal(signal.SIGSTOP)
                 self.victims.append((node, process))
-        scene.count('pauses of a node', len(self.victims))
-        scene.count('pauses of the leader', sum(n.id == leader for n, _ in self.victims))
+        run.count('pauses of a node', len(self.victims))
+        run.count('pauses of the leader', sum(n.id == leader for n, _ in self.victims))
         return [n.name for n, _ in self.victims]
 
-    def stop(self, scene):
+    def stop(self, run):
         for _, process in self.victims:
             process.resume()
 
@@ -169,16 +169,16 @@ class PauseClients(Nemesis):
     def length(self):
         return self.random.uniform(0.5, 2.5) * self.ttl_s
 
-    def start(self, scene):
-        self.ttl_s = scene.options.ttl_ms / 1000.0
-        self.victims = self.random.sample(scene.clients, self.random.choice((1, 1, 2)))
+    def start(self, run):
+        self.ttl_s = run.options.ttl_ms / 1000.0
+        self.victims = self.random.sample(run.clients, self.random.choice((1, 1, 2)))
         before_write = self.random.random() < 0.8
         for client in self.victims:
             client.signal(signal.SIGUSR1 if before_write else signal.SIGSTOP)
-        scene.count('pauses of a client', len(self.victims))
+        run.count('pauses of a client', len(self.victims))
         return [c.name + (', before its next write' if before_write else '') for c in self.victims]
 
-    def stop(self, scene):
+    def stop(self, run):
         for client in self.victims:
             client.resume()
 
@@ -188,31 +188,31 @@ class KillStore(Nemesis):
     SECONDS = (0.05, 0.6)
     BETWEEN = (0.8, 2.5)
 
-    def start(self, scene):
-        self.taken = scene.take(scene.store)
+    def start(self, run):
+        self.taken = run.take(run.store)
         if not self.taken:
             return []
-        scene.store.kill()
-        scene.count('kills of the storage')
+        run.store.kill()
+        run.count('kills of the storage')
         return ['store']
 
-    def stop(self, scene):
+    def stop(self, run):
         if self.taken:
-            scene.bring_back(scene.store)
+            run.bring_back(run.store)
 
 
 @kind('store-pause')
 class PauseStore(Nemesis):
     SECONDS = (0.1, 1.5)
 
-    def start(self, scene):
-        self.process = scene.store.process
+    def start(self, run):
+        self.process = run.store.process
         if self.process.running():
             self.process.signal(signal.SIGSTOP)
-        scene.count('pauses of the storage')
+        run.count('pauses of the storage')
         return ['store']
 
-    def stop(self, scene):
+    def stop(self, run):
         self.process.resume()
 
 
@@ -220,14 +220,14 @@ class PauseStore(Nemesis):
 class Partition(Nemesis):
     SECONDS = (0.5, 4.0)
 
-    def start(self, scene):
-        ids = [n.id for n in scene.cluster.nodes]
+    def start(self, run):
+        ids = [n.id for n in run.cluster.nodes]
         links = [(a, b) for a in ids for b in ids if a != b]
         shape = self.random.choice(('one', 'leader', 'leader', 'one-way', 'leader hears nobody', 'nobody hears leader',
                                     'bridge', 'ring', 'all'))
         alone = self.random.choice(ids)
         if 'leader' in shape:
-            alone = scene.leader_id() or alone
+            alone = run.leader_id() or alone
         if shape in ('one', 'leader'):
             cut = [l for l in links if alone in l]
         elif shape == 'leader hears nobody':
@@ -242,28 +242,28 @@ class Partition(Nemesis):
             cut = [(a, b) for a, b in links if b != ids[(ids.index(a) + 1) % len(ids)]]
         else:
             cut = links
-        scene.peers.set(blocked=cut)
-        scene.count('partitions')
-        scene.count('partitions, %s' % shape)
+        run.peers.set(blocked=cut)
+        run.count('partitions')
+        run.count('partitions, %s' % shape)
         return ['%s: %s' % (shape, ' '.join('%d>%d' % l for l in sorted(cut)))] + ['node%d' % n for n in sorted({l[0] for l in cut})]
 
-    def stop(self, scene):
-        scene.peers.set(blocked=())
+    def stop(self, run):
+        run.peers.set(blocked=())
 
 
 @kind('delay')
 class Delay(Nemesis):
     SECONDS = (0.5, 3.0)
 
-    def start(self, scene):
-        ids = [n.id for n in scene.cluster.nodes]
+    def start(self, run):
+        ids = [n.id for n in run.cluster.nodes]
         most = self.random.choice((0.005, 0.05, 0.3))
-        scene.peers.set(delay={(a, b): self.random.uniform(0, most) for a in ids for b in ids if a != b})
-        scene.count('delays')
+        run.peers.set(delay={(a, b): self.random.uniform(0, most) for a in ids for b in ids if a != b})
+        run.count('delays')
         return ['all links up to %g ms' % (most * 1000)]
 
-    def stop(self, scene):
-        scene.peers.set(delay={})
+    def stop(self, run):
+        run.peers.set(delay={})
 
 
 @kind('reset')
@@ -271,13 +271,13 @@ class Reset(Nemesis):
     SECONDS = (0.02, 0.1)
     BETWEEN = (0.2, 1.5)
 
-    def start(self, scene):
-        if not scene.peers.cut():
+    def start(self, run):
+        if not run.peers.cut():
             return []
-        scene.count('resets of all connections')
-        return [n.name for n in scene.cluster.nodes]
+        run.count('resets of all connections')
+        return [n.name for n in run.cluster.nodes]
 
-    def stop(self, scene):
+    def stop(self, run):
         pass
 
 
@@ -285,14 +285,14 @@ class Reset(Nemesis):
 class Corrupt(Nemesis):
     SECONDS = (0.3, 2.0)
 
-    def start(self, scene):
-        if not scene.peers.corrupt(self.random.choice((0.02, 0.2)), self.random.randrange(1 << 32)):
+    def start(self, run):
+        if not run.peers.corrupt(self.random.choice((0.02, 0.2)), self.random.randrange(1 << 32)):
             return []
-        scene.count('times of damaged traffic between nodes')
-        return [n.name for n in scene.cluster.nodes]
+        run.count('times of damaged traffic between nodes')
+        return [n.name for n in run.cluster.nodes]
 
-    def stop(self, scene):
-        scene.count('pieces of traffic damaged', scene.peers.corrupt(0.0) or 0)
+    def stop(self, run):
+        run.count('pieces of traffic damaged', run.peers.corrupt(0.0) or 0)
 
 
 @kind('hold')
@@ -300,13 +300,13 @@ class Hold(Nemesis):
     SECONDS = (1.0, 3.0)
     BETWEEN = (0.1, 0.8)
 
-    def start(self, scene):
-        scene.writes.set(self.random.choice((0.05, 0.3)), self.random.choice((0.0, 0.0, 0.5)))
-        scene.count('holds')
+    def start(self, run):
+        run.writes.set(self.random.choice((0.05, 0.3)), self.random.choice((0.0, 0.0, 0.5)))
+        run.count('holds')
         return ['store']
 
-    def stop(self, scene):
-        scene.writes.set(0.0)
+    def stop(self, run):
+        run.writes.set(0.0)
 
 
 @kind('transfer')
@@ -314,16 +314,16 @@ class Transfer(Nemesis):
     SECONDS = (0.05, 0.1)
     BETWEEN = (0.5, 2.0)
 
-    def start(self, scene):
-        node = scene.cluster.node(scene.leader_id())
+    def start(self, run):
+        node = run.cluster.node(run.leader_id())
         try:
             node.call('CLUSTER', 'TRANSFER', timeout=2.0)
         except (OSError, RespError): # it no longer leads, or is down, or nobody took over
             return []
-        scene.count('transfers')
+        run.count('transfers')
         return [node.name]
 
-    def stop(self, scene):
+    def stop(self, run):
         pass
 
 
@@ -334,51 +334,50 @@ class DiskLoss(Nemesis):
     REPAIR_S, WHOLE_S = 25.0, 8.0
 
     @staticmethod
-    def whole(scene):
+    def whole(run):
         """Whether the leader sees all nodes connected, and three voters or more. A node that came back with an empty disk is no voter for
         a while; another lost disk then would be the second of three. With two voters, no disk may be lost."""
         try:
-            rows = scene.cluster.node(scene.leader_id()).call('CLUSTER', 'NODES', timeout=1.0)
+            nodes = run.cluster.node(run.leader_id()).members_table(1.0)
         except (OSError, RespError):
             return False
-        nodes = [dict(zip(row[::2], row[1::2])) for row in rows]
-        return any(n[b'self'] and n[b'role'] == b'leader' for n in nodes) and \
-            sum(n[b'state'] == b'voter' for n in nodes) >= 3 and \
-            all(n[b'state'] in (b'voter', b'learner') and n[b'connected'] for n in nodes)
+        return any(n['self'] and n['role'] == 'leader' for n in nodes) and \
+            sum(n['state'] == 'voter' for n in nodes) >= 3 and \
+            all(n['state'] in ('voter', 'learner') and n['connected'] for n in nodes)
 
-    def take_node(self, scene):
+    def take_node(self, run):
         """A node that may lose its disk now, and is ours; or None. Of all faults only one at a time gets one, until
         give_back()."""
-        if not scene.one_disk.acquire(blocking=False):
+        if not run.one_disk.acquire(blocking=False):
             return None
         looks, end = 0, time.monotonic() + self.WHOLE_S
         while looks < 3 and time.monotonic() < end: # one look may show a promotion that is not committed yet
-            looks = looks + 1 if self.whole(scene) else 0
-            if scene.over.wait(0.15):
+            looks = looks + 1 if self.whole(run) else 0
+            if run.over.wait(0.15):
                 break
-        victim = self.random.choice(scene.cluster.nodes)
-        if looks < 3 or scene.over.is_set() or not scene.take(victim): # another fault has killed it, and will start it again
-            scene.one_disk.release()
+        victim = self.random.choice(run.cluster.nodes)
+        if looks < 3 or run.over.is_set() or not run.take(victim): # another fault has killed it, and will start it again
+            run.one_disk.release()
             return None
         return victim
 
-    def start(self, scene):
-        self.victim = self.take_node(scene)
+    def start(self, run):
+        self.victim = self.take_node(run)
         if self.victim is None:
             return []
         self.victim.kill()
         os.rename(self.victim.data, '%s.lost-%d' % (self.victim.data, time.monotonic_ns()))
-        scene.count('lost disks')
+        run.count('lost disks')
         return [self.victim.name]
 
-    def stop(self, scene):
+    def stop(self, run):
         if self.victim is not None:
-            self.replace(scene)
-            scene.one_disk.release()
+            self.replace(run)
+            run.one_disk.release()
 
-    def replace(self, scene):
+    def replace(self, run):
         """Until a majority has agreed, the node must stay down: it has forgotten its votes and what it confirmed."""
-        others = [n for n in scene.cluster.nodes if n is not self.victim]
+        others = [n for n in run.cluster.nodes if n is not self.victim]
 
         def forgotten():
             for node in others:
@@ -388,9 +387,9 @@ class DiskLoss(Nemesis):
                     continue
             return False
         wait_until(forgotten, self.REPAIR_S, 'the others to forget %s' % self.victim.name, every=0.1)
-        if scene.shimmed():
+        if run.shimmed():
             self.victim.shim.forget_journal()
-        scene.bring_back(self.victim)
+        run.bring_back(self.victim)
 
 
 @kind('flip')
@@ -398,23 +397,23 @@ class Flip(DiskLoss):
     SHIM = True # snapshots come early
     STORE_SHARE, LIVE_SHARE, LATER_S, FULL_S = 0.3, 0.3, 0.5, 30.0
 
-    def start(self, scene):
-        store = scene.store if scene.store and self.random.random() < self.STORE_SHARE else None
+    def start(self, run):
+        store = run.store if run.store and self.random.random() < self.STORE_SHARE else None
         if store is not None:
-            self.victim = store if scene.take(store) else None
+            self.victim = store if run.take(store) else None
         else:
-            self.victim = self.take_node(scene)
+            self.victim = self.take_node(run)
         if self.victim is None:
             return []
         live = store is None and self.random.random() < self.LIVE_SHARE
         if not live:
             self.victim.kill()
-        self.what = self.flip(scene, live)
+        self.what = self.flip(run, live)
         return ['%s: %s' % (self.victim.name, self.what)]
 
-    def flip(self, scene, live):
-        """A node that runs writes to its segments, and one that nobody needs becomes an empty one; a snapshot never changes, but may
-        be deleted at any moment."""
+    def flip(self, run, live):
+        """Of a node that runs only a snapshot is damaged: it never changes, but may be deleted at any moment. Segments are written to,
+        and reused."""
         names = [n for n in files_of(self.victim.data) if not live or n.startswith('log/snapshot-')]
         self.file = None
         if not names:
@@ -423,49 +422,49 @@ class Flip(DiskLoss):
         path = os.path.join(self.victim.data, name)
         try:
             with open(path, 'rb') as f:
-                self.backup = f.read() if self.victim is scene.store else None
+                self.backup = f.read() if self.victim is run.store else None
             what = flip(path, self.random)
         except FileNotFoundError:
             return 'nothing to damage'
         self.file = name
-        scene.count('flips of a bit' + (' under a running node' if live else ''))
+        run.count('flips of a bit' + (' under a running node' if live else ''))
         return '%s, %s' % (name, what)
 
-    def stop(self, scene):
+    def stop(self, run):
         if self.victim is None:
             return
         if self.victim.running():
             self.victim.kill()
-        process = scene.try_start(self.victim, self.LATER_S)
+        process = run.try_start(self.victim, self.LATER_S)
         end = time.monotonic() + self.FULL_S
         while not process.running() and 'No space left' in process.output() and time.monotonic() < end:
-            process = scene.try_start(self.victim, self.LATER_S) # its disk is full as well, which says nothing about the flip
+            process = run.try_start(self.victim, self.LATER_S) # its disk is full as well, which says nothing about the flip
         if process.running():
-            scene.count('flips that meant nothing')
-            scene.came_back(self.victim)
+            run.count('flips that meant nothing')
+            run.came_back(self.victim)
         else:
-            self.judge(scene, process)
-            scene.count('flips that were refused')
-            self.repair(scene)
-        if self.victim is not scene.store:
-            scene.one_disk.release()
+            self.judge(run, process)
+            run.count('flips that were refused')
+            self.repair(run)
+        if self.victim is not run.store:
+            run.one_disk.release()
 
-    def judge(self, scene, process):
-        """It has to end in order, and say which file it was; of the storage, which has one, in which directory."""
-        name = self.victim.data if self.victim is scene.store else os.path.basename(self.file or '')
+    def judge(self, run, process):
+        """The process has to end with an exit code, and to name the file; the storage, which has one file, its directory."""
+        name = self.victim.data if self.victim is run.store else os.path.basename(self.file or '')
         if process.wait() <= 0 or not name or name not in process.output():
-            scene.complain('damage', '%s did not start after a flip (%s), and did not name the file: %s'
+            run.report('damage', '%s did not start after a flip (%s), and did not name the file: %s'
                            % (self.victim.name, self.what, process.last_output(3)))
 
-    def repair(self, scene):
-        if self.victim is not scene.store:
+    def repair(self, run):
+        if self.victim is not run.store:
             os.rename(self.victim.data, '%s.lost-%d' % (self.victim.data, time.monotonic_ns()))
-            self.replace(scene)
+            self.replace(run)
             return
         if self.file is not None:
             with open(os.path.join(self.victim.data, self.file), 'wb') as f:
                 f.write(self.backup)
-        scene.bring_back(self.victim)
+        run.bring_back(self.victim)
 
 
 @kind('snapshot-kill')
@@ -473,14 +472,14 @@ class SnapshotKill(Nemesis):
     SHIM = True # snapshots come early
     SECONDS = (0.5, 2.0)
 
-    def start(self, scene):
+    def start(self, run):
         self.killed = 0
-        return [n.name for n in scene.cluster.nodes]
+        return [n.name for n in run.cluster.nodes]
 
-    def wait(self, scene, seconds):
+    def wait(self, run, seconds):
         end = time.monotonic() + seconds
-        while time.monotonic() < end and not scene.over.wait(0.002):
-            for node in scene.cluster.nodes:
+        while time.monotonic() < end and not run.over.wait(0.002):
+            for node in run.cluster.nodes:
                 for child in children_of(node.process):
                     try:
                         os.kill(child, signal.SIGKILL)
@@ -488,8 +487,8 @@ class SnapshotKill(Nemesis):
                     except ProcessLookupError:
                         pass
 
-    def stop(self, scene):
-        scene.count('kills of a process that wrote a snapshot', self.killed)
+    def stop(self, run):
+        run.count('kills of a process that wrote a snapshot', self.killed)
 
 
 @kind('power')
@@ -498,11 +497,11 @@ class Power(Nemesis):
     SECONDS = (0.05, 1.0)
     BETWEEN = (0.8, 2.5)
 
-    def start(self, scene):
-        what = 0.0 if scene.options.no_sync else self.random.random()
-        chosen = scene.servers() if what < 0.4 else list(scene.cluster.nodes) if what < 0.55 else \
-            [scene.store] if what < 0.7 and scene.store else self.choose_nodes(scene)
-        self.victims = [s for s in chosen if scene.take(s)]
+    def start(self, run):
+        what = 0.0 if run.options.no_sync else self.random.random()
+        chosen = run.servers() if what < 0.4 else list(run.cluster.nodes) if what < 0.55 else \
+            [run.store] if what < 0.7 and run.store else self.choose_nodes(run)
+        self.victims = [s for s in chosen if run.take(s)]
         for server in self.victims:
             server.process.signal(signal.SIGKILL)
         for server in self.victims:
@@ -510,29 +509,29 @@ class Power(Nemesis):
         lost = 0
         for server in self.victims:
             lost += server.shim.lose_unsynced(self.random if self.random.random() < 0.5 else None)
-        scene.count('power cuts')
-        scene.count('unsynced writes lost', lost)
+        run.count('power cuts')
+        run.count('unsynced writes lost', lost)
         return [s.name for s in self.victims]
 
-    def stop(self, scene):
+    def stop(self, run):
         for server in self.victims:
-            scene.bring_back(server)
+            run.bring_back(server)
 
 
 class Disturb(Nemesis):
-    """Sets something in the shim of some servers and takes it back."""
+    """Sets something in the shim of some servers, and resets it."""
     SHIM = True
     STORE_SHARE = 0.3
 
-    def start(self, scene):
-        self.victims = [scene.store] if scene.store and self.random.random() < self.STORE_SHARE else self.choose_nodes(scene)
-        scene.count(self.name)
+    def start(self, run):
+        self.victims = [run.store] if run.store and self.random.random() < self.STORE_SHARE else self.choose_nodes(run)
+        run.count(self.name)
         return ['%s: %s' % (s.name, self.disturb(s.shim)) for s in self.victims]
 
-    def stop(self, scene):
+    def stop(self, run):
         for server in self.victims:
-            self.calm(server.shim)
-            scene.revive(server)
+            self.restore(server.shim)
+            run.revive(server)
 
 
 @kind('disk-full')
@@ -541,7 +540,7 @@ class DiskFull(Disturb):
         shim.set('full', 1)
         return 'no space'
 
-    def calm(self, shim):
+    def restore(self, shim):
         shim.set('full', 0)
 
 
@@ -551,7 +550,7 @@ class DiskShort(Disturb):
         shim.set('short', 1)
         return 'in parts'
 
-    def calm(self, shim):
+    def restore(self, shim):
         shim.set('short', 0)
 
 
@@ -562,7 +561,7 @@ class DiskSlow(Disturb):
         shim.set('slow_us', us)
         return '%g ms' % (us / 1000)
 
-    def calm(self, shim):
+    def restore(self, shim):
         shim.set('slow_us', 0)
 
 
@@ -572,24 +571,24 @@ class SyncError(Nemesis):
     SECONDS = (0.3, 1.0)
     BETWEEN = (0.8, 2.5)
 
-    def start(self, scene):
+    def start(self, run):
         """A page that could not be synced counts as clean afterwards and may be dropped, so nobody may go on with it."""
-        chosen = scene.store if scene.store and self.random.random() < 0.3 else self.random.choice(scene.cluster.nodes)
-        self.victim = chosen if scene.take(chosen) else None
+        chosen = run.store if run.store and self.random.random() < 0.3 else self.random.choice(run.cluster.nodes)
+        self.victim = chosen if run.take(chosen) else None
         if self.victim is None:
             return []
         self.victim.shim.set('sync_errno', errno.EIO)
-        scene.count('sync errors')
+        run.count('sync errors')
         return [self.victim.name]
 
-    def stop(self, scene):
+    def stop(self, run):
         if self.victim is None:
             return
         if self.victim.running():
             self.victim.kill()
         self.victim.shim.set('sync_errno', 0)
         self.victim.shim.lose_unsynced(self.random)
-        scene.bring_back(self.victim)
+        run.bring_back(self.victim)
 
 
 @kind('clock')
@@ -600,14 +599,14 @@ class Clock(Disturb):
         shim.set('wall_ns', far * 10**9)
         return '%+d s%s' % (far, ', to and fro' if self.strobing else '')
 
-    def wait(self, scene, seconds):
+    def wait(self, run, seconds):
         end = time.monotonic() + seconds
-        while self.strobing and time.monotonic() < end and not scene.over.wait(0.01):
+        while self.strobing and time.monotonic() < end and not run.over.wait(0.01):
             for server in self.victims:
                 server.shim.set('wall_ns', -server.shim.get('wall_ns'))
-        scene.over.wait(max(0.0, end - time.monotonic()))
+        run.over.wait(max(0.0, end - time.monotonic()))
 
-    def calm(self, shim):
+    def restore(self, shim):
         shim.set('wall_ns', 0)
 
 
@@ -622,7 +621,7 @@ class ClockPace(Disturb):
         shim.set_rate(ppm, time.clock_gettime_ns(time.CLOCK_MONOTONIC))
         return '%+g %%' % (ppm / 10000)
 
-    def calm(self, shim):
+    def restore(self, shim):
         shim.set_rate(0, time.clock_gettime_ns(time.CLOCK_MONOTONIC))
 
 
@@ -630,28 +629,28 @@ class ClockPace(Disturb):
 class RedisKill(Nemesis):
     SECONDS = (0.05, 0.5)
 
-    def start(self, scene):
-        self.victims = [r for r in self.random.sample(scene.redis, self.random.choice((1, 1, 2, 3))) if scene.take(r)]
+    def start(self, run):
+        self.victims = [r for r in self.random.sample(run.redis, self.random.choice((1, 1, 2, 3))) if run.take(r)]
         for redis in self.victims:
             redis.process.kill()
-        scene.count('restarts of Redis', len(self.victims))
+        run.count('restarts of Redis', len(self.victims))
         return [r.name for r in self.victims]
 
-    def stop(self, scene):
+    def stop(self, run):
         for redis in self.victims:
-            scene.bring_back(redis)
+            run.bring_back(redis)
 
 
 @kind('redis-pause')
 class RedisPause(Nemesis):
-    def start(self, scene):
-        self.victim = self.random.choice(scene.redis).process
+    def start(self, run):
+        self.victim = self.random.choice(run.redis).process
         if self.victim.running():
             self.victim.signal(signal.SIGSTOP)
-        scene.count('pauses of Redis')
+        run.count('pauses of Redis')
         return [self.victim.name]
 
-    def stop(self, scene):
+    def stop(self, run):
         self.victim.resume()
 
 
@@ -659,14 +658,14 @@ class RedisPause(Nemesis):
 class RedisClock(Disturb):
     AHEAD_MS = 10000 # a key that was left then lives that much longer: with two of three, nobody gets a lock until then
 
-    def start(self, scene):
-        self.victims = self.random.sample(scene.redis, self.random.choice((1, 2, 3)))
+    def start(self, run):
+        self.victims = self.random.sample(run.redis, self.random.choice((1, 2, 3)))
         ms = self.random.choice((-60000, -1000, 500, 5000, self.AHEAD_MS))
         for redis in self.victims:
             redis.shim.set('wall_ns', ms * 1000000)
-        scene.count('jumps of the clock of Redis', len(self.victims))
+        run.count('jumps of the clock of Redis', len(self.victims))
         return ['%s: %+d ms' % (r.name, ms) for r in self.victims]
 
-    def stop(self, scene):
+    def stop(self, run):
         for redis in self.victims:
             redis.shim.set('wall_ns', 0)

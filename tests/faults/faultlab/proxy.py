@@ -1,7 +1,8 @@
 """TCP proxies on loopback, in one thread with one event loop.
 
-PeerProxy stands in front of the peer port of each node: the cluster is configured with the proxies' addresses. The first bytes of a stream say which node dials (src/peer/handshake.h: magic, sender's id at 32). A blocked direction stalls,
-as a network that drops packets would make it: nothing is closed, and when the block ends the bytes go on.
+PeerProxy stands in front of the peer port of each node: the cluster is configured with the proxies' addresses. The first bytes of a
+stream say which node dials (src/peer/handshake.h: magic, sender's id at 32). A blocked direction stalls, as when a network drops
+packets: nothing is closed, and when the block ends the bytes go on.
 
 StoreProxy stands between clients and storage and can hold a write (SET ... FENCE lock token) back: until somebody else has
 read under the same lock, whose answer then waits until the held write has been let through and answered. That is the
@@ -195,7 +196,7 @@ async def _reply(reader):
 
 
 class StoreProxy:
-    """Between clients and storage. on_event(what, **fields) is told about every write that is held and let go."""
+    """Between clients and storage. on_event(what, **fields) is told about every write that is held and let through."""
 
     HOLD_MAX_S = 6.0
 
@@ -204,7 +205,7 @@ class StoreProxy:
         self.random = random.Random(seed)
         self.share, self.cut_share = 0.0, 0.0  # of the writes, while the fault is on
         self.held = {}                         # lock -> _Held
-        self.let_late = 0                      # held until somebody else had read
+        self.let_through_late = 0                      # held until somebody else had read
         self.tasks = set()
 
     def start(self):
@@ -218,7 +219,7 @@ class StoreProxy:
             self.share, self.cut_share = share, cut_share
         self.loop.run(change())
 
-    def let_all_go(self):
+    def let_all_through(self):
         async def change():
             waiting = list(self.held.values())
             for held in waiting:
@@ -246,8 +247,8 @@ class StoreProxy:
                 pass
             late = held.read # else it was held long enough, or the faults have ended
             answer = await forward()
-            self.let_late += late
-            self.on_event('let go', lock=args[4].decode(), token=int(args[5]), id=add, after_next_read=late,
+            self.let_through_late += late
+            self.on_event('let through', lock=args[4].decode(), token=int(args[5]), id=add, after_next_read=late,
                           answer=answer[:40].decode(errors='replace').strip())
             return answer
         finally:
@@ -280,7 +281,7 @@ class StoreProxy:
                 await _close(out)
 
     async def _after_read(self, args, answer):
-        """A read that succeeded while a write under the same lock is held: now is the moment to let that go. The
+        """A read that succeeded while a write under the same lock is held: now that write is let through. The
         key is named after its lock, so that a read without a token can be told as well."""
         if args and args[0].upper() == b'GET' and answer[:1] != b'-':
             held = self.held.get(args[1].rpartition(b'-of-')[2])

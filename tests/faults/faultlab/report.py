@@ -45,7 +45,7 @@ JUDGES = {
     'tokens': ('no token is granted twice; who asks later gets a larger one', 'tokens were granted twice or went back',
                'two grants that do not know of each other: look for two leaders, or for a node that forgot what it had acknowledged '
                '(a change of leader or a power cut between the two).'),
-    'books': ('as many tokens were drawn as clients were told of, or may have drawn without being told',
+    'token count': ('as many tokens were drawn as clients were told of, or may have drawn without being told',
               'more tokens were drawn than anybody can account for',
               'a request that was refused was done nevertheless, or one was done twice: see the sendings of unknown outcome, and which node '
               'sent a command on.'),

@@ -60,9 +60,9 @@ def sparse(ops, keep=frozenset()):
     return [op for i, op in enumerate(ops) if i % step == 0 or op.id in keep]
 
 
-def box(axis, low, high, y, height, kind, title='', least=1.5):
+def box(axis, low, high, y, height, kind, title='', min_width=1.5):
     return '<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s</title></rect>' % (
-        kind, axis(low), y, max(axis(high) - axis(low), least), height, esc(title))
+        kind, axis(low), y, max(axis(high) - axis(low), min_width), height, esc(title))
 
 
 def _faults(r, axis, height):

@@ -1,19 +1,19 @@
-"""Users of the nodes and of the storage, for runs with --users: a client without a login may do what the lab itself does, but take and write
-nothing."""
+"""Users of the nodes and of the storage, for runs with --users. A client without a login may do what the run itself does, but may take
+no lock and write nothing."""
 
-NAME, PASSWORD = 'clients', 'the-clients-password'
-FILE = '''user default on nopass ~* +@see +@token +@break +@admin
+USER, PASSWORD = 'clients', 'the-clients-password'
+NODE_ACL = '''user default on nopass ~* +@see +@token +@break +@admin
 user %s on >%s ~* +@see +@acquire +@token
-''' % (NAME, PASSWORD)
-STORE_FILE = '''user default on nopass ~* +@read +@admin
+''' % (USER, PASSWORD)
+STORE_ACL = '''user default on nopass ~* +@read +@admin
 user %s on >%s ~* +@read +@write +@claim
-''' % (NAME, PASSWORD)
+''' % (USER, PASSWORD)
 FORBIDDEN = ('NOPERM', 'NOAUTH')
 NO_ANSWER = ('NOLEADER', 'BUSY', 'UNCERTAIN')
 
 
-def stranger_asks(nodes, store):
-    """(address, command) that nobody may be answered yes who has not logged in. The largest token would shut everybody else out."""
+def requests_without_login(nodes, store):
+    """(address, command) pairs that must be refused to a client without a login. The largest token would shut everybody else out."""
     largest = 2 ** 53 - 1
     asked = [(node.address, ('ACQUIRE', 'lock-0', 'TTL', 60000, 'OWNER', 'one-who-has-not-logged-in')) for node in nodes]
     if store:

@@ -1,16 +1,12 @@
 /* mutate.c: how the search gets from one case to the next. See worst.h. */
 #include <string.h>
 
+#include "../../lib/splitmix.h"
 #include "worst.h"
 
-/* SplitMix64 (Steele, Lea and Flood 2014). */
 uint64_t worst_random(uint64_t *state)
 {
-    *state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = *state;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    return splitmix64(state);
 }
 
 uint64_t worst_below(uint64_t *state, uint64_t n)

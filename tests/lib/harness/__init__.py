@@ -16,13 +16,13 @@ itself die. Python 3 of the distribution, standard library only.
     wait.py     deadlines instead of sleeps; the seed
 """
 
-from .cluster import PATIENT, Cluster, Node, Store
+from .cluster import LONG_ELECTION_TIMEOUT, Cluster, Node, Store
 from .lab import Lab, binary, free_ports
 from .load import Load
-from .process import Process, keep_little_that_is_freed
-from .resp import Resp, RespError
+from .process import Process, env_without_options, limit_asan_quarantine
+from .resp import Resp, RespError, as_dict
 from .runner import Case, ClusterCase, main
 from .wait import Deadline, seed, stays, wait_until
 
-__all__ = ['PATIENT', 'Case', 'Cluster', 'ClusterCase', 'Deadline', 'Lab', 'Load', 'Node', 'Process', 'Resp', 'RespError', 'Store',
-           'binary', 'free_ports', 'keep_little_that_is_freed', 'main', 'seed', 'stays', 'wait_until']
+__all__ = ['LONG_ELECTION_TIMEOUT', 'Case', 'Cluster', 'ClusterCase', 'Deadline', 'Lab', 'Load', 'Node', 'Process', 'Resp', 'RespError', 'Store',
+           'as_dict', 'binary', 'env_without_options', 'free_ports', 'limit_asan_quarantine', 'main', 'seed', 'stays', 'wait_until']

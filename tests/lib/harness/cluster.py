@@ -3,7 +3,7 @@
 import os
 
 from .lab import binary, free_ports
-from .resp import Resp, RespError, info_fields
+from .resp import Resp, RespError, as_dict, info_fields
 from .wait import wait_until
 
 
@@ -30,9 +30,9 @@ class _Server:
     def start(self, *more, seconds=60.0):
         """Starts it and waits for its ready line."""
         self.launch(*more)
-        return self.ready(seconds)
+        return self.wait_ready(seconds)
 
-    def ready(self, seconds=60.0):
+    def wait_ready(self, seconds=60.0):
         self.start_seconds = self.process.wait_output('ready: ', seconds)
         return self
 
@@ -84,12 +84,16 @@ class Node(_Server):
         self.peer_port, self.peer = peer_port, '127.0.0.1:%d' % peer_port
         self.peer_bind = None # the address it binds, when the others find it at another one
 
-    def begin_args(self):
+    def members_table(self, timeout=10.0):
+        """CLUSTER NODES: a dict for each member."""
+        return [as_dict(row) for row in self.call('CLUSTER', 'NODES', timeout=timeout)]
+
+    def membership_args(self):
         return ['--cluster', self.cluster.members()]
 
     def argv(self):
         return [binary(self.program), '--id', self.id, '--data', self.data, '--listen', self.address,
-                '--peer', self.peer_bind or self.peer] + self.begin_args() + self.extra
+                '--peer', self.peer_bind or self.peer] + self.membership_args() + self.extra
 
 
 class Store(_Server):
@@ -104,7 +108,7 @@ class Store(_Server):
 
 
 # For tests in which a new term would be the fault of what is tested: no node of a busy machine is silent for so long.
-PATIENT = ['--election-ms', '2000', '--heartbeat-ms', '40']
+LONG_ELECTION_TIMEOUT = ['--election-ms', '2000', '--heartbeat-ms', '40']
 
 
 class Cluster:
@@ -129,7 +133,7 @@ class Cluster:
         for node in self.nodes:
             node.launch()
         for node in self.nodes:
-            node.ready()
+            node.wait_ready()
         for node in self.nodes:
             self.wait_serving(node)
         return self
@@ -145,6 +149,7 @@ class Cluster:
         wait_until(serves, seconds, 'service by %s' % node.name)
 
     def running(self):
+        """The nodes whose processes run and are not paused."""
         return [node for node in self.nodes if node.running() and node.process.state() != 'T']
 
     def leader(self, seconds=60.0, among=None):
@@ -168,8 +173,8 @@ class Cluster:
         leader = self.leader()
         return [node for node in self.nodes if node is not leader]
 
-    def asked_to_lead(self, node):
-        """Whether that node leads. If it does not, the leader is asked to hand leadership to it."""
+    def request_leadership(self, node):
+        """Asks the leader to hand leadership to this node, unless it leads already: returns whether it does."""
         leader = self.leader()
         try:
             if leader is not node:
@@ -178,13 +183,13 @@ class Cluster:
             pass
         return leader is node
 
-    def lead(self, node, seconds=60.0):
-        wait_until(lambda: self.asked_to_lead(node), seconds, '%s leads' % node.name)
+    def make_leader(self, node, seconds=60.0):
+        wait_until(lambda: self.request_leadership(node), seconds, '%s leads' % node.name)
 
     def node(self, number):
         return self.nodes[number - 1]
 
-    def wait_level(self, seconds=30.0):
+    def wait_caught_up(self, seconds=30.0):
         """Waits until all running nodes have applied what the leader has now. Others may write meanwhile."""
         index = int(self.leader().info()['applied_index'])
         wait_until(lambda: all(int(node.info()['applied_index']) >= index for node in self.running()), seconds,

@@ -25,7 +25,7 @@ def binary(name):
     return path
 
 
-_held = {}
+_reserved_ports = {} # port -> the socket that reserves it
 
 
 def free_ports(n, host='127.0.0.1'):
@@ -49,7 +49,7 @@ def free_ports(n, host='127.0.0.1'):
         except OSError:
             name.close()
             continue
-        _held[port] = name
+        _reserved_ports[port] = name
         ports.append(port)
     raise AssertionError('no free ports')
 

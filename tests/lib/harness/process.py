@@ -18,7 +18,7 @@ import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-def born(pid):
+def start_time(pid):
     try:
         with open('/proc/%d/stat' % pid) as f:
             return f.read().rpartition(')')[2].split()[19]
@@ -28,19 +28,19 @@ alive = {}
 for line in sys.stdin:
     sign, pid = line[0], int(line[1:])
     if sign == '+':
-        alive[pid] = born(pid)
+        alive[pid] = start_time(pid)
     else:
         alive.pop(pid, None)
 for pid, when in alive.items():
-    if when is not None and born(pid) == when:
+    if when is not None and start_time(pid) == when:
         os.kill(pid, signal.SIGKILL)
 '''
 
 
 class _Guard:
     """A process of its own session that reads pids from a pipe; when the pipe closes, because we ended
-    in whatever way, it kills those that are left. Processes are told apart from later ones with the
-    same pid by their time of birth."""
+    in whatever way, it kills those that are left. The time of its start tells a process from a later one
+    with the same pid."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -69,16 +69,21 @@ def release_from_guard(process):
     _guard.tell(b'-', process.pid)
 
 
-# Variables of the tests alone: a server takes an unknown one of our names for a slip, and ends, when it is close to an option's.
-OF_TESTS = ('FENCELOCK_SWEEP', 'FENCELOCK_FLIPS')
+# Processes get these not: a server takes an unknown FENCELOCK_ variable for a slip, and ends, when its name is close to an option's.
+TEST_ONLY_VARIABLES = ('FENCELOCK_SWEEP', 'FENCELOCK_FLIPS')
 
 
-def keep_little_that_is_freed():
+def limit_asan_quarantine():
     """For programs whose tests measure memory: AddressSanitizer keeps up to 256 MiB that were freed, and they count as resident.
     The servers that start after this call keep 16 MiB. Without sanitizers it changes nothing."""
     options = os.environ.get('ASAN_OPTIONS')
     if options is not None:
         os.environ['ASAN_OPTIONS'] = options + ':quarantine_size_mb=16'
+
+
+def env_without_options(**more):
+    """This environment without the variables that set options of our programs (FENCELOCK_NODES and others), with `more`."""
+    return {**{name: value for name, value in os.environ.items() if not name.startswith('FENCELOCK_')}, **more}
 
 
 class Process:
@@ -91,14 +96,14 @@ class Process:
         self.log_path = log_path
         self.asked_to_end = False
         self.log_start = os.path.getsize(log_path) if os.path.exists(log_path) else 0
-        full_env = {k: v for k, v in os.environ.items() if k not in OF_TESTS}
+        full_env = {k: v for k, v in os.environ.items() if k not in TEST_ONLY_VARIABLES}
         full_env.update(env or {})
         self.started = time.monotonic()
         with open(log_path, 'ab') as log:
             self.child = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                                           cwd=cwd, env=full_env, start_new_session=True)
         self.pid = self.child.pid
-        _guard.tell(b'+', self.pid)
+        guard(self)
 
     # -- looking --------------------------------------------------------------------------------
     def output(self):
@@ -113,7 +118,7 @@ class Process:
     def returncode(self):
         code = self.child.poll()
         if code is not None:
-            _guard.tell(b'-', self.pid)
+            release_from_guard(self)
         return code
 
     def running(self):

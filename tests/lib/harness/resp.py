@@ -156,6 +156,41 @@ class Resp:
         raise ValueError('not RESP: %r' % line)
 
 
+def text(value):
+    return value.decode(errors='surrogateescape') if isinstance(value, bytes) else value
+
+
+def as_dict(reply):
+    """An array of names and values in turn, which RESP2 has for a map. Its bulk strings become str."""
+    return {text(name): text(value) for name, value in zip(reply[::2], reply[1::2])}
+
+
+def read_request(reader):
+    """The words of the next request of a client, from a binary file; None at its end."""
+    head = reader.readline()
+    if not head:
+        return None
+    words = []
+    for _ in range(int(head[1:])):
+        size = int(reader.readline()[1:])
+        words.append(reader.read(size + 2)[:-2])
+    return words
+
+
+def shut_down(sock):
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+
+
+def close_all(sockets):
+    """Whoever waits in a call on one of them is woken."""
+    for sock in sockets:
+        shut_down(sock)
+        sock.close()
+
+
 def info_fields(text):
     """INFO's `key:value` lines as a dict of str; numbers as int."""
     if isinstance(text, bytes):

@@ -32,7 +32,7 @@ class Case(unittest.TestCase):
         result = outcome.result
         return any(test is self for test, _ in result.failures + result.errors)
 
-    def end_with_test(self, child):
+    def kill_at_cleanup(self, child):
         """A Popen with pipes: killed, and waited for, if the test leaves it running."""
         def end():
             if child.poll() is None:
@@ -41,7 +41,7 @@ class Case(unittest.TestCase):
         self.addCleanup(end)
         return child
 
-    def end(self, child, seconds=60):
+    def wait_child(self, child, seconds=60):
         """Waits for a Popen with pipes: its exit code, and what it wrote to standard output and error."""
         out, err = child.communicate(timeout=seconds)
         self.assertNotIn(b'Sanitizer', err)
@@ -64,12 +64,12 @@ class ClusterCase(Case):
 
 
 class _Result(unittest.TestResult):
-    def __init__(self, stream, buffer_width):
+    def __init__(self, stream, name_width):
         super().__init__()
         self.stream = stream
-        self.width = buffer_width
+        self.name_width = name_width
         self.passed = 0
-        self.bad = set()
+        self.failed_tests = set()
 
     def startTest(self, test):
         super().startTest(test)
@@ -77,7 +77,7 @@ class _Result(unittest.TestResult):
 
     def _line(self, word, test, more=''):
         name = '%s.%s' % (type(test).__name__, getattr(test, '_testMethodName', test))
-        self.stream.write('%-5s %-*s %6.2f s%s\n' % (word, self.width, name, time.monotonic() - self.began, more))
+        self.stream.write('%-5s %-*s %6.2f s%s\n' % (word, self.name_width, name, time.monotonic() - self.began, more))
         for text in getattr(test, 'notes', ()):
             self.stream.write('      %s\n' % text)
         self.stream.flush()
@@ -91,8 +91,8 @@ class _Result(unittest.TestResult):
         self.began = getattr(self, 'began', time.monotonic())
         self._line('skip', test, '  skipped: %s' % reason)
 
-    def _bad(self, test, error):
-        self.bad.add(str(test))
+    def _failed(self, test, error):
+        self.failed_tests.add(str(test))
         self.began = getattr(self, 'began', time.monotonic())
         self._line('FAIL', test)
         self.stream.write(self._exc_info_to_string(error, test) + '\n')
@@ -100,17 +100,17 @@ class _Result(unittest.TestResult):
 
     def addFailure(self, test, err):
         super().addFailure(test, err)
-        self._bad(test, err)
+        self._failed(test, err)
 
     def addError(self, test, err):
         super().addError(test, err)
-        self._bad(test, err)
+        self._failed(test, err)
 
     def addSubTest(self, test, subtest, err):
         super().addSubTest(test, subtest, err)
         if err is not None:
             self.stream.write('in %s\n' % subtest.id())
-            self._bad(test, err)
+            self._failed(test, err)
 
 
 def _flatten(suite):
@@ -151,12 +151,12 @@ def main(module='__main__'):
         result.failfast = options.until_failure
         for test in tests:
             unittest.TestSuite([type(test)(test._testMethodName)]).run(result)
-            if result.bad and options.until_failure:
+            if result.failed_tests and options.until_failure:
                 break
         passed += result.passed
-        failed += len(result.bad)
+        failed += len(result.failed_tests)
         skipped += len(result.skipped)
-        if result.bad and options.until_failure:
+        if result.failed_tests and options.until_failure:
             break
     print('%d passed, %d failed, %d skipped' % (passed, failed, skipped), flush=True)
     sys.exit(1 if failed else 0)

@@ -39,15 +39,17 @@ static void add_extension(X509 *x, X509 *issuer, int nid, const char *value)
 
 static void fill(X509 *x, X509 *issuer, EVP_PKEY *key, const struct cert *cert)
 {
-    bool usual = cert->begins_days == 0 && cert->ends_days == 0;
+    bool default_validity = cert->begins_days == 0 && cert->ends_days == 0;
     unsigned char serial[8];
     MUST(RAND_bytes(serial, sizeof serial) == 1);
     uint64_t number = 0;
     memcpy(&number, serial, sizeof number);
     MUST(ASN1_INTEGER_set_uint64(X509_get_serialNumber(x), number >> 1) == 1);
     MUST(X509_set_version(x, 2) == 1 && X509_set_pubkey(x, key) == 1);
-    MUST(X509_gmtime_adj(X509_getm_notBefore(x), (usual ? -1 : cert->begins_days) * 86400l) &&
-         X509_gmtime_adj(X509_getm_notAfter(x), (usual ? 10 : cert->ends_days) * 86400l));
+    MUST(
+        X509_gmtime_adj(X509_getm_notBefore(x),
+                        (default_validity ? -1 : cert->begins_days) * 86400l) &&
+        X509_gmtime_adj(X509_getm_notAfter(x), (default_validity ? 10 : cert->ends_days) * 86400l));
     X509_NAME *name = X509_get_subject_name(x);
     MUST(X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8, (const unsigned char *)cert->cn, -1,
                                     -1, 0) == 1);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../lib/splitmix.h"
 #include "base/clock.h"
 #include "base/heap.h"
 #include "redlock/quorum.h"
@@ -20,10 +21,7 @@ struct lab lab;
 
 static uint64_t draw(void)
 {
-    uint64_t z = (lab.random += UINT64_C(0x9e3779b97f4a7c15)); /* SplitMix64 */
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    return splitmix64(&lab.random);
 }
 
 uint64_t lab_below(uint64_t n)

@@ -102,7 +102,7 @@ int cluster_try_start(struct cluster *c, unsigned i, char *errmsg, size_t errmsg
         .limits = c->limits,
         .heartbeat_ms = 30,
         .election_ms = c->election_ms != 0 ? c->election_ms : ELECTION_MS,
-        .hold_ms = c->hold_ms != 0 ? c->hold_ms : CLUSTER_PATIENCE_MS,
+        .hold_ms = c->hold_ms != 0 ? c->hold_ms : CLUSTER_DEADLINE_MS,
         .snapshot_bytes = c->snapshot_bytes,
         .pending_max = c->pending_max,
         .log_segment_bytes = c->log_segment_bytes,
@@ -194,7 +194,7 @@ static bool run_until(struct cluster *c, bool (*condition)(void *ctx), void *ctx
 
 void cluster_until(struct cluster *c, bool (*condition)(void *ctx), void *ctx, const char *what)
 {
-    if (!run_until(c, condition, ctx, CLUSTER_PATIENCE_MS)) {
+    if (!run_until(c, condition, ctx, CLUSTER_DEADLINE_MS)) {
         fail_msg("it never came that %s", what);
     }
 }
@@ -306,7 +306,7 @@ static bool is_level(void *ctx)
     return true;
 }
 
-void cluster_wait_level(struct cluster *c)
+void cluster_wait_caught_up(struct cluster *c)
 {
     cluster_until(c, is_level, c, "all nodes have applied the same");
 }
@@ -315,7 +315,7 @@ void cluster_expect_same_hash(struct cluster *c)
 {
     uint64_t hash = 0;
     bool any = false;
-    cluster_wait_level(c);
+    cluster_wait_caught_up(c);
     for (unsigned i = 0; i < c->n; i++) {
         if (c->nodes[i].node == NULL) {
             continue;

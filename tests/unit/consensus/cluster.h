@@ -7,7 +7,7 @@
 #include "consensus/node.h"
 
 #define CLUSTER_MAX 5u
-#define CLUSTER_PATIENCE_MS 60000u
+#define CLUSTER_DEADLINE_MS 60000u
 
 /* A command on its way. */
 struct op {
@@ -71,7 +71,7 @@ void cluster_start_all(struct cluster *c);
 void cluster_stop(struct cluster *c, unsigned i, unsigned drain_ms); /* waits for it */
 void cluster_stop_begin(struct cluster *c, unsigned i, unsigned drain_ms);
 
-/* Runs the loop until condition(ctx), fails the test after CLUSTER_PATIENCE_MS. */
+/* Runs the loop until condition(ctx), fails the test after CLUSTER_DEADLINE_MS. */
 void cluster_until(struct cluster *c, bool (*condition)(void *ctx), void *ctx, const char *what);
 void cluster_run_ms(struct cluster *c, unsigned ms); /* as long, for things that must not happen */
 
@@ -81,7 +81,7 @@ int cluster_leader(struct cluster *c); /* index of a node that leads and is up; 
 unsigned cluster_wait_leader(struct cluster *c);
 void cluster_wait_formed(struct cluster *c);
 /* All running nodes have applied the same index, and it is at least the leader's commit index. */
-void cluster_wait_level(struct cluster *c);
+void cluster_wait_caught_up(struct cluster *c);
 void cluster_expect_same_hash(struct cluster *c);
 
 /* Commands. */

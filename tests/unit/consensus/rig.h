@@ -1,7 +1,7 @@
 /* rig.h: servers of a group (group.h) with a proposer each. Time is the group's, plus what a test
  * adds. */
-#ifndef RIG_H
-#define RIG_H
+#ifndef TEST_CONSENSUS_RIG_H
+#define TEST_CONSENSUS_RIG_H
 
 #include "consensus/proposer.h"
 #include "group.h"

@@ -34,7 +34,7 @@ static void replace_the_leader(void **state, unsigned n)
     unsigned leader = cluster_wait_leader(c);
     /* Followers have answered it, so that each has a stream that can break. */
     cluster_acquire(c, leader, "a", "owner-1");
-    cluster_wait_level(c);
+    cluster_wait_caught_up(c);
     for (unsigned round = 0; round < 3; round++) {
         uint64_t term_before = term(c, leader);
         unsigned dead = leader;
@@ -46,7 +46,7 @@ static void replace_the_leader(void **state, unsigned n)
         assert_true(campaigns(c) > 0); /* of those who are left */
         cluster_acquire(c, (dead + 1) % n, name, "owner-1");
         cluster_start(c, dead);
-        cluster_wait_level(c);
+        cluster_wait_caught_up(c);
     }
     cluster_expect_same_hash(c);
 }
@@ -68,7 +68,7 @@ TEST_WITH(test_a_dead_leader_and_another, cluster_set_up, cluster_tear_down)
     struct cluster *c = cluster_up(state, 5);
     unsigned leader = cluster_wait_leader(c);
     cluster_acquire(c, leader, "a", "owner-1");
-    cluster_wait_level(c);
+    cluster_wait_caught_up(c);
     unsigned other = leader == 0 ? 1 : 0;
     cluster_stop_begin(c, other, 0);
     cluster_stop(c, leader, 0);
@@ -108,7 +108,7 @@ TEST_WITH(test_broken_connections_depose_nobody, cluster_set_up, cluster_tear_do
         broken += break_connections(&c->loop);
         assert_true(broken >= 4);
         cluster_acquire(c, (leader + 1) % 3, name, "owner-1");
-        cluster_wait_level(c);
+        cluster_wait_caught_up(c);
     }
     assert_int_equal(cluster_wait_leader(c), leader);
     assert_int_equal(term(c, leader), term_before);
@@ -176,7 +176,7 @@ TEST_WITH(test_a_silent_leader_is_replaced, cluster_set_up, cluster_tear_down)
     struct cluster *c = cluster_up(state, 3);
     unsigned leader = cluster_wait_leader(c);
     cluster_acquire(c, leader, "a", "owner-1");
-    cluster_wait_level(c);
+    cluster_wait_caught_up(c);
     uint64_t campaigns_before = campaigns(c);
     unsigned longest = c->nodes[leader].node->election.election_ms;
     wait_for_leaders(c, SILENCE_MS);
@@ -186,7 +186,7 @@ TEST_WITH(test_a_silent_leader_is_replaced, cluster_set_up, cluster_tear_down)
     assert_true(campaigns(c) > campaigns_before);
     wait_for_leaders(c, longest);
     node_turn_start(c->nodes[leader].node);
-    cluster_wait_level(c);
+    cluster_wait_caught_up(c);
     assert_int_not_equal(cluster_wait_leader(c), leader);
     cluster_acquire(c, leader, "b", "owner-1");
     cluster_expect_same_hash(c);
@@ -207,7 +207,7 @@ TEST_WITH(test_rounds_in_vain, cluster_set_up, cluster_tear_down)
     unsigned left = (leader + 1) % 3;
     unsigned other = (leader + 2) % 3;
     cluster_acquire(c, leader, "a", "owner-1");
-    cluster_wait_level(c);
+    cluster_wait_caught_up(c);
     cluster_stop(c, other, 0);
     cluster_stop(c, leader, 0);
     struct silence s = {c, left};

@@ -428,7 +428,7 @@ TEST_WITH(test_submit_wakes, cluster_set_up, cluster_tear_down)
     struct node_status after;
     struct op op;
     struct machine_command cmd = cmd_token("t");
-    cluster_wait_level(c);
+    cluster_wait_caught_up(c);
     uv_run(&c->loop, UV_RUN_NOWAIT);
     assert_false(uv_is_active((uv_handle_t *)&n->idle));
     node_get_status(n, &before);

@@ -78,6 +78,6 @@ TEST_WITH(test_push_after_a_change_of_leader, cluster_set_up, cluster_tear_down)
     struct machine_command release = cmd_release("a", token + 2);
     op_run(c, next, &release, &op);
     assert_int_equal(op.result.code, MACHINE_DONE);
-    cluster_wait_level(c);
+    cluster_wait_caught_up(c);
     assert_int_equal(c->nodes[follower].pushed, 2);
 }

@@ -11,7 +11,7 @@
 #include "fence/env.h"
 #include "fencelock/fence.h"
 
-#define PATIENCE_MS 20000
+#define DEADLINE_MS 20000
 #define READER_MS 200 /* for a reader that should not have to wait; it need not come back */
 
 int __real_fli_txn_commit(struct fli_txn *t);
@@ -76,7 +76,7 @@ static bool sleeps(const struct caller *c)
 
 static void wait_asleep(const struct caller *c)
 {
-    for (unsigned i = 0; i < PATIENCE_MS && !(atomic_load(&c->tid) != 0 && sleeps(c)); i++) {
+    for (unsigned i = 0; i < DEADLINE_MS && !(atomic_load(&c->tid) != 0 && sleeps(c)); i++) {
         nap();
     }
 }

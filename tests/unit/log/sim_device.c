@@ -1,6 +1,7 @@
 /* sim_device.c: see sim_device.h. The files and directories are in sim_files.h. */
 #include "sim_device.h"
 
+#include "../../lib/splitmix.h"
 #include "sim_files.h"
 
 #include <errno.h>
@@ -52,13 +53,9 @@ static struct sim_device *sim_of(struct log_device *d)
     return FLI_CONTAINER_OF(d, struct sim_device, base);
 }
 
-/* splitmix64 (Steele, Lea, Flood 2014) */
 static uint64_t next(struct sim_device *d)
 {
-    uint64_t z = d->rng += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
+    return splitmix64(&d->rng);
 }
 
 uint64_t sim_device_random(struct sim_device *d, uint64_t below)

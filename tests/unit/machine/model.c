@@ -172,7 +172,7 @@ static void tell_wait_ended(struct model *m, const struct model_wait *w, const c
     }
 }
 
-/* It has its turn and may not have the lock any more. In worlds with users nobody waits for several
+/* It has its turn and may not have the lock any more. In runs with users nobody waits for several
  * locks: see test_model.c. */
 static void deny(struct model *m, const struct model_wait *w, const char *names)
 {

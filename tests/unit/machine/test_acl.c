@@ -1,5 +1,5 @@
 /* test_acl.c: the words of users, their rights, and their bytes. */
-#include "kit.h"
+#include "fixture.h"
 
 #include "machine/acl.h"
 

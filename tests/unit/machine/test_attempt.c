@@ -1,6 +1,6 @@
 /* test_attempt.c: which sending of an ACQUIRE came last, and for how long that is known. */
 #include "machine/limits.h"
-#include "kit.h"
+#include "fixture.h"
 
 static struct machine_command attempt(struct machine_command c, uint64_t number)
 {
@@ -9,9 +9,10 @@ static struct machine_command attempt(struct machine_command c, uint64_t number)
     return c;
 }
 
-static struct machine_result take(struct kit *k, const char *name, const char *owner, uint64_t n)
+static struct machine_result take(struct fixture *k, const char *name, const char *owner,
+                                  uint64_t n)
 {
-    return kit_run(k, attempt(cmd_acquire(name, owner, 5000), n));
+    return fixture_run(k, attempt(cmd_acquire(name, owner, 5000), n));
 }
 
 static void assert_late(struct machine_result r, uint64_t highest)
@@ -21,16 +22,16 @@ static void assert_late(struct machine_result r, uint64_t highest)
 }
 
 /* The copy that sat in a stopped node: its client has had the lock and given it back. */
-TEST_WITH(test_a_late_copy, kit_setup, kit_teardown)
+TEST_WITH(test_a_late_copy, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_result r = take(k, "L", "ann", 2);
     assert_int_equal(r.code, MACHINE_GRANTED);
-    kit_run(k, cmd_held(MACHINE_OP_RELEASE, "L", r.token, 0));
-    kit_forget_events(k);
+    fixture_run(k, cmd_held(MACHINE_OP_RELEASE, "L", r.token, 0));
+    fixture_forget_events(k);
     assert_late(take(k, "L", "ann", 1), 2);
-    kit_expect_events(k, "");
-    assert_int_equal(kit_query(k, cmd_name(MACHINE_OP_SHOW, "L")).code, MACHINE_NOTFOUND);
+    fixture_expect_events(k, "");
+    assert_int_equal(fixture_query(k, cmd_name(MACHINE_OP_SHOW, "L")).code, MACHINE_NOTFOUND);
     assert_int_equal(take(k, "L", "ann", 2).code, MACHINE_GRANTED); /* the newest itself */
     assert_late(take(k, "L", "ann", 1), 2);                         /* renews nothing either */
     assert_int_equal(take(k, "L", "ann", 3).code, MACHINE_GRANTED);
@@ -38,60 +39,61 @@ TEST_WITH(test_a_late_copy, kit_setup, kit_teardown)
 }
 
 /* Another lock, another owner, another kind of owner: another request. */
-TEST_WITH(test_of_what, kit_setup, kit_teardown)
+TEST_WITH(test_of_what, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_open("ann", 5000, 0, ""));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_open("ann", 5000, 0, ""));
     take(k, "L", "ann", 9);
     assert_int_equal(take(k, "M", "ann", 1).code, MACHINE_GRANTED);
     assert_int_equal(take(k, "L", "bob", 1).code, MACHINE_HELD);
-    assert_int_equal(kit_run(k, cmd_acquire_x("L", "ann")).code, MACHINE_HELD);
+    assert_int_equal(fixture_run(k, cmd_acquire_x("L", "ann")).code, MACHINE_HELD);
     assert_late(take(k, "L", "ann", 8), 9);
 }
 
 /* What was refused counts as well: it came. */
-TEST_WITH(test_refused, kit_setup, kit_teardown)
+TEST_WITH(test_refused, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     uint64_t token = take(k, "L", "bob", 1).token;
     assert_int_equal(take(k, "L", "ann", 2).code, MACHINE_HELD);
-    kit_run(k, cmd_held(MACHINE_OP_RELEASE, "L", token, 0));
+    fixture_run(k, cmd_held(MACHINE_OP_RELEASE, "L", token, 0));
     assert_late(take(k, "L", "ann", 1), 2);
 }
 
 /* A second, shorter wait ends when it says; the first one's cancel ends nothing of it. */
-TEST_WITH(test_waits, kit_setup, kit_teardown)
+TEST_WITH(test_waits, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     take(k, "L", "bob", 1);
-    struct machine_result first = kit_run(k, cmd_wait("L", "ann", 500, 4000));
+    struct machine_result first = fixture_run(k, cmd_wait("L", "ann", 500, 4000));
     assert_int_equal(first.code, MACHINE_QUEUED);
-    struct machine_result second = kit_run(k, attempt(cmd_wait("L", "ann", 500, 200), 2));
+    struct machine_result second = fixture_run(k, attempt(cmd_wait("L", "ann", 500, 200), 2));
     assert_int_equal(second.code, MACHINE_QUEUED);
     assert_int_equal(second.wait, first.wait);
     struct machine_command cancel = cmd_number(MACHINE_OP_CANCEL, first.wait, first.token);
-    assert_int_equal(kit_run(k, cancel).code, MACHINE_NO);
-    assert_late(kit_run(k, cmd_wait("L", "ann", 500, 4000)), 2);
-    kit_forget_events(k);
-    kit_tick(k, 1201);
+    assert_int_equal(fixture_run(k, cancel).code, MACHINE_NO);
+    assert_late(fixture_run(k, cmd_wait("L", "ann", 500, 4000)), 2);
+    fixture_forget_events(k);
+    fixture_tick(k, 1201);
     assert_false(machine_is_waiting(k->m, first.wait));
 }
 
-TEST_WITH(test_own_cancel, kit_setup, kit_teardown)
+TEST_WITH(test_own_cancel, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     take(k, "L", "bob", 1);
-    kit_run(k, cmd_wait("L", "ann", 500, 200));
-    struct machine_result r = kit_run(k, attempt(cmd_wait("L", "ann", 500, 4000), 2));
-    kit_tick(k, 1201);
+    fixture_run(k, cmd_wait("L", "ann", 500, 200));
+    struct machine_result r = fixture_run(k, attempt(cmd_wait("L", "ann", 500, 4000), 2));
+    fixture_tick(k, 1201);
     assert_true(machine_is_waiting(k->m, r.wait));
-    assert_int_equal(kit_run(k, cmd_number(MACHINE_OP_CANCEL, r.wait, r.token)).code, MACHINE_DONE);
+    assert_int_equal(fixture_run(k, cmd_number(MACHINE_OP_CANCEL, r.wait, r.token)).code,
+                     MACHINE_DONE);
     assert_false(machine_is_waiting(k->m, r.wait));
 }
 
-TEST_WITH(test_limits, kit_setup, kit_teardown)
+TEST_WITH(test_limits, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     take(k, "L", "ann", MACHINE_ATTEMPT_MAX);
     assert_late(take(k, "L", "ann", MACHINE_ATTEMPT_MAX - 1), MACHINE_ATTEMPT_MAX);
     struct machine_command c = attempt(cmd_acquire("L", "ann", 500), MACHINE_ATTEMPT_MAX + 1);
@@ -101,16 +103,16 @@ TEST_WITH(test_limits, kit_setup, kit_teardown)
 }
 
 /* The oldest is forgotten when there is one too many, and a snapshot knows which that is. */
-TEST_WITH(test_so_many, kit_setup, kit_teardown)
+TEST_WITH(test_so_many, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char owner[24];
     for (unsigned i = 0; i < MACHINE_ATTEMPTS_MAX; i++) {
         snprintf(owner, sizeof owner, "owner-%u", i);
         take(k, "L", owner, 2);
     }
     take(k, "L", "owner-0", 3); /* not the oldest any more */
-    kit_reload(k);
+    fixture_reload(k);
     assert_late(take(k, "L", "owner-1", 1), 2);
     take(k, "L", "owner-1", 2);
     take(k, "L", "one-more", 2);
@@ -121,14 +123,14 @@ TEST_WITH(test_so_many, kit_setup, kit_teardown)
     machine_check(k->m);
 }
 
-TEST_WITH(test_for_so_long, kit_setup, kit_teardown)
+TEST_WITH(test_for_so_long, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     take(k, "L", "ann", 2);
-    kit_tick(k, 1000 + MACHINE_ATTEMPT_KEEP_MS);
+    fixture_tick(k, 1000 + MACHINE_ATTEMPT_KEEP_MS);
     take(k, "M", "bob", 2);
     assert_late(take(k, "L", "ann", 1), 2);
-    kit_tick(k, 1001 + MACHINE_ATTEMPT_KEEP_MS);
+    fixture_tick(k, 1001 + MACHINE_ATTEMPT_KEEP_MS);
     take(k, "N", "cat", 2);
     assert_int_equal(take(k, "L", "ann", 1).code, MACHINE_GRANTED);
     assert_late(take(k, "M", "bob", 1), 2);

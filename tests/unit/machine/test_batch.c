@@ -1,5 +1,5 @@
 /* test_batch.c: the codec of commands and batches: layout, ranges, damage. */
-#include "kit.h"
+#include "fixture.h"
 
 static char long_name[FL_NAME_MAX + 2];
 static char long_value[FL_VALUE_MAX + 2];
@@ -43,7 +43,7 @@ static unsigned samples(struct machine_command out[48])
     out[n++] = cmd_number(MACHINE_OP_RAISE, MACHINE_RAISE_STEP_MAX, 0);
     out[n] = cmd_owner(MACHINE_OP_USER_SET, "a");
     out[n].flags = MACHINE_USER_INITIAL;
-    out[n++].words = kit_slice("on ~a* +@see");
+    out[n++].words = fixture_slice("on ~a* +@see");
     out[n++] = cmd_owner(MACHINE_OP_USER_SET, "a");
     out[n] = cmd_owner(MACHINE_OP_USER_DELETE, "a");
     out[n].flags = MACHINE_COMMAND_BY;
@@ -51,7 +51,7 @@ static unsigned samples(struct machine_command out[48])
     out[n++] = (struct machine_command){.op = MACHINE_OP_USERS_SEAL};
     out[n] = cmd_held(MACHINE_OP_RENEW, "a", 1, 0);
     out[n].flags = MACHINE_COMMAND_BY;
-    out[n++].address = kit_slice("123456");
+    out[n++].address = fixture_slice("123456");
     out[n++] = (struct machine_command){.op = MACHINE_OP_USERS};
     out[n++] = cmd_owner(MACHINE_OP_USER, "a");
     out[n++] = cmd_number(MACHINE_OP_MAY, 16, 0);
@@ -138,7 +138,7 @@ TEST(test_golden)
         6,   0,   'v', 'a', 'l', 'u', 'e', '!',
     };
     struct machine_command c = cmd_wait("job", "owner", 1000, 500);
-    c.value = kit_slice("value!");
+    c.value = fixture_slice("value!");
     struct fli_buf b;
     fli_buf_init(&b, MACHINE_COMMAND_MAX);
     assert_int_equal(machine_command_encode(&c, &b), 0);
@@ -205,11 +205,11 @@ TEST(test_ranges)
     REFUSED(cmd_limits(MACHINE_OP_LIMITS, 0, MACHINE_LIMITS_DEFAULT), limits.locks_max, 0);
     REFUSED(cmd_limits(MACHINE_OP_LIMITS, 0, MACHINE_LIMITS_DEFAULT), limits.waits_max, 0);
     REFUSED(cmd_name(MACHINE_OP_LOCKS, ""), value, part(long_value, FL_VALUE_MAX + 1));
-    REFUSED(cmd_name(MACHINE_OP_LOCKS, "0"), name, kit_slice("x1"));
-    REFUSED(cmd_name(MACHINE_OP_LOCKS, "i1"), name, kit_slice("h"));
-    REFUSED(cmd_name(MACHINE_OP_LOCKS, "i1"), name, kit_slice("h1x"));
+    REFUSED(cmd_name(MACHINE_OP_LOCKS, "0"), name, fixture_slice("x1"));
+    REFUSED(cmd_name(MACHINE_OP_LOCKS, "i1"), name, fixture_slice("h"));
+    REFUSED(cmd_name(MACHINE_OP_LOCKS, "i1"), name, fixture_slice("h1x"));
     REFUSED(cmd_name(MACHINE_OP_LOCKS, "i1"), name, part("\0001", 2));
-    REFUSED(cmd_owner(MACHINE_OP_SESSION_LIST, "s1"), owner, kit_slice("h1"));
+    REFUSED(cmd_owner(MACHINE_OP_SESSION_LIST, "s1"), owner, fixture_slice("h1"));
     REFUSED(cmd_name(MACHINE_OP_BREAK, "a"), op, 0);
     REFUSED(cmd_name(MACHINE_OP_BREAK, "a"), op, 127);
     REFUSED(cmd_name(MACHINE_OP_BREAK, "a"), op, 255);
@@ -241,11 +241,11 @@ TEST(test_room_for_later)
     bytes[2] = sizeof several;
     assert_int_equal(machine_command_decode(bytes, sizeof bytes, &c, &size), 0);
     assert_int_equal(c.n_names, 3);
-    assert_true(same_slice(c.name, kit_slice("a")));
+    assert_true(same_slice(c.name, fixture_slice("a")));
     struct fli_slice names[MACHINE_NAMES_MAX];
     assert_int_equal(machine_command_names(&c, names), 3);
-    assert_true(same_slice(names[1], kit_slice("bb")));
-    assert_true(same_slice(names[2], kit_slice("c")));
+    assert_true(same_slice(names[1], fixture_slice("bb")));
+    assert_true(same_slice(names[2], fixture_slice("c")));
     bytes[16] = 'a'; /* twice the same name */
     assert_int_equal(machine_command_decode(bytes, sizeof bytes, &c, &size), FL_ECORRUPT);
     bytes[16] = 'c';
@@ -337,13 +337,13 @@ TEST(test_most_names)
 
 TEST(test_batch_header)
 {
-    struct kit k;
-    kit_init(&k);
-    kit_start(&k);
-    kit_add(&k, cmd_name(MACHINE_OP_TOKEN, "abcdefg"));
+    struct fixture k;
+    fixture_init(&k);
+    fixture_start(&k);
+    fixture_add(&k, cmd_name(MACHINE_OP_TOKEN, "abcdefg"));
     k.clock_ms = MACHINE_CLOCK_MAX_MS;
     k.flags = MACHINE_BATCH_TERM_MARK;
-    size_t len = kit_seal(&k);
+    size_t len = fixture_seal(&k);
     assert_int_equal(len % 8, 0);
     assert_int_equal(len, 56); /* 40 + 12, padded */
     struct machine_batch_header h;
@@ -363,7 +363,7 @@ TEST(test_batch_header)
         k.batch.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
     assert_int_equal(machine_batch_open(k.batch.data, len, &h), 0);
-    kit_fini(&k);
+    fixture_fini(&k);
 }
 
 /* Makes the checksum right again after a change on purpose. */
@@ -374,7 +374,7 @@ static void fix_checksum(uint8_t *p)
     fli_put_u32(p + 36, fli_crc32c(0, p, length));
 }
 
-static void expect_begin(struct kit *k, size_t len, int expected)
+static void expect_begin(struct fixture *k, size_t len, int expected)
 {
     struct machine_cursor cur;
     uint64_t hash = machine_hash(k->m);
@@ -385,12 +385,12 @@ static void expect_begin(struct kit *k, size_t len, int expected)
 
 TEST(test_batch_refused_whole)
 {
-    struct kit k;
-    kit_init(&k);
-    kit_start(&k);
-    kit_add(&k, cmd_name(MACHINE_OP_TOKEN, "abcdefg"));
-    kit_add(&k, cmd_name(MACHINE_OP_TOKEN, "abcdefg"));
-    size_t len = kit_seal(&k);
+    struct fixture k;
+    fixture_init(&k);
+    fixture_start(&k);
+    fixture_add(&k, cmd_name(MACHINE_OP_TOKEN, "abcdefg"));
+    fixture_add(&k, cmd_name(MACHINE_OP_TOKEN, "abcdefg"));
+    size_t len = fixture_seal(&k);
     uint8_t *p = k.batch.data;
     fli_put_u16(p, MACHINE_BATCH_FORMAT + 1);
     expect_begin(&k, len, FL_EVERSION);
@@ -418,21 +418,21 @@ TEST(test_batch_refused_whole)
     fix_checksum(p);
     assert_int_equal(machine_apply(k.m, p, len, r), 0);
     assert_int_equal(r[1].token, 2);
-    kit_fini(&k);
+    fixture_fini(&k);
 }
 
 /* A batch with the largest number of commands, and one more. */
 TEST(test_batch_at_its_limit)
 {
-    struct kit k;
-    kit_init(&k);
-    kit_start(&k);
+    struct fixture k;
+    fixture_init(&k);
+    fixture_start(&k);
     for (uint32_t i = 0; i < MACHINE_BATCH_COMMANDS_MAX; i++) {
-        kit_add(&k, cmd_name(MACHINE_OP_TOKEN, "a"));
+        fixture_add(&k, cmd_name(MACHINE_OP_TOKEN, "a"));
     }
-    kit_apply(&k, NULL);
+    fixture_apply(&k, NULL);
     assert_int_equal(machine_last_token(k.m), MACHINE_BATCH_COMMANDS_MAX);
-    kit_fini(&k);
+    fixture_fini(&k);
 }
 
 int main(int argc, char **argv)

@@ -4,14 +4,14 @@
  * batch, a twin that was fed the same bytes, snapshots in the midst of the work, the steps that
  * each batch takes, and that a grant that was once said to be over is never said to be held again.
  * */
-#include "kit.h"
+#include "fixture.h"
 #include "machine/budget.h"
-#include "world.h"
+#include "random_run.h"
 
 #define GRANTS 64u
 
 struct loose {
-    struct world w;
+    struct random_run w;
     struct {
         char name;
         uint64_t token;
@@ -34,10 +34,10 @@ static void note(void *ctx, const struct machine_event *e)
 
 static struct machine_command any_loose(struct loose *l)
 {
-    struct machine_command c = world_any_command(&l->w);
+    struct machine_command c = random_any_command(&l->w);
     if (c.op == MACHINE_OP_RELEASE || c.op == MACHINE_OP_RENEW) {
-        uint64_t i = world_below(&l->w, GRANTS);
-        c.name = l->grants[i].name == 0 ? world_letter('a') : world_letter(l->grants[i].name);
+        uint64_t i = random_below(&l->w, GRANTS);
+        c.name = l->grants[i].name == 0 ? letter_slice('a') : letter_slice(l->grants[i].name);
         c.token = l->grants[i].token;
     }
     return c;
@@ -50,9 +50,9 @@ static void ask_all(struct loose *l)
             continue;
         }
         struct machine_command q = {.op = MACHINE_OP_CHECK,
-                                    .name = world_letter(l->grants[i].name),
+                                    .name = letter_slice(l->grants[i].name),
                                     .token = l->grants[i].token};
-        bool over = kit_query(&l->w.k, q).code == MACHINE_NO;
+        bool over = fixture_query(&l->w.k, q).code == MACHINE_NO;
         assert_true(over || !l->grants[i].over);
         l->n_over += over && !l->grants[i].over;
         l->grants[i].over = over;
@@ -61,17 +61,17 @@ static void ask_all(struct loose *l)
 
 static void step_loosely(struct loose *l, const struct budget *budget)
 {
-    struct world *w = &l->w;
-    w->k.clock_ms += world_below(w, 8) == 0 ? 100 : world_below(w, 12);
-    w->k.flags = world_below(w, 12) == 0 ? MACHINE_BATCH_TERM_MARK : 0;
-    kit_start(&w->k);
+    struct random_run *w = &l->w;
+    w->k.clock_ms += random_below(w, 8) == 0 ? 100 : random_below(w, 12);
+    w->k.flags = random_below(w, 12) == 0 ? MACHINE_BATCH_TERM_MARK : 0;
+    fixture_start(&w->k);
     uint64_t cost = 0;
-    for (uint64_t n = world_below(w, 12); n > 0; n--) {
+    for (uint64_t n = random_below(w, 12); n > 0; n--) {
         struct machine_command c = any_loose(l);
         cost += machine_command_cost(&c);
-        kit_add(&w->k, c);
+        fixture_add(&w->k, c);
     }
-    size_t len = kit_seal(&w->k);
+    size_t len = fixture_seal(&w->k);
     assert_int_equal(machine_apply(w->k.m, w->k.batch.data, len, NULL), 0);
     assert_int_equal(machine_apply(w->twin, w->k.batch.data, len, NULL), 0);
     assert_in_range(machine_spent(w->k.m), 0,
@@ -79,8 +79,8 @@ static void step_loosely(struct loose *l, const struct budget *budget)
     machine_check(w->k.m);
     ask_all(l);
     l->n_behind += machine_has_work(w->k.m);
-    if (world_below(w, 10) == 0) {
-        kit_reload(&w->k);
+    if (random_below(w, 10) == 0) {
+        fixture_reload(&w->k);
         machine_set_event_cb(w->k.m, note, l);
         machine_set_budget(w->k.m, budget);
     }
@@ -89,33 +89,33 @@ static void step_loosely(struct loose *l, const struct budget *budget)
 
 static void run_loose_world(uint64_t seed, uint64_t steps, uint64_t *over, uint64_t *behind)
 {
-    struct loose l = {.w = {.rng = seed, .patience = 1}};
-    struct world *w = &l.w;
-    kit_init(&w->k);
+    struct loose l = {.w = {.rng = seed, .duration_factor = 1}};
+    struct random_run *w = &l.w;
+    fixture_init(&w->k);
     w->k.check = false;
     machine_set_event_cb(w->k.m, note, &l);
     w->twin = machine_create((const uint64_t[2]){rng_next(&w->rng), rng_next(&w->rng)});
     assert_int_equal(machine_apply(w->twin, w->k.batch.data, MACHINE_BATCH_HEADER_SIZE, NULL), 0);
-    w->explicit_percent = (const uint64_t[]){20, 50, 98}[world_below(w, 3)];
-    w->shared_percent = (const uint64_t[]){0, 40, 80}[world_below(w, 3)];
-    w->semaphores = (const uint64_t[]){0, 1, 3}[world_below(w, 3)];
-    w->several_percent = (const uint64_t[]){0, 25, 70}[world_below(w, 3)];
+    w->explicit_percent = (const uint64_t[]){20, 50, 98}[random_below(w, 3)];
+    w->shared_percent = (const uint64_t[]){0, 40, 80}[random_below(w, 3)];
+    w->semaphores = (const uint64_t[]){0, 1, 3}[random_below(w, 3)];
+    w->multi_lock_percent = (const uint64_t[]){0, 25, 70}[random_below(w, 3)];
     model_init(&w->model);
-    struct budget budget = {.due = 1 + (uint32_t)world_below(w, 40),
-                            .commands = (uint32_t)world_below(w, 40),
-                            .search_min = (uint32_t)world_below(w, 10),
-                            .search_max = 10 + (uint32_t)world_below(w, 40)};
+    struct budget budget = {.due = 1 + (uint32_t)random_below(w, 40),
+                            .commands = (uint32_t)random_below(w, 40),
+                            .search_min = (uint32_t)random_below(w, 10),
+                            .search_max = 10 + (uint32_t)random_below(w, 40)};
     machine_set_budget(w->k.m, &budget);
     machine_set_budget(w->twin, &budget);
     for (uint64_t i = 0; i < steps; i++) {
         step_loosely(&l, &budget);
     }
-    kit_drain(&w->k);
+    fixture_drain(&w->k);
     machine_check(w->k.m);
     *over += l.n_over;
     *behind += l.n_behind;
     machine_destroy(w->twin);
-    kit_fini(&w->k);
+    fixture_fini(&w->k);
 }
 
 TEST(test_commands_in_between)
@@ -123,7 +123,7 @@ TEST(test_commands_in_between)
     uint64_t rng = rng_seed();
     uint64_t over = 0;
     uint64_t behind = 0;
-    for (uint64_t i = kit_rounds(60); i > 0; i--) {
+    for (uint64_t i = fixture_rounds(60); i > 0; i--) {
         run_loose_world(rng_next(&rng), 300, &over, &behind);
     }
     print_message("grants that were over: %llu; batches that left work: %llu\n",

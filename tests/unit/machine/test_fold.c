@@ -1,5 +1,5 @@
 /* test_fold.c: machine/fold.h: the hash's step without a 128-bit integer is the step with one. */
-#include "kit.h"
+#include "fixture.h"
 
 #include "machine/fold.h"
 

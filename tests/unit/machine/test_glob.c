@@ -1,12 +1,12 @@
 /* test_glob.c: patterns of LOCKS MATCH. */
-#include "kit.h"
+#include "fixture.h"
 
 #include "machine/glob.h"
 
 static bool match(const char *pattern, const char *text)
 {
     uint64_t steps = 0;
-    return machine_glob_match(kit_slice(pattern), kit_slice(text), &steps);
+    return machine_glob_match(fixture_slice(pattern), fixture_slice(text), &steps);
 }
 
 TEST(test_table)

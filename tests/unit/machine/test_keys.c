@@ -1,6 +1,6 @@
 /* test_keys.c: KEYS and KEY: locks as a Redis client sees them. Each outcome of each change,
  * several keys, their owners, the same locks through ACQUIRE, limits, tokens, rights. */
-#include "kit.h"
+#include "fixture.h"
 
 static struct fli_slice text(const char *s)
 {
@@ -44,17 +44,17 @@ static struct machine_command key(const char *letters, const char *owner)
 #define SWAP MACHINE_KEYS_SWAP
 #define AGAIN MACHINE_KEYS_AGAIN
 
-static struct machine_result run(struct kit *k, struct machine_command c, unsigned code)
+static struct machine_result run(struct fixture *k, struct machine_command c, unsigned code)
 {
-    struct machine_result r = kit_run(k, c);
+    struct machine_result r = fixture_run(k, c);
     assert_int_equal(r.code, code);
     machine_check(k->m);
     return r;
 }
 
-TEST_WITH(take_and_give_back, kit_setup, kit_teardown)
+TEST_WITH(take_and_give_back, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_result r = run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
     assert_int_equal(r.token, 1);
     assert_int_equal(r.number, 1);
@@ -70,13 +70,13 @@ TEST_WITH(take_and_give_back, kit_setup, kit_teardown)
     assert_int_equal(run(k, keys(GRANT, "L", "b", 1000), MACHINE_GRANTED).token, 2);
 }
 
-TEST_WITH(extend, kit_setup, kit_teardown)
+TEST_WITH(extend, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     run(k, keys(EXTEND, "L", "a", 1000), MACHINE_NO);
     assert_int_equal(run(k, keys(GRANT | EXTEND, "L", "a", 1000), MACHINE_GRANTED).token, 1);
     uint64_t begin_ms = k->clock_ms;
-    kit_tick(k, begin_ms + 400);
+    fixture_tick(k, begin_ms + 400);
     struct machine_result r = run(k, keys(GRANT | EXTEND, "L", "a", 1000), MACHINE_DONE);
     assert_int_equal(r.token, 1); /* the token never changes under a holder */
     assert_int_equal(r.deadline_ms, begin_ms + 1400);
@@ -91,32 +91,32 @@ TEST_WITH(extend, kit_setup, kit_teardown)
     assert_int_equal(r.deadline_ms, begin_ms + 400 + FL_TTL_MAX_MS);
 }
 
-TEST_WITH(expiry, kit_setup, kit_teardown)
+TEST_WITH(expiry, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
-    kit_tick(k, k->clock_ms + 1001);
+    fixture_tick(k, k->clock_ms + 1001);
     run(k, keys(RELEASE, "L", "a", 0), MACHINE_NO);
     run(k, keys(EXTEND, "L", "a", 1000), MACHINE_NO);
     /* An owner that was too late and takes the key again has another token. */
     assert_int_equal(run(k, keys(GRANT | EXTEND, "L", "a", 1000), MACHINE_GRANTED).token, 2);
 }
 
-TEST_WITH(several, kit_setup, kit_teardown)
+TEST_WITH(several, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_result r = run(k, keys(GRANT, "ABC", "a", 1000), MACHINE_GRANTED);
     assert_int_equal(r.number, 3);
     assert_int_equal(r.token, 1); /* of the first; the others have 2 and 3 */
     assert_int_equal(machine_last_token(k->m), 3);
     run(k, keys(GRANT, "DA", "b", 1000), MACHINE_HELD); /* all or none */
-    assert_int_equal(kit_query(k, key("D", "")).code, MACHINE_NOTFOUND);
+    assert_int_equal(fixture_query(k, key("D", "")).code, MACHINE_NOTFOUND);
     run(k, keys(EXTEND, "ABD", "a", 1000), MACHINE_HELD);
     assert_int_equal(run(k, keys(EXTEND, "ABC", "a", 2000), MACHINE_DONE).number, 3);
     run(k, keys(RELEASE, "AD", "a", 0), MACHINE_HELD);
     assert_int_equal(run(k, keys(RELEASE | EACH, "ADB", "a", 0), MACHINE_DONE).number, 2);
     assert_int_equal(run(k, keys(RELEASE | EACH, "AB", "b", 0), MACHINE_DONE).number, 0);
-    assert_int_equal(kit_query(k, key("C", "a")).token, 3);
+    assert_int_equal(fixture_query(k, key("C", "a")).token, 3);
     assert_int_equal(run(k, keys(RELEASE, "C", "a", 0), MACHINE_DONE).number, 1);
     assert_int_equal(run(k, keys(GRANT, "abcdefghijklmnop", "a", 1000), MACHINE_GRANTED).number,
                      MACHINE_NAMES_MAX);
@@ -124,9 +124,9 @@ TEST_WITH(several, kit_setup, kit_teardown)
                      MACHINE_NAMES_MAX);
 }
 
-TEST_WITH(swap, kit_setup, kit_teardown)
+TEST_WITH(swap, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_command c = keys(SWAP, "L", "a", 1000);
     c.label = text("b");
     run(k, c, MACHINE_NO);
@@ -136,65 +136,65 @@ TEST_WITH(swap, kit_setup, kit_teardown)
     c.owner = text("b");
     c.label = text("c");
     assert_int_equal(run(k, c, MACHINE_GRANTED).token, 2);
-    assert_int_equal(kit_query(k, key("L", "c")).code, MACHINE_DONE);
-    assert_int_equal(kit_query(k, key("L", "b")).code, MACHINE_HELD);
+    assert_int_equal(fixture_query(k, key("L", "c")).code, MACHINE_DONE);
+    assert_int_equal(fixture_query(k, key("L", "b")).code, MACHINE_HELD);
     c.owner = text("c");
     c.label = text("d");
     c.flags = SWAP;
     c.ttl_ms = 0; /* what is left of the old lease */
     uint64_t end_ms = k->clock_ms + 1000;
-    kit_tick(k, k->clock_ms + 300);
+    fixture_tick(k, k->clock_ms + 300);
     assert_int_equal(run(k, c, MACHINE_GRANTED).deadline_ms, end_ms);
 }
 
-TEST_WITH(queries, kit_setup, kit_teardown)
+TEST_WITH(queries, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     run(k, keys(GRANT, "A", "ann", 1000), MACHINE_GRANTED);
     run(k, keys(GRANT, "B", "ann", 500), MACHINE_GRANTED);
-    struct machine_result r = kit_query(k, key("A", ""));
+    struct machine_result r = fixture_query(k, key("A", ""));
     assert_int_equal(r.code, MACHINE_DONE);
     assert_int_equal(r.deadline_ms, k->clock_ms + 1000);
     assert_int_equal(k->payload.len, 3);
     assert_memory_equal(k->payload.data, "ann", 3);
-    r = kit_query(k, key("AB", "ann"));
+    r = fixture_query(k, key("AB", "ann"));
     assert_int_equal(r.code, MACHINE_DONE);
     assert_int_equal(r.deadline_ms, k->clock_ms + 500); /* the earliest */
-    r = kit_query(k, key("A", "bob"));
+    r = fixture_query(k, key("A", "bob"));
     assert_int_equal(r.code, MACHINE_HELD);
     assert_int_equal(r.token, 0);
     assert_int_equal(k->payload.len, 0);
-    assert_int_equal(kit_query(k, key("ABC", "ann")).code, MACHINE_HELD);
-    assert_int_equal(kit_query(k, key("ABC", "")).number, 2);
-    assert_int_equal(kit_query(k, key("CD", "")).code, MACHINE_NOTFOUND);
+    assert_int_equal(fixture_query(k, key("ABC", "ann")).code, MACHINE_HELD);
+    assert_int_equal(fixture_query(k, key("ABC", "")).number, 2);
+    assert_int_equal(fixture_query(k, key("CD", "")).code, MACHINE_NOTFOUND);
 }
 
 /* A lock taken through ACQUIRE excludes KEYS, and the other way round. */
-TEST_WITH(beside_acquire, kit_setup, kit_teardown)
+TEST_WITH(beside_acquire, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    assert_int_equal(kit_run(k, cmd_acquire("L", "ann", 1000)).code, MACHINE_GRANTED);
+    struct fixture *k = *state;
+    assert_int_equal(fixture_run(k, cmd_acquire("L", "ann", 1000)).code, MACHINE_GRANTED);
     run(k, keys(GRANT, "L", "bob", 1000), MACHINE_HELD);
-    assert_int_equal(kit_query(k, key("L", "")).code, MACHINE_DONE);
+    assert_int_equal(fixture_query(k, key("L", "")).code, MACHINE_DONE);
     /* A plain ACQUIRE makes the same kind of lease, so KEYS with its owner may release it. */
     run(k, keys(RELEASE, "L", "ann", 0), MACHINE_DONE);
     run(k, keys(GRANT, "L", "bob", 1000), MACHINE_GRANTED);
-    assert_int_equal(kit_run(k, cmd_wait("L", "ann", 1000, 5000)).code, MACHINE_QUEUED);
-    kit_forget_events(k);
+    assert_int_equal(fixture_run(k, cmd_wait("L", "ann", 1000, 5000)).code, MACHINE_QUEUED);
+    fixture_forget_events(k);
     run(k, keys(RELEASE, "L", "bob", 0), MACHINE_DONE); /* grants the waiter */
-    assert_int_equal(kit_query(k, key("L", "ann")).code, MACHINE_DONE);
+    assert_int_equal(fixture_query(k, key("L", "ann")).code, MACHINE_DONE);
     /* A waiter is granted before a new value of the holder. */
-    assert_int_equal(kit_run(k, cmd_wait("L", "eve", 1000, 5000)).code, MACHINE_QUEUED);
+    assert_int_equal(fixture_run(k, cmd_wait("L", "eve", 1000, 5000)).code, MACHINE_QUEUED);
     struct machine_command c = keys(SWAP, "L", "ann", 1000);
     c.label = text("bob");
     run(k, c, MACHINE_HELD);
-    assert_int_equal(kit_query(k, key("L", "eve")).code, MACHINE_DONE);
+    assert_int_equal(fixture_query(k, key("L", "eve")).code, MACHINE_DONE);
 }
 
 /* A client that takes the nodes of one cluster for independent servers releases at each of them. */
-TEST_WITH(released_at_each_node, kit_setup, kit_teardown)
+TEST_WITH(released_at_each_node, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     run(k, keys(GRANT, "KL", "a", 60000), MACHINE_GRANTED);
     assert_int_equal(run(k, keys(RELEASE | AGAIN, "KL", "a", 0), MACHINE_DONE).number, 2);
     struct machine_result r = run(k, keys(RELEASE | AGAIN, "KL", "a", 0), MACHINE_DONE);
@@ -210,13 +210,13 @@ TEST_WITH(released_at_each_node, kit_setup, kit_teardown)
     run(k, keys(RELEASE | AGAIN, "L", "b", 0), MACHINE_DONE);
     run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
     assert_int_equal(run(k, keys(RELEASE | EACH | AGAIN, "KL", "a", 0), MACHINE_DONE).number, 2);
-    kit_tick(k, k->clock_ms + MACHINE_RELEASED_MS - 1);
+    fixture_tick(k, k->clock_ms + MACHINE_RELEASED_MS - 1);
     run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_DONE);
-    kit_tick(k, k->clock_ms + 1);
+    fixture_tick(k, k->clock_ms + 1);
     run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_NO);
     /* A lease that expired was released by nobody. */
     run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
-    kit_tick(k, k->clock_ms + 1001);
+    fixture_tick(k, k->clock_ms + 1001);
     run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_NO);
 }
 
@@ -227,9 +227,9 @@ static struct machine_command any(const char *letters, uint64_t ttl_ms)
     return c;
 }
 
-TEST_WITH(keys_of_any_owner, kit_setup, kit_teardown)
+TEST_WITH(keys_of_any_owner, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     run(k, any("L", 0), MACHINE_NO);
     run(k, any("L", 1000), MACHINE_NO);
     run(k, keys(GRANT, "K", "a", 1000), MACHINE_GRANTED);
@@ -260,9 +260,9 @@ TEST_WITH(keys_of_any_owner, kit_setup, kit_teardown)
     run(k, keys(GRANT, "S", "a", 1000), MACHINE_HELD);
 }
 
-TEST_WITH(limits, kit_setup, kit_teardown)
+TEST_WITH(limits, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_command l = {.op = MACHINE_OP_LIMITS, .limits = MACHINE_LIMITS_DEFAULT};
     l.limits.locks_max = 2;
     l.limits.sessions_max = 3;
@@ -373,12 +373,12 @@ static unsigned model_run(struct model *o, const struct machine_command *c, unsi
                                    : MACHINE_HELD;
 }
 
-static void compare_with(struct kit *k, const struct model *o)
+static void compare_with(struct fixture *k, const struct model *o)
 {
     for (unsigned i = 0; i < LETTERS; i++) {
         const char name[2] = {(char)('A' + i), '\0'};
         for (unsigned w = 1; w <= OWNERS; w++) {
-            struct machine_result r = kit_query(k, key(name, owner_names[w]));
+            struct machine_result r = fixture_query(k, key(name, owner_names[w]));
             unsigned want = o->owner[i] == 0   ? MACHINE_NOTFOUND
                             : o->owner[i] == w ? MACHINE_DONE
                                                : MACHINE_HELD;
@@ -403,24 +403,24 @@ static void letters_of(uint64_t *rng, char out[LETTERS + 1])
     out[n] = '\0';
 }
 
-TEST_WITH(as_the_model, kit_setup, kit_teardown)
+TEST_WITH(as_the_model, fixture_setup, fixture_teardown)
 {
     static const unsigned changes[] = {GRANT,   EXTEND,         GRANT | EXTEND,
                                        RELEASE, RELEASE | EACH, GRANT | RELEASE};
-    struct kit *k = *state;
+    struct fixture *k = *state;
     uint64_t rng = rng_seed();
     struct model o = {.last_token = 0};
-    for (uint64_t turn = 0; turn < kit_rounds(4000); turn++) {
+    for (uint64_t turn = 0; turn < fixture_rounds(4000); turn++) {
         char letters[LETTERS + 1];
         unsigned done = 0;
         unsigned owner = 1 + (unsigned)rng_below(&rng, OWNERS);
         letters_of(&rng, letters);
         if (rng_below(&rng, 3) == 0) {
-            kit_tick(k, k->clock_ms + rng_below(&rng, 60));
+            fixture_tick(k, k->clock_ms + rng_below(&rng, 60));
             model_expire(&o, k->clock_ms);
         }
         if (rng_below(&rng, 50) == 0) {
-            kit_reload(k);
+            fixture_reload(k);
         }
         struct machine_command c =
             keys(changes[rng_below(&rng, sizeof changes / sizeof changes[0])], letters,
@@ -435,11 +435,11 @@ TEST_WITH(as_the_model, kit_setup, kit_teardown)
 
 /* With other commands that take locks: the state is always sound, is the same after a snapshot, and
  * each grant has a token of its own. */
-TEST_WITH(among_others, kit_setup, kit_teardown)
+TEST_WITH(among_others, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     uint64_t rng = rng_seed();
-    for (uint64_t turn = 0; turn < kit_rounds(3000); turn++) {
+    for (uint64_t turn = 0; turn < fixture_rounds(3000); turn++) {
         char letters[LETTERS + 1];
         char one[2] = {(char)('A' + rng_below(&rng, LETTERS)), '\0'};
         const char *owner = owner_names[1 + rng_below(&rng, OWNERS)];
@@ -448,28 +448,29 @@ TEST_WITH(among_others, kit_setup, kit_teardown)
         struct machine_result r = {.code = 0};
         switch (rng_below(&rng, 8)) {
         case 0:
-            r = kit_run(k, cmd_acquire(one, owner, 10 + rng_below(&rng, 200)));
+            r = fixture_run(k, cmd_acquire(one, owner, 10 + rng_below(&rng, 200)));
             break;
         case 1:
-            r = kit_run(k, cmd_wait(one, owner, 10 + rng_below(&rng, 200), 100));
+            r = fixture_run(k, cmd_wait(one, owner, 10 + rng_below(&rng, 200), 100));
             break;
         case 2:
-            r = kit_run(k, cmd_held(MACHINE_OP_RELEASE, one, 1 + rng_below(&rng, before + 1), 0));
+            r = fixture_run(k,
+                            cmd_held(MACHINE_OP_RELEASE, one, 1 + rng_below(&rng, before + 1), 0));
             break;
         case 3:
-            kit_tick(k, k->clock_ms + rng_below(&rng, 40));
+            fixture_tick(k, k->clock_ms + rng_below(&rng, 40));
             break;
         case 4: {
             struct machine_command c = keys(SWAP | (unsigned)rng_below(&rng, 2), one, owner, 50);
             c.label = text("new");
-            r = kit_run(k, c);
+            r = fixture_run(k, c);
             break;
         }
         case 5:
-            r = kit_run(k, keys(RELEASE | EACH, letters, owner, 0));
+            r = fixture_run(k, keys(RELEASE | EACH, letters, owner, 0));
             break;
         default:
-            r = kit_run(k, keys(GRANT | EXTEND, letters, owner, 10 + rng_below(&rng, 200)));
+            r = fixture_run(k, keys(GRANT | EXTEND, letters, owner, 10 + rng_below(&rng, 200)));
             break;
         }
         assert_true(machine_last_token(k->m) >= before);
@@ -477,7 +478,7 @@ TEST_WITH(among_others, kit_setup, kit_teardown)
         machine_check(k->m);
         uint64_t hash = machine_hash(k->m);
         if (rng_below(&rng, 40) == 0) {
-            kit_reload(k);
+            fixture_reload(k);
             assert_true(machine_hash(k->m) == hash);
         }
     }

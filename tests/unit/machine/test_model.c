@@ -1,4 +1,4 @@
-/* test_model.c: the machine against a naive model (model.c), over random batches in a world so
+/* test_model.c: the machine against a naive model (model.c), over random batches in a state so
  * small that everything collides all the time.
  *
  * After every command: result, events, counts and invariants. After every batch: all locks, queues
@@ -6,18 +6,18 @@
  * that was fed the same bytes. Now and then the machine is replaced by one decoded from its
  * snapshot, which must not make any difference; the second machine never is.
  *
- * Every third world has users, who come and go and whose rights change; in those, what some user
+ * Every third run has users, who come and go and whose rights change; in those, what some user
  * is shown is compared too. Requests for several locks do not wait there: when one lost right ends
  * several such waits, the model does not know their order.
  *
- * Every third world has machines with steps for one thing a batch; what is left is then worked off
+ * Every third run has machines with steps for one thing a batch; what is left is then worked off
  * by empty batches, and the second machine, which has the usual steps, must end in the same state.
  *
- * The default is a short slice: 100 worlds of 200 batches. FENCELOCK_ROUNDS=600 makes that 60 000
- * worlds, in some minutes; FENCELOCK_SEED gives the same ones again. */
-#include "kit.h"
+ * The default is a short slice: 100 runs of 200 batches. FENCELOCK_ROUNDS=600 makes that 60 000
+ * runs, in some minutes; FENCELOCK_SEED gives the same ones again. */
+#include "fixture.h"
 #include "machine/budget.h"
-#include "world.h"
+#include "random_run.h"
 
 static const struct budget tiny_budget = {
     .due = 1, .commands = 0, .search_min = 1000, .search_max = 1000};
@@ -29,12 +29,12 @@ static char first(struct fli_slice s)
 
 static void record(void *ctx, const struct machine_event *e)
 {
-    struct world *w = ctx;
+    struct random_run *w = ctx;
     assert_true(w->n_events < MODEL_EVENTS_MAX);
     assert_true(e->name.len <= 1 && (e->owner.len == 1 || e->type == MACHINE_EVENT_USER_CHANGED));
     assert_int_equal(e->clock_ms, machine_clock(w->k.m));
     w->denied += e->reason == MACHINE_REASON_DENIED;
-    w->several_waited += e->type == MACHINE_EVENT_GRANTED && e->index == 1 && e->wait != 0;
+    w->multi_lock_waits += e->type == MACHINE_EVENT_GRANTED && e->index == 1 && e->wait != 0;
     w->events[w->n_events++] = (struct model_event){
         .type = e->type,
         .reason = e->reason,
@@ -50,7 +50,7 @@ static void record(void *ctx, const struct machine_event *e)
     };
 }
 
-static void compare_events(struct world *w)
+static void compare_events(struct random_run *w)
 {
     assert_int_equal(w->n_events, w->model.n_events);
     for (unsigned i = 0; i < w->n_events; i++) {
@@ -63,7 +63,7 @@ static void compare_events(struct world *w)
         assert_int_equal(a->name, b->name);
         assert_int_equal(a->owner, b->owner);
         assert_int_equal(a->user, b->user);
-        assert_true(a->by == b->by || w->tiny); /* or it comes in a later batch, by nobody */
+        assert_true(a->by == b->by || w->few_steps); /* or it comes in a later batch, by nobody */
         assert_int_equal(a->token, b->token);
         assert_int_equal(a->wait, b->wait);
         assert_int_equal(a->deadline_ms, b->deadline_ms);
@@ -82,7 +82,7 @@ static void compare_results(const struct machine_result *a, const struct machine
     assert_int_equal(a->clock_ms, b->clock_ms);
 }
 
-static void compare_counts(struct world *w)
+static void compare_counts(struct random_run *w)
 {
     struct machine_counts a;
     machine_get_counts(w->k.m, &a);
@@ -100,7 +100,7 @@ static void compare_counts(struct world *w)
     assert_int_equal(machine_min_live_token(w->k.m), min_live);
 }
 
-static void compare_nodes(struct world *w)
+static void compare_nodes(struct random_run *w)
 {
     struct machine_node all[MACHINE_NODES_MAX];
     assert_int_equal(machine_version(w->k.m), w->model.version);
@@ -127,7 +127,8 @@ static void same_letter(struct fli_slice s, char c)
 }
 
 /* The lock with this one of its holders; -1: with none. */
-static void compare_lock(struct world *w, char name, int hold, const struct machine_lock_view *v)
+static void compare_lock(struct random_run *w, char name, int hold,
+                         const struct machine_lock_view *v)
 {
     const struct model_lock *l = &w->model.locks[name - 'a'];
     static const struct model_hold nobody;
@@ -161,7 +162,7 @@ static void compare_lock(struct world *w, char name, int hold, const struct mach
     assert_int_equal(v->ttl_left_ms, until_ms == 0 ? 0 : until_ms - w->model.clock_ms);
 }
 
-static void compare_session(struct world *w, const struct model_session *s,
+static void compare_session(struct random_run *w, const struct model_session *s,
                             const struct machine_session_view *v)
 {
     unsigned index = (unsigned)(s - w->model.sessions);
@@ -217,24 +218,24 @@ static char next_lock(const struct model *m, bool *in_idle, uint64_t *last, int 
 }
 
 /* Asks as a node does, which may see everything. */
-static struct machine_result ask(struct world *w, struct machine_command q)
+static struct machine_result ask(struct random_run *w, struct machine_command q)
 {
     q.user = MACHINE_USER_NODE;
     q.flags |= MACHINE_COMMAND_BY;
-    return kit_query(&w->k, q);
+    return fixture_query(&w->k, q);
 }
 
-static void compare_locks(struct world *w)
+static void compare_locks(struct random_run *w)
 {
     bool in_idle = false;
     uint64_t last = 0;
     int hold = -1;
     char cursor[32] = "";
-    struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1 + world_below(w, 3)};
+    struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1 + random_below(w, 3)};
     for (bool more = true; more;) {
-        q.name = kit_slice(cursor);
+        q.name = fixture_slice(cursor);
         assert_int_equal(ask(w, q).code, MACHINE_DONE);
-        struct machine_page page = kit_page(&w->k);
+        struct machine_page page = fixture_page(&w->k);
         assert_true(page.count <= q.number);
         struct machine_lock_view v;
         int rc;
@@ -252,9 +253,9 @@ static void compare_locks(struct world *w)
     assert_int_equal(next_lock(&w->model, &in_idle, &last, &hold), 0);
 }
 
-static void compare_show(struct world *w, char name)
+static void compare_show(struct random_run *w, char name)
 {
-    struct machine_command q = {.op = MACHINE_OP_SHOW, .name = world_letter(name)};
+    struct machine_command q = {.op = MACHINE_OP_SHOW, .name = letter_slice(name)};
     const struct model_lock *l = &w->model.locks[name - 'a'];
     struct machine_result r = ask(w, q);
     unsigned holds[MODEL_HOLDS_MAX];
@@ -264,7 +265,7 @@ static void compare_show(struct world *w, char name)
         assert_int_equal(w->k.payload.len, 0);
         return;
     }
-    struct machine_page page = kit_page(&w->k);
+    struct machine_page page = fixture_page(&w->k);
     struct machine_lock_view v;
     for (unsigned i = 0; i < (holders == 0 ? 1 : holders); i++) {
         assert_int_equal(machine_page_next_lock(&page, &v), 1);
@@ -282,7 +283,7 @@ static void compare_show(struct world *w, char name)
     assert_int_equal(machine_page_next_session(&page, &s), 0);
 }
 
-static void compare_sessions(struct world *w)
+static void compare_sessions(struct random_run *w)
 {
     struct machine_session_view v;
     for (char owner = 'u'; owner < (char)('u' + MODEL_OWNERS); owner++) {
@@ -291,18 +292,18 @@ static void compare_sessions(struct world *w)
             const struct model_session *x = &w->model.sessions[i];
             s = x->exists && x->is_explicit && x->owner == owner ? x : s;
         }
-        struct machine_command q = {.op = MACHINE_OP_SESSION_SHOW, .owner = world_letter(owner)};
+        struct machine_command q = {.op = MACHINE_OP_SESSION_SHOW, .owner = letter_slice(owner)};
         struct machine_result r = ask(w, q);
         assert_int_equal(r.code, s != NULL ? MACHINE_DONE : MACHINE_NOTFOUND);
         if (s != NULL) {
-            struct machine_page page = kit_page(&w->k);
+            struct machine_page page = fixture_page(&w->k);
             assert_int_equal(machine_page_next_session(&page, &v), 1);
             compare_session(w, s, &v);
         }
     }
     struct machine_command q = {.op = MACHINE_OP_SESSION_LIST};
     ask(w, q);
-    struct machine_page page = kit_page(&w->k);
+    struct machine_page page = fixture_page(&w->k);
     uint64_t last = 0;
     while (machine_page_next_session(&page, &v) == 1) {
         const struct model_session *next = NULL;
@@ -323,7 +324,7 @@ static void compare_sessions(struct world *w)
     }
 }
 
-static void compare_users(struct world *w)
+static void compare_users(struct random_run *w)
 {
     struct machine_command q = {.op = MACHINE_OP_USERS};
     struct acl_user u;
@@ -343,12 +344,12 @@ static void compare_users(struct world *w)
 }
 
 /* What the query answers to this user; true: it is not refused. */
-static bool is_shown(struct world *w, uint64_t login, struct machine_command q, bool may,
+static bool is_shown(struct random_run *w, uint64_t login, struct machine_command q, bool may,
                      struct machine_result *ret)
 {
     q.user = login;
     q.flags |= login == 0 ? 0 : MACHINE_COMMAND_BY;
-    *ret = kit_query(&w->k, q);
+    *ret = fixture_query(&w->k, q);
     if (w->model.asker < 0) {
         assert_int_equal(ret->code, MACHINE_NOAUTH);
     } else if (!may) {
@@ -361,9 +362,9 @@ static bool is_shown(struct world *w, uint64_t login, struct machine_command q, 
 
 /* Compares the lock as this user is shown it, and the user's own grant, which it may always
  * query. */
-static void compare_shown(struct world *w, uint64_t login, char name)
+static void compare_shown(struct random_run *w, uint64_t login, char name)
 {
-    struct machine_command q = {.op = MACHINE_OP_SHOW, .name = world_letter(name)};
+    struct machine_command q = {.op = MACHINE_OP_SHOW, .name = letter_slice(name)};
     struct machine_result r;
     bool may = w->model.asker >= 0 && model_asker_may(&w->model, ACL_SEE, name);
     bool in_use = model_in_use(&w->model, name);
@@ -383,7 +384,7 @@ static void compare_shown(struct world *w, uint64_t login, char name)
     }
 }
 
-static void compare_listed(struct world *w, uint64_t login)
+static void compare_listed(struct random_run *w, uint64_t login)
 {
     struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1000};
     struct machine_lock_view v;
@@ -393,7 +394,7 @@ static void compare_listed(struct world *w, uint64_t login)
     if (!is_shown(w, login, q, some, &r)) {
         return;
     }
-    struct machine_page page = kit_page(&w->k);
+    struct machine_page page = fixture_page(&w->k);
     while (machine_page_next_lock(&page, &v) == 1) {
         char *known = strchr(listed, v.name.data[0]);
         if (known == NULL) {
@@ -406,9 +407,9 @@ static void compare_listed(struct world *w, uint64_t login)
     }
 }
 
-static void compare_for_somebody(struct world *w)
+static void compare_for_somebody(struct random_run *w)
 {
-    uint64_t login = world_any_login(w);
+    uint64_t login = random_any_login(w);
     w->model.asker = model_find_login(&w->model, login);
     for (char name = 'a'; name < (char)('a' + MODEL_NAMES); name++) {
         compare_shown(w, login, name);
@@ -416,7 +417,7 @@ static void compare_for_somebody(struct world *w)
     compare_listed(w, login);
 }
 
-static void compare_all(struct world *w)
+static void compare_all(struct random_run *w)
 {
     compare_locks(w);
     compare_sessions(w);
@@ -432,17 +433,17 @@ static void compare_all(struct world *w)
 
 /* Applies a batch with this command (NULL: an empty one) at this clock, then empty batches until no
  * work is left. */
-static void run_in_pieces(struct world *w, const struct machine_command *c, bool mark,
+static void run_in_pieces(struct random_run *w, const struct machine_command *c, bool mark,
                           struct machine_result *ret)
 {
     unsigned pieces = 0;
     w->k.flags = mark ? MACHINE_BATCH_TERM_MARK : 0;
-    kit_start(&w->k);
+    fixture_start(&w->k);
     if (c != NULL) {
-        kit_add(&w->k, *c);
+        fixture_add(&w->k, *c);
     }
     for (;;) {
-        size_t len = kit_seal(&w->k);
+        size_t len = fixture_seal(&w->k);
         assert_int_equal(machine_apply(w->k.m, w->k.batch.data, len, ret), 0);
         assert_int_equal(machine_apply(w->twin, w->k.batch.data, len, NULL), 0);
         assert_false(machine_has_work(w->twin));
@@ -452,22 +453,22 @@ static void run_in_pieces(struct world *w, const struct machine_command *c, bool
         }
         w->pieces++;
         assert_true(pieces++ < 1000);
-        if (world_below(w, 10) == 0) {
-            kit_reload(&w->k);
+        if (random_below(w, 10) == 0) {
+            fixture_reload(&w->k);
             machine_set_event_cb(w->k.m, record, w);
             machine_set_budget(w->k.m, &tiny_budget);
         }
-        kit_start(&w->k);
+        fixture_start(&w->k);
         ret = NULL;
     }
 }
 
 /* Applies one command at a time with so few steps that its effects take many batches. In the end
  * the same has happened, in the same order. */
-static void run_batch_tiny(struct world *w, bool mark)
+static void run_batch_tiny(struct random_run *w, bool mark)
 {
     static uint8_t copy[1 << 16];
-    size_t len = kit_seal(&w->k);
+    size_t len = fixture_seal(&w->k);
     struct machine_cursor cur;
     assert_true(len <= sizeof copy);
     memcpy(copy, w->k.batch.data, len);
@@ -494,10 +495,10 @@ static void run_batch_tiny(struct world *w, bool mark)
 
 /* The commands are decoded from the sealed batch, so that the model and the machine read the
  * same. */
-static void run_batch(struct world *w, bool mark)
+static void run_batch(struct random_run *w, bool mark)
 {
     struct machine_cursor cur;
-    size_t len = kit_seal(&w->k);
+    size_t len = fixture_seal(&w->k);
     assert_int_equal(machine_begin(w->k.m, w->k.batch.data, len, &cur), 0);
     model_begin(&w->model, w->k.clock_ms, mark);
     compare_events(w);
@@ -519,7 +520,7 @@ static void run_batch(struct world *w, bool mark)
         compare_results(&r, &expected);
         w->codes[r.code]++;
         w->loads += c.op == MACHINE_OP_USERS_LOAD && r.code == MACHINE_DONE;
-        w->several[r.code] += c.op == MACHINE_OP_ACQUIRE && c.n_names > 1;
+        w->multi_lock_codes[r.code] += c.op == MACHINE_OP_ACQUIRE && c.n_names > 1;
         compare_events(w);
         compare_counts(w);
         machine_check(w->k.m);
@@ -527,35 +528,35 @@ static void run_batch(struct world *w, bool mark)
     assert_int_equal(machine_apply(w->twin, w->k.batch.data, len, NULL), 0);
 }
 
-static void step(struct world *w, uint64_t i)
+static void step(struct random_run *w, uint64_t i)
 {
-    bool mark = world_below(w, 12) == 0;
-    uint64_t dice = world_below(w, 20);
-    w->k.clock_ms += dice == 0 ? 200 : dice == 1 ? 0 : world_below(w, 12);
+    bool mark = random_below(w, 12) == 0;
+    uint64_t dice = random_below(w, 20);
+    w->k.clock_ms += dice == 0 ? 200 : dice == 1 ? 0 : random_below(w, 12);
     /* A stamp that is behind the clock must not turn it back. */
     uint64_t stamp = w->k.clock_ms;
-    w->k.clock_ms -= world_below(w, 15) == 0 && stamp > 50 ? 50 : 0;
+    w->k.clock_ms -= random_below(w, 15) == 0 && stamp > 50 ? 50 : 0;
     w->k.flags = mark ? MACHINE_BATCH_TERM_MARK : 0;
-    kit_start(&w->k);
+    fixture_start(&w->k);
     if (i == w->max_tokens_at) {
-        w->model.last_token = FL_TOKEN_MAX - world_below(w, 30);
+        w->model.last_token = FL_TOKEN_MAX - random_below(w, 30);
         machine_set_last_token(w->k.m, w->model.last_token);
         machine_set_last_token(w->twin, w->model.last_token);
     }
-    for (uint64_t n = world_below(w, 6); n > 0; n--) {
-        kit_add(&w->k, world_any_command(w));
+    for (uint64_t n = random_below(w, 6); n > 0; n--) {
+        fixture_add(&w->k, random_any_command(w));
     }
-    if (w->tiny) {
+    if (w->few_steps) {
         run_batch_tiny(w, mark);
     } else {
         run_batch(w, mark);
     }
     w->k.clock_ms = stamp;
     compare_all(w);
-    if (world_below(w, 25) == 0) {
-        kit_reload(&w->k);
+    if (random_below(w, 25) == 0) {
+        fixture_reload(&w->k);
         machine_set_event_cb(w->k.m, record, w);
-        if (w->tiny) {
+        if (w->few_steps) {
             machine_set_budget(w->k.m, &tiny_budget);
         }
     }
@@ -565,33 +566,33 @@ static void step(struct world *w, uint64_t i)
 
 struct tally {
     uint64_t codes[MACHINE_CODE_MAX + 1];
-    uint64_t several[MACHINE_CODE_MAX + 1];
-    uint64_t several_waited;
+    uint64_t multi_lock_codes[MACHINE_CODE_MAX + 1];
+    uint64_t multi_lock_waits;
     uint64_t pieces;
     uint64_t denied, foreign, hidden, loads, plans;
 };
 
 static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
 {
-    struct world w = {.rng = seed};
-    kit_init(&w.k);
+    struct random_run w = {.rng = seed};
+    fixture_init(&w.k);
     w.k.check = false;
     machine_set_event_cb(w.k.m, record, &w);
     w.twin = machine_create((const uint64_t[2]){rng_next(&w.rng), rng_next(&w.rng)});
-    /* The empty batch that the kit began with. */
+    /* The empty batch that the fixture began with. */
     assert_int_equal(machine_apply(w.twin, w.k.batch.data, MACHINE_BATCH_HEADER_SIZE, NULL), 0);
-    w.explicit_percent = (const uint64_t[]){20, 50, 98}[world_below(&w, 3)];
-    w.shared_percent = (const uint64_t[]){0, 40, 80}[world_below(&w, 3)];
-    w.semaphores = (const uint64_t[]){0, 1, 3}[world_below(&w, 3)];
-    w.several_percent = (const uint64_t[]){0, 25, 70}[world_below(&w, 3)];
-    w.patience = world_below(&w, 2) == 0 ? 1 : 20;
-    w.narrow = world_below(&w, 2) == 0;
-    w.tiny = world_below(&w, 3) == 0;
-    w.users = world_below(&w, 3) == 0;
-    w.unrest = w.users ? 8 + world_below(&w, 40) : 0;
+    w.explicit_percent = (const uint64_t[]){20, 50, 98}[random_below(&w, 3)];
+    w.shared_percent = (const uint64_t[]){0, 40, 80}[random_below(&w, 3)];
+    w.semaphores = (const uint64_t[]){0, 1, 3}[random_below(&w, 3)];
+    w.multi_lock_percent = (const uint64_t[]){0, 25, 70}[random_below(&w, 3)];
+    w.duration_factor = random_below(&w, 2) == 0 ? 1 : 20;
+    w.small_limits = random_below(&w, 2) == 0;
+    w.few_steps = random_below(&w, 3) == 0;
+    w.users = random_below(&w, 3) == 0;
+    w.user_command_interval = w.users ? 8 + random_below(&w, 40) : 0;
     /* Where tokens run out decides which locks get numbers as idle ones, in which order. */
-    w.max_tokens_at = !w.tiny && world_below(&w, 4) == 0 ? 1 + world_below(&w, steps) : 0;
-    if (w.tiny) {
+    w.max_tokens_at = !w.few_steps && random_below(&w, 4) == 0 ? 1 + random_below(&w, steps) : 0;
+    if (w.few_steps) {
         machine_set_budget(w.k.m, &tiny_budget);
     }
     model_init(&w.model);
@@ -601,42 +602,43 @@ static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
     }
     for (unsigned i = 0; i <= MACHINE_CODE_MAX; i++) {
         t->codes[i] += w.codes[i];
-        t->several[i] += w.several[i];
+        t->multi_lock_codes[i] += w.multi_lock_codes[i];
     }
     t->denied += w.denied;
     t->foreign += w.foreign;
     t->hidden += w.hidden;
     t->loads += w.loads;
     t->plans |= w.plans;
-    t->several_waited += w.several_waited;
+    t->multi_lock_waits += w.multi_lock_waits;
     t->pieces += w.pieces;
     machine_destroy(w.twin);
-    kit_fini(&w.k);
+    fixture_fini(&w.k);
 }
 
 TEST(test_random_worlds)
 {
     uint64_t seed = rng_seed();
     uint64_t rng = seed;
-    struct tally t = {.several_waited = 0};
-    for (uint64_t i = kit_rounds(100); i > 0; i--) {
+    struct tally t = {.multi_lock_waits = 0};
+    for (uint64_t i = fixture_rounds(100); i > 0; i--) {
         run_world(rng_next(&rng), 200, &t);
     }
-    /* The worlds are of use only if everything happens in them. */
+    /* The runs are of use only if everything happens in them. */
     for (unsigned code = MACHINE_DONE; code < MACHINE_LATE; code++) {
         print_message("code %u: %llu, for several locks %llu\n", code,
-                      (unsigned long long)t.codes[code], (unsigned long long)t.several[code]);
+                      (unsigned long long)t.codes[code],
+                      (unsigned long long)t.multi_lock_codes[code]);
         assert_true(t.codes[code] > 0);
     }
     static const uint8_t several[] = {MACHINE_GRANTED,  MACHINE_QUEUED,     MACHINE_HELD,
                                       MACHINE_DEADLOCK, MACHINE_LIMIT,      MACHINE_NOSESSION,
                                       MACHINE_MISMATCH, MACHINE_UNSUPPORTED};
     for (unsigned i = 0; i < sizeof several; i++) {
-        assert_true(t.several[several[i]] > 0);
+        assert_true(t.multi_lock_codes[several[i]] > 0);
     }
     print_message("several locks granted out of their queues: %llu\n",
-                  (unsigned long long)t.several_waited);
-    assert_true(t.several_waited > 0);
+                  (unsigned long long)t.multi_lock_waits);
+    assert_true(t.multi_lock_waits > 0);
     print_message("batches for work that was left: %llu\n", (unsigned long long)t.pieces);
     assert_true(t.pieces > 0);
     print_message("waits that their users lost: %llu; asked for grants of others: %llu; locks that "

@@ -2,7 +2,7 @@
  * Order, retries, mismatches, ends of each kind, delays, deadlocks, limits, what queries show,
  * forged snapshots. */
 #include "machine/budget.h"
-#include "kit.h"
+#include "fixture.h"
 
 /* The command with these names, one letter each, instead of its own. Valid until the next call. */
 static struct machine_command names(struct machine_command c, const char *letters)
@@ -39,29 +39,29 @@ static struct machine_command wait_x(const char *letters, const char *owner)
     return names(cmd_wait_x("x", owner, 4000), letters);
 }
 
-static fl_token granted(struct kit *k, struct machine_command c)
+static fl_token granted(struct fixture *k, struct machine_command c)
 {
-    struct machine_result r = kit_run(k, c);
+    struct machine_result r = fixture_run(k, c);
     assert_int_equal(r.code, MACHINE_GRANTED);
     return r.token;
 }
 
-static uint64_t queued(struct kit *k, struct machine_command c, uint32_t place)
+static uint64_t queued(struct fixture *k, struct machine_command c, uint32_t place)
 {
-    struct machine_result r = kit_run(k, c);
+    struct machine_result r = fixture_run(k, c);
     assert_int_equal(r.code, MACHINE_QUEUED);
     assert_int_equal(r.number, place);
     return r.wait;
 }
 
-#define EXPECT(k, c, want) assert_int_equal(kit_run(k, c).code, want)
+#define EXPECT(k, c, want) assert_int_equal(fixture_run(k, c).code, want)
 
-static bool holds(struct kit *k, const char *name, fl_token token)
+static bool holds(struct fixture *k, const char *name, fl_token token)
 {
-    return kit_query(k, cmd_held(MACHINE_OP_CHECK, name, token, 0)).code == MACHINE_DONE;
+    return fixture_query(k, cmd_held(MACHINE_OP_CHECK, name, token, 0)).code == MACHINE_DONE;
 }
 
-static struct machine_counts counts(const struct kit *k)
+static struct machine_counts counts(const struct fixture *k)
 {
     struct machine_counts c;
     machine_get_counts(k->m, &c);
@@ -69,7 +69,7 @@ static struct machine_counts counts(const struct kit *k)
 }
 
 /* No lock, wait or implicit session is left. The last check of each test. */
-static void assert_nothing_left(struct kit *k)
+static void assert_nothing_left(struct fixture *k)
 {
     struct machine_counts c = counts(k);
     assert_int_equal(c.locks, 0);
@@ -78,13 +78,13 @@ static void assert_nothing_left(struct kit *k)
     assert_int_equal(c.grants, c.releases + c.expiries + c.breaks);
 }
 
-TEST_WITH(test_one_grant, kit_setup, kit_teardown)
+TEST_WITH(test_one_grant, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     fl_token t = granted(k, take("CAB", "ann"));
-    kit_expect_events(k, "granted C ann token=1 until=6000\n"
-                         "granted A ann token=1 until=6000\n"
-                         "granted B ann token=1 until=6000\n");
+    fixture_expect_events(k, "granted C ann token=1 until=6000\n"
+                             "granted A ann token=1 until=6000\n"
+                             "granted B ann token=1 until=6000\n");
     assert_int_equal(t, 1);
     assert_int_equal(machine_last_token(k->m), 1);
     assert_int_equal(machine_min_live_token(k->m), 1);
@@ -94,30 +94,30 @@ TEST_WITH(test_one_grant, kit_setup, kit_teardown)
     assert_int_equal(c.grants, 1);
     assert_int_equal(c.locks_held, 3);
     assert_int_equal(c.sessions, 1);
-    kit_reload(k);
+    fixture_reload(k);
     /* The same again, in any order; the lease is renewed. */
     k->clock_ms = 2000;
-    struct machine_result r = kit_run(k, take("BCA", "ann"));
+    struct machine_result r = fixture_run(k, take("BCA", "ann"));
     assert_int_equal(r.code, MACHINE_GRANTED);
     assert_int_equal(r.token, t);
     assert_int_equal(r.deadline_ms, 7000);
     k->clock_ms = 3000;
-    r = kit_run(k, cmd_held(MACHINE_OP_RENEW, "A", t, 9000)); /* any one renews all */
+    r = fixture_run(k, cmd_held(MACHINE_OP_RENEW, "A", t, 9000)); /* any one renews all */
     assert_int_equal(r.code, MACHINE_DONE);
     assert_int_equal(r.deadline_ms, 12000);
-    kit_forget_events(k);
+    fixture_forget_events(k);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "B", t + 1, 0), MACHINE_NO);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "B", t, 0), MACHINE_DONE); /* and gives all back */
-    kit_expect_events(k, "released:release C ann token=1\n"
-                         "released:release A ann token=1\n"
-                         "released:release B ann token=1\n");
+    fixture_expect_events(k, "released:release C ann token=1\n"
+                             "released:release A ann token=1\n"
+                             "released:release B ann token=1\n");
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", t, 0), MACHINE_NO);
     assert_nothing_left(k);
 }
 
-TEST_WITH(test_all_or_none, kit_setup, kit_teardown)
+TEST_WITH(test_all_or_none, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     fl_token bob = granted(k, cmd_acquire("B", "bob", 5000));
     EXPECT(k, take("AB", "ann"), MACHINE_HELD);
     fl_token eve = granted(k, cmd_acquire("A", "eve", 5000)); /* nothing was taken */
@@ -132,20 +132,20 @@ TEST_WITH(test_all_or_none, kit_setup, kit_teardown)
 }
 
 /* Two requests for the same locks in opposite orders, and a third: first come, first served. */
-TEST_WITH(test_opposite_orders, kit_setup, kit_teardown)
+TEST_WITH(test_opposite_orders, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     fl_token t = granted(k, take("AB", "ann"));
     uint64_t bob = queued(k, wait_for("BA", "bob"), 1);
     uint64_t cid = queued(k, wait_for("AB", "cid"), 2);
     assert_true(cid > bob);
-    kit_reload(k);
-    kit_forget_events(k);
+    fixture_reload(k);
+    fixture_forget_events(k);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", t, 0), MACHINE_DONE);
-    kit_expect_events(k, "released:release A ann token=1\n"
-                         "released:release B ann token=1\n"
-                         "granted B bob token=2 wait=1 until=6000\n"
-                         "granted A bob token=2 wait=1 until=6000\n");
+    fixture_expect_events(k, "released:release A ann token=1\n"
+                             "released:release B ann token=1\n"
+                             "granted B bob token=2 wait=1 until=6000\n"
+                             "granted A bob token=2 wait=1 until=6000\n");
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", 2, 0), MACHINE_DONE);
     assert_true(holds(k, "A", 3) && holds(k, "B", 3));
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", 3, 0), MACHINE_DONE);
@@ -153,9 +153,9 @@ TEST_WITH(test_opposite_orders, kit_setup, kit_teardown)
 }
 
 /* A waiter for A and B holds neither, and keeps its place in both. */
-TEST_WITH(test_nobody_overtakes, kit_setup, kit_teardown)
+TEST_WITH(test_nobody_overtakes, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     fl_token a = granted(k, cmd_acquire("A", "ann", 5000));
     queued(k, wait_for("AB", "bob"), 1);
     struct machine_counts c = counts(k);
@@ -165,8 +165,8 @@ TEST_WITH(test_nobody_overtakes, kit_setup, kit_teardown)
     EXPECT(k, cmd_acquire("B", "cid", 5000), MACHINE_HELD); /* free, but bob is before */
     queued(k, cmd_wait("B", "cid", 5000, 4000), 2);
     queued(k, wait_for("BC", "dan"), 3);
-    kit_reload(k);
-    kit_forget_events(k);
+    fixture_reload(k);
+    fixture_forget_events(k);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", a, 0), MACHINE_DONE);
     assert_true(holds(k, "A", 2) && holds(k, "B", 2)); /* bob */
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "B", 2, 0), MACHINE_DONE);
@@ -179,24 +179,24 @@ TEST_WITH(test_nobody_overtakes, kit_setup, kit_teardown)
 }
 
 /* A wait for several locks leaves all its queues at once, and waits behind it are granted. */
-TEST_WITH(test_wait_ends, kit_setup, kit_teardown)
+TEST_WITH(test_wait_ends, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     fl_token a = granted(k, cmd_acquire("A", "ann", 50000));
     queued(k, names(cmd_wait("x", "bob", 5000, 100), "CAB"), 1);
     queued(k, cmd_wait("B", "cid", 5000, 4000), 2);
     queued(k, wait_for("CD", "dan"), 2);
-    kit_forget_events(k);
-    kit_tick(k, 1101);
-    kit_expect_events(k, "wait_ended:deadline C bob wait=1\n"
-                         "wait_ended:deadline A bob wait=1\n"
-                         "wait_ended:deadline B bob wait=1\n"
-                         "granted C dan token=2 wait=5 until=6101\n"
-                         "granted D dan token=2 wait=5 until=6101\n"
-                         "granted B cid token=3 wait=4 until=6101\n");
+    fixture_forget_events(k);
+    fixture_tick(k, 1101);
+    fixture_expect_events(k, "wait_ended:deadline C bob wait=1\n"
+                             "wait_ended:deadline A bob wait=1\n"
+                             "wait_ended:deadline B bob wait=1\n"
+                             "granted C dan token=2 wait=5 until=6101\n"
+                             "granted D dan token=2 wait=5 until=6101\n"
+                             "granted B cid token=3 wait=4 until=6101\n");
     /* A cancel must name the newest request count. */
     uint64_t eve = queued(k, wait_for("AB", "eve"), 1);
-    assert_int_equal(kit_run(k, wait_for("BA", "eve")).token, 2);
+    assert_int_equal(fixture_run(k, wait_for("BA", "eve")).token, 2);
     EXPECT(k, cmd_number(MACHINE_OP_CANCEL, eve, 1), MACHINE_NO);
     assert_true(machine_is_waiting(k->m, eve));
     EXPECT(k, cmd_number(MACHINE_OP_CANCEL, eve, 2), MACHINE_DONE);
@@ -204,14 +204,14 @@ TEST_WITH(test_wait_ends, kit_setup, kit_teardown)
     assert_int_equal(counts(k).waits, 0);
     assert_int_equal(counts(k).waits_ended, 2);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", a, 0), MACHINE_DONE);
-    kit_tick(k, 20000);
+    fixture_tick(k, 20000);
     assert_nothing_left(k);
 }
 
-TEST_WITH(test_mismatch, kit_setup, kit_teardown)
+TEST_WITH(test_mismatch, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_open("sue", 100000, 0, ""));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_open("sue", 100000, 0, ""));
     fl_token t = granted(k, take_x("AB", "sue"));
     EXPECT(k, cmd_acquire_x("A", "sue"), MACHINE_MISMATCH); /* one of them */
     EXPECT(k, take_x("ABC", "sue"), MACHINE_MISMATCH);      /* more */
@@ -231,112 +231,112 @@ TEST_WITH(test_mismatch, kit_setup, kit_teardown)
     struct machine_command sem = cmd_acquire("P", "pat", 5000);
     sem.permits = 3;
     granted(k, sem);
-    struct machine_result r = kit_run(k, wait_for("QP", "eve"));
+    struct machine_result r = fixture_run(k, wait_for("QP", "eve"));
     assert_int_equal(r.code, MACHINE_MISMATCH);
     assert_int_equal(r.number, 3);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", t, 0), MACHINE_DONE);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "C", c, 0), MACHINE_DONE);
-    kit_tick(k, 20000);
+    fixture_tick(k, 20000);
     assert_nothing_left(k);
 }
 
 /* A wait for several locks behind readers, and readers behind that wait. */
-TEST_WITH(test_with_readers, kit_setup, kit_teardown)
+TEST_WITH(test_with_readers, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_command reader = cmd_wait("A", "r1", 5000, 4000);
     reader.mode = MACHINE_MODE_SHARED;
     fl_token r1 = granted(k, reader);
     queued(k, wait_for("AB", "bob"), 1);
-    reader.owner = kit_slice("r2");
+    reader.owner = fixture_slice("r2");
     queued(k, reader, 2);
-    reader.owner = kit_slice("r3");
+    reader.owner = fixture_slice("r3");
     queued(k, reader, 3);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", r1, 0), MACHINE_DONE);
     assert_true(holds(k, "A", 2) && holds(k, "B", 2));
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "B", 2, 0), MACHINE_DONE);
     assert_true(holds(k, "A", 3) && holds(k, "A", 4)); /* both readers */
-    kit_tick(k, 20000);
+    fixture_tick(k, 20000);
     assert_nothing_left(k);
 }
 
-TEST_WITH(test_break_and_expiry, kit_setup, kit_teardown)
+TEST_WITH(test_break_and_expiry, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     granted(k, take("AB", "ann"));
     queued(k, cmd_wait("A", "bob", 5000, 4000), 1);
     queued(k, cmd_wait("B", "cid", 5000, 4000), 1);
-    kit_forget_events(k);
-    struct machine_result r = kit_run(k, cmd_name(MACHINE_OP_BREAK, "B"));
+    fixture_forget_events(k);
+    struct machine_result r = fixture_run(k, cmd_name(MACHINE_OP_BREAK, "B"));
     assert_int_equal(r.token, 2); /* burnt */
-    kit_expect_events(k, "broken:break A ann token=1\n"
-                         "broken:break B ann token=1\n"
-                         "granted A bob token=3 wait=1 until=6000\n"
-                         "granted B cid token=4 wait=2 until=6000\n");
+    fixture_expect_events(k, "broken:break A ann token=1\n"
+                             "broken:break B ann token=1\n"
+                             "granted A bob token=3 wait=1 until=6000\n"
+                             "granted B cid token=4 wait=2 until=6000\n");
     queued(k, names(cmd_wait("x", "dan", 100, 9000), "AB"), 1);
-    kit_reload(k);
-    kit_forget_events(k);
-    kit_tick(k, 6001);
-    kit_expect_events(k, "expired:deadline A bob token=3\n"
-                         "expired:deadline B cid token=4\n"
-                         "granted A dan token=5 wait=3 until=6101\n"
-                         "granted B dan token=5 wait=3 until=6101\n");
-    kit_tick(k, 6102);
-    kit_expect_events(k, "expired:deadline A dan token=5\n"
-                         "expired:deadline B dan token=5\n");
+    fixture_reload(k);
+    fixture_forget_events(k);
+    fixture_tick(k, 6001);
+    fixture_expect_events(k, "expired:deadline A bob token=3\n"
+                             "expired:deadline B cid token=4\n"
+                             "granted A dan token=5 wait=3 until=6101\n"
+                             "granted B dan token=5 wait=3 until=6101\n");
+    fixture_tick(k, 6102);
+    fixture_expect_events(k, "expired:deadline A dan token=5\n"
+                             "expired:deadline B dan token=5\n");
     assert_nothing_left(k);
 }
 
 /* A waiter is not in the way of a break, and a lock that only waits for others is not broken. */
-TEST_WITH(test_break_of_a_waited_lock, kit_setup, kit_teardown)
+TEST_WITH(test_break_of_a_waited_lock, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     granted(k, cmd_acquire("A", "ann", 5000));
     queued(k, wait_for("AB", "bob"), 1);
     EXPECT(k, cmd_name(MACHINE_OP_BREAK, "B"), MACHINE_NO);
     EXPECT(k, cmd_name(MACHINE_OP_BREAK, "A"), MACHINE_DONE);
     assert_true(holds(k, "A", 3) && holds(k, "B", 3));
-    kit_tick(k, 20000);
+    fixture_tick(k, 20000);
     assert_nothing_left(k);
 }
 
-TEST_WITH(test_session_ends, kit_setup, kit_teardown)
+TEST_WITH(test_session_ends, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_open("sue", 1000, 300, ""));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_open("sue", 1000, 300, ""));
     granted(k, take_x("AB", "sue"));
     queued(k, wait_for("BC", "bob"), 1);
-    kit_forget_events(k);
-    kit_tick(k, 2001); /* unclean: both are delayed */
-    kit_expect_events(k, "expired:deadline A sue* token=1\n"
-                         "expired:deadline B sue* token=1\n"
-                         "session_ended:deadline sue*\n");
+    fixture_forget_events(k);
+    fixture_tick(k, 2001); /* unclean: both are delayed */
+    fixture_expect_events(k, "expired:deadline A sue* token=1\n"
+                             "expired:deadline B sue* token=1\n"
+                             "session_ended:deadline sue*\n");
     EXPECT(k, cmd_acquire("A", "eve", 5000), MACHINE_HELD);
-    kit_reload(k);
-    kit_tick(k, 2302);
-    kit_expect_events(k, "granted B bob token=2 wait=2 until=7302\n"
-                         "granted C bob token=2 wait=2 until=7302\n");
+    fixture_reload(k);
+    fixture_tick(k, 2302);
+    fixture_expect_events(k, "granted B bob token=2 wait=2 until=7302\n"
+                             "granted C bob token=2 wait=2 until=7302\n");
     granted(k, cmd_acquire("A", "eve", 5000));
-    kit_run(k, cmd_open("tim", 1000, 300, ""));
+    fixture_run(k, cmd_open("tim", 1000, 300, ""));
     queued(k, wait_x("AB", "tim"), 1);
-    kit_forget_events(k);
+    fixture_forget_events(k);
     EXPECT(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "tim"), MACHINE_DONE);
-    kit_expect_events(k, "wait_ended:session A tim* wait=7\n"
-                         "wait_ended:session B tim* wait=7\n"
-                         "session_ended:close tim*\n");
-    kit_run(k, cmd_open("una", 1000, 300, ""));
+    fixture_expect_events(k, "wait_ended:session A tim* wait=7\n"
+                             "wait_ended:session B tim* wait=7\n"
+                             "session_ended:close tim*\n");
+    fixture_run(k, cmd_open("una", 1000, 300, ""));
     granted(k, take_x("XY", "una"));
     EXPECT(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "una"), MACHINE_DONE);
     granted(k, take("YX", "eve")); /* clean: no delay */
-    kit_tick(k, 20000);
+    fixture_tick(k, 20000);
     assert_nothing_left(k);
 }
 
-TEST_WITH(test_deadlocks, kit_setup, kit_teardown)
+TEST_WITH(test_deadlocks, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_open("s", 100000, 0, ""));
-    kit_run(k, cmd_open("t", 100000, 0, ""));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_open("s", 100000, 0, ""));
+    fixture_run(k, cmd_open("t", 100000, 0, ""));
     granted(k, cmd_acquire("A", "x", 50000));
     granted(k, cmd_acquire_x("B", "s"));
     /* An implicit request for both waits for s; behind it s would wait for itself. */
@@ -352,22 +352,22 @@ TEST_WITH(test_deadlocks, kit_setup, kit_teardown)
     assert_int_equal(counts(k).deadlocks, 5);
     granted(k, cmd_acquire_x("F", "t"));
     /* Two sessions that hold nothing wait for the same two locks: no deadlock in any order. */
-    kit_run(k, cmd_open("u", 100000, 0, ""));
-    kit_run(k, cmd_open("v", 100000, 0, ""));
+    fixture_run(k, cmd_open("u", 100000, 0, ""));
+    fixture_run(k, cmd_open("v", 100000, 0, ""));
     queued(k, wait_x("AF", "u"), 2);
     queued(k, wait_x("FA", "v"), 3);
     EXPECT(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "t"), MACHINE_DONE);
     EXPECT(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "s"), MACHINE_DONE);
-    kit_tick(k, 60000);
+    fixture_tick(k, 60000);
     EXPECT(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "u"), MACHINE_DONE);
     EXPECT(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "v"), MACHINE_DONE);
     assert_nothing_left(k);
 }
 
-static void limited(struct kit *k, struct machine_command c, enum machine_limit limit)
+static void limited(struct fixture *k, struct machine_command c, enum machine_limit limit)
 {
     struct machine_counts before = counts(k);
-    struct machine_result r = kit_run(k, c);
+    struct machine_result r = fixture_run(k, c);
     assert_int_equal(r.code, MACHINE_LIMIT);
     assert_int_equal(r.number, limit);
     struct machine_counts after = counts(k);
@@ -376,15 +376,15 @@ static void limited(struct kit *k, struct machine_command c, enum machine_limit 
     assert_int_equal(after.sessions, before.sessions);
 }
 
-static void set_limits(struct kit *k, struct machine_limits limits)
+static void set_limits(struct fixture *k, struct machine_limits limits)
 {
     EXPECT(k, cmd_limits(MACHINE_OP_LIMITS, 0, limits), MACHINE_DONE);
 }
 
 /* Each limit at its value and one beyond. */
-TEST_WITH(test_limits, kit_setup, kit_teardown)
+TEST_WITH(test_limits, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_limits l = MACHINE_LIMITS_DEFAULT;
     l.locks_max = 3;
     set_limits(k, l);
@@ -411,7 +411,7 @@ TEST_WITH(test_limits, kit_setup, kit_teardown)
     l.sessions_max = 5;
     l.session_locks_max = 4;
     set_limits(k, l);
-    kit_run(k, cmd_open("sue", 50000, 0, ""));
+    fixture_run(k, cmd_open("sue", 50000, 0, ""));
     granted(k, take_x("XY", "sue"));
     limited(k, take_x("UVW", "sue"), MACHINE_LIMIT_SESSION_LOCKS);
     limited(k, wait_x("AVW", "sue"), MACHINE_LIMIT_SESSION_LOCKS);
@@ -423,23 +423,23 @@ TEST_WITH(test_limits, kit_setup, kit_teardown)
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "A", t, 0), MACHINE_DONE);
     assert_true(holds(k, "C", FL_TOKEN_MAX));
     limited(k, take("XY", "eve"), MACHINE_LIMIT_TOKENS);
-    kit_reload(k);
+    fixture_reload(k);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "B", FL_TOKEN_MAX, 0), MACHINE_DONE);
     assert_int_equal(counts(k).waits, 6);
-    kit_reload(k);
-    kit_tick(k, 20000);
+    fixture_reload(k);
+    fixture_tick(k, 20000);
     assert_nothing_left(k);
 }
 
-TEST_WITH(test_most_names, kit_setup, kit_teardown)
+TEST_WITH(test_most_names, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     fl_token t = granted(k, cmd_acquire("P", "x", 5000));
     queued(k, wait_for("ABCDEFGHIJKLMNOP", "ann"), 1);
     queued(k, wait_for("PONMLKJIHGFEDCBA", "bob"), 2);
-    kit_reload(k);
+    fixture_reload(k);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "P", t, 0), MACHINE_DONE);
-    kit_reload(k);
+    fixture_reload(k);
     char name[2] = "A";
     for (; name[0] <= 'P'; name[0]++) {
         assert_true(holds(k, name, t + 1));
@@ -447,21 +447,21 @@ TEST_WITH(test_most_names, kit_setup, kit_teardown)
     assert_int_equal(counts(k).locks_held, MACHINE_NAMES_MAX);
     EXPECT(k, cmd_held(MACHINE_OP_RELEASE, "H", t + 1, 0), MACHINE_DONE);
     assert_true(holds(k, "A", t + 2) && holds(k, "P", t + 2));
-    kit_mark(k, 7000);
-    kit_tick(k, 20000);
+    fixture_mark(k, 7000);
+    fixture_tick(k, 20000);
     assert_nothing_left(k);
 }
 
-TEST_WITH(test_what_is_shown, kit_setup, kit_teardown)
+TEST_WITH(test_what_is_shown, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_lock_view v;
     struct machine_session_view s;
     granted(k, take("AB", "ann"));
     queued(k, wait_for("BC", "bob"), 1);
     queued(k, cmd_wait("B", "cid", 5000, 4000), 2);
-    assert_int_equal(kit_query(k, cmd_name(MACHINE_OP_SHOW, "B")).code, MACHINE_DONE);
-    struct machine_page page = kit_page(k);
+    assert_int_equal(fixture_query(k, cmd_name(MACHINE_OP_SHOW, "B")).code, MACHINE_DONE);
+    struct machine_page page = fixture_page(k);
     assert_int_equal(machine_page_next_lock(&page, &v), 1);
     assert_int_equal(v.together, 2);
     assert_int_equal(v.waiters, 2);
@@ -471,8 +471,8 @@ TEST_WITH(test_what_is_shown, kit_setup, kit_teardown)
     assert_int_equal(machine_page_next_session(&page, &s), 1);
     assert_int_equal(s.together, 1);
     /* C is free, but kept for bob. */
-    assert_int_equal(kit_query(k, cmd_name(MACHINE_OP_SHOW, "C")).code, MACHINE_DONE);
-    page = kit_page(k);
+    assert_int_equal(fixture_query(k, cmd_name(MACHINE_OP_SHOW, "C")).code, MACHINE_DONE);
+    page = fixture_page(k);
     assert_int_equal(machine_page_next_lock(&page, &v), 1);
     assert_int_equal(v.state, MACHINE_LOCK_QUEUED);
     assert_int_equal(v.together, 1);
@@ -481,9 +481,9 @@ TEST_WITH(test_what_is_shown, kit_setup, kit_teardown)
     char cursor[32] = "";
     char seen[4] = "";
     for (size_t i = 0; i < 3; i++) {
-        q.name = kit_slice(cursor);
-        assert_int_equal(kit_query(k, q).code, MACHINE_DONE);
-        page = kit_page(k);
+        q.name = fixture_slice(cursor);
+        assert_int_equal(fixture_query(k, q).code, MACHINE_DONE);
+        page = fixture_page(k);
         assert_int_equal(machine_page_next_lock(&page, &v), 1);
         seen[i] = (char)v.name.data[0];
         snprintf(cursor, sizeof cursor, "%.*s", (int)page.cursor.len,
@@ -493,7 +493,7 @@ TEST_WITH(test_what_is_shown, kit_setup, kit_teardown)
 }
 
 /* Finds `from` in the snapshot, puts `to` (as long) in its place, and expects a refusal. */
-static void refuse_with(struct kit *k, const char *from, const char *to, size_t len)
+static void refuse_with(struct fixture *k, const char *from, const char *to, size_t len)
 {
     struct fli_buf a;
     fli_buf_init(&a, SIZE_MAX);
@@ -503,13 +503,13 @@ static void refuse_with(struct kit *k, const char *from, const char *to, size_t 
     memcpy(at, to, len);
     fli_put_u32(a.data + a.len - 4, fli_crc32c(0, a.data, a.len - 4));
     struct machine *m = NULL;
-    assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &m), FL_ECORRUPT);
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, FIXTURE_SEED, &m), FL_ECORRUPT);
     fli_buf_fini(&a);
 }
 
-TEST_WITH(test_forged_snapshots, kit_setup, kit_teardown)
+TEST_WITH(test_forged_snapshots, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     granted(k, take("AB", "ann"));
     queued(k, wait_for("BC", "bob"), 1);
     queued(k, cmd_wait("C", "cid", 5000, 4000), 2);

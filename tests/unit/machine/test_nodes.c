@@ -1,15 +1,15 @@
 /* test_nodes.c: what is to become of nodes, and the version of the cluster. */
-#include "kit.h"
+#include "fixture.h"
 
 static struct machine_command node_command(uint8_t op, uint64_t id, uint64_t flags,
                                            const char *address)
 {
     struct machine_command c = cmd_number(op, id, flags);
-    c.value = kit_slice(address);
+    c.value = fixture_slice(address);
     return c;
 }
 
-static struct machine_node node_of(struct kit *k, uint64_t id)
+static struct machine_node node_of(struct fixture *k, uint64_t id)
 {
     struct machine_node n;
     memset(&n, 0, sizeof n);
@@ -17,11 +17,11 @@ static struct machine_node node_of(struct kit *k, uint64_t id)
     return n;
 }
 
-#define RUN(command, wanted) assert_int_equal(kit_run(k, command).code, wanted)
+#define RUN(command, wanted) assert_int_equal(fixture_run(k, command).code, wanted)
 
-TEST_WITH(test_added, kit_setup, kit_teardown)
+TEST_WITH(test_added, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     RUN(node_command(MACHINE_OP_NODE_ADD, 4, MACHINE_NODE_LEARNER, "h:4"), MACHINE_DONE);
     RUN(node_command(MACHINE_OP_NODE_ADD, 4, 0, "h:5"), MACHINE_EXISTS);
     struct machine_node n = node_of(k, 4);
@@ -39,9 +39,9 @@ TEST_WITH(test_added, kit_setup, kit_teardown)
 }
 
 /* One that has not come is simply gone; one that has is removed step by step, one at a time. */
-TEST_WITH(test_removed, kit_setup, kit_teardown)
+TEST_WITH(test_removed, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 4, 0), MACHINE_NOTFOUND);
     RUN(node_command(MACHINE_OP_NODE_ADD, 4, 0, "h:4"), MACHINE_DONE);
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 4, 0), MACHINE_DONE);
@@ -59,9 +59,9 @@ TEST_WITH(test_removed, kit_setup, kit_teardown)
 }
 
 /* What was there may not come back, until its successor has settled. */
-TEST_WITH(test_replaced, kit_setup, kit_teardown)
+TEST_WITH(test_replaced, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
     RUN(node_command(MACHINE_OP_NODE_REPLACE, 1, MACHINE_NODE_BARRED, "h:9"), MACHINE_DONE);
     assert_int_equal(node_of(k, 1).plan, MACHINE_PLAN_REPLACE);
@@ -78,9 +78,9 @@ TEST_WITH(test_replaced, kit_setup, kit_teardown)
     RUN(cmd_number(MACHINE_OP_JOIN, 1, 11), MACHINE_DONE);
 }
 
-TEST_WITH(test_limits, kit_setup, kit_teardown)
+TEST_WITH(test_limits, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char longest[MACHINE_NODE_ADDRESS_MAX + 2];
     memset(longest, 'a', sizeof longest);
     longest[MACHINE_NODE_ADDRESS_MAX] = '\0';
@@ -99,9 +99,9 @@ TEST_WITH(test_limits, kit_setup, kit_teardown)
 }
 
 /* Raised by what all know, and only then; a node that steps back holds it up. */
-TEST_WITH(test_version, kit_setup, kit_teardown)
+TEST_WITH(test_version, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     assert_int_equal(machine_version(k->m), 1);
     RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
     RUN(cmd_number(MACHINE_OP_JOIN, 2, 20), MACHINE_DONE);

@@ -1,5 +1,5 @@
 /* test_order.c: machine/order.h against an array. */
-#include "kit.h"
+#include "fixture.h"
 
 #include "machine/order.h"
 

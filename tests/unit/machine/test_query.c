@@ -1,13 +1,13 @@
 /* test_query.c: SHOW, CHECK, LOCKS, SESSION SHOW and LIST: contents, pages, bounds, hostile
- * payloads. The model test compares their contents over random worlds. */
-#include "kit.h"
+ * payloads. The model test compares their contents over random runs. */
+#include "fixture.h"
 
 #include "machine/page.h"
 
 static int setup(void **state)
 {
-    (void)kit_setup(state);
-    ((struct kit *)*state)->check = false;
+    (void)fixture_setup(state);
+    ((struct fixture *)*state)->check = false;
     return 0;
 }
 
@@ -16,34 +16,34 @@ static bool is(struct fli_slice s, const char *text)
     return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
 }
 
-TEST_WITH(test_check, setup, kit_teardown)
+TEST_WITH(test_check, setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_acquire("L", "ann", 500));
-    struct machine_result r = kit_query(k, cmd_held(MACHINE_OP_CHECK, "L", 1, 0));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_acquire("L", "ann", 500));
+    struct machine_result r = fixture_query(k, cmd_held(MACHINE_OP_CHECK, "L", 1, 0));
     assert_int_equal(r.code, MACHINE_DONE);
     assert_int_equal(r.token, 1);
     assert_int_equal(r.deadline_ms, 1500);
     assert_int_equal(k->payload.len, 0);
-    assert_int_equal(kit_query(k, cmd_held(MACHINE_OP_CHECK, "L", 2, 0)).code, MACHINE_NO);
-    assert_int_equal(kit_query(k, cmd_held(MACHINE_OP_CHECK, "M", 1, 0)).code, MACHINE_NO);
-    kit_run(k, cmd_held(MACHINE_OP_RELEASE, "L", 1, 0));
-    assert_int_equal(kit_query(k, cmd_held(MACHINE_OP_CHECK, "L", 1, 0)).code, MACHINE_NO);
+    assert_int_equal(fixture_query(k, cmd_held(MACHINE_OP_CHECK, "L", 2, 0)).code, MACHINE_NO);
+    assert_int_equal(fixture_query(k, cmd_held(MACHINE_OP_CHECK, "M", 1, 0)).code, MACHINE_NO);
+    fixture_run(k, cmd_held(MACHINE_OP_RELEASE, "L", 1, 0));
+    assert_int_equal(fixture_query(k, cmd_held(MACHINE_OP_CHECK, "L", 1, 0)).code, MACHINE_NO);
 }
 
-TEST_WITH(test_show, setup, kit_teardown)
+TEST_WITH(test_show, setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_open("ann", 500, 30, "build 7"));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_open("ann", 500, 30, "build 7"));
     struct machine_command c = cmd_acquire_x("L", "ann");
-    c.value = kit_slice("host-3");
-    kit_run(k, c);
-    kit_tick(k, 1100);
-    kit_run(k, cmd_wait("L", "bob", 70, 500));
-    kit_run(k, cmd_open("cid", 600, 0, ""));
-    kit_run(k, cmd_wait_x("L", "cid", 500));
-    assert_int_equal(kit_query(k, cmd_name(MACHINE_OP_SHOW, "L")).code, MACHINE_DONE);
-    struct machine_page p = kit_page(k);
+    c.value = fixture_slice("host-3");
+    fixture_run(k, c);
+    fixture_tick(k, 1100);
+    fixture_run(k, cmd_wait("L", "bob", 70, 500));
+    fixture_run(k, cmd_open("cid", 600, 0, ""));
+    fixture_run(k, cmd_wait_x("L", "cid", 500));
+    assert_int_equal(fixture_query(k, cmd_name(MACHINE_OP_SHOW, "L")).code, MACHINE_DONE);
+    struct machine_page p = fixture_page(k);
     struct machine_lock_view v;
     struct machine_session_view s;
     assert_false(p.more);
@@ -66,13 +66,13 @@ TEST_WITH(test_show, setup, kit_teardown)
     assert_int_equal(s.ttl_left_ms, 600);
     assert_int_equal(machine_page_next_session(&p, &s), 0);
     assert_int_equal(machine_page_next_session(&p, &s), 0);
-    assert_int_equal(kit_query(k, cmd_name(MACHINE_OP_SHOW, "M")).code, MACHINE_NOTFOUND);
+    assert_int_equal(fixture_query(k, cmd_name(MACHINE_OP_SHOW, "M")).code, MACHINE_NOTFOUND);
     assert_int_equal(k->payload.len, 0);
 }
 
-TEST_WITH(test_not_a_query, setup, kit_teardown)
+TEST_WITH(test_not_a_query, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_result r;
     struct machine_command c = cmd_name(MACHINE_OP_BREAK, "L");
     assert_int_equal(machine_query(k->m, &c, &r, &k->payload), FL_EINVAL);
@@ -82,16 +82,16 @@ TEST_WITH(test_not_a_query, setup, kit_teardown)
 }
 
 /* n locks called l0, l1..., token i + 1. */
-static void hold(struct kit *k, unsigned n)
+static void hold(struct fixture *k, unsigned n)
 {
     char name[16];
     for (unsigned i = 0; i < n;) {
-        kit_start(k);
+        fixture_start(k);
         for (unsigned to = i + 1000; i < n && i < to; i++) {
             snprintf(name, sizeof name, "l%u", i);
-            kit_add(k, cmd_acquire(name, "o", FL_TTL_MAX_MS));
+            fixture_add(k, cmd_acquire(name, "o", FL_TTL_MAX_MS));
         }
-        kit_apply(k, NULL);
+        fixture_apply(k, NULL);
     }
 }
 
@@ -102,11 +102,11 @@ struct reading {
 };
 
 /* Reads one page; true when there is another. */
-static bool read_page(struct kit *k, struct machine_command q, struct reading *r)
+static bool read_page(struct fixture *k, struct machine_command q, struct reading *r)
 {
-    q.name = kit_slice(r->cursor);
-    assert_int_equal(kit_query(k, q).code, MACHINE_DONE);
-    struct machine_page p = kit_page(k);
+    q.name = fixture_slice(r->cursor);
+    assert_int_equal(fixture_query(k, q).code, MACHINE_DONE);
+    struct machine_page p = fixture_page(k);
     snprintf(r->cursor, sizeof r->cursor, "%.*s", (int)p.cursor.len, (const char *)p.cursor.data);
     struct machine_lock_view v;
     while (machine_page_next_lock(&p, &v) == 1) {
@@ -118,9 +118,9 @@ static bool read_page(struct kit *k, struct machine_command q, struct reading *r
     return p.more;
 }
 
-TEST_WITH(test_pages, setup, kit_teardown)
+TEST_WITH(test_pages, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     hold(k, 2500);
     struct machine_command q = {.op = MACHINE_OP_LOCKS};
     struct reading r = {.locks = 0};
@@ -145,9 +145,9 @@ TEST_WITH(test_pages, setup, kit_teardown)
 }
 
 /* Whatever comes and goes between the pages, what is there all the time is given exactly once. */
-TEST_WITH(test_pages_while_things_change, setup, kit_teardown)
+TEST_WITH(test_pages_while_things_change, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     hold(k, 3000);
     struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 10};
     struct reading r = {.locks = 0};
@@ -158,34 +158,34 @@ TEST_WITH(test_pages_while_things_change, setup, kit_teardown)
         /* The very lock the cursor points at goes away, and some more. */
         for (uint64_t token = r.last_token; token < r.last_token + 3 && token <= 3000; token++) {
             snprintf(name, sizeof name, "l%u", (unsigned)(token - 1));
-            kit_run(k, cmd_held(MACHINE_OP_RELEASE, name, token, 0));
+            fixture_run(k, cmd_held(MACHINE_OP_RELEASE, name, token, 0));
         }
-        kit_reload(k); /* another node goes on */
+        fixture_reload(k); /* another node goes on */
     }
     assert_true(r.locks >= 2000 && r.locks < 2600);
     assert_true(r.last_token > 2990);
 }
 
-TEST_WITH(test_match, setup, kit_teardown)
+TEST_WITH(test_match, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     hold(k, 1200);
     struct machine_command q = {
-        .op = MACHINE_OP_LOCKS, .number = 1000, .value = kit_slice("l*[13]7")};
+        .op = MACHINE_OP_LOCKS, .number = 1000, .value = fixture_slice("l*[13]7")};
     struct reading r = {.locks = 0};
     assert_false(read_page(k, q, &r));
     assert_int_equal(r.locks, 24);
-    q.value = kit_slice("nothing*");
+    q.value = fixture_slice("nothing*");
     r = (struct reading){.locks = 0};
     assert_false(read_page(k, q, &r));
     assert_int_equal(r.locks, 0);
 }
 
 /* A page looks at a bounded number of locks, even if none matches. */
-TEST_WITH(test_look_at_the_limit, setup, kit_teardown)
+TEST_WITH(test_look_at_the_limit, setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    struct machine_command q = {.op = MACHINE_OP_LOCKS, .value = kit_slice("x")};
+    struct fixture *k = *state;
+    struct machine_command q = {.op = MACHINE_OP_LOCKS, .value = fixture_slice("x")};
     struct reading r = {.locks = 0};
     hold(k, MACHINE_PAGE_SCAN_MAX);
     assert_false(read_page(k, q, &r));
@@ -197,9 +197,9 @@ TEST_WITH(test_look_at_the_limit, setup, kit_teardown)
 }
 
 /* A pattern that is slow to match makes pages short, not the machine slow. */
-TEST_WITH(test_match_is_bounded, setup, kit_teardown)
+TEST_WITH(test_match_is_bounded, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char name[FL_NAME_MAX];
     char pattern[512];
     memset(name, 'a', sizeof name);
@@ -208,7 +208,7 @@ TEST_WITH(test_match_is_bounded, setup, kit_teardown)
         name[4] = 'a';
         struct machine_command c = cmd_acquire("x", "o", FL_TTL_MAX_MS);
         c.name = (struct fli_slice){(const uint8_t *)name, sizeof name};
-        kit_run(k, c);
+        fixture_run(k, c);
     }
     for (unsigned i = 0; i < sizeof pattern; i++) {
         pattern[i] = i < 200 && i % 100 == 0 ? '*' : 'a';
@@ -225,19 +225,19 @@ TEST_WITH(test_match_is_bounded, setup, kit_teardown)
 static char big_value[FL_VALUE_MAX];
 
 /* Holds the lock whose name and owner are `i` in 255 digits. */
-static void hold_big(struct kit *k, unsigned i, size_t value_len)
+static void hold_big(struct fixture *k, unsigned i, size_t value_len)
 {
     char name[FL_NAME_MAX + 1];
     snprintf(name, sizeof name, "%0*u", (int)FL_NAME_MAX, i);
     struct machine_command c = cmd_acquire(name, name, FL_TTL_MAX_MS);
     c.value = (struct fli_slice){(const uint8_t *)big_value, value_len};
-    assert_int_equal(kit_run(k, c).code, MACHINE_GRANTED);
+    assert_int_equal(fixture_run(k, c).code, MACHINE_GRANTED);
 }
 
 /* 64 KiB hold fewer than a thousand of the largest records; none is lost or cut. */
-TEST_WITH(test_page_size, setup, kit_teardown)
+TEST_WITH(test_page_size, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     for (unsigned i = 0; i < 200; i++) {
         hold_big(k, i, sizeof big_value);
     }
@@ -251,9 +251,9 @@ TEST_WITH(test_page_size, setup, kit_teardown)
 }
 
 /* A page filled to its last byte, and one byte more. */
-TEST_WITH(test_page_size_at_the_limit, setup, kit_teardown)
+TEST_WITH(test_page_size_at_the_limit, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1000};
     struct reading r = {.locks = 0};
     const size_t less = 600; /* leaves room for one more record that is not the largest */
@@ -272,8 +272,8 @@ TEST_WITH(test_page_size_at_the_limit, setup, kit_teardown)
     struct machine_command c = cmd_held(MACHINE_OP_RELEASE, "x", 42, 0);
     char name[FL_NAME_MAX + 1];
     snprintf(name, sizeof name, "%0*u", (int)FL_NAME_MAX, 41u);
-    c.name = kit_slice(name);
-    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    c.name = fixture_slice(name);
+    assert_int_equal(fixture_run(k, c).code, MACHINE_DONE);
     hold_big(k, 41, value_len + 1);
     r = (struct reading){.locks = 0};
     assert_true(read_page(k, q, &r));
@@ -282,17 +282,17 @@ TEST_WITH(test_page_size_at_the_limit, setup, kit_teardown)
     assert_int_equal(r.locks, 42);
 }
 
-TEST_WITH(test_show_long_queue, setup, kit_teardown)
+TEST_WITH(test_show_long_queue, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char owner[16];
-    kit_run(k, cmd_acquire("L", "o", FL_TTL_MAX_MS));
+    fixture_run(k, cmd_acquire("L", "o", FL_TTL_MAX_MS));
     for (unsigned i = 0; i < 2000; i++) {
         snprintf(owner, sizeof owner, "w%u", i);
-        kit_run(k, cmd_wait("L", owner, 500, 50000));
+        fixture_run(k, cmd_wait("L", owner, 500, 50000));
     }
-    kit_query(k, cmd_name(MACHINE_OP_SHOW, "L"));
-    struct machine_page p = kit_page(k);
+    fixture_query(k, cmd_name(MACHINE_OP_SHOW, "L"));
+    struct machine_page p = fixture_page(k);
     struct machine_lock_view v;
     assert_true(p.more);
     assert_int_equal(p.count, MACHINE_PAGE_COUNT_MAX);
@@ -300,21 +300,21 @@ TEST_WITH(test_show_long_queue, setup, kit_teardown)
     assert_int_equal(v.waiters, 2000);
 }
 
-TEST_WITH(test_sessions, setup, kit_teardown)
+TEST_WITH(test_sessions, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char owner[16];
     for (unsigned i = 0; i < 250; i++) {
         snprintf(owner, sizeof owner, "s%u", i);
-        kit_run(k, cmd_open(owner, 5000, 7, "x"));
+        fixture_run(k, cmd_open(owner, 5000, 7, "x"));
     }
-    kit_run(k, cmd_acquire("L", "implicit", 500)); /* is not listed */
+    fixture_run(k, cmd_acquire("L", "implicit", 500)); /* is not listed */
     char cursor[32] = "";
     unsigned n = 0;
     for (bool more = true; more;) {
         struct machine_command q = cmd_owner(MACHINE_OP_SESSION_LIST, cursor);
-        assert_int_equal(kit_query(k, q).code, MACHINE_DONE);
-        struct machine_page p = kit_page(k);
+        assert_int_equal(fixture_query(k, q).code, MACHINE_DONE);
+        struct machine_page p = fixture_page(k);
         more = p.more;
         snprintf(cursor, sizeof cursor, "%.*s", (int)p.cursor.len, (const char *)p.cursor.data);
         struct machine_session_view v;
@@ -325,15 +325,15 @@ TEST_WITH(test_sessions, setup, kit_teardown)
         }
     }
     assert_int_equal(n, 250);
-    assert_int_equal(kit_query(k, cmd_owner(MACHINE_OP_SESSION_SHOW, "s3")).code, MACHINE_DONE);
-    assert_int_equal(kit_query(k, cmd_owner(MACHINE_OP_SESSION_SHOW, "implicit")).code,
+    assert_int_equal(fixture_query(k, cmd_owner(MACHINE_OP_SESSION_SHOW, "s3")).code, MACHINE_DONE);
+    assert_int_equal(fixture_query(k, cmd_owner(MACHINE_OP_SESSION_SHOW, "implicit")).code,
                      MACHINE_NOTFOUND);
 }
 
 /* No room in the caller's buffer: an error, and nothing half written. */
-TEST_WITH(test_payload_ceiling, setup, kit_teardown)
+TEST_WITH(test_payload_ceiling, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     hold(k, 100);
     struct machine_command q = {.op = MACHINE_OP_LOCKS};
     struct machine_result r;
@@ -378,21 +378,21 @@ static unsigned read_anything(const uint8_t *data, size_t len, bool sessions_fir
     return n;
 }
 
-TEST_WITH(test_damaged_payloads, setup, kit_teardown)
+TEST_WITH(test_damaged_payloads, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     uint64_t rng = rng_seed();
     hold(k, 5);
-    kit_run(k, cmd_open("ann", 5000, 0, "label"));
-    kit_run(k, cmd_wait_x("l1", "ann", 5000));
-    kit_run(k, cmd_wait("l1", "bob", 500, 5000));
+    fixture_run(k, cmd_open("ann", 5000, 0, "label"));
+    fixture_run(k, cmd_wait_x("l1", "ann", 5000));
+    fixture_run(k, cmd_wait("l1", "bob", 500, 5000));
     const struct machine_command queries[] = {
         cmd_name(MACHINE_OP_SHOW, "l1"),
         {.op = MACHINE_OP_LOCKS, .number = 3},
         {.op = MACHINE_OP_SESSION_LIST},
     };
     for (unsigned i = 0; i < 3; i++) {
-        kit_query(k, queries[i]);
+        fixture_query(k, queries[i]);
         size_t len = k->payload.len;
         for (size_t cut = 0; cut <= len; cut++) {
             uint8_t *p = malloc(cut + 1);

@@ -1,14 +1,14 @@
 /* test_reentrant.c: REENTER, LEAVE and HOLDS: one hold with one token however often it is
  * taken, releases that are sent again, leases, limits, snapshots; at random, against a model. */
-#include "kit.h"
+#include "fixture.h"
 
 static struct machine_command one(unsigned op, const char *name, const char *owner, uint64_t ttl_ms)
 {
     return (struct machine_command){.op = (uint8_t)op,
                                     .permits = 1,
                                     .n_names = 1,
-                                    .name = kit_slice(name),
-                                    .owner = kit_slice(owner),
+                                    .name = fixture_slice(name),
+                                    .owner = fixture_slice(owner),
                                     .ttl_ms = ttl_ms};
 }
 
@@ -22,35 +22,35 @@ static struct machine_command leave(const char *name, const char *owner, const c
 {
     struct machine_command c = one(MACHINE_OP_LEAVE, name, owner, 1000);
     if (label != NULL) {
-        c.label = kit_slice(label);
+        c.label = fixture_slice(label);
         c.number = 1000;
     }
     return c;
 }
 
-static struct machine_result run(struct kit *k, struct machine_command c, unsigned code)
+static struct machine_result run(struct fixture *k, struct machine_command c, unsigned code)
 {
-    struct machine_result r = kit_run(k, c);
+    struct machine_result r = fixture_run(k, c);
     assert_int_equal(r.code, code);
     machine_check(k->m);
     return r;
 }
 
-static unsigned holds(struct kit *k, const char *name, const char *owner)
+static unsigned holds(struct fixture *k, const char *name, const char *owner)
 {
     struct machine_command q = one(MACHINE_OP_HOLDS, name, "", 0);
-    q.label = kit_slice(owner);
-    struct machine_result r = kit_query(k, q);
+    q.label = fixture_slice(owner);
+    struct machine_result r = fixture_query(k, q);
     return r.code == MACHINE_DONE ? r.number : 0;
 }
 
-TEST_WITH(taken_twice_is_given_back_twice, kit_setup, kit_teardown)
+TEST_WITH(taken_twice_is_given_back_twice, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_result r = run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
     assert_int_equal(r.token, 1);
     uint64_t begin_ms = k->clock_ms;
-    kit_tick(k, begin_ms + 300);
+    fixture_tick(k, begin_ms + 300);
     r = run(k, enter("L", "ann", 1000), MACHINE_DONE);
     assert_int_equal(r.token, 1); /* one hold, one token */
     assert_int_equal(r.number, 2);
@@ -63,17 +63,17 @@ TEST_WITH(taken_twice_is_given_back_twice, kit_setup, kit_teardown)
     r = run(k, leave("L", "ann", NULL), MACHINE_DONE);
     assert_int_equal(r.number, 0);
     assert_int_equal(holds(k, "L", "ann"), 1);
-    kit_forget_events(k);
+    fixture_forget_events(k);
     r = run(k, leave("L", "ann", NULL), MACHINE_DONE);
     assert_int_equal(r.number, 1);
-    kit_expect_events(k, "released:release L ann token=1\n");
+    fixture_expect_events(k, "released:release L ann token=1\n");
     run(k, leave("L", "ann", NULL), MACHINE_NO);
     assert_int_equal(run(k, enter("L", "bob", 1000), MACHINE_GRANTED).token, 2);
 }
 
-TEST_WITH(once, kit_setup, kit_teardown)
+TEST_WITH(once, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_command c = enter("L", "ann", 1000);
     c.flags = MACHINE_REENTER_ONCE;
     run(k, c, MACHINE_GRANTED);
@@ -82,15 +82,15 @@ TEST_WITH(once, kit_setup, kit_teardown)
     assert_int_equal(run(k, leave("L", "ann", NULL), MACHINE_DONE).number, 1);
 }
 
-TEST_WITH(a_release_that_is_sent_again, kit_setup, kit_teardown)
+TEST_WITH(a_release_that_is_sent_again, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     run(k, enter("L", "ann", 60000), MACHINE_GRANTED);
     run(k, enter("L", "ann", 60000), MACHINE_DONE);
     assert_int_equal(run(k, leave("L", "ann", "one"), MACHINE_DONE).number, 0);
     assert_int_equal(run(k, leave("L", "ann", "one"), MACHINE_DONE).number, 0);
     assert_int_equal(holds(k, "L", "ann"), 1);
-    kit_reload(k);
+    fixture_reload(k);
     assert_int_equal(run(k, leave("L", "ann", "one"), MACHINE_DONE).number, 0);
     assert_int_equal(run(k, leave("L", "ann", "two"), MACHINE_DONE).number, 1);
     run(k, enter("L", "bob", 60000), MACHINE_GRANTED);
@@ -98,19 +98,19 @@ TEST_WITH(a_release_that_is_sent_again, kit_setup, kit_teardown)
     assert_int_equal(run(k, leave("L", "ann", "two"), MACHINE_DONE).number, 1);
     run(k, leave("M", "ann", "two"), MACHINE_NO); /* of another lock */
     assert_int_equal(holds(k, "L", "bob"), 1);
-    kit_tick(k, k->clock_ms + 1000);
+    fixture_tick(k, k->clock_ms + 1000);
     assert_int_equal(run(k, leave("L", "ann", "two"), MACHINE_DONE).number, 1);
-    kit_tick(k, k->clock_ms + 1);
+    fixture_tick(k, k->clock_ms + 1);
     run(k, leave("L", "ann", "two"), MACHINE_HELD); /* forgotten */
     assert_int_equal(run(k, leave("L", "bob", "two"), MACHINE_DONE).number, 1);
 }
 
-TEST_WITH(expiry_takes_all, kit_setup, kit_teardown)
+TEST_WITH(expiry_takes_all, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
     run(k, enter("L", "ann", 1000), MACHINE_DONE);
-    kit_tick(k, k->clock_ms + 1001);
+    fixture_tick(k, k->clock_ms + 1001);
     assert_int_equal(holds(k, "L", "ann"), 0);
     run(k, leave("L", "ann", NULL), MACHINE_NO);
     struct machine_result r = run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
@@ -120,9 +120,9 @@ TEST_WITH(expiry_takes_all, kit_setup, kit_teardown)
 }
 
 /* What KEYS and ACQUIRE do with it, and REENTER with theirs. */
-TEST_WITH(beside_others, kit_setup, kit_teardown)
+TEST_WITH(beside_others, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_command c = one(MACHINE_OP_KEYS, "L", "ann", 1000);
     run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
     c.flags = MACHINE_KEYS_EXTEND;
@@ -146,50 +146,50 @@ TEST_WITH(beside_others, kit_setup, kit_teardown)
     run(k, leave("L", "ann", NULL), MACHINE_NO);
 }
 
-TEST_WITH(shown, kit_setup, kit_teardown)
+TEST_WITH(shown, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
     for (unsigned i = 2; i <= 12; i++) {
         run(k, enter("L", "ann", 1000), MACHINE_DONE);
     }
-    kit_reload(k);
+    fixture_reload(k);
     assert_int_equal(holds(k, "L", "ann"), 12);
-    assert_int_equal(kit_query(k, cmd_name(MACHINE_OP_SHOW, "L")).code, MACHINE_DONE);
-    struct machine_page page = kit_page(k);
+    assert_int_equal(fixture_query(k, cmd_name(MACHINE_OP_SHOW, "L")).code, MACHINE_DONE);
+    struct machine_page page = fixture_page(k);
     struct machine_lock_view view;
     assert_int_equal(machine_page_next_lock(&page, &view), 1);
     assert_int_equal(view.value.len, 2);
     assert_memory_equal(view.value.data, "12", 2);
 }
 
-TEST_WITH(limits, kit_setup, kit_teardown)
+TEST_WITH(limits, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     k->check = false;
-    assert_int_equal(kit_run(k, enter("L", "ann", 1000)).code, MACHINE_GRANTED);
+    assert_int_equal(fixture_run(k, enter("L", "ann", 1000)).code, MACHINE_GRANTED);
     for (unsigned i = 2; i <= MACHINE_HOLD_COUNT_MAX; i++) {
-        kit_start(k);
-        kit_add(k, enter("L", "ann", 1000));
-        kit_apply(k, NULL);
+        fixture_start(k);
+        fixture_add(k, enter("L", "ann", 1000));
+        fixture_apply(k, NULL);
     }
     assert_int_equal(holds(k, "L", "ann"), MACHINE_HOLD_COUNT_MAX);
-    assert_int_equal(kit_run(k, enter("L", "ann", 1000)).code, MACHINE_LIMIT);
-    assert_int_equal(kit_run(k, leave("L", "ann", NULL)).number, 0);
+    assert_int_equal(fixture_run(k, enter("L", "ann", 1000)).code, MACHINE_LIMIT);
+    assert_int_equal(fixture_run(k, leave("L", "ann", NULL)).number, 0);
     assert_int_equal(run(k, enter("L", "ann", 1000), MACHINE_DONE).number, MACHINE_HOLD_COUNT_MAX);
-    kit_run(k, cmd_name(MACHINE_OP_BREAK, "L"));
+    fixture_run(k, cmd_name(MACHINE_OP_BREAK, "L"));
     char label[16];
     for (unsigned i = 0; i <= MACHINE_LEAVES_MAX; i++) {
         (void)snprintf(label, sizeof label, "%u", i);
-        kit_start(k);
-        kit_add(k, enter("L", "ann", 1000));
-        kit_add(k, leave("L", "ann", label));
-        kit_apply(k, NULL);
+        fixture_start(k);
+        fixture_add(k, enter("L", "ann", 1000));
+        fixture_add(k, leave("L", "ann", label));
+        fixture_apply(k, NULL);
     }
     machine_check(k->m);
     run(k, leave("L", "ann", "0"), MACHINE_NO); /* one too many came after it */
     assert_int_equal(run(k, leave("L", "ann", "1"), MACHINE_DONE).number, 1);
-    kit_reload(k);
+    fixture_reload(k);
     assert_int_equal(run(k, leave("L", "ann", label), MACHINE_DONE).number, 1);
 }
 
@@ -265,24 +265,24 @@ static unsigned model_leave(struct model *o, unsigned owner, unsigned label, uin
     return MACHINE_DONE;
 }
 
-TEST_WITH(as_the_model, kit_setup, kit_teardown)
+TEST_WITH(as_the_model, fixture_setup, fixture_teardown)
 {
     static const char *const owners[] = {"", "ann", "bob", "cyd"};
     static const char *const labels[] = {"p", "q", "r", "s"};
-    struct kit *k = *state;
+    struct fixture *k = *state;
     uint64_t rng = rng_seed();
     struct model o = {.owner = 0};
-    for (uint64_t turn = 0; turn < kit_rounds(4000); turn++) {
+    for (uint64_t turn = 0; turn < fixture_rounds(4000); turn++) {
         unsigned owner = 1 + (unsigned)rng_below(&rng, OWNERS);
         unsigned label = (unsigned)rng_below(&rng, LABELS);
         unsigned number = 0;
         if (rng_below(&rng, 3) == 0) {
-            kit_tick(k, k->clock_ms + rng_below(&rng, 400));
+            fixture_tick(k, k->clock_ms + rng_below(&rng, 400));
             o.owner = o.end_ms < k->clock_ms ? 0 : o.owner;
         }
         if (rng_below(&rng, 50) == 0) {
             uint64_t hash = machine_hash(k->m);
-            kit_reload(k);
+            fixture_reload(k);
             assert_true(machine_hash(k->m) == hash);
         }
         if (rng_below(&rng, 2) == 0) {

@@ -1,6 +1,6 @@
 /* test_restore.c: snapshots in pieces: written to a sink, read with cuts anywhere, of lengths that
  * no buffer has, on another thread. What the bytes may say is in test_snapshot.c. */
-#include "kit.h"
+#include "fixture.h"
 
 #include <pthread.h>
 
@@ -9,30 +9,30 @@
 #define PIECE_MAX ((size_t)64 << 10)
 
 /* One of everything. */
-static void populate(struct kit *k)
+static void populate(struct fixture *k)
 {
-    kit_run(k, cmd_limits(MACHINE_OP_INIT, 77, MACHINE_LIMITS_DEFAULT));
-    kit_run(k, cmd_number(MACHINE_OP_JOIN, 2, 200));
-    kit_run(k, cmd_open("ann", 5000, 30, "label"));
-    kit_run(k, cmd_open("bob", 6000, 0, ""));
-    kit_run(k, cmd_open("cid", 10, 900, ""));
+    fixture_run(k, cmd_limits(MACHINE_OP_INIT, 77, MACHINE_LIMITS_DEFAULT));
+    fixture_run(k, cmd_number(MACHINE_OP_JOIN, 2, 200));
+    fixture_run(k, cmd_open("ann", 5000, 30, "label"));
+    fixture_run(k, cmd_open("bob", 6000, 0, ""));
+    fixture_run(k, cmd_open("cid", 10, 900, ""));
     struct machine_command c = cmd_acquire_x("A", "ann");
-    c.value = kit_slice("value");
-    kit_run(k, c);
-    kit_run(k, cmd_acquire_x("D", "cid"));
+    c.value = fixture_slice("value");
+    fixture_run(k, c);
+    fixture_run(k, cmd_acquire_x("D", "cid"));
     c = cmd_acquire("S", "eve", 4000);
     c.mode = MACHINE_MODE_SHARED;
-    kit_run(k, c);
-    c.owner = kit_slice("dan");
-    kit_run(k, c);
-    kit_run(k, cmd_wait("A", "dan", 300, 4000));
-    kit_run(k, cmd_wait_x("A", "bob", 4000));
-    kit_tick(k, 1500); /* D is delayed */
-    kit_run(k, cmd_wait("D", "eve", 300, 4000));
+    fixture_run(k, c);
+    c.owner = fixture_slice("dan");
+    fixture_run(k, c);
+    fixture_run(k, cmd_wait("A", "dan", 300, 4000));
+    fixture_run(k, cmd_wait_x("A", "bob", 4000));
+    fixture_tick(k, 1500); /* D is delayed */
+    fixture_run(k, cmd_wait("D", "eve", 300, 4000));
 }
 
 /* Some megabytes: names, owners and values of the largest sizes beside small ones. */
-static void populate_largely(struct kit *k)
+static void populate_largely(struct fixture *k)
 {
     static uint8_t filler[FL_VALUE_MAX];
     memset(filler, 'x', sizeof filler);
@@ -45,7 +45,7 @@ static void populate_largely(struct kit *k)
         struct machine_command c = cmd_acquire("", "ann", 50000);
         c.name = (struct fli_slice){(const uint8_t *)name, i % 3 == 0 ? FL_NAME_MAX : 8};
         c.value = (struct fli_slice){filler, i * 37 % (FL_VALUE_MAX + 1)};
-        kit_run(k, c);
+        fixture_run(k, c);
     }
     machine_check(k->m);
 }
@@ -62,7 +62,7 @@ static void restore_in(const struct fli_buf *bytes, const size_t *lens, unsigned
 {
     struct machine_restore *r = NULL;
     struct machine *m = NULL;
-    assert_int_equal(machine_restore_begin(KIT_SEED, &r), 0);
+    assert_int_equal(machine_restore_begin(FIXTURE_SEED, &r), 0);
     unsigned i = 0;
     for (size_t at = 0; at < bytes->len; i++) {
         size_t len = lens[i % n_lens];
@@ -79,9 +79,9 @@ static void restore_in(const struct fli_buf *bytes, const size_t *lens, unsigned
     machine_destroy(m);
 }
 
-TEST_WITH(test_every_cut, kit_setup, kit_teardown)
+TEST_WITH(test_every_cut, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     populate(k);
     struct fli_buf a;
     encode(k->m, &a);
@@ -97,9 +97,9 @@ TEST_WITH(test_every_cut, kit_setup, kit_teardown)
 }
 
 /* Records that lie across the edges of whatever the reader gathers them in. */
-TEST_WITH(test_large, kit_setup, kit_teardown)
+TEST_WITH(test_large, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     uint64_t rng = rng_seed();
     populate_largely(k);
     struct fli_buf a;
@@ -110,7 +110,7 @@ TEST_WITH(test_large, kit_setup, kit_teardown)
     for (unsigned i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
         restore_in(&a, &fixed[i], 1, hash);
     }
-    for (uint64_t n = kit_rounds(20); n > 0; n--) {
+    for (uint64_t n = fixture_rounds(20); n > 0; n--) {
         size_t lens[8];
         for (unsigned i = 0; i < 8; i++) {
             lens[i] = 1 + rng_below(&rng, rng_below(&rng, 2) == 0 ? 300 : 3 * PIECE_MAX);
@@ -120,16 +120,16 @@ TEST_WITH(test_large, kit_setup, kit_teardown)
     fli_buf_fini(&a);
 }
 
-TEST_WITH(test_abandoned, kit_setup, kit_teardown)
+TEST_WITH(test_abandoned, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     populate_largely(k);
     struct fli_buf a;
     encode(k->m, &a);
     machine_restore_abort(NULL);
     for (size_t len = 0; len < a.len; len += 1 + len / 3) {
         struct machine_restore *r = NULL;
-        assert_int_equal(machine_restore_begin(KIT_SEED, &r), 0);
+        assert_int_equal(machine_restore_begin(FIXTURE_SEED, &r), 0);
         assert_int_equal(machine_restore_feed(r, a.data, len), 0);
         machine_restore_abort(r);
     }
@@ -137,22 +137,22 @@ TEST_WITH(test_abandoned, kit_setup, kit_teardown)
 }
 
 /* After an error nothing is looked at, and nothing kept. */
-TEST_WITH(test_error_stays, kit_setup, kit_teardown)
+TEST_WITH(test_error_stays, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     populate(k);
     struct fli_buf a;
     encode(k->m, &a);
     struct machine_restore *r = NULL;
     struct machine *m = NULL;
     static const uint8_t zeros[PIECE_MAX];
-    assert_int_equal(machine_restore_begin(KIT_SEED, &r), 0);
+    assert_int_equal(machine_restore_begin(FIXTURE_SEED, &r), 0);
     assert_int_equal(machine_restore_feed(r, zeros, sizeof zeros), FL_ECORRUPT);
     assert_int_equal(machine_restore_feed(r, a.data, a.len), FL_ECORRUPT);
     assert_int_equal(machine_restore_finish(r, &m), FL_ECORRUPT);
     /* Bytes behind the end, up to what no reader gathers. */
     for (size_t more = 1; more <= 2 * PIECE_MAX; more = 2 * more + 1) {
-        assert_int_equal(machine_restore_begin(KIT_SEED, &r), 0);
+        assert_int_equal(machine_restore_begin(FIXTURE_SEED, &r), 0);
         int rc = machine_restore_feed(r, a.data, a.len);
         for (size_t n = 0; n < more && rc == 0; n++) {
             rc = machine_restore_feed(r, zeros, 1);
@@ -165,7 +165,7 @@ TEST_WITH(test_error_stays, kit_setup, kit_teardown)
 }
 
 /* A snapshot of more than 4 GiB, of a format to come: told apart from a damaged one at its end. */
-TEST_WITH(test_beyond_32_bits, kit_setup, kit_teardown)
+TEST_WITH(test_beyond_32_bits, fixture_setup, fixture_teardown)
 {
     static uint8_t block[PIECE_MAX];
     const uint64_t blocks = (UINT64_C(1) << 32) / sizeof block + 3;
@@ -174,7 +174,7 @@ TEST_WITH(test_beyond_32_bits, kit_setup, kit_teardown)
         struct machine *m = NULL;
         uint32_t crc = 0;
         memcpy(block, "FLSNAP\r\n\xff\0\0\0", 12);
-        assert_int_equal(machine_restore_begin(KIT_SEED, &r), 0);
+        assert_int_equal(machine_restore_begin(FIXTURE_SEED, &r), 0);
         for (uint64_t i = 0; i < blocks; i++) {
             crc = fli_crc32c(crc, block, sizeof block);
             block[7] ^= damaged == 1 && i == blocks / 2;
@@ -205,9 +205,9 @@ static int take(void *ctx, const void *bytes, size_t len)
     return p->calls == p->fails_at ? -77 : 0;
 }
 
-TEST_WITH(test_written_in_pieces, kit_setup, kit_teardown)
+TEST_WITH(test_written_in_pieces, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     populate_largely(k);
     struct fli_buf a;
     encode(k->m, &a);
@@ -240,7 +240,7 @@ static void *work(void *arg)
 {
     struct elsewhere *e = arg;
     struct machine_restore *r;
-    e->rc = machine_restore_begin(KIT_SEED, &r);
+    e->rc = machine_restore_begin(FIXTURE_SEED, &r);
     if (e->rc == 0) {
         e->rc = machine_restore_feed(r, e->bytes->data, e->bytes->len);
         e->rc = e->rc == 0 ? machine_restore_finish(r, &e->fresh) : e->rc;
@@ -249,9 +249,9 @@ static void *work(void *arg)
     return NULL;
 }
 
-TEST_WITH(test_on_another_thread, kit_setup, kit_teardown)
+TEST_WITH(test_on_another_thread, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     populate_largely(k);
     struct fli_buf a;
     encode(k->m, &a);
@@ -263,8 +263,8 @@ TEST_WITH(test_on_another_thread, kit_setup, kit_teardown)
         e.fresh = NULL;
         assert_int_equal(pthread_create(&thread, NULL, work, &e), 0);
         for (unsigned n = 0; n < 1000; n++) {
-            kit_run(k, cmd_acquire("here", "bob", 100));
-            kit_tick(k, machine_clock(k->m) + 101);
+            fixture_run(k, cmd_acquire("here", "bob", 100));
+            fixture_tick(k, machine_clock(k->m) + 101);
         }
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_int_equal(e.rc, 0);

@@ -1,29 +1,29 @@
 /* test_snapshot.c: snapshots: what they carry, that they are canonical, and that no bytes, however
  * damaged, become a machine that is not sound. The model test replaces machines by their snapshots
- * in the middle of random worlds. */
-#include "kit.h"
+ * in the middle of random runs. */
+#include "fixture.h"
 
 /* A machine with one of everything. */
-static void populate(struct kit *k)
+static void populate(struct fixture *k)
 {
     struct machine_limits limits = {10, 20, 30, 40, 50};
-    kit_run(k, cmd_limits(MACHINE_OP_INIT, 77, limits));
-    kit_run(k, cmd_number(MACHINE_OP_JOIN, 2, 200));
-    kit_run(k, cmd_number(MACHINE_OP_JOIN, 1, 100));
-    kit_run(k, cmd_open("ann", 5000, 30, "label"));
-    kit_run(k, cmd_open("bob", 6000, 0, ""));
-    kit_run(k, cmd_open("cid", 10, 900, ""));
+    fixture_run(k, cmd_limits(MACHINE_OP_INIT, 77, limits));
+    fixture_run(k, cmd_number(MACHINE_OP_JOIN, 2, 200));
+    fixture_run(k, cmd_number(MACHINE_OP_JOIN, 1, 100));
+    fixture_run(k, cmd_open("ann", 5000, 30, "label"));
+    fixture_run(k, cmd_open("bob", 6000, 0, ""));
+    fixture_run(k, cmd_open("cid", 10, 900, ""));
     struct machine_command c = cmd_acquire_x("A", "ann");
-    c.value = kit_slice("value");
-    kit_run(k, c);
-    kit_run(k, cmd_acquire_x("D", "cid"));
-    kit_run(k, cmd_acquire("B", "ann", 4000));
-    kit_run(k, cmd_wait("A", "dan", 300, 4000));
-    kit_run(k, cmd_wait_x("A", "bob", 4000));
-    kit_run(k, cmd_wait_x("B", "bob", 4000));
-    kit_tick(k, 1500); /* D is delayed */
-    kit_run(k, cmd_wait("D", "eve", 300, 4000));
-    kit_run(k, cmd_name(MACHINE_OP_TOKEN, "x"));
+    c.value = fixture_slice("value");
+    fixture_run(k, c);
+    fixture_run(k, cmd_acquire_x("D", "cid"));
+    fixture_run(k, cmd_acquire("B", "ann", 4000));
+    fixture_run(k, cmd_wait("A", "dan", 300, 4000));
+    fixture_run(k, cmd_wait_x("A", "bob", 4000));
+    fixture_run(k, cmd_wait_x("B", "bob", 4000));
+    fixture_tick(k, 1500); /* D is delayed */
+    fixture_run(k, cmd_wait("D", "eve", 300, 4000));
+    fixture_run(k, cmd_name(MACHINE_OP_TOKEN, "x"));
 }
 
 static void encode(const struct machine *m, struct fli_buf *out)
@@ -32,13 +32,13 @@ static void encode(const struct machine *m, struct fli_buf *out)
     assert_int_equal(machine_snapshot_encode(m, out), 0);
 }
 
-TEST_WITH(test_empty, kit_setup, kit_teardown)
+TEST_WITH(test_empty, fixture_setup, fixture_teardown)
 {
-    struct machine *m = machine_create(KIT_SEED);
+    struct machine *m = machine_create(FIXTURE_SEED);
     struct machine *copy = NULL;
     struct fli_buf a;
     encode(m, &a);
-    assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &copy), 0);
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, FIXTURE_SEED, &copy), 0);
     machine_check(copy);
     assert_int_equal(machine_hash(m), machine_hash(copy));
     machine_destroy(m);
@@ -47,9 +47,9 @@ TEST_WITH(test_empty, kit_setup, kit_teardown)
     fli_buf_fini(&a);
 }
 
-TEST_WITH(test_whole_state, kit_setup, kit_teardown)
+TEST_WITH(test_whole_state, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     populate(k);
     struct machine *copy = NULL;
     struct fli_buf a;
@@ -76,69 +76,69 @@ TEST_WITH(test_whole_state, kit_setup, kit_teardown)
     fli_buf_fini(&b);
 }
 
-static uint32_t renewals_of(struct kit *k, const char *name)
+static uint32_t renewals_of(struct fixture *k, const char *name)
 {
     struct machine_lock_view v;
-    assert_int_equal(kit_query(k, cmd_name(MACHINE_OP_SHOW, name)).code, MACHINE_DONE);
-    struct machine_page p = kit_page(k);
+    assert_int_equal(fixture_query(k, cmd_name(MACHINE_OP_SHOW, name)).code, MACHINE_DONE);
+    struct machine_page p = fixture_page(k);
     assert_int_equal(machine_page_next_lock(&p, &v), 1);
     return v.renewals;
 }
 
 /* Of an implicit session, of an explicit one (by either command), and kept by snapshots; a grant
  * begins with none, and so does the next one. */
-TEST_WITH(renewals_are_counted, kit_setup, kit_teardown)
+TEST_WITH(renewals_are_counted, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_acquire("A", "dan", 4000));
-    kit_run(k, cmd_open("ann", 5000, 0, ""));
-    kit_run(k, cmd_acquire_x("B", "ann"));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_acquire("A", "dan", 4000));
+    fixture_run(k, cmd_open("ann", 5000, 0, ""));
+    fixture_run(k, cmd_acquire_x("B", "ann"));
     assert_int_equal(renewals_of(k, "A"), 0);
     assert_int_equal(renewals_of(k, "B"), 0);
     for (unsigned i = 0; i < 3; i++) {
         uint64_t hash = machine_hash(k->m);
-        assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RENEW, "A", 1, 0)).code, MACHINE_DONE);
+        assert_int_equal(fixture_run(k, cmd_held(MACHINE_OP_RENEW, "A", 1, 0)).code, MACHINE_DONE);
         assert_true(hash != machine_hash(k->m));
     }
-    assert_int_equal(kit_run(k, cmd_acquire("A", "dan", 4000)).code, MACHINE_GRANTED);
-    assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RENEW, "B", 2, 0)).code, MACHINE_DONE);
-    assert_int_equal(kit_run(k, cmd_owner(MACHINE_OP_SESSION_RENEW, "ann")).code, MACHINE_DONE);
+    assert_int_equal(fixture_run(k, cmd_acquire("A", "dan", 4000)).code, MACHINE_GRANTED);
+    assert_int_equal(fixture_run(k, cmd_held(MACHINE_OP_RENEW, "B", 2, 0)).code, MACHINE_DONE);
+    assert_int_equal(fixture_run(k, cmd_owner(MACHINE_OP_SESSION_RENEW, "ann")).code, MACHINE_DONE);
     assert_int_equal(renewals_of(k, "A"), 4);
     assert_int_equal(renewals_of(k, "B"), 2);
-    kit_reload(k);
+    fixture_reload(k);
     assert_int_equal(renewals_of(k, "A"), 4);
     assert_int_equal(renewals_of(k, "B"), 2);
-    kit_run(k, cmd_held(MACHINE_OP_RELEASE, "A", 1, 0));
-    kit_run(k, cmd_acquire("A", "dan", 4000));
+    fixture_run(k, cmd_held(MACHINE_OP_RELEASE, "A", 1, 0));
+    fixture_run(k, cmd_acquire("A", "dan", 4000));
     assert_int_equal(renewals_of(k, "A"), 0);
 }
 
 /* The last of the 2^32: the number is put into a snapshot, where it stands before the lengths of an
  * empty `whose` and an empty value. */
-TEST_WITH(renewals_do_not_wrap, kit_setup, kit_teardown)
+TEST_WITH(renewals_do_not_wrap, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct fli_buf a;
     struct machine *copy = NULL;
-    kit_run(k, cmd_acquire("A", "dan", 4000));
+    fixture_run(k, cmd_acquire("A", "dan", 4000));
     encode(k->m, &a);
     fli_put_u32(a.data + a.len - 4 - 2 - 1 - 4, UINT32_MAX - 1);
     fli_put_u32(a.data + a.len - 4, fli_crc32c(0, a.data, a.len - 4));
-    assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &copy), 0);
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, FIXTURE_SEED, &copy), 0);
     machine_destroy(k->m);
     k->m = copy;
     assert_int_equal(renewals_of(k, "A"), UINT32_MAX - 1);
     for (unsigned i = 0; i < 2; i++) {
-        assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RENEW, "A", 1, 0)).code, MACHINE_DONE);
+        assert_int_equal(fixture_run(k, cmd_held(MACHINE_OP_RENEW, "A", 1, 0)).code, MACHINE_DONE);
         assert_int_equal(renewals_of(k, "A"), UINT32_MAX);
     }
     fli_buf_fini(&a);
 }
 
 /* The hash depends on everything; here on one detail at a time. */
-TEST_WITH(test_hash_notices, kit_setup, kit_teardown)
+TEST_WITH(test_hash_notices, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     uint64_t last = machine_hash(k->m);
     const struct machine_command steps[] = {
         cmd_open("ann", 5000, 30, ""),
@@ -153,18 +153,18 @@ TEST_WITH(test_hash_notices, kit_setup, kit_teardown)
         cmd_limits(MACHINE_OP_LIMITS, 0, (struct machine_limits){9, 9, 9, 9, 9}),
     };
     for (unsigned i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        kit_run(k, steps[i]);
+        fixture_run(k, steps[i]);
         uint64_t hash = machine_hash(k->m);
         assert_true(hash != last);
         last = hash;
     }
-    kit_tick(k, 1001);
+    fixture_tick(k, 1001);
     assert_true(machine_hash(k->m) != last);
 }
 
-TEST_WITH(test_ceiling, kit_setup, kit_teardown)
+TEST_WITH(test_ceiling, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     populate(k);
     struct fli_buf whole;
     encode(k->m, &whole);
@@ -195,7 +195,7 @@ static unsigned try_decode(const uint8_t *bytes, size_t len)
     struct machine *m = NULL;
     uint8_t *p = malloc(len + 1); /* at its own place, so that a sanitizer sees reads beyond */
     memcpy(p, bytes, len);
-    int rc = machine_snapshot_decode(p, len, KIT_SEED, &m);
+    int rc = machine_snapshot_decode(p, len, FIXTURE_SEED, &m);
     free(p);
     if (rc != 0) {
         assert_true(rc == FL_ECORRUPT || rc == FL_EVERSION);
@@ -212,9 +212,9 @@ static unsigned try_decode(const uint8_t *bytes, size_t len)
     return 1;
 }
 
-TEST_WITH(test_truncated, kit_setup, kit_teardown)
+TEST_WITH(test_truncated, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     populate(k);
     struct fli_buf a;
     encode(k->m, &a);
@@ -231,35 +231,35 @@ TEST_WITH(test_truncated, kit_setup, kit_teardown)
     fli_buf_fini(&a);
 }
 
-TEST_WITH(test_checksum_and_version, kit_setup, kit_teardown)
+TEST_WITH(test_checksum_and_version, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     populate(k);
     struct fli_buf a;
     struct machine *m = NULL;
     encode(k->m, &a);
     for (size_t bit = 0; bit < a.len * 8; bit++) {
         a.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &m), FL_ECORRUPT);
+        assert_int_equal(machine_snapshot_decode(a.data, a.len, FIXTURE_SEED, &m), FL_ECORRUPT);
         a.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
     a.data[8]++;
     fix_checksum(a.data, a.len);
-    assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &m), FL_EVERSION);
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, FIXTURE_SEED, &m), FL_EVERSION);
     fli_buf_fini(&a);
 }
 
 /* Damage with a right checksum, as from somebody who means it. */
-TEST_WITH(test_damaged, kit_setup, kit_teardown)
+TEST_WITH(test_damaged, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     uint64_t rng = rng_seed();
     populate(k);
     struct fli_buf a;
     encode(k->m, &a);
     uint8_t *p = malloc(a.len);
     unsigned taken = 0;
-    for (uint64_t n = kit_rounds(60000); n > 0; n--) {
+    for (uint64_t n = fixture_rounds(60000); n > 0; n--) {
         memcpy(p, a.data, a.len);
         for (uint64_t flips = 1 + rng_below(&rng, 3); flips > 0; flips--) {
             uint8_t *byte = &p[12 + rng_below(&rng, a.len - 16)];
@@ -275,7 +275,7 @@ TEST_WITH(test_damaged, kit_setup, kit_teardown)
 }
 
 /* Finds `from` in the snapshot, puts `to` (as long) in its place, and expects a refusal. */
-static void refuse_with(struct kit *k, const char *from, const char *to, size_t len)
+static void refuse_with(struct fixture *k, const char *from, const char *to, size_t len)
 {
     struct fli_buf a;
     encode(k->m, &a);
@@ -284,19 +284,19 @@ static void refuse_with(struct kit *k, const char *from, const char *to, size_t 
     memcpy(at, to, len);
     fix_checksum(a.data, a.len);
     struct machine *m = NULL;
-    assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &m), FL_ECORRUPT);
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, FIXTURE_SEED, &m), FL_ECORRUPT);
     fli_buf_fini(&a);
 }
 
 /* The lies one would try first. */
-TEST_WITH(test_lies, kit_setup, kit_teardown)
+TEST_WITH(test_lies, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_open("ann", 5000, 0, ""));
-    kit_run(k, cmd_open("bob", 5000, 0, ""));
-    kit_run(k, cmd_acquire_x("lock-1", "ann"));
-    kit_run(k, cmd_acquire_x("lock-2", "bob"));
-    kit_run(k, cmd_wait_x("lock-2", "ann", 5000));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_open("ann", 5000, 0, ""));
+    fixture_run(k, cmd_open("bob", 5000, 0, ""));
+    fixture_run(k, cmd_acquire_x("lock-1", "ann"));
+    fixture_run(k, cmd_acquire_x("lock-2", "bob"));
+    fixture_run(k, cmd_wait_x("lock-2", "ann", 5000));
     refuse_with(k,
                 "\x03"
                 "bob"
@@ -346,7 +346,7 @@ TEST_WITH(test_lies, kit_setup, kit_teardown)
 }
 
 /* Gives the user of this name another number and name, both names of seven letters. */
-static void refuse_user(struct kit *k, const char *name, uint32_t uid, const char *other)
+static void refuse_user(struct fixture *k, const char *name, uint32_t uid, const char *other)
 {
     struct fli_buf a;
     encode(k->m, &a);
@@ -356,45 +356,45 @@ static void refuse_user(struct kit *k, const char *name, uint32_t uid, const cha
     memcpy(at, other, 7);
     fix_checksum(a.data, a.len);
     struct machine *m = NULL;
-    assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &m), FL_ECORRUPT);
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, FIXTURE_SEED, &m), FL_ECORRUPT);
     fli_buf_fini(&a);
 }
 
-TEST_WITH(test_one_default_user, kit_setup, kit_teardown)
+TEST_WITH(test_one_default_user, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_command c = {.op = MACHINE_OP_USER_SET,
-                                .owner = kit_slice("another"),
-                                .words = kit_slice("on nopass"),
+                                .owner = fixture_slice("another"),
+                                .words = fixture_slice("on nopass"),
                                 .user = MACHINE_USER_NODE,
                                 .flags = MACHINE_COMMAND_BY};
-    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    assert_int_equal(fixture_run(k, c).code, MACHINE_DONE);
     refuse_user(k, "another", 0, "default"); /* twice */
     c.op = MACHINE_OP_USER_DELETE;
-    c.words = kit_slice("");
-    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    c.words = fixture_slice("");
+    assert_int_equal(fixture_run(k, c).code, MACHINE_DONE);
     refuse_user(k, "default", 1, "another"); /* missing */
 }
 
 /* An implicit session that waits for the lock it holds. */
-TEST_WITH(test_holder_does_not_wait, kit_setup, kit_teardown)
+TEST_WITH(test_holder_does_not_wait, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_acquire("lock-1", "ann", 5000));
-    kit_run(k, cmd_wait("lock-1", "bob", 5000, 5000));
-    kit_run(k, cmd_wait("lock-1", "cid", 5000, 5000));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_acquire("lock-1", "ann", 5000));
+    fixture_run(k, cmd_wait("lock-1", "bob", 5000, 5000));
+    fixture_run(k, cmd_wait("lock-1", "cid", 5000, 5000));
     refuse_with(k, "lock-1\0\003bob", "lock-1\0\003ann", 11);
     refuse_with(k, "lock-1\0\003bob", "lock-1\0\003cid", 11); /* waits twice */
 }
 
 /* A lock that is free, awaited, and given to nobody, although there are tokens. */
-TEST_WITH(test_free_lock_is_given, kit_setup, kit_teardown)
+TEST_WITH(test_free_lock_is_given, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_open("ann", 100, 257, ""));
-    kit_run(k, cmd_acquire_x("lock-1", "ann"));
-    kit_tick(k, 1101);
-    kit_run(k, cmd_wait("lock-1", "bob", 5000, 5000));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_open("ann", 100, 257, ""));
+    fixture_run(k, cmd_acquire_x("lock-1", "ann"));
+    fixture_tick(k, 1101);
+    fixture_run(k, cmd_wait("lock-1", "bob", 5000, 5000));
     /* Delayed until 1101 + 257 = 0x54e; without a delay; beyond any delay. */
     const char *delayed = "\x4e\x05\0\0\0\0\0\0\x01\0\0\0\x06lock-1";
     refuse_with(k, delayed, "\0\0\0\0\0\0\0\0\x01\0\0\0\x06lock-1", 19);
@@ -406,16 +406,16 @@ TEST_WITH(test_free_lock_is_given, kit_setup, kit_teardown)
 }
 
 /* A cycle that no sequence of commands can make. */
-TEST_WITH(test_cycle_is_refused, kit_setup, kit_teardown)
+TEST_WITH(test_cycle_is_refused, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_open("ann", 5000, 0, ""));
-    kit_run(k, cmd_open("bob", 5000, 0, ""));
-    kit_run(k, cmd_acquire_x("A", "ann"));
-    kit_run(k, cmd_acquire_x("B", "bob"));
-    kit_run(k, cmd_acquire("C", "cid", 5000));
-    kit_run(k, cmd_wait_x("B", "ann", 5000));
-    kit_run(k, cmd_wait_x("C", "bob", 5000));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_open("ann", 5000, 0, ""));
+    fixture_run(k, cmd_open("bob", 5000, 0, ""));
+    fixture_run(k, cmd_acquire_x("A", "ann"));
+    fixture_run(k, cmd_acquire_x("B", "bob"));
+    fixture_run(k, cmd_acquire("C", "cid", 5000));
+    fixture_run(k, cmd_wait_x("B", "ann", 5000));
+    fixture_run(k, cmd_wait_x("C", "bob", 5000));
     /* The wait of bob now is for A, which ann holds, who waits for bob. */
     refuse_with(k,
                 "\x01"
@@ -433,7 +433,7 @@ static int append_bytes(void *ctx, const void *bytes, size_t len)
 }
 
 /* What a new cluster inherits: users and limits, and no hold of anybody. */
-TEST_WITH(test_heir, kit_setup, kit_teardown)
+TEST_WITH(test_heir, fixture_setup, fixture_teardown)
 {
     const uint64_t seed[2] = {1, 2};
     struct machine *old = machine_create(seed);

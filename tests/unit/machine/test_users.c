@@ -1,6 +1,6 @@
 /* test_users.c: users in the machine: who is refused what, whose a grant is, what becomes of waits
  * when a right is taken away, and that all of it is in snapshots. */
-#include "kit.h"
+#include "fixture.h"
 
 #include "machine/budget.h"
 
@@ -27,16 +27,17 @@ static struct machine_command cmd_user(const char *name, const char *words)
 }
 
 /* As a node does it. */
-static void set(struct kit *k, const char *name, const char *words)
+static void set(struct fixture *k, const char *name, const char *words)
 {
-    assert_int_equal(kit_run(k, by(cmd_user(name, words), MACHINE_USER_NODE)).code, MACHINE_DONE);
+    assert_int_equal(fixture_run(k, by(cmd_user(name, words), MACHINE_USER_NODE)).code,
+                     MACHINE_DONE);
 }
 
 /* What a command says who asks by a user that has logged in now. */
-static uint64_t login(struct kit *k, const char *name)
+static uint64_t login(struct fixture *k, const char *name)
 {
     struct machine_command q = {.op = MACHINE_OP_USER, .owner = slice(name)};
-    struct machine_result r = kit_query(k, by(q, MACHINE_USER_NODE));
+    struct machine_result r = fixture_query(k, by(q, MACHINE_USER_NODE));
     struct fli_slice payload = {k->payload.data, k->payload.len};
     uint64_t user = 0;
     struct acl_user acl;
@@ -46,12 +47,12 @@ static uint64_t login(struct kit *k, const char *name)
     return user;
 }
 
-static struct machine_result run_by(struct kit *k, uint64_t user, struct machine_command c)
+static struct machine_result run_by(struct fixture *k, uint64_t user, struct machine_command c)
 {
-    return MACHINE_OP_IS_QUERY(c.op) ? kit_query(k, by(c, user)) : kit_run(k, by(c, user));
+    return MACHINE_OP_IS_QUERY(c.op) ? fixture_query(k, by(c, user)) : fixture_run(k, by(c, user));
 }
 
-static void refused(struct kit *k, uint64_t user, struct machine_command c, unsigned right)
+static void refused(struct fixture *k, uint64_t user, struct machine_command c, unsigned right)
 {
     uint64_t before = machine_last_token(k->m);
     struct machine_result r = run_by(k, user, c);
@@ -60,7 +61,7 @@ static void refused(struct kit *k, uint64_t user, struct machine_command c, unsi
     assert_int_equal(machine_last_token(k->m), before);
 }
 
-static void done(struct kit *k, uint64_t user, struct machine_command c, unsigned code)
+static void done(struct fixture *k, uint64_t user, struct machine_command c, unsigned code)
 {
     assert_int_equal(run_by(k, user, c).code, code);
 }
@@ -70,9 +71,9 @@ static struct machine_command may(unsigned right)
     return (struct machine_command){.op = MACHINE_OP_MAY, .number = right};
 }
 
-TEST_WITH(everybody_may_everything_at_first, kit_setup, kit_teardown)
+TEST_WITH(everybody_may_everything_at_first, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     assert_true(machine_users_are_new(k->m) && machine_may(k->m, 0, ACL_ADMIN, NULL));
     done(k, 0, cmd_acquire("L", "ann", 5000), MACHINE_GRANTED);
     done(k, 0, cmd_user("ann", "on nopass"), MACHINE_DONE);
@@ -87,9 +88,9 @@ TEST_WITH(everybody_may_everything_at_first, kit_setup, kit_teardown)
     done(k, login(k, "default"), cmd_acquire("M", "ann", 5000), MACHINE_GRANTED);
 }
 
-TEST_WITH(each_right_is_asked_for, kit_setup, kit_teardown)
+TEST_WITH(each_right_is_asked_for, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_command locks = {.op = MACHINE_OP_LOCKS};
     set(k, "no", "on nopass ~x");
     set(k, "acq", "on nopass ~L* +@acquire");
@@ -133,9 +134,9 @@ TEST_WITH(each_right_is_asked_for, kit_setup, kit_teardown)
 }
 
 /* etcd 21677: every name is looked at. */
-TEST_WITH(all_names_of_several_are_asked_for, kit_setup, kit_teardown)
+TEST_WITH(all_names_of_several_are_asked_for, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     uint8_t also[MACHINE_ALSO_SIZE];
     set(k, "ann", "on nopass ~a* +@acquire");
     uint64_t ann = login(k, "ann");
@@ -149,9 +150,9 @@ TEST_WITH(all_names_of_several_are_asked_for, kit_setup, kit_teardown)
     done(k, ann, c, MACHINE_GRANTED);
 }
 
-TEST_WITH(what_is_anothers_cannot_be_used, kit_setup, kit_teardown)
+TEST_WITH(what_is_anothers_cannot_be_used, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     set(k, "ann", "on nopass ~* +@acquire");
     set(k, "bob", "on nopass ~* +@acquire");
     set(k, "sue", "on nopass ~* +@acquire +@see");
@@ -186,9 +187,9 @@ TEST_WITH(what_is_anothers_cannot_be_used, kit_setup, kit_teardown)
 }
 
 /* A new user with the name of a deleted one is another user. */
-TEST_WITH(a_login_ends_with_its_user, kit_setup, kit_teardown)
+TEST_WITH(a_login_ends_with_its_user, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     set(k, "ann", "on nopass ~* +@acquire");
     uint64_t ann = login(k, "ann");
     done(k, ann, cmd_acquire("L", "o", 5000), MACHINE_GRANTED);
@@ -203,14 +204,14 @@ TEST_WITH(a_login_ends_with_its_user, kit_setup, kit_teardown)
     done(k, MACHINE_USER_NODE, cmd_owner(MACHINE_OP_USER_DELETE, "default"), MACHINE_WRONG);
     set(k, "ann", "on nopass ~* +@acquire");
     done(k, login(k, "ann"), cmd_held(MACHINE_OP_RENEW, "L", 1, 0), MACHINE_NO);
-    kit_forget_events(k);
-    kit_tick(k, k->clock_ms + 5001); /* an end of a lease asks for no right */
-    kit_expect_events(k, "expired:deadline L o token=1\n");
+    fixture_forget_events(k);
+    fixture_tick(k, k->clock_ms + 5001); /* an end of a lease asks for no right */
+    fixture_expect_events(k, "expired:deadline L o token=1\n");
 }
 
-TEST_WITH(passwords_end_logins, kit_setup, kit_teardown)
+TEST_WITH(passwords_end_logins, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     set(k, "ann", "on #" HASH(1) " ~* +@acquire");
     uint64_t first = login(k, "ann");
     set(k, "ann", "#" HASH(2) " +@see -@token");
@@ -239,9 +240,9 @@ static struct machine_command cmd_key(unsigned op, const char *name, const char 
 }
 
 /* Whoever has lost the right may still give back, and prolongs nothing, by whatever command. */
-TEST_WITH(a_lost_right_prolongs_nothing, kit_setup, kit_teardown)
+TEST_WITH(a_lost_right_prolongs_nothing, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_command extend = cmd_key(MACHINE_OP_KEYS, "L", "a", 9000);
     extend.flags = MACHINE_KEYS_EXTEND;
     set(k, "ann", "on nopass ~* +@acquire");
@@ -260,14 +261,14 @@ TEST_WITH(a_lost_right_prolongs_nothing, kit_setup, kit_teardown)
     assert_int_equal(r.code, MACHINE_DONE);
     assert_int_equal(r.deadline_ms, until_ms);
     done(k, ann, cmd_key(MACHINE_OP_ANY_KEYS, "M", "", 0), MACHINE_DONE);
-    kit_forget_events(k);
-    kit_tick(k, until_ms + 1);
-    kit_expect_events(k, "expired:deadline L a token=1\n");
+    fixture_forget_events(k);
+    fixture_tick(k, until_ms + 1);
+    fixture_expect_events(k, "expired:deadline L a token=1\n");
 }
 
-TEST_WITH(waits_end_when_a_right_is_taken, kit_setup, kit_teardown)
+TEST_WITH(waits_end_when_a_right_is_taken, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     set(k, "ann", "on nopass ~* +@acquire");
     set(k, "bob", "on nopass ~* +@acquire");
     uint64_t ann = login(k, "ann");
@@ -276,27 +277,27 @@ TEST_WITH(waits_end_when_a_right_is_taken, kit_setup, kit_teardown)
     done(k, ann, cmd_wait("L", "a", 5000, 9000), MACHINE_QUEUED);
     done(k, bob, cmd_wait("L", "b", 5000, 9000), MACHINE_QUEUED);
     done(k, ann, cmd_wait("L", "c", 5000, 9000), MACHINE_QUEUED);
-    kit_forget_events(k);
+    fixture_forget_events(k);
     set(k, "ann", "resetkeys ~L"); /* still may */
-    kit_expect_events(k, "user_changed ann\n");
-    assert_int_equal(kit_drain(k), 0);
+    fixture_expect_events(k, "user_changed ann\n");
+    assert_int_equal(fixture_drain(k), 0);
     set(k, "ann", "-@acquire");
-    kit_expect_events(k, "user_changed ann\nwait_ended:denied L a wait=1\n"
-                         "wait_ended:denied L c wait=3\n");
+    fixture_expect_events(k, "user_changed ann\nwait_ended:denied L a wait=1\n"
+                             "wait_ended:denied L c wait=3\n");
     set(k, "bob", "off");
-    kit_expect_events(k, "user_changed bob\nwait_ended:denied L b wait=2\n");
+    fixture_expect_events(k, "user_changed bob\nwait_ended:denied L b wait=2\n");
     set(k, "bob", "on");
     done(k, login(k, "bob"), cmd_wait("L", "b", 5000, 9000), MACHINE_QUEUED);
-    kit_forget_events(k);
+    fixture_forget_events(k);
     done(k, 0, cmd_owner(MACHINE_OP_USER_DELETE, "bob"), MACHINE_DONE);
-    kit_expect_events(k, "user_changed:close bob\nwait_ended:denied L b wait=4\n");
+    fixture_expect_events(k, "user_changed:close bob\nwait_ended:denied L b wait=4\n");
 }
 
 /* More waits than one batch has steps for; a lock that becomes free meanwhile is not granted to who
  * has lost the right, though his wait has not been come to. */
-TEST_WITH(many_waits_end_in_batches_to_come, kit_setup, kit_teardown)
+TEST_WITH(many_waits_end_in_batches_to_come, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char owner[16];
     machine_set_budget(
         k->m, &(struct budget){.due = 25, .commands = 25, .search_min = 50, .search_max = 1000});
@@ -310,17 +311,17 @@ TEST_WITH(many_waits_end_in_batches_to_come, kit_setup, kit_teardown)
     }
     done(k, ann, cmd_wait("B", "last", 5000, 9000), MACHINE_QUEUED);
     done(k, 0, cmd_wait("B", "other", 5000, 9000), MACHINE_QUEUED);
-    kit_forget_events(k);
+    fixture_forget_events(k);
     set(k, "ann", "-@all");
     assert_true(machine_has_work(k->m));
     uint64_t hash = machine_hash(k->m);
-    kit_reload(k); /* where it goes on is in the snapshot */
+    fixture_reload(k); /* where it goes on is in the snapshot */
     machine_set_budget(
         k->m, &(struct budget){.due = 25, .commands = 25, .search_min = 50, .search_max = 1000});
     assert_true(machine_hash(k->m) == hash && machine_has_work(k->m));
-    kit_forget_events(k);
+    fixture_forget_events(k);
     done(k, 0, cmd_held(MACHINE_OP_RELEASE, "B", 2, 0), MACHINE_DONE);
-    kit_drain(k);
+    fixture_drain(k);
     struct machine_counts counts;
     machine_get_counts(k->m, &counts);
     assert_int_equal(counts.waits, 0);
@@ -330,9 +331,9 @@ TEST_WITH(many_waits_end_in_batches_to_come, kit_setup, kit_teardown)
 }
 
 /* What it takes to match names with patterns counts for the leader's batches. */
-TEST_WITH(matching_has_a_cost, kit_setup, kit_teardown)
+TEST_WITH(matching_has_a_cost, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char words[2048] = "on nopass +@acquire";
     char name[FL_NAME_MAX + 1];
     memset(name, 'a', FL_NAME_MAX);
@@ -354,9 +355,9 @@ TEST_WITH(matching_has_a_cost, kit_setup, kit_teardown)
     assert_int_equal(machine_command_cost_now(k->m, &c), plain);
 }
 
-TEST_WITH(lists_are_filtered, kit_setup, kit_teardown)
+TEST_WITH(lists_are_filtered, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_lock_view v;
     struct machine_session_view s;
     set(k, "ann", "on nopass ~a* +@see +@acquire");
@@ -367,7 +368,7 @@ TEST_WITH(lists_are_filtered, kit_setup, kit_teardown)
     done(k, 0, cmd_open("session-of-others", 5000, 0, ""), MACHINE_DONE);
     done(k, ann, cmd_open("session-of-ann-x", 5000, 0, ""), MACHINE_DONE);
     done(k, ann, (struct machine_command){.op = MACHINE_OP_LOCKS}, MACHINE_DONE);
-    struct machine_page page = kit_page(k);
+    struct machine_page page = fixture_page(k);
     assert_int_equal(page.count, 2);
     assert_int_equal(machine_page_next_lock(&page, &v), 1);
     assert_memory_equal(v.name.data, "a1", 2);
@@ -377,27 +378,27 @@ TEST_WITH(lists_are_filtered, kit_setup, kit_teardown)
     assert_int_equal(v.user.len, 3);
     assert_memory_equal(v.user.data, "ann", 3);
     done(k, ann, (struct machine_command){.op = MACHINE_OP_SESSION_LIST}, MACHINE_DONE);
-    page = kit_page(k);
+    page = fixture_page(k);
     assert_int_equal(page.count, 1);
     assert_int_equal(machine_page_next_session(&page, &s), 1);
     assert_memory_equal(s.owner.data, "session-of-ann-x", 16);
     set(k, "ann", "~*");
     done(k, ann, (struct machine_command){.op = MACHINE_OP_SESSION_LIST}, MACHINE_DONE);
-    assert_int_equal(kit_page(k).count, 2);
+    assert_int_equal(fixture_page(k).count, 2);
 }
 
-TEST_WITH(where_a_client_is_is_written_down, kit_setup, kit_teardown)
+TEST_WITH(where_a_client_is_is_written_down, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     static const uint8_t at[6] = {10, 0, 0, 7, 0x1c, 0xe9};
     struct machine_lock_view v;
     set(k, "ann", "on nopass ~* +@see +@acquire");
     struct machine_command c = by(cmd_acquire("L", "o", 5000), login(k, "ann"));
     c.address = (struct fli_slice){at, sizeof at};
     done(k, c.user, c, MACHINE_GRANTED);
-    kit_reload(k);
+    fixture_reload(k);
     done(k, 0, cmd_name(MACHINE_OP_SHOW, "L"), MACHINE_DONE);
-    struct machine_page page = kit_page(k);
+    struct machine_page page = fixture_page(k);
     assert_int_equal(machine_page_next_lock(&page, &v), 1);
     assert_int_equal(v.address.len, sizeof at);
     assert_memory_equal(v.address.data, at, sizeof at);
@@ -409,16 +410,16 @@ TEST_WITH(where_a_client_is_is_written_down, kit_setup, kit_teardown)
     assert_int_equal(machine_command_check(&c), FL_EINVAL);
 }
 
-TEST_WITH(users_are_in_snapshots, kit_setup, kit_teardown)
+TEST_WITH(users_are_in_snapshots, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     set(k, "ann", "on #" HASH(1) " ~a* +@acquire (~b* +@see)");
     set(k, "bob", "on nopass ~* +@acquire");
     done(k, MACHINE_USER_NODE, cmd_owner(MACHINE_OP_USER_DELETE, "bob"), MACHINE_DONE);
     set(k, "default", "-@all");
     uint64_t ann = login(k, "ann");
     uint64_t hash = machine_hash(k->m);
-    kit_reload(k);
+    fixture_reload(k);
     assert_true(machine_hash(k->m) == hash);
     assert_true(login(k, "ann") == ann && !machine_users_are_new(k->m));
     refused(k, 0, cmd_acquire("a1", "o", 5000), ACL_ACQUIRE);
@@ -427,31 +428,31 @@ TEST_WITH(users_are_in_snapshots, kit_setup, kit_teardown)
     assert_int_equal((uint32_t)login(k, "bob"), 3); /* numbers are not used again */
 }
 
-TEST_WITH(first_users_are_only_for_the_first_time, kit_setup, kit_teardown)
+TEST_WITH(first_users_are_only_for_the_first_time, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct machine_command c = by(cmd_user("ann", "reset on nopass"), MACHINE_USER_NODE);
     c.flags |= MACHINE_USER_INITIAL;
-    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
-    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    assert_int_equal(fixture_run(k, c).code, MACHINE_DONE);
+    assert_int_equal(fixture_run(k, c).code, MACHINE_DONE);
     assert_true(machine_users_are_new(k->m));
     done(k, MACHINE_USER_NODE, (struct machine_command){.op = MACHINE_OP_USERS_SEAL}, MACHINE_DONE);
     assert_false(machine_users_are_new(k->m));
-    assert_int_equal(kit_run(k, c).code, MACHINE_EXISTS);
+    assert_int_equal(fixture_run(k, c).code, MACHINE_EXISTS);
 }
 
-TEST_WITH(users_have_a_limit, kit_setup, kit_teardown)
+TEST_WITH(users_have_a_limit, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char name[16];
     unsigned n = 0;
     unsigned code = MACHINE_DONE;
     k->check = false;
     while (code == MACHINE_DONE) {
         (void)snprintf(name, sizeof name, "user%05u", n++);
-        code =
-            kit_run(k, by(cmd_user(name, "on nopass ~some:pattern:* +@acquire"), MACHINE_USER_NODE))
-                .code;
+        code = fixture_run(
+                   k, by(cmd_user(name, "on nopass ~some:pattern:* +@acquire"), MACHINE_USER_NODE))
+                   .code;
     }
     assert_int_equal(code, MACHINE_LIMIT);
     assert_true(n > 500);
@@ -459,7 +460,8 @@ TEST_WITH(users_have_a_limit, kit_setup, kit_teardown)
     done(k, MACHINE_USER_NODE, cmd_owner(MACHINE_OP_USER_DELETE, "user00000"), MACHINE_DONE);
     set(k, name, "on nopass ~some:pattern:* +@acquire");
     assert_int_equal(
-        kit_query(k, by((struct machine_command){.op = MACHINE_OP_USERS}, MACHINE_USER_NODE)).code,
+        fixture_query(k, by((struct machine_command){.op = MACHINE_OP_USERS}, MACHINE_USER_NODE))
+            .code,
         MACHINE_DONE);
     assert_true(k->payload.len <= MACHINE_USERS_BYTES_MAX &&
                 k->payload.len + 60 > MACHINE_USERS_BYTES_MAX);
@@ -491,15 +493,15 @@ static struct machine_command cmd_load(const struct user_list *l, bool initial)
                                     .value = {l->bytes, l->len}};
 }
 
-static unsigned users_there(struct kit *k, const char *name)
+static unsigned users_there(struct fixture *k, const char *name)
 {
     struct machine_command q = {.op = MACHINE_OP_USER, .owner = slice(name)};
-    return kit_query(k, by(q, MACHINE_USER_NODE)).code == MACHINE_DONE;
+    return fixture_query(k, by(q, MACHINE_USER_NODE)).code == MACHINE_DONE;
 }
 
-TEST_WITH(a_list_takes_the_place_of_all, kit_setup, kit_teardown)
+TEST_WITH(a_list_takes_the_place_of_all, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct user_list l = {.len = 0};
     set(k, "boss", "on nopass +@admin");
     set(k, "gone", "on nopass ~* +@acquire");
@@ -528,7 +530,7 @@ TEST_WITH(a_list_takes_the_place_of_all, kit_setup, kit_teardown)
     done(k, login(k, "shut"), may(0), MACHINE_DONE);
     done(k, kept, cmd_held(MACHINE_OP_RENEW, "M", 2, 0), MACHINE_DONE); /* its login stays */
     done(k, login(k, "new"), cmd_held(MACHINE_OP_RENEW, "L", 1, 0), MACHINE_NO); /* not its own */
-    kit_tick(k, 20000); /* nobody may renew it, and its lease ends all the same */
+    fixture_tick(k, 20000); /* nobody may renew it, and its lease ends all the same */
     struct machine_counts c;
     machine_get_counts(k->m, &c);
     assert_int_equal(c.locks_held, 0);
@@ -536,9 +538,9 @@ TEST_WITH(a_list_takes_the_place_of_all, kit_setup, kit_teardown)
     assert_int_equal(c.grants, 2); /* who lost the right while he waited got nothing */
 }
 
-TEST_WITH(a_list_is_taken_as_a_whole_or_not_at_all, kit_setup, kit_teardown)
+TEST_WITH(a_list_is_taken_as_a_whole_or_not_at_all, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct user_list l = {.len = 0};
     char name[16];
     set(k, "old", "on nopass ~* +@acquire");
@@ -570,9 +572,9 @@ TEST_WITH(a_list_is_taken_as_a_whole_or_not_at_all, kit_setup, kit_teardown)
     }
 }
 
-TEST_WITH(a_list_to_begin_with, kit_setup, kit_teardown)
+TEST_WITH(a_list_to_begin_with, fixture_setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     struct user_list l = {.len = 0};
     enroll(&l, "ann", "on nopass ~* +@all");
     enroll(&l, "default", "off");
@@ -584,7 +586,7 @@ TEST_WITH(a_list_to_begin_with, kit_setup, kit_teardown)
     assert_true(users_there(k, "ann") && !users_there(k, "bob"));
     done(k, MACHINE_USER_NODE, cmd_load(&l, false), MACHINE_DONE);
     assert_true(users_there(k, "bob") && !users_there(k, "ann"));
-    kit_reload(k); /* through a snapshot */
+    fixture_reload(k); /* through a snapshot */
     assert_true(users_there(k, "bob") && !users_there(k, "ann"));
     machine_check(k->m);
 }

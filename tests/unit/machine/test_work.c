@@ -1,7 +1,7 @@
 /* test_work.c: one batch takes a bounded number of steps, what is left goes on in the next ones,
  * and commands that come in between are answered rightly. That the same happens in the end, in the
- * same order, is what the model test shows in worlds that have steps for one thing a batch. */
-#include "kit.h"
+ * same order, is what the model test shows in runs that have steps for one thing a batch. */
+#include "fixture.h"
 
 #include "machine/budget.h"
 
@@ -10,24 +10,24 @@
 
 static int setup(void **state)
 {
-    (void)kit_setup(state);
-    machine_set_budget(((struct kit *)*state)->m, &SMALL);
+    (void)fixture_setup(state);
+    machine_set_budget(((struct fixture *)*state)->m, &SMALL);
     return 0;
 }
 
 /* With what ships. */
 static int setup_full(void **state)
 {
-    (void)kit_setup(state);
-    struct kit *k = *state;
+    (void)fixture_setup(state);
+    struct fixture *k = *state;
     k->check = false;
     machine_set_event_cb(k->m, NULL, NULL);
     return 0;
 }
 
-static void reload(struct kit *k)
+static void reload(struct fixture *k)
 {
-    kit_reload(k);
+    fixture_reload(k);
     machine_set_budget(k->m, &SMALL);
 }
 
@@ -37,17 +37,17 @@ static const char *numbered(char out[16], const char *prefix, unsigned i)
     return out;
 }
 
-static enum machine_code check(struct kit *k, const char *name, uint64_t token)
+static enum machine_code check(struct fixture *k, const char *name, uint64_t token)
 {
-    return kit_query(k, cmd_held(MACHINE_OP_CHECK, name, token, 0)).code;
+    return fixture_query(k, cmd_held(MACHINE_OP_CHECK, name, token, 0)).code;
 }
 
-static enum machine_code show(struct kit *k, const char *name)
+static enum machine_code show(struct fixture *k, const char *name)
 {
-    return kit_query(k, cmd_name(MACHINE_OP_SHOW, name)).code;
+    return fixture_query(k, cmd_name(MACHINE_OP_SHOW, name)).code;
 }
 
-static uint64_t work_left(struct kit *k)
+static uint64_t work_left(struct fixture *k)
 {
     struct machine_counts c;
     machine_get_counts(k->m, &c);
@@ -55,14 +55,14 @@ static uint64_t work_left(struct kit *k)
 }
 
 /* Eight leases that end in one millisecond, and steps for three. */
-TEST_WITH(test_leases_that_are_over, setup, kit_teardown)
+TEST_WITH(test_leases_that_are_over, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char name[16];
     for (unsigned i = 0; i < 8; i++) {
-        kit_run(k, cmd_acquire(numbered(name, "n", i), numbered((char[16]){0}, "o", i), 100));
+        fixture_run(k, cmd_acquire(numbered(name, "n", i), numbered((char[16]){0}, "o", i), 100));
     }
-    kit_tick(k, 1101);
+    fixture_tick(k, 1101);
     assert_true(machine_has_work(k->m));
     struct machine_counts c;
     machine_get_counts(k->m, &c);
@@ -71,114 +71,114 @@ TEST_WITH(test_leases_that_are_over, setup, kit_teardown)
     assert_int_equal(check(k, "n7", 8), MACHINE_NO);
     assert_int_equal(show(k, "n7"), MACHINE_NOTFOUND);
     struct machine_command q = {.op = MACHINE_OP_LOCKS};
-    kit_query(k, q);
-    assert_int_equal(kit_page(k).count, 0);
+    fixture_query(k, q);
+    assert_int_equal(fixture_page(k).count, 0);
     k->check = true;
-    kit_start(k);
-    kit_add(k, cmd_held(MACHINE_OP_RENEW, "n7", 8, 5000));
-    kit_add(k, cmd_held(MACHINE_OP_RELEASE, "n7", 8, 0));
-    kit_add(k, cmd_acquire("n7", "else", 5000));
+    fixture_start(k);
+    fixture_add(k, cmd_held(MACHINE_OP_RENEW, "n7", 8, 5000));
+    fixture_add(k, cmd_held(MACHINE_OP_RELEASE, "n7", 8, 0));
+    fixture_add(k, cmd_acquire("n7", "else", 5000));
     struct machine_result r[3];
     machine_set_budget(k->m, &(struct budget){.due = 1, .commands = 25});
-    kit_apply(k, r);
+    fixture_apply(k, r);
     assert_int_equal(r[0].code, MACHINE_NO);
     assert_int_equal(r[1].code, MACHINE_NO);
     assert_int_equal(r[2].code, MACHINE_HELD);
     /* An owner that acquires its lost lock again gets a new grant. */
     machine_set_budget(k->m, &(struct budget){.due = 1, .commands = 25});
-    kit_forget_events(k);
-    struct machine_result again = kit_run(k, cmd_acquire("n7", "o7", 5000));
+    fixture_forget_events(k);
+    struct machine_result again = fixture_run(k, cmd_acquire("n7", "o7", 5000));
     assert_int_equal(again.code, MACHINE_GRANTED);
     assert_int_equal(again.token, 9);
     assert_int_equal(check(k, "n7", 8), MACHINE_NO);
     assert_int_equal(check(k, "n7", 9), MACHINE_DONE);
     reload(k);
-    kit_drain(k);
+    fixture_drain(k);
     machine_get_counts(k->m, &c);
     assert_int_equal(c.expiries, 8);
     assert_int_equal(c.locks, 1);
 }
 
 /* With no steps for it: an error that says so, and nothing done. */
-TEST_WITH(test_no_steps_to_lose_it, setup, kit_teardown)
+TEST_WITH(test_no_steps_to_lose_it, setup, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_acquire("a", "ann", 100));
-    kit_run(k, cmd_acquire("b", "bob", 100));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_acquire("a", "ann", 100));
+    fixture_run(k, cmd_acquire("b", "bob", 100));
     machine_set_budget(k->m, &(struct budget){.due = 1, .commands = 0});
-    kit_tick(k, 1101);
-    kit_start(k);
-    kit_add(k, cmd_acquire("c", "cid", 100));
-    kit_apply(k, NULL);
-    kit_run(k, cmd_acquire("d", "dan", 100));
-    kit_run(k, cmd_acquire("e", "eve", 100));
-    kit_tick(k, 1202); /* one of three */
-    struct machine_result r = kit_run(k, cmd_acquire("e", "eve", 100));
+    fixture_tick(k, 1101);
+    fixture_start(k);
+    fixture_add(k, cmd_acquire("c", "cid", 100));
+    fixture_apply(k, NULL);
+    fixture_run(k, cmd_acquire("d", "dan", 100));
+    fixture_run(k, cmd_acquire("e", "eve", 100));
+    fixture_tick(k, 1202); /* one of three */
+    struct machine_result r = fixture_run(k, cmd_acquire("e", "eve", 100));
     assert_int_equal(r.code, MACHINE_LIMIT);
     assert_int_equal(r.number, MACHINE_LIMIT_WAITS);
-    kit_drain(k);
-    assert_int_equal(kit_run(k, cmd_acquire("e", "eve", 100)).code, MACHINE_GRANTED);
+    fixture_drain(k);
+    assert_int_equal(fixture_run(k, cmd_acquire("e", "eve", 100)).code, MACHINE_GRANTED);
 }
 
 /* A term mark in between lengthens what was not over, and nothing that was. */
-TEST_WITH(test_mark_in_between, setup, kit_teardown)
+TEST_WITH(test_mark_in_between, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char name[16];
     for (unsigned i = 0; i < 8; i++) {
-        kit_run(k, cmd_acquire(numbered(name, "n", i), "ann", 100));
+        fixture_run(k, cmd_acquire(numbered(name, "n", i), "ann", 100));
     }
-    kit_run(k, cmd_acquire("later", "ann", 150));
-    kit_tick(k, 1101);
+    fixture_run(k, cmd_acquire("later", "ann", 150));
+    fixture_tick(k, 1101);
     assert_int_equal(check(k, "n7", 8), MACHINE_NO);
-    kit_mark(k, 1160); /* it would end "later" too */
+    fixture_mark(k, 1160); /* it would end "later" too */
     assert_true(machine_has_work(k->m));
     assert_int_equal(check(k, "n7", 8), MACHINE_NO);
     assert_int_equal(check(k, "later", 9), MACHINE_DONE);
     reload(k);
     assert_int_equal(check(k, "n7", 8), MACHINE_NO);
-    kit_drain(k);
+    fixture_drain(k);
     assert_int_equal(check(k, "n7", 8), MACHINE_NO);
-    struct machine_result r = kit_query(k, cmd_held(MACHINE_OP_CHECK, "later", 9, 0));
+    struct machine_result r = fixture_query(k, cmd_held(MACHINE_OP_CHECK, "later", 9, 0));
     assert_int_equal(r.code, MACHINE_DONE);
     assert_int_equal(r.deadline_ms, 1160 + 150);
 }
 
-TEST_WITH(test_large_session, setup, kit_teardown)
+TEST_WITH(test_large_session, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char name[16];
-    kit_run(k, cmd_open("ann", 5000, 700, ""));
-    kit_run(k, cmd_open("bob", 5000, 0, ""));
+    fixture_run(k, cmd_open("ann", 5000, 700, ""));
+    fixture_run(k, cmd_open("bob", 5000, 0, ""));
     for (unsigned i = 0; i < 9; i++) {
-        kit_run(k, cmd_acquire_x(numbered(name, "n", i), "ann"));
+        fixture_run(k, cmd_acquire_x(numbered(name, "n", i), "ann"));
     }
-    kit_run(k, cmd_acquire("b", "cid", 5000));
-    assert_int_equal(kit_run(k, cmd_wait_x("b", "ann", 5000)).code, MACHINE_QUEUED);
-    assert_int_equal(kit_run(k, cmd_wait_x("n8", "bob", 5000)).code, MACHINE_QUEUED);
-    assert_int_equal(kit_run(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "ann")).code, MACHINE_DONE);
+    fixture_run(k, cmd_acquire("b", "cid", 5000));
+    assert_int_equal(fixture_run(k, cmd_wait_x("b", "ann", 5000)).code, MACHINE_QUEUED);
+    assert_int_equal(fixture_run(k, cmd_wait_x("n8", "bob", 5000)).code, MACHINE_QUEUED);
+    assert_int_equal(fixture_run(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "ann")).code, MACHINE_DONE);
     assert_int_equal(work_left(k), 1);
     /* The session is gone, with all it had. */
     machine_set_budget(k->m, &(struct budget){.due = 1, .commands = 25, .search_max = 50});
-    assert_int_equal(kit_run(k, cmd_owner(MACHINE_OP_SESSION_RENEW, "ann")).code,
+    assert_int_equal(fixture_run(k, cmd_owner(MACHINE_OP_SESSION_RENEW, "ann")).code,
                      MACHINE_NOSESSION);
-    assert_int_equal(kit_run(k, cmd_acquire_x("x", "ann")).code, MACHINE_NOSESSION);
-    assert_int_equal(kit_query(k, cmd_owner(MACHINE_OP_SESSION_SHOW, "ann")).code,
+    assert_int_equal(fixture_run(k, cmd_acquire_x("x", "ann")).code, MACHINE_NOSESSION);
+    assert_int_equal(fixture_query(k, cmd_owner(MACHINE_OP_SESSION_SHOW, "ann")).code,
                      MACHINE_NOTFOUND);
     assert_int_equal(check(k, "n8", 9), MACHINE_NO);
     reload(k);
     /* A new one of the same name has nothing of the old one's. It waits behind who waited before;
      * the old wait for "b" is not its. */
     machine_set_budget(k->m, &(struct budget){.due = 1, .commands = 25, .search_max = 50});
-    kit_run(k, cmd_open("ann", 5000, 0, ""));
-    struct machine_result r = kit_run(k, cmd_acquire_x("n7", "ann"));
+    fixture_run(k, cmd_open("ann", 5000, 0, ""));
+    struct machine_result r = fixture_run(k, cmd_acquire_x("n7", "ann"));
     assert_int_equal(r.code, MACHINE_GRANTED);
     assert_int_equal(r.token, 11);
-    kit_forget_events(k);
-    assert_int_equal(kit_run(k, cmd_wait_x("b", "ann", 5000)).code, MACHINE_QUEUED);
+    fixture_forget_events(k);
+    assert_int_equal(fixture_run(k, cmd_wait_x("b", "ann", 5000)).code, MACHINE_QUEUED);
     assert_true(work_left(k) > 0);
     machine_set_budget(k->m, &SMALL);
-    kit_drain(k);
+    fixture_drain(k);
     assert_int_equal(check(k, "n7", 11), MACHINE_DONE);
     assert_int_equal(check(k, "n8", 12), MACHINE_DONE); /* bob's */
     assert_int_equal(show(k, "n6"), MACHINE_NOTFOUND);
@@ -190,32 +190,32 @@ TEST_WITH(test_large_session, setup, kit_teardown)
 }
 
 /* Twelve readers, broken; a writer waits. */
-TEST_WITH(test_break_of_many, setup, kit_teardown)
+TEST_WITH(test_break_of_many, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char owner[16];
     struct machine_command c = cmd_acquire("A", "", 5000);
     c.mode = MACHINE_MODE_SHARED;
     for (unsigned i = 0; i < 12; i++) {
-        c.owner = kit_slice(numbered(owner, "o", i));
-        kit_run(k, c);
+        c.owner = fixture_slice(numbered(owner, "o", i));
+        fixture_run(k, c);
     }
-    kit_run(k, cmd_wait("A", "writer", 5000, 5000));
-    struct machine_result r = kit_run(k, cmd_name(MACHINE_OP_BREAK, "A"));
+    fixture_run(k, cmd_wait("A", "writer", 5000, 5000));
+    struct machine_result r = fixture_run(k, cmd_name(MACHINE_OP_BREAK, "A"));
     assert_int_equal(r.code, MACHINE_DONE);
     assert_int_equal(r.token, 13);
     assert_int_equal(work_left(k), 1);
     for (uint64_t token = 1; token <= 12; token++) {
         assert_int_equal(check(k, "A", token), MACHINE_NO);
     }
-    assert_int_equal(kit_run(k, cmd_name(MACHINE_OP_BREAK, "A")).code, MACHINE_NO);
+    assert_int_equal(fixture_run(k, cmd_name(MACHINE_OP_BREAK, "A")).code, MACHINE_NO);
     machine_set_budget(k->m, &(struct budget){.due = 1, .commands = 0});
     /* A new reader must not slip in among the broken ones. */
-    c.owner = kit_slice("new");
-    assert_int_equal(kit_run(k, c).code, MACHINE_HELD);
+    c.owner = fixture_slice("new");
+    assert_int_equal(fixture_run(k, c).code, MACHINE_HELD);
     reload(k);
     assert_int_equal(check(k, "A", 12), MACHINE_NO);
-    kit_drain(k);
+    fixture_drain(k);
     assert_int_equal(check(k, "A", 14), MACHINE_DONE); /* the writer's */
     struct machine_counts n;
     machine_get_counts(k->m, &n);
@@ -223,73 +223,73 @@ TEST_WITH(test_break_of_many, setup, kit_teardown)
 }
 
 /* A writer leaves, and many readers are let in, a few a batch, in their order. */
-TEST_WITH(test_grants_that_follow, setup, kit_teardown)
+TEST_WITH(test_grants_that_follow, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     char owner[16];
-    kit_run(k, cmd_acquire("A", "writer", 5000));
+    fixture_run(k, cmd_acquire("A", "writer", 5000));
     for (unsigned i = 0; i < 12; i++) {
         struct machine_command c = cmd_wait("A", numbered(owner, "o", i), 5000, 5000);
         c.mode = MACHINE_MODE_SHARED;
-        assert_int_equal(kit_run(k, c).code, MACHINE_QUEUED);
+        assert_int_equal(fixture_run(k, c).code, MACHINE_QUEUED);
     }
-    kit_run(k, cmd_held(MACHINE_OP_RELEASE, "A", 1, 0));
+    fixture_run(k, cmd_held(MACHINE_OP_RELEASE, "A", 1, 0));
     assert_int_equal(work_left(k), 1);
     /* Nobody overtakes those that are next. */
     struct machine_command c = cmd_acquire("A", "new", 5000);
     c.mode = MACHINE_MODE_SHARED;
     machine_set_budget(k->m, &(struct budget){.due = 1, .commands = 0});
-    assert_int_equal(kit_run(k, c).code, MACHINE_HELD);
+    assert_int_equal(fixture_run(k, c).code, MACHINE_HELD);
     assert_int_equal(show(k, "A"), MACHINE_DONE);
     reload(k);
-    kit_drain(k);
+    fixture_drain(k);
     for (uint64_t token = 2; token <= 13; token++) {
         assert_int_equal(check(k, "A", token), MACHINE_DONE);
     }
 }
 
 /* A grant of several locks is released when there are no steps left: gone at once, free later. */
-TEST_WITH(test_release_of_several, setup, kit_teardown)
+TEST_WITH(test_release_of_several, setup, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     uint8_t also[MACHINE_ALSO_SIZE];
     struct machine_command c = cmd_acquire("a", "ann", 5000);
-    size_t len = machine_also_add(also, 0, kit_slice("b"));
+    size_t len = machine_also_add(also, 0, fixture_slice("b"));
     c.also = (struct fli_slice){also, len};
     c.n_names = 2;
-    assert_int_equal(kit_run(k, c).code, MACHINE_GRANTED);
-    kit_run(k, cmd_wait("b", "bob", 5000, 5000));
+    assert_int_equal(fixture_run(k, c).code, MACHINE_GRANTED);
+    fixture_run(k, cmd_wait("b", "bob", 5000, 5000));
     machine_set_budget(k->m, &(struct budget){.due = 1, .commands = 0});
-    assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RELEASE, "b", 1, 0)).code, MACHINE_DONE);
+    assert_int_equal(fixture_run(k, cmd_held(MACHINE_OP_RELEASE, "b", 1, 0)).code, MACHINE_DONE);
     assert_int_equal(work_left(k), 1);
     assert_int_equal(check(k, "a", 1), MACHINE_NO);
     assert_int_equal(show(k, "a"), MACHINE_NOTFOUND);
-    kit_reload(k);
-    assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RELEASE, "a", 1, 0)).code, MACHINE_NO);
-    kit_drain(k);
+    fixture_reload(k);
+    assert_int_equal(fixture_run(k, cmd_held(MACHINE_OP_RELEASE, "a", 1, 0)).code, MACHINE_NO);
+    fixture_drain(k);
     assert_int_equal(check(k, "b", 2), MACHINE_DONE);
 }
 
 /* ---- ceilings, with the steps that ship ------------------------------------------------------ */
 
-static void fill(struct kit *k, unsigned n, struct machine_command (*make)(unsigned i))
+static void fill(struct fixture *k, unsigned n, struct machine_command (*make)(unsigned i))
 {
     for (unsigned i = 0; i < n;) {
-        kit_start(k);
+        fixture_start(k);
         for (unsigned end = i + 1000; i < n && i < end; i++) {
-            kit_add(k, make(i));
+            fixture_add(k, make(i));
         }
-        kit_apply(k, NULL);
+        fixture_apply(k, NULL);
     }
     machine_check(k->m);
 }
 
 /* Empty batches until nothing is left. Returns how many; none may take more than it has. */
-static unsigned drain_bounded(struct kit *k)
+static unsigned drain_bounded(struct fixture *k)
 {
     unsigned n = 0;
     do {
-        kit_tick(k, k->clock_ms);
+        fixture_tick(k, k->clock_ms);
         assert_in_range(machine_spent(k->m), 0, DUE_MAX);
         n++;
     } while (machine_has_work(k->m));
@@ -326,38 +326,38 @@ static struct machine_command of_session(unsigned i)
 #define FITS (MACHINE_BATCH_DUE_STEPS / MACHINE_STEPS_RECORD)
 
 /* As many as one batch has steps for, and one more. */
-TEST_WITH(test_leases_at_the_ceiling, setup_full, kit_teardown)
+TEST_WITH(test_leases_at_the_ceiling, setup_full, fixture_teardown)
 {
     for (unsigned more = 0; more < 2; more++) {
-        struct kit *k = *state;
+        struct fixture *k = *state;
         fill(k, FITS + more, own_lock);
         k->clock_ms += 200000;
-        kit_tick(k, k->clock_ms);
+        fixture_tick(k, k->clock_ms);
         assert_in_range(machine_spent(k->m), FITS * MACHINE_STEPS_RECORD, DUE_MAX);
         assert_int_equal(machine_has_work(k->m), more == 1);
-        kit_drain(k);
+        fixture_drain(k);
         struct machine_counts c;
         machine_get_counts(k->m, &c);
         assert_int_equal(c.locks, 0);
     }
 }
 
-TEST_WITH(test_session_at_the_ceiling, setup_full, kit_teardown)
+TEST_WITH(test_session_at_the_ceiling, setup_full, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_open("ann", 1000000, 0, ""));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_open("ann", 1000000, 0, ""));
     fill(k, 60000, of_session);
-    kit_run(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "ann"));
+    fixture_run(k, cmd_owner(MACHINE_OP_SESSION_CLOSE, "ann"));
     assert_in_range(machine_spent(k->m), MACHINE_BATCH_COMMAND_STEPS,
                     MACHINE_BATCH_COMMAND_STEPS + MACHINE_STEPS_OVER_MAX);
     assert_in_range(drain_bounded(k), 60000 / FITS - 2, 60000 / FITS * 2);
 }
 
-TEST_WITH(test_break_at_the_ceiling, setup_full, kit_teardown)
+TEST_WITH(test_break_at_the_ceiling, setup_full, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     fill(k, 60000, one_of_readers);
-    assert_int_equal(kit_run(k, cmd_name(MACHINE_OP_BREAK, "A")).code, MACHINE_DONE);
+    assert_int_equal(fixture_run(k, cmd_name(MACHINE_OP_BREAK, "A")).code, MACHINE_DONE);
     assert_in_range(machine_spent(k->m), MACHINE_BATCH_COMMAND_STEPS,
                     MACHINE_BATCH_COMMAND_STEPS + MACHINE_STEPS_OVER_MAX);
     drain_bounded(k);
@@ -367,12 +367,12 @@ TEST_WITH(test_break_at_the_ceiling, setup_full, kit_teardown)
     assert_int_equal(c.locks, 0);
 }
 
-TEST_WITH(test_grants_at_the_ceiling, setup_full, kit_teardown)
+TEST_WITH(test_grants_at_the_ceiling, setup_full, fixture_teardown)
 {
-    struct kit *k = *state;
-    kit_run(k, cmd_acquire("A", "writer", 1000000));
+    struct fixture *k = *state;
+    fixture_run(k, cmd_acquire("A", "writer", 1000000));
     fill(k, 20000, waiting_reader);
-    kit_run(k, cmd_held(MACHINE_OP_RELEASE, "A", 1, 0));
+    fixture_run(k, cmd_held(MACHINE_OP_RELEASE, "A", 1, 0));
     assert_in_range(machine_spent(k->m), MACHINE_BATCH_COMMAND_STEPS,
                     MACHINE_BATCH_COMMAND_STEPS + MACHINE_STEPS_OVER_MAX);
     drain_bounded(k);
@@ -382,19 +382,19 @@ TEST_WITH(test_grants_at_the_ceiling, setup_full, kit_teardown)
 }
 
 /* Each holder is found by its token. */
-TEST_WITH(test_any_holder, setup_full, kit_teardown)
+TEST_WITH(test_any_holder, setup_full, fixture_teardown)
 {
-    struct kit *k = *state;
+    struct fixture *k = *state;
     fill(k, 5000, one_of_readers);
     for (uint64_t token = 1; token <= 5000; token += 7) {
         assert_int_equal(check(k, "A", token), MACHINE_DONE);
         assert_int_equal(check(k, "B", token), MACHINE_NO);
-        kit_run(k, cmd_held(MACHINE_OP_RELEASE, "A", token, 0));
+        fixture_run(k, cmd_held(MACHINE_OP_RELEASE, "A", token, 0));
         assert_int_equal(check(k, "A", token), MACHINE_NO);
     }
 }
 
-TEST_WITH(test_costs, setup_full, kit_teardown)
+TEST_WITH(test_costs, setup_full, fixture_teardown)
 {
     struct machine_command c = cmd_wait_x("a", "ann", 5);
     c.n_names = MACHINE_NAMES_MAX;

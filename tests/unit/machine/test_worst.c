@@ -2,11 +2,11 @@
  *
  * A history is a row of numbers, each the seed of one command or of one step of time. Some are
  * changed at random; what takes no fewer steps in its worst batch is kept (a climb, with the steps
- * as its score). Steps a batch are few here, so that a small world reaches every ceiling. None may
+ * as its score). Steps a batch are few here, so that a small state reaches every ceiling. None may
  * be passed, and the search is of use only if it comes near the highest. */
-#include "kit.h"
+#include "fixture.h"
 #include "machine/budget.h"
-#include "world.h"
+#include "random_run.h"
 
 #define GENES 300u
 #define TRIES 400u
@@ -21,9 +21,9 @@ struct climb {
     uint64_t score;
 };
 
-static uint64_t apply(struct world *w)
+static uint64_t apply(struct random_run *w)
 {
-    size_t len = kit_seal(&w->k);
+    size_t len = fixture_seal(&w->k);
     assert_int_equal(machine_apply(w->k.m, w->k.batch.data, len, NULL), 0);
     return machine_spent(w->k.m);
 }
@@ -31,36 +31,36 @@ static uint64_t apply(struct world *w)
 /* The steps of the worst batch of this history. Every tenth gene or so ends a batch. */
 static uint64_t play(const uint64_t genes[GENES])
 {
-    struct world w = {.patience = 1, .explicit_percent = 50, .shared_percent = 30};
+    struct random_run w = {.duration_factor = 1, .explicit_percent = 50, .shared_percent = 30};
     uint64_t worst = 0;
     uint64_t cost = 0;
-    kit_init(&w.k);
+    fixture_init(&w.k);
     w.k.check = false;
     machine_set_event_cb(w.k.m, NULL, NULL);
     machine_set_budget(w.k.m, &budget);
     model_init(&w.model);
-    w.several_percent = 40;
-    kit_start(&w.k);
+    w.multi_lock_percent = 40;
+    fixture_start(&w.k);
     for (unsigned i = 0; i < GENES; i++) {
         w.rng = genes[i];
-        struct machine_command c = world_any_command(&w);
+        struct machine_command c = random_any_command(&w);
         if (c.op == MACHINE_OP_RELEASE || c.op == MACHINE_OP_RENEW) {
-            c.token = 1 + world_below(&w, machine_last_token(w.k.m) + 1);
+            c.token = 1 + random_below(&w, machine_last_token(w.k.m) + 1);
         }
         bool full = cost + machine_command_cost(&c) > COST_MAX;
-        if (full || world_below(&w, 10) == 0) {
+        if (full || random_below(&w, 10) == 0) {
             uint64_t spent = apply(&w);
             assert_in_range(spent, 0, CEILING);
             worst = spent > worst ? spent : worst;
-            w.k.clock_ms += world_below(&w, 4) == 0 ? 200 : 1;
-            kit_start(&w.k);
+            w.k.clock_ms += random_below(&w, 4) == 0 ? 200 : 1;
+            fixture_start(&w.k);
             cost = 0;
         }
         cost += machine_command_cost(&c);
-        kit_add(&w.k, c);
+        fixture_add(&w.k, c);
     }
     machine_check(w.k.m);
-    kit_fini(&w.k);
+    fixture_fini(&w.k);
     return worst;
 }
 
@@ -89,7 +89,7 @@ TEST(test_climb)
 {
     uint64_t rng = rng_seed();
     uint64_t best = 0;
-    for (uint64_t i = kit_rounds(5); i > 0; i--) {
+    for (uint64_t i = fixture_rounds(5); i > 0; i--) {
         uint64_t score = climb(rng_next(&rng));
         best = score > best ? score : best;
     }

@@ -28,7 +28,7 @@ static void tick_closed(uv_handle_t *handle)
 uint64_t rig_deadline(struct rig *r)
 {
     uv_update_time(&r->loop);
-    return uv_now(&r->loop) + PATIENCE_MS;
+    return uv_now(&r->loop) + DEADLINE_MS;
 }
 
 /* A timer of its own ends the turn when nothing happens. */
@@ -194,7 +194,7 @@ void side_config(struct rig *r, struct side *s, struct transport_config *ret)
     ret->connect_ms = 5000;
     ret->answer_ms = 5000;
     ret->unacked_ms = 5000;
-    ret->pending_ms = 2 * PATIENCE_MS;
+    ret->pending_ms = 2 * DEADLINE_MS;
     for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
         ret->limits[kind] = RIG_LIMITS;
     }

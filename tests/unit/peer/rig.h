@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "peer/transport.h"
 
-#define PATIENCE_MS 60000u
+#define DEADLINE_MS 60000u
 #define RIG_STREAMS 16u
 
 struct rig;

@@ -93,7 +93,7 @@ TEST_WITH(test_no_descriptor, set_up, tear_down)
     struct rlimit none = {.rlim_cur = 0, .rlim_max = files.rlim_max};
     int fd = plain_connect(r->ports[1]);
     plain_say(fd, &h);
-    alarm(PATIENCE_MS / 1000); /* a loop that never ends its turn ends this program */
+    alarm(DEADLINE_MS / 1000); /* a loop that never ends its turn ends this program */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     RUN_UNTIL(r, strstr(r->b.log, "cannot be accepted") != NULL);
     for (unsigned i = 0; i < 20; i++) {

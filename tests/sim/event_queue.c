@@ -1,4 +1,4 @@
-/* world.c: virtual time, randomness, and the queue of future events.
+/* event_queue.c: virtual time, randomness, and the queue of future events.
  *
  * It also replaces base/clock.c: shipping code that asks for the time or for random bytes gets
  * those of the simulated node that is running. */
@@ -6,16 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../lib/splitmix.h"
 #include "base/clock.h"
 #include "sim.h"
 
-struct sim *sim_world;
+struct sim *sim_running;
 
 /* ---- for shipping code ---- */
 
 uint64_t fli_clock_ms(void)
 {
-    struct sim *s = sim_world;
+    struct sim *s = sim_running;
     return sim_clock_read(s, &s->current->clock);
 }
 
@@ -33,7 +34,7 @@ void fli_random(void *data, size_t len)
 {
     uint8_t *p = data;
     for (size_t i = 0; i < len; i++) {
-        p[i] = (uint8_t)(sim_draw(&sim_world->node_random) >> 32);
+        p[i] = (uint8_t)(sim_draw(&sim_running->node_random) >> 32);
     }
 }
 
@@ -76,14 +77,11 @@ void sim_fail(struct sim *s, const char *fmt, ...)
     _Exit(1);
 }
 
-/* ---- randomness: splitmix64 (Steele, Lea, Flood 2014) ---- */
+/* ---- randomness ---- */
 
 uint64_t sim_draw(struct sim_random *r)
 {
-    uint64_t z = r->state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
+    return splitmix64(&r->state);
 }
 
 uint64_t sim_draw_below(struct sim_random *r, uint64_t n)
@@ -337,9 +335,9 @@ void sim_clock_set(struct sim *s, struct sim_clock *c, uint64_t local_ms, int64_
 
 /* ---- life ---- */
 
-void sim_world_init(struct sim *s)
+void sim_event_queue_init(struct sim *s)
 {
-    sim_world = s;
+    sim_running = s;
     s->now = 1000;
 }
 
@@ -351,7 +349,7 @@ static void drop_inbox(struct sim *s, struct sim_inbox *b)
     }
 }
 
-void sim_world_fini(struct sim *s)
+void sim_event_queue_fini(struct sim *s)
 {
     for (unsigned i = 0; i < s->n; i++) {
         drop_inbox(s, &s->nodes[i].inbox);
@@ -371,7 +369,7 @@ void sim_world_fini(struct sim *s)
     }
     free(s->far);
     s->far = NULL;
-    sim_world = NULL;
+    sim_running = NULL;
 }
 
 /* ---- links between places ---- */

@@ -5,7 +5,7 @@ One bridge in our own namespace, one pair of virtual interfaces a node. A direct
 the sender a wrong, permanent hardware address for the other: its packets leave and reach nobody. That needs neither
 netfilter nor traffic control in the kernel, and works one way. Delay and loss do need traffic control (netem).
 
-Needs root with CAP_NET_ADMIN and CAP_SYS_ADMIN; Spaces.why_not() says why it cannot be had."""
+Needs root with CAP_NET_ADMIN and CAP_SYS_ADMIN; Namespaces.why_not() says why it cannot be had."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def _remove(name):
             subprocess.run(['ip', 'link', 'delete', link], stderr=subprocess.DEVNULL)
 
 
-def sweep():
+def remove_leftovers():
     """Removes what a run left behind that was killed."""
     for line in _ip('netns', 'list').splitlines():
         head = line.split()[0].partition('-')[0]
@@ -42,12 +42,12 @@ def sweep():
             _remove(head)
 
 
-class _SpacedNode(Node):
+class NamespaceNode(Node):
     def argv(self):
-        return ['ip', 'netns', 'exec', self.space] + super().argv()
+        return ['ip', 'netns', 'exec', self.namespace] + super().argv()
 
 
-class Spaces:
+class Namespaces:
     """Namespaces for n nodes, numbered from 1."""
 
     def __init__(self, n):
@@ -62,35 +62,35 @@ class Spaces:
         """None, or why namespaces cannot be used here."""
         if os.geteuid() != 0:
             return 'namespaces need root'
-        spaces = Spaces(1)
+        namespaces = Namespaces(1)
         try:
-            sweep()
-            spaces.start()
+            remove_leftovers()
+            namespaces.start()
             return None
         except OSError as e:
             return str(e)
         finally:
             try:
-                spaces.close()
+                namespaces.close()
             except OSError:
                 pass
 
-    def space(self, node):
+    def namespace(self, node):
         return '%s-%d' % (self.name, node)
 
-    def outer(self, node):
-        """The end of a node's cable that is in our namespace."""
+    def host_interface(self, node):
+        """The end of a node's veth pair that is in our namespace."""
         return '%sv%d' % (self.name, node)
 
     def address(self, node):
         return '%s.%d' % (self.net, node)
 
     def _inside(self, node, *words):
-        return _ip('-n', self.space(node), *words)
+        return _ip('-n', self.namespace(node), *words)
 
-    def look(self, node):
+    def network_state(self, node):
         """Connections and neighbours of a node, for somebody who wants to know why it is cut off."""
-        inside = ['ip', 'netns', 'exec', self.space(node)]
+        inside = ['ip', 'netns', 'exec', self.namespace(node)]
         return '\n'.join(subprocess.run(inside + words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.decode()
                          for words in (['ss', '-tanip'], ['ip', 'neigh'], ['ip', 'addr'], ['ip', 'route']))
 
@@ -101,11 +101,11 @@ class Spaces:
         _ip('link', 'set', bridge, 'up')
         self.macs = {}
         for node in range(1, self.n + 1):
-            outer = self.outer(node)
-            _ip('netns', 'add', self.space(node))
-            _ip('link', 'add', outer, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', self.space(node))
-            _ip('link', 'set', outer, 'master', bridge)
-            _ip('link', 'set', outer, 'up')
+            host_end = self.host_interface(node)
+            _ip('netns', 'add', self.namespace(node))
+            _ip('link', 'add', host_end, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', self.namespace(node))
+            _ip('link', 'set', host_end, 'master', bridge)
+            _ip('link', 'set', host_end, 'up')
             self._inside(node, 'addr', 'add', self.address(node) + '/24', 'dev', 'eth0')
             self._inside(node, 'link', 'set', 'lo', 'up')
             self._inside(node, 'link', 'set', 'eth0', 'up')
@@ -130,7 +130,7 @@ class Spaces:
             return False
 
     def _tc(self, node, what, seconds):
-        words = ['tc', '-n', self.space(node), 'qdisc', what, 'dev', 'eth0', 'root']
+        words = ['tc', '-n', self.namespace(node), 'qdisc', what, 'dev', 'eth0', 'root']
         if seconds is not None:
             words += ['netem', 'delay', '%dus' % (seconds * 1e6), '%dus' % (seconds * 3e5), 'loss', '1%', 'duplicate', '1%']
         done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -155,7 +155,7 @@ class Spaces:
 
     def cut(self):
         """Resets every connection of the nodes. False where this kernel cannot destroy a socket from outside."""
-        done = [subprocess.run(['ip', 'netns', 'exec', self.space(node), 'ss', '-K', '-t', 'state', 'established'],
+        done = [subprocess.run(['ip', 'netns', 'exec', self.namespace(node), 'ss', '-K', '-t', 'state', 'established'],
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for node in self.macs]
         return all(d.returncode == 0 and len(d.stdout.splitlines()) > 1 for d in done)
 
@@ -167,20 +167,20 @@ class Spaces:
         _remove(self.name)
 
 
-class SpacedCluster(Cluster):
+class NamespaceCluster(Cluster):
     """A cluster whose nodes live in those namespaces, or in the first n of them."""
 
-    def __init__(self, lab, spaces, n=None):
-        super().__init__(lab, n or spaces.n)
+    def __init__(self, lab, namespaces, n=None):
+        super().__init__(lab, n or namespaces.n)
         nodes = []
         secret = lab.path('cluster-secret')
         with open(secret, 'w', encoding='ascii') as f:
             f.write(os.urandom(32).hex() + '\n')
         for node in self.nodes:
-            spaced = _SpacedNode(lab, self, node.id, node.port, node.peer_port)
-            spaced.space = spaces.space(node.id)
-            spaced.address = '%s:%d' % (spaces.address(node.id), node.port)
-            spaced.peer = '%s:%d' % (spaces.address(node.id), node.peer_port)
-            spaced.extra = ['--protected-mode', 'no', '--cluster-secret-file', secret]
-            nodes.append(spaced)
+            namespaced = NamespaceNode(lab, self, node.id, node.port, node.peer_port)
+            namespaced.namespace = namespaces.namespace(node.id)
+            namespaced.address = '%s:%d' % (namespaces.address(node.id), node.port)
+            namespaced.peer = '%s:%d' % (namespaces.address(node.id), node.peer_port)
+            namespaced.extra = ['--protected-mode', 'no', '--cluster-secret-file', secret]
+            nodes.append(namespaced)
         self.nodes = nodes

@@ -1,5 +1,5 @@
-"""Sixteen clients that add to one counter behind fencelock-store, each addition under a lock and with its token, while leaders
-are killed. What was acknowledged is there in the end."""
+"""Sixteen clients that add to one counter behind fencelock-store, each time under a lock and with its token, while leaders are killed.
+In the end the counter has every addition that was acknowledged."""
 
 import threading
 
@@ -8,7 +8,7 @@ from harness import RespError, wait_until
 CLIENTS = 16
 
 
-class Adding:
+class CounterLoad:
     def __init__(self, cluster, store):
         self.cluster, self.store = cluster, store
         self.added, self.refused, self.failures, self.stop = [], [], [], threading.Event()

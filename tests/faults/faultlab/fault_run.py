@@ -1,4 +1,4 @@
-"""One run: starts everything, lets faults and clients loose, heals, reads the final values, judges."""
+"""One run: starts servers, clients and faults, ends the faults, reads the final values, judges."""
 
 import contextlib
 import os
@@ -9,16 +9,16 @@ import sys
 import threading
 import time
 
-from harness import Cluster, Lab, Resp, RespError, Store, free_ports, wait_until
+from harness import Cluster, Resp, RespError, Store, free_ports, wait_until
 from harness.lab import binary, build_dir
 from harness.resp import info_fields
 from redlock_lab import Redis
 from shim import Shim, library
 from tls_lab import Certs
 
-from . import checkers, history, judges, linear, members, nemesis, nemesis_members, turns, users, watching
+from . import checkers, history, judges, linear, members, nemesis, nemesis_members, subscriptions, users, workloads
 from .proxy import Loop, PeerProxy, StoreProxy
-from .spaces import SpacedCluster, Spaces
+from .namespaces import NamespaceCluster, Namespaces
 
 CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'client.py')
 USES_STORE = {'bank': True, 'counter': True, 'append': True, 'register': True, 'lock': False, 'semaphore': False, 'session': False,
@@ -26,10 +26,10 @@ USES_STORE = {'bank': True, 'counter': True, 'append': True, 'register': True, '
 # The kind of operation that each client must complete, with yes or no, after the faults.
 GOAL = {'bank': 'add', 'counter': 'add', 'append': 'append', 'register': 'get', 'lock': 'acquire', 'semaphore': 'acquire',
         'session': 'acquire', 'watch': 'acquire'}
-REDIS_N = 3
+REDIS_SERVERS = 3
 # What a server says when it has a reason to end. It is started again then, as by a service manager.
 ENDS = ('cannot write', 'cannot be written', 'the other members refuse this node')
-CALM_S = 20.0                                # how long servers may take to recover
+RECOVERY_S = 20.0                                # how long servers may take to recover
 
 
 class ProxiedCluster(Cluster):
@@ -50,7 +50,7 @@ class ProxiedCluster(Cluster):
         return {node: [(int(peer.rpartition(':')[2]), own) for own, peer in pairs] for node, pairs in ways.items()}
 
 
-class _NakedStore(Store):
+class _StoreWithoutFencing(Store):
     def argv(self):
         return super().argv() + ['--no-fencing']
 
@@ -62,11 +62,11 @@ def preload(server, shim):
     def argv():
         words = [str(w) for w in plain()]
         at = next(i for i, w in enumerate(words) if w.startswith(build_dir()))
-        return words[:at] + shim.words() + words[at:]
+        return words[:at] + shim.env_command() + words[at:]
     server.argv, server.shim = argv, shim
 
 
-class NotAgain(Exception):
+class NotRecovered(Exception):
     """After all faults have ended, something does not come about that must."""
 
 
@@ -77,25 +77,25 @@ def must(what, process=None):
     except (AssertionError, OSError, RespError) as e:
         if process is not None:
             process.asked_to_end = True # told once is enough
-        raise NotAgain('that %s did not come about: %s' % (what, e)) from None
+        raise NotRecovered('that %s did not come about: %s' % (what, e)) from None
 
 
 class _RedisServer(Redis):
-    """As our own servers are: launched by hand, perhaps with the shim in front."""
+    """Has the methods of our own servers, and runs with the shim where that is built."""
 
     def start(self):
         self.data, self.shim = self.lab.path(self.name), None
         if library():
             self.shim = Shim(self.lab.path(self.name + '.shim'), self.data)
         self.launch()
-        self.ready()
+        self.wait_ready()
 
     def launch(self):
         os.makedirs(self.data, exist_ok=True)
         argv = ['redis-server', '--port', self.port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', self.data]
-        self.process = self.lab.start((self.shim.words() if self.shim else []) + argv, self.name)
+        self.process = self.lab.start((self.shim.env_command() if self.shim else []) + argv, self.name)
 
-    def ready(self, seconds=30):
+    def wait_ready(self, seconds=30):
         wait_until(self.is_there, seconds, '%s answers' % self.name)
 
     def is_there(self):
@@ -118,21 +118,21 @@ class Result:
         return not self.anomalies_list()
 
 
-class Scene:
+class FaultRun:
     def __init__(self, options):
         self.options = options
         self.random = random.Random(options.seed)
         self.counts = {}
         self.lock = threading.Lock()
         self.over = threading.Event()    # faults and sampling end
-        self.clients, self.threads, self.trouble = [], [], []
+        self.clients, self.threads, self.thread_errors = [], [], []
         self.leader, self.term = None, 0
         self.down = set()                # servers that a fault has ended and will start again
-        self.stuck = []                  # what kept the run from its end, though nothing of it was its own fault
-        self.spaces = None
+        self.stuck = []                  # what did not recover after the faults
+        self.namespaces = None
         self.redis = []
         self.one_disk = threading.Lock() # held by a fault that took a node's disk, until the node has everything again
-        self.complaints = {}             # what faults have seen: {kind: anomalies}
+        self.reported = {}             # by faults: {kind: anomalies}
         self.members, self.program = None, 'fencelockd'
         self.backups = []                # (began, done, last token, index)
 
@@ -191,8 +191,8 @@ class Scene:
             if server.name not in self.down:
                 server.process.asked_to_end = False
 
-    def dress(self, node):
-        """Gives a new node the words that all nodes have in front of the program."""
+    def add_shim(self, node):
+        """A new node is started with the shim, as all others are."""
         if library():
             self._shim(node)
 
@@ -200,10 +200,10 @@ class Scene:
         """A free address for clients, on the node's machine."""
         return '%s:%d' % (node.address.rpartition(':')[0], free_ports(1)[0])
 
-    def complain(self, kind, text):
-        """Reports an anomaly that a fault has seen itself."""
+    def report(self, kind, text):
+        """An anomaly that a fault has seen itself."""
         with self.lock:
-            self.complaints.setdefault(kind, []).append(checkers.Anomaly(kind, text, at=time.monotonic()))
+            self.reported.setdefault(kind, []).append(checkers.Anomaly(kind, text, at=time.monotonic()))
 
     def shimmed(self):
         return library() is not None
@@ -211,10 +211,10 @@ class Scene:
     def servers(self):
         return self.cluster.nodes + ([self.store] if self.store else [])
 
-    def everybody(self):
+    def all_servers(self):
         return self.servers() + self.redis
 
-    def tell(self, **event):
+    def record(self, **event):
         event.setdefault('t', time.monotonic())
         with self.lock:
             self.recorder.write(event)
@@ -224,12 +224,12 @@ class Scene:
         """Returns a Result. Processes that still run are the lab's to end."""
         o = self.options
         self.lab = lab
-        self.recorder = history.Recorder(lab.path('scene.jsonl'))
+        self.recorder = history.Recorder(lab.path('faults.jsonl'))
         self.loop = Loop()
         try:
             self._set_up()
             began = time.monotonic()
-            self.tell(type='mark', f='begin')
+            self.record(type='mark', f='begin')
             self._start_clients()
             self._start_threads()
             self._wait_for_end(began + o.seconds)
@@ -241,44 +241,44 @@ class Scene:
                 with must('all nodes come to the same state'):
                     hashes = self.cluster.wait_same_state(6.0 if o.unsafe_ack or o.no_sync else 30.0)
                 for node, state in zip(self.cluster.nodes, hashes):
-                    self.tell(type='sample', node=node.name, index='at the end', hash=state)
+                    self.record(type='sample', node=node.name, index='at the end', hash=state)
                 self._afterwards()
                 self._restore()
                 self._ask_nodes('nodes.log', [('INFO',), ('CLUSTER', 'NODES')])
-            except NotAgain as e:
+            except NotRecovered as e:
                 self.stuck.append(str(e))
                 self._ask_nodes('stuck.log', [('INFO',), ('CLUSTER', 'NODES'), ('CLUSTER', 'INFO'), ('LOCKS',), ('SESSION', 'LIST')])
                 self._stop_clients()
                 healed, finals = None, None
-            self.tell(type='mark', f='end', finals=finals)
+            self.record(type='mark', f='end', finals=finals)
         finally:
             self.over.set()
             for thread in self.threads:
                 thread.join(30)
             self.loop.close()
             self.recorder.close()
-            if self.spaces:
+            if self.namespaces:
                 if self.members:
-                    self.members.bury_all()
+                    self.members.switch_off_all()
                 for node in self.cluster.nodes: # a namespace lives for as long as a process in it
                     if node.running():
                         node.process.resume()
                         node.kill()
-                self.spaces.close()
-        if self.trouble:
-            raise self.trouble[0]
+                self.namespaces.close()
+        if self.thread_errors:
+            raise self.thread_errors[0]
         return self._judge(began, healed, finals)
 
     def _afterwards(self):
         """What must hold when nobody asks for anything any more: every lock, session and wait ends by itself; what a node
         reads back from its snapshot and log is the state of the others, who never restarted; tokens go on."""
-        patience = self.options.ttl_ms / 1000.0 + 30.0
+        longest_wait = self.options.ttl_ms / 1000.0 + 30.0
 
         def empty():
             info = self.cluster.leader().info()
             return all(int(info[what]) == 0 for what in ('locks', 'sessions', 'waits'))
         with must('every lock, session and wait ends'):
-            wait_until(empty, patience, 'the end of locks, sessions and waits', every=0.05)
+            wait_until(empty, longest_wait, 'the end of locks, sessions and waits', every=0.05)
             follower = self.random.choice(self.cluster.followers())
         follower.kill()
         with must('%s starts again after everything' % follower.name, follower.process):
@@ -288,18 +288,18 @@ class Scene:
             hashes = self.cluster.wait_same_state()
             token = follower.call('TOKEN', 'after everything')
         for node, state in zip(self.cluster.nodes, hashes):
-            self.tell(type='sample', node=node.name, index='after a restart', hash=state)
+            self.record(type='sample', node=node.name, index='after a restart', hash=state)
         self.last_token = token
         if 'upgrade' in self.options.nemesis:
             nemesis_members.judge_version(self)
-        self.tell(type='mark', f='last token', token=token)
+        self.record(type='mark', f='last token', token=token)
 
     def _restore(self):
         """The last backup becomes a cluster: its tokens are above all that were ever issued, and nothing is held."""
         if not self.backups:
             return
         for began, done, last, index in self.backups:
-            self.tell(type='mark', f='backup', t=began, until=done, last=last, index=index)
+            self.record(type='mark', f='backup', t=began, until=done, last=last, index=index)
         new = Cluster(self.lab, 3, kind='restored')
         for node in new.nodes:
             node.program = self.program
@@ -307,7 +307,7 @@ class Scene:
                     '--restore', self.lab.path('backup.last')]
             done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=60)
             if done.returncode != 0:
-                self.complain('backups', 'a restore of the last backup ended with %d: %s' % (done.returncode, done.stderr))
+                self.report('backups', 'a restore of the last backup ended with %d: %s' % (done.returncode, done.stderr))
                 return
         with must('a cluster out of a backup serves'):
             new.start()
@@ -326,17 +326,17 @@ class Scene:
                     except (OSError, RespError) as e:
                         answer = e
                     print(node.name, ' '.join(question), answer.decode() if isinstance(answer, bytes) else answer, file=f)
-                if self.spaces and self.stuck:
-                    print(self.spaces.look(node.id), file=f)
+                if self.namespaces and self.stuck:
+                    print(self.namespaces.network_state(node.id), file=f)
 
     def _set_up(self):
         o = self.options
         spare = members.SPARE if nemesis.need_places(o.nemesis) else 0
         if o.network == 'namespaces':
-            self.spaces = Spaces(o.nodes + spare)
-            self.peers = self.spaces.start()
-            self.cluster = SpacedCluster(self.lab, self.spaces)
-            if 'delay' in o.nemesis and not self.spaces.can_delay():
+            self.namespaces = Namespaces(o.nodes + spare)
+            self.peers = self.namespaces.start()
+            self.cluster = NamespaceCluster(self.lab, self.namespaces)
+            if 'delay' in o.nemesis and not self.namespaces.can_delay():
                 print('no slow links: this kernel has no netem', flush=True)
                 o.nemesis = [k for k in o.nemesis if k != 'delay']
         else:
@@ -344,7 +344,7 @@ class Scene:
             self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
         self.certs = self._secure() if o.tls else None
         if USES_STORE[o.workload]:
-            self.store = (_NakedStore if o.no_fencing else Store)(self.lab)
+            self.store = (_StoreWithoutFencing if o.no_fencing else Store)(self.lab)
             port = free_ports(1)[0]
             self.writes = StoreProxy(self.loop, port, self.store.port, o.seed, self._write_event).start()
             self.store_address = '127.0.0.1:%d' % port
@@ -353,7 +353,7 @@ class Scene:
         if o.users:
             self._make_users()
         if o.mode == 'redlock':
-            self.redis = [_RedisServer(self.lab, 'redis%d' % (i + 1)) for i in range(REDIS_N)]
+            self.redis = [_RedisServer(self.lab, 'redis%d' % (i + 1)) for i in range(REDIS_SERVERS)]
         if spare:
             self._make_places()
         self._preload()
@@ -377,7 +377,7 @@ class Scene:
             host = node.address.rpartition(':')[0]
             certs.make('node', str(node.id), host)
             node.tls = '%s:%d' % (host, port)
-            node.extra = ['--protected-mode', 'no', '--tls-cluster', 'yes'] if self.spaces else []
+            node.extra = ['--protected-mode', 'no', '--tls-cluster', 'yes'] if self.namespaces else []
             node.extra += ['--tls-port', node.tls] + certs.daemon('node-%d' % node.id)
         return certs
 
@@ -388,13 +388,13 @@ class Scene:
             node.extra += ['--snapshot-bytes', o.snapshots]
         self.addresses = [node.address for node in nodes]
         self.tls_addresses = [node.tls for node in nodes] if o.tls else []
-        second = members.spaced_port if self.spaces else self.cluster.second_port
+        second = members.namespace_port if self.namespaces else self.cluster.second_port
         places = [members.Place(node, second(node)) for node in nodes]
-        self.cluster.nodes = [place.first(node) for place, node in zip(places[:o.nodes], nodes)]
+        self.cluster.nodes = [place.prepare(node) for place, node in zip(places[:o.nodes], nodes)]
         self.cluster.node = self._node
         begun = self.cluster.members()
         for node in self.cluster.nodes:
-            node.begin_args = lambda: ['--cluster', begun]
+            node.membership_args = lambda: ['--cluster', begun]
         self.members = members.Members(self, places)
 
     def _node(self, number):
@@ -402,7 +402,7 @@ class Scene:
 
     def _make_users(self):
         paths = {name: self.lab.path(name) for name in ('users.acl', 'users-of-the-store.acl')}
-        for path, text in zip(paths.values(), (users.FILE, users.STORE_FILE)):
+        for path, text in zip(paths.values(), (users.NODE_ACL, users.STORE_ACL)):
             with open(path, 'w', encoding='utf-8') as f:
                 f.write(text)
         for node in self.cluster.nodes:
@@ -410,10 +410,10 @@ class Scene:
         if self.store:
             self.store.extra = ['--aclfile', paths['users-of-the-store.acl']]
 
-    def _be_a_stranger(self):
+    def _try_without_login(self):
         """A client without a login tries commands that only users may use, all the time."""
         while not self.over.is_set():
-            for address, command in users.stranger_asks(self.cluster.nodes, self.store):
+            for address, command in users.requests_without_login(self.cluster.nodes, self.store):
                 try:
                     with Resp(address, timeout=1.0) as c:
                         answer = c.call(*command)
@@ -421,11 +421,11 @@ class Scene:
                     continue
                 except RespError as e:
                     if e.word in users.FORBIDDEN:
-                        self.count('strangers refused by %s' % ('the storage' if command[0] != 'ACQUIRE' else 'nodes'))
+                        self.count('clients without a login refused by %s' % ('the storage' if command[0] != 'ACQUIRE' else 'nodes'))
                     elif e.word not in users.NO_ANSWER:
-                        raise AssertionError('a stranger who asks %s is told %s' % (command[0], e.line)) from None
+                        raise AssertionError('a client without a login that sends %s is answered %s' % (command[0], e.line)) from None
                     continue
-                raise AssertionError('one who has not logged in is answered %r to %s' % (answer, command[0]))
+                raise AssertionError('a client without a login is answered %r to %s' % (answer, command[0]))
             self.over.wait(0.1)
 
     def _preload(self):
@@ -452,7 +452,7 @@ class Scene:
         preload(server, shim)
 
     def _write_event(self, what, **fields):
-        self.tell(type='mark', f=what, **fields)
+        self.record(type='mark', f=what, **fields)
         self.count('writes %s' % what)
 
     def _start_clients(self):
@@ -463,7 +463,7 @@ class Scene:
         for number in range(o.clients):
             argv = [sys.executable, CLIENT, '--workload', o.workload, '--number', number, '--clients', o.clients,
                     '--nodes', ','.join(addresses),
-                    '--certs', self.certs.dir if o.tls else '', '--user', users.NAME if o.users else '', '--store', self.store_address,
+                    '--certs', self.certs.dir if o.tls else '', '--user', users.USER if o.users else '', '--store', self.store_address,
                     '--history', self.lab.path('client-%d.jsonl' % number), '--seed', o.seed,
                     '--locks', o.locks, '--ttl-ms', o.ttl_ms, '--think-ms', o.think_ms]
             if self.redis:
@@ -477,11 +477,11 @@ class Scene:
             client.wait_output('ready: ', 30)
 
     def _start_threads(self):
-        jobs = [('sampler', self._sample)] + ([('stranger', self._be_a_stranger)] if self.options.users else [])
+        jobs = [('sampler', self._sample)] + ([('no-login', self._try_without_login)] if self.options.users else [])
         rare = max(1.0, len(self.options.nemesis) / 2.0)
         for name in self.options.nemesis:
             fault = nemesis.make(name, random.Random('%d %s' % (self.options.seed, name)), rare)
-            jobs.append((name, lambda fault=fault: self._torment(fault)))
+            jobs.append((name, lambda fault=fault: self._repeat_fault(fault)))
         for name, job in jobs:
             thread = threading.Thread(target=self._guarded, args=(job,), name=name, daemon=True)
             thread.start()
@@ -491,10 +491,10 @@ class Scene:
         try:
             job()
         except Exception as e: # raised again by run()
-            self.trouble.append(e)
+            self.thread_errors.append(e)
             self.over.set()
 
-    def _torment(self, fault):
+    def _repeat_fault(self, fault):
         self.over.wait(fault.gap())
         while not self.over.is_set():
             targets = fault.start(self)
@@ -502,7 +502,7 @@ class Scene:
             fault.wait(self, fault.length())
             fault.stop(self)
             if targets: # else there was nothing that it could do just then
-                self.tell(type='nemesis', f=fault.name, t=began, until=time.monotonic(), targets=targets)
+                self.record(type='nemesis', f=fault.name, t=began, until=time.monotonic(), targets=targets)
                 self.count('faults')
             self.over.wait(fault.gap())
 
@@ -515,7 +515,7 @@ class Scene:
                         info = info_fields(c.call('INFO'))
                 except (OSError, RespError):
                     continue
-                self.tell(type='sample', node=node.name, index=info['state_hash_index'], hash=info['state_hash'],
+                self.record(type='sample', node=node.name, index=info['state_hash_index'], hash=info['state_hash'],
                           term=info['term'], leader=info['leader_id'])
                 if info['node_role'] == 'leader' and info['term'] > self.term:
                     if node.id != self.leader:
@@ -528,7 +528,7 @@ class Scene:
         last = end + 60
         while not self.over.is_set():
             left = end - time.monotonic()
-            late = self.writes.let_late if self.store else 0
+            late = self.writes.let_through_late if self.store else 0
             if left <= 0 and (late >= self.options.until_late or time.monotonic() > last):
                 break
             self.over.wait(max(0.05, min(left, 0.5)))
@@ -542,39 +542,39 @@ class Scene:
         self.over.set()
         for thread in self.threads:
             thread.join(30)
-        if self.trouble:
-            raise self.trouble[0]
+        if self.thread_errors:
+            raise self.thread_errors[0]
         self.peers.set(blocked=(), delay={})
         for client in self.clients:
             client.resume()
-        for server in self.everybody():
+        for server in self.all_servers():
             if not server.running():
                 server.launch()
             server.process.resume()
-        for server in self.everybody():
+        for server in self.all_servers():
             with must('%s starts again' % server.name, server.process):
-                server.ready(30)
+                server.wait_ready(30)
         if self.store:
             self.writes.set(0.0)
-            self.writes.let_all_go()
+            self.writes.let_all_through()
         healed = time.monotonic()
         for node in self.cluster.nodes:
             with must('%s serves' % node.name):
                 self.cluster.wait_serving(node, 6.0 if o.unsafe_ack or o.no_sync else 30.0)
         if self.members:
             self.members.judge()
-        self.tell(type='mark', f='healed', t=healed)
+        self.record(type='mark', f='healed', t=healed)
         return healed
 
     def _paths(self):
-        return [self.lab.path('scene.jsonl')] + [self.lab.path('client-%d.jsonl' % i) for i in range(self.options.clients)]
+        return [self.lab.path('faults.jsonl')] + [self.lab.path('client-%d.jsonl' % i) for i in range(self.options.clients)]
 
     def _wait_for_goal(self, healed):
         """Goes on until each client has done something useful; how soon is judged later, from the history."""
         goal = GOAL[self.options.workload]
         places = {i: 0 for i in range(self.options.clients)}
         invoked = set()
-        end = healed + CALM_S + 5
+        end = healed + RECOVERY_S + 5
         while places and time.monotonic() < end:
             for i in list(places):
                 with open(self.lab.path('client-%d.jsonl' % i)) as f:
@@ -627,7 +627,7 @@ class Scene:
         r.anomalies = judge(r.events, r.ops, finals, healed, self.options)
         for fault, kind in (('flip', 'damage'), ('members', 'members'), ('backup', 'backups'), ('upgrade', 'version')):
             if fault in self.options.nemesis:
-                r.anomalies[kind] = self.complaints.get(kind, [])
+                r.anomalies[kind] = self.reported.get(kind, [])
         if self.stuck:
             r.anomalies['recovers'] = [checkers.Anomaly('recovers', text) for text in self.stuck]
         r.seconds = r.events[-1]['t'] - began
@@ -650,13 +650,13 @@ def judge(events, ops, finals, healed, options):
     workload = options.workload
     found = {
         'answered once': checkers.answered_once(events),
-        'tokens': checkers.tokens(ops) + checkers.last_token(events, ops) + checkers.books(events, ops),
+        'tokens': checkers.tokens(ops) + checkers.last_token(events, ops) + checkers.token_count(events, ops),
         'replicas': checkers.replicas(events),
         'refusals': judges.refusals(ops),
     }
     if healed is not None:
-        actors = [c for c in range(options.clients) if not turns.is_watcher(workload, c)]
-        found['liveness'] = checkers.liveness(ops, actors, healed, CALM_S, GOAL[workload])
+        actors = [c for c in range(options.clients) if not workloads.is_subscriber(workload, c)]
+        found['liveness'] = checkers.liveness(ops, actors, healed, RECOVERY_S, GOAL[workload])
         if options.mode == 'redlock' and 2 * len(found['liveness']) < len(actors):
             found['liveness'] = [] # it has no queue, so a client may be unlucky for long
         if workload == 'watch':
@@ -670,7 +670,7 @@ def judge(events, ops, finals, healed, options):
     else:
         found['linearizable'] = linear.registers(ops) if workload == 'register' else linear.locks(list(checkers.each_lock(ops)))
     if workload == 'watch':
-        found['events'] = watching.watching(events, ops)
+        found['events'] = subscriptions.judge(events, ops)
     if USES_STORE[workload]:
         found['storage order'] = checkers.storage_order(ops)
         if finals is not None and workload in ('counter', 'bank'):

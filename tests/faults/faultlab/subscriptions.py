@@ -1,14 +1,14 @@
 """Judges the events that subscribers of all locks got. Every lock is taken alone here.
 
 The log has one order, and every node sends events in it. So the events of one connection between two known gaps (its beginning, a resync,
-its end) are a piece of that order without a hole, whatever node it was connected to. Within a piece:
+its end) are a segment of that order without a hole, whatever node it was connected to. Within a segment:
 
  1. each event is true: a token went to whom the history says, tokens of grants rise, an end is that of the last grant
  2. every acknowledged grant between two events has its own event
  3. grants and ends of a lock alternate; no token is granted, or ends, twice
  4. every place in a queue is taken once and ends once, by a grant or by leaving; the places of a lock are granted in the
     order in which they were taken, and none is open for longer than anybody waits
- 5. two pieces that have an event in common are equal from there on, until one of them ends"""
+ 5. two segments that have an event in common are equal from there on, until one of them ends"""
 
 from collections import defaultdict
 
@@ -19,8 +19,8 @@ WAIT_MOST_MS = 3000 # the longest WAIT of a client, see client.py
 LATE_MS = 2000      # a wait that is over ends when the next batch is applied
 
 
-def watching(events, ops):
-    connections, granted, pieces, wrong = defaultdict(list), {}, [], []
+def judge(events, ops):
+    connections, granted, segments, wrong = defaultdict(list), {}, [], []
     for g in grants_of(ops):
         granted[g.get('token')] = g
     for e in events:
@@ -29,13 +29,13 @@ def watching(events, ops):
     for name, seen in connections.items():
         highest = 0
         for part in _parts(seen):
-            piece = _Piece(name, granted, highest)
+            segment = _Segment(name, granted, highest)
             for e in part:
-                piece.take(e)
-            wrong += piece.wrong
-            highest = piece.highest
-            pieces.append((name, part))
-    return wrong + _agree(pieces)
+                segment.take(e)
+            wrong += segment.wrong
+            highest = segment.highest
+            segments.append((name, part))
+    return wrong + _agree(segments)
 
 
 def _parts(seen):
@@ -48,7 +48,7 @@ def _parts(seen):
     return [p for p in parts if p]
 
 
-class _Piece:
+class _Segment:
     """The rules 1 to 4 for what was heard without a gap. What was held and awaited before is not known."""
 
     def __init__(self, name, granted, highest):
@@ -62,12 +62,12 @@ class _Piece:
         self.first = self.last = None # places that were heard to be taken
         self.gone = set()
 
-    def say(self, e, text, *args):
+    def wrong_at(self, e, text, *args):
         self.wrong.append(Anomaly('events', '%s %s' % (self.name, text % args), at=e['t']))
 
     def take(self, e):
         if e['clock'] < self.clock:
-            self.say(e, 'heard that the clock of the events went back')
+            self.wrong_at(e, 'heard that the clock of the events went back')
         self.began = e['t'] if self.began is None else self.began
         self.clock = e['clock']
         if e['event'] == 'queued':
@@ -80,7 +80,7 @@ class _Piece:
             self.end(e)
         for wait, (lock, since) in list(self.places.items())[:1]:
             if self.clock - since > WAIT_MOST_MS + LATE_MS:
-                self.say(e, 'did not hear that the place %d in the queue of %s ended', wait, lock)
+                self.wrong_at(e, 'did not hear that the place %d in the queue of %s ended', wait, lock)
                 del self.places[wait]
 
     def queued(self, e):
@@ -88,7 +88,7 @@ class _Piece:
         if wait is None:
             return
         if self.last is not None and wait <= self.last:
-            self.say(e, 'heard of the place %d in a queue after the place %d', wait, self.last)
+            self.wrong_at(e, 'heard of the place %d in a queue after the place %d', wait, self.last)
             return
         self.first = wait if self.first is None else self.first
         self.last = wait
@@ -98,22 +98,22 @@ class _Piece:
         if wait is None:
             return
         if wait in self.gone:
-            self.say(e, 'heard twice that the place %d in the queue of %s ended', wait, e['lock'])
+            self.wrong_at(e, 'heard twice that the place %d in the queue of %s ended', wait, e['lock'])
         elif wait not in self.places and self.first is not None and wait > self.first:
-            self.say(e, 'did not hear that the place %d in the queue of %s was taken, and that it ended', wait, e['lock'])
+            self.wrong_at(e, 'did not hear that the place %d in the queue of %s was taken, and that it ended', wait, e['lock'])
         elif wait in self.places and self.places[wait][0] != e['lock']:
-            self.say(e, 'heard that the place %d in the queue of %s ended at %s', wait, self.places[wait][0], e['lock'])
+            self.wrong_at(e, 'heard that the place %d in the queue of %s ended at %s', wait, self.places[wait][0], e['lock'])
         self.places.pop(wait, None)
         self.gone.add(wait)
 
     def grant(self, e):
         token, lock, asked = e['token'], e['lock'], self.granted.get(e['token'])
         if token <= self.highest:
-            self.say(e, 'heard of token %d after token %d', token, self.highest)
+            self.wrong_at(e, 'heard of token %d after token %d', token, self.highest)
         if asked is not None and (asked.get('lock'), asked.get('owner')) != (lock, e['owner']):
             self.wrong.append(Anomaly('events', '%s heard that token %d went to another' % (self.name, token), [asked]))
         if self.holder.get(lock) is not None:
-            self.say(e, 'did not hear that token %d of %s ended, but of token %d', self.holder[lock], lock, token)
+            self.wrong_at(e, 'did not hear that token %d of %s ended, but of token %d', self.holder[lock], lock, token)
         if self.heard:
             for missing in range(self.heard[-1] + 1, token):
                 if missing in self.granted:
@@ -121,13 +121,13 @@ class _Piece:
                                               % (self.name, missing, self.heard[-1], token), [self.granted[missing]]))
         if e.get('wait') is not None:
             if asked is not None and asked.invoked > self.began and e['wait'] not in self.places and e['wait'] not in self.gone:
-                self.say(e, 'did not hear that the place %d in the queue of %s was taken, and that it was granted', e['wait'], lock)
+                self.wrong_at(e, 'did not hear that the place %d in the queue of %s was taken, and that it was granted', e['wait'], lock)
             before = [w for w, (other, _) in self.places.items() if other == lock and w < e['wait']]
             if before:
-                self.say(e, 'heard that the place %d in the queue of %s was granted before the place %d', e['wait'], lock, before[0])
+                self.wrong_at(e, 'heard that the place %d in the queue of %s was granted before the place %d', e['wait'], lock, before[0])
             self.leave(e, e['wait'])
         elif any(other == lock for other, _ in self.places.values()):
-            self.say(e, 'heard that token %d of %s went past its queue', token, lock)
+            self.wrong_at(e, 'heard that token %d of %s went past its queue', token, lock)
         self.highest = max(self.highest, token)
         self.heard.append(token)
         self.holder[lock] = token
@@ -135,12 +135,12 @@ class _Piece:
     def end(self, e):
         token, lock = e['token'], e['lock']
         if token in self.ended:
-            self.say(e, 'heard twice that token %d of %s ended', token, lock)
+            self.wrong_at(e, 'heard twice that token %d of %s ended', token, lock)
         elif lock in self.holder and self.holder[lock] != token:
-            self.say(e, 'heard that token %d of %s had %s, and that lock was under %s', token, lock, e['event'],
+            self.wrong_at(e, 'heard that token %d of %s had %s, and that lock was under %s', token, lock, e['event'],
                      self.holder[lock] or 'none')
         elif lock not in self.holder and self.heard and token > self.heard[0]:
-            self.say(e, 'did not hear that token %d of %s was granted, and that it %s', token, lock, e['event'])
+            self.wrong_at(e, 'did not hear that token %d of %s was granted, and that it %s', token, lock, e['event'])
         self.ended.add(token)
         self.holder[lock] = None
 
@@ -149,20 +149,20 @@ def _key(e):
     return e['event'], e['lock'], e['token'], e.get('wait')
 
 
-def _agree(pieces):
-    """Rule 5. Each piece is compared with those that overlap it, from the first event that both have."""
+def _agree(segments):
+    """Rule 5. Each segment is compared with those that overlap it, from the first event that both have."""
     wrong, index = [], defaultdict(list)
-    for number, (_, part) in enumerate(pieces):
+    for number, (_, part) in enumerate(segments):
         for at, e in enumerate(part):
             index[_key(e)].append((number, at))
-    for number, (name, part) in enumerate(pieces):
+    for number, (name, part) in enumerate(segments):
         met = set()
         for at, e in enumerate(part):
             for other, other_at in index[_key(e)]:
                 if other <= number or other in met:
                     continue
                 met.add(other)
-                wrong += _compare(name, part, at, *pieces[other], other_at)
+                wrong += _compare(name, part, at, *segments[other], other_at)
     return wrong
 
 

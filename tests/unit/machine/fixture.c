@@ -1,5 +1,5 @@
-/* kit.c: see kit.h. */
-#include "kit.h"
+/* fixture.c: see fixture.h. */
+#include "fixture.h"
 
 static const char *const event_names[] = {
     [MACHINE_EVENT_GRANTED] = "granted",
@@ -27,7 +27,7 @@ static void must(int rc)
 
 static void record(void *ctx, const struct machine_event *e)
 {
-    struct kit *k = ctx;
+    struct fixture *k = ctx;
     struct fli_buf *b = &k->events;
     assert_int_equal(e->clock_ms, machine_clock(k->m));
     must(fli_buf_printf(b, "%s", event_names[e->type]));
@@ -51,18 +51,18 @@ static void record(void *ctx, const struct machine_event *e)
     must(fli_buf_append(b, "\n", 1));
 }
 
-void kit_init(struct kit *k)
+void fixture_init(struct fixture *k)
 {
-    *k = (struct kit){.clock_ms = 1000, .check = true};
-    k->m = machine_create(KIT_SEED);
+    *k = (struct fixture){.clock_ms = 1000, .check = true};
+    k->m = machine_create(FIXTURE_SEED);
     machine_set_event_cb(k->m, record, k);
     fli_buf_init(&k->batch, MACHINE_BATCH_MAX + 8);
     fli_buf_init(&k->events, SIZE_MAX);
     fli_buf_init(&k->payload, SIZE_MAX);
-    kit_tick(k, k->clock_ms);
+    fixture_tick(k, k->clock_ms);
 }
 
-void kit_fini(struct kit *k)
+void fixture_fini(struct fixture *k)
 {
     machine_destroy(k->m);
     fli_buf_fini(&k->batch);
@@ -70,7 +70,7 @@ void kit_fini(struct kit *k)
     fli_buf_fini(&k->payload);
 }
 
-void kit_start(struct kit *k)
+void fixture_start(struct fixture *k)
 {
     static const uint8_t room[MACHINE_BATCH_HEADER_SIZE];
     fli_buf_clear(&k->batch);
@@ -78,13 +78,13 @@ void kit_start(struct kit *k)
     must(fli_buf_append(&k->batch, room, sizeof room));
 }
 
-void kit_add(struct kit *k, struct machine_command c)
+void fixture_add(struct fixture *k, struct machine_command c)
 {
     must(machine_command_encode(&c, &k->batch));
     k->count++;
 }
 
-size_t kit_seal(struct kit *k)
+size_t fixture_seal(struct fixture *k)
 {
     struct machine_batch_header h = {
         .flags = k->flags,
@@ -99,49 +99,49 @@ size_t kit_seal(struct kit *k)
     return machine_batch_seal(k->batch.data, &h);
 }
 
-void kit_apply(struct kit *k, struct machine_result *results)
+void fixture_apply(struct fixture *k, struct machine_result *results)
 {
-    size_t len = kit_seal(k); /* may move the data */
+    size_t len = fixture_seal(k); /* may move the data */
     must(machine_apply(k->m, k->batch.data, len, results));
     if (k->check) {
         machine_check(k->m);
     }
 }
 
-struct machine_result kit_run(struct kit *k, struct machine_command c)
+struct machine_result fixture_run(struct fixture *k, struct machine_command c)
 {
     struct machine_result r;
-    kit_start(k);
-    kit_add(k, c);
-    kit_apply(k, &r);
+    fixture_start(k);
+    fixture_add(k, c);
+    fixture_apply(k, &r);
     assert_int_equal(r.clock_ms, machine_clock(k->m));
     return r;
 }
 
-void kit_tick(struct kit *k, uint64_t clock_ms)
+void fixture_tick(struct fixture *k, uint64_t clock_ms)
 {
     k->clock_ms = clock_ms;
-    kit_start(k);
-    kit_apply(k, NULL);
+    fixture_start(k);
+    fixture_apply(k, NULL);
 }
 
-unsigned kit_drain(struct kit *k)
+unsigned fixture_drain(struct fixture *k)
 {
     unsigned n = 0;
     for (; machine_has_work(k->m); n++) {
         assert_int_equal(machine_next_deadline(k->m), machine_clock(k->m));
-        kit_tick(k, k->clock_ms);
+        fixture_tick(k, k->clock_ms);
     }
     return n;
 }
 
-void kit_mark(struct kit *k, uint64_t clock_ms)
+void fixture_mark(struct fixture *k, uint64_t clock_ms)
 {
     k->flags = MACHINE_BATCH_TERM_MARK;
-    kit_tick(k, clock_ms);
+    fixture_tick(k, clock_ms);
 }
 
-struct machine_result kit_query(struct kit *k, struct machine_command c)
+struct machine_result fixture_query(struct fixture *k, struct machine_command c)
 {
     struct machine_result r;
     uint64_t hash = machine_hash(k->m);
@@ -151,7 +151,7 @@ struct machine_result kit_query(struct kit *k, struct machine_command c)
     return r;
 }
 
-struct machine_page kit_page(struct kit *k)
+struct machine_page fixture_page(struct fixture *k)
 {
     struct machine_page page;
     assert_true(k->payload.len <= MACHINE_PAGE_SIZE_MAX);
@@ -159,19 +159,19 @@ struct machine_page kit_page(struct kit *k)
     return page;
 }
 
-void kit_expect_events(struct kit *k, const char *text)
+void fixture_expect_events(struct fixture *k, const char *text)
 {
     must(fli_buf_append(&k->events, "", 1));
     assert_string_equal((const char *)k->events.data, text);
     fli_buf_clear(&k->events);
 }
 
-void kit_forget_events(struct kit *k)
+void fixture_forget_events(struct fixture *k)
 {
     fli_buf_clear(&k->events);
 }
 
-void kit_reload(struct kit *k)
+void fixture_reload(struct fixture *k)
 {
     struct fli_buf out;
     struct machine *m = NULL;
@@ -186,7 +186,7 @@ void kit_reload(struct kit *k)
     fli_buf_fini(&out);
 }
 
-struct fli_slice kit_slice(const char *text)
+struct fli_slice fixture_slice(const char *text)
 {
     return (struct fli_slice){(const uint8_t *)text, strlen(text)};
 }
@@ -196,8 +196,8 @@ struct machine_command cmd_acquire(const char *name, const char *owner, uint64_t
     return (struct machine_command){.op = MACHINE_OP_ACQUIRE,
                                     .n_names = 1,
                                     .permits = 1,
-                                    .name = kit_slice(name),
-                                    .owner = kit_slice(owner),
+                                    .name = fixture_slice(name),
+                                    .owner = fixture_slice(owner),
                                     .ttl_ms = ttl_ms};
 }
 
@@ -226,13 +226,13 @@ struct machine_command cmd_wait_x(const char *name, const char *owner, uint64_t 
 
 struct machine_command cmd_name(unsigned op, const char *name)
 {
-    return (struct machine_command){.op = (uint8_t)op, .name = kit_slice(name)};
+    return (struct machine_command){.op = (uint8_t)op, .name = fixture_slice(name)};
 }
 
 struct machine_command cmd_held(unsigned op, const char *name, uint64_t token, uint64_t ttl_ms)
 {
     return (struct machine_command){
-        .op = (uint8_t)op, .name = kit_slice(name), .token = token, .ttl_ms = ttl_ms};
+        .op = (uint8_t)op, .name = fixture_slice(name), .token = token, .ttl_ms = ttl_ms};
 }
 
 struct machine_command cmd_number(unsigned op, uint64_t number, uint64_t number2)
@@ -242,17 +242,17 @@ struct machine_command cmd_number(unsigned op, uint64_t number, uint64_t number2
 
 struct machine_command cmd_owner(unsigned op, const char *owner)
 {
-    return (struct machine_command){.op = (uint8_t)op, .owner = kit_slice(owner)};
+    return (struct machine_command){.op = (uint8_t)op, .owner = fixture_slice(owner)};
 }
 
 struct machine_command cmd_open(const char *owner, uint64_t ttl_ms, uint64_t lockdelay_ms,
                                 const char *label)
 {
     return (struct machine_command){.op = MACHINE_OP_SESSION_OPEN,
-                                    .owner = kit_slice(owner),
+                                    .owner = fixture_slice(owner),
                                     .ttl_ms = ttl_ms,
                                     .lockdelay_ms = lockdelay_ms,
-                                    .label = kit_slice(label)};
+                                    .label = fixture_slice(label)};
 }
 
 struct machine_command cmd_limits(unsigned op, uint64_t number, struct machine_limits limits)
@@ -260,24 +260,24 @@ struct machine_command cmd_limits(unsigned op, uint64_t number, struct machine_l
     return (struct machine_command){.op = (uint8_t)op, .number = number, .limits = limits};
 }
 
-uint64_t kit_rounds(uint64_t usual)
+uint64_t fixture_rounds(uint64_t usual)
 {
     const char *times = getenv("FENCELOCK_ROUNDS");
     uint64_t n = times == NULL ? 1 : strtoull(times, NULL, 10);
     return usual * (n == 0 ? 1 : n);
 }
 
-int kit_setup(void **state)
+int fixture_setup(void **state)
 {
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
+    struct fixture *k = malloc(sizeof *k);
+    fixture_init(k);
     *state = k;
     return 0;
 }
 
-int kit_teardown(void **state)
+int fixture_teardown(void **state)
 {
-    kit_fini(*state);
+    fixture_fini(*state);
     free(*state);
     return 0;
 }

@@ -18,8 +18,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
 sys.path.insert(0, os.path.join(HERE, '..', 'faults'))
-from faultlab.spaces import Spaces, _SpacedNode
-from harness import PATIENT, Case, Cluster, binary, main, wait_until
+from faultlab.namespaces import Namespaces, NamespaceNode
+from harness import LONG_ELECTION_TIMEOUT, Case, Cluster, binary, main, wait_until
 from harness.resp import encode
 from peer_damage import crc32c
 from tls_lab import Certs, TlsResp
@@ -125,7 +125,7 @@ def be_stranger(plan):
 
 # ---- the cluster ----------------------------------------------------------------------------------------------------
 
-class Node(_SpacedNode):
+class Node(NamespaceNode):
     def argv(self):
         words = [str(w) for w in super().argv()]
         words[words.index('--listen') + 1] = 'off'
@@ -169,18 +169,18 @@ class Capture:
         return bytes(self.seen), dropped
 
 
-class Spaced(Case):
+class SameNetwork(Case):
     why_not = None
     TIMEOUT_S = 300
 
     def setUp(self):
         super().setUp()
-        if Spaced.why_not is None:
-            Spaced.why_not = (Spaces.why_not(),)
-        if Spaced.why_not[0]:
-            self.skipTest(Spaced.why_not[0])
-        self.spaces = Spaces(STRANGER).start()
-        self.addCleanup(self.spaces.close)
+        if SameNetwork.why_not is None:
+            SameNetwork.why_not = (Namespaces.why_not(),)
+        if SameNetwork.why_not[0]:
+            self.skipTest(SameNetwork.why_not[0])
+        self.namespaces = Namespaces(STRANGER).start()
+        self.addCleanup(self.namespaces.close)
         self.certs = Certs(self.lab)
         for name in ('alice', 'server-only'):
             self.certs.make('client', name)
@@ -190,9 +190,9 @@ class Spaced(Case):
 
     def node(self, plain):
         node = Node(self.lab, self.cluster, plain.id, plain.port, plain.peer_port)
-        host = self.spaces.address(node.id)
+        host = self.namespaces.address(node.id)
         self.certs.make('node', str(node.id), host)
-        node.space = self.spaces.space(node.id)
+        node.namespace = self.namespaces.namespace(node.id)
         node.address, node.peer = '%s:%d' % (host, node.port), '%s:%d' % (host, node.peer_port)
         node.context = self.certs.context('alice')
         node.extra = ['--tls-port', node.address, '--tls-cluster', 'yes'] + self.certs.daemon('node-%d' % node.id)
@@ -204,7 +204,7 @@ class Spaced(Case):
                 node.kill()
 
     def as_stranger(self, *argv, given=None):
-        return subprocess.run(['ip', 'netns', 'exec', self.spaces.space(STRANGER), *argv], input=given,
+        return subprocess.run(['ip', 'netns', 'exec', self.namespaces.namespace(STRANGER), *argv], input=given,
                               capture_output=True, text=True, timeout=200, check=True).stdout
 
     def hide(self):
@@ -232,19 +232,19 @@ class Spaced(Case):
 
     def test_a_stranger_on_the_same_network(self):
         for node in self.cluster.nodes:
-            node.extra += PATIENT
+            node.extra += LONG_ELECTION_TIMEOUT
         self.cluster.start()
         token = self.hide()
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
         term = self.cluster.leader().info()['term']
         other = Certs(self.lab, 'other') # a CA of the stranger's own
         other.make('client', 'alice')
-        other.make('node', '1', self.spaces.address(1))
-        self.certs.make('node', '9', self.spaces.address(STRANGER))
+        other.make('node', '1', self.namespaces.address(1))
+        self.certs.make('node', '9', self.namespaces.address(STRANGER))
         path = lambda certs, name: os.path.join(certs.dir, name)
         self.plan = {
             'ca': self.certs.crt('ca'),
-            'nodes': [(self.spaces.address(n.id), n.port, n.peer_port) for n in self.cluster.nodes],
+            'nodes': [(self.namespaces.address(n.id), n.port, n.peer_port) for n in self.cluster.nodes],
             'certificates': {
                 # Clients of the CA are let in as clients, so the stranger has none such there.
                 'clients': [path(other, 'alice')],
@@ -281,10 +281,10 @@ class Spaced(Case):
         token = self.hide()
         users = self.cluster.nodes[0].call('ACL', 'LIST')
         self.certs.make('client', 'mallory')
-        self.certs.make('node', '9', self.spaces.address(STRANGER))
+        self.certs.make('node', '9', self.namespaces.address(STRANGER))
         own = [os.path.join(self.certs.dir, name) for name in ('mallory', 'node-9')]
         self.plan = {'ca': self.certs.crt('ca'), 'certificates': {'clients': own, 'nodes': own[:1]},
-                     'nodes': [(self.spaces.address(n.id), n.port, n.peer_port) for n in self.cluster.nodes]}
+                     'nodes': [(self.namespaces.address(n.id), n.port, n.peer_port) for n in self.cluster.nodes]}
         refused = 0
         for a in self.ask_all():
             if a['port'] != 'clients' or not a['certificate']:
@@ -303,7 +303,7 @@ class Spaced(Case):
             self.assertEqual(node.call('ACL', 'LIST'), users)
 
     def test_nothing_is_read_on_the_wire(self):
-        capture = Capture(self.spaces.outer(n.id) for n in self.cluster.nodes)
+        capture = Capture(self.namespaces.host_interface(n.id) for n in self.cluster.nodes)
         try:
             self.cluster.start()
             self.hide()

@@ -1,63 +1,63 @@
-/* kit.h: what the machine's tests share: building commands and batches, running them, recording
+/* fixture.h: what the machine's tests share: building commands and batches, running them, recording
  * events as text that a test can spell out, randomness from one printed seed. */
-#ifndef TEST_MACHINE_KIT_H
-#define TEST_MACHINE_KIT_H
+#ifndef TEST_MACHINE_FIXTURE_H
+#define TEST_MACHINE_FIXTURE_H
 
 #include "../../lib/rng.h"
 #include "machine/machine.h"
 #include "machine/view.h"
 
-#define KIT_SEED ((const uint64_t[2]){7, 9})
+#define FIXTURE_SEED ((const uint64_t[2]){7, 9})
 
-struct kit {
+struct fixture {
     struct machine *m;
     struct fli_buf batch;
     uint32_t count;
     uint16_t flags; /* of the next batch */
     uint64_t clock_ms;
     uint64_t sequence;
-    struct fli_buf events; /* one line an event, see record() in kit.c */
+    struct fli_buf events; /* one line an event, see record() in fixture.c */
     struct fli_buf payload;
     bool check; /* machine_check after every command */
 };
 
-void kit_init(struct kit *k);
-void kit_fini(struct kit *k);
+void fixture_init(struct fixture *k);
+void fixture_fini(struct fixture *k);
 
-/* For cmocka: a kit of its own for each test, in *state. */
-int kit_setup(void **state);
-int kit_teardown(void **state);
+/* For cmocka: a fixture of its own for each test, in *state. */
+int fixture_setup(void **state);
+int fixture_teardown(void **state);
 
-void kit_start(struct kit *k);
-void kit_add(struct kit *k, struct machine_command c);
+void fixture_start(struct fixture *k);
+void fixture_add(struct fixture *k, struct machine_command c);
 /* Seals what was added and returns its size. */
-size_t kit_seal(struct kit *k);
+size_t fixture_seal(struct fixture *k);
 /* Applies what was added; results as machine_apply wants them. */
-void kit_apply(struct kit *k, struct machine_result *results);
+void fixture_apply(struct fixture *k, struct machine_result *results);
 
 /* One command in a batch of its own at the current clock. */
-struct machine_result kit_run(struct kit *k, struct machine_command c);
+struct machine_result fixture_run(struct fixture *k, struct machine_command c);
 /* An empty batch at this clock. */
-void kit_tick(struct kit *k, uint64_t clock_ms);
+void fixture_tick(struct fixture *k, uint64_t clock_ms);
 /* Empty batches at the same clock until no work is left; returns how many. */
-unsigned kit_drain(struct kit *k);
+unsigned fixture_drain(struct fixture *k);
 /* One with a term mark. */
-void kit_mark(struct kit *k, uint64_t clock_ms);
+void fixture_mark(struct fixture *k, uint64_t clock_ms);
 
-struct machine_result kit_query(struct kit *k, struct machine_command c);
+struct machine_result fixture_query(struct fixture *k, struct machine_command c);
 /* The page that the last query left. */
-struct machine_page kit_page(struct kit *k);
+struct machine_page fixture_page(struct fixture *k);
 
 /* Compares the events since the last call with lines such as
  *   "granted L ann token=1 wait=0 until=1010\n"
  * (owner of an explicit session with a * behind it), and forgets them. */
-void kit_expect_events(struct kit *k, const char *text);
-void kit_forget_events(struct kit *k);
+void fixture_expect_events(struct fixture *k, const char *text);
+void fixture_forget_events(struct fixture *k);
 
 /* Takes a snapshot and goes on with the machine decoded from it. */
-void kit_reload(struct kit *k);
+void fixture_reload(struct fixture *k);
 
-struct fli_slice kit_slice(const char *text);
+struct fli_slice fixture_slice(const char *text);
 
 /* Commands. `_x`: by the owner's explicit session. cmd_held: of the grant with this token. */
 struct machine_command cmd_acquire(const char *name, const char *owner, uint64_t ttl_ms);
@@ -74,6 +74,6 @@ struct machine_command cmd_open(const char *owner, uint64_t ttl_ms, uint64_t loc
 struct machine_command cmd_limits(unsigned op, uint64_t number, struct machine_limits limits);
 
 /* Repetitions of a random test: `usual` times FENCELOCK_ROUNDS (default 1). */
-uint64_t kit_rounds(uint64_t usual);
+uint64_t fixture_rounds(uint64_t usual);
 
 #endif

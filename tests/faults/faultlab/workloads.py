@@ -1,7 +1,5 @@
-"""What clients repeat: one function for each workload; it gets its client (client.py).
-
-A turn invokes operations and records them; they are judged later. After a write that was refused or never answered, nothing more is written
-under its token."""
+"""The workloads: of each, the function that a client (client.py) repeats. It invokes operations and records them; they are judged later.
+After a write that was refused or never answered, nothing more is written under its token."""
 
 import select
 import time
@@ -163,13 +161,13 @@ def session(c):
             c.ask_nodes('check', ['CHECK', name, held[name]], 6.0, lock=name, token=held[name], session=owner)
 
 
-def is_watcher(workload, number):
+def is_subscriber(workload, number):
     return workload == 'watch' and number < 2
 
 
 def watch(c):
     """Clients 0 and 1 listen to everything that happens to locks; the others make it happen."""
-    if not is_watcher('watch', c.o.number):
+    if not is_subscriber('watch', c.o.number):
         lock(c)
         return
     c.listening = getattr(c, 'listening', -1) + 1
@@ -232,5 +230,5 @@ def _move(c, first, second, token, seen):
     return True
 
 
-TURNS = {'bank': bank, 'counter': counter, 'append': append, 'register': register, 'lock': lock, 'semaphore': semaphore,
+WORKLOADS = {'bank': bank, 'counter': counter, 'append': append, 'register': register, 'lock': lock, 'semaphore': semaphore,
          'session': session, 'watch': watch}
