@@ -153,8 +153,10 @@ TEST(event_between_two_queued)
 TEST_WITH(fired_signals_are_passed_once, fake_setup, fake_teardown)
 {
     enum { N = 8 };
+    static const struct dispatch_face face = {.pattern = NULL};
     struct fake *f = *state;
     struct asked *a[N];
+    f->d->config.face = &face;
     struct machine_event released = {.type = MACHINE_EVENT_RELEASED,
                                      .name = {(const uint8_t *)"lock:x", 6}};
     for (unsigned i = 0; i < N; i++) {
