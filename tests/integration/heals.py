@@ -116,23 +116,16 @@ class Heals(Case):
         return self.both(CLIENT, NODES)
 
     # -- one cut ---------------------------------------------------------------------------------------
-    def call(self, *words):
-        self.client.child.stdin.write(' '.join(str(w) for w in words) + '\n')
-        self.client.child.stdin.flush()
-
-    def answer(self):
-        return self.client.child.stdout.readline().split(' ', 2)
-
     def one_cut_of_client(self, seconds):
         lock = 'lock-%d' % self.count
-        self.call('acquire', lock, 1000, 0, 60000)
-        self.assertEqual(self.answer()[0], 'OK')
+        self.client.send('acquire', lock, 1000, 0, 60000)
+        self.assertEqual(self.client.read()[0], 'OK')
         self.namespaces.set(blocked=self.cut_client())
-        self.call('acquire', lock + '-cut', 1000, 0, 90000)
+        self.client.send('acquire', lock + '-cut', 1000, 0, 90000)
         time.sleep(seconds + self.chooser.random() / 2)
         self.namespaces.set(blocked=set())
         since = time.monotonic()
-        word, number, text = self.answer()
+        word, number, text = self.client.read()
         self.assertEqual(word, 'OK', text)
         return time.monotonic() - since
 
