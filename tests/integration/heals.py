@@ -3,7 +3,8 @@
 network namespace, so that it is the kernel's TCP that meets the partition. A node serves again when it answers a write.
 
 With --table, ten cuts of 1 to 30 s of each kind, and their table (FENCELOCK_ROUNDS=N for another number, -k KIND for
-one kind). Times are printed, and compared only with a bound that a busy machine keeps too: with TCP's own retries alone, the longest cuts would exceed it."""
+one kind). Times are printed, and compared only with a bound that a busy machine keeps too: with TCP's own retries
+alone, the longest cuts would exceed it."""
 
 import os
 import random
