@@ -6,8 +6,9 @@
  * enforced:
  *
  *   handshakes   FLI_TURN_HANDSHAKES_US   net/secure.c, the last one may take longer: 1 to 2 ms
- *   requests     FLI_TURN_REQUESTS_US     net/conn.c: parsing, and what is answered at once; of
- *                                         that a connection has FLI_TURN_VISIT_US, then the others;
+ *   requests     FLI_TURN_REQUESTS_US     net/conn.c: parsing, and what is answered at once, and
+ *                                         net/secure.c: decrypting; of that a connection has
+ *                                         FLI_TURN_VISIT_US, then the others;
  *                                         less after long turns. If those that waited use all of
  *                                         it, new ones have half as much again
  *   events       FLI_TURN_EVENT_STEPS     server/events_publish.c: of matching and sending

@@ -13,7 +13,7 @@
  * what was read from the file. */
 struct backup_job {
     const struct cli_args *args;
-    /* Opens the target, fills it and closes it. */
+    /* Opens the target, fills it and syncs it. */
     int (*fetch)(struct backup_job *j, struct backup_target *t);
     /* Reads a file, and remembers what it says. 0, or a negative code with the reason in
      * `error`. */
@@ -25,10 +25,12 @@ struct backup_job {
     /* Prints what was made or verified, and how many older backups were removed. */
     void (*report)(const struct backup_job *j, const char *path, uint64_t removed);
     const char *(*connection_error)(const struct backup_job *j);
+    /* Names end with a number that grows as long as their beginning stays the same. */
+    bool by_index;
 };
 
-/* Does what needs no connection: --verify, or a complaint about an argument. True: that was all,
- * and *ret_code is the exit code. */
+/* Does what needs no connection: --verify, or a complaint about an argument or the file. True: that
+ * was all, and *ret_code is the exit code. */
 bool backup_job_without_connection(struct backup_job *j, int *ret_code);
 
 /* Makes the backup. Returns the exit code. */

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/part.h"
 #include "base/write.h"
 
 #define KEPT_MAX 10000u
@@ -60,39 +60,61 @@ int backup_target_write(void *arg, const void *data, size_t len)
     return t->bytes - t->synced < SYNC_BYTES ? 0 : sync_and_pause(t);
 }
 
-static int sync_folder(struct backup_target *t)
+void backup_target_init(struct backup_target *t, bool replace)
 {
-    char folder[BACKUP_PATH_SIZE];
-    const char *slash = strrchr(t->path, '/');
-    int len = slash == NULL ? 0 : (int)(slash - t->path);
-    (void)snprintf(folder, sizeof folder, "%.*s", len, t->path);
-    const char *name = slash == NULL ? "." : len == 0 ? "/" : folder;
-    int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool good = fd >= 0 && fsync(fd) == 0;
-    int rc = good ? 0 : disk_error(t, "sync", name);
-    if (fd >= 0) {
-        close(fd);
+    *t = (struct backup_target){.fd = -1, .replace = replace};
+}
+
+static int refuse(struct backup_target *t, int code, const char *remedy)
+{
+    (void)snprintf(t->error, sizeof t->error, "%.800s %s", t->path, remedy);
+    return code;
+}
+
+int backup_target_check(struct backup_target *t)
+{
+    struct stat st;
+    if (lstat(t->path, &st) != 0) {
+        return 0; /* whatever is wrong with the name, making the file says it */
     }
-    return rc;
+    if (S_ISDIR(st.st_mode)) {
+        return refuse(t, FL_EINVAL, "is a folder: name a file in it, or add --keep N");
+    }
+    if (!t->replace) {
+        return refuse(t, FL_EEXISTS,
+                      "exists, and may be the only good backup: choose another name, let --keep N "
+                      "FOLDER choose one, or add --replace");
+    }
+    return S_ISREG(st.st_mode) ? 0 : refuse(t, FL_EINVAL, "is no regular file: choose another");
 }
 
 int backup_target_open(struct backup_target *t)
 {
-    (void)snprintf(t->part, sizeof t->part, "%.4000s.part", t->path);
-    /* The file names locks and users: only its owner may read it. */
-    t->fd = open(t->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     t->bytes = 0;
     t->synced = 0;
+    if (t->fd >= 0) {
+        bool empty = ftruncate(t->fd, 0) == 0 && lseek(t->fd, 0, SEEK_SET) == 0;
+        return empty ? 0 : disk_error(t, "empty", t->part);
+    }
+    t->fd = fli_part_open(t->part);
+    if (t->fd < 0 && errno == EBUSY) {
+        return refuse(t, FL_EBUSY, "is being written by another process");
+    }
     return t->fd >= 0 ? 0 : disk_error(t, "make", t->part);
 }
 
-int backup_target_close(struct backup_target *t, int rc)
+int backup_target_sync(struct backup_target *t, int rc)
 {
-    if (rc == 0 && fsync(t->fd) != 0) {
-        rc = disk_error(t, "sync", t->part);
+    return rc == 0 && fsync(t->fd) != 0 ? disk_error(t, "sync", t->part) : rc;
+}
+
+void backup_target_fini(struct backup_target *t)
+{
+    if (t->fd >= 0) {
+        (void)unlink(t->part);
+        (void)close(t->fd);
+        t->fd = -1;
     }
-    close(t->fd);
-    return rc;
 }
 
 /* ---- older backups in the same folder -------------------------------------------------------- */
@@ -102,6 +124,19 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* Where the number at the end of the name begins. It has the same number of digits in all. */
+static const char *number_of(const char *name)
+{
+    const char *dash = strrchr(name, '-');
+    return dash != NULL ? dash : name;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    int order = strcmp(number_of(*(char *const *)a), number_of(*(char *const *)b));
+    return order != 0 ? order : by_name(a, b);
+}
+
 static bool is_backup(const char *name, const char *start)
 {
     size_t len = strlen(name);
@@ -109,35 +144,38 @@ static bool is_backup(const char *name, const char *start)
            strcmp(name + len - (sizeof BACKUP_SUFFIX - 1), BACKUP_SUFFIX) == 0;
 }
 
-/* The backups whose names begin with `start`, sorted by name, and so by time. */
-static size_t list_folder(const char *folder, const char *start, char **names)
+/* The backups whose names begin with `start`, without the one that was just made. */
+static size_t list_folder(const char *folder, const char *start, const char *made, char **names)
 {
     size_t n = 0;
     DIR *dir = opendir(folder);
     for (struct dirent *e = dir == NULL ? NULL : readdir(dir); e != NULL && n < KEPT_MAX;
          e = readdir(dir)) {
-        if (is_backup(e->d_name, start) && (names[n] = strdup(e->d_name)) != NULL) {
+        bool other = is_backup(e->d_name, start) && strcmp(e->d_name, made) != 0;
+        if (other && (names[n] = strdup(e->d_name)) != NULL) {
             n++;
         }
     }
     if (dir != NULL) {
         closedir(dir);
     }
-    qsort(names, n, sizeof *names, by_name);
     return n;
 }
 
 int backup_target_keep(struct backup_target *t, const char *folder, const char *start,
-                       uint64_t keep, uint64_t *ret_removed)
+                       bool by_index, uint64_t keep, uint64_t *ret_removed)
 {
     static char *names[KEPT_MAX];
     char path[BACKUP_PATH_SIZE];
-    size_t n = list_folder(folder, start, names);
+    FLI_ASSERT(keep > 0);
+    size_t n = list_folder(folder, start, strrchr(t->path, '/') + 1, names);
+    uint64_t surplus = n > keep - 1 ? n - (keep - 1) : 0;
     int rc = 0;
+    qsort(names, n, sizeof *names, by_index ? by_number : by_name);
     for (size_t i = 0; i < n; i++) {
         (void)snprintf(path, sizeof path, "%.3000s/%.255s", folder, names[i]);
-        if (i + keep < n && rc == 0) {
-            rc = unlink(path) == 0 ? 0 : disk_error(t, "remove", path);
+        if (i < surplus && rc == 0) {
+            rc = unlink(path) == 0 ? 0 : disk_error(t, "remove the old backup", path);
             *ret_removed += rc == 0;
         }
         free(names[i]);
@@ -149,10 +187,12 @@ int backup_target_keep(struct backup_target *t, const char *folder, const char *
 
 int backup_target_rename(struct backup_target *t)
 {
-    if (rename(t->part, t->path) != 0) {
-        return disk_error(t, "rename", t->part);
+    if (fli_part_publish(t->part, t->path, t->replace) != 0) {
+        return errno == EEXIST ? backup_target_check(t) : disk_error(t, "rename or sync", t->path);
     }
-    return sync_folder(t);
+    (void)close(t->fd); /* `part` is a name that another process may take now */
+    t->fd = -1;
+    return 0;
 }
 
 static struct tm utc_of(uint64_t made_ms)

@@ -1,6 +1,7 @@
 /* daemon_log.c: see daemon_log.h. */
 #include "cli/daemon_log.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -356,11 +357,44 @@ void daemon_log_init(struct daemon_log *l, enum log_style style, enum log_severi
     l->colours = isatty(STDERR_FILENO) == 1 && (no_color == NULL || no_color[0] == '\0');
 }
 
-void daemon_log_write(struct daemon_log *l, enum log_severity level, const char *part,
-                      const char *message)
+/* A pipe that nobody empties, or a terminal that was stopped, must not stop the daemon too. */
+static bool can_write(void)
+{
+    struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+    int rc = poll(&p, 1, 0);
+    return rc != 0; /* an error is for write() to find */
+}
+
+static void write_line(struct daemon_log *l, struct log_entry_text *e)
 {
     static const char *const priorities[] = {"", "<3>", "<4>", "<6>", "<7>"}; /* sd-daemon(3) */
     char line[LOG_LINE_MAX + 3];
+    uint64_t wall_ms = fli_clock_wall_ms();
+    e->wall_ms = wall_ms < LOG_WALL_MAX_MS ? wall_ms : LOG_WALL_MAX_MS;
+    size_t before = l->journal ? 3 : 0;
+    memcpy(line, priorities[e->level], before);
+    size_t len = before + log_format_line(line + before, e);
+    /* one write(), so that lines of several processes do not mix */
+    (void)!write(STDERR_FILENO, line, len);
+}
+
+static void write_lost(struct daemon_log *l)
+{
+    char text[96];
+    struct log_entry_text e = {.style = l->style,
+                               .level = LOG_SEVERITY_WARNING,
+                               .part = "daemon",
+                               .message = text,
+                               .colours = l->colours};
+    (void)snprintf(text, sizeof text, "lines were lost: nobody read the log lines=%llu",
+                   (unsigned long long)l->lost);
+    l->lost = 0;
+    write_line(l, &e);
+}
+
+void daemon_log_write(struct daemon_log *l, enum log_severity level, const char *part,
+                      const char *message)
+{
     struct log_entry_text e = {
         .style = l->style, .level = level, .part = part, .message = message, .colours = l->colours};
     if (level > l->level ||
@@ -368,13 +402,14 @@ void daemon_log_write(struct daemon_log *l, enum log_severity level, const char 
          level > LOG_SEVERITY_ERROR)) {
         return;
     }
-    e.wall_ms = fli_clock_wall_ms();
-    e.wall_ms = e.wall_ms < LOG_WALL_MAX_MS ? e.wall_ms : LOG_WALL_MAX_MS;
-    size_t before = l->journal ? 3 : 0;
-    memcpy(line, priorities[level], before);
-    size_t len = before + log_format_line(line + before, &e);
-    /* one write(), so that lines of several processes do not mix */
-    (void)!write(STDERR_FILENO, line, len);
+    if (!can_write()) {
+        l->lost++;
+        return;
+    }
+    if (l->lost > 0) {
+        write_lost(l);
+    }
+    write_line(l, &e);
 }
 
 void daemon_log_printf(struct daemon_log *l, enum log_severity level, const char *part,

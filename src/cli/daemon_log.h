@@ -68,6 +68,7 @@ struct daemon_log {
     enum log_severity configured, level;
     bool colours, journal; /* stderr is a terminal; it is the journal of systemd */
     struct log_limit limit;
+    uint64_t lost; /* lines since the last one that stderr took */
 };
 
 /* Finds out whether stderr is a terminal or the journal. */

@@ -1,10 +1,9 @@
 /* fencelock.c: the command line tool. This file has the table of its commands; the functions behind
  * them are in fencelock_cmd_*.c. */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/standard.h"
 #include "cli/fencelock_common.h"
 #include "client/url.h"
 #include "tls/tls.h"
@@ -20,6 +19,7 @@
 #define AT_STORE                                                                                   \
     (CLI_BIT(CLI_OPT_STORE) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) | WITH_TLS)
 #define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
+#define BACKUP_OPTIONS (CLI_BIT(CLI_OPT_VERIFY) | CLI_BIT(CLI_OPT_KEEP) | CLI_BIT(CLI_OPT_REPLACE))
 #define ACQUIRE_OPTIONS                                                                            \
     (CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |                       \
      CLI_BIT(CLI_OPT_VALUE) | CLI_BIT(CLI_OPT_SHARED) | CLI_BIT(CLI_OPT_PERMITS) |                 \
@@ -69,7 +69,7 @@ static const struct cli_command commands[] = {
      NULL, cli_run_status},
     {"health", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_LIVE),
      "Says whether nodes serve; exit code 1: not yet; 3: no answer.", NULL, cli_run_health},
-    {"backup", NULL, "FILE", 1, 1, AT_NODES | CLI_BIT(CLI_OPT_VERIFY) | CLI_BIT(CLI_OPT_KEEP),
+    {"backup", NULL, "FILE", 1, 1, AT_NODES | BACKUP_OPTIONS,
      "Writes the state to a file; fencelockd restores it.", "Run it again: nothing was changed.",
      cli_run_backup},
     {"cluster", "status", "", 0, 0, AT_NODES,
@@ -125,7 +125,7 @@ static const struct cli_command commands[] = {
      "Claim again: it does no harm twice.", cli_run_store_claim},
     {"store", "mark", "", 0, 0, AT_STORE | CLI_BIT(CLI_OPT_LOCK),
      "Prints the highest token seen for a lock.", NULL, cli_run_store_mark},
-    {"store", "backup", "FILE", 1, 1, AT_STORE | CLI_BIT(CLI_OPT_VERIFY) | CLI_BIT(CLI_OPT_KEEP),
+    {"store", "backup", "FILE", 1, 1, AT_STORE | BACKUP_OPTIONS,
      "Writes all keys and marks to a file.", "Run it again: nothing was changed.",
      cli_run_store_backup},
     {"guard", "install", "URL [TABLE=LOCK]...", 1, CLI_ARGS_MAX, 0,
@@ -143,19 +143,6 @@ static const struct cli_command commands[] = {
 static const char *environment(const char *name)
 {
     return getenv(name);
-}
-
-/* If a descriptor below 3 is closed, the next connection would get its number, and output would be
- * sent to a node. A stand-in that fails like a closed descriptor prevents that. */
-static bool keep_standard_descriptors(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-        int mode = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY;
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", mode) != fd) {
-            return false;
-        }
-    }
-    return true;
 }
 
 /* A URL as an address sets the user and TLS, as options do. */
@@ -199,7 +186,7 @@ static int take_url(struct cli_args *a, enum cli_option o, const char *name, con
 
 int main(int argc, char **argv)
 {
-    if (!keep_standard_descriptors()) {
+    if (!fli_standard_keep()) {
         return CLI_EXIT_UNKNOWN;
     }
     fli_tls_keep_buffers();
@@ -232,7 +219,7 @@ int main(int argc, char **argv)
         code = args.command->run(&args);
     }
     /* a result that was not written must not look like success */
-    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+    if (!fli_standard_flush()) {
         cli_complain("cannot write the result");
         return CLI_EXIT_UNKNOWN;
     }

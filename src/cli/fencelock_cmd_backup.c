@@ -67,7 +67,7 @@ static int fetch_from_any(struct backup_job *j, struct backup_target *t)
             return rc;
         }
         rc = fl_backup(c, (first + i) % n, timeout_ms, backup_target_write, t);
-        rc = backup_target_close(t, rc);
+        rc = backup_target_sync(t, rc);
         if (rc != 0) {
             keep_error(job, rc);
         }
@@ -165,7 +165,7 @@ static const char *connection_error(const struct backup_job *j)
 
 int cli_run_backup(const struct cli_args *a)
 {
-    struct cluster_job c = {.job = {a, fetch, inspect, name, report, connection_error}};
+    struct cluster_job c = {.job = {a, fetch, inspect, name, report, connection_error, true}};
     int code = CLI_EXIT_DONE;
     if (backup_job_without_connection(&c.job, &code)) {
         return code;

@@ -24,7 +24,8 @@ struct bench {
     struct loadgen_result result;
     struct histogram handoff;
     struct fli_node nodes[FL_NODES_MAX];
-    struct fli_link_security tls;
+    struct fli_link_security security;
+    bool tls;
     bool live; /* stderr is a terminal */
 };
 
@@ -89,16 +90,23 @@ static int find_leader(const struct cli_args *a, struct bench *b)
     return 0;
 }
 
-static int set_up_tls(const struct cli_args *a, struct bench *b)
+/* TLS and the login of every connection. */
+static int set_up_security(const struct cli_args *a, struct bench *b)
 {
     struct cli_tls tls;
+    struct cli_login login;
     char errmsg[256];
     int code = cli_tls_of(a, CLI_OPT_TLS, &tls);
-    if (code != 0 || tls.use == NULL) {
+    code = code != 0 ? code : cli_login_of(a, &login);
+    if (code != 0) {
         return code;
     }
-    int rc = fli_link_security_init(&b->tls, tls.use, errmsg, sizeof errmsg);
-    b->config.tls = &b->tls;
+    int rc = fli_link_security_init(&b->security, tls.use, errmsg, sizeof errmsg);
+    if (rc == 0 && (rc = fli_link_login(&b->security, login.user, login.password)) != 0) {
+        (void)snprintf(errmsg, sizeof errmsg, "%s", fl_strerror(rc));
+    }
+    b->config.security = &b->security;
+    b->tls = tls.use != NULL;
     return rc == 0 ? 0 : cli_fail(a, rc, errmsg, NULL, NULL);
 }
 
@@ -109,7 +117,7 @@ static int set_up(const struct cli_args *a, struct bench *b)
     uint32_t run = 0;
     fli_random(&run, sizeof run);
     struct loadgen_config *c = &b->config;
-    int rc = set_up_tls(a, b);
+    int rc = set_up_security(a, b);
     if (rc != 0) {
         return rc;
     }
@@ -180,7 +188,7 @@ static void print_json(const struct bench *b)
     cli_json_end_array(&j);
     cli_json_u64(&j, "clients", b->config.clients);
     cli_json_u64(&j, "in_flight", b->config.in_flight);
-    cli_json_bool(&j, "tls", b->config.tls != NULL);
+    cli_json_bool(&j, "tls", b->tls);
     cli_json_u64(&j, "measured_ms", (uint64_t)(r->seconds * 1000));
     cli_json_u64(&j, "pairs", r->pairs);
     cli_json_u64(&j, "pairs_per_s", r->seconds > 0 ? (uint64_t)((double)r->pairs / r->seconds) : 0);
@@ -218,8 +226,7 @@ static void print_text(const struct cli_args *a, const struct bench *b)
     printf("%.0f pairs/s (acquire and release): %u clients, %u in flight each, %.1f s, at %s%s%s\n",
            r->seconds > 0 ? (double)r->pairs / r->seconds : 0, b->config.clients,
            b->config.in_flight, r->seconds, b->nodes[0].text,
-           b->config.n_nodes > 1 ? " and the others" : "",
-           b->config.tls != NULL ? ", with TLS" : "");
+           b->config.n_nodes > 1 ? " and the others" : "", b->tls ? ", with TLS" : "");
     cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
     add_row(&t, "acquire", &r->acquire);
     add_row(&t, "release", &r->release);
@@ -243,7 +250,7 @@ int cli_run_bench(const struct cli_args *a)
     struct loadgen_work work = loadgen_locks_work(&b.locks);
     b.config.work = &work;
     int rc = loadgen_run(&b.config, &b.result, errmsg, sizeof errmsg);
-    fli_link_security_fini(&b.tls);
+    fli_link_security_fini(&b.security);
     if (b.live) {
         fputs("\r\033[K", stderr);
     }

@@ -465,10 +465,12 @@ static unsigned words_of(const struct cli_args *a, const char *words[WORDS_MAX])
 }
 
 /* Whether the change that was refused is in the log already: the command may be run again,
- * to go on waiting. A removal that is over looks like a wrong id, and stays refused. */
+ * to go on waiting. A removal that is over looks like a wrong id, and stays refused, unless an
+ * earlier attempt may have made it. */
 static bool is_under_way(struct leader_link *k, uint64_t id, uint64_t until_ms)
 {
     char error[ERROR_SIZE];
+    bool uncertain = k->uncertain;
     redisReply *members = NULL;
     struct member m;
     bool same = false;
@@ -480,12 +482,15 @@ static bool is_under_way(struct leader_link *k, uint64_t id, uint64_t until_ms)
             same = address && (strcmp(m.state, "joining") == 0 || is_done(k, &m));
         } else if (is_subcommand(k, "replace")) {
             same = address && strcmp(m.state, "joining") == 0;
+        } else if (is_subcommand(k, "remove")) {
+            same = there ? strcmp(m.state, "leaving") == 0 : uncertain;
         } else {
-            same = is_subcommand(k, "remove") && there && strcmp(m.state, "leaving") == 0;
+            same = is_subcommand(k, "move") && uncertain && address;
         }
         freeReplyObject(members);
     }
     memcpy(k->error, error, sizeof error);
+    k->uncertain = uncertain;
     return same;
 }
 
@@ -512,14 +517,18 @@ static int change(struct leader_link *k, uint64_t until_ms)
         return cli_fail(a, rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN, k->error, NULL,
                         NULL);
     }
-    /* A second attempt is refused when the first one was done. */
-    bool refused = r->type == REDIS_REPLY_ERROR && !k->uncertain;
+    bool refused = r->type == REDIS_REPLY_ERROR;
     if (refused) {
-        (void)snprintf(k->error, sizeof k->error, "%.400s", r->str);
+        (void)snprintf(k->error, sizeof k->error, "%.400s%s", r->str,
+                       k->uncertain ? "; an earlier attempt, whose answer was lost, may have been "
+                                      "carried out"
+                                    : "");
     }
     freeReplyObject(r);
     if (refused && !is_under_way(k, id, until_ms)) {
-        return cli_fail_with(a, FL_EDENIED, k->error, remedy_of_refusal(k->error), NULL, NULL);
+        return k->uncertain ? cli_fail(a, FL_EUNCERTAIN, k->error, NULL, NULL)
+                            : cli_fail_with(a, FL_EDENIED, k->error, remedy_of_refusal(k->error),
+                                            NULL, NULL);
     }
     uint64_t wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : WAIT_DEFAULT_MS;
     bool waits = !is_subcommand(k, "transfer") && !is_subcommand(k, "forget") && wait_ms > 0;

@@ -75,7 +75,7 @@ static int fetch(struct backup_job *j, struct backup_target *t)
         return rc;
     }
     uint64_t timeout_ms = j->args->number[CLI_OPT_TIMEOUT];
-    return backup_target_close(t, fl_store_backup(s, timeout_ms, backup_target_write, t));
+    return backup_target_sync(t, fl_store_backup(s, timeout_ms, backup_target_write, t));
 }
 
 static const char *connection_error(const struct backup_job *j)
@@ -85,7 +85,7 @@ static const char *connection_error(const struct backup_job *j)
 
 int cli_run_store_backup(const struct cli_args *a)
 {
-    struct store_job s = {.job = {a, fetch, inspect, name, report, connection_error}};
+    struct store_job s = {.job = {a, fetch, inspect, name, report, connection_error, false}};
     int code = CLI_EXIT_DONE;
     if (backup_job_without_connection(&s.job, &code)) {
         return code;

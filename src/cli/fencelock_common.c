@@ -1,6 +1,7 @@
 /* fencelock_common.c: see fencelock_common.h. */
 #include "cli/fencelock_common.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,7 +178,7 @@ static int read_password(const char *path, char room[FL_PASSWORD_MAX + 2])
 {
     FILE *f = fopen(path, "re");
     if (f == NULL) {
-        cli_complain("cannot open the password file %.256s", path);
+        cli_complain("cannot open the password file %.256s: %s", path, strerror(errno));
         return CLI_EXIT_USAGE;
     }
     bool ok = fgets(room, FL_PASSWORD_MAX + 2, f) != NULL;
@@ -209,7 +210,10 @@ int cli_login_of(const struct cli_args *a, struct cli_login *ret)
         }
     } else if (a->password != NULL) {
         (void)snprintf(ret->room, sizeof ret->room, "%s", a->password);
-    } else if (from_environment != NULL && strlen(from_environment) <= FL_PASSWORD_MAX) {
+    } else if (from_environment != NULL && strlen(from_environment) > FL_PASSWORD_MAX) {
+        cli_complain(PASSWORD_VARIABLE " has more than %u bytes", FL_PASSWORD_MAX);
+        return CLI_EXIT_USAGE;
+    } else if (from_environment != NULL) {
         (void)snprintf(ret->room, sizeof ret->room, "%s", from_environment);
     } else {
         cli_complain("--user needs a password: --password-file FILE, or " PASSWORD_VARIABLE

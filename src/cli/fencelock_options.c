@@ -51,6 +51,8 @@ static const struct {
                         "check this file and print what is in it; asks no node"},
     [CLI_OPT_KEEP] = {"--keep", KIND_NUMBER, "N", NULL,
                       "FILE is a folder: choose the name, and keep the newest N backups there"},
+    [CLI_OPT_REPLACE] = {"--replace", KIND_FLAG, NULL, NULL,
+                         "put the new file in the place of one that has its name"},
     [CLI_OPT_MATCH] = {"--match", KIND_TEXT, "GLOB", NULL,
                        "only names, or keys of Redis, that match"},
     [CLI_OPT_BY] = {"--by", KIND_TEXT, "WAIT", NULL, "wait: the locks that were waited for most"},

@@ -79,6 +79,7 @@ enum cli_option {
     CLI_OPT_ONE_LOCK,
     CLI_OPT_VERIFY,
     CLI_OPT_KEEP,
+    CLI_OPT_REPLACE,
     CLI_OPT_SPREAD,
     CLI_OPT_TIMEOUT,
     CLI_OPT_JSON,

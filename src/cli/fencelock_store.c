@@ -14,6 +14,7 @@
 #include "auth/hash.h"
 #include "base/bytes.h"
 #include "base/option_rows.h"
+#include "base/standard.h"
 #include "cli/daemon_log.h"
 #include "cli/daemon_notify.h"
 #include "cli/fencelock_store_offline.h"
@@ -169,6 +170,16 @@ static bool read_strict_password(struct options *o)
     return true;
 }
 
+/* A result that was not written must not look like success. */
+static int printed(int code)
+{
+    if (fli_standard_flush()) {
+        return code;
+    }
+    complain("cannot write the result");
+    return code != EXIT_SUCCESS ? code : EXIT_FAILURE;
+}
+
 /* -1: go on; otherwise the exit code. */
 static int read_options(int argc, char **argv)
 {
@@ -180,10 +191,10 @@ static int read_options(int argc, char **argv)
         return -1;
     case FLI_OPTIONS_HELP:
         (void)fputs(store_help, stdout);
-        return EXIT_SUCCESS;
+        return printed(EXIT_SUCCESS);
     case FLI_OPTIONS_VERSION:
         (void)puts(PROGRAM " " FL_VERSION);
-        return EXIT_SUCCESS;
+        return printed(EXIT_SUCCESS);
     default:
         complain("%s", option_error);
         return EXIT_USAGE;
@@ -378,8 +389,6 @@ static void watch_signals(struct app *a)
 {
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGUSR1, SIG_IGN); /* until it is watched for */
-    /* beyond the limit on file sizes, writes fail as on a full disk */
-    (void)signal(SIGXFSZ, SIG_IGN);
     for (unsigned i = 0; i < SIGNALS; i++) {
         int rc = uv_signal_init(&a->loop, &a->signals[i]);
         a->signals[i].data = a;
@@ -546,11 +555,16 @@ static int serve_or_not(struct options *o)
     const char *where = fli_options_given(&reader, "data")->where;
     f->data = where != NULL && where[0] == '-' ? o->data : NULL; /* not of the environment */
     f->size_max = (size_t)o->size_max;
-    return store_offline(f);
+    return printed(store_offline(f));
 }
 
 int main(int argc, char **argv)
 {
+    if (!fli_standard_keep()) {
+        return EXIT_FAILURE;
+    }
+    /* beyond the limit on file sizes, writes fail as on a full disk */
+    (void)signal(SIGXFSZ, SIG_IGN);
     fli_tls_keep_buffers();
     int code = read_options(argc, argv);
     code = code < 0 ? serve_or_not(&options) : code;

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/standard.h"
 #include "cli/daemon_log.h"
 #include "cli/daemon_notify.h"
 #include "cli/fencelockd_begin.h"
@@ -135,7 +136,6 @@ static int run(struct daemon *d)
     daemon_notify_open(&d->notify);
     raise_open_files();
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGXFSZ, SIG_IGN); /* beyond the limit on file sizes, writes fail and say so */
     (void)signal(SIGUSR1, SIG_IGN); /* until it is watched for */
     int rc = uv_loop_init(&d->loop);
     if (rc != 0) {
@@ -161,29 +161,43 @@ static int run(struct daemon *d)
     return 0;
 }
 
+/* A result that was not written must not look like success. */
+static int printed(int code)
+{
+    if (fli_standard_flush()) {
+        return code;
+    }
+    (void)fprintf(stderr, "fencelockd: cannot write the result\n");
+    return code != 0 ? code : 1;
+}
+
 int main(int argc, char **argv)
 {
     static struct daemon d;
     char errmsg[CONFIG_ERRMSG_MAX];
+    if (!fli_standard_keep()) {
+        return 1;
+    }
+    (void)signal(SIGXFSZ, SIG_IGN); /* beyond the limit on file sizes, writes fail and say so */
     fli_tls_keep_buffers();
     switch (config_read(argc - 1, (const char *const *)argv + 1, (const char *const *)environ,
                         &d.config, errmsg)) {
     case CONFIG_HELP:
         (void)fputs(config_help(), stdout);
-        return 0;
+        return printed(0);
     case CONFIG_VERSION:
         (void)puts("fencelockd " FL_VERSION);
-        return 0;
+        return printed(0);
     case CONFIG_WRONG:
         (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
         return 2;
     default:
         if (d.config.check) {
-            return fencelockd_check(argc - 1, (const char *const *)argv + 1,
-                                    (const char *const *)environ, &d.config);
+            return printed(fencelockd_check(argc - 1, (const char *const *)argv + 1,
+                                            (const char *const *)environ, &d.config));
         }
         if (d.config.restore[0] != '\0' || d.config.recover_from[0] != '\0') {
-            return fencelockd_begin(&d.config);
+            return printed(fencelockd_begin(&d.config));
         }
         return run(&d);
     }

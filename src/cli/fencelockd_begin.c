@@ -89,5 +89,5 @@ int fencelockd_begin(const struct config *c)
     } else {
         print_text(c, &result);
     }
-    return fflush(stdout) == 0 ? 0 : 1;
+    return 0;
 }

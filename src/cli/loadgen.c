@@ -196,7 +196,7 @@ static void readable(struct loadgen *g, struct conn *c)
 
 static void connect_one(struct loadgen *g, struct conn *c, const struct fli_node *node)
 {
-    if (fli_link_connect(&c->link, g->c->tls, node->host, node->port,
+    if (fli_link_connect(&c->link, g->c->security, node->host, node->port,
                          fli_clock_ms() + SILENCE_MAX_MS) != 0) {
         fail(g, FL_ENOCONN, "%s: %s", node->text, c->link.error);
         return;

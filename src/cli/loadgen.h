@@ -58,12 +58,12 @@ struct loadgen_result {
 
 struct loadgen_config {
     const struct fli_node *nodes;
-    uint32_t n_nodes;              /* clients are spread over them, unless the work fans out */
-    struct fli_link_security *tls; /* NULL: no TLS */
-    unsigned clients;              /* 1 to LOADGEN_CLIENTS_MAX */
-    unsigned in_flight;            /* slots of each client */
-    uint64_t warmup_ms;            /* not counted */
-    uint64_t measure_ms;           /* counted */
+    uint32_t n_nodes;                   /* clients are spread over them, unless the work fans out */
+    struct fli_link_security *security; /* NULL: neither TLS nor a login */
+    unsigned clients;                   /* 1 to LOADGEN_CLIENTS_MAX */
+    unsigned in_flight;                 /* slots of each client */
+    uint64_t warmup_ms;                 /* not counted */
+    uint64_t measure_ms;                /* counted */
     const struct loadgen_work *work;
     /* Called about once a second with what was counted since the last call. NULL: never. */
     void (*progress)(void *ctx, const struct loadgen_result *last, uint64_t elapsed_ms);

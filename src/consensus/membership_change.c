@@ -26,7 +26,7 @@ static const struct configuration_server *server_of(const struct membership *m, 
 static bool change(struct membership *m, const struct configuration *c)
 {
     int rv = replica_change(m->replica, membership_now_ms(m), c);
-    if (rv != 0) {
+    if (rv != 0 && rv != FL_EBUSY) { /* busy: while a node catches up; the next tick tries again */
         host_log(&m->config.host, 2, "a change of the configuration was refused: %s",
                  fl_strerror(rv));
     }
@@ -102,16 +102,22 @@ static void promote(struct membership *m, uint64_t id, uint64_t incarnation)
     case CATCH_UP_RUNNING:
         break;
     default:
-        host_log(&m->config.host, 4, "node %" PRIu64 " is brought up to date, to become a voter",
-                 id);
-        if (replica_catch_up(m->replica, membership_now_ms(m), id) != 0) {
-            host_log(&m->config.host, 4, "node %" PRIu64 " cannot be followed now", id);
+        if (replica_catch_up(m->replica, membership_now_ms(m), id) == 0) {
+            host_log(&m->config.host, 4,
+                     "node %" PRIu64 " is brought up to date, to become a voter", id);
         }
         break;
     }
 }
 
-/* Takes the next step for a node that is to be added. True: there was one to take. */
+static bool is_up(const struct membership *m, uint64_t id)
+{
+    return id == m->config.identity->id || relay_server_connected(m->config.followers, id);
+}
+
+/* Takes the next step for a node that is to be added. True: there was one to take. A learner that
+ * is not connected waits, and the others do not wait for it. If it was being brought up to date,
+ * the core gives that up after a while, and until then refuses other changes. */
 static bool bring_in(struct membership *m, const struct machine_node *e)
 {
     const struct member_state *p = membership_find(m, e->id);
@@ -128,7 +134,7 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
         call(m, e); /* it must shake hands again before it becomes a learner */
         return false;
     }
-    if (!membership_may_change(m)) {
+    if (!membership_may_change(m) || (server != NULL && !is_up(m, e->id))) {
         return false;
     }
     if (server == NULL) {
@@ -232,11 +238,6 @@ void membership_versions(struct membership *m)
 }
 
 /* ---- what an operator asks for ---- */
-
-static bool is_up(const struct membership *m, uint64_t id)
-{
-    return id == m->config.identity->id || relay_server_connected(m->config.followers, id);
-}
 
 /* How many voters are up, and how many there are, without one node. */
 static unsigned others_up(const struct membership *m, uint64_t without, unsigned *ret_voters)

@@ -100,6 +100,44 @@ static int read_line(struct fli_data_dir *d, const char *dir, const char *kind, 
     return FL_EVERSION;
 }
 
+/* The process that has locked the file; 0: the kernel does not say. */
+static long locked_by(int fd)
+{
+    char line[256];
+    char kind[16];
+    struct stat st;
+    long pid;
+    unsigned long inode;
+    long found = 0;
+    unsigned n = 0;
+    FILE *f = fstat(fd, &st) == 0 ? fopen("/proc/locks", "re") : NULL;
+    /* 1: FLOCK  ADVISORY  WRITE 4711 08:01:131073 0 EOF */
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
+        if (sscanf(line, "%*s %15s %*s %*s %ld %*x:%*x:%lu", kind, &pid, &inode) == 3 &&
+            strcmp(kind, "FLOCK") == 0 && inode == st.st_ino && pid > 0) {
+            found = pid;
+            n++;
+        }
+    }
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+    return n == 1 ? found : 0; /* two: files of two file systems have the number */
+}
+
+static int refuse_locked(int fd, const char *dir, char *errmsg, size_t errmsg_size)
+{
+    char whose[32] = "";
+    long pid = locked_by(fd);
+    if (pid > 0) {
+        (void)snprintf(whose, sizeof(whose), " (pid %ld)", pid);
+    }
+    (void)snprintf(errmsg, errmsg_size,
+                   "another process%s is using %s: stop that one, or use a directory of its own",
+                   whose, dir);
+    return FL_EBUSY;
+}
+
 static int take(struct fli_data_dir *d, const char *dir, const char *kind, char *errmsg,
                 size_t errmsg_size)
 {
@@ -109,8 +147,7 @@ static int take(struct fli_data_dir *d, const char *dir, const char *kind, char 
     }
     if (flock(d->owner_fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) {
-            (void)snprintf(errmsg, errmsg_size, "another process is using %s", dir);
-            return FL_EBUSY;
+            return refuse_locked(d->owner_fd, dir, errmsg, errmsg_size);
         }
         return system_error("lock the owner file in", dir, errmsg, errmsg_size);
     }

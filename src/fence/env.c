@@ -23,14 +23,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/map.h"
 #include "fence/pages.h"
+#include "fence/room.h"
 
 #define DATA_FILE "data.mdb"
 #define NEW_DIR "new"
@@ -38,7 +37,6 @@
 #define HEAD_FORMAT 1u
 #define HEAD_SIZE 32u
 #define CRC_SIZE 4u
-#define DISK_SPARE (UINT64_C(4) * 1024 * 1024) /* below this a disk counts as full */
 
 static const uint8_t head_key_byte[1] = {0};
 static const struct fli_slice head_key = {head_key_byte, 1};
@@ -280,6 +278,7 @@ static int open_mdb(const char *path, size_t map_size, MDB_env **ret, char *errm
         return mdb_failed("create", rc, errmsg, errmsg_size);
     }
     rc = mdb_env_set_mapsize(mdb, map_size);
+    rc = rc != 0 ? rc : fli_room_take_lock_file(path);
     if (rc == 0) {
         rc = mdb_env_open(mdb, path, MDB_NOTLS, 0600);
     }
@@ -345,6 +344,8 @@ static int create_data(struct fli_env *e, char *errmsg, size_t errmsg_size)
     rc = write_first(mdb);
     mdb_env_close(mdb);
     if (rc != 0) {
+        int lack = fli_room_lack(dir_fd, 0);
+        rc = rc == EIO && lack != 0 ? lack : rc;
         return mdb_failed("create", rc, errmsg, errmsg_size);
     }
     if (renameat(dir_fd, NEW_DIR "/" DATA_FILE, dir_fd, DATA_FILE) != 0) {
@@ -721,20 +722,6 @@ int fli_txn_next(struct fli_txn *t, struct fli_slice from, struct fli_slice *ret
     return 0;
 }
 
-/* Whether the file system, or the process's limit on file sizes, has no room for a few more pages.
- * LMDB reports a write that was cut short for lack of room as a plain input/output error. */
-static bool disk_full(struct fli_env *e)
-{
-    struct statvfs vfs;
-    if (fstatvfs(e->data_dir.dir_fd, &vfs) == 0 &&
-        (uint64_t)vfs.f_bavail * vfs.f_frsize < DISK_SPARE) {
-        return true;
-    }
-    struct rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-           fli_env_file_bytes(e) + DISK_SPARE > limit.rlim_cur;
-}
-
 /* Classifies a failed commit. LMDB writes the pages, syncs, and only then writes the meta page. If
  * it got as far as the meta page, it refuses all further transactions, and the outcome is unknown.
  * Otherwise nothing changed, and lack of room is an ordinary refusal. */
@@ -746,7 +733,8 @@ static int commit_failed(struct fli_env *e, int rc)
         mdb_txn_abort(probe);
     }
     int code = wrote(e, rc);
-    if (code == FL_EIO && begun == 0 && disk_full(e)) {
+    if (code == FL_EIO && begun == 0 &&
+        fli_room_lack(e->data_dir.dir_fd, fli_env_file_bytes(e)) != 0) {
         code = FL_ELIMIT;
     }
     if (begun != 0 || (code != FL_ELIMIT && code != FL_ENOMEM)) {

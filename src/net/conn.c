@@ -90,14 +90,14 @@ void net_conn_doom(struct net_conn *c)
     net_conn_touch(c);
 }
 
-static void yield(struct net_conn *c)
+void net_conn_yield(struct net_conn *c, bool served)
 {
     struct net_server *s = c->server;
     c->paused = true;
     if (fli_list_linked(&c->yielded) || s->closing) {
         return;
     }
-    fli_list_push(s->visit_n == 0 ? &s->unserved : &s->yielded, &c->yielded);
+    fli_list_push(served ? &s->yielded : &s->unserved, &c->yielded);
     net_server_stay_awake(s);
 }
 
@@ -140,7 +140,7 @@ static bool may_take(struct net_conn *c)
     }
     c->paused = c->full;
     if (!c->paused && must_yield(s)) {
-        yield(c);
+        net_conn_yield(c, s->visit_n > 0);
     }
     return !c->paused;
 }
@@ -354,6 +354,7 @@ static void resume(struct net_conn *c)
 {
     if (c->paused && !fli_list_linked(&c->yielded)) {
         take_more(c);
+        net_secure_resume(c);
     }
     net_secure_send_end(c);
     set_reading(c);

@@ -57,7 +57,7 @@ struct net_secure {
     struct fli_tls *tls;      /* NULL until the client has sent something */
     bool shaken;              /* the handshake is over */
     bool ended;               /* the client sends no more; reported when everything was taken */
-    struct fli_list deferred; /* of the server: `in` waits for a later turn */
+    struct fli_list deferred; /* of the server: a handshake, whose `in` waits for a later turn */
     struct fli_buf in, out;   /* ciphertext; usually empty */
 };
 
@@ -189,6 +189,7 @@ void net_conn_work(struct net_conn *c); /* flush, resume, settle, or reap */
 void net_conn_stop(struct net_conn *c); /* takes no more; closes when everything was sent */
 
 void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len); /* bytes that were read */
+void net_conn_yield(struct net_conn *c, bool served); /* it goes on in a later turn */
 void net_conn_read_end(struct net_conn *c);
 void net_conn_send(struct net_conn *c, struct fli_buf *b); /* nothing is being sent */
 
@@ -197,6 +198,7 @@ bool net_secure_attach(struct net_conn *c); /* false: out of memory */
 void net_secure_drop(struct net_conn *c);
 void net_secure_read(struct net_conn *c, const uint8_t *data, size_t len);
 void net_secure_go_on(struct net_conn *c);    /* the turn of a deferred one has come */
+void net_secure_resume(struct net_conn *c);   /* decrypts what waits, unless it is paused */
 void net_secure_send_end(struct net_conn *c); /* when the client has ended and everything was
                                                  taken */
 void net_secure_flush(struct net_conn *c);
@@ -236,6 +238,12 @@ static inline size_t net_conn_unsent(const struct net_conn *c)
 {
     return c->out.len + c->sending_left + c->waiting_len +
            (c->secure != NULL ? c->secure->out.len : 0);
+}
+
+/* Whether requests have had their share of this turn. */
+static inline bool net_take_over(const struct net_server *s)
+{
+    return s->take_ns > s->share_ns;
 }
 
 static inline bool net_shake_over(const struct net_server *s)

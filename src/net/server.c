@@ -83,11 +83,6 @@ static void continue_handshakes(struct net_server *s)
     }
 }
 
-static bool share_is_used(const struct net_server *s)
-{
-    return s->take_ns > s->share_ns;
-}
-
 /* Each turn works on at least one connection that was not served yet, and on one that has had its
  * share, however long others took. A visit may take longer than the whole share: one request may,
  * and the machine may be busy with something else. */
@@ -96,12 +91,12 @@ static void serve_yielded(struct net_server *s)
     struct fli_list *link = NULL;
     if ((link = fli_list_pop(&s->unserved)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
-        s->take_ns = share_is_used(s) ? s->share_ns - FLI_TURN_VISIT_US * US : s->take_ns;
+        s->take_ns = net_take_over(s) ? s->share_ns - FLI_TURN_VISIT_US * US : s->take_ns;
     }
     if ((link = fli_list_pop(&s->yielded)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
     }
-    while (!share_is_used(s) && ((link = fli_list_pop(&s->unserved)) != NULL ||
+    while (!net_take_over(s) && ((link = fli_list_pop(&s->unserved)) != NULL ||
                                  (link = fli_list_pop(&s->yielded)) != NULL)) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
     }

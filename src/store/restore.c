@@ -10,10 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/part.h"
 #include "base/write.h"
 #include "fence/env.h"
 #include "fence/mark.h"
@@ -37,22 +39,6 @@ static int FLI_PRINTF(3, 4) fail(const struct sentence *s, int code, const char 
     return code;
 }
 
-static int sync_folder_of(const char *path, const struct sentence *s)
-{
-    char folder[PATH_SIZE];
-    const char *slash = strrchr(path, '/');
-    int len = slash == NULL ? 0 : (int)(slash - path);
-    (void)snprintf(folder, sizeof folder, "%.*s", len, path);
-    const char *name = slash == NULL ? "." : len == 0 ? "/" : folder;
-    int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool good = fd >= 0 && fsync(fd) == 0;
-    int rc = good ? 0 : fail(s, FL_EIO, "cannot sync %s: %s", name, strerror(errno));
-    if (fd >= 0) {
-        close(fd);
-    }
-    return rc;
-}
-
 /* ---- a backup ---- */
 
 static int write_out(void *ctx, const void *data, size_t len)
@@ -61,40 +47,82 @@ static int write_out(void *ctx, const void *data, size_t len)
     return fli_write_all(*fd, data, len);
 }
 
+/* Opening a directory without a storage would make one: an empty mount point would be backed up. */
+static int check_storage(const char *dir, const struct sentence *s)
+{
+    struct stat st;
+    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) {
+        return fail(s, FL_EIO, "cannot open %s: %s", dir, strerror(errno));
+    }
+    bool claimed = fstatat(dir_fd, "owner", &st, 0) == 0 && st.st_size > 0;
+    bool there = claimed || fstatat(dir_fd, "data.mdb", &st, 0) == 0;
+    (void)close(dir_fd);
+    return there ? 0
+                 : fail(s, FL_ENOTFOUND,
+                        "%s has no storage in it: is the disk mounted that it is on?", dir);
+}
+
+static int check_target(const char *path, char part[PATH_SIZE], const struct sentence *s)
+{
+    struct stat st;
+    if (snprintf(part, PATH_SIZE, "%s.part", path) >= (int)PATH_SIZE) {
+        return fail(s, FL_EINVAL, "the path of the file is too long");
+    }
+    return lstat(path, &st) != 0 ? 0
+                                 : fail(s, FL_EEXISTS,
+                                        "%s exists, and may be the only good backup: choose "
+                                        "another name, or remove it first",
+                                        path);
+}
+
+/* Fills the file, syncs it and reads it back. */
+static int fill_part(struct store *store, const char *part, int fd, struct store_backup_facts *ret,
+                     const struct sentence *s)
+{
+    int rc = store_backup_write(store, write_out, &fd);
+    rc = rc == 0 && fsync(fd) != 0 ? FL_EIO : rc;
+    if (rc != 0) {
+        return fail(s, rc, "cannot write %s: %s", part,
+                    rc == FL_EIO ? strerror(errno) : fl_strerror(rc));
+    }
+    return store_backup_read(part, NULL, NULL, ret, s->text, s->size);
+}
+
+static int write_part(struct store *store, const char *part, const char *path,
+                      struct store_backup_facts *ret, const struct sentence *s)
+{
+    int fd = fli_part_open(part);
+    if (fd < 0) {
+        return fail(s, FL_EIO, "cannot make %s: %s", part,
+                    errno == EBUSY ? "another process is writing it" : strerror(errno));
+    }
+    int rc = fill_part(store, part, fd, ret, s);
+    if (rc == 0 && fli_part_publish(part, path, false) != 0) {
+        rc = fail(s, FL_EIO, "cannot rename %s to %s: %s", part, path, strerror(errno));
+    }
+    if (rc != 0) {
+        (void)unlink(part);
+    }
+    (void)close(fd);
+    return rc;
+}
+
 int store_backup_make(const char *dir, const char *path, struct store_backup_facts *ret,
                       char *errmsg, size_t errmsg_size)
 {
     const struct sentence s = {errmsg, errmsg_size};
     char part[PATH_SIZE];
     struct store *store;
-    struct stat st;
-    if (stat(dir, &st) != 0 || snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part) {
-        return fail(&s, FL_EIO, "cannot open %s: %s", dir, strerror(errno));
-    }
-    int rc = store_open(dir, STORE_SIZE_MIN, true, &store, errmsg, errmsg_size);
+    int rc = check_target(path, part, &s);
+    rc = rc != 0 ? rc : check_storage(dir, &s);
+    rc = rc != 0 ? rc : store_open(dir, STORE_SIZE_MIN, true, &store, errmsg, errmsg_size);
     if (rc != 0) {
         return rc;
     }
-    /* The file contains users' data: only its owner may read it. */
-    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    rc = fd < 0 ? FL_EIO : store_backup_write(store, write_out, &fd);
-    rc = rc == 0 && fsync(fd) != 0 ? FL_EIO : rc;
-    if (rc != 0) {
-        (void)fail(&s, rc, "cannot write %s: %s", part,
-                   rc == FL_EIO ? strerror(errno) : fl_strerror(rc));
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
+    rc = write_part(store, part, path, ret, &s);
     store_close(store);
-    rc = rc != 0 ? rc : store_backup_read(part, NULL, NULL, ret, errmsg, errmsg_size);
-    if (rc == 0 && rename(part, path) != 0) {
-        rc = fail(&s, FL_EIO, "cannot rename %s: %s", part, strerror(errno));
-    }
-    if (rc != 0) {
-        (void)unlink(part);
-    }
-    return rc != 0 ? rc : sync_folder_of(path, &s);
+    return rc;
 }
 
 /* ---- a restore ---- */
@@ -161,25 +189,53 @@ static int fill(const char *path, const char *part, size_t size_max, fl_token ab
                                          : fail(s, rc, "cannot fill %s: %s", part, fl_strerror(rc));
 }
 
-static bool is_empty(const char *dir)
+/* 0: there is nothing in it, or no such directory. */
+static int check_empty(const char *dir, const struct sentence *s)
 {
     DIR *d = opendir(dir);
     unsigned n = 0;
-    while (d != NULL && readdir(d) != NULL) {
+    if (d == NULL) {
+        return errno == ENOENT ? 0 : fail(s, FL_EIO, "cannot open %s: %s", dir, strerror(errno));
+    }
+    while (readdir(d) != NULL) {
         n++;
     }
-    bool gone = d == NULL && errno == ENOENT;
-    if (d != NULL) {
-        closedir(d);
+    closedir(d);
+    return n == 2 ? 0
+                  : fail(s, FL_EDENIED,
+                         "%s is not empty: a storage is restored into a new directory; move the "
+                         "old one out of the way, and keep it until all is well",
+                         dir);
+}
+
+/* Makes the directory to fill and locks it, so that no other restore fills or clears it. */
+static int open_part_dir(const char *part, int *ret_fd, const struct sentence *s)
+{
+    struct stat mine;
+    struct stat named;
+    if (mkdir(part, 0700) != 0 && errno != EEXIST) {
+        return fail(s, FL_EIO, "cannot make %s: %s", part, strerror(errno));
     }
-    return gone || n == 2;
+    int fd = open(part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return fail(s, FL_EIO, "cannot open %s: %s", part, strerror(errno));
+    }
+    bool busy = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    bool same = fstat(fd, &mine) == 0 && lstat(part, &named) == 0 && mine.st_ino == named.st_ino &&
+                mine.st_dev == named.st_dev;
+    if (busy || !same) {
+        (void)close(fd);
+        return fail(s, FL_EBUSY, "another restore is filling %s: wait until it is done", part);
+    }
+    *ret_fd = fd;
+    return 0;
 }
 
 /* Removes what a killed restore has left. */
 static int clear(const char *part, const struct sentence *s)
 {
-    static const char *const names[] = {"new/data.mdb", "new/lock.mdb", "new", "data.mdb",
-                                        "lock.mdb",     "owner",        ""};
+    static const char *const names[] = {"new/data.mdb", "new/lock.mdb", "new",
+                                        "data.mdb",     "lock.mdb",     "owner"};
     char path[PATH_SIZE];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         (void)snprintf(path, sizeof path, "%.4000s/%s", part, names[i]);
@@ -194,13 +250,15 @@ static int clear(const char *part, const struct sentence *s)
 static int check(const char *path, const char *dir, fl_token above, struct store_backup_facts *ret,
                  const struct sentence *s)
 {
-    if (!is_empty(dir)) {
-        return fail(s, FL_EDENIED,
-                    "%s is not empty: a storage is restored into a new directory; move the old one "
-                    "out of the way, and keep it until all is well",
-                    dir);
+    struct stat st;
+    int rc = check_empty(dir, s);
+    if (rc == 0 && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        rc = fail(s, FL_EINVAL,
+                  "%s is no regular file: a restore reads the backup twice, so write it to a file "
+                  "first",
+                  path);
     }
-    int rc = store_backup_read(path, NULL, NULL, ret, s->text, s->size);
+    rc = rc != 0 ? rc : store_backup_read(path, NULL, NULL, ret, s->text, s->size);
     if (rc == 0 && (above < ret->highest_mark || above >= FL_TOKEN_MAX)) {
         rc = fail(s, FL_EINVAL,
                   "--above %" PRIu64 " cannot be: the backup has the mark %" PRIu64
@@ -209,6 +267,19 @@ static int check(const char *path, const char *dir, fl_token above, struct store
                   above, ret->highest_mark);
     }
     return rc;
+}
+
+static int take_place(const char *part, const char *dir, const struct sentence *s)
+{
+    if (rename(part, dir) != 0) {
+        return fail(s, FL_EIO, "cannot rename %s to %s: %s%s", part, dir, strerror(errno),
+                    errno == EBUSY || errno == EXDEV || errno == ENOTDIR
+                        ? ": name a new directory, no mount point and no symlink"
+                        : "");
+    }
+    return fli_sync_folder_of(dir) == 0
+               ? 0
+               : fail(s, FL_EIO, "cannot sync the folder of %s: %s", dir, strerror(errno));
 }
 
 int store_restore(const char *path, const char *dir, size_t size_max, fl_token above,
@@ -225,11 +296,15 @@ int store_restore(const char *path, const char *dir, size_t size_max, fl_token a
     if (len == 0 || snprintf(part, sizeof part, "%.4000s.restoring", clean) >= 4010) {
         return fail(&s, FL_EINVAL, "the path of the directory is empty, or too long");
     }
+    int fd = -1;
     int rc = check(path, clean, above, ret, &s);
-    rc = rc != 0 ? rc : clear(part, &s);
-    rc = rc != 0 ? rc : fill(path, part, size_max, above, ret, &s);
-    if (rc == 0 && rename(part, clean) != 0) {
-        rc = fail(&s, FL_EIO, "cannot rename %s: %s", part, strerror(errno));
+    rc = rc != 0 ? rc : open_part_dir(part, &fd, &s);
+    if (rc != 0) {
+        return rc;
     }
-    return rc != 0 ? rc : sync_folder_of(clean, &s);
+    rc = clear(part, &s);
+    rc = rc != 0 ? rc : fill(path, part, size_max, above, ret, &s);
+    rc = rc != 0 ? rc : take_place(part, clean, &s);
+    (void)close(fd);
+    return rc;
 }

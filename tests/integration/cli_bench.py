@@ -74,6 +74,26 @@ class Bench(ClusterCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn('certificate required', done.stderr)
 
+    def test_with_a_user(self):
+        node = Cluster(self.lab, 1).nodes[0]
+        node.name, node.data = 'users', self.lab.path('users')
+        with open(self.lab.path('users.acl'), 'w', encoding='utf-8') as f:
+            f.write('user default on nopass allkeys +@all\nuser measuring on >a-good-password allkeys +@all\n')
+        node.extra = ['--aclfile', self.lab.path('users.acl')]
+        node.start()
+        node.cluster.wait_serving(node)
+        node.call('ACL', 'SETUSER', 'default', 'off')
+        how = ['--nodes', node.address, '--clients', '9', '--duration', '500ms', '--json']
+        for spread in ([], ['--spread']):
+            self.env['FENCELOCK_PASSWORD'] = 'a-good-password'
+            done = self.bench(*how, *spread, '--user', 'measuring')
+            self.assertEqual((done.returncode, done.stderr), (0, ''))
+            self.assertGreater(json.loads(done.stdout)['pairs'], 0)
+            self.env['FENCELOCK_PASSWORD'] = 'another'
+            done = self.bench(*how, *spread, '--user', 'measuring')
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn('WRONGPASS', done.stderr)
+
     def test_one_lock_for_all(self):
         done = self.bench('--one-lock', '--clients', '5', '--duration', '1s', '--json')
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""What `fencelock` says to somebody who meets it for the first time: what to do about a refusal, and why it waits."""
+"""What `fencelock` says to somebody who meets it for the first time: what to do about a refusal, and why it waits; and to
+operators on a bad day."""
 
 import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import main
-from cli_scripted import DONE, NO, UNKNOWN, USAGE, CliCase
+from cli_scripted import CLOSE, DONE, NO, UNKNOWN, USAGE, CliCase
 
 
 class Remedies(CliCase):
@@ -38,6 +39,18 @@ class Remedies(CliCase):
         code, seen = self.on_terminal('show', 'x', '--nodes', dead.address)
         self.assertEqual(code, UNKNOWN)
         self.assertIn('fencelock: waiting: no node takes the request: %s: cannot connect' % dead.address, seen)
+
+class Strange(CliCase):
+    """Answers that no node of today gives, or only on a bad day."""
+
+    def test_a_change_of_members_that_is_refused_after_an_unknown_try_is_not_done(self):
+        for change in (('transfer', '2'), ('transfer',), ('forget', '2'), ('replace', '2')):
+            with self.subTest(change=change):
+                s = self.server(CLOSE, b'-ERR node 2 is not a member\r\n')
+                code, out, err = self.ask(s, 'cluster', *change)
+                self.assertEqual((code, out), (UNKNOWN, ''))
+                self.assertIn('node 2 is not a member', err)
+                self.assertEqual(s.requests[0], s.requests[1])
 
 
 if __name__ == '__main__':

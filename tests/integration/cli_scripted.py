@@ -736,6 +736,7 @@ class Usage(CliCase):
                 (('acquire', 'x', '--timeout', '0'), '--timeout must not be 0'),
                 (('renew', 'x', '7', '--ttl', '0'), '--ttl must not be 0'),
                 (('locks', '--limit', '9' * 30), 'too large'),
+                (('token', 'x', '--user', 'me', '--password-file', '/nowhere/at/all'), 'No such file'),
                 (('redlock', 'acquire', '', '--redis', 'a:1'), '1 to 255 bytes, not 0'),
                 (('redlock', 'release', 'n' * 256, 'o' * 40, '--redis', 'a:1'), '1 to 255 bytes, not 256'),
                 (('redlock', 'acquire', 'x', '--redis', 'a:1', '--max-ttl', '0'), '--max-ttl is 10 ms to 24h'),

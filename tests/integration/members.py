@@ -121,6 +121,37 @@ class Members(MembersCase):
         self.remove(node)
         self.wait_states(self.voters())
 
+    def dead_learner(self, leader):
+        """A node that is killed between the step that makes it a learner and the one that gives it a vote. A machine that is busy
+        may let the second one pass; then another node is tried."""
+        for number in range(10, 30):
+            dead = self.joiner(number)
+            dead.launch()
+            leader.call('CLUSTER', 'ADD', number, dead.peer)
+            leader.process.wait_output('node %d joins as' % number) # the next step is at the leader's next tick
+            dead.process.pause()
+            leader.process.wait_output('node %d at %s is added to the cluster' % (number, dead.peer))
+            dead.kill()
+            if 'node %d is a voter' % number not in leader.process.output():
+                return dead
+            self.ask('CLUSTER', 'REMOVE', number)
+            self.wait_states(self.voters())
+        self.fail('each node had its vote before it could be stopped')
+
+    def test_one_that_dies_while_it_joins_holds_nobody_up(self):
+        """It is a learner, and its vote waits until it is back. Those with higher ids go on."""
+        self.begin(3)
+        leader = self.cluster.leader()
+        dead = self.dead_learner(leader)
+        node = self.joiner(30)
+        self.cluster.nodes.append(node)
+        node.launch()
+        leader.call('CLUSTER', 'ADD', 30, node.peer)
+        self.wait_states({**self.voters(), dead.id: 'joining'})
+        self.cluster.nodes.append(dead)
+        dead.launch()
+        self.wait_states(self.voters())
+
     def test_by_the_tool(self):
         """Any node is named; the leader is found from there."""
         self.begin(3)

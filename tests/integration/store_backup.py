@@ -115,7 +115,7 @@ class StoreBackups(Case):
         self.refused('--restore', backup, '--data', fresh, '--above', 0, says='--above', code=2)
         self.refused('--restore', backup, '--data', fresh, '--above', 299, says='the backup has the mark 300')
         self.refused('--restore', backup, '--data', store.data, '--above', 500, says='is not empty')
-        self.refused('--backup', backup, '--data', self.lab.path('nowhere'), says='nowhere')
+        self.refused('--backup', self.lab.path('other'), '--data', self.lab.path('nowhere'), says='nowhere')
         self.refused('--restore', backup, '--verify', backup, says='exclude each other', code=2)
         self.assertFalse(os.path.exists(fresh))
         os.mkdir(fresh)

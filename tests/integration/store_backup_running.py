@@ -98,7 +98,7 @@ class RunningStore(Case):
         last, backup = {}, self.lab.path('backup')
         for _ in range(6):
             before = {w.lock: w.acked for w in writers}
-            told = self.good(backup, '--store', store.address)
+            told = self.good(backup, '--replace', '--store', store.address)
             marks, keys = records(backup)
             self.assertEqual((told['keys'], told['marks']), (len(keys), len(marks)))
             self.assertEqual(len([k for k in keys if k.startswith('key-')]), 3000)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "certs.h"
+#include "net/conn.h"
 
 #define BUF_MAX ((size_t)64 << 20)
 
@@ -176,6 +177,82 @@ TEST(pipeline_of_thousands)
     fixture_end(&f);
     free(text);
     free(want);
+}
+
+static void note_waiting(void *ctx, struct net_conn *c)
+{
+    size_t *ret = ctx;
+    *ret += c->secure == NULL ? 0 : c->secure->in.len;
+}
+
+/* Each record is work, however little it brings. So once others have used up the share of a turn,
+ * what has come waits as ciphertext. */
+TEST(decrypting_is_part_of_the_share)
+{
+    enum { N = 1000 };
+    struct fixture f;
+    struct client c;
+    start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
+    begin(&f, &c);
+    shake(&f, &c, 0);
+    ask(&f, &c, "ECHO a\r\n", 8, 0);
+    hear(&f, &c, "$1\r\na\r\n", 7);
+    f.port = net_server_port(f.server);
+    int busy = client_open(&f);
+    client_say(&f, busy, "ECHO a\r\n");
+    client_hear(&f, busy, "$1\r\na\r\n");
+    unsigned before = f.requests;
+    client_say(&f, busy, "SPIN\r\n");
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(fli_tls_write(c.tls, "\n", 1, &c.out), 0);
+    }
+    assert_int_equal(fli_tls_write(c.tls, "ECHO b\r\n", 8, &c.out), 0);
+    size_t sent = c.out.len;
+    size_t waiting = 0;
+    push_out(&f, &c, 0);
+    turn_until(&f, f.requests > before); /* one turn reads both: the busy one was ready first */
+    net_each_conn(f.server, note_waiting, &waiting);
+    assert_int_equal(waiting, sent);
+    hear(&f, &c, "$1\r\nb\r\n", 7);
+    client_hear(&f, busy, "+OK\r\n");
+    client_close(busy);
+    leave(&c);
+    fixture_end(&f);
+}
+
+/* Requests whose bytes come in a record each, from many clients: all are answered, in order. */
+TEST(a_byte_a_record)
+{
+    enum { CLIENTS = 8, N = 1500 };
+    static struct client clients[CLIENTS];
+    struct fixture f;
+    start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        begin(&f, &clients[i]);
+        shake(&f, &clients[i], 0);
+        for (unsigned k = 0; k < N; k++) {
+            char text[32];
+            int len = snprintf(text, sizeof text, "ECHO %04u\r\n", k);
+            for (int at = 0; at < len; at++) {
+                assert_int_equal(fli_tls_write(clients[i].tls, text + at, 1, &clients[i].out), 0);
+            }
+        }
+        fli_tls_end(clients[i].tls, &clients[i].out);
+    }
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        push_out(&f, &clients[i], 0);
+    }
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        for (unsigned k = 0; k < N; k++) {
+            char want[32];
+            int len = snprintf(want, sizeof want, "$4\r\n%04u\r\n", k);
+            hear(&f, &clients[i], want, (size_t)len);
+        }
+        leave(&clients[i]);
+    }
+    assert_int_equal(f.requests, CLIENTS * N);
+    turn_until(&f, net_connections(f.server) == 0);
+    fixture_end(&f);
 }
 
 /* A client that ends while its requests are still held up gets its answers. */

@@ -1,0 +1,96 @@
+/* part.c: see part.h. */
+#include "base/part.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/write.h"
+
+#define TRIES 100u /* each is lost to another process that came and went */
+
+static int close_with(int fd, int error)
+{
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    errno = error;
+    return -1;
+}
+
+/* Locks what the descriptor has open. EAGAIN: it does not have the name any more. */
+static int lock_named(int fd, const char *path)
+{
+    struct stat mine;
+    struct stat named;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        return EBUSY; /* any other error: a file system without locks */
+    }
+    if (fstat(fd, &mine) != 0) {
+        return errno;
+    }
+    bool same =
+        lstat(path, &named) == 0 && named.st_ino == mine.st_ino && named.st_dev == mine.st_dev;
+    return same ? 0 : EAGAIN;
+}
+
+/* Removes what a process has left that is gone. 0 or an errno. */
+static int remove_left(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ENOENT ? 0 : errno;
+    }
+    int error = lock_named(fd, path);
+    if (error == 0 && unlink(path) != 0 && errno != ENOENT) {
+        error = errno;
+    }
+    (void)close(fd);
+    return error == EAGAIN ? 0 : error;
+}
+
+int fli_part_open(const char *path)
+{
+    for (unsigned i = 0; i < TRIES; i++) {
+        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd < 0 && errno != EEXIST) {
+            return -1;
+        }
+        int error = fd >= 0 ? lock_named(fd, path) : remove_left(path);
+        if (fd >= 0 && error == 0) {
+            return fd;
+        }
+        if (error != 0 && error != EAGAIN) {
+            return close_with(fd, error);
+        }
+        (void)close_with(fd, 0);
+    }
+    errno = EBUSY;
+    return -1;
+}
+
+static int rename_new(const char *part, const char *path)
+{
+    struct stat st;
+    if (renameat2(AT_FDCWD, part, AT_FDCWD, path, RENAME_NOREPLACE) == 0) {
+        return 0;
+    }
+    if (errno != EINVAL && errno != ENOSYS) {
+        return -1;
+    }
+    /* A file system that cannot do both in one step. */
+    if (lstat(path, &st) == 0) {
+        errno = EEXIST;
+        return -1;
+    }
+    return rename(part, path);
+}
+
+int fli_part_publish(const char *part, const char *path, bool replace)
+{
+    int rc = replace ? rename(part, path) : rename_new(part, path);
+    return rc != 0 ? FL_EIO : fli_sync_folder_of(path);
+}

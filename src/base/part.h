@@ -1,0 +1,17 @@
+/* part.h: a file that gets its name only when it is whole and on disk. Until then it has another
+ * name, and belongs to one process. */
+#ifndef FLI_BASE_PART_H
+#define FLI_BASE_PART_H
+
+#include "base/base.h"
+
+/* Makes the file, empty and with mode 0600, and locks it. What a killed process has left there is
+ * removed first; a symlink is not followed. Returns the descriptor, or -1 and errno: EBUSY means
+ * that another process is writing it. The lock lasts until the descriptor is closed. */
+int fli_part_open(const char *path) FLI_MUST_USE;
+
+/* Gives the file its name and makes that durable. Without `replace`, a file that has the name stays
+ * (EEXIST). 0; FL_EIO: errno says why. */
+int fli_part_publish(const char *part, const char *path, bool replace) FLI_MUST_USE;
+
+#endif

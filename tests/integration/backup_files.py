@@ -1,0 +1,216 @@
+#!/usr/bin/python3
+"""The files that backups are written to and restored from: names that are taken, tools that run at the same time, clocks that
+were wrong, and directories that are not what they should be."""
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, RespError, Store, binary, main
+
+ABOVE = 500
+
+
+class Files(Case):
+    def setUp(self):
+        super().setUp()
+        self.node = Cluster(self.lab, 1).start().nodes[0]
+        self.node.call('TOKEN', 'x')
+        self.store = Store(self.lab).start()
+        self.store.call('SET', 'key', 'value', 'FENCE', 'lock', 100)
+        self.tools = {'cluster': [binary('fencelock'), 'backup', '--nodes', self.node.address],
+                      'store': [binary('fencelock'), 'store', 'backup', '--store', self.store.address]}
+
+    def run_it(self, argv, **options):
+        return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=60, **options)
+
+    def good(self, *argv):
+        done = self.run_it(argv)
+        self.assertEqual((done.returncode, done.stderr), (0, ''), done.stdout)
+        return done.stdout
+
+    def refused(self, *argv, says, code=1):
+        done = self.run_it(argv)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertIn(says, done.stderr)
+
+    def offline(self):
+        """The tool for a storage that is stopped."""
+        self.assertEqual(self.store.terminate(), 0)
+        return [binary('fencelock-store'), '--data', self.store.data, '--backup']
+
+    def content(self, path):
+        with open(path, 'rb') as f:
+            return f.read()
+
+    def write(self, path, content):
+        with open(path, 'wb') as f:
+            f.write(content)
+
+    def test_a_file_that_exists_stays(self):
+        """It may be the last good one, of a cluster that is lost."""
+        path = self.lab.path('precious')
+        self.write(path, b'precious')
+        for tool in self.tools.values():
+            self.refused(*tool, path, says='--replace')
+            self.refused(*tool, os.path.dirname(path), says='is a folder', code=2)
+            self.refused(*tool, os.path.dirname(path), '--replace', says='is a folder', code=2)
+            self.refused(*tool, '--keep', 2, '--replace', os.path.dirname(path), says='--keep', code=2)
+        offline = self.offline()
+        self.refused(*offline, path, says='exists')
+        self.assertEqual(self.content(path), b'precious')
+        self.assertFalse(os.path.exists(path + '.part'))
+        self.store.start()
+        for kind, tool in self.tools.items():
+            self.good(*tool, path, '--replace')
+            self.assertNotEqual(self.content(path), b'precious', kind)
+            self.write(path, b'precious')
+
+    def test_a_name_that_is_taken_meanwhile_stays(self):
+        """While the backup was fetched, somebody else made a file with the name."""
+        for kind, tool in self.tools.items():
+            met = False
+            for i in range(50):
+                path = self.lab.path('taken-%s-%d' % (kind, i))
+                p = subprocess.Popen(tool + [path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                while p.poll() is None and not os.path.exists(path + '.part'):
+                    pass
+                p.send_signal(signal.SIGSTOP)
+                met = p.poll() is None and not os.path.exists(path)
+                if met:
+                    self.write(path, b'precious')
+                p.send_signal(signal.SIGCONT)
+                _, err = p.communicate(timeout=60)
+                if met:
+                    break
+            self.assertTrue(met, 'it was never stopped between its beginning and its end')
+            self.assertEqual(self.content(path), b'precious')
+            self.assertEqual(p.returncode, 1, err)
+            self.assertIn('--replace', err)
+            self.assertFalse(os.path.exists(path + '.part'))
+
+    def test_two_tools_at_one_file(self):
+        """The second must neither empty the file under the first, nor remove it."""
+        for tool in list(self.tools.values()) + [None]:
+            tool = tool or self.offline()
+            path = self.lab.path('one')
+            self.write(path + '.part', b'of the first')
+            with open(path + '.part', 'rb') as first:
+                fcntl.flock(first, fcntl.LOCK_EX)
+                self.refused(*tool, path, says='another process')
+                self.assertEqual(self.content(path + '.part'), b'of the first')
+                self.assertFalse(os.path.exists(path))
+            self.good(*tool, path) # what a killed one has left is in nobody's way
+            self.assertFalse(os.path.exists(path + '.part'))
+            os.unlink(path)
+
+    def test_two_tools_in_one_folder(self):
+        folder = self.lab.path('folder')
+        os.mkdir(folder)
+        self.write(folder + '/new.part', b'of another cluster')
+        with open(folder + '/new.part', 'rb') as first:
+            fcntl.flock(first, fcntl.LOCK_EX)
+            self.good(*self.tools['cluster'], '--keep', 2, folder)
+            self.assertEqual(self.content(folder + '/new.part'), b'of another cluster')
+        self.assertEqual(len(os.listdir(folder)), 2)
+
+    def test_what_is_in_the_place_of_the_part(self):
+        """A symlink is not followed, and a file that everybody may read is not filled with secrets."""
+        for kind, tool in list(self.tools.items()) + [('offline', None)]:
+            tool = tool or self.offline()
+            path, other = self.lab.path('p-' + kind), self.lab.path('other')
+            self.write(other, b'other')
+            os.symlink(other, path + '.part')
+            self.refused(*tool, path, says='.part')
+            self.assertEqual(self.content(other), b'other')
+            os.unlink(path + '.part')
+            self.write(path + '.part', b'')
+            os.chmod(path + '.part', 0o666)
+            self.good(*tool, path)
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+
+    def test_a_clock_that_was_ahead(self):
+        """Backups that were dated in the future must not push out the newest one."""
+        for kind, tool in self.tools.items():
+            folder = self.lab.path('folder-' + kind)
+            os.mkdir(folder)
+            for _ in range(2):
+                self.good(*tool, '--keep', 2, folder)
+                for name in os.listdir(folder):
+                    os.rename('%s/%s' % (folder, name), '%s/%s' % (folder, re.sub(r'-2\d{7}T', '-29991231T', name)))
+                self.node.call('TOKEN', 'x')
+                self.store.call('CLAIM', 'lock', 100 + self.node.call('TOKEN', 'x'))
+            told = re.search(r'^file +(\S+)$', self.good(*tool, '--keep', 2, folder), re.M)
+            self.assertTrue(os.path.exists(told.group(1)), os.listdir(folder))
+            if kind == 'cluster': # its index says which is the newest, whatever the clock said
+                self.node.call('TOKEN', 'x')
+                self.good(*tool, '--keep', 2, folder)
+                self.assertTrue(os.path.exists(told.group(1)), os.listdir(folder))
+            self.assertEqual(len(os.listdir(folder)), 2)
+
+    def test_a_directory_without_a_storage(self):
+        """That of a disk that is not mounted: no storage is made in it, and no empty backup is called a success."""
+        self.offline()
+        empty, backup = self.lab.path('empty'), self.lab.path('backup')
+        os.mkdir(empty)
+        self.refused(binary('fencelock-store'), '--backup', backup, '--data', empty, says='no storage')
+        self.assertEqual((os.listdir(empty), os.path.exists(backup)), ([], False))
+        self.write(empty + '/owner', b'fencelock store 1\n') # its database is gone
+        self.refused(binary('fencelock-store'), '--backup', backup, '--data', empty, says='disappeared')
+
+    def test_two_restores_of_one_directory(self):
+        """The second would remove what the first has filled, and the first would put the second's half into place."""
+        backup, data = self.lab.path('backup'), self.lab.path('new')
+        self.good(*self.offline(), backup)
+        restore = [binary('fencelock-store'), '--restore', backup, '--data', data, '--above', str(ABOVE)]
+        os.mkdir(data + '.restoring')
+        self.write(data + '.restoring/data.mdb', b'of the first')
+        first = os.open(data + '.restoring', os.O_RDONLY)
+        fcntl.flock(first, fcntl.LOCK_EX)
+        self.refused(*restore, says='another restore')
+        self.assertEqual(self.content(data + '.restoring/data.mdb'), b'of the first')
+        os.close(first)
+        for _ in range(6):
+            several = [subprocess.Popen(restore, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+            ends = [(p.communicate(timeout=60)[1], p.returncode) for p in several]
+            self.assertEqual([code for _, code in ends].count(0), 1, ends)
+            self.assertTrue(all('another restore' in err or 'not empty' in err for err, code in ends if code != 0), ends)
+            new = Store(self.lab, 'new').start()
+            with self.assertRaises(RespError) as caught:
+                new.call('CLAIM', 'lock', ABOVE)
+            self.assertEqual(caught.exception.word, 'STALE')
+            self.assertEqual(new.call('GET', 'key'), b'value')
+            self.assertEqual(new.terminate(), 0)
+            shutil.rmtree(data)
+
+    def test_places_that_cannot_be_restored_to_or_from(self):
+        backup, data = self.lab.path('backup'), self.lab.path('new')
+        self.good(*self.offline(), backup)
+        more = ['--above', ABOVE, '--data']
+        done = self.run_it(['/bin/bash', '-c', 'exec "$0" --restore <(cat "$1") --above 500 --data "$2"', binary('fencelock-store'), backup, data])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('is no regular file', done.stderr)
+        self.write(self.lab.path('file'), b'')
+        self.refused(binary('fencelock-store'), '--restore', backup, *more, self.lab.path('file'), says='Not a directory')
+        os.mkdir(self.lab.path('real'))
+        os.symlink(self.lab.path('real'), data)
+        self.refused(binary('fencelock-store'), '--restore', backup, *more, data, says='no symlink')
+        os.unlink(data)
+        self.good(binary('fencelock-store'), '--restore', backup, *more, data)
+
+    def test_a_second_storage_names_the_first(self):
+        second = Store(self.lab, 'second')
+        second.data = self.store.data
+        done = self.run_it(second.argv())
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('(pid %d)' % self.store.process.pid, done.stderr)
+        self.assertIn('use a directory of', done.stderr)
+
+
+if __name__ == '__main__':
+    main()
