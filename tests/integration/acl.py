@@ -505,7 +505,7 @@ class ThreeNodes(AclCase):
 
         # The node comes back empty, and has the users from a snapshot or the log.
         cluster.wipe(leader)
-        wait_until(lambda: cluster.leader().call('CLUSTER', 'FORGET', leader.id) == 'OK', 60, 'FORGET')
+        cluster.forget(leader)
         leader.start()
         cluster.wait_serving(leader)
         wait_until(lambda: len(set(cluster.wait_same_state())) == 1, 60, 'one state')

@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, binary, env_without_options, main, wait_until
-from scripted_server import CLOSE, HANG, RESET, STALL, ScriptedServer
+from scripted_server import CLOSE, HANG, RESET, STALL, ScriptedServer, bulk
 
 OWNER = '0123456789abcdef'
 DONE, NO, USAGE, UNKNOWN, MISSING = 0, 1, 2, 3, 4
@@ -27,10 +27,6 @@ SHOW_HELD = (b'*24\r\n+name\r\n$6\r\nreport\r\n+state\r\n+held\r\n+owner\r\n$16\
 SHOW_BINARY = (b'*6\r\n+name\r\n$4\r\na\xff\x1b\n\r\n+state\r\n+held\r\n+token\r\n:1\r\n')
 INFO_LEADER = (b'# Server\r\nversion:0.1.0\r\nrole:master\r\nnode_role:leader\r\nnode_id:1\r\nterm:4\r\ncommit_index:120\r\n'
                b'leader_id:1\r\napplied_index:120\r\nlast_token:33\r\nlocks_held:2\r\nconnected_clients:5\r\nuptime_in_seconds:3725\r\n')
-
-
-def bulk(data):
-    return b'$%d\r\n%s\r\n' % (len(data), data)
 
 
 class CliCase(Case):
@@ -136,14 +132,14 @@ class Silence(CliCase):
         server = self.server(HANG, listen=False)
         child = self.begin(server)
         self.await_lines(child, 1)
-        server.leader = b'*2\r\n:1\r\n$%d\r\n%s\r\n' % (len(server.address), server.address.encode())
+        server.leader = b'*2\r\n:1\r\n' + bulk(server.address.encode())
         server.listen()
         again = 'fencelock: report: waiting for the lock: a node answers again'
         wait_until(lambda: again in self.lines(child), 50, 'that line')
 
     def test_a_queue_alone_is_no_trouble(self):
         server = self.server(HANG)
-        server.leader = b'*2\r\n:1\r\n$%d\r\n%s\r\n' % (len(server.address), server.address.encode())
+        server.leader = b'*2\r\n:1\r\n' + bulk(server.address.encode())
         child = self.begin(server)
         wait_until(lambda: server.leader_requests >= 3, 50, 'two probes')
         self.assertEqual(self.lines(child), [])
