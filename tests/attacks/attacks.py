@@ -8,8 +8,10 @@ refused, or memory exceeds what the options say. It prints the latencies of the 
 
 import json
 import os
+import resource
 import select
 import selectors
+import ssl
 import subprocess
 import sys
 import time
@@ -18,7 +20,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
 from harness import Case, Cluster, Resp, RespError, main
 from harness.process import guard, release_from_guard
+from harness.lab import free_ports
 from harness.resp import encode
+from tls_lab import Certs
 
 SECONDS = 2.0
 LONG = '--seconds' in sys.argv
@@ -124,6 +128,91 @@ class Flood:
         self.selector.close()
 
 
+class Subscribers:
+    """Connections that have subscribed to a channel and read what comes."""
+    reads = True
+
+    def __init__(self, address, n, channel):
+        self.cut_off, self.heard, self.socks = 0, 0, []
+        self.selector = selectors.DefaultSelector()
+        for _ in range(n):
+            sock = Resp(address, timeout=30).sock
+            sock.sendall(encode('SUBSCRIBE', channel))
+            self.socks.append(sock)
+        for sock in self.socks:
+            assert sock.recv(1000), 'refused as a subscriber'
+            sock.setblocking(False)
+            self.selector.register(sock, selectors.EVENT_READ)
+
+    def step(self):
+        for key, _ in self.selector.select(0.01):
+            try:
+                data = key.fileobj.recv(1 << 16)
+            except ConnectionResetError:
+                data = b''
+            self.heard += len(data)
+            if not data:
+                self.cut_off += 1
+                self.selector.unregister(key.fileobj)
+
+    def close(self):
+        for sock in self.socks:
+            sock.close()
+        self.selector.close()
+
+
+class TinyRecords:
+    """TLS clients, each of which announces an argument that is too large, and then sends records of one byte. All that they have to
+    send is encrypted first and sent at once, so that the node finds it in all sockets in one turn."""
+    reads = True
+    RECORDS = 2000
+
+    def __init__(self, address, n, context):
+        self.cut_off, self.turns = 0, 0
+        self.clients = [self.connect(address, context) for _ in range(n)]
+        self.left = {}
+
+    def connect(self, address, context):
+        sock = Resp(address, timeout=30).sock
+        to_us, from_us = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(to_us, from_us, server_hostname=address.rpartition(':')[0])
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                sock.sendall(from_us.read())
+                to_us.write(sock.recv(65536))
+        tls.write(b'*1\r\n$500000000\r\n')
+        sock.sendall(from_us.read())
+        sock.setblocking(False)
+        return sock, tls, from_us
+
+    def encrypt(self):
+        for sock, tls, from_us in self.clients:
+            for _ in range(self.RECORDS):
+                tls.write(b'x')
+            self.left[sock] = memoryview(from_us.read())
+        self.turns += 1
+
+    def step(self):
+        if not self.left:
+            self.encrypt()
+        for sock in select.select([], list(self.left), [], 0.05)[1]:
+            try:
+                self.left[sock] = self.left[sock][sock.send(self.left[sock]):]
+            except OSError:
+                self.cut_off += 1
+                self.clients = [c for c in self.clients if c[0] is not sock]
+                self.left[sock] = b''
+            if not self.left[sock]:
+                del self.left[sock]
+
+    def close(self):
+        for sock, _, _ in self.clients:
+            sock.close()
+
+
 class Attacked(Case):
     CLIENT_MEMORY = 16 << 20
 
@@ -132,8 +221,13 @@ class Attacked(Case):
         options = ['--client-memory', self.CLIENT_MEMORY]
         if not LONG: # what runs with every change may run on a machine that is busy with other things
             options += ['--election-ms', 5000, '--heartbeat-ms', 40]
-        self.cluster = Cluster(self.lab, 3, extra=options).start()
+        self.cluster = Cluster(self.lab, 3, extra=options)
+        self.prepare()
+        self.cluster.start()
         self.node = self.cluster.leader()
+
+    def prepare(self):
+        """Before the nodes are started."""
 
     def facts(self):
         infos = [node.info() for node in self.cluster.nodes]
@@ -268,6 +362,32 @@ class Crowd(Attacked):
     def test_a_hundred_through_a_follower(self):
         follower = self.cluster.followers()[0]
         self.attack(Flood(follower.address, 100, self.takes()), on=follower)
+
+    def test_events_for_many_subscribers(self):
+        """Each event is written to all of them."""
+        n = 2000
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        subscribers = Subscribers(self.node.address, n, 'lock:x')
+        events = Flood(self.node.address, 1, (encode('ACQUIRE', 'x', 'TTL', 60000) + encode('BREAK', 'x')) * 20)
+        self.attack(subscribers, events, may_end=True) # who reads too slowly is cut off, as the events are
+        self.assertGreater(subscribers.heard, n)
+
+
+class OverTls(Attacked):
+    def prepare(self):
+        self.certs = Certs(self.lab)
+        self.certs.make('server', 'server', 'localhost', '127.0.0.1')
+        self.certs.make('client', 'mallory')
+        for node in self.cluster.nodes:
+            node.tls = '127.0.0.1:%d' % free_ports(1)[0]
+            node.extra += ['--tls-port', node.tls, *self.certs.daemon('server')]
+
+    def test_records_of_one_byte(self):
+        """Decrypting costs by the record, not by the byte."""
+        records = TinyRecords(self.node.tls, 60, self.certs.context('mallory'))
+        self.attack(records)
+        self.assertGreater(records.turns, 0)
 
 
 if __name__ == '__main__':
