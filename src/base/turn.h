@@ -12,6 +12,8 @@
  *                                         less after long turns. If those that waited use all of
  *                                         it, new ones have half as much again
  *   events       FLI_TURN_EVENT_STEPS     server/events_publish.c: of matching and sending
+ *   writes       FLI_TURN_PUSHES_US       net/server.c: to connections that got events and no
+ *                                         answers; the others come first, and have no limit
  *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
  *   queries      cost, not time           machine/limits.h: MACHINE_LIST_COST, MACHINE_SHOW_COST of
  *                                         what an entry may cost; lists wait in a queue first,
@@ -38,6 +40,7 @@
 #define FLI_TURN_REQUESTS_LEAST_US 250u
 #define FLI_TURN_VISIT_US 250u
 #define FLI_TURN_EVENT_STEPS 200000u
+#define FLI_TURN_PUSHES_US 2000u
 
 enum fli_turn_part {
     FLI_TURN_OTHER,

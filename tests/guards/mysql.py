@@ -115,7 +115,7 @@ class MariaDBGuard(GuardCase):
         for _ in range(2): # again does no harm
             code, out, err = self.guard('install', url, "item=CONCAT('item/', {row}.id)")
             self.assertEqual((code, err), (0, ''))
-        self.assertEqual(self.guard('check', url, 'item'), (0, '1 tables protected; nothing found wrong\n', ''))
+        self.assertEqual(self.guard('check', url, 'item'), (0, '1 table protected; nothing found wrong\n', ''))
         code, out, err = self.guard('attack', url, 'item', '--json', '--seed', '5')
         report = json.loads(out)
         self.assertEqual((code, report['ok'], err), (0, True, ''), [a for a in report['attacks'] if a['outcome'] == 'BROKEN'])
