@@ -301,7 +301,7 @@ class PolicyServer(S3Guard):
             cluster.nodes[0].call('TOKEN', 'x')
         code, out, err = self.guard('adopt', url, '--nodes', cluster.nodes[0].address)
         self.assertEqual((code, err), (0, ''))
-        self.assertIn('in 1 objects', out)
+        self.assertIn('in 1 object ', out)
         self.refused('STALE', fence.write, 'l', 9, 'data/a', b'late')
         self.assertEqual(fence.read('l', 11, 'data/a'), b'1')
         self.assertEqual(self.guard('uninstall', url)[0], 0)
