@@ -722,19 +722,19 @@ class Events(Judged):
             self.assertTrue(subscriptions.judge(self.heard(a=fewer, b=fewer), ops), kind)
 
     def test_each_edit_of_one_of_two_is_found(self):
-        for seed in range(8):
-            told, ops = self.recorded(seed)
+        for number in range(8):
+            told, ops = self.recorded(number)
             self.good(subscriptions.judge(self.heard(a=told[:80], b=told[20:]), ops))
             for what, n, edited in self.edits(told[20:]):
                 found = subscriptions.judge(self.heard(a=told, b=edited), ops)
-                self.assertTrue(found, 'seed %d: %s %r' % (seed, what, told[20 + n]))
+                self.assertTrue(found, 'seed %d: %s %r' % (number, what, told[20 + n]))
 
     def test_most_edits_are_found_by_one_alone(self):
         """One subscriber alone cannot detect an edit that leaves no trace: a lost end of a place shows only when its time is over, two
         events of different locks may come in either order, and the events before its subscription are unknown."""
         found, missed = collections.Counter(), collections.Counter()
-        for seed in range(8):
-            told, ops = self.recorded(seed)
+        for number in range(8):
+            told, ops = self.recorded(number)
             self.good(subscriptions.judge(self.heard(a=told), ops))
             for what, n, edited in self.edits(told):
                 (found if subscriptions.judge(self.heard(a=edited), ops) else missed)[what, told[n]['event']] += 1

@@ -1,7 +1,6 @@
 /* fuzz_message.c: bodies of Raft's messages, and configurations, of any bytes. The first byte is
- * the
- * type of the message; 0 is for a configuration. What is taken must encode to the very same bytes:
- * there is one way to say a thing. */
+ * the type of the message; 0 is for a configuration. What is taken must encode to the very same
+ * bytes: there is one way to say a thing. */
 #include "fuzz.h"
 
 #include <stdlib.h>

@@ -17,8 +17,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', '..', 'src', 'guards', 'kit')]
 from guardkit.storage import Refused, Storage, Unknown
 from guardkit.suite import TOKEN_MAX, Suite, must
-from harness import Case, free_ports, main, seed, wait_until
-from servers import ROUNDS, make_directory, unprivileged
+from harness import free_ports, main, seed, wait_until
+from servers import ROUNDS, GuardCase, make_directory, unprivileged
 
 HOME = os.environ.get('FENCELOCK_OPENSEARCH')
 
@@ -179,7 +179,7 @@ class Compared(External):
 
 
 @unittest.skipUnless(HOME, 'FENCELOCK_OPENSEARCH names no distribution of OpenSearch')
-class OpenSearchFences(Case):
+class OpenSearchFences(GuardCase):
     TIMEOUT_S = 900
 
     def setUp(self):
@@ -221,10 +221,7 @@ class OpenSearchFences(Case):
 
     def attack(self, kind, server=None):
         report = Suite(kind(self.port, server), seed(), rounds=ROUNDS, crashes=2).run()
-        for row in report.rows:
-            if row[2] != 'holds':
-                self.note('%s %s: %s' % (row[2], row[1], row[3]))
-        self.note('%s: %d attacks withstood' % (report.storage, report.count('holds')))
+        self.note_attacks(report)
         return {row[1] for row in report.rows if row[2] == 'BROKEN'}
 
     def test_external_gte_has_no_claim(self):

@@ -14,13 +14,13 @@ sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 
 from guardkit.postgresql import PostgreSQL, Psql
 from guardkit.storage import Refused
 from guardkit.suite import Suite
-from harness import Case, Cluster, binary, main, seed, wait_until
+from harness import Cluster, binary, main, seed, wait_until
 from recipes import PostgreSQLOff, PostgreSQLRecipe
-from servers import FULL, ROOT, ROUNDS, Postgres, install_postgresql
+from servers import FULL, ROOT, ROUNDS, GuardCase, Postgres, install_postgresql
 
 
 @unittest.skipUnless(Postgres.is_there(), 'PostgreSQL is not installed')
-class PostgresCase(Case):
+class PostgresCase(GuardCase):
     TIMEOUT_S = 600
 
     def server(self, name='postgres', **options):
@@ -34,11 +34,6 @@ class PostgresCase(Case):
             install_postgresql(pg.url(name))
         return pg.url(name)
 
-    def cli(self, *args, env=None):
-        done = subprocess.run([binary('fencelock'), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300,
-                              stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
-        return done.returncode, done.stdout.decode(), done.stderr.decode()
-
     def account(self, url, lock="'''account/'' || id'"):
         s = Psql(url)
         s.sql('CREATE TABLE account (id text PRIMARY KEY, balance int)')
@@ -46,11 +41,6 @@ class PostgresCase(Case):
         if lock:
             s.sql("SELECT fence.protect('account', %s)" % lock)
         return s
-
-    def table_of(self, report):
-        for rule, attack, outcome, detail, _ in report.rows:
-            if outcome != 'holds':
-                self.note('%-9s %s: %s' % (outcome, attack, detail))
 
 
 class Attacks(PostgresCase):
@@ -62,7 +52,7 @@ class Attacks(PostgresCase):
     def test_every_attack(self):
         pg = self.server()
         report = self.attack(PostgreSQL, pg, self.database(pg), None if FULL else ('kill', 'prepared'))
-        self.table_of(report)
+        self.note_attacks(report)
         self.assertTrue(report.ok())
         self.assertEqual(report.count('not tried'), 0)
 
@@ -88,8 +78,7 @@ class Attacks(PostgresCase):
             with self.subTest(home):
                 pg = self.server('pg-' + re.sub(r'\W', '-', home)[-20:], bin_dir=os.path.join(home, 'bin'))
                 report = self.attack(PostgreSQL, pg, self.database(pg))
-                self.note('%s: %d withstood, %d got through' % (report.storage, report.count('holds'), report.count('BROKEN')))
-                self.table_of(report)
+                self.note_attacks(report)
                 self.assertTrue(report.ok())
 
 
@@ -193,7 +182,7 @@ class Tables(PostgresCase):
         found = '\n'.join(s.sql('SELECT grade, what FROM fence.check()'))
         self.assertIn('owns the protected table', found)
         self.assertIn('may change fence.mark', found)
-        code, out, _ = self.cli('guard', 'check', self.url, '--json')
+        code, out, _ = self.guard('check', self.url, '--json')
         self.assertEqual((code, json.loads(out)['ok']), (1, False))
 
     def test_an_old_dump(self):
@@ -209,7 +198,7 @@ class Tables(PostgresCase):
         t = Psql(url)
         self.refused('NOTOKEN', t, 'UPDATE account SET balance = 1') # the guard came along
         self.assertEqual(t.one("SELECT mark FROM fence.mark WHERE lock = 'account/a'"), '5')
-        code, out, _ = self.cli('guard', 'check', url)
+        code, out, _ = self.guard('check', url)
         self.assertEqual(code, 1)
         self.assertIn('restored copy', out)
         # Token 9 has claimed before: what it holds is newer than this copy, so it must read again.
@@ -219,10 +208,10 @@ class Tables(PostgresCase):
         cluster = Cluster(self.lab, 1).start()
         for _ in range(9):
             cluster.nodes[0].call('TOKEN', 'x')
-        code, out, err = self.cli('guard', 'adopt', url, '--nodes', cluster.nodes[0].address)
+        code, out, err = self.guard('adopt', url, '--nodes', cluster.nodes[0].address)
         self.assertEqual(code, 0, err)
         self.refused('STALE', t, "CALL fence.claim('account/a', 9)")
-        self.assertEqual(self.cli('guard', 'check', url)[0], 0)
+        self.assertEqual(self.guard('check', url)[0], 0)
 
     def test_a_standby_that_was_behind_is_promoted(self):
         s = self.account(self.url)
@@ -251,7 +240,7 @@ class Tables(PostgresCase):
             t.transaction("SELECT set_config('fence.held', '{\"account/a\": 9}', true)", "UPDATE account SET balance = 1 WHERE id = 'a'")
         self.assertEqual(e.exception.word, 'NOTCLAIMED')
         t.sql('CHECKPOINT')
-        code, out, _ = self.cli('guard', 'check', standby.url('shop'))
+        code, out, _ = self.guard('check', standby.url('shop'))
         self.assertEqual(code, 1)
         self.assertIn('promoted', out)
 
@@ -261,30 +250,30 @@ class Command(PostgresCase):
         pg = self.server()
         url = self.database(pg, guard=False)
         self.account(url, lock=None)
-        code, _, err = self.cli('guard', 'check', url)
+        code, _, err = self.guard('check', url)
         self.assertEqual(code, 1)
         self.assertIn('no guard in this database', err)
-        code, _, err = self.cli('guard', 'install', url, 'account')
+        code, _, err = self.guard('install', url, 'account')
         self.assertEqual(code, 2)
         self.assertIn('TABLE=COLUMN', err)
         for _ in range(2): # again does no harm
-            code, out, err = self.cli('guard', 'install', url, "account='account/' || id")
+            code, out, err = self.guard('install', url, "account='account/' || id")
             self.assertEqual((code, err), (0, ''))
-        self.assertEqual(self.cli('guard', 'check', url, 'account')[0], 0)
-        code, out, err = self.cli('guard', 'attack', url, 'account', '--json', '--seed', '5')
+        self.assertEqual(self.guard('check', url, 'account')[0], 0)
+        code, out, err = self.guard('attack', url, 'account', '--json', '--seed', '5')
         report = json.loads(out)
         self.assertEqual((code, report['ok'], err), (0, True, ''), [a for a in report['attacks'] if a['outcome'] == 'BROKEN'])
         self.assertIn('UPDATE account', [a['attack'] for a in report['attacks']])
         self.assertEqual(Psql(pg.url('postgres')).sql("SELECT datname FROM pg_database WHERE datname LIKE 'fencelock%'"), [])
         self.assertEqual(Psql(url).sql("SELECT rolname FROM pg_roles WHERE rolname LIKE 'fence%'"), [])
-        self.assertEqual(self.cli('guard', 'uninstall', url)[0], 0)
+        self.assertEqual(self.guard('uninstall', url)[0], 0)
         Psql(url).sql('UPDATE account SET balance = 1')
         self.assertEqual(Psql(url).sql("SELECT proname FROM pg_proc WHERE proname LIKE 'fence%'"), [])
 
     def test_wrong_input(self):
         for args, code, word in ((('attack', 'oracle://x'), 2, 'postgres://'), (('check', 'postgres://127.0.0.1:1/x'), 3, 'refused'),
                                  (('install',), 2, 'URL'), (('instal', 'x'), 2, "did you mean 'install'")):
-            got, out, err = self.cli('guard', *args)
+            got, out, err = self.guard(*args)
             self.assertEqual((got, out), (code, ''), err)
             self.assertIn(word, err)
 
@@ -327,7 +316,7 @@ class AsAnExtension(PostgresCase):
         url = self.database(pg, guard=False)
         s = self.account(url, lock=None)
         s.sql('CREATE ROLE app LOGIN; ALTER DATABASE shop OWNER TO app; ALTER TABLE account OWNER TO app')
-        code, out, err = self.cli('guard', 'install', url.replace('user=postgres', 'user=app'), "account='account/' || id")
+        code, out, err = self.guard('install', url.replace('user=postgres', 'user=app'), "account='account/' || id")
         self.assertEqual((code, err), (0, ''))
         self.assertIn('as an extension', out)
         s.sql("CALL fence.claim('account/a', 5)")
@@ -340,8 +329,8 @@ class AsAnExtension(PostgresCase):
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 0, done.stdout.decode())
         self.assertEqual(Psql(pg.url('copy')).one('SELECT mark FROM fence.mark'), '5')
-        self.assertEqual(self.cli('guard', 'install', url)[0], 0) # which is ALTER EXTENSION UPDATE
-        self.assertEqual(self.cli('guard', 'uninstall', url)[0], 0)
+        self.assertEqual(self.guard('install', url)[0], 0) # which is ALTER EXTENSION UPDATE
+        self.assertEqual(self.guard('uninstall', url)[0], 0)
 
 
 if __name__ == '__main__':

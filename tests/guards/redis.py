@@ -4,7 +4,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import unittest
 
@@ -15,8 +14,8 @@ sys.path.append(HERE)
 from guardkit.redis import Connection, Redis
 from guardkit.storage import Refused
 from guardkit.suite import Suite
-from servers import ROUNDS
-from harness import Case, Cluster, binary, free_ports, main, seed, wait_until
+from servers import ROUNDS, GuardCase
+from harness import Cluster, free_ports, main, seed, wait_until
 
 
 class Server:
@@ -31,7 +30,7 @@ class Server:
     def start(self):
         self.process = self.lab.start([self.program, '--port', self.port, '--bind', '127.0.0.1', '--dir', self.dir, '--appendonly', 'yes',
                                        '--appendfsync', 'always', '--save', '', '--aclfile', self.acl], 'redis')
-        wait_until(lambda: self.answers(), 30, 'an answer of Redis')
+        wait_until(self.answers, 30, 'an answer of Redis')
         return self
 
     def answers(self):
@@ -73,70 +72,63 @@ class Off(RedisScript):
     SCRIPT = "redis.call('SET', KEYS[1], ARGV[1]) if ARGV[2] then return redis.call('SET', KEYS[2], ARGV[2]) end"
 
 
-NEWER = os.environ.get('FENCELOCK_REDIS')
+OTHER_PROGRAM = os.environ.get('FENCELOCK_REDIS')
 
 
 @unittest.skipUnless(shutil.which('redis-server'), 'redis-server is not installed')
-class RedisGuard(Case):
+class RedisGuard(GuardCase):
     PROGRAM = 'redis-server'
 
     def setUp(self):
         super().setUp()
         self.server = Server(self.lab, self.PROGRAM).start()
 
-    def cli(self, *args):
-        done = subprocess.run([binary('fencelock'), 'guard', *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200)
-        return done.returncode, done.stdout.decode(), done.stderr.decode()
-
     def test_every_attack(self):
-        code, out, err = self.cli('install', self.server.url, '--json')
+        code, out, err = self.guard('install', self.server.url, '--json')
         self.assertEqual((code, err), (0, ''))
         writer = 'redis://fence-writer:%s@127.0.0.1:%d' % (json.loads(out)['password'], self.server.port)
         storage = Redis(self.server.url, writer, self.server)
         report = Suite(storage, seed(), rounds=ROUNDS, crashes=2).run()
-        for row in report.rows:
-            if row[2] != 'holds':
-                self.note('%s %s: %s' % (row[2], row[1], row[3]))
+        self.note_attacks(report)
         self.assertTrue(report.ok())
-        self.note('%s: %d attacks withstood' % (storage.name, report.count('holds')))
 
     def test_install_again_keeps_marks_and_password(self):
-        password = json.loads(self.cli('install', self.server.url, '--json')[1])['password']
+        password = json.loads(self.guard('install', self.server.url, '--json')[1])['password']
         s = Connection('redis://fence-writer:%s@127.0.0.1:%d' % (password, self.server.port))
         s.call('FCALL', 'fence_set', 0, 'l', 5, 'k', 'v')
-        self.assertEqual(self.cli('install', self.server.url)[0], 0)
+        self.assertEqual(self.guard('install', self.server.url)[0], 0)
         self.assertEqual(s.call('FCALL', 'fence_peek', 0, 'l', 'k'), 'v')
         with self.assertRaises(Refused):
             s.call('FCALL', 'fence_set', 0, 'l', 4, 'k', 'v')
-        self.assertEqual(self.cli('check', self.server.url)[0], 0)
+        self.assertEqual(self.guard('check', self.server.url)[0], 0)
         Connection(self.server.url).call('CONFIG', 'SET', 'appendfsync', 'everysec')
-        code, out, _ = self.cli('check', self.server.url)
+        code, out, _ = self.guard('check', self.server.url)
         self.assertEqual(code, 1)
         self.assertIn('appendfsync', out)
-        self.assertEqual(self.cli('uninstall', self.server.url)[0], 0)
+        self.assertEqual(self.guard('uninstall', self.server.url)[0], 0)
         with self.assertRaises(Refused):
             Connection(self.server.url).call('FCALL', 'fence_mark', 0, 'l')
 
     def test_attack_leaves_nothing_behind(self):
         admin = Connection(self.server.url)
-        code, out, err = self.cli('attack', self.server.url, '--json', '--seed', '5') # no guard here yet
+        code, out, err = self.guard('attack', self.server.url, '--json', '--seed', '5') # no guard here yet
         report = json.loads(out)
         self.assertEqual((code, report['ok'], err), (0, True, ''), [a for a in report['attacks'] if a['outcome'] == 'BROKEN'])
-        self.assertEqual(self.cli('install', self.server.url)[0], 0)
-        code, out, err = self.cli('attack', self.server.url)
+        self.assertEqual(self.guard('install', self.server.url)[0], 0)
+        code, out, err = self.guard('attack', self.server.url)
         self.assertEqual((code, err), (0, ''), out)
         self.assertIn('holds', out)
         self.assertEqual((admin.call('KEYS', '*'), len(admin.call('FUNCTION', 'LIST'))), ([], 1))
         self.assertEqual(sorted(admin.call('ACL', 'USERS')), ['default', 'fence-writer'])
         admin.call('ACL', 'SETUSER', 'fence-writer', 'allkeys', '+eval') # as somebody might who needs it once
-        code, out, _ = self.cli('attack', self.server.url, '--json')
+        code, out, _ = self.guard('attack', self.server.url, '--json')
         broken = [a['attack'] for a in json.loads(out)['attacks'] if a['outcome'] == 'BROKEN']
         self.assertEqual((code, 'EVAL by fence-writer' in broken, 'SET of any key by fence-writer' in broken), (1, True, True), broken)
-        self.assertEqual(self.cli('check', self.server.url)[0], 1)
+        self.assertEqual(self.guard('check', self.server.url)[0], 1)
 
     def test_a_replica_that_was_behind_is_promoted(self):
         """Redis takes marks back then. The check notices, and adopt refuses whoever was there before."""
-        password = json.loads(self.cli('install', self.server.url, '--json')[1])['password']
+        password = json.loads(self.guard('install', self.server.url, '--json')[1])['password']
         replica = Server(self.lab, self.PROGRAM, 'replica').start()
         admin = Connection(replica.url)
         admin.call('REPLICAOF', '127.0.0.1', self.server.port)
@@ -144,33 +136,33 @@ class RedisGuard(Case):
         s = Connection('redis://fence-writer:%s@127.0.0.1:%d' % (password, self.server.port))
         s.call('FCALL', 'fence_set', 0, 'l', 5, 'k', 'old')
         wait_until(lambda: Connection(replica.url).call('FCALL_RO', 'fence_mark', 0, 'l') == '5', 30, 'mark 5 on the replica')
-        self.assertIn('there are replicas', self.cli('check', self.server.url)[1])
+        self.assertIn('there are replicas', self.guard('check', self.server.url)[1])
         admin.call('REPLICAOF', '127.0.0.1', free_ports(1)[0]) # from here on it hears nothing
         s.call('FCALL', 'fence_claim', 0, 'l', 9)
         s.call('FCALL', 'fence_set', 0, 'l', 9, 'k', 'new')
         self.server.kill()
         admin.call('REPLICAOF', 'NO', 'ONE')
         self.assertEqual(admin.call('FCALL', 'fence_mark', 0, 'l'), '5') # lost, with what was written
-        code, out, _ = self.cli('check', replica.url)
+        code, out, _ = self.guard('check', replica.url)
         self.assertEqual(code, 1)
         self.assertIn('promoted', out)
         cluster = Cluster(self.lab, 1).start()
         for _ in range(9):
             cluster.nodes[0].call('TOKEN', 'x')
-        code, out, err = self.cli('adopt', replica.url, '--nodes', cluster.nodes[0].address)
+        code, out, err = self.guard('adopt', replica.url, '--nodes', cluster.nodes[0].address)
         self.assertEqual((code, err), (0, ''))
         for token in (5, 9):
             with self.assertRaises(Refused) as e:
                 admin.call('FCALL', 'fence_set', 0, 'l', token, 'k', '666')
             self.assertEqual(e.exception.word, 'STALE')
-        self.assertNotIn('promoted', self.cli('check', replica.url)[1])
+        self.assertNotIn('promoted', self.guard('check', replica.url)[1])
         admin.call('FCALL', 'fence_set', 0, 'l', 11, 'k', 'newer')
 
     def test_waitaof(self):
         """A write that WAITAOF has confirmed is on the disk of the server and of a replica."""
         if 'waitaof' not in [c.lower() for c in Connection(self.server.url).call('COMMAND', 'LIST')]:
             self.skipTest('this server has no WAITAOF: it came with Redis 7.2')
-        password = json.loads(self.cli('install', self.server.url, '--json')[1])['password']
+        password = json.loads(self.guard('install', self.server.url, '--json')[1])['password']
         replica = Server(self.lab, self.PROGRAM, 'replica').start()
         Connection(replica.url).call('REPLICAOF', '127.0.0.1', self.server.port)
         s = Connection('redis://fence-writer:%s@127.0.0.1:%d' % (password, self.server.port))
@@ -184,7 +176,7 @@ class RedisGuard(Case):
             self.assertEqual(admin.call('FCALL_RO', 'fence_peek', 0, 'l', 'k'), 'v')
 
     def test_binary_values(self):
-        password = json.loads(self.cli('install', self.server.url, '--json')[1])['password']
+        password = json.loads(self.guard('install', self.server.url, '--json')[1])['password']
         s = Connection('redis://fence-writer:%s@127.0.0.1:%d' % (password, self.server.port))
         for value in ('', 'a\nb', '\0x', ' ', '5:x y', 'x' * 100000):
             s.call('FCALL', 'fence_set', 0, 'l', 5, 'k', value)
@@ -215,9 +207,9 @@ class ValkeyGuard(RedisGuard):
     PROGRAM = 'valkey-server'
 
 
-@unittest.skipUnless(NEWER, 'FENCELOCK_REDIS names no other redis-server or valkey-server')
+@unittest.skipUnless(OTHER_PROGRAM, 'FENCELOCK_REDIS names no other redis-server or valkey-server')
 class OtherGuard(RedisGuard):
-    PROGRAM = NEWER
+    PROGRAM = OTHER_PROGRAM
 
 
 if __name__ == '__main__':

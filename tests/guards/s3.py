@@ -21,8 +21,8 @@ import fencelock_s3
 from guardkit.s3 import S3, Off
 from guardkit.suite import Suite
 from redlock_peers_lab import Unavailable, build, fetch, installed, need, venv
-from servers import FULL, ROUNDS
-from harness import Case, Cluster, binary, free_ports, main, seed, wait_until
+from servers import FULL, ROUNDS, GuardCase
+from harness import Cluster, free_ports, main, seed, wait_until
 
 MOTO = '''import sys
 from werkzeug.serving import run_simple
@@ -32,7 +32,7 @@ BY_POLICY = {'PUT without a condition', 'PUT with If-Match: *', 'DELETE', 'DELET
 KEYS = {'AWS_ACCESS_KEY_ID': 'fencelock', 'AWS_SECRET_ACCESS_KEY': 'fencelock-secret', 'AWS_DEFAULT_REGION': 'us-east-1',
         'AWS_SHARED_CREDENTIALS_FILE': '/dev/null', 'AWS_CONFIG_FILE': '/dev/null', 'AWS_EC2_METADATA_DISABLED': 'true'}
 os.environ.update(KEYS)
-OTHERS = {'Sid': 'Mine', 'Effect': 'Deny', 'Principal': '*', 'Action': 's3:GetObject', 'Resource': 'arn:aws:s3:::bucket/secret/*'}
+OTHER_STATEMENT = {'Sid': 'Mine', 'Effect': 'Deny', 'Principal': '*', 'Action': 's3:GetObject', 'Resource': 'arn:aws:s3:::bucket/secret/*'}
 
 try:
     PYTHON = venv('guards-s3', os.path.join(HERE, 'python'))
@@ -48,11 +48,11 @@ def go_session():
     """The program of src/guards/s3/go that is driven by lines."""
     need('go')
 
-    def how(directory):
+    def make(directory):
         fetch(directory, 'go', 'mod', 'download')
         build(directory, 'go', 'vet', './...')
         build(directory, 'go', 'build', '-o', 'session', './attack')
-    return os.path.join(installed('guards-s3-go', how, os.path.join(ROOT, 'src', 'guards', 's3', 'go')), 'session')
+    return os.path.join(installed('guards-s3-go', make, os.path.join(ROOT, 'src', 'guards', 's3', 'go')), 'session')
 
 
 class GoSession:
@@ -100,7 +100,7 @@ class GoSession:
 
 
 @unittest.skipIf(MISSING, MISSING)
-class S3Guard(Case):
+class S3Guard(GuardCase):
     TIMEOUT_S = 600
     LETS_THROUGH = BY_POLICY - {'PUT with If-Match: *'}
 
@@ -216,18 +216,16 @@ class S3Guard(Case):
             fencelock_s3.FencedObjects(client, 'bucket')
 
     # -- fencelock guard ----------------------------------------------------------------------------------
-    def cli(self, *args):
-        env = dict(os.environ, PATH=os.path.dirname(PYTHON) + ':' + os.environ['PATH'])
-        done = subprocess.run([binary('fencelock'), 'guard', *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=400,
-                              stdin=subprocess.DEVNULL, env=env)
-        return done.returncode, done.stdout.decode(), done.stderr.decode()
+    def guard(self, *args):
+        """Its program in Python finds boto3 where PYTHON has it."""
+        return super().guard(*args, env=dict(os.environ, PATH=os.path.dirname(PYTHON) + ':' + os.environ['PATH']))
 
     def test_install(self):
         """A store that does not know the conditions would refuse every write: the bucket keeps the policy that it had."""
         client = self.client()
-        before = {'Version': '2012-10-17', 'Statement': [dict(OTHERS)]}
+        before = {'Version': '2012-10-17', 'Statement': [dict(OTHER_STATEMENT)]}
         client.put_bucket_policy(Bucket='bucket', Policy=json.dumps(before))
-        code, out, err = self.cli('install', 's3://bucket/data/?endpoint=' + self.url)
+        code, out, err = self.guard('install', 's3://bucket/data/?endpoint=' + self.url)
         self.assertEqual((code, out), (1, ''))
         self.assertIn('this store does not know If-Match in a policy', err)
         self.assertEqual(json.loads(client.get_bucket_policy(Bucket='bucket')['Policy']), before)
@@ -235,7 +233,7 @@ class S3Guard(Case):
     def test_attack_leaves_nothing_behind(self):
         """And tells what this server lets through."""
         url = 's3://bucket?endpoint=' + self.url
-        code, out, err = self.cli('attack', url, '--json', '--seed', '5')
+        code, out, err = self.guard('attack', url, '--json', '--seed', '5')
         self.assertEqual((code, err), (1 if self.LETS_THROUGH else 0, ''), out)
         broken = {a['attack'] for a in json.loads(out)['attacks'] if a['outcome'] == 'BROKEN'}
         self.assertEqual(broken, self.LETS_THROUGH)
@@ -247,13 +245,13 @@ class S3Guard(Case):
                                  (('install', 's3://bucket?endpoint=' + self.url, 'a=b'), 2, 'first claimed'),
                                  (('check', 's3://bucket?endpoint=http://127.0.0.1:1'), 3, '127.0.0.1'),
                                  (('check', 's3://nothing?endpoint=' + self.url), 1, 'NoSuchBucket')):
-            got, out, err = self.cli(*args)
+            got, out, err = self.guard(*args)
             self.assertEqual((got, out), (code, ''), (args, err))
             self.assertIn(word, err)
 
 
-class Heeded(S3Guard):
-    """A server that reads the policy."""
+class PolicyServer(S3Guard):
+    """A server that applies the policy."""
     LETS_THROUGH = set()
 
     def argv(self):
@@ -270,13 +268,13 @@ class Heeded(S3Guard):
         """And check, attack, adopt, uninstall."""
         url = 's3://bucket/data/?endpoint=' + self.url
         client, fence = self.client(), self.fence()
-        client.put_bucket_policy(Bucket='bucket', Policy=json.dumps({'Version': '2012-10-17', 'Statement': [OTHERS]}))
+        client.put_bucket_policy(Bucket='bucket', Policy=json.dumps({'Version': '2012-10-17', 'Statement': [OTHER_STATEMENT]}))
         client.put_object(Bucket='bucket', Key='data/foreign', Body=b'x')
-        code, out, err = self.cli('check', url)
+        code, out, err = self.guard('check', url)
         self.assertEqual((code, err), (1, ''), out)
         self.assertIn('lacks FencelockConditionalWritesOnly', out)
         for _ in range(2): # again does no harm
-            code, out, err = self.cli('install', url, '--json')
+            code, out, err = self.guard('install', url, '--json')
             self.assertEqual((code, err), (0, ''), out)
             self.assertEqual(json.loads(out), {'installed': True, 'enforced': True})
         found = json.loads(client.get_bucket_policy(Bucket='bucket')['Policy'])['Statement']
@@ -285,35 +283,35 @@ class Heeded(S3Guard):
         client.put_object(Bucket='bucket', Key='elsewhere', Body=b'x') # the policy is of that prefix
         fence.claim('l', 5, ['data/a'])
         fence.write('l', 5, 'data/a', b'1')
-        code, out, err = self.cli('check', url)
+        code, out, err = self.guard('check', url)
         self.assertEqual((code, err), (0, ''), out)
         self.assertIn('first data/f', out)
-        self.assertEqual(self.cli('check', url, 'data/foreign')[0], 1)
-        self.assertEqual(self.cli('check', url, 'data/a'), (0, '1 object protected; nothing found wrong\n', ''))
-        code, out, err = self.cli('attack', url, '--json', '--seed', '5')
+        self.assertEqual(self.guard('check', url, 'data/foreign')[0], 1)
+        self.assertEqual(self.guard('check', url, 'data/a'), (0, '1 object protected; nothing found wrong\n', ''))
+        code, out, err = self.guard('attack', url, '--json', '--seed', '5')
         self.assertEqual((code, err), (0, ''), out)
         self.assertIn('PUT without a condition in s3://bucket/data/', [a['attack'] for a in json.loads(out)['attacks'] if a['outcome'] == 'holds'])
         client.put_bucket_lifecycle_configuration(Bucket='bucket', LifecycleConfiguration={'Rules': [
             {'ID': 'old', 'Status': 'Enabled', 'Filter': {'Prefix': 'data/'}, 'Expiration': {'Days': 30}}]})
-        code, out, _ = self.cli('check', url)
+        code, out, _ = self.guard('check', url)
         self.assertEqual(code, 1)
         self.assertIn('the lifecycle rule old deletes objects', out)
         cluster = Cluster(self.lab, 1).start()
         for _ in range(9):
             cluster.nodes[0].call('TOKEN', 'x')
-        code, out, err = self.cli('adopt', url, '--nodes', cluster.nodes[0].address)
+        code, out, err = self.guard('adopt', url, '--nodes', cluster.nodes[0].address)
         self.assertEqual((code, err), (0, ''))
-        self.assertIn('in 1 objects', out)
+        self.assertIn('in 1 object ', out)
         self.refused('STALE', fence.write, 'l', 9, 'data/a', b'late')
         self.assertEqual(fence.read('l', 11, 'data/a'), b'1')
-        self.assertEqual(self.cli('uninstall', url)[0], 0)
-        self.assertEqual(json.loads(client.get_bucket_policy(Bucket='bucket')['Policy'])['Statement'], [OTHERS])
+        self.assertEqual(self.guard('uninstall', url)[0], 0)
+        self.assertEqual(json.loads(client.get_bucket_policy(Bucket='bucket')['Policy'])['Statement'], [OTHER_STATEMENT])
 
 
 # With nothing between them and the server, these would say the same again.
 for inherited in ('test_both_modules_read_the_same_objects', 'test_with_the_guard_off_updates_are_lost', 'test_new_old_and_deleted_objects',
                   'test_new_old_and_deleted_objects_in_go', 'test_a_client_that_repeats_writes_is_refused', 'test_wrong_input'):
-    setattr(Heeded, inherited, None)
+    setattr(PolicyServer, inherited, None)
 
 
 @unittest.skipUnless(os.environ.get('FENCELOCK_MINIO'), 'FENCELOCK_MINIO names no minio')
@@ -332,7 +330,7 @@ class MinIO(S3Guard):
     LETS_THROUGH = BY_POLICY
 
     def test_install(self):
-        code, out, err = self.cli('install', 's3://bucket?endpoint=' + self.url)
+        code, out, err = self.guard('install', 's3://bucket?endpoint=' + self.url)
         self.assertEqual((code, out), (1, ''))
         self.assertIn('does not take the policy', err)
 

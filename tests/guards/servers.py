@@ -8,13 +8,30 @@ import shutil
 import subprocess
 import tempfile
 
-from harness import free_ports, wait_until
+from harness import Case, binary, free_ports, wait_until
 
 # The suite of CI attacks each storage once, and what fencelock guard attack covers is not made twice. GUARDS_FULL=1: all of
 # it, with thousands of random writes.
 FULL = bool(os.environ.get('GUARDS_FULL'))
 ROUNDS = 150 if FULL else 20
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
+
+
+class GuardCase(Case):
+    """A test of one storage's guard."""
+
+    def guard(self, *args, env=None):
+        """`fencelock guard`: its exit code, and what it wrote to stdout and stderr."""
+        done = subprocess.run([binary('fencelock'), 'guard', *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, env=env, timeout=400)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def note_attacks(self, report):
+        """How many were withstood, and each that was not."""
+        for _, attack, outcome, detail, _ in report.rows:
+            if outcome != 'holds':
+                self.note('%s %s: %s' % (outcome, attack, detail))
+        self.note('%s: %d attacks withstood' % (report.storage, report.count('holds')))
 
 
 def unprivileged(*users):
@@ -39,7 +56,7 @@ def make_directory(path, user):
 
 
 class Postgres:
-    """One server in a directory of the lab. version: of FENCELOCK_POSTGRES, a directory with bin/ for each, or Debian's."""
+    """One server in a directory of the lab: the newest that is installed, or the one whose programs are in bin_dir."""
 
     def __init__(self, lab, name='postgres', bin_dir=None):
         found = sorted(glob.glob('/usr/lib/postgresql/*/bin'), key=lambda p: int(p.split('/')[4]))

@@ -3,7 +3,6 @@
 
 import json
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -15,40 +14,37 @@ sys.path = [os.path.join(HERE, '..', 'lib'), os.path.join(ROOT, 'src', 'guards',
 import fencelock_sqlite
 from guardkit.sqlite import SQLite
 from guardkit.suite import Suite
-from harness import Case, Cluster, binary, main, seed
-from servers import ROUNDS
+from harness import Cluster, main, seed
 from harness.lab import build_dir
+from servers import ROUNDS, GuardCase
+
 
 class SQLiteOff(SQLite):
     def protect(self):
         pass
 
 
-class SQLiteGuard(Case):
-    def cli(self, *args):
-        done = subprocess.run([binary('fencelock'), 'guard', *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200)
-        return done.returncode, done.stdout.decode(), done.stderr.decode()
-
+class SQLiteGuard(GuardCase):
     def test_install_check_attack_adopt_uninstall(self):
         path = self.lab.path('shop.db')
         url = 'sqlite:' + path
-        code, _, err = self.cli('check', url)
+        code, _, err = self.guard('check', url)
         self.assertEqual(code, 1) # and made no file
         self.assertIn('there is no file', err)
         db = sqlite3.connect(path, isolation_level=None)
         db.execute('CREATE TABLE account (id TEXT PRIMARY KEY, n INT)')
         db.execute("INSERT INTO account VALUES ('a', 1)")
-        self.assertEqual(self.cli('check', url)[0], 1)
+        self.assertEqual(self.guard('check', url)[0], 1)
         for _ in range(2): # again does no harm
-            code, out, err = self.cli('install', url, "account='account/' || {row}.id")
+            code, out, err = self.guard('install', url, "account='account/' || {row}.id")
             self.assertEqual((code, err), (0, ''))
-        self.assertEqual(self.cli('check', url, 'account'), (0, '1 table protected; nothing found wrong\n', ''))
+        self.assertEqual(self.guard('check', url, 'account'), (0, '1 table protected; nothing found wrong\n', ''))
         for wrong in ('nosuch', "'account/' || {row}.nosuch"): # and what was installed before stays
-            code, _, err = self.cli('install', url, 'account=' + wrong)
+            code, _, err = self.guard('install', url, 'account=' + wrong)
             self.assertEqual(code, 1)
             self.assertIn('nosuch', err)
         self.assertIn("'account/'", db.execute("SELECT sql FROM sqlite_master WHERE name = 'fence_update_account'").fetchone()[0])
-        code, out, err = self.cli('attack', url, 'account', '--json', '--seed', '5')
+        code, out, err = self.guard('attack', url, 'account', '--json', '--seed', '5')
         report = json.loads(out)
         self.assertEqual((code, report['ok'], err), (0, True, ''), [a for a in report['attacks'] if a['outcome'] == 'BROKEN'])
         self.assertIn('UPDATE account', [a['attack'] for a in report['attacks']])
@@ -59,7 +55,7 @@ class SQLiteGuard(Case):
         cluster = Cluster(self.lab, 1).start()
         for _ in range(9):
             cluster.nodes[0].call('TOKEN', 'x')
-        code, out, err = self.cli('adopt', url, '--nodes', cluster.nodes[0].address)
+        code, out, err = self.guard('adopt', url, '--nodes', cluster.nodes[0].address)
         self.assertEqual((code, err), (0, ''))
         for lock in ('account/a', 'new'):
             with self.assertRaises(fencelock_sqlite.Refused) as e:
@@ -71,12 +67,12 @@ class SQLiteGuard(Case):
             fence.db.execute('UPDATE fence_origin SET floor = 1')
         fence.claim('account/a', 20)
         db.execute('DROP TRIGGER fence_update_account')
-        code, out, _ = self.cli('check', url)
+        code, out, _ = self.guard('check', url)
         self.assertEqual(code, 1)
         self.assertIn('UPDATE of account is not guarded', out)
-        self.assertEqual(self.cli('attack', url, 'account')[0], 1)
+        self.assertEqual(self.guard('attack', url, 'account')[0], 1)
         fence.close()
-        self.assertEqual(self.cli('uninstall', url)[0], 0)
+        self.assertEqual(self.guard('uninstall', url)[0], 0)
         db = sqlite3.connect(path, isolation_level=None) # one that has not read the triggers
         db.execute('DELETE FROM account')
         self.assertEqual(db.execute("SELECT name FROM sqlite_master WHERE name LIKE '%fence%'").fetchall(), [])
@@ -88,11 +84,8 @@ class SQLiteGuard(Case):
 
     def test_every_attack(self):
         report = self.attack(SQLite)
-        for row in report.rows:
-            if row[2] != 'holds':
-                self.note('%s %s: %s' % (row[2], row[1], row[3]))
+        self.note_attacks(report)
         self.assertTrue(report.ok())
-        self.note('%s: %d attacks withstood' % (report.storage, report.count('holds')))
 
     def test_with_the_guard_off_updates_are_lost(self):
         report = self.attack(SQLiteOff, 'random', 'UPDATE')

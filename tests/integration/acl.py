@@ -42,13 +42,6 @@ class AclCase(Case):
         self.assertEqual(node.call('ACL', 'SETUSER', name, 'on', '>%s-password' % name, *words), 'OK')
         return self.login(node, name)
 
-    def refused(self, word, c, *command, text=''):
-        with self.assertRaises(RespError) as caught:
-            c.call(*command)
-        self.assertEqual(caught.exception.word, word, caught.exception.line)
-        self.assertIn(text, caught.exception.text)
-        return caught.exception.text
-
 
 class Rights(AclCase):
     def test_each_right_and_each_name(self):
@@ -58,24 +51,24 @@ class Rights(AclCase):
         see = self.user(node, 'see', '~a*', '+@see')
         tok = self.user(node, 'tok', '~a*', '+@token', '+@break')
         token = acq.call('ACQUIRE', 'a1', 'TTL', TTL)
-        self.refused('NOPERM', acq, 'ACQUIRE', 'b1', 'TTL', TTL, text='@acquire')
-        self.refused('NOPERM', see, 'ACQUIRE', 'a2', 'TTL', TTL, text='@acquire')
-        self.refused('NOPERM', see, 'ACQUIRE', 'a1', 'TTL', TTL, 'WAIT', 1000, text='@acquire')
-        self.refused('NOPERM', see, 'ACQUIRE', 'a1', 'TTL', TTL, 'MODE', 'SHARED', text='@acquire')
-        self.refused('NOPERM', acq, 'ACQUIRE', 'a3', 'TTL', TTL, 'ALSO', 'a4', 'ALSO', 'b5', text='@acquire')
-        self.refused('NOPERM', no, 'SESSION', 'OPEN', 'session-0123456789', 'TTL', TTL, text='@acquire')
+        self.assertError('NOPERM', acq, 'ACQUIRE', 'b1', 'TTL', TTL, text='@acquire')
+        self.assertError('NOPERM', see, 'ACQUIRE', 'a2', 'TTL', TTL, text='@acquire')
+        self.assertError('NOPERM', see, 'ACQUIRE', 'a1', 'TTL', TTL, 'WAIT', 1000, text='@acquire')
+        self.assertError('NOPERM', see, 'ACQUIRE', 'a1', 'TTL', TTL, 'MODE', 'SHARED', text='@acquire')
+        self.assertError('NOPERM', acq, 'ACQUIRE', 'a3', 'TTL', TTL, 'ALSO', 'a4', 'ALSO', 'b5', text='@acquire')
+        self.assertError('NOPERM', no, 'SESSION', 'OPEN', 'session-0123456789', 'TTL', TTL, text='@acquire')
         # A refusal says the same of what is there and of what is not.
-        self.assertEqual(self.refused('NOPERM', acq, 'SHOW', 'a1'), self.refused('NOPERM', acq, 'SHOW', 'nothing'))
-        self.assertEqual(self.refused('NOPERM', no, 'CHECK', 'a1', token), self.refused('NOPERM', no, 'CHECK', 'b', 9))
-        self.refused('NOPERM', acq, 'LOCKS', text='@see')
-        self.refused('NOPERM', acq, 'SUBSCRIBE', 'lock:a1', text='@see')
-        self.refused('NOPERM', acq, 'TOKEN', 'a1', text='@token')
-        self.refused('NOPERM', acq, 'BREAK', 'a1', text='@break')
-        self.refused('NOPERM', tok, 'BREAK', 'b1', text='@break')
+        self.assertEqual(self.assertError('NOPERM', acq, 'SHOW', 'a1'), self.assertError('NOPERM', acq, 'SHOW', 'nothing'))
+        self.assertEqual(self.assertError('NOPERM', no, 'CHECK', 'a1', token), self.assertError('NOPERM', no, 'CHECK', 'b', 9))
+        self.assertError('NOPERM', acq, 'LOCKS', text='@see')
+        self.assertError('NOPERM', acq, 'SUBSCRIBE', 'lock:a1', text='@see')
+        self.assertError('NOPERM', acq, 'TOKEN', 'a1', text='@token')
+        self.assertError('NOPERM', acq, 'BREAK', 'a1', text='@break')
+        self.assertError('NOPERM', tok, 'BREAK', 'b1', text='@break')
         for command in (('CLIENT', 'LIST'), ('CLUSTER', 'TRANSFER'), ('CLUSTER', 'FORGET', 2), ('ACL', 'LIST'),
                         ('ACL', 'SETUSER', 'no', '+@all'), ('ACL', 'DELUSER', 'see'), ('ACL', 'GETUSER', 'no'),
                         ('ACL', 'USERS'), ('ACL', 'SAVE'), ('ACL', 'LOAD')):
-            self.refused('NOPERM', tok, *command, text='@admin')
+            self.assertError('NOPERM', tok, *command, text='@admin')
         self.assertEqual(acq.call('CHECK', 'a1', token), 1) # its own
         self.assertGreater(tok.call('BREAK', 'a1'), token)
         self.assertEqual(no.call('ACL', 'WHOAMI'), b'no')
@@ -108,7 +101,7 @@ class Rights(AclCase):
         for each in cluster.nodes:
             wait_until(lambda: sorted(names(each)) == ['a1', 'b1'], 30, 'both names')
             self.assertEqual(names(self.login(each, 'see')), ['a1'])
-            self.refused('NOPERM', self.login(each, 'blind'), 'LOCKS', 'BY', 'WAIT')
+            self.assertError('NOPERM', self.login(each, 'blind'), 'LOCKS', 'BY', 'WAIT')
         self.user(node, 'boss', '~*', '+@all')
         self.assertEqual(self.login(node, 'boss').call('ACL', 'SETUSER', 'default', 'off'), 'OK')
         def is_shut(each):
@@ -118,8 +111,8 @@ class Rights(AclCase):
                 return e.word == 'NOAUTH'
         for each in cluster.nodes:
             wait_until(lambda: is_shut(each), 30, 'that it has heard of it')
-            self.refused('NOAUTH', each.client(), 'LOCKS', 'BY', 'WAIT')
-            self.refused('NOAUTH', each.client(), 'HELLO', 3) # which would tell who leads, and where
+            self.assertError('NOAUTH', each.client(), 'LOCKS', 'BY', 'WAIT')
+            self.assertError('NOAUTH', each.client(), 'HELLO', 3) # which would tell who leads, and where
             self.assertIsNotNone(each.client().call('HELLO', 3, 'AUTH', 'boss', 'boss-password'))
 
     def test_the_busiest_and_costly_patterns(self):
@@ -132,7 +125,7 @@ class Rights(AclCase):
             node.call('ACQUIRE', name, 'TTL', TTL)
             self.assertIsNone(node.call('ACQUIRE', name, 'TTL', TTL))
         self.assertEqual(len(node.call('LOCKS', 'BY', 'WAIT')[1]), 8)
-        self.refused('LIMIT', slow, 'LOCKS', 'BY', 'WAIT', text='fewer or shorter patterns')
+        self.assertError('LIMIT', slow, 'LOCKS', 'BY', 'WAIT', text='fewer or shorter patterns')
         self.assertEqual(slow.call('LOCKS')[1], [])
 
     def test_patterns_with_escapes_and_selectors(self):
@@ -140,11 +133,11 @@ class Rights(AclCase):
         c = self.user(node, 'esc', '~a\\*b', '~[x-z]?', '+@acquire', '(~only:* +@see)')
         self.assertGreater(c.call('ACQUIRE', 'a*b', 'TTL', TTL), 0)
         self.assertGreater(c.call('ACQUIRE', 'y1', 'TTL', TTL), 0)
-        self.refused('NOPERM', c, 'ACQUIRE', 'aXb', 'TTL', TTL)
-        self.refused('NOPERM', c, 'SHOW', 'a*b')
+        self.assertError('NOPERM', c, 'ACQUIRE', 'aXb', 'TTL', TTL)
+        self.assertError('NOPERM', c, 'SHOW', 'a*b')
         self.assertIsNone(c.call('SHOW', 'only:1'))
         for words in (('foo',), ('+get',), ('~a b\tc',), ('(~a',), ('#abc',), ('<wrong',)):
-            self.refused('ERR', node.client(), 'ACL', 'SETUSER', 'esc', *words)
+            self.assertError('ERR', node.client(), 'ACL', 'SETUSER', 'esc', *words)
 
 
 class Page(AclCase):
@@ -169,15 +162,15 @@ class Belongs(AclCase):
         token = ann.call('ACQUIRE', 'l', 'TTL', TTL, 'OWNER', owner)
         self.assertEqual(bob.call('RENEW', 'l', token), 0) # as of a token that holds nothing
         self.assertEqual(bob.call('RELEASE', 'l', token), 0)
-        self.refused('NOPERM', eye, 'RENEW', 'l', token, text='another user')
-        self.refused('NOPERM', eye, 'RELEASE', 'l', token, text='another user')
-        self.refused('NOPERM', bob, 'ACQUIRE', 'l', 'TTL', TTL, 'OWNER', owner)
+        self.assertError('NOPERM', eye, 'RENEW', 'l', token, text='another user')
+        self.assertError('NOPERM', eye, 'RELEASE', 'l', token, text='another user')
+        self.assertError('NOPERM', bob, 'ACQUIRE', 'l', 'TTL', TTL, 'OWNER', owner)
         shown = as_dict(eye.call('SHOW', 'l'))
         self.assertEqual(shown['user'], 'ann')
         self.assertRegex(shown['address'], r'^127\.0\.0\.1:\d+$')
         ann.call('SESSION', 'OPEN', 'session-of-ann-0123', 'TTL', TTL)
         self.assertEqual(bob.call('SESSION', 'CLOSE', 'session-of-ann-0123'), 0)
-        self.refused('NOSESSION', bob, 'ACQUIRE', 'm', 'SESSION', 'session-of-ann-0123')
+        self.assertError('NOSESSION', bob, 'ACQUIRE', 'm', 'SESSION', 'session-of-ann-0123')
         self.assertEqual(ann.call('RELEASE', 'l', token), 1)
 
 
@@ -187,9 +180,9 @@ class Logins(AclCase):
         self.user(node, 'ann', '~*', '+@acquire')
         with node.client() as c:
             for words in (('ann', 'wrong'), ('nobody', 'ann-password'), ('a b', 'x'), ('ann', 'x' * 600)):
-                self.refused('WRONGPASS', c, 'AUTH', *words)
+                self.assertError('WRONGPASS', c, 'AUTH', *words)
             self.assertEqual(c.call('ACL', 'WHOAMI'), b'default')
-            self.refused('WRONGPASS', c, 'HELLO', 3, 'AUTH', 'ann', 'wrong')
+            self.assertError('WRONGPASS', c, 'HELLO', 3, 'AUTH', 'ann', 'wrong')
             self.assertIsNotNone(c.call('HELLO', 2, 'AUTH', 'ann', 'ann-password', 'SETNAME', 'x'))
             self.assertEqual(c.call('ACL', 'WHOAMI'), b'ann')
         self.assertGreaterEqual(int(node.info()['login_failures']), 5)
@@ -218,15 +211,15 @@ class Logins(AclCase):
     def test_requirepass(self):
         node = self.cluster_with_password()
         with node.client() as c:
-            self.refused('NOAUTH', c, 'ACQUIRE', 'a', 'TTL', TTL)
-            self.refused('NOAUTH', c, 'INFO')
-            self.refused('NOAUTH', c, 'PING')
-            self.refused('NOAUTH', c, 'SUBSCRIBE', 'lock:a')
+            self.assertError('NOAUTH', c, 'ACQUIRE', 'a', 'TTL', TTL)
+            self.assertError('NOAUTH', c, 'INFO')
+            self.assertError('NOAUTH', c, 'PING')
+            self.assertError('NOAUTH', c, 'SUBSCRIBE', 'lock:a')
             self.assertEqual(c.call('AUTH', 'sesame'), 'OK')
             self.assertGreater(c.call('ACQUIRE', 'a', 'TTL', TTL), 0)
             self.assertEqual(c.call('ACL', 'SETUSER', 'default', '>other', '<sesame'), 'OK')
-            self.refused('NOAUTH', c, 'ACQUIRE', 'a', 'TTL', TTL) # logged in by a password that is gone
-            self.refused('WRONGPASS', c, 'AUTH', 'sesame')
+            self.assertError('NOAUTH', c, 'ACQUIRE', 'a', 'TTL', TTL) # logged in by a password that is gone
+            self.assertError('WRONGPASS', c, 'AUTH', 'sesame')
             self.assertEqual(c.call('AUTH', 'other'), 'OK')
 
     def cluster_with_password(self):
@@ -253,16 +246,16 @@ class Logins(AclCase):
         cluster.start()
         there = '%s:%d' % (host, node.port)
         with Resp(there) as c:
-            self.refused('DENIED', c, 'ACQUIRE', 'a', 'TTL', TTL, text='protected mode')
-            self.refused('DENIED', c, 'SUBSCRIBE', 'lock:a')
-            self.refused('DENIED', c, 'ACL', 'SETUSER', 'me', 'on', 'nopass', '+@all', '~*')
+            self.assertError('DENIED', c, 'ACQUIRE', 'a', 'TTL', TTL, text='protected mode')
+            self.assertError('DENIED', c, 'SUBSCRIBE', 'lock:a')
+            self.assertError('DENIED', c, 'ACL', 'SETUSER', 'me', 'on', 'nopass', '+@all', '~*')
             self.user(node, 'ann', '~*', '+@acquire', '+@see')
             self.assertEqual(c.call('AUTH', 'ann', 'ann-password'), 'OK')
             self.assertGreater(c.call('ACQUIRE', 'a', 'TTL', TTL), 0)
             self.assertTrue(as_dict(c.call('SHOW', 'a'))['address'].startswith(host + ':'))
             node.call('ACL', 'SETUSER', 'default', 'off')
         with Resp(there) as c:
-            self.refused('NOAUTH', c, 'ACQUIRE', 'b', 'TTL', TTL)
+            self.assertError('NOAUTH', c, 'ACQUIRE', 'b', 'TTL', TTL)
 
 
 class Tool(AclCase):
@@ -332,9 +325,9 @@ class Audit(AclCase):
         got = line('granted', lock='a"1\n', token=token, user='ann', owner='owner-of-ann-0123')
         self.assertRegex(got['address'], r'^127\.0\.0\.1:')
         self.assertRegex(got['time'], r'^20..-..-..T..:..:..\.\d{3}Z$')
-        self.refused('NOPERM', ann, 'ACQUIRE', 'b', 'TTL', TTL)
+        self.assertError('NOPERM', ann, 'ACQUIRE', 'b', 'TTL', TTL)
         line('refused', command='ACQUIRE', why='NOPERM', user='ann')
-        self.refused('WRONGPASS', node.client(), 'AUTH', 'ann', 'wrong')
+        self.assertError('WRONGPASS', node.client(), 'AUTH', 'ann', 'wrong')
         line('refused', command='AUTH', why='WRONGPASS', user='ann')
         node.call('BREAK', 'a"1\n')
         line('broken', token=token, user='ann', by='default')
@@ -423,17 +416,17 @@ class Revoked(AclCase):
         ann = self.user(node, 'ann', '~*', '+@acquire')
         token = ann.call('ACQUIRE', 'a', 'TTL', 10000)
         node.call('ACL', 'SETUSER', 'ann', '-@acquire')
-        self.refused('NOPERM', ann, 'RENEW', 'a', token)
+        self.assertError('NOPERM', ann, 'RENEW', 'a', token)
         node.call('ACL', 'SETUSER', 'ann', '+@acquire')
         self.assertEqual(ann.call('RENEW', 'a', token), 1)
         node.call('ACL', 'SETUSER', 'ann', 'off')
-        self.refused('NOAUTH', ann, 'RENEW', 'a', token)
-        self.refused('NOAUTH', ann, 'PING')
-        self.refused('NOAUTH', ann, 'RENEW', 'a', token, 'JEOPARDY', 7, 'LOST', 7) # alarms of nobody are none
+        self.assertError('NOAUTH', ann, 'RENEW', 'a', token)
+        self.assertError('NOAUTH', ann, 'PING')
+        self.assertError('NOAUTH', ann, 'RENEW', 'a', token, 'JEOPARDY', 7, 'LOST', 7) # alarms of nobody are none
         self.assertEqual(node.info()['leases_in_jeopardy_told'], 0)
         node.call('ACL', 'DELUSER', 'ann')
         self.user(node, 'ann', '~*', '+@acquire')
-        self.refused('NOAUTH', ann, 'RENEW', 'a', token) # another one of the same name
+        self.assertError('NOAUTH', ann, 'RENEW', 'a', token) # another one of the same name
         # An end of a lease asks for no right.
         wait_until(lambda: node.call('CHECK', 'a', token) == 0, 60, "the lease's end")
 
@@ -460,7 +453,7 @@ class Revoked(AclCase):
         wait_until(lambda: node.info()['blocked_clients'] == 1, 30, 'that it waits')
         node.call('ACL', 'SETUSER', 'pop', 'resetkeys')
         self.assertEqual(pop.read(30), [b'lock-signal:x', b'1']) # not nil, which says that the time is over
-        self.refused('NOPERM', pop, 'BLPOP', 'lock-signal:x', 600)
+        self.assertError('NOPERM', pop, 'BLPOP', 'lock-signal:x', 600)
         self.assertEqual(node.call('RELEASE', 'lock:x', token), 1)
 
 
@@ -474,9 +467,9 @@ class ThreeNodes(AclCase):
         self.assertGreater(ann.call('ACQUIRE', 'a1', 'TTL', TTL), 0)
         # A follower that is behind lets nobody do what was forbidden meanwhile.
         leader.call('ACL', 'SETUSER', 'ann', 'resetkeys', '~b*')
-        self.refused('NOPERM', ann, 'ACQUIRE', 'a2', 'TTL', TTL)
+        self.assertError('NOPERM', ann, 'ACQUIRE', 'a2', 'TTL', TTL)
         leader.call('ACL', 'SETUSER', 'ann', 'off')
-        self.refused('NOAUTH', ann, 'ACQUIRE', 'b1', 'TTL', TTL)
+        self.assertError('NOAUTH', ann, 'ACQUIRE', 'b1', 'TTL', TTL)
         leader.call('ACL', 'SETUSER', 'ann', 'on')
 
         # A leader that is killed in the middle of changes: each was made, or was not, on all nodes.
@@ -510,7 +503,7 @@ class ThreeNodes(AclCase):
         cluster.wait_serving(leader)
         wait_until(lambda: len(set(cluster.wait_same_state())) == 1, 60, 'one state')
         self.assertEqual(sorted(leader.call('ACL', 'USERS')), sorted(users))
-        self.refused('NOPERM', self.login(leader, 'ann'), 'ACQUIRE', 'a2', 'TTL', TTL)
+        self.assertError('NOPERM', self.login(leader, 'ann'), 'ACQUIRE', 'a2', 'TTL', TTL)
 
 
     def test_a_file_is_one_change(self):
@@ -604,7 +597,7 @@ class Files(AclCase):
             return c if c.call('AUTH', 'boss', 'secret') == 'OK' else None
         c = wait_until(boss, 30, 'users of the file')
         with node.client() as stranger:
-            self.refused('NOAUTH', stranger, 'ACQUIRE', 'a', 'TTL', TTL)
+            self.assertError('NOAUTH', stranger, 'ACQUIRE', 'a', 'TTL', TTL)
         self.assertEqual(c.call('ACL', 'USERS'), [b'default', b'ann', b'boss']) # one list, by name
         c.call('ACL', 'SETUSER', 'bob', 'on', '>bobs', '~b', '+@see')
         self.assertEqual(c.call('ACL', 'SAVE'), 'OK')
@@ -623,7 +616,7 @@ class Files(AclCase):
         self.login(node, 'bob', 'bobs')
         with open(path, 'a') as f:
             f.write('user eve on\n')
-        self.refused('ERR', c, 'ACL', 'LOAD', text='users.acl:6')
+        self.assertError('ERR', c, 'ACL', 'LOAD', text='users.acl:6')
         self.assertEqual(len(c.call('ACL', 'USERS')), 5)
 
     def test_more_users_than_a_cluster_keeps(self):
@@ -637,7 +630,7 @@ class Files(AclCase):
         wait_until(lambda: boss.call('AUTH', 'boss', 'x') == 'OK', 30, 'users of the file')
         with open(path, 'a') as f:
             f.write(many)
-        text = self.refused('ERR', boss, 'ACL', 'LOAD', text='48 KiB')
+        text = self.assertError('ERR', boss, 'ACL', 'LOAD', text='48 KiB')
         self.assertRegex(text, r'users\.acl:2\d\d: ') # the line where it is too much, and what to do
         self.assertIn('one user', text)
         self.assertEqual(boss.call('ACL', 'USERS'), [b'default', b'boss'])

@@ -194,7 +194,6 @@ class Calls(CliCase):
         self.assertNotIn('usable', out)
         self.assertFalse(json.loads(self.done('check', '--timeout', '2s', '--json', code=UNKNOWN, safe=False))['fit'])
 
-
     def test_check_knows_what_is_no_redis(self):
         servers = self.redis(2)
         cluster = Cluster(self.lab, 1).start()

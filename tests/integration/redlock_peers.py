@@ -26,8 +26,8 @@ class Sharing:
         self.key_format = key_format
         self.quorum = len(servers) // 2 + 1
         self.library = library
-        self.theirs = self.another_of_theirs('theirs')
-        self.ours = self.another_of_ours()
+        self.theirs = self.new_peer('theirs')
+        self.ours = self.new_driver()
         # A first call each: connections, scripts, a virtual machine that is getting warm.
         self.they_lock('warm')
         self.theirs('unlock')
@@ -35,31 +35,31 @@ class Sharing:
         self.ours.release('warm')
         self.all_gone('warm')
 
-    def another_of_theirs(self, name):
+    def new_peer(self, name):
         peer = Peer(self.library, self.servers, self.case.lab.path(name + '.log'))
         self.case.addCleanup(peer.close)
         return peer
 
-    def another_of_ours(self):
+    def new_driver(self):
         return self.case.driver(self.servers, format=self.key_format, retry=5, retry_cap=100)
 
     def key(self, name):
         return self.key_format.replace('%s', name)
 
     # -- what is on the servers ---------------------------------------------------------------
-    def held(self, name):
+    def servers_with_key(self, name):
         return sum(s.call('EXISTS', self.key(name)) for s in self.servers)
 
-    def have(self, name, value):
+    def servers_with_value(self, name, value):
         """On how many servers the key holds a value of ours."""
         return sum(s.call('TYPE', self.key(name)) == 'string' and s.get(self.key(name)) == value for s in self.servers)
 
-    def times_left(self, name):
-        """Of a quorum at least so much is left."""
+    def quorum_ttl_ms(self, name):
+        """The longest time that the keys of a quorum have left at least."""
         return sorted(s.call('PTTL', self.key(name)) for s in self.servers)[-self.quorum]
 
     def all_gone(self, name):
-        wait_until(lambda: self.held(name) == 0, 30, 'the key %s is gone' % name)
+        wait_until(lambda: self.servers_with_key(name) == 0, 30, 'the key %s is gone' % name)
 
     # -- what both do -------------------------------------------------------------------------
     def they_lock(self, name, ttl_ms=LONG_MS):
@@ -95,7 +95,7 @@ class Sharing:
     def check_they_hold(self):
         self.they_lock('a')
         self.we_are_refused('a')
-        self.case.assertGreaterEqual(self.held('a'), self.quorum) # our failed attempt took nothing away
+        self.case.assertGreaterEqual(self.servers_with_key('a'), self.quorum) # our failed attempt took nothing away
         self.they_free('a')
         self.we_lock('a')
         self.we_free('a')
@@ -103,7 +103,7 @@ class Sharing:
     def check_we_hold(self):
         value = self.we_lock('b')
         self.they_are_refused('b')
-        self.case.assertGreaterEqual(self.have('b', value), self.quorum)
+        self.case.assertGreaterEqual(self.servers_with_value('b', value), self.quorum)
         self.we_free('b')
         self.they_lock('b')
         self.they_free('b')
@@ -117,7 +117,7 @@ class Sharing:
         answer = self.theirs('unlock')
         if not self.foreign: # which reports nothing of that
             self.case.assertIn(answer, ('lost', 'done'))
-        self.case.assertGreaterEqual(self.have('c', value), self.quorum)
+        self.case.assertGreaterEqual(self.servers_with_value('c', value), self.quorum)
         self.they_are_refused('c')
         self.we_free('c')
 
@@ -128,15 +128,15 @@ class Sharing:
         self.they_lock('d')
         self.case.assertEqual(self.ours.extend('d', LONG_MS).cause, 'lost')
         self.case.assertEqual(self.ours.release('d').cause, 'lost')
-        self.case.assertGreaterEqual(self.held('d'), self.quorum)
+        self.case.assertGreaterEqual(self.servers_with_key('d'), self.quorum)
         self.we_are_refused('d')
         self.they_free('d')
 
     def check_they_extend(self):
         self.they_lock('e', 10000)
-        self.case.assertLessEqual(self.times_left('e'), 10000)
+        self.case.assertLessEqual(self.quorum_ttl_ms('e'), 10000)
         self.case.assertEqual(self.theirs('extend', LONG_MS), 'held')
-        self.case.assertGreater(self.times_left('e'), 10000)
+        self.case.assertGreater(self.quorum_ttl_ms('e'), 10000)
         self.we_are_refused('e')
         self.they_free('e')
 
@@ -146,14 +146,14 @@ class Sharing:
         self.all_gone('f')
         value = self.we_lock('f')
         self.case.assertNotEqual(self.theirs('extend', LONG_MS), 'held')
-        self.case.assertGreaterEqual(self.have('f', value), self.quorum)
+        self.case.assertGreaterEqual(self.servers_with_value('f', value), self.quorum)
         self.we_free('f')
 
     def check_we_extend(self):
         self.we_lock('g', 10000)
         answer = self.ours.extend('g', LONG_MS)
         self.case.assertTrue(answer.ok, answer)
-        self.case.assertGreater(self.times_left('g'), 10000)
+        self.case.assertGreater(self.quorum_ttl_ms('g'), 10000)
         self.they_are_refused('g')
         self.we_free('g')
 
@@ -174,8 +174,8 @@ class Sharing:
                 counts[who] = counts.get(who, 0) + 1
                 unlock()
 
-        peers = {'theirs': self.theirs, 'theirs too': self.another_of_theirs('theirs too')}
-        drivers = {'ours': self.ours, 'ours too': self.another_of_ours()}
+        peers = {'theirs': self.theirs, 'theirs too': self.new_peer('theirs too')}
+        drivers = {'ours': self.ours, 'ours too': self.new_driver()}
         threads = [threading.Thread(target=work, args=(who, lambda p=p: p('lock', 'h', LONG_MS) == 'held',
                                                        lambda p=p: p('unlock')), daemon=True)
                    for who, p in peers.items()]

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""fencelock-store as its users meet it: commands, options, stock clients, rude clients."""
+"""fencelock-store as its users meet it: commands, options, stock clients, clients that misbehave."""
 
 import os
 import resource
@@ -23,12 +23,6 @@ class StoreCase(Case):
         store.start(*more)
         return store
 
-    def refused(self, client, word, *request):
-        with self.assertRaises(RespError) as caught:
-            client.call(*request)
-        self.assertEqual(caught.exception.word, word, caught.exception.text)
-        return caught.exception.text
-
 
 class Commands(StoreCase):
     def test_stale_before_and_after_a_restart(self):
@@ -41,7 +35,7 @@ class Commands(StoreCase):
             with store.client() as c:
                 for request in (('SET', 'k', 'w', 'FENCE', 'x', 33), ('DEL', 'k', 'FENCE', 'x', 33),
                                 ('GET', 'k', 'FENCE', 'x', 33), ('CLAIM', 'x', 33)):
-                    text = self.refused(c, 'STALE', *request)
+                    text = self.assertError('STALE', c, *request)
                     words = text.split()
                     self.assertEqual(words[:2] + words[5:8], ['token', '33', 'mark', '34', 'of'], text)
                 self.assertEqual(c.call('GET', 'k'), b'v')
@@ -53,31 +47,31 @@ class Commands(StoreCase):
         store = self.store()
         with store.client() as c:
             c.call('SET', 'k', 'v', 'FENCE', 'a', 5)
-            text = self.refused(c, 'WRONGLOCK', 'SET', 'k', 'w', 'FENCE', 'b', 9)
+            text = self.assertError('WRONGLOCK', c, 'SET', 'k', 'w', 'FENCE', 'b', 9)
             self.assertIn("'a'", text)
             self.assertIn("'b'", text)
-            self.refused(c, 'WRONGLOCK', 'GET', 'k', 'FENCE', 'b', 9)
-            self.refused(c, 'WRONGLOCK', 'DEL', 'k', 'FENCE', 'b', 9)
+            self.assertError('WRONGLOCK', c, 'GET', 'k', 'FENCE', 'b', 9)
+            self.assertError('WRONGLOCK', c, 'DEL', 'k', 'FENCE', 'b', 9)
             self.assertEqual(c.call('MARK', 'b'), 0)
-            self.refused(c, 'NOTOKEN', 'SET', 'k', 'w')
-            self.refused(c, 'NOTOKEN', 'SET', 'new', 'w')
-            self.refused(c, 'NOTOKEN', 'DEL', 'k')
+            self.assertError('NOTOKEN', c, 'SET', 'k', 'w')
+            self.assertError('NOTOKEN', c, 'SET', 'new', 'w')
+            self.assertError('NOTOKEN', c, 'DEL', 'k')
             for token in ('0', TOKEN_MAX + 1, 2 ** 64, '-1', '1.0', '', 'x', '0x10', ' 5', '1' * 400):
-                self.refused(c, 'ERR', 'CLAIM', 'a', token)
-                self.refused(c, 'ERR', 'SET', 'k', 'w', 'FENCE', 'a', token)
-                self.refused(c, 'ERR', 'GET', 'k', 'FENCE', 'a', token)
-            self.refused(c, 'ERR', 'SET', 'k', 'w', 'FENCE', 'a')
-            self.refused(c, 'ERR', 'SET', 'k', 'w', 'EX', '10')
-            self.refused(c, 'ERR', 'MARK')
-            self.refused(c, 'ERR', 'ACQUIRE', 'a')
+                self.assertError('ERR', c, 'CLAIM', 'a', token)
+                self.assertError('ERR', c, 'SET', 'k', 'w', 'FENCE', 'a', token)
+                self.assertError('ERR', c, 'GET', 'k', 'FENCE', 'a', token)
+            self.assertError('ERR', c, 'SET', 'k', 'w', 'FENCE', 'a')
+            self.assertError('ERR', c, 'SET', 'k', 'w', 'EX', '10')
+            self.assertError('ERR', c, 'MARK')
+            self.assertError('ERR', c, 'ACQUIRE', 'a')
             self.assertEqual(c.call('GET', 'k'), b'v')
             self.assertEqual(c.call('MARK', 'a'), 5)
             # A deleted key stays with its lock.
             self.assertEqual(c.call('DEL', 'k', 'FENCE', 'a', 5), 1)
             self.assertEqual(c.call('DEL', 'k', 'FENCE', 'a', 5), 0)
-            self.refused(c, 'WRONGLOCK', 'SET', 'k', 'w', 'FENCE', 'b', 9)
+            self.assertError('WRONGLOCK', c, 'SET', 'k', 'w', 'FENCE', 'b', 9)
             self.assertEqual(c.call('CLAIM', 'a', TOKEN_MAX), 'OK')
-            self.refused(c, 'STALE', 'CLAIM', 'a', TOKEN_MAX - 1)
+            self.assertError('STALE', c, 'CLAIM', 'a', TOKEN_MAX - 1)
         info = store.info()
         self.assertEqual((info['refused_stale'], info['refused_notoken'], info['refused_wronglock']),
                          (1, 3, 4))
@@ -90,15 +84,15 @@ class Commands(StoreCase):
             for key in (b'k' * 400, b'\x00', b'\r\n', bytes(range(256))):
                 c.call('SET', key, key * 2, 'FENCE', 'x', 1)
                 self.assertEqual(c.call('GET', key), key * 2)
-            self.refused(c, 'ERR', 'SET', 'k' * 401, 'v', 'FENCE', 'x', 1)
-            self.refused(c, 'ERR', 'SET', '', 'v', 'FENCE', 'x', 1)
+            self.assertError('ERR', c, 'SET', 'k' * 401, 'v', 'FENCE', 'x', 1)
+            self.assertError('ERR', c, 'SET', '', 'v', 'FENCE', 'x', 1)
             c.call('CLAIM', b'\xff' * 255, 1)
             self.assertEqual(c.call('MARK', b'\xff' * 255), 1)
-            self.refused(c, 'ERR', 'CLAIM', 'x' * 256, 1)
+            self.assertError('ERR', c, 'CLAIM', 'x' * 256, 1)
             big = os.urandom(VALUE_MAX)
             c.call('SET', 'big', big, 'FENCE', 'x', 1)
             self.assertEqual(c.call('GET', 'big'), big)
-            self.refused(c, 'ERR', 'SET', 'big', big + b'x', 'FENCE', 'x', 1)
+            self.assertError('ERR', c, 'SET', 'big', big + b'x', 'FENCE', 'x', 1)
             self.assertEqual(c.call('GET', 'big'), big)
             c.call('SET', 'empty', '', 'FENCE', 'x', 1)
             self.assertEqual(c.call('GET', 'empty'), b'')
@@ -177,7 +171,7 @@ class Commands(StoreCase):
         self.assertTrue(store.info()['fencing'].startswith('off'))
 
 
-class Rudeness(StoreCase):
+class BadClients(StoreCase):
     def test_slow_reader(self):
         """Asks for far more than it reads. Memory stays bounded and others are served."""
         store = self.store()
@@ -310,7 +304,7 @@ class Rudeness(StoreCase):
                     break
             self.assertLess(written, 1000)
             for _ in range(20):
-                self.refused(c, 'LIMIT', 'SET', 'more', 'v' * 500000, 'FENCE', 'x', 1)
+                self.assertError('LIMIT', c, 'SET', 'more', 'v' * 500000, 'FENCE', 'x', 1)
             self.assertIsNone(c.call('GET', 'more'))
             resource.prlimit(store.process.pid, resource.RLIMIT_FSIZE,
                              (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -59,7 +59,7 @@ class Writer:
             self.present_acked, self.doubtful = True, False
         self.token_acked = self.token_sent
 
-    def judge(self, c):
+    def check(self, c):
         mark = c.call('MARK', self.lock)
         assert self.token_acked <= mark <= self.token_sent or mark == self.token_acked == 1 or \
             (mark == 0 and self.token_acked == 1), (self.lock, self.token_acked, mark, self.token_sent)
@@ -104,7 +104,7 @@ class StoreCrashes(Case):
             store.start()
             with store.client() as c:
                 for w in writers:
-                    w.judge(c)
+                    w.check(c)
         self.note('%d kills, %d writes acknowledged' % (count, sum(w.acked for w in writers)))
         self.assertGreater(min(w.acked for w in writers), 0)
         self.assertEqual(store.terminate(), 0)
@@ -156,7 +156,7 @@ class StoreCrashes(Case):
             store.start()
             with store.client() as c:
                 for w in writers:
-                    w.judge(c)
+                    w.check(c)
 
 
 if __name__ == '__main__':

@@ -29,12 +29,6 @@ class StrictCase(Case):
         """What each of a pipeline's requests was answered; the word alone of errors."""
         return [self.word(r) for r in client.pipeline(requests)]
 
-    def refused(self, client, word, *request):
-        with self.assertRaises(RespError) as caught:
-            client.call(*request)
-        self.assertEqual(caught.exception.word, word, caught.exception.text)
-        return caught.exception.text
-
     @staticmethod
     def word(answer):
         return answer.word if isinstance(answer, RespError) else answer
@@ -71,7 +65,7 @@ class OneNode(StrictCase):
             # Without a token there is nothing to ask.
             self.assertIsNone(c.call('GET', 'k'))
             self.assertEqual(c.call('MARK', 'x'), token)
-            self.refused(c, 'NOTOKEN', 'SET', 'k', 'w')
+            self.assertError('NOTOKEN', c, 'SET', 'k', 'w')
         self.assertEqual(self.numbers(store), (4, 0, 0))
         self.assertEqual(store.info()['strict'], 'on')
         plain = Store(self.lab, 'plain').start()
@@ -83,8 +77,8 @@ class OneNode(StrictCase):
         token = self.acquire(name)
         with store.client() as c:
             self.assertEqual(c.call('CLAIM', name, token), 'OK')
-            self.refused(c, 'NOTHELD', 'CLAIM', name, 2 ** 53 - 1)
-            self.refused(c, 'ERR', 'CLAIM', name, 2 ** 53)
+            self.assertError('NOTHELD', c, 'CLAIM', name, 2 ** 53 - 1)
+            self.assertError('ERR', c, 'CLAIM', name, 2 ** 53)
             self.assertEqual(c.call('MARK', name), token)
 
     def test_what_is_not_held_is_refused(self):
@@ -107,7 +101,7 @@ class OneNode(StrictCase):
                 mark = c.call('MARK', name)
                 for request in (('CLAIM', name, token), ('SET', 'n', 'v', 'FENCE', name, token),
                                 ('GET', 'k', 'FENCE', name, token), ('DEL', 'k', 'FENCE', name, token)):
-                    text = self.refused(c, 'NOTHELD', *request)
+                    text = self.assertError('NOTHELD', c, *request)
                     self.assertEqual(text.split(';')[0], "token %d no longer holds lock '%s'" % (token, name))
                 self.assertEqual(c.call('MARK', name), mark)
             self.assertIsNone(c.call('GET', 'n'))
@@ -123,7 +117,7 @@ class OneNode(StrictCase):
         self.assertEqual(store.terminate(), 0)
         store.start('--strict', self.node.address)
         with store.client() as c:
-            self.refused(c, 'STALE', 'SET', 'k', 'v', 'FENCE', 'x', token)
+            self.assertError('STALE', c, 'SET', 'k', 'v', 'FENCE', 'x', token)
             self.assertEqual(c.call('MARK', 'x'), token + 5)
 
     def test_the_service_goes_and_comes_back(self):
@@ -134,9 +128,9 @@ class OneNode(StrictCase):
             for _ in range(2):
                 self.node.kill()
                 for _ in range(3):
-                    text = self.refused(c, 'UNCHECKED', 'SET', 'k', 'w', 'FENCE', 'x', token)
+                    text = self.assertError('UNCHECKED', c, 'SET', 'k', 'w', 'FENCE', 'x', token)
                     self.assertIn('400 ms', text)
-                self.refused(c, 'UNCHECKED', 'CLAIM', 'x', token + 1)
+                self.assertError('UNCHECKED', c, 'CLAIM', 'x', token + 1)
                 self.assertEqual(c.call('GET', 'k'), b'v')
                 self.assertEqual(c.call('MARK', 'x'), token)
                 self.node.start()
@@ -148,8 +142,8 @@ class OneNode(StrictCase):
         port = free_ports(1)[0]
         store = self.store(['127.0.0.1:%d' % port], '--strict-timeout', '200')
         with store.client() as c:
-            self.refused(c, 'UNCHECKED', 'CLAIM', 'x', 1)
-            self.refused(c, 'UNCHECKED', 'CLAIM', 'x', 1)
+            self.assertError('UNCHECKED', c, 'CLAIM', 'x', 1)
+            self.assertError('UNCHECKED', c, 'CLAIM', 'x', 1)
         self.assertEqual(store.call('MARK', 'x'), 0)
 
     def test_pipelines_are_answered_in_order(self):
@@ -240,7 +234,7 @@ class ThreeNodes(StrictCase):
             for node in self.cluster.nodes[:2]:
                 node.kill()
             for _ in range(4):
-                self.refused(c, 'UNCHECKED', 'SET', 'k', 'w', 'FENCE', 'x', token)
+                self.assertError('UNCHECKED', c, 'SET', 'k', 'w', 'FENCE', 'x', token)
             self.cluster.nodes[0].start()
             wait_until(lambda: self.answer(c, 'SET', 'k', 'w', 'FENCE', 'x', token) == 'OK', 30, 'acceptance')
 
@@ -259,7 +253,7 @@ class Misbehaving(StrictCase):
             with ScriptedServer([step]) as server:
                 store = self.store([server.address], '--strict-timeout', '120')
                 with store.client() as c:
-                    self.refused(c, 'UNCHECKED', 'SET', 'k', 'v', 'FENCE', 'x', 5)
+                    self.assertError('UNCHECKED', c, 'SET', 'k', 'v', 'FENCE', 'x', 5)
                     self.assertEqual(c.call('MARK', 'x'), 0)
                 self.assertEqual(server.requests[0], [b'CHECK', b'x', b'5'])
                 store.kill()
@@ -294,7 +288,7 @@ class Misbehaving(StrictCase):
         with ScriptedServer([late, NO]) as server:
             store = self.store([server.address], '--strict-timeout', '150')
             with store.client() as c:
-                self.refused(c, 'UNCHECKED', 'CLAIM', 'x', 5)
+                self.assertError('UNCHECKED', c, 'CLAIM', 'x', 5)
                 c.send('CLAIM', 'x', 6)
                 release.set()
                 self.assertIn(c.read().word, ('NOTHELD', 'UNCHECKED'))
@@ -454,7 +448,7 @@ class Options(StrictCase):
             port = int(process.output().split('ready: listening on 127.0.0.1:')[1].split()[0])
             store = Store(self.lab, 'there', port=port)
             with store.client() as c:
-                self.refused(c, 'NOTHELD', 'CLAIM', 'x', 5)
+                self.assertError('NOTHELD', c, 'CLAIM', 'x', 5)
 
 
 if __name__ == '__main__':

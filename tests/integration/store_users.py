@@ -18,16 +18,7 @@ user off off >off-password ~* +@all
 '''
 
 
-class UserCase(Case):
-    def refused(self, word, c, *command, text=''):
-        with self.assertRaises(RespError) as caught:
-            c.call(*command)
-        self.assertEqual(caught.exception.word, word, caught.exception.line)
-        self.assertIn(text, caught.exception.text)
-        return caught.exception.text
-
-
-class OfAFile(UserCase):
+class FileUsers(Case):
     def store(self, text=USERS, *more):
         self.path = self.lab.path('users.acl')
         self.write(text)
@@ -52,7 +43,7 @@ class OfAFile(UserCase):
         for command in (('CLAIM', 'a1', 5), ('GET', 'k'), ('GET', 'k', 'FENCE', 'a1', 5), ('MARK', 'a1'), ('INFO',),
                         ('SET', 'k', 'v', 'FENCE', 'a1', 5), ('SET', 'k', 'v'), ('DEL', 'k', 'FENCE', 'a1', 5), ('HELLO', 3),
                         ('PING',), ('CLIENT', 'LIST')):
-            self.refused('NOAUTH', nobody, *command)
+            self.assertError('NOAUTH', nobody, *command)
         self.assertEqual(writer.call('CLAIM', 'a1', 5), 'OK')
         self.assertEqual(writer.call('GET', 'k', 'FENCE', 'a1', 5), None)
         self.assertEqual(writer.call('SET', 'k', 'v', 'FENCE', 'a1', 5), 'OK')
@@ -61,26 +52,26 @@ class OfAFile(UserCase):
                                (('DEL', 'other', 'FENCE', 'b1', 9), '@write'), (('MARK', 'b1'), '@read'),
                                (('GET', 'other'), '@read'), (('GET', 'nothing'), '@read'), (('INFO',), '@admin'),
                                (('GET', 'other', 'FENCE', 'b1', 9), '@read'), (('CLIENT', 'LIST'), '@admin')):
-            self.refused('NOPERM', writer, *command, text=right)
+            self.assertError('NOPERM', writer, *command, text=right)
         for command, right in ((('CLAIM', 'a1', 9), '@claim'), (('SET', 'k', 'w', 'FENCE', 'a1', 9), '@write'),
                                (('GET', 'k', 'FENCE', 'a1', 9), '@claim')):
-            self.refused('NOPERM', reader, *command, text=right)
+            self.assertError('NOPERM', reader, *command, text=right)
         self.assertEqual((reader.call('GET', 'k'), reader.call('MARK', 'a1')), (b'v', 5))
         self.assertEqual((boss.call('MARK', 'b1'), boss.call('GET', 'nothing')), (5, None))
-        self.refused('NOTOKEN', writer, 'SET', 'k', 'v')
+        self.assertError('NOTOKEN', writer, 'SET', 'k', 'v')
         # Whose key it is is told to those who may read that lock.
-        self.assertNotIn('b1', self.refused('WRONGLOCK', writer, 'SET', 'other', 'v', 'FENCE', 'a1', 5))
-        self.refused('WRONGLOCK', boss, 'SET', 'other', 'v', 'FENCE', 'a1', 5, text='b1')
+        self.assertNotIn('b1', self.assertError('WRONGLOCK', writer, 'SET', 'other', 'v', 'FENCE', 'a1', 5))
+        self.assertError('WRONGLOCK', boss, 'SET', 'other', 'v', 'FENCE', 'a1', 5, text='b1')
         self.assertIn(b'user=writer', boss.call('CLIENT', 'LIST'))
         self.assertGreater(int(store_info(boss)['requests_denied']), 10)
 
     def test_logging_in(self):
         store = self.store()
         with store.client() as c:
-            self.refused('WRONGPASS', c, 'AUTH', 'writer', 'wrong')
-            self.refused('WRONGPASS', c, 'AUTH', 'nobody', 'writer-password')
-            self.refused('WRONGPASS', c, 'AUTH', 'off', 'off-password')
-            self.refused('NOAUTH', c, 'MARK', 'a1')
+            self.assertError('WRONGPASS', c, 'AUTH', 'writer', 'wrong')
+            self.assertError('WRONGPASS', c, 'AUTH', 'nobody', 'writer-password')
+            self.assertError('WRONGPASS', c, 'AUTH', 'off', 'off-password')
+            self.assertError('NOAUTH', c, 'MARK', 'a1')
             self.assertEqual(as_dict(c.call('HELLO', 2, 'AUTH', 'reader', 'reader-password'))['server'],
                              'fencelock-store')
             self.assertEqual(c.call('MARK', 'a1'), 0)
@@ -105,7 +96,7 @@ class OfAFile(UserCase):
         store.process.signal(signal.SIGHUP)
         store.process.wait_output('read again', 30)
         for c in (writer, boss):
-            self.refused('NOAUTH', c, 'MARK', 'a1')
+            self.assertError('NOAUTH', c, 'MARK', 'a1')
         writer = self.login(store, 'writer')
         self.write(USERS.replace('>writer-password', 'nopass').replace('+@write +@claim', '+@claim'))
         store.process.signal(signal.SIGHUP)
@@ -131,25 +122,25 @@ class OfAFile(UserCase):
         store = self.store('user default on nopass ~a* +@read\n')
         with store.client() as c:
             self.assertEqual(c.call('MARK', 'a1'), 0)
-            self.refused('NOPERM', c, 'MARK', 'b1', text='@read')
+            self.assertError('NOPERM', c, 'MARK', 'b1', text='@read')
 
     def test_a_default_user_with_a_password(self):
         store = self.store('user default on >default-password ~* +@all\n')
         with store.client(60) as c:
             for command in (('CLAIM', 'a1', 5), ('GET', 'k'), ('MARK', 'a1'), ('SET', 'k', 'v', 'FENCE', 'a1', 5), ('INFO',),
                             ('CLIENT', 'LIST'), ('BACKUP',), ('PING',)):
-                self.refused('NOAUTH', c, *command)
-            self.refused('WRONGPASS', c, 'AUTH', 'wrong')
+                self.assertError('NOAUTH', c, *command)
+            self.assertError('WRONGPASS', c, 'AUTH', 'wrong')
             self.assertEqual(c.call('AUTH', 'default-password'), 'OK')
             self.assertEqual(c.call('SET', 'k', 'v', 'FENCE', 'a1', 5), 'OK')
             self.assertIn(b'user=default', c.call('CLIENT', 'LIST'))
             self.assertEqual(c.call('RESET'), 'RESET')
-            self.refused('NOAUTH', c, 'MARK', 'a1')
+            self.assertError('NOAUTH', c, 'MARK', 'a1')
         logged_in = self.login(store, 'default')
         self.write('user default on >another-password ~* +@all\n')
         store.process.signal(signal.SIGHUP)
         store.process.wait_output('read again', 30)
-        self.refused('NOAUTH', logged_in, 'MARK', 'a1')
+        self.assertError('NOAUTH', logged_in, 'MARK', 'a1')
 
     def test_the_tool(self):
         store = self.store()
@@ -188,7 +179,7 @@ class OfAFile(UserCase):
             self.assertIn(says, done.stderr)
 
 
-class StrictAsAUser(UserCase):
+class StrictAsAUser(Case):
     def test_checks_are_asked_by_a_user(self):
         """A cluster that tells nobody anything who has not logged in."""
         cluster = Cluster(self.lab, 1).start()
@@ -211,12 +202,12 @@ class StrictAsAUser(UserCase):
         with good.client() as c:
             answers = c.pipeline([('CLAIM', 'a1', token), ('SET', 'k', 'v', 'FENCE', 'a1', token), ('GET', 'k', 'FENCE', 'a1', token)])
             self.assertEqual(answers, ['OK', 'OK', b'v'])
-            self.refused('NOTHELD', c, 'CLAIM', 'a1', token + 5)
-            self.refused('UNCHECKED', c, 'CLAIM', 'b1', other) # it may not see that lock
+            self.assertError('NOTHELD', c, 'CLAIM', 'a1', token + 5)
+            self.assertError('UNCHECKED', c, 'CLAIM', 'b1', other) # it may not see that lock
             self.assertEqual(c.call('CLAIM', 'a1', token), 'OK')
         bad = store('bad', 'wrong', '--strict-user', 'store')
         with bad.client() as c:
-            self.refused('UNCHECKED', c, 'CLAIM', 'a1', token)
+            self.assertError('UNCHECKED', c, 'CLAIM', 'a1', token)
             self.assertEqual(c.call('MARK', 'a1'), 0)
         bad.process.wait_output('the login is refused', 30)
         for words in (('--strict-user', 'x'), ('--strict-password-file', '/nothing')):
@@ -231,7 +222,7 @@ def store_info(c):
     return dict(line.split(':', 1) for line in text.decode().splitlines() if ':' in line)
 
 
-class OfACertificate(UserCase):
+class CertificateUsers(Case):
     def setUp(self):
         super().setUp()
         self.certs = Certs(self.lab)
@@ -256,9 +247,9 @@ class OfACertificate(UserCase):
         store = Store(self.lab)
         store.start('--aclfile', path, '--tls-auth-clients-user', 'SAN', *self.certs.daemon(tls_port=str(self.port)))
         self.assertEqual(self.as_user('ann').call('CLAIM', 'a1', 1), 'OK')
-        self.refused('NOPERM', self.as_user('ann'), 'CLAIM', 'b1', 1)
+        self.assertError('NOPERM', self.as_user('ann'), 'CLAIM', 'b1', 1)
         self.assertEqual(self.as_user('ben').call('CLAIM', 'b1', 1), 'OK')
-        self.refused('NOAUTH', self.as_user('cid'), 'CLAIM', 'a1', 1)
+        self.assertError('NOAUTH', self.as_user('cid'), 'CLAIM', 'a1', 1)
 
     def sign(self, name, san):
         """Replaces a client's certificate by one with these alternative names."""
@@ -281,13 +272,13 @@ class OfACertificate(UserCase):
         ann = self.as_user('ann')
         self.assertEqual(ann.call('ACL', 'WHOAMI'), b'ann')
         self.assertGreater(ann.call('ACQUIRE', 'a1', 'TTL', 60000), 0)
-        self.refused('NOPERM', ann, 'ACQUIRE', 'b1', 'TTL', 60000)
+        self.assertError('NOPERM', ann, 'ACQUIRE', 'b1', 'TTL', 60000)
         ben = self.as_user('ben') # a certificate of the same CA, and no such user: as who has not logged in
         self.assertEqual(ben.call('ACL', 'WHOAMI'), b'default')
-        self.refused('NOPERM', ben, 'ACQUIRE', 'a2', 'TTL', 60000)
+        self.assertError('NOPERM', ben, 'ACQUIRE', 'a2', 'TTL', 60000)
         # Without a password of its own nobody else is that user.
         for password in ('', 'ann'):
-            self.refused('WRONGPASS', ben, 'AUTH', 'ann', password)
+            self.assertError('WRONGPASS', ben, 'AUTH', 'ann', password)
 
     def test_at_the_storage(self):
         path = self.lab.path('users.acl')
@@ -298,11 +289,11 @@ class OfACertificate(UserCase):
                     *self.certs.daemon(tls_port=str(self.port)))
         ann = self.as_user('ann')
         self.assertEqual(ann.call('CLAIM', 'a1', 1), 'OK')
-        self.refused('NOPERM', ann, 'CLAIM', 'b1', 1)
+        self.assertError('NOPERM', ann, 'CLAIM', 'b1', 1)
         self.certs.make('client', 'cid')
         for name in ('ben', 'cid'):
-            self.refused('NOAUTH', self.as_user(name), 'CLAIM', 'a1', 1)
-        self.refused('WRONGPASS', self.as_user('ben'), 'AUTH', 'ann', '')
+            self.assertError('NOAUTH', self.as_user(name), 'CLAIM', 'a1', 1)
+        self.assertError('WRONGPASS', self.as_user('ben'), 'AUTH', 'ann', '')
 
 
 if __name__ == '__main__':

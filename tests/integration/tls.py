@@ -59,7 +59,7 @@ class TlsCase(Case):
         return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
-class WhoIsLetIn(TlsCase):
+class ClientCertificates(TlsCase):
     def test_a_client_of_the_ca(self):
         node = self.cluster().nodes[0]
         for version in (None, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
@@ -149,7 +149,7 @@ class WhoIsLetIn(TlsCase):
         client.close()
 
 
-class WhoseWordIsBelieved(TlsCase):
+class ServerCertificates(TlsCase):
     def test_names(self):
         self.certs.make('server', 'elsewhere', 'db.example')
         node = self.cluster(name='elsewhere').nodes[0]

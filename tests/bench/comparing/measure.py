@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import time
 
-from harness import Cluster, Resp, RespError, free_ports, seed, wait_until
+from harness import Resp, RespError, free_ports, seed, wait_until
 
 from .services import Fencelock, kernel_cpu_seconds, memory, run_json
 

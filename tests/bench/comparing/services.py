@@ -13,7 +13,6 @@ import subprocess
 import urllib.request
 
 from harness import Cluster, Resp, Store, free_ports, wait_until
-from harness.resp import RespError
 
 TICKS = os.sysconf('SC_CLK_TCK')
 

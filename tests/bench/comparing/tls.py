@@ -2,7 +2,6 @@
 
 import os
 import socket
-import statistics
 import time
 
 from harness import Cluster, binary, free_ports
@@ -10,6 +9,7 @@ from tls_lab import Certs
 
 from .services import cpu_seconds, memory, run_json
 from .setup import say
+from .targets import median
 
 IDLE = 1000        # connections of which the memory is measured
 IDLE_MAX_KIB = 24
@@ -84,10 +84,6 @@ class Tls(Plain):
         return self.context.wrap_socket(raw, server_hostname='127.0.0.1')
 
 
-def middle(rows, key):
-    return statistics.median(row[key] for row in rows)
-
-
 def run(lab, clients, rounds, seconds):
     """Everything, as a dict; prints the table."""
     both = [Plain(lab), Tls(lab)]
@@ -103,11 +99,11 @@ def run(lab, clients, rounds, seconds):
                                                        'with TLS'))
     for c in clients:
         plain, tls = (rows[side.title, c] for side in both)
-        ratio = middle(tls, 'per_s') / max(middle(plain, 'per_s'), 1)
+        ratio = median(tls, 'per_s') / max(median(plain, 'per_s'), 1)
         result['pairs']['%d/%d' % c] = {'plain': plain, 'tls': tls, 'ratio': ratio}
         print('%-12s %12.0f %12.0f %7.2f %10.0f %10.0f %12.4f %12.4f' % (
-            '%d x %d' % c, middle(plain, 'per_s'), middle(tls, 'per_s'), ratio, middle(plain, 'p50_us'), middle(tls, 'p50_us'),
-            middle(plain, 'cpu_s_per_1000'), middle(tls, 'cpu_s_per_1000')))
+            '%d x %d' % c, median(plain, 'per_s'), median(tls, 'per_s'), ratio, median(plain, 'p50_us'), median(tls, 'p50_us'),
+            median(plain, 'cpu_s_per_1000'), median(tls, 'cpu_s_per_1000')))
     print('idle connection: %.1f KiB, with TLS %.1f (wanted: at most %d)' % (*idle.values(), IDLE_MAX_KIB))
     print('wanted at 256 clients: a ratio of at least %.2f' % RATIO_MIN)
     return result

@@ -8,6 +8,7 @@ import unittest
 
 from .cluster import Cluster
 from .lab import Lab
+from .resp import RespError
 from .wait import seed
 
 
@@ -47,6 +48,14 @@ class Case(unittest.TestCase):
         self.assertNotIn(b'Sanitizer', err)
         self.assertNotIn(b'runtime error', err)
         return child.returncode, out.decode(), err.decode()
+
+    def assertError(self, word, client, *request, text=''):
+        """The request is answered with this error, and this in its text, which is returned."""
+        with self.assertRaises(RespError) as caught:
+            client.call(*request)
+        self.assertEqual(caught.exception.word, word, caught.exception.line)
+        self.assertIn(text, caught.exception.text)
+        return caught.exception.text
 
     def note(self, text):
         """A measured value or other remark, printed with the test's line."""

@@ -1,5 +1,4 @@
-/* scratch.h: a temporary directory per test, and the seed of the run. Header only, for the tests of
- * fence and store. */
+/* scratch.h: a temporary directory per test. Header only, for the tests of fence and store. */
 #ifndef TEST_SCRATCH_H
 #define TEST_SCRATCH_H
 
