@@ -421,6 +421,7 @@ static void listener_cb(uv_stream_t *listener, int status)
     if (later || !accept_one(t)) {
         t->accept_waits = true;
         deadline_set(t, &t->accept_retry, later ? 0 : ACCEPT_RETRY_MS);
+        t->accept_retry.late = later; /* then it is over in the next turn */
     }
     deadlines_changed(t);
 }
