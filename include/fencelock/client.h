@@ -352,7 +352,8 @@ struct fl_node_status {
     uint64_t grants, expiries, breaks; /* ever; part of the replicated state */
     uint64_t leader_changes;
     uint64_t log_bytes, log_write_avg_us;
-    uint64_t log_waits; /* 1: the disk has no room for its log, or is slow */
+    uint64_t log_waits;     /* 1: the disk has no room for its log, or is slow */
+    char cluster_state[16]; /* "ok", "forming", "no leader"; "" when not told */
 };
 
 FL_API size_t fl_client_nodes(const fl_client *c);                   /* the number of addresses

@@ -159,7 +159,8 @@ enum fl_redlock_status {
 
 struct fl_redlock_server_report {
     enum fl_redlock_status status;
-    uint64_t rtt_us;                  /* until its answer; 0: there was none */
+    bool is_node;    /* it is fencelockd, whose whole cluster is one server and not several */
+    uint64_t rtt_us; /* until its answer; 0: there was none */
     char error[FL_REDLOCK_ERROR_MAX]; /* the server's or the system's text; "" for none */
 };
 

@@ -199,7 +199,7 @@ int aclfile_read(const char *path, unsigned rights, struct aclfile *ret, char *e
     size_t len = text == NULL ? 0 : fread(text, 1, ACLFILE_SIZE_MAX + 1, f);
     int rc = text == NULL ? FL_ENOMEM : 0;
     if (rc == 0 && ferror(f) != 0) {
-        rc = io_error(errmsg, errmsg_size, "read", path);
+        rc = io_error(errmsg, errmsg_size, "read the file of users", path);
     } else if (rc == 0 && len > ACLFILE_SIZE_MAX) {
         (void)snprintf(errmsg, errmsg_size, "%.256s is larger than 1 MiB", path);
         rc = FL_EINVAL;

@@ -6,8 +6,8 @@
 
 #define FLI_DISTANCE_WORD_MAX 32u /* bytes of a word */
 
-/* The number of letters to insert, drop or replace (Levenshtein 1966). SIZE_MAX when a word is
- * longer than FLI_DISTANCE_WORD_MAX: it is near to no word. */
+/* The number of letters to insert, drop or replace, or of neighbours to exchange (Damerau 1964).
+ * SIZE_MAX when a word is longer than FLI_DISTANCE_WORD_MAX: it is near to no word. */
 size_t fli_distance(const char *a, const char *b);
 
 #endif

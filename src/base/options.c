@@ -48,13 +48,16 @@ const struct fli_given *fli_options_given(const struct fli_options *o, const cha
     return &o->given[i];
 }
 
-static const char *nearest(const struct fli_options *o, const char *name, size_t *ret_distance)
+/* lasting: of a source that has no options for one start alone. */
+static const char *nearest(const struct fli_options *o, const char *name, bool lasting,
+                           size_t *ret_distance)
 {
     const char *best = "help";
-    size_t least = fli_distance(name, best);
+    size_t least = lasting ? SIZE_MAX : fli_distance(name, best);
     for (size_t i = 0; i < o->n; i++) {
         size_t d = fli_distance(name, o->table[i].name);
-        if (d < least && o->table[i].kind != FLI_OPTION_GONE) {
+        bool fits = o->table[i].kind != FLI_OPTION_GONE && !(lasting && o->table[i].once);
+        if (d < least && fits) {
             least = d;
             best = o->table[i].name;
         }
@@ -66,7 +69,7 @@ static const char *nearest(const struct fli_options *o, const char *name, size_t
 static int unknown(struct fli_options *o, const char *where, const char *name)
 {
     size_t d = 0;
-    const char *near = nearest(o, name, &d);
+    const char *near = nearest(o, name, true, &d);
     if (d <= 1 + strlen(near) / 3) {
         return fli_options_wrong(o, "%s: there is no option '%.64s'; did you mean '%s'?", where,
                                  name, near);
@@ -117,7 +120,7 @@ static int take_lasting_value(struct fli_options *o, size_t i, const char *text,
 static int unknown_argument(struct fli_options *o, const char *name)
 {
     size_t d = 0;
-    const char *near = nearest(o, name, &d);
+    const char *near = nearest(o, name, false, &d);
     return d <= 1 + strlen(near) / 3
                ? fli_options_wrong(o, "there is no option --%s; did you mean --%s?", name, near)
                : fli_options_wrong(o, "there is no option --%s; --help lists them", name);
@@ -227,7 +230,7 @@ static int read_variable(struct fli_options *o, const char *entry)
     }
     /* Clients and tests use the prefix too, so only likely misspellings are refused. */
     size_t d = 0;
-    (void)nearest(o, name, &d);
+    (void)nearest(o, name, true, &d);
     return d <= 2 && strlen(name) > 4 ? unknown(o, where, name) : 0;
 }
 

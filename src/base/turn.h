@@ -17,6 +17,8 @@
  *   peers        FLI_TURN_PEERS_US        peer/channel.c: reading, with decrypting and all that the
  *                                         bytes cause at once; a connection has
  *                                         FLI_TURN_PEERS_VISIT_US, then the others
+ *   writes       FLI_TURN_PUSHES_US       net/server.c: to connections that got events and no
+ *                                         answers; the others come first, and have no limit
  *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
  *   queries      cost, not time           machine/limits.h: MACHINE_LIST_COST, MACHINE_SHOW_COST of
  *                                         what an entry may cost; lists wait in a queue first,
@@ -45,6 +47,7 @@
 #define FLI_TURN_EVENT_STEPS 200000u
 #define FLI_TURN_PEERS_US 4000u
 #define FLI_TURN_PEERS_VISIT_US 1000u
+#define FLI_TURN_PUSHES_US 2000u
 
 enum fli_turn_part {
     FLI_TURN_OTHER,

@@ -13,6 +13,8 @@
 #include "base/clock.h"
 #include "base/options.h"
 
+#define LOG_ERROR_WAIT_MS 100
+
 static const char *severity_word(enum log_severity level)
 {
     FLI_ASSERT(level >= LOG_SEVERITY_ERROR && level <= LOG_SEVERITY_DEBUG);
@@ -357,11 +359,12 @@ void daemon_log_init(struct daemon_log *l, enum log_style style, enum log_severi
     l->colours = isatty(STDERR_FILENO) == 1 && (no_color == NULL || no_color[0] == '\0');
 }
 
-/* A pipe that nobody empties, or a terminal that was stopped, must not stop the daemon too. */
-static bool can_write(void)
+/* A pipe that nobody empties, or a terminal that was stopped, must not stop the daemon too. Only
+ * the first line of an error waits a moment: it may be the last. */
+static bool can_write(const struct daemon_log *l, enum log_severity level)
 {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
-    int rc = poll(&p, 1, 0);
+    int rc = poll(&p, 1, level == LOG_SEVERITY_ERROR && l->lost == 0 ? LOG_ERROR_WAIT_MS : 0);
     return rc != 0; /* an error is for write() to find */
 }
 
@@ -402,7 +405,7 @@ void daemon_log_write(struct daemon_log *l, enum log_severity level, const char 
          level > LOG_SEVERITY_ERROR)) {
         return;
     }
-    if (!can_write()) {
+    if (!can_write(l, level)) {
         l->lost++;
         return;
     }

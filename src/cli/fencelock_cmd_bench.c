@@ -47,7 +47,7 @@ static void progress(void *ctx, const struct loadgen_result *last, uint64_t elap
             (double)histogram_percentile(&last->acquire, 500) / 1e6,
             (double)histogram_percentile(&last->acquire, 990) / 1e6);
     if (last->errors > 0) {
-        fprintf(stderr, "  %" PRIu64 " errors", last->errors);
+        fprintf(stderr, "  %" PRIu64 " error%s", last->errors, fli_s(last->errors));
     }
     if (b->config.measure_ms <= elapsed_ms) {
         fputc('\n', stderr);
@@ -223,10 +223,11 @@ static void print_text(const struct cli_args *a, const struct bench *b)
 {
     const struct loadgen_result *r = &b->result;
     struct cli_table t;
-    printf("%.0f pairs/s (acquire and release): %u clients, %u in flight each, %.1f s, at %s%s%s\n",
+    printf("%.0f pairs/s (acquire and release): %u client%s, %u in flight%s, %.1f s, at %s%s%s\n",
            r->seconds > 0 ? (double)r->pairs / r->seconds : 0, b->config.clients,
-           b->config.in_flight, r->seconds, b->nodes[0].text,
-           b->config.n_nodes > 1 ? " and the others" : "", b->tls ? ", with TLS" : "");
+           fli_s(b->config.clients), b->config.in_flight, b->config.clients == 1 ? "" : " each",
+           r->seconds, b->nodes[0].text, b->config.n_nodes > 1 ? " and the others" : "",
+           b->tls ? ", with TLS" : "");
     cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
     add_row(&t, "acquire", &r->acquire);
     add_row(&t, "release", &r->release);
@@ -263,8 +264,8 @@ int cli_run_bench(const struct cli_args *a)
         print_text(a, &b);
     }
     if (b.result.errors > 0) {
-        cli_complain("%" PRIu64 " requests were answered by an error; the first: %s",
-                     b.result.errors, b.result.first_error);
+        cli_complain("%" PRIu64 " request%s answered by an error; the first: %s", b.result.errors,
+                     b.result.errors == 1 ? " was" : "s were", b.result.first_error);
         return CLI_EXIT_UNKNOWN;
     }
     return CLI_EXIT_DONE;

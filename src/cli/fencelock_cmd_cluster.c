@@ -602,7 +602,8 @@ static int show_config(struct leader_link *k, const redisReply *map)
     } else if (one != NULL) {
         char value[64];
         value_text(one, value);
-        puts(value);
+        cli_print_safe(stdout, fl_str(value));
+        putchar('\n');
     } else {
         config_text(a, map);
     }

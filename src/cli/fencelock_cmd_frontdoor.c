@@ -226,9 +226,9 @@ static int report(struct check *k)
         print_table(k, style.colours);
     }
     if (k->left_out > 0) {
-        cli_complain("%llu more commands were of kinds that are not listed: look at fewer keys "
+        cli_complain("%llu more command%s of kinds that are not listed: look at fewer keys "
                      "with --match",
-                     (unsigned long long)k->left_out);
+                     (unsigned long long)k->left_out, k->left_out == 1 ? " was" : "s were");
     }
     return k->seen > 0 && k->served == k->seen ? CLI_EXIT_DONE : CLI_EXIT_NO;
 }

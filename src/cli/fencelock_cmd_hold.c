@@ -122,8 +122,8 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
 
 int cli_run_acquire(const struct cli_args *a)
 {
-    int code;
-    fl_client *c = cli_client_create(a, &code);
+    int code = CLI_EXIT_USAGE;
+    fl_client *c = cli_lock_is_wellformed(a) ? cli_client_create(a, &code) : NULL;
     if (c == NULL) {
         return code;
     }

@@ -111,6 +111,7 @@ int cli_run_redlock_acquire(const struct cli_args *a)
         int rc = tokens == NULL ? fl_redlock_acquire(r, cli_name_of(a), &options, &lock)
                                 : fl_redlock_acquire_fenced(r, cli_name_of(a), &options,
                                                             fl_issue_token_from, tokens, &lock);
+        cli_redlock_warn_of_nodes(r, fl_redlock_last(r));
         if (rc == 0) {
             show_lock(a, r, "acquired", &lock);
         } else {

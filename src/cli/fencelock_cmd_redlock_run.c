@@ -116,6 +116,7 @@ static void on_acquired(void *ctx, int result, const struct fl_redlock_lock *loc
     struct runner *r = ctx;
     r->called_back = true;
     r->acquiring = false;
+    cli_redlock_warn_of_nodes(r->redlock, report);
     if (result != 0) {
         char text[CLI_REDLOCK_ERROR_SIZE];
         cli_redlock_explain(text, sizeof text, r->redlock, report, r->tokens, result);

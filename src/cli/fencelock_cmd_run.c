@@ -18,7 +18,9 @@
 
 #define PLACE_FIRST_MS UINT64_C(300)
 #define PLACE_EVERY_MS UINT64_C(1000)
-#define SILENT_POLLS 3u
+/* Two requests without an answer make two seconds: then a person is told. */
+#define PLACE_TIMEOUT_MS UINT64_C(700)
+#define SILENT_POLLS 2u
 #define NOTE_SIZE 384u
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* it will hardly succeed */
@@ -101,6 +103,9 @@ static void on_shown(void *arg, int status, const char *error, struct fl_lock_li
     r->place_ms = fl_now_ms() + PLACE_EVERY_MS;
     if (status != 0 && status != FL_ENOTFOUND) {
         warn_of_silence(r, status, error);
+        if (r->unanswered < SILENT_POLLS) {
+            r->place_ms = fl_now_ms() + PLACE_FIRST_MS;
+        }
     } else {
         r->unanswered = 0;
     }
@@ -126,7 +131,7 @@ static void fetch_place(struct runner *r)
     }
     r->place_ms = fl_now_ms() + PLACE_EVERY_MS;
     /* without memory for it, the place is not shown */
-    if (fl_async_show(r->async, fl_str(r->args->arg[0]), PLACE_EVERY_MS, on_shown, r,
+    if (fl_async_show(r->async, fl_str(r->args->arg[0]), PLACE_TIMEOUT_MS, on_shown, r,
                       &r->fetching) != 0) {
         r->fetching = NULL;
     }
@@ -313,33 +318,12 @@ static int acquire(struct runner *r)
                             &r->acquiring);
 }
 
-/* The library refuses these too, but could not say which of them is wrong. */
-static bool is_wellformed(const struct cli_args *a)
-{
-    size_t name_len = strlen(a->arg[0]);
-    size_t owner_len = cli_has(a, CLI_OPT_OWNER) ? strlen(a->text[CLI_OPT_OWNER]) : FL_OWNER_MIN;
-    size_t value_len = cli_has(a, CLI_OPT_VALUE) ? strlen(a->text[CLI_OPT_VALUE]) : 0;
-    if (name_len < 1 || name_len > FL_NAME_MAX) {
-        cli_complain("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, name_len);
-    } else if (owner_len < FL_OWNER_MIN || owner_len > FL_OWNER_MAX) {
-        cli_complain("--owner has %u to %u bytes, not %zu: choose one that nobody else uses",
-                     FL_OWNER_MIN, FL_OWNER_MAX, owner_len);
-    } else if (value_len > FL_VALUE_MAX) {
-        cli_complain("--value has at most %u bytes, not %zu", FL_VALUE_MAX, value_len);
-    } else if (cli_has(a, CLI_OPT_WAIT) && a->number[CLI_OPT_WAIT] > FL_WAIT_MAX_MS) {
-        cli_complain("--wait is at most 24h");
-    } else {
-        return true;
-    }
-    return false;
-}
-
 int cli_run_run(const struct cli_args *a)
 {
     struct runner r = {.args = a, .child = {.still_held = still_held, .ctx = &r}};
     struct fl_acquire_options unused;
     if (!cli_child_init(&r.child, a, FL_TTL_DEFAULT_MS, FL_TTL_MAX_MS) ||
-        !cli_mode_of(a, &unused) || !is_wellformed(a)) {
+        !cli_mode_of(a, &unused) || !cli_lock_is_wellformed(a)) {
         return CLI_EXIT_USAGE;
     }
     int code;

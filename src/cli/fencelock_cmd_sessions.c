@@ -154,7 +154,8 @@ static void print_sessions(const struct cli_args *a, struct listing *w)
         fputs("no sessions\n", stdout);
     }
     if (w->more) {
-        cli_complain("there are more than %" PRIu64 " sessions; see more with --limit", w->shown);
+        cli_complain("there %s more than %" PRIu64 " session%s; see more with --limit",
+                     w->shown == 1 ? "is" : "are", w->shown, fli_s(w->shown));
     }
 }
 

@@ -330,7 +330,8 @@ static int finish_table(struct listing *w)
         fputs("no locks\n", stdout);
     }
     if (w->more) {
-        cli_complain("there are more than %" PRIu64 " locks; see more with --limit", w->shown);
+        cli_complain("there %s more than %" PRIu64 " lock%s; see more with --limit",
+                     w->shown == 1 ? "is" : "are", w->shown, fli_s(w->shown));
     }
     return CLI_EXIT_DONE;
 }

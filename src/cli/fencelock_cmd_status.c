@@ -16,6 +16,7 @@
 #define NONE_ASKED                                                                                 \
     "none of these nodes could be asked, so nothing is known of a leader: name the nodes with "    \
     "--nodes or FENCELOCK_NODES, and log in as they demand"
+#define FORMING "the cluster is being formed: the first time all its nodes must be up"
 #define HEALTH_EVERY_MS 200
 #define HEALTH_LOCK "fencelock-health" /* is asked about, and never taken */
 
@@ -25,6 +26,11 @@ struct seen_node {
     char message[256];
     struct fl_node_status status;
 };
+
+static bool is_forming(const struct fl_node_status *s)
+{
+    return strcmp(s->cluster_state, "forming") == 0;
+}
 
 /* How many entries this node has yet to apply, up to the highest commit index of any node. */
 static uint64_t lag_of(const struct seen_node *node, uint64_t commit)
@@ -93,9 +99,13 @@ static void find_problems(struct problems *p, const struct seen_node *nodes, siz
     }
     /* Only the leader knows members that were not named here. */
     const struct fl_node_status *s = &leader->status;
-    if (s->cluster_nodes_connected < s->cluster_nodes) {
-        add_problem(p, "%" PRIu64 " of the cluster's %" PRIu64 " nodes are connected to the leader",
+    if (is_forming(s)) {
+        add_problem(p, FORMING ", and %" PRIu64 " of %" PRIu64 " are connected: start the others",
                     s->cluster_nodes_connected, s->cluster_nodes);
+    } else if (s->cluster_nodes_connected < s->cluster_nodes) {
+        add_problem(p, "%" PRIu64 " of the cluster's %" PRIu64 " nodes %s connected to the leader",
+                    s->cluster_nodes_connected, s->cluster_nodes,
+                    s->cluster_nodes_connected == 1 ? "is" : "are");
     }
 }
 
@@ -283,6 +293,8 @@ static void probe_node(const struct cli_args *a, fl_client *c, size_t i, struct 
         p->serves = true;
     } else if (s->leader_id == 0) {
         snprintf(p->message, sizeof p->message, "it is up and hears no leader");
+    } else if (is_forming(s)) {
+        snprintf(p->message, sizeof p->message, FORMING);
     } else {
         probe_health(a, p, timeout_ms);
     }

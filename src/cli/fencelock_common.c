@@ -87,6 +87,9 @@ const char *cli_remedy(const struct cli_args *a, int code, const char *message)
             return "Name the CA to trust with --cacert, and the server's name, if it is not the "
                    "host, with --sni.";
         }
+        if (strstr(message, "wrong version number") != NULL) {
+            return "Name a port with TLS (of --tls-port), or leave out --tls and FENCELOCK_TLS.";
+        }
         return store ? "Start fencelock-store, or name it with --store or FENCELOCK_STORE."
                      : "Start fencelockd, or name the nodes with --nodes or FENCELOCK_NODES.";
     case FL_ENOLEADER:
@@ -178,15 +181,20 @@ static int read_password(const char *path, char room[FL_PASSWORD_MAX + 2])
 {
     FILE *f = fopen(path, "re");
     if (f == NULL) {
-        cli_complain("cannot open the password file %.256s: %s", path, strerror(errno));
+        cli_complain("--password-file: cannot open %.256s: %s", path, strerror(errno));
         return CLI_EXIT_USAGE;
     }
     bool ok = fgets(room, FL_PASSWORD_MAX + 2, f) != NULL;
+    int error = ferror(f) != 0 ? errno : 0;
     (void)fclose(f);
+    if (error != 0) {
+        cli_complain("--password-file: cannot read %.256s: %s", path, strerror(error));
+        return CLI_EXIT_USAGE;
+    }
     room[ok ? strcspn(room, "\r\n") : 0] = '\0';
     if (room[0] == '\0' || strlen(room) > FL_PASSWORD_MAX) {
-        cli_complain("the first line of %.256s is to be a password of 1 to %u bytes", path,
-                     FL_PASSWORD_MAX);
+        cli_complain("--password-file: the first line of %.256s is no password of 1 to %u bytes",
+                     path, FL_PASSWORD_MAX);
         return CLI_EXIT_USAGE;
     }
     return 0;
@@ -259,13 +267,13 @@ static int not_created(const struct cli_args *a, int rc)
                     NULL);
 }
 
-#define SILENCE_MS UINT64_C(2000)
+static bool trouble_said;
 
 /* A person at a terminal is told after two seconds why nothing happens. */
 static void on_trouble(void *arg, uint64_t without_ms, const char *text)
 {
     bool *said = arg;
-    if (!*said && text[0] != '\0' && without_ms >= SILENCE_MS) {
+    if (!*said && text[0] != '\0' && without_ms >= FLI_SILENCE_MS) {
         *said = true;
         cli_complain("waiting: %s", text);
     }
@@ -291,8 +299,7 @@ fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses,
     rc = fl_client_create(addresses, &options, &c);
     *ret_exit = rc == 0 ? 0 : not_created(a, rc);
     if (rc == 0 && isatty(STDERR_FILENO) == 1) {
-        static bool said;
-        fli_client_on_trouble(c, on_trouble, &said);
+        fli_client_on_trouble(c, on_trouble, &trouble_said);
     }
     return rc == 0 ? c : NULL;
 }
@@ -319,6 +326,9 @@ fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int
     fl_store *s = NULL;
     rc = fl_store_create_with(address, &options, &s);
     *ret_exit = rc == 0 ? 0 : not_created(a, rc);
+    if (rc == 0 && isatty(STDERR_FILENO) == 1) {
+        fli_store_on_trouble(s, on_trouble, &trouble_said);
+    }
     return rc == 0 ? s : NULL;
 }
 
@@ -370,6 +380,24 @@ bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options)
     options->mode = shared ? FL_MODE_SHARED : FL_MODE_EXCLUSIVE;
     options->permits = semaphore ? permits : 0;
     return true;
+}
+
+bool cli_lock_is_wellformed(const struct cli_args *a)
+{
+    size_t name_len = strlen(a->arg[0]);
+    size_t owner_len = cli_has(a, CLI_OPT_OWNER) ? strlen(a->text[CLI_OPT_OWNER]) : FL_OWNER_MIN;
+    size_t value_len = cli_has(a, CLI_OPT_VALUE) ? strlen(a->text[CLI_OPT_VALUE]) : 0;
+    if (name_len < 1 || name_len > FL_NAME_MAX) {
+        cli_complain("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, name_len);
+    } else if (owner_len < FL_OWNER_MIN || owner_len > FL_OWNER_MAX) {
+        cli_complain("--owner has %u to %u bytes, not %zu: choose one that nobody else uses",
+                     FL_OWNER_MIN, FL_OWNER_MAX, owner_len);
+    } else if (value_len > FL_VALUE_MAX) {
+        cli_complain("--value has at most %u bytes, not %zu", FL_VALUE_MAX, value_len);
+    } else {
+        return true;
+    }
+    return false;
 }
 
 int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret)

@@ -53,6 +53,10 @@ const char *cli_remedy(const struct cli_args *a, int code, const char *message);
  * stderr. */
 bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options);
 
+/* Checks the name, --owner and --value. False after a sentence on stderr. The library refuses these
+ * too, but could not say which option is wrong. */
+bool cli_lock_is_wellformed(const struct cli_args *a);
+
 /* Reads a token from an argument. 0, or the exit code after a sentence. */
 int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret);
 

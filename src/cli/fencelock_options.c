@@ -55,7 +55,7 @@ static const struct {
                          "put the new file in the place of one that has its name"},
     [CLI_OPT_MATCH] = {"--match", KIND_TEXT, "GLOB", NULL,
                        "only names, or keys of Redis, that match"},
-    [CLI_OPT_BY] = {"--by", KIND_TEXT, "WAIT", NULL, "wait: the locks that were waited for most"},
+    [CLI_OPT_BY] = {"--by", KIND_TEXT, "wait", NULL, "wait: the locks that were waited for most"},
     [CLI_OPT_ONCE] = {"--once", KIND_FLAG, NULL, NULL, "print once and end"},
     [CLI_OPT_LIMIT] = {"--limit", KIND_NUMBER, "N", NULL,
                        "at most so many (default 1000; top: 10; watch: no limit)"},
@@ -225,6 +225,23 @@ static const char *title(const struct cli_command *c, char out[2 * WORD_MAX])
     return out;
 }
 
+/* Of times that the servers limit as well: their own words could not name the option. */
+static int check_range(struct parse *p, enum cli_option o, const char *value, const char *from)
+{
+    uint64_t ms = p->args.number[o];
+    if ((o == CLI_OPT_TTL || o == CLI_OPT_TIMEOUT) && ms == 0) {
+        return wrong(p, "%s must not be 0: leave it out for the default", from);
+    }
+    if (o == CLI_OPT_TTL && (ms < FL_TTL_MIN_MS || ms > FL_TTL_MAX_MS)) {
+        return wrong(p, "%s is %ums to 24h, not '%s'%s", from, (unsigned)FL_TTL_MIN_MS, value,
+                     value[strspn(value, "0123456789")] == '\0' ? " (milliseconds)" : "");
+    }
+    if ((o == CLI_OPT_WAIT || o == CLI_OPT_TIMEOUT) && ms > CLI_TIME_MAX_MS) {
+        return wrong(p, "%s is at most 24h, not '%s'", from, value);
+    }
+    return 0;
+}
+
 static int take_value(struct parse *p, enum cli_option o, const char *value, const char *from)
 {
     struct cli_args *a = &p->args;
@@ -239,8 +256,12 @@ static int take_value(struct parse *p, enum cli_option o, const char *value, con
                  "%s %s is %s milliseconds: write %ss if seconds are meant, or %sms", from, value,
                  value, value, value);
     }
-    if ((o == CLI_OPT_TTL || o == CLI_OPT_TIMEOUT) && a->number[o] == 0) {
-        return wrong(p, "%s must not be 0: leave it out for the default", from);
+    if (options[o].kind == KIND_DURATION && a->number[o] > UINT64_MAX / 4) {
+        return wrong(p, "%s %s is too long", from, value); /* its end must be a time */
+    }
+    int rc = check_range(p, o, value, from);
+    if (rc != 0) {
+        return rc;
     }
     if (options[o].kind == KIND_NUMBER &&
         !fli_parse_u64(value, strlen(value), FL_TOKEN_MAX, &a->number[o])) {
@@ -275,7 +296,9 @@ static int take_option(struct parse *p)
     const char *value;
     size_t o;
     if (p->argv[p->at][1] != '-' && strcmp(p->argv[p->at], "-h") != 0) {
-        return wrong(p, "there is no option %s; see fencelock --help", p->argv[p->at]);
+        bool negative = p->argv[p->at][1] >= '0' && p->argv[p->at][1] <= '9';
+        return wrong(p, "there is no option %s%s; see fencelock --help", p->argv[p->at],
+                     negative ? ", and no number here is below 0" : "");
     }
     int rc = fli_options_next(&p->reader, p->argc, p->argv, &p->at, &o, &value);
     if (rc != 0) {
@@ -416,8 +439,10 @@ static int take_args(struct parse *p)
             break;
         }
         if (c == NULL || p->args.n_args == c->args_max) {
-            return wrong(p, "'%s' is one argument too many: write fencelock %s %s", word,
-                         c == NULL ? "" : title(c, name), c == NULL ? "" : c->arguments);
+            return wrong(p, "'%s' is one argument too many: write fencelock %s%s%s", word,
+                         c == NULL ? "" : title(c, name),
+                         c == NULL || c->arguments[0] == '\0' ? "" : " ",
+                         c == NULL ? "" : c->arguments);
         }
         FLI_ASSERT(p->args.n_args < CLI_ARGS_MAX);
         p->args.arg[p->args.n_args++] = word;

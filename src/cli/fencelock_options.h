@@ -93,6 +93,7 @@ _Static_assert(CLI_OPTIONS <= 64, "CLI_BIT() has 64 of them");
 #define CLI_BIT(option) (UINT64_C(1) << (option))
 /* a time below this without a unit was probably meant in seconds */
 #define CLI_SHORT_MS UINT64_C(100)
+#define CLI_TIME_MAX_MS UINT64_C(86400000) /* of a wait and a timeout */
 #define CLI_RUN_TTL_MIN_MS UINT64_C(500)
 #define CLI_ARGS_MAX 16u
 #define CLI_ARGS_REST 0xffu /* args_max: everything after the first argument is a command line */

@@ -328,7 +328,8 @@ static void describe_cb(void *ctx, char *out, size_t size)
     struct app *a = ctx;
     struct store_counts c;
     store_get_counts(a->store, &c);
-    (void)snprintf(out, size, "%" PRIu64 " keys, %" PRIu64 " marks", c.keys, c.marks);
+    (void)snprintf(out, size, "%" PRIu64 " key%s, %" PRIu64 " mark%s", c.keys, fli_s(c.keys),
+                   c.marks, fli_s(c.marks));
 }
 
 static void stopped_cb(void *ctx)
@@ -447,7 +448,7 @@ static int run(const struct options *o, struct app *a)
     daemon_notify_open(&a->notify);
     if (store_open(o->data, (size_t)o->size_max, !o->no_fencing, &a->store, errmsg,
                    sizeof(errmsg)) != 0) {
-        complain("--data: %s", errmsg);
+        complain("--data: %s%s", errmsg, fli_files_remedy(errmsg));
         return EXIT_FAILURE;
     }
     struct fli_tls_config tls = {.server = true,
@@ -473,13 +474,13 @@ static int run(const struct options *o, struct app *a)
                                     .fatal = fatal_cb,
                                     .log = log_cb};
     if (service_create(&a->loop, a->store, &config, &a->service, errmsg, sizeof(errmsg)) != 0) {
-        complain("%s", errmsg);
+        complain("%s%s", errmsg, fli_files_remedy(errmsg));
         store_close(a->store);
         return EXIT_FAILURE;
     }
     if (o->metrics != NULL && store_watch_create(&a->loop, o->metrics, o->data, a->service,
                                                  &a->watch, errmsg, sizeof(errmsg)) != 0) {
-        complain("%s", errmsg);
+        complain("%s%s", errmsg, fli_files_remedy(errmsg));
         service_stop(a->service, gave_up_cb, a);
         (void)uv_run(&a->loop, UV_RUN_DEFAULT);
         store_close(a->store);
@@ -517,8 +518,10 @@ static int serve(struct options *o)
         return EXIT_USAGE;
     }
     report_lack_of_memory();
-    if (uv_loop_init(&app.loop) != 0) {
-        complain("cannot start the event loop");
+    int rc = uv_loop_init(&app.loop);
+    if (rc != 0) {
+        complain("cannot start the event loop: %s%s", uv_strerror(rc),
+                 fli_files_remedy(uv_strerror(rc)));
         return EXIT_FAILURE;
     }
     int code = run(o, &app);

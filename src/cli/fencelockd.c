@@ -139,14 +139,15 @@ static int run(struct daemon *d)
     (void)signal(SIGUSR1, SIG_IGN); /* until it is watched for */
     int rc = uv_loop_init(&d->loop);
     if (rc != 0) {
-        (void)fprintf(stderr, "fencelockd: cannot make an event loop: %s\n", uv_strerror(rc));
+        (void)fprintf(stderr, "fencelockd: cannot make an event loop: %s%s\n", uv_strerror(rc),
+                      fli_files_remedy(uv_strerror(rc)));
         return 1;
     }
     struct server_callbacks cbs = {
         .ctx = d, .log = log_cb, .fatal = fatal, .log_level = cluster_level_cb};
     rc = server_create(&d->loop, &d->config, &cbs, &d->server, errmsg, sizeof errmsg);
     if (rc != 0) {
-        (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
+        (void)fprintf(stderr, "fencelockd: %s%s\n", errmsg, fli_files_remedy(errmsg));
         return 1;
     }
     watch_signal(d, &d->sigterm, SIGTERM, signal_cb);

@@ -38,9 +38,10 @@ static void print_rate(const struct config *c, const struct beginning_result *r)
     uint64_t now_ms = fli_clock_wall_ms();
     uint64_t age_s = r->made_ms < now_ms ? (now_ms - r->made_ms) / 1000 : 0;
     char age[CLI_DURATION_SIZE];
+    uint64_t rate = c->step / (age_s == 0 ? 1 : age_s);
     cli_format_duration(age, age_s * 1000);
-    (void)printf("age         %s: the step covers %" PRIu64 " tokens a second since then\n", age,
-                 c->step / (age_s == 0 ? 1 : age_s));
+    (void)printf("age         %s: the step covers %" PRIu64 " token%s a second since then\n", age,
+                 rate, fli_s(rate));
 }
 
 static void print_text(const struct config *c, const struct beginning_result *r)
@@ -53,9 +54,10 @@ static void print_text(const struct config *c, const struct beginning_result *r)
     if (r->made_ms != 0) {
         print_rate(c, r);
     }
-    (void)printf("tokens      begin with %" PRIu64 "\nended       %" PRIu64 " holds, %" PRIu64
-                 " waits\n",
-                 r->new_token + 1, r->ended_holds, r->ended_waits);
+    (void)printf("tokens      begin with %" PRIu64 "\nended       %" PRIu64 " hold%s, %" PRIu64
+                 " wait%s\n",
+                 r->new_token + 1, r->ended_holds, fli_s(r->ended_holds), r->ended_waits,
+                 fli_s(r->ended_waits));
     if (r->lost_after != 0) {
         (void)printf("lost        whatever the cluster did after entry %" PRIu64
                      " of this node's log: grants, releases, users, limits. Tokens that it issued "

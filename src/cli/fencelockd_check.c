@@ -35,7 +35,7 @@ static void on_value(void *ctx, const char *name, const char *value, const char 
     bool given = strcmp(where, "default") != 0;
     cli_table_text(&l->table, CLI_PLAIN, name);
     cli_table_bytes(&l->table, given ? CLI_BOLD : CLI_PLAIN,
-                    bytes_of(value[0] == '\0' ? "-" : value));
+                    bytes_of(value[0] == '\0' ? "none" : value));
     cli_table_bytes(&l->table, given ? CLI_PLAIN : CLI_DIM, bytes_of(where));
 }
 

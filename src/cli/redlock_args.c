@@ -184,6 +184,17 @@ bool cli_redlock_name_ok(const struct cli_args *a)
     return true;
 }
 
+void cli_redlock_warn_of_nodes(const fl_redlock *r, const struct fl_redlock_report *report)
+{
+    for (uint32_t i = 0; i < report->servers; i++) {
+        if (report->server[i].is_node) {
+            cli_complain("%.255s is fencelockd and no independent Redis server: all nodes of a "
+                         "cluster are one, so lock with fencelock acquire or run (--nodes) instead",
+                         fl_redlock_address(r, i));
+        }
+    }
+}
+
 void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
                          const struct fl_redlock_report *report, const fl_client *tokens,
                          int result)

@@ -25,6 +25,9 @@ bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acq
 
 /* Writes the sentence about a failed call, with what to do about it. tokens: the client that was
  * asked for a token, or NULL. */
+/* Prints which of the servers are fencelockd. Their votes are not independent of each other. */
+void cli_redlock_warn_of_nodes(const fl_redlock *r, const struct fl_redlock_report *report);
+
 void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
                          const struct fl_redlock_report *report, const fl_client *tokens,
                          int result);

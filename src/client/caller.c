@@ -142,10 +142,26 @@ static void on_ended(void *arg, struct fli_ended *ended)
     ended->reply = NULL;
 }
 
-static void wait_for_events(const struct fli_engine *e)
+/* A server that takes the request and says nothing makes no event of its own. */
+static void tell_of_silence(struct fli_caller *k)
 {
-    struct pollfd p = {.fd = e->epoll_fd, .events = POLLIN};
-    (void)poll(&p, 1, -1);
+    fli_caller_fail(k, 0, k->without ? "no node takes the request" : "no answer yet");
+    append_troubles(k);
+    k->on_trouble(k->trouble_arg, FLI_SILENCE_MS, k->error);
+    k->error[0] = '\0';
+}
+
+/* silent_ms: when to tell that nothing has been heard; 0: not. Returns when to tell it now. */
+static uint64_t wait_for_events(struct fli_caller *k, uint64_t silent_ms)
+{
+    struct pollfd p = {.fd = k->engine.epoll_fd, .events = POLLIN};
+    uint64_t now_ms = fli_clock_ms();
+    if (silent_ms != 0 && now_ms >= silent_ms) {
+        tell_of_silence(k);
+        silent_ms = 0;
+    }
+    (void)poll(&p, 1, silent_ms == 0 ? -1 : (int)(silent_ms - now_ms));
+    return silent_ms;
 }
 
 int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply **ret_reply,
@@ -163,8 +179,10 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
     if (rc != 0) {
         return fli_caller_fail(k, rc, "%s", fl_strerror(rc));
     }
+    bool is_told = k->on_trouble != NULL && call->wait_ms == 0;
+    uint64_t silent_ms = is_told ? fli_clock_ms() + FLI_SILENCE_MS : 0;
     for (fli_engine_process(&k->engine); !o.over; fli_engine_process(&k->engine)) {
-        wait_for_events(&k->engine);
+        silent_ms = wait_for_events(k, silent_ms);
     }
     if (o.ended.status != 0) {
         explain(k, call, o.ended.status, timeout_ms);

@@ -6,10 +6,14 @@
 
 #include "client/engine.h"
 
+struct fl_store;
+
 #define FLI_TROUBLE_SIZE 160u
+#define FLI_SILENCE_MS UINT64_C(2000)
 
 /* Called each time that a call goes on although no node is usable, and with 0 when one is usable
- * again. without_ms: for how long none has been. text: every node with its last error; it is valid
+ * again; and once when a call that waits for no lock has had no answer for FLI_SILENCE_MS.
+ * without_ms: for how long none has been. text: every node with its last error; it is valid
  * until the callback returns. The callback must not use the client. */
 typedef void (*fli_trouble_cb)(void *arg, uint64_t without_ms, const char *text);
 
@@ -54,6 +58,7 @@ int fli_caller_ask(struct fli_caller *k, struct fli_link *link, uint32_t node,
 
 /* For every later call of this client. NULL: no callback any more. */
 void fli_client_on_trouble(fl_client *c, fli_trouble_cb on_trouble, void *arg);
+void fli_store_on_trouble(struct fl_store *s, fli_trouble_cb on_trouble, void *arg);
 
 /* Sets k->error; returns code. */
 int fli_caller_fail(struct fli_caller *k, int code, const char *fmt, ...) FLI_PRINTF(3, 4);

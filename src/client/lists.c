@@ -340,6 +340,7 @@ static const struct {
     TEXT("node_role", role),
     TEXT("version", version),
     TEXT("leader_address", leader),
+    TEXT("cluster_state", cluster_state),
     NUMBER("node_id", node_id),
     NUMBER("leader_id", leader_id),
     NUMBER("cluster_nodes", cluster_nodes),

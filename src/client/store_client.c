@@ -71,6 +71,12 @@ void fl_store_destroy(fl_store *s)
     }
 }
 
+void fli_store_on_trouble(struct fl_store *s, fli_trouble_cb on_trouble, void *arg)
+{
+    s->caller.on_trouble = on_trouble;
+    s->caller.trouble_arg = arg;
+}
+
 const char *fl_store_error(const fl_store *s)
 {
     return s->caller.error;

@@ -74,17 +74,21 @@ static void log_forming(struct membership *m, const char *text)
 }
 
 /* Logs the names of the members that have not done their part yet. */
-static void log_waiting(struct membership *m, const char *what, const bool missing[MEMBERS_MAX])
+static void log_waiting(struct membership *m, const bool missing[MEMBERS_MAX], const char *why)
 {
     const struct configuration *c = replica_configuration(m->replica);
     char text[sizeof m->last_logged];
-    size_t len =
-        (size_t)snprintf(text, sizeof text, "the cluster is being formed: waiting for%s", what);
+    bool any = false;
+    size_t len = (size_t)snprintf(text, sizeof text, "the cluster is being formed: waiting for");
     for (unsigned i = 0; i < c->n && len < sizeof text; i++) {
         if (missing[i]) {
-            len += (size_t)snprintf(text + len, sizeof text - len, " node %" PRIu64 " (%s)",
-                                    c->servers[i].id, c->servers[i].address);
+            len += (size_t)snprintf(text + len, sizeof text - len, "%s node %" PRIu64 " (%s)",
+                                    any ? "," : "", c->servers[i].id, c->servers[i].address);
+            any = true;
         }
+    }
+    if (len < sizeof text) {
+        (void)snprintf(text + len, sizeof text - len, "; %s", why);
     }
     log_forming(m, text);
 }
@@ -131,11 +135,11 @@ static void form(struct membership *m)
         any_unready = any_unready || unready[i];
     }
     if (any_absent) {
-        log_waiting(m, " (all members must be up the first time)", absent);
+        log_waiting(m, absent, "the first time all members must be up");
         return;
     }
     if (any_unready) {
-        log_waiting(m, "", unready);
+        log_waiting(m, unready, "they are to say that they know all members");
         return;
     }
     struct machine_command c = {.op = MACHINE_OP_INIT, .limits = *m->config.limits};

@@ -35,7 +35,15 @@
 
 struct node;
 
-#define NODE_HOLD_MS 3000u       /* the default of hold_ms */
+/* Defaults. A follower starts an election after one to two election times without its leader. It
+ * gets votes from nodes that have missed the leader for one election time. With three nodes, the
+ * first of two followers starts after about one and a third. A busy machine must not make a live
+ * leader look dead: ten heartbeats fit into one election time. A leader whose process has ended is
+ * replaced sooner (election.h). */
+#define NODE_ELECTION_MS 400u
+#define NODE_HEARTBEAT_MS 40u
+#define NODE_HOLD_MS 3000u
+
 #define NODE_REPORT_OLD_MS 5000u /* reports of nodes older than this are ignored */
 
 struct node_config {

@@ -283,11 +283,14 @@ static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
         snapshot_reader_close(reader);
     }
     if (rv != 0) {
-        snprintf(errmsg, errmsg_size,
-                 "the snapshot in %s cannot be read: %s; move the data directory out of the way, "
-                 "run CLUSTER FORGET %" PRIu64
-                 " on the leader, and start again with an empty directory",
-                 n->dir.log_path, error.code != 0 ? error.text : fl_strerror(rv), n->id);
+        const char *why = error.code != 0 ? error.text : fl_strerror(rv);
+        /* What lacks a right or a descriptor must not be told to give up its data. */
+        bool is_lost = rv == FL_ECORRUPT || strstr(why, strerror(EIO)) != NULL;
+        snprintf(errmsg, errmsg_size, "the snapshot in %s cannot be read: %s%s", n->dir.log_path,
+                 why,
+                 is_lost ? "; move the data directory out of the way, run CLUSTER FORGET for "
+                           "this node on the leader, and start again with an empty directory"
+                         : "");
     }
     return rv;
 }

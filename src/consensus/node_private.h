@@ -32,13 +32,6 @@
 #include "consensus/starts_witness.h"
 #include "peer/outbound.h"
 
-/* Defaults. A follower starts an election after one to two election times without its leader. It
- * gets votes from nodes that have missed the leader for one election time. With three nodes, the
- * first of two followers starts after about one and a third. A busy machine must not make a live
- * leader look dead: ten heartbeats fit into one election time. A leader whose process has ended is
- * replaced sooner (election.h). */
-#define NODE_ELECTION_MS 400u
-#define NODE_HEARTBEAT_MS 40u
 #define NODE_PENDING_MAX ((size_t)64 << 20)
 #define NODE_SNAPSHOT_BYTES (UINT64_C(32) << 20)
 #define NODE_SNAPSHOT_ENTRIES UINT64_C(65536)

@@ -151,7 +151,8 @@ static void give_up(struct relay_stream *o, const char *why)
     fli_list_init(&uncertain);
     if (o->count > 0) {
         host_log(&c->config.host, 2,
-                 "the stream to node %" PRIu64 " is given up with %u commands unanswered: %s",
+                 "the stream to node %" PRIu64
+                 " is given up while %u of its commands had no answer: %s",
                  leader->id, o->count, why);
     }
     for (uint64_t s = o->first; s < o->next; s++) {

@@ -97,7 +97,7 @@ class Panel:
         self.draw_two_at_once()
         self.draw_holds()
         self.draw_words()
-        lost = '%d updates acknowledged, the counter is %d: %d lost' % (self.run.acknowledged, self.run.counter, self.run.lost)
+        lost = '%d update%s acknowledged, the counter is %d: %d lost' % (self.run.acknowledged, '' if self.run.acknowledged == 1 else 's', self.run.counter, self.run.lost)
         self.d.text(self.x + LANES, bottom + 30, [(lost, RED if self.run.lost else GREEN, True)], 17, 'start')
 
 

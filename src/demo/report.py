@@ -45,8 +45,8 @@ def show_run(run, colours):
                      ('writer %d' % (r['planned'].next + 1), None), (two, 'yellow' if r['two_at_once'] else None),
                      ('refused', 'green') if r['refused'] else ('accepted', 'red'), (acknowledged, None),
                      (r['counter'], 'bold'), (r['lost'], 'red' if r['lost'] else 'green')])
-    print('%s: %d writers, %d grants, %d ms' % (paint('seed %d, %s' % (run.plan.seed, MODE_TEXT[run.mode]), 'bold', colours),
-                                                run.plan.writers, run.grants, run.elapsed_ms))
+    print('%s: %d writers, %d grant%s, %d ms' % (paint('seed %d, %s' % (run.plan.seed, MODE_TEXT[run.mode]), 'bold', colours),
+                                                run.plan.writers, run.grants, '' if run.grants == 1 else 's', run.elapsed_ms))
     show_table(('FAULT', 'HOLDER', 'NEXT HOLDER', 'TWO AT ONCE', 'LATE WRITE', 'ACKNOWLEDGED>', 'COUNTER>',
                 'LOST UPDATES>'), rows, colours)
     print()
@@ -78,7 +78,7 @@ def sentence(run, event):
     who, number = event['who'] + 1, event['number']
     acquired = 'writer %d has the lock' % who + (', token %d' % number if run.mode != 'off' and number else '')
     return {
-        'added': 'all writers in turn: %d updates' % (number or 0),
+        'added': 'all writers in turn: %d update%s' % (number or 0, '' if number == 1 else 's'),
         'acquired': acquired,
         'read': 'writer %d %s %d' % (who, 'claims, reads' if run.mode == 'on' else 'reads', number or 0),
         'stopped': 'writer %d is stopped (SIGSTOP)' % who,

@@ -366,8 +366,11 @@ static int parse_eval(struct parse *p, enum fli_command_id id, const struct fli_
     }
     FLI_ASSERT(f != NULL);
     if (keys < f->keys_min || keys > f->keys_max) {
-        return wrong(p, "this script (%s) takes %u to %u keys, not %llu", f->name, f->keys_min,
-                     f->keys_max, (unsigned long long)keys);
+        return f->keys_min == f->keys_max
+                   ? wrong(p, "this script (%s) takes %u key%s, not %llu", f->name, f->keys_min,
+                           fli_s(f->keys_min), (unsigned long long)keys)
+                   : wrong(p, "this script (%s) takes %u to %u keys, not %llu", f->name,
+                           f->keys_min, f->keys_max, (unsigned long long)keys);
     }
     if (f->op == FACE_OP_RENEW_EACH) {
         return take_each(p, f, args + 2, (unsigned)keys, n - 2 - (unsigned)keys);

@@ -226,7 +226,10 @@ uint32_t machine_command_cost_now(const struct machine *m, const struct machine_
  *
  * machine_may(): whether this user has this right now. A node filters events with it, by the state
  * that its own log has reached, and answers some requests by itself. `right` 0: whether the user
- * exists. `name` NULL: for at least one name. */
+ * exists. `name` NULL: for at least one name. machine_may_see() adds to `steps` what comparing the
+ * name with the user's patterns took. */
+bool machine_may_see(const struct machine *m, uint64_t user, struct fli_slice name,
+                     uint64_t *steps);
 bool machine_may(const struct machine *m, uint64_t user, unsigned right,
                  const struct fli_slice *name);
 /* Whether no user was ever changed, and none was set up initially. */

@@ -119,10 +119,9 @@ static const struct user *find_login(const struct machine *m, uint64_t user)
     return u != NULL && u->acl.on && u->login == (uint32_t)(user >> 32) ? u : NULL;
 }
 
-bool machine_may(const struct machine *m, uint64_t user, unsigned right,
-                 const struct fli_slice *name)
+static bool may(const struct machine *m, uint64_t user, unsigned right,
+                const struct fli_slice *name, uint64_t *steps)
 {
-    uint64_t steps = 0;
     if (user == 0 && m->users.open) {
         return true;
     }
@@ -130,7 +129,19 @@ bool machine_may(const struct machine *m, uint64_t user, unsigned right,
     if (u == NULL || right == 0) {
         return u != NULL;
     }
-    return name == NULL ? acl_may_some(&u->acl, right) : acl_may(&u->acl, right, *name, &steps);
+    return name == NULL ? acl_may_some(&u->acl, right) : acl_may(&u->acl, right, *name, steps);
+}
+
+bool machine_may(const struct machine *m, uint64_t user, unsigned right,
+                 const struct fli_slice *name)
+{
+    uint64_t steps = 0;
+    return may(m, user, right, name, &steps);
+}
+
+bool machine_may_see(const struct machine *m, uint64_t user, struct fli_slice name, uint64_t *steps)
+{
+    return may(m, user, ACL_SEE, &name, steps);
 }
 
 bool machine_users_are_new(const struct machine *m)

@@ -8,7 +8,6 @@
  *
  * The loop answers with the mutex held, so the thread cannot give up in the middle of an answer. */
 #include "metrics/listener.h"
-
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
@@ -346,10 +345,8 @@ static int open_socket(const char *host, uint16_t port, char *errmsg, size_t err
     int fd = bind_first(all, &rc);
     freeaddrinfo(all);
     if (fd < 0) {
-        (void)snprintf(errmsg, errmsg_size,
-                       "--metrics: cannot listen on %s port %u: %s; is another process there? Give "
-                       "another port, or port 0 for any",
-                       host, (unsigned)port, strerror(rc));
+        (void)snprintf(errmsg, errmsg_size, "--metrics: cannot listen on %s port %u: %s%s", host,
+                       (unsigned)port, strerror(rc), fli_listen_remedy(strerror(rc)));
     }
     return fd;
 }

@@ -582,9 +582,10 @@ static void refuse(struct net_conn *c, bool full)
                                    s->limits.connections_max)
                   : fli_resp_error(&c->out, "LIMIT",
                                    "your address has as many connections or as much memory as one "
-                                   "may (%u connections): close some, or raise "
+                                   "may (%u connection%s): close some, or raise "
                                    "address-connections and address-memory",
-                                   s->limits.address_connections_max);
+                                   s->limits.address_connections_max,
+                                   fli_s(s->limits.address_connections_max));
     c->last = true;
     net_conn_touch(c);
     if (rc != 0) {

@@ -77,7 +77,7 @@ struct net_conn {
     struct net_server *server;
     struct fli_list link;     /* server->conns */
     struct fli_list dirty;    /* on server->dirty: has something to flush, resume or free; or on
-                               * ->ending */
+                               * ->ending; or, with `later`, on ->pushed */
     struct fli_list watch;    /* server->fresh, ->leaving or ->lingering, oldest first */
     struct fli_list yielded;  /* on server->yielded or ->unserved: paused until its turn comes */
     struct fli_list requests; /* in order of arrival: taken, and their answers not yet in the
@@ -107,6 +107,7 @@ struct net_conn {
     bool reading;         /* uv_read is on */
     bool paused;          /* takes no requests: it is full, waits, or yielded */
     bool full;            /* too much is in flight or unsent; reset at half the limit */
+    bool later;           /* it has only pushes to send, on server->pushed */
     bool requests_in_use; /* the list is being walked: answered ones must stay on it */
     bool eof;             /* the client sends no more */
     bool last;            /* takes no more requests; closes when everything was sent */
@@ -163,6 +164,8 @@ struct net_server {
     struct fli_list lingering; /* our side is shut down: wait for the client's end */
     struct fli_list shaking;   /* in the TLS handshake */
     struct fli_list ending;    /* doomed, and put off to the next turn; by `dirty` */
+    struct fli_list pushed;    /* got pushes and nothing else; by `dirty` */
+    uint64_t push_ns;          /* spent on those in this turn */
     size_t reaped;             /* requests that were given up in this turn */
     unsigned accepts;          /* in this turn */
     size_t conns_n;            /* length of `conns` */
@@ -262,8 +265,21 @@ static inline bool net_parser_idle(const struct fli_resp_parser *p)
 
 static inline void net_conn_touch(struct net_conn *c)
 {
+    if (c->later) {
+        c->later = false;
+        fli_list_remove(&c->dirty);
+    }
     if (!fli_list_linked(&c->dirty)) {
         fli_list_push(&c->server->dirty, &c->dirty);
+    }
+}
+
+/* It got a push: it is flushed when those with answers have been. */
+static inline void net_conn_touch_later(struct net_conn *c)
+{
+    if (!fli_list_linked(&c->dirty)) {
+        c->later = true;
+        fli_list_push(&c->server->pushed, &c->dirty);
     }
 }
 

@@ -191,7 +191,17 @@ static bool push_behind(struct net_conn *c, const void *data, size_t len)
     }
     c->waiting_len += len;
     net_memory_reply(r);
-    net_conn_touch(c);
+    net_conn_touch_later(c);
+    return true;
+}
+
+static bool push_now(struct net_conn *c, const void *data, size_t len)
+{
+    net_buffer_take(c->server, &c->out, c->server->limits.output_max);
+    if (fli_buf_append(&c->out, data, len) != 0) {
+        return false;
+    }
+    net_conn_touch_later(c);
     return true;
 }
 
@@ -201,15 +211,10 @@ bool net_push(struct net_conn *c, const void *data, size_t len)
     if (c->doomed || c->last || c->lingering) {
         return false;
     }
-    if (c->proto == 2 && !fli_list_empty(&c->requests)) {
-        return push_behind(c, data, len);
-    }
-    net_buffer_take(c->server, &c->out, c->server->limits.output_max);
-    if (fli_buf_append(&c->out, data, len) != 0) {
-        return false;
-    }
-    net_conn_touch(c);
-    return true;
+    bool pushed = c->proto == 2 && !fli_list_empty(&c->requests) ? push_behind(c, data, len)
+                                                                 : push_now(c, data, len);
+    net_memory_note(c); /* it may be flushed in a later turn only */
+    return pushed;
 }
 
 void net_conn_cut_off(struct net_conn *c, const char *why, const void *last_word, size_t len)

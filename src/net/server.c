@@ -30,18 +30,44 @@ void net_server_log(struct net_server *s, int level, const char *fmt, ...)
     s->cbs.log(s->cbs.ctx, level, text);
 }
 
+/* The loop terminates: a connection becomes dirty again only by taking input that was already read,
+ * by being answered, or by being doomed. */
+static void flush_dirty(struct net_server *s)
+{
+    struct fli_list *link = NULL;
+    while ((link = fli_list_pop(&s->dirty)) != NULL) {
+        net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, dirty));
+    }
+}
+
+/* One event may be pushed to every connection there is, so this has a share of each turn. */
+static void flush_pushed(struct net_server *s)
+{
+    struct fli_list *link = NULL;
+    uint64_t began_ns = fli_clock_ns();
+    uint64_t before_ns = s->push_ns;
+    while (s->push_ns <= FLI_TURN_PUSHES_US * US && (link = fli_list_pop(&s->pushed)) != NULL) {
+        struct net_conn *c = FLI_CONTAINER_OF(link, struct net_conn, dirty);
+        c->later = false;
+        net_conn_work(c);
+        flush_dirty(s);
+        s->push_ns = before_ns + (fli_clock_ns() - began_ns);
+    }
+    if (!fli_list_empty(&s->pushed)) {
+        net_server_stay_awake(s);
+    }
+}
+
 void net_flush(struct net_server *s)
 {
-    if (s->flushing || fli_list_empty(&s->dirty)) {
+    if (s->flushing || (fli_list_empty(&s->dirty) && fli_list_empty(&s->pushed))) {
         return;
     }
     s->flushing = true;
     enum fli_turn_part part = fli_turn_enter(&s->turn, FLI_TURN_WRITES);
-    /* The loop terminates: a connection becomes dirty again only by taking input that was already
-     * read, by being answered, or by being doomed. */
-    struct fli_list *link = NULL;
-    while ((link = fli_list_pop(&s->dirty)) != NULL) {
-        net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, dirty));
+    flush_dirty(s);
+    if (!fli_list_empty(&s->pushed)) {
+        flush_pushed(s);
     }
     fli_turn_leave(&s->turn, part);
     s->flushing = false;
@@ -140,6 +166,7 @@ static void begin_turn(struct net_server *s)
 {
     s->take_ns = 0;
     s->shake_ns = 0;
+    s->push_ns = 0;
     s->reaped = 0;
     s->accepts = 0;
     accept_waiting(s);
@@ -148,7 +175,8 @@ static void begin_turn(struct net_server *s)
     serve_yielded(s);
     s->take_ns = s->take_ns > s->share_ns / 2 ? s->share_ns / 2 : s->take_ns;
     if (fli_list_empty(&s->yielded) && fli_list_empty(&s->unserved) && fli_list_empty(&s->ending) &&
-        fli_list_empty(&s->deferred) && fli_list_empty(&s->deferred_begun)) {
+        fli_list_empty(&s->pushed) && fli_list_empty(&s->deferred) &&
+        fli_list_empty(&s->deferred_begun)) {
         (void)uv_idle_stop(&s->idle);
     }
 }
@@ -237,7 +265,8 @@ static void connection_cb(uv_stream_t *stream, int status)
         net_server_stay_awake(s);
         return;
     }
-    net_server_log(s, 2, "cannot accept a connection: %s", uv_strerror(status));
+    net_server_log(s, 2, "cannot accept a connection: %s%s", uv_strerror(status),
+                   fli_files_remedy(uv_strerror(status)));
     if (status == UV_EMFILE || status == UV_ENFILE) {
         /* libuv has a spare descriptor to turn such connections away with. When even that is used
          * up, it would try again for ever without leaving its loop. Closing the listener ends
@@ -331,7 +360,7 @@ int net_server_listen_on(struct net_server *s, const char *address, bool secure,
     freeaddrinfo(found);
     if (rc != 0) {
         (void)snprintf(errmsg, errmsg_size, "cannot listen on %s: %s%s", address, uv_strerror(rc),
-                       rc == UV_EADDRINUSE ? "; another process has it, choose another port" : "");
+                       fli_listen_remedy(uv_strerror(rc)));
         return FL_ESYSTEM;
     }
     return 0;
@@ -451,6 +480,7 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->conns);
     fli_list_init(&s->dirty);
     fli_list_init(&s->ending);
+    fli_list_init(&s->pushed);
     fli_list_init(&s->unserved);
     fli_list_init(&s->yielded);
     fli_turn_init(&s->turn);

@@ -38,8 +38,8 @@ void transport_log(struct transport *t, int level, const char *fmt, ...)
         return;
     }
     if (left_out > 0) {
-        snprintf(note, sizeof note, "%llu more lines about connections between nodes were left out",
-                 (unsigned long long)left_out);
+        snprintf(note, sizeof note, "%llu more line%s about connections between nodes left out",
+                 (unsigned long long)left_out, fli_s(left_out));
         t->cbs.log(t->cbs.ctx, level, note);
     }
     t->cbs.log(t->cbs.ctx, level, text);
@@ -304,7 +304,7 @@ static int transport_bind(struct transport *t, const char *address, char *errmsg
                  strerror(errno),
                  errno == EADDRINUSE ? "; another process has it, perhaps another node: choose "
                                        "another port with --peer (and in --cluster)"
-                                     : "");
+                                     : fli_listen_remedy(strerror(errno)));
         return FL_ESYSTEM;
     }
     return 0;

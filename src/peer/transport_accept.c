@@ -413,8 +413,8 @@ static void listener_cb(uv_stream_t *listener, int status)
         return;
     }
     if (status != 0) {
-        transport_log(t, 2, "a connection to the peer port cannot be accepted: %s",
-                      uv_strerror(status));
+        transport_log(t, 2, "a connection to the peer port cannot be accepted: %s%s",
+                      uv_strerror(status), fli_files_remedy(uv_strerror(status)));
         if (status == UV_EMFILE || status == UV_ENFILE) {
             pause_accepting(t);
             deadlines_changed(t);

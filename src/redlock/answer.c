@@ -212,6 +212,8 @@ static void take_line(struct fli_facts *f, const char *line, size_t len)
     if (IS("run_id")) {
         f->is_redis = value_len > 0;
         fli_copy_text(f->run_id, sizeof f->run_id, value, value_len);
+    } else if (IS("node_role") || IS("node_id")) {
+        f->is_node = true;
     } else if (IS("role")) {
         fli_copy_text(f->role, sizeof f->role, value, value_len);
     } else if (IS("maxmemory_policy")) {

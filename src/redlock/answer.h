@@ -46,6 +46,7 @@ struct fli_facts {
     bool heard;    /* it answered at all */
     bool informed; /* it answered INFO, with fields */
     bool is_redis; /* the fields are those of a Redis */
+    bool is_node;  /* ... of fencelockd */
     char error[FL_REDLOCK_ERROR_MAX];
     char run_id[64];
     char role[16];

@@ -119,8 +119,11 @@ static void check_one(const struct fli_facts *facts, uint32_t index,
     }
     if (f->informed && !f->is_redis) {
         add(r, FL_REDLOCK_FIND_STRANGER, true, i,
-            "it is no Redis server: its INFO has no run_id (fencelockd and fencelock-store are not "
-            "for this list)");
+            f->is_node
+                ? "it is no Redis server but fencelockd: all nodes of a cluster are one "
+                  "server, so lock with fencelock acquire, and name nodes with --nodes"
+                : "it is no Redis server: its INFO has no run_id (fencelock-store is not for "
+                  "this list)");
         return;
     }
     int other = first_with_run_id(facts, index);

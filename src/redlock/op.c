@@ -38,6 +38,7 @@ static void finish(struct fli_redlock_op *op, int result, enum fl_redlock_cause 
     report->elapsed_us = (fli_clock_ns() - op->began_ns) / 1000;
     for (uint32_t i = 0; i < op->attempt.n; i++) {
         report->server[i].status = op->attempt.status[i];
+        report->server[i].is_node = op->r->servers[i].facts.is_node;
     }
     fli_note_add(op->r, &op->note);
 }

@@ -339,10 +339,11 @@ void access_user_name(void *ctx, const struct net_conn *c, char out[NET_USER_NAM
     (void)snprintf(out, NET_USER_NAME_MAX + 1, "%.*s", (int)name.len, (const char *)name.data);
 }
 
-bool access_may_see(struct access *a, const struct net_conn *c, struct fli_slice lock)
+bool access_may_see(struct access *a, const struct net_conn *c, struct fli_slice lock,
+                    uint64_t *steps)
 {
     const struct machine *m = access_machine(a);
-    return m != NULL && machine_may(m, net_conn_login(c), ACL_SEE, &lock);
+    return m != NULL && machine_may_see(m, net_conn_login(c), lock, steps);
 }
 
 /* ---- logging in ------------------------------------------------------------------------------ */

@@ -74,7 +74,8 @@ void access_closed(struct access *a, const struct net_conn *c);
 void access_cancel(struct access *a, struct net_request *r);
 bool access_is_known(void *a, const struct net_conn *c);
 void access_user_name(void *a, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1]);
-bool access_may_see(struct access *a, const struct net_conn *c, struct fli_slice lock);
+bool access_may_see(struct access *a, const struct net_conn *c, struct fli_slice lock,
+                    uint64_t *steps);
 
 /* Does what is due: attempts whose turn has come, users of a new cluster. Not from inside an event
  * or a result. */

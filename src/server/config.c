@@ -2,12 +2,14 @@
 #include "server/config_private.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/option_rows.h"
+#include "consensus/node.h"
 
 #define OPTION_VALUES struct config
 
@@ -222,10 +224,34 @@ enum config_outcome config_read(int argc, const char *const *argv, const char *c
     return outcome;
 }
 
-/* Times of a node that are 0 in the configuration take the defaults of src/consensus. */
-static bool is_own_choice(const struct fli_option *row, const char *text)
+/* What is used in place of an option that was not given, where its own field does not say it. */
+static void put_in_force(const struct config *c, const char *name, char *text, size_t size)
 {
-    return strcmp(text, "0") == 0 && row->kind == FLI_OPTION_NUMBER && row->min > 0;
+    const struct member *self = members_find(&c->members, c->id);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {{"election-ms", NODE_ELECTION_MS},
+                   {"heartbeat-ms", NODE_HEARTBEAT_MS},
+                   {"hold-ms", NODE_HOLD_MS},
+                   {"address-connections", config_address_share(0, c->connections_max)},
+                   {"address-memory", config_address_share(0, c->client_memory)}};
+    const struct {
+        const char *name, *value;
+    } texts[] = {{"peer", self != NULL ? self->address : ""},
+                 {"advertise", config_listens_plainly(c) ? c->listen : ""},
+                 {"tls-advertise", c->tls_port},
+                 {"tls-protocols", "TLSv1.2 TLSv1.3"}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (strcmp(name, numbers[i].name) == 0) {
+            (void)snprintf(text, size, "%" PRIu64, numbers[i].value);
+        }
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (strcmp(name, texts[i].name) == 0) {
+            (void)snprintf(text, size, "%s", texts[i].value);
+        }
+    }
 }
 
 static void list_value(const struct config_reader *r, const struct fli_option *row,
@@ -242,7 +268,8 @@ static void list_value(const struct config_reader *r, const struct fli_option *r
     if (row->set == set_cluster) {
         members_format(&r->config->members, text, sizeof text);
     }
-    cb(ctx, row->name, is_own_choice(row, text) ? "" : text, "default");
+    put_in_force(r->config, row->name, text, sizeof text);
+    cb(ctx, row->name, text, "default");
 }
 
 enum config_outcome config_list(int argc, const char *const *argv, const char *const *env,

@@ -15,6 +15,8 @@
 #include "wire/request.h"
 #include "wire/resp.h"
 
+#define BUSIEST_STEPS_MAX 1000000u /* of comparing names with a user's patterns, in one answer */
+
 /* --- calls --- */
 
 struct call *dispatch_call_take(struct dispatch *d)
@@ -436,10 +438,17 @@ static void answer_busiest(struct dispatch *d, void *request, int proto,
     const struct busiest *b = c->busiest == NULL ? NULL : c->busiest(c->ctx);
     unsigned all = b == NULL ? 0 : busiest_top(b, top, BUSIEST_COUNTERS);
     unsigned n = 0;
+    uint64_t steps = 0;
     for (unsigned i = 0; i < all && n < wanted; i++) {
         struct fli_slice name = {top[i]->name, top[i]->name_len};
-        if (c->may_see == NULL || c->may_see(c->ctx, request, name)) {
+        if (c->may_see == NULL || c->may_see(c->ctx, request, name, &steps)) {
             top[n++] = top[i];
+        }
+        if (steps > BUSIEST_STEPS_MAX) {
+            dispatch_error(d, request, "LIMIT",
+                           "comparing the names of these locks with the patterns of this user "
+                           "takes too long: give the user fewer or shorter patterns (ACL SETUSER)");
+            return;
         }
     }
     dispatch_finish(d, request, render_busiest(c->sink.reply(request), proto, top, n));

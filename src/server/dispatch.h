@@ -95,7 +95,7 @@ struct dispatch_config {
     /* The locks that were waited for most (LOCKS BY WAIT). May be NULL: then none are known. */
     const struct busiest *(*busiest)(void *ctx);
     /* Whether the sender may see the lock. May be NULL: every client may see all. */
-    bool (*may_see)(void *ctx, void *request, struct fli_slice lock);
+    bool (*may_see)(void *ctx, void *request, struct fli_slice lock, uint64_t *steps);
     const struct dispatch_face *face; /* NULL: it gives no such answers */
     uint64_t slack_ms; /* how long after its deadline a wait's end may still come; 0: default */
     size_t calls_max;  /* requests in flight or parked; 0: default */

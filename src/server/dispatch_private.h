@@ -22,7 +22,8 @@
 
 enum call_cleanup { CLEANUP_NONE, CLEANUP_WAIT, CLEANUP_GRANT };
 
-/* The states of a BLPOP, see signals.h; in any but NONE it is linked in a bucket. */
+/* The states of a BLPOP, see signals.h: ASKED and PARKED are linked in a bucket, FIRED in `fired`,
+ * so that no event passes them again. */
 enum call_signal { SIGNAL_NONE, SIGNAL_ASKED, SIGNAL_FIRED, SIGNAL_PARKED };
 #define SIGNALS_MAX 4096u
 #define SIGNAL_BUCKETS 256u
@@ -30,6 +31,7 @@ enum call_signal { SIGNAL_NONE, SIGNAL_ASKED, SIGNAL_FIRED, SIGNAL_PARKED };
 
 struct signals {
     struct fli_list buckets[SIGNAL_BUCKETS];
+    struct fli_list fired;
     size_t n;
     uint64_t seed[2];
     uint64_t next_ms; /* no BLPOP times out before */

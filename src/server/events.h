@@ -56,8 +56,10 @@ struct events_sink {
     /* Takes one whole frame. False: it takes no more, now or ever, and is dropped. Must not call
      * back. */
     bool (*push)(void *ctx, void *to, const void *frame, size_t len);
-    /* Whether the subscriber may hear of this lock, at the time of sending. NULL: each may. */
-    bool (*may_see)(void *ctx, void *to, struct fli_slice lock);
+    /* Whether the subscriber may hear of this lock, at the time of sending; adds what that took.
+     * NULL: each may. Subscribers of one `user` may hear of the same locks. */
+    bool (*may_see)(void *ctx, void *to, struct fli_slice lock, uint64_t *steps);
+    uint64_t (*user)(void *ctx, void *to); /* with may_see */
     /* The subscriber was dropped because push() returned false: its events_subscriber is gone. */
     void (*dropped)(void *ctx, void *to);
 };

@@ -21,6 +21,7 @@
 #define FRAME_MAX (2u * EVENTS_TOPIC_MAX + TEXT_MAX + 128u)
 #define STEPS_EVENT 100u /* to make a message */
 #define STEPS_FRAME 20u  /* to give it to one subscriber */
+#define USERS_KNOWN 32u  /* whose rights to the current lock are remembered */
 #define COSTLY_SHARE 4u  /* one part in so many of the steps is always for costly patterns */
 #define NO_PLACE UINT64_MAX
 
@@ -28,6 +29,10 @@
 struct message {
     struct fli_slice channel;
     struct fli_slice lock; /* the lock it is about; empty: none */
+    struct {
+        uint64_t user;
+        bool known, may;
+    } users[USERS_KNOWN]; /* what was found out for this lock */
     size_t text_len;
     char text[TEXT_MAX];
 };
@@ -85,6 +90,7 @@ static void begin_wake(struct message *m, struct fli_slice lock, uint8_t name[EV
     }
     m->channel = (struct fli_slice){name, len};
     m->lock = lock;
+    memset(m->users, 0, sizeof m->users);
     m->text[0] = '0';
     m->text_len = 1;
 }
@@ -93,6 +99,7 @@ static void begin(struct message *m, struct fli_slice channel, const char *event
 {
     m->channel = channel;
     m->lock = (struct fli_slice){NULL, 0};
+    memset(m->users, 0, sizeof m->users);
     m->text_len = (size_t)snprintf(m->text, sizeof m->text, "event=%s", event);
 }
 
@@ -110,7 +117,7 @@ static int frame(struct fli_buf *out, int proto, const struct topic *t, const st
 /* A message and its receivers: subscribers in `lane`, for events from place `at` of the queue on;
  * or only fresh ones. */
 struct publication {
-    const struct message *m;
+    struct message *m;
     enum events_lane_id lane;
     uint64_t at; /* NO_PLACE: it does not come from the queue */
     bool only_fresh;
@@ -118,19 +125,29 @@ struct publication {
 };
 
 /* A message about no lock is for every subscriber. A message about a lock is for subscribers whose
- * users may see the lock now. */
-static bool may_see(const struct events *e, const struct events_subscriber *s,
-                    const struct message *m)
+ * users may see the lock now. A user's patterns may be costly to compare, and its subscribers many:
+ * they are compared once for a message. */
+static bool may_see(const struct events *e, const struct events_subscriber *s, struct message *m,
+                    uint64_t *steps)
 {
-    return e->sink.may_see == NULL || m->lock.len == 0 ||
-           e->sink.may_see(e->sink.ctx, s->to, m->lock);
+    if (e->sink.may_see == NULL || m->lock.len == 0) {
+        return true;
+    }
+    uint64_t user = e->sink.user(e->sink.ctx, s->to);
+    unsigned i = (unsigned)(user % USERS_KNOWN);
+    if (!m->users[i].known || m->users[i].user != user) {
+        m->users[i].user = user;
+        m->users[i].known = true;
+        m->users[i].may = e->sink.may_see(e->sink.ctx, s->to, m->lock, steps);
+    }
+    return m->users[i].may;
 }
 
 static bool receives(const struct events *e, const struct sub *sub, const struct publication *w)
 {
     const struct events_subscriber *s = sub->subscriber;
     return s->lane == w->lane && !fli_list_linked(&s->doomed) && sub->since <= w->at &&
-           (sub->fresh || !w->only_fresh) && may_see(e, s, w->m);
+           (sub->fresh || !w->only_fresh) && may_see(e, s, w->m, w->steps);
 }
 
 static void publish(struct events *e, struct topic *t, const struct publication *w)

@@ -77,7 +77,7 @@ bool readiness_check(struct readiness *r, const struct readiness_facts *f, struc
         line(&c, false,
              "cluster: not formed yet; for its first start every member must be up at once");
     } else {
-        line(&c, true, "cluster: formed, %zu members", f->members_n);
+        line(&c, true, "cluster: formed, %zu member%s", f->members_n, fli_s(f->members_n));
     }
     check_leader(r, f, &c);
     /* The other nodes commit without a follower's disk. */

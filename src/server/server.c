@@ -204,10 +204,15 @@ static bool events_push(void *ctx, void *to, const void *frame, size_t len)
     return false;
 }
 
-static bool events_may_see(void *ctx, void *to, struct fli_slice lock)
+static bool events_may_see(void *ctx, void *to, struct fli_slice lock, uint64_t *steps)
 {
     struct server *s = ctx;
-    return access_may_see(s->access, to, lock);
+    return access_may_see(s->access, to, lock, steps);
+}
+
+static uint64_t events_user(void *ctx, void *to)
+{
+    return net_conn_login(to);
 }
 
 static void events_dropped(void *ctx, void *to)
@@ -287,11 +292,11 @@ static const struct busiest *on_busiest(void *ctx)
     return s->monitor == NULL ? NULL : monitor_busiest(s->monitor);
 }
 
-static bool on_may_see(void *ctx, void *request, struct fli_slice lock)
+static bool on_may_see(void *ctx, void *request, struct fli_slice lock, uint64_t *steps)
 {
     struct server *s = ctx;
     const struct net_request *r = request;
-    return access_may_see(s->access, r->conn, lock);
+    return access_may_see(s->access, r->conn, lock, steps);
 }
 
 static uint64_t on_source(void *ctx, void *request)
@@ -536,6 +541,7 @@ static void make_events(struct server *s)
                                .proto = events_proto,
                                .push = events_push,
                                .may_see = events_may_see,
+                               .user = events_user,
                                .dropped = events_dropped};
     uint64_t seed[2];
     fli_random(seed, sizeof seed);

@@ -29,6 +29,7 @@ void signals_init(struct signals *s)
     for (size_t i = 0; i < SIGNAL_BUCKETS; i++) {
         fli_list_init(&s->buckets[i]);
     }
+    fli_list_init(&s->fired);
     s->next_ms = UINT64_MAX;
 }
 
@@ -202,6 +203,15 @@ void signals_request(struct dispatch *d, void *request, struct dispatch_slot *sl
 
 /* ---- the end of a wait ----------------------------------------------------------------------- */
 
+/* The lock was let go: a parked call goes to `woken`, another one is answered with its query. */
+static void fire(struct call *c, struct fli_list *woken)
+{
+    bool parked = c->signal == SIGNAL_PARKED;
+    c->signal = parked ? SIGNAL_PARKED : SIGNAL_FIRED;
+    fli_list_remove(&c->link);
+    fli_list_push(parked ? woken : &c->dispatch->signals.fired, &c->link);
+}
+
 /* An answer may remove others from the list, so each is taken from the front. */
 static void wake(struct fli_list *woken)
 {
@@ -227,14 +237,8 @@ void signals_event(struct dispatch *d, const struct machine_event *event)
     FLI_LIST_FOREACH_SAFE(link, tmp, bucket(&d->signals, event->name))
     {
         struct call *c = FLI_CONTAINER_OF(link, struct call, link);
-        if (c->name_len != event->name.len || memcmp(c->name, event->name.data, c->name_len) != 0) {
-            continue;
-        }
-        if (c->signal == SIGNAL_PARKED) {
-            fli_list_remove(link);
-            fli_list_push(&woken, link);
-        } else {
-            c->signal = SIGNAL_FIRED;
+        if (c->name_len == event->name.len && memcmp(c->name, event->name.data, c->name_len) == 0) {
+            fire(c, &woken);
         }
     }
     wake(&woken);
@@ -286,13 +290,7 @@ void signals_wake_all(struct dispatch *d)
     for (size_t i = 0; i < SIGNAL_BUCKETS; i++) {
         FLI_LIST_FOREACH_SAFE(link, tmp, &d->signals.buckets[i])
         {
-            struct call *c = FLI_CONTAINER_OF(link, struct call, link);
-            if (c->signal == SIGNAL_PARKED) {
-                fli_list_remove(link);
-                fli_list_push(&woken, link);
-            } else {
-                c->signal = SIGNAL_FIRED;
-            }
+            fire(FLI_CONTAINER_OF(link, struct call, link), &woken);
         }
     }
     wake(&woken);

@@ -21,11 +21,12 @@ void status_line(struct node *n, uint64_t id, size_t clients, char *out, size_t 
         connected += members[i].connected;
     }
     if (st.role == NODE_LEADER) {
-        (void)snprintf(leader, sizeof leader, "leads, %u of %zu nodes connected", connected, count);
+        (void)snprintf(leader, sizeof leader, "leads, %u of %zu node%s connected", connected, count,
+                       fli_s(count));
     } else if (st.leader_id != 0) {
         (void)snprintf(leader, sizeof leader, "follows node %llu",
                        (unsigned long long)st.leader_id);
     }
-    (void)snprintf(out, size, "node %llu %s, term %llu, %zu clients", (unsigned long long)id,
-                   leader, (unsigned long long)st.term, clients);
+    (void)snprintf(out, size, "node %llu %s, term %llu, %zu client%s", (unsigned long long)id,
+                   leader, (unsigned long long)st.term, clients, fli_s(clients));
 }

@@ -152,7 +152,7 @@ class Flips(unittest.TestCase):
     def is_replaced(self, cluster, node):
         """As an operator does it: the disk is gone, the others forget the node, it comes back with nothing."""
         cluster.wipe(node)
-        wait_until(lambda: cluster.leader().call('CLUSTER', 'FORGET', node.id) == 'OK', 60, 'the others to forget it')
+        cluster.forget(node)
         node.start()
         cluster.wait_serving(node)
         self.assertEqual(len(set(cluster.wait_same_state(60))), 1)

@@ -124,7 +124,7 @@ class MariaDBGuard(Case):
         for _ in range(2): # again does no harm
             code, out, err = self.cli('install', url, "item=CONCAT('item/', {row}.id)")
             self.assertEqual((code, err), (0, ''))
-        self.assertEqual(self.cli('check', url, 'item'), (0, '1 tables protected; nothing found wrong\n', ''))
+        self.assertEqual(self.cli('check', url, 'item'), (0, '1 table protected; nothing found wrong\n', ''))
         code, out, err = self.cli('attack', url, 'item', '--json', '--seed', '5')
         report = json.loads(out)
         self.assertEqual((code, report['ok'], err), (0, True, ''), [a for a in report['attacks'] if a['outcome'] == 'BROKEN'])

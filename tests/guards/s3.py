@@ -289,7 +289,7 @@ class Heeded(S3Guard):
         self.assertEqual((code, err), (0, ''), out)
         self.assertIn('first data/f', out)
         self.assertEqual(self.cli('check', url, 'data/foreign')[0], 1)
-        self.assertEqual(self.cli('check', url, 'data/a'), (0, '1 objects protected; nothing found wrong\n', ''))
+        self.assertEqual(self.cli('check', url, 'data/a'), (0, '1 object protected; nothing found wrong\n', ''))
         code, out, err = self.cli('attack', url, '--json', '--seed', '5')
         self.assertEqual((code, err), (0, ''), out)
         self.assertIn('PUT without a condition in s3://bucket/data/', [a['attack'] for a in json.loads(out)['attacks'] if a['outcome'] == 'holds'])

@@ -42,7 +42,7 @@ class SQLiteGuard(Case):
         for _ in range(2): # again does no harm
             code, out, err = self.cli('install', url, "account='account/' || {row}.id")
             self.assertEqual((code, err), (0, ''))
-        self.assertEqual(self.cli('check', url, 'account'), (0, '1 tables protected; nothing found wrong\n', ''))
+        self.assertEqual(self.cli('check', url, 'account'), (0, '1 table protected; nothing found wrong\n', ''))
         for wrong in ('nosuch', "'account/' || {row}.nosuch"): # and what was installed before stays
             code, _, err = self.cli('install', url, 'account=' + wrong)
             self.assertEqual(code, 1)

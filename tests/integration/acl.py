@@ -122,6 +122,19 @@ class Rights(AclCase):
             self.refused('NOAUTH', each.client(), 'HELLO', 3) # which would tell who leads, and where
             self.assertIsNotNone(each.client().call('HELLO', 3, 'AUTH', 'boss', 'boss-password'))
 
+    def test_the_busiest_and_costly_patterns(self):
+        """Comparing names with a user's patterns has a ceiling in one answer."""
+        node = self.cluster(1, '--metrics', '127.0.0.1:0').nodes[0]
+        patterns = ['~*[%s]%s' % ('a' * 240, last) for last in 'bcdefg']
+        slow = self.user(node, 'slow', '+@see', *patterns)
+        for i in range(8):
+            name = 'a' * 254 + str(i)
+            node.call('ACQUIRE', name, 'TTL', TTL)
+            self.assertIsNone(node.call('ACQUIRE', name, 'TTL', TTL))
+        self.assertEqual(len(node.call('LOCKS', 'BY', 'WAIT')[1]), 8)
+        self.refused('LIMIT', slow, 'LOCKS', 'BY', 'WAIT', text='fewer or shorter patterns')
+        self.assertEqual(slow.call('LOCKS')[1], [])
+
     def test_patterns_with_escapes_and_selectors(self):
         node = self.cluster().nodes[0]
         c = self.user(node, 'esc', '~a\\*b', '~[x-z]?', '+@acquire', '(~only:* +@see)')
@@ -492,7 +505,7 @@ class ThreeNodes(AclCase):
 
         # The node comes back empty, and has the users from a snapshot or the log.
         cluster.wipe(leader)
-        wait_until(lambda: cluster.leader().call('CLUSTER', 'FORGET', leader.id) == 'OK', 60, 'FORGET')
+        cluster.forget(leader)
         leader.start()
         cluster.wait_serving(leader)
         wait_until(lambda: len(set(cluster.wait_same_state())) == 1, 60, 'one state')

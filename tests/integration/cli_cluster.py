@@ -11,6 +11,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import ClusterCase, Store, binary, env_without_options, main, wait_until
+from harness.lab import build_option
 
 OWNER_A = 'owner-a-0123456789'
 OWNER_B = 'owner-b-0123456789'
@@ -317,9 +318,7 @@ class WithStore(CliCase):
         build = os.environ['FENCELOCK_BUILD']
         root = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
         program = self.lab.path('counter')
-        options = json.loads(subprocess.run(['meson', 'introspect', '--buildoptions', build], check=True,
-                                            stdout=subprocess.PIPE).stdout)
-        sanitize = [o['value'] for o in options if o['name'] == 'b_sanitize'][0]
+        sanitize = build_option('b_sanitize')
         subprocess.run(['cc', os.path.join(root, 'docs', 'examples', 'counter.c'), '-I' + os.path.join(root, 'include'),
                         os.path.join(build, 'src', 'client', 'libfencelock.a'), '-lhiredis', '-lssl',
                         '-lcrypto', '-o', program]

@@ -11,12 +11,8 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, main, wait_until
-from harness.lab import ROOT, build_dir
-from scripted_server import CLOSE, HANG, ScriptedServer
-
-
-def bulk(data):
-    return b'$%d\r\n%s\r\n' % (len(data), data)
+from harness.lab import ROOT, build_dir, build_option
+from scripted_server import CLOSE, HANG, ScriptedServer, bulk
 
 
 def leader_is(address):
@@ -29,11 +25,17 @@ class Driver:
         self.child = subprocess.Popen([*wrapper, path, *addresses], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                       text=True)
 
-    def __call__(self, *words):
+    def send(self, *words):
         self.child.stdin.write(' '.join(str(w) for w in words) + '\n')
         self.child.stdin.flush()
+
+    def read(self):
         name, number, text = self.child.stdout.readline().rstrip('\n').split(' ', 2)
         return name, int(number), text
+
+    def __call__(self, *words):
+        self.send(*words)
+        return self.read()
 
     def close(self):
         self.child.stdin.close()
@@ -239,9 +241,7 @@ class Memory(LibraryCase):
 
 
 def sanitizers():
-    options = json.loads(subprocess.run(['meson', 'introspect', '--buildoptions', build_dir()], check=True,
-                                        stdout=subprocess.PIPE).stdout)
-    value = [o['value'] for o in options if o['name'] == 'b_sanitize'][0]
+    value = build_option('b_sanitize')
     return '' if value == 'none' else value
 
 
@@ -265,9 +265,7 @@ class Installed(LibraryCase):
         libraries = [s for s in plan if os.path.isabs(s) and os.path.basename(s).startswith('libfencelock.')]
         pc = [s for s in plan if os.path.basename(s) == 'fencelock.pc']
         self.assertTrue(headers and libraries and len(pc) == 1, plan)
-        configured = [o['value'] for o in json.loads(subprocess.run(
-            ['meson', 'introspect', '--buildoptions', build_dir()], check=True, stdout=subprocess.PIPE).stdout)
-            if o['name'] == 'prefix'][0]
+        configured = build_option('prefix')
         for source in headers + libraries + pc:
             target = os.path.join(self.prefix, os.path.relpath(plan[source], configured))
             os.makedirs(os.path.dirname(target), exist_ok=True)

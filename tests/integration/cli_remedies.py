@@ -3,10 +3,13 @@
 operators on a bad day."""
 
 import os
+import resource
+import socket
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import main
+from harness import Cluster, binary, main, wait_until
 from cli_scripted import CLOSE, DONE, NO, UNKNOWN, USAGE, CliCase
 
 
@@ -39,6 +42,89 @@ class Remedies(CliCase):
         code, seen = self.on_terminal('show', 'x', '--nodes', dead.address)
         self.assertEqual(code, UNKNOWN)
         self.assertIn('fencelock: waiting: no node takes the request: %s: cannot connect' % dead.address, seen)
+        with socket.create_server(('127.0.0.1', 0)) as silent:
+            address = '127.0.0.1:%d' % silent.getsockname()[1]
+            for words in (('store', 'get', 'k', '--store', address), ('show', 'x', '--nodes', address)):
+                code, seen = self.on_terminal(*words)
+                self.assertEqual(code, UNKNOWN)
+                self.assertIn('fencelock: waiting: no ', seen)
+
+    def test_run_says_soon_why_it_waits(self):
+        """Before it gives up after four seconds; it used to say it after four and a half."""
+        dead = self.server(b'', listen=False)
+        code, _, err = self.run_cli('run', 'x', '--nodes', dead.address, '--wait', '0', '--timeout', '4s', '--', 'true')
+        self.assertEqual(code, 125)
+        self.assertIn('waiting, but the nodes do not say for what', err)
+
+    def test_a_key_is_not_missing_where_no_storage_is(self):
+        """Redis and fencelockd serve GET too."""
+        server = self.server(b'$-1\r\n', b"-ERR unknown command 'MARK'\r\n")
+        code, out, err = self.ask_store(server, 'get', 'k')
+        self.assertEqual((code, out), (USAGE, ''))
+        self.assertIn('--store', err)
+
+
+class Daemons(CliCase):
+    """What a start that fails says to do."""
+
+    def fail(self, *args, env=None, files=None, stdout=subprocess.PIPE):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
+        few = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))) if files else None
+        p = subprocess.run([binary(args[0]), *map(str, args[1:])], env=dict(clean, **(env or {})), timeout=60,
+                           stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, preexec_fn=few)
+        self.assertNotEqual(p.returncode, 0)
+        return p.stderr
+
+    def test_an_address_of_another_machine(self):
+        for program in ('fencelockd', 'fencelock-store'):
+            err = self.fail(program, '--listen', '192.0.2.1:0', '--protected-mode', 'no', '--data', self.lab.path(program))
+            self.assertIn('this machine has no such address', err)
+
+    def test_too_few_open_files(self):
+        for program, files in (('fencelockd', 12), ('fencelock-store', 8)):
+            err = self.fail(program, '--listen', '127.0.0.1:0', '--data', self.lab.path(program + '-few'), files=files)
+            self.assertIn('raise the limit on open files (ulimit -n', err)
+
+    def test_a_limit_is_no_reason_to_give_up_data(self):
+        cluster = Cluster(self.lab, 1).start()
+        node = cluster.nodes[0]
+        self.assertEqual(self.run_cli('backup', self.lab.path('backup'), '--nodes', node.address)[0], DONE) # takes a snapshot
+        node.terminate()
+        said = [self.fail('fencelockd', '--id', 1, '--listen', '192.0.2.1:0', '--protected-mode', 'no', '--cluster', cluster.members(), '--data', node.data,
+                          files=n)
+                for n in range(10, 24)]
+        self.assertTrue(any('raise the limit on open files' in err for err in said), said)
+        self.assertEqual([err for err in said if 'out of the way' in err], [])
+
+    def test_variables_of_the_other_programs(self):
+        env = {'FENCELOCK_STORE': '127.0.0.1:7411', 'FENCELOCK_NODES': '127.0.0.1:7401'}
+        err = self.fail('fencelockd', '--listen', '192.0.2.1:0', '--protected-mode', 'no', '--data', self.lab.path('other'), env=env)
+        self.assertNotIn('there is no option', err)
+        self.assertIn("did you mean 'hold-ms'", self.fail('fencelockd', '--check', env={'FENCELOCK_HODL_MS': '77'}))
+
+    def test_a_result_that_cannot_be_written(self):
+        for words in (('fencelockd', '--help'), ('fencelockd', '--version'), ('fencelockd', '--check', '--data', self.lab.path('none')),
+                      ('fencelock-store', '--help'), ('fencelock', '--help')):
+            with self.subTest(words), open('/dev/full', 'w', encoding='utf-8') as full:
+                self.assertIn('cannot write the result', self.fail(*words, stdout=full))
+
+    def test_status_while_the_cluster_is_formed(self):
+        cluster = Cluster(self.lab, 3)
+        first, second, third = cluster.nodes
+        first.start()
+        second.start()
+        nodes = '%s,%s' % (first.address, second.address)
+        wait_until(lambda: 'forming' in (first.info()['cluster_state'], second.info()['cluster_state']), 60, 'a leader')
+        wait_until(lambda: 'the first time all its nodes must be up, and 2 of 3 are connected' in self.run_cli('status', '--nodes', nodes)[2],
+                   60, 'the sentence about the third node')
+        self.assertIn('the cluster is being formed', self.run_cli('health', '--nodes', nodes)[1])
+        logs = ''
+        for node in (first, second):
+            with open(self.lab.path(node.name + '.log'), encoding='utf-8') as f:
+                logs += f.read()
+        self.assertIn('waiting for node 3 (%s); the first time all members must be up' % third.peer, logs)
+        third.start()
+        wait_until(lambda: self.run_cli('health', '--nodes', nodes)[0] == DONE, 60, 'the formed cluster')
 
 class Strange(CliCase):
     """Answers that no node of today gives, or only on a bad day."""
@@ -51,6 +137,10 @@ class Strange(CliCase):
                 self.assertEqual((code, out), (UNKNOWN, ''))
                 self.assertIn('node 2 is not a member', err)
                 self.assertEqual(s.requests[0], s.requests[1])
+
+    def test_a_setting_cannot_drive_a_terminal(self):
+        s = self.server(b'*2\r\n$1\r\na\r\n$7\r\n\x1b]0;x\x07\n\r\n')
+        self.assertEqual(self.ask(s, 'cluster', 'config', 'get', 'a'), (DONE, '\\x1b]0;x\\x07\\x0a\n', ''))
 
 
 if __name__ == '__main__':

@@ -15,8 +15,8 @@ import termios
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Deadline, binary, env_without_options, main, seed, stays, wait_until
-from silent_proxy import SilentProxy
+from harness import Deadline, binary, env_without_options, main, seed, stays, wait_until
+from silent_proxy import SilentClusterCase
 
 LOST, NOT_ACQUIRED, FAILED, CANNOT, NOT_FOUND = 123, 124, 125, 126, 127
 OWNER = 'owner-a-0123456789'
@@ -33,22 +33,12 @@ while True:
 '''
 
 
-class RunCase(Case):
+class RunCase(SilentClusterCase):
     NODES = 3
-    PROXIES = False
 
     def setUp(self):
         super().setUp()
-        self.cluster = Cluster(self.lab, self.NODES)
-        self.proxies = []
-        if self.PROXIES: # the only way for `fencelock run`; others go straight to the nodes
-            self.proxies = [SilentProxy(node.address) for node in self.cluster.nodes]
-            for node, proxy in zip(self.cluster.nodes, self.proxies):
-                self.addCleanup(proxy.close)
-                node.extra = ['--advertise', proxy.address]
-        self.cluster.start()
-        self.cluster.leader()
-        self.env = env_without_options(FENCELOCK_NODES=','.join(p.address for p in self.proxies or self.cluster.nodes))
+        self.env = env_without_options(FENCELOCK_NODES=self.nodes)
 
     def start(self, *args, **options):
         options.setdefault('stdin', subprocess.DEVNULL)
@@ -56,7 +46,7 @@ class RunCase(Case):
                                  stderr=subprocess.PIPE, **options)
         return self.kill_at_cleanup(child)
 
-    def run_it(self, *args, **options):
+    def run_to_end(self, *args, **options):
         return self.wait_child(self.start(*args, **options))
 
     def call(self, *args, timeout=60):
@@ -78,31 +68,31 @@ class Command(RunCase):
     NODES = 1
 
     def test_environment_and_status(self):
-        code, out, err = self.run_it('x', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN $FENCELOCK_LOCK $FENCELOCK_DEADLINE_MS;'
+        code, out, err = self.run_to_end('x', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN $FENCELOCK_LOCK $FENCELOCK_DEADLINE_MS;'
                                                             ' exit 7')
         token, lock, deadline = out.split()
         self.assertEqual((code, lock, err), (7, 'x', ''))
         now = time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
         self.assertTrue(now - 60000 < int(deadline) < now + 10000)
-        code, out, err = self.run_it('x', 'sh', '-c', 'echo $FENCELOCK_TOKEN')
+        code, out, err = self.run_to_end('x', 'sh', '-c', 'echo $FENCELOCK_TOKEN')
         self.assertEqual(code, 0)
         self.assertGreater(int(out), int(token)) # given back at once, granted anew
         self.assertEqual(self.call('CHECK', 'x', int(out)), 0)
 
     def test_status_of_what_cannot_be_run(self):
-        self.assertEqual(self.run_it('x', '--', 'sh', '-c', 'kill -9 $$')[0], 128 + 9)
-        self.assertEqual(self.run_it('x', '--', './no-such-command')[0], NOT_FOUND)
-        self.assertEqual(self.run_it('x', '--', '/')[0], CANNOT)
-        self.assertEqual(self.run_it('x')[0], 2)
-        self.assertEqual(self.run_it('x', '--ttl', '499ms', 'true')[0], 2)
-        self.assertEqual(self.run_it('x', '--ttl', '500ms', 'true')[0], 0)
-        self.assertEqual(self.run_it('x', '--max-hold', '0', 'true')[0], 2)
-        self.assertEqual(self.run_it('x', '--on-lost', 'cry', 'true')[0], 2)
-        self.assertEqual(self.run_it('x', '--json', 'true')[0], 2)
-        self.assertEqual(self.run_it('x' * 256, 'true')[0], 2)
+        self.assertEqual(self.run_to_end('x', '--', 'sh', '-c', 'kill -9 $$')[0], 128 + 9)
+        self.assertEqual(self.run_to_end('x', '--', './no-such-command')[0], NOT_FOUND)
+        self.assertEqual(self.run_to_end('x', '--', '/')[0], CANNOT)
+        self.assertEqual(self.run_to_end('x')[0], 2)
+        self.assertEqual(self.run_to_end('x', '--ttl', '499ms', 'true')[0], 2)
+        self.assertEqual(self.run_to_end('x', '--ttl', '500ms', 'true')[0], 0)
+        self.assertEqual(self.run_to_end('x', '--max-hold', '0', 'true')[0], 2)
+        self.assertEqual(self.run_to_end('x', '--on-lost', 'cry', 'true')[0], 2)
+        self.assertEqual(self.run_to_end('x', '--json', 'true')[0], 2)
+        self.assertEqual(self.run_to_end('x' * 256, 'true')[0], 2)
 
     def test_options_of_the_command_are_its_own(self):
-        code, out, err = self.run_it('x', '--ttl', '5s', 'echo', '--ttl', '9s', '--', '--help')
+        code, out, err = self.run_to_end('x', '--ttl', '5s', 'echo', '--ttl', '9s', '--', '--help')
         self.assertEqual((code, out, err), (0, '--ttl 9s -- --help\n', ''))
 
     def test_works_in_a_pipe(self):
@@ -121,14 +111,14 @@ class Command(RunCase):
     def test_not_acquired(self):
         token = self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER)
         for wait in ('0', '200ms'):
-            code, out, err = self.run_it('x', '--wait', wait, 'echo', 'never')
+            code, out, err = self.run_to_end('x', '--wait', wait, 'echo', 'never')
             self.assertEqual((code, out), (NOT_ACQUIRED, ''))
             self.assertIn('not acquired', err)
         self.env['FENCELOCK_NODES'] = '127.0.0.1:1'
-        code, out, err = self.run_it('x', '--wait', '0', '--timeout', '300ms', 'echo', 'never')
+        code, out, err = self.run_to_end('x', '--wait', '0', '--timeout', '300ms', 'echo', 'never')
         self.assertEqual((code, out), (FAILED, ''))
         self.env['FENCELOCK_NODES'] = 'what'
-        self.assertEqual(self.run_it('x', 'true')[0], 2)
+        self.assertEqual(self.run_to_end('x', 'true')[0], 2)
         self.assertTrue(token)
 
     def test_waits_its_turn_and_shows_its_place(self):

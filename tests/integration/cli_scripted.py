@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, binary, env_without_options, main, wait_until
-from scripted_server import CLOSE, HANG, RESET, STALL, ScriptedServer
+from scripted_server import CLOSE, HANG, RESET, STALL, ScriptedServer, bulk
 
 OWNER = '0123456789abcdef'
 DONE, NO, USAGE, UNKNOWN, MISSING = 0, 1, 2, 3, 4
@@ -27,10 +27,6 @@ SHOW_HELD = (b'*24\r\n+name\r\n$6\r\nreport\r\n+state\r\n+held\r\n+owner\r\n$16\
 SHOW_BINARY = (b'*6\r\n+name\r\n$4\r\na\xff\x1b\n\r\n+state\r\n+held\r\n+token\r\n:1\r\n')
 INFO_LEADER = (b'# Server\r\nversion:0.1.0\r\nrole:master\r\nnode_role:leader\r\nnode_id:1\r\nterm:4\r\ncommit_index:120\r\n'
                b'leader_id:1\r\napplied_index:120\r\nlast_token:33\r\nlocks_held:2\r\nconnected_clients:5\r\nuptime_in_seconds:3725\r\n')
-
-
-def bulk(data):
-    return b'$%d\r\n%s\r\n' % (len(data), data)
 
 
 class CliCase(Case):
@@ -136,14 +132,14 @@ class Silence(CliCase):
         server = self.server(HANG, listen=False)
         child = self.begin(server)
         self.await_lines(child, 1)
-        server.leader = b'*2\r\n:1\r\n$%d\r\n%s\r\n' % (len(server.address), server.address.encode())
+        server.leader = b'*2\r\n:1\r\n' + bulk(server.address.encode())
         server.listen()
         again = 'fencelock: report: waiting for the lock: a node answers again'
         wait_until(lambda: again in self.lines(child), 50, 'that line')
 
     def test_a_queue_alone_is_no_trouble(self):
         server = self.server(HANG)
-        server.leader = b'*2\r\n:1\r\n$%d\r\n%s\r\n' % (len(server.address), server.address.encode())
+        server.leader = b'*2\r\n:1\r\n' + bulk(server.address.encode())
         child = self.begin(server)
         wait_until(lambda: server.leader_requests >= 3, 50, 'two probes')
         self.assertEqual(self.lines(child), [])
@@ -718,12 +714,12 @@ class Usage(CliCase):
         for args, needle in (
                 ((), 'fencelock --help'), (('acquir', 'x'), "did you mean 'acquire'?"), (('frobnicate',), '--help'),
                 (('acquire',), 'write fencelock acquire NAME'), (('acquire', 'x', 'y'), "'y' is one argument too many"),
-                (('acquire', 'x', '--tll', '5'), 'did you mean --ttl?'), (('acquire', 'x', '--ttl'), '--ttl TIME'),
-                (('acquire', 'x', '--ttl', 'soon'), '500ms, 5s, 2m, 1h'), (('acquire', 'x', '--ttl', '5ms'), '10 to 86400000'),
-                (('acquire', 'x', '--ttl', '0'), 'must not be 0'), (('acquire', 'x', '--ttl', '25h'), '10 to 86400000'),
-                (('acquire', 'x', '--wait', '25h'), 'a wait is at most'), (('acquire', 'x', '--owner', 'me'), '16 to 255'),
+                (('acquire', 'x', '--tll', '5'), 'did you mean --ttl?'), (('show', 'x', '--jsno'), 'did you mean --json?'), (('acquire', 'x', '--ttl'), '--ttl TIME'),
+                (('acquire', 'x', '--ttl', 'soon'), '500ms, 5s, 2m, 1h'), (('acquire', 'x', '--ttl', '5ms'), '--ttl is 10ms to 24h'),
+                (('acquire', 'x', '--ttl', '0'), 'must not be 0'), (('acquire', 'x', '--ttl', '25h'), '--ttl is 10ms to 24h'),
+                (('acquire', 'x', '--wait', '25h'), '--wait is at most 24h'), (('acquire', 'x', '--owner', 'me'), '--owner has 16 to 255'),
                 (('acquire', ''), '1 to 255 bytes'), (('acquire', 'n' * 256), '1 to 255 bytes'),
-                (('acquire', 'x', '--value', 'v' * 1025), 'at most 1024'), (('acquire', 'x', '--timeout', '25h'), '24h'),
+                (('acquire', 'x', '--value', 'v' * 1025), '--value has at most 1024'), (('acquire', 'x', '--timeout', '25h'), '24h'),
                 (('acquire', 'x', '--json=yes'), 'takes no value'), (('acquire', 'x', '--json', '--json'), 'given twice'),
                 (('release', 'x', '0'), 'not a token'), (('release', 'x', '9007199254740992'), 'not a token'),
                 (('check', 'x', '-1'), 'no option -1'), (('release', 'x', '7', '--owner', OWNER), 'release takes no --owner'),
@@ -739,7 +735,8 @@ class Usage(CliCase):
                 (('run', 'x', '--nodes', 'a:0', 'true'), '1 to 65535'),
                 (('acquire', 'x', '--timeout', '0'), '--timeout must not be 0'),
                 (('renew', 'x', '7', '--ttl', '0'), '--ttl must not be 0'),
-                (('locks', '--limit', '9' * 30), 'too large'),
+                (('locks', '--limit', '9' * 30), 'too large'), (('health', '--wait', '18446744073709551615'), 'too long'),
+                (('status', 'x'), 'write fencelock status\n'), (('backup', ''), '1 to 3000 bytes'),
                 (('token', 'x', '--user', 'me', '--password-file', '/nowhere/at/all'), 'No such file'),
                 (('redlock', 'acquire', '', '--redis', 'a:1'), '1 to 255 bytes, not 0'),
                 (('redlock', 'release', 'n' * 256, 'o' * 40, '--redis', 'a:1'), '1 to 255 bytes, not 256'),

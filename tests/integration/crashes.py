@@ -26,10 +26,6 @@ class Crashes(ClusterCase):
         self.addCleanup(load.aborting.set)
         return load
 
-    def more_grants(self, load, n=30, seconds=30.0):
-        wanted = load.grants_answered() + n
-        wait_until(lambda: load.grants_answered() >= wanted, seconds, '%d more grants' % n)
-
     def finish(self, load):
         grants = load.stop()
         load.check()
@@ -42,27 +38,27 @@ class Crashes(ClusterCase):
     def test_a_follower_is_killed_again_and_again(self):
         load = self.load()
         for _ in range(4):
-            self.more_grants(load)
+            load.wait_more_grants()
             victim = self.random.choice(self.cluster.followers())
             victim.kill()
-            self.more_grants(load)
+            load.wait_more_grants()
             victim.start()
         self.finish(load)
 
     def test_the_leader_is_killed_again_and_again(self):
         load = self.load()
         for _ in range(4):
-            self.more_grants(load)
+            load.wait_more_grants()
             victim = self.cluster.leader()
             victim.kill()
-            self.more_grants(load)
+            load.wait_more_grants()
             victim.start()
         self.finish(load)
 
     def test_all_are_killed_at_once(self):
         load = self.load()
         for _ in range(3):
-            self.more_grants(load, 60)
+            load.wait_more_grants(60)
             for node in self.cluster.nodes:
                 node.process.asked_to_end = True
                 node.process.signal(9)
@@ -72,27 +68,27 @@ class Crashes(ClusterCase):
                 node.launch()
             for node in self.cluster.nodes:
                 node.wait_ready()
-        self.more_grants(load)
+        load.wait_more_grants()
         self.finish(load)
 
     def test_sigterm_of_each_node_in_turn_loses_nothing(self):
         load = self.load()
         for node in [self.cluster.leader()] + self.cluster.nodes:
-            self.more_grants(load)
+            load.wait_more_grants()
             self.assertEqual(node.terminate(), 0, 'exit code of %s' % node.name)
-            self.more_grants(load)
+            load.wait_more_grants()
             node.start()
         self.finish(load)
 
     def test_paused_leaders_and_paused_followers(self):
         load = self.load(timeout=6.0, wait_ms=2000)
         for pick in (self.cluster.leader, lambda: self.random.choice(self.cluster.followers())) * 2:
-            self.more_grants(load)
+            load.wait_more_grants()
             victim = pick()
             victim.pause()
             others = [n for n in self.cluster.nodes if n is not victim]
             wait_until(lambda: self.cluster.leader(among=others), 20, 'a leader among the others')
-            self.more_grants(load)
+            load.wait_more_grants()
             victim.resume()
         self.finish(load)
 
@@ -122,7 +118,7 @@ class Crashes(ClusterCase):
         self.note('fail-over, SIGKILL to next grant: %s ms' % ' '.join('%.0f' % (t * 1000) for t in sorted(measured)))
 
 
-class OneNode(Case):
+class Restarts(Case):
     def last_write(self, path):
         """Where the last write in a segment begins, and its length (src/log/format.c)."""
         with open(path, 'rb') as f:

@@ -31,6 +31,8 @@ class DaemonCheck(Case):
         self.assertEqual(options['data'], ('nothing', '--data'))
         self.assertEqual(options['listen'], ('127.0.0.1:7401', 'default'))
         self.assertEqual(options['join'], ('', 'default'))
+        self.assertEqual([options[o][0] for o in ('election-ms', 'heartbeat-ms', 'address-connections', 'peer', 'advertise', 'tls-protocols')],
+                         ['400', '40', '12288', '127.0.0.1:2', '127.0.0.1:7401', 'TLSv1.2 TLSv1.3'])
         self.assertTrue(all(value.isprintable() for value, _ in options.values()), options)
         self.assertEqual((said['ok'], said['node'], said['members']), (True, 2, 2))
         self.assertEqual(said['data']['state'], 'new')
@@ -41,6 +43,7 @@ class DaemonCheck(Case):
         lines = out.splitlines()
         self.assertEqual(code, 0)
         self.assertEqual(len({line.index('default') for line in lines if line.endswith('default')}), 1, out)
+        self.assertEqual({line.split()[1] for line in lines if line.startswith('tls-port ')}, {'none'}, out)
         self.assertTrue(lines[-1].startswith('ok: would run node 1 of 1'), out)
 
     def test_directories(self):

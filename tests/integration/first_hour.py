@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, RespError, Store, binary, main
-from harness.lab import ROOT, free_ports
+from harness.lab import ROOT, build_option, free_ports
 
 DONE, NO, USAGE, UNKNOWN, MISSING = range(5)
 
@@ -167,9 +167,7 @@ class Hour(Case):
     def test_keepalive_example(self):
         program = self.lab.path('keepalive')
         build = os.path.dirname(os.path.dirname(os.path.dirname(binary('fencelock'))))
-        options = json.loads(subprocess.run(['meson', 'introspect', '--buildoptions', build], check=True,
-                                            stdout=subprocess.PIPE).stdout)
-        sanitize = [o['value'] for o in options if o['name'] == 'b_sanitize'][0]
+        sanitize = build_option('b_sanitize')
         subprocess.run(['cc', '-Wall', '-Wextra', '-Werror', os.path.join(ROOT, 'docs', 'examples', 'keepalive.c'),
                         '-I' + os.path.join(ROOT, 'include'), os.path.join(build, 'src', 'client', 'libfencelock.a'),
                         '-lhiredis', '-lssl', '-lcrypto', '-lpthread', '-o', program]

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,17 +13,9 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Resp, RespError, as_dict, binary, main, wait_until
 from redlock_lab import Redis
+from wire_lab import form_texts
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
 TTL = 60000
-
-
-def forms():
-    """Name -> script, as src/face/forms.c has them."""
-    with open(os.path.join(ROOT, 'src', 'face', 'forms.c'), encoding='utf-8') as f:
-        text = f.read()
-    found = re.findall(r'\.name = "([^"]+)",\s*\.script = ((?:"[^"]*"\s*)+)', text)
-    return {name: ''.join(re.findall(r'"([^"]*)"', lines)) for name, lines in found}
 
 
 # What stands behind the keys: own value, a time, and what else the form takes.
@@ -104,7 +95,7 @@ class Forms(Case):
             self.assertLess(abs(left[0] - left[1]), 10000, (what, key, left))
 
     def test_each_form_answers_as_redis_does(self):
-        texts = forms()
+        texts = form_texts()
         self.assertEqual(set(texts), set(ARGUMENTS) | set(COUNTED) | {'renew-each', 'token'})
         n = 0
         for name in ARGUMENTS:
@@ -125,7 +116,7 @@ class Forms(Case):
     def enter(self, key, state):
         """A lock as Redisson takes it: absent, or so often by `own`, or once by another."""
         for owner in {'absent': (), 'once': ('own',), 'twice': ('own', 'own'), 'other': ('other',)}[state]:
-            self.assertEqual(self.both('EVAL', forms()['enter'], 1, key, TTL, owner), [None, None])
+            self.assertEqual(self.both('EVAL', form_texts()['enter'], 1, key, TTL, owner), [None, None])
 
     def same_lock(self, what, *keys):
         for key in keys:
@@ -135,7 +126,7 @@ class Forms(Case):
                 self.assertEqual(got, want, (what, question))
 
     def test_each_form_that_counts_answers_as_redis_does(self):
-        texts = forms()
+        texts = form_texts()
         for name, (more, arguments) in COUNTED.items():
             for state in ('absent', 'once', 'twice', 'other'):
                 key = '%s-%s' % (name, state)
@@ -152,7 +143,7 @@ class Forms(Case):
                     self.same_lock((name, state, again), key)
 
     def test_many_renewals_at_once(self):
-        texts = forms()
+        texts = form_texts()
         states = ('absent', 'once', 'twice', 'other')
         for n in (1, 4, 120):
             keys = ['each-%d-%d' % (n, i) for i in range(n)]
@@ -226,7 +217,7 @@ class Forms(Case):
             self.assertEqual(self.ours.call('EXISTS', 'native'), 1)
 
     def test_loading_and_names(self):
-        script = forms()['release'] + ' -- with a remark'
+        script = form_texts()['release'] + ' -- with a remark'
         sha1 = hashlib.sha1(script.encode()).hexdigest()
         for c in (self.ours, self.theirs):
             with self.assertRaises(RespError) as e:
@@ -514,7 +505,7 @@ class Several(Case):
 
     def test_shared_equal_values_are_one(self):
         a, b, c = Cluster(self.lab, 3, ('--redis-face-shared', 'yes')).start().nodes
-        release = forms()['release']
+        release = form_texts()['release']
         for node in (a, b, c):
             self.assertEqual(node.call('SET', 'x', VALUE, 'NX', 'PX', TTL), 'OK')
             self.assertIsNone(node.call('SET', 'x', VALUE + '-of-another', 'NX', 'PX', TTL))
@@ -529,7 +520,7 @@ class Several(Case):
         self.assertEqual(a.call('GET', 'x'), (VALUE + '-of-another').encode())
         self.assertGreater(a.call('LOCKTOKEN', 'x', VALUE + '-of-another'), token)
         # Several keys, and a leader that is exchanged between two of the answers.
-        texts = forms()
+        texts = form_texts()
         cluster_keys = ('k1', 'k2')
         for node in (a, b, c):
             self.assertEqual(node.call('EVAL', texts['set-all'], 2, *cluster_keys, VALUE, TTL), 2)
@@ -559,7 +550,7 @@ class Check(Case):
 
     def test_what_is_seen_is_judged(self):
         redis = Redis(self.lab, 'redis')
-        texts = forms()
+        texts = form_texts()
         p = self.run_check(redis, '--duration', '10m', '--json', '--match', 'lock:*')
         wait_until(lambda: self.watched(redis), what='MONITOR')
         with Resp(redis.address) as c:

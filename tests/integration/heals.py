@@ -3,7 +3,8 @@
 network namespace, so that it is the kernel's TCP that meets the partition. A node serves again when it answers a write.
 
 With --table, ten cuts of 1 to 30 s of each kind, and their table (FENCELOCK_ROUNDS=N for another number, -k KIND for
-one kind). Times are printed, and compared only with a bound that a busy machine keeps too: with TCP's own retries alone, the longest cuts would exceed it."""
+one kind). Times are printed, and compared only with a bound that a busy machine keeps too: with TCP's own retries
+alone, the longest cuts would exceed it."""
 
 import os
 import random
@@ -116,23 +117,16 @@ class Heals(Case):
         return self.both(CLIENT, NODES)
 
     # -- one cut ---------------------------------------------------------------------------------------
-    def call(self, *words):
-        self.client.child.stdin.write(' '.join(str(w) for w in words) + '\n')
-        self.client.child.stdin.flush()
-
-    def answer(self):
-        return self.client.child.stdout.readline().split(' ', 2)
-
     def one_cut_of_client(self, seconds):
         lock = 'lock-%d' % self.count
-        self.call('acquire', lock, 1000, 0, 60000)
-        self.assertEqual(self.answer()[0], 'OK')
+        self.client.send('acquire', lock, 1000, 0, 60000)
+        self.assertEqual(self.client.read()[0], 'OK')
         self.namespaces.set(blocked=self.cut_client())
-        self.call('acquire', lock + '-cut', 1000, 0, 90000)
+        self.client.send('acquire', lock + '-cut', 1000, 0, 90000)
         time.sleep(seconds + self.chooser.random() / 2)
         self.namespaces.set(blocked=set())
         since = time.monotonic()
-        word, number, text = self.answer()
+        word, number, text = self.client.read()
         self.assertEqual(word, 'OK', text)
         return time.monotonic() - since
 

@@ -14,9 +14,9 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Deadline, Store, as_dict, main, seed, stays, wait_until
+from harness import Deadline, Store, as_dict, main, seed, stays, wait_until
 from harness.lab import build_dir
-from silent_proxy import SilentProxy
+from silent_proxy import SilentClusterCase
 
 SHELLS = ('keepalive', 'async', 'uv')
 NOT, DEADLINE, TAKEN, MAX_HOLD, RELEASED = range(5) # enum fl_lost_reason
@@ -113,23 +113,7 @@ class Lateness(threading.Thread):
         self.join(10)
 
 
-class HoldCase(Case):
-    NODES = 1
-    PROXIES = False
-
-    def setUp(self):
-        super().setUp()
-        self.cluster = Cluster(self.lab, self.NODES)
-        self.proxies = []
-        if self.PROXIES:
-            self.proxies = [SilentProxy(node.address) for node in self.cluster.nodes]
-            for node, proxy in zip(self.cluster.nodes, self.proxies):
-                self.addCleanup(proxy.close)
-                node.extra = ['--advertise', proxy.address]
-        self.cluster.start()
-        self.cluster.leader()
-        self.nodes = ','.join(p.address for p in self.proxies or self.cluster.nodes)
-
+class HoldCase(SilentClusterCase):
     def lasting(self, d):
         """The next line; on a slow machine a renewal may be late, and come."""
         line = d.next()

@@ -34,7 +34,7 @@ class Members(MembersCase):
             node = self.add(number)
             self.wait_states(self.voters())
             self.cluster.wait_serving(node)
-            self.more_grants(load)
+            load.wait_more_grants()
         for number in (5, 1, 4, 3):
             node = next(n for n in self.cluster.nodes if n.id == number)
             self.remove(node)
@@ -54,7 +54,7 @@ class Members(MembersCase):
             leader = self.cluster.leader()
             self.remove(leader)
             self.wait_states(self.voters())
-            self.more_grants(load)
+            load.wait_more_grants()
             again = leader.launch() # it is refused, whatever it has
             again.asked_to_end = True
             wait_until(lambda: not again.running(), 60, 'the end of the removed node')
@@ -203,7 +203,7 @@ class Members(MembersCase):
         self.begin(3)
         load = self.load()
         for victim in (self.cluster.followers()[0], self.cluster.leader()):
-            self.more_grants(load)
+            load.wait_more_grants()
             victim.kill()
             self.cluster.wipe(victim)
             shutil.rmtree(victim.data + '.lost')
@@ -241,7 +241,7 @@ class Members(MembersCase):
             node.set_ports(node.port, peer)
             node.start()
             self.cluster.wait_serving(node)
-            self.more_grants(load)
+            load.wait_more_grants()
         self.finish(load)
         for node in self.cluster.nodes: # from what they have on disk
             node.kill()
@@ -265,13 +265,13 @@ class Members(MembersCase):
             self.ask(*move)
         self.assertIn('without node %d no majority' % node.id, str(caught.exception))
         self.assertIn('majority', self.tool('cluster', 'move', *move[2:], '--nodes', node.address, code=1))
-        self.more_grants(load)
+        load.wait_more_grants()
         third.launch()
         self.wait_states(self.voters())
         self.remove(third)
         with self.assertRaises(RespError):
             self.ask(*move)
-        self.more_grants(load)
+        load.wait_more_grants()
         # said and done: nothing is granted from here on, until the node is started there
         asked = threading.Thread(target=self.ask, args=(*move, 'FORCE'))
         asked.start()
@@ -302,7 +302,7 @@ class Members(MembersCase):
                     node.launch()
                 victim.launch()
             self.wait_states(self.voters())
-        self.more_grants(load)
+        load.wait_more_grants()
         for node in list(self.cluster.nodes[3:]):
             self.ask('CLUSTER', 'REMOVE', node.id)
             node.process.asked_to_end = True

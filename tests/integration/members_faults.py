@@ -49,7 +49,7 @@ class Partitioned(MembersCase):
         self.ask('CLUSTER', 'ADD', 4, self.fourth.peer)
         whole = [n for n in self.cluster.nodes if n is not lost] + [self.fourth]
         wait_until(lambda: all(self.states(n).get(4) == 'voter' for n in whole), 60, 'the new one to vote')
-        self.more_grants(load)
+        load.wait_more_grants()
         self.peers.set(blocked=())
         self.cluster.nodes.append(self.fourth)
         self.wait_states(self.voters())
@@ -88,7 +88,7 @@ class Partitioned(MembersCase):
         lost.process.asked_to_end = True
         self.ask('CLUSTER', 'REMOVE', lost.id)
         self.wait_states(self.voters())
-        self.more_grants(load)
+        load.wait_more_grants()
         self.assertTrue(lost.running())
         self.peers.set(blocked=())
         self.assertGreater(lost.process.wait(60), 0)
@@ -122,7 +122,7 @@ class TwoAtOnce(MembersCase):
         self.assertEqual(self.at_once(*(('CLUSTER', 'ADD', n.id, n.peer) for n in nodes)), ['OK', 'OK'])
         self.cluster.nodes += nodes
         self.wait_states(self.voters())
-        self.more_grants(load)
+        load.wait_more_grants()
         for node in nodes:
             node.process.asked_to_end = True
         self.assertEqual(self.at_once(*(('CLUSTER', 'REMOVE', n.id) for n in nodes)), ['OK', 'OK'])
@@ -151,7 +151,7 @@ class TwoAtOnce(MembersCase):
         self.assertIn('node 4', process.output())
         self.assertTrue(node.running())
         self.wait_states(self.voters())
-        self.more_grants(load)
+        load.wait_more_grants()
         # A member's own directory, copied while it is down, and started at another address: the member is not replaced.
         self.assertEqual(node.terminate(), 0)
         shutil.rmtree(twin.data)
@@ -222,7 +222,7 @@ class KilledAtEveryStep(MembersCase):
             if step in REMOVED:
                 victim.launch()
             self.wait_states(self.voters())
-            self.more_grants(load, 5)
+            load.wait_more_grants(5)
         self.finish(load)
 
     def test_the_only_voter_of_a_cluster_with_learners(self):
@@ -234,11 +234,11 @@ class KilledAtEveryStep(MembersCase):
         self.wait_states({1: 'voter', 2: 'learner', 3: 'learner'})
         load = self.load([only], clients=12)
         for _ in range(12):
-            self.more_grants(load, 20)
+            load.wait_more_grants(20)
             only.kill()
             only.launch()
             only.wait_ready()
-        self.more_grants(load, 20)
+        load.wait_more_grants(20)
         self.remove(self.cluster.nodes[2])
         self.finish(load)
 

@@ -218,8 +218,7 @@ class Waiters(NamespaceCase):
         for i in range(self.COUNT):
             d = BlockingDriver(self.nodes)
             self.addCleanup(lambda d=d: self.assertEqual(d.close(), 0))
-            d.child.stdin.write('acquire x 30000 100000 0\n')
-            d.child.stdin.flush()
+            d.send('acquire', 'x', 30000, 100000, 0)
             drivers.append(d)
             wait_until(lambda: self.queued(reader) == i + 1 + (dying is not None), 60, 'waiter %d' % i)
             if i == 1:
@@ -234,9 +233,9 @@ class Waiters(NamespaceCase):
         return self.show(node, 'x').get('waiters', 0)
 
     def answer_of(self, driver):
-        name, number, text = driver.child.stdout.readline().rstrip('\n').split(' ', 2)
+        name, token, text = driver.read()
         self.assertEqual(name, 'OK', text)
-        return int(number)
+        return token
 
     def go_through(self, fault, mend):
         leader = self.cluster.leader(60)

@@ -198,8 +198,7 @@ class PeerBytes(PeerCase):
         self.addCleanup(load.aborting.set)
         self.fall_behind(self.cluster.followers()[0])
         self.cluster.make_leader(self.random.choice(self.cluster.followers()))
-        wanted = load.grants_answered() + 50
-        wait_until(lambda: load.grants_answered() >= wanted, 60.0, 'grants')
+        load.wait_more_grants(50)
         load.stop()
         load.check()
         wanted = [(RAFT, t) for t in (1, 2, 3, 4, 6)] + [(RELAY, t) for t in (1, 2, 5)] + [(SNAPSHOT, t) for t in (1, 2, 3, 4)]
@@ -306,8 +305,7 @@ class PeerBytes(PeerCase):
             leader = self.cluster.leader()
             self.fall_behind(self.random.choice([n for n in self.cluster.nodes if n is not leader]))
         self.peers.plan = {}
-        grants = load.grants_answered() + 50
-        wait_until(lambda: load.grants_answered() >= grants, 60.0, 'grants, when it is over')
+        load.wait_more_grants(50)
         load.stop()
         load.check()
         self.works()

@@ -100,8 +100,7 @@ class PeerDamage(PeerCase):
             self.peers.corrupt(share, self.random.randrange(1 << 32))
             wait_until(lambda: self.peers.damaged >= 25, 60.0, 'damaged traffic')
             damaged += self.peers.corrupt(0.0)
-            wanted = load.grants_answered() + 50
-            wait_until(lambda: load.grants_answered() >= wanted, 60.0, 'grants, when it is over')
+            load.wait_more_grants(50)
         grants = load.stop()
         load.check()
         self.works()

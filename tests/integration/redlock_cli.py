@@ -205,6 +205,12 @@ class Calls(CliCase):
         self.assertIn(('stranger', True, cluster.addresses()[0]),
                       [(f['kind'], f['refuses'], f['address']) for f in got['findings']])
         self.assertIn('it is no Redis server', self.done('check', safe=False, code=NO))
+        warning = cluster.addresses()[0] + ' is fencelockd and no independent Redis server'
+        for words in (('acquire', 'a', '--wait', '30s'), ('run', 'b', '--', 'true')):
+            code, _, err = self.do(*words)
+            self.assertEqual((code, err.count(warning)), (0, 1), err)
+        self.use(servers[:1])
+        self.assertNotIn('is fencelockd', self.do('acquire', 'c', '--wait', '30s')[2])
 
 
 class Tokens(CliCase):

@@ -65,9 +65,9 @@ class Plans(Case):
 
     def test_every_plan_can_be_carried_out(self):
         seen = {(fault, late): 0 for fault in ALL_FAULTS for late in (False, True)}
-        for seed in range(self.SEEDS):
+        for number in range(self.SEEDS):
             for clock in (True, False):
-                plan = Plan(seed, clock)
+                plan = Plan(number, clock)
                 self.check(plan, clock)
                 for r in plan.rounds if clock else ():
                     seen[r.fault, r.late_write_first] += 1

@@ -48,7 +48,7 @@ class RedlockCase(Case):
             wait_until(lambda s=s: s.call('EXISTS', key) == 0, 10, 'the key %s is gone from %s' % (key, s.name))
 
 
-class HappyDays(RedlockCase):
+class Healthy(RedlockCase):
     def test_acquire_extend_release_on_1_3_and_5(self):
         servers = self.redis(5)
         for n in (1, 3, 5):
@@ -196,7 +196,7 @@ class Broken(RedlockCase):
         for s in servers[:3]:
             s.start()
         # three forgot it: it is lost for certain
-        e = wait_until(lambda: (lambda x: x if x.cause == 'lost' else None)(d.extend('lock')), 10, 'it is known lost')
+        e = wait_until(lambda: (x := d.extend('lock')).cause == 'lost' and x, 10, 'it is known lost')
         self.assertEqual((e.result, e['left']), ('ENOTHELD', 0))
         for s in servers[:3]:
             self.assertEqual(s.call('EXISTS', 'lock'), 0) # and was not created again
@@ -272,7 +272,7 @@ class Broken(RedlockCase):
         f = self.fake(answer)
         d = self.driver([f], budget=100)
         self.assertEqual(d.acquire('lock').ok, False)
-        a = wait_until(lambda: (lambda x: x if x.ok else None)(d.acquire('lock')), 10, 'a lock')
+        a = wait_until(lambda: (x := d.acquire('lock')).ok and x, 10, 'a lock')
         self.assertEqual(f.requests[-1][2].decode(), a['value'])
         self.assertGreaterEqual(len(f.sockets), 2) # the connection that was out of step is given up
 
@@ -503,7 +503,7 @@ class Expiring(RedlockCase):
         self.assertEqual((e.result, e.cause, e['deadline']), ('ETIMEOUT', 'too slow', a['deadline']))
         for s in servers[:2]:
             s.process.resume()
-        e = wait_until(lambda: (lambda x: x if x.ok else None)(d.extend('lock', 25000)), 10, 'an extend')
+        e = wait_until(lambda: (x := d.extend('lock', 25000)).ok and x, 10, 'an extend')
         self.assertGreater(e['deadline'], a['deadline'])
 
     def test_a_failed_extend_to_a_shorter_ttl_moves_the_deadline_forward(self):

@@ -304,12 +304,12 @@ class Restarts(RedlockCase):
     def test_a_restarted_server_does_not_count_until_it_is_old_enough(self):
         servers = self.redis(3)
         d = self.driver(servers, safe=0, max_ttl=2500)
-        a = wait_until(lambda: (lambda x: x if x.ok else None)(d.acquire('lock', 2500)), 20, 'a lock', 0.1)
+        a = wait_until(lambda: (x := d.acquire('lock', 2500)).ok and x, 20, 'a lock', 0.1)
         # Two of three forget it. Without the rule the next one would get it now.
         for s in servers[:2]:
             s.restart()
         other = self.driver(servers, safe=0, max_ttl=2500)
-        got = wait_until(lambda: (lambda x: x if x.ok else None)(other.acquire('lock', 2500)), 20, 'the next lock', 0.02)
+        got = wait_until(lambda: (x := other.acquire('lock', 2500)).ok and x, 20, 'the next lock', 0.02)
         now = got['deadline'] - (2500 - 27) # when its attempt began
         self.assertGreaterEqual(now, a['deadline'])
 
@@ -334,7 +334,7 @@ class Restarts(RedlockCase):
     def test_the_same_server_twice_counts_once(self):
         s = self.redis(1)[0]
         d = self.driver([s, self.proxy(s), self.proxy(s)])
-        a = wait_until(lambda: (lambda x: x if x.statuses.count('twice') == 2 else None)(d.acquire('lock')), 5,
+        a = wait_until(lambda: (x := d.acquire('lock')).statuses.count('twice') == 2 and x, 5,
                        'it is known')
         self.assertEqual((a.result, a.cause), ('EDENIED', 'refused'))
         for _ in range(5): # decided without a word to any server: that must not wait for one either

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Clients of a node that goes silent and closes nothing: it is stopped, or cut off from this client alone. One attempt may last as long as the
-whole call here, so only a client that asks other nodes is served."""
+"""Clients of a node that goes silent and closes nothing: it is stopped, or cut off from this client alone. One
+attempt may last as long as the whole call here, so only a client that asks other nodes is served."""
 
 import os
 import sys

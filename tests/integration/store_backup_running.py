@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Backups of a storage that runs: BACKUP and `fencelock store backup`. Each has all of one commit, while writers go on. A kill leaves no file with the name of a backup. A user who may not read everything gets
-none."""
+"""Backups of a storage that runs: BACKUP and `fencelock store backup`. Each has all of one commit, while writers go
+on. A kill leaves no file with the name of a backup. A user who may not read everything gets none."""
 
 import json
 import os

@@ -38,10 +38,6 @@ class Upgrade(Case):
         wait_until(lambda: int(node.info()['applied_index']) >=
                    int(self.cluster.leader().info()['commit_index']) - 1000, 60, 'the node is not behind')
 
-    def more_grants(self, load, n=30):
-        wanted = load.grants_answered() + n
-        wait_until(lambda: load.grants_answered() >= wanted, 60, '%d more grants' % n)
-
     def test_one_after_the_other_with_a_step_back(self):
         first, second, third = self.cluster.nodes
         kept = first.call('ACQUIRE', 'kept', 'TTL', 600000, 'OWNER', OWNER)
@@ -52,14 +48,14 @@ class Upgrade(Case):
         self.wait_version(1, {1: 2, 2: 1, 3: 1})
         self.change(second, 'fencelockd-next')
         self.wait_version(1, {1: 2, 2: 2, 3: 1})
-        self.more_grants(load)
+        load.wait_more_grants()
         self.change(second, 'fencelockd') # back, which is possible as long as the version is not raised
         self.wait_version(1, {1: 2, 2: 1, 3: 1})
-        self.more_grants(load)
+        load.wait_more_grants()
         self.change(second, 'fencelockd-next')
         self.change(third, 'fencelockd-next')
         self.wait_version(2, {1: 2, 2: 2, 3: 2})
-        self.more_grants(load)
+        load.wait_more_grants()
         load.stop()
         load.check()
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
@@ -95,7 +91,7 @@ class Upgrade(Case):
             if all(n.program == 'fencelockd-next' for n in nodes):
                 break
             self.cluster.wait_serving(node)
-            self.more_grants(load, 10)
+            load.wait_more_grants(10)
             node.kill() # it has spoken, and its version may be in the log
             node.start()
             self.cluster.wait_serving(node)
@@ -105,7 +101,7 @@ class Upgrade(Case):
         raises.kill() # whether it is in the log or not: whoever leads then goes on with it
         raises.launch()
         self.wait_version(2, {1: 2, 2: 2, 3: 2})
-        self.more_grants(load)
+        load.wait_more_grants()
         load.stop()
         load.check()
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)

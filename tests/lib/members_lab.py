@@ -59,12 +59,8 @@ class MembersCase(Case):
         self.addCleanup(load.aborting.set)
         return load
 
-    def more_grants(self, load, n=30, seconds=60.0):
-        wanted = load.grants_answered() + n
-        wait_until(lambda: load.grants_answered() >= wanted, seconds, '%d more grants' % n)
-
     def finish(self, load):
-        self.more_grants(load)
+        load.wait_more_grants()
         grants = load.stop()
         load.check()
         self.assertEqual(len(set(self.cluster.wait_same_state(60))), 1)

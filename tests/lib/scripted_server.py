@@ -19,6 +19,10 @@ from harness.resp import close_all, read_request
 CLOSE, RESET, HANG, STALL = 'close', 'reset', 'hang', 'stall'
 
 
+def bulk(data):
+    return b'$%d\r\n%s\r\n' % (len(data), data)
+
+
 class ScriptedServer:
     def __init__(self, script, leader=b'*-1\r\n', probe=b':0\r\n', listen=True):
         self.script = list(script)

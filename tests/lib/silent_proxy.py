@@ -5,6 +5,8 @@ import select
 import socket
 import threading
 
+from harness import Case, Cluster
+
 
 class SilentProxy:
     def __init__(self, target):
@@ -67,6 +69,27 @@ class SilentProxy:
                     self._accept()
                 elif sock.fileno() >= 0:
                     self._forward(sock)
+
+
+class SilentClusterCase(Case):
+    """A test with a cluster that runs. With PROXIES a SilentProxy is in front of each node: clients that get their addresses
+    from `nodes` reach the nodes only through these."""
+
+    NODES = 1
+    PROXIES = False
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, self.NODES)
+        self.proxies = []
+        if self.PROXIES:
+            self.proxies = [SilentProxy(node.address) for node in self.cluster.nodes]
+            for node, proxy in zip(self.cluster.nodes, self.proxies):
+                self.addCleanup(proxy.close)
+                node.extra = ['--advertise', proxy.address]
+        self.cluster.start()
+        self.cluster.leader()
+        self.nodes = ','.join(p.address for p in self.proxies or self.cluster.nodes)
 
 
 class _ClosedEnd:

@@ -131,6 +131,6 @@
              [(keyword k) v])))
 
 (defn broken?
-  "Whether a connection that threw this can still be used."
+  "Whether this exception ends the connection: it cannot be used any more."
   [e]
   (contains? #{:io :unreachable} (:word (ex-data e))))

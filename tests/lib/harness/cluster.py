@@ -208,6 +208,11 @@ class Cluster:
         """SIGTERM to all, one after the other; their exit codes."""
         return [node.terminate() for node in self.nodes if node.running()]
 
+    def forget(self, node, seconds=60.0):
+        """Has the others forget a node that lost its disk."""
+        others = [n for n in self.nodes if n is not node]
+        wait_until(lambda: self.leader(among=others).call('CLUSTER', 'FORGET', node.id) == 'OK', seconds, 'the others to forget %s' % node.name)
+
     def wipe(self, node):
         """Renames a node's data directory away, as when its disk was replaced."""
         os.rename(node.data, node.data + '.lost')

@@ -1,9 +1,11 @@
 """Lab: owns the processes, ports and directories of a test."""
 
+import json
 import os
 import random
 import shutil
 import socket
+import subprocess
 import sys
 import time
 
@@ -15,6 +17,12 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..', '..')
 def build_dir():
     return os.path.abspath(os.environ.get('FENCELOCK_BUILD') or os.environ.get('BUILD_DIR')
                            or os.path.join(ROOT, 'build'))
+
+
+def build_option(name):
+    """The value of an option of meson's in this build."""
+    options = subprocess.run(['meson', 'introspect', '--buildoptions', build_dir()], check=True, stdout=subprocess.PIPE).stdout
+    return next(option['value'] for option in json.loads(options) if option['name'] == name)
 
 
 def binary(name):

@@ -19,7 +19,7 @@ import threading
 import time
 
 from .resp import Resp, RespError
-from .wait import seed
+from .wait import seed, wait_until
 
 
 class Grant:
@@ -179,6 +179,10 @@ class Load:
 
     def grants_answered(self):
         return sum(len(client.grants) for client in self.clients)
+
+    def wait_more_grants(self, n=30, seconds=60.0):
+        wanted = self.grants_answered() + n
+        wait_until(lambda: self.grants_answered() >= wanted, seconds, '%d more grants' % n)
 
     def answers(self):
         """How often each command was answered, and each error word and lost connection was met."""

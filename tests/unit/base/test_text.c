@@ -1,5 +1,7 @@
-/* test_text.c: base/address.h and base/distance.h, row by row. */
+/* test_text.c: base/address.h, base/distance.h and the words of base/base.h, row by row. */
 #include "../../lib/unit.h"
+
+#include <errno.h>
 
 #include "base/address.h"
 #include "base/distance.h"
@@ -53,14 +55,32 @@ TEST(test_no_addresses)
     assert_non_null(fli_address_split((struct fli_slice){NULL, 0}, &a));
 }
 
+TEST(test_remedies)
+{
+    assert_non_null(strstr(fli_listen_remedy(strerror(EACCES)), "CAP_NET_BIND_SERVICE"));
+    assert_non_null(strstr(fli_listen_remedy("permission denied"), "above 1023"));
+    assert_non_null(strstr(fli_listen_remedy(strerror(EADDRINUSE)), "another process"));
+    assert_non_null(strstr(fli_listen_remedy(strerror(EADDRNOTAVAIL)), "no such address"));
+    assert_non_null(strstr(fli_listen_remedy("address not available"), "no such address"));
+    assert_string_equal(fli_listen_remedy(strerror(EIO)), "");
+    assert_non_null(strstr(fli_files_remedy(strerror(EMFILE)), "ulimit -n"));
+    assert_non_null(strstr(fli_files_remedy(strerror(ENFILE)), "ulimit -n"));
+    assert_non_null(strstr(fli_files_remedy("x: too many open files"), "ulimit -n"));
+    assert_string_equal(fli_files_remedy(strerror(EACCES)), "");
+    assert_string_equal(fli_s(0), "s");
+    assert_string_equal(fli_s(1), "");
+    assert_string_equal(fli_s(2), "s");
+}
+
 TEST(test_distance)
 {
     static const struct {
         const char *a, *b;
         size_t distance;
     } rows[] = {
-        {"", "", 0},      {"", "abc", 3},           {"abc", "abc", 0},       {"abc", "abd", 1},
-        {"abc", "ab", 1}, {"kitten", "sitting", 3}, {"listen", "lsiten", 2}, {"ab", "ba", 2},
+        {"", "", 0},         {"", "abc", 3},           {"abc", "abc", 0},       {"abc", "abd", 1},
+        {"abc", "ab", 1},    {"kitten", "sitting", 3}, {"listen", "lsiten", 1}, {"ab", "ba", 1},
+        {"jsno", "json", 1}, {"jsno", "sni", 2},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(fli_distance(rows[i].a, rows[i].b), rows[i].distance);

@@ -434,7 +434,7 @@ TEST(scripts)
         {T1 " -1 k v", "Number of keys can't be negative"},
         {T1 " x k v", "value is not an integer or out of range"},
         {T1 " 3 k v", "Number of keys can't be greater than number of args"},
-        {T1 " 0 k v", "this script (release) takes 1 to 1 keys, not 0"},
+        {T1 " 0 k v", "this script (release) takes 1 key, not 0"},
         {T1 " 1 k", "this script (release) takes 1 arguments behind its keys, not 0"},
         {T1 " 1 k ''", "a value says whose the lock is: 1 to 255 bytes, not 0"},
         {T14 " 1 k v 0 1", "invalid expire time in 'pexpire' command"},

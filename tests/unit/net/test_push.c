@@ -2,6 +2,8 @@
  * last word to who does not take it. */
 #include "harness.h"
 
+#include "net/conn.h"
+
 static void push(struct net_conn *c, const char *text)
 {
     assert_true(net_push(c, text, strlen(text)));
@@ -33,6 +35,76 @@ TEST(version_3_does_not_wait_for_answers)
     net_flush(f.server);
     client_hear(&f, fd, "$1\r\nk\r\n+three\r\n");
     client_close(fd);
+    fixture_end(&f);
+}
+
+static void count_unsent(void *ctx, struct net_conn *c)
+{
+    unsigned *ret = ctx;
+    *ret += net_conn_output_bytes(c) > 0;
+}
+
+/* An event for everybody has a share of the turn, and answers go before it. */
+TEST(pushes_to_many_take_several_turns)
+{
+    enum { N = 20 };
+    int fds[N];
+    struct net_conn *conns[N];
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd;
+    struct net_conn *other = open_kept(&f, &fd);
+    for (unsigned i = 0; i < N; i++) {
+        conns[i] = open_kept(&f, &fds[i]);
+        net_conn_set_proto(conns[i], 3);
+    }
+    for (unsigned i = 0; i < N; i++) {
+        push(conns[i], "+event\r\n");
+    }
+    answer_kept(&f, 0, "last");
+    f.server->push_ns = (uint64_t)FLI_TURN_PUSHES_US * 1000; /* it is all but used up */
+    net_flush(f.server);
+    unsigned unsent = 0;
+    net_each_conn(f.server, count_unsent, &unsent);
+    assert_int_equal(unsent, N - 1);
+    assert_int_equal(net_conn_output_bytes(other), 0);
+    answer_kept(&f, N, "mine"); /* who is answered does not wait for the share */
+    net_flush(f.server);
+    assert_int_equal(net_conn_output_bytes(conns[N - 1]), 0);
+    assert_true(net_conn_output_bytes(conns[N - 2]) > 0);
+    for (unsigned i = 0; i < N; i++) {
+        client_hear(&f, fds[i], "+event\r\n");
+        client_close(fds[i]);
+    }
+    client_hear(&f, fd, "$4\r\nlast\r\n");
+    client_close(fd);
+    fixture_end(&f);
+}
+
+/* Connections end, or are cut off, while their pushes wait for a turn. */
+TEST(ends_while_pushes_wait)
+{
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fds[3];
+    struct net_conn *conns[3];
+    for (unsigned i = 0; i < 3; i++) {
+        conns[i] = open_kept(&f, &fds[i]);
+        net_conn_set_proto(conns[i], 3);
+        push(conns[i], "+event\r\n");
+    }
+    f.server->push_ns = (uint64_t)FLI_TURN_PUSHES_US * 1000 + 1;
+    net_flush(f.server);
+    net_conn_cut_off(conns[0], "a test", "-LIMIT over\r\n", 13);
+    net_conn_doom(conns[1]);
+    net_flush(f.server);
+    assert_true(net_conn_output_bytes(conns[2]) > 0);
+    client_hear(&f, fds[0], "+event\r\n");
+    client_expect_end(&f, fds[1]);
+    client_hear(&f, fds[2], "+event\r\n");
+    for (unsigned i = 0; i < 3; i++) {
+        client_close(fds[i]);
+    }
     fixture_end(&f);
 }
 

@@ -12,6 +12,7 @@ struct client {
     struct events_subscriber *subscriber;
     int proto;
     bool full; /* the buffer of its answers takes no more */
+    uint64_t user;
     unsigned dropped;
     struct fli_buf heard;
 };
@@ -551,6 +552,48 @@ TEST(test_costly_patterns_wait)
         assert_int_equal(count_heard(&f.client[1], token), 1);
     }
     assert_int_equal(count_heard(&f.client[2], "event="), 0); /* came later, and matches nothing */
+    end(&f);
+}
+
+static unsigned times_asked;
+
+/* Costs as much as the patterns of a user may; user 9 sees nothing. */
+static bool sink_may_see(void *ctx, void *to, struct fli_slice lock, uint64_t *steps)
+{
+    times_asked++;
+    *steps += 100000;
+    return ((struct client *)to)->user != 9;
+}
+
+static uint64_t sink_user(void *ctx, void *to)
+{
+    return ((struct client *)to)->user;
+}
+
+/* The rights of a user are found out once for a message, and count as steps of the turn. */
+TEST(test_rights_have_a_cost)
+{
+    struct fixture f;
+    start(&f);
+    f.e.sink.may_see = sink_may_see;
+    f.e.sink.user = sink_user;
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        f.client[i].user = i == 3 ? 9 : 41; /* 9 and 41 are remembered at the same place */
+        OK(&f, &f.client[i], FLI_CMD_PSUBSCRIBE, "lock:*");
+        fli_buf_clear(&f.client[i].heard);
+    }
+    queue_up(&f, 1);
+    queue_up(&f, 2);
+    times_asked = 0;
+    assert_true(events_publish(&f.e, 100000)); /* the second event does not fit */
+    assert_int_equal(times_asked, 2);
+    assert_int_equal(count_heard(&f.client[0], "event=granted"), 1);
+    while (events_publish(&f.e, FLI_TURN_EVENT_STEPS)) {
+    }
+    assert_int_equal(times_asked, 4);
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        assert_int_equal(count_heard(&f.client[i], "event=granted"), i == 3 ? 0 : 2);
+    }
     end(&f);
 }
 

@@ -90,7 +90,7 @@
 
 (defn new-owner [] (str (java.util.UUID/randomUUID)))
 
-(defn dawdle!
+(defn pause-before-write!
   "Now and then a client takes long between reading and writing: longer than its lease, so that the
   next holder has read meanwhile, or so long that a late write of the one before comes in between.
   Often, when something is broken on purpose that only this shows."

@@ -33,32 +33,32 @@
     {:name      name
      :net       net
      :hub       (str name "-hub")
-     :spaces    (into {} (for [n nodes] [n (str name "-" n)]))
+     :namespaces (into {} (for [n nodes] [n (str name "-" n)]))
      :addresses (into {} (map-indexed (fn [i n] [n (str net "." (+ 6 (* 4 i)))]) nodes))
      :gateways  (into {} (map-indexed (fn [i n] [n (str net "." (+ 5 (* 4 i)))]) nodes))}))
 
 (defn down!
   "Removes the namespaces, and with them what they contain. Processes in them end first."
-  [{:keys [name hub spaces]}]
-  (doseq [space (cons hub (vals spaces))]
-    (doseq [pid (str/split-lines (:out (shell/sh "ip" "netns" "pids" space)))
+  [{:keys [name hub namespaces]}]
+  (doseq [netns (cons hub (vals namespaces))]
+    (doseq [pid (str/split-lines (:out (shell/sh "ip" "netns" "pids" netns)))
             :when (seq pid)]
       (shell/sh "kill" "-9" pid))
-    (shell/sh "ip" "netns" "delete" space))
+    (shell/sh "ip" "netns" "delete" netns))
   (shell/sh "ip" "link" "delete" name))
 
-(defn sweep!
+(defn remove-leftovers!
   "Removes what a run left behind that was killed: namespaces whose process is gone."
   []
   (doseq [line (str/split-lines (:out (shell/sh "ip" "netns" "list")))
-          :let [[_ space pid] (re-find #"^(flj(\d+)-\S+)" line)]
+          :let [[_ netns pid] (re-find #"^(flj(\d+)-\S+)" line)]
           :when (and pid (not (.exists (io/file "/proc" pid))))]
-    (down! {:name (str "flj" pid), :hub space, :spaces {}})))
+    (down! {:name (str "flj" pid), :hub netns, :namespaces {}})))
 
 (defn up!
   "Makes the namespaces of a plan, and sees to their removal when this process ends."
-  [{:keys [name net hub spaces addresses gateways] :as plan}]
-  (sweep!)
+  [{:keys [name net hub namespaces addresses gateways] :as plan}]
+  (remove-leftovers!)
   (.addShutdownHook (Runtime/getRuntime) (Thread. ^Runnable (fn [] (down! plan))))
   (sh! "ip" "netns" "add" hub)
   (sh! "ip" "link" "add" name "type" "veth" "peer" "name" "clients" "netns" hub)
@@ -68,15 +68,15 @@
   (sh! "ip" "-n" hub "link" "set" "clients" "up")
   (sh! "ip" "netns" "exec" hub "sh" "-c" "echo 1 > /proc/sys/net/ipv4/ip_forward")
   (sh! "ip" "route" "add" (str net ".0/24") "via" (str net ".2") "dev" name)
-  (doseq [[node space] spaces]
-    (sh! "ip" "netns" "add" space)
-    (sh! "ip" "-n" hub "link" "add" node "type" "veth" "peer" "name" "eth0" "netns" space)
+  (doseq [[node netns] namespaces]
+    (sh! "ip" "netns" "add" netns)
+    (sh! "ip" "-n" hub "link" "add" node "type" "veth" "peer" "name" "eth0" "netns" netns)
     (sh! "ip" "-n" hub "addr" "add" (str (gateways node) "/30") "dev" node)
     (sh! "ip" "-n" hub "link" "set" node "up")
-    (sh! "ip" "-n" space "addr" "add" (str (addresses node) "/30") "dev" "eth0")
-    (sh! "ip" "-n" space "link" "set" "lo" "up")
-    (sh! "ip" "-n" space "link" "set" "eth0" "up")
-    (sh! "ip" "-n" space "route" "add" "default" "via" (gateways node)))
+    (sh! "ip" "-n" netns "addr" "add" (str (addresses node) "/30") "dev" "eth0")
+    (sh! "ip" "-n" netns "link" "set" "lo" "up")
+    (sh! "ip" "-n" netns "link" "set" "eth0" "up")
+    (sh! "ip" "-n" netns "route" "add" "default" "via" (gateways node)))
   plan)
 
 (def sudo-words #"(?s)^sudo -k -S -u root bash -c (.*)$")
@@ -88,14 +88,14 @@
     (str "bash -c " inner)
     command))
 
-(defrecord LocalRemote [plan space]
+(defrecord LocalRemote [plan netns]
   core/Remote
   (connect [this spec]
-    (assoc this :space (get-in plan [:spaces (:host spec)])))
+    (assoc this :netns (get-in plan [:namespaces (:host spec)])))
   (disconnect! [this]
     this)
   (execute! [_ _ action]
-    (merge action (shell/sh "ip" "netns" "exec" space "sh" "-c" (without-sudo (:cmd action))
+    (merge action (shell/sh "ip" "netns" "exec" netns "sh" "-c" (without-sudo (:cmd action))
                             :in (or (:in action) ""))))
   (upload! [_ _ local-paths remote-path _]
     (doseq [path (flatten [local-paths])]
@@ -111,7 +111,7 @@
   (sh! "ip" "-n" hub "rule" "add" "priority" cut-priority
        "from" (addresses from) "to" (addresses to) "blackhole"))
 
-(defn- mend!
+(defn- remove-cuts!
   "Takes away every cut. A rule of this priority is deleted at a time, until there is none."
   [{:keys [hub]}]
   (when (zero? (:exit (shell/sh "ip" "-n" hub "rule" "delete" "priority" (str cut-priority))))
@@ -120,7 +120,7 @@
 (defrecord HubNet [plan]
   net/Net
   (drop! [_ _ from to] (cut! plan from to))
-  (heal! [_ _] (mend! plan))
+  (heal! [_ _] (remove-cuts! plan))
   (slow! [_ _] (throw (UnsupportedOperationException. "slow links need a lab")))
   (slow! [_ _ _] (throw (UnsupportedOperationException. "slow links need a lab")))
   (flaky! [_ _] (throw (UnsupportedOperationException. "lossy links need a lab")))

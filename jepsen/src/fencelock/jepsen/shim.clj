@@ -15,7 +15,7 @@
     (.seek f (* 8 slot))
     (.writeLong f (Long/reverseBytes (long value)))))
 
-(defn- look [file slot]
+(defn- get-slot [file slot]
   (with-open [f (RandomAccessFile. ^String file "r")]
     (.seek f (* 8 slot))
     (Long/reverseBytes (.readLong f))))
@@ -33,8 +33,8 @@
 (defn rate!
   "The monotonic clock goes on from where it is, faster or slower by so many millionths."
   [file ppm]
-  (let [old    (look file (:pace slots))
-        [rate since ahead] (for [i (range 3)] (look file (+ paces-at (* 3 old) i)))
+  (let [old    (get-slot file (:pace slots))
+        [rate since ahead] (for [i (range 3)] (get-slot file (+ paces-at (* 3 old) i)))
         now    (System/nanoTime)
         ahead' (+ ahead (* rate (quot (- now since) 1000000)))]
     (doseq [[i value] (map-indexed vector [ppm now ahead'])]

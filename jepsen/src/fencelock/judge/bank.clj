@@ -5,9 +5,8 @@
   A move that was acknowledged is in both accounts, for every read that was asked for later. Who
   reads both accounts under both locks sees both halves of it, or none. Only a move that was
   not acknowledged may be there by half, when its writer was fenced off between the two writes.
-  With the halves that nobody acknowledged left out, all changes add up to nothing.")
-
-(def shown 10)
+  With the halves that nobody acknowledged left out, all changes add up to nothing."
+  (:require [fencelock.judge.pairs :as pairs]))
 
 (defn- acknowledged
   "{id {:index of its answer, :from, :to, :amount}}"
@@ -71,4 +70,4 @@
      :moves         (count moves)
      :reads         (count reads)
      :anomaly-count (count all)
-     :anomalies     (vec (take shown all))}))
+     :anomalies     (vec (take pairs/shown all))}))

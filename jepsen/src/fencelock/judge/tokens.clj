@@ -3,9 +3,8 @@
   the larger one, over all locks. Judges a history of plain maps, in order.
 
   An operation is a map with :type (:invoke, :ok, :fail, :info), :process, :f and, when it is :ok,
-  a :value with :token. :f may be anything: all tokens come from one counter.")
-
-(def shown "How many anomalies of a kind are told." 10)
+  a :value with :token. :f may be anything: all tokens come from one counter."
+  (:require [fencelock.judge.pairs :as pairs]))
 
 (defn- twice [oks]
   (for [[token ops] (group-by (comp :token :value) oks)
@@ -40,4 +39,4 @@
      :tokens        (count oks)
      :highest       (reduce max 0 (map (comp :token :value) oks))
      :anomaly-count (count all)
-     :anomalies     (vec (take shown all))}))
+     :anomalies     (vec (take pairs/shown all))}))

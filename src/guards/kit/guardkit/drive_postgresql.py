@@ -7,7 +7,7 @@ import subprocess
 import urllib.parse
 
 from .child import program
-from .driver import DATA, Usage, pairs_of, tell, tell_found
+from .driver import DATA, Usage, count, pairs_of, tell, tell_found
 from .postgresql import PostgreSQL, Psql, text
 from .storage import Refused, Unknown
 from .suite import Broken, Skip
@@ -125,7 +125,7 @@ class Driver:
 
     def adopt(self, token, as_json):
         n = self.admin.one('SELECT fence.adopt(%d)' % token)
-        tell(as_json, 'every token below %d is refused from here on; %s older marks dropped' % (token, n), adopted=True, token=token,
+        tell(as_json, 'every token below %d is refused from here on; %s dropped' % (token, count(int(n), 'older marks')), adopted=True, token=token,
              dropped=int(n))
         return 0
 

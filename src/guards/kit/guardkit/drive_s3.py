@@ -8,7 +8,7 @@ import time
 import urllib.parse
 
 from .child import Missing
-from .driver import Usage, tell, tell_found
+from .driver import Usage, count, tell, tell_found
 from .s3 import OLD_ETAG, S3, fencelock_s3, judged
 from .storage import Refused, Unknown
 from .suite import Broken, Skip
@@ -178,7 +178,7 @@ class Driver:
             except fencelock_s3.Refused:
                 foreign.append(key)
         if foreign:
-            rows.append(['bad' if tables else 'note', '%d objects have no mark, first %s' % (len(foreign), foreign[0]),
+            rows.append(['bad' if tables else 'note', '%s no mark, first %s' % (count(len(foreign), 'objects') + (' has' if len(foreign) == 1 else ' have'), foreign[0]),
                          'adopt() of the module takes one in, under its lock'])
         rows += self.losses()
         return tell_found(rows, guarded, as_json, colours, of='objects')
@@ -203,7 +203,7 @@ class Driver:
             except fencelock_s3.Refused as e:
                 if e.word not in ('FOREIGN', 'STALE'):
                     raise Refused(e.word, str(e)) from None
-        tell(as_json, 'every token below %d is refused from here on, in %d objects that are there' % (token, raised), adopted=True, token=token,
+        tell(as_json, 'every token below %d is refused from here on, in %s there' % (token, count(raised, 'objects') + (' that is' if raised == 1 else ' that are')), adopted=True, token=token,
              objects=raised)
         return 0
 

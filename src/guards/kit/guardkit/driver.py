@@ -20,6 +20,11 @@ def pairs_of(tables):
     return [(table, lock) for table, _, lock in pairs]
 
 
+def count(n, things):
+    """'1 table', '2 tables'."""
+    return '%d %s' % (n, things[:-1] if n == 1 else things)
+
+
 def tell(as_json, sentence, **more):
     print(json.dumps(more) if as_json else sentence)
 
@@ -34,7 +39,7 @@ def tell_found(rows, guarded, as_json, colours, of='tables'):
         for grade, what, remedy in rows:
             word = '%-4s' % grade
             print('%s  %s\n      %s' % ('\x1b[%sm%s\x1b[0m' % (PAINT[grade], word) if colours else word, what, remedy))
-        found = [] if guarded is None else ['%d %s protected' % (len(guarded), of)]
+        found = [] if guarded is None else ['%s protected' % count(len(guarded), of)]
         found += [] if rows else ['nothing found wrong']
         if found:
             print('; '.join(found))

@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 
+from .driver import count
 from .storage import Refused, Unknown
 
 RULES = {
@@ -78,8 +79,8 @@ class Report:
             out.write('%2d  %-*s  %s  %s\n' % (rule, width, attack, '\x1b[%sm%s\x1b[0m' % (paint, word) if colours else word, detail))
         for rule in self.rules_broken():
             out.write('rule %d does not hold: %s\n' % (rule, RULES[rule]))
-        out.write('%s: %d attacks withstood, %d got through, %d not tried (seed %d)\n' % (
-            self.storage, self.count('holds'), self.count('BROKEN'), self.count('not tried'), self.seed))
+        out.write('%s: %s withstood, %d got through, %d not tried (seed %d)\n' % (
+            self.storage, count(self.count('holds'), 'attacks'), self.count('BROKEN'), self.count('not tried'), self.seed))
 
 
 def must(condition, text, *args):
@@ -307,7 +308,7 @@ class Suite:
         self.worker(key, lock, 2, self.random.randrange(1 << 30), threading.Event())
         done, tried = self.judge(key, self.value(lock, key))
         must(done > 0, 'nobody got a write through, which shows nothing')
-        return '%d updates acknowledged of %d tried, none lost' % (done, tried)
+        return '%s acknowledged of %d tried, none lost' % (count(done, 'updates'), tried)
 
     def crash(self, threads, lock):
         for _ in range(self.crashes):

@@ -2,7 +2,7 @@
   "Lists in the storage, read and appended to under locks: strict serializability, judged by Elle.
 
   A transaction takes the lock of its key, reads with its token (which claims), and writes with it.
-  Now and then it dawdles between the two for longer than its lease, so that the next holder has
+  Now and then it pauses between the two for longer than its lease, so that the next holder has
   read meanwhile: its write must be refused. --no-fencing and --no-claim show what happens
   otherwise."
   (:require [clojure.string :as str]
@@ -36,7 +36,7 @@
                (client/store! links "GET" lock "FENCE" lock token))
         [values done] (apply-mops (parse text) mops)]
     (when (some #(= :append (first %)) mops)
-      (client/dawdle! test ttl-ms)
+      (client/pause-before-write! test ttl-ms)
       (client/store! links "SET" lock (str/join "," values) "FENCE" lock token))
     (assoc op :type :ok, :value done)))
 

@@ -38,12 +38,12 @@
     (client/store! links "SET" name (pr-str moves) "FENCE" name token)))
 
 (defn- move!
-  "done?: set once the first of the two writes was sent."
-  [links key {:keys [from to amount id]} token done?]
+  "sent?: set once the first of the two writes was sent."
+  [links key {:keys [from to amount id]} token sent?]
   (let [a (look links key from token)
         b (look links key to token)]
-    (client/dawdle! (:test links) ttl-ms)
-    (reset! done? true)
+    (client/pause-before-write! (:test links) ttl-ms)
+    (reset! sent? true)
     (put! links key from token (assoc a id (- amount)))
     (put! links key to token (assoc b id amount))))
 
@@ -51,18 +51,18 @@
   (let [[key value] (:value op)
         ns    (if (= :move (:f op)) [(:from value) (:to value)] (:accounts value))
         token (acquire! links key ns)
-        done? (atom false)]
+        sent? (atom false)]
     (if (nil? token)
       (assoc op :type :fail, :error :held)
       (try
         (if (= :move (:f op))
-          (do (move! links key value token done?)
+          (do (move! links key value token sent?)
               (assoc op :type :ok))
           (let [seen (into {} (for [n ns] [n (look links key n token)]))]
             (assoc op :type :ok, :value (independent/tuple key {:accounts seen}))))
         (catch clojure.lang.ExceptionInfo e
           ; Refused in the middle, it is there by half.
-          (assoc op :type (if @done? :info :fail), :error (:word (ex-data e))))
+          (assoc op :type (if @sent? :info :fail), :error (:word (ex-data e))))
         (finally
           (client/quietly #(client/lock! links "RELEASE" (account key (first ns)) token)))))))
 
