@@ -6,12 +6,17 @@
  * enforced:
  *
  *   handshakes   FLI_TURN_HANDSHAKES_US   net/secure.c, the last one may take longer: 1 to 2 ms
+ *   accepting    counts, not time         net/conn.h: NET_ACCEPTS_TURN_MAX; peer/transport.h:
+ *                                         TRANSPORT_ACCEPTS_TURN_MAX
  *   requests     FLI_TURN_REQUESTS_US     net/conn.c: parsing, and what is answered at once, and
  *                                         net/secure.c: decrypting; of that a connection has
  *                                         FLI_TURN_VISIT_US, then the others;
  *                                         less after long turns. If those that waited use all of
  *                                         it, new ones have half as much again
  *   events       FLI_TURN_EVENT_STEPS     server/events_publish.c: of matching and sending
+ *   peers        FLI_TURN_PEERS_US        peer/channel.c: reading, with decrypting and all that the
+ *                                         bytes cause at once; a connection has
+ *                                         FLI_TURN_PEERS_VISIT_US, then the others
  *   writes       FLI_TURN_PUSHES_US       net/server.c: to connections that got events and no
  *                                         answers; the others come first, and have no limit
  *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
@@ -40,6 +45,8 @@
 #define FLI_TURN_REQUESTS_LEAST_US 250u
 #define FLI_TURN_VISIT_US 250u
 #define FLI_TURN_EVENT_STEPS 200000u
+#define FLI_TURN_PEERS_US 4000u
+#define FLI_TURN_PEERS_VISIT_US 1000u
 #define FLI_TURN_PUSHES_US 2000u
 
 enum fli_turn_part {

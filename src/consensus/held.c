@@ -126,24 +126,32 @@ static void answer_all(struct held_queue *q, struct fli_list *list, int status)
     }
 }
 
-void held_expire(struct held_queue *q, uint64_t now_ms)
+bool held_expire(struct held_queue *q, uint64_t now_ms)
 {
     struct fli_list due;
     struct held *h;
+    unsigned n = 0;
     fli_list_init(&due);
     FLI_LIST_FOREACH_SAFE(pos, tmp, &q->returned)
     {
         h = FLI_CONTAINER_OF(pos, struct held, link);
         if (h->t->deadline_ms <= now_ms) {
             move(q, h, &due);
+            n++;
+        }
+        if (n == HELD_EXPIRED_MAX) {
+            break;
         }
     }
     /* Waiting commands came in the order of their deadlines. */
-    while ((h = backlog_oldest(&q->waiting)) != NULL && h->t->deadline_ms <= now_ms) {
+    while (n < HELD_EXPIRED_MAX && (h = backlog_oldest(&q->waiting)) != NULL &&
+           h->t->deadline_ms <= now_ms) {
         move(q, h, &due);
+        n++;
     }
     /* Callbacks may submit commands, so they run after the walk. */
     answer_all(q, &due, FL_ENOLEADER);
+    return n == HELD_EXPIRED_MAX;
 }
 
 void held_take_all(struct held_queue *q, struct fli_list *to)

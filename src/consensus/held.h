@@ -12,6 +12,8 @@
 
 #include "consensus/backlog.h"
 
+#define HELD_EXPIRED_MAX 4096u
+
 struct held_queue {
     struct fli_list returned;
     struct backlog waiting;
@@ -40,7 +42,8 @@ bool held_has(struct held_queue *q, const struct node_ticket *t); /* a command o
 void held_take(struct held_queue *q, struct held *h);
 /* Moves all commands, in the order in which they came, to a list of the caller's. */
 void held_take_all(struct held_queue *q, struct fli_list *to);
-void held_expire(struct held_queue *q, uint64_t now_ms);
+/* Answers those whose time is over, HELD_EXPIRED_MAX at most. True: there may be more. */
+bool held_expire(struct held_queue *q, uint64_t now_ms);
 void held_refuse_all(struct held_queue *q, int status);
 
 /* Returns a command to the queue that was sent, and surely not done. */

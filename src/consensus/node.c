@@ -187,10 +187,21 @@ static void snapshot_turn(struct node *n)
     fli_turn_leave(n->host.turn, part);
 }
 
+static void expire(struct node *n)
+{
+    n->expiring = held_expire(&n->held, uv_now(n->loop));
+    if (n->expiring) {
+        node_wake(n);
+    }
+}
+
 static void node_turn(struct node *n)
 {
     n->woken = false;
     uv_idle_stop(&n->idle);
+    if (n->expiring) {
+        expire(n);
+    }
     note_pause(n);
     node_settings_turn(n);
     raft_turn(n);
@@ -238,7 +249,7 @@ static void disk_cb(uv_poll_t *poll, int status, int events)
 static void tick_cb(uv_timer_t *timer)
 {
     struct node *n = timer->data;
-    held_expire(&n->held, uv_now(n->loop));
+    expire(n);
     if (!n->failed) {
         membership_tick(n->membership, node_running(n));
     }

@@ -171,6 +171,7 @@ struct node {
     uv_poll_t disk[LOG_DEVICE_FDS]; /* the log's completions */
     unsigned disk_handles;
     bool woken;                   /* node_wake() was called in this turn */
+    bool expiring;                /* commands that are due are left for this turn */
     unsigned open;                /* things that must close before the node's end */
     uint64_t turned_ms;           /* when the last turn of the loop was */
     bool paused;                  /* the last turn came late: timers waited for this one */

@@ -18,7 +18,8 @@
 #include "base/clock.h"
 
 #define SYNC_BYTES (UINT64_C(4) << 20)
-#define ALIVE_MS 500u /* between messages that tell the sender that this node is alive */
+#define PIECES_MAX 256u /* that wait; a sender that means well has 17 in the window */
+#define ALIVE_MS 500u   /* between messages that tell the sender that this node is alive */
 
 enum state { STATE_IDLE, STATE_RECEIVING, STATE_DECODING, STATE_READY };
 
@@ -56,6 +57,7 @@ struct snapshot_install {
     uint64_t sent_ms;  /* when SNAPSHOT_TAKEN was sent last */
     uint64_t failures;
     struct piece *first, **last;
+    unsigned waiting; /* pieces from `first` on */
     struct work work;
 };
 
@@ -86,6 +88,7 @@ static void drop_pieces(struct snapshot_install *s)
     free_pieces(s->first);
     s->first = NULL;
     s->last = &s->first;
+    s->waiting = 0;
 }
 
 /* ---- the worker ------------------------------------------------------------------------------ */
@@ -249,6 +252,7 @@ static void begin_work(struct snapshot_install *s)
     w->pieces = s->first;
     s->first = NULL;
     s->last = &s->first;
+    s->waiting = 0;
     w->last = s->state == STATE_RECEIVING && !s->failed && s->received == s->size;
     if (w->last) {
         s->state = STATE_DECODING;
@@ -336,12 +340,15 @@ static void on_data(struct snapshot_install *s, struct fli_slice body)
         return; /* it belongs to a snapshot that was given up */
     }
     bool fits = body.len > 8 && fli_get_u64(body.data) == s->received &&
-                body.len - 8 <= s->size - s->received && s->received - s->taken <= SNAPSHOT_WINDOW;
+                body.len - 8 <= s->size - s->received &&
+                s->received - s->taken <= SNAPSHOT_WINDOW && s->waiting < PIECES_MAX;
     struct piece *p = fits ? malloc(sizeof *p) : NULL;
     void *block = p == NULL ? NULL : stream_keep(s->stream, &body);
     if (block == NULL) {
         free(p);
-        fail(s, FL_EPROTO, fits ? "out of memory" : "a piece that does not follow the one before");
+        fail(s, FL_EPROTO,
+             fits ? "out of memory"
+                  : "a piece that does not follow the one before, or one too many");
         return;
     }
     *p = (struct piece){.block = block, .offset = s->received};
@@ -349,6 +356,7 @@ static void on_data(struct snapshot_install *s, struct fli_slice body)
     s->received += p->data.len;
     *s->last = p;
     s->last = &p->next;
+    s->waiting++;
     continue_install(s);
 }
 

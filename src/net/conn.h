@@ -31,7 +31,8 @@
 #define NET_REFUSED_MAX 64u   /* refused connections that get an error and an orderly end */
 #define NET_LISTENERS_MAX 8u
 #define NET_BACKLOG 1024
-#define NET_LINGER_MS 1000u /* how long it waits for the client's end */
+#define NET_ACCEPTS_TURN_MAX 64u /* connections that a turn of the loop accepts */
+#define NET_LINGER_MS 1000u      /* how long it waits for the client's end */
 #define NET_TICK_MS 100u
 #define NET_KEEPALIVE_S 60u
 #define NET_LISTEN_RETRY_MS 250u
@@ -123,6 +124,7 @@ struct net_listener {
     struct sockaddr_storage address;
     bool secure;
     bool open;  /* the tcp handle is initialised and not being closed */
+    bool waits; /* a connection is accepted in the next turn */
     bool retry; /* closed for want of file descriptors: the tick opens it again */
 };
 
@@ -165,6 +167,7 @@ struct net_server {
     struct fli_list pushed;    /* got pushes and nothing else; by `dirty` */
     uint64_t push_ns;          /* spent on those in this turn */
     size_t reaped;             /* requests that were given up in this turn */
+    unsigned accepts;          /* in this turn */
     size_t conns_n;            /* length of `conns` */
     size_t refused_n;          /* of them, not admitted */
     uint64_t next_id;

@@ -142,6 +142,23 @@ static void fit_share(struct net_server *s)
                                                                 : s->share_ns;
 }
 
+static void accept_one(struct net_listener *l)
+{
+    l->waits = false;
+    l->server->accepts++;
+    net_conn_accept(l);
+}
+
+/* libuv then goes on to accept what waits behind it, in this turn. */
+static void accept_waiting(struct net_server *s)
+{
+    for (unsigned i = 0; i < s->listeners_n; i++) {
+        if (s->listeners[i]->waits) {
+            accept_one(s->listeners[i]);
+        }
+    }
+}
+
 /* Begins a turn: the connections that yielded in the last one continue, in order, within the share.
  * At least half of it is left for connections that send in this turn: else a client with a single
  * request would wait for another turn. */
@@ -151,6 +168,8 @@ static void begin_turn(struct net_server *s)
     s->shake_ns = 0;
     s->push_ns = 0;
     s->reaped = 0;
+    s->accepts = 0;
+    accept_waiting(s);
     fli_list_splice(&s->dirty, &s->ending);
     continue_handshakes(s);
     serve_yielded(s);
@@ -226,6 +245,7 @@ static void listener_close(struct net_listener *l)
 {
     if (l->open) {
         l->open = false;
+        l->waits = false;
         uv_close((uv_handle_t *)&l->tcp, listener_closed);
     }
 }
@@ -234,8 +254,15 @@ static void connection_cb(uv_stream_t *stream, int status)
 {
     struct net_listener *l = stream->data;
     struct net_server *s = l->server;
+    if (status == 0 && s->accepts < NET_ACCEPTS_TURN_MAX) {
+        accept_one(l);
+        return;
+    }
     if (status == 0) {
-        net_conn_accept(l);
+        /* libuv accepts as long as connections wait, without leaving its loop. One that is not
+         * taken from it ends that, until it is taken. */
+        l->waits = true;
+        net_server_stay_awake(s);
         return;
     }
     net_server_log(s, 2, "cannot accept a connection: %s%s", uv_strerror(status),

@@ -12,6 +12,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
+#include "base/turn.h"
+
 #define KEEPALIVE_S 1
 #define KEEPALIVE_PROBES 3
 
@@ -51,10 +54,18 @@ static void closed_cb(uv_handle_t *handle)
     }
 }
 
+static void unpause(struct channel *c)
+{
+    if (fli_list_linked(&c->paused)) {
+        fli_list_remove(&c->paused);
+    }
+}
+
 static void close_handle(struct channel *c)
 {
     if (!c->closing) {
         c->closing = true;
+        unpause(c);
         secure_closing(c);
         uv_close((uv_handle_t *)&c->tcp, closed_cb);
     }
@@ -103,6 +114,8 @@ int channel_create(struct channel_shared *shared, struct channel **ret)
     c->tcp.data = c;
     c->connect.data = c;
     c->write.data = c;
+    c->read_max = CHANNEL_READ_FIRST;
+    fli_list_init(&c->paused);
     fli_buf_init(&c->out, SIZE_MAX);
     *ret = c;
     return 0;
@@ -175,23 +188,90 @@ void channel_connect(struct channel *c, const struct sockaddr *to, void (*connec
 
 /* ---- reading ---- */
 
+/* Turns that begin in the same millisecond have one share together. */
+static bool has_share(const struct channel *c)
+{
+    const struct channel_shared *shared = c->shared;
+    uint64_t now_ms = uv_now(shared->loop);
+    uint64_t all_ns = shared->read_at_ms == now_ms ? shared->read_ns : 0;
+    uint64_t mine_ns = c->visit_at_ms == now_ms ? c->visit_ns : 0;
+    return all_ns < FLI_TURN_PEERS_US * UINT64_C(1000) &&
+           mine_ns < FLI_TURN_PEERS_VISIT_US * UINT64_C(1000);
+}
+
+static void charge(struct channel *c, uint64_t ns)
+{
+    struct channel_shared *shared = c->shared;
+    uint64_t now_ms = uv_now(shared->loop);
+    shared->read_ns = (shared->read_at_ms == now_ms ? shared->read_ns : 0) + ns;
+    shared->read_at_ms = now_ms;
+    c->visit_ns = (c->visit_at_ms == now_ms ? c->visit_ns : 0) + ns;
+    c->visit_at_ms = now_ms;
+}
+
+/* What the next read may cost is unknown, but it resembles the last one. */
+static void fit_read(struct channel *c, size_t len, uint64_t ns)
+{
+    if (ns > FLI_TURN_PEERS_VISIT_US * UINT64_C(1000)) {
+        c->read_max = c->read_max > CHANNEL_READ_LEAST ? c->read_max / 2 : CHANNEL_READ_LEAST;
+    } else if (len == c->read_max && ns < FLI_TURN_PEERS_VISIT_US * UINT64_C(1000) / 4) {
+        c->read_max = c->read_max < CHANNEL_READ_SIZE ? 2 * c->read_max : CHANNEL_READ_SIZE;
+    }
+}
+
+/* No room means that it is not read now: read_cb() is told UV_ENOBUFS. */
 static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct channel *c = handle->data;
-    *buf = uv_buf_init((char *)c->shared->read_buf, sizeof c->shared->read_buf);
+    bool may_read = c->owed || has_share(c);
+    c->owed = false;
+    *buf = uv_buf_init((char *)c->shared->read_buf, may_read ? (unsigned)c->read_max : 0);
+}
+
+static void pause_reading(struct channel *c)
+{
+    channel_socket_stop(c);
+    fli_list_push(&c->shared->paused, &c->paused);
+    channel_stay_awake(c->shared);
+}
+
+static void take(struct channel *c, const uint8_t *data, size_t len)
+{
+    uint64_t began_ns = fli_clock_ns();
+    if (secure_shakes(c)) {
+        secure_read(c, data, len); /* a handshake has a share of its own */
+        return;
+    }
+    if (c->secure != NULL) {
+        secure_read(c, data, len);
+    } else {
+        c->cbs.bytes(c->cbs.ctx, data, len);
+    }
+    uint64_t ns = fli_clock_ns() - began_ns;
+    charge(c, ns);
+    fit_read(c, len, ns);
 }
 
 static void read_cb(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
 {
     struct channel *c = stream->data;
-    if (nread < 0) {
+    if (nread == UV_ENOBUFS) {
+        pause_reading(c);
+    } else if (nread < 0) {
         channel_lose_by(c, (int)nread);
     } else if (nread > 0) {
-        const uint8_t *data = (const uint8_t *)buf->base;
-        if (c->secure != NULL) {
-            secure_read(c, data, (size_t)nread);
-        } else {
-            c->cbs.bytes(c->cbs.ctx, data, (size_t)nread);
+        take(c, (const uint8_t *)buf->base, (size_t)nread);
+    }
+}
+
+void channel_resume_some(struct channel_shared *shared)
+{
+    for (unsigned i = 0; i < CHANNEL_RESUMED_MAX && !fli_list_empty(&shared->paused); i++) {
+        struct channel *c = FLI_CONTAINER_OF(shared->paused.next, struct channel, paused);
+        fli_list_remove(&c->paused);
+        c->owed = true;
+        if (channel_socket_start(c) != 0) {
+            channel_lose(c, CHANNEL_FAILED, "it cannot be read");
         }
     }
 }
@@ -201,12 +281,16 @@ int channel_socket_start(struct channel *c)
     if (c->closing) {
         return FL_ESYSTEM;
     }
+    if (fli_list_linked(&c->paused)) {
+        return 0; /* its turn will come */
+    }
     int rv = uv_read_start((uv_stream_t *)&c->tcp, alloc_cb, read_cb);
     return rv == 0 || rv == UV_EALREADY ? 0 : FL_ESYSTEM;
 }
 
 void channel_socket_stop(struct channel *c)
 {
+    unpause(c);
     if (!c->closing) {
         uv_read_stop((uv_stream_t *)&c->tcp);
     }

@@ -4,6 +4,10 @@
  * Reading: all channels share one buffer of their transport, so an idle channel keeps none. Bytes
  * are shown to the owner once, when they arrive; the owner copies what it needs later.
  *
+ * Each turn of the loop reads for FLI_TURN_PEERS_US, one channel for FLI_TURN_PEERS_VISIT_US. Who
+ * has more to say waits for the next turn, first come, first served. A read is whole: after one
+ * that took long the channel's next is smaller.
+ *
  * Writing: channel_try_write() offers bytes to the kernel at once. channel_write() takes a whole
  * buffer. While the kernel has not taken all of it, the channel is busy; `drained` tells when it is
  * free again.
@@ -21,6 +25,9 @@
 #include "tls/tls.h"
 
 #define CHANNEL_READ_SIZE ((size_t)64 << 10)
+#define CHANNEL_READ_FIRST ((size_t)16 << 10) /* the first reads of a channel */
+#define CHANNEL_READ_LEAST ((size_t)4 << 10)
+#define CHANNEL_RESUMED_MAX 8u   /* channels that waited and are read in a turn, in any case */
 #define CHANNEL_SHAKE_TURN_MS 5u /* time in a turn for handshakes that other nodes began */
 #define CHANNEL_PARTS_MAX 66u    /* of one call of channel_try_write() */
 
@@ -53,7 +60,10 @@ struct channel_shared {
     struct fli_buf plain; /* decrypted bytes of the current channel */
     uv_idle_t turn;       /* a live handle; the owner closes it */
     struct fli_list deferred;
-    uint64_t shake_ns; /* spent in this turn */
+    uint64_t shake_ns;      /* spent in this turn */
+    struct fli_list paused; /* channels that wait to be read, the first to come first */
+    uint64_t read_at_ms;    /* the loop's time of the turn that read_ns is of */
+    uint64_t read_ns;
     uint64_t shaken, shake_failed, shake_deferred;
 };
 

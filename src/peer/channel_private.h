@@ -27,6 +27,11 @@ struct channel {
     uv_write_t write;
     struct fli_buf out;            /* being written */
     struct channel_secure *secure; /* NULL: none */
+    struct fli_list paused;        /* linked while it waits to be read in a later turn */
+    bool owed;                     /* it has waited, and is read once whatever others have used */
+    uint64_t visit_at_ms;          /* as read_at_ms and read_ns, of this channel */
+    uint64_t visit_ns;
+    size_t read_max;
     bool reading, writing, lost;
     bool closing; /* the handle is closing */
     bool closed;  /* the loop has released the handle */
@@ -40,7 +45,11 @@ bool channel_put(struct channel *c, struct fli_buf *from);
 int channel_socket_start(struct channel *c); /* starts reading */
 void channel_socket_stop(struct channel *c); /* stops reading for a while */
 
+/* Lets channels that wait be read again. */
+void channel_resume_some(struct channel_shared *shared);
+
 /* channel_secure.c */
+void channel_stay_awake(struct channel_shared *shared); /* the next turn comes at once */
 void secure_free(struct channel *c);
 void secure_closing(struct channel *c);
 void secure_read(struct channel *c, const uint8_t *data, size_t len);
@@ -50,6 +59,7 @@ bool secure_write_handshake(struct channel *c, const void *data, size_t len);
  * waits any more. */
 bool secure_go_on(struct channel *c);
 bool secure_waits(const struct channel *c);
+bool secure_shakes(const struct channel *c); /* TLS's handshake is not over */
 size_t secure_memory(const struct channel *c);
 
 #endif

@@ -16,6 +16,7 @@
 int channel_shared_init(struct channel_shared *shared)
 {
     fli_list_init(&shared->deferred);
+    fli_list_init(&shared->paused);
     fli_buf_init(&shared->plain, FLI_TLS_PLAIN_MAX(CHANNEL_READ_SIZE));
     shared->turn.data = shared;
     return uv_idle_init(shared->loop, &shared->turn) == 0 ? 0 : FL_ESYSTEM;
@@ -83,6 +84,11 @@ size_t secure_memory(const struct channel *c)
 bool secure_waits(const struct channel *c)
 {
     return c->secure != NULL && c->secure->waiting.len > 0;
+}
+
+bool secure_shakes(const struct channel *c)
+{
+    return c->secure != NULL && fli_tls_state(c->secure->tls) == FLI_TLS_SHAKING;
 }
 
 static bool broken(struct channel *c)
@@ -255,7 +261,7 @@ static void continue_handshake(struct channel *c)
     }
 }
 
-/* Runs once in each turn of the loop, while handshakes wait. */
+/* Runs once in each turn of the loop, while handshakes or channels wait. */
 static void turn_cb(uv_idle_t *turn)
 {
     struct channel_shared *shared = turn->data;
@@ -264,9 +270,16 @@ static void turn_cb(uv_idle_t *turn)
         continue_handshake(
             FLI_CONTAINER_OF(shared->deferred.next, struct channel_secure, deferred)->channel);
     }
-    if (fli_list_empty(&shared->deferred)) {
+    channel_resume_some(shared);
+    if (fli_list_empty(&shared->deferred) && fli_list_empty(&shared->paused)) {
         (void)uv_idle_stop(turn);
     }
+}
+
+void channel_stay_awake(struct channel_shared *shared)
+{
+    int rv = uv_idle_start(&shared->turn, turn_cb);
+    FLI_ASSERT(rv == 0);
 }
 
 static void defer(struct channel *c, const uint8_t *data, size_t len)
@@ -289,8 +302,7 @@ void secure_read(struct channel *c, const uint8_t *data, size_t len)
         decrypt(c, data, len);
         return;
     }
-    int rv = uv_idle_start(&c->shared->turn, turn_cb);
-    FLI_ASSERT(rv == 0);
+    channel_stay_awake(c->shared);
     if (!sec->ours && turn_is_over(c->shared)) {
         defer(c, data, len);
     } else {

@@ -179,13 +179,13 @@ TEST_WITH(deadlines, set_up, NULL)
     calls[5].ticket.deadline_ms = 90;
     held_return(&q, &calls[4].ticket, COMMAND, 8);
     held_return(&q, &calls[5].ticket, COMMAND, 8);
-    held_expire(&q, 89);
+    assert_false(held_expire(&q, 89));
     assert_int_equal(order, 0);
-    held_expire(&q, 90);
+    assert_false(held_expire(&q, 90));
     assert_int_equal(calls[5].status, FL_ENOLEADER);
     assert_int_equal(order, 1);
     calls[1].again = &q;
-    held_expire(&q, 101);
+    assert_false(held_expire(&q, 101));
     assert_int_equal(order, 3);
     assert_int_equal(calls[0].answers + calls[1].answers, 2);
     assert_int_equal(q.count, 3);
@@ -195,6 +195,36 @@ TEST_WITH(deadlines, set_up, NULL)
     assert_true(calls[4].order < calls[2].order);
     assert_int_equal(q.count + q.bytes, 0);
     held_fini(&q);
+}
+
+/* A minute without a leader may hold a million of them: they end over several turns. */
+TEST_WITH(many_that_are_due_end_in_parts, set_up, NULL)
+{
+    enum { N = 3 * HELD_EXPIRED_MAX };
+    struct held_queue q;
+    struct call *many = test_calloc(N, sizeof *many);
+    held_init(&q, N * sizeof COMMAND * 2);
+    for (unsigned i = 0; i < N; i++) {
+        fli_list_init(&many[i].ticket.link);
+        many[i].ticket.cb = answered;
+        many[i].ticket.deadline_ms = 100;
+        many[i].ticket.source = i;
+        if (i % 2 == 0) {
+            held_return(&q, &many[i].ticket, COMMAND, sizeof COMMAND);
+        } else {
+            assert_int_equal(held_add(&q, &many[i].ticket, COMMAND, sizeof COMMAND), 0);
+        }
+    }
+    for (unsigned i = 1; i <= 3; i++) {
+        assert_true(held_expire(&q, 100));
+        assert_int_equal(order, i * HELD_EXPIRED_MAX);
+    }
+    assert_false(held_expire(&q, 100));
+    for (unsigned i = 0; i < N; i++) {
+        assert_int_equal(many[i].answers, 1);
+    }
+    held_fini(&q);
+    test_free(many);
 }
 
 /* What a callback adds is not refused with the rest, or it would never end. */

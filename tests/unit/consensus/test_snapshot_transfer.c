@@ -583,6 +583,23 @@ TEST_WITH(pieces_out_of_order, set_up, tear_down)
     expect_refused(f, FL_EPROTO);
 }
 
+/* Each piece costs memory of its own, a hundred bytes beside its one: the window alone would let
+ * its sender have a hundred MiB. */
+TEST_WITH(pieces_of_one_byte, set_up, tear_down)
+{
+    struct fixture *f = *state;
+    call(f);
+    say_begin(f, 70, 3, f->file.len);
+    for (size_t at = 0; at < 4000; at++) {
+        uint8_t head[8];
+        struct fli_slice parts[2] = {{head, sizeof head}, {f->file.data + at, 1}};
+        fli_put_u64(head, at);
+        assert_int_equal(stream_send(f->r->mine.s, SNAPSHOT_DATA, parts, 2), 0);
+    }
+    stream_flush(f->r->mine.s);
+    expect_refused(f, FL_EPROTO);
+}
+
 TEST_WITH(frames_that_mean_nothing, set_up, tear_down)
 {
     struct fixture *f = *state;

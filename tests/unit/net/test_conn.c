@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "net/conn.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define UNDER_ASAN 1
 #elif defined(__has_feature)
@@ -604,6 +606,33 @@ TEST(connection_limit)
     client_say(&f, fds[0], "ECHO again\r\n");
     client_hear(&f, fds[0], "$5\r\nagain\r\n");
     for (int i = 0; i < 3; i++) {
+        client_close(fds[i]);
+    }
+    fixture_end(&f);
+}
+
+/* Many that come in one moment are accepted in several turns: the loop must leave them before the
+ * last, or it would never leave while others come as fast. */
+TEST(accepting_has_a_share)
+{
+    enum { N = 400 };
+    static struct fixture f;
+    static int fds[N];
+    fixture_start(&f, test_limits());
+    for (unsigned i = 0; i < N; i++) {
+        fds[i] = client_open(&f);
+    }
+    unsigned most = 0;
+    while (f.opened < N) {
+        unsigned before = f.opened;
+        turn(&f);
+        most = f.opened - before > most ? f.opened - before : most;
+    }
+    printf("%d connections, at most %u of them in a turn\n", N, most);
+    assert_true(most <= NET_ACCEPTS_TURN_MAX);
+    client_say(&f, fds[N - 1], "ECHO one\r\n");
+    client_hear(&f, fds[N - 1], "$3\r\none\r\n");
+    for (unsigned i = 0; i < N; i++) {
         client_close(fds[i]);
     }
     fixture_end(&f);
