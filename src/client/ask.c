@@ -322,9 +322,10 @@ static enum fli_call_event classify_error(const redisReply *reply, int *ret_code
     return FLI_EVENT_REFUSED;
 }
 
+/* Not any status or number: what something else answers, such as QUEUED, is no "done". */
 static bool is_ok(const redisReply *reply)
 {
-    return reply->type == REDIS_REPLY_STATUS || reply->type == REDIS_REPLY_INTEGER;
+    return reply->type == REDIS_REPLY_STATUS && reply->len == 2 && memcmp(reply->str, "OK", 2) == 0;
 }
 
 static enum fli_call_event classify_flag(const redisReply *reply)

@@ -406,12 +406,12 @@ static int login_step(struct fli_link *l)
         l->security->refused[0] = '\0';
     }
     int rc = fli_link_push(l, l->security->login, l->security->login_len, &l->login_at);
-    while (rc == 0) {
+    for (bool has_read = false; rc == 0; has_read = true) {
         int n = fli_link_next(l, &reply);
         if (n != 0) {
             return n < 0 ? FL_ENOCONN : check_login(l, reply);
         }
-        if (wait_for(l->fd, POLLIN, 0) == 0) {
+        if (has_read || wait_for(l->fd, POLLIN, 0) == 0) {
             set_error(l, "no answer to the login in time");
             l->wants_read = true;
             return FL_EBUSY;
@@ -444,11 +444,13 @@ static int ready_step(struct fli_link *l)
 static int wait_ready(struct fli_link *l, uint64_t until_ms)
 {
     int rc;
+    bool late = false;
     while ((rc = ready_step(l)) == FL_EBUSY) {
-        int ready = wait_for(l->fd, l->wants_read ? POLLIN : POLLOUT, until_ms);
+        int ready = late ? 0 : wait_for(l->fd, l->wants_read ? POLLIN : POLLOUT, until_ms);
         if (ready <= 0) {
             return FL_ENOCONN; /* l->error says why */
         }
+        late = fli_clock_ms() >= until_ms;
     }
     return rc;
 }
@@ -603,12 +605,14 @@ int fli_link_read(struct fli_link *l)
 
 int fli_link_receive(struct fli_link *l, uint64_t until_ms, redisReply **ret)
 {
-    for (;;) {
+    /* What has arrived may be read once after the end: who never stops sending would win else. */
+    for (bool late = false;;) {
         int n = fli_link_next(l, ret);
         if (n != 0) {
             return n < 0 ? n : 0;
         }
-        int ready = wait_for(l->fd, POLLIN, until_ms);
+        int ready = late ? 0 : wait_for(l->fd, POLLIN, until_ms);
+        late = fli_clock_ms() >= until_ms;
         if (ready == 0) {
             set_error(l, "no answer in time");
             return FL_ETIMEOUT;

@@ -274,6 +274,17 @@ TEST(test_other_replies)
     expect(FLI_ASK_INFO, "$1\r\nx\r\n", FLI_EVENT_YES, 0);
 }
 
+TEST(only_ok_says_that_it_is_done)
+{
+    static const enum fli_ask_op ops[] = {FLI_ASK_SET, FLI_ASK_CLAIM, FLI_ASK_SESSION_OPEN};
+    static const char *const others[] = {":0\r\n", ":1\r\n", "+QUEUED\r\n", "+\r\n", "+OKAY\r\n"};
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        for (size_t k = 0; k < sizeof others / sizeof others[0]; k++) {
+            expect(ops[i], others[k], FLI_EVENT_BROKEN, 0);
+        }
+    }
+}
+
 TEST(test_errors)
 {
     static const struct {

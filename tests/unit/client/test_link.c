@@ -136,3 +136,59 @@ TEST_WITH(nobody_listens, fill, empty)
     assert_int_equal(rc, FL_ENOCONN);
     fli_link_close(&l);
 }
+
+/* A connection whose other end has sent, and goes on sending, a line that never ends. */
+static int begin_endless(struct fli_link *l)
+{
+    static const char start[] = "+a";
+    int both[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both), 0);
+    l->fd = both[0];
+    l->reader = redisReaderCreate();
+    l->ready = true;
+    assert_non_null(l->reader);
+    assert_int_equal(write(both[1], start, sizeof start - 1), sizeof start - 1);
+    return both[1];
+}
+
+/* As much as the kernel takes. */
+static size_t send_more(int fd)
+{
+    static const char more[4096] = {[0 ... 4095] = 'a'};
+    size_t sent = 0;
+    for (ssize_t n; (n = write(fd, more, sizeof more)) > 0;) {
+        sent += (size_t)n;
+    }
+    return sent;
+}
+
+TEST(one_read_after_the_deadline)
+{
+    struct fli_link l;
+    redisReply *reply = NULL;
+    fli_link_init(&l);
+    int other = begin_endless(&l);
+    size_t sent = 2 + send_more(other);
+    assert_true(sent > 65536);
+    assert_int_equal(fli_link_receive(&l, 0, &reply), FL_ETIMEOUT);
+    assert_in_range(l.fed, 1, 16384); /* and not all that is there */
+    assert_int_equal(fli_link_receive(&l, fli_clock_ms(), &reply), FL_ETIMEOUT);
+    assert_in_range(l.fed, 2, 2 * 16384);
+    assert_null(reply);
+    fli_link_close(&l);
+    close(other);
+}
+
+TEST(an_answer_that_is_there_at_the_deadline_is_taken)
+{
+    struct fli_link l;
+    redisReply *reply = NULL;
+    fli_link_init(&l);
+    int other = begin_endless(&l);
+    assert_int_equal(write(other, "\r\n", 2), 2);
+    assert_int_equal(fli_link_receive(&l, 0, &reply), 0);
+    assert_string_equal(reply->str, "a");
+    freeReplyObject(reply);
+    fli_link_close(&l);
+    close(other);
+}
