@@ -127,8 +127,10 @@ class Bench(ClusterCase):
             self.assertEqual(done.returncode, 2, (args, done.stderr))
             self.assertIn('at most', done.stderr)
 
-    def test_a_ttl_that_the_server_refuses(self):
-        done = self.bench('--ttl', '1', '--clients', '1', '--duration', '200ms')
+    def test_what_the_server_refuses(self):
+        self.cluster.leader().call('ACL', 'SETUSER', 'reader', 'on', '>a-good-password', 'allkeys', '+@see')
+        self.env['FENCELOCK_PASSWORD'] = 'a-good-password'
+        done = self.bench('--user', 'reader', '--clients', '1', '--duration', '200ms')
         self.assertEqual(done.returncode, 3)
         self.assertIn('answered by an error', done.stderr)
 
