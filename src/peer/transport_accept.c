@@ -348,20 +348,6 @@ static void make_room(struct transport *t, const struct origin *o)
     }
 }
 
-/* libuv accepts as long as connections wait, without leaving its loop. One that is not taken from
- * it ends that, until it is taken. */
-static bool has_accepts(const struct transport *t)
-{
-    return t->accepts_at_ms != uv_now(t->shared.loop) || t->accepts < TRANSPORT_ACCEPTS_TURN_MAX;
-}
-
-static void count_accept(struct transport *t)
-{
-    uint64_t now_ms = uv_now(t->shared.loop);
-    t->accepts = t->accepts_at_ms == now_ms ? t->accepts + 1 : 1;
-    t->accepts_at_ms = now_ms;
-}
-
 /* Accepts the next connection. False when there is no memory: that connection and all behind it
  * wait. */
 static bool accept_one(struct transport *t)
@@ -376,7 +362,6 @@ static bool accept_one(struct transport *t)
     channel_own(c, &cbs);
     p->t = t;
     p->channel = c;
-    count_accept(t);
     if (channel_accept(c, (uv_stream_t *)&t->listener) != 0) {
         free(p);
         channel_close(c);
@@ -421,11 +406,9 @@ static void listener_cb(uv_stream_t *listener, int status)
         }
         return;
     }
-    bool later = !has_accepts(t);
-    if (later || !accept_one(t)) {
+    if (!accept_one(t)) {
         t->accept_waits = true;
-        deadline_set(t, &t->accept_retry, later ? 1 : ACCEPT_RETRY_MS);
-        t->accept_retry.late = later; /* then it is over in the next turn */
+        deadline_set(t, &t->accept_retry, ACCEPT_RETRY_MS);
     }
     deadlines_changed(t);
 }

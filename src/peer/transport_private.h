@@ -48,11 +48,9 @@ struct transport {
     bool closing;
     unsigned handles; /* timer and turn that were started and are not closed */
     bool handles_closing;
-    bool accept_waits;  /* a connection waits for memory, or for the next turn */
+    bool accept_waits;  /* a connection waits for memory */
     bool accept_paused; /* there were no descriptors: no listener until accept_retry */
     struct deadline accept_retry;
-    uint64_t accepts_at_ms; /* the loop's time of the turn that `accepts` is of */
-    unsigned accepts;
     uv_tcp_t listener;
     uv_timer_t timer; /* fires at the earliest deadline */
     struct fli_list pending;
