@@ -8,10 +8,8 @@ refused, or memory exceeds what the options say. It prints the latencies of the 
 
 import json
 import os
-import resource
 import select
 import selectors
-import ssl
 import subprocess
 import sys
 import time
@@ -22,7 +20,7 @@ from harness import Case, Cluster, Resp, RespError, main
 from harness.process import guard, release_from_guard
 from harness.lab import free_ports
 from harness.resp import encode
-from tls_lab import Certs
+from tls_lab import Certs, Handshaker
 
 SECONDS = 2.0
 LONG = '--seconds' in sys.argv
@@ -174,19 +172,16 @@ class TinyRecords:
 
     def connect(self, address, context):
         sock = Resp(address, timeout=30).sock
-        to_us, from_us = ssl.MemoryBIO(), ssl.MemoryBIO()
-        tls = context.wrap_bio(to_us, from_us, server_hostname=address.rpartition(':')[0])
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                sock.sendall(from_us.read())
-                to_us.write(sock.recv(65536))
-        tls.write(b'*1\r\n$500000000\r\n')
-        sock.sendall(from_us.read())
+        shaker = Handshaker(context)
+        said, over = shaker.step()
+        while not over:
+            sock.sendall(said)
+            shaker.incoming.write(sock.recv(65536))
+            said, over = shaker.step()
+        shaker.tls.write(b'*1\r\n$500000000\r\n')
+        sock.sendall(said + shaker.outgoing.read())
         sock.setblocking(False)
-        return sock, tls, from_us
+        return sock, shaker.tls, shaker.outgoing
 
     def encrypt(self):
         for sock, tls, from_us in self.clients:
@@ -366,8 +361,7 @@ class Crowd(Attacked):
     def test_events_for_many_subscribers(self):
         """Each event is written to all of them."""
         n = 2000
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        self.need_open_files(n + 200)
         subscribers = Subscribers(self.node.address, n, 'lock:x')
         events = Flood(self.node.address, 1, (encode('ACQUIRE', 'x', 'TTL', 60000) + encode('BREAK', 'x')) * 20)
         self.attack(subscribers, events, may_end=True) # who reads too slowly is cut off, as the events are

@@ -3,7 +3,6 @@
 
 import os
 import random
-import resource
 import socket
 import struct
 import sys
@@ -200,12 +199,8 @@ class Doors(ClusterCase):
         return sum(as_dict(lock)['waiters'] for lock in page)
 
     def test_ten_thousand_idle_connections(self):
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = 10000
-        if hard != resource.RLIM_INFINITY and hard < wanted + 200:
-            self.skipTest('the limit on open files is %d here, and this needs %d' % (hard, wanted + 200))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted + 200, hard))
-        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        self.need_open_files(wanted + 200)
         self.node.terminate()
         self.node.start()
         before = self.node.process.rss()

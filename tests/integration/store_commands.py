@@ -401,11 +401,8 @@ class Options(StoreCase):
         self.assertIn('parent', done.stderr)
 
     def test_many_idle_connections(self):
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         want = 2000
-        if hard < want + 100:
-            self.skipTest('not enough file descriptors')
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, want + 100), hard))
+        self.need_open_files(want + 100)
         store = self.store()
         idle = [store.client() for _ in range(want)]
         self.assertEqual(store.call('SET', 'k', 'v', 'FENCE', 'x', 1), 'OK')

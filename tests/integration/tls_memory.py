@@ -15,6 +15,7 @@ from cli_library import needs_valgrind
 from harness import Cluster, free_ports, main
 from harness.lab import build_dir
 from tls import OWNER, TlsCase
+from tls_lab import Handshaker
 
 FULL = '--full' in sys.argv
 if FULL:
@@ -22,22 +23,6 @@ if FULL:
 STEP = 1 if FULL else 101
 VALGRIND = ['valgrind', '-q', '--leak-check=full', '--show-leak-kinds=definite,indirect',
             '--errors-for-leak-kinds=definite,indirect', '--error-exitcode=99']
-
-
-class Handshaker:
-    """A client whose bytes we carry."""
-
-    def __init__(self, context):
-        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname='127.0.0.1')
-
-    def step(self):
-        """What it has to say now, and whether it has no more to hear."""
-        try:
-            self.tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return self.outgoing.read(), False
-        return self.outgoing.read(), True
 
 
 class Cut(TlsCase):

@@ -4,7 +4,6 @@ wakes one of them; each is granted once, and nobody else hears of it."""
 
 import os
 import re
-import resource
 import selectors
 import sys
 
@@ -76,10 +75,7 @@ class Waiter:
 class Waiters(Case):
     def setUp(self):
         super().setUp()
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if hard != resource.RLIM_INFINITY and hard < 2 * COUNT:
-            self.skipTest('only %d open files are allowed here' % hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * COUNT), hard))
+        self.need_open_files(2 * COUNT)
         self.cluster = Cluster(self.lab, 3).start()
         self.addresses = self.cluster.addresses()
         self.selector = selectors.DefaultSelector()

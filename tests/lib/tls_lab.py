@@ -66,6 +66,22 @@ class TlsResp(Resp):
             raise
 
 
+class Handshaker:
+    """A client whose bytes we carry."""
+
+    def __init__(self, context):
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname='127.0.0.1')
+
+    def step(self):
+        """What it has to say now, and whether it has no more to hear."""
+        try:
+            self.tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return self.outgoing.read(), False
+        return self.outgoing.read(), True
+
+
 class Tap:
     """A proxy in front of an address: `seen` is all that went through it, both ways."""
 

@@ -2,6 +2,7 @@
 
 import argparse
 import faulthandler
+import resource
 import sys
 import time
 import unittest
@@ -32,6 +33,14 @@ class Case(unittest.TestCase):
             return any(error for _, error in outcome.errors)
         result = outcome.result
         return any(test is self for test, _ in result.failures + result.errors)
+
+    def need_open_files(self, n):
+        """Lets this test, and what it starts, have so many open files; skips it where that is not allowed."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < n:
+            self.skipTest('the limit on open files is %d here, and this needs %d' % (hard, n))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, n), hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
 
     def kill_at_cleanup(self, child):
         """A Popen with pipes: killed, and waited for, if the test leaves it running."""
