@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FIND_AGAIN_MAX 10u
+
 struct snapshot_reader {
     struct log_device *device;
     struct log_file *file;
@@ -115,14 +117,28 @@ static int find(struct log_device *d, uint64_t index, struct snapshot_info *ret,
     return snapshot_fail(e, FL_ENOTFOUND, "%s has no such snapshot", d->where);
 }
 
+/* The newest may be replaced and removed before it is open; then there is a newer one. */
+static int open_found(struct snapshot_reader *r, uint64_t index, struct snapshot_info *ret,
+                      struct snapshot_error *e)
+{
+    struct log_device *d = r->device;
+    for (unsigned again = 0;; again++) {
+        int rv = find(d, index, ret, e);
+        if (rv != 0) {
+            return rv;
+        }
+        snapshot_name(ret->index, ret->term, false, r->name);
+        rv = d->ops->open(d, r->name, LOG_OPEN_READ, &r->file);
+        if (rv != -ENOENT || index != 0 || again == FIND_AGAIN_MAX) {
+            return rv == 0 ? 0 : snapshot_io_fail(e, d, "open", r->name, rv);
+        }
+    }
+}
+
 int snapshot_reader_open(struct log_device *d, uint64_t index, struct snapshot_reader **ret,
                          struct snapshot_error *e)
 {
     struct snapshot_info info;
-    int rv = find(d, index, &info, e);
-    if (rv != 0) {
-        return rv;
-    }
     struct snapshot_reader *r = malloc(sizeof *r);
     if (r == NULL) {
         return snapshot_fail(e, FL_ENOMEM, "no memory for a snapshot file");
@@ -131,12 +147,10 @@ int snapshot_reader_open(struct log_device *d, uint64_t index, struct snapshot_r
     r->stream = (struct snapshot_stream){0};
     r->raw_read = 0;
     r->raw_left = 0;
-    snapshot_name(info.index, info.term, false, r->name);
-    rv = d->ops->open(d, r->name, LOG_OPEN_READ, &r->file);
+    int rv = open_found(r, index, &info, e);
     if (rv != 0) {
-        (void)snapshot_io_fail(e, d, "open", r->name, rv);
         free(r);
-        return e->code;
+        return rv;
     }
     rv = d->ops->size(d, r->file, &r->file_size);
     rv = rv != 0 ? snapshot_io_fail(e, d, "read", r->name, rv)

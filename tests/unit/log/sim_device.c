@@ -5,6 +5,7 @@
 #include "sim_files.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ struct late {
 
 struct sim_device {
     struct log_device base;
+    pthread_mutex_t mutex; /* held in synchronous calls, which workers make too */
     bool lies;
     struct late *late_first, *late_last;
     uint64_t rng;
@@ -297,17 +299,57 @@ static void sim_poll(struct log_device *base)
 {
 }
 
+/* ---- the synchronous calls, one at a time ---- */
+
+#define ONE_AT_A_TIME(type, call, parameters, arguments)                                           \
+    static type locked_##call parameters                                                           \
+    {                                                                                              \
+        pthread_mutex_t *mutex = &sim_of(base)->mutex;                                             \
+        pthread_mutex_lock(mutex);                                                                 \
+        type rv = sim_##call arguments;                                                            \
+        pthread_mutex_unlock(mutex);                                                               \
+        return rv;                                                                                 \
+    }
+
+ONE_AT_A_TIME(int, list, (struct log_device * base, log_list_cb *each, void *ctx),
+              (base, each, ctx))
+ONE_AT_A_TIME(int, open,
+              (struct log_device * base, const char *name, unsigned flags, struct log_file **ret),
+              (base, name, flags, ret))
+ONE_AT_A_TIME(int, size, (struct log_device * base, struct log_file *f, uint64_t *ret),
+              (base, f, ret))
+ONE_AT_A_TIME(int64_t, read,
+              (struct log_device * base, struct log_file *f, void *data, size_t len,
+               uint64_t offset),
+              (base, f, data, len, offset))
+ONE_AT_A_TIME(int, write,
+              (struct log_device * base, struct log_file *f, const void *data, size_t len,
+               uint64_t offset),
+              (base, f, data, len, offset))
+ONE_AT_A_TIME(int, sync, (struct log_device * base, struct log_file *f), (base, f))
+ONE_AT_A_TIME(int, rename, (struct log_device * base, const char *from, const char *to),
+              (base, from, to))
+ONE_AT_A_TIME(int, remove, (struct log_device * base, const char *name), (base, name))
+ONE_AT_A_TIME(int, sync_dir, (struct log_device * base), (base))
+
+static void locked_close(struct log_device *base, struct log_file *f)
+{
+    pthread_mutex_lock(&sim_of(base)->mutex);
+    sim_close(base, f);
+    pthread_mutex_unlock(&sim_of(base)->mutex);
+}
+
 static const struct log_device_ops sim_ops = {
-    .list = sim_list,
-    .open = sim_open,
-    .close = sim_close,
-    .size = sim_size,
-    .read = sim_read,
-    .write = sim_write,
-    .sync = sim_sync,
-    .rename = sim_rename,
-    .remove = sim_remove,
-    .sync_dir = sim_sync_dir,
+    .list = locked_list,
+    .open = locked_open,
+    .close = locked_close,
+    .size = locked_size,
+    .read = locked_read,
+    .write = locked_write,
+    .sync = locked_sync,
+    .rename = locked_rename,
+    .remove = locked_remove,
+    .sync_dir = locked_sync_dir,
     .start = sim_start,
     .cancel = sim_cancel,
     .fd = sim_fd,
@@ -703,6 +745,8 @@ struct sim_device *sim_device_create(uint64_t seed)
     struct sim_device *d = fli_xcalloc(1, sizeof *d);
     d->base = (struct log_device){
         .ops = &sim_ops, .where = "sim", .engine = "simulated", .block = LOG_BLOCK, .keep_fd = -1};
+    int rv = pthread_mutex_init(&d->mutex, NULL);
+    FLI_ASSERT(rv == 0);
     d->rng = seed;
     d->capacity = UINT64_MAX;
     return d;
@@ -720,6 +764,7 @@ void sim_device_destroy(struct sim_device *d)
     copy_directory(&d->stable, &none);
     free(d->seen.names);
     free(d->stable.names);
+    (void)pthread_mutex_destroy(&d->mutex);
     free(d);
 }
 

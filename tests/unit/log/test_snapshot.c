@@ -417,6 +417,24 @@ TEST(power_cuts)
 
 /* --- for real --- */
 
+static void removed(struct log_io *io, int result, uint64_t took_ns)
+{
+    *(int *)io->ctx = result;
+}
+
+/* A thread that begins takes a lock of the sanitizer's memory. fork() copies it, and then the child
+ * waits for it for ever. A thread that has removed a file is beyond that. */
+static void wait_until_the_thread_runs(struct log_device *d)
+{
+    int result = 1;
+    struct log_io io = {.type = LOG_IO_REMOVE, .name = "absent", .done = removed, .ctx = &result};
+    d->ops->start(d, LOG_LANE_BACKGROUND, &io);
+    while (result > 0) {
+        assert_true(log_device_wait(d, 60000));
+    }
+    assert_int_equal(result, 0);
+}
+
 TEST(in_a_child)
 {
     char dir[256];
@@ -427,6 +445,7 @@ TEST(in_a_child)
     snprintf(dir, sizeof dir, "%s/fencelock-snapshot-XXXXXX", base != NULL ? base : "/tmp");
     assert_non_null(mkdtemp(dir));
     assert_int_equal(log_files_create(dir, LOG_ENGINE_BEST, &d, errmsg, sizeof errmsg), 0);
+    wait_until_the_thread_runs(d);
     pid_t pid = fork();
     if (pid == 0) {
         _exit(write_one(d, 70, 99, 5 << 20, 4000, &e) == 0 ? 0 : 1);
