@@ -14,11 +14,10 @@ struct backup_counts node_backup_counts(const struct node *n)
 
 static void drop(struct node_backup *b)
 {
-    if (b->reader != NULL) {
-        snapshot_reader_close(b->reader);
-        b->reader = NULL;
-    }
+    struct snapshot_source *source = b->source;
+    b->source = NULL;
     b->phase = BACKUP_NONE;
+    snapshot_source_close(source);
 }
 
 int node_backup_begin(struct node *n, uint64_t *ret_id)
@@ -74,21 +73,31 @@ static void fail(struct node_backup *b, const char *why)
     snprintf(b->why, sizeof b->why, "%s", why);
 }
 
+/* The client asks again. */
+static void on_ready(void *ctx)
+{
+}
+
 void node_backup_ended(struct node *n, int error, const char *why)
 {
     struct node_backup *b = &n->backup;
-    struct snapshot_error e;
+    struct snapshot_source_config config = {.loop = n->loop,
+                                            .device = n->device,
+                                            .index = b->header.index,
+                                            .ctx = n,
+                                            .ready = on_ready,
+                                            .closed = node_closed_one};
     if (b->phase != BACKUP_WRITTEN) {
         return;
     }
     if (error != 0) {
         fail(b, why);
-    } else if (snapshot_reader_open(n->device, b->header.index, &b->reader, &e) != 0) {
-        b->reader = NULL;
-        fail(b, e.text);
+    } else if (snapshot_source_open(&config, &b->source) != 0) {
+        b->source = NULL;
+        fail(b, fl_strerror(FL_ENOMEM));
     } else {
         b->phase = BACKUP_READ;
-        b->header.body = snapshot_reader_file_size(b->reader);
+        n->open++;
     }
 }
 
@@ -100,10 +109,11 @@ static int read_some(struct node_backup *b, uint64_t offset, void *data, size_t 
     if (offset != b->offset) {
         return FL_EINVAL;
     }
-    if (offset >= BACKUP_HEADER) {
-        return snapshot_reader_raw(b->reader, offset - BACKUP_HEADER, data, len, ret_len, e);
+    if (offset >= BACKUP_HEADER || snapshot_source_meta(b->source) == NULL) {
+        return snapshot_source_take(b->source, data, len, ret_len, e);
     }
     FLI_ASSERT(offset == 0 && len >= sizeof header);
+    b->header.body = snapshot_source_size(b->source);
     backup_header_encode(&b->header, header);
     memcpy(data, header, sizeof header);
     *ret_len = sizeof header;
@@ -131,7 +141,7 @@ int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, s
     }
     int rv = read_some(b, offset, data, len, ret_len, &e);
     b->offset += rv == 0 ? *ret_len : 0;
-    if (rv != 0 && rv != FL_EINVAL) {
+    if (rv != 0 && rv != FL_EINVAL && rv != FL_EBUSY) {
         snprintf(b->why, sizeof b->why, "%s", e.text);
         *ret_why = b->why;
         b->counts.failed++;

@@ -91,7 +91,7 @@ struct node_backup {
     uint64_t id, offset, used_ms; /* offset: of the next byte; used_ms: of the last read, on the
                                      loop's clock */
     struct backup_header header;
-    struct snapshot_reader *reader;
+    struct snapshot_source *source; /* of the file, in phase BACKUP_READ */
     char why[256];
     struct backup_counts counts; /* node_backup_counts() fills in its age */
     uint64_t read_at_ms;         /* when the last backup was read to its end */

@@ -188,6 +188,12 @@ static void on_damaged(void *ctx)
     node_wake(n);
 }
 
+static void on_send_busy(void *ctx)
+{
+    struct node *n = ctx;
+    n->open++;
+}
+
 static void make_send(struct node *n, uint64_t peer_id)
 {
     struct snapshot_send_config sc = {.loop = n->loop,
@@ -196,7 +202,9 @@ static void make_send(struct node *n, uint64_t peer_id)
                                       .peer_id = peer_id,
                                       .ctx = n,
                                       .log = node_snapshot_log,
-                                      .damaged = on_damaged};
+                                      .damaged = on_damaged,
+                                      .busy = on_send_busy,
+                                      .idle = node_closed_one};
     unsigned i = 0;
     while (i < KNOWN_MEMBERS_MAX && n->sends[i].id != 0) {
         i++;

@@ -1,4 +1,10 @@
-/* snapshot_send.c: see snapshot_send.h. */
+/* snapshot_send.c: see snapshot_send.h.
+ *
+ *   IDLE --start--> OPENING --the file is open--> DIALING --answered--> SENDING
+ *     ^                |                             |                    |
+ *     '--- ENDING <----'-----------------------------'--------------------'
+ *
+ * ENDING lasts until the worker that reads the file is done. */
 #include "consensus/snapshot_send.h"
 
 #include <inttypes.h>
@@ -12,15 +18,15 @@
 #define PAUSE_MAX_MS 5000u
 #define SILENCE_MS 30000u /* the follower syncs and decodes everything before DONE */
 
-enum state { STATE_IDLE, STATE_DIALING, STATE_SENDING };
+enum state { STATE_IDLE, STATE_OPENING, STATE_DIALING, STATE_SENDING, STATE_ENDING };
 
 struct snapshot_send {
     struct snapshot_send_config config;
     enum state state;
     bool stopped; /* stopped while dialing */
-    struct snapshot_reader *reader;
+    struct snapshot_source *source;
     struct stream *stream;
-    uint64_t sent, taken, size;
+    uint64_t sent, taken;
     uint64_t not_before_ms;
     uint64_t pause_ms;
     uint64_t failures;
@@ -46,16 +52,23 @@ static void log_message(struct snapshot_send *s, int level, const char *fmt, ...
 
 static void end(struct snapshot_send *s)
 {
+    struct snapshot_source *source = s->source;
     stream_close(s->stream);
     s->stream = NULL;
-    if (s->reader != NULL) {
-        snapshot_reader_close(s->reader);
-        s->reader = NULL;
-    }
-    s->state = STATE_IDLE;
+    s->source = NULL;
+    s->state = STATE_ENDING;
+    snapshot_source_close(source);
 }
 
-static void give_up(struct snapshot_send *s, const char *why)
+static void closed_cb(void *ctx)
+{
+    struct snapshot_send *s = ctx;
+    FLI_ASSERT(s->state == STATE_ENDING);
+    s->state = STATE_IDLE;
+    s->config.idle(s->config.ctx);
+}
+
+static void pause_after(struct snapshot_send *s, const char *why)
 {
     s->failures++;
     s->pause_ms = s->pause_ms == 0 ? PAUSE_MIN_MS : 2 * s->pause_ms;
@@ -64,6 +77,11 @@ static void give_up(struct snapshot_send *s, const char *why)
     log_message(
         s, 2, "the snapshot for node %" PRIu64 " was not sent: %s; next attempt in %" PRIu64 " ms",
         s->config.peer_id, why, s->pause_ms);
+}
+
+static void give_up(struct snapshot_send *s, const char *why)
+{
+    pause_after(s, why);
     end(s);
 }
 
@@ -77,25 +95,30 @@ static void cannot_read(struct snapshot_send *s, const struct snapshot_error *er
     }
 }
 
-/* Reads the next piece, unless the last one is still to be sent. */
-static bool read_piece(struct snapshot_send *s)
+/* Takes the next piece, unless the last one is still to be sent. False: there is none now, or the
+ * transfer is given up. */
+static bool take_piece(struct snapshot_send *s)
 {
     struct snapshot_error error = {0};
-    if (s->piece_len == 0 && snapshot_reader_raw(s->reader, s->sent, s->piece, sizeof s->piece,
-                                                 &s->piece_len, &error) != 0) {
-        cannot_read(s, &error);
-        return false;
+    if (s->piece_len > 0) {
+        return true;
     }
-    return true;
+    int rv = snapshot_source_take(s->source, s->piece, sizeof s->piece, &s->piece_len, &error);
+    if (rv != 0 && rv != FL_EBUSY) {
+        cannot_read(s, &error);
+    }
+    FLI_ASSERT(rv != 0 || s->piece_len > 0); /* it is asked for no more than the file has */
+    return rv == 0;
 }
 
 /* Sends as many pieces as the window has room for. */
 static void send_more(struct snapshot_send *s)
 {
-    while (s->sent < s->size && s->sent - s->taken < SNAPSHOT_WINDOW) {
+    uint64_t size = snapshot_source_size(s->source);
+    while (s->sent < size && s->sent - s->taken < SNAPSHOT_WINDOW) {
         uint8_t head[8];
-        if (!read_piece(s)) {
-            return;
+        if (!take_piece(s)) {
+            break;
         }
         fli_put_u64(head, s->sent);
         struct fli_slice parts[2] = {{head, sizeof head}, {s->piece, s->piece_len}};
@@ -110,7 +133,9 @@ static void send_more(struct snapshot_send *s)
         s->sent += s->piece_len;
         s->piece_len = 0;
     }
-    stream_flush(s->stream);
+    if (s->state == STATE_SENDING) {
+        stream_flush(s->stream);
+    }
 }
 
 static void on_done(struct snapshot_send *s, struct fli_slice body)
@@ -131,7 +156,7 @@ static void on_done(struct snapshot_send *s, struct fli_slice body)
         return;
     }
     log_message(s, 3, "node %" PRIu64 " has the snapshot of entry %" PRIu64, s->config.peer_id,
-                snapshot_reader_meta(s->reader)->index);
+                snapshot_source_meta(s->source)->index);
     s->pause_ms = 0;
     end(s);
 }
@@ -160,11 +185,12 @@ static void lost_cb(void *ctx, enum channel_end how, const char *why)
 static void begin(struct snapshot_send *s)
 {
     uint8_t head[24];
-    const struct snapshot_meta *meta = snapshot_reader_meta(s->reader);
+    const struct snapshot_meta *meta = snapshot_source_meta(s->source);
+    uint64_t size = snapshot_source_size(s->source);
     struct stream_callbacks cbs = {.ctx = s, .frame = frame_cb, .lost = lost_cb};
     fli_put_u64(head, meta->index);
     fli_put_u64(head + 8, meta->term);
-    fli_put_u64(head + 16, s->size);
+    fli_put_u64(head + 16, size);
     struct fli_slice part = {head, sizeof head};
     if (!stream_start(s->stream, &cbs)) {
         return; /* `lost` was called */
@@ -176,7 +202,7 @@ static void begin(struct snapshot_send *s)
     }
     log_message(s, 3,
                 "the snapshot of entry %" PRIu64 " (%" PRIu64 " bytes) is sent to node %" PRIu64,
-                meta->index, s->size, s->config.peer_id);
+                meta->index, size, s->config.peer_id);
     send_more(s);
 }
 
@@ -199,27 +225,47 @@ static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
     }
 }
 
-void snapshot_send_start(struct snapshot_send *s)
+static void dial(struct snapshot_send *s)
 {
-    struct snapshot_error error = {0};
-    if (s->state != STATE_IDLE || now_ms(s) < s->not_before_ms) {
-        return;
-    }
-    s->stopped = false;
-    if (snapshot_reader_open(s->config.device, 0, &s->reader, &error) != 0) {
-        s->reader = NULL;
-        cannot_read(s, &error);
-        return;
-    }
-    s->size = snapshot_reader_file_size(s->reader);
-    s->sent = 0;
-    s->piece_len = 0;
-    s->taken = 0;
     s->state = STATE_DIALING;
     int rv = transport_dial(s->config.transport, s->config.peer_id, STREAM_SNAPSHOT, dialed_cb, s);
     if (rv != 0) {
         give_up(s, fl_strerror(rv));
     }
+}
+
+static void ready_cb(void *ctx)
+{
+    struct snapshot_send *s = ctx;
+    if (s->state == STATE_SENDING) {
+        send_more(s);
+    } else if (s->state == STATE_OPENING && snapshot_source_meta(s->source) != NULL) {
+        dial(s);
+    } else if (s->state == STATE_OPENING) {
+        (void)take_piece(s); /* fails, and gives up */
+    }
+}
+
+void snapshot_send_start(struct snapshot_send *s)
+{
+    struct snapshot_source_config config = {.loop = s->config.loop,
+                                            .device = s->config.device,
+                                            .ctx = s,
+                                            .ready = ready_cb,
+                                            .closed = closed_cb};
+    if (s->state != STATE_IDLE || now_ms(s) < s->not_before_ms) {
+        return;
+    }
+    if (snapshot_source_open(&config, &s->source) != 0) {
+        pause_after(s, fl_strerror(FL_ENOMEM));
+        return;
+    }
+    s->stopped = false;
+    s->sent = 0;
+    s->piece_len = 0;
+    s->taken = 0;
+    s->state = STATE_OPENING;
+    s->config.busy(s->config.ctx);
 }
 
 bool snapshot_send_busy(const struct snapshot_send *s)
@@ -229,7 +275,8 @@ bool snapshot_send_busy(const struct snapshot_send *s)
 
 uint64_t snapshot_send_index(const struct snapshot_send *s)
 {
-    return s->reader == NULL ? 0 : snapshot_reader_meta(s->reader)->index;
+    const struct snapshot_meta *meta = s->source == NULL ? NULL : snapshot_source_meta(s->source);
+    return meta == NULL ? 0 : meta->index;
 }
 
 void snapshot_send_tick(struct snapshot_send *s)
@@ -247,7 +294,7 @@ void snapshot_send_tick(struct snapshot_send *s)
 void snapshot_send_stop(struct snapshot_send *s)
 {
     s->stopped = true;
-    if (s->state == STATE_SENDING) {
+    if (s->state == STATE_OPENING || s->state == STATE_SENDING) {
         end(s);
     }
 }

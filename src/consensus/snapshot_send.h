@@ -7,13 +7,14 @@
  *                                        <--   DONE: 4 code (0: it is in place), text
  *
  * The file is sent unchanged, in pieces, at most SNAPSHOT_WINDOW bytes ahead of what the follower
- * has taken. It stays open, so a newer snapshot may replace it meanwhile. Each piece is verified
- * before it is sent: no byte after the first damaged one leaves the node, and the owner is told.
- * After a failure the next attempt waits, longer each time. One thread, the loop's. */
+ * has taken. A worker reads it, since the loop must not wait for the disk. It stays open, so a
+ * newer snapshot may replace it meanwhile. Each piece is verified before it is sent: no byte after
+ * the first damaged one leaves the node, and the owner is told. After a failure the next attempt
+ * waits, longer each time. One thread, the loop's. */
 #ifndef CONSENSUS_SNAPSHOT_SEND_H
 #define CONSENSUS_SNAPSHOT_SEND_H
 
-#include "log/snapshot_file.h"
+#include "consensus/snapshot_source.h"
 #include "peer/transport.h"
 
 #define SNAPSHOT_SEND_PIECE ((size_t)64 << 10)
@@ -38,6 +39,8 @@ struct snapshot_send_config {
     void *ctx;
     void (*log)(void *ctx, int level, const char *message);
     void (*damaged)(void *ctx); /* the newest snapshot is damaged or missing: make another one */
+    void (*busy)(void *ctx);    /* a worker uses the device, until */
+    void (*idle)(void *ctx);    /* this is called; maybe by snapshot_send_stop() */
 };
 
 /* Makes one for each peer, idle until it is started. 0 or FL_ENOMEM. */
@@ -52,7 +55,8 @@ uint64_t snapshot_send_index(const struct snapshot_send *s); /* of the snapshot 
                                                                 none is */
 void snapshot_send_tick(struct snapshot_send *s);            /* from time to time: gives up a silent
                                                      follower */
-void snapshot_send_stop(struct snapshot_send *s); /* this node does not lead any more, or stops */
+/* This node does not lead any more, or stops. It stays busy until worker and dial are done. */
+void snapshot_send_stop(struct snapshot_send *s);
 uint64_t snapshot_send_failures(const struct snapshot_send *s);
 
 /* It must be stopped and the transport closed. NULL is fine. */

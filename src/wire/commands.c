@@ -94,7 +94,7 @@ const struct fli_command fli_commands[] = {
      "Sent to the leader; OK once the log has it, and the leader then carries it out."},
     {FLI_CMD_CLUSTER_BACKUP, "CLUSTER", "BACKUP", 0, 2, CLUSTER, "[id offset]",
      "without arguments the id of a backup that is begun; with them the bytes at offset, nil while "
-     "it is being written, an empty string at its end",
+     "they are not ready, an empty string at its end",
      "Makes a backup of this node's state, one at a time, and gives it piece by piece."},
     {FLI_CMD_CLUSTER_CONFIG, "CLUSTER", "CONFIG", 1, 3, CLUSTER, "GET | SET name value",
      "GET: a map of name to value; SET: OK",

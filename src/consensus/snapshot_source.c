@@ -1,0 +1,165 @@
+/* snapshot_source.c: see snapshot_source.h.
+ *
+ * The worker has one piece of work at a time: to open the file and read its first piece, or to read
+ * the next one. Meanwhile it owns `reader`, `ahead` and `error`. */
+#include "consensus/snapshot_source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ahead {
+    size_t len, taken;
+    uint8_t bytes[SNAPSHOT_SOURCE_PIECE];
+};
+
+struct snapshot_source {
+    struct snapshot_source_config config;
+    uv_work_t work;
+    bool working, closing;
+    bool waited_for; /* the owner was told FL_EBUSY, or nothing yet */
+    bool over;       /* the worker has read the end, or has failed */
+    struct snapshot_reader *reader;
+    struct snapshot_meta meta;
+    uint64_t size; /* 0: not open */
+    uint64_t read;
+    struct snapshot_error error;
+    struct ahead *now, *next;
+    struct ahead pieces[2];
+};
+
+/* ---- the worker ------------------------------------------------------------------------------ */
+
+static int open_file(struct snapshot_source *s)
+{
+    return s->reader != NULL
+               ? 0
+               : snapshot_reader_open(s->config.device, s->config.index, &s->reader, &s->error);
+}
+
+static void work_cb(uv_work_t *work)
+{
+    struct snapshot_source *s = FLI_CONTAINER_OF(work, struct snapshot_source, work);
+    struct ahead *a = s->next;
+    a->len = 0;
+    a->taken = 0;
+    int rv = open_file(s);
+    rv = rv != 0 ? rv
+                 : snapshot_reader_raw(s->reader, s->read, a->bytes, sizeof a->bytes, &a->len,
+                                       &s->error);
+    if (rv != 0) {
+        s->error.code = rv;
+        a->len = 0;
+    }
+    s->read += a->len;
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+static void finish(struct snapshot_source *s)
+{
+    void (*closed)(void *ctx) = s->config.closed;
+    void *ctx = s->config.ctx;
+    if (s->reader != NULL) {
+        snapshot_reader_close(s->reader);
+    }
+    free(s);
+    closed(ctx);
+}
+
+static void worked_cb(uv_work_t *work, int status)
+{
+    struct snapshot_source *s = FLI_CONTAINER_OF(work, struct snapshot_source, work);
+    bool tell = s->waited_for;
+    s->working = false;
+    if (s->closing) {
+        finish(s);
+        return;
+    }
+    if (s->reader != NULL && s->size == 0) {
+        s->meta = *snapshot_reader_meta(s->reader);
+        s->size = snapshot_reader_file_size(s->reader);
+    }
+    s->over = s->error.code != 0 || s->next->len == 0;
+    s->waited_for = false;
+    if (tell) {
+        s->config.ready(s->config.ctx);
+    }
+}
+
+static void read_ahead(struct snapshot_source *s)
+{
+    if (s->working || s->over || s->next->taken < s->next->len) {
+        return;
+    }
+    int rv = uv_queue_work(s->config.loop, &s->work, work_cb, worked_cb);
+    FLI_ASSERT(rv == 0);
+    s->working = true;
+}
+
+/* What was read becomes what is taken, and the next is read. */
+static void turn_over(struct snapshot_source *s)
+{
+    struct ahead *empty = s->now;
+    s->now = s->next;
+    s->next = empty;
+    read_ahead(s);
+}
+
+int snapshot_source_open(const struct snapshot_source_config *config, struct snapshot_source **ret)
+{
+    struct snapshot_source *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return FL_ENOMEM;
+    }
+    s->config = *config;
+    s->now = &s->pieces[0];
+    s->next = &s->pieces[1];
+    s->waited_for = true;
+    read_ahead(s);
+    *ret = s;
+    return 0;
+}
+
+const struct snapshot_meta *snapshot_source_meta(const struct snapshot_source *s)
+{
+    return s->size == 0 ? NULL : &s->meta;
+}
+
+uint64_t snapshot_source_size(const struct snapshot_source *s)
+{
+    return s->size;
+}
+
+int snapshot_source_take(struct snapshot_source *s, void *data, size_t len, size_t *ret_len,
+                         struct snapshot_error *e)
+{
+    *ret_len = 0;
+    if (s->now->taken == s->now->len && s->working) {
+        s->waited_for = true;
+        return FL_EBUSY;
+    }
+    if (s->now->taken == s->now->len) {
+        if (s->error.code != 0) {
+            *e = s->error;
+            return s->error.code;
+        }
+        turn_over(s);
+    }
+    struct ahead *a = s->now;
+    size_t n = a->len - a->taken < len ? a->len - a->taken : len;
+    memcpy(data, a->bytes + a->taken, n);
+    a->taken += n;
+    *ret_len = n;
+    return 0;
+}
+
+void snapshot_source_close(struct snapshot_source *s)
+{
+    if (s == NULL || s->closing) {
+        return;
+    }
+    s->closing = true;
+    if (!s->working) {
+        finish(s);
+    }
+}

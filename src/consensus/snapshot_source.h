@@ -1,0 +1,45 @@
+/* snapshot_source.h: the bytes of a snapshot file for the loop, which must not wait for a disk.
+ *
+ * A worker finds and opens the file and reads ahead, SNAPSHOT_SOURCE_PIECE at a time: one piece is
+ * taken while the next is read. Each byte was verified (snapshot_file.h). The file stays open, so a
+ * newer snapshot may replace it meanwhile. All functions and callbacks are the loop's. */
+#ifndef CONSENSUS_SNAPSHOT_SOURCE_H
+#define CONSENSUS_SNAPSHOT_SOURCE_H
+
+#include <uv.h>
+
+#include "log/snapshot_file.h"
+
+#define SNAPSHOT_SOURCE_PIECE SNAPSHOT_PIECE
+
+struct snapshot_source;
+
+struct snapshot_source_config {
+    uv_loop_t *loop;
+    struct log_device *device; /* in use until `closed` is called */
+    uint64_t index;            /* 0: the newest */
+    void *ctx;
+    void (*ready)(void *ctx);  /* it is open, has more bytes, or has failed */
+    void (*closed)(void *ctx); /* the source is gone; the last call */
+};
+
+/* Begins to open it. 0 or FL_ENOMEM. */
+int snapshot_source_open(const struct snapshot_source_config *config,
+                         struct snapshot_source **ret) FLI_MUST_USE;
+
+/* NULL until it is open. */
+const struct snapshot_meta *snapshot_source_meta(const struct snapshot_source *s);
+
+/* The length of the file, once it is open. */
+uint64_t snapshot_source_size(const struct snapshot_source *s);
+
+/* Copies at most len of the next bytes; *ret_len is 0 at the end. FL_EBUSY: `ready` will be called.
+ * Else as snapshot_reader_open() and snapshot_reader_raw(): it has failed, for good. */
+int snapshot_source_take(struct snapshot_source *s, void *data, size_t len, size_t *ret_len,
+                         struct snapshot_error *e) FLI_MUST_USE;
+
+/* Calls `closed`, now or when the worker is done, and no other callback any more. NULL is fine, and
+ * calls nothing. */
+void snapshot_source_close(struct snapshot_source *s);
+
+#endif
