@@ -27,11 +27,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -41,6 +43,8 @@
 
 #define IDENTITY_VERSION 3u /* no release wrote an earlier version */
 #define FILE_PATH_MAX (DATA_DIR_PATH_MAX + 320u)
+#define LOCK_WAIT_MS 5000u
+#define LOCK_AGAIN_NS 10000000
 
 /* ---- text ---- */
 
@@ -233,18 +237,25 @@ static int make_dirs(const char *path)
     return 0;
 }
 
-static int refuse_locked(int fd, const char *path, char *errmsg, size_t errmsg_size)
+/* The process that the lock file names, or 0. */
+static pid_t owner_of(int fd)
 {
     char pid[32] = {0};
-    ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
     uint64_t number = 0;
+    ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
     size_t len = n > 0 ? strcspn(pid, "\n") : 0;
+    return len > 0 && fli_parse_u64(pid, len, INT_MAX, &number) ? (pid_t)number : 0;
+}
+
+static int refuse_locked(int fd, const char *path, char *errmsg, size_t errmsg_size)
+{
+    pid_t owner = owner_of(fd);
     close(fd);
-    if (len > 0 && fli_parse_u64(pid, len, INT_MAX, &number)) {
+    if (owner > 0) {
         snprintf(errmsg, errmsg_size,
-                 "data directory %s is in use by another process (pid %llu): stop that one, or "
+                 "data directory %s is in use by another process (pid %ld): stop that one, or "
                  "give this one a directory of its own",
-                 path, (unsigned long long)number);
+                 path, (long)owner);
     } else {
         snprintf(errmsg, errmsg_size,
                  "data directory %s is in use by another process: stop that one, or give this one "
@@ -252,6 +263,27 @@ static int refuse_locked(int fd, const char *path, char *errmsg, size_t errmsg_s
                  path);
     }
     return FL_EBUSY;
+}
+
+/* A child that writes a snapshot begins with a copy of its parent's lock and ports. When the parent
+ * is killed at that moment, they are taken for some milliseconds more. So a lock whose owner is
+ * gone is waited for. The child closes the ports with the lock. 0 or an errno. */
+static int take_lock(int fd)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_AGAIN_NS};
+    uint64_t until_ms = fli_clock_ms() + LOCK_WAIT_MS;
+    for (;;) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            return 0;
+        }
+        int error = errno;
+        pid_t owner = owner_of(fd);
+        bool gone = owner > 0 && kill(owner, 0) != 0 && errno == ESRCH;
+        if (error != EWOULDBLOCK || !gone || fli_clock_ms() >= until_ms) {
+            return error;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
 }
 
 static int lock_dir(struct data_dir *d, char *errmsg, size_t errmsg_size)
@@ -263,11 +295,12 @@ static int lock_dir(struct data_dir *d, char *errmsg, size_t errmsg_size)
         snprintf(errmsg, errmsg_size, "cannot open %s: %s", path, strerror(errno));
         return FL_ESYSTEM;
     }
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) {
-            return refuse_locked(fd, d->path, errmsg, errmsg_size);
-        }
-        snprintf(errmsg, errmsg_size, "cannot lock %s: %s", path, strerror(errno));
+    int rv = take_lock(fd);
+    if (rv == EWOULDBLOCK) {
+        return refuse_locked(fd, d->path, errmsg, errmsg_size);
+    }
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "cannot lock %s: %s", path, strerror(rv));
         close(fd);
         return FL_ESYSTEM;
     }

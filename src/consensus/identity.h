@@ -51,7 +51,8 @@ struct identity {
 };
 
 /* Makes the directory if need be and locks it. 0, FL_EINVAL (path), FL_EBUSY (another process uses
- * it), FL_ESYSTEM; errmsg says what is wrong and what to do. */
+ * it; when that one was killed, its child has five seconds to end), FL_ESYSTEM; errmsg says what is
+ * wrong and what to do. May block so long. */
 int data_dir_open(const char *path, struct data_dir *ret, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 void data_dir_close(struct data_dir *d);

@@ -4,25 +4,15 @@
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Resp, RespError, binary, main, wait_until
-from harness.lab import directory_size
+from harness.lab import directory_size, port_is_free
 
 OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
-
-
-def port_is_free(port):
-    with socket.socket() as probe:
-        try:
-            probe.bind(('127.0.0.1', port))
-        except OSError:
-            return False
-    return True
 
 
 class NoOptions(Case):

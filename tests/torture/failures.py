@@ -19,6 +19,7 @@ import unittest
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib')]
 sys.dont_write_bytecode = True
 from harness import Cluster, Lab, Node, RespError, Store, main, wait_until
+from harness.lab import port_is_free
 from shim import SHORT_WRITE, Shim, library
 
 FULL = '--full' in sys.argv
@@ -122,6 +123,8 @@ class Failures(unittest.TestCase):
             self.cluster = Cluster(self.lab, 1)
         cluster = self.cluster # a data directory belongs to its addresses
         node = copy.copy(cluster.nodes[0])
+        # A node that was killed while it forked has left a child with its ports, for some milliseconds.
+        wait_until(lambda: port_is_free(node.port) and port_is_free(node.peer_port), 30, 'the ports of the node before')
         node.extra = ['--snapshot-bytes', SNAPSHOT_BYTES]
         node.data = self.lab.path('node-%d' % self.number)
         node.shim = Shim(self.lab.path('shim-%d' % self.number), node.data, memory=True)

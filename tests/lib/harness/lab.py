@@ -62,6 +62,17 @@ def free_ports(n, host='127.0.0.1'):
     raise AssertionError('no free ports')
 
 
+def port_is_free(port):
+    """Whether a server could listen on it now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(('127.0.0.1', port))
+        except OSError:
+            return False
+    return True
+
+
 class Lab:
     """A directory under the build directory (on the same disk, since what is tested must reach a real
     one) and the processes started in it. Kept when the test failed, deleted when it passed."""

@@ -2,6 +2,8 @@
 #include "../../lib/unit.h"
 
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -152,6 +154,35 @@ TEST_WITH(test_locked, set_up, tear_down)
     snprintf(pid, sizeof pid, "pid %ld", (long)getpid());
     expect_message(f, pid);
     data_dir_close(&f->dir);
+    open_dir(f);
+}
+
+/* What a node leaves behind that is killed while it forks: a child with a copy of its lock. */
+static _Noreturn void lock_and_leave_a_child(const char *path)
+{
+    struct data_dir d;
+    char errmsg[512];
+    const struct timespec a_while = {.tv_nsec = 300000000};
+    if (data_dir_open(path, &d, errmsg, sizeof errmsg) != 0) {
+        _exit(1);
+    }
+    if (fork() == 0) {
+        (void)nanosleep(&a_while, NULL);
+    }
+    _exit(0);
+}
+
+TEST_WITH(test_lock_of_a_child, set_up, tear_down)
+{
+    struct fixture *f = *state;
+    int status = 0;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        lock_and_leave_a_child(f->path);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
     open_dir(f);
 }
 
