@@ -5,10 +5,14 @@
 #include "base/list.h"
 #include "peer/stream.h"
 
-/* The transport's count of a stream; it ends when the stream is lost or closed. */
+/* What the transport knows of a stream that it has accepted, until the stream is lost or closed. */
 struct stream_place {
     struct fli_list link; /* linked, or not in use */
     unsigned *count;      /* of its list */
+    /* Called before the place ends because of what the peer has sent. */
+    void (*broken)(const struct stream_place *place, const char *why);
+    struct transport *transport; /* for `broken`, as is: */
+    uint64_t peer_id;
 };
 
 /* Takes over the channel, also on failure, and `leftover`, the bytes read behind the handshake.

@@ -108,6 +108,14 @@ void accept_lose_former_members(struct transport *t)
     }
 }
 
+static void log_broken(const struct stream_place *place, const char *why)
+{
+    if (members_find(&place->transport->members, place->peer_id) != NULL) {
+        transport_log(place->transport, 2, "what node %llu sent is broken: %s",
+                      (unsigned long long)place->peer_id, why);
+    }
+}
+
 static void hand_on(struct transport *t, struct channel *c, const struct handshake *h,
                     struct fli_slice leftover)
 {
@@ -120,7 +128,9 @@ static void hand_on(struct transport *t, struct channel *c, const struct handsha
         return;
     }
     struct stream_place *place = stream_place(s);
-    place->count = &a->n;
+    *place = (struct stream_place){
+        .count = &a->n, .broken = log_broken, .transport = t, .peer_id = h->from.node_id};
+    fli_list_init(&place->link);
     fli_list_push(&a->streams, &place->link);
     a->n++;
     t->accepted_ever++;

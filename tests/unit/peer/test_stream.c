@@ -275,6 +275,8 @@ TEST_WITH(test_broken, set_up, tear_down)
         assert_int_equal(h->end, CHANNEL_BROKEN);
         assert_non_null(strstr(h->why, i >= 6 ? "larger" : "damaged"));
         assert_int_equal(h->frames, 1);
+        assert_non_null(strstr(r->b.log, "what node 1 sent is broken: "));
+        assert_non_null(strstr(r->b.log, h->why));
         RUN_UNTIL(r, plain_peek(fd) < 0);
         close(fd);
     }
