@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from multiprocessing import reduction
 
 from .storage import Refused, Storage, Unknown
 from .suite import must
@@ -14,40 +15,52 @@ from .suite import must
 sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..', 'sqlite')))
 import fencelock_sqlite
 
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'sqlite_clients.py')
 
-def serve(pipe, path):
-    """A client in its own process: the attack kills a process that has the file open."""
-    fence = fencelock_sqlite.Fenced(path)
-    while True:
-        name, args = pipe.recv()
-        try:
-            if name == 'execute':
-                pipe.send(('ok', fence.execute(*args).fetchall()))
-            else:
-                pipe.send(('ok', getattr(fence, name)(*args)))
-        except fencelock_sqlite.Refused as e:
-            pipe.send((e.word, str(e)))
-        except (sqlite3.Error, OverflowError) as e:
-            pipe.send(('BUSY' if 'locked' in str(e) else 'ERROR', str(e)))
+
+class Starter:
+    """The process that starts the clients and ends them (sqlite_clients.py)."""
+
+    def __init__(self):
+        self.orders, theirs = multiprocessing.Pipe()
+        self.one = threading.Lock()
+        with theirs:
+            self.process = subprocess.Popen([sys.executable, PROGRAM, str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                                            start_new_session=True) # a SIGINT is for us
+
+    def start(self, path, pipe):
+        """The process of a client at the other end of this pipe."""
+        with self.one:
+            try:
+                self.orders.send(('start', path))
+                reduction.send_handle(self.orders, pipe.fileno(), self.process.pid)
+                return self.orders.recv()
+            except (EOFError, OSError):
+                raise Unknown('the process that starts clients has ended') from None
+
+    def end(self, pid):
+        with self.one:
+            self.orders.send(('end', pid))
+            self.orders.recv()
+
+    def close(self):
+        self.orders.close()
+        self.process.wait()
 
 
 class Client:
-    def __init__(self, path):
-        self.busy, self.ended = threading.Lock(), False
+    def __init__(self, starter, path):
+        self.starter, self.busy = starter, threading.Lock()
         self.pipe, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.get_context('fork').Process(target=serve, args=(theirs, path), daemon=True)
-        self.process.start()
-        theirs.close()
+        with theirs:
+            self.pid = starter.start(path, theirs)
 
     def call(self, name, *args):
         with self.busy:
             try:
                 self.pipe.send((name, args))
-                while not self.pipe.poll(0.1): # its end may be open in a client that was made meanwhile
-                    if self.ended:
-                        raise EOFError
                 word, value = self.pipe.recv()
-            except (EOFError, OSError, TypeError):
+            except (EOFError, OSError):
                 raise Unknown('the process has ended') from None
         if word != 'ok':
             raise Refused(word, value)
@@ -56,9 +69,7 @@ class Client:
     def end(self):
         """Called by restart(), while another thread may be in call(). The pipe is closed only when that call is over: its descriptor's number
         may be given to the next client at once."""
-        self.process.kill()
-        self.process.join()
-        self.ended = True
+        self.starter.end(self.pid)
         with self.busy:
             self.pipe.close()
 
@@ -70,7 +81,8 @@ class SQLite(Storage):
 
     def __init__(self, path):
         self.path, self.clients = path, []
-        self.admin = Client(path)
+        self.starter = Starter()
+        self.admin = Client(self.starter, path)
         self.admin.call('install')
         self.admin.call('execute', 'CREATE TABLE account (id TEXT PRIMARY KEY, lock TEXT, balance TEXT)')
         self.protect()
@@ -84,7 +96,7 @@ class SQLite(Storage):
         self.clients = []
 
     def open(self):
-        client = Client(self.path)
+        client = Client(self.starter, self.path)
         self.clients.append(client)
         return client
 
@@ -195,6 +207,7 @@ class SQLite(Storage):
     def close(self):
         self.restart()
         self.admin.end()
+        self.starter.close()
 
 
 def must_find(rows):
