@@ -44,7 +44,7 @@ class Driver:
 
 
 class LibraryCase(Case):
-    TIMEOUT_S = 120
+    TIMEOUT_S = 400 # longer than the driver waits for a storage
 
     def server(self, *script, **options):
         server = ScriptedServer(script, **options)

@@ -85,7 +85,7 @@ class Command(RunCase):
         self.assertEqual(self.run_to_end('x', '--', '/')[0], CANNOT)
         self.assertEqual(self.run_to_end('x')[0], 2)
         self.assertEqual(self.run_to_end('x', '--ttl', '499ms', 'true')[0], 2)
-        self.assertEqual(self.run_to_end('x', '--ttl', '500ms', 'true')[0], 0)
+        self.assertIn(self.run_to_end('x', '--ttl', '500ms', 'true')[0], (0, LOST)) # a busy machine outlasts it
         self.assertEqual(self.run_to_end('x', '--max-hold', '0', 'true')[0], 2)
         self.assertEqual(self.run_to_end('x', '--on-lost', 'cry', 'true')[0], 2)
         self.assertEqual(self.run_to_end('x', '--json', 'true')[0], 2)
@@ -183,7 +183,7 @@ class Command(RunCase):
         self.assertEqual(self.wait_child(child)[0], 9)
 
     def test_the_command_ends_with_us(self):
-        child = self.start('x', '--ttl', '600ms', '--', 'sh', '-c', 'echo $$; exec sleep 1000')
+        child = self.start('x', '--ttl', '6s', '--', 'sh', '-c', 'echo $$; exec sleep 1000')
         pid = int(self.line(child, '\n'))
         child.kill()
         wait_until(lambda: self.call('SHOW', 'x') is None, 60, 'the end of the lease: nobody renews it any more')
@@ -194,7 +194,7 @@ class Lost(RunCase):
     NODES = 1
 
     def test_broken_by_an_operator(self):
-        child = self.start('x', '--ttl', '3s', '--', 'sh', '-c', 'trap "echo stopping; exit 0" TERM; echo on;'
+        child = self.start('x', '--ttl', '9s', '--', 'sh', '-c', 'trap "echo stopping; exit 0" TERM; echo on;'
                                                                    'while :; do sleep 0.01; done')
         self.line(child, 'on')
         self.call('BREAK', 'x')
@@ -203,7 +203,7 @@ class Lost(RunCase):
         self.assertIn('the lock is lost', err)
 
     def test_warn_only(self):
-        child = self.start('x', '--ttl', '600ms', '--on-lost', 'warn', '--', 'sh', '-c', 'echo on; read x; exit 5',
+        child = self.start('x', '--ttl', '6s', '--on-lost', 'warn', '--', 'sh', '-c', 'echo on; read x; exit 5',
                            stdin=subprocess.PIPE)
         self.line(child, 'on')
         self.call('BREAK', 'x')
@@ -217,7 +217,7 @@ class Lost(RunCase):
         self.assertEqual(self.wait_child(child)[0], 5)
 
     def test_term_only(self):
-        child = self.start('x', '--ttl', '500ms', '--on-lost', 'term', '--', sys.executable, '-c',
+        child = self.start('x', '--ttl', '6s', '--on-lost', 'term', '--', sys.executable, '-c',
                            'import signal, sys\n'
                            'signal.signal(signal.SIGTERM, lambda *a: print("term", flush=True))\n'
                            'print("on", flush=True)\n'
@@ -240,7 +240,7 @@ class Lost(RunCase):
         self.assertIsNone(self.call('SHOW', 'x')) # given back once the command was dead
 
     def test_stopped_past_the_lease(self):
-        child = self.start('x', '--ttl', '1s', '--', 'sh', '-c', 'trap "" TERM; echo on; while :; do sleep 0.01; done')
+        child = self.start('x', '--ttl', '6s', '--', 'sh', '-c', 'trap "" TERM; echo on; while :; do sleep 0.01; done')
         self.line(child, 'on')
         child.send_signal(signal.SIGSTOP)
         self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER, 'WAIT', 50000) # it is somebody else's now
@@ -257,7 +257,7 @@ class Lost(RunCase):
         except BlockingIOError:
             pass
         os.set_blocking(writer, True)
-        child = subprocess.Popen([binary('fencelock'), 'run', 'x', '--ttl', '600ms', '--', 'sh', '-c',
+        child = subprocess.Popen([binary('fencelock'), 'run', 'x', '--ttl', '6s', '--', 'sh', '-c',
                                   'exec 2>/dev/null; trap "" TERM; echo on; while :; do sleep 0.01; done'],
                                  env=self.env, stdout=subprocess.PIPE, stderr=writer)
         self.addCleanup(child.stdout.close)
@@ -271,7 +271,7 @@ class Lost(RunCase):
 
 class Silence(RunCase):
     PROXIES = True
-    AT_ONCE, ROUNDS = 4, 6
+    AT_ONCE, ROUNDS = 8, 3
 
     def last_beat(self, path):
         with open(path, 'rb') as f:
@@ -281,7 +281,7 @@ class Silence(RunCase):
         """Commands that ignore TERM, and whose network falls silent; then the next holders come. The last sign of
         life of each command, and of its child, must be older than the answer that says who is next."""
         names = ['lock-%d-%d' % (number, i) for i in range(self.AT_ONCE)]
-        children = [self.start(name, '--ttl', '900ms', '--', sys.executable, '-c', HEARTBEAT, self.lab.path(name))
+        children = [self.start(name, '--ttl', '6s', '--', sys.executable, '-c', HEARTBEAT, self.lab.path(name))
                     for name in names]
         for name in names:
             for who in ('.command', '.child'):
@@ -292,7 +292,7 @@ class Silence(RunCase):
             self.addCleanup(client.close)
             client.send('ACQUIRE', name, 'TTL', 60000, 'OWNER', 'next-' + OWNER, 'WAIT', 50000)
             waiting[client.sock] = (client, name)
-        time.sleep(chooser.random() * 0.4) # at any phase of the renewals
+        time.sleep(chooser.random() * 2.0) # at any phase of the renewals
         for proxy in self.proxies:
             proxy.silent.set()
         granted = {}

@@ -61,17 +61,17 @@ class Valgrind(HoldCase):
     def test_every_shell(self):
         for shell in SHELLS:
             d = Driver(shell, self.nodes, wrapper=VALGRIND)
-            token = d.hold('a', ttl=5000)
+            token = d.hold('a', ttl=30000)
             self.call('ACQUIRE', 'b', 'TTL', 60000, 'OWNER', OTHER)
             self.assertEqual(d.take('b')[2], 'ENOTHELD')
-            self.assertEqual(d('open', 'session-0123456789', 5000)[2], 'OK')
+            self.assertEqual(d('open', 'session-0123456789', 30000)[2], 'OK')
             held = d('under', 'session-0123456789', 'c', 0)
             self.assertEqual(held[2], 'OK')
             self.assertEqual(d('give', 'session-0123456789', 'c', held[3])[2], 'OK')
             if shell != 'keepalive': # a wait that ends with its session, and one that is open at the end
                 d.say('under', 'session-0123456789', 'b', 50000)
                 self.assertEqual(sorted((d('release', 'session-0123456789'), d.next()))[1][2], 'ENOSESSION')
-                d.say('take', 'b', 5000, 50000, 0, 0)
+                d.say('take', 'b', 30000, 50000, 0, 0)
             self.assertEqual(self.call('CHECK', 'a', token), 1)
             self.assertEqual(d('release', 'a')[2], 'OK')
             d.hold('d-' + shell, ttl=60000) # never given back

@@ -230,11 +230,11 @@ class PausedLeader(ClusterCase):
         """All three stop for longer than the lease. Nobody could have granted anything meanwhile, so the
         time does not count: the holder, whose renewal waits in a socket, keeps its lock."""
         with self.others[0].client(30) as c:
-            token = c.call('ACQUIRE', 'kept', 'TTL', 1500, 'OWNER', OWNER_A)
+            token = c.call('ACQUIRE', 'kept', 'TTL', 5000, 'OWNER', OWNER_A)
             for node in self.cluster.nodes:
                 node.pause()
             c.send('RENEW', 'kept', token, 'TTL', 60000)
-            time.sleep(3) # the pause itself: twice the lease
+            time.sleep(8) # the pause itself: longer than the lease
             for node in self.cluster.nodes:
                 node.resume()
             answer = c.read(30)

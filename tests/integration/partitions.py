@@ -120,7 +120,7 @@ class Holders(NamespaceCase):
             return struct.unpack('d', f.read(8))[0] * 1000
 
     def start_run(self, name):
-        child = subprocess.Popen([*self.inside, binary('fencelock'), 'run', name, '--ttl', '900ms', '--nodes', self.nodes, '--',
+        child = subprocess.Popen([*self.inside, binary('fencelock'), 'run', name, '--ttl', '6s', '--nodes', self.nodes, '--',
                                   sys.executable, '-c', HEARTBEAT, self.lab.path(name)], env=env_without_options(),
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.kill_at_cleanup(child)
@@ -140,7 +140,7 @@ class Holders(NamespaceCase):
             chooser.shuffle(addresses)
             askers.append(Asker(addresses, name, 'OWNER', OWNER, 'TTL', 60000))
             self.wait_queued(majority[0], name, askers[-1])
-        time.sleep(chooser.random() * 0.4) # at any phase of the renewals
+        time.sleep(chooser.random() * 2.0) # at any phase of the renewals
         self.cut(leader.id, CLIENT)
         for name, child, asker in zip(names, children, askers):
             token, granted = asker.answer()
@@ -172,10 +172,10 @@ class Holders(NamespaceCase):
         names = ['%s-%d-%d' % (shell, number, i) for i in range(self.AT_ONCE)]
         askers = []
         for name in names:
-            d.hold(name, ttl=900)
+            d.hold(name, ttl=5000)
             askers.append(Asker([n.address for n in majority], name, 'OWNER', OWNER, 'TTL', 60000))
             self.wait_queued(majority[0], name, askers[-1])
-        time.sleep(chooser.random() * 0.4)
+        time.sleep(chooser.random() * 1.7)
         self.cut(leader.id, CLIENT)
         told = {}
         while len(told) < len(names):
@@ -222,7 +222,7 @@ class Waiters(NamespaceCase):
             drivers.append(d)
             wait_until(lambda: self.queued(reader) == i + 1 + (dying is not None), 60, 'waiter %d' % i)
             if i == 1:
-                reader.call('SESSION', 'OPEN', self.SESSION, 'TTL', 3000)
+                reader.call('SESSION', 'OPEN', self.SESSION, 'TTL', 8000)
                 dying = Asker([n.address for n in self.others(leader)], 'x', 'SESSION', self.SESSION)
                 wait_until(lambda: self.queued(reader) == i + 2, 60, 'the waiter that will die')
         return drivers, dying

@@ -103,9 +103,9 @@ class ThreeNodes(ClusterCase):
             return done.stdout.strip()
         last = 0
         for node in self.cluster.nodes:
-            token = int(cli(node, 'ACQUIRE', 'NAME', 'TTL', '5000'))
+            token = int(cli(node, 'ACQUIRE', 'NAME', 'TTL', '60000'))
             self.assertGreater(token, last)
-            self.assertEqual(cli(node, 'ACQUIRE', 'NAME', 'TTL', '5000'), '')
+            self.assertEqual(cli(node, 'ACQUIRE', 'NAME', 'TTL', '60000'), '')
             self.assertEqual(cli(node, 'CHECK', 'NAME', str(token)), '1')
             self.assertEqual(cli(node, '-3', 'RELEASE', 'NAME', str(token)), '1')
             self.assertIn('ERR', cli(node, 'ACQUIRE'))

@@ -77,7 +77,9 @@ static bool is_done(int fd)
     return read(fd, &byte, 1) == 1;
 }
 
-static void run(const struct handshake *h, unsigned most)
+/* `silent`: as many connections stay open and unanswered. All others are handled before the real
+ * peer comes, or a late one would be counted for it. */
+static void run(const struct handshake *h, unsigned silent, unsigned most)
 {
     struct rig *r = rig_open(NULL);
     struct transport_stats stats;
@@ -100,7 +102,7 @@ static void run(const struct handshake *h, unsigned most)
         unsigned now = descriptors();
         highest = now > highest ? now : highest;
         transport_stats(r->b.t, &stats);
-    } while (!over || stats.dropped + stats.accepted < CONNECTIONS - most);
+    } while (!over || stats.dropped + stats.accepted < CONNECTIONS - silent);
     printf("%u connections: at most %u descriptors more\n", CONNECTIONS, highest - before);
     assert_true(highest <= before + most);
     /* And this node still opens what it needs, and hears a real peer. */
@@ -121,7 +123,7 @@ static void run(const struct handshake *h, unsigned most)
 
 TEST(test_strangers)
 {
-    run(NULL, TRANSPORT_PENDING_ADDRESS_MAX + 1);
+    run(NULL, TRANSPORT_PENDING_ADDRESS_MAX, TRANSPORT_PENDING_ADDRESS_MAX + 1);
 }
 
 /* What the handshake of node 1 is, anybody may have learned, as long as there is no encryption. */
@@ -130,7 +132,7 @@ TEST(test_false_members)
     struct rig *r = rig_open(NULL);
     struct handshake h = rig_handshake(r);
     rig_close(r);
-    run(&h, TRANSPORT_PENDING_ADDRESS_MAX + 1 + TRANSPORT_ACCEPTED_MAX);
+    run(&h, 0, TRANSPORT_PENDING_ADDRESS_MAX + 1 + TRANSPORT_ACCEPTED_MAX);
 }
 
 int main(int argc, char **argv)
