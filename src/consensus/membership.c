@@ -315,8 +315,18 @@ void membership_tick(struct membership *m, bool running)
     }
 }
 
+static void note_leadership(struct membership *m)
+{
+    bool leads = proposer_is_open(m->config.proposer);
+    if (leads && !m->leads) {
+        m->leads_since_ms = membership_now_ms(m);
+    }
+    m->leads = leads;
+}
+
 void membership_turn(struct membership *m, bool running)
 {
+    note_leadership(m);
     transport_set_progress(m->transport, replica_term(m->replica), replica_last_index(m->replica));
     membership_sync(m);
     membership_members_turn(m);

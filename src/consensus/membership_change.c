@@ -18,6 +18,10 @@
 
 #define CALL_MS 500u /* between calls to a node that is to be added */
 
+/* So long after this node has begun to lead, nobody is known to be down. The others connect to a
+ * leader when they hear of it, which takes milliseconds; a busy machine takes longer. */
+#define NEW_LEADER_MS 3000u
+
 static const struct configuration_server *server_of(const struct membership *m, uint64_t id)
 {
     return configuration_find(replica_configuration(m->replica), id);
@@ -413,6 +417,11 @@ static void complete(const struct membership *m, struct node_change *what)
     }
 }
 
+static bool leads_since_just_now(const struct membership *m)
+{
+    return !m->leads || membership_now_ms(m) - m->leads_since_ms < NEW_LEADER_MS;
+}
+
 int membership_change(struct membership *m, const struct node_change *wanted,
                       void (*cb)(void *ctx, int status), void *ctx)
 {
@@ -426,6 +435,9 @@ int membership_change(struct membership *m, const struct node_change *wanted,
     }
     complete(m, &what);
     int rv = check(m, &what);
+    if (rv == FL_EDENIED && leads_since_just_now(m) && !is_last_voter(m, what.id)) {
+        rv = FL_EBUSY; /* who is missing may be about to connect */
+    }
     if (rv != 0) {
         return rv;
     }

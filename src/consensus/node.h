@@ -208,9 +208,10 @@ void node_reload(struct node *n); /* reads its files again; the log reports the 
  * 0, then cb comes once; or at once FL_ENOLEADER (this node does not lead, or is not ready),
  * FL_ENOTFOUND (not a member), FL_EINVAL (not an address; FORGET: this node itself), FL_EMISMATCH
  * (another node has that id or address), FL_ELIMIT (MEMBERS_MAX), FL_EBUSY (another change is in
- * progress; FORGET: the node is connected), FL_EDENIED (the remaining members would have no
- * majority; MOVE: they could not decide until the node is started again). cb: 0, or as above;
- * FL_EUNCERTAIN: leadership was lost; asking the next leader again does no harm. */
+ * progress, or this node leads for too short a time to know who is up; FORGET: the node is
+ * connected), FL_EDENIED (the remaining members would have no majority; MOVE: they could not decide
+ * until the node is started again). cb: 0, or as above; FL_EUNCERTAIN: leadership was lost; asking
+ * the next leader again does no harm. */
 int node_change(struct node *n, const struct node_change *wanted, void (*cb)(void *ctx, int status),
                 void *ctx) FLI_MUST_USE;
 

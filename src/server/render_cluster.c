@@ -131,10 +131,12 @@ int render_forget(struct fli_buf *b, int code, uint64_t id, const struct node_st
     case FL_EINVAL:
         return fli_resp_error(b, "ERR", "a node cannot forget itself; ask another one to");
     case FL_EBUSY:
-        return fli_resp_error(b, "BUSY",
-                              "node %" PRIu64 " is connected, or another change of the cluster is "
-                              "in progress; stop the node that lost its data, and try again",
-                              id);
+        return fli_resp_error(
+            b, "BUSY",
+            "node %" PRIu64 " is connected, or another change of the cluster is "
+            "in progress, or this node has just begun to lead; stop the node that "
+            "lost its data, and try again",
+            id);
     case FL_EDENIED:
         return fli_resp_error(b, "ERR",
                               "a majority of the other nodes is not connected; forgetting one now "
@@ -174,8 +176,8 @@ int render_change(struct fli_buf *b, enum fli_command_id id, int code, uint64_t 
         return fli_resp_error(b, "LIMIT", "a cluster has at most %u members", MEMBERS_MAX);
     case FL_EBUSY:
         return fli_resp_error(b, "BUSY",
-                              "another change of the cluster is in progress; CLUSTER NODES tells "
-                              "which, try again when it is done");
+                              "another change of the cluster is in progress, or this node has just "
+                              "begun to lead; try again in a moment (CLUSTER NODES lists changes)");
     case FL_EDENIED:
         if (id == FLI_CMD_CLUSTER_MOVE) {
             return fli_resp_error(b, "ERR",

@@ -114,6 +114,39 @@ TEST_WITH(test_forget_refusals, cluster_set_up, cluster_tear_down)
     assert_int_equal(count.calls, 0);
 }
 
+static bool misses_one(void *ctx)
+{
+    struct cluster *c = ctx;
+    struct node_member m[MEMBERS_MAX];
+    size_t n = node_members(c->nodes[cluster_leader(c)].node, m, MEMBERS_MAX);
+    unsigned connected = 0;
+    for (size_t i = 0; i < n; i++) {
+        connected += m[i].connected;
+    }
+    return connected == 2;
+}
+
+/* A new leader waits for the others to connect before it says that they are down. */
+TEST_WITH(test_new_leader_counts_nobody_as_down, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned follower = cluster_other_than(c, leader);
+    cluster_stop(c, 3 - leader - follower, 0);
+    cluster_until(c, misses_one, c, "the leader misses the third");
+
+    struct node *n = c->nodes[leader].node;
+    struct membership *m = n->membership;
+    struct cluster_count count = {0, 1};
+    struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = follower + 1};
+    m->leads = false; /* as before its first turn */
+    assert_int_equal(node_change(n, &remove, cluster_count_cb, &count), FL_EBUSY);
+    m->leads = true;
+    m->leads_since_ms = membership_now_ms(m) - 3000;
+    assert_int_equal(node_change(n, &remove, cluster_count_cb, &count), FL_EDENIED);
+    assert_int_equal(count.calls, 0);
+}
+
 /* The leader loses its majority before the removal is committed; asking again does no harm. */
 TEST_WITH(test_forget_uncertain, cluster_set_up, cluster_tear_down)
 {
