@@ -117,7 +117,7 @@ static const struct {
     [CLI_OPT_ONE_LOCK] = {"--one-lock", KIND_FLAG, NULL, NULL, "all clients queue for one lock"},
     [CLI_OPT_SPREAD] = {"--spread", KIND_FLAG, NULL, NULL,
                         "clients on all nodes, not on the leader alone"},
-    [CLI_OPT_TIMEOUT] = {"--timeout", KIND_DURATION, "TIME", NULL,
+    [CLI_OPT_TIMEOUT] = {"--timeout", KIND_DURATION, "TIME", "FENCELOCK_TIMEOUT",
                          "give up after this long, beyond --wait (default 5s; cluster: 10s)"},
     [CLI_OPT_JSON] = {"--json", KIND_FLAG, NULL, NULL, "print one JSON value"},
     [CLI_OPT_NO_COLOR] = {"--no-color", KIND_FLAG, NULL, NULL, "no colours (also: NO_COLOR)"},
@@ -475,7 +475,7 @@ static int take_flag(struct parse *p, enum cli_option o, const char *value, cons
 
 static int take_environment(struct parse *p, const char *(*getenv_fn)(const char *name))
 {
-    uint64_t wanted = p->args.command != NULL ? p->args.command->options : 0;
+    uint64_t wanted = p->args.command != NULL ? EVERYWHERE | p->args.command->options : 0;
     for (int o = 0; o < CLI_OPTIONS; o++) {
         const char *name = options[o].environment;
         if (name == NULL || (wanted & CLI_BIT(o)) == 0 || cli_has(&p->args, (enum cli_option)o)) {

@@ -60,7 +60,7 @@ class Jobs(Case):
         known = set().union(*JOBS.values())
         script = 'ip link set lo up\n' + ''.join(block(job) if job in known else job for job in jobs) + end
         words = ['unshare', '--net', '--pid', '--fork', '--mount-proc', '--kill-child', 'bash', '-euc', script]
-        env = dict(os.environ, PATH=os.path.join(build_dir(), 'src', 'cli') + ':' + os.environ['PATH'])
+        env = dict(os.environ, PATH=os.path.join(build_dir(), 'src', 'cli') + ':' + os.environ['PATH'], FENCELOCK_TIMEOUT='60s')
         done = subprocess.run(words, cwd=self.dir, env=env, timeout=300, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
         out = done.stdout.decode(errors='replace')

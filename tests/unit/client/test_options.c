@@ -38,6 +38,16 @@ static const char *some_environment(const char *name)
     return "";
 }
 
+static const char *patient_environment(const char *name)
+{
+    return strcmp(name, "FENCELOCK_TIMEOUT") == 0 ? "60s" : NULL;
+}
+
+static const char *hasty_environment(const char *name)
+{
+    return strcmp(name, "FENCELOCK_TIMEOUT") == 0 ? "0" : NULL;
+}
+
 static char errmsg[512];
 
 /* Splits at blanks; "_" stands for an empty word. */
@@ -153,6 +163,19 @@ TEST(test_environment)
     assert_non_null(strstr(errmsg, "FENCELOCK_TOKEN"));
     assert_int_equal(parse("box open a --token 1", some_environment, &a), 0);
     assert_int_equal(a.given, CLI_BIT(CLI_OPT_TOKEN));
+}
+
+TEST(test_timeout_of_the_environment)
+{
+    struct cli_args a;
+    assert_int_equal(parse("list", no_environment, &a), 0);
+    assert_int_equal(cli_timeout_ms(&a), FL_TIMEOUT_DEFAULT_MS);
+    assert_int_equal(parse("list", patient_environment, &a), 0);
+    assert_int_equal(cli_timeout_ms(&a), 60000);
+    assert_int_equal(parse("list --timeout 1s", patient_environment, &a), 0);
+    assert_int_equal(cli_timeout_ms(&a), 1000);
+    assert_int_equal(parse("list", hasty_environment, &a), FL_EINVAL);
+    assert_non_null(strstr(errmsg, "FENCELOCK_TIMEOUT"));
 }
 
 TEST(test_long_words)
