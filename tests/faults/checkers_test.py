@@ -84,6 +84,13 @@ class Books(Judged):
         s = self.story(1)
         self.bad(checkers.token_count(ended_with(s, 5), s.ops()), 'sendings of unknown outcome')
 
+    def test_lost_before_its_token_was_asked_for(self):
+        s = self.story(1)
+        s.op('acquire', 9, 10, kind='info', lock='x', owner='w', ttl=1.0, answer={'error': 'it was taken', 'unknown': 0, 'unheard': 2})
+        for last in (3, 6):
+            self.good(checkers.token_count(ended_with(s, last), s.ops()))
+        self.bad(checkers.token_count(ended_with(s, 7), s.ops()), 'may have drawn one each')
+
     def test_fewer_than_were_told(self):
         s = self.story(1)
         self.bad(checkers.token_count(ended_with(s, 2), s.ops()), 'clients were told of 2')

@@ -14,13 +14,15 @@ class NoAnswer(Exception):
 class RetriedOperation:
     """with RetriedOperation(client, f, give_up_s, fields of the operation) as a: a.ask(function, arguments)..., then a.complete().
     ask() returns NOTHING when it has given up, or was refused, and recorded that; ask_about() does so with a question, which
-    changes nothing. `tries`: those of which nobody knows what became. `happened`: something did, whatever comes after."""
+    changes nothing. `tries`: those of which nobody knows what became. `happened`: something did, whatever comes after. `drawn`: how
+    many tokens it may have drawn, so far, that the client has not been told."""
 
     NOTHING = object()
 
     def __init__(self, client, f, give_up_s, **fields):
         self.c, self.f, self.tries, self.unknown = client, f, 0, None
         self.completed = self.happened = False
+        self.drawn = 0
         self.op = client.invoke(f, **fields)
         self.end = time.monotonic() + give_up_s
 
@@ -34,6 +36,8 @@ class RetriedOperation:
         self.completed = True
         if kind == 'ok':
             fields['retried'] = self.unknown is not None
+        if kind == 'info':
+            fields['unheard'] = self.drawn
         self.c.complete(kind, self.f, self.op, unknown=self.tries, **fields)
 
     def give_up(self, error):

@@ -75,13 +75,14 @@ def last_token(events, ops):
 
 def token_count(events, ops):
     """Each sending of an ACQUIRE or TOKEN draws one token at most, and one that was refused draws none. So of all tokens up
-    to the last one, no more are unaccounted for than there were sendings whose outcome nobody knows."""
+    to the last one, no more are unaccounted for than there were sendings whose outcome nobody knows, and locks that were taken
+    through the door for Redis and lost before the client asked for the token."""
     last = [e['token'] for e in events if e['type'] == 'mark' and e['f'] == 'last token']
     drawing = [op for op in ops if op.f in ('acquire', 'token')]
     if not last or any('answered' not in op.fields for op in drawing):
         return [] # it was cut off in the midst of a call
     told = {op.get('token') for op in drawing if op.ok and op.get('token') is not None}
-    unknown = sum(op.get('unknown', 0) for op in drawing)
+    unknown = sum(op.get('unknown', 0) + op.get('unheard', 0) for op in drawing)
     lost = last[0] - 1 - len(told)
     if 0 <= lost <= unknown:
         return []

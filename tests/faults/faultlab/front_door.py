@@ -75,6 +75,7 @@ class FrontDoor:
                 if taken is a.NOTHING:
                     return None
                 a.happened = done(taken) == 1
+                a.drawn = int(a.happened)
                 if a.happened or a.tries:
                     token = a.ask_about(self.once, 'LOCKTOKEN', lock, value)
                     if token is a.NOTHING:
@@ -107,6 +108,7 @@ class FrontDoor:
                     return None
                 if left is None:
                     began, taken, a.happened = began or asked, taken + 1, True
+                    a.drawn = taken # the lease of the first may have been over
                 elif taken or a.tries:
                     break
                 elif time.monotonic() >= end or c.stopping:
