@@ -20,7 +20,7 @@ not_short = unittest.skipIf(SHORT, 'the build without sanitizers does it')
 class Slice(unittest.TestCase):
     def run_suite(self, *words):
         done = subprocess.run([sys.executable, os.path.join(HERE, 'run'), '--seed', str(seed()), '--network', 'proxy', *words],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600)
         text = done.stdout.decode(errors='replace')
         self.assertIn(done.returncode, (0, 1), text)
         self.notes = [line for line in text.splitlines() if ' operations in ' in line]

@@ -29,7 +29,12 @@ GOAL = {'bank': 'add', 'counter': 'add', 'append': 'append', 'register': 'get', 
 REDIS_SERVERS = 3
 # What a server says when it has a reason to end. It is started again then, as by a service manager.
 ENDS = ('cannot write', 'cannot be written', 'the other members refuse this node')
-RECOVERY_S = 20.0                                # how long servers may take to recover
+RECOVERY_S = 60.0                                # how long servers may take to recover
+RECOVERY_REDLOCK_S = 20.0                        # it has no queue, so a client may be unlucky for long
+
+
+def recovery_s(options):
+    return RECOVERY_REDLOCK_S if options.mode == 'redlock' else RECOVERY_S
 
 
 class ProxiedCluster(Cluster):
@@ -232,14 +237,14 @@ class FaultRun:
             self.record(type='mark', f='begin')
             self._start_clients()
             self._start_threads()
-            self._wait_for_end(began + o.seconds)
+            self._wait_for_end(time.monotonic() + o.seconds)
             try:
                 healed = self._heal()
                 self._wait_for_goal(healed)
                 self._stop_clients()
                 finals = self._read_finals()
                 with must('all nodes come to the same state'):
-                    hashes = self.cluster.wait_same_state(6.0 if o.unsafe_ack or o.no_sync else 30.0)
+                    hashes = self.cluster.wait_same_state(6.0 if o.unsafe_ack or o.no_sync else 60.0)
                 for node, state in zip(self.cluster.nodes, hashes):
                     self.record(type='sample', node=node.name, index='at the end', hash=state)
                 self._afterwards()
@@ -474,7 +479,7 @@ class FaultRun:
                 argv.append('--check-writes-only')
             self.clients.append(self.lab.start(argv, 'client%d' % number))
         for client in self.clients: # before that a signal would end it
-            client.wait_output('ready: ', 30)
+            client.wait_output('ready: ', 60)
 
     def _start_threads(self):
         jobs = [('sampler', self._sample)] + ([('no-login', self._try_without_login)] if self.options.users else [])
@@ -524,12 +529,13 @@ class FaultRun:
             self.over.wait(0.2)
 
     def _wait_for_end(self, end):
-        """The time is up; with --until-late also so many held writes must have come late."""
+        """The time is up, and there was a fault, if there are to be any; with --until-late also so many held writes must have come late."""
         last = end + 60
         while not self.over.is_set():
             left = end - time.monotonic()
             late = self.writes.let_through_late if self.store else 0
-            if left <= 0 and (late >= self.options.until_late or time.monotonic() > last):
+            enough = late >= self.options.until_late and (self.counts.get('faults') or not self.options.nemesis)
+            if left <= 0 and (enough or time.monotonic() > last):
                 break
             self.over.wait(max(0.05, min(left, 0.5)))
         for client in self.clients:
@@ -553,14 +559,14 @@ class FaultRun:
             server.process.resume()
         for server in self.all_servers():
             with must('%s starts again' % server.name, server.process):
-                server.wait_ready(30)
+                server.wait_ready(60)
         if self.store:
             self.writes.set(0.0)
             self.writes.let_all_through()
         healed = time.monotonic()
         for node in self.cluster.nodes:
             with must('%s serves' % node.name):
-                self.cluster.wait_serving(node, 6.0 if o.unsafe_ack or o.no_sync else 30.0)
+                self.cluster.wait_serving(node, 6.0 if o.unsafe_ack or o.no_sync else 60.0)
         if self.members:
             self.members.judge()
         self.record(type='mark', f='healed', t=healed)
@@ -574,7 +580,7 @@ class FaultRun:
         goal = GOAL[self.options.workload]
         places = {i: 0 for i in range(self.options.clients)}
         invoked = set()
-        end = healed + RECOVERY_S + 5
+        end = healed + recovery_s(self.options) + 5
         while places and time.monotonic() < end:
             for i in list(places):
                 with open(self.lab.path('client-%d.jsonl' % i)) as f:
@@ -656,9 +662,9 @@ def judge(events, ops, finals, healed, options):
     }
     if healed is not None:
         actors = [c for c in range(options.clients) if not workloads.is_subscriber(workload, c)]
-        found['liveness'] = checkers.liveness(ops, actors, healed, RECOVERY_S, GOAL[workload])
+        found['liveness'] = checkers.liveness(ops, actors, healed, recovery_s(options), GOAL[workload])
         if options.mode == 'redlock' and 2 * len(found['liveness']) < len(actors):
-            found['liveness'] = [] # it has no queue, so a client may be unlucky for long
+            found['liveness'] = [] # some clients were unlucky
         if workload == 'watch':
             found['liveness'] += judges.listeners(events, set(range(options.clients)) - set(actors), healed)
     if workload == 'session':
