@@ -6,7 +6,8 @@
  * enforced:
  *
  *   handshakes   FLI_TURN_HANDSHAKES_US   net/secure.c, the last one may take longer: 1 to 2 ms
- *   accepting    counts, not time         net/conn.h: NET_ACCEPTS_TURN_MAX, of clients
+ *   accepting    counts, not time         net/conn.h: NET_ACCEPTS_TURN_MAX; peer/transport.h:
+ *                                         TRANSPORT_ACCEPTS_TURN_MAX
  *   requests     FLI_TURN_REQUESTS_US     net/conn.c: parsing, and what is answered at once, and
  *                                         net/secure.c: decrypting; of that a connection has
  *                                         FLI_TURN_VISIT_US, then the others;

@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "peer/transport_private.h"
 
-#define BACKLOG 128
 #define CERT_WARN_DAYS 14 /* an earlier end is worth a warning */
 
 static const struct stream_limits DEFAULT_LIMITS[STREAM_KINDS + 1] = {
@@ -248,7 +247,7 @@ static int bind_first(const struct addrinfo *list, uint16_t *ret_port)
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         /* Listening begins here, so that "address in use" is an error before the log is read. No
          * connection is accepted before transport_start(). */
-        if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0 &&
+        if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, TRANSPORT_BACKLOG) == 0 &&
             getsockname(fd, (struct sockaddr *)&bound, &len) == 0) {
             *ret_port =
                 ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port

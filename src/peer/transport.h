@@ -47,6 +47,7 @@ struct transport;
 #define TRANSPORT_PENDING_MAX 64u
 #define TRANSPORT_PENDING_ADDRESS_MAX 16u
 #define TRANSPORT_ACCEPTED_MAX 4u
+#define TRANSPORT_ACCEPTS_TURN_MAX 32u /* connections that a turn of the loop accepts */
 
 /* Defaults. */
 #define TRANSPORT_CONNECT_MS 200u

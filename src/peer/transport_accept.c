@@ -20,7 +20,6 @@
 
 #include "peer/transport_private.h"
 
-#define BACKLOG 128
 #define ACCEPT_RETRY_MS 100u
 
 /* The origin of a connection: an IPv4 address, or the network part of an IPv6 one. */
@@ -358,6 +357,20 @@ static void make_room(struct transport *t, const struct origin *o)
     }
 }
 
+/* libuv accepts as long as connections wait, without leaving its loop. One that is not taken from
+ * it ends that, until it is taken. */
+static bool has_accepts(const struct transport *t)
+{
+    return t->accepts_at_ms != uv_now(t->shared.loop) || t->accepts < TRANSPORT_ACCEPTS_TURN_MAX;
+}
+
+static void count_accept(struct transport *t)
+{
+    uint64_t now_ms = uv_now(t->shared.loop);
+    t->accepts = t->accepts_at_ms == now_ms ? t->accepts + 1 : 1;
+    t->accepts_at_ms = now_ms;
+}
+
 /* Accepts the next connection. False when there is no memory: that connection and all behind it
  * wait. */
 static bool accept_one(struct transport *t)
@@ -372,6 +385,7 @@ static bool accept_one(struct transport *t)
     channel_own(c, &cbs);
     p->t = t;
     p->channel = c;
+    count_accept(t);
     if (channel_accept(c, (uv_stream_t *)&t->listener) != 0) {
         free(p);
         channel_close(c);
@@ -416,9 +430,11 @@ static void listener_cb(uv_stream_t *listener, int status)
         }
         return;
     }
-    if (!accept_one(t)) {
+    bool later = !has_accepts(t);
+    if (later || !accept_one(t)) {
         t->accept_waits = true;
-        deadline_set(t, &t->accept_retry, ACCEPT_RETRY_MS);
+        deadline_set(t, &t->accept_retry, later ? 1 : ACCEPT_RETRY_MS);
+        t->accept_retry.late = later; /* then it is over in the next turn */
     }
     deadlines_changed(t);
 }
@@ -455,7 +471,7 @@ static int listen_with_copy(struct transport *t)
     if (rv != 0) {
         (void)close(fd);
     }
-    rv = rv != 0 ? rv : uv_listen((uv_stream_t *)&t->listener, BACKLOG, listener_cb);
+    rv = rv != 0 ? rv : uv_listen((uv_stream_t *)&t->listener, TRANSPORT_BACKLOG, listener_cb);
     if (rv != 0) {
         accept_stop(t);
     }

@@ -10,6 +10,10 @@
 
 #define TRANSPORT_LOG_MAX 512u
 
+/* The kernel keeps as many that wait to be accepted. A turn accepts some of them only, so a storm
+ * must find room: whoever finds none calls again after 1 s at the earliest. */
+#define TRANSPORT_BACKLOG 1024
+
 /* A deadline. When it has passed, bytes that have arrived are read once more before the connection
  * is given up: a long turn of the loop says nothing about the peer. */
 struct deadline {
@@ -48,9 +52,11 @@ struct transport {
     bool closing;
     unsigned handles; /* timer and turn that were started and are not closed */
     bool handles_closing;
-    bool accept_waits;  /* a connection waits for memory */
+    bool accept_waits;  /* a connection waits for memory, or for the next turn */
     bool accept_paused; /* there were no descriptors: no listener until accept_retry */
     struct deadline accept_retry;
+    uint64_t accepts_at_ms; /* the loop's time of the turn that `accepts` is of */
+    unsigned accepts;
     uv_tcp_t listener;
     uv_timer_t timer; /* fires at the earliest deadline */
     struct fli_list pending;

@@ -476,7 +476,7 @@ TEST_WITH(test_storm, set_up_certs, tear_down)
         plain_send(s[i].fd, s[i].out.data, s[i].out.len);
         fli_buf_clear(&s[i].out);
         if (i % 32 == 31) {
-            (void)rig_turn(r, rig_deadline(r)); /* the kernel keeps 128 that wait to be accepted */
+            (void)rig_turn(r, rig_deadline(r));
         }
     }
     rig_pair(r, STREAM_RAFT);

@@ -1,10 +1,14 @@
-/* What other nodes can make one turn of the loop do. */
+/* What other nodes, and strangers, can make one turn of the loop do. */
 #include "rig.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "peer/channel.h"
 #include "peer/frame.h"
 
+#define CONNECTIONS 100u
 #define FLOODS TRANSPORT_ACCEPTED_MAX
 #define FLOOD_BYTES ((size_t)1 << 20)
 #define FRAME_COST_US 50u
@@ -21,6 +25,42 @@ static int tear_down(void **state)
     rig_close(*state);
     return 0;
 }
+
+static unsigned seen(const struct side *s)
+{
+    struct transport_stats stats;
+    transport_stats(s->t, &stats);
+    return stats.pending + (unsigned)stats.dropped;
+}
+
+/* A hundred wait to be accepted when the turn begins. The loop must leave them before the last,
+ * or it would never leave while others come as fast. */
+TEST_WITH(accepting_has_a_share, set_up, tear_down)
+{
+    struct rig *r = *state;
+    int fds[CONNECTIONS];
+    unsigned before = 0;
+    unsigned most = 0;
+    for (unsigned i = 0; i < CONNECTIONS; i++) {
+        fds[i] = plain_connect(r->ports[1]);
+    }
+    uint64_t deadline_ms = rig_deadline(r);
+    while (before < CONNECTIONS) {
+        uv_run(&r->loop, UV_RUN_NOWAIT);
+        unsigned now = seen(&r->b);
+        most = now - before > most ? now - before : most;
+        before = now;
+        assert_true(uv_now(&r->loop) < deadline_ms);
+    }
+    printf("%u connections, at most %u of them in a turn\n", CONNECTIONS, most);
+    assert_true(most <= TRANSPORT_ACCEPTS_TURN_MAX);
+    for (unsigned i = 0; i < CONNECTIONS; i++) {
+        close(fds[i]);
+    }
+    rig_pair(r, STREAM_RELAY);
+}
+
+/* ---- a member that is broken, or malicious ---- */
 
 struct costly {
     struct stream *s;
