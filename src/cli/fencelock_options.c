@@ -118,7 +118,7 @@ static const struct {
     [CLI_OPT_SPREAD] = {"--spread", KIND_FLAG, NULL, NULL,
                         "clients on all nodes, not on the leader alone"},
     [CLI_OPT_TIMEOUT] = {"--timeout", KIND_DURATION, "TIME", "FENCELOCK_TIMEOUT",
-                         "give up after this long, beyond --wait (default 5s; cluster: 10s)"},
+                         "time limit beyond --wait (default 5s; cluster: 10s)"},
     [CLI_OPT_JSON] = {"--json", KIND_FLAG, NULL, NULL, "print one JSON value"},
     [CLI_OPT_NO_COLOR] = {"--no-color", KIND_FLAG, NULL, NULL, "no colours (also: NO_COLOR)"},
     [CLI_OPT_HELP] = {"--help", KIND_FLAG, NULL, NULL, "this text"},
