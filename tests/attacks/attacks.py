@@ -28,6 +28,7 @@ if LONG:
     at = sys.argv.index('--seconds')
     SECONDS = float(sys.argv[at + 1])
     del sys.argv[at:at + 2]
+FIRST_RENEWAL_S = 60 # an attack goes on for so long at most until the good client has renewed
 # What a node may take besides the memory of its clients: the program, its state, log and queues, and what a turn adds.
 RSS_BESIDE = 200 << 20
 SANITIZED_RSS = 4 # times as much, where ASan keeps what was freed
@@ -42,12 +43,17 @@ class Good:
         self.child = subprocess.Popen([sys.executable, os.path.abspath(__file__), '--good', address], stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE)
         guard(self.child)
+        self.until = time.monotonic() + FIRST_RENEWAL_S
+
+    def begins(self):
+        """Whether it has still to renew for the first time. A process may take long to start beside others."""
+        return time.monotonic() < self.until and not select.select([self.child.stdout], [], [], 0)[0]
 
     def end(self, seconds):
         """Returns when the request under way has its answer. An error in the client itself ends it with a traceback."""
         out, _ = self.child.communicate(timeout=seconds)
         release_from_guard(self.child)
-        self.acquire_ms, self.renew_ms, self.wrong = json.loads(out)
+        self.acquire_ms, self.renew_ms, self.wrong = json.loads(out.splitlines()[-1])
 
     def p99(self, values):
         return sorted(values)[len(values) * 99 // 100] if values else float('nan')
@@ -74,6 +80,8 @@ class GoodClient:
         for _ in range(3):
             if self.timed(c, self.renew_ms, 'RENEW', 'good', token) != 1:
                 self.wrong.append('RENEW refused')
+            if len(self.renew_ms) == 1:
+                print('renewed', flush=True)
         if c.call('RELEASE', 'good', token) != 1:
             self.wrong.append('RELEASE refused')
 
@@ -235,7 +243,7 @@ class Attacked(Case):
         slow_before = [int(i['loop_turns_slow_working']) for i in infos]
         good = Good((on or self.node).address)
         largest, until = 0, time.monotonic() + SECONDS
-        while time.monotonic() < until:
+        while good.begins() or time.monotonic() < until:
             for flood in floods:
                 flood.step()
             largest = max([largest] + [node.process.rss() for node in self.cluster.nodes])

@@ -127,7 +127,7 @@ class Cuts(Case):
                 self.lose_power(server, some=number % 2 == 0)
                 self.comes_again(server, has, told, 'the power goes at %s number %d' % (kind, number))
                 self.tried += 1
-        self.assertGreater(self.tried, len(KINDS), 'no power went')
+        self.assertGreater(self.tried, 0 if ONLY else len(KINDS), 'no power went')
         self.note('%d points, the power went at %d' % (self.points, self.tried))
 
     # -- what they do -----------------------------------------------------------------------------------
