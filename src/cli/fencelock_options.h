@@ -142,8 +142,8 @@ static inline uint64_t cli_timeout_ms(const struct cli_args *a)
 bool cli_parse_duration(const char *text, uint64_t *ret_ms);
 
 /* Parses argv[1..argc) by a table that ends with a row without a name. getenv reads
- * FENCELOCK_NODES and what else the options' table names. 0; FL_EINVAL and a sentence in errmsg that
- * says what to write instead. */
+ * FENCELOCK_NODES and what else the options' table names. 0; FL_EINVAL and a sentence in errmsg
+ * that says what to write instead. */
 int cli_parse(const struct cli_command *commands, int argc, const char *const *argv,
               const char *(*getenv_fn)(const char *name), struct cli_args *ret, char *errmsg,
               size_t errmsg_size) FL_MUST_USE;

@@ -60,7 +60,7 @@ struct membership {
                                 disk; id 0: none */
     bool known_complete;
     uint64_t started_ms;
-    bool leads;            /* the proposer was open in the last turn */
+    bool leads; /* the proposer was open in the last turn */
     uint64_t leads_since_ms;
     bool speaks;           /* see membership_may_speak() */
     bool starts_news;      /* what is known of starts has changed */

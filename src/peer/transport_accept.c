@@ -358,10 +358,12 @@ static void make_room(struct transport *t, const struct origin *o)
 }
 
 /* libuv accepts as long as connections wait, without leaving its loop. One that is not taken from
- * it ends that, until it is taken. */
+ * it ends that, until it is taken. The timer takes it, before the loop reads the clock again, so
+ * one of the turn's may not be counted. */
 static bool has_accepts(const struct transport *t)
 {
-    return t->accepts_at_ms != uv_now(t->shared.loop) || t->accepts < TRANSPORT_ACCEPTS_TURN_MAX;
+    return t->accepts_at_ms != uv_now(t->shared.loop) ||
+           t->accepts < TRANSPORT_ACCEPTS_TURN_MAX - 1;
 }
 
 static void count_accept(struct transport *t)
