@@ -43,11 +43,13 @@ class Good:
         self.child = subprocess.Popen([sys.executable, os.path.abspath(__file__), '--good', address], stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE)
         guard(self.child)
+        self.says = select.poll() # select() takes no descriptor above 1023
+        self.says.register(self.child.stdout)
         self.until = time.monotonic() + FIRST_RENEWAL_S
 
     def begins(self):
         """Whether it has still to renew for the first time. A process may take long to start beside others."""
-        return time.monotonic() < self.until and not select.select([self.child.stdout], [], [], 0)[0]
+        return time.monotonic() < self.until and not self.says.poll(0)
 
     def end(self, seconds):
         """Returns when the request under way has its answer. An error in the client itself ends it with a traceback."""
