@@ -108,6 +108,10 @@ class Daemons(CliCase):
             with self.subTest(words), open('/dev/full', 'w', encoding='utf-8') as full:
                 self.assertIn('cannot write the result', self.fail(*words, stdout=full))
 
+    def log_of(self, node):
+        with open(self.lab.path(node.name + '.log'), encoding='utf-8') as f:
+            return f.read()
+
     def test_status_while_the_cluster_is_formed(self):
         cluster = Cluster(self.lab, 3)
         first, second, third = cluster.nodes
@@ -118,11 +122,8 @@ class Daemons(CliCase):
         wait_until(lambda: 'the first time all its nodes must be up, and 2 of 3 are connected' in self.run_cli('status', '--nodes', nodes)[2],
                    60, 'the sentence about the third node')
         self.assertIn('the cluster is being formed', self.run_cli('health', '--nodes', nodes)[1])
-        logs = ''
-        for node in (first, second):
-            with open(self.lab.path(node.name + '.log'), encoding='utf-8') as f:
-                logs += f.read()
-        self.assertIn('waiting for node 3 (%s); the first time all members must be up' % third.peer, logs)
+        sentence = 'waiting for node 3 (%s); the first time all members must be up' % third.peer
+        wait_until(lambda: any(sentence in self.log_of(node) for node in (first, second)), 60, 'the same in the log')
         third.start()
         wait_until(lambda: self.run_cli('health', '--nodes', nodes)[0] == DONE, 60, 'the formed cluster')
 

@@ -170,8 +170,9 @@ class Command(RunCase):
             wait_until(lambda: len(self.queue('x')) == 0, what='the empty queue')
 
     def test_signals_are_passed_on(self):
-        # Who runs in the background of a shell inherits that it is ignored, and then its children cannot trap it.
-        self.addCleanup(signal.signal, signal.SIGQUIT, signal.signal(signal.SIGQUIT, signal.SIG_DFL))
+        # What a shell starts in the background, or nohup, inherits that some are ignored, and then its children cannot trap them.
+        for number in (signal.SIGQUIT, signal.SIGHUP):
+            self.addCleanup(signal.signal, number, signal.signal(number, signal.SIG_DFL))
         script = 'for s in HUP INT QUIT TERM USR1 USR2; do trap "echo got $s" $s; done; trap "exit 9" USR2; echo ready;' \
                  'while :; do sleep 0.01; done'
         child = self.start('x', '--', 'sh', '-c', script)
