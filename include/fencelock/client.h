@@ -366,9 +366,10 @@ FL_API int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms,
 
 /* Takes a backup of one node's state (docs/operations/backup.md), without delaying other clients,
  * and gives its bytes to `sink` in order. If the sink returns anything but 0, that ends the backup
- * and is the result. Needs the right @admin. timeout_ms: of each step. 0; FL_EBUSY: the node is
- * making another one; FL_ENOLEADER: it hears no leader; FL_EDENIED, FL_ENOCONN, FL_ETIMEOUT,
- * FL_EPROTO, FL_EINVAL (no such node, or it failed there: fl_client_error() says why). */
+ * and is the result. Needs the right @admin. timeout_ms: of each step, but for the first piece, for
+ * which the node writes its state and may take any time. 0; FL_EBUSY: the node is making another
+ * one; FL_ENOLEADER: it hears no leader; FL_EDENIED, FL_ENOCONN, FL_ETIMEOUT, FL_EPROTO, FL_EINVAL
+ * (no such node, or it failed there: fl_client_error() says why). */
 FL_API int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
                      int (*sink)(void *arg, const void *data, size_t len), void *arg) FL_MUST_USE;
 

@@ -4,6 +4,8 @@
 
 #include <time.h>
 
+#include "base/clock.h"
+
 #define ASK_AGAIN_NS 20000000L /* while the node still writes the backup */
 
 struct fetch {
@@ -29,16 +31,30 @@ static int begin(struct fetch *f)
     return good ? 0 : fli_caller_fail(f->k, FL_EPROTO, "the node gave no number of a backup");
 }
 
+/* Asks for the next piece until it is there. To write the snapshot, before the first one, may take
+ * a node any time; to read a piece of it may not. */
+static int ask_for_piece(struct fetch *f, redisReply **ret)
+{
+    const struct timespec pause = {.tv_nsec = ASK_AGAIN_NS};
+    uint64_t until_ms = f->ask.token == 0 ? UINT64_MAX : fli_clock_ms() + f->timeout_ms;
+    int rc = FL_ENOTHELD;
+    while ((rc = fli_caller_ask(f->k, &f->link, f->node, &f->ask, f->timeout_ms, ret)) ==
+           FL_ENOTHELD) {
+        if (fli_clock_ms() >= until_ms) {
+            return fli_caller_fail(f->k, FL_ETIMEOUT,
+                                   "the node gave no more of the backup in time: its disk is slow "
+                                   "or hangs; try another node, or a longer timeout");
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return rc;
+}
+
 /* Takes one piece. *ret_len: its length; 0: the backup is complete. */
 static int next(struct fetch *f, size_t *ret_len)
 {
-    const struct timespec pause = {.tv_nsec = ASK_AGAIN_NS};
     redisReply *reply = NULL;
-    int rc = FL_ENOTHELD;
-    while ((rc = fli_caller_ask(f->k, &f->link, f->node, &f->ask, f->timeout_ms, &reply)) ==
-           FL_ENOTHELD) {
-        (void)nanosleep(&pause, NULL);
-    }
+    int rc = ask_for_piece(f, &reply);
     if (rc != 0) {
         return rc;
     }

@@ -286,6 +286,17 @@ static int take_lock(int fd)
     }
 }
 
+void data_dir_await_child(const char *path)
+{
+    char file[FILE_PATH_MAX];
+    int n = snprintf(file, sizeof file, "%s/lock", path);
+    int fd = n > 0 && (size_t)n < sizeof file ? open(file, O_RDWR | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        (void)take_lock(fd);
+        close(fd);
+    }
+}
+
 static int lock_dir(struct data_dir *d, char *errmsg, size_t errmsg_size)
 {
     char path[FILE_PATH_MAX];

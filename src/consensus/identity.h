@@ -57,6 +57,10 @@ int data_dir_open(const char *path, struct data_dir *ret, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 void data_dir_close(struct data_dir *d);
 
+/* Returns when no child of a killed process has a copy of the lock of the directory, and so of the
+ * ports of that process, or after five seconds. To be called before listening. */
+void data_dir_await_child(const char *path);
+
 /* Reads the identity, or makes one when the directory is pristine, and makes DIR/log. `joins`
  * applies to one that is made. 0; FL_EDENIED: a part is missing, or it belongs to another id or
  * cluster (once a cluster is formed, the caller checks that by its log); FL_ECORRUPT; FL_EVERSION;

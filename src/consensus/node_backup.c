@@ -146,6 +146,7 @@ int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, s
         *ret_why = b->why;
         b->counts.failed++;
         drop(b);
+        rv = rv == FL_ENOTFOUND || rv == FL_EVERSION ? FL_EIO : rv; /* the file, not the backup */
     } else if (rv == 0 && *ret_len == 0) {
         b->counts.made++;
         b->read_at_ms = fli_clock_ms();

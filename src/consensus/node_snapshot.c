@@ -239,7 +239,7 @@ void node_snapshot_wanted(void *ctx, uint64_t peer_id)
     }
     struct snapshot_send *s = send_to(n, peer_id);
     if (s != NULL && node_running(n)) {
-        snapshot_send_start(s);
+        snapshot_send_start(s, replica_snapshot_index(n->replica));
     }
 }
 

@@ -25,6 +25,7 @@ struct snapshot_send {
     enum state state;
     bool stopped; /* stopped while dialing */
     struct snapshot_source *source;
+    uint64_t least_index; /* until it is open: it is this one or a newer one */
     struct stream *stream;
     uint64_t sent, taken;
     uint64_t not_before_ms;
@@ -246,7 +247,7 @@ static void ready_cb(void *ctx)
     }
 }
 
-void snapshot_send_start(struct snapshot_send *s)
+void snapshot_send_start(struct snapshot_send *s, uint64_t newest_index)
 {
     struct snapshot_source_config config = {.loop = s->config.loop,
                                             .device = s->config.device,
@@ -261,6 +262,7 @@ void snapshot_send_start(struct snapshot_send *s)
         return;
     }
     s->stopped = false;
+    s->least_index = newest_index;
     s->sent = 0;
     s->piece_len = 0;
     s->taken = 0;
@@ -276,7 +278,7 @@ bool snapshot_send_busy(const struct snapshot_send *s)
 uint64_t snapshot_send_index(const struct snapshot_send *s)
 {
     const struct snapshot_meta *meta = s->source == NULL ? NULL : snapshot_source_meta(s->source);
-    return meta == NULL ? 0 : meta->index;
+    return s->source == NULL ? 0 : meta == NULL ? s->least_index : meta->index;
 }
 
 void snapshot_send_tick(struct snapshot_send *s)

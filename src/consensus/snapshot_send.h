@@ -47,13 +47,14 @@ struct snapshot_send_config {
 int snapshot_send_create(const struct snapshot_send_config *config,
                          struct snapshot_send **ret) FLI_MUST_USE;
 
-/* Begins, unless a transfer is under way or failed a moment ago. */
-void snapshot_send_start(struct snapshot_send *s);
+/* Begins, unless a transfer is under way or failed a moment ago. newest_index: of the newest
+ * snapshot that is known now. */
+void snapshot_send_start(struct snapshot_send *s, uint64_t newest_index);
 
 bool snapshot_send_busy(const struct snapshot_send *s);
-uint64_t snapshot_send_index(const struct snapshot_send *s); /* of the snapshot being sent; 0:
-                                                                none is */
-void snapshot_send_tick(struct snapshot_send *s);            /* from time to time: gives up a silent
+/* Of the snapshot being sent; until it is open, of the oldest that it can be. 0: none is. */
+uint64_t snapshot_send_index(const struct snapshot_send *s);
+void snapshot_send_tick(struct snapshot_send *s); /* from time to time: gives up a silent
                                                      follower */
 /* This node does not lead any more, or stops. It stays busy until worker and dial are done. */
 void snapshot_send_stop(struct snapshot_send *s);

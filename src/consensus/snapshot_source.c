@@ -1,7 +1,7 @@
 /* snapshot_source.c: see snapshot_source.h.
  *
- * The worker has one piece of work at a time: to open the file and read its first piece, or to read
- * the next one. Meanwhile it owns `reader`, `ahead` and `error`. */
+ * The worker has one piece of work at a time: to open the file and read its first piece, to read
+ * the next one, or to close it. Meanwhile it owns `reader`, `next` and `error`. */
 #include "consensus/snapshot_source.h"
 
 #include <stdlib.h>
@@ -16,6 +16,7 @@ struct snapshot_source {
     struct snapshot_source_config config;
     uv_work_t work;
     bool working, closing;
+    bool last;       /* the work under way closes the file */
     bool waited_for; /* the owner was told FL_EBUSY, or nothing yet */
     bool over;       /* the worker has read the end, or has failed */
     struct snapshot_reader *reader;
@@ -36,9 +37,8 @@ static int open_file(struct snapshot_source *s)
                : snapshot_reader_open(s->config.device, s->config.index, &s->reader, &s->error);
 }
 
-static void work_cb(uv_work_t *work)
+static void read_piece(struct snapshot_source *s)
 {
-    struct snapshot_source *s = FLI_CONTAINER_OF(work, struct snapshot_source, work);
     struct ahead *a = s->next;
     a->len = 0;
     a->taken = 0;
@@ -46,21 +46,43 @@ static void work_cb(uv_work_t *work)
     rv = rv != 0 ? rv
                  : snapshot_reader_raw(s->reader, s->read, a->bytes, sizeof a->bytes, &a->len,
                                        &s->error);
-    if (rv != 0) {
-        s->error.code = rv;
-        a->len = 0;
-    }
+    s->error.code = rv;
+    a->len = rv == 0 ? a->len : 0;
     s->read += a->len;
+}
+
+static void work_cb(uv_work_t *work)
+{
+    struct snapshot_source *s = FLI_CONTAINER_OF(work, struct snapshot_source, work);
+    if (s->last) {
+        snapshot_reader_close(s->reader);
+        s->reader = NULL;
+    } else {
+        read_piece(s);
+    }
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
+static void worked_cb(uv_work_t *work, int status);
+
+static void start_work(struct snapshot_source *s)
+{
+    int rv = uv_queue_work(s->config.loop, &s->work, work_cb, worked_cb);
+    FLI_ASSERT(rv == 0);
+    s->working = true;
+}
+
+/* A newer snapshot may have replaced the file. Then closing it frees its blocks, which takes a file
+ * system milliseconds, so a worker does it. */
 static void finish(struct snapshot_source *s)
 {
     void (*closed)(void *ctx) = s->config.closed;
     void *ctx = s->config.ctx;
     if (s->reader != NULL) {
-        snapshot_reader_close(s->reader);
+        s->last = true;
+        start_work(s);
+        return;
     }
     free(s);
     closed(ctx);
@@ -91,9 +113,7 @@ static void read_ahead(struct snapshot_source *s)
     if (s->working || s->over || s->next->taken < s->next->len) {
         return;
     }
-    int rv = uv_queue_work(s->config.loop, &s->work, work_cb, worked_cb);
-    FLI_ASSERT(rv == 0);
-    s->working = true;
+    start_work(s);
 }
 
 /* What was read becomes what is taken, and the next is read. */

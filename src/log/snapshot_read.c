@@ -117,19 +117,24 @@ static int find(struct log_device *d, uint64_t index, struct snapshot_info *ret,
     return snapshot_fail(e, FL_ENOTFOUND, "%s has no such snapshot", d->where);
 }
 
-/* The newest may be replaced and removed before it is open; then there is a newer one. */
+/* The newest may be replaced and removed before it is open, and a list of names that change
+ * meanwhile may lack both. Then there is a newer one. */
 static int open_found(struct snapshot_reader *r, uint64_t index, struct snapshot_info *ret,
                       struct snapshot_error *e)
 {
     struct log_device *d = r->device;
     for (unsigned again = 0;; again++) {
+        bool last = index != 0 || again == FIND_AGAIN_MAX;
         int rv = find(d, index, ret, e);
+        if (rv == FL_ENOTFOUND && !last) {
+            continue;
+        }
         if (rv != 0) {
             return rv;
         }
         snapshot_name(ret->index, ret->term, false, r->name);
         rv = d->ops->open(d, r->name, LOG_OPEN_READ, &r->file);
-        if (rv != -ENOENT || index != 0 || again == FIND_AGAIN_MAX) {
+        if (rv != -ENOENT || last) {
             return rv == 0 ? 0 : snapshot_io_fail(e, d, "open", r->name, rv);
         }
     }

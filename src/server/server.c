@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "consensus/identity.h"
 #include "consensus/node_backup.h"
 #include "server/server_private.h"
 #include "server/status_line.h"
@@ -696,6 +697,7 @@ int server_create(uv_loop_t *loop, const struct config *config, const struct ser
     rc = rc != 0 ? rc : redis_face_open(config, &s->face, errmsg, errmsg_size);
     rc = rc != 0 ? rc : make_dispatch(s);
     rc = rc != 0 ? rc : make_net(s);
+    data_dir_await_child(config->data);
     rc = rc != 0 ? rc : server_listen_for_clients(s, errmsg, errmsg_size);
     rc = rc != 0 ? rc : make_monitor(s, errmsg, errmsg_size);
     rc = rc != 0 ? rc : make_node(s, errmsg, errmsg_size);

@@ -200,12 +200,10 @@ class Backups(Case):
         self.assertEqual(len(first), HEADER)
         with self.assertRaises(RespError):
             node.call('CLUSTER', 'BACKUP', number, 0)
-        at = len(first)
-        while True:
+        at, piece = len(first), None
+        while piece != b'': # None: it is not ready
             piece = node.call('CLUSTER', 'BACKUP', number, at)
-            if not piece:
-                break
-            at += len(piece)
+            at += len(piece or b'')
         with self.assertRaises(RespError) as caught:
             node.call('CLUSTER', 'BACKUP', number, at)
         self.assertEqual(caught.exception.word, 'NOTFOUND')

@@ -225,6 +225,14 @@ class Outcomes(CliCase):
         self.assertEqual(self.ask(node, 'break', 'x', '--claim', 'nonsense:')[0], USAGE)
         self.assertEqual(node.requests, []) # nothing was broken
 
+    def test_a_backup_of_which_no_more_comes(self):
+        """The node says that the next piece is not there yet, as long as it is asked."""
+        node = self.server(b':5\r\n', b'$-1\r\n', b'$-1\r\n', b'$1000\r\n' + b'x' * 1000 + b'\r\n', b'$-1\r\n')
+        code, _, err = self.ask(node, 'backup', '-', timeout='300')
+        self.assertEqual(code, UNKNOWN)
+        self.assertIn('no more of the backup in time', err)
+        self.assertGreater(len(node.requests), 5) # it was asked again
+
     def test_refusals(self):
         for line, error, code in ((b'LIMIT too many locks', 'ELIMIT', NO), (b'DEADLOCK a cycle', 'EDEADLOCK', NO),
                                   (b'MISMATCH other permits', 'EMISMATCH', NO),

@@ -135,6 +135,36 @@ class OneNode(Case):
         self.assertEqual(self.node.process.wait(), 0)
 
 
+class Killed(Case):
+    CHILD = """if True:
+        import fcntl, os, socket, sys
+        lock = open(sys.argv[1] + '/lock')
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ports = [socket.create_server(('127.0.0.1', int(port))) for port in sys.argv[2:]]
+        print('ready', flush=True)
+        sys.stdin.read()"""
+
+    def test_its_child_still_has_its_lock_and_its_ports(self):
+        """A node is killed while it forks the child that writes a snapshot. Here another process plays the child, for longer."""
+        node = Cluster(self.lab, 1).start().nodes[0]
+        node.kill()
+        child = subprocess.Popen([sys.executable, '-c', self.CHILD, node.data, str(node.port), str(node.peer_port)], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        self.assertEqual(child.stdout.readline(), b'ready\n')
+        process = node.launch()
+
+        def waits():
+            self.assertTrue(process.running(), 'it did not wait')
+            links = '/proc/%d/fd' % process.pid
+            return any(os.path.realpath(os.path.join(links, fd)) == os.path.realpath(node.data + '/lock') for fd in os.listdir(links))
+        wait_until(waits, 60, 'the node to look at the lock')
+        child.stdin.close()
+        node.wait_ready()
+        self.assertGreater(node.call('TOKEN', 'any'), 0)
+
+
 class Waiting(Case):
     def test_waiting_is_no_slow_turn(self):
         """A node without work waits for tens of milliseconds again and again; those are not turns that took long."""

@@ -260,7 +260,7 @@ static void send_until_it_is_there(struct fixture *f)
 {
     unsigned before = f->readies;
     do {
-        snapshot_send_start(f->send); /* as the core asks for it again and again */
+        snapshot_send_start(f->send, 70); /* as the core asks for it again and again */
         uint64_t deadline_ms = rig_deadline(f->r);
         assert_true(turn(f, deadline_ms));
     } while (f->readies == before);
@@ -275,10 +275,11 @@ TEST_WITH(it_arrives, set_up, tear_down)
     assert_true(f->file.len > 3 * SNAPSHOT_WINDOW);
     assert_false(snapshot_send_busy(f->send));
     assert_int_equal(snapshot_send_index(f->send), 0);
-    snapshot_send_start(f->send);
+    snapshot_send_start(f->send, 60);
     assert_true(snapshot_send_busy(f->send));
+    assert_int_equal(snapshot_send_index(f->send), 60); /* at least, as long as it is not open */
     UNTIL(f, snapshot_send_index(f->send) == 70);
-    snapshot_send_start(f->send); /* it is under way */
+    snapshot_send_start(f->send, 70); /* it is under way */
     UNTIL(f, f->readies > 0);
     assert_int_equal(f->index, 70);
     expect_installed(f);
@@ -293,7 +294,7 @@ TEST_WITH(a_newer_one_does_not_disturb, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct snapshot_error error;
-    snapshot_send_start(f->send);
+    snapshot_send_start(f->send, 70);
     UNTIL(f, snapshot_install_busy(f->install));
     states_add(f->machine, LOCKS, LOCKS + 1);
     write_snapshot(f, 80);
@@ -315,7 +316,14 @@ static int64_t watched_read(struct log_device *d, struct log_file *file, void *d
     return fixture.from_ops->read(d, file, data, len, offset);
 }
 
-/* The leader's disk may take seconds for a read. Its loop must go on meanwhile. */
+static void watched_close(struct log_device *d, struct log_file *file)
+{
+    reads_on_the_loop += pthread_equal(pthread_self(), loop_thread) != 0;
+    fixture.from_ops->close(d, file);
+}
+
+/* The leader's disk may take seconds for a read, and for the blocks of a file that is closed as the
+ * last. Its loop must go on meanwhile. */
 TEST_WITH(the_loop_reads_nothing, set_up, tear_down)
 {
     struct fixture *f = *state;
@@ -323,6 +331,7 @@ TEST_WITH(the_loop_reads_nothing, set_up, tear_down)
     f->from_ops = d->ops;
     struct log_device_ops watched = *d->ops;
     watched.read = watched_read;
+    watched.close = watched_close;
     loop_thread = pthread_self();
     reads = reads_on_the_loop = 0;
     d->ops = &watched;
@@ -340,7 +349,7 @@ TEST_WITH(connections_that_break, set_up, tear_down)
     for (unsigned turns = 0; turns < 40; turns += turns < 6 ? 1 : 5) {
         unsigned before = f->readies;
         uint64_t failures = snapshot_send_failures(f->send);
-        UNTIL(f, (snapshot_send_start(f->send), snapshot_send_busy(f->send)));
+        UNTIL(f, (snapshot_send_start(f->send, 70), snapshot_send_busy(f->send)));
         for (unsigned i = 0; i < turns && f->readies == before; i++) {
             assert_true(turn(f, rig_deadline(f->r)));
         }
@@ -360,13 +369,13 @@ TEST_WITH(a_disk_that_is_full, set_up, tear_down)
 {
     struct fixture *f = *state;
     sim_device_capacity(f->to, 1000000);
-    snapshot_send_start(f->send);
+    snapshot_send_start(f->send, 70);
     UNTIL(f, !snapshot_send_busy(f->send));
     assert_int_equal(snapshot_send_failures(f->send), 1);
     assert_int_equal(snapshot_install_failures(f->install), 1);
     expect_nothing_left(f);
     /* It is left alone for a moment. */
-    snapshot_send_start(f->send);
+    snapshot_send_start(f->send, 70);
     assert_false(snapshot_send_busy(f->send));
     sim_device_capacity(f->to, UINT64_MAX);
     send_until_it_is_there(f);
@@ -382,7 +391,7 @@ TEST_WITH(a_disk_that_fails, set_up, tear_down)
         uint64_t failures = snapshot_install_failures(f->install);
         unsigned before = f->readies;
         sim_device_fail(f->to, CALLS[i], 1, 1, -EIO);
-        UNTIL(f, (snapshot_send_start(f->send), snapshot_send_busy(f->send)));
+        UNTIL(f, (snapshot_send_start(f->send, 70), snapshot_send_busy(f->send)));
         UNTIL(f, !snapshot_send_busy(f->send) && !snapshot_install_busy(f->install));
         assert_int_equal(snapshot_install_failures(f->install), failures + 1);
         assert_int_equal(f->readies, before);
@@ -397,7 +406,7 @@ TEST_WITH(a_receiver_that_cannot_answer, set_up, tear_down)
     struct fixture *f = *state;
     sim_device_fail(f->to, SIM_SYNC, 1, 1, -EIO);
     done_lost = 1;
-    snapshot_send_start(f->send);
+    snapshot_send_start(f->send, 70);
     UNTIL(f, !snapshot_send_busy(f->send));
     assert_int_equal(done_lost, 0);
     assert_int_equal(snapshot_send_failures(f->send), 1);
@@ -405,7 +414,7 @@ TEST_WITH(a_receiver_that_cannot_answer, set_up, tear_down)
     assert_non_null(strstr(f->install_log, "cannot sync"));
     expect_nothing_left(f);
     done_lost = 1;
-    UNTIL(f, (snapshot_send_start(f->send), f->readies == 1));
+    UNTIL(f, (snapshot_send_start(f->send, 70), f->readies == 1));
     UNTIL(f, !snapshot_send_busy(f->send));
     assert_int_equal(done_lost, 0);
     assert_int_equal(snapshot_send_failures(f->send), 2);
@@ -415,7 +424,7 @@ TEST_WITH(a_receiver_that_cannot_answer, set_up, tear_down)
 static void begin_unheard(struct fixture *f)
 {
     unsigned before = f->r->b.accepted;
-    snapshot_send_start(f->send);
+    snapshot_send_start(f->send, 70);
     RUN_UNTIL(f->r, f->r->b.accepted > before && strstr(f->sent_log, "is sent to node 2") != NULL);
     f->accepted = f->r->b.accepted;
 }
@@ -451,7 +460,7 @@ TEST_WITH(a_receiver_that_is_silent, set_up, tear_down)
     for (unsigned i = 0; i < sizeof PAUSES_MS / sizeof PAUSES_MS[0]; i++) {
         uint64_t at_ms = expect_silence(f, PAUSES_MS[i]);
         set_now(f, at_ms + PAUSES_MS[i] - 1);
-        snapshot_send_start(f->send);
+        snapshot_send_start(f->send, 70);
         assert_false(snapshot_send_busy(f->send));
         set_now(f, at_ms + PAUSES_MS[i]);
     }
@@ -464,11 +473,11 @@ TEST_WITH(a_sender_that_cannot_read, set_up, tear_down)
 {
     struct fixture *f = *state;
     sim_device_fail(f->from, SIM_READ, 1, 1, -EIO);
-    snapshot_send_start(f->send);
+    snapshot_send_start(f->send, 70);
     UNTIL(f, !snapshot_send_busy(f->send));
     assert_int_equal(snapshot_send_failures(f->send), 1);
     sim_device_fail(f->from, SIM_READ, 6, 1, -EIO);
-    UNTIL(f, (snapshot_send_start(f->send), snapshot_send_failures(f->send) == 2));
+    UNTIL(f, (snapshot_send_start(f->send, 70), snapshot_send_failures(f->send) == 2));
     UNTIL(f, !snapshot_send_busy(f->send));
     send_until_it_is_there(f);
 }
@@ -484,9 +493,9 @@ TEST_WITH(a_file_that_has_changed, set_up, tear_down)
     for (unsigned i = 0; i < sizeof at / sizeof at[0]; i++) {
         uint64_t refused = snapshot_install_failures(f->install);
         sim_device_flip(f->from, name, at[i], 3);
-        UNTIL(f, (snapshot_send_start(f->send), f->damaged == i + 1));
+        UNTIL(f, (snapshot_send_start(f->send, 70), f->damaged == i + 1));
         assert_int_equal(snapshot_send_failures(f->send), i + 1);
-        assert_false(snapshot_send_busy(f->send));
+        UNTIL(f, !snapshot_send_busy(f->send));
         assert_non_null(strstr(f->sent_log, name));
         assert_non_null(strstr(f->sent_log, "byte"));
         UNTIL(f, !snapshot_install_busy(f->install));
@@ -504,7 +513,7 @@ TEST_WITH(it_may_have_to_wait, set_up, tear_down)
 {
     struct fixture *f = *state;
     f->take = FL_EBUSY;
-    snapshot_send_start(f->send);
+    snapshot_send_start(f->send, 70);
     UNTIL(f, f->readies > 3);
     assert_true(snapshot_send_busy(f->send));
     f->take = 0;
@@ -517,7 +526,7 @@ TEST_WITH(one_that_is_of_no_use, set_up, tear_down)
 {
     struct fixture *f = *state;
     f->take = FL_EINVAL;
-    snapshot_send_start(f->send);
+    snapshot_send_start(f->send, 70);
     UNTIL(f, f->readies > 0);
     UNTIL(f, !snapshot_send_busy(f->send));
     assert_int_equal(snapshot_send_failures(f->send), 1);
@@ -715,7 +724,7 @@ TEST_WITH(a_piece_that_never_comes, set_up, tear_down)
     first_piece_is_taken(f);
     assert_int_equal(taken_sent_in_seconds(f), 0);
     f->take = FL_EBUSY;
-    UNTIL(f, (snapshot_send_start(f->send), f->readies > 0));
+    UNTIL(f, (snapshot_send_start(f->send, 70), f->readies > 0));
     assert_int_equal(taken_sent_in_seconds(f), 8);
 }
 
@@ -723,7 +732,7 @@ TEST_WITH(a_piece_that_never_comes, set_up, tear_down)
 TEST_WITH(stopped_early, set_up, tear_down)
 {
     struct fixture *f = *state;
-    snapshot_send_start(f->send);
+    snapshot_send_start(f->send, 70);
     UNTIL(f, snapshot_install_busy(f->install));
 }
 
@@ -731,14 +740,14 @@ TEST_WITH(stopped_late, set_up, tear_down)
 {
     struct fixture *f = *state;
     f->take = FL_EBUSY;
-    snapshot_send_start(f->send);
+    snapshot_send_start(f->send, 70);
     UNTIL(f, f->readies > 0);
 }
 
 TEST_WITH(stopped_while_calling, set_up, tear_down)
 {
     struct fixture *f = *state;
-    snapshot_send_start(f->send);
+    snapshot_send_start(f->send, 70);
     snapshot_send_stop(f->send);
     assert_true(snapshot_send_busy(f->send));
     UNTIL(f, !snapshot_send_busy(f->send));

@@ -160,6 +160,45 @@ TEST(renamed_and_newer)
     sim_device_destroy(sim);
 }
 
+static const struct log_device_ops *ops_behind;
+static int lists_missed, opens_missed; /* so many calls are made in the midst of a replacement */
+
+static int hasty_list(struct log_device *d, log_list_cb *each, void *ctx)
+{
+    return lists_missed-- > 0 ? 0 : ops_behind->list(d, each, ctx);
+}
+
+static int hasty_open(struct log_device *d, const char *name, unsigned flags, struct log_file **ret)
+{
+    return opens_missed-- > 0 ? -ENOENT : ops_behind->open(d, name, flags, ret);
+}
+
+/* A worker looks for the newest while another one removes what a newer one has replaced. */
+TEST(newest_is_replaced_meanwhile)
+{
+    struct snapshot_error e = {0};
+    struct snapshot_reader *r = NULL;
+    struct sim_device *sim = sim_device_create(1);
+    struct log_device *d = sim_device_base(sim);
+    assert_int_equal(write_one(d, 70, 0, 100, 100, &e), 0);
+    ops_behind = d->ops;
+    struct log_device_ops hasty = *d->ops;
+    hasty.list = hasty_list;
+    hasty.open = hasty_open;
+    d->ops = &hasty;
+    lists_missed = opens_missed = 2;
+    assert_int_equal(snapshot_reader_open(d, 0, &r, &e), 0);
+    assert_int_equal(snapshot_reader_meta(r)->index, 70);
+    snapshot_reader_close(r);
+    lists_missed = 1; /* one that is named is not replaced by another */
+    assert_int_equal(snapshot_reader_open(d, 70, &r, &e), FL_ENOTFOUND);
+    lists_missed = 0;
+    opens_missed = 1;
+    assert_int_equal(snapshot_reader_open(d, 70, &r, &e), FL_EIO);
+    d->ops = ops_behind;
+    sim_device_destroy(sim);
+}
+
 TEST(directory)
 {
     struct snapshot_error e = {0};
