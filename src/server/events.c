@@ -33,6 +33,9 @@ void events_init(struct events *e, const struct events_sink *sink, const uint64_
     fli_map_init(&e->subs, sub_eq, seed);
     fli_list_init(&e->globs);
     fli_list_init(&e->doomed);
+    for (unsigned i = 0; i < EVENTS_LANES; i++) {
+        fli_list_init(&e->lanes[i].missed);
+    }
     fli_buf_init(&e->queue, EVENTS_QUEUE_MAX);
 }
 
@@ -138,6 +141,7 @@ static void sub_create(struct events *e, struct events_subscriber *s, struct top
 {
     struct sub *sub = fli_xcalloc(1, sizeof *sub);
     struct sub_key key = {s, t};
+    fli_list_init(&sub->missed);
     sub->topic = t;
     sub->subscriber = s;
     if (fli_map_insert(&e->subs, &sub->by_key, fli_map_hash(&e->subs, &key, sizeof key)) != 0) {
@@ -174,6 +178,9 @@ static void sub_free(struct events *e, struct sub *sub)
     fli_map_remove(&e->subs, &sub->by_key);
     fli_list_remove(&sub->at_topic);
     fli_list_remove(&sub->at_subscriber);
+    if (fli_list_linked(&sub->missed)) {
+        fli_list_remove(&sub->missed);
+    }
     free(sub);
     topic_free_unused(e, t);
     if (e->subs_n == 0) {

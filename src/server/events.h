@@ -18,8 +18,8 @@
  * The name of a channel or a pattern is a topic. It is stored once however many subscribe to it, so
  * a pattern is matched once an event. Without subscribers an event costs one branch
  * (events_wanted()). During an apply an event is only put into a queue. Sending messages gets a
- * share of each turn of the loop (base/turn.h). When too much waits, subscribers get `event=resync`
- * as well, those with costly patterns first.
+ * share of each turn of the loop (base/turn.h), and so has `event=resync`. When too much waits,
+ * subscribers get that as well, those with costly patterns first.
  *
  * The sink must disconnect a subscriber that does not read its messages; here it is dropped. */
 #ifndef SERVER_EVENTS_H
@@ -71,6 +71,8 @@ struct events_lane {
     uint64_t at;             /* the current event, as a place in the queue */
     struct fli_list *next;   /* the pattern to continue with; NULL: the event is not begun */
     uint64_t min_live_token; /* as last sent */
+    struct fli_list missed;  /* subscriptions that are still to be told `resync`, before all else */
+    uint64_t missed_ms;      /* the cluster clock when they missed something */
 };
 
 struct events_counts {

@@ -29,6 +29,7 @@ struct sub {
     struct fli_map_node by_key;
     struct fli_list at_topic;
     struct fli_list at_subscriber;
+    struct fli_list missed; /* of its lane */
     struct topic *topic;
     struct events_subscriber *subscriber;
     uint64_t since; /* the first event in the queue that is for it */

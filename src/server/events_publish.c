@@ -8,7 +8,8 @@
  * Two lanes go through the queue, each in the order of the log. One serves the subscribers with
  * cheap patterns only, an event at a time. The other serves those with a costly pattern, a pattern
  * at a time. It stays behind the first, which never waits for it. A lane that falls too far behind
- * sends `resync`, and continues with the next event. */
+ * skips to a later event. Before it goes on from there, it tells each of its subscriptions
+ * `resync`. That has a share of each turn as well, since there may be 32768 of them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,7 +187,7 @@ static void publish(struct events *e, struct topic *t, const struct publication 
 
 static bool caught_up(const struct events *e, enum events_lane_id lane)
 {
-    return e->lanes[lane].at == e->end;
+    return e->lanes[lane].at == e->end && fli_list_empty(&e->lanes[lane].missed);
 }
 
 /* Drops the events that both lanes have sent. Memory moves when at least half of it is dropped. */
@@ -232,7 +233,6 @@ static void make_room(struct events *e, size_t size, uint64_t clock_ms)
     } else {
         resync_all(e, clock_ms);
     }
-    events_drop_doomed(e);
 }
 
 static const char *event_word(uint8_t type)
@@ -380,6 +380,47 @@ static bool lane_wanted(const struct events *e, enum events_lane_id lane)
                                 : e->costly_subscribers > 0;
 }
 
+/* Tells one subscription that it missed events. False: its subscriber takes no more. */
+static bool tell_missed(struct events *e, const struct sub *sub, uint64_t clock_ms,
+                        struct fli_buf *out)
+{
+    const struct topic *t = sub->topic;
+    struct message m;
+    begin(&m, t->is_glob ? slice_of(EVENTS_RESYNC_CHANNEL) : topic_name(t), "resync");
+    put(&m, "clock", clock_ms);
+    if (t->wake && !t->is_glob) { /* every waiter asks again */
+        m.text[0] = '0';
+        m.text_len = 1;
+    }
+    fli_buf_clear(out);
+    if (frame(out, e->sink.proto(e->sink.ctx, sub->subscriber->to), t, &m) != 0) {
+        fli_fatal("out of memory for a message");
+    }
+    return e->sink.push(e->sink.ctx, sub->subscriber->to, out->data, out->len);
+}
+
+/* Goes on telling the subscriptions of the lane that they missed events. */
+static void publish_missed(struct events *e, struct events_lane *l, uint64_t *steps, uint64_t most)
+{
+    struct fli_buf out;
+    struct fli_list *link = NULL;
+    fli_buf_init(&out, FRAME_MAX);
+    while (*steps < most && (link = fli_list_pop(&l->missed)) != NULL) {
+        struct sub *sub = FLI_CONTAINER_OF(link, struct sub, missed);
+        struct events_subscriber *s = sub->subscriber;
+        if (fli_list_linked(&s->doomed)) {
+            continue;
+        }
+        *steps += STEPS_EVENT + STEPS_FRAME;
+        if (tell_missed(e, sub, l->missed_ms, &out)) {
+            e->counts.messages++;
+        } else {
+            fli_list_push(&e->doomed, &s->doomed);
+        }
+    }
+    fli_buf_fini(&out);
+}
+
 /* The costly lane stays behind the other, so that a subscriber can change to it. */
 static void publish_lane(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
 {
@@ -387,6 +428,7 @@ static void publish_lane(struct events *e, enum events_lane_id lane, uint64_t *s
     if (!lane_wanted(e, lane)) {
         go_to(e, lane, end);
     }
+    publish_missed(e, &e->lanes[lane], steps, most);
     while (e->lanes[lane].at < end && *steps < most) {
         publish_next(e, lane, steps, most);
     }
@@ -441,45 +483,49 @@ void events_change_lane(struct events *e, struct events_subscriber *s)
         sub->since = sub->since > heard ? sub->since : heard;
         sub->topic->lane_subs[EVENTS_CHEAP]--;
         sub->topic->lane_subs[EVENTS_COSTLY]++;
+        if (fli_list_linked(&sub->missed)) {
+            fli_list_remove(&sub->missed);
+            fli_list_push(&e->lanes[EVENTS_COSTLY].missed, &sub->missed);
+            e->lanes[EVENTS_COSTLY].missed_ms = e->lanes[EVENTS_CHEAP].missed_ms;
+        }
     }
 }
 
 /* --- messages that do not come from the queue --- */
 
 struct resync {
-    struct events *events;
-    enum events_lane_id lane;
-    uint64_t clock_ms;
+    struct events_lane *lane;
+    enum events_lane_id id;
 };
 
-static void resync_channel(void *ctx, struct fli_map_node *node)
+static void note_missed(const struct resync *r, const struct topic *t)
 {
-    const struct resync *r = ctx;
-    struct topic *t = FLI_CONTAINER_OF(node, struct topic, by_name);
-    struct message m;
-    uint64_t steps = 0;
-    struct publication w = {.m = &m, .lane = r->lane, .at = NO_PLACE, .steps = &steps};
-    begin(&m, topic_name(t), "resync");
-    put(&m, "clock", r->clock_ms);
-    if (t->wake) { /* every waiter asks again */
-        m.text[0] = '0';
-        m.text_len = 1;
+    if (t->lane_subs[r->id] == 0) {
+        return;
     }
-    publish(r->events, t, &w);
+    FLI_LIST_FOREACH(link, &t->subs)
+    {
+        struct sub *sub = sub_at_topic(link);
+        if (sub->subscriber->lane == r->id && !fli_list_linked(&sub->missed)) {
+            fli_list_push(&r->lane->missed, &sub->missed);
+        }
+    }
 }
 
+static void note_channel(void *ctx, struct fli_map_node *node)
+{
+    note_missed(ctx, FLI_CONTAINER_OF(node, struct topic, by_name));
+}
+
+/* Nothing is sent in here: it may be in the midst of an apply. */
 static void resync_lane(struct events *e, enum events_lane_id lane, uint64_t clock_ms)
 {
-    struct resync r = {e, lane, clock_ms};
-    struct message m;
-    uint64_t steps = 0;
-    struct publication w = {.m = &m, .lane = lane, .at = NO_PLACE, .steps = &steps};
-    fli_map_each(&e->channels, resync_channel, &r);
-    begin(&m, slice_of(EVENTS_RESYNC_CHANNEL), "resync");
-    put(&m, "clock", clock_ms);
+    struct resync r = {&e->lanes[lane], lane};
+    e->lanes[lane].missed_ms = clock_ms;
+    fli_map_each(&e->channels, note_channel, &r);
     FLI_LIST_FOREACH(link, &e->globs)
     {
-        publish(e, topic_of_link(link), &w);
+        note_missed(&r, topic_of_link(link));
     }
 }
 
@@ -500,8 +546,6 @@ void events_resync(struct events *e, uint64_t clock_ms)
     }
     e->counts.resyncs++;
     resync_all(e, clock_ms);
-    events_drop_doomed(e);
-    trim(e);
 }
 
 static void publish_min_live(struct events *e, struct topic *t, const struct publication *w)

@@ -287,6 +287,7 @@ TEST(test_wake)
     OK(&f, c, FLI_CMD_UNSUBSCRIBE, EVENTS_WAKE_PREFIX "x{b}y");
     fli_buf_clear(&c->heard);
     events_resync(&f.e, 7);
+    assert_false(events_publish(&f.e, FLI_TURN_EVENT_STEPS));
     assert_heard(c, "*3\r\n$7\r\nmessage\r\n$26\r\nredisson_lock__channel:{a}\r\n$1\r\n0\r\n");
     refuse(&f, c, FLI_CMD_SUBSCRIBE, EVENTS_WAKE_PREFIX, "-ERR");
     char longest[EVENTS_TOPIC_MAX + 2];
@@ -426,6 +427,7 @@ TEST(test_a_full_subscriber_is_dropped)
     OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "*");
     f.client[0].full = f.client[2].full = true;
     events_resync(&f.e, 9);
+    assert_false(events_publish(&f.e, FLI_TURN_EVENT_STEPS));
     assert_int_equal(f.client[0].dropped + f.client[2].dropped, 2);
     OK(&f, &f.client[3], FLI_CMD_PSUBSCRIBE, "*");
     f.client[3].full = true;
@@ -468,19 +470,47 @@ TEST(test_min_live_token)
     end(&f);
 }
 
+static unsigned count_heard(const struct client *c, const char *what)
+{
+    unsigned n = 0;
+    const uint8_t *p = c->heard.data;
+    size_t left = c->heard.len;
+    const uint8_t *found;
+    while (left > 0 && (found = memmem(p, left, what, strlen(what))) != NULL) {
+        n++;
+        left -= (size_t)(found - p) + 1;
+        p = found + 1;
+    }
+    return n;
+}
+
 TEST(test_resync)
 {
     struct fixture f;
     start(&f);
     struct client *c = &f.client[1];
+    struct machine_event granted = {
+        .type = MACHINE_EVENT_GRANTED, .name = text("n"), .owner = text("o"), .token = 5};
     events_resync(&f.e, 9);
     OK(&f, c, FLI_CMD_SUBSCRIBE, "lock:n");
+    OK(&f, c, FLI_CMD_SUBSCRIBE, "lock:m");
     OK(&f, c, FLI_CMD_PSUBSCRIBE, "lock:*");
     fli_buf_clear(&c->heard);
     events_resync(&f.e, 9);
-    assert_heard(c, ">3\r\n$7\r\nmessage\r\n$6\r\nlock:n\r\n$20\r\nevent=resync clock=9\r\n"
-                    ">4\r\n$8\r\npmessage\r\n$6\r\nlock:*\r\n$16\r\nfencelock:resync\r\n"
+    assert_heard(c, ""); /* sending has a share of each turn: here one message */
+    assert_true(events_publish(&f.e, 1));
+    assert_heard(c, ">3\r\n$7\r\nmessage\r\n$6\r\nlock:n\r\n$20\r\nevent=resync clock=9\r\n");
+    events_feed(&f.e, &granted); /* waits behind the rest */
+    OK(&f, &f.client[0], FLI_CMD_SUBSCRIBE, "lock:n");
+    fli_buf_clear(&f.client[0].heard);
+    OK(&f, c, FLI_CMD_UNSUBSCRIBE, "lock:m"); /* is not told any more */
+    fli_buf_clear(&c->heard);
+    assert_true(events_publish(&f.e, 1));
+    assert_heard(c, ">4\r\n$8\r\npmessage\r\n$6\r\nlock:*\r\n$16\r\nfencelock:resync\r\n"
                     "$20\r\nevent=resync clock=9\r\n");
+    assert_false(events_publish(&f.e, FLI_TURN_EVENT_STEPS));
+    assert_int_equal(count_heard(c, "event=granted"), 2);
+    assert_heard(&f.client[0], ""); /* came later */
     struct events_counts counts;
     events_get_counts(&f.e, &counts);
     assert_int_equal(counts.resyncs, 1);
@@ -503,20 +533,6 @@ static void queue_up(struct fixture *f, uint64_t token)
                               .token = token,
                               .clock_ms = 7};
     events_feed(&f->e, &e);
-}
-
-static unsigned count_heard(const struct client *c, const char *what)
-{
-    unsigned n = 0;
-    const uint8_t *p = c->heard.data;
-    size_t left = c->heard.len;
-    const uint8_t *found;
-    while (left > 0 && (found = memmem(p, left, what, strlen(what))) != NULL) {
-        n++;
-        left -= (size_t)(found - p) + 1;
-        p = found + 1;
-    }
-    return n;
 }
 
 /* Matching takes a share of a turn. A subscriber with a costly pattern is served after the others,
@@ -624,11 +640,11 @@ TEST(test_full_queue)
         queue_up(&f, 1);
     }
     assert_true(fed >= EVENTS_QUEUE_MAX / 400);
-    assert_int_equal(count_heard(&f.client[0], "event=resync"), 1);
-    assert_int_equal(count_heard(&f.client[1], "event=resync"), 2); /* of both patterns */
-    assert_int_equal(count_heard(&f.client[0], "event=granted"), 0);
+    assert_int_equal(count_heard(&f.client[0], "event="), 0); /* nothing is sent in an apply */
     while (events_publish(&f.e, FLI_TURN_EVENT_STEPS)) {
     }
+    assert_int_equal(count_heard(&f.client[0], "event=resync"), 1);
+    assert_int_equal(count_heard(&f.client[1], "event=resync"), 2); /* of both patterns */
     assert_int_equal(count_heard(&f.client[0], "event=granted"), 1);
     end(&f);
     assert_int_equal(events_queued_bytes(&f.e), 0);
