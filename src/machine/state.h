@@ -70,7 +70,7 @@ enum work_kind {
     WORK_SESSION, /* lose its requests, then end */
     WORK_MULTI,   /* end, after its release */
     WORK_LOCK,    /* broken: lose its holders; else be granted to waiters */
-    WORK_USERS    /* users were changed: check the waits */
+    WORK_USERS    /* users were changed: check the waits; always the last on the list */
 };
 
 struct work {
@@ -569,7 +569,8 @@ void machine_user_set(struct machine *m, const struct machine_command *c, struct
 void machine_user_delete(struct machine *m, const struct machine_command *c,
                          struct machine_result *r);
 void machine_users_seal(struct machine *m);
-void machine_users_work(struct machine *m); /* checks one wait */
+/* Continues the check of waits after a change of users, behind all other work. */
+void machine_users_work(struct machine *m);
 /* This wait is about to be removed: the check goes on at the next one. */
 void machine_users_skip(struct machine *m, struct wait *w);
 /* The user's name; empty for the default user, and for one that was deleted. */
@@ -674,10 +675,11 @@ void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason rea
 void machine_charge(struct machine *m, uint32_t steps);
 /* Puts a piece of work before all others. It may be on the list already. */
 void machine_work_later(struct machine *m, struct work *w);
-void machine_work_load(struct machine *m, struct work *w);   /* behind all others */
+/* Puts it behind all others, but not behind the check of waits after a change of users. */
+void machine_work_last(struct machine *m, struct work *w);
 void machine_work_forget(struct machine *m, struct work *w); /* fine when it is not on the list */
 void machine_work_init(struct work *w, enum work_kind kind);
-/* Does the work that was left, as far as the steps go. */
+/* Does the work that was left, but for that check, as far as the steps go. */
 void machine_work(struct machine *m);
 struct session_explicit *machine_work_session(struct work *w);
 struct multi_lock *machine_work_multi(struct work *w);

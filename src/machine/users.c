@@ -362,7 +362,7 @@ static void recheck_at(struct machine *m, struct wait *w)
     m->users.recheck = w;
     m->users.recheck_id = w == NULL ? 0 : wait_id(w);
     if (w != NULL) {
-        machine_work_later(m, &m->users.work);
+        machine_work_last(m, &m->users.work);
     }
 }
 
@@ -373,7 +373,7 @@ void machine_users_skip(struct machine *m, struct wait *w)
     }
 }
 
-void machine_users_work(struct machine *m)
+static void check_one(struct machine *m)
 {
     struct wait *w = m->users.recheck;
     bool stays = machine_wait_may(m, w);
@@ -381,6 +381,17 @@ void machine_users_work(struct machine *m)
     recheck_at(m, first_from(m, w->all.next));
     if (!stays) {
         machine_wait_end(m, w, MACHINE_REASON_DENIED);
+    }
+}
+
+/* The loop terminates: each round checks one wait and takes at least one step. */
+void machine_users_work(struct machine *m)
+{
+    machine_work(m);
+    while (m->steps > 0 && m->users.recheck != NULL) {
+        check_one(m);
+        machine_charge(m, 1);
+        machine_work(m);
     }
 }
 
@@ -395,13 +406,19 @@ void machine_user_event(struct machine *m, const struct user *u, enum machine_re
 void machine_users_recheck(struct machine *m)
 {
     recheck_at(m, first_from(m, m->waits.next));
-    machine_work(m);
+    machine_users_work(m);
 }
 
-static void changed(struct machine *m, const struct user *u, enum machine_reason reason)
+/* Whether every wait of this user is allowed or denied after the change as it was before. */
+static bool has_equal_rights(const struct acl_user *a, const struct acl_user *b)
 {
-    machine_user_event(m, u, reason);
-    machine_users_recheck(m);
+    bool equal = a->on == b->on && a->n_rules == b->n_rules &&
+                 fli_bytes_cmp(a->patterns, a->patterns_len, b->patterns, b->patterns_len) == 0;
+    for (unsigned i = 0; equal && i < a->n_rules; i++) {
+        equal = a->rules[i].rights == b->rules[i].rights &&
+                a->rules[i].all_names == b->rules[i].all_names;
+    }
+    return equal;
 }
 
 /* Whether a login made under the old user could be refused under the new one. */
@@ -468,6 +485,7 @@ void machine_user_set(struct machine *m, const struct machine_command *c, struct
     }
     m->users.sealed = m->users.sealed || !initial;
     r->code = MACHINE_DONE;
+    bool waits_stay = u == NULL || has_equal_rights(&u->acl, &acl); /* nobody new waits yet */
     if (u != NULL) {
         machine_user_replace(m, u, &acl);
     } else {
@@ -475,7 +493,10 @@ void machine_user_set(struct machine *m, const struct machine_command *c, struct
         *u = (struct user){.uid = ++m->users.last_uid, .login = 1, .acl = acl};
         machine_user_insert(m, u);
     }
-    changed(m, u, MACHINE_REASON_NONE);
+    machine_user_event(m, u, MACHINE_REASON_NONE);
+    if (!waits_stay) {
+        machine_users_recheck(m);
+    }
 }
 
 void machine_user_delete(struct machine *m, const struct machine_command *c,
@@ -505,7 +526,8 @@ void machine_user_delete(struct machine *m, const struct machine_command *c,
         m->sender.user = NULL;
         m->sender.is_node = true;
     }
-    changed(m, u, MACHINE_REASON_CLOSE);
+    machine_user_event(m, u, MACHINE_REASON_CLOSE);
+    machine_users_recheck(m);
     free(u);
 }
 
@@ -629,4 +651,5 @@ void machine_users_check(const struct machine *m)
     FLI_ASSERT(us->recheck_id == (us->recheck == NULL ? 0 : wait_id(us->recheck)));
     FLI_ASSERT(us->recheck == NULL ||
                request_part(us->recheck->request, 0) == us->recheck->request);
+    FLI_ASSERT(us->recheck == NULL || us->work.link.next == &m->work);
 }
