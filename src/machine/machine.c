@@ -404,9 +404,11 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_LOCKS:
     case MACHINE_OP_SESSION_LIST:
     case MACHINE_OP_USERS_LOAD:
+    case MACHINE_OP_USERS:
         return MACHINE_LIST_COST;
     case MACHINE_OP_SHOW:
     case MACHINE_OP_SESSION_SHOW:
+    case MACHINE_OP_USER:
         return MACHINE_SHOW_COST;
     default:
         return MACHINE_STEPS_RECORD;
