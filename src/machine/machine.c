@@ -547,6 +547,7 @@ int machine_begin(struct machine *m, const void *batch, size_t len, struct machi
     m->mark_due = m->mark_due || (h.flags & MACHINE_BATCH_TERM_MARK) != 0;
     m->spent = 0;
     m->steps = m->budget.due;
+    rights_forget(&m->users.known);
     machine_expire(m);
     m->steps = m->budget.commands;
     *ret = (struct machine_cursor){.p = p, .end = end, .left = h.count};

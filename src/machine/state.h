@@ -33,6 +33,7 @@
 #include "machine/machine.h"
 #include "machine/order.h"
 #include "machine/reentrant.h"
+#include "machine/rights.h"
 
 #define CONST_CONTAINER_OF(ptr, type, member)                                                      \
     ((const type *)(const void *)((const char *)(ptr)-offsetof(type, member)))
@@ -100,11 +101,12 @@ struct users {
     uint32_t last_uid;
     uint32_t bytes; /* of all users' records */
     bool sealed;
-    bool open;            /* the default user may do everything; derived, not state */
-    uint64_t digest;      /* sum of their hashes */
-    struct wait *recheck; /* the next wait to check; NULL: none */
-    uint64_t recheck_id;  /* its id; 0: none */
-    struct work work;     /* linked while there is a wait to check */
+    bool open;                 /* the default user may do everything; derived, not state */
+    uint64_t digest;           /* sum of their hashes */
+    struct wait *recheck;      /* the next wait to check; NULL: none */
+    uint64_t recheck_id;       /* its id; 0: none */
+    struct work work;          /* linked while there is a wait to check */
+    struct known_rights known; /* not state */
 };
 
 /* The sender of the command, or the query, that is being processed. */
@@ -564,7 +566,7 @@ struct origin machine_sender_origin(const struct machine *m);
 /* Answers that the sender lacks this right. */
 void machine_refuse(struct machine_result *r, unsigned right);
 /* Whether the user of a wait may still acquire the locks that it waits for. */
-bool machine_wait_may(const struct machine *m, const struct wait *w);
+bool machine_wait_may(struct machine *m, const struct wait *w);
 void machine_user_set(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_user_delete(struct machine *m, const struct machine_command *c,
                          struct machine_result *r);

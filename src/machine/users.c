@@ -45,12 +45,14 @@ size_t machine_user_encode(const struct user *u, uint8_t out[USER_RECORD_MAX])
     return 8 + acl_encode(&u->acl, out + 8);
 }
 
-/* Adds the user to the sums, or subtracts it from them. */
+/* Adds the user to the sums, or subtracts it from them. Every change of a user comes through
+ * here. */
 static void count_user(struct machine *m, const struct user *u, bool comes)
 {
     uint8_t record[USER_RECORD_MAX];
     size_t len = machine_user_encode(u, record);
     uint64_t h = machine_digest_user((struct fli_slice){record, len});
+    rights_forget(&m->users.known);
     m->users.digest += comes ? h : -h;
     m->users.bytes = comes ? m->users.bytes + (uint32_t)len : m->users.bytes - (uint32_t)len;
     if (u->uid == 0) {
@@ -195,9 +197,7 @@ bool machine_sender_owns(const struct machine *m, struct session *s)
     return m->sender.is_node || machine_session_uid(s) == m->sender.user->uid;
 }
 
-/* How many bytes of a pattern are compared at the cost of one step, and how often a command's
- * rights are checked. */
-#define STEP_BYTES 32u
+/* How often a command's rights are checked. */
 #define ASKED_TIMES 2u
 
 uint32_t machine_command_cost_now(const struct machine *m, const struct machine_command *c)
@@ -212,7 +212,8 @@ uint32_t machine_command_cost_now(const struct machine *m, const struct machine_
     }
     size_t names = c->n_names > 1 ? c->n_names : 1;
     size_t tries = acl_bytes_behind_stars(&u->acl) * (c->name.len + c->also.len);
-    return cost + (uint32_t)(ASKED_TIMES * (tries + u->acl.patterns_len * names) / STEP_BYTES);
+    return cost +
+           (uint32_t)(ASKED_TIMES * (tries + u->acl.patterns_len * names) / RIGHTS_STEP_BYTES);
 }
 
 /* Commands of the cluster itself, and those with which a node cleans up, are open to no user. */
@@ -320,9 +321,8 @@ void machine_sender_leave(struct machine *m)
     m->sender = (struct machine_sender){.user = NULL};
 }
 
-bool machine_wait_may(const struct machine *m, const struct wait *w)
+bool machine_wait_may(struct machine *m, const struct wait *w)
 {
-    uint64_t steps = 0;
     const struct user *u = m->users.list[0];
     uint32_t uid = machine_session_uid(request_session(w->request));
     if (uid == 0 && m->users.open) {
@@ -334,7 +334,7 @@ bool machine_wait_may(const struct machine *m, const struct wait *w)
     }
     for (unsigned i = 0; i < request_parts(w->request); i++) {
         struct fli_slice name = lock_name(request_part(w->request, i)->lock);
-        if (!acl_may(&u->acl, ACL_ACQUIRE, name, &steps)) {
+        if (!rights_may_acquire(&m->users.known, u->uid, &u->acl, name)) {
             return false;
         }
     }

@@ -421,31 +421,6 @@ TEST_WITH(what_ends_no_wait_checks_none, fixture_setup, fixture_teardown)
     assert_int_equal(counts.waits, 0);
 }
 
-/* What it takes to match names with patterns counts for the leader's batches. */
-TEST_WITH(matching_has_a_cost, fixture_setup, fixture_teardown)
-{
-    struct fixture *k = *state;
-    char words[2048] = "on nopass +@acquire";
-    char name[FL_NAME_MAX + 1];
-    memset(name, 'a', FL_NAME_MAX);
-    name[FL_NAME_MAX] = '\0';
-    for (char last = 'b'; last < 'h'; last++) {
-        size_t at = strlen(words);
-        (void)snprintf(words + at, sizeof words - at, " ~*[%.240s]%c", name, last);
-    }
-    set(k, "ann", "on nopass ~a* +@acquire");
-    set(k, "bob", words);
-    struct machine_command c = cmd_acquire(name, "h", 5000);
-    uint32_t plain = machine_command_cost(&c);
-    c = by(c, login(k, "ann"));
-    assert_in_range(machine_command_cost_now(k->m, &c), plain, plain + 2 * MACHINE_STEPS_RECORD);
-    c = by(c, login(k, "bob"));
-    assert_true(machine_command_cost_now(k->m, &c) > MACHINE_BATCH_COST_MAX);
-    set(k, "default", "~* +@acquire");
-    c = by(c, 0);
-    assert_int_equal(machine_command_cost_now(k->m, &c), plain);
-}
-
 TEST_WITH(lists_are_filtered, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
