@@ -31,15 +31,16 @@ static void remember(struct known_rights *known, uint32_t uid, struct fli_slice 
 }
 
 bool rights_may_acquire(struct known_rights *known, uint32_t uid, const struct acl_user *u,
-                        struct fli_slice name)
+                        struct fli_slice name, uint64_t *steps)
 {
-    uint64_t steps = 0;
+    uint64_t own_steps = 0;
     const struct known_right *k = find(known, uid, name);
     if (k != NULL) {
         return k->may;
     }
-    bool may = acl_may(u, ACL_ACQUIRE, name, &steps);
-    if (steps >= RIGHTS_KNOWN_STEPS) {
+    bool may = acl_may(u, ACL_ACQUIRE, name, &own_steps);
+    *steps += own_steps;
+    if (own_steps >= RIGHTS_KNOWN_STEPS) {
         remember(known, uid, name, may);
     }
     return may;

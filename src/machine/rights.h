@@ -34,8 +34,9 @@ struct known_rights {
 
 void rights_forget(struct known_rights *known);
 
-/* Whether this user may acquire this lock. */
+/* Whether this user may acquire this lock. *steps grows by the cost of matching, unless the answer
+ * is remembered. */
 bool rights_may_acquire(struct known_rights *known, uint32_t uid, const struct acl_user *u,
-                        struct fli_slice name);
+                        struct fli_slice name, uint64_t *steps);
 
 #endif

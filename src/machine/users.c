@@ -321,7 +321,7 @@ void machine_sender_leave(struct machine *m)
     m->sender = (struct machine_sender){.user = NULL};
 }
 
-bool machine_wait_may(struct machine *m, const struct wait *w)
+bool machine_wait_may(struct machine *m, const struct wait *w, uint64_t *steps)
 {
     const struct user *u = m->users.list[0];
     uint32_t uid = machine_session_uid(request_session(w->request));
@@ -334,7 +334,7 @@ bool machine_wait_may(struct machine *m, const struct wait *w)
     }
     for (unsigned i = 0; i < request_parts(w->request); i++) {
         struct fli_slice name = lock_name(request_part(w->request, i)->lock);
-        if (!rights_may_acquire(&m->users.known, u->uid, &u->acl, name)) {
+        if (!rights_may_acquire(&m->users.known, u->uid, &u->acl, name, steps)) {
             return false;
         }
     }
@@ -373,11 +373,22 @@ void machine_users_skip(struct machine *m, struct wait *w)
     }
 }
 
+/* What it takes to match is charged, as far as there are steps left: whoever changes users may have
+ * waits for thousands of names looked at. A grant is not charged for it, since what is due would
+ * have to stand back for it. */
+static void charge_match(struct machine *m, uint64_t match)
+{
+    uint64_t steps = match / RIGHTS_STEP_BYTES;
+    machine_charge(m, steps < m->steps ? (uint32_t)steps : m->steps);
+}
+
 static void check_one(struct machine *m)
 {
+    uint64_t match = 0;
     struct wait *w = m->users.recheck;
-    bool stays = machine_wait_may(m, w);
+    bool stays = machine_wait_may(m, w, &match);
     machine_charge(m, MACHINE_STEPS_RECORD * request_parts(w->request));
+    charge_match(m, match);
     recheck_at(m, first_from(m, w->all.next));
     if (!stays) {
         machine_wait_end(m, w, MACHINE_REASON_DENIED);

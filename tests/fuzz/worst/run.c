@@ -354,7 +354,7 @@ static void set_user(struct run *r, const struct worst_gene *g)
 }
 
 /* What is compared with each byte of a name is as long as a user's patterns can be. */
-static void set_patterns(struct run *r)
+static void set_patterns(struct run *r, const struct worst_gene *g)
 {
     char set[241];
     char words[2048];
@@ -364,7 +364,8 @@ static void set_patterns(struct run *r)
     for (int last = 'b'; last < 'i'; last++) {
         len += snprintf(words + len, sizeof words - (size_t)len, " ~*[%s]%c", set, last);
     }
-    (void)snprintf(words + len, sizeof words - (size_t)len, " ~n*");
+    (void)snprintf(words + len, sizeof words - (size_t)len, " ~n*%s",
+                   (g->how & VALUE) != 0 ? " +@see" : "");
     set_somebody(r, words);
 }
 
@@ -509,7 +510,7 @@ static bool play_other(struct run *r, const struct worst_gene *g)
         set_user(r, g);
         return true;
     case WORST_PATTERNS:
-        set_patterns(r);
+        set_patterns(r, g);
         return true;
     case WORST_ENROLL:
         enroll(r, g);

@@ -130,6 +130,7 @@ TEST_WITH(no_refusal_outlives_its_change, fixture_setup, fixture_teardown)
     struct machine_result r[4];
     make_dear(&d, "reset on nopass +@acquire", " ~a*");
     make_dear(&lost, "resetkeys", " ~b*");
+    machine_set_budget(k->m, &(struct budget){.due = 6000, .commands = 90000, .search_max = 50});
     set(k, "ann", d.words);
     uint64_t ann = login(k, "ann");
     done(k, 0, cmd_acquire(d.name, "h", 50000), MACHINE_GRANTED);
@@ -206,6 +207,39 @@ TEST_WITH(rights_are_told_apart, fixture_setup, fixture_teardown)
     for (unsigned i = 0; i < sizeof users / sizeof users[0]; i++) {
         share_two_locks(k, users[i]);
     }
+}
+
+/* What the check of waits after a change of users compares counts: an entry checks the waits for
+ * one dear name, and the next entry those for the next. */
+TEST_WITH(a_check_of_waits_has_a_cost, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    struct dear d;
+    make_dear(&d, "reset on nopass +@acquire", " ~a*");
+    set(k, "ann", d.words);
+    uint64_t ann = login(k, "ann");
+    for (unsigned i = 0; i < 3; i++) {
+        d.name[FL_NAME_MAX - i] = '\0';
+        done(k, 0, cmd_acquire(d.name, "h", 50000), MACHINE_GRANTED);
+        done(k, ann, cmd_wait(d.name, "o1", 50000, 50000), MACHINE_QUEUED);
+        done(k, ann, cmd_wait(d.name, "o2", 50000, 50000), MACHINE_QUEUED);
+    }
+    set(k, "ann", "+@see");
+    assert_in_range(machine_spent(k->m), MACHINE_BATCH_COMMAND_STEPS,
+                    MACHINE_BATCH_COMMAND_STEPS + MACHINE_STEPS_OVER_MAX);
+    unsigned entries = 1;
+    while (machine_has_work(k->m)) {
+        fixture_tick(k, k->clock_ms);
+        assert_in_range(machine_spent(k->m), MACHINE_STEPS_RECORD,
+                        MACHINE_BATCH_DUE_STEPS + MACHINE_STEPS_OVER_MAX);
+        entries++;
+    }
+    assert_in_range(entries, 3, 6);
+    set(k, "ann", "resetkeys ~a*");
+    assert_false(machine_has_work(k->m)); /* what is cheap is checked at once */
+    struct machine_counts counts;
+    machine_get_counts(k->m, &counts);
+    assert_int_equal(counts.waits, 6);
 }
 
 /* What it takes to match names with patterns counts for the leader's batches. */
