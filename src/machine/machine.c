@@ -404,9 +404,11 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_LOCKS:
     case MACHINE_OP_SESSION_LIST:
     case MACHINE_OP_USERS_LOAD:
+    case MACHINE_OP_USERS:
         return MACHINE_LIST_COST;
     case MACHINE_OP_SHOW:
     case MACHINE_OP_SESSION_SHOW:
+    case MACHINE_OP_USER:
         return MACHINE_SHOW_COST;
     default:
         return MACHINE_STEPS_RECORD;
@@ -545,6 +547,7 @@ int machine_begin(struct machine *m, const void *batch, size_t len, struct machi
     m->mark_due = m->mark_due || (h.flags & MACHINE_BATCH_TERM_MARK) != 0;
     m->spent = 0;
     m->steps = m->budget.due;
+    rights_forget(&m->users.known);
     machine_expire(m);
     m->steps = m->budget.commands;
     *ret = (struct machine_cursor){.p = p, .end = end, .left = h.count};

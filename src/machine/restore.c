@@ -399,7 +399,7 @@ static bool load_lock_work(struct loader *l)
     struct contention *c = machine_lock_contend(lock);
     c->is_broken = broken == 1;
     bool linked = fli_list_linked(&c->work.link);
-    machine_work_load(m, &c->work);
+    machine_work_last(m, &c->work);
     return !linked && c->permits == permits && (broken == 0 || c->n_shares > 0);
 }
 
@@ -429,7 +429,7 @@ static bool load_work(struct loader *l)
     if (w == NULL || fli_list_linked(&w->link)) {
         return false;
     }
-    machine_work_load(m, w);
+    machine_work_last(m, w);
     return true;
 }
 

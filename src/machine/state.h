@@ -33,6 +33,7 @@
 #include "machine/machine.h"
 #include "machine/order.h"
 #include "machine/reentrant.h"
+#include "machine/rights.h"
 
 #define CONST_CONTAINER_OF(ptr, type, member)                                                      \
     ((const type *)(const void *)((const char *)(ptr)-offsetof(type, member)))
@@ -70,7 +71,7 @@ enum work_kind {
     WORK_SESSION, /* lose its requests, then end */
     WORK_MULTI,   /* end, after its release */
     WORK_LOCK,    /* broken: lose its holders; else be granted to waiters */
-    WORK_USERS    /* users were changed: check the waits */
+    WORK_USERS    /* users were changed: check the waits; always the last on the list */
 };
 
 struct work {
@@ -100,11 +101,12 @@ struct users {
     uint32_t last_uid;
     uint32_t bytes; /* of all users' records */
     bool sealed;
-    bool open;            /* the default user may do everything; derived, not state */
-    uint64_t digest;      /* sum of their hashes */
-    struct wait *recheck; /* the next wait to check; NULL: none */
-    uint64_t recheck_id;  /* its id; 0: none */
-    struct work work;     /* linked while there is a wait to check */
+    bool open;                 /* the default user may do everything; derived, not state */
+    uint64_t digest;           /* sum of their hashes */
+    struct wait *recheck;      /* the next wait to check; NULL: none */
+    uint64_t recheck_id;       /* its id; 0: none */
+    struct work work;          /* linked while there is a wait to check */
+    struct known_rights known; /* not state */
 };
 
 /* The sender of the command, or the query, that is being processed. */
@@ -563,13 +565,14 @@ bool machine_sender_owns(const struct machine *m, struct session *s);
 struct origin machine_sender_origin(const struct machine *m);
 /* Answers that the sender lacks this right. */
 void machine_refuse(struct machine_result *r, unsigned right);
-/* Whether the user of a wait may still acquire the locks that it waits for. */
-bool machine_wait_may(const struct machine *m, const struct wait *w);
+/* Whether the user of a wait may still acquire the locks that it waits for. *steps: see rights.h */
+bool machine_wait_may(struct machine *m, const struct wait *w, uint64_t *steps);
 void machine_user_set(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_user_delete(struct machine *m, const struct machine_command *c,
                          struct machine_result *r);
 void machine_users_seal(struct machine *m);
-void machine_users_work(struct machine *m); /* checks one wait */
+/* Continues the check of waits after a change of users, behind all other work. */
+void machine_users_work(struct machine *m);
 /* This wait is about to be removed: the check goes on at the next one. */
 void machine_users_skip(struct machine *m, struct wait *w);
 /* The user's name; empty for the default user, and for one that was deleted. */
@@ -674,10 +677,11 @@ void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason rea
 void machine_charge(struct machine *m, uint32_t steps);
 /* Puts a piece of work before all others. It may be on the list already. */
 void machine_work_later(struct machine *m, struct work *w);
-void machine_work_load(struct machine *m, struct work *w);   /* behind all others */
+/* Puts it behind all others, but not behind the check of waits after a change of users. */
+void machine_work_last(struct machine *m, struct work *w);
 void machine_work_forget(struct machine *m, struct work *w); /* fine when it is not on the list */
 void machine_work_init(struct work *w, enum work_kind kind);
-/* Does the work that was left, as far as the steps go. */
+/* Does the work that was left, but for that check, as far as the steps go. */
 void machine_work(struct machine *m);
 struct session_explicit *machine_work_session(struct work *w);
 struct multi_lock *machine_work_multi(struct work *w);

@@ -226,7 +226,10 @@ static void expire_due(struct machine *m)
     }
 }
 
-/* A term mark is applied before newly due leases are ended: its purpose is to save leases that
+/* The check of waits after a change of users has what is left of the steps, so that it holds up
+ * nothing that ends by time.
+ *
+ * A term mark is applied before newly due leases are ended: its purpose is to save leases that
  * nobody could renew. */
 void machine_expire(struct machine *m)
 {
@@ -239,5 +242,6 @@ void machine_expire(struct machine *m)
         m->due_ms = m->clock_ms;
         expire_due(m);
     }
+    machine_users_work(m);
     m->expiring = false;
 }

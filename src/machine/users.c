@@ -45,12 +45,14 @@ size_t machine_user_encode(const struct user *u, uint8_t out[USER_RECORD_MAX])
     return 8 + acl_encode(&u->acl, out + 8);
 }
 
-/* Adds the user to the sums, or subtracts it from them. */
+/* Adds the user to the sums, or subtracts it from them. Every change of a user comes through
+ * here. */
 static void count_user(struct machine *m, const struct user *u, bool comes)
 {
     uint8_t record[USER_RECORD_MAX];
     size_t len = machine_user_encode(u, record);
     uint64_t h = machine_digest_user((struct fli_slice){record, len});
+    rights_forget(&m->users.known);
     m->users.digest += comes ? h : -h;
     m->users.bytes = comes ? m->users.bytes + (uint32_t)len : m->users.bytes - (uint32_t)len;
     if (u->uid == 0) {
@@ -195,9 +197,7 @@ bool machine_sender_owns(const struct machine *m, struct session *s)
     return m->sender.is_node || machine_session_uid(s) == m->sender.user->uid;
 }
 
-/* How many bytes of a pattern are compared at the cost of one step, and how often a command's
- * rights are checked. */
-#define STEP_BYTES 32u
+/* How often a command's rights are checked. */
 #define ASKED_TIMES 2u
 
 uint32_t machine_command_cost_now(const struct machine *m, const struct machine_command *c)
@@ -212,7 +212,8 @@ uint32_t machine_command_cost_now(const struct machine *m, const struct machine_
     }
     size_t names = c->n_names > 1 ? c->n_names : 1;
     size_t tries = acl_bytes_behind_stars(&u->acl) * (c->name.len + c->also.len);
-    return cost + (uint32_t)(ASKED_TIMES * (tries + u->acl.patterns_len * names) / STEP_BYTES);
+    return cost +
+           (uint32_t)(ASKED_TIMES * (tries + u->acl.patterns_len * names) / RIGHTS_STEP_BYTES);
 }
 
 /* Commands of the cluster itself, and those with which a node cleans up, are open to no user. */
@@ -320,9 +321,8 @@ void machine_sender_leave(struct machine *m)
     m->sender = (struct machine_sender){.user = NULL};
 }
 
-bool machine_wait_may(const struct machine *m, const struct wait *w)
+bool machine_wait_may(struct machine *m, const struct wait *w, uint64_t *steps)
 {
-    uint64_t steps = 0;
     const struct user *u = m->users.list[0];
     uint32_t uid = machine_session_uid(request_session(w->request));
     if (uid == 0 && m->users.open) {
@@ -334,7 +334,7 @@ bool machine_wait_may(const struct machine *m, const struct wait *w)
     }
     for (unsigned i = 0; i < request_parts(w->request); i++) {
         struct fli_slice name = lock_name(request_part(w->request, i)->lock);
-        if (!acl_may(&u->acl, ACL_ACQUIRE, name, &steps)) {
+        if (!rights_may_acquire(&m->users.known, u->uid, &u->acl, name, steps)) {
             return false;
         }
     }
@@ -362,7 +362,7 @@ static void recheck_at(struct machine *m, struct wait *w)
     m->users.recheck = w;
     m->users.recheck_id = w == NULL ? 0 : wait_id(w);
     if (w != NULL) {
-        machine_work_later(m, &m->users.work);
+        machine_work_last(m, &m->users.work);
     }
 }
 
@@ -373,14 +373,36 @@ void machine_users_skip(struct machine *m, struct wait *w)
     }
 }
 
-void machine_users_work(struct machine *m)
+/* What it takes to match is charged, as far as there are steps left: whoever changes users may have
+ * waits for thousands of names looked at. A grant is not charged for it, since what is due would
+ * have to stand back for it. */
+static void charge_match(struct machine *m, uint64_t match)
 {
+    uint64_t steps = match / RIGHTS_STEP_BYTES;
+    machine_charge(m, steps < m->steps ? (uint32_t)steps : m->steps);
+}
+
+static void check_one(struct machine *m)
+{
+    uint64_t match = 0;
     struct wait *w = m->users.recheck;
-    bool stays = machine_wait_may(m, w);
+    bool stays = machine_wait_may(m, w, &match);
     machine_charge(m, MACHINE_STEPS_RECORD * request_parts(w->request));
+    charge_match(m, match);
     recheck_at(m, first_from(m, w->all.next));
     if (!stays) {
         machine_wait_end(m, w, MACHINE_REASON_DENIED);
+    }
+}
+
+/* The loop terminates: each round checks one wait and takes at least one step. */
+void machine_users_work(struct machine *m)
+{
+    machine_work(m);
+    while (m->steps > 0 && m->users.recheck != NULL) {
+        check_one(m);
+        machine_charge(m, 1);
+        machine_work(m);
     }
 }
 
@@ -395,13 +417,19 @@ void machine_user_event(struct machine *m, const struct user *u, enum machine_re
 void machine_users_recheck(struct machine *m)
 {
     recheck_at(m, first_from(m, m->waits.next));
-    machine_work(m);
+    machine_users_work(m);
 }
 
-static void changed(struct machine *m, const struct user *u, enum machine_reason reason)
+/* Whether every wait of this user is allowed or denied after the change as it was before. */
+static bool has_equal_rights(const struct acl_user *a, const struct acl_user *b)
 {
-    machine_user_event(m, u, reason);
-    machine_users_recheck(m);
+    bool equal = a->on == b->on && a->n_rules == b->n_rules &&
+                 fli_bytes_cmp(a->patterns, a->patterns_len, b->patterns, b->patterns_len) == 0;
+    for (unsigned i = 0; equal && i < a->n_rules; i++) {
+        equal = a->rules[i].rights == b->rules[i].rights &&
+                a->rules[i].all_names == b->rules[i].all_names;
+    }
+    return equal;
 }
 
 /* Whether a login made under the old user could be refused under the new one. */
@@ -468,6 +496,7 @@ void machine_user_set(struct machine *m, const struct machine_command *c, struct
     }
     m->users.sealed = m->users.sealed || !initial;
     r->code = MACHINE_DONE;
+    bool waits_stay = u == NULL || has_equal_rights(&u->acl, &acl); /* nobody new waits yet */
     if (u != NULL) {
         machine_user_replace(m, u, &acl);
     } else {
@@ -475,7 +504,10 @@ void machine_user_set(struct machine *m, const struct machine_command *c, struct
         *u = (struct user){.uid = ++m->users.last_uid, .login = 1, .acl = acl};
         machine_user_insert(m, u);
     }
-    changed(m, u, MACHINE_REASON_NONE);
+    machine_user_event(m, u, MACHINE_REASON_NONE);
+    if (!waits_stay) {
+        machine_users_recheck(m);
+    }
 }
 
 void machine_user_delete(struct machine *m, const struct machine_command *c,
@@ -505,7 +537,8 @@ void machine_user_delete(struct machine *m, const struct machine_command *c,
         m->sender.user = NULL;
         m->sender.is_node = true;
     }
-    changed(m, u, MACHINE_REASON_CLOSE);
+    machine_user_event(m, u, MACHINE_REASON_CLOSE);
+    machine_users_recheck(m);
     free(u);
 }
 
@@ -629,4 +662,5 @@ void machine_users_check(const struct machine *m)
     FLI_ASSERT(us->recheck_id == (us->recheck == NULL ? 0 : wait_id(us->recheck)));
     FLI_ASSERT(us->recheck == NULL ||
                request_part(us->recheck->request, 0) == us->recheck->request);
+    FLI_ASSERT(us->recheck == NULL || us->work.link.next == &m->work);
 }

@@ -7,6 +7,10 @@
  * happens in the same order as without a bound, spread over several batches, as long as no commands
  * come in between.
  *
+ * Only the check of all waits after a change of users is last, behind what is due: it begins again
+ * with each such change, so whoever changes users in a loop would keep everything else from its
+ * steps. It can wait, since a wait is checked once more when its turn comes.
+ *
  * What commands see meanwhile: A session that is ending is gone. A lock that such a session holds,
  * that is broken, or whose lease is over is no longer held (CHECK, RENEW, RELEASE) and not yet free
  * (ACQUIRE), as if it were delayed. A session that requests again a lock that it has lost in this
@@ -77,6 +81,7 @@ struct contention *machine_work_contention(struct work *w)
 
 void machine_work_later(struct machine *m, struct work *w)
 {
+    FLI_ASSERT(w->kind != WORK_USERS);
     if (fli_list_linked(&w->link)) {
         fli_list_remove(&w->link);
     } else {
@@ -86,12 +91,13 @@ void machine_work_later(struct machine *m, struct work *w)
     fli_list_insert_before(m->work.next, &w->link);
 }
 
-void machine_work_load(struct machine *m, struct work *w)
+void machine_work_last(struct machine *m, struct work *w)
 {
     FLI_ASSERT(!fli_list_linked(&w->link));
+    struct fli_list *users = &m->users.work.link;
     m->n_work++;
     m->digest += machine_digest_work(w);
-    fli_list_push(&m->work, &w->link);
+    fli_list_insert_before(fli_list_linked(users) ? users : &m->work, &w->link);
 }
 
 void machine_work_forget(struct machine *m, struct work *w)
@@ -113,19 +119,22 @@ static void work_once(struct machine *m, struct work *w)
         machine_lock_end(m, multi_request(machine_work_multi(w), 0), MACHINE_EVENT_RELEASED,
                          MACHINE_REASON_RELEASE, 0);
         break;
-    case WORK_LOCK:
+    default:
         machine_lock_work(m, machine_work_contention(w));
         break;
-    case WORK_USERS:
-        machine_users_work(m);
-        break;
     }
+}
+
+/* The check of waits, which machine_users_work() does, is the last of the list. */
+static bool has_other_work(const struct machine *m)
+{
+    return !fli_list_empty(&m->work) && work_of(m->work.next)->kind != WORK_USERS;
 }
 
 /* The loop terminates: each round does one piece of work and takes at least one step. */
 void machine_work(struct machine *m)
 {
-    while (m->steps > 0 && !fli_list_empty(&m->work)) {
+    while (m->steps > 0 && has_other_work(m)) {
         work_once(m, work_of(m->work.next));
         machine_charge(m, 1);
     }

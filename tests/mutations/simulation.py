@@ -193,7 +193,7 @@ MUTANTS = [
      '    case MACHINE_OP_ACQUIRE:\n        return 0;', 'and the user may not|who may not acquire'),
     (22, 'of several locks the right of a user to the first is asked for', USERS, '    for (unsigned i = 0; i < n; i++) {\n        if (!acl_may(&m->sender.user->acl, ACL_ACQUIRE, names[i]',
      '    for (unsigned i = 0; i < 1 && i < n; i++) {\n        if (!acl_may(&m->sender.user->acl, ACL_ACQUIRE, names[i]', 'and the user may not|who may not acquire'),
-    (22, 'who waits is not looked at when users change', USERS, '    recheck_at(m, first_from(m, m->waits.next));\n    machine_work(m);', '    machine_work(m);',
+    (22, 'who waits is not looked at when users change', USERS, '    recheck_at(m, first_from(m, m->waits.next));\n    machine_users_work(m);', '    machine_users_work(m);',
      'goes on, and user'),
     (22, 'a token is of use to every user', USERS, 'return m->sender.is_node || machine_session_uid(s) == m->sender.user->uid;', 'return m->sender.is_node || s != NULL;',
      'and it is user|might not have it'),

@@ -313,21 +313,20 @@ static struct fli_slice literal(const char *s)
     return (struct fli_slice){(const uint8_t *)s, strlen(s)};
 }
 
-/* As an operator does it; then commands may come from that user. */
-static void set_user(struct run *r, const struct worst_gene *g)
+static void add_user(struct run *r, const char *name, const char *words)
 {
-    static const char *const words[] = {"on nopass ~* +@acquire +@see +@break +@token",
-                                        "-@acquire",
-                                        "on nopass ~n0* ~*aaaaaaaaaaaaaaaaaaaaaaab +@acquire",
-                                        "off",
-                                        "on",
-                                        "resetkeys"};
     struct machine_command c = {.op = MACHINE_OP_USER_SET,
                                 .flags = MACHINE_COMMAND_BY,
                                 .user = MACHINE_USER_NODE,
-                                .owner = literal("somebody"),
-                                .words = literal(words[(g->how >> 2) % 6])};
+                                .owner = literal(name),
+                                .words = literal(words)};
     add(r, &c, 0);
+}
+
+/* As an operator does it; then commands may come from that user. */
+static void set_somebody(struct run *r, const char *words)
+{
+    add_user(r, "somebody", words);
     apply(r);
     struct machine_command q = {.op = MACHINE_OP_USER,
                                 .flags = MACHINE_COMMAND_BY,
@@ -341,6 +340,43 @@ static void set_user(struct run *r, const struct worst_gene *g)
     if (answer.code != MACHINE_DONE || machine_users_next(&payload, &r->user, &user) != 1) {
         r->user = 0;
     }
+}
+
+static void set_user(struct run *r, const struct worst_gene *g)
+{
+    static const char *const words[] = {"on nopass ~* +@acquire +@see +@break +@token",
+                                        "-@acquire",
+                                        "on nopass ~n0* ~*aaaaaaaaaaaaaaaaaaaaaaab +@acquire",
+                                        "off",
+                                        "on",
+                                        "resetkeys"};
+    set_somebody(r, words[(g->how >> 2) % 6]);
+}
+
+/* What is compared with each byte of a name is as long as a user's patterns can be. */
+static void set_patterns(struct run *r, const struct worst_gene *g)
+{
+    char set[241];
+    char words[2048];
+    memset(set, 'a', sizeof set - 1);
+    set[sizeof set - 1] = '\0';
+    int len = snprintf(words, sizeof words, "reset on nopass +@acquire");
+    for (int last = 'b'; last < 'i'; last++) {
+        len += snprintf(words + len, sizeof words - (size_t)len, " ~*[%s]%c", set, last);
+    }
+    (void)snprintf(words + len, sizeof words - (size_t)len, " ~n*%s",
+                   (g->how & VALUE) != 0 ? " +@see" : "");
+    set_somebody(r, words);
+}
+
+static void enroll(struct run *r, const struct worst_gene *g)
+{
+    char name[16];
+    for (unsigned i = 0; i < g->times && i < MACHINE_USERS_MAX; i++) {
+        (void)snprintf(name, sizeof name, "u%04u", (g->name + i) % 10000);
+        add_user(r, name, "");
+    }
+    apply(r);
 }
 
 static void subscribe(struct run *r, const struct worst_gene *g)
@@ -383,6 +419,7 @@ static const uint8_t ops[WORST_KINDS] = {
     [WORST_SESSION_SHOW] = MACHINE_OP_SESSION_SHOW,
     [WORST_SESSION_LIST] = MACHINE_OP_SESSION_LIST,
     [WORST_KEY] = MACHINE_OP_KEY,
+    [WORST_USERS] = MACHINE_OP_USERS,
 };
 
 /* Fills what the kind uses. False: it sends nothing. */
@@ -444,6 +481,8 @@ static bool fill(struct run *r, const struct worst_gene *g, uint32_t i, struct w
     case WORST_SESSION_LIST:
         c->number = MACHINE_PAGE_COUNT_MAX;
         break;
+    case WORST_USERS:
+        break;
     default: /* BREAK, TOKEN, SHOW */
         c->name = name_text(w->name, name);
         break;
@@ -469,6 +508,12 @@ static bool play_other(struct run *r, const struct worst_gene *g)
     switch ((enum worst_kind)g->kind) {
     case WORST_USER:
         set_user(r, g);
+        return true;
+    case WORST_PATTERNS:
+        set_patterns(r, g);
+        return true;
+    case WORST_ENROLL:
+        enroll(r, g);
         return true;
     case WORST_SUBSCRIBE:
         subscribe(r, g);

@@ -31,6 +31,9 @@ static const char *const names[WORST_KINDS] = {
     [WORST_SESSION_LIST] = "session-list",
     [WORST_KEY] = "key",
     [WORST_SUBSCRIBE] = "subscribe",
+    [WORST_ENROLL] = "enroll",
+    [WORST_USERS] = "users",
+    [WORST_PATTERNS] = "patterns",
 };
 
 const char *worst_kind_name(unsigned kind)

@@ -330,29 +330,95 @@ TEST_WITH(many_waits_end_in_batches_to_come, fixture_setup, fixture_teardown)
     done(k, 0, cmd_held(MACHINE_OP_CHECK, "B", 3, 0), MACHINE_DONE);
 }
 
-/* What it takes to match names with patterns counts for the leader's batches. */
-TEST_WITH(matching_has_a_cost, fixture_setup, fixture_teardown)
+/* Steps for two waits a batch. */
+#define FEW ((struct budget){.due = 25, .commands = 25, .search_min = 50, .search_max = 1000})
+
+/* So many waits of ann for A, which somebody holds. */
+static void queue_up(struct fixture *k, unsigned n)
+{
+    char owner[16];
+    set(k, "ann", "on nopass ~* +@acquire");
+    uint64_t ann = login(k, "ann");
+    done(k, 0, cmd_acquire("A", "h", 50000), MACHINE_GRANTED);
+    for (unsigned i = 0; i < n; i++) {
+        (void)snprintf(owner, sizeof owner, "o%u", i);
+        done(k, ann, cmd_wait("A", owner, 5000, 90000), MACHINE_QUEUED);
+    }
+}
+
+/* Whoever changes users in a loop holds up nothing that ends by time, though the check of waits
+ * begins again each time and does not come to its end. */
+TEST_WITH(changes_of_users_do_not_stop_time, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
-    char words[2048] = "on nopass +@acquire";
-    char name[FL_NAME_MAX + 1];
-    memset(name, 'a', FL_NAME_MAX);
-    name[FL_NAME_MAX] = '\0';
-    for (char last = 'b'; last < 'h'; last++) {
-        size_t at = strlen(words);
-        (void)snprintf(words + at, sizeof words - at, " ~*[%.240s]%c", name, last);
+    machine_set_budget(k->m, &FEW);
+    queue_up(k, 20);
+    done(k, 0, cmd_open("session", 1000, 0, ""), MACHINE_DONE);
+    done(k, 0, cmd_acquire("B", "b", 1000), MACHINE_GRANTED);
+    done(k, 0, cmd_acquire("C", "c", 50000), MACHINE_GRANTED);
+    done(k, 0, cmd_wait("B", "next", 50000, 9000), MACHINE_QUEUED);
+    done(k, 0, cmd_wait("C", "gives up", 5000, 1000), MACHINE_QUEUED);
+    uint64_t began_ms = k->clock_ms;
+    for (unsigned i = 0; i < 10; i++) {
+        k->clock_ms += 150;
+        set(k, "ann", i % 2 == 0 ? "+@see" : "-@see");
+        assert_true(machine_has_work(k->m));
     }
-    set(k, "ann", "on nopass ~a* +@acquire");
-    set(k, "bob", words);
-    struct machine_command c = cmd_acquire(name, "h", 5000);
-    uint32_t plain = machine_command_cost(&c);
-    c = by(c, login(k, "ann"));
-    assert_in_range(machine_command_cost_now(k->m, &c), plain, plain + 2 * MACHINE_STEPS_RECORD);
-    c = by(c, login(k, "bob"));
-    assert_true(machine_command_cost_now(k->m, &c) > MACHINE_BATCH_COST_MAX);
-    set(k, "default", "~* +@acquire");
-    c = by(c, 0);
-    assert_int_equal(machine_command_cost_now(k->m, &c), plain);
+    struct machine_counts counts;
+    machine_get_counts(k->m, &counts);
+    assert_int_equal(counts.expiries, 1);
+    assert_int_equal(counts.waits_ended, 1);
+    assert_int_equal(counts.sessions_explicit, 0);
+    assert_int_equal(counts.waits, 20);
+    assert_true(machine_clock(k->m) >= began_ms + 1500);
+    done(k, 0, cmd_held(MACHINE_OP_CHECK, "B", 4, 0), MACHINE_DONE); /* of `next` */
+    set(k, "ann", "-@acquire");
+    fixture_drain(k); /* as soon as it is left alone, it ends */
+    machine_get_counts(k->m, &counts);
+    assert_int_equal(counts.waits, 0);
+}
+
+/* A batch that ends as many leases as it has steps for checks no wait, and the next one does. */
+TEST_WITH(what_is_due_goes_before_the_check_of_waits, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    machine_set_budget(k->m, &FEW);
+    queue_up(k, 4);
+    done(k, 0, cmd_acquire("B", "b", 1000), MACHINE_GRANTED);
+    done(k, 0, cmd_acquire("C", "c", 1000), MACHINE_GRANTED);
+    done(k, 0, cmd_acquire("D", "d", 1000), MACHINE_GRANTED);
+    set(k, "ann", "-@acquire"); /* two waits end at once, and the third as the last piece */
+    fixture_forget_events(k);
+    fixture_tick(k, k->clock_ms + 1001);
+    fixture_expect_events(k, "expired:deadline B b token=2\n"
+                             "expired:deadline C c token=3\n"
+                             "expired:deadline D d token=4\n");
+    fixture_reload(k);
+    machine_set_budget(k->m, &FEW);
+    fixture_tick(k, k->clock_ms);
+    fixture_expect_events(k, "wait_ended:denied A o3 wait=4\n");
+    assert_false(machine_has_work(k->m));
+}
+
+/* Waits are checked when one may end: not for who is new, nor when only a password changes. */
+TEST_WITH(what_ends_no_wait_checks_none, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    machine_set_budget(k->m, &FEW);
+    queue_up(k, 4);
+    set(k, "bob", "on nopass ~* +@acquire");
+    set(k, "ann", "on nopass ~* +@acquire");
+    set(k, "ann", "#" HASH(1));
+    set(k, "default", "resetpass");
+    assert_false(machine_has_work(k->m));
+    set(k, "ann", "-@acquire");
+    assert_true(machine_has_work(k->m));
+    set(k, "bob", "off"); /* it begins again, and ends all the same */
+    set(k, "ann", "#" HASH(2));
+    fixture_drain(k);
+    struct machine_counts counts;
+    machine_get_counts(k->m, &counts);
+    assert_int_equal(counts.waits, 0);
 }
 
 TEST_WITH(lists_are_filtered, fixture_setup, fixture_teardown)

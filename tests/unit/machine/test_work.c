@@ -406,3 +406,17 @@ TEST_WITH(test_costs, setup_full, fixture_teardown)
                         all_users ? MACHINE_LIST_COST : MACHINE_COMMAND_COST_MAX);
     }
 }
+
+/* A list of all users is as long an answer as any list, and one user's record is looked for among
+ * them all. */
+TEST(test_costs_of_queries)
+{
+    static const uint8_t lists[] = {MACHINE_OP_LOCKS, MACHINE_OP_SESSION_LIST, MACHINE_OP_USERS};
+    static const uint8_t records[] = {MACHINE_OP_SHOW, MACHINE_OP_SESSION_SHOW, MACHINE_OP_USER};
+    for (unsigned i = 0; i < sizeof lists; i++) {
+        assert_int_equal(machine_command_cost(&(struct machine_command){.op = lists[i]}),
+                         MACHINE_LIST_COST);
+        assert_int_equal(machine_command_cost(&(struct machine_command){.op = records[i]}),
+                         MACHINE_SHOW_COST);
+    }
+}
