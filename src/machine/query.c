@@ -112,7 +112,22 @@ static int check(struct machine *m, const struct machine_command *q, struct mach
     return 0;
 }
 
-struct request *machine_lock_first_holder(const struct machine *m, const struct lock *lock)
+struct request *machine_lock_oldest(const struct machine *m, const struct lock *lock,
+                                    bool *ret_more)
+{
+    struct request *oldest = lock_holder(lock);
+    *ret_more = false;
+    if (oldest == NULL || !machine_request_is_over(m, oldest)) {
+        return oldest;
+    }
+    const struct contention *c = lock_contention(lock);
+    *ret_more = c != NULL && c->n_shares > 1 && !c->is_broken;
+    return NULL;
+}
+
+/* The first of the holders that still hold the lock; NULL when none of those that are looked at
+ * does. */
+static struct request *first_holder(const struct machine *m, const struct lock *lock)
 {
     struct request *request = lock_holder(lock);
     if (request == NULL || !machine_request_is_over(m, request)) {
@@ -166,7 +181,7 @@ static int show(struct machine *m, const struct machine_command *q, struct machi
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, q->name, &hash);
-    struct request *first = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
+    struct request *first = lock == NULL ? NULL : first_holder(m, lock);
     const struct contention *c = lock == NULL ? NULL : lock_contention(lock);
     if (lock == NULL || (first == NULL && (c == NULL || (c->queue.len == 0 && !c->is_delayed)))) {
         r->code = MACHINE_NOTFOUND;
