@@ -50,6 +50,8 @@ static int limit(struct fli_buf *b, uint32_t which)
         [MACHINE_LIMIT_NODES] = "nodes: the cluster has as many members as allowed",
         [MACHINE_LIMIT_USERS] = "users: there are as many users as there is room for, or this one "
                                 "has too many passwords, patterns or selectors; take some away",
+        [MACHINE_LIMIT_HOLDERS] = "holders: so many leases of this lock have just ended that it "
+                                  "cannot be told yet who holds it; ask again in a moment",
     };
     size_t n = sizeof what / sizeof what[0];
     return fli_resp_error(b, "LIMIT", "%s",

@@ -468,6 +468,55 @@ TEST_WITH(test_holders_that_are_all_over, setup_full, fixture_teardown)
     assert_int_equal(fixture_run(k, as_key(MACHINE_OP_ANY_KEYS, "")).code, MACHINE_NO);
 }
 
+/* SHOW looks at a bounded number of holders. When all of these are over, it says so, and not that
+ * nobody holds the lock. */
+TEST_WITH(test_show_behind_many, setup_full, fixture_teardown)
+{
+    struct fixture *k = *state;
+    let_readers_end(k, MACHINE_SHOW_SCAN_MAX - 1, 1);
+    assert_int_equal(show(k, "A"), MACHINE_DONE);
+    struct machine_page page = fixture_page(k);
+    struct machine_lock_view v;
+    assert_int_equal(page.count, 1);
+    assert_false(page.more);
+    assert_int_equal(machine_page_next_lock(&page, &v), 1);
+    assert_int_equal(v.token, 100 + MACHINE_SHOW_SCAN_MAX);
+}
+
+TEST_WITH(test_show_behind_too_many, setup_full, fixture_teardown)
+{
+    struct fixture *k = *state;
+    let_readers_end(k, MACHINE_SHOW_SCAN_MAX, 1);
+    struct machine_result r = fixture_query(k, cmd_name(MACHINE_OP_SHOW, "A"));
+    assert_int_equal(r.code, MACHINE_LIMIT);
+    assert_int_equal(r.number, MACHINE_LIMIT_HOLDERS);
+    assert_int_equal(k->payload.len, 0);
+    machine_set_budget(k->m, &(struct budget){.due = 6000, .commands = 6000});
+    fixture_drain(k);
+    assert_int_equal(show(k, "A"), MACHINE_DONE);
+}
+
+TEST_WITH(test_show_of_nobody, setup_full, fixture_teardown)
+{
+    struct fixture *k = *state;
+    let_readers_end(k, MACHINE_SHOW_SCAN_MAX, 0);
+    assert_int_equal(show(k, "A"), MACHINE_NOTFOUND); /* all were looked at */
+}
+
+/* What it does show is marked as not the whole, when it could not look at all. */
+TEST_WITH(test_show_of_some, setup_full, fixture_teardown)
+{
+    struct fixture *k = *state;
+    let_readers_end(k, MACHINE_SHOW_SCAN_MAX - 2, 2);
+    assert_int_equal(show(k, "A"), MACHINE_DONE);
+    assert_int_equal(fixture_page(k).count, 2);
+    assert_false(fixture_page(k).more);
+    fixture_run(k, one_of_readers(90000));
+    assert_int_equal(show(k, "A"), MACHINE_DONE);
+    assert_int_equal(fixture_page(k).count, 2);
+    assert_true(fixture_page(k).more);
+}
+
 /* A lock of many that was broken has no holder, which is known at once. */
 TEST_WITH(test_a_broken_lock_is_no_key, setup, fixture_teardown)
 {

@@ -126,6 +126,10 @@ static const struct golden goldens[] = {
      NULL},
     {"TOKEN n", R(.code = MACHINE_LIMIT, .number = MACHINE_LIMIT_TOKENS),
      "-LIMIT tokens: all of them have been issued; this cluster cannot grant any more\r\n", NULL},
+    {"SHOW n", R(.code = MACHINE_LIMIT, .number = MACHINE_LIMIT_HOLDERS),
+     "-LIMIT holders: so many leases of this lock have just ended that it cannot be told yet who "
+     "holds it; ask again in a moment\r\n",
+     NULL},
     {"ACQUIRE n", R(.code = MACHINE_LIMIT, .number = 99), "-LIMIT a limit is reached\r\n", NULL},
     {"ACQUIRE n SESSION s", R(.code = MACHINE_NOSESSION),
      "-NOSESSION there is no such session: it was closed, has expired, or was never opened; open "
