@@ -252,7 +252,8 @@ static void put_lock(struct machine_page *page, struct json *j)
     struct machine_lock_view next = first;
     for (uint32_t i = 0; i < first.holders; i++) {
         put_holder(&next, j);
-        if (i + 1 < first.holders && machine_page_next_lock(page, &next) != 1) {
+        if (i + 1 < first.holders &&
+            (!machine_page_is_at_lock(page) || machine_page_next_lock(page, &next) != 1)) {
             break;
         }
     }
