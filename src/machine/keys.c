@@ -296,8 +296,12 @@ static bool inspect_key(struct machine *m, const struct machine_command *q, stru
                machine_key_request(m, lock, q->label) == request) {
         *ret = KEY_OWN;
     }
-    return mine || machine_sender_may(m, ACL_SEE, name, &steps) ||
-           (q->label.len > 0 && machine_sender_may(m, ACL_ACQUIRE, name, &steps));
+    if (mine || machine_sender_may(m, ACL_SEE, name, &steps)) {
+        return true;
+    }
+    /* Who may acquire hears whether an owner has the key, but nothing of another user's grant: to
+     * know the owner is no login. */
+    return q->label.len > 0 && *ret != KEY_OWN && machine_sender_may(m, ACL_ACQUIRE, name, &steps);
 }
 
 /* Adds one more key to the answer, which has the token of the first key and the earliest

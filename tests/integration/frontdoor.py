@@ -391,6 +391,11 @@ class Locks(Case):
         self.assertIsNone(two.call('SET', 'a', 'you', 'NX', 'PX', TTL))
         self.refused(two, 'DELIFEQ', 'a', 'me', text='another user', word='NOPERM')
         self.refused(two, 'GET', 'a', text='@see', word='NOPERM')
+        for form, command in (('token', ('LOCKTOKEN', 'a', 'me')), ('holds', ('HEXISTS', 'a', 'me')), ('count', ('HGET', 'a', 'me')),
+                              ('ttl', ('EVAL', form_texts()['pttl-if-own'], 1, 'a', 'me'))):
+            with self.subTest(form):
+                self.refused(two, *command, text='@see', word='NOPERM')
+        self.assertIsNone(two.call('LOCKTOKEN', 'a', 'you'))
         self.assertEqual(acq.call('DELIFEQ', 'a', 'me'), 1)
 
     def test_rights_to_end_anybodys(self):
