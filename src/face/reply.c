@@ -24,12 +24,19 @@ static int integer(struct fli_buf *out, uint64_t v)
     return fli_resp_u64(out, v <= INT64_MAX ? v : INT64_MAX);
 }
 
+/* A taken key without a value: its lock is delayed or awaited, or of several holders the oldest has
+ * just lost it. An empty string would be false in most languages, and nil would say that the key is
+ * free. */
+static int value_of(struct fli_buf *out, const struct face_result *r)
+{
+    return r->value.len > 0 ? fli_resp_bulk(out, r->value.data, r->value.len)
+                            : fli_resp_text(out, FACE_VALUE_TAKEN);
+}
+
 static int value_and_pttl(struct fli_buf *out, int proto, const struct face_result *r, bool there)
 {
     int rc = fli_resp_array(out, 2);
-    rc = rc != 0 ? rc
-         : there ? fli_resp_bulk(out, r->value.data, r->value.len)
-                 : fli_resp_null(out, proto);
+    rc = rc != 0 ? rc : there ? value_of(out, r) : fli_resp_null(out, proto);
     return rc != 0 ? rc : there ? integer(out, r->left_ms) : fli_resp_int(out, -2);
 }
 
@@ -86,7 +93,7 @@ int face_reply(struct fli_buf *out, int proto, const struct face_answers *answer
     case FACE_SENT:
         return fli_resp_bulk(out, r->sent.data, r->sent.len);
     case FACE_VALUE:
-        return fli_resp_bulk(out, r->value.data, r->value.len);
+        return value_of(out, r);
     case FACE_PTTL:
         return integer(out, r->left_ms);
     case FACE_TTL:

@@ -57,10 +57,13 @@ const char *face_error_word(int rc);
 
 enum face_outcome { FACE_GRANTED, FACE_OWN, FACE_OTHER, FACE_ABSENT };
 
+/* What stands for the value of a key that is taken, while there is no owner to name. */
+#define FACE_VALUE_TAKEN "(taken)"
+
 struct face_result {
     enum face_outcome outcome;
     uint64_t count, left_ms, token;
-    struct fli_slice value; /* the owner */
+    struct fli_slice value; /* the owner; empty: see FACE_VALUE_TAKEN */
     struct fli_slice sent;  /* the value of the request */
 };
 

@@ -275,26 +275,33 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
 /* ---- KEY ------------------------------------------------------------------------------------- */
 
 /* Inspects one key. *ret_request: the request that holds it, the oldest one if several do; NULL
- * when nobody holds it. False: the user may not know. */
+ * when nobody holds it, or the oldest one is over: then the key is taken, as ACQUIRE finds it,
+ * until all of them are gone. False: the user may not know. */
 static bool inspect_key(struct machine *m, const struct machine_command *q, struct fli_slice name,
                         enum machine_key_state *ret, struct request **ret_request)
 {
     uint64_t hash;
     uint64_t steps = 0;
     struct lock *lock = machine_lock_find(m, name, &hash);
-    struct request *request = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
+    bool more = false;
+    struct request *request = lock == NULL ? NULL : machine_lock_oldest(m, lock, &more);
     bool mine = request != NULL && machine_sender_owns(m, request_session(request));
     const struct contention *c = lock == NULL ? NULL : lock_contention(lock);
     *ret_request = request;
     *ret = KEY_OTHER;
-    if (lock == NULL || (request == NULL && (c == NULL || (c->queue.len == 0 && !c->is_delayed)))) {
+    bool taken = more || (c != NULL && (c->queue.len > 0 || c->is_delayed));
+    if (lock == NULL || (request == NULL && !taken)) {
         *ret = KEY_FREE;
     } else if (request != NULL && q->label.len > 0 &&
                machine_key_request(m, lock, q->label) == request) {
         *ret = KEY_OWN;
     }
-    return mine || machine_sender_may(m, ACL_SEE, name, &steps) ||
-           (q->label.len > 0 && machine_sender_may(m, ACL_ACQUIRE, name, &steps));
+    if (mine || machine_sender_may(m, ACL_SEE, name, &steps)) {
+        return true;
+    }
+    /* Who may acquire hears whether an owner has the key, but nothing of another user's grant: to
+     * know the owner is no login. */
+    return q->label.len > 0 && *ret != KEY_OWN && machine_sender_may(m, ACL_ACQUIRE, name, &steps);
 }
 
 /* Adds one more key to the answer, which has the token of the first key and the earliest

@@ -15,13 +15,15 @@
 
 /* ---- ANY_KEYS -------------------------------------------------------------------------------- */
 
-/* Finds the request that holds the lock as a key. *ret_free: nobody holds the lock. */
+/* Finds the request that holds the lock as a key, which a lock with shares never is. *ret_free:
+ * nobody holds the lock. */
 static struct request *any_request(struct machine *m, struct fli_slice name, bool *ret_free)
 {
     uint64_t hash;
     const struct lock *lock = machine_lock_find(m, name, &hash);
-    struct request *holder = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
-    *ret_free = holder == NULL;
+    bool more = false;
+    struct request *holder = lock == NULL ? NULL : machine_lock_oldest(m, lock, &more);
+    *ret_free = holder == NULL && !more;
     if (holder == NULL) {
         return NULL;
     }

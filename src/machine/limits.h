@@ -102,6 +102,7 @@ struct machine_settings {
 #define MACHINE_PAGE_COUNT_MAX 1000u               /* records */
 #define MACHINE_PAGE_COUNT_DEFAULT 100u            /* when the query says 0 */
 #define MACHINE_PAGE_SCAN_MAX 10000u               /* elements looked at */
+#define MACHINE_SHOW_SCAN_MAX 1000u                /* holders looked at by SHOW */
 #define MACHINE_PAGE_MATCH_MAX UINT32_C(2000000)   /* steps of pattern matching */
 #define MACHINE_PAGE_SIZE_MAX (UINT32_C(64) << 10) /* bytes */
 

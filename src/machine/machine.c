@@ -391,6 +391,8 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_KEYS:
     case MACHINE_OP_ANY_KEYS:
         return MACHINE_STEPS_RECORD * (2u + c->n_names);
+    case MACHINE_OP_KEY:
+        return MACHINE_STEPS_RECORD * c->n_names;
     case MACHINE_OP_CANCEL:
     case MACHINE_OP_BREAK:
         return MACHINE_STEPS_RECORD * (1u + MACHINE_NAMES_MAX);

@@ -49,7 +49,8 @@ enum machine_code {
                    held nor delayed; CANCEL: no such wait or request count */
     MACHINE_DEADLOCK,    /* ACQUIRE with WAIT: would close a cycle */
     MACHINE_LIMIT,       /* a replicated limit is reached; number = enum machine_limit. WAITS also
-                           when telling whether there is a deadlock would take too long */
+                           when telling whether there is a deadlock would take too long, HOLDERS
+                           when telling who holds the lock would */
     MACHINE_NOSESSION,   /* no such explicit session */
     MACHINE_EXISTS,      /* JOIN: another incarnation is registered; INIT: initialised before */
     MACHINE_NOTFOUND,    /* SHOW, SESSION SHOW: not held, awaited or delayed / no such session;
@@ -76,6 +77,7 @@ enum machine_limit {
     MACHINE_LIMIT_TOKENS,
     MACHINE_LIMIT_NODES,
     MACHINE_LIMIT_USERS,
+    MACHINE_LIMIT_HOLDERS, /* SHOW: more holders are over and not yet taken away than it looks at */
 };
 
 /* The `number` of SETTING_SET, in the order of struct machine_settings. */

@@ -112,53 +112,71 @@ static int check(struct machine *m, const struct machine_command *q, struct mach
     return 0;
 }
 
-struct request *machine_lock_first_holder(const struct machine *m, const struct lock *lock)
+struct request *machine_lock_oldest(const struct machine *m, const struct lock *lock,
+                                    bool *ret_more)
 {
-    struct request *request = lock_holder(lock);
-    if (request == NULL || !machine_request_is_over(m, request)) {
-        return request;
+    struct request *oldest = lock_holder(lock);
+    *ret_more = false;
+    if (oldest == NULL || !machine_request_is_over(m, oldest)) {
+        return oldest;
     }
     const struct contention *c = lock_contention(lock);
-    if (c == NULL || c->n_shares == 0 || c->is_broken) {
-        return NULL;
-    }
-    unsigned scanned = 0;
-    FLI_LIST_FOREACH(link, &c->shares)
-    {
-        request = share_of_link(link)->request;
-        if (!machine_request_is_over(m, request)) {
+    *ret_more = c != NULL && c->n_shares > 1 && !c->is_broken;
+    return NULL;
+}
+
+/* The holders that SHOW visits. Thousands that are over may stand in front of one that is not. So
+ * visits are counted, and a search that ended early does not say that it found nobody. */
+struct holders {
+    const struct machine *m;
+    const struct contention *c;
+    struct fli_list *at; /* the next share; NULL: all were visited */
+    unsigned visited;
+};
+
+/* The next holder that still holds the lock. NULL: there is none; or, while `at` is set, the visits
+ * are used up. */
+static struct request *holders_next(struct holders *h)
+{
+    while (h->at != NULL && h->visited < MACHINE_SHOW_SCAN_MAX) {
+        struct request *request = share_of_link(h->at)->request;
+        h->at = h->at->next == &h->c->shares ? NULL : h->at->next;
+        h->visited++;
+        if (!machine_request_is_over(h->m, request)) {
             return request;
-        }
-        if (++scanned == MACHINE_PAGE_SCAN_MAX) {
-            break;
         }
     }
     return NULL;
 }
 
-/* Adds all holders but the first. False when there are too many to show or to visit. */
-static bool show_shares(struct machine *m, const struct lock *lock, const struct request *first,
-                        struct page_writer *w)
+/* Finds the first holder; the others follow from *h. False: whether there is one cannot be told. */
+static bool holders_first(const struct machine *m, const struct lock *lock, struct holders *h,
+                          struct request **ret)
 {
-    if (lock_contention(lock) == NULL || first == NULL) {
+    bool more = false;
+    const struct contention *c = lock_contention(lock);
+    *h = (struct holders){.m = m, .c = c};
+    *ret = machine_lock_oldest(m, lock, &more);
+    if ((*ret == NULL && !more) || c == NULL || c->n_shares == 0) {
         return true;
     }
-    unsigned scanned = 0;
-    FLI_LIST_FOREACH(link, &contention_of(lock)->shares)
-    {
-        struct request *request = share_of_link(link)->request;
-        if (++scanned > MACHINE_PAGE_SCAN_MAX) {
-            return false;
-        }
-        if (request == first || machine_request_is_over(m, request)) {
-            continue;
-        }
+    h->at = c->shares.next;
+    *ret = holders_next(h);
+    return *ret != NULL || h->at == NULL;
+}
+
+/* Adds all holders but the first. False when there are too many to show or to visit. */
+static bool show_shares(struct machine *m, const struct lock *lock, struct holders *h,
+                        struct page_writer *w)
+{
+    struct request *request = NULL;
+    while ((request = holders_next(h)) != NULL) {
         struct machine_lock_view v = view_lock(m, lock, request);
         if (!machine_page_add_lock(w, &v)) {
             return false;
         }
     }
-    return true;
+    return h->at == NULL;
 }
 
 static int show(struct machine *m, const struct machine_command *q, struct machine_result *r,
@@ -166,7 +184,13 @@ static int show(struct machine *m, const struct machine_command *q, struct machi
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, q->name, &hash);
-    struct request *first = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
+    struct request *first = NULL;
+    struct holders h;
+    if (lock != NULL && !holders_first(m, lock, &h, &first)) {
+        r->code = MACHINE_LIMIT; /* not counted: a query changes nothing */
+        r->number = MACHINE_LIMIT_HOLDERS;
+        return 0;
+    }
     const struct contention *c = lock == NULL ? NULL : lock_contention(lock);
     if (lock == NULL || (first == NULL && (c == NULL || (c->queue.len == 0 && !c->is_delayed)))) {
         r->code = MACHINE_NOTFOUND;
@@ -175,7 +199,7 @@ static int show(struct machine *m, const struct machine_command *q, struct machi
     struct page_writer w;
     machine_page_begin(&w, payload, PAGE_KIND_SHOW);
     struct machine_lock_view v = view_lock(m, lock, first);
-    bool room = machine_page_add_lock(&w, &v) && show_shares(m, lock, first, &w);
+    bool room = machine_page_add_lock(&w, &v) && show_shares(m, lock, &h, &w);
     bool whole = room;
     const struct order *queue = c == NULL ? NULL : &c->queue;
     struct order_node *n = queue == NULL ? NULL : machine_order_first(queue);

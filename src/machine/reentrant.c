@@ -156,12 +156,14 @@ static void answer_own(const struct machine *m, struct request *request, struct 
     r->deadline_ms = machine_timer_deadline(m, &request_session(request)->lease);
 }
 
-/* Until when the lock stays taken: the end of a holder's lease, or of a delay. */
+/* Until when the lock stays taken: the end of the oldest holder's lease, or of a delay. When that
+ * lease is over and not yet taken away, the client is to ask again soon. */
 static uint64_t held_until(struct machine *m, struct fli_slice name)
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, name, &hash);
-    struct request *holder = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
+    bool more = false;
+    struct request *holder = lock == NULL ? NULL : machine_lock_oldest(m, lock, &more);
     const struct contention *c = lock == NULL ? NULL : lock_contention(lock);
     if (holder != NULL) {
         return machine_timer_deadline(m, &request_session(holder)->lease);

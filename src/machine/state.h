@@ -777,9 +777,11 @@ void machine_any_keys(struct machine *m, const struct machine_command *c, struct
 void machine_record_release(struct machine *m, struct fli_slice name, struct fli_slice owner);
 bool machine_released_find(const struct machine *m, struct fli_slice name, struct fli_slice owner);
 
-/* query.c: the first of the holders that still hold the lock; NULL when none does. Looks at a
- * bounded number of them. */
-struct request *machine_lock_first_holder(const struct machine *m, const struct lock *lock);
+/* query.c: the oldest holder, if it still holds the lock; else NULL. *ret_more: it does not, and
+ * others have shares, some of which may still hold the lock. To look through them could take as
+ * long as there are holders, so who asks has to do without knowing. */
+struct request *machine_lock_oldest(const struct machine *m, const struct lock *lock,
+                                    bool *ret_more);
 
 /* multi_lock.c: ACQUIRE of several locks; s is NULL for an implicit session. */
 void machine_acquire_multi(struct machine *m, const struct machine_command *c,

@@ -281,6 +281,13 @@ int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret
     return 1;
 }
 
+bool machine_page_is_at_lock(const struct machine_page *p)
+{
+    struct machine_page copy = *p;
+    struct fli_reader r;
+    return open_record(&copy, TYPE_LOCK, &r) == 1;
+}
+
 int machine_page_next_session(struct machine_page *p, struct machine_session_view *ret)
 {
     struct fli_reader r;

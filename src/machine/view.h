@@ -74,5 +74,8 @@ int machine_page_open(const void *data, size_t len, struct machine_page *ret) FL
 int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret) FLI_MUST_USE;
 int machine_page_next_session(struct machine_page *p,
                               struct machine_session_view *ret) FLI_MUST_USE;
+/* Whether the next record is a lock. SHOW has fewer holders than `holders` says while some of these
+ * are over and not yet taken away. */
+bool machine_page_is_at_lock(const struct machine_page *p);
 
 #endif

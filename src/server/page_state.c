@@ -148,12 +148,15 @@ static void put_counts(const struct page_view *v, struct json *j)
 
 /* ---- one lock ---- */
 
+/* False: there is nothing to show, or, with the code LIMIT, it cannot be told yet. */
 static bool show(struct machine *m, struct fli_slice name, struct fli_buf *payload,
-                 struct machine_page *ret)
+                 struct machine_page *ret, uint8_t *ret_code)
 {
     struct machine_command c = {.op = MACHINE_OP_SHOW, .name = name};
-    struct machine_result r;
-    return m != NULL && machine_query(m, &c, &r, payload) == 0 && r.code == MACHINE_DONE &&
+    struct machine_result r = {.code = MACHINE_NOTFOUND};
+    int rc = m == NULL ? FL_EINVAL : machine_query(m, &c, &r, payload);
+    *ret_code = r.code;
+    return rc == 0 && r.code == MACHINE_DONE &&
            machine_page_open(payload->data, payload->len, ret) == 0;
 }
 
@@ -162,9 +165,10 @@ static void put_hot_now(const struct page_view *v, struct fli_slice name, struct
     struct fli_buf payload;
     struct machine_page page;
     struct machine_lock_view lock;
+    uint8_t code = 0;
     fli_buf_init(&payload, PAYLOAD_MAX);
-    bool found =
-        show(v->info->machine, name, &payload, &page) && machine_page_next_lock(&page, &lock) == 1;
+    bool found = show(v->info->machine, name, &payload, &page, &code) &&
+                 machine_page_next_lock(&page, &lock) == 1;
     json_number(j, "waiters", found ? lock.waiters : 0);
     json_number(j, "holders", found ? lock.holders : 0);
     fli_buf_fini(&payload);
@@ -248,7 +252,8 @@ static void put_lock(struct machine_page *page, struct json *j)
     struct machine_lock_view next = first;
     for (uint32_t i = 0; i < first.holders; i++) {
         put_holder(&next, j);
-        if (i + 1 < first.holders && machine_page_next_lock(page, &next) != 1) {
+        if (i + 1 < first.holders &&
+            (!machine_page_is_at_lock(page) || machine_page_next_lock(page, &next) != 1)) {
             break;
         }
     }
@@ -289,10 +294,11 @@ int page_lock(const struct page_view *v, struct fli_slice name, struct fli_buf *
     json_open(&j, NULL, '{');
     json_bytes(&j, "name", name);
     json_number(&j, "clock", v->info->machine == NULL ? 0 : machine_clock(v->info->machine));
-    if (show(v->info->machine, name, &payload, &page)) {
+    uint8_t code = 0;
+    if (show(v->info->machine, name, &payload, &page, &code)) {
         put_lock(&page, &j);
     } else {
-        json_text(&j, "state", "free");
+        json_text(&j, "state", code == MACHINE_LIMIT ? "not known yet" : "free");
     }
     put_events(v, name, &j);
     json_close(&j, '}');

@@ -50,6 +50,8 @@ static int limit(struct fli_buf *b, uint32_t which)
         [MACHINE_LIMIT_NODES] = "nodes: the cluster has as many members as allowed",
         [MACHINE_LIMIT_USERS] = "users: there are as many users as there is room for, or this one "
                                 "has too many passwords, patterns or selectors; take some away",
+        [MACHINE_LIMIT_HOLDERS] = "holders: so many leases of this lock have just ended that it "
+                                  "cannot be told yet who holds it; ask again in a moment",
     };
     size_t n = sizeof what / sizeof what[0];
     return fli_resp_error(b, "LIMIT", "%s",
@@ -243,8 +245,8 @@ static bool sessions_are_whole(struct machine_page page)
     return rc == 0;
 }
 
-/* Counts the records of holders in SHOW: all of them, unless the page was full. False when the
- * records are not complete. */
+/* Counts the records of holders in SHOW: all of them, unless the page was full or some of them have
+ * lost the lock. False when the records are not complete. */
 static bool count_holders(struct machine_page page, struct machine_lock_view *ret_first,
                           uint32_t *ret_n)
 {
@@ -253,7 +255,7 @@ static bool count_holders(struct machine_page page, struct machine_lock_view *re
         return false;
     }
     *ret_n = ret_first->state == MACHINE_LOCK_HELD;
-    for (; *ret_n < ret_first->holders && page.count > 0; ++*ret_n) {
+    for (; *ret_n < ret_first->holders && machine_page_is_at_lock(&page); ++*ret_n) {
         if (machine_page_next_lock(&page, &v) != 1) {
             return false;
         }

@@ -274,6 +274,24 @@ class Locks(Case):
             self.assertGreater(waiter.read(), token)
         self.assertIsNone(node.call('SET', 'job', 'me', 'NX', 'PX', TTL))
 
+    def test_taken_and_nobodys(self):
+        """A lock that is awaited together with another one has no holder, and is not free."""
+        node = Cluster(self.lab, 1).start().nodes[0]
+        self.assertEqual(node.call('SET', 'other', 'me', 'NX', 'PX', TTL), 'OK')
+        with node.client() as waiter:
+            waiter.send('ACQUIRE', 'job', 'ALSO', 'other', 'TTL', TTL, 'OWNER', 'owner-0123456789', 'WAIT', TTL)
+            wait_until(lambda: node.call('SHOW', 'job') is not None, what='the waiter')
+            self.assertEqual(node.call('EXISTS', 'job'), 1)
+            self.assertEqual(node.call('GET', 'job'), b'(taken)')
+            self.assertEqual(node.call('EVAL', form_texts()['value-and-pttl'], 1, 'job'), [b'(taken)', 0])
+            self.assertIsNone(node.call('SET', 'job', 'me', 'NX', 'PX', TTL))
+            self.assertEqual(node.call('SET', 'job', 'me', 'NX', 'GET', 'PX', TTL), b'(taken)')
+            self.assertIsNone(node.call('LOCKTOKEN', 'job', '(taken)'))
+            self.assertEqual(node.call('DELIFEQ', 'job', '(taken)'), 0)
+            self.assertEqual(node.call('DELIFEQ', 'other', 'me'), 1)
+            self.assertGreater(waiter.read(), 0)
+        self.assertEqual(node.call('GET', 'job'), b'owner-0123456789')
+
     def test_leases_end(self):
         node = Cluster(self.lab, 1).start().nodes[0]
         self.assertEqual(node.call('SET', 'short', 'me', 'NX', 'PX', 100), 'OK')
@@ -391,6 +409,11 @@ class Locks(Case):
         self.assertIsNone(two.call('SET', 'a', 'you', 'NX', 'PX', TTL))
         self.refused(two, 'DELIFEQ', 'a', 'me', text='another user', word='NOPERM')
         self.refused(two, 'GET', 'a', text='@see', word='NOPERM')
+        for form, command in (('token', ('LOCKTOKEN', 'a', 'me')), ('holds', ('HEXISTS', 'a', 'me')), ('count', ('HGET', 'a', 'me')),
+                              ('ttl', ('EVAL', form_texts()['pttl-if-own'], 1, 'a', 'me'))):
+            with self.subTest(form):
+                self.refused(two, *command, text='@see', word='NOPERM')
+        self.assertIsNone(two.call('LOCKTOKEN', 'a', 'you'))
         self.assertEqual(acq.call('DELIFEQ', 'a', 'me'), 1)
 
     def test_rights_to_end_anybodys(self):

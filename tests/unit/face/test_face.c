@@ -469,11 +469,12 @@ TEST(unguarded)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static void check_reply(enum face_answer answer, const char *resp2, const char *resp3)
+static void check_reply_with(const char *value, enum face_answer answer, const char *resp2,
+                             const char *resp3)
 {
     struct face_answers answers = {.own = (uint8_t)answer};
     struct face_result r = {
-        .outcome = FACE_OWN, .count = 3, .left_ms = 1500, .token = 34, .value = text("me")};
+        .outcome = FACE_OWN, .count = 3, .left_ms = 1500, .token = 34, .value = text(value)};
     for (int proto = 2; proto <= 3; proto++) {
         struct fli_buf b;
         fli_buf_init(&b, 4096);
@@ -483,6 +484,20 @@ static void check_reply(enum face_answer answer, const char *resp2, const char *
         assert_memory_equal(b.data, want, b.len);
         fli_buf_fini(&b);
     }
+}
+
+static void check_reply(enum face_answer answer, const char *resp2, const char *resp3)
+{
+    check_reply_with("me", answer, resp2, resp3);
+}
+
+/* A key that is taken has a value in any case: neither nil nor an empty string. */
+TEST(replies_without_an_owner)
+{
+    check_reply_with("", FACE_VALUE, "$7\r\n(taken)\r\n", NULL);
+    check_reply_with("", FACE_VALUE_PTTL, "*2\r\n$7\r\n(taken)\r\n:1500\r\n", NULL);
+    check_reply_with("", FACE_NIL, "$-1\r\n", "_\r\n");
+    check_reply_with("", FACE_NIL_PTTL, "*2\r\n$-1\r\n:-2\r\n", "*2\r\n_\r\n:-2\r\n");
 }
 
 TEST(replies)

@@ -266,6 +266,43 @@ TEST_WITH(a_lost_right_prolongs_nothing, fixture_setup, fixture_teardown)
     fixture_expect_events(k, "expired:deadline L a token=1\n");
 }
 
+/* Who knows the owner of another user's key, and may not see it, is told no token, time or
+ * count. */
+TEST_WITH(an_owner_is_no_login, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    struct machine_command key = cmd_key(MACHINE_OP_KEY, "L", "", 0);
+    struct machine_command holds = cmd_key(MACHINE_OP_HOLDS, "L", "", 0);
+    set(k, "ann", "on nopass ~* +@acquire");
+    set(k, "bob", "on nopass ~* +@acquire");
+    set(k, "sue", "on nopass ~* +@acquire +@see");
+    uint64_t ann = login(k, "ann");
+    uint64_t bob = login(k, "bob");
+    uint64_t sue = login(k, "sue");
+    key.label = holds.label = slice("a");
+    done(k, bob, key, MACHINE_NOTFOUND);
+    done(k, bob, holds, MACHINE_NOTFOUND);
+    done(k, ann, cmd_key(MACHINE_OP_REENTER, "L", "a", 5000), MACHINE_GRANTED);
+    refused(k, bob, key, ACL_SEE);
+    refused(k, bob, holds, ACL_SEE);
+    done(k, ann, key, MACHINE_DONE);
+    done(k, ann, holds, MACHINE_DONE);
+    assert_int_equal(run_by(k, sue, key).token, 1);
+    done(k, sue, holds, MACHINE_DONE);
+    /* That another owner has it is known to whoever may acquire it. */
+    key.label = holds.label = slice("b");
+    done(k, bob, key, MACHINE_HELD);
+    done(k, bob, holds, MACHINE_HELD);
+    /* Of several keys, one is enough. */
+    uint8_t also[MACHINE_ALSO_SIZE];
+    key.label = slice("a");
+    key.name = slice("free");
+    key.also = (struct fli_slice){also, machine_also_add(also, 0, slice("L"))};
+    key.n_names = 2;
+    refused(k, bob, key, ACL_SEE);
+    assert_int_equal(run_by(k, ann, key).code, MACHINE_HELD);
+}
+
 TEST_WITH(waits_end_when_a_right_is_taken, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;

@@ -381,6 +381,153 @@ TEST_WITH(test_grants_at_the_ceiling, setup_full, fixture_teardown)
     assert_int_equal(c.locks_held, 20000);
 }
 
+/* Lock A with `over` readers whose leases have ended, and then `live` ones that hold it still. The
+ * leases of others ended before, and a batch has steps for one of those: so A waits for its turn
+ * over the next hundred batches. */
+static void let_readers_end(struct fixture *k, unsigned over, unsigned live)
+{
+    char name[16];
+    for (unsigned i = 0; i < 100; i++) {
+        fixture_run(k, cmd_acquire(numbered(name, "before", i), "owner", 100));
+    }
+    for (unsigned i = 0; i < over + live;) {
+        fixture_start(k);
+        for (unsigned end = i + 1000; i < over + live && i < end; i++) {
+            struct machine_command c = one_of_readers(i);
+            c.ttl_ms = i < over ? 200 : c.ttl_ms;
+            fixture_add(k, c);
+        }
+        fixture_apply(k, NULL);
+    }
+    machine_set_budget(k->m, &(struct budget){.due = 1, .commands = 6000, .search_max = 50});
+    fixture_tick(k, k->clock_ms + 300);
+    assert_true(machine_has_work(k->m));
+}
+
+static struct machine_command as_key(unsigned op, const char *label)
+{
+    return (struct machine_command){.op = (uint8_t)op,
+                                    .n_names = 1,
+                                    .permits = 1,
+                                    .name = fixture_slice("A"),
+                                    .label = fixture_slice(label)};
+}
+
+/* Whoever asks for the lock as a key hears that it is taken until the last of its holders is gone,
+ * as ACQUIRE does. Who holds it is not told, however many stand in front. */
+static void is_taken(struct fixture *k)
+{
+    struct machine_result r = fixture_query(k, as_key(MACHINE_OP_KEY, ""));
+    assert_int_equal(r.code, MACHINE_DONE);
+    assert_int_equal(r.number, 1);
+    assert_int_equal(r.token, 0);
+    assert_int_equal(r.deadline_ms, 0);
+    assert_int_equal(k->payload.len, 0);
+    assert_int_equal(fixture_query(k, as_key(MACHINE_OP_KEY, "o0")).code, MACHINE_HELD);
+    assert_int_equal(fixture_query(k, as_key(MACHINE_OP_HOLDS, "o0")).code, MACHINE_HELD);
+    struct machine_command c = as_key(MACHINE_OP_ANY_KEYS, "");
+    assert_int_equal(fixture_run(k, c).code, MACHINE_HELD);
+    c.ttl_ms = 5000;
+    assert_int_equal(fixture_run(k, c).code, MACHINE_HELD);
+    c.op = MACHINE_OP_REENTER;
+    c.owner = fixture_slice("another");
+    r = fixture_run(k, c);
+    assert_int_equal(r.code, MACHINE_HELD);
+    assert_int_equal(r.deadline_ms, k->clock_ms + FL_TTL_MIN_MS);
+    assert_int_equal(fixture_run(k, cmd_acquire("A", "another", 5000)).code, MACHINE_HELD);
+}
+
+TEST_WITH(test_a_holder_behind_many, setup_full, fixture_teardown)
+{
+    struct fixture *k = *state;
+    let_readers_end(k, MACHINE_PAGE_SCAN_MAX + 1, 1);
+    is_taken(k);
+    machine_set_budget(k->m, &(struct budget){.due = 6000, .commands = 6000});
+    fixture_drain(k);
+    struct machine_result r = fixture_query(k, as_key(MACHINE_OP_KEY, ""));
+    assert_int_equal(r.code, MACHINE_DONE);
+    assert_int_equal(r.token, 100 + MACHINE_PAGE_SCAN_MAX + 2);
+    assert_int_equal(k->payload.len, strlen("o10001"));
+}
+
+/* All are over: taken until the last of them is gone, then free. One alone is known to be over. */
+TEST_WITH(test_holders_that_are_all_over, setup_full, fixture_teardown)
+{
+    struct fixture *k = *state;
+    let_readers_end(k, 2, 0);
+    is_taken(k);
+    struct machine_counts c;
+    for (machine_get_counts(k->m, &c); c.locks_held > 1; machine_get_counts(k->m, &c)) {
+        assert_int_equal(fixture_query(k, as_key(MACHINE_OP_KEY, "")).code, MACHINE_DONE);
+        fixture_tick(k, k->clock_ms);
+    }
+    assert_true(machine_has_work(k->m));
+    assert_int_equal(fixture_query(k, as_key(MACHINE_OP_KEY, "")).code, MACHINE_NOTFOUND);
+    fixture_drain(k);
+    assert_int_equal(fixture_query(k, as_key(MACHINE_OP_KEY, "")).code, MACHINE_NOTFOUND);
+    assert_int_equal(fixture_run(k, as_key(MACHINE_OP_ANY_KEYS, "")).code, MACHINE_NO);
+}
+
+/* SHOW looks at a bounded number of holders. When all of these are over, it says so, and not that
+ * nobody holds the lock. */
+TEST_WITH(test_show_behind_many, setup_full, fixture_teardown)
+{
+    struct fixture *k = *state;
+    let_readers_end(k, MACHINE_SHOW_SCAN_MAX - 1, 1);
+    assert_int_equal(show(k, "A"), MACHINE_DONE);
+    struct machine_page page = fixture_page(k);
+    struct machine_lock_view v;
+    assert_int_equal(page.count, 1);
+    assert_false(page.more);
+    assert_int_equal(machine_page_next_lock(&page, &v), 1);
+    assert_int_equal(v.token, 100 + MACHINE_SHOW_SCAN_MAX);
+}
+
+TEST_WITH(test_show_behind_too_many, setup_full, fixture_teardown)
+{
+    struct fixture *k = *state;
+    let_readers_end(k, MACHINE_SHOW_SCAN_MAX, 1);
+    struct machine_result r = fixture_query(k, cmd_name(MACHINE_OP_SHOW, "A"));
+    assert_int_equal(r.code, MACHINE_LIMIT);
+    assert_int_equal(r.number, MACHINE_LIMIT_HOLDERS);
+    assert_int_equal(k->payload.len, 0);
+    machine_set_budget(k->m, &(struct budget){.due = 6000, .commands = 6000});
+    fixture_drain(k);
+    assert_int_equal(show(k, "A"), MACHINE_DONE);
+}
+
+TEST_WITH(test_show_of_nobody, setup_full, fixture_teardown)
+{
+    struct fixture *k = *state;
+    let_readers_end(k, MACHINE_SHOW_SCAN_MAX, 0);
+    assert_int_equal(show(k, "A"), MACHINE_NOTFOUND); /* all were looked at */
+}
+
+/* What it does show is marked as not the whole, when it could not look at all. */
+TEST_WITH(test_show_of_some, setup_full, fixture_teardown)
+{
+    struct fixture *k = *state;
+    let_readers_end(k, MACHINE_SHOW_SCAN_MAX - 2, 2);
+    assert_int_equal(show(k, "A"), MACHINE_DONE);
+    assert_int_equal(fixture_page(k).count, 2);
+    assert_false(fixture_page(k).more);
+    fixture_run(k, one_of_readers(90000));
+    assert_int_equal(show(k, "A"), MACHINE_DONE);
+    assert_int_equal(fixture_page(k).count, 2);
+    assert_true(fixture_page(k).more);
+}
+
+/* A lock of many that was broken has no holder, which is known at once. */
+TEST_WITH(test_a_broken_lock_is_no_key, setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    fill(k, 12, one_of_readers);
+    assert_int_equal(fixture_run(k, cmd_name(MACHINE_OP_BREAK, "A")).code, MACHINE_DONE);
+    assert_true(machine_has_work(k->m));
+    assert_int_equal(fixture_query(k, as_key(MACHINE_OP_KEY, "")).code, MACHINE_NOTFOUND);
+    assert_int_equal(show(k, "A"), MACHINE_NOTFOUND);
+}
+
 /* Each holder is found by its token. */
 TEST_WITH(test_any_holder, setup_full, fixture_teardown)
 {
@@ -405,6 +552,10 @@ TEST_WITH(test_costs, setup_full, fixture_teardown)
         assert_in_range(machine_command_cost(&c), MACHINE_STEPS_RECORD,
                         all_users ? MACHINE_LIST_COST : MACHINE_COMMAND_COST_MAX);
     }
+    c.op = MACHINE_OP_KEY; /* it looks at each of its names */
+    assert_int_equal(machine_command_cost(&c), MACHINE_NAMES_MAX * MACHINE_STEPS_RECORD);
+    c.n_names = 1;
+    assert_int_equal(machine_command_cost(&c), MACHINE_STEPS_RECORD);
 }
 
 /* A list of all users is as long an answer as any list, and one user's record is looked for among

@@ -1,5 +1,6 @@
 /* test_dispatch.c: each command, each result, both protocols: golden replies. */
 #include "fake.h"
+#include "machine/budget.h"
 
 #define OWNER "owner-0123456789"
 
@@ -126,6 +127,10 @@ static const struct golden goldens[] = {
      NULL},
     {"TOKEN n", R(.code = MACHINE_LIMIT, .number = MACHINE_LIMIT_TOKENS),
      "-LIMIT tokens: all of them have been issued; this cluster cannot grant any more\r\n", NULL},
+    {"SHOW n", R(.code = MACHINE_LIMIT, .number = MACHINE_LIMIT_HOLDERS),
+     "-LIMIT holders: so many leases of this lock have just ended that it cannot be told yet who "
+     "holds it; ask again in a moment\r\n",
+     NULL},
     {"ACQUIRE n", R(.code = MACHINE_LIMIT, .number = 99), "-LIMIT a limit is reached\r\n", NULL},
     {"ACQUIRE n SESSION s", R(.code = MACHINE_NOSESSION),
      "-NOSESSION there is no such session: it was closed, has expired, or was never opened; open "
@@ -473,6 +478,38 @@ TEST_WITH(sessions, world_setup, world_teardown)
     expect(serve_ask(w, 3, "SESSION LIST"), want);
     expect(serve_ask(w, 2, "SESSION CLOSE " OWNER), ":1\r\n");
     expect(serve_ask(w, 2, "SESSION CLOSE " OWNER), ":0\r\n");
+}
+
+/* One of two readers has lost the lock and is not taken away yet, and a writer waits: the answer
+ * has the other reader, and the queue. */
+TEST_WITH(show_between_two_ends, world_setup, world_teardown)
+{
+    struct world *w = *state;
+    expect(serve_ask(w, 2, "ACQUIRE before TTL 100 OWNER " OWNER), ":1\r\n");
+    expect(serve_ask(w, 2, "ACQUIRE a MODE SHARED TTL 200 OWNER reader-123456789"), ":2\r\n");
+    expect(serve_ask(w, 2, "ACQUIRE a MODE SHARED TTL 900 OWNER reader-another-1"), ":3\r\n");
+    struct machine_command wait = {.op = MACHINE_OP_ACQUIRE,
+                                   .flags = MACHINE_ACQUIRE_WAIT,
+                                   .n_names = 1,
+                                   .permits = 1,
+                                   .name = {(const uint8_t *)"a", 1},
+                                   .owner = {(const uint8_t *)"waiter-123456789", 16},
+                                   .ttl_ms = 500,
+                                   .wait_ms = 900};
+    assert_int_equal(apply(w, &wait).code, MACHINE_QUEUED);
+    machine_set_budget(w->m, &(struct budget){.due = 1});
+    w->timestamp_ms += 300;
+    expect(serve_ask(w, 2, "TOKEN x"), ":4\r\n");
+    assert_true(machine_has_work(w->m));
+    static const char shown[] = "*40\r\n$4\r\nname\r\n$1\r\na\r\n$5\r\nstate\r\n$4\r\nheld\r\n"
+                                "$5\r\ntoken\r\n:3\r\n$5\r\nowner\r\n$16\r\nreader-another-1\r\n";
+    const struct fli_buf *reply = &serve_ask(w, 2, "SHOW a")->reply;
+    assert_in_range(reply->len, sizeof shown, 4096);
+    assert_memory_equal(reply->data, shown, sizeof shown - 1);
+    static const char one_holder[] = "held_by\r\n*1\r\n";
+    static const char one_waiter[] = "queue\r\n*1\r\n";
+    assert_non_null(memmem(reply->data, reply->len, one_holder, sizeof one_holder - 1));
+    assert_non_null(memmem(reply->data, reply->len, one_waiter, sizeof one_waiter - 1));
 }
 
 /* A payload may come from another node: whatever it is, the answer is one whole reply. */
