@@ -116,8 +116,7 @@ struct machine_sender {
     struct fli_slice address;
 };
 
-/* The common head of both kinds of session. lease.kind tells the kind, even while no lease is
- * set. */
+/* The common head of both kinds of session. lease.kind tells the kind, also without a lease. */
 struct session {
     struct timer lease;
 };
@@ -768,7 +767,7 @@ bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct 
  * steps left for that. */
 bool machine_clear_own(struct machine *m, const struct machine_command *c);
 
-/* The request with which this owner holds the lock as a key; NULL when there is none. */
+/* With which this owner holds the lock as a key; NULL: it does not. */
 struct request *machine_key_request(struct machine *m, const struct lock *lock,
                                     struct fli_slice owner);
 
@@ -778,8 +777,7 @@ void machine_record_release(struct machine *m, struct fli_slice name, struct fli
 bool machine_released_find(const struct machine *m, struct fli_slice name, struct fli_slice owner);
 
 /* query.c: the oldest holder, if it still holds the lock; else NULL. *ret_more: it does not, and
- * others have shares, some of which may still hold the lock. To look through them could take as
- * long as there are holders, so who asks has to do without knowing. */
+ * others have shares. Looking through them takes too long, so whether one holds it stays open. */
 struct request *machine_lock_oldest(const struct machine *m, const struct lock *lock,
                                     bool *ret_more);
 
