@@ -62,7 +62,8 @@ struct call {
     struct call *whole;        /* of a part: the whole, see gather.h */
     unsigned part, n_parts;    /* of a part: its place; of a whole: the number of parts */
     unsigned parts_left;       /* of a whole: parts without a result */
-    int parts_status;          /* of a whole: the error of a part that failed; 0: none did */
+    int parts_status;          /* of a whole: the error of the first part that failed, or
+                                  FL_EUNCERTAIN if any failed with that; 0: none did */
     struct machine_result odd; /* of a whole: the result of a part that was neither done nor
                                   refused */
     unsigned tries;

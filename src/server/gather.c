@@ -8,17 +8,45 @@
 
 _Static_assert(FACE_EACH_MAX <= FL_NAME_MAX, "a whole has room for what became of each part");
 
+/* Whether a part has changed something, as far as is known. */
+static bool any_done(const struct call *whole)
+{
+    return memchr(whole->name, 1, whole->n_parts) != NULL;
+}
+
+static const char *reason(const struct call *whole)
+{
+    return whole->parts_status == FL_ENOLEADER ? "NOLEADER"
+           : whole->parts_status == FL_EBUSY   ? "BUSY"
+           : whole->parts_status != 0          ? fl_err_name(whole->parts_status)
+           : whole->odd.code == MACHINE_NOPERM ? "NOPERM"
+           : whole->odd.code == MACHINE_NOAUTH ? "NOAUTH"
+                                               : "refused";
+}
+
 static void answer(struct call *whole)
 {
     struct dispatch *d = whole->dispatch;
-    if (whole->parts_status != 0) {
+    bool failed = whole->parts_status != 0 || whole->odd.code != 0;
+    bool partly = failed && whole->parts_status != FL_EUNCERTAIN && any_done(whole);
+    if (whole->parts_status != 0 && !partly) {
         dispatch_answer_failure(whole, whole->parts_status);
         return;
     }
     int proto = whole->proto;
     void *request = dispatch_call_detach(whole);
     struct fli_buf *b = d->config.sink.reply(request);
-    if (whole->odd.code != 0) {
+    if (partly) {
+        d->counts.uncertain++;
+        /* Each other error word would say that nothing was done. */
+        dispatch_finish(d, request,
+                        fli_resp_error(b, "UNCERTAIN",
+                                       "some of these locks were prolonged and others were not "
+                                       "(%s): send it again, or ask with GET who has them",
+                                       reason(whole)));
+        return;
+    }
+    if (failed) {
         struct fli_slice none = {NULL, 0};
         dispatch_finish(d, request, render_result(b, proto, whole->id, &whole->odd, none));
         return;
@@ -28,6 +56,15 @@ static void answer(struct call *whole)
         rc = fli_resp_int(b, whole->name[i]);
     }
     dispatch_finish(d, request, rc);
+}
+
+/* Notes that a part has failed. An unknown outcome stays one, whatever else happens. */
+static void fail(struct call *whole, int status)
+{
+    if (whole->parts_status != FL_EUNCERTAIN &&
+        (whole->parts_status == 0 || status == FL_EUNCERTAIN)) {
+        whole->parts_status = status;
+    }
 }
 
 /* Notes that one part has its result. */
@@ -53,7 +90,7 @@ static void on_part(struct node_ticket *t, int status, const struct machine_resu
     FLI_ASSERT(d->counts.in_flight > 0);
     d->counts.in_flight--;
     if (status != 0) {
-        whole->parts_status = status;
+        fail(whole, status);
     } else if (result->code == MACHINE_DONE) {
         whole->name[part->part] = 1;
     } else if (result->code != MACHINE_HELD && result->code != MACHINE_NO) {
@@ -83,7 +120,7 @@ static void submit_part(struct call *whole, void *request, const struct face_req
     whole->parts_left++;
     int rc = dispatch_submit(part, &m, on_part);
     if (rc != 0) {
-        whole->parts_status = rc;
+        fail(whole, rc);
         whole->parts_left--;
         dispatch_call_free(part);
     }
