@@ -67,6 +67,7 @@ struct net_request {
                              it */
     struct fli_buf reply; /* private: an answer that waits for earlier ones */
     size_t counted;       /* private: its bytes that the connection's count includes */
+    size_t kept;          /* private: set by net_request_keeps() */
     _Alignas(16) uint8_t user[];
 };
 
@@ -105,6 +106,10 @@ uint16_t net_server_tls_port(const struct net_server *s);
 struct fli_buf *net_reply(struct net_request *r);
 void net_answer(struct net_request *r);
 void net_answer_failed(struct net_request *r);
+
+/* The service keeps so many bytes for this request, besides request_memory. Its connection is
+ * charged for them until it is answered. */
+void net_request_keeps(struct net_request *r, size_t bytes);
 
 bool net_conn_is_tls(const struct net_conn *c);
 /* The CN of the client's verified certificate; false when it has shown none. */

@@ -8,6 +8,7 @@
 #include "machine/batch.h"
 #include "machine/machine.h"
 #include "server/dispatch_private.h"
+#include "server/gather.h"
 #include "server/signals.h"
 
 static uint64_t now(const struct dispatch *d)
@@ -234,6 +235,7 @@ void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot)
     } else if (c->signal == SIGNAL_PARKED) {
         signals_leave(c);
     } else {
+        gather_leave(c);
         d->counts.orphans++;
     }
 }
@@ -251,6 +253,7 @@ void dispatch_turn(struct dispatch *d)
     }
     listing_turn(d);
     signals_turn(d);
+    gather_turn(d);
     struct fli_list due;
     fli_list_init(&due);
     fli_list_splice(&due, &d->cleanup);
@@ -267,7 +270,7 @@ void dispatch_turn(struct dispatch *d)
 
 uint64_t dispatch_next_turn_ms(const struct dispatch *d)
 {
-    if (!fli_list_empty(&d->cleanup)) {
+    if (!fli_list_empty(&d->cleanup) || !fli_list_empty(&d->parts)) {
         return 0;
     }
     uint64_t next = parked_next_deadline(&d->parked);
@@ -296,6 +299,8 @@ void dispatch_stop(struct dispatch *d)
 void dispatch_drop_all(struct dispatch *d)
 {
     struct fli_list *link = NULL;
+    d->stopping = true;
+    gather_turn(d);
     fli_list_splice(&d->cleanup, &d->again);
     while ((link = fli_list_pop(&d->cleanup)) != NULL) {
         dispatch_call_free(FLI_CONTAINER_OF(link, struct call, link));

@@ -35,7 +35,7 @@ struct call *dispatch_call_take(struct dispatch *d)
 void dispatch_call_free(struct call *c)
 {
     struct dispatch *d = c->dispatch;
-    FLI_ASSERT(c->request == NULL && c->parked.wait == NULL);
+    FLI_ASSERT(c->request == NULL && c->parked.wait == NULL && c->keys == NULL);
     FLI_ASSERT(d->calls > 0);
     d->calls--;
     fli_list_push(&d->spare, &c->link);
@@ -603,6 +603,7 @@ int dispatch_create(const struct dispatch_config *config, struct dispatch **ret)
     signals_init(&d->signals);
     fli_list_init(&d->spare);
     fli_list_init(&d->listings);
+    fli_list_init(&d->parts);
     fli_list_init(&d->cleanup);
     fli_list_init(&d->again);
     fli_buf_init(&d->scratch, MACHINE_COMMAND_MAX);

@@ -77,6 +77,10 @@ struct dispatch_config {
     /* The source of a request, as a number: requests of one source keep their order, and sources
      * take turns under load. May be NULL: then all requests have the same source. */
     uint64_t (*source)(void *ctx, void *request);
+    /* hold: the client's next requests wait until release, or until this one is cancelled;
+     * meanwhile it is charged for so many bytes. Both may be NULL. */
+    void (*hold)(void *ctx, void *request, size_t bytes);
+    void (*release)(void *ctx, void *request);
     /* gate: whether a command may go on; when not, it answers it. set_sender: puts the sender into
      * the machine's command. sees: whether the sender may see some lock, for lists that the node
      * answers by itself; when not, it answers. users: answers the ACL commands in full. All are

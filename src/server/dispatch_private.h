@@ -1,5 +1,5 @@
 /* dispatch_private.h: one request from its submission on, and the work for clients that are gone.
- * For dispatch.c, backup.c, listing.c, cleanup.c, face.c and signals.c.
+ * For dispatch.c, backup.c, listing.c, cleanup.c, face.c, gather.c and signals.c.
  *
  *   state                     request  where
  *   listing in line           set      dispatch->listings (listing.c)
@@ -39,7 +39,7 @@ struct signals {
 
 struct call {
     struct node_ticket ticket;
-    struct fli_list link; /* spare, cleanup, again, signals */
+    struct fli_list link; /* spare, parts, cleanup, again, signals */
     struct parked_request parked;
     struct dispatch *dispatch;
     void *request; /* NULL: nothing is to be answered */
@@ -60,8 +60,10 @@ struct call {
     uint8_t value_len;
     struct face_answers answers;
     struct call *whole;        /* of a part: the whole, see gather.h */
-    unsigned part, n_parts;    /* of a part: its place; of a whole: the number of parts */
-    unsigned parts_left;       /* of a whole: parts without a result */
+    struct gather_keys *keys;  /* of a whole, until its client has left */
+    unsigned part, n_parts;    /* of a part: its lock; of a whole: the number of locks */
+    unsigned parts_next;       /* of a whole: locks before this one were submitted */
+    unsigned parts_left;       /* of a whole: parts that have not ended */
     int parts_status;          /* of a whole: the error of the first part that failed, or
                                   FL_EUNCERTAIN if any failed with that; 0: none did */
     struct machine_result odd; /* of a whole: the result of a part that was neither done nor
@@ -76,7 +78,7 @@ struct call {
     uint64_t token;            /* CLEANUP_GRANT: to be released */
     uint64_t number;           /* of a change of a member: the node */
     uint64_t ttl_ms;           /* of face: the TTL in the request */
-    uint8_t name[FL_NAME_MAX]; /* of a whole: the result of each part */
+    uint8_t name[FL_NAME_MAX]; /* of a whole: the result for each lock */
     uint8_t value[FL_OWNER_MAX];
 };
 
@@ -88,6 +90,7 @@ struct dispatch {
     struct signals signals;
     uint64_t face_seen[FACE_SEEN_SLOTS]; /* hashes of recent keys and values */
     struct fli_list spare;               /* calls for reuse */
+    struct fli_list parts;               /* of wholes, to be submitted (gather.h) */
     struct fli_list cleanup;             /* to be tried now */
     struct fli_list again;               /* to be tried again, in order of again_ms */
     size_t calls;                        /* in use */

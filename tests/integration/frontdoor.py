@@ -153,10 +153,15 @@ class Forms(Case):
             self.assertEqual(got, want)
             self.assertEqual(len(got), n)
             self.same_lock(n, *keys)
+        for i in range(10):  # what comes behind one waits for its answer
+            self.ours.send('EVAL', texts['renew-each'], 120, *keys, TTL, *['own'] * 120)
+            self.ours.send('ECHO', i)
+        for i in range(10):
+            self.assertEqual((self.ours.read(30), self.ours.read(30)), (got, b'%d' % i))
         with self.assertRaises(RespError) as e:
             self.ours.call('EVAL', texts['renew-each'], 121, *['k%d' % i for i in range(121)], TTL, *['own'] * 121)
         self.assertIn('takes 1 to 120 keys, not 121', e.exception.line)
-        for _ in range(20):  # nobody is left to be told; the locks are prolonged all the same
+        for _ in range(20):  # nobody is left to be told; the first locks are prolonged all the same
             with self.node.client() as c:
                 c.send('EVAL', texts['renew-each'], 120, *keys, 2 * TTL, *['own'] * 120)
         wait_until(lambda: self.ours.call('PTTL', keys[1]) > TTL, what='a longer lease')
