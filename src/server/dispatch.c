@@ -623,6 +623,7 @@ void dispatch_destroy(struct dispatch *d)
         free(FLI_CONTAINER_OF(link, struct call, link));
     }
     parked_fini(&d->parked);
+    signals_fini(&d->signals);
     fli_buf_fini(&d->scratch);
     free(d);
 }

@@ -22,25 +22,35 @@
 
 enum call_cleanup { CLEANUP_NONE, CLEANUP_WAIT, CLEANUP_GRANT };
 
-/* The states of a BLPOP, see signals.h: ASKED and PARKED are linked in a bucket, FIRED in `fired`,
- * so that no event passes them again. */
+/* The states of a BLPOP, see signals.h: ASKED and PARKED are found by the name of their lock, FIRED
+ * are in `fired`, so that no event passes them again. */
 enum call_signal { SIGNAL_NONE, SIGNAL_ASKED, SIGNAL_FIRED, SIGNAL_PARKED };
 #define SIGNALS_MAX 4096u
-#define SIGNAL_BUCKETS 256u
 #define FACE_SEEN_SLOTS 1024u
 
 struct signals {
-    struct fli_list buckets[SIGNAL_BUCKETS];
+    struct fli_map names;    /* struct signal_name */
+    struct fli_list waiting; /* calls that are ASKED or PARKED */
     struct fli_list fired;
+    struct fli_list spare; /* names for reuse */
     size_t n;
     uint64_t seed[2];
     uint64_t next_ms; /* no BLPOP times out before */
+};
+
+/* A lock that BLPOPs wait for. Its name is that of its first call; there is always one. */
+struct signal_name {
+    struct fli_map_node node;
+    struct fli_list calls;
+    struct fli_list spare;
 };
 
 struct call {
     struct node_ticket ticket;
     struct fli_list link; /* spare, parts, cleanup, again, signals */
     struct parked_request parked;
+    struct fli_list waiting;     /* of signals */
+    struct signal_name *awaited; /* of a BLPOP: NULL unless it is ASKED or PARKED */
     struct dispatch *dispatch;
     void *request; /* NULL: nothing is to be answered */
     struct dispatch_slot *slot;

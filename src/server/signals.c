@@ -1,6 +1,7 @@
 /* signals.c: see signals.h. */
 #include "server/signals.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -23,32 +24,86 @@ static uint64_t now(const struct dispatch *d)
     return d->config.now_ms(d->config.ctx);
 }
 
+/* ---- the locks that are waited for ----------------------------------------------------------- */
+
+static bool name_eq(const struct fli_map_node *node, const void *key, size_t key_len)
+{
+    const struct signal_name *name =
+        FLI_CONTAINER_OF((struct fli_map_node *)(uintptr_t)node, struct signal_name, node);
+    const struct call *c = FLI_CONTAINER_OF(name->calls.next, struct call, link);
+    FLI_ASSERT(!fli_list_empty(&name->calls));
+    return c->name_len == key_len && memcmp(c->name, key, key_len) == 0;
+}
+
 void signals_init(struct signals *s)
 {
     fli_random(s->seed, sizeof s->seed);
-    for (size_t i = 0; i < SIGNAL_BUCKETS; i++) {
-        fli_list_init(&s->buckets[i]);
-    }
+    fli_map_init(&s->names, name_eq, s->seed);
+    fli_list_init(&s->waiting);
     fli_list_init(&s->fired);
+    fli_list_init(&s->spare);
     s->next_ms = UINT64_MAX;
 }
 
-static struct fli_list *bucket(struct signals *s, struct fli_slice name)
+void signals_fini(struct signals *s)
 {
-    return &s->buckets[fli_siphash(s->seed, name.data, name.len) % SIGNAL_BUCKETS];
+    struct fli_list *link = NULL;
+    FLI_ASSERT(s->n == 0 && s->names.len == 0);
+    while ((link = fli_list_pop(&s->spare)) != NULL) {
+        free(FLI_CONTAINER_OF(link, struct signal_name, spare));
+    }
+    fli_map_fini(&s->names);
+}
+
+static struct signal_name *find(struct signals *s, struct fli_slice name, uint64_t *ret_hash)
+{
+    *ret_hash = fli_map_hash(&s->names, name.data, name.len);
+    struct fli_map_node *node = fli_map_find_hashed(&s->names, *ret_hash, name.data, name.len);
+    return node == NULL ? NULL : FLI_CONTAINER_OF(node, struct signal_name, node);
 }
 
 static void enter(struct call *c)
 {
     struct signals *s = &c->dispatch->signals;
+    uint64_t hash = 0;
+    struct signal_name *name = find(s, (struct fli_slice){c->name, c->name_len}, &hash);
+    if (name == NULL) {
+        struct fli_list *link = fli_list_pop(&s->spare);
+        name = link != NULL ? FLI_CONTAINER_OF(link, struct signal_name, spare)
+                            : fli_xmalloc(sizeof *name);
+        fli_list_init(&name->calls);
+        fli_list_init(&name->spare);
+        if (fli_map_insert(&s->names, &name->node, hash) != 0) {
+            fli_fatal("out of memory for a waiting request");
+        }
+    }
     c->signal = SIGNAL_ASKED;
-    fli_list_push(bucket(s, (struct fli_slice){c->name, c->name_len}), &c->link);
+    c->awaited = name;
+    fli_list_push(&name->calls, &c->link);
+    fli_list_push(&s->waiting, &c->waiting);
     s->n++;
+}
+
+/* From here on, no event and no timeout finds the call. */
+static void forget(struct call *c)
+{
+    struct signals *s = &c->dispatch->signals;
+    struct signal_name *name = c->awaited;
+    c->awaited = NULL;
+    fli_list_remove(&c->link);
+    fli_list_remove(&c->waiting);
+    if (fli_list_empty(&name->calls)) {
+        fli_map_remove(&s->names, &name->node);
+        fli_list_push(&s->spare, &name->spare);
+    }
 }
 
 static void leave(struct call *c)
 {
     FLI_ASSERT(c->signal != SIGNAL_NONE && c->dispatch->signals.n > 0);
+    if (c->awaited != NULL) {
+        forget(c);
+    }
     fli_list_remove(&c->link);
     c->dispatch->signals.n--;
     c->signal = SIGNAL_NONE;
@@ -208,7 +263,7 @@ static void fire(struct call *c, struct fli_list *woken)
 {
     bool parked = c->signal == SIGNAL_PARKED;
     c->signal = parked ? SIGNAL_PARKED : SIGNAL_FIRED;
-    fli_list_remove(&c->link);
+    forget(c);
     fli_list_push(parked ? woken : &c->dispatch->signals.fired, &c->link);
 }
 
@@ -232,14 +287,16 @@ void signals_event(struct dispatch *d, const struct machine_event *event)
     if (!ends || d->signals.n == 0) {
         return;
     }
+    uint64_t hash = 0;
+    struct signal_name *name = find(&d->signals, event->name, &hash);
+    if (name == NULL) {
+        return;
+    }
     struct fli_list woken;
+    struct fli_list *link = NULL;
     fli_list_init(&woken);
-    FLI_LIST_FOREACH_SAFE(link, tmp, bucket(&d->signals, event->name))
-    {
-        struct call *c = FLI_CONTAINER_OF(link, struct call, link);
-        if (c->name_len == event->name.len && memcmp(c->name, event->name.data, c->name_len) == 0) {
-            fire(c, &woken);
-        }
+    while ((link = fli_list_first(&name->calls)) != NULL) {
+        fire(FLI_CONTAINER_OF(link, struct call, link), &woken);
     }
     wake(&woken);
 }
@@ -261,19 +318,17 @@ void signals_turn(struct dispatch *d)
     struct fli_list due;
     fli_list_init(&due);
     s->next_ms = UINT64_MAX;
-    for (size_t i = 0; s->n > 0 && i < SIGNAL_BUCKETS; i++) {
-        FLI_LIST_FOREACH_SAFE(link, tmp, &s->buckets[i])
-        {
-            struct call *c = FLI_CONTAINER_OF(link, struct call, link);
-            if (c->signal != SIGNAL_PARKED) {
-                continue;
-            }
-            if (c->again_ms <= now_ms) {
-                fli_list_remove(link);
-                fli_list_push(&due, link);
-            } else {
-                s->next_ms = c->again_ms < s->next_ms ? c->again_ms : s->next_ms;
-            }
+    FLI_LIST_FOREACH_SAFE(waiting, tmp, &s->waiting)
+    {
+        struct call *c = FLI_CONTAINER_OF(waiting, struct call, waiting);
+        if (c->signal != SIGNAL_PARKED) {
+            continue;
+        }
+        if (c->again_ms <= now_ms) {
+            forget(c);
+            fli_list_push(&due, &c->link);
+        } else {
+            s->next_ms = c->again_ms < s->next_ms ? c->again_ms : s->next_ms;
         }
     }
     s->next_ms = s->next_ms < now_ms + POLL_MS ? now_ms + POLL_MS : s->next_ms;
@@ -287,11 +342,9 @@ void signals_wake_all(struct dispatch *d)
 {
     struct fli_list woken;
     fli_list_init(&woken);
-    for (size_t i = 0; i < SIGNAL_BUCKETS; i++) {
-        FLI_LIST_FOREACH_SAFE(link, tmp, &d->signals.buckets[i])
-        {
-            fire(FLI_CONTAINER_OF(link, struct call, link), &woken);
-        }
+    struct fli_list *waiting = NULL;
+    while ((waiting = fli_list_first(&d->signals.waiting)) != NULL) {
+        fire(FLI_CONTAINER_OF(waiting, struct call, waiting), &woken);
     }
     wake(&woken);
 }

@@ -148,34 +148,6 @@ TEST(event_between_two_queued)
     }
 }
 
-/* A lock that is let go often, in one entry, while many BLPOPs ask about it: each of them is passed
- * once, and answered with its query. */
-TEST_WITH(fired_signals_are_passed_once, fake_setup, fake_teardown)
-{
-    enum { N = 8 };
-    static const struct dispatch_face face = {.pattern = NULL};
-    struct fake *f = *state;
-    struct asked *a[N];
-    f->d->config.face = &face;
-    struct machine_event released = {.type = MACHINE_EVENT_RELEASED,
-                                     .name = {(const uint8_t *)"lock:x", 6}};
-    for (unsigned i = 0; i < N; i++) {
-        a[i] = ask(f, 2, "BLPOP lock-signal:x 60");
-    }
-    dispatch_event(f->d, &released);
-    for (unsigned i = 0; i < SIGNAL_BUCKETS; i++) {
-        assert_true(fli_list_empty(&f->d->signals.buckets[i]));
-    }
-    dispatch_event(f->d, &released);
-    assert_int_equal(f->d->signals.n, N);
-    for (unsigned i = 0; i < N; i++) {
-        expect_nothing(a[i]);
-        result(&f->sent[i], (struct machine_result){.code = MACHINE_HELD});
-        expect(a[i], "*2\r\n$13\r\nlock-signal:x\r\n$1\r\n1\r\n");
-    }
-    assert_int_equal(f->d->signals.n, 0);
-}
-
 /* What happened before the request was sent cannot be about it. */
 TEST_WITH(old_events_do_not_answer, fake_setup, fake_teardown)
 {
