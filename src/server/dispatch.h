@@ -109,6 +109,7 @@ struct dispatch_config {
  * many requests may be parked on one wait. */
 #define DISPATCH_CALLS_DEFAULT ((size_t)1 << 18)
 #define DISPATCH_CALL_MEMORY ((size_t)1 << 10)
+#define DISPATCH_DUE_MAX 4096u   /* waits that a turn ends; and cleans up after */
 #define DISPATCH_LISTINGS_MAX 4u /* in flight */
 /* Between checks whether clients have caught up. */
 #define DISPATCH_LISTINGS_POLL_MS UINT64_C(10)
@@ -144,7 +145,7 @@ void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot);
 void dispatch_event(struct dispatch *d, const struct machine_event *event);
 
 /* A snapshot replaced the state and skipped events. A wait that may have ended by one of them is
- * answered UNCERTAIN at the next turn: asking again under the same owner finds out. */
+ * answered UNCERTAIN in one of the next turns: asking again under the same owner finds out. */
 void dispatch_restored(struct dispatch *d);
 
 /* Does what is due: waits whose end never came, and cleaning up. Not from inside an event or a
