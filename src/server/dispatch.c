@@ -93,8 +93,8 @@ void dispatch_answer_news(struct call *c, const struct parked_news *news)
 
 /* --- results --- */
 
-static void tell_refused(struct dispatch *d, void *request, enum fli_command_id id,
-                         const struct machine_result *result)
+void dispatch_tell_refused(struct dispatch *d, void *request, enum fli_command_id id,
+                           const struct machine_result *result)
 {
     bool by_right = result->code == MACHINE_NOPERM;
     if ((by_right || result->code == MACHINE_NOAUTH) && d->config.refused != NULL) {
@@ -125,7 +125,7 @@ void dispatch_on_result(struct node_ticket *t, int status, const struct machine_
         dispatch_answer_failure(c, status);
     } else {
         void *request = dispatch_call_detach(c);
-        tell_refused(d, request, c->id, result);
+        dispatch_tell_refused(d, request, c->id, result);
         struct fli_buf *b = d->config.sink.reply(request);
         dispatch_finish(d, request,
                         c->face ? dispatch_face_render(b, c, result, payload)

@@ -124,6 +124,10 @@ void dispatch_answer_news(struct call *c, const struct parked_news *news);
 void dispatch_finish(struct dispatch *d, void *request, int rc);
 void dispatch_error(struct dispatch *d, void *request, const char *word, const char *text);
 void dispatch_fail(struct dispatch *d, void *request, int status, bool retryable);
+/* Calls the config's `refused` if the result is for want of a right or of a login. Once for each
+ * request. */
+void dispatch_tell_refused(struct dispatch *d, void *request, enum fli_command_id id,
+                           const struct machine_result *result);
 struct call *dispatch_attach(struct dispatch *d, void *request, struct dispatch_slot *slot,
                              int proto, enum fli_command_id id);
 void dispatch_on_result(struct node_ticket *t, int status, const struct machine_result *result,

@@ -48,6 +48,9 @@ static void answer(struct call *whole)
     if (d->config.release != NULL) {
         d->config.release(d->config.ctx, whole->request);
     }
+    if (whole->odd.code != 0) { /* also when the answer is another one */
+        dispatch_tell_refused(d, whole->request, whole->id, &whole->odd);
+    }
     if (whole->parts_status != 0 && !partly) {
         dispatch_answer_failure(whole, whole->parts_status);
         return;

@@ -169,6 +169,7 @@ static void on_asked(struct node_ticket *t, int status, const struct machine_res
         dispatch_answer_failure(c, status);
     } else {
         void *request = dispatch_call_detach(c);
+        dispatch_tell_refused(d, request, c->id, result);
         dispatch_finish(
             d, request,
             render_result(d->config.sink.reply(request), c->proto, c->id, result, payload));

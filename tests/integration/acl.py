@@ -12,6 +12,7 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Resp, RespError, as_dict, binary, main, wait_until
 from harness.lab import ROOT
+from wire_lab import form_texts
 
 TTL = 60000
 
@@ -327,6 +328,16 @@ class Audit(AclCase):
         self.assertRegex(got['time'], r'^20..-..-..T..:..:..\.\d{3}Z$')
         self.assertError('NOPERM', ann, 'ACQUIRE', 'b', 'TTL', TTL)
         line('refused', command='ACQUIRE', why='NOPERM', user='ann')
+        denied = node.info()['requests_denied']
+        self.assertError('NOPERM', ann, 'BLPOP', 'lock-signal:b', 1)
+        line('refused', command='BLPOP', why='NOPERM', user='ann')
+        renew_each = form_texts()['renew-each']
+        self.assertError('NOPERM', ann, 'EVAL', renew_each, 3, 'b1', 'b2', 'b3', TTL, 'v', 'v', 'v')
+        line('refused', command='EVAL', why='NOPERM', user='ann')
+        self.assertEqual(ann.call('SET', 'a5', 'value-of-a5', 'NX'), 'OK')
+        self.assertError('UNCERTAIN', ann, 'EVAL', renew_each, 2, 'a5', 'b1', TTL, 'value-of-a5', 'v', text='(NOPERM)')
+        wait_until(lambda: len([l for l in lines() if l['event'] == 'refused' and l['command'] == 'EVAL']) == 2, 30, 'a line of it')
+        self.assertEqual(node.info()['requests_denied'], denied + 3)
         self.assertError('WRONGPASS', node.client(), 'AUTH', 'ann', 'wrong')
         line('refused', command='AUTH', why='WRONGPASS', user='ann')
         node.call('BREAK', 'a"1\n')

@@ -262,3 +262,34 @@ TEST_WITH(the_next_requests_of_its_client_wait, setup, teardown)
     assert_true(a->answered);
     assert_int_equal(held_n, 0);
 }
+
+static unsigned refusals[2]; /* for want of a login, of a right */
+
+static void refused(void *ctx, void *request, enum fli_command_id id, bool by_right)
+{
+    assert_int_equal(id, FLI_CMD_EVALSHA);
+    refusals[by_right]++;
+}
+
+/* For the log of audits and for INFO. */
+TEST_WITH(a_refusal_is_told_once_for_the_whole, setup, teardown)
+{
+    struct fake *f = *state;
+    f->d->config.refused = refused;
+    memset(refusals, 0, sizeof refusals);
+    struct asked *a = prolong(f, 3);
+    for (unsigned i = 0; i < 3; i++) {
+        result(&f->sent[i], (struct machine_result){.code = MACHINE_NOPERM});
+    }
+    expect_start(a, "-NOPERM ");
+    assert_int_equal(refusals[true], 1);
+    a = prolong(f, 2);
+    done(f, 3, 4);
+    result(&f->sent[4], (struct machine_result){.code = MACHINE_NOAUTH});
+    expect_start(a, "-UNCERTAIN ");
+    assert_int_equal(refusals[false], 1);
+    a = prolong(f, 1);
+    result(&f->sent[5], (struct machine_result){.code = MACHINE_LIMIT});
+    assert_true(a->answered);
+    assert_int_equal(refusals[true] + refusals[false], 2);
+}
