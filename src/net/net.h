@@ -126,6 +126,9 @@ void net_conn_set_login(struct net_conn *c, uint64_t login);
 bool net_conn_is_local(const struct net_conn *c);
 struct fli_slice net_conn_address(const struct net_conn *c);
 #define NET_CONN_ADDRESS_MAX 18u
+/* A number for what address-connections counts as one address: the address without the port; of
+ * version 6, its network of 64 bits. */
+uint64_t net_conn_origin(const struct net_conn *c);
 /* Takes no more requests from the connection, and reads nothing, until it is released. */
 void net_conn_hold(struct net_conn *c);
 void net_conn_release(struct net_conn *c);

@@ -77,6 +77,8 @@ struct dispatch_config {
     /* The source of a request, as a number: requests of one source keep their order, and sources
      * take turns under load. May be NULL: then all requests have the same source. */
     uint64_t (*source)(void *ctx, void *request);
+    /* The address of a request's client, as a number. May be NULL: then all have the same one. */
+    uint64_t (*address)(void *ctx, void *request);
     /* hold: the client's next requests wait until release, or until this one is cancelled;
      * meanwhile it is charged for so many bytes. Both may be NULL. */
     void (*hold)(void *ctx, void *request, size_t bytes);

@@ -26,17 +26,32 @@ enum call_cleanup { CLEANUP_NONE, CLEANUP_WAIT, CLEANUP_GRANT };
  * are in `fired`, so that no event passes them again. */
 enum call_signal { SIGNAL_NONE, SIGNAL_ASKED, SIGNAL_FIRED, SIGNAL_PARKED };
 #define SIGNALS_MAX 4096u
+#define SIGNALS_ADDRESS_MAX (SIGNALS_MAX / 4 * 3)
+#define SIGNALS_CONNECTION_MAX 64u
 #define FACE_SEEN_SLOTS 1024u
 
 struct signals {
     struct fli_map names;    /* struct signal_name */
     struct fli_list waiting; /* calls that are ASKED or PARKED */
     struct fli_list fired;
-    struct fli_list spare; /* names for reuse */
+    struct fli_list spare;        /* names for reuse */
+    struct fli_map shares;        /* struct signal_share */
+    struct fli_list spare_shares; /* for reuse */
     size_t n;
     uint64_t seed[2];
     uint64_t next_ms; /* no BLPOP times out before */
 };
+
+/* How many BLPOPs a connection, or an address, has. */
+#define SIGNAL_SHARE_KEY 9u
+struct signal_share {
+    struct fli_map_node node;
+    struct fli_list spare;
+    uint8_t key[SIGNAL_SHARE_KEY]; /* enum signal_share_of, and the number of the connection or
+                                      address */
+    unsigned n;
+};
+enum signal_share_of { SIGNAL_OF_CONNECTION, SIGNAL_OF_ADDRESS };
 
 /* A lock that BLPOPs wait for. Its name is that of its first call; there is always one. */
 struct signal_name {
@@ -49,8 +64,9 @@ struct call {
     struct node_ticket ticket;
     struct fli_list link; /* spare, parts, cleanup, again, signals */
     struct parked_request parked;
-    struct fli_list waiting;     /* of signals */
-    struct signal_name *awaited; /* of a BLPOP: NULL unless it is ASKED or PARKED */
+    struct fli_list waiting;        /* of signals */
+    struct signal_name *awaited;    /* of a BLPOP: NULL unless it is ASKED or PARKED */
+    struct signal_share *shares[2]; /* of a BLPOP: by enum signal_share_of */
     struct dispatch *dispatch;
     void *request; /* NULL: nothing is to be answered */
     struct dispatch_slot *slot;

@@ -501,6 +501,7 @@ static int make_dispatch(struct server *s)
         .now_ms = on_now,
         .connection = on_connection_command,
         .source = server_source,
+        .address = server_client_address,
         .hold = server_hold,
         .release = server_release,
         .users_ctx = s->access,

@@ -7,6 +7,12 @@ uint64_t server_source(void *ctx, void *request)
     return net_conn_id(r->conn);
 }
 
+uint64_t server_client_address(void *ctx, void *request)
+{
+    const struct net_request *r = request;
+    return net_conn_origin(r->conn);
+}
+
 void server_hold(void *ctx, void *request, size_t bytes)
 {
     struct net_request *r = request;

@@ -332,6 +332,19 @@ class Locks(Case):
         a.terminate()
         self.assertEqual(c.read(30), signal_of_x)
 
+    def test_a_connection_has_64_places_to_wait(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        self.assertEqual(node.call('SET', 'lock:x', 'me', 'NX', 'PX', TTL), 'OK')
+        with node.client() as c:
+            for _ in range(65):
+                c.send('BLPOP', 'lock-signal:x', 600)
+            wait_until(lambda: node.info()['blocked_clients'] == 64 and node.info()['answered_busy'] == 1, 30, '64 that wait')
+            self.waiting(node)  # others still have places
+            self.assertEqual(node.call('DELIFEQ', 'lock:x', 'me'), 1)
+            for _ in range(64):
+                self.assertEqual(c.read(30), [b'lock-signal:x', b'1'])
+            self.assertEqual(c.read(30).word, 'BUSY')
+
     def test_what_is_no_signal(self):
         node = Cluster(self.lab, 1).start().nodes[0]
         for command in (('BLPOP', 'queue', 1), ('BLPOP', 'lock-signal:a', 'lock-signal:b', 1), ('BLPOP', 'lock-signal:', 1),
