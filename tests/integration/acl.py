@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Users and rights on real processes: tries everything that a user may not do, at the leader and at a follower."""
 
+import hashlib
 import json
 import os
 import re
@@ -208,6 +209,24 @@ class Logins(AclCase):
             got = c.pipeline([('AUTH', 'ann', 'ann-password'), ('ACL', 'WHOAMI'), ('ACQUIRE', 'b', 'TTL', TTL)])
         self.assertEqual(got[:2], ['OK', b'ann'])
         self.assertEqual(got[2].word, 'NOPERM')
+
+    def test_the_front_door_asks_who_it_is(self):
+        """Also where it answers by itself: what scripts, keys and arguments it knows is nobody's business, and it keeps nothing."""
+        node = self.cluster(1, '--redis-face', 'a*').nodes[0]
+        boss = self.user(node, 'boss', '~*', '+@all')
+        no_rights = self.user(node, 'no')
+        release = form_texts()['release']
+        requests = [('DEL', 'redisson_unlock_latch:{x}:y'), ('EVALSHA', hashlib.sha1(release.encode()).hexdigest(), 0), ('EVALSHA', '0' * 40, 0),
+                    ('GET', 'b'), ('GET', ''), ('SET', 'a', 'v'), ('EVAL', release + ' -- mine', 1, 'a', 'v'), ('EVAL', 'return 1', 0),
+                    ('BLPOP', 'queue', 1), ('LOCKTOKEN', 'a', 'v'), ('SCRIPT', 'EXISTS', '0' * 40), ('SENTINEL', 'MASTERS')]
+        boss.call('ACL', 'SETUSER', 'default', 'off')
+        with node.client() as c:
+            for request in requests:
+                self.assertError('NOAUTH', c, *request)
+            self.assertEqual(boss.call('SCRIPT', 'EXISTS', hashlib.sha1((release + ' -- mine').encode()).hexdigest()), [0])
+            self.assertEqual(no_rights.call('DEL', 'redisson_unlock_latch:{x}:y'), 0) # somebody
+            self.assertEqual(c.call('AUTH', 'boss', 'boss-password'), 'OK')
+            self.assertEqual(c.call('EVAL', release + ' -- mine', 1, 'a', 'v'), 0)
 
     def test_requirepass(self):
         node = self.cluster_with_password()
