@@ -87,7 +87,7 @@ struct net_conn {
     struct fli_buf out;
     size_t sending_left;             /* bytes of `sending` that the kernel has not taken */
     size_t waiting_len;              /* bytes of answers that wait for earlier ones */
-    size_t replies;                  /* memory of those */
+    size_t replies;                  /* memory of those, and what requests keep */
     size_t subscribed;               /* memory that the service keeps for it */
     size_t bytes;                    /* all its memory, as of the last time that it was counted */
     struct fli_heap_node heavy;      /* server->heavy */

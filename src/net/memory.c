@@ -181,6 +181,13 @@ void net_memory_reply(struct net_request *r)
     r->counted = r->reply.cap;
 }
 
+void net_request_keeps(struct net_request *r, size_t bytes)
+{
+    r->conn->replies += bytes - r->kept;
+    r->kept = bytes;
+    net_conn_touch(r->conn); /* so that it is counted */
+}
+
 void net_conn_set_subscribed(struct net_conn *c, size_t bytes)
 {
     c->subscribed = bytes;

@@ -67,6 +67,7 @@ struct net_request {
                              it */
     struct fli_buf reply; /* private: an answer that waits for earlier ones */
     size_t counted;       /* private: its bytes that the connection's count includes */
+    size_t kept;          /* private: set by net_request_keeps() */
     _Alignas(16) uint8_t user[];
 };
 
@@ -106,6 +107,10 @@ struct fli_buf *net_reply(struct net_request *r);
 void net_answer(struct net_request *r);
 void net_answer_failed(struct net_request *r);
 
+/* The service keeps so many bytes for this request, besides request_memory. Its connection is
+ * charged for them until it is answered. */
+void net_request_keeps(struct net_request *r, size_t bytes);
+
 bool net_conn_is_tls(const struct net_conn *c);
 /* The CN of the client's verified certificate; false when it has shown none. */
 bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX]);
@@ -121,6 +126,9 @@ void net_conn_set_login(struct net_conn *c, uint64_t login);
 bool net_conn_is_local(const struct net_conn *c);
 struct fli_slice net_conn_address(const struct net_conn *c);
 #define NET_CONN_ADDRESS_MAX 18u
+/* A number for what address-connections counts as one address: the address without the port; of
+ * version 6, its network of 64 bits. */
+uint64_t net_conn_origin(const struct net_conn *c);
 /* Takes no more requests from the connection, and reads nothing, until it is released. */
 void net_conn_hold(struct net_conn *c);
 void net_conn_release(struct net_conn *c);

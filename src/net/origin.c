@@ -38,6 +38,11 @@ static size_t key_len_of(const struct net_conn *c)
     return c->address_len == 18 ? NETWORK6 : c->address_len < 2 ? 0 : c->address_len - 2u;
 }
 
+uint64_t net_conn_origin(const struct net_conn *c)
+{
+    return fli_map_hash(&c->server->origins, c->address, key_len_of(c));
+}
+
 static struct net_origin *find_or_make(struct net_server *s, const struct net_conn *c)
 {
     size_t len = key_len_of(c);

@@ -53,7 +53,7 @@ struct net_request *net_request_take(struct net_conn *c)
     r->conn = c;
     r->answered = false;
     r->is_push = false;
-    r->counted = 0;
+    r->counted = r->kept = 0;
     fli_buf_init(&r->reply, s->limits.output_max);
     memset(r->user, 0, s->user_size);
     fli_list_push(&c->requests, &r->link);
@@ -68,7 +68,7 @@ void net_request_free(struct net_request *r)
     FLI_ASSERT(c->in_flight > 0);
     fli_list_remove(&r->link);
     c->in_flight--;
-    c->replies -= r->counted;
+    c->replies -= r->counted + r->kept;
     net_buffer_give(s, &r->reply);
     if (s->free_requests_n == NET_REQUESTS_KEEP) {
         free(r);

@@ -8,6 +8,7 @@
 #include "machine/batch.h"
 #include "machine/machine.h"
 #include "server/dispatch_private.h"
+#include "server/gather.h"
 #include "server/signals.h"
 
 static uint64_t now(const struct dispatch *d)
@@ -191,16 +192,13 @@ void dispatch_event(struct dispatch *d, const struct machine_event *event)
 
 static bool goes_on(void *ctx, uint64_t wait)
 {
-    return machine_is_waiting(ctx, wait);
+    return ctx == NULL || machine_is_waiting(ctx, wait);
 }
 
 void dispatch_restored(struct dispatch *d)
 {
-    struct machine *m = d->config.node.machine(d->config.node.ctx);
     d->restores++;
-    if (m != NULL) {
-        parked_skipped(&d->parked, goes_on, m);
-    }
+    parked_skipped(&d->parked);
     signals_wake_all(d);
 }
 
@@ -234,29 +232,41 @@ void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot)
     } else if (c->signal == SIGNAL_PARKED) {
         signals_leave(c);
     } else {
+        gather_leave(c);
         d->counts.orphans++;
     }
 }
 
 /* --- time --- */
 
-void dispatch_turn(struct dispatch *d)
+/* A leader that is gone for long, or a snapshot, ends all that waits here at one moment. */
+static void end_due_waits(struct dispatch *d, uint64_t now_ms)
 {
-    uint64_t now_ms = now(d);
     struct parked_request *r = NULL;
-    while ((r = parked_take_due(&d->parked, now_ms)) != NULL) {
+    if (!fli_list_empty(&d->parked.unverified)) { /* a node that is closed has no machine to ask */
+        parked_verify(&d->parked, DISPATCH_DUE_MAX, goes_on,
+                      d->config.node.machine(d->config.node.ctx));
+    }
+    for (unsigned n = 0; n < DISPATCH_DUE_MAX && (r = parked_take_due(&d->parked, now_ms)) != NULL;
+         n++) {
         struct call *c = FLI_CONTAINER_OF(r, struct call, parked);
         d->counts.timeouts += c->request != NULL;
         give_up(c);
     }
-    listing_turn(d);
-    signals_turn(d);
+}
+
+static void clean_up_due(struct dispatch *d, uint64_t now_ms)
+{
     struct fli_list due;
-    fli_list_init(&due);
-    fli_list_splice(&due, &d->cleanup);
     struct fli_list *link = NULL;
-    while ((link = fli_list_first(&d->again)) != NULL &&
-           FLI_CONTAINER_OF(link, struct call, link)->again_ms <= now_ms) {
+    unsigned n = 0;
+    fli_list_init(&due);
+    for (; n < DISPATCH_DUE_MAX && (link = fli_list_pop(&d->cleanup)) != NULL; n++) {
+        fli_list_push(&due, link);
+    }
+    for (; n < DISPATCH_DUE_MAX && (link = fli_list_first(&d->again)) != NULL &&
+           FLI_CONTAINER_OF(link, struct call, link)->again_ms <= now_ms;
+         n++) {
         fli_list_remove(link);
         fli_list_push(&due, link);
     }
@@ -265,9 +275,19 @@ void dispatch_turn(struct dispatch *d)
     }
 }
 
+void dispatch_turn(struct dispatch *d)
+{
+    uint64_t now_ms = now(d);
+    end_due_waits(d, now_ms);
+    listing_turn(d);
+    signals_turn(d);
+    gather_turn(d);
+    clean_up_due(d, now_ms);
+}
+
 uint64_t dispatch_next_turn_ms(const struct dispatch *d)
 {
-    if (!fli_list_empty(&d->cleanup)) {
+    if (!fli_list_empty(&d->cleanup) || !fli_list_empty(&d->parts)) {
         return 0;
     }
     uint64_t next = parked_next_deadline(&d->parked);
@@ -296,6 +316,8 @@ void dispatch_stop(struct dispatch *d)
 void dispatch_drop_all(struct dispatch *d)
 {
     struct fli_list *link = NULL;
+    d->stopping = true;
+    gather_turn(d);
     fli_list_splice(&d->cleanup, &d->again);
     while ((link = fli_list_pop(&d->cleanup)) != NULL) {
         dispatch_call_free(FLI_CONTAINER_OF(link, struct call, link));

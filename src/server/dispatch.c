@@ -35,7 +35,7 @@ struct call *dispatch_call_take(struct dispatch *d)
 void dispatch_call_free(struct call *c)
 {
     struct dispatch *d = c->dispatch;
-    FLI_ASSERT(c->request == NULL && c->parked.wait == NULL);
+    FLI_ASSERT(c->request == NULL && c->parked.wait == NULL && c->keys == NULL);
     FLI_ASSERT(d->calls > 0);
     d->calls--;
     fli_list_push(&d->spare, &c->link);
@@ -93,8 +93,8 @@ void dispatch_answer_news(struct call *c, const struct parked_news *news)
 
 /* --- results --- */
 
-static void tell_refused(struct dispatch *d, void *request, enum fli_command_id id,
-                         const struct machine_result *result)
+void dispatch_tell_refused(struct dispatch *d, void *request, enum fli_command_id id,
+                           const struct machine_result *result)
 {
     bool by_right = result->code == MACHINE_NOPERM;
     if ((by_right || result->code == MACHINE_NOAUTH) && d->config.refused != NULL) {
@@ -125,7 +125,7 @@ void dispatch_on_result(struct node_ticket *t, int status, const struct machine_
         dispatch_answer_failure(c, status);
     } else {
         void *request = dispatch_call_detach(c);
-        tell_refused(d, request, c->id, result);
+        dispatch_tell_refused(d, request, c->id, result);
         struct fli_buf *b = d->config.sink.reply(request);
         dispatch_finish(d, request,
                         c->face ? dispatch_face_render(b, c, result, payload)
@@ -603,6 +603,7 @@ int dispatch_create(const struct dispatch_config *config, struct dispatch **ret)
     signals_init(&d->signals);
     fli_list_init(&d->spare);
     fli_list_init(&d->listings);
+    fli_list_init(&d->parts);
     fli_list_init(&d->cleanup);
     fli_list_init(&d->again);
     fli_buf_init(&d->scratch, MACHINE_COMMAND_MAX);
@@ -622,6 +623,7 @@ void dispatch_destroy(struct dispatch *d)
         free(FLI_CONTAINER_OF(link, struct call, link));
     }
     parked_fini(&d->parked);
+    signals_fini(&d->signals);
     fli_buf_fini(&d->scratch);
     free(d);
 }

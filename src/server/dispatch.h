@@ -77,6 +77,12 @@ struct dispatch_config {
     /* The source of a request, as a number: requests of one source keep their order, and sources
      * take turns under load. May be NULL: then all requests have the same source. */
     uint64_t (*source)(void *ctx, void *request);
+    /* The address of a request's client, as a number. May be NULL: then all have the same one. */
+    uint64_t (*address)(void *ctx, void *request);
+    /* hold: the client's next requests wait until release, or until this one is cancelled;
+     * meanwhile it is charged for so many bytes. Both may be NULL. */
+    void (*hold)(void *ctx, void *request, size_t bytes);
+    void (*release)(void *ctx, void *request);
     /* gate: whether a command may go on; when not, it answers it. set_sender: puts the sender into
      * the machine's command. sees: whether the sender may see some lock, for lists that the node
      * answers by itself; when not, it answers. users: answers the ACL commands in full. All are
@@ -105,6 +111,7 @@ struct dispatch_config {
  * many requests may be parked on one wait. */
 #define DISPATCH_CALLS_DEFAULT ((size_t)1 << 18)
 #define DISPATCH_CALL_MEMORY ((size_t)1 << 10)
+#define DISPATCH_DUE_MAX 4096u   /* waits that a turn ends; and cleans up after */
 #define DISPATCH_LISTINGS_MAX 4u /* in flight */
 /* Between checks whether clients have caught up. */
 #define DISPATCH_LISTINGS_POLL_MS UINT64_C(10)
@@ -140,7 +147,7 @@ void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot);
 void dispatch_event(struct dispatch *d, const struct machine_event *event);
 
 /* A snapshot replaced the state and skipped events. A wait that may have ended by one of them is
- * answered UNCERTAIN at the next turn: asking again under the same owner finds out. */
+ * answered UNCERTAIN in one of the next turns: asking again under the same owner finds out. */
 void dispatch_restored(struct dispatch *d);
 
 /* Does what is due: waits whose end never came, and cleaning up. Not from inside an event or a

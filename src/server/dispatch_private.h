@@ -1,5 +1,5 @@
 /* dispatch_private.h: one request from its submission on, and the work for clients that are gone.
- * For dispatch.c, backup.c, listing.c, cleanup.c, face.c and signals.c.
+ * For dispatch.c, backup.c, listing.c, cleanup.c, face.c, gather.c and signals.c.
  *
  *   state                     request  where
  *   listing in line           set      dispatch->listings (listing.c)
@@ -22,25 +22,51 @@
 
 enum call_cleanup { CLEANUP_NONE, CLEANUP_WAIT, CLEANUP_GRANT };
 
-/* The states of a BLPOP, see signals.h: ASKED and PARKED are linked in a bucket, FIRED in `fired`,
- * so that no event passes them again. */
+/* The states of a BLPOP, see signals.h: ASKED and PARKED are found by the name of their lock, FIRED
+ * are in `fired`, so that no event passes them again. */
 enum call_signal { SIGNAL_NONE, SIGNAL_ASKED, SIGNAL_FIRED, SIGNAL_PARKED };
 #define SIGNALS_MAX 4096u
-#define SIGNAL_BUCKETS 256u
+#define SIGNALS_ADDRESS_MAX (SIGNALS_MAX / 4 * 3)
+#define SIGNALS_CONNECTION_MAX 64u
 #define FACE_SEEN_SLOTS 1024u
 
 struct signals {
-    struct fli_list buckets[SIGNAL_BUCKETS];
+    struct fli_map names;    /* struct signal_name */
+    struct fli_list waiting; /* calls that are ASKED or PARKED */
     struct fli_list fired;
+    struct fli_list spare;        /* names for reuse */
+    struct fli_map shares;        /* struct signal_share */
+    struct fli_list spare_shares; /* for reuse */
     size_t n;
     uint64_t seed[2];
     uint64_t next_ms; /* no BLPOP times out before */
 };
 
+/* How many BLPOPs a connection, or an address, has. */
+#define SIGNAL_SHARE_KEY 9u
+struct signal_share {
+    struct fli_map_node node;
+    struct fli_list spare;
+    uint8_t key[SIGNAL_SHARE_KEY]; /* enum signal_share_of, and the number of the connection or
+                                      address */
+    unsigned n;
+};
+enum signal_share_of { SIGNAL_OF_CONNECTION, SIGNAL_OF_ADDRESS };
+
+/* A lock that BLPOPs wait for. Its name is that of its first call; there is always one. */
+struct signal_name {
+    struct fli_map_node node;
+    struct fli_list calls;
+    struct fli_list spare;
+};
+
 struct call {
     struct node_ticket ticket;
-    struct fli_list link; /* spare, cleanup, again, signals */
+    struct fli_list link; /* spare, parts, cleanup, again, signals */
     struct parked_request parked;
+    struct fli_list waiting;        /* of signals */
+    struct signal_name *awaited;    /* of a BLPOP: NULL unless it is ASKED or PARKED */
+    struct signal_share *shares[2]; /* of a BLPOP: by enum signal_share_of */
     struct dispatch *dispatch;
     void *request; /* NULL: nothing is to be answered */
     struct dispatch_slot *slot;
@@ -60,9 +86,12 @@ struct call {
     uint8_t value_len;
     struct face_answers answers;
     struct call *whole;        /* of a part: the whole, see gather.h */
-    unsigned part, n_parts;    /* of a part: its place; of a whole: the number of parts */
-    unsigned parts_left;       /* of a whole: parts without a result */
-    int parts_status;          /* of a whole: the error of a part that failed; 0: none did */
+    struct gather_keys *keys;  /* of a whole, until its client has left */
+    unsigned part, n_parts;    /* of a part: its lock; of a whole: the number of locks */
+    unsigned parts_next;       /* of a whole: locks before this one were submitted */
+    unsigned parts_left;       /* of a whole: parts that have not ended */
+    int parts_status;          /* of a whole: the error of the first part that failed, or
+                                  FL_EUNCERTAIN if any failed with that; 0: none did */
     struct machine_result odd; /* of a whole: the result of a part that was neither done nor
                                   refused */
     unsigned tries;
@@ -75,7 +104,7 @@ struct call {
     uint64_t token;            /* CLEANUP_GRANT: to be released */
     uint64_t number;           /* of a change of a member: the node */
     uint64_t ttl_ms;           /* of face: the TTL in the request */
-    uint8_t name[FL_NAME_MAX]; /* of a whole: the result of each part */
+    uint8_t name[FL_NAME_MAX]; /* of a whole: the result for each lock */
     uint8_t value[FL_OWNER_MAX];
 };
 
@@ -87,6 +116,7 @@ struct dispatch {
     struct signals signals;
     uint64_t face_seen[FACE_SEEN_SLOTS]; /* hashes of recent keys and values */
     struct fli_list spare;               /* calls for reuse */
+    struct fli_list parts;               /* of wholes, to be submitted (gather.h) */
     struct fli_list cleanup;             /* to be tried now */
     struct fli_list again;               /* to be tried again, in order of again_ms */
     size_t calls;                        /* in use */
@@ -110,6 +140,10 @@ void dispatch_answer_news(struct call *c, const struct parked_news *news);
 void dispatch_finish(struct dispatch *d, void *request, int rc);
 void dispatch_error(struct dispatch *d, void *request, const char *word, const char *text);
 void dispatch_fail(struct dispatch *d, void *request, int status, bool retryable);
+/* Calls the config's `refused` if the result is for want of a right or of a login. Once for each
+ * request. */
+void dispatch_tell_refused(struct dispatch *d, void *request, enum fli_command_id id,
+                           const struct machine_result *result);
 struct call *dispatch_attach(struct dispatch *d, void *request, struct dispatch_slot *slot,
                              int proto, enum fli_command_id id);
 void dispatch_on_result(struct node_ticket *t, int status, const struct machine_result *result,

@@ -40,6 +40,8 @@ void parked_init(struct parked *p, const uint64_t seed[2])
     fli_map_init(&p->waits, wait_eq, seed);
     fli_heap_init(&p->timers, timer_less);
     fli_list_init(&p->spare);
+    fli_list_init(&p->verified);
+    fli_list_init(&p->unverified);
     p->order = 0;
     p->len = 0;
     p->unanswered = 0;
@@ -132,6 +134,7 @@ struct parked_news parked_add(struct parked *p, struct parked_request *r, uint64
     w->times_asked = times_asked > w->times_asked ? times_asked : w->times_asked;
     w->live++;
     fli_list_push(&w->requests, &r->link);
+    fli_list_push(&p->verified, &r->verified);
     r->wait = w;
     r->live = true;
     r->deadline_ms = deadline_ms;
@@ -175,6 +178,7 @@ void parked_remove(struct parked *p, struct parked_request *r)
     r->wait = NULL;
     r->live = false;
     fli_list_remove(&r->link);
+    fli_list_remove(&r->verified);
     fli_heap_remove(&p->timers, &r->timer);
     if (fli_list_empty(&w->requests)) {
         FLI_ASSERT(w->live == 0);
@@ -196,23 +200,30 @@ struct parked_request *parked_take(struct parked *p, uint64_t wait)
     return r;
 }
 
-void parked_skipped(struct parked *p, bool (*goes_on)(void *ctx, uint64_t wait), void *ctx)
+void parked_skipped(struct parked *p)
 {
-    size_t n = p->timers.len;
-    if (n == 0) {
-        return;
-    }
-    /* A copy, since a new deadline moves its node in the heap. */
-    struct fli_heap_node **all = fli_xmalloc(n * sizeof(*all));
-    memcpy(all, p->timers.slots, n * sizeof(*all));
-    for (size_t i = 0; i < n; i++) {
-        struct parked_request *r = FLI_CONTAINER_OF(all[i], struct parked_request, timer);
+    fli_list_splice(&p->unverified, &p->verified);
+}
+
+void parked_verify(struct parked *p, unsigned max, bool (*goes_on)(void *ctx, uint64_t wait),
+                   void *ctx)
+{
+    struct fli_list *link = NULL;
+    while (max-- > 0 && (link = fli_list_pop(&p->unverified)) != NULL) {
+        struct parked_request *r = FLI_CONTAINER_OF(link, struct parked_request, verified);
+        fli_list_push(&p->verified, &r->verified);
         if (!goes_on(ctx, r->wait->id)) {
             r->deadline_ms = 0;
             fli_heap_update(&p->timers, &r->timer);
         }
     }
-    free(all);
+}
+
+static uint64_t first_deadline(const struct parked *p)
+{
+    struct fli_heap_node *min = fli_heap_min(&p->timers);
+    return min == NULL ? UINT64_MAX
+                       : FLI_CONTAINER_OF(min, struct parked_request, timer)->deadline_ms;
 }
 
 struct parked_request *parked_take_any(struct parked *p)
@@ -228,12 +239,10 @@ struct parked_request *parked_take_any(struct parked *p)
 
 struct parked_request *parked_take_due(struct parked *p, uint64_t now_ms)
 {
-    return parked_next_deadline(p) <= now_ms ? parked_take_any(p) : NULL;
+    return first_deadline(p) <= now_ms ? parked_take_any(p) : NULL;
 }
 
 uint64_t parked_next_deadline(const struct parked *p)
 {
-    struct fli_heap_node *min = fli_heap_min(&p->timers);
-    return min == NULL ? UINT64_MAX
-                       : FLI_CONTAINER_OF(min, struct parked_request, timer)->deadline_ms;
+    return fli_list_empty(&p->unverified) ? first_deadline(p) : 0;
 }

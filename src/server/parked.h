@@ -41,7 +41,8 @@ struct parked_news {
 struct parked_wait;
 
 struct parked_request {
-    struct fli_list link; /* of its wait */
+    struct fli_list link;     /* of its wait */
+    struct fli_list verified; /* parked->verified or ->unverified */
     struct fli_heap_node timer;
     struct parked_wait *wait; /* NULL while not parked */
     uint64_t deadline_ms;
@@ -52,7 +53,9 @@ struct parked_request {
 struct parked {
     struct fli_map waits;
     struct fli_heap timers;
-    struct fli_list spare; /* waits for reuse */
+    struct fli_list spare;      /* waits for reuse */
+    struct fli_list verified;   /* requests */
+    struct fli_list unverified; /* requests whose end may be among events that were skipped */
     uint64_t order;
     size_t len;          /* requests parked */
     unsigned unanswered; /* requests whose answer may still be QUEUED */
@@ -91,10 +94,14 @@ struct parked_request *parked_take(struct parked *p, uint64_t wait);
 
 /* Removes and returns the next request whose deadline is due; NULL when none is. */
 struct parked_request *parked_take_due(struct parked *p, uint64_t now_ms);
-/* Events were skipped: requests whose wait does not go on become due at once. */
-void parked_skipped(struct parked *p, bool (*goes_on)(void *ctx, uint64_t wait), void *ctx);
+/* Events were skipped. parked_verify() then finds the requests whose wait does not go on, and makes
+ * them due at once; it verifies `max` of them in one call. */
+void parked_skipped(struct parked *p);
+void parked_verify(struct parked *p, unsigned max, bool (*goes_on)(void *ctx, uint64_t wait),
+                   void *ctx);
 /* Removes and returns any request; NULL when there is none. */
 struct parked_request *parked_take_any(struct parked *p);
-uint64_t parked_next_deadline(const struct parked *p); /* UINT64_MAX when nothing is parked */
+/* UINT64_MAX when nothing is parked; 0 while some are to be verified. */
+uint64_t parked_next_deadline(const struct parked *p);
 
 #endif

@@ -300,12 +300,6 @@ static bool on_may_see(void *ctx, void *request, struct fli_slice lock, uint64_t
     return access_may_see(s->access, r->conn, lock, steps);
 }
 
-static uint64_t on_source(void *ctx, void *request)
-{
-    const struct net_request *r = request;
-    return net_conn_id(r->conn);
-}
-
 static uint64_t on_now(void *ctx)
 {
     const struct server *s = ctx;
@@ -507,7 +501,10 @@ static int make_dispatch(struct server *s)
         .ctx = s,
         .now_ms = on_now,
         .connection = on_connection_command,
-        .source = on_source,
+        .source = server_source,
+        .address = server_client_address,
+        .hold = server_hold,
+        .release = server_release,
         .users_ctx = s->access,
         .gate = access_gate,
         .set_sender = access_set_sender,

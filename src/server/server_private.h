@@ -43,6 +43,12 @@ struct server {
 void server_on_node_log(void *ctx, int level, const char *part, const char *message);
 void server_on_settings(void *ctx, const struct machine_settings *settings);
 
+/* server_request.c: for struct dispatch_config. */
+uint64_t server_source(void *ctx, void *request);
+uint64_t server_client_address(void *ctx, void *request);
+void server_hold(void *ctx, void *request, size_t bytes);
+void server_release(void *ctx, void *request);
+
 /* server_listen.c */
 const char *server_pick_address(const struct server *s, const char *advertised,
                                 char out[MEMBER_ADDRESS_MAX]);

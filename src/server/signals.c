@@ -1,8 +1,10 @@
 /* signals.c: see signals.h. */
 #include "server/signals.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "server/face.h"
 #include "server/render.h"
@@ -23,33 +25,177 @@ static uint64_t now(const struct dispatch *d)
     return d->config.now_ms(d->config.ctx);
 }
 
+/* ---- who waits --------------------------------------------------------------------------- */
+
+static struct signal_share *share_of(const struct fli_map_node *node)
+{
+    return FLI_CONTAINER_OF((struct fli_map_node *)(uintptr_t)node, struct signal_share, node);
+}
+
+static bool share_eq(const struct fli_map_node *node, const void *key, size_t key_len)
+{
+    FLI_ASSERT(key_len == SIGNAL_SHARE_KEY);
+    return memcmp(share_of(node)->key, key, key_len) == 0;
+}
+
+static uint64_t number_of(const struct dispatch *d, void *request, enum signal_share_of of)
+{
+    uint64_t (*number)(void *ctx, void *request) =
+        of == SIGNAL_OF_ADDRESS ? d->config.address : d->config.source;
+    return number == NULL ? 0 : number(d->config.ctx, request);
+}
+
+/* NULL: it has none. */
+static struct signal_share *find_share(struct dispatch *d, void *request, enum signal_share_of of,
+                                       uint8_t key[SIGNAL_SHARE_KEY], uint64_t *ret_hash)
+{
+    struct fli_map *shares = &d->signals.shares;
+    key[0] = (uint8_t)of;
+    fli_put_u64(key + 1, number_of(d, request, of));
+    *ret_hash = fli_map_hash(shares, key, SIGNAL_SHARE_KEY);
+    struct fli_map_node *node = fli_map_find_hashed(shares, *ret_hash, key, SIGNAL_SHARE_KEY);
+    return node == NULL ? NULL : share_of(node);
+}
+
+/* One client may not have all places, which others need as well, for as long as a day. */
+static bool is_full(struct dispatch *d, void *request)
+{
+    static const unsigned max[] = {
+        [SIGNAL_OF_CONNECTION] = SIGNALS_CONNECTION_MAX, [SIGNAL_OF_ADDRESS] = SIGNALS_ADDRESS_MAX};
+    uint8_t key[SIGNAL_SHARE_KEY];
+    uint64_t hash = 0;
+    for (unsigned of = SIGNAL_OF_CONNECTION; of <= SIGNAL_OF_ADDRESS; of++) {
+        const struct signal_share *share = find_share(d, request, of, key, &hash);
+        if (share != NULL && share->n >= max[of]) {
+            return true;
+        }
+    }
+    return d->signals.n >= SIGNALS_MAX;
+}
+
+static struct signal_share *take_share(struct dispatch *d, void *request, enum signal_share_of of)
+{
+    struct signals *s = &d->signals;
+    uint8_t key[SIGNAL_SHARE_KEY];
+    uint64_t hash = 0;
+    struct signal_share *share = find_share(d, request, of, key, &hash);
+    if (share == NULL) {
+        struct fli_list *link = fli_list_pop(&s->spare_shares);
+        share = link != NULL ? FLI_CONTAINER_OF(link, struct signal_share, spare)
+                             : fli_xmalloc(sizeof *share);
+        fli_list_init(&share->spare);
+        memcpy(share->key, key, sizeof key);
+        share->n = 0;
+        if (fli_map_insert(&s->shares, &share->node, hash) != 0) {
+            fli_fatal("out of memory for a waiting request");
+        }
+    }
+    share->n++;
+    return share;
+}
+
+static void give_share(struct signals *s, struct signal_share *share)
+{
+    FLI_ASSERT(share->n > 0);
+    share->n--;
+    if (share->n == 0) {
+        fli_map_remove(&s->shares, &share->node);
+        fli_list_push(&s->spare_shares, &share->spare);
+    }
+}
+
+/* ---- the locks that are waited for ----------------------------------------------------------- */
+
+static bool name_eq(const struct fli_map_node *node, const void *key, size_t key_len)
+{
+    const struct signal_name *name =
+        FLI_CONTAINER_OF((struct fli_map_node *)(uintptr_t)node, struct signal_name, node);
+    const struct call *c = FLI_CONTAINER_OF(name->calls.next, struct call, link);
+    FLI_ASSERT(!fli_list_empty(&name->calls));
+    return c->name_len == key_len && memcmp(c->name, key, key_len) == 0;
+}
+
 void signals_init(struct signals *s)
 {
     fli_random(s->seed, sizeof s->seed);
-    for (size_t i = 0; i < SIGNAL_BUCKETS; i++) {
-        fli_list_init(&s->buckets[i]);
-    }
+    fli_map_init(&s->names, name_eq, s->seed);
+    fli_map_init(&s->shares, share_eq, s->seed);
+    fli_list_init(&s->spare_shares);
+    fli_list_init(&s->waiting);
     fli_list_init(&s->fired);
+    fli_list_init(&s->spare);
     s->next_ms = UINT64_MAX;
 }
 
-static struct fli_list *bucket(struct signals *s, struct fli_slice name)
+void signals_fini(struct signals *s)
 {
-    return &s->buckets[fli_siphash(s->seed, name.data, name.len) % SIGNAL_BUCKETS];
+    struct fli_list *link = NULL;
+    FLI_ASSERT(s->n == 0 && s->names.len == 0 && s->shares.len == 0);
+    while ((link = fli_list_pop(&s->spare)) != NULL) {
+        free(FLI_CONTAINER_OF(link, struct signal_name, spare));
+    }
+    while ((link = fli_list_pop(&s->spare_shares)) != NULL) {
+        free(FLI_CONTAINER_OF(link, struct signal_share, spare));
+    }
+    fli_map_fini(&s->names);
+    fli_map_fini(&s->shares);
 }
 
-static void enter(struct call *c)
+static struct signal_name *find(struct signals *s, struct fli_slice name, uint64_t *ret_hash)
+{
+    *ret_hash = fli_map_hash(&s->names, name.data, name.len);
+    struct fli_map_node *node = fli_map_find_hashed(&s->names, *ret_hash, name.data, name.len);
+    return node == NULL ? NULL : FLI_CONTAINER_OF(node, struct signal_name, node);
+}
+
+static void enter(struct call *c, void *request)
+{
+    struct dispatch *d = c->dispatch;
+    struct signals *s = &d->signals;
+    uint64_t hash = 0;
+    struct signal_name *name = find(s, (struct fli_slice){c->name, c->name_len}, &hash);
+    if (name == NULL) {
+        struct fli_list *link = fli_list_pop(&s->spare);
+        name = link != NULL ? FLI_CONTAINER_OF(link, struct signal_name, spare)
+                            : fli_xmalloc(sizeof *name);
+        fli_list_init(&name->calls);
+        fli_list_init(&name->spare);
+        if (fli_map_insert(&s->names, &name->node, hash) != 0) {
+            fli_fatal("out of memory for a waiting request");
+        }
+    }
+    c->signal = SIGNAL_ASKED;
+    c->awaited = name;
+    c->shares[SIGNAL_OF_CONNECTION] = take_share(d, request, SIGNAL_OF_CONNECTION);
+    c->shares[SIGNAL_OF_ADDRESS] = take_share(d, request, SIGNAL_OF_ADDRESS);
+    fli_list_push(&name->calls, &c->link);
+    fli_list_push(&s->waiting, &c->waiting);
+    s->n++;
+}
+
+/* From here on, no event and no timeout finds the call. */
+static void forget(struct call *c)
 {
     struct signals *s = &c->dispatch->signals;
-    c->signal = SIGNAL_ASKED;
-    fli_list_push(bucket(s, (struct fli_slice){c->name, c->name_len}), &c->link);
-    s->n++;
+    struct signal_name *name = c->awaited;
+    c->awaited = NULL;
+    fli_list_remove(&c->link);
+    fli_list_remove(&c->waiting);
+    if (fli_list_empty(&name->calls)) {
+        fli_map_remove(&s->names, &name->node);
+        fli_list_push(&s->spare, &name->spare);
+    }
 }
 
 static void leave(struct call *c)
 {
     FLI_ASSERT(c->signal != SIGNAL_NONE && c->dispatch->signals.n > 0);
+    if (c->awaited != NULL) {
+        forget(c);
+    }
     fli_list_remove(&c->link);
+    give_share(&c->dispatch->signals, c->shares[SIGNAL_OF_CONNECTION]);
+    give_share(&c->dispatch->signals, c->shares[SIGNAL_OF_ADDRESS]);
     c->dispatch->signals.n--;
     c->signal = SIGNAL_NONE;
 }
@@ -114,6 +260,7 @@ static void on_asked(struct node_ticket *t, int status, const struct machine_res
         dispatch_answer_failure(c, status);
     } else {
         void *request = dispatch_call_detach(c);
+        dispatch_tell_refused(d, request, c->id, result);
         dispatch_finish(
             d, request,
             render_result(d->config.sink.reply(request), c->proto, c->id, result, payload));
@@ -164,7 +311,7 @@ static void submit(struct call *c, void *request)
     if (d->config.set_sender != NULL) {
         d->config.set_sender(d->config.users_ctx, request, &m);
     }
-    enter(c); /* before the query, so that no end of a hold is missed from here on */
+    enter(c, request); /* before the query, so that no end of a hold is missed from here on */
     int rc = dispatch_submit(c, &m, on_asked);
     if (rc != 0) {
         leave(c);
@@ -188,7 +335,7 @@ void signals_request(struct dispatch *d, void *request, struct dispatch_slot *sl
         dispatch_error(d, request, "ERR", "timeout is not a float or out of range");
         return;
     }
-    if (d->calls >= d->config.calls_max || d->signals.n >= SIGNALS_MAX) {
+    if (d->calls >= d->config.calls_max || is_full(d, request)) {
         dispatch_fail(d, request, FL_EBUSY, true);
         return;
     }
@@ -208,7 +355,7 @@ static void fire(struct call *c, struct fli_list *woken)
 {
     bool parked = c->signal == SIGNAL_PARKED;
     c->signal = parked ? SIGNAL_PARKED : SIGNAL_FIRED;
-    fli_list_remove(&c->link);
+    forget(c);
     fli_list_push(parked ? woken : &c->dispatch->signals.fired, &c->link);
 }
 
@@ -232,14 +379,16 @@ void signals_event(struct dispatch *d, const struct machine_event *event)
     if (!ends || d->signals.n == 0) {
         return;
     }
+    uint64_t hash = 0;
+    struct signal_name *name = find(&d->signals, event->name, &hash);
+    if (name == NULL) {
+        return;
+    }
     struct fli_list woken;
+    struct fli_list *link = NULL;
     fli_list_init(&woken);
-    FLI_LIST_FOREACH_SAFE(link, tmp, bucket(&d->signals, event->name))
-    {
-        struct call *c = FLI_CONTAINER_OF(link, struct call, link);
-        if (c->name_len == event->name.len && memcmp(c->name, event->name.data, c->name_len) == 0) {
-            fire(c, &woken);
-        }
+    while ((link = fli_list_first(&name->calls)) != NULL) {
+        fire(FLI_CONTAINER_OF(link, struct call, link), &woken);
     }
     wake(&woken);
 }
@@ -261,19 +410,17 @@ void signals_turn(struct dispatch *d)
     struct fli_list due;
     fli_list_init(&due);
     s->next_ms = UINT64_MAX;
-    for (size_t i = 0; s->n > 0 && i < SIGNAL_BUCKETS; i++) {
-        FLI_LIST_FOREACH_SAFE(link, tmp, &s->buckets[i])
-        {
-            struct call *c = FLI_CONTAINER_OF(link, struct call, link);
-            if (c->signal != SIGNAL_PARKED) {
-                continue;
-            }
-            if (c->again_ms <= now_ms) {
-                fli_list_remove(link);
-                fli_list_push(&due, link);
-            } else {
-                s->next_ms = c->again_ms < s->next_ms ? c->again_ms : s->next_ms;
-            }
+    FLI_LIST_FOREACH_SAFE(waiting, tmp, &s->waiting)
+    {
+        struct call *c = FLI_CONTAINER_OF(waiting, struct call, waiting);
+        if (c->signal != SIGNAL_PARKED) {
+            continue;
+        }
+        if (c->again_ms <= now_ms) {
+            forget(c);
+            fli_list_push(&due, &c->link);
+        } else {
+            s->next_ms = c->again_ms < s->next_ms ? c->again_ms : s->next_ms;
         }
     }
     s->next_ms = s->next_ms < now_ms + POLL_MS ? now_ms + POLL_MS : s->next_ms;
@@ -287,11 +434,9 @@ void signals_wake_all(struct dispatch *d)
 {
     struct fli_list woken;
     fli_list_init(&woken);
-    for (size_t i = 0; i < SIGNAL_BUCKETS; i++) {
-        FLI_LIST_FOREACH_SAFE(link, tmp, &d->signals.buckets[i])
-        {
-            fire(FLI_CONTAINER_OF(link, struct call, link), &woken);
-        }
+    struct fli_list *waiting = NULL;
+    while ((waiting = fli_list_first(&d->signals.waiting)) != NULL) {
+        fire(FLI_CONTAINER_OF(waiting, struct call, waiting), &woken);
     }
     wake(&woken);
 }

@@ -14,6 +14,7 @@
 #include "server/dispatch_private.h"
 
 void signals_init(struct signals *s);
+void signals_fini(struct signals *s); /* nothing may wait */
 
 /* Takes a BLPOP; answers it now or later. */
 void signals_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Users and rights on real processes: tries everything that a user may not do, at the leader and at a follower."""
 
+import hashlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Resp, RespError, as_dict, binary, main, wait_until
 from harness.lab import ROOT
+from wire_lab import form_texts
 
 TTL = 60000
 
@@ -208,6 +210,24 @@ class Logins(AclCase):
         self.assertEqual(got[:2], ['OK', b'ann'])
         self.assertEqual(got[2].word, 'NOPERM')
 
+    def test_the_front_door_asks_who_it_is(self):
+        """Also where it answers by itself: what scripts, keys and arguments it knows is nobody's business, and it keeps nothing."""
+        node = self.cluster(1, '--redis-face', 'a*').nodes[0]
+        boss = self.user(node, 'boss', '~*', '+@all')
+        no_rights = self.user(node, 'no')
+        release = form_texts()['release']
+        requests = [('DEL', 'redisson_unlock_latch:{x}:y'), ('EVALSHA', hashlib.sha1(release.encode()).hexdigest(), 0), ('EVALSHA', '0' * 40, 0),
+                    ('GET', 'b'), ('GET', ''), ('SET', 'a', 'v'), ('EVAL', release + ' -- mine', 1, 'a', 'v'), ('EVAL', 'return 1', 0),
+                    ('BLPOP', 'queue', 1), ('LOCKTOKEN', 'a', 'v'), ('SCRIPT', 'EXISTS', '0' * 40), ('SENTINEL', 'MASTERS')]
+        boss.call('ACL', 'SETUSER', 'default', 'off')
+        with node.client() as c:
+            for request in requests:
+                self.assertError('NOAUTH', c, *request)
+            self.assertEqual(boss.call('SCRIPT', 'EXISTS', hashlib.sha1((release + ' -- mine').encode()).hexdigest()), [0])
+            self.assertEqual(no_rights.call('DEL', 'redisson_unlock_latch:{x}:y'), 0) # somebody
+            self.assertEqual(c.call('AUTH', 'boss', 'boss-password'), 'OK')
+            self.assertEqual(c.call('EVAL', release + ' -- mine', 1, 'a', 'v'), 0)
+
     def test_requirepass(self):
         node = self.cluster_with_password()
         with node.client() as c:
@@ -327,6 +347,16 @@ class Audit(AclCase):
         self.assertRegex(got['time'], r'^20..-..-..T..:..:..\.\d{3}Z$')
         self.assertError('NOPERM', ann, 'ACQUIRE', 'b', 'TTL', TTL)
         line('refused', command='ACQUIRE', why='NOPERM', user='ann')
+        denied = node.info()['requests_denied']
+        self.assertError('NOPERM', ann, 'BLPOP', 'lock-signal:b', 1)
+        line('refused', command='BLPOP', why='NOPERM', user='ann')
+        renew_each = form_texts()['renew-each']
+        self.assertError('NOPERM', ann, 'EVAL', renew_each, 3, 'b1', 'b2', 'b3', TTL, 'v', 'v', 'v')
+        line('refused', command='EVAL', why='NOPERM', user='ann')
+        self.assertEqual(ann.call('SET', 'a5', 'value-of-a5', 'NX'), 'OK')
+        self.assertError('UNCERTAIN', ann, 'EVAL', renew_each, 2, 'a5', 'b1', TTL, 'value-of-a5', 'v', text='(NOPERM)')
+        wait_until(lambda: len([l for l in lines() if l['event'] == 'refused' and l['command'] == 'EVAL']) == 2, 30, 'a line of it')
+        self.assertEqual(node.info()['requests_denied'], denied + 3)
         self.assertError('WRONGPASS', node.client(), 'AUTH', 'ann', 'wrong')
         line('refused', command='AUTH', why='WRONGPASS', user='ann')
         node.call('BREAK', 'a"1\n')

@@ -153,10 +153,15 @@ class Forms(Case):
             self.assertEqual(got, want)
             self.assertEqual(len(got), n)
             self.same_lock(n, *keys)
+        for i in range(10):  # what comes behind one waits for its answer
+            self.ours.send('EVAL', texts['renew-each'], 120, *keys, TTL, *['own'] * 120)
+            self.ours.send('ECHO', i)
+        for i in range(10):
+            self.assertEqual((self.ours.read(30), self.ours.read(30)), (got, b'%d' % i))
         with self.assertRaises(RespError) as e:
             self.ours.call('EVAL', texts['renew-each'], 121, *['k%d' % i for i in range(121)], TTL, *['own'] * 121)
         self.assertIn('takes 1 to 120 keys, not 121', e.exception.line)
-        for _ in range(20):  # nobody is left to be told; the locks are prolonged all the same
+        for _ in range(20):  # nobody is left to be told; the first locks are prolonged all the same
             with self.node.client() as c:
                 c.send('EVAL', texts['renew-each'], 120, *keys, 2 * TTL, *['own'] * 120)
         wait_until(lambda: self.ours.call('PTTL', keys[1]) > TTL, what='a longer lease')
@@ -344,6 +349,19 @@ class Locks(Case):
         c = self.waiting(a)
         a.terminate()
         self.assertEqual(c.read(30), signal_of_x)
+
+    def test_a_connection_has_64_places_to_wait(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        self.assertEqual(node.call('SET', 'lock:x', 'me', 'NX', 'PX', TTL), 'OK')
+        with node.client() as c:
+            for _ in range(65):
+                c.send('BLPOP', 'lock-signal:x', 600)
+            wait_until(lambda: node.info()['blocked_clients'] == 64 and node.info()['answered_busy'] == 1, 30, '64 that wait')
+            self.waiting(node)  # others still have places
+            self.assertEqual(node.call('DELIFEQ', 'lock:x', 'me'), 1)
+            for _ in range(64):
+                self.assertEqual(c.read(30), [b'lock-signal:x', b'1'])
+            self.assertEqual(c.read(30).word, 'BUSY')
 
     def test_what_is_no_signal(self):
         node = Cluster(self.lab, 1).start().nodes[0]

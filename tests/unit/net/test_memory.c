@@ -52,6 +52,35 @@ TEST(the_largest_goes_first)
     fixture_end(&f);
 }
 
+/* What the service keeps for a request counts until the request is answered. */
+TEST(what_a_request_keeps_counts)
+{
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    struct net_memory before, m;
+    client_say(&f, fd, "LATER\r\n");
+    turn_until(&f, f.requests == 1);
+    turn(&f);
+    net_get_memory(f.server, &before);
+    for (size_t bytes = 100000; bytes >= 50000; bytes -= 50000) { /* the last number counts */
+        net_request_keeps(f.kept[0], bytes);
+        turn(&f);
+        net_get_memory(f.server, &m);
+        assert_int_equal(m.clients, before.clients + bytes);
+    }
+    answer_kept(&f, 0, "a");
+    client_hear(&f, fd, "$1\r\na\r\n");
+    turn(&f);
+    net_get_memory(f.server, &m);
+    assert_true(m.clients <= before.clients);
+    client_close(fd);
+    turn_until(&f, net_connections(f.server) == 0);
+    net_get_memory(f.server, &m);
+    assert_int_equal(m.clients, 0);
+    fixture_end(&f);
+}
+
 /* A client that is cut off, and has read what it was sent, is told why. */
 TEST(who_goes_for_memory_is_told)
 {

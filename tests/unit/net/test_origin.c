@@ -59,6 +59,26 @@ TEST(connections_have_a_ceiling)
     fixture_end(&f);
 }
 
+TEST(an_address_has_a_number)
+{
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd[3] = {client_open(&f), client_open(&f), client_open_from(&f, "127.0.0.2")};
+    for (unsigned i = 0; i < 3; i++) {
+        client_say(&f, fd[i], "LATER\r\n");
+        turn_until(&f, f.requests == i + 1);
+    }
+    uint64_t here = net_conn_origin(f.kept[0]->conn);
+    assert_true(net_conn_origin(f.kept[1]->conn) == here); /* whatever the port */
+    assert_true(net_conn_origin(f.kept[2]->conn) != here);
+    for (unsigned i = 0; i < 3; i++) {
+        answer_kept(&f, i, "a");
+        client_close(fd[i]);
+    }
+    turn_until(&f, net_connections(f.server) == 0);
+    fixture_end(&f);
+}
+
 /* Answers of 60000 bytes each, kept behind one that does not come. */
 static int client_with(struct fixture *f, const char *address, unsigned answers)
 {

@@ -10,7 +10,7 @@
 #include "machine/view.h"
 #include "server/dispatch.h"
 
-#define SENT_MAX 64
+#define SENT_MAX 128
 #define ASKED_MAX 64
 
 struct asked {

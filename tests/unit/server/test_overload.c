@@ -146,3 +146,78 @@ TEST(requests_are_limited)
     result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
     fake_end(&f);
 }
+
+/* --- BLPOPs that wait --- */
+
+static uint64_t asks_as[2]; /* the connection and the address of the next request */
+
+static uint64_t connection_of(void *ctx, void *request)
+{
+    return asks_as[0];
+}
+
+static uint64_t address_of(void *ctx, void *request)
+{
+    return asks_as[1];
+}
+
+/* Whether a BLPOP gets a place. */
+static bool waits(struct fake *f, struct dispatch_slot *slot)
+{
+    static const struct fli_slice words[] = {{(const uint8_t *)"BLPOP", 5},
+                                             {(const uint8_t *)"lock-signal:x", 13},
+                                             {(const uint8_t *)"0", 1}};
+    struct asked unused = {.fake = f};
+    fli_buf_init(&unused.reply, 4096);
+    dispatch_request(f->d, &unused, slot, 2, words, 3);
+    if (unused.answered) {
+        expect(&unused, BUSY);
+    } else {
+        result(last_sent(f), (struct machine_result){.code = MACHINE_HELD});
+        f->sent_n = 0;
+    }
+    fli_buf_fini(&unused.reply);
+    return !unused.answered;
+}
+
+/* Fills what one address may have, with as many for each connection as it may have. */
+static void fill_address(struct fake *f, struct dispatch_slot *slots)
+{
+    for (unsigned i = 0; i < SIGNALS_ADDRESS_MAX; i++) {
+        asks_as[0] = 1 + i / SIGNALS_CONNECTION_MAX;
+        assert_true(waits(f, &slots[i]));
+        if ((i + 1) % SIGNALS_CONNECTION_MAX == 0) {
+            assert_false(waits(f, &slots[SIGNALS_MAX])); /* the connection has enough */
+        }
+    }
+}
+
+TEST_WITH(who_waits_leaves_places_to_others, fake_setup, fake_teardown)
+{
+    static const struct dispatch_face face = {.pattern = NULL};
+    static struct dispatch_slot slots[SIGNALS_MAX + 1];
+    struct fake *f = *state;
+    f->d->config.face = &face;
+    f->d->config.source = connection_of;
+    f->d->config.address = address_of;
+    asks_as[1] = 1;
+    fill_address(f, slots);
+    asks_as[0] = 10000;
+    assert_false(waits(f, &slots[SIGNALS_MAX]));
+    asks_as[1] = 2;
+    for (unsigned i = SIGNALS_ADDRESS_MAX; i < SIGNALS_MAX; i++) {
+        asks_as[0]++;
+        assert_true(waits(f, &slots[i]));
+    }
+    asks_as[1] = 3;
+    assert_false(waits(f, &slots[SIGNALS_MAX])); /* of all clients together */
+    dispatch_cancel(f->d, &slots[0]);
+    asks_as[0] = 1;
+    asks_as[1] = 1;
+    assert_true(waits(f, &slots[0])); /* its place is free again, and no other one */
+    assert_false(waits(f, &slots[SIGNALS_MAX]));
+    for (unsigned i = 0; i < SIGNALS_MAX; i++) {
+        dispatch_cancel(f->d, &slots[i]);
+    }
+    assert_int_equal(f->d->signals.shares.len, 0);
+}

@@ -148,34 +148,6 @@ TEST(event_between_two_queued)
     }
 }
 
-/* A lock that is let go often, in one entry, while many BLPOPs ask about it: each of them is passed
- * once, and answered with its query. */
-TEST_WITH(fired_signals_are_passed_once, fake_setup, fake_teardown)
-{
-    enum { N = 8 };
-    static const struct dispatch_face face = {.pattern = NULL};
-    struct fake *f = *state;
-    struct asked *a[N];
-    f->d->config.face = &face;
-    struct machine_event released = {.type = MACHINE_EVENT_RELEASED,
-                                     .name = {(const uint8_t *)"lock:x", 6}};
-    for (unsigned i = 0; i < N; i++) {
-        a[i] = ask(f, 2, "BLPOP lock-signal:x 60");
-    }
-    dispatch_event(f->d, &released);
-    for (unsigned i = 0; i < SIGNAL_BUCKETS; i++) {
-        assert_true(fli_list_empty(&f->d->signals.buckets[i]));
-    }
-    dispatch_event(f->d, &released);
-    assert_int_equal(f->d->signals.n, N);
-    for (unsigned i = 0; i < N; i++) {
-        expect_nothing(a[i]);
-        result(&f->sent[i], (struct machine_result){.code = MACHINE_HELD});
-        expect(a[i], "*2\r\n$13\r\nlock-signal:x\r\n$1\r\n1\r\n");
-    }
-    assert_int_equal(f->d->signals.n, 0);
-}
-
 /* What happened before the request was sent cannot be about it. */
 TEST_WITH(old_events_do_not_answer, fake_setup, fake_teardown)
 {
@@ -685,4 +657,105 @@ TEST_WITH(a_snapshot_ends_waits_that_it_jumped_over, fake_setup, fake_teardown)
     expect(goes_on, ":9\r\n");
     machine_destroy(f->machine);
     f->machine = NULL;
+}
+
+/* --- many waits that end at one moment --- */
+
+#define MANY (2 * DISPATCH_DUE_MAX + 1)
+
+/* As many requests, each parked on a wait of its own. The caller frees them. */
+static struct asked *park_many(struct fake *f, const char *owner)
+{
+    struct asked *many = calloc(MANY, sizeof *many);
+    const char *words[] = {"ACQUIRE", "n", "WAIT", "3000", "OWNER", owner};
+    struct fli_slice argv[6];
+    unsigned argc = owner == NULL ? 4 : 6;
+    for (unsigned i = 0; i < argc; i++) {
+        argv[i] = (struct fli_slice){(const uint8_t *)words[i], strlen(words[i])};
+    }
+    for (unsigned i = 0; i < MANY; i++) {
+        struct machine_result r = queued;
+        r.wait = WAIT + i;
+        many[i].fake = f;
+        fli_buf_init(&many[i].reply, 4096);
+        dispatch_request(f->d, &many[i], &many[i].slot, 2, argv, argc);
+        result(last_sent(f), r);
+        f->sent_n = 0;
+    }
+    assert_int_equal(parked(f), MANY);
+    return many;
+}
+
+static void expect_answered(const struct asked *many, unsigned n)
+{
+    unsigned answered = 0;
+    for (unsigned i = 0; i < MANY; i++) {
+        answered += many[i].answered;
+    }
+    assert_int_equal(answered, n);
+}
+
+static void free_many(struct asked *many)
+{
+    for (unsigned i = 0; i < MANY; i++) {
+        fli_buf_fini(&many[i].reply);
+    }
+    free(many);
+}
+
+TEST_WITH(many_that_are_due_end_in_parts, fake_setup, fake_teardown)
+{
+    struct fake *f = *state;
+    struct asked *many = park_many(f, OWNER);
+    f->now_ms += 3000 + DISPATCH_SLACK_DEFAULT_MS;
+    for (unsigned turns = 1; turns <= 3; turns++) {
+        assert_true(dispatch_next_turn_ms(f->d) <= f->now_ms);
+        dispatch_turn(f->d);
+        expect_answered(many, turns < 3 ? turns * DISPATCH_DUE_MAX : MANY);
+    }
+    assert_int_equal(dispatch_next_turn_ms(f->d), UINT64_MAX);
+    free_many(many);
+}
+
+TEST_WITH(many_that_a_snapshot_ended_end_in_parts, fake_setup, fake_teardown)
+{
+    struct fake *f = *state;
+    struct asked *many = park_many(f, OWNER);
+    f->machine = machine_with_a_wait(); /* nobody's here */
+    dispatch_restored(f->d);
+    expect_answered(many, 0);
+    event(f, GRANTED, WAIT + MANY - 1, 9, 0); /* the last one is heard of before it is verified */
+    expect_answered(many, 1);
+    for (unsigned turns = 1; turns <= 2; turns++) {
+        assert_int_equal(dispatch_next_turn_ms(f->d), 0);
+        dispatch_turn(f->d);
+        expect_answered(many, 1 + turns * DISPATCH_DUE_MAX);
+    }
+    assert_int_equal(dispatch_next_turn_ms(f->d), UINT64_MAX);
+    free_many(many);
+    machine_destroy(f->machine);
+    f->machine = NULL;
+}
+
+/* Waits whose owner this node made are cancelled, in parts as well; so are second attempts. */
+TEST_WITH(cleanups_come_in_parts, fake_setup, fake_teardown)
+{
+    struct fake *f = *state;
+    struct asked *many = park_many(f, NULL);
+    for (unsigned i = 0; i < MANY; i++) {
+        dispatch_cancel(f->d, &many[i].slot);
+    }
+    f->submit_rc = FL_EBUSY;
+    for (unsigned turns = 1; turns <= 3; turns++) {
+        assert_int_equal(dispatch_next_turn_ms(f->d), 0);
+        dispatch_turn(f->d);
+    }
+    assert_int_equal(dispatch_next_turn_ms(f->d), f->now_ms + DISPATCH_CLEANUP_AGAIN_MS);
+    f->now_ms += DISPATCH_CLEANUP_AGAIN_MS;
+    for (unsigned turns = 1; turns <= 3; turns++) {
+        assert_true(dispatch_next_turn_ms(f->d) <= f->now_ms);
+        dispatch_turn(f->d);
+    }
+    assert_int_equal(dispatch_next_turn_ms(f->d), f->now_ms + DISPATCH_CLEANUP_AGAIN_MS);
+    free_many(many);
 }

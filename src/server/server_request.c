@@ -1,0 +1,27 @@
+/* server_request.c: what dispatch wants of the connection that a request came on. */
+#include "server/server_private.h"
+
+uint64_t server_source(void *ctx, void *request)
+{
+    const struct net_request *r = request;
+    return net_conn_id(r->conn);
+}
+
+uint64_t server_client_address(void *ctx, void *request)
+{
+    const struct net_request *r = request;
+    return net_conn_origin(r->conn);
+}
+
+void server_hold(void *ctx, void *request, size_t bytes)
+{
+    struct net_request *r = request;
+    net_request_keeps(r, bytes);
+    net_conn_hold(r->conn);
+}
+
+void server_release(void *ctx, void *request)
+{
+    const struct net_request *r = request;
+    net_conn_release(r->conn);
+}
