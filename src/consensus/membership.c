@@ -159,6 +159,7 @@ bool membership_may_change(const struct membership *m)
 
 void membership_deposed(struct membership *m)
 {
+    m->admin_of_operation = false; /* it may still stand in line, and come back in a later turn */
     membership_operation_end(m, FL_EUNCERTAIN);
 }
 

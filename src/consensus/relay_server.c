@@ -353,7 +353,10 @@ static void on_command(struct follower *f, struct fli_slice body)
         close_follower(f, "a command that no follower relays");
         return;
     }
-    if (!s->config.can_propose(s->config.ctx)) {
+    /* While the proposer hands back what this follower sent before, this one goes the same way, or
+     * it would overtake commands of its own client. */
+    bool behind = f->count > 0 && proposer_hands_back(s->config.proposer);
+    if (!behind && !s->config.can_propose(s->config.ctx)) {
         send_returned(f, sequence);
         return;
     }
