@@ -508,6 +508,7 @@ int relay_server_create(const struct relay_server_config *config, struct relay_s
         return FL_ENOMEM;
     }
     s->config = *config;
+    relay_server_restored(s); /* the state at the start may be from a snapshot as well */
     fli_list_init(&s->followers);
     fli_map_init(&s->waits, wait_eq, config->hash_seed);
     *ret = s;
