@@ -4,10 +4,11 @@
 #include "../../lib/unit.h"
 
 #include "cluster.h"
+#include "consensus/membership_private.h"
 #include "consensus/node_private.h"
 
 static const struct proposer *gives_back; /* NULL: each as it is */
-static bool log_is_full;
+static const struct replica *full;        /* the log of this one takes no entries */
 
 bool __real_proposer_hands_back(const struct proposer *p);
 bool __wrap_proposer_hands_back(const struct proposer *p);
@@ -21,7 +22,7 @@ bool __wrap_proposer_hands_back(const struct proposer *p)
 
 int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len)
 {
-    return log_is_full ? FL_EBUSY : __real_replica_submit(r, now_ms, data, len);
+    return r == full ? FL_EBUSY : __real_replica_submit(r, now_ms, data, len);
 }
 
 /* With a value, so that its bytes tell it from what nodes submit themselves. */
@@ -80,7 +81,7 @@ TEST_WITH(relayed_commands_go_behind_the_others, cluster_set_up, cluster_tear_do
     struct node *n = c->nodes[leader].node;
     struct op ops[2];
     cluster_acquire(c, follower, "a", "owner-1");
-    log_is_full = true;
+    full = n->replica;
     submit(c, follower, "b", &ops[0]);
     cluster_until(c, has_one, n, "the leader has the first command");
     n->unverified_until_ms = UINT64_MAX; /* by itself it would send the second one back */
@@ -88,11 +89,54 @@ TEST_WITH(relayed_commands_go_behind_the_others, cluster_set_up, cluster_tear_do
     submit(c, follower, "c", &ops[1]);
     cluster_until(c, has_two, n, "the leader has both");
     gives_back = NULL;
-    log_is_full = false;
+    full = NULL;
     n->unverified_until_ms = 0;
     for (unsigned i = 0; i < 2; i++) {
         op_wait(c, &ops[i]);
         assert_int_equal(ops[i].status, 0);
     }
     assert_true(ops[0].result.token < ops[1].result.token);
+}
+
+/* A leader whose log is full has `n` commands, each of another client, then an operator's change of
+ * members; and leadership goes to another node. All is done by that one but for the change, which
+ * was surely not done. */
+static void change_behind(struct cluster *c, unsigned n)
+{
+    unsigned leader = cluster_wait_leader(c);
+    struct node *node = c->nodes[leader].node;
+    struct op *ops = test_calloc(n, sizeof *ops);
+    struct machine_command cmd = cmd_token("t");
+    const struct node_change add = {.kind = NODE_CHANGE_ADD, .id = 9, .address = "127.0.0.1:9"};
+    struct cluster_count changed = {0, 1}, transferred = {0, 1};
+    cluster_wait_caught_up(c);
+    full = node->replica;
+    for (unsigned i = 0; i < n; i++) {
+        ops[i].ticket.source = 1 + i;
+        assert_int_equal(op_submit(c, leader, &cmd, &ops[i]), 0);
+    }
+    assert_int_equal(node_change(node, &add, cluster_count_cb, &changed), 0);
+    assert_int_equal(node_transfer(node, 0, cluster_count_cb, &transferred), 0);
+    cluster_until(c, cluster_counted, &changed, "the operator is answered");
+    full = NULL;
+    assert_int_equal(changed.status, FL_ENOLEADER);
+    for (unsigned i = 0; i < n; i++) {
+        op_wait(c, &ops[i]);
+        assert_int_equal(ops[i].status, 0);
+    }
+    cluster_until(c, cluster_counted, &transferred, "leadership was handed over");
+    assert_int_equal(changed.calls, 1);
+    assert_false(node->membership->admin_busy);
+    test_free(ops);
+}
+
+TEST_WITH(a_change_that_was_not_proposed, cluster_set_up, cluster_tear_down)
+{
+    change_behind(cluster_up(state, 3), 1);
+}
+
+/* The operator does not wait until his change comes back, either. */
+TEST_WITH(a_change_in_a_long_line, cluster_set_up, cluster_tear_down)
+{
+    change_behind(cluster_up(state, 3), 3 * HELD_MOVED_MAX);
 }
