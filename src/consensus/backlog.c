@@ -14,7 +14,8 @@ struct backlog_source {
     struct fli_map_node node;
     struct key key;
     struct fli_list ring;     /* of the backlog */
-    struct fli_list commands; /* held.at_source of each; never empty */
+    struct fli_list returned; /* held.at_source of those that came back; they go first */
+    struct fli_list commands; /* of the others; one of the two lists has some */
 };
 
 /* Keys are numbers that nodes count up, so no client can choose colliding ones. */
@@ -50,6 +51,7 @@ static struct backlog_source *find_or_make(struct backlog *b, struct key key)
     }
     s->key = key;
     fli_list_init(&s->ring);
+    fli_list_init(&s->returned);
     fli_list_init(&s->commands);
     if (fli_map_insert(&b->sources, &s->node, fli_map_hash(&b->sources, &key, sizeof key)) != 0) {
         free(s);
@@ -60,7 +62,8 @@ static struct backlog_source *find_or_make(struct backlog *b, struct key key)
 
 static struct held *head(const struct backlog_source *s)
 {
-    struct fli_list *first = fli_list_first(&s->commands);
+    struct fli_list *first = fli_list_first(&s->returned);
+    first = first != NULL ? first : fli_list_first(&s->commands);
     FLI_ASSERT(first != NULL);
     return FLI_CONTAINER_OF(first, struct held, at_source);
 }
@@ -84,9 +87,18 @@ static bool is_urgent(const struct held *h)
     return backlog_is_urgent(h->data[0]);
 }
 
+/* Puts a source behind the others of the ring that its next command says. */
 static void join_ring(struct backlog *b, struct backlog_source *s)
 {
+    fli_list_remove(&s->ring);
     fli_list_push(is_urgent(head(s)) ? &b->urgent : &b->others, &s->ring);
+}
+
+static bool due_before(const struct fli_heap_node *x, const struct fli_heap_node *y)
+{
+    const struct held *a = FLI_CONTAINER_OF(x, struct held, at_due);
+    const struct held *b = FLI_CONTAINER_OF(y, struct held, at_due);
+    return a->due_ms != b->due_ms ? a->due_ms < b->due_ms : a->number < b->number;
 }
 
 void backlog_init(struct backlog *b)
@@ -94,28 +106,68 @@ void backlog_init(struct backlog *b)
     fli_map_init(&b->sources, source_eq, SEED);
     fli_list_init(&b->urgent);
     fli_list_init(&b->others);
-    fli_list_init(&b->all);
+    fli_list_init(&b->fresh);
+    fli_heap_init(&b->back, due_before);
+    b->number = 0;
     b->taken = 0;
 }
 
 void backlog_fini(struct backlog *b)
 {
-    FLI_ASSERT(b->sources.len == 0 && fli_list_empty(&b->all));
+    FLI_ASSERT(b->sources.len == 0 && fli_list_empty(&b->fresh) && b->back.len == 0);
     FLI_ASSERT(fli_list_empty(&b->urgent) && fli_list_empty(&b->others));
+    fli_heap_fini(&b->back);
     fli_map_fini(&b->sources);
+}
+
+/* Forgets a source that has no commands. */
+static bool forget_empty(struct backlog *b, struct backlog_source *s)
+{
+    if (!fli_list_empty(&s->returned) || !fli_list_empty(&s->commands)) {
+        return false;
+    }
+    fli_list_remove(&s->ring);
+    fli_map_remove(&b->sources, &s->node);
+    free(s);
+    return true;
+}
+
+static struct backlog_source *source_of(struct backlog *b, struct held *h)
+{
+    FLI_ASSERT(h->source == NULL && !fli_list_linked(&h->link));
+    h->due_ms = h->t == NULL ? UINT64_MAX : h->t->deadline_ms;
+    return find_or_make(b, key_of(h->t));
 }
 
 int backlog_push(struct backlog *b, struct held *h)
 {
-    FLI_ASSERT(h->source == NULL && !fli_list_linked(&h->link));
-    struct backlog_source *s = find_or_make(b, key_of(h->t));
+    struct backlog_source *s = source_of(b, h);
     if (s == NULL) {
         return FL_ENOMEM;
     }
     h->source = s;
     fli_list_push(&s->commands, &h->at_source);
-    fli_list_push(&b->all, &h->link);
+    fli_list_push(&b->fresh, &h->link);
     if (!fli_list_linked(&s->ring)) {
+        join_ring(b, s);
+    }
+    return 0;
+}
+
+int backlog_return(struct backlog *b, struct held *h)
+{
+    struct backlog_source *s = source_of(b, h);
+    if (s == NULL) {
+        return FL_ENOMEM;
+    }
+    h->number = ++b->number;
+    if (fli_heap_insert(&b->back, &h->at_due) != 0) {
+        (void)forget_empty(b, s);
+        return FL_ENOMEM;
+    }
+    h->source = s;
+    fli_list_push(&s->returned, &h->at_source);
+    if (head(s) == h) { /* another command was next, which may be of the other ring */
         join_ring(b, s);
     }
     return 0;
@@ -142,27 +194,33 @@ struct held *backlog_first_urgent(const struct backlog *b)
     return first == NULL ? NULL : head(FLI_CONTAINER_OF(first, struct backlog_source, ring));
 }
 
-struct held *backlog_oldest(const struct backlog *b)
+struct held *backlog_first_due(const struct backlog *b)
 {
-    struct fli_list *first = fli_list_first(&b->all);
-    return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct held, link);
+    struct fli_list *pos = fli_list_first(&b->fresh);
+    struct fli_heap_node *min = fli_heap_min(&b->back);
+    struct held *fresh = pos == NULL ? NULL : FLI_CONTAINER_OF(pos, struct held, link);
+    struct held *back = min == NULL ? NULL : FLI_CONTAINER_OF(min, struct held, at_due);
+    if (fresh == NULL || back == NULL) {
+        return fresh == NULL ? back : fresh;
+    }
+    return back->due_ms <= fresh->due_ms ? back : fresh;
 }
 
 void backlog_remove(struct backlog *b, struct held *h)
 {
     struct backlog_source *s = h->source;
-    FLI_ASSERT(s != NULL && fli_list_linked(&h->link));
+    FLI_ASSERT(s != NULL);
     b->taken = is_urgent(head(s)) ? b->taken + 1 : 0;
     fli_list_remove(&h->at_source);
-    fli_list_remove(&h->link);
-    h->source = NULL;
-    fli_list_remove(&s->ring);
-    if (!fli_list_empty(&s->commands)) {
-        join_ring(b, s);
-        return;
+    if (h->at_due.pos == FLI_HEAP_NONE) {
+        fli_list_remove(&h->link);
+    } else {
+        fli_heap_remove(&b->back, &h->at_due);
     }
-    fli_map_remove(&b->sources, &s->node);
-    free(s);
+    h->source = NULL;
+    if (!forget_empty(b, s)) {
+        join_ring(b, s);
+    }
 }
 
 bool backlog_has(struct backlog *b, const struct node_ticket *t)

@@ -10,11 +10,17 @@
  * after Nagle's fair queues (RFC 970, 1985); commands are small and of bounded cost, so no deficit
  * is kept.
  *
- * Everything is O(1), except that backlog_push() and the removal of a source's last command look
- * the source up in a hash. No clock. One thread. */
+ * Commands that were taken out and come back stand in front of the others of their source, in the
+ * order in which they come back. So a source keeps its order over a change of leader, and its turn
+ * is worth no more and no less than before.
+ *
+ * Everything is O(1), but for two things: the source is looked up in a hash; and commands that came
+ * back, in whatever order, stand in a heap by their deadlines, O(log n). The others came in the
+ * order of their deadlines. No clock. One thread. */
 #ifndef CONSENSUS_BACKLOG_H
 #define CONSENSUS_BACKLOG_H
 
+#include "base/heap.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "consensus/ticket.h"
@@ -25,8 +31,11 @@ struct backlog_source;
 
 /* A command whose bytes the node keeps. held_add() makes it. */
 struct held {
-    struct fli_list link;          /* in a backlog, by age; or on a list of the relay's */
+    struct fli_list link;          /* in a backlog, by age; or of those that are to be answered */
     struct fli_list at_source;     /* among the commands of its source */
+    struct fli_heap_node at_due;   /* by its deadline, in place of `link` */
+    uint64_t due_ms;               /* that of its ticket */
+    uint64_t number;               /* of two with one deadline, the first has the lower one */
     struct backlog_source *source; /* NULL: in no backlog */
     struct node_ticket *t;         /* NULL: no callback expects the answer */
     uint64_t start;                /* on a relay stream: the offset where its frame begins */
@@ -39,7 +48,9 @@ struct held {
 struct backlog {
     struct fli_map sources;
     struct fli_list urgent, others; /* rings of sources */
-    struct fli_list all;            /* every command, the oldest first */
+    struct fli_list fresh;          /* commands that never came back, the oldest first */
+    struct fli_heap back;           /* all others, by deadline */
+    uint64_t number;                /* of the last that came back */
     unsigned taken;                 /* commands taken since `others` had a turn */
 };
 
@@ -48,6 +59,10 @@ void backlog_fini(struct backlog *b); /* must be empty */
 
 /* Puts a command behind the others of its source, which its ticket names. 0, or FL_ENOMEM. */
 int backlog_push(struct backlog *b, struct held *h) FLI_MUST_USE;
+
+/* Puts back a command that was removed: in front of its source's others, behind those of them that
+ * came back before. 0, or FL_ENOMEM. */
+int backlog_return(struct backlog *b, struct held *h) FLI_MUST_USE;
 
 /* The command whose turn it is; it stays the same until one is added or removed. NULL: none
  * waits. */
@@ -61,8 +76,8 @@ struct held *backlog_first_urgent(const struct backlog *b);
 bool backlog_is_urgent(uint8_t op);
 #define BACKLOG_URGENT(max) ((max) / 16)
 
-/* The oldest command; NULL: none waits. */
-struct held *backlog_oldest(const struct backlog *b);
+/* The command whose deadline comes first; NULL: none waits. */
+struct held *backlog_first_due(const struct backlog *b);
 
 /* Removes any command. Its source goes behind the other sources of its ring. */
 void backlog_remove(struct backlog *b, struct held *h);

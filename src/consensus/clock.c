@@ -1,6 +1,8 @@
-/* clock.c: see clock.h. All sums saturate, so that a clock near its end stands still instead of
- * starting again at zero. */
+/* clock.c: see clock.h. Sums saturate, so that no clock starts again at zero. The cluster clock
+ * stands still at MACHINE_CLOCK_MAX_MS, the last timestamp that an entry may have. */
 #include "consensus/clock.h"
+
+#include "machine/limits.h"
 
 static uint64_t add_saturated(uint64_t a, uint64_t b)
 {
@@ -24,6 +26,9 @@ void cluster_clock_tick(struct cluster_clock *c, uint64_t now_ms)
         step_ms = CLUSTER_CLOCK_STEP_MAX_MS;
     }
     c->value_ms = add_saturated(c->value_ms, step_ms);
+    if (c->value_ms > MACHINE_CLOCK_MAX_MS) {
+        c->value_ms = MACHINE_CLOCK_MAX_MS;
+    }
     c->tick_at_ms = now_ms;
 }
 

@@ -25,11 +25,12 @@ struct cluster_clock {
     uint64_t proposed_ms; /* the largest timestamp that was proposed */
 };
 
-/* A term begins: machine_ms is the clock of the machine once the barrier of the term is applied. */
+/* A term begins: machine_ms is the clock of the machine once the barrier of the term is applied. No
+ * machine's clock is above MACHINE_CLOCK_MAX_MS. */
 void cluster_clock_start(struct cluster_clock *c, uint64_t machine_ms, uint64_t now_ms);
 
 /* Advances by the time since the last tick, at most CLUSTER_CLOCK_STEP_MAX_MS. If now_ms went back,
- * no time passes. */
+ * no time passes. At MACHINE_CLOCK_MAX_MS the clock stands still. */
 void cluster_clock_tick(struct cluster_clock *c, uint64_t now_ms);
 
 /* The timestamp for a batch that is sealed now: never below the last proposed one, nor below the

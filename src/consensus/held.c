@@ -11,13 +11,12 @@ static const struct fli_slice NOTHING = {NULL, 0};
 void held_init(struct held_queue *q, size_t bytes_max)
 {
     *q = (struct held_queue){.bytes_max = bytes_max};
-    fli_list_init(&q->returned);
     backlog_init(&q->waiting);
 }
 
 void held_fini(struct held_queue *q)
 {
-    FLI_ASSERT(q->count == 0 && fli_list_empty(&q->returned));
+    FLI_ASSERT(q->count == 0);
     backlog_fini(&q->waiting);
 }
 
@@ -43,6 +42,7 @@ static struct held *create(struct held_queue *q, struct node_ticket *t, const vo
     }
     fli_list_init(&h->link);
     fli_list_init(&h->at_source);
+    fli_heap_node_init(&h->at_due);
     h->source = NULL;
     h->t = t;
     h->start = 0;
@@ -89,27 +89,27 @@ void held_answer(struct held_queue *q, struct held *h, int status)
 
 struct held *held_first(const struct held_queue *q)
 {
-    struct fli_list *first = fli_list_first(&q->returned);
-    return first != NULL ? FLI_CONTAINER_OF(first, struct held, link) : backlog_first(&q->waiting);
+    return backlog_first(&q->waiting);
 }
 
 struct held *held_first_urgent(const struct held_queue *q)
 {
-    return fli_list_empty(&q->returned) ? backlog_first_urgent(&q->waiting) : NULL;
+    return backlog_first_urgent(&q->waiting);
 }
 
 bool held_has(struct held_queue *q, const struct node_ticket *t)
 {
-    return !fli_list_empty(&q->returned) || backlog_has(&q->waiting, t);
+    return backlog_has(&q->waiting, t);
 }
 
 void held_take(struct held_queue *q, struct held *h)
 {
-    if (h->source != NULL) {
-        backlog_remove(&q->waiting, h);
-    } else {
-        fli_list_remove(&h->link);
-    }
+    backlog_remove(&q->waiting, h);
+}
+
+int held_put_back(struct held_queue *q, struct held *h)
+{
+    return backlog_return(&q->waiting, h);
 }
 
 static void move(struct held_queue *q, struct held *h, struct fli_list *to)
@@ -118,7 +118,7 @@ static void move(struct held_queue *q, struct held *h, struct fli_list *to)
     fli_list_push(to, &h->link);
 }
 
-static void answer_all(struct held_queue *q, struct fli_list *list, int status)
+void held_answer_all(struct held_queue *q, struct fli_list *list, int status)
 {
     struct fli_list *pos;
     while ((pos = fli_list_pop(list)) != NULL) {
@@ -132,52 +132,34 @@ bool held_expire(struct held_queue *q, uint64_t now_ms)
     struct held *h;
     unsigned n = 0;
     fli_list_init(&due);
-    FLI_LIST_FOREACH_SAFE(pos, tmp, &q->returned)
-    {
-        h = FLI_CONTAINER_OF(pos, struct held, link);
-        if (h->t->deadline_ms <= now_ms) {
-            move(q, h, &due);
-            n++;
-        }
-        if (n == HELD_EXPIRED_MAX) {
-            break;
-        }
-    }
-    /* Waiting commands came in the order of their deadlines. */
-    while (n < HELD_EXPIRED_MAX && (h = backlog_oldest(&q->waiting)) != NULL &&
-           h->t->deadline_ms <= now_ms) {
+    while (n < HELD_EXPIRED_MAX && (h = backlog_first_due(&q->waiting)) != NULL &&
+           h->due_ms <= now_ms) {
         move(q, h, &due);
         n++;
     }
     /* Callbacks may submit commands, so they run after the walk. */
-    answer_all(q, &due, FL_ENOLEADER);
+    held_answer_all(q, &due, FL_ENOLEADER);
     return n == HELD_EXPIRED_MAX;
-}
-
-void held_take_all(struct held_queue *q, struct fli_list *to)
-{
-    struct held *h;
-    fli_list_splice(to, &q->returned);
-    while ((h = backlog_oldest(&q->waiting)) != NULL) {
-        move(q, h, to);
-    }
 }
 
 void held_refuse_all(struct held_queue *q, int status)
 {
     struct fli_list all;
+    struct held *h;
     fli_list_init(&all);
-    held_take_all(q, &all);
-    answer_all(q, &all, status);
+    while ((h = backlog_first(&q->waiting)) != NULL) {
+        move(q, h, &all);
+    }
+    held_answer_all(q, &all, status);
 }
 
 void held_return(struct held_queue *q, struct node_ticket *t, const void *command, size_t len)
 {
     struct held *h = len > q->bytes_max - q->bytes ? NULL : create(q, t, command, len);
+    /* Nothing was done in either case; the client learns it at once this way. */
     if (h == NULL) {
-        /* Nothing was done in either case; the client learns it at once this way. */
         t->cb(t, FL_EBUSY, NULL, NOTHING);
-        return;
+    } else if (held_put_back(q, h) != 0) {
+        held_answer(q, h, FL_EBUSY);
     }
-    fli_list_push(&q->returned, &h->link);
 }

@@ -43,7 +43,7 @@ bool membership_returned(struct membership *m, struct node_ticket *t)
     if (t != &m->admin) {
         return false;
     }
-    admin_done(t, FL_EUNCERTAIN, NULL, (struct fli_slice){NULL, 0});
+    admin_done(t, FL_ENOLEADER, NULL, (struct fli_slice){NULL, 0});
     return true;
 }
 
@@ -159,7 +159,11 @@ bool membership_may_change(const struct membership *m)
 
 void membership_deposed(struct membership *m)
 {
-    membership_operation_end(m, FL_EUNCERTAIN);
+    /* What was in flight is answered by now: if its command is not, it stands in line, and comes
+     * back in a later turn. */
+    bool undone = m->admin_of_operation && proposer_hands_back(m->config.proposer);
+    m->admin_of_operation = false;
+    membership_operation_end(m, undone ? FL_ENOLEADER : FL_EUNCERTAIN);
 }
 
 /* ---- handing leadership over ---- */

@@ -133,7 +133,8 @@ void membership_turn(struct membership *m, bool running); /* forms the cluster, 
 void membership_deposed(struct membership *m);
 void membership_close(struct membership *m);
 
-/* Takes a ticket that the proposer gave back; whether it belongs to this file. */
+/* Takes a ticket that the proposer gave back, whose command was surely not done. False: it does not
+ * belong to this file. */
 bool membership_returned(struct membership *m, struct node_ticket *t);
 
 /* ---- operators ---- */

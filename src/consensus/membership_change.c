@@ -483,7 +483,7 @@ void membership_operation_done(struct membership *m, int status,
 {
     struct membership_operation *o = &m->operation;
     if (status != 0) {
-        membership_operation_end(m, FL_EUNCERTAIN);
+        membership_operation_end(m, status);
         return;
     }
     bool goes_on = result->code == MACHINE_DONE && o->change.kind == NODE_CHANGE_FORGET;

@@ -104,14 +104,20 @@ static bool route(struct node *n, struct held *h)
     return true;
 }
 
+/* A new leader may have held a hundred thousand commands during the election: they take turns. When
+ * there is no room for the others, there may still be some for urgent ones. */
 static void route_held(struct node *n)
 {
-    struct held *h = held_first(&n->held);
-    while (h != NULL && route(n, h)) {
-        h = held_first(&n->held);
+    unsigned moved = 0;
+    struct held *h;
+    while (moved < HELD_MOVED_MAX && (h = held_first(&n->held)) != NULL && route(n, h)) {
+        moved++;
     }
-    while ((h = held_first_urgent(&n->held)) != NULL && route(n, h)) {
-        /* there may still be room for these */
+    while (moved < HELD_MOVED_MAX && (h = held_first_urgent(&n->held)) != NULL && route(n, h)) {
+        moved++;
+    }
+    if (moved == HELD_MOVED_MAX) {
+        node_wake(n);
     }
 }
 
@@ -219,7 +225,7 @@ static void node_turn(struct node *n)
         if (n->phase >= PHASE_CLOSE) {
             return;
         }
-    } else if (held_first(&n->held) != NULL) {
+    } else if (held_first(&n->held) != NULL && !proposer_hands_back(n->proposer)) {
         route_held(n);
         proposer_turn(n->proposer, fli_clock_ms());
     }

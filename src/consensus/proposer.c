@@ -11,7 +11,9 @@
  *
  * If the replica refuses a batch, it was surely not appended: the batch stays and is tried again.
  * When leadership is lost, a batch in flight may still be applied, by any leader. Its commands are
- * uncertain, and from then on this node treats it as another node's batch. */
+ * uncertain, and from then on this node treats it as another node's batch. The open batch goes back
+ * at once, and the line in the turns that follow, HELD_MOVED_MAX in each; before it has gone, no
+ * other term begins. */
 #include "consensus/proposer.h"
 
 #include <stdlib.h>
@@ -155,22 +157,27 @@ static void give_up_in_flight(struct proposer *p)
     }
 }
 
-static void return_waiting(struct proposer *p)
+/* The batch that was being filled goes back whole: it is no longer than an entry of the log. */
+static void return_open(struct proposer *p)
 {
     struct batch *b = p->open;
-    struct fli_list line;
-    struct fli_list *pos;
-    fli_list_init(&line);
-    held_take_all(&p->line, &line);
     p->open = NULL;
-    p->stats.pending_bytes = 0;
-    p->stats.pending_commands = 0;
+    p->stats.pending_bytes = p->line.bytes;
+    p->stats.pending_commands = p->line.count;
     if (b != NULL) {
         return_batch(p, b);
         batch_destroy(b);
     }
-    while ((pos = fli_list_pop(&line)) != NULL) {
-        struct held *h = FLI_CONTAINER_OF(pos, struct held, link);
+}
+
+/* The line goes back in turns of the loop: it may have a hundred thousand commands. */
+static void return_line(struct proposer *p, uint64_t most)
+{
+    struct held *h;
+    while (most-- > 0 && (h = held_first(&p->line)) != NULL) {
+        held_take(&p->line, h);
+        p->stats.pending_bytes -= h->len;
+        p->stats.pending_commands--;
         if (h->t != NULL) {
             return_command(p, h->t, (struct fli_slice){h->data, h->len});
         }
@@ -188,7 +195,7 @@ static void lose(struct proposer *p)
     p->barrier_done = false;
     p->mark_due = false;
     give_up_in_flight(p);
-    return_waiting(p);
+    return_open(p);
 }
 
 void proposer_barrier_applied(struct proposer *p, uint64_t term)
@@ -224,7 +231,10 @@ static void follow_leadership(struct proposer *p, uint64_t now_ms)
     if (p->state != STATE_CLOSED && (!leads(p) || term != p->term)) {
         lose(p);
     }
-    if (p->state == STATE_CLOSED && leads(p)) {
+    if (p->state == STATE_CLOSED) {
+        return_line(p, HELD_MOVED_MAX);
+    }
+    if (p->state == STATE_CLOSED && leads(p) && held_first(&p->line) == NULL) {
         p->state = STATE_BARRIER;
         p->term = term;
         p->retry_at_ms = 0;
@@ -444,7 +454,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
         return 0;
     }
     if (p->state == STATE_CLOSED) {
-        return UINT64_MAX;
+        return proposer_hands_back(p) ? 0 : UINT64_MAX;
     }
     if (p->state == STATE_BARRIER) {
         if (p->barrier_done) {
@@ -600,11 +610,20 @@ bool proposer_is_open(const struct proposer *p)
     return p->state == STATE_OPEN;
 }
 
+bool proposer_hands_back(const struct proposer *p)
+{
+    return p->state == STATE_CLOSED && held_first(&p->line) != NULL;
+}
+
 /* Puts a command into the open batch; or into the line, if that is not empty or the batch is full.
- * An urgent command goes ahead of the line while the reserved part of the batch has room for it. */
+ * An urgent command goes ahead of the line while the reserved part of the batch has room for it.
+ * When the line goes back, whatever comes goes back behind it. */
 static int take(struct proposer *p, const struct item *i)
 {
     bool alone = held_first(&p->line) == NULL;
+    if (proposer_hands_back(p)) {
+        return held_add(&p->line, i->t, i->data, i->len);
+    }
     if (alone || (i->urgent && i->t != NULL && !held_has(&p->line, i->t))) {
         if (p->open == NULL) {
             p->open = batch_create(p);
@@ -630,7 +649,7 @@ static bool has_room(const struct proposer *p, const struct item *i)
 int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
                  node_ticket_cb cb)
 {
-    if (p->state != STATE_OPEN) {
+    if (p->state != STATE_OPEN && !proposer_hands_back(p)) {
         return FL_ENOLEADER;
     }
     if (len > p->config.batch_max - MACHINE_BATCH_HEADER_SIZE) {
@@ -660,7 +679,8 @@ void proposer_close(struct proposer *p)
     p->state = STATE_ENDED;
     p->applying = NULL;
     give_up_in_flight(p);
-    return_waiting(p);
+    return_open(p);
+    return_line(p, UINT64_MAX);
 }
 
 void proposer_get_stats(const struct proposer *p, struct proposer_stats *ret)

@@ -9,6 +9,8 @@
  *   closed --(raft leads)--> barrier --(barrier of the term applied)--> open
  *      ^------------------------(leadership lost)------------------------/
  *
+ * What waited when leadership was lost is handed back before the next term begins.
+ *
  * The replica is called from proposer_turn() only, never from within one of its callbacks.
  * Callbacks of tickets may call proposer_add() and proposer_close(), nothing else here. One
  * thread. */
@@ -55,10 +57,15 @@ void proposer_destroy(struct proposer *p);
 /* Whether commands are accepted: the barrier of this term was applied. */
 bool proposer_is_open(const struct proposer *p);
 
+/* Whether leadership was lost and commands that were not proposed are still to be returned, in the
+ * turns that follow. Until then no later command of the same sources may go another way. */
+bool proposer_hands_back(const struct proposer *p);
+
 /* Queues a command or query. 0; FL_ENOLEADER (not open); FL_EBUSY (pending_max); FL_ELIMIT (larger
  * than an entry of this log may be); FL_EINVAL (not one whole command; it may have come from
  * another node); FL_ENOMEM. The bytes are copied. t->cb comes later, once. t may be NULL for the
- * node's own commands whose answer is not needed. */
+ * node's own commands whose answer is not needed. While the proposer hands back, a command is taken
+ * and goes back too, behind the others of its source. */
 int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
                  node_ticket_cb cb) FLI_MUST_USE;
 

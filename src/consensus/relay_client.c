@@ -146,9 +146,10 @@ static void give_up(struct relay_stream *o, const char *why)
     struct relay_client *c = leader->client;
     struct held_queue *q = c->config.queue;
     struct fli_list uncertain;
-    struct fli_list *pos;
+    struct fli_list refused; /* no memory to keep them: surely not done either */
     uint64_t handed = stream_handed(o->stream);
     fli_list_init(&uncertain);
+    fli_list_init(&refused);
     if (o->count > 0) {
         host_log(&c->config.host, 2,
                  "the stream to node %" PRIu64
@@ -157,9 +158,12 @@ static void give_up(struct relay_stream *o, const char *why)
     }
     for (uint64_t s = o->first; s < o->next; s++) {
         struct held *h = take(o, s);
-        if (h != NULL) {
-            bool safe = h->query || h->start >= handed;
-            fli_list_push(safe ? &q->returned : &uncertain, &h->link);
+        if (h == NULL) {
+            continue;
+        }
+        bool safe = h->query || h->start >= handed;
+        if (!safe || held_put_back(q, h) != 0) {
+            fli_list_push(safe ? &refused : &uncertain, &h->link);
         }
     }
     FLI_ASSERT(o->count == 0 && o->bytes == 0 && o->queries == 0);
@@ -167,9 +171,8 @@ static void give_up(struct relay_stream *o, const char *why)
     leader->redial_ms = now_ms(c) + REDIAL_MS;
     stream_close(o->stream);
     free(o);
-    while ((pos = fli_list_pop(&uncertain)) != NULL) {
-        held_answer(q, FLI_CONTAINER_OF(pos, struct held, link), FL_EUNCERTAIN);
-    }
+    held_answer_all(q, &uncertain, FL_EUNCERTAIN);
+    held_answer_all(q, &refused, FL_EBUSY);
     c->config.host.wake(c->config.host.ctx);
 }
 
@@ -213,7 +216,9 @@ static void on_returned(struct relay_stream *o, struct fli_slice body)
         return;
     }
     o->probe_ms = now_ms(c) + PROBE_MS;
-    fli_list_push(&c->config.queue->returned, &h->link);
+    if (held_put_back(c->config.queue, h) != 0) {
+        held_answer(c->config.queue, h, FL_EBUSY);
+    }
     c->config.host.wake(c->config.host.ctx);
 }
 

@@ -28,6 +28,7 @@ static int known_status(uint32_t negated)
     case 0:
     case FL_EBUSY:
     case FL_EINVAL:
+    case FL_ELIMIT:
     case FL_ENOMEM:
     case FL_EUNCERTAIN:
         return -(int)negated;

@@ -353,7 +353,10 @@ static void on_command(struct follower *f, struct fli_slice body)
         close_follower(f, "a command that no follower relays");
         return;
     }
-    if (!s->config.can_propose(s->config.ctx)) {
+    /* While the proposer hands back what this follower sent before, this one goes the same way, or
+     * it would overtake commands of its own client. */
+    bool behind = f->count > 0 && proposer_hands_back(s->config.proposer);
+    if (!behind && !s->config.can_propose(s->config.ctx)) {
         send_returned(f, sequence);
         return;
     }
@@ -505,6 +508,7 @@ int relay_server_create(const struct relay_server_config *config, struct relay_s
         return FL_ENOMEM;
     }
     s->config = *config;
+    relay_server_restored(s); /* the state at the start may be from a snapshot as well */
     fli_list_init(&s->followers);
     fli_map_init(&s->waits, wait_eq, config->hash_seed);
     *ret = s;

@@ -38,6 +38,7 @@ static void put(unsigned i, uint64_t via, uint64_t source, enum machine_op op)
     assert_non_null(c->held);
     fli_list_init(&c->held->link);
     fli_list_init(&c->held->at_source);
+    fli_heap_node_init(&c->held->at_due);
     c->held->t = &c->ticket;
     c->held->len = 4;
     c->held->data[0] = (uint8_t)op;
@@ -74,7 +75,7 @@ TEST_WITH(sources_take_turns, set_up, tear_down)
     for (unsigned i = 0; i < 6; i++) {
         put(i, 0, i < 3 ? 1 : i < 5 ? 2 : 3, MACHINE_OP_ACQUIRE);
     }
-    assert_ptr_equal(backlog_oldest(&b), commands[0].held);
+    assert_ptr_equal(backlog_first_due(&b), commands[0].held);
     expect(ORDER, 6);
 }
 
@@ -149,6 +150,71 @@ TEST_WITH(at_random, set_up, tear_down)
     }
 }
 
+static void out_and_back(const unsigned *which, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        backlog_remove(&b, commands[which[i]].held);
+    }
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(backlog_return(&b, commands[which[i]].held), 0);
+    }
+}
+
+/* What comes back goes before the others of its source, in order, and before nobody else. */
+TEST_WITH(those_that_come_back_keep_their_order, set_up, tear_down)
+{
+    static const unsigned FIRST[] = {0, 1}, SECOND[] = {2};
+    static const unsigned ORDER[] = {4, 0, 5, 1, 2, 3};
+    for (unsigned i = 0; i < 6; i++) {
+        put(i, 0, i < 4 ? 1 : 2, MACHINE_OP_ACQUIRE);
+    }
+    out_and_back(FIRST, 2);
+    out_and_back(SECOND, 1);
+    expect(ORDER, 6);
+}
+
+/* A source is urgent or not by its next command, which may be one that came back. */
+TEST_WITH(what_comes_back_decides_the_ring, set_up, tear_down)
+{
+    static const unsigned ASKS[] = {0}, RENEWS[] = {2};
+    put(0, 0, 1, MACHINE_OP_ACQUIRE);
+    put(1, 0, 1, MACHINE_OP_RENEW);
+    backlog_remove(&b, commands[0].held);
+    assert_ptr_equal(backlog_first_urgent(&b), commands[1].held);
+    assert_int_equal(backlog_return(&b, commands[0].held), 0);
+    assert_null(backlog_first_urgent(&b));
+    out_and_back(ASKS, 1);
+    assert_null(backlog_first_urgent(&b));
+    put(2, 0, 2, MACHINE_OP_RENEW);
+    put(3, 0, 2, MACHINE_OP_ACQUIRE);
+    out_and_back(RENEWS, 1);
+    assert_ptr_equal(backlog_first_urgent(&b), commands[2].held);
+    static const unsigned ORDER[] = {2, 0, 1, 3};
+    expect(ORDER, 4);
+}
+
+/* Whatever the order in which commands came back, the deadline that comes first is known. */
+TEST_WITH(the_first_deadline, set_up, tear_down)
+{
+    static const unsigned DUE[] = {30, 10, 10, 20, 10, 25};
+    static const unsigned ORDER[] = {2, 4, 1, 3, 5, 0};
+    for (unsigned i = 0; i < 6; i++) {
+        put(i, 0, i / 2, MACHINE_OP_ACQUIRE);
+        backlog_remove(&b, commands[i].held);
+        commands[i].ticket.deadline_ms = DUE[i];
+    }
+    for (unsigned i = 0; i < 6; i++) {
+        int rv =
+            i % 2 == 0 ? backlog_return(&b, commands[i].held) : backlog_push(&b, commands[i].held);
+        assert_int_equal(rv, 0);
+    }
+    for (unsigned i = 0; i < 6; i++) {
+        assert_ptr_equal(backlog_first_due(&b), commands[ORDER[i]].held);
+        drop(backlog_first_due(&b));
+    }
+    assert_null(backlog_first_due(&b));
+}
+
 /* A command in the middle of the line can be removed, as one whose time to wait is over. */
 TEST_WITH(from_the_middle, set_up, tear_down)
 {
@@ -158,6 +224,6 @@ TEST_WITH(from_the_middle, set_up, tear_down)
     }
     drop(commands[0].held);
     drop(commands[2].held);
-    assert_ptr_equal(backlog_oldest(&b), commands[1].held);
+    assert_ptr_equal(backlog_first_due(&b), commands[1].held);
     expect(ORDER, 2);
 }

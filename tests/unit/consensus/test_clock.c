@@ -2,6 +2,7 @@
 #include "../../lib/unit.h"
 
 #include "consensus/clock.h"
+#include "machine/limits.h"
 
 TEST(starts_at_the_machine)
 {
@@ -80,9 +81,22 @@ TEST(waits_for_the_deadline_or_the_tick)
 TEST(stands_still_at_its_end)
 {
     struct cluster_clock c;
-    cluster_clock_start(&c, UINT64_MAX - 5, UINT64_MAX - 20);
+    cluster_clock_start(&c, MACHINE_CLOCK_MAX_MS - 1, 1000);
+    for (uint64_t now_ms = 1001; now_ms <= 1003; now_ms++) {
+        cluster_clock_tick(&c, now_ms);
+        assert_true(c.value_ms == MACHINE_CLOCK_MAX_MS);
+        assert_true(cluster_clock_timestamp(&c, 0) == MACHINE_CLOCK_MAX_MS);
+        cluster_clock_proposed(&c, MACHINE_CLOCK_MAX_MS);
+    }
+    assert_true(cluster_clock_timestamp(&c, MACHINE_CLOCK_MAX_MS) == MACHINE_CLOCK_MAX_MS);
+    assert_int_equal(cluster_clock_wait(&c, MACHINE_CLOCK_MAX_MS + 1, 1003), 1);
+}
+
+TEST(the_monotonic_clock_may_end)
+{
+    struct cluster_clock c;
+    cluster_clock_start(&c, 100, UINT64_MAX - 20);
     cluster_clock_tick(&c, UINT64_MAX - 10);
-    assert_true(c.value_ms == UINT64_MAX);
-    assert_true(cluster_clock_timestamp(&c, 0) == UINT64_MAX);
-    assert_true(cluster_clock_wait(&c, UINT64_MAX, UINT64_MAX - 10) == 0);
+    assert_int_equal(c.value_ms, 110);
+    assert_true(cluster_clock_wait(&c, UINT64_MAX, UINT64_MAX - 10) == 10);
 }

@@ -87,6 +87,56 @@ TEST_WITH(those_that_come_back_go_first, set_up, NULL)
     held_fini(&q);
 }
 
+/* Whoever had much in line at a former leader keeps nobody waiting: sources and urgency count for
+ * what came back as well. */
+TEST_WITH(those_that_come_back_take_turns, set_up, NULL)
+{
+    static const uint8_t acquire[64] = {MACHINE_OP_ACQUIRE};
+    static const uint8_t renewal[64] = {MACHINE_OP_RENEW};
+    static const unsigned ORDER[] = {5, 0, 3, 1, 4, 2};
+    struct held_queue q;
+    held_init(&q, 4096);
+    for (unsigned i = 0; i < 6; i++) {
+        calls[i].ticket.source = i < 3 ? 1 : i < 5 ? 2 : 3;
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        held_return(&q, &calls[i].ticket, acquire, sizeof acquire);
+    }
+    assert_null(held_first_urgent(&q));
+    for (unsigned i = 3; i < 6; i++) {
+        const uint8_t *command = i < 5 ? acquire : renewal;
+        assert_false(i != 4 && held_has(&q, &calls[i].ticket));
+        assert_int_equal(held_add(&q, &calls[i].ticket, command, 64), 0);
+    }
+    assert_ptr_equal(held_first_urgent(&q)->t, &calls[5].ticket);
+    for (unsigned i = 0; i < 6; i++) {
+        assert_ptr_equal(held_first(&q)->t, &calls[ORDER[i]].ticket);
+        let_go(&q);
+    }
+    assert_int_equal(q.count + q.bytes, 0);
+    held_fini(&q);
+}
+
+/* One that was taken out counts until it is answered, and is put back where it was. */
+TEST_WITH(one_is_put_back, set_up, NULL)
+{
+    struct held_queue q;
+    held_init(&q, 1024);
+    hold(&q, 0);
+    hold(&q, 1);
+    struct held *h = held_first(&q);
+    held_take(&q, h);
+    assert_ptr_equal(held_first(&q)->t, &calls[1].ticket);
+    assert_int_equal(q.count, 2);
+    assert_int_equal(held_put_back(&q, h), 0);
+    assert_ptr_equal(held_first(&q), h);
+    assert_int_equal(q.count, 2);
+    assert_int_equal(q.bytes, 2 * sizeof COMMAND);
+    held_refuse_all(&q, FL_ENOLEADER);
+    assert_int_equal(calls[0].answers + calls[1].answers, 2);
+    held_fini(&q);
+}
+
 /* The last quarter is for who has nothing waiting, and of that the last for who renews or gives
  * back. */
 TEST_WITH(a_part_is_for_renewals, set_up, NULL)

@@ -462,6 +462,76 @@ TEST_WITH(test_many_through_a_follower, cluster_set_up, cluster_tear_down)
     test_free(ops);
 }
 
+/* A node held n commands while it could not propose: how many are left after a turn. */
+static unsigned left_after_a_turn(struct cluster *c, unsigned n)
+{
+    struct node *node = c->nodes[0].node;
+    struct op *ops = test_calloc(n, sizeof *ops);
+    struct machine_command cmd = cmd_token("t");
+    node->unverified_until_ms = UINT64_MAX;
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(op_submit(c, 0, &cmd, &ops[i]), 0);
+    }
+    uv_run(&c->loop, UV_RUN_NOWAIT);
+    assert_int_equal(node->held.count, n);
+    node->unverified_until_ms = 0;
+    node_wake(node);
+    uv_run(&c->loop, UV_RUN_NOWAIT);
+    unsigned left = (unsigned)node->held.count;
+    assert_int_equal(uv_is_active((uv_handle_t *)&node->idle), left > 0);
+    for (unsigned i = 0; i < n; i++) {
+        op_wait(c, &ops[i]);
+        assert_int_equal(ops[i].status, 0);
+        assert_true(i == 0 || ops[i].result.token > ops[i - 1].result.token);
+    }
+    assert_int_equal(node->held.count, 0);
+    test_free(ops);
+    return left;
+}
+
+TEST_WITH(test_a_turn_takes_a_part_of_what_is_held, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 1);
+    cluster_wait_caught_up(c);
+    assert_int_equal(left_after_a_turn(c, HELD_MOVED_MAX - 1), 0);
+    assert_int_equal(left_after_a_turn(c, HELD_MOVED_MAX + 1), 1);
+}
+
+/* A leader with a long line is deposed: all of it comes back, and is done by the next leader, each
+ * client's commands in their order. What was in the log of the old one is uncertain. */
+TEST_WITH(test_a_long_line_at_a_former_leader, cluster_set_up, cluster_tear_down)
+{
+    enum { COUNT = 3 * HELD_MOVED_MAX, SOURCES = 5 };
+    struct cluster *c = cluster_up_electing(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    struct op *ops = test_calloc(COUNT, sizeof *ops);
+    struct machine_command cmd = cmd_token("t");
+    uint64_t last[SOURCES] = {0};
+    unsigned uncertain = 0;
+    cluster_stop(c, (leader + 1) % 3, 0);
+    cluster_stop(c, (leader + 2) % 3, 0);
+    for (unsigned i = 0; i < COUNT; i++) {
+        ops[i].ticket.source = 1 + i % SOURCES;
+        assert_int_equal(op_submit(c, leader, &cmd, &ops[i]), 0);
+    }
+    op_wait(c, &ops[0]);
+    assert_int_equal(ops[0].status, FL_EUNCERTAIN);
+    cluster_start(c, (leader + 1) % 3);
+    for (unsigned i = 0; i < COUNT; i++) {
+        op_wait(c, &ops[i]);
+        assert_int_equal(ops[i].answers, 1);
+        if (ops[i].status == FL_EUNCERTAIN) {
+            uncertain++;
+            continue;
+        }
+        assert_int_equal(ops[i].status, 0);
+        assert_true(ops[i].result.token > last[i % SOURCES]);
+        last[i % SOURCES] = ops[i].result.token;
+    }
+    assert_true(uncertain < COUNT - 2 * HELD_MOVED_MAX);
+    test_free(ops);
+}
+
 /* With short segments an entry of the log holds less than the proposer would put into one. */
 TEST_WITH(test_a_batch_fits_the_log, cluster_set_up, cluster_tear_down)
 {

@@ -4,6 +4,7 @@
 
 #include "consensus/batch_build.h"
 #include "consensus/clock.h"
+#include "machine/batch.h"
 #include "rig.h"
 
 #define OWNER_A "owner-of-16-bytes-a"
@@ -640,6 +641,36 @@ TEST_WITH(a_pause_is_not_charged_to_leases, start_one, stop)
     rig_await(r, check);
     assert_int_equal(check->result.code, MACHINE_DONE);
     assert_true(check->result.clock_ms <= c->result.clock_ms + CLUSTER_CLOCK_STEP_MAX_MS + 200);
+}
+
+/* One entry, or a backup, brought the cluster clock to its end: leaders go on, and it stands. */
+TEST_WITH(leads_at_the_end_of_the_clock, start_three, stop)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    struct replica *replica = r->nodes[l].server->replica;
+    const struct machine *m = fsm_machine(r->nodes[l].server->fsm);
+    uint8_t data[MACHINE_BATCH_HEADER_SIZE];
+    const struct machine_batch_header h = {.timestamp_ms = MACHINE_CLOCK_MAX_MS,
+                                           .term = replica_term(replica),
+                                           .sequence = UINT64_MAX,
+                                           .length = sizeof data};
+    size_t size = machine_batch_seal(data, &h);
+    assert_int_equal(replica_submit(replica, r->g.now_ms, data, size), 0);
+    while (machine_clock(m) != MACHINE_CLOCK_MAX_MS) {
+        rig_step(r);
+    }
+    rig_run(r, 500);
+    struct rig_call *c = rig_acquire(r, "lock", OWNER_A, 1000);
+    assert_int_equal(rig_add(r, l, c), 0);
+    rig_await(r, c);
+    assert_int_equal(c->result.code, MACHINE_GRANTED);
+    rig_run(r, 3000);
+    assert_true(machine_clock(m) == MACHINE_CLOCK_MAX_MS);
+    struct rig_call *back = rig_release(r, "lock", c->result.token);
+    assert_int_equal(rig_add(r, l, back), 0);
+    rig_await(r, back);
+    assert_int_equal(back->result.code, MACHINE_DONE);
 }
 
 TEST_WITH(asks_for_turns_at_the_right_time, start_one, stop)

@@ -81,3 +81,58 @@ TEST_WITH(test_push_after_a_change_of_leader, cluster_set_up, cluster_tear_down)
     cluster_wait_caught_up(c);
     assert_int_equal(c->nodes[follower].pushed, 2);
 }
+
+/* Fills the log until node i has a snapshot of what is committed now. */
+static void snapshot_of_now(struct cluster *c, unsigned i)
+{
+    static const uint8_t value[FL_VALUE_MAX];
+    struct node_status s;
+    struct op op;
+    unsigned leader = cluster_wait_leader(c);
+    node_get_status(c->nodes[leader].node, &s);
+    uint64_t now = s.commit_index;
+    for (unsigned k = 0; s.snapshot_index < now; k++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "lock-%u", k % 50);
+        struct machine_command cmd = cmd_acquire(name, "owner-1", 600000, 0);
+        cmd.value = (struct fli_slice){value, sizeof value};
+        op_run(c, leader, &cmd, &op);
+        assert_int_equal(op.status, 0);
+        node_get_status(c->nodes[i].node, &s);
+        assert_true(k < 10000);
+    }
+}
+
+/* Likewise waits that the new leader has from its own snapshot: it has not seen them begin. */
+TEST_WITH(test_push_of_a_wait_in_a_snapshot, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = *state;
+    struct op op;
+    struct cluster_count count = {0, 1};
+    cluster_init(c, 3);
+    c->snapshot_bytes = 64 << 10;
+    cluster_start_all(c);
+    cluster_wait_formed(c);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned follower = (leader + 1) % 3;
+    unsigned next = (leader + 2) % 3;
+    uint64_t token = cluster_acquire(c, leader, "a", "owner-1");
+    struct machine_command wait = cmd_acquire("a", "owner-2", 600000, 600000);
+    op_run(c, follower, &wait, &op);
+    assert_int_equal(op.result.code, MACHINE_QUEUED);
+    uint64_t id = op.result.wait;
+    snapshot_of_now(c, next);
+    cluster_stop(c, next, 0);
+    cluster_start(c, next);
+    cluster_wait_caught_up(c);
+    assert_int_equal(node_transfer(c->nodes[leader].node, next + 1, cluster_count_cb, &count), 0);
+    cluster_until(c, cluster_counted, &count, "leadership was handed over");
+    assert_int_equal(cluster_wait_leader(c), next);
+    assert_int_equal(c->nodes[follower].pushed, 0);
+    struct machine_command release = cmd_release("a", token);
+    op_run(c, next, &release, &op);
+    assert_int_equal(op.result.code, MACHINE_DONE);
+    cluster_until(c, push_came, &c->nodes[follower], "the follower is told ahead");
+    assert_int_equal(c->nodes[follower].pushed_type, MACHINE_EVENT_GRANTED);
+    assert_int_equal(c->nodes[follower].pushed_wait, id);
+}

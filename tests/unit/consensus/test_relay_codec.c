@@ -41,6 +41,19 @@ TEST(test_result_round)
                      FL_EPROTO);
 }
 
+/* What a leader refuses with is refused at the follower too. */
+TEST(test_result_refused)
+{
+    uint8_t bytes[RELAY_RESULT_SIZE];
+    struct relay_answer a;
+    static const int STATUS[] = {FL_EBUSY, FL_EINVAL, FL_ELIMIT, FL_ENOMEM, FL_EUNCERTAIN};
+    for (size_t i = 0; i < sizeof STATUS / sizeof STATUS[0]; i++) {
+        relay_result_encode(9, STATUS[i], NULL, bytes);
+        assert_int_equal(relay_result_decode((struct fli_slice){bytes, sizeof bytes}, &a), 0);
+        assert_int_equal(a.status, STATUS[i]);
+    }
+}
+
 /* A status that no leader gives must not be taken for "surely not done". */
 TEST(test_result_unknown_status)
 {

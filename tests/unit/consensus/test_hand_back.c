@@ -1,0 +1,142 @@
+/* test_hand_back.c: whole nodes, one of which still gives back what waited at it when it led. What
+ * comes meanwhile does not overtake that. The tests say when a proposer gives back, and when the
+ * log takes nothing. */
+#include "../../lib/unit.h"
+
+#include "cluster.h"
+#include "consensus/membership_private.h"
+#include "consensus/node_private.h"
+
+static const struct proposer *gives_back; /* NULL: each as it is */
+static const struct replica *full;        /* the log of this one takes no entries */
+
+bool __real_proposer_hands_back(const struct proposer *p);
+bool __wrap_proposer_hands_back(const struct proposer *p);
+int __real_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
+int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
+
+bool __wrap_proposer_hands_back(const struct proposer *p)
+{
+    return p == gives_back || __real_proposer_hands_back(p);
+}
+
+int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len)
+{
+    return r == full ? FL_EBUSY : __real_replica_submit(r, now_ms, data, len);
+}
+
+/* With a value, so that its bytes tell it from what nodes submit themselves. */
+static void submit(struct cluster *c, unsigned i, const char *name, struct op *op)
+{
+    static const uint8_t value[FL_VALUE_MAX];
+    struct machine_command cmd = cmd_acquire(name, "owner-1", 600000, 0);
+    cmd.value = (struct fli_slice){value, sizeof value};
+    op_init(op);
+    op->ticket.source = 1;
+    assert_int_equal(op_submit(c, i, &cmd, op), 0);
+}
+
+static bool has(const struct node *n, unsigned commands)
+{
+    struct proposer_stats s;
+    proposer_get_stats(n->proposer, &s);
+    return s.pending_bytes >= commands * FL_VALUE_MAX;
+}
+
+static bool has_one(void *ctx)
+{
+    return has(ctx, 1);
+}
+
+static bool has_two(void *ctx)
+{
+    return has(ctx, 2);
+}
+
+/* A client of the node that led is behind its own commands, which are still to be held. */
+TEST_WITH(held_commands_wait_for_it, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned follower = cluster_other_than(c, cluster_wait_leader(c));
+    struct node *n = c->nodes[follower].node;
+    struct op op;
+    cluster_acquire(c, follower, "a", "owner-1"); /* there is a stream to the leader */
+    gives_back = n->proposer;
+    submit(c, follower, "b", &op);
+    for (unsigned i = 0; i < 10; i++) {
+        uv_run(&c->loop, UV_RUN_NOWAIT);
+        assert_ptr_equal(held_first(&n->held)->t, &op.ticket);
+    }
+    gives_back = NULL;
+    op_wait(c, &op);
+    assert_int_equal(op.status, 0);
+}
+
+/* So is a client of another node: its command joins those that its node sent before. */
+TEST_WITH(relayed_commands_go_behind_the_others, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned follower = cluster_other_than(c, leader);
+    struct node *n = c->nodes[leader].node;
+    struct op ops[2];
+    cluster_acquire(c, follower, "a", "owner-1");
+    full = n->replica;
+    submit(c, follower, "b", &ops[0]);
+    cluster_until(c, has_one, n, "the leader has the first command");
+    n->unverified_until_ms = UINT64_MAX; /* by itself it would send the second one back */
+    gives_back = n->proposer;
+    submit(c, follower, "c", &ops[1]);
+    cluster_until(c, has_two, n, "the leader has both");
+    gives_back = NULL;
+    full = NULL;
+    n->unverified_until_ms = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        op_wait(c, &ops[i]);
+        assert_int_equal(ops[i].status, 0);
+    }
+    assert_true(ops[0].result.token < ops[1].result.token);
+}
+
+/* A leader whose log is full has `n` commands, each of another client, then an operator's change of
+ * members; and leadership goes to another node. All is done by that one but for the change, which
+ * was surely not done. */
+static void change_behind(struct cluster *c, unsigned n)
+{
+    unsigned leader = cluster_wait_leader(c);
+    struct node *node = c->nodes[leader].node;
+    struct op *ops = test_calloc(n, sizeof *ops);
+    struct machine_command cmd = cmd_token("t");
+    const struct node_change add = {.kind = NODE_CHANGE_ADD, .id = 9, .address = "127.0.0.1:9"};
+    struct cluster_count changed = {0, 1}, transferred = {0, 1};
+    cluster_wait_caught_up(c);
+    full = node->replica;
+    for (unsigned i = 0; i < n; i++) {
+        ops[i].ticket.source = 1 + i;
+        assert_int_equal(op_submit(c, leader, &cmd, &ops[i]), 0);
+    }
+    assert_int_equal(node_change(node, &add, cluster_count_cb, &changed), 0);
+    assert_int_equal(node_transfer(node, 0, cluster_count_cb, &transferred), 0);
+    cluster_until(c, cluster_counted, &changed, "the operator is answered");
+    full = NULL;
+    assert_int_equal(changed.status, FL_ENOLEADER);
+    for (unsigned i = 0; i < n; i++) {
+        op_wait(c, &ops[i]);
+        assert_int_equal(ops[i].status, 0);
+    }
+    cluster_until(c, cluster_counted, &transferred, "leadership was handed over");
+    assert_int_equal(changed.calls, 1);
+    assert_false(node->membership->admin_busy);
+    test_free(ops);
+}
+
+TEST_WITH(a_change_that_was_not_proposed, cluster_set_up, cluster_tear_down)
+{
+    change_behind(cluster_up(state, 3), 1);
+}
+
+/* The operator does not wait until his change comes back, either. */
+TEST_WITH(a_change_in_a_long_line, cluster_set_up, cluster_tear_down)
+{
+    change_behind(cluster_up(state, 3), 3 * HELD_MOVED_MAX);
+}
