@@ -481,13 +481,26 @@ static void request_cb(void *ctx, struct net_request *r, const struct fli_slice 
     }
 }
 
+/* Its connection has gone, so nothing holds it back any more, and nothing says any more what has to
+ * go before it. Requests of a connection are cancelled in their order: those that are still to be
+ * executed go to the end of the queue, one after the other. */
+static void leave(struct service *s, struct pending *p)
+{
+    if (pending_is_deferred(p) && (p->on == &s->deferred || p->on == &s->queue)) {
+        pending_remove(p);
+        pending_push(&s->queue, p);
+        wake(s);
+    }
+    p->request = NULL;
+}
+
 static void cancel_cb(void *ctx, struct net_request *r)
 {
     struct service *s = ctx;
     struct slot slot;
     memcpy(&slot, r->user, sizeof slot);
     if (slot.pending != NULL) {
-        slot.pending->request = NULL;
+        leave(s, slot.pending);
     }
     if (slot.login != NULL) {
         users_cancel(s->users, slot.login);

@@ -103,6 +103,34 @@ TEST_WITH(many_that_are_dropped_take_several_turns, fixture_setup, fixture_teard
     client_close(&other, false);
 }
 
+/* What a connection asked for is done in its order, also when it dies and a part was deferred. */
+TEST_WITH(a_connection_that_dies_keeps_its_order, fixture_setup, fixture_teardown)
+{
+    enum { ROUNDS = 5 };
+    struct fixture *x = *state;
+    struct client other = client_open(x);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        struct client dying = client_open(x);
+        fall_behind(x, &dying, 24);
+        uint64_t before = info(x).deferred_ops;
+        client_set(x, &dying, "k", 3, 1);
+        turn_until(x, info(x).deferred_ops == before + 1);
+        block_worker(x); /* a group is being executed when the rest arrives */
+        client_text(x, &other, "CLAIM b 9\r\n");
+        turn_until(x, info(x).pending_ops == before + 2);
+        turn(x);
+        client_set(x, &dying, "k", 5, 1);
+        turn_until(x, info(x).pending_ops == before + 3);
+        client_close(&dying, true);
+        turn_until(x, info(x).connections == 1);
+        free_worker(x);
+        assert_string_equal(client_hear(x, &other).line, "+OK");
+        turn_until(x, info(x).pending_ops == 0);
+        assert_string_equal(client_ask(x, &other, "GET k\r\n").line, "$5");
+    }
+    client_close(&other, false);
+}
+
 TEST(room_for_deferred_operations)
 {
     struct pending_list l = {.n = SERVICE_DEFERRED_OPS_MAX - 1};
