@@ -104,6 +104,37 @@ static void answer(struct service *s, struct net_request *r, const struct store_
     finish(r, store_answer(net_reply(r), net_conn_proto(r->conn), s->store, op, may_know));
 }
 
+/* A yes is good for the time allowed and no longer: the lease may have ended since. */
+static bool is_too_old(const struct pending *p, uint64_t now_ms)
+{
+    return p->question.due_ms != 0 && now_ms >= p->question.due_ms;
+}
+
+static void answer_verdict(const struct service *s, struct pending *p, enum strict_verdict verdict)
+{
+    struct net_request *r = p->request;
+    char lock[FLI_QUOTE_SIZE];
+    int rc;
+    if (r == NULL) {
+        return;
+    }
+    memset(r->user, 0, sizeof(struct pending *));
+    fli_quote(lock, sizeof(lock), &p->op.lock);
+    unsigned long long token = (unsigned long long)p->op.token;
+    if (verdict == STRICT_NOTHELD) {
+        rc = fli_resp_error(net_reply(r), "NOTHELD",
+                            "token %llu no longer holds lock %s; its lease has ended or it never "
+                            "had one, so nothing was done: acquire the lock again",
+                            token, lock);
+    } else {
+        rc = fli_resp_error(net_reply(r), "UNCHECKED",
+                            "token %llu of lock %s: the lock service did not say within the last "
+                            "%u ms that it is held, so nothing was done: try again",
+                            token, lock, strict_timeout_ms(s->strict));
+    }
+    finish(r, rc == 0);
+}
+
 /* ---- groups ---- */
 
 static void log_message(const struct service *s, int level, const char *part, const char *message)
@@ -257,11 +288,17 @@ static void take_group(struct service *s)
     size_t bytes = 0;
     unsigned visits = 0;
     struct pending *p = NULL;
+    uint64_t now_ms = fli_clock_ms();
     s->group_len = 0;
     while (s->group_len < SERVICE_GROUP_OPS_MAX && bytes < SERVICE_GROUP_BYTES_MAX &&
            visits++ < SERVICE_VISITS_MAX && (p = pending_first(&s->queue)) != NULL) {
         pending_remove(p);
         if (p->request == NULL && (p->op.verb == STORE_GET || p->op.verb == STORE_MARK)) {
+            free_pending(s, p);
+            continue;
+        }
+        if (is_too_old(p, now_ms)) {
+            answer_verdict(s, p, STRICT_UNKNOWN);
             free_pending(s, p);
             continue;
         }
@@ -292,31 +329,6 @@ static void idle_cb(uv_idle_t *handle)
 }
 
 /* ---- strict mode ---- */
-
-static void answer_verdict(const struct service *s, struct pending *p, enum strict_verdict verdict)
-{
-    struct net_request *r = p->request;
-    char lock[FLI_QUOTE_SIZE];
-    int rc;
-    if (r == NULL) {
-        return;
-    }
-    memset(r->user, 0, sizeof(struct pending *));
-    fli_quote(lock, sizeof(lock), &p->op.lock);
-    unsigned long long token = (unsigned long long)p->op.token;
-    if (verdict == STRICT_NOTHELD) {
-        rc = fli_resp_error(net_reply(r), "NOTHELD",
-                            "token %llu no longer holds lock %s; its lease has ended or it never "
-                            "had one, so nothing was done: acquire the lock again",
-                            token, lock);
-    } else {
-        rc = fli_resp_error(net_reply(r), "UNCHECKED",
-                            "token %llu of lock %s: the lock service did not say within %u ms "
-                            "whether it is held, so nothing was done: try again",
-                            token, lock, strict_timeout_ms(s->strict));
-    }
-    finish(r, rc == 0);
-}
 
 /* Queues the operations at the head of the list that need no verdict any more. */
 static void queue_checked(struct service *s)

@@ -30,7 +30,7 @@ enum strict_verdict { STRICT_HELD, STRICT_NOTHELD, STRICT_UNKNOWN };
 /* A question, embedded in its owner's memory, which must stay until the verdict. */
 struct strict_question {
     struct fli_list link; /* private */
-    uint64_t due_ms;      /* private */
+    uint64_t due_ms;      /* until when an answer is good; 0: not asked. Set by strict_ask() */
     struct fli_slice lock;
     fl_token token;
 };
