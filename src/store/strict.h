@@ -8,7 +8,8 @@
  * its deadline. When the deadline passes without one, the verdict is UNKNOWN.
  *
  * Limits: STRICT_WINDOW questions on the wire, the others wait in their owners' memory;
- * STRICT_NODES_MAX nodes; an answer is one short line. One loop, one thread. */
+ * STRICT_NODES_MAX nodes; an answer is one short line; STRICT_LATE_MAX late questions in a turn.
+ * One loop, one thread. */
 #ifndef STORE_STRICT_H
 #define STORE_STRICT_H
 
@@ -19,6 +20,7 @@
 
 #define STRICT_NODES_MAX 16u
 #define STRICT_WINDOW 1024u
+#define STRICT_LATE_MAX 2048u /* questions without an answer in time that one turn decides */
 #define STRICT_TIMEOUT_DEFAULT_MS 1000u
 #define STRICT_TIMEOUT_MIN_MS 10u
 #define STRICT_TIMEOUT_MAX_MS 60000u
