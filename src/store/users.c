@@ -237,6 +237,7 @@ static void answer_login(struct users_login *l)
 {
     struct users *u = l->users;
     struct net_request *r = detach(l);
+    struct fli_slice name = {(const uint8_t *)l->name, strlen(l->name)};
     if (r == NULL) {
         return;
     }
@@ -248,11 +249,11 @@ static void answer_login(struct users_login *l)
         refuse(r, "BUSY", "too many logins are under way; try again in a moment");
     } else if (!l->ok) {
         u->counts.failures++;
-        throttle_failed(&u->throttle, host_of(r->conn), fli_clock_ms());
+        throttle_failed(&u->throttle, host_of(r->conn), name, fli_clock_ms());
         refuse(r, "WRONGPASS", "invalid username-password pair or user is disabled.");
     } else {
         u->counts.logins++;
-        throttle_succeeded(&u->throttle, host_of(r->conn));
+        throttle_succeeded(&u->throttle, host_of(r->conn), name);
         if (l->hello.is_hello) {
             net_hello_finish(u->config.commands, r, &l->hello);
         } else {
