@@ -301,6 +301,11 @@ static bool check_options(struct options *o)
             "--strict: it checks tokens, and --no-fencing ignores them; leave one of them out");
         return false;
     }
+    if (o->aclfile != NULL && o->no_fencing) {
+        complain("--aclfile: its rights are to locks, and --no-fencing ignores whose lock a key "
+                 "belongs to, so a user could name another one; leave one of them out");
+        return false;
+    }
     return (!listens_plainly(o) || check_reach(o, "listen", o->listen)) && check_tls(o);
 }
 

@@ -484,8 +484,7 @@ static void request_cb(void *ctx, struct net_request *r, const struct fli_slice 
     } else if (command->id == FLI_CMD_BACKUP) {
         finish(r, spool_answer(s->spool, net_reply(r), &q, s->info.db_bytes));
     } else if (store_verb_of(command->id, &verb)) {
-        bool fencing = store_fencing(s->store);
-        if (s->users == NULL || users_allow(s->users, r, &q, verb, fencing)) {
+        if (s->users == NULL || users_allow(s->users, r, &q, verb)) {
             enqueue(s, r, &q, verb);
         }
     } else {

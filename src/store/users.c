@@ -472,7 +472,7 @@ bool users_gate(struct users *u, struct net_request *r, enum fli_command_id id)
 }
 
 bool users_allow(struct users *u, struct net_request *r, const struct fli_request *q,
-                 enum store_verb verb, bool fencing)
+                 enum store_verb verb)
 {
     const struct fli_slice *lock = q->lock.len > 0 ? &q->lock : NULL;
     bool writes = verb == STORE_SET || verb == STORE_DEL;
@@ -482,8 +482,8 @@ bool users_allow(struct users *u, struct net_request *r, const struct fli_reques
         users_deny(u, r, first);
         return false;
     }
-    if (!q->fenced && (verb == STORE_GET || (writes && fencing))) {
-        return true; /* a write is answered NOTOKEN in any case */
+    if (!q->fenced && (verb == STORE_GET || writes)) {
+        return true; /* a write is answered NOTOKEN: with users there is fencing */
     }
     unsigned lacks = !may(u, r->conn, first, lock)    ? first
                      : !may(u, r->conn, second, lock) ? second
