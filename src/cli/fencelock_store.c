@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/option_rows.h"
 #include "base/standard.h"
+#include "cli/daemon_files.h"
 #include "cli/daemon_log.h"
 #include "cli/daemon_notify.h"
 #include "cli/fencelock_store_offline.h"
@@ -451,6 +452,7 @@ static int run(const struct options *o, struct app *a)
     char errmsg[ERRMSG_SIZE] = "out of memory";
     daemon_log_init(&a->log, o->log_style, o->log_level);
     daemon_notify_open(&a->notify);
+    daemon_raise_open_files();
     if (store_open(o->data, (size_t)o->size_max, !o->no_fencing, &a->store, errmsg,
                    sizeof(errmsg)) != 0) {
         complain("--data: %s%s", errmsg, fli_files_remedy(errmsg));

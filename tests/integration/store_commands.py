@@ -400,6 +400,19 @@ class Options(StoreCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn('parent', done.stderr)
 
+    def test_the_limit_of_open_files_is_raised(self):
+        """A shell's soft limit is often 1024, below what a storage serves."""
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        store = Store(self.lab)
+        process = self.lab.start(['/bin/sh', '-c', 'ulimit -S -n 64 && exec "$@"', 'sh', *store.argv()], 'limited')
+        process.wait_output('ready: listening on')
+        self.assertEqual(resource.prlimit(process.pid, resource.RLIMIT_NOFILE), (hard, hard))
+        clients = [store.client() for _ in range(100)]
+        self.assertEqual(clients[-1].call('PING'), 'PONG')
+        for c in clients:
+            c.close()
+        self.assertEqual(process.terminate(), 0)
+
     def test_many_idle_connections(self):
         want = 2000
         self.need_open_files(want + 100)
