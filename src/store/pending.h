@@ -17,6 +17,7 @@ struct pending {
     struct strict_question question; /* used while `open` */
     bool open;                       /* no verdict yet */
     struct net_request *request;     /* NULL when its connection has gone */
+    int proto;                       /* RESP2 or RESP3, as of when it came */
     size_t size;                     /* bytes that count against the limits */
     uint8_t bytes[];                 /* key, lock and value */
 };

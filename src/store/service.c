@@ -92,8 +92,10 @@ static void finish(struct net_request *r, bool whole)
     }
 }
 
-static void answer(struct service *s, struct net_request *r, const struct store_op *op)
+static void answer(struct service *s, const struct pending *p)
 {
+    struct net_request *r = p->request;
+    const struct store_op *op = &p->op;
     bool unfenced_read = op->verb == STORE_GET && !op->fenced && op->result == 0;
     bool may_know = s->users == NULL || (!unfenced_read && op->result != FL_EWRONGLOCK) ||
                     users_may_know(s->users, r->conn, op);
@@ -101,7 +103,7 @@ static void answer(struct service *s, struct net_request *r, const struct store_
         users_deny(s->users, r, ACL_READ);
         return;
     }
-    finish(r, store_answer(net_reply(r), net_conn_proto(r->conn), s->store, op, may_know));
+    finish(r, store_answer(net_reply(r), p->proto, s->store, op, may_know));
 }
 
 /* A yes is good for the time allowed and no longer: the lease may have ended since. */
@@ -271,7 +273,7 @@ static void after_work_cb(uv_work_t *work, int status)
         struct net_request *r = p->request;
         if (r != NULL) {
             memset(r->user, 0, sizeof(struct pending *));
-            answer(s, r, &p->op);
+            answer(s, p);
         }
         free_pending(s, p);
     }
@@ -407,7 +409,7 @@ static void enqueue(struct service *s, struct net_request *r, const struct fli_r
         answer_error(r, "LIMIT", "out of memory; nothing was done: try again later");
         return;
     }
-    *p = (struct pending){.request = r, .size = size};
+    *p = (struct pending){.request = r, .proto = net_conn_proto(r->conn), .size = size};
     p->op.verb = verb;
     p->op.fenced = q->fenced || verb == STORE_CLAIM;
     p->op.token = q->token;

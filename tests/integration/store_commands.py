@@ -160,6 +160,17 @@ class Commands(StoreCase):
             c.send('QUIT')
             self.assertEqual(c.read_until_closed(), ['OK'])
 
+    def test_hello_behind_other_requests(self):
+        """Each answer is in the protocol that held when its request came."""
+        store = self.store()
+        with store.client() as c:
+            c.send_raw(encode('GET', 'none') + encode('HELLO', 3) + encode('GET', 'none') + encode('HELLO', 2) + encode('GET', 'none'))
+            self.assertEqual(c.sock.recv(5, socket.MSG_WAITALL), b'$-1\r\n')
+            self.assertEqual(c.read()[b'proto'], 3)
+            self.assertEqual(c._line(), b'_') # pylint: disable=W0212
+            c.read()
+            self.assertEqual(c._line(), b'$-1') # pylint: disable=W0212
+
     def test_without_fencing(self):
         store = self.store('--no-fencing')
         self.assertIn('IGNORED', store.process.output())
