@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
+
 static void key_of(struct fli_slice address, uint8_t key[16])
 {
     FLI_ASSERT(address.len == 0 || address.len == 4 || address.len == 16);
@@ -68,25 +70,37 @@ static struct throttle_entry *make_room(struct throttle *t)
     return oldest;
 }
 
-void throttle_failed(struct throttle *t, struct fli_slice address, uint64_t now_ms)
+static bool is_user(const struct throttle_entry *e, struct fli_slice user)
 {
+    return fli_bytes_cmp(e->user, e->user_len, user.data, user.len) == 0;
+}
+
+void throttle_failed(struct throttle *t, struct fli_slice address, struct fli_slice user,
+                     uint64_t now_ms)
+{
+    FLI_ASSERT(user.len <= ACL_NAME_MAX);
     struct throttle_entry *e = find(t, address);
     t->failures++;
     if (e == NULL) {
         e = make_room(t);
         memset(e, 0, sizeof *e);
         key_of(address, e->address);
+        e->user_len = user.len;
+        if (user.len > 0) {
+            memcpy(e->user, user.data, user.len);
+        }
     }
+    e->others = e->others || !is_user(e, user);
     e->failures++;
     e->failed_ms = now_ms;
     uint64_t next_ms = now_ms + step_ms(e->failures);
     e->next_ms = next_ms > e->next_ms ? next_ms : e->next_ms;
 }
 
-void throttle_succeeded(struct throttle *t, struct fli_slice address)
+void throttle_succeeded(struct throttle *t, struct fli_slice address, struct fli_slice user)
 {
     struct throttle_entry *e = find(t, address);
-    if (e != NULL) {
+    if (e != NULL && !e->others && is_user(e, user)) {
         e->failures = 0;
     }
 }

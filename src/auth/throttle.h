@@ -5,7 +5,7 @@
 #ifndef AUTH_THROTTLE_H
 #define AUTH_THROTTLE_H
 
-#include "base/base.h"
+#include "machine/acl.h"
 
 #define THROTTLE_MAX 1024u
 #define THROTTLE_FREE 3u /* failures without a delay */
@@ -21,6 +21,9 @@ struct throttle_entry {
     uint64_t failed_ms; /* the last failure; 0: the entry is free */
     uint64_t next_ms;   /* when the next attempt may be checked */
     unsigned failures;
+    uint8_t user[ACL_NAME_MAX]; /* whose failures they are */
+    size_t user_len;
+    bool others; /* there are failures of another user, too */
 };
 
 struct throttle {
@@ -32,7 +35,11 @@ struct throttle {
  * UINT64_MAX: never, too many attempts are before it. The address: 4 bytes, or 16, of which the
  * first 8 count; empty: this machine. */
 uint64_t throttle_ask(struct throttle *t, struct fli_slice address, uint64_t now_ms);
-void throttle_failed(struct throttle *t, struct fli_slice address, uint64_t now_ms);
-void throttle_succeeded(struct throttle *t, struct fli_slice address);
+/* The user: at most ACL_NAME_MAX bytes; empty when the name cannot be that of a user. */
+void throttle_failed(struct throttle *t, struct fli_slice address, struct fli_slice user,
+                     uint64_t now_ms);
+/* Forgives the failures of this user, unless there are others from the address: whoever guesses
+ * another's password could log in as himself in between. */
+void throttle_succeeded(struct throttle *t, struct fli_slice address, struct fli_slice user);
 
 #endif

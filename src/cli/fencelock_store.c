@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/option_rows.h"
 #include "base/standard.h"
+#include "cli/daemon_files.h"
 #include "cli/daemon_log.h"
 #include "cli/daemon_notify.h"
 #include "cli/fencelock_store_offline.h"
@@ -301,6 +302,11 @@ static bool check_options(struct options *o)
             "--strict: it checks tokens, and --no-fencing ignores them; leave one of them out");
         return false;
     }
+    if (o->aclfile != NULL && o->no_fencing) {
+        complain("--aclfile: its rights are to locks, and --no-fencing ignores whose lock a key "
+                 "belongs to, so a user could name another one; leave one of them out");
+        return false;
+    }
     return (!listens_plainly(o) || check_reach(o, "listen", o->listen)) && check_tls(o);
 }
 
@@ -446,6 +452,7 @@ static int run(const struct options *o, struct app *a)
     char errmsg[ERRMSG_SIZE] = "out of memory";
     daemon_log_init(&a->log, o->log_style, o->log_level);
     daemon_notify_open(&a->notify);
+    daemon_raise_open_files();
     if (store_open(o->data, (size_t)o->size_max, !o->no_fencing, &a->store, errmsg,
                    sizeof(errmsg)) != 0) {
         complain("--data: %s%s", errmsg, fli_files_remedy(errmsg));

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/standard.h"
+#include "cli/daemon_files.h"
 #include "cli/daemon_log.h"
 #include "cli/daemon_notify.h"
 #include "cli/fencelockd_begin.h"
@@ -108,16 +108,6 @@ static void watch_signal(struct daemon *d, uv_signal_t *handle, int number, uv_s
     }
 }
 
-/* Each client needs a file descriptor, so the limit is raised. */
-static void raise_open_files(void)
-{
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
-        files.rlim_cur = files.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &files);
-    }
-}
-
 static void print_ready(const struct daemon *d)
 {
     const char *plain = server_address(d->server);
@@ -134,7 +124,7 @@ static int run(struct daemon *d)
     daemon_log_init(&d->log, d->config.log_json ? LOG_JSON : LOG_TEXT,
                     (enum log_severity)d->config.log_level);
     daemon_notify_open(&d->notify);
-    raise_open_files();
+    daemon_raise_open_files();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGUSR1, SIG_IGN); /* until it is watched for */
     int rc = uv_loop_init(&d->loop);

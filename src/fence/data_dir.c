@@ -45,13 +45,23 @@ static int sync_parent(const char *dir)
     return rc;
 }
 
-static int open_directory(const char *dir, char *errmsg, size_t errmsg_size, int *ret_fd)
+/* Until the line says that the database exists, since an earlier start may have been killed after
+ * it had made the directory. The parent of one that an operator has made may be closed to us, or of
+ * a file system that cannot do it. */
+static int sync_name(const char *dir, bool made, char *errmsg, size_t errmsg_size)
 {
-    if (mkdir(dir, 0700) == 0) {
-        if (sync_parent(dir) != 0) {
-            return system_error("sync the parent of", dir, errmsg, errmsg_size);
-        }
-    } else if (errno != EEXIST) {
+    if (sync_parent(dir) == 0) {
+        return 0;
+    }
+    bool cannot = errno == EACCES || errno == EPERM || errno == EROFS || errno == EINVAL;
+    return cannot && !made ? 0 : system_error("sync the parent of", dir, errmsg, errmsg_size);
+}
+
+static int open_directory(const char *dir, bool *ret_made, char *errmsg, size_t errmsg_size,
+                          int *ret_fd)
+{
+    *ret_made = mkdir(dir, 0700) == 0;
+    if (!*ret_made && errno != EEXIST) {
         return system_error("create the directory", dir, errmsg, errmsg_size);
     }
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -158,9 +168,13 @@ int fli_data_dir_open(const char *dir, const char *kind, struct fli_data_dir *re
                       size_t errmsg_size)
 {
     struct fli_data_dir d = {.dir_fd = -1, .owner_fd = -1};
-    int rc = open_directory(dir, errmsg, errmsg_size, &d.dir_fd);
+    bool made = false;
+    int rc = open_directory(dir, &made, errmsg, errmsg_size, &d.dir_fd);
     if (rc == 0) {
         rc = take(&d, dir, kind, errmsg, errmsg_size);
+    }
+    if (rc == 0 && !d.established) {
+        rc = sync_name(dir, made, errmsg, errmsg_size);
     }
     if (rc != 0) {
         fli_data_dir_close(&d);

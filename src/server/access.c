@@ -362,12 +362,13 @@ static void answer_login(struct access_call *c, bool ok)
 {
     struct access *a = c->access;
     struct net_request *r = access_detach(c);
+    struct fli_slice user = {(const uint8_t *)c->user, strlen(c->user)};
     if (r == NULL) {
         return;
     }
     if (!ok) {
         a->counts.failures++;
-        throttle_failed(&a->throttle, host_of(r->conn), access_now(a));
+        throttle_failed(&a->throttle, host_of(r->conn), user, access_now(a));
         audit_one(a, r->conn, c->user, "AUTH", "WRONGPASS");
         net_conn_release(r->conn);
         access_finish(r, fli_resp_error(net_reply(r), "WRONGPASS",
@@ -375,7 +376,7 @@ static void answer_login(struct access_call *c, bool ok)
         return;
     }
     a->counts.logins++;
-    throttle_succeeded(&a->throttle, host_of(r->conn));
+    throttle_succeeded(&a->throttle, host_of(r->conn), user);
     net_conn_set_login(r->conn, c->found_login);
     net_conn_release(r->conn);
     if (c->hello.is_hello) {

@@ -34,9 +34,10 @@ static int clients_section(struct fli_buf *b, const struct store_info *i)
                           "slow_readers_cut_off:%" PRIu64 "\r\n"
                           "broken_connections:%" PRIu64 "\r\n"
                           "pending_ops:%" PRIu64 "\r\n"
-                          "pending_bytes:%" PRIu64 "\r\n",
+                          "pending_bytes:%" PRIu64 "\r\n"
+                          "deferred_ops:%" PRIu64 "\r\n",
                           i->connections, i->net.accepted, i->net.refused, i->net.cut_off,
-                          i->net.broken, i->pending_ops, i->pending_bytes);
+                          i->net.broken, i->pending_ops, i->pending_bytes, i->deferred_ops);
 }
 
 static int users_section(struct fli_buf *b, const struct store_info *i)

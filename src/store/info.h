@@ -20,7 +20,8 @@ struct store_info {
     uint16_t port;
     uint64_t uptime_ms;
     uint64_t pending_ops, pending_bytes;
-    uint64_t busy; /* refused because too much was pending */
+    uint64_t deferred_ops; /* of these, of clients that are behind */
+    uint64_t busy;         /* refused because too much was pending */
     uint64_t connections;
     struct net_stats net;
     struct net_memory memory;

@@ -3,7 +3,8 @@
  *   request ---> queue ---> group ---> worker: store_execute() ---> answers on the loop
  *                 ^   ^       | |
  *                 |   '-------' | what the group had no room for goes back to the front
- *                 'deferred <-' reads of a connection that is behind, and what follows them
+ *                 'deferred <-' reads of a connection that is behind, and what follows them;
+ *                               what there is no room for is refused
  *
  * In strict mode, operations with a token, and what follows them on their connections, first wait
  * in `unchecked` for the verdict of the lock service. Verdicts come in the order of that list, so
@@ -26,8 +27,8 @@
 #include "net/connection_commands.h"
 #include "store/answer.h"
 #include "store/info.h"
+#include "store/pending.h"
 #include "store/spool.h"
-#include "store/strict.h"
 #include "wire/request.h"
 #include "wire/text.h"
 
@@ -36,30 +37,17 @@
 #define MESSAGE_MAX 640u
 #define DEFER_MS 10u /* between checks whether these connections have caught up */
 
-struct pending {
-    struct fli_list link;
-    struct store_op op;
-    struct strict_question question; /* used while `open` */
-    bool open;                       /* no verdict yet */
-    struct net_request *request;     /* NULL when its connection has gone */
-    size_t size;                     /* bytes that count against the limits */
-    uint8_t bytes[];                 /* key, lock and value */
-};
-
 struct service {
     uv_loop_t *loop;
     struct store *store;
     struct service_config config;
     struct net_server *net;
     struct net_commands commands;
-    struct fli_list queue;
-    size_t queued;            /* operations on the queue */
-    struct fli_list deferred; /* operations of connections with CONN_DEFERRED, in order */
-    size_t deferred_n;
-    struct fli_list unchecked; /* strict mode: not on the queue yet */
-    size_t unchecked_n;
-    struct strict *strict; /* NULL: off */
-    size_t pending_bytes;  /* of `unchecked`, the queue, the group and `deferred` */
+    struct pending_list queue;
+    struct pending_list deferred;  /* operations of connections with CONN_DEFERRED, in order */
+    struct pending_list unchecked; /* strict mode: not on the queue yet */
+    struct strict *strict;         /* NULL: off */
+    size_t pending_bytes;          /* of `unchecked`, the queue, the group and `deferred` */
     struct pending *group[SERVICE_GROUP_OPS_MAX];
     struct store_op *ops[SERVICE_GROUP_OPS_MAX];
     size_t group_len;
@@ -104,8 +92,10 @@ static void finish(struct net_request *r, bool whole)
     }
 }
 
-static void answer(struct service *s, struct net_request *r, const struct store_op *op)
+static void answer(struct service *s, const struct pending *p)
 {
+    struct net_request *r = p->request;
+    const struct store_op *op = &p->op;
     bool unfenced_read = op->verb == STORE_GET && !op->fenced && op->result == 0;
     bool may_know = s->users == NULL || (!unfenced_read && op->result != FL_EWRONGLOCK) ||
                     users_may_know(s->users, r->conn, op);
@@ -113,7 +103,38 @@ static void answer(struct service *s, struct net_request *r, const struct store_
         users_deny(s->users, r, ACL_READ);
         return;
     }
-    finish(r, store_answer(net_reply(r), net_conn_proto(r->conn), s->store, op, may_know));
+    finish(r, store_answer(net_reply(r), p->proto, s->store, op, may_know));
+}
+
+/* A yes is good for the time allowed and no longer: the lease may have ended since. */
+static bool is_too_old(const struct pending *p, uint64_t now_ms)
+{
+    return p->question.due_ms != 0 && now_ms >= p->question.due_ms;
+}
+
+static void answer_verdict(const struct service *s, struct pending *p, enum strict_verdict verdict)
+{
+    struct net_request *r = p->request;
+    char lock[FLI_QUOTE_SIZE];
+    int rc;
+    if (r == NULL) {
+        return;
+    }
+    memset(r->user, 0, sizeof(struct pending *));
+    fli_quote(lock, sizeof(lock), &p->op.lock);
+    unsigned long long token = (unsigned long long)p->op.token;
+    if (verdict == STRICT_NOTHELD) {
+        rc = fli_resp_error(net_reply(r), "NOTHELD",
+                            "token %llu no longer holds lock %s; its lease has ended or it never "
+                            "had one, so nothing was done: acquire the lock again",
+                            token, lock);
+    } else {
+        rc = fli_resp_error(net_reply(r), "UNCHECKED",
+                            "token %llu of lock %s: the lock service did not say within the last "
+                            "%u ms that it is held, so nothing was done: try again",
+                            token, lock, strict_timeout_ms(s->strict));
+    }
+    finish(r, rc == 0);
 }
 
 /* ---- groups ---- */
@@ -127,7 +148,7 @@ static void log_message(const struct service *s, int level, const char *part, co
 
 static void wake(struct service *s)
 {
-    if (!s->working && !s->broken && s->queued > 0) {
+    if (!s->working && !s->broken && s->queue.n > 0) {
         (void)uv_idle_start(&s->idle, idle_cb); /* cannot fail: the callback is not NULL */
     }
 }
@@ -141,60 +162,22 @@ static void copy_counts(struct service *s)
 
 /* ---- deferring ---- */
 
-/* The user pointer of a connection is a number: CONN_DEFERRED while it has deferred operations,
- * plus CONN_UNCHECKED for each of its operations in `unchecked`. */
-#define CONN_DEFERRED ((uintptr_t)1)
-#define CONN_UNCHECKED ((uintptr_t)2)
+static void resume_cb(uv_timer_t *timer);
 
-static uintptr_t conn_state(const struct pending *p)
+static void start_defer_timer(struct service *s)
 {
-    return p->request == NULL ? 0 : (uintptr_t)net_conn_user(p->request->conn);
-}
-
-static void set_conn_state(const struct pending *p, uintptr_t state)
-{
-    if (p->request != NULL) {
-        net_conn_set_user(p->request->conn, (void *)state);
-    }
-}
-
-static bool is_deferred(const struct pending *p)
-{
-    return (conn_state(p) & CONN_DEFERRED) != 0;
-}
-
-static void resume_cb(uv_timer_t *timer)
-{
-    struct service *s = FLI_CONTAINER_OF(timer, struct service, defer_timer);
-    FLI_LIST_FOREACH(node, &s->deferred)
-    {
-        struct pending *p = FLI_CONTAINER_OF(node, struct pending, link);
-        set_conn_state(p, conn_state(p) & ~CONN_DEFERRED);
-    }
-    /* to the front: everything else of these connections in the queue came later */
-    fli_list_splice(&s->deferred, &s->queue);
-    fli_list_splice(&s->queue, &s->deferred);
-    s->queued += s->deferred_n;
-    s->deferred_n = 0;
-    wake(s);
-}
-
-static void defer(struct service *s, struct pending *p)
-{
-    set_conn_state(p, conn_state(p) | CONN_DEFERRED);
-    fli_list_push(&s->deferred, &p->link);
-    s->deferred_n++;
-    if (!uv_is_active((uv_handle_t *)&s->defer_timer)) {
+    if (s->deferred.n > 0 && !uv_is_active((uv_handle_t *)&s->defer_timer)) {
         (void)uv_timer_start(&s->defer_timer, resume_cb, DEFER_MS,
                              0); /* the callback is not NULL */
     }
 }
 
-/* Whether the operation has to wait until its client has taken more of its answers. */
-static bool must_defer(const struct pending *p)
+static void resume_cb(uv_timer_t *timer)
 {
-    return is_deferred(p) || (p->request != NULL && p->op.verb == STORE_GET &&
-                              net_conn_output_bytes(p->request->conn) >= SERVICE_DEFER_BYTES);
+    struct service *s = FLI_CONTAINER_OF(timer, struct service, defer_timer);
+    pending_resume(&s->deferred, &s->queue);
+    start_defer_timer(s);
+    wake(s);
 }
 
 static void free_pending(struct service *s, struct pending *p)
@@ -203,6 +186,36 @@ static void free_pending(struct service *s, struct pending *p)
     s->pending_bytes -= p->size;
     store_op_fini(&p->op);
     free(p);
+}
+
+static void answer_busy(struct service *s, struct net_request *r)
+{
+    s->busy++;
+    finish(r,
+           fli_resp_error(net_reply(r), "BUSY",
+                          "too much is waiting to be written; nothing was done: try again") == 0);
+}
+
+static void refuse_busy(struct service *s, struct pending *p)
+{
+    struct net_request *r = p->request;
+    memset(r->user, 0, sizeof(struct pending *));
+    answer_busy(s, r);
+    free_pending(s, p);
+}
+
+/* Holds the operation back. Clients that do not read may keep only a part of the bytes that all
+ * may have pending, so what there is no room for is refused. */
+static void defer(struct service *s, struct pending *p)
+{
+    FLI_ASSERT(p->request != NULL); /* nothing waits for a client that has gone */
+    if (!pending_may_defer(&s->deferred, p->size)) {
+        refuse_busy(s, p);
+        return;
+    }
+    pending_set_conn_state(p, pending_conn_state(p) | CONN_DEFERRED);
+    pending_push(&s->deferred, p);
+    start_defer_timer(s);
 }
 
 static void work_cb(uv_work_t *work)
@@ -219,12 +232,12 @@ static void put_back(struct service *s)
 {
     for (size_t i = s->group_len; i > s->group_done; i--) {
         struct pending *p = s->group[i - 1];
-        if (is_deferred(p)) {
-            fli_list_insert_before(s->deferred.next, &p->link);
-            s->deferred_n++;
+        if (!pending_is_deferred(p)) {
+            pending_push_front(&s->queue, p);
+        } else if (s->broken || pending_may_defer(&s->deferred, p->size)) {
+            pending_push_front(&s->deferred, p);
         } else {
-            fli_list_insert_before(s->queue.next, &p->link);
-            s->queued++;
+            refuse_busy(s, p);
         }
     }
 }
@@ -260,7 +273,7 @@ static void after_work_cb(uv_work_t *work, int status)
         struct net_request *r = p->request;
         if (r != NULL) {
             memset(r->user, 0, sizeof(struct pending *));
-            answer(s, r, &p->op);
+            answer(s, p);
         }
         free_pending(s, p);
     }
@@ -270,23 +283,28 @@ static void after_work_cb(uv_work_t *work, int status)
     finish_stop(s);
 }
 
-static void idle_cb(uv_idle_t *handle)
+/* Fills the group from the queue. What is dropped, deferred or refused on the way has a share of
+ * the turn: the next turn goes on with the rest. */
+static void take_group(struct service *s)
 {
-    struct service *s = FLI_CONTAINER_OF(handle, struct service, idle);
-    (void)uv_idle_stop(&s->idle);
-    FLI_ASSERT(!s->working);
     size_t bytes = 0;
+    unsigned visits = 0;
+    struct pending *p = NULL;
+    uint64_t now_ms = fli_clock_ms();
     s->group_len = 0;
-    struct fli_list *node = NULL;
     while (s->group_len < SERVICE_GROUP_OPS_MAX && bytes < SERVICE_GROUP_BYTES_MAX &&
-           (node = fli_list_pop(&s->queue)) != NULL) {
-        struct pending *p = FLI_CONTAINER_OF(node, struct pending, link);
-        s->queued--;
+           visits++ < SERVICE_VISITS_MAX && (p = pending_first(&s->queue)) != NULL) {
+        pending_remove(p);
         if (p->request == NULL && (p->op.verb == STORE_GET || p->op.verb == STORE_MARK)) {
             free_pending(s, p);
             continue;
         }
-        if (must_defer(p)) {
+        if (is_too_old(p, now_ms)) {
+            answer_verdict(s, p, STRICT_UNKNOWN);
+            free_pending(s, p);
+            continue;
+        }
+        if (pending_must_defer(p)) {
             defer(s, p);
             continue;
         }
@@ -294,7 +312,16 @@ static void idle_cb(uv_idle_t *handle)
         s->group[s->group_len++] = p;
         bytes += p->size;
     }
+}
+
+static void idle_cb(uv_idle_t *handle)
+{
+    struct service *s = FLI_CONTAINER_OF(handle, struct service, idle);
+    (void)uv_idle_stop(&s->idle);
+    FLI_ASSERT(!s->working);
+    take_group(s);
     if (s->group_len == 0) {
+        wake(s);
         finish_stop(s);
         return;
     }
@@ -305,46 +332,15 @@ static void idle_cb(uv_idle_t *handle)
 
 /* ---- strict mode ---- */
 
-static void answer_verdict(const struct service *s, struct pending *p, enum strict_verdict verdict)
-{
-    struct net_request *r = p->request;
-    char lock[FLI_QUOTE_SIZE];
-    int rc;
-    if (r == NULL) {
-        return;
-    }
-    memset(r->user, 0, sizeof(struct pending *));
-    fli_quote(lock, sizeof(lock), &p->op.lock);
-    unsigned long long token = (unsigned long long)p->op.token;
-    if (verdict == STRICT_NOTHELD) {
-        rc = fli_resp_error(net_reply(r), "NOTHELD",
-                            "token %llu no longer holds lock %s; its lease has ended or it never "
-                            "had one, so nothing was done: acquire the lock again",
-                            token, lock);
-    } else {
-        rc = fli_resp_error(net_reply(r), "UNCHECKED",
-                            "token %llu of lock %s: the lock service did not say within %u ms "
-                            "whether it is held, so nothing was done: try again",
-                            token, lock, strict_timeout_ms(s->strict));
-    }
-    finish(r, rc == 0);
-}
-
 /* Queues the operations at the head of the list that need no verdict any more. */
 static void queue_checked(struct service *s)
 {
-    struct fli_list *node;
-    while ((node = fli_list_first(&s->unchecked)) != NULL) {
-        struct pending *p = FLI_CONTAINER_OF(node, struct pending, link);
-        if (p->open) {
-            break;
-        }
-        fli_list_remove(node);
-        s->unchecked_n--;
-        s->queued++;
-        FLI_ASSERT(p->request == NULL || conn_state(p) >= CONN_UNCHECKED);
-        set_conn_state(p, p->request == NULL ? 0 : conn_state(p) - CONN_UNCHECKED);
-        fli_list_push(&s->queue, node);
+    struct pending *p;
+    while ((p = pending_first(&s->unchecked)) != NULL && !p->open) {
+        pending_remove(p);
+        FLI_ASSERT(p->request == NULL || pending_conn_state(p) >= CONN_UNCHECKED);
+        pending_set_conn_state(p, p->request == NULL ? 0 : pending_conn_state(p) - CONN_UNCHECKED);
+        pending_push(&s->queue, p);
     }
     wake(s);
 }
@@ -357,10 +353,9 @@ static void verdict_cb(void *ctx, struct strict_question *question, enum strict_
     p->open = false;
     if (verdict != STRICT_HELD) {
         if (p->request != NULL) {
-            set_conn_state(p, conn_state(p) - CONN_UNCHECKED);
+            pending_set_conn_state(p, pending_conn_state(p) - CONN_UNCHECKED);
         }
-        fli_list_remove(&p->link);
-        s->unchecked_n--;
+        pending_remove(p);
         answer_verdict(s, p, verdict);
         free_pending(s, p);
     }
@@ -370,15 +365,13 @@ static void verdict_cb(void *ctx, struct strict_question *question, enum strict_
 static void push(struct service *s, struct pending *p)
 {
     bool needs_verdict = s->strict != NULL && p->op.fenced && p->op.verb != STORE_MARK;
-    if (!needs_verdict && conn_state(p) < CONN_UNCHECKED) {
-        s->queued++;
-        fli_list_push(&s->queue, &p->link);
+    if (!needs_verdict && pending_conn_state(p) < CONN_UNCHECKED) {
+        pending_push(&s->queue, p);
         wake(s);
         return;
     }
-    set_conn_state(p, conn_state(p) + CONN_UNCHECKED);
-    s->unchecked_n++;
-    fli_list_push(&s->unchecked, &p->link);
+    pending_set_conn_state(p, pending_conn_state(p) + CONN_UNCHECKED);
+    pending_push(&s->unchecked, p);
     if (needs_verdict) {
         p->open = true;
         p->question.lock = p->op.lock;
@@ -408,8 +401,7 @@ static void enqueue(struct service *s, struct net_request *r, const struct fli_r
 {
     size_t size = sizeof(struct pending) + q->name.len + q->lock.len + q->value.len;
     if (size > SERVICE_PENDING_MAX - s->pending_bytes) {
-        s->busy++;
-        answer_error(r, "BUSY", "too much is waiting to be written; nothing was done: try again");
+        answer_busy(s, r);
         return;
     }
     struct pending *p = malloc(size);
@@ -417,7 +409,7 @@ static void enqueue(struct service *s, struct net_request *r, const struct fli_r
         answer_error(r, "LIMIT", "out of memory; nothing was done: try again later");
         return;
     }
-    *p = (struct pending){.request = r, .size = size};
+    *p = (struct pending){.request = r, .proto = net_conn_proto(r->conn), .size = size};
     p->op.verb = verb;
     p->op.fenced = q->fenced || verb == STORE_CLAIM;
     p->op.token = q->token;
@@ -433,8 +425,9 @@ void service_get_info(struct service *s, struct store_info *ret)
 {
     struct store_info *i = &s->info;
     i->uptime_ms = fli_clock_ms() - s->started_ms;
-    i->pending_ops = s->unchecked_n + s->queued + s->deferred_n + (s->working ? s->group_len : 0);
+    i->pending_ops = s->unchecked.n + s->queue.n + s->deferred.n + (s->working ? s->group_len : 0);
     i->pending_bytes = s->pending_bytes;
+    i->deferred_ops = s->deferred.n;
     i->busy = s->busy;
     if (s->strict != NULL) {
         i->strict_counts = strict_get_counts(s->strict);
@@ -493,13 +486,25 @@ static void request_cb(void *ctx, struct net_request *r, const struct fli_slice 
     } else if (command->id == FLI_CMD_BACKUP) {
         finish(r, spool_answer(s->spool, net_reply(r), &q, s->info.db_bytes));
     } else if (store_verb_of(command->id, &verb)) {
-        bool fencing = store_fencing(s->store);
-        if (s->users == NULL || users_allow(s->users, r, &q, verb, fencing)) {
+        if (s->users == NULL || users_allow(s->users, r, &q, verb)) {
             enqueue(s, r, &q, verb);
         }
     } else {
         answer_error(r, "ERR", "this command is not served here");
     }
+}
+
+/* Its connection has gone, so nothing holds it back any more, and nothing says any more what has to
+ * go before it. Requests of a connection are cancelled in their order: those that are still to be
+ * executed go to the end of the queue, one after the other. */
+static void leave(struct service *s, struct pending *p)
+{
+    if (pending_is_deferred(p) && (p->on == &s->deferred || p->on == &s->queue)) {
+        pending_remove(p);
+        pending_push(&s->queue, p);
+        wake(s);
+    }
+    p->request = NULL;
 }
 
 static void cancel_cb(void *ctx, struct net_request *r)
@@ -508,7 +513,7 @@ static void cancel_cb(void *ctx, struct net_request *r)
     struct slot slot;
     memcpy(&slot, r->user, sizeof slot);
     if (slot.pending != NULL) {
-        slot.pending->request = NULL;
+        leave(s, slot.pending);
     }
     if (slot.login != NULL) {
         users_cancel(s->users, slot.login);
@@ -556,7 +561,7 @@ static const struct net_limits limits = {
 /* The last group may have lost its connections and still be running. */
 static void finish_stop(struct service *s)
 {
-    bool idle = s->unchecked_n == 0 && s->queued == 0 && s->deferred_n == 0;
+    bool idle = s->unchecked.n == 0 && s->queue.n == 0 && s->deferred.n == 0;
     if (s->users_closed && !s->working && (idle || s->broken) && s->stop_cb != NULL) {
         void (*cb)(void *ctx) = s->stop_cb;
         s->stop_cb = NULL;
@@ -594,9 +599,9 @@ static void init(struct service *s, uv_loop_t *loop, struct store *store,
     s->config = *config;
     s->started_ms = fli_clock_ms();
     metrics_histogram_init(&s->group_times, METRICS_RANGE_FAST);
-    fli_list_init(&s->queue);
-    fli_list_init(&s->deferred);
-    fli_list_init(&s->unchecked);
+    pending_list_init(&s->queue);
+    pending_list_init(&s->deferred);
+    pending_list_init(&s->unchecked);
     (void)uv_idle_init(loop, &s->idle); /* neither can fail */
     (void)uv_timer_init(loop, &s->defer_timer);
     copy_counts(s);
@@ -773,10 +778,11 @@ void service_destroy(struct service *s)
         return;
     }
     FLI_ASSERT(!s->working);
-    fli_list_splice(&s->queue, &s->deferred);
-    FLI_ASSERT(s->unchecked_n == 0);
-    for (struct fli_list *n = fli_list_pop(&s->queue); n != NULL; n = fli_list_pop(&s->queue)) {
-        free_pending(s, FLI_CONTAINER_OF(n, struct pending, link));
+    FLI_ASSERT(s->unchecked.n == 0);
+    struct pending *p;
+    while ((p = pending_first(&s->deferred)) != NULL || (p = pending_first(&s->queue)) != NULL) {
+        pending_remove(p);
+        free_pending(s, p);
     }
     strict_destroy(s->strict);
     spool_close(s->spool);

@@ -364,7 +364,7 @@ static void count(struct store_counts *c, const struct store_op *op, bool commit
 /* Executes all of them or, on a failure, none. The mark in a STALE answer may have been raised by
  * an operation just before it in the group. That mark is true only after the commit, so refusals
  * wait for the commit too. */
-static int execute_together(struct store *s, struct store_op *const *ops, size_t n,
+static int execute_together(struct store *s, struct store_op *const *ops, size_t n, size_t out_max,
                             size_t *ret_done)
 {
     struct group g = {.store = s, .counts = s->counts};
@@ -373,7 +373,7 @@ static int execute_together(struct store *s, struct store_op *const *ops, size_t
         return rc;
     }
     size_t done = 0;
-    while (done < n && (done == 0 || g.out < STORE_OUT_MAX)) {
+    while (done < n && (done == 0 || g.out < out_max)) {
         struct store_op *op = ops[done++];
         op->result = execute_one(&g, op);
         if (op->result != 0 && !is_refusal(op->result)) {
@@ -397,16 +397,21 @@ static int execute_together(struct store *s, struct store_op *const *ops, size_t
     return 0;
 }
 
+static bool is_lack(int rc)
+{
+    return rc == FL_ELIMIT || rc == FL_ENOMEM;
+}
+
 static bool is_fatal(int rc)
 {
-    return rc != FL_ELIMIT && rc != FL_ENOMEM;
+    return !is_lack(rc);
 }
 
 /* Executes one operation alone, when space or memory is short. */
 static int execute_alone(struct store *s, struct store_op *op)
 {
     size_t done;
-    int rc = execute_together(s, &op, 1, &done);
+    int rc = execute_together(s, &op, 1, STORE_OUT_MAX, &done);
     if (rc == 0) {
         return 0;
     }
@@ -419,27 +424,47 @@ static int execute_alone(struct store *s, struct store_op *op)
     return 0;
 }
 
+/* Executes a group that failed in parts: after a failure half as many operations, after a success
+ * twice as many. So an operation that does not fit costs the others a commit for each halving, and
+ * not one for each of them. */
+static int execute_parts(struct store *s, struct store_op *const *ops, size_t n, size_t *ret_done)
+{
+    size_t out = 0;
+    size_t done = 0;
+    size_t part = n / 2;
+    while (done < n && out < STORE_OUT_MAX) {
+        size_t now = 1;
+        part = part < n - done ? part : n - done;
+        int rc = part <= 1 ? execute_alone(s, ops[done])
+                           : execute_together(s, ops + done, part, STORE_OUT_MAX - out, &now);
+        if (rc != 0 && is_fatal(rc)) {
+            return rc;
+        }
+        if (rc != 0) {
+            part /= 2;
+            continue;
+        }
+        bool fitted = part > 1 || !is_lack(ops[done]->result);
+        for (size_t end = done + now; done < end; done++) {
+            out += ops[done]->out_len;
+        }
+        part = fitted ? 2 * (part > 0 ? part : 1) : 1;
+    }
+    *ret_done = done;
+    return 0;
+}
+
 int store_execute(struct store *s, struct store_op *const *ops, size_t n, size_t *ret_done)
 {
     FLI_ASSERT(n > 0);
-    size_t out = 0;
-    size_t done = 0;
-    int rc = execute_together(s, ops, n, ret_done);
+    int rc = execute_together(s, ops, n, STORE_OUT_MAX, ret_done);
     if (rc == FL_ELIMIT && end_reader(s)) {
-        rc = execute_together(s, ops, n, ret_done);
+        rc = execute_together(s, ops, n, STORE_OUT_MAX, ret_done);
     }
     if (rc == 0 || is_fatal(rc)) {
         return rc;
     }
-    while (done < n && out < STORE_OUT_MAX) {
-        rc = execute_alone(s, ops[done]);
-        if (rc != 0) {
-            return rc;
-        }
-        out += ops[done++]->out_len;
-    }
-    *ret_done = done;
-    return 0;
+    return execute_parts(s, ops, n, ret_done);
 }
 
 void store_op_fini(struct store_op *op)

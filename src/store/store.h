@@ -64,8 +64,9 @@ void store_close(struct store *s); /* NULL is fine */
  * were executed (at least one; fewer than n when STORE_OUT_MAX was reached). Each has its result:
  * 0; FL_ESTALE; FL_EWRONGLOCK; FL_ENOTOKEN; FL_EINVAL (token, lock, key or value out of range);
  * FL_ELIMIT (database or disk full); FL_ENOMEM. The operations of a group that does not fit are
- * executed one by one, so that those that fit are done. On FL_EIO or FL_ECORRUPT no result may be
- * used, nothing may be answered, and the process should stop: what is on disk is unknown. */
+ * executed in ever smaller parts, so that those that fit are done. On FL_EIO or FL_ECORRUPT no
+ * result may be used, nothing may be answered, and the process should stop: what is on disk is
+ * unknown. */
 int store_execute(struct store *s, struct store_op *const *ops, size_t n,
                   size_t *ret_done) FLI_MUST_USE;
 void store_op_fini(struct store_op *op); /* frees the value that was read */

@@ -59,7 +59,8 @@ struct strict {
     uint64_t retry_at_ms;   /* not to connect before; 0: at any time */
     uv_timer_t timer;
     uint64_t timer_at_ms;
-    uv_idle_t at_turn_end; /* active while new questions wait for the end of the turn */
+    uv_idle_t at_turn_end; /* active while something waits for the end of the turn: new questions,
+                              or late ones */
     struct strict_counts counts;
     bool failure_logged; /* that no node answers */
     bool stopped, destroyed;
@@ -316,16 +317,42 @@ static void begin_connection(struct strict *s)
 
 /* ---- time ---- */
 
-static void timer_cb(uv_timer_t *timer)
-{
-    work(timer->data);
-}
-
 /* The questions of one turn of the loop are sent together. */
 static void turn_end_cb(uv_idle_t *idle)
 {
     (void)uv_idle_stop(idle);
     work(idle->data);
+}
+
+static void work_at_turn_end(struct strict *s)
+{
+    if (!uv_is_active((uv_handle_t *)&s->at_turn_end)) {
+        (void)uv_idle_start(&s->at_turn_end, turn_end_cb); /* has a callback */
+    }
+}
+
+static void timer_cb(uv_timer_t *timer)
+{
+    work_at_turn_end(timer->data);
+}
+
+/* Decides what is late. Of many, a part, and the rest in the turns that follow: each verdict is an
+ * answer to a client. */
+static void decide_late(struct strict *s, uint64_t now)
+{
+    const struct strict_question *first;
+    unsigned n = 0;
+    while ((first = head(s)) != NULL && now >= first->due_ms) {
+        if (n++ == STRICT_LATE_MAX) {
+            work_at_turn_end(s);
+            return;
+        }
+        /* an answer that is still to come would be taken for that of the next question */
+        if (s->sent > 0) {
+            fail(s, "no answer within %u ms", s->config.timeout_ms);
+        }
+        decide(s, STRICT_UNKNOWN);
+    }
 }
 
 static uint64_t sooner(uint64_t a, uint64_t b)
@@ -357,7 +384,6 @@ static void set_timer(struct strict *s, uint64_t now)
 /* Does everything that is due, whatever the event was. */
 static void work(struct strict *s)
 {
-    const struct strict_question *first;
     uint64_t now = fli_clock_ms();
     if (s->stopped) {
         return;
@@ -365,12 +391,8 @@ static void work(struct strict *s)
     if (s->has_connection && s->give_up_at_ms != 0 && now >= s->give_up_at_ms) {
         fail(s, "no answer within %u ms", silence_max_ms(s));
     }
-    while ((first = head(s)) != NULL && now >= first->due_ms) {
-        /* an answer that is still to come would be taken for that of the next question */
-        if (s->sent > 0) {
-            fail(s, "no answer within %u ms", s->config.timeout_ms);
-        }
-        decide(s, STRICT_UNKNOWN);
+    if (!uv_is_active((uv_handle_t *)&s->at_turn_end)) {
+        decide_late(s, now);
     }
     /* The loop terminates: when every node has failed there is a pause. */
     while (!s->has_connection && head(s) != NULL && now >= s->retry_at_ms) {
@@ -504,9 +526,7 @@ void strict_ask(struct strict *s, struct strict_question *q)
     if (s->next == &s->questions) {
         s->next = &q->link;
     }
-    if (!uv_is_active((uv_handle_t *)&s->at_turn_end)) {
-        (void)uv_idle_start(&s->at_turn_end, turn_end_cb); /* has a callback */
-    }
+    work_at_turn_end(s);
 }
 
 void strict_stop(struct strict *s)

@@ -8,7 +8,8 @@
  * its deadline. When the deadline passes without one, the verdict is UNKNOWN.
  *
  * Limits: STRICT_WINDOW questions on the wire, the others wait in their owners' memory;
- * STRICT_NODES_MAX nodes; an answer is one short line. One loop, one thread. */
+ * STRICT_NODES_MAX nodes; an answer is one short line; STRICT_LATE_MAX late questions in a turn.
+ * One loop, one thread. */
 #ifndef STORE_STRICT_H
 #define STORE_STRICT_H
 
@@ -19,6 +20,7 @@
 
 #define STRICT_NODES_MAX 16u
 #define STRICT_WINDOW 1024u
+#define STRICT_LATE_MAX 2048u /* questions without an answer in time that one turn decides */
 #define STRICT_TIMEOUT_DEFAULT_MS 1000u
 #define STRICT_TIMEOUT_MIN_MS 10u
 #define STRICT_TIMEOUT_MAX_MS 60000u
@@ -30,7 +32,7 @@ enum strict_verdict { STRICT_HELD, STRICT_NOTHELD, STRICT_UNKNOWN };
 /* A question, embedded in its owner's memory, which must stay until the verdict. */
 struct strict_question {
     struct fli_list link; /* private */
-    uint64_t due_ms;      /* private */
+    uint64_t due_ms;      /* until when an answer is good; 0: not asked. Set by strict_ask() */
     struct fli_slice lock;
     fl_token token;
 };

@@ -237,6 +237,7 @@ static void answer_login(struct users_login *l)
 {
     struct users *u = l->users;
     struct net_request *r = detach(l);
+    struct fli_slice name = {(const uint8_t *)l->name, strlen(l->name)};
     if (r == NULL) {
         return;
     }
@@ -248,11 +249,11 @@ static void answer_login(struct users_login *l)
         refuse(r, "BUSY", "too many logins are under way; try again in a moment");
     } else if (!l->ok) {
         u->counts.failures++;
-        throttle_failed(&u->throttle, host_of(r->conn), fli_clock_ms());
+        throttle_failed(&u->throttle, host_of(r->conn), name, fli_clock_ms());
         refuse(r, "WRONGPASS", "invalid username-password pair or user is disabled.");
     } else {
         u->counts.logins++;
-        throttle_succeeded(&u->throttle, host_of(r->conn));
+        throttle_succeeded(&u->throttle, host_of(r->conn), name);
         if (l->hello.is_hello) {
             net_hello_finish(u->config.commands, r, &l->hello);
         } else {
@@ -471,7 +472,7 @@ bool users_gate(struct users *u, struct net_request *r, enum fli_command_id id)
 }
 
 bool users_allow(struct users *u, struct net_request *r, const struct fli_request *q,
-                 enum store_verb verb, bool fencing)
+                 enum store_verb verb)
 {
     const struct fli_slice *lock = q->lock.len > 0 ? &q->lock : NULL;
     bool writes = verb == STORE_SET || verb == STORE_DEL;
@@ -481,8 +482,8 @@ bool users_allow(struct users *u, struct net_request *r, const struct fli_reques
         users_deny(u, r, first);
         return false;
     }
-    if (!q->fenced && (verb == STORE_GET || (writes && fencing))) {
-        return true; /* a write is answered NOTOKEN in any case */
+    if (!q->fenced && (verb == STORE_GET || writes)) {
+        return true; /* a write is answered NOTOKEN: with users there is fencing */
     }
     unsigned lacks = !may(u, r->conn, first, lock)    ? first
                      : !may(u, r->conn, second, lock) ? second

@@ -62,7 +62,7 @@ void users_cancel(struct users *u, struct users_login *l); /* its request has go
  * finds (users_may_know()). */
 bool users_gate(struct users *u, struct net_request *r, enum fli_command_id id);
 bool users_allow(struct users *u, struct net_request *r, const struct fli_request *q,
-                 enum store_verb verb, bool fencing);
+                 enum store_verb verb);
 /* Whether the client may learn which lock the key belongs to. Only users who may read everything
  * learn that a key does not exist. */
 bool users_may_know(const struct users *u, const struct net_conn *c, const struct store_op *op);

@@ -160,6 +160,17 @@ class Commands(StoreCase):
             c.send('QUIT')
             self.assertEqual(c.read_until_closed(), ['OK'])
 
+    def test_hello_behind_other_requests(self):
+        """Each answer is in the protocol that held when its request came."""
+        store = self.store()
+        with store.client() as c:
+            c.send_raw(encode('GET', 'none') + encode('HELLO', 3) + encode('GET', 'none') + encode('HELLO', 2) + encode('GET', 'none'))
+            self.assertEqual(c.sock.recv(5, socket.MSG_WAITALL), b'$-1\r\n')
+            self.assertEqual(c.read()[b'proto'], 3)
+            self.assertEqual(c._line(), b'_') # pylint: disable=W0212
+            c.read()
+            self.assertEqual(c._line(), b'$-1') # pylint: disable=W0212
+
     def test_without_fencing(self):
         store = self.store('--no-fencing')
         self.assertIn('IGNORED', store.process.output())
@@ -399,6 +410,19 @@ class Options(StoreCase):
         done = self.run_store('--listen', '127.0.0.1:%d' % free_ports(1)[0], '--data', self.lab.path('no', 'parent'))
         self.assertEqual(done.returncode, 1)
         self.assertIn('parent', done.stderr)
+
+    def test_the_limit_of_open_files_is_raised(self):
+        """A shell's soft limit is often 1024, below what a storage serves."""
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        store = Store(self.lab)
+        process = self.lab.start(['/bin/sh', '-c', 'ulimit -S -n 64 && exec "$@"', 'sh', *store.argv()], 'limited')
+        process.wait_output('ready: listening on')
+        self.assertEqual(resource.prlimit(process.pid, resource.RLIMIT_NOFILE), (hard, hard))
+        clients = [store.client() for _ in range(100)]
+        self.assertEqual(clients[-1].call('PING'), 'PONG')
+        for c in clients:
+            c.close()
+        self.assertEqual(process.terminate(), 0)
 
     def test_many_idle_connections(self):
         want = 2000

@@ -147,7 +147,7 @@ class OneNode(StrictCase):
         self.assertEqual(store.call('MARK', 'x'), 0)
 
     def test_pipelines_are_answered_in_order(self):
-        store = self.store([self.node.address])
+        store = self.store([self.node.address], '--strict-timeout', '20000')
         a, b = self.acquire('a'), self.acquire('b')
         requests, want = [], []
         for i in range(3000): # more than one connection's window
@@ -359,6 +359,26 @@ class Misbehaving(StrictCase):
                 self.assertEqual(c.read().word, 'UNCHECKED')
                 self.assertEqual(c.call('MARK', 'x'), 0)
                 self.assertEqual(c.call('CLAIM', 'x', 5), 'OK')
+
+    def test_a_yes_that_waited_behind_unread_answers(self):
+        """Nor longer when the operation waits because its client does not read."""
+        plain = Store(self.lab)
+        plain.start()
+        plain.call('SET', 'big', 'b' * (1 << 20), 'FENCE', 'y', 1)
+        self.assertEqual(plain.terminate(), 0)
+        with ScriptedServer([YES]) as server:
+            store = self.store([server.address], '--strict-timeout', '1000')
+            with store.client(timeout=30, rcvbuf=4096) as c:
+                for _ in range(24):
+                    c.send('GET', 'big')
+                c.send('SET', 'k', 'late', 'FENCE', 'x', 5)
+                wait_until(lambda: self.numbers(store)[0] == 1 and store.info()['deferred_ops'] > 0, 20, 'a deferred write')
+                began = time.monotonic()
+                wait_until(lambda: time.monotonic() - began > 1.5, 20, 'the end of what the answer is good for')
+                self.assertEqual([len(c.read()) for _ in range(24)], [1 << 20] * 24)
+                self.assertEqual(c.read().word, 'UNCHECKED')
+            self.assertIsNone(store.call('GET', 'k'))
+            self.assertEqual(store.call('MARK', 'x'), 0)
 
     def test_silence_stalls_nobody_else(self):
         with ScriptedServer([HANG]) as server:

@@ -114,22 +114,51 @@ TEST(failures_wait_longer_each_time)
     uint64_t now = 1000;
     for (unsigned i = 0; i < THROTTLE_FREE; i++) {
         assert_int_equal(throttle_ask(&t, a, now), now);
-        throttle_failed(&t, a, now);
+        throttle_failed(&t, a, slice("ann"), now);
     }
     uint64_t first = throttle_ask(&t, a, now);
     uint64_t second = throttle_ask(&t, a, now); /* logins at the same time are spread out */
     assert_int_equal(first, now + THROTTLE_STEP_MS);
     assert_int_equal(second, first + THROTTLE_STEP_MS);
-    throttle_failed(&t, a, now);
+    throttle_failed(&t, a, slice("ann"), now);
     assert_int_equal(throttle_ask(&t, b, now), now);
     uint64_t at = now;
     while (at != UINT64_MAX) {
         assert_true(at <= now + THROTTLE_AHEAD_MS);
         at = throttle_ask(&t, a, now);
     }
-    throttle_succeeded(&t, a);
+    throttle_succeeded(&t, a, slice("ann"));
     assert_int_equal(throttle_ask(&t, a, now), now);
     assert_int_equal(t.failures, THROTTLE_FREE + 1);
+}
+
+/* A login of one's own in between does not make guesses at another's password free. */
+TEST(a_login_forgives_its_own_failures_only)
+{
+    static struct throttle t;
+    static const uint8_t one[4] = {10, 0, 0, 1};
+    static char longest[ACL_NAME_MAX + 1];
+    struct fli_slice a = {one, 4};
+    uint64_t now = 1000;
+    memset(longest, 'n', ACL_NAME_MAX);
+    for (unsigned i = 0; i < THROTTLE_FREE; i++) {
+        throttle_failed(&t, a, slice(longest), now);
+        throttle_succeeded(&t, a, slice("me"));
+        throttle_succeeded(&t, a, slice(""));
+        throttle_succeeded(&t, a, slice(longest + 1));
+    }
+    assert_true(throttle_ask(&t, a, now) > now);
+    throttle_failed(&t, a, slice("me"), now);
+    throttle_succeeded(&t, a, slice("me")); /* nor a failure of one's own */
+    throttle_succeeded(&t, a, slice(longest));
+    assert_true(throttle_ask(&t, a, now) > now);
+    now += THROTTLE_FORGET_MS + 1;
+    assert_int_equal(throttle_ask(&t, a, now), now);
+    for (unsigned i = 0; i < THROTTLE_FREE; i++) {
+        throttle_failed(&t, a, slice("me"), now);
+    }
+    throttle_succeeded(&t, a, slice("me"));
+    assert_int_equal(throttle_ask(&t, a, now), now);
 }
 
 TEST(old_failures_are_forgotten)
@@ -139,13 +168,13 @@ TEST(old_failures_are_forgotten)
     for (unsigned i = 0; i < THROTTLE_MAX + 1; i++) {
         fli_put_u16(at, (uint16_t)i);
         for (unsigned k = 0; k < THROTTLE_FREE; k++) {
-            throttle_failed(&t, (struct fli_slice){at, 4}, 1000 + i);
+            throttle_failed(&t, (struct fli_slice){at, 4}, slice("ann"), 1000 + i);
         }
     }
     fli_put_u16(at, 0); /* the oldest made room for the last */
     assert_int_equal(throttle_ask(&t, (struct fli_slice){at, 4}, 5000), 5000);
     fli_put_u16(at, 1);
-    throttle_failed(&t, (struct fli_slice){at, 4}, 5000);
+    throttle_failed(&t, (struct fli_slice){at, 4}, slice("ann"), 5000);
     assert_true(throttle_ask(&t, (struct fli_slice){at, 4}, 5000) > 5000);
     uint64_t later = 5000 + THROTTLE_FORGET_MS + 1;
     assert_int_equal(throttle_ask(&t, (struct fli_slice){at, 4}, later), later);

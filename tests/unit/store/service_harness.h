@@ -1,0 +1,74 @@
+/* service_harness.h: the service of the storage and its clients in one process and one thread, over
+ * real sockets. A test decides when a client reads, and when the worker may execute. */
+#ifndef TEST_SERVICE_HARNESS_H
+#define TEST_SERVICE_HARNESS_H
+
+#include "scratch.h"
+
+#include "store/info.h"
+#include "store/service.h"
+
+#define WORKERS 4 /* threads of libuv's pool */
+
+struct worker_block {
+    uv_work_t work;
+    uv_sem_t go;
+};
+
+struct fixture {
+    struct scratch scratch;
+    uv_loop_t loop;
+    uv_timer_t tick; /* a turn waits for a millisecond at most */
+    struct store *store;
+    struct service *service;
+    bool stopped;
+    struct worker_block blocks[WORKERS];
+    unsigned blocked; /* works under way that block */
+};
+
+struct client {
+    int fd;
+    uint8_t *in;
+    size_t at, len;
+};
+
+/* One reply: its first line without CR LF; a bulk string's bytes are skipped. */
+struct reply {
+    char line[256];
+};
+
+int fixture_setup(void **state);
+int fixture_teardown(void **state);
+
+void turn(struct fixture *x);
+uint64_t deadline(void);
+void check_deadline(uint64_t at, const char *what, int line);
+#define turn_until(x, cond)                                                                        \
+    do {                                                                                           \
+        uint64_t deadline_ = deadline();                                                           \
+        while (!(cond)) {                                                                          \
+            turn(x);                                                                               \
+            check_deadline(deadline_, #cond, __LINE__);                                            \
+        }                                                                                          \
+    } while (0)
+struct store_info info(struct fixture *x);
+
+/* Keeps the worker from executing; lets it go on, in the turns that follow. */
+void block_worker(struct fixture *x);
+void free_worker(struct fixture *x);
+
+/* With a small buffer for what the server sends. */
+struct client client_open(struct fixture *x);
+void client_close(struct client *c, bool reset);
+void client_say(struct fixture *x, struct client *c, const void *data, size_t len);
+void client_text(struct fixture *x, struct client *c, const char *text); /* inline commands */
+void client_set(struct fixture *x, struct client *c, const char *key, size_t len, fl_token token);
+struct reply client_hear(struct fixture *x, struct client *c);
+/* Asks, and returns what is answered: for a client with nothing else under way. */
+struct reply client_ask(struct fixture *x, struct client *c, const char *text);
+
+/* `n` reads of a key of 1 MiB, by a client that does not read its answers: returns when it is
+ * behind and the rest is deferred. */
+void fall_behind(struct fixture *x, struct client *c, unsigned n);
+
+#endif
