@@ -401,14 +401,12 @@ static void drop_first(struct machine *m, struct lock *lock, enum machine_reason
 /* Grants the first wait its lock, or all its locks. `lock` itself keeps its contention record. */
 static void grant_first(struct machine *m, struct lock *lock)
 {
-    uint64_t steps = 0;
     struct wait *w = wait_of_queue(machine_order_first(&contention_of(lock)->queue));
     if (waits_in_vain(m, w)) {
         drop_first(m, lock, MACHINE_REASON_SESSION);
         return;
     }
-    /* The check after a change of users may not have reached it yet, see users.c. */
-    if (!machine_wait_may(m, w, &steps)) {
+    if (!machine_wait_may(m, w)) {
         drop_first(m, lock, MACHINE_REASON_DENIED);
         return;
     }

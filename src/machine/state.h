@@ -564,8 +564,8 @@ bool machine_sender_owns(const struct machine *m, struct session *s);
 struct origin machine_sender_origin(const struct machine *m);
 /* Answers that the sender lacks this right. */
 void machine_refuse(struct machine_result *r, unsigned right);
-/* Whether the user of a wait may still acquire the locks that it waits for. *steps: see rights.h */
-bool machine_wait_may(struct machine *m, const struct wait *w, uint64_t *steps);
+/* Whether the user of a wait may still acquire it; this compares only while the check goes on. */
+bool machine_wait_may(struct machine *m, const struct wait *w);
 void machine_user_set(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_user_delete(struct machine *m, const struct machine_command *c,
                          struct machine_result *r);

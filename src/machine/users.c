@@ -321,24 +321,38 @@ void machine_sender_leave(struct machine *m)
     m->sender = (struct machine_sender){.user = NULL};
 }
 
-bool machine_wait_may(struct machine *m, const struct wait *w, uint64_t *steps)
+/* What it takes to match is charged, as far as there are steps left: whoever changes users may have
+ * waits for thousands of names looked at. */
+static void charge_match(struct machine *m, uint64_t match)
+{
+    uint64_t steps = match / RIGHTS_STEP_BYTES;
+    machine_charge(m, steps < m->steps ? (uint32_t)steps : m->steps);
+}
+
+static bool may_have(struct machine *m, const struct user *u, struct request *request)
+{
+    uint64_t match = 0;
+    bool may = true;
+    for (unsigned i = 0; may && i < request_parts(request); i++) {
+        struct fli_slice name = lock_name(request_part(request, i)->lock);
+        may = rights_may_acquire(&m->users.known, u->uid, &u->acl, name, &match);
+    }
+    charge_match(m, match);
+    return may;
+}
+
+/* A wait begins with the right to all that it waits for, and every change that may take one away
+ * begins the check. So nothing is compared when no check is under way: it would be compared at each
+ * grant, and a session that ends can let in hundreds. */
+bool machine_wait_may(struct machine *m, const struct wait *w)
 {
     const struct user *u = m->users.list[0];
     uint32_t uid = machine_session_uid(request_session(w->request));
-    if (uid == 0 && m->users.open) {
+    if (m->users.recheck == NULL || (uid == 0 && m->users.open)) {
         return true;
     }
     u = uid == 0 ? u : find_uid(m, uid);
-    if (u == NULL || !u->acl.on) {
-        return false;
-    }
-    for (unsigned i = 0; i < request_parts(w->request); i++) {
-        struct fli_slice name = lock_name(request_part(w->request, i)->lock);
-        if (!rights_may_acquire(&m->users.known, u->uid, &u->acl, name, steps)) {
-            return false;
-        }
-    }
-    return true;
+    return u != NULL && u->acl.on && may_have(m, u, w->request);
 }
 
 /* ---- changes --------------------------------------------------------------------------------- */
@@ -373,22 +387,11 @@ void machine_users_skip(struct machine *m, struct wait *w)
     }
 }
 
-/* What it takes to match is charged, as far as there are steps left: whoever changes users may have
- * waits for thousands of names looked at. A grant is not charged for it, since what is due would
- * have to stand back for it. */
-static void charge_match(struct machine *m, uint64_t match)
-{
-    uint64_t steps = match / RIGHTS_STEP_BYTES;
-    machine_charge(m, steps < m->steps ? (uint32_t)steps : m->steps);
-}
-
 static void check_one(struct machine *m)
 {
-    uint64_t match = 0;
     struct wait *w = m->users.recheck;
-    bool stays = machine_wait_may(m, w, &match);
+    bool stays = machine_wait_may(m, w);
     machine_charge(m, MACHINE_STEPS_RECORD * request_parts(w->request));
-    charge_match(m, match);
     recheck_at(m, first_from(m, w->all.next));
     if (!stays) {
         machine_wait_end(m, w, MACHINE_REASON_DENIED);
