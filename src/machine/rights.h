@@ -1,9 +1,9 @@
 /* rights.h (private to machine): answers about the right to acquire that took long to find.
  *
- * Hundreds that wait for one lock can be let in by one entry, and long patterns take as long to
- * compare with its name as many grants. So such an answer is remembered until a user is changed or
- * the entry ends. What is remembered is no state: it is forgotten when an entry begins, so it is
- * the same on all replicas. */
+ * After a change of users one entry can check hundreds that wait for one lock, or let them in
+ * before they are checked, and long patterns take as long to compare with its name as many grants.
+ * So such an answer is remembered until a user is changed or the entry ends. What is remembered is
+ * no state: it is forgotten when an entry begins, so it is the same on all replicas. */
 #ifndef MACHINE_RIGHTS_H
 #define MACHINE_RIGHTS_H
 

@@ -480,14 +480,8 @@ TEST_WITH(sessions, world_setup, world_teardown)
     expect(serve_ask(w, 2, "SESSION CLOSE " OWNER), ":0\r\n");
 }
 
-/* One of two readers has lost the lock and is not taken away yet, and a writer waits: the answer
- * has the other reader, and the queue. */
-TEST_WITH(show_between_two_ends, world_setup, world_teardown)
+static void wait_for_a(struct world *w)
 {
-    struct world *w = *state;
-    expect(serve_ask(w, 2, "ACQUIRE before TTL 100 OWNER " OWNER), ":1\r\n");
-    expect(serve_ask(w, 2, "ACQUIRE a MODE SHARED TTL 200 OWNER reader-123456789"), ":2\r\n");
-    expect(serve_ask(w, 2, "ACQUIRE a MODE SHARED TTL 900 OWNER reader-another-1"), ":3\r\n");
     struct machine_command wait = {.op = MACHINE_OP_ACQUIRE,
                                    .flags = MACHINE_ACQUIRE_WAIT,
                                    .n_names = 1,
@@ -497,6 +491,17 @@ TEST_WITH(show_between_two_ends, world_setup, world_teardown)
                                    .ttl_ms = 500,
                                    .wait_ms = 900};
     assert_int_equal(apply(w, &wait).code, MACHINE_QUEUED);
+}
+
+/* One of two readers has lost the lock and is not taken away yet, and a writer waits: the answer
+ * has the other reader, and the queue. */
+TEST_WITH(show_between_two_ends, world_setup, world_teardown)
+{
+    struct world *w = *state;
+    expect(serve_ask(w, 2, "ACQUIRE before TTL 100 OWNER " OWNER), ":1\r\n");
+    expect(serve_ask(w, 2, "ACQUIRE a MODE SHARED TTL 200 OWNER reader-123456789"), ":2\r\n");
+    expect(serve_ask(w, 2, "ACQUIRE a MODE SHARED TTL 900 OWNER reader-another-1"), ":3\r\n");
+    wait_for_a(w);
     machine_set_budget(w->m, &(struct budget){.due = 1});
     w->timestamp_ms += 300;
     expect(serve_ask(w, 2, "TOKEN x"), ":4\r\n");
@@ -517,15 +522,7 @@ TEST_WITH(spoilt_payloads, world_setup, world_teardown)
 {
     struct world *w = *state;
     fli_buf_fini(&serve_ask(w, 2, "ACQUIRE a TTL 500 OWNER " OWNER)->reply);
-    struct machine_command wait = {.op = MACHINE_OP_ACQUIRE,
-                                   .flags = MACHINE_ACQUIRE_WAIT,
-                                   .n_names = 1,
-                                   .permits = 1,
-                                   .name = {(const uint8_t *)"a", 1},
-                                   .owner = {(const uint8_t *)"waiter-123456789", 16},
-                                   .ttl_ms = 500,
-                                   .wait_ms = 900};
-    assert_int_equal(apply(w, &wait).code, MACHINE_QUEUED);
+    wait_for_a(w);
     struct machine_command q = {.op = MACHINE_OP_SHOW, .name = {(const uint8_t *)"a", 1}};
     struct fli_buf payload;
     struct machine_result r;
