@@ -128,4 +128,4 @@ class DemoLab:
         proxy.hold()
         proxy.seen = b''
         send()
-        wait_until(lambda: proxy.seen, STEP_S, 'the write that is held back', every=0.002)
+        wait_until(lambda: proxy.seen, 'the write that is held back', every=0.002, seconds=STEP_S)

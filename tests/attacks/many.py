@@ -287,7 +287,7 @@ class TwentyKinds(Case):
                 most = max(most, sum(h.sock is not None for h in hostile.all))
         here.send('stop')
         took, wrong = here.recv()
-        good.join(30)
+        good.join(240)
         hostile.end()
         after, infos = self.facts()
         self.assertEqual(wrong, [])

@@ -71,8 +71,6 @@ def reading(lines, key, elements):
 
 
 class Elle(Case):
-    TIMEOUT_S = 600
-
     def setUp(self):
         super().setUp()
         if not os.environ.get('JEPSEN_CLASSPATH'):

@@ -78,12 +78,12 @@ class Flips(unittest.TestCase):
         server.launch()
         process = server.process
         process.asked_to_end = True
-        wait_until(lambda: 'ready: ' in process.output() or not process.running(), 60, 'a start or a refusal')
+        wait_until(lambda: 'ready: ' in process.output() or not process.running(), 'a start or a refusal')
         return process.running()
 
     def refused(self, server, what):
         """It ended by itself, in order and with a reason."""
-        code = server.process.wait(60)
+        code = server.process.wait(240)
         self.assertGreater(code, 0, '%s: ended by signal %d: %s' % (what, -code, server.process.last_output()))
         self.assertTrue(server.process.output().strip(), what)
 
@@ -119,7 +119,7 @@ class Flips(unittest.TestCase):
         node = cluster.nodes[0]
         cluster.start()
         grant(node, 0, GRANTS)
-        wait_until(lambda: node.info()['snapshots'] >= 2, 60, 'two snapshots')
+        wait_until(lambda: node.info()['snapshots'] >= 2, 'two snapshots')
         before = node.info()
         node.kill()
 
@@ -131,7 +131,7 @@ class Flips(unittest.TestCase):
                     return node.info()['node_role'] == 'leader' and node.call('CHECK', 'x', 1) == 0
                 except Exception: # it may end at any moment
                     return False
-            wait_until(answers, 60, '%s: a leader or an end' % what)
+            wait_until(answers, '%s: a leader or an end' % what)
             if not node.process.running():
                 return False
             info = node.info()
@@ -155,19 +155,19 @@ class Flips(unittest.TestCase):
         cluster.forget(node)
         node.start()
         cluster.wait_serving(node)
-        self.assertEqual(len(set(cluster.wait_same_state(60))), 1)
+        self.assertEqual(len(set(cluster.wait_same_state())), 1)
 
     def test_the_newest_snapshot_came_from_the_leader(self):
         """Its log begins behind the newest snapshot, so an older one would be of no use."""
         cluster = self.three_nodes()
         node = cluster.followers()[0]
-        wait_until(lambda: node.info()['snapshots'] > 0, 60, 'a snapshot of its own')
+        wait_until(lambda: node.info()['snapshots'] > 0, 'a snapshot of its own')
         node.kill()
         grant(cluster.leader(), 450, 1000)
         older = newest_snapshot(node)
         node.start()
         cluster.wait_serving(node)
-        cluster.wait_same_state(60)
+        cluster.wait_same_state()
         self.assertIn('is installed', node.process.output())
         node.kill()
         newest = newest_snapshot(node)
@@ -195,10 +195,10 @@ class Flips(unittest.TestCase):
             return False
         told()
         follower.start()
-        wait_until(told, 60, 'a word about a damaged snapshot')
+        wait_until(told, 'a word about a damaged snapshot')
         self.assertGreater(leader.info()['snapshot_failures'], 0)
-        wait_until(lambda: follower.info()['applied_index'] >= leader.info()['applied_index'], 60, 'a follower that is up to date')
-        self.assertEqual(len(set(cluster.wait_same_state(60))), 1)
+        wait_until(lambda: follower.info()['applied_index'] >= leader.info()['applied_index'], 'a follower that is up to date')
+        self.assertEqual(len(set(cluster.wait_same_state())), 1)
         self.assertTrue(leader.running())
         self.assertTrue(follower.running())
 
@@ -220,10 +220,10 @@ class Flips(unittest.TestCase):
             what = '%s: %s' % (path, flip(path, self.random))
         leader.process.asked_to_end = True
         follower.start()
-        self.assertGreater(leader.process.wait(60), 0, what)
+        self.assertGreater(leader.process.wait(240), 0, what)
         self.assertIn(os.path.basename(path), leader.process.output())
         cluster.wait_serving(other)
-        cluster.wait_same_state(60)
+        cluster.wait_same_state()
         self.assertEqual(follower.call('CHECK', 'kept', token), 1)
         self.is_replaced(cluster, leader)
 

@@ -36,8 +36,6 @@ def judge(paths):
 
 
 class Porcupine(Case):
-    TIMEOUT_S = 600
-
     def setUp(self):
         super().setUp()
         try:

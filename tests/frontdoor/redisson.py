@@ -87,17 +87,17 @@ class Redisson(Case):
             woken = []
             waiter = threading.Thread(target=lambda: woken.append(b('wait', 'awaited', TTL)))
             waiter.start()
-            wait_until(lambda: any(int(n.info()['pubsub_channels']) > 0 for n in self.cluster.running()), 30,
+            wait_until(lambda: any(int(n.info()['pubsub_channels']) > 0 for n in self.cluster.running()),
                        'the other one waits')
             if end == 'unlock':
                 self.assertEqual(a('unlock'), 'freed')
             else:
                 self.assertGreater(self.node().call('BREAK', 'awaited'), 0)
                 self.assertEqual(a('unlock'), 'lost')
-            waiter.join(30)
+            waiter.join(240)
             self.assertEqual(woken, ['held'], end)
             self.assertEqual(b('unlock'), 'freed')
-            wait_until(lambda: all(int(n.info()['pubsub_channels']) == 0 for n in self.cluster.running()), 30,
+            wait_until(lambda: all(int(n.info()['pubsub_channels']) == 0 for n in self.cluster.running()),
                        'nobody listens any more')
 
     def check_lateness(self, a, b):
@@ -112,7 +112,7 @@ class Redisson(Case):
     def check_watchdog(self, a, b):
         self.assertEqual(a('lock', 'watched', -1), 'held')
         token = self.token(a)
-        wait_until(lambda: self.shown('watched')['renewals'] >= 2, 60, 'two renewals')
+        wait_until(lambda: self.shown('watched')['renewals'] >= 2, 'two renewals')
         self.assertEqual(b('lock', 'watched', TTL), 'refused')
         self.assertEqual((self.token(a), a('unlock')), (token, 'freed'))
 
@@ -125,7 +125,7 @@ class Redisson(Case):
             self.assertEqual(a('unlock'), 'freed', kind)
             self.assertEqual(b('wait', kind, -1), 'held', kind)
             self.assertEqual(b('unlock'), 'freed', kind)
-            wait_until(lambda: self.node().call('EXISTS', kind, kind + '.2', kind + '.3') == 0, 30, 'none is left')
+            wait_until(lambda: self.node().call('EXISTS', kind, kind + '.2', kind + '.3') == 0, 'none is left')
         for peer in (a, b):
             peer('kind', 'rlock')
 
@@ -157,7 +157,7 @@ class Redisson(Case):
         token = self.token(a)
         self.leader.kill()
         self.cluster.leader()
-        wait_until(lambda: b('lock', 'through', TTL) == 'refused', 60, 'the other one is served')
+        wait_until(lambda: b('lock', 'through', TTL) == 'refused', 'the other one is served')
         self.assertEqual((self.token(a), a('count')), (token, '2'))
         self.assertEqual((a('unlock'), a('unlock')), ('freed', 'freed'))
         self.assertEqual(b('lock', 'through', TTL), 'held')
@@ -181,7 +181,7 @@ class Redisson(Case):
         certs = Certs(self.lab)
         store = self.lab.path('truststore.p12')
         subprocess.run(['keytool', '-importcert', '-noprompt', '-alias', 'ca', '-file', certs.crt('ca'), '-keystore', store,
-                        '-storetype', 'PKCS12', '-storepass', 'truststore'], check=True, capture_output=True, timeout=60)
+                        '-storetype', 'PKCS12', '-storepass', 'truststore'], check=True, capture_output=True, timeout=240)
         users = self.lab.path('users.acl')
         with open(users, 'w', encoding='utf-8') as f:
             f.write('user default off\nuser redisson on >%s ~a* +@see +@acquire\n' % PASSWORD)
@@ -198,7 +198,7 @@ class Redisson(Case):
         waiter = threading.Thread(target=lambda: woken.append(b('wait', 'a1', TTL)))
         waiter.start()
         self.assertEqual((a('unlock'), a('unlock')), ('freed', 'freed'))
-        waiter.join(60)
+        waiter.join(240)
         self.assertEqual(woken, ['held'])
         self.assertIn('NOPERM', a('force', 'a1'))
         self.assertIn('NOPERM', a('lock', 'b1', TTL))
@@ -235,8 +235,8 @@ class Newest(Redisson):
             except Ended:  # it began while the master was still said to be the one that had been killed
                 b = self.peer(every, 'b', 'sentinel')
                 return False
-        wait_until(finds, 90, 'the other one finds the new master')
-        wait_until(lambda: a('token') == 'token %d' % token, 90, 'the token as it was')
+        wait_until(finds, 'the other one finds the new master')
+        wait_until(lambda: a('token') == 'token %d' % token, 'the token as it was')
         self.assertEqual((a('unlock'), a('count'), a('unlock')), ('freed', '1', 'freed'))
         self.assertEqual(b('wait', 'x', -1), 'held')
         self.assertGreater(self.token(b), token)

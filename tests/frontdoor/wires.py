@@ -63,7 +63,7 @@ class Wires(Case):
         if name == '':
             key = line[2].encode('latin-1')
             for ask in (self.redis.call, node.call):
-                wait_until(lambda: ask('EXISTS', key) == 0, 60, 'the end of the lease')
+                wait_until(lambda: ask('EXISTS', key) == 0, 'the end of the lease')
             return 0
         if name not in ours:
             ours[name], theirs[name] = connect(), Resp(self.redis.address)

@@ -48,7 +48,7 @@ class MariaDB:
             '--innodb-buffer-pool-size=32M', '--innodb-lock-wait-timeout=20',
             '--skip-log-bin'] + list(more), 'mariadb')
         wait_until(lambda: subprocess.run(['mariadb'] + self.root + ['-e', 'SELECT 1'], stdout=subprocess.DEVNULL,
-                                          stderr=subprocess.DEVNULL).returncode == 0, 60, 'an answer of MariaDB')
+                                          stderr=subprocess.DEVNULL).returncode == 0, 'an answer of MariaDB')
         return self
 
     def run(self, sql):
@@ -79,7 +79,6 @@ class MySQLOff(MySQL):
 
 @unittest.skipUnless(os.path.exists('/usr/sbin/mariadbd') and shutil.which('mariadb'), 'mariadb-server is not installed')
 class MariaDBGuard(GuardCase):
-    TIMEOUT_S = 500
     SERVER = MariaDB
 
     def setUp(self):
@@ -161,7 +160,7 @@ class Galera(Case):
         server = MariaDB(self.lab).start('--wsrep-on=ON', '--wsrep-provider=' + GALERA[0], '--wsrep-cluster-address=gcomm://', '--wsrep-new-cluster',
                                          '--binlog-format=ROW', '--innodb-autoinc-lock-mode=2', '--wsrep-node-address=127.0.0.1',
                                          '--wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:%d' % free_ports(1)[0])
-        wait_until(lambda: Mysql(server.root, 'mysql').sql("SHOW STATUS LIKE 'wsrep_ready'") == ['wsrep_ready\tON'], 60, 'a node that is ready')
+        wait_until(lambda: Mysql(server.root, 'mysql').sql("SHOW STATUS LIKE 'wsrep_ready'") == ['wsrep_ready\tON'], 'a node that is ready')
         server.run('CREATE DATABASE shop; CREATE TABLE shop.item (id VARCHAR(20) PRIMARY KEY, n INT) ENGINE = InnoDB')
         done = subprocess.run([binary('fencelock'), 'guard', 'install', server.url(), 'item=id'], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(done.returncode, 1, done)

@@ -180,8 +180,6 @@ class Compared(External):
 
 @unittest.skipUnless(HOME, 'FENCELOCK_OPENSEARCH names no distribution of OpenSearch')
 class OpenSearchFences(GuardCase):
-    TIMEOUT_S = 900
-
     def setUp(self):
         super().setUp()
         self.port, self.inner = free_ports(2)
@@ -207,7 +205,7 @@ class OpenSearchFences(GuardCase):
         self.process = self.lab.start(self.words + env + [os.path.join(HOME, 'bin', 'opensearch'), '-Ediscovery.type=single-node', '-Enetwork.host=127.0.0.1',
                                       '-Ehttp.port=%d' % self.port, '-Etransport.port=%d' % self.inner, '-Epath.data=' + self.lab.path('data'),
                                       '-Epath.logs=' + self.lab.path('logs'), '-Ebootstrap.memory_lock=false'], 'opensearch')
-        wait_until(lambda: not self.process.running() or self.answers(), 180, 'an answer of OpenSearch')
+        wait_until(lambda: not self.process.running() or self.answers(), 'an answer of OpenSearch')
         self.assertTrue(self.process.running(), self.process.last_output())
 
     def answers(self):

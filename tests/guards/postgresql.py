@@ -21,8 +21,6 @@ from servers import FULL, ROOT, ROUNDS, GuardCase, Postgres, install_postgresql
 
 @unittest.skipUnless(Postgres.is_there(), 'PostgreSQL is not installed')
 class PostgresCase(GuardCase):
-    TIMEOUT_S = 600
-
     def server(self, name='postgres', **options):
         pg = Postgres(self.lab, name, **options).init().start()
         self.addCleanup(pg.stop)
@@ -144,7 +142,7 @@ class Tables(PostgresCase):
         s.sql('BEGIN')
         s.sql('UPDATE account SET balance = balance + 1')
         admin.start('SELECT fence.forget(6);')
-        wait_until(lambda: Psql(self.url).one("SELECT count(*) FROM pg_locks WHERE NOT granted") != '0', 30, 'a wait for the writer')
+        wait_until(lambda: Psql(self.url).one("SELECT count(*) FROM pg_locks WHERE NOT granted") != '0', 'a wait for the writer')
         s.sql('COMMIT')
         self.assertEqual(admin.judged(admin.finish(30)), ['1'])
         self.refused('NOTCLAIMED', s, 'UPDATE account SET balance = 666')
@@ -223,10 +221,10 @@ class Tables(PostgresCase):
         self.addCleanup(standby.stop)
         standby.run('pg_basebackup', '-D', standby.data, '-h', self.pg.sockets, '-p', str(self.pg.port), '-U', 'postgres', '-R', '-c', 'fast')
         standby.start()
-        wait_until(lambda: s.one('SELECT count(*) FROM pg_stat_replication') == '1', 30, 'replication')
+        wait_until(lambda: s.one('SELECT count(*) FROM pg_stat_replication') == '1', 'replication')
         self.assertIn('asynchronous', '\n'.join(s.sql('SELECT what FROM fence.check()')))
         position = s.one('SELECT pg_current_wal_lsn()')
-        wait_until(lambda: Psql(standby.url('shop')).one("SELECT pg_last_wal_replay_lsn() >= '%s'" % position) == 't', 30, 'replay')
+        wait_until(lambda: Psql(standby.url('shop')).one("SELECT pg_last_wal_replay_lsn() >= '%s'" % position) == 't', 'replay')
         standby.kill() # from here on it hears nothing
         s.sql("CALL fence.claim('account/a', 9)")
         s.transaction("SELECT fence.use('account/a', 9)", "UPDATE account SET balance = 109 WHERE id = 'a' RETURNING id")
@@ -234,7 +232,7 @@ class Tables(PostgresCase):
         standby.start()
         t = Psql(standby.url('shop'))
         t.sql('SELECT pg_promote()')
-        wait_until(lambda: t.one('SELECT pg_is_in_recovery()') == 'f', 30, 'the promotion')
+        wait_until(lambda: t.one('SELECT pg_is_in_recovery()') == 'f', 'the promotion')
         self.assertEqual(t.one("SELECT mark FROM fence.mark WHERE lock = 'account/a'"), '5') # claim and write are lost, both
         with self.assertRaises(Refused) as e:
             t.transaction("SELECT set_config('fence.held', '{\"account/a\": 9}', true)", "UPDATE account SET balance = 1 WHERE id = 'a'")

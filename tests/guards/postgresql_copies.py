@@ -39,7 +39,7 @@ class Copies(PostgresCase):
     @staticmethod
     def wait_for_sync(target):
         """Until then each table is copied by a worker of its own, and marks may come before the data they are about."""
-        wait_until(lambda: target.one("SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel") == 't', 60, 'tables in step')
+        wait_until(lambda: target.one("SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel") == 't', 'tables in step')
 
     def server_log(self, name):
         with open(self.lab.path(name + '.log'), errors='replace') as f:
@@ -49,11 +49,11 @@ class Copies(PostgresCase):
         _, target = self.two_servers()
         target.sql("SELECT fence.protect('account', '''account/'' || id')")
         self.subscribe(target)
-        wait_until(lambda: 'NOTOKEN this transaction has no token for lock' in self.server_log('other'), 60, "the refusal in the subscriber's log")
+        wait_until(lambda: 'NOTOKEN this transaction has no token for lock' in self.server_log('other'), "the refusal in the subscriber's log")
         self.assertEqual(target.sql('SELECT * FROM account'), [])
         self.assertIn('a subscription writes to the protected table public.account', '\n'.join(target.sql('SELECT what FROM fence.check()')))
         target.sql("SELECT fence.unprotect('account')")
-        wait_until(lambda: target.one('SELECT count(*) FROM account') == '2', 60, 'the rows, once it is unprotected')
+        wait_until(lambda: target.one('SELECT count(*) FROM account') == '2', 'the rows, once it is unprotected')
 
     def test_switching_over_to_a_subscriber(self):
         """Marks are replicated beside the data, and the guard goes on where it was on the other server."""
@@ -66,9 +66,9 @@ class Copies(PostgresCase):
         source.sql("CALL fence.claim('account/b', 7)")
         source.sql('SELECT fence.forget(8)') # drops that mark here, and the subscriber cannot drop it
         source.sql("CALL fence.claim('account/b', 10)") # which is a new row, that is there already
-        wait_until(lambda: 'duplicate key value' in self.server_log('other'), 60, 'a mark that is in the way')
+        wait_until(lambda: 'duplicate key value' in self.server_log('other'), 'a mark that is in the way')
         target.sql('SELECT fence.forget(8)') # as is to be done on both
-        wait_until(lambda: target.sql('SELECT lock, mark FROM fence.mark ORDER BY lock') == ['account/a|9', 'account/b|10'], 60, 'the marks')
+        wait_until(lambda: target.sql('SELECT lock, mark FROM fence.mark ORDER BY lock') == ['account/a|9', 'account/b|10'], 'the marks')
         self.assertEqual(target.one("SELECT balance FROM account WHERE id = 'a'"), '109')
         with self.assertRaises(Refused):
             target.sql("UPDATE fence.mark SET mark = 1") # they are kept there as well
@@ -87,9 +87,9 @@ class Copies(PostgresCase):
         self.subscribe(target)
         self.wait_for_sync(target)
         source.sql("CALL fence.claim('account/a', 5)")
-        wait_until(lambda: target.sql('SELECT mark FROM fence.mark') == ['5'], 60, 'the mark')
+        wait_until(lambda: target.sql('SELECT mark FROM fence.mark') == ['5'], 'the mark')
         target.sql('ALTER SUBSCRIPTION s DISABLE')
-        wait_until(lambda: target.one("SELECT count(*) FROM pg_stat_subscription WHERE pid IS NOT NULL") == '0', 60, 'the end of its worker')
+        wait_until(lambda: target.one("SELECT count(*) FROM pg_stat_subscription WHERE pid IS NOT NULL") == '0', 'the end of its worker')
         source.sql("CALL fence.claim('account/a', 9)")
         source.transaction("SELECT fence.use('account/a', 9)", "UPDATE account SET balance = 109 WHERE id = 'a' RETURNING id")
         self.pg.kill()
@@ -116,13 +116,13 @@ class Copies(PostgresCase):
         standby.start()
         s.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
         s.sql('SELECT pg_reload_conf()')
-        wait_until(lambda: s.one('SELECT sync_state FROM pg_stat_replication') == 'sync', 60, 'a synchronous standby')
+        wait_until(lambda: s.one('SELECT sync_state FROM pg_stat_replication') == 'sync', 'a synchronous standby')
         self.assertEqual(s.sql("SELECT what FROM fence.check() WHERE grade = 'loss'"), [])
         s.sql("SET synchronous_commit = off; CALL fence.claim('account/a', 9)") # the claim waits for it all the same
         pg.kill()
         t = Psql(standby.url('shop'))
         t.sql('SELECT pg_promote()')
-        wait_until(lambda: t.one('SELECT pg_is_in_recovery()') == 'f', 60, 'the promotion')
+        wait_until(lambda: t.one('SELECT pg_is_in_recovery()') == 'f', 'the promotion')
         self.assertEqual(t.one("SELECT mark FROM fence.mark WHERE lock = 'account/a'"), '9')
         with self.assertRaises(Refused) as e:
             t.sql("CALL fence.claim('account/a', 5)")

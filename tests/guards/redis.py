@@ -30,7 +30,7 @@ class Server:
     def start(self):
         self.process = self.lab.start([self.program, '--port', self.port, '--bind', '127.0.0.1', '--dir', self.dir, '--appendonly', 'yes',
                                        '--appendfsync', 'always', '--save', '', '--aclfile', self.acl], 'redis')
-        wait_until(self.answers, 30, 'an answer of Redis')
+        wait_until(self.answers, 'an answer of Redis')
         return self
 
     def answers(self):
@@ -132,10 +132,10 @@ class RedisGuard(GuardCase):
         replica = Server(self.lab, self.PROGRAM, 'replica').start()
         admin = Connection(replica.url)
         admin.call('REPLICAOF', '127.0.0.1', self.server.port)
-        wait_until(lambda: 'master_link_status:up' in admin.call('INFO', 'replication'), 30, 'replication')
+        wait_until(lambda: 'master_link_status:up' in admin.call('INFO', 'replication'), 'replication')
         s = Connection('redis://fence-writer:%s@127.0.0.1:%d' % (password, self.server.port))
         s.call('FCALL', 'fence_set', 0, 'l', 5, 'k', 'old')
-        wait_until(lambda: Connection(replica.url).call('FCALL_RO', 'fence_mark', 0, 'l') == '5', 30, 'mark 5 on the replica')
+        wait_until(lambda: Connection(replica.url).call('FCALL_RO', 'fence_mark', 0, 'l') == '5', 'mark 5 on the replica')
         self.assertIn('there are replicas', self.guard('check', self.server.url)[1])
         admin.call('REPLICAOF', '127.0.0.1', free_ports(1)[0]) # from here on it hears nothing
         s.call('FCALL', 'fence_claim', 0, 'l', 9)
@@ -166,7 +166,7 @@ class RedisGuard(GuardCase):
         replica = Server(self.lab, self.PROGRAM, 'replica').start()
         Connection(replica.url).call('REPLICAOF', '127.0.0.1', self.server.port)
         s = Connection('redis://fence-writer:%s@127.0.0.1:%d' % (password, self.server.port))
-        wait_until(lambda: s.call('FCALL', 'fence_set', 0, 'l', 5, 'k', 'v') == 'OK' and s.call('WAITAOF', 1, 1, 5000) == [1, 1], 60,
+        wait_until(lambda: s.call('FCALL', 'fence_set', 0, 'l', 5, 'k', 'v') == 'OK' and s.call('WAITAOF', 1, 1, 5000) == [1, 1],
                    'both disks')
         for server in (self.server, replica):
             server.kill()

@@ -95,13 +95,12 @@ class GoSession:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(240)
         self.process.stdout.close()
 
 
 @unittest.skipIf(MISSING, MISSING)
 class S3Guard(GuardCase):
-    TIMEOUT_S = 600
     LETS_THROUGH = BY_POLICY - {'PUT with If-Match: *'}
 
     def setUp(self):
@@ -114,7 +113,7 @@ class S3Guard(GuardCase):
 
     def start(self):
         self.process = self.lab.start(self.argv(), 'server')
-        wait_until(self.answers, 60, 'an answer of the server')
+        wait_until(self.answers, 'an answer of the server')
 
     def argv(self):
         return [PYTHON, '-c', MOTO, self.port]

@@ -75,7 +75,7 @@ class Postgres:
 
     def run(self, *argv):
         done = subprocess.run(self.words + [os.path.join(self.bin, argv[0]), *argv[1:]], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, cwd='/', timeout=120)
+                              stderr=subprocess.STDOUT, cwd='/', timeout=240)
         assert done.returncode == 0, done.stdout.decode()
 
     def init(self):
@@ -91,7 +91,7 @@ class Postgres:
 
     def start(self, *more):
         self.process = self.lab.start(self.argv() + list(more), self.name)
-        wait_until(self.answers, 60, 'an answer of PostgreSQL')
+        wait_until(self.answers, 'an answer of PostgreSQL')
         return self
 
     def answers(self):
@@ -121,7 +121,7 @@ class Postgres:
                 os.kill(int(pid), 9)
             except ProcessLookupError:
                 pass
-        wait_until(lambda: not any(os.path.exists('/proc/%d' % int(p)) for p in children), 30, 'the end of its processes')
+        wait_until(lambda: not any(os.path.exists('/proc/%d' % int(p)) for p in children), 'the end of its processes')
         pid_file = os.path.join(self.data, 'postmaster.pid')
         if os.path.exists(pid_file):
             os.unlink(pid_file)
@@ -135,5 +135,5 @@ def install_postgresql(url):
     """As `fencelock guard install` does where the extension's files are not: the script itself, in one transaction."""
     done = subprocess.run(['psql', '-Xq1', '-v', 'ON_ERROR_STOP=1', '-d', url, '-c', 'SET client_min_messages = warning',
                            '-c', 'CREATE SCHEMA IF NOT EXISTS fence', '-f', os.path.join(ROOT, 'src/guards/postgresql/guard.sql')],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
     assert done.returncode == 0, done.stdout.decode()

@@ -101,7 +101,7 @@ class Rights(AclCase):
         def names(c):
             return [as_dict(row)['name'] for row in c.call('LOCKS', 'BY', 'WAIT')[1]]
         for each in cluster.nodes:
-            wait_until(lambda: sorted(names(each)) == ['a1', 'b1'], 30, 'both names')
+            wait_until(lambda: sorted(names(each)) == ['a1', 'b1'], 'both names')
             self.assertEqual(names(self.login(each, 'see')), ['a1'])
             self.assertError('NOPERM', self.login(each, 'blind'), 'LOCKS', 'BY', 'WAIT')
         self.user(node, 'boss', '~*', '+@all')
@@ -112,7 +112,7 @@ class Rights(AclCase):
             except RespError as e:
                 return e.word == 'NOAUTH'
         for each in cluster.nodes:
-            wait_until(lambda: is_shut(each), 30, 'that it has heard of it')
+            wait_until(lambda: is_shut(each), 'that it has heard of it')
             self.assertError('NOAUTH', each.client(), 'LOCKS', 'BY', 'WAIT')
             self.assertError('NOAUTH', each.client(), 'HELLO', 3) # which would tell who leads, and where
             self.assertIsNotNone(each.client().call('HELLO', 3, 'AUTH', 'boss', 'boss-password'))
@@ -198,7 +198,7 @@ class Logins(AclCase):
         self.assertEqual({c.read().word for c in clients}, {'WRONGPASS'})
         for c in clients[:6]:
             c.send('AUTH', 'ann', 'wrong')
-        wait_until(lambda: int(node.info()['logins_delayed']) > 0, 30, 'delayed logins') # commands go on meanwhile
+        wait_until(lambda: int(node.info()['logins_delayed']) > 0, 'delayed logins') # commands go on meanwhile
         for c in clients:
             c.close()
 
@@ -251,7 +251,7 @@ class Logins(AclCase):
         def logs_in():
             with node.client() as c:
                 return c.call('AUTH', 'sesame') == 'OK'
-        wait_until(logs_in, 30, 'a login')
+        wait_until(logs_in, 'a login')
         return node
 
     def test_protected_mode(self):
@@ -280,7 +280,7 @@ class Logins(AclCase):
 
 class Tool(AclCase):
     def tool(self, *words, **env):
-        done = subprocess.run([binary('fencelock'), *words], capture_output=True, text=True, timeout=60,
+        done = subprocess.run([binary('fencelock'), *words], capture_output=True, text=True, timeout=240,
                               env=dict(os.environ, **env))
         return done.returncode, done.stdout.strip(), done.stderr.strip()
 
@@ -337,7 +337,7 @@ class Audit(AclCase):
                 return [json.loads(l) for l in f]
 
         def line(event, **fields):
-            return wait_until(lambda: [l for l in lines() if l['event'] == event and fields.items() <= l.items()], 30,
+            return wait_until(lambda: [l for l in lines() if l['event'] == event and fields.items() <= l.items()],
                               'a line %s %r' % (event, fields))[-1]
         ann = self.user(node, 'ann', '~a*', '+@acquire')
         self.assertEqual(line('user_changed', changed='ann')['by'], 'default')
@@ -355,7 +355,7 @@ class Audit(AclCase):
         line('refused', command='EVAL', why='NOPERM', user='ann')
         self.assertEqual(ann.call('SET', 'a5', 'value-of-a5', 'NX'), 'OK')
         self.assertError('UNCERTAIN', ann, 'EVAL', renew_each, 2, 'a5', 'b1', TTL, 'value-of-a5', 'v', text='(NOPERM)')
-        wait_until(lambda: len([l for l in lines() if l['event'] == 'refused' and l['command'] == 'EVAL']) == 2, 30, 'a line of it')
+        wait_until(lambda: len([l for l in lines() if l['event'] == 'refused' and l['command'] == 'EVAL']) == 2, 'a line of it')
         self.assertEqual(node.info()['requests_denied'], denied + 3)
         self.assertError('WRONGPASS', node.client(), 'AUTH', 'ann', 'wrong')
         line('refused', command='AUTH', why='WRONGPASS', user='ann')
@@ -363,7 +363,7 @@ class Audit(AclCase):
         line('broken', token=token, user='ann', by='default')
         os.rename(path, path + '.1')
         token = ann.call('ACQUIRE', 'a2', 'TTL', TTL)
-        wait_until(lambda: os.path.exists(path), 30, 'a new file')
+        wait_until(lambda: os.path.exists(path), 'a new file')
         line('granted', token=token)
         self.assertEqual(ann.call('RELEASE', 'a2', token), 1)
         line('released', token=token)
@@ -377,7 +377,7 @@ class Audit(AclCase):
         os.mkdir(path) # what cannot be written is counted, and nobody waits for it
         ann = self.login(node, 'ann')
         self.assertGreater(ann.call('ACQUIRE', 'a3', 'TTL', TTL), 0)
-        wait_until(lambda: int(node.info()['audit_lines_not_written']) > 0, 30, 'a failure')
+        wait_until(lambda: int(node.info()['audit_lines_not_written']) > 0, 'a failure')
 
 
 class AuditElsewhere(AclCase):
@@ -422,7 +422,7 @@ class AuditElsewhere(AclCase):
                     tokens = c.pipeline([('ACQUIRE', name[:250] + '%05d' % i, 'TTL', TTL, 'OWNER', owner) for i in range(200)])
                     c.pipeline([('RELEASE', name[:250] + '%05d' % i, t) for i, t in enumerate(tokens)])
             return int(node.info()['audit_lines_dropped']) > 0
-        wait_until(dropped, 120, 'lines that were left out')
+        wait_until(dropped, 'lines that were left out')
         lost = int(node.info()['audit_lines_dropped'])
         rest = b''
         def told():
@@ -437,7 +437,7 @@ class AuditElsewhere(AclCase):
             events = [json.loads(l) for l in rest.split(b'\n')[:-1]]
             gaps = [e for e in events if e['event'] == 'dropped']
             return gaps and events[-1]['event'] != 'dropped' and sum(e['lines'] for e in gaps) >= lost
-        wait_until(told, 60, 'a line that says what is missing')
+        wait_until(told, 'a line that says what is missing')
 
 
 class Revoked(AclCase):
@@ -458,7 +458,7 @@ class Revoked(AclCase):
         self.user(node, 'ann', '~*', '+@acquire')
         self.assertError('NOAUTH', ann, 'RENEW', 'a', token) # another one of the same name
         # An end of a lease asks for no right.
-        wait_until(lambda: node.call('CHECK', 'a', token) == 0, 60, "the lease's end")
+        wait_until(lambda: node.call('CHECK', 'a', token) == 0, "the lease's end")
 
     def test_waiting_ends_with_the_right(self):
         node = self.cluster().nodes[0]
@@ -466,7 +466,7 @@ class Revoked(AclCase):
         token = node.call('ACQUIRE', 'a', 'TTL', TTL)
         ann.send('ACQUIRE', 'a', 'TTL', TTL, 'WAIT', 60000, 'OWNER', 'owner-of-ann-0123')
         waiting = lambda: as_dict(node.call('SHOW', 'a'))['waiters'] == 1
-        wait_until(waiting, 30, 'ann in the queue')
+        wait_until(waiting, 'ann in the queue')
         node.call('ACL', 'SETUSER', 'ann', 'resetkeys')
         answer = ann.read(30)
         self.assertEqual(answer.word, 'NOPERM')
@@ -480,7 +480,7 @@ class Revoked(AclCase):
         pop = self.user(node, 'pop', '~lock:*', '+@acquire')
         token = node.call('ACQUIRE', 'lock:x', 'TTL', TTL)
         pop.send('BLPOP', 'lock-signal:x', 600)
-        wait_until(lambda: node.info()['blocked_clients'] == 1, 30, 'that it waits')
+        wait_until(lambda: node.info()['blocked_clients'] == 1, 'that it waits')
         node.call('ACL', 'SETUSER', 'pop', 'resetkeys')
         self.assertEqual(pop.read(30), [b'lock-signal:x', b'1']) # not nil, which says that the time is over
         self.assertError('NOPERM', pop, 'BLPOP', 'lock-signal:x', 600)
@@ -517,10 +517,10 @@ class ThreeNodes(AclCase):
                     pass
         changer = threading.Thread(target=change)
         changer.start()
-        wait_until(lambda: len(made) >= 3, 30, 'changes')
+        wait_until(lambda: len(made) >= 3, 'changes')
         leader.kill()
         before = len(made)
-        wait_until(lambda: len(made) >= before + 3, 60, 'changes by the next leader')
+        wait_until(lambda: len(made) >= before + 3, 'changes by the next leader')
         stop.set()
         changer.join()
         users = follower.call('ACL', 'USERS', timeout=30)
@@ -531,7 +531,7 @@ class ThreeNodes(AclCase):
         cluster.forget(leader)
         leader.start()
         cluster.wait_serving(leader)
-        wait_until(lambda: len(set(cluster.wait_same_state())) == 1, 60, 'one state')
+        wait_until(lambda: len(set(cluster.wait_same_state())) == 1, 'one state')
         self.assertEqual(sorted(leader.call('ACL', 'USERS')), sorted(users))
         self.assertError('NOPERM', self.login(leader, 'ann'), 'ACQUIRE', 'a2', 'TTL', TTL)
 
@@ -559,7 +559,7 @@ class ThreeNodes(AclCase):
                 return c if c.call('AUTH', 'boss', 'x') == 'OK' else None
             except RespError:
                 return None
-        loader, looker = (wait_until(lambda: boss(follower), 30, 'users of the file') for _ in range(2))
+        loader, looker = (wait_until(lambda: boss(follower), 'users of the file') for _ in range(2))
         self.assertEqual(set(looker.call('ACL', 'USERS')), names[0]) # the first ones came as a whole as well
         stop = threading.Event()
         loaded, seen, wrong = [], [], []
@@ -591,10 +591,10 @@ class ThreeNodes(AclCase):
         for t in threads:
             t.start()
         try:
-            wait_until(lambda: len(loaded) >= 5, 60, 'files that were loaded')
+            wait_until(lambda: len(loaded) >= 5, 'files that were loaded')
             leader.kill()
             before = len(loaded)
-            wait_until(lambda: len(loaded) >= before + 5 and {0, 1} <= set(seen[-200:]), 60, 'files that the next leader loaded')
+            wait_until(lambda: len(loaded) >= before + 5 and {0, 1} <= set(seen[-200:]), 'files that the next leader loaded')
         finally:
             stop.set()
             for t in threads:
@@ -603,11 +603,11 @@ class ThreeNodes(AclCase):
         last = set(looker.call('ACL', 'USERS', timeout=30))
         self.assertIn(last, names)
         cluster.wipe(leader)
-        c = wait_until(lambda: boss(cluster.leader()), 60, 'the boss at the leader')
-        wait_until(lambda: c.call('CLUSTER', 'FORGET', leader.id) == 'OK', 60, 'FORGET')
+        c = wait_until(lambda: boss(cluster.leader()), 'the boss at the leader')
+        wait_until(lambda: c.call('CLUSTER', 'FORGET', leader.id) == 'OK', 'FORGET')
         leader.start()
         cluster.wait_serving(leader)
-        wait_until(lambda: len(set(cluster.wait_same_state())) == 1, 60, 'one state')
+        wait_until(lambda: len(set(cluster.wait_same_state())) == 1, 'one state')
         self.assertEqual(set(boss(leader).call('ACL', 'USERS')), last)
 
 
@@ -625,7 +625,7 @@ class Files(AclCase):
             c = node.client()
             self.addCleanup(c.close)
             return c if c.call('AUTH', 'boss', 'secret') == 'OK' else None
-        c = wait_until(boss, 30, 'users of the file')
+        c = wait_until(boss, 'users of the file')
         with node.client() as stranger:
             self.assertError('NOAUTH', stranger, 'ACQUIRE', 'a', 'TTL', TTL)
         self.assertEqual(c.call('ACL', 'USERS'), [b'default', b'ann', b'boss']) # one list, by name
@@ -657,7 +657,7 @@ class Files(AclCase):
         node = Cluster(self.lab, 1, ['--aclfile', path]).start().nodes[0]
         boss = node.client()
         self.addCleanup(boss.close)
-        wait_until(lambda: boss.call('AUTH', 'boss', 'x') == 'OK', 30, 'users of the file')
+        wait_until(lambda: boss.call('AUTH', 'boss', 'x') == 'OK', 'users of the file')
         with open(path, 'a') as f:
             f.write(many)
         text = self.assertError('ERR', boss, 'ACL', 'LOAD', text='48 KiB')
@@ -665,7 +665,7 @@ class Files(AclCase):
         self.assertIn('one user', text)
         self.assertEqual(boss.call('ACL', 'USERS'), [b'default', b'boss'])
         check = subprocess.run([binary('fencelockd'), '--data', self.lab.path('d'), '--listen', '127.0.0.1:0', '--aclfile', path],
-                               capture_output=True, text=True, timeout=60)
+                               capture_output=True, text=True, timeout=240)
         self.assertNotEqual(check.returncode, 0)
         self.assertIn('48 KiB', check.stderr)
 
@@ -674,7 +674,7 @@ class Files(AclCase):
         with open(path, 'w') as f:
             f.write('user ann on >secret foo\n')
         done = subprocess.run([binary('fencelockd'), '--data', self.lab.path('d'), '--listen', '127.0.0.1:0',
-                               '--aclfile', path], capture_output=True, text=True, timeout=60)
+                               '--aclfile', path], capture_output=True, text=True, timeout=240)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn('users.acl:1', done.stderr)
         self.assertNotIn('secret', done.stderr)

@@ -24,7 +24,7 @@ class Backups(Case):
     def cli(self, *args, nodes=None):
         env = env_without_options(**({'FENCELOCK_NODES': ','.join(nodes)} if nodes else {}))
         p = subprocess.run([binary('fencelock')] + [str(a) for a in args], env=env, capture_output=True, text=True,
-                           timeout=120)
+                           timeout=240)
         return p.returncode, p.stdout, p.stderr
 
     def backup(self, nodes, name='backup'):
@@ -39,7 +39,7 @@ class Backups(Case):
         others = [n for n in cluster.nodes if n is not leader]
         leader.kill()
         others[0].kill()
-        wait_until(lambda: others[1].info()['leader_id'] == 0, 60, 'nobody to lead')
+        wait_until(lambda: others[1].info()['leader_id'] == 0, 'nobody to lead')
         # the last one is down: that says less than what the others say
         argv = [binary('fencelock'), 'backup', self.lab.path('b'), '--nodes', '%s,%s' % (others[1].address, leader.address)]
         code, _, err = self.cli(*argv[1:], '--timeout', '200ms')
@@ -48,16 +48,16 @@ class Backups(Case):
             def asked():
                 return info_fields(c.call('INFO'))['connections_accepted']
             before = asked()
-            wait_until(lambda: asked() > before + 8, 60, 'to be asked again and again, without --timeout as well')
+            wait_until(lambda: asked() > before + 8, 'to be asked again and again, without --timeout as well')
             p.kill()
         with subprocess.Popen(argv + ['--timeout', '60s'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as p:
             others[0].start()
-            self.assertEqual(p.wait(90), 0, p.stdout.read())
+            self.assertEqual(p.wait(240), 0, p.stdout.read())
 
     def begin(self, node, *args):
         """Makes a node's directory with --restore or --recover-from: exit code, what it said."""
         argv = [binary('fencelockd'), '--id', node.id, '--data', node.data, '--cluster', node.cluster.members()]
-        p = subprocess.run([str(a) for a in argv + list(args)], capture_output=True, text=True, timeout=120)
+        p = subprocess.run([str(a) for a in argv + list(args)], capture_output=True, text=True, timeout=240)
         return p.returncode, p.stdout, p.stderr
 
     def restore(self, cluster, path, *more):
@@ -74,7 +74,7 @@ class Backups(Case):
         load = Load(cluster.addresses(), clients=4, ttl_ms=10000)
         load.start()
         try:
-            wait_until(lambda: load.grants_answered() > 50, 30, 'some grants')
+            wait_until(lambda: load.grants_answered() > 50, 'some grants')
             previous = 0
             for turn in range(3):
                 before = self.token(cluster)
@@ -108,7 +108,7 @@ class Backups(Case):
             load = Load(cluster.addresses(), clients=4, ttl_ms=600000)
             load.start()
             try:
-                wait_until(lambda n=load: n.grants_answered() > 20, 30, 'some grants')
+                wait_until(lambda n=load: n.grants_answered() > 20, 'some grants')
                 leader = cluster.leader()
                 leader.kill()
             finally:
@@ -127,7 +127,7 @@ class Backups(Case):
 
             with ThreadPoolExecutor() as pool:
                 list(pool.map(take, others, ('early', 'early')))
-            wait_until(take_both, 60, 'backups of one index at two nodes')
+            wait_until(take_both, 'backups of one index at two nodes')
             leader.start()
             cluster.wait_same_state()
             take(leader, 'late')
@@ -196,7 +196,7 @@ class Backups(Case):
         with self.assertRaises(RespError) as caught:
             node.call('CLUSTER', 'BACKUP')
         self.assertEqual(caught.exception.word, 'BUSY')
-        first = wait_until(lambda: node.call('CLUSTER', 'BACKUP', number, 0), 30, 'the first bytes')
+        first = wait_until(lambda: node.call('CLUSTER', 'BACKUP', number, 0), 'the first bytes')
         self.assertEqual(len(first), HEADER)
         with self.assertRaises(RespError):
             node.call('CLUSTER', 'BACKUP', number, 0)
@@ -249,7 +249,7 @@ class Backups(Case):
         lost.launch()
         lost.wait_ready()
         lost.kill()
-        new.forget(lost, 30)
+        new.forget(lost)
         lost.start()
         new.wait_serving(lost)
         self.assertEqual(len(set(new.wait_same_state())), 1)
@@ -266,7 +266,7 @@ class Backups(Case):
         shutil.copytree(old.nodes[victim.id - 1].data, victim.data)
         victim.launch()
         victim.process.asked_to_end = True
-        wait_until(lambda: not victim.running() or 'cluster' in victim.process.output(), 30, 'that it is refused')
+        wait_until(lambda: not victim.running() or 'cluster' in victim.process.output(), 'that it is refused')
         self.assertEqual(new.leader(among=[n for n in new.nodes if n is not victim]).call('TOKEN', 'x'), last + 1)
 
     def test_members_that_began_differently_do_not_meet(self):
@@ -283,7 +283,7 @@ class Backups(Case):
                 member.launch()
             for member in new.nodes:
                 member.wait_ready()
-                member.process.wait_output('from different backups', 30)
+                member.process.wait_output('from different backups')
             for member in new.nodes:
                 with self.assertRaises(RespError):
                     member.call('TOKEN', 'x')
@@ -332,7 +332,7 @@ class Backups(Case):
                 self.assertEqual(self.cli('backup', '--verify', path)[0], 0)
                 os.unlink(path)
         # one that was left behind is given up after a while; until then the node says BUSY
-        wait_until(lambda: self.cli('backup', path, nodes=[node.address])[0] == 0, 90, 'a backup', every=0.5)
+        wait_until(lambda: self.cli('backup', path, nodes=[node.address])[0] == 0, 'a backup', every=0.5)
         self.assertEqual(node.call('CHECK', 'held', held), 1)
 
     def test_a_restore_killed_at_any_moment(self):
@@ -350,7 +350,7 @@ class Backups(Case):
             self.killed(argv + ['--restore', path], r.uniform(0, 0.08))
             fresh.launch()
             fresh.process.asked_to_end = True
-            wait_until(lambda: 'ready: ' in fresh.process.output() or not fresh.running(), 60, 'a start or a refusal')
+            wait_until(lambda: 'ready: ' in fresh.process.output() or not fresh.running(), 'a start or a refusal')
             if fresh.running():
                 fresh.cluster.wait_serving(fresh)
                 token = fresh.call('TOKEN', 'x')

@@ -42,7 +42,7 @@ class BackupUnit(Case):
             f.write(self.unit(name))
         shutil.copy(os.path.join(UNITS, name + '.timer'), folder)
         paths = [os.path.join(folder, name + '.' + kind) for kind in ('service', 'timer')]
-        done = subprocess.run(['systemd-analyze', 'verify', '--man=no'] + paths, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(['systemd-analyze', 'verify', '--man=no'] + paths, capture_output=True, text=True, timeout=240)
         said = [line for line in (done.stdout + done.stderr).splitlines() if 'fencelock' in line]
         self.assertEqual((done.returncode, said), (0, []), done.stderr)
 
@@ -63,7 +63,7 @@ class BackupUnit(Case):
         words = [word.replace('${KEEP}', env['KEEP']) for word in shlex.split(command)]
         words[-1] = folder
         before = set(os.listdir(folder))
-        done = subprocess.run(words, env=dict(env, PATH=os.environ['PATH'], **where), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, env=dict(env, PATH=os.environ['PATH'], **where), capture_output=True, text=True, timeout=240)
         self.assertEqual(done.returncode, 0, done.stderr)
         added, = set(os.listdir(folder)) - before
         path = os.path.join(folder, added)
@@ -72,7 +72,7 @@ class BackupUnit(Case):
 
     def inside(self, path, *command):
         done = subprocess.run([binary('fencelock'), *command, 'backup', '--verify', '--json', path], capture_output=True, text=True,
-                              timeout=60)
+                              timeout=240)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 

@@ -221,7 +221,7 @@ class Doors(ClusterCase):
         finally:
             for s in sockets:
                 s.close()
-        wait_until(lambda: self.node.process.fds() < 100, 30, 'closed descriptors')
+        wait_until(lambda: self.node.process.fds() < 100, 'closed descriptors')
         self.rss_before = before
         self.alive(200 * MIB)
 
@@ -243,7 +243,7 @@ class Doors(ClusterCase):
         finally:
             for s in sockets:
                 s.close()
-        wait_until(lambda: self.node.call('PING', timeout=3) == 'PONG', 20, 'service after the crowd has left')
+        wait_until(lambda: self.node.call('PING', timeout=3) == 'PONG', 'service after the crowd has left')
         with open('/proc/%d/stat' % self.node.process.pid) as f:
             fields = f.read().rpartition(')')[2].split()
         ticks = int(fields[11]) + int(fields[12])
@@ -279,7 +279,7 @@ class OneAddress(Case):
         self.assertEqual((facts['clients_address_connections_limit'], facts['clients_address_connections_max_seen'],
                           facts['clients_refused_for_address']), (20, 20, 1))
         there.pop().close()
-        self.assertTrue(wait_until(lambda: self.serves(node), 30, 'room for one more'))
+        self.assertTrue(wait_until(lambda: self.serves(node), 'room for one more'))
         for c in there:
             self.assertGreater(c.call('TOKEN', 'those-of-before'), 0)
             c.close()
@@ -315,7 +315,7 @@ class OneAddress(Case):
             facts = info_fields(self.ask(node, 'INFO', 'memory'))
             self.assertEqual(int(facts['clients_cut_off_for_memory']), 0)
             return int(facts['clients_cut_off_for_address_memory']) > 0 and facts
-        facts = wait_until(cut_off, 60, 'somebody to be cut off')
+        facts = wait_until(cut_off, 'somebody to be cut off')
         self.assertLess(int(facts['clients_address_memory_max_seen']), limit + 2 * MIB)
         self.note('one address kept %d KiB at most, of %d' % (int(facts['clients_address_memory_max_seen']) >> 10, limit >> 10))
         for c in greedy:
@@ -366,7 +366,7 @@ class PeerPort(ClusterCase):
             for s in sockets:
                 s.close()
         for node in self.cluster.nodes:
-            wait_until(lambda: node.process.fds() < 60, 30, 'closed descriptors')
+            wait_until(lambda: node.process.fds() < 60, 'closed descriptors')
 
     def test_a_recorded_peer_stream_cut_and_mutated(self):
         """What a real node says when it connects, replayed with bytes changed."""
@@ -400,7 +400,7 @@ class PeerPort(ClusterCase):
                     pass
         for node in self.cluster.nodes:
             self.assertTrue(node.running())
-            wait_until(lambda: node.call('TOKEN', 'x'), 20, 'service')
+            wait_until(lambda: node.call('TOKEN', 'x'), 'service')
 
 
 if __name__ == '__main__':

@@ -40,12 +40,10 @@ class Driver:
     def close(self):
         self.child.stdin.close()
         self.child.stdout.close()
-        return self.child.wait(30)
+        return self.child.wait(240)
 
 
 class LibraryCase(Case):
-    TIMEOUT_S = 400 # longer than the driver waits for a storage
-
     def server(self, *script, **options):
         server = ScriptedServer(script, **options)
         self.addCleanup(server.close)
@@ -294,7 +292,7 @@ class Installed(LibraryCase):
     def run_counter(self, program):
         lock = self.server(b':33\r\n', b':1\r\n')
         store = self.server(bulk(b'41'), b'+OK\r\n')
-        done = subprocess.run([program, lock.address, store.address], stdout=subprocess.PIPE, timeout=30,
+        done = subprocess.run([program, lock.address, store.address], stdout=subprocess.PIPE, timeout=240,
                               env=dict(os.environ, LD_LIBRARY_PATH=self.lib_dir))
         self.assertEqual((done.returncode, done.stdout), (0, b'42\n'))
         self.assertEqual(lock.words(), ['ACQUIRE', 'RELEASE'])

@@ -27,7 +27,7 @@ class Modes(ClusterCase):
 
     def cli(self, *args):
         child = self.start(*args)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=240)
         self.assertNotIn('Sanitizer', err)
         return child.returncode, out, err
 
@@ -55,13 +55,13 @@ class Modes(ClusterCase):
         third = int(reader.stdout.readline())
         self.assertGreater(third, second)
         writer = self.start('acquire', 'x', '--wait', '60s')
-        wait_until(lambda: self.shown('x')['waiters'] == 1, 60, 'the writer')
+        wait_until(lambda: self.shown('x')['waiters'] == 1, 'the writer')
         for token in (first, second):
             self.assertEqual(self.cli('release', 'x', token)[0], DONE)
         self.assertIsNone(writer.poll())
-        reader.communicate('\n', timeout=60)
+        reader.communicate('\n', timeout=240)
         self.assertEqual(reader.returncode, 0)
-        self.assertGreater(int(writer.communicate(timeout=60)[0]), third)
+        self.assertGreater(int(writer.communicate(timeout=240)[0]), third)
 
     def test_permits(self):
         tokens = [self.take('s', '--permits', 3, '--owner', OWNERS[i]) for i in range(3)]
@@ -84,7 +84,7 @@ class Modes(ClusterCase):
         self.assertEqual(self.cli('acquire', 'e', '--also', 'b')[0], NO)
         self.assertEqual(self.shown('e')['state'], 'free') # all or none
         waiting = self.start('run', 'e', '--also', 'c d', '--also', 'f', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN; read line')
-        wait_until(lambda: self.shown('c d').get('waiters') == 1, 60, 'the waiter')
+        wait_until(lambda: self.shown('c d').get('waiters') == 1, 'the waiter')
         self.assertEqual(self.cli('renew', 'b', token, '--ttl', '60s')[0], DONE)
         self.assertEqual(self.cli('release', 'b', token)[0], DONE)
         second = int(waiting.stdout.readline())
@@ -92,7 +92,7 @@ class Modes(ClusterCase):
         for name in ('e', 'c d', 'f'):
             self.assertEqual(self.cli('check', name, second)[0], DONE)
         self.assertEqual(self.cli('check', 'a', token)[0], NO)
-        waiting.communicate('\n', timeout=60)
+        waiting.communicate('\n', timeout=240)
         for name in ('e', 'c d', 'f'):
             self.assertEqual(self.shown(name)['state'], 'free')
 
@@ -109,7 +109,7 @@ class Shown(Case):
         server = ScriptedServer([answer])
         self.addCleanup(server.close)
         got = subprocess.run([binary('fencelock'), *args, '--nodes', server.address], capture_output=True, text=True,
-                             timeout=30)
+                             timeout=240)
         return got.returncode, got.stdout
 
     def test_show_of_several_holders(self):

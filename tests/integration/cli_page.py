@@ -50,7 +50,7 @@ class Fields(Case):
         self.seen = {}
 
     def ask(self, row, *words, code=0):
-        done = subprocess.run([binary('fencelock')] + [str(w) for w in words] + ['--json'], env=self.env, cwd=self.lab.dir, timeout=60,
+        done = subprocess.run([binary('fencelock')] + [str(w) for w in words] + ['--json'], env=self.env, cwd=self.lab.dir, timeout=240,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(done.returncode, code, done.stderr.decode())
         answer = json.loads(done.stdout)
@@ -68,7 +68,7 @@ class Fields(Case):
         self.ask('locks', 'locks')
         self.ask('locks --by wait', 'locks', '--by', 'wait')
         waiter = self.lab.start([binary('fencelock'), 'acquire', 'hot', '--wait', '1h', '--nodes', self.env['FENCELOCK_NODES']], 'waiter')
-        wait_until(lambda: self.ask('queue', 'queue', 'hot')['queue'], 30, 'a queue')
+        wait_until(lambda: self.ask('queue', 'queue', 'hot')['queue'], 'a queue')
         waiter.kill()
         self.node.call('SESSION', 'OPEN', 'owner-of-a-session', 'TTL', 60000)
         self.ask('sessions', 'sessions')

@@ -70,7 +70,7 @@ class Daemons(CliCase):
     def fail(self, *args, env=None, files=None, stdout=subprocess.PIPE):
         clean = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
         few = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))) if files else None
-        p = subprocess.run([binary(args[0]), *map(str, args[1:])], env=dict(clean, **(env or {})), timeout=60,
+        p = subprocess.run([binary(args[0]), *map(str, args[1:])], env=dict(clean, **(env or {})), timeout=240,
                            stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, preexec_fn=few)
         self.assertNotEqual(p.returncode, 0)
         return p.stderr
@@ -118,14 +118,13 @@ class Daemons(CliCase):
         first.start()
         second.start()
         nodes = '%s,%s' % (first.address, second.address)
-        wait_until(lambda: 'forming' in (first.info()['cluster_state'], second.info()['cluster_state']), 60, 'a leader')
-        wait_until(lambda: 'the first time all its nodes must be up, and 2 of 3 are connected' in self.run_cli('status', '--nodes', nodes)[2],
-                   60, 'the sentence about the third node')
+        wait_until(lambda: 'forming' in (first.info()['cluster_state'], second.info()['cluster_state']), 'a leader')
+        wait_until(lambda: 'the first time all its nodes must be up, and 2 of 3 are connected' in self.run_cli('status', '--nodes', nodes)[2], 'the sentence about the third node')
         self.assertIn('the cluster is being formed', self.run_cli('health', '--nodes', nodes)[1])
         sentence = 'waiting for node 3 (%s); the first time all members must be up' % third.peer
-        wait_until(lambda: any(sentence in self.log_of(node) for node in (first, second)), 60, 'the same in the log')
+        wait_until(lambda: any(sentence in self.log_of(node) for node in (first, second)), 'the same in the log')
         third.start()
-        wait_until(lambda: self.run_cli('health', '--nodes', nodes)[0] == DONE, 60, 'the formed cluster')
+        wait_until(lambda: self.run_cli('health', '--nodes', nodes)[0] == DONE, 'the formed cluster')
 
 class Strange(CliCase):
     """Answers that no node of today gives, or only on a bad day."""

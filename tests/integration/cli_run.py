@@ -97,7 +97,7 @@ class Command(RunCase):
 
     def test_works_in_a_pipe(self):
         child = self.start('x', '--', 'tr', 'a-z', 'A-Z', stdin=subprocess.PIPE)
-        out, err = child.communicate(b'hello\n' * 100000, timeout=60)
+        out, err = child.communicate(b'hello\n' * 100000, timeout=240)
         self.assertEqual((child.returncode, out, err), (0, b'HELLO\n' * 100000, b''))
 
     def test_lock_is_held_longer_than_its_ttl(self):
@@ -140,7 +140,7 @@ class Command(RunCase):
 
     def queue(self, name):
         out = subprocess.run([binary('fencelock'), 'queue', name], env=self.env, stdout=subprocess.PIPE, check=True,
-                             timeout=60).stdout.decode()
+                             timeout=240).stdout.decode()
         return out.splitlines()[1:]
 
     def test_queue_and_sessions(self):
@@ -187,7 +187,7 @@ class Command(RunCase):
         child = self.start('x', '--ttl', '6s', '--', 'sh', '-c', 'echo $$; exec sleep 1000')
         pid = int(self.line(child, '\n'))
         child.kill()
-        wait_until(lambda: self.call('SHOW', 'x') is None, 60, 'the end of the lease: nobody renews it any more')
+        wait_until(lambda: self.call('SHOW', 'x') is None, 'the end of the lease: nobody renews it any more')
         wait_until(lambda: not os.path.exists('/proc/%d' % pid), what='the end of the command')
 
 
@@ -264,7 +264,7 @@ class Lost(RunCase):
         self.addCleanup(child.stdout.close)
         self.line(child, 'on')
         self.cluster.nodes[0].pause()
-        self.assertEqual(child.wait(30), LOST)
+        self.assertEqual(child.wait(240), LOST)
         self.cluster.nodes[0].resume()
         os.close(reader)
         os.close(writer)

@@ -30,8 +30,6 @@ INFO_LEADER = (b'# Server\r\nversion:0.1.0\r\nrole:master\r\nnode_role:leader\r\
 
 
 class CliCase(Case):
-    TIMEOUT_S = 60
-
     def server(self, *script, **options):
         server = ScriptedServer(script, **options)
         self.addCleanup(server.close)
@@ -69,7 +67,7 @@ class CliCase(Case):
                 break
             seen += data
         os.close(ours)
-        return child.wait(30), seen.decode().replace('\r\n', '\n')
+        return child.wait(240), seen.decode().replace('\r\n', '\n')
 
 
 class Silence(CliCase):
@@ -96,12 +94,12 @@ class Silence(CliCase):
         return self.seen.decode().splitlines()
 
     def await_lines(self, child, n):
-        wait_until(lambda: len(self.lines(child)) >= n, 40, '%d lines on stderr' % n)
+        wait_until(lambda: len(self.lines(child)) >= n, '%d lines on stderr' % n)
         self.assertEqual(len(self.lines(child)), n)
         return self.lines(child)[-1]
 
     def end(self, child, said):
-        out, rest = child.communicate(timeout=40)
+        out, rest = child.communicate(timeout=240)
         self.assertEqual(child.returncode, DONE)
         self.assertEqual(len((self.seen + rest).decode().splitlines()), said)
         return out.decode()
@@ -123,7 +121,7 @@ class Silence(CliCase):
         self.await_lines(child, 1)
         asked, since = len(server.requests), time.monotonic()
         # Long enough for the next one to be due, and with enough troubles to say it about.
-        wait_until(lambda: len(server.requests) > asked + 3 and time.monotonic() > since + 6, 50, 'more requests')
+        wait_until(lambda: len(server.requests) > asked + 3 and time.monotonic() > since + 6, 'more requests')
         server.script = [b':7\r\n']
         answer = json.loads(self.end(child, 1))
         self.assertEqual((answer['acquired'], answer['token']), (True, 7))
@@ -135,13 +133,13 @@ class Silence(CliCase):
         server.leader = b'*2\r\n:1\r\n' + bulk(server.address.encode())
         server.listen()
         again = 'fencelock: report: waiting for the lock: a node answers again'
-        wait_until(lambda: again in self.lines(child), 50, 'that line')
+        wait_until(lambda: again in self.lines(child), 'that line')
 
     def test_a_queue_alone_is_no_trouble(self):
         server = self.server(HANG)
         server.leader = b'*2\r\n:1\r\n' + bulk(server.address.encode())
         child = self.begin(server)
-        wait_until(lambda: server.leader_requests >= 3, 50, 'two probes')
+        wait_until(lambda: server.leader_requests >= 3, 'two probes')
         self.assertEqual(self.lines(child), [])
 
 
@@ -285,7 +283,7 @@ class Outcomes(CliCase):
         s = self.server(b':33\r\n')
         with open('/dev/full', 'w') as full:
             done = subprocess.run([binary('fencelock'), 'acquire', 'x', '--nodes', s.address], stdout=full,
-                                  stderr=subprocess.PIPE, timeout=30)
+                                  stderr=subprocess.PIPE, timeout=240)
         self.assertEqual(done.returncode, UNKNOWN)
         self.assertIn(b'cannot write', done.stderr)
 
@@ -337,7 +335,7 @@ class Strangers(CliCase):
             self.assertIn('x: waiting, but ', line)
             self.assertIn((http if http.address in words else refused if refused.address in words else redis).address, line)
             child.terminate()
-            self.assertEqual(child.wait(60), -signal.SIGTERM)
+            self.assertEqual(child.wait(240), -signal.SIGTERM)
 
     def test_run_whose_hosts_have_no_address(self):
         code, out, err = self.run_cli('run', '--nodes', 'no-such-host.invalid:1', 'x', 'true')

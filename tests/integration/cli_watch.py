@@ -53,9 +53,9 @@ class Watcher:
         """Its exit code; what it left unread comes with it."""
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGINT)
-        code = self.child.wait(30)
+        code = self.child.wait(240)
         for thread in self.threads:
-            thread.join(30)
+            thread.join(240)
         self.child.stdout.close()
         self.child.stderr.close()
         if any('Sanitizer' in e or 'runtime error' in e for e in self.errors):
@@ -79,13 +79,13 @@ class OneNode(WatchCase):
 
     def subscribed(self, patterns=0, channels=0):
         wait_until(lambda: (self.node.info()['pubsub_patterns'], self.node.info()['pubsub_channels'])
-                   == (patterns, channels), 60, 'the subscriptions')
+                   == (patterns, channels), 'the subscriptions')
 
     def story(self, name):
         token = self.node.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER)
         with self.node.client() as c:
             c.send('ACQUIRE', name, 'TTL', 60000, 'OWNER', OTHER, 'WAIT', 60000)
-            wait_until(lambda: self.node.info()['waits'] == 1, 60, 'the waiter')
+            wait_until(lambda: self.node.info()['waits'] == 1, 'the waiter')
             self.node.call('RELEASE', name, token)
             token = c.read()
         self.node.call('BREAK', name)
@@ -103,7 +103,7 @@ class OneNode(WatchCase):
                          ['event=' + e for e in ('granted', 'queued', 'released', 'granted', 'broken')])
         self.assertIn(' lock=a%20b ', lines[5])
         self.assertIn(' owner=name%20with%20blanks ', lines[5])
-        self.assertEqual((w.child.wait(30), w.errors), (0, [])) # --limit
+        self.assertEqual((w.child.wait(240), w.errors), (0, [])) # --limit
 
     def test_json(self):
         w = self.watch(self.node.address, '--json')
@@ -127,7 +127,7 @@ class OneNode(WatchCase):
         self.addCleanup(os.close, ours)
         self.subscribed(1)
         token = self.story('x')
-        self.assertEqual(child.wait(30), 0)
+        self.assertEqual(child.wait(240), 0)
         seen = b''
         while select.select([ours], [], [], 1)[0]:
             try:
@@ -148,17 +148,17 @@ class OneNode(WatchCase):
     def test_wrong_lines(self):
         for args in (('',), ('x' * 256,), ['x'] * 17, ('--ttl', '1s')):
             w = self.watch(self.node.address, *args)
-            self.assertEqual(w.child.wait(30), 2, args)
+            self.assertEqual(w.child.wait(240), 2, args)
 
     def test_nobody_there(self):
         w = self.watch('127.0.0.1:1', '--timeout', '300ms')
-        self.assertEqual(w.child.wait(30), 3)
+        self.assertEqual(w.child.wait(240), 3)
         w.end()
         self.assertIn('Start fencelockd', ''.join(w.errors))
 
     def test_refused(self):
         w = self.watch(self.node.address, *['p%d*' % i for i in range(16)], '--limit', '0')
-        self.assertEqual(w.child.wait(30), 0) # as many as a connection may have
+        self.assertEqual(w.child.wait(240), 0) # as many as a connection may have
 
 
 class Gaps(WatchCase):
@@ -169,23 +169,23 @@ class Gaps(WatchCase):
 
     def listener(self, w):
         """The node that it listens to, and a grant that it has heard of."""
-        node = wait_until(lambda: [n for n in self.cluster.running() if n.info()['pubsub_patterns'] == 1], 60, 'a node')[0]
+        node = wait_until(lambda: [n for n in self.cluster.running() if n.info()['pubsub_patterns'] == 1], 'a node')[0]
         token = self.grant()
         w.until('event=granted lock=x token=%d ' % token)
         return node
 
     def grant(self):
         def granted():
-            node = self.cluster.leader(60)
+            node = self.cluster.leader()
             token = node.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER, timeout=30)
             node.call('RELEASE', 'x', token, timeout=30)
             return token
-        return wait_until(granted, 60, 'a grant')
+        return wait_until(granted, 'a grant')
 
     def goes_on(self, w, node):
         gap = w.until('event=gap node=')[-1]
         self.assertNotIn(node.address, gap)
-        wait_until(lambda: any(node.address in e and 'another node' in e for e in w.errors), 30, 'word of why')
+        wait_until(lambda: any(node.address in e and 'another node' in e for e in w.errors), 'word of why')
         token = self.grant()
         w.until('event=granted lock=x token=%d ' % token)
 
@@ -241,7 +241,7 @@ class Scripted(WatchCase):
             'event=released lock=x token=1 owner=o clock=1', 'event=resync lock=x clock=2', 'event=gap node=' + s.address,
             'event=released lock=x token=2 owner=o clock=3', 'event=gap node=' + s.address,
             'event=expired lock=x token=3 owner=o clock=4'])
-        self.assertEqual(w.child.wait(30), 0)
+        self.assertEqual(w.child.wait(240), 0)
         w.end()
         self.assertIn('too slow', ''.join(w.errors))
 
@@ -252,13 +252,13 @@ class Scripted(WatchCase):
             w = self.watch(s.address, '--limit', 1)
             self.assertEqual(w.next(), 'event=gap node=' + s.address)
             self.assertIn('token=2', w.next())
-            self.assertEqual(w.child.wait(30), 0)
+            self.assertEqual(w.child.wait(240), 0)
 
     def test_a_redis_takes_subscriptions_too(self):
         info = b'# Server\r\nredis_version:7.0.15\r\n'
         s = self.server((SUBSCRIBED, HANG), b'$%d\r\n%s\r\n' % (len(info), info))
         w = self.watch(s.address, '--json')
-        self.assertEqual(w.child.wait(60), 3)
+        self.assertEqual(w.child.wait(240), 3)
         got = json.loads(w.next())
         self.assertEqual((got['error'], got['class']), ('EPROTO', 'fault'))
         self.assertIn('not a fencelockd', got['message'])
@@ -266,7 +266,7 @@ class Scripted(WatchCase):
     def test_a_storage_does_not(self):
         s = self.server(b"-ERR unknown command 'PSUBSCRIBE'\r\n")
         w = self.watch(s.address, '--timeout', '300ms')
-        self.assertEqual(w.child.wait(60), 3)
+        self.assertEqual(w.child.wait(240), 3)
         w.end()
         self.assertIn('--nodes', ''.join(w.errors))
 
@@ -277,7 +277,7 @@ class Scripted(WatchCase):
                                       '--nodes', s.address, *args], stdout=full, stdin=subprocess.DEVNULL)
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)
-        return child.wait(60)
+        return child.wait(240)
 
     def test_it_ends_when_nobody_can_read_it(self):
         step = (SUBSCRIBED, event(b'event=released token=2 owner=o clock=3'), HANG)
@@ -290,7 +290,7 @@ class Scripted(WatchCase):
     def test_a_node_that_does_not_take_it(self):
         full = self.server(b'-LIMIT too many subscriptions\r\n')
         w = self.watch(full.address, '--timeout', '300ms', '--json')
-        self.assertEqual(w.child.wait(30), 1)
+        self.assertEqual(w.child.wait(240), 1)
         self.assertEqual(json.loads(w.next())['error'], 'ELIMIT')
         good = self.server((SUBSCRIBED, event(b'event=released token=2 owner=o clock=3')))
         w = self.watch([full.address, good.address], '--limit', 1)

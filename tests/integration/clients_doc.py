@@ -64,13 +64,13 @@ class Programs(ClusterCase):
     def run_them(self, *command):
         children = [subprocess.Popen(command, cwd=self.lab.dir, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                      stderr=subprocess.STDOUT) for _ in range(AT_ONCE)]
-        outs = [child.communicate(timeout=120)[0].decode(errors='replace') for child in children]
+        outs = [child.communicate(timeout=240)[0].decode(errors='replace') for child in children]
         self.assertEqual([child.returncode for child in children], [0] * AT_ONCE, outs)
         self.assertEqual(self.total(), AT_ONCE)
         self.assertIsNone(self.node.call('SHOW', 'report')) # given back
         # Whoever comes too late is refused, and ends with an error.
         self.store.call('CLAIM', 'report', 1 << 40)
-        done = subprocess.run(command, cwd=self.lab.dir, timeout=120, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        done = subprocess.run(command, cwd=self.lab.dir, timeout=240, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(b'STALE', done.stdout.upper())

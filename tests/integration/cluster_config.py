@@ -68,7 +68,7 @@ class Settings(Case):
                 tuple(int(info[name]) for name in ('election_ms', 'heartbeat_ms', 'hold_ms')))
 
     def wait_seen(self, cluster, said, counts):
-        wait_until(lambda: all(self.seen(n) == (said, counts) for n in cluster.running()), 60,
+        wait_until(lambda: all(self.seen(n) == (said, counts) for n in cluster.running()),
                    '%r, and in force %r; seen %r' % (said, counts, [self.seen(n) for n in cluster.running()]), every=0.05)
 
     def refused(self, node, name, value):
@@ -87,14 +87,14 @@ class Settings(Case):
         said, counts = (1500, 100, 5000, 'debug'), (1500, 100, 5000)
         self.wait_seen(cluster, said, counts)
         for node in cluster.nodes:
-            node.process.wait_output('level=debug', 30)
+            node.process.wait_output('level=debug')
         leader = cluster.leader()
         leader.kill()
         self.wait_seen(cluster, said, counts)
         cluster.leader(among=[n for n in cluster.nodes if n is not leader])
         cluster.wipe(leader) # all that it has comes from a snapshot then
         old = [int(n.info()['snapshots']) for n in cluster.running()]
-        wait_until(lambda: all(int(n.info()['snapshots']) > before for n, before in zip(cluster.running(), old)), 60, 'snapshots')
+        wait_until(lambda: all(int(n.info()['snapshots']) > before for n, before in zip(cluster.running(), old)), 'snapshots')
         cluster.forget(leader)
         leader.start()
         self.wait_seen(cluster, said, counts)
@@ -108,7 +108,7 @@ class Settings(Case):
             self.set(cluster.nodes[0], name, 'default')
         self.wait_seen(cluster, none, own)
         for node in cluster.nodes:
-            node.process.wait_output('level=info', 30)
+            node.process.wait_output('level=info')
 
     def test_one_of_two_times(self):
         """Whatever the options say, three heartbeats fit into an election time."""
@@ -139,7 +139,7 @@ class Settings(Case):
 
     def tool(self, node, *words, code=0):
         done = subprocess.run([binary('fencelock'), 'cluster', 'config', *map(str, words), '--nodes', node.address],
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=240)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
@@ -150,7 +150,7 @@ class Settings(Case):
         self.assertEqual(self.tool(follower, 'set', 'locks-max', 3000000), 'done\n')
         self.assertEqual(self.tool(follower, 'set', 'log-level', 'debug', '--json'),
                          '{"change":"config","name":"log-level","value":"debug","done":true}\n')
-        wait_until(lambda: self.tool(follower, 'get', 'log-level') == 'debug\n', 30, 'the follower has it')
+        wait_until(lambda: self.tool(follower, 'get', 'log-level') == 'debug\n', 'the follower has it')
         self.assertEqual(json.loads(self.tool(follower, 'get', '--json'))['locks_max'], 3000000)
         self.assertIn('election-ms', self.tool(follower))
         self.assertIn('there are locks-max', self.tool(follower, 'set', 'nothing', 1, code=1))

@@ -89,7 +89,7 @@ class Crashes(ClusterCase):
             victim = pick()
             victim.pause()
             others = [n for n in self.cluster.nodes if n is not victim]
-            wait_until(lambda: self.cluster.leader(among=others), 20, 'a leader among the others')
+            wait_until(lambda: self.cluster.leader(among=others), 'a leader among the others')
             load.wait_more_grants()
             victim.resume()
         self.finish(load)
@@ -142,7 +142,7 @@ class Restarts(Case):
                 return not node.process.running() or node.call('CHECK', 'nothing', 1) == 0
             except (OSError, RespError):
                 return False
-        wait_until(decided, 60, 'service or the end of %s' % node.name)
+        wait_until(decided, 'service or the end of %s' % node.name)
         if node.process.running():
             return True
         node.process.asked_to_end = True
@@ -152,7 +152,7 @@ class Restarts(Case):
     def replace(self, node, others):
         shutil.rmtree(node.data)
         done = subprocess.run([binary('fencelock'), 'cluster', 'replace', str(node.id), '--wait', '0s', '--nodes',
-                               ','.join(n.address for n in others)], capture_output=True, text=True, timeout=60)
+                               ','.join(n.address for n in others)], capture_output=True, text=True, timeout=240)
         self.assertEqual(done.returncode, 0, done.stderr)
         node.start()
 
@@ -170,7 +170,7 @@ class Restarts(Case):
         with open(path, 'r+b') as f:
             f.seek(at + 512 * keep)
             f.write(bytes(max(0, length - 512 * keep)))
-        wait_until(lambda: leader.call('CLUSTER', 'TRANSFER', other.id) == 'OK', 30, 'another leader')
+        wait_until(lambda: leader.call('CLUSTER', 'TRANSFER', other.id) == 'OK', 'another leader')
         if not self.is_let_in(node):
             self.replace(node, (leader, other))
             cluster.wait_same_state()
@@ -188,7 +188,7 @@ class Restarts(Case):
         cluster = Cluster(self.lab, 3).start()
         node = cluster.followers()[0]
         for keep in (0, 1, 2): # sectors; of the header alone, of a part
-            wait_until(lambda: cluster.leader() is not node, 30, 'another leader')
+            wait_until(lambda: cluster.leader() is not node, 'another leader')
             self.assertTrue(any(self.tear(cluster, node, keep) for _ in range(5)), 'the others had heard of it each time')
 
     def test_killed_while_it_starts(self):
@@ -223,10 +223,10 @@ class Restarts(Case):
                 for child in f.read().split():
                     os.kill(int(child), 9)
             return node.info()['snapshot_failures'] > 0
-        wait_until(kill_child, 60, 'a snapshot that failed', every=0.001)
+        wait_until(kill_child, 'a snapshot that failed', every=0.001)
         self.assertIn('the process that writes it was killed', node.process.output())
         taken = node.info()['snapshots']
-        wait_until(lambda: node.call('TOKEN', 'more') and node.info()['snapshots'] > taken, 60, 'a snapshot')
+        wait_until(lambda: node.call('TOKEN', 'more') and node.info()['snapshots'] > taken, 'a snapshot')
         last = node.call('TOKEN', 'last')
         node.kill()
         node.start()
@@ -248,7 +248,7 @@ class PausedLeader(ClusterCase):
             at_old.send('CHECK', 'contested', 1)
             new = self.cluster.leader(among=self.others)
             self.assertIsNot(new, self.old)
-            granted = wait_until(lambda: at_other.call('ACQUIRE', 'contested', 'TTL', 60000, 'OWNER', OWNER_B), 20,
+            granted = wait_until(lambda: at_other.call('ACQUIRE', 'contested', 'TTL', 60000, 'OWNER', OWNER_B),
                                  'a grant by the new leader')
             self.assertGreater(granted, kept)
             self.assertEqual(at_other.call('RENEW', 'kept', kept), 1)
@@ -273,7 +273,7 @@ class PausedLeader(ClusterCase):
                 node.resume()
             answer = c.read(30)
             if isinstance(answer, RespError): # the outcome may be unknown; then the next must tell
-                answer = wait_until(lambda: c.call('RENEW', 'kept', token, 'TTL', 60000), 20, 'the renewal')
+                answer = wait_until(lambda: c.call('RENEW', 'kept', token, 'TTL', 60000), 'the renewal')
             self.assertEqual(answer, 1)
             self.assertEqual(c.call('CHECK', 'kept', token), 1)
 
@@ -352,7 +352,7 @@ class Waiters(ClusterCase):
         self.assertEqual(got, [])
         self.assertEqual(node.call('RELEASE', 'x', token), 1)
         for t in threads:
-            t.join(60)
+            t.join(240)
         self.assertEqual(len(set(got)), 50)
         self.assertIsNone(node.call('SHOW', 'x'))
 

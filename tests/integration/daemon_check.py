@@ -13,7 +13,7 @@ from harness import Case, Cluster, binary, main
 class DaemonCheck(Case):
     def check(self, *args, env=None):
         p = subprocess.run([binary('fencelockd'), '--check'] + [str(a) for a in args], capture_output=True, text=True,
-                           timeout=60, env=dict(os.environ, **(env or {})), cwd=self.lab.path(''))
+                           timeout=240, env=dict(os.environ, **(env or {})), cwd=self.lab.path(''))
         return p.returncode, p.stdout, p.stderr
 
     def test_where_values_come_from(self):

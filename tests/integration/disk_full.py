@@ -42,7 +42,7 @@ class DiskFull(Case):
         def handed_over():
             self.fill(self.cluster.nodes[1])
             return self.cluster.leader() is not small
-        wait_until(handed_over, 400.0, 'another leader than the node whose disk is full')
+        wait_until(handed_over, 'another leader than the node whose disk is full', seconds=400.0)
         for _ in range(3):
             self.fill(self.cluster.nodes[1])
         self.assertGreater(self.cluster.nodes[2].call('TOKEN', 'after'), token)
@@ -61,50 +61,49 @@ class DiskFull(Case):
         self.addCleanup(lonely.close)
         for i in range(5):
             lonely.send('ACQUIRE', 'lonely-%d' % i, 'TTL', 60000, 'OWNER', OWNER)
-        wait_until(lambda: old.info()['last_index'] > last, 30.0, 'entries that nobody else has')
+        wait_until(lambda: old.info()['last_index'] > last, 'entries that nobody else has')
         old.pause()
         for node in others: # what waits for them in their sockets must not arrive
             node.kill()
             node.start()
-        self.cluster.leader(seconds=60.0, among=others)
+        self.cluster.leader(among=others)
         fillers = [use_up_bytes(old.data)] + use_up_names(old.data)
         for i in range(5):
             others[0].call('ACQUIRE', 'common-%d' % i, 'TTL', 60000, 'OWNER', OWNER)
         old.resume()
-        self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1, 'the states differ')
         old.kill()
         for path in fillers:
             os.unlink(path)
         old.start()
         self.cluster.wait_serving(old)
         # What it had not proposed yet may have gone to the new leader, so a lonely lock may be held: then on every node.
-        self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1, 'the states differ')
 
     def test_a_snapshot_for_which_there_is_no_room_is_taken_later(self):
         """The node says so, counts it and goes on: its log only grows."""
         small = self.cluster.nodes[0]
         self.fill(self.cluster.nodes[1])
-        wait_until(lambda: small.info()['log_segments'] >= 3, 60.0, 'segments that are ready')
+        wait_until(lambda: small.info()['log_segments'] >= 3, 'segments that are ready')
         state = [('ACQUIRE', 'lock-%d' % i, 'TTL', 86000000, 'OWNER', 'owner-of-lock-%09d' % i, 'VALUE', b'v' * 1024) for i in range(3000)]
         filler = use_up_bytes(small.data, but=1 << 20)
         with self.cluster.nodes[1].client(timeout=60.0) as c:
             self.assertTrue(all(isinstance(token, int) for token in c.pipeline(state)))
             for _ in range(150):
                 c.call('TOKEN', 'more')
-        wait_until(lambda: small.info()['snapshot_failures'] > 0, 60.0, 'a failure that is counted')
+        wait_until(lambda: small.info()['snapshot_failures'] > 0, 'a failure that is counted')
         taken = small.info()['snapshots']
         self.assertIn('No space left on device', small.process.output())
         self.assertIn('no snapshot was taken', small.process.output())
         self.assertGreater(small.call('TOKEN', 'goes-on'), 0)
         # Attempts go on, with pauses between them.
-        wait_until(lambda: not [n for n in os.listdir(os.path.join(small.data, 'log')) if n.startswith('snapshot') and n.endswith('.part')],
-                   60.0, 'the end of an attempt that leaves nothing')
+        wait_until(lambda: not [n for n in os.listdir(os.path.join(small.data, 'log')) if n.startswith('snapshot') and n.endswith('.part')], 'the end of an attempt that leaves nothing')
         os.unlink(filler)
-        wait_until(lambda: small.info()['snapshots'] > taken, 60.0, 'a snapshot')
-        self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
+        wait_until(lambda: small.info()['snapshots'] > taken, 'a snapshot')
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1, 'the states differ')
         small.kill()
         small.start()
-        self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1, 'the states differ')
 
     def test_a_node_whose_disk_is_full_waits_and_goes_on(self):
         """It follows for as long as there is room in its segments, then waits, also over a SIGKILL; nothing of it is lost."""
@@ -113,12 +112,12 @@ class DiskFull(Case):
         def waits():
             self.fill(other)
             return small.info()['log_waits_for_segment']
-        wait_until(waits, 90.0, 'a node that waits for room')
+        wait_until(waits, 'a node that waits for room')
         small.kill()
         small.start()
         token = other.call('TOKEN', 'x')
         os.unlink(filler)
-        self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1, 'the states differ')
         self.assertGreater(small.call('TOKEN', 'y'), token)
 
 

@@ -285,7 +285,7 @@ class Events(ClusterCase):
                 c.pipeline([('RELEASE', 'n-%d' % i, t) for i, t in enumerate(tokens)])
                 if node.info()['slow_subscribers_cut_off'] == cut + 3:
                     break
-        wait_until(lambda: node.info()['connected_clients'] == 2, 30, 'the end of those who never read')
+        wait_until(lambda: node.info()['connected_clients'] == 2, 'the end of those who never read')
         self.note('RSS %.1f MiB before, %.1f after' % (before / 2**20, node.process.rss() / 2**20))
 
     def test_ceilings(self):

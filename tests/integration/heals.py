@@ -55,7 +55,7 @@ class Asker(threading.Thread):
                 self.words.append(str(e))
 
     def took(self, since):
-        self.join(70)
+        self.join(240)
         if self.answered_at == NEVER:
             raise AssertionError('%s did not serve: %r' % (self.node.name, self.words))
         return self.answered_at - since
@@ -132,7 +132,7 @@ class Heals(Case):
 
     def one_cut_of_nodes(self, kind, seconds):
         for node in self.cluster.nodes:
-            self.cluster.wait_serving(node, 60)
+            self.cluster.wait_serving(node)
         self.namespaces.set(blocked=getattr(self, 'cut_' + kind)())
         time.sleep(seconds + self.chooser.random() / 2)
         self.namespaces.set(blocked=set())

@@ -84,8 +84,8 @@ class Driver:
     def end(self):
         if self.child.stdin and not self.child.stdin.closed:
             self.child.stdin.close()
-        code = self.child.wait(60)
-        self.reader.join(10)
+        code = self.child.wait(240)
+        self.reader.join(240)
         err = self.child.stderr.read()
         self.child.stderr.close()
         self.child.stdout.close()
@@ -110,7 +110,7 @@ class Lateness(threading.Thread):
 
     def __exit__(self, *exc):
         self.ended.set()
-        self.join(10)
+        self.join(240)
 
 
 class HoldCase(SilentClusterCase):
@@ -236,7 +236,7 @@ class Life(HoldCase):
             token = d.hold(name, ttl=500)
             d.say('take', name + '-2', 500, 0, 0, 0)
             d.say('stop')
-            self.assertEqual(d.child.wait(30), 0)
+            self.assertEqual(d.child.wait(240), 0)
             wait_until(lambda: self.call('CHECK', name, token) == 0, what='the end of the lease')
 
     def test_sessions(self):
@@ -254,7 +254,7 @@ class Life(HoldCase):
         self.stay_held(tokens, 7) # longer than a lease
         for d, shell in shells:
             session, mine = 'session-0123456789-' + shell, [(n + shell, tokens[n + shell]) for n in ('a-', 'b-')]
-            wait_until(lambda: d.ask('look', session)[2:4] == ['safe', str(NOT)], 60, 'a renewal that is answered')
+            wait_until(lambda: d.ask('look', session)[2:4] == ['safe', str(NOT)], 'a renewal that is answered')
             self.assertEqual(d.ask('release', session), ['released', session, 'OK'])
             self.assertEqual([self.call('CHECK', n, t) for n, t in mine], [0, 0])
             self.assertEqual(d.ask('under', session, 'c', 0)[2], 'ENOSESSION')
@@ -396,11 +396,11 @@ class Silence(HoldCase):
             self.assertEqual(d.next()[:3], ['change', name, 'jeopardy'])
             self.silence(False)
             self.assertEqual(d.next()[:3], ['change', name, 'safe'])
-            wait_until(lambda: self.told('leases_in_jeopardy_told') > jeopardies, 60, 'the jeopardy told')
+            wait_until(lambda: self.told('leases_in_jeopardy_told') > jeopardies, 'the jeopardy told')
             self.assertEqual(d('release', name), ['released', name, 'OK'])
             self.lost_once(d, name + '-broken')
             d.hold(name + '-next', ttl=3000)
-            wait_until(lambda: self.told('leases_lost_told') > lost, 60, 'the loss told')
+            wait_until(lambda: self.told('leases_lost_told') > lost, 'the loss told')
 
     def test_nodes_that_do_not_know_these_words_renew_as_ever(self):
         for proxy in self.proxies: # as a node of an older version, which refuses the word
@@ -414,7 +414,7 @@ class Silence(HoldCase):
             self.assertEqual(d.next()[:3], ['change', name, 'safe'])
         for d, name, token in shells:
             before = self.renewals(name)
-            wait_until(lambda: self.renewals(name) >= before + 3, 60, 'three more renewals')
+            wait_until(lambda: self.renewals(name) >= before + 3, 'three more renewals')
             self.assertEqual(self.call('CHECK', name, token), 1)
         self.assertEqual(self.told('leases_in_jeopardy_told'), 0)
 

@@ -40,7 +40,7 @@ class LargeState(ClusterCase):
             if not found:
                 self.acquire(0, CHUNK)
             return found
-        return wait_until(done, seconds, what)
+        return wait_until(done, what, seconds=seconds)
 
     def watch_children(self, pid):
         """Notes whether the node ever had one; what it still has at the end is looked at by the test."""
@@ -72,12 +72,12 @@ class LargeState(ClusterCase):
             return info if info['snapshot_last_bytes'] > 60000 * len(VALUE) else None
         info = self.log_until(whole, 120, 'a snapshot of the whole')
         self.assertTrue(seen, 'no child was seen')
-        wait_until(lambda: not children(self.node.process.pid), 60, 'the end of the child')
+        wait_until(lambda: not children(self.node.process.pid), 'the end of the child')
         self.assertEqual(info['locks_held'], LOCKS)
         token = self.node.call('ACQUIRE', 'one more', 'TTL', 3600000, 'OWNER', 'owner-of-one-more')
         self.node.kill()
-        self.node.start(seconds=60)
-        self.cluster.wait_serving(self.node, 60)
+        self.node.start()
+        self.cluster.wait_serving(self.node)
         self.assertGreater(self.node.info()['snapshot_index'], 0)
         self.assertEqual(self.node.info()['locks_held'], LOCKS + 1)
         self.assertEqual(self.node.call('CHECK', 'one more', token), 1)
@@ -91,8 +91,8 @@ class LargeState(ClusterCase):
         self.log_until(lambda: seen or self.node.info()['snapshots'] > before, 120, 'a snapshot')
         self.node.kill()
         # Its port, its lock on the directory: both must be free at once.
-        self.node.start(seconds=60)
-        self.cluster.wait_serving(self.node, 60)
+        self.node.start()
+        self.cluster.wait_serving(self.node)
         self.assertEqual(self.node.info()['locks_held'], LOCKS)
 
 

@@ -24,7 +24,7 @@ class Late(ClusterCase):
             stopped.pause()
             at_stopped.send('ACQUIRE', 'ghost', 'TTL', LONG, 'OWNER', OWNER_A)
             other = self.cluster.leader(among=others)
-            token = wait_until(lambda: other.call('ACQUIRE', 'ghost', 'TTL', LONG, 'OWNER', OWNER_A, *words), 30, 'the lock')
+            token = wait_until(lambda: other.call('ACQUIRE', 'ghost', 'TTL', LONG, 'OWNER', OWNER_A, *words), 'the lock')
             self.assertEqual(other.call('RELEASE', 'ghost', token), 1)
             stopped.resume()
             return at_stopped.read(60)
@@ -71,7 +71,7 @@ class Late(ClusterCase):
         token = a.call('ACQUIRE', 'busy', 'TTL', LONG, 'OWNER', OWNER_B)
         with a.client(60) as first, b.client(60) as second:
             first.send('ACQUIRE', 'busy', 'TTL', LONG, 'OWNER', OWNER_A, 'WAIT', LONG)
-            wait_until(lambda: self.waiters() == 1, 30, 'the first in the queue')
+            wait_until(lambda: self.waiters() == 1, 'the first in the queue')
             self.assertIsNone(second.call('ACQUIRE', 'busy', 'TTL', LONG, 'OWNER', OWNER_A, 'WAIT', 500, 'ATTEMPT', 2))
             self.assertIsNone(first.read(30)) # the place was one
             self.assertEqual(self.waiters(), 0)

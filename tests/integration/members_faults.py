@@ -48,7 +48,7 @@ class Partitioned(MembersCase):
         self.fourth.launch()
         self.ask('CLUSTER', 'ADD', 4, self.fourth.peer)
         whole = [n for n in self.cluster.nodes if n is not lost] + [self.fourth]
-        wait_until(lambda: all(self.states(n).get(4) == 'voter' for n in whole), 60, 'the new one to vote')
+        wait_until(lambda: all(self.states(n).get(4) == 'voter' for n in whole), 'the new one to vote')
         load.wait_more_grants()
         self.peers.set(blocked=())
         self.cluster.nodes.append(self.fourth)
@@ -84,14 +84,14 @@ class Partitioned(MembersCase):
         load = self.load(rest)
         self.cut_off(lost)
         self.cluster.nodes = rest
-        wait_until(lambda: self.cluster.leader(among=rest), 60, 'another leader')
+        wait_until(lambda: self.cluster.leader(among=rest), 'another leader')
         lost.process.asked_to_end = True
         self.ask('CLUSTER', 'REMOVE', lost.id)
         self.wait_states(self.voters())
         load.wait_more_grants()
         self.assertTrue(lost.running())
         self.peers.set(blocked=())
-        self.assertGreater(lost.process.wait(60), 0)
+        self.assertGreater(lost.process.wait(240), 0)
         self.assertIn('was removed from the cluster', lost.process.output())
         self.finish(load)
 
@@ -110,7 +110,7 @@ class TwoAtOnce(MembersCase):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(90)
+            thread.join(240)
         return told
 
     def test_two_operators(self):
@@ -147,7 +147,7 @@ class TwoAtOnce(MembersCase):
         twin.name, twin.data = 'twin', self.lab.path('twin')
         process = twin.launch()
         process.asked_to_end = True
-        wait_until(lambda: not process.running(), 60, 'the end of the second one')
+        wait_until(lambda: not process.running(), 'the end of the second one')
         self.assertIn('node 4', process.output())
         self.assertTrue(node.running())
         self.wait_states(self.voters())
@@ -177,7 +177,7 @@ class KilledAtEveryStep(MembersCase):
 
     def kill_when(self, text, node, whom):
         """SIGKILL of whoever leads, or of the node that comes, as soon as the leader says that it takes the step."""
-        leads = wait_until(lambda: self.says(text), 60, 'step %r' % text, every=0.001)
+        leads = wait_until(lambda: self.says(text), 'step %r' % text, every=0.001)
         victim = node if whom == 'node' else leads
         victim.kill()
         victim.launch()
@@ -251,13 +251,13 @@ class KilledAtEveryStep(MembersCase):
         self.remember((text,))
         leader.process.asked_to_end = True
         self.ask('CLUSTER', 'REMOVE', leader.id)
-        wait_until(lambda: text in leader.process.output() or not leader.running(), 60, 'the hand-over', every=0.001)
+        wait_until(lambda: text in leader.process.output() or not leader.running(), 'the hand-over', every=0.001)
         leader.kill()
         self.cluster.nodes.remove(leader)
         self.wait_states(self.voters())
         process = leader.launch()
         process.asked_to_end = True
-        self.assertGreater(process.wait(60), 0)
+        self.assertGreater(process.wait(240), 0)
         self.finish(load)
 
 

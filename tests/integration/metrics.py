@@ -61,7 +61,7 @@ class OneNode(Case):
         self.assertIsNone(self.node.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_B))
         with self.node.client() as c:
             c.send('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_B, 'WAIT', 30000)
-            wait_until(lambda: int(self.node.info()['waits']) == 1, 10, 'the waiter')
+            wait_until(lambda: int(self.node.info()['waits']) == 1, 'the waiter')
             self.assertEqual(self.node.call('RELEASE', 'x', token), 1)
             granted = c.read(10)
         self.assertEqual(self.node.call('RENEW', 'x', token), 0)
@@ -93,7 +93,7 @@ class OneNode(Case):
         self.assertEqual(self.node.call('LOCKS', 'BY', 'WAIT'), [b'', []])
         with self.node.client() as c:
             c.send('ACQUIRE', 'hot', 'TTL', 60000, 'OWNER', OWNER_B, 'WAIT', 30000)
-            wait_until(lambda: int(self.node.info()['waits']) == 1, 10, 'the waiter')
+            wait_until(lambda: int(self.node.info()['waits']) == 1, 'the waiter')
             self.node.call('RELEASE', 'hot', token)
             c.read(10)
         cursor, locks = self.node.call('locks', 'by', 'wait', 'COUNT', 1)
@@ -116,7 +116,7 @@ class OneNode(Case):
 
     def tool(self, *args, code=0):
         got = subprocess.run([binary('fencelock'), *args, '--nodes', self.node.address], capture_output=True,
-                             text=True, timeout=60)
+                             text=True, timeout=240)
         self.assertEqual((got.returncode, got.stderr if code == 0 else ''), (code, ''))
         return got.stdout + got.stderr
 
@@ -145,7 +145,7 @@ class OneNode(Case):
 
     def test_an_expiry_has_its_cause(self):
         self.node.call('ACQUIRE', 'x', 'TTL', 100, 'OWNER', OWNER_A)
-        wait_until(lambda: scrape(self.address).value('fencelock_grants_ended_total', cause='expired') == 1, 20,
+        wait_until(lambda: scrape(self.address).value('fencelock_grants_ended_total', cause='expired') == 1,
                    'the expiry')
 
     def test_the_page_and_its_data(self):
@@ -221,7 +221,7 @@ class TheStore(Case):
         port = free_ports(1)[0]
         with socket.create_server(('127.0.0.1', port)):
             got = subprocess.run([binary('fencelock-store'), '--data', self.lab.path('other'), '--listen', '127.0.0.1:0',
-                                  '--metrics', '127.0.0.1:%d' % port], capture_output=True, text=True, timeout=60)
+                                  '--metrics', '127.0.0.1:%d' % port], capture_output=True, text=True, timeout=240)
         self.assertEqual(got.returncode, 1)
         self.assertIn('--metrics: cannot listen on 127.0.0.1 port %d' % port, got.stderr)
 
@@ -247,7 +247,7 @@ class WhereItListens(Case):
         taken = watched(cluster.nodes[0])
         got = subprocess.run([binary('fencelockd'), '--data', self.lab.path('other'), '--listen', '127.0.0.1:0',
                               '--peer', '127.0.0.1:%d' % free_ports(1)[0], '--metrics', taken],
-                             capture_output=True, text=True, timeout=60)
+                             capture_output=True, text=True, timeout=240)
         self.assertEqual(got.returncode, 1)
         self.assertIn('--metrics: cannot listen on 127.0.0.1 port ' + taken.rpartition(':')[2], got.stderr)
 
@@ -316,7 +316,7 @@ class ThreeNodes(Case):
         self.assertEqual(get(address, '/readyz')[0], 200)
         for node in others:
             node.pause()
-        wait_until(lambda: get(address, '/readyz')[0] == 503, 60, 'the end of its hold time')
+        wait_until(lambda: get(address, '/readyz')[0] == 503, 'the end of its hold time')
         self.assertEqual(get(address, '/livez')[0], 200)
         status, why = get(address, '/readyz?verbose')
         self.assertEqual(status, 503)
@@ -326,7 +326,7 @@ class ThreeNodes(Case):
         self.assertGreater(m.value('fencelock_leaderless_seconds_total'), 0)
         for node in others:
             node.resume()
-        wait_until(lambda: get(address, '/readyz')[0] == 200, 60, 'a leader')
+        wait_until(lambda: get(address, '/readyz')[0] == 200, 'a leader')
 
     def test_one_that_was_never_formed_is_alive_and_not_ready(self):
         lone = Cluster(self.lab, 3, ['--metrics', '127.0.0.1:0']).nodes[0]

@@ -100,7 +100,7 @@ class Modes(ClusterCase):
         for t in threads:
             t.start()
         for t in threads:
-            t.join(60)
+            t.join(240)
         self.assertEqual(failures, [])
         self.assertEqual(len({h[3] for h in held}), len(held))
         most = {'read': 0, 'permit': 0}

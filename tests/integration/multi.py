@@ -163,17 +163,17 @@ class OppositeOrders(Case):
         for t in crowd.threads:
             t.start()
         for part in (0.25, 0.6):
-            wait_until(lambda: crowd.wrong or crowd.done >= part * 24 * 25, 120, 'a part of the rounds')
-            leader = cluster.leader(60)
+            wait_until(lambda: crowd.wrong or crowd.done >= part * 24 * 25, 'a part of the rounds')
+            leader = cluster.leader()
             leader.kill()
-            leader.start(seconds=60)
+            leader.start()
         for t in crowd.threads:
-            t.join(180)
+            t.join(240)
         self.assertEqual(crowd.wrong, [])
         self.assertEqual((crowd.done, len(crowd.tokens)), (24 * 25, 24 * 25))
         self.assertFalse([t for t in crowd.threads if t.is_alive()])
         node = cluster.nodes[0]
-        wait_until(lambda: all(node.call('SHOW', n) is None for n in 'ABCD'), 30, 'nothing held or awaited')
+        wait_until(lambda: all(node.call('SHOW', n) is None for n in 'ABCD'), 'nothing held or awaited')
         cluster.wait_same_state()
 
 

@@ -47,7 +47,7 @@ class OlderCopies(Case):
             node.start()
             self.cluster.nodes.append(node)
         if learners:
-            wait_until(lambda: self.members(self.cluster.leader())[n + 1]['state'] == 'learner', 30, 'a learner')
+            wait_until(lambda: self.members(self.cluster.leader())[n + 1]['state'] == 'learner', 'a learner')
         return self.cluster
 
     def members(self, node):
@@ -96,7 +96,7 @@ class OlderCopies(Case):
     def expect_refused(self, node, says=SAYS):
         node.launch()
         node.process.asked_to_end = True
-        self.assertGreater(node.process.wait(60), 0)
+        self.assertGreater(node.process.wait(240), 0)
         for words in says:
             self.assertIn(words, node.process.output())
 
@@ -105,12 +105,12 @@ class OlderCopies(Case):
         shutil.rmtree(node.data)
         nodes = ','.join(n.address for n in self.others_of(node))
         argv = [binary('fencelock'), 'cluster', 'replace', node.id, '--wait', '0s', '--nodes', nodes]
-        p = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=60)
+        p = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=240)
         self.assertEqual(p.returncode, 0, p.stderr)
         node.start()
         wanted = 'learner' if node is self.cluster.nodes[-1] and len(self.cluster.nodes) > 3 else 'voter'
-        wait_until(lambda: self.members(self.cluster.leader()).get(node.id, {}).get('state') == wanted, 60, 'a ' + wanted)
-        self.assertEqual(len(set(self.cluster.wait_same_state(60))), 1)
+        wait_until(lambda: self.members(self.cluster.leader()).get(node.id, {}).get('state') == wanted, 'a ' + wanted)
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
 
     def wait_recorded(self, node):
         """Until the node has on its disk that another one has recorded its start (starts.h); else its next start resumes this one."""
@@ -118,7 +118,7 @@ class OlderCopies(Case):
             with open(os.path.join(node.data, 'starts'), 'rb') as f:
                 slots = f.read()
             return all(slots[at + 40:at + 48] == RECORDED for at in (0, 4096))
-        wait_until(recorded, 60, 'a record of this start')
+        wait_until(recorded, 'a record of this start')
 
     # -- what is refused ------------------------------------------------------------------------
 
@@ -158,11 +158,11 @@ class OlderCopies(Case):
         self.some(cluster)
         node = self.one_that(role)
         kept = self.keep(node)
-        wait_until(lambda: self.one_that(role), 30, 'a leader')
+        wait_until(lambda: self.one_that(role), 'a leader')
         last = self.some(cluster)
         others = self.others_of(node)
         index = cluster.leader().info()['applied_index']
-        wait_until(lambda: all(self.members(n)[node.id]['kept_index'] >= index for n in others), 60, 'that the others know')
+        wait_until(lambda: all(self.members(n)[node.id]['kept_index'] >= index for n in others), 'that the others know')
         node.kill()
         self.put_back(node, kept)
         self.expect_refused(node)
@@ -207,7 +207,7 @@ class OlderCopies(Case):
         left = self.others_of(node)[0]
         self.put_back(node, kept)
         self.expect_refused(node)
-        wait_until(lambda: left.info()['node_role'] != 'leader', 30, 'that nobody leads') # it may have led before
+        wait_until(lambda: left.info()['node_role'] != 'leader', 'that nobody leads') # it may have led before
         # it stays refused, whatever the one that is left forgets; and one that knows it from its own disk refuses it as well
         left.kill()
         left.start()
@@ -248,7 +248,7 @@ class OlderCopies(Case):
         starts = node.info()['starts']
         node.kill()
         away.start()
-        wait_until(lambda: self.members(away)[node.id]['starts'] == starts, 30, 'hearsay')
+        wait_until(lambda: self.members(away)[node.id]['starts'] == starts, 'hearsay')
         witness.kill()
         self.put_back(node, kept)
         self.expect_refused(node)
@@ -345,7 +345,7 @@ class OlderCopies(Case):
         new = self.lab.path('anew')
         argv = [binary('fencelockd'), '--id', 1, '--data', new, '--cluster', self.cluster.members(), '--recover-from', node.data,
                 '--tokens-above', last]
-        p = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=60)
+        p = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=240)
         self.assertEqual(p.returncode, 0, p.stderr)
         # an older witness, no witness, another's witness
         self.put_back(node, newest)
@@ -378,7 +378,7 @@ class OlderCopies(Case):
         kept = self.keep(node)
         self.some(self.cluster)
         index = node.info()['applied_index']
-        wait_until(lambda: node.info()['witness_index'] >= index, 30, 'the witness')
+        wait_until(lambda: node.info()['witness_index'] >= index, 'the witness')
         node.kill()
         self.put_back(node, kept)
         self.expect_refused(node, ('is an older copy', witness))
@@ -402,10 +402,10 @@ class OlderCopies(Case):
                     pass
                 node.kill()
             node.start()
-        wait_until(lambda: all(m['connected'] for m in self.members(cluster.leader()).values()), 60, 'that all are here')
+        wait_until(lambda: all(m['connected'] for m in self.members(cluster.leader()).values()), 'that all are here')
         load.stop()
         load.check()
-        self.assertEqual(len(set(cluster.wait_same_state(60))), 1)
+        self.assertEqual(len(set(cluster.wait_same_state())), 1)
         for node in cluster.nodes:
             self.assertNotIn('older copy', node.process.output())
 
@@ -443,9 +443,9 @@ class OlderCopies(Case):
                 self.wait_recorded(node)
                 node.kill()
                 node.start()
-            wait_until(lambda n=number: self.members(cluster.leader())[node.id]['starts'] == n, 30, 'that start')
+            wait_until(lambda n=number: self.members(cluster.leader())[node.id]['starts'] == n, 'that start')
         argv = [binary('fencelock'), 'cluster', 'status', '--json', '--nodes', cluster.nodes[0].address]
-        p = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+        p = subprocess.run(argv, capture_output=True, text=True, timeout=240)
         told = {m['id']: m['starts'] for m in json.loads(p.stdout)['members']}
         self.assertEqual(told[node.id], 3)
 

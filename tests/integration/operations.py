@@ -232,7 +232,7 @@ class Tables(Case):
         for program, heading in (('fencelockd', '## Options of fencelockd\n'), ('fencelock-store', '## Options of fencelock-store\n')):
             rows = re.findall(r'^\| (`.*?) \| (.*?) \|', text.split(heading)[1].split('\n## ')[0], re.M)
             documented = {name: default for names, default in rows for name in names_in(names)}
-            output = subprocess.run([binary(program), '--help'], check=True, stdout=subprocess.PIPE, timeout=30).stdout.decode()
+            output = subprocess.run([binary(program), '--help'], check=True, stdout=subprocess.PIPE, timeout=240).stdout.decode()
             serving = re.split(r'(?i)\ninstead of serving', output)[0]
             options = set(re.findall(r'--([a-z][a-z-]+)', serving)) - {'help', 'version', 'witness-reset'}
             if program == 'fencelock-store':

@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'faults')]
 sys.dont_write_bytecode = True
 from faultlab.proxy import HELLO_SIZE, PeerProxy
-from harness import Load, RespError, main, wait_until
+from harness import PATIENCE_S, Load, RespError, main, wait_until
 from peer_damage import PeerCase, crc32c, dial, up_to_date
 
 FULL = '--full' in sys.argv
@@ -157,7 +157,7 @@ class AnswersOfOthers(PeerCase):
                 self.assertEqual(e.word, 'UNCERTAIN')
         peers.mixes = False
         self.assertGreater(peers.mixed, 0)
-        wait_until(lambda: self.token(other), 60, 'the node serves again')
+        wait_until(lambda: self.token(other), 'the node serves again')
         tokens.append(other.call('TOKEN', 'x', timeout=60))
         self.assertEqual(tokens, sorted(set(tokens)))
         self.assertGreater(tokens[0], max(told))
@@ -188,9 +188,9 @@ class PeerBytes(PeerCase):
             except RespError as e: # two of three are up, and a busy machine may depose their leader
                 self.assertIn(e.word, ('UNCERTAIN', 'NOLEADER'))
             return not left
-        wait_until(written, 120.0, 'the others write')
+        wait_until(written, 'the others write')
         node.start()
-        self.cluster.wait_serving(node, 60.0)
+        self.cluster.wait_serving(node)
 
     def run_of_all(self):
         """Every kind of message that nodes send each other in a real run: commands, waits, a snapshot, a change of leader."""
@@ -294,7 +294,7 @@ class PeerBytes(PeerCase):
         def damaged():
             self.ask_all()
             return not any(plan[w] for w in plan if w not in rare)
-        wait_until(damaged, 3600.0 if FULL else 120.0, 'all damages')
+        wait_until(damaged, 'all damages', seconds=3600.0 if FULL else PATIENCE_S)
         done = self.peers.done
         # Of messages that are rare, as many as come while leaders hand over and a node needs a snapshot.
         for _ in range(20 if FULL else 2):

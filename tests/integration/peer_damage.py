@@ -75,16 +75,16 @@ class PeerCase(Case):
 
     def serves(self):
         """Each node serves, and has all that the leader has: it is not behind, and needs no snapshot."""
-        self.cluster.leader(seconds=60.0)
+        self.cluster.leader()
         for node in self.cluster.nodes:
             self.assertTrue(node.running(), node.process.last_output())
-            self.cluster.wait_serving(node, 60.0)
-        self.cluster.wait_caught_up(60.0)
+            self.cluster.wait_serving(node)
+        self.cluster.wait_caught_up()
 
     def works(self):
         """Without load: see serves()."""
         self.serves()
-        self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1, 'the states differ')
 
 
 class PeerDamage(PeerCase):
@@ -98,7 +98,7 @@ class PeerDamage(PeerCase):
         damaged = 0
         for share in (0.02, 0.2, 0.6):
             self.peers.corrupt(share, self.random.randrange(1 << 32))
-            wait_until(lambda: self.peers.damaged >= 25, 60.0, 'damaged traffic')
+            wait_until(lambda: self.peers.damaged >= 25, 'damaged traffic')
             damaged += self.peers.corrupt(0.0)
             load.wait_more_grants(50)
         grants = load.stop()
@@ -110,7 +110,7 @@ class PeerDamage(PeerCase):
 
     def dial(self, sender, target):
         """A stream of Raft messages in the name of another node, which has dialed before."""
-        hello = wait_until(lambda: self.peers.hellos.get((sender.id, target.id, RAFT_STREAM)), 30.0, 'a stream to copy')
+        hello = wait_until(lambda: self.peers.hellos.get((sender.id, target.id, RAFT_STREAM)), 'a stream to copy')
         s = dial(target, up_to_date(hello))
         self.addCleanup(s.close)
         return s
@@ -161,7 +161,7 @@ class PeerDamage(PeerCase):
             sender = self.random.choice([n for n in self.cluster.nodes if n is not target])
             s = self.dial(sender, target)
             s.sendall(frame(kind, struct.pack('<Q', term) + (more or struct.pack('<3QB', sender.id, 0, 0, 1))))
-            wait_until(lambda: self.cluster.leader().info()['term'] >= term, 60.0, 'a leader of a later term than %d' % kind)
+            wait_until(lambda: self.cluster.leader().info()['term'] >= term, 'a leader of a later term than %d' % kind)
             s.close()
             self.works()
 

@@ -100,7 +100,7 @@ class Blocks(Case):
         out = self.run_script(simulation.replace('1000', '10') + '\n')
         self.assertRegex(out, r'(?m)^10 seeds')
         env = dict(self.env, FENCELOCK_BUILD=build_dir())
-        done = subprocess.run(['bash', '-c', faults + ' --seconds 5 --out out'], cwd=self.dir, env=env, timeout=120,
+        done = subprocess.run(['bash', '-c', faults + ' --seconds 5 --out out'], cwd=self.dir, env=env, timeout=240,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 0, done.stdout.decode(errors='replace'))
 

@@ -297,7 +297,7 @@ class Run(CliCase):
         def tried():
             text = ' '.join(s.call('INFO', 'commandstats').decode() for s in servers)
             return sum(map(int, re.findall(r'cmdstat_set:calls=(\d+)', text))) > 3 * 3
-        wait_until(tried, 30, 'it tries')
+        wait_until(tried, 'it tries')
         child.terminate()
         self.assertEqual(self.wait_child(child)[0], -signal.SIGTERM)
         self.assertEqual({s.get('lock') for s in servers} - {None}, {owner})
@@ -306,7 +306,7 @@ class Run(CliCase):
         servers = self.redis(3)
         self.use(servers)
         child = self.start('run', 'lock', '--ttl', '5s', '--', 'sleep', '60')
-        wait_until(lambda: sum(s.get('lock') is not None for s in servers) >= 2, 30, 'it is held')
+        wait_until(lambda: sum(s.get('lock') is not None for s in servers) >= 2, 'it is held')
         for s in servers:
             s.call('DEL', 'lock')
         code, _, err = self.wait_child(child)
@@ -371,7 +371,7 @@ class Run(CliCase):
         token = cluster.leader().call('TOKEN', 'counter')
         store.call('SET', 'n', '0', 'FENCE', 'counter', token)
         together = [subprocess.Popen(['sh', '-c', script], env=self.env, stdin=subprocess.DEVNULL) for _ in range(4)]
-        self.assertEqual([child.wait(60) for child in together], [0] * 4)
+        self.assertEqual([child.wait(240) for child in together], [0] * 4)
         self.assertEqual(store.call('GET', 'n'), b'4')
 
 

@@ -94,7 +94,7 @@ class Library(RedlockCase):
                 f.write(ALONE)
             for libraries in (self.static(), self.shared()):
                 program = self.build(compiler, source, *libraries)
-                done = subprocess.run([program, servers], stdout=subprocess.PIPE, timeout=60, env=self.env)
+                done = subprocess.run([program, servers], stdout=subprocess.PIPE, timeout=240, env=self.env)
                 self.assertEqual((done.returncode, done.stdout), (0, b'held\n'))
 
     def test_the_header_stands_alone(self):
@@ -126,7 +126,7 @@ class Library(RedlockCase):
                              '-pthread')
         arguments = [','.join(s.address for s in servers), ','.join(cluster.addresses()), store.address]
         together = [subprocess.Popen([program, *arguments], env=self.env) for _ in range(4)]
-        self.assertEqual([p.wait(60) for p in together], [0] * 4)
+        self.assertEqual([p.wait(240) for p in together], [0] * 4)
         self.assertEqual(store.call('GET', 'n'), b'4')
         self.assertGone(servers, 'counter')
 
@@ -144,7 +144,7 @@ class Library(RedlockCase):
             program = self.build(['cc', '-std=c99'], source, *libraries)
             together = [subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, env=self.env)
                         for _ in range(4)]
-            counted = sorted(int(p.communicate(timeout=60)[0]) for p in together)
+            counted = sorted(int(p.communicate(timeout=240)[0]) for p in together)
             self.assertEqual([p.returncode for p in together], [0] * 4)
             self.assertEqual(counted, list(range(expected + 1, expected + 5)))
             expected += 4
@@ -153,7 +153,7 @@ class Library(RedlockCase):
         self.assertGone(servers, 'counter')
         # without a token source that answers there is no lock, and nothing stays behind
         cluster.nodes[0].kill()
-        done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+        done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=240,
                               env=self.env)
         self.assertEqual(done.returncode, 1)
         self.assertIn(b'no token', done.stderr)

@@ -15,8 +15,6 @@ TTL_MS = 20000
 
 
 class Matrix(RedlockCase):
-    TIMEOUT_S = 400
-
     def one(self, d, n, bad, name, cause):
         a = d('acquire', 0, name, TTL_MS, 0, 0)
         if bad > (n - 1) // 2:
@@ -51,7 +49,7 @@ class Matrix(RedlockCase):
                     def gone():
                         d('status') # a turn for the loop
                         return all(s.call('EXISTS', name) == 0 for s in servers)
-                    wait_until(gone, 30, 'the key is gone everywhere')
+                    wait_until(gone, 'the key is gone everywhere')
                     self.assertEqual(d.close(), 0)
             for s in servers:
                 if s.process.running():
@@ -91,7 +89,7 @@ class Matrix(RedlockCase):
                 os.makedirs(self.lab.path(s.name, 'no', 'x')) # a directory that is not empty cannot be replaced
                 s.call('BGSAVE')
             for s in servers:
-                wait_until(lambda s=s: b'rdb_last_bgsave_status:err' in s.call('INFO', 'persistence'), 30, 'a failed save')
+                wait_until(lambda s=s: b'rdb_last_bgsave_status:err' in s.call('INFO', 'persistence'), 'a failed save')
 
         def save(value):
             return lambda some, name: [s.call('CONFIG', 'SET', 'save', value) for s in some]
@@ -141,7 +139,7 @@ class Matrix(RedlockCase):
         for s in some:
             s.process.kill()
             s.start()
-            wait_until(lambda s=s: b'loading:0' in s.call('INFO', 'persistence'), 30, 'it has loaded')
+            wait_until(lambda s=s: b'loading:0' in s.call('INFO', 'persistence'), 'it has loaded')
 
 
 class Memory(RedlockCase):

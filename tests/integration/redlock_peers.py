@@ -59,12 +59,12 @@ class Sharing:
         return sorted(s.call('PTTL', self.key(name)) for s in self.servers)[-self.quorum]
 
     def all_gone(self, name):
-        wait_until(lambda: self.servers_with_key(name) == 0, 30, 'the key %s is gone' % name)
+        wait_until(lambda: self.servers_with_key(name) == 0, 'the key %s is gone' % name)
 
     # -- what both do -------------------------------------------------------------------------
     def they_lock(self, name, ttl_ms=LONG_MS):
         """On a free key. Slow machines may need more than one attempt, since TTLs are short."""
-        wait_until(lambda: self.theirs('lock', name, ttl_ms) == 'held', 60, 'their lock of ' + name)
+        wait_until(lambda: self.theirs('lock', name, ttl_ms) == 'held', 'their lock of ' + name)
 
     def we_lock(self, name, ttl_ms=LONG_MS):
         answer = self.ours.acquire(name, ttl_ms, wait=60000)
@@ -185,7 +185,7 @@ class Sharing:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(120)
+            thread.join(240)
         self.case.assertEqual(overlaps, [])
         self.case.assertEqual(sorted(counts.values()), [4] * 4)
         self.all_gone('h')

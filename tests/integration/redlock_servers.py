@@ -15,8 +15,6 @@ VALUE = r'^[0-9a-f]{40}$'
 
 
 class RedlockCase(Case):
-    TIMEOUT_S = 180
-
     def redis(self, n, *args):
         return [Redis(self.lab, 'redis%d' % i, *args) for i in range(n)]
 
@@ -41,11 +39,11 @@ class RedlockCase(Case):
             a = d('acquire', 15, name, 10000, 5000, 0)
             d('release', 15, name)
             return a.ok and not {'unasked', 'down'} & set(a.statuses)
-        wait_until(all_say_yes, 10, 'all servers take part', 0.001)
+        wait_until(all_say_yes, 'all servers take part', 0.001)
 
     def assertGone(self, servers, key):
         for s in servers:
-            wait_until(lambda s=s: s.call('EXISTS', key) == 0, 10, 'the key %s is gone from %s' % (key, s.name))
+            wait_until(lambda s=s: s.call('EXISTS', key) == 0, 'the key %s is gone from %s' % (key, s.name))
 
 
 class Healthy(RedlockCase):
@@ -196,7 +194,7 @@ class Broken(RedlockCase):
         for s in servers[:3]:
             s.start()
         # three forgot it: it is lost for certain
-        e = wait_until(lambda: (x := d.extend('lock')).cause == 'lost' and x, 10, 'it is known lost')
+        e = wait_until(lambda: (x := d.extend('lock')).cause == 'lost' and x, 'it is known lost')
         self.assertEqual((e.result, e['left']), ('ENOTHELD', 0))
         for s in servers[:3]:
             self.assertEqual(s.call('EXISTS', 'lock'), 0) # and was not created again
@@ -245,14 +243,14 @@ class Broken(RedlockCase):
         f.on_request = lambda words: None if len(f.sockets) == 1 else b'+OK\r\n' if words[0] == b'SET' else b':1\r\n'
         d = self.driver([f], hung=1000)
         self.assertEqual(d.acquire('lock').cause, 'too slow')
-        wait_until(lambda: d.acquire('lock').ok, 30, 'a new connection')
+        wait_until(lambda: d.acquire('lock').ok, 'a new connection')
         self.assertGreaterEqual(len(f.sockets), 2)
 
     def test_a_silent_server_is_not_asked_more_and_more(self):
         f = self.fake(lambda words: None)
         d = self.driver([f], hung=60000)
         earlier = ['an earlier request has no answer yet']
-        wait_until(lambda: d.acquire('lock').errors == earlier, 5, 'it is known to be silent')
+        wait_until(lambda: d.acquire('lock').errors == earlier, 'it is known to be silent')
         asked = len(f.requests)
         for _ in range(5):
             a = d.acquire('lock')
@@ -272,7 +270,7 @@ class Broken(RedlockCase):
         f = self.fake(answer)
         d = self.driver([f], budget=100)
         self.assertEqual(d.acquire('lock').ok, False)
-        a = wait_until(lambda: (x := d.acquire('lock')).ok and x, 10, 'a lock')
+        a = wait_until(lambda: (x := d.acquire('lock')).ok and x, 'a lock')
         self.assertEqual(f.requests[-1][2].decode(), a['value'])
         self.assertGreaterEqual(len(f.sockets), 2) # the connection that was out of step is given up
 
@@ -320,7 +318,7 @@ class Broken(RedlockCase):
             s.call('CONFIG', 'SET', 'save', '1 1')
             s.call('SET', 'x', '1')
         for s in servers[:2]:
-            wait_until(lambda s=s: b'rdb_last_bgsave_status:err' in s.call('INFO', 'persistence'), 30, 'a failed save')
+            wait_until(lambda s=s: b'rdb_last_bgsave_status:err' in s.call('INFO', 'persistence'), 'a failed save')
         a = self.driver(servers).acquire('lock')
         self.assertEqual((a.result, a.cause), ('EDENIED', 'refused'), a)
         self.assertTrue(any('MISCONF' in e for e in a.errors), a)
@@ -347,7 +345,7 @@ class Broken(RedlockCase):
             a = d.acquire('lock')
             self.assertEqual((a.result, a.cause), ('EDENIED', 'refused'), (error, a))
             for f in fakes[:2]: # those that refused get the release as well, when they were asked in time
-                wait_until(lambda f=f: f.words()[:2] in ([], ['SET', 'EVAL']), 5, 'a release')
+                wait_until(lambda f=f: f.words()[:2] in ([], ['SET', 'EVAL']), 'a release')
             d.close()
 
     def test_wrong_type_is_a_foreign_lock(self):
@@ -386,7 +384,7 @@ class Broken(RedlockCase):
             d.acquire('another')
             d.release('another')
             return all(s.call('EXISTS', 'lock') == 0 for s in servers)
-        wait_until(gone, 8, 'the releases are made up for')
+        wait_until(gone, 'the releases are made up for')
 
     def test_cut_of_a_minority_is_made_up_for_in_the_background(self):
         servers = self.redis(3)
@@ -420,7 +418,7 @@ class Broken(RedlockCase):
 class Expiring(RedlockCase):
     def acquire_briefly(self, d):
         """For 100 ms; on a busy machine that may be too short for the way there and back."""
-        wait_until(lambda: d.acquire('lock', 100).ok, 20, 'a lock for 100 ms')
+        wait_until(lambda: d.acquire('lock', 100).ok, 'a lock for 100 ms')
 
     def test_expiry_during_acquire(self):
         """The process is stopped after its SETs are written: all say yes, and it is too late."""
@@ -431,7 +429,7 @@ class Expiring(RedlockCase):
         for p in proxies:
             p.hold()
         d.send('acquire', 0, 'lock', 2000, 0, 0)
-        wait_until(lambda: all(b'\r\nlock\r\n' in p.seen for p in proxies), 5, 'the SETs are on their way', 0.001)
+        wait_until(lambda: all(b'\r\nlock\r\n' in p.seen for p in proxies), 'the SETs are on their way', 0.001)
         os.kill(d.pid, signal.SIGSTOP)
         for p in proxies:
             p.let_go()
@@ -452,7 +450,7 @@ class Expiring(RedlockCase):
         for p in proxies:
             p.hold()
         d.send('acquire', 0, 'lock', 20000, 0, 0)
-        wait_until(lambda: all(b'\r\nlock\r\n' in p.seen for p in proxies), 5, 'the SETs are on their way', 0.001)
+        wait_until(lambda: all(b'\r\nlock\r\n' in p.seen for p in proxies), 'the SETs are on their way', 0.001)
         os.kill(d.pid, signal.SIGSTOP)
         for p in proxies:
             p.let_go()
@@ -503,7 +501,7 @@ class Expiring(RedlockCase):
         self.assertEqual((e.result, e.cause, e['deadline']), ('ETIMEOUT', 'too slow', a['deadline']))
         for s in servers[:2]:
             s.process.resume()
-        e = wait_until(lambda: (x := d.extend('lock', 25000)).ok and x, 10, 'an extend')
+        e = wait_until(lambda: (x := d.extend('lock', 25000)).ok and x, 'an extend')
         self.assertGreater(e['deadline'], a['deadline'])
 
     def test_a_failed_extend_to_a_shorter_ttl_moves_the_deadline_forward(self):
@@ -524,7 +522,7 @@ class Expiring(RedlockCase):
         servers = self.redis(5)
         d = self.driver(servers)
         a = d.acquire('lock', 10000)
-        wait_until(lambda: sum(s.get('lock') == a['value'] for s in servers) >= 3, 5, 'three have it')
+        wait_until(lambda: sum(s.get('lock') == a['value'] for s in servers) >= 3, 'three have it')
         gone = [s for s in servers if s.get('lock') != a['value']]
         for s in [s for s in servers if s not in gone][:2 - len(gone)]:
             s.call('DEL', 'lock')

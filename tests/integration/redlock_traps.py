@@ -82,7 +82,7 @@ class Traps(RedlockCase):
         for p in proxies:
             p.hold()
         d.send('acquire', 0, 'lock', 20000, 0, 0)
-        wait_until(lambda: all(b'\r\nlock\r\n' in p.seen for p in proxies), 5, 'all SETs are sent without any answer')
+        wait_until(lambda: all(b'\r\nlock\r\n' in p.seen for p in proxies), 'all SETs are sent without any answer')
         for p in proxies:
             p.let_go()
         self.assertTrue(d.read().ok)
@@ -117,7 +117,7 @@ class Traps(RedlockCase):
             s.call('SET', 'lock', a['value']) # for ever, as far as they know
             s.process.pause() # who asks them now waits
         seen = []
-        wait_until(lambda: seen.append(d('left', 0)['left']) or seen[-1] == 0, 30, 'it is over', 0.01)
+        wait_until(lambda: seen.append(d('left', 0)['left']) or seen[-1] == 0, 'it is over', 0.01)
         self.assertEqual(seen, sorted(seen, reverse=True))
         self.assertLessEqual(a['deadline'], time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
         for s in servers:
@@ -130,7 +130,7 @@ class Traps(RedlockCase):
         self.warm(d)
         self.assertGone(servers, 'warm')
         self.assertEqual(d('fenced', 0, 'lock', 20000, 0, 0, 0, 5, 0)['token'], 5)
-        wait_until(lambda: all(s.call('EXISTS', 'lock') for s in servers), 10, 'all have it')
+        wait_until(lambda: all(s.call('EXISTS', 'lock') for s in servers), 'all have it')
         for s in servers:
             self.assertIn(s.call('PTTL', 'lock'), range(1, 20001))
             self.assertEqual(s.call('KEYS', '*'), [b'lock'])
@@ -139,7 +139,7 @@ class Traps(RedlockCase):
         self.assertEqual(d('extend', 0, 'lock', 25000)['token'], 5)
         self.assertTrue(d.release('lock').ok)
         for s in servers:
-            wait_until(lambda s=s: s.call('DBSIZE') == 0, 10, 'nothing is left')
+            wait_until(lambda s=s: s.call('DBSIZE') == 0, 'nothing is left')
 
     def test_two_names_are_two_locks(self):
         d = self.driver(self.redis(3))
@@ -168,7 +168,7 @@ class Traps(RedlockCase):
         servers = self.redis(3)
         d = self.driver(servers)
         a = d.acquire('lock', 20000)
-        wait_until(lambda: sum(s.get('lock') == a['value'] for s in servers) >= 2, 5, 'a quorum has it')
+        wait_until(lambda: sum(s.get('lock') == a['value'] for s in servers) >= 2, 'a quorum has it')
         before = [s.get('lock') for s in servers]
         for s in servers:
             s.call('CONFIG', 'SET', 'min-replicas-to-write', '1')
@@ -201,9 +201,9 @@ class Traps(RedlockCase):
                  for _ in range(2)] + [self.fake(lambda words: None, path=path)]
         d = self.driver(fakes, loop=True, budget=20000, hung=60000, max_ttl=20000000)
         d.send('acquire', 0, 'lock', 20000000, 0, 0)
-        wait_until(lambda: all('SET' in f.words() for f in fakes), 10, 'all are asked')
+        wait_until(lambda: all('SET' in f.words() for f in fakes), 'all are asked')
         os.kill(d.pid, signal.SIGSTOP)
-        wait_until(lambda: open('/proc/%d/stat' % d.pid).read().rpartition(')')[2].split()[0] == 'T', 5, 'it is stopped')
+        wait_until(lambda: open('/proc/%d/stat' % d.pid).read().rpartition(')')[2].split()[0] == 'T', 'it is stopped')
         for f in fakes[:2]: # Its loop will see these first, and release everywhere ...
             f.sockets[-1].sendall(b'$-1\r\n')
         fakes[2].close() # ... before it sees this.
@@ -221,7 +221,7 @@ class Traps(RedlockCase):
         for s in servers[:2]:
             s.process.resume()
         for s in servers: # only what is on the way can delete it: the driver does nothing any more
-            wait_until(lambda s=s: s.call('EXISTS', 'lock') == 0, 5, 'the key is gone')
+            wait_until(lambda s=s: s.call('EXISTS', 'lock') == 0, 'the key is gone')
             self.assertEqual(s.call('EXISTS', 'lock'), 0)
 
     def test_a_release_waits_for_a_server_that_is_down(self):
@@ -230,7 +230,7 @@ class Traps(RedlockCase):
         d = self.driver(proxies, loop=True, connect=300)
         d.send('acquire', 0, 'lock', 20000, 5000, 0)
         self.assertTrue(d.read().ok)
-        wait_until(lambda: [s.call('EXISTS', 'lock') for s in servers].count(1) >= 2, 5, 'the keys')
+        wait_until(lambda: [s.call('EXISTS', 'lock') for s in servers].count(1) >= 2, 'the keys')
         proxies[0].hold()
         proxies[1].hold()
         for p in proxies[:2]:
@@ -264,7 +264,7 @@ class Traps(RedlockCase):
             self.warm(d)
             a = d.acquire('lock', 25000)
             self.assertTrue(a.ok, a)
-            wait_until(lambda a=a: all(s.get('lock') == a['value'] for s in servers[:3]), 10, 'all three have it')
+            wait_until(lambda a=a: all(s.get('lock') == a['value'] for s in servers[:3]), 'all three have it')
             for s in servers:
                 s.call('SCRIPT', 'FLUSH')
             proxies[last].hold()
@@ -304,12 +304,12 @@ class Restarts(RedlockCase):
     def test_a_restarted_server_does_not_count_until_it_is_old_enough(self):
         servers = self.redis(3)
         d = self.driver(servers, safe=0, max_ttl=2500)
-        a = wait_until(lambda: (x := d.acquire('lock', 2500)).ok and x, 20, 'a lock', 0.1)
+        a = wait_until(lambda: (x := d.acquire('lock', 2500)).ok and x, 'a lock', 0.1)
         # Two of three forget it. Without the rule the next one would get it now.
         for s in servers[:2]:
             s.restart()
         other = self.driver(servers, safe=0, max_ttl=2500)
-        got = wait_until(lambda: (x := other.acquire('lock', 2500)).ok and x, 20, 'the next lock', 0.02)
+        got = wait_until(lambda: (x := other.acquire('lock', 2500)).ok and x, 'the next lock', 0.02)
         now = got['deadline'] - (2500 - 27) # when its attempt began
         self.assertGreaterEqual(now, a['deadline'])
 
@@ -329,12 +329,12 @@ class Restarts(RedlockCase):
         self.assertEqual(self.driver(fakes, safe=0, max_ttl=30000).acquire('lock').statuses.count('young'), 2)
         self.assertTrue(self.driver(fakes, safe=1).acquire('lock').ok)
         d = self.driver(fakes, safe=0, max_ttl=200)
-        wait_until(lambda: d.acquire('lock', 200).ok, 10, 'they count')
+        wait_until(lambda: d.acquire('lock', 200).ok, 'they count')
 
     def test_the_same_server_twice_counts_once(self):
         s = self.redis(1)[0]
         d = self.driver([s, self.proxy(s), self.proxy(s)])
-        a = wait_until(lambda: (x := d.acquire('lock')).statuses.count('twice') == 2 and x, 5,
+        a = wait_until(lambda: (x := d.acquire('lock')).statuses.count('twice') == 2 and x,
                        'it is known')
         self.assertEqual((a.result, a.cause), ('EDENIED', 'refused'))
         for _ in range(5): # decided without a word to any server: that must not wait for one either
@@ -436,7 +436,7 @@ class Tokens(RedlockCase):
         servers = self.redis(3)
         d = self.driver(servers, loop=True)
         d.send('fenced', 0, 'lock', 20000, 0, 0, 0, 9, 300)
-        wait_until(lambda: sum(s.call('EXISTS', 'lock') for s in servers) >= 2, 5, 'the quorum')
+        wait_until(lambda: sum(s.call('EXISTS', 'lock') for s in servers) >= 2, 'the quorum')
         time.sleep(0.05)
         a = d('cancel')
         self.assertEqual(a.cause, 'cancelled')
@@ -504,7 +504,7 @@ class Keeping(RedlockCase):
         time.sleep(1.4) # an extend is tried after a second, and fails
         for s in servers[:2]:
             s.process.resume()
-        wait_until(lambda: min(s.call('PTTL', 'lock') for s in servers[:2]) > 1800, 5, 'it is extended')
+        wait_until(lambda: min(s.call('PTTL', 'lock') for s in servers[:2]) > 1800, 'it is extended')
         d.read_nothing(0.1)
 
     def test_closing_ends_it(self):

@@ -36,7 +36,7 @@ class Log(Case):
         return [m for _, p, m in self.lines(server) if words in m and part in (None, p)]
 
     def wait_said(self, server, words, times=1):
-        wait_until(lambda: len(self.said(server, words)) >= times, 60, '%r in the log of %s' % (words, server.name))
+        wait_until(lambda: len(self.said(server, words)) >= times, '%r in the log of %s' % (words, server.name))
         return self.said(server, words)
 
     def test_a_first_start_tells_for_whom_it_waits(self):

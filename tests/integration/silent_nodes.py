@@ -75,8 +75,6 @@ class Scripted(LibraryCase):
 
 
 class Stopped(ClusterCase):
-    TIMEOUT_S = 300
-
     def stopped(self, work):
         """Does the work while the leader is stopped, and leaves a healthy cluster."""
         leader = self.cluster.leader()
@@ -130,7 +128,7 @@ class Stopped(ClusterCase):
                 if isinstance(token, RespError):
                     self.assertEqual(token.word, 'UNCERTAIN')
                     token = wait_until(lambda: c.call('ACQUIRE', 'follower-%d' % i, 'TTL', 60000, 'OWNER',
-                                                      'owner-0123456789-%d' % i), 60, 'the grant')
+                                                      'owner-0123456789-%d' % i), 'the grant')
                 self.assertGreater(token, 0)
         finally:
             leader.resume()
@@ -144,8 +142,6 @@ class CutOff(HoldCase):
 
     NODES = 3
     PROXIES = True
-    TIMEOUT_S = 300
-
     def test_calls_go_through_the_others(self):
         blocking = BlockingDriver(self.nodes)
         self.addCleanup(lambda: self.assertEqual(blocking.close(), 0))

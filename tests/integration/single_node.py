@@ -52,7 +52,7 @@ class OneNode(Case):
             self.assertIsNone(c.call('ACQUIRE', 'name', 'TTL', 60000, 'OWNER', OWNER_B))
             self.assertEqual(c.call('RELEASE', 'name', first), 1)
             first = c.call('ACQUIRE', 'name', 'TTL', 300, 'OWNER', OWNER_A)
-            second = wait_until(lambda: c.call('ACQUIRE', 'name', 'TTL', 60000, 'OWNER', OWNER_B), 10, 'expiry')
+            second = wait_until(lambda: c.call('ACQUIRE', 'name', 'TTL', 60000, 'OWNER', OWNER_B), 'expiry')
             self.assertGreater(second, first)
             self.assertEqual(c.call('CHECK', 'name', first), 0)
             self.assertEqual(c.call('CHECK', 'name', second), 1)
@@ -159,7 +159,7 @@ class Killed(Case):
             self.assertTrue(process.running(), 'it did not wait')
             links = '/proc/%d/fd' % process.pid
             return any(os.path.realpath(os.path.join(links, fd)) == os.path.realpath(node.data + '/lock') for fd in os.listdir(links))
-        wait_until(waits, 60, 'the node to look at the lock')
+        wait_until(waits, 'the node to look at the lock')
         child.stdin.close()
         node.wait_ready()
         self.assertGreater(node.call('TOKEN', 'any'), 0)
@@ -174,7 +174,7 @@ class Waiting(Case):
         def turned():
             now = node.info()
             return now if now['loop_turns'] >= before['loop_turns'] + 40 else time.sleep(0.2)
-        now = wait_until(turned, 60, 'forty turns')
+        now = wait_until(turned, 'forty turns')
         self.assertLess(2 * (now['loop_turns_slow'] - before['loop_turns_slow']), now['loop_turns'] - before['loop_turns'])
 
 

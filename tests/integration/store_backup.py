@@ -22,7 +22,7 @@ class StoreBackups(Case):
         if kill_after is not None:
             time.sleep(kill_after) # at any moment: which one does not matter
             p.kill()
-        out, err = p.communicate(timeout=120)
+        out, err = p.communicate(timeout=240)
         return p.returncode, out, err
 
     def good(self, *args):

@@ -62,7 +62,7 @@ class Writer(threading.Thread):
 class RunningStore(Case):
     def tool(self, *words, **env):
         argv = [binary('fencelock'), 'store', 'backup'] + [str(w) for w in words]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=120, env=dict(os.environ, **env))
+        return subprocess.run(argv, capture_output=True, text=True, timeout=240, env=dict(os.environ, **env))
 
     def good(self, *words, **env):
         done = self.tool(*words, '--json', **env)
@@ -85,7 +85,7 @@ class RunningStore(Case):
     def restored(self, backup, above, name):
         store = Store(self.lab, name)
         subprocess.run([binary('fencelock-store'), '--restore', backup, '--data', store.data, '--above', str(above)],
-                       check=True, capture_output=True, timeout=120)
+                       check=True, capture_output=True, timeout=240)
         return store.start()
 
     def test_each_is_one_commit_while_writers_go_on(self):
@@ -111,7 +111,7 @@ class RunningStore(Case):
                 last[w.lock] = len(numbers)
         for w in writers:
             w.over = True
-            w.join(30)
+            w.join(240)
             self.assertIsNone(w.error)
         self.assertEqual(int(store.info()['backups']), 6)
         self.assertEqual(int(store.info()['backup_failures']), 0)
@@ -138,7 +138,7 @@ class RunningStore(Case):
         self.assertEqual(word('BACKUP', backup + 2, 0), 'NOTFOUND')
         self.assertEqual(word('BACKUP', 0, 0), 'ERR')
         self.assertEqual(word('BACKUP', backup, -1), 'ERR')
-        wait_until(lambda: c.call('BACKUP', backup, 0) is not None, 60, 'the first piece')
+        wait_until(lambda: c.call('BACKUP', backup, 0) is not None, 'the first piece')
         self.assertEqual(word('BACKUP', backup, 0), 'ERR') # that one was given
         self.refused(self.lab.path('other'), '--store', store.address, says='another backup', code=3)
         self.assertEqual(os.listdir(self.lab.path('')).count('other'), 0)
@@ -152,7 +152,7 @@ class RunningStore(Case):
         self.assertEqual(at, self.good(self.lab.path('other'), '--store', store.address)['bytes'])
         # One that nobody reads does not keep others waiting for long.
         self.assertGreater(c.call('BACKUP'), 0)
-        wait_until(lambda: self.tool(self.lab.path('third'), '--store', store.address).returncode == 0, 60, 'a backup in its place', every=0.3)
+        wait_until(lambda: self.tool(self.lab.path('third'), '--store', store.address).returncode == 0, 'a backup in its place', every=0.3)
         self.assertEqual(int(store.info()['backup_failures']), 1)
 
     def test_killed_in_the_middle(self):
@@ -168,7 +168,7 @@ class RunningStore(Case):
                 store.kill()
             else:
                 p.kill()
-            p.communicate(timeout=60)
+            p.communicate(timeout=240)
             if i % 2 == 0:
                 self.assertIn(p.returncode, (0, 1, 3))
                 self.assertEqual(sorted(os.listdir(store.data)), names)
@@ -195,7 +195,7 @@ class RunningStore(Case):
             wrong.append(good[:at] + bytes([good[at] ^ (1 << r.randrange(8))]) + good[at + 1:])
         node = Cluster(self.lab, 1).start().nodes[0]
         foreign = self.lab.path('foreign')
-        subprocess.run([binary('fencelock'), 'backup', foreign, '--nodes', node.address], check=True, capture_output=True, timeout=60)
+        subprocess.run([binary('fencelock'), 'backup', foreign, '--nodes', node.address], check=True, capture_output=True, timeout=240)
         with open(foreign, 'rb') as f:
             wrong.append(f.read())
         for content in wrong:
@@ -204,7 +204,7 @@ class RunningStore(Case):
             self.refused('--verify', bad, says='bad')
         self.assertEqual(self.good('--verify', backup)['keys'], 200)
         # and the other way round
-        done = subprocess.run([binary('fencelock'), 'backup', '--verify', backup], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([binary('fencelock'), 'backup', '--verify', backup], capture_output=True, text=True, timeout=240)
         self.assertEqual(done.returncode, 1, done.stdout)
 
     def test_a_folder_of_the_newest(self):

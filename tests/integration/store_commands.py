@@ -329,7 +329,7 @@ class BadClients(StoreCase):
 class Options(StoreCase):
     def run_store(self, *args, **env):
         full = dict(os.environ, **env)
-        return subprocess.run([binary('fencelock-store'), *args], capture_output=True, text=True, timeout=20,
+        return subprocess.run([binary('fencelock-store'), *args], capture_output=True, text=True, timeout=240,
                               cwd=self.lab.dir, env=full, check=False)
 
     def test_usage_errors(self):

@@ -83,8 +83,6 @@ class Writer:
 
 
 class StoreCrashes(Case):
-    TIMEOUT_S = 600
-
     def rounds(self, count, longest_s):
         rng = random.Random(seed())
         writers = [Writer(i, random.Random(rng.random())) for i in range(WRITERS)]
@@ -98,7 +96,7 @@ class StoreCrashes(Case):
             time.sleep(rng.random() * longest_s) # when the kill falls, not a wait for something
             store.kill()
             for t in threads:
-                t.join(60)
+                t.join(240)
                 self.assertFalse(t.is_alive())
             self.assertEqual(errors, [])
             store.start()
@@ -151,7 +149,7 @@ class StoreCrashes(Case):
                 time.sleep(0.005)
             self.assertEqual(store.terminate(), 0)
             for t in threads:
-                t.join(60)
+                t.join(240)
             self.assertEqual(errors, [])
             store.start()
             with store.client() as c:

@@ -96,7 +96,7 @@ class OneNode(StrictCase):
                 self.assertEqual(c.call('CLAIM', name, tokens[name]), 'OK')
             self.assertEqual(self.node.call('RELEASE', 'released', tokens['released']), 1)
             self.assertGreater(self.node.call('BREAK', 'broken'), tokens['broken'])
-            wait_until(lambda: self.node.call('CHECK', 'expired', tokens['expired']) == 0, 10, 'expiry')
+            wait_until(lambda: self.node.call('CHECK', 'expired', tokens['expired']) == 0, 'expiry')
             for name, token in tokens.items():
                 mark = c.call('MARK', name)
                 for request in (('CLAIM', name, token), ('SET', 'n', 'v', 'FENCE', name, token),
@@ -134,7 +134,7 @@ class OneNode(StrictCase):
                 self.assertEqual(c.call('GET', 'k'), b'v')
                 self.assertEqual(c.call('MARK', 'x'), token)
                 self.node.start()
-                wait_until(lambda: self.answer(c, 'SET', 'k', 'v', 'FENCE', 'x', token) == 'OK', 20, 'acceptance')
+                wait_until(lambda: self.answer(c, 'SET', 'k', 'v', 'FENCE', 'x', token) == 'OK', 'acceptance')
         self.assertIn('does not answer', store.process.output())
         self.assertIn('answers again', store.process.output())
 
@@ -167,7 +167,7 @@ class OneNode(StrictCase):
         for t in threads:
             t.start()
         for t in threads:
-            t.join(60)
+            t.join(240)
         want = ['OK' if n % 2 else b'%d' % (n - 1) for n in range(1, 2001)]
         self.assertEqual(results, [want] * 4)
         self.assertEqual(self.numbers(store)[2], 0)
@@ -207,7 +207,7 @@ class ThreeNodes(StrictCase):
         try:
             def more():
                 begin = len(good)
-                wait_until(lambda: good[begin + 1:].count('OK') > 20, 30, 'accepted writes')
+                wait_until(lambda: good[begin + 1:].count('OK') > 20, 'accepted writes')
             more()
             leader = self.cluster.leader()
             leader.kill()
@@ -220,7 +220,7 @@ class ThreeNodes(StrictCase):
             more()
         finally:
             stop.set()
-            thread.join(60)
+            thread.join(240)
         self.note('%d accepted, %d unchecked' % (good.count('OK'), good.count('UNCHECKED')))
         self.assertLessEqual(set(good), {'OK', 'UNCHECKED'})
         self.assertLessEqual(set(bad), {'NOTHELD', 'UNCHECKED'})
@@ -236,7 +236,7 @@ class ThreeNodes(StrictCase):
             for _ in range(4):
                 self.assertError('UNCHECKED', c, 'SET', 'k', 'w', 'FENCE', 'x', token)
             self.cluster.nodes[0].start()
-            wait_until(lambda: self.answer(c, 'SET', 'k', 'w', 'FENCE', 'x', token) == 'OK', 30, 'acceptance')
+            wait_until(lambda: self.answer(c, 'SET', 'k', 'w', 'FENCE', 'x', token) == 'OK', 'acceptance')
 
 
 class Misbehaving(StrictCase):
@@ -283,7 +283,7 @@ class Misbehaving(StrictCase):
         release = threading.Event()
 
         def late(_):
-            release.wait(30)
+            release.wait(240)
             return YES
         with ScriptedServer([late, NO]) as server:
             store = self.store([server.address], '--strict-timeout', '150')
@@ -300,7 +300,7 @@ class Misbehaving(StrictCase):
 
         def after(event):
             def step(_):
-                event.wait(30)
+                event.wait(240)
                 return YES
             return step
         with ScriptedServer([after(first), after(second), NO]) as server:
@@ -313,7 +313,7 @@ class Misbehaving(StrictCase):
                 self.assertIn(self.word(c.read()), ('OK', 'UNCHECKED'))
                 self.assertEqual(self.word(c.read()), 'UNCHECKED')
                 c.send('CLAIM', 'x', 7)
-                wait_until(lambda: self.numbers(store)[0] == 3, 10, 'the third question')
+                wait_until(lambda: self.numbers(store)[0] == 3, 'the third question')
                 second.set()
                 self.assertIn(self.word(c.read()), ('NOTHELD', 'UNCHECKED'))
                 self.assertLess(c.call('MARK', 'x'), 6)
@@ -324,10 +324,10 @@ class Misbehaving(StrictCase):
             with store.client() as a, store.client() as b:
                 for i in range(WINDOW):
                     (a, b)[i % 2].send('CLAIM', 'x', i + 1)
-                wait_until(lambda: len(server.requests) == WINDOW, 20, 'a full window')
+                wait_until(lambda: len(server.requests) == WINDOW, 'a full window')
                 for i in range(76):
                     (a, b)[i % 2].send('CLAIM', 'x', i + 1)
-                wait_until(lambda: self.numbers(store)[0] == WINDOW + 76, 20, 'more questions')
+                wait_until(lambda: self.numbers(store)[0] == WINDOW + 76, 'more questions')
                 for _ in range(20): # turns of the store's loop in which they could leave
                     store.info()
                 self.assertEqual(len(server.requests), WINDOW)
@@ -344,15 +344,15 @@ class Misbehaving(StrictCase):
 
         def meanwhile(_):
             asked.set()
-            paused.wait(30)
+            paused.wait(240)
             return YES
         with ScriptedServer([meanwhile, YES]) as server:
             store = self.store([server.address], '--strict-timeout', '2000')
             with store.client() as c:
                 c.send('CLAIM', 'x', 5)
-                self.assertTrue(asked.wait(10))
+                self.assertTrue(asked.wait(240))
                 store.pause()
-                wait_until(lambda: store.process.state() == 'T', 10, 'the pause')
+                wait_until(lambda: store.process.state() == 'T', 'the pause')
                 paused.set()
                 time.sleep(2.5) # the pause itself: longer than the time allowed
                 store.resume()
@@ -372,9 +372,9 @@ class Misbehaving(StrictCase):
                 for _ in range(24):
                     c.send('GET', 'big')
                 c.send('SET', 'k', 'late', 'FENCE', 'x', 5)
-                wait_until(lambda: self.numbers(store)[0] == 1 and store.info()['deferred_ops'] > 0, 20, 'a deferred write')
+                wait_until(lambda: self.numbers(store)[0] == 1 and store.info()['deferred_ops'] > 0, 'a deferred write')
                 began = time.monotonic()
-                wait_until(lambda: time.monotonic() - began > 1.5, 20, 'the end of what the answer is good for')
+                wait_until(lambda: time.monotonic() - began > 1.5, 'the end of what the answer is good for')
                 self.assertEqual([len(c.read()) for _ in range(24)], [1 << 20] * 24)
                 self.assertEqual(c.read().word, 'UNCHECKED')
             self.assertIsNone(store.call('GET', 'k'))
@@ -388,7 +388,7 @@ class Misbehaving(StrictCase):
                 slow.send('CLAIM', 'x', 5)
                 slow.send('MARK', 'x')
                 slow.send('PING')
-                wait_until(lambda: self.numbers(store)[0] == 1, 10, 'the question')
+                wait_until(lambda: self.numbers(store)[0] == 1, 'the question')
                 for _ in range(50):
                     self.assertIsNone(c.call('GET', 'k'))
                     self.assertEqual(c.call('MARK', 'x'), 0)
@@ -404,7 +404,7 @@ class Misbehaving(StrictCase):
         go = threading.Event()
 
         def wait(_):
-            go.wait(30)
+            go.wait(240)
             return YES
         with ScriptedServer([wait, YES]) as server:
             store = self.store([server.address], '--strict-timeout', '20000')
@@ -412,12 +412,12 @@ class Misbehaving(StrictCase):
                 with store.client() as c:
                     c.send('SET', 'k', i, 'FENCE', 'x', 5)
                     c.send('GET', 'k')
-                    wait_until(lambda: self.numbers(store)[0] == i + 1, 10, 'the question') # pylint: disable=W0640
+                    wait_until(lambda: self.numbers(store)[0] == i + 1, 'the question') # pylint: disable=W0640
                     self.reset(c)
-            wait_until(lambda: store.info()['connected_clients'] == 1, 10, 'leaving')
+            wait_until(lambda: store.info()['connected_clients'] == 1, 'leaving')
             self.assertEqual(store.info()['pending_ops'], 40)
             go.set()
-            wait_until(lambda: store.call('GET', 'k') == b'19', 10, 'what they had asked for')
+            wait_until(lambda: store.call('GET', 'k') == b'19', 'what they had asked for')
         with ScriptedServer([HANG]) as server:
             store = Store(self.lab, 'other')
             store.start('--strict', server.address, '--strict-timeout', '60000')
@@ -425,9 +425,9 @@ class Misbehaving(StrictCase):
                 c.send('CLAIM', 'x', 5)
                 c.send('SET', 'k', 'v', 'FENCE', 'x', 5)
                 gone.send('CLAIM', 'x', 5)
-                wait_until(lambda: self.numbers(store)[0] == 3, 10, 'the questions')
+                wait_until(lambda: self.numbers(store)[0] == 3, 'the questions')
                 self.reset(gone)
-                wait_until(lambda: store.info()['connected_clients'] == 2, 10, 'leaving')
+                wait_until(lambda: store.info()['connected_clients'] == 2, 'leaving')
                 self.assertEqual(store.terminate(), 0)
             store.start()
             self.assertEqual(store.call('MARK', 'x'), 0)
@@ -435,7 +435,7 @@ class Misbehaving(StrictCase):
 
 class Options(StrictCase):
     def run_store(self, *args, **env):
-        return subprocess.run([binary('fencelock-store'), *args], capture_output=True, text=True, timeout=20,
+        return subprocess.run([binary('fencelock-store'), *args], capture_output=True, text=True, timeout=240,
                               cwd=self.lab.dir, env=dict(os.environ, **env), check=False)
 
     def test_usage_errors(self):

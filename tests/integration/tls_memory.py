@@ -26,7 +26,7 @@ VALGRIND = ['valgrind', '-q', '--leak-check=full', '--show-leak-kinds=definite,i
 
 
 class Cut(TlsCase):
-    TIMEOUT_S = 3000 if FULL else 300
+    TIMEOUT_S = 3000
 
     def setUp(self):
         needs_valgrind(self)

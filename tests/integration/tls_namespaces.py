@@ -160,7 +160,7 @@ class Capture:
 
     def close(self):
         self.over.set()
-        self.thread.join(30)
+        self.thread.join(240)
         dropped = 0
         for sock in self.socks:
             dropped += struct.unpack('II', sock.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))[1]
@@ -171,8 +171,6 @@ class Capture:
 
 class SameNetwork(Case):
     why_not = None
-    TIMEOUT_S = 300
-
     def setUp(self):
         super().setUp()
         if SameNetwork.why_not is None:
@@ -205,7 +203,7 @@ class SameNetwork(Case):
 
     def as_stranger(self, *argv, given=None):
         return subprocess.run(['ip', 'netns', 'exec', self.namespaces.namespace(STRANGER), *argv], input=given,
-                              capture_output=True, text=True, timeout=200, check=True).stdout
+                              capture_output=True, text=True, timeout=240, check=True).stdout
 
     def hide(self):
         """Everything that should stay unseen passes the network: to a follower, to the leader, to the others."""
@@ -214,7 +212,7 @@ class SameNetwork(Case):
         token = node.call('ACQUIRE', LOCK, 'TTL', 60000, 'OWNER', OWNER, 'VALUE', VALUE)
         self.assertEqual(node.call('CHECK', LOCK, token), 1)
         done = subprocess.run([binary('fencelock'), 'show', LOCK, '--nodes', ','.join(self.cluster.addresses()),
-                               *self.certs.tool('alice')], capture_output=True, text=True, timeout=60)
+                               *self.certs.tool('alice')], capture_output=True, text=True, timeout=240)
         self.assertEqual(done.returncode, 0, done.stderr)
         return token
 
@@ -314,7 +312,7 @@ class SameNetwork(Case):
             host, port = self.cluster.running()[0].address.rsplit(':', 1)
             self.as_stranger(sys.executable, '-c', 'import socket; socket.create_connection((%r, %s)).sendall(%r)'
                              % (host, port, MARK))
-            wait_until(lambda: MARK in capture.seen, 30, 'what is known to have passed')
+            wait_until(lambda: MARK in capture.seen, 'what is known to have passed')
         finally:
             seen, dropped = capture.close()
         self.assertEqual(dropped, 0)

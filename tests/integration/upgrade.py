@@ -20,14 +20,14 @@ class Upgrade(Case):
 
     def status(self):
         done = subprocess.run([binary('fencelock'), 'cluster', 'status', '--json', '--nodes',
-                               ','.join(self.cluster.addresses())], capture_output=True, text=True, timeout=60)
+                               ','.join(self.cluster.addresses())], capture_output=True, text=True, timeout=240)
         return json.loads(done.stdout)
 
     def wait_version(self, version, known):
         def seen():
             s = self.status()
             return s['version'] == version and {m['id']: m['knows_version'] for m in s['members']} == known
-        wait_until(seen, 60, 'version %d, known %r' % (version, known), every=0.2)
+        wait_until(seen, 'version %d, known %r' % (version, known), every=0.2)
 
     def change(self, node, program):
         """As an operator does: stop it, replace the program, start it, wait until it has everything."""
@@ -36,7 +36,7 @@ class Upgrade(Case):
         node.start()
         self.cluster.wait_serving(node)
         wait_until(lambda: int(node.info()['applied_index']) >=
-                   int(self.cluster.leader().info()['commit_index']) - 1000, 60, 'the node is not behind')
+                   int(self.cluster.leader().info()['commit_index']) - 1000, 'the node is not behind')
 
     def test_one_after_the_other_with_a_step_back(self):
         first, second, third = self.cluster.nodes
@@ -66,7 +66,7 @@ class Upgrade(Case):
         process = first.launch()
         process.asked_to_end = True
         wait_until(lambda: not process.running() or 'knows version 1' in second.process.output() +
-                   third.process.output(), 60, 'the old program to be refused')
+                   third.process.output(), 'the old program to be refused')
         if process.running():
             process.kill()
         first.program = 'fencelockd-next'
@@ -96,7 +96,7 @@ class Upgrade(Case):
             node.start()
             self.cluster.wait_serving(node)
         text = 'the cluster goes to it'
-        raises = wait_until(lambda: next((n for n in nodes if n.running() and text in n.process.output()), None), 60,
+        raises = wait_until(lambda: next((n for n in nodes if n.running() and text in n.process.output()), None),
                             'the step to the next version', every=0.001)
         raises.kill() # whether it is in the log or not: whoever leads then goes on with it
         raises.launch()

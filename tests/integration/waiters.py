@@ -123,8 +123,8 @@ class Waiters(Case):
             if not killed and self.done >= COUNT // 3:
                 leader.kill()
                 killed = True
-        survivor = self.cluster.leader(60, among=[n for n in self.cluster.nodes if n is not leader])
-        wait_until(lambda: survivor.call('SHOW', 'crowd') is None, 30, 'the end of the queue')
+        survivor = self.cluster.leader(among=[n for n in self.cluster.nodes if n is not leader])
+        wait_until(lambda: survivor.call('SHOW', 'crowd') is None, 'the end of the queue')
         while len(self.owners(b'released')) < COUNT + 1:
             self.turn(deadline)
         # In the order of the queue, each once, one at a time, and nobody was woken for nothing.

@@ -32,8 +32,6 @@ def java():
 
 
 class Jepsen(Case):
-    TIMEOUT_S = 600
-
     def run_java(self, argv, **options):
         done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=500, **options)
         return done.returncode, done.stdout.decode(errors='replace')

@@ -38,14 +38,14 @@ class CounterLoad:
         for t in threads:
             t.start()
         for goal in goals:
-            wait_until(lambda: len(self.added) >= goal or self.failures, 90, '%d additions' % goal)
+            wait_until(lambda: len(self.added) >= goal or self.failures, '%d additions' % goal)
             leader = self.cluster.leader()
             leader.kill()
-            wait_until(lambda: len(self.added) >= goal + 10 or self.failures, 90, 'additions without a node')
+            wait_until(lambda: len(self.added) >= goal + 10 or self.failures, 'additions without a node')
             leader.start()
         self.stop.set()
         for t in threads:
-            t.join(120)
+            t.join(240)
 
     def check(self, case):
         case.assertEqual(self.failures, [])

@@ -66,7 +66,7 @@ class Processes(Case):
         parent.send_signal(signal.SIGKILL)
         parent.wait()
         parent.stdout.close()
-        wait_until(lambda: not os.path.exists('/proc/%s/exe' % pid) or _is_zombie(pid), 10, 'the end of the orphan')
+        wait_until(lambda: not os.path.exists('/proc/%s/exe' % pid) or _is_zombie(pid), 'the end of the orphan')
         os.remove(os.path.join(directory, 'p.log'))
         os.rmdir(directory)
 

@@ -3,7 +3,7 @@
 import random
 import subprocess
 
-from harness import Case, Cluster, Load, Node, RespError, binary, free_ports, seed, wait_until
+from harness import PATIENCE_S, Case, Cluster, Load, Node, RespError, binary, free_ports, seed, wait_until
 
 
 class Joiner(Node):
@@ -63,10 +63,10 @@ class MembersCase(Case):
         load.wait_more_grants()
         grants = load.stop()
         load.check()
-        self.assertEqual(len(set(self.cluster.wait_same_state(60))), 1)
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
         return grants
 
-    def ask(self, *args, seconds=60.0):
+    def ask(self, *args, seconds=PATIENCE_S):
         """Sends it to whoever leads. What says that nothing was done, or perhaps, is asked again."""
         again = []
 
@@ -83,7 +83,7 @@ class MembersCase(Case):
                 except OSError:
                     again.append('UNCERTAIN')
             return None
-        answer = wait_until(answered, seconds, 'an answer to %s' % ' '.join(map(str, args)), every=0.05)
+        answer = wait_until(answered, 'an answer to %s' % ' '.join(map(str, args)), every=0.05, seconds=seconds)
         if isinstance(answer, RespError):
             raise answer
         return answer
@@ -91,13 +91,13 @@ class MembersCase(Case):
     def states(self, node):
         return {row['id']: row['state'] for row in node.members_table()}
 
-    def wait_states(self, wanted, seconds=90.0):
+    def wait_states(self, wanted, seconds=PATIENCE_S):
         """Until each running node sees exactly these members."""
         def seen():
             nodes = self.cluster.running()
             return bool(nodes) and all(self.states(n) == wanted for n in nodes)
         try:
-            wait_until(seen, seconds, 'members %r' % wanted, every=0.05)
+            wait_until(seen, 'members %r' % wanted, every=0.05, seconds=seconds)
         except AssertionError as e:
             raise AssertionError('%s; seen: %r' % (e, [(n.id, self.states(n)) for n in self.cluster.running()]))
 
@@ -116,12 +116,12 @@ class MembersCase(Case):
         self.ask('CLUSTER', 'REMOVE', node.id, *more)
         process = node.process
         process.asked_to_end = True
-        code = process.wait(60)
+        code = process.wait(240)
         self.assertGreater(code, 0, process.last_output())
         self.assertIn('was removed from the cluster', process.output())
         self.cluster.nodes.remove(node)
 
     def tool(self, *words, code=0):
-        done = subprocess.run([binary('fencelock'), *map(str, words)], capture_output=True, text=True, timeout=150)
+        done = subprocess.run([binary('fencelock'), *map(str, words)], capture_output=True, text=True, timeout=240)
         self.assertEqual(done.returncode, code, '%s: %s%s' % (' '.join(map(str, words)), done.stdout, done.stderr))
         return done.stdout + done.stderr

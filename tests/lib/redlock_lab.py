@@ -36,7 +36,7 @@ class Redis:
         argv = ['redis-server', '--port', self.port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no',
                 '--dir', self.lab.path(self.name), *self.args]
         self.process = self.lab.start(argv, self.name, env=self.env)
-        wait_until(self.answers, 20, '%s answers' % self.name)
+        wait_until(self.answers, '%s answers' % self.name)
 
     def answers(self):
         try:
@@ -249,7 +249,7 @@ class Driver:
         except queue.Empty:
             raise AssertionError('the driver says nothing') from None
         if answer is None:
-            raise AssertionError('the driver ended with %s' % self.child.wait(10))
+            raise AssertionError('the driver ended with %s' % self.child.wait(240))
         return answer
 
     def read_nothing(self, seconds):
@@ -280,8 +280,8 @@ class Driver:
             self.child.stdin.close()
         except BrokenPipeError:
             pass
-        code = self.child.wait(60)
-        self.reader.join(10)
+        code = self.child.wait(240)
+        self.reader.join(240)
         self.child.stdout.close()
         return code
 

@@ -140,7 +140,7 @@ class Shim:
                     return True
                 except BlockingIOError:
                     return False
-            wait_until(alone, 30.0, 'the end of all that write to %s' % self.journal, every=0.005)
+            wait_until(alone, 'the end of all that write to %s' % self.journal, every=0.005)
 
 
 def _read(path):

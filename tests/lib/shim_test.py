@@ -43,7 +43,7 @@ class ShimTest(unittest.TestCase):
 
     def run_script(self, text):
         done = subprocess.run(self.shim.env_command() + [sys.executable, '-c', PROGRAM % text, self.shim.data],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
         self.assertEqual(done.returncode, -signal.SIGKILL, done.stdout.decode())
         return done.stdout.decode().split()
 

@@ -23,7 +23,7 @@ class SilentProxy:
 
     def close(self):
         self.waker.close()
-        self.thread.join(10)
+        self.thread.join(240)
         for sock in [self.listener, self.woken, *self.pairs]:
             sock.close()
 

@@ -57,7 +57,7 @@ class Certs:
 class TlsResp(Resp):
     """A raw RESP client over TLS."""
 
-    def __init__(self, address, context, timeout=10.0):
+    def __init__(self, address, context, timeout=30.0):
         super().__init__(address, timeout=timeout)
         try:
             self.sock = context.wrap_socket(self.sock, server_hostname=address.rpartition(':')[0])

@@ -51,7 +51,7 @@ class Cuts(Case):
                 return not node.running() or node.call('TOKEN', 'any', timeout=2.0) > 0
             except (OSError, RespError):
                 return False
-        wait_until(serves, DEADLINE_S, '%s to serve' % node.name)
+        wait_until(serves, '%s to serve' % node.name, seconds=DEADLINE_S)
 
     def store(self):
         self.number += 1
@@ -71,7 +71,7 @@ class Cuts(Case):
     def died(self, server, kind):
         if kind is None or not server.shim.failed(kind):
             return False
-        wait_until(lambda: not server.running(), DEADLINE_S, 'the end of %s' % server.name)
+        wait_until(lambda: not server.running(), 'the end of %s' % server.name, seconds=DEADLINE_S)
         return True
 
     def use(self, server, kind, number, what, told):

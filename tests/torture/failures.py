@@ -70,7 +70,7 @@ def use_node(node, told):
 def take_snapshot(node):
     """One that fails is tried again, and the node goes on."""
     try:
-        wait_until(lambda: node.info()['snapshots'] > 0, SNAPSHOT_S, 'a snapshot')
+        wait_until(lambda: node.info()['snapshots'] > 0, 'a snapshot', seconds=SNAPSHOT_S)
     except AssertionError as e:
         if node.running():
             node.complaint = str(e)
@@ -124,7 +124,7 @@ class Failures(unittest.TestCase):
         cluster = self.cluster # a data directory belongs to its addresses
         node = copy.copy(cluster.nodes[0])
         # A node that was killed while it forked has left a child with its ports, for some milliseconds.
-        wait_until(lambda: port_is_free(node.port) and port_is_free(node.peer_port), 30, 'the ports of the node before')
+        wait_until(lambda: port_is_free(node.port) and port_is_free(node.peer_port), 'the ports of the node before')
         node.extra = ['--snapshot-bytes', SNAPSHOT_BYTES]
         node.data = self.lab.path('node-%d' % self.number)
         node.shim = Shim(self.lab.path('shim-%d' % self.number), node.data, memory=True)
@@ -160,7 +160,7 @@ class Failures(unittest.TestCase):
             server.shim.fail(kind, number, error)
         server.process = self.lab.start(server.argv(), server.name, env=server.shim.env())
         try:
-            server.wait_ready(30)
+            server.wait_ready()
             server.wait()
             use(server, told)
         except (AssertionError, OSError, RespError):
@@ -200,7 +200,7 @@ class Failures(unittest.TestCase):
         """What is wrong when it runs undisturbed. After a failed write of a meta page LMDB cannot tell which commit was
         the last, and the storage refuses to guess (src/fence/env.c)."""
         try:
-            server.start(seconds=30)
+            server.start()
         except AssertionError as e:
             server.process.asked_to_end = True
             return None if kind == 'write' and 'not those of the last commit' in str(e) else str(e)

@@ -108,7 +108,7 @@ def outage(service, number):
     finally:
         probe.close()
     if number != signal.SIGSTOP:
-        process.wait(60)
+        process.wait(240)
     service.heal()
     last = max(i for i, t in enumerate(probe.grants) if t <= at)
     times = probe.grants[last:]
@@ -156,7 +156,7 @@ def held(lab, programs, count):
         service.load('hold', '--clients', 4, '--in-flight', 256, '--count', count, '--ttl-ms', 3600000,
                      '--warmup-ms', 0, '--seconds', 600, seconds=700)
         took = time.monotonic() - began
-        wait_until(lambda: len({node.info()['applied_index'] for node in service.cluster.nodes}) == 1, 60,
+        wait_until(lambda: len({node.info()['applied_index'] for node in service.cluster.nodes}) == 1,
                    'the same applied index on all nodes')
         after = resident(service)
         # Load until every node has written a snapshot of all of it; a client beside it looks for stalls.

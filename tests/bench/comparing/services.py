@@ -172,7 +172,7 @@ class Redis(Service):
                  '--appendfsync', 'always'], os.path.basename(data)))
             address = '127.0.0.1:%d' % port
             self.addresses.append(address)
-            wait_until(lambda: Resp(address, timeout=2).call('PING') == 'PONG', 30, 'Redis at %s' % address)
+            wait_until(lambda: Resp(address, timeout=2).call('PING') == 'PONG', 'Redis at %s' % address)
         return self
 
     def load(self, kind, *options):
@@ -231,7 +231,7 @@ class Zookeeper(Service):
                         'dataDir=%s\nclientPort=%d\n%s' % (data, self.ports[i], members))
             self.argv.append(['java', '-cp', self.CLASSES, self.MAIN, config])
             self.servers.append(self._launch(i))
-        wait_until(self._leader, 60, 'a leader of ZooKeeper')
+        wait_until(self._leader, 'a leader of ZooKeeper')
         return self
 
     def _launch(self, i):
@@ -259,7 +259,7 @@ class Zookeeper(Service):
 
     def at_leader(self):
         """Its address: the way through a follower would cost more."""
-        return '127.0.0.1:%d' % self.ports[wait_until(self._leader, 60, 'a leader of ZooKeeper') - 1]
+        return '127.0.0.1:%d' % self.ports[wait_until(self._leader, 'a leader of ZooKeeper') - 1]
 
     def pairs(self, clients, seconds, in_flight=1):
         return from_peer(run_json([self.program, 'plain', self.at_leader(), clients, seconds]))
@@ -271,7 +271,7 @@ class Zookeeper(Service):
         return [self.program, 'probe', self.addresses(), 1, 1]
 
     def leader_process(self):
-        self.leader = wait_until(self._leader, 60, 'a leader of ZooKeeper') - 1
+        self.leader = wait_until(self._leader, 'a leader of ZooKeeper') - 1
         return self.servers[self.leader]
 
     def heal(self):
@@ -279,7 +279,7 @@ class Zookeeper(Service):
             self.servers[self.leader].resume()
         else:
             self.servers[self.leader] = self._launch(self.leader)
-        wait_until(self._leader, 120, 'three serving nodes of ZooKeeper')
+        wait_until(self._leader, 'three serving nodes of ZooKeeper')
 
 
 class Etcd(Service):
@@ -292,7 +292,7 @@ class Etcd(Service):
         self.peers = ['http://127.0.0.1:%d' % p for p in ports[3:]]
         self.members = ','.join('n%d=%s' % (i, peer) for i, peer in enumerate(self.peers))
         self.servers = [self._launch(i) for i in range(3)]
-        wait_until(self._leader, 60, 'a leader of etcd')
+        wait_until(self._leader, 'a leader of etcd')
         return self
 
     def _launch(self, i):
@@ -322,7 +322,7 @@ class Etcd(Service):
 
     def at_leader(self):
         """Its address: the way through a follower would cost more."""
-        return self.clients[wait_until(self._leader, 60, 'a leader of etcd') - 1].replace('http://', '')
+        return self.clients[wait_until(self._leader, 'a leader of etcd') - 1].replace('http://', '')
 
     def _run(self, mode, clients, seconds):
         return from_peer(run_json([self.program, '-endpoints', self.at_leader(), '-mode', mode, '-clients', clients,
@@ -338,7 +338,7 @@ class Etcd(Service):
         return [self.probe, self.addresses()]
 
     def leader_process(self):
-        self.leader = wait_until(self._leader, 60, 'a leader of etcd') - 1
+        self.leader = wait_until(self._leader, 'a leader of etcd') - 1
         return self.servers[self.leader]
 
     def heal(self):
@@ -346,7 +346,7 @@ class Etcd(Service):
             self.servers[self.leader].resume()
         else:
             self.servers[self.leader] = self._launch(self.leader)
-        wait_until(self._leader, 120, 'three nodes of etcd that agree')
+        wait_until(self._leader, 'three nodes of etcd that agree')
 
 
 ALL = [Fencelock, Frontdoor, Redis, Redlock, Zookeeper, Etcd]

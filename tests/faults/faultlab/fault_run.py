@@ -101,7 +101,7 @@ class _RedisServer(Redis):
         self.process = self.lab.start((self.shim.env_command() if self.shim else []) + argv, self.name)
 
     def wait_ready(self, seconds=30):
-        wait_until(self.is_there, seconds, '%s answers' % self.name)
+        wait_until(self.is_there, '%s answers' % self.name, seconds=seconds)
 
     def is_there(self):
         try:
@@ -178,7 +178,7 @@ class FaultRun:
         server.launch()
         process = server.process
         process.asked_to_end = True
-        wait_until(lambda: 'ready: ' in process.output() or not process.running(), 60, 'a start of %s, or a refusal' % server.name)
+        wait_until(lambda: 'ready: ' in process.output() or not process.running(), 'a start of %s, or a refusal' % server.name)
         end = time.monotonic() + seconds
         while process.running() and time.monotonic() < end:
             time.sleep(0.02)
@@ -283,7 +283,7 @@ class FaultRun:
             info = self.cluster.leader().info()
             return all(int(info[what]) == 0 for what in ('locks', 'sessions', 'waits'))
         with must('every lock, session and wait ends'):
-            wait_until(empty, longest_wait, 'the end of locks, sessions and waits', every=0.05)
+            wait_until(empty, 'the end of locks, sessions and waits', every=0.05, seconds=longest_wait)
             follower = self.random.choice(self.cluster.followers())
         follower.kill()
         with must('%s starts again after everything' % follower.name, follower.process):
@@ -611,7 +611,7 @@ class FaultRun:
             def ended(client=client):
                 client.resume()
                 return not client.running()
-            wait_until(ended, 60, 'the end of %s' % client.name, every=0.05)
+            wait_until(ended, 'the end of %s' % client.name, every=0.05)
 
     def _read_finals(self):
         if not self.store:

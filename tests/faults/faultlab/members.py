@@ -163,7 +163,7 @@ class Members:
                 last[:] = [str(e)]
             return not last
         try:
-            wait_until(agreed, seconds, 'the members that were asked for', every=0.05)
+            wait_until(agreed, 'the members that were asked for', every=0.05, seconds=seconds)
         except AssertionError as e:
             self.report('%s: %s' % (e, '; '.join(last)))
 

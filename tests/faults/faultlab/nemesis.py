@@ -386,7 +386,7 @@ class DiskLoss(Nemesis):
                 except (OSError, RespError):
                     continue
             return False
-        wait_until(forgotten, self.REPAIR_S, 'the others to forget %s' % self.victim.name, every=0.1)
+        wait_until(forgotten, 'the others to forget %s' % self.victim.name, every=0.1, seconds=self.REPAIR_S)
         if run.shimmed():
             self.victim.shim.forget_journal()
         run.bring_back(self.victim)

@@ -302,7 +302,7 @@ def judge_version(run, seconds=30.0):
         return int(info_fields(info)['cluster_version'])
     if everywhere:
         try:
-            wait_until(lambda: version() == Upgrade.VERSION, seconds, 'version %d' % Upgrade.VERSION)
+            wait_until(lambda: version() == Upgrade.VERSION, 'version %d' % Upgrade.VERSION, seconds=seconds)
         except AssertionError as e:
             run.report('version', str(e))
     elif version() >= Upgrade.VERSION:

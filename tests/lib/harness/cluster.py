@@ -4,7 +4,7 @@ import os
 
 from .lab import binary, free_ports
 from .resp import Resp, RespError, as_dict, info_fields
-from .wait import wait_until
+from .wait import PATIENCE_S, wait_until
 
 
 class _Server:
@@ -27,19 +27,19 @@ class _Server:
         self.process = self.lab.start(self.argv() + list(more), self.log_name or self.name)
         return self.process
 
-    def start(self, *more, seconds=60.0):
+    def start(self, *more, seconds=PATIENCE_S):
         """Starts it and waits for its ready line."""
         self.launch(*more)
         return self.wait_ready(seconds)
 
-    def wait_ready(self, seconds=60.0):
+    def wait_ready(self, seconds=PATIENCE_S):
         self.start_seconds = self.process.wait_output('ready: ', seconds)
         return self
 
-    def client(self, timeout=10.0, **options):
+    def client(self, timeout=30.0, **options):
         return Resp(self.address, timeout=timeout, **options)
 
-    def call(self, *args, timeout=10.0):
+    def call(self, *args, timeout=30.0):
         """One command on a connection of its own."""
         with self.client(timeout) as c:
             return c.call(*args)
@@ -50,8 +50,8 @@ class _Server:
             c.call('HELLO', 3)
             return c.call('SHOW', name)
 
-    def info(self):
-        return info_fields(self.call('INFO', timeout=3.0))
+    def info(self, timeout=30.0):
+        return info_fields(self.call('INFO', timeout=timeout))
 
     def running(self):
         return self.process is not None and self.process.running()
@@ -59,7 +59,7 @@ class _Server:
     def kill(self):
         return self.process.kill()
 
-    def terminate(self, seconds=60.0):
+    def terminate(self, seconds=PATIENCE_S):
         return self.process.terminate(seconds)
 
     def pause(self):
@@ -84,7 +84,7 @@ class Node(_Server):
         self.peer_port, self.peer = peer_port, '127.0.0.1:%d' % peer_port
         self.peer_bind = None # the address it binds, when the others find it at another one
 
-    def members_table(self, timeout=10.0):
+    def members_table(self, timeout=30.0):
         """CLUSTER NODES: a dict for each member."""
         return [as_dict(row) for row in self.call('CLUSTER', 'NODES', timeout=timeout)]
 
@@ -138,7 +138,7 @@ class Cluster:
             self.wait_serving(node)
         return self
 
-    def wait_serving(self, node, seconds=30.0):
+    def wait_serving(self, node, seconds=PATIENCE_S):
         def serves():
             try:
                 return node.call('CHECK', 'nothing', 1) == 0
@@ -146,19 +146,19 @@ class Cluster:
                 if e.word != 'NOLEADER':  # an election may take longer than a node holds a request
                     raise
                 return False
-        wait_until(serves, seconds, 'service by %s' % node.name)
+        wait_until(serves, 'service by %s' % node.name, seconds=seconds)
 
     def running(self):
         """The nodes whose processes run and are not paused."""
         return [node for node in self.nodes if node.running() and node.process.state() != 'T']
 
-    def leader(self, seconds=60.0, among=None):
+    def leader(self, seconds=PATIENCE_S, among=None):
         """The node that says it leads, when a majority agrees."""
         def agreed():
             votes = {}
             for node in among or self.running():
                 try:
-                    info = node.info()
+                    info = node.info(timeout=3.0) # one that hangs is passed over
                 except (OSError, RespError):
                     continue
                 leader = int(info.get('leader_id') or 0)
@@ -167,7 +167,7 @@ class Cluster:
                 if leader and leader in voters and len(voters) > len(self.nodes) // 2:
                     return self.node(leader)
             return None
-        return wait_until(agreed, seconds, 'a leader that a majority knows')
+        return wait_until(agreed, 'a leader that a majority knows', seconds=seconds)
 
     def followers(self):
         leader = self.leader()
@@ -183,35 +183,36 @@ class Cluster:
             pass
         return leader is node
 
-    def make_leader(self, node, seconds=60.0):
-        wait_until(lambda: self.request_leadership(node), seconds, '%s leads' % node.name)
+    def make_leader(self, node, seconds=PATIENCE_S):
+        wait_until(lambda: self.request_leadership(node), '%s leads' % node.name, seconds=seconds)
 
     def node(self, number):
         return self.nodes[number - 1]
 
-    def wait_caught_up(self, seconds=30.0):
+    def wait_caught_up(self, seconds=PATIENCE_S):
         """Waits until all running nodes have applied what the leader has now. Others may write meanwhile."""
         index = int(self.leader().info()['applied_index'])
-        wait_until(lambda: all(int(node.info()['applied_index']) >= index for node in self.running()), seconds,
-                   'entry %d on all nodes' % index)
+        wait_until(lambda: all(int(node.info()['applied_index']) >= index for node in self.running()),
+                   'entry %d on all nodes' % index, seconds=seconds)
 
-    def wait_same_state(self, seconds=30.0):
+    def wait_same_state(self, seconds=PATIENCE_S):
         """Waits until all running nodes have applied the same index, and returns their state hashes."""
         def same():
             infos = [node.info() for node in self.running()]
             if len({i['applied_index'] for i in infos}) == 1:
                 return [i['state_hash'] for i in infos]
             return None
-        return wait_until(same, seconds, 'the same applied index on all nodes')
+        return wait_until(same, 'the same applied index on all nodes', seconds=seconds)
 
     def terminate(self):
         """SIGTERM to all, one after the other; their exit codes."""
         return [node.terminate() for node in self.nodes if node.running()]
 
-    def forget(self, node, seconds=60.0):
+    def forget(self, node, seconds=PATIENCE_S):
         """Has the others forget a node that lost its disk."""
         others = [n for n in self.nodes if n is not node]
-        wait_until(lambda: self.leader(among=others).call('CLUSTER', 'FORGET', node.id) == 'OK', seconds, 'the others to forget %s' % node.name)
+        wait_until(lambda: self.leader(among=others).call('CLUSTER', 'FORGET', node.id) == 'OK', 'the others to forget %s' % node.name,
+                   seconds=seconds)
 
     def wipe(self, node):
         """Renames a node's data directory away, as when its disk was replaced."""

@@ -19,7 +19,7 @@ import threading
 import time
 
 from .resp import Resp, RespError
-from .wait import seed, wait_until
+from .wait import PATIENCE_S, seed, wait_until
 
 
 class Grant:
@@ -180,9 +180,9 @@ class Load:
     def grants_answered(self):
         return sum(len(client.grants) for client in self.clients)
 
-    def wait_more_grants(self, n=30, seconds=60.0):
+    def wait_more_grants(self, n=30, seconds=PATIENCE_S):
         wanted = self.grants_answered() + n
-        wait_until(lambda: self.grants_answered() >= wanted, seconds, '%d more grants' % n)
+        wait_until(lambda: self.grants_answered() >= wanted, '%d more grants' % n, seconds=seconds)
 
     def answers(self):
         """How often each command was answered, and each error word and lost connection was met."""
@@ -195,7 +195,7 @@ class Load:
     def longest_wait(self):
         return max(client.longest_wait for client in self.clients)
 
-    def stop(self, seconds=60.0):
+    def stop(self, seconds=PATIENCE_S):
         """Lets every client finish its turn, and returns all grants."""
         self.stopping.set()
         end = time.monotonic() + seconds

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from .wait import Deadline
+from .wait import PATIENCE_S, Deadline
 
 # What no log may contain, whatever else a test is about.
 CRASH_MARKS = (b'ERROR: AddressSanitizer', b'ERROR: LeakSanitizer', b'runtime error:', b'WARNING: ThreadSanitizer',
@@ -147,7 +147,7 @@ class Process:
             return f.read().rpartition(')')[2].split()[0]
 
     # -- waiting --------------------------------------------------------------------------------
-    def wait_output(self, text, seconds=60.0):
+    def wait_output(self, text, seconds=PATIENCE_S):
         """Waits until it has printed `text`. Returns the seconds from its start to then."""
         deadline = Deadline(seconds)
         while True:
@@ -162,7 +162,7 @@ class Process:
                                      % (self.name, text, seconds, self.last_output()))
             time.sleep(0.005)
 
-    def wait(self, seconds=60.0):
+    def wait(self, seconds=PATIENCE_S):
         """The exit code (negative: the signal). Fails when it does not end in time."""
         try:
             self.child.wait(seconds)
@@ -182,7 +182,7 @@ class Process:
         self.signal(signal.SIGKILL)
         return self.wait()
 
-    def terminate(self, seconds=60.0):
+    def terminate(self, seconds=PATIENCE_S):
         """SIGTERM; returns the exit code."""
         self.asked_to_end = True
         self.signal(signal.SIGTERM)

@@ -32,7 +32,7 @@ class Resp:
     simple strings as str, nulls as None; an error reply is raised by call() and returned by read(). `source` is the address
     to connect from."""
 
-    def __init__(self, address, timeout=10.0, rcvbuf=None, source=None):
+    def __init__(self, address, timeout=30.0, rcvbuf=None, source=None):
         if isinstance(address, str):
             host, _, port = address.rpartition(':')
             address = (host, int(port))
@@ -91,7 +91,7 @@ class Resp:
                 self.sock.settimeout(before)
         return self._value()
 
-    def read_until_closed(self, timeout=10.0):
+    def read_until_closed(self, timeout=30.0):
         """All replies up to the server's close, then True; fails when it does not close in time."""
         replies = []
         try:

@@ -10,13 +10,13 @@ import unittest
 from .cluster import Cluster
 from .lab import Lab
 from .resp import RespError
-from .wait import seed
+from .wait import PATIENCE_S, seed
 
 
 class Case(unittest.TestCase):
     """A test with a Lab. TIMEOUT_S is a watchdog against hanging, not a bound that is being tested."""
 
-    TIMEOUT_S = 300
+    TIMEOUT_S = 900
 
     def setUp(self):
         faulthandler.dump_traceback_later(self.TIMEOUT_S, exit=True)
@@ -51,7 +51,7 @@ class Case(unittest.TestCase):
         self.addCleanup(end)
         return child
 
-    def wait_child(self, child, seconds=60):
+    def wait_child(self, child, seconds=PATIENCE_S):
         """Waits for a Popen with pipes: its exit code, and what it wrote to standard output and error."""
         out, err = child.communicate(timeout=seconds)
         self.assertNotIn(b'Sanitizer', err)

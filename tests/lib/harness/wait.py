@@ -19,7 +19,11 @@ class Deadline:
         return time.monotonic() >= self.end
 
 
-def wait_until(condition, seconds=30.0, what='the condition', every=0.02):
+# How long a test waits for what must come. No test that passes waits so long: it is for the slowest machine, and a bound of nothing.
+PATIENCE_S = 240.0
+
+
+def wait_until(condition, what='the condition', every=0.02, seconds=PATIENCE_S):
     """Calls condition until it returns something true, and returns that. Exceptions of a condition
     that is not ready yet (a refused connection, an error reply) count as false."""
     deadline = Deadline(seconds)
