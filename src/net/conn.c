@@ -13,6 +13,8 @@
  *     this loop (heartbeats between nodes) is done in time. Connections that were not visited yet
  *     go before the others, so much work waits behind little. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -288,6 +290,16 @@ static bool is_deferred(const struct net_conn *c)
     return c->secure != NULL && fli_list_linked(&c->secure->deferred);
 }
 
+/* Its socket failed. */
+static void break_off(struct net_conn *c, int error)
+{
+    if (error == UV_ETIMEDOUT && net_conn_unsent(c) > 0 && !c->doomed) {
+        net_conn_drop(c, "its machine takes nothing of what is sent to it");
+    } else {
+        net_conn_doom(c);
+    }
+}
+
 static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct net_conn *c = stream->data;
@@ -299,7 +311,7 @@ static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
     if (n < 0) {
-        net_conn_doom(c);
+        break_off(c, (int)n);
         return;
     }
     c->active_ms = uv_now(c->server->loop);
@@ -376,7 +388,7 @@ static void write_cb(uv_write_t *write, int status)
         return;
     }
     if (status != 0) {
-        net_conn_doom(c);
+        break_off(c, status);
     }
     net_conn_touch(c);
 }
@@ -598,6 +610,16 @@ static void refuse(struct net_conn *c, bool full)
     }
 }
 
+/* The kernel ends the connection with ETIMEDOUT: it alone knows what the other side has taken. */
+static void set_unread_limit(const struct net_conn *c)
+{
+    unsigned ms = c->server->limits.unread_ms;
+    uv_os_fd_t fd = -1;
+    if (ms > 0 && uv_fileno((const uv_handle_t *)&c->tcp, &fd) == 0) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+    }
+}
+
 static void admit(struct net_conn *c)
 {
     struct net_server *s = c->server;
@@ -608,40 +630,11 @@ static void admit(struct net_conn *c)
         net_server_tick_start(s);
     }
     (void)uv_tcp_keepalive(&c->tcp, 1, NET_KEEPALIVE_S);
+    set_unread_limit(c);
     if (s->cbs.opened != NULL) {
         s->cbs.opened(s->cbs.ctx, c);
     }
     set_reading(c);
-}
-
-/* An IPv4 address that is mapped into IPv6 counts as IPv4. */
-static void note_address(struct net_conn *c)
-{
-    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    static const uint8_t loopback6[16] = {[15] = 1};
-    struct sockaddr_storage name;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-    int len = sizeof name;
-    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&name, &len) != 0) {
-        return;
-    }
-    memcpy(&v4, &name, sizeof v4);
-    memcpy(&v6, &name, sizeof v6);
-    const uint8_t *bytes6 = v6.sin6_addr.s6_addr;
-    bool is_mapped = name.ss_family == AF_INET6 && memcmp(bytes6, mapped, sizeof mapped) == 0;
-    if (name.ss_family == AF_INET6 && !is_mapped) {
-        c->local = memcmp(bytes6, loopback6, sizeof loopback6) == 0;
-        memcpy(c->address, bytes6, 16);
-        memcpy(c->address + 16, &v6.sin6_port, 2);
-        c->address_len = 18;
-    } else if (name.ss_family == AF_INET || is_mapped) {
-        const void *bytes4 = is_mapped ? (const void *)(bytes6 + 12) : (const void *)&v4.sin_addr;
-        memcpy(c->address, bytes4, 4);
-        memcpy(c->address + 4, &v4.sin_port, 2); /* at the same offset in both address families */
-        c->local = c->address[0] == 127;
-        c->address_len = 6;
-    }
 }
 
 void net_conn_accept(struct net_listener *l)
@@ -673,7 +666,7 @@ void net_conn_accept(struct net_listener *l)
         return;
     }
     (void)uv_tcp_nodelay(&c->tcp, 1);
-    note_address(c);
+    net_origin_note(c);
     if (l->secure && !net_secure_attach(c)) {
         net_conn_doom(c);
         return;

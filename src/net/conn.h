@@ -211,6 +211,7 @@ void net_secure_flush(struct net_conn *c);
 void net_secure_end(struct net_conn *c); /* the last message before our side is shut down */
 
 /* reply.c */
+void net_conn_drop(struct net_conn *c, const char *why);  /* cut off: doomed, counted, logged */
 struct net_request *net_request_take(struct net_conn *c); /* NULL: out of memory */
 void net_request_free(struct net_request *r);             /* the caller has removed it from its
                                                              list */
@@ -229,6 +230,7 @@ void net_memory_heap_init(struct fli_heap *heavy_here);
 /* origin.c */
 void net_origin_init(struct net_server *s);
 void net_origin_fini(struct net_server *s);
+void net_origin_note(struct net_conn *c); /* its address, once it is accepted */
 bool net_origin_join(struct net_conn *c); /* false: its address has all it may have */
 void net_origin_leave(struct net_conn *c);
 

@@ -198,13 +198,13 @@ static int client_line(const struct net_commands *commands, struct net_conn *c,
 struct client_list {
     const struct net_commands *commands;
     struct fli_buf text;
+    bool full; /* the list is limited to the size of an answer; the rest is left out */
 };
 
 static void list_one(void *ctx, struct net_conn *c)
 {
     struct client_list *list = ctx;
-    /* What does not fit is left out: the list is limited to the size of an answer. */
-    (void)!client_line(list->commands, c, &list->text);
+    list->full = list->full || client_line(list->commands, c, &list->text) != 0;
 }
 
 static bool answer_client_lines(const struct net_commands *commands, struct net_conn *c,

@@ -35,7 +35,11 @@ struct net_limits {
     size_t address_memory_max;        /* bytes of one address, likewise; then its largest go */
     /* A connection that never completes a first request is closed; 0: never. */
     unsigned idle_first_ms;
+    /* A client whose machine takes no byte of what is sent to it for so long is cut off; 0: never.
+     * What it has not read yet would keep memory that others need. */
+    unsigned unread_ms;
 };
+#define NET_UNREAD_MS 60000u /* for servers */
 
 /* cancel, hangup, opened and closed come from the loop or from net_flush(), never from inside
  * net_answer() or another function that a service calls while it walks its own structures. */

@@ -32,6 +32,36 @@ void net_origin_fini(struct net_server *s)
     fli_map_fini(&s->origins);
 }
 
+/* An IPv4 address that is mapped into IPv6 counts as IPv4. */
+void net_origin_note(struct net_conn *c)
+{
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    static const uint8_t loopback6[16] = {[15] = 1};
+    struct sockaddr_storage name;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    int len = sizeof name;
+    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&name, &len) != 0) {
+        return;
+    }
+    memcpy(&v4, &name, sizeof v4);
+    memcpy(&v6, &name, sizeof v6);
+    const uint8_t *bytes6 = v6.sin6_addr.s6_addr;
+    bool is_mapped = name.ss_family == AF_INET6 && memcmp(bytes6, mapped, sizeof mapped) == 0;
+    if (name.ss_family == AF_INET6 && !is_mapped) {
+        c->local = memcmp(bytes6, loopback6, sizeof loopback6) == 0;
+        memcpy(c->address, bytes6, 16);
+        memcpy(c->address + 16, &v6.sin6_port, 2);
+        c->address_len = 18;
+    } else if (name.ss_family == AF_INET || is_mapped) {
+        const void *bytes4 = is_mapped ? (const void *)(bytes6 + 12) : (const void *)&v4.sin_addr;
+        memcpy(c->address, bytes4, 4);
+        memcpy(c->address + 4, &v4.sin_port, 2); /* at the same offset in both address families */
+        c->local = c->address[0] == 127;
+        c->address_len = 6;
+    }
+}
+
 /* The port follows the address, and is not a part of the key. */
 static size_t key_len_of(const struct net_conn *c)
 {

@@ -78,7 +78,7 @@ void net_request_free(struct net_request *r)
     s->free_requests_n++;
 }
 
-static void cut_off(struct net_conn *c, const char *why)
+void net_conn_drop(struct net_conn *c, const char *why)
 {
     c->server->stats.cut_off++;
     net_server_log(c->server, 2, "client %llu cut off: %s", (unsigned long long)c->id, why);
@@ -104,7 +104,7 @@ void net_conn_advance(struct net_conn *c)
             net_buffer_take(c->server, &c->out, c->server->limits.output_max);
             if (fli_buf_append(&c->out, r->reply.data, r->reply.len) != 0) {
                 net_request_free(r);
-                cut_off(c, "no room for its answers");
+                net_conn_drop(c, "no room for its answers");
                 return;
             }
         }
@@ -154,7 +154,7 @@ void net_answer(struct net_request *r)
         net_conn_advance(c);
     }
     if (!c->doomed && net_conn_unsent(c) > c->server->limits.output_max) {
-        cut_off(c, "it does not read its answers");
+        net_conn_drop(c, "it does not read its answers");
     }
 }
 
@@ -164,7 +164,7 @@ void net_answer_failed(struct net_request *r)
     FLI_ASSERT(!r->answered);
     r->answered = true;
     if (!c->doomed) {
-        cut_off(c, "an answer did not fit below the limit on unsent bytes");
+        net_conn_drop(c, "an answer did not fit below the limit on unsent bytes");
     }
     if (!c->requests_in_use) {
         net_request_free(r);
@@ -222,7 +222,7 @@ void net_conn_cut_off(struct net_conn *c, const char *why, const void *last_word
     struct net_server *s = c->server;
     if (!net_push(c, last_word, len)) {
         if (!c->doomed && !c->last && !c->lingering) {
-            cut_off(c, why);
+            net_conn_drop(c, why);
         }
         return;
     }

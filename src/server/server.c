@@ -562,6 +562,7 @@ static int make_net(struct server *s)
         .address_memory_max =
             (size_t)config_address_share(s->config->address_memory, s->config->client_memory),
         .idle_first_ms = s->config->idle_first_ms,
+        .unread_ms = NET_UNREAD_MS,
     };
     struct net_callbacks cbs = {.ctx = s,
                                 .request = on_request,

@@ -556,6 +556,7 @@ static const struct net_limits limits = {
     .request_memory = 0, /* waiting requests are counted in pending_bytes */
     .memory_max = SERVICE_CLIENT_MEMORY,
     .idle_first_ms = 0,
+    .unread_ms = NET_UNREAD_MS,
 };
 
 /* The last group may have lost its connections and still be running. */
