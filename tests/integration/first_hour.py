@@ -11,6 +11,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from cli_library import patient_example
 from harness import Case, Cluster, RespError, Store, binary, main, wait_until
 from harness.lab import ROOT, build_option, free_ports
 
@@ -171,7 +172,7 @@ class Hour(Case):
         program = self.lab.path('keepalive')
         build = os.path.dirname(os.path.dirname(os.path.dirname(binary('fencelock'))))
         sanitize = build_option('b_sanitize')
-        subprocess.run(['cc', '-Wall', '-Wextra', '-Werror', os.path.join(ROOT, 'docs', 'examples', 'keepalive.c'),
+        subprocess.run(['cc', '-Wall', '-Wextra', '-Werror', patient_example(self.lab, 'keepalive.c'),
                         '-I' + os.path.join(ROOT, 'include'), os.path.join(build, 'src', 'client', 'libfencelock.a'),
                         '-lhiredis', '-lssl', '-lcrypto', '-lpthread', '-o', program]
                        + ([] if sanitize == 'none' else ['-fsanitize=' + sanitize]), check=True)
