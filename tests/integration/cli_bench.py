@@ -8,14 +8,13 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Deadline, as_dict, binary, env_without_options, free_ports, main, wait_until
+from harness import PATIENCE_S, Cluster, ClusterCase, Deadline, as_dict, binary, env_without_options, free_ports, main, wait_until
 from tls_lab import Certs
 
 
-class Bench(Case):
+class Bench(ClusterCase):
     def setUp(self):
         super().setUp()
-        self.cluster = Cluster(self.lab, extra=LONG_ELECTION_TIMEOUT).start()
         self.cluster.leader()
         self.env = env_without_options(FENCELOCK_NODES=','.join(node.address for node in self.cluster.nodes))
 

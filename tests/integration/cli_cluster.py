@@ -12,7 +12,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from cli_library import patient_example
-from harness import LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Store, binary, env_without_options, main, wait_until
+from harness import PATIENCE_S, ClusterCase, Store, binary, env_without_options, main, wait_until
 from harness.lab import build_option
 
 OWNER_A = 'owner-a-0123456789'
@@ -20,13 +20,9 @@ OWNER_B = 'owner-b-0123456789'
 DONE, NO, USAGE, UNKNOWN = 0, 1, 2, 3
 
 
-class CliCase(Case):
-    NODES = 3
-    OPTIONS = ()
-
+class CliCase(ClusterCase):
     def setUp(self):
         super().setUp()
-        self.cluster = Cluster(self.lab, self.NODES, extra=self.OPTIONS).start()
         self.cluster.leader()
         self.env = env_without_options(FENCELOCK_NODES=','.join(self.cluster.addresses()), FENCELOCK_TIMEOUT='120s')
 
@@ -79,8 +75,6 @@ class CliCase(Case):
 
 
 class Commands(CliCase):
-    OPTIONS = LONG_ELECTION_TIMEOUT
-
     def test_the_life_of_a_lock(self):
         token = self.acquire('report', '--ttl', '600s', '--owner', OWNER_A, '--value', 'nightly')
         self.assertEqual(self.acquire('report', '--ttl', '600s', '--owner', OWNER_A), token) # again, not twice
