@@ -277,7 +277,7 @@ class Outcomes(CliCase):
         """The node says that the next piece is not there yet, as long as it is asked."""
         for timeout in ('300', '3000', '30000'): # a busy machine has no time left to ask again
             node = self.server(b':5\r\n', b'$-1\r\n', b'$-1\r\n', b'$1000\r\n' + b'x' * 1000 + b'\r\n', b'$-1\r\n')
-            code, _, err = self.ask(node, 'backup', '-', timeout=timeout)
+            code, _, err = self.ask(node, 'backup', self.lab.path('backup'), timeout=timeout)
             if len(node.requests) > 5 and 'no more of the backup in time' in err:
                 break
         self.assertEqual(code, UNKNOWN)
