@@ -8,7 +8,7 @@ import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, ClusterCase, RespError, as_dict, limit_asan_quarantine, main, seed, wait_until
+from harness import PATIENCE_S, Case, Cluster, ClusterCase, RespError, as_dict, limit_asan_quarantine, main, seed, wait_until
 from harness.resp import encode, info_fields
 
 OWNER = 'owner-a-0123456789'
@@ -68,7 +68,7 @@ class Doors(ClusterCase):
     def test_binary_names(self):
         names = [bytes([b]) for b in range(256)] + [b'\r\n', b'\0' * 255, b'$3\r\nabc\r\n', b'*1\r\n', b'\xff\xfe']
         with self.node.client() as c:
-            tokens = c.pipeline([('ACQUIRE', n, 'TTL', 60000, 'OWNER', OWNER) for n in names])
+            tokens = c.pipeline([('ACQUIRE', n, 'TTL', 600000, 'OWNER', OWNER) for n in names])
             self.assertEqual(len(set(tokens)), len(names))
             self.assertEqual(c.pipeline([('CHECK', n, t) for n, t in zip(names, tokens)]), [1] * len(names))
             self.assertEqual(c.pipeline([('RELEASE', n, t) for n, t in zip(names, tokens)]), [1] * len(names))
@@ -85,7 +85,7 @@ class Doors(ClusterCase):
                      b'*' + b'1' * 100 + b'\r\n', b'*1\r\n$3\r\nabcde\r\n', b'a' * 100000 + b'\r\n', b'*1' + b'\0' * 100):
             with self.node.client() as c:
                 c.send_raw(head)
-                replies = c.read_until_closed(20)
+                replies = c.read_until_closed(PATIENCE_S)
                 self.assertTrue(replies and isinstance(replies[-1], RespError), head[:40])
         self.alive()
 
@@ -145,7 +145,7 @@ class Doors(ClusterCase):
         self.alive()
 
     def test_a_long_pipeline_is_answered_in_order(self):
-        with self.node.client(60) as c:
+        with self.node.client(PATIENCE_S) as c:
             answers = c.pipeline([('ECHO', str(i)) for i in range(50000)])
             self.assertEqual(answers, [str(i).encode() for i in range(50000)])
         self.alive()
@@ -165,7 +165,7 @@ class Doors(ClusterCase):
             self.alive()
 
     def test_slow_readers_get_everything(self):
-        with self.node.client(60, rcvbuf=4096) as c:
+        with self.node.client(PATIENCE_S, rcvbuf=4096) as c:
             c.send_raw(encode('COMMAND', 'DOCS') * 50)
             first = None
             for _ in range(50):
@@ -209,7 +209,7 @@ class Doors(ClusterCase):
             for _ in range(wanted):
                 s = socket.socket()
                 sockets.append(s)
-                s.settimeout(20)
+                s.settimeout(PATIENCE_S)
                 s.connect(('127.0.0.1', self.node.port))
             for s in sockets[::100]:
                 s.sendall(b'PING\r\n')
@@ -236,14 +236,14 @@ class Doors(ClusterCase):
                 for _ in range(200):
                     s = socket.socket()
                     sockets.append(s)
-                    s.settimeout(5)
+                    s.settimeout(PATIENCE_S)
                     s.connect(('127.0.0.1', self.node.port))
                 self.assertEqual(c.call('PING'), 'PONG')
                 self.assertGreater(c.call('TOKEN', 'x'), 0)
         finally:
             for s in sockets:
                 s.close()
-        wait_until(lambda: self.node.call('PING', timeout=3) == 'PONG', 'service after the crowd has left')
+        wait_until(lambda: self.node.call('PING') == 'PONG', 'service after the crowd has left')
         with open('/proc/%d/stat' % self.node.process.pid) as f:
             fields = f.read().rpartition(')')[2].split()
         ticks = int(fields[11]) + int(fields[12])
@@ -331,7 +331,7 @@ class PeerPort(ClusterCase):
 
     def test_garbage(self):
         leader = self.cluster.leader()
-        token = leader.call('ACQUIRE', 'x', 'TTL', 120000, 'OWNER', OWNER)
+        token = leader.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER)
         before = {n.id: n.process.rss() for n in self.cluster.nodes}
         for node in self.cluster.nodes:
             for data in ([b'', b'GET / HTTP/1.0\r\n\r\n', encode('PING'), b'\0' * 100000, b'\xff' * 100000,
@@ -348,7 +348,7 @@ class PeerPort(ClusterCase):
         for node in self.cluster.nodes:
             self.assertTrue(node.running())
             self.assertLess(node.process.rss() - before[node.id], 64 * MIB)
-        self.assertEqual(leader.call('CHECK', 'x', token), 1)
+        wait_until(lambda: leader.call('CHECK', 'x', token) == 1, 'the lock, after any election')
 
     def test_silent_connections(self):
         """Streams that are opened and say nothing neither pile up for ever nor keep nodes apart."""
@@ -356,7 +356,7 @@ class PeerPort(ClusterCase):
         try:
             for node in self.cluster.nodes:
                 for _ in range(100):
-                    s = socket.create_connection(('127.0.0.1', node.peer_port), timeout=10)
+                    s = socket.create_connection(('127.0.0.1', node.peer_port), timeout=PATIENCE_S)
                     sockets.append(s)
             follower = self.cluster.followers()[0]
             follower.kill()
@@ -374,16 +374,17 @@ class PeerPort(ClusterCase):
         victim.kill()
         recorded = b''
         with socket.create_server(('127.0.0.1', victim.peer_port)) as listener:
-            listener.settimeout(20)
+            listener.settimeout(PATIENCE_S)
             conn, _ = listener.accept()
             with conn:
-                conn.settimeout(0.5)
+                conn.settimeout(PATIENCE_S) # and as soon as it has begun, what comes without a pause
                 try:
                     while len(recorded) < 4096:
                         piece = conn.recv(4096)
                         if not piece:
                             break
                         recorded += piece
+                        conn.settimeout(0.5)
                 except socket.timeout:
                     pass
         self.assertGreater(len(recorded), 0)

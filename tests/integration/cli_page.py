@@ -45,7 +45,7 @@ class Fields(Case):
         self.node = Cluster(self.lab, 1).start().nodes[0]
         store = Store(self.lab)
         store.start()
-        self.env = dict(os.environ, FENCELOCK_NODES=self.node.address, FENCELOCK_STORE=store.address)
+        self.env = dict(os.environ, FENCELOCK_NODES=self.node.address, FENCELOCK_STORE=store.address, FENCELOCK_TIMEOUT='120s')
         self.rows = rows()
         self.seen = {}
 
@@ -70,15 +70,15 @@ class Fields(Case):
         waiter = self.lab.start([binary('fencelock'), 'acquire', 'hot', '--wait', '1h', '--nodes', self.env['FENCELOCK_NODES']], 'waiter')
         wait_until(lambda: self.ask('queue', 'queue', 'hot')['queue'], 'a queue')
         waiter.kill()
-        self.node.call('SESSION', 'OPEN', 'owner-of-a-session', 'TTL', 60000)
+        self.node.call('SESSION', 'OPEN', 'owner-of-a-session', 'TTL', 600000)
         self.ask('sessions', 'sessions')
-        self.ask('health', 'health')
+        wait_until(lambda: self.ask('health', 'health'), 'an answer in the two seconds that it has')
         self.ask('cluster status', 'cluster', 'status')
         self.ask('cluster config', 'cluster', 'config')
         self.ask('cluster config', 'cluster', 'config', 'set', 'locks-max', 3000000)
         self.ask('cluster add', 'cluster', 'transfer', 1)
-        self.ask('status', 'status')
-        self.ask('top --once', 'top', '--once')
+        wait_until(lambda: self.ask('status', 'status'), 'an answer in the two seconds that it has')
+        wait_until(lambda: self.ask('top --once', 'top', '--once'), 'an answer in time')
         self.ask('token', 'token', 'x')
         self.ask('break', 'break', 'hot', '--claim', self.env['FENCELOCK_STORE'])
         token = self.ask('acquire', 'acquire', 'hot', '--ttl', '10m')['token']

@@ -15,7 +15,7 @@ import termios
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Deadline, binary, env_without_options, main, seed, stays, wait_until
+from harness import PATIENCE_S, Deadline, RespError, binary, env_without_options, main, seed, wait_until
 from silent_proxy import SilentClusterCase
 
 LOST, NOT_ACQUIRED, FAILED, CANNOT, NOT_FOUND = 123, 124, 125, 126, 127
@@ -38,42 +38,96 @@ class RunCase(SilentClusterCase):
 
     def setUp(self):
         super().setUp()
-        self.env = env_without_options(FENCELOCK_NODES=self.nodes)
+        self.env = env_without_options(FENCELOCK_NODES=self.nodes, FENCELOCK_TIMEOUT='120s')
 
     def start(self, *args, **options):
+        """With a lease that no machine outlasts, if none is given."""
         options.setdefault('stdin', subprocess.DEVNULL)
-        child = subprocess.Popen([binary('fencelock'), 'run', *map(str, args)], env=self.env, stdout=subprocess.PIPE,
+        lease = () if '--ttl' in args else ('--ttl', '10m')
+        child = subprocess.Popen([binary('fencelock'), 'run', *lease, *map(str, args)], env=self.env, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, **options)
         return self.kill_at_cleanup(child)
 
-    def run_to_end(self, *args, **options):
-        return self.wait_child(self.start(*args, **options))
+    def started(self, text, *args, ttls=(6, 30, 120), **options):
+        """A command that has printed this, and what else it has printed. A busy machine may outlast its lease before that: then
+        one with a longer lease is started."""
+        for ttl in ttls:
+            child = self.start('x', '--ttl', '%ds' % ttl, *args, **options)
+            got = self.line(child, text, may_end=ttl != ttls[-1])
+            if got is not None:
+                return child, got
+            self.assertIn(self.wait_child(child)[0], (LOST, FAILED))
 
-    def call(self, *args, timeout=60):
+    def run_to_end(self, *args, **options):
+        """To give a lock back `run` has two seconds. When these are not enough, it says so, and is run once more."""
+        deadline = Deadline(PATIENCE_S)
+        while True:
+            code, out, err = self.wait_child(self.start(*args, **options))
+            if 'not given back' not in err:
+                return code, out, err
+            self.assertFalse(deadline.passed(), err)
+            self.call('BREAK', args[0])
+
+    def call(self, *args, timeout=PATIENCE_S):
         return self.cluster.leader().call(*args, timeout=timeout)
 
-    def line(self, child, text):
-        """Waits for a line of the command's output."""
-        deadline = Deadline(30)
+    def asked_until(self, *args):
+        """The same, whoever leads by then: for what may be asked twice."""
+        def asked():
+            self.answer = self.call(*args)
+            return True
+        wait_until(asked, 'an answer to %s' % args[0])
+        return self.answer
+
+    def line(self, child, text, may_end=False):
+        """Waits for a line of the command's output. may_end: None, when it has ended without."""
+        deadline = Deadline(PATIENCE_S)
         got = b''
         while text.encode() not in got:
             self.assertTrue(select.select([child.stdout], [], [], deadline.left())[0], 'no %r in %r' % (text, got))
             chunk = os.read(child.stdout.fileno(), 4096)
+            if not chunk and may_end:
+                return None
             self.assertTrue(chunk, 'ended before it printed %r' % text)
             got += chunk
         return got.decode()
+
+
+    def outlives_its_ttl(self, ttls, times, then):
+        """A command holds its lock for so many times its TTL. Renewals come too late on a machine that stands still for most of a
+        lease: then it is tried with a longer one, and the longest must do."""
+        for ttl in ttls:
+            child = self.start('x', '--ttl', '%ds' % ttl, '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN; read x; exit 6', stdin=subprocess.PIPE)
+            got = self.line(child, '\n', may_end=True)
+            held = got is not None
+            if held:
+                token = int(got)
+                then()
+                deadline = Deadline(ttl * times)
+                while held and not deadline.passed():
+                    held = self.asked_until('CHECK', 'x', token) == 1
+                    time.sleep(0.05)
+            child.stdin.close()
+            child.stdin = None
+            code, _, err = self.wait_child(child)
+            if held and code == 6:
+                wait_until(lambda: self.call('CHECK', 'x', token) == 0, 'it to be given back')
+                return
+            self.assertIn(code, (LOST, FAILED), err)
+        self.fail('lost: ' + err)
 
 
 class Command(RunCase):
     NODES = 1
 
     def test_environment_and_status(self):
+        before = time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
         code, out, err = self.run_to_end('x', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN $FENCELOCK_LOCK $FENCELOCK_DEADLINE_MS;'
                                                             ' exit 7')
         token, lock, deadline = out.split()
         self.assertEqual((code, lock, err), (7, 'x', ''))
         now = time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
-        self.assertTrue(now - 60000 < int(deadline) < now + 10000)
+        self.assertTrue(before + 400000 < int(deadline) < now + 600000)
         code, out, err = self.run_to_end('x', 'sh', '-c', 'echo $FENCELOCK_TOKEN')
         self.assertEqual(code, 0)
         self.assertGreater(int(out), int(token)) # given back at once, granted anew
@@ -85,31 +139,27 @@ class Command(RunCase):
         self.assertEqual(self.run_to_end('x', '--', '/')[0], CANNOT)
         self.assertEqual(self.run_to_end('x')[0], 2)
         self.assertEqual(self.run_to_end('x', '--ttl', '499ms', 'true')[0], 2)
-        self.assertIn(self.run_to_end('x', '--ttl', '500ms', 'true')[0], (0, LOST)) # a busy machine outlasts it
+        self.assertIn(self.run_to_end('x', '--ttl', '500ms', 'true')[0], (0, LOST, FAILED)) # a busy machine outlasts it
         self.assertEqual(self.run_to_end('x', '--max-hold', '0', 'true')[0], 2)
         self.assertEqual(self.run_to_end('x', '--on-lost', 'cry', 'true')[0], 2)
         self.assertEqual(self.run_to_end('x', '--json', 'true')[0], 2)
         self.assertEqual(self.run_to_end('x' * 256, 'true')[0], 2)
 
     def test_options_of_the_command_are_its_own(self):
-        code, out, err = self.run_to_end('x', '--ttl', '5s', 'echo', '--ttl', '9s', '--', '--help')
+        code, out, err = self.run_to_end('x', '--ttl', '500s', 'echo', '--ttl', '9s', '--', '--help')
         self.assertEqual((code, out, err), (0, '--ttl 9s -- --help\n', ''))
 
     def test_works_in_a_pipe(self):
         child = self.start('x', '--', 'tr', 'a-z', 'A-Z', stdin=subprocess.PIPE)
         out, err = child.communicate(b'hello\n' * 100000, timeout=240)
-        self.assertEqual((child.returncode, out, err), (0, b'HELLO\n' * 100000, b''))
+        self.assertEqual((child.returncode, out), (0, b'HELLO\n' * 100000))
+        self.assertRegex(err, rb'^(fencelock: x: not given back, .*\n)?$') # for which it has two seconds
 
     def test_lock_is_held_longer_than_its_ttl(self):
-        child = self.start('x', '--ttl', '8s', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN; read x', stdin=subprocess.PIPE)
-        token = int(self.line(child, '\n'))
-        stays(lambda: self.call('CHECK', 'x', token) == 1, 9, 'the lock of the command that runs')
-        child.stdin.write(b'\n')
-        self.assertEqual(self.wait_child(child)[0], 0)
-        self.assertEqual(self.call('CHECK', 'x', token), 0)
+        self.outlives_its_ttl((8, 30, 120), 9 / 8, lambda: None)
 
     def test_not_acquired(self):
-        token = self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER)
+        token = self.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER)
         for wait in ('0', '200ms'):
             code, out, err = self.run_to_end('x', '--wait', wait, 'echo', 'never')
             self.assertEqual((code, out), (NOT_ACQUIRED, ''))
@@ -122,13 +172,14 @@ class Command(RunCase):
         self.assertTrue(token)
 
     def test_waits_its_turn_and_shows_its_place(self):
-        token = self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER)
+        token = self.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER)
         children = []
         for i in range(3):
-            children.append(self.start('x', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN'))
+            # One that cannot give it back in two seconds leaves it to its lease.
+            children.append(self.start('x', '--ttl', '50s', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN'))
             wait_until(lambda: len(self.queue('x')) == i + 1, what='waiter %d' % i)
         for i, child in enumerate(children):
-            deadline = Deadline(30)
+            deadline = Deadline(PATIENCE_S)
             got = b''
             while b'place %d of' % (i + 1) not in got:
                 self.assertTrue(select.select([child.stderr], [], [], deadline.left())[0])
@@ -145,12 +196,12 @@ class Command(RunCase):
 
     def test_queue_and_sessions(self):
         self.assertEqual(self.queue('x'), [])
-        self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER)
+        self.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER)
         self.start('x', '--owner', 'owner-b-0123456789', 'true')
         wait_until(lambda: len(self.queue('x')) == 1, what='the waiter')
         self.assertEqual(self.queue('x')[0].split(), ['1', 'owner-b-0123456789'])
         for i in range(3):
-            self.call('SESSION', 'OPEN', 'session-%d-0123456789' % i, 'TTL', 60000, 'LABEL', 'night shift')
+            self.call('SESSION', 'OPEN', 'session-%d-0123456789' % i, 'TTL', 600000, 'LABEL', 'night shift')
         done = subprocess.run([binary('fencelock'), 'sessions'], env=self.env, stdout=subprocess.PIPE, check=True)
         lines = done.stdout.decode().splitlines()
         self.assertEqual([line.split()[0] for line in lines[1:]], ['session-%d-0123456789' % i for i in range(3)])
@@ -161,7 +212,7 @@ class Command(RunCase):
         self.assertIn(b'more than 2', done.stderr)
 
     def test_a_signal_while_waiting_ends_it_and_leaves_the_queue(self):
-        self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER)
+        self.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             child = self.start('x', 'echo', 'never')
             wait_until(lambda: len(self.queue('x')) == 1, what='the waiter')
@@ -184,8 +235,8 @@ class Command(RunCase):
         self.assertEqual(self.wait_child(child)[0], 9)
 
     def test_the_command_ends_with_us(self):
-        child = self.start('x', '--ttl', '6s', '--', 'sh', '-c', 'echo $$; exec sleep 1000')
-        pid = int(self.line(child, '\n'))
+        child, pid = self.started('\n', '--', 'sh', '-c', 'echo $$; exec sleep 1000')
+        pid = int(pid)
         child.kill()
         wait_until(lambda: self.call('SHOW', 'x') is None, 'the end of the lease: nobody renews it any more')
         wait_until(lambda: not os.path.exists('/proc/%d' % pid), what='the end of the command')
@@ -195,20 +246,21 @@ class Lost(RunCase):
     NODES = 1
 
     def test_broken_by_an_operator(self):
-        child = self.start('x', '--ttl', '9s', '--', 'sh', '-c', 'trap "echo stopping; exit 0" TERM; echo on;'
-                                                                   'while :; do sleep 0.01; done')
-        self.line(child, 'on')
-        self.call('BREAK', 'x')
-        code, out, err = self.wait_child(child)
-        self.assertEqual((code, out), (LOST, 'stopping\n')) # TERM came first
-        self.assertIn('the lock is lost', err)
+        def stops():
+            """Between TERM and KILL is a second, in which a busy machine may not get to the trap."""
+            child, _ = self.started('on', '--', 'sh', '-c', 'trap "echo stopping; exit 0" TERM; echo on;'
+                                                            'while :; do sleep 0.01; done', ttls=(9, 30, 120))
+            self.call('BREAK', 'x')
+            code, out, err = self.wait_child(child)
+            self.assertEqual(code, LOST)
+            self.assertIn('the lock is lost', err)
+            return out
+        self.assertEqual(wait_until(stops, 'TERM before KILL'), 'stopping\n')
 
     def test_warn_only(self):
-        child = self.start('x', '--ttl', '6s', '--on-lost', 'warn', '--', 'sh', '-c', 'echo on; read x; exit 5',
-                           stdin=subprocess.PIPE)
-        self.line(child, 'on')
+        child, _ = self.started('on', '--on-lost', 'warn', '--', 'sh', '-c', 'echo on; read x; exit 5', stdin=subprocess.PIPE)
         self.call('BREAK', 'x')
-        deadline = Deadline(30)
+        deadline = Deadline(PATIENCE_S)
         got = b''
         while b'lost' not in got:
             self.assertTrue(select.select([child.stderr], [], [], deadline.left())[0])
@@ -218,33 +270,37 @@ class Lost(RunCase):
         self.assertEqual(self.wait_child(child)[0], 5)
 
     def test_term_only(self):
-        child = self.start('x', '--ttl', '6s', '--on-lost', 'term', '--', sys.executable, '-c',
-                           'import signal, sys\n'
-                           'signal.signal(signal.SIGTERM, lambda *a: print("term", flush=True))\n'
-                           'print("on", flush=True)\n'
-                           'sys.stdin.read()', stdin=subprocess.PIPE)
-        self.line(child, 'on')
+        child, got = self.started('on', '--on-lost', 'term', '--', sys.executable, '-c',
+                                  'import signal, sys\n'
+                                  'signal.signal(signal.SIGTERM, lambda *a: print("term", flush=True))\n'
+                                  'print("on", flush=True)\n'
+                                  'sys.stdin.read()', stdin=subprocess.PIPE)
         self.call('BREAK', 'x')
-        self.line(child, 'term')
-        wait_until(lambda: self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER), what='the lock')
+        if 'term' not in got:
+            self.line(child, 'term')
+        wait_until(lambda: self.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER), what='the lock')
         self.assertIsNone(child.poll()) # not killed
         child.stdin.close()
         child.stdin = None
         self.assertEqual(self.wait_child(child)[0], LOST)
 
     def test_max_hold(self):
-        child = self.start('x', '--ttl', '8s', '--max-hold', '2s', '--', sys.executable, '-c', HEARTBEAT,
-                           self.lab.path('beat'))
-        code, out, err = self.wait_child(child)
-        self.assertEqual(code, LOST)
+        deadline = Deadline(PATIENCE_S)
+        while True:
+            child = self.start('x', '--ttl', '8s', '--max-hold', '2s', '--', sys.executable, '-c', HEARTBEAT, self.lab.path('beat'))
+            code, out, err = self.wait_child(child)
+            self.assertEqual(code, LOST, err)
+            # A busy machine takes two seconds to start it, or the half second in which it tries to give back.
+            if 'before the command could be started' not in err and 'not given back' not in err:
+                break
+            self.assertFalse(deadline.passed(), err)
         self.assertIn('as long as was allowed', err)
         self.assertIsNone(self.call('SHOW', 'x')) # given back once the command was dead
 
     def test_stopped_past_the_lease(self):
-        child = self.start('x', '--ttl', '6s', '--', 'sh', '-c', 'trap "" TERM; echo on; while :; do sleep 0.01; done')
-        self.line(child, 'on')
+        child, _ = self.started('on', '--', 'sh', '-c', 'trap "" TERM; echo on; while :; do sleep 0.01; done')
         child.send_signal(signal.SIGSTOP)
-        self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER, 'WAIT', 50000) # it is somebody else's now
+        self.call('ACQUIRE', 'x', 'TTL', 6000000, 'OWNER', OWNER, 'WAIT', 200000) # it is somebody else's now
         child.send_signal(signal.SIGCONT)
         code, out, err = self.wait_child(child)
         self.assertEqual((code, out), (LOST, ''))
@@ -258,11 +314,15 @@ class Lost(RunCase):
         except BlockingIOError:
             pass
         os.set_blocking(writer, True)
-        child = subprocess.Popen([binary('fencelock'), 'run', 'x', '--ttl', '6s', '--', 'sh', '-c',
-                                  'exec 2>/dev/null; trap "" TERM; echo on; while :; do sleep 0.01; done'],
-                                 env=self.env, stdout=subprocess.PIPE, stderr=writer)
-        self.addCleanup(child.stdout.close)
-        self.line(child, 'on')
+        for ttl in ('6s', '30s', '120s'): # a busy machine may outlast a lease before the command has begun
+            child = subprocess.Popen([binary('fencelock'), 'run', 'x', '--ttl', ttl, '--', 'sh', '-c',
+                                      'exec 2>/dev/null; trap "" TERM; echo on; while :; do sleep 0.01; done'],
+                                     env=self.env, stdout=subprocess.PIPE, stderr=writer)
+            self.addCleanup(child.stdout.close)
+            self.addCleanup(child.wait)
+            self.addCleanup(child.kill)
+            if self.line(child, 'on', may_end=ttl != '120s') is not None:
+                break
         self.cluster.nodes[0].pause()
         self.assertEqual(child.wait(240), LOST)
         self.cluster.nodes[0].resume()
@@ -284,31 +344,44 @@ class Silence(RunCase):
         names = ['lock-%d-%d' % (number, i) for i in range(self.AT_ONCE)]
         children = [self.start(name, '--ttl', '6s', '--', sys.executable, '-c', HEARTBEAT, self.lab.path(name))
                     for name in names]
-        for name in names:
+        def has_begun(path, child):
+            """Or has ended: a busy machine may outlast the lease before its command has begun."""
+            return child.poll() is not None or os.path.getsize(path) == 8
+        for name, child in zip(names, children):
             for who in ('.command', '.child'):
-                wait_until(lambda: os.path.getsize(self.lab.path(name) + who) == 8, what='the start of ' + name + who)
+                wait_until(lambda: has_begun(self.lab.path(name) + who, child), what='the start of ' + name + who)
         waiting = {}
+        request = lambda name: ('ACQUIRE', name, 'TTL', 600000, 'OWNER', 'next-' + OWNER, 'WAIT', 200000)
         for name in names:
-            client = self.cluster.nodes[chooser.randrange(3)].client(60)
+            client = self.cluster.nodes[chooser.randrange(3)].client(PATIENCE_S)
             self.addCleanup(client.close)
-            client.send('ACQUIRE', name, 'TTL', 60000, 'OWNER', 'next-' + OWNER, 'WAIT', 50000)
+            client.send(*request(name))
             waiting[client.sock] = (client, name)
         time.sleep(chooser.random() * 2.0) # at any phase of the renewals
         for proxy in self.proxies:
             proxy.silent.set()
         granted = {}
-        deadline = Deadline(60)
+        deadline = Deadline(PATIENCE_S)
         while waiting:
             for sock in select.select(list(waiting), [], [], deadline.left())[0]:
                 now = time.monotonic()
-                client, name = waiting.pop(sock)
-                self.assertIsInstance(client.read(), int)
+                client, name = waiting[sock]
+                answer = client.read()
+                if isinstance(answer, RespError): # an election: it asks again, and cannot be granted it twice
+                    self.assertIn(answer.word, ('NOLEADER', 'UNCERTAIN'))
+                    client.send(*request(name))
+                    continue
+                self.assertIsInstance(answer, int)
+                del waiting[sock]
                 granted[name] = now
             self.assertFalse(deadline.passed())
         for name, child in zip(names, children):
             code, out, err = self.wait_child(child)
-            self.assertEqual(code, LOST, err)
-            for who in ('.command', '.child'):
+            beats = [who for who in ('.command', '.child') if os.path.exists(self.lab.path(name) + who)
+                     and os.path.getsize(self.lab.path(name) + who) == 8]
+            self.assertIn(code, (LOST,) if beats else (LOST, FAILED), err)
+            self.judged += len(beats) == 2
+            for who in beats:
                 left = granted[name] - self.last_beat(self.lab.path(name) + who)
                 self.assertGreater(left, 0, '%s%s was alive when the lock had been granted to the next' % (name, who))
                 self.closest = min(self.closest, left)
@@ -317,26 +390,24 @@ class Silence(RunCase):
 
     def test_the_command_is_dead_before_the_lock_is_anothers(self):
         chooser = random.Random(seed())
-        self.closest = 1e9
+        self.closest, self.judged = 1e9, 0
         rounds = int(os.environ.get('FENCELOCK_ROUNDS', self.ROUNDS))
         for number in range(rounds):
             self.one_round(number, chooser)
-        self.note('%d runs; the closest was %.0f ms before the next grant' % (rounds * self.AT_ONCE, self.closest * 1000))
+        self.assertGreater(self.judged, 0)
+        self.note('%d runs; the closest was %.0f ms before the next grant' % (self.judged, self.closest * 1000))
 
 
 class Leader(RunCase):
     def test_a_new_leader_is_found_in_time(self):
-        child = self.start('x', '--ttl', '4s', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN; read x; exit 6',
-                           stdin=subprocess.PIPE)
-        token = int(self.line(child, '\n'))
-        old = self.cluster.leader()
-        old.pause()
-        new = self.cluster.leader(among=[n for n in self.cluster.nodes if n is not old])
-        stays(lambda: new.call('CHECK', 'x', token) == 1, 9, 'a lock for longer than two leases')
-        child.stdin.close()
-        child.stdin = None
-        self.assertEqual(self.wait_child(child)[0], 6)
-        old.resume()
+        stopped = []
+        def stop_the_leader():
+            while stopped: # it is the next try
+                stopped.pop().resume()
+            stopped.append(self.cluster.leader())
+            stopped[0].pause()
+        self.outlives_its_ttl((4, 20, 60), 9 / 4, stop_the_leader)
+        stopped.pop().resume()
 
 
 class Terminal(RunCase):
@@ -345,7 +416,8 @@ class Terminal(RunCase):
     def spawn(self, *args):
         pid, fd = pty.fork()
         if pid == 0:
-            os.execve(binary('fencelock'), ['fencelock', 'run', *args], self.env)
+            lease = [] if '--ttl' in args else ['--ttl', '10m']
+            os.execve(binary('fencelock'), ['fencelock', 'run', *lease, *args], self.env)
         self.addCleanup(os.close, fd)
         def end():
             try:
@@ -357,7 +429,7 @@ class Terminal(RunCase):
         return pid, fd
 
     def expect(self, fd, text):
-        deadline = Deadline(30)
+        deadline = Deadline(PATIENCE_S)
         got = b''
         while text not in got:
             self.assertTrue(select.select([fd], [], [], deadline.left())[0], 'no %r in %r' % (text, got))
@@ -368,7 +440,7 @@ class Terminal(RunCase):
         return got
 
     def status(self, pid, options=0):
-        deadline = Deadline(30)
+        deadline = Deadline(PATIENCE_S)
         while True:
             ended, status = os.waitpid(pid, os.WNOHANG | options)
             if ended == pid:
@@ -391,7 +463,7 @@ class Terminal(RunCase):
         self.assertEqual(os.waitstatus_to_exitcode(self.status(pid)), 4)
 
     def test_ctrl_z_stops_both_and_both_go_on(self):
-        pid, fd = self.spawn('x', '--ttl', '30s', '--', 'sh', '-c', 'echo ready; read a; echo "got $a"')
+        pid, fd = self.spawn('x', '--', 'sh', '-c', 'echo ready; read a; echo "got $a"')
         self.expect(fd, b'ready')
         os.write(fd, termios.tcgetattr(fd)[6][termios.VSUSP])
         self.assertTrue(os.WIFSTOPPED(self.status(pid, os.WUNTRACED)))
@@ -401,11 +473,15 @@ class Terminal(RunCase):
         self.assertEqual(os.waitstatus_to_exitcode(self.status(pid)), 0)
 
     def test_stopped_too_long_is_lost_before_it_goes_on(self):
-        pid, fd = self.spawn('x', '--ttl', '1s', '--', 'sh', '-c', 'echo ready; read a; echo "got $a"; read b')
-        self.expect(fd, b'ready')
-        os.write(fd, termios.tcgetattr(fd)[6][termios.VSUSP])
-        self.assertTrue(os.WIFSTOPPED(self.status(pid, os.WUNTRACED)))
-        self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER, 'WAIT', 50000)
+        for ttl in ('1s', '10s', '60s'): # a busy machine may outlast a lease before its command is stopped
+            pid, fd = self.spawn('x', '--ttl', ttl, '--', 'sh', '-c', 'echo ready; read a; echo "got $a"; read b')
+            self.expect(fd, b'\n')
+            os.write(fd, termios.tcgetattr(fd)[6][termios.VSUSP])
+            status = self.status(pid, os.WUNTRACED)
+            if os.WIFSTOPPED(status):
+                break
+        self.assertTrue(os.WIFSTOPPED(status))
+        self.call('ACQUIRE', 'x', 'TTL', 6000000, 'OWNER', OWNER, 'WAIT', 200000)
         os.kill(pid, signal.SIGCONT)
         self.expect(fd, b'the lock is lost')
         self.assertEqual(os.waitstatus_to_exitcode(self.status(pid)), LOST)

@@ -26,6 +26,17 @@ def program(language):
     return blocks[0]
 
 
+def patient(text):
+    """A program of the page with times that no machine outlasts: of the lease, of the wait for it, and of its sockets."""
+    for short, long, times in ((r'\b10000\b', '600000', {1}), (r'\b30000\b', '200000', {1}), (r'socket_timeout=\d+', 'socket_timeout=240', {0, 2}),
+                               (r'\b40 \* time\.Second', '240 * time.Second', {0, 1}),
+                               (r'MaxRetries: -1', 'MaxRetries: -1, ReadTimeout: 240 * time.Second', {0, 1})):
+        text, n = re.subn(short, long, text)
+        if n not in times:
+            raise AssertionError('%d times %s' % (n, short))
+    return text
+
+
 class Programs(ClusterCase):
     NODES = 1
 
@@ -37,6 +48,7 @@ class Programs(ClusterCase):
 
     def write(self, name, text):
         """The program in a file, with the ports of this test."""
+        text = patient(text)
         for port, real in (('7401', self.node.port), ('7411', self.store.port)):
             self.assertIn(port, text)
             text = text.replace(port, str(real))

@@ -11,7 +11,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, Store, binary, main, wait_until
+from cli_library import patient_example
+from clients_doc import patient
+from harness import PATIENCE_S, Case, Cluster, RespError, Store, binary, main, wait_until
 from harness.lab import ROOT, build_option, free_ports
 
 DONE, NO, USAGE, UNKNOWN, MISSING = range(5)
@@ -22,7 +24,7 @@ class Hour(Case):
         super().setUp()
         self.node = Cluster(self.lab, 1).start().nodes[0]
         self.store = Store(self.lab).start()
-        self.env = dict(os.environ, FENCELOCK_NODES=self.node.address, FENCELOCK_STORE=self.store.address)
+        self.env = dict(os.environ, FENCELOCK_NODES=self.node.address, FENCELOCK_STORE=self.store.address, FENCELOCK_TIMEOUT='120s')
 
     def run_cli(self, *args):
         done = subprocess.run([binary('fencelock')] + list(args), env=self.env, timeout=240, stdin=subprocess.DEVNULL,
@@ -48,28 +50,37 @@ class Hour(Case):
         code, out, err = self.run_cli('run', '--', 'echo', 'hi')
         self.assertEqual((code, out), (USAGE, ''))
         self.assertIn('write fencelock run NAME -- echo', err)
-        self.assertEqual(self.run_cli('run', 'a', '--', 'echo', 'hi')[:2], (DONE, 'hi\n'))
-        self.assertEqual(self.run_cli('run', 'a', 'echo', 'hi')[:2], (DONE, 'hi\n'))
+        self.assertEqual(self.run_cli('run', '--ttl', '60s', 'a', '--', 'echo', 'hi')[:2], (DONE, 'hi\n'))
+        self.assertEqual(self.run_cli('run', '--ttl', '60s', 'a', 'echo', 'hi')[:2], (DONE, 'hi\n'))
         code, _, err = self.run_cli('redlock', 'run', '--', 'echo', 'hi')
         self.assertEqual(code, USAGE)
         self.assertIn('write fencelock redlock run NAME -- echo', err)
 
     def test_run_quiet(self):
-        def waits(*options):
-            token = self.node.call('ACQUIRE', 'q', 'TTL', 60000, 'OWNER', 'somebody-else-0123')
+        def waits(*options, said=b''):
+            """What it says on stderr while it waits, and afterwards. Before its turn comes it must have said this."""
+            token = self.node.call('ACQUIRE', 'q', 'TTL', 600000, 'OWNER', 'somebody-else-0123', 'WAIT', 200000, timeout=PATIENCE_S)
             child = self.kill_at_cleanup(subprocess.Popen(
-                [binary('fencelock'), 'run', *options, 'q', '--', 'echo', 'hi'], env=self.env,
+                [binary('fencelock'), 'run', '--ttl', '60s', *options, 'q', '--', 'echo', 'hi'], env=self.env,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
             while self.node.info()['waits'] == 0: # bounded by the test's watchdog
                 time.sleep(0.02)
             time.sleep(0.5) # the place is told after 300 ms; when it comes later, this shows nothing
+            seen = b''
+            while said not in seen:
+                piece = os.read(child.stderr.fileno(), 4096)
+                self.assertTrue(piece, 'it ended with %r' % seen)
+                seen += piece
             self.node.call('RELEASE', 'q', token)
             code, out, err = self.wait_child(child)
             self.assertEqual((code, out), (DONE, 'hi\n'))
-            return err
-        self.assertEqual(waits('--quiet'), '')
-        self.assertIn('waiting, place 1 of 1', waits())
-        self.node.call('ACQUIRE', 'q', 'TTL', 60000, 'OWNER', 'somebody-else-0123')
+            return seen.decode() + err
+        err = waits('--quiet')
+        while 'not given back' in err: # for which it has two seconds; bounded by the test's watchdog
+            err = waits('--quiet')
+        self.assertEqual(err, '')
+        self.assertIn('waiting, place 1 of 1', waits(said=b'place 1 of 1'))
+        self.node.call('ACQUIRE', 'q', 'TTL', 600000, 'OWNER', 'somebody-else-0123', 'WAIT', 200000, timeout=PATIENCE_S)
         code, _, err = self.run_cli('run', '--quiet', '--wait', '0', 'q', '--', 'echo', 'hi')
         self.assertEqual(code, 124)
         self.assertIn('another owner holds the lock', err)
@@ -84,7 +95,7 @@ class Hour(Case):
 
     def test_show_tells_who_runs_what(self):
         child = self.kill_at_cleanup(subprocess.Popen(
-            [binary('fencelock'), 'run', 'who', '--', '/bin/sh', '-c', 'echo $PPID; read secret'], env=self.env,
+            [binary('fencelock'), 'run', '--ttl', '60s', 'who', '--', '/bin/sh', '-c', 'echo $PPID; read secret'], env=self.env,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         pid = child.stdout.readline().decode().strip()
         value = json.loads(self.run_cli('show', 'who', '--json')[1])['value']
@@ -94,7 +105,7 @@ class Hour(Case):
         child.stdin.write(b'\n')
         self.assertEqual(self.wait_child(child)[0], DONE)
         for given in ('', 'mine'):
-            code, out, _ = self.run_cli('run', '--value', given, 'who', '--', binary('fencelock'), 'show', 'who', '--json')
+            code, out, _ = self.run_cli('run', '--ttl', '60s', '--value', given, 'who', '--', binary('fencelock'), 'show', 'who', '--json')
             self.assertEqual((code, json.loads(out)['value']), (DONE, given))
 
     # -- the storage ----------------------------------------------------------------------------
@@ -153,15 +164,17 @@ class Hour(Case):
         for port, real in ((7401, self.node.port), (7411, self.store.port)):
             self.assertIn(str(port), script)
             script = script.replace(str(port), str(real))
-        done = subprocess.run(['bash'], input=script.encode(), env=self.env, timeout=240, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT)
-        out = done.stdout.decode()
+        out = 'unreachable'
+        while 'unreachable' in out: # `status` gives a node two seconds; bounded by the test's watchdog
+            done = subprocess.run(['bash'], input=script.encode(), env=self.env, timeout=240, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT)
+            out = done.stdout.decode()
         self.assertNotIn('not found', out)
         self.assertNotIn('ERR ', out)
         self.assertIn('STALE', out)
         self.assertIn('leader', out)
         with open(os.path.join(ROOT, 'docs', 'CLIENTS.md'), encoding='utf-8') as f:
-            program = re.search(r'^```python\n(.*?)^```', f.read(), re.M | re.S).group(1)
+            program = patient(re.search(r'^```python\n(.*?)^```', f.read(), re.M | re.S).group(1))
         program = program.replace('7401', str(self.node.port)).replace('7411', str(self.store.port))
         done = subprocess.run([sys.executable, '-c', program], timeout=240, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 0, done.stdout.decode())
@@ -171,7 +184,7 @@ class Hour(Case):
         program = self.lab.path('keepalive')
         build = os.path.dirname(os.path.dirname(os.path.dirname(binary('fencelock'))))
         sanitize = build_option('b_sanitize')
-        subprocess.run(['cc', '-Wall', '-Wextra', '-Werror', os.path.join(ROOT, 'docs', 'examples', 'keepalive.c'),
+        subprocess.run(['cc', '-Wall', '-Wextra', '-Werror', patient_example(self.lab, 'keepalive.c'),
                         '-I' + os.path.join(ROOT, 'include'), os.path.join(build, 'src', 'client', 'libfencelock.a'),
                         '-lhiredis', '-lssl', '-lcrypto', '-lpthread', '-o', program]
                        + ([] if sanitize == 'none' else ['-fsanitize=' + sanitize]), check=True)

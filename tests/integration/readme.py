@@ -23,8 +23,8 @@ BLOCKS = {
     'redlock': 'tests/integration/redlock_cli.py', 'redlock in C': 'tests/integration/redlock_library.py',
 }
 
-# Waits for a node, as a shell: at most 20 s.
-AWAIT = 'for i in $(seq 200); do redis-cli -p %d PING >reply 2>&1 && grep -q PONG reply && break; sleep 0.1; done\n'
+# Waits for a node, as a shell: at most four minutes.
+AWAIT = 'for i in $(seq 2400); do redis-cli -p %d PING >reply 2>&1 && grep -q PONG reply && break; sleep 0.1; done\n'
 
 
 def readme():
@@ -44,9 +44,9 @@ class Blocks(Case):
         for name in ('deploy', 'tests'):
             os.symlink(os.path.join(ROOT, name), os.path.join(self.dir, name))
         os.symlink(build_dir(), os.path.join(self.dir, 'build'))
-        self.env = dict(os.environ, BUILD_DIR=build_dir(), PATH=os.path.join(build_dir(), 'src', 'cli') + ':' + os.environ['PATH'])
+        self.env = dict(os.environ, BUILD_DIR=build_dir(), FENCELOCK_TIMEOUT='120s', PATH=os.path.join(build_dir(), 'src', 'cli') + ':' + os.environ['PATH'])
 
-    def run_script(self, script, timeout=60):
+    def run_script(self, script, timeout=300):
         """In a network namespace of its own; whatever it leaves running ends with it."""
         words = ['unshare', '--net', '--pid', '--fork', '--mount-proc', '--kill-child', 'bash', '-euc', 'ip link set lo up\n' + script]
         done = subprocess.run(words, cwd=self.dir, env=self.env, timeout=timeout, stdin=subprocess.DEVNULL,
@@ -74,7 +74,7 @@ class Blocks(Case):
     def test_quickstart(self):
         command = block('quickstart').strip()
         self.assertRegex(command, r'^deploy/quickstart +#')
-        out = self.run_script(command.replace('quickstart ', 'quickstart --no-setup --svg story.svg ', 1), 120)
+        out = self.run_script(command.replace('quickstart ', 'quickstart --no-setup --svg story.svg ', 1))
         self.assertIn('STALE', out)
         self.assertTrue(os.path.getsize(os.path.join(self.dir, 'story.svg')) > 1000)
 
@@ -90,7 +90,7 @@ class Blocks(Case):
             mine = text.replace('--id 1', '--id %d' % i).replace('/var/lib/fencelock', 'node-%d' % i)
             mine = mine.replace('--listen 127.0.0.1:7401', '--listen 127.0.0.1:740%d' % i)
             script += '%s &\n' % mine.replace('--peer 127.0.0.1:7501', '--peer 127.0.0.1:750%d' % i)
-        out = self.run_script(script + AWAIT % 7401 + 'fencelock acquire report --ttl 60000 --wait 30000 '
+        out = self.run_script(script + AWAIT % 7401 + 'fencelock acquire report --ttl 60000 --wait 200000 '
                               '--nodes 127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403\n')
         self.assertRegex(out, r'(?m)^[1-9][0-9]*$')
 
@@ -111,7 +111,7 @@ class Blocks(Case):
                          ('meson install -C build', 'DESTDIR=$PWD/dest meson install -C build --no-rebuild --quiet')):
             self.assertEqual(text.count(old), 1, old)
             text = text.replace(old, new)
-        self.run_script(text, 120)
+        self.run_script(text)
         self.assertTrue(os.path.exists(os.path.join(self.dir, 'dest/usr/local/bin/fencelockd')))
 
 

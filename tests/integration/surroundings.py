@@ -70,7 +70,7 @@ class Surroundings(Case):
         store, node = Store(self.lab).start(), Cluster(self.lab, 1).start().nodes[0]
         backup, state = self.lab.path('store.backup'), self.lab.path('state.backup')
         self.assertEqual(store.terminate(), 0)
-        subprocess.run([binary('fencelock'), 'backup', state, '--nodes', node.address], check=True, capture_output=True)
+        subprocess.run([binary('fencelock'), 'backup', state, '--nodes', node.address, '--timeout', '120s'], check=True, capture_output=True)
         argv = [binary('fencelock-store'), '--backup', backup, '--data', store.data]
         subprocess.run(argv, check=True, capture_output=True)
         daemon = [binary('fencelockd'), '--id', '1', '--cluster', '1=127.0.0.1:1']
@@ -95,7 +95,7 @@ class Surroundings(Case):
                                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
             self.assertGreater(done.returncode, 0, done.stderr)
             self.assertIn('File too large', done.stderr)
-        limited(4096, [binary('fencelock'), 'store', 'backup', online, '--store', store.address])
+        limited(4096, [binary('fencelock'), 'store', 'backup', online, '--store', store.address, '--timeout', '120s'])
         self.assertEqual(store.terminate(), 0)
         limited(4096, [binary('fencelock-store'), '--backup', offline, '--data', store.data])
         for limit in (0, 4096, 8192, 9 * 1024):

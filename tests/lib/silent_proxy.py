@@ -5,7 +5,7 @@ import select
 import socket
 import threading
 
-from harness import Case, Cluster
+from harness import PATIENCE_S, Case, Cluster
 
 
 class SilentProxy:
@@ -23,14 +23,14 @@ class SilentProxy:
 
     def close(self):
         self.waker.close()
-        self.thread.join(240)
+        self.thread.join(PATIENCE_S)
         for sock in [self.listener, self.woken, *self.pairs]:
             sock.close()
 
     def _accept(self):
         near, _ = self.listener.accept()
         try:
-            far = socket.create_connection(self.target, 5)
+            far = socket.create_connection(self.target, PATIENCE_S)
         except OSError:
             near.close()
             return

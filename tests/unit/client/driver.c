@@ -132,8 +132,10 @@ int main(int argc, char **argv)
 {
     char line[512];
     const char *attempt_ms = getenv("DRIVER_ATTEMPT_MS");
-    const struct fl_client_options options = {.attempt_ms =
-                                                  attempt_ms != NULL ? number(attempt_ms) : 300};
+    const char *timeout_ms = getenv("DRIVER_TIMEOUT_MS"); /* of calls that give none */
+    const struct fl_client_options options = {
+        .attempt_ms = attempt_ms != NULL ? number(attempt_ms) : 300,
+        .timeout_ms = timeout_ms != NULL ? number(timeout_ms) : 0};
     if (argc < 2 || fl_client_create(argv[1], &options, &client) != 0 ||
         (argc > 2 && fl_store_create(argv[2], STORE_TIMEOUT_MS, &store) != 0)) {
         fputs("driver: bad addresses\n", stderr);
