@@ -17,6 +17,7 @@ from harness.resp import close_all, read_request, shut_down
 # machine; where a server has to be too slow, a test takes a shorter TTL or budget. No time of the options is longer than a day.
 PATIENT_MS = int(PATIENCE_S * 1000)
 LONG_MS = 20 * PATIENT_MS
+ENDING_MS = PATIENT_MS * 2 // 3 # for keys that may be left behind when a connection is cut: they end while a test waits for that
 DAY_MS = 86400000
 
 # enum fl_redlock_cause, fl_redlock_status, fl_redlock_end, fl_redlock_finding_kind
