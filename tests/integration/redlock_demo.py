@@ -20,9 +20,10 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'src', 'demo'))
-from harness import Case, binary, main, seed, wait_until
+from harness import PATIENCE_S, Case, binary, main, seed, wait_until
 from plan import REDIS, WRITERS_MAX, Plan
 
+DEMO_S = 560 # for a demonstration, which takes some ten seconds on a machine that is not busy
 ALL_FAULTS = {'pause', 'restart', 'clock', 'delay'}
 
 
@@ -91,7 +92,7 @@ class Demo(Case):
 
     def demo(self, *args, code=0):
         done = subprocess.run(argv('--json', *args), env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=280)
+                              stderr=subprocess.PIPE, timeout=DEMO_S)
         self.assertEqual(done.returncode, code, (done.stdout, done.stderr))
         self.assertNotIn(b'Sanitizer', done.stderr)
         self.assertNotIn(b'runtime error', done.stderr)
@@ -133,7 +134,7 @@ class Demo(Case):
         self.addCleanup(child.kill)
         wait_until(lambda: len(with_directory(self.env['TMPDIR'])) >= 1 + 5 + 3 + 2 + 5, 'all servers and writers run')
         child.send_signal(signal.SIGTERM)
-        _, err = child.communicate(timeout=240)
+        _, err = child.communicate(timeout=PATIENCE_S)
         self.assertEqual(child.returncode, 3)
         self.assertIn(b'interrupted', err)
         wait_until(lambda: with_directory(self.env['TMPDIR']) == [], 'everything is gone')
@@ -147,7 +148,7 @@ class Demo(Case):
             self.skipTest('no mount namespace may be made here')
         demo = ' '.join(map(shlex.quote, argv('--json', '--tokens', 'off', '--runs', '4')))
         done = subprocess.run(['unshare', '-m', 'sh', '-c', hide + ' && exec ' + demo], env=self.env,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=280)
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEMO_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(b'apt-get install faketime', done.stderr)
         got = json.loads(done.stdout)

@@ -3,14 +3,22 @@
 import json
 import os
 import queue
+import signal
 import socket
 import subprocess
 import threading
 import time
 
-from harness import Resp, RespError, free_ports, wait_until
+from harness import PATIENCE_S, Resp, RespError, free_ports, wait_until
 from harness.lab import build_dir
 from harness.resp import close_all, read_request, shut_down
+
+# A server may take a twentieth of a lock's TTL for its answer. With this budget and this TTL a call that must succeed does so on any
+# machine; where a server has to be too slow, a test takes a shorter TTL or budget. No time of the options is longer than a day.
+PATIENT_MS = int(PATIENCE_S * 1000)
+LONG_MS = 20 * PATIENT_MS
+ENDING_MS = PATIENT_MS * 2 // 3 # for keys that may be left behind when a connection is cut: they end while a test waits for that
+DAY_MS = 86400000
 
 # enum fl_redlock_cause, fl_redlock_status, fl_redlock_end, fl_redlock_finding_kind
 CAUSES = ['none', 'contended', 'unreachable', 'too slow', 'refused', 'lost', 'no token', 'cancelled']
@@ -63,8 +71,8 @@ class Redis:
 
 class Proxy:
     """Stands between a client and a server. delay: seconds that each answer is late. hold(): nothing more
-    passes to the server until let_go(). rule(request bytes) may return 'drop': the request is passed on, its
-    answer is not, and the connection is cut."""
+    passes to the server until let_go(); hold_answers(): nothing more comes back from it. rule(request bytes) may return
+    'drop': the request is passed on, its answer is not, and the connection is cut."""
 
     def __init__(self, server, delay=0.0):
         self.backend = ('127.0.0.1', server.port)
@@ -72,9 +80,12 @@ class Proxy:
         self.rule = None
         self.open_gate = threading.Event()
         self.open_gate.set()
+        self.answers_gate = threading.Event()
+        self.answers_gate.set()
         self.sockets = []
         self.connections = 0
         self.seen = b'' # from clients
+        self.answered = b'' # given back to clients
         self.listener = socket.socket()
         self.listener.bind(('127.0.0.1', 0))
         self.listener.listen(64)
@@ -84,8 +95,12 @@ class Proxy:
     def hold(self):
         self.open_gate.clear()
 
+    def hold_answers(self):
+        self.answers_gate.clear()
+
     def let_go(self):
         self.open_gate.set()
+        self.answers_gate.set()
 
     def close(self):
         self.let_go()
@@ -146,7 +161,9 @@ class Proxy:
                     break
                 if self.delay:
                     time.sleep(self.delay)
+                self.answers_gate.wait()
                 client.sendall(data)
+                self.answered += data
         except OSError:
             pass
         shut_down(client)
@@ -243,13 +260,25 @@ class Driver:
         self.child.stdin.write(' '.join(str(w) for w in words) + '\n')
         self.child.stdin.flush()
 
-    def read(self, timeout=60):
+    def pause(self):
+        """Returns when it stands still."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+        def stands():
+            with open('/proc/%d/stat' % self.pid) as f:
+                return f.read().rpartition(')')[2].split()[0] == 'T'
+        wait_until(stands, 'the driver is stopped', 0.001)
+
+    def resume(self):
+        os.kill(self.pid, signal.SIGCONT)
+
+    def read(self, timeout=PATIENCE_S):
         try:
             answer = self.lines.get(timeout=timeout)
         except queue.Empty:
             raise AssertionError('the driver says nothing') from None
         if answer is None:
-            raise AssertionError('the driver ended with %s' % self.child.wait(240))
+            raise AssertionError('the driver ended with %s' % self.child.wait(PATIENCE_S))
         return answer
 
     def read_nothing(self, seconds):
@@ -263,7 +292,7 @@ class Driver:
         return self.read()
 
     # Blocking calls by name; 0 stands for the defaults of the library.
-    def acquire(self, name, ttl=10000, wait=0, min_validity=0, slot=0):
+    def acquire(self, name, ttl=LONG_MS, wait=0, min_validity=0, slot=0):
         return self('acquire', slot, name, ttl, wait, min_validity)
 
     def extend(self, name, ttl=0, slot=0):
@@ -280,8 +309,8 @@ class Driver:
             self.child.stdin.close()
         except BrokenPipeError:
             pass
-        code = self.child.wait(240)
-        self.reader.join(240)
+        code = self.child.wait(PATIENCE_S)
+        self.reader.join(PATIENCE_S)
         self.child.stdout.close()
         return code
 

@@ -25,7 +25,7 @@ import threading
 
 from harness.lab import ROOT, build_dir
 from harness.process import guard, release_from_guard
-from harness.wait import Deadline
+from harness.wait import PATIENCE_S, Deadline
 
 SOURCES = os.path.join(ROOT, 'tests', 'integration', 'peers')
 DEBIAN_PYTHON = '/usr/bin/python3'
@@ -327,7 +327,7 @@ class Peer:
             self.lines.put(line.rstrip('\n'))
         self.lines.put(None)
 
-    def __call__(self, *words, timeout=90):
+    def __call__(self, *words, timeout=PATIENCE_S):
         try:
             self.child.stdin.write(' '.join(str(w) for w in words) + '\n')
             self.child.stdin.flush()

@@ -14,7 +14,7 @@ from redis.retry import Retry
 
 
 def clients(addresses):
-    more = {}
+    more = {'socket_timeout': 240, 'socket_connect_timeout': 240} # newer releases have 5 s, which a busy machine may take
     if os.environ.get('PEER_CA'):
         more.update(ssl=True, ssl_ca_certs=os.environ['PEER_CA'])
     if os.environ.get('PEER_USER'):

@@ -175,7 +175,10 @@ func main() {
 		os.Args[2] = ""
 	}
 	for _, address := range strings.FieldsFunc(os.Args[2], func(c rune) bool { return c == ',' }) {
-		one = redis.NewClient(options(address))
+		o := options(address)
+		// The default of 3 s is short for a busy machine: a request that is sent again finds what the first one did.
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = 240*time.Second, 240*time.Second, 240*time.Second
+		one = redis.NewClient(o)
 		all = append(all, goredis.NewPool(one))
 	}
 	var p peer = &redsyncPeer{rs: redsync.New(all...), one: one}

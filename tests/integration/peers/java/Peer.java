@@ -23,6 +23,7 @@ public class Peer {
             Config config = new Config();
             config.setThreads(2).setNettyThreads(2);
             config.useSingleServer().setAddress("redis://" + address).setConnectionPoolSize(4)
+                .setTimeout(240000).setConnectTimeout(240000) // 3 s and 10 s are short for a busy machine
                 .setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
             clients.add(Redisson.create(config));
         }
