@@ -98,6 +98,16 @@ TEST_WITH(relayed_commands_go_behind_the_others, cluster_set_up, cluster_tear_do
     assert_true(ops[0].result.token < ops[1].result.token);
 }
 
+static bool has_followers(void *ctx)
+{
+    const struct node *n = ctx;
+    unsigned connected = 0;
+    for (unsigned i = 1; i <= 3; i++) {
+        connected += relay_server_connected(n->followers, i);
+    }
+    return connected == 2;
+}
+
 /* A leader whose log is full has `n` commands, each of another client, then an operator's change of
  * members; and leadership goes to another node. All is done by that one but for the change, which
  * was surely not done. */
@@ -109,6 +119,7 @@ static void change_behind(struct cluster *c, unsigned n)
     struct machine_command cmd = cmd_token("t");
     const struct node_change add = {.kind = NODE_CHANGE_ADD, .id = 9, .address = "127.0.0.1:9"};
     struct cluster_count changed = {0, 1}, transferred = {0, 1};
+    cluster_until(c, has_followers, node, "the others have streams to the leader");
     cluster_wait_caught_up(c);
     full = node->replica;
     for (unsigned i = 0; i < n; i++) {

@@ -106,8 +106,7 @@ static int set_up(void **state)
     struct fixture *f = test_calloc(1, sizeof *f);
     *state = f;
     cluster_init(&f->c, 3);
-    cluster_start_all(&f->c);
-    cluster_wait_formed(&f->c);
+    cluster_form(&f->c);
     f->leader = cluster_wait_leader(&f->c);
     f->away = (f->leader + 1) % 3;
     cluster_stop(&f->c, f->away, 0);

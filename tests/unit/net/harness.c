@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -31,6 +32,7 @@ static void on_request(void *ctx, struct net_request *r, const struct fli_slice 
     struct fixture *f = ctx;
     f->requests++;
     if (says(argv[0], "ECHO") && argc == 2) {
+        f->echoes++;
         answer_text(r, argv[1].data, argv[1].len);
     } else if (says(argv[0], "BIG") && argc == 2) {
         uint64_t n = 0;
@@ -156,10 +158,20 @@ void check_deadline(uint64_t at, const char *what, const char *file, int line)
     }
 }
 
+/* A machine that is slow must not use up NET_SHAKE_MS. */
+static void give_time_to_shake(struct fixture *f)
+{
+    FLI_LIST_FOREACH(link, &f->server->shaking)
+    {
+        FLI_CONTAINER_OF(link, struct net_conn, watch)->watch_ms = UINT64_MAX;
+    }
+}
+
 void turn(struct fixture *f)
 {
     static int idle;
     (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    give_time_to_shake(f);
     if (++idle % 16 == 0) {
         (void)usleep(200); /* lets the kernel and the timers move while a test polls */
     }
@@ -214,6 +226,40 @@ void client_send(struct fixture *f, int fd, const char *data, size_t len)
 void client_say(struct fixture *f, int fd, const char *text)
 {
     client_send(f, fd, text, strlen(text));
+}
+
+struct arrival {
+    in_port_t port; /* of the client, in network order */
+    int unread;
+};
+
+static void note_unread(void *ctx, struct net_conn *c)
+{
+    struct arrival *a = ctx;
+    struct fli_slice address = net_conn_address(c);
+    uv_os_fd_t fd;
+    if (address.len == 4 + sizeof a->port &&
+        memcmp(address.data + 4, &a->port, sizeof a->port) == 0) {
+        assert_int_equal(uv_fileno((uv_handle_t *)&c->tcp, &fd), 0);
+        assert_int_equal(ioctl(fd, FIONREAD, &a->unread), 0);
+    }
+}
+
+void client_arrived(struct fixture *f, int fd, size_t len)
+{
+    struct sockaddr_in own;
+    socklen_t own_len = sizeof own;
+    uint64_t at = deadline();
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &own_len), 0);
+    for (;;) {
+        struct arrival a = {.port = own.sin_port};
+        net_each_conn(f->server, note_unread, &a);
+        if ((size_t)a.unread >= len) {
+            return;
+        }
+        (void)usleep(200);
+        check_deadline(at, "bytes at the server", __FILE__, __LINE__);
+    }
 }
 
 long client_try(int fd, char *data, size_t size)

@@ -16,14 +16,14 @@
 #include "net/net.h"
 
 #define KEPT_MAX 20480
-#define WAIT_MS 20000
+#define WAIT_MS 240000
 
 struct fixture {
     uv_loop_t loop;
     struct net_server *server;
     struct net_limits limits;
     struct net_request *kept[KEPT_MAX]; /* NULL once answered or cancelled */
-    unsigned kept_n, cancelled, hangups, opened, closed, requests;
+    unsigned kept_n, cancelled, hangups, opened, closed, requests, echoes;
     bool stopped;
     uint16_t port;
 };
@@ -42,7 +42,8 @@ void fixture_end(struct fixture *f); /* stops, checks that nothing is left, free
 
 void fixture_limit_memory(struct fixture *f, size_t bytes); /* from now on */
 
-/* One turn of the loop, without blocking for longer than a millisecond. */
+/* One turn of the loop, without blocking for longer than a millisecond. Handshakes of TLS that are
+ * under way get all the time they need. */
 void turn(struct fixture *f);
 #define turn_until(f, cond)                                                                        \
     do {                                                                                           \
@@ -61,6 +62,9 @@ int client_open(const struct fixture *f);
 int client_open_from(const struct fixture *f, const char *address); /* of loopback */
 void client_send(struct fixture *f, int fd, const char *data, size_t len);
 void client_say(struct fixture *f, int fd, const char *text);
+/* Waits, without a turn of the loop, until the kernel has so many bytes for the server of a client
+ * that was accepted: the next turn finds them. */
+void client_arrived(struct fixture *f, int fd, size_t len);
 /* Reads exactly these bytes. */
 void client_expect(struct fixture *f, int fd, const char *data, size_t len);
 void client_hear(struct fixture *f, int fd, const char *text);

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "net/conn.h"
 
 TEST(half_closed_client_gets_its_answers)
@@ -146,15 +147,66 @@ TEST(close_after_answers)
     fixture_end(&f);
 }
 
+/* One that is told to go, and never closes. Whether it was looked at soon enough. */
+static bool never_closes(struct fixture *f)
+{
+    unsigned before = f->closed;
+    int fd = client_open(f);
+    uint64_t began_ms = fli_clock_ms();
+    client_say(f, fd, "DROP\r\n");
+    client_hear(f, fd, "$3\r\nbye\r\n");
+    client_expect_clean_end(f, fd);
+    bool in_time = fli_clock_ms() - began_ms < NET_LINGER_MS / 2;
+    if (in_time) {
+        assert_int_equal(f->closed, before);
+    }
+    turn_until(f, f->closed == before + 1);
+    client_close(fd);
+    return in_time;
+}
+
+/* A client that never closes is waited for, but not for ever. */
+TEST(lingering_ends)
+{
+    struct fixture f;
+    uint64_t at = deadline();
+    fixture_start(&f, test_limits());
+    while (!never_closes(&f)) {
+        check_deadline(at, "half a linger time without a pause", __FILE__, __LINE__);
+    }
+    fixture_end(&f);
+}
+
+/* A client that was heard before its time to speak was over: it is, when this process stands still
+ * between two turns of the loop. */
+static int open_and_be_heard(struct fixture *f)
+{
+    uint64_t at = deadline();
+    for (;;) {
+        char answer[7];
+        long n;
+        int fd = client_open(f);
+        client_say(f, fd, "ECHO x\r\n");
+        while ((n = client_try(fd, answer, sizeof answer)) < 0) {
+            turn(f);
+            check_deadline(at, "an answer, or an end", __FILE__, __LINE__);
+        }
+        if (n > 0) {
+            assert_int_equal(n, sizeof answer);
+            assert_memory_equal(answer, "$1\r\nx\r\n", sizeof answer);
+            return fd;
+        }
+        client_close(fd);
+    }
+}
+
 TEST(silent_connection_is_closed)
 {
     struct net_limits limits = test_limits();
     limits.idle_first_ms = 150;
     struct fixture f;
     fixture_start(&f, limits);
-    int spoke = client_open(&f);
-    client_say(&f, spoke, "ECHO x\r\n");
-    client_hear(&f, spoke, "$1\r\nx\r\n");
+    int spoke = open_and_be_heard(&f);
     int silent = client_open(&f);
     client_say(&f, silent, "*1\r\n$4\r\nPI");
     client_expect_end(&f, silent);

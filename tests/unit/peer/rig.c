@@ -191,9 +191,7 @@ void side_config(struct rig *r, struct side *s, struct transport_config *ret)
     ret->members = r->members;
     ret->self = s->self;
     ret->formats = RIG_FORMATS;
-    ret->connect_ms = 5000;
-    ret->answer_ms = 5000;
-    ret->unacked_ms = 5000;
+    ret->connect_ms = ret->answer_ms = ret->unacked_ms = RIG_PATIENCE_MS;
     ret->pending_ms = 2 * DEADLINE_MS;
     for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
         ret->limits[kind] = RIG_LIMITS;

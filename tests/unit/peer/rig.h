@@ -7,7 +7,10 @@
 #include "base/buf.h"
 #include "peer/transport.h"
 
-#define DEADLINE_MS 60000u
+#define DEADLINE_MS 240000u
+/* For connecting, for answers and for what is not acknowledged: nobody gives up because this
+ * process stood still. Tests of giving up have times of their own. */
+#define RIG_PATIENCE_MS DEADLINE_MS
 #define RIG_STREAMS 16u
 
 struct rig;

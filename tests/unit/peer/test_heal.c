@@ -180,7 +180,7 @@ static uint64_t heard_after_ms(const struct heal *h, unsigned i, uint64_t since_
 {
     char byte;
     struct pollfd p = {.fd = h->heard[i], .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 60000), 1);
+    assert_int_equal(poll(&p, 1, 240000), 1);
     assert_int_equal(read(h->heard[i], &byte, 1), 1);
     return fli_clock_ms() - since_ms;
 }

@@ -68,8 +68,6 @@ static void restart(struct rig *r, struct side *s, const struct security_config 
     }
     side_config(r, s, &config);
     config.security = *security;
-    /* Handshakes take the time of a processor that others may use as well. */
-    config.connect_ms = config.answer_ms = config.unacked_ms = 60000;
     side_start(r, s, &config);
 }
 

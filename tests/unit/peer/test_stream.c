@@ -347,6 +347,11 @@ TEST_WITH(test_early_close, set_up, tear_down)
 TEST_WITH(test_never_reads, set_up, tear_down)
 {
     struct rig *r = *state;
+    struct transport_config config;
+    side_stop(&r->b);
+    side_config(r, &r->b, &config);
+    config.unacked_ms = 5000;
+    side_start(r, &r->b, &config);
     uint8_t *body = test_calloc(1, 100000);
     struct fli_slice part = {body, 100000};
     int fd = welcomed(r);

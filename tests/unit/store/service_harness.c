@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 
-#define WAIT_MS 30000u
+#define WAIT_MS 240000u
 #define INPUT_MAX ((size_t)4 << 20)
 #define RECEIVE_BYTES 4096
 
