@@ -21,11 +21,13 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 class GuardCase(Case):
     """A test of one storage's guard."""
 
+    TIMEOUT_S = 3000
+
     def guard(self, *args, env=None):
         """`fencelock guard`: its exit code, and what it wrote to stdout and stderr."""
         env = dict(os.environ if env is None else env, FENCELOCK_TIMEOUT='200s')
         done = subprocess.run([binary('fencelock'), 'guard', *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, env=env, timeout=400)
+                              stderr=subprocess.PIPE, env=env, timeout=2400)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     def until_lost(self, suite, *only):
