@@ -81,7 +81,7 @@ class Porcupine(Case):
         self.assertEqual(code, 1, '%s: %s' % (what, said))
 
     def test_locks(self):
-        path = self.history_of(lambda path: self.grants(path) > 10, 5, '--workload', 'lock', '--nemesis', 'kill,pause,clients')
+        path = self.history_of(lambda path: self.grants(path) > 5, 5, '--workload', 'lock', '--nemesis', 'kill,pause,clients')
         code, said = judge([path])
         self.assertEqual(code, 0, said)
         self.assertRegex(said, r'(?m)^Ok lock lock-0: \d\d')
