@@ -42,6 +42,10 @@ def recovery_s(options):
     return 60.0 if broken_disks(options) else PATIENCE_S
 
 
+def serves_again_s(options):
+    return 6.0 if broken_disks(options) else PATIENCE_S
+
+
 class ProxiedCluster(Cluster):
     """A cluster whose nodes know each other by the addresses of proxies."""
 
@@ -260,7 +264,7 @@ class FaultRun:
                 self._stop_clients()
                 finals = self._read_finals()
                 with must('all nodes come to the same state'):
-                    hashes = self.cluster.wait_same_state(6.0 if broken_disks(o) else PATIENCE_S)
+                    hashes = self.cluster.wait_same_state(serves_again_s(o))
                 for node, state in zip(self.cluster.nodes, hashes):
                     self.record(type='sample', node=node.name, index='at the end', hash=state)
                 self._afterwards()
@@ -304,9 +308,9 @@ class FaultRun:
         follower.kill()
         with must('%s starts again after everything' % follower.name, follower.process):
             follower.start()
-            self.cluster.wait_serving(follower)
+            self.cluster.wait_serving(follower, serves_again_s(self.options))
         with must('a node that has read its log again comes to the same state'):
-            hashes = self.cluster.wait_same_state()
+            hashes = self.cluster.wait_same_state(serves_again_s(self.options))
             token = follower.call('TOKEN', 'after everything')
         for node, state in zip(self.cluster.nodes, hashes):
             self.record(type='sample', node=node.name, index='after a restart', hash=state)
@@ -582,7 +586,7 @@ class FaultRun:
         healed = time.monotonic()
         for node in self.cluster.nodes:
             with must('%s serves' % node.name):
-                self.cluster.wait_serving(node, 6.0 if broken_disks(o) else PATIENCE_S)
+                self.cluster.wait_serving(node, serves_again_s(o))
         if self.members:
             self.members.judge()
         self.record(type='mark', f='healed', t=healed)
