@@ -16,10 +16,11 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
-from harness import Case, Cluster, Resp, RespError, main
+from harness import PATIENCE_S, Case, Cluster, Deadline, Resp, RespError, main
 from harness.process import guard, release_from_guard
 from harness.lab import free_ports
 from harness.resp import encode
+from steady import start_steady
 from tls_lab import Certs, Handshaker
 
 SECONDS = 2.0
@@ -28,7 +29,6 @@ if LONG:
     at = sys.argv.index('--seconds')
     SECONDS = float(sys.argv[at + 1])
     del sys.argv[at:at + 2]
-FIRST_RENEWAL_S = 60 # an attack goes on for so long at most until the good client has renewed
 # What a node may take besides the memory of its clients: the program, its state, log and queues, and what a turn adds.
 RSS_BESIDE = 200 << 20
 SANITIZED_RSS = 4 # times as much, where ASan keeps what was freed
@@ -45,11 +45,11 @@ class Good:
         guard(self.child)
         self.says = select.poll() # select() takes no descriptor above 1023
         self.says.register(self.child.stdout)
-        self.until = time.monotonic() + FIRST_RENEWAL_S
+        self.deadline = Deadline(PATIENCE_S)
 
     def begins(self):
         """Whether it has still to renew for the first time. A process may take long to start beside others."""
-        return time.monotonic() < self.until and not self.says.poll(0)
+        return not self.deadline.passed() and not self.says.poll(0)
 
     def end(self, seconds):
         """Returns when the request under way has its answer. An error in the client itself ends it with a traceback."""
@@ -75,7 +75,7 @@ class GoodClient:
         return answer
 
     def take(self, c):
-        token = self.timed(c, self.acquire_ms, 'ACQUIRE', 'good', 'TTL', 60000)
+        token = self.timed(c, self.acquire_ms, 'ACQUIRE', 'good', 'TTL', 600000)
         if not token:
             self.wrong.append('ACQUIRE: %r' % token)
             return
@@ -89,7 +89,7 @@ class GoodClient:
 
     def run(self):
         try:
-            with Resp(self.address, timeout=60) as c:
+            with Resp(self.address, timeout=PATIENCE_S) as c:
                 while not self.wrong and not select.select([sys.stdin], [], [], 0.005)[0]:
                     self.take(c)
         except (OSError, RespError, ValueError) as e:
@@ -105,7 +105,7 @@ class Flood:
         self.selector = selectors.DefaultSelector()
         self.left = {}
         for _ in range(n):
-            c = Resp(address, timeout=30, rcvbuf=None if reads else 4096)
+            c = Resp(address, timeout=240, rcvbuf=None if reads else 4096)
             c.sock.setblocking(False)
             self.left[c.sock] = memoryview(data)
             self.selector.register(c.sock, selectors.EVENT_WRITE | (selectors.EVENT_READ if reads else 0))
@@ -144,7 +144,7 @@ class Subscribers:
         self.cut_off, self.heard, self.socks = 0, 0, []
         self.selector = selectors.DefaultSelector()
         for _ in range(n):
-            sock = Resp(address, timeout=30).sock
+            sock = Resp(address, timeout=240).sock
             sock.sendall(encode('SUBSCRIBE', channel))
             self.socks.append(sock)
         for sock in self.socks:
@@ -181,7 +181,7 @@ class TinyRecords:
         self.left = {}
 
     def connect(self, address, context):
-        sock = Resp(address, timeout=30).sock
+        sock = Resp(address, timeout=240).sock
         shaker = Handshaker(context)
         said, over = shaker.step()
         while not over:
@@ -223,12 +223,12 @@ class Attacked(Case):
 
     def setUp(self):
         super().setUp()
-        options = ['--client-memory', self.CLIENT_MEMORY]
-        if not LONG: # what runs with every change may run on a machine that is busy with other things
-            options += ['--election-ms', 5000, '--heartbeat-ms', 40]
-        self.cluster = Cluster(self.lab, 3, extra=options)
+        self.cluster = Cluster(self.lab, 3, extra=['--client-memory', self.CLIENT_MEMORY])
         self.prepare()
-        self.cluster.start()
+        if LONG:
+            self.cluster.start()
+        else: # what runs with every change may run on a machine that is busy with other things
+            start_steady(self.cluster)
         self.node = self.cluster.leader()
 
     def prepare(self):
@@ -238,20 +238,20 @@ class Attacked(Case):
         infos = [node.info() for node in self.cluster.nodes]
         return [(i['term'], i['leader_id'], i['leader_changes']) for i in infos], infos
 
-    def attack(self, *floods, on=None, may_end=False):
-        """Runs the attackers for a while, beside a good client of the same node. may_end: an attacker that reads
-        its answers may be cut off as well, for what it sends or for what the answers take until it reads them."""
+    def attack(self, *floods, on=None, may_end=False, until=lambda: True):
+        """Runs the attackers for a while, and until they have done what they were to do, beside a good client of the same node. may_end: an
+        attacker that reads its answers may be cut off as well, for what it sends or for what the answers take until it reads them."""
         before, infos = self.facts()
         slow_before = [int(i['loop_turns_slow_working']) for i in infos]
         good = Good((on or self.node).address)
-        largest, until = 0, time.monotonic() + SECONDS
-        while good.begins() or time.monotonic() < until:
+        largest, end = 0, time.monotonic() + SECONDS
+        while good.begins() or time.monotonic() < end or not (until() or good.deadline.passed()):
             for flood in floods:
                 flood.step()
             largest = max([largest] + [node.process.rss() for node in self.cluster.nodes])
         for flood in floods:
             flood.close()
-        good.end(90)
+        good.end(240)
         after, infos = self.facts()
         slow = [int(i['loop_turns_slow_working']) - b for i, b in zip(infos, slow_before)]
         self.note('ACQUIRE p99 %.1f ms, RENEW p99 %.1f ms of %d; slow turns %s; rss %d MiB; elections %d; cut off %d'
@@ -272,7 +272,7 @@ class Attack(Attacked):
 
     def test_searches_for_deadlocks(self):
         """Sessions that wait for each other in a long chain; requests that make the search follow it."""
-        with self.node.client(timeout=60) as c:
+        with self.node.client(timeout=240) as c:
             owners = ['chain-%010d' % i for i in range(1000)]
             c.pipeline([('SESSION', 'OPEN', o, 'TTL', 600000) for o in owners])
             c.pipeline([('ACQUIRE', 'l%d' % i, 'SESSION', o) for i, o in enumerate(owners)])
@@ -284,7 +284,7 @@ class Attack(Attacked):
 
     def test_a_million_leases_that_end_at_once(self):
         """Scaled down to what a few seconds make: leases of one length, which end together."""
-        with self.node.client(timeout=60) as c:
+        with self.node.client(timeout=240) as c:
             for k in range(10):
                 c.pipeline([('ACQUIRE', 'e%d-%d' % (k, i), 'TTL', 3000) for i in range(1000)])
         self.attack(Flood(self.node.address, 4,
@@ -298,9 +298,10 @@ class Attack(Attacked):
         name = 'a' * 200
         subscribers = []
         for k in range(8):
-            c = self.node.client(timeout=60)
+            c = self.node.client(timeout=240)
             patterns = ['*%s%s%s' % ('a' * 100, chr(98 + k), 'a' * (100 + i)) for i in range(16)]
             c.send_raw(encode('PSUBSCRIBE', *patterns))
+            c.read()
             subscribers.append(c)
         events = b''.join(encode('ACQUIRE', name + str(i), 'OWNER', 'owner-%010d' % i) for i in range(200))
         events += b''.join(encode('BREAK', name + str(i)) for i in range(200))
@@ -320,7 +321,7 @@ class Attack(Attacked):
         self.assertEqual(int(before['clients_cut_off_for_memory']), 0)
 
     def test_lists_in_a_loop(self):
-        with self.node.client(timeout=60) as c:
+        with self.node.client(timeout=240) as c:
             c.pipeline([('ACQUIRE', 's%d' % i, 'TTL', 600000, 'VALUE', 'v' * 500) for i in range(2000)])
             for i in range(500):
                 c.send('ACQUIRE', 'crowd', 'PERMITS', 1000, 'OWNER', 'owner-%010d' % i, 'TTL', 600000, 'VALUE', 'v' * 100)
@@ -332,7 +333,7 @@ class Attack(Attacked):
             self.attack(Flood(self.node.address, 4, shows), Flood(self.node.address, 4, lists), may_end=True)
 
     def test_holders_of_a_crowded_lock(self):
-        with self.node.client(timeout=60) as c:
+        with self.node.client(timeout=240) as c:
             tokens = c.pipeline([('ACQUIRE', 'crowd', 'PERMITS', 2000, 'OWNER', 'owner-%010d' % i, 'TTL', 600000)
                                  for i in range(2000)])
             self.attack(Flood(self.node.address, 4, b''.join(encode('CHECK', 'crowd', t) + encode('RENEW', 'crowd', t)
@@ -374,7 +375,8 @@ class Crowd(Attacked):
         self.need_open_files(n + 200)
         subscribers = Subscribers(self.node.address, n, 'lock:x')
         events = Flood(self.node.address, 1, (encode('ACQUIRE', 'x', 'TTL', 60000) + encode('BREAK', 'x')) * 20)
-        self.attack(subscribers, events, may_end=True) # who reads too slowly is cut off, as the events are
+        # Who reads too slowly is cut off, as the events are.
+        self.attack(subscribers, events, may_end=True, until=lambda: subscribers.heard > n)
         self.assertGreater(subscribers.heard, n)
 
 

@@ -21,7 +21,7 @@ READ = re.compile(r':type :ok, .*:value \[\[:r "([^"]+)" \[([^\]]+)\]\]\]')
 def judge(paths):
     """A line for each: true, false or unknown, how many were answered, and the anomalies."""
     done = subprocess.run(['java', '-Djava.awt.headless=true', '-Xmx1g', '-cp', os.environ['JEPSEN_CLASSPATH'], 'clojure.main',
-                           os.path.join(HERE, 'elle', 'judge.clj'), *paths], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=400,
+                           os.path.join(HERE, 'elle', 'judge.clj'), *paths], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=2000,
                           cwd=os.path.dirname(os.path.abspath(paths[0]))) # where it leaves classes that it makes
     said = done.stdout.decode(errors='replace')
     lines = [line for line in said.splitlines() if re.match(r'(true|false|:unknown) \d+ \(', line)]
@@ -71,6 +71,8 @@ def reading(lines, key, elements):
 
 
 class Elle(Case):
+    TIMEOUT_S = 2300
+
     def setUp(self):
         super().setUp()
         if not os.environ.get('JEPSEN_CLASSPATH'):
@@ -82,7 +84,7 @@ class Elle(Case):
         """The path of the history of a run, whatever its own judges said."""
         out = self.lab.path(name)
         done = subprocess.run([sys.executable, os.path.join(HERE, 'run'), '--workload', 'append', '--seed', str(seed()), '--network', 'proxy',
-                               '--out', out, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
+                               '--out', out, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=2000)
         self.assertIn(done.returncode, (0, 1), done.stdout.decode(errors='replace'))
         return os.path.join(out, 'history.edn')
 

@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib')]
 sys.dont_write_bytecode = True
 from faultlab.bits import cut, files_of, flip, flip_at
-from harness import Cluster, Lab, Store, main, seed, wait_until
+from harness import LONG_ELECTION_TIMEOUT, Cluster, Lab, Store, main, seed, wait_until
 
 FLIPS = int(os.environ.get('FENCELOCK_FLIPS') or 6)
 SWEEP = int(os.environ.get('FENCELOCK_SWEEP') or 0)
@@ -34,10 +34,15 @@ def newest_snapshot(server):
     return os.path.join(folder, max(names))
 
 
+def asked(c, *words):
+    """The answer; an election may be in the way. Only what may be done twice."""
+    return wait_until(lambda: (c.call(*words),), 'an answer to %s' % words[0])[0]
+
+
 def grant(node, first, n):
-    with node.client() as c:
+    with node.client(240) as c:
         for i in range(first, first + n):
-            c.call('ACQUIRE', 'lock-%d' % i, 'TTL', 86000000, 'OWNER', 'owner-of-this-lock-%d' % i)
+            asked(c, 'ACQUIRE', 'lock-%d' % i, 'TTL', 86000000, 'OWNER', 'owner-of-this-lock-%d' % i)
 
 
 class Flips(unittest.TestCase):
@@ -143,8 +148,8 @@ class Flips(unittest.TestCase):
             return True
         self.damage_all(node, whole)
 
-    def three_nodes(self):
-        cluster = Cluster(self.lab, 3, extra=SNAPSHOT_OPTIONS)
+    def three_nodes(self, more=()):
+        cluster = Cluster(self.lab, 3, extra=[*SNAPSHOT_OPTIONS, *more])
         cluster.start()
         grant(cluster.leader(), 0, 450)
         return cluster
@@ -180,7 +185,7 @@ class Flips(unittest.TestCase):
 
     def test_a_leader_does_not_send_a_damaged_snapshot(self):
         """It goes on, says so, counts it, takes another one, though nothing is new, and sends that."""
-        cluster = self.three_nodes()
+        cluster = self.three_nodes(LONG_ELECTION_TIMEOUT) # it is this leader that has to send
         leader, follower = cluster.leader(), cluster.followers()[0]
         follower.kill()
         grant(leader, 450, 1000)
@@ -193,10 +198,11 @@ class Flips(unittest.TestCase):
             if path not in flipped:
                 flipped[path] = flip(path, self.random)
             return False
+        cluster.make_leader(leader)
         told()
         follower.start()
         wait_until(told, 'a word about a damaged snapshot')
-        self.assertGreater(leader.info()['snapshot_failures'], 0)
+        wait_until(lambda: leader.info()['snapshot_failures'] > 0, 'a failure that is counted')
         wait_until(lambda: follower.info()['applied_index'] >= leader.info()['applied_index'], 'a follower that is up to date')
         self.assertEqual(len(set(cluster.wait_same_state())), 1)
         self.assertTrue(leader.running())
@@ -205,26 +211,29 @@ class Flips(unittest.TestCase):
     def test_a_leader_meets_damage_in_its_log(self):
         """A follower lacks entries that the leader has to read back from disk, and that have changed there. It sends nothing of
         the kind: it ends and names the place, and the others go on with what they have."""
-        cluster = Cluster(self.lab, 3).start()
+        cluster = Cluster(self.lab, 3, extra=LONG_ELECTION_TIMEOUT).start() # it is this leader that has to read
         leader = cluster.leader()
         follower, other = cluster.followers()
-        token = leader.call('ACQUIRE', 'kept', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock')
+        with leader.client() as c:
+            token = asked(c, 'ACQUIRE', 'kept', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock')
         cluster.wait_same_state()
         follower.kill()
-        with leader.client(timeout=60) as c: # more than the leader keeps in memory
+        with leader.client(timeout=240) as c: # more than the leader keeps in memory
             for _ in range(13):
                 c.pipeline([('ACQUIRE', 'large', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock', 'VALUE', b'v' * 1024)] * 1000)
-                c.call('RELEASE', 'large', c.call('ACQUIRE', 'large', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock'))
+                asked(c, 'RELEASE', 'large', asked(c, 'ACQUIRE', 'large', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock'))
         path = os.path.join(leader.data, 'log', 'segment-0000000002')
         for _ in range(40):
             what = '%s: %s' % (path, flip(path, self.random))
         leader.process.asked_to_end = True
+        cluster.make_leader(leader)
         follower.start()
         self.assertGreater(leader.process.wait(240), 0, what)
         self.assertIn(os.path.basename(path), leader.process.output())
         cluster.wait_serving(other)
         cluster.wait_same_state()
-        self.assertEqual(follower.call('CHECK', 'kept', token), 1)
+        with follower.client() as c:
+            self.assertEqual(asked(c, 'CHECK', 'kept', token), 1)
         self.is_replaced(cluster, leader)
 
     def test_store(self):
@@ -236,7 +245,7 @@ class Flips(unittest.TestCase):
 
         def whole(store, what):
             try:
-                with store.client() as c:
+                with store.client(240) as c:
                     for i in range(KEYS):
                         self.assertEqual(c.call('GET', 'key-%d' % i), b'value %d' % i, what)
                         self.assertEqual(c.call('MARK', 'lock-%d' % i), i + 1, what)

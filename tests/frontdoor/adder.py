@@ -29,7 +29,7 @@ class Adder:
         servers = [redis.Redis(host=host, port=int(port), socket_timeout=3, retry=Retry(NoBackoff(), 0))
                    for host, port in (a.split(':') for a in locks.split(','))]
         self.dlm = Redlock(servers, retry_count=8, retry_delay=0.02)
-        self.store, self.key, self.tokens = Resp(store, timeout=60), key, tokens == 'tokens'
+        self.store, self.key, self.tokens = Resp(store, timeout=240), key, tokens == 'tokens'
         self.ending = self.stop_next = False
         signal.signal(signal.SIGTERM, self.on_term)
         signal.signal(signal.SIGUSR1, self.on_stop)

@@ -8,11 +8,10 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', '..', 'src', 'guards', 'kit')]
-from guardkit.postgresql import Psql
 from guardkit.storage import Refused
 from harness import main, wait_until
 from postgresql import PostgresCase
-from servers import Postgres
+from servers import PatientPsql as Psql, Postgres
 
 
 class Copies(PostgresCase):

@@ -3,6 +3,7 @@ guards, as their users would use them."""
 
 from guardkit.postgresql import PostgreSQL, text
 from guardkit.suite import must
+from harness import wait_until
 
 
 class PostgreSQLOff(PostgreSQL):
@@ -59,6 +60,8 @@ class PostgreSQLRecipe(PostgreSQLOff):
     def claim_and_read(self, suite):
         key, lock, a, b, old, new = self.begin(suite)
         b.start('SELECT fence_admit(%s, %d), balance FROM account WHERE id = %s;' % (text(lock), new, text(key)))
+        # Else its statement may begin, and see the account, after the commit of the other.
+        wait_until(lambda: self.admin.one('SELECT count(*) FROM pg_locks WHERE NOT granted') != '0', 'a wait for the mark')
         acknowledged = self.settle(a, b)
         seen = b.judged(b.finish(60))[-1].split('|')[-1]
         return self.finish(key, lock, b, new, seen, acknowledged)

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import tempfile
 
-from harness import Case, binary, free_ports, wait_until
+from guardkit.postgresql import Psql
+from harness import PATIENCE_S, Case, binary, free_ports, wait_until
 
 # The suite of CI attacks each storage once, and what fencelock guard attack covers is not made twice. GUARDS_FULL=1: all of
 # it, with thousands of random writes.
@@ -20,11 +21,23 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 class GuardCase(Case):
     """A test of one storage's guard."""
 
+    TIMEOUT_S = 3000
+
     def guard(self, *args, env=None):
         """`fencelock guard`: its exit code, and what it wrote to stdout and stderr."""
+        env = dict(os.environ if env is None else env, FENCELOCK_TIMEOUT='200s')
         done = subprocess.run([binary('fencelock'), 'guard', *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, env=env, timeout=400)
+                              stderr=subprocess.PIPE, env=env, timeout=2400)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def until_lost(self, suite, *only):
+        """Whether writers at random lose an update is chance, and less likely where they stand still by turns: until they do. Returns
+        all rows of the last time, as {attack: (outcome, detail)}."""
+        def lost():
+            found = {row[1]: row[2:4] for row in suite.run(only).rows}
+            outcome, detail = found['many writers at random']
+            return found if outcome == 'BROKEN' and 'lost' in detail else None
+        return wait_until(lost, 'a lost update')
 
     def note_attacks(self, report):
         """How many were withstood, and each that was not."""
@@ -53,6 +66,11 @@ def make_directory(path, user):
     while path != '/' and not os.stat(path).st_mode & 1: # it has to be reached by that user
         os.chmod(path, os.stat(path).st_mode | 0o711)
         path = os.path.dirname(path)
+
+
+class PatientPsql(Psql):
+    def sql(self, statement, seconds=PATIENCE_S):
+        return super().sql(statement, seconds)
 
 
 class Postgres:
@@ -101,7 +119,7 @@ class Postgres:
                               stderr=subprocess.DEVNULL).returncode == 0
 
     def url(self, database):
-        return 'postgresql:///%s?host=%s&port=%d&user=postgres' % (database, self.sockets, self.port)
+        return 'postgresql:///%s?host=%s&port=%d&user=postgres&connect_timeout=240' % (database, self.sockets, self.port)
 
     def postmaster(self):
         with open(os.path.join(self.data, 'postmaster.pid')) as f:

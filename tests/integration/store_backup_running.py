@@ -62,7 +62,7 @@ class Writer(threading.Thread):
 class RunningStore(Case):
     def tool(self, *words, **env):
         argv = [binary('fencelock'), 'store', 'backup'] + [str(w) for w in words]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=240, env=dict(os.environ, **env))
+        return subprocess.run(argv, capture_output=True, text=True, timeout=240, env=dict(os.environ, FENCELOCK_TIMEOUT='200s', **env))
 
     def good(self, *words, **env):
         done = self.tool(*words, '--json', **env)
@@ -125,22 +125,37 @@ class RunningStore(Case):
         self.assertEqual(new.call('CLAIM', 'w0', above + 1), 'OK')
 
     def test_one_at_a_time_from_its_beginning_to_its_end(self):
-        store = self.filled(2000)
+        """One that is not read for 5 s gives way to the next, which happens here as well when something stands still for so long."""
+        store, other, gave_way = self.filled(2000), self.lab.path('other'), 0
         c = store.client()
         self.addCleanup(c.close)
-        backup = c.call('BACKUP')
 
         def word(*command):
             with self.assertRaises(RespError) as caught:
                 c.call(*command)
             return caught.exception.word
-        self.assertEqual(word('BACKUP'), 'BUSY')
-        self.assertEqual(word('BACKUP', backup + 2, 0), 'NOTFOUND')
-        self.assertEqual(word('BACKUP', 0, 0), 'ERR')
-        self.assertEqual(word('BACKUP', backup, -1), 'ERR')
-        wait_until(lambda: c.call('BACKUP', backup, 0) is not None, 'the first piece')
-        self.assertEqual(word('BACKUP', backup, 0), 'ERR') # that one was given
-        self.refused(self.lab.path('other'), '--store', store.address, says='another backup', code=3)
+
+        backup = c.call('BACKUP')
+        while True:
+            try:
+                backup = c.call('BACKUP')
+            except RespError as e:
+                self.assertEqual(e.word, 'BUSY')
+                break
+            gave_way += 1
+        while True:
+            self.assertEqual(word('BACKUP', backup + 2, 0), 'NOTFOUND')
+            self.assertEqual(word('BACKUP', 0, 0), 'ERR')
+            self.assertEqual(word('BACKUP', backup, -1), 'ERR')
+            wait_until(lambda: c.call('BACKUP', backup, 0) is not None, 'the first piece') # pylint: disable=W0640
+            self.assertEqual(word('BACKUP', backup, 0), 'ERR') # that one was given
+            told = self.tool(other, '--store', store.address)
+            if told.returncode != 0:
+                break
+            os.unlink(other)
+            backup, gave_way = c.call('BACKUP'), gave_way + 1
+        self.assertEqual(told.returncode, 3, told.stderr)
+        self.assertIn('another backup', told.stderr)
         self.assertEqual(os.listdir(self.lab.path('')).count('other'), 0)
         at = 65536
         while True:
@@ -149,18 +164,18 @@ class RunningStore(Case):
                 break
             at += len(piece)
         self.assertEqual(word('BACKUP', backup, at), 'NOTFOUND')
-        self.assertEqual(at, self.good(self.lab.path('other'), '--store', store.address)['bytes'])
+        self.assertEqual(at, self.good(other, '--store', store.address)['bytes'])
         # One that nobody reads does not keep others waiting for long.
         self.assertGreater(c.call('BACKUP'), 0)
         wait_until(lambda: self.tool(self.lab.path('third'), '--store', store.address).returncode == 0, 'a backup in its place', every=0.3)
-        self.assertEqual(int(store.info()['backup_failures']), 1)
+        self.assertEqual(int(store.info()['backup_failures']), 1 + gave_way)
 
     def test_killed_in_the_middle(self):
         """The storage or the tool, at any moment: no file has the name that is not whole, and nothing is left in the directory."""
         store, r, backup = self.filled(6000), random.Random(seed()), self.lab.path('backup')
         names = sorted(os.listdir(store.data))
-        whole = 0
-        for i in range(12):
+        whole = i = 0
+        while i < 12 or i == whole: # a kill may always come too late, where this process stands still
             p = subprocess.Popen([binary('fencelock'), 'store', 'backup', backup, '--store', store.address],
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             time.sleep(r.uniform(0, 0.08)) # at any moment: which one does not matter
@@ -179,10 +194,10 @@ class RunningStore(Case):
                 whole += 1
             elif i % 2 == 0:
                 self.assertFalse(os.path.exists(backup + '.part'), 'the tool leaves what it could not finish')
+            i += 1
         store.kill() # what the tool had begun goes with it
         store.start()
         self.assertEqual(self.good(backup, '--store', store.address)['keys'], 6000)
-        self.assertLess(whole, 12)
 
     def test_damaged_and_foreign_files(self):
         store, backup, bad = self.filled(200), self.lab.path('backup'), self.lab.path('bad')
@@ -195,7 +210,8 @@ class RunningStore(Case):
             wrong.append(good[:at] + bytes([good[at] ^ (1 << r.randrange(8))]) + good[at + 1:])
         node = Cluster(self.lab, 1).start().nodes[0]
         foreign = self.lab.path('foreign')
-        subprocess.run([binary('fencelock'), 'backup', foreign, '--nodes', node.address], check=True, capture_output=True, timeout=240)
+        subprocess.run([binary('fencelock'), 'backup', foreign, '--nodes', node.address, '--timeout', '200s'], check=True, capture_output=True,
+                       timeout=240)
         with open(foreign, 'rb') as f:
             wrong.append(f.read())
         for content in wrong:

@@ -107,7 +107,7 @@ class Commands(StoreCase):
             requests += [('SET', 'k%d' % (i % 7), 'v%d' % i, 'FENCE', 'x', 10 + i), ('GET', 'k%d' % (i % 7)),
                          ('MARK', 'x'), ('SET', 'k0', 'late', 'FENCE', 'x', 9 + i)]
             want += ['OK', b'v%d' % i, 10 + i, 'STALE']
-        with store.client(timeout=30) as c:
+        with store.client(timeout=240) as c:
             got = [r.word if isinstance(r, RespError) else r for r in c.pipeline(requests)]
         self.assertEqual(got, want)
         info = store.info()
@@ -117,8 +117,10 @@ class Commands(StoreCase):
         store = self.store()
         clients = [store.client() for _ in range(50)]
         for turn in range(20):
+            store.pause() # so that it finds all of them at once, however slowly they are sent
             for i, c in enumerate(clients):
                 c.send('SET', 'k%d' % i, 'v%d' % turn, 'FENCE', 'x%d' % i, turn + 1)
+            store.resume()
             for c in clients:
                 self.assertEqual(c.read(), 'OK')
         info = store.info()
@@ -129,7 +131,7 @@ class Commands(StoreCase):
 
     def test_stock_client(self):
         store = self.store()
-        r = redis.Redis('127.0.0.1', store.port, socket_timeout=10)
+        r = redis.Redis('127.0.0.1', store.port, socket_timeout=240)
         self.assertTrue(r.ping())
         self.assertEqual(r.execute_command('CLAIM', 'lock', 7), b'OK')
         self.assertEqual(r.execute_command('SET', 'k', 'v', 'FENCE', 'lock', 7), True)
@@ -222,7 +224,7 @@ class BadClients(StoreCase):
             requests += [('GET', 'big'), ('GET', 'n')]
             want += [b'%d' % (i - i % 10)] * 2
         small = [('SET', 's', i, 'FENCE', 'x', 1) for i in range(20)]
-        with store.client(timeout=60) as c, store.client(timeout=60) as other:
+        with store.client(timeout=240) as c, store.client(timeout=240) as other:
             c.send_raw(b''.join(encode(*r) for r in requests))
             self.assertEqual([other.call(*r) for r in small], ['OK'] * 20) # nobody else waits for it
             got = []
@@ -238,7 +240,7 @@ class BadClients(StoreCase):
         bound of what may wait is refused, each with an answer."""
         store = self.store()
         requests = [('SET', 'k%d' % (i % 5), 'b' * VALUE_MAX, 'FENCE', 'x', 1) for i in range(150)]
-        with store.client(timeout=60) as c:
+        with store.client(timeout=240) as c:
             answers = [str(a) for a in c.pipeline(requests)]
         self.assertEqual(len(answers), 150)
         self.assertTrue(all(a == 'OK' or a.startswith('BUSY') for a in answers), set(answers))

@@ -89,7 +89,10 @@ class StoreCrashes(Case):
         store = Store(self.lab)
         errors = []
         store.start()
-        for _ in range(count):
+        done = 0
+        while done < count or min(w.acked for w in writers) == 0: # where all is slow, no writer may have got that far
+            longest_s *= 2 if done >= count else 1
+            done += 1
             threads = [threading.Thread(target=w.run, args=(store, errors), daemon=True) for w in writers]
             for t in threads:
                 t.start()
@@ -103,8 +106,7 @@ class StoreCrashes(Case):
             with store.client() as c:
                 for w in writers:
                     w.check(c)
-        self.note('%d kills, %d writes acknowledged' % (count, sum(w.acked for w in writers)))
-        self.assertGreater(min(w.acked for w in writers), 0)
+        self.note('%d kills, %d writes acknowledged' % (done, sum(w.acked for w in writers)))
         self.assertEqual(store.terminate(), 0)
 
     def test_quick_kills(self):

@@ -173,7 +173,7 @@ class FileUsers(Case):
         self.assertIn('WRONGPASS', error)
         plain = Store(self.lab, 'plain') # one without users serves who names one
         plain.start()
-        done = subprocess.run([binary('fencelock'), 'store', 'mark', '--lock', 'x', '--store', plain.address],
+        done = subprocess.run([binary('fencelock'), 'store', 'mark', '--lock', 'x', '--store', plain.address, '--timeout', '1h'],
                               env=dict(os.environ, FENCELOCK_USER='u', FENCELOCK_PASSWORD='p'), capture_output=True,
                               text=True, timeout=240)
         self.assertEqual((done.returncode, done.stdout.strip()), (0, '0'), done.stderr)
@@ -203,25 +203,28 @@ class StrictAsAUser(Case):
         ann.call('AUTH', 'ann', 'ann-password')
         self.assertEqual(ann.call('ACL', 'SETUSER', 'default', 'off'), 'OK')
         token, other = ann.call('ACQUIRE', 'a1', 'TTL', 600000), ann.call('ACQUIRE', 'b1', 'TTL', 600000)
-        def store(name, password, *more):
+        def store(name, password, timeout_ms):
             path = self.lab.path(name + '.password')
             with open(path, 'w', encoding='utf-8') as f:
                 f.write(password + '\n')
             s = Store(self.lab, name)
-            s.start('--strict', node.address, '--strict-timeout', '5000', *more, '--strict-password-file', path)
+            s.start('--strict', node.address, '--strict-timeout', timeout_ms, '--strict-user', 'store', '--strict-password-file', path)
             return s
-        good = store('good', 'store-password', '--strict-user', 'store')
+        good = store('good', 'store-password', '60000')
         with good.client() as c:
             answers = c.pipeline([('CLAIM', 'a1', token), ('SET', 'k', 'v', 'FENCE', 'a1', token), ('GET', 'k', 'FENCE', 'a1', token)])
             self.assertEqual(answers, ['OK', 'OK', b'v'])
             self.assertError('NOTHELD', c, 'CLAIM', 'a1', token + 5)
             self.assertError('UNCHECKED', c, 'CLAIM', 'b1', other) # it may not see that lock
             self.assertEqual(c.call('CLAIM', 'a1', token), 'OK')
-        bad = store('bad', 'wrong', '--strict-user', 'store')
+        bad = store('bad', 'wrong', '500')
         with bad.client() as c:
             self.assertError('UNCHECKED', c, 'CLAIM', 'a1', token)
             self.assertEqual(c.call('MARK', 'a1'), 0)
-        bad.process.wait_output('the login is refused')
+        waits = store('waits', 'wrong', '60000') # a login takes its time, and only who waits for it hears that it is refused
+        with waits.client() as c:
+            c.send('CLAIM', 'a1', token)
+            waits.process.wait_output('the login is refused')
         for words in (('--strict-user', 'x'), ('--strict-password-file', '/nothing')):
             done = subprocess.run([binary('fencelock-store'), '--data', self.lab.path('d'), '--listen', '127.0.0.1:0', *words],
                                   capture_output=True, text=True, timeout=240)

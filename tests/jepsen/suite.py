@@ -32,8 +32,10 @@ def java():
 
 
 class Jepsen(Case):
+    TIMEOUT_S = 2200
+
     def run_java(self, argv, **options):
-        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=500, **options)
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=2000, **options)
         return done.returncode, done.stdout.decode(errors='replace')
 
     def test_with_clojure_alone(self):

@@ -128,7 +128,7 @@ class Client(Case):
                 for i in range(len(data)):
                     conn.sendall(data[i:i + 1])
         threading.Thread(target=run, daemon=True).start()
-        return Resp(('127.0.0.1', listener.getsockname()[1]), timeout=5)
+        return Resp(('127.0.0.1', listener.getsockname()[1]), timeout=240)
 
     def test_every_type_byte_by_byte(self):
         with self.serve(b'+OK\r\n-STALE 1 2\r\n:-7\r\n$3\r\na\r\n\r\n$-1\r\n*-1\r\n*2\r\n:1\r\n*1\r\n$0\r\n\r\n'
@@ -146,8 +146,8 @@ class Client(Case):
     def test_silence_is_a_timeout(self):
         listener = socket.create_server(('127.0.0.1', 0))
         self.addCleanup(listener.close)
-        with Resp(('127.0.0.1', listener.getsockname()[1]), timeout=0.05) as c:
-            with self.assertRaises(socket.timeout):
+        with self.assertRaises(socket.timeout):
+            with Resp(('127.0.0.1', listener.getsockname()[1]), timeout=0.05) as c:
                 c.call('PING')
 
     def test_info(self):

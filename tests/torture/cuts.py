@@ -12,7 +12,7 @@ import unittest
 
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib')]
 sys.dont_write_bytecode = True
-from harness import Case, Cluster, RespError, Store, main, seed, wait_until
+from harness import PATIENCE_S, Case, Cluster, RespError, Store, main, seed, wait_until
 from shim import KILLED_BEFORE, KILLED_AFTER, Shim, library
 
 ONLY = 0
@@ -20,7 +20,6 @@ if '--only' in sys.argv:
     ONLY = int(sys.argv.pop(sys.argv.index('--only') + 1))
     sys.argv.remove('--only')
 KINDS = ('write', 'sync', 'name')
-DEADLINE_S = 20.0
 
 
 @unittest.skipUnless(library(), 'the shim is not built')
@@ -51,7 +50,7 @@ class Cuts(Case):
                 return not node.running() or node.call('TOKEN', 'any', timeout=2.0) > 0
             except (OSError, RespError):
                 return False
-        wait_until(serves, '%s to serve' % node.name, seconds=DEADLINE_S)
+        wait_until(serves, '%s to serve' % node.name)
 
     def store(self):
         self.number += 1
@@ -71,14 +70,14 @@ class Cuts(Case):
     def died(self, server, kind):
         if kind is None or not server.shim.failed(kind):
             return False
-        wait_until(lambda: not server.running(), 'the end of %s' % server.name, seconds=DEADLINE_S)
+        wait_until(lambda: not server.running(), 'the end of %s' % server.name)
         return True
 
     def use(self, server, kind, number, what, told):
         """Runs `what` in such a life. Whether it ended there."""
         self.begin(server, kind, number)
         try:
-            server.wait_ready(DEADLINE_S)
+            server.wait_ready()
             server.serves()
             what(server, told)
         except (AssertionError, OSError, RespError):
@@ -94,7 +93,7 @@ class Cuts(Case):
     def comes_again(self, server, has, told, words):
         self.begin(server)
         try:
-            server.wait_ready(DEADLINE_S)
+            server.wait_ready()
             server.serves()
         except AssertionError as e:
             self.fail('%s, and then it does not start: %s' % (words, e))
@@ -133,7 +132,7 @@ class Cuts(Case):
     # -- what they do -----------------------------------------------------------------------------------
     @staticmethod
     def take_locks(node, told):
-        with node.client(timeout=DEADLINE_S) as c:
+        with node.client(timeout=PATIENCE_S) as c:
             for i in range(3):
                 name = 'lock-%d-%d' % (i, len(told))
                 told[name] = c.call('ACQUIRE', name, 'TTL', 600000, 'OWNER', 'owner-number-%09d' % len(told))
@@ -145,7 +144,7 @@ class Cuts(Case):
 
     @staticmethod
     def write(store, told):
-        with store.client(timeout=DEADLINE_S) as c:
+        with store.client(timeout=PATIENCE_S) as c:
             for i in range(3):
                 token = max(told.values(), default=0) + 1
                 c.call('SET', 'key-%d' % i, 'value-%d' % token, 'FENCE', 'lock-%d' % i, token)
@@ -191,7 +190,7 @@ class Cuts(Case):
                     store.kill()
                     continue
                 self.begin(store)
-                store.wait_ready(DEADLINE_S)
+                store.wait_ready()
                 read = {'lock-%d' % i: store.call('MARK', 'lock-%d' % i) for i in range(3)}
                 values = {'key-%d' % i: store.call('GET', 'key-%d' % i) for i in range(3)}
                 seen_late += any(read[lock] > token for lock, token in told.items())
@@ -199,7 +198,7 @@ class Cuts(Case):
                 words = 'killed at %s number %d of a commit, read, and then the power goes' % (kind, number)
                 self.comes_again(store, self.store_has, {lock: mark for lock, mark in read.items() if mark}, words)
                 self.begin(store)
-                store.wait_ready(DEADLINE_S)
+                store.wait_ready()
                 self.assertEqual(values, {key: store.call('GET', key) for key in values}, words)
                 store.kill()
                 self.tried += 1

@@ -13,12 +13,13 @@ import errno
 import os
 import shutil
 import signal
+import socket
 import sys
 import unittest
 
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib')]
 sys.dont_write_bytecode = True
-from harness import Cluster, Lab, Node, RespError, Store, main, wait_until
+from harness import PATIENCE_S, Cluster, Deadline, Lab, Node, Resp, RespError, Store, main, wait_until
 from harness.lab import port_is_free
 from shim import SHORT_WRITE, Shim, library
 
@@ -40,15 +41,40 @@ ON_RING = {'ring': 'ring', 'ring_alloc': 'alloc', 'ring_write': 'write', 'ring_p
 # The same in a second life, after a SIGKILL.
 AGAIN = {'again_read': 'read', 'again_open': 'open', 'again_name': 'name', 'again_write': 'write', 'again_alloc': 'alloc'}
 OF_STORE = ('alloc', 'write', 'sync', 'name', 'accept')
+# So long is waited for a program after its call has failed, which may leave it without an answer. Until then it is the machine that is slow.
 DEADLINE_S = 3.0
-SNAPSHOT_BYTES, ENTRIES, SNAPSHOT_S = 65536, 300, 10.0 # so that a snapshot is taken
+SNAPSHOT_BYTES, ENTRIES = 65536, 300 # so that a snapshot is taken
 # libuv aborts when it cannot make the threads of its pool, or its first pipe.
 KNOWN = (('uv_thread_create', 'uv_queue_work', 'pthread_create'), ('uv_loop_init', 'pipe2'))
 
 
+class Client(Resp):
+    def __init__(self, server):
+        super().__init__(server.address, timeout=DEADLINE_S)
+        self.server, self.deadline = server, Deadline(PATIENCE_S)
+
+    def _more(self):
+        while True:
+            try:
+                return super()._more()
+            except socket.timeout:
+                if self.server.has_failed() or self.deadline.passed():
+                    raise
+
+
+def wait_serving(node):
+    deadline = Deadline(PATIENCE_S)
+    while True:
+        try:
+            return node.cluster.wait_serving(node, DEADLINE_S)
+        except AssertionError:
+            if node.has_failed() or not node.running() or deadline.passed():
+                raise
+
+
 def use_node(node, told):
     """Some of everything. told: what was acknowledged, as it comes."""
-    with node.client(timeout=DEADLINE_S) as c, node.client(timeout=DEADLINE_S) as listener:
+    with Client(node) as c, Client(node) as listener:
         listener.call('PSUBSCRIBE', 'lock:*')
         c.call('SESSION', 'OPEN', 'the-session-of-this-test', 'TTL', 600000)
         for i in range(6):
@@ -70,11 +96,12 @@ def use_node(node, told):
 def take_snapshot(node):
     """One that fails is tried again, and the node goes on."""
     try:
-        wait_until(lambda: node.info()['snapshots'] > 0, 'a snapshot', seconds=SNAPSHOT_S)
+        wait_until(lambda: not node.running() or node.info()['snapshots'] > 0, 'a snapshot')
     except AssertionError as e:
-        if node.running():
-            node.complaint = str(e)
+        node.complaint = str(e)
         raise
+    if not node.running():
+        raise ConnectionError('the node has ended')
 
 
 def node_has(node, told):
@@ -87,7 +114,7 @@ def node_has(node, told):
 
 
 def use_store(store, told):
-    with store.client(timeout=DEADLINE_S) as c:
+    with Client(store) as c:
         for i in range(8):
             c.call('SET', 'key-%d' % i, 'x' * 500, 'FENCE', 'lock-%d' % (i % 3), i + 1)
             told['lock-%d' % (i % 3)] = i + 1
@@ -128,7 +155,7 @@ class Failures(unittest.TestCase):
         node.extra = ['--snapshot-bytes', SNAPSHOT_BYTES]
         node.data = self.lab.path('node-%d' % self.number)
         node.shim = Shim(self.lab.path('shim-%d' % self.number), node.data, memory=True)
-        node.wait = lambda: cluster.wait_serving(node, DEADLINE_S)
+        node.wait = lambda: wait_serving(node)
         node.earlier = {}
         return node
 
@@ -155,6 +182,7 @@ class Failures(unittest.TestCase):
     def run_one(self, server, use, case, ring, number):
         """One life with one failure. Returns (what was acknowledged, calls of that kind, whether one failed)."""
         told, server.complaint, (kind, error) = dict(server.earlier), None, CASES[case]
+        server.has_failed = lambda: server.shim.failed(kind)
         server.shim.set('ring', int(ring))
         if number:
             server.shim.fail(kind, number, error)
@@ -164,7 +192,7 @@ class Failures(unittest.TestCase):
             server.wait()
             use(server, told)
         except (AssertionError, OSError, RespError):
-            if not server.shim.failed(kind):
+            if not server.has_failed():
                 raise
         if server.running():
             server.process.asked_to_end = True

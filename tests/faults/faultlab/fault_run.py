@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from harness import Cluster, Resp, RespError, Store, free_ports, wait_until
+from harness import PATIENCE_S, Cluster, Resp, RespError, Store, free_ports, wait_until
 from harness.lab import binary, build_dir
 from harness.resp import info_fields
 from redlock_lab import Redis
@@ -29,12 +29,21 @@ GOAL = {'bank': 'add', 'counter': 'add', 'append': 'append', 'register': 'get', 
 REDIS_SERVERS = 3
 # What a server says when it has a reason to end. It is started again then, as by a service manager.
 ENDS = ('cannot write', 'cannot be written', 'the other members refuse this node')
-RECOVERY_S = 60.0                                # how long servers may take to recover
-RECOVERY_REDLOCK_S = 20.0                        # it has no queue, so a client may be unlucky for long
+UNLUCKY_REDLOCK_S = 20.0                         # it has no queue, so some clients may be unlucky for long, and are not waited for longer
+
+
+def broken_disks(options):
+    """Nodes that were broken on purpose may never recover, and are not waited for."""
+    return options.unsafe_ack or options.no_sync
 
 
 def recovery_s(options):
-    return RECOVERY_REDLOCK_S if options.mode == 'redlock' else RECOVERY_S
+    """How long servers may take to recover: for ever is what it is told from."""
+    return 60.0 if broken_disks(options) else PATIENCE_S
+
+
+def serves_again_s(options):
+    return 6.0 if broken_disks(options) else PATIENCE_S
 
 
 class ProxiedCluster(Cluster):
@@ -100,7 +109,7 @@ class _RedisServer(Redis):
         argv = ['redis-server', '--port', self.port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', self.data]
         self.process = self.lab.start((self.shim.env_command() if self.shim else []) + argv, self.name)
 
-    def wait_ready(self, seconds=30):
+    def wait_ready(self, seconds=PATIENCE_S):
         wait_until(self.is_there, '%s answers' % self.name, seconds=seconds)
 
     def is_there(self):
@@ -174,15 +183,26 @@ class FaultRun:
                 server.launch()
 
     def try_start(self, server, seconds):
-        """Starts a server that may refuse to start, and watches it for `seconds` after its ready line. Returns its process."""
+        """Starts a server that may refuse to start, and watches it for `seconds` after its ready line, and until it has answered. Returns
+        its process."""
         server.launch()
         process = server.process
         process.asked_to_end = True
         wait_until(lambda: 'ready: ' in process.output() or not process.running(), 'a start of %s, or a refusal' % server.name)
         end = time.monotonic() + seconds
-        while process.running() and time.monotonic() < end:
+        while process.running() and (time.monotonic() < end or not self.answers(server)):
             time.sleep(0.02)
         return process
+
+    @staticmethod
+    def answers(server):
+        try:
+            server.call('PING', timeout=1.0)
+        except RespError:
+            pass
+        except OSError:
+            return False
+        return True
 
     def came_back(self, server):
         """The server runs: an end from now on is reported."""
@@ -244,7 +264,7 @@ class FaultRun:
                 self._stop_clients()
                 finals = self._read_finals()
                 with must('all nodes come to the same state'):
-                    hashes = self.cluster.wait_same_state(6.0 if o.unsafe_ack or o.no_sync else 60.0)
+                    hashes = self.cluster.wait_same_state(serves_again_s(o))
                 for node, state in zip(self.cluster.nodes, hashes):
                     self.record(type='sample', node=node.name, index='at the end', hash=state)
                 self._afterwards()
@@ -259,7 +279,7 @@ class FaultRun:
         finally:
             self.over.set()
             for thread in self.threads:
-                thread.join(30)
+                thread.join(PATIENCE_S)
             self.loop.close()
             self.recorder.close()
             if self.namespaces:
@@ -277,7 +297,7 @@ class FaultRun:
     def _afterwards(self):
         """What must hold when nobody asks for anything any more: every lock, session and wait ends by itself; what a node
         reads back from its snapshot and log is the state of the others, who never restarted; tokens go on."""
-        longest_wait = self.options.ttl_ms / 1000.0 + 30.0
+        longest_wait = self.options.ttl_ms / 1000.0 + recovery_s(self.options)
 
         def empty():
             info = self.cluster.leader().info()
@@ -288,9 +308,9 @@ class FaultRun:
         follower.kill()
         with must('%s starts again after everything' % follower.name, follower.process):
             follower.start()
-            self.cluster.wait_serving(follower)
+            self.cluster.wait_serving(follower, serves_again_s(self.options))
         with must('a node that has read its log again comes to the same state'):
-            hashes = self.cluster.wait_same_state()
+            hashes = self.cluster.wait_same_state(serves_again_s(self.options))
             token = follower.call('TOKEN', 'after everything')
         for node, state in zip(self.cluster.nodes, hashes):
             self.record(type='sample', node=node.name, index='after a restart', hash=state)
@@ -310,7 +330,7 @@ class FaultRun:
             node.program = self.program
             argv = [binary(node.program), '--id', node.id, '--data', node.data, '--cluster', new.members(),
                     '--restore', self.lab.path('backup.last')]
-            done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=60)
+            done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=PATIENCE_S)
             if done.returncode != 0:
                 self.report('backups', 'a restore of the last backup ended with %d: %s' % (done.returncode, done.stderr))
                 return
@@ -479,7 +499,7 @@ class FaultRun:
                 argv.append('--check-writes-only')
             self.clients.append(self.lab.start(argv, 'client%d' % number))
         for client in self.clients: # before that a signal would end it
-            client.wait_output('ready: ', 60)
+            client.wait_output('ready: ')
 
     def _start_threads(self):
         jobs = [('sampler', self._sample)] + ([('no-login', self._try_without_login)] if self.options.users else [])
@@ -530,7 +550,7 @@ class FaultRun:
 
     def _wait_for_end(self, end):
         """The time is up, and there was a fault, if there are to be any; with --until-late also so many held writes must have come late."""
-        last = end + 60
+        last = end + PATIENCE_S
         while not self.over.is_set():
             left = end - time.monotonic()
             late = self.writes.let_through_late if self.store else 0
@@ -547,7 +567,7 @@ class FaultRun:
         o = self.options
         self.over.set()
         for thread in self.threads:
-            thread.join(30)
+            thread.join(2 * PATIENCE_S)
         if self.thread_errors:
             raise self.thread_errors[0]
         self.peers.set(blocked=(), delay={})
@@ -559,14 +579,14 @@ class FaultRun:
             server.process.resume()
         for server in self.all_servers():
             with must('%s starts again' % server.name, server.process):
-                server.wait_ready(60)
+                server.wait_ready(recovery_s(o))
         if self.store:
             self.writes.set(0.0)
             self.writes.let_all_through()
         healed = time.monotonic()
         for node in self.cluster.nodes:
             with must('%s serves' % node.name):
-                self.cluster.wait_serving(node, 6.0 if o.unsafe_ack or o.no_sync else 60.0)
+                self.cluster.wait_serving(node, serves_again_s(o))
         if self.members:
             self.members.judge()
         self.record(type='mark', f='healed', t=healed)
@@ -580,8 +600,10 @@ class FaultRun:
         goal = GOAL[self.options.workload]
         places = {i: 0 for i in range(self.options.clients)}
         invoked = set()
-        end = healed + recovery_s(self.options) + 5
+        end, unlucky = healed + recovery_s(self.options) + 5, healed + UNLUCKY_REDLOCK_S
         while places and time.monotonic() < end:
+            if self.options.mode == 'redlock' and 2 * len(places) < self.options.clients and time.monotonic() > unlucky:
+                break
             for i in list(places):
                 with open(self.lab.path('client-%d.jsonl' % i)) as f:
                     f.seek(places[i])
@@ -618,7 +640,7 @@ class FaultRun:
             return {}
         finals = {}
         for key in sorted({e['key'] for e in history.read(self._paths()) if e['type'] == 'invoke' and e.get('key')}):
-            value = self.store.call('GET', key)
+            value = self.store.call('GET', key, timeout=PATIENCE_S)
             finals[key] = value.decode() if value is not None else None
         return finals
 

@@ -7,11 +7,11 @@ must show exactly these members, at these addresses."""
 import copy
 import time
 
-from harness import RespError, free_ports, wait_until
+from harness import PATIENCE_S, RespError, free_ports, wait_until
 
 SPARE = 2              # places beside those of the nodes that a run begins with
 AGAIN = ('NOLEADER', 'BUSY')
-STUBBORN_S = 25.0      # how long a change is asked for after all faults have ended
+STUBBORN_S = PATIENCE_S # how long a change is asked for after all faults have ended
 SETTLED = ('voter', 'learner')
 
 
@@ -152,7 +152,7 @@ class Members:
         return False
 
     # -- judging ----------------------------------------------------------------------------------------
-    def judge(self, seconds=60.0):
+    def judge(self, seconds=PATIENCE_S):
         """After the faults: every member shows those that were asked for."""
         last = []
 

@@ -40,7 +40,7 @@ import os
 import signal
 import time
 
-from harness import RespError, wait_until
+from harness import PATIENCE_S, RespError, wait_until
 
 from .bits import files_of, flip
 
@@ -331,7 +331,7 @@ class Transfer(Nemesis):
 class DiskLoss(Nemesis):
     SECONDS = (0.1, 1.0)
     BETWEEN = (1.5, 4.0)
-    REPAIR_S, WHOLE_S = 25.0, 8.0
+    WHOLE_S = 8.0
 
     @staticmethod
     def whole(run):
@@ -386,7 +386,7 @@ class DiskLoss(Nemesis):
                 except (OSError, RespError):
                     continue
             return False
-        wait_until(forgotten, 'the others to forget %s' % self.victim.name, every=0.1, seconds=self.REPAIR_S)
+        wait_until(forgotten, 'the others to forget %s' % self.victim.name, every=0.1)
         if run.shimmed():
             self.victim.shim.forget_journal()
         run.bring_back(self.victim)
@@ -395,7 +395,7 @@ class DiskLoss(Nemesis):
 @kind('flip')
 class Flip(DiskLoss):
     SHIM = True # snapshots come early
-    STORE_SHARE, LIVE_SHARE, LATER_S, FULL_S = 0.3, 0.3, 0.5, 30.0
+    STORE_SHARE, LIVE_SHARE, LATER_S, FULL_S = 0.3, 0.3, 0.5, PATIENCE_S
 
     def start(self, run):
         store = run.store if run.store and self.random.random() < self.STORE_SHARE else None

@@ -5,7 +5,7 @@ import os
 import subprocess
 import time
 
-from harness import RespError, binary, env_without_options, wait_until
+from harness import PATIENCE_S, RespError, binary, env_without_options, wait_until
 from harness.resp import info_fields
 
 from .nemesis import DiskLoss, Nemesis, kind
@@ -211,7 +211,7 @@ class Backup(Nemesis):
     becomes a new cluster."""
     SECONDS = (0.0, 0.1)
     BETWEEN = (0.2, 1.0)
-    LIMIT_S = 60
+    LIMIT_S = PATIENCE_S
 
     def start(self, run):
         path = run.lab.path('backup.new')
@@ -293,7 +293,7 @@ def judge_backups(run, highest, restored_token, counts):
         run.report('backups', 'a new cluster out of a backup has %r' % left)
 
 
-def judge_version(run, seconds=30.0):
+def judge_version(run, seconds=PATIENCE_S):
     """Nodes that all have the next version go to it, and none does before."""
     everywhere = all(n.program == Upgrade.NEXT for n in run.cluster.nodes)
 

@@ -14,6 +14,8 @@ import random
 import struct
 import threading
 
+from harness import PATIENCE_S
+
 MAGIC, HELLO_SIZE, KIND_OFFSET, SENDER_OFFSET = b'fencelok', 808, 18, 32
 
 
@@ -26,7 +28,7 @@ class Loop:
         self.thread = threading.Thread(target=self.loop.run_forever, name='proxies', daemon=True)
         self.thread.start()
 
-    def run(self, coroutine, seconds=20):
+    def run(self, coroutine, seconds=PATIENCE_S):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(seconds)
 
     def close(self):
@@ -41,7 +43,7 @@ class Loop:
                 await asyncio.sleep(0)
         self.run(cancel_all())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
+        self.thread.join(PATIENCE_S)
         self.loop.close()
 
 
@@ -225,7 +227,7 @@ class StoreProxy:
             for held in waiting:
                 held.go.set()
             for held in waiting:
-                await asyncio.wait_for(held.done.wait(), 10)
+                await asyncio.wait_for(held.done.wait(), PATIENCE_S / 2)
         self.loop.run(change())
 
     def _wants_to_hold(self, args):
