@@ -7,7 +7,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import main, wait_until
-from redlock_lab import ENDING_MS, LONG_MS, PATIENT_MS, Redis
+from redlock_lab import LONG_MS, PATIENT_MS, Redis
 from redlock_servers import RedlockCase
 from cli_library import needs_valgrind
 
@@ -16,14 +16,14 @@ BUDGET_MS = 500 # of servers that say nothing
 
 class Matrix(RedlockCase):
     def one(self, d, n, bad, name, cause):
-        a = d('acquire', 0, name, ENDING_MS, 0, 0)
+        a = d('acquire', 0, name, LONG_MS, 0, 0)
         if bad > (n - 1) // 2:
             self.assertEqual((a.ok, a.cause), (False, cause), a)
             return
         self.assertTrue(a.ok, a)
         self.assertNotIn('yes', a.statuses[:bad])
         self.assertGreaterEqual(a.statuses.count('yes'), n // 2 + 1)
-        self.assertTrue(d('extend', 0, name, ENDING_MS)['result'] == 'OK')
+        self.assertTrue(d('extend', 0, name, LONG_MS)['result'] == 'OK')
         self.assertTrue(d('release', 0, name)['result'] == 'OK')
 
     def sweep(self, cause, hurt, heal=None, endpoints=None, warm=False, args=(), prepare=None, **options):

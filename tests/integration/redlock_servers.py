@@ -8,7 +8,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, main, wait_until
-from redlock_lab import DAY_MS, ENDING_MS, LONG_MS, PATIENT_MS, Driver, FakeRedis, Proxy, Redis
+from redlock_lab import DAY_MS, LONG_MS, PATIENT_MS, Driver, FakeRedis, Proxy, Redis
 
 VALUE = r'^[0-9a-f]{40}$'
 
@@ -409,7 +409,7 @@ class Broken(RedlockCase):
         self.warm(d)
         for p in proxies[:2]:
             p.rule = lambda data: 'drop' if b'\r\nSET\r\n' in data else None
-        a = d.acquire('lock', ENDING_MS)
+        a = d.acquire('lock', LONG_MS)
         self.assertEqual((a.result, a.cause), ('ENOCONN', 'unreachable'), a)
         for p in proxies:
             p.rule = None
@@ -429,7 +429,7 @@ class Broken(RedlockCase):
         servers[1].call('SET', 'lock', 'theirs')
         before = proxies[0].connections
         proxies[0].rule = lambda data: 'drop' if b'\r\nSET\r\n' in data else None
-        d.send('acquire', 0, 'lock', ENDING_MS, 0, 0)
+        d.send('acquire', 0, 'lock', LONG_MS, 0, 0)
         self.assertEqual(d.read().result, 'ENOTHELD')
         wait_until(lambda: proxies[0].connections > before, 'a new connection')
         proxies[0].rule = None

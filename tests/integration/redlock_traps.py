@@ -9,7 +9,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import main, wait_until
 from harness.lab import build_dir
-from redlock_lab import DAY_MS, ENDING_MS, ENDS, FINDINGS, LONG_MS, PATIENT_MS, Redis
+from redlock_lab import DAY_MS, ENDS, FINDINGS, LONG_MS, PATIENT_MS, Redis
 from redlock_servers import RedlockCase
 
 
@@ -224,7 +224,7 @@ class Traps(RedlockCase):
         servers = self.redis(3)
         proxies = [self.proxy(s) for s in servers]
         d = self.driver(proxies, loop=True, connect=300)
-        d.send('acquire', 0, 'lock', ENDING_MS, PATIENT_MS, 0)
+        d.send('acquire', 0, 'lock', LONG_MS, PATIENT_MS, 0)
         self.assertTrue(d.read().ok)
         wait_until(lambda: [s.call('EXISTS', 'lock') for s in servers].count(1) >= 2, 'the keys')
         proxies[0].hold()

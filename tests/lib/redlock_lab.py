@@ -17,7 +17,6 @@ from harness.resp import close_all, read_request, shut_down
 # machine; where a server has to be too slow, a test takes a shorter TTL or budget. No time of the options is longer than a day.
 PATIENT_MS = int(PATIENCE_S * 1000)
 LONG_MS = 20 * PATIENT_MS
-ENDING_MS = PATIENT_MS * 2 // 3 # for keys that may be left behind when a connection is cut: they end while a test waits for that
 DAY_MS = 86400000
 
 # enum fl_redlock_cause, fl_redlock_status, fl_redlock_end, fl_redlock_finding_kind
@@ -122,7 +121,7 @@ class Proxy:
             for s in (client, server):
                 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.sockets += [client, server]
-            pair = {'dropped': False}
+            pair = {'dropped': False, 'cut': threading.Lock()}
             threading.Thread(target=self._up, args=(client, server, pair), daemon=True).start()
             threading.Thread(target=self._down, args=(client, server, pair), daemon=True).start()
 
@@ -146,9 +145,12 @@ class Proxy:
                 self.open_gate.wait()
                 if not data:
                     break
-                if self.rule is not None and self.rule(data) == 'drop':
+                if self.rule is None or self.rule(data) != 'drop':
+                    server.sendall(data)
+                    continue
+                with pair['cut']: # whoever finds it cut knows that the request is with the server
                     pair['dropped'] = True
-                server.sendall(data)
+                    server.sendall(data)
         except OSError:
             pass
         shut_down(server)
@@ -157,7 +159,9 @@ class Proxy:
         try:
             while True:
                 data = server.recv(65536)
-                if not data or pair['dropped']:
+                with pair['cut']:
+                    dropped = pair['dropped']
+                if not data or dropped:
                     break
                 if self.delay:
                     time.sleep(self.delay)
