@@ -265,7 +265,7 @@ class Events(ClusterCase):
         quick = self.subscribed(node, 'SUBSCRIBE', 'lock:last')
         owner = '\xff' * 100
         hears_why, patience = False, Deadline(PATIENCE_S)
-        while not hears_why: # the node waits a second for it to read; on a busy machine that may be over
+        while not hears_why: # it has 5 seconds to begin with that, which a slow machine may miss
             cut = node.info()['slow_subscribers_cut_off']
             slow = node.client(rcvbuf=4096, timeout=PATIENCE_S)
             self.addCleanup(slow.close)
