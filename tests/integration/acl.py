@@ -451,7 +451,7 @@ class Revoked(AclCase):
         self.assertError('NOPERM', ann, 'RENEW', 'a', token)
         node.call('ACL', 'SETUSER', 'ann', '+@acquire')
         self.assertEqual(ann.call('RENEW', 'a', token), 1)
-        self.assertEqual(ann.call('RENEW', 'a', token, 'TTL', 1000), 1)
+        short = ann.call('ACQUIRE', 'b', 'TTL', 4000)
         node.call('ACL', 'SETUSER', 'ann', 'off')
         self.assertError('NOAUTH', ann, 'RENEW', 'a', token)
         self.assertError('NOAUTH', ann, 'PING')
@@ -461,7 +461,7 @@ class Revoked(AclCase):
         self.user(node, 'ann', '~*', '+@acquire')
         self.assertError('NOAUTH', ann, 'RENEW', 'a', token) # another one of the same name
         # An end of a lease asks for no right.
-        wait_until(lambda: node.call('CHECK', 'a', token) == 0, "the lease's end")
+        wait_until(lambda: node.call('CHECK', 'b', short) == 0, "the lease's end")
 
     def test_waiting_ends_with_the_right(self):
         node = self.cluster().nodes[0]
