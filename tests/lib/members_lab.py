@@ -28,17 +28,27 @@ def ask_again(asked, *args):
     return answer
 
 
-def keep_leader(cluster):
-    """From here on no leader is replaced because it stood still, and requests wait for one. For tests in which an election that a busy
-    machine causes would be the fault of what is tested: a request that it makes UNCERTAIN, an entry or an event more. A leader whose
-    process ends is replaced at once all the same. The nodes start with their own options, and a new cluster forms as fast as any."""
-    for name, value in (('election-ms', ELECTION_MS), ('hold-ms', HOLD_MS)):
+def set_times(cluster, election_ms, hold_ms, wanted):
+    for name, value in (('election-ms', election_ms), ('hold-ms', hold_ms)):
         ask_again(cluster.nodes[0], 'CLUSTER', 'CONFIG', 'SET', name, value)
 
     def in_force(node):
         info = node.info()
-        return (info['election_ms'], info['hold_ms']) == (ELECTION_MS, HOLD_MS)
-    wait_until(lambda: all(in_force(node) for node in cluster.running()), 'the longer times on all nodes')
+        return (info['election_ms'], info['hold_ms']) == wanted
+    wait_until(lambda: all(in_force(node) for node in cluster.running()), 'the times %r on all nodes' % (wanted,))
+
+
+def keep_leader(cluster):
+    """From here on no leader is replaced because it stood still, and requests wait for one. For tests in which an election that a busy
+    machine causes would be the fault of what is tested: a request that it makes UNCERTAIN, an entry or an event more. A leader whose
+    process ends is replaced at once all the same."""
+    set_times(cluster, ELECTION_MS, HOLD_MS, (ELECTION_MS, HOLD_MS))
+
+
+def let_elections_be(cluster):
+    """The end of keep_leader(), of nodes without such options of their own. Due before all nodes of a cluster start again, or others
+    from a backup: what is in a snapshot is in force when they begin, and their first election would take as long."""
+    set_times(cluster, 'default', 'default', (400, 3000))
 
 
 def patient_env(**more):
