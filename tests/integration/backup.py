@@ -14,7 +14,7 @@ from itertools import count
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Load, RespError, binary, env_without_options, main, seed, wait_until
 from harness.resp import info_fields
-from members_lab import ask_again, keep_leader, let_elections_be
+from members_lab import ask_again, keep_leader, let_elections_be, try_again
 
 OWNER = 'owner-a-0123456789'
 STEP = 1000000000
@@ -58,7 +58,7 @@ class Backups(Case):
                 wait_until(lambda: asked() > before + 8 or p.poll() is not None, 'that it asks or gives up')
                 p.kill()
                 return asked() > before + 8
-        wait_until(asked_again_and_again, 'to be asked again and again')
+        try_again(asked_again_and_again, 'to be asked again and again')
         with subprocess.Popen(argv + ['--timeout', '200s'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as p:
             others[0].start()
             self.assertEqual(p.wait(240), 0, p.stdout.read())
@@ -102,7 +102,7 @@ class Backups(Case):
                     if newer:
                         previous = index
                     return newer and (turn == 1 or said['last_token'] + 1000 > before)
-                wait_until(taken, 'a backup that has what was there')
+                try_again(taken, 'a backup that has what was there')
                 if turn == 1:
                     leader.start()
         finally:

@@ -9,7 +9,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, Case, Cluster, main, wait_until
-from members_lab import ASK_AGAIN, ask_again
+from members_lab import ASK_AGAIN, ask_again, try_again
 
 OWNER = 'owner-a-0123456789'
 SIZE = '60m' # room for a few segments of the log
@@ -73,7 +73,7 @@ class DiskFull(Case):
                 for node in others:
                     node.resume()
             return has_more
-        wait_until(cut_off, 'a leader with entries that nobody else has')
+        try_again(cut_off, 'a leader with entries that nobody else has')
         old.pause()
         for node in others: # what waits for them in their sockets must not arrive
             node.kill()
@@ -106,7 +106,7 @@ class DiskFull(Case):
                 self.assertEqual([a for a in answers if not isinstance(a, int) and a.word not in ASK_AGAIN], [])
                 state[:] = [request for request, a in zip(state, answers) if not isinstance(a, int)]
                 return not state
-            wait_until(taken_by_all, 'all locks')
+            try_again(taken_by_all, 'all locks')
             for _ in range(150):
                 ask_again(c, 'TOKEN', 'more')
         wait_until(lambda: small.info()['snapshot_failures'] > 0, 'a failure that is counted')

@@ -9,10 +9,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, Case, Cluster, Resp, RespError, as_dict, binary, main, wait_until
-from members_lab import keep_leader, patient_env
+from members_lab import keep_leader, patient_env, try_again
 from redlock_lab import Redis
 from wire_lab import form_texts
 
@@ -544,6 +545,7 @@ class Locks(Nodes):
 
 
 VALUE = 'a-value-of-a-library'
+KNOWN_S = 4  # a release is known for 5 s; what takes longer is tried again
 
 
 class Several(Nodes):
@@ -551,19 +553,30 @@ class Several(Nodes):
 
     def test_by_default_the_second_node_says_what_is_wrong(self):
         a, b, c = self.three().nodes
-        self.assertEqual(a.call('SET', 'x', VALUE, 'NX', 'PX', TTL), 'OK')
-        for node in (b, c):
-            with self.assertRaises(RespError) as e:
-                node.call('SET', 'x', VALUE, 'NX', 'PX', TTL)
-            self.assertIn('give the library one address', e.exception.line)
+        names = ('x%d' % i for i in itertools.count())
+
+        def said_by_both():
+            """The same value within 2 seconds, which a slow machine may miss: then it is refused as any other, and another lock is tried."""
+            name = next(names)
+            self.assertEqual(a.call('SET', name, VALUE, 'NX', 'PX', TTL), 'OK')
+            for node in (b, c):
+                try:
+                    self.assertIsNone(node.call('SET', name, VALUE, 'NX', 'PX', TTL))
+                    return None
+                except RespError as e:
+                    said.append(e.line)
+            return name
+        said = []
+        x = try_again(said_by_both, what='two nodes that say so in time')
+        self.assertEqual([line for line in said if 'give the library one address' not in line], [])
         # A driver that asks again where it has asked, another value, and a value that many may have.
-        self.assertIsNone(a.call('SET', 'x', VALUE, 'NX', 'PX', TTL))
-        self.assertIsNone(b.call('SET', 'x', VALUE, 'NX', 'PX', TTL))
-        self.assertIsNone(b.call('SET', 'x', VALUE + '-of-another', 'NX', 'PX', TTL))
+        self.assertIsNone(a.call('SET', x, VALUE, 'NX', 'PX', TTL))
+        self.assertIsNone(b.call('SET', x, VALUE, 'NX', 'PX', TTL))
+        self.assertIsNone(b.call('SET', x, VALUE + '-of-another', 'NX', 'PX', TTL))
         self.assertEqual(a.call('SET', 'y', '1', 'NX', 'PX', TTL), 'OK')
         self.assertIsNone(b.call('SET', 'y', '1', 'NX', 'PX', TTL))
-        self.assertEqual(a.call('DELIFEQ', 'x', VALUE), 1)
-        self.assertEqual(b.call('DELIFEQ', 'x', VALUE), 0)
+        self.assertEqual(a.call('DELIFEQ', x, VALUE), 1)
+        self.assertEqual(b.call('DELIFEQ', x, VALUE), 0)
 
     def test_shared_equal_values_are_one(self):
         a, b, c = self.three('--redis-face-shared', 'yes').nodes
@@ -573,30 +586,48 @@ class Several(Nodes):
             self.assertIsNone(node.call('SET', 'x', VALUE + '-of-another', 'NX', 'PX', TTL))
         token = a.call('LOCKTOKEN', 'x', VALUE)
         self.assertEqual([n.call('LOCKTOKEN', 'x', VALUE) for n in (b, c)], [token, token])
-        for node in (b, c, a):
-            self.assertEqual(node.call('EVAL', release, 1, 'x', VALUE), 1)
-        self.assertEqual(a.call('EVAL', release, 1, 'x', VALUE + '-of-another'), 0)
-        # Another takes it meanwhile: the first one's late release says 1 and does nothing.
-        self.assertEqual(b.call('SET', 'x', VALUE + '-of-another', 'NX', 'PX', TTL), 'OK')
-        self.assertEqual(c.call('EVAL', release, 1, 'x', VALUE), 1)
+
+        def released():
+            """Another takes it meanwhile: the first one's late release says 1 and does nothing."""
+            a.call('EVAL', release, 1, 'x', VALUE + '-of-another')
+            self.assertEqual(a.call('SET', 'x', VALUE, 'NX', 'PX', TTL), 'OK')
+            began = time.monotonic()
+            answers = [node.call('EVAL', release, 1, 'x', VALUE) for node in (b, c, a)]
+            answers += [a.call('EVAL', release, 1, 'x', VALUE + '-of-another'), b.call('SET', 'x', VALUE + '-of-another', 'NX', 'PX', TTL),
+                        c.call('EVAL', release, 1, 'x', VALUE)]
+            return answers if time.monotonic() - began < KNOWN_S else None
+        self.assertEqual(try_again(released, what='all in time'), [1, 1, 1, 0, 'OK', 1])
         self.assertEqual(a.call('GET', 'x'), (VALUE + '-of-another').encode())
         self.assertGreater(a.call('LOCKTOKEN', 'x', VALUE + '-of-another'), token)
         # Several keys, and a leader that is exchanged between two of the answers.
         texts = form_texts()
         cluster_keys = ('k1', 'k2')
-        for node in (a, b, c):
-            self.assertEqual(node.call('EVAL', texts['set-all'], 2, *cluster_keys, VALUE, TTL), 2)
-        for node in (a, b, c):
-            self.assertEqual(node.call('EVAL', texts['release-each'], 2, *cluster_keys, VALUE), 2)
+
+        def released_each():
+            for node in (a, b, c):
+                self.assertEqual(node.call('EVAL', texts['set-all'], 2, *cluster_keys, VALUE, TTL), 2)
+            began = time.monotonic()
+            answers = [node.call('EVAL', texts['release-each'], 2, *cluster_keys, VALUE) for node in (a, b, c)]
+            return answers if time.monotonic() - began < KNOWN_S else None
+        self.assertEqual(try_again(released_each, what='each in time'), [2, 2, 2])
 
     def test_shared_through_a_change_of_leader(self):
         cluster = self.three('--redis-face-shared', 'yes')
-        leader, (a, b) = cluster.leader(), cluster.followers()
-        self.assertEqual(a.call('SET', 'x', VALUE, 'NX', 'PX', TTL), 'OK')
-        self.assertEqual(a.call('DELIFEQ', 'x', VALUE), 1)
-        leader.kill()
-        # The new leader has seen the release in its own log, and the clock of leases stood still without one.
-        self.assertEqual(b.call('DELIFEQ', 'x', VALUE, timeout=PATIENCE_S), 1)
+
+        def released():
+            """The new leader has seen the release in its own log, and the clock of leases stood still without one."""
+            leader, (a, b) = cluster.leader(), cluster.followers()
+            self.assertEqual(a.call('SET', 'x', VALUE, 'NX', 'PX', TTL), 'OK')
+            began = time.monotonic()
+            self.assertEqual(a.call('DELIFEQ', 'x', VALUE), 1)
+            leader.kill()
+            answer = b.call('DELIFEQ', 'x', VALUE, timeout=PATIENCE_S)
+            if time.monotonic() - began < KNOWN_S:
+                return [answer]
+            leader.start()
+            cluster.wait_serving(leader)
+            return None
+        self.assertEqual(try_again(released, what='a release that is known in time'), [1])
 
 
 class Check(Case):

@@ -4,7 +4,7 @@ import os
 import random
 import subprocess
 
-from harness import PATIENCE_S, Case, Cluster, Load, Node, RespError, binary, free_ports, seed, wait_until
+from harness import PATIENCE_S, Case, Cluster, Deadline, Load, Node, RespError, binary, free_ports, seed, wait_until
 
 ASK_AGAIN = ('NOLEADER', 'BUSY', 'UNCERTAIN')
 ELECTION_MS, HOLD_MS = 20000, 60000
@@ -26,6 +26,17 @@ def ask_again(asked, *args):
     if isinstance(answer, Exception):
         raise answer
     return answer
+
+
+def try_again(attempt, what):
+    """Calls it until it returns something true: for a case that needs luck. Unlike in wait_until(), what it asserts must hold each time."""
+    patience = Deadline(PATIENCE_S)
+    while True:
+        found = attempt()
+        if found:
+            return found
+        if patience.passed():
+            raise AssertionError('%s did not come about' % what)
 
 
 def set_times(cluster, election_ms, hold_ms, wanted):
