@@ -2,6 +2,7 @@
 """Users and rights on real processes: tries everything that a user may not do, at the leader and at a follower."""
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -11,11 +12,12 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Resp, RespError, as_dict, binary, main, wait_until
+from harness import PATIENCE_S, Case, Cluster, Resp, RespError, as_dict, binary, main, wait_until
 from harness.lab import ROOT
+from members_lab import ask_again, keep_leader, patient_env
 from wire_lab import form_texts
 
-TTL = 60000
+TTL = 600000
 
 
 def own_address():
@@ -92,6 +94,7 @@ class Rights(AclCase):
     def test_the_busiest_are_filtered(self):
         """LOCKS BY WAIT is answered by each node for itself, from what its log has brought."""
         cluster = self.cluster(3, '--metrics', '127.0.0.1:0')
+        keep_leader(cluster)
         node = cluster.leader()
         self.assertEqual(node.call('ACL', 'SETUSER', 'see', 'on', '>see-password', '~a*', '+@see'), 'OK')
         self.assertEqual(node.call('ACL', 'SETUSER', 'blind', 'on', '>blind-password', '~*', '+@acquire'), 'OK')
@@ -280,19 +283,18 @@ class Logins(AclCase):
 
 class Tool(AclCase):
     def tool(self, *words, **env):
-        done = subprocess.run([binary('fencelock'), *words], capture_output=True, text=True, timeout=240,
-                              env=dict(os.environ, **env))
+        done = subprocess.run([binary('fencelock'), *words], capture_output=True, text=True, timeout=240, env=patient_env(**env))
         return done.returncode, done.stdout.strip(), done.stderr.strip()
 
     def test_user_and_password(self):
         node = self.cluster().nodes[0]
         self.user(node, 'ann', '~a*', '+@acquire', '+@see')
         node.call('ACL', 'SETUSER', 'default', '-@acquire')
-        at = ('--nodes', node.address, '--timeout', '60s')
+        at = ('--nodes', node.address)
         path = self.lab.path('password')
         with open(path, 'w') as f:
             f.write('ann-password\n')
-        code, token, error = self.tool('acquire', 'a1', *at, '--user', 'ann', '--password-file', path)
+        code, token, error = self.tool('acquire', 'a1', *at, '--ttl', '10m', '--user', 'ann', '--password-file', path)
         self.assertEqual((code, error), (0, ''))
         code, out, _ = self.tool('show', 'a1', *at, FENCELOCK_USER='ann', FENCELOCK_PASSWORD='ann-password')
         self.assertEqual(code, 0, out)
@@ -301,13 +303,13 @@ class Tool(AclCase):
         self.assertIn('@acquire', error)
         code, _, error = self.tool('acquire', 'a2', *at)
         self.assertIn('@acquire', error)
-        long = (*at[:2], '--timeout', '1h') # it ends at once, or the test does not
+        long = (*at, '--timeout', '1h') # it ends at once, or the test does not
         code, _, error = self.tool('acquire', 'a2', *long, '--user', 'ann', FENCELOCK_PASSWORD='wrong')
-        self.assertEqual(self.tool('watch', *at[:2], '--user', 'ann', FENCELOCK_PASSWORD='wrong')[0], 1)
+        self.assertEqual(self.tool('watch', *at, '--user', 'ann', FENCELOCK_PASSWORD='wrong')[0], 1)
         self.assertEqual(code, 1, error)
         self.assertIn('WRONGPASS', error)
         url = 'fencelock://ann:ann%2Dpassword@' + node.address
-        code, out, error = self.tool('acquire', 'a9', '--timeout', '60s', FENCELOCK_NODES=url)
+        code, out, error = self.tool('acquire', 'a9', FENCELOCK_NODES=url)
         self.assertEqual((code, error), (0, ''))
         for words, env in ((('--nodes', url), {}), (('--user', 'ann'), {'FENCELOCK_NODES': url}), (('--tls',), {'FENCELOCK_NODES': url}),
                            ((), {'FENCELOCK_NODES': url.replace('fencelock:', 'redis:')})):
@@ -317,11 +319,11 @@ class Tool(AclCase):
         for words, env in ((('--user', 'ann'), {}), (('--password-file', path), {}),
                            (('--user', 'ann', '--password-file', path + 'x'), {})):
             self.assertEqual(self.tool('acquire', 'a2', *at, *words, **env)[0], 2)
-        code, out, error = self.tool('run', 'a3', *at, '--user', 'ann', '--password-file', path, '--', 'sh', '-c',
+        code, out, error = self.tool('run', 'a3', *at, '--ttl', '10m', '--user', 'ann', '--password-file', path, '--', 'sh', '-c',
                                      'echo $FENCELOCK_TOKEN')
         self.assertEqual(code, 0, error) # on a busy machine it says that it waits
         self.assertGreater(int(out), int(token))
-        code, out, error = self.tool('run', 'a4', *at, '--user', 'ann', '--password-file', path, '--', binary('fencelock'),
+        code, out, error = self.tool('run', 'a4', *at, '--ttl', '10m', '--user', 'ann', '--password-file', path, '--', binary('fencelock'),
                                      'show', 'a4', '--json', '--nodes', node.address)
         self.assertRegex(out, r'host=\S+ pid=[0-9]+ command=fencelock\b')
 
@@ -334,7 +336,7 @@ class Audit(AclCase):
 
         def lines(name=path):
             with open(name) as f:
-                return [json.loads(l) for l in f]
+                return [json.loads(l) for l in f if l.endswith('\n')] # the last one may be half written
 
         def line(event, **fields):
             return wait_until(lambda: [l for l in lines() if l['event'] == event and fields.items() <= l.items()],
@@ -397,7 +399,7 @@ class AuditElsewhere(AclCase):
         node.argv = lambda: ['unshare', '-m', 'sh', '-c', script, 'sh', old, path] + argv()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
             s.bind(path)
-            s.settimeout(30)
+            s.settimeout(PATIENCE_S)
             cluster.start()
             token = node.call('ACQUIRE', 'report', 'TTL', TTL, 'OWNER', 'owner-of-audit-0123')
             while True:
@@ -417,7 +419,7 @@ class AuditElsewhere(AclCase):
         node = self.cluster(1, '--auditlog', path).nodes[0]
         name, owner = 'n' * 255, 'o' * 255
         def dropped():
-            with node.client(timeout=30.0) as c:
+            with node.client(timeout=PATIENCE_S) as c:
                 for _ in range(20):
                     tokens = c.pipeline([('ACQUIRE', name[:250] + '%05d' % i, 'TTL', TTL, 'OWNER', owner) for i in range(200)])
                     c.pipeline([('RELEASE', name[:250] + '%05d' % i, t) for i, t in enumerate(tokens)])
@@ -444,11 +446,12 @@ class Revoked(AclCase):
     def test_open_connections_lose_the_right(self):
         node = self.cluster().nodes[0]
         ann = self.user(node, 'ann', '~*', '+@acquire')
-        token = ann.call('ACQUIRE', 'a', 'TTL', 10000)
+        token = ann.call('ACQUIRE', 'a', 'TTL', TTL)
         node.call('ACL', 'SETUSER', 'ann', '-@acquire')
         self.assertError('NOPERM', ann, 'RENEW', 'a', token)
         node.call('ACL', 'SETUSER', 'ann', '+@acquire')
         self.assertEqual(ann.call('RENEW', 'a', token), 1)
+        short = ann.call('ACQUIRE', 'b', 'TTL', 4000)
         node.call('ACL', 'SETUSER', 'ann', 'off')
         self.assertError('NOAUTH', ann, 'RENEW', 'a', token)
         self.assertError('NOAUTH', ann, 'PING')
@@ -458,17 +461,17 @@ class Revoked(AclCase):
         self.user(node, 'ann', '~*', '+@acquire')
         self.assertError('NOAUTH', ann, 'RENEW', 'a', token) # another one of the same name
         # An end of a lease asks for no right.
-        wait_until(lambda: node.call('CHECK', 'a', token) == 0, "the lease's end")
+        wait_until(lambda: node.call('CHECK', 'b', short) == 0, "the lease's end")
 
     def test_waiting_ends_with_the_right(self):
         node = self.cluster().nodes[0]
         ann = self.user(node, 'ann', '~*', '+@acquire')
         token = node.call('ACQUIRE', 'a', 'TTL', TTL)
-        ann.send('ACQUIRE', 'a', 'TTL', TTL, 'WAIT', 60000, 'OWNER', 'owner-of-ann-0123')
+        ann.send('ACQUIRE', 'a', 'TTL', TTL, 'WAIT', TTL, 'OWNER', 'owner-of-ann-0123')
         waiting = lambda: as_dict(node.call('SHOW', 'a'))['waiters'] == 1
         wait_until(waiting, 'ann in the queue')
         node.call('ACL', 'SETUSER', 'ann', 'resetkeys')
-        answer = ann.read(30)
+        answer = ann.read(PATIENCE_S)
         self.assertEqual(answer.word, 'NOPERM')
         self.assertEqual(node.call('RELEASE', 'a', token), 1)
         self.assertIsNone(node.call('SHOW', 'a'))
@@ -482,7 +485,7 @@ class Revoked(AclCase):
         pop.send('BLPOP', 'lock-signal:x', 600)
         wait_until(lambda: node.info()['blocked_clients'] == 1, 'that it waits')
         node.call('ACL', 'SETUSER', 'pop', 'resetkeys')
-        self.assertEqual(pop.read(30), [b'lock-signal:x', b'1']) # not nil, which says that the time is over
+        self.assertEqual(pop.read(PATIENCE_S), [b'lock-signal:x', b'1']) # not nil, which says that the time is over
         self.assertError('NOPERM', pop, 'BLPOP', 'lock-signal:x', 600)
         self.assertEqual(node.call('RELEASE', 'lock:x', token), 1)
 
@@ -490,6 +493,7 @@ class Revoked(AclCase):
 class ThreeNodes(AclCase):
     def test_users_are_the_clusters(self):
         cluster = self.cluster(3)
+        keep_leader(cluster)
         leader = cluster.leader()
         follower = cluster.followers()[0]
         leader.call('ACL', 'SETUSER', 'ann', 'on', '>ann-password', '~a*', '+@acquire')
@@ -507,23 +511,26 @@ class ThreeNodes(AclCase):
         made = []
 
         def change():
-            i = 0
-            while not stop.is_set() and i < 200:
-                i += 1
+            numbers = itertools.count(1)
+            while not stop.is_set():
+                i = next(numbers) # no cluster keeps any number of users: later changes are of the same ones
+                name = 'u%d' % (i % 200)
                 try:
-                    if follower.call('ACL', 'SETUSER', 'u%d' % i, 'on', 'nopass', '~x', '+@see') == 'OK':
-                        made.append(b'u%d' % i)
+                    if follower.call('ACL', 'SETUSER', name, 'on', 'nopass', 'resetkeys', '~x%d' % i, '+@see') == 'OK':
+                        made.append(name.encode())
                 except (RespError, OSError):
                     pass
         changer = threading.Thread(target=change)
         changer.start()
-        wait_until(lambda: len(made) >= 3, 'changes')
-        leader.kill()
-        before = len(made)
-        wait_until(lambda: len(made) >= before + 3, 'changes by the next leader')
-        stop.set()
-        changer.join()
-        users = follower.call('ACL', 'USERS', timeout=30)
+        try:
+            wait_until(lambda: len(made) >= 3, 'changes')
+            leader.kill()
+            before = len(made)
+            wait_until(lambda: len(made) >= before + 3, 'changes by the next leader')
+        finally:
+            stop.set()
+            changer.join()
+        users = ask_again(follower, 'ACL', 'USERS')
         self.assertLessEqual(set(made), set(users))
 
         # The node comes back empty, and has the users from a snapshot or the log.
@@ -560,17 +567,17 @@ class ThreeNodes(AclCase):
             except RespError:
                 return None
         loader, looker = (wait_until(lambda: boss(follower), 'users of the file') for _ in range(2))
-        self.assertEqual(set(looker.call('ACL', 'USERS')), names[0]) # the first ones came as a whole as well
+        self.assertEqual(set(ask_again(looker, 'ACL', 'USERS')), names[0]) # the first ones came as a whole as well
         stop = threading.Event()
         loaded, seen, wrong = [], [], []
 
         def load():
             n = 0
-            while not stop.is_set() and len(loaded) < 500:
+            while not stop.is_set():
                 n = 1 - n
                 put(n)
                 try:
-                    loaded.append(loader.call('ACL', 'LOAD', timeout=30))
+                    loaded.append(loader.call('ACL', 'LOAD', timeout=PATIENCE_S))
                 except RespError as e:
                     if e.word not in ('UNCERTAIN', 'NOLEADER'):
                         wrong.append(e.line)
@@ -578,7 +585,7 @@ class ThreeNodes(AclCase):
         def look():
             while not stop.is_set():
                 try:
-                    users = set(looker.call('ACL', 'USERS', timeout=30))
+                    users = set(looker.call('ACL', 'USERS', timeout=PATIENCE_S))
                 except RespError as e:
                     if e.word not in ('UNCERTAIN', 'NOLEADER'):
                         wrong.append(e.line)
@@ -593,14 +600,14 @@ class ThreeNodes(AclCase):
         try:
             wait_until(lambda: len(loaded) >= 5, 'files that were loaded')
             leader.kill()
-            before = len(loaded)
-            wait_until(lambda: len(loaded) >= before + 5 and {0, 1} <= set(seen[-200:]), 'files that the next leader loaded')
+            before, looks = len(loaded), len(seen)
+            wait_until(lambda: len(loaded) >= before + 5 and {0, 1} <= set(seen[looks:]), 'files that the next leader loaded')
         finally:
             stop.set()
             for t in threads:
                 t.join()
         self.assertEqual(wrong, [])
-        last = set(looker.call('ACL', 'USERS', timeout=30))
+        last = set(ask_again(looker, 'ACL', 'USERS'))
         self.assertIn(last, names)
         cluster.wipe(leader)
         c = wait_until(lambda: boss(cluster.leader()), 'the boss at the leader')
@@ -608,7 +615,8 @@ class ThreeNodes(AclCase):
         leader.start()
         cluster.wait_serving(leader)
         wait_until(lambda: len(set(cluster.wait_same_state())) == 1, 'one state')
-        self.assertEqual(set(boss(leader).call('ACL', 'USERS')), last)
+        c = wait_until(lambda: boss(leader), 'the boss at the node that is back')
+        self.assertEqual(set(ask_again(c, 'ACL', 'USERS')), last)
 
 
 class Files(AclCase):

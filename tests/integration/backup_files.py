@@ -3,6 +3,7 @@
 were wrong, and directories that are not what they should be."""
 
 import fcntl
+import itertools
 import os
 import re
 import shutil
@@ -11,9 +12,16 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, Store, binary, main
+from harness import PATIENCE_S, Case, Cluster, Deadline, RespError, Store, binary, main, wait_until
+from members_lab import patient_env
 
 ABOVE = 500
+
+
+def state(pid):
+    """Of a child that was not waited for."""
+    with open('/proc/%d/stat' % pid) as f:
+        return f.read().rpartition(')')[2].split()[0]
 
 
 class Files(Case):
@@ -27,7 +35,7 @@ class Files(Case):
                       'store': [binary('fencelock'), 'store', 'backup', '--store', self.store.address]}
 
     def run_it(self, argv, **options):
-        return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=240, **options)
+        return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=240, env=patient_env(), **options)
 
     def good(self, *argv):
         done = self.run_it(argv)
@@ -74,20 +82,20 @@ class Files(Case):
     def test_a_name_that_is_taken_meanwhile_stays(self):
         """While the backup was fetched, somebody else made a file with the name."""
         for kind, tool in self.tools.items():
-            met = False
-            for i in range(50):
+            met, numbers, patience = False, itertools.count(), Deadline(PATIENCE_S)
+            while not met and not patience.passed():
+                i = next(numbers)
                 path = self.lab.path('taken-%s-%d' % (kind, i))
-                p = subprocess.Popen(tool + [path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                p = subprocess.Popen(tool + [path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=patient_env())
                 while p.poll() is None and not os.path.exists(path + '.part'):
                     pass
                 p.send_signal(signal.SIGSTOP)
+                wait_until(lambda: p.poll() is not None or state(p.pid) == 'T', 'that it stands still')
                 met = p.poll() is None and not os.path.exists(path)
                 if met:
                     self.write(path, b'precious')
                 p.send_signal(signal.SIGCONT)
                 _, err = p.communicate(timeout=240)
-                if met:
-                    break
             self.assertTrue(met, 'it was never stopped between its beginning and its end')
             self.assertEqual(self.content(path), b'precious')
             self.assertEqual(p.returncode, 1, err)

@@ -63,7 +63,7 @@ class BackupUnit(Case):
         words = [word.replace('${KEEP}', env['KEEP']) for word in shlex.split(command)]
         words[-1] = folder
         before = set(os.listdir(folder))
-        done = subprocess.run(words, env=dict(env, PATH=os.environ['PATH'], **where), capture_output=True, text=True, timeout=240)
+        done = subprocess.run(words, env=dict(env, PATH=os.environ['PATH'], FENCELOCK_TIMEOUT='200s', **where), capture_output=True, text=True, timeout=240)
         self.assertEqual(done.returncode, 0, done.stderr)
         added, = set(os.listdir(folder)) - before
         path = os.path.join(folder, added)

@@ -10,8 +10,9 @@ import sys
 import redis
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import ClusterCase, RespError, main, wait_until
+from harness import PATIENCE_S, ClusterCase, Deadline, RespError, main, wait_until
 from harness.resp import Push
+from members_lab import keep_leader
 
 OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
 MIN_LIVE = b'fencelock:min_live_token'
@@ -28,6 +29,10 @@ def short(text):
 
 
 class Events(ClusterCase):
+    def setUp(self):
+        super().setUp()
+        keep_leader(self.cluster) # events are counted one by one: no request may be uncertain, and so be made twice
+
     def subscribed(self, node, *args, proto=2):
         c = node.client()
         self.addCleanup(c.close)
@@ -179,15 +184,15 @@ class Events(ClusterCase):
     def test_the_redis_client_of_python(self):
         for node in self.cluster.nodes:
             self.cluster.wait_same_state()
-            r = redis.Redis(port=node.port, socket_timeout=10)
+            r = redis.Redis(port=node.port, socket_timeout=PATIENCE_S)
             p = r.pubsub()
             p.subscribe('lock:py')
             p.psubscribe('lock:p*')
-            self.assertEqual([p.get_message(timeout=10)['type'] for _ in range(2)], ['subscribe', 'psubscribe'])
+            self.assertEqual([p.get_message(timeout=PATIENCE_S)['type'] for _ in range(2)], ['subscribe', 'psubscribe'])
             p.ping()
-            self.assertEqual(p.get_message(timeout=10)['type'], 'pong')
+            self.assertEqual(p.get_message(timeout=PATIENCE_S)['type'], 'pong')
             token = r.execute_command('ACQUIRE', 'py', 'TTL', 60000, 'OWNER', OWNER_A)
-            seen = [p.get_message(timeout=10) for _ in range(2)]
+            seen = [p.get_message(timeout=PATIENCE_S) for _ in range(2)]
             self.assertEqual([m['type'] for m in seen], ['message', 'pmessage'])
             for m in seen:
                 self.assertEqual(m['channel'], b'lock:py')
@@ -196,7 +201,7 @@ class Events(ClusterCase):
             p.unsubscribe()
             p.punsubscribe()
             while p.subscribed:
-                p.get_message(timeout=10)
+                p.get_message(timeout=PATIENCE_S)
             p.close()
             r.close()
 
@@ -228,52 +233,60 @@ class Events(ClusterCase):
         others = [n for n in self.cluster.nodes if n is not node]
         before = [n.info()['snapshots'] for n in others]
         node.pause()
-        with leader.client(60) as load:
+        with leader.client(PATIENCE_S) as load:
             self.assertEqual(load.call('RELEASE', 'x', held), 1) # nobody will hear of this at the paused node
             # At both of the others: on a busy machine either may lead when the node is back.
             while any(n.info()['snapshots'] < b + 2 for n, b in zip(others, before)):
                 load.pipeline([('ACQUIRE', 'load-%d' % i, 'TTL', 60000, 'OWNER', OWNER_A, 'VALUE', 'v' * 1024)
                                for i in range(512)])
         node.resume()
-        gaps = []
-        while len(gaps) < 2: # what had reached the node before it stopped comes first
-            frame = c.read(60)
-            if words(frame[2])['event'] == 'resync':
-                gaps.append(frame[1])
-            else:
-                self.assertEqual((gaps, short(frame[2])), ([], 'released %d %s' % (held, OWNER_A)))
-        self.assertEqual(sorted(gaps), [b'lock:x', b'lock:y'])
-        gap = p.read()
-        if words(gap[3])['event'] == 'released':
-            gap = p.read()
-        self.assertEqual((gap[2], words(gap[3])['event']), (b'fencelock:resync', 'resync'))
+        self.cluster.wait_same_state()
         token = leader.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_B)
-        self.assertEqual(short(c.read(30)[2]), 'granted %d %s' % (token, OWNER_B))
-        self.assertEqual(short(p.read()[3]), 'granted %d %s' % (token, OWNER_B))
-        self.assertEqual(node.info()['event_resyncs'], 1)
+
+        def heard(client):
+            """The channels of gaps. What had reached the node before it stopped comes first."""
+            channels = []
+            while True:
+                frame = client.read(PATIENCE_S)
+                if short(frame[-1]) == 'granted %d %s' % (token, OWNER_B):
+                    return channels
+                if short(frame[-1]) != 'released %d %s' % (held, OWNER_A) or channels:
+                    self.assertEqual(words(frame[-1])['event'], 'resync')
+                    channels.append(frame[-2])
+        at_c, at_p = heard(c), heard(p)
+        times = node.info()['event_resyncs'] # once for each snapshot: another one may be due when the first is in place
+        self.assertGreaterEqual(times, 1)
+        self.assertEqual(sorted(at_c), times * [b'lock:x'] + times * [b'lock:y'])
+        self.assertEqual(at_p, times * [b'fencelock:resync'])
 
     def test_a_slow_subscriber_is_cut_off_and_nobody_else(self):
         node = self.cluster.leader()
         before = node.process.rss()
-        slow = node.client(rcvbuf=4096)
-        self.addCleanup(slow.close)
-        slow.send('PSUBSCRIBE', 'lock:*')
         quick = self.subscribed(node, 'SUBSCRIBE', 'lock:last')
         owner = '\xff' * 100
-        with node.client() as c:
-            for _ in range(400):
-                tokens = c.pipeline([('ACQUIRE', 'n-%d' % i, 'TTL', 60000, 'OWNER', owner) for i in range(100)])
-                c.pipeline([('RELEASE', 'n-%d' % i, t) for i, t in enumerate(tokens)])
-                if node.info()['slow_subscribers_cut_off']:
-                    break
-            self.assertEqual(node.info()['slow_subscribers_cut_off'], 1)
-            token = c.call('ACQUIRE', 'last', 'TTL', 60000, 'OWNER', OWNER_A)
-        self.assertEqual(short(quick.read()[2]), 'granted %d %s' % (token, OWNER_A))
-        self.assertEqual(node.info()['pubsub_clients'], 1)
-        replies = slow.read_until_closed(20) # it begins to read now, and hears why
-        self.assertIsInstance(replies[-1], RespError)
+        hears_why, patience = False, Deadline(PATIENCE_S)
+        while not hears_why: # it has 5 seconds to begin with that, which a slow machine may miss
+            cut = node.info()['slow_subscribers_cut_off']
+            slow = node.client(rcvbuf=4096, timeout=PATIENCE_S)
+            self.addCleanup(slow.close)
+            slow.send('PSUBSCRIBE', 'lock:*')
+            with node.client() as c:
+                for _ in range(400):
+                    tokens = c.pipeline([('ACQUIRE', 'n-%d' % i, 'TTL', 60000, 'OWNER', owner) for i in range(100)])
+                    c.pipeline([('RELEASE', 'n-%d' % i, t) for i, t in enumerate(tokens)])
+                    if node.info()['slow_subscribers_cut_off'] > cut:
+                        break
+                self.assertEqual(node.info()['slow_subscribers_cut_off'], cut + 1)
+                replies = slow.read_until_closed(PATIENCE_S) # it begins to read now, and hears why
+                token = c.call('ACQUIRE', 'last', 'TTL', 60000, 'OWNER', OWNER_A)
+                self.assertEqual(short(quick.read()[2]), 'granted %d %s' % (token, OWNER_A))
+                self.assertEqual(c.call('RELEASE', 'last', token), 1)
+                self.assertEqual(short(quick.read()[2]), 'released %d %s' % (token, OWNER_A))
+            self.assertEqual(node.info()['pubsub_clients'], 1)
+            self.assertFalse(any(isinstance(r, RespError) for r in replies[:-1]))
+            hears_why = replies and isinstance(replies[-1], RespError)
+            self.assertTrue(hears_why or not patience.passed(), 'no slow subscriber is told why')
         self.assertEqual(replies[-1].word, 'LIMIT')
-        self.assertFalse(any(isinstance(r, RespError) for r in replies[:-1]))
         for _ in range(3): # those who never read are gone soon
             silent = node.client(rcvbuf=4096)
             silent.send('PSUBSCRIBE', 'lock:*')

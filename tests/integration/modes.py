@@ -9,31 +9,39 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import ClusterCase, RespError, main, seed, wait_until
+from harness import PATIENCE_S, ClusterCase, RespError, main, seed, wait_until
+from members_lab import keep_leader
 
 
 def owner(n):
     return 'owner-%s-0123456789' % n
 
 
+TTL = 600000
+
+
 class Modes(ClusterCase):
+    def setUp(self):
+        super().setUp()
+        keep_leader(self.cluster) # one that is killed is replaced all the same
+
     def waiting(self, node, name, n, *args):
         c = node.client()
         self.addCleanup(c.close)
-        c.send('ACQUIRE', name, 'TTL', 60000, 'OWNER', owner(n), 'WAIT', 60000, *args)
+        c.send('ACQUIRE', name, 'TTL', TTL, 'OWNER', owner(n), 'WAIT', TTL, *args)
         return c
 
     def test_readers_and_writers_across_nodes_and_leaders(self):
         a, b, c = self.cluster.nodes
-        first = a.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', owner('r1'), 'MODE', 'SHARED')
-        second = b.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', owner('r2'), 'mode', 'shared')
+        first = a.call('ACQUIRE', 'x', 'TTL', TTL, 'OWNER', owner('r1'), 'MODE', 'SHARED')
+        second = b.call('ACQUIRE', 'x', 'TTL', TTL, 'OWNER', owner('r2'), 'mode', 'shared')
         self.assertGreater(second, first)
-        self.assertIsNone(c.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', owner('w0')))
+        self.assertIsNone(c.call('ACQUIRE', 'x', 'TTL', TTL, 'OWNER', owner('w0')))
         leader = self.cluster.leader()
         others = [n for n in self.cluster.nodes if n is not leader]
         writer = self.waiting(others[0], 'x', 'w1')
         wait_until(lambda: leader.show('x')[b'waiters'] == 1, what='the writer in the queue')
-        self.assertIsNone(a.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', owner('r3'), 'MODE', 'SHARED'))
+        self.assertIsNone(a.call('ACQUIRE', 'x', 'TTL', TTL, 'OWNER', owner('r3'), 'MODE', 'SHARED'))
         readers = []
         for i, n in enumerate(('r3', 'r4')):
             readers.append(self.waiting(others[i], 'x', n, 'MODE', 'SHARED'))
@@ -57,12 +65,12 @@ class Modes(ClusterCase):
 
     def test_permits(self):
         nodes = self.cluster.nodes
-        tokens = [nodes[i].call('ACQUIRE', 's', 'TTL', 60000, 'OWNER', owner(i), 'PERMITS', 3) for i in range(3)]
+        tokens = [nodes[i].call('ACQUIRE', 's', 'TTL', TTL, 'OWNER', owner(i), 'PERMITS', 3) for i in range(3)]
         self.assertEqual(tokens, sorted(set(tokens)))
-        self.assertIsNone(nodes[0].call('ACQUIRE', 's', 'TTL', 60000, 'OWNER', owner(3), 'PERMITS', 3))
+        self.assertIsNone(nodes[0].call('ACQUIRE', 's', 'TTL', TTL, 'OWNER', owner(3), 'PERMITS', 3))
         for more in ((), ('PERMITS', 2), ('MODE', 'SHARED')):
             with self.assertRaises(RespError) as e:
-                nodes[1].call('ACQUIRE', 's', 'TTL', 60000, 'OWNER', owner(4), *more)
+                nodes[1].call('ACQUIRE', 's', 'TTL', TTL, 'OWNER', owner(4), *more)
             self.assertEqual(e.exception.word, 'MISMATCH')
         waiter = self.waiting(nodes[2], 's', 'w', 'PERMITS', 3)
         wait_until(lambda: nodes[0].show('s')[b'waiters'] == 1, what='the waiter in the queue')
@@ -77,16 +85,16 @@ class Modes(ClusterCase):
         """Each client notes when it surely held; no writer's time may touch anybody else's, and more than n never
         hold a semaphore."""
         rng = random.Random(seed())
-        held, failures, stop = [], [], time.monotonic() + 8
+        held, failures, stop = [], [], threading.Event()
 
         def client(number, rng):
             try:
-                with self.cluster.nodes[number % 3].client(30) as c:
-                    while time.monotonic() < stop:
+                with self.cluster.nodes[number % 3].client(PATIENCE_S) as c:
+                    while not stop.is_set():
                         kind = rng.choice(('read', 'read', 'write', 'permit'))
                         name = 'sem' if kind == 'permit' else 'rw'
                         mode = {'read': ('MODE', 'SHARED'), 'write': (), 'permit': ('PERMITS', 3)}[kind]
-                        token = c.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', owner(number), 'WAIT', 60000, *mode)
+                        token = c.call('ACQUIRE', name, 'TTL', TTL, 'OWNER', owner(number), 'WAIT', TTL, *mode)
                         got = time.monotonic()
                         time.sleep(rng.random() * 0.003)
                         gave = time.monotonic()
@@ -96,22 +104,32 @@ class Modes(ClusterCase):
             except BaseException as e:
                 failures.append(e)
 
+        def judged():
+            """How many readers, and holders of a permit, there were at a time."""
+            most = {'read': 0, 'permit': 0}
+            for kinds, limit in ((('read', 'write'), None), (('permit',), 3)):
+                ends = []
+                for kind, got, gave, token in sorted((h for h in list(held) if h[0] in kinds), key=lambda h: h[1]):
+                    ends = [(k, until) for k, until in ends if until > got] + [(kind, gave)]
+                    self.assertTrue(len(ends) == 1 or not any(k == 'write' for k, _ in ends), ends)
+                    self.assertTrue(limit is None or len(ends) <= limit, ends)
+                    if kind in most:
+                        most[kind] = max(most[kind], len(ends))
+            return most
+
         threads = [threading.Thread(target=client, args=(i, random.Random(rng.random()))) for i in range(12)]
         for t in threads:
             t.start()
-        for t in threads:
-            t.join(240)
+        end = time.monotonic() + 8
+        try: # for some time, and on a slow machine until several held at a time
+            wait_until(lambda: failures or time.monotonic() > end and min(judged().values()) > 1, 'several at a time', every=0.5)
+        finally:
+            stop.set()
+            for t in threads:
+                t.join(240)
         self.assertEqual(failures, [])
         self.assertEqual(len({h[3] for h in held}), len(held))
-        most = {'read': 0, 'permit': 0}
-        for kinds, limit in ((('read', 'write'), None), (('permit',), 3)):
-            ends = []
-            for kind, got, gave, token in sorted((h for h in held if h[0] in kinds), key=lambda h: h[1]):
-                ends = [(k, until) for k, until in ends if until > got] + [(kind, gave)]
-                self.assertTrue(len(ends) == 1 or not any(k == 'write' for k, _ in ends), ends)
-                self.assertTrue(limit is None or len(ends) <= limit, ends)
-                if kind in most:
-                    most[kind] = max(most[kind], len(ends))
+        most = judged()
         self.assertGreater(most['read'], 1)
         self.assertGreater(most['permit'], 1)
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)

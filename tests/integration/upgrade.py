@@ -8,6 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Load, binary, main, wait_until
+from members_lab import ask_again, patient_env
 
 OWNER = 'owner-a-0123456789'
 
@@ -20,7 +21,8 @@ class Upgrade(Case):
 
     def status(self):
         done = subprocess.run([binary('fencelock'), 'cluster', 'status', '--json', '--nodes',
-                               ','.join(self.cluster.addresses())], capture_output=True, text=True, timeout=240)
+                               ','.join(self.cluster.addresses())], capture_output=True, text=True, timeout=240, env=patient_env())
+        self.assertTrue(done.stdout, done.stderr) # of a cluster that is not well it is told as well
         return json.loads(done.stdout)
 
     def wait_version(self, version, known):
@@ -40,7 +42,7 @@ class Upgrade(Case):
 
     def test_one_after_the_other_with_a_step_back(self):
         first, second, third = self.cluster.nodes
-        kept = first.call('ACQUIRE', 'kept', 'TTL', 600000, 'OWNER', OWNER)
+        kept = ask_again(first, 'ACQUIRE', 'kept', 'TTL', 3600000, 'OWNER', OWNER)
         load = Load(self.cluster.addresses(), clients=6).start()
         self.addCleanup(load.aborting.set)
         self.wait_version(1, {1: 1, 2: 1, 3: 1})
@@ -59,7 +61,7 @@ class Upgrade(Case):
         load.stop()
         load.check()
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
-        self.assertEqual(third.call('CHECK', 'kept', kept), 1)
+        self.assertEqual(ask_again(third, 'CHECK', 'kept', kept), 1)
         # From here on there is no way back: the old program does not read what is written now.
         self.assertEqual(first.terminate(), 0)
         first.program = 'fencelockd'
@@ -72,13 +74,13 @@ class Upgrade(Case):
         first.program = 'fencelockd-next'
         first.start()
         self.cluster.wait_serving(first)
-        self.assertEqual(first.call('CHECK', 'kept', kept), 1)
+        self.assertEqual(ask_again(first, 'CHECK', 'kept', kept), 1)
 
     def test_killed_at_every_step(self):
         """SIGKILL instead of an orderly stop, of each node and in each step, and of the leader in the moment in which it raises the version:
         nothing is lost, and the cluster arrives."""
         nodes = self.cluster.nodes
-        kept = nodes[0].call('ACQUIRE', 'kept', 'TTL', 600000, 'OWNER', OWNER)
+        kept = ask_again(nodes[0], 'ACQUIRE', 'kept', 'TTL', 3600000, 'OWNER', OWNER)
         load = Load(self.cluster.addresses(), clients=6).start()
         self.addCleanup(load.aborting.set)
         for node in sorted(nodes, key=lambda n: n is self.cluster.leader()): # the leader last
@@ -105,7 +107,7 @@ class Upgrade(Case):
         load.stop()
         load.check()
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
-        self.assertEqual(nodes[0].call('CHECK', 'kept', kept), 1)
+        self.assertEqual(ask_again(nodes[0], 'CHECK', 'kept', kept), 1)
 
 if __name__ == '__main__':
     main()

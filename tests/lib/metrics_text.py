@@ -3,6 +3,8 @@
 import http.client
 import re
 
+from harness import PATIENCE_S, wait_until
+
 NAME = re.compile(r'[a-z_][a-z0-9_]*\Z')
 SAMPLE = re.compile(r'([a-z_][a-z0-9_]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? (\S+)\Z')
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"')
@@ -91,7 +93,7 @@ class Metrics:
         raise KeyError('%s %s' % (name, labels))
 
 
-def get(address, path='/metrics', method='GET', headers=None, timeout=10.0, body=None):
+def get(address, path='/metrics', method='GET', headers=None, timeout=PATIENCE_S, body=None):
     """(status, text) of one request."""
     host, _, port = address.rpartition(':')
     c = http.client.HTTPConnection(host, int(port), timeout=timeout)
@@ -103,11 +105,28 @@ def get(address, path='/metrics', method='GET', headers=None, timeout=10.0, body
         c.close()
 
 
-def scrape(address):
+def get_answered(address, path='/metrics', **more):
+    """As get(), and again as long as the loop of the process has not answered its listener within 0.8 s: on a busy machine that is no
+    fault."""
+    def answered():
+        status, text = get(address, path, **more)
+        return None if status == 503 and 'the event loop has not answered' in text else (status, text)
+    return wait_until(answered, 'an answer of the loop')
+
+
+def scrape_once(address):
     status, text = get(address)
     if status != 200:
         raise FormatError('/metrics: %d %s' % (status, text))
     return Metrics(text)
+
+
+def scrape(address):
+    """With the figures of the loop."""
+    def whole():
+        metrics = scrape_once(address)
+        return metrics if metrics.value('fencelock_loop_responding') == 1 else None
+    return wait_until(whole, 'figures of the loop')
 
 
 def listener(process):
