@@ -185,6 +185,20 @@ void answer_kept(struct fixture *f, unsigned i, const char *text)
     answer_text(r, text, strlen(text));
 }
 
+static void count_output(void *ctx, struct net_conn *c)
+{
+    struct net_conn_info info;
+    net_conn_info(c, &info);
+    *(size_t *)ctx += info.output_bytes;
+}
+
+size_t output_bytes(struct fixture *f)
+{
+    size_t n = 0;
+    net_each_conn(f->server, count_output, &n);
+    return n;
+}
+
 int client_open(const struct fixture *f)
 {
     return client_open_from(f, "127.0.0.1");

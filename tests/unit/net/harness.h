@@ -57,6 +57,7 @@ uint64_t deadline(void);
 void check_deadline(uint64_t at, const char *what, const char *file, int line);
 
 void answer_kept(struct fixture *f, unsigned i, const char *text);
+size_t output_bytes(struct fixture *f); /* of all connections: not yet sent */
 
 int client_open(const struct fixture *f);
 int client_open_from(const struct fixture *f, const char *address); /* of loopback */

@@ -268,20 +268,6 @@ TEST(random_order_of_answers)
     fixture_end(&f);
 }
 
-static void count_output(void *ctx, struct net_conn *c)
-{
-    struct net_conn_info info;
-    net_conn_info(c, &info);
-    *(size_t *)ctx += info.output_bytes;
-}
-
-static size_t output_bytes(struct fixture *f)
-{
-    size_t n = 0;
-    net_each_conn(f->server, count_output, &n);
-    return n;
-}
-
 /* --- ceilings --- */
 
 TEST(pipeline_limit_pauses_reading)
@@ -387,40 +373,6 @@ TEST(client_that_does_not_read_is_paused)
     assert_int_equal(f.requests, N);
     free(want);
     client_close(fd);
-    fixture_end(&f);
-}
-
-/* Its answers are few enough, yet it takes no byte of them for longer than it may. One that reads
- * stays. */
-TEST(client_that_takes_nothing_is_cut_off_in_time)
-{
-    struct fixture f;
-    struct net_limits limits = test_limits();
-    limits.unread_ms = 300;
-    fixture_start(&f, limits);
-    int other = client_open(&f);
-    int fd = client_open(&f);
-    int small = 4096;
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
-    struct net_stats stats = {0};
-    turn_until(&f, f.opened == 2);
-    for (uint64_t at = deadline(); net_connections(f.server) == 2;) {
-        while (output_bytes(&f) < f.limits.output_max / 4 && net_connections(f.server) == 2) {
-            client_say(&f, fd, "BIG 32768\r\n"); /* as much as the kernel takes, and some */
-            turn(&f);
-        }
-        client_say(&f, other, "ECHO read\r\n");
-        client_hear(&f, other, "$4\r\nread\r\n");
-        turn(&f);
-        check_deadline(at, "its end", __FILE__, __LINE__);
-    }
-    net_get_stats(f.server, &stats);
-    assert_int_equal(stats.cut_off, 1);
-    client_expect_end(&f, fd);
-    client_say(&f, other, "ECHO alive\r\n");
-    client_hear(&f, other, "$5\r\nalive\r\n");
-    client_close(fd);
-    client_close(other);
     fixture_end(&f);
 }
 
