@@ -191,7 +191,7 @@ class Process:
     def pause(self):
         """SIGSTOP, and waits until it is stopped."""
         self.signal(signal.SIGSTOP)
-        deadline = Deadline(10)
+        deadline = Deadline(PATIENCE_S)
         while self.state() != 'T':
             if deadline.passed():
                 raise AssertionError('%s does not stop' % self.name)
