@@ -142,19 +142,27 @@ class Cluster:
             self.wait_serving(node)
         return self
 
-    def steady(self):
+    def steady(self, among=None):
         """From now on no leader is deposed because a slow machine kept it silent, and no request is refused because an election
-        takes long. A leader that dies is missed as soon as ever, since its connections end; one that is paused or cut off is not."""
-        for name, value in STEADY.items():
-            wait_until(lambda name=name, value=value: self.nodes[0].call('CLUSTER', 'CONFIG', 'SET', name, value) == 'OK', name)
-        wait_until(lambda: all(self._is_steady(node) for node in self.nodes), 'the settings on all nodes')
-        self.leader()
-        return self
+        takes long. A leader that dies is missed as soon as ever, since its connections end; one that is paused or cut off is not.
+        among: the nodes that can be asked."""
+        return self._set_times(STEADY, among)
 
-    @staticmethod
-    def _is_steady(node):
-        settings = as_dict(node.call('CLUSTER', 'CONFIG', 'GET'))
-        return all(str(settings[name]) == str(value) for name, value in STEADY.items())
+    def unsteady(self):
+        """The end of steady(): a leader is missed that is silent."""
+        return self._set_times({name: 'default' for name in STEADY}, None)
+
+    def _set_times(self, times, among):
+        nodes = among or self.nodes
+
+        def is_set(node):
+            settings = as_dict(node.call('CLUSTER', 'CONFIG', 'GET'))
+            return all(str(settings[name]) == str(value) for name, value in times.items())
+        for name, value in times.items():
+            wait_until(lambda name=name, value=value: nodes[0].call('CLUSTER', 'CONFIG', 'SET', name, value) == 'OK', name)
+        wait_until(lambda: all(is_set(node) for node in nodes), 'the settings on all nodes')
+        self.leader(among=among)
+        return self
 
     def wait_serving(self, node, seconds=PATIENCE_S):
         def serves():
