@@ -228,16 +228,14 @@ class Waiters(NamespaceCase):
             drivers.append(d)
             wait_until(lambda: self.queued(reader) == i + 1 + (dying is not None), 'waiter %d' % i)
             if i == 1:
-                self.open_session(reader, 600000)
+                wait_until(lambda: reader.call('SESSION', 'OPEN', self.SESSION, 'TTL', 8000) == 'OK', 'the session')
                 dying = Asker([n.address for n in self.others(leader)], 'x', 'SESSION', self.SESSION)
                 wait_until(lambda: self.queued(reader) == i + 2, 'the waiter that will die')
         return drivers, dying
 
-    def open_session(self, node, ttl):
-        """Opened again, it has the new TTL from then on."""
-        wait_until(lambda: node.call('SESSION', 'OPEN', self.SESSION, 'TTL', ttl) == 'OK', 'the session')
-
     def queued(self, node):
+        """How many wait. Keeps the session alive until the queue is complete."""
+        node.call('SESSION', 'RENEW', self.SESSION)
         return self.show(node, 'x').get('waiters', 0)
 
     def answer_of(self, driver):
@@ -250,7 +248,6 @@ class Waiters(NamespaceCase):
         holder = leader.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER)
         drivers, dying = self.start_waiters(leader)
         self.cluster.unsteady()
-        self.open_session(self.others(leader)[0], 8000) # it dies after the queue is complete
         fault(leader)
         new = self.cluster.leader(among=self.others(leader))
         self.cluster.steady(among=self.others(leader))
