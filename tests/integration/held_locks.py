@@ -14,7 +14,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Deadline, Store, as_dict, main, seed, stays, wait_until
+from harness import PATIENCE_S, Deadline, Store, as_dict, main, seed, stays, wait_until
 from harness.lab import build_dir
 from silent_proxy import SilentClusterCase
 
@@ -27,11 +27,28 @@ def now_ms():
     return time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
 
 
+def is_late(line):
+    """Whether it tells of a renewal that is late, or has come. Raises Outlasted if it came too late."""
+    if line[:1] == ['change'] and line[2:4] == ['lost', str(DEADLINE)]:
+        raise Outlasted(line[1])
+    return line[0] == 'change' and line[2] in ('jeopardy', 'safe')
+
+
+class Outlasted(Exception):
+    """A lease ran out because it was not renewed in time: by a slow machine, or by a defect, which shows again."""
+
+
 class Driver:
-    def __init__(self, shell, nodes, *store, wrapper=()):
+    """attempt_ms: of its calls and attempts; without it a call has five seconds. bears_losses: that a lease ran out too early is
+    told by next() as ever, and does not end what else is asked."""
+
+    def __init__(self, shell, nodes, *store, wrapper=(), attempt_ms=None):
         path = os.path.join(build_dir(), 'tests', 'unit', 'client', 'hold_driver')
+        env = {**os.environ, **({'DRIVER_ATTEMPT_MS': str(attempt_ms)} if attempt_ms else {})}
+        self.is_patient = 'DRIVER_ATTEMPT_MS' in env
+        self.bears_losses, self.losses = False, []
         self.child = subprocess.Popen([*wrapper, path, shell, nodes, *store], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                      stderr=subprocess.PIPE, text=True)
+                                      stderr=subprocess.PIPE, text=True, env=env)
         self.lines = queue.Queue()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -45,10 +62,13 @@ class Driver:
         self.child.stdin.write(' '.join(str(w) for w in words) + '\n')
         self.child.stdin.flush()
 
-    def next(self, seconds=30):
-        """The next line."""
+    def next(self):
+        """The next line, or a loss that was put aside."""
+        return self.losses.pop(0) if self.losses else self._next()
+
+    def _next(self):
         try:
-            line = self.lines.get(timeout=seconds)
+            line = self.lines.get(timeout=PATIENCE_S)
         except queue.Empty:
             raise AssertionError('the driver says nothing') from None
         if line is None:
@@ -61,10 +81,19 @@ class Driver:
 
     def ask(self, *words):
         """As a call, also when a renewal was late meanwhile, as it may be on a busy machine."""
-        line = self(*words)
-        while line[0] == 'change' and line[2] in ('jeopardy', 'safe'):
-            line = self.next()
-        return line
+        self.say(*words)
+        while True:
+            line = self._next()
+            if line[0] == 'change' and line[2] == 'lost' and self.bears_losses:
+                self.losses.append(line)
+            elif not is_late(line):
+                return line
+
+    def must_last(self):
+        """Raises Outlasted when a loss has been told that nobody has read yet."""
+        for line in list(self.lines.queue):
+            if line and line[0] == 'change' and line[2] == 'lost':
+                raise Outlasted(line[1])
 
     def no_line(self, seconds):
         try:
@@ -76,10 +105,17 @@ class Driver:
         return self.ask('take', name, ttl, wait, reserve, max_hold)
 
     def hold(self, name, **options):
-        """A lock that must be granted; its token."""
-        word, taken, result, token = self.take(name, **options)
-        assert (word, taken, result) == ('taken', name, 'OK'), result
-        return int(token)
+        """A lock that must be granted; its token. A call may be too short for a slow machine; then what it got ends with its lease."""
+        patience, unknown = Deadline(PATIENCE_S), False
+        while True:
+            word, taken, result, token = self.take(name, **options)
+            assert (word, taken) == ('taken', name), taken
+            if result == 'OK':
+                return int(token)
+            unknown = unknown or result in ('EUNCERTAIN', 'ETIMEOUT')
+            again = result in ('ENOLEADER', 'ENOCONN', 'EUNCERTAIN', 'ETIMEOUT') or unknown and result == 'ENOTHELD'
+            assert again and not self.is_patient and not patience.passed(), result
+            time.sleep(0.05)
 
     def end(self):
         if self.child.stdin and not self.child.stdin.closed:
@@ -114,21 +150,52 @@ class Lateness(threading.Thread):
 
 
 class HoldCase(SilentClusterCase):
+    ATTEMPT_MS = None
+
+    def setUp(self):
+        super().setUp()
+        if self.NODES > 1:
+            self.cluster.steady()
+
+    def outlasting(self, work, ttls=(3000, 15000, 60000)):
+        """work(ttl) with a short lease, which a slow machine may outlast; then again with longer ones. The last must do."""
+        for ttl in ttls[:-1]:
+            try:
+                return work(ttl)
+            except Outlasted as e:
+                self.note('a lease of %d ms has run out: %s' % (ttl, e))
+                self.silence(False)
+        return work(ttls[-1])
+
     def lasting(self, d):
         """The next line; on a slow machine a renewal may be late, and come."""
+        line = d.next()
+        while is_late(line):
+            line = d.next()
+        return line
+
+    def told(self, d):
+        """The next line, also if it is a loss, but for late renewals before it."""
         line = d.next()
         while line[0] == 'change' and line[2] in ('jeopardy', 'safe'):
             line = d.next()
         return line
 
+    def look(self, d, name):
+        """What it says of a lock that lasts."""
+        line = d.ask('look', name)
+        if line[2] == 'jeopardy' or line[2:4] == ['lost', str(DEADLINE)]:
+            raise Outlasted(name)
+        return line
+
     def driver(self, shell, *store):
-        driver = Driver(shell, self.nodes, *store)
+        driver = Driver(shell, self.nodes, *store, attempt_ms=self.ATTEMPT_MS)
         def end():
             self.assertEqual(driver.end(), (0, ''), shell)
         self.addCleanup(end)
         return driver
 
-    def call(self, *args, timeout=60):
+    def call(self, *args, timeout=PATIENCE_S):
         return self.cluster.leader().call(*args, timeout=timeout)
 
     def silence(self, on):
@@ -147,32 +214,39 @@ class HoldCase(SilentClusterCase):
     def stay_held(self, tokens, seconds, node=None):
         def held():
             leader = node or self.cluster.leader()
-            with leader.client(60) as c:
-                return c.pipeline([('CHECK', name, token) for name, token in tokens.items()]) == [1] * len(tokens)
+            with leader.client() as c:
+                if c.pipeline([('CHECK', name, token) for name, token in tokens.items()]) != [1] * len(tokens):
+                    raise Outlasted('one of %d locks' % len(tokens))
+                return True
         stays(held, seconds, 'the holding of %s' % ', '.join(tokens))
 
 
 class Life(HoldCase):
+    ATTEMPT_MS = 60000
+
     def test_renewed_and_given_back(self):
-        shells, tokens = self.all_shells(), {}
+        self.outlasting(self.renewed_and_given_back)
+
+    def renewed_and_given_back(self, ttl):
+        shells, tokens = [(d, '%s-%d' % (shell, ttl)) for d, shell in self.all_shells()], {}
         for d, name in shells:
-            tokens[name] = d.hold(name, ttl=3000)
-            word = d.ask('look', name)
+            tokens[name] = d.hold(name, ttl=ttl)
+            word = self.look(d, name)
             self.assertEqual(word[2:4] + word[5:], ['safe', str(NOT), 'OK', str(tokens[name])])
-            self.assertTrue(0 < int(word[4]) <= 3000)
-        self.stay_held(tokens, 7) # more than two leases
+            self.assertTrue(0 < int(word[4]) <= ttl)
+        self.stay_held(tokens, ttl * 0.0023) # more than two leases
         for d, name in shells:
             token = tokens[name]
             self.assertEqual(d.ask('release', name), ['released', name, 'OK'])
-            self.assertEqual(d('look', name), ['look', name, 'lost', str(RELEASED), '0', 'ENOTHELD', '0'])
+            self.assertEqual(d.ask('look', name), ['look', name, 'lost', str(RELEASED), '0', 'ENOTHELD', '0'])
             self.assertEqual(self.call('CHECK', name, token), 0)
             d.say('free', name)
 
     def test_contention_and_waiting(self):
         for d, name in self.each_shell():
-            token = self.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OTHER)
+            token = self.call('ACQUIRE', name, 'TTL', 600000, 'OWNER', OTHER)
             self.assertEqual(d.take(name), ['taken', name, 'ENOTHELD', '0'])
-            d.say('take', name, 2000, 30000, 0, 0)
+            d.say('take', name, 600000, 200000, 0, 0)
             wait_until(lambda: b'queue' in self.call('SHOW', name) and self.waiters(name) == 1, what='the waiter')
             self.call('RELEASE', name, token)
             word, taken, result, mine = d.next()
@@ -186,46 +260,56 @@ class Life(HoldCase):
     def test_wrong_arguments(self):
         for d, name in self.each_shell():
             self.assertEqual(d.take(name, ttl=9)[2], 'EINVAL')
-            self.assertEqual(d.take(name, ttl=1000, reserve=501)[2], 'EINVAL')
-            self.assertEqual(d.take(name + '2', ttl=1000, reserve=500)[2], 'OK')
+            self.assertEqual(d.take(name, ttl=100000, reserve=50001)[2], 'EINVAL')
+            self.assertEqual(d.take(name + '2', ttl=100000, reserve=50000)[2], 'OK')
 
     def test_taken_away(self):
-        for d, name in self.each_shell():
-            d.hold(name, ttl=3000)
-            self.call('BREAK', name)
-            self.assertEqual(d.next()[:4], ['change', name, 'lost', str(TAKEN)])
-            self.assertEqual(d('look', name)[2:], ['lost', str(TAKEN), '0', 'ENOTHELD', '0'])
+        for d, shell in self.each_shell():
+            self.outlasting(lambda ttl, d=d, shell=shell: self.taken_away(d, '%s-%d' % (shell, ttl), ttl))
+
+    def taken_away(self, d, name, ttl):
+        d.hold(name, ttl=ttl)
+        self.call('BREAK', name)
+        self.assertEqual(self.lasting(d)[:4], ['change', name, 'lost', str(TAKEN)])
+        self.assertEqual(d('look', name)[2:], ['lost', str(TAKEN), '0', 'ENOTHELD', '0'])
 
     def test_max_hold_and_reserve(self):
         for d, name in self.each_shell():
+            d.bears_losses = True # it may be over before the lock is told
             began = now_ms()
-            d.hold(name, ttl=30000, reserve=200, max_hold=1200)
-            line = d.next()
+            d.hold(name, ttl=300000, reserve=200, max_hold=1200)
+            line = self.lasting(d)
             self.assertEqual(line[:4], ['change', name, 'lost', str(MAX_HOLD)])
             self.assertGreaterEqual(int(line[4]), began + 1199)
 
     def test_many_at_once(self):
-        shells, tokens = self.all_shells(), {}
+        self.outlasting(self.many_at_once)
+
+    def many_at_once(self, ttl):
+        shells, tokens = [(d, '%s-%d' % (shell, ttl)) for d, shell in self.all_shells()], {}
         for d, name in shells:
             names = ['%s-%d' % (name, i) for i in range(10)]
             for n in names:
-                d.say('take', n, 3000, 0, 0, 0)
+                d.say('take', n, ttl, 0, 0, 0)
             for _ in names:
                 _, n, result, token = self.lasting(d)
                 self.assertEqual(result, 'OK')
                 tokens[n] = int(token)
-        self.stay_held(tokens, 4) # more than one lease
+        self.stay_held(tokens, ttl * 0.0013) # more than one lease
         for d, name in shells:
             for n in ['%s-%d' % (name, i) for i in range(10)]:
                 self.assertEqual(d.ask('release', n), ['released', n, 'OK'])
 
     def test_locks_come_and_go_while_others_are_renewed(self):
         """Between two of them the shell has been at work, which is when a thread of its own would be in the way."""
-        shells, held = self.all_shells(), {}
+        self.outlasting(self.locks_come_and_go)
+
+    def locks_come_and_go(self, ttl):
+        shells, held = [(d, '%s-%d' % (shell, ttl)) for d, shell in self.all_shells()], {}
         for i in range(5):
             for d, name in shells:
-                held['%s-%d' % (name, i)] = d.hold('%s-%d' % (name, i), ttl=3000)
-            self.stay_held(held, 1.2) # a renewal comes within it
+                held['%s-%d' % (name, i)] = d.hold('%s-%d' % (name, i), ttl=ttl)
+            self.stay_held(held, ttl * 0.0004) # a renewal comes within it
             if i >= 2: # each has three
                 for d, name in shells:
                     d.say('free', '%s-%d' % (name, i - 2))
@@ -233,17 +317,21 @@ class Life(HoldCase):
 
     def test_ending_gives_up_what_is_held(self):
         for d, name in self.each_shell():
-            token = d.hold(name, ttl=500)
+            d.bears_losses = True
+            d.hold(name, ttl=500)
             d.say('take', name + '-2', 500, 0, 0, 0)
             d.say('stop')
             self.assertEqual(d.child.wait(240), 0)
-            wait_until(lambda: self.call('CHECK', name, token) == 0, what='the end of the lease')
+            wait_until(lambda: self.call('SHOW', name) is None, what='the end of the lease')
 
     def test_sessions(self):
-        shells, tokens = self.all_shells(), {}
+        self.outlasting(self.sessions)
+
+    def sessions(self, ttl):
+        shells, tokens = [(d, '%s-%d' % (shell, ttl)) for d, shell in self.all_shells()], {}
         for d, shell in shells:
             session = 'session-0123456789-' + shell
-            self.assertEqual(d('open', session, 5000), ['taken', session, 'OK', '0'])
+            self.assertEqual(d.ask('open', session, ttl), ['taken', session, 'OK', '0'])
             for name in ('a-' + shell, 'b-' + shell, 'c-' + shell):
                 word, taken, result, token = d.ask('under', session, name, 0)
                 self.assertEqual((taken, result), (name, 'OK'))
@@ -251,7 +339,7 @@ class Life(HoldCase):
             name = 'c-' + shell
             self.assertEqual(d.ask('give', session, name, tokens[name]), ['released', name, 'OK'])
             self.assertEqual(d.ask('give', session, name, tokens.pop(name)), ['released', name, 'ENOTHELD'])
-        self.stay_held(tokens, 7) # longer than a lease
+        self.stay_held(tokens, ttl * 0.0023) # longer than a lease
         for d, shell in shells:
             session, mine = 'session-0123456789-' + shell, [(n + shell, tokens[n + shell]) for n in ('a-', 'b-')]
             wait_until(lambda: d.ask('look', session)[2:4] == ['safe', str(NOT)], 'a renewal that is answered')
@@ -260,59 +348,85 @@ class Life(HoldCase):
             self.assertEqual(d.ask('under', session, 'c', 0)[2], 'ENOSESSION')
             # Closed by somebody else.
             other = 'session-other-0123456789-' + shell
-            self.assertEqual(d.ask('open', other, 5000)[2], 'OK')
+            self.assertEqual(d.ask('open', other, ttl)[2], 'OK')
             self.call('SESSION', 'CLOSE', other)
             self.assertEqual(self.lasting(d)[:4], ['change', other, 'lost', str(TAKEN)])
 
     def test_waits_of_a_session_end_with_it(self):
         """Whatever ends it, a wait under it is answered, and never with a token."""
-        for d, shell in self.each_shell():
+        for shell in SHELLS:
             if shell == 'keepalive': # its waits block the driver
                 continue
-            token = self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OTHER)
-            for number, end in enumerate(('close', 'free', 'release')):
-                session = 'session-%d-0123456789' % number
-                self.assertEqual(d('open', session, 3000)[2], 'OK')
-                d.say('under', session, 'x', 50000)
-                wait_until(lambda: self.waiters('x') == 1, what='the waiter')
-                if end == 'close':
-                    self.call('SESSION', 'CLOSE', session)
-                    seen = sorted(d.next()[:3] for _ in range(2)) # the renewal finds it out as well
-                    self.assertEqual(seen, [['change', session, 'lost'], ['taken', 'x', 'ENOSESSION']])
-                    continue
-                if end == 'release':
-                    seen = sorted((d('release', session), d.next()))
-                    self.assertEqual(seen, [['released', session, 'OK'], ['taken', 'x', 'ENOSESSION', '0']])
-                    continue
-                d.say('free', session) # it lives on at the server until its TTL is over, and may be granted the lock
-                self.assertEqual(self.call('RELEASE', 'x', token), 1)
-                self.assertEqual(d.next(), ['taken', 'x', 'ENOSESSION', '0'])
-                token = self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OTHER, 'WAIT', 50000)
-            self.call('RELEASE', 'x', token)
+            with self.subTest(shell=shell):
+                self.outlasting(lambda ttl, shell=shell: self.waits_end(self.driver(shell), 'x-%s-%d' % (shell, ttl), ttl))
+
+    def waits_end(self, d, x, ttl):
+        def waits():
+            d.must_last()
+            return self.waiters(x) == 1
+        token = self.call('ACQUIRE', x, 'TTL', 600000, 'OWNER', OTHER)
+        for end in ('close', 'free', 'release'):
+            session = 'session-%s-0123456789-%s' % (end, x)
+            self.assertEqual(d.ask('open', session, ttl)[2], 'OK')
+            d.say('under', session, x, 200000)
+            wait_until(waits, what='the waiter')
+            if end == 'close':
+                self.call('SESSION', 'CLOSE', session)
+                seen = sorted(self.lasting(d)[:3] for _ in range(2)) # the renewal finds it out as well
+                self.assertEqual(seen, [['change', session, 'lost'], ['taken', x, 'ENOSESSION']])
+                continue
+            if end == 'release':
+                d.say('release', session)
+                seen = sorted((self.lasting(d), self.lasting(d)))
+                self.assertEqual(seen, [['released', session, 'OK'], ['taken', x, 'ENOSESSION', '0']])
+                continue
+            d.say('free', session) # it lives on at the server until its TTL is over, and may be granted the lock
+            self.assertEqual(self.call('RELEASE', x, token), 1)
+            self.assertEqual(self.lasting(d), ['taken', x, 'ENOSESSION', '0'])
+            token = self.call('ACQUIRE', x, 'TTL', 600000, 'OWNER', OTHER, 'WAIT', 200000)
+        self.call('RELEASE', x, token)
 
     def test_threads_that_ask_all_the_time(self):
-        d = self.driver('keepalive')
-        for name in ('a', 'b'):
-            d.hold(name, ttl=3000)
-            d.say('hammer', name)
-        time.sleep(2.5) # a few renewals under the hammer
-        d.say('release', 'a') # what hammers it says that it is over, before or after
-        lines = sorted([self.lasting(d), self.lasting(d)])
-        self.assertEqual([line[0] for line in lines], ['hammered', 'released'])
-        self.assertEqual(lines[1][2], 'OK')
-        self.call('BREAK', 'b')
-        # Told before anybody learned of it in another way.
-        self.assertEqual([self.lasting(d)[0], self.lasting(d)[0]], ['change', 'hammered'])
+        self.outlasting(self.hammered)
+
+    def hammered(self, ttl):
+        d, a, b = self.driver('keepalive'), 'a-%d' % ttl, 'b-%d' % ttl
+        try:
+            for name in (a, b):
+                d.hold(name, ttl=ttl)
+                d.say('hammer', name)
+            time.sleep(ttl * 0.0008) # a few renewals under the hammer
+            d.say('release', a) # what hammers it says that it is over, before or after
+            lines = sorted([self.lasting(d), self.lasting(d)])
+            self.assertEqual([line[0] for line in lines], ['hammered', 'released'])
+            self.assertEqual(lines[1][2], 'OK')
+            self.call('BREAK', b)
+            # Told before anybody learned of it in another way.
+            self.assertEqual([self.lasting(d)[0], self.lasting(d)[0]], ['change', 'hammered'])
+        finally: # who hammers a lock goes on until it is lost, and the driver waits for that
+            for name in (a, b):
+                self.call('BREAK', name)
 
 
 class Storage(HoldCase):
+    ATTEMPT_MS = 60000
+
     def setUp(self):
         super().setUp()
         self.store = Store(self.lab).start()
         self.d = self.driver('keepalive', self.store.address)
 
+    def claimed(self, *words):
+        """The driver gives a claim half a second, and a slow machine may need more often than once. Who has not claimed has not got
+        the lock."""
+        patience = Deadline(PATIENCE_S)
+        while True:
+            line = self.d.ask('claimed', *words)
+            if line[2] not in ('EUNCERTAIN', 'ETIMEOUT') or patience.passed():
+                return line
+
     def test_claimed_on_acquire_and_written_while_held(self):
-        word, name, result, token = self.d('claimed', 'x', 15000)
+        word, name, result, token = self.claimed('x', 15000)
         self.assertEqual(result, 'OK')
         self.assertEqual(self.store.call('MARK', 'x'), int(token))
         self.assertEqual(self.d.ask('write', 'x', 'key', 'one'), ['wrote', 'x', 'OK'])
@@ -325,36 +439,39 @@ class Storage(HoldCase):
         self.assertEqual(self.store.call('GET', 'key'), b'one')
 
     def test_each_of_several_locks_is_claimed(self):
-        word, name, result, token = self.d('claimed', 'x', 60000, 'y')
+        word, name, result, token = self.claimed('x', 600000, 'y')
         self.assertEqual(result, 'OK')
         self.assertEqual([self.store.call('MARK', n) for n in ('x', 'y')], [int(token)] * 2)
         self.assertEqual([self.call('CHECK', n, token) for n in ('x', 'y')], [1, 1])
         self.assertEqual(self.d('release', 'x')[2], 'OK')
         self.store.call('CLAIM', 'y', 1 << 40)
-        self.assertEqual(self.d('claimed', 'z', 60000, 'y')[2], 'ESTALE')
+        self.assertEqual(self.claimed('z', 600000, 'y')[2], 'ESTALE')
         self.assertEqual([self.call('SHOW', n) for n in ('x', 'y', 'z')], [None] * 3)
 
     def test_a_claim_that_fails_gives_the_lock_back(self):
         self.store.call('CLAIM', 'x', 1 << 40)
-        self.assertEqual(self.d('claimed', 'x', 60000), ['taken', 'x', 'ESTALE', '0'])
+        self.assertEqual(self.claimed('x', 600000), ['taken', 'x', 'ESTALE', '0'])
         self.assertIsNone(self.call('SHOW', 'x'))
         self.store.terminate()
-        self.assertEqual(self.d('claimed', 'x', 60000)[2], 'ENOCONN')
+        self.assertEqual(self.claimed('x', 600000)[2], 'ENOCONN')
         self.assertIsNone(self.call('SHOW', 'x'))
-        self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OTHER)
-        self.assertEqual(self.d('claimed', 'x', 60000)[2], 'ENOTHELD')
+        self.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OTHER)
+        self.assertEqual(self.claimed('x', 600000)[2], 'ENOTHELD')
 
 
 class Stopped(HoldCase):
+    ATTEMPT_MS = 60000
+
     def test_lost_is_told_before_anything_else_can_be_done(self):
         for d, name in self.each_shell():
+            d.bears_losses = True # on a slow machine the lease is over before it is stopped
             mine = d.hold(name, ttl=500)
             d.child.send_signal(signal.SIGSTOP)
-            next_one = self.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OTHER, 'WAIT', 50000)
+            next_one = self.call('ACQUIRE', name, 'TTL', 600000, 'OWNER', OTHER, 'WAIT', 200000)
             self.assertGreater(next_one, mine)
             d.say('look', name) # waits in the pipe
             d.child.send_signal(signal.SIGCONT)
-            self.assertEqual(d.next()[:4], ['change', name, 'lost', str(DEADLINE)])
+            self.assertEqual(self.told(d)[:4], ['change', name, 'lost', str(DEADLINE)])
             self.assertEqual(d.next(), ['look', name, 'lost', str(DEADLINE), '0', 'ENOTHELD', '0'])
             d.no_line(0.3) # told once
             self.assertEqual(self.call('CHECK', name, next_one), 1) # and not taken away by anything that was late
@@ -368,16 +485,40 @@ class Silence(HoldCase):
     ROUNDS = 2
 
     def test_jeopardy_and_safe_again(self):
-        for d, name in self.each_shell():
-            token = d.hold(name, ttl=3000)
-            self.silence(True)
-            self.assertEqual(d.next()[:4], ['change', name, 'jeopardy', str(NOT)])
-            self.assertEqual(d('look', name)[2:4], ['jeopardy', str(NOT)])
-            self.silence(False)
-            self.assertEqual(d.next()[:4], ['change', name, 'safe', str(NOT)])
-            self.assertEqual(self.call('CHECK', name, token), 1)
+        for d, shell in self.each_shell():
+            self.outlasting(lambda ttl, d=d, shell=shell: self.jeopardy_and_safe(d, '%s-%d' % (shell, ttl), ttl))
 
-    def told(self, field):
+    def jeopardy_and_safe(self, d, name, ttl):
+        token = d.hold(name, ttl=ttl)
+        self.silence(True)
+        self.wait_jeopardy(d, name)
+        self.silence(False)
+        self.wait_safe(d, name)
+        self.stay_held({name: token}, 0)
+
+    def of_lasting(self, d, name):
+        """The next change of the lock that is not lost."""
+        line = d.next()
+        self.assertEqual(line[:2], ['change', name])
+        if line[2:4] == ['lost', str(DEADLINE)]:
+            raise Outlasted(name)
+        self.assertEqual(line[3], str(NOT))
+        return line[2]
+
+    def wait_jeopardy(self, d, name):
+        """Under silence: of a renewal that was late before it, jeopardy and safe may be told first."""
+        while True:
+            if self.of_lasting(d, name) == 'jeopardy':
+                state = d.ask('look', name)
+                if state[2] == 'jeopardy':
+                    self.assertEqual(state[3], str(NOT))
+                    return
+                self.assertEqual(state[2:4], ['safe', str(NOT)])
+
+    def wait_safe(self, d, name):
+        self.assertEqual(self.of_lasting(d, name), 'safe')
+
+    def counted(self, field):
         return sum(node.info()[field] for node in self.cluster.nodes)
 
     def lost_once(self, d, name):
@@ -389,37 +530,51 @@ class Silence(HoldCase):
             line = d.next()
 
     def test_jeopardy_and_losses_are_told_with_a_later_renewal(self):
-        for d, name in self.each_shell():
-            jeopardies, lost = self.told('leases_in_jeopardy_told'), self.told('leases_lost_told')
-            d.hold(name, ttl=3000)
-            self.silence(True)
-            self.assertEqual(d.next()[:3], ['change', name, 'jeopardy'])
-            self.silence(False)
-            self.assertEqual(d.next()[:3], ['change', name, 'safe'])
-            wait_until(lambda: self.told('leases_in_jeopardy_told') > jeopardies, 'the jeopardy told')
-            self.assertEqual(d('release', name), ['released', name, 'OK'])
-            self.lost_once(d, name + '-broken')
-            d.hold(name + '-next', ttl=3000)
-            wait_until(lambda: self.told('leases_lost_told') > lost, 'the loss told')
+        for shell in SHELLS:
+            with self.subTest(shell=shell):
+                self.outlasting(lambda ttl, shell=shell: self.told_with_a_renewal(self.driver(shell), '%s-%d' % (shell, ttl), ttl))
+
+    def told_with_a_renewal(self, d, name, ttl):
+        def more(field, before):
+            d.must_last()
+            return self.counted(field) > before
+        jeopardies, lost = self.counted('leases_in_jeopardy_told'), self.counted('leases_lost_told')
+        d.hold(name, ttl=ttl)
+        self.silence(True)
+        self.wait_jeopardy(d, name)
+        self.silence(False)
+        self.wait_safe(d, name)
+        wait_until(lambda: more('leases_in_jeopardy_told', jeopardies), 'the jeopardy told')
+        self.assertEqual(d.ask('release', name), ['released', name, 'OK'])
+        self.lost_once(d, name + '-broken')
+        d.hold(name + '-next', ttl=ttl)
+        wait_until(lambda: more('leases_lost_told', lost), 'the loss told')
 
     def test_nodes_that_do_not_know_these_words_renew_as_ever(self):
         for proxy in self.proxies: # as a node of an older version, which refuses the word
             proxy.replace = (b'$8\r\nJEOPARDY\r\n', b'$8\r\nJEOPARDX\r\n')
-        shells = [(d, name, d.hold(name, ttl=3000)) for d, name in self.all_shells()]
+        self.outlasting(self.renews_as_ever)
+
+    def renews_as_ever(self, ttl):
+        shells = [(d, '%s-%d' % (shell, ttl)) for d, shell in self.all_shells()]
+        tokens = {name: d.hold(name, ttl=ttl) for d, name in shells}
         self.silence(True)
-        for d, name, _ in shells:
-            self.assertEqual(d.next()[:3], ['change', name, 'jeopardy'])
+        for d, name in shells:
+            self.wait_jeopardy(d, name)
         self.silence(False)
-        for d, name, _ in shells:
-            self.assertEqual(d.next()[:3], ['change', name, 'safe'])
-        for d, name, token in shells:
+        for d, name in shells:
+            self.wait_safe(d, name)
+        for d, name in shells:
             before = self.renewals(name)
             wait_until(lambda: self.renewals(name) >= before + 3, 'three more renewals')
-            self.assertEqual(self.call('CHECK', name, token), 1)
-        self.assertEqual(self.told('leases_in_jeopardy_told'), 0)
+            self.stay_held({name: tokens[name]}, 0)
+        self.assertEqual(self.counted('leases_in_jeopardy_told'), 0)
 
     def renewals(self, name):
-        return as_dict(self.call('SHOW', name))['renewals']
+        shown = self.call('SHOW', name)
+        if shown is None:
+            raise Outlasted(name)
+        return as_dict(shown)['renewals']
 
     def told_lost(self, d, names):
         """When it was told of each that it is lost."""
@@ -438,14 +593,14 @@ class Silence(HoldCase):
         for d, names in drivers:
             for name in names:
                 d.hold(name, ttl=3000)
-                client = self.cluster.nodes[chooser.randrange(3)].client(60)
+                client = self.cluster.nodes[chooser.randrange(3)].client()
                 self.addCleanup(client.close)
-                client.send('ACQUIRE', name, 'TTL', 60000, 'OWNER', OTHER, 'WAIT', 50000)
+                client.send('ACQUIRE', name, 'TTL', 600000, 'OWNER', OTHER, 'WAIT', 3000000)
                 waiting[client.sock] = (client, name)
         time.sleep(chooser.random() * 1.2) # at any phase of the renewals
         self.silence(True)
         granted = {}
-        deadline = Deadline(60)
+        deadline = Deadline(PATIENCE_S)
         while waiting:
             ready, at = select.select(list(waiting), [], [], deadline.left())[0], now_ms()
             for sock in ready:
@@ -470,6 +625,8 @@ class Silence(HoldCase):
         rounds = int(os.environ.get('FENCELOCK_ROUNDS', self.ROUNDS))
         for number in range(rounds): # drivers for each round: one has few names
             drivers = [(Driver(shell, self.nodes), ['%s-%d-%d' % (shell, number, i) for i in range(4)]) for shell in SHELLS]
+            for d, _ in drivers:
+                d.bears_losses = True # on a slow machine a lease is over before the silence begins
             with Lateness() as late:
                 self.one_round(drivers, chooser, late)
             for d, _ in drivers:
@@ -478,25 +635,29 @@ class Silence(HoldCase):
                   % (rounds * len(SHELLS) * 4, self.closest))
 
     def test_a_leader_that_hangs_or_dies_is_left_in_time(self):
-        shells = self.all_shells()
+        """In time is: within this lease. A slow machine outlasts it now and then."""
         for dies in (True, False):
-            tokens = {}
-            for d, shell in shells:
-                name = '%s-%s' % (shell, dies)
-                tokens[name] = d.hold(name, ttl=5000)
-            old = self.cluster.leader()
-            (old.kill if dies else old.pause)()
-            new = self.cluster.leader(among=[n for n in self.cluster.nodes if n is not old])
-            self.stay_held(tokens, 7, new)
+            attempts = iter(range(9))
+            self.outlasting(lambda ttl, dies=dies, attempts=attempts: self.left_in_time(dies, next(attempts), ttl), ttls=[5000] * 5)
+
+    def left_in_time(self, dies, attempt, ttl):
+        shells = [(d, '%s-%s-%d' % (shell, dies, attempt)) for d, shell in self.all_shells()]
+        tokens = {name: d.hold(name, ttl=ttl) for d, name in shells}
+        self.cluster.unsteady()
+        old = self.cluster.leader()
+        others = [n for n in self.cluster.nodes if n is not old]
+        (old.kill if dies else old.pause)()
+        try:
+            new = self.cluster.leader(among=others)
+            self.cluster.steady(among=others)
+            self.stay_held(tokens, ttl * 0.0014, new)
+        finally:
             (old.start if dies else old.resume)()
-            for (d, _), (name, token) in zip(shells, tokens.items()):
-                lines = [d('look', name)]
-                while lines[-1][0] != 'look': # jeopardy and safe may have come and gone
-                    lines.append(d.next())
-                self.assertEqual(lines[-1][5:], ['OK', str(token)])
-                self.assertNotIn('lost', [line[2] for line in lines])
-                self.assertEqual(d.ask('release', name), ['released', name, 'OK'])
-            self.cluster.wait_same_state()
+        for d, name in shells:
+            line = d.ask('look', name) # jeopardy and safe may have come and gone, and no loss
+            self.assertEqual(line[5:], ['OK', str(tokens[name])])
+            self.assertEqual(d.ask('release', name), ['released', name, 'OK'])
+        self.cluster.wait_same_state()
 
 
 if __name__ == '__main__':

@@ -16,18 +16,25 @@ LONG = 600000
 
 
 class Late(ClusterCase):
+    STEADY = True # but when the leader is stopped, until there is another one
+
     def copy_in(self, stopped, *words):
         """What a request is answered that sat in a stopped node, while the next attempt got the lock and gave it back."""
         others = [n for n in self.cluster.nodes if n is not stopped]
-        with stopped.client(60) as at_stopped:
+        leads = stopped is self.cluster.leader()
+        if leads:
+            self.cluster.unsteady()
+        with stopped.client() as at_stopped:
             at_stopped.call('PING')
             stopped.pause()
             at_stopped.send('ACQUIRE', 'ghost', 'TTL', LONG, 'OWNER', OWNER_A)
             other = self.cluster.leader(among=others)
+            if leads:
+                self.cluster.steady(among=others)
             token = wait_until(lambda: other.call('ACQUIRE', 'ghost', 'TTL', LONG, 'OWNER', OWNER_A, *words), 'the lock')
             self.assertEqual(other.call('RELEASE', 'ghost', token), 1)
             stopped.resume()
-            return at_stopped.read(60)
+            return at_stopped.read()
 
     def shown(self):
         return self.cluster.leader().call('SHOW', 'ghost')
@@ -52,7 +59,7 @@ class Late(ClusterCase):
 
     def test_known_after_all_have_restarted(self):
         node = self.cluster.nodes[0]
-        self.assertEqual(node.call('RELEASE', 'x', node.call('ACQUIRE', 'x', 'OWNER', OWNER_A, 'ATTEMPT', 7)), 1)
+        self.assertEqual(node.call('RELEASE', 'x', node.call('ACQUIRE', 'x', 'TTL', LONG, 'OWNER', OWNER_A, 'ATTEMPT', 7)), 1)
         for n in self.cluster.nodes:
             n.kill()
         for n in self.cluster.nodes:
@@ -69,11 +76,11 @@ class Late(ClusterCase):
         """The first one's connection is still open, so nobody has cancelled it."""
         a, b = self.cluster.followers()
         token = a.call('ACQUIRE', 'busy', 'TTL', LONG, 'OWNER', OWNER_B)
-        with a.client(60) as first, b.client(60) as second:
+        with a.client() as first, b.client() as second:
             first.send('ACQUIRE', 'busy', 'TTL', LONG, 'OWNER', OWNER_A, 'WAIT', LONG)
             wait_until(lambda: self.waiters() == 1, 'the first in the queue')
             self.assertIsNone(second.call('ACQUIRE', 'busy', 'TTL', LONG, 'OWNER', OWNER_A, 'WAIT', 500, 'ATTEMPT', 2))
-            self.assertIsNone(first.read(30)) # the place was one
+            self.assertIsNone(first.read()) # the place was one
             self.assertEqual(self.waiters(), 0)
             self.assertEqual(a.call('RELEASE', 'busy', token), 1)
             self.assertIsNone(a.call('SHOW', 'busy')) # not granted to nobody
@@ -86,20 +93,23 @@ class Late(ClusterCase):
         """Its first sending sits in the old leader; it changes over, gets the lock and gives it back."""
         for n in range(3):
             old = self.cluster.leader()
+            others = [node for node in self.cluster.nodes if node is not old]
             driver = Driver(','.join(self.cluster.addresses()))
             self.addCleanup(driver.close)
             lock = 'lock-%d' % n
-            self.assertEqual(driver('acquire', lock, 1000, 0, 60000)[0], 'OK') # it knows the leader now
-            self.assertEqual(driver('release', 60000)[0], 'OK')
+            self.assertEqual(driver('acquire', lock, LONG, 0, LONG)[0], 'OK') # it knows the leader now
+            self.assertEqual(driver('release', LONG)[0], 'OK')
+            self.cluster.unsteady()
             old.pause()
-            word, token, text = driver('acquire', lock, LONG, 0, 60000)
+            word, token, text = driver('acquire', lock, LONG, 0, LONG)
             self.assertEqual(word, 'OK', text)
-            self.assertEqual(driver('release', 60000)[0], 'OK')
+            self.cluster.steady(among=others)
+            self.assertEqual(driver('release', LONG)[0], 'OK')
             old.resume()
             self.cluster.wait_serving(old)
             self.assertIsNone(old.call('SHOW', lock))
-            self.assertEqual(driver('acquire', lock, 1000, 0, 60000)[0], 'OK') # it learns from LATE where it was
-            self.assertEqual(driver('release', 60000)[0], 'OK')
+            self.assertEqual(driver('acquire', lock, LONG, 0, LONG)[0], 'OK') # it learns from LATE where it was
+            self.assertEqual(driver('release', LONG)[0], 'OK')
 
 
 if __name__ == '__main__':

@@ -20,8 +20,8 @@ sys.path.insert(0, os.path.join(HERE, '..', 'faults'))
 from cli_library import Driver as BlockingDriver
 from cli_run import HEARTBEAT, LOST
 from faultlab.namespaces import NamespaceCluster, Namespaces
-from harness import Case, Deadline, Resp, RespError, as_dict, binary, env_without_options, main, seed, wait_until
-from held_locks import DEADLINE, SHELLS, Driver, now_ms
+from harness import ANSWER_S, PATIENCE_S, Case, Deadline, Resp, RespError, as_dict, binary, env_without_options, main, seed, wait_until
+from held_locks import DEADLINE, SHELLS, Driver, Lateness, now_ms
 
 CLIENT = 4 # its namespace; the nodes have 1 to 3
 FULL = '--full' in sys.argv
@@ -38,10 +38,10 @@ class Asker(threading.Thread):
     def __init__(self, addresses, name, *how):
         super().__init__(daemon=True)
         self.addresses = list(addresses)
-        self.request = ('ACQUIRE', name, *how, 'WAIT', 120000)
+        self.request = ('ACQUIRE', name, *how, 'WAIT', 3000000)
         self.answers = []
         self.asked = 0
-        self.deadline = Deadline(150)
+        self.deadline = Deadline(PATIENCE_S)
         self.start()
 
     def run(self):
@@ -49,7 +49,7 @@ class Asker(threading.Thread):
             address = self.addresses[self.asked % len(self.addresses)]
             self.asked += 1
             try:
-                with Resp(address, timeout=140) as c:
+                with Resp(address, timeout=ANSWER_S) as c:
                     answer = c.call(*self.request)
                 self.answers.append((answer, now_ms()))
             except RespError as e:
@@ -58,7 +58,7 @@ class Asker(threading.Thread):
             except OSError:
                 time.sleep(0.05)
 
-    def answer(self, seconds=100):
+    def answer(self, seconds=PATIENCE_S):
         self.join(seconds)
         if len(self.answers) != 1:
             raise AssertionError('%r has %r' % (self.request, self.answers))
@@ -120,8 +120,8 @@ class Holders(NamespaceCase):
             return struct.unpack('d', f.read(8))[0] * 1000
 
     def start_run(self, name):
-        child = subprocess.Popen([*self.inside, binary('fencelock'), 'run', name, '--ttl', '6s', '--nodes', self.nodes, '--',
-                                  sys.executable, '-c', HEARTBEAT, self.lab.path(name)], env=env_without_options(),
+        child = subprocess.Popen([*self.inside, binary('fencelock'), 'run', name, '--ttl', '6s', '--timeout', '%ds' % ANSWER_S, '--nodes', self.nodes,
+                                  '--', sys.executable, '-c', HEARTBEAT, self.lab.path(name)], env=env_without_options(),
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.kill_at_cleanup(child)
         for who in ('.command', '.child'):
@@ -129,7 +129,7 @@ class Holders(NamespaceCase):
             wait_until(lambda: os.path.exists(path) and os.path.getsize(path) == 8, 'the start of ' + name + who)
         return child
 
-    def one_run(self, number, chooser):
+    def one_run(self, number, chooser, late):
         leader = self.cluster.leader()
         majority = self.others(leader)
         names = ['run-%d-%d' % (number, i) for i in range(self.AT_ONCE)]
@@ -150,7 +150,9 @@ class Holders(NamespaceCase):
             offset = now_ms() - time.monotonic() * 1000 # between the two clocks
             for who in ('.command', '.child'):
                 left = granted - offset - self.last_beat(self.lab.path(name) + who)
-                self.assertGreater(left, 0, '%s%s was alive when the lock had been granted to the next' % (name, who))
+                # Who is to kill it can be late by as much as others are.
+                self.assertGreater(left + 2 * late.most_ms, 0, '%s%s was alive when the lock had been granted to the next, and processes '
+                                   'were woken %.0f ms late' % (name, who, late.most_ms))
                 self.closest = min(self.closest, left)
             self.count += 1
         self.heal()
@@ -161,14 +163,16 @@ class Holders(NamespaceCase):
         chooser = random.Random(seed())
         self.closest, self.count = 1e9, 0
         for number in range(ROUNDS or 2):
-            self.one_run(number, chooser)
+            with Lateness() as late:
+                self.one_run(number, chooser, late)
         self.note('%d commands in %d partitions; the closest was dead %.0f ms before the next grant'
                   % (self.count, ROUNDS or 2, self.closest))
 
-    def one_hold(self, shell, number, chooser):
+    def one_hold(self, shell, number, chooser, late):
         leader = self.cluster.leader()
         majority = self.others(leader)
         d = Driver(shell, self.nodes, wrapper=self.inside)
+        d.bears_losses = True # on a slow machine a lease is over before the cut
         names = ['%s-%d-%d' % (shell, number, i) for i in range(self.AT_ONCE)]
         askers = []
         for name in names:
@@ -179,14 +183,15 @@ class Holders(NamespaceCase):
         self.cut(leader.id, CLIENT)
         told = {}
         while len(told) < len(names):
-            word, name, state, reason, at = d.next(60)
+            word, name, state, reason, at = d.next()
             if state == 'lost':
                 self.assertEqual((word, int(reason)), ('change', DEADLINE))
                 told[name] = int(at)
         for name, asker in zip(names, askers):
             token, granted = asker.answer()
             self.assertIsInstance(token, int)
-            self.assertGreater(granted, told[name], '%s was told lost when another had it' % name)
+            self.assertGreater(granted + 2 * late.most_ms, told[name], '%s was told lost when another had it, and processes were woken '
+                               '%.0f ms late' % (name, late.most_ms))
             self.closest = min(self.closest, granted - told[name])
             self.assertEqual(d('look', name)[2:6], ['lost', str(DEADLINE), '0', 'ENOTHELD'])
             d.say('free', name)
@@ -201,7 +206,8 @@ class Holders(NamespaceCase):
         self.closest, self.count = 1e9, 0
         for number in range(ROUNDS or 1):
             for shell in SHELLS:
-                self.one_hold(shell, number, chooser)
+                with Lateness() as late:
+                    self.one_hold(shell, number, chooser, late)
         self.note('%d locks; the closest was told %.0f ms before the next grant' % (self.count, self.closest))
 
 
@@ -218,11 +224,11 @@ class Waiters(NamespaceCase):
         for i in range(self.COUNT):
             d = BlockingDriver(self.nodes)
             self.addCleanup(lambda d=d: self.assertEqual(d.close(), 0))
-            d.send('acquire', 'x', 30000, 100000, 0)
+            d.send('acquire', 'x', 600000, 3000000, 0)
             drivers.append(d)
             wait_until(lambda: self.queued(reader) == i + 1 + (dying is not None), 'waiter %d' % i)
             if i == 1:
-                reader.call('SESSION', 'OPEN', self.SESSION, 'TTL', 8000)
+                wait_until(lambda: reader.call('SESSION', 'OPEN', self.SESSION, 'TTL', 8000) == 'OK', 'the session')
                 dying = Asker([n.address for n in self.others(leader)], 'x', 'SESSION', self.SESSION)
                 wait_until(lambda: self.queued(reader) == i + 2, 'the waiter that will die')
         return drivers, dying
@@ -238,11 +244,13 @@ class Waiters(NamespaceCase):
         return token
 
     def go_through(self, fault, mend):
-        leader = self.cluster.leader()
-        holder = leader.call('ACQUIRE', 'x', 'TTL', 100000, 'OWNER', OWNER)
+        leader = self.cluster.steady().leader()
+        holder = leader.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER)
         drivers, dying = self.start_waiters(leader)
+        self.cluster.unsteady()
         fault(leader)
         new = self.cluster.leader(among=self.others(leader))
+        self.cluster.steady(among=self.others(leader))
         wait_until(lambda: new.call('SESSION', 'SHOW', self.SESSION) is None, 'the end of the session')
         self.assertEqual(new.call('RELEASE', 'x', holder), 1)
         began = time.monotonic()

@@ -7,13 +7,14 @@ import random
 import socket
 import struct
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'faults')]
 from faultlab.proxy import HELLO_SIZE, Loop
 from faultlab.proxy import PeerProxy
 from faultlab.fault_run import ProxiedCluster
-from harness import Case, Load, main, seed, wait_until
+from harness import ANSWER_S, PATIENCE_S, Case, Deadline, Load, main, seed, wait_until
 
 RAFT_STREAM = 1
 APPEND, APPEND_RESULT, VOTE, VOTE_RESULT, TIMEOUT_NOW = 1, 2, 3, 4, 6 # src/consensus/message_codec.h
@@ -45,22 +46,31 @@ def up_to_date(hello):
     return hello[:CRC_AT] + struct.pack('<I', crc32c(body)) + body
 
 
-def dial(target, hello):
-    """A stream to a node, opened with this handshake, and welcome."""
-    s = socket.create_connection(('127.0.0.1', target.peer_port), timeout=20)
-    s.sendall(hello)
-    answer = b''
-    while len(answer) < HELLO_SIZE:
-        more = s.recv(HELLO_SIZE - len(answer))
-        assert more, 'the handshake was not answered'
-        answer += more
-    assert answer[WELCOME_AT] == WELCOME, answer[336:512].rstrip(b'\0')
+def dial_once(target, hello):
+    s = socket.create_connection(('127.0.0.1', target.peer_port), timeout=ANSWER_S)
+    try:
+        s.sendall(hello)
+        answer = b''
+        while len(answer) < HELLO_SIZE:
+            more = s.recv(HELLO_SIZE - len(answer))
+            assert more, 'the handshake was not answered'
+            answer += more
+        assert answer[WELCOME_AT] == WELCOME, answer[336:512].rstrip(b'\0')
+    except BaseException:
+        s.close()
+        raise
     return s
+
+
+def dial(target, hello):
+    """A stream to a node, opened with this handshake, and welcome. A node waits for a handshake for two seconds, and a slow machine
+    may need more than one attempt."""
+    return wait_until(lambda: dial_once(target, hello), 'a welcome by %s' % target.name)
 
 
 class PeerCase(Case):
     """Three nodes that reach each other through a proxy of this class."""
-    PROXY, EXTRA = PeerProxy, []
+    PROXY, EXTRA, STEADY = PeerProxy, [], False
 
     def setUp(self):
         super().setUp()
@@ -72,6 +82,8 @@ class PeerCase(Case):
             node.extra = list(self.EXTRA)
         self.peers = self.PROXY(self.loop, self.cluster.peer_ports()).start()
         self.cluster.start()
+        if self.STEADY:
+            self.cluster.steady()
 
     def serves(self):
         """Each node serves, and has all that the leader has: it is not behind, and needs no snapshot."""
@@ -80,6 +92,10 @@ class PeerCase(Case):
             self.assertTrue(node.running(), node.process.last_output())
             self.cluster.wait_serving(node)
         self.cluster.wait_caught_up()
+
+    def new_token(self):
+        """One by the leader, whichever that is by then."""
+        return wait_until(lambda: self.cluster.leader().call('TOKEN', 'x'), 'a token')
 
     def works(self):
         """Without load: see serves()."""
@@ -123,7 +139,7 @@ class PeerDamage(PeerCase):
             s.sendall(data)
             s.shutdown(socket.SHUT_WR)
             if ends:
-                s.settimeout(10)
+                s.settimeout(PATIENCE_S)
                 self.assertEqual(s.recv(1), b'')
         except (ConnectionResetError, BrokenPipeError):
             pass
@@ -143,27 +159,36 @@ class PeerDamage(PeerCase):
 
     def test_terms_that_leave_no_room_for_the_next(self):
         before = self.cluster.leader().info()['term']
-        last = self.cluster.leader().call('TOKEN', 'x')
+        last = self.new_token()
         for term in (0, before + TERM_STEP_MAX + 1000, 1 << 63, (1 << 64) - 2, (1 << 64) - 1):
             for kind, body in self.messages(term, 1):
                 self.forge(frame(kind, body))
         self.works()
         for node in self.cluster.nodes:
             self.assertLess(node.info()['term'], before + 1000)
-        self.assertGreater(self.cluster.leader().call('TOKEN', 'x'), last)
+        self.assertGreater(self.new_token(), last)
 
     def test_a_term_that_is_far_ahead(self):
         """It may be: so it counts, and the next leader leads in a later one. A vote that is asked for while there is a leader does
         not count, unless that leader has handed over."""
         for kind, more in ((APPEND, struct.pack('<3QI', 0, 0, 0, 0)), (APPEND_RESULT, struct.pack('<2Q', 0, 0)), (VOTE, None)):
             term = self.cluster.leader().info()['term'] + (1 << 20)
-            target = self.cluster.leader()
-            sender = self.random.choice([n for n in self.cluster.nodes if n is not target])
-            s = self.dial(sender, target)
-            s.sendall(frame(kind, struct.pack('<Q', term) + (more or struct.pack('<3QB', sender.id, 0, 0, 1))))
-            wait_until(lambda: self.cluster.leader().info()['term'] >= term, 'a leader of a later term than %d' % kind)
-            s.close()
+            wait_until(lambda: self.counts(kind, term, more), 'a leader of a later term than %d' % kind)
             self.works()
+
+    def counts(self, kind, term, more):
+        """Whether a leader leads in this term or a later one a while after the leader of now was told of it. Who was told may lead no
+        more by then, and who was named may have dialed anew, which ends the stream: then it was not told."""
+        target = self.cluster.leader()
+        sender = self.random.choice([n for n in self.cluster.nodes if n is not target])
+        with self.dial(sender, target) as s:
+            s.sendall(frame(kind, struct.pack('<Q', term) + (more or struct.pack('<3QB', sender.id, 0, 0, 1))))
+            deadline = Deadline(5)
+            while not deadline.passed():
+                if self.cluster.leader().info()['term'] >= term:
+                    return True
+                time.sleep(0.02)
+        return False
 
     def test_frames_that_are_none(self):
         self.cluster.leader()

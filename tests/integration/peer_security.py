@@ -11,7 +11,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import LONG_ELECTION_TIMEOUT, Case, Cluster, Deadline, binary, main, wait_until
+from harness import ANSWER_S, LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Deadline, RespError, binary, main, wait_until
 from harness.resp import info_fields
 from tls_lab import Certs
 
@@ -46,7 +46,7 @@ class PeerCase(Case):
         """Through a follower, so that the relay is in it."""
         leader = cluster.leader()
         node = next(n for n in cluster.running() if n is not leader)
-        token = node.call('ACQUIRE', lock, 'TTL', 60000, 'OWNER', OWNER)
+        token = node.call('ACQUIRE', lock, 'TTL', 600000, 'OWNER', OWNER)
         self.assertGreater(token, 0)
         self.assertEqual(node.call('RELEASE', lock, token), 1)
         self.assertEqual(len(set(cluster.wait_same_state())), 1)
@@ -54,7 +54,7 @@ class PeerCase(Case):
 
 class Members(PeerCase):
     def test_certificates(self):
-        cluster = self.by_certificates().start()
+        cluster = self.by_certificates().start().steady()
         self.works(cluster, 'a')
         for node in cluster.nodes:
             info = self.info(node)
@@ -70,7 +70,7 @@ class Members(PeerCase):
         self.works(cluster, 'c')
 
     def test_secret(self):
-        cluster = self.by_secret().start()
+        cluster = self.by_secret().start().steady()
         self.works(cluster, 'a')
         for node in cluster.nodes:
             self.assertEqual(self.info(node)['peer_security'], 'secret')
@@ -97,8 +97,7 @@ class Members(PeerCase):
 class Strangers(PeerCase):
     def test_a_node_with_another_secret(self):
         """Two of three work; the third gets nowhere until it has the right one."""
-        cluster = self.by_secret()
-        cluster.start()
+        cluster = self.by_secret().start().steady()
         late = cluster.followers()[0]
         late.terminate()
         late.extra = ['--cluster-secret-file', self.secret('other', 'y' * 32)]
@@ -114,11 +113,11 @@ class Strangers(PeerCase):
 
     def test_a_client_of_the_ca_at_the_peer_port(self):
         """Whatever it says after the handshake, it hears not one byte."""
-        cluster = self.by_certificates().start()
+        cluster = self.by_certificates().start().steady()
         node = cluster.nodes[0]
         context = self.certs.context('alice')
         for words in (b'', b'PING\r\n', b'fencelok' + b'\0' * 768, os.urandom(2000)):
-            with socket.create_connection(('127.0.0.1', node.peer_port), timeout=30) as raw:
+            with socket.create_connection(('127.0.0.1', node.peer_port), timeout=ANSWER_S) as raw:
                 with context.wrap_socket(raw, server_hostname='localhost') as c:
                     try:
                         c.sendall(words)
@@ -128,41 +127,53 @@ class Strangers(PeerCase):
         wait_until(lambda: 'bears no name of another member' in node.process.output(), 'a line in the log')
         self.works(cluster, 'a')
 
-    def test_a_storm_of_handshakes(self):
-        """The leader keeps its term."""
-        cluster = self.by_certificates()
-        for node in cluster.nodes:
-            node.extra += LONG_ELECTION_TIMEOUT
-        cluster.start()
+    def handshakes(self, node):
+        info = self.info(node)
+        return info['peer_handshakes'] + info['peer_handshakes_failed']
+
+    def keeps_its_term(self, cluster):
+        """Whether a leader does in a storm of handshakes."""
         leader = cluster.leader()
-        term = leader.info()['term']
+        term, before = leader.info()['term'], self.handshakes(leader)
         context = self.certs.context('alice')
         over = threading.Event()
 
         def storm():
             while not over.is_set():
                 try:
-                    with socket.create_connection(('127.0.0.1', leader.peer_port), timeout=5) as raw:
+                    with socket.create_connection(('127.0.0.1', leader.peer_port), timeout=ANSWER_S) as raw:
                         context.wrap_socket(raw, server_hostname='localhost').close()
                 except OSError:
                     pass
         threads = [threading.Thread(target=storm, daemon=True) for _ in range(8)]
         for t in threads:
             t.start()
-        deadline, asked = Deadline(5), 0 # more than two times of an election
-        while asked < 100 or not deadline.passed():
-            self.works(cluster, 'a%d' % asked) if asked % 50 == 0 else leader.call('CHECK', 'a', 1)
-            asked += 1
-        over.set()
-        for t in threads:
-            t.join(240)
-        self.assertGreater(self.info(leader)['peer_handshakes'] + self.info(leader)['peer_handshakes_failed'], 50)
-        self.assertEqual(leader.info()['term'], term)
+        deadline, patience, asked = Deadline(5), Deadline(PATIENCE_S), 0 # five seconds: more than two times of an election
+        try:
+            while asked < 100 or not deadline.passed() or self.handshakes(leader) <= before + 50:
+                self.works(cluster, 'a%d' % asked) if asked % 50 == 0 else leader.call('CHECK', 'a', 1)
+                asked += 1
+                self.assertFalse(patience.passed(), 'no storm of %d handshakes' % (self.handshakes(leader) - before))
+        except RespError as e: # it has lost its term, or tries to get it back
+            self.assertIn(e.word, ('UNCERTAIN', 'NOLEADER'))
+        finally:
+            over.set()
+            for t in threads:
+                t.join(240)
+        return leader.info()['term'] == term
+
+    def test_a_storm_of_handshakes(self):
+        """The leader keeps its term. A slow machine may cost it one term; a storm that does would cost it one each time."""
+        cluster = self.by_certificates()
+        for node in cluster.nodes:
+            node.extra += LONG_ELECTION_TIMEOUT
+        cluster.start()
+        self.assertTrue(any(self.keeps_its_term(cluster) for _ in range(5)), 'each storm cost a term')
 
 
 class Files(PeerCase):
     def test_renewed_while_it_works(self):
-        cluster = self.by_certificates().start()
+        cluster = self.by_certificates().start().steady()
         node = cluster.nodes[0]
         crt = self.certs.crt('node-1')
         shutil.copy(crt, crt + '.old')
@@ -185,7 +196,7 @@ class Files(PeerCase):
         cluster = Cluster(self.lab, 3)
         for node in cluster.nodes:
             node.extra = ['--cluster-secret-file', self.secret('s%d' % node.id, 'o' * 32)]
-        cluster.start()
+        cluster.start().steady()
         for step, lines in enumerate((('o' * 32, 'n' * 32), ('n' * 32, 'o' * 32), ('n' * 32,)), 1):
             for node in cluster.nodes:
                 self.secret('s%d' % node.id, *lines)

@@ -15,7 +15,8 @@ from harness import ClusterCase, RespError, main, wait_until
 from held_locks import Driver, HoldCase
 from scripted_server import CLOSE, HANG
 
-ATTEMPT_MS = 50000
+ATTEMPT_MS = 200000
+LEFT_S = 9 # a node that was left for its silence is left alone for ten seconds (docs/adr/0021)
 os.environ['DRIVER_ATTEMPT_MS'] = str(ATTEMPT_MS)
 SHELLS = ('async', 'uv') # shells on the engine; the blocking one has a driver of its own
 
@@ -27,17 +28,22 @@ class Scripted(LibraryCase):
         dead.leader = good.leader = leader_is(dead.address)
         d = self.driver(dead, good)
         while not dead.requests: # where it begins is chance
+            began = time.monotonic()
             self.assertEqual(d('token', 'x'), ('OK', 9, ''))
         self.assertEqual(dead.words(), ['TOKEN'])
         self.assertGreaterEqual(good.probes, 1)
         for _ in range(5): # whoever says that the silent one leads
             self.assertEqual(d('token', 'x'), ('OK', 9, ''))
-        self.assertEqual(dead.words(), ['TOKEN'])
+            if time.monotonic() - began > LEFT_S:
+                break
+            self.assertEqual(dead.words(), ['TOKEN'])
 
     def test_a_probe_that_is_not_answered_changes_nothing(self):
         for other in (HANG, CLOSE, b'-NOLEADER\r\n', b'-BUSY\r\n', b'-NOAUTH\r\n', b'+what\r\n'):
             def late(request):
-                time.sleep(1.5)
+                began = time.monotonic()
+                wait_until(lambda: asked.probes, 'a probe')
+                time.sleep(max(0.2, began + 1.5 - time.monotonic()))
                 return b':9\r\n'
             slow = self.server(late)
             asked = self.server(b':8\r\n', probe=other)
@@ -68,7 +74,7 @@ class Scripted(LibraryCase):
         good = self.server(lambda request: b':7\r\n' if request[0] == b'ACQUIRE' else b':0\r\n')
         dead.leader = good.leader = leader_is(dead.address)
         d = self.driver(dead, good)
-        d('acquire', 'x', 60000, 0, ATTEMPT_MS)
+        d('acquire', 'x', 600000, 0, ATTEMPT_MS)
         while 'RELEASE' not in dead.words():
             name = d('release', ATTEMPT_MS)[0]
         self.assertEqual(name, 'EUNCERTAIN')
@@ -92,9 +98,9 @@ class Stopped(ClusterCase):
         for i in range(3):
             self.cluster.leader()
             for k in range(2): # the second one goes to the leader
-                name, token, text = d('acquire', 'before-%d-%d' % (i, k), 60000, 0, ATTEMPT_MS)
+                name, token, text = d('acquire', 'before-%d-%d' % (i, k), 600000, 0, ATTEMPT_MS)
                 self.assertEqual(name, 'OK', text)
-            name, after, text = self.stopped(lambda: d('acquire', 'x-%d' % i, 60000, 0, ATTEMPT_MS))
+            name, after, text = self.stopped(lambda: d('acquire', 'x-%d' % i, 600000, 0, ATTEMPT_MS))
             self.assertEqual(name, 'OK', text)
             self.assertGreater(after, max(token, last))
             last = after
@@ -108,25 +114,25 @@ class Stopped(ClusterCase):
                 for i in range(2):
                     self.cluster.leader()
                     for k in range(2):
-                        token = d.hold('%s-before-%d-%d' % (shell, i, k), ttl=60000)
-                    after = self.stopped(lambda: d.hold('%s-%d' % (shell, i), ttl=60000))
+                        token = d.hold('%s-before-%d-%d' % (shell, i, k), ttl=600000)
+                    after = self.stopped(lambda: d.hold('%s-%d' % (shell, i), ttl=600000))
                     self.assertGreater(after, token)
 
     def test_who_asked_a_follower_is_answered_when_another_leads(self):
         """A plain client: its node had passed the request on to the leader that was stopped."""
         leader = self.cluster.leader()
         asked = self.cluster.followers()
-        clients = [node.client(timeout=60) for node in asked]
+        clients = [node.client() for node in asked]
         for c in clients:
-            self.assertEqual(c.call('CHECK', 'x', 1), 0)
+            wait_until(lambda: c.call('CHECK', 'x', 1) == 0, 'service')
         leader.pause()
         try:
             for i, c in enumerate(clients):
                 c.send('ACQUIRE', 'follower-%d' % i, 'TTL', 60000, 'OWNER', 'owner-0123456789-%d' % i)
             for i, c in enumerate(clients):
-                token = c.read(60)
+                token = c.read()
                 if isinstance(token, RespError):
-                    self.assertEqual(token.word, 'UNCERTAIN')
+                    self.assertIn(token.word, ('UNCERTAIN', 'NOLEADER'))
                     token = wait_until(lambda: c.call('ACQUIRE', 'follower-%d' % i, 'TTL', 60000, 'OWNER',
                                                       'owner-0123456789-%d' % i), 'the grant')
                 self.assertGreater(token, 0)
@@ -151,10 +157,10 @@ class CutOff(HoldCase):
         def all_of_them(what):
             tokens = []
             for k in range(2):
-                name, token, text = blocking('acquire', '%s-%d' % (what, k), 60000, 0, ATTEMPT_MS)
+                name, token, text = blocking('acquire', '%s-%d' % (what, k), 600000, 0, ATTEMPT_MS)
                 self.assertEqual(name, 'OK', text)
                 tokens.append(token)
-                tokens += [d.hold('%s-%s-%d' % (what, shell, k), ttl=60000) for d, shell in zip(drivers, SHELLS)]
+                tokens += [d.hold('%s-%s-%d' % (what, shell, k), ttl=600000) for d, shell in zip(drivers, SHELLS)]
             self.assertEqual(tokens, sorted(tokens))
 
         all_of_them('before')

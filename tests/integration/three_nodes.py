@@ -9,23 +9,25 @@ import time
 import redis
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import ClusterCase, RespError, main, wait_until
+from harness import PATIENCE_S, ClusterCase, RespError, as_dict, main, wait_until
 
 OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
 
 
 class ThreeNodes(ClusterCase):
+    STEADY = True
+
     def test_any_node_grants_and_refuses(self):
         self.cluster.leader()
         last = 0
         for i, first in enumerate(self.cluster.nodes):
             name = 'lock-%d' % i
-            token = first.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER_A)
+            token = first.call('ACQUIRE', name, 'TTL', 600000, 'OWNER', OWNER_A)
             self.assertGreater(token, last)
             last = token
             for node in self.cluster.nodes:
-                self.assertIsNone(node.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER_B))
-                self.assertEqual(node.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER_A), token)
+                self.assertIsNone(node.call('ACQUIRE', name, 'TTL', 600000, 'OWNER', OWNER_B))
+                self.assertEqual(node.call('ACQUIRE', name, 'TTL', 600000, 'OWNER', OWNER_A), token)
                 self.assertEqual(node.call('CHECK', name, token), 1)
                 self.assertEqual(node.call('RENEW', name, token), 1)
 
@@ -36,7 +38,7 @@ class ThreeNodes(ClusterCase):
             first = a.call('ACQUIRE', 'x', 'TTL', 100, 'OWNER', OWNER_A + str(i))
             self.assertGreater(first, last)
             with b.client() as c:
-                last = wait_until(lambda: c.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_B), 'expiry')
+                last = wait_until(lambda: c.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER_B), 'expiry')
             self.assertGreater(last, first)
             self.assertEqual(a.call('RELEASE', 'x', first), 0)
             self.assertEqual(a.call('RELEASE', 'x', last), 1)
@@ -44,41 +46,40 @@ class ThreeNodes(ClusterCase):
     def test_a_waiter_on_one_node_gets_what_is_released_on_another(self):
         for holder in self.cluster.nodes:
             for waiter in self.cluster.nodes:
-                token = holder.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_A)
+                token = holder.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER_A)
                 with waiter.client() as c:
-                    c.send('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_B, 'WAIT', 30000)
+                    c.send('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER_B, 'WAIT', 600000)
                     wait_until(lambda: self.waits(holder) == 1, what='the waiter in the queue')
                     self.assertEqual(holder.call('RELEASE', 'x', token), 1)
-                    granted = c.read(10)
+                    granted = c.read()
                     self.assertGreater(granted, token)
                     self.assertEqual(c.call('RELEASE', 'x', granted), 1)
 
     @staticmethod
     def waits(node):
         page = node.call('LOCKS', 'MATCH', 'x')
-        lock = dict(zip(page[1][0][::2], page[1][0][1::2]))
-        return lock[b'waiters']
+        return as_dict(page[1][0])['waiters'] if page[1] else 0
 
     def test_a_wait_that_ends_answers_nil(self):
-        self.cluster.nodes[0].call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_A)
+        self.cluster.nodes[0].call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER_A)
         for node in self.cluster.nodes:
             with node.client() as c:
                 began = time.monotonic()
-                self.assertIsNone(c.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_B, 'WAIT', 200))
+                self.assertIsNone(c.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER_B, 'WAIT', 200))
                 self.assertGreaterEqual(time.monotonic() - began, 0.199)
 
     def test_waiters_are_served_in_their_order(self):
-        token = self.cluster.nodes[0].call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_A)
+        token = self.cluster.nodes[0].call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER_A)
         clients = []
         try:
             for i in range(9):
                 c = self.cluster.nodes[i % 3].client()
                 clients.append(c)
-                c.send('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', 'waiter-%d-0123456789' % i, 'WAIT', 60000)
+                c.send('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', 'waiter-%d-0123456789' % i, 'WAIT', 600000)
                 wait_until(lambda: self.waits(self.cluster.nodes[1]) == i + 1, what='waiter %d in the queue' % i)
             for c in clients:
                 self.assertEqual(self.cluster.nodes[2].call('RELEASE', 'x', token), 1)
-                granted = c.read(10)
+                granted = c.read()
                 self.assertGreater(granted, token)
                 token = granted
         finally:
@@ -86,10 +87,10 @@ class ThreeNodes(ClusterCase):
                 c.close()
 
     def test_a_dropped_connection_gives_up_its_wait(self):
-        token = self.cluster.nodes[0].call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_A)
+        token = self.cluster.nodes[0].call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER_A)
         for node in self.cluster.nodes:
             c = node.client()
-            c.send('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_B, 'WAIT', 60000)
+            c.send('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER_B, 'WAIT', 600000)
             wait_until(lambda: self.waits(node) == 1, what='the waiter in the queue')
             c.close()
             wait_until(lambda: self.waits(node) == 0, what='the end of a wait whose client is gone')
@@ -115,11 +116,11 @@ class ThreeNodes(ClusterCase):
     def test_the_redis_client_of_python_on_each_node(self):
         last = 0
         for node in self.cluster.nodes:
-            r = redis.Redis(host='127.0.0.1', port=node.port, client_name='a-stock-client', socket_timeout=10)
+            r = redis.Redis(host='127.0.0.1', port=node.port, client_name='a-stock-client', socket_timeout=PATIENCE_S)
             self.assertTrue(r.ping())
-            token = r.execute_command('ACQUIRE', 'py', 'TTL', 60000, 'OWNER', OWNER_A)
+            token = r.execute_command('ACQUIRE', 'py', 'TTL', 600000, 'OWNER', OWNER_A)
             self.assertGreater(token, last)
-            self.assertIsNone(r.execute_command('ACQUIRE', 'py', 'TTL', 60000, 'OWNER', OWNER_B))
+            self.assertIsNone(r.execute_command('ACQUIRE', 'py', 'TTL', 600000, 'OWNER', OWNER_B))
             with self.assertRaises(redis.ResponseError):
                 r.execute_command('ACQUIRE')
             pipe = r.pipeline(transaction=False)
@@ -138,8 +139,8 @@ class ThreeNodes(ClusterCase):
                 hello = c.call('HELLO', 3)
                 self.assertIsInstance(hello, dict)
                 self.assertEqual(hello[b'proto'], 3)
-                token = c.call('ACQUIRE', 'r3', 'TTL', 60000, 'OWNER', OWNER_A)
-                c.send('ACQUIRE', 'r3', 'TTL', 60000, 'OWNER', OWNER_B)
+                token = c.call('ACQUIRE', 'r3', 'TTL', 600000, 'OWNER', OWNER_A)
+                c.send('ACQUIRE', 'r3', 'TTL', 600000, 'OWNER', OWNER_B)
                 self.assertIsNone(c.read())
                 show = c.call('SHOW', 'r3')
                 self.assertIsInstance(show, dict)
@@ -164,17 +165,16 @@ class ThreeNodes(ClusterCase):
             self.assertEqual((number, address.decode()), (leader.id, leader.address))
 
     def test_two_nodes_are_enough_and_one_is_not(self):
-        a, b, c = self.cluster.nodes
-        self.cluster.leader()
+        a, b, c = self.cluster.unsteady().nodes # one alone is not to wait for long
         c.kill()
         self.cluster.leader()
-        first = a.call('ACQUIRE', 'x', 'TTL', 600, 'OWNER', OWNER_A)
+        first = wait_until(lambda: a.call('ACQUIRE', 'x', 'TTL', 600, 'OWNER', OWNER_A), 'a grant by two')
         b.kill()
         with self.assertRaises(RespError) as e: # a grant may not be made up by one node alone
-            a.call('ACQUIRE', 'y', 'TTL', 600, 'OWNER', OWNER_A, timeout=60)
+            a.call('ACQUIRE', 'y', 'TTL', 600, 'OWNER', OWNER_A)
         self.assertIn(e.exception.word, ('NOLEADER', 'UNCERTAIN'))
         b.start()
-        self.assertGreater(a.call('ACQUIRE', 'z', 'TTL', 600, 'OWNER', OWNER_B, timeout=60), first)
+        self.assertGreater(wait_until(lambda: a.call('ACQUIRE', 'z', 'TTL', 600, 'OWNER', OWNER_B), 'a grant by two again'), first)
 
 
 if __name__ == '__main__':

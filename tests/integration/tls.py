@@ -12,7 +12,8 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import LONG_ELECTION_TIMEOUT, Case, Cluster, Resp, RespError, Store, binary, free_ports, main, wait_until
+from harness import (ANSWER_S, LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Deadline, Resp, RespError, Store, binary, free_ports, main,
+                     wait_until)
 from harness.resp import info_fields
 from tls_lab import CERTS, Certs, Tap, TlsResp
 
@@ -54,9 +55,18 @@ class TlsCase(Case):
         self.assertIsNone(node.call('SHOW', 'a'))
 
     def tool(self, *words, **env):
-        done = subprocess.run([binary('fencelock'), *words], capture_output=True, text=True, timeout=240,
-                              env=dict(os.environ, **env))
+        done = subprocess.run([binary('fencelock'), *words], capture_output=True, text=True, timeout=PATIENCE_S,
+                              env={**os.environ, 'FENCELOCK_TIMEOUT': '%ds' % ANSWER_S, **env})
         return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+    def not_served(self, says, *words):
+        """A call that tries until its time is over, and says this: on a slow machine it may need more time to find that out."""
+        for seconds in (1, 10, 100):
+            code, _, err = self.tool(*words, FENCELOCK_TIMEOUT='%ds' % seconds)
+            self.assertEqual(code, 3, err)
+            if says in err:
+                return
+        self.fail(err)
 
 
 class ClientCertificates(TlsCase):
@@ -131,9 +141,7 @@ class ClientCertificates(TlsCase):
 
     def test_tls_on_the_plain_port(self):
         node = self.cluster().nodes[0]
-        code, _, err = self.tool('acquire', 'a', '--nodes', node.address, '--timeout', '2s', *self.certs.tool('alice'))
-        self.assertEqual(code, 3, err)
-        self.assertIn('TLS', err)
+        self.not_served('TLS', 'acquire', 'a', '--nodes', node.address, *self.certs.tool('alice'))
 
     def test_clients_of_others(self):
         """redis-cli and redis-py."""
@@ -153,9 +161,7 @@ class ServerCertificates(TlsCase):
     def test_names(self):
         self.certs.make('server', 'elsewhere', 'db.example')
         node = self.cluster(name='elsewhere').nodes[0]
-        code, _, err = self.tool('acquire', 'a', '--nodes', node.tls, '--timeout', '1s', *self.certs.tool('alice'))
-        self.assertEqual(code, 3, err)
-        self.assertIn('IP address mismatch', err)
+        self.not_served('IP address mismatch', 'acquire', 'a', '--nodes', node.tls, *self.certs.tool('alice'))
         self.assertIsNone(node.call('SHOW', 'a'))
         code, out, err = self.tool('acquire', 'a', '--nodes', node.tls, '--sni', 'db.example', *self.certs.tool('alice'))
         self.assertEqual(code, 0, err)
@@ -164,10 +170,8 @@ class ServerCertificates(TlsCase):
     def test_a_ca_that_is_not_trusted(self):
         node = self.cluster().nodes[0]
         other = Certs(self.lab, 'other')
-        code, _, err = self.tool('acquire', 'a', '--nodes', node.tls, '--timeout', '1s', '--tls', '--cacert',
-                                 other.crt('ca'), '--cert', self.certs.crt('alice'), '--key', self.certs.key('alice'))
-        self.assertEqual(code, 3, err)
-        self.assertIn('its certificate is not accepted', err)
+        self.not_served('its certificate is not accepted', 'acquire', 'a', '--nodes', node.tls, '--tls', '--cacert', other.crt('ca'),
+                        '--cert', self.certs.crt('alice'), '--key', self.certs.key('alice'))
 
     def test_a_refusal_is_one_at_once(self):
         """With TLS 1.3 a client hears of it when the request is on its way already: it is no unknown outcome."""
@@ -178,7 +182,7 @@ class ServerCertificates(TlsCase):
             code, _, err = self.tool(*words[:at], '--nodes', node.tls, *self.certs.tool(), *words[at:])
             self.assertIn(code, (1, 124), err)
             self.assertIn('certificate required', err)
-            self.assertLess(time.monotonic() - began, 30)
+            self.assertLess(time.monotonic() - began, 60) # half of the time it has
 
     def test_files_that_are_no_use(self):
         node = self.cluster().nodes[0]
@@ -201,8 +205,8 @@ class ServerCertificates(TlsCase):
 
 class ThreeNodes(TlsCase):
     def test_each_client_is_told_an_address_it_can_use(self):
-        cluster = self.cluster(3)
-        leader = wait_until(lambda: cluster.nodes[0].call('LEADER'), 'a leader')[0]
+        cluster = self.cluster(3).steady()
+        leader = cluster.leader().id
         node = cluster.nodes[leader - 1]
         for asked in cluster.nodes:
             with self.tls(asked) as c:
@@ -213,11 +217,11 @@ class ThreeNodes(TlsCase):
         self.wait_told(lambda: node.call('CLUSTER', 'NODES'), {n.address.encode() for n in cluster.nodes})
 
     def test_a_hold_outlives_its_leader(self):
-        cluster = self.cluster(3)
+        cluster = self.cluster(3).steady()
         nodes = ','.join(n.tls for n in cluster.nodes)
-        leader = wait_until(lambda: cluster.nodes[0].call('LEADER'), 'a leader')[0]
+        leader = cluster.leader().id
         flag = self.lab.path('go-on')
-        run = self.lab.start([binary('fencelock'), 'run', 'held', '--ttl', '20s', '--nodes', nodes,
+        run = self.lab.start([binary('fencelock'), 'run', 'held', '--ttl', '600s', '--nodes', nodes,
                               *self.certs.tool('alice'), '--', 'sh', '-c',
                               'echo started; while [ ! -e %s ]; do sleep 0.1; done' % flag], 'run')
         run.wait_output('started')
@@ -300,7 +304,7 @@ class Files(TlsCase):
         tap = Tap(node.tls)
         self.addCleanup(tap.close)
         flag = self.lab.path('end')
-        run = self.lab.start([binary('fencelock'), 'run', 'long', '--ttl', '60s', '--nodes', node.tls,
+        run = self.lab.start([binary('fencelock'), 'run', 'long', '--ttl', '600s', '--nodes', node.tls,
                               *self.certs.tool('alice'), '--', 'sh', '-c',
                               'echo started; while [ ! -e %s ]; do sleep 0.1; done' % flag], 'run')
         run.wait_output('started')
@@ -354,7 +358,7 @@ class Handshakes(TlsCase):
 
     def connect(self, node):
         host, port = node.tls.split(':')
-        return socket.create_connection((host, int(port)), timeout=10)
+        return socket.create_connection((host, int(port)), timeout=ANSWER_S)
 
     def test_cut_off_at_every_byte(self):
         node = self.cluster().nodes[0]
@@ -370,15 +374,19 @@ class Handshakes(TlsCase):
 
     def test_silence_is_borne_for_ten_seconds(self):
         node = self.cluster().nodes[0]
+        began = time.monotonic()
         with self.connect(node) as s:
-            s.settimeout(60)
-            began = time.monotonic()
             self.assertEqual(s.recv(10), b'')
             self.assertGreater(time.monotonic() - began, 9)
 
-    def test_a_storm_costs_no_term(self):
-        cluster = self.cluster(3, options=LONG_ELECTION_TIMEOUT)
-        leader = cluster.nodes[wait_until(lambda: cluster.nodes[0].call('LEADER'), 'a leader')[0] - 1]
+    def begun(self, node):
+        info = info_fields(node.call('INFO', 'tls'))
+        return info['tls_handshakes_failed'] + info['tls_handshakes_deferred']
+
+    def keeps_its_term(self, cluster):
+        """Whether a leader does in a storm of handshakes that are begun."""
+        leader = cluster.leader()
+        before = self.begun(leader)
         term = info_fields(leader.call('CLUSTER', 'INFO'))['term']
         hello = self.hello(leader)
         over = threading.Event()
@@ -397,21 +405,27 @@ class Handshakes(TlsCase):
         threads = [threading.Thread(target=storm) for _ in range(3)]
         for t in threads:
             t.start()
+        served = 0
         try:
             with self.tls(leader) as c:
-                until = time.monotonic() + 5 # more than two times of an election
-                served = 0
-                while time.monotonic() < until:
-                    self.assertGreater(c.call('TOKEN', 'x', timeout=20), 0)
+                deadline, patience = Deadline(5), Deadline(PATIENCE_S) # five seconds: more than two times of an election
+                while not deadline.passed() or self.begun(leader) <= before:
+                    self.assertGreater(c.call('TOKEN', 'x'), 0)
                     served += 1
+                    self.assertFalse(patience.passed(), 'no storm')
+        except RespError as e: # it has lost its term, or tries to get it back
+            self.assertIn(e.word, ('UNCERTAIN', 'NOLEADER'))
         finally:
             over.set()
             for t in threads:
                 t.join()
-        info = info_fields(leader.call('INFO', 'tls'))
         self.note('%d tokens while others began handshakes' % served)
-        self.assertEqual(info_fields(leader.call('CLUSTER', 'INFO'))['term'], term)
-        self.assertGreater(info['tls_handshakes_failed'] + info['tls_handshakes_deferred'], 0)
+        return info_fields(leader.call('CLUSTER', 'INFO'))['term'] == term
+
+    def test_a_storm_costs_no_term(self):
+        """A slow machine may cost one; a storm that does would cost one each time."""
+        cluster = self.cluster(3, options=LONG_ELECTION_TIMEOUT)
+        self.assertTrue(any(self.keeps_its_term(cluster) for _ in range(5)), 'each storm cost a term')
 
 
 class Storage(TlsCase):
@@ -438,14 +452,14 @@ class Storage(TlsCase):
         node = self.cluster().nodes[0]
         tap = Tap(node.tls)
         self.addCleanup(tap.close)
-        store = self.store('--strict', tap.address, '--strict-tls', '--strict-timeout', '20000')
+        store = self.store('--strict', tap.address, '--strict-tls', '--strict-timeout', '60000')
         token = node.call('ACQUIRE', SECRET, 'TTL', 600000, 'OWNER', OWNER)
-        with store.client(timeout=30) as c:
+        with store.client() as c:
             self.assertEqual(c.call('SET', 'k', 'v', 'FENCE', SECRET, token), 'OK')
             with self.assertRaises(RespError) as caught:
                 c.call('SET', 'k', 'w', 'FENCE', SECRET, token + 1)
             self.assertEqual(caught.exception.word, 'NOTHELD')
-            answers = c.pipeline([('CLAIM', SECRET, token)] * 3000, timeout=60)
+            answers = c.pipeline([('CLAIM', SECRET, token)] * 3000)
             self.assertEqual(set(answers), {'OK'})
         self.assertNotIn(SECRET.encode(), tap.seen)
 
@@ -475,7 +489,7 @@ class Redlock(TlsCase):
         return server
 
     def acquire(self, servers, name, *more):
-        return self.tool('redlock', 'acquire', name, '--restarts-are-safe', '--budget', '500ms', '--ttl', '20s',
+        return self.tool('redlock', 'acquire', name, '--restarts-are-safe', '--budget', '60s', '--ttl', '1200s', '--max-ttl', '1200s',
                          '--redis', ','.join(s.address for s in servers), *more)
 
     def files(self, name='alice'):
@@ -486,7 +500,7 @@ class Redlock(TlsCase):
         code, out, err = self.acquire(servers, 'rl', *self.files())
         self.assertEqual(code, 0, err)
         owner = out.split()[0]
-        code, _, err = self.tool('redlock', 'release', 'rl', owner, '--restarts-are-safe', '--redis',
+        code, _, err = self.tool('redlock', 'release', 'rl', owner, '--restarts-are-safe', '--budget', '60s', '--max-ttl', '1200s', '--redis',
                                  ','.join(s.address for s in servers), *self.files())
         self.assertEqual(code, 0, err)
 

@@ -12,7 +12,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 from cli_library import needs_valgrind
-from harness import Cluster, free_ports, main
+from harness import PATIENCE_S, Cluster, free_ports, main
 from harness.lab import build_dir
 from tls import OWNER, TlsCase
 from tls_lab import Handshaker
@@ -46,7 +46,7 @@ class Cut(TlsCase):
         client = Handshaker(self.certs.context('alice', version))
         host, port = node.tls.split(':')
         sent = 0
-        with socket.create_connection((host, int(port)), timeout=60) as s:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as s:
             while True:
                 words, over = client.step()
                 s.sendall(words[:n - sent])

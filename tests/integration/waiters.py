@@ -76,14 +76,14 @@ class Waiters(Case):
     def setUp(self):
         super().setUp()
         self.need_open_files(2 * COUNT)
-        self.cluster = Cluster(self.lab, 3).start()
+        self.cluster = Cluster(self.lab, 3).start().steady()
         self.addresses = self.cluster.addresses()
         self.selector = selectors.DefaultSelector()
         self.addCleanup(self.selector.close)
         self.events, self.done = [], 0
 
     def listen(self, node):
-        listener = node.client(60)
+        listener = node.client()
         self.addCleanup(listener.close)
         listener.call('SUBSCRIBE', 'lock:crowd')
         self.selector.register(listener.sock, selectors.EVENT_READ, None)
@@ -108,7 +108,7 @@ class Waiters(Case):
         self.listen(self.cluster.followers()[0])
         holder = leader.call('ACQUIRE', 'crowd', 'TTL', 600000, 'OWNER', 'holder-0123456789')
         waiters = [Waiter(self, i) for i in range(COUNT)]
-        deadline = Deadline(200)
+        deadline = Deadline(800)
         while len(self.events) < COUNT: # the grant of the holder may have come too
             self.turn(deadline)
         while len(self.owners(b'queued')) < COUNT:

@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import threading
 
-from harness import Resp
+from harness import ANSWER_S, Resp
 from harness.lab import free_ports
 
 CERTS = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'deploy', 'certs'))
@@ -57,7 +57,7 @@ class Certs:
 class TlsResp(Resp):
     """A raw RESP client over TLS."""
 
-    def __init__(self, address, context, timeout=30.0):
+    def __init__(self, address, context, timeout=ANSWER_S):
         super().__init__(address, timeout=timeout)
         try:
             self.sock = context.wrap_socket(self.sock, server_hostname=address.rpartition(':')[0])

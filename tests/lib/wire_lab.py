@@ -45,7 +45,7 @@ class Recorder:
 
     def carry(self, client, name):
         reader = client.makefile('rb')
-        with Resp(self.server) as server:
+        with Resp(self.server, timeout=None) as server: # a library may be silent for as long as it likes
             threading.Thread(target=self.back, args=(server, client), daemon=True).start()
             while head := reader.readline():
                 raw, words = head, []

@@ -22,7 +22,7 @@ from .load import Load
 from .process import Process, env_without_options, limit_asan_quarantine
 from .resp import Resp, RespError, as_dict
 from .runner import Case, ClusterCase, main
-from .wait import PATIENCE_S, Deadline, seed, stays, wait_until
+from .wait import ANSWER_S, PATIENCE_S, Deadline, seed, stays, wait_until
 
-__all__ = ['LONG_ELECTION_TIMEOUT', 'PATIENCE_S', 'Case', 'Cluster', 'ClusterCase', 'Deadline', 'Lab', 'Load', 'Node', 'Process', 'Resp',
+__all__ = ['ANSWER_S', 'LONG_ELECTION_TIMEOUT', 'PATIENCE_S', 'Case', 'Cluster', 'ClusterCase', 'Deadline', 'Lab', 'Load', 'Node', 'Process', 'Resp',
            'RespError', 'Store', 'as_dict', 'binary', 'env_without_options', 'free_ports', 'limit_asan_quarantine', 'main', 'seed', 'stays', 'wait_until']

@@ -4,7 +4,7 @@ import os
 
 from .lab import binary, free_ports
 from .resp import Resp, RespError, as_dict, info_fields
-from .wait import PATIENCE_S, wait_until
+from .wait import ANSWER_S, PATIENCE_S, wait_until
 
 
 class _Server:
@@ -36,10 +36,10 @@ class _Server:
         self.start_seconds = self.process.wait_output('ready: ', seconds)
         return self
 
-    def client(self, timeout=30.0, **options):
+    def client(self, timeout=ANSWER_S, **options):
         return Resp(self.address, timeout=timeout, **options)
 
-    def call(self, *args, timeout=30.0):
+    def call(self, *args, timeout=ANSWER_S):
         """One command on a connection of its own."""
         with self.client(timeout) as c:
             return c.call(*args)
@@ -50,7 +50,7 @@ class _Server:
             c.call('HELLO', 3)
             return c.call('SHOW', name)
 
-    def info(self, timeout=30.0):
+    def info(self, timeout=ANSWER_S):
         return info_fields(self.call('INFO', timeout=timeout))
 
     def running(self):
@@ -84,7 +84,7 @@ class Node(_Server):
         self.peer_port, self.peer = peer_port, '127.0.0.1:%d' % peer_port
         self.peer_bind = None # the address it binds, when the others find it at another one
 
-    def members_table(self, timeout=30.0):
+    def members_table(self, timeout=ANSWER_S):
         """CLUSTER NODES: a dict for each member."""
         return [as_dict(row) for row in self.call('CLUSTER', 'NODES', timeout=timeout)]
 
@@ -109,6 +109,10 @@ class Store(_Server):
 
 # For tests in which a new term would be the fault of what is tested: no node of a busy machine is silent for so long.
 LONG_ELECTION_TIMEOUT = ['--election-ms', '2000', '--heartbeat-ms', '40']
+
+
+# What steady() sets, by CLUSTER CONFIG: as options they would delay the first election by as much.
+STEADY = {'election-ms': 30000, 'hold-ms': 60000}
 
 
 class Cluster:
@@ -136,6 +140,28 @@ class Cluster:
             node.wait_ready()
         for node in self.nodes:
             self.wait_serving(node)
+        return self
+
+    def steady(self, among=None):
+        """From now on no leader is deposed because a slow machine kept it silent, and no request is refused because an election
+        takes long. A leader that dies is missed as soon as ever, since its connections end; one that is paused or cut off is not.
+        among: the nodes that can be asked."""
+        return self._set_times(STEADY, among)
+
+    def unsteady(self):
+        """The end of steady(): a leader is missed that is silent."""
+        return self._set_times({name: 'default' for name in STEADY}, None)
+
+    def _set_times(self, times, among):
+        nodes = among or self.nodes
+
+        def is_set(node):
+            settings = as_dict(node.call('CLUSTER', 'CONFIG', 'GET'))
+            return all(str(settings[name]) == str(value) for name, value in times.items())
+        for name, value in times.items():
+            wait_until(lambda name=name, value=value: nodes[0].call('CLUSTER', 'CONFIG', 'SET', name, value) == 'OK', name)
+        wait_until(lambda: all(is_set(node) for node in nodes), 'the settings on all nodes')
+        self.leader(among=among)
         return self
 
     def wait_serving(self, node, seconds=PATIENCE_S):

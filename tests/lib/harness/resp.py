@@ -2,6 +2,8 @@
 
 import socket
 
+from .wait import ANSWER_S
+
 
 class RespError(RuntimeError):
     """An error reply: `word` is the upper-case word it began with, `text` the rest."""
@@ -32,7 +34,7 @@ class Resp:
     simple strings as str, nulls as None; an error reply is raised by call() and returned by read(). `source` is the address
     to connect from."""
 
-    def __init__(self, address, timeout=30.0, rcvbuf=None, source=None):
+    def __init__(self, address, timeout=ANSWER_S, rcvbuf=None, source=None):
         if isinstance(address, str):
             host, _, port = address.rpartition(':')
             address = (host, int(port))
@@ -91,7 +93,7 @@ class Resp:
                 self.sock.settimeout(before)
         return self._value()
 
-    def read_until_closed(self, timeout=30.0):
+    def read_until_closed(self, timeout=ANSWER_S):
         """All replies up to the server's close, then True; fails when it does not close in time."""
         replies = []
         try:

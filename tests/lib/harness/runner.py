@@ -72,13 +72,16 @@ class Case(unittest.TestCase):
 
 
 class ClusterCase(Case):
-    """A test with a cluster that runs."""
+    """A test with a cluster that runs. STEADY: for one that pauses and cuts off no leader; see Cluster.steady()."""
 
     NODES = 3
+    STEADY = False
 
     def setUp(self):
         super().setUp()
         self.cluster = Cluster(self.lab, self.NODES).start()
+        if self.STEADY:
+            self.cluster.steady()
 
 
 class _Result(unittest.TestResult):

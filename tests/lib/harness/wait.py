@@ -21,6 +21,8 @@ class Deadline:
 
 # How long a test waits for what must come. No test that passes waits so long: it is for the slowest machine, and a bound of nothing.
 PATIENCE_S = 240.0
+# How long a client waits for one answer that must come. Longer than a node of a steady cluster (cluster.py) holds a request.
+ANSWER_S = 120.0
 
 
 def wait_until(condition, what='the condition', every=0.02, seconds=PATIENCE_S):
