@@ -20,7 +20,6 @@ from harness import PATIENCE_S, Case, Cluster, Deadline, Resp, RespError, main
 from harness.process import guard, release_from_guard
 from harness.lab import free_ports
 from harness.resp import encode
-from steady import start_steady
 from tls_lab import Certs, Handshaker
 
 SECONDS = 2.0
@@ -228,7 +227,7 @@ class Attacked(Case):
         if LONG:
             self.cluster.start()
         else: # what runs with every change may run on a machine that is busy with other things
-            start_steady(self.cluster)
+            self.cluster.start().steady()
         self.node = self.cluster.leader()
 
     def prepare(self):

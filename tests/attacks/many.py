@@ -24,7 +24,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
 from harness import PATIENCE_S, Case, Cluster, Deadline, main, seed
 from harness.resp import Resp, encode
-from steady import start_steady
 
 parser = argparse.ArgumentParser(add_help=False)
 parser.add_argument('--hostile', type=int, default=200)
@@ -245,7 +244,7 @@ class TwentyKinds(Case):
         random.seed(seed())
         self.cluster = Cluster(self.lab, 3, extra=['--client-memory', CLIENT_MEMORY])
         if ARGS.seconds < 60: # what runs with every change may run on a machine that is busy with other things
-            start_steady(self.cluster)
+            self.cluster.start().steady()
         else:
             self.cluster.start()
 

@@ -12,9 +12,8 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, Cluster, Resp, RespError, as_dict, binary, main, wait_until
+from harness import PATIENCE_S, Case, Cluster, Resp, RespError, as_dict, ask_again, binary, main, patient_env, wait_until
 from harness.lab import ROOT
-from members_lab import ask_again, keep_leader, patient_env
 from wire_lab import form_texts
 
 TTL = 600000
@@ -94,7 +93,7 @@ class Rights(AclCase):
     def test_the_busiest_are_filtered(self):
         """LOCKS BY WAIT is answered by each node for itself, from what its log has brought."""
         cluster = self.cluster(3, '--metrics', '127.0.0.1:0')
-        keep_leader(cluster)
+        cluster.steady()
         node = cluster.leader()
         self.assertEqual(node.call('ACL', 'SETUSER', 'see', 'on', '>see-password', '~a*', '+@see'), 'OK')
         self.assertEqual(node.call('ACL', 'SETUSER', 'blind', 'on', '>blind-password', '~*', '+@acquire'), 'OK')
@@ -493,7 +492,7 @@ class Revoked(AclCase):
 class ThreeNodes(AclCase):
     def test_users_are_the_clusters(self):
         cluster = self.cluster(3)
-        keep_leader(cluster)
+        cluster.steady()
         leader = cluster.leader()
         follower = cluster.followers()[0]
         leader.call('ACL', 'SETUSER', 'ann', 'on', '>ann-password', '~a*', '+@acquire')

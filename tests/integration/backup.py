@@ -12,9 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Load, RespError, binary, env_without_options, main, seed, wait_until
+from harness import Case, Cluster, Load, RespError, ask_again, binary, env_without_options, main, seed, try_again, wait_until
 from harness.resp import info_fields
-from members_lab import ask_again, keep_leader, let_elections_be, try_again
 
 OWNER = 'owner-a-0123456789'
 STEP = 1000000000
@@ -231,12 +230,12 @@ class Backups(Case):
 
     def test_restore(self):
         old = Cluster(self.lab, 3, extra=['--locks-max', '777']).start()
-        keep_leader(old)
+        old.steady()
         a = old.nodes[0]
         a.call('ACL', 'SETUSER', 'reader', 'on', '>geheim', '~*', '+@see')
         held = a.call('ACQUIRE', 'held', 'TTL', 600000, 'OWNER', OWNER)
         a.call('SESSION', 'OPEN', 'session-0123456789', 'TTL', 600000)
-        let_elections_be(old)
+        old.unsteady()
         old.wait_same_state() # the tool asks whoever leads, and another one when that one does not say so in time
         path, said = self.backup(old.addresses())
         self.assertEqual((said['locks_held'], said['sessions']), (1, 1))
@@ -250,7 +249,7 @@ class Backups(Case):
         self.assertEqual(told['ended_holds'], 1)
         self.assertEqual(self.begin(new.nodes[0], '--restore', path)[0], 2, 'a directory that is not empty')
         new.start()
-        keep_leader(new)
+        new.steady()
         b = new.nodes[1]
         self.assertGreater(b.call('TOKEN', 'x'), later + STEP)
         self.assertEqual(b.call('CHECK', 'held', held), 0)
@@ -275,10 +274,10 @@ class Backups(Case):
         lost.start()
         new.wait_serving(lost)
         self.assertEqual(len(set(new.wait_same_state())), 1)
-        let_elections_be(new)
+        new.unsteady()
         self.assertEqual(new.terminate(), [0, 0, 0])
         new.start()
-        keep_leader(new)
+        new.steady()
         self.assertGreater(b.call('TOKEN', 'x'), later + STEP)
 
         # an old node, at the address of a new one, is not let in
@@ -316,10 +315,10 @@ class Backups(Case):
     def test_recover_what_a_lost_majority_has_left(self):
         old = Cluster(self.lab, 3).start()
         leader = old.leader()
-        keep_leader(old)
+        old.steady()
         held = leader.call('ACQUIRE', 'held', 'TTL', 3600000, 'OWNER', OWNER)
         last = [leader.call('TOKEN', 'x') for _ in range(300)][-1]
-        let_elections_be(old)
+        old.unsteady()
         for node in old.nodes:
             node.kill()
         new = Cluster(self.lab, 3)

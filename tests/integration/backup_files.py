@@ -12,8 +12,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, Cluster, Deadline, RespError, Store, binary, main, wait_until
-from members_lab import patient_env
+from harness import PATIENCE_S, Case, Cluster, Deadline, RespError, Store, binary, main, patient_env, wait_until
 
 ABOVE = 500
 

@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Load, RespError, as_dict, binary, main, wait_until
-from members_lab import ask_again, patient_env
+from harness import Case, Cluster, Load, RespError, as_dict, ask_again, binary, main, patient_env, wait_until
 
 OWNER = 'owner-a-0123456789'
 

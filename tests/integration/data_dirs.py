@@ -7,8 +7,7 @@ import shutil
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, Cluster, Node, RespError, binary, free_ports, main, wait_until
-from members_lab import ask_again, keep_leader
+from harness import PATIENCE_S, Case, Cluster, Node, RespError, ask_again, binary, free_ports, main, wait_until
 
 OWNER = 'owner-a-0123456789'
 
@@ -73,7 +72,7 @@ class DataDirs(Case):
         for node, kept in zip(cluster.nodes, old):
             os.rename(node.data, kept)
         cluster.start()
-        keep_leader(cluster) # a token that is asked for twice would be one too many
+        cluster.steady() # a token that is asked for twice would be one too many
         last = [cluster.nodes[0].call('TOKEN', 'x') for _ in range(100)][-1]
         stranger = cluster.nodes[2]
         self.assertEqual(stranger.terminate(), 0)

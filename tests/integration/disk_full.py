@@ -8,8 +8,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, Cluster, main, wait_until
-from members_lab import ASK_AGAIN, ask_again, try_again
+from harness import ASK_AGAIN, PATIENCE_S, Case, Cluster, ask_again, main, try_again, wait_until
 
 OWNER = 'owner-a-0123456789'
 SIZE = '60m' # room for a few segments of the log

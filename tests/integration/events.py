@@ -12,7 +12,6 @@ import redis
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, ClusterCase, Deadline, RespError, main, wait_until
 from harness.resp import Push
-from members_lab import keep_leader
 
 OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
 MIN_LIVE = b'fencelock:min_live_token'
@@ -31,7 +30,7 @@ def short(text):
 class Events(ClusterCase):
     def setUp(self):
         super().setUp()
-        keep_leader(self.cluster) # events are counted one by one: no request may be uncertain, and so be made twice
+        self.cluster.steady() # events are counted one by one: no request may be uncertain, and so be made twice
 
     def subscribed(self, node, *args, proto=2):
         c = node.client()

@@ -12,8 +12,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, Cluster, Resp, RespError, as_dict, binary, main, wait_until
-from members_lab import keep_leader, patient_env, try_again
+from harness import PATIENCE_S, Case, Cluster, Resp, RespError, as_dict, binary, main, patient_env, try_again, wait_until
 from redlock_lab import Redis
 from wire_lab import form_texts
 
@@ -258,7 +257,7 @@ class Nodes(Case):
     def three(self, *extra):
         """A cluster whose leader is replaced when it is killed, and not because the machine is busy."""
         cluster = Cluster(self.lab, 3, extra).start()
-        keep_leader(cluster)
+        cluster.steady()
         return cluster
 
 

@@ -9,8 +9,8 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Deadline, RespError, free_ports, main, wait_until
-from members_lab import ASK_AGAIN, MembersCase, ask_again, keep_leader
+from harness import ASK_AGAIN, PATIENCE_S, Deadline, RespError, ask_again, free_ports, main, wait_until
+from members_lab import MembersCase
 
 OWNER = 'owner-a-0123456789'
 
@@ -71,7 +71,7 @@ class Members(MembersCase):
 
     def test_what_is_refused(self):
         self.begin(3)
-        keep_leader(self.cluster) # a follower that is asked must not lead meanwhile
+        self.cluster.steady() # a follower that is asked must not lead meanwhile
         leader = self.cluster.leader()
         followers = self.cluster.followers()
         self.assertIn('there is a node', self.call_word('ERR', 'CLUSTER', 'ADD', 2, '127.0.0.1:1'))
@@ -144,7 +144,7 @@ class Members(MembersCase):
     def test_one_that_dies_while_it_joins_holds_nobody_up(self):
         """It is a learner, and its vote waits until it is back. Those with higher ids go on."""
         self.begin(3)
-        keep_leader(self.cluster) # whose log tells of each step
+        self.cluster.steady() # whose log tells of each step
         dead = self.dead_learner(self.cluster.leader())
         node = self.joiner(dead.id + 1)
         self.cluster.nodes.append(node)
@@ -158,7 +158,7 @@ class Members(MembersCase):
     def test_by_the_tool(self):
         """Any node is named; the leader is found from there."""
         self.begin(3)
-        keep_leader(self.cluster)
+        self.cluster.steady()
         follower = self.cluster.followers()[0]
         node = self.joiner(4)
         at = ('--nodes', follower.address)

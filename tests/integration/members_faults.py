@@ -12,7 +12,7 @@ sys.path[:0] = [os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'fault
 from faultlab.proxy import Loop, PeerProxy
 from faultlab.fault_run import ProxiedCluster
 from harness import RespError, free_ports, main, wait_until
-from members_lab import ChangingCluster, MembersCase, keep_leader
+from members_lab import ChangingCluster, MembersCase
 
 # What whoever leads says of each step, in their order.
 ADDED = ('joins as', 'is added to the cluster', 'is a voter')
@@ -115,7 +115,7 @@ class TwoAtOnce(MembersCase):
 
     def test_two_operators(self):
         self.begin(3)
-        keep_leader(self.cluster) # whoever is told UNCERTAIN and asks again cannot tell his change from the other's
+        self.cluster.steady() # whoever is told UNCERTAIN and asks again cannot tell his change from the other's
         load = self.load(self.first)
         nodes = [self.joiner(4), self.joiner(5)]
         for node in nodes:

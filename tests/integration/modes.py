@@ -10,7 +10,6 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, ClusterCase, RespError, main, seed, wait_until
-from members_lab import keep_leader
 
 
 def owner(n):
@@ -23,7 +22,7 @@ TTL = 600000
 class Modes(ClusterCase):
     def setUp(self):
         super().setUp()
-        keep_leader(self.cluster) # one that is killed is replaced all the same
+        self.cluster.steady() # one that is killed is replaced all the same
 
     def waiting(self, node, name, n, *args):
         c = node.client()

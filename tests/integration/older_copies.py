@@ -10,8 +10,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Load, Node, RespError, binary, free_ports, main, seed, wait_until
-from members_lab import ASK_AGAIN, ask_again, keep_leader, patient_env
+from harness import ASK_AGAIN, Case, Cluster, Load, Node, RespError, ask_again, binary, free_ports, main, patient_env, seed, wait_until
 
 OWNER = 'owner-a-0123456789'
 SAYS = ('is an older copy', 'fencelock cluster replace')
@@ -204,7 +203,7 @@ class OlderCopies(Case):
     def test_of_this_moment_while_the_leader_leads(self):
         """What a leader was confirmed it knows at once, to the last entry."""
         cluster = self.begin(extra=())
-        keep_leader(cluster)
+        cluster.steady()
         self.some(cluster, 20)
         node = self.one_that('follower')
         kept = self.keep(node)
@@ -348,7 +347,7 @@ class OlderCopies(Case):
         for node, path in zip(cluster.nodes, kept):
             self.put_back(node, path)
         cluster.start()
-        keep_leader(cluster)
+        cluster.steady()
         self.assertEqual(cluster.leader().call('TOKEN', 'x'), token + 1)
 
     # -- a witness ------------------------------------------------------------------------------

@@ -1,70 +1,9 @@
 """Clusters whose members come and go, for tests: nodes that join, and what an operator asks for."""
 
-import os
 import random
 import subprocess
 
-from harness import PATIENCE_S, Case, Cluster, Deadline, Load, Node, RespError, binary, free_ports, seed, wait_until
-
-ASK_AGAIN = ('NOLEADER', 'BUSY', 'UNCERTAIN')
-ELECTION_MS, HOLD_MS = 20000, 60000
-
-
-def ask_again(asked, *args):
-    """The answer of a node, or on a connection, to what may be done twice. What says that nothing was done, or perhaps, is asked
-    again: on a busy machine an election may come at any time."""
-    def answered():
-        try:
-            return [asked.call(*args, timeout=60.0)]
-        except RespError as e:
-            if e.word in ASK_AGAIN:
-                raise
-            return [e]
-        except OSError as e: # on this connection the answer may still come, so it cannot be asked again
-            return [e]
-    answer, = wait_until(answered, 'an answer to %s' % ' '.join(map(str, args)))
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
-
-
-def try_again(attempt, what):
-    """Calls it until it returns something true: for a case that needs luck. Unlike in wait_until(), what it asserts must hold each time."""
-    patience = Deadline(PATIENCE_S)
-    while True:
-        found = attempt()
-        if found:
-            return found
-        if patience.passed():
-            raise AssertionError('%s did not come about' % what)
-
-
-def set_times(cluster, election_ms, hold_ms, wanted):
-    for name, value in (('election-ms', election_ms), ('hold-ms', hold_ms)):
-        ask_again(cluster.nodes[0], 'CLUSTER', 'CONFIG', 'SET', name, value)
-
-    def in_force(node):
-        info = node.info()
-        return (info['election_ms'], info['hold_ms']) == wanted
-    wait_until(lambda: all(in_force(node) for node in cluster.running()), 'the times %r on all nodes' % (wanted,))
-
-
-def keep_leader(cluster):
-    """From here on no leader is replaced because it stood still, and requests wait for one. For tests in which an election that a busy
-    machine causes would be the fault of what is tested: a request that it makes UNCERTAIN, an entry or an event more. A leader whose
-    process ends is replaced at once all the same."""
-    set_times(cluster, ELECTION_MS, HOLD_MS, (ELECTION_MS, HOLD_MS))
-
-
-def let_elections_be(cluster):
-    """The end of keep_leader(), of nodes without such options of their own. Due before all nodes of a cluster start again, or others
-    from a backup: what is in a snapshot is in force when they begin, and their first election would take as long."""
-    set_times(cluster, 'default', 'default', (400, 3000))
-
-
-def patient_env(**more):
-    """The environment of a tool of which an answer is wanted, however late: 5 seconds are its own time-out."""
-    return dict(os.environ, FENCELOCK_TIMEOUT='200s', **more)
+from harness import ASK_AGAIN, PATIENCE_S, Case, Cluster, Load, Node, RespError, binary, free_ports, patient_env, seed, wait_until
 
 
 class Joiner(Node):

@@ -111,6 +111,27 @@ class Store(_Server):
 LONG_ELECTION_TIMEOUT = ['--election-ms', '2000', '--heartbeat-ms', '40']
 
 
+ASK_AGAIN = ('NOLEADER', 'BUSY', 'UNCERTAIN')
+
+
+def ask_again(asked, *args):
+    """The answer of a node, or on a connection, to what may be done twice. What says that nothing was done, or perhaps, is asked
+    again: on a busy machine an election may come at any time."""
+    def answered():
+        try:
+            return [asked.call(*args, timeout=60.0)]
+        except RespError as e:
+            if e.word in ASK_AGAIN:
+                raise
+            return [e]
+        except OSError as e: # on this connection the answer may still come, so it cannot be asked again
+            return [e]
+    answer, = wait_until(answered, 'an answer to %s' % ' '.join(map(str, args)))
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
 # What steady() sets, by CLUSTER CONFIG: as options they would delay the first election by as much.
 STEADY = {'election-ms': 30000, 'hold-ms': 60000}
 
@@ -153,13 +174,13 @@ class Cluster:
         return self._set_times({name: 'default' for name in STEADY}, None)
 
     def _set_times(self, times, among):
-        nodes = among or self.nodes
+        nodes = among or self.running()
 
         def is_set(node):
             settings = as_dict(node.call('CLUSTER', 'CONFIG', 'GET'))
             return all(str(settings[name]) == str(value) for name, value in times.items())
         for name, value in times.items():
-            wait_until(lambda name=name, value=value: nodes[0].call('CLUSTER', 'CONFIG', 'SET', name, value) == 'OK', name)
+            ask_again(nodes[0], 'CLUSTER', 'CONFIG', 'SET', name, value)
         wait_until(lambda: all(is_set(node) for node in nodes), 'the settings on all nodes')
         self.leader(among=among)
         return self

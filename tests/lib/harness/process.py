@@ -81,6 +81,11 @@ def limit_asan_quarantine():
         os.environ['ASAN_OPTIONS'] = options + ':quarantine_size_mb=16'
 
 
+def patient_env(**more):
+    """The environment of a tool of which an answer is wanted, however late: 5 seconds are its own time-out."""
+    return dict(os.environ, FENCELOCK_TIMEOUT='200s', **more)
+
+
 def env_without_options(**more):
     """This environment without the variables that set options of our programs (FENCELOCK_NODES and others), with `more`."""
     return {**{name: value for name, value in os.environ.items() if not name.startswith('FENCELOCK_')}, **more}

@@ -56,6 +56,17 @@ def stays(condition, seconds, what='the condition', every=0.05):
         time.sleep(min(every, deadline.left()))
 
 
+def try_again(attempt, what):
+    """Calls it until it returns something true: for a case that needs luck. Unlike in wait_until(), what it asserts must hold each time."""
+    patience = Deadline(PATIENCE_S)
+    while True:
+        found = attempt()
+        if found:
+            return found
+        if patience.passed():
+            raise AssertionError('%s did not come about' % what)
+
+
 _seed = None
 
 
