@@ -9,7 +9,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 from cli_library import needs_valgrind, sanitizers
-from harness import PATIENCE_S, main
+from harness import main
 from harness.lab import ROOT, build_dir
 from held_locks import DEADLINE, OTHER, RELEASED, SHELLS, Driver, HoldCase
 
@@ -85,9 +85,9 @@ class Valgrind(HoldCase):
                 if d.take(name, ttl=ttl)[2] == 'OK':
                     break
             self.cluster.nodes[0].pause()
-            line = d.next(PATIENCE_S)
+            line = d.next()
             while line[2] != 'lost':
-                line = d.next(PATIENCE_S)
+                line = d.next()
             self.assertEqual(line[3], str(DEADLINE))
             self.cluster.nodes[0].resume()
             self.assertIn(d('release', name)[2], ('OK', 'ENOTHELD', 'EUNCERTAIN'))
