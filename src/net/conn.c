@@ -610,6 +610,13 @@ static void refuse(struct net_conn *c, bool full)
     }
 }
 
+/* libuv probes an idle connection ten times, once a second, from NET_KEEPALIVE_S on. With a limit
+ * on what is unread the kernel does not count the probes: behind that limit, one that is not
+ * answered is enough. */
+#define KEEPALIVE_PROBES_MS 10000u
+_Static_assert(NET_KEEPALIVE_S * 1000u + KEEPALIVE_PROBES_MS <= NET_UNREAD_MS,
+               "an idle client survives a network that is away for a moment");
+
 /* The kernel ends the connection with ETIMEDOUT: it alone knows what the other side has taken. */
 static void set_unread_limit(const struct net_conn *c)
 {

@@ -34,7 +34,7 @@
 #define NET_ACCEPTS_TURN_MAX 64u /* connections that a turn of the loop accepts */
 #define NET_LINGER_MS 1000u      /* how long it waits for the client's end */
 #define NET_TICK_MS 100u
-#define NET_KEEPALIVE_S 60u
+#define NET_KEEPALIVE_S 50u
 #define NET_LISTEN_RETRY_MS 250u
 #define NET_SHAKE_MS 10000u /* how long a TLS handshake may take */
 #define NET_FILES_MS 2000u  /* between two checks of the certificate files */
