@@ -282,8 +282,9 @@ class Logins(AclCase):
 
 class Tool(AclCase):
     def tool(self, *words, **env):
+        """Its exit code and output. On a slow machine it also says that it waits."""
         done = subprocess.run([binary('fencelock'), *words], capture_output=True, text=True, timeout=240, env=patient_env(**env))
-        return done.returncode, done.stdout.strip(), done.stderr.strip()
+        return done.returncode, done.stdout.strip(), '\n'.join(x for x in done.stderr.splitlines() if ': waiting' not in x)
 
     def test_user_and_password(self):
         node = self.cluster().nodes[0]
@@ -320,7 +321,7 @@ class Tool(AclCase):
             self.assertEqual(self.tool('acquire', 'a2', *at, *words, **env)[0], 2)
         code, out, error = self.tool('run', 'a3', *at, '--ttl', '10m', '--user', 'ann', '--password-file', path, '--', 'sh', '-c',
                                      'echo $FENCELOCK_TOKEN')
-        self.assertEqual(code, 0, error) # on a busy machine it says that it waits
+        self.assertEqual(code, 0, error) # on a slow machine it may say that the lock is not given back
         self.assertGreater(int(out), int(token))
         code, out, error = self.tool('run', 'a4', *at, '--ttl', '10m', '--user', 'ann', '--password-file', path, '--', binary('fencelock'),
                                      'show', 'a4', '--json', '--nodes', node.address)
