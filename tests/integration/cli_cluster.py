@@ -91,8 +91,8 @@ class CliCase(ClusterCase):
         return try_again(acquired, 'a lease of 300 ms')
 
     def release(self, name, token):
-        """A node that takes a second for it is asked again, as one that does not lead any more, and then says that it is not held any
-        more: the outcome is unknown, and rightly so."""
+        """When a node is late, or does not lead any more, another one is asked, and then says that it is not held any more: the outcome is
+        unknown, and rightly so."""
         excuse = Excuse(self.cluster)
         code, out, err = self.run_cli('release', name, token)
         if code == UNKNOWN:

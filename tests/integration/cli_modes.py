@@ -37,8 +37,8 @@ class Modes(ClusterCase):
         return int(out)
 
     def release(self, name, token):
-        """A node that takes a second for it is asked again, as one that does not lead any more, and then says that it is not held any
-        more: the outcome is unknown, and rightly so."""
+        """When a node is late, or does not lead any more, another one is asked, and then says that it is not held any more: the outcome is
+        unknown, and rightly so."""
         excuse = Excuse(self.cluster)
         code, _, err = self.cli('release', name, token)
         if code != DONE:

@@ -136,8 +136,9 @@ def ask_again(asked, *args):
 
 
 class Excuse:
-    """Why the outcome of a command that begins now may be unknown: it took a second, after which clients ask again, or another
-    leader was elected meanwhile."""
+    """Why the outcome of a command that begins now may be unknown: it took so long that a client asks another node, or another leader
+    was elected meanwhile."""
+    LATE_S = 0.1 # ASK_LEAST_MS of src/client/call_state.c
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -147,7 +148,7 @@ class Excuse:
         return self.cluster.leader().info()['term']
 
     def holds(self):
-        return time.monotonic() - self.began >= 1 or self._term() != self.term
+        return time.monotonic() - self.began >= self.LATE_S or self._term() != self.term
 
 
 # What steady() sets, by CLUSTER CONFIG: as options they would delay the first election by as much.
