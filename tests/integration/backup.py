@@ -75,6 +75,10 @@ class Backups(Case):
             said = json.loads(out)
         return said
 
+    def who_leads(self, cluster):
+        leader = cluster.leader()
+        return leader.id, leader.info()['term']
+
     # -- taking ---------------------------------------------------------------------------------
 
     def test_under_load_through_a_change_of_leader(self):
@@ -95,12 +99,16 @@ class Backups(Case):
                     """A backup of whoever leads has all. On a busy machine the tool may find nobody who leads, and take that of a node
                     that stood still: then the next one is asked for."""
                     nonlocal previous
+                    at_first = self.who_leads(cluster)
                     _, said = self.backup([n.address for n in cluster.nodes if n.running()], 'b%d-%d' % (turn, next(parts)))
                     self.assertLessEqual(said['last_token'], self.token(cluster))
                     index, newer = said['index'], said['index'] > previous
                     if newer:
                         previous = index
-                    return newer and (turn == 1 or said['last_token'] + 1000 > before)
+                    good = newer and (turn == 1 or said['last_token'] + 1000 > before)
+                    led = said['node'] == at_first[0] and self.who_leads(cluster) == at_first
+                    self.assertTrue(good or not led, 'the leader gave an old one: %r' % said)
+                    return good
                 try_again(taken, 'a backup that has what was there')
                 if turn == 1:
                     leader.start()

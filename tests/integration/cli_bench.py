@@ -6,10 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, Cluster, ClusterCase, Deadline, as_dict, binary, env_without_options, free_ports, main, wait_until
 from tls_lab import Certs
+
+
+DRAIN_S = 2.0 # LOADGEN_DRAIN_MS of src/cli/loadgen.h
 
 
 class Bench(ClusterCase):
@@ -20,14 +24,18 @@ class Bench(ClusterCase):
 
     def calmly(self, run):
         """What run(n) returns in the nth try, the first in which no machine stood still for so long that another node was elected,
-        that no node was found, that nothing could be measured, or that two seconds were too short to give all locks back."""
+        that no node was found, that nothing could be measured, or that two seconds were too short to give all locks back. Until
+        self.measures_until it only measures."""
         deadline = Deadline(PATIENCE_S)
         n = 0
         while True:
             term = self.cluster.leader().info()['term']
             done = run(n)
+            drained_s = time.monotonic() - self.measures_until
             leader = self.cluster.leader()
             info = leader.info()
+            if info['term'] == term and info['locks_held'] > 0 and 'no answer' not in done.stderr:
+                self.assertGreaterEqual(drained_s, DRAIN_S, 'locks are left behind')
             if deadline.passed() or (info['term'] == term and info['locks_held'] == 0 and self.has_measured(done)):
                 return done
             for lock in leader.call('LOCKS', 'COUNT', 1000)[1]:
@@ -47,6 +55,8 @@ class Bench(ClusterCase):
             words = list(args)
             if n > 0:
                 words[words.index('--duration') + 1] = '%ds' % (5 * n)
+            duration = words[words.index('--duration') + 1]
+            self.measures_until = time.monotonic() + (float(duration[:-2]) / 1000 if duration.endswith('ms') else float(duration[:-1]))
             return self.bench_once(*words)
         return self.calmly(run)
 
@@ -146,11 +156,13 @@ class Bench(ClusterCase):
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
             # Or an election, or an end for that reason: then it is tried once more.
             wait_until(lambda: child.poll() is not None or self.grants() != before, 'the first grants')
+            self.measures_until = time.monotonic()
             if child.poll() is None:
                 child.send_signal(signal.SIGINT)
             out, err = child.communicate(timeout=PATIENCE_S)
             return subprocess.CompletedProcess(child.args, child.returncode, out, err)
-        self.has_measured = lambda done: done.returncode == 0 # interrupted in its first half second, it has counted nothing
+        # Interrupted in its first half second, it has counted nothing.
+        self.has_measured = lambda done: done.returncode == 0 or 'no answer' not in done.stderr
         done = self.calmly(interrupted)
         self.assertEqual((done.returncode, done.stderr), (0, ''))
         self.assertEqual(json.loads(done.stdout)['errors'], 0)

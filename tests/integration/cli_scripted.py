@@ -11,9 +11,10 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import chain, repeat
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, Deadline, binary, env_without_options, main, wait_until
+from harness import PATIENCE_S, Case, Deadline, binary, env_without_options, main, try_again, wait_until
 from scripted_server import CLOSE, HANG, RESET, STALL, ScriptedServer, bulk
 
 OWNER = '0123456789abcdef'
@@ -56,13 +57,12 @@ class CliCase(Case):
             for s, state in zip(self.servers, before):
                 s.go_back(state)
 
-    def run_cli(self, *args, env=None, timeout=240):
+    def run_cli(self, *args, env=None, seconds=240):
         """Exit code, stdout, stderr."""
         done = self.in_time(lambda: subprocess.run(
-            [binary('fencelock'), *args], env=env_without_options(**{'FENCELOCK_TIMEOUT': PATIENT, **(env or {})}), timeout=timeout,
+            [binary('fencelock'), *args], env=env_without_options(**{'FENCELOCK_TIMEOUT': PATIENT, **(env or {})}), timeout=seconds,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-        self.assertNotIn(b'Sanitizer', done.stderr)
-        self.assertNotIn(b'runtime error', done.stderr)
+        self.assertNoReport(done.stderr)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     def ask(self, servers, *args, timeout=PATIENT, **options):
@@ -75,12 +75,22 @@ class CliCase(Case):
     def ask_store(self, server, *args, timeout=PATIENT, **options):
         return self.run_cli('store', *args, '--store', server.address, '--timeout', timeout, **options)
 
+    def ask_for_an_unknown_outcome(self, script, *args, ask=None, first='300'):
+        """The server, and what is said with the first --timeout in which the request is sent: on a busy machine there may be no time
+        for that in a short one."""
+        for timeout in (first, '3000', '30000'):
+            s = self.server(*script)
+            got = (ask or self.ask)(s, *args, timeout=timeout)
+            if s.requests:
+                break
+        return s, got
+
     def status(self, servers, *args):
         """`fencelock status` of servers that answer, if they listen: it gives each two seconds at most."""
         def asked():
             got = self.ask(servers, 'status', *args)
             return got if 'no answer' not in got[1] + got[2] else None
-        return wait_until(asked, 'answers in time')
+        return try_again(asked, 'answers in time')
 
     def on_terminal(self, *args, env=None, waits=False):
         """Exit code and what a person sees. After two seconds without an answer that is said, so on a busy machine it is tried
@@ -88,7 +98,7 @@ class CliCase(Case):
         def quiet():
             code, seen = self.in_time(lambda: self.on_terminal_once(*args, env=env))
             return (code, seen) if waits or 'fencelock: waiting' not in seen else None
-        return wait_until(quiet, 'an answer in time')
+        return try_again(quiet, 'an answer in time')
 
     def on_terminal_once(self, *args, env=None):
         ours, theirs = pty.openpty()
@@ -307,28 +317,31 @@ class Outcomes(CliCase):
         self.assertIn('Start fencelock-store', err)
 
     def test_no_leader(self):
-        servers = [self.server(b'-NOLEADER no majority\r\n') for _ in range(3)]
+        timeouts = chain(('400', '4000'), repeat('20000'))
         def no_leader():
             """One that was asked when the time was over makes the outcome unknown, and rightly so; and on a busy machine there may
             be no time for all."""
-            code, out, err = self.ask(servers, 'acquire', 'x', '--json', timeout='400')
-            self.assertEqual((code, json.loads(out)['error'], json.loads(out)['class']), (UNKNOWN, 'ENOLEADER', 'refused'))
-            for s in servers:
-                self.assertGreaterEqual(len(s.requests), 1)
+            servers = [self.server(b'-NOLEADER no majority\r\n') for _ in range(3)]
+            code, out, err = self.ask(servers, 'acquire', 'x', '--json', timeout=next(timeouts))
+            self.assertEqual(code, UNKNOWN, err)
+            said = json.loads(out)
+            if said['error'] == 'EUNCERTAIN' or not all(s.requests for s in servers):
+                return None
+            self.assertEqual((said['error'], said['class']), ('ENOLEADER', 'refused'))
             return err
-        self.assertIn('fencelock status', wait_until(no_leader, 'the answers of all three in time'))
+        self.assertIn('fencelock status', try_again(no_leader, 'the answers of all three in time'))
 
     def test_nobody_answers(self):
-        s = self.server(HANG)
-        code, out, _ = self.ask(s, 'check', 'x', '7', '--json', timeout='300')
+        _, (code, out, _) = self.ask_for_an_unknown_outcome([HANG], 'check', 'x', '7', '--json')
         self.assertEqual((code, json.loads(out)['error']), (UNKNOWN, 'ETIMEOUT'))
-        code, out, _ = self.ask(s, 'release', 'x', '7', '--json', timeout='300')
+        _, (code, out, _) = self.ask_for_an_unknown_outcome([HANG], 'release', 'x', '7', '--json')
         self.assertEqual((code, json.loads(out)['error'], json.loads(out)['class']),
                          (UNKNOWN, 'EUNCERTAIN', 'unknown'))
 
     def test_timeout_holds(self):
         for step in (HANG, CLOSE, b'-NOLEADER x\r\n', b'-BUSY x\r\n', STALL, b'junk\r\n'):
-            code, _, _ = self.ask(self.server(step), 'acquire', 'x', timeout='300', env={'FENCELOCK_TIMEOUT': '1h'}) # run_cli() ends a hang
+            # That it ends at all, and not when FENCELOCK_TIMEOUT says.
+            code, _, _ = self.ask(self.server(step), 'acquire', 'x', timeout='300', env={'FENCELOCK_TIMEOUT': '1h'}, seconds=60)
             self.assertEqual(code, UNKNOWN)
 
     def test_result_that_cannot_be_written(self):
@@ -428,8 +441,8 @@ class Repeating(CliCase):
     def test_break_is_sent_once_after_an_unknown_outcome(self):
         for name in ('lost', 'reset', 'half', 'uncertain', 'garbage', 'wrong type', 'hang'):
             with self.subTest(name):
-                s = self.server(self.TROUBLES[name], b':1\r\n')
-                code, out, err = self.ask(s, 'break', 'x', '--json', timeout='500' if name == 'hang' else PATIENT)
+                s, (code, out, err) = self.ask_for_an_unknown_outcome([self.TROUBLES[name], b':1\r\n'], 'break', 'x', '--json',
+                                                                      first='500' if name == 'hang' else PATIENT)
                 self.assertEqual((code, json.loads(out)['error']), (UNKNOWN, 'EUNCERTAIN'))
                 self.assertIn('fencelock show', err)
                 self.assertEqual(s.words(), ['BREAK'])
@@ -457,8 +470,7 @@ class Repeating(CliCase):
             self.assertEqual(len(s.requests), 3)
 
     def test_unknown_acquire_names_its_owner(self):
-        s = self.server(b'-UNCERTAIN x\r\n')
-        code, out, err = self.ask(s, 'acquire', 'x', '--json', timeout='300')
+        s, (code, out, err) = self.ask_for_an_unknown_outcome([b'-UNCERTAIN x\r\n'], 'acquire', 'x', '--json')
         owner = s.requests[0][s.requests[0].index(b'OWNER') + 1].decode()
         self.assertEqual((code, json.loads(out)['error'], json.loads(out)['owner']), (UNKNOWN, 'EUNCERTAIN', owner))
         self.assertIn('--owner ' + owner, err)
@@ -471,9 +483,9 @@ class Repeating(CliCase):
         for args in (('set', 'k', 'v'), ('del', 'k')):
             for name in ('lost', 'reset', 'half', 'uncertain', 'garbage', 'hang'):
                 with self.subTest((args[0], name)):
-                    s = self.server(self.TROUBLES[name], b':1\r\n')
-                    code, out, err = self.ask_store(s, *args, '--lock', 'l', '--token', '7', '--json',
-                                                    timeout='500' if name == 'hang' else PATIENT)
+                    s, (code, out, err) = self.ask_for_an_unknown_outcome(
+                        [self.TROUBLES[name], b':1\r\n'], *args, '--lock', 'l', '--token', '7', '--json', ask=self.ask_store,
+                        first='500' if name == 'hang' else PATIENT)
                     self.assertEqual((code, json.loads(out)['error']), (UNKNOWN, 'EUNCERTAIN'))
                     self.assertIn('acquire the lock anew', err)
                     self.assertEqual(len(s.requests), 1)
@@ -491,11 +503,14 @@ class Waiting(CliCase):
         then, and tries again with a lease that is longer."""
         for ttl_ms in ttls:
             def later(_):
+                nonlocal over
+                over = Deadline(ttl_ms / 1000)
                 time.sleep(ttl_ms * 0.8 / 1000)
                 return b':33\r\n'
+            over = Deadline(0)
             s = self.server(later, *script)
             got = self.ask(s, 'acquire', 'x', '--wait', '1h', '--ttl', str(ttl_ms))
-            if got[0] == DONE and len(s.requests) == len(script) + 1:
+            if not over.passed() or (got[0] == DONE and len(s.requests) == len(script) + 1):
                 break
         return s, got, ttl_ms
 

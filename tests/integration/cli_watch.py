@@ -12,7 +12,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, Cluster, binary, env_without_options, main, wait_until
+from harness import PATIENCE_S, Case, Cluster, binary, env_without_options, main, try_again, wait_until
 from scripted_server import CLOSE, HANG, ScriptedServer
 
 OWNER, OTHER = 'owner-a-0123456789', 'owner-b-0123456789'
@@ -49,11 +49,12 @@ class Watcher:
         return lines
 
     def lines_without_a_gap(self, n):
-        """So many; None after a gap, which a node that stands still for two seconds makes: then some may be missing."""
+        """So many; None after a gap, which a node that stands still for two seconds makes, and that is told: then some may be missing."""
         lines = []
         while len(lines) < n:
             lines.append(self.next())
             if 'gap' in lines[-1]:
+                wait_until(lambda: any('no answer' in e for e in self.errors), 'word of a node that was silent')
                 return None
         return lines
 
@@ -105,11 +106,10 @@ class OneNode(WatchCase):
 
     def told(self, tell):
         """What tell() returns when there was no gap in the events."""
-        got = None
-        while got is None: # bounded by the test's watchdog
+        def begun():
             self.node.call('BREAK', 'a b')
-            got = tell()
-        return got
+            return tell()
+        return try_again(begun, 'a story without a gap')
 
     def test_in_a_pipe(self):
         def tell():
@@ -168,6 +168,7 @@ class OneNode(WatchCase):
                 self.assertEqual(child.wait(240), 0)
                 return token, seen.decode().splitlines()
             seen += data
+        self.assertIn(b'no answer', seen)
         child.kill()
         child.wait()
         return None
@@ -213,10 +214,10 @@ class Gaps(WatchCase):
 
     def hears_a_grant(self, w):
         """The next one, when there was a gap: a busy node that is left makes one, too."""
-        heard = False
-        while not heard: # bounded by the test's watchdog
+        def heard():
             token = 'event=granted lock=x token=%d ' % self.grant()
-            heard = w.until(token, 'event=gap node=')[-1].startswith(token)
+            return w.until(token, 'event=gap node=')[-1].startswith(token)
+        try_again(heard, 'a grant without a gap before it')
 
     def grant(self):
         def granted():
@@ -274,7 +275,7 @@ class Scripted(WatchCase):
     def watched(self, scripts, *args, probes=False, command=None):
         """The servers, exit code, lines and errors of a watch that ends by itself. When a server was so late that it was left, or
         the watch so slow that it asked whether the server is there, it begins anew. `command`: starts another one than ours."""
-        while True: # bounded by the test's watchdog
+        def ran():
             servers = [self.server(*script) for script in scripts]
             w = (command or self.watch)([s.address for s in servers], *args)
             def strange():
@@ -283,8 +284,8 @@ class Scripted(WatchCase):
             code = w.end()
             for s in servers:
                 s.settle()
-            if not strange():
-                return servers, code, w.rest(), ''.join(w.errors)
+            return None if strange() else (servers, code, w.rest(), ''.join(w.errors))
+        return try_again(ran, 'a server in time')
 
     def test_a_gap_in_the_events_and_one_of_the_connection(self):
         (s,), code, lines, errors = self.watched(

@@ -11,10 +11,12 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import ANSWER_S, PATIENCE_S, Case, Cluster, ClusterCase, Deadline, Load, RespError, as_dict, binary, main, seed, wait_until
+from harness import (ANSWER_S, PATIENCE_S, Case, Cluster, ClusterCase, Deadline, Lateness, Load, RespError, Retries, as_dict, binary, main,
+                     seed, wait_until)
 
 OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
-FAILOVER_DEADLINE_S = 120.0 # a deadline, not the promise; the value is printed
+FAILOVER_DEADLINE_S = 120.0 # of each; the values are printed
+QUICK_FAILOVER_S = 5.0 # not the promise, and on a busy machine only some are so quick
 
 
 class Crashes(ClusterCase):
@@ -117,6 +119,7 @@ class Crashes(ClusterCase):
             self.assertGreater(token, before)
             measured.append(took)
             leader.start()
+        self.assertLess(min(measured), QUICK_FAILOVER_S, measured)
         self.note('fail-over, SIGKILL to next grant: %s ms' % ' '.join('%.0f' % (t * 1000) for t in sorted(measured)))
 
 
@@ -269,7 +272,14 @@ class PausedLeader(ClusterCase):
         time does not count: the holder, whose renewal waits in a socket, keeps its lock. A slow machine may be late by a whole
         lease before the pause or after it: then again, with a longer one."""
         self.cluster.unsteady()
-        self.assertTrue(any(self.renewed_after_pause(s) for s in (5, 20, 60)), 'the time of the pause counts')
+        retries, ttls = Retries(), (5, 20, 60)
+        for ttl_s in ttls:
+            with Lateness() as late:
+                renewed = self.renewed_after_pause(ttl_s)
+            if renewed:
+                return
+            self.assertTrue(ttl_s != ttls[-1] and retries.allowed(late, ttl_s * 100),
+                            'the time of the pause counts; processes were woken %.0f ms late' % late.most_ms)
 
     def renewed_after_pause(self, ttl_s):
         name = 'kept-%d' % ttl_s

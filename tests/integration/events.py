@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import redis
 
@@ -231,6 +232,7 @@ class Events(ClusterCase):
         self.assertEqual(short(p.read()[3]), 'granted %d %s' % (held, OWNER_A))
         others = [n for n in self.cluster.nodes if n is not node]
         before = [n.info()['snapshots'] for n in others]
+        installed = node.info()['snapshots_installed']
         node.pause()
         with leader.client(PATIENCE_S) as load:
             self.assertEqual(load.call('RELEASE', 'x', held), 1) # nobody will hear of this at the paused node
@@ -253,8 +255,10 @@ class Events(ClusterCase):
                     self.assertEqual(words(frame[-1])['event'], 'resync')
                     channels.append(frame[-2])
         at_c, at_p = heard(c), heard(p)
-        times = node.info()['event_resyncs'] # once for each snapshot: another one may be due when the first is in place
+        info = node.info()
+        times = info['event_resyncs'] # once for each snapshot: another one may be due when the first is in place
         self.assertGreaterEqual(times, 1)
+        self.assertEqual(times, info['snapshots_installed'] - installed)
         self.assertEqual(sorted(at_c), times * [b'lock:x'] + times * [b'lock:y'])
         self.assertEqual(at_p, times * [b'fencelock:resync'])
 
@@ -271,12 +275,14 @@ class Events(ClusterCase):
             slow.send('PSUBSCRIBE', 'lock:*')
             with node.client() as c:
                 for _ in range(400):
+                    not_yet_cut = time.monotonic()
                     tokens = c.pipeline([('ACQUIRE', 'n-%d' % i, 'TTL', 60000, 'OWNER', owner) for i in range(100)])
                     c.pipeline([('RELEASE', 'n-%d' % i, t) for i, t in enumerate(tokens)])
                     if node.info()['slow_subscribers_cut_off'] > cut:
                         break
                 self.assertEqual(node.info()['slow_subscribers_cut_off'], cut + 1)
                 replies = slow.read_until_closed(PATIENCE_S) # it begins to read now, and hears why
+                had_s = time.monotonic() - not_yet_cut
                 token = c.call('ACQUIRE', 'last', 'TTL', 60000, 'OWNER', OWNER_A)
                 self.assertEqual(short(quick.read()[2]), 'granted %d %s' % (token, OWNER_A))
                 self.assertEqual(c.call('RELEASE', 'last', token), 1)
@@ -284,6 +290,7 @@ class Events(ClusterCase):
             self.assertEqual(node.info()['pubsub_clients'], 1)
             self.assertFalse(any(isinstance(r, RespError) for r in replies[:-1]))
             hears_why = replies and isinstance(replies[-1], RespError)
+            self.assertTrue(hears_why or had_s > 5, 'a subscriber that read within %.1f s is not told why' % had_s)
             self.assertTrue(hears_why or not patience.passed(), 'no slow subscriber is told why')
         self.assertEqual(replies[-1].word, 'LIMIT')
         for _ in range(3): # those who never read are gone soon

@@ -13,7 +13,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from cli_library import patient_example
 from clients_doc import patient
-from harness import PATIENCE_S, Case, Cluster, RespError, Store, binary, main, wait_until
+from harness import PATIENCE_S, Case, Cluster, RespError, Store, binary, main, try_again, wait_until
 from harness.lab import ROOT, build_option, free_ports
 
 DONE, NO, USAGE, UNKNOWN, MISSING = range(5)
@@ -36,11 +36,12 @@ class Hour(Case):
         def acquire(*args):
             """On a busy machine a short lease may be over before its answer comes."""
             code, out, err = self.run_cli('acquire', *args)
+            self.assertIn(code, (DONE, NO, UNKNOWN), err)
             return (out, err) if code == DONE else None
-        _, err = wait_until(lambda: acquire('a', '--ttl', '30'), 'a lease of 30 ms')
+        _, err = try_again(lambda: acquire('a', '--ttl', '30'), 'a lease of 30 ms')
         self.assertIn("--ttl 30 is 30 milliseconds: write 30s if seconds are meant", err)
         for ttl, ms in (('30s', 30000), ('500ms', 500), ('2m', 120000), ('1h', 3600000), ('100', 100), ('50ms', 50)):
-            out, err = wait_until(lambda: acquire('lock-' + ttl, '--ttl', ttl, '--json'), 'a lease of ' + ttl)
+            out, err = try_again(lambda: acquire('lock-' + ttl, '--ttl', ttl, '--json'), 'a lease of ' + ttl)
             self.assertEqual(err, '')
             self.assertEqual(json.loads(out)['ttl_ms'], ms)
         self.assertIn('is not a time', self.run_cli('acquire', 'a', '--ttl', '5 s')[2])
@@ -63,8 +64,7 @@ class Hour(Case):
             child = self.kill_at_cleanup(subprocess.Popen(
                 [binary('fencelock'), 'run', '--ttl', '60s', *options, 'q', '--', 'echo', 'hi'], env=self.env,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-            while self.node.info()['waits'] == 0: # bounded by the test's watchdog
-                time.sleep(0.02)
+            wait_until(lambda: self.node.info()['waits'] > 0, 'the waiter')
             time.sleep(0.5) # the place is told after 300 ms; when it comes later, this shows nothing
             seen = b''
             while said not in seen:
@@ -75,10 +75,10 @@ class Hour(Case):
             code, out, err = self.wait_child(child)
             self.assertEqual((code, out), (DONE, 'hi\n'))
             return seen.decode() + err
-        err = waits('--quiet')
-        while 'not given back' in err: # for which it has two seconds; bounded by the test's watchdog
+        def given_back():
             err = waits('--quiet')
-        self.assertEqual(err, '')
+            return None if 'not given back' in err else [err] # for which it has two seconds
+        self.assertEqual(try_again(given_back, 'a lock that is given back in time'), [''])
         self.assertIn('waiting, place 1 of 1', waits(said=b'place 1 of 1'))
         self.node.call('ACQUIRE', 'q', 'TTL', 600000, 'OWNER', 'somebody-else-0123', 'WAIT', 200000, timeout=PATIENCE_S)
         code, _, err = self.run_cli('run', '--quiet', '--wait', '0', 'q', '--', 'echo', 'hi')
@@ -164,11 +164,13 @@ class Hour(Case):
         for port, real in ((7401, self.node.port), (7411, self.store.port)):
             self.assertIn(str(port), script)
             script = script.replace(str(port), str(real))
-        out = 'unreachable'
-        while 'unreachable' in out: # `status` gives a node two seconds; bounded by the test's watchdog
+        def pasted():
+            """`status` gives a node two seconds."""
             done = subprocess.run(['bash'], input=script.encode(), env=self.env, timeout=240, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT)
             out = done.stdout.decode()
+            return None if 'unreachable' in out else out
+        out = try_again(pasted, 'a status in time')
         self.assertNotIn('not found', out)
         self.assertNotIn('ERR ', out)
         self.assertIn('STALE', out)

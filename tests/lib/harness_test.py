@@ -10,7 +10,7 @@ import threading
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__))))
-from harness import Case, Lab, Resp, RespError, free_ports, main, stays, wait_until  # noqa: E402
+from harness import Case, Lab, Lateness, Resp, RespError, Retries, free_ports, main, stays, try_again, wait_until  # noqa: E402
 from harness.load import Grant, judge  # noqa: E402
 from harness.resp import info_fields  # noqa: E402
 
@@ -115,6 +115,26 @@ class Parts(Case):
     def test_a_part_that_cannot_be_is_an_error(self):
         for part in ('0/3', '4/3', '8/8', '1', 'x/y', '1/0'):
             self.assertEqual(self.ran('--part', part), (2, []), part)
+
+
+class SecondTries(Case):
+    def test_what_has_no_reason_is_excused_once(self):
+        late, punctual = Lateness(), Lateness()
+        late.most_ms = 200
+        retries = Retries()
+        self.assertEqual([retries.allowed(how, 100) for how in (late, punctual, late, punctual)], [True, True, True, False])
+
+    def test_lateness_is_seen(self):
+        with Lateness() as late:
+            helper = subprocess.Popen(['sh', '-c', 'sleep 0.1; kill -STOP %d; sleep 0.5; kill -CONT %d' % (os.getpid(), os.getpid())])
+            helper.wait()
+        self.assertGreater(late.most_ms, 300)
+
+    def test_assertions_of_an_attempt_hold(self):
+        with self.assertRaisesRegex(AssertionError, 'wrong'):
+            try_again(lambda: self.fail('wrong'), 'it')
+        answers = [None, 0, 'found']
+        self.assertEqual(try_again(lambda: answers.pop(0), 'it'), 'found')
 
 
 class Client(Case):

@@ -16,14 +16,14 @@ itself die. Python 3 of the distribution, standard library only.
     wait.py     deadlines instead of sleeps; the seed
 """
 
-from .cluster import ASK_AGAIN, LONG_ELECTION_TIMEOUT, Cluster, Node, Store, ask_again
+from .cluster import ASK_AGAIN, LONG_ELECTION_TIMEOUT, Cluster, Excuse, Node, Store, ask_again
 from .lab import Lab, binary, free_ports
 from .load import Load
 from .process import Process, env_without_options, limit_asan_quarantine, patient_env
 from .resp import Resp, RespError, as_dict
 from .runner import Case, ClusterCase, main
-from .wait import ANSWER_S, PATIENCE_S, Deadline, seed, stays, try_again, wait_until
+from .wait import ANSWER_S, PATIENCE_S, Deadline, Lateness, Retries, seed, stays, try_again, wait_until
 
-__all__ = ['ANSWER_S', 'ASK_AGAIN', 'LONG_ELECTION_TIMEOUT', 'PATIENCE_S', 'Case', 'Cluster', 'ClusterCase', 'Deadline', 'Lab', 'Load',
-           'Node', 'Process', 'Resp', 'RespError', 'Store', 'as_dict', 'ask_again', 'binary', 'env_without_options',
+__all__ = ['ANSWER_S', 'ASK_AGAIN', 'LONG_ELECTION_TIMEOUT', 'PATIENCE_S', 'Case', 'Cluster', 'ClusterCase', 'Deadline', 'Excuse', 'Lab',
+           'Lateness', 'Load', 'Node', 'Process', 'Resp', 'RespError', 'Retries', 'Store', 'as_dict', 'ask_again', 'binary', 'env_without_options',
            'free_ports', 'limit_asan_quarantine', 'main', 'patient_env', 'seed', 'stays', 'try_again', 'wait_until']

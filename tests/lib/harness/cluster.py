@@ -1,6 +1,7 @@
 """Nodes of the lock service and the sample storage, as processes of a Lab."""
 
 import os
+import time
 
 from .lab import binary, free_ports
 from .resp import Resp, RespError, as_dict, info_fields
@@ -119,17 +120,35 @@ def ask_again(asked, *args):
     again: on a busy machine an election may come at any time."""
     def answered():
         try:
-            return [asked.call(*args, timeout=60.0)]
+            return [asked.call(*args, timeout=ANSWER_S)]
         except RespError as e:
             if e.word in ASK_AGAIN:
                 raise
             return [e]
-        except OSError as e: # on this connection the answer may still come, so it cannot be asked again
-            return [e]
+        except OSError as e:
+            if isinstance(asked, Node): # of which each call has a connection of its own
+                raise
+            return [e] # on this connection the answer may still come, so it cannot be asked again
     answer, = wait_until(answered, 'an answer to %s' % ' '.join(map(str, args)))
     if isinstance(answer, Exception):
         raise answer
     return answer
+
+
+class Excuse:
+    """Why the outcome of a command that begins now may be unknown: it took so long that a client asks another node, or another leader
+    was elected meanwhile."""
+    LATE_S = 0.1 # ASK_LEAST_MS of src/client/call_state.c
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.term, self.began = self._term(), time.monotonic()
+
+    def _term(self):
+        return self.cluster.leader().info()['term']
+
+    def holds(self):
+        return time.monotonic() - self.began >= self.LATE_S or self._term() != self.term
 
 
 # What steady() sets, by CLUSTER CONFIG: as options they would delay the first election by as much.

@@ -54,9 +54,14 @@ class Case(unittest.TestCase):
     def wait_child(self, child, seconds=PATIENCE_S):
         """Waits for a Popen with pipes: its exit code, and what it wrote to standard output and error."""
         out, err = child.communicate(timeout=seconds)
-        self.assertNotIn(b'Sanitizer', err)
-        self.assertNotIn(b'runtime error', err)
+        self.assertNoReport(err)
         return child.returncode, out.decode(), err.decode()
+
+    def assertNoReport(self, err):
+        """No sanitizer complains in what a program said. Fails the test at its end also if wait_until() swallows it here."""
+        if b'Sanitizer' in err or b'runtime error' in err:
+            self.addCleanup(self.fail, err.decode(errors='replace'))
+            self.fail(err.decode(errors='replace'))
 
     def assertError(self, word, client, *request, text=''):
         """The request is answered with this error, and this in its text, which is returned."""

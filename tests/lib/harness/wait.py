@@ -2,7 +2,12 @@
 
 import os
 import random
+import threading
 import time
+
+
+def boottime_ms():
+    return time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
 
 
 class Deadline:
@@ -65,6 +70,39 @@ def try_again(attempt, what):
             return found
         if patience.passed():
             raise AssertionError('%s did not come about' % what)
+
+
+class Lateness(threading.Thread):
+    """How late this machine wakes who sleeps: a process that does not run cannot be told anything."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.ended, self.most_ms = threading.Event(), 0.0
+
+    def run(self):
+        at = boottime_ms()
+        while not self.ended.wait(0.005):
+            self.most_ms, at = max(self.most_ms, boottime_ms() - at - 5), boottime_ms()
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.ended.set()
+        self.join(240)
+
+
+class Retries:
+    """Whether a case that a slow machine spoils may be tried again: whenever this process was woken late meanwhile, and otherwise
+    once, since it does not see that only others stood still. A product that fails each second time must not pass."""
+
+    def __init__(self):
+        self.unexplained = 0
+
+    def allowed(self, late, bearable_ms):
+        self.unexplained += late.most_ms <= bearable_ms
+        return self.unexplained <= 1
 
 
 _seed = None

@@ -97,6 +97,9 @@ int op_submit(struct cluster *c, unsigned i, const struct machine_command *cmd, 
 void op_wait(struct cluster *c, struct op *op);
 /* Submit and wait. */
 void op_run(struct cluster *c, unsigned i, const struct machine_command *cmd, struct op *op);
+/* The same, again while an election refuses it or leaves its outcome unknown. */
+void op_run_at_last(struct cluster *c, unsigned i, const struct machine_command *cmd,
+                    struct op *op);
 /* Acquires through node i, and returns the token. Asks again, as any client may, when an election
  * has left it uncertain. */
 uint64_t cluster_acquire(struct cluster *c, unsigned i, const char *name, const char *owner);

@@ -312,6 +312,7 @@ TEST(client_that_takes_nothing_is_cut_off_in_time)
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
     struct net_stats stats = {0};
     turn_until(&f, f.opened == 2);
+    uint64_t began_ms = fli_clock_ms();
     for (uint64_t at = deadline(); net_connections(f.server) == 2;) {
         while (output_bytes(&f) < f.limits.output_max / 4 && net_connections(f.server) == 2) {
             client_say(&f, fd, "BIG 32768\r\n"); /* as much as the kernel takes, and some */
@@ -322,6 +323,7 @@ TEST(client_that_takes_nothing_is_cut_off_in_time)
         turn(&f);
         check_deadline(at, "its end", __FILE__, __LINE__);
     }
+    assert_true(fli_clock_ms() - began_ms >= limits.unread_ms);
     net_get_stats(f.server, &stats);
     assert_int_equal(stats.cut_off, 1);
     client_expect_end(&f, fd);
