@@ -636,7 +636,8 @@ class Silence(HoldCase):
         for d, name in shells:
             line = d.ask('look', name) # jeopardy and safe may have come and gone, and no loss
             self.assertEqual(line[5:], ['OK', str(tokens[name])])
-            self.assertEqual(d.ask('release', name), ['released', name, 'OK'])
+            # Another leader may be late as well; that a release is known to be done is another test's.
+            self.assertIn(d.ask('release', name)[2], ('OK', 'EUNCERTAIN'))
         self.cluster.wait_same_state()
 
 
