@@ -7,7 +7,9 @@
 Each good client has a lock and renews it ten times a second (--every), from an address of its own. The good clients run in a process of
 their own, so that the attackers do not delay what is measured. The attackers are one process, which does at most --rate acts a second,
 so that a run is equally hard on a node whatever the machine. The test fails when a lock is lost, a good client is refused, there is an
-election, or a node exceeds its ceiling of memory (client-memory, and its own needs). It prints p99 of RENEW, the heartbeats missed, the
+election, or a node exceeds its ceiling of memory (client-memory, and its own needs). A run of less than a minute bears a machine that is
+busy with other things: its nodes wait for half a minute before they elect another leader, so that none is starved is only checked by
+longer ones. It prints p99 of RENEW, the heartbeats missed, the
 largest RSS, and what happened to the hostile clients."""
 
 import argparse

@@ -13,7 +13,10 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib')]
 sys.dont_write_bytecode = True
-from harness import Case, main, seed
+from harness import Case, Deadline, main, seed
+
+# What is left of the time that this program has in CI.
+BUDGET = Deadline(2200)
 
 READ = re.compile(r':type :ok, .*:value \[\[:r "([^"]+)" \[([^\]]+)\]\]\]')
 
@@ -21,8 +24,8 @@ READ = re.compile(r':type :ok, .*:value \[\[:r "([^"]+)" \[([^\]]+)\]\]\]')
 def judge(paths):
     """A line for each: true, false or unknown, how many were answered, and the anomalies."""
     done = subprocess.run(['java', '-Djava.awt.headless=true', '-Xmx1g', '-cp', os.environ['JEPSEN_CLASSPATH'], 'clojure.main',
-                           os.path.join(HERE, 'elle', 'judge.clj'), *paths], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=2000,
-                          cwd=os.path.dirname(os.path.abspath(paths[0]))) # where it leaves classes that it makes
+                           os.path.join(HERE, 'elle', 'judge.clj'), *paths], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=max(1.0, BUDGET.left()), cwd=os.path.dirname(os.path.abspath(paths[0]))) # where it leaves classes that it makes
     said = done.stdout.decode(errors='replace')
     lines = [line for line in said.splitlines() if re.match(r'(true|false|:unknown) \d+ \(', line)]
     if done.returncode != 0 or len(lines) != len(paths):
@@ -84,7 +87,7 @@ class Elle(Case):
         """The path of the history of a run, whatever its own judges said."""
         out = self.lab.path(name)
         done = subprocess.run([sys.executable, os.path.join(HERE, 'run'), '--workload', 'append', '--seed', str(seed()), '--network', 'proxy',
-                               '--out', out, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=2000)
+                               '--out', out, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=max(1.0, BUDGET.left()))
         self.assertIn(done.returncode, (0, 1), done.stdout.decode(errors='replace'))
         return os.path.join(out, 'history.edn')
 

@@ -13,6 +13,7 @@ sys.path[:0] = [os.path.join(HERE, '..', 'lib')]
 sys.dont_write_bytecode = True
 from harness import main, seed
 
+LITTLE = 200 # so many operations a run of three seconds does beside a dozen other tests on two processors
 SHORT = bool(os.environ.get('FENCELOCK_SHORT')) # with sanitizers, where everything is slow
 not_short = unittest.skipIf(SHORT, 'the build without sanitizers does it')
 
@@ -30,12 +31,17 @@ class Slice(unittest.TestCase):
         code, text = self.run_suite(*words)
         self.assertEqual(code, 0, text)
 
-    def is_caught(self, judges, *words):
-        """The faults do the harm by chance, and less likely where all stands still by turns: it may take some runs, each with a seed of its own."""
+    def is_caught(self, judges, *words, times=2):
+        """times: how many runs the harm may take that the faults do by chance, each with a seed of its own. Runs in which little was
+        done, since all stood still by turns, do not count."""
+        counted = 0
         for number in range(8):
             code, text = self.run_suite(*words, '--seed', str((seed() + number) % (1 << 32)))
             if code == 1 and re.search(r'(?m)^BROKEN (%s)' % judges, text):
                 return
+            counted += int(re.search(r'(?m)^(\d+) operations in ', text).group(1)) >= LITTLE
+            if counted >= times:
+                break
         self.fail('not caught: %s' % text)
 
     def test_counter_loses_nothing(self):
@@ -117,12 +123,12 @@ class Slice(unittest.TestCase):
     @not_short
     def test_nodes_that_answer_before_it_is_on_disk_are_caught(self):
         self.is_caught('tokens|leases|replicas|linearizable', '--unsafe-ack', '--workload', 'lock', '--nemesis', 'kill',
-                       '--seconds', '6')
+                       '--seconds', '6', times=4)
 
     @not_short
     def test_servers_that_do_not_sync_are_caught(self):
         # Which writes a power cut takes is chance: a log with one missing in its midst is noticed at the start ("recovers").
-        self.is_caught('lost updates|tokens|recovers', '--no-sync', '--nemesis', 'power', '--seconds', '4')
+        self.is_caught('lost updates|tokens|recovers', '--no-sync', '--nemesis', 'power', '--seconds', '4', times=4)
 
 
 if __name__ == '__main__':

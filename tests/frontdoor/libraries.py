@@ -9,10 +9,11 @@ import shutil
 import socket
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from counter_load import CLIENTS, CounterLoad
-from harness import LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Store, main, wait_until
+from harness import LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Store, main, try_again, wait_until
 from harness.lab import free_ports
 from redlock_peers_lab import COMMANDS, Ended, Peer, Unavailable
 from tls_lab import Certs
@@ -36,19 +37,29 @@ def as_the_test(node):
     return call
 
 
-def until(peer, wanted, *words, but):
-    """Asks until the answer is as wanted. A library may say anything else in the midst of an election, but for one thing."""
-    answers = []
+class Asking(Case):
+    """What is asked of a library that talks to the nodes of `cluster`. calm: the term in which they were when this began."""
 
-    def said():
-        answers.append(peer(*words))
-        return answers[-1] in (wanted, but)
-    wait_until(said, '%s says %s to %s' % (peer.library, wanted, ' '.join(map(str, words))))
-    if answers[-1] != wanted:
-        raise AssertionError('%s says %s' % (peer.library, answers))
+    def term(self):
+        return self.cluster.leader().info()['term']
+
+    def until(self, peer, wanted, *words):
+        """Asks until the answer is as wanted. In the midst of an election a library may say anything else, and when it had to wait,
+        since none gives up within a tenth of a second; but never that it has what is refused, or still has what is lost."""
+        def said():
+            began = time.monotonic()
+            answer = peer(*words)
+            if answer == wanted:
+                return True
+            was_slow = time.monotonic() - began > 0.1
+            what = '%s says %s to %s' % (peer.library, answer, ' '.join(map(str, words)))
+            self.assertTrue(answer != 'held' or wanted == 'held', what)
+            self.assertTrue(was_slow or self.term() != self.calm, what)
+            return False
+        try_again(said, '%s says %s to %s' % (peer.library, wanted, ' '.join(map(str, words))))
 
 
-class Library(Case):
+class Library(Asking):
     """One library. The checks run one after the other on one cluster, since libraries take a while to begin. A machine on which all
     stands still at times has elections that no check asks for."""
 
@@ -102,9 +113,6 @@ class Library(Case):
         value = self.value(key)
         return value and self.asked('LOCKTOKEN', self.key_format % key, value)
 
-    def term(self):
-        return self.cluster.leader().info()['term']
-
     def give_back(self, peer, key):
         """It says so, and is free then. In the midst of an election it may fail, and says anything."""
         answer = peer('unlock')
@@ -119,11 +127,11 @@ class Library(Case):
     def check_contention(self, a, b):
         self.calm = self.term()
         self.lock(a, 'one')
-        until(b, 'refused', 'lock', 'one', TTL, but='held')
+        self.until(b, 'refused', 'lock', 'one', TTL)
         first = self.token(a, 'one')
         self.assertGreater(first, 0)
         if self.extends:
-            until(a, 'held', 'extend', TTL, but=None)
+            self.until(a, 'held', 'extend', TTL)
             (self.assertEqual if self.keeps_token else self.assertGreater)(self.token(a, 'one'), first)
             first = self.token(a, 'one')
         self.give_back(a, 'one')
@@ -138,7 +146,7 @@ class Library(Case):
         self.lock(b, 'late')
         theirs, token = self.value('late'), self.token(b, 'late')
         if self.extends:
-            until(a, 'lost', 'extend', TTL, but='held')
+            self.until(a, 'lost', 'extend', TTL)
         a('unlock')  # says what it likes
         self.assertEqual(self.value('late'), theirs)
         self.assertEqual(self.token(b, 'late'), token)
@@ -154,7 +162,7 @@ class Library(Case):
         self.assertTrue(answer == 'refused' or answer.startswith('error'), answer)
         self.calm = self.term()
         self.assertEqual(self.token(a, 'through'), token)
-        until(b, 'refused', 'lock', 'through', TTL, but='held')
+        self.until(b, 'refused', 'lock', 'through', TTL)
         self.give_back(a, 'through')
         self.lock(b, 'through')
         self.assertGreater(self.token(b, 'through'), token)
@@ -378,10 +386,11 @@ class Node5Sentinel(Library):
         self.lock(a, 'through')
         token = self.token(a, 'through')
         self.cluster.make_leader(self.leader)
+        self.calm = self.term() # it has to find the one that leads next
         self.leader.kill()
-        self.calm = self.term()
-        until(b, 'refused', 'lock', 'through', TTL, but='held')
+        self.until(b, 'refused', 'lock', 'through', TTL)
         wait_until(lambda: a('token') == 'token %d' % token, 'the token as it was')
+        self.calm = self.term()
         self.give_back(a, 'through')
 
 
@@ -392,7 +401,7 @@ class RedsyncSentinel(Node5Sentinel):
     asks_for_ever = False
 
 
-class Several(Case):
+class Several(Asking):
     """Libraries that are given the three nodes as if they were three servers."""
 
     TIMEOUT_S = 1400 # installing is part of it
@@ -426,10 +435,11 @@ class Several(Case):
         self.each(cluster, use)
 
     def test_shared_they_work(self):
-        cluster = Cluster(self.lab, 3, ['--redis-face-shared', 'yes', *LONG_ELECTION_TIMEOUT]).start()
+        self.cluster = cluster = Cluster(self.lab, 3, ['--redis-face-shared', 'yes', *LONG_ELECTION_TIMEOUT]).start()
 
         def use(a, b, key, lock):
             answers = []
+            self.calm = self.term()
 
             def held():
                 answers.append(a('lock', key, TTL))
@@ -437,9 +447,9 @@ class Several(Case):
             wait_until(held, 'the lock')
             value = cluster.nodes[0].call('GET', lock)
             token = cluster.nodes[1].call('LOCKTOKEN', lock, value)
-            until(b, 'refused', 'lock', key, TTL, but='held')
+            self.until(b, 'refused', 'lock', key, TTL)
             if a.library != 'redlock-py':
-                until(a, 'held', 'extend', TTL, but=None)
+                self.until(a, 'held', 'extend', TTL)
             self.assertEqual(cluster.nodes[2].call('LOCKTOKEN', lock, value), token)
             self.assertIn(a('unlock'), ('freed', 'done'))
             wait_until(lambda: cluster.nodes[0].call('GET', lock) is None, 'that it was given back')

@@ -3,7 +3,7 @@ guards, as their users would use them."""
 
 from guardkit.postgresql import PostgreSQL, text
 from guardkit.suite import must
-from harness import wait_until
+from harness import PATIENCE_S, wait_until
 
 
 class PostgreSQLOff(PostgreSQL):
@@ -63,7 +63,7 @@ class PostgreSQLRecipe(PostgreSQLOff):
         # Else its statement may begin, and see the account, after the commit of the other.
         wait_until(lambda: self.admin.one('SELECT count(*) FROM pg_locks WHERE NOT granted') != '0', 'a wait for the mark')
         acknowledged = self.settle(a, b)
-        seen = b.judged(b.finish(60))[-1].split('|')[-1]
+        seen = b.judged(b.finish(PATIENCE_S))[-1].split('|')[-1]
         return self.finish(key, lock, b, new, seen, acknowledged)
 
     def autocommit(self, suite):

@@ -9,12 +9,14 @@ import subprocess
 import tempfile
 
 from guardkit.postgresql import Psql
-from harness import PATIENCE_S, Case, binary, free_ports, wait_until
+from harness import PATIENCE_S, Case, Deadline, binary, free_ports, wait_until
 
 # The suite of CI attacks each storage once, and what fencelock guard attack covers is not made twice. GUARDS_FULL=1: all of
 # it, with thousands of random writes.
 FULL = bool(os.environ.get('GUARDS_FULL'))
 ROUNDS = 150 if FULL else 20
+# What is left of the time that a program has in CI, where not all of it runs.
+BUDGET = Deadline(86400 if FULL else 3300)
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 
 
@@ -27,7 +29,7 @@ class GuardCase(Case):
         """`fencelock guard`: its exit code, and what it wrote to stdout and stderr."""
         env = dict(os.environ if env is None else env, FENCELOCK_TIMEOUT='200s')
         done = subprocess.run([binary('fencelock'), 'guard', *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, env=env, timeout=2400)
+                              stderr=subprocess.PIPE, env=env, timeout=max(1.0, min(2400, BUDGET.left())))
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     def until_lost(self, suite, *only):

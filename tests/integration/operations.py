@@ -28,11 +28,21 @@ JOBS = {
 EXPLAINING = {'service.md', 'sizing.md', 'info.md'}
 # Lines of the log that the source puts together of several pieces.
 COMPOSED = {'is gone', 'cannot make ready', 'TLS: clients are shown'}
-# Each node has two seconds for its answer to these, and a whole cluster half a minute to be healthy: a busy machine needs more.
+# Each node has two seconds for its answer to these, and a whole cluster half a minute to be healthy: a busy machine needs more. What
+# they said then is shown beside the output of the job.
 PATIENT = '''
 fencelock() {
+  local out code end=$((SECONDS + 240))
   case "$1" in
-    status | health) for i in $(seq 240); do command fencelock "$@" && return; sleep 1; done; return 1 ;;
+    status | health)
+      while true; do
+        code=0
+        out=$(command fencelock "$@") || code=$?
+        if [ $code = 0 ]; then printf '%s\n' "$out"; return; fi
+        echo "exit code $code of fencelock $*: $out" >&2
+        if [ $code = 2 ] || [ $SECONDS -ge $end ]; then return $code; fi # 2: wrong words, which are so the next time
+        sleep 1
+      done ;;
     *) command fencelock "$@" ;;
   esac
 }

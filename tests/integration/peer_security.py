@@ -13,6 +13,7 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import ANSWER_S, LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Deadline, RespError, binary, main, wait_until
 from harness.resp import info_fields
+from held_locks import Lateness
 from tls_lab import Certs
 
 OWNER = 'owner-a-0123456789'
@@ -105,7 +106,7 @@ class Strangers(PeerCase):
         others = [n for n in cluster.nodes if n is not late]
         wait_until(lambda: any(self.info(n)['peer_handshakes_failed'] > 0 for n in others), 'a refusal')
         self.assertEqual(others[0].call('CHECK', 'nothing', 1), 0)
-        self.assertNotIn(late.info().get('role'), ('leader',))
+        self.assertNotEqual(int(late.info()['leader_id']), late.id)
         late.terminate()
         late.extra = others[0].extra
         late.start()
@@ -156,19 +157,26 @@ class Strangers(PeerCase):
                 self.assertFalse(patience.passed(), 'no storm of %d handshakes' % (self.handshakes(leader) - before))
         except RespError as e: # it has lost its term, or tries to get it back
             self.assertIn(e.word, ('UNCERTAIN', 'NOLEADER'))
+            return False
         finally:
             over.set()
             for t in threads:
                 t.join(240)
-        return leader.info()['term'] == term
+        info = leader.info()
+        return (info['term'], int(info['leader_id'])) == (term, leader.id)
 
     def test_a_storm_of_handshakes(self):
-        """The leader keeps its term. A slow machine may cost it one term; a storm that does would cost it one each time."""
+        """The leader keeps its term. That a slow machine has cost it one is believed once; after that only when it was seen to be slow."""
         cluster = self.by_certificates()
         for node in cluster.nodes:
             node.extra += LONG_ELECTION_TIMEOUT
         cluster.start()
-        self.assertTrue(any(self.keeps_its_term(cluster) for _ in range(5)), 'each storm cost a term')
+        for believed in (True, False, False, False, False):
+            with Lateness() as late:
+                if self.keeps_its_term(cluster):
+                    return
+            self.assertTrue(believed or late.most_ms > 500, 'again a storm that cost a term, and processes were woken %.0f ms late' % late.most_ms)
+        self.fail('each storm cost a term')
 
 
 class Files(PeerCase):

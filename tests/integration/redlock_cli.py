@@ -13,8 +13,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Cluster, Store, binary, env_without_options, free_ports, main, wait_until
+from harness import Cluster, Store, binary, env_without_options, free_ports, main, try_again, wait_until
 from harness.lab import ROOT
+from held_locks import Lateness
 from redlock_servers import RedlockCase
 from scripted_server import ScriptedServer
 
@@ -48,10 +49,10 @@ class CliCase(RedlockCase):
     def answered(self, *args, **options):
         """What do() returns once the servers were quick enough: they have a second for a connection, and a twentieth of the TTL
         for an answer."""
-        got = self.do(*args, **options)
-        while got[0] in (UNKNOWN, FAILED) and re.search(BUSY, got[2]):
+        def quick_enough():
             got = self.do(*args, **options)
-        return got
+            return None if got[0] in (UNKNOWN, FAILED) and re.search(BUSY, got[2]) else got
+        return try_again(quick_enough, 'an answer in time to ' + args[0])
 
     def done(self, *args, code=0, **options):
         """Its output, after checking the exit code."""
@@ -74,7 +75,13 @@ class CliCase(RedlockCase):
 
     def checked(self, *args, code, text):
         """The output of `check` once it found this: a server that was slow to answer counts as unreachable."""
-        return wait_until(lambda: (got := self.do('check', *args, safe=False))[0] == code and text in got[1] and got[1], text)
+        def found():
+            got = self.do('check', *args, safe=False)
+            if got[0] == code and text in got[1]:
+                return got[1]
+            self.assertIn('unreachable', got[1], got)
+            return None
+        return try_again(found, text)
 
 
 class Calls(CliCase):
@@ -113,13 +120,17 @@ class Calls(CliCase):
             """A greeting that takes more than a second is not waited for, on a busy machine also without the delay."""
             for s in servers: # acquiring may have left some out in the same way
                 s.call('SET', 'lock', owner, 'PX', 600000)
-            if self.do('release', 'lock', owner, '--max-ttl', '10m')[0] != 0:
-                return False
+            began = time.monotonic()
+            code, _, err = self.do('release', 'lock', owner, '--max-ttl', '10m')
+            if time.monotonic() - began < 0.9: # all were greeted in time
+                self.assertEqual(code, 0, err)
+                wait_until(is_gone, 'the end of all keys') # what it wrote last may be read after its end
+                return True
             until = time.monotonic() + 2
-            while not is_gone() and time.monotonic() < until: # what it wrote last may be read after its end
+            while code == 0 and not is_gone() and time.monotonic() < until:
                 time.sleep(0.02)
-            return is_gone()
-        wait_until(reaches_all, 'a release that leaves nothing behind')
+            return code == 0 and is_gone()
+        try_again(reaches_all, 'a release that leaves nothing behind')
 
     def test_json(self):
         self.use(self.redis(3))
@@ -131,16 +142,19 @@ class Calls(CliCase):
         self.assertEqual((lost['acquired'], lost['error'], lost['cause']), (False, 'ENOTHELD', 'contended'))
         more = json.loads(self.done('extend', 'a b', got['owner'], '--json', *LONG))
         self.assertEqual((more['extended'], more['owner']), (True, got['owner']))
-        owner, was_slow = got['owner'], False
-        code, out, err = self.do('release', 'a b', owner, '--json')
-        while code != 0: # what was too slow may have released it
-            if was_slow and code == NO:
-                owner = self.acquire('a b')[0]
+        owners, was_slow = [got['owner']], []
+
+        def released():
+            code, out, err = self.do('release', 'a b', owners[-1], '--json')
+            if code == 0:
+                return out
+            if was_slow and code == NO: # what was too slow may have released it
+                owners.append(self.acquire('a b')[0])
             else:
                 self.assertRegex(err, BUSY)
-                was_slow = True
-            code, out, err = self.do('release', 'a b', owner, '--json')
-        self.assertEqual(json.loads(out), {'released': True, 'name': 'a b'})
+                was_slow.append(err)
+            return None
+        self.assertEqual(json.loads(try_again(released, 'a release')), {'released': True, 'name': 'a b'})
 
     def test_wrong_words_name_the_argument_and_the_remedy(self):
         self.use(['127.0.0.1:1'])
@@ -325,11 +339,17 @@ class Run(CliCase):
                 while held and time.monotonic() - began < 1.5 * ttl_s: # without an extend it would be gone
                     held = sum(s.get('lock') == value for s in servers) >= 2
                     time.sleep(0.05)
-                if held and self.answered('run', 'lock', '--wait', '0', '--', 'true')[0] == NOT_ACQUIRED:
+                got = self.answered('run', 'lock', '--wait', '0', '--', 'true') if held else None
+                if got is not None and got[0] == NOT_ACQUIRED:
                     with open(go, 'w'):
                         pass
+                elif got is not None:
+                    self.assertEqual(got[0], 0, got) # the lease has ended in between
             code, _, err = self.wait_child(child) # LOST, without being told to end, where it was not held
-            if code != LOST:
+            if not os.path.exists(go):
+                self.assertEqual(code, LOST, err)
+                self.assertRegex(err, 'no longer have it|could not be extended')
+            elif code != LOST:
                 self.assertEqual(code, 0, err)
             return code == 0
         self.with_longer_ttls(runs)
@@ -396,14 +416,15 @@ class Run(CliCase):
             self.use(proxies)
             child = self.start('run', 'lock', '--ttl', '%ds' % ttl_s, '--max-ttl', '24h', '--', '/usr/bin/python3', '-c', script, beat)
             begun = child.stdout.readline()
-            for p in proxies:
-                p.hold()
-            self.use(servers)
-            other = self.start('acquire', 'lock', '--wait', '240s')
-            self.assertRegex(other.stdout.readline().decode(), OWNER)
-            next_holder = time.monotonic()
-            self.assertEqual(self.wait_child(other)[0], 0)
-            code, _, err = self.wait_child(child)
+            with Lateness() as late:
+                for p in proxies:
+                    p.hold()
+                self.use(servers)
+                other = self.start('acquire', 'lock', '--wait', '240s')
+                self.assertRegex(other.stdout.readline().decode(), OWNER)
+                next_holder = time.monotonic()
+                self.assertEqual(self.wait_child(other)[0], 0)
+                code, _, err = self.wait_child(child)
             for p in proxies:
                 p.let_go()
             self.assertEqual(code, LOST)
@@ -413,7 +434,9 @@ class Run(CliCase):
             with open(beat, 'rb') as f:
                 last = struct.unpack('d', f.read())[0]
             print('      killed %.0f ms before the next grant' % ((next_holder - last) * 1000))
-            return last < next_holder # if not, the one that kills it stood still for a quarter of the TTL
+            if last >= next_holder: # KILL is due a twentieth of the TTL earlier: the one that kills was that late, and others as well
+                self.assertGreater(late.most_ms, ttl_s * 1000 / 20, 'the command was alive when the lock was granted to the next')
+            return last < next_holder
         self.with_longer_ttls(stops)
 
     def test_the_counter_of_the_readme(self):

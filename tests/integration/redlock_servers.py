@@ -7,7 +7,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, main, wait_until
+from harness import PATIENCE_S, Case, Deadline, main, wait_until
 from redlock_lab import DAY_MS, LONG_MS, PATIENT_MS, Driver, FakeRedis, Proxy, Redis
 
 VALUE = r'^[0-9a-f]{40}$'
@@ -237,14 +237,14 @@ class Broken(RedlockCase):
         self.warm(d)
         for s in servers[:2]:
             s.process.pause()
-        # They would take for ever, and their budget is minutes.
+        # They would take for ever, and who waits for them does so for all of their budget, which is minutes.
         times = []
         for i in range(20):
-            a = d.acquire('lock', 10000)
+            a = d.acquire('lock')
             self.assertTrue(a.ok, a)
             self.assertTrue(d.release('lock').ok)
             times.append(a['elapsed_us'])
-        self.assertLess(max(times), PATIENT_MS * 1000)
+        self.assertLess(max(times), PATIENT_MS * 1000 // 2)
         self.note('median of 20 acquires with two hung: %d us' % sorted(times)[10])
         for s in servers[:2]:
             s.process.resume()
@@ -264,8 +264,10 @@ class Broken(RedlockCase):
         d = self.driver([f], budget=100)
         earlier = ['an earlier request has no answer yet']
         asked = 0
+        patience = Deadline(PATIENCE_S)
         while d.acquire('lock').errors != earlier:
             asked += 1
+            self.assertFalse(patience.passed(), 'asked again and again: %d times' % asked)
         said = ['SET', 'EVAL'] * asked # it may read that late
         wait_until(lambda: len(f.requests) >= len(said), 'it has read what it was asked')
         for _ in range(5):

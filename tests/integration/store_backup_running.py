@@ -12,7 +12,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, Store, binary, free_ports, main, seed, wait_until
+from harness import PATIENCE_S, Case, Cluster, Deadline, RespError, Store, binary, free_ports, main, seed, wait_until
 from tls_lab import Certs
 
 USERS = '''user boss on >boss-password ~* +@all
@@ -135,25 +135,39 @@ class RunningStore(Case):
                 c.call(*command)
             return caught.exception.word
 
-        backup = c.call('BACKUP')
+        used = 0.0 # when the backup was used last, or before
+
+        def use(*command):
+            nonlocal used
+            used = time.monotonic()
+            return c.call(*command)
+
+        def assert_stale(since):
+            self.assertGreater(time.monotonic() - since, 4.9, 'a backup has given way that was in use')
+
+        backup = use('BACKUP')
         while True:
+            before = used
             try:
-                backup = c.call('BACKUP')
+                backup = use('BACKUP')
             except RespError as e:
                 self.assertEqual(e.word, 'BUSY')
+                used = before
                 break
+            assert_stale(before)
             gave_way += 1
         while True:
             self.assertEqual(word('BACKUP', backup + 2, 0), 'NOTFOUND')
             self.assertEqual(word('BACKUP', 0, 0), 'ERR')
             self.assertEqual(word('BACKUP', backup, -1), 'ERR')
-            wait_until(lambda: c.call('BACKUP', backup, 0) is not None, 'the first piece') # pylint: disable=W0640
+            wait_until(lambda: use('BACKUP', backup, 0) is not None, 'the first piece') # pylint: disable=W0640
             self.assertEqual(word('BACKUP', backup, 0), 'ERR') # that one was given
             told = self.tool(other, '--store', store.address)
             if told.returncode != 0:
                 break
+            assert_stale(used)
             os.unlink(other)
-            backup, gave_way = c.call('BACKUP'), gave_way + 1
+            backup, gave_way = use('BACKUP'), gave_way + 1
         self.assertEqual(told.returncode, 3, told.stderr)
         self.assertIn('another backup', told.stderr)
         self.assertEqual(os.listdir(self.lab.path('')).count('other'), 0)
@@ -166,16 +180,18 @@ class RunningStore(Case):
         self.assertEqual(word('BACKUP', backup, at), 'NOTFOUND')
         self.assertEqual(at, self.good(other, '--store', store.address)['bytes'])
         # One that nobody reads does not keep others waiting for long.
-        self.assertGreater(c.call('BACKUP'), 0)
+        self.assertGreater(use('BACKUP'), 0)
         wait_until(lambda: self.tool(self.lab.path('third'), '--store', store.address).returncode == 0, 'a backup in its place', every=0.3)
+        assert_stale(used)
         self.assertEqual(int(store.info()['backup_failures']), 1 + gave_way)
 
     def test_killed_in_the_middle(self):
         """The storage or the tool, at any moment: no file has the name that is not whole, and nothing is left in the directory."""
         store, r, backup = self.filled(6000), random.Random(seed()), self.lab.path('backup')
         names = sorted(os.listdir(store.data))
-        whole = i = 0
+        whole, i, patience = 0, 0, Deadline(PATIENCE_S)
         while i < 12 or i == whole: # a kill may always come too late, where this process stands still
+            self.assertFalse(patience.passed(), '%d kills, and each but %d was too late' % (i, i - whole))
             p = subprocess.Popen([binary('fencelock'), 'store', 'backup', backup, '--store', store.address],
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             time.sleep(r.uniform(0, 0.08)) # at any moment: which one does not matter

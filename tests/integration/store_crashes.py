@@ -9,7 +9,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Deadline, RespError, Store, main, seed
+from harness import PATIENCE_S, Case, Deadline, RespError, Store, main, seed
 
 ROUNDS = int(os.environ.get('FENCELOCK_STORE_KILLS', '200'))
 WRITERS = 4
@@ -89,8 +89,11 @@ class StoreCrashes(Case):
         store = Store(self.lab)
         errors = []
         store.start()
-        done = 0
+        done, patience = 0, None
         while done < count or min(w.acked for w in writers) == 0: # where all is slow, no writer may have got that far
+            if done >= count:
+                patience = patience or Deadline(PATIENCE_S)
+                self.assertFalse(patience.passed(), 'a writer without one acknowledged write in %d rounds' % done)
             longest_s *= 2 if done >= count else 1
             done += 1
             threads = [threading.Thread(target=w.run, args=(store, errors), daemon=True) for w in writers]

@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 from harness import (ANSWER_S, LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Deadline, Resp, RespError, Store, binary, free_ports, main,
                      wait_until)
 from harness.resp import info_fields
+from held_locks import Lateness
 from tls_lab import CERTS, Certs, Tap, TlsResp
 
 OWNER = 'owner-a-0123456789'
@@ -387,7 +388,7 @@ class Handshakes(TlsCase):
         """Whether a leader does in a storm of handshakes that are begun."""
         leader = cluster.leader()
         before = self.begun(leader)
-        term = info_fields(leader.call('CLUSTER', 'INFO'))['term']
+        term = leader.info()['term']
         hello = self.hello(leader)
         over = threading.Event()
 
@@ -415,17 +416,24 @@ class Handshakes(TlsCase):
                     self.assertFalse(patience.passed(), 'no storm')
         except RespError as e: # it has lost its term, or tries to get it back
             self.assertIn(e.word, ('UNCERTAIN', 'NOLEADER'))
+            return False
         finally:
             over.set()
             for t in threads:
                 t.join()
         self.note('%d tokens while others began handshakes' % served)
-        return info_fields(leader.call('CLUSTER', 'INFO'))['term'] == term
+        info = leader.info()
+        return (info['term'], int(info['leader_id'])) == (term, leader.id)
 
     def test_a_storm_costs_no_term(self):
-        """A slow machine may cost one; a storm that does would cost one each time."""
+        """That a slow machine has cost one is believed once; after that only when it was seen to be slow."""
         cluster = self.cluster(3, options=LONG_ELECTION_TIMEOUT)
-        self.assertTrue(any(self.keeps_its_term(cluster) for _ in range(5)), 'each storm cost a term')
+        for believed in (True, False, False, False, False):
+            with Lateness() as late:
+                if self.keeps_its_term(cluster):
+                    return
+            self.assertTrue(believed or late.most_ms > 500, 'again a storm that cost a term, and processes were woken %.0f ms late' % late.most_ms)
+        self.fail('each storm cost a term')
 
 
 class Storage(TlsCase):

@@ -20,13 +20,14 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
 sys.path.insert(0, os.path.join(HERE, '..', 'faults'))
 from faultlab.namespaces import Namespaces, NamespaceNode
-from harness import ANSWER_S, PATIENCE_S, Case, Cluster, binary, main, wait_until
+from harness import ANSWER_S, PATIENCE_S, Case, Cluster, Deadline, binary, main, wait_until
 from harness.resp import encode
 from peer_damage import crc32c
 from tls_lab import Certs, TlsResp
 
 HELLO_SIZE, START_OFFSET, REFUSED_AS_STRANGER = 808, 776, 2 # src/peer/handshake.h
-SILENCE_S, SHAKE_S = 6, 9 # how long a stranger waits for more; src/net/conn.h, and a second less
+SILENCE_S = 6 # after so long a stranger takes silence for the end
+SHAKE_S = 9 # a second less than NET_SHAKE_MS of src/net/conn.h
 STRANGER = 4 # its namespace; the nodes have 1 to 3
 LOCK = 'a-lock-whose-name-nobody-should-read'
 OWNER = 'an-owner-whom-nobody-should-know'
@@ -114,11 +115,12 @@ def be_stranger(plan):
                 if name:
                     context.load_cert_chain(name + '.crt', name + '.key')
             lines = plan.get('lines', {}).get(what, 0) if name and kind == 'clients' else 0
+            patience = Deadline(PATIENCE_S)
             while True:
                 began = time.monotonic()
                 shaken, got = dial(address, said, context, lines)
-                if shaken or context is None or kind != 'clients' or time.monotonic() - began < SHAKE_S:
-                    break # else it was too slow for a node, which ends a handshake that takes so long
+                if shaken or context is None or kind != 'clients' or time.monotonic() - began < SHAKE_S or patience.passed():
+                    break # else it was too slow for a node, which ends a handshake that takes so long; or never is quick enough: not shaken
             with lock:
                 answers.append({'node': node, 'port': kind, 'what': what, 'shaken': shaken, 'got': got.hex(),
                                 'certificate': name if name is None else os.path.basename(name)})

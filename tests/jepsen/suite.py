@@ -10,9 +10,11 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.abspath(os.path.join(HERE, '..', '..'))
 sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
-from harness import Case, main
+from harness import Case, Deadline, main
 from harness.lab import build_dir
 
+# What is left of the time that this program has in CI.
+BUDGET = Deadline(2200)
 JEPSEN = os.path.join(ROOT, 'jepsen')
 # Clojure and what its core needs, as Debian's package clojure has them. CLOJURE_CLASSPATH names others.
 JARS = ('clojure-1.*.jar', 'spec.alpha*.jar', 'core.specs.alpha*.jar')
@@ -35,7 +37,7 @@ class Jepsen(Case):
     TIMEOUT_S = 2200
 
     def run_java(self, argv, **options):
-        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=2000, **options)
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=max(1.0, BUDGET.left()), **options)
         return done.returncode, done.stdout.decode(errors='replace')
 
     def test_with_clojure_alone(self):

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from harness import PATIENCE_S, Cluster, Resp, RespError, Store, free_ports, wait_until
+from harness import PATIENCE_S, Cluster, Deadline, Resp, RespError, Store, free_ports, wait_until
 from harness.lab import binary, build_dir
 from harness.resp import info_fields
 from redlock_lab import Redis
@@ -38,7 +38,7 @@ def broken_disks(options):
 
 
 def recovery_s(options):
-    """How long servers may take to recover: for ever is what it is told from."""
+    """How long servers may take to recover: long, so that slow is not taken for never."""
     return 60.0 if broken_disks(options) else PATIENCE_S
 
 
@@ -189,8 +189,10 @@ class FaultRun:
         process = server.process
         process.asked_to_end = True
         wait_until(lambda: 'ready: ' in process.output() or not process.running(), 'a start of %s, or a refusal' % server.name)
-        end = time.monotonic() + seconds
+        end, patience = time.monotonic() + seconds, Deadline(PATIENCE_S)
         while process.running() and (time.monotonic() < end or not self.answers(server)):
+            if patience.passed():
+                raise AssertionError('%s is ready, and does not answer within %g s' % (server.name, PATIENCE_S))
             time.sleep(0.02)
         return process
 
