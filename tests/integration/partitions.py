@@ -20,8 +20,9 @@ sys.path.insert(0, os.path.join(HERE, '..', 'faults'))
 from cli_library import Driver as BlockingDriver
 from cli_run import HEARTBEAT, LOST
 from faultlab.namespaces import NamespaceCluster, Namespaces
-from harness import ANSWER_S, PATIENCE_S, Case, Deadline, Resp, RespError, as_dict, binary, env_without_options, main, seed, wait_until
-from held_locks import DEADLINE, SHELLS, Driver, Lateness, now_ms
+from harness import (ANSWER_S, PATIENCE_S, Case, Deadline, Lateness, Resp, RespError, as_dict, binary, env_without_options, main, seed,
+                     wait_until)
+from held_locks import DEADLINE, SHELLS, Driver, now_ms
 
 CLIENT = 4 # its namespace; the nodes have 1 to 3
 FULL = '--full' in sys.argv

@@ -11,9 +11,8 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import ANSWER_S, LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Deadline, RespError, binary, main, wait_until
+from harness import ANSWER_S, LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Deadline, Lateness, RespError, binary, main, wait_until
 from harness.resp import info_fields
-from held_locks import Lateness
 from tls_lab import Certs
 
 OWNER = 'owner-a-0123456789'

@@ -13,9 +13,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Cluster, Store, binary, env_without_options, free_ports, main, try_again, wait_until
+from harness import Cluster, Lateness, Store, binary, env_without_options, free_ports, main, try_again, wait_until
 from harness.lab import ROOT
-from held_locks import Lateness
 from redlock_servers import RedlockCase
 from scripted_server import ScriptedServer
 

@@ -12,8 +12,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, Cluster, Deadline, Store, binary, main, try_again, wait_until
-from held_locks import Lateness
+from harness import PATIENCE_S, Case, Cluster, Deadline, Lateness, Store, binary, main, try_again, wait_until
 
 LINE = re.compile(r'^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (error|warning|info|debug) +(\w+) +(.*)$')
 

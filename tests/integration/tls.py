@@ -12,10 +12,9 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import (ANSWER_S, LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Deadline, Resp, RespError, Store, binary, free_ports, main,
-                     wait_until)
+from harness import (ANSWER_S, LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Deadline, Lateness, Resp, RespError, Store, binary,
+                     free_ports, main, wait_until)
 from harness.resp import info_fields
-from held_locks import Lateness
 from tls_lab import CERTS, Certs, Tap, TlsResp
 
 OWNER = 'owner-a-0123456789'
