@@ -13,8 +13,6 @@
  *     this loop (heartbeats between nodes) is done in time. Connections that were not visited yet
  *     go before the others, so much work waits behind little. */
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,16 +288,6 @@ static bool is_deferred(const struct net_conn *c)
     return c->secure != NULL && fli_list_linked(&c->secure->deferred);
 }
 
-/* Its socket failed. */
-static void break_off(struct net_conn *c, int error)
-{
-    if (error == UV_ETIMEDOUT && net_conn_unsent(c) > 0 && !c->doomed) {
-        net_conn_drop(c, "its machine takes nothing of what is sent to it");
-    } else {
-        net_conn_doom(c);
-    }
-}
-
 static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct net_conn *c = stream->data;
@@ -311,7 +299,7 @@ static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
     if (n < 0) {
-        break_off(c, (int)n);
+        net_unread_break(c, (int)n);
         return;
     }
     c->active_ms = uv_now(c->server->loop);
@@ -388,7 +376,7 @@ static void write_cb(uv_write_t *write, int status)
         return;
     }
     if (status != 0) {
-        break_off(c, status);
+        net_unread_break(c, status);
     }
     net_conn_touch(c);
 }
@@ -425,7 +413,7 @@ void net_conn_send(struct net_conn *c, struct fli_buf *b)
         n = 0;
     }
     if (n < 0) {
-        net_conn_doom(c);
+        net_unread_break(c, n);
         return;
     }
     c->server->stats.bytes_out += (uint64_t)n;
@@ -610,23 +598,6 @@ static void refuse(struct net_conn *c, bool full)
     }
 }
 
-/* libuv probes an idle connection ten times, once a second, from NET_KEEPALIVE_S on. With a limit
- * on what is unread the kernel does not count the probes: behind that limit, one that is not
- * answered is enough. */
-#define KEEPALIVE_PROBES_MS 10000u
-_Static_assert(NET_KEEPALIVE_S * 1000u + KEEPALIVE_PROBES_MS <= NET_UNREAD_MS,
-               "an idle client survives a network that is away for a moment");
-
-/* The kernel ends the connection with ETIMEDOUT: it alone knows what the other side has taken. */
-static void set_unread_limit(const struct net_conn *c)
-{
-    unsigned ms = c->server->limits.unread_ms;
-    uv_os_fd_t fd = -1;
-    if (ms > 0 && uv_fileno((const uv_handle_t *)&c->tcp, &fd) == 0) {
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
-    }
-}
-
 static void admit(struct net_conn *c)
 {
     struct net_server *s = c->server;
@@ -637,7 +608,7 @@ static void admit(struct net_conn *c)
         net_server_tick_start(s);
     }
     (void)uv_tcp_keepalive(&c->tcp, 1, NET_KEEPALIVE_S);
-    set_unread_limit(c);
+    net_unread_limit(c);
     if (s->cbs.opened != NULL) {
         s->cbs.opened(s->cbs.ctx, c);
     }

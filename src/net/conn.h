@@ -227,6 +227,10 @@ void net_memory_forget(struct net_conn *c);   /* it ends, and counts no more */
 void net_memory_reply(struct net_request *r); /* its reply has grown */
 void net_memory_heap_init(struct fli_heap *heavy_here);
 
+/* unread.c */
+void net_unread_limit(const struct net_conn *c);
+void net_unread_break(struct net_conn *c, int error); /* its socket failed: ends it */
+
 /* origin.c */
 void net_origin_init(struct net_server *s);
 void net_origin_fini(struct net_server *s);
