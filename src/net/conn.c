@@ -299,7 +299,7 @@ static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
     if (n < 0) {
-        net_unread_break(c, (int)n);
+        net_conn_failed(c, (int)n);
         return;
     }
     c->active_ms = uv_now(c->server->loop);
@@ -376,7 +376,7 @@ static void write_cb(uv_write_t *write, int status)
         return;
     }
     if (status != 0) {
-        net_unread_break(c, status);
+        net_conn_failed(c, status);
     }
     net_conn_touch(c);
 }
@@ -413,7 +413,7 @@ void net_conn_send(struct net_conn *c, struct fli_buf *b)
         n = 0;
     }
     if (n < 0) {
-        net_unread_break(c, n);
+        net_conn_failed(c, n);
         return;
     }
     c->server->stats.bytes_out += (uint64_t)n;

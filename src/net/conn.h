@@ -229,7 +229,7 @@ void net_memory_heap_init(struct fli_heap *heavy_here);
 
 /* unread.c */
 void net_unread_limit(const struct net_conn *c);
-void net_unread_break(struct net_conn *c, int error); /* its socket failed: ends it */
+void net_conn_failed(struct net_conn *c, int error); /* its socket failed: ends it */
 
 /* origin.c */
 void net_origin_init(struct net_server *s);

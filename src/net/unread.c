@@ -31,7 +31,7 @@ static bool has_unread(const struct net_conn *c)
                                       ioctl(fd, TIOCOUTQ, &kept) == 0 && kept > 0);
 }
 
-void net_unread_break(struct net_conn *c, int error)
+void net_conn_failed(struct net_conn *c, int error)
 {
     if (error == UV_ETIMEDOUT && !c->doomed && has_unread(c)) {
         net_conn_drop(c, "its machine takes nothing of what is sent to it");

@@ -106,7 +106,7 @@ class Flood:
         self.selector = selectors.DefaultSelector()
         self.left = {}
         for _ in range(n):
-            c = Resp(address, timeout=240, rcvbuf=None if reads else 4096)
+            c = Resp(address, timeout=PATIENCE_S, rcvbuf=None if reads else 4096)
             c.sock.setblocking(False)
             self.left[c.sock] = memoryview(data)
             self.selector.register(c.sock, selectors.EVENT_WRITE | (selectors.EVENT_READ if reads else 0))
@@ -145,7 +145,7 @@ class Subscribers:
         self.cut_off, self.heard, self.socks = 0, 0, []
         self.selector = selectors.DefaultSelector()
         for _ in range(n):
-            sock = Resp(address, timeout=240).sock
+            sock = Resp(address, timeout=PATIENCE_S).sock
             sock.sendall(encode('SUBSCRIBE', channel))
             self.socks.append(sock)
         for sock in self.socks:
@@ -182,7 +182,7 @@ class TinyRecords:
         self.left = {}
 
     def connect(self, address, context):
-        sock = Resp(address, timeout=240).sock
+        sock = Resp(address, timeout=PATIENCE_S).sock
         shaker = Handshaker(context)
         said, over = shaker.step()
         while not over:
@@ -273,7 +273,7 @@ class Attack(Attacked):
 
     def test_searches_for_deadlocks(self):
         """Sessions that wait for each other in a long chain; requests that make the search follow it."""
-        with self.node.client(timeout=240) as c:
+        with self.node.client(timeout=PATIENCE_S) as c:
             owners = ['chain-%010d' % i for i in range(1000)]
             c.pipeline([('SESSION', 'OPEN', o, 'TTL', 600000) for o in owners])
             c.pipeline([('ACQUIRE', 'l%d' % i, 'SESSION', o) for i, o in enumerate(owners)])
@@ -285,7 +285,7 @@ class Attack(Attacked):
 
     def test_a_million_leases_that_end_at_once(self):
         """Scaled down to what a few seconds make: leases of one length, which end together."""
-        with self.node.client(timeout=240) as c:
+        with self.node.client(timeout=PATIENCE_S) as c:
             for k in range(10):
                 c.pipeline([('ACQUIRE', 'e%d-%d' % (k, i), 'TTL', 3000) for i in range(1000)])
         self.attack(Flood(self.node.address, 4,
@@ -299,7 +299,7 @@ class Attack(Attacked):
         name = 'a' * 200
         subscribers = []
         for k in range(8):
-            c = self.node.client(timeout=240)
+            c = self.node.client(timeout=PATIENCE_S)
             patterns = ['*%s%s%s' % ('a' * 100, chr(98 + k), 'a' * (100 + i)) for i in range(16)]
             c.send_raw(encode('PSUBSCRIBE', *patterns))
             c.read()
@@ -322,7 +322,7 @@ class Attack(Attacked):
         self.assertEqual(int(before['clients_cut_off_for_memory']), 0)
 
     def test_lists_in_a_loop(self):
-        with self.node.client(timeout=240) as c:
+        with self.node.client(timeout=PATIENCE_S) as c:
             c.pipeline([('ACQUIRE', 's%d' % i, 'TTL', 600000, 'VALUE', 'v' * 500) for i in range(2000)])
             for i in range(500):
                 c.send('ACQUIRE', 'crowd', 'PERMITS', 1000, 'OWNER', 'owner-%010d' % i, 'TTL', 600000, 'VALUE', 'v' * 100)
@@ -334,7 +334,7 @@ class Attack(Attacked):
             self.attack(Flood(self.node.address, 4, shows), Flood(self.node.address, 4, lists), may_end=True)
 
     def test_holders_of_a_crowded_lock(self):
-        with self.node.client(timeout=240) as c:
+        with self.node.client(timeout=PATIENCE_S) as c:
             tokens = c.pipeline([('ACQUIRE', 'crowd', 'PERMITS', 2000, 'OWNER', 'owner-%010d' % i, 'TTL', 600000)
                                  for i in range(2000)])
             self.attack(Flood(self.node.address, 4, b''.join(encode('CHECK', 'crowd', t) + encode('RENEW', 'crowd', t)

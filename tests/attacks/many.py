@@ -47,7 +47,7 @@ class _Good:
 
     def __init__(self, address, number):
         self.name, self.owner = 'good-%d' % number, 'owner-of-good-%06d' % number
-        self.c = Resp(address, timeout=240, source='127.0.2.%d' % (1 + number % 200))
+        self.c = Resp(address, timeout=PATIENCE_S, source='127.0.2.%d' % (1 + number % 200))
         self.token = self.c.call('ACQUIRE', self.name, 'TTL', TTL_MS, 'OWNER', self.owner)
         self.c.sock.setblocking(False)
         self.request = encode('RENEW', self.name, self.token, 'TTL', TTL_MS)
@@ -251,7 +251,7 @@ class TwentyKinds(Case):
             self.cluster.start()
 
     def prepare(self):
-        with self.cluster.leader().client(timeout=240) as c:
+        with self.cluster.leader().client(timeout=PATIENCE_S) as c:
             for i in range(CROWD):
                 c.send('ACQUIRE', 'crowd', 'PERMITS', 1000, 'OWNER', 'owner-%010d' % i, 'TTL', 3600000, 'VALUE', 'v' * 100)
             for _ in range(CROWD):
@@ -260,7 +260,7 @@ class TwentyKinds(Case):
             c.pipeline([('SESSION', 'OPEN', o, 'TTL', 3600000) for o in owners])
             c.pipeline([('ACQUIRE', 'chain-%d' % i, 'SESSION', o) for i, o in enumerate(owners)])
             c.pipeline([('ACQUIRE', 'crowded', 'TTL', 3600000)])
-        waits = self.cluster.leader().client(timeout=240) # whose waits last as long as it does
+        waits = self.cluster.leader().client(timeout=PATIENCE_S) # whose waits last as long as it does
         self.addCleanup(waits.close)
         waits.send_raw(b''.join(encode('ACQUIRE', 'chain-%d' % (i + 1), 'SESSION', o, 'WAIT', 3600000) for i, o in enumerate(owners[:-1])))
 
@@ -290,7 +290,7 @@ class TwentyKinds(Case):
                 most = max(most, sum(h.sock is not None for h in hostile.all))
         here.send('stop')
         took, wrong = here.recv()
-        good.join(240)
+        good.join(PATIENCE_S)
         hostile.end()
         after, infos = self.facts()
         self.assertEqual(wrong, [])

@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib')]
 sys.dont_write_bytecode = True
 from faultlab.bits import cut, files_of, flip, flip_at
-from harness import LONG_ELECTION_TIMEOUT, Cluster, Lab, Store, main, seed, wait_until
+from harness import LONG_ELECTION_TIMEOUT, PATIENCE_S, Cluster, Lab, Store, main, seed, wait_until
 
 FLIPS = int(os.environ.get('FENCELOCK_FLIPS') or 6)
 SWEEP = int(os.environ.get('FENCELOCK_SWEEP') or 0)
@@ -88,7 +88,7 @@ class Flips(unittest.TestCase):
 
     def refused(self, server, what):
         """It ended by itself, in order and with a reason."""
-        code = server.process.wait(240)
+        code = server.process.wait(PATIENCE_S)
         self.assertGreater(code, 0, '%s: ended by signal %d: %s' % (what, -code, server.process.last_output()))
         self.assertTrue(server.process.output().strip(), what)
 
@@ -218,7 +218,7 @@ class Flips(unittest.TestCase):
             token = asked(c, 'ACQUIRE', 'kept', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock')
         cluster.wait_same_state()
         follower.kill()
-        with leader.client(timeout=240) as c: # more than the leader keeps in memory
+        with leader.client(timeout=PATIENCE_S) as c: # more than the leader keeps in memory
             for _ in range(13):
                 c.pipeline([('ACQUIRE', 'large', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock', 'VALUE', b'v' * 1024)] * 1000)
                 asked(c, 'RELEASE', 'large', asked(c, 'ACQUIRE', 'large', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock'))
@@ -228,7 +228,7 @@ class Flips(unittest.TestCase):
         leader.process.asked_to_end = True
         cluster.make_leader(leader)
         follower.start()
-        self.assertGreater(leader.process.wait(240), 0, what)
+        self.assertGreater(leader.process.wait(PATIENCE_S), 0, what)
         self.assertIn(os.path.basename(path), leader.process.output())
         cluster.wait_serving(other)
         cluster.wait_same_state()

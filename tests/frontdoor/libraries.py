@@ -290,7 +290,7 @@ class PythonRedisLock(Library):
         if answer != 'freed':
             self.assertNotEqual(self.term(), self.calm, answer)
             wait_until(lambda: woken or a('unlock') == 'freed', 'that it is given back')
-        waiter.join(240)
+        waiter.join(PATIENCE_S)
         if woken != ['held']:
             self.assertNotEqual(self.term(), self.calm, woken)
             self.lock(b, 'awaited')

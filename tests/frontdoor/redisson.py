@@ -11,7 +11,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from counter_load import CounterLoad
-from harness import LONG_ELECTION_TIMEOUT, Case, Cluster, Store, as_dict, main, wait_until
+from harness import LONG_ELECTION_TIMEOUT, PATIENCE_S, Case, Cluster, Store, as_dict, main, wait_until
 from harness.lab import free_ports
 from redlock_peers_lab import Ended, Peer, Unavailable
 from tls_lab import Certs
@@ -95,7 +95,7 @@ class Redisson(Case):
             else:
                 self.assertGreater(self.node().call('BREAK', 'awaited'), 0)
                 self.assertEqual(a('unlock'), 'lost')
-            waiter.join(240)
+            waiter.join(PATIENCE_S)
             self.assertEqual(woken, ['held'], end)
             self.assertEqual(b('unlock'), 'freed')
             wait_until(lambda: all(int(n.info()['pubsub_channels']) == 0 for n in self.cluster.running()),
@@ -185,7 +185,7 @@ class Redisson(Case):
         certs = Certs(self.lab)
         store = self.lab.path('truststore.p12')
         subprocess.run(['keytool', '-importcert', '-noprompt', '-alias', 'ca', '-file', certs.crt('ca'), '-keystore', store,
-                        '-storetype', 'PKCS12', '-storepass', 'truststore'], check=True, capture_output=True, timeout=240)
+                        '-storetype', 'PKCS12', '-storepass', 'truststore'], check=True, capture_output=True, timeout=PATIENCE_S)
         users = self.lab.path('users.acl')
         with open(users, 'w', encoding='utf-8') as f:
             f.write('user default off\nuser redisson on >%s ~a* +@see +@acquire\n' % PASSWORD)
@@ -202,7 +202,7 @@ class Redisson(Case):
         waiter = threading.Thread(target=lambda: woken.append(b('wait', 'a1', TTL)))
         waiter.start()
         self.assertEqual((a('unlock'), a('unlock')), ('freed', 'freed'))
-        waiter.join(240)
+        waiter.join(PATIENCE_S)
         self.assertEqual(woken, ['held'])
         self.assertIn('NOPERM', a('force', 'a1'))
         self.assertIn('NOPERM', a('lock', 'b1', TTL))

@@ -9,7 +9,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Resp, main, wait_until
+from harness import PATIENCE_S, Case, Cluster, Resp, main, wait_until
 from harness.lab import free_ports
 from redlock_lab import Redis
 from tls_lab import Certs, TlsResp
@@ -68,7 +68,7 @@ class Wires(Case):
                 wait_until(lambda: ask('EXISTS', key) == 0, 'the end of the lease')
             return 0
         if name not in ours:
-            ours[name], theirs[name] = connect(), Resp(self.redis.address, timeout=240)
+            ours[name], theirs[name] = connect(), Resp(self.redis.address, timeout=PATIENCE_S)
         named = by_sha1 or line[1].upper() == 'EVALSHA'
         def asked():
             got = answer(ours[name], words_for(line, self.texts, named))

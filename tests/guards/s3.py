@@ -22,7 +22,7 @@ from guardkit.s3 import S3, Off
 from guardkit.suite import Suite
 from redlock_peers_lab import Unavailable, build, fetch, installed, need, venv
 from servers import FULL, ROUNDS, GuardCase
-from harness import Cluster, free_ports, main, seed, wait_until
+from harness import PATIENCE_S, Cluster, free_ports, main, seed, wait_until
 
 MOTO = '''import sys
 from werkzeug.serving import run_simple
@@ -95,7 +95,7 @@ class GoSession:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(240)
+        self.process.wait(PATIENCE_S)
         self.process.stdout.close()
 
 

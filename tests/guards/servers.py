@@ -95,7 +95,7 @@ class Postgres:
 
     def run(self, *argv):
         done = subprocess.run(self.words + [os.path.join(self.bin, argv[0]), *argv[1:]], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, cwd='/', timeout=240)
+                              stderr=subprocess.STDOUT, cwd='/', timeout=PATIENCE_S)
         assert done.returncode == 0, done.stdout.decode()
 
     def init(self):
@@ -155,5 +155,5 @@ def install_postgresql(url):
     """As `fencelock guard install` does where the extension's files are not: the script itself, in one transaction."""
     done = subprocess.run(['psql', '-Xq1', '-v', 'ON_ERROR_STOP=1', '-d', url, '-c', 'SET client_min_messages = warning',
                            '-c', 'CREATE SCHEMA IF NOT EXISTS fence', '-f', os.path.join(ROOT, 'src/guards/postgresql/guard.sql')],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stdout.decode()

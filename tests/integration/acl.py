@@ -283,7 +283,7 @@ class Logins(AclCase):
 class Tool(AclCase):
     def tool(self, *words, **env):
         """Its exit code and output. On a slow machine it also says that it waits."""
-        done = subprocess.run([binary('fencelock'), *words], capture_output=True, text=True, timeout=240, env=patient_env(**env))
+        done = subprocess.run([binary('fencelock'), *words], capture_output=True, text=True, timeout=PATIENCE_S, env=patient_env(**env))
         return done.returncode, done.stdout.strip(), '\n'.join(x for x in done.stderr.splitlines() if ': waiting' not in x)
 
     def test_user_and_password(self):
@@ -673,7 +673,7 @@ class Files(AclCase):
         self.assertIn('one user', text)
         self.assertEqual(boss.call('ACL', 'USERS'), [b'default', b'boss'])
         check = subprocess.run([binary('fencelockd'), '--data', self.lab.path('d'), '--listen', '127.0.0.1:0', '--aclfile', path],
-                               capture_output=True, text=True, timeout=240)
+                               capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertNotEqual(check.returncode, 0)
         self.assertIn('48 KiB', check.stderr)
 
@@ -682,7 +682,7 @@ class Files(AclCase):
         with open(path, 'w') as f:
             f.write('user ann on >secret foo\n')
         done = subprocess.run([binary('fencelockd'), '--data', self.lab.path('d'), '--listen', '127.0.0.1:0',
-                               '--aclfile', path], capture_output=True, text=True, timeout=240)
+                               '--aclfile', path], capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn('users.acl:1', done.stderr)
         self.assertNotIn('secret', done.stderr)

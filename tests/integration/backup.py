@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Load, RespError, ask_again, binary, env_without_options, main, seed, try_again, wait_until
+from harness import PATIENCE_S, Case, Cluster, Load, RespError, ask_again, binary, env_without_options, main, seed, try_again, wait_until
 from harness.resp import info_fields
 
 OWNER = 'owner-a-0123456789'
@@ -24,7 +24,7 @@ class Backups(Case):
     def cli(self, *args, nodes=None):
         env = env_without_options(FENCELOCK_TIMEOUT='200s', **({'FENCELOCK_NODES': ','.join(nodes)} if nodes else {}))
         p = subprocess.run([binary('fencelock')] + [str(a) for a in args], env=env, capture_output=True, text=True,
-                           timeout=240)
+                           timeout=PATIENCE_S)
         return p.returncode, p.stdout, p.stderr
 
     def backup(self, nodes, name='backup'):
@@ -60,12 +60,12 @@ class Backups(Case):
         try_again(asked_again_and_again, 'to be asked again and again')
         with subprocess.Popen(argv + ['--timeout', '200s'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as p:
             others[0].start()
-            self.assertEqual(p.wait(240), 0, p.stdout.read())
+            self.assertEqual(p.wait(PATIENCE_S), 0, p.stdout.read())
 
     def begin(self, node, *args):
         """Makes a node's directory with --restore or --recover-from: exit code, what it said."""
         argv = [binary('fencelockd'), '--id', node.id, '--data', node.data, '--cluster', node.cluster.members()]
-        p = subprocess.run([str(a) for a in argv + list(args)], capture_output=True, text=True, timeout=240)
+        p = subprocess.run([str(a) for a in argv + list(args)], capture_output=True, text=True, timeout=PATIENCE_S)
         return p.returncode, p.stdout, p.stderr
 
     def restore(self, cluster, path, *more):

@@ -34,7 +34,7 @@ class Files(Case):
                       'store': [binary('fencelock'), 'store', 'backup', '--store', self.store.address]}
 
     def run_it(self, argv, **options):
-        return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=240, env=patient_env(), **options)
+        return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=PATIENCE_S, env=patient_env(), **options)
 
     def good(self, *argv):
         done = self.run_it(argv)
@@ -94,7 +94,7 @@ class Files(Case):
                 if met:
                     self.write(path, b'precious')
                 p.send_signal(signal.SIGCONT)
-                _, err = p.communicate(timeout=240)
+                _, err = p.communicate(timeout=PATIENCE_S)
             self.assertTrue(met, 'it was never stopped between its beginning and its end')
             self.assertEqual(self.content(path), b'precious')
             self.assertEqual(p.returncode, 1, err)
@@ -184,7 +184,7 @@ class Files(Case):
         os.close(first)
         for _ in range(6):
             several = [subprocess.Popen(restore, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-            ends = [(p.communicate(timeout=240)[1], p.returncode) for p in several]
+            ends = [(p.communicate(timeout=PATIENCE_S)[1], p.returncode) for p in several]
             self.assertEqual([code for _, code in ends].count(0), 1, ends)
             self.assertTrue(all('another restore' in err or 'not empty' in err for err, code in ends if code != 0), ends)
             new = Store(self.lab, 'new').start()

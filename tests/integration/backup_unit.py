@@ -11,7 +11,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Store, binary, main
+from harness import PATIENCE_S, Case, Cluster, Store, binary, main
 
 DEPLOY = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'deploy')
 UNITS = os.path.join(DEPLOY, 'systemd')
@@ -42,7 +42,7 @@ class BackupUnit(Case):
             f.write(self.unit(name))
         shutil.copy(os.path.join(UNITS, name + '.timer'), folder)
         paths = [os.path.join(folder, name + '.' + kind) for kind in ('service', 'timer')]
-        done = subprocess.run(['systemd-analyze', 'verify', '--man=no'] + paths, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(['systemd-analyze', 'verify', '--man=no'] + paths, capture_output=True, text=True, timeout=PATIENCE_S)
         said = [line for line in (done.stdout + done.stderr).splitlines() if 'fencelock' in line]
         self.assertEqual((done.returncode, said), (0, []), done.stderr)
 
@@ -63,7 +63,7 @@ class BackupUnit(Case):
         words = [word.replace('${KEEP}', env['KEEP']) for word in shlex.split(command)]
         words[-1] = folder
         before = set(os.listdir(folder))
-        done = subprocess.run(words, env=dict(env, PATH=os.environ['PATH'], FENCELOCK_TIMEOUT='200s', **where), capture_output=True, text=True, timeout=240)
+        done = subprocess.run(words, env=dict(env, PATH=os.environ['PATH'], FENCELOCK_TIMEOUT='200s', **where), capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         added, = set(os.listdir(folder)) - before
         path = os.path.join(folder, added)
@@ -72,7 +72,7 @@ class BackupUnit(Case):
 
     def inside(self, path, *command):
         done = subprocess.run([binary('fencelock'), *command, 'backup', '--verify', '--json', path], capture_output=True, text=True,
-                              timeout=240)
+                              timeout=PATIENCE_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 

@@ -169,18 +169,18 @@ class Commands(CliCase):
         self.assertEqual([w['owner'] for w in show['queue']], [OWNER_A, OWNER_B])
         self.assertIn('1. ' + OWNER_A, self.done('show', 'x'))
         self.release('x', token)
-        first = int(children[0].communicate(timeout=240)[0])
+        first = int(children[0].communicate(timeout=PATIENCE_S)[0])
         self.assertGreater(first, token)
         self.assertIsNone(children[1].poll())
         self.release('x', first)
-        self.assertGreater(int(children[1].communicate(timeout=240)[0]), first)
+        self.assertGreater(int(children[1].communicate(timeout=PATIENCE_S)[0]), first)
 
     def test_a_wait_that_is_interrupted_leaves_the_queue(self):
         self.acquire('x', '--ttl', '600s')
         child = self.start_cli('acquire', 'x', '--ttl', '600s', '--wait', '600s')
         wait_until(lambda: self.waiters('x') == 1, what='the waiter')
         child.send_signal(signal.SIGINT)
-        self.assertEqual(child.wait(240), -signal.SIGINT)
+        self.assertEqual(child.wait(PATIENCE_S), -signal.SIGINT)
         wait_until(lambda: self.waiters('x') == 0, what='the empty queue')
 
     def test_a_wait_that_is_not_granted(self):
@@ -214,7 +214,7 @@ class Commands(CliCase):
     def test_names_of_any_bytes(self):
         name = b'\xff\xfe \n\x1b[31m'
         token = int(subprocess.run([binary('fencelock'), b'acquire', name, b'--ttl', b'600s'], env=self.env, check=True,
-                                   stdout=subprocess.PIPE, timeout=240).stdout)
+                                   stdout=subprocess.PIPE, timeout=PATIENCE_S).stdout)
         listed = self.json_of('locks')[1]['locks'][0]
         self.assertEqual(listed['token'], token)
         self.assertIn('name_base64', listed)
@@ -386,7 +386,7 @@ class WithStore(CliCase):
         write = lambda token: self.run_cli('store', 'set', 'k', 'v', '--lock', 'l', '--token', token)
         self.assertEqual(write(old)[0], DONE)
         _, value = self.json_of('break', 'l', '--claim', self.store.address)
-        new = int(waiter.communicate(timeout=240)[0])
+        new = int(waiter.communicate(timeout=PATIENCE_S)[0])
         self.assertTrue(old < value['token'] < new, (old, value, new))
         self.assertEqual(value['mark'], value['token'])
         self.assertEqual(write(old)[0], NO)
@@ -411,7 +411,7 @@ class WithStore(CliCase):
         codes = []
         def writer():
             for _ in range(10):
-                codes.append(subprocess.run([program, self.env['FENCELOCK_NODES'], self.store.address], timeout=240,
+                codes.append(subprocess.run([program, self.env['FENCELOCK_NODES'], self.store.address], timeout=PATIENCE_S,
                                             stdout=subprocess.DEVNULL).returncode)
         threads = [threading.Thread(target=writer) for _ in range(4)]
         for t in threads:

@@ -60,7 +60,7 @@ class Driver:
     def close(self):
         self.child.stdin.close()
         self.child.stdout.close()
-        return self.child.wait(240)
+        return self.child.wait(PATIENCE_S)
 
 
 class LibraryCase(Case):
@@ -340,7 +340,7 @@ class Installed(PatientCase):
         def counted():
             lock = self.server(b':33\r\n', b':1\r\n')
             store = self.server(bulk(b'41'), b'+OK\r\n')
-            done = subprocess.run([program, lock.address, store.address], stdout=subprocess.PIPE, timeout=240,
+            done = subprocess.run([program, lock.address, store.address], stdout=subprocess.PIPE, timeout=PATIENCE_S,
                                   env=dict(os.environ, LD_LIBRARY_PATH=self.lib_dir))
             store.settle()
             return None if store.late else (lock, store, done) # then a client of a storage asks twice

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, ClusterCase, Excuse, binary, env_without_options, main, try_again, wait_until
+from harness import PATIENCE_S, Case, ClusterCase, Excuse, binary, env_without_options, main, try_again, wait_until
 from scripted_server import ScriptedServer
 
 DONE, NO, UNKNOWN = 0, 1, 3
@@ -27,7 +27,7 @@ class Modes(ClusterCase):
 
     def cli(self, *args):
         child = self.start(*args)
-        out, err = child.communicate(timeout=240)
+        out, err = child.communicate(timeout=PATIENCE_S)
         self.assertNoReport(err.encode())
         return child.returncode, out, err
 
@@ -69,11 +69,11 @@ class Modes(ClusterCase):
         for token in (first, second):
             self.release('x', token)
         self.assertIsNone(writer.poll())
-        _, err = reader.communicate('\n', timeout=240)
+        _, err = reader.communicate('\n', timeout=PATIENCE_S)
         self.assertEqual(reader.returncode, 0)
         if 'not given back' in err: # for which it has two seconds
             self.release('x', third)
-        self.assertGreater(int(writer.communicate(timeout=240)[0]), third)
+        self.assertGreater(int(writer.communicate(timeout=PATIENCE_S)[0]), third)
 
     def test_permits(self):
         tokens = [self.take('s', '--permits', 3, '--owner', OWNERS[i]) for i in range(3)]
@@ -104,7 +104,7 @@ class Modes(ClusterCase):
         for name in ('e', 'c d', 'f'):
             self.assertEqual(self.cli('check', name, second)[0], DONE)
         self.assertEqual(self.cli('check', 'a', token)[0], NO)
-        _, err = waiting.communicate('\n', timeout=240)
+        _, err = waiting.communicate('\n', timeout=PATIENCE_S)
         self.assertEqual(waiting.returncode, 0, err)
         for name in ('e', 'c d', 'f'):
             if 'not given back' in err: # for which it has two seconds: then they end with their lease
@@ -124,7 +124,7 @@ class Shown(Case):
         server = ScriptedServer([answer])
         self.addCleanup(server.close)
         got = subprocess.run([binary('fencelock'), *args, '--nodes', server.address], capture_output=True, text=True,
-                             timeout=240)
+                             timeout=PATIENCE_S)
         return got.returncode, got.stdout
 
     def test_show_of_several_holders(self):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Store, binary, main, try_again
+from harness import PATIENCE_S, Case, Cluster, Store, binary, main, try_again
 from harness.lab import ROOT
 
 # In a row, but not a field of every such call: words that a field has, and fields of other outcomes.
@@ -51,7 +51,7 @@ class Fields(Case):
 
     def ask(self, row, *words, code=0, hurried=False):
         """hurried: a command that gives a node two seconds; None, when it had no answer in that time."""
-        done = subprocess.run([binary('fencelock')] + [str(w) for w in words] + ['--json'], env=self.env, cwd=self.lab.dir, timeout=240,
+        done = subprocess.run([binary('fencelock')] + [str(w) for w in words] + ['--json'], env=self.env, cwd=self.lab.dir, timeout=PATIENCE_S,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if hurried and b'no answer' in done.stdout + done.stderr:
             return None

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Cluster, binary, main, wait_until
+from harness import PATIENCE_S, Cluster, binary, main, wait_until
 from cli_scripted import CLOSE, DONE, NO, UNKNOWN, USAGE, CliCase
 
 
@@ -78,7 +78,7 @@ class Daemons(CliCase):
     def fail(self, *args, env=None, files=None, stdout=subprocess.PIPE):
         clean = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
         few = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))) if files else None
-        p = subprocess.run([binary(args[0]), *map(str, args[1:])], env=dict(clean, **(env or {})), timeout=240,
+        p = subprocess.run([binary(args[0]), *map(str, args[1:])], env=dict(clean, **(env or {})), timeout=PATIENCE_S,
                            stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, preexec_fn=few)
         self.assertNotEqual(p.returncode, 0)
         return p.stderr

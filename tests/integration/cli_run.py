@@ -163,7 +163,7 @@ class Command(RunCase):
 
     def test_works_in_a_pipe(self):
         child = self.start('x', '--', 'tr', 'a-z', 'A-Z', stdin=subprocess.PIPE)
-        out, err = child.communicate(b'hello\n' * 100000, timeout=240)
+        out, err = child.communicate(b'hello\n' * 100000, timeout=PATIENCE_S)
         self.assertEqual((child.returncode, out), (0, b'HELLO\n' * 100000))
         self.assertRegex(err, rb'^(fencelock: x: not given back, .*\n)?$') # for which it has two seconds
 
@@ -208,7 +208,7 @@ class Command(RunCase):
 
     def queue(self, name):
         out = subprocess.run([binary('fencelock'), 'queue', name], env=self.env, stdout=subprocess.PIPE, check=True,
-                             timeout=240).stdout.decode()
+                             timeout=PATIENCE_S).stdout.decode()
         return out.splitlines()[1:]
 
     def test_queue_and_sessions(self):
@@ -344,7 +344,7 @@ class Lost(RunCase):
             if self.line(child, 'on', may_end=ttl != '120s') is not None:
                 break
         self.cluster.nodes[0].pause()
-        self.assertEqual(child.wait(240), LOST)
+        self.assertEqual(child.wait(PATIENCE_S), LOST)
         self.cluster.nodes[0].resume()
         os.close(reader)
         os.close(writer)

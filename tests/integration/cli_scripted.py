@@ -115,7 +115,7 @@ class CliCase(Case):
                 break
             seen += data
         os.close(ours)
-        return child.wait(240), seen.decode().replace('\r\n', '\n')
+        return child.wait(PATIENCE_S), seen.decode().replace('\r\n', '\n')
 
 
 class Silence(CliCase):
@@ -159,7 +159,7 @@ class Silence(CliCase):
         return self.lines(child)[-1]
 
     def end(self, child, said):
-        out, rest = child.communicate(timeout=240)
+        out, rest = child.communicate(timeout=PATIENCE_S)
         self.assertEqual(child.returncode, DONE)
         self.assertEqual(len(self.without_lateness((self.seen + rest).decode())), said)
         return out.decode()
@@ -348,7 +348,7 @@ class Outcomes(CliCase):
         s = self.server(b':33\r\n')
         with open('/dev/full', 'w') as full:
             done = subprocess.run([binary('fencelock'), 'acquire', 'x', '--nodes', s.address], stdout=full,
-                                  stderr=subprocess.PIPE, timeout=240)
+                                  stderr=subprocess.PIPE, timeout=PATIENCE_S)
         self.assertEqual(done.returncode, UNKNOWN)
         self.assertIn(b'cannot write', done.stderr)
 
@@ -400,7 +400,7 @@ class Strangers(CliCase):
             self.assertIn('x: waiting, but ', line)
             self.assertIn((http if http.address in words else refused if refused.address in words else redis).address, line)
             child.terminate()
-            self.assertEqual(child.wait(240), -signal.SIGTERM)
+            self.assertEqual(child.wait(PATIENCE_S), -signal.SIGTERM)
 
     def test_run_whose_hosts_have_no_address(self):
         code, out, err = self.run_cli('run', '--nodes', 'no-such-host.invalid:1', 'x', 'true')

@@ -66,9 +66,9 @@ class Watcher:
         """Its exit code; what it left unread comes with it."""
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGINT)
-        code = self.child.wait(240)
+        code = self.child.wait(PATIENCE_S)
         for thread in self.threads:
-            thread.join(240)
+            thread.join(PATIENCE_S)
         self.child.stdout.close()
         self.child.stderr.close()
         if any('Sanitizer' in e or 'runtime error' in e for e in self.errors):
@@ -129,7 +129,7 @@ class OneNode(WatchCase):
                          ['event=' + e for e in ('granted', 'queued', 'released', 'granted', 'broken')])
         self.assertIn(' lock=a%20b ', lines[5])
         self.assertIn(' owner=name%20with%20blanks ', lines[5])
-        self.assertEqual((w.child.wait(240), w.errors), (0, [])) # --limit
+        self.assertEqual((w.child.wait(PATIENCE_S), w.errors), (0, [])) # --limit
 
     def test_json(self):
         def tell():
@@ -165,7 +165,7 @@ class OneNode(WatchCase):
             try:
                 data = os.read(ours, 65536)
             except OSError: # all have closed it
-                self.assertEqual(child.wait(240), 0)
+                self.assertEqual(child.wait(PATIENCE_S), 0)
                 return token, seen.decode().splitlines()
             seen += data
         self.assertIn(b'no answer', seen)
@@ -185,17 +185,17 @@ class OneNode(WatchCase):
     def test_wrong_lines(self):
         for args in (('',), ('x' * 256,), ['x'] * 17, ('--ttl', '1s')):
             w = self.watch(self.node.address, *args)
-            self.assertEqual(w.child.wait(240), 2, args)
+            self.assertEqual(w.child.wait(PATIENCE_S), 2, args)
 
     def test_nobody_there(self):
         w = self.watch('127.0.0.1:1', '--timeout', '300ms')
-        self.assertEqual(w.child.wait(240), 3)
+        self.assertEqual(w.child.wait(PATIENCE_S), 3)
         w.end()
         self.assertIn('Start fencelockd', ''.join(w.errors))
 
     def test_refused(self):
         w = self.watch(self.node.address, *['p%d*' % i for i in range(16)], '--limit', '0')
-        self.assertEqual(w.child.wait(240), 0) # as many as a connection may have
+        self.assertEqual(w.child.wait(PATIENCE_S), 0) # as many as a connection may have
 
 
 class Gaps(WatchCase):
@@ -350,7 +350,7 @@ class Unread:
     def end(self):
         if self.child.poll() is None:
             self.child.kill()
-        return self.child.wait(240)
+        return self.child.wait(PATIENCE_S)
 
 
 if __name__ == '__main__':

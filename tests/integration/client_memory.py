@@ -9,7 +9,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 from cli_library import needs_valgrind, sanitizers
-from harness import main
+from harness import PATIENCE_S, main
 from harness.lab import ROOT, build_dir
 from held_locks import DEADLINE, OTHER, RELEASED, SHELLS, Driver, HoldCase
 
@@ -33,7 +33,7 @@ class Races(HoldCase):
         self.make('meson', 'setup', made, ROOT, '-Db_sanitize=thread', '-Db_lundef=false', '-Dwerror=false')
         self.make('ninja', '--quiet', '-C', made, 'tests/unit/client/hold_driver')
         driver = os.path.join(made, 'tests', 'unit', 'client', 'hold_driver')
-        tried = subprocess.run([driver], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
+        tried = subprocess.run([driver], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE_S)
         if tried.returncode != 2: # its usage
             self.skipTest('ThreadSanitizer does not run on this kernel: %s'
                           % tried.stdout.decode(errors='replace').strip()[:200])

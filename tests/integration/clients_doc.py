@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import ClusterCase, Store, main
+from harness import PATIENCE_S, ClusterCase, Store, main
 from harness.lab import ROOT
 
 PAGE = os.path.join(ROOT, 'docs', 'CLIENTS.md')
@@ -76,13 +76,13 @@ class Programs(ClusterCase):
     def run_them(self, *command):
         children = [subprocess.Popen(command, cwd=self.lab.dir, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                      stderr=subprocess.STDOUT) for _ in range(AT_ONCE)]
-        outs = [child.communicate(timeout=240)[0].decode(errors='replace') for child in children]
+        outs = [child.communicate(timeout=PATIENCE_S)[0].decode(errors='replace') for child in children]
         self.assertEqual([child.returncode for child in children], [0] * AT_ONCE, outs)
         self.assertEqual(self.total(), AT_ONCE)
         self.assertIsNone(self.node.call('SHOW', 'report')) # given back
         # Whoever comes too late is refused, and ends with an error.
         self.store.call('CLAIM', 'report', 1 << 40)
-        done = subprocess.run(command, cwd=self.lab.dir, timeout=240, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        done = subprocess.run(command, cwd=self.lab.dir, timeout=PATIENCE_S, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(b'STALE', done.stdout.upper())

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Load, RespError, as_dict, ask_again, binary, main, patient_env, wait_until
+from harness import PATIENCE_S, Case, Cluster, Load, RespError, as_dict, ask_again, binary, main, patient_env, wait_until
 
 OWNER = 'owner-a-0123456789'
 
@@ -142,7 +142,7 @@ class Settings(Case):
 
     def tool(self, node, *words, code=0):
         done = subprocess.run([binary('fencelock'), 'cluster', 'config', *map(str, words), '--nodes', node.address],
-                              capture_output=True, text=True, timeout=240, env=patient_env())
+                              capture_output=True, text=True, timeout=PATIENCE_S, env=patient_env())
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         if code != 0:
             return done.stderr

@@ -155,7 +155,7 @@ class Restarts(Case):
     def replace(self, node, others):
         shutil.rmtree(node.data)
         done = subprocess.run([binary('fencelock'), 'cluster', 'replace', str(node.id), '--wait', '0s', '--timeout', '%ds' % ANSWER_S, '--nodes',
-                               ','.join(n.address for n in others)], capture_output=True, text=True, timeout=240)
+                               ','.join(n.address for n in others)], capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         node.start()
 
@@ -374,7 +374,7 @@ class Waiters(ClusterCase):
         self.assertEqual(got, [])
         self.assertEqual(node.call('RELEASE', 'x', token), 1)
         for t in threads:
-            t.join(240)
+            t.join(PATIENCE_S)
         self.assertEqual(len(set(got)), 50)
         self.assertIsNone(node.call('SHOW', 'x'))
 

@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, binary, main
+from harness import PATIENCE_S, Case, Cluster, binary, main
 
 
 class DaemonCheck(Case):
     def check(self, *args, env=None):
         p = subprocess.run([binary('fencelockd'), '--check'] + [str(a) for a in args], capture_output=True, text=True,
-                           timeout=240, env=dict(os.environ, **(env or {})), cwd=self.lab.path(''))
+                           timeout=PATIENCE_S, env=dict(os.environ, **(env or {})), cwd=self.lab.path(''))
         return p.returncode, p.stdout, p.stderr
 
     def test_where_values_come_from(self):

@@ -17,7 +17,7 @@ class DataDirs(Case):
         """Starts it and expects it to end by itself, not with 0, saying each of some words."""
         process = node.launch(*more)
         process.asked_to_end = True
-        code = process.wait(240)
+        code = process.wait(PATIENCE_S)
         self.assertGreater(code, 0, process.last_output())
         for word in says:
             self.assertIn(word, process.output())
@@ -193,7 +193,7 @@ class DataDirs(Case):
                            (['--id', '3', '--cluster', '1=127.0.0.1:1'], '3'), (['--data'], '--data')):
             process = self.lab.start([binary('fencelockd')] + argv, 'wrong', cwd=self.lab.dir)
             process.asked_to_end = True
-            self.assertEqual(process.wait(240), 2, '%r: %s' % (argv, process.output()))
+            self.assertEqual(process.wait(PATIENCE_S), 2, '%r: %s' % (argv, process.output()))
             self.assertIn(word, process.output())
 
     def test_a_lost_node_comes_back_when_the_operator_says_so(self):

@@ -27,7 +27,7 @@ class Hour(Case):
         self.env = dict(os.environ, FENCELOCK_NODES=self.node.address, FENCELOCK_STORE=self.store.address, FENCELOCK_TIMEOUT='120s')
 
     def run_cli(self, *args):
-        done = subprocess.run([binary('fencelock')] + list(args), env=self.env, timeout=240, stdin=subprocess.DEVNULL,
+        done = subprocess.run([binary('fencelock')] + list(args), env=self.env, timeout=PATIENCE_S, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
@@ -166,7 +166,7 @@ class Hour(Case):
             script = script.replace(str(port), str(real))
         def pasted():
             """`status` gives a node two seconds."""
-            done = subprocess.run(['bash'], input=script.encode(), env=self.env, timeout=240, stdout=subprocess.PIPE,
+            done = subprocess.run(['bash'], input=script.encode(), env=self.env, timeout=PATIENCE_S, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT)
             out = done.stdout.decode()
             return None if 'unreachable' in out else out
@@ -178,7 +178,7 @@ class Hour(Case):
         with open(os.path.join(ROOT, 'docs', 'CLIENTS.md'), encoding='utf-8') as f:
             program = patient(re.search(r'^```python\n(.*?)^```', f.read(), re.M | re.S).group(1))
         program = program.replace('7401', str(self.node.port)).replace('7411', str(self.store.port))
-        done = subprocess.run([sys.executable, '-c', program], timeout=240, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run([sys.executable, '-c', program], timeout=PATIENCE_S, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 0, done.stdout.decode())
         self.assertEqual(self.store.call('GET', 'total'), b'1')
 
@@ -190,7 +190,7 @@ class Hour(Case):
                         '-I' + os.path.join(ROOT, 'include'), os.path.join(build, 'src', 'client', 'libfencelock.a'),
                         '-lhiredis', '-lssl', '-lcrypto', '-lpthread', '-o', program]
                        + ([] if sanitize == 'none' else ['-fsanitize=' + sanitize]), check=True)
-        done = subprocess.run([program, self.node.address, self.store.address, '20'], timeout=240, stdout=subprocess.PIPE)
+        done = subprocess.run([program, self.node.address, self.store.address, '20'], timeout=PATIENCE_S, stdout=subprocess.PIPE)
         self.assertEqual((done.returncode, done.stdout), (0, b'20 of 20\n'))
         self.assertEqual(self.store.call('GET', 'progress'), b'20 of 20')
         self.assertIsNone(self.node.call('SHOW', 'progress'))

@@ -494,7 +494,7 @@ class Locks(Nodes):
         for argv in ((), ('--check',)):
             p = subprocess.run([binary('fencelockd'), '--data', self.lab.path('data'), '--listen', '127.0.0.1:0',
                                 '--redis-face-aliases', path, *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               timeout=240, check=False)
+                               timeout=PATIENCE_S, check=False)
             self.assertNotEqual(p.returncode, 0)
             self.assertIn(b'line 2: there is no such form; there are: release,', p.stdout)
 
@@ -658,7 +658,7 @@ class Check(Case):
             c.call('HSET', 'lock:h', 'f', 'v')
             c.call('SET', 'other', 'not looked at')
         p.send_signal(signal.SIGINT)  # what was on its way is still read
-        out, err = p.communicate(timeout=240)
+        out, err = p.communicate(timeout=PATIENCE_S)
         self.assertEqual((p.returncode, err), (1, ''))
         said = json.loads(out)
         self.assertEqual((said['seen'], said['served']), (8, 4))
@@ -677,25 +677,25 @@ class Check(Case):
         for _ in range(2):  # at the second one, the first one is on its way to who watches
             redis.call('PING')
         p.send_signal(signal.SIGINT)
-        out, _ = p.communicate(timeout=240)
+        out, _ = p.communicate(timeout=PATIENCE_S)
         self.assertEqual(p.returncode, 0, out)
         self.assertIn('PING', out)
         self.assertNotIn('\x1b', out)
         p = self.run_check(redis, '--duration', '100ms', '--match', 'none')
-        self.assertIn('nothing was sent', p.communicate(timeout=240)[0])
+        self.assertIn('nothing was sent', p.communicate(timeout=PATIENCE_S)[0])
         self.assertEqual(p.returncode, 1)
 
     def test_it_cannot_be_watched(self):
         redis = Redis(self.lab, 'redis', '--requirepass', 'secret')
         p = self.run_check(redis, '--duration', '1s')
-        self.assertIn('NOAUTH', p.communicate(timeout=240)[1])
+        self.assertIn('NOAUTH', p.communicate(timeout=PATIENCE_S)[1])
         self.assertEqual(p.returncode, 3)
         p = subprocess.run([binary('fencelock'), 'frontdoor', 'check', '--redis', redis.address, '--duration', '100ms'],
-                           env=patient_env(FENCELOCK_REDIS_PASSWORD='secret'), stdout=subprocess.PIPE, timeout=240,
+                           env=patient_env(FENCELOCK_REDIS_PASSWORD='secret'), stdout=subprocess.PIPE, timeout=PATIENCE_S,
                            check=False)
         self.assertIn(b'nothing was sent', p.stdout)
         p = subprocess.run([binary('fencelock'), 'frontdoor', 'check', '--redis', 'a:1,b:2'], stderr=subprocess.PIPE,
-                           timeout=240, check=False)
+                           timeout=PATIENCE_S, check=False)
         self.assertEqual(p.returncode, 2)
 
 

@@ -58,7 +58,7 @@ class Asker(threading.Thread):
                 self.words.append(str(e))
 
     def took(self, since):
-        self.join(240)
+        self.join(PATIENCE_S)
         if self.answered_at == NEVER:
             raise AssertionError('%s did not serve: %r' % (self.node.name, self.words))
         return self.answered_at - since

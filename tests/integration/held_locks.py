@@ -117,8 +117,8 @@ class Driver:
     def end(self):
         if self.child.stdin and not self.child.stdin.closed:
             self.child.stdin.close()
-        code = self.child.wait(240)
-        self.reader.join(240)
+        code = self.child.wait(PATIENCE_S)
+        self.reader.join(PATIENCE_S)
         err = self.child.stderr.read()
         self.child.stderr.close()
         self.child.stdout.close()
@@ -301,7 +301,7 @@ class Life(HoldCase):
             d.hold(name, ttl=500)
             d.say('take', name + '-2', 500, 0, 0, 0)
             d.say('stop')
-            self.assertEqual(d.child.wait(240), 0)
+            self.assertEqual(d.child.wait(PATIENCE_S), 0)
             wait_until(lambda: self.call('SHOW', name) is None, what='the end of the lease')
 
     def test_sessions(self):

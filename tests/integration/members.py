@@ -285,7 +285,7 @@ class Members(MembersCase):
         node.kill()
         node.set_ports(node.port, peer)
         node.start()
-        asked.join(240)
+        asked.join(PATIENCE_S)
         self.assertFalse(asked.is_alive())
         for n in (node, other):
             self.cluster.wait_serving(n)

@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'faults')]
 from faultlab.proxy import Loop, PeerProxy
 from faultlab.fault_run import ProxiedCluster
-from harness import RespError, free_ports, main, wait_until
+from harness import PATIENCE_S, RespError, free_ports, main, wait_until
 from members_lab import ChangingCluster, MembersCase
 
 # What whoever leads says of each step, in their order.
@@ -91,7 +91,7 @@ class Partitioned(MembersCase):
         load.wait_more_grants()
         self.assertTrue(lost.running())
         self.peers.set(blocked=())
-        self.assertGreater(lost.process.wait(240), 0)
+        self.assertGreater(lost.process.wait(PATIENCE_S), 0)
         self.assertIn('was removed from the cluster', lost.process.output())
         self.finish(load)
 
@@ -110,7 +110,7 @@ class TwoAtOnce(MembersCase):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(240)
+            thread.join(PATIENCE_S)
         return told
 
     def test_two_operators(self):
@@ -258,7 +258,7 @@ class KilledAtEveryStep(MembersCase):
         self.wait_states(self.voters())
         process = leader.launch()
         process.asked_to_end = True
-        self.assertGreater(process.wait(240), 0)
+        self.assertGreater(process.wait(PATIENCE_S), 0)
         self.finish(load)
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, Store, main, patient_env, wait_until
+from harness import PATIENCE_S, Case, Cluster, RespError, Store, main, patient_env, wait_until
 from harness.lab import binary, free_ports
 from metrics_text import FormatError, get, get_answered, listener, parse, scrape, scrape_once
 from tls_lab import Certs
@@ -116,7 +116,7 @@ class OneNode(Case):
 
     def tool(self, *args, code=0):
         got = subprocess.run([binary('fencelock'), *args, '--nodes', self.node.address], capture_output=True,
-                             text=True, timeout=240, env=patient_env())
+                             text=True, timeout=PATIENCE_S, env=patient_env())
         self.assertEqual((got.returncode, got.stderr if code == 0 else ''), (code, ''))
         return got.stdout + got.stderr
 
@@ -138,7 +138,7 @@ class OneNode(Case):
         self.assertEqual(m.value('fencelock_backups_total'), 0)
         self.assertNotIn('fencelock_backup_age_seconds', m.families)
         subprocess.run([binary('fencelock'), 'backup', self.lab.path('file'), '--nodes', self.node.address], check=True,
-                       capture_output=True, timeout=240, env=patient_env())
+                       capture_output=True, timeout=PATIENCE_S, env=patient_env())
         m = scrape(self.address)
         self.assertEqual((m.value('fencelock_backups_total'), m.value('fencelock_backup_failures_total')), (1, 0))
         self.assertLess(m.value('fencelock_backup_age_seconds'), 3600)
@@ -221,7 +221,7 @@ class TheStore(Case):
         port = free_ports(1)[0]
         with socket.create_server(('127.0.0.1', port)):
             got = subprocess.run([binary('fencelock-store'), '--data', self.lab.path('other'), '--listen', '127.0.0.1:0',
-                                  '--metrics', '127.0.0.1:%d' % port], capture_output=True, text=True, timeout=240)
+                                  '--metrics', '127.0.0.1:%d' % port], capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertEqual(got.returncode, 1)
         self.assertIn('--metrics: cannot listen on 127.0.0.1 port %d' % port, got.stderr)
 
@@ -247,7 +247,7 @@ class WhereItListens(Case):
         taken = watched(cluster.nodes[0])
         got = subprocess.run([binary('fencelockd'), '--data', self.lab.path('other'), '--listen', '127.0.0.1:0',
                               '--peer', '127.0.0.1:%d' % free_ports(1)[0], '--metrics', taken],
-                             capture_output=True, text=True, timeout=240)
+                             capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertEqual(got.returncode, 1)
         self.assertIn('--metrics: cannot listen on 127.0.0.1 port ' + taken.rpartition(':')[2], got.stderr)
 

@@ -125,7 +125,7 @@ class Modes(ClusterCase):
         finally:
             stop.set()
             for t in threads:
-                t.join(240)
+                t.join(PATIENCE_S)
         self.assertEqual(failures, [])
         self.assertEqual(len({h[3] for h in held}), len(held))
         most = judged()

@@ -8,7 +8,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, ClusterCase, RespError, main, seed, wait_until
+from harness import PATIENCE_S, Case, Cluster, ClusterCase, RespError, main, seed, wait_until
 
 
 def owner(n):
@@ -172,7 +172,7 @@ class OppositeOrders(Case):
             leader.kill()
             leader.start()
         for t in crowd.threads:
-            t.join(240)
+            t.join(PATIENCE_S)
         self.assertEqual(crowd.wrong, [])
         self.assertEqual((crowd.done, len(crowd.tokens)), (24 * 25, 24 * 25))
         self.assertFalse([t for t in crowd.threads if t.is_alive()])

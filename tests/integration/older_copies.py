@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import ASK_AGAIN, Case, Cluster, Load, Node, RespError, ask_again, binary, free_ports, main, patient_env, seed, wait_until
+from harness import (ASK_AGAIN, PATIENCE_S, Case, Cluster, Load, Node, RespError, ask_again, binary, free_ports, main, patient_env, seed,
+                     wait_until)
 
 OWNER = 'owner-a-0123456789'
 SAYS = ('is an older copy', 'fencelock cluster replace')
@@ -118,7 +119,7 @@ class OlderCopies(Case):
     def expect_refused(self, node, says=SAYS):
         node.launch()
         node.process.asked_to_end = True
-        self.assertGreater(node.process.wait(240), 0)
+        self.assertGreater(node.process.wait(PATIENCE_S), 0)
         for words in says:
             self.assertIn(words, node.process.output())
 
@@ -127,7 +128,7 @@ class OlderCopies(Case):
         shutil.rmtree(node.data)
         nodes = ','.join(n.address for n in self.others_of(node))
         argv = [binary('fencelock'), 'cluster', 'replace', node.id, '--wait', '0s', '--nodes', nodes]
-        p = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=240, env=patient_env())
+        p = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=PATIENCE_S, env=patient_env())
         self.assertEqual(p.returncode, 0, p.stderr)
         node.start()
         wanted = 'learner' if node is self.cluster.nodes[-1] and len(self.cluster.nodes) > 3 else 'voter'
@@ -376,7 +377,7 @@ class OlderCopies(Case):
         new = self.lab.path('anew')
         argv = [binary('fencelockd'), '--id', 1, '--data', new, '--cluster', self.cluster.members(), '--recover-from', node.data,
                 '--tokens-above', last]
-        p = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=240, env=patient_env())
+        p = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=PATIENCE_S, env=patient_env())
         self.assertEqual(p.returncode, 0, p.stderr)
         # an older witness, no witness, another's witness
         self.put_back(node, newest)
@@ -477,7 +478,7 @@ class OlderCopies(Case):
             wait_until(lambda n=number: self.members(cluster.leader())[node.id]['starts'] == n, 'that start')
         argv = [binary('fencelock'), 'cluster', 'status', '--json', '--nodes', cluster.nodes[0].address]
         def told():
-            p = subprocess.run(argv, capture_output=True, text=True, timeout=240, env=patient_env())
+            p = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, env=patient_env())
             self.assertTrue(p.stdout, p.stderr)
             return {m['id']: m['starts'] for m in json.loads(p.stdout)['members']}[node.id] == 3
         wait_until(told, 'that start, told by the first node')

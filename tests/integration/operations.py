@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Store, binary, main
+from harness import PATIENCE_S, Case, Cluster, Store, binary, main
 from harness.lab import build_dir
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
@@ -252,7 +252,7 @@ class Tables(Case):
         for program, heading in (('fencelockd', '## Options of fencelockd\n'), ('fencelock-store', '## Options of fencelock-store\n')):
             rows = re.findall(r'^\| (`.*?) \| (.*?) \|', text.split(heading)[1].split('\n## ')[0], re.M)
             documented = {name: default for names, default in rows for name in names_in(names)}
-            output = subprocess.run([binary(program), '--help'], check=True, stdout=subprocess.PIPE, timeout=240).stdout.decode()
+            output = subprocess.run([binary(program), '--help'], check=True, stdout=subprocess.PIPE, timeout=PATIENCE_S).stdout.decode()
             serving = re.split(r'(?i)\ninstead of serving', output)[0]
             options = set(re.findall(r'--([a-z][a-z-]+)', serving)) - {'help', 'version', 'witness-reset'}
             if program == 'fencelock-store':

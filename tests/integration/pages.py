@@ -8,14 +8,14 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, binary, main
+from harness import PATIENCE_S, Case, binary, main
 from harness.lab import ROOT
 
 SECURITY_MAX = 2.0  # of systemd-analyze security, 0 to 10
 
 
 def text_of(*argv, **options):
-    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=240, **options).stdout.decode()
+    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=PATIENCE_S, **options).stdout.decode()
 
 
 class Pages(Case):
@@ -23,7 +23,7 @@ class Pages(Case):
         super().setUp()
         self.share = self.lab.path('share')
         subprocess.run([sys.executable, os.path.join(ROOT, 'deploy', 'pages'), '--programs', os.path.dirname(binary('fencelock')),
-                        '--headers', os.path.join(ROOT, 'include', 'fencelock'), '--out', self.lab.dir], check=True, timeout=240)
+                        '--headers', os.path.join(ROOT, 'include', 'fencelock'), '--out', self.lab.dir], check=True, timeout=PATIENCE_S)
 
     def commands(self):
         lines = text_of(binary('fencelock'), '--help').splitlines()
@@ -61,7 +61,7 @@ class Pages(Case):
                 if self.man(folder[-1], name[:-2]).startswith('.so '):
                     continue
                 done = subprocess.run(['man', '--warnings', '-E', 'UTF-8', '-l', '-Tutf8', '-Z', os.path.join('man', folder, name)],
-                                      cwd=self.share, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=240,
+                                      cwd=self.share, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=PATIENCE_S,
                                       env=dict(os.environ, LC_ALL='C.UTF-8', MANROFFSEQ=''))
                 self.assertEqual(done.stderr.decode(), '', name)
 
@@ -84,7 +84,7 @@ class Pages(Case):
         for shell, flag, folder in (('zsh', '-n', 'zsh/vendor-completions'), ('fish', '--no-execute', 'fish/vendor_completions.d')):
             for name in sorted(os.listdir(os.path.join(self.share, folder))):
                 if shutil.which(shell) is not None:
-                    done = subprocess.run([shell, flag, os.path.join(self.share, folder, name)], stderr=subprocess.PIPE, timeout=240)
+                    done = subprocess.run([shell, flag, os.path.join(self.share, folder, name)], stderr=subprocess.PIPE, timeout=PATIENCE_S)
                     self.assertEqual((done.returncode, done.stderr), (0, b''), name)
                     checked += 1
         if not checked:
@@ -106,14 +106,14 @@ class Units(Case):
             with open(path, 'w', encoding='utf-8') as f:
                 f.write(unit)
             found = subprocess.run(['systemd-analyze', 'security', '--offline=yes', path], stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, timeout=240).stdout.decode()
+                                   stderr=subprocess.STDOUT, timeout=PATIENCE_S).stdout.decode()
             level = re.search(r'exposure level for \S+ ([0-9.]+)', found)
             if level is None:
                 self.skipTest('this systemd-analyze judges no files')
             self.note('%s: %s' % (name, level.group(1)))
             self.assertLessEqual(float(level.group(1)), SECURITY_MAX)
             wrong = subprocess.run(['systemd-analyze', 'verify', '--man=no', path], stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, timeout=240).stdout.decode()
+                                   stderr=subprocess.STDOUT, timeout=PATIENCE_S).stdout.decode()
             self.assertNotIn(name + '.service', wrong)
 
     def test_sample_configuration(self):

@@ -9,7 +9,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
-from harness import Case, main
+from harness import PATIENCE_S, Case, main
 from harness.lab import build_dir
 
 ROOT = os.path.abspath(os.path.join(HERE, '..', '..'))
@@ -100,7 +100,7 @@ class Blocks(Case):
         out = self.run_script(simulation.replace('1000', '10') + '\n')
         self.assertRegex(out, r'(?m)^10 seeds')
         env = dict(self.env, FENCELOCK_BUILD=build_dir())
-        done = subprocess.run(['bash', '-c', faults + ' --seconds 5 --out out'], cwd=self.dir, env=env, timeout=240,
+        done = subprocess.run(['bash', '-c', faults + ' --seconds 5 --out out'], cwd=self.dir, env=env, timeout=PATIENCE_S,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 0, done.stdout.decode(errors='replace'))
 

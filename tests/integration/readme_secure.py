@@ -9,7 +9,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
-from harness import Case, free_ports, main, wait_until
+from harness import PATIENCE_S, Case, free_ports, main, wait_until
 from harness.lab import build_dir
 
 ROOT = os.path.abspath(os.path.join(HERE, '..', '..'))
@@ -34,7 +34,7 @@ class Secure(Case):
         os.symlink(os.path.join(ROOT, 'deploy'), os.path.join(self.dir, 'deploy'))
 
     def shell(self, text):
-        return subprocess.run(['bash', '-c', text], cwd=self.dir, env=self.env, capture_output=True, text=True, timeout=240)
+        return subprocess.run(['bash', '-c', text], cwd=self.dir, env=self.env, capture_output=True, text=True, timeout=PATIENCE_S)
 
     def test_its_commands(self):
         self.assertLessEqual(len(self.commands), COMMANDS_MAX)

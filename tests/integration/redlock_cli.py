@@ -13,7 +13,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Cluster, Lateness, Store, binary, env_without_options, free_ports, main, try_again, wait_until
+from harness import PATIENCE_S, Cluster, Lateness, Store, binary, env_without_options, free_ports, main, try_again, wait_until
 from harness.lab import ROOT
 from redlock_servers import RedlockCase
 from scripted_server import ScriptedServer
@@ -463,7 +463,7 @@ class Run(CliCase):
         token = wait_until(lambda: cluster.leader().call('TOKEN', 'counter'), 'a token')
         store.call('SET', 'n', '0', 'FENCE', 'counter', token)
         together = [subprocess.Popen(['sh', '-c', script], env=self.env, stdin=subprocess.DEVNULL) for _ in range(4)]
-        self.assertEqual([child.wait(240) for child in together], [0] * 4)
+        self.assertEqual([child.wait(PATIENCE_S) for child in together], [0] * 4)
         self.assertEqual(store.call('GET', 'n'), b'4')
 
 

@@ -101,7 +101,7 @@ class Library(RedlockCase):
                 f.write(ALONE)
             for libraries in (self.static(), self.shared()):
                 program = self.build(compiler, source, *libraries)
-                done = subprocess.run([program, servers], stdout=subprocess.PIPE, timeout=240, env=self.env)
+                done = subprocess.run([program, servers], stdout=subprocess.PIPE, timeout=PATIENCE_S, env=self.env)
                 self.assertEqual((done.returncode, done.stdout), (0, b'held\n'))
 
     def test_the_header_stands_alone(self):
@@ -133,7 +133,7 @@ class Library(RedlockCase):
                              '-pthread')
         arguments = [','.join(s.address for s in servers), ','.join(cluster.addresses()), store.address]
         together = [subprocess.Popen([program, *arguments], env=self.env) for _ in range(4)]
-        self.assertEqual([p.wait(240) for p in together], [0] * 4)
+        self.assertEqual([p.wait(PATIENCE_S) for p in together], [0] * 4)
         self.assertEqual(store.call('GET', 'n'), b'4')
         self.assertGone(servers, 'counter')
 

@@ -10,7 +10,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import main, seed, wait_until
+from harness import PATIENCE_S, main, seed, wait_until
 from redlock_lab import LONG_MS, PATIENT_MS
 from redlock_peers_lab import Peer, Unavailable
 from redlock_servers import RedlockCase
@@ -190,7 +190,7 @@ class Sharing:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(240)
+            thread.join(PATIENCE_S)
         self.case.assertEqual(overlaps, [])
         self.case.assertEqual(sorted(counts.values()), [4] * 4)
         self.all_gone('h')

@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, Cluster, Deadline, Lateness, Store, binary, main, try_again, wait_until
+from harness import PATIENCE_S, Case, Cluster, Deadline, Lateness, Retries, Store, binary, main, try_again, wait_until
 
 LINE = re.compile(r'^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (error|warning|info|debug) +(\w+) +(.*)$')
 
@@ -22,7 +22,9 @@ def fields(message):
 
 
 class Log(Case):
-    believed = False # that all was slow
+    def setUp(self):
+        super().setUp()
+        self.retries = Retries()
 
     def lines(self, server):
         """(level, part, message) of each line; a line of another shape fails the test."""
@@ -91,9 +93,8 @@ class Log(Case):
         if 'leads no more reason="handed over"' in last:
             return leader
         if 'leads no more' not in last or (last > asked and 'another node called an election' not in last):
-            # It gives up where nobody takes over within an election time-out, which is believed once without a sign that all was slow.
-            self.assertTrue(late.most_ms > 100 or not self.believed, 'asked to end at %s: %s' % (asked, last))
-            self.believed = True
+            # It gives up where nobody takes over within an election time-out.
+            self.assertTrue(self.retries.allowed(late, 100), 'asked to end at %s: %s' % (asked, last))
         leader.start()
         cluster.wait_serving(leader)
         return None

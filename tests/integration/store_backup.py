@@ -10,7 +10,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, Store, binary, main, seed
+from harness import PATIENCE_S, Case, Cluster, RespError, Store, binary, main, seed
 
 HEADER = 48
 
@@ -22,7 +22,7 @@ class StoreBackups(Case):
         if kill_after is not None:
             time.sleep(kill_after) # at any moment: which one does not matter
             p.kill()
-        out, err = p.communicate(timeout=240)
+        out, err = p.communicate(timeout=PATIENCE_S)
         return p.returncode, out, err
 
     def good(self, *args):

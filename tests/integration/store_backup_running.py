@@ -62,7 +62,7 @@ class Writer(threading.Thread):
 class RunningStore(Case):
     def tool(self, *words, **env):
         argv = [binary('fencelock'), 'store', 'backup'] + [str(w) for w in words]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=240, env=dict(os.environ, FENCELOCK_TIMEOUT='200s', **env))
+        return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, env=dict(os.environ, FENCELOCK_TIMEOUT='200s', **env))
 
     def good(self, *words, **env):
         done = self.tool(*words, '--json', **env)
@@ -85,7 +85,7 @@ class RunningStore(Case):
     def restored(self, backup, above, name):
         store = Store(self.lab, name)
         subprocess.run([binary('fencelock-store'), '--restore', backup, '--data', store.data, '--above', str(above)],
-                       check=True, capture_output=True, timeout=240)
+                       check=True, capture_output=True, timeout=PATIENCE_S)
         return store.start()
 
     def test_each_is_one_commit_while_writers_go_on(self):
@@ -111,7 +111,7 @@ class RunningStore(Case):
                 last[w.lock] = len(numbers)
         for w in writers:
             w.over = True
-            w.join(240)
+            w.join(PATIENCE_S)
             self.assertIsNone(w.error)
         self.assertEqual(int(store.info()['backups']), 6)
         self.assertEqual(int(store.info()['backup_failures']), 0)
@@ -199,7 +199,7 @@ class RunningStore(Case):
                 store.kill()
             else:
                 p.kill()
-            p.communicate(timeout=240)
+            p.communicate(timeout=PATIENCE_S)
             if i % 2 == 0:
                 self.assertIn(p.returncode, (0, 1, 3))
                 self.assertEqual(sorted(os.listdir(store.data)), names)
@@ -227,7 +227,7 @@ class RunningStore(Case):
         node = Cluster(self.lab, 1).start().nodes[0]
         foreign = self.lab.path('foreign')
         subprocess.run([binary('fencelock'), 'backup', foreign, '--nodes', node.address, '--timeout', '200s'], check=True, capture_output=True,
-                       timeout=240)
+                       timeout=PATIENCE_S)
         with open(foreign, 'rb') as f:
             wrong.append(f.read())
         for content in wrong:
@@ -236,7 +236,7 @@ class RunningStore(Case):
             self.refused('--verify', bad, says='bad')
         self.assertEqual(self.good('--verify', backup)['keys'], 200)
         # and the other way round
-        done = subprocess.run([binary('fencelock'), 'backup', '--verify', backup], capture_output=True, text=True, timeout=240)
+        done = subprocess.run([binary('fencelock'), 'backup', '--verify', backup], capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertEqual(done.returncode, 1, done.stdout)
 
     def test_a_folder_of_the_newest(self):

@@ -10,7 +10,7 @@ import sys
 import redis
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, RespError, Store, binary, free_ports, limit_asan_quarantine, main, wait_until
+from harness import PATIENCE_S, Case, RespError, Store, binary, free_ports, limit_asan_quarantine, main, wait_until
 from harness.resp import encode
 
 TOKEN_MAX = 2 ** 53 - 1
@@ -107,7 +107,7 @@ class Commands(StoreCase):
             requests += [('SET', 'k%d' % (i % 7), 'v%d' % i, 'FENCE', 'x', 10 + i), ('GET', 'k%d' % (i % 7)),
                          ('MARK', 'x'), ('SET', 'k0', 'late', 'FENCE', 'x', 9 + i)]
             want += ['OK', b'v%d' % i, 10 + i, 'STALE']
-        with store.client(timeout=240) as c:
+        with store.client(timeout=PATIENCE_S) as c:
             got = [r.word if isinstance(r, RespError) else r for r in c.pipeline(requests)]
         self.assertEqual(got, want)
         info = store.info()
@@ -224,7 +224,7 @@ class BadClients(StoreCase):
             requests += [('GET', 'big'), ('GET', 'n')]
             want += [b'%d' % (i - i % 10)] * 2
         small = [('SET', 's', i, 'FENCE', 'x', 1) for i in range(20)]
-        with store.client(timeout=240) as c, store.client(timeout=240) as other:
+        with store.client(timeout=PATIENCE_S) as c, store.client(timeout=PATIENCE_S) as other:
             c.send_raw(b''.join(encode(*r) for r in requests))
             self.assertEqual([other.call(*r) for r in small], ['OK'] * 20) # nobody else waits for it
             got = []
@@ -240,7 +240,7 @@ class BadClients(StoreCase):
         bound of what may wait is refused, each with an answer."""
         store = self.store()
         requests = [('SET', 'k%d' % (i % 5), 'b' * VALUE_MAX, 'FENCE', 'x', 1) for i in range(150)]
-        with store.client(timeout=240) as c:
+        with store.client(timeout=PATIENCE_S) as c:
             answers = [str(a) for a in c.pipeline(requests)]
         self.assertEqual(len(answers), 150)
         self.assertTrue(all(a == 'OK' or a.startswith('BUSY') for a in answers), set(answers))
@@ -331,7 +331,7 @@ class BadClients(StoreCase):
 class Options(StoreCase):
     def run_store(self, *args, **env):
         full = dict(os.environ, **env)
-        return subprocess.run([binary('fencelock-store'), *args], capture_output=True, text=True, timeout=240,
+        return subprocess.run([binary('fencelock-store'), *args], capture_output=True, text=True, timeout=PATIENCE_S,
                               cwd=self.lab.dir, env=full, check=False)
 
     def test_usage_errors(self):

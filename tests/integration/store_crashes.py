@@ -102,7 +102,7 @@ class StoreCrashes(Case):
             time.sleep(rng.random() * longest_s) # when the kill falls, not a wait for something
             store.kill()
             for t in threads:
-                t.join(240)
+                t.join(PATIENCE_S)
                 self.assertFalse(t.is_alive())
             self.assertEqual(errors, [])
             store.start()
@@ -154,7 +154,7 @@ class StoreCrashes(Case):
                 time.sleep(0.005)
             self.assertEqual(store.terminate(), 0)
             for t in threads:
-                t.join(240)
+                t.join(PATIENCE_S)
             self.assertEqual(errors, [])
             store.start()
             with store.client() as c:

@@ -12,7 +12,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, Store, binary, free_ports, main, try_again, wait_until
+from harness import PATIENCE_S, Case, Cluster, RespError, Store, binary, free_ports, main, try_again, wait_until
 from scripted_server import CLOSE, HANG, RESET, ScriptedServer
 
 OWNER = 'owner-a-0123456789'
@@ -161,19 +161,19 @@ class OneNode(StrictCase):
                          ('SET', 'k%d' % (i % 7), 'late', 'FENCE', 'a', b), ('MARK', 'a'),
                          ('GET', 'k%d' % (i % 7), 'FENCE', 'a', a)]
             want += ['OK', b'v%d' % i, 'NOTHELD', a, b'v%d' % i]
-        with store.client(timeout=240) as c:
+        with store.client(timeout=PATIENCE_S) as c:
             self.assertEqual(self.words(c, requests), want)
         results = [None] * 4
 
         def one(i):
-            with store.client(timeout=240) as c:
+            with store.client(timeout=PATIENCE_S) as c:
                 mine = [('SET', 'c%d' % i, n, 'FENCE', 'b', b) if n % 2 else ('GET', 'c%d' % i) for n in range(1, 2001)]
                 results[i] = self.words(c, mine)
         threads = [threading.Thread(target=one, args=(i,), daemon=True) for i in range(4)]
         for t in threads:
             t.start()
         for t in threads:
-            t.join(240)
+            t.join(PATIENCE_S)
         want = ['OK' if n % 2 else b'%d' % (n - 1) for n in range(1, 2001)]
         self.assertEqual(results, [want] * 4)
         self.assertEqual(self.numbers(store)[2], 0)
@@ -206,7 +206,7 @@ class ThreeNodes(StrictCase):
 
         def load():
             n = 0
-            with store.client(timeout=240) as c:
+            with store.client(timeout=PATIENCE_S) as c:
                 while not stop.is_set():
                     n += 1
                     good.append(self.answer(c, 'SET', 'k', n, 'FENCE', 'x', token))
@@ -229,7 +229,7 @@ class ThreeNodes(StrictCase):
             more()
         finally:
             stop.set()
-            thread.join(240)
+            thread.join(PATIENCE_S)
         self.note('%d accepted, %d unchecked' % (good.count('OK'), good.count('UNCHECKED')))
         self.assertLessEqual(set(good), {'OK', 'UNCHECKED'})
         self.assertLessEqual(set(bad), {'NOTHELD', 'UNCHECKED'})
@@ -238,7 +238,7 @@ class ThreeNodes(StrictCase):
     def test_no_majority(self):
         store = self.store(self.cluster.addresses(), 600)
         token = self.acquire('x')
-        with store.client(timeout=240) as c:
+        with store.client(timeout=PATIENCE_S) as c:
             self.until_accepted(c, 'SET', 'k', 'v', 'FENCE', 'x', token)
             for node in self.cluster.nodes[:2]:
                 node.kill()
@@ -313,7 +313,7 @@ class Misbehaving(StrictCase):
         release = threading.Event()
 
         def late(request):
-            return NO if request[2] != b'5' or not release.wait(240) else YES
+            return NO if request[2] != b'5' or not release.wait(PATIENCE_S) else YES
         with ScriptedServer([late]) as server:
             store = self.store([server.address], 150)
             with store.client() as c:
@@ -330,7 +330,7 @@ class Misbehaving(StrictCase):
 
         def step(request):
             event = yes_after.get(request[2])
-            return YES if event and event.wait(240) else NO
+            return YES if event and event.wait(PATIENCE_S) else NO
         with ScriptedServer([step]) as server:
             store = self.store([server.address], 1000)
             with store.client() as c:
@@ -372,7 +372,7 @@ class Misbehaving(StrictCase):
 
         def meanwhile(request):
             asked.put(request[2])
-            paused.wait(240)
+            paused.wait(PATIENCE_S)
             return YES
 
         def is_asked(token):
@@ -409,7 +409,7 @@ class Misbehaving(StrictCase):
             store = self.store([server.address], 1000)
             deferred, n = False, 0
             while not deferred: # an answer that comes too late is decided at once
-                c, n = store.client(timeout=240, rcvbuf=4096), n + 1
+                c, n = store.client(timeout=PATIENCE_S, rcvbuf=4096), n + 1
                 self.addCleanup(c.close)
                 for _ in range(24):
                     c.send('GET', 'big')
@@ -455,7 +455,7 @@ class Misbehaving(StrictCase):
         go = threading.Event()
 
         def wait(_):
-            go.wait(240)
+            go.wait(PATIENCE_S)
             return YES
         with ScriptedServer([wait, YES]) as server:
             store = self.store([server.address])
@@ -486,7 +486,7 @@ class Misbehaving(StrictCase):
 
 class Options(StrictCase):
     def run_store(self, *args, **env):
-        return subprocess.run([binary('fencelock-store'), *args], capture_output=True, text=True, timeout=240,
+        return subprocess.run([binary('fencelock-store'), *args], capture_output=True, text=True, timeout=PATIENCE_S,
                               cwd=self.lab.dir, env=dict(os.environ, **env), check=False)
 
     def test_usage_errors(self):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, RespError, Store, as_dict, binary, free_ports, main, wait_until
+from harness import PATIENCE_S, Case, Cluster, RespError, Store, as_dict, binary, free_ports, main, wait_until
 from tls_lab import Certs, TlsResp
 
 USERS = '''# one of each
@@ -91,7 +91,7 @@ class FileUsers(Case):
             f.write(USERS)
         for args, env in ((['--aclfile', path, '--no-fencing'], {}), (['--no-fencing'], {'FENCELOCK_STORE_ACLFILE': path})):
             done = subprocess.run([binary('fencelock-store'), '--listen', '127.0.0.1:0', *args], capture_output=True, text=True,
-                                  timeout=240, cwd=self.lab.dir, env=dict(os.environ, **env), check=False)
+                                  timeout=PATIENCE_S, cwd=self.lab.dir, env=dict(os.environ, **env), check=False)
             self.assertEqual(done.returncode, 2, done.stderr)
             for word in ('--aclfile', '--no-fencing', 'leave one of them out'):
                 self.assertIn(word, done.stderr)
@@ -159,7 +159,7 @@ class FileUsers(Case):
         def tool(*words, user='writer'):
             env = dict(os.environ, FENCELOCK_USER=user, FENCELOCK_PASSWORD=user + '-password')
             done = subprocess.run([binary('fencelock'), 'store', *words, '--store', store.address, '--timeout', '1h'],
-                                  capture_output=True, text=True, timeout=240, env=env)
+                                  capture_output=True, text=True, timeout=PATIENCE_S, env=env)
             return done.returncode, done.stdout.strip(), done.stderr
         fence = ('--lock', 'a1', '--token', '5')
         self.assertEqual(tool('claim', *fence)[0], 0)
@@ -175,7 +175,7 @@ class FileUsers(Case):
         plain.start()
         done = subprocess.run([binary('fencelock'), 'store', 'mark', '--lock', 'x', '--store', plain.address, '--timeout', '1h'],
                               env=dict(os.environ, FENCELOCK_USER='u', FENCELOCK_PASSWORD='p'), capture_output=True,
-                              text=True, timeout=240)
+                              text=True, timeout=PATIENCE_S)
         self.assertEqual((done.returncode, done.stdout.strip()), (0, '0'), done.stderr)
 
     def test_wrong_files_are_said_at_the_start(self):
@@ -185,7 +185,7 @@ class FileUsers(Case):
                 with open(path, 'w', encoding='utf-8') as f:
                     f.write(text)
             done = subprocess.run([binary('fencelock-store'), '--data', self.lab.path('d'), '--listen', '127.0.0.1:0',
-                                   '--aclfile', path], capture_output=True, text=True, timeout=240)
+                                   '--aclfile', path], capture_output=True, text=True, timeout=PATIENCE_S)
             self.assertEqual(done.returncode, 1, done.stderr)
             self.assertIn('--aclfile: ', done.stderr)
             self.assertIn(says, done.stderr)
@@ -227,7 +227,7 @@ class StrictAsAUser(Case):
             waits.process.wait_output('the login is refused')
         for words in (('--strict-user', 'x'), ('--strict-password-file', '/nothing')):
             done = subprocess.run([binary('fencelock-store'), '--data', self.lab.path('d'), '--listen', '127.0.0.1:0', *words],
-                                  capture_output=True, text=True, timeout=240)
+                                  capture_output=True, text=True, timeout=PATIENCE_S)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn('go together', done.stderr)
 

@@ -11,7 +11,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Store, binary, main, wait_until
+from harness import PATIENCE_S, Case, Cluster, Store, binary, main, wait_until
 
 
 class Surroundings(Case):
@@ -47,7 +47,7 @@ class Surroundings(Case):
                 child.send_signal(signal.SIGUSR1)
                 self.answers(server, *words[:2] + words[2:])
                 child.terminate()
-                self.assertEqual(child.wait(240), 0, closed)
+                self.assertEqual(child.wait(PATIENCE_S), 0, closed)
 
     def test_a_log_that_nobody_reads(self):
         """A full pipe must not stop the daemon; how much of the log is lost is said when somebody reads again."""
@@ -60,7 +60,7 @@ class Surroundings(Case):
             self.answers(server, *words)
             self.assertEqual(os.read(reader, 4096)[-1:], b'\n')
             child.terminate()
-            self.assertEqual(child.wait(240), 0)
+            self.assertEqual(child.wait(PATIENCE_S), 0)
             with os.fdopen(reader, encoding='utf-8') as f:
                 said = f.read()
             self.assertRegex(said, r'warning daemon +lines were lost: nobody read the log lines=[1-9]')
@@ -80,7 +80,7 @@ class Surroundings(Case):
                      daemon + ['--data', self.lab.path('checked'), '--check'], daemon + ['--data', self.lab.path('new'), '--restore', state],
                      [binary('fencelock'), 'backup', '--verify', state]):
             with open('/dev/full', 'wb') as full:
-                done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, timeout=240)
+                done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
             self.assertNotEqual(done.returncode, 0, argv)
             self.assertIn('cannot write the result', done.stderr, argv)
 
@@ -91,7 +91,7 @@ class Surroundings(Case):
         online, offline = self.lab.path('online'), self.lab.path('offline')
 
         def limited(limit, argv):
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=240,
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S,
                                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
             self.assertGreater(done.returncode, 0, done.stderr)
             self.assertIn('File too large', done.stderr)
@@ -124,7 +124,7 @@ class Surroundings(Case):
                     f.flush()
         except OSError:
             pass
-        done = subprocess.run(store.argv(), capture_output=True, text=True, timeout=240)
+        done = subprocess.run(store.argv(), capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn('No space left', done.stderr)
         os.unlink(small + '/full')

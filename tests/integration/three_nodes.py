@@ -99,7 +99,7 @@ class ThreeNodes(ClusterCase):
 
     def test_redis_cli_on_each_node(self):
         def cli(node, *args):
-            done = subprocess.run(['redis-cli', '-p', str(node.port), *args], capture_output=True, text=True, timeout=240)
+            done = subprocess.run(['redis-cli', '-p', str(node.port), *args], capture_output=True, text=True, timeout=PATIENCE_S)
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout.strip()
         last = 0

@@ -169,7 +169,7 @@ class Capture:
 
     def close(self):
         self.over.set()
-        self.thread.join(240)
+        self.thread.join(PATIENCE_S)
         dropped = 0
         for sock in self.socks:
             dropped += struct.unpack('II', sock.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))[1]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Load, ask_again, binary, main, patient_env, wait_until
+from harness import PATIENCE_S, Case, Cluster, Load, ask_again, binary, main, patient_env, wait_until
 
 OWNER = 'owner-a-0123456789'
 
@@ -20,7 +20,7 @@ class Upgrade(Case):
 
     def status(self):
         done = subprocess.run([binary('fencelock'), 'cluster', 'status', '--json', '--nodes',
-                               ','.join(self.cluster.addresses())], capture_output=True, text=True, timeout=240, env=patient_env())
+                               ','.join(self.cluster.addresses())], capture_output=True, text=True, timeout=PATIENCE_S, env=patient_env())
         self.assertTrue(done.stdout, done.stderr) # of a cluster that is not well it is told as well
         return json.loads(done.stdout)
 

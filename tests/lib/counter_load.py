@@ -3,7 +3,7 @@ In the end the counter has every addition that was acknowledged."""
 
 import threading
 
-from harness import RespError, wait_until
+from harness import PATIENCE_S, RespError, wait_until
 
 CLIENTS = 16
 
@@ -45,7 +45,7 @@ class CounterLoad:
             leader.start()
         self.stop.set()
         for t in threads:
-            t.join(240)
+            t.join(PATIENCE_S)
 
     def check(self, case):
         case.assertEqual(self.failures, [])

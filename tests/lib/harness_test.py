@@ -10,7 +10,7 @@ import threading
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__))))
-from harness import Case, Lab, Lateness, Resp, RespError, Retries, free_ports, main, stays, try_again, wait_until  # noqa: E402
+from harness import PATIENCE_S, Case, Lab, Lateness, Resp, RespError, Retries, free_ports, main, stays, try_again, wait_until  # noqa: E402
 from harness.load import Grant, judge  # noqa: E402
 from harness.resp import info_fields  # noqa: E402
 
@@ -148,7 +148,7 @@ class Client(Case):
                 for i in range(len(data)):
                     conn.sendall(data[i:i + 1])
         threading.Thread(target=run, daemon=True).start()
-        return Resp(('127.0.0.1', listener.getsockname()[1]), timeout=240)
+        return Resp(('127.0.0.1', listener.getsockname()[1]), timeout=PATIENCE_S)
 
     def test_every_type_byte_by_byte(self):
         with self.serve(b'+OK\r\n-STALE 1 2\r\n:-7\r\n$3\r\na\r\n\r\n$-1\r\n*-1\r\n*2\r\n:1\r\n*1\r\n$0\r\n\r\n'

@@ -116,13 +116,13 @@ class MembersCase(Case):
         self.ask('CLUSTER', 'REMOVE', node.id, *more)
         process = node.process
         process.asked_to_end = True
-        code = process.wait(240)
+        code = process.wait(PATIENCE_S)
         self.assertGreater(code, 0, process.last_output())
         self.assertIn('was removed from the cluster', process.output())
         self.cluster.nodes.remove(node)
 
     def tool(self, *words, code=0):
-        done = subprocess.run([binary('fencelock'), *map(str, words)], capture_output=True, text=True, timeout=240,
+        done = subprocess.run([binary('fencelock'), *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S,
                               env=patient_env())
         self.assertEqual(done.returncode, code, '%s: %s%s' % (' '.join(map(str, words)), done.stdout, done.stderr))
         return done.stdout + done.stderr

@@ -337,7 +337,7 @@ class Peer:
         except queue.Empty:
             raise AssertionError('%s does not answer %r' % (self.library, words)) from None
         if answer is None:
-            raise Ended('%s ended with %s: %s' % (self.library, self.child.wait(240), self.log_tail()))
+            raise Ended('%s ended with %s: %s' % (self.library, self.child.wait(PATIENCE_S), self.log_tail()))
         return answer
 
     def log_tail(self):
@@ -350,10 +350,10 @@ class Peer:
         except BrokenPipeError:
             pass
         try:
-            self.child.wait(240)
+            self.child.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.child.kill()
-            self.child.wait(240)
+            self.child.wait(PATIENCE_S)
         release_from_guard(self.child)
-        self.reader.join(240)
+        self.reader.join(PATIENCE_S)
         self.child.stdout.close()

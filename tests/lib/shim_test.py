@@ -12,7 +12,7 @@ import unittest
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
 sys.dont_write_bytecode = True
-from harness import Lab, main
+from harness import PATIENCE_S, Lab, main
 from shim import KILLED_BEFORE, KILLED_AFTER, SHORT_WRITE, Shim, library
 
 PROGRAM = '''
@@ -43,7 +43,7 @@ class ShimTest(unittest.TestCase):
 
     def run_script(self, text):
         done = subprocess.run(self.shim.env_command() + [sys.executable, '-c', PROGRAM % text, self.shim.data],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE_S)
         self.assertEqual(done.returncode, -signal.SIGKILL, done.stdout.decode())
         return done.stdout.decode().split()
 

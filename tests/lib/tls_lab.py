@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import threading
 
-from harness import ANSWER_S, Resp
+from harness import ANSWER_S, PATIENCE_S, Deadline, Lateness, Resp, RespError, Retries
 from harness.lab import free_ports
 
 CERTS = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'deploy', 'certs'))
@@ -113,3 +113,44 @@ class Tap:
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             pass
+
+
+def keeps_its_term(case, leader, strike, strikers, ask, has_struck):
+    """Whether a leader with LONG_ELECTION_TIMEOUT does while so many threads strike() again and again: for five seconds, which is more
+    than two times of an election, and until has_struck(). ask() is what its clients do meanwhile."""
+    term, over = leader.info()['term'], threading.Event()
+
+    def storm():
+        while not over.is_set():
+            try:
+                strike()
+            except OSError:
+                pass
+    threads = [threading.Thread(target=storm, daemon=True) for _ in range(strikers)]
+    for t in threads:
+        t.start()
+    deadline, patience = Deadline(5), Deadline(PATIENCE_S)
+    try:
+        while not deadline.passed() or not has_struck():
+            ask()
+            case.assertFalse(patience.passed(), 'no storm')
+    except RespError as e: # it has lost its term, or tries to get it back
+        case.assertIn(e.word, ('UNCERTAIN', 'NOLEADER'))
+        return False
+    finally:
+        over.set()
+        for t in threads:
+            t.join(PATIENCE_S)
+    info = leader.info()
+    return (info['term'], int(info['leader_id'])) == (term, leader.id)
+
+
+def assert_no_storm_costs_a_term(case, keeps_term):
+    """keeps_term(): a storm, and whether the leader kept its term. That a slow machine cost it needs evidence, as in any second try."""
+    retries = Retries()
+    for _ in range(5):
+        with Lateness() as late:
+            if keeps_term():
+                return
+        case.assertTrue(retries.allowed(late, 500), 'a storm cost a term again, and processes were woken %.0f ms late' % late.most_ms)
+    case.fail('each storm cost a term')

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import time
 
-from harness import Resp, RespError, free_ports, seed, wait_until
+from harness import PATIENCE_S, Resp, RespError, free_ports, seed, wait_until
 
 from .services import Fencelock, kernel_cpu_seconds, memory, run_json
 
@@ -108,7 +108,7 @@ def outage(service, number):
     finally:
         probe.close()
     if number != signal.SIGSTOP:
-        process.wait(240)
+        process.wait(PATIENCE_S)
     service.heal()
     last = max(i for i, t in enumerate(probe.grants) if t <= at)
     times = probe.grants[last:]

@@ -90,7 +90,7 @@ class Lateness(threading.Thread):
 
     def __exit__(self, *exc):
         self.ended.set()
-        self.join(240)
+        self.join(PATIENCE_S)
 
 
 class Retries:

@@ -337,6 +337,17 @@ void client_expect_clean_end(struct fixture *f, int fd)
     }
 }
 
+void client_set_window(int fd, int bytes)
+{
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes), 0);
+}
+
+void client_expect_served(struct fixture *f, int fd)
+{
+    client_say(f, fd, "ECHO alive\r\n");
+    client_hear(f, fd, "$5\r\nalive\r\n");
+}
+
 void client_close(int fd)
 {
     assert_int_equal(close(fd), 0);

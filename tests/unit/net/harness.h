@@ -74,6 +74,9 @@ long client_try(int fd, char *data, size_t size);
 void client_expect_end(struct fixture *f, int fd); /* end or reset; anything before it is read */
 /* The end, and no reset: what the server said last cannot have been lost. */
 void client_expect_clean_end(struct fixture *f, int fd);
+void client_set_window(int fd, int bytes); /* or the kernel takes megabytes for it */
+/* It is served as ever. */
+void client_expect_served(struct fixture *f, int fd);
 void client_close(int fd);
 
 /* With these limits on memory, one client that does not read goes for what it keeps, and hears
