@@ -7,7 +7,8 @@
  *     }
  * TEST_WITH gives a test a set-up and a tear-down, or NULL. What they leave is in *state, which is
  * cmocka's `void **state`. The program runs its tests in the order of the file; an argument is the
- * pattern of the names to run. */
+ * pattern of the names to run. A program that is told to end (SIGTERM: it took too long) says where
+ * it was. */
 #ifndef TEST_UNIT_H
 #define TEST_UNIT_H
 

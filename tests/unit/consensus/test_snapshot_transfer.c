@@ -264,11 +264,8 @@ static void expect_installed(struct fixture *f)
 static void send_until_it_is_there(struct fixture *f)
 {
     unsigned before = f->readies;
-    do {
-        snapshot_send_start(f->send, 70); /* as the core asks for it again and again */
-        uint64_t deadline_ms = rig_deadline(f->r);
-        assert_true(turn(f, deadline_ms));
-    } while (f->readies == before);
+    /* As the core asks for it again and again. */
+    UNTIL(f, (snapshot_send_start(f->send, 70), f->readies > before));
     expect_installed(f);
 }
 

@@ -273,7 +273,7 @@ void rig_close(struct rig *r)
     held_close(&r->mine);
     side_stop(&r->a);
     side_stop(&r->b);
-    uv_run(&r->loop, UV_RUN_DEFAULT);
+    RUN_UNTIL(r, !uv_loop_alive(&r->loop));
     assert_int_equal(uv_loop_close(&r->loop), 0);
     for (unsigned i = 0; i < 3; i++) {
         close(r->reserved[i]);
