@@ -526,8 +526,16 @@ static bool has_deferred_for_opening(const struct fl_redlock *r)
     return has;
 }
 
-static void nothing_due(struct fli_due *due, uint64_t now_ms)
+/* Ends the turn of the loop that calls it. */
+struct stop {
+    struct fli_due due;
+    uv_loop_t *loop;
+};
+
+static void stop_due(struct fli_due *due, uint64_t now_ms)
 {
+    struct stop *s = FLI_CONTAINER_OF(due, struct stop, due);
+    uv_stop(s->loop); /* Called from a timer, uv_run() would go on and wait for a socket. */
 }
 
 /* A release ends with the quorum. If the program ends then (`fencelock redlock release`), the
@@ -535,15 +543,15 @@ static void nothing_due(struct fli_due *due, uint64_t now_ms)
 static void send_deferred(struct fl_redlock *r)
 {
     uint64_t until_ms = fli_clock_ms() + r->budget_ms;
-    struct fli_due due = {.fire = nothing_due}; /* so that the loop does not sleep longer */
-    fli_heap_node_init(&due.node);
+    struct stop stop = {.due.fire = stop_due, .loop = &r->own_loop};
+    fli_heap_node_init(&stop.due.node);
     fli_enter(r);
-    fli_due_set(r, &due, until_ms);
+    fli_due_set(r, &stop.due, until_ms);
     fli_leave_call(r);
     while (has_deferred_for_opening(r) && fli_clock_ms() < until_ms) {
         (void)uv_run(&r->own_loop, UV_RUN_ONCE);
     }
-    fli_due_clear(r, &due);
+    fli_due_clear(r, &stop.due);
 }
 
 void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx)

@@ -164,6 +164,7 @@ void cluster_stop(struct cluster *c, unsigned i, unsigned drain_ms)
 static void late_cb(uv_timer_t *timer)
 {
     *(bool *)timer->data = true;
+    uv_stop(timer->loop); /* uv_run() calls what is due before it waits, and would then wait on */
 }
 
 static bool never(void *ctx)

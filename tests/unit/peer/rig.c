@@ -31,13 +31,14 @@ uint64_t rig_deadline(struct rig *r)
     return uv_now(&r->loop) + DEADLINE_MS;
 }
 
-/* A timer of its own ends the turn when nothing happens. */
+/* A timer of its own ends the turn when nothing happens. It is due again and again: uv_run() calls
+ * what is due before it waits, and would then wait for ever. */
 bool rig_turn(struct rig *r, uint64_t deadline_ms)
 {
     uv_timer_t *tick = malloc(sizeof *tick);
     assert_non_null(tick);
     uv_timer_init(&r->loop, tick);
-    uv_timer_start(tick, tick_cb, 20, 0);
+    uv_timer_start(tick, tick_cb, 20, 20);
     uv_run(&r->loop, UV_RUN_ONCE);
     uv_close((uv_handle_t *)tick, tick_closed);
     uv_run(&r->loop, UV_RUN_NOWAIT);

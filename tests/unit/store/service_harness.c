@@ -16,9 +16,11 @@ static void tick_cb(uv_timer_t *timer)
 {
 }
 
+/* The timer is due again and again: uv_run() calls what is due before it waits, and would then wait
+ * for ever. */
 void turn(struct fixture *x)
 {
-    (void)uv_timer_start(&x->tick, tick_cb, 1, 0);
+    (void)uv_timer_start(&x->tick, tick_cb, 1, 1);
     (void)uv_run(&x->loop, UV_RUN_ONCE);
 }
 
