@@ -8,7 +8,7 @@
  *     extend SLOT NAME TTL / release SLOT NAME / left SLOT / copy FROM TO / check
  *     cancel / keep SLOT NAME MAX_HOLD / unkeep / close          (loop only)
  *     contend CLIENTS ROUNDS NAME TTL WAIT HOLD                  (loop only; handles of its own)
- *     status                                                     threads, descriptors
+ *     status                    threads, descriptors, tokens that were asked for and answered
  *
  * On a loop the answers come as they come; each names its command. */
 #include <dirent.h>
@@ -134,6 +134,7 @@ struct issuer {
     fl_token token;
     uint64_t delay_ms;
     uint64_t timeout_ms; /* as it was asked with */
+    unsigned asked, answered;
     uv_timer_t timer;
     fl_redlock_issued *issued;
     void *issued_ctx;
@@ -145,7 +146,9 @@ static int issue(void *ctx, struct fl_bytes name, uint64_t timeout_ms, fl_token 
 {
     struct issuer *i = ctx;
     i->timeout_ms = timeout_ms;
+    i->asked++;
     uv_sleep((unsigned)i->delay_ms);
+    i->answered++;
     if (i->result == 0) {
         *ret = i->token;
     }
@@ -155,6 +158,7 @@ static int issue(void *ctx, struct fl_bytes name, uint64_t timeout_ms, fl_token 
 static void on_issue_timer(uv_timer_t *timer)
 {
     struct issuer *i = timer->data;
+    i->answered++;
     i->issued(i->issued_ctx, i->result, i->token);
 }
 
@@ -165,7 +169,9 @@ static void issue_start(void *ctx, struct fl_bytes name, uint64_t timeout_ms,
     i->timeout_ms = timeout_ms;
     i->issued = issued;
     i->issued_ctx = issued_ctx;
+    i->asked++;
     if (i->delay_ms == 0) {
+        i->answered++;
         issued(issued_ctx, i->result, i->token);
         return;
     }
@@ -339,8 +345,10 @@ static unsigned count_entries(const char *path)
 
 static void status(void)
 {
-    (void)printf("{\"command\": \"status\", \"threads\": %u, \"descriptors\": %u",
-                 count_entries("/proc/self/task"), count_entries("/proc/self/fd") - 1);
+    (void)printf("{\"command\": \"status\", \"threads\": %u, \"descriptors\": %u, "
+                 "\"asked\": %u, \"answered\": %u",
+                 count_entries("/proc/self/task"), count_entries("/proc/self/fd") - 1, issuer.asked,
+                 issuer.answered);
     end_line();
 }
 
