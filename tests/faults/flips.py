@@ -226,8 +226,13 @@ class Flips(unittest.TestCase):
         for _ in range(40):
             what = '%s: %s' % (path, flip(path, self.random))
         leader.process.asked_to_end = True
-        cluster.make_leader(leader)
         follower.start()
+
+        def ended(): # also before: what the follower lacks is read while it is down, too
+            if leader.running():
+                cluster.request_leadership(leader)
+            return not leader.running()
+        wait_until(ended, 'the end of the leader: %s' % what)
         self.assertGreater(leader.process.wait(PATIENCE_S), 0, what)
         self.assertIn(os.path.basename(path), leader.process.output())
         cluster.wait_serving(other)
