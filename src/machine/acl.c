@@ -523,16 +523,14 @@ bool acl_may(const struct acl_user *u, unsigned right, struct fli_slice name, ui
     return false;
 }
 
-size_t acl_bytes_behind_stars(const struct acl_user *u)
+size_t acl_steps_max(const struct acl_user *u, size_t name_len)
 {
-    size_t n = 0;
+    size_t steps = 0;
     unsigned rule_of = 0;
     for (size_t at = 0; at < u->patterns_len;) {
-        struct fli_slice pattern = pattern_at(u, &at, &rule_of);
-        const uint8_t *star = memchr(pattern.data, '*', pattern.len);
-        n += star == NULL ? 0 : pattern.len - (size_t)(star - pattern.data);
+        steps += machine_glob_steps_max(pattern_at(u, &at, &rule_of), name_len);
     }
-    return n;
+    return steps;
 }
 
 bool acl_may_some(const struct acl_user *u, unsigned right)

@@ -79,8 +79,8 @@ int acl_apply(struct acl_user *u, struct fli_slice words, unsigned rights, char 
 /* Whether any rule of the user grants this right (one bit) for this name. It is not checked whether
  * the user is on. *steps grows by the cost of matching. */
 bool acl_may(const struct acl_user *u, unsigned right, struct fli_slice name, uint64_t *steps);
-/* How many bytes of the user's patterns acl_may() compares at most with each byte of a name. */
-size_t acl_bytes_behind_stars(const struct acl_user *u);
+/* The most steps that acl_may() takes with a name of this length. */
+size_t acl_steps_max(const struct acl_user *u, size_t name_len);
 bool acl_may_some(const struct acl_user *u, unsigned right); /* for some name, or for none */
 bool acl_may_all(const struct acl_user *u, unsigned right);  /* for every name */
 

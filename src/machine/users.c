@@ -210,10 +210,13 @@ uint32_t machine_command_cost_now(const struct machine *m, const struct machine_
     if (u == NULL || u->acl.patterns_len == 0) {
         return cost;
     }
-    size_t names = c->n_names > 1 ? c->n_names : 1;
-    size_t tries = acl_bytes_behind_stars(&u->acl) * (c->name.len + c->also.len);
-    return cost +
-           (uint32_t)(ASKED_TIMES * (tries + u->acl.patterns_len * names) / RIGHTS_STEP_BYTES);
+    size_t steps = 0;
+    struct fli_slice names[MACHINE_NAMES_MAX] = {c->name};
+    unsigned n = c->n_names > 1 ? machine_command_names(c, names) : 1;
+    for (unsigned i = 0; i < n; i++) {
+        steps += acl_steps_max(&u->acl, names[i].len);
+    }
+    return cost + (uint32_t)(ASKED_TIMES * steps / RIGHTS_STEP_BYTES);
 }
 
 /* Commands of the cluster itself, and those with which a node cleans up, are open to no user. */

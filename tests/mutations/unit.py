@@ -6,6 +6,8 @@ MARKS, RULE = 'src/fence/marks.c', 'src/fence/rule.c'
 FORGOTTEN = 'the copy has to be later than a hundred other attempts'
 TIME_ONLY = 'it costs time and nothing else: the log tells the same later'
 NO_SHELL = 'the shells of clients and LMDB are in no simulation'
+NO_TCP = 'the connections of the simulation are not TCP'
+NO_TIME = 'a turn of the loop takes no time in the simulation'
 
 # what, file, the line, what it becomes, the test's program, the reason
 MUTANTS = [
@@ -75,4 +77,23 @@ MUTANTS = [
      'the identity file is not ahead of a log that this version wrote, and whose disk keeps what was synced'),
     ('a learner votes before it is admitted', 'src/consensus/raft_edge.c', 'for (unsigned i = 0; admitted && i < c->n; i++) {', 'for (unsigned i = 0; (admitted || true) && i < c->n; i++) {',
      'consensus/test_consensus_raft_edge_learner', 'it needs a vote that a disk had and lost in the same term, by a node that was replaced in between'),
+    ('a client whose machine takes nothing is never given up', 'src/net/unread.c', 'if (ms > 0 &&', 'if (false &&', 'net/test_net_ends', NO_TCP),
+    ('such an end is not counted', 'src/net/unread.c', 'if (error == UV_ETIMEDOUT &&', 'if (false && error == UV_ETIMEDOUT &&', 'net/test_net_ends', NO_TCP),
+    ('a turn accepts all nodes that call', 'src/peer/transport_accept.c', 't->accepts < TRANSPORT_ACCEPTS_TURN_MAX - 1;', 't->accepts < 1000000;',
+     'peer/test_peer_turns', NO_TIME),
+    ('a turn accepts all clients that come', 'src/net/server.c', 's->accepts < NET_ACCEPTS_TURN_MAX', 's->accepts < 1000000', 'net/test_net_conn', NO_TIME),
+    ('all late questions are decided in one turn', 'src/store/strict.c', 'if (n++ == STRICT_LATE_MAX) {', 'if (n++ == 1000000) {', 'store/test_store_strict',
+     NO_TIME),
+    ('one client may have all places to wait for a signal', 'src/server/signals.c', 'share->n >= max[of]', 'share->n >= 1000000 + max[of]',
+     'server/test_server_overload', 'no client of the simulation waits a thousand times'),
+    ('a login of his own forgives who guesses passwords', 'src/auth/throttle.c', '!e->others && is_user(e, user)', '(!e->others || is_user(e, user))',
+     'auth/test_auth', 'passwords are not guessed in the simulation'),
+    ('the loop closes a snapshot that was sent', 'src/consensus/snapshot_source.c', '        s->last = true;\n        start_work(s);\n        return;\n',
+     '        snapshot_reader_close(s->reader);\n', 'consensus/test_consensus_snapshot_transfer', NO_TIME),
+    ('a check of waits costs nothing', 'src/machine/users.c', 'machine_charge(m, steps < m->steps ? (uint32_t)steps : m->steps);', '(void)m, (void)steps;',
+     'machine/test_machine_rights', 'steps are no time in the simulation'),
+    ('a pattern is tried at each byte of a name, however long it is', 'src/machine/glob.c', 'return pattern.len >= STATES ||', 'return pattern.len > 0 ||',
+     'machine/test_machine_glob', 'steps are no time in the simulation'),
+    ('a place of a long pattern is lost between two words', 'src/machine/glob.c', 'moves << 1 | carry;', 'moves << 1 | (carry & 0);', 'machine/test_machine_glob',
+     'patterns are short in the simulation'),
 ]

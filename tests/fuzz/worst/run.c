@@ -353,16 +353,23 @@ static void set_user(struct run *r, const struct worst_gene *g)
     set_somebody(r, words[(g->how >> 2) % 6]);
 }
 
-/* What is compared with each byte of a name is as long as a user's patterns can be. */
+/* What is compared with each byte of a name is as long as a user's patterns can be: one set, or
+ * many that have half of all bytes in them. */
 static void set_patterns(struct run *r, const struct worst_gene *g)
 {
-    char set[241];
+    static const char half[] = "[@-\xbf]";
+    char set[243];
     char words[2048];
-    memset(set, 'a', sizeof set - 1);
-    set[sizeof set - 1] = '\0';
+    memset(set, 'a', sizeof set);
+    set[0] = '[';
+    set[241] = ']';
+    set[242] = '\0';
+    for (size_t i = 0; (g->how & EXPLICIT) != 0 && i < 48; i++) {
+        memcpy(set + 5 * i, half, sizeof half);
+    }
     int len = snprintf(words, sizeof words, "reset on nopass +@acquire");
     for (int last = 'b'; last < 'i'; last++) {
-        len += snprintf(words + len, sizeof words - (size_t)len, " ~*[%s]%c", set, last);
+        len += snprintf(words + len, sizeof words - (size_t)len, " ~*%s%c", set, last);
     }
     (void)snprintf(words + len, sizeof words - (size_t)len, " ~n*%s",
                    (g->how & VALUE) != 0 ? " +@see" : "");

@@ -46,8 +46,8 @@ enum worst_kind {
     WORST_SUBSCRIBE,
     WORST_ENROLL,   /* users of that name and the next ones */
     WORST_USERS,    /* all users are listed */
-    WORST_PATTERNS, /* somebody may have names that match the last of its long patterns; with VALUE
-                       another right, too */
+    WORST_PATTERNS, /* somebody may have names that match the last of its long patterns, which have
+                       one set or, with EXPLICIT, many; with VALUE another right, too */
     WORST_KINDS
 };
 

@@ -166,15 +166,16 @@ TEST_WITH(rights_are_told_apart, fixture_setup, fixture_teardown)
 }
 
 /* What the check of waits after a change of users compares counts: an entry checks the waits for
- * one dear name, and the next entry those for the next. */
+ * some dear names, and the next entry those for the next. */
 TEST_WITH(a_check_of_waits_has_a_cost, fixture_setup, fixture_teardown)
 {
     struct fixture *k = *state;
     struct dear d;
+    const unsigned names = 100;
     make_dear(&d, "reset on nopass +@acquire", " ~a*");
     set(k, "ann", d.words);
     uint64_t ann = login(k, "ann");
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < names; i++) {
         d.name[FL_NAME_MAX - i] = '\0';
         done(k, 0, cmd_acquire(d.name, "h", 50000), MACHINE_GRANTED);
         done(k, ann, cmd_wait(d.name, "o1", 50000, 50000), MACHINE_QUEUED);
@@ -195,7 +196,7 @@ TEST_WITH(a_check_of_waits_has_a_cost, fixture_setup, fixture_teardown)
     assert_false(machine_has_work(k->m)); /* what is cheap is checked at once */
     struct machine_counts counts;
     machine_get_counts(k->m, &counts);
-    assert_int_equal(counts.waits, 6);
+    assert_int_equal(counts.waits, 2 * names);
 }
 
 /* What it takes to match names with patterns counts for the leader's batches. */
@@ -211,7 +212,8 @@ TEST_WITH(matching_has_a_cost, fixture_setup, fixture_teardown)
     c = by(c, login(k, "ann"));
     assert_in_range(machine_command_cost_now(k->m, &c), plain, plain + 2 * MACHINE_STEPS_RECORD);
     c = by(c, login(k, "bob"));
-    assert_true(machine_command_cost_now(k->m, &c) > MACHINE_BATCH_COST_MAX);
+    assert_in_range(machine_command_cost_now(k->m, &c), plain + 20 * MACHINE_STEPS_RECORD,
+                    MACHINE_BATCH_COST_MAX / 2);
     set(k, "default", "~* +@acquire");
     c = by(c, 0);
     assert_int_equal(machine_command_cost_now(k->m, &c), plain);
