@@ -300,7 +300,7 @@ class Attack(Attacked):
         subscribers = []
         for k in range(8):
             c = self.node.client(timeout=PATIENCE_S)
-            patterns = ['*%s%s%s' % ('a' * 100, chr(98 + k), 'a' * (100 + i)) for i in range(16)]
+            patterns = [b'*' + b'[@-\xbf]' * 48 + bytes([98 + k, 97 + i]) for i in range(16)] # sets of half of all bytes
             c.send_raw(encode('PSUBSCRIBE', *patterns))
             c.read()
             subscribers.append(c)
