@@ -3,7 +3,7 @@
  * recursion, and the cost is at most pattern times text. Where that could be much, all places of
  * the pattern at which a match may be are followed side by side, a bit for each, in one pass over
  * the text: Shift-And with bits that stay (Navarro and Raffinot, Flexible Pattern Matching in
- * Strings, sections 2.2.1 and 4.2). */
+ * Strings, chapters 2 and 4). */
 #include "machine/glob.h"
 
 #include <string.h>
@@ -13,9 +13,9 @@
 #define SET_WORDS (BYTE_VALUES / WORD_BITS)
 #define STATES 256u /* of a pattern of at most 255 bytes */
 #define WORDS (STATES / WORD_BITS)
-#define LINE_BYTES 64u       /* that are cleared in a step */
-#define LARGE_SET_BYTES 5u   /* `[a-z]`: fewer are no set of half of all bytes */
-#define PLAIN_STEPS_MAX 8192 /* up to there the plain way is mostly the faster one */
+#define LINE_BYTES 64u        /* that are cleared in a step */
+#define LARGE_SET_BYTES 5u    /* `[a-z]`: fewer are no set of half of all bytes */
+#define PLAIN_STEPS_MAX 8192u /* up to there the plain way is mostly the faster one */
 
 /* ---- sets ---- */
 
@@ -258,6 +258,12 @@ static bool run(const struct automaton *a, struct fli_slice text, uint64_t *step
 
 /* ---- which of the two ---- */
 
+#define SIDE_BY_SIDE_STEPS_MAX(pattern_len, text_len)                                              \
+    (sizeof(struct automaton) / LINE_BYTES + (pattern_len) +                                       \
+     (pattern_len) / LARGE_SET_BYTES * (BYTE_VALUES / 2) + WORDS * (text_len))
+_Static_assert(SIDE_BY_SIDE_STEPS_MAX(STATES - 1, FL_NAME_MAX) <= PLAIN_STEPS_MAX,
+               "what glob.h says of names");
+
 static size_t plain_steps_max(struct fli_slice pattern, size_t text_len)
 {
     const uint8_t *star = pattern.len == 0 ? NULL : memchr(pattern.data, '*', pattern.len);
@@ -275,8 +281,7 @@ size_t machine_glob_steps_max(struct fli_slice pattern, size_t text_len)
     if (is_plain(pattern, text_len)) {
         return plain_steps_max(pattern, text_len);
     }
-    return sizeof(struct automaton) / LINE_BYTES + pattern.len +
-           pattern.len / LARGE_SET_BYTES * (BYTE_VALUES / 2) + WORDS * text_len;
+    return SIDE_BY_SIDE_STEPS_MAX(pattern.len, text_len);
 }
 
 bool machine_glob_match(struct fli_slice pattern, struct fli_slice text, uint64_t *steps)

@@ -102,7 +102,7 @@ TEST(test_against_definition)
     }
 }
 
-/* Elements that no other follows in part, and what they are compared with. */
+/* What patterns are made of; the first two are the stars. */
 static const char *const ELEMENTS[] = {"*",   "*",       "a",      "a",          "b",
                                        "?",   "[ab]",    "[^a]",   "[a-c]",      "[^b-]",
                                        "\\*", "[]a\\]]", "[^ -~]", "[\x01-\x90]"};
