@@ -8,11 +8,13 @@
  *   handshakes   FLI_TURN_HANDSHAKES_US   net/secure.c, the last one may take longer: 1 to 2 ms
  *   accepting    counts, not time         net/conn.h: NET_ACCEPTS_TURN_MAX; peer/transport.h:
  *                                         TRANSPORT_ACCEPTS_TURN_MAX
- *   requests     FLI_TURN_REQUESTS_US     net/conn.c: parsing, and what is answered at once, and
- *                                         net/secure.c: decrypting; of that a connection has
- *                                         FLI_TURN_VISIT_US, then the others;
+ *   requests     FLI_TURN_REQUESTS_US     net/conn.c: reading, parsing, and what is answered at
+ *                                         once, and net/secure.c: decrypting; of that a connection
+ *                                         has FLI_TURN_VISIT_US and one read, then the others;
  *                                         less after long turns. If those that waited use all of
  *                                         it, new ones have half as much again
+ *   ends         FLI_TURN_ENDS_US         net/end.c: connections that are freed, and as much for
+ *                                         clients that hang up with requests in flight
  *   events       FLI_TURN_EVENT_STEPS     server/events_publish.c: of matching and sending
  *   peers        FLI_TURN_PEERS_US        peer/channel.c: reading, with decrypting and all that the
  *                                         bytes cause at once; a connection has
@@ -50,6 +52,7 @@
 #define FLI_TURN_PEERS_US 4000u
 #define FLI_TURN_PEERS_VISIT_US 1000u
 #define FLI_TURN_PUSHES_US 2000u
+#define FLI_TURN_ENDS_US 1000u
 
 enum fli_turn_part {
     FLI_TURN_OTHER,

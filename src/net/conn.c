@@ -16,17 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 
 #include "net/address.h"
 #include "net/conn.h"
-
-static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
-{
-    struct net_conn *c = handle->data;
-    *ret = uv_buf_init(c->server->read_buf, NET_READ_SIZE);
-}
 
 static struct net_input *input_take(struct net_server *s)
 {
@@ -43,7 +35,7 @@ static struct net_input *input_take(struct net_server *s)
     return in;
 }
 
-static void input_drop(struct net_conn *c)
+void net_input_drop(struct net_conn *c)
 {
     struct net_server *s = c->server;
     struct net_input *in = c->input;
@@ -212,7 +204,7 @@ static void take_kept(struct net_conn *c)
     struct net_input *in = c->input;
     fli_buf_consume(&in->buf, take(c, &in->parser, in->buf.data, in->buf.len));
     if (c->last || (in->buf.len == 0 && net_parser_idle(&in->parser))) {
-        input_drop(c);
+        net_input_drop(c);
     }
 }
 
@@ -249,48 +241,45 @@ void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len)
     net_memory_note(c);
 }
 
-static void report_hangup(struct net_conn *c)
-{
-    struct net_server *s = c->server;
-    if (s->cbs.hangup == NULL) {
-        return;
-    }
-    c->requests_in_use = true;
-    for (struct fli_list *link = c->requests.next; link != &c->requests; link = link->next) {
-        struct net_request *r = FLI_CONTAINER_OF(link, struct net_request, link);
-        if (!r->answered) {
-            s->cbs.hangup(s->cbs.ctx, r);
-        }
-    }
-    c->requests_in_use = false;
-    if (!c->doomed) {
-        net_conn_advance(c);
-    }
-}
-
-void net_conn_read_end(struct net_conn *c)
-{
-    (void)uv_read_stop((uv_stream_t *)&c->tcp);
-    c->reading = false;
-    c->eof = true;
-    if (c->lingering) {
-        net_conn_doom(c);
-        return;
-    }
-    report_hangup(c);
-    net_conn_touch(c);
-}
-
-static void set_reading(struct net_conn *c);
-
 static bool is_deferred(const struct net_conn *c)
 {
     return c->secure != NULL && fli_list_linked(&c->secure->deferred);
 }
 
-static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+/* A connection is read once in a turn, since libuv reads on as long as reads are full, and not when
+ * the requests' share is over, unless this turn owes it a read. */
+static bool may_read(const struct net_conn *c)
 {
-    struct net_conn *c = stream->data;
+    const struct net_server *s = c->server;
+    return c->read_in != s->turn_n && (c->owed_in == s->turn_n || !net_take_over(s));
+}
+
+/* What is not read waits in the kernel: without room, libuv reads nothing, and read_cb() gets
+ * UV_ENOBUFS. */
+static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
+{
+    struct net_conn *c = handle->data;
+    struct net_server *s = c->server;
+    *ret = uv_buf_init(s->read_buf, may_read(c) ? NET_READ_SIZE : 0);
+    if (ret->len > 0) {
+        s->read_part = fli_turn_enter(&s->turn, FLI_TURN_REQUESTS);
+        s->read_at_ns = fli_clock_ns();
+        s->counted_ns = s->take_ns + s->shake_ns;
+        c->read_in = s->turn_n;
+    }
+}
+
+/* A read costs by the byte, and at least a call of the kernel, even if no request comes of it. */
+static void count_read(struct net_server *s)
+{
+    uint64_t took_ns = fli_clock_ns() - s->read_at_ns;
+    uint64_t counted_ns = s->take_ns + s->shake_ns - s->counted_ns;
+    s->take_ns += took_ns > counted_ns ? took_ns - counted_ns : 0;
+    fli_turn_leave(&s->turn, s->read_part);
+}
+
+static void got(struct net_conn *c, ssize_t n, const uint8_t *data)
+{
     if (n == 0 || c->doomed) {
         return;
     }
@@ -308,22 +297,34 @@ static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return; /* it takes no more requests; reading only detects the end */
     }
     if (c->secure != NULL) {
-        net_secure_read(c, (const uint8_t *)buf->base, (size_t)n);
+        net_secure_read(c, data, (size_t)n);
     } else {
-        net_conn_take(c, (const uint8_t *)buf->base, (size_t)n);
+        net_conn_take(c, data, (size_t)n);
     }
     if (c->paused || c->last || is_deferred(c)) {
-        /* Done at once: libuv reads on in the same turn while there is more, and the room for the
-         * rest is that of one read. */
-        set_reading(c);
+        /* Done at once: the room for what is not taken is that of one read. */
+        net_conn_set_reading(c);
         net_conn_touch(c);
     }
 }
 
-static void set_reading(struct net_conn *c)
+static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
-    bool want =
-        c->lingering || (!c->paused && !c->eof && !c->last && !c->doomed && !is_deferred(c));
+    struct net_conn *c = stream->data;
+    if (n == UV_ENOBUFS && buf->len == 0) {
+        net_conn_yield(c, c->read_in == c->server->turn_n);
+        net_conn_set_reading(c);
+        return;
+    }
+    struct net_server *s = c->server;
+    got(c, n, (const uint8_t *)buf->base);
+    count_read(s);
+}
+
+void net_conn_set_reading(struct net_conn *c)
+{
+    bool want = !fli_list_linked(&c->yielded) && !c->doomed &&
+                (c->lingering || (!c->paused && !c->eof && !c->last && !is_deferred(c)));
     if (want == c->reading) {
         return;
     }
@@ -357,7 +358,7 @@ static void resume(struct net_conn *c)
         net_secure_resume(c);
     }
     net_secure_send_end(c);
-    set_reading(c);
+    net_conn_set_reading(c);
 }
 
 static void write_cb(uv_write_t *write, int status)
@@ -436,113 +437,6 @@ static void flush(struct net_conn *c)
     }
 }
 
-/* Shuts down our side and waits for the client's end. Closing a socket that has unread input would
- * reset the connection, and a reset can overtake the answers. */
-static void linger(struct net_conn *c)
-{
-    struct net_server *s = c->server;
-    uv_os_fd_t fd = -1;
-    int unread = 0;
-    net_secure_end(c);
-    if (uv_fileno((uv_handle_t *)&c->tcp, &fd) != 0 || ioctl(fd, FIONREAD, &unread) != 0) {
-        net_conn_doom(c);
-        return;
-    }
-    if (c->eof || (s->stopping && unread == 0) || shutdown(fd, SHUT_WR) != 0) {
-        net_conn_doom(c);
-        return;
-    }
-    input_drop(c);
-    c->lingering = true;
-    c->watch_ms = uv_now(s->loop) + NET_LINGER_MS;
-    if (fli_list_linked(&c->watch)) {
-        fli_list_remove(&c->watch);
-    }
-    fli_list_push(&s->lingering, &c->watch);
-    net_server_tick_start(s);
-    set_reading(c);
-}
-
-static void settle(struct net_conn *c)
-{
-    if (c->doomed || c->lingering || c->in_flight > 0 || net_conn_unsent(c) > 0) {
-        return;
-    }
-    FLI_ASSERT(c->sending == NULL);
-    if (c->last) {
-        linger(c);
-    } else if (c->eof) {
-        net_secure_end(c);
-        net_conn_doom(c); /* the rest is an incomplete request */
-    }
-}
-
-static void close_cb(uv_handle_t *handle)
-{
-    struct net_conn *c = handle->data;
-    struct net_server *s = c->server;
-    FLI_ASSERT(c->sending == NULL && c->in_flight == 0);
-    net_buffer_give(s, &c->out);
-    free(c);
-    net_server_closed(s);
-}
-
-static void reap(struct net_conn *c)
-{
-    struct net_server *s = c->server;
-    FLI_ASSERT(c->doomed && !c->closing && !c->requests_in_use);
-    c->closing = true;
-    net_memory_forget(c);
-    if (fli_list_linked(&c->dirty)) {
-        fli_list_remove(&c->dirty);
-    }
-    if (fli_list_linked(&c->watch)) {
-        fli_list_remove(&c->watch);
-    }
-    if (fli_list_linked(&c->yielded)) {
-        fli_list_remove(&c->yielded);
-    }
-    input_drop(c);
-    net_secure_drop(c);
-    struct fli_list *link = NULL;
-    while ((link = fli_list_first(&c->requests)) != NULL) {
-        struct net_request *r = FLI_CONTAINER_OF(link, struct net_request, link);
-        if (!r->answered) {
-            r->answered = true;
-            s->cbs.cancel(s->cbs.ctx, r);
-        }
-        net_request_free(r);
-    }
-    net_origin_leave(c);
-    fli_list_remove(&c->link);
-    FLI_ASSERT(s->conns_n > 0);
-    s->conns_n--;
-    if (!c->admitted) {
-        s->refused_n--;
-    } else if (s->cbs.closed != NULL) {
-        s->cbs.closed(s->cbs.ctx, c);
-    }
-    if (!c->reset || uv_tcp_close_reset(&c->tcp, close_cb) != 0) {
-        uv_close((uv_handle_t *)&c->tcp, close_cb);
-    }
-}
-
-/* Many connections with much in flight may end at once: the rest of them end in later turns. Each
- * turn gives up far more requests than it takes. */
-static void reap_in_turn(struct net_conn *c)
-{
-    struct net_server *s = c->server;
-    if (s->reaped < NET_REAPED_TURN) {
-        s->reaped += c->in_flight;
-        reap(c);
-        return;
-    }
-    if (!fli_list_linked(&c->dirty)) {
-        fli_list_push(&s->ending, &c->dirty);
-    }
-    net_server_stay_awake(s);
-}
-
 void net_conn_work(struct net_conn *c)
 {
     if (!c->doomed) {
@@ -553,11 +447,11 @@ void net_conn_work(struct net_conn *c)
     }
     /* If resume() made more output, the connection is dirty again and is visited once more. */
     if (!c->doomed) {
-        settle(c);
+        net_conn_settle(c);
     }
     net_memory_note(c);
     if (c->doomed) {
-        reap_in_turn(c);
+        net_conn_reap(c);
     }
 }
 
@@ -612,7 +506,7 @@ static void admit(struct net_conn *c)
     if (s->cbs.opened != NULL) {
         s->cbs.opened(s->cbs.ctx, c);
     }
-    set_reading(c);
+    net_conn_set_reading(c);
 }
 
 void net_conn_accept(struct net_listener *l)
@@ -629,6 +523,7 @@ void net_conn_accept(struct net_listener *l)
     fli_list_init(&c->dirty);
     fli_list_init(&c->watch);
     fli_list_init(&c->yielded);
+    fli_list_init(&c->hung);
     fli_list_init(&c->requests);
     fli_heap_node_init(&c->heavy);
     fli_heap_node_init(&c->heavy_here);

@@ -28,6 +28,8 @@
 #define NET_REQUESTS_KEEP 65536u                        /* requests kept in the pool */
 #define NET_INPUTS_KEEP 64u                             /* partial inputs kept in the pool */
 #define NET_REAPED_TURN 8192u /* requests given up with their connections in a turn, about */
+#define NET_HUNG_TURN 2048u   /* requests whose client has hung up, in a turn, about */
+#define NET_OWED_TURN_MAX 16u /* connections that a turn reads whatever its share, about */
 #define NET_REFUSED_MAX 64u   /* refused connections that get an error and an orderly end */
 #define NET_LISTENERS_MAX 8u
 #define NET_BACKLOG 1024
@@ -80,6 +82,7 @@ struct net_conn {
                                * ->ending; or, with `later`, on ->pushed */
     struct fli_list watch;    /* server->fresh, ->leaving or ->lingering, oldest first */
     struct fli_list yielded;  /* on server->yielded or ->unserved: paused until its turn comes */
+    struct fli_list hung;     /* on server->hanging_up: the service is not told yet */
     struct fli_list requests; /* in order of arrival: taken, and their answers not yet in the
                                  output */
     struct net_input *input;  /* NULL while nothing is left over */
@@ -96,7 +99,8 @@ struct net_conn {
     struct net_secure *secure;       /* NULL: a plain connection */
     void *user;
     uint64_t id, opened_ms, active_ms, watch_ms, taken;
-    unsigned in_flight; /* length of `requests` */
+    uint64_t read_in, owed_in; /* turns of the loop: the last read, and one that must read it */
+    unsigned in_flight;        /* length of `requests` */
     uint8_t proto;
     uint64_t login;
     uint8_t address[NET_CONN_ADDRESS_MAX];
@@ -146,11 +150,16 @@ struct net_server {
     unsigned handles; /* uv handles that are still open */
     uv_idle_t idle;   /* active while connections have yielded: the poll does not wait */
     struct fli_turn turn;
-    bool turning;             /* the first turn has begun */
-    uint64_t polled_at_ns;    /* when the loop began to wait */
-    uint64_t idle_ns;         /* how long it waited in this turn */
-    uint64_t share_ns;        /* what requests may take of a turn, see base/turn.h */
-    uint64_t take_ns;         /* spent on requests in this turn */
+    bool turning;          /* the first turn has begun */
+    uint64_t polled_at_ns; /* when the loop began to wait */
+    uint64_t idle_ns;      /* how long it waited in this turn */
+    uint64_t share_ns;     /* what requests may take of a turn, see base/turn.h */
+    uint64_t take_ns;      /* spent on requests in this turn */
+    uint64_t turn_n;       /* this turn; counted from 2 */
+    uint64_t read_at_ns;   /* when the read under way began */
+    uint64_t counted_ns;   /* what was spent on requests and handshakes until then */
+    enum fli_turn_part read_part;
+    unsigned owed;            /* reads that this turn owes */
     uint64_t visit_ns;        /* when the current connection began to take requests */
     unsigned visit_n;         /* how many it took */
     struct fli_list unserved; /* came in an earlier turn and were not served yet: they go first */
@@ -159,17 +168,19 @@ struct net_server {
     struct fli_list deferred, deferred_begun; /* handshakes, in the order in which they
                                                  continue */
     struct fli_list conns, dirty;
-    struct fli_list fresh;     /* sent no whole request yet */
-    struct fli_list leaving;   /* cut off: the last message is on its way out */
-    struct fli_list lingering; /* our side is shut down: wait for the client's end */
-    struct fli_list shaking;   /* in the TLS handshake */
-    struct fli_list ending;    /* doomed, and put off to the next turn; by `dirty` */
-    struct fli_list pushed;    /* got pushes and nothing else; by `dirty` */
-    uint64_t push_ns;          /* spent on those in this turn */
-    size_t reaped;             /* requests that were given up in this turn */
-    unsigned accepts;          /* in this turn */
-    size_t conns_n;            /* length of `conns` */
-    size_t refused_n;          /* of them, not admitted */
+    struct fli_list fresh;      /* sent no whole request yet */
+    struct fli_list leaving;    /* cut off: the last message is on its way out */
+    struct fli_list lingering;  /* our side is shut down: wait for the client's end */
+    struct fli_list shaking;    /* in the TLS handshake */
+    struct fli_list ending;     /* doomed, and put off to the next turn; by `dirty` */
+    struct fli_list hanging_up; /* clients that hung up, and put off to the next turn */
+    struct fli_list pushed;     /* got pushes and nothing else; by `dirty` */
+    uint64_t push_ns;           /* spent on those in this turn */
+    size_t reaped, hung;        /* requests given up, and of clients that hung up, in this turn */
+    uint64_t reap_ns, hang_ns;  /* spent on those in this turn */
+    unsigned accepts;           /* in this turn */
+    size_t conns_n;             /* length of `conns` */
+    size_t refused_n;           /* of them, not admitted */
     uint64_t next_id;
     uint64_t drain_at_ms, retry_at_ms;
     bool stopping, closing, flushing;
@@ -192,12 +203,19 @@ struct net_server {
 void net_conn_accept(struct net_listener *l); /* accepts the next connection */
 void net_conn_doom(struct net_conn *c);
 void net_conn_work(struct net_conn *c); /* flush, resume, settle, or reap */
-void net_conn_stop(struct net_conn *c); /* takes no more; closes when everything was sent */
+void net_conn_set_reading(struct net_conn *c);
+void net_input_drop(struct net_conn *c); /* of its own, if it has one */
+void net_conn_stop(struct net_conn *c);  /* takes no more; closes when everything was sent */
 
 void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len); /* bytes that were read */
-void net_conn_yield(struct net_conn *c, bool served); /* it goes on in a later turn */
-void net_conn_read_end(struct net_conn *c);
+void net_conn_yield(struct net_conn *c, bool served);      /* it goes on in a later turn */
 void net_conn_send(struct net_conn *c, struct fli_buf *b); /* nothing is being sent */
+
+/* end.c */
+void net_conn_read_end(struct net_conn *c); /* the client has hung up */
+void net_conn_settle(struct net_conn *c);   /* lingers or dooms it, when nothing is owed */
+void net_conn_reap(struct net_conn *c);     /* doomed: frees it, now or in a later turn */
+void net_ends_go_on(struct net_server *s);  /* begins a turn's share */
 
 /* secure.c */
 bool net_secure_attach(struct net_conn *c); /* false: out of memory */

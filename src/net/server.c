@@ -109,22 +109,34 @@ static void continue_handshakes(struct net_server *s)
     }
 }
 
+/* One that is read again is owed a read in this turn, whoever comes before it in the poll. */
+static bool serve_first(struct net_server *s, struct fli_list *waiting)
+{
+    struct fli_list *link = fli_list_pop(waiting);
+    if (link == NULL) {
+        return false;
+    }
+    struct net_conn *c = FLI_CONTAINER_OF(link, struct net_conn, yielded);
+    net_conn_work(c);
+    if (c->reading) {
+        c->owed_in = s->turn_n;
+        s->owed++;
+    }
+    return true;
+}
+
 /* Each turn works on at least one connection that was not served yet, and on one that has had its
  * share, however long others took. A visit may take longer than the whole share: one request may,
  * and the machine may be busy with something else. */
 static void serve_yielded(struct net_server *s)
 {
-    struct fli_list *link = NULL;
-    if ((link = fli_list_pop(&s->unserved)) != NULL) {
-        net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
+    s->owed = 0;
+    if (serve_first(s, &s->unserved)) {
         s->take_ns = net_take_over(s) ? s->share_ns - FLI_TURN_VISIT_US * US : s->take_ns;
     }
-    if ((link = fli_list_pop(&s->yielded)) != NULL) {
-        net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
-    }
-    while (!net_take_over(s) && ((link = fli_list_pop(&s->unserved)) != NULL ||
-                                 (link = fli_list_pop(&s->yielded)) != NULL)) {
-        net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
+    (void)serve_first(s, &s->yielded);
+    while (!net_take_over(s) && s->owed < NET_OWED_TURN_MAX &&
+           (serve_first(s, &s->unserved) || serve_first(s, &s->yielded))) {
     }
 }
 
@@ -167,16 +179,16 @@ static void begin_turn(struct net_server *s)
     s->take_ns = 0;
     s->shake_ns = 0;
     s->push_ns = 0;
-    s->reaped = 0;
     s->accepts = 0;
+    s->turn_n++;
     accept_waiting(s);
-    fli_list_splice(&s->dirty, &s->ending);
+    net_ends_go_on(s);
     continue_handshakes(s);
     serve_yielded(s);
     s->take_ns = s->take_ns > s->share_ns / 2 ? s->share_ns / 2 : s->take_ns;
     if (fli_list_empty(&s->yielded) && fli_list_empty(&s->unserved) && fli_list_empty(&s->ending) &&
-        fli_list_empty(&s->pushed) && fli_list_empty(&s->deferred) &&
-        fli_list_empty(&s->deferred_begun)) {
+        fli_list_empty(&s->hanging_up) && fli_list_empty(&s->pushed) &&
+        fli_list_empty(&s->deferred) && fli_list_empty(&s->deferred_begun)) {
         (void)uv_idle_stop(&s->idle);
     }
 }
@@ -480,11 +492,13 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->conns);
     fli_list_init(&s->dirty);
     fli_list_init(&s->ending);
+    fli_list_init(&s->hanging_up);
     fli_list_init(&s->pushed);
     fli_list_init(&s->unserved);
     fli_list_init(&s->yielded);
     fli_turn_init(&s->turn);
     s->share_ns = FLI_TURN_REQUESTS_US * US;
+    s->turn_n = 1; /* so that no connection was read in it */
     net_memory_init(s);
     net_origin_init(s);
     fli_list_init(&s->fresh);

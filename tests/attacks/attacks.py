@@ -170,6 +170,35 @@ class Subscribers:
         self.selector.close()
 
 
+class Leaving:
+    """Processes that open many connections and exit: all of them end in one moment."""
+    reads = True
+    TEXT = """
+import socket, sys
+host, port = sys.argv[1].rsplit(':', 1)
+socks = [socket.create_connection((host, int(port))) for _ in range(int(sys.argv[2]))]
+"""
+
+    def __init__(self, address, n):
+        self.address, self.n, self.cut_off, self.left, self.child = address, n, 0, 0, None
+
+    def step(self):
+        if self.child is None:
+            self.child = subprocess.Popen([sys.executable, '-c', self.TEXT, self.address, str(self.n)])
+            guard(self.child)
+        try:
+            code = self.child.wait(0.05)
+        except subprocess.TimeoutExpired:
+            return
+        release_from_guard(self.child)
+        assert code == 0, 'it could not open its connections'
+        self.child, self.left = None, self.left + 1
+
+    def close(self):
+        while self.child is not None:
+            self.step()
+
+
 class TinyRecords:
     """TLS clients, each of which announces an argument that is too large, and then sends records of one byte. All that they have to
     send is encrypted first and sent at once, so that the node finds it in all sockets in one turn."""
@@ -354,6 +383,16 @@ class Attack(Attacked):
                     Flood(self.node.address, 20, b'*1\r\n$1\r\n'), may_end=True)
 
 
+    def test_a_large_argument_is_thrown_away(self):
+        """What is announced too large is read and thrown away, and no request comes of it."""
+        flood = Flood(self.node.address, 100, b'x' * (1 << 20))
+        for sock in flood.left:
+            sock.setblocking(True)
+            sock.sendall(b'*1\r\n$500000000\r\n')
+            sock.setblocking(False)
+        self.attack(flood)
+
+
 class Crowd(Attacked):
     """With memory for full pipelines of many: commands for dozens of batches are in line at any time. A renewal comes into
     the next one all the same."""
@@ -369,6 +408,13 @@ class Crowd(Attacked):
     def test_a_hundred_through_a_follower(self):
         follower = self.cluster.followers()[0]
         self.attack(Flood(follower.address, 100, self.takes()), on=follower)
+
+    def test_connections_that_end_together(self):
+        n = 3000
+        self.need_open_files(n + 200)
+        leaving = Leaving(self.node.address, n)
+        self.attack(leaving, until=lambda: leaving.left > 1)
+        self.assertGreater(leaving.left, 1)
 
     def test_events_for_many_subscribers(self):
         """Each event is written to all of them."""

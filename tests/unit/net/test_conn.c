@@ -186,6 +186,44 @@ TEST(little_is_served_at_once)
 
 /* A connection that was full goes on when at most half of its limit is in flight. One that only
  * waits for the next turn of the loop was not full, so it goes on although more is in flight. */
+/* What is read without a request coming of it is work as well. A connection is read once in a turn,
+ * however much it sends. */
+TEST(a_flood_is_read_once_a_turn)
+{
+    enum { FLOODS = 4, TURNS = 200 };
+    static const char begin[] = "*1\r\n$500000000\r\n";
+    static const char waste[NET_READ_SIZE];
+    struct fixture f;
+    struct net_stats before = {0};
+    struct net_stats after = {0};
+    int floods[FLOODS];
+    fixture_start(&f, test_limits());
+    int good = client_open(&f);
+    for (unsigned i = 0; i < FLOODS; i++) {
+        floods[i] = client_open(&f);
+        client_say(&f, floods[i], begin);
+    }
+    turn_until(&f, f.opened == FLOODS + 1);
+    for (unsigned k = 0; k < TURNS; k++) {
+        for (unsigned i = 0; i < FLOODS; i++) {
+            while (send(floods[i], waste, sizeof waste, MSG_NOSIGNAL) > 0) {
+            }
+        }
+        net_get_stats(f.server, &before);
+        turn(&f);
+        net_get_stats(f.server, &after);
+        assert_true(after.bytes_in - before.bytes_in <= FLOODS * NET_READ_SIZE);
+    }
+    assert_true(after.bytes_in > TURNS * NET_READ_SIZE / 2);
+    client_say(&f, good, "ECHO x\r\n");
+    client_hear(&f, good, "$1\r\nx\r\n");
+    for (unsigned i = 0; i < FLOODS; i++) {
+        client_close(floods[i]);
+    }
+    client_close(good);
+    fixture_end(&f);
+}
+
 TEST(waiting_for_a_turn_is_no_pause)
 {
     struct fixture f;

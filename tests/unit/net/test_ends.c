@@ -1,6 +1,7 @@
 /* test_ends.c: how connections and the server end. */
 #include "harness.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -93,6 +94,114 @@ TEST(many_ends_take_several_turns)
     }
     assert_int_equal(f.cancelled, N * EACH);
     assert_true(turns > N * EACH / (NET_REAPED_TURN + EACH));
+    fixture_end(&f);
+}
+
+/* Connections with nothing in flight cost as much to end. */
+TEST(many_idle_ends_take_several_turns)
+{
+    enum { N = 1500 };
+    static int fds[N];
+    struct fixture f;
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = files.rlim_max < 65536 ? files.rlim_max : 65536;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    fixture_start(&f, test_limits());
+    for (unsigned i = 0; i < N; i++) {
+        fds[i] = client_open(&f);
+        turn_until(&f, f.opened == i + 1);
+    }
+    for (unsigned i = 0; i < N; i++) {
+        client_close(fds[i]);
+    }
+    while (f.closed < N) {
+        unsigned before = f.closed;
+        turn(&f);
+        assert_true(f.closed - before < N / 2);
+    }
+    fixture_end(&f);
+}
+
+/* Clients that hang up in one moment: the service hears of what they have in flight in several
+ * turns, and of each once. */
+TEST(many_hangups_take_several_turns)
+{
+    enum { N = 20, EACH = 1000, LINE = 7 };
+    static char lines[EACH * LINE + 1];
+    struct net_limits limits = test_limits();
+    struct fixture f;
+    int fds[N];
+    unsigned turns = 0;
+    limits.pipeline_max = EACH;
+    fixture_start(&f, limits);
+    for (size_t i = 0; i < EACH; i++) {
+        memcpy(lines + i * LINE, "LATER\r\n", LINE + 1);
+    }
+    for (unsigned i = 0; i < N; i++) {
+        fds[i] = client_open(&f);
+        client_say(&f, fds[i], lines);
+    }
+    turn_until(&f, f.kept_n == N * EACH);
+    for (unsigned i = 0; i < N; i++) {
+        assert_int_equal(shutdown(fds[i], SHUT_WR), 0);
+    }
+    while (f.hangups < N * EACH) {
+        unsigned before = f.hangups;
+        turn(&f);
+        assert_true(f.hangups - before < NET_HUNG_TURN + EACH);
+        turns += f.hangups > before;
+    }
+    assert_true(turns > N * EACH / (NET_HUNG_TURN + EACH));
+    assert_int_equal(f.closed, 0);
+    for (unsigned i = 0; i < f.kept_n; i++) {
+        answer_kept(&f, i, "x");
+    }
+    turn_until(&f, f.closed == N);
+    assert_int_equal(f.hangups, N * EACH);
+    assert_int_equal(f.cancelled, 0);
+    for (unsigned i = 0; i < N; i++) {
+        client_close(fds[i]);
+    }
+    fixture_end(&f);
+}
+
+/* It hangs up, and is gone before the service was told. */
+TEST(gone_while_its_hangup_waits)
+{
+    enum { N = 5, EACH = 1000, LINE = 7 };
+    static char lines[EACH * LINE + 1];
+    const struct linger reset = {.l_onoff = 1, .l_linger = 0};
+    struct net_limits limits = test_limits();
+    struct fixture f;
+    int fds[N];
+    limits.pipeline_max = EACH;
+    limits.unread_ms = 0;
+    fixture_start(&f, limits);
+    for (size_t i = 0; i < EACH; i++) {
+        memcpy(lines + i * LINE, "LATER\r\n", LINE + 1);
+    }
+    for (unsigned i = 0; i < N; i++) {
+        fds[i] = client_open(&f);
+        client_say(&f, fds[i], lines);
+    }
+    turn_until(&f, f.kept_n == N * EACH);
+    for (unsigned i = 0; i < N; i++) {
+        assert_int_equal(shutdown(fds[i], SHUT_WR), 0);
+    }
+    turn_until(&f, f.hangups > 0);
+    assert_true(f.hangups < N * EACH);
+    for (unsigned i = 0; i < N; i++) { /* its requests have no room for their answers */
+        struct net_request *r = f.kept[i * EACH];
+        f.kept[i * EACH] = NULL;
+        net_answer_failed(r);
+    }
+    turn_until(&f, f.closed == N);
+    assert_int_equal(f.cancelled, N * EACH - N);
+    for (unsigned i = 0; i < N; i++) {
+        assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+        client_close(fds[i]);
+    }
     fixture_end(&f);
 }
 
