@@ -2,7 +2,8 @@
  * and cleaning up after clients that are gone.
  *
  * Nothing is submitted from inside an event or a result, since both come while the machine applies
- * a batch. What is to be cleaned up goes on a list that dispatch_turn() works through. */
+ * a batch. What is to be cleaned up goes on a list that dispatch_turn() works through. So do those
+ * whom an event answers: one may answer all requests of a node, and each turn has its share. */
 #include <string.h>
 
 #include "machine/batch.h"
@@ -85,20 +86,6 @@ static void cleanup(struct call *c)
 
 /* --- waiting --- */
 
-/* The client of a parked call has gone or hung up. Frees the call when nothing keeps it. */
-static void leave(struct call *c)
-{
-    struct dispatch *d = c->dispatch;
-    uint64_t times_asked = 0;
-    if (parked_leave(&d->parked, &c->parked, &times_asked)) {
-        cleanup_wait(d, parked_wait_id(&c->parked), times_asked);
-    }
-    if (c->request == NULL && !c->made_owner) {
-        parked_remove(&d->parked, &c->parked);
-        dispatch_call_free(c);
-    }
-}
-
 /* A wait has ended and the call is no longer parked. */
 static void end_wait(struct call *c, const struct parked_news *news)
 {
@@ -132,6 +119,35 @@ static void give_up(struct call *c)
     dispatch_call_free(c);
 }
 
+/* The client of a parked call has gone or hung up. Frees the call when nothing keeps it. */
+static void leave(struct call *c)
+{
+    struct dispatch *d = c->dispatch;
+    uint64_t times_asked = 0;
+    if (parked_is_told(&c->parked)) {
+        struct parked_news news = parked_remove(&d->parked, &c->parked);
+        end_wait(c, &news);
+        return;
+    }
+    if (parked_leave(&d->parked, &c->parked, &times_asked)) {
+        cleanup_wait(d, parked_wait_id(&c->parked), times_asked);
+    }
+    if (c->request == NULL && !c->made_owner) {
+        (void)parked_remove(&d->parked, &c->parked);
+        dispatch_call_free(c);
+    }
+}
+
+/* The call is not parked any more. */
+static void unpark(struct call *c, const struct parked_news *news)
+{
+    if (news->end == PARKED_WAITING) {
+        give_up(c);
+    } else {
+        end_wait(c, news);
+    }
+}
+
 void dispatch_park(struct call *c, const struct machine_result *queued)
 {
     struct dispatch *d = c->dispatch;
@@ -145,13 +161,13 @@ void dispatch_park(struct call *c, const struct machine_result *queued)
         end_wait(c, &news);
     } else if (d->stopping || c->restores != d->restores) {
         /* Its event may have been skipped, and the local log may also be behind the leader. */
-        parked_remove(&d->parked, &c->parked);
+        (void)parked_remove(&d->parked, &c->parked);
         give_up(c);
     } else if (c->request == NULL && !c->made_owner && !c->counted && queued->token > 1) {
         /* The client left while this was under way. It has sent the request more than once without
          * numbers, so this node cannot tell which request is the newest: that one may be at another
          * node, although this answer came last. */
-        parked_remove(&d->parked, &c->parked);
+        (void)parked_remove(&d->parked, &c->parked);
         dispatch_call_free(c);
     } else if (c->request == NULL || c->hung_up) {
         leave(c);
@@ -182,12 +198,7 @@ void dispatch_event(struct dispatch *d, const struct machine_event *event)
     } else {
         return;
     }
-    /* Also when a request is parked on it: the QUEUED of another one may be under way. */
-    parked_remember(&d->parked, &news);
-    struct parked_request *r = NULL;
-    while ((r = parked_take(&d->parked, news.wait)) != NULL) {
-        end_wait(FLI_CONTAINER_OF(r, struct call, parked), &news);
-    }
+    parked_end(&d->parked, &news);
 }
 
 static bool goes_on(void *ctx, uint64_t wait)
@@ -229,7 +240,7 @@ void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot)
     (void)dispatch_call_detach(c);
     if (c->parked.wait != NULL) {
         leave(c);
-    } else if (c->signal == SIGNAL_PARKED) {
+    } else if (signals_ends(c)) {
         signals_leave(c);
     } else {
         gather_leave(c);
@@ -239,19 +250,31 @@ void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot)
 
 /* --- time --- */
 
+/* One event may answer all requests that a node has room for. */
+static void tell(struct dispatch *d)
+{
+    struct parked_request *r = NULL;
+    struct parked_news news;
+    for (unsigned n = 0; n < DISPATCH_TOLD_MAX && (r = parked_take_told(&d->parked, &news)) != NULL;
+         n++) {
+        end_wait(FLI_CONTAINER_OF(r, struct call, parked), &news);
+    }
+}
+
 /* A leader that is gone for long, or a snapshot, ends all that waits here at one moment. */
 static void end_due_waits(struct dispatch *d, uint64_t now_ms)
 {
     struct parked_request *r = NULL;
+    struct parked_news news;
     if (!fli_list_empty(&d->parked.unverified)) { /* a node that is closed has no machine to ask */
         parked_verify(&d->parked, DISPATCH_DUE_MAX, goes_on,
                       d->config.node.machine(d->config.node.ctx));
     }
-    for (unsigned n = 0; n < DISPATCH_DUE_MAX && (r = parked_take_due(&d->parked, now_ms)) != NULL;
-         n++) {
+    for (unsigned n = 0;
+         n < DISPATCH_DUE_MAX && (r = parked_take_due(&d->parked, now_ms, &news)) != NULL; n++) {
         struct call *c = FLI_CONTAINER_OF(r, struct call, parked);
-        d->counts.timeouts += c->request != NULL;
-        give_up(c);
+        d->counts.timeouts += c->request != NULL && news.end == PARKED_WAITING;
+        unpark(c, &news);
     }
 }
 
@@ -278,6 +301,7 @@ static void clean_up_due(struct dispatch *d, uint64_t now_ms)
 void dispatch_turn(struct dispatch *d)
 {
     uint64_t now_ms = now(d);
+    tell(d);
     end_due_waits(d, now_ms);
     listing_turn(d);
     signals_turn(d);
@@ -293,7 +317,8 @@ uint64_t dispatch_next_turn_ms(const struct dispatch *d)
     uint64_t next = parked_next_deadline(&d->parked);
     uint64_t listing = listing_next_turn_ms(d);
     next = listing < next ? listing : next;
-    next = d->signals.n > 0 && d->signals.next_ms < next ? d->signals.next_ms : next;
+    uint64_t signals = signals_next_turn_ms(d);
+    next = signals < next ? signals : next;
     struct fli_list *link = fli_list_first(&d->again);
     if (link != NULL) {
         uint64_t again = FLI_CONTAINER_OF(link, struct call, link)->again_ms;
@@ -305,10 +330,11 @@ uint64_t dispatch_next_turn_ms(const struct dispatch *d)
 void dispatch_stop(struct dispatch *d)
 {
     d->stopping = true;
-    signals_wake_all(d);
+    signals_stop(d);
     struct parked_request *r = NULL;
-    while ((r = parked_take_any(&d->parked)) != NULL) {
-        give_up(FLI_CONTAINER_OF(r, struct call, parked));
+    struct parked_news news;
+    while ((r = parked_take_any(&d->parked, &news)) != NULL) {
+        unpark(FLI_CONTAINER_OF(r, struct call, parked), &news);
     }
     dispatch_turn(d);
 }
@@ -323,7 +349,8 @@ void dispatch_drop_all(struct dispatch *d)
         dispatch_call_free(FLI_CONTAINER_OF(link, struct call, link));
     }
     struct parked_request *r = NULL;
-    while ((r = parked_take_any(&d->parked)) != NULL) {
+    struct parked_news news;
+    while ((r = parked_take_any(&d->parked, &news)) != NULL) {
         struct call *c = FLI_CONTAINER_OF(r, struct call, parked);
         FLI_ASSERT(c->request == NULL);
         dispatch_call_free(c);

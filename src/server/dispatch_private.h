@@ -22,9 +22,16 @@
 
 enum call_cleanup { CLEANUP_NONE, CLEANUP_WAIT, CLEANUP_GRANT };
 
-/* The states of a BLPOP, see signals.h: ASKED and PARKED are found by the name of their lock, FIRED
- * are in `fired`, so that no event passes them again. */
-enum call_signal { SIGNAL_NONE, SIGNAL_ASKED, SIGNAL_FIRED, SIGNAL_PARKED };
+/* The states of a BLPOP, see signals.h: ASKED and PARKED are found by the name of their lock; FIRED
+ * are in `fired`, so that no event passes them again; WOKEN and OVER are in `ended`. */
+enum call_signal {
+    SIGNAL_NONE,
+    SIGNAL_ASKED,
+    SIGNAL_FIRED,
+    SIGNAL_PARKED,
+    SIGNAL_WOKEN,
+    SIGNAL_OVER
+};
 #define SIGNALS_MAX 4096u
 #define SIGNALS_ADDRESS_MAX (SIGNALS_MAX / 4 * 3)
 #define SIGNALS_CONNECTION_MAX 64u
@@ -34,6 +41,7 @@ struct signals {
     struct fli_map names;    /* struct signal_name */
     struct fli_list waiting; /* calls that are ASKED or PARKED */
     struct fli_list fired;
+    struct fli_list ended;        /* calls that are to be answered */
     struct fli_list spare;        /* names for reuse */
     struct fli_map shares;        /* struct signal_share */
     struct fli_list spare_shares; /* for reuse */

@@ -9,6 +9,8 @@
 struct parked_wait {
     struct fli_map_node node;
     struct fli_list requests; /* also the link of the spare list */
+    struct fli_list told;     /* on parked->told once it has ended */
+    struct parked_news news;  /* PARKED_WAITING until then, and so long it is in parked->waits */
     uint64_t id;
     uint64_t times_asked; /* the highest request count known */
     unsigned live;
@@ -39,6 +41,7 @@ void parked_init(struct parked *p, const uint64_t seed[2])
 {
     fli_map_init(&p->waits, wait_eq, seed);
     fli_heap_init(&p->timers, timer_less);
+    fli_list_init(&p->told);
     fli_list_init(&p->spare);
     fli_list_init(&p->verified);
     fli_list_init(&p->unverified);
@@ -51,6 +54,7 @@ void parked_init(struct parked *p, const uint64_t seed[2])
 void parked_fini(struct parked *p)
 {
     FLI_ASSERT(p->len == 0 && p->waits.len == 0 && p->unanswered == 0);
+    FLI_ASSERT(fli_list_empty(&p->told));
     struct fli_list *link = NULL;
     while ((link = fli_list_pop(&p->spare)) != NULL) {
         free(FLI_CONTAINER_OF(link, struct parked_wait, requests));
@@ -71,9 +75,8 @@ void parked_request_answered(struct parked *p)
     p->unanswered--;
 }
 
-void parked_remember(struct parked *p, const struct parked_news *news)
+static void remember(struct parked *p, const struct parked_news *news)
 {
-    FLI_ASSERT(news->end != PARKED_WAITING);
     if (p->unanswered > 0) {
         p->ring[p->events++ % PARKED_RING] = *news;
     }
@@ -113,6 +116,8 @@ static struct parked_wait *find_or_add(struct parked *p, uint64_t wait)
     w = link != NULL ? FLI_CONTAINER_OF(link, struct parked_wait, requests)
                      : fli_xmalloc(sizeof *w);
     fli_list_init(&w->requests);
+    fli_list_init(&w->told);
+    w->news = (struct parked_news){.end = PARKED_WAITING, .wait = wait};
     w->id = wait;
     w->times_asked = 0;
     w->live = 0;
@@ -149,7 +154,7 @@ struct parked_news parked_add(struct parked *p, struct parked_request *r, uint64
 
 bool parked_leave(struct parked *p, struct parked_request *r, uint64_t *ret_times_asked)
 {
-    FLI_ASSERT(r->wait != NULL);
+    FLI_ASSERT(r->wait != NULL && r->wait->news.end == PARKED_WAITING);
     if (!r->live) {
         return false;
     }
@@ -169,10 +174,29 @@ uint64_t parked_wait_id(const struct parked_request *r)
     return r->wait->id;
 }
 
-void parked_remove(struct parked *p, struct parked_request *r)
+bool parked_is_told(const struct parked_request *r)
+{
+    FLI_ASSERT(r->wait != NULL);
+    return r->wait->news.end != PARKED_WAITING;
+}
+
+/* Nothing is parked on it any more. */
+static void forget(struct parked *p, struct parked_wait *w)
+{
+    FLI_ASSERT(w->live == 0 && fli_list_linked(&w->told) == (w->news.end != PARKED_WAITING));
+    if (w->news.end == PARKED_WAITING) {
+        fli_map_remove(&p->waits, &w->node);
+    } else {
+        fli_list_remove(&w->told);
+    }
+    fli_list_push(&p->spare, &w->requests);
+}
+
+struct parked_news parked_remove(struct parked *p, struct parked_request *r)
 {
     struct parked_wait *w = r->wait;
     FLI_ASSERT(w != NULL && p->len > 0);
+    struct parked_news news = w->news;
     p->len--;
     w->live -= r->live;
     r->wait = NULL;
@@ -181,22 +205,38 @@ void parked_remove(struct parked *p, struct parked_request *r)
     fli_list_remove(&r->verified);
     fli_heap_remove(&p->timers, &r->timer);
     if (fli_list_empty(&w->requests)) {
-        FLI_ASSERT(w->live == 0);
-        fli_map_remove(&p->waits, &w->node);
-        fli_list_push(&p->spare, &w->requests);
+        forget(p, w);
     }
+    return news;
 }
 
-struct parked_request *parked_take(struct parked *p, uint64_t wait)
+void parked_end(struct parked *p, const struct parked_news *news)
 {
+    FLI_ASSERT(news->end != PARKED_WAITING && news->wait != 0);
+    /* Also when a request is parked on it: the QUEUED of another one may be under way. */
+    remember(p, news);
     uint64_t hash = 0;
-    struct parked_wait *w = p->len == 0 ? NULL : find(p, wait, &hash);
+    struct parked_wait *w = p->len == 0 ? NULL : find(p, news->wait, &hash);
     if (w == NULL) {
+        return; /* nobody waits here, or an earlier event has told of it */
+    }
+    FLI_ASSERT(w->news.end == PARKED_WAITING && !fli_list_empty(&w->requests));
+    fli_map_remove(&p->waits, &w->node);
+    w->news = *news;
+    fli_list_push(&p->told, &w->told);
+}
+
+struct parked_request *parked_take_told(struct parked *p, struct parked_news *ret)
+{
+    struct fli_list *first = fli_list_pop(&p->told);
+    if (first == NULL) {
         return NULL;
     }
+    struct parked_wait *w = FLI_CONTAINER_OF(first, struct parked_wait, told);
+    fli_list_push(&p->told, &w->told); /* until all waits have had a turn */
     struct fli_list *link = fli_list_first(&w->requests);
     struct parked_request *r = FLI_CONTAINER_OF(link, struct parked_request, link);
-    parked_remove(p, r);
+    *ret = parked_remove(p, r);
     return r;
 }
 
@@ -212,7 +252,7 @@ void parked_verify(struct parked *p, unsigned max, bool (*goes_on)(void *ctx, ui
     while (max-- > 0 && (link = fli_list_pop(&p->unverified)) != NULL) {
         struct parked_request *r = FLI_CONTAINER_OF(link, struct parked_request, verified);
         fli_list_push(&p->verified, &r->verified);
-        if (!goes_on(ctx, r->wait->id)) {
+        if (!parked_is_told(r) && !goes_on(ctx, r->wait->id)) {
             r->deadline_ms = 0;
             fli_heap_update(&p->timers, &r->timer);
         }
@@ -226,23 +266,23 @@ static uint64_t first_deadline(const struct parked *p)
                        : FLI_CONTAINER_OF(min, struct parked_request, timer)->deadline_ms;
 }
 
-struct parked_request *parked_take_any(struct parked *p)
+struct parked_request *parked_take_any(struct parked *p, struct parked_news *ret)
 {
     struct fli_heap_node *min = fli_heap_min(&p->timers);
     if (min == NULL) {
         return NULL;
     }
     struct parked_request *r = FLI_CONTAINER_OF(min, struct parked_request, timer);
-    parked_remove(p, r);
+    *ret = parked_remove(p, r);
     return r;
 }
 
-struct parked_request *parked_take_due(struct parked *p, uint64_t now_ms)
+struct parked_request *parked_take_due(struct parked *p, uint64_t now_ms, struct parked_news *ret)
 {
-    return first_deadline(p) <= now_ms ? parked_take_any(p) : NULL;
+    return first_deadline(p) <= now_ms ? parked_take_any(p, ret) : NULL;
 }
 
 uint64_t parked_next_deadline(const struct parked *p)
 {
-    return fli_list_empty(&p->unverified) ? first_deadline(p) : 0;
+    return fli_list_empty(&p->unverified) && fli_list_empty(&p->told) ? first_deadline(p) : 0;
 }

@@ -1,46 +1,9 @@
 /* test_waiting.c: requests that wait, and clients that leave: each race, each answer exactly once
  * (the sink of fake.c checks that). */
-#include "fake.h"
+#include "waits.h"
 
-#include "machine/batch.h"
 #include "server/dispatch_private.h"
 #include "server/parked.h"
-
-#define OWNER "owner-0123456789"
-#define NAMED "ACQUIRE n TTL 500 OWNER " OWNER " WAIT 3000"
-#define UNNAMED "ACQUIRE n TTL 500 WAIT 3000"
-#define WAIT 41u
-#define GRANTED MACHINE_EVENT_GRANTED
-#define ENDED MACHINE_EVENT_WAIT_ENDED
-
-static const struct machine_result queued = {
-    .code = MACHINE_QUEUED, .wait = WAIT, .token = 1, .number = 1};
-
-static struct asked *ask_and_queue(struct fake *f, const char *line, uint64_t times_asked)
-{
-    struct asked *a = ask(f, 2, line);
-    struct machine_result r = queued;
-    r.token = times_asked;
-    result(last_sent(f), r);
-    return a;
-}
-
-static uint64_t parked(struct fake *f)
-{
-    struct info_counts counts;
-    dispatch_get_counts(f->d, &counts);
-    return counts.parked;
-}
-
-static void expect_cancel(struct fake *f, unsigned sent_before, uint64_t times_asked)
-{
-    dispatch_turn(f->d);
-    assert_int_equal(f->sent_n, sent_before + 1);
-    const struct machine_command *c = &last_sent(f)->command;
-    assert_int_equal(c->op, MACHINE_OP_CANCEL);
-    assert_int_equal(c->number, WAIT);
-    assert_int_equal(c->number2, times_asked);
-}
 
 /* A request whose client is gone before its wait ends: it is cancelled. */
 static struct asked *ask_and_drop_unnamed(struct fake *f)
@@ -49,23 +12,6 @@ static struct asked *ask_and_drop_unnamed(struct fake *f)
     dispatch_cancel(f->d, &a->slot);
     expect_cancel(f, 1, 1);
     return a;
-}
-
-static void expect_release(struct fake *f, unsigned sent_before, uint64_t token)
-{
-    dispatch_turn(f->d);
-    assert_int_equal(f->sent_n, sent_before + 1);
-    const struct machine_command *c = &last_sent(f)->command;
-    assert_int_equal(c->op, MACHINE_OP_RELEASE);
-    assert_int_equal(c->name.len, 1);
-    assert_int_equal(c->name.data[0], 'n');
-    assert_int_equal(c->token, token);
-}
-
-static void expect_no_cleanup(struct fake *f, unsigned sent_before)
-{
-    dispatch_turn(f->d);
-    assert_int_equal(f->sent_n, sent_before);
 }
 
 /* --- the event --- */
@@ -585,46 +531,6 @@ TEST(destroyed_with_things_to_clean_up)
 
 /* --- a snapshot that jumps over events --- */
 
-static void batch_of(struct machine *m, const struct machine_command *c, unsigned n,
-                     struct machine_result *results)
-{
-    struct fli_buf b;
-    struct machine_batch_header h = {.count = n};
-    fli_buf_init(&b, MACHINE_BATCH_MAX);
-    assert_int_equal(fli_buf_reserve(&b, MACHINE_BATCH_HEADER_SIZE + n * MACHINE_COMMAND_MAX), 0);
-    b.len = MACHINE_BATCH_HEADER_SIZE;
-    for (unsigned i = 0; i < n; i++) {
-        assert_int_equal(machine_command_encode(&c[i], &b), 0);
-    }
-    h.length = (uint32_t)b.len;
-    assert_int_equal(machine_apply(m, b.data, machine_batch_seal(b.data, &h), results), 0);
-    fli_buf_fini(&b);
-}
-
-/* A machine whose only wait has an id of 1. */
-static struct machine *machine_with_a_wait(void)
-{
-    const uint64_t seed[2] = {1, 2};
-    struct machine *m = machine_create(seed);
-    struct machine_command c[2];
-    struct machine_result r[2];
-    for (unsigned i = 0; i < 2; i++) {
-        c[i] = (struct machine_command){.op = MACHINE_OP_ACQUIRE,
-                                        .flags = i == 0 ? 0 : MACHINE_ACQUIRE_WAIT,
-                                        .mode = MACHINE_MODE_EXCLUSIVE,
-                                        .n_names = 1,
-                                        .permits = 1,
-                                        .name = {(const uint8_t *)"n", 1},
-                                        .owner = {(const uint8_t *)(i == 0 ? "a" : "b"), 1},
-                                        .ttl_ms = 5000,
-                                        .wait_ms = i == 0 ? 0 : 5000};
-    }
-    batch_of(m, c, 2, r);
-    assert_int_equal(r[1].code, MACHINE_QUEUED);
-    assert_int_equal(r[1].wait, 1);
-    return m;
-}
-
 TEST_WITH(a_snapshot_ends_waits_that_it_jumped_over, fake_setup, fake_teardown)
 {
     struct fake *f = *state;
@@ -657,105 +563,4 @@ TEST_WITH(a_snapshot_ends_waits_that_it_jumped_over, fake_setup, fake_teardown)
     expect(goes_on, ":9\r\n");
     machine_destroy(f->machine);
     f->machine = NULL;
-}
-
-/* --- many waits that end at one moment --- */
-
-#define MANY (2 * DISPATCH_DUE_MAX + 1)
-
-/* As many requests, each parked on a wait of its own. The caller frees them. */
-static struct asked *park_many(struct fake *f, const char *owner)
-{
-    struct asked *many = calloc(MANY, sizeof *many);
-    const char *words[] = {"ACQUIRE", "n", "WAIT", "3000", "OWNER", owner};
-    struct fli_slice argv[6];
-    unsigned argc = owner == NULL ? 4 : 6;
-    for (unsigned i = 0; i < argc; i++) {
-        argv[i] = (struct fli_slice){(const uint8_t *)words[i], strlen(words[i])};
-    }
-    for (unsigned i = 0; i < MANY; i++) {
-        struct machine_result r = queued;
-        r.wait = WAIT + i;
-        many[i].fake = f;
-        fli_buf_init(&many[i].reply, 4096);
-        dispatch_request(f->d, &many[i], &many[i].slot, 2, argv, argc);
-        result(last_sent(f), r);
-        f->sent_n = 0;
-    }
-    assert_int_equal(parked(f), MANY);
-    return many;
-}
-
-static void expect_answered(const struct asked *many, unsigned n)
-{
-    unsigned answered = 0;
-    for (unsigned i = 0; i < MANY; i++) {
-        answered += many[i].answered;
-    }
-    assert_int_equal(answered, n);
-}
-
-static void free_many(struct asked *many)
-{
-    for (unsigned i = 0; i < MANY; i++) {
-        fli_buf_fini(&many[i].reply);
-    }
-    free(many);
-}
-
-TEST_WITH(many_that_are_due_end_in_parts, fake_setup, fake_teardown)
-{
-    struct fake *f = *state;
-    struct asked *many = park_many(f, OWNER);
-    f->now_ms += 3000 + DISPATCH_SLACK_DEFAULT_MS;
-    for (unsigned turns = 1; turns <= 3; turns++) {
-        assert_true(dispatch_next_turn_ms(f->d) <= f->now_ms);
-        dispatch_turn(f->d);
-        expect_answered(many, turns < 3 ? turns * DISPATCH_DUE_MAX : MANY);
-    }
-    assert_int_equal(dispatch_next_turn_ms(f->d), UINT64_MAX);
-    free_many(many);
-}
-
-TEST_WITH(many_that_a_snapshot_ended_end_in_parts, fake_setup, fake_teardown)
-{
-    struct fake *f = *state;
-    struct asked *many = park_many(f, OWNER);
-    f->machine = machine_with_a_wait(); /* nobody's here */
-    dispatch_restored(f->d);
-    expect_answered(many, 0);
-    event(f, GRANTED, WAIT + MANY - 1, 9, 0); /* the last one is heard of before it is verified */
-    expect_answered(many, 1);
-    for (unsigned turns = 1; turns <= 2; turns++) {
-        assert_int_equal(dispatch_next_turn_ms(f->d), 0);
-        dispatch_turn(f->d);
-        expect_answered(many, 1 + turns * DISPATCH_DUE_MAX);
-    }
-    assert_int_equal(dispatch_next_turn_ms(f->d), UINT64_MAX);
-    free_many(many);
-    machine_destroy(f->machine);
-    f->machine = NULL;
-}
-
-/* Waits whose owner this node made are cancelled, in parts as well; so are second attempts. */
-TEST_WITH(cleanups_come_in_parts, fake_setup, fake_teardown)
-{
-    struct fake *f = *state;
-    struct asked *many = park_many(f, NULL);
-    for (unsigned i = 0; i < MANY; i++) {
-        dispatch_cancel(f->d, &many[i].slot);
-    }
-    f->submit_rc = FL_EBUSY;
-    for (unsigned turns = 1; turns <= 3; turns++) {
-        assert_int_equal(dispatch_next_turn_ms(f->d), 0);
-        dispatch_turn(f->d);
-    }
-    assert_int_equal(dispatch_next_turn_ms(f->d), f->now_ms + DISPATCH_CLEANUP_AGAIN_MS);
-    f->now_ms += DISPATCH_CLEANUP_AGAIN_MS;
-    for (unsigned turns = 1; turns <= 3; turns++) {
-        assert_true(dispatch_next_turn_ms(f->d) <= f->now_ms);
-        dispatch_turn(f->d);
-    }
-    assert_int_equal(dispatch_next_turn_ms(f->d), f->now_ms + DISPATCH_CLEANUP_AGAIN_MS);
-    free_many(many);
 }
