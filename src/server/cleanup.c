@@ -19,30 +19,44 @@ static uint64_t now(const struct dispatch *d)
 
 /* --- cleaning up --- */
 
-static void cleanup_wait(struct dispatch *d, uint64_t wait, uint64_t times_asked)
+/* Frees the call unless a client, a wait, or something to be cleaned up keeps it. */
+static void settle(struct call *c)
 {
-    struct call *c = dispatch_call_take(d);
-    c->cleanup = CLEANUP_WAIT;
-    c->wait = wait;
-    c->times_asked = times_asked;
-    fli_list_push(&d->cleanup, &c->link);
+    if (c->request == NULL && c->parked.wait == NULL && c->cleanup == CLEANUP_NONE &&
+        c->cleanup_sent == CLEANUP_NONE) {
+        dispatch_call_free(c);
+    }
 }
 
-/* Frees the call in the end. */
+/* Sets what is to be cleaned up after a client that has gone or hung up. The call itself does it,
+ * also while it is parked: its ticket has come back, and its connection is charged for it until the
+ * client is gone. So clients that leave take no memory. What is under way comes back first. */
+static void clean_up(struct call *c, enum call_cleanup what)
+{
+    c->cleanup = (uint8_t)what;
+    c->tries = 0;
+    if (c->cleanup_sent != CLEANUP_NONE) {
+        return;
+    }
+    fli_list_remove(&c->link);
+    if (what != CLEANUP_NONE) {
+        fli_list_push(&c->dispatch->cleanup, &c->link);
+    }
+}
+
 static void cleanup_grant(struct call *c, uint64_t token)
 {
     FLI_ASSERT(c->made_owner && c->request == NULL && c->parked.wait == NULL);
-    c->cleanup = CLEANUP_GRANT;
     c->token = token;
-    c->tries = 0;
-    fli_list_push(&c->dispatch->cleanup, &c->link);
+    clean_up(c, CLEANUP_GRANT);
 }
 
 static void cleanup_again(struct call *c)
 {
     struct dispatch *d = c->dispatch;
     if (d->stopping || ++c->tries >= DISPATCH_CLEANUP_TRIES) {
-        dispatch_call_free(c); /* the wait's deadline or the lease's end will clean up */
+        clean_up(c, CLEANUP_NONE); /* the wait's deadline or the lease's end will clean up */
+        settle(c);
         return;
     }
     c->again_ms = now(d) + DISPATCH_CLEANUP_AGAIN_MS;
@@ -54,20 +68,24 @@ static void on_cleaned_up(struct node_ticket *t, int status, const struct machin
 {
     struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
     struct dispatch *d = c->dispatch;
-    FLI_ASSERT(d->counts.in_flight > 0);
+    FLI_ASSERT(d->counts.in_flight > 0 && c->cleanup_sent != CLEANUP_NONE);
     d->counts.in_flight--;
-    if (status != 0) {
+    bool wanted = c->cleanup == c->cleanup_sent; /* else the wait has ended meanwhile */
+    c->cleanup_sent = CLEANUP_NONE;
+    if (status != 0 && wanted) {
         cleanup_again(c); /* harmless if it was done: both commands name exactly what they end */
         return;
     }
-    d->counts.cleaned_up += result->code == MACHINE_DONE;
-    dispatch_call_free(c);
+    d->counts.cleaned_up += status == 0 && result->code == MACHINE_DONE;
+    clean_up(c, wanted ? CLEANUP_NONE : c->cleanup);
+    settle(c);
 }
 
 static void cleanup(struct call *c)
 {
     struct machine_command m = {.flags = MACHINE_COMMAND_BY, .user = MACHINE_USER_NODE};
     if (c->cleanup == CLEANUP_WAIT) {
+        c->ticket.source = 0; /* not behind what its client has in line */
         m.op = MACHINE_OP_CANCEL;
         m.number = c->wait;
         m.number2 = c->times_asked;
@@ -77,9 +95,11 @@ static void cleanup(struct call *c)
         m.name = (struct fli_slice){c->name, c->name_len};
         m.token = c->token;
     }
+    c->cleanup_sent = c->cleanup;
     int rc = dispatch_submit(c, &m, on_cleaned_up);
     FLI_ASSERT(rc != FL_EINVAL);
     if (rc != 0) {
+        c->cleanup_sent = CLEANUP_NONE;
         cleanup_again(c);
     }
 }
@@ -103,7 +123,8 @@ static void end_wait(struct call *c, const struct parked_news *news)
     if (c->request != NULL) {
         dispatch_answer_news(c, news);
     }
-    dispatch_call_free(c);
+    clean_up(c, CLEANUP_NONE); /* there is nothing to cancel any more */
+    settle(c);
 }
 
 /* This node will not hear of the wait's end; the call is no longer parked. If the client named the
@@ -111,12 +132,12 @@ static void end_wait(struct call *c, const struct parked_news *news)
 static void give_up(struct call *c)
 {
     if (c->made_owner) {
-        cleanup_wait(c->dispatch, c->wait, c->times_asked);
+        clean_up(c, CLEANUP_WAIT);
     }
     if (c->request != NULL) {
         dispatch_answer_failure(c, FL_EUNCERTAIN);
     }
-    dispatch_call_free(c);
+    settle(c);
 }
 
 /* The client of a parked call has gone or hung up. Frees the call when nothing keeps it. */
@@ -130,12 +151,13 @@ static void leave(struct call *c)
         return;
     }
     if (parked_leave(&d->parked, &c->parked, &times_asked)) {
-        cleanup_wait(d, parked_wait_id(&c->parked), times_asked);
+        c->times_asked = times_asked;
+        clean_up(c, CLEANUP_WAIT);
     }
     if (c->request == NULL && !c->made_owner) {
         (void)parked_remove(&d->parked, &c->parked);
-        dispatch_call_free(c);
     }
+    settle(c);
 }
 
 /* The call is not parked any more. */
@@ -345,14 +367,14 @@ void dispatch_drop_all(struct dispatch *d)
     d->stopping = true;
     gather_turn(d);
     fli_list_splice(&d->cleanup, &d->again);
-    while ((link = fli_list_pop(&d->cleanup)) != NULL) {
-        dispatch_call_free(FLI_CONTAINER_OF(link, struct call, link));
-    }
     struct parked_request *r = NULL;
     struct parked_news news;
     while ((r = parked_take_any(&d->parked, &news)) != NULL) {
         struct call *c = FLI_CONTAINER_OF(r, struct call, parked);
-        FLI_ASSERT(c->request == NULL);
-        dispatch_call_free(c);
+        clean_up(c, CLEANUP_NONE);
+        settle(c);
+    }
+    while ((link = fli_list_pop(&d->cleanup)) != NULL) {
+        dispatch_call_free(FLI_CONTAINER_OF(link, struct call, link));
     }
 }

@@ -19,7 +19,10 @@
  * have 64 KiB. So a node has only a few of them in flight, and the others stand in line. The number
  * of all requests is limited too. Beyond each limit the answer is BUSY.
  *
- * One thread. Memory of requests is pooled; the pool never shrinks. */
+ * Who leaves or hangs up needs no memory for that: the call itself is cleaned up. The limit counts
+ * the calls of clients that are gone, for which no connection is charged any more.
+ *
+ * One thread. Memory of DISPATCH_SPARE_MAX requests is kept for others. */
 #ifndef SERVER_DISPATCH_H
 #define SERVER_DISPATCH_H
 
@@ -111,6 +114,7 @@ struct dispatch_config {
  * many requests may be parked on one wait. */
 #define DISPATCH_CALLS_DEFAULT ((size_t)1 << 18)
 #define DISPATCH_CALL_MEMORY ((size_t)1 << 10)
+#define DISPATCH_SPARE_MAX 4096u
 #define DISPATCH_DUE_MAX 4096u  /* waits that a turn ends; and cleans up after */
 #define DISPATCH_TOLD_MAX 1024u /* requests that a turn tells of the end of their wait; so BLPOPs */
 #define DISPATCH_LISTINGS_MAX 4u /* in flight */

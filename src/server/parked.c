@@ -45,6 +45,7 @@ void parked_init(struct parked *p, const uint64_t seed[2])
     fli_list_init(&p->spare);
     fli_list_init(&p->verified);
     fli_list_init(&p->unverified);
+    p->spare_n = 0;
     p->order = 0;
     p->len = 0;
     p->unanswered = 0;
@@ -115,6 +116,7 @@ static struct parked_wait *find_or_add(struct parked *p, uint64_t wait)
     struct fli_list *link = fli_list_pop(&p->spare);
     w = link != NULL ? FLI_CONTAINER_OF(link, struct parked_wait, requests)
                      : fli_xmalloc(sizeof *w);
+    p->spare_n -= link != NULL;
     fli_list_init(&w->requests);
     fli_list_init(&w->told);
     w->news = (struct parked_news){.end = PARKED_WAITING, .wait = wait};
@@ -168,12 +170,6 @@ bool parked_leave(struct parked *p, struct parked_request *r, uint64_t *ret_time
     return true;
 }
 
-uint64_t parked_wait_id(const struct parked_request *r)
-{
-    FLI_ASSERT(r->wait != NULL);
-    return r->wait->id;
-}
-
 bool parked_is_told(const struct parked_request *r)
 {
     FLI_ASSERT(r->wait != NULL);
@@ -189,6 +185,11 @@ static void forget(struct parked *p, struct parked_wait *w)
     } else {
         fli_list_remove(&w->told);
     }
+    if (p->spare_n >= PARKED_SPARE_MAX) {
+        free(w);
+        return;
+    }
+    p->spare_n++;
     fli_list_push(&p->spare, &w->requests);
 }
 

@@ -33,7 +33,8 @@
 #include "base/list.h"
 #include "base/map.h"
 
-#define PARKED_RING 4096u /* events recorded */
+#define PARKED_RING 4096u      /* events recorded */
+#define PARKED_SPARE_MAX 4096u /* waits kept for reuse */
 
 enum parked_end { PARKED_WAITING = 0, PARKED_GRANTED, PARKED_ENDED };
 
@@ -60,8 +61,9 @@ struct parked_request {
 struct parked {
     struct fli_map waits;
     struct fli_heap timers;
-    struct fli_list told;       /* waits that have ended, while requests are parked on them */
-    struct fli_list spare;      /* waits for reuse */
+    struct fli_list told;  /* waits that have ended, while requests are parked on them */
+    struct fli_list spare; /* waits for reuse */
+    unsigned spare_n;
     struct fli_list verified;   /* requests */
     struct fli_list unverified; /* requests whose end may be among events that were skipped */
     uint64_t order;
@@ -89,9 +91,6 @@ struct parked_news parked_add(struct parked *p, struct parked_request *r, uint64
  * request count known (with a lower one the machine would ignore the cancel). False also when this
  * client had left before. Not for a request that is told: there is nothing to cancel. */
 bool parked_leave(struct parked *p, struct parked_request *r, uint64_t *ret_times_asked);
-
-/* The id of the wait that the request is parked on. */
-uint64_t parked_wait_id(const struct parked_request *r);
 
 /* Whether the wait has ended, and the request stands in line for its answer. */
 bool parked_is_told(const struct parked_request *r);

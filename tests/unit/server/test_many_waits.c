@@ -88,6 +88,33 @@ TEST_WITH(many_that_a_snapshot_ended_end_in_parts, fake_setup, fake_teardown)
     f->machine = NULL;
 }
 
+/* The memory of some thousands is kept for others, and not that of all there ever were. */
+TEST_WITH(the_pools_are_bounded, fake_setup, fake_teardown)
+{
+    struct fake *f = *state;
+    struct asked *many = park_many(f, OWNER);
+    assert_int_equal(f->d->calls, MANY);
+    assert_int_equal(f->d->parked.waits.len, MANY);
+    assert_int_equal(f->d->spare_n, 0);
+    for (unsigned i = 0; i < MANY; i++) {
+        apply_event(f, GRANTED, WAIT + i, 9, 0);
+    }
+    while (dispatch_next_turn_ms(f->d) == 0) {
+        dispatch_turn(f->d);
+    }
+    expect_answered(many, MANY);
+    assert_int_equal(f->d->calls, 0);
+    assert_int_equal(f->d->spare_n, DISPATCH_SPARE_MAX);
+    assert_int_equal(f->d->parked.spare_n, PARKED_SPARE_MAX);
+    free_many(many);
+    many = park_many(f, OWNER); /* from the pools, and then anew */
+    assert_int_equal(f->d->spare_n, 0);
+    assert_int_equal(f->d->parked.spare_n, 0);
+    dispatch_stop(f->d);
+    expect_answered(many, MANY);
+    free_many(many);
+}
+
 /* Waits whose owner this node made are cancelled, in parts as well; so are second attempts. */
 TEST_WITH(cleanups_come_in_parts, fake_setup, fake_teardown)
 {

@@ -495,6 +495,109 @@ TEST_WITH(cleanup_is_not_tried_for_ever, fake_setup, fake_teardown)
     assert_int_equal(tries, DISPATCH_CLEANUP_TRIES);
 }
 
+/* --- a call that is parked cleans up with itself --- */
+
+enum cancel_is { LISTED, SENT, AGAIN, CANCELS };
+
+/* Leaves, and brings the cancel so far; returns it when it is with the node. */
+static struct sent *leave_and_cancel(struct fake *f, struct asked *a, bool closes,
+                                     enum cancel_is how)
+{
+    if (closes) {
+        dispatch_cancel(f->d, &a->slot);
+    } else {
+        dispatch_hangup(f->d, &a->slot);
+    }
+    if (how == LISTED) {
+        return NULL;
+    }
+    expect_cancel(f, 1, 1);
+    struct sent *cancel = last_sent(f);
+    if (how == AGAIN) {
+        failure(cancel, FL_EUNCERTAIN);
+        return NULL;
+    }
+    return cancel;
+}
+
+/* The end of the wait comes while its cancel is to be sent, is under way, or is to be sent again.
+ * Then there is nothing to cancel any more, but a grant to an owner of this node's is given back,
+ * once and after the cancel that is under way. Who named the owner and is gone is not parked, so
+ * its cancel goes on. The call is freed in each case. */
+TEST(an_end_comes_beside_the_cancel)
+{
+    for (unsigned row = 0; row < CANCELS * 8; row++) {
+        bool named = (row & 1) != 0;
+        bool granted = (row & 2) != 0;
+        bool closes = (row & 4) != 0;
+        enum cancel_is how = row / 8;
+        struct fake f;
+        fake_start(&f);
+        struct asked *a = ask_and_queue(&f, named ? NAMED : UNNAMED, 1);
+        struct sent *cancel = leave_and_cancel(&f, a, closes, how);
+        unsigned sent = f.sent_n;
+        event(&f, granted ? GRANTED : ENDED, WAIT, granted ? 9 : 0, MACHINE_REASON_CANCEL);
+        if (how == SENT) {
+            assert_int_equal(f.sent_n, sent);
+            result(cancel, (struct machine_result){.code = MACHINE_NO});
+        }
+        if (granted && !named) {
+            expect_release(&f, sent, 9);
+            result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+        } else if (named && closes && how != SENT) {
+            f.now_ms += how == AGAIN ? DISPATCH_CLEANUP_AGAIN_MS : 0;
+            expect_cancel(&f, sent, 1);
+            result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
+        } else {
+            expect_no_cleanup(&f, sent);
+        }
+        if (!closes) {
+            expect(a, granted && named ? ":9\r\n" : "$-1\r\n");
+        }
+        assert_int_equal(f.d->calls, 0);
+        assert_int_equal(dispatch_next_turn_ms(f.d), UINT64_MAX);
+        fake_end(&f);
+    }
+}
+
+/* Clients that leave make no calls beyond the limit. Those of clients that are gone count for it
+ * until what they asked for is taken back. */
+TEST(who_leaves_takes_no_call)
+{
+    enum { N = 20 };
+    struct fake f;
+    struct asked *a[N];
+    fake_start_with(&f, N);
+    for (unsigned i = 0; i < N; i++) {
+        a[i] = ask(&f, 2, i % 2 == 0 ? NAMED : UNNAMED);
+        struct machine_result r = queued;
+        r.wait = WAIT + i;
+        result(last_sent(&f), r);
+    }
+    for (unsigned i = 0; i < N; i++) {
+        dispatch_hangup(f.d, &a[i]->slot);
+        assert_int_equal(f.d->calls, N);
+    }
+    dispatch_turn(f.d);
+    assert_int_equal(f.sent_n, 2 * N);
+    for (unsigned i = 0; i < N; i++) {
+        dispatch_cancel(f.d, &a[i]->slot);
+    }
+    assert_int_equal(f.d->calls, N);
+    assert_int_equal(parked(&f), N / 2); /* ghosts */
+    struct asked *busy = ask(&f, 2, "CHECK n 1");
+    assert_memory_equal(busy->reply.data, "-BUSY ", 6);
+    for (unsigned i = 0; i < N; i++) {
+        result(&f.sent[N + i], (struct machine_result){.code = MACHINE_DONE});
+    }
+    assert_int_equal(f.d->calls, N / 2);
+    for (unsigned i = 0; i < N; i++) {
+        event(&f, ENDED, WAIT + i, 0, MACHINE_REASON_CANCEL);
+    }
+    assert_int_equal(f.d->calls, 0);
+    fake_end(&f);
+}
+
 /* --- the end --- */
 
 TEST_WITH(stopping_answers_those_who_wait, fake_setup, fake_teardown)
