@@ -27,6 +27,17 @@ static bool wait_eq(const struct fli_map_node *node, const void *key, size_t key
     return wait_of(node)->id == fli_get_u64(key);
 }
 
+static struct parked_event *event_of(const struct fli_map_node *node)
+{
+    return FLI_CONTAINER_OF(node, struct parked_event, node);
+}
+
+static bool event_eq(const struct fli_map_node *node, const void *key, size_t key_len)
+{
+    FLI_ASSERT(key_len == sizeof(uint64_t));
+    return event_of(node)->news.wait == fli_get_u64(key);
+}
+
 static bool timer_less(const struct fli_heap_node *a, const struct fli_heap_node *b)
 {
     const struct parked_request *x = FLI_CONTAINER_OF(a, struct parked_request, timer);
@@ -50,6 +61,8 @@ void parked_init(struct parked *p, const uint64_t seed[2])
     p->len = 0;
     p->unanswered = 0;
     p->events = 0;
+    fli_map_init(&p->recent, event_eq, seed);
+    memset(p->ring, 0, sizeof p->ring);
 }
 
 void parked_fini(struct parked *p)
@@ -61,6 +74,7 @@ void parked_fini(struct parked *p)
         free(FLI_CONTAINER_OF(link, struct parked_wait, requests));
     }
     fli_heap_fini(&p->timers);
+    fli_map_fini(&p->recent);
     fli_map_fini(&p->waits);
 }
 
@@ -76,25 +90,54 @@ void parked_request_answered(struct parked *p)
     p->unanswered--;
 }
 
-static void remember(struct parked *p, const struct parked_news *news)
+static struct parked_event *find_event(struct parked *p, uint64_t wait, uint64_t *ret_hash)
 {
-    if (p->unanswered > 0) {
-        p->ring[p->events++ % PARKED_RING] = *news;
+    uint8_t key[8];
+    fli_put_u64(key, wait);
+    *ret_hash = fli_map_hash(&p->recent, key, sizeof key);
+    struct fli_map_node *node = fli_map_find_hashed(&p->recent, *ret_hash, key, sizeof key);
+    return node == NULL ? NULL : event_of(node);
+}
+
+static void unlist(struct parked *p, struct parked_event *e)
+{
+    if (e->listed) {
+        fli_map_remove(&p->recent, &e->node);
+        e->listed = false;
     }
 }
 
+static void remember(struct parked *p, const struct parked_news *news)
+{
+    if (p->unanswered == 0) {
+        return;
+    }
+    struct parked_event *e = &p->ring[p->events % PARKED_RING];
+    uint64_t hash = 0;
+    unlist(p, e);
+    struct parked_event *same = find_event(p, news->wait, &hash);
+    if (same != NULL) {
+        unlist(p, same); /* it came twice, and whoever may hear of the first may of this one */
+    }
+    *e = (struct parked_event){.news = *news, .number = p->events++, .listed = true};
+    if (fli_map_insert(&p->recent, &e->node, hash) != 0) {
+        fli_fatal("out of memory for an event");
+    }
+    FLI_ASSERT(p->recent.len <= PARKED_RING);
+}
+
 /* What the ring says about a wait, from the event numbered `since` on. */
-static struct parked_news recall(const struct parked *p, uint64_t wait, uint64_t since)
+static struct parked_news recall(struct parked *p, uint64_t wait, uint64_t since)
 {
     FLI_ASSERT(since <= p->events);
-    uint64_t first = p->events - since > PARKED_RING ? p->events - PARKED_RING : since;
-    for (uint64_t i = first; i < p->events; i++) {
-        const struct parked_news *news = &p->ring[i % PARKED_RING];
-        if (news->wait == wait) {
-            return *news;
-        }
+    uint64_t hash = 0;
+    const struct parked_event *e = find_event(p, wait, &hash);
+    if (e == NULL || e->number < since) {
+        return (struct parked_news){.end = PARKED_WAITING, .wait = wait};
     }
-    return (struct parked_news){.end = PARKED_WAITING, .wait = wait};
+    FLI_ASSERT(e->news.wait == wait && e->number < p->events);
+    FLI_ASSERT(p->events - e->number <= PARKED_RING);
+    return e->news;
 }
 
 static struct parked_wait *find(struct parked *p, uint64_t wait, uint64_t *ret_hash)

@@ -17,7 +17,8 @@
  *     one finds a request.
  *   - An event may come before the QUEUED that announces its wait (the log was faster than the
  *     link to the leader), also when an earlier request is parked on the wait. While answers to
- *     such requests are outstanding, a ring records all events, and parked_add() looks there first.
+ *     such requests are outstanding, a ring records all events, and parked_add() looks there first:
+ *     by the wait's id, since each QUEUED asks, and most come from inside apply.
  *   - No event may ever come (the link broke at the wrong moment, a snapshot skipped the event).
  *     So each request has a deadline of its own, and those whose events a snapshot skipped are due
  *     at once.
@@ -46,6 +47,14 @@ struct parked_news {
     uint64_t token; /* GRANTED */
 };
 
+/* An event in the ring. */
+struct parked_event {
+    struct fli_map_node node; /* of parked->recent */
+    struct parked_news news;
+    uint64_t number;
+    bool listed; /* in parked->recent: the newest of its wait */
+};
+
 struct parked_wait;
 
 struct parked_request {
@@ -70,7 +79,8 @@ struct parked {
     size_t len;          /* requests parked */
     unsigned unanswered; /* requests whose answer may still be QUEUED */
     uint64_t events;     /* events put into the ring, ever */
-    struct parked_news ring[PARKED_RING];
+    struct fli_map recent;
+    struct parked_event ring[PARKED_RING];
 };
 
 void parked_init(struct parked *p, const uint64_t seed[2]);

@@ -133,6 +133,54 @@ TEST(the_ring_is_bounded)
     }
 }
 
+/* How the wait has ended by what the ring has: its newest event, if that is not before `since`. */
+static struct parked_news search(const struct parked_news *events, uint64_t n, uint64_t wait,
+                                 uint64_t since)
+{
+    for (uint64_t i = n; i > since && i + PARKED_RING > n; i--) {
+        if (events[i - 1].wait == wait) {
+            return events[i - 1];
+        }
+    }
+    return (struct parked_news){.end = PARKED_WAITING, .wait = wait};
+}
+
+/* Each QUEUED asks the ring, most of them inside apply. It is asked by the wait's id, and answers
+ * what a search through it finds. */
+TEST(the_ring_is_asked_by_wait)
+{
+    enum { EVENTS = 5 * PARKED_RING, WAITS = 3 * PARKED_RING / 2 };
+    static struct parked_news events[EVENTS];
+    const uint64_t seed[2] = {1, 2};
+    struct parked *p = malloc(sizeof *p);
+    uint64_t random = 1;
+    unsigned found = 0;
+    parked_init(p, seed);
+    (void)parked_request_sent(p);
+    for (uint64_t n = 0; n < EVENTS; n++) {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        uint64_t since = n - (random >> 33) % (n + 1 < 2 * PARKED_RING ? n + 1 : 2 * PARKED_RING);
+        uint64_t wait = 1 + (random >> 20) % WAITS;
+        struct parked_request r;
+        struct parked_news expected = search(events, n, wait, since);
+        struct parked_news news = parked_add(p, &r, wait, 1, since, 1);
+        assert_int_equal(news.end, expected.end);
+        assert_int_equal(news.token, expected.token);
+        if (news.end == PARKED_WAITING) {
+            (void)parked_remove(p, &r);
+        }
+        found += news.end != PARKED_WAITING;
+        events[n] =
+            (struct parked_news){.end = PARKED_GRANTED, .wait = 1 + random % WAITS, .token = n + 1};
+        parked_end(p, &events[n]);
+        assert_in_range(p->recent.len, 1, PARKED_RING);
+    }
+    assert_in_range(found, EVENTS / 8, EVENTS - EVENTS / 8);
+    parked_request_answered(p);
+    parked_fini(p);
+    free(p);
+}
+
 TEST_WITH(several_requests_on_one_wait, fake_setup, fake_teardown)
 {
     struct fake *f = *state;
