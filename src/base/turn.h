@@ -16,6 +16,9 @@
  *   ends         FLI_TURN_ENDS_US         net/end.c: connections that are freed, and as much for
  *                                         clients that hang up with requests in flight
  *   events       FLI_TURN_EVENT_STEPS     server/events_publish.c: of matching and sending
+ *   waits        counts, not time         server/dispatch.h: DISPATCH_TOLD_MAX requests that events
+ *                                         answer, and as many BLPOPs; DISPATCH_DUE_MAX whose end
+ *                                         never came, and as many that are cleaned up
  *   peers        FLI_TURN_PEERS_US        peer/channel.c: reading, with decrypting and all that the
  *                                         bytes cause at once; a connection has
  *                                         FLI_TURN_PEERS_VISIT_US, then the others

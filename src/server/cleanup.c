@@ -2,7 +2,8 @@
  * and cleaning up after clients that are gone.
  *
  * Nothing is submitted from inside an event or a result, since both come while the machine applies
- * a batch. What is to be cleaned up goes on a list that dispatch_turn() works through. */
+ * a batch. What is to be cleaned up goes on a list that dispatch_turn() works through. So do those
+ * whom an event answers: one may answer all requests of a node, and each turn has its share. */
 #include <string.h>
 
 #include "machine/batch.h"
@@ -18,30 +19,44 @@ static uint64_t now(const struct dispatch *d)
 
 /* --- cleaning up --- */
 
-static void cleanup_wait(struct dispatch *d, uint64_t wait, uint64_t times_asked)
+/* Frees the call unless a client, a wait, or something to be cleaned up keeps it. */
+static void settle(struct call *c)
 {
-    struct call *c = dispatch_call_take(d);
-    c->cleanup = CLEANUP_WAIT;
-    c->wait = wait;
-    c->times_asked = times_asked;
-    fli_list_push(&d->cleanup, &c->link);
+    if (c->request == NULL && c->parked.wait == NULL && c->cleanup == CLEANUP_NONE &&
+        c->cleanup_sent == CLEANUP_NONE) {
+        dispatch_call_free(c);
+    }
 }
 
-/* Frees the call in the end. */
+/* Sets what is to be cleaned up after a client that has gone or hung up. The call itself does it,
+ * also while it is parked: its ticket has come back, and its connection is charged for it until the
+ * client is gone. So clients that leave take no memory. What is under way comes back first. */
+static void clean_up(struct call *c, enum call_cleanup what)
+{
+    c->cleanup = (uint8_t)what;
+    c->tries = 0;
+    if (c->cleanup_sent != CLEANUP_NONE) {
+        return;
+    }
+    fli_list_remove(&c->link);
+    if (what != CLEANUP_NONE) {
+        fli_list_push(&c->dispatch->cleanup, &c->link);
+    }
+}
+
 static void cleanup_grant(struct call *c, uint64_t token)
 {
     FLI_ASSERT(c->made_owner && c->request == NULL && c->parked.wait == NULL);
-    c->cleanup = CLEANUP_GRANT;
     c->token = token;
-    c->tries = 0;
-    fli_list_push(&c->dispatch->cleanup, &c->link);
+    clean_up(c, CLEANUP_GRANT);
 }
 
 static void cleanup_again(struct call *c)
 {
     struct dispatch *d = c->dispatch;
     if (d->stopping || ++c->tries >= DISPATCH_CLEANUP_TRIES) {
-        dispatch_call_free(c); /* the wait's deadline or the lease's end will clean up */
+        clean_up(c, CLEANUP_NONE); /* the wait's deadline or the lease's end will clean up */
+        settle(c);
         return;
     }
     c->again_ms = now(d) + DISPATCH_CLEANUP_AGAIN_MS;
@@ -53,20 +68,24 @@ static void on_cleaned_up(struct node_ticket *t, int status, const struct machin
 {
     struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
     struct dispatch *d = c->dispatch;
-    FLI_ASSERT(d->counts.in_flight > 0);
+    FLI_ASSERT(d->counts.in_flight > 0 && c->cleanup_sent != CLEANUP_NONE);
     d->counts.in_flight--;
-    if (status != 0) {
+    bool wanted = c->cleanup == c->cleanup_sent; /* else the wait has ended meanwhile */
+    c->cleanup_sent = CLEANUP_NONE;
+    if (status != 0 && wanted) {
         cleanup_again(c); /* harmless if it was done: both commands name exactly what they end */
         return;
     }
-    d->counts.cleaned_up += result->code == MACHINE_DONE;
-    dispatch_call_free(c);
+    d->counts.cleaned_up += status == 0 && result->code == MACHINE_DONE;
+    clean_up(c, wanted ? CLEANUP_NONE : c->cleanup);
+    settle(c);
 }
 
 static void cleanup(struct call *c)
 {
     struct machine_command m = {.flags = MACHINE_COMMAND_BY, .user = MACHINE_USER_NODE};
     if (c->cleanup == CLEANUP_WAIT) {
+        c->ticket.source = 0; /* not behind what its client has in line */
         m.op = MACHINE_OP_CANCEL;
         m.number = c->wait;
         m.number2 = c->times_asked;
@@ -76,28 +95,16 @@ static void cleanup(struct call *c)
         m.name = (struct fli_slice){c->name, c->name_len};
         m.token = c->token;
     }
+    c->cleanup_sent = c->cleanup;
     int rc = dispatch_submit(c, &m, on_cleaned_up);
     FLI_ASSERT(rc != FL_EINVAL);
     if (rc != 0) {
+        c->cleanup_sent = CLEANUP_NONE;
         cleanup_again(c);
     }
 }
 
 /* --- waiting --- */
-
-/* The client of a parked call has gone or hung up. Frees the call when nothing keeps it. */
-static void leave(struct call *c)
-{
-    struct dispatch *d = c->dispatch;
-    uint64_t times_asked = 0;
-    if (parked_leave(&d->parked, &c->parked, &times_asked)) {
-        cleanup_wait(d, parked_wait_id(&c->parked), times_asked);
-    }
-    if (c->request == NULL && !c->made_owner) {
-        parked_remove(&d->parked, &c->parked);
-        dispatch_call_free(c);
-    }
-}
 
 /* A wait has ended and the call is no longer parked. */
 static void end_wait(struct call *c, const struct parked_news *news)
@@ -116,7 +123,8 @@ static void end_wait(struct call *c, const struct parked_news *news)
     if (c->request != NULL) {
         dispatch_answer_news(c, news);
     }
-    dispatch_call_free(c);
+    clean_up(c, CLEANUP_NONE); /* there is nothing to cancel any more */
+    settle(c);
 }
 
 /* This node will not hear of the wait's end; the call is no longer parked. If the client named the
@@ -124,12 +132,42 @@ static void end_wait(struct call *c, const struct parked_news *news)
 static void give_up(struct call *c)
 {
     if (c->made_owner) {
-        cleanup_wait(c->dispatch, c->wait, c->times_asked);
+        clean_up(c, CLEANUP_WAIT);
     }
     if (c->request != NULL) {
         dispatch_answer_failure(c, FL_EUNCERTAIN);
     }
-    dispatch_call_free(c);
+    settle(c);
+}
+
+/* The client of a parked call has gone or hung up. Frees the call when nothing keeps it. */
+static void leave(struct call *c)
+{
+    struct dispatch *d = c->dispatch;
+    uint64_t times_asked = 0;
+    if (parked_is_told(&c->parked)) {
+        struct parked_news news = parked_remove(&d->parked, &c->parked);
+        end_wait(c, &news);
+        return;
+    }
+    if (parked_leave(&d->parked, &c->parked, &times_asked)) {
+        c->times_asked = times_asked;
+        clean_up(c, CLEANUP_WAIT);
+    }
+    if (c->request == NULL && !c->made_owner) {
+        (void)parked_remove(&d->parked, &c->parked);
+    }
+    settle(c);
+}
+
+/* The call is not parked any more. */
+static void unpark(struct call *c, const struct parked_news *news)
+{
+    if (news->end == PARKED_WAITING) {
+        give_up(c);
+    } else {
+        end_wait(c, news);
+    }
 }
 
 void dispatch_park(struct call *c, const struct machine_result *queued)
@@ -145,13 +183,13 @@ void dispatch_park(struct call *c, const struct machine_result *queued)
         end_wait(c, &news);
     } else if (d->stopping || c->restores != d->restores) {
         /* Its event may have been skipped, and the local log may also be behind the leader. */
-        parked_remove(&d->parked, &c->parked);
+        (void)parked_remove(&d->parked, &c->parked);
         give_up(c);
     } else if (c->request == NULL && !c->made_owner && !c->counted && queued->token > 1) {
         /* The client left while this was under way. It has sent the request more than once without
          * numbers, so this node cannot tell which request is the newest: that one may be at another
          * node, although this answer came last. */
-        parked_remove(&d->parked, &c->parked);
+        (void)parked_remove(&d->parked, &c->parked);
         dispatch_call_free(c);
     } else if (c->request == NULL || c->hung_up) {
         leave(c);
@@ -182,12 +220,7 @@ void dispatch_event(struct dispatch *d, const struct machine_event *event)
     } else {
         return;
     }
-    /* Also when a request is parked on it: the QUEUED of another one may be under way. */
-    parked_remember(&d->parked, &news);
-    struct parked_request *r = NULL;
-    while ((r = parked_take(&d->parked, news.wait)) != NULL) {
-        end_wait(FLI_CONTAINER_OF(r, struct call, parked), &news);
-    }
+    parked_end(&d->parked, &news);
 }
 
 static bool goes_on(void *ctx, uint64_t wait)
@@ -229,7 +262,7 @@ void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot)
     (void)dispatch_call_detach(c);
     if (c->parked.wait != NULL) {
         leave(c);
-    } else if (c->signal == SIGNAL_PARKED) {
+    } else if (signals_ends(c)) {
         signals_leave(c);
     } else {
         gather_leave(c);
@@ -239,19 +272,31 @@ void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot)
 
 /* --- time --- */
 
+/* One event may answer all requests that a node has room for. */
+static void tell(struct dispatch *d)
+{
+    struct parked_request *r = NULL;
+    struct parked_news news;
+    for (unsigned n = 0; n < DISPATCH_TOLD_MAX && (r = parked_take_told(&d->parked, &news)) != NULL;
+         n++) {
+        end_wait(FLI_CONTAINER_OF(r, struct call, parked), &news);
+    }
+}
+
 /* A leader that is gone for long, or a snapshot, ends all that waits here at one moment. */
 static void end_due_waits(struct dispatch *d, uint64_t now_ms)
 {
     struct parked_request *r = NULL;
+    struct parked_news news;
     if (!fli_list_empty(&d->parked.unverified)) { /* a node that is closed has no machine to ask */
         parked_verify(&d->parked, DISPATCH_DUE_MAX, goes_on,
                       d->config.node.machine(d->config.node.ctx));
     }
-    for (unsigned n = 0; n < DISPATCH_DUE_MAX && (r = parked_take_due(&d->parked, now_ms)) != NULL;
-         n++) {
+    for (unsigned n = 0;
+         n < DISPATCH_DUE_MAX && (r = parked_take_due(&d->parked, now_ms, &news)) != NULL; n++) {
         struct call *c = FLI_CONTAINER_OF(r, struct call, parked);
-        d->counts.timeouts += c->request != NULL;
-        give_up(c);
+        d->counts.timeouts += c->request != NULL && news.end == PARKED_WAITING;
+        unpark(c, &news);
     }
 }
 
@@ -278,6 +323,7 @@ static void clean_up_due(struct dispatch *d, uint64_t now_ms)
 void dispatch_turn(struct dispatch *d)
 {
     uint64_t now_ms = now(d);
+    tell(d);
     end_due_waits(d, now_ms);
     listing_turn(d);
     signals_turn(d);
@@ -293,7 +339,8 @@ uint64_t dispatch_next_turn_ms(const struct dispatch *d)
     uint64_t next = parked_next_deadline(&d->parked);
     uint64_t listing = listing_next_turn_ms(d);
     next = listing < next ? listing : next;
-    next = d->signals.n > 0 && d->signals.next_ms < next ? d->signals.next_ms : next;
+    uint64_t signals = signals_next_turn_ms(d);
+    next = signals < next ? signals : next;
     struct fli_list *link = fli_list_first(&d->again);
     if (link != NULL) {
         uint64_t again = FLI_CONTAINER_OF(link, struct call, link)->again_ms;
@@ -305,10 +352,11 @@ uint64_t dispatch_next_turn_ms(const struct dispatch *d)
 void dispatch_stop(struct dispatch *d)
 {
     d->stopping = true;
-    signals_wake_all(d);
+    signals_stop(d);
     struct parked_request *r = NULL;
-    while ((r = parked_take_any(&d->parked)) != NULL) {
-        give_up(FLI_CONTAINER_OF(r, struct call, parked));
+    struct parked_news news;
+    while ((r = parked_take_any(&d->parked, &news)) != NULL) {
+        unpark(FLI_CONTAINER_OF(r, struct call, parked), &news);
     }
     dispatch_turn(d);
 }
@@ -319,13 +367,14 @@ void dispatch_drop_all(struct dispatch *d)
     d->stopping = true;
     gather_turn(d);
     fli_list_splice(&d->cleanup, &d->again);
+    struct parked_request *r = NULL;
+    struct parked_news news;
+    while ((r = parked_take_any(&d->parked, &news)) != NULL) {
+        struct call *c = FLI_CONTAINER_OF(r, struct call, parked);
+        clean_up(c, CLEANUP_NONE);
+        settle(c);
+    }
     while ((link = fli_list_pop(&d->cleanup)) != NULL) {
         dispatch_call_free(FLI_CONTAINER_OF(link, struct call, link));
-    }
-    struct parked_request *r = NULL;
-    while ((r = parked_take_any(&d->parked)) != NULL) {
-        struct call *c = FLI_CONTAINER_OF(r, struct call, parked);
-        FLI_ASSERT(c->request == NULL);
-        dispatch_call_free(c);
     }
 }

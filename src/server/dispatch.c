@@ -24,6 +24,7 @@ struct call *dispatch_call_take(struct dispatch *d)
     struct fli_list *link = fli_list_pop(&d->spare);
     struct call *c =
         link != NULL ? FLI_CONTAINER_OF(link, struct call, link) : fli_xmalloc(sizeof *c);
+    d->spare_n -= link != NULL;
     /* The name is left out: it is long, and name_len says that there is none. */
     memset(c, 0, offsetof(struct call, name));
     fli_list_init(&c->link);
@@ -36,8 +37,14 @@ void dispatch_call_free(struct call *c)
 {
     struct dispatch *d = c->dispatch;
     FLI_ASSERT(c->request == NULL && c->parked.wait == NULL && c->keys == NULL);
+    FLI_ASSERT(c->cleanup_sent == CLEANUP_NONE && !fli_list_linked(&c->link));
     FLI_ASSERT(d->calls > 0);
     d->calls--;
+    if (d->spare_n >= DISPATCH_SPARE_MAX) {
+        free(c);
+        return;
+    }
+    d->spare_n++;
     fli_list_push(&d->spare, &c->link);
 }
 

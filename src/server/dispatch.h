@@ -19,7 +19,10 @@
  * have 64 KiB. So a node has only a few of them in flight, and the others stand in line. The number
  * of all requests is limited too. Beyond each limit the answer is BUSY.
  *
- * One thread. Memory of requests is pooled; the pool never shrinks. */
+ * Who leaves or hangs up needs no memory for that: the call itself is cleaned up. The limit counts
+ * the calls of clients that are gone, for which no connection is charged any more.
+ *
+ * One thread. Memory of DISPATCH_SPARE_MAX requests is kept for others. */
 #ifndef SERVER_DISPATCH_H
 #define SERVER_DISPATCH_H
 
@@ -111,7 +114,9 @@ struct dispatch_config {
  * many requests may be parked on one wait. */
 #define DISPATCH_CALLS_DEFAULT ((size_t)1 << 18)
 #define DISPATCH_CALL_MEMORY ((size_t)1 << 10)
-#define DISPATCH_DUE_MAX 4096u   /* waits that a turn ends; and cleans up after */
+#define DISPATCH_SPARE_MAX 4096u
+#define DISPATCH_DUE_MAX 4096u  /* waits that a turn ends; and cleans up after */
+#define DISPATCH_TOLD_MAX 1024u /* requests that a turn tells of the end of their wait; so BLPOPs */
 #define DISPATCH_LISTINGS_MAX 4u /* in flight */
 /* Between checks whether clients have caught up. */
 #define DISPATCH_LISTINGS_POLL_MS UINT64_C(10)
@@ -143,15 +148,16 @@ void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot);
  * request is still answered. */
 void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot);
 
-/* Takes an event of the local log, or one that the leader sent ahead of it. */
+/* Takes an event of the local log, or one that the leader sent ahead of it. Requests that wait for
+ * it are answered in the next turns. */
 void dispatch_event(struct dispatch *d, const struct machine_event *event);
 
 /* A snapshot replaced the state and skipped events. A wait that may have ended by one of them is
  * answered UNCERTAIN in one of the next turns: asking again under the same owner finds out. */
 void dispatch_restored(struct dispatch *d);
 
-/* Does what is due: waits whose end never came, and cleaning up. Not from inside an event or a
- * result. */
+/* Does what is due: waits that have ended, or whose end never came, and cleaning up. Not from
+ * inside an event or a result. */
 void dispatch_turn(struct dispatch *d);
 uint64_t dispatch_next_turn_ms(const struct dispatch *d); /* on now_ms; UINT64_MAX for never */
 

@@ -11,7 +11,9 @@
  *                                      before the cancel must be released
  *   to be cleaned up          NULL     dispatch->cleanup (now) or dispatch->again (in a while)
  *   being cleaned up          NULL     with the node
- */
+ *
+ * The last two may be parked as well: a ghost, or a request whose client has hung up and is to be
+ * answered. */
 #ifndef SERVER_DISPATCH_PRIVATE_H
 #define SERVER_DISPATCH_PRIVATE_H
 
@@ -22,9 +24,16 @@
 
 enum call_cleanup { CLEANUP_NONE, CLEANUP_WAIT, CLEANUP_GRANT };
 
-/* The states of a BLPOP, see signals.h: ASKED and PARKED are found by the name of their lock, FIRED
- * are in `fired`, so that no event passes them again. */
-enum call_signal { SIGNAL_NONE, SIGNAL_ASKED, SIGNAL_FIRED, SIGNAL_PARKED };
+/* The states of a BLPOP, see signals.h: ASKED and PARKED are found by the name of their lock; FIRED
+ * are in `fired`, so that no event passes them again; WOKEN and OVER are in `ended`. */
+enum call_signal {
+    SIGNAL_NONE,
+    SIGNAL_ASKED,
+    SIGNAL_FIRED,
+    SIGNAL_PARKED,
+    SIGNAL_WOKEN,
+    SIGNAL_OVER
+};
 #define SIGNALS_MAX 4096u
 #define SIGNALS_ADDRESS_MAX (SIGNALS_MAX / 4 * 3)
 #define SIGNALS_CONNECTION_MAX 64u
@@ -34,6 +43,7 @@ struct signals {
     struct fli_map names;    /* struct signal_name */
     struct fli_list waiting; /* calls that are ASKED or PARKED */
     struct fli_list fired;
+    struct fli_list ended;        /* calls that are to be answered */
     struct fli_list spare;        /* names for reuse */
     struct fli_map shares;        /* struct signal_share */
     struct fli_list spare_shares; /* for reuse */
@@ -72,8 +82,9 @@ struct call {
     struct dispatch_slot *slot;
     enum fli_command_id id;
     uint8_t proto;
-    uint8_t cleanup; /* enum call_cleanup */
-    uint8_t signal;  /* enum call_signal */
+    uint8_t cleanup;      /* enum call_cleanup: what is to be done */
+    uint8_t cleanup_sent; /* of that, what is with the node */
+    uint8_t signal;       /* enum call_signal */
     uint8_t name_len;
     bool waits;      /* may be answered QUEUED */
     bool made_owner; /* this node made the owner, and no client knows it */
@@ -99,7 +110,7 @@ struct call {
     uint64_t since;    /* from parked_request_sent() */
     uint64_t restores; /* of dispatch, when it was submitted */
     uint64_t again_ms; /* when to try to clean up again; when a BLPOP ends */
-    uint64_t wait;     /* the wait that it was parked on; CLEANUP_WAIT: to be cancelled */
+    uint64_t wait;     /* the wait that it was parked on; CLEANUP_WAIT: to be cancelled, under */
     uint64_t times_asked;
     uint64_t token;            /* CLEANUP_GRANT: to be released */
     uint64_t number;           /* of a change of a member: the node */
@@ -116,11 +127,12 @@ struct dispatch {
     struct signals signals;
     uint64_t face_seen[FACE_SEEN_SLOTS]; /* hashes of recent keys and values */
     struct fli_list spare;               /* calls for reuse */
-    struct fli_list parts;               /* of wholes, to be submitted (gather.h) */
-    struct fli_list cleanup;             /* to be tried now */
-    struct fli_list again;               /* to be tried again, in order of again_ms */
-    size_t calls;                        /* in use */
-    struct fli_list listings;            /* in line, in order of their deadlines */
+    unsigned spare_n;
+    struct fli_list parts;    /* of wholes, to be submitted (gather.h) */
+    struct fli_list cleanup;  /* to be tried now */
+    struct fli_list again;    /* to be tried again, in order of again_ms */
+    size_t calls;             /* in use */
+    struct fli_list listings; /* in line, in order of their deadlines */
     unsigned listings_waiting, listings_in_flight;
     struct fli_buf scratch;
     struct info_counts counts;

@@ -2,15 +2,23 @@
  *
  * An ACQUIRE ... WAIT that was answered QUEUED is parked here until an event with the same wait id
  * comes: GRANTED or WAIT_ENDED. Ids are unique for ever, so an old event cannot answer a new wait.
+ *
+ *   (parked) --event--> (told: in line for its answer) --parked_take_told()--> taken
+ *       `------------------------`---------- its deadline, its client leaves --^
+ *
  * These cases have to be handled:
  *
  *   - Several requests may be parked on one wait (the same owner asked again on another
- *     connection). One event answers all of them.
+ *     connection). One event answers all of them, and these may be all requests of the node. An
+ *     event comes from inside apply, so it only moves the wait to those that are told of. The
+ *     caller takes some of their requests in each turn. Such waits take turns: who waits alone does
+ *     not stand behind all who wait together.
  *   - An event may come twice (from the leader ahead of the log, and from the log). Only the first
  *     one finds a request.
  *   - An event may come before the QUEUED that announces its wait (the log was faster than the
  *     link to the leader), also when an earlier request is parked on the wait. While answers to
- *     such requests are outstanding, a ring records all events, and parked_add() looks there first.
+ *     such requests are outstanding, a ring records all events, and parked_add() looks there first:
+ *     by the wait's id, since each QUEUED asks, and most come from inside apply.
  *   - No event may ever come (the link broke at the wrong moment, a snapshot skipped the event).
  *     So each request has a deadline of its own, and those whose events a snapshot skipped are due
  *     at once.
@@ -26,7 +34,8 @@
 #include "base/list.h"
 #include "base/map.h"
 
-#define PARKED_RING 4096u /* events recorded */
+#define PARKED_RING 4096u      /* events recorded */
+#define PARKED_SPARE_MAX 4096u /* waits kept for reuse */
 
 enum parked_end { PARKED_WAITING = 0, PARKED_GRANTED, PARKED_ENDED };
 
@@ -36,6 +45,14 @@ struct parked_news {
     uint8_t reason; /* ENDED: enum machine_reason */
     uint64_t wait;
     uint64_t token; /* GRANTED */
+};
+
+/* An event in the ring. */
+struct parked_event {
+    struct fli_map_node node; /* of parked->recent */
+    struct parked_news news;
+    uint64_t number;
+    bool listed; /* in parked->recent: the newest of its wait */
 };
 
 struct parked_wait;
@@ -53,14 +70,17 @@ struct parked_request {
 struct parked {
     struct fli_map waits;
     struct fli_heap timers;
-    struct fli_list spare;      /* waits for reuse */
+    struct fli_list told;  /* waits that have ended, while requests are parked on them */
+    struct fli_list spare; /* waits for reuse */
+    unsigned spare_n;
     struct fli_list verified;   /* requests */
     struct fli_list unverified; /* requests whose end may be among events that were skipped */
     uint64_t order;
     size_t len;          /* requests parked */
     unsigned unanswered; /* requests whose answer may still be QUEUED */
     uint64_t events;     /* events put into the ring, ever */
-    struct parked_news ring[PARKED_RING];
+    struct fli_map recent;
+    struct parked_event ring[PARKED_RING];
 };
 
 void parked_init(struct parked *p, const uint64_t seed[2]);
@@ -79,29 +99,31 @@ struct parked_news parked_add(struct parked *p, struct parked_request *r, uint64
 /* The client of a parked request has left; the request stays parked. True when no other client is
  * interested in this wait: then the wait should be cancelled under *ret_times_asked, the highest
  * request count known (with a lower one the machine would ignore the cancel). False also when this
- * client had left before. */
+ * client had left before. Not for a request that is told: there is nothing to cancel. */
 bool parked_leave(struct parked *p, struct parked_request *r, uint64_t *ret_times_asked);
 
-/* The id of the wait that the request is parked on. */
-uint64_t parked_wait_id(const struct parked_request *r);
+/* Whether the wait has ended, and the request stands in line for its answer. */
+bool parked_is_told(const struct parked_request *r);
 
-void parked_remove(struct parked *p, struct parked_request *r);
+/* Returns how the wait has ended; PARKED_WAITING: it has not, as far as this node has heard. */
+struct parked_news parked_remove(struct parked *p, struct parked_request *r);
 
-/* Call parked_remember() for each event, then parked_take() until it returns NULL: it removes and
- * returns the first of the requests that the event answers. */
-void parked_remember(struct parked *p, const struct parked_news *news);
-struct parked_request *parked_take(struct parked *p, uint64_t wait);
+/* Takes an event, in constant time. parked_take_told() then removes and returns the requests that
+ * events answer, one in each call; NULL when there is none. */
+void parked_end(struct parked *p, const struct parked_news *news);
+struct parked_request *parked_take_told(struct parked *p, struct parked_news *ret);
 
-/* Removes and returns the next request whose deadline is due; NULL when none is. */
-struct parked_request *parked_take_due(struct parked *p, uint64_t now_ms);
+/* Removes and returns the next request whose deadline is due; NULL when none is. *ret: as from
+ * parked_remove(). */
+struct parked_request *parked_take_due(struct parked *p, uint64_t now_ms, struct parked_news *ret);
 /* Events were skipped. parked_verify() then finds the requests whose wait does not go on, and makes
  * them due at once; it verifies `max` of them in one call. */
 void parked_skipped(struct parked *p);
 void parked_verify(struct parked *p, unsigned max, bool (*goes_on)(void *ctx, uint64_t wait),
                    void *ctx);
 /* Removes and returns any request; NULL when there is none. */
-struct parked_request *parked_take_any(struct parked *p);
-/* UINT64_MAX when nothing is parked; 0 while some are to be verified. */
+struct parked_request *parked_take_any(struct parked *p, struct parked_news *ret);
+/* UINT64_MAX when nothing is parked; 0 while some are to be verified or are told. */
 uint64_t parked_next_deadline(const struct parked *p);
 
 #endif

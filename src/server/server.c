@@ -451,7 +451,9 @@ static void prepare_cb(uv_prepare_t *prepare)
     bool more = events_wanted(&s->events) && s->node != NULL && send_events(s);
     uint64_t next = next_turn_ms(s);
     if (next <= now) {
+        enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_ANSWERS);
         dispatch_turn(s->dispatch);
+        fli_turn_leave(net_server_turn(s->net), part);
         access_turn(s->access);
         net_flush(s->net);
         next = next_turn_ms(s);

@@ -123,6 +123,7 @@ void signals_init(struct signals *s)
     fli_list_init(&s->spare_shares);
     fli_list_init(&s->waiting);
     fli_list_init(&s->fired);
+    fli_list_init(&s->ended);
     fli_list_init(&s->spare);
     s->next_ms = UINT64_MAX;
 }
@@ -350,22 +351,25 @@ void signals_request(struct dispatch *d, void *request, struct dispatch_slot *sl
 
 /* ---- the end of a wait ----------------------------------------------------------------------- */
 
-/* The lock was let go: a parked call goes to `woken`, another one is answered with its query. */
-static void fire(struct call *c, struct fli_list *woken)
+/* The wait of a parked call is over, since the lock was let go or since its time is over. */
+static void end(struct call *c, enum call_signal how)
 {
-    bool parked = c->signal == SIGNAL_PARKED;
-    c->signal = parked ? SIGNAL_PARKED : SIGNAL_FIRED;
+    FLI_ASSERT(c->signal == SIGNAL_PARKED);
     forget(c);
-    fli_list_push(parked ? woken : &c->dispatch->signals.fired, &c->link);
+    c->signal = (uint8_t)how;
+    fli_list_push(&c->dispatch->signals.ended, &c->link);
 }
 
-/* An answer may remove others from the list, so each is taken from the front. */
-static void wake(struct fli_list *woken)
+/* The lock was let go: a parked call is answered in a turn, another one with its query. */
+static void fire(struct call *c)
 {
-    struct fli_list *link = NULL;
-    while ((link = fli_list_first(woken)) != NULL) {
-        answer(FLI_CONTAINER_OF(link, struct call, link), true);
+    if (c->signal == SIGNAL_PARKED) {
+        end(c, SIGNAL_WOKEN);
+        return;
     }
+    forget(c);
+    c->signal = SIGNAL_FIRED;
+    fli_list_push(&c->dispatch->signals.fired, &c->link);
 }
 
 void signals_event(struct dispatch *d, const struct machine_event *event)
@@ -384,31 +388,26 @@ void signals_event(struct dispatch *d, const struct machine_event *event)
     if (name == NULL) {
         return;
     }
-    struct fli_list woken;
     struct fli_list *link = NULL;
-    fli_list_init(&woken);
     while ((link = fli_list_first(&name->calls)) != NULL) {
-        fire(FLI_CONTAINER_OF(link, struct call, link), &woken);
+        fire(FLI_CONTAINER_OF(link, struct call, link));
     }
-    wake(&woken);
+}
+
+bool signals_ends(const struct call *c)
+{
+    return c->signal == SIGNAL_PARKED || c->signal == SIGNAL_WOKEN || c->signal == SIGNAL_OVER;
 }
 
 void signals_leave(struct call *c)
 {
-    if (c->signal == SIGNAL_PARKED) {
-        answer(c, false);
+    if (signals_ends(c)) {
+        answer(c, c->signal == SIGNAL_WOKEN);
     }
 }
 
-void signals_turn(struct dispatch *d)
+static void find_due(struct signals *s, uint64_t now_ms)
 {
-    struct signals *s = &d->signals;
-    uint64_t now_ms = now(d);
-    if (now_ms < s->next_ms) {
-        return;
-    }
-    struct fli_list due;
-    fli_list_init(&due);
     s->next_ms = UINT64_MAX;
     FLI_LIST_FOREACH_SAFE(waiting, tmp, &s->waiting)
     {
@@ -417,26 +416,48 @@ void signals_turn(struct dispatch *d)
             continue;
         }
         if (c->again_ms <= now_ms) {
-            forget(c);
-            fli_list_push(&due, &c->link);
+            end(c, SIGNAL_OVER);
         } else {
             s->next_ms = c->again_ms < s->next_ms ? c->again_ms : s->next_ms;
         }
     }
     s->next_ms = s->next_ms < now_ms + POLL_MS ? now_ms + POLL_MS : s->next_ms;
+}
+
+/* An answer may remove others from the list, so each is taken from the front. */
+static void answer_ended(struct signals *s, unsigned max)
+{
     struct fli_list *link = NULL;
-    while ((link = fli_list_first(&due)) != NULL) {
-        answer(FLI_CONTAINER_OF(link, struct call, link), false);
+    for (unsigned n = 0; n < max && (link = fli_list_first(&s->ended)) != NULL; n++) {
+        signals_leave(FLI_CONTAINER_OF(link, struct call, link));
     }
+}
+
+void signals_turn(struct dispatch *d)
+{
+    uint64_t now_ms = now(d);
+    if (now_ms >= d->signals.next_ms) {
+        find_due(&d->signals, now_ms);
+    }
+    answer_ended(&d->signals, DISPATCH_TOLD_MAX);
+}
+
+uint64_t signals_next_turn_ms(const struct dispatch *d)
+{
+    const struct signals *s = &d->signals;
+    return s->n == 0 ? UINT64_MAX : fli_list_empty(&s->ended) ? s->next_ms : 0;
 }
 
 void signals_wake_all(struct dispatch *d)
 {
-    struct fli_list woken;
-    fli_list_init(&woken);
     struct fli_list *waiting = NULL;
     while ((waiting = fli_list_first(&d->signals.waiting)) != NULL) {
-        fire(FLI_CONTAINER_OF(waiting, struct call, waiting), &woken);
+        fire(FLI_CONTAINER_OF(waiting, struct call, waiting));
     }
-    wake(&woken);
+}
+
+void signals_stop(struct dispatch *d)
+{
+    signals_wake_all(d);
+    answer_ended(&d->signals, SIGNALS_MAX);
 }

@@ -266,15 +266,19 @@ static bool has_ended(const struct sim_node *n, uint64_t wait)
     return false;
 }
 
-/* The node has heard that a wait is over. */
-static void check_answered(struct sim_node *n, uint64_t wait)
+/* Whom an event answers is answered in the turn after it. */
+static void check_answered(struct sim_node *n)
 {
+    if (!n->heard) {
+        return;
+    }
+    n->heard = false;
     FLI_LIST_FOREACH(pos, &n->requests)
     {
         const struct sim_request *q = FLI_CONTAINER_OF(pos, struct sim_request, link);
-        SIM_CHECK(n->sim, q->wait != wait,
+        SIM_CHECK(n->sim, q->wait == 0 || !has_ended(n, q->wait),
                   "node %u has heard of the end of wait %llu and does not answer client %u",
-                  n->index + 1, (unsigned long long)wait, q->client->index);
+                  n->index + 1, (unsigned long long)q->wait, q->client->index);
     }
 }
 
@@ -298,9 +302,7 @@ static void on_result(struct node_ticket *ticket, int status, const struct machi
     node_ticket_cb cb = t->cb;
     free(t);
     cb(theirs, status, result, payload);
-    if (!n->ghost && status == 0 && result->code == MACHINE_QUEUED && has_ended(n, result->wait)) {
-        check_answered(n, result->wait);
-    }
+    n->heard |= !n->ghost && status == 0 && result->code == MACHINE_QUEUED;
 }
 
 static void note_command(struct tap *t, const struct machine_command *m)
@@ -631,7 +633,7 @@ void sim_server_event(struct sim_node *n, const struct machine_event *e)
     bool ends = e->type == MACHINE_EVENT_GRANTED || e->type == MACHINE_EVENT_WAIT_ENDED;
     if (ends && e->wait != 0 && e->index == 0) {
         n->ended[n->ended_n++ % SIM_ENDED_MAX] = e->wait;
-        check_answered(n, e->wait);
+        n->heard = true;
     }
 }
 
@@ -649,6 +651,7 @@ void sim_server_turn(struct sim_node *n)
     if (dispatch_next_turn_ms(n->dispatch) <= uv_now(&n->loop)) {
         dispatch_turn(n->dispatch);
     }
+    check_answered(n);
 }
 
 uint64_t sim_server_next_ms(const struct sim_node *n)
@@ -704,6 +707,7 @@ void sim_server_ended(struct sim_node *n)
     memset(n->half_closed, 0, sizeof n->half_closed);
     n->unheard_owner = 0;
     n->ended_n = 0;
+    n->heard = false;
     sim_lanes_reset(n);
 }
 

@@ -222,6 +222,7 @@ struct sim_node {
     uint64_t half_closed[SIM_CLIENTS_MAX][SIM_LANES];
     uint64_t ended[SIM_ENDED_MAX]; /* the last waits whose end it has heard of, in this life */
     unsigned ended_n;
+    bool heard;             /* of an end, or of a beginning, since its last turn */
     uint64_t unheard_owner; /* grants to owners below this one may have been jumped over */
     /* oracle */
     uint64_t lost_ms; /* of pauses, that its cluster clock must not count */

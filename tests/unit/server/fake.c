@@ -217,6 +217,12 @@ void failure(struct sent *s, int code)
 
 void event(struct fake *f, uint8_t type, uint64_t wait, uint64_t token, uint8_t reason)
 {
+    apply_event(f, type, wait, token, reason);
+    dispatch_turn(f->d);
+}
+
+void apply_event(struct fake *f, uint8_t type, uint64_t wait, uint64_t token, uint8_t reason)
+{
     struct machine_event e = {.type = type, .wait = wait, .token = token, .reason = reason};
     dispatch_event(f->d, &e);
 }

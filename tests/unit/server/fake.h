@@ -65,6 +65,9 @@ struct sent *last_sent(struct fake *f);
 void result(struct sent *s, struct machine_result r);
 void result_payload(struct sent *s, struct machine_result r, struct fli_slice payload);
 void failure(struct sent *s, int status);
+/* An event, and the turn after it. */
 void event(struct fake *f, uint8_t type, uint64_t wait, uint64_t token, uint8_t reason);
+/* The event alone, as it comes from inside apply. */
+void apply_event(struct fake *f, uint8_t type, uint64_t wait, uint64_t token, uint8_t reason);
 
 #endif

@@ -375,6 +375,7 @@ TEST_WITH(several_locks, world_setup, world_teardown)
     expect_nothing(next);
     expect_nothing(same);
     expect(serve_ask(w, 2, "RELEASE b 1"), ":1\r\n");
+    dispatch_turn(w->f.d); /* tells of the grant */
     expect(next, ":2\r\n");
     expect(same, ":2\r\n");
     expect(serve_ask(w, 2, "CHECK a 2"), ":1\r\n");

@@ -43,6 +43,7 @@ static void release(struct fake *f, const char *name)
     struct machine_event e = {.type = MACHINE_EVENT_RELEASED,
                               .name = {(const uint8_t *)name, strlen(name)}};
     dispatch_event(f->d, &e);
+    dispatch_turn(f->d);
 }
 
 static void count_calls(void *ctx, struct fli_map_node *node)
@@ -93,4 +94,109 @@ TEST_WITH(signals_are_found_by_their_lock, setup_face, fake_teardown)
     release(f, "lock:x7");
     result(last_sent(f), (struct machine_result){.code = MACHINE_HELD});
     expect(again, "*2\r\n$14\r\nlock-signal:x7\r\n$1\r\n1\r\n");
+}
+
+#define MANY (2 * DISPATCH_TOLD_MAX + 1)
+
+static uint64_t next_source(void *ctx, void *request)
+{
+    static uint64_t requests;
+    return requests++ / SIGNALS_CONNECTION_MAX;
+}
+
+/* As many BLPOPs of one lock, each of them parked. Their addresses are many, as their connections.
+ * The caller frees them. */
+static struct asked *park_many(struct fake *f)
+{
+    static const char *const words[] = {"BLPOP", "lock-signal:x", "60"};
+    struct asked *many = calloc(MANY, sizeof *many);
+    struct fli_slice argv[3];
+    f->d->config.source = next_source;
+    f->d->config.address = next_source;
+    for (unsigned i = 0; i < 3; i++) {
+        argv[i] = (struct fli_slice){(const uint8_t *)words[i], strlen(words[i])};
+    }
+    for (unsigned i = 0; i < MANY; i++) {
+        many[i].fake = f;
+        fli_buf_init(&many[i].reply, 64);
+        dispatch_request(f->d, &many[i], &many[i].slot, 2, argv, 3);
+        result(last_sent(f), (struct machine_result){.code = MACHINE_HELD});
+        f->sent_n = 0;
+    }
+    assert_int_equal(f->d->signals.n, MANY);
+    return many;
+}
+
+static unsigned answered(const struct asked *many)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < MANY; i++) {
+        n += many[i].answered;
+    }
+    return n;
+}
+
+static void free_many(struct asked *many)
+{
+    for (unsigned i = 0; i < MANY; i++) {
+        fli_buf_fini(&many[i].reply);
+    }
+    free(many);
+}
+
+/* How the waits of many end at one moment. */
+enum ending { RELEASED, USERS_CHANGED, TIMED_OUT, STOPPED };
+
+static void end_all(struct fake *f, enum ending how)
+{
+    struct machine_event e = {.type = how == RELEASED ? MACHINE_EVENT_RELEASED
+                                                      : MACHINE_EVENT_USER_CHANGED,
+                              .name = {(const uint8_t *)"lock:x", 6}};
+    if (how == TIMED_OUT) {
+        f->now_ms += 60000;
+    } else if (how == STOPPED) {
+        dispatch_stop(f->d);
+    } else {
+        dispatch_event(f->d, &e);
+    }
+}
+
+/* An event comes from inside apply: it answers nobody, and each turn answers some. */
+TEST(signals_end_in_parts)
+{
+    for (enum ending how = RELEASED; how <= TIMED_OUT; how++) {
+        struct fake *f = NULL;
+        assert_int_equal(setup_face((void **)&f), 0);
+        struct asked *many = park_many(f);
+        end_all(f, how);
+        assert_int_equal(answered(many), 0);
+        for (unsigned turns = 1; turns <= 3; turns++) {
+            assert_true(dispatch_next_turn_ms(f->d) <= f->now_ms);
+            assert_int_equal(f->d->signals.n, MANY - answered(many));
+            dispatch_turn(f->d);
+            assert_int_equal(answered(many), turns < 3 ? turns * DISPATCH_TOLD_MAX : MANY);
+        }
+        expect(&many[MANY - 1],
+               how == TIMED_OUT ? "*-1\r\n" : "*2\r\n$13\r\nlock-signal:x\r\n$1\r\n1\r\n");
+        assert_int_equal(dispatch_next_turn_ms(f->d), UINT64_MAX);
+        free_many(many);
+        fake_teardown((void **)&f);
+    }
+}
+
+/* Whoever leaves while it stands in line for its answer hears what was true, or nothing. */
+TEST_WITH(signals_that_leave_in_line, setup_face, fake_teardown)
+{
+    struct fake *f = *state;
+    struct asked *many = park_many(f);
+    end_all(f, RELEASED);
+    dispatch_hangup(f->d, &many[0].slot);
+    dispatch_cancel(f->d, &many[1].slot);
+    expect(&many[0], "*2\r\n$13\r\nlock-signal:x\r\n$1\r\n1\r\n");
+    end_all(f, RELEASED); /* nobody's any more */
+    end_all(f, STOPPED);  /* answers the others at once */
+    expect_nothing(&many[1]);
+    assert_int_equal(answered(many), MANY - 1);
+    assert_int_equal(f->d->signals.n, 0);
+    free_many(many);
 }

@@ -1,46 +1,9 @@
 /* test_waiting.c: requests that wait, and clients that leave: each race, each answer exactly once
  * (the sink of fake.c checks that). */
-#include "fake.h"
+#include "waits.h"
 
-#include "machine/batch.h"
 #include "server/dispatch_private.h"
 #include "server/parked.h"
-
-#define OWNER "owner-0123456789"
-#define NAMED "ACQUIRE n TTL 500 OWNER " OWNER " WAIT 3000"
-#define UNNAMED "ACQUIRE n TTL 500 WAIT 3000"
-#define WAIT 41u
-#define GRANTED MACHINE_EVENT_GRANTED
-#define ENDED MACHINE_EVENT_WAIT_ENDED
-
-static const struct machine_result queued = {
-    .code = MACHINE_QUEUED, .wait = WAIT, .token = 1, .number = 1};
-
-static struct asked *ask_and_queue(struct fake *f, const char *line, uint64_t times_asked)
-{
-    struct asked *a = ask(f, 2, line);
-    struct machine_result r = queued;
-    r.token = times_asked;
-    result(last_sent(f), r);
-    return a;
-}
-
-static uint64_t parked(struct fake *f)
-{
-    struct info_counts counts;
-    dispatch_get_counts(f->d, &counts);
-    return counts.parked;
-}
-
-static void expect_cancel(struct fake *f, unsigned sent_before, uint64_t times_asked)
-{
-    dispatch_turn(f->d);
-    assert_int_equal(f->sent_n, sent_before + 1);
-    const struct machine_command *c = &last_sent(f)->command;
-    assert_int_equal(c->op, MACHINE_OP_CANCEL);
-    assert_int_equal(c->number, WAIT);
-    assert_int_equal(c->number2, times_asked);
-}
 
 /* A request whose client is gone before its wait ends: it is cancelled. */
 static struct asked *ask_and_drop_unnamed(struct fake *f)
@@ -49,23 +12,6 @@ static struct asked *ask_and_drop_unnamed(struct fake *f)
     dispatch_cancel(f->d, &a->slot);
     expect_cancel(f, 1, 1);
     return a;
-}
-
-static void expect_release(struct fake *f, unsigned sent_before, uint64_t token)
-{
-    dispatch_turn(f->d);
-    assert_int_equal(f->sent_n, sent_before + 1);
-    const struct machine_command *c = &last_sent(f)->command;
-    assert_int_equal(c->op, MACHINE_OP_RELEASE);
-    assert_int_equal(c->name.len, 1);
-    assert_int_equal(c->name.data[0], 'n');
-    assert_int_equal(c->token, token);
-}
-
-static void expect_no_cleanup(struct fake *f, unsigned sent_before)
-{
-    dispatch_turn(f->d);
-    assert_int_equal(f->sent_n, sent_before);
 }
 
 /* --- the event --- */
@@ -185,6 +131,54 @@ TEST(the_ring_is_bounded)
         }
         fake_end(&f);
     }
+}
+
+/* How the wait has ended by what the ring has: its newest event, if that is not before `since`. */
+static struct parked_news search(const struct parked_news *events, uint64_t n, uint64_t wait,
+                                 uint64_t since)
+{
+    for (uint64_t i = n; i > since && i + PARKED_RING > n; i--) {
+        if (events[i - 1].wait == wait) {
+            return events[i - 1];
+        }
+    }
+    return (struct parked_news){.end = PARKED_WAITING, .wait = wait};
+}
+
+/* Each QUEUED asks the ring, most of them inside apply. It is asked by the wait's id, and answers
+ * what a search through it finds. */
+TEST(the_ring_is_asked_by_wait)
+{
+    enum { EVENTS = 5 * PARKED_RING, WAITS = 3 * PARKED_RING / 2 };
+    static struct parked_news events[EVENTS];
+    const uint64_t seed[2] = {1, 2};
+    struct parked *p = malloc(sizeof *p);
+    uint64_t random = 1;
+    unsigned found = 0;
+    parked_init(p, seed);
+    (void)parked_request_sent(p);
+    for (uint64_t n = 0; n < EVENTS; n++) {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        uint64_t since = n - (random >> 33) % (n + 1 < 2 * PARKED_RING ? n + 1 : 2 * PARKED_RING);
+        uint64_t wait = 1 + (random >> 20) % WAITS;
+        struct parked_request r;
+        struct parked_news expected = search(events, n, wait, since);
+        struct parked_news news = parked_add(p, &r, wait, 1, since, 1);
+        assert_int_equal(news.end, expected.end);
+        assert_int_equal(news.token, expected.token);
+        if (news.end == PARKED_WAITING) {
+            (void)parked_remove(p, &r);
+        }
+        found += news.end != PARKED_WAITING;
+        events[n] =
+            (struct parked_news){.end = PARKED_GRANTED, .wait = 1 + random % WAITS, .token = n + 1};
+        parked_end(p, &events[n]);
+        assert_in_range(p->recent.len, 1, PARKED_RING);
+    }
+    assert_in_range(found, EVENTS / 8, EVENTS - EVENTS / 8);
+    parked_request_answered(p);
+    parked_fini(p);
+    free(p);
 }
 
 TEST_WITH(several_requests_on_one_wait, fake_setup, fake_teardown)
@@ -549,6 +543,109 @@ TEST_WITH(cleanup_is_not_tried_for_ever, fake_setup, fake_teardown)
     assert_int_equal(tries, DISPATCH_CLEANUP_TRIES);
 }
 
+/* --- a call that is parked cleans up with itself --- */
+
+enum cancel_is { LISTED, SENT, AGAIN, CANCELS };
+
+/* Leaves, and brings the cancel so far; returns it when it is with the node. */
+static struct sent *leave_and_cancel(struct fake *f, struct asked *a, bool closes,
+                                     enum cancel_is how)
+{
+    if (closes) {
+        dispatch_cancel(f->d, &a->slot);
+    } else {
+        dispatch_hangup(f->d, &a->slot);
+    }
+    if (how == LISTED) {
+        return NULL;
+    }
+    expect_cancel(f, 1, 1);
+    struct sent *cancel = last_sent(f);
+    if (how == AGAIN) {
+        failure(cancel, FL_EUNCERTAIN);
+        return NULL;
+    }
+    return cancel;
+}
+
+/* The end of the wait comes while its cancel is to be sent, is under way, or is to be sent again.
+ * Then there is nothing to cancel any more, but a grant to an owner of this node's is given back,
+ * once and after the cancel that is under way. Who named the owner and is gone is not parked, so
+ * its cancel goes on. The call is freed in each case. */
+TEST(an_end_comes_beside_the_cancel)
+{
+    for (unsigned row = 0; row < CANCELS * 8; row++) {
+        bool named = (row & 1) != 0;
+        bool granted = (row & 2) != 0;
+        bool closes = (row & 4) != 0;
+        enum cancel_is how = row / 8;
+        struct fake f;
+        fake_start(&f);
+        struct asked *a = ask_and_queue(&f, named ? NAMED : UNNAMED, 1);
+        struct sent *cancel = leave_and_cancel(&f, a, closes, how);
+        unsigned sent = f.sent_n;
+        event(&f, granted ? GRANTED : ENDED, WAIT, granted ? 9 : 0, MACHINE_REASON_CANCEL);
+        if (how == SENT) {
+            assert_int_equal(f.sent_n, sent);
+            result(cancel, (struct machine_result){.code = MACHINE_NO});
+        }
+        if (granted && !named) {
+            expect_release(&f, sent, 9);
+            result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+        } else if (named && closes && how != SENT) {
+            f.now_ms += how == AGAIN ? DISPATCH_CLEANUP_AGAIN_MS : 0;
+            expect_cancel(&f, sent, 1);
+            result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
+        } else {
+            expect_no_cleanup(&f, sent);
+        }
+        if (!closes) {
+            expect(a, granted && named ? ":9\r\n" : "$-1\r\n");
+        }
+        assert_int_equal(f.d->calls, 0);
+        assert_int_equal(dispatch_next_turn_ms(f.d), UINT64_MAX);
+        fake_end(&f);
+    }
+}
+
+/* Clients that leave make no calls beyond the limit. Those of clients that are gone count for it
+ * until what they asked for is taken back. */
+TEST(who_leaves_takes_no_call)
+{
+    enum { N = 20 };
+    struct fake f;
+    struct asked *a[N];
+    fake_start_with(&f, N);
+    for (unsigned i = 0; i < N; i++) {
+        a[i] = ask(&f, 2, i % 2 == 0 ? NAMED : UNNAMED);
+        struct machine_result r = queued;
+        r.wait = WAIT + i;
+        result(last_sent(&f), r);
+    }
+    for (unsigned i = 0; i < N; i++) {
+        dispatch_hangup(f.d, &a[i]->slot);
+        assert_int_equal(f.d->calls, N);
+    }
+    dispatch_turn(f.d);
+    assert_int_equal(f.sent_n, 2 * N);
+    for (unsigned i = 0; i < N; i++) {
+        dispatch_cancel(f.d, &a[i]->slot);
+    }
+    assert_int_equal(f.d->calls, N);
+    assert_int_equal(parked(&f), N / 2); /* ghosts */
+    struct asked *busy = ask(&f, 2, "CHECK n 1");
+    assert_memory_equal(busy->reply.data, "-BUSY ", 6);
+    for (unsigned i = 0; i < N; i++) {
+        result(&f.sent[N + i], (struct machine_result){.code = MACHINE_DONE});
+    }
+    assert_int_equal(f.d->calls, N / 2);
+    for (unsigned i = 0; i < N; i++) {
+        event(&f, ENDED, WAIT + i, 0, MACHINE_REASON_CANCEL);
+    }
+    assert_int_equal(f.d->calls, 0);
+    fake_end(&f);
+}
+
 /* --- the end --- */
 
 TEST_WITH(stopping_answers_those_who_wait, fake_setup, fake_teardown)
@@ -585,46 +682,6 @@ TEST(destroyed_with_things_to_clean_up)
 
 /* --- a snapshot that jumps over events --- */
 
-static void batch_of(struct machine *m, const struct machine_command *c, unsigned n,
-                     struct machine_result *results)
-{
-    struct fli_buf b;
-    struct machine_batch_header h = {.count = n};
-    fli_buf_init(&b, MACHINE_BATCH_MAX);
-    assert_int_equal(fli_buf_reserve(&b, MACHINE_BATCH_HEADER_SIZE + n * MACHINE_COMMAND_MAX), 0);
-    b.len = MACHINE_BATCH_HEADER_SIZE;
-    for (unsigned i = 0; i < n; i++) {
-        assert_int_equal(machine_command_encode(&c[i], &b), 0);
-    }
-    h.length = (uint32_t)b.len;
-    assert_int_equal(machine_apply(m, b.data, machine_batch_seal(b.data, &h), results), 0);
-    fli_buf_fini(&b);
-}
-
-/* A machine whose only wait has an id of 1. */
-static struct machine *machine_with_a_wait(void)
-{
-    const uint64_t seed[2] = {1, 2};
-    struct machine *m = machine_create(seed);
-    struct machine_command c[2];
-    struct machine_result r[2];
-    for (unsigned i = 0; i < 2; i++) {
-        c[i] = (struct machine_command){.op = MACHINE_OP_ACQUIRE,
-                                        .flags = i == 0 ? 0 : MACHINE_ACQUIRE_WAIT,
-                                        .mode = MACHINE_MODE_EXCLUSIVE,
-                                        .n_names = 1,
-                                        .permits = 1,
-                                        .name = {(const uint8_t *)"n", 1},
-                                        .owner = {(const uint8_t *)(i == 0 ? "a" : "b"), 1},
-                                        .ttl_ms = 5000,
-                                        .wait_ms = i == 0 ? 0 : 5000};
-    }
-    batch_of(m, c, 2, r);
-    assert_int_equal(r[1].code, MACHINE_QUEUED);
-    assert_int_equal(r[1].wait, 1);
-    return m;
-}
-
 TEST_WITH(a_snapshot_ends_waits_that_it_jumped_over, fake_setup, fake_teardown)
 {
     struct fake *f = *state;
@@ -657,105 +714,4 @@ TEST_WITH(a_snapshot_ends_waits_that_it_jumped_over, fake_setup, fake_teardown)
     expect(goes_on, ":9\r\n");
     machine_destroy(f->machine);
     f->machine = NULL;
-}
-
-/* --- many waits that end at one moment --- */
-
-#define MANY (2 * DISPATCH_DUE_MAX + 1)
-
-/* As many requests, each parked on a wait of its own. The caller frees them. */
-static struct asked *park_many(struct fake *f, const char *owner)
-{
-    struct asked *many = calloc(MANY, sizeof *many);
-    const char *words[] = {"ACQUIRE", "n", "WAIT", "3000", "OWNER", owner};
-    struct fli_slice argv[6];
-    unsigned argc = owner == NULL ? 4 : 6;
-    for (unsigned i = 0; i < argc; i++) {
-        argv[i] = (struct fli_slice){(const uint8_t *)words[i], strlen(words[i])};
-    }
-    for (unsigned i = 0; i < MANY; i++) {
-        struct machine_result r = queued;
-        r.wait = WAIT + i;
-        many[i].fake = f;
-        fli_buf_init(&many[i].reply, 4096);
-        dispatch_request(f->d, &many[i], &many[i].slot, 2, argv, argc);
-        result(last_sent(f), r);
-        f->sent_n = 0;
-    }
-    assert_int_equal(parked(f), MANY);
-    return many;
-}
-
-static void expect_answered(const struct asked *many, unsigned n)
-{
-    unsigned answered = 0;
-    for (unsigned i = 0; i < MANY; i++) {
-        answered += many[i].answered;
-    }
-    assert_int_equal(answered, n);
-}
-
-static void free_many(struct asked *many)
-{
-    for (unsigned i = 0; i < MANY; i++) {
-        fli_buf_fini(&many[i].reply);
-    }
-    free(many);
-}
-
-TEST_WITH(many_that_are_due_end_in_parts, fake_setup, fake_teardown)
-{
-    struct fake *f = *state;
-    struct asked *many = park_many(f, OWNER);
-    f->now_ms += 3000 + DISPATCH_SLACK_DEFAULT_MS;
-    for (unsigned turns = 1; turns <= 3; turns++) {
-        assert_true(dispatch_next_turn_ms(f->d) <= f->now_ms);
-        dispatch_turn(f->d);
-        expect_answered(many, turns < 3 ? turns * DISPATCH_DUE_MAX : MANY);
-    }
-    assert_int_equal(dispatch_next_turn_ms(f->d), UINT64_MAX);
-    free_many(many);
-}
-
-TEST_WITH(many_that_a_snapshot_ended_end_in_parts, fake_setup, fake_teardown)
-{
-    struct fake *f = *state;
-    struct asked *many = park_many(f, OWNER);
-    f->machine = machine_with_a_wait(); /* nobody's here */
-    dispatch_restored(f->d);
-    expect_answered(many, 0);
-    event(f, GRANTED, WAIT + MANY - 1, 9, 0); /* the last one is heard of before it is verified */
-    expect_answered(many, 1);
-    for (unsigned turns = 1; turns <= 2; turns++) {
-        assert_int_equal(dispatch_next_turn_ms(f->d), 0);
-        dispatch_turn(f->d);
-        expect_answered(many, 1 + turns * DISPATCH_DUE_MAX);
-    }
-    assert_int_equal(dispatch_next_turn_ms(f->d), UINT64_MAX);
-    free_many(many);
-    machine_destroy(f->machine);
-    f->machine = NULL;
-}
-
-/* Waits whose owner this node made are cancelled, in parts as well; so are second attempts. */
-TEST_WITH(cleanups_come_in_parts, fake_setup, fake_teardown)
-{
-    struct fake *f = *state;
-    struct asked *many = park_many(f, NULL);
-    for (unsigned i = 0; i < MANY; i++) {
-        dispatch_cancel(f->d, &many[i].slot);
-    }
-    f->submit_rc = FL_EBUSY;
-    for (unsigned turns = 1; turns <= 3; turns++) {
-        assert_int_equal(dispatch_next_turn_ms(f->d), 0);
-        dispatch_turn(f->d);
-    }
-    assert_int_equal(dispatch_next_turn_ms(f->d), f->now_ms + DISPATCH_CLEANUP_AGAIN_MS);
-    f->now_ms += DISPATCH_CLEANUP_AGAIN_MS;
-    for (unsigned turns = 1; turns <= 3; turns++) {
-        assert_true(dispatch_next_turn_ms(f->d) <= f->now_ms);
-        dispatch_turn(f->d);
-    }
-    assert_int_equal(dispatch_next_turn_ms(f->d), f->now_ms + DISPATCH_CLEANUP_AGAIN_MS);
-    free_many(many);
 }
