@@ -13,7 +13,8 @@
  *                                         FLI_TURN_VISIT_US, then the others;
  *                                         less after long turns. If those that waited use all of
  *                                         it, new ones have half as much again
- *   events       FLI_TURN_EVENT_STEPS     server/events_publish.c: of matching and sending
+ *   events       FLI_TURN_EVENT_STEPS     server/events_publish.c: of matching and sending, for all
+ *                                         that subscribers are told
  *   peers        FLI_TURN_PEERS_US        peer/channel.c: reading, with decrypting and all that the
  *                                         bytes cause at once; a connection has
  *                                         FLI_TURN_PEERS_VISIT_US, then the others
