@@ -116,7 +116,7 @@ void events_update_min_live(struct events *e, enum events_lane_id lane)
         set_mark(l, &e->newest);
         return;
     }
-    if (l->next.known && l->at >= l->next_at && fli_list_empty(&l->missed)) {
+    if (l->next.known && l->at >= l->next_at) {
         set_mark(l, &l->next);
     }
     if (!l->next.known && differs(&l->mark, &e->newest)) {

@@ -139,6 +139,29 @@ TEST(test_min_live_behind_endless_events)
     end(&f);
 }
 
+/* And a part of the share is for that, however much the events want. */
+TEST(test_min_live_beside_many_events)
+{
+    struct fixture f;
+    start_many(&f, 64);
+    for (unsigned i = 0; i < f.clients; i++) {
+        OK(&f, &f.client[i], FLI_CMD_PSUBSCRIBE, "*");
+    }
+    forget_all(&f);
+    for (unsigned i = 1; i <= 30; i++) {
+        feed(&f, MACHINE_EVENT_GRANTED, "n", i);
+        feed(&f, MACHINE_EVENT_GRANTED, "n", i);
+        events_min_live(&f.e, i, 7);
+        assert_true(turn(&f, 20 * ONE_SUBSCRIPTION));
+    }
+    unsigned told = 0;
+    for (unsigned i = 0; i < f.clients; i++) {
+        told += count_heard(&f.client[i], "event=min_live_token");
+    }
+    assert_true(told > 60);
+    end(&f);
+}
+
 /* --- rights --- */
 
 static unsigned times_asked;
@@ -519,10 +542,11 @@ TEST(test_everybody_hears_everything)
         if (below(&m, 2) == 0) {
             model_turn(&m);
         }
-        if (i % 500 == 0) {
+        if (below(&m, 50) == 0) {
             nothing_is_left(&m);
         }
     }
+    nothing_is_left(&m);
     print_message("%u events, %llu messages\n", m.at, (unsigned long long)m.f.e.counts.messages);
     end(&m.f);
     for (size_t i = 0; i < MODEL_CLIENTS * TOPICS; i++) {
