@@ -57,11 +57,9 @@ struct events_sink {
      * back. */
     bool (*push)(void *ctx, void *to, const void *frame, size_t len);
     /* Whether the subscriber may hear of this lock, at the time of sending; adds what that took.
-     * NULL: each may. Subscribers of one `user` may hear of the same locks, as long as `rights`
-     * stays the same. */
+     * NULL: each may. Subscribers of one `user` may hear of the same locks. */
     bool (*may_see)(void *ctx, void *to, struct fli_slice lock, uint64_t *steps);
     uint64_t (*user)(void *ctx, void *to); /* with may_see */
-    uint64_t (*rights)(void *ctx);         /* with may_see */
     /* The subscriber was dropped because push() returned false: its events_subscriber is gone. */
     void (*dropped)(void *ctx, void *to);
 };
@@ -107,6 +105,7 @@ struct events {
     unsigned wake_subs; /* subscriptions to Redisson's channels */
     unsigned costly_subscribers;
     struct events_mark newest; /* not known while nobody subscribes */
+    uint64_t rights;           /* another number when users may see other locks than before */
     struct fli_buf queue;
     uint64_t begin, end; /* places of its first byte, and of the next event */
     struct events_lane lanes[EVENTS_LANES];
@@ -145,6 +144,8 @@ void events_feed(struct events *e, const struct machine_event *event);
 /* Each turn of the loop, before events_publish(): min_live_token is to be sent when it has moved,
  * behind the events that wait now, and to those that have just subscribed to it. */
 void events_min_live(struct events *e, uint64_t min_live_token, uint64_t clock_ms);
+/* The same, with may_see: another number when its answers may be others. */
+void events_rights(struct events *e, uint64_t rights);
 /* Sends what waits, with this many steps, and at most what the last message took in each lane
  * above that. True: some is left, call again. Each turn. */
 bool events_publish(struct events *e, uint64_t steps_max);

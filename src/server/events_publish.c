@@ -43,7 +43,7 @@ struct events_sending {
     struct message event, wake;
     uint8_t name[EVENTS_TOPIC_MAX], wake_name[EVENTS_TOPIC_MAX];
     struct fli_slice lock;
-    uint64_t rights; /* when these were found out */
+    uint64_t rights; /* of events_rights(), when these were found out */
     struct {
         uint64_t user;
         bool known, may;
@@ -106,12 +106,16 @@ static bool may_see(const struct events *e, const struct events_subscriber *s,
     return g->users[i].may;
 }
 
+void events_rights(struct events *e, uint64_t rights)
+{
+    e->rights = rights;
+}
+
 /* In a turn no right changes, but between two they may. */
 static void update_rights(const struct events *e, struct events_sending *g)
 {
-    uint64_t rights = e->sink.may_see == NULL ? 0 : e->sink.rights(e->sink.ctx);
-    if (g->rights != rights) {
-        g->rights = rights;
+    if (g->rights != e->rights) {
+        g->rights = e->rights;
         memset(g->users, 0, sizeof g->users);
     }
 }

@@ -216,13 +216,6 @@ static uint64_t events_user(void *ctx, void *to)
     return net_conn_login(to);
 }
 
-static uint64_t events_rights(void *ctx)
-{
-    const struct server *s = ctx;
-    const struct machine *m = s->node == NULL ? NULL : node_machine(s->node);
-    return m == NULL ? 0 : machine_users_digest(m);
-}
-
 static void events_dropped(void *ctx, void *to)
 {
     net_conn_set_user(to, NULL);
@@ -445,6 +438,7 @@ static bool send_events(struct server *s)
     enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_EVENTS);
     const struct machine *m = node_machine(s->node);
     events_min_live(&s->events, machine_min_live_token(m), machine_clock(m));
+    events_rights(&s->events, machine_users_digest(m));
     bool more = events_publish(&s->events, FLI_TURN_EVENT_STEPS);
     fli_turn_leave(net_server_turn(s->net), part);
     net_flush(s->net);
@@ -547,7 +541,6 @@ static void make_events(struct server *s)
                                .push = events_push,
                                .may_see = events_may_see,
                                .user = events_user,
-                               .rights = events_rights,
                                .dropped = events_dropped};
     uint64_t seed[2];
     fli_random(seed, sizeof seed);

@@ -1,6 +1,6 @@
 /* test_events.c: subscriptions and their messages: every frame in both protocols, order, ceilings,
- * subscribers whose buffers are full. Shares of a turn are in test_events_share.c. The events of the
- * last tests come from a real machine. */
+ * subscribers whose buffers are full. Shares of a turn are in test_events_share.c. The events of
+ * the last tests come from a real machine. */
 #include "events_rig.h"
 
 #include "base/turn.h"

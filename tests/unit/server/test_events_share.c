@@ -1,6 +1,6 @@
-/* test_events_share.c: sending has a share of each turn, whatever it is that is sent, and a turn may
- * end behind any subscription: counted in steps, never in time. What everybody hears then is compared
- * with a plain model, while subscriptions come and go between the turns. */
+/* test_events_share.c: sending has a share of each turn, whatever it is that is sent, and a turn
+ * may end behind any subscription: counted in steps, never in time. What everybody hears then is
+ * compared with a plain model, while subscriptions come and go between the turns. */
 #include "events_rig.h"
 
 #include "../../lib/rng.h"
@@ -165,15 +165,14 @@ TEST(test_min_live_beside_many_events)
 /* --- rights --- */
 
 static unsigned times_asked;
-static uint64_t rights = 1;
+static bool nobody;
 
-/* Costs as much as the patterns of a user may; user 9 sees nothing, and when the rights are others,
- * nobody does. */
+/* Costs as much as the patterns of a user may; user 9 sees nothing. */
 static bool sink_may_see(void *ctx, void *to, struct fli_slice lock, uint64_t *steps)
 {
     times_asked++;
     *steps += 100000;
-    return rights == 1 && ((struct client *)to)->user != 9;
+    return !nobody && ((struct client *)to)->user != 9;
 }
 
 static uint64_t sink_user(void *ctx, void *to)
@@ -181,19 +180,13 @@ static uint64_t sink_user(void *ctx, void *to)
     return ((struct client *)to)->user;
 }
 
-static uint64_t sink_rights(void *ctx)
-{
-    return rights;
-}
-
 static void start_with_rights(struct fixture *f)
 {
     start(f);
     f->e.sink.may_see = sink_may_see;
     f->e.sink.user = sink_user;
-    f->e.sink.rights = sink_rights;
     times_asked = 0;
-    rights = 1;
+    nobody = false;
     for (unsigned i = 0; i < CLIENTS; i++) {
         f->client[i].user = i == 3 ? 9 : 41; /* 9 and 41 are remembered at the same place */
         OK(f, &f->client[i], FLI_CMD_PSUBSCRIBE, "lock:*");
@@ -229,7 +222,8 @@ TEST(test_rights_change_within_an_event)
     start_with_rights(&f);
     feed(&f, MACHINE_EVENT_GRANTED, "n", 1);
     assert_true(events_publish(&f.e, 100000));
-    rights = 2;
+    nobody = true;
+    events_rights(&f.e, 2);
     while (events_publish(&f.e, FLI_TURN_EVENT_STEPS)) {
     }
     assert_int_equal(times_asked, 3);
