@@ -15,7 +15,8 @@
  *                                         it, new ones have half as much again
  *   ends         FLI_TURN_ENDS_US         net/end.c: connections that are freed, and as much for
  *                                         clients that hang up with requests in flight
- *   events       FLI_TURN_EVENT_STEPS     server/events_publish.c: of matching and sending
+ *   events       FLI_TURN_EVENT_STEPS     server/events_publish.c: of matching and sending, for all
+ *                                         that subscribers are told
  *   waits        counts, not time         server/dispatch.h: DISPATCH_TOLD_MAX requests that events
  *                                         answer, and as many BLPOPs; DISPATCH_DUE_MAX whose end
  *                                         never came, and as many that are cleaned up

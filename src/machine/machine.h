@@ -236,6 +236,7 @@ bool machine_may(const struct machine *m, uint64_t user, unsigned right,
                  const struct fli_slice *name);
 /* Whether no user was ever changed, and none was set up initially. */
 bool machine_users_are_new(const struct machine *m);
+uint64_t machine_users_digest(const struct machine *m); /* another one when a user has changed */
 /* The name of the user with this login; empty when there is none any more. */
 struct fli_slice machine_user_name(const struct machine *m, uint64_t user);
 

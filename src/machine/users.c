@@ -151,6 +151,11 @@ bool machine_users_are_new(const struct machine *m)
     return !m->users.sealed;
 }
 
+uint64_t machine_users_digest(const struct machine *m)
+{
+    return m->users.digest;
+}
+
 struct fli_slice machine_user_name(const struct machine *m, uint64_t user)
 {
     const struct user *u = user == 0 ? m->users.list[0] : find_uid(m, (uint32_t)user);

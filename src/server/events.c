@@ -33,10 +33,8 @@ void events_init(struct events *e, const struct events_sink *sink, const uint64_
     fli_map_init(&e->subs, sub_eq, seed);
     fli_list_init(&e->globs);
     fli_list_init(&e->doomed);
-    for (unsigned i = 0; i < EVENTS_LANES; i++) {
-        fli_list_init(&e->lanes[i].missed);
-    }
     fli_buf_init(&e->queue, EVENTS_QUEUE_MAX);
+    events_lanes_init(e);
 }
 
 void events_fini(struct events *e)
@@ -45,6 +43,7 @@ void events_fini(struct events *e)
     fli_map_fini(&e->channels);
     fli_map_fini(&e->subs);
     fli_buf_fini(&e->queue);
+    events_lanes_fini(e);
 }
 
 void events_get_counts(const struct events *e, struct events_counts *ret)
@@ -119,8 +118,8 @@ static void topic_free_unused(struct events *e, struct topic *t)
     if (!fli_list_empty(&t->subs)) {
         return;
     }
+    events_topic_gone(e, t);
     if (t->is_glob) {
-        events_glob_gone(e, t);
         fli_list_remove(&t->link);
         e->globs_n--;
     } else {
@@ -142,6 +141,7 @@ static void sub_create(struct events *e, struct events_subscriber *s, struct top
     struct sub *sub = fli_xcalloc(1, sizeof *sub);
     struct sub_key key = {s, t};
     fli_list_init(&sub->missed);
+    fli_list_init(&sub->min_live);
     sub->topic = t;
     sub->subscriber = s;
     if (fli_map_insert(&e->subs, &sub->by_key, fli_map_hash(&e->subs, &key, sizeof key)) != 0) {
@@ -153,9 +153,9 @@ static void sub_create(struct events *e, struct events_subscriber *s, struct top
     *(t->is_glob ? &e->counts.patterns : &e->counts.channels) += 1;
     e->subs_n++;
     sub->since = e->end;
-    sub->fresh = t->min_live;
-    e->min_live_subs += t->min_live;
-    e->fresh_subs += t->min_live;
+    if (t->min_live) {
+        fli_list_push(&e->lanes[s->lane].untold, &sub->min_live);
+    }
     e->wake_subs += t->wake;
     t->lane_subs[s->lane]++;
     if (t->costly) {
@@ -170,17 +170,15 @@ static void sub_free(struct events *e, struct sub *sub)
     *(t->is_glob ? &s->globs : &s->channels) -= 1;
     *(t->is_glob ? &e->counts.patterns : &e->counts.channels) -= 1;
     e->subs_n--;
-    e->min_live_subs -= t->min_live;
-    e->fresh_subs -= sub->fresh;
     e->wake_subs -= t->wake;
     FLI_ASSERT(t->lane_subs[s->lane] > 0);
     t->lane_subs[s->lane]--;
+    events_sub_gone(e, sub);
     fli_map_remove(&e->subs, &sub->by_key);
     fli_list_remove(&sub->at_topic);
     fli_list_remove(&sub->at_subscriber);
-    if (fli_list_linked(&sub->missed)) {
-        fli_list_remove(&sub->missed);
-    }
+    fli_list_remove(&sub->missed); /* these two if it is on such a list */
+    fli_list_remove(&sub->min_live);
     free(sub);
     topic_free_unused(e, t);
     if (e->subs_n == 0) {

@@ -17,9 +17,9 @@
  *
  * The name of a channel or a pattern is a topic. It is stored once however many subscribe to it, so
  * a pattern is matched once an event. Without subscribers an event costs one branch
- * (events_wanted()). During an apply an event is only put into a queue. Sending messages gets a
- * share of each turn of the loop (base/turn.h), and so has `event=resync`. When too much waits,
- * subscribers get that as well, those with costly patterns first.
+ * (events_wanted()). During an apply an event is only put into a queue. All sending has a share of
+ * each turn of the loop (base/turn.h), which may end behind any single message. When too much
+ * waits, subscribers get `resync` as well, those with costly patterns first.
  *
  * The sink must disconnect a subscriber that does not read its messages; here it is dropped. */
 #ifndef SERVER_EVENTS_H
@@ -67,12 +67,23 @@ struct events_sink {
 /* Two lanes go through the queue of events; the second is for subscribers with a costly pattern. */
 enum events_lane_id { EVENTS_CHEAP, EVENTS_COSTLY, EVENTS_LANES };
 
+struct events_sending;
+
+/* A value of min_live_token, and the cluster clock when it was so. */
+struct events_mark {
+    bool known;
+    uint64_t token, clock_ms;
+};
+
 struct events_lane {
-    uint64_t at;             /* the current event, as a place in the queue */
-    struct fli_list *next;   /* the pattern to continue with; NULL: the event is not begun */
-    uint64_t min_live_token; /* as last sent */
+    uint64_t at;                    /* the current event, as a place in the queue */
+    struct events_sending *sending; /* that event, and how far it was sent */
     struct fli_list missed;  /* subscriptions that are still to be told `resync`, before all else */
     uint64_t missed_ms;      /* the cluster clock when they missed something */
+    struct events_mark mark; /* what subscriptions are told now: as it was at `at` or before */
+    struct events_mark next; /* follows it when `at` has come to next_at */
+    uint64_t next_at;        /* a place in the queue */
+    struct fli_list untold, told; /* subscriptions that receive min_live_token */
 };
 
 struct events_counts {
@@ -91,10 +102,10 @@ struct events {
     struct fli_list doomed;  /* subscribers to drop when no list is being walked */
     unsigned globs_n;
     unsigned subs_n;
-    unsigned min_live_subs; /* subscriptions that receive min_live_token */
-    unsigned wake_subs;     /* subscriptions to Redisson's channels */
-    unsigned fresh_subs;    /* of min_live_subs, those that have not received it yet */
+    unsigned wake_subs; /* subscriptions to Redisson's channels */
     unsigned costly_subscribers;
+    struct events_mark newest; /* not known while nobody subscribes */
+    uint64_t rights;           /* another number when users may see other locks than before */
     struct fli_buf queue;
     uint64_t begin, end; /* places of its first byte, and of the next event */
     struct events_lane lanes[EVENTS_LANES];
@@ -130,16 +141,19 @@ static inline bool events_wanted(const struct events *e)
 
 /* Copies one event of the local log, which is sent later. */
 void events_feed(struct events *e, const struct machine_event *event);
-/* Sends what waits, with about this many steps. True: some is left, call again. Each turn. */
+/* Each turn of the loop, before events_publish(): min_live_token is to be sent when it has moved,
+ * behind the events that wait now, and to those that have just subscribed to it. */
+void events_min_live(struct events *e, uint64_t min_live_token, uint64_t clock_ms);
+/* The same, with may_see: another number when its answers may be others. */
+void events_rights(struct events *e, uint64_t rights);
+/* Sends what waits, with this many steps, and at most what the last message took in each lane
+ * above that. True: some is left, call again. Each turn. */
 bool events_publish(struct events *e, uint64_t steps_max);
 size_t events_memory_of(const struct events_subscriber *s); /* NULL: 0. A topic counts fully for
                                                                each subscriber */
 size_t events_queued_bytes(const struct events *e);         /* memory */
 /* Called when a snapshot replaced the state. */
 void events_resync(struct events *e, uint64_t clock_ms);
-/* Called once a turn of the loop, after the events: sends min_live_token when it has moved, and to
- * those that have just subscribed to it. */
-void events_turn(struct events *e, uint64_t min_live_token, uint64_t clock_ms);
 
 void events_get_counts(const struct events *e, struct events_counts *ret);
 

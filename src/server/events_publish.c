@@ -2,41 +2,23 @@
  *
  * During an apply an event is only copied to the queue. Messages are sent later, in a share of each
  * turn. A frame is made once for each topic and protocol, and all its subscribers get the same
- * bytes. While a list of subscriptions is walked, none is removed from it: a subscriber that does
- * not take a frame is put on `doomed`, skipped from then on, and dropped at the end.
+ * bytes. One event may go to 32768 subscriptions, which is more than a share: so a lane stops
+ * behind any of them, and in the next turn goes on with the one behind it, whichever subscriptions
+ * have come and gone meanwhile. In a turn none is removed: a subscriber that does not take a frame
+ * is put on `doomed`, skipped from then on, and dropped at the end.
  *
  * Two lanes go through the queue, each in the order of the log. One serves the subscribers with
- * cheap patterns only, an event at a time. The other serves those with a costly pattern, a pattern
- * at a time. It stays behind the first, which never waits for it. A lane that falls too far behind
- * skips to a later event. Before it goes on from there, it tells each of its subscriptions
- * `resync`. That has a share of each turn as well, since there may be 32768 of them. */
-#include <inttypes.h>
-#include <stdio.h>
+ * cheap patterns only, the other those with a costly pattern. That stays behind the first, which
+ * never waits for it. A lane that falls too far behind skips to a later event. Before it goes on
+ * from there, it tells each of its subscriptions `resync`. */
 #include <stdlib.h>
 
 #include "machine/glob.h"
 #include "server/events_private.h"
-#include "wire/resp.h"
 
-#define TEXT_MAX (3u * FL_OWNER_MAX + 256u)
-#define FRAME_MAX (2u * EVENTS_TOPIC_MAX + TEXT_MAX + 128u)
-#define STEPS_EVENT 100u /* to make a message */
-#define STEPS_FRAME 20u  /* to give it to one subscriber */
-#define USERS_KNOWN 32u  /* whose rights to the current lock are remembered */
-#define COSTLY_SHARE 4u  /* one part in so many of the steps is always for costly patterns */
-#define NO_PLACE UINT64_MAX
-
-/* A message being sent: its text, and the frames already made for the current topic. */
-struct message {
-    struct fli_slice channel;
-    struct fli_slice lock; /* the lock it is about; empty: none */
-    struct {
-        uint64_t user;
-        bool known, may;
-    } users[USERS_KNOWN]; /* what was found out for this lock */
-    size_t text_len;
-    char text[TEXT_MAX];
-};
+#define USERS_KNOWN 32u   /* whose rights to the current lock are remembered */
+#define COSTLY_SHARE 4u   /* one part in so many of the steps is left for costly patterns */
+#define MIN_LIVE_SHARE 8u /* and one of a lane's for min_live_token */
 
 /* An event in the queue; name and owner follow it. */
 struct record {
@@ -44,148 +26,160 @@ struct record {
     uint8_t type, reason, name_len, owner_len;
 };
 
+/* In this order an event goes to the channel of its lock, to that of Redisson's threads, and to the
+ * patterns. */
+enum stage { STAGE_NEW, STAGE_CHANNEL, STAGE_WAKE, STAGE_GLOBS };
+
+/* An event, and how far a lane has sent it: a turn may end behind each subscription. */
+struct events_sending {
+    enum stage stage;           /* what comes next when `topic` is NULL */
+    struct fli_list *glob;      /* the pattern that comes next */
+    struct topic *topic;        /* it is being sent to; NULL: to none */
+    struct fli_list *sub;       /* of the topic: the subscription that comes next */
+    const struct message *what; /* for the topic */
+    struct fli_buf frames[2];   /* of it, in RESP2 and RESP3; empty: not made yet */
+    uint64_t next;              /* the place of the next event */
+    bool wakes;                 /* the event wakes Redisson's threads, and some listen */
+    struct message event, wake;
+    uint8_t name[EVENTS_TOPIC_MAX], wake_name[EVENTS_TOPIC_MAX];
+    struct fli_slice lock;
+    uint64_t rights; /* of events_rights(), when these were found out */
+    struct {
+        uint64_t user;
+        bool known, may;
+    } users[USERS_KNOWN]; /* who may hear of the lock */
+};
+
+/* --- life --- */
+
+void events_lanes_init(struct events *e)
+{
+    for (unsigned i = 0; i < EVENTS_LANES; i++) {
+        struct events_lane *l = &e->lanes[i];
+        fli_list_init(&l->missed);
+        fli_list_init(&l->untold);
+        fli_list_init(&l->told);
+        l->sending = fli_xcalloc(1, sizeof *l->sending);
+        fli_buf_init(&l->sending->frames[0], EVENTS_FRAME_MAX);
+        fli_buf_init(&l->sending->frames[1], EVENTS_FRAME_MAX);
+    }
+}
+
+static void free_frames(struct events *e)
+{
+    for (unsigned i = 0; i < EVENTS_LANES; i++) {
+        fli_buf_fini(&e->lanes[i].sending->frames[0]);
+        fli_buf_fini(&e->lanes[i].sending->frames[1]);
+    }
+}
+
+void events_lanes_fini(struct events *e)
+{
+    free_frames(e);
+    for (unsigned i = 0; i < EVENTS_LANES; i++) {
+        free(e->lanes[i].sending);
+    }
+}
+
+/* --- one event --- */
+
 bool events_glob_matches(const struct topic *t, struct fli_slice channel, uint64_t *steps)
 {
     return machine_glob_match(topic_name(t), channel, steps);
 }
 
-static void put(struct message *m, const char *key, uint64_t v)
+/* A message about a lock is for subscribers whose users may see the lock now. A user's patterns may
+ * be costly to compare, and its subscribers many: they are compared once for a message. */
+static bool may_see(const struct events *e, const struct events_subscriber *s,
+                    struct events_sending *g, uint64_t *steps)
 {
-    int n = snprintf(m->text + m->text_len, sizeof m->text - m->text_len, " %s=%" PRIu64, key, v);
-    FLI_ASSERT(n > 0 && (size_t)n < sizeof m->text - m->text_len);
-    m->text_len += (size_t)n;
-}
-
-static void put_bytes(struct message *m, const char *key, struct fli_slice v)
-{
-    static const char digits[] = "0123456789ABCDEF";
-    int n = snprintf(m->text + m->text_len, sizeof m->text - m->text_len, " %s=", key);
-    FLI_ASSERT(n > 0);
-    m->text_len += (size_t)n;
-    FLI_ASSERT(m->text_len + 3 * v.len < sizeof m->text);
-    for (size_t i = 0; i < v.len; i++) {
-        uint8_t c = v.data[i];
-        if (c > ' ' && c < 0x7f && c != '%') {
-            m->text[m->text_len++] = (char)c;
-        } else {
-            m->text[m->text_len++] = '%';
-            m->text[m->text_len++] = digits[c >> 4];
-            m->text[m->text_len++] = digits[c & 15];
-        }
-    }
-}
-
-/* The message to Redisson's threads, and the name of their channel. */
-static void begin_wake(struct message *m, struct fli_slice lock, uint8_t name[EVENTS_TOPIC_MAX])
-{
-    size_t len = sizeof EVENTS_WAKE_PREFIX - 1;
-    bool braces = memchr(lock.data, '{', lock.len) == NULL;
-    memcpy(name, EVENTS_WAKE_PREFIX, len);
-    if (braces) {
-        name[len++] = '{';
-    }
-    memcpy(name + len, lock.data, lock.len);
-    len += lock.len;
-    if (braces) {
-        name[len++] = '}';
-    }
-    m->channel = (struct fli_slice){name, len};
-    m->lock = lock;
-    memset(m->users, 0, sizeof m->users);
-    m->text[0] = '0';
-    m->text_len = 1;
-}
-
-static void begin(struct message *m, struct fli_slice channel, const char *event)
-{
-    m->channel = channel;
-    m->lock = (struct fli_slice){NULL, 0};
-    memset(m->users, 0, sizeof m->users);
-    m->text_len = (size_t)snprintf(m->text, sizeof m->text, "event=%s", event);
-}
-
-static int frame(struct fli_buf *out, int proto, const struct topic *t, const struct message *m)
-{
-    int rc = fli_resp_push(out, proto, t->is_glob ? 4 : 3);
-    rc = rc != 0 ? rc : fli_resp_text(out, t->is_glob ? "pmessage" : "message");
-    if (rc == 0 && t->is_glob) {
-        rc = fli_resp_bulk(out, t->name, t->len);
-    }
-    rc = rc != 0 ? rc : fli_resp_bulk(out, m->channel.data, m->channel.len);
-    return rc != 0 ? rc : fli_resp_bulk(out, m->text, m->text_len);
-}
-
-/* A message and its receivers: subscribers in `lane`, for events from place `at` of the queue on;
- * or only fresh ones. */
-struct publication {
-    struct message *m;
-    enum events_lane_id lane;
-    uint64_t at; /* NO_PLACE: it does not come from the queue */
-    bool only_fresh;
-    uint64_t *steps;
-};
-
-/* A message about no lock is for every subscriber. A message about a lock is for subscribers whose
- * users may see the lock now. A user's patterns may be costly to compare, and its subscribers many:
- * they are compared once for a message. */
-static bool may_see(const struct events *e, const struct events_subscriber *s, struct message *m,
-                    uint64_t *steps)
-{
-    if (e->sink.may_see == NULL || m->lock.len == 0) {
+    if (e->sink.may_see == NULL) {
         return true;
     }
     uint64_t user = e->sink.user(e->sink.ctx, s->to);
     unsigned i = (unsigned)(user % USERS_KNOWN);
-    if (!m->users[i].known || m->users[i].user != user) {
-        m->users[i].user = user;
-        m->users[i].known = true;
-        m->users[i].may = e->sink.may_see(e->sink.ctx, s->to, m->lock, steps);
+    if (!g->users[i].known || g->users[i].user != user) {
+        g->users[i].user = user;
+        g->users[i].known = true;
+        g->users[i].may = e->sink.may_see(e->sink.ctx, s->to, g->lock, steps);
     }
-    return m->users[i].may;
+    return g->users[i].may;
 }
 
-static bool receives(const struct events *e, const struct sub *sub, const struct publication *w)
+void events_rights(struct events *e, uint64_t rights)
 {
-    const struct events_subscriber *s = sub->subscriber;
-    return s->lane == w->lane && !fli_list_linked(&s->doomed) && sub->since <= w->at &&
-           (sub->fresh || !w->only_fresh) && may_see(e, s, w->m, w->steps);
+    e->rights = rights;
 }
 
-static void publish(struct events *e, struct topic *t, const struct publication *w)
+/* In a turn no right changes, but between two they may. */
+static void update_rights(const struct events *e, struct events_sending *g)
 {
-    struct fli_buf frames[2]; /* of RESP2 and RESP3 */
-    if (t->lane_subs[w->lane] == 0) {
+    if (g->rights != e->rights) {
+        g->rights = e->rights;
+        memset(g->users, 0, sizeof g->users);
+    }
+}
+
+void events_push_frame(struct events *e, struct events_subscriber *s, const struct fli_buf *frame)
+{
+    if (e->sink.push(e->sink.ctx, s->to, frame->data, frame->len)) {
+        e->counts.messages++;
+    } else {
+        fli_list_push(&e->doomed, &s->doomed);
+    }
+}
+
+/* Whoever has got an event does not get it again, also if it goes to the other lane meanwhile. */
+static void publish_to(struct events *e, enum events_lane_id lane, struct sub *sub, uint64_t *steps)
+{
+    struct events_sending *g = e->lanes[lane].sending;
+    struct events_subscriber *s = sub->subscriber;
+    ++*steps;
+    if (s->lane != lane || fli_list_linked(&s->doomed) || sub->since > e->lanes[lane].at) {
         return;
     }
-    fli_buf_init(&frames[0], FRAME_MAX);
-    fli_buf_init(&frames[1], FRAME_MAX);
-    FLI_LIST_FOREACH(link, &t->subs)
-    {
-        struct sub *sub = sub_at_topic(link);
-        struct events_subscriber *s = sub->subscriber;
-        ++*w->steps;
-        if (!receives(e, sub, w)) {
-            continue;
-        }
-        *w->steps += STEPS_FRAME;
-        int proto = e->sink.proto(e->sink.ctx, s->to);
-        struct fli_buf *f = &frames[proto == 3];
-        if (f->len == 0 && frame(f, proto, t, w->m) != 0) {
-            fli_fatal("out of memory for a message");
-        }
-        if (e->sink.push(e->sink.ctx, s->to, f->data, f->len)) {
-            e->counts.messages++;
-        } else {
-            fli_list_push(&e->doomed, &s->doomed);
-        }
+    sub->since = g->next;
+    if (!may_see(e, s, g, steps)) {
+        return;
     }
-    fli_buf_fini(&frames[0]);
-    fli_buf_fini(&frames[1]);
+    *steps += EVENTS_STEPS_FRAME;
+    int proto = e->sink.proto(e->sink.ctx, s->to);
+    struct fli_buf *f = &g->frames[proto == 3];
+    if (f->len == 0) {
+        events_frame(f, proto, g->topic, g->what);
+    }
+    events_push_frame(e, s, f);
+}
+
+static void publish(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
+{
+    struct events_sending *g = e->lanes[lane].sending;
+    while (g->sub != &g->topic->subs && *steps < most) {
+        struct sub *sub = sub_at_topic(g->sub);
+        g->sub = g->sub->next;
+        publish_to(e, lane, sub, steps);
+    }
+    if (g->sub == &g->topic->subs) {
+        g->topic = NULL;
+    }
+}
+
+static void begin_topic(struct events_sending *g, struct topic *t, enum events_lane_id lane,
+                        const struct message *what)
+{
+    if (t == NULL || t->lane_subs[lane] == 0) {
+        return;
+    }
+    g->topic = t;
+    g->sub = t->subs.next;
+    g->what = what;
+    fli_buf_clear(&g->frames[0]);
+    fli_buf_clear(&g->frames[1]);
 }
 
 /* --- the queue --- */
 
-static bool caught_up(const struct events *e, enum events_lane_id lane)
+bool events_caught_up(const struct events *e, enum events_lane_id lane)
 {
     return e->lanes[lane].at == e->end && fli_list_empty(&e->lanes[lane].missed);
 }
@@ -207,10 +201,10 @@ static void trim(struct events *e)
 static void go_to(struct events *e, enum events_lane_id lane, uint64_t at)
 {
     e->lanes[lane].at = at;
-    e->lanes[lane].next = NULL;
+    e->lanes[lane].sending->stage = STAGE_NEW;
+    e->lanes[lane].sending->topic = NULL;
 }
 
-static void resync_lane(struct events *e, enum events_lane_id lane, uint64_t clock_ms);
 static void resync_all(struct events *e, uint64_t clock_ms);
 
 static bool has_room(struct events *e, size_t size)
@@ -229,7 +223,7 @@ static void make_room(struct events *e, size_t size, uint64_t clock_ms)
     e->counts.resyncs++;
     go_to(e, EVENTS_COSTLY, e->lanes[EVENTS_CHEAP].at);
     if (has_room(e, size)) {
-        resync_lane(e, EVENTS_COSTLY, clock_ms);
+        events_miss(e, EVENTS_COSTLY, clock_ms);
     } else {
         resync_all(e, clock_ms);
     }
@@ -300,78 +294,107 @@ static bool ends_hold(uint8_t type)
            type == MACHINE_EVENT_BROKEN;
 }
 
-/* Reads the message of the record at `at`; returns where the next one begins. `name` gets the
- * channel's name. */
-static uint64_t read_record(const struct events *e, uint64_t at, uint8_t name[EVENTS_TOPIC_MAX],
-                            struct message *m, bool *ret_ends)
+static void put_record(struct message *m, const struct record *r, struct fli_slice owner)
+{
+    if (r->token != 0) {
+        events_put(m, "token", r->token);
+    }
+    events_put_bytes(m, "owner", owner);
+    events_put(m, "clock", r->clock_ms);
+    if (r->wait != 0) {
+        events_put(m, "wait", r->wait);
+    }
+    if (r->type == MACHINE_EVENT_WAIT_ENDED) {
+        events_put_bytes(m, "reason", slice_of(reason_word(r->reason)));
+    }
+}
+
+/* Makes the messages of the event at `at`. */
+static void begin_event(const struct events *e, uint64_t at, struct events_sending *g)
 {
     struct record r;
     const uint8_t *p = e->queue.data + (at - e->begin);
     size_t prefix = sizeof EVENTS_LOCK_PREFIX - 1;
     memcpy(&r, p, sizeof r);
-    *ret_ends = ends_hold(r.type);
     p += sizeof r;
-    memcpy(name, EVENTS_LOCK_PREFIX, prefix);
-    memcpy(name + prefix, p, r.name_len);
-    begin(m, (struct fli_slice){name, prefix + r.name_len}, event_word(r.type));
-    m->lock = (struct fli_slice){name + prefix, r.name_len};
-    if (r.token != 0) {
-        put(m, "token", r.token);
+    memcpy(g->name, EVENTS_LOCK_PREFIX, prefix);
+    memcpy(g->name + prefix, p, r.name_len);
+    g->lock = (struct fli_slice){g->name + prefix, r.name_len};
+    events_begin(&g->event, (struct fli_slice){g->name, prefix + r.name_len}, event_word(r.type));
+    put_record(&g->event, &r, (struct fli_slice){p + r.name_len, r.owner_len});
+    g->wakes = ends_hold(r.type) && e->wake_subs > 0;
+    if (g->wakes) {
+        events_begin_wake(&g->wake, g->lock, g->wake_name);
     }
-    put_bytes(m, "owner", (struct fli_slice){p + r.name_len, r.owner_len});
-    put(m, "clock", r.clock_ms);
-    if (r.wait != 0) {
-        put(m, "wait", r.wait);
-    }
-    if (r.type == MACHINE_EVENT_WAIT_ENDED) {
-        put_bytes(m, "reason", slice_of(reason_word(r.reason)));
-    }
-    return at + sizeof r + r.name_len + r.owner_len;
+    memset(g->users, 0, sizeof g->users);
+    g->next = at + sizeof r + r.name_len + r.owner_len;
 }
 
-/* Continues with the lane's current event. In the costly lane that may take many turns. */
-static void publish_next(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
+static void match_glob(struct events *e, enum events_lane_id lane, uint64_t *steps)
 {
-    struct events_lane *l = &e->lanes[lane];
-    uint8_t name[EVENTS_TOPIC_MAX];
-    uint8_t wake_name[EVENTS_TOPIC_MAX];
-    struct message m;
-    struct message wake;
-    bool ends = false;
-    uint64_t next = read_record(e, l->at, name, &m, &ends);
-    struct publication w = {.m = &m, .lane = lane, .at = l->at, .steps = steps};
-    struct publication wakes = {.m = &wake, .lane = lane, .at = l->at, .steps = steps};
-    bool wanted = ends && e->wake_subs > 0;
-    if (wanted) {
-        begin_wake(&wake, m.lock, wake_name);
-    }
-    *steps += STEPS_EVENT;
-    bool first = true; /* it always makes some progress */
-    if (l->next == NULL) {
-        struct topic *t = events_topic_find(e, false, m.channel);
-        if (t != NULL) {
-            publish(e, t, &w);
-        }
-        t = wanted ? events_topic_find(e, false, wake.channel) : NULL;
-        if (t != NULL) {
-            publish(e, t, &wakes);
-        }
-        l->next = e->globs.next;
-    }
-    while (l->next != &e->globs && (first || lane == EVENTS_CHEAP || *steps < most)) {
-        struct topic *t = topic_of_link(l->next);
-        first = false;
-        l->next = l->next->next;
-        const struct publication *what = !t->wake ? &w : wanted ? &wakes : NULL;
-        if (what != NULL && t->lane_subs[lane] > 0 &&
-            events_glob_matches(t, what->m->channel, steps)) {
-            publish(e, t, what);
-        }
-    }
-    if (l->next == &e->globs) {
-        go_to(e, lane, next);
+    struct events_sending *g = e->lanes[lane].sending;
+    struct topic *t = topic_of_link(g->glob);
+    const struct message *what = !t->wake ? &g->event : g->wakes ? &g->wake : NULL;
+    g->glob = g->glob->next;
+    ++*steps;
+    if (what != NULL && t->lane_subs[lane] > 0 && events_glob_matches(t, what->channel, steps)) {
+        begin_topic(g, t, lane, what);
     }
 }
+
+/* Goes to the next topic of the lane's current event, or behind the event. */
+static void next_topic(struct events *e, enum events_lane_id lane, uint64_t *steps)
+{
+    struct events_sending *g = e->lanes[lane].sending;
+    switch (g->stage) {
+    case STAGE_NEW:
+        *steps += EVENTS_STEPS_MESSAGE;
+        begin_event(e, e->lanes[lane].at, g);
+        g->stage = STAGE_CHANNEL;
+        break;
+    case STAGE_CHANNEL:
+        g->stage = STAGE_WAKE;
+        begin_topic(g, events_topic_find(e, false, g->event.channel), lane, &g->event);
+        break;
+    case STAGE_WAKE:
+        g->stage = STAGE_GLOBS;
+        g->glob = e->globs.next;
+        if (g->wakes) {
+            begin_topic(g, events_topic_find(e, false, g->wake.channel), lane, &g->wake);
+        }
+        break;
+    case STAGE_GLOBS:
+        if (g->glob != &e->globs) {
+            match_glob(e, lane, steps);
+        } else {
+            go_to(e, lane, g->next);
+        }
+        break;
+    }
+}
+
+/* The costly lane stays behind the other, so that a subscriber can change to it. */
+static uint64_t end_of_lane(const struct events *e, enum events_lane_id lane)
+{
+    return lane == EVENTS_COSTLY ? e->lanes[EVENTS_CHEAP].at : e->end;
+}
+
+static void publish_events(struct events *e, enum events_lane_id lane, uint64_t *steps,
+                           uint64_t most)
+{
+    struct events_lane *l = &e->lanes[lane];
+    uint64_t end = end_of_lane(e, lane);
+    update_rights(e, l->sending);
+    while (l->at < end && *steps < most) {
+        if (l->sending->topic != NULL) {
+            publish(e, lane, steps, most);
+        } else {
+            next_topic(e, lane, steps);
+        }
+    }
+}
+
+/* --- both lanes --- */
 
 /* Whether the lane has subscribers; an empty one has nothing to send. */
 static bool lane_wanted(const struct events *e, enum events_lane_id lane)
@@ -380,77 +403,54 @@ static bool lane_wanted(const struct events *e, enum events_lane_id lane)
                                 : e->costly_subscribers > 0;
 }
 
-/* Tells one subscription that it missed events. False: its subscriber takes no more. */
-static bool tell_missed(struct events *e, const struct sub *sub, uint64_t clock_ms,
-                        struct fli_buf *out)
+/* Whether the lane has something to send; of that, min_live_token may have moved. */
+static bool has_work(struct events *e, enum events_lane_id lane)
 {
-    const struct topic *t = sub->topic;
-    struct message m;
-    begin(&m, t->is_glob ? slice_of(EVENTS_RESYNC_CHANNEL) : topic_name(t), "resync");
-    put(&m, "clock", clock_ms);
-    if (t->wake && !t->is_glob) { /* every waiter asks again */
-        m.text[0] = '0';
-        m.text_len = 1;
-    }
-    fli_buf_clear(out);
-    if (frame(out, e->sink.proto(e->sink.ctx, sub->subscriber->to), t, &m) != 0) {
-        fli_fatal("out of memory for a message");
-    }
-    return e->sink.push(e->sink.ctx, sub->subscriber->to, out->data, out->len);
+    events_update_min_live(e, lane);
+    return lane_wanted(e, lane) &&
+           (!events_caught_up(e, lane) || events_min_live_left(&e->lanes[lane]));
 }
 
-/* Goes on telling the subscriptions of the lane that they missed events. */
-static void publish_missed(struct events *e, struct events_lane *l, uint64_t *steps, uint64_t most)
-{
-    struct fli_buf out;
-    struct fli_list *link = NULL;
-    fli_buf_init(&out, FRAME_MAX);
-    while (*steps < most && (link = fli_list_pop(&l->missed)) != NULL) {
-        struct sub *sub = FLI_CONTAINER_OF(link, struct sub, missed);
-        struct events_subscriber *s = sub->subscriber;
-        if (fli_list_linked(&s->doomed)) {
-            continue;
-        }
-        *steps += STEPS_EVENT + STEPS_FRAME;
-        if (tell_missed(e, sub, l->missed_ms, &out)) {
-            e->counts.messages++;
-        } else {
-            fli_list_push(&e->doomed, &s->doomed);
-        }
-    }
-    fli_buf_fini(&out);
-}
-
-/* The costly lane stays behind the other, so that a subscriber can change to it. */
 static void publish_lane(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
 {
-    uint64_t end = lane == EVENTS_COSTLY ? e->lanes[EVENTS_CHEAP].at : e->end;
+    struct events_lane *l = &e->lanes[lane];
     if (!lane_wanted(e, lane)) {
-        go_to(e, lane, end);
+        go_to(e, lane, end_of_lane(e, lane));
     }
-    publish_missed(e, &e->lanes[lane], steps, most);
-    while (e->lanes[lane].at < end && *steps < most) {
-        publish_next(e, lane, steps, most);
+    events_tell_missed(e, l, steps, most);
+    if (fli_list_empty(&l->missed)) {
+        uint64_t left = *steps < most ? most - *steps : 0;
+        uint64_t kept = events_min_live_left(l) ? left / MIN_LIVE_SHARE : 0;
+        publish_events(e, lane, steps, most - kept);
+        events_update_min_live(e, lane);
+        events_tell_min_live(e, l, steps, most);
     }
 }
 
 bool events_publish(struct events *e, uint64_t steps_max)
 {
     uint64_t steps = 0;
-    publish_lane(e, EVENTS_CHEAP, &steps, steps_max);
-    publish_lane(e, EVENTS_COSTLY, &steps,
-                 steps > steps_max - steps_max / COSTLY_SHARE ? steps + steps_max / COSTLY_SHARE
-                                                              : steps_max);
+    (void)has_work(e, EVENTS_CHEAP);
+    uint64_t kept = has_work(e, EVENTS_COSTLY) ? steps_max / COSTLY_SHARE : 0;
+    publish_lane(e, EVENTS_CHEAP, &steps, steps_max - kept);
+    /* It makes some progress, whatever the last message took. */
+    publish_lane(e, EVENTS_COSTLY, &steps, steps < steps_max ? steps_max : steps + 1);
     e->counts.steps += steps;
     events_drop_doomed(e);
     trim(e);
-    return !caught_up(e, EVENTS_CHEAP) || !caught_up(e, EVENTS_COSTLY);
+    bool cheap_left = has_work(e, EVENTS_CHEAP);
+    return has_work(e, EVENTS_COSTLY) || cheap_left;
 }
 
 void events_forget(struct events *e)
 {
     go_to(e, EVENTS_CHEAP, e->end);
     go_to(e, EVENTS_COSTLY, e->end);
+    e->newest.known = false;
+    for (unsigned i = 0; i < EVENTS_LANES; i++) {
+        e->lanes[i].mark.known = e->lanes[i].next.known = false;
+    }
+    free_frames(e);
     trim(e);
 }
 
@@ -459,12 +459,41 @@ size_t events_queued_bytes(const struct events *e)
     return e->queue.cap;
 }
 
-void events_glob_gone(struct events *e, struct topic *t)
+void events_sub_gone(struct events *e, const struct sub *sub)
 {
     for (unsigned i = 0; i < EVENTS_LANES; i++) {
-        if (e->lanes[i].next == &t->link) {
-            e->lanes[i].next = t->link.next;
+        struct events_sending *g = e->lanes[i].sending;
+        if (g->topic == sub->topic && g->sub == &sub->at_topic) {
+            g->sub = g->sub->next;
         }
+    }
+}
+
+void events_topic_gone(struct events *e, const struct topic *t)
+{
+    for (unsigned i = 0; i < EVENTS_LANES; i++) {
+        struct events_sending *g = e->lanes[i].sending;
+        if (g->topic == t) {
+            g->topic = NULL;
+        }
+        if (g->stage == STAGE_GLOBS && g->glob == &t->link) {
+            g->glob = g->glob->next;
+        }
+    }
+}
+
+/* The subscription has come to the costly lane. */
+static void move_lists(struct events *e, struct sub *sub)
+{
+    struct events_lane *l = &e->lanes[EVENTS_COSTLY];
+    if (fli_list_linked(&sub->missed)) {
+        fli_list_remove(&sub->missed);
+        fli_list_push(&l->missed, &sub->missed);
+        l->missed_ms = e->lanes[EVENTS_CHEAP].missed_ms;
+    }
+    if (fli_list_linked(&sub->min_live)) {
+        fli_list_remove(&sub->min_live);
+        fli_list_push(&l->untold, &sub->min_live);
     }
 }
 
@@ -473,8 +502,8 @@ void events_change_lane(struct events *e, struct events_subscriber *s)
     if (s->lane == EVENTS_COSTLY) {
         return;
     }
-    uint64_t heard = e->lanes[EVENTS_CHEAP].at;
-    FLI_ASSERT(e->lanes[EVENTS_COSTLY].at <= heard && e->lanes[EVENTS_CHEAP].next == NULL);
+    uint64_t heard = e->lanes[EVENTS_CHEAP].at; /* but for what it has got of that event */
+    FLI_ASSERT(e->lanes[EVENTS_COSTLY].at <= heard);
     s->lane = EVENTS_COSTLY;
     e->costly_subscribers++;
     FLI_LIST_FOREACH(link, &s->subs)
@@ -483,49 +512,7 @@ void events_change_lane(struct events *e, struct events_subscriber *s)
         sub->since = sub->since > heard ? sub->since : heard;
         sub->topic->lane_subs[EVENTS_CHEAP]--;
         sub->topic->lane_subs[EVENTS_COSTLY]++;
-        if (fli_list_linked(&sub->missed)) {
-            fli_list_remove(&sub->missed);
-            fli_list_push(&e->lanes[EVENTS_COSTLY].missed, &sub->missed);
-            e->lanes[EVENTS_COSTLY].missed_ms = e->lanes[EVENTS_CHEAP].missed_ms;
-        }
-    }
-}
-
-/* --- messages that do not come from the queue --- */
-
-struct resync {
-    struct events_lane *lane;
-    enum events_lane_id id;
-};
-
-static void note_missed(const struct resync *r, const struct topic *t)
-{
-    if (t->lane_subs[r->id] == 0) {
-        return;
-    }
-    FLI_LIST_FOREACH(link, &t->subs)
-    {
-        struct sub *sub = sub_at_topic(link);
-        if (sub->subscriber->lane == r->id && !fli_list_linked(&sub->missed)) {
-            fli_list_push(&r->lane->missed, &sub->missed);
-        }
-    }
-}
-
-static void note_channel(void *ctx, struct fli_map_node *node)
-{
-    note_missed(ctx, FLI_CONTAINER_OF(node, struct topic, by_name));
-}
-
-/* Nothing is sent in here: it may be in the midst of an apply. */
-static void resync_lane(struct events *e, enum events_lane_id lane, uint64_t clock_ms)
-{
-    struct resync r = {&e->lanes[lane], lane};
-    e->lanes[lane].missed_ms = clock_ms;
-    fli_map_each(&e->channels, note_channel, &r);
-    FLI_LIST_FOREACH(link, &e->globs)
-    {
-        note_missed(&r, topic_of_link(link));
+        move_lists(e, sub);
     }
 }
 
@@ -534,7 +521,7 @@ static void resync_all(struct events *e, uint64_t clock_ms)
 {
     for (unsigned i = 0; i < EVENTS_LANES; i++) {
         go_to(e, (enum events_lane_id)i, e->end);
-        resync_lane(e, (enum events_lane_id)i, clock_ms);
+        events_miss(e, (enum events_lane_id)i, clock_ms);
     }
     trim(e);
 }
@@ -546,56 +533,4 @@ void events_resync(struct events *e, uint64_t clock_ms)
     }
     e->counts.resyncs++;
     resync_all(e, clock_ms);
-}
-
-static void publish_min_live(struct events *e, struct topic *t, const struct publication *w)
-{
-    publish(e, t, w);
-    FLI_LIST_FOREACH(link, &t->subs)
-    {
-        struct sub *sub = sub_at_topic(link);
-        if (sub->subscriber->lane == w->lane) {
-            e->fresh_subs -= sub->fresh;
-            sub->fresh = false;
-        }
-    }
-}
-
-static void min_live_lane(struct events *e, enum events_lane_id lane, uint64_t min_live_token,
-                          uint64_t clock_ms)
-{
-    struct message m;
-    uint64_t steps = 0;
-    struct publication w = {.m = &m,
-                            .lane = lane,
-                            .at = NO_PLACE,
-                            .only_fresh = min_live_token == e->lanes[lane].min_live_token,
-                            .steps = &steps};
-    e->lanes[lane].min_live_token = min_live_token;
-    begin(&m, slice_of(EVENTS_MIN_LIVE_CHANNEL), "min_live_token");
-    put(&m, "token", min_live_token);
-    put(&m, "clock", clock_ms);
-    struct topic *t = events_topic_find(e, false, m.channel);
-    if (t != NULL) {
-        publish_min_live(e, t, &w);
-    }
-    FLI_LIST_FOREACH(link, &e->globs)
-    {
-        if (topic_of_link(link)->min_live) {
-            publish_min_live(e, topic_of_link(link), &w);
-        }
-    }
-}
-
-void events_turn(struct events *e, uint64_t min_live_token, uint64_t clock_ms)
-{
-    for (unsigned i = 0; i < EVENTS_LANES; i++) {
-        bool moved = min_live_token != e->lanes[i].min_live_token;
-        /* Comes behind the events, in each lane. */
-        if (e->min_live_subs > 0 && (moved || e->fresh_subs > 0) &&
-            caught_up(e, (enum events_lane_id)i)) {
-            min_live_lane(e, (enum events_lane_id)i, min_live_token, clock_ms);
-        }
-    }
-    events_drop_doomed(e);
 }

@@ -437,8 +437,9 @@ static bool send_events(struct server *s)
 {
     enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_EVENTS);
     const struct machine *m = node_machine(s->node);
+    events_min_live(&s->events, machine_min_live_token(m), machine_clock(m));
+    events_rights(&s->events, machine_users_digest(m));
     bool more = events_publish(&s->events, FLI_TURN_EVENT_STEPS);
-    events_turn(&s->events, machine_min_live_token(m), machine_clock(m));
     fli_turn_leave(net_server_turn(s->net), part);
     net_flush(s->net);
     return more;

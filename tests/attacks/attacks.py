@@ -138,20 +138,27 @@ class Flood:
 
 
 class Subscribers:
-    """Connections that have subscribed to a channel and read what comes."""
+    """Connections that have subscribed to a channel, and to patterns, and read what comes."""
     reads = True
 
-    def __init__(self, address, n, channel):
+    def __init__(self, address, n, channel, patterns=()):
         self.cut_off, self.heard, self.socks = 0, 0, []
         self.selector = selectors.DefaultSelector()
         for _ in range(n):
             sock = Resp(address, timeout=PATIENCE_S).sock
-            sock.sendall(encode('SUBSCRIBE', channel))
+            sock.sendall(encode('SUBSCRIBE', channel) + (encode('PSUBSCRIBE', *patterns) if patterns else b''))
             self.socks.append(sock)
         for sock in self.socks:
-            assert sock.recv(1000), 'refused as a subscriber'
+            self.confirmed(sock, 1 + len(patterns))
             sock.setblocking(False)
             self.selector.register(sock, selectors.EVENT_READ)
+
+    def confirmed(self, sock, n):
+        answers = b''
+        while answers.count(b'subscribe\r\n') < n:
+            data = sock.recv(1 << 16)
+            assert data and b'-LIMIT' not in data, 'refused as a subscriber'
+            answers += data
 
     def step(self):
         for key, _ in self.selector.select(0.01):
@@ -197,6 +204,36 @@ socks = [socket.create_connection((host, int(port))) for _ in range(int(sys.argv
     def close(self):
         while self.child is not None:
             self.step()
+
+
+class Taker:
+    """Takes a lock and gives it back, again and again, each time when the answer is there."""
+    reads = True
+
+    def __init__(self, address, name):
+        self.name, self.token, self.taken, self.cut_off = name, None, 0, 0
+        self.c = Resp(address, timeout=PATIENCE_S)
+        self.answered = select.poll() # select() takes no descriptor above 1023
+        self.answered.register(self.c.sock, select.POLLIN)
+        self.take()
+
+    def take(self):
+        self.c.send('ACQUIRE', self.name, 'TTL', 60000)
+
+    def step(self):
+        if not self.answered.poll(0):
+            return
+        answer = self.c.read()
+        if self.token is None:
+            self.token = answer
+            self.taken += 1
+            self.c.send('RELEASE', self.name, answer)
+        else:
+            self.token = None
+            self.take()
+
+    def close(self):
+        self.c.close()
 
 
 class TinyRecords:
@@ -425,6 +462,23 @@ class Crowd(Attacked):
         # Who reads too slowly is cut off, as the events are.
         self.attack(subscribers, events, may_end=True, until=lambda: subscribers.heard > n)
         self.assertGreater(subscribers.heard, n)
+
+    def one_off(self, channel, first):
+        """Sixteen patterns that this channel matches, each with a `?` for one of its bytes."""
+        return [channel[:i] + '?' + channel[i + 1:] for i in range(first, first + 16)]
+
+    def test_as_many_subscriptions_as_there_may_be(self):
+        """One event is for half of them, and one move of the smallest live token for the others. Each is more than a turn sends."""
+        n, lock, moves = 950, 'lock:' + 'x' * 20, 'fencelock:min_live_token'
+        self.need_open_files(2 * n + 200)
+        watchers = Subscribers(self.node.address, n, lock, self.one_off(lock, 5))
+        storages = Subscribers(self.node.address, n, moves, self.one_off(moves, 8))
+        taker = Taker(self.node.address, 'x' * 20)
+        several = 17 * n * 100 # bytes of one message to each
+        self.attack(watchers, storages, taker, may_end=True, until=lambda: min(watchers.heard, storages.heard) > several)
+        self.assertGreater(watchers.heard, several)
+        self.assertGreater(storages.heard, several)
+        self.note('taken %d times, heard %d and %d KiB' % (taker.taken, watchers.heard >> 10, storages.heard >> 10))
 
 
 class OverTls(Attacked):

@@ -183,8 +183,8 @@ static void apply(struct run *r)
     r->result->apply_ns = took_ns > r->result->apply_ns ? took_ns : r->result->apply_ns;
     ask_all(r);
     if (events_wanted(&r->events)) {
+        events_min_live(&r->events, machine_min_live_token(r->m), machine_clock(r->m));
         (void)events_publish(&r->events, FLI_TURN_EVENT_STEPS);
-        events_turn(&r->events, machine_min_live_token(r->m), machine_clock(r->m));
     }
     note(r, WORST_TURN, branches);
     took_ns = cpu_ns() - began_ns;

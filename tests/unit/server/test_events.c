@@ -1,106 +1,9 @@
 /* test_events.c: subscriptions and their messages: every frame in both protocols, order, ceilings,
- * subscribers whose buffers are full. The events of the last tests come from a real machine. */
-#include "../../lib/unit.h"
+ * subscribers whose buffers are full. Shares of a turn are in test_events_share.c. The events of
+ * the last tests come from a real machine. */
+#include "events_rig.h"
 
 #include "base/turn.h"
-#include "server/events.h"
-
-#define CLIENTS 4
-#define OUT_MAX (1u << 20)
-
-struct client {
-    struct events_subscriber *subscriber;
-    int proto;
-    bool full; /* the buffer of its answers takes no more */
-    uint64_t user;
-    unsigned dropped;
-    struct fli_buf heard;
-};
-
-struct fixture {
-    struct events e;
-    struct client client[CLIENTS];
-};
-
-static int sink_proto(void *ctx, void *to)
-{
-    return ((struct client *)to)->proto;
-}
-
-static bool sink_push(void *ctx, void *to, const void *frame, size_t len)
-{
-    struct client *c = to;
-    assert_int_equal(c->dropped, 0);
-    if (c->full) {
-        return false;
-    }
-    assert_int_equal(fli_buf_append(&c->heard, frame, len), 0);
-    return true;
-}
-
-static void sink_dropped(void *ctx, void *to)
-{
-    struct client *c = to;
-    c->dropped++;
-    c->subscriber = NULL;
-}
-
-static void start(struct fixture *f)
-{
-    static const uint64_t seed[2] = {1, 2};
-    memset(f, 0, sizeof *f);
-    struct events_sink sink = {
-        .ctx = f, .proto = sink_proto, .push = sink_push, .dropped = sink_dropped};
-    events_init(&f->e, &sink, seed);
-    for (unsigned i = 0; i < CLIENTS; i++) {
-        f->client[i].proto = i % 2 == 0 ? 2 : 3;
-        fli_buf_init(&f->client[i].heard, OUT_MAX);
-    }
-}
-
-static void end(struct fixture *f)
-{
-    for (unsigned i = 0; i < CLIENTS; i++) {
-        events_drop(&f->e, f->client[i].subscriber);
-        fli_buf_fini(&f->client[i].heard);
-    }
-    assert_false(events_wanted(&f->e));
-    struct events_counts counts;
-    events_get_counts(&f->e, &counts);
-    assert_int_equal(counts.subscribers + counts.channels + counts.patterns, 0);
-    assert_int_equal(f->e.min_live_subs + f->e.fresh_subs, 0);
-    events_fini(&f->e);
-}
-
-static struct fli_slice text(const char *s)
-{
-    return (struct fli_slice){(const uint8_t *)s, strlen(s)};
-}
-
-/* Sends one command; its answer is appended to what the client heard. */
-static enum events_outcome say(struct fixture *f, struct client *c, enum fli_command_id id,
-                               const char *words)
-{
-    struct fli_slice args[64];
-    unsigned n = 0;
-    char *copy = strdup(words);
-    for (char *save = NULL, *w = strtok_r(copy, " ", &save); w != NULL;
-         w = strtok_r(NULL, " ", &save)) {
-        args[n++] = text(w);
-    }
-    enum events_outcome outcome =
-        events_command(&f->e, &c->subscriber, c, id, c->proto, args, n, &c->heard);
-    free(copy);
-    return outcome;
-}
-
-/* Checks what the client has heard since the last check. */
-static void assert_heard(struct client *c, const char *want)
-{
-    assert_int_equal(fli_buf_append(&c->heard, "", 1), 0);
-    assert_string_equal((const char *)c->heard.data, want);
-    fli_buf_clear(&c->heard);
-}
 
 static void refuse(struct fixture *f, struct client *c, enum fli_command_id id, const char *words,
                    const char *want)
@@ -113,8 +16,6 @@ static void refuse(struct fixture *f, struct client *c, enum fli_command_id id, 
     assert_int_equal(c->heard.data[0], '-');
     fli_buf_clear(&c->heard);
 }
-
-#define OK(f, c, id, words) assert_int_equal(say(f, c, id, words), EVENTS_CONFIRMED)
 
 static void feed(struct fixture *f, uint8_t type, const char *name, const char *owner,
                  uint64_t token, uint64_t wait, uint8_t reason)
@@ -129,6 +30,12 @@ static void feed(struct fixture *f, uint8_t type, const char *name, const char *
     events_feed(&f->e, &e);
     while (events_publish(&f->e, FLI_TURN_EVENT_STEPS)) {
     }
+}
+
+static void turn(struct fixture *f, uint64_t min_live_token, uint64_t clock_ms)
+{
+    events_min_live(&f->e, min_live_token, clock_ms);
+    assert_false(events_publish(&f->e, FLI_TURN_EVENT_STEPS));
 }
 
 TEST(test_confirmations)
@@ -431,7 +338,7 @@ TEST(test_a_full_subscriber_is_dropped)
     assert_int_equal(f.client[0].dropped + f.client[2].dropped, 2);
     OK(&f, &f.client[3], FLI_CMD_PSUBSCRIBE, "*");
     f.client[3].full = true;
-    events_turn(&f.e, 1, 1);
+    turn(&f, 1, 1);
     assert_int_equal(f.client[3].dropped, 1);
     assert_false(events_wanted(&f.e));
     end(&f);
@@ -445,43 +352,29 @@ TEST(test_min_live_token)
     start(&f);
     struct client *a = &f.client[0];
     struct client *b = &f.client[1];
-    events_turn(&f.e, 41, 5);
+    turn(&f, 41, 5);
     OK(&f, a, FLI_CMD_SUBSCRIBE, "lock:n " EVENTS_MIN_LIVE_CHANNEL);
     fli_buf_clear(&a->heard);
-    events_turn(&f.e, 42, 5);
+    turn(&f, 42, 5);
     assert_heard(a, "*3\r\n$7\r\nmessage\r\n$24\r\nfencelock:min_live_token\r\n" MIN_TEXT("42"));
-    events_turn(&f.e, 42, 6);
+    turn(&f, 42, 6);
     assert_heard(a, "");
     /* A subscriber that comes later is told at once, and alone. */
     OK(&f, b, FLI_CMD_PSUBSCRIBE, "fence*");
     fli_buf_clear(&b->heard);
-    events_turn(&f.e, 42, 5);
+    turn(&f, 42, 5);
     assert_heard(a, "");
     assert_heard(
         b, ">4\r\n$8\r\npmessage\r\n$6\r\nfence*\r\n$24\r\nfencelock:min_live_token\r\n" MIN_TEXT(
                "42"));
-    events_turn(&f.e, 43, 5);
+    turn(&f, 43, 5);
     assert_true(a->heard.len > 0 && b->heard.len > 0);
     fli_buf_clear(&a->heard);
     fli_buf_clear(&b->heard);
-    events_turn(&f.e, 43, 5);
+    turn(&f, 43, 5);
     assert_heard(a, "");
     assert_heard(b, "");
     end(&f);
-}
-
-static unsigned count_heard(const struct client *c, const char *what)
-{
-    unsigned n = 0;
-    const uint8_t *p = c->heard.data;
-    size_t left = c->heard.len;
-    const uint8_t *found;
-    while (left > 0 && (found = memmem(p, left, what, strlen(what))) != NULL) {
-        n++;
-        left -= (size_t)(found - p) + 1;
-        p = found + 1;
-    }
-    return n;
 }
 
 TEST(test_resync)
@@ -545,12 +438,12 @@ TEST(test_costly_patterns_wait)
     for (uint64_t i = 1; i <= 5; i++) {
         queue_up(&f, i);
     }
-    (void)events_publish(&f.e, 1); /* one event, to both */
+    (void)events_publish(&f.e, 400); /* one event, to both */
     OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, costly);
     fli_buf_clear(&f.client[2].heard);
     OK(&f, &f.client[2], FLI_CMD_PSUBSCRIBE, costly);
     unsigned turns = 1;
-    bool more = events_publish(&f.e, 2000);
+    bool more = events_publish(&f.e, 4000);
     assert_true(more);
     assert_int_equal(count_heard(&f.client[0], "event=granted"), 5);
     assert_true(count_heard(&f.client[1], "event=granted") < 5);
@@ -567,48 +460,6 @@ TEST(test_costly_patterns_wait)
         assert_int_equal(count_heard(&f.client[1], token), 1);
     }
     assert_int_equal(count_heard(&f.client[2], "event="), 0); /* came later, and matches nothing */
-    end(&f);
-}
-
-static unsigned times_asked;
-
-/* Costs as much as the patterns of a user may; user 9 sees nothing. */
-static bool sink_may_see(void *ctx, void *to, struct fli_slice lock, uint64_t *steps)
-{
-    times_asked++;
-    *steps += 100000;
-    return ((struct client *)to)->user != 9;
-}
-
-static uint64_t sink_user(void *ctx, void *to)
-{
-    return ((struct client *)to)->user;
-}
-
-/* The rights of a user are found out once for a message, and count as steps of the turn. */
-TEST(test_rights_have_a_cost)
-{
-    struct fixture f;
-    start(&f);
-    f.e.sink.may_see = sink_may_see;
-    f.e.sink.user = sink_user;
-    for (unsigned i = 0; i < CLIENTS; i++) {
-        f.client[i].user = i == 3 ? 9 : 41; /* 9 and 41 are remembered at the same place */
-        OK(&f, &f.client[i], FLI_CMD_PSUBSCRIBE, "lock:*");
-        fli_buf_clear(&f.client[i].heard);
-    }
-    queue_up(&f, 1);
-    queue_up(&f, 2);
-    times_asked = 0;
-    assert_true(events_publish(&f.e, 100000)); /* the second event does not fit */
-    assert_int_equal(times_asked, 2);
-    assert_int_equal(count_heard(&f.client[0], "event=granted"), 1);
-    while (events_publish(&f.e, FLI_TURN_EVENT_STEPS)) {
-    }
-    assert_int_equal(times_asked, 4);
-    for (unsigned i = 0; i < CLIENTS; i++) {
-        assert_int_equal(count_heard(&f.client[i], "event=granted"), i == 3 ? 0 : 2);
-    }
     end(&f);
 }
 
@@ -664,7 +515,7 @@ TEST(test_patterns_go_meanwhile)
         OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, pattern);
     }
     queue_up(&f, 1);
-    assert_true(events_publish(&f.e, 100)); /* in the middle */
+    assert_true(events_publish(&f.e, 200)); /* in the middle */
     OK(&f, &f.client[1], FLI_CMD_PUNSUBSCRIBE, "");
     assert_null(f.client[1].subscriber);
     OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, "lock:*");
