@@ -13,6 +13,7 @@
  *                                         FLI_TURN_VISIT_US, then the others;
  *                                         less after long turns. If those that waited use all of
  *                                         it, new ones have half as much again
+ *   CLIENT LIST  counts, not time         net/client_list.h: NET_LISTED_TURN_MAX
  *   events       FLI_TURN_EVENT_STEPS     server/events_publish.c: of matching and sending
  *   peers        FLI_TURN_PEERS_US        peer/channel.c: reading, with decrypting and all that the
  *                                         bytes cause at once; a connection has
