@@ -632,17 +632,14 @@ void net_conn_close_after_answers(struct net_conn *c)
 
 static void format_peer(const struct net_conn *c, char *out, size_t size)
 {
-    struct sockaddr_storage address;
-    int len = sizeof address;
     char host[64] = "?";
     uint16_t port = 0;
-    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&address, &len) == 0) {
-        (void)uv_ip_name((const struct sockaddr *)&address, host, sizeof host);
-        struct sockaddr_in v4; /* the port is at the same offset in both address families */
-        memcpy(&v4, &address, sizeof v4);
-        port = ntohs(v4.sin_port);
+    if (c->address_len > 0) {
+        int family = c->address_len == NET_CONN_ADDRESS_MAX ? AF_INET6 : AF_INET;
+        (void)uv_inet_ntop(family, c->address, host, sizeof host);
+        memcpy(&port, c->address + c->address_len - 2, sizeof port);
     }
-    (void)net_address_join(host, port, out, size);
+    (void)net_address_join(host, ntohs(port), out, size);
 }
 
 size_t net_conn_output_bytes(const struct net_conn *c)

@@ -176,6 +176,9 @@ struct net_server {
     struct fli_list hanging_up; /* clients that hung up, and put off to the next turn */
     struct fli_list pushed;     /* got pushes and nothing else; by `dirty` */
     uint64_t push_ns;           /* spent on those in this turn */
+    struct fli_list lists;      /* of CLIENT LIST: the first is being made, the others wait */
+    unsigned lists_n;           /* length of `lists` */
+    unsigned listed;            /* connections that lists have looked at in this turn */
     size_t reaped, hung;        /* requests given up, and of clients that hung up, in this turn */
     uint64_t reap_ns, hang_ns;  /* spent on those in this turn */
     unsigned accepts;           /* in this turn */
@@ -255,6 +258,11 @@ void net_origin_fini(struct net_server *s);
 void net_origin_note(struct net_conn *c); /* its address, once it is accepted */
 bool net_origin_join(struct net_conn *c); /* false: its address has all it may have */
 void net_origin_leave(struct net_conn *c);
+
+/* client_list.c */
+void net_lists_turn(struct net_server *s);    /* the turn's share of CLIENT LIST */
+void net_list_leave(struct net_request *r);   /* it is answered or given up */
+void net_list_skip(const struct net_conn *c); /* it ends, and is about to leave `conns` */
 
 /* server.c */
 void net_server_closed(struct net_server *s); /* one handle or connection is closed */

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/no_users.h"
+#include "net/client_list.h"
 #include "net/conn.h"
 #include "wire/command_reply.h"
 
@@ -177,53 +178,6 @@ static bool begin_auth(const struct net_commands *commands, struct net_request *
 
 /* --- CLIENT --- */
 
-static int client_line(const struct net_commands *commands, struct net_conn *c,
-                       struct fli_buf *text)
-{
-    struct net_conn_info info;
-    char user[NET_USER_NAME_MAX + 1] = "default";
-    net_conn_info(c, &info);
-    if (commands->user_name != NULL) {
-        commands->user_name(commands->users_ctx, c, user);
-    }
-    return fli_buf_printf(text,
-                          "id=%llu addr=%s name=%s age=%llu idle=%llu flags=N db=0 in-flight=%u "
-                          "omem=%zu requests=%llu user=%s resp=%d\n",
-                          (unsigned long long)info.id, info.peer, info.name,
-                          (unsigned long long)(info.age_ms / 1000),
-                          (unsigned long long)(info.idle_ms / 1000), info.in_flight,
-                          info.output_bytes, (unsigned long long)info.requests, user, info.proto);
-}
-
-struct client_list {
-    const struct net_commands *commands;
-    struct fli_buf text;
-    bool full; /* the list is limited to the size of an answer; the rest is left out */
-};
-
-static void list_one(void *ctx, struct net_conn *c)
-{
-    struct client_list *list = ctx;
-    list->full = list->full || client_line(list->commands, c, &list->text) != 0;
-}
-
-static bool answer_client_lines(const struct net_commands *commands, struct net_conn *c,
-                                struct fli_buf *b, bool all)
-{
-    struct net_server *s = c->server;
-    struct client_list list = {.commands = commands};
-    fli_buf_init(&list.text, s->limits.output_max / 2);
-    bool ok = true;
-    if (all) {
-        net_each_conn(s, list_one, &list);
-    } else {
-        ok = client_line(commands, c, &list.text) == 0;
-    }
-    ok = ok && fli_resp_verbatim(b, c->proto, list.text.data, list.text.len) == 0;
-    fli_buf_fini(&list.text);
-    return ok;
-}
-
 static bool answer_client_setname(struct net_conn *c, struct fli_buf *b, struct fli_slice arg)
 {
     char name[64];
@@ -325,10 +279,7 @@ static bool answer(const struct net_commands *commands, struct net_conn *c, stru
         ok = answer_client_tracking(b, args, n);
         break;
     case FLI_CMD_CLIENT_INFO:
-        ok = answer_client_lines(commands, c, b, false);
-        break;
-    case FLI_CMD_CLIENT_LIST:
-        ok = answer_client_lines(commands, c, b, true);
+        ok = net_client_info(commands, c, b);
         break;
     default:
         return false;
@@ -345,6 +296,10 @@ bool net_connection_command(const struct net_commands *commands, struct net_requ
     bool ok = false;
     if ((command->id == FLI_CMD_AUTH || command->id == FLI_CMD_HELLO) &&
         begin_auth(commands, r, command->id, args, n)) {
+        return true;
+    }
+    if (command->id == FLI_CMD_CLIENT_LIST) {
+        net_client_list(commands, r);
         return true;
     }
     if (!answer(commands, r->conn, net_reply(r), command->id, args, n, &ok)) {

@@ -145,6 +145,7 @@ static void free_conn(struct net_conn *c)
         net_request_free(r);
     }
     net_origin_leave(c);
+    net_list_skip(c);
     fli_list_remove(&c->link);
     FLI_ASSERT(s->conns_n > 0);
     s->conns_n--;

@@ -22,6 +22,7 @@
 struct net_server;
 struct net_conn;
 struct net_request;
+struct net_client_list;
 
 struct net_limits {
     struct fli_resp_limits resp;
@@ -72,6 +73,7 @@ struct net_request {
     struct fli_buf reply; /* private: an answer that waits for earlier ones */
     size_t counted;       /* private: its bytes that the connection's count includes */
     size_t kept;          /* private: set by net_request_keeps() */
+    struct net_client_list *list; /* private: it waits for its CLIENT LIST */
     _Alignas(16) uint8_t user[];
 };
 

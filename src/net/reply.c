@@ -54,6 +54,7 @@ struct net_request *net_request_take(struct net_conn *c)
     r->answered = false;
     r->is_push = false;
     r->counted = r->kept = 0;
+    r->list = NULL;
     fli_buf_init(&r->reply, s->limits.output_max);
     memset(r->user, 0, s->user_size);
     fli_list_push(&c->requests, &r->link);
@@ -66,6 +67,7 @@ void net_request_free(struct net_request *r)
     struct net_conn *c = r->conn;
     struct net_server *s = c->server;
     FLI_ASSERT(c->in_flight > 0);
+    net_list_leave(r);
     fli_list_remove(&r->link);
     c->in_flight--;
     c->replies -= r->counted + r->kept;

@@ -184,11 +184,13 @@ static void begin_turn(struct net_server *s)
     accept_waiting(s);
     net_ends_go_on(s);
     continue_handshakes(s);
+    net_lists_turn(s);
     serve_yielded(s);
     s->take_ns = s->take_ns > s->share_ns / 2 ? s->share_ns / 2 : s->take_ns;
     if (fli_list_empty(&s->yielded) && fli_list_empty(&s->unserved) && fli_list_empty(&s->ending) &&
         fli_list_empty(&s->hanging_up) && fli_list_empty(&s->pushed) &&
-        fli_list_empty(&s->deferred) && fli_list_empty(&s->deferred_begun)) {
+        fli_list_empty(&s->deferred) && fli_list_empty(&s->deferred_begun) &&
+        fli_list_empty(&s->lists)) {
         (void)uv_idle_stop(&s->idle);
     }
 }
@@ -494,6 +496,7 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->ending);
     fli_list_init(&s->hanging_up);
     fli_list_init(&s->pushed);
+    fli_list_init(&s->lists);
     fli_list_init(&s->unserved);
     fli_list_init(&s->yielded);
     fli_turn_init(&s->turn);

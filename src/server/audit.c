@@ -1,37 +1,39 @@
-/* audit.c: see audit.h. There are two buffers: the loop fills one while the thread writes the
- * other. */
+/* audit.c: see audit.h. There are two buffers of notes: the loop fills one while the thread makes
+ * lines of the other and writes them, some at a time. */
 #include "server/audit.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <syslog.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "auth/worker.h"
 #include "base/clock.h"
 #include "base/write.h"
-#include "server/render.h"
+#include "server/audit_record.h"
 
-#define LINE_MAX_BYTES 8192u
+#define LINES_SIZE ((size_t)64 << 10) /* bytes of lines that are written at once, about */
 
 struct audit {
     struct auth_worker *worker;
     struct auth_job job;
     uint64_t node_id;
     bool to_syslog, writing, closing;
-    struct fli_buf filling, line;
+    struct fli_buf filling; /* notes */
+    size_t filling_n;
     uint64_t lost; /* lines that found no room and were not reported yet */
     struct audit_counts counts;
     void (*cb)(void *ctx);
     void *ctx;
     /* Used by the thread while it writes. */
-    struct fli_buf out;
+    struct fli_buf out; /* notes */
+    size_t out_done;    /* bytes of them whose lines are written */
+    size_t out_left;    /* lines that are not */
+    struct fli_buf lines;
     int fd;
     bool failed;
     char path[4096];
@@ -64,13 +66,13 @@ static bool write_file(struct audit *a)
             return false;
         }
     }
-    return fli_write_all(a->fd, a->out.data, a->out.len) == 0;
+    return fli_write_all(a->fd, a->lines.data, a->lines.len) == 0;
 }
 
 static void write_syslog(const struct audit *a)
 {
-    const uint8_t *p = a->out.data;
-    const uint8_t *end = p + a->out.len;
+    const uint8_t *p = a->lines.data;
+    const uint8_t *end = p + a->lines.len;
     while (p < end) {
         const uint8_t *eol = memchr(p, '\n', (size_t)(end - p));
         eol = eol == NULL ? end : eol;
@@ -79,17 +81,42 @@ static void write_syslog(const struct audit *a)
     }
 }
 
+/* Makes the lines of the notes from *at on, as many as are written at once, and moves *at behind
+ * them. Returns their number. */
+static size_t make_lines(struct audit *a, size_t *at)
+{
+    struct audit_record r;
+    size_t n = 0;
+    fli_buf_clear(&a->lines);
+    while (*at < a->out.len && a->lines.len < LINES_SIZE) {
+        *at += audit_record_read(a->out.data + *at, &r);
+        int rc = audit_record_line(&a->lines, a->node_id, &r);
+        FLI_ASSERT(rc == 0); /* they have room for one more */
+        n++;
+    }
+    return n;
+}
+
+static bool write_some(struct audit *a)
+{
+    size_t at = a->out_done;
+    size_t n = make_lines(a, &at);
+    if (a->to_syslog) {
+        write_syslog(a);
+    } else if (!write_file(a)) {
+        return false;
+    }
+    a->out_done = at;
+    a->out_left -= n;
+    return true;
+}
+
 static void work_write(struct auth_job *job)
 {
     struct audit *a = FLI_CONTAINER_OF(job, struct audit, job);
     a->failed = false;
-    if (a->to_syslog) {
-        write_syslog(a);
-    } else {
-        a->failed = !write_file(a);
-    }
-    if (!a->failed) {
-        fli_buf_clear(&a->out);
+    while (a->out_left > 0 && !a->failed) {
+        a->failed = !write_some(a);
     }
 }
 
@@ -97,21 +124,26 @@ static void work_write(struct auth_job *job)
 
 static void start(struct audit *a);
 
+static void release(struct audit *a)
+{
+    if (a->fd >= 0) {
+        (void)close(a->fd);
+    }
+    fli_buf_fini(&a->filling);
+    fli_buf_fini(&a->lines);
+    fli_buf_fini(&a->out);
+    free(a);
+}
+
 static void closed(void *ctx)
 {
     struct audit *a = ctx;
     void (*cb)(void *) = a->cb;
     void *cb_ctx = a->ctx;
-    if (a->fd >= 0) {
-        (void)close(a->fd);
-    }
     if (a->to_syslog) {
         closelog();
     }
-    fli_buf_fini(&a->filling);
-    fli_buf_fini(&a->line);
-    fli_buf_fini(&a->out);
-    free(a);
+    release(a);
     cb(cb_ctx);
 }
 
@@ -119,16 +151,24 @@ static void done_write(struct auth_job *job)
 {
     struct audit *a = FLI_CONTAINER_OF(job, struct audit, job);
     a->writing = false;
-    if (a->closing && !a->failed && a->out.len > 0) { /* writing it has not begun */
+    if (a->closing && !a->failed) { /* writing it has not begun */
         work_write(job);
     }
-    if (a->out.len > 0) { /* it is not written again, since a part of it may be in the file */
-        for (size_t i = 0; i < a->out.len; i++) {
-            a->counts.failures += a->out.data[i] == '\n';
-        }
-        fli_buf_clear(&a->out);
-    }
+    /* They are not written again, since a part of them may be in the file. */
+    a->counts.failures += a->out_left;
+    a->out_left = 0;
+    fli_buf_clear(&a->out);
     start(a);
+}
+
+static void swap(struct audit *a)
+{
+    struct fli_buf empty = a->out;
+    a->out = a->filling;
+    a->filling = empty;
+    a->out_done = 0;
+    a->out_left = a->filling_n;
+    a->filling_n = 0;
 }
 
 /* Hands the filled buffer to the thread. */
@@ -137,9 +177,7 @@ static void start(struct audit *a)
     if (a->writing || a->closing || a->filling.len == 0) {
         return;
     }
-    struct fli_buf empty = a->out;
-    a->out = a->filling;
-    a->filling = empty;
+    swap(a);
     a->writing = true;
     a->failed = false;
     a->job.work = work_write;
@@ -148,33 +186,85 @@ static void start(struct audit *a)
     FLI_ASSERT(rc == 0); /* it has one job at a time */
 }
 
-static int put_time(struct fli_buf *b)
+static bool fits(const struct audit *a, size_t size)
 {
-    uint64_t now_ms = fli_clock_wall_ms();
-    time_t seconds = (time_t)(now_ms / 1000);
-    struct tm utc;
-    char text[32];
-    (void)gmtime_r(&seconds, &utc);
-    (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    return fli_buf_printf(b, "{\"time\":\"%s.%03uZ\"", text, (unsigned)(now_ms % 1000));
+    return a->filling.len + size <= AUDIT_ROOM;
 }
 
-/* Writes bytes as a string of JSON. A byte that is not ASCII becomes the code point of its number,
- * so that any name can be read back byte by byte. */
-static int put_text(struct fli_buf *b, const char *key, struct fli_slice v)
+/* Called in apply for each event: it copies, and no more. What finds no room costs nothing. */
+static void note(struct audit *a, struct audit_record *r)
 {
-    int rc = fli_buf_printf(b, ",\"%s\":\"", key);
-    for (size_t i = 0; i < v.len && rc == 0; i++) {
-        uint8_t c = v.data[i];
-        if (c == '"' || c == '\\') {
-            rc = fli_buf_printf(b, "\\%c", c);
-        } else if (c < ' ' || c >= 0x7f) {
-            rc = fli_buf_printf(b, "\\u%04x", c);
-        } else {
-            rc = fli_buf_append(b, &c, 1);
-        }
+    r->wall_ms = fli_clock_wall_ms();
+    if (!fits(a, audit_record_size(r)) || audit_record_note(&a->filling, r) != 0) {
+        a->lost++;
+        a->counts.dropped++;
+    } else {
+        a->counts.lines++;
+        a->filling_n++;
     }
-    return rc != 0 ? rc : fli_buf_append(b, "\"", 1);
+    start(a);
+}
+
+/* Before the first line that fits again. */
+static void note_lost(struct audit *a)
+{
+    struct audit_record r = {.word = AUDIT_DROPPED, .number = a->lost};
+    if (a->lost > 0 && fits(a, 2 * (size_t)AUDIT_RECORD_MAX)) {
+        a->lost = 0;
+        note(a, &r);
+    }
+}
+
+/* False: nothing is written about it. */
+static bool find_word(const struct machine_event *e, enum audit_word *ret)
+{
+    switch (e->type) {
+    case MACHINE_EVENT_GRANTED:
+        *ret = AUDIT_GRANTED;
+        return true;
+    case MACHINE_EVENT_RELEASED:
+        *ret = AUDIT_RELEASED;
+        return true;
+    case MACHINE_EVENT_EXPIRED:
+        *ret = AUDIT_EXPIRED;
+        return true;
+    case MACHINE_EVENT_BROKEN:
+        *ret = AUDIT_BROKEN;
+        return true;
+    case MACHINE_EVENT_WAIT_ENDED:
+        *ret = AUDIT_DENIED;
+        return e->reason == MACHINE_REASON_DENIED;
+    case MACHINE_EVENT_USER_CHANGED:
+        *ret = e->reason == MACHINE_REASON_CLOSE ? AUDIT_USER_DELETED : AUDIT_USER_CHANGED;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_done_by(enum audit_word word)
+{
+    return word == AUDIT_BROKEN || word == AUDIT_USER_CHANGED || word == AUDIT_USER_DELETED;
+}
+
+void audit_event(struct audit *a, const struct machine_event *e, bool again)
+{
+    struct audit_record r = {.again = again,
+                             .clock_ms = e->clock_ms,
+                             .number = e->token,
+                             .texts = {[AUDIT_NAME] = e->name,
+                                       [AUDIT_OWNER] = e->owner,
+                                       [AUDIT_USER] = e->user,
+                                       [AUDIT_ADDRESS] = e->address}};
+    if (!find_word(e, &r.word)) {
+        return;
+    }
+    if (is_done_by(r.word)) {
+        r.texts[AUDIT_BY] = e->by;
+        r.texts[AUDIT_BY_ADDRESS] = e->by_address;
+    }
+    note_lost(a);
+    note(a, &r);
 }
 
 static struct fli_slice slice_of(const char *text)
@@ -182,106 +272,16 @@ static struct fli_slice slice_of(const char *text)
     return (struct fli_slice){(const uint8_t *)text, strlen(text)};
 }
 
-static int put_origin(struct fli_buf *b, const char *user_key, struct fli_slice user,
-                      const char *address_key, struct fli_slice address)
-{
-    char text[RENDER_ADDRESS_MAX];
-    render_address(address, text);
-    int rc = put_text(b, user_key, user.len > 0 ? user : slice_of("default"));
-    return rc != 0 || text[0] == '\0' ? rc : put_text(b, address_key, slice_of(text));
-}
-
-static int begin(struct audit *a, const char *event)
-{
-    fli_buf_clear(&a->line);
-    int rc = put_time(&a->line);
-    rc = rc != 0 ? rc : fli_buf_printf(&a->line, ",\"node\":%" PRIu64, a->node_id);
-    return rc != 0 ? rc : put_text(&a->line, "event", slice_of(event));
-}
-
-static bool fits(const struct audit *a, size_t len)
-{
-    return a->filling.len + len <= AUDIT_ROOM;
-}
-
-static void end(struct audit *a, int rc)
-{
-    rc = rc != 0 ? rc : fli_buf_append(&a->line, "}\n", 2);
-    if (rc != 0 || !fits(a, a->line.len) ||
-        fli_buf_append(&a->filling, a->line.data, a->line.len) != 0) {
-        a->lost++;
-        a->counts.dropped++;
-    } else {
-        a->counts.lines++;
-    }
-    start(a);
-}
-
-/* Written before the first line that fits again. */
-static void log_lost(struct audit *a)
-{
-    uint64_t lost = a->lost;
-    if (lost == 0 || !fits(a, LINE_MAX_BYTES)) {
-        return;
-    }
-    a->lost = 0;
-    int rc = begin(a, "dropped");
-    end(a, rc != 0 ? rc : fli_buf_printf(&a->line, ",\"lines\":%" PRIu64, lost));
-}
-
-static const char *event_word(const struct machine_event *e)
-{
-    switch (e->type) {
-    case MACHINE_EVENT_GRANTED:
-        return "granted";
-    case MACHINE_EVENT_RELEASED:
-        return "released";
-    case MACHINE_EVENT_EXPIRED:
-        return "expired";
-    case MACHINE_EVENT_BROKEN:
-        return "broken";
-    case MACHINE_EVENT_WAIT_ENDED:
-        return e->reason == MACHINE_REASON_DENIED ? "denied" : NULL;
-    case MACHINE_EVENT_USER_CHANGED:
-        return e->reason == MACHINE_REASON_CLOSE ? "user_deleted" : "user_changed";
-    default:
-        return NULL;
-    }
-}
-
-void audit_event(struct audit *a, const struct machine_event *e, bool again)
-{
-    const char *word = event_word(e);
-    bool of_user = e->type == MACHINE_EVENT_USER_CHANGED;
-    if (word == NULL) {
-        return;
-    }
-    log_lost(a);
-    struct fli_buf *b = &a->line;
-    int rc = begin(a, word);
-    if (of_user) {
-        rc = rc != 0 ? rc : put_text(b, "changed", e->owner);
-    } else {
-        rc = rc != 0 ? rc : put_text(b, "lock", e->name);
-        rc = rc != 0 || e->token == 0 ? rc : fli_buf_printf(b, ",\"token\":%" PRIu64, e->token);
-        rc = rc != 0 ? rc : put_origin(b, "user", e->user, "address", e->address);
-        rc = rc != 0 ? rc : put_text(b, "owner", e->owner);
-    }
-    if (of_user || e->type == MACHINE_EVENT_BROKEN) {
-        rc = rc != 0 ? rc : put_origin(b, "by", e->by, "by_address", e->by_address);
-    }
-    rc = rc != 0 ? rc : fli_buf_printf(b, ",\"clock\":%" PRIu64, e->clock_ms);
-    end(a, rc != 0 || !again ? rc : fli_buf_printf(b, ",\"again\":true"));
-}
-
 void audit_refusal(struct audit *a, const char *user, struct fli_slice address, const char *command,
                    const char *why)
 {
-    log_lost(a);
-    int rc = begin(a, "refused");
-    rc = rc != 0 ? rc : put_text(&a->line, "command", slice_of(command));
-    rc = rc != 0 ? rc : put_text(&a->line, "why", slice_of(why));
-    end(a, rc != 0 ? rc : put_origin(&a->line, "user", slice_of(user), "address", address));
+    struct audit_record r = {.word = AUDIT_REFUSED,
+                             .texts = {[AUDIT_NAME] = slice_of(command),
+                                       [AUDIT_OWNER] = slice_of(why),
+                                       [AUDIT_USER] = slice_of(user),
+                                       [AUDIT_ADDRESS] = address}};
+    note_lost(a);
+    note(a, &r);
 }
 
 void audit_get_counts(const struct audit *a, struct audit_counts *ret)
@@ -304,19 +304,24 @@ int audit_create(uv_loop_t *loop, const char *target, uint64_t node_id, struct a
     (void)snprintf(a->path, sizeof a->path, "%s", target);
     fli_buf_init(&a->filling, AUDIT_ROOM);
     fli_buf_init(&a->out, AUDIT_ROOM);
-    fli_buf_init(&a->line, LINE_MAX_BYTES);
+    fli_buf_init(&a->lines, LINES_SIZE + AUDIT_LINE_MAX);
+    int rc = fli_buf_reserve(&a->lines, a->lines.max); /* the thread never lacks it */
+    if (rc != 0) {
+        release(a);
+        return rc;
+    }
     if (a->to_syslog) {
         openlog("fencelockd", LOG_PID, LOG_AUTHPRIV);
     } else if (!open_file(a)) {
         (void)snprintf(errmsg, errmsg_size, "cannot open the audit log %.256s: %s", target,
                        strerror(errno));
-        free(a);
+        release(a);
         return FL_EINVAL;
     }
-    int rc = auth_worker_create(loop, 1, &a->worker);
+    rc = auth_worker_create(loop, 1, &a->worker);
     if (rc != 0) {
         (void)snprintf(errmsg, errmsg_size, "no thread can be made for the audit log");
-        free(a);
+        release(a);
         return rc;
     }
     *ret = a;
@@ -334,9 +339,7 @@ void audit_close(struct audit *a, void (*cb)(void *ctx), void *ctx)
     /* The loop calls `closed` later; the worker has ended when this returns. */
     auth_worker_close(w, closed, a);
     if (a->filling.len > 0) {
-        struct fli_buf empty = a->out;
-        a->out = a->filling;
-        a->filling = empty;
+        swap(a);
         work_write(&a->job);
     }
 }

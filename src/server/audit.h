@@ -1,9 +1,10 @@
 /* audit.h: one line of JSON, to a file or to syslog, for each grant, its end, each break, each
  * refusal and each change of users.
  *
- * The loop makes the lines, and a thread of their own writes them, so a slow disk delays nothing.
- * Lines that do not fit while the disk is slow are counted and left out; a line in the log says how
- * many. A file that was renamed or removed is made again under its name.
+ * The loop notes what the lines will say, and a thread of their own makes them and writes them; so
+ * neither a slow disk nor long names delay anything. Lines that do not fit while the disk is slow
+ * are counted and left out; a line in the log says how many. A file that was renamed or removed is
+ * made again under its name.
  *
  *   {"time":"2026-11-22T20:46:01.123Z","node":1,"event":"granted","lock":"a","token":7,
  *    "user":"ann","address":"10.0.0.7:4711","owner":"...","clock":123456}
@@ -18,7 +19,9 @@
 
 #include "machine/machine.h"
 
-#define AUDIT_ROOM ((size_t)4 << 20) /* bytes that may wait to be written */
+/* Bytes of notes (audit_record.h) that may wait. As many may be with the thread, which makes lines
+ * of them, 64 KiB at a time. A note is 32 bytes and the names; its line is longer than that. */
+#define AUDIT_ROOM ((size_t)4 << 20)
 
 struct audit;
 
