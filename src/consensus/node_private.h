@@ -61,6 +61,8 @@ struct node_cleaning {
     struct node *node;
     struct snapshot_error error;
     bool busy, failed;
+    bool parts;      /* what is under way removes half-written ones, too: none may be begun */
+    bool parts_left; /* there may be such of a child that was killed */
 };
 
 /* The last report of a node, see node_report.h. */

@@ -71,22 +71,10 @@ static uint64_t keep_index(const struct node *n, const struct snapshot_meta *met
     return keep;
 }
 
-static void failed(struct node *n, const char *why)
-{
-    n->snapshot_failures++;
-    n->snapshot_pause_ms = n->snapshot_pause_ms == 0 ? PAUSE_MIN_MS : 2 * n->snapshot_pause_ms;
-    if (n->snapshot_pause_ms > PAUSE_MAX_MS) {
-        n->snapshot_pause_ms = PAUSE_MAX_MS;
-    }
-    n->snapshot_not_before_ms = uv_now(n->loop) + n->snapshot_pause_ms;
-    host_log(&n->host, 2, "no snapshot was taken: %s; next attempt in %" PRIu64 " ms", why,
-             n->snapshot_pause_ms);
-}
-
 static void clean_work(uv_work_t *req)
 {
     struct node_cleaning *k = req->data;
-    k->failed = snapshot_clean(k->node->device, SNAPSHOT_KEPT, false, &k->error) != 0;
+    k->failed = snapshot_clean(k->node->device, SNAPSHOT_KEPT, k->parts, &k->error) != 0;
 }
 
 static void clean_done(uv_work_t *req, int status)
@@ -97,23 +85,57 @@ static void clean_done(uv_work_t *req, int status)
         host_log(&n->host, 2, "an old snapshot cannot be removed: %s", k->error.text);
     }
     k->busy = false;
+    k->parts = false;
+    snapshot_install_hold(n->install, false);
     node_closed_one(n);
 }
 
-/* Not on the loop: a file system takes milliseconds to free the blocks of a large file. Whatever
- * one turn leaves is removed by the next. */
-static void clean(struct node *n)
+/* Not on the loop: a file system takes milliseconds to free the blocks of a large file. */
+static void begin_cleaning(struct node *n)
 {
     struct node_cleaning *k = &n->cleaning;
-    if (k->busy) {
-        return;
-    }
     k->node = n;
     k->work.data = k;
+    k->parts = n->child == NULL && !snapshot_install_writes(n->install);
     if (uv_queue_work(n->loop, &k->work, clean_work, clean_done) == 0) {
         k->busy = true;
+        k->parts_left = k->parts_left && !k->parts;
+        snapshot_install_hold(n->install, k->parts);
         n->open++;
+    } else {
+        k->parts = false;
     }
+}
+
+/* Whatever one turn leaves is removed by the next. What a child that was killed has left goes when
+ * no other file is half-written. */
+static void clean(struct node *n)
+{
+    n->cleaning.parts_left = true;
+    if (!n->cleaning.busy) {
+        begin_cleaning(n);
+    }
+}
+
+static void clean_tick(struct node *n)
+{
+    if (n->cleaning.parts_left && !n->cleaning.busy && n->child == NULL &&
+        !snapshot_install_writes(n->install)) {
+        begin_cleaning(n);
+    }
+}
+
+static void failed(struct node *n, const char *why)
+{
+    n->snapshot_failures++;
+    n->snapshot_pause_ms = n->snapshot_pause_ms == 0 ? PAUSE_MIN_MS : 2 * n->snapshot_pause_ms;
+    if (n->snapshot_pause_ms > PAUSE_MAX_MS) {
+        n->snapshot_pause_ms = PAUSE_MAX_MS;
+    }
+    n->snapshot_not_before_ms = uv_now(n->loop) + n->snapshot_pause_ms;
+    clean(n); /* of a full disk, too */
+    host_log(&n->host, 2, "no snapshot was taken: %s; next attempt in %" PRIu64 " ms", why,
+             n->snapshot_pause_ms);
 }
 
 static void child_done(void *ctx, int error, const char *why, uint64_t size)
@@ -147,7 +169,7 @@ void node_snapshot_turn(struct node *n)
 {
     struct snapshot_child_callbacks cbs = {.ctx = n, .done = child_done, .gone = node_closed_one};
     bool again = n->snapshot_damaged || node_backup_is_wanted(n);
-    if (n->child != NULL || !node_running(n) || !(is_due(n) || again) ||
+    if (n->child != NULL || n->cleaning.parts || !node_running(n) || !(is_due(n) || again) ||
         uv_now(n->loop) < n->snapshot_not_before_ms || snapshot_install_busy(n->install) ||
         replica_snapshot_meta(n->replica, again, &n->child_meta) != 0) {
         return;
@@ -286,6 +308,7 @@ void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct mac
 void node_snapshot_tick(struct node *n)
 {
     snapshot_install_tick(n->install);
+    clean_tick(n);
     node_backup_tick(n);
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (n->sends[i].send != NULL) {

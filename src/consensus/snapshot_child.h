@@ -22,8 +22,8 @@ struct snapshot_child;
 struct snapshot_child_callbacks {
     void *ctx;
     /* The child has ended. 0: the snapshot is on disk and has `size` bytes of data. Else a code and
-     * the reason; nothing is left on disk. Called at most once, and never within a call of this
-     * file. */
+     * the reason. One that was killed has left its part on disk, which the owner removes
+     * (snapshot_clean()). Called at most once, and never within a call of this file. */
     void (*done)(void *ctx, int error, const char *why, uint64_t size);
     void (*gone)(void *ctx); /* after snapshot_child_destroy(): it has no handle on the loop any
                                 more */
@@ -35,7 +35,7 @@ int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struc
                          const struct snapshot_child_callbacks *cbs,
                          struct snapshot_child **ret) FLI_MUST_USE;
 
-/* Allowed before it is done: then the child is killed, and done is not called. */
+/* Allowed before it is done: then the child is killed, as above, and done is not called. */
 void snapshot_child_destroy(struct snapshot_child *c);
 
 #endif

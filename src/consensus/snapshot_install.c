@@ -48,7 +48,7 @@ struct work {
 struct snapshot_install {
     struct snapshot_install_config config;
     enum state state;
-    bool working, stopping, stopped, failed;
+    bool working, stopping, stopped, failed, held;
     uint64_t from;
     struct stream *stream;
     uint64_t index, term, size;
@@ -314,6 +314,10 @@ static void on_begin(struct snapshot_install *s, struct fli_slice body)
         send_done(s, FL_EBUSY, "another snapshot is being installed");
         return;
     }
+    if (s->held) {
+        send_done(s, FL_EBUSY, "old files are being removed");
+        return;
+    }
     s->index = fli_get_u64(body.data);
     s->term = fli_get_u64(body.data + 8);
     s->size = fli_get_u64(body.data + 16);
@@ -429,6 +433,16 @@ void snapshot_install_tick(struct snapshot_install *s)
 bool snapshot_install_busy(const struct snapshot_install *s)
 {
     return s->state != STATE_IDLE || s->working;
+}
+
+bool snapshot_install_writes(const struct snapshot_install *s)
+{
+    return s->state == STATE_RECEIVING || s->state == STATE_DECODING;
+}
+
+void snapshot_install_hold(struct snapshot_install *s, bool held)
+{
+    s->held = held;
 }
 
 uint64_t snapshot_install_failures(const struct snapshot_install *s)

@@ -39,6 +39,11 @@ void snapshot_install_taken(struct snapshot_install *s, int error, struct machin
 
 void snapshot_install_tick(struct snapshot_install *s);
 bool snapshot_install_busy(const struct snapshot_install *s);
+
+/* Whether there may be a file of its own that is not whole. While it is held there is none, and
+ * whoever offers a snapshot is told to try again. */
+bool snapshot_install_writes(const struct snapshot_install *s);
+void snapshot_install_hold(struct snapshot_install *s, bool held);
 uint64_t snapshot_install_failures(const struct snapshot_install *s);
 
 /* Called once. True: no work is under way. False: work is under way, and `idle` comes later. */

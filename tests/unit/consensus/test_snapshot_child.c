@@ -2,6 +2,8 @@
  * child that is killed, fails, or is not wanted any more. Real processes, a real directory. */
 #include "../../lib/unit.h"
 
+#include "../../lib/child_pid.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -108,7 +110,7 @@ static unsigned files(struct rig *r)
     return n;
 }
 
-/* All but what a child that is killed leaves, which a later one or the next start takes away. */
+/* All but what a child that is killed leaves, which its owner takes away. */
 static unsigned whole_snapshots(struct rig *r)
 {
     struct snapshot_info info;
@@ -150,19 +152,11 @@ TEST_WITH(it_is_of_the_moment_of_the_fork, set_up, tear_down)
     end(r);
 }
 
-/* The pid of our only child. */
-static pid_t child_pid(void)
+static void kill_child(void)
 {
-    char path[64];
-    char text[64] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%ld/children", (long)getpid());
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    assert_non_null(fgets(text, sizeof text, f));
-    fclose(f);
-    pid_t pid = (pid_t)strtol(text, NULL, 10);
+    pid_t pid = child_pid();
     assert_true(pid > 0);
-    return pid;
+    assert_int_equal(kill(pid, SIGKILL), 0);
 }
 
 TEST_WITH(one_that_is_killed_is_told, set_up, tear_down)
@@ -170,7 +164,7 @@ TEST_WITH(one_that_is_killed_is_told, set_up, tear_down)
     struct rig *r = *state;
     states_add(r->machine, LOCKS, 6 * LOCKS); /* dozens of syncs */
     start(r);
-    assert_int_equal(kill(child_pid(), SIGKILL), 0);
+    kill_child();
     wait_for_done(r);
     /* When this process stood still, the child was faster. */
     for (int tries = 0; r->error == 0; tries++) {
@@ -180,7 +174,7 @@ TEST_WITH(one_that_is_killed_is_told, set_up, tear_down)
         scratch_wipe(r->dir);
         r->dones = r->gones = 0;
         start(r);
-        assert_int_equal(kill(child_pid(), SIGKILL), 0);
+        kill_child();
         wait_for_done(r);
     }
     assert_int_equal(r->error, FL_ESYSTEM);
@@ -245,6 +239,7 @@ TEST_WITH(one_that_is_not_wanted_any_more, set_up, tear_down)
     struct rig *r = *state;
     start(r);
     pid_t pid = child_pid();
+    assert_true(pid > 0);
     end(r);
     assert_int_equal(r->dones, 0);
     assert_int_equal(kill(pid, 0), -1); /* gone, and waited for */
@@ -260,6 +255,7 @@ TEST_WITH(it_keeps_no_socket, set_up, tear_down)
     assert_int_equal(pipe(ends), 0);
     start(r);
     pid_t pid = child_pid();
+    assert_true(pid > 0);
     assert_int_equal(kill(pid, SIGSTOP), 0);
     close(ends[1]);
     assert_int_equal(kill(pid, SIGCONT), 0);
