@@ -61,6 +61,8 @@ struct snapshot_install {
     struct work work;
 };
 
+static const char has_all[] = "this node has all that is in it";
+
 static void log_message(struct snapshot_install *s, int level, const char *fmt, ...)
     FLI_PRINTF(3, 4);
 static void log_message(struct snapshot_install *s, int level, const char *fmt, ...)
@@ -318,6 +320,10 @@ static void on_begin(struct snapshot_install *s, struct fli_slice body)
         send_done(s, FL_EBUSY, "old files are being removed");
         return;
     }
+    if (fli_get_u64(body.data) <= s->config.applied(s->config.ctx)) {
+        send_done(s, FL_EINVAL, has_all);
+        return;
+    }
     s->index = fli_get_u64(body.data);
     s->term = fli_get_u64(body.data + 8);
     s->size = fli_get_u64(body.data + 16);
@@ -411,16 +417,43 @@ void snapshot_install_taken(struct snapshot_install *s, int error, struct machin
     continue_install(s);
 }
 
+/* Whether it is the sender's turn. */
+static bool waits_for_piece(const struct snapshot_install *s)
+{
+    return s->state == STATE_RECEIVING && !s->working && s->first == NULL;
+}
+
 /* Whether the sender must be told that this node is alive. It is not told while nothing comes of
  * the next piece. A piece may be lost, with the stream still up: the silence then makes the sender
  * begin again. */
 static bool must_report(const struct snapshot_install *s)
 {
-    return s->state != STATE_RECEIVING || s->working || stream_heard_ms(s->stream) > s->sent_ms;
+    return !waits_for_piece(s) || stream_heard_ms(s->stream) > s->sent_ms;
+}
+
+/* A sender whose machine is gone, or that never meant to send, would be waited for without end. */
+static bool is_silent(const struct snapshot_install *s)
+{
+    uint64_t since_ms = stream_heard_ms(s->stream);
+    since_ms = since_ms > s->sent_ms ? since_ms : s->sent_ms; /* what it has to answer */
+    return waits_for_piece(s) && uv_now(s->config.loop) - since_ms > SNAPSHOT_SILENCE_MS;
+}
+
+static void give_up_in_vain(struct snapshot_install *s)
+{
+    if (s->config.applied(s->config.ctx) >= s->index) {
+        fail(s, FL_EINVAL, has_all);
+    } else if (is_silent(s)) {
+        hang_up(s);
+        fail(s, FL_ENOCONN, "silence");
+    }
 }
 
 void snapshot_install_tick(struct snapshot_install *s)
 {
+    if (s->state == STATE_RECEIVING && !s->failed) {
+        give_up_in_vain(s);
+    }
     if (s->stream != NULL && s->state != STATE_IDLE && must_report(s) &&
         uv_now(s->config.loop) - s->sent_ms >= ALIVE_MS) {
         send_taken(s);
@@ -435,9 +468,9 @@ bool snapshot_install_busy(const struct snapshot_install *s)
     return s->state != STATE_IDLE || s->working;
 }
 
-bool snapshot_install_writes(const struct snapshot_install *s)
+uint64_t snapshot_install_receives(const struct snapshot_install *s)
 {
-    return s->state == STATE_RECEIVING || s->state == STATE_DECODING;
+    return s->state == STATE_RECEIVING ? s->index : 0;
 }
 
 void snapshot_install_hold(struct snapshot_install *s, bool held)
