@@ -44,8 +44,8 @@ void snapshot_install_tick(struct snapshot_install *s);
 bool snapshot_install_busy(const struct snapshot_install *s);
 
 /* The index of the snapshot that is being received, which has a half-written file: the node had not
- * applied that entry when it began. 0: none is. While it is held, none is begun: whoever offers one
- * is told to try again. */
+ * applied that entry when it began. 0: none is. While it is held, no file is begun, and the first
+ * pieces wait. */
 uint64_t snapshot_install_receives(const struct snapshot_install *s);
 void snapshot_install_hold(struct snapshot_install *s, bool held);
 uint64_t snapshot_install_failures(const struct snapshot_install *s);

@@ -46,21 +46,53 @@ TEST_WITH(a_newer_one_does_not_disturb, transfer_set_up, transfer_tear_down)
 
 static const struct log_device_ops *watched_ops;
 static pthread_t loop_thread;
-static unsigned reads_on_the_loop;
-static unsigned reads;
+static struct log_device_ops watching_ops;
+static unsigned calls_on_the_loop;
+static unsigned reads, opens, closes, removes;
+
+static void count_call(unsigned *calls)
+{
+    (*calls)++;
+    calls_on_the_loop += pthread_equal(pthread_self(), loop_thread) != 0;
+}
 
 static int64_t watched_read(struct log_device *d, struct log_file *file, void *data, size_t len,
                             uint64_t offset)
 {
-    reads++;
-    reads_on_the_loop += pthread_equal(pthread_self(), loop_thread) != 0;
+    count_call(&reads);
     return watched_ops->read(d, file, data, len, offset);
+}
+
+static int watched_open(struct log_device *d, const char *name, unsigned flags,
+                        struct log_file **ret)
+{
+    count_call(&opens);
+    return watched_ops->open(d, name, flags, ret);
 }
 
 static void watched_close(struct log_device *d, struct log_file *file)
 {
-    reads_on_the_loop += pthread_equal(pthread_self(), loop_thread) != 0;
+    count_call(&closes);
     watched_ops->close(d, file);
+}
+
+static int watched_remove(struct log_device *d, const char *name)
+{
+    count_call(&removes);
+    return watched_ops->remove(d, name);
+}
+
+static void watch(struct log_device *d)
+{
+    watched_ops = d->ops;
+    watching_ops = *d->ops;
+    watching_ops.read = watched_read;
+    watching_ops.open = watched_open;
+    watching_ops.close = watched_close;
+    watching_ops.remove = watched_remove;
+    loop_thread = pthread_self();
+    reads = opens = closes = removes = calls_on_the_loop = 0;
+    d->ops = &watching_ops;
 }
 
 /* The leader's disk may take seconds for a read, and for the blocks of a file that is closed as the
@@ -69,17 +101,67 @@ TEST_WITH(the_loop_reads_nothing, transfer_set_up, transfer_tear_down)
 {
     struct fixture *f = *state;
     struct log_device *d = sim_device_base(f->from);
-    watched_ops = d->ops;
-    struct log_device_ops watched = *d->ops;
-    watched.read = watched_read;
-    watched.close = watched_close;
-    loop_thread = pthread_self();
-    reads = reads_on_the_loop = 0;
-    d->ops = &watched;
+    watch(d);
     send_until_it_is_there(f);
     d->ops = watched_ops;
     assert_true(reads > 3);
-    assert_int_equal(reads_on_the_loop, 0);
+    assert_int_equal(calls_on_the_loop, 0);
+}
+
+/* A follower's loop does not wait for its disk either: not to make the file, and not to remove what
+ * has come of one whose connection breaks. */
+TEST_WITH(the_loop_removes_nothing, transfer_set_up, transfer_tear_down)
+{
+    struct fixture *f = *state;
+    struct log_device *d = sim_device_base(f->to);
+    watch(d);
+    first_piece_is_taken(f);
+    (void)break_connections(&f->r->loop);
+    expect_nothing_left(f);
+    assert_int_equal(snapshot_install_failures(f->install), 1);
+    assert_int_equal(opens, 1);
+    assert_int_equal(closes, 1);
+    assert_int_equal(removes, 2); /* what an earlier one may have left comes first */
+    assert_int_equal(calls_on_the_loop, 0);
+    send_until_it_is_there(f);
+    assert_int_equal(calls_on_the_loop, 0);
+    d->ops = watched_ops;
+}
+
+static int watched_tear_down(void **state)
+{
+    int rv = transfer_tear_down(state);
+    assert_int_equal(removes, 2);
+    assert_int_equal(calls_on_the_loop, 0);
+    return rv;
+}
+
+/* So too when the node stops. */
+TEST_WITH(stopped_in_the_middle, transfer_set_up, watched_tear_down)
+{
+    struct fixture *f = *state;
+    watch(sim_device_base(f->to));
+    first_piece_is_taken(f);
+}
+
+/* Nothing is made while its owner removes files, which might have the same name. The pieces wait,
+ * and the sender hears that the node is alive. */
+TEST_WITH(held_for_a_moment, transfer_set_up, transfer_tear_down)
+{
+    struct fixture *f = *state;
+    snapshot_install_hold(f->install, true);
+    snapshot_send_start(f->send, 70);
+    UNTIL(f, snapshot_install_receives(f->install) == 70);
+    for (unsigned i = 0; i < 10; i++) {
+        ahead_ms += SNAPSHOT_SILENCE_MS / 4;
+        assert_true(turn(f, rig_deadline(f->r)));
+    }
+    assert_int_equal(sim_device_files(f->to), 0);
+    assert_true(snapshot_send_busy(f->send));
+    snapshot_install_hold(f->install, false);
+    UNTIL(f, f->readies > 0);
+    expect_installed(f);
+    assert_int_equal(snapshot_send_failures(f->send), 0);
 }
 
 /* The connection breaks after so many turns, from the first to the last. */
