@@ -33,11 +33,30 @@ struct rig {
 
 static struct rig rig;
 
+pid_t __real_waitpid(pid_t pid, int *status, int options);
+pid_t __wrap_waitpid(pid_t pid, int *status, int options);
+
+static unsigned ends_later; /* so often a child that is asked for is still there */
+static unsigned asked, waited;
+
+pid_t __wrap_waitpid(pid_t pid, int *status, int options)
+{
+    asked++;
+    waited += (options & WNOHANG) == 0;
+    if (pid > 0 && ends_later > 0) {
+        ends_later--;
+        assert_int_equal(rig.dones, 0);
+        return 0;
+    }
+    return __real_waitpid(pid, status, options);
+}
+
 static int set_up(void **state)
 {
     struct rig *r = &rig;
     char errmsg[256];
     memset(r, 0, sizeof *r);
+    asked = waited = ends_later = 0;
     assert_int_equal(uv_loop_init(&r->loop), 0);
     r->dir = scratch_make();
     assert_int_equal(log_files_create(r->dir, LOG_ENGINE_THREAD, &r->device, errmsg, sizeof errmsg),
@@ -56,6 +75,8 @@ static int tear_down(void **state)
     machine_destroy(r->machine);
     log_files_destroy(r->device);
     scratch_remove(r->dir);
+    assert_int_equal(waited, 0);
+    assert_int_equal(ends_later, 0);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     return uv_loop_close(&r->loop);
 }
@@ -91,7 +112,7 @@ static void end(struct rig *r)
     assert_int_equal(r->gones, 1);
 }
 
-/* The loop ends when the pipe does: the child has a last word, or is gone. */
+/* The loop ends when the child has had its last word, or none, and is gone. */
 static void wait_for_done(struct rig *r)
 {
     uv_run(&r->loop, UV_RUN_DEFAULT);
@@ -264,4 +285,27 @@ TEST_WITH(it_keeps_no_socket, set_up, tear_down)
     wait_for_done(r);
     assert_int_equal(r->error, 0);
     end(r);
+}
+
+/* It gives back its memory after its last word, which takes as long as it takes. The loop goes on
+ * meanwhile; it is told when all is over. */
+TEST_WITH(one_that_is_long_in_ending, set_up, tear_down)
+{
+    struct rig *r = *state;
+    ends_later = 3;
+    start(r);
+    wait_for_done(r);
+    assert_int_equal(r->error, 0);
+    assert_true(asked >= 4);
+    end(r);
+}
+
+TEST_WITH(one_that_is_long_in_ending_and_not_wanted, set_up, tear_down)
+{
+    struct rig *r = *state;
+    ends_later = 3;
+    start(r);
+    end(r);
+    assert_int_equal(r->dones, 0);
+    assert_true(asked >= 4);
 }
