@@ -504,17 +504,6 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
     return transport_create(n->loop, &config, &cbs, &n->transport, errmsg, errmsg_size);
 }
 
-static int make_snapshot_parts(struct node *n)
-{
-    struct snapshot_install_config ic = {.loop = n->loop,
-                                         .device = n->device,
-                                         .ctx = n,
-                                         .ready = node_snapshot_ready,
-                                         .log = node_snapshot_log,
-                                         .idle = node_closed_one};
-    return snapshot_install_create(&ic, &n->install);
-}
-
 static int make_relays(struct node *n)
 {
     struct relay_server_config sc = {.host = n->host,
@@ -586,7 +575,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     rv = rv != 0 ? rv : proposer_create(&pc, &n->proposer);
     rv = rv != 0 ? rv : make_relays(n);
     rv = rv != 0 ? rv : make_membership(n, c);
-    rv = rv != 0 ? rv : make_snapshot_parts(n);
+    rv = rv != 0 ? rv : node_snapshot_make(n);
     rv = rv != 0 ? rv : read_meta(n, &meta);
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "%s", fl_strerror(rv));

@@ -61,6 +61,9 @@ struct node_cleaning {
     struct node *node;
     struct snapshot_error error;
     bool busy, failed;
+    bool wanted;
+    bool parts;      /* what is under way removes half-written ones, too: none may be begun */
+    bool parts_left; /* there may be such of a child that was killed */
 };
 
 /* The last report of a node, see node_report.h. */
@@ -245,12 +248,12 @@ void node_backup_tick(struct node *n); /* from time to time */
 void node_backup_stop(struct node *n);
 
 /* node_snapshot.c */
+int node_snapshot_make(struct node *n) FLI_MUST_USE; /* 0 or FL_ENOMEM */
 void node_snapshot_turn(struct node *n);
 void node_snapshot_tick(struct node *n);
 void node_snapshot_wanted(void *ctx, uint64_t peer_id);
 void node_snapshot_log(void *ctx, int level, const char *message);
 bool node_sends_snapshot(void *ctx, uint64_t peer_id);
-void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
 void node_snapshot_deposed(struct node *n);
 void node_snapshot_stop(struct node *n);
 void node_snapshot_members(struct node *n); /* the list of members has changed */

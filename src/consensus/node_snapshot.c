@@ -71,22 +71,10 @@ static uint64_t keep_index(const struct node *n, const struct snapshot_meta *met
     return keep;
 }
 
-static void failed(struct node *n, const char *why)
-{
-    n->snapshot_failures++;
-    n->snapshot_pause_ms = n->snapshot_pause_ms == 0 ? PAUSE_MIN_MS : 2 * n->snapshot_pause_ms;
-    if (n->snapshot_pause_ms > PAUSE_MAX_MS) {
-        n->snapshot_pause_ms = PAUSE_MAX_MS;
-    }
-    n->snapshot_not_before_ms = uv_now(n->loop) + n->snapshot_pause_ms;
-    host_log(&n->host, 2, "no snapshot was taken: %s; next attempt in %" PRIu64 " ms", why,
-             n->snapshot_pause_ms);
-}
-
 static void clean_work(uv_work_t *req)
 {
     struct node_cleaning *k = req->data;
-    k->failed = snapshot_clean(k->node->device, SNAPSHOT_KEPT, false, &k->error) != 0;
+    k->failed = snapshot_clean(k->node->device, SNAPSHOT_KEPT, k->parts, &k->error) != 0;
 }
 
 static void clean_done(uv_work_t *req, int status)
@@ -97,23 +85,58 @@ static void clean_done(uv_work_t *req, int status)
         host_log(&n->host, 2, "an old snapshot cannot be removed: %s", k->error.text);
     }
     k->busy = false;
+    k->parts = false;
+    snapshot_install_hold(n->install, false);
     node_closed_one(n);
 }
 
-/* Not on the loop: a file system takes milliseconds to free the blocks of a large file. Whatever
- * one turn leaves is removed by the next. */
-static void clean(struct node *n)
+/* Whether a snapshot has come: it is decoded, or waits to be installed, or what it replaces is
+ * dropped. */
+static bool install_works(const struct node *n)
+{
+    return snapshot_install_busy(n->install) && snapshot_install_receives(n->install) == 0;
+}
+
+/* Not on the loop: a file system takes milliseconds to free the blocks of a large file. */
+static void begin_cleaning(struct node *n, bool parts)
 {
     struct node_cleaning *k = &n->cleaning;
-    if (k->busy) {
-        return;
-    }
-    k->node = n;
+    *k = (struct node_cleaning){.node = n, .busy = true, .parts = parts, .parts_left = !parts};
     k->work.data = k;
-    if (uv_queue_work(n->loop, &k->work, clean_work, clean_done) == 0) {
-        k->busy = true;
-        n->open++;
+    snapshot_install_hold(n->install, parts);
+    n->open++;
+    int rv = uv_queue_work(n->loop, &k->work, clean_work, clean_done);
+    FLI_ASSERT(rv == 0);
+}
+
+/* What a child that was killed has left goes when no other file is half-written. A snapshot that
+ * has come and is not installed yet is the newest, but this node's own is what a backup reads. */
+static void clean_if_possible(struct node *n)
+{
+    const struct node_cleaning *k = &n->cleaning;
+    bool parts = n->child == NULL && snapshot_install_receives(n->install) == 0;
+    if (!k->busy && !install_works(n) && (k->wanted || (k->parts_left && parts))) {
+        begin_cleaning(n, parts);
     }
+}
+
+static void clean(struct node *n)
+{
+    n->cleaning.wanted = true;
+    clean_if_possible(n);
+}
+
+static void failed(struct node *n, const char *why)
+{
+    n->snapshot_failures++;
+    n->snapshot_pause_ms = n->snapshot_pause_ms == 0 ? PAUSE_MIN_MS : 2 * n->snapshot_pause_ms;
+    if (n->snapshot_pause_ms > PAUSE_MAX_MS) {
+        n->snapshot_pause_ms = PAUSE_MAX_MS;
+    }
+    n->snapshot_not_before_ms = uv_now(n->loop) + n->snapshot_pause_ms;
+    clean(n); /* of a full disk, too */
+    host_log(&n->host, 2, "no snapshot was taken: %s; next attempt in %" PRIu64 " ms", why,
+             n->snapshot_pause_ms);
 }
 
 static void child_done(void *ctx, int error, const char *why, uint64_t size)
@@ -143,13 +166,22 @@ static void child_done(void *ctx, int error, const char *why, uint64_t size)
     node_wake(n);
 }
 
+/* One that is on its way may be long in coming, or never come. Its file has another name than this
+ * node's own, since it is of a later entry. */
+static bool install_forbids(const struct node *n, uint64_t index)
+{
+    uint64_t receives = snapshot_install_receives(n->install);
+    return install_works(n) || (receives != 0 && receives <= index);
+}
+
 void node_snapshot_turn(struct node *n)
 {
     struct snapshot_child_callbacks cbs = {.ctx = n, .done = child_done, .gone = node_closed_one};
     bool again = n->snapshot_damaged || node_backup_is_wanted(n);
-    if (n->child != NULL || !node_running(n) || !(is_due(n) || again) ||
-        uv_now(n->loop) < n->snapshot_not_before_ms || snapshot_install_busy(n->install) ||
-        replica_snapshot_meta(n->replica, again, &n->child_meta) != 0) {
+    if (n->child != NULL || n->cleaning.parts || !node_running(n) || !(is_due(n) || again) ||
+        uv_now(n->loop) < n->snapshot_not_before_ms ||
+        replica_snapshot_meta(n->replica, again, &n->child_meta) != 0 ||
+        install_forbids(n, n->child_meta.index)) {
         return;
     }
     applied_now(n, &n->child_bytes, &n->child_entries);
@@ -260,7 +292,13 @@ void node_snapshot_deposed(struct node *n)
 
 /* ---- installing ---- */
 
-void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct machine *fresh)
+static uint64_t applied_index(void *ctx)
+{
+    const struct node *n = ctx;
+    return replica_applied_index(n->replica);
+}
+
+static void on_ready(void *ctx, const struct snapshot_meta *meta, struct machine *fresh)
 {
     struct node *n = ctx;
     struct machine *garbage = fresh;
@@ -283,9 +321,22 @@ void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct mac
     node_wake(n);
 }
 
+int node_snapshot_make(struct node *n)
+{
+    struct snapshot_install_config ic = {.loop = n->loop,
+                                         .device = n->device,
+                                         .ctx = n,
+                                         .applied = applied_index,
+                                         .ready = on_ready,
+                                         .log = node_snapshot_log,
+                                         .idle = node_closed_one};
+    return snapshot_install_create(&ic, &n->install);
+}
+
 void node_snapshot_tick(struct node *n)
 {
     snapshot_install_tick(n->install);
+    clean_if_possible(n);
     node_backup_tick(n);
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (n->sends[i].send != NULL) {

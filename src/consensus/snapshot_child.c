@@ -20,6 +20,7 @@
 #define NICENESS 10 /* the child's: requests come first, but it must not starve for long */
 #define SYNC_BYTES (UINT64_C(1) << 20)
 #define REST_MAX_NS UINT64_C(50000000)
+#define REAP_MS 5u
 
 /* The child's final message through the pipe. Shorter than PIPE_BUF. */
 struct verdict {
@@ -31,8 +32,12 @@ struct verdict {
 struct snapshot_child {
     struct snapshot_child_callbacks cbs;
     pid_t pid; /* 0: it was waited for */
-    int pipe;  /* reaches its end when the child ends */
+    int pipe;  /* has the verdict, or its end when the child was killed */
+    bool closing;
+    unsigned handles; /* that are not closed */
+    struct verdict verdict;
     uv_poll_t poll;
+    uv_timer_t timer; /* waits for the end of the process */
 };
 
 /* ---- the child ------------------------------------------------------------------------------- */
@@ -137,38 +142,57 @@ static _Noreturn void run_child(struct log_device *device, const struct machine 
 
 /* ---- the parent ------------------------------------------------------------------------------ */
 
-static void reap(struct snapshot_child *c)
-{
-    while (c->pid != 0 && waitpid(c->pid, NULL, 0) < 0 && errno == EINTR) {
-    }
-    c->pid = 0;
-}
-
-static void poll_cb(uv_poll_t *poll, int status, int events)
-{
-    struct snapshot_child *c = poll->data;
-    struct verdict v;
-    ssize_t n = read(c->pipe, &v, sizeof v);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-        return;
-    }
-    (void)uv_poll_stop(poll);
-    reap(c);
-    if (n != (ssize_t)sizeof v) {
-        v = (struct verdict){.error = FL_ESYSTEM, .why = "the process that writes it was killed"};
-    }
-    v.why[sizeof v.why - 1] = '\0';
-    c->cbs.done(c->cbs.ctx, v.error, v.why, v.size);
-}
-
 static void closed(uv_handle_t *handle)
 {
     struct snapshot_child *c = handle->data;
     void (*gone)(void *ctx) = c->cbs.gone;
     void *ctx = c->cbs.ctx;
+    if (--c->handles > 0) {
+        return;
+    }
     close(c->pipe);
     free(c);
     gone(ctx);
+}
+
+/* After the verdict the process gives back its memory, which takes tenths of a second for a large
+ * state, and longer at its low priority. So nobody waits for that in waitpid(). */
+static bool has_ended(struct snapshot_child *c)
+{
+    if (c->pid != 0 && waitpid(c->pid, NULL, WNOHANG) != 0) {
+        c->pid = 0;
+    }
+    return c->pid == 0;
+}
+
+static void reap_cb(uv_timer_t *timer)
+{
+    struct snapshot_child *c = timer->data;
+    if (!has_ended(c)) {
+        return;
+    }
+    (void)uv_timer_stop(timer);
+    if (c->closing) {
+        uv_close((uv_handle_t *)timer, closed);
+    } else {
+        c->cbs.done(c->cbs.ctx, c->verdict.error, c->verdict.why, c->verdict.size);
+    }
+}
+
+static void poll_cb(uv_poll_t *poll, int status, int events)
+{
+    struct snapshot_child *c = poll->data;
+    struct verdict *v = &c->verdict;
+    ssize_t n = read(c->pipe, v, sizeof *v);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    if (n != (ssize_t)sizeof *v) {
+        *v = (struct verdict){.error = FL_ESYSTEM, .why = "the process that writes it was killed"};
+    }
+    v->why[sizeof v->why - 1] = '\0';
+    (void)uv_poll_stop(poll);
+    (void)uv_timer_start(&c->timer, reap_cb, 0, REAP_MS);
 }
 
 /* No signal may reach a handler of the parent in the child: it would use the parent's loop. */
@@ -207,13 +231,16 @@ static int start(struct snapshot_child *c, uv_loop_t *loop, struct log_device *d
     c->pipe = ends[0];
     if (uv_poll_init(loop, &c->poll, c->pipe) != 0) {
         (void)kill(c->pid, SIGKILL);
-        reap(c);
+        (void)waitpid(c->pid, NULL, 0);
         close(ends[0]);
         return FL_ESYSTEM;
     }
-    c->poll.data = c;
     int rv = uv_poll_start(&c->poll, UV_READABLE, poll_cb);
     FLI_ASSERT(rv == 0);
+    (void)uv_timer_init(loop, &c->timer); /* cannot fail */
+    c->poll.data = c;
+    c->timer.data = c;
+    c->handles = 2;
     return 0;
 }
 
@@ -237,9 +264,12 @@ int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struc
 
 void snapshot_child_destroy(struct snapshot_child *c)
 {
-    if (c->pid != 0) {
-        (void)kill(c->pid, SIGKILL);
-        reap(c);
-    }
+    c->closing = true;
     uv_close((uv_handle_t *)&c->poll, closed);
+    if (has_ended(c)) {
+        uv_close((uv_handle_t *)&c->timer, closed);
+    } else {
+        (void)kill(c->pid, SIGKILL);
+        (void)uv_timer_start(&c->timer, reap_cb, 0, REAP_MS);
+    }
 }

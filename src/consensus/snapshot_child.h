@@ -6,7 +6,8 @@
  * the two processes writes to it. The child has only the thread that forked, closes all sockets,
  * writes the file in pieces, and dies with its parent. It shares the disk with the log, so it rests
  * as long as each sync took. If the child fails, this process only learns that there is no snapshot
- * yet.
+ * yet. The loop never waits for the child: with a large state its mere end takes tenths of a
+ * second.
  *
  * All functions are for the thread of the loop. */
 #ifndef CONSENSUS_SNAPSHOT_CHILD_H
@@ -22,11 +23,11 @@ struct snapshot_child;
 struct snapshot_child_callbacks {
     void *ctx;
     /* The child has ended. 0: the snapshot is on disk and has `size` bytes of data. Else a code and
-     * the reason; nothing is left on disk. Called at most once, and never within a call of this
-     * file. */
+     * the reason. One that was killed has left its part on disk, which the owner removes
+     * (snapshot_clean()). Called at most once, and never within a call of this file. */
     void (*done)(void *ctx, int error, const char *why, uint64_t size);
-    void (*gone)(void *ctx); /* after snapshot_child_destroy(): it has no handle on the loop any
-                                more */
+    void (*gone)(void *ctx); /* after snapshot_child_destroy(): there is neither a process nor a
+                                handle on the loop any more */
 };
 
 /* Forks the child. 0; FL_ESYSTEM: there is no child, and nothing has happened. */
@@ -35,7 +36,7 @@ int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struc
                          const struct snapshot_child_callbacks *cbs,
                          struct snapshot_child **ret) FLI_MUST_USE;
 
-/* Allowed before it is done: then the child is killed, and done is not called. */
+/* Allowed before it is done: then the child is killed, as above, and done is not called. */
 void snapshot_child_destroy(struct snapshot_child *c);
 
 #endif

@@ -2,10 +2,12 @@
  *
  *   IDLE --BEGIN--> RECEIVING --all pieces--> DECODING --whole--> READY --taken--> IDLE
  *     ^---------------failure--------------------'                  |
- *     ^---------------------------- garbage destroyed --------------'
+ *     ^-------------------------------------------------------------'
  *
  * The worker has one piece of work at a time. While it does, it owns the fields of the work. A
- * stream that ends meanwhile is noticed when the work comes back. */
+ * stream that ends meanwhile is noticed when the work comes back. The worker also makes the file,
+ * and in IDLE it drops what is left of the last one: a half-written file, or a machine. To remove a
+ * large file takes a file system seconds. Another snapshot may begin meanwhile: its pieces wait. */
 #include "consensus/snapshot_install.h"
 
 #include <inttypes.h>
@@ -36,9 +38,11 @@ struct work {
     struct snapshot_install *owner;
     struct log_device *device;
     struct snapshot_receiver *receiver; /* owned by the work */
+    struct snapshot_receiver *broken;   /* to be dropped */
     struct piece *pieces;
-    bool last; /* finish the file and decode it */
-    uint64_t index;
+    bool first; /* make the file */
+    bool last;  /* finish the file and decode it */
+    uint64_t index, term;
     uint64_t synced;
     struct snapshot_meta meta;
     struct machine *fresh, *garbage;
@@ -48,7 +52,8 @@ struct work {
 struct snapshot_install {
     struct snapshot_install_config config;
     enum state state;
-    bool working, stopping, stopped, failed;
+    bool working, stopping, stopped, failed, held;
+    bool begun; /* the worker was told to make the file */
     uint64_t from;
     struct stream *stream;
     uint64_t index, term, size;
@@ -60,6 +65,8 @@ struct snapshot_install {
     unsigned waiting; /* pieces from `first` on */
     struct work work;
 };
+
+static const char has_all[] = "this node has all that is in it";
 
 static void log_message(struct snapshot_install *s, int level, const char *fmt, ...)
     FLI_PRINTF(3, 4);
@@ -145,20 +152,37 @@ static int finish_file(struct work *w)
     return rv;
 }
 
+static void drop(struct work *w)
+{
+    machine_destroy(w->garbage);
+    w->garbage = NULL;
+    if (w->broken != NULL) {
+        snapshot_receiver_abort(w->broken);
+        w->broken = NULL;
+    }
+}
+
+static int receive(struct work *w)
+{
+    int rv = 0;
+    if (w->first) {
+        w->synced = 0;
+        rv = snapshot_receiver_open(w->device, w->index, w->term, &w->receiver, &w->error);
+        w->receiver = rv == 0 ? w->receiver : NULL;
+    }
+    if (rv == 0 && w->receiver != NULL) {
+        rv = write_pieces(w);
+    }
+    return rv == 0 && w->last ? finish_file(w) : rv;
+}
+
 static void work_cb(uv_work_t *req)
 {
     struct work *w = FLI_CONTAINER_OF(req, struct work, req);
-    int rv = 0;
-    machine_destroy(w->garbage);
-    w->garbage = NULL;
-    if (w->receiver != NULL) {
-        rv = write_pieces(w);
-    }
+    drop(w);
+    int rv = receive(w);
     free_pieces(w->pieces);
     w->pieces = NULL;
-    if (rv == 0 && w->last) {
-        rv = finish_file(w);
-    }
     if (rv != 0) {
         if (w->error.code == 0) {
             snprintf(w->error.text, sizeof w->error.text, "%s", fl_strerror(rv));
@@ -253,7 +277,11 @@ static void begin_work(struct snapshot_install *s)
     s->first = NULL;
     s->last = &s->first;
     s->waiting = 0;
-    w->last = s->state == STATE_RECEIVING && !s->failed && s->received == s->size;
+    w->first = s->state == STATE_RECEIVING && !s->begun;
+    w->last = s->state == STATE_RECEIVING && s->received == s->size;
+    w->index = s->index;
+    w->term = s->term;
+    s->begun = true;
     if (w->last) {
         s->state = STATE_DECODING;
     }
@@ -263,20 +291,30 @@ static void begin_work(struct snapshot_install *s)
     FLI_ASSERT(rv == 0);
 }
 
-/* Returns to IDLE when nothing is left to clean up. */
+/* Returns to IDLE. What is left is for the worker. */
 static void reset(struct snapshot_install *s)
 {
     struct work *w = &s->work;
-    if (w->receiver != NULL) {
-        snapshot_receiver_abort(w->receiver);
-        w->receiver = NULL;
-    }
+    w->broken = w->receiver;
+    w->receiver = NULL;
     if (w->fresh != NULL) {
         w->garbage = w->fresh;
         w->fresh = NULL;
     }
     s->state = STATE_IDLE;
     s->failed = false;
+}
+
+static bool has_to_drop(const struct snapshot_install *s)
+{
+    return s->work.garbage != NULL || s->work.broken != NULL;
+}
+
+/* Whether the worker has something to do for what is received. */
+static bool has_to_write(const struct snapshot_install *s)
+{
+    return s->state == STATE_RECEIVING && (s->begun || !s->held) &&
+           (s->first != NULL || s->received == s->size);
 }
 
 static void continue_install(struct snapshot_install *s)
@@ -289,7 +327,7 @@ static void continue_install(struct snapshot_install *s)
         drop_pieces(s);
         reset(s);
     }
-    if (w->garbage != NULL) {
+    if (has_to_drop(s)) {
         begin_work(s);
         return;
     }
@@ -300,7 +338,7 @@ static void continue_install(struct snapshot_install *s)
         }
         return;
     }
-    if (s->state == STATE_RECEIVING && (s->first != NULL || s->received == s->size)) {
+    if (has_to_write(s)) {
         begin_work(s);
     } else if (s->state == STATE_READY) {
         s->config.ready(s->config.ctx, &w->meta, w->fresh);
@@ -309,26 +347,21 @@ static void continue_install(struct snapshot_install *s)
 
 static void on_begin(struct snapshot_install *s, struct fli_slice body)
 {
-    struct snapshot_error error;
-    if (body.len != 24 || s->state != STATE_IDLE || s->working) {
+    if (body.len != 24 || s->state != STATE_IDLE) {
         send_done(s, FL_EBUSY, "another snapshot is being installed");
+        return;
+    }
+    if (fli_get_u64(body.data) <= s->config.applied(s->config.ctx)) {
+        send_done(s, FL_EINVAL, has_all);
         return;
     }
     s->index = fli_get_u64(body.data);
     s->term = fli_get_u64(body.data + 8);
     s->size = fli_get_u64(body.data + 16);
-    int rv = snapshot_receiver_open(s->config.device, s->index, s->term, &s->work.receiver, &error);
-    if (rv != 0) {
-        s->work.receiver = NULL;
-        fail(s, rv, error.text);
-        return;
-    }
     log_message(s, 3,
                 "a snapshot of entry %" PRIu64 " comes from node %" PRIu64 " (%" PRIu64 " bytes)",
                 s->index, s->from, s->size);
-    s->work.device = s->config.device;
-    s->work.index = s->index;
-    s->work.synced = 0;
+    s->begun = false;
     s->received = 0;
     s->taken = 0;
     s->state = STATE_RECEIVING;
@@ -407,16 +440,43 @@ void snapshot_install_taken(struct snapshot_install *s, int error, struct machin
     continue_install(s);
 }
 
+/* Whether it is the sender's turn. */
+static bool waits_for_piece(const struct snapshot_install *s)
+{
+    return s->state == STATE_RECEIVING && !s->working && s->first == NULL;
+}
+
 /* Whether the sender must be told that this node is alive. It is not told while nothing comes of
  * the next piece. A piece may be lost, with the stream still up: the silence then makes the sender
  * begin again. */
 static bool must_report(const struct snapshot_install *s)
 {
-    return s->state != STATE_RECEIVING || s->working || stream_heard_ms(s->stream) > s->sent_ms;
+    return !waits_for_piece(s) || stream_heard_ms(s->stream) > s->sent_ms;
+}
+
+/* A sender whose machine is gone, or that never meant to send, would be waited for without end. */
+static bool is_silent(const struct snapshot_install *s)
+{
+    uint64_t since_ms = stream_heard_ms(s->stream);
+    since_ms = since_ms > s->sent_ms ? since_ms : s->sent_ms; /* what it has to answer */
+    return waits_for_piece(s) && uv_now(s->config.loop) - since_ms > SNAPSHOT_SILENCE_MS;
+}
+
+static void give_up_in_vain(struct snapshot_install *s)
+{
+    if (s->config.applied(s->config.ctx) >= s->index) {
+        fail(s, FL_EINVAL, has_all);
+    } else if (is_silent(s)) {
+        hang_up(s);
+        fail(s, FL_ENOCONN, "silence");
+    }
 }
 
 void snapshot_install_tick(struct snapshot_install *s)
 {
+    if (s->state == STATE_RECEIVING && !s->failed) {
+        give_up_in_vain(s);
+    }
     if (s->stream != NULL && s->state != STATE_IDLE && must_report(s) &&
         uv_now(s->config.loop) - s->sent_ms >= ALIVE_MS) {
         send_taken(s);
@@ -429,6 +489,17 @@ void snapshot_install_tick(struct snapshot_install *s)
 bool snapshot_install_busy(const struct snapshot_install *s)
 {
     return s->state != STATE_IDLE || s->working;
+}
+
+uint64_t snapshot_install_receives(const struct snapshot_install *s)
+{
+    return s->state == STATE_RECEIVING ? s->index : 0;
+}
+
+void snapshot_install_hold(struct snapshot_install *s, bool held)
+{
+    s->held = held;
+    continue_install(s);
 }
 
 uint64_t snapshot_install_failures(const struct snapshot_install *s)
@@ -446,6 +517,7 @@ int snapshot_install_create(const struct snapshot_install_config *config,
     s->config = *config;
     s->last = &s->first;
     s->work.owner = s;
+    s->work.device = s->config.device;
     *ret = s;
     return 0;
 }
@@ -462,9 +534,9 @@ bool snapshot_install_stop(struct snapshot_install *s)
     }
     drop_pieces(s);
     reset(s);
-    s->stopped = s->work.garbage == NULL;
+    s->stopped = !has_to_drop(s);
     if (!s->stopped) {
-        begin_work(s); /* destroying a large state takes long */
+        begin_work(s);
     }
     return s->stopped;
 }

@@ -5,8 +5,10 @@
  *   decoded  ->  `ready`: the owner replaces its own machine when it can
  *
  * None of this stops the loop, and the node goes on with its old state meanwhile. There is one
- * snapshot at a time: a newer stream of any node replaces an older one that is not complete. A
- * failed transfer leaves nothing behind but a line in the log. One thread, the loop's. */
+ * snapshot at a time: a newer stream of any node replaces an older one that is not complete. One
+ * whose sender is silent for SNAPSHOT_SILENCE_MS, or that the node's own state has overtaken, is
+ * given up. A failed transfer leaves nothing behind but a line in the log. One thread, the
+ * loop's. */
 #ifndef CONSENSUS_SNAPSHOT_INSTALL_H
 #define CONSENSUS_SNAPSHOT_INSTALL_H
 
@@ -19,6 +21,7 @@ struct snapshot_install_config {
     uv_loop_t *loop;
     struct log_device *device;
     void *ctx;
+    uint64_t (*applied)(void *ctx); /* the last entry of the node's own state */
     /* A snapshot is on disk and decoded. Called at each tick until snapshot_install_taken(). */
     void (*ready)(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
     void (*log)(void *ctx, int level, const char *message);
@@ -39,6 +42,12 @@ void snapshot_install_taken(struct snapshot_install *s, int error, struct machin
 
 void snapshot_install_tick(struct snapshot_install *s);
 bool snapshot_install_busy(const struct snapshot_install *s);
+
+/* The index of the snapshot that is being received, which has a half-written file: the node had not
+ * applied that entry when it began. 0: none is. While it is held, no file is begun, and the first
+ * pieces wait. */
+uint64_t snapshot_install_receives(const struct snapshot_install *s);
+void snapshot_install_hold(struct snapshot_install *s, bool held);
 uint64_t snapshot_install_failures(const struct snapshot_install *s);
 
 /* Called once. True: no work is under way. False: work is under way, and `idle` comes later. */

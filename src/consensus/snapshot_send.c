@@ -16,7 +16,6 @@
 
 #define PAUSE_MIN_MS 100u
 #define PAUSE_MAX_MS 5000u
-#define SILENCE_MS 30000u /* the follower syncs and decodes everything before DONE */
 
 enum state { STATE_IDLE, STATE_OPENING, STATE_DIALING, STATE_SENDING, STATE_ENDING };
 
@@ -286,7 +285,7 @@ void snapshot_send_tick(struct snapshot_send *s)
     if (s->state != STATE_SENDING) {
         return;
     }
-    if (now_ms(s) - stream_heard_ms(s->stream) > SILENCE_MS) {
+    if (now_ms(s) - stream_heard_ms(s->stream) > SNAPSHOT_SILENCE_MS) {
         give_up(s, "silence");
         return;
     }

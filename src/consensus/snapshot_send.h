@@ -19,6 +19,7 @@
 
 #define SNAPSHOT_SEND_PIECE ((size_t)64 << 10)
 #define SNAPSHOT_WINDOW ((uint64_t)1 << 20)
+#define SNAPSHOT_SILENCE_MS 30000u /* after which either side gives the other up */
 #define SNAPSHOT_FRAME_MAX (SNAPSHOT_SEND_PIECE + 64u)
 
 /* Types of frames. The values are sent and must not change. */

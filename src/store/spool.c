@@ -1,4 +1,10 @@
-/* spool.c: see spool.h. */
+/* spool.c: see spool.h.
+ *
+ *   NONE --begin--> WRITING --whole--> READ --read to its end, or given up--> NONE
+ *                      '-------------> FAILED --told, or never asked for-----> NONE
+ *
+ * The worker has one piece of work at a time: it closes the file of the last backup, or it writes
+ * the next one. A backup that is begun while it closes waits for that. */
 #include "store/spool.h"
 
 #include <errno.h>
@@ -34,7 +40,10 @@ struct spool {
     uv_work_t work;
     uv_timer_t timer;
     uint64_t db_bytes; /* of the database, when the backup was begun */
-    int fd;            /* -1: no file */
+    int fd;            /* -1: no file. The worker's while it writes. */
+    int old_fd;        /* to be closed; -1: none. The worker's while it closes. */
+    bool working;
+    bool writes; /* what is under way, or was last: else it closes */
     int result;
     int error;           /* errno of the worker */
     atomic_bool closing; /* the worker reads it, too */
@@ -81,9 +90,8 @@ static int write_out(void *ctx, const void *data, size_t len)
     return fli_write_all(s->fd, data, len) == 0 ? 0 : fail(s, FL_ELIMIT);
 }
 
-static void work_cb(uv_work_t *work)
+static void write_file(struct spool *s)
 {
-    struct spool *s = FLI_CONTAINER_OF(work, struct spool, work);
     struct fli_env *e = store_env(s->store);
     s->error = 0;
     s->fd = open_nameless(e->data_dir.dir_fd);
@@ -95,17 +103,46 @@ static void work_cb(uv_work_t *work)
     } else {
         s->result = store_backup_write(s->store, write_out, s);
     }
+    if (s->result != 0 && s->fd >= 0) {
+        close(s->fd);
+        s->fd = -1;
+    }
+}
+
+static void work_cb(uv_work_t *work)
+{
+    struct spool *s = FLI_CONTAINER_OF(work, struct spool, work);
+    if (s->writes) {
+        write_file(s);
+    } else {
+        close(s->old_fd);
+        s->old_fd = -1;
+    }
 }
 
 /* ---- the loop ---- */
 
+static void after_work_cb(uv_work_t *work, int status);
+
+static void start_work(struct spool *s, bool writes)
+{
+    s->working = true;
+    s->writes = writes;
+    int rc = uv_queue_work(s->loop, &s->work, work_cb, after_work_cb);
+    FLI_ASSERT(rc == 0); /* fails only without a callback */
+}
+
+/* The file has no name, so its blocks are freed when it is closed. That takes a file system seconds
+ * when the backup is large. */
 static void drop(struct spool *s)
 {
-    if (s->fd >= 0) {
-        close(s->fd);
-        s->fd = -1;
-    }
+    FLI_ASSERT(s->phase != SPOOL_WRITING);
     s->phase = SPOOL_NONE;
+    if (s->fd >= 0) {
+        s->old_fd = s->fd;
+        s->fd = -1;
+        start_work(s, false);
+    }
     if (!atomic_load(&s->closing)) {
         (void)uv_timer_stop(&s->timer);
     }
@@ -113,8 +150,12 @@ static void drop(struct spool *s)
 
 static void free_when_over(struct spool *s)
 {
-    if (atomic_load(&s->closing) && s->timer_closed && s->phase != SPOOL_WRITING) {
-        drop(s);
+    if (!atomic_load(&s->closing) || !s->timer_closed || s->working) {
+        return;
+    }
+    s->phase = SPOOL_NONE; /* also of one that was to be written next */
+    drop(s);
+    if (!s->working) {
         free(s);
     }
 }
@@ -123,9 +164,14 @@ static void after_work_cb(uv_work_t *work, int status)
 {
     struct spool *s = FLI_CONTAINER_OF(work, struct spool, work);
     FLI_ASSERT(status == 0); /* it is never cancelled */
-    s->phase = s->result == 0 ? SPOOL_READ : SPOOL_FAILED;
-    s->failed += s->result != 0;
-    s->used_ms = fli_clock_ms();
+    s->working = false;
+    if (s->writes) {
+        s->phase = s->result == 0 ? SPOOL_READ : SPOOL_FAILED;
+        s->failed += s->result != 0;
+        s->used_ms = fli_clock_ms();
+    } else if (s->phase == SPOOL_WRITING && !atomic_load(&s->closing)) {
+        start_work(s, true);
+    }
     free_when_over(s);
 }
 
@@ -159,8 +205,9 @@ static bool begin(struct spool *s, struct fli_buf *b, uint64_t db_bytes)
     s->used_ms = fli_clock_ms();
     s->db_bytes = db_bytes;
     s->phase = SPOOL_WRITING;
-    int rc = uv_queue_work(s->loop, &s->work, work_cb, after_work_cb);
-    FLI_ASSERT(rc == 0); /* fails only without a callback */
+    if (!s->working) {
+        start_work(s, true);
+    }
     (void)uv_timer_start(&s->timer, idle_cb, SPOOL_IDLE_MS / 4, SPOOL_IDLE_MS / 4);
     return fli_resp_u64(b, s->id) == 0;
 }
@@ -251,6 +298,7 @@ int spool_create(uv_loop_t *loop, struct store *store,
     s->log = log;
     s->ctx = ctx;
     s->fd = -1;
+    s->old_fd = -1;
     (void)uv_timer_init(loop, &s->timer); /* cannot fail */
     *ret = s;
     return 0;

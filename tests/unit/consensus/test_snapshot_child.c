@@ -2,6 +2,8 @@
  * child that is killed, fails, or is not wanted any more. Real processes, a real directory. */
 #include "../../lib/unit.h"
 
+#include "../../lib/child_pid.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -31,11 +33,30 @@ struct rig {
 
 static struct rig rig;
 
+pid_t __real_waitpid(pid_t pid, int *status, int options);
+pid_t __wrap_waitpid(pid_t pid, int *status, int options);
+
+static unsigned ends_later; /* so often a child that is asked for is still there */
+static unsigned asked, waited;
+
+pid_t __wrap_waitpid(pid_t pid, int *status, int options)
+{
+    asked++;
+    waited += (options & WNOHANG) == 0;
+    if (pid > 0 && ends_later > 0) {
+        ends_later--;
+        assert_int_equal(rig.dones, 0);
+        return 0;
+    }
+    return __real_waitpid(pid, status, options);
+}
+
 static int set_up(void **state)
 {
     struct rig *r = &rig;
     char errmsg[256];
     memset(r, 0, sizeof *r);
+    asked = waited = ends_later = 0;
     assert_int_equal(uv_loop_init(&r->loop), 0);
     r->dir = scratch_make();
     assert_int_equal(log_files_create(r->dir, LOG_ENGINE_THREAD, &r->device, errmsg, sizeof errmsg),
@@ -54,6 +75,8 @@ static int tear_down(void **state)
     machine_destroy(r->machine);
     log_files_destroy(r->device);
     scratch_remove(r->dir);
+    assert_int_equal(waited, 0);
+    assert_int_equal(ends_later, 0);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     return uv_loop_close(&r->loop);
 }
@@ -89,7 +112,7 @@ static void end(struct rig *r)
     assert_int_equal(r->gones, 1);
 }
 
-/* The loop ends when the pipe does: the child has a last word, or is gone. */
+/* The loop ends when the child has had its last word, or none, and is gone. */
 static void wait_for_done(struct rig *r)
 {
     uv_run(&r->loop, UV_RUN_DEFAULT);
@@ -108,7 +131,7 @@ static unsigned files(struct rig *r)
     return n;
 }
 
-/* All but what a child that is killed leaves, which a later one or the next start takes away. */
+/* All but what a child that is killed leaves, which its owner takes away. */
 static unsigned whole_snapshots(struct rig *r)
 {
     struct snapshot_info info;
@@ -150,19 +173,11 @@ TEST_WITH(it_is_of_the_moment_of_the_fork, set_up, tear_down)
     end(r);
 }
 
-/* The pid of our only child. */
-static pid_t child_pid(void)
+static void kill_child(void)
 {
-    char path[64];
-    char text[64] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%ld/children", (long)getpid());
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    assert_non_null(fgets(text, sizeof text, f));
-    fclose(f);
-    pid_t pid = (pid_t)strtol(text, NULL, 10);
+    pid_t pid = child_pid();
     assert_true(pid > 0);
-    return pid;
+    assert_int_equal(kill(pid, SIGKILL), 0);
 }
 
 TEST_WITH(one_that_is_killed_is_told, set_up, tear_down)
@@ -170,7 +185,7 @@ TEST_WITH(one_that_is_killed_is_told, set_up, tear_down)
     struct rig *r = *state;
     states_add(r->machine, LOCKS, 6 * LOCKS); /* dozens of syncs */
     start(r);
-    assert_int_equal(kill(child_pid(), SIGKILL), 0);
+    kill_child();
     wait_for_done(r);
     /* When this process stood still, the child was faster. */
     for (int tries = 0; r->error == 0; tries++) {
@@ -180,7 +195,7 @@ TEST_WITH(one_that_is_killed_is_told, set_up, tear_down)
         scratch_wipe(r->dir);
         r->dones = r->gones = 0;
         start(r);
-        assert_int_equal(kill(child_pid(), SIGKILL), 0);
+        kill_child();
         wait_for_done(r);
     }
     assert_int_equal(r->error, FL_ESYSTEM);
@@ -245,6 +260,7 @@ TEST_WITH(one_that_is_not_wanted_any_more, set_up, tear_down)
     struct rig *r = *state;
     start(r);
     pid_t pid = child_pid();
+    assert_true(pid > 0);
     end(r);
     assert_int_equal(r->dones, 0);
     assert_int_equal(kill(pid, 0), -1); /* gone, and waited for */
@@ -260,6 +276,7 @@ TEST_WITH(it_keeps_no_socket, set_up, tear_down)
     assert_int_equal(pipe(ends), 0);
     start(r);
     pid_t pid = child_pid();
+    assert_true(pid > 0);
     assert_int_equal(kill(pid, SIGSTOP), 0);
     close(ends[1]);
     assert_int_equal(kill(pid, SIGCONT), 0);
@@ -268,4 +285,27 @@ TEST_WITH(it_keeps_no_socket, set_up, tear_down)
     wait_for_done(r);
     assert_int_equal(r->error, 0);
     end(r);
+}
+
+/* It gives back its memory after its last word, which takes as long as it takes. The loop goes on
+ * meanwhile; it is told when all is over. */
+TEST_WITH(one_that_is_long_in_ending, set_up, tear_down)
+{
+    struct rig *r = *state;
+    ends_later = 3;
+    start(r);
+    wait_for_done(r);
+    assert_int_equal(r->error, 0);
+    assert_true(asked >= 4);
+    end(r);
+}
+
+TEST_WITH(one_that_is_long_in_ending_and_not_wanted, set_up, tear_down)
+{
+    struct rig *r = *state;
+    ends_later = 3;
+    start(r);
+    end(r);
+    assert_int_equal(r->dones, 0);
+    assert_true(asked >= 4);
 }

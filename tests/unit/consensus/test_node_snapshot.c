@@ -1,0 +1,175 @@
+/* Whole nodes: what becomes of snapshots that are half-written, on a real disk. */
+#include "../../lib/unit.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "../../lib/child_pid.h"
+#include "base/bytes.h"
+#include "cluster.h"
+#include "consensus/node_private.h"
+#include "log/snapshot_private.h"
+#include "scratch.h"
+
+/* ---- files ---- */
+
+static unsigned parts(const struct node *n)
+{
+    unsigned found = 0;
+    DIR *dir = opendir(n->dir.log_path);
+    struct dirent *e;
+    assert_non_null(dir);
+    while ((e = readdir(dir)) != NULL) {
+        uint64_t index;
+        uint64_t term;
+        bool part = false;
+        found += snapshot_name_parse(e->d_name, &index, &term, &part) && part;
+    }
+    closedir(dir);
+    return found;
+}
+
+static bool no_parts(void *ctx)
+{
+    return parts(ctx) == 0;
+}
+
+/* What a process that wrote a snapshot leaves when it is killed. */
+static void leave_part(struct node *n, uint64_t index)
+{
+    char name[LOG_NAME_MAX + 1];
+    snapshot_name(index, 1, true, name);
+    char *path = scratch_path(n->dir.log_path, name);
+    scratch_write(path, "part", 4);
+    free(path);
+}
+
+/* ---- children ---- */
+
+static bool has_child(void *ctx)
+{
+    const struct node *n = ctx;
+    return n->child != NULL;
+}
+
+static bool has_none(void *ctx)
+{
+    return !has_child(ctx);
+}
+
+/* Has a snapshot written of whatever state there is. */
+static void want_snapshot(struct cluster *c, struct node *n)
+{
+    n->snapshot_damaged = true;
+    node_wake(n);
+    cluster_until(c, has_child, n, "a snapshot is written");
+}
+
+static void kill_child(void)
+{
+    pid_t pid = child_pid(); /* 0: it is through, and was waited for */
+    assert_true(pid == 0 || kill(pid, SIGKILL) == 0);
+}
+
+/* ---- a sender that sends nothing more ---- */
+
+struct call {
+    struct stream *stream;
+    bool over;
+};
+
+static void dialed_cb(void *ctx, int status, const struct peer_identity *peer, struct stream *s)
+{
+    struct call *call = ctx;
+    assert_int_equal(status, 0);
+    call->stream = s;
+    call->over = true;
+}
+
+static bool is_over(void *ctx)
+{
+    const struct call *call = ctx;
+    return call->over;
+}
+
+static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
+{
+}
+
+static void lost_cb(void *ctx, enum channel_end how, const char *why)
+{
+}
+
+static bool receives(void *ctx)
+{
+    const struct node *n = ctx;
+    return snapshot_install_receives(n->install) != 0;
+}
+
+/* From node `from`, of an entry that is far away. The caller closes the stream. */
+static struct stream *offer(struct cluster *c, struct node *from, struct node *to)
+{
+    struct stream_callbacks cbs = {.frame = frame_cb, .lost = lost_cb};
+    struct call call = {0};
+    uint8_t body[24];
+    struct fli_slice part = {body, sizeof body};
+    fli_put_u64(body, UINT64_C(1000000));
+    fli_put_u64(body + 8, 1);
+    fli_put_u64(body + 16, UINT64_C(1) << 30);
+    assert_int_equal(transport_dial(from->transport, to->id, STREAM_SNAPSHOT, dialed_cb, &call), 0);
+    cluster_until(c, is_over, &call, "a stream is open");
+    assert_true(stream_start(call.stream, &cbs));
+    assert_int_equal(stream_send(call.stream, SNAPSHOT_BEGIN, &part, 1), 0);
+    stream_flush(call.stream);
+    cluster_until(c, receives, to, "a snapshot is received");
+    return call.stream;
+}
+
+/* ---- tests ---- */
+
+/* A disk on which children are killed again and again does not fill with what they have left. */
+TEST_WITH(killed_children_leave_nothing, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 1);
+    struct node *n = c->nodes[0].node;
+    uint64_t failures = node_snapshot_failures(n);
+    uint64_t index = 1000000;
+    cluster_acquire(c, 0, "a", "owner-1");
+    /* When this process stood still, the child was faster. */
+    while (node_snapshot_failures(n) < failures + 2) {
+        want_snapshot(c, n);
+        leave_part(n, index++);
+        kill_child();
+        cluster_until(c, has_none, n, "the child's end is noticed");
+        cluster_until(c, no_parts, n, "nothing is left of it");
+    }
+    want_snapshot(c, n);
+    cluster_until(c, has_none, n, "a snapshot is taken");
+    assert_false(n->snapshot_damaged);
+    cluster_until(c, no_parts, n, "nothing is left");
+}
+
+/* A snapshot that does not come on does not keep the node from taking its own, and its log from
+ * being compacted. Half-written files stay as long as one of them may be in use. */
+TEST_WITH(one_that_does_not_come_on, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_wait_caught_up(c);
+    struct node *n = c->nodes[cluster_other_than(c, leader)].node;
+    struct stream *stream = offer(c, c->nodes[leader].node, n);
+    uint64_t snapshots = n->snapshots;
+    for (unsigned i = 0; i < 2; i++) {
+        want_snapshot(c, n);
+        cluster_until(c, has_none, n, "a snapshot is taken");
+        leave_part(n, 2000000 + i);
+    }
+    assert_int_equal(n->snapshots, snapshots + 2);
+    cluster_run_ms(c, 3 * NODE_TICK_MS);
+    assert_true(receives(n));
+    assert_true(parts(n) >= 2);
+    stream_close(stream);
+    cluster_until(c, no_parts, n, "nothing is left");
+}

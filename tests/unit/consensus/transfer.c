@@ -1,0 +1,288 @@
+/* transfer.c: see transfer.h. */
+#include "transfer.h"
+
+#include "base/bytes.h"
+#include "states.h"
+
+static struct fixture fixture;
+
+/* ---- what is wrapped ---- */
+
+uint64_t __real_uv_now(const uv_loop_t *loop);
+uint64_t __wrap_uv_now(const uv_loop_t *loop);
+int __real_stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n);
+int __wrap_stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n);
+
+uint64_t ahead_ms;
+unsigned done_lost;
+unsigned taken_sent;
+
+uint64_t __wrap_uv_now(const uv_loop_t *loop)
+{
+    return __real_uv_now(loop) + ahead_ms;
+}
+
+int __wrap_stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n)
+{
+    if (type == SNAPSHOT_DONE && done_lost > 0) {
+        done_lost--;
+        return FL_ENOMEM;
+    }
+    taken_sent += type == SNAPSHOT_TAKEN;
+    return __real_stream_send(s, type, parts, n);
+}
+
+/* ---- node 1 ---- */
+
+static int sink(void *ctx, const void *bytes, size_t len)
+{
+    struct snapshot_error error;
+    return snapshot_writer_write(ctx, bytes, len, &error);
+}
+
+void write_snapshot(struct fixture *f, uint64_t index)
+{
+    struct snapshot_meta meta = {.index = index, .term = 3, .conf_index = 1, .conf_len = 4};
+    struct snapshot_writer *w;
+    struct snapshot_error error;
+    memcpy(meta.conf, "conf", 4);
+    assert_int_equal(snapshot_writer_open(sim_device_base(f->from), &meta, &w, &error), 0);
+    assert_int_equal(machine_snapshot_write(f->machine, sink, w), 0);
+    assert_int_equal(snapshot_writer_finish(w, &error), 0);
+}
+
+static void read_file(struct fixture *f)
+{
+    struct snapshot_reader *reader;
+    struct snapshot_error error;
+    uint8_t piece[65536];
+    size_t len = 1;
+    fli_buf_init(&f->file, (size_t)64 << 20);
+    assert_int_equal(snapshot_reader_open(sim_device_base(f->from), 0, &reader, &error), 0);
+    while (len > 0) {
+        assert_int_equal(
+            snapshot_reader_raw(reader, f->file.len, piece, sizeof piece, &len, &error), 0);
+        assert_int_equal(fli_buf_append(&f->file, piece, len), 0);
+    }
+    assert_int_equal(f->file.len, snapshot_reader_file_size(reader));
+    snapshot_reader_close(reader);
+}
+
+/* ---- node 2 ---- */
+
+static void ready_cb(void *ctx, const struct snapshot_meta *meta, struct machine *fresh)
+{
+    struct fixture *f = ctx;
+    f->readies++;
+    f->hash = machine_hash(fresh);
+    f->index = meta->index;
+    if (f->take != FL_EBUSY) {
+        snapshot_install_taken(f->install, f->take, fresh);
+    }
+}
+
+static uint64_t applied_cb(void *ctx)
+{
+    const struct fixture *f = ctx;
+    return f->applied;
+}
+
+static void log_cb(void *ctx, int level, const char *message)
+{
+    struct fixture *f = ctx;
+    snprintf(f->log, sizeof f->log, "%s", message);
+    snprintf(f->install_log, sizeof f->install_log, "%s", message);
+}
+
+static void sent_log_cb(void *ctx, int level, const char *message)
+{
+    struct fixture *f = ctx;
+    snprintf(f->log, sizeof f->log, "%s", message);
+    snprintf(f->sent_log, sizeof f->sent_log, "%s", message);
+}
+
+static void busy_cb(void *ctx)
+{
+    struct fixture *f = ctx;
+    f->busies++;
+}
+
+static void not_busy_cb(void *ctx)
+{
+    struct fixture *f = ctx;
+    assert_true(f->busies > 0);
+    f->busies--;
+}
+
+static void damaged_cb(void *ctx)
+{
+    struct fixture *f = ctx;
+    f->damaged++;
+}
+
+static void idle_cb(void *ctx)
+{
+    struct fixture *f = ctx;
+    f->idles++;
+}
+
+void set_now(struct fixture *f, uint64_t now_ms)
+{
+    ahead_ms = now_ms - __real_uv_now(&f->r->loop);
+}
+
+bool turn(struct fixture *f, uint64_t deadline_ms)
+{
+    bool in_time = rig_turn(f->r, deadline_ms);
+    while (f->accepted < f->r->b.accepted) {
+        struct held_stream *h = &f->r->b.streams[f->accepted++ % RIG_STREAMS];
+        struct stream *s = h->s;
+        h->s = NULL;
+        snapshot_install_accept(f->install, 1, s);
+    }
+    snapshot_install_tick(f->install);
+    snapshot_send_tick(f->send);
+    return in_time;
+}
+
+int transfer_set_up(void **state)
+{
+    struct fixture *f = &fixture;
+    memset(f, 0, sizeof *f);
+    ahead_ms = 0;
+    done_lost = 0;
+    f->r = rig_open(NULL);
+    f->r->b.unstarted = true;
+    f->from = sim_device_create(1);
+    f->to = sim_device_create(2);
+    f->machine = states_make(LOCKS);
+    write_snapshot(f, 70);
+    read_file(f);
+    struct snapshot_send_config sc = {.loop = &f->r->loop,
+                                      .transport = f->r->a.t,
+                                      .device = sim_device_base(f->from),
+                                      .peer_id = 2,
+                                      .ctx = f,
+                                      .log = sent_log_cb,
+                                      .damaged = damaged_cb,
+                                      .busy = busy_cb,
+                                      .idle = not_busy_cb};
+    struct snapshot_install_config ic = {.loop = &f->r->loop,
+                                         .device = sim_device_base(f->to),
+                                         .ctx = f,
+                                         .applied = applied_cb,
+                                         .ready = ready_cb,
+                                         .log = log_cb,
+                                         .idle = idle_cb};
+    assert_int_equal(snapshot_send_create(&sc, &f->send), 0);
+    assert_int_equal(snapshot_install_create(&ic, &f->install), 0);
+    *state = f;
+    return 0;
+}
+
+int transfer_tear_down(void **state)
+{
+    struct fixture *f = *state;
+    snapshot_send_stop(f->send);
+    unsigned idles = snapshot_install_stop(f->install) ? 0 : 1;
+    assert_int_equal(f->idles, 0);
+    RUN_UNTIL(f->r, f->idles == idles);
+    RUN_UNTIL(f->r, !snapshot_send_busy(f->send));
+    rig_close(f->r);
+    assert_int_equal(f->busies, 0);
+    assert_int_equal(f->idles, idles);
+    snapshot_send_destroy(f->send);
+    snapshot_install_destroy(f->install);
+    machine_destroy(f->machine);
+    sim_device_destroy(f->from);
+    sim_device_destroy(f->to);
+    fli_buf_fini(&f->file);
+    return 0;
+}
+
+unsigned whole(struct fixture *f)
+{
+    struct snapshot_info info;
+    struct snapshot_error error;
+    size_t n = 0;
+    assert_int_equal(snapshot_list(sim_device_base(f->to), &info, 1, &n, &error), 0);
+    return (unsigned)n;
+}
+
+void expect_nothing_left(struct fixture *f)
+{
+    UNTIL(f, !snapshot_install_busy(f->install));
+    assert_int_equal(sim_device_files(f->to), 0);
+}
+
+void expect_installed(struct fixture *f)
+{
+    UNTIL(f, !snapshot_send_busy(f->send) && !snapshot_install_busy(f->install));
+    assert_true(f->hash == machine_hash(f->machine));
+    assert_int_equal(whole(f), 1);
+    assert_int_equal(sim_device_files(f->to), 1);
+    size_t len = 0;
+    const uint8_t *data = sim_device_data(f->to, sim_device_name(f->to, 0), &len);
+    assert_int_equal(len, f->file.len);
+    assert_memory_equal(data, f->file.data, len);
+}
+
+void send_until_it_is_there(struct fixture *f)
+{
+    unsigned before = f->readies;
+    /* As the core asks for it again and again. */
+    UNTIL(f, (snapshot_send_start(f->send, 70), f->readies > before));
+    expect_installed(f);
+}
+
+void call(struct fixture *f)
+{
+    if (f->r->mine.s != NULL) {
+        held_close(&f->r->mine);
+    }
+    rig_dial(f->r, 2, STREAM_SNAPSHOT);
+    assert_int_equal(f->r->status, 0);
+    held_start(&f->r->mine);
+    UNTIL(f, f->accepted == f->r->b.accepted && f->accepted > 0);
+}
+
+void say(struct fixture *f, uint8_t type, const void *a, size_t a_len, const void *b, size_t b_len)
+{
+    struct fli_slice parts[2] = {{a, a_len}, {b, b_len}};
+    assert_int_equal(stream_send(f->r->mine.s, type, parts, 2), 0);
+    stream_flush(f->r->mine.s);
+}
+
+void say_begin(struct fixture *f, uint64_t index, uint64_t term, uint64_t size)
+{
+    uint8_t head[24];
+    fli_put_u64(head, index);
+    fli_put_u64(head + 8, term);
+    fli_put_u64(head + 16, size);
+    say(f, SNAPSHOT_BEGIN, head, sizeof head, NULL, 0);
+}
+
+void say_data(struct fixture *f, uint64_t offset, const void *data, size_t len)
+{
+    uint8_t head[8];
+    fli_put_u64(head, offset);
+    say(f, SNAPSHOT_DATA, head, sizeof head, data, len);
+}
+
+void expect_refused(struct fixture *f, int error)
+{
+    struct held_stream *m = &f->r->mine;
+    UNTIL(f, m->frames > 0 && m->type == SNAPSHOT_DONE);
+    assert_true(m->body.len >= 4);
+    assert_int_equal(fli_get_u32(m->body.data), -error);
+    expect_nothing_left(f);
+}
+
+void first_piece_is_taken(struct fixture *f)
+{
+    call(f);
+    say_begin(f, 70, 3, f->file.len);
+    say_data(f, 0, f->file.data, 60000);
+    UNTIL(f, f->r->mine.frames > 0 && f->r->mine.type == SNAPSHOT_TAKEN &&
+                 fli_get_u64(f->r->mine.body.data) == 60000);
+}
