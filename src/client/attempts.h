@@ -1,9 +1,9 @@
 /* attempts.h: the numbers of the attempts at one ACQUIRE, so that a node can tell a late attempt
  * from the newest. Each attempt has a larger number than the one before; the first has 1.
  *
- * After a call whose outcome stayed unknown, its last attempt may still be on its way. So calls
- * of the next hour begin with a larger number. A node that remembers a still larger one answers
- * LATE, with that number. */
+ * After a call whose outcome stayed unknown, or that was cancelled, its last attempt may still be
+ * on its way. So calls of the next hour begin with a larger number. A node that remembers a still
+ * larger one answers LATE, with that number. */
 #ifndef FLI_CLIENT_ATTEMPTS_H
 #define FLI_CLIENT_ATTEMPTS_H
 
@@ -25,16 +25,32 @@ static inline uint64_t fli_attempts_next(const struct fli_attempts *a, uint64_t 
     return least + 1;
 }
 
+static inline void fli_attempts_uncertain(struct fli_attempts *a, uint64_t last, uint64_t now_ms)
+{
+    bool uncertain = now_ms < a->until_ms;
+    a->above = uncertain && a->above > last ? a->above : last;
+    a->until_ms = now_ms + FLI_ATTEMPTS_UNCERTAIN_MS;
+}
+
 /* A call has ended, and `last` is the number of its last attempt. */
 static inline void fli_attempts_learn(struct fli_attempts *a, const struct fli_call_state *ended,
                                       uint64_t last, uint64_t now_ms)
 {
-    if (ended->status == 0 || !ended->unknown || last == 0) {
-        return;
+    if (ended->status != 0 && ended->unknown && last != 0) {
+        fli_attempts_uncertain(a, last, now_ms);
     }
-    bool uncertain = now_ms < a->until_ms;
-    a->above = uncertain && a->above > last ? a->above : last;
-    a->until_ms = now_ms + FLI_ATTEMPTS_UNCERTAIN_MS;
+}
+
+/* A call is given up before its end. What it waits for an answer to may still be on its way. */
+static inline void fli_attempts_cancel(struct fli_attempts *a,
+                                       const struct fli_call_state *given_up, uint64_t last,
+                                       uint64_t now_ms)
+{
+    enum fli_call_want want = given_up->order.want;
+    bool sent = want == FLI_WANT_ANSWER || want == FLI_WANT_PROBE || want == FLI_WANT_ASK_OTHER;
+    if ((sent || given_up->unknown) && last != 0) {
+        fli_attempts_uncertain(a, last, now_ms);
+    }
 }
 
 #endif

@@ -722,6 +722,7 @@ static void op_free(struct fli_engine_call *op)
 
 void fli_engine_cancel(struct fli_engine_call *op)
 {
+    fli_attempts_cancel(&op->engine->attempts, &op->call_state, op->ask.attempt, fli_clock_ms());
     fli_list_remove(&op->in);
     op_free(op);
 }
@@ -759,8 +760,7 @@ static uint64_t again_ms(const struct fli_engine_call *op)
 void fli_engine_process(struct fli_engine *e)
 {
     uint64_t fired;
-    ssize_t ignored = read(e->timer_fd, &fired, sizeof fired);
-    (void)ignored;
+    (void)!read(e->timer_fd, &fired, sizeof fired);
     FLI_LIST_FOREACH_SAFE(at, next, &e->ops)
     {
         struct fli_engine_call *op = FLI_CONTAINER_OF(at, struct fli_engine_call, in);

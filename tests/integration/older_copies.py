@@ -86,6 +86,14 @@ class OlderCopies(Case):
         index = self.cluster.leader().info()['applied_index']
         wait_until(lambda: all(self.members(n)[node.id]['kept_index'] >= index for n in self.others_of(node)), 'that the others know')
 
+    def wait_confirmed(self, node):
+        """Until the leader has heard that the node has on its disk all that the leader has applied. A node applies what is committed without
+        it, so it may have done so before that."""
+        def confirmed():
+            leader = self.cluster.leader()
+            return self.members(leader)[node.id]['match_index'] >= leader.info()['applied_index']
+        wait_until(confirmed, 'that the leader was confirmed its entries')
+
     def others_of(self, node):
         return [n for n in self.cluster.nodes if n is not node and n.running()]
 
@@ -209,7 +217,7 @@ class OlderCopies(Case):
         node = self.one_that('follower')
         kept = self.keep(node)
         token = cluster.leader().call('TOKEN', 'x')
-        cluster.wait_same_state()
+        self.wait_confirmed(node)
         node.kill()
         self.put_back(node, kept)
         self.expect_refused(node)

@@ -61,6 +61,18 @@ TEST(test_attempts)
     fli_attempts_learn(&a, &ended, 2, 6); /* of a call beside it */
     assert_int_equal(fli_attempts_next(&a, 0, 5 + FLI_ATTEMPTS_UNCERTAIN_MS), 4);
     assert_int_equal(fli_attempts_next(&a, 0, 6 + FLI_ATTEMPTS_UNCERTAIN_MS), 1);
+    a = (struct fli_attempts){.above = 0};
+    struct fli_call_state given_up = {.order.want = FLI_WANT_SEND};
+    fli_attempts_cancel(&a, &given_up, 1, 5); /* its last byte has not left */
+    assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
+    given_up.order.want = FLI_WANT_ANSWER;
+    fli_attempts_cancel(&a, &given_up, 0, 5); /* not an ACQUIRE */
+    assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
+    fli_attempts_cancel(&a, &given_up, 1, 5);
+    assert_int_equal(fli_attempts_next(&a, 0, 5), 2);
+    given_up = (struct fli_call_state){.order.want = FLI_WANT_CONNECT, .unknown = true};
+    fli_attempts_cancel(&a, &given_up, 3, 5);
+    assert_int_equal(fli_attempts_next(&a, 0, 5), 4);
     const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
                                 .name = fl_str("n"),
                                 .owner = fl_str("0123456789abcdef"),

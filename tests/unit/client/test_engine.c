@@ -131,6 +131,40 @@ static void begin(const char *name, bool *over)
     assert_int_equal(fli_engine_start(&engine, &ask, &times, on_end, over, &call), 0);
 }
 
+static void never_ends(void *arg, struct fli_ended *ended)
+{
+    fail();
+}
+
+static struct fli_engine_call *acquire(const char *name)
+{
+    const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
+                                .name = fl_str(name),
+                                .owner = fl_str("0123456789abcdef"),
+                                .ttl_ms = LATE_MS};
+    const struct fli_call_times times = {.deadline_ms = until_ms, .attempt_ms = LATE_MS};
+    struct fli_engine_call *call;
+    assert_int_equal(fli_engine_start(&engine, &ask, &times, never_ends, NULL, &call), 0);
+    return call;
+}
+
+/* A node that stands still may execute a cancelled ACQUIRE much later. It knows the attempts that
+ * came after by their larger numbers alone. */
+TEST_WITH(the_attempt_of_a_cancelled_call_counts, set_up, tear_down)
+{
+    struct fli_engine_call *call = acquire("never-sent");
+    fli_engine_cancel(call);
+    call = acquire("mine");
+    await(0, LISTED - 1, "mine")->len = 0;
+    assert_int_equal(engine.attempts.above, 0);
+    fli_engine_cancel(call);
+    assert_int_equal(engine.attempts.above, 1);
+    call = acquire("again");
+    assert_non_null(strstr(await(0, LISTED - 1, "again")->said, "ATTEMPT\r\n$1\r\n2\r\n"));
+    fli_engine_cancel(call);
+    assert_int_equal(engine.attempts.above, 2);
+}
+
 /* One call has a probe at the leader; another call hears of a new leader. If the new leader took
  * the probe's place, the first call would take its probe's connection for one to the new leader. */
 TEST_WITH(a_probe_keeps_the_last_place, set_up, tear_down)
