@@ -450,16 +450,14 @@ static void prepare_cb(uv_prepare_t *prepare)
     struct server *s = prepare->data;
     uint64_t now = uv_now(s->loop);
     bool more = events_wanted(&s->events) && s->node != NULL && send_events(s);
-    uint64_t next = next_turn_ms(s);
-    if (next <= now) {
+    if (next_turn_ms(s) <= now) {
         enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_ANSWERS);
         dispatch_turn(s->dispatch);
         fli_turn_leave(net_server_turn(s->net), part);
         access_turn(s->access);
         net_flush(s->net);
-        next = next_turn_ms(s);
     }
-    next = more ? now : next;
+    uint64_t next = more ? now : next_turn_ms(s);
     if (next < s->timer_at_ms) {
         s->timer_at_ms = next;
         int rc = uv_timer_start(&s->timer, timer_cb, next > now ? next - now : 0, 0);
