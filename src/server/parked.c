@@ -279,6 +279,7 @@ struct parked_request *parked_take_told(struct parked *p, struct parked_news *re
     struct parked_wait *w = FLI_CONTAINER_OF(first, struct parked_wait, told);
     fli_list_push(&p->told, &w->told); /* until all waits have had a turn */
     struct fli_list *link = fli_list_first(&w->requests);
+    FLI_ASSERT(link != NULL);
     struct parked_request *r = FLI_CONTAINER_OF(link, struct parked_request, link);
     *ret = parked_remove(p, r);
     return r;
