@@ -136,6 +136,7 @@ static void device_start(struct log_device *d, enum log_lane lane, struct log_io
     if (lane == LOG_LANE_BACKGROUND) {
         plan(n, lane, io->delay_ms + duration(s) + sim_below(s, PREPARE_MS));
     } else if (lane == LOG_LANE_READ) {
+        s->marks->reads++;
         plan(n, lane, duration(s) + (sim_below(s, 4) == 0 ? sim_below(s, READ_SLOW_MS) : 0));
     } else {
         plan(n, lane, s->orders.sabotage == SIM_SABOTAGE_NO_SYNC ? 0 : duration(s));
