@@ -252,6 +252,22 @@ static void disk_cb(uv_poll_t *poll, int status, int events)
     fli_turn_leave(n->host.turn, part);
 }
 
+void node_durable(void *ctx)
+{
+    struct node *n = ctx;
+    if (n->replica != NULL && n->phase < PHASE_CLOSE) {
+        replica_durable(n->replica, fli_clock_ms());
+    }
+}
+
+void node_arrived(void *ctx)
+{
+    struct node *n = ctx;
+    if (n->replica != NULL && !n->failed && n->phase < PHASE_CLOSE) {
+        replica_arrived(n->replica, fli_clock_ms());
+    }
+}
+
 static void tick_cb(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -341,7 +357,7 @@ static void log_status(const struct node *n, struct node_status *ret)
     ret->log_segments = s.segments;
     ret->log_bytes = s.bytes;
     ret->log_recycled = s.recycled;
-    ret->log_memory = s.cache_bytes + s.pending_bytes;
+    ret->log_memory = s.cache_bytes + s.pending_bytes + s.ahead_bytes;
     ret->log_waits = s.waiting_for_segment;
 }
 

@@ -208,14 +208,6 @@ static void barrier_applied_cb(void *ctx, uint64_t term)
     proposer_barrier_applied(n->proposer, term);
 }
 
-static void durable_cb(void *ctx)
-{
-    struct node *n = ctx;
-    if (n->replica != NULL && n->phase < PHASE_CLOSE) {
-        replica_durable(n->replica, fli_clock_ms());
-    }
-}
-
 static void log_failed_cb(void *ctx, int error, const char *message)
 {
     host_fail_cb(ctx, error, message);
@@ -233,7 +225,8 @@ static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
     struct log_config config = {.cache_bytes = n->log_cache_bytes,
                                 .segment_bytes = n->log_segment_bytes,
                                 .ctx = n,
-                                .durable = durable_cb,
+                                .durable = node_durable,
+                                .arrived = node_arrived,
                                 .failed = log_failed_cb,
                                 .log = log_message_cb};
     int rv = log_files_create(n->dir.log_path, LOG_ENGINE_BEST, &n->device, errmsg, errmsg_size);

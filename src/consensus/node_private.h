@@ -239,6 +239,8 @@ void node_hang_up(void *ctx, uint64_t id); /* closes the streams on which this n
 /* node.c */
 bool node_can_propose(struct node *n);
 void node_turn_start(struct node *n); /* from here on the handles run */
+void node_durable(void *ctx);         /* for log_config */
+void node_arrived(void *ctx);
 
 /* node_backup.c */
 bool node_backup_is_wanted(const struct node *n);

@@ -332,10 +332,15 @@ static void redirect_to_asked(struct raft_edge *e, uint64_t from,
     }
 }
 
-/* A follower that rejects has lost what it was sent. */
+/* What is sent next is no repetition: a follower that rejects has lost what it was sent. */
 static void note_lost(struct raft_edge *e, uint64_t from)
 {
     e->peers[place_of(e, from)].sent_term = 0;
+}
+
+void raft_edge_unsent(struct raft_edge *e, uint64_t to)
+{
+    note_lost(e, to);
 }
 
 /* Corrects a follower's answer. False: the library must not see it. */

@@ -133,6 +133,9 @@ int raft_edge_receive(struct raft_edge *e, uint64_t now_ms,
 /* Checks a message on its way out, and may change it. False: it is not sent. */
 bool raft_edge_send(struct raft_edge *e, struct raft_message *message);
 
+/* None of the entries of the last message to this peer has left: the next is no repetition. */
+void raft_edge_unsent(struct raft_edge *e, uint64_t to);
+
 /* Runs the core's timer; to be called at the time that raft_edge_timeout_ms() returns. */
 void raft_edge_timeout(struct raft_edge *e, uint64_t now_ms);
 uint64_t raft_edge_timeout_ms(const struct raft_edge *e);

@@ -20,8 +20,7 @@
 
 /* ---- small things ---- */
 
-static void fail(struct replica *r, int error, const char *fmt, ...) FLI_PRINTF(3, 4);
-static void fail(struct replica *r, int error, const char *fmt, ...)
+void replica_fail(struct replica *r, int error, const char *fmt, ...)
 {
     char text[512];
     va_list args;
@@ -85,7 +84,8 @@ static void apply_entry(struct replica *r, const struct log_entry *e)
     }
 }
 
-/* The log owns the bytes of an entry; nothing may change it while they are applied. */
+/* The log owns the bytes of an entry; nothing may change it while they are applied. An entry that
+ * is not in memory is read by the log's device, and applied when it has arrived. */
 static void apply_committed(struct replica *r)
 {
     struct log_entry entries[REPLICA_READ_ENTRIES];
@@ -100,10 +100,14 @@ static void apply_committed(struct replica *r)
         uint64_t left = raft_commit_index(&r->raft) - r->applied;
         unsigned want = left < REPLICA_READ_ENTRIES ? (unsigned)left : REPLICA_READ_ENTRIES;
         unsigned n = 0;
-        int rv = log_read_some(r->log, r->applied + 1, REPLICA_READ_BYTES, entries, want, &n);
+        int rv = log_take_some(r->log, r->applied + 1, REPLICA_READ_BYTES, entries, want, &n);
+        if (rv == FL_EBUSY) {
+            r->apply_waits = true;
+            break;
+        }
         if (rv != 0) {
-            fail(r, rv, "entry %" PRIu64 " of the log cannot be read: %s", r->applied + 1,
-                 fl_strerror(rv));
+            replica_fail(r, rv, "entry %" PRIu64 " of the log cannot be read: %s", r->applied + 1,
+                         fl_strerror(rv));
             break;
         }
         for (unsigned i = 0; i < n && !r->failed && r->applied_steps < APPLY_STEPS; i++) {
@@ -118,104 +122,8 @@ static void apply_committed(struct replica *r)
 
 static bool has_to_apply(const struct replica *r)
 {
-    return !r->failed && r->install_at == 0 && r->applied < raft_commit_index(&r->raft);
-}
-
-/* ---- messages on their way out ---- */
-
-/* Sends an APPEND. When one message cannot hold all its entries, it sends several; each continues
- * behind the last entry of the one before. */
-static void send_entries(struct replica *r, const struct raft_message *m)
-{
-    struct raft_message part = *m;
-    struct raft_append_entries *a = &part.append_entries;
-    struct log_entry entries[MESSAGE_ENTRIES_MAX];
-    unsigned left = m->append_entries.n_entries;
-    do {
-        unsigned n = 0;
-        unsigned want = left < MESSAGE_ENTRIES_MAX ? left : MESSAGE_ENTRIES_MAX;
-        int rv = message_encode(&part, &r->body);
-        FLI_ASSERT(rv == 0);
-        if (left > 0) {
-            rv = log_read_some(r->log, a->prev_log_index + 1, MESSAGE_BYTES_MAX, entries, want, &n);
-            if (rv == FL_ENOTFOUND) {
-                return; /* compacted: the follower will need a snapshot */
-            }
-            if (rv != 0) {
-                fail(r, rv, "entry %" PRIu64 " of the log cannot be read: %s",
-                     (uint64_t)a->prev_log_index + 1, fl_strerror(rv));
-                return;
-            }
-        }
-        unsigned sent = 0;
-        while (sent < n) {
-            struct fli_slice data = {entries[sent].data, entries[sent].len};
-            if (!message_add_entry(&r->body, entries[sent].term, entries[sent].kind, data)) {
-                break;
-            }
-            sent++;
-        }
-        r->config.send(r->config.ctx, m->server_id, &r->body);
-        if (sent > 0) {
-            a->prev_log_term = entries[sent - 1].term;
-        }
-        a->prev_log_index += sent;
-        left -= sent;
-        log_read_done(r->log);
-    } while (left > 0);
-}
-
-static void send_now(struct replica *r, const struct raft_message *m)
-{
-    if (m->type == RAFT_INSTALL_SNAPSHOT) {
-        r->config.snapshot_wanted(r->config.ctx, m->server_id);
-    } else if (m->type == RAFT_APPEND_ENTRIES) {
-        send_entries(r, m);
-    } else {
-        int rv = message_encode(m, &r->body);
-        FLI_ASSERT(rv == 0);
-        r->config.send(r->config.ctx, m->server_id, &r->body);
-    }
-}
-
-/* Term and vote must be on disk before a message that depends on them leaves. Messages that wait
- * for that are dropped when the term changes once more; Raft tolerates lost messages. */
-static void send_message(struct replica *r, struct raft_message *m)
-{
-    if (!raft_edge_send(&r->edge, m)) {
-        return;
-    }
-    if (log_durable(r->log) >= r->hard_state_at) {
-        send_now(r, m);
-        return;
-    }
-    if (r->held_term != raft_current_term(&r->raft)) {
-        r->held_n = 0;
-        r->held_term = raft_current_term(&r->raft);
-    }
-    if (r->held_n < REPLICA_HELD_MAX) {
-        r->held[r->held_n++] = *m;
-    }
-}
-
-static void send_held(struct replica *r)
-{
-    if (r->held_n == 0 || log_durable(r->log) < r->hard_state_at) {
-        return;
-    }
-    unsigned n = r->held_n;
-    r->held_n = 0;
-    if (r->held_term != raft_current_term(&r->raft)) {
-        return;
-    }
-    bool leads = raft_state(&r->raft) == RAFT_LEADER;
-    for (unsigned i = 0; i < n && !r->failed; i++) {
-        bool of_leader =
-            r->held[i].type == RAFT_APPEND_ENTRIES || r->held[i].type == RAFT_INSTALL_SNAPSHOT;
-        if (!of_leader || leads) {
-            send_now(r, &r->held[i]);
-        }
-    }
+    return !r->failed && r->install_at == 0 && r->applied < raft_commit_index(&r->raft) &&
+           !r->apply_waits;
 }
 
 /* ---- the results of a step ---- */
@@ -291,8 +199,8 @@ void replica_step(struct replica *r, struct raft_event *event)
     }
     int rv = raft_step(&r->raft, event, &u);
     if (rv != 0) {
-        fail(r, FL_ESYSTEM, "the raft library failed at an event of kind %d: %s", (int)event->type,
-             raft_strerror(rv));
+        replica_fail(r, FL_ESYSTEM, "the raft library failed at an event of kind %d: %s",
+                     (int)event->type, raft_strerror(rv));
         return;
     }
     if ((u.flags & (RAFT_UPDATE_CURRENT_TERM | RAFT_UPDATE_VOTED_FOR)) != 0) {
@@ -306,7 +214,7 @@ void replica_step(struct replica *r, struct raft_event *event)
     }
     if ((u.flags & (RAFT_UPDATE_MESSAGES)) != 0) {
         for (unsigned i = 0; i < u.messages.n && !r->failed; i++) {
-            send_message(r, &u.messages.batch[i]);
+            replica_send(r, &u.messages.batch[i]);
         }
     }
     if ((u.flags & (RAFT_UPDATE_COMMIT_INDEX)) != 0) {
@@ -466,16 +374,38 @@ void replica_durable(struct replica *r, uint64_t now_ms)
     if (r->failed) {
         return;
     }
-    send_held(r);
+    replica_send_held(r);
     finish_install(r);
     report_persisted(r);
     after_event(r);
+}
+
+void replica_arrived(struct replica *r, uint64_t now_ms)
+{
+    set_now(r, now_ms);
+    r->apply_waits = false;
+    replica_rests_arrived(r);
+    replica_send_rests(r);
+    after_event(r);
+}
+
+/* What was read for a node that was behind goes when nobody has used it for one to two election
+ * times. */
+static void forget_unused(struct replica *r)
+{
+    if (r->now_ms - r->forgot_ms >= r->edge.election_ms) {
+        r->forgot_ms = r->now_ms;
+        log_forget_unused(r->log);
+    }
 }
 
 void replica_turn(struct replica *r, uint64_t now_ms, bool paused)
 {
     set_now(r, now_ms);
     r->applied_steps = 0;
+    r->rest_bytes = 0;
+    forget_unused(r);
+    replica_send_rests(r);
     raft_edge_set_paused(&r->edge, paused);
     if (!r->failed && !paused && r->now_ms >= raft_edge_timeout_ms(&r->edge)) {
         raft_edge_timeout(&r->edge, r->now_ms);
@@ -492,7 +422,8 @@ uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms)
         return UINT64_MAX;
     }
     uint64_t at_ms = raft_edge_timeout_ms(&r->edge);
-    return has_to_apply(r) || at_ms <= now_ms ? 0 : at_ms - now_ms;
+    bool now = has_to_apply(r) || replica_has_rest(r) || at_ms <= now_ms;
+    return now ? 0 : at_ms - now_ms;
 }
 
 /* ---- functions of a leader ---- */

@@ -13,6 +13,9 @@
  *   - term and vote: messages that follow a change of them wait here until the change is on disk.
  * A leader sends its entries before it has written them (dissertation, section 10.2.1).
  *
+ * Nothing here waits for the disk, once it is created. Entries that a follower lacks, or that are
+ * to be applied, and that are not in memory, are read by the log's device meanwhile.
+ *
  * Snapshots. A snapshot is a file that the owner writes, sends and receives. The core is told of a
  * taken snapshot once it is complete, and of a received one once it is complete and decoded. Until
  * then this server goes on with its old state.
@@ -37,7 +40,8 @@ struct replica_config {
     uint64_t id;
     const char *address;                  /* this server's, for the core; the string is copied */
     struct log *log;                      /* recovered; the owner's, which calls
-                                             replica_durable() */
+                                             replica_durable() and
+                                             replica_arrived() */
     struct fsm *fsm;                      /* holds the state of `snapshot`, or is empty */
     const struct snapshot_meta *snapshot; /* the newest; NULL: none. The log continues it. */
     bool may_be_empty; /* the log is empty: the group's configuration comes with its entries */
@@ -74,11 +78,15 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
 /* The log reports that something is on disk. */
 void replica_durable(struct replica *r, uint64_t now_ms);
 
+/* The log reports that a read has ended: log_config.arrived. */
+void replica_arrived(struct replica *r, uint64_t now_ms);
+
 /* Sets new times; an election time has at least three heartbeats. */
 void replica_set_times(struct replica *r, unsigned election_ms, unsigned heartbeat_ms);
 
-/* Runs once a turn: the core's timer, and applying entries that were left over. paused: the process
- * was stopped, and messages of that time are not read yet; the timer waits for the next turn. */
+/* Runs once a turn: the core's timer, and sending and applying entries that were left over. paused:
+ * the process was stopped, and messages of that time are not read yet; the timer waits for the next
+ * turn. */
 void replica_turn(struct replica *r, uint64_t now_ms, bool paused);
 uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms); /* until a turn is needed */
 

@@ -72,7 +72,7 @@ static bool is_only_voter(const struct replica *r)
 
 /* The core lets the only voter lead at once, in the term that it is started with. Learners may have
  * entries of that term that were sent and never written here. New entries in their places need
- * another term, and it must be on disk before anything leaves: see send_message(). */
+ * another term, and it must be on disk before anything leaves: see replica_send(). */
 static void begin_term(struct replica *r, struct log_hard_state *hs)
 {
     hs->term++;

@@ -8,9 +8,23 @@
 #define REPLICA_HELD_MAX 64u                 /* messages that wait for the hard state */
 #define REPLICA_READ_BYTES ((size_t)4 << 20) /* of entries read in one go */
 #define REPLICA_READ_ENTRIES 64u
+/* Bytes of entries that one turn sends to followers that are behind, and the message that goes
+ * beyond. */
+#define REPLICA_REST_BYTES ((size_t)1 << 20)
+#define REPLICA_FRESH 4u /* as many entries as a proposer has in flight */
 
 /* The core's kinds of entries are stored in the log as they are. */
 _Static_assert(RAFT_COMMAND == 1 && RAFT_BARRIER == 2 && RAFT_CHANGE == 3, "kinds are on disk");
+
+/* Entries that the core has sent to a follower and that have not left: see replica_send.c. */
+struct replica_rest {
+    uint64_t to; /* 0: a free place */
+    uint64_t term;
+    uint64_t prev_index, prev_term; /* of the entry in front of them */
+    uint64_t left;                  /* entries; 0: there is no rest */
+    uint64_t sent_ms;               /* when the follower was sent its last APPEND */
+    bool waits;                     /* for the disk */
+};
 
 struct replica {
     struct replica_config config;
@@ -28,10 +42,15 @@ struct replica {
     uint64_t install_at;    /* position of the log's reset to a snapshot; 0: none under way */
     struct snapshot_meta installing;
     bool applying;
+    bool apply_waits;       /* for the disk */
     uint64_t applied_steps; /* in this turn, as the machine counts them */
     uint64_t transferee;    /* gets leadership once it has all entries; 0: nobody */
     uint64_t transferee_until_ms;
     struct changes changes;
+    struct replica_rest rests[MEMBERS_MAX];
+    unsigned rest_next; /* whose turn it is */
+    size_t rest_bytes;  /* sent in this turn */
+    uint64_t forgot_ms; /* when log_forget_unused() was called */
     struct raft_message held[REPLICA_HELD_MAX];
     unsigned held_n;
     uint64_t held_term;
@@ -39,6 +58,18 @@ struct replica {
     struct fli_slice as_stored[MESSAGE_ENTRIES_MAX]; /* their bytes as the log stores them */
     struct message_body body;
 };
+
+/* The replica goes on no more; the owner is told. */
+void replica_fail(struct replica *r, int error, const char *fmt, ...) FLI_PRINTF(3, 4);
+
+/* replica_send.c */
+/* Term and vote must be on disk before a message that depends on them leaves; until then it is
+ * held. */
+void replica_send(struct replica *r, struct raft_message *m);
+void replica_send_held(struct replica *r);
+void replica_send_rests(struct replica *r);
+bool replica_has_rest(const struct replica *r); /* that does not wait for the disk */
+void replica_rests_arrived(struct replica *r);  /* none waits for the disk any more */
 
 /* Gives the event to the core and carries out its result. */
 void replica_step(struct replica *r, struct raft_event *event);

@@ -23,8 +23,10 @@ struct log_file; /* an open file, made by the device */
 
 enum log_lane {
     LOG_LANE_WRITE,      /* writes of the log, which clients wait for */
-    LOG_LANE_BACKGROUND, /* makes or removes segments; never delays the other lane */
+    LOG_LANE_BACKGROUND, /* makes or removes segments; never delays the other lanes */
+    LOG_LANE_READ,       /* reads entries back, for nodes that are behind */
 };
+#define LOG_LANES 3u
 
 enum log_io_type {
     LOG_IO_WRITE,   /* data at offset of file; durable when done. Lane WRITE. */
@@ -33,6 +35,9 @@ enum log_io_type {
                        called `name`.part. After an error it may be started again. Lane
                        BACKGROUND. */
     LOG_IO_REMOVE,  /* removes the file `name` durably; it may be absent. Lane BACKGROUND. */
+    LOG_IO_READ,    /* opens the file `name`, reads len bytes at offset to `into`, and closes it. On
+                       success len is what was read, less only at the end of the file. Lane
+                       READ. */
 };
 
 /* An operation. The memory is the caller's, who must not touch it until it is done. */
@@ -40,9 +45,10 @@ struct log_io {
     enum log_io_type type;
     struct log_file *file; /* WRITE. PREPARE: on success the new file, open for direct writing */
     const uint8_t *data;   /* WRITE: aligned to the device's block, as are len and offset */
+    uint8_t *into;         /* READ: likewise */
     size_t len;
     uint64_t offset;
-    char name[LOG_NAME_MAX + 1]; /* PREPARE, REMOVE */
+    char name[LOG_NAME_MAX + 1]; /* PREPARE, REMOVE, READ */
     char from[LOG_NAME_MAX + 1]; /* PREPARE: "" or a file that this uses up */
     uint64_t size;               /* PREPARE: bytes */
     uint32_t delay_ms;           /* how long to wait before it begins */

@@ -1,9 +1,9 @@
 /* device_files.c: a directory of a real file system.
  *
  * Writes of the log bypass the page cache (O_DIRECT) and complete when they are on stable storage
- * (RWF_DSYNC), through an io_uring or a thread that waits for them. Operations of lane BACKGROUND
- * have a thread of their own. The threads are created with the device, since the process might get
- * no more of them later. An eventfd tells the loop that an operation is done. */
+ * (RWF_DSYNC), through an io_uring or a thread that waits for them. The lanes BACKGROUND and READ
+ * have a thread each. The threads are created with the device, since the process might get no more
+ * of them later. An eventfd tells the loop that an operation is done. */
 #include "log/device.h"
 
 #include <dirent.h>
@@ -58,7 +58,7 @@ struct files {
     pthread_mutex_t mutex;
     bool notified; /* a lane has a completion for poll */
     bool ending;
-    struct lane lanes[2];
+    struct lane lanes[LOG_LANES];
     char where[512];
     char engine[128];
 };
@@ -286,6 +286,20 @@ static int remove_durably(struct files *f, const char *name)
     return rv == 0 || rv == -ENOENT ? files_sync_dir(&f->base) : rv;
 }
 
+/* Whatever is done with the file meanwhile, it is closed by the thread: a file without a name frees
+ * its blocks then. */
+static int read_back(struct files *f, struct log_io *io)
+{
+    struct log_file file = {open_fd(f, io->name, LOG_OPEN_READ | LOG_OPEN_DIRECT)};
+    if (file.fd < 0) {
+        return file.fd;
+    }
+    int64_t n = files_read(&f->base, &file, io->into, io->len, io->offset);
+    close(file.fd);
+    io->len = n < 0 ? io->len : (size_t)n;
+    return n < 0 ? (int)n : 0;
+}
+
 static int execute(struct files *f, struct log_io *io)
 {
     switch (io->type) {
@@ -295,6 +309,8 @@ static int execute(struct files *f, struct log_io *io)
         return prepare(f, io);
     case LOG_IO_REMOVE:
         return remove_durably(f, io->name);
+    case LOG_IO_READ:
+        return read_back(f, io);
     }
     return -EINVAL;
 }
@@ -497,7 +513,7 @@ static void files_poll(struct log_device *d)
         clear(f->event_fd);
     }
     pthread_mutex_unlock(&f->mutex);
-    for (unsigned i = 0; notified && i < 2; i++) {
+    for (unsigned i = 0; notified && i < LOG_LANES; i++) {
         poll_lane(f, &f->lanes[i]);
     }
 }
@@ -588,7 +604,7 @@ static void choose_engine(struct files *f, unsigned engine, int *ret_uring)
 static int init_threads(struct files *f)
 {
     int rv = pthread_mutex_init(&f->mutex, NULL);
-    for (unsigned i = 0; rv == 0 && i < 2; i++) {
+    for (unsigned i = 0; rv == 0 && i < LOG_LANES; i++) {
         f->lanes[i].device = f;
         rv = pthread_cond_init(&f->lanes[i].wake, NULL);
     }
@@ -642,6 +658,7 @@ int log_files_create(const char *dir, unsigned engine, struct log_device **ret, 
         return FL_ESYSTEM;
     }
     rv = start_thread(&f->lanes[LOG_LANE_BACKGROUND]);
+    rv = rv != 0 ? rv : start_thread(&f->lanes[LOG_LANE_READ]);
     if (rv == 0 && f->uring == NULL) {
         rv = start_thread(&f->lanes[LOG_LANE_WRITE]);
     }
@@ -659,11 +676,11 @@ void log_files_destroy(struct log_device *d)
     struct files *f = files_of(d);
     pthread_mutex_lock(&f->mutex);
     f->ending = true;
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < LOG_LANES; i++) {
         pthread_cond_signal(&f->lanes[i].wake);
     }
     pthread_mutex_unlock(&f->mutex);
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < LOG_LANES; i++) {
         if (f->lanes[i].running) {
             pthread_join(f->lanes[i].thread, NULL);
         }

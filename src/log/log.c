@@ -506,7 +506,8 @@ void log_compact(struct log *l, uint64_t index)
 
 void log_check_closed(struct log *l)
 {
-    if (l->closing && !l->closed && l->under_way == NULL && !l->background_busy) {
+    if (l->closing && !l->closed && l->under_way == NULL && !l->background_busy &&
+        l->ahead.arriving == NULL) {
         l->closed = true;
         l->closed_cb(l->closed_ctx);
     }
@@ -538,6 +539,7 @@ void log_destroy(struct log *l)
 {
     FLI_ASSERT(l->closed);
     log_read_fini(l);
+    log_ahead_fini(l);
     for (unsigned i = 0; i < l->ready_len; i++) {
         l->device->ops->close(l->device, l->ready[i]);
     }
@@ -560,6 +562,8 @@ void log_get_stats(struct log *l, struct log_stats *ret)
     ret->segments = l->segments_len;
     ret->cache_bytes = l->entries.cache_used;
     ret->pending_bytes = l->waiting_bytes;
+    ret->ahead_bytes = l->ahead.bytes;
+    ret->ahead_bytes += l->ahead.arriving != NULL ? l->ahead.arriving->len : 0;
     if (l->under_way != NULL) {
         ret->pending_bytes += l->under_way->len - LOG_WRITE_HEADER;
     }

@@ -12,7 +12,8 @@
  * durable.
  *
  * Memory: max(cache_bytes, bytes not durable) + LOG_PENDING_MAX + two buffers of one write each +
- * 16 to 32 bytes for each entry in the segments + the bytes that log_read() reads for one batch.
+ * 16 to 32 bytes for each entry in the segments + the bytes that log_read() reads for one batch +
+ * LOG_AHEAD_MAX and one chunk more for log_take_some().
  *
  * One thread, the one of log_device_poll(). Callbacks come from log_device_poll() only, except
  * `say`, which any call may cause. */
@@ -27,6 +28,8 @@
 #define LOG_INDEX_MAX ((UINT64_C(1) << 62) - 1)    /* so that no sum of indexes overflows */
 #define LOG_PENDING_MAX ((size_t)16 << 20) /* bytes appended and not yet given to the device */
 #define LOG_READ_MAX ((size_t)16 << 20)    /* bytes read from disk for one batch of reads */
+#define LOG_AHEAD_CHUNK ((size_t)1 << 20)  /* bytes of one read of log_take_some(), or one entry */
+#define LOG_AHEAD_MAX ((size_t)8 << 20)    /* bytes that such reads keep in memory */
 #define LOG_SEGMENT_DEFAULT (UINT64_C(8) << 20)
 #define LOG_SEGMENT_MIN (UINT64_C(16) << 10)
 #define LOG_SEGMENT_MAX (UINT64_C(64) << 20) /* recovery reads a segment as a whole */
@@ -60,6 +63,7 @@ struct log_config {
                                                                   (FL_EIO); at most once; nothing
                                                                   becomes durable any more */
     void (*log)(void *ctx, enum log_level level, const char *message);
+    void (*arrived)(void *ctx); /* a read of log_take_some() has ended: ask again. NULL is fine */
 };
 
 /* Recovers the log in the directory; an empty directory becomes an empty log (last index 0, hard
@@ -72,8 +76,9 @@ struct log_config {
 int log_open(const struct log_config *config, struct log **ret, char *errmsg,
              size_t errmsg_size) FLI_MUST_USE;
 
-/* Finishes the write under way, then calls `closed` once, from log_device_poll(), or at once when
- * nothing is under way. What was not flushed is dropped. No other callback comes afterwards. */
+/* Finishes the write and the read under way, then calls `closed` once, from log_device_poll(), or
+ * at once when nothing is under way. What was not flushed is dropped. No other callback comes
+ * afterwards. */
 void log_close(struct log *l, void (*closed)(void *ctx), void *ctx);
 
 /* Frees a closed log. */
@@ -132,16 +137,26 @@ uint64_t log_durable_index(const struct log *l);
 /* --- reading --- */
 
 /* Reads an entry from memory, else from its segment, and verifies it. The data of consecutive calls
- * of log_read(), log_read_some() and functions that take a const log stays valid until the next
- * call of any other function of the log or of log_device_poll(). 0; FL_ENOTFOUND: not in first to
- * last; FL_ECORRUPT, FL_EIO with a line to `say`; FL_ENOMEM; FL_ELIMIT: LOG_READ_MAX is reached:
- * use the entries read so far, and call log_read_done() before the next batch. */
+ * of log_read(), log_read_some(), log_take_some() and functions that take a const log stays valid
+ * until the next call of any other function of the log or of log_device_poll(). 0; FL_ENOTFOUND:
+ * not in first to last; FL_ECORRUPT, FL_EIO with a line to `say`; FL_ENOMEM; FL_ELIMIT:
+ * LOG_READ_MAX is reached: use the entries read so far, and call log_read_done() before the next
+ * batch. Waits for the disk. */
 FLI_MUST_USE int log_read(struct log *l, uint64_t index, struct log_entry *ret);
 
 /* Reads entries from index on: at most n, at most max_bytes of data, but at least one. As
  * log_read(); it fails only when it cannot read even one. */
 FLI_MUST_USE int log_read_some(struct log *l, uint64_t index, size_t max_bytes,
                                struct log_entry *entries, unsigned n, unsigned *ret_n);
+
+/* As log_read_some(), but never waits for the disk. FL_EBUSY: the first entry is not in memory; the
+ * device reads, and `arrived` will be called. When others behind the first are not in memory, the
+ * call ends there, and they are read meanwhile. Never FL_ELIMIT. */
+FLI_MUST_USE int log_take_some(struct log *l, uint64_t index, size_t max_bytes,
+                               struct log_entry *entries, unsigned n, unsigned *ret_n);
+
+/* Frees what was read ahead and not used since the last call of this function. */
+void log_forget_unused(struct log *l);
 
 /* Ends a batch and frees what was read from disk. (Any call that is not a read does that too.) */
 void log_read_done(struct log *l);
@@ -170,6 +185,7 @@ struct log_stats {
     uint64_t prepare_failures; /* attempts to prepare one that failed */
     size_t cache_bytes;        /* of entries in memory */
     size_t pending_bytes;      /* appended and not yet durable */
+    size_t ahead_bytes;        /* read from disk for log_take_some() */
 };
 void log_get_stats(struct log *l, struct log_stats *ret);
 

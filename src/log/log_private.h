@@ -4,6 +4,7 @@
  *   recover.c   log_open: what the directory holds
  *   segments.c  segments are prepared, used, and reused or removed
  *   read.c      entries from memory or read back
+ *   ahead.c     entries that the device reads, while nobody waits
  *   entries.c   which entries there are (pure)
  *   format.c    the bytes (pure)
  *
@@ -38,13 +39,29 @@ struct log_buffer {
     bool reset;
 };
 
-/* Bytes read from disk, for one batch of reads. */
+/* Bytes read from disk. */
 struct log_chunk {
     struct log_chunk *next;
     uint32_t segment;
     uint64_t offset;
     size_t len;
     uint8_t *data;
+    bool used; /* of ahead.c: since log_forget_unused() */
+};
+
+#define LOG_AHEAD_WANTED 16u
+
+/* What ahead.c knows. */
+struct log_ahead {
+    struct log_chunk *chunks; /* the one that was used last first */
+    size_t bytes;             /* in them */
+    struct log_io io;
+    struct log_chunk *arriving;        /* of the read under way; NULL: none is */
+    struct log_slot reading;           /* the entry for which it began */
+    uint64_t wanted[LOG_AHEAD_WANTED]; /* entries to be read next, by index */
+    unsigned wanted_n;
+    int error; /* of the last read that failed, of the entry at `failed`; 0: none */
+    struct log_slot failed;
 };
 
 /* Failed attempts of an operation that lacks disk space: pauses grow, log lines get fewer. */
@@ -102,6 +119,7 @@ struct log {
     uint32_t read_segment;
     struct log_chunk *chunks; /* newest first */
     size_t chunks_bytes;
+    struct log_ahead ahead;
 
     bool waiting; /* for a segment */
     bool failed, closing, closed;
@@ -130,5 +148,23 @@ void log_background(struct log *l);   /* begins due work of lane BACKGROUND */
 /* read.c */
 void log_read_fini(struct log *l);
 void log_forget_file(struct log *l, uint32_t segment); /* the segment is about to be removed */
+struct log_chunk *log_chunk_with(struct log_chunk *first, const struct log_slot *s); /* or NULL */
+/* Finds the entry in the chunk, verifies it and sets ret->data; ret->term is what it must be. */
+FLI_MUST_USE int log_chunk_entry(const struct log *l, const struct log_chunk *c, uint64_t index,
+                                 struct log_entry *ret);
+FLI_MUST_USE int log_read_trouble(const struct log *l, const struct log_slot *s, int error,
+                                  const char *what); /* tells it, and returns error */
+/* The entry without its data, unless that is in memory. FL_ENOTFOUND. */
+FLI_MUST_USE int log_read_memory(const struct log *l, uint64_t index, struct log_entry *ret);
+
+/* log_read_some() with another way to read one entry than log_read(). */
+typedef int log_read_one(struct log *l, uint64_t index, struct log_entry *ret);
+FLI_MUST_USE int log_read_batch(struct log *l, uint64_t index, size_t max_bytes,
+                                struct log_entry *entries, unsigned n, unsigned *ret_n,
+                                log_read_one *one);
+
+/* ahead.c */
+void log_ahead_forget(struct log *l, uint32_t segment); /* which is about to be removed */
+void log_ahead_fini(struct log *l);
 
 #endif

@@ -37,7 +37,7 @@ void log_read_fini(struct log *l)
     log_forget_file(l, l->read_segment);
 }
 
-static int trouble(const struct log *l, const struct log_slot *s, int error, const char *what)
+int log_read_trouble(const struct log *l, const struct log_slot *s, int error, const char *what)
 {
     char name[LOG_NAME_MAX + 1];
     log_segment_name(s->segment, name);
@@ -58,7 +58,7 @@ static int file_of(struct log *l, const struct log_slot *s, struct log_file **re
         log_segment_name(s->segment, name);
         int rv = l->device->ops->open(l->device, name, LOG_OPEN_READ | LOG_OPEN_DIRECT, &f);
         if (rv != 0) {
-            return rv == -ENOMEM ? FL_ENOMEM : trouble(l, s, FL_EIO, strerror(-rv));
+            return rv == -ENOMEM ? FL_ENOMEM : log_read_trouble(l, s, FL_EIO, strerror(-rv));
         }
         log_forget_file(l, l->read_segment);
         l->read_file = f;
@@ -68,10 +68,10 @@ static int file_of(struct log *l, const struct log_slot *s, struct log_file **re
     return 0;
 }
 
-static struct log_chunk *chunk_with(struct log *l, const struct log_slot *s)
+struct log_chunk *log_chunk_with(struct log_chunk *first, const struct log_slot *s)
 {
     uint64_t end = s->offset + log_record_size(s->len);
-    for (struct log_chunk *c = l->chunks; c != NULL; c = c->next) {
+    for (struct log_chunk *c = first; c != NULL; c = c->next) {
         if (c->segment == s->segment && s->offset >= c->offset && end <= c->offset + c->len) {
             return c;
         }
@@ -104,8 +104,8 @@ static int read_chunk(struct log *l, const struct log_slot *s, struct log_chunk 
     if (n < 0 || (size_t)n < need) {
         free(c);
         free(data);
-        return trouble(l, s, n < 0 ? FL_EIO : FL_ECORRUPT,
-                       n < 0 ? strerror((int)-n) : "the file is shorter than it was");
+        return log_read_trouble(l, s, n < 0 ? FL_EIO : FL_ECORRUPT,
+                                n < 0 ? strerror((int)-n) : "the file is shorter than it was");
     }
     *c = (struct log_chunk){
         .next = l->chunks, .segment = s->segment, .offset = from, .len = (size_t)n, .data = data};
@@ -115,50 +115,58 @@ static int read_chunk(struct log *l, const struct log_slot *s, struct log_chunk 
     return 0;
 }
 
-static int read_back(struct log *l, uint64_t index, struct log_entry *ret)
+int log_chunk_entry(const struct log *l, const struct log_chunk *c, uint64_t index,
+                    struct log_entry *ret)
 {
     const struct log_slot *s = log_entries_slot(&l->entries, index);
-    FLI_ASSERT(s->segment != LOG_UNPLACED);
-    struct log_chunk *c = chunk_with(l, s);
-    if (c == NULL) {
-        int rv = read_chunk(l, s, &c);
-        if (rv != 0) {
-            return rv;
-        }
-    }
     struct log_record r;
     size_t at = (size_t)(s->offset - c->offset);
     if (!log_record_decode(c->data + at, c->len - at, &r) || r.type != LOG_RECORD_ENTRY ||
         r.index != index || r.len != s->len || r.kind != s->kind || r.term != ret->term) {
-        return trouble(l, s, FL_ECORRUPT, "what is there is not what was written");
+        return log_read_trouble(l, s, FL_ECORRUPT, "what is there is not what was written");
     }
     ret->data = r.data;
     return 0;
 }
 
-int log_read(struct log *l, uint64_t index, struct log_entry *ret)
+static int read_back(struct log *l, uint64_t index, struct log_entry *ret)
+{
+    const struct log_slot *s = log_entries_slot(&l->entries, index);
+    FLI_ASSERT(s->segment != LOG_UNPLACED);
+    struct log_chunk *c = log_chunk_with(l->chunks, s);
+    int rv = c != NULL ? 0 : read_chunk(l, s, &c);
+    return rv != 0 ? rv : log_chunk_entry(l, c, index, ret);
+}
+
+int log_read_memory(const struct log *l, uint64_t index, struct log_entry *ret)
 {
     if (!log_entries_has(&l->entries, index)) {
         return FL_ENOTFOUND;
     }
     const struct log_slot *s = log_entries_slot(&l->entries, index);
-    struct log_entry e = {.index = index,
-                          .term = log_entries_term(&l->entries, index),
-                          .kind = s->kind,
-                          .len = s->len,
-                          .data = log_entries_data(&l->entries, index)};
-    if (e.data == NULL) {
-        int rv = read_back(l, index, &e);
-        if (rv != 0) {
-            return rv;
-        }
-    }
-    *ret = e;
+    *ret = (struct log_entry){.index = index,
+                              .term = log_entries_term(&l->entries, index),
+                              .kind = s->kind,
+                              .len = s->len,
+                              .data = log_entries_data(&l->entries, index)};
     return 0;
 }
 
-int log_read_some(struct log *l, uint64_t index, size_t max_bytes, struct log_entry *entries,
-                  unsigned n, unsigned *ret_n)
+int log_read(struct log *l, uint64_t index, struct log_entry *ret)
+{
+    struct log_entry e;
+    int rv = log_read_memory(l, index, &e);
+    if (rv == 0 && e.data == NULL) {
+        rv = read_back(l, index, &e);
+    }
+    if (rv == 0) {
+        *ret = e;
+    }
+    return rv;
+}
+
+int log_read_batch(struct log *l, uint64_t index, size_t max_bytes, struct log_entry *entries,
+                   unsigned n, unsigned *ret_n, log_read_one *one)
 {
     size_t bytes = 0;
     unsigned got = 0;
@@ -168,7 +176,7 @@ int log_read_some(struct log *l, uint64_t index, size_t max_bytes, struct log_en
             bytes + log_entries_slot(&l->entries, index)->len > max_bytes) {
             break;
         }
-        int rv = log_read(l, index, &entries[got]);
+        int rv = one(l, index, &entries[got]);
         if (rv != 0 && got == 0) {
             return rv;
         }
@@ -179,4 +187,10 @@ int log_read_some(struct log *l, uint64_t index, size_t max_bytes, struct log_en
     }
     *ret_n = got;
     return 0;
+}
+
+int log_read_some(struct log *l, uint64_t index, size_t max_bytes, struct log_entry *entries,
+                  unsigned n, unsigned *ret_n)
+{
+    return log_read_batch(l, index, max_bytes, entries, n, ret_n, log_read);
 }

@@ -128,6 +128,7 @@ static void forget_oldest(struct log *l)
     FLI_ASSERT(first <= l->compact_index + 1 || first == t->first);
     log_entries_drop(t, first);
     log_forget_file(l, gone.number);
+    log_ahead_forget(l, gone.number);
     l->segments_len--;
     memmove(l->segments, l->segments + 1, l->segments_len * sizeof *l->segments);
     l->stats.bytes -= gone.size;

@@ -4,6 +4,7 @@ synced when it was killed.
     shim = Shim(lab.path('node1.shim'), data, journal=True)
     lab.start(shim.env_command() + argv, 'node1')
     shim.set('slow_us', 20000)              from now on every sync takes 20 ms longer
+    shim.set('read_slow_us', 20000)         so does every read of a file; get('loop_reads'): how many its first thread made since
     shim.fail('sync', 3, errno.EIO)         the third sync from now on fails
     shim.lose_unsynced(rng)                 after a SIGKILL: as a power cut would have left the files
 """
@@ -17,7 +18,7 @@ from harness.lab import build_dir
 from harness.wait import wait_until
 
 SLOTS = 128
-NAMES = ('lie', 'slow_us', 'sync_errno', 'write_errno', 'full', 'wall_ns', 'ring', 'short', 'pace')
+NAMES = ('lie', 'slow_us', 'sync_errno', 'write_errno', 'full', 'wall_ns', 'ring', 'short', 'read_slow_us', 'loop_reads', 'pace')
 PACES = len(NAMES)
 KINDS = ('alloc', 'write', 'sync', 'name', 'accept', 'size', 'open', 'read', 'ring', 'make')
 # In place of an errno (shim.h): a write does part of what it shall; the process is killed before the call; it is killed after the write,

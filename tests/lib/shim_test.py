@@ -170,6 +170,15 @@ class ShimTest(unittest.TestCase):
         self.shim.set('short', 1)
         self.assertEqual(self.run_script("fd = os.open('a', os.O_WRONLY); print(os.pwritev(fd, [b'x' * 32768], 0))"), ['16384'])
 
+    def test_reads_of_the_first_thread_and_others(self):
+        self.run_script("write('a', b'x', sync=True)")
+        self.shim.set('read_slow_us', 200000)
+        took, = self.run_script("import threading\nfd = os.open('a', os.O_RDONLY); began = time.monotonic(); os.pread(fd, 1, 0)\n"
+                                "print(time.monotonic() - began)\n"
+                                "t = threading.Thread(target=lambda: os.pread(fd, 1, 0)); t.start(); t.join()")
+        self.assertGreaterEqual(float(took), 0.2)
+        self.assertEqual(self.shim.get('loop_reads'), 1)
+
     def test_a_full_disk_takes_what_makes_nothing_longer(self):
         self.run_script("write('a', b'0123', sync=True)")
         self.shim.set('full', 1)

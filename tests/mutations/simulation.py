@@ -109,7 +109,7 @@ MUTANTS = [
     (23, 'each start has a number of its own, whether anybody knows of the one before or not', 'src/consensus/starts.c',
      'bool resumed = s->own.number != 0 && s->next.number != STARTS_RECORDED;', 'bool resumed = false;',
      'with an older copy of its disk|leads on an older copy'),
-    (19, 'messages leave before term and vote are on disk', 'src/consensus/replica.c', '    if (log_durable(r->log) >= r->hard_state_at) {\n        send_now(r, m);',
+    (19, 'messages leave before term and vote are on disk', 'src/consensus/replica_send.c', '    if (log_durable(r->log) >= r->hard_state_at) {\n        send_now(r, m);',
      '    if (r->hard_state_at != UINT64_MAX) {\n        send_now(r, m);', 'both lead term'),
     (9, 'entries count before they are on disk', 'src/consensus/replica.c', '    uint64_t index = log_durable_index(r->log);\n    if (r->install_at',
      '    uint64_t index = log_last_index(r->log);\n    if (r->install_at', 'applies another batch|differs from|the cluster clock|not everybody is answered|is an older copy'),

@@ -3,6 +3,7 @@
 RELAY_C, RELAY_S, PROPOSER = 'src/consensus/relay_client.c', 'src/consensus/relay_server.c', 'src/consensus/proposer.c'
 ATTEMPT, FLOW = 'src/machine/attempt.c', 'src/client/call_state.c'
 MARKS, RULE = 'src/fence/marks.c', 'src/fence/rule.c'
+AHEAD = 'src/log/ahead.c'
 FORGOTTEN = 'the copy has to be later than a hundred other attempts'
 TIME_ONLY = 'it costs time and nothing else: the log tells the same later'
 NO_SHELL = 'the shells of clients and LMDB are in no simulation'
@@ -107,4 +108,17 @@ MUTANTS = [
      'machine/test_machine_glob', NO_TIME),
     ('a place of a long pattern is lost between two words', 'src/machine/glob.c', 'moves << 1 | carry;', 'moves << 1 | (carry & 0);', 'machine/test_machine_glob',
      'patterns are short in the simulation'),
+    ('a read of a segment that is gone is taken for damage', AHEAD, 'bool gone = a->reading.segment < l->segments[0].number;', 'bool gone = a->reading.segment > l->current;',
+     'log/test_log_ahead', 'the entry is gone as well, and nobody asks for it'),
+    ('a read takes what a write under way has not written', AHEAD, 'return l->under_way != NULL ? l->write.offset : l->offset;',
+     'return log_segment_of(l, segment)->size;', 'log/test_log_ahead', 'the entries behind a follower are rarely those that are written'),
+    ('a bad sector is the error of all that were read with it', AHEAD, '    if (result == 0 || l->ahead.io.len <= need) {', '    if (result == 0 || need > 0) {',
+     'log/test_log_ahead', 'the node ends either way'),
+    ('what was read is kept whatever it takes', AHEAD, 'while (a->bytes > LOG_AHEAD_MAX &&', 'while (a->bytes > SIZE_MAX / 2 &&', 'log/test_log_ahead', 'memory is no matter there'),
+    ('a turn sends all that a follower lacks', 'src/consensus/replica_send.c', 'r->rest_bytes < REPLICA_REST_BYTES;', 'r->rest_bytes < SIZE_MAX;',
+     'consensus/test_consensus_catch_up', NO_TIME),
+    ('a follower hears nothing while its entries are read', 'src/consensus/replica_send.c', '        send_nothing(r, rest);\n', '        (void)send_nothing;\n',
+     'consensus/test_consensus_catch_up', 'no read takes an election time'),
+    ('what never left is a repetition', 'src/consensus/replica_send.c', '        raft_edge_unsent(&r->edge, m->server_id);', '        (void)raft_edge_unsent;',
+     'consensus/test_consensus_catch_up', TIME_ONLY),
 ]

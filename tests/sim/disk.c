@@ -23,6 +23,7 @@
 
 #define UNSYNCED_MS 400u
 #define PREPARE_MS 20u
+#define READ_SLOW_MS 1000u /* some reads take so long at most */
 #define TEAR_BYTES ((size_t)2048)
 
 static struct log_device_ops ops;
@@ -134,6 +135,9 @@ static void device_start(struct log_device *d, enum log_lane lane, struct log_io
     }
     if (lane == LOG_LANE_BACKGROUND) {
         plan(n, lane, io->delay_ms + duration(s) + sim_below(s, PREPARE_MS));
+    } else if (lane == LOG_LANE_READ) {
+        s->marks->reads++;
+        plan(n, lane, duration(s) + (sim_below(s, 4) == 0 ? sim_below(s, READ_SLOW_MS) : 0));
     } else {
         plan(n, lane, s->orders.sabotage == SIM_SABOTAGE_NO_SYNC ? 0 : duration(s));
     }
@@ -152,7 +156,7 @@ static void device_cancel(struct log_device *d)
 static void device_poll(struct log_device *d)
 {
     struct sim_node *n = node_of(d);
-    for (unsigned lane = 0; lane < 2; lane++) {
+    for (unsigned lane = 0; lane < LOG_LANES; lane++) {
         if (sim_device_busy(n->disk.device, (enum log_lane)lane)) {
             finish(n, (enum log_lane)lane);
         }

@@ -120,7 +120,7 @@ struct sim_disk {
     struct identity identity;
     bool has_starts;
     struct starts starts;
-    uint64_t serial[2]; /* of the operation under way, by lane */
+    uint64_t serial[LOG_LANES]; /* of the operation under way, by lane */
     uint64_t stalled_until;
     unsigned errors; /* so many of the next writes fail */
     bool error_now;

@@ -601,9 +601,22 @@ EXPORT int fallocate64(int fd, int mode, off64_t offset, off64_t len)
 
 /* ---- reading ---- */
 
+/* The loop of a daemon is in the first thread. */
+static void read_slowly(void)
+{
+    if (shim_slot(SLOT_READ_SLOW_US) > 0) {
+        atomic_fetch_add(&shim_slots[SLOT_LOOP_READS], getpid() == (pid_t)syscall(SYS_gettid));
+        nap(shim_slot(SLOT_READ_SLOW_US));
+    }
+}
+
 static ssize_t pread_it(int fd, void *data, size_t len, off_t offset)
 {
-    int error = file_of(fd) == NULL ? 0 : shim_fails(KIND_READ);
+    bool ours = file_of(fd) != NULL;
+    int error = ours ? shim_fails(KIND_READ) : 0;
+    if (ours) {
+        read_slowly();
+    }
     return error != 0 ? shim_refuse(error) : syscall(SYS_pread64, fd, data, len, offset);
 }
 

@@ -14,16 +14,18 @@
 
 /* The slots of the control file; tests/lib/shim.py has the same list. */
 enum slot {
-    SLOT_LIE,         /* syncs are answered and do nothing */
-    SLOT_SLOW_US,     /* how long a sync takes longer */
-    SLOT_SYNC_ERRNO,  /* what each sync fails with */
-    SLOT_WRITE_ERRNO, /* what each write to a file, and each making of one, fails with */
-    SLOT_FULL,        /* nothing can be made or made longer for want of space */
-    SLOT_WALL_NS,     /* how far the wall clock is off */
-    SLOT_RING,        /* an io_uring may be had */
-    SLOT_SHORT,       /* writes that can be done in part are */
-    SLOT_PACE,        /* which of two paces of the monotonic clock goes; the other may be written */
-    SLOT_PACES,       /* of each: ppm faster, since when, how far ahead then */
+    SLOT_LIE,          /* syncs are answered and do nothing */
+    SLOT_SLOW_US,      /* how long a sync takes longer */
+    SLOT_SYNC_ERRNO,   /* what each sync fails with */
+    SLOT_WRITE_ERRNO,  /* what each write to a file, and each making of one, fails with */
+    SLOT_FULL,         /* nothing can be made or made longer for want of space */
+    SLOT_WALL_NS,      /* how far the wall clock is off */
+    SLOT_RING,         /* an io_uring may be had */
+    SLOT_SHORT,        /* writes that can be done in part are */
+    SLOT_READ_SLOW_US, /* how long a read of a file takes longer */
+    SLOT_LOOP_READS,   /* such reads of the process's first thread so far */
+    SLOT_PACE,  /* which of two paces of the monotonic clock goes; the other may be written */
+    SLOT_PACES, /* of each: ppm faster, since when, how far ahead then */
     SLOT_KINDS =
         SLOT_PACES +
         6, /* for each kind: calls so far, the call that fails, its errno, calls that did fail */

@@ -168,6 +168,14 @@ static void durable_cb(void *ctx)
     }
 }
 
+static void arrived_cb(void *ctx)
+{
+    struct group_server *s = ctx;
+    if (s->replica != NULL) {
+        replica_arrived(s->replica, s->g->now_ms);
+    }
+}
+
 static void say_cb(void *ctx, enum log_level level, const char *message)
 {
 }
@@ -260,8 +268,10 @@ int group_try_up(struct group *g, unsigned i)
     struct group_server *s = &g->servers[i];
     struct log_config lc = {.device = sim_device_base(s->sim),
                             .segment_bytes = 1 << 20,
+                            .cache_bytes = g->cache_bytes,
                             .ctx = s,
                             .durable = durable_cb,
+                            .arrived = arrived_cb,
                             .failed = fatal_cb,
                             .log = say_cb};
     struct fsm_config fc = {.ctx = s, .fatal = fatal_cb};
@@ -327,6 +337,25 @@ void group_turn(struct group *g, unsigned i)
     }
 }
 
+/* Ends the operations of the disk that are under way, and those that they begin. */
+static void work(struct group_server *s)
+{
+    bool any = true;
+    if (!s->reads_stuck) {
+        sim_device_drain(s->sim);
+        return;
+    }
+    for (unsigned i = 0; i < 100 && any; i++) {
+        any = false;
+        for (unsigned lane = 0; lane < LOG_LANES; lane++) {
+            if (lane != LOG_LANE_READ && sim_device_busy(s->sim, (enum log_lane)lane)) {
+                sim_device_finish(s->sim, (enum log_lane)lane);
+                any = true;
+            }
+        }
+    }
+}
+
 static void flush(struct group_server *s)
 {
     if (s->log != NULL) {
@@ -340,7 +369,7 @@ void group_step(struct group *g)
     for (unsigned i = 0; i < g->n; i++) {
         struct group_server *s = &g->servers[i];
         if (s->log != NULL && !s->disk_stuck && !s->asleep) {
-            sim_device_drain(s->sim);
+            work(s);
         }
     }
     deliver_due(g);

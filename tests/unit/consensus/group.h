@@ -32,8 +32,9 @@ struct group_server {
     struct log *log; /* NULL: it is down */
     struct fsm *fsm;
     struct replica *replica;
-    bool asleep;     /* its loop does not turn, and it hears nothing */
-    bool disk_stuck; /* no write is finished */
+    bool asleep;      /* its loop does not turn, and it hears nothing */
+    bool disk_stuck;  /* no write is finished, and nothing is read */
+    bool reads_stuck; /* nothing is read */
     unsigned fatals;
     int fatal_error;
     char fatal_text[512];
@@ -52,6 +53,7 @@ struct group {
     uint64_t now_ms, seed;
     unsigned n;
     unsigned in_flight; /* of struct replica_config */
+    size_t cache_bytes; /* of struct log_config */
     struct group_server servers[GROUP_MAX];
     struct configuration conf;              /* of a new log */
     bool cut[GROUP_MAX + 1][GROUP_MAX + 1]; /* messages from, to are lost */

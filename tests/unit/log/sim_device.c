@@ -39,7 +39,7 @@ struct sim_device {
     struct directory seen, stable;
     struct change changes[CHANGES_MAX];
     size_t changes_len;
-    struct log_io *under_way[2];
+    struct log_io *under_way[LOG_LANES];
     bool cancelled;
     struct fault faults[SIM_CALLS];
     uint64_t capacity;
@@ -168,25 +168,8 @@ static int sim_size(struct log_device *base, struct log_file *f, uint64_t *ret)
 static int64_t sim_read(struct log_device *base, struct log_file *f, void *data, size_t len,
                         uint64_t offset)
 {
-    struct inode *n = f->inode;
     int error = fault(sim_of(base), SIM_READ);
-    if (error != 0) {
-        return error;
-    }
-    if (offset >= n->seen_len) {
-        return 0;
-    }
-    if (len > n->seen_len - offset) {
-        len = (size_t)(n->seen_len - offset);
-    }
-    for (unsigned i = 0; i < n->bad_len; i++) {
-        uint64_t at = (n->bad[i] - 1) * LOG_SECTOR;
-        if (at < offset + len && at + LOG_SECTOR > offset) {
-            return -EIO;
-        }
-    }
-    memcpy(data, n->seen + offset, len);
-    return (int64_t)len;
+    return error != 0 ? error : inode_read(f->inode, data, len, offset);
 }
 
 static int sim_write(struct log_device *base, struct log_file *f, const void *data, size_t len,
@@ -271,6 +254,12 @@ static void sim_start(struct log_device *base, enum log_lane lane, struct log_io
     struct sim_device *d = sim_of(base);
     FLI_ASSERT(d->under_way[lane] == NULL);
     FLI_ASSERT((io->type == LOG_IO_WRITE) == (lane == LOG_LANE_WRITE));
+    FLI_ASSERT((io->type == LOG_IO_READ) == (lane == LOG_LANE_READ));
+    if (io->type == LOG_IO_READ) {
+        FLI_ASSERT(io->len > 0 && io->len % base->block == 0 && io->offset % base->block == 0);
+        FLI_ASSERT((uintptr_t)io->into % base->block == 0);
+        memset(io->into, 0xa5, io->len);
+    }
     if (io->type == LOG_IO_WRITE) {
         FLI_ASSERT(io->len > 0 && io->len % base->block == 0 && io->offset % base->block == 0);
         FLI_ASSERT((uintptr_t)io->data % base->block == 0);
@@ -529,6 +518,18 @@ static int finish_remove(struct sim_device *d, struct log_io *io)
     return rv == 0 || rv == -ENOENT ? sim_sync_dir(&d->base) : rv;
 }
 
+static int finish_read(struct sim_device *d, struct log_io *io)
+{
+    int error = fault(d, SIM_READ_IO);
+    struct name *n = lookup(&d->seen, io->name);
+    if (error != 0 || n == NULL) {
+        return error != 0 ? error : -ENOENT;
+    }
+    int64_t got = inode_read(n->inode, io->into, io->len, io->offset);
+    io->len = got < 0 ? io->len : (size_t)got;
+    return got < 0 ? (int)got : 0;
+}
+
 bool sim_device_busy(const struct sim_device *d, enum log_lane lane)
 {
     return d->under_way[lane] != NULL;
@@ -542,6 +543,8 @@ void sim_device_finish(struct sim_device *d, enum log_lane lane)
     d->under_way[lane] = NULL;
     if (io->type == LOG_IO_WRITE) {
         result = finish_write(d, io);
+    } else if (io->type == LOG_IO_READ) {
+        result = finish_read(d, io);
     } else if (!d->cancelled) {
         result = io->type == LOG_IO_PREPARE ? finish_prepare(d, io) : finish_remove(d, io);
     }
@@ -552,14 +555,18 @@ void sim_device_finish(struct sim_device *d, enum log_lane lane)
 
 bool sim_device_step(struct sim_device *d)
 {
-    if (d->under_way[0] == NULL && d->under_way[1] == NULL) {
-        return false;
+    enum log_lane busy[LOG_LANES];
+    unsigned n = 0;
+    for (unsigned i = 0; i < LOG_LANES; i++) {
+        if (d->under_way[i] != NULL) {
+            busy[n++] = (enum log_lane)i;
+        }
     }
-    enum log_lane lane = d->under_way[0] == NULL              ? LOG_LANE_BACKGROUND
-                         : d->under_way[1] != NULL && coin(d) ? LOG_LANE_BACKGROUND
-                                                              : LOG_LANE_WRITE;
-    sim_device_finish(d, lane);
-    return true;
+    if (n > 0) {
+        uint64_t which = n == 1 ? 0 : n == 2 ? coin(d) : sim_device_random(d, n);
+        sim_device_finish(d, busy[which]);
+    }
+    return n > 0;
 }
 
 void sim_device_drain(struct sim_device *d)
@@ -617,7 +624,8 @@ void sim_device_crash(struct sim_device *d, enum sim_crash how)
 {
     struct log_io *write = d->under_way[LOG_LANE_WRITE];
     struct log_io *background = d->under_way[LOG_LANE_BACKGROUND];
-    d->under_way[0] = d->under_way[1] = NULL;
+    struct log_io *read = d->under_way[LOG_LANE_READ];
+    memset(d->under_way, 0, sizeof d->under_way);
     memset(d->faults, 0, sizeof d->faults);
     if (write != NULL) {
         put_some(d, write, how == SIM_CRASH_POWER);
@@ -637,6 +645,9 @@ void sim_device_crash(struct sim_device *d, enum sim_crash how)
     }
     if (background != NULL) {
         background->done(background, -ECANCELED, 0);
+    }
+    if (read != NULL) {
+        read->done(read, -ECANCELED, 0);
     }
 }
 
@@ -755,7 +766,9 @@ struct sim_device *sim_device_create(uint64_t seed)
 void sim_device_destroy(struct sim_device *d)
 {
     struct directory none = {.len = 0};
-    FLI_ASSERT(d->under_way[0] == NULL && d->under_way[1] == NULL);
+    for (unsigned i = 0; i < LOG_LANES; i++) {
+        FLI_ASSERT(d->under_way[i] == NULL);
+    }
     while (d->late_first != NULL) {
         end_late(d, false);
     }

@@ -57,6 +57,7 @@ enum sim_call {
     SIM_REMOVE,
     SIM_SYNC_DIR,
     SIM_LIST,
+    SIM_READ_IO, /* of lane READ; SIM_READ are those for which the caller waits */
     SIM_CALLS
 };
 

@@ -4,6 +4,7 @@
 #ifndef TEST_SIM_FILES_H
 #define TEST_SIM_FILES_H
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,25 @@ static inline void inode_sync(struct inode *n)
         memcpy(n->stable, n->seen, n->cap);
     }
     n->stable_len = n->seen_len;
+}
+
+/* What pread() would. */
+static inline int64_t inode_read(const struct inode *n, void *data, size_t len, uint64_t offset)
+{
+    if (offset >= n->seen_len) {
+        return 0;
+    }
+    if (len > n->seen_len - offset) {
+        len = (size_t)(n->seen_len - offset);
+    }
+    for (unsigned i = 0; i < n->bad_len; i++) {
+        uint64_t at = (n->bad[i] - 1) * LOG_SECTOR;
+        if (at < offset + len && at + LOG_SECTOR > offset) {
+            return -EIO;
+        }
+    }
+    memcpy(data, n->seen + offset, len);
+    return (int64_t)len;
 }
 
 static inline struct name *lookup(struct directory *dir, const char *text)

@@ -109,6 +109,24 @@ static bool matches(struct world *w, const struct state *s)
     return before >= s->base && (term == 0 || term == term_at(s, before));
 }
 
+/* Takes it from memory, or sees to it that it is being read. */
+static void check_taken(struct world *w, uint64_t index)
+{
+    struct log_entry e;
+    unsigned n = 0;
+    int rv = log_take_some(w->rig.log, index, SIZE_MAX, &e, 1, &n);
+    if (rv == FL_EBUSY) {
+        assert_true(sim_device_busy(w->rig.sim, LOG_LANE_READ));
+        return;
+    }
+    assert_int_equal(rv, 0);
+    uint8_t *data = fli_xmalloc(e.len + 1);
+    rig_fill(data, index, term_at(&w->now, index), e.len);
+    assert_int_equal(e.term, term_at(&w->now, index));
+    assert_memory_equal(e.data, data, e.len);
+    free(data);
+}
+
 /* What must be so at any time. */
 static void check(struct world *w)
 {
@@ -127,6 +145,7 @@ static void check(struct world *w)
         assert_true(term == term_at(s, i) || (term == 0 && i < log_first_index(l)));
         if (i >= log_first_index(l)) {
             assert_true(rig_entry_ok(&w->rig, i));
+            check_taken(w, i);
         }
     }
     assert_int_equal(log_term_of(l, s->last + 1), 0);

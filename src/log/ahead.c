@@ -1,0 +1,288 @@
+/* ahead.c: entries that are not in memory, read by the device while the loop goes on.
+ *
+ * One read is under way at a time. Whoever needs an entry that is not in memory is told FL_EBUSY
+ * and asks again when `arrived` is called, after any read; others that were asked for meanwhile are
+ * read next. So whoever was told FL_EBUSY has a read to wait for.
+ *
+ * A chunk is found by its place on disk, and what is written there stays what it is until the
+ * segment goes: a truncated entry has another place than the one that follows it. So no truncation
+ * and no reset needs to know of chunks, and each entry is verified when it is taken. A read whose
+ * segment went meanwhile is dropped, whatever it brought. */
+#include "log/log_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TOO_SHORT 1 /* beside negative errno values */
+
+static void free_chunk(struct log_chunk *c)
+{
+    if (c != NULL) {
+        free(c->data);
+        free(c);
+    }
+}
+
+/* ---- the chunks ---- */
+
+static void take_out(struct log_ahead *a, struct log_chunk *c)
+{
+    struct log_chunk **p = &a->chunks;
+    while (*p != c) {
+        p = &(*p)->next;
+    }
+    *p = c->next;
+    a->bytes -= c->len;
+}
+
+static void put_first(struct log_ahead *a, struct log_chunk *c)
+{
+    c->next = a->chunks;
+    c->used = true;
+    a->chunks = c;
+    a->bytes += c->len;
+}
+
+static void drop(struct log_ahead *a, struct log_chunk *c)
+{
+    take_out(a, c);
+    free_chunk(c);
+}
+
+/* The newest one stays, however large it is. */
+static void drop_oldest(struct log_ahead *a)
+{
+    while (a->bytes > LOG_AHEAD_MAX && a->chunks->next != NULL) {
+        struct log_chunk *c = a->chunks;
+        while (c->next != NULL) {
+            c = c->next;
+        }
+        drop(a, c);
+    }
+}
+
+void log_forget_unused(struct log *l)
+{
+    struct log_chunk *next;
+    for (struct log_chunk *c = l->ahead.chunks; c != NULL; c = next) {
+        next = c->next;
+        if (!c->used) {
+            drop(&l->ahead, c);
+        } else {
+            c->used = false;
+        }
+    }
+}
+
+void log_ahead_forget(struct log *l, uint32_t segment)
+{
+    struct log_chunk *next;
+    for (struct log_chunk *c = l->ahead.chunks; c != NULL; c = next) {
+        next = c->next;
+        if (c->segment == segment) {
+            drop(&l->ahead, c);
+        }
+    }
+}
+
+void log_ahead_fini(struct log *l)
+{
+    FLI_ASSERT(l->ahead.arriving == NULL);
+    while (l->ahead.chunks != NULL) {
+        drop(&l->ahead, l->ahead.chunks);
+    }
+}
+
+/* ---- reading ---- */
+
+static void on_read(struct log_io *io, int result, uint64_t took_ns);
+
+/* What lies in front of this is durable. The write under way may change what is behind it. */
+static uint64_t end_of(struct log *l, uint32_t segment)
+{
+    if (segment != l->current) {
+        return log_segment_of(l, segment)->size;
+    }
+    return l->under_way != NULL ? l->write.offset : l->offset;
+}
+
+/* From the record's block on. */
+static size_t needed(const struct log *l, const struct log_slot *s)
+{
+    return log_round_up(s->offset % l->block + log_record_size(s->len), l->block);
+}
+
+static void start(struct log *l, size_t len)
+{
+    struct log_ahead *a = &l->ahead;
+    a->io = (struct log_io){.type = LOG_IO_READ,
+                            .into = a->arriving->data,
+                            .len = len,
+                            .offset = a->arriving->offset,
+                            .done = on_read,
+                            .ctx = l};
+    log_segment_name(a->arriving->segment, a->io.name);
+    a->arriving->len = len;
+    l->device->ops->start(l->device, LOG_LANE_READ, &a->io);
+}
+
+static int begin(struct log *l, const struct log_slot *s)
+{
+    uint64_t from = s->offset / l->block * l->block;
+    size_t need = needed(l, s);
+    size_t len = need > LOG_AHEAD_CHUNK ? need : log_round_up(LOG_AHEAD_CHUNK, l->block);
+    uint64_t end = end_of(l, s->segment);
+    FLI_ASSERT(s->segment != LOG_UNPLACED && from + need <= end);
+    len = len < end - from ? len : (size_t)(end - from);
+    struct log_chunk *c = calloc(1, sizeof *c);
+    uint8_t *data = aligned_alloc(l->block, len);
+    if (c == NULL || data == NULL) {
+        free(c);
+        free(data);
+        return FL_ENOMEM;
+    }
+    *c = (struct log_chunk){.segment = s->segment, .offset = from, .data = data};
+    l->ahead.reading = *s;
+    l->ahead.arriving = c;
+    start(l, len);
+    return 0;
+}
+
+static bool is_missing(const struct log *l, uint64_t index)
+{
+    return log_entries_has(&l->entries, index) && log_entries_data(&l->entries, index) == NULL &&
+           log_chunk_with(l->ahead.chunks, log_entries_slot(&l->entries, index)) == NULL;
+}
+
+/* Without memory none begins: who waits is told when it asks again. */
+static void begin_next(struct log *l)
+{
+    struct log_ahead *a = &l->ahead;
+    while (a->arriving == NULL && a->wanted_n > 0) {
+        uint64_t index = a->wanted[0];
+        memmove(a->wanted, a->wanted + 1, --a->wanted_n * sizeof a->wanted[0]);
+        if (is_missing(l, index) && begin(l, log_entries_slot(&l->entries, index)) != 0) {
+            return;
+        }
+    }
+}
+
+/* The others of the chunk may be why it failed, and nobody has asked for them: once more without
+ * them. */
+static bool read_less(struct log *l, int result)
+{
+    size_t need = needed(l, &l->ahead.reading);
+    if (result == 0 || l->ahead.io.len <= need) {
+        return false;
+    }
+    start(l, need);
+    return true;
+}
+
+static void take_up(struct log *l, int result)
+{
+    struct log_ahead *a = &l->ahead;
+    struct log_chunk *c = a->arriving;
+    a->arriving = NULL;
+    c->len = a->io.len;
+    if (result != 0 || c->len < needed(l, &a->reading)) {
+        a->error = result != 0 ? result : TOO_SHORT;
+        a->failed = a->reading;
+        free_chunk(c);
+        return;
+    }
+    put_first(a, c);
+    drop_oldest(a);
+}
+
+static void on_read(struct log_io *io, int result, uint64_t took_ns)
+{
+    struct log *l = io->ctx;
+    struct log_ahead *a = &l->ahead;
+    bool gone = a->reading.segment < l->segments[0].number;
+    if (l->closing || gone) {
+        free_chunk(a->arriving);
+        a->arriving = NULL;
+    } else if (read_less(l, result)) {
+        return;
+    } else {
+        take_up(l, result);
+    }
+    if (l->closing) {
+        log_check_closed(l);
+        return;
+    }
+    begin_next(l);
+    if (l->config.arrived != NULL) {
+        l->config.arrived(l->config.ctx);
+    }
+}
+
+/* ---- asking ---- */
+
+static bool is_wanted(const struct log_ahead *a, uint64_t index)
+{
+    unsigned i = 0;
+    while (i < a->wanted_n && a->wanted[i] != index) {
+        i++;
+    }
+    return i < a->wanted_n;
+}
+
+/* Begins to read the entry, or puts it in line. FL_EBUSY, FL_ENOMEM. */
+static int want(struct log *l, uint64_t index)
+{
+    struct log_ahead *a = &l->ahead;
+    const struct log_slot *s = log_entries_slot(&l->entries, index);
+    if (a->arriving == NULL) {
+        int rv = begin(l, s);
+        return rv != 0 ? rv : FL_EBUSY;
+    }
+    if (log_chunk_with(a->arriving, s) == NULL && !is_wanted(a, index) &&
+        a->wanted_n < LOG_AHEAD_WANTED) {
+        a->wanted[a->wanted_n++] = index;
+    }
+    return FL_EBUSY;
+}
+
+/* Whether the read of this entry has failed. It is told once, and then read again. */
+static bool has_failed(struct log *l, const struct log_slot *s, int *ret)
+{
+    struct log_ahead *a = &l->ahead;
+    if (a->error == 0 || a->failed.segment != s->segment || a->failed.offset != s->offset) {
+        return false;
+    }
+    bool is_short = a->error == TOO_SHORT;
+    *ret = log_read_trouble(l, s, is_short ? FL_ECORRUPT : FL_EIO,
+                            is_short ? "the file is shorter than it was" : strerror(-a->error));
+    a->error = 0;
+    return true;
+}
+
+static int take(struct log *l, uint64_t index, struct log_entry *ret)
+{
+    struct log_entry e;
+    int rv = log_read_memory(l, index, &e);
+    if (rv == 0 && e.data == NULL) {
+        const struct log_slot *s = log_entries_slot(&l->entries, index);
+        struct log_chunk *c = log_chunk_with(l->ahead.chunks, s);
+        if (c != NULL) {
+            take_out(&l->ahead, c);
+            put_first(&l->ahead, c);
+            rv = log_chunk_entry(l, c, index, &e);
+        } else if (!has_failed(l, s, &rv)) {
+            rv = want(l, index);
+        }
+    }
+    if (rv == 0) {
+        *ret = e;
+    }
+    return rv;
+}
+
+int log_take_some(struct log *l, uint64_t index, size_t max_bytes, struct log_entry *entries,
+                  unsigned n, unsigned *ret_n)
+{
+    FLI_ASSERT(!l->closing);
+    return log_read_batch(l, index, max_bytes, entries, n, ret_n, take);
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/python3
+"""A follower that was away lacks more than its leader keeps in memory, and the leader's disk is slow: the leader goes on."""
+
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import ANSWER_S, Case, Cluster, main, wait_until
+from shim import Shim, library
+
+READ_US = 200000
+REQUESTS, BATCHES = 500, 40 # 20 MB: the cache has 8, and no snapshot is due
+
+
+@unittest.skipUnless(library(), 'the shim is not built')
+class SlowDisk(Case):
+    def preload(self, node):
+        node.shim = Shim(self.lab.path(node.name + '.shim'), node.data)
+        plain = node.argv
+        node.argv = lambda: node.shim.env_command() + plain()
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 3)
+        for node in self.cluster.nodes:
+            self.preload(node)
+        self.cluster.start().steady()
+
+    def write_much(self, node):
+        with node.client(timeout=ANSWER_S) as c:
+            for i in range(BATCHES):
+                names = ['lock-%06d' % (i * REQUESTS + k) for k in range(REQUESTS)]
+                tokens = c.pipeline([('ACQUIRE', name, 'TTL', 86000000, 'OWNER', 'o' * 200, 'VALUE', b'v' * 900) for name in names])
+                self.assertTrue(all(isinstance(token, int) for token in tokens), tokens[:3])
+
+    def test_a_leader_waits_for_no_read(self):
+        leader = self.cluster.leader()
+        follower, _ = self.cluster.followers()
+        follower.kill()
+        self.write_much(leader)
+        before = leader.info()
+        self.assertEqual(before['snapshots'], 0)
+        reads = leader.shim.calls('read')
+        leader.shim.set('read_slow_us', READ_US)
+        follower.start()
+        wait_until(lambda: follower.info()['applied_index'] >= before['applied_index'], 'a follower that is up to date')
+        self.assertGreater(leader.shim.calls('read'), reads) # it had to read
+        self.assertEqual(leader.shim.get('loop_reads'), 0) # and its loop did not
+        after = leader.info()
+        self.assertEqual([after[k] for k in ('term', 'leader_id')], [before[k] for k in ('term', 'leader_id')])
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
+        self.note('%d reads' % (leader.shim.calls('read') - reads))
+
+    def test_a_leader_ends_in_order_in_the_midst_of_it(self):
+        leader = self.cluster.leader()
+        follower, other = self.cluster.followers()
+        follower.kill()
+        self.write_much(leader)
+        leader.shim.set('read_slow_us', 2 * READ_US)
+        reads = leader.shim.calls('read')
+        follower.start()
+        wait_until(lambda: leader.shim.calls('read') > reads, 'a read')
+        self.assertEqual(leader.terminate(), 0)
+        self.cluster.wait_serving(other)
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
+
+
+if __name__ == '__main__':
+    main()
