@@ -27,6 +27,8 @@
  *   writes       FLI_TURN_PUSHES_US       net/server.c: to connections that got events and no
  *                                         answers; the others come first, and have no limit
  *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
+ *   catching up  bytes, not time          consensus/replica_private.h: REPLICA_REST_BYTES, to
+ *                                         followers that are behind
  *   moving       HELD_MOVED_MAX           consensus/held.h: commands that go to a leader, or back
  *                                         from a former one; and HELD_EXPIRED_MAX that end
  *   queries      cost, not time           machine/limits.h: MACHINE_LIST_COST, MACHINE_SHOW_COST of

@@ -106,23 +106,24 @@ static uint64_t end_of(struct log *l, uint32_t segment)
     return l->under_way != NULL ? l->write.offset : l->offset;
 }
 
-/* From the record's block on. */
+/* From the beginning of the record's block to the end of the record. */
 static size_t needed(const struct log *l, const struct log_slot *s)
 {
-    return log_round_up(s->offset % l->block + log_record_size(s->len), l->block);
+    return (size_t)(s->offset % l->block) + log_record_size(s->len);
 }
 
-static void start(struct log *l, size_t len)
+/* Reads whole blocks, of which these bytes are taken. */
+static void start(struct log *l, size_t taken)
 {
     struct log_ahead *a = &l->ahead;
+    a->arriving->len = taken;
     a->io = (struct log_io){.type = LOG_IO_READ,
                             .into = a->arriving->data,
-                            .len = len,
+                            .len = log_round_up(taken, l->block),
                             .offset = a->arriving->offset,
                             .done = on_read,
                             .ctx = l};
     log_segment_name(a->arriving->segment, a->io.name);
-    a->arriving->len = len;
     l->device->ops->start(l->device, LOG_LANE_READ, &a->io);
 }
 
@@ -130,12 +131,12 @@ static int begin(struct log *l, const struct log_slot *s)
 {
     uint64_t from = s->offset / l->block * l->block;
     size_t need = needed(l, s);
-    size_t len = need > LOG_AHEAD_CHUNK ? need : log_round_up(LOG_AHEAD_CHUNK, l->block);
+    size_t len = need > LOG_AHEAD_CHUNK ? need : LOG_AHEAD_CHUNK;
     uint64_t end = end_of(l, s->segment);
     FLI_ASSERT(s->segment != LOG_UNPLACED && from + need <= end);
     len = len < end - from ? len : (size_t)(end - from);
     struct log_chunk *c = calloc(1, sizeof *c);
-    uint8_t *data = aligned_alloc(l->block, len);
+    uint8_t *data = aligned_alloc(l->block, log_round_up(len, l->block));
     if (c == NULL || data == NULL) {
         free(c);
         free(data);
@@ -172,7 +173,7 @@ static void begin_next(struct log *l)
 static bool read_less(struct log *l, int result)
 {
     size_t need = needed(l, &l->ahead.reading);
-    if (result == 0 || l->ahead.io.len <= need) {
+    if (result == 0 || l->ahead.arriving->len <= need) {
         return false;
     }
     start(l, need);
@@ -184,7 +185,7 @@ static void take_up(struct log *l, int result)
     struct log_ahead *a = &l->ahead;
     struct log_chunk *c = a->arriving;
     a->arriving = NULL;
-    c->len = a->io.len;
+    c->len = c->len < a->io.len ? c->len : a->io.len;
     if (result != 0 || c->len < needed(l, &a->reading)) {
         a->error = result != 0 ? result : TOO_SHORT;
         a->failed = a->reading;

@@ -112,7 +112,7 @@ MUTANTS = [
      'log/test_log_ahead', 'the entry is gone as well, and nobody asks for it'),
     ('a read takes what a write under way has not written', AHEAD, 'return l->under_way != NULL ? l->write.offset : l->offset;',
      'return log_segment_of(l, segment)->size;', 'log/test_log_ahead', 'the entries behind a follower are rarely those that are written'),
-    ('a bad sector is the error of all that were read with it', AHEAD, '    if (result == 0 || l->ahead.io.len <= need) {', '    if (result == 0 || need > 0) {',
+    ('a bad sector is the error of all that were read with it', AHEAD, '    if (result == 0 || l->ahead.arriving->len <= need) {', '    if (result == 0 || need > 0) {',
      'log/test_log_ahead', 'the node ends either way'),
     ('what was read is kept whatever it takes', AHEAD, 'while (a->bytes > LOG_AHEAD_MAX &&', 'while (a->bytes > SIZE_MAX / 2 &&', 'log/test_log_ahead', 'memory is no matter there'),
     ('a turn sends all that a follower lacks', 'src/consensus/replica_send.c', 'r->rest_bytes < REPLICA_REST_BYTES;', 'r->rest_bytes < SIZE_MAX;',

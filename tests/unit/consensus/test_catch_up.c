@@ -204,6 +204,34 @@ TEST_WITH(leadership_is_lost_meanwhile, NULL, group_stop)
     group_expect_same(g);
 }
 
+/* A new leader finds out what the follower has, and must read what it lacks. What has not left is
+ * no repetition, of which one entry would do: all of it follows, and nothing is rejected. */
+TEST_WITH(a_new_leader_reads_while_it_probes, NULL, group_stop)
+{
+    struct group *g = &group;
+    unsigned former = begin(g, 3, 1);
+    unsigned back = (former + 1) % 3;
+    unsigned leader = (former + 2) % 3;
+    unsigned rejections = 0;
+    g->servers[leader].reads_stuck = true;
+    group_crash(g, former, SIM_CRASH_PROCESS);
+    group_up(g, back);
+    GROUP_UNTIL(g, group_leader(g) == (int)leader);
+    GROUP_UNTIL(g, replica_match_index(group_replica(g, leader), back + 1) ==
+                       replica_last_index(group_replica(g, back)));
+    uint64_t free_ms = g->now_ms + 10 * (uint64_t)GROUP_HEARTBEAT_MS;
+    while (replica_last_index(group_replica(g, back)) <
+           replica_last_index(group_replica(g, leader))) {
+        g->servers[leader].reads_stuck = g->now_ms < free_ms;
+        group_step(g);
+        assert_true(g->now_ms < free_ms + 60000);
+        rejections += rejections_to(g, leader);
+    }
+    assert_true(reads(g, leader) > 0);
+    assert_int_equal(rejections, 0);
+    group_expect_same(g);
+}
+
 /* The log is compacted while the follower's entries are read: it needs a snapshot, and gets one. */
 TEST_WITH(compacted_meanwhile, NULL, group_stop)
 {
