@@ -59,11 +59,15 @@ struct membership_config {
     struct fsm *fsm;
     struct proposer *proposer;
     struct relay_server *followers;
-    struct starts *starts; /* the caller's, see node_starts.c */
-    bool is_new;           /* the directory was just made: it has promised nothing */
-    unsigned ask_ms;       /* how long others may take to answer before this node speaks */
+    struct starts *starts;            /* the caller's, see node_starts.c */
+    const struct starts *starts_kept; /* likewise: what of them is on disk; only that is told */
+    bool is_new;                      /* the directory was just made: it has promised nothing */
+    unsigned ask_ms; /* how long others may take to answer before this node speaks */
     void *ctx;
-    int (*store_starts)(void *ctx);            /* writes them to disk: 0 or an error */
+    int (*store_starts)(void *ctx); /* writes them to disk at once: 0 or an error */
+    void (*save_starts)(void *ctx); /* has them written; starts_kept follows */
+    /* Has it written; membership_identity_saved() follows. It stays as it is until then. */
+    void (*save_identity)(void *ctx, const struct identity *identity);
     void (*hang_up)(void *ctx, uint64_t id);   /* closes the streams of a node's start that is
                                                   over */
     void (*all_known)(void *ctx);              /* every member's incarnation is known and on
@@ -114,8 +118,10 @@ int membership_receive_starts(struct membership *m, uint64_t from,
                               struct fli_slice body) FLI_MUST_USE;
 /* Whether anything was told since the last call that is not on disk yet. */
 bool membership_take_starts_news(struct membership *m);
-/* The newest known start of a node, and the end of its log at that time; NULL: none is known. */
-const struct starts_known *membership_starts_of(const struct membership *m, uint64_t id);
+/* The newest start of a node that is on this disk; 0: none is. */
+uint64_t membership_start_of(const struct membership *m, uint64_t id);
+/* The last entry that the node has told to be on its disk; 0: none. */
+uint64_t membership_kept_index_of(const struct membership *m, uint64_t id);
 
 void membership_set_client_address(struct membership *m, uint64_t id, const char *address);
 const char *membership_client_address(const struct membership *m, uint64_t id); /* NULL: unknown */
@@ -124,9 +130,10 @@ const char *membership_client_address(const struct membership *m, uint64_t id); 
 
 void membership_start(struct membership *m); /* all parts exist: reports the members */
 
-/* Writes the incarnations that the machine knows to disk, once the entries that they come from are
- * on disk. Runs at each turn, before any message leaves the node that depends on them. */
+/* Has the incarnations that the machine knows written to disk, once the entries that they come from
+ * are on disk. Until they are written, this node goes by those from before. */
 void membership_sync(struct membership *m);
+void membership_identity_saved(struct membership *m, int error); /* the write has ended */
 void membership_tick(struct membership *m, bool running);
 void membership_turn(struct membership *m, bool running); /* forms the cluster, as fast as answers
                                                              come */

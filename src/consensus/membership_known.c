@@ -159,19 +159,10 @@ static void report_joined(struct membership *m, const struct identity *before)
     }
 }
 
-static bool store(struct membership *m, const struct identity *fresh)
+/* What is on disk counts from now on. */
+static void take(struct membership *m, const struct identity *fresh)
 {
     struct identity *id = m->config.identity;
-    if (id->cluster_id != 0 && fresh->cluster_id != id->cluster_id) {
-        host_fail(&m->config.host, FL_ECORRUPT,
-                  "the log is of another cluster than the data directory");
-        return false;
-    }
-    if (identity_store(m->config.dir, fresh) != 0) {
-        host_fail(&m->config.host, FL_EIO, "the identity file in %s cannot be written",
-                  m->config.dir->path);
-        return false;
-    }
     struct identity before = *id;
     note_forgotten(m, fresh);
     note_removed(m, fresh);
@@ -181,7 +172,42 @@ static bool store(struct membership *m, const struct identity *fresh)
     transport_set_cluster(m->transport, id->cluster_id, membership_admitted_index(id),
                           id->begun_crc);
     membership_report_admitted(m);
-    return true;
+}
+
+static void save(struct membership *m)
+{
+    const struct identity *id = m->config.identity;
+    if (id->cluster_id != 0 && m->unsaved.cluster_id != id->cluster_id) {
+        m->unsaved.id = 0;
+        host_fail(&m->config.host, FL_ECORRUPT,
+                  "the log is of another cluster than the data directory");
+        return;
+    }
+    m->saving = true;
+    m->config.save_identity(m->config.ctx, &m->unsaved);
+}
+
+static void note_complete(struct membership *m)
+{
+    if (!m->known_complete && all_known(m)) {
+        m->known_complete = true;
+        m->config.all_known(m->config.ctx);
+    }
+}
+
+void membership_identity_saved(struct membership *m, int error)
+{
+    struct identity fresh = m->unsaved;
+    FLI_ASSERT(m->saving);
+    m->saving = false;
+    m->unsaved.id = 0;
+    if (error != 0) {
+        host_fail(&m->config.host, FL_EIO, "the identity file in %s cannot be written",
+                  m->config.dir->path);
+        return;
+    }
+    take(m, &fresh);
+    note_complete(m);
 }
 
 /* Notes what is new in the machine. False: nothing is. */
@@ -202,25 +228,18 @@ static bool prepare_identity(struct membership *m)
 
 /* The file follows the log on this disk, and is never ahead of it. Entries are applied when they
  * are on the disks of a majority; a power cut may take them from this one. A node whose log does
- * not reach what its file says could not tell who was admitted, itself included. */
+ * not reach what its file says could not tell who was admitted, itself included. And nothing counts
+ * before it is in the file. Until then this node is as one that has applied less, which every node
+ * may be at any time. */
 void membership_sync(struct membership *m)
 {
-    if (m->unsaved.id == 0 && !prepare_identity(m)) {
+    if (m->saving || (m->unsaved.id == 0 && !prepare_identity(m))) {
         return;
     }
-    if (m->unsaved.id != 0) {
-        struct identity fresh = m->unsaved;
-        if (!replica_is_on_disk(m->replica, fresh.known_index)) {
-            return;
-        }
-        m->unsaved.id = 0;
-        if (!store(m, &fresh)) {
-            return;
-        }
-    }
-    if (!m->known_complete && all_known(m)) {
-        m->known_complete = true;
-        m->config.all_known(m->config.ctx);
+    if (m->unsaved.id == 0) {
+        note_complete(m);
+    } else if (replica_is_on_disk(m->replica, m->unsaved.known_index)) {
+        save(m);
     }
 }
 
@@ -401,11 +420,13 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
                  "node %" PRIu64 " is not known here yet, and does not say where it is", id);
         return HANDSHAKE_STRANGER;
     }
+    if (!membership_record_start(m, peer)) {
+        return HANDSHAKE_UNDECIDED;
+    }
     p->version = peer->version;
     p->admitted_index = admitted_index;
     p->incarnation = peer->incarnation;
     p->other_incarnation = false;
-    membership_record_start(m, peer);
     m->begun_crc = m->begun_crc == 0 ? peer->members_crc : m->begun_crc;
     m->config.peer_back(m->config.ctx, p->id);
     if (peer->client_address[0] != '\0') {

@@ -58,6 +58,7 @@ struct membership {
     uint32_t begun_crc;      /* as other members have told it */
     struct identity unsaved; /* the identity to be stored once entry unsaved.known_index is on
                                 disk; id 0: none */
+    bool saving;             /* it is being written */
     bool known_complete;
     uint64_t started_ms;
     bool leads; /* the proposer was open in the last turn */
@@ -120,8 +121,8 @@ void membership_members_turn(struct membership *m);
 /* Whether a caller's directory is an older copy; then `reason` is filled. */
 bool membership_went_back(const struct membership *m, const struct peer_identity *peer,
                           char reason[HANDSHAKE_REASON_MAX]);
-void membership_record_start(struct membership *m,
-                             const struct peer_identity *peer); /* it is accepted */
+/* Records the start of a caller. False: it is not on this disk yet, so nobody may be let in. */
+bool membership_record_start(struct membership *m, const struct peer_identity *peer);
 /* Another node has recorded the start of this one. */
 void membership_is_recorded(struct membership *m);
 /* Records that this node's directory is an older copy; it remains one after every restart. */

@@ -8,31 +8,36 @@
  *
  * What a node told and what a leader had confirmed is compared only with a handshake that was made
  * after all of it: the first one of a start, or one that asks for a stream of Raft's messages,
- * which a node does only when it has none. */
+ * which a node does only when it has none. A handshake that has waited is older than what may be
+ * known by now; it was compared when it came.
+ *
+ * The loop waits for no disk. What is learnt counts at once for refusing: it is true. A node is let
+ * in, and others are told of its start, when that is on this disk. */
 #include "consensus/membership_private.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-static void store(struct membership *m)
+static void save(struct membership *m)
 {
+    m->config.save_starts(m->config.ctx);
+}
+
+/* The node ends now, so it may wait. */
+void membership_is_refused(struct membership *m)
+{
+    m->config.starts->next = (struct start){.number = STARTS_REFUSED};
     if (m->config.store_starts(m->config.ctx) != 0) {
         host_fail(&m->config.host, FL_EIO, "the file starts in %s cannot be written",
                   m->config.dir->path);
     }
 }
 
-void membership_is_refused(struct membership *m)
-{
-    m->config.starts->next = (struct start){.number = STARTS_REFUSED};
-    store(m);
-}
-
 void membership_is_recorded(struct membership *m)
 {
     if (m->config.starts->next.number == 0) {
         m->config.starts->next = (struct start){.number = STARTS_RECORDED};
-        store(m);
+        save(m);
     }
 }
 
@@ -61,8 +66,8 @@ bool membership_went_back(const struct membership *m, const struct peer_identity
     const struct starts_known *k = starts_find(m->config.starts, peer->node_id, peer->incarnation);
     bool past = k != NULL && start_is_past(peer->start, k->start);
     bool first = p == NULL || !start_is(p->start, peer->start);
-    bool less =
-        (first || peer->asks_raft) && (is_behind_record(k, peer) || is_behind_match(m, peer));
+    bool less = !peer->waited && (first || peer->asks_raft) &&
+                (is_behind_record(k, peer) || is_behind_match(m, peer));
     if (past || less) {
         (void)snprintf(reason, HANDSHAKE_REASON_MAX,
                        "the data directory of node %" PRIu64 " is an older copy: move it away, run "
@@ -72,17 +77,38 @@ bool membership_went_back(const struct membership *m, const struct peer_identity
     return past || less;
 }
 
-void membership_record_start(struct membership *m, const struct peer_identity *peer)
+/* Whether it is on disk that another node has recorded this start. A start that speaks with others
+ * must not be resumed by the next one. */
+static bool is_told_recorded(const struct membership *m)
+{
+    return m->config.starts_kept->next.number == m->config.starts->next.number;
+}
+
+/* A start that there is no room for need not be kept. */
+static bool is_kept(const struct membership *m, uint64_t id, uint64_t incarnation)
+{
+    const struct starts_known *k = starts_find(m->config.starts, id, incarnation);
+    const struct starts_known *kept = starts_find(m->config.starts_kept, id, incarnation);
+    return k == NULL || (kept != NULL && start_is(kept->start, k->start));
+}
+
+bool membership_record_start(struct membership *m, const struct peer_identity *peer)
 {
     struct member_state *p = membership_find(m, peer->node_id);
     if (p->start.number != 0 && !start_is(p->start, peer->start)) {
         m->config.hang_up(m->config.ctx, p->id);
     }
-    p->start = peer->start;
     starts_make_room(m->config.starts, &m->members);
     if (starts_record(m->config.starts, peer->node_id, peer->incarnation, peer->start)) {
-        store(m);
+        save(m);
     }
+    if (peer->welcomes) {
+        membership_is_recorded(m);
+    }
+    bool kept =
+        is_kept(m, peer->node_id, peer->incarnation) && (!peer->welcomes || is_told_recorded(m));
+    p->start = kept ? peer->start : p->start;
+    return kept;
 }
 
 bool membership_is_past(const struct membership *m, const struct member_state *p)
@@ -91,10 +117,23 @@ bool membership_is_past(const struct membership *m, const struct member_state *p
     return k != NULL && p->start.number != 0 && start_is_past(p->start, k->start);
 }
 
-const struct starts_known *membership_starts_of(const struct membership *m, uint64_t id)
+static const struct starts_known *starts_of(const struct membership *m, const struct starts *s,
+                                            uint64_t id)
 {
     uint64_t incarnation = identity_known(m->config.identity, id);
-    return incarnation == 0 ? NULL : starts_find(m->config.starts, id, incarnation);
+    return incarnation == 0 ? NULL : starts_find(s, id, incarnation);
+}
+
+uint64_t membership_start_of(const struct membership *m, uint64_t id)
+{
+    const struct starts_known *k = starts_of(m, m->config.starts_kept, id);
+    return k == NULL ? 0 : k->start.number;
+}
+
+uint64_t membership_kept_index_of(const struct membership *m, uint64_t id)
+{
+    const struct starts_known *k = starts_of(m, m->config.starts, id);
+    return k == NULL ? 0 : k->index;
 }
 
 /* ---- what others tell ---- */
@@ -124,7 +163,7 @@ static void hear_of_other(struct membership *m, const struct starts_known *sent)
     }
     starts_make_room(m->config.starts, &m->members);
     if (starts_record(m->config.starts, sent->id, sent->incarnation, sent->start)) {
-        store(m);
+        save(m);
     }
     if (p != NULL && p->incarnation == sent->incarnation && membership_is_past(m, p)) {
         m->config.hang_up(m->config.ctx, sent->id);

@@ -215,11 +215,10 @@ static void node_turn(struct node *n)
     if (!n->paused) { /* silence means nothing until the messages of the pause are read */
         election_turn(&n->election, node_running(n));
     }
-    /* This comes before the messages of this turn leave. A member that has said that it is READY
-     * must find on its disk, after a restart, that it is a member. */
     if (!n->failed) {
         membership_turn(n->membership, node_running(n));
     }
+    node_starts_turn(n);
     if (n->phase == PHASE_DRAIN) {
         node_stop_turn(n);
         if (n->phase >= PHASE_CLOSE) {
@@ -407,7 +406,7 @@ void node_get_status(struct node *n, struct node_status *ret)
         .snapshot_age_ms = fli_clock_ms() - n->snapshot_at_ms,
         .starts = n->starts.starts.own.number,
         .has_witness = n->starts.witness_path != NULL,
-        .witness_index = n->starts.save.busy ? 0 : n->starts.witness.index,
+        .witness_index = n->starts.save_witness.busy ? 0 : n->starts.witness.index,
         .election_ms = n->election_ms,
         .heartbeat_ms = n->heartbeat_ms,
         .hold_ms = n->hold_ms,

@@ -18,7 +18,6 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         configuration_find(replica_configuration(n->replica), m->id);
     struct machine_node e = {.plan = MACHINE_PLAN_NONE};
     bool planned = machine_node_find(fsm_machine(n->fsm), m->id, &e);
-    const struct starts_known *known = membership_starts_of(n->membership, m->id);
     if (server == NULL && !planned && n->identity.cluster_id != 0) {
         return false;
     }
@@ -35,12 +34,10 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         .connected = m->id == n->id || relay_server_connected(n->followers, m->id) ||
                      relay_client_connected(n->relay, m->id),
         .match_index = replica_match_index(n->replica, m->id),
-        .starts = m->id == n->id  ? n->starts.starts.own.number
-                  : known == NULL ? 0
-                                  : known->start.number,
-        .kept_index = m->id == n->id  ? node_starts_index(n)
-                      : known == NULL ? 0
-                                      : known->index,
+        .starts = m->id == n->id ? n->starts.starts.own.number
+                                 : membership_start_of(n->membership, m->id),
+        .kept_index =
+            m->id == n->id ? node_starts_index(n) : membership_kept_index_of(n->membership, m->id),
         .report = node_report_of(n, m->id),
     };
     return true;

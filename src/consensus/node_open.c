@@ -208,11 +208,6 @@ static void barrier_applied_cb(void *ctx, uint64_t term)
     proposer_barrier_applied(n->proposer, term);
 }
 
-static void log_failed_cb(void *ctx, int error, const char *message)
-{
-    host_fail_cb(ctx, error, message);
-}
-
 static void log_message_cb(void *ctx, enum log_level level, const char *message)
 {
     log_as(ctx, (int)level, "log", message);
@@ -227,7 +222,7 @@ static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
                                 .ctx = n,
                                 .durable = node_durable,
                                 .arrived = node_arrived,
-                                .failed = log_failed_cb,
+                                .failed = host_fail_cb,
                                 .log = log_message_cb};
     int rv = log_files_create(n->dir.log_path, LOG_ENGINE_BEST, &n->device, errmsg, errmsg_size);
     if (rv != 0) {
@@ -526,10 +521,13 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .proposer = n->proposer,
                                    .followers = n->followers,
                                    .starts = &n->starts.starts,
+                                   .starts_kept = &n->starts.kept,
                                    .is_new = n->starts.is_new,
                                    .ask_ms = n->election_ms,
                                    .ctx = n,
                                    .store_starts = node_starts_store,
+                                   .save_starts = node_starts_save,
+                                   .save_identity = node_identity_save,
                                    .hang_up = node_hang_up,
                                    .all_known = all_known_cb,
                                    .peer_back = peer_back_cb,

@@ -3,6 +3,7 @@
  *
  *   node.c           the turn of the loop, submitting commands, status
  *   node_backup.c    a backup that a client reads
+ *   node_identity.c  the identity file, written
  *   node_inbound.c   streams of Raft's messages from other nodes
  *   node_members.c   the members as a node reports them
  *   node_open.c      making a node
@@ -103,23 +104,44 @@ struct node_backup {
 /* The copy that another thread writes while `busy`. */
 struct node_starts_save {
     uv_work_t req;
-    struct node_starts *owner;
-    const struct data_dir *dir;
-    bool busy, saves_starts, saves_witness;
-    struct starts starts, witness;
+    struct node *node;
+    bool busy;
+    bool awaited; /* somebody waits for it: when it fails, the node ends */
+    struct starts starts;
+    int error;
+};
+
+/* Likewise, of another file on another disk, which keeps nobody waiting. */
+struct node_witness_save {
+    uv_work_t req;
+    struct node *node;
+    bool busy;
+    struct starts witness;
     int error;
 };
 
 struct node_starts {
     struct starts starts;     /* used on the loop only */
+    struct starts kept;       /* likewise: what of it is on disk */
+    bool due;                 /* somebody waits for what is not being written yet */
     bool is_new;              /* the directory was made by this start */
-    pthread_mutex_t lock;     /* guards the file and the next fields */
+    pthread_mutex_t lock;     /* guards the file and the next field */
     uint64_t on_disk;         /* sequence of the state in the file */
     const char *witness_path; /* NULL: none */
     struct starts witness;
     uint64_t witness_ms, saved_ms; /* times of the last writes */
     bool failure_logged;
     struct node_starts_save save;
+    struct node_witness_save save_witness;
+};
+
+/* The identity that another thread writes while `busy`. */
+struct node_identity_save {
+    uv_work_t req;
+    struct node *node;
+    bool busy;
+    struct identity identity;
+    int error;
 };
 
 struct node {
@@ -142,6 +164,7 @@ struct node {
     struct data_dir dir;
     struct identity identity;
     struct node_starts starts;
+    struct node_identity_save identity_save;
     uint64_t hash_seed[2];
 
     /* parts, in the order in which they are made */
@@ -285,12 +308,17 @@ int node_starts_new(struct node *n, char *errmsg, size_t errmsg_size) FLI_MUST_U
 int node_starts_load(struct node *n, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 int node_starts_begin(struct node *n, const char *witness, bool reset, char *errmsg,
                       size_t errmsg_size) FLI_MUST_USE;
-int node_starts_store(void *ctx); /* the callback of membership.h */
+int node_starts_store(void *ctx); /* the callbacks of membership.h */
+void node_starts_save(void *ctx);
+void node_starts_turn(struct node *n);
 void node_starts_tick(struct node *n);
 uint64_t node_starts_index(const struct node *n); /* the last entry that is committed and on this
                                                      disk */
 void node_starts_end(struct node *n);
 size_t node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
+
+/* node_identity.c: the callback of membership.h */
+void node_identity_save(void *ctx, const struct identity *identity);
 
 /* node_members.c */
 int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,

@@ -1,6 +1,7 @@
-/* node_starts.c: the file of starts (starts.h), as the node keeps it. What must be on disk before
- * the node goes on is written at once. What others have told of their disks is written from time to
- * time, on a thread of libuv's pool, and so is the witness. */
+/* node_starts.c: the file of starts (starts.h), as the node keeps it. It is written on a thread of
+ * libuv's pool, and so is the witness: the loop waits for a disk only when the node starts or ends.
+ * What others wait for is written at once, or when the write before has ended, all that came
+ * meanwhile together. What others have told of their disks is written from time to time. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -40,6 +41,10 @@ static int store(struct node *n)
     int rv = starts_store(&n->dir, &k->starts);
     k->on_disk = k->starts.sequence;
     pthread_mutex_unlock(&k->lock);
+    if (rv == 0) {
+        k->kept = k->starts;
+        k->due = false;
+    }
     return rv;
 }
 
@@ -118,40 +123,124 @@ uint64_t node_starts_index(const struct node *n)
     return durable < committed ? durable : committed;
 }
 
+static bool may_save(const struct node *n)
+{
+    return !n->failed && n->phase < PHASE_CLOSE;
+}
+
+static void note_failure(struct node *n, int error, const char *witness)
+{
+    struct node_starts *k = &n->starts;
+    if (error != 0 && !k->failure_logged) {
+        host_log(&n->host, 2, "what is known of starts cannot be written%s%s: %s",
+                 witness != NULL ? " to the witness " : "", witness != NULL ? witness : "",
+                 strerror(error));
+    }
+    k->failure_logged = error != 0;
+}
+
 static void save_work(uv_work_t *req)
 {
     struct node_starts_save *w = req->data;
-    struct node_starts *k = w->owner;
+    struct node_starts *k = &w->node->starts;
     w->error = 0;
-    if (w->saves_starts) {
-        pthread_mutex_lock(&k->lock);
-        if (w->starts.sequence > k->on_disk && starts_store(w->dir, &w->starts) != 0) {
-            w->error = errno;
-        }
-        pthread_mutex_unlock(&k->lock);
+    pthread_mutex_lock(&k->lock);
+    if (w->starts.sequence > k->on_disk && starts_store(&w->node->dir, &w->starts) != 0) {
+        w->error = errno == 0 ? EIO : errno;
     }
-    if (w->saves_witness && starts_write(k->witness_path, &w->witness) != 0) {
-        w->error = errno;
+    pthread_mutex_unlock(&k->lock);
+}
+
+static void save_done(uv_work_t *req, int status);
+
+static void save(struct node *n)
+{
+    struct node_starts *k = &n->starts;
+    struct node_starts_save *w = &k->save;
+    FLI_ASSERT(!w->busy);
+    k->starts.sequence++; /* later changes are newer than this copy */
+    w->node = n;
+    w->awaited = k->due;
+    w->starts = k->starts;
+    w->req.data = w;
+    if (uv_queue_work(n->loop, &w->req, save_work, save_done) == 0) {
+        w->busy = true;
+        k->due = false;
+        n->open++;
     }
 }
 
+/* A write that the end of the node has overtaken has written less than is kept. */
+static void note_kept(struct node_starts *k)
+{
+    if (k->save.starts.sequence > k->kept.sequence) {
+        k->kept = k->save.starts;
+    }
+}
+
+/* Whoever waited is let in before the next write, if there is one. */
 static void save_done(uv_work_t *req, int status)
 {
     struct node_starts_save *w = req->data;
-    struct node *n = FLI_CONTAINER_OF(w->owner, struct node, starts);
+    struct node *n = w->node;
+    int error = status != 0 ? ECANCELED : w->error;
     w->busy = false;
-    if (w->saves_witness) {
-        w->owner->witness.sequence = w->witness.sequence;
+    if (error == 0) {
+        note_kept(&n->starts);
     }
-    if ((status != 0 || w->error != 0) && !w->owner->failure_logged) {
-        w->owner->failure_logged = true;
-        host_log(&n->host, 2, "what is known of starts cannot be written%s%s: %s",
-                 w->saves_witness ? ", or the witness " : "",
-                 w->saves_witness ? w->owner->witness_path : "", strerror(w->error));
-    } else if (status == 0 && w->error == 0) {
-        w->owner->failure_logged = false;
+    if (may_save(n) && error != 0 && w->awaited) {
+        host_fail(&n->host, FL_EIO, "the file starts in %s cannot be written", n->dir.path);
+    } else {
+        note_failure(n, error, NULL);
     }
+    if (may_save(n) && error == 0) {
+        transport_check_again(n->transport);
+    }
+    node_wake(n);
     node_closed_one(n);
+}
+
+void node_starts_save(void *ctx)
+{
+    struct node *n = ctx;
+    n->starts.due = true;
+    node_wake(n);
+}
+
+/* After all that this turn has read. */
+void node_starts_turn(struct node *n)
+{
+    if (may_save(n) && n->starts.due && !n->starts.save.busy) {
+        save(n);
+    }
+}
+
+static void witness_work(uv_work_t *req)
+{
+    struct node_witness_save *w = req->data;
+    w->error = starts_write(w->node->starts.witness_path, &w->witness) != 0 ? errno : 0;
+}
+
+static void witness_done(uv_work_t *req, int status)
+{
+    struct node_witness_save *w = req->data;
+    struct node_starts *k = &w->node->starts;
+    w->busy = false;
+    k->witness.sequence = w->witness.sequence;
+    note_failure(w->node, status != 0 ? ECANCELED : w->error, k->witness_path);
+    node_closed_one(w->node);
+}
+
+static void save_witness(struct node *n)
+{
+    struct node_witness_save *w = &n->starts.save_witness;
+    w->node = n;
+    w->witness = n->starts.witness;
+    w->req.data = w;
+    if (uv_queue_work(n->loop, &w->req, witness_work, witness_done) == 0) {
+        w->busy = true;
+        n->open++;
+    }
 }
 
 static bool is_due(uint64_t *at_ms, uint64_t now_ms, unsigned every_ms)
@@ -178,41 +267,31 @@ static bool witness_moves(struct node *n)
 void node_starts_tick(struct node *n)
 {
     struct node_starts *k = &n->starts;
-    struct node_starts_save *w = &k->save;
     uint64_t now_ms = uv_now(n->loop);
-    if (w->busy || n->failed || n->phase >= PHASE_CLOSE) {
+    if (!may_save(n)) {
         return;
     }
-    w->saves_witness = is_due(&k->witness_ms, now_ms, WITNESS_MS) && witness_moves(n);
-    w->saves_starts =
-        is_due(&k->saved_ms, now_ms, STARTS_MS) && membership_take_starts_news(n->membership);
-    if (!w->saves_witness && !w->saves_starts) {
-        return;
+    if (!k->save_witness.busy && is_due(&k->witness_ms, now_ms, WITNESS_MS) && witness_moves(n)) {
+        save_witness(n);
     }
-    k->starts.sequence++; /* later changes are newer than this copy */
-    w->owner = k;
-    w->dir = &n->dir;
-    w->starts = k->starts;
-    w->witness = k->witness;
-    w->req.data = w;
-    if (uv_queue_work(n->loop, &w->req, save_work, save_done) == 0) {
-        w->busy = true;
-        n->open++;
+    if (!k->save.busy && (k->due || (is_due(&k->saved_ms, now_ms, STARTS_MS) &&
+                                     membership_take_starts_news(n->membership)))) {
+        save(n);
     }
 }
 
-/* At an orderly end, the latest progress of the others is worth a write. No other write is under
- * way. */
+/* At an orderly end, the latest progress of the others is worth a write. */
 void node_starts_end(struct node *n)
 {
     struct node_starts *k = &n->starts;
     if (n->failed || n->membership == NULL || n->replica == NULL) {
         return;
     }
-    if (membership_take_starts_news(n->membership) && store(n) != 0) {
+    if ((membership_take_starts_news(n->membership) || k->due) && store(n) != 0) {
         host_log(&n->host, 2, "%s/starts cannot be written: %s", n->dir.path, strerror(errno));
     }
-    if (!k->save.busy && witness_moves(n) && starts_write(k->witness_path, &k->witness) != 0) {
+    if (!k->save_witness.busy && witness_moves(n) &&
+        starts_write(k->witness_path, &k->witness) != 0) {
         host_log(&n->host, 2, "the witness %s cannot be written: %s", k->witness_path,
                  strerror(errno));
     }
@@ -222,6 +301,6 @@ void node_starts_end(struct node *n)
 
 size_t node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX])
 {
-    return starts_message_encode(&n->starts.starts, n->id, replica_term_on_disk(n->replica),
+    return starts_message_encode(&n->starts.kept, n->id, replica_term_on_disk(n->replica),
                                  node_starts_index(n), out);
 }

@@ -165,6 +165,8 @@ void handshake_explain_version(const uint8_t in[HANDSHAKE_SIZE],
 const char *handshake_verdict_text(enum handshake_verdict verdict)
 {
     switch (verdict) {
+    case HANDSHAKE_UNDECIDED:
+        break;
     case HANDSHAKE_WELCOME:
         return "welcome";
     case HANDSHAKE_STRANGER:

@@ -53,6 +53,7 @@ enum stream_kind {
 
 /* The values are sent and must not change. */
 enum handshake_verdict {
+    HANDSHAKE_UNDECIDED = 0, /* never sent: this node is to write something first */
     HANDSHAKE_WELCOME = 1,
     HANDSHAKE_STRANGER = 2, /* not a member, or not yet a member again, or not the node that was
                                called */
@@ -86,6 +87,9 @@ struct peer_identity {
     uint64_t term, last_index; /* of its log, on disk at its start */
     bool asks_raft; /* not sent: the call is for a stream of Raft's messages, so the node has
                        none */
+    bool welcomes;  /* not sent: it is the answer to this node's call */
+    bool waited;    /* not sent: it was looked at before, and was undecided; what is known of the
+                       node may be newer than its handshake by now */
 };
 
 /* The versions of log and snapshots that a node knows (machine/version.c). Two nodes without a

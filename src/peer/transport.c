@@ -104,6 +104,15 @@ enum handshake_verdict transport_check(struct transport *t, const struct handsha
     return verdict;
 }
 
+void transport_check_again(struct transport *t)
+{
+    if (t->started && !t->closing) {
+        accept_check_again(t);
+        dial_check_again(t);
+        deadlines_changed(t);
+    }
+}
+
 /* ---- deadlines ---- */
 
 void deadline_set(struct transport *t, struct deadline *d, unsigned after_ms)

@@ -86,9 +86,11 @@ struct transport_config {
 struct transport_callbacks {
     void *ctx;
     /* Checks a peer's handshake, after the transport's own checks, and fills in `reason` unless the
-     * verdict is HANDSHAKE_WELCOME. The peer may not be a member yet; if it is welcomed,
-     * transport_set_members() has made it one meanwhile. The reason is logged, and told to a peer
-     * that is configured alike: so it must not name a cluster id or an incarnation. */
+     * verdict is HANDSHAKE_WELCOME. HANDSHAKE_UNDECIDED: the connection waits, as long as its
+     * deadline allows, and is checked again, as `waited`, by transport_check_again(). The peer may
+     * not be a member yet; if it is welcomed, transport_set_members() has made it one meanwhile.
+     * The reason is logged, and told to a peer that is configured alike: so it must not name a
+     * cluster id or an incarnation. */
     enum handshake_verdict (*check)(void *ctx, const struct peer_identity *peer,
                                     char reason[HANDSHAKE_REASON_MAX]);
     /* Hands on a stream from another node: the owner calls stream_start() or stream_close(). */
@@ -128,6 +130,9 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_M
  * they go into all later handshakes. */
 void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index,
                            uint32_t members_crc);
+
+/* Checks again the handshakes that wait for a decision. From the loop, not within a callback. */
+void transport_check_again(struct transport *t);
 
 /* Sets the end of the node's log; it goes into all later handshakes. */
 void transport_set_progress(struct transport *t, uint64_t term, uint64_t last_index);

@@ -2,7 +2,8 @@
  * each member.
  *
  * An accepted connection is `pending` until its handshake is complete. The steps: accept, read
- * HANDSHAKE_SIZE bytes, check them, write the answer, hand the stream on. A pending connection is
+ * HANDSHAKE_SIZE bytes, check them, write the answer, hand the stream on. Between check and answer
+ * it may wait for this node's disk. A pending connection is
  * dropped at end of stream, at its deadline, when there are too many, after a bad handshake, or
  * when the transport closes.
  *
@@ -34,6 +35,7 @@ struct pending {
     struct deadline deadline;
     struct origin origin;
     char address[64]; /* for the log */
+    struct undecided undecided;
     size_t got;
     uint8_t buf[HANDSHAKE_SIZE];
 };
@@ -189,6 +191,14 @@ static void cut_off(struct pending *p, const char *why)
     pending_drop(p);
 }
 
+static void drop_no_node(struct pending *p)
+{
+    p->t->dropped++;
+    transport_log(p->t, 2, "a connection from %s to the peer port was dropped: not a node",
+                  p->address);
+    pending_drop(p);
+}
+
 static void check_pending(struct pending *p, struct fli_slice leftover)
 {
     struct transport *t = p->t;
@@ -203,10 +213,7 @@ static void check_pending(struct pending *p, struct fli_slice leftover)
         return;
     }
     if (rv != 0 || h.verdict != 0) {
-        t->dropped++;
-        transport_log(t, 2, "a connection from %s to the peer port was dropped: not a node",
-                      p->address);
-        pending_drop(p);
+        drop_no_node(p);
         return;
     }
     if (t->security != NULL && !security_is(t->security, channel_tls(p->channel), h.from.node_id)) {
@@ -216,7 +223,16 @@ static void check_pending(struct pending *p, struct fli_slice leftover)
         cut_off(p, reason);
         return;
     }
+    h.from.waited = p->undecided.waits;
     enum handshake_verdict verdict = transport_check(t, &h, &alike, reason);
+    p->undecided.waits = verdict == HANDSHAKE_UNDECIDED;
+    if (verdict == HANDSHAKE_UNDECIDED && leftover.len > 0) {
+        drop_no_node(p); /* a node waits for the answer */
+        return;
+    }
+    if (verdict == HANDSHAKE_UNDECIDED) {
+        return;
+    }
     if (verdict != HANDSHAKE_WELCOME) {
         transport_log(t, 2, "refused node %llu at %s: %s", (unsigned long long)h.from.node_id,
                       p->address, reason);
@@ -231,6 +247,31 @@ static void check_pending(struct pending *p, struct fli_slice leftover)
     hand_on(t, c, &h, leftover);
 }
 
+static struct pending *first_due(struct transport *t)
+{
+    FLI_LIST_FOREACH(pos, &t->pending)
+    {
+        if (pending_of(pos)->undecided.due) {
+            return pending_of(pos);
+        }
+    }
+    return NULL;
+}
+
+/* The owner of a stream may do anything, so the list is read anew after each. */
+void accept_check_again(struct transport *t)
+{
+    struct pending *p;
+    FLI_LIST_FOREACH(pos, &t->pending)
+    {
+        pending_of(pos)->undecided.due = pending_of(pos)->undecided.waits;
+    }
+    while ((p = first_due(t)) != NULL) {
+        p->undecided.due = false;
+        check_pending(p, (struct fli_slice){NULL, 0});
+    }
+}
+
 /* ---- strangers ---- */
 
 static void pending_bytes(void *ctx, const uint8_t *data, size_t len)
@@ -238,6 +279,10 @@ static void pending_bytes(void *ctx, const uint8_t *data, size_t len)
     struct pending *p = ctx;
     struct transport *t = p->t;
     size_t n = HANDSHAKE_SIZE - p->got < len ? HANDSHAKE_SIZE - p->got : len;
+    if (p->undecided.waits) {
+        drop_no_node(p);
+        return;
+    }
     memcpy(p->buf + p->got, data, n);
     p->got += n;
     if (p->got == HANDSHAKE_SIZE) {

@@ -5,11 +5,12 @@
  *        |          `----' next      |
  *        `---> finished (status) <---'
  *
- * With security, shaking begins with TLS's handshake. A numeric address skips resolving. Each
- * address that the name resolved to gets its own deadlines. When one fails, the next is tried; but
- * a peer that answered with a refusal ends the attempt. The callback always comes from the loop,
- * never from within dial_start(). When the transport closes, an attempt that waits for the resolver
- * ends when the resolver returns, since resolving cannot be interrupted. */
+ * While shaking, an answer may wait for this node's disk. With security, shaking begins with TLS's
+ * handshake. A numeric address skips resolving. Each address that the name resolved to gets its own
+ * deadlines. When one fails, the next is tried; but a peer that answered with a refusal ends the
+ * attempt. The callback always comes from the loop, never from within dial_start(). When the
+ * transport closes, an attempt that waits for the resolver ends when the resolver returns, since
+ * resolving cannot be interrupted. */
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,8 @@ struct dial {
     struct channel *channel; /* while connecting and shaking */
     struct deadline deadline;
     char why[96]; /* why the last address failed */
+    struct undecided undecided;
+    struct fli_buf leftover; /* bytes behind an answer that waits */
     size_t got;
     uint8_t buf[HANDSHAKE_SIZE];
 };
@@ -54,6 +57,7 @@ static void dial_finish(struct dial *d, int status, const struct peer_identity *
     if (d->list != NULL) {
         uv_freeaddrinfo(d->list);
     }
+    fli_buf_fini(&d->leftover);
     free(d);
     if (status == FL_ENOCONN && !t->closing) {
         transport_log(t, 3, "node %llu at %s cannot be reached: %s", dial_id(&done),
@@ -117,6 +121,20 @@ static void dial_reject(struct dial *d, const char *reason)
     dial_finish(d, FL_EDENIED, NULL, NULL);
 }
 
+/* The socket is not read meanwhile: the peer may send as soon as it has answered. */
+static void dial_wait(struct dial *d, struct fli_slice leftover)
+{
+    struct transport *t = d->t;
+    channel_read_stop(d->channel);
+    d->undecided.waits = true;
+    deadline_set(t, &d->deadline, t->answer_ms);
+    if (fli_buf_append(&d->leftover, leftover.data, leftover.len) != 0) {
+        snprintf(d->why, sizeof d->why, "out of memory");
+        dial_hang_up(d);
+        dial_finish(d, FL_ENOCONN, NULL, NULL);
+    }
+}
+
 static void dial_check(struct dial *d, struct fli_slice leftover)
 {
     struct transport *t = d->t;
@@ -142,10 +160,47 @@ static void dial_check(struct dial *d, struct fli_slice leftover)
         snprintf(reason, sizeof reason, "node %llu answered where node %llu was called",
                  (unsigned long long)h.from.node_id, dial_id(d));
         dial_reject(d, reason);
-    } else if (transport_check(t, &h, &alike, reason) != HANDSHAKE_WELCOME) {
+        return;
+    }
+    h.from.welcomes = true;
+    h.from.waited = d->undecided.waits;
+    enum handshake_verdict ours = transport_check(t, &h, &alike, reason);
+    if (ours == HANDSHAKE_UNDECIDED) {
+        dial_wait(d, leftover);
+    } else if (ours != HANDSHAKE_WELCOME) {
         dial_reject(d, reason);
     } else {
         dial_welcome(d, &h, leftover);
+    }
+}
+
+static struct dial *first_due(struct transport *t)
+{
+    FLI_LIST_FOREACH(pos, &t->dialing)
+    {
+        struct dial *d = FLI_CONTAINER_OF(pos, struct dial, link);
+        if (d->undecided.due) {
+            return d;
+        }
+    }
+    return NULL;
+}
+
+/* Each result may begin and end others, so the list is read anew after each. */
+void dial_check_again(struct transport *t)
+{
+    struct dial *d;
+    FLI_LIST_FOREACH(pos, &t->dialing)
+    {
+        d = FLI_CONTAINER_OF(pos, struct dial, link);
+        d->undecided.due = d->undecided.waits;
+    }
+    while ((d = first_due(t)) != NULL) {
+        struct fli_buf leftover = d->leftover;
+        d->undecided.due = false;
+        fli_buf_init(&d->leftover, CHANNEL_READ_SIZE);
+        dial_check(d, (struct fli_slice){leftover.data, leftover.len});
+        fli_buf_fini(&leftover);
     }
 }
 
@@ -167,6 +222,8 @@ static void dial_bytes(void *ctx, const uint8_t *data, size_t len)
 static void dial_failed(struct dial *d, const char *why)
 {
     snprintf(d->why, sizeof d->why, "%s", why);
+    d->undecided = (struct undecided){.waits = false};
+    fli_buf_clear(&d->leftover);
     dial_hang_up(d);
     dial_next(d);
 }
@@ -305,6 +362,7 @@ int dial_start(struct transport *t, enum stream_kind kind, const struct member *
     d->cb = cb;
     d->ctx = ctx;
     d->resolve.data = d;
+    fli_buf_init(&d->leftover, CHANNEL_READ_SIZE);
     snprintf(d->why, sizeof d->why, "it has no address");
     fli_list_init(&d->link);
     fli_list_push(&t->dialing, &d->link);
@@ -328,7 +386,9 @@ void dial_sweep(struct transport *t)
     {
         struct dial *d = FLI_CONTAINER_OF(pos, struct dial, link);
         if (d->channel != NULL && deadline_over(t, &d->deadline)) {
-            dial_failed(d, d->shaking ? "no answer in time" : "no connection in time");
+            dial_failed(d, d->undecided.waits ? "this node's disk was not done in time"
+                           : d->shaking       ? "no answer in time"
+                                              : "no connection in time");
         }
     }
 }

@@ -82,6 +82,12 @@ enum handshake_verdict transport_check(struct transport *t, const struct handsha
 int transport_channel(struct transport *t, struct channel **ret) FLI_MUST_USE;
 void transport_maybe_closed(struct transport *t);
 
+/* A handshake that waits for a decision of this node. */
+struct undecided {
+    bool waits;
+    bool due; /* it is to be checked in this round */
+};
+
 void deadline_set(struct transport *t, struct deadline *d, unsigned after_ms);
 bool deadline_over(struct transport *t, struct deadline *d);
 void deadlines_changed(struct transport *t); /* sets the timer */
@@ -92,6 +98,7 @@ void accept_stop(struct transport *t);
 void accept_sweep(struct transport *t);
 void accept_earliest(const struct transport *t, uint64_t *at_ms); /* lowers *at_ms to the earliest
                                                                      deadline */
+void accept_check_again(struct transport *t);
 void accept_drop_all(struct transport *t);
 void accept_lose_former_members(
     struct transport *t); /* loses streams of nodes that are no members any
@@ -100,6 +107,7 @@ void accept_lose_former_members(
 /* transport_dial.c */
 int dial_start(struct transport *t, enum stream_kind kind, const struct member *m,
                transport_dial_cb cb, void *ctx) FLI_MUST_USE;
+void dial_check_again(struct transport *t);
 void dial_sweep(struct transport *t);
 void dial_earliest(const struct transport *t, uint64_t *at_ms);
 void dial_cancel_all(struct transport *t);

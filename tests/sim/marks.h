@@ -113,6 +113,7 @@
     X(redlocks_extended, 50)                                                                       \
     X(redlocks_refused, 50)                                                                        \
     X(redis_evicted, 100)                                                                          \
+    X(handshakes_waited, 50)                                                                       \
     X(redis_restarts, 50)                                                                          \
     X(entered, 50)                                                                                 \
     X(entered_expired, 100)                                                                        \

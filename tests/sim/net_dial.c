@@ -5,6 +5,8 @@
 
 #include "net_private.h"
 
+#define SIM_UNDECIDED_MAX 256u
+
 int transport_create(uv_loop_t *loop, const struct transport_config *config,
                      const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
                      size_t errmsg_size)
@@ -192,11 +194,37 @@ static void dial_carry(struct sim_event *e, struct sim_dial *d, void (*deliver)(
     d->users++;
 }
 
+/* The call waits for the disk of this node; transport_check_again() goes on with it. */
+static void leave_undecided(struct sim_dial *d, struct sim_node *n)
+{
+    d->undecided = n;
+    d->undecided_life = n->life;
+    d->users++;
+    n->sim->marks->handshakes_waited++;
+}
+
+static void check_answer(struct sim_dial *d, struct transport *t)
+{
+    char reason[HANDSHAKE_REASON_MAX];
+    enum handshake_verdict ours = d->verdict != HANDSHAKE_WELCOME
+                                      ? HANDSHAKE_WELCOME
+                                      : t->cbs.check(t->cbs.ctx, &d->answer, reason);
+    if (ours == HANDSHAKE_UNDECIDED) {
+        leave_undecided(d, t->node);
+        return;
+    }
+    if (ours != HANDSHAKE_WELCOME) {
+        dial_ended(d, FL_EDENIED);
+        return;
+    }
+    dial_ended(d, d->verdict == HANDSHAKE_WELCOME ? 0 : FL_EDENIED);
+    t->cbs.answered(t->cbs.ctx, d->to->index + 1, d->verdict, d->reason);
+}
+
 static void answered_deliver(struct sim_event *e)
 {
     struct sim_dial *d = e->p;
     struct transport *t = e->node->transport;
-    char reason[HANDSHAKE_REASON_MAX];
     if (d->done || t == NULL || t->closing) {
         return;
     }
@@ -205,13 +233,8 @@ static void answered_deliver(struct sim_event *e)
         t->cbs.absent(t->cbs.ctx, d->to->index + 1);
         return;
     }
-    bool welcome = d->verdict == HANDSHAKE_WELCOME;
-    if (welcome && t->cbs.check(t->cbs.ctx, &d->answer, reason) != HANDSHAKE_WELCOME) {
-        dial_ended(d, FL_EDENIED);
-        return;
-    }
-    dial_ended(d, welcome ? 0 : FL_EDENIED);
-    t->cbs.answered(t->cbs.ctx, d->to->index + 1, d->verdict, d->reason);
+    d->answer.welcomes = true;
+    check_answer(d, t);
 }
 
 static void timeout_deliver(struct sim_event *e)
@@ -261,6 +284,26 @@ static void replace_oldest(struct sim_conn *made)
     }
 }
 
+static void check_call(struct sim_dial *d, struct transport *t)
+{
+    d->verdict = t->cbs.check(t->cbs.ctx, &d->asked, d->reason);
+    d->answer = t->self;
+    if (d->verdict == HANDSHAKE_UNDECIDED) {
+        leave_undecided(d, t->node);
+        return;
+    }
+    if (d->verdict == HANDSHAKE_WELCOME && members_find(&t->members, d->asked.node_id) == NULL) {
+        d->verdict = HANDSHAKE_STRANGER;
+    }
+    if (d->verdict == HANDSHAKE_WELCOME) {
+        d->conn = conn_make(d);
+        struct stream *st = stream_make(d->conn, 1);
+        replace_oldest(d->conn);
+        t->cbs.accepted(t->cbs.ctx, d->kind, &d->asked, st);
+    }
+    answer(d);
+}
+
 static void called_deliver(struct sim_event *e)
 {
     struct sim_dial *d = e->p;
@@ -269,20 +312,43 @@ static void called_deliver(struct sim_event *e)
     if (d->done || from == NULL || d->from->life != d->life || t == NULL || t->closing) {
         return;
     }
-    struct peer_identity self = from->self;
-    self.asks_raft = d->kind == STREAM_RAFT;
-    d->verdict = t->cbs.check(t->cbs.ctx, &self, d->reason);
-    d->answer = t->self;
-    if (d->verdict == HANDSHAKE_WELCOME && members_find(&t->members, self.node_id) == NULL) {
-        d->verdict = HANDSHAKE_STRANGER;
+    d->asked = from->self;
+    d->asked.asks_raft = d->kind == STREAM_RAFT;
+    check_call(d, t);
+}
+
+static void check_again(struct sim_dial *d, struct transport *t)
+{
+    bool answering = d->to == t->node;
+    bool over = d->done || d->undecided_life != t->node->life || d->from->life != d->life;
+    d->undecided = NULL;
+    if (over || d->from->transport == NULL) {
+        SIM_TRACE(t->node->sim, "node %u: a call that waited is over", t->node->index + 1);
+    } else if (answering) {
+        d->asked.waited = true;
+        check_call(d, t);
+    } else {
+        d->answer.waited = true;
+        check_answer(d, t);
     }
-    if (d->verdict == HANDSHAKE_WELCOME) {
-        d->conn = conn_make(d);
-        struct stream *st = stream_make(d->conn, 1);
-        replace_oldest(d->conn);
-        t->cbs.accepted(t->cbs.ctx, d->kind, &self, st);
+    d->users--;
+}
+
+/* A check may begin calls, which come first in the list, and end others. None is given back while
+ * it is undecided, and those that are still so afterwards are left for the next time. */
+void transport_check_again(struct transport *t)
+{
+    struct sim_dial *due[SIM_UNDECIDED_MAX];
+    unsigned n = 0;
+    for (struct sim_dial *d = t->node->sim->dials; d != NULL; d = d->next) {
+        if (d->undecided == t->node) {
+            FLI_ASSERT(n < SIM_UNDECIDED_MAX);
+            due[n++] = d;
+        }
     }
-    answer(d);
+    while (n > 0 && !t->closing) {
+        check_again(due[--n], t); /* the oldest first */
+    }
 }
 
 static void called_fire(struct sim *s, struct sim_event *e)

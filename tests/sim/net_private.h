@@ -61,6 +61,9 @@ struct sim_dial {
     transport_dial_cb cb;
     void *ctx;
     enum handshake_verdict verdict; /* 0: nobody listens there */
+    struct sim_node *undecided;     /* this node has to write something first; NULL: none has */
+    uint64_t undecided_life;
+    struct peer_identity asked; /* what the called node was shown */
     char reason[HANDSHAKE_REASON_MAX];
     struct peer_identity answer;
     struct sim_conn *conn;

@@ -138,7 +138,7 @@ struct sim_disk {
 enum sim_power { SIM_DOWN, SIM_UP, SIM_STOPPING };
 
 #define SIM_TIMERS_MAX 3u
-#define SIM_WORKS_MAX 4u
+#define SIM_WORKS_MAX 6u
 
 /* An older copy of a disk, see older.c. */
 struct sim_older {

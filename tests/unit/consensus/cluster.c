@@ -267,11 +267,14 @@ unsigned cluster_wait_leader(struct cluster *c)
     return (unsigned)cluster_leader(c);
 }
 
+/* In the machines, and in the files, which follow. */
 static bool is_formed(void *ctx)
 {
     struct cluster *c = ctx;
     for (unsigned i = 0; i < c->n; i++) {
-        if (c->nodes[i].node != NULL && machine_cluster_id(node_machine(c->nodes[i].node)) == 0) {
+        struct node *n = c->nodes[i].node;
+        if (n != NULL &&
+            (machine_cluster_id(node_machine(n)) == 0 || n->identity.cluster_id == 0)) {
             return false;
         }
     }

@@ -372,8 +372,9 @@ TEST_WITH(test_back_with_less_log_than_identity, cluster_set_up, cluster_tear_do
     cluster_until(c, all_know, &r, "each knows of the one that is back");
 }
 
-static enum handshake_verdict call_from(struct node *n, uint64_t id, uint64_t admitted_index,
-                                        const char *address)
+/* As the transport does: a handshake is undecided until its start is on disk. */
+static enum handshake_verdict call_once(struct node *n, uint64_t id, uint64_t admitted_index,
+                                        const char *address, bool waited)
 {
     char reason[HANDSHAKE_REASON_MAX] = "";
     struct peer_identity peer = {.node_id = id,
@@ -384,9 +385,110 @@ static enum handshake_verdict call_from(struct node *n, uint64_t id, uint64_t ad
                                  .version = UINT16_MAX,
                                  .start = {UINT32_MAX, 1},
                                  .term = UINT32_MAX,
-                                 .last_index = UINT32_MAX};
+                                 .last_index = UINT32_MAX,
+                                 .waited = waited};
     (void)snprintf(peer.peer_address, sizeof peer.peer_address, "%s", address);
     return membership_check_peer(n->membership, &peer, reason);
+}
+
+struct call {
+    struct node *n;
+    uint64_t id, admitted_index;
+    const char *address;
+    enum handshake_verdict verdict;
+};
+
+static bool is_decided(void *ctx)
+{
+    struct call *call = ctx;
+    call->verdict = call_once(call->n, call->id, call->admitted_index, call->address, true);
+    return call->verdict != HANDSHAKE_UNDECIDED;
+}
+
+static enum handshake_verdict call_from(struct cluster *c, unsigned i, uint64_t id,
+                                        uint64_t admitted_index, const char *address)
+{
+    struct call call = {c->nodes[i].node, id, admitted_index, address, HANDSHAKE_UNDECIDED};
+    call.verdict = call_once(call.n, id, admitted_index, address, false);
+    if (call.verdict == HANDSHAKE_UNDECIDED) {
+        cluster_until(c, is_decided, &call, "the start of the caller is on disk");
+    }
+    return call.verdict;
+}
+
+/* Whether node i tells others of the start with which call_once() calls. */
+static bool tells(struct cluster *c, unsigned i, uint64_t id)
+{
+    uint8_t bytes[STARTS_MESSAGE_MAX];
+    struct starts_message told;
+    size_t len = node_starts_message(c->nodes[i].node, bytes);
+    assert_int_equal(starts_message_decode((struct fli_slice){bytes, len}, &told), 0);
+    bool found = false;
+    for (unsigned k = 0; k < told.n; k++) {
+        found = found || (told.list[k].id == id && told.list[k].start.number == UINT32_MAX);
+    }
+    return found;
+}
+
+/* The lock of the file keeps the thread that writes it from its work, as a disk that stands still
+ * would. Meanwhile the node leads on, lets nobody in by what it has not written, and tells nobody
+ * of it. */
+TEST_WITH(a_start_waits_for_the_disk_and_the_loop_does_not, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned gone = cluster_other_than(c, leader);
+    struct node *n = c->nodes[leader].node;
+    const char *address = c->members.list[gone].address;
+    uint64_t index = n->identity.known_index;
+    uint64_t term = replica_term(n->replica);
+    cluster_stop(c, gone, 0);
+    pthread_mutex_lock(&n->starts.lock);
+    assert_int_equal(call_once(n, gone + 1, index, address, false), HANDSHAKE_UNDECIDED);
+    for (unsigned i = 0; i < 20; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "lock-%u", i);
+        cluster_acquire(c, leader, name, "owner-1");
+    }
+    assert_int_equal(call_once(n, gone + 1, index, address, true), HANDSHAKE_UNDECIDED);
+    assert_false(tells(c, leader, gone + 1));
+    assert_true(membership_start_of(n->membership, gone + 1) != UINT32_MAX);
+    assert_int_equal(replica_term(n->replica), term);
+    pthread_mutex_unlock(&n->starts.lock);
+    assert_int_equal(call_from(c, leader, gone + 1, index, address), HANDSHAKE_WELCOME);
+    assert_true(tells(c, leader, gone + 1));
+    assert_int_equal(membership_start_of(n->membership, gone + 1), UINT32_MAX);
+}
+
+static bool is_newest_kept(void *ctx)
+{
+    struct call *call = ctx;
+    return membership_start_of(call->n->membership, call->id) == UINT32_MAX + UINT64_C(300);
+}
+
+/* Hearsay of hundreds of starts, in one turn, is one write. */
+TEST_WITH(starts_that_come_together_are_one_write, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    struct node *n = c->nodes[leader].node;
+    unsigned from = cluster_other_than(c, leader);
+    unsigned third = 3 - leader - from;
+    cluster_stop(c, third, 0);
+    uint64_t sequence = n->starts.starts.sequence;
+    for (unsigned i = 1; i <= 300; i++) {
+        uint8_t bytes[STARTS_MESSAGE_MAX];
+        struct starts s = c->nodes[from].node->starts.kept;
+        uint64_t incarnation = identity_known(&n->identity, third + 1);
+        (void)starts_record(&s, third + 1, incarnation,
+                            (struct start){UINT32_MAX + UINT64_C(1) * i, 1});
+        size_t len = starts_message_encode(&s, from + 1, 1, 1, bytes);
+        assert_int_equal(
+            membership_receive_starts(n->membership, from + 1, (struct fli_slice){bytes, len}), 0);
+    }
+    struct call call = {n, third + 1, 0, "", HANDSHAKE_UNDECIDED};
+    cluster_until(c, is_newest_kept, &call, "the newest one is on disk");
+    assert_true(n->starts.starts.sequence - sequence <= 4);
 }
 
 static const char *address_of(const struct node *n, uint64_t id)
@@ -415,9 +517,10 @@ TEST_WITH(test_addresses_with_less_log_than_identity, cluster_set_up, cluster_te
     uint64_t change = replica_configuration_index(n->replica);
     assert_true(applied < id.known_index && change < id.known_index);
     uint64_t old = applied > change ? applied : change;
-    assert_int_equal(call_from(n, moved + 1, old, "127.0.0.1:1"), HANDSHAKE_WELCOME);
+    assert_int_equal(call_from(c, away, moved + 1, old, "127.0.0.1:1"), HANDSHAKE_WELCOME);
     assert_string_equal(address_of(n, moved + 1), before);
-    assert_int_equal(call_from(n, moved + 1, id.known_index, "127.0.0.1:1"), HANDSHAKE_WELCOME);
+    assert_int_equal(call_from(c, away, moved + 1, id.known_index, "127.0.0.1:1"),
+                     HANDSHAKE_WELCOME);
     assert_string_equal(address_of(n, moved + 1), "127.0.0.1:1");
 }
 

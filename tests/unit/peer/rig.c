@@ -116,6 +116,9 @@ static enum handshake_verdict check_cb(void *ctx, const struct peer_identity *pe
     struct side *s = ctx;
     s->judged++;
     s->peer = *peer;
+    if (s->undecided) {
+        return HANDSHAKE_UNDECIDED;
+    }
     if (s->refuse) {
         snprintf(reason, HANDSHAKE_REASON_MAX, "no: node %llu", (unsigned long long)peer->node_id);
         return HANDSHAKE_OTHER_INCARNATION;

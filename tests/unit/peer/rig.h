@@ -36,6 +36,7 @@ struct side {
     struct transport *t;
     struct peer_identity self;
     bool refuse;    /* the judge says no */
+    bool undecided; /* it says nothing yet */
     bool unstarted; /* accepted streams are not started */
     bool discard;   /* accepted streams are closed at once */
     unsigned judged, accepted, answered, absent, closed, logged;
