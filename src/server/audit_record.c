@@ -115,6 +115,7 @@ static int put_time(struct fli_buf *b, uint64_t wall_ms)
 static uint8_t *escape(uint8_t *at, uint8_t c)
 {
     static const char hex[] = "0123456789abcdef";
+    static const uint8_t begin[] = {'\\', 'u', '0', '0'};
     bool is_text = c >= ' ' && c < 0x7f;
     if (is_text && c != '"' && c != '\\') {
         *at = c;
@@ -125,7 +126,7 @@ static uint8_t *escape(uint8_t *at, uint8_t c)
         at[1] = c;
         return at + 2;
     }
-    memcpy(at, "\\u00", 4);
+    memcpy(at, begin, sizeof begin);
     at[4] = (uint8_t)hex[c >> 4];
     at[5] = (uint8_t)hex[c & 15];
     return at + 6;
