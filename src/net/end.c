@@ -84,9 +84,7 @@ static void linger(struct net_conn *c)
     net_input_drop(c);
     c->lingering = true;
     c->watch_ms = uv_now(s->loop) + NET_LINGER_MS;
-    if (fli_list_linked(&c->watch)) {
-        fli_list_remove(&c->watch);
-    }
+    fli_list_remove(&c->watch);
     fli_list_push(&s->lingering, &c->watch);
     net_server_tick_start(s);
     net_conn_set_reading(c);
@@ -116,23 +114,16 @@ static void close_cb(uv_handle_t *handle)
     net_server_closed(s);
 }
 
-static void unlink_from(struct fli_list *link)
-{
-    if (fli_list_linked(link)) {
-        fli_list_remove(link);
-    }
-}
-
 static void free_conn(struct net_conn *c)
 {
     struct net_server *s = c->server;
     FLI_ASSERT(c->doomed && !c->closing && !c->requests_in_use);
     c->closing = true;
     net_memory_forget(c);
-    unlink_from(&c->dirty);
-    unlink_from(&c->watch);
-    unlink_from(&c->yielded);
-    unlink_from(&c->hung);
+    fli_list_remove(&c->dirty);
+    fli_list_remove(&c->watch);
+    fli_list_remove(&c->yielded);
+    fli_list_remove(&c->hung);
     net_input_drop(c);
     net_secure_drop(c);
     struct fli_list *link = NULL;
@@ -180,7 +171,7 @@ void net_conn_reap(struct net_conn *c)
         reap(c);
         return;
     }
-    unlink_from(&c->dirty);
+    fli_list_remove(&c->dirty);
     c->later = false;
     fli_list_push(&s->ending, &c->dirty);
     net_server_stay_awake(s);

@@ -179,15 +179,22 @@ static unsigned appends_of(struct group *g, unsigned i)
     return n;
 }
 
-/* The leader is replaced while it waits for entries; they arrive, and it sends them to nobody. */
-TEST_WITH(leadership_is_lost_meanwhile, NULL, group_stop)
+/* The number of a leader that waits for entries from its disk. */
+static unsigned begin_stuck(struct group *g)
 {
-    struct group *g = &group;
     unsigned leader = begin(g, 3, 1);
     g->servers[leader].reads_stuck = true;
     group_up(g, (leader + 1) % 3);
     group_run(g, 2 * GROUP_HEARTBEAT_MS);
     assert_true(sim_device_busy(g->servers[leader].sim, LOG_LANE_READ));
+    return leader;
+}
+
+/* The leader is replaced while it waits for entries; they arrive, and it sends them to nobody. */
+TEST_WITH(leadership_is_lost_meanwhile, NULL, group_stop)
+{
+    struct group *g = &group;
+    unsigned leader = begin_stuck(g);
     g->held[leader + 1] = true; /* it hears nothing */
     assert_int_equal(group_submit(g, leader), 0);
     GROUP_UNTIL(g, replica_role(group_replica(g, leader)) != REPLICA_LEADER);
@@ -272,11 +279,7 @@ TEST_WITH(a_damaged_entry, NULL, group_stop)
 TEST_WITH(ends_meanwhile, NULL, group_stop)
 {
     struct group *g = &group;
-    unsigned leader = begin(g, 3, 1);
-    g->servers[leader].reads_stuck = true;
-    group_up(g, (leader + 1) % 3);
-    group_run(g, 2 * GROUP_HEARTBEAT_MS);
-    assert_true(sim_device_busy(g->servers[leader].sim, LOG_LANE_READ));
+    unsigned leader = begin_stuck(g);
     group_crash(g, leader, SIM_CRASH_POWER);
     g->servers[leader].reads_stuck = false;
     group_up(g, leader);

@@ -62,25 +62,34 @@ TEST(dropped_client_cancels_what_is_unanswered)
     fixture_end(&f);
 }
 
+enum { EACH = 1000 }; /* requests of a client */
+
+/* Clients, each with as many requests that are not answered. */
+static void open_waiting(struct fixture *f, int *fds, unsigned n)
+{
+    enum { LINE = 7 };
+    static char lines[EACH * LINE + 1];
+    for (size_t i = 0; i < EACH; i++) {
+        memcpy(lines + i * LINE, "LATER\r\n", LINE + 1);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        fds[i] = client_open(f);
+        client_say(f, fds[i], lines);
+    }
+    turn_until(f, f->kept_n == n * EACH);
+}
+
 /* Many that end in one moment, with all they may have in flight, end in several turns. */
 TEST(many_ends_take_several_turns)
 {
-    enum { N = 20, EACH = 1000, LINE = 7 };
-    static char lines[EACH * LINE + 1];
+    enum { N = 20 };
     const struct linger reset = {.l_onoff = 1, .l_linger = 0};
     struct net_limits limits = test_limits();
     struct fixture f;
     int fds[N];
     limits.pipeline_max = EACH;
     fixture_start(&f, limits);
-    for (size_t i = 0; i < EACH; i++) {
-        memcpy(lines + i * LINE, "LATER\r\n", LINE + 1);
-    }
-    for (unsigned i = 0; i < N; i++) {
-        fds[i] = client_open(&f);
-        client_say(&f, fds[i], lines);
-    }
-    turn_until(&f, f.kept_n == N * EACH);
+    open_waiting(&f, fds, N);
     for (unsigned i = 0; i < N; i++) {
         assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
         client_close(fds[i]);
@@ -127,22 +136,14 @@ TEST(many_idle_ends_take_several_turns)
  * turns, and of each once. */
 TEST(many_hangups_take_several_turns)
 {
-    enum { N = 20, EACH = 1000, LINE = 7 };
-    static char lines[EACH * LINE + 1];
+    enum { N = 20 };
     struct net_limits limits = test_limits();
     struct fixture f;
     int fds[N];
     unsigned turns = 0;
     limits.pipeline_max = EACH;
     fixture_start(&f, limits);
-    for (size_t i = 0; i < EACH; i++) {
-        memcpy(lines + i * LINE, "LATER\r\n", LINE + 1);
-    }
-    for (unsigned i = 0; i < N; i++) {
-        fds[i] = client_open(&f);
-        client_say(&f, fds[i], lines);
-    }
-    turn_until(&f, f.kept_n == N * EACH);
+    open_waiting(&f, fds, N);
     for (unsigned i = 0; i < N; i++) {
         assert_int_equal(shutdown(fds[i], SHUT_WR), 0);
     }
@@ -169,8 +170,7 @@ TEST(many_hangups_take_several_turns)
 /* It hangs up, and is gone before the service was told. */
 TEST(gone_while_its_hangup_waits)
 {
-    enum { N = 5, EACH = 1000, LINE = 7 };
-    static char lines[EACH * LINE + 1];
+    enum { N = 5 };
     const struct linger reset = {.l_onoff = 1, .l_linger = 0};
     struct net_limits limits = test_limits();
     struct fixture f;
@@ -178,14 +178,7 @@ TEST(gone_while_its_hangup_waits)
     limits.pipeline_max = EACH;
     limits.unread_ms = 0;
     fixture_start(&f, limits);
-    for (size_t i = 0; i < EACH; i++) {
-        memcpy(lines + i * LINE, "LATER\r\n", LINE + 1);
-    }
-    for (unsigned i = 0; i < N; i++) {
-        fds[i] = client_open(&f);
-        client_say(&f, fds[i], lines);
-    }
-    turn_until(&f, f.kept_n == N * EACH);
+    open_waiting(&f, fds, N);
     for (unsigned i = 0; i < N; i++) {
         assert_int_equal(shutdown(fds[i], SHUT_WR), 0);
     }

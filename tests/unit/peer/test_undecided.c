@@ -15,15 +15,22 @@ static int tear_down(void **state)
     return 0;
 }
 
-TEST_WITH(a_handshake_waits_for_a_decision, set_up, tear_down)
+/* The descriptor of one whose handshake waits for a decision. */
+static int connect_undecided(struct rig *r)
 {
-    struct rig *r = *state;
     struct handshake h = rig_handshake(r);
-    uint8_t bytes[HANDSHAKE_SIZE];
     r->b.undecided = true;
     int fd = plain_connect(r->ports[1]);
     plain_say(fd, &h);
     RUN_UNTIL(r, r->b.judged == 1);
+    return fd;
+}
+
+TEST_WITH(a_handshake_waits_for_a_decision, set_up, tear_down)
+{
+    struct rig *r = *state;
+    uint8_t bytes[HANDSHAKE_SIZE];
+    int fd = connect_undecided(r);
     assert_false(r->b.peer.waited);
     transport_check_again(r->b.t);
     assert_int_equal(r->b.judged, 2);
@@ -41,12 +48,8 @@ TEST_WITH(a_handshake_waits_for_a_decision, set_up, tear_down)
 TEST_WITH(a_refusal_may_come_later, set_up, tear_down)
 {
     struct rig *r = *state;
-    struct handshake h = rig_handshake(r);
     uint8_t bytes[HANDSHAKE_SIZE];
-    r->b.undecided = true;
-    int fd = plain_connect(r->ports[1]);
-    plain_say(fd, &h);
-    RUN_UNTIL(r, r->b.judged == 1);
+    int fd = connect_undecided(r);
     r->b.undecided = false;
     r->b.refuse = true;
     transport_check_again(r->b.t);
