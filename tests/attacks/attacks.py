@@ -206,6 +206,26 @@ socks = [socket.create_connection((host, int(port))) for _ in range(int(sys.argv
             self.step()
 
 
+class Computing:
+    """Processes that send nothing and compute all the time: as many others want a core."""
+    reads = False
+
+    def __init__(self, n):
+        self.cut_off = 0
+        self.children = [subprocess.Popen([sys.executable, '-c', 'while True: pass']) for _ in range(n)]
+        for child in self.children:
+            guard(child)
+
+    def step(self):
+        time.sleep(0.05)
+
+    def close(self):
+        for child in self.children:
+            child.kill()
+            child.wait()
+            release_from_guard(child)
+
+
 class Taker:
     """Takes a lock and gives it back, again and again, each time when the answer is there."""
     reads = True
@@ -334,6 +354,16 @@ class Attacked(Case):
         return infos
 
 
+class Reference(Attacked):
+    """No attack: what the machine alone makes of the good client's times."""
+
+    def test_nobody_else(self):
+        self.attack(Computing(0))
+
+    def test_beside_three_that_compute(self):
+        self.attack(Computing(3))
+
+
 class Attack(Attacked):
     """One row of the table each."""
 
@@ -418,7 +448,6 @@ class Attack(Attacked):
     def test_rubbish(self):
         self.attack(Flood(self.node.address, 20, b'*64\r\n' + b'$4096\r\n' + b'x' * 100000),
                     Flood(self.node.address, 20, b'*1\r\n$1\r\n'), may_end=True)
-
 
     def test_a_large_argument_is_thrown_away(self):
         """What is announced too large is read and thrown away, and no request comes of it."""
