@@ -11,11 +11,12 @@
  *   - Many connections have much to ask: each is visited for a moment. When the requests' share of
  *     the turn is used up, the rest waits for a later turn (base/turn.h), so that other work of
  *     this loop (heartbeats between nodes) is done in time. Connections that were not visited yet
- *     go before the others, so much work waits behind little. */
+ *     go before the others, and addresses take turns (line.h), so much work waits behind little. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "net/address.h"
 #include "net/conn.h"
@@ -89,7 +90,9 @@ void net_conn_yield(struct net_conn *c, bool served)
     if (fli_list_linked(&c->yielded) || s->closing) {
         return;
     }
-    fli_list_push(served ? &s->yielded : &s->unserved, &c->yielded);
+    struct net_waits *w = net_waits_of(c);
+    net_line_push(served ? &s->yielded : &s->unserved, served ? &w->yielded : &w->unserved,
+                  &c->yielded);
     net_server_stay_awake(s);
 }
 
@@ -247,11 +250,20 @@ static bool is_deferred(const struct net_conn *c)
 }
 
 /* A connection is read once in a turn, since libuv reads on as long as reads are full, and not when
- * the requests' share is over, unless this turn owes it a read. */
+ * the requests' share is over. */
 static bool may_read(const struct net_conn *c)
 {
     const struct net_server *s = c->server;
-    return c->read_in != s->turn_n && (c->owed_in == s->turn_n || !net_take_over(s));
+    return c->read_in != s->turn_n && !net_take_over(s);
+}
+
+static void begin_read(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    s->read_part = fli_turn_enter(&s->turn, FLI_TURN_REQUESTS);
+    s->read_at_ns = fli_clock_ns();
+    s->counted_ns = s->take_ns + s->shake_ns;
+    c->read_in = s->turn_n;
 }
 
 /* What is not read waits in the kernel: without room, libuv reads nothing, and read_cb() gets
@@ -262,10 +274,7 @@ static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
     struct net_server *s = c->server;
     *ret = uv_buf_init(s->read_buf, may_read(c) ? NET_READ_SIZE : 0);
     if (ret->len > 0) {
-        s->read_part = fli_turn_enter(&s->turn, FLI_TURN_REQUESTS);
-        s->read_at_ns = fli_clock_ns();
-        s->counted_ns = s->take_ns + s->shake_ns;
-        c->read_in = s->turn_n;
+        begin_read(c);
     }
 }
 
@@ -318,6 +327,27 @@ static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
     struct net_server *s = c->server;
     got(c, n, (const uint8_t *)buf->base);
+    count_read(s);
+}
+
+/* The poll would read it as well, in an order that the kernel chooses: whoever had its turn in a
+ * line would then wait for others once more. */
+void net_conn_read_now(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    uv_os_fd_t fd = -1;
+    FLI_ASSERT(c->reading && c->read_in != s->turn_n);
+    int rc = uv_fileno((uv_handle_t *)&c->tcp, &fd);
+    FLI_ASSERT(rc == 0); /* it is open */
+    begin_read(c);
+    ssize_t n = recv(fd, s->read_buf, NET_READ_SIZE, MSG_DONTWAIT);
+    if (n == 0) {
+        got(c, UV_EOF, NULL);
+    } else if (n > 0) {
+        got(c, n, (const uint8_t *)s->read_buf);
+    } else if (errno != EAGAIN && errno != EINTR) {
+        got(c, uv_translate_sys_error(errno), NULL);
+    }
     count_read(s);
 }
 

@@ -19,6 +19,7 @@
 #include "base/heap.h"
 #include "base/map.h"
 #include "base/turn.h"
+#include "net/line.h"
 #include "net/net.h"
 
 #define NET_READ_SIZE (64u * 1024u) /* bytes of one read; one such buffer for all connections */
@@ -29,7 +30,6 @@
 #define NET_INPUTS_KEEP 64u                             /* partial inputs kept in the pool */
 #define NET_REAPED_TURN 8192u /* requests given up with their connections in a turn, about */
 #define NET_HUNG_TURN 2048u   /* requests whose client has hung up, in a turn, about */
-#define NET_OWED_TURN_MAX 16u /* connections that a turn reads whatever its share, about */
 #define NET_REFUSED_MAX 64u   /* refused connections that get an error and an orderly end */
 #define NET_LISTENERS_MAX 8u
 #define NET_BACKLOG 1024
@@ -60,8 +60,13 @@ struct net_secure {
     struct fli_tls *tls;      /* NULL until the client has sent something */
     bool shaken;              /* the handshake is over */
     bool ended;               /* the client sends no more; reported when everything was taken */
-    struct fli_list deferred; /* of the server: a handshake, whose `in` waits for a later turn */
+    struct fli_list deferred; /* in a line of the server: a handshake, whose `in` waits */
     struct fli_buf in, out;   /* ciphertext; usually empty */
+};
+
+/* The connections of an address in each of the server's lines. */
+struct net_waits {
+    struct net_queue unserved, yielded, deferred, deferred_begun;
 };
 
 /* An address that clients come from. */
@@ -71,7 +76,8 @@ struct net_origin {
     uint8_t key_len;
     unsigned connections;
     size_t bytes;
-    struct fli_heap heavy; /* of it, as server->heavy */
+    struct fli_heap heavy;    /* of it, as server->heavy */
+    struct net_waits waiting; /* its connections in the lines of the server */
 };
 
 struct net_conn {
@@ -81,7 +87,7 @@ struct net_conn {
     struct fli_list dirty;    /* on server->dirty: has something to flush, resume or free; or on
                                * ->ending; or, with `later`, on ->pushed */
     struct fli_list watch;    /* server->fresh, ->leaving or ->lingering, oldest first */
-    struct fli_list yielded;  /* on server->yielded or ->unserved: paused until its turn comes */
+    struct fli_list yielded;  /* in server->yielded or ->unserved: paused until its turn comes */
     struct fli_list hung;     /* on server->hanging_up: the service is not told yet */
     struct fli_list requests; /* in order of arrival: taken, and their answers not yet in the
                                  output */
@@ -99,8 +105,8 @@ struct net_conn {
     struct net_secure *secure;       /* NULL: a plain connection */
     void *user;
     uint64_t id, opened_ms, active_ms, watch_ms, taken;
-    uint64_t read_in, owed_in; /* turns of the loop: the last read, and one that must read it */
-    unsigned in_flight;        /* length of `requests` */
+    uint64_t read_in;   /* the turn of the loop in which it was read last */
+    unsigned in_flight; /* length of `requests` */
     uint8_t proto;
     uint64_t login;
     uint8_t address[NET_CONN_ADDRESS_MAX];
@@ -159,14 +165,14 @@ struct net_server {
     uint64_t read_at_ns;   /* when the read under way began */
     uint64_t counted_ns;   /* what was spent on requests and handshakes until then */
     enum fli_turn_part read_part;
-    unsigned owed;            /* reads that this turn owes */
     uint64_t visit_ns;        /* when the current connection began to take requests */
     unsigned visit_n;         /* how many it took */
-    struct fli_list unserved; /* came in an earlier turn and were not served yet: they go first */
-    struct fli_list yielded;  /* had their share; in the order in which they continue */
+    struct net_line unserved; /* came in an earlier turn and were not served yet: they go first */
+    struct net_line yielded;  /* had their share, and continue */
+    struct net_waits refused; /* of connections without an address that counts */
     uint64_t shake_ns;        /* for handshakes in this turn */
-    struct fli_list deferred, deferred_begun; /* handshakes, in the order in which they
-                                                 continue */
+    struct net_line deferred; /* handshakes that wait */
+    struct net_line deferred_begun;
     struct fli_list conns, dirty;
     struct fli_list fresh;      /* sent no whole request yet */
     struct fli_list leaving;    /* cut off: the last message is on its way out */
@@ -207,8 +213,9 @@ void net_conn_accept(struct net_listener *l); /* accepts the next connection */
 void net_conn_doom(struct net_conn *c);
 void net_conn_work(struct net_conn *c); /* flush, resume, settle, or reap */
 void net_conn_set_reading(struct net_conn *c);
-void net_input_drop(struct net_conn *c); /* of its own, if it has one */
-void net_conn_stop(struct net_conn *c);  /* takes no more; closes when everything was sent */
+void net_conn_read_now(struct net_conn *c); /* once, without waiting */
+void net_input_drop(struct net_conn *c);    /* of its own, if it has one */
+void net_conn_stop(struct net_conn *c);     /* takes no more; closes when everything was sent */
 
 void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len); /* bytes that were read */
 void net_conn_yield(struct net_conn *c, bool served);      /* it goes on in a later turn */
@@ -253,6 +260,9 @@ void net_unread_limit(const struct net_conn *c);
 void net_conn_failed(struct net_conn *c, int error); /* its socket failed: ends it */
 
 /* origin.c */
+void net_waits_init(struct net_waits *w);
+struct net_waits *net_waits_of(const struct net_conn *c);
+void net_waits_leave(struct net_conn *c); /* it ends, and waits in no line any more */
 void net_origin_init(struct net_server *s);
 void net_origin_fini(struct net_server *s);
 void net_origin_note(struct net_conn *c); /* its address, once it is accepted */

@@ -122,7 +122,7 @@ static void free_conn(struct net_conn *c)
     net_memory_forget(c);
     fli_list_remove(&c->dirty);
     fli_list_remove(&c->watch);
-    fli_list_remove(&c->yielded);
+    net_waits_leave(c);
     fli_list_remove(&c->hung);
     net_input_drop(c);
     net_secure_drop(c);

@@ -68,6 +68,32 @@ static size_t key_len_of(const struct net_conn *c)
     return c->address_len == 18 ? NETWORK6 : c->address_len < 2 ? 0 : c->address_len - 2u;
 }
 
+void net_waits_init(struct net_waits *w)
+{
+    net_queue_init(&w->unserved);
+    net_queue_init(&w->yielded);
+    net_queue_init(&w->deferred);
+    net_queue_init(&w->deferred_begun);
+}
+
+struct net_waits *net_waits_of(const struct net_conn *c)
+{
+    return c->origin == NULL ? &c->server->refused : &c->origin->waiting;
+}
+
+void net_waits_leave(struct net_conn *c)
+{
+    struct net_waits *w = net_waits_of(c);
+    fli_list_remove(&c->yielded);
+    net_queue_left(&w->unserved);
+    net_queue_left(&w->yielded);
+    if (c->secure != NULL) {
+        fli_list_remove(&c->secure->deferred);
+        net_queue_left(&w->deferred);
+        net_queue_left(&w->deferred_begun);
+    }
+}
+
 uint64_t net_conn_origin(const struct net_conn *c)
 {
     return fli_map_hash(&c->server->origins, c->address, key_len_of(c));
@@ -85,6 +111,7 @@ static struct net_origin *find_or_make(struct net_server *s, const struct net_co
     memcpy(o->key, c->address, len);
     o->key_len = (uint8_t)len;
     net_memory_heap_init(&o->heavy);
+    net_waits_init(&o->waiting);
     if (fli_map_insert(&s->origins, &o->node, hash) != 0) {
         fli_fatal("out of memory for an address of clients");
     }

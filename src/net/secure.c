@@ -47,9 +47,7 @@ void net_secure_drop(struct net_conn *c)
     if (sec == NULL) {
         return;
     }
-    if (fli_list_linked(&sec->deferred)) {
-        fli_list_remove(&sec->deferred);
-    }
+    FLI_ASSERT(!fli_list_linked(&sec->deferred));
     net_buffer_give(c->server, &sec->in);
     net_buffer_give(c->server, &sec->out);
     fli_tls_destroy(sec->tls);
@@ -239,7 +237,10 @@ static void defer(struct net_conn *c, const uint8_t *data, size_t len)
     s->stats.tls_deferred++;
     /* Clients that have answered our part of the handshake go first: beginning a handshake costs a
      * client nothing, and the server most. */
-    fli_list_push(sec->tls != NULL ? &s->deferred_begun : &s->deferred, &sec->deferred);
+    struct net_waits *w = net_waits_of(c);
+    bool begun = sec->tls != NULL;
+    net_line_push(begun ? &s->deferred_begun : &s->deferred,
+                  begun ? &w->deferred_begun : &w->deferred, &sec->deferred);
     net_server_stay_awake(s);
 }
 

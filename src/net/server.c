@@ -102,41 +102,36 @@ static void check_cb(uv_check_t *handle)
 static void continue_handshakes(struct net_server *s)
 {
     struct fli_list *link = NULL;
-    while (!net_shake_over(s) && ((link = fli_list_pop(&s->deferred_begun)) != NULL ||
-                                  (link = fli_list_pop(&s->deferred)) != NULL)) {
+    while (!net_shake_over(s) && ((link = net_line_pop(&s->deferred_begun)) != NULL ||
+                                  (link = net_line_pop(&s->deferred)) != NULL)) {
         const struct net_secure *sec = FLI_CONTAINER_OF(link, struct net_secure, deferred);
         net_secure_go_on(sec->conn);
     }
 }
 
-/* One that is read again is owed a read in this turn, whoever comes before it in the poll. */
-static bool serve_first(struct net_server *s, struct fli_list *waiting)
+static bool serve_next(struct net_server *s, struct net_line *line)
 {
-    struct fli_list *link = fli_list_pop(waiting);
+    struct fli_list *link = net_line_pop(line);
     if (link == NULL) {
         return false;
     }
     struct net_conn *c = FLI_CONTAINER_OF(link, struct net_conn, yielded);
     net_conn_work(c);
-    if (c->reading) {
-        c->owed_in = s->turn_n;
-        s->owed++;
+    if (c->reading && c->read_in != s->turn_n) {
+        net_conn_read_now(c);
     }
     return true;
 }
 
-/* Each turn works on at least one connection that was not served yet, and on one that has had its
- * share, however long others took. A visit may take longer than the whole share: one request may,
+/* Those that were not served yet go first. Each turn works on at least one of them, and on one that
+ * has had its share, however long others took: one request may take longer than the whole share,
  * and the machine may be busy with something else. */
-static void serve_yielded(struct net_server *s)
+static void serve_waiting(struct net_server *s)
 {
-    s->owed = 0;
-    if (serve_first(s, &s->unserved)) {
-        s->take_ns = net_take_over(s) ? s->share_ns - FLI_TURN_VISIT_US * US : s->take_ns;
+    while (serve_next(s, &s->unserved) && !net_take_over(s)) {
     }
-    (void)serve_first(s, &s->yielded);
-    while (!net_take_over(s) && s->owed < NET_OWED_TURN_MAX &&
-           (serve_first(s, &s->unserved) || serve_first(s, &s->yielded))) {
+    s->take_ns = net_take_over(s) ? s->share_ns - FLI_TURN_VISIT_US * US : s->take_ns;
+    while (serve_next(s, &s->yielded) && !net_take_over(s)) {
     }
 }
 
@@ -171,7 +166,7 @@ static void accept_waiting(struct net_server *s)
     }
 }
 
-/* Begins a turn: the connections that yielded in the last one continue, in order, within the share.
+/* Begins a turn: the connections that yielded in the last one continue, within the share.
  * At least half of it is left for connections that send in this turn: else a client with a single
  * request would wait for another turn. */
 static void begin_turn(struct net_server *s)
@@ -185,11 +180,11 @@ static void begin_turn(struct net_server *s)
     net_ends_go_on(s);
     continue_handshakes(s);
     net_lists_turn(s);
-    serve_yielded(s);
+    serve_waiting(s);
     s->take_ns = s->take_ns > s->share_ns / 2 ? s->share_ns / 2 : s->take_ns;
-    if (fli_list_empty(&s->yielded) && fli_list_empty(&s->unserved) && fli_list_empty(&s->ending) &&
+    if (net_line_empty(&s->yielded) && net_line_empty(&s->unserved) && fli_list_empty(&s->ending) &&
         fli_list_empty(&s->hanging_up) && fli_list_empty(&s->pushed) &&
-        fli_list_empty(&s->deferred) && fli_list_empty(&s->deferred_begun) &&
+        net_line_empty(&s->deferred) && net_line_empty(&s->deferred_begun) &&
         fli_list_empty(&s->lists)) {
         (void)uv_idle_stop(&s->idle);
     }
@@ -497,8 +492,9 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->hanging_up);
     fli_list_init(&s->pushed);
     fli_list_init(&s->lists);
-    fli_list_init(&s->unserved);
-    fli_list_init(&s->yielded);
+    net_line_init(&s->unserved);
+    net_line_init(&s->yielded);
+    net_waits_init(&s->refused);
     fli_turn_init(&s->turn);
     s->share_ns = FLI_TURN_REQUESTS_US * US;
     s->turn_n = 1; /* so that no connection was read in it */
@@ -508,8 +504,8 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->leaving);
     fli_list_init(&s->lingering);
     fli_list_init(&s->shaking);
-    fli_list_init(&s->deferred);
-    fli_list_init(&s->deferred_begun);
+    net_line_init(&s->deferred);
+    net_line_init(&s->deferred_begun);
     fli_list_init(&s->free_requests);
     fli_list_init(&s->free_inputs);
     fli_buf_init(&s->scratch, limits->output_max);

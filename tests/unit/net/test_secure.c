@@ -88,13 +88,18 @@ static int pull(struct client *c)
     return n <= 0 ? 0 : fli_tls_read(c->tls, data, (size_t)n, &c->plain, &c->out);
 }
 
-static void begin(struct fixture *f, struct client *c)
+static void begin_from(struct fixture *f, struct client *c, const char *address)
 {
-    *c = (struct client){.fd = client_open(f)};
+    *c = (struct client){.fd = client_open_from(f, address)};
     fli_buf_init(&c->plain, BUF_MAX);
     fli_buf_init(&c->out, BUF_MAX);
     assert_int_equal(fli_tls_create(client_context, "127.0.0.1", &c->tls), 0);
     assert_int_equal(fli_tls_read(c->tls, NULL, 0, &c->plain, &c->out), 0);
+}
+
+static void begin(struct fixture *f, struct client *c)
+{
+    begin_from(f, c, "127.0.0.1");
 }
 
 static void shake(struct fixture *f, struct client *c, size_t step)
@@ -395,6 +400,39 @@ TEST(storm)
     net_get_stats(f.server, &stats);
     assert_int_equal(stats.tls_handshakes, N + 1);
     leave(&old);
+    fixture_end(&f);
+}
+
+/* Whose address has no other handshake in line does not wait for a crowd's. */
+TEST(addresses_take_turns)
+{
+    enum { N = 120 };
+    static struct client crowd[N];
+    struct fixture f;
+    struct client good;
+    unsigned answered = 0;
+    start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
+    for (unsigned i = 0; i < N; i++) {
+        begin_from(&f, &crowd[i], "127.0.0.2");
+        turn(&f);
+    }
+    begin_from(&f, &good, "127.0.0.3");
+    turn_until(&f, net_connections(f.server) == N + 1);
+    for (unsigned i = 0; i < N; i++) { /* without a turn in between */
+        assert_int_equal(send(crowd[i].fd, crowd[i].out.data, crowd[i].out.len, 0),
+                         (long)crowd[i].out.len);
+        fli_buf_clear(&crowd[i].out);
+    }
+    shake(&f, &good, 0);
+    for (unsigned i = 0; i < N; i++) {
+        answered += recv(crowd[i].fd, &(char){0}, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+    }
+    assert_true(answered < N / 2);
+    leave(&good);
+    for (unsigned i = 0; i < N; i++) {
+        shake(&f, &crowd[i], 0);
+        leave(&crowd[i]);
+    }
     fixture_end(&f);
 }
 
