@@ -403,35 +403,35 @@ TEST(storm)
     fixture_end(&f);
 }
 
-/* Whose address has no other handshake in line does not wait for a crowd's. */
+/* Whose address has no other handshake in line does not wait for all of another. */
 TEST(addresses_take_turns)
 {
     enum { N = 120 };
-    static struct client crowd[N];
+    static struct client many[N];
     struct fixture f;
     struct client good;
     unsigned answered = 0;
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
     for (unsigned i = 0; i < N; i++) {
-        begin_from(&f, &crowd[i], "127.0.0.2");
+        begin_from(&f, &many[i], "127.0.0.2");
         turn(&f);
     }
     begin_from(&f, &good, "127.0.0.3");
     turn_until(&f, net_connections(f.server) == N + 1);
     for (unsigned i = 0; i < N; i++) { /* without a turn in between */
-        assert_int_equal(send(crowd[i].fd, crowd[i].out.data, crowd[i].out.len, 0),
-                         (long)crowd[i].out.len);
-        fli_buf_clear(&crowd[i].out);
+        assert_int_equal(send(many[i].fd, many[i].out.data, many[i].out.len, 0),
+                         (long)many[i].out.len);
+        fli_buf_clear(&many[i].out);
     }
     shake(&f, &good, 0);
     for (unsigned i = 0; i < N; i++) {
-        answered += recv(crowd[i].fd, &(char){0}, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+        answered += recv(many[i].fd, &(char){0}, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
     }
     assert_true(answered < N / 2);
     leave(&good);
     for (unsigned i = 0; i < N; i++) {
-        shake(&f, &crowd[i], 0);
-        leave(&crowd[i]);
+        shake(&f, &many[i], 0);
+        leave(&many[i]);
     }
     fixture_end(&f);
 }

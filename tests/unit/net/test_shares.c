@@ -179,29 +179,29 @@ TEST(waiting_for_a_turn_is_no_pause)
     fixture_end(&f);
 }
 
-/* ---- addresses take turns --------------------------------------------------------------------- */
+/* ---- addresses take turns -------------------------------------------------------------------- */
 
 /* Who comes while a thousand connections of another address wait is visited before them, also when
  * the turn in which it comes is used up by yet another of that address. */
-TEST(no_address_waits_for_a_crowd)
+TEST(no_address_waits_for_many_of_another)
 {
-    enum { CROWD = 300, ROUNDS = 20, FEW = 12 };
+    enum { MANY = 300, ROUNDS = 20, FEW = 12 };
     struct fixture f;
-    int crowd[CROWD];
+    int many[MANY];
     int late[ROUNDS];
     (void)signal(SIGPIPE, SIG_IGN); /* as the daemons do */
     fixture_start(&f, test_limits());
     int good = client_open_from(&f, "127.0.0.3");
-    for (unsigned i = 0; i < CROWD; i++) {
-        crowd[i] = client_open_from(&f, "127.0.0.2");
+    for (unsigned i = 0; i < MANY; i++) {
+        many[i] = client_open_from(&f, "127.0.0.2");
     }
     for (unsigned i = 0; i < ROUNDS; i++) {
         late[i] = client_open_from(&f, "127.0.0.2");
     }
-    turn_until(&f, f.opened == CROWD + ROUNDS + 1);
-    for (unsigned i = 0; i < CROWD; i++) {
-        client_say(&f, crowd[i], "SPIN\r\n");
-        client_arrived(&f, crowd[i], strlen("SPIN\r\n"));
+    turn_until(&f, f.opened == MANY + ROUNDS + 1);
+    for (unsigned i = 0; i < MANY; i++) {
+        client_say(&f, many[i], "SPIN\r\n");
+        client_arrived(&f, many[i], strlen("SPIN\r\n"));
     }
     turn(&f);
     for (unsigned i = 0; i < ROUNDS; i++) {
@@ -213,10 +213,10 @@ TEST(no_address_waits_for_a_crowd)
         turn_until(&f, f.echoes == i + 1);
         assert_true(f.requests - before < FEW);
     }
-    assert_true(f.requests < CROWD); /* they waited all the time */
-    turn_until(&f, f.requests == CROWD + 2 * ROUNDS);
-    for (unsigned i = 0; i < CROWD; i++) {
-        client_close(crowd[i]);
+    assert_true(f.requests < MANY); /* they waited all the time */
+    turn_until(&f, f.requests == MANY + 2 * ROUNDS);
+    for (unsigned i = 0; i < MANY; i++) {
+        client_close(many[i]);
     }
     for (unsigned i = 0; i < ROUNDS; i++) {
         client_close(late[i]);
@@ -226,14 +226,14 @@ TEST(no_address_waits_for_a_crowd)
     fixture_end(&f);
 }
 
-/* And a crowd goes on, although addresses that have nobody else in line never end. */
-TEST(a_crowd_waits_for_few_addresses)
+/* And the many of one address go on, although addresses that have nobody else in line never end. */
+TEST(many_of_an_address_wait_for_few_others)
 {
-    enum { CROWD = 10, ADDRESSES = 60, FEW = NET_LINE_FRESH + 4 };
+    enum { MANY = 10, ADDRESSES = 60, FEW = NET_LINE_FRESH + 4 };
     struct fixture f;
     char address[32];
     char heard[256];
-    int crowd[CROWD];
+    int many[MANY];
     int alone[ADDRESSES];
     unsigned done = 0;
     (void)signal(SIGPIPE, SIG_IGN); /* as the daemons do */
@@ -243,13 +243,13 @@ TEST(a_crowd_waits_for_few_addresses)
         alone[i] = client_open_from(&f, address);
         client_say(&f, alone[i], "SPIN\r\n");
     }
-    for (unsigned i = 0; i < CROWD; i++) {
-        crowd[i] = client_open_from(&f, "127.0.0.2");
-        client_say(&f, crowd[i], "ECHO a\r\n");
+    for (unsigned i = 0; i < MANY; i++) {
+        many[i] = client_open_from(&f, "127.0.0.2");
+        client_say(&f, many[i], "ECHO a\r\n");
     }
     unsigned long turns = 0;
-    turn_until(&f, f.opened == ADDRESSES + CROWD);
-    while (f.echoes < CROWD) {
+    turn_until(&f, f.opened == ADDRESSES + MANY);
+    while (f.echoes < MANY) {
         turn(&f);
         turns++;
         for (unsigned i = 0; i < ADDRESSES; i++) {
@@ -258,12 +258,12 @@ TEST(a_crowd_waits_for_few_addresses)
                 done++;
             }
         }
-        assert_true(turns <= (unsigned long)CROWD * FEW);
+        assert_true(turns <= (unsigned long)MANY * FEW);
     }
     assert_true(done > 0);
-    for (unsigned i = 0; i < CROWD; i++) {
-        client_hear(&f, crowd[i], "$1\r\na\r\n");
-        client_close(crowd[i]);
+    for (unsigned i = 0; i < MANY; i++) {
+        client_hear(&f, many[i], "$1\r\na\r\n");
+        client_close(many[i]);
     }
     for (unsigned i = 0; i < ADDRESSES; i++) {
         client_close(alone[i]);
