@@ -55,6 +55,7 @@ struct machine_settings {
 #define MACHINE_BATCH_COST_MAX 10000u  /* sum of machine_command_cost(); the leader keeps to it */
 #define MACHINE_LIST_COST 5000u        /* of what visits many records: LOCKS, all users */
 #define MACHINE_SHOW_COST 250u         /* of SHOW, SESSION SHOW or one user: up to 64 KiB */
+#define MACHINE_WORD_BYTE_COST 2u      /* of each byte of the words that change a user */
 #define MACHINE_SEARCH_STEPS_MAX 1000u /* of one search for cycles */
 #define MACHINE_SEARCH_STEPS_MIN 50u   /* which every search has */
 /* How long a session's searches get only the minimum, after one of them took the maximum. */
