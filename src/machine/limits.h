@@ -67,6 +67,11 @@ struct machine_settings {
 #define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
 #define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry */
 
+/* Serial numbers and counts of repetitions grow by one at a time, so none ever comes near this. A
+ * snapshot with a larger one was made up, and would end with an overflow. */
+#define MACHINE_NUMBER_MAX (UINT64_MAX / 2)
+#define MACHINE_LOGIN_MAX (UINT32_MAX / 2) /* the same for a user's number of its login */
+
 /* The numbers of repeated ACQUIREs that are remembered, see attempt.c. A request is remembered at
  * least for the time below, unless newer ones push it out. */
 #define MACHINE_ATTEMPT_MAX FL_TOKEN_MAX
