@@ -139,11 +139,13 @@ bool acl_hash_parse(struct fli_slice text, struct acl_hash *ret)
 
 static int print_hex(const uint8_t *bytes, size_t len, struct fli_buf *out)
 {
-    int rc = 0;
-    for (size_t i = 0; i < len && rc == 0; i++) {
-        rc = fli_buf_printf(out, "%02x", bytes[i]);
+    char text[2 * ACL_KEY_SIZE];
+    FLI_ASSERT(2 * len <= sizeof text);
+    for (size_t i = 0; i < len; i++) {
+        text[2 * i] = "0123456789abcdef"[bytes[i] >> 4];
+        text[2 * i + 1] = "0123456789abcdef"[bytes[i] & 15];
     }
-    return rc;
+    return fli_buf_append(out, text, 2 * len);
 }
 
 int acl_print_hash(const struct acl_hash *h, struct fli_buf *out)
