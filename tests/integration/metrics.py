@@ -202,6 +202,19 @@ class OneNode(Case):
             for s in silent:
                 s.close()
 
+    def test_the_page_shows_what_one_without_a_login_may_see(self):
+        for name in ('open-1', 'secret-1'):
+            self.node.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER_A)
+            self.assertIsNone(self.node.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER_B))
+        hot = json.loads(get_answered(self.address, '/api/state')[1])['hot']
+        self.assertEqual({h['name'] for h in hot}, {'open-1', 'secret-1'})
+        self.node.call('ACL', 'SETUSER', 'boss', 'on', 'nopass', '~*', '+@all')
+        self.node.call('ACL', 'SETUSER', 'default', 'resetkeys', '~open*', '-@admin')
+        hot = json.loads(get_answered(self.address, '/api/state')[1])['hot']
+        self.assertEqual([h['name'] for h in hot], ['open-1'])
+        self.assertEqual(json.loads(get_answered(self.address, '/api/lock?name=open-1')[1])['state'], 'held')
+        self.assertEqual(get_answered(self.address, '/api/lock?name=secret-1')[0], 404)
+
     def test_a_loop_that_stands_still_is_told(self):
         self.assertEqual(get_answered(self.address, '/livez'), (200, 'ok\n'))
         self.assertEqual(get_answered(self.address, '/readyz'), (200, 'ok\n'))
