@@ -373,12 +373,19 @@ static int render_get(struct fli_buf *b, int proto, const char *name, struct fli
     return fli_resp_null(b, proto);
 }
 
+/* A node does not start with a file that it cannot read, so none such replaces the one there is. */
 static void work_save(struct auth_job *job)
 {
     struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
+    const char *path = c->access->config.config->aclfile;
+    struct aclfile unused;
     c->worked = true;
     c->status =
-        aclfile_write(c->access->config.config->aclfile, text_of(c), c->error, sizeof c->error);
+        aclfile_parse(path, text_of(c), ACL_LOCK_RIGHTS, &unused, c->error, sizeof c->error);
+    aclfile_free(&unused);
+    if (c->status == 0) {
+        c->status = aclfile_write(path, text_of(c), c->error, sizeof c->error);
+    }
 }
 
 /* False: the file could not be read or written, and the call was answered. */

@@ -677,6 +677,27 @@ class Files(AclCase):
         self.assertNotEqual(check.returncode, 0)
         self.assertIn('48 KiB', check.stderr)
 
+    def test_what_was_saved_can_be_loaded(self):
+        """A user of more patterns than one command can bring, and more users than can be loaded."""
+        path = self.lab.path('users.acl')
+        with open(path, 'w') as f:
+            f.write('user default on nopass ~* +@all\n')
+        node = Cluster(self.lab, 1, ['--aclfile', path]).start().nodes[0]
+        wait_until(lambda: ask_again(node, 'ACL', 'USERS') == [b'default'], 'users of the file')
+        with node.client() as c:
+            for first in 'abc':
+                self.assertEqual(c.call('ACL', 'SETUSER', 'ann', *['~%s%d' % (first, i) for i in range(100, 200)]), 'OK')
+            self.assertEqual(c.call('ACL', 'SAVE'), 'OK')
+            self.assertEqual(c.call('ACL', 'LOAD'), 'OK')
+            for first in range(0, 2048, 128):
+                got = c.pipeline([('ACL', 'SETUSER', 'u%d' % i) for i in range(first, first + 128)], timeout=PATIENCE_S)
+                self.assertEqual(set(got), {'OK'})
+            with open(path) as f:
+                before = f.read()
+            self.assertError('ERR', c, 'ACL', 'SAVE', text='users.acl')
+            with open(path) as f:
+                self.assertEqual(f.read(), before)
+
     def test_a_wrong_file_is_said_at_the_start(self):
         path = self.lab.path('users.acl')
         with open(path, 'w') as f:

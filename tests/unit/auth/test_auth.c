@@ -8,6 +8,7 @@
 #include "auth/hash.h"
 #include "auth/throttle.h"
 #include "auth/worker.h"
+#include "machine/batch.h"
 
 static struct fli_slice slice(const char *text)
 {
@@ -227,6 +228,72 @@ TEST(jobs_are_done_and_told)
     }
     assert_int_equal(done, taken);
     assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+/* What ACL SAVE writes of the largest user there can be, with hundreds of patterns that came one
+ * command after the other. */
+TEST(a_user_of_many_patterns_can_be_read_again)
+{
+    struct acl_user u;
+    struct acl_hash h;
+    struct aclfile file;
+    struct fli_buf text;
+    char word[32];
+    char why[256] = "";
+    unsigned n = 0;
+    memset(&h, 0, sizeof h);
+    h.log2_n = 14;
+    h.r = 8;
+    h.p = 1;
+    acl_user_init(&u, slice("ann"));
+    do {
+        (void)snprintf(word, sizeof word, "~%c%c", (char)('A' + n / 26), (char)('a' + n % 26));
+        n++;
+    } while (acl_apply(&u, slice(word), ACL_LOCK_RIGHTS, why, sizeof why) == 0);
+    assert_true(n > 500);
+    assert_int_equal(acl_apply(&u, slice("-@break"), ACL_LOCK_RIGHTS, why, sizeof why), 0);
+    fli_buf_init(&text, ACLFILE_SIZE_MAX);
+    for (unsigned i = 0; i < ACL_PASSWORDS_MAX; i++) {
+        h.key[0]++;
+        fli_buf_clear(&text);
+        assert_int_equal(fli_buf_append(&text, "#", 1), 0);
+        assert_int_equal(acl_print_hash(&h, &text), 0);
+        struct fli_slice words = {text.data, text.len};
+        assert_int_equal(acl_apply(&u, words, ACL_LOCK_RIGHTS, why, sizeof why), 0);
+    }
+    fli_buf_clear(&text);
+    assert_int_equal(fli_buf_printf(&text, "user ann "), 0);
+    assert_int_equal(acl_print(&u, &text), 0);
+    struct fli_slice all = {text.data, text.len};
+    if (aclfile_parse("f", all, ACL_LOCK_RIGHTS, &file, why, sizeof why) != 0) {
+        fail_msg("%s", why);
+    }
+    aclfile_free(&file);
+    fli_buf_fini(&text);
+}
+
+/* As many users as one entry of the log can bring, and as many bytes as a cluster keeps. */
+TEST(as_many_users_as_a_cluster_keeps_can_be_read)
+{
+    struct aclfile file;
+    struct fli_buf text;
+    struct fli_buf packed;
+    char why[256] = "";
+    fli_buf_init(&text, ACLFILE_SIZE_MAX);
+    fli_buf_init(&packed, MACHINE_USERS_BYTES_MAX);
+    assert_int_equal(fli_buf_printf(&text, "user default on nopass ~* +@all\n"), 0);
+    for (unsigned i = 1; i < MACHINE_USERS_MAX; i++) {
+        assert_int_equal(fli_buf_printf(&text, "user u%04u off\n", i), 0);
+    }
+    struct fli_slice all = {text.data, text.len};
+    if (aclfile_parse("f", all, ACL_LOCK_RIGHTS, &file, why, sizeof why) != 0) {
+        fail_msg("%s", why);
+    }
+    assert_int_equal(aclfile_pack(&file, &packed), 0);
+    assert_true(machine_users_ok((struct fli_slice){packed.data, packed.len}));
+    aclfile_free(&file);
+    fli_buf_fini(&text);
+    fli_buf_fini(&packed);
 }
 
 /* What was synced last. */
