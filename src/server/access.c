@@ -22,39 +22,63 @@ struct machine *access_machine(const struct access *a)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-struct access_call *access_take(struct access *a, struct net_request *r, enum fli_command_id id)
+/* Whether one more call fits, and the address that it is for has room for it. */
+static bool has_room(const struct access *a, const struct net_conn *conn)
 {
-    struct access_call *c =
-        a->calls < ACCESS_CALLS_MAX && !a->stopping ? calloc(1, sizeof *c) : NULL;
+    uint64_t source = conn == NULL ? 0 : net_conn_origin(conn);
+    unsigned of_source = 0;
+    FLI_LIST_FOREACH(link, &a->calls)
+    {
+        of_source += FLI_CONTAINER_OF(link, struct access_call, all)->job.source == source;
+    }
+    return !a->stopping && a->calls_n < ACCESS_CALLS_MAX && of_source < ACCESS_ADDRESS_MAX;
+}
+
+struct access_call *access_take(struct access *a, const struct net_conn *conn,
+                                enum fli_command_id id)
+{
+    struct access_call *c = has_room(a, conn) ? calloc(1, sizeof *c) : NULL;
     if (c == NULL) {
         return NULL;
     }
-    a->calls++;
+    a->calls_n++;
     fli_list_init(&c->link);
+    fli_list_init(&c->all);
+    fli_list_push(&a->calls, &c->all);
     fli_buf_init(&c->text, ACLFILE_SIZE_MAX);
     c->access = a;
     c->id = id;
-    if (r != NULL) {
-        struct fli_slice address = net_conn_address(r->conn);
-        c->r = r;
-        c->proto = net_conn_proto(r->conn);
-        c->login = net_conn_login(r->conn);
-        if (c->login != 0 || !net_conn_is_local(r->conn)) {
-            c->address_len = (uint8_t)address.len;
-            memcpy(c->address, address.data, address.len);
-        }
-        *a->config.slot(r) = c;
+    c->job.source = conn == NULL ? 0 : net_conn_origin(conn);
+    return c;
+}
+
+struct access_call *access_take_request(struct access *a, struct net_request *r,
+                                        enum fli_command_id id)
+{
+    struct fli_slice address = net_conn_address(r->conn);
+    struct access_call *c = access_take(a, r->conn, id);
+    if (c == NULL) {
+        return NULL;
     }
+    c->r = r;
+    c->proto = net_conn_proto(r->conn);
+    c->login = net_conn_login(r->conn);
+    if (c->login != 0 || !net_conn_is_local(r->conn)) {
+        c->address_len = (uint8_t)address.len;
+        memcpy(c->address, address.data, address.len);
+    }
+    *a->config.slot(r) = c;
     return c;
 }
 
 void access_free(struct access_call *c)
 {
-    FLI_ASSERT(c->r == NULL && c->parts_left == 0 && c->access->calls > 0);
+    FLI_ASSERT(c->r == NULL && c->parts_left == 0 && c->access->calls_n > 0);
     if (fli_list_linked(&c->link)) {
         fli_list_remove(&c->link);
     }
-    c->access->calls--;
+    fli_list_remove(&c->all);
+    c->access->calls_n--;
     fli_buf_fini(&c->text);
     aclfile_free(&c->file);
     free(c->parts);
@@ -466,7 +490,8 @@ void access_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
 {
     struct access *a = ctx;
     uint64_t now_ms = access_now(a);
-    struct access_call *c = access_take(a, r, auth->is_hello ? FLI_CMD_HELLO : FLI_CMD_AUTH);
+    struct access_call *c =
+        access_take_request(a, r, auth->is_hello ? FLI_CMD_HELLO : FLI_CMD_AUTH);
     if (c == NULL) {
         answer_busy(r);
         return;
@@ -526,7 +551,7 @@ void access_shaken(struct access *a, struct net_conn *conn)
         !acl_name_ok((struct fli_slice){(const uint8_t *)name, strlen(name)})) {
         return;
     }
-    struct access_call *c = access_take(a, NULL, FLI_CMD_AUTH);
+    struct access_call *c = access_take(a, conn, FLI_CMD_AUTH);
     if (c == NULL) {
         net_conn_close_after_answers(conn);
         return;
@@ -564,7 +589,7 @@ void access_command(void *ctx, void *request, const struct fli_command *command,
         access_finish(r, fli_resp_text(net_reply(r), name));
         return;
     }
-    struct access_call *c = access_take(a, r, command->id);
+    struct access_call *c = access_take_request(a, r, command->id);
     if (c == NULL) {
         answer_busy(r);
         return;
@@ -647,6 +672,7 @@ int access_create(const struct access_config *config, struct access **ret, char 
     a->config = *config;
     fli_list_init(&a->delayed);
     fli_list_init(&a->certs);
+    fli_list_init(&a->calls);
     fli_buf_init(&a->scratch, MACHINE_COMMAND_LARGEST);
     a->known_index = UINT64_MAX; /* until the node is open, every entry counts as known */
     int rc = read_users(a, errmsg, errmsg_size);
@@ -656,7 +682,7 @@ int access_create(const struct access_config *config, struct access **ret, char 
     }
     if (rc == 0) {
         (void)snprintf(errmsg, errmsg_size, "no thread can be made for passwords");
-        rc = auth_worker_create(config->loop, ACCESS_JOBS_MAX, &a->worker);
+        rc = auth_worker_create(config->loop, ACCESS_CALLS_MAX, &a->worker);
     }
     if (rc != 0) {
         access_destroy(a);
@@ -679,7 +705,7 @@ void access_destroy(struct access *a)
     if (a == NULL) {
         return;
     }
-    FLI_ASSERT(a->calls == 0);
+    FLI_ASSERT(a->calls_n == 0);
     aclfile_free(&a->file);
     fli_buf_fini(&a->scratch);
     explicit_bzero(&a->throttle, sizeof a->throttle);

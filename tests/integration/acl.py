@@ -14,6 +14,7 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, Case, Cluster, Resp, RespError, as_dict, ask_again, binary, main, patient_env, wait_until
 from harness.lab import ROOT
+from login_flood import LoginFlood
 from wire_lab import form_texts
 
 TTL = 600000
@@ -203,6 +204,15 @@ class Logins(AclCase):
         wait_until(lambda: int(node.info()['logins_delayed']) > 0, 'delayed logins') # commands go on meanwhile
         for c in clients:
             c.close()
+
+    def test_many_logins_of_one_address_leave_room_for_others(self):
+        """With the right password, so that no failure slows them down."""
+        node = self.cluster().nodes[0]
+        self.user(node, 'ann', '~*', '+@acquire')
+        with LoginFlood(node.address, '127.0.0.2', 600, 'ann', 'ann-password') as flood:
+            flood.wait_until_refused()
+            for _ in range(5):
+                self.login(node, 'ann')
 
     def test_what_stands_behind_auth_is_done_by_the_user(self):
         node = self.cluster().nodes[0]

@@ -1,6 +1,8 @@
 /* test_auth.c: passwords and their hashes, the throttle of failed logins, the worker thread. */
 #include "../../lib/unit.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <sys/stat.h>
 
 #include "../consensus/scratch.h"
@@ -227,6 +229,74 @@ TEST(jobs_are_done_and_told)
         done += jobs[i].done;
     }
     assert_int_equal(done, taken);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+/* A job that waits until it is let go, and those behind it, which note their order. */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static sem_t at_end;
+static unsigned order[8];
+static unsigned order_n;
+
+struct numbered {
+    struct auth_job job;
+    unsigned number;
+};
+
+static void wait_at_gate(struct auth_job *job)
+{
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+}
+
+static void note_number(struct auth_job *job)
+{
+    order[order_n++] = FLI_CONTAINER_OF(job, struct numbered, job)->number;
+}
+
+static void tell_end(struct auth_job *job)
+{
+    (void)sem_post(&at_end);
+}
+
+static void nothing(struct auth_job *job)
+{
+}
+
+/* Whoever has many logins under way does not hold up another. */
+TEST(sources_take_turns)
+{
+    static const uint64_t sources[] = {7, 7, 7, 7, 8, 9, 8};
+    static const unsigned expected[] = {0, 4, 5, 1, 6, 2, 3};
+    uv_loop_t loop;
+    struct auth_worker *w = NULL;
+    struct numbered jobs[7];
+    struct auth_job first = {.work = wait_at_gate, .done = nothing, .source = 1};
+    struct auth_job last = {.work = tell_end, .done = nothing, .source = 7};
+    bool closed = false;
+    memset(jobs, 0, sizeof jobs);
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(auth_worker_create(&loop, 32, &w), 0);
+    pthread_mutex_lock(&gate);
+    assert_int_equal(auth_worker_submit(w, &first), 0);
+    for (unsigned i = 0; i < 7; i++) {
+        jobs[i].job.work = note_number;
+        jobs[i].job.done = nothing;
+        jobs[i].job.source = sources[i];
+        jobs[i].number = i;
+        assert_int_equal(auth_worker_submit(w, &jobs[i].job), 0);
+    }
+    assert_int_equal(sem_init(&at_end, 0, 0), 0);
+    assert_int_equal(auth_worker_submit(w, &last), 0);
+    pthread_mutex_unlock(&gate);
+    while (sem_wait(&at_end) != 0) {
+    }
+    assert_int_equal(order_n, 7);
+    assert_memory_equal(order, expected, sizeof expected);
+    auth_worker_close(w, note, &closed);
+    while (!closed) {
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    }
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
