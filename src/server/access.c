@@ -80,7 +80,6 @@ void access_free(struct access_call *c)
     fli_list_remove(&c->all);
     c->access->calls_n--;
     fli_buf_fini(&c->text);
-    aclfile_free(&c->file);
     free(c->parts);
     free(c->args);
     explicit_bzero(c, sizeof *c);
@@ -643,22 +642,32 @@ void access_get_counts(const struct access *a, struct access_counts *ret)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
+static int parse_password(const char *password, struct aclfile *ret, char *errmsg,
+                          size_t errmsg_size)
+{
+    char line[AUTH_PASSWORD_MAX + 64];
+    (void)snprintf(line, sizeof line, "user default on ~* +@all >%s\n", password);
+    int rc = aclfile_parse("requirepass", (struct fli_slice){(uint8_t *)line, strlen(line)},
+                           ACL_LOCK_RIGHTS, ret, errmsg, errmsg_size);
+    explicit_bzero(line, sizeof line);
+    return rc;
+}
+
 static int read_users(struct access *a, char *errmsg, size_t errmsg_size)
 {
     const struct config *c = a->config.config;
+    struct aclfile file = {.users = NULL};
+    int rc = 0;
     if (c->aclfile[0] != '\0') {
-        a->needs_users = true;
-        return aclfile_read(c->aclfile, ACL_LOCK_RIGHTS, &a->file, errmsg, errmsg_size);
-    }
-    if (c->requirepass[0] == '\0') {
+        rc = aclfile_read(c->aclfile, ACL_LOCK_RIGHTS, &file, errmsg, errmsg_size);
+    } else if (c->requirepass[0] != '\0') {
+        rc = parse_password(c->requirepass, &file, errmsg, errmsg_size);
+    } else {
         return 0;
     }
-    char line[AUTH_PASSWORD_MAX + 64];
     a->needs_users = true;
-    (void)snprintf(line, sizeof line, "user default on ~* +@all >%s\n", c->requirepass);
-    int rc = aclfile_parse("requirepass", (struct fli_slice){(uint8_t *)line, strlen(line)},
-                           ACL_LOCK_RIGHTS, &a->file, errmsg, errmsg_size);
-    explicit_bzero(line, sizeof line);
+    rc = rc != 0 ? rc : aclfile_pack(&file, &a->users);
+    aclfile_free(&file);
     return rc;
 }
 
@@ -674,6 +683,7 @@ int access_create(const struct access_config *config, struct access **ret, char 
     fli_list_init(&a->certs);
     fli_list_init(&a->calls);
     fli_buf_init(&a->scratch, MACHINE_COMMAND_LARGEST);
+    fli_buf_init(&a->users, MACHINE_USERS_BYTES_MAX);
     a->known_index = UINT64_MAX; /* until the node is open, every entry counts as known */
     int rc = read_users(a, errmsg, errmsg_size);
     if (rc == 0 && config->config->auditlog[0] != '\0') {
@@ -683,6 +693,7 @@ int access_create(const struct access_config *config, struct access **ret, char 
     if (rc == 0) {
         (void)snprintf(errmsg, errmsg_size, "no thread can be made for passwords");
         rc = auth_worker_create(config->loop, ACCESS_CALLS_MAX, &a->worker);
+        rc = rc != 0 ? rc : auth_worker_create(config->loop, ACCESS_CALLS_MAX, &a->files);
     }
     if (rc != 0) {
         access_destroy(a);
@@ -692,12 +703,23 @@ int access_create(const struct access_config *config, struct access **ret, char 
     return 0;
 }
 
+static void worker_closed(void *ctx)
+{
+    struct access *a = ctx;
+    struct auth_worker *files = a->files;
+    a->files = NULL;
+    auth_worker_close(files, a->stop_cb, a->stop_ctx);
+}
+
 void access_stop(struct access *a, void (*cb)(void *ctx), void *ctx)
 {
+    struct auth_worker *worker = a->worker;
     a->stopping = true;
+    a->stop_cb = cb;
+    a->stop_ctx = ctx;
     access_turn(a);
-    auth_worker_close(a->worker, cb, ctx);
     a->worker = NULL;
+    auth_worker_close(worker, worker_closed, a);
 }
 
 void access_destroy(struct access *a)
@@ -706,7 +728,7 @@ void access_destroy(struct access *a)
         return;
     }
     FLI_ASSERT(a->calls_n == 0);
-    aclfile_free(&a->file);
+    fli_buf_fini(&a->users);
     fli_buf_fini(&a->scratch);
     explicit_bzero(&a->throttle, sizeof a->throttle);
     free(a);

@@ -45,8 +45,7 @@ struct access_call {
     struct acl_user acl;
     struct fli_slice *args; /* copies */
     unsigned n_args;
-    struct fli_buf text; /* words, or a file */
-    struct aclfile file;
+    struct fli_buf text; /* words, a file, or its users in the format of USERS_LOAD */
     struct access_part *parts;
     unsigned n_parts, parts_left, parts_done;
     int status; /* the first failure of a part or of the job */
@@ -56,7 +55,10 @@ struct access_call {
 
 struct access {
     struct access_config config;
-    struct auth_worker *worker;
+    struct auth_worker *worker; /* for hashes of passwords */
+    struct auth_worker *files;  /* for the file of users: a disk that hangs holds up no login */
+    void (*stop_cb)(void *ctx);
+    void *stop_ctx;
     struct throttle throttle;
     struct fli_list delayed, certs;
     struct fli_list calls; /* all */
@@ -68,7 +70,7 @@ struct access {
     bool stopping;
     struct access_call *initial; /* under way */
     uint64_t initial_ms;         /* when to try again */
-    struct aclfile file;         /* of a new cluster */
+    struct fli_buf users;        /* of a new cluster, in the format of USERS_LOAD */
     struct fli_buf scratch;
 };
 

@@ -708,6 +708,25 @@ class Files(AclCase):
             with open(path) as f:
                 self.assertEqual(f.read(), before)
 
+    def test_a_disk_that_hangs_holds_up_no_login(self):
+        """A pipe stands for a file that cannot be read at the moment."""
+        path = self.lab.path('users.acl')
+        text = 'user default on nopass ~* +@all\nuser ann on nopass ~a* +@see\n'
+        with open(path, 'w') as f:
+            f.write(text)
+        node = Cluster(self.lab, 1, ['--aclfile', path]).start().nodes[0]
+        wait_until(lambda: len(ask_again(node, 'ACL', 'USERS')) == 2, 'users of the file')
+        os.unlink(path)
+        os.mkfifo(path)
+        with node.client(timeout=PATIENCE_S) as c, node.client(timeout=PATIENCE_S) as other:
+            c.send('ACL', 'LOAD')
+            try:
+                self.assertEqual(other.call('AUTH', 'ann', 'x'), 'OK')
+            finally:
+                with open(path, 'w') as f:
+                    f.write(text)
+            self.assertEqual(c.read(), 'OK')
+
     def test_a_wrong_file_is_said_at_the_start(self):
         path = self.lab.path('users.acl')
         with open(path, 'w') as f:
