@@ -11,10 +11,10 @@
 
 #include "auth/hash.h"
 #include "base/write.h"
-#include "machine/limits.h"
 
-#define ARGS_MAX 256u
-/* Bytes to leave for the default user, which exists even if the file does not name it. */
+/* `user`, the name, and as many words as a user can have. */
+#define ARGS_MAX (2u + ACL_TEXT_MAX / 2)
+/* Bytes to leave for the default user if the file does not name it: it exists all the same. */
 #define DEFAULT_USER_BYTES 64u
 
 struct reading {
@@ -63,7 +63,7 @@ static int add(struct reading *r, struct fli_slice name, struct aclfile_user **r
         return wrong(r, FL_EINVAL, "this user has a line already: write one for each");
     }
     if (f->n == ACLFILE_USERS_MAX) {
-        return wrong(r, FL_EINVAL, "there are more than 1024 users");
+        return wrong(r, FL_EINVAL, "there are more than 2048 users");
     }
     struct aclfile_user *users = realloc(f->users, (f->n + 1) * sizeof *users);
     if (users == NULL) {
@@ -80,9 +80,11 @@ static int add(struct reading *r, struct fli_slice name, struct aclfile_user **r
 /* Counts what a node keeps of a user: a number, a login, and the encoded user. */
 static int count_bytes(struct reading *r, const struct acl_user *u)
 {
+    static const struct fli_slice name = {(const uint8_t *)"default", 7};
     uint8_t bytes[ACL_ENCODED_MAX];
+    size_t more = find(r->file, name) == NULL ? DEFAULT_USER_BYTES : 0;
     r->bytes += 8 + acl_encode(u, bytes);
-    return r->rights != ACL_LOCK_RIGHTS || r->bytes + DEFAULT_USER_BYTES <= MACHINE_USERS_BYTES_MAX
+    return r->rights != ACL_LOCK_RIGHTS || r->bytes + more <= MACHINE_USERS_BYTES_MAX
                ? 0
                : wrong(r, FL_EINVAL,
                        "up to this line the users take more than the 48 KiB that a cluster keeps "
@@ -115,7 +117,7 @@ static int read_line(struct reading *r, struct fli_slice line)
     unsigned n = 0;
     while (acl_next_word(&rest, &word)) {
         if (n == ARGS_MAX) {
-            return wrong(r, FL_EINVAL, "the line has more than 256 words");
+            return wrong(r, FL_EINVAL, "the line has more words than a user can have");
         }
         args[n++] = word;
     }

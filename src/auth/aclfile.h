@@ -5,8 +5,9 @@
 #define AUTH_ACLFILE_H
 
 #include "machine/acl.h"
+#include "machine/limits.h"
 
-#define ACLFILE_USERS_MAX 1024u
+#define ACLFILE_USERS_MAX MACHINE_USERS_MAX
 #define ACLFILE_SIZE_MAX ((size_t)1 << 20)
 
 struct aclfile_user {

@@ -14,6 +14,7 @@ struct auth_worker {
     uv_async_t async;
     struct fli_list todo, finished; /* guarded by `lock`, as are the next two */
     unsigned n;                     /* jobs submitted and not yet worked off */
+    uint64_t turn;                  /* of the job that was begun last; guarded likewise */
     bool closing;
     unsigned jobs_max;
     void (*cb)(void *ctx);
@@ -39,6 +40,7 @@ static void *run(void *arg)
         struct fli_list *link = fli_list_pop(&w->todo);
         FLI_ASSERT(link != NULL);
         struct auth_job *job = job_of(link);
+        w->turn = job->turn;
         pthread_mutex_unlock(&w->lock);
         job->work(job);
         pthread_mutex_lock(&w->lock);
@@ -107,13 +109,30 @@ int auth_worker_create(uv_loop_t *loop, unsigned jobs_max, struct auth_worker **
     return 0;
 }
 
+/* Each job of a source is one turn later than the one before, and jobs are in the order of their
+ * turns. So a source's first job stands before all others' second ones. */
+static void line_up(struct auth_worker *w, struct auth_job *job)
+{
+    job->turn = w->turn;
+    FLI_LIST_FOREACH(link, &w->todo)
+    {
+        const struct auth_job *other = job_of(link);
+        job->turn = other->source == job->source ? other->turn + 1 : job->turn;
+    }
+    struct fli_list *at = w->todo.next;
+    while (at != &w->todo && job_of(at)->turn <= job->turn) {
+        at = at->next;
+    }
+    fli_list_init(&job->link);
+    fli_list_insert_before(at, &job->link);
+}
+
 int auth_worker_submit(struct auth_worker *w, struct auth_job *job)
 {
     pthread_mutex_lock(&w->lock);
     bool full = w->n >= w->jobs_max || w->closing;
     if (!full) {
-        fli_list_init(&job->link);
-        fli_list_push(&w->todo, &job->link);
+        line_up(w, job);
         w->n++;
         pthread_cond_signal(&w->wake);
     }

@@ -1,6 +1,7 @@
 /* worker.h: a thread beside a loop, for work that would hold up the loop: hashes of passwords,
- * writes to a slow disk. Jobs are done one after the other, in the order in which they came. The
- * number of waiting jobs is bounded. */
+ * writes to a slow disk. Jobs are done one after the other. Sources take turns, so that one with
+ * hundreds of jobs does not hold up the others; those of one source are done in the order in which
+ * they came. The number of waiting jobs is bounded. */
 #ifndef AUTH_WORKER_H
 #define AUTH_WORKER_H
 
@@ -13,6 +14,8 @@ struct auth_worker;
 /* Embedded in the caller's struct, which must stay until `done`. */
 struct auth_job {
     struct fli_list link;               /* private */
+    uint64_t turn;                      /* private */
+    uint64_t source;                    /* whom the job is for: any number */
     void (*work)(struct auth_job *job); /* on the thread */
     void (*done)(struct auth_job *job); /* on the loop, once */
 };

@@ -139,11 +139,13 @@ bool acl_hash_parse(struct fli_slice text, struct acl_hash *ret)
 
 static int print_hex(const uint8_t *bytes, size_t len, struct fli_buf *out)
 {
-    int rc = 0;
-    for (size_t i = 0; i < len && rc == 0; i++) {
-        rc = fli_buf_printf(out, "%02x", bytes[i]);
+    char text[2 * ACL_KEY_SIZE];
+    FLI_ASSERT(2 * len <= sizeof text);
+    for (size_t i = 0; i < len; i++) {
+        text[2 * i] = "0123456789abcdef"[bytes[i] >> 4];
+        text[2 * i + 1] = "0123456789abcdef"[bytes[i] & 15];
     }
-    return rc;
+    return fli_buf_append(out, text, 2 * len);
 }
 
 int acl_print_hash(const struct acl_hash *h, struct fli_buf *out)
@@ -201,29 +203,21 @@ static void drop_patterns(struct acl_user *u, unsigned rule)
     memset(u->patterns + u->patterns_len, 0, end - begin);
 }
 
-static bool has_pattern(const struct acl_user *u, unsigned rule, struct fli_slice pattern)
-{
-    unsigned rule_of = 0;
-    for (size_t at = 0; at < u->patterns_len;) {
-        struct fli_slice known = pattern_at(u, &at, &rule_of);
-        if (rule_of == rule &&
-            fli_bytes_cmp(known.data, known.len, pattern.data, pattern.len) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool add_pattern(struct acl_user *u, unsigned rule, struct fli_slice pattern)
 {
-    size_t end = 0;
-    if (has_pattern(u, rule, pattern)) {
-        return true;
+    size_t end = 0; /* of the rule's patterns: the new one goes there */
+    unsigned rule_of = 0;
+    for (size_t at = 0; at < u->patterns_len && rule_of <= rule;) {
+        struct fli_slice known = pattern_at(u, &at, &rule_of);
+        if (rule_of == rule && known.len == pattern.len &&
+            memcmp(known.data, pattern.data, pattern.len) == 0) {
+            return true;
+        }
+        end = rule_of <= rule ? at : end;
     }
     if (u->patterns_len + 2 + pattern.len > ACL_PATTERNS_SIZE) {
         return false;
     }
-    (void)run_of(u, rule, &end);
     memmove(u->patterns + end + 2 + pattern.len, u->patterns + end, u->patterns_len - end);
     u->patterns[end] = (uint8_t)rule;
     u->patterns[end + 1] = (uint8_t)pattern.len;

@@ -55,6 +55,7 @@ struct machine_settings {
 #define MACHINE_BATCH_COST_MAX 10000u  /* sum of machine_command_cost(); the leader keeps to it */
 #define MACHINE_LIST_COST 5000u        /* of what visits many records: LOCKS, all users */
 #define MACHINE_SHOW_COST 250u         /* of SHOW, SESSION SHOW or one user: up to 64 KiB */
+#define MACHINE_WORD_BYTE_COST 2u      /* of each byte of the words that change a user */
 #define MACHINE_SEARCH_STEPS_MAX 1000u /* of one search for cycles */
 #define MACHINE_SEARCH_STEPS_MIN 50u   /* which every search has */
 /* How long a session's searches get only the minimum, after one of them took the maximum. */
@@ -65,6 +66,11 @@ struct machine_settings {
  * corrupt. */
 #define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
 #define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry */
+
+/* Serial numbers and counts of repetitions grow by one at a time, so none ever comes near this. A
+ * snapshot with a larger one was made up, and would end with an overflow. */
+#define MACHINE_NUMBER_MAX (UINT64_MAX / 2)
+#define MACHINE_LOGIN_MAX (UINT32_MAX / 2) /* the same for a user's number of its login */
 
 /* The numbers of repeated ACQUIREs that are remembered, see attempt.c. A request is remembered at
  * least for the time below, unless newer ones push it out. */

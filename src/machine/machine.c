@@ -411,7 +411,10 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_SHOW:
     case MACHINE_OP_SESSION_SHOW:
     case MACHINE_OP_USER:
+    case MACHINE_OP_USER_DELETE:
         return MACHINE_SHOW_COST;
+    case MACHINE_OP_USER_SET: /* each pattern among the words is compared with those there are */
+        return MACHINE_SHOW_COST + MACHINE_WORD_BYTE_COST * (uint32_t)c->words.len;
     default:
         return MACHINE_STEPS_RECORD;
     }

@@ -124,8 +124,8 @@ static bool load_head(struct loader *l)
     const struct machine_limits *x = &m->limits;
     return !r->bad && m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->floor_ms <= m->clock_ms &&
            m->due_ms <= m->clock_ms && mark_due <= 1 && m->last_token <= FL_TOKEN_MAX &&
-           x->locks_max >= 1 && x->sessions_max >= 1 && x->waits_max >= 1 &&
-           x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
+           m->serial <= MACHINE_NUMBER_MAX && x->locks_max >= 1 && x->sessions_max >= 1 &&
+           x->waits_max >= 1 && x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
            machine_settings_ok(&m->settings) && l->left[PART_NODES] <= MACHINE_NODES_MAX &&
            sealed <= 1 && l->left[PART_USERS] >= 1 && m->version >= 1 &&
            m->version <= machine_version_max();
@@ -443,7 +443,7 @@ static bool load_wait(struct loader *l)
     uint64_t last_id = fli_list_empty(&m->waits) ? 0 : wait_id(wait_of_all(m->waits.prev));
     struct request_record s;
     if (!load_request(l, true, &s) || id <= last_id || id > m->serial || times_asked == 0 ||
-        !deadline_ok(m, deadline_ms, FL_WAIT_MAX_MS)) {
+        times_asked > MACHINE_NUMBER_MAX || !deadline_ok(m, deadline_ms, FL_WAIT_MAX_MS)) {
         return false;
     }
     if (!permits_ok(slots_permits(slots)) || (s.n > 1 && slots != 1)) {

@@ -606,7 +606,7 @@ static bool read_user(struct fli_reader *r, struct user *ret)
     memset(ret, 0, sizeof *ret);
     ret->uid = fli_read_u32(r);
     ret->login = fli_read_u32(r);
-    return acl_decode(r, &ret->acl) && ret->login > 0;
+    return acl_decode(r, &ret->acl) && ret->login > 0 && ret->login <= MACHINE_LOGIN_MAX;
 }
 
 int machine_users_next(struct fli_slice *payload, uint64_t *ret_user, struct acl_user *ret)

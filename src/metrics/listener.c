@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define HOST_MAX 256u
@@ -35,6 +36,12 @@ struct ask {
     bool ready;
 };
 
+/* A connection that was not cut. */
+struct client {
+    struct fli_list link; /* open of metrics_listener */
+    int fd;
+};
+
 struct metrics_listener {
     struct metrics_service service;
     char host[HOST_MAX]; /* as configured */
@@ -44,12 +51,14 @@ struct metrics_listener {
     uv_async_t async;
     pthread_mutex_t mutex;
     pthread_cond_t answered;
-    bool closing;        /* under the mutex */
-    struct ask ask;      /* under the mutex */
-    void *sample;        /* under the mutex */
-    struct fli_buf text; /* written by the loop; under the mutex */
-    void *copy;          /* of the sample; the thread's */
-    struct fli_buf out;  /* the thread's */
+    bool closing;         /* under the mutex */
+    struct ask ask;       /* under the mutex */
+    void *sample;         /* under the mutex */
+    struct fli_buf text;  /* written by the loop; under the mutex */
+    void *copy;           /* of the sample; the thread's */
+    struct fli_buf out;   /* the thread's */
+    struct fli_list open; /* struct client, the oldest first; the thread's */
+    unsigned open_n;      /* in it */
     void (*stop_cb)(void *ctx);
     void *stop_ctx;
 };
@@ -296,6 +305,44 @@ static enum MHD_Result request_cb(void *cls, struct MHD_Connection *c, const cha
     return serve(cls, c, url);
 }
 
+/* ---- connections, on the thread ---- */
+
+/* The oldest connection makes room. So clients that connect and ask nothing, or send a byte now and
+ * then, take the places of one another, and not that of a probe. The library sees the end of one
+ * that was cut, and closes it. */
+static void make_room(struct metrics_listener *l)
+{
+    if (l->open_n > LISTENER_CONNECTIONS_MAX - LISTENER_CUT_MAX) {
+        struct fli_list *oldest = fli_list_pop(&l->open);
+        FLI_ASSERT(oldest != NULL);
+        (void)shutdown(FLI_CONTAINER_OF(oldest, struct client, link)->fd, SHUT_RDWR);
+        l->open_n--;
+    }
+}
+
+static void connection_cb(void *cls, struct MHD_Connection *c, void **context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct metrics_listener *l = cls;
+    struct client *client = *context;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        client = fli_xcalloc(1, sizeof *client);
+        client->fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        fli_list_init(&client->link);
+        fli_list_push(&l->open, &client->link);
+        l->open_n++;
+        *context = client;
+        make_room(l);
+        return;
+    }
+    if (fli_list_linked(&client->link)) {
+        fli_list_remove(&client->link);
+        l->open_n--;
+    }
+    free(client);
+    *context = NULL;
+}
+
 /* ---- start and end ---- */
 
 static int bind_first(const struct addrinfo *all, int *ret_error)
@@ -357,11 +404,11 @@ static struct MHD_Daemon *start_thread(struct metrics_listener *l, int fd)
     sigset_t before;
     (void)sigfillset(&all); /* signals go to the main thread */
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    struct MHD_Daemon *d =
-        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, l->port, NULL, NULL,
-                         request_cb, l, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-                         LISTENER_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, LISTENER_IDLE_S,
-                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(16 * 1024), MHD_OPTION_END);
+    struct MHD_Daemon *d = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, l->port, NULL, NULL, request_cb, l,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, LISTENER_CONNECTIONS_MAX,
+        MHD_OPTION_CONNECTION_TIMEOUT, LISTENER_IDLE_S, MHD_OPTION_NOTIFY_CONNECTION, connection_cb,
+        l, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(16 * 1024), MHD_OPTION_END);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return d;
 }
@@ -386,6 +433,7 @@ int metrics_listener_create(uv_loop_t *loop, const char *host, uint16_t port, bo
         return FL_ESYSTEM;
     }
     struct metrics_listener *l = fli_xcalloc(1, sizeof *l);
+    fli_list_init(&l->open);
     l->service = *service;
     l->names = names;
     l->port = port_of(fd);

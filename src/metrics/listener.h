@@ -18,10 +18,12 @@
 
 #include <uv.h>
 
+#include "base/list.h"
 #include "metrics/text.h"
 
 #define LISTENER_ANSWER_MS 800u      /* below the second that probes give */
-#define LISTENER_CONNECTIONS_MAX 64u /* more connections are closed at once */
+#define LISTENER_CONNECTIONS_MAX 64u /* the library accepts no more */
+#define LISTENER_CUT_MAX 16u         /* of these, for those that were cut and are not yet closed */
 #define LISTENER_IDLE_S 15u          /* a connection that sends nothing is closed */
 #define LISTENER_TEXT_MAX ((size_t)1 << 20)
 

@@ -22,41 +22,64 @@ struct machine *access_machine(const struct access *a)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-struct access_call *access_take(struct access *a, struct net_request *r, enum fli_command_id id)
+/* Whether one more call fits, and the address that it is for has room for it. */
+static bool has_room(const struct access *a, const struct net_conn *conn)
 {
-    struct access_call *c =
-        a->calls < ACCESS_CALLS_MAX && !a->stopping ? calloc(1, sizeof *c) : NULL;
+    uint64_t source = conn == NULL ? 0 : net_conn_origin(conn);
+    unsigned of_source = 0;
+    FLI_LIST_FOREACH(link, &a->calls)
+    {
+        of_source += FLI_CONTAINER_OF(link, struct access_call, all)->job.source == source;
+    }
+    return !a->stopping && a->calls_n < ACCESS_CALLS_MAX && of_source < ACCESS_ADDRESS_MAX;
+}
+
+struct access_call *access_take(struct access *a, const struct net_conn *conn,
+                                enum fli_command_id id)
+{
+    struct access_call *c = has_room(a, conn) ? calloc(1, sizeof *c) : NULL;
     if (c == NULL) {
         return NULL;
     }
-    a->calls++;
+    a->calls_n++;
     fli_list_init(&c->link);
+    fli_list_init(&c->all);
+    fli_list_push(&a->calls, &c->all);
     fli_buf_init(&c->text, ACLFILE_SIZE_MAX);
     c->access = a;
     c->id = id;
-    if (r != NULL) {
-        struct fli_slice address = net_conn_address(r->conn);
-        c->r = r;
-        c->proto = net_conn_proto(r->conn);
-        c->login = net_conn_login(r->conn);
-        if (c->login != 0 || !net_conn_is_local(r->conn)) {
-            c->address_len = (uint8_t)address.len;
-            memcpy(c->address, address.data, address.len);
-        }
-        *a->config.slot(r) = c;
+    c->job.source = conn == NULL ? 0 : net_conn_origin(conn);
+    return c;
+}
+
+struct access_call *access_take_request(struct access *a, struct net_request *r,
+                                        enum fli_command_id id)
+{
+    struct fli_slice address = net_conn_address(r->conn);
+    struct access_call *c = access_take(a, r->conn, id);
+    if (c == NULL) {
+        return NULL;
     }
+    c->r = r;
+    c->proto = net_conn_proto(r->conn);
+    c->login = net_conn_login(r->conn);
+    if (c->login != 0 || !net_conn_is_local(r->conn)) {
+        c->address_len = (uint8_t)address.len;
+        memcpy(c->address, address.data, address.len);
+    }
+    *a->config.slot(r) = c;
     return c;
 }
 
 void access_free(struct access_call *c)
 {
-    FLI_ASSERT(c->r == NULL && c->parts_left == 0 && c->access->calls > 0);
+    FLI_ASSERT(c->r == NULL && c->parts_left == 0 && c->access->calls_n > 0);
     if (fli_list_linked(&c->link)) {
         fli_list_remove(&c->link);
     }
-    c->access->calls--;
+    fli_list_remove(&c->all);
+    c->access->calls_n--;
     fli_buf_fini(&c->text);
-    aclfile_free(&c->file);
     free(c->parts);
     free(c->args);
     explicit_bzero(c, sizeof *c);
@@ -466,7 +489,8 @@ void access_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
 {
     struct access *a = ctx;
     uint64_t now_ms = access_now(a);
-    struct access_call *c = access_take(a, r, auth->is_hello ? FLI_CMD_HELLO : FLI_CMD_AUTH);
+    struct access_call *c =
+        access_take_request(a, r, auth->is_hello ? FLI_CMD_HELLO : FLI_CMD_AUTH);
     if (c == NULL) {
         answer_busy(r);
         return;
@@ -526,7 +550,7 @@ void access_shaken(struct access *a, struct net_conn *conn)
         !acl_name_ok((struct fli_slice){(const uint8_t *)name, strlen(name)})) {
         return;
     }
-    struct access_call *c = access_take(a, NULL, FLI_CMD_AUTH);
+    struct access_call *c = access_take(a, conn, FLI_CMD_AUTH);
     if (c == NULL) {
         net_conn_close_after_answers(conn);
         return;
@@ -564,7 +588,7 @@ void access_command(void *ctx, void *request, const struct fli_command *command,
         access_finish(r, fli_resp_text(net_reply(r), name));
         return;
     }
-    struct access_call *c = access_take(a, r, command->id);
+    struct access_call *c = access_take_request(a, r, command->id);
     if (c == NULL) {
         answer_busy(r);
         return;
@@ -618,22 +642,32 @@ void access_get_counts(const struct access *a, struct access_counts *ret)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
+static int parse_password(const char *password, struct aclfile *ret, char *errmsg,
+                          size_t errmsg_size)
+{
+    char line[AUTH_PASSWORD_MAX + 64];
+    (void)snprintf(line, sizeof line, "user default on ~* +@all >%s\n", password);
+    int rc = aclfile_parse("requirepass", (struct fli_slice){(uint8_t *)line, strlen(line)},
+                           ACL_LOCK_RIGHTS, ret, errmsg, errmsg_size);
+    explicit_bzero(line, sizeof line);
+    return rc;
+}
+
 static int read_users(struct access *a, char *errmsg, size_t errmsg_size)
 {
     const struct config *c = a->config.config;
+    struct aclfile file = {.users = NULL};
+    int rc = 0;
     if (c->aclfile[0] != '\0') {
-        a->needs_users = true;
-        return aclfile_read(c->aclfile, ACL_LOCK_RIGHTS, &a->file, errmsg, errmsg_size);
-    }
-    if (c->requirepass[0] == '\0') {
+        rc = aclfile_read(c->aclfile, ACL_LOCK_RIGHTS, &file, errmsg, errmsg_size);
+    } else if (c->requirepass[0] != '\0') {
+        rc = parse_password(c->requirepass, &file, errmsg, errmsg_size);
+    } else {
         return 0;
     }
-    char line[AUTH_PASSWORD_MAX + 64];
     a->needs_users = true;
-    (void)snprintf(line, sizeof line, "user default on ~* +@all >%s\n", c->requirepass);
-    int rc = aclfile_parse("requirepass", (struct fli_slice){(uint8_t *)line, strlen(line)},
-                           ACL_LOCK_RIGHTS, &a->file, errmsg, errmsg_size);
-    explicit_bzero(line, sizeof line);
+    rc = rc != 0 ? rc : aclfile_pack(&file, &a->users);
+    aclfile_free(&file);
     return rc;
 }
 
@@ -647,7 +681,9 @@ int access_create(const struct access_config *config, struct access **ret, char 
     a->config = *config;
     fli_list_init(&a->delayed);
     fli_list_init(&a->certs);
+    fli_list_init(&a->calls);
     fli_buf_init(&a->scratch, MACHINE_COMMAND_LARGEST);
+    fli_buf_init(&a->users, MACHINE_USERS_BYTES_MAX);
     a->known_index = UINT64_MAX; /* until the node is open, every entry counts as known */
     int rc = read_users(a, errmsg, errmsg_size);
     if (rc == 0 && config->config->auditlog[0] != '\0') {
@@ -656,7 +692,8 @@ int access_create(const struct access_config *config, struct access **ret, char 
     }
     if (rc == 0) {
         (void)snprintf(errmsg, errmsg_size, "no thread can be made for passwords");
-        rc = auth_worker_create(config->loop, ACCESS_JOBS_MAX, &a->worker);
+        rc = auth_worker_create(config->loop, ACCESS_CALLS_MAX, &a->worker);
+        rc = rc != 0 ? rc : auth_worker_create(config->loop, ACCESS_CALLS_MAX, &a->files);
     }
     if (rc != 0) {
         access_destroy(a);
@@ -666,12 +703,23 @@ int access_create(const struct access_config *config, struct access **ret, char 
     return 0;
 }
 
+static void worker_closed(void *ctx)
+{
+    struct access *a = ctx;
+    struct auth_worker *files = a->files;
+    a->files = NULL;
+    auth_worker_close(files, a->stop_cb, a->stop_ctx);
+}
+
 void access_stop(struct access *a, void (*cb)(void *ctx), void *ctx)
 {
+    struct auth_worker *worker = a->worker;
     a->stopping = true;
+    a->stop_cb = cb;
+    a->stop_ctx = ctx;
     access_turn(a);
-    auth_worker_close(a->worker, cb, ctx);
     a->worker = NULL;
+    auth_worker_close(worker, worker_closed, a);
 }
 
 void access_destroy(struct access *a)
@@ -679,8 +727,8 @@ void access_destroy(struct access *a)
     if (a == NULL) {
         return;
     }
-    FLI_ASSERT(a->calls == 0);
-    aclfile_free(&a->file);
+    FLI_ASSERT(a->calls_n == 0);
+    fli_buf_fini(&a->users);
     fli_buf_fini(&a->scratch);
     explicit_bzero(&a->throttle, sizeof a->throttle);
     free(a);

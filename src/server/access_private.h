@@ -10,7 +10,7 @@
 #include "server/access.h"
 
 #define ACCESS_CALLS_MAX 512u
-#define ACCESS_JOBS_MAX 256u
+#define ACCESS_ADDRESS_MAX (ACCESS_CALLS_MAX / 4 * 3) /* of the clients of one address */
 #define ACCESS_AGAIN_MS UINT64_C(300) /* between attempts to set up the users of a new cluster */
 
 struct access_call;
@@ -23,6 +23,7 @@ struct access_part {
 
 struct access_call {
     struct fli_list link; /* delayed or certs of access */
+    struct fli_list all;  /* calls of access */
     struct node_ticket ticket;
     struct auth_job job;
     struct access *access;
@@ -44,8 +45,7 @@ struct access_call {
     struct acl_user acl;
     struct fli_slice *args; /* copies */
     unsigned n_args;
-    struct fli_buf text; /* words, or a file */
-    struct aclfile file;
+    struct fli_buf text; /* words, a file, or its users in the format of USERS_LOAD */
     struct access_part *parts;
     unsigned n_parts, parts_left, parts_done;
     int status; /* the first failure of a part or of the job */
@@ -55,10 +55,14 @@ struct access_call {
 
 struct access {
     struct access_config config;
-    struct auth_worker *worker;
+    struct auth_worker *worker; /* for hashes of passwords */
+    struct auth_worker *files;  /* for the file of users: a disk that hangs holds up no login */
+    void (*stop_cb)(void *ctx);
+    void *stop_ctx;
     struct throttle throttle;
     struct fli_list delayed, certs;
-    unsigned calls;
+    struct fli_list calls; /* all */
+    unsigned calls_n;
     struct access_counts counts;
     struct audit *audit;  /* NULL: none */
     uint64_t known_index; /* the end of the log when it was opened; 0: all of that is applied */
@@ -66,14 +70,18 @@ struct access {
     bool stopping;
     struct access_call *initial; /* under way */
     uint64_t initial_ms;         /* when to try again */
-    struct aclfile file;         /* of a new cluster */
+    struct fli_buf users;        /* of a new cluster, in the format of USERS_LOAD */
     struct fli_buf scratch;
 };
 
 /* access.c */
 uint64_t access_now(const struct access *a);
 struct machine *access_machine(const struct access *a); /* NULL: none yet */
-struct access_call *access_take(struct access *a, struct net_request *r, enum fli_command_id id);
+/* For this connection, which may be NULL: for the node itself. NULL: too many are under way. */
+struct access_call *access_take(struct access *a, const struct net_conn *c, enum fli_command_id id);
+/* The same for a request, which the call is then to answer. */
+struct access_call *access_take_request(struct access *a, struct net_request *r,
+                                        enum fli_command_id id);
 void access_free(struct access_call *c);
 struct net_request *access_detach(struct access_call *c);
 void access_finish(struct net_request *r, int rc);

@@ -55,12 +55,12 @@ static void end_failure(struct access_call *c, int status)
     access_free(c);
 }
 
-static void work(struct access_call *c, void (*begin)(struct auth_job *),
-                 void (*done)(struct auth_job *))
+static void work(struct access_call *c, struct auth_worker *worker,
+                 void (*begin)(struct auth_job *), void (*done)(struct auth_job *))
 {
     c->job.work = begin;
     c->job.done = done;
-    if (c->access->worker == NULL || auth_worker_submit(c->access->worker, &c->job) != 0) {
+    if (worker == NULL || auth_worker_submit(worker, &c->job) != 0) {
         end_failure(c, FL_EBUSY);
     }
 }
@@ -252,7 +252,7 @@ static void set_user(struct access_call *c, const struct fli_slice *args, unsign
         end_failure(c, FL_ENOMEM);
         return;
     }
-    work(c, work_words, done_words);
+    work(c, c->access->worker, work_words, done_words);
 }
 
 static void delete_users(struct access_call *c, const struct fli_slice *args, unsigned n)
@@ -373,12 +373,19 @@ static int render_get(struct fli_buf *b, int proto, const char *name, struct fli
     return fli_resp_null(b, proto);
 }
 
+/* A node does not start with a file that it cannot read, so none such replaces the one there is. */
 static void work_save(struct auth_job *job)
 {
     struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
+    const char *path = c->access->config.config->aclfile;
+    struct aclfile unused;
     c->worked = true;
     c->status =
-        aclfile_write(c->access->config.config->aclfile, text_of(c), c->error, sizeof c->error);
+        aclfile_parse(path, text_of(c), ACL_LOCK_RIGHTS, &unused, c->error, sizeof c->error);
+    aclfile_free(&unused);
+    if (c->status == 0) {
+        c->status = aclfile_write(path, text_of(c), c->error, sizeof c->error);
+    }
 }
 
 /* False: the file could not be read or written, and the call was answered. */
@@ -414,7 +421,7 @@ static void save(struct access_call *c, struct fli_slice payload)
     if (rc != 0) {
         end_failure(c, rc);
     } else {
-        work(c, work_save, done_save);
+        work(c, c->access->files, work_save, done_save);
     }
 }
 
@@ -456,38 +463,37 @@ static void ask_users(struct access_call *c)
 static void work_load(struct auth_job *job)
 {
     struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
+    struct aclfile file;
     c->worked = true;
-    c->status = aclfile_read(c->access->config.config->aclfile, ACL_LOCK_RIGHTS, &c->file, c->error,
+    c->status = aclfile_read(c->access->config.config->aclfile, ACL_LOCK_RIGHTS, &file, c->error,
                              sizeof c->error);
+    if (c->status == 0 && aclfile_pack(&file, &c->text) != 0) {
+        (void)snprintf(c->error, sizeof c->error, "out of memory");
+        c->status = FL_ENOMEM;
+    }
+    aclfile_free(&file);
 }
 
 /* Sends all users of a file as one command, so that either all of them apply or none. */
-static void send_file(struct access_call *c, const struct aclfile *f, struct machine_command m)
+static void send_users(struct access_call *c, struct fli_slice users, struct machine_command m)
 {
-    struct fli_buf users;
-    fli_buf_init(&users, MACHINE_USERS_BYTES_MAX);
-    int rc = aclfile_pack(f, &users);
-    if (rc == 0 && !send_begin(c, 1)) {
-        rc = FL_ENOMEM;
-    }
-    if (rc == 0) {
-        m.value = (struct fli_slice){users.data, users.len};
+    if (send_begin(c, 1)) {
+        m.value = users;
         send_part(c, &m);
         send_end(c);
     } else if (c->access->initial == c) {
         c->access->initial = NULL;
         access_free(c);
     } else {
-        end_failure(c, rc);
+        end_failure(c, FL_ENOMEM);
     }
-    fli_buf_fini(&users);
 }
 
 static void done_load(struct auth_job *job)
 {
     struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
     if (file_work_done(c)) {
-        send_file(c, &c->file, asked(c, MACHINE_OP_USERS_LOAD));
+        send_users(c, text_of(c), asked(c, MACHINE_OP_USERS_LOAD));
     }
 }
 
@@ -511,10 +517,10 @@ void access_initial(struct access *a)
         return;
     }
     a->initial = c;
-    send_file(c, &a->file,
-              (struct machine_command){.op = MACHINE_OP_USERS_LOAD,
-                                       .flags = MACHINE_USER_INITIAL,
-                                       .user = MACHINE_USER_NODE});
+    send_users(c, (struct fli_slice){a->users.data, a->users.len},
+               (struct machine_command){.op = MACHINE_OP_USERS_LOAD,
+                                        .flags = MACHINE_USER_INITIAL,
+                                        .user = MACHINE_USER_NODE});
 }
 
 /* ---- CAT ------------------------------------------------------------------------------------- */
@@ -588,7 +594,7 @@ void access_users_command(struct access_call *c, const struct fli_slice *args, u
     }
     case FLI_CMD_ACL_LOAD:
         if (!refuse_early(c) && needs_file(c)) {
-            work(c, work_load, done_load);
+            work(c, c->access->files, work_load, done_load);
         }
         break;
     case FLI_CMD_ACL_SAVE:

@@ -148,6 +148,13 @@ static void put_counts(const struct page_view *v, struct json *j)
 
 /* ---- one lock ---- */
 
+/* The page has no login, so it shows what a client without one may see. */
+static bool may_see(const struct page_view *v, struct fli_slice name)
+{
+    uint64_t steps = 0;
+    return v->info->machine == NULL || machine_may_see(v->info->machine, 0, name, &steps);
+}
+
 /* False: there is nothing to show, or, with the code LIMIT, it cannot be told yet. */
 static bool show(struct machine *m, struct fli_slice name, struct fli_buf *payload,
                  struct machine_page *ret, uint8_t *ret_code)
@@ -181,6 +188,9 @@ static void put_hot(const struct page_view *v, struct json *j)
     json_open(j, "hot", '[');
     for (unsigned i = 0; i < n; i++) {
         struct fli_slice name = {top[i]->name, top[i]->name_len};
+        if (!may_see(v, name)) {
+            continue;
+        }
         json_open(j, NULL, '{');
         json_bytes(j, "name", name);
         json_number(j, "waited_ms", top[i]->weight);
@@ -289,6 +299,9 @@ int page_lock(const struct page_view *v, struct fli_slice name, struct fli_buf *
     struct json j;
     struct fli_buf payload;
     struct machine_page page;
+    if (!may_see(v, name)) {
+        return FL_ENOTFOUND;
+    }
     fli_buf_init(&payload, PAYLOAD_MAX);
     json_init(&j, out);
     json_open(&j, NULL, '{');

@@ -35,7 +35,8 @@ struct page_view {
 
 /* 0, FL_ELIMIT, FL_ENOMEM. */
 int page_state(const struct page_view *v, struct fli_buf *out) FLI_MUST_USE;
-/* One lock: holders, queue, events. The history follows it from now on. */
+/* One lock: holders, queue, events. The history follows it from now on. FL_ENOTFOUND: whoever has
+ * no login may not see it. */
 int page_lock(const struct page_view *v, struct fli_slice name, struct fli_buf *out) FLI_MUST_USE;
 
 /* page.html */

@@ -26,6 +26,7 @@ struct table {
 
 struct users_login {
     struct fli_list link; /* delayed */
+    struct fli_list all;  /* logins */
     struct auth_job job;
     struct users *users;
     struct net_request *r; /* NULL: the request has gone */
@@ -56,7 +57,8 @@ struct users {
     struct throttle throttle;
     struct fli_list delayed;
     uv_timer_t timer;
-    unsigned logins;              /* under way */
+    struct fli_list logins; /* under way */
+    unsigned logins_n;
     bool reading, again, closing; /* again: reload once more after this reading */
     struct users_counts counts;
     void (*close_cb)(void *ctx);
@@ -216,8 +218,9 @@ static void refuse(struct net_request *r, const char *word, const char *text)
 
 static void free_login(struct users_login *l)
 {
-    FLI_ASSERT(l->users->logins > 0);
-    l->users->logins--;
+    FLI_ASSERT(l->users->logins_n > 0);
+    l->users->logins_n--;
+    fli_list_remove(&l->all);
     explicit_bzero(l, sizeof *l);
     free(l);
 }
@@ -332,15 +335,30 @@ static void timer_cb(uv_timer_t *timer)
     set_timer(u);
 }
 
+/* Whether one more login fits, and the address has room for it. */
+static bool has_room(const struct users *u, const struct net_conn *c)
+{
+    unsigned of_address = 0;
+    FLI_LIST_FOREACH(link, &u->logins)
+    {
+        const struct users_login *l = FLI_CONTAINER_OF(link, struct users_login, all);
+        of_address += l->job.source == net_conn_origin(c);
+    }
+    return u->logins_n < USERS_LOGINS_MAX && of_address < USERS_ADDRESS_MAX;
+}
+
 static struct users_login *make_login(struct users *u, struct net_request *r,
                                       const struct net_auth *auth)
 {
-    struct users_login *l = u->logins < USERS_LOGINS_MAX ? calloc(1, sizeof *l) : NULL;
+    struct users_login *l = has_room(u, r->conn) ? calloc(1, sizeof *l) : NULL;
     if (l == NULL) {
         return NULL;
     }
-    u->logins++;
+    u->logins_n++;
     fli_list_init(&l->link);
+    fli_list_init(&l->all);
+    fli_list_push(&u->logins, &l->all);
+    l->job.source = net_conn_origin(r->conn);
     l->users = u;
     l->r = r;
     l->hello = *auth;
@@ -518,6 +536,7 @@ int users_create(const struct users_config *config, struct users **ret, char *er
     }
     u->config = *config;
     fli_list_init(&u->delayed);
+    fli_list_init(&u->logins);
     int rc = aclfile_read(config->path, ACL_STORE_RIGHTS, &file, errmsg, errmsg_size);
     rc = rc == 0 ? use_file(u, &file, errmsg, errmsg_size) : rc;
     aclfile_free(&file);
@@ -565,7 +584,7 @@ void users_destroy(struct users *u)
     if (u == NULL) {
         return;
     }
-    FLI_ASSERT(u->logins == 0 && u->worker == NULL);
+    FLI_ASSERT(u->logins_n == 0 && u->worker == NULL);
     free(u->table.list);
     explicit_bzero(&u->throttle, sizeof u->throttle);
     free(u);

@@ -26,7 +26,8 @@
 struct users;
 struct users_login;
 
-#define USERS_LOGINS_MAX 256u /* under way */
+#define USERS_LOGINS_MAX 256u                        /* under way */
+#define USERS_ADDRESS_MAX (USERS_LOGINS_MAX / 4 * 3) /* of the clients of one address */
 
 struct users_config {
     uv_loop_t *loop;

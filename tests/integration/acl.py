@@ -14,6 +14,7 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, Case, Cluster, Resp, RespError, as_dict, ask_again, binary, main, patient_env, wait_until
 from harness.lab import ROOT
+from login_flood import LoginFlood
 from wire_lab import form_texts
 
 TTL = 600000
@@ -203,6 +204,15 @@ class Logins(AclCase):
         wait_until(lambda: int(node.info()['logins_delayed']) > 0, 'delayed logins') # commands go on meanwhile
         for c in clients:
             c.close()
+
+    def test_many_logins_of_one_address_leave_room_for_others(self):
+        """With the right password, so that no failure slows them down."""
+        node = self.cluster().nodes[0]
+        self.user(node, 'ann', '~*', '+@acquire')
+        with LoginFlood(node.address, '127.0.0.2', 600, 'ann', 'ann-password') as flood:
+            flood.wait_until_refused()
+            for _ in range(5):
+                self.login(node, 'ann')
 
     def test_what_stands_behind_auth_is_done_by_the_user(self):
         node = self.cluster().nodes[0]
@@ -676,6 +686,46 @@ class Files(AclCase):
                                capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertNotEqual(check.returncode, 0)
         self.assertIn('48 KiB', check.stderr)
+
+    def test_what_was_saved_can_be_loaded(self):
+        """A user of more patterns than one command can bring, and more users than can be loaded."""
+        path = self.lab.path('users.acl')
+        with open(path, 'w') as f:
+            f.write('user default on nopass ~* +@all\n')
+        node = Cluster(self.lab, 1, ['--aclfile', path]).start().nodes[0]
+        wait_until(lambda: ask_again(node, 'ACL', 'USERS') == [b'default'], 'users of the file')
+        with node.client() as c:
+            for first in 'abc':
+                self.assertEqual(c.call('ACL', 'SETUSER', 'ann', *['~%s%d' % (first, i) for i in range(100, 200)]), 'OK')
+            self.assertEqual(c.call('ACL', 'SAVE'), 'OK')
+            self.assertEqual(c.call('ACL', 'LOAD'), 'OK')
+            for first in range(0, 2048, 128):
+                got = c.pipeline([('ACL', 'SETUSER', 'u%d' % i) for i in range(first, first + 128)], timeout=PATIENCE_S)
+                self.assertEqual(set(got), {'OK'})
+            with open(path) as f:
+                before = f.read()
+            self.assertError('ERR', c, 'ACL', 'SAVE', text='users.acl')
+            with open(path) as f:
+                self.assertEqual(f.read(), before)
+
+    def test_a_disk_that_hangs_holds_up_no_login(self):
+        """A pipe stands for a file that cannot be read at the moment."""
+        path = self.lab.path('users.acl')
+        text = 'user default on nopass ~* +@all\nuser ann on nopass ~a* +@see\n'
+        with open(path, 'w') as f:
+            f.write(text)
+        node = Cluster(self.lab, 1, ['--aclfile', path]).start().nodes[0]
+        wait_until(lambda: len(ask_again(node, 'ACL', 'USERS')) == 2, 'users of the file')
+        os.unlink(path)
+        os.mkfifo(path)
+        with node.client(timeout=PATIENCE_S) as c, node.client(timeout=PATIENCE_S) as other:
+            c.send('ACL', 'LOAD')
+            try:
+                self.assertEqual(other.call('AUTH', 'ann', 'x'), 'OK')
+            finally:
+                with open(path, 'w') as f:
+                    f.write(text)
+            self.assertEqual(c.read(), 'OK')
 
     def test_a_wrong_file_is_said_at_the_start(self):
         path = self.lab.path('users.acl')

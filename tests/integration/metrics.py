@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, Case, Cluster, RespError, Store, main, patient_env, wait_until
@@ -178,6 +179,41 @@ class OneNode(Case):
         for host, status in (('evil.example', 403), ('127.0.0.1.evil.example:1', 403), ('localhost:9', 200),
                              ('127.0.0.1', 200), ('[::1]:80', 200)):
             self.assertEqual((host, get_answered(self.address, '/api/state', headers={'Host': host})[0]), (host, status))
+
+    def test_clients_that_ask_nothing_keep_out_nobody(self):
+        """More of them than there are places, which send a byte now and then, so that they are never idle."""
+        host, _, port = self.address.rpartition(':')
+        over = threading.Event()
+        silent = [socket.create_connection((host, int(port)), timeout=PATIENCE_S) for _ in range(100)]
+
+        def send_slowly():
+            while not over.wait(1):
+                for s in silent:
+                    with contextlib.suppress(OSError):
+                        s.send(b'x')
+        thread = threading.Thread(target=send_slowly)
+        thread.start()
+        try:
+            for _ in range(3):
+                self.assertEqual(get_answered(self.address, '/livez'), (200, 'ok\n'))
+        finally:
+            over.set()
+            thread.join()
+            for s in silent:
+                s.close()
+
+    def test_the_page_shows_what_one_without_a_login_may_see(self):
+        for name in ('open-1', 'secret-1'):
+            self.node.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER_A)
+            self.assertIsNone(self.node.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER_B))
+        hot = json.loads(get_answered(self.address, '/api/state')[1])['hot']
+        self.assertEqual({h['name'] for h in hot}, {'open-1', 'secret-1'})
+        self.node.call('ACL', 'SETUSER', 'boss', 'on', 'nopass', '~*', '+@all')
+        self.node.call('ACL', 'SETUSER', 'default', 'resetkeys', '~open*', '-@admin')
+        hot = json.loads(get_answered(self.address, '/api/state')[1])['hot']
+        self.assertEqual([h['name'] for h in hot], ['open-1'])
+        self.assertEqual(json.loads(get_answered(self.address, '/api/lock?name=open-1')[1])['state'], 'held')
+        self.assertEqual(get_answered(self.address, '/api/lock?name=secret-1')[0], 404)
 
     def test_a_loop_that_stands_still_is_told(self):
         self.assertEqual(get_answered(self.address, '/livez'), (200, 'ok\n'))

@@ -8,6 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, Case, Cluster, RespError, Store, as_dict, binary, free_ports, main, wait_until
+from login_flood import LoginFlood
 from tls_lab import Certs, TlsResp
 
 USERS = '''# one of each
@@ -83,6 +84,13 @@ class FileUsers(Case):
                 c.send('AUTH', 'all', 'all-password')
         with self.login(store, 'all') as c:
             self.assertEqual(int(store_info(c)['login_failures']), 3)
+
+    def test_many_logins_of_one_address_leave_room_for_others(self):
+        store = self.store()
+        with LoginFlood(store.address, '127.0.0.2', 400, 'reader', 'reader-password') as flood:
+            flood.wait_until_refused()
+            for _ in range(5):
+                self.login(store, 'all')
 
     def test_not_without_fencing(self):
         """A user would name a lock of its own for any key."""

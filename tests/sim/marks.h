@@ -47,7 +47,7 @@
     X(leaderless, 100)                                                                             \
     X(resets, 50)                                                                                  \
     X(abandoned, 50)                                                                               \
-    X(late, 100)                                                                                   \
+    X(late, 200)                                                                                   \
     X(calls_refused, 50)                                                                           \
     X(asked, 50)                                                                                   \
     X(superseded_asked, 200)                                                                       \

@@ -386,6 +386,32 @@ static void enroll(struct run *r, const struct worst_gene *g)
     apply(r);
 }
 
+/* The last ones are there already, and are found behind all others. */
+static void give_words(struct run *r, const struct worst_gene *g)
+{
+    char words[ACL_TEXT_MAX + 1] = "";
+    size_t len = 0;
+    for (unsigned i = 0; len + 5 < sizeof words; i++) {
+        unsigned k = i < 500 ? i : 499 - i % 8;
+        len += (size_t)snprintf(words + len, sizeof words - len, "~%c%c ", (int)('A' + k / 26),
+                                (int)('a' + k % 26));
+    }
+    for (unsigned i = 0; i < g->times; i++) {
+        add_user(r, "somebody", words);
+    }
+}
+
+static void dismiss(struct run *r, const struct worst_gene *g)
+{
+    for (unsigned i = 0; i < g->times; i++) {
+        struct machine_command c = {.op = MACHINE_OP_USER_DELETE,
+                                    .flags = MACHINE_COMMAND_BY,
+                                    .user = MACHINE_USER_NODE,
+                                    .owner = literal("nobody")};
+        add(r, &c, 0);
+    }
+}
+
 static void subscribe(struct run *r, const struct worst_gene *g)
 {
     char text[EVENTS_GLOB_MAX + 1];
@@ -521,6 +547,12 @@ static bool play_other(struct run *r, const struct worst_gene *g)
         return true;
     case WORST_ENROLL:
         enroll(r, g);
+        return true;
+    case WORST_WORDS:
+        give_words(r, g);
+        return true;
+    case WORST_DISMISS:
+        dismiss(r, g);
         return true;
     case WORST_SUBSCRIBE:
         subscribe(r, g);

@@ -34,6 +34,8 @@ static const char *const names[WORST_KINDS] = {
     [WORST_ENROLL] = "enroll",
     [WORST_USERS] = "users",
     [WORST_PATTERNS] = "patterns",
+    [WORST_WORDS] = "words",
+    [WORST_DISMISS] = "dismiss",
 };
 
 const char *worst_kind_name(unsigned kind)

@@ -48,6 +48,8 @@ enum worst_kind {
     WORST_USERS,    /* all users are listed */
     WORST_PATTERNS, /* somebody may have names that match the last of its long patterns, which have
                        one set or, with EXPLICIT, many; with VALUE another right, too */
+    WORST_WORDS,    /* somebody is given as many short patterns as one command can have */
+    WORST_DISMISS,  /* users who do not exist are deleted */
     WORST_KINDS
 };
 

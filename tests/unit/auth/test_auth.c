@@ -1,6 +1,8 @@
 /* test_auth.c: passwords and their hashes, the throttle of failed logins, the worker thread. */
 #include "../../lib/unit.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <sys/stat.h>
 
 #include "../consensus/scratch.h"
@@ -8,6 +10,7 @@
 #include "auth/hash.h"
 #include "auth/throttle.h"
 #include "auth/worker.h"
+#include "machine/batch.h"
 
 static struct fli_slice slice(const char *text)
 {
@@ -227,6 +230,140 @@ TEST(jobs_are_done_and_told)
     }
     assert_int_equal(done, taken);
     assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+/* A job that waits until it is let go, and those behind it, which note their order. */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static sem_t at_end;
+static unsigned order[8];
+static unsigned order_n;
+
+struct numbered {
+    struct auth_job job;
+    unsigned number;
+};
+
+static void wait_at_gate(struct auth_job *job)
+{
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+}
+
+static void note_number(struct auth_job *job)
+{
+    order[order_n++] = FLI_CONTAINER_OF(job, struct numbered, job)->number;
+}
+
+static void tell_end(struct auth_job *job)
+{
+    (void)sem_post(&at_end);
+}
+
+static void nothing(struct auth_job *job)
+{
+}
+
+/* Whoever has many logins under way does not hold up another. */
+TEST(sources_take_turns)
+{
+    static const uint64_t sources[] = {7, 7, 7, 7, 8, 9, 8};
+    static const unsigned expected[] = {0, 4, 5, 1, 6, 2, 3};
+    uv_loop_t loop;
+    struct auth_worker *w = NULL;
+    struct numbered jobs[7];
+    struct auth_job first = {.work = wait_at_gate, .done = nothing, .source = 1};
+    struct auth_job last = {.work = tell_end, .done = nothing, .source = 7};
+    bool closed = false;
+    memset(jobs, 0, sizeof jobs);
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(auth_worker_create(&loop, 32, &w), 0);
+    pthread_mutex_lock(&gate);
+    assert_int_equal(auth_worker_submit(w, &first), 0);
+    for (unsigned i = 0; i < 7; i++) {
+        jobs[i].job.work = note_number;
+        jobs[i].job.done = nothing;
+        jobs[i].job.source = sources[i];
+        jobs[i].number = i;
+        assert_int_equal(auth_worker_submit(w, &jobs[i].job), 0);
+    }
+    assert_int_equal(sem_init(&at_end, 0, 0), 0);
+    assert_int_equal(auth_worker_submit(w, &last), 0);
+    pthread_mutex_unlock(&gate);
+    while (sem_wait(&at_end) != 0) {
+    }
+    assert_int_equal(order_n, 7);
+    assert_memory_equal(order, expected, sizeof expected);
+    auth_worker_close(w, note, &closed);
+    while (!closed) {
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+/* What ACL SAVE writes of the largest user there can be, with hundreds of patterns that came one
+ * command after the other. */
+TEST(a_user_of_many_patterns_can_be_read_again)
+{
+    struct acl_user u;
+    struct acl_hash h;
+    struct aclfile file;
+    struct fli_buf text;
+    char word[32];
+    char why[256] = "";
+    unsigned n = 0;
+    memset(&h, 0, sizeof h);
+    h.log2_n = 14;
+    h.r = 8;
+    h.p = 1;
+    acl_user_init(&u, slice("ann"));
+    do {
+        (void)snprintf(word, sizeof word, "~%c%c", (char)('A' + n / 26), (char)('a' + n % 26));
+        n++;
+    } while (acl_apply(&u, slice(word), ACL_LOCK_RIGHTS, why, sizeof why) == 0);
+    assert_true(n > 500);
+    assert_int_equal(acl_apply(&u, slice("-@break"), ACL_LOCK_RIGHTS, why, sizeof why), 0);
+    fli_buf_init(&text, ACLFILE_SIZE_MAX);
+    for (unsigned i = 0; i < ACL_PASSWORDS_MAX; i++) {
+        h.key[0]++;
+        fli_buf_clear(&text);
+        assert_int_equal(fli_buf_append(&text, "#", 1), 0);
+        assert_int_equal(acl_print_hash(&h, &text), 0);
+        struct fli_slice words = {text.data, text.len};
+        assert_int_equal(acl_apply(&u, words, ACL_LOCK_RIGHTS, why, sizeof why), 0);
+    }
+    fli_buf_clear(&text);
+    assert_int_equal(fli_buf_printf(&text, "user ann "), 0);
+    assert_int_equal(acl_print(&u, &text), 0);
+    struct fli_slice all = {text.data, text.len};
+    if (aclfile_parse("f", all, ACL_LOCK_RIGHTS, &file, why, sizeof why) != 0) {
+        fail_msg("%s", why);
+    }
+    aclfile_free(&file);
+    fli_buf_fini(&text);
+}
+
+/* As many users as one entry of the log can bring, and as many bytes as a cluster keeps. */
+TEST(as_many_users_as_a_cluster_keeps_can_be_read)
+{
+    struct aclfile file;
+    struct fli_buf text;
+    struct fli_buf packed;
+    char why[256] = "";
+    fli_buf_init(&text, ACLFILE_SIZE_MAX);
+    fli_buf_init(&packed, MACHINE_USERS_BYTES_MAX);
+    assert_int_equal(fli_buf_printf(&text, "user default on nopass ~* +@all\n"), 0);
+    for (unsigned i = 1; i < MACHINE_USERS_MAX; i++) {
+        assert_int_equal(fli_buf_printf(&text, "user u%04u off\n", i), 0);
+    }
+    struct fli_slice all = {text.data, text.len};
+    if (aclfile_parse("f", all, ACL_LOCK_RIGHTS, &file, why, sizeof why) != 0) {
+        fail_msg("%s", why);
+    }
+    assert_int_equal(aclfile_pack(&file, &packed), 0);
+    assert_true(machine_users_ok((struct fli_slice){packed.data, packed.len}));
+    aclfile_free(&file);
+    fli_buf_fini(&text);
+    fli_buf_fini(&packed);
 }
 
 /* What was synced last. */

@@ -343,6 +343,32 @@ TEST_WITH(test_lies, fixture_setup, fixture_teardown)
     refuse_with(k, token_2, "\x03\0\0\0\0\0\0\0\xe8\x03", 10); /* a token of the future */
     refuse_with(k, token_2, "\x02\0\0\0\0\0\0\0\xe9\x03", 10); /* a grant of the future */
     refuse_with(k, token_1, "\0\0\0\0\0\0\0\0\xe8\x03", 10);
+    static const char wait_3[] = "\x03\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0"; /* asked for once */
+    static const char too_often[] = "\x03\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff";
+    refuse_with(k, wait_3, too_often, 16);
+}
+
+/* Numbers that grow by one at a time, so large that the next ones would begin at zero again: the
+ * cluster would stop at the next wait, or could not read its own snapshot any more. */
+TEST_WITH(test_numbers_near_their_end, fixture_setup, fixture_teardown)
+{
+    enum { SERIAL_AT = 45 };
+    struct fixture *k = *state;
+    struct machine *m = NULL;
+    struct fli_buf a;
+    fixture_run(k, cmd_open("ann", 5000, 0, ""));
+    encode(k->m, &a);
+    assert_int_equal(fli_get_u64(a.data + SERIAL_AT), 1);
+    fli_put_u64(a.data + SERIAL_AT, UINT64_MAX);
+    fix_checksum(a.data, a.len);
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, FIXTURE_SEED, &m), FL_ECORRUPT);
+    fli_put_u64(a.data + SERIAL_AT, 1);
+    uint8_t *name = memmem(a.data, a.len, "default", 7);
+    assert_non_null(name);
+    fli_put_u32(name - 6, UINT32_MAX); /* the login, before flags and the length of the name */
+    fix_checksum(a.data, a.len);
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, FIXTURE_SEED, &m), FL_ECORRUPT);
+    fli_buf_fini(&a);
 }
 
 /* Gives the user of this name another number and name, both names of seven letters. */

@@ -548,14 +548,29 @@ TEST_WITH(test_costs, setup_full, fixture_teardown)
     assert_int_equal(machine_command_cost(&c), MACHINE_COMMAND_COST_MAX);
     for (uint8_t op = MACHINE_OP_INIT; !MACHINE_OP_IS_QUERY(op) && op < 64; op++) {
         c.op = op;
-        bool all_users = op == MACHINE_OP_USERS_LOAD;
+        bool of_users = op == MACHINE_OP_USERS_LOAD || op == MACHINE_OP_USER_SET ||
+                        op == MACHINE_OP_USER_DELETE;
         assert_in_range(machine_command_cost(&c), MACHINE_STEPS_RECORD,
-                        all_users ? MACHINE_LIST_COST : MACHINE_COMMAND_COST_MAX);
+                        of_users ? MACHINE_LIST_COST : MACHINE_COMMAND_COST_MAX);
     }
     c.op = MACHINE_OP_KEY; /* it looks at each of its names */
     assert_int_equal(machine_command_cost(&c), MACHINE_NAMES_MAX * MACHINE_STEPS_RECORD);
     c.n_names = 1;
     assert_int_equal(machine_command_cost(&c), MACHINE_STEPS_RECORD);
+}
+
+/* A change of a user looks for it among them all, and compares each pattern among its words with
+ * those that the user has. */
+TEST(test_costs_of_changes_of_users)
+{
+    static const uint8_t longest[ACL_TEXT_MAX];
+    struct machine_command c = {.op = MACHINE_OP_USER_DELETE};
+    assert_int_equal(machine_command_cost(&c), MACHINE_SHOW_COST);
+    c.op = MACHINE_OP_USER_SET;
+    assert_int_equal(machine_command_cost(&c), MACHINE_SHOW_COST);
+    c.words = (struct fli_slice){longest, sizeof longest};
+    assert_true(machine_command_cost(&c) > MACHINE_BATCH_COST_MAX / 2);
+    assert_true(machine_command_cost(&c) <= MACHINE_BATCH_COST_MAX);
 }
 
 /* A list of all users is as long an answer as any list, and one user's record is looked for among

@@ -76,6 +76,33 @@ TEST(a_full_buffer_is_told)
     }
 }
 
+/* Longer than what is gathered on the way, with and without escapes. */
+TEST(json_of_long_texts)
+{
+    for (size_t len = 0; len < 1200; len++) {
+        struct fli_buf b;
+        struct json j;
+        uint8_t bytes[1200];
+        memset(bytes, 'a', len);
+        bytes[len / 2] = ' ';
+        fli_buf_init(&b, 4096);
+        json_init(&j, &b);
+        json_bytes(&j, NULL, (struct fli_slice){bytes, len});
+        assert_int_equal(j.rc, 0);
+        assert_int_equal(b.len, 2 + len + (len > 0 ? 2 : 0));
+        memset(bytes, 0xff, len);
+        fli_buf_clear(&b);
+        json_init(&j, &b);
+        json_bytes(&j, NULL, (struct fli_slice){bytes, len});
+        assert_int_equal(b.len, 2 + 3 * len);
+        assert_true(b.data[0] == '"' && b.data[b.len - 1] == '"');
+        for (size_t i = 0; i < len; i++) {
+            assert_memory_equal(b.data + 1 + 3 * i, "%FF", 3);
+        }
+        fli_buf_fini(&b);
+    }
+}
+
 TEST(json_of_all_kinds)
 {
     struct fli_buf b;
