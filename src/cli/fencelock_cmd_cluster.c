@@ -152,13 +152,16 @@ static void say_why_it_waits(struct leader_link *k, uint64_t *say_ms)
     }
 }
 
-/* Tries until a leader answers or the time is over; then k->error is the last error. */
+/* Tries until a leader answers or the time is over; then k->error is the last error. It pauses when
+ * all nodes were asked, and when the node that was named as the leader does not lead: it may name
+ * another one that does not, and so on. */
 static int ask(struct leader_link *k, const char *const *words, unsigned n, uint64_t until_ms,
                redisReply **ret)
 {
     uint64_t say_ms = fli_clock_ms() + SILENCE_MS;
     k->code = 0;
     for (unsigned i = 0;; i++) {
+        bool at_leader = k->has_leader;
         if (try_once(k, words, n, until_ms, ret) == 0) {
             return 0;
         }
@@ -166,7 +169,7 @@ static int ask(struct leader_link *k, const char *const *words, unsigned n, uint
             return k->code;
         }
         say_why_it_waits(k, &say_ms);
-        if (!k->has_leader && i % k->n == k->n - 1) {
+        if (at_leader || (!k->has_leader && i % k->n == k->n - 1)) {
             (void)poll(NULL, 0, EVERY_MS);
         }
     }

@@ -243,6 +243,7 @@ static int run(struct check *k, const struct fli_node *at, const struct cli_redl
     uint64_t timeout_ms = cli_timeout_ms(k->a);
     struct fli_link link;
     fli_link_init(&link);
+    link.line_max = link.bytes_max; /* a line of MONITOR has all arguments of a command */
     bool ok = start(&link, at, o, timeout_ms, errmsg, sizeof errmsg) &&
               watch(k, &link, duration_ms, errmsg, sizeof errmsg);
     fli_link_close(&link);

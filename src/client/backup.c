@@ -75,7 +75,7 @@ int fli_backup(struct fli_caller *k, enum fli_ask_op op, uint32_t node, uint64_t
     struct fetch f = {.k = k,
                       .ask = {.op = op},
                       .node = node,
-                      .timeout_ms = timeout_ms,
+                      .timeout_ms = timeout_ms != 0 ? timeout_ms : k->engine.timeout_ms,
                       .sink = sink,
                       .arg = arg};
     size_t len = 1;

@@ -445,7 +445,8 @@ int fl_sessions(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t t
 static int fetch_list(fl_client *c, const struct fli_call *call, struct fl_lock_list **ret)
 {
     redisReply *reply = NULL;
-    int rc = fli_caller_run(&c->caller, call, &reply, NULL);
+    int rc = check_timeout(c, call->timeout_ms);
+    rc = rc == 0 ? fli_caller_run(&c->caller, call, &reply, NULL) : rc;
     if (rc != 0) {
         freeReplyObject(reply);
         return rc == FL_ENOTHELD ? FL_ENOTFOUND : rc;
@@ -503,7 +504,9 @@ int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
     if (node >= c->caller.engine.n_nodes) {
         return fli_caller_fail(&c->caller, FL_EINVAL, "there is no node number %zu", node);
     }
-    return fli_backup(&c->caller, FLI_ASK_BACKUP, (uint32_t)node, timeout_ms, sink, arg);
+    int rc = check_timeout(c, timeout_ms);
+    return rc == 0 ? fli_backup(&c->caller, FLI_ASK_BACKUP, (uint32_t)node, timeout_ms, sink, arg)
+                   : rc;
 }
 
 int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_status *ret)
@@ -511,8 +514,10 @@ int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_
     if (index >= c->caller.engine.n_nodes) {
         return fli_caller_fail(&c->caller, FL_EINVAL, "there is no node number %zu", index);
     }
-    redisReply *reply;
-    int rc = fli_caller_once(&c->caller, (uint32_t)index, FLI_ASK_INFO, timeout_ms, &reply);
+    redisReply *reply = NULL;
+    int rc = check_timeout(c, timeout_ms);
+    rc = rc == 0 ? fli_caller_once(&c->caller, (uint32_t)index, FLI_ASK_INFO, timeout_ms, &reply)
+                 : rc;
     if (rc != 0) {
         return rc;
     }

@@ -16,6 +16,7 @@
 #include "consensus/identity_peek.h"
 #include "consensus/starts.h"
 #include "log/log.h"
+#include "log/snapshot_format.h"
 
 #define WAIT_MS 10
 
@@ -66,6 +67,21 @@ static int choose_token(struct maker *k)
         return FL_ELIMIT;
     }
     k->last_token = base + k->b->step;
+    return 0;
+}
+
+/* The new log begins with the entry behind the old ones, in the next term. */
+static int choose_entry(struct maker *k, uint64_t index, uint64_t term)
+{
+    if (index >= SNAPSHOT_INDEX_MAX || term >= SNAPSHOT_TERM_MAX) {
+        snprintf(k->errmsg, k->errmsg_size,
+                 "the old state claims to be of entry %" PRIu64 ", term %" PRIu64
+                 ", and no log comes so far",
+                 index, term);
+        return FL_ECORRUPT;
+    }
+    k->meta.index = index + 1;
+    k->meta.term = term + 1;
     return 0;
 }
 
@@ -224,10 +240,9 @@ int beginning_make(const struct beginning *b, const struct machine *old, uint64_
 {
     struct machine_counts counts;
     struct maker k = {.b = b, .old = old, .errmsg = errmsg, .errmsg_size = errmsg_size};
-    k.meta.index = index + 1;
-    k.meta.term = term + 1;
     snprintf(errmsg, errmsg_size, "out of memory");
-    int rv = choose_token(&k);
+    int rv = choose_entry(&k, index, term);
+    rv = rv != 0 ? rv : choose_token(&k);
     rv = rv != 0 ? rv : fill_configuration(&k);
     rv = rv != 0 ? rv : data_dir_open(b->data, &k.dir, errmsg, errmsg_size);
     if (rv != 0) {

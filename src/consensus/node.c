@@ -290,7 +290,7 @@ void node_turn_start(struct node *n)
         rv = rv != 0 ? rv : uv_poll_start(&n->disk[i], UV_READABLE, disk_cb);
     }
     FLI_ASSERT(rv == 0);
-    n->turned_ms = n->started_ms = uv_now(n->loop);
+    n->turned_ms = n->started_ms = n->led_ms = uv_now(n->loop);
     node_wake(n);
 }
 

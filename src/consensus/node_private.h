@@ -156,6 +156,8 @@ struct node {
     unsigned heartbeat_ms, election_ms, hold_ms; /* the values in force */
     struct machine_settings options, settings;   /* this node's options; the cluster's settings, as
                                                   last read */
+    bool own_election; /* the cluster's election time was too short to find a leader */
+    uint64_t led_ms;   /* when a leader was known last, or the settings changed */
     uint64_t snapshot_bytes, snapshot_entries;
     unsigned log_kept_entries;
     uint64_t log_segment_bytes;

@@ -3,10 +3,16 @@
  *
  * An operator may have set only one of election time and heartbeat. Then the node's own value of
  * the other one is adjusted, so that MACHINE_HEARTBEATS_MIN heartbeats fit into an election time
- * whatever its options are. */
+ * whatever its options are.
+ *
+ * With an election time that is too short for the links between the nodes nobody is elected, and
+ * so nobody can set a longer one. A node that finds no leader for LEADERLESS_ELECTIONS of its own
+ * election times goes by its own, if that is longer, until the settings change. */
 #include "consensus/node_private.h"
 
 #include <string.h>
+
+#define LEADERLESS_ELECTIONS 50u
 
 /* The values in force: the cluster's settings where set, else the node's own options. */
 static void find_in_force(const struct machine_settings *options,
@@ -25,15 +31,46 @@ static void find_in_force(const struct machine_settings *options,
     }
 }
 
+/* Whether the cluster's election time may be why no leader is found. */
+static bool is_too_short(const struct node *n)
+{
+    return n->settings.election_ms != 0 && n->settings.election_ms < n->options.election_ms &&
+           uv_now(n->loop) - n->led_ms >= (uint64_t)LEADERLESS_ELECTIONS * n->options.election_ms;
+}
+
+/* Whether the times in force must be found anew. */
+static bool has_news(struct node *n, const struct machine_settings *cluster)
+{
+    bool changed = memcmp(cluster, &n->settings, sizeof n->settings) != 0;
+    if (changed || n->leader_id != 0) {
+        n->led_ms = uv_now(n->loop);
+    }
+    if (changed) {
+        n->settings = *cluster;
+        n->own_election = false;
+        return true;
+    }
+    if (n->own_election || !is_too_short(n)) {
+        return false;
+    }
+    n->own_election = true;
+    host_log(&n->host, 2,
+             "no leader is found with election_ms=%u of CLUSTER CONFIG: this node goes by its own, "
+             "%u, until that is changed",
+             cluster->election_ms, n->options.election_ms);
+    return true;
+}
+
 void node_settings_turn(struct node *n)
 {
     const struct machine_settings *cluster = machine_get_settings(fsm_machine(n->fsm));
     struct machine_settings now;
-    if (memcmp(cluster, &n->settings, sizeof n->settings) == 0) {
+    if (!has_news(n, cluster)) {
         return;
     }
-    n->settings = *cluster;
-    find_in_force(&n->options, cluster, &now);
+    struct machine_settings set = *cluster;
+    set.election_ms = n->own_election ? 0 : set.election_ms;
+    find_in_force(&n->options, &set, &now);
     bool times = now.election_ms != n->election_ms || now.heartbeat_ms != n->heartbeat_ms;
     if (times) {
         n->election_ms = n->election.election_ms = now.election_ms;

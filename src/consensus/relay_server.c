@@ -22,7 +22,6 @@ struct follower {
     struct stream *stream; /* NULL once closed */
     uint32_t count;        /* tickets in the proposer */
     bool ready;            /* has sent RELAY_READY: its disk has all incarnations */
-    struct fli_list waits; /* of struct pushed_wait */
 };
 
 struct relay_ticket {
@@ -32,12 +31,14 @@ struct relay_ticket {
     struct relay_ticket *next_spare;
 };
 
-/* A wait that was queued over a stream. The event that ends it is pushed over the same stream. */
+/* A wait that a follower relayed. The event that ends it is pushed to that follower, over whatever
+ * stream it has by then: one that does not have the wait any more ignores it. There may be hundreds
+ * of thousands, so nothing walks over them when a stream ends, or a term. */
 struct pushed_wait {
     struct fli_map_node node;
-    struct fli_list link; /* of its follower */
+    struct fli_list link; /* of all */
     uint64_t wait;
-    struct follower *follower;
+    uint64_t follower_id;
 };
 
 struct relay_server {
@@ -46,8 +47,9 @@ struct relay_server {
     struct relay_ticket *spare_tickets;
     unsigned spare_count;
     struct fli_map waits; /* wait id -> struct pushed_wait */
-    uint64_t last_wait;   /* the highest wait id in the log; UINT64_MAX: unknown */
-    uint64_t old_waits;   /* waits up to this id were queued in an earlier term */
+    struct fli_list all_waits;
+    uint64_t last_wait; /* the highest wait id in the log; UINT64_MAX: unknown */
+    uint64_t old_waits; /* waits up to this id were queued in an earlier term */
     bool leads;
 };
 
@@ -57,6 +59,7 @@ static struct fli_slice slice(const void *data, size_t len)
 }
 
 static void close_follower(struct follower *f, const char *why);
+static struct follower *find_follower(const struct relay_server *s, uint64_t id);
 
 /* ---- pushed events ---- */
 
@@ -65,21 +68,6 @@ static bool wait_eq(const struct fli_map_node *node, const void *key, size_t key
     const struct pushed_wait *p = FLI_CONTAINER_OF(node, struct pushed_wait, node);
     FLI_ASSERT(key_len == sizeof p->wait);
     return memcmp(&p->wait, key, sizeof p->wait) == 0;
-}
-
-static void drop_wait(struct relay_server *s, struct pushed_wait *p)
-{
-    fli_map_remove(&s->waits, &p->node);
-    fli_list_remove(&p->link);
-    free(p);
-}
-
-static void drop_waits(struct follower *f)
-{
-    struct fli_list *pos;
-    while ((pos = fli_list_first(&f->waits)) != NULL) {
-        drop_wait(f->server, FLI_CONTAINER_OF(pos, struct pushed_wait, link));
-    }
 }
 
 static struct pushed_wait *find_wait(struct relay_server *s, uint64_t wait)
@@ -93,9 +81,7 @@ static void note_wait(struct follower *f, uint64_t wait)
 {
     struct relay_server *s = f->server;
     struct pushed_wait *p = find_wait(s, wait);
-    if (p != NULL) {
-        fli_list_remove(&p->link);
-    } else {
+    if (p == NULL) {
         p = calloc(1, sizeof *p);
         if (p == NULL) {
             return;
@@ -107,9 +93,35 @@ static void note_wait(struct follower *f, uint64_t wait)
             free(p);
             return;
         }
+        fli_list_push(&s->all_waits, &p->link);
     }
-    p->follower = f;
-    fli_list_push(&f->waits, &p->link);
+    p->follower_id = f->id;
+}
+
+static void drop_wait(struct relay_server *s, struct pushed_wait *p)
+{
+    fli_map_remove(&s->waits, &p->node);
+    fli_list_remove(&p->link);
+    free(p);
+}
+
+/* Forgets a wait that has ended. Returns the follower that relayed it; 0: none did. */
+static uint64_t take_wait(struct relay_server *s, uint64_t wait)
+{
+    struct pushed_wait *p = find_wait(s, wait);
+    uint64_t follower_id = p == NULL ? 0 : p->follower_id;
+    if (p != NULL) {
+        drop_wait(s, p);
+    }
+    return follower_id;
+}
+
+static void drop_all_waits(struct relay_server *s)
+{
+    struct fli_list *pos;
+    while ((pos = fli_list_first(&s->all_waits)) != NULL) {
+        drop_wait(s, FLI_CONTAINER_OF(pos, struct pushed_wait, link));
+    }
 }
 
 static void push_event(struct follower *f, const struct machine_event *e)
@@ -148,13 +160,14 @@ void relay_server_event(struct relay_server *s, const struct machine_event *e)
     if (e->wait == 0 || (e->type != MACHINE_EVENT_GRANTED && e->type != MACHINE_EVENT_WAIT_ENDED)) {
         return;
     }
-    struct pushed_wait *p = find_wait(s, e->wait);
-    if (p != NULL) {
-        struct follower *f = p->follower;
-        drop_wait(s, p);
-        push_event(f, e);
-    } else if (e->wait <= s->old_waits && proposer_is_open(s->config.proposer)) {
+    struct follower *f = find_follower(s, take_wait(s, e->wait));
+    if (!proposer_is_open(s->config.proposer)) {
+        return;
+    }
+    if (e->wait <= s->old_waits) {
         push_to_all(s, e);
+    } else if (f != NULL) {
+        push_event(f, e);
     }
 }
 
@@ -167,15 +180,12 @@ void relay_server_opened(struct relay_server *s)
 void relay_server_deposed(struct relay_server *s)
 {
     s->leads = false;
-    FLI_LIST_FOREACH(pos, &s->followers)
-    {
-        drop_waits(FLI_CONTAINER_OF(pos, struct follower, link));
-    }
-    FLI_ASSERT(s->waits.len == 0);
 }
 
+/* Which waits have ended meanwhile is not known. */
 void relay_server_restored(struct relay_server *s)
 {
+    drop_all_waits(s);
     s->last_wait = UINT64_MAX;
 }
 
@@ -196,7 +206,6 @@ static void close_follower(struct follower *f, const char *why)
     }
     host_log(&f->server->config.host, f->count > 0 ? 2 : 4,
              "the stream from node %" PRIu64 " is closed: %s", f->id, why);
-    drop_waits(f);
     stream_close(f->stream);
     f->stream = NULL;
     maybe_free(f);
@@ -425,7 +434,6 @@ void relay_server_accept(struct relay_server *s, const struct peer_identity *pee
     f->incarnation = peer->incarnation;
     f->stream = stream;
     fli_list_init(&f->link);
-    fli_list_init(&f->waits);
     /* Each follower has one stream to the leader. A second one means that the follower has given up
      * the first. */
     struct follower *before = find_follower(s, peer->node_id);
@@ -508,9 +516,10 @@ int relay_server_create(const struct relay_server_config *config, struct relay_s
         return FL_ENOMEM;
     }
     s->config = *config;
-    relay_server_restored(s); /* the state at the start may be from a snapshot as well */
     fli_list_init(&s->followers);
+    fli_list_init(&s->all_waits);
     fli_map_init(&s->waits, wait_eq, config->hash_seed);
+    relay_server_restored(s); /* the state at the start may be from a snapshot as well */
     *ret = s;
     return 0;
 }
@@ -520,7 +529,8 @@ void relay_server_destroy(struct relay_server *s)
     if (s == NULL) {
         return;
     }
-    FLI_ASSERT(fli_list_empty(&s->followers) && s->waits.len == 0);
+    FLI_ASSERT(fli_list_empty(&s->followers));
+    drop_all_waits(s);
     while (s->spare_tickets != NULL) {
         struct relay_ticket *rt = s->spare_tickets;
         s->spare_tickets = rt->next_spare;

@@ -23,13 +23,17 @@
  * was broken. */
 #define BEGIN_AGAIN_MS 200u
 
-/* hiredis allocates an array as soon as its header has come, of whatever size it claims. */
+/* hiredis allocates an array as soon as its header has come, of whatever size it claims, and some
+ * 80 bytes for each element, which may have four on the wire. From 1.0 on it takes arrays in one
+ * another to any depth, and frees them by recursion. */
 static void *make_bounded_array(const redisReadTask *task, fli_array_len elements)
 {
-    const struct fli_link *l = task->privdata;
-    if (elements < 0 || (uint64_t)elements > l->elements_max) {
+    struct fli_link *l = task->privdata;
+    if (elements < 0 || (uint64_t)elements > l->elements_max - l->elements ||
+        l->reader->ridx >= FLI_REPLY_DEPTH_MAX) {
         return NULL;
     }
+    l->elements += (uint32_t)elements;
     return l->make_array(task, elements);
 }
 
@@ -40,6 +44,7 @@ void fli_link_init(struct fli_link *l)
     l->first_fd = -1;
     l->again_ms = UINT64_MAX;
     l->bytes_max = FLI_REPLY_BYTES_MAX;
+    l->line_max = FLI_REPLY_LINE_MAX;
     l->elements_max = FLI_REPLY_ELEMENTS_MAX;
 }
 
@@ -258,6 +263,7 @@ static int make_reader(struct fli_link *l)
     l->reader->fn = &l->functions;
     l->reader->privdata = l;
     l->fed = 0;
+    l->elements = 0;
     return 0;
 }
 
@@ -569,10 +575,17 @@ int fli_link_send(struct fli_link *l, const void *data, size_t len, uint64_t unt
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
+/* Whenever bytes have come, hiredis looks for the end of the line from its beginning again. */
+static bool has_long_line(const struct fli_link *l)
+{
+    const redisReader *r = l->reader;
+    return r->len - r->pos > l->line_max && memchr(r->buf + r->pos, '\n', l->line_max) == NULL;
+}
+
 int fli_link_next(struct fli_link *l, redisReply **ret)
 {
     void *reply = NULL;
-    if (redisReaderGetReply(l->reader, &reply) != REDIS_OK) {
+    if (redisReaderGetReply(l->reader, &reply) != REDIS_OK || (reply == NULL && has_long_line(l))) {
         set_error(l, "its answer is not RESP, or too large");
         return FL_EPROTO;
     }
@@ -584,6 +597,7 @@ int fli_link_next(struct fli_link *l, redisReply **ret)
         return 0;
     }
     l->fed = l->reader->len - l->reader->pos;
+    l->elements = 0;
     *ret = reply;
     return 1;
 }

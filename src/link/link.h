@@ -11,9 +11,11 @@
 
 #include "link/link_security.h"
 
-/* Unless an owner sets others after fli_link_init(). */
+/* Unless an owner sets others after fli_link_init(). A LOCKS of 1000 locks has 36,000 elements. */
 #define FLI_REPLY_BYTES_MAX ((size_t)64 << 20) /* of one reply on the wire */
-#define FLI_REPLY_ELEMENTS_MAX 65536u          /* of one array in a reply */
+#define FLI_REPLY_ELEMENTS_MAX 262144u         /* of all arrays in a reply */
+#define FLI_REPLY_LINE_MAX ((size_t)64 << 10)  /* of one line: a status, an error, a length */
+#define FLI_REPLY_DEPTH_MAX 8                  /* arrays in one another */
 
 #define FLI_LINK_ERROR_SIZE 160u
 
@@ -41,7 +43,9 @@ struct fli_link {
     struct fli_link_security *security; /* while it connects: the client's */
     char host[FL_ADDRESS_MAX + 1];
     size_t bytes_max; /* of one reply */
+    size_t line_max;
     uint32_t elements_max;
+    uint32_t elements; /* of the reply that is being read, as far as they are announced */
     redisReplyObjectFunctions functions;
     void *(*make_array)(const redisReadTask *, fli_array_len); /* hiredis's own */
     size_t fed;                      /* bytes since the last whole reply */

@@ -32,6 +32,7 @@ static const char suffix[] = ".part";
 #define DIGITS 20
 
 const char snapshot_other_version[] = "its format is of another version";
+static const char impossible[] = "its header has impossible numbers";
 
 static uint32_t header_crc(const uint8_t *data, size_t len)
 {
@@ -110,7 +111,7 @@ size_t snapshot_unit_len(const struct snapshot_stream *s, const uint8_t *data, s
             return refuse(ret_why, "this is not a snapshot of fencelock");
         }
         uint32_t conf_len = fli_get_u32(data + 12);
-        return conf_len > SNAPSHOT_CONF_MAX ? refuse(ret_why, "its header has impossible numbers")
+        return conf_len > SNAPSHOT_CONF_MAX ? refuse(ret_why, impossible)
                                             : SNAPSHOT_HEADER + conf_len;
     }
     if (have < SNAPSHOT_PIECE_HEADER) {
@@ -132,6 +133,9 @@ static const char *take_header(struct snapshot_stream *s, const uint8_t *data, s
     }
     if (fli_get_u16(data + 6) != SNAPSHOT_VERSION) {
         return snapshot_other_version;
+    }
+    if (fli_get_u64(data + 16) > SNAPSHOT_INDEX_MAX || fli_get_u64(data + 24) > SNAPSHOT_TERM_MAX) {
+        return impossible;
     }
     *meta = (struct snapshot_meta){.index = fli_get_u64(data + 16),
                                    .term = fli_get_u64(data + 24),

@@ -3,6 +3,7 @@
 #ifndef LOG_SNAPSHOT_FORMAT_H
 #define LOG_SNAPSHOT_FORMAT_H
 
+#include "log/log.h"
 #include "log/snapshot_file.h"
 
 #define SNAPSHOT_VERSION 1u
@@ -10,6 +11,9 @@
 #define SNAPSHOT_PIECE_HEADER ((size_t)12)
 #define SNAPSHOT_TRAILER ((size_t)28)
 #define SNAPSHOT_UNIT_MAX (SNAPSHOT_PIECE_HEADER + SNAPSHOT_PIECE)
+/* A log goes on behind a snapshot, and must not come to the end of its numbers. */
+#define SNAPSHOT_INDEX_MAX (LOG_INDEX_MAX / 2)
+#define SNAPSHOT_TERM_MAX (UINT64_MAX / 2)
 
 enum snapshot_stage { SNAPSHOT_AT_HEADER, SNAPSHOT_AT_PIECE, SNAPSHOT_AT_END };
 

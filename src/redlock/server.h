@@ -22,7 +22,7 @@
 
 #define FLI_SERVER_OUT_MAX ((size_t)1 << 20)   /* bytes that are not sent yet */
 #define FLI_SERVER_REPLY_MAX ((size_t)1 << 20) /* bytes of an unfinished answer */
-#define FLI_SERVER_ARRAY_MAX 1024u             /* elements of one array */
+#define FLI_SERVER_ARRAY_MAX 1024u             /* elements of all arrays in an answer */
 #define FLI_SERVER_PENDING_MAX 65536u          /* requests without an answer */
 
 struct fli_server;

@@ -200,7 +200,7 @@ class Limits(PatientCase):
         return self.driver(self.server(answer))('show', 'x')
 
     def test_elements(self):
-        most = 65536
+        most = 262144
         self.assertEqual(self.show(b'*%d\r\n' % most + b':1\r\n' * most)[0], 'OK')
         # Asked once: what may be repeated is, until the time is over, and the time may be what it ends with.
         name, _, text = self.driver(self.server(b'*%d\r\n' % (most + 2) + b':1\r\n' * (most + 2)))('info')

@@ -192,3 +192,119 @@ TEST(an_answer_that_is_there_at_the_deadline_is_taken)
     fli_link_close(&l);
     close(other);
 }
+
+/* ---- answers of a server that means harm ---- */
+
+/* A connection, and the descriptor of its other end. */
+static int reach(struct fli_link *l)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    char port[8];
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    snprintf(port, sizeof port, "%u", ntohs(at.sin_port));
+    fli_link_init(l);
+    assert_int_equal(fli_link_connect(l, NULL, "127.0.0.1", port, fli_clock_ms() + LATE_MS), 0);
+    int other = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    assert_true(other >= 0);
+    close(fd);
+    return other;
+}
+
+/* What becomes of an answer that comes as fast as it is read: 0; FL_EPROTO; FL_ETIMEOUT: more is
+ * waited for. */
+static int outcome(struct fli_link *l, int other, const char *bytes, size_t len)
+{
+    redisReply *reply = NULL;
+    int rc = FL_ETIMEOUT;
+    bool more = true;
+    for (size_t at = 0; rc == FL_ETIMEOUT && (at < len || more);) {
+        ssize_t n = send(other, bytes + at, len - at, MSG_NOSIGNAL);
+        at += n > 0 ? (size_t)n : 0;
+        size_t fed = l->fed;
+        rc = fli_link_receive(l, fli_clock_ms() + (at < len ? 0 : 100), &reply);
+        more = l->fed != fed;
+    }
+    freeReplyObject(reply);
+    return rc;
+}
+
+static void put(struct fli_buf *b, const char *text, size_t times)
+{
+    for (size_t i = 0; i < times; i++) {
+        assert_int_equal(fli_buf_append(b, text, strlen(text)), 0);
+    }
+}
+
+/* Arrays of 65536 numbers, one behind the other in an array. */
+static int outcome_of_arrays(struct fli_link *l, int other, unsigned n)
+{
+    struct fli_buf b;
+    char head[16];
+    fli_buf_init(&b, 4 << 20);
+    snprintf(head, sizeof head, "*%u\r\n", n);
+    put(&b, head, 1);
+    for (unsigned i = 0; i < n; i++) {
+        put(&b, "*65536\r\n", 1);
+        put(&b, ":1\r\n", 65536);
+    }
+    int rc = outcome(l, other, (const char *)b.data, b.len);
+    fli_buf_fini(&b);
+    return rc;
+}
+
+TEST(the_elements_of_all_arrays_are_counted)
+{
+    struct fli_link l;
+    int other = reach(&l);
+    assert_int_equal(outcome_of_arrays(&l, other, 3), 0);
+    assert_int_equal(outcome_of_arrays(&l, other, 3), 0); /* each answer has its own count */
+    assert_int_equal(outcome_of_arrays(&l, other, 4), FL_EPROTO);
+    fli_link_close(&l);
+    close(other);
+}
+
+/* Since 1.0, hiredis itself has no limit, and frees such an answer by recursion. */
+TEST(arrays_in_one_another)
+{
+    for (unsigned deeper = 0; deeper < 2; deeper++) {
+        struct fli_link l;
+        struct fli_buf b;
+        int other = reach(&l);
+        fli_buf_init(&b, 4 << 20);
+        put(&b, "*1\r\n", FLI_REPLY_DEPTH_MAX + deeper);
+        put(&b, ":1\r\n", 1);
+        assert_int_equal(outcome(&l, other, (const char *)b.data, b.len),
+                         deeper == 0 ? 0 : FL_EPROTO);
+        fli_buf_fini(&b);
+        fli_link_close(&l);
+        close(other);
+    }
+}
+
+TEST(a_line_that_does_not_end)
+{
+    struct fli_link l;
+    struct fli_buf b;
+    int other = reach(&l);
+    fli_buf_init(&b, 4 << 20);
+    put(&b, "+", 1);
+    put(&b, "a", FLI_REPLY_LINE_MAX - 2);
+    put(&b, "\r\n", 1);
+    assert_int_equal(outcome(&l, other, (const char *)b.data, b.len), 0);
+    fli_buf_clear(&b);
+    put(&b, "$1000000\r\n", 1); /* no line */
+    put(&b, "a", 1000000);
+    put(&b, "\r\n", 1);
+    assert_int_equal(outcome(&l, other, (const char *)b.data, b.len), 0);
+    fli_buf_clear(&b);
+    put(&b, "+", 1);
+    put(&b, "a", 4 * FLI_REPLY_LINE_MAX);
+    assert_int_equal(outcome(&l, other, (const char *)b.data, b.len), FL_EPROTO);
+    fli_buf_fini(&b);
+    fli_link_close(&l);
+    close(other);
+}

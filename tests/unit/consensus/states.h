@@ -6,6 +6,7 @@
 
 /* Locks 0 to n - 1, each with the longest value. */
 struct machine *states_make(unsigned n);
+struct machine *states_make_cluster(uint64_t id, unsigned n);   /* likewise, of a formed cluster */
 void states_add(struct machine *m, unsigned from, unsigned to); /* more of them */
 
 #endif

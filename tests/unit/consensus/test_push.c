@@ -41,6 +41,32 @@ TEST_WITH(test_push, cluster_set_up, cluster_tear_down)
     assert_int_equal(c->nodes[(leader + 2) % 3].pushed, 0);
 }
 
+/* The leader keeps no list for each stream, which it would have to walk over when that ends. */
+TEST_WITH(test_push_over_the_next_stream, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned follower = cluster_other_than(c, leader);
+    struct op op;
+    uint64_t token = cluster_acquire(c, leader, "a", "owner-1");
+    struct machine_command wait = cmd_acquire("a", "owner-2", 600000, 600000);
+    struct machine_command release = cmd_release("a", token);
+    struct machine_command other = cmd_token("t");
+    op_run(c, follower, &wait, &op);
+    assert_int_equal(op.result.code, MACHINE_QUEUED);
+    uint64_t id = op.result.wait;
+    cluster_stop(c, follower, 0);
+    cluster_start(c, follower);
+    op_run(c, follower, &other, &op);
+    assert_int_equal(op.status, 0);
+    op_run(c, leader, &release, &op);
+    assert_int_equal(op.result.code, MACHINE_DONE);
+    op_run(c, follower, &other, &op); /* its answer comes behind what is pushed */
+    assert_int_equal(op.status, 0);
+    assert_int_equal(c->nodes[follower].pushed, 1);
+    assert_int_equal(c->nodes[follower].pushed_wait, id);
+}
+
 static bool all_push_came(void *ctx)
 {
     struct cluster_node *cn = ctx;

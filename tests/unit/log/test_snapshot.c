@@ -379,6 +379,20 @@ TEST(received_wrongly)
     sim_device_destroy(sim);
 }
 
+/* The log that goes on behind it would come to the end of its numbers. */
+TEST(an_entry_that_no_log_can_reach)
+{
+    struct snapshot_error e = {0};
+    struct sim_device *sim = sim_device_create(1);
+    struct log_device *d = sim_device_base(sim);
+    assert_int_equal(write_one(d, SNAPSHOT_INDEX_MAX, 0, 500, 500, &e), 0);
+    assert_int_equal(read_one(d, SNAPSHOT_INDEX_MAX, 0, 500, &e), 0);
+    assert_int_equal(write_one(d, SNAPSHOT_INDEX_MAX + 1, 0, 500, 500, &e), 0);
+    assert_int_equal(read_one(d, SNAPSHOT_INDEX_MAX + 1, 0, 500, &e), FL_ECORRUPT);
+    assert_non_null(strstr(e.text, "impossible numbers"));
+    sim_device_destroy(sim);
+}
+
 /* --- a disk with faults --- */
 
 /* Each call that can fail does, once; nothing whole is lost and no part is left. */
