@@ -672,6 +672,11 @@ static void format_peer(const struct net_conn *c, char *out, size_t size)
     (void)net_address_join(host, ntohs(port), out, size);
 }
 
+unsigned net_conn_in_flight(const struct net_conn *c)
+{
+    return c->in_flight;
+}
+
 size_t net_conn_output_bytes(const struct net_conn *c)
 {
     return net_conn_unsent(c);

@@ -33,6 +33,15 @@ struct call *dispatch_call_take(struct dispatch *d)
     return c;
 }
 
+bool dispatch_is_full(struct dispatch *d, void *request, size_t n)
+{
+    size_t max = d->config.calls_max;
+    size_t of_client =
+        d->config.in_flight == NULL ? 1 : d->config.in_flight(d->config.ctx, request);
+    max -= of_client + n - 1 > DISPATCH_FEW ? max / 4 : 0;
+    return d->calls + n > max;
+}
+
 void dispatch_call_free(struct call *c)
 {
     struct dispatch *d = c->dispatch;
@@ -297,7 +306,7 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
         d->counts.jeopardies += q->jeopardies;
         d->counts.lost += q->lost;
     }
-    if (d->calls >= d->config.calls_max) {
+    if (dispatch_is_full(d, request, 1)) {
         dispatch_fail(d, request, FL_EBUSY, true);
         return;
     }

@@ -82,6 +82,9 @@ struct dispatch_config {
     uint64_t (*source)(void *ctx, void *request);
     /* The address of a request's client, as a number. May be NULL: then all have the same one. */
     uint64_t (*address)(void *ctx, void *request);
+    /* The requests of a request's connection that have no answer yet, with this one. May be NULL:
+     * then each is alone. */
+    unsigned (*in_flight)(void *ctx, void *request);
     /* hold: the client's next requests wait until release, or until this one is cancelled;
      * meanwhile it is charged for so many bytes. Both may be NULL. */
     void (*hold)(void *ctx, void *request, size_t bytes);
@@ -114,6 +117,9 @@ struct dispatch_config {
  * many requests may be parked on one wait. */
 #define DISPATCH_CALLS_DEFAULT ((size_t)1 << 18)
 #define DISPATCH_CALL_MEMORY ((size_t)1 << 10)
+/* The last quarter of the calls is for connections with no more than so many requests in flight. So
+ * connections with full pipelines keep nobody from renewing a lock. */
+#define DISPATCH_FEW 4u
 #define DISPATCH_SPARE_MAX 4096u
 #define DISPATCH_DUE_MAX 4096u  /* waits that a turn ends; and cleans up after */
 #define DISPATCH_TOLD_MAX 1024u /* requests that a turn tells of the end of their wait; so BLPOPs */

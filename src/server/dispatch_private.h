@@ -144,6 +144,8 @@ struct dispatch {
 };
 
 /* dispatch.c */
+/* Whether n more calls for this request are too many. */
+bool dispatch_is_full(struct dispatch *d, void *request, size_t n);
 struct call *dispatch_call_take(struct dispatch *d);
 void dispatch_call_free(struct call *c);
 void *dispatch_call_detach(struct call *c); /* the request, which the call then forgets */

@@ -155,7 +155,7 @@ static void submit(struct dispatch *d, void *request, struct dispatch_slot *slot
     if (d->config.set_sender != NULL) {
         d->config.set_sender(d->config.users_ctx, request, &m);
     }
-    if (d->calls >= d->config.calls_max) {
+    if (dispatch_is_full(d, request, 1)) {
         dispatch_fail(d, request, FL_EBUSY, true);
         return;
     }

@@ -231,7 +231,7 @@ void gather_request(struct dispatch *d, void *request, struct dispatch_slot *slo
     FLI_ASSERT(q->n_each >= 1 && q->n_each <= FACE_EACH_MAX);
     unsigned parts = q->n_each < GATHER_WINDOW ? q->n_each : GATHER_WINDOW;
     size_t size = 0;
-    if (d->calls + 1 + parts > d->config.calls_max) {
+    if (dispatch_is_full(d, request, (size_t)1 + parts)) {
         dispatch_fail(d, request, FL_EBUSY, true);
         return;
     }

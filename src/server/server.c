@@ -504,6 +504,7 @@ static int make_dispatch(struct server *s)
         .connection = on_connection_command,
         .source = server_source,
         .address = server_client_address,
+        .in_flight = server_in_flight,
         .hold = server_hold,
         .release = server_release,
         .users_ctx = s->access,

@@ -13,6 +13,12 @@ uint64_t server_client_address(void *ctx, void *request)
     return net_conn_origin(r->conn);
 }
 
+unsigned server_in_flight(void *ctx, void *request)
+{
+    const struct net_request *r = request;
+    return net_conn_in_flight(r->conn);
+}
+
 void server_hold(void *ctx, void *request, size_t bytes)
 {
     struct net_request *r = request;

@@ -336,7 +336,7 @@ void signals_request(struct dispatch *d, void *request, struct dispatch_slot *sl
         dispatch_error(d, request, "ERR", "timeout is not a float or out of range");
         return;
     }
-    if (d->calls >= d->config.calls_max || is_full(d, request)) {
+    if (dispatch_is_full(d, request, 1) || is_full(d, request)) {
         dispatch_fail(d, request, FL_EBUSY, true);
         return;
     }

@@ -101,12 +101,12 @@ class GoodClient:
 class Flood:
     """Connections that send the same bytes again and again, as fast as they are taken."""
 
-    def __init__(self, address, n, data, reads=True):
+    def __init__(self, address, n, data, reads=True, source=None):
         self.data, self.reads, self.cut_off = data, reads, 0
         self.selector = selectors.DefaultSelector()
         self.left = {}
         for _ in range(n):
-            c = Resp(address, timeout=PATIENCE_S, rcvbuf=None if reads else 4096)
+            c = Resp(address, timeout=PATIENCE_S, source=source, rcvbuf=None if reads else 4096)
             c.sock.setblocking(False)
             self.left[c.sock] = memoryview(data)
             self.selector.register(c.sock, selectors.EVENT_WRITE | (selectors.EVENT_READ if reads else 0))
@@ -474,6 +474,13 @@ class Crowd(Attacked):
     def test_a_hundred_through_a_follower(self):
         follower = self.cluster.followers()[0]
         self.attack(Flood(follower.address, 100, self.takes()), on=follower)
+
+    def test_thousands_of_another_address(self):
+        """Each asks for little, and all of them for far more than a node does."""
+        n = 2000
+        self.need_open_files(n + 200)
+        takes = b''.join(encode('ACQUIRE', 'p%d' % i, 'TTL', 60000) + encode('BREAK', 'p%d' % i) for i in range(20))
+        self.attack(Flood(self.node.address, n, takes, source='127.0.1.1'), may_end=True)
 
     def test_connections_that_end_together(self):
         n = 3000

@@ -53,6 +53,38 @@ static bool everybody_is_behind(void *request)
     return true;
 }
 
+static unsigned many_in_flight(void *ctx, void *request)
+{
+    return DISPATCH_FEW + 1;
+}
+
+static unsigned few_in_flight(void *ctx, void *request)
+{
+    return DISPATCH_FEW;
+}
+
+/* Connections that have much in flight leave a quarter of the places to the others. */
+TEST(places_are_kept_for_who_asks_little)
+{
+    enum { PLACES = 8, OF_MANY = 6 };
+    struct fake f;
+    fake_start_with(&f, PLACES);
+    f.d->config.in_flight = many_in_flight;
+    for (unsigned i = 0; i < OF_MANY; i++) {
+        expect_nothing(ask(&f, 2, "CHECK n 1"));
+    }
+    expect(ask(&f, 2, "CHECK n 1"), BUSY);
+    f.d->config.in_flight = few_in_flight;
+    for (unsigned i = OF_MANY; i < PLACES; i++) {
+        expect_nothing(ask(&f, 2, "RENEW n 7"));
+    }
+    expect(ask(&f, 2, "RENEW n 7"), BUSY);
+    for (unsigned i = 0; i < PLACES; i++) {
+        failure(&f.sent[i], FL_EUNCERTAIN);
+    }
+    fake_end(&f);
+}
+
 /* Lists for a client that has not read the last ones wait until it has, or their time is up. */
 TEST_WITH(who_is_behind_waits, fake_setup, fake_teardown)
 {
