@@ -36,9 +36,10 @@ struct call *dispatch_call_take(struct dispatch *d)
 bool dispatch_is_full(struct dispatch *d, void *request, size_t n)
 {
     size_t max = d->config.calls_max;
-    size_t of_client =
-        d->config.in_flight == NULL ? 1 : d->config.in_flight(d->config.ctx, request);
-    max -= of_client + n - 1 > DISPATCH_FEW ? max / 4 : 0;
+    if (d->config.in_flight != NULL &&
+        d->config.in_flight(d->config.ctx, request) + n - 1 > DISPATCH_FEW) {
+        max -= max / 4;
+    }
     return d->calls + n > max;
 }
 

@@ -83,7 +83,7 @@ struct dispatch_config {
     /* The address of a request's client, as a number. May be NULL: then all have the same one. */
     uint64_t (*address)(void *ctx, void *request);
     /* The requests of a request's connection that have no answer yet, with this one. May be NULL:
-     * then each is alone. */
+     * then all calls are for anybody. */
     unsigned (*in_flight)(void *ctx, void *request);
     /* hold: the client's next requests wait until release, or until this one is cancelled;
      * meanwhile it is charged for so many bytes. Both may be NULL. */
