@@ -110,10 +110,11 @@ int auth_worker_create(uv_loop_t *loop, unsigned jobs_max, struct auth_worker **
 }
 
 /* Each job of a source is one turn later than the one before, and jobs are in the order of their
- * turns. So a source's first job stands before all others' second ones. */
+ * turns. So a source's first job stands before all others' second ones. Nobody joins the turn that
+ * is being worked off, so each turn ends, whoever comes again meanwhile. */
 static void line_up(struct auth_worker *w, struct auth_job *job)
 {
-    job->turn = w->turn;
+    job->turn = w->turn + 1;
     FLI_LIST_FOREACH(link, &w->todo)
     {
         const struct auth_job *other = job_of(link);

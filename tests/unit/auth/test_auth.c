@@ -300,6 +300,64 @@ TEST(sources_take_turns)
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+struct again {
+    struct numbered numbered;
+    struct auth_worker *worker;
+    struct again *next; /* NULL: none */
+};
+
+/* On the thread, as if a client came again as soon as it has its answer. */
+static void come_again(struct auth_job *job)
+{
+    const struct again *a = FLI_CONTAINER_OF(job, struct again, numbered.job);
+    if (a->next != NULL) {
+        assert_int_equal(auth_worker_submit(a->worker, &a->next->numbered.job), 0);
+    }
+    note_number(job);
+    (void)sem_post(&at_end);
+}
+
+/* Two sources that come again and again do not keep the second job of another waiting. */
+TEST(every_turn_ends)
+{
+    enum { N = 7, SECOND = N };
+    uv_loop_t loop;
+    struct auth_worker *w = NULL;
+    struct again a[N + 1]; /* the last is the second job of source 7 */
+    struct auth_job gated = {.work = wait_at_gate, .done = nothing, .source = 1};
+    struct auth_job first = {.work = nothing, .done = nothing, .source = 7};
+    bool closed = false;
+    memset(a, 0, sizeof a);
+    order_n = 0;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(auth_worker_create(&loop, 32, &w), 0);
+    assert_int_equal(sem_init(&at_end, 0, 0), 0);
+    for (unsigned i = 0; i <= N; i++) {
+        a[i].worker = w;
+        a[i].next = i + 1 < N ? &a[i + 1] : NULL;
+        a[i].numbered.number = i;
+        a[i].numbered.job.work = come_again;
+        a[i].numbered.job.done = nothing;
+        a[i].numbered.job.source = i == SECOND ? 7 : 10 + i % 2;
+    }
+    pthread_mutex_lock(&gate);
+    assert_int_equal(auth_worker_submit(w, &gated), 0);
+    assert_int_equal(auth_worker_submit(w, &first), 0);
+    assert_int_equal(auth_worker_submit(w, &a[SECOND].numbered.job), 0);
+    assert_int_equal(auth_worker_submit(w, &a[0].numbered.job), 0);
+    pthread_mutex_unlock(&gate);
+    for (unsigned done = 0; done <= N;) {
+        done += sem_wait(&at_end) == 0;
+    }
+    assert_int_equal(order[0], 0);
+    assert_int_equal(order[1], SECOND);
+    auth_worker_close(w, note, &closed);
+    while (!closed) {
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 /* What ACL SAVE writes of the largest user there can be, with hundreds of patterns that came one
  * command after the other. */
 TEST(a_user_of_many_patterns_can_be_read_again)
