@@ -347,6 +347,8 @@ void net_conn_read_now(struct net_conn *c)
         got(c, n, (const uint8_t *)s->read_buf);
     } else if (errno != EAGAIN && errno != EINTR) {
         got(c, uv_translate_sys_error(errno), NULL);
+    } else {
+        c->read_in = 0; /* what comes in this turn may still be read */
     }
     count_read(s);
 }

@@ -146,7 +146,8 @@ void net_conn_set_user(struct net_conn *c, void *user);
 void net_conn_info(const struct net_conn *c, struct net_conn_info *ret);
 /* Bytes of answers that the client has not taken yet; output_max limits them. */
 size_t net_conn_output_bytes(const struct net_conn *c);
-unsigned net_conn_in_flight(const struct net_conn *c); /* requests without an answer */
+/* Requests without an answer, or whose answer waits for an earlier one. */
+unsigned net_conn_in_flight(const struct net_conn *c);
 /* Whether the client has closed its sending side. */
 bool net_conn_eof(const struct net_conn *c);
 /* Closes after every request taken so far was answered and the answers were sent (QUIT). */

@@ -82,7 +82,8 @@ struct dispatch_config {
     uint64_t (*source)(void *ctx, void *request);
     /* The address of a request's client, as a number. May be NULL: then all have the same one. */
     uint64_t (*address)(void *ctx, void *request);
-    /* The requests of a request's connection that have no answer yet, with this one. May be NULL:
+    /* The requests of a request's connection that have no answer yet, or whose answer waits for an
+     * earlier one, with this one. May be NULL:
      * then all calls are for anybody. */
     unsigned (*in_flight)(void *ctx, void *request);
     /* hold: the client's next requests wait until release, or until this one is cancelled;

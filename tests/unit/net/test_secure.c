@@ -406,7 +406,7 @@ TEST(storm)
 /* Whose address has no other handshake in line does not wait for all of another. */
 TEST(addresses_take_turns)
 {
-    enum { N = 120 };
+    enum { N = 240 };
     static struct client many[N];
     struct fixture f;
     struct client good;

@@ -181,7 +181,7 @@ TEST(waiting_for_a_turn_is_no_pause)
 
 /* ---- addresses take turns -------------------------------------------------------------------- */
 
-/* Who comes while a thousand connections of another address wait is visited before them, also when
+/* Who comes while hundreds of connections of another address wait is visited before them, also when
  * the turn in which it comes is used up by yet another of that address. */
 TEST(no_address_waits_for_many_of_another)
 {
