@@ -720,11 +720,12 @@ class Files(AclCase):
         os.mkfifo(path)
         with node.client(timeout=PATIENCE_S) as c, node.client(timeout=PATIENCE_S) as other:
             c.send('ACL', 'LOAD')
+            pipe = wait_until(lambda: os.open(path, os.O_WRONLY | os.O_NONBLOCK), 'the node to read')
             try:
                 self.assertEqual(other.call('AUTH', 'ann', 'x'), 'OK')
             finally:
-                with open(path, 'w') as f:
-                    f.write(text)
+                os.write(pipe, text.encode())
+                os.close(pipe)
             self.assertEqual(c.read(), 'OK')
 
     def test_a_wrong_file_is_said_at_the_start(self):

@@ -132,17 +132,17 @@ class Settings(Case):
         """It could not be set anew, since that needs a leader."""
         cluster = Cluster(self.lab, 3, extra=('--election-ms', '200', '--heartbeat-ms', '20')).start()
         one, others = cluster.nodes[0], cluster.nodes[1:]
-        self.set(one, 'election-ms', 60)
-        said = (60, 'default', 'default', 'default')
-        self.wait_seen(cluster, said, (60, 20, 3000))
+        self.set(one, 'election-ms', 150)
+        said = (150, 'default', 'default', 'default')
+        self.wait_seen(cluster, said, (150, 20, 3000))
         for node in others:
             node.kill()
         one.process.wait_output('goes by its own, 200')
         self.wait_seen(cluster, said, (200, 20, 3000))
         for node in others:
             node.start()
-        self.set(one, 'election-ms', 70)
-        self.wait_seen(cluster, (70, 'default', 'default', 'default'), (70, 20, 3000))
+        self.set(one, 'election-ms', 300)
+        self.wait_seen(cluster, (300, 'default', 'default', 'default'), (300, 20, 3000))
 
     def test_what_is_refused(self):
         node = Cluster(self.lab, 1).start().nodes[0]
