@@ -3,9 +3,10 @@
  * Addresses take turns in it, so an address with thousands of connections waits behind one that has
  * few. An address of which nobody waited before goes first: whoever sends one request now and then
  * is visited in the next turn, whatever others have in line. Behind NET_LINE_FRESH of those, an
- * address that has more in line has its turn. The connections of an address keep their order. (After
- * fq_codel, RFC 8290, section 4.2; without its quantum, since a visit has a share of its own; and
- * an address that has nobody left in line is fresh again at once.) All O(1), no allocation. */
+ * address that has more in line has its turn. The connections of an address keep their order.
+ * (After fq_codel, RFC 8290, section 4.2; without its quantum, since a visit has a share of its
+ * own; and an address that has nobody left in line is fresh again at once.) All O(1), no
+ * allocation. */
 #ifndef NET_LINE_H
 #define NET_LINE_H
 
