@@ -123,15 +123,16 @@ static bool serve_next(struct net_server *s, struct net_line *line)
     return true;
 }
 
-/* Those that were not served yet go first. Each turn works on at least one of them, and on one that
- * has had its share, however long others took: one request may take longer than the whole share,
- * and the machine may be busy with something else. */
+/* However long others took, each turn works on one that has had its share, and then on at least one
+ * that was not served yet: one request may take longer than the whole share, and the machine may be
+ * busy with something else. Otherwise those that were not served yet go first. */
 static void serve_waiting(struct net_server *s)
 {
+    (void)serve_next(s, &s->yielded);
+    s->take_ns = net_take_over(s) ? s->share_ns - FLI_TURN_VISIT_US * US : s->take_ns;
     while (serve_next(s, &s->unserved) && !net_take_over(s)) {
     }
-    s->take_ns = net_take_over(s) ? s->share_ns - FLI_TURN_VISIT_US * US : s->take_ns;
-    while (serve_next(s, &s->yielded) && !net_take_over(s)) {
+    while (!net_take_over(s) && serve_next(s, &s->yielded)) {
     }
 }
 
