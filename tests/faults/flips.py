@@ -24,6 +24,7 @@ from harness import LONG_ELECTION_TIMEOUT, PATIENCE_S, Cluster, Lab, Store, main
 FLIPS = int(os.environ.get('FENCELOCK_FLIPS') or 6)
 SWEEP = int(os.environ.get('FENCELOCK_SWEEP') or 0)
 GRANTS, KEYS = 300, 40
+KEPT_ENTRIES = 256 # of its log, that a leader has in memory: NODE_LOG_KEPT_ENTRIES of src/consensus/node_private.h
 SNAPSHOT_OPTIONS = ('--snapshot-bytes', 65536) # or 129 entries; 256 entries of log stay behind a snapshot
 
 
@@ -218,11 +219,14 @@ class Flips(unittest.TestCase):
             token = asked(c, 'ACQUIRE', 'kept', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock')
         cluster.wait_same_state()
         follower.kill()
-        with leader.client(timeout=PATIENCE_S) as c: # more than the leader keeps in memory
+        path = os.path.join(leader.data, 'log', 'segment-0000000002')
+        with leader.client(timeout=PATIENCE_S) as c:
             for _ in range(13):
                 c.pipeline([('ACQUIRE', 'large', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock', 'VALUE', b'v' * 1024)] * 1000)
                 asked(c, 'RELEASE', 'large', asked(c, 'ACQUIRE', 'large', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock'))
-        path = os.path.join(leader.data, 'log', 'segment-0000000002')
+            # A busy leader puts a thousand commands into one entry; so it is these that fill what it keeps in memory.
+            for _ in range(KEPT_ENTRIES // 2 + 1):
+                asked(c, 'RELEASE', 'large', asked(c, 'ACQUIRE', 'large', 'TTL', 86000000, 'OWNER', 'owner-of-this-lock'))
         for _ in range(40):
             what = '%s: %s' % (path, flip(path, self.random))
         leader.process.asked_to_end = True
