@@ -91,8 +91,7 @@ void net_conn_yield(struct net_conn *c, bool served)
         return;
     }
     struct net_waits *w = net_waits_of(c);
-    net_line_push(served ? &s->yielded : &s->unserved, served ? &w->yielded : &w->unserved,
-                  &c->yielded);
+    net_queue_push(served ? &w->yielded : &w->unserved, &c->yielded);
     net_server_stay_awake(s);
 }
 

@@ -260,7 +260,7 @@ void net_unread_limit(const struct net_conn *c);
 void net_conn_failed(struct net_conn *c, int error); /* its socket failed: ends it */
 
 /* origin.c */
-void net_waits_init(struct net_waits *w);
+void net_waits_init(struct net_waits *w, struct net_server *s);
 struct net_waits *net_waits_of(const struct net_conn *c);
 void net_waits_leave(struct net_conn *c); /* it ends, and waits in no line any more */
 void net_origin_init(struct net_server *s);

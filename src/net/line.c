@@ -8,8 +8,9 @@ void net_line_init(struct net_line *l)
     l->fresh_n = 0;
 }
 
-void net_queue_init(struct net_queue *q)
+void net_queue_init(struct net_queue *q, struct net_line *line)
 {
+    q->line = line;
     fli_list_init(&q->link);
     fli_list_init(&q->conns);
 }
@@ -19,12 +20,12 @@ bool net_line_empty(const struct net_line *l)
     return fli_list_empty(&l->fresh) && fli_list_empty(&l->crowded);
 }
 
-void net_line_push(struct net_line *l, struct net_queue *q, struct fli_list *conn)
+void net_queue_push(struct net_queue *q, struct fli_list *conn)
 {
     FLI_ASSERT(fli_list_linked(&q->link) == !fli_list_empty(&q->conns));
     FLI_ASSERT(!fli_list_linked(conn));
     if (fli_list_empty(&q->conns)) {
-        fli_list_push(&l->fresh, &q->link);
+        fli_list_push(&q->line->fresh, &q->link);
     }
     fli_list_push(&q->conns, conn);
 }

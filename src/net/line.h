@@ -22,14 +22,15 @@ struct net_line {
 
 /* The connections of one address in a line. */
 struct net_queue {
+    struct net_line *line;
     struct fli_list link; /* in the line, unless nobody waits */
     struct fli_list conns;
 };
 
 void net_line_init(struct net_line *l);
-void net_queue_init(struct net_queue *q);
 bool net_line_empty(const struct net_line *l);
-void net_line_push(struct net_line *l, struct net_queue *q, struct fli_list *conn);
+void net_queue_init(struct net_queue *q, struct net_line *line);
+void net_queue_push(struct net_queue *q, struct fli_list *conn);
 
 /* The next connection, which leaves the line; NULL when nobody waits. */
 struct fli_list *net_line_pop(struct net_line *l);

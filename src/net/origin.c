@@ -68,12 +68,12 @@ static size_t key_len_of(const struct net_conn *c)
     return c->address_len == 18 ? NETWORK6 : c->address_len < 2 ? 0 : c->address_len - 2u;
 }
 
-void net_waits_init(struct net_waits *w)
+void net_waits_init(struct net_waits *w, struct net_server *s)
 {
-    net_queue_init(&w->unserved);
-    net_queue_init(&w->yielded);
-    net_queue_init(&w->deferred);
-    net_queue_init(&w->deferred_begun);
+    net_queue_init(&w->unserved, &s->unserved);
+    net_queue_init(&w->yielded, &s->yielded);
+    net_queue_init(&w->deferred, &s->deferred);
+    net_queue_init(&w->deferred_begun, &s->deferred_begun);
 }
 
 struct net_waits *net_waits_of(const struct net_conn *c)
@@ -111,7 +111,7 @@ static struct net_origin *find_or_make(struct net_server *s, const struct net_co
     memcpy(o->key, c->address, len);
     o->key_len = (uint8_t)len;
     net_memory_heap_init(&o->heavy);
-    net_waits_init(&o->waiting);
+    net_waits_init(&o->waiting, s);
     if (fli_map_insert(&s->origins, &o->node, hash) != 0) {
         fli_fatal("out of memory for an address of clients");
     }

@@ -238,9 +238,7 @@ static void defer(struct net_conn *c, const uint8_t *data, size_t len)
     /* Clients that have answered our part of the handshake go first: beginning a handshake costs a
      * client nothing, and the server most. */
     struct net_waits *w = net_waits_of(c);
-    bool begun = sec->tls != NULL;
-    net_line_push(begun ? &s->deferred_begun : &s->deferred,
-                  begun ? &w->deferred_begun : &w->deferred, &sec->deferred);
+    net_queue_push(sec->tls != NULL ? &w->deferred_begun : &w->deferred, &sec->deferred);
     net_server_stay_awake(s);
 }
 

@@ -495,7 +495,7 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->lists);
     net_line_init(&s->unserved);
     net_line_init(&s->yielded);
-    net_waits_init(&s->refused);
+    net_waits_init(&s->refused, s);
     fli_turn_init(&s->turn);
     s->share_ns = FLI_TURN_REQUESTS_US * US;
     s->turn_n = 1; /* so that no connection was read in it */

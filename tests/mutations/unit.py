@@ -93,7 +93,7 @@ MUTANTS = [
     ('all connections that end are freed in one turn', 'src/net/end.c', 's->reaped >= NET_REAPED_TURN || s->reap_ns > FLI_TURN_ENDS_US * US', 's->reaped >= NET_REAPED_TURN', 'net/test_net_ends', NO_TCP),
     ('the service hears of all clients that hang up in one turn', 'src/net/end.c', 's->hung >= NET_HUNG_TURN', 's->hung >= 100000000', 'net/test_net_ends', NO_TCP),
     ('a connection is read as long as it has something to read', 'src/net/conn.c', 'c->read_in != s->turn_n &&', '', 'net/test_net_shares', NO_TCP),
-    ('an address waits behind all connections of another', 'src/net/line.c', '        fli_list_push(&l->fresh, &q->link);', '        fli_list_push(&l->crowded, &q->link);',
+    ('an address waits behind all connections of another', 'src/net/line.c', '        fli_list_push(&q->line->fresh, &q->link);', '        fli_list_push(&q->line->crowded, &q->link);',
      'net/test_net_shares', NO_TCP),
     ('an address with many in line waits for all others', 'src/net/line.c', 'l->fresh_n < NET_LINE_FRESH ||', 'true ||', 'net/test_net_shares', NO_TCP),
     ('a turn accepts all clients that come', 'src/net/server.c', 's->accepts < NET_ACCEPTS_TURN_MAX', 's->accepts < 1000000', 'net/test_net_conn', NO_TIME),
