@@ -17,6 +17,16 @@ static bool log_came(void *ctx)
     return cn->log_wait != 0;
 }
 
+/* Lets somebody wait for the lock by way of this node. Returns the number of the wait. */
+static uint64_t wait_at(struct cluster *c, unsigned node)
+{
+    struct op op;
+    struct machine_command wait = cmd_acquire("a", "owner-2", 600000, 600000);
+    op_run(c, node, &wait, &op);
+    assert_int_equal(op.result.code, MACHINE_QUEUED);
+    return op.result.wait;
+}
+
 TEST_WITH(test_push, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = cluster_up(state, 3);
@@ -24,11 +34,8 @@ TEST_WITH(test_push, cluster_set_up, cluster_tear_down)
     unsigned follower = cluster_other_than(c, leader);
     struct op op;
     uint64_t token = cluster_acquire(c, leader, "a", "owner-1");
-    struct machine_command wait = cmd_acquire("a", "owner-2", 600000, 600000);
     struct machine_command release = cmd_release("a", token);
-    op_run(c, follower, &wait, &op);
-    assert_int_equal(op.result.code, MACHINE_QUEUED);
-    uint64_t id = op.result.wait;
+    uint64_t id = wait_at(c, follower);
     assert_int_equal(c->nodes[follower].pushed, 0);
     op_run(c, leader, &release, &op);
     assert_int_equal(op.result.code, MACHINE_DONE);
@@ -49,12 +56,9 @@ TEST_WITH(test_push_over_the_next_stream, cluster_set_up, cluster_tear_down)
     unsigned follower = cluster_other_than(c, leader);
     struct op op;
     uint64_t token = cluster_acquire(c, leader, "a", "owner-1");
-    struct machine_command wait = cmd_acquire("a", "owner-2", 600000, 600000);
     struct machine_command release = cmd_release("a", token);
     struct machine_command other = cmd_token("t");
-    op_run(c, follower, &wait, &op);
-    assert_int_equal(op.result.code, MACHINE_QUEUED);
-    uint64_t id = op.result.wait;
+    uint64_t id = wait_at(c, follower);
     cluster_stop(c, follower, 0);
     cluster_start(c, follower);
     op_run(c, follower, &other, &op);
