@@ -149,25 +149,3 @@ const char *fli_files_remedy(const char *message)
                ? "; raise the limit on open files (ulimit -n, LimitNOFILE= of systemd)"
                : "";
 }
-
-const char *fli_listen_remedy(const char *message)
-{
-    static const struct {
-        const char *words, *remedy; /* without the first letter, which libuv writes small */
-    } rows[] = {
-        {"ddress already in use", "; another process has it, choose another port"},
-        {"annot assign requested address",
-         "; this machine has no such address: name one of its own, or 0.0.0.0 for all"},
-        {"ddress not available",
-         "; this machine has no such address: name one of its own, or 0.0.0.0 for all"},
-        {"ermission denied",
-         "; a port below 1024 needs root or the capability CAP_NET_BIND_SERVICE "
-         "(AmbientCapabilities= of systemd): choose a port above 1023, or give it that"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (strstr(message, rows[i].words) != NULL) {
-            return rows[i].remedy;
-        }
-    }
-    return "";
-}

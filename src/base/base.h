@@ -43,10 +43,9 @@ void *fli_xcalloc(size_t n, size_t size);
 void *fli_region_map(bool huge);
 void fli_region_unmap(void *region);
 
-/* What to do about an error that the system, or libuv, tells in these words: when the limit on open
- * files is reached, and when a port cannot be opened. "" when there is nothing to add. */
+/* What to do when the limit on open files is reached, as the words say with which the system, or
+ * libuv, tells an error. "" when they say something else. */
 const char *fli_files_remedy(const char *message);
-const char *fli_listen_remedy(const char *message);
 
 /* The ending of a word that counts n things. */
 static inline const char *fli_s(uint64_t n)

@@ -267,7 +267,8 @@ static int refuse_locked(int fd, const char *path, char *errmsg, size_t errmsg_s
 
 /* A child that writes a snapshot begins with a copy of its parent's lock and ports. When the parent
  * is killed at that moment, they are taken for some milliseconds more. So a lock whose owner is
- * gone is waited for. The child closes the ports with the lock. 0 or an errno. */
+ * gone is waited for. The child closes the ports with the lock, or a moment later, for which
+ * fli_listen() waits. 0 or an errno. */
 static int take_lock(int fd)
 {
     const struct timespec pause = {.tv_nsec = LOCK_AGAIN_NS};

@@ -57,8 +57,9 @@ int data_dir_open(const char *path, struct data_dir *ret, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 void data_dir_close(struct data_dir *d);
 
-/* Returns when no child of a killed process has a copy of the lock of the directory, and so of the
- * ports of that process, or after five seconds. To be called before listening. */
+/* Returns when no child of a killed process has a copy of the lock of the directory, or after five
+ * seconds. The ports of that process are free then, or a moment later (FLI_LISTEN_WAIT_MS). To be
+ * called before listening. */
 void data_dir_await_child(const char *path);
 
 /* Reads the identity, or makes one when the directory is pristine, and makes DIR/log. `joins`

@@ -20,8 +20,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/listen.h"
+
 #define HOST_MAX 256u
 #define PATH_MAX_LEN 32u
+#define BACKLOG 64
 
 enum ask_state { ASK_IDLE, ASK_ASKED, ASK_ANSWERED };
 enum ask_kind { ASK_LIVE, ASK_SAMPLE, ASK_READY, ASK_STATE };
@@ -345,26 +348,6 @@ static void connection_cb(void *cls, struct MHD_Connection *c, void **context,
 
 /* ---- start and end ---- */
 
-static int bind_first(const struct addrinfo *all, int *ret_error)
-{
-    *ret_error = 0;
-    for (const struct addrinfo *a = all; a != NULL; a = a->ai_next) {
-        int one = 1;
-        int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd < 0) {
-            *ret_error = errno;
-            continue;
-        }
-        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-        if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, 64) == 0) {
-            return fd;
-        }
-        *ret_error = errno;
-        (void)close(fd);
-    }
-    return -1;
-}
-
 static uint16_t port_of(int fd)
 {
     struct sockaddr_storage a;
@@ -389,7 +372,8 @@ static int open_socket(const char *host, uint16_t port, char *errmsg, size_t err
                        gai_strerror(rc));
         return -1;
     }
-    int fd = bind_first(all, &rc);
+    int fd = fli_listen_first(all, BACKLOG);
+    rc = errno;
     freeaddrinfo(all);
     if (fd < 0) {
         (void)snprintf(errmsg, errmsg_size, "--metrics: cannot listen on %s port %u: %s%s", host,

@@ -132,6 +132,7 @@ struct net_listener {
     uv_tcp_t tcp;
     struct net_server *server;
     struct sockaddr_storage address;
+    socklen_t address_len;
     bool secure;
     bool open;  /* the tcp handle is initialised and not being closed */
     bool waits; /* a connection is accepted in the next turn */

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/listen.h"
 #include "net/address.h"
 #include "net/conn.h"
 
@@ -288,18 +290,26 @@ static void connection_cb(uv_stream_t *stream, int status)
     }
 }
 
-static int listener_open(struct net_listener *l)
+/* Waits for the port for up to `wait_ms`. 0 or libuv's code. */
+static int listener_open(struct net_listener *l, uint64_t wait_ms)
 {
     struct net_server *s = l->server;
+    int fd = fli_listen((const struct sockaddr *)&l->address, l->address_len, NET_BACKLOG, wait_ms);
+    if (fd < 0) {
+        return uv_translate_sys_error(errno);
+    }
     int rc = uv_tcp_init(s->loop, &l->tcp);
     if (rc != 0) {
+        (void)close(fd);
         return rc;
     }
     l->tcp.data = l;
     l->open = true;
     s->handles++;
-    rc = uv_tcp_bind(&l->tcp, (const struct sockaddr *)&l->address, 0);
-    if (rc == 0) {
+    rc = uv_tcp_open(&l->tcp, fd);
+    if (rc != 0) {
+        (void)close(fd);
+    } else {
         rc = uv_listen((uv_stream_t *)&l->tcp, NET_BACKLOG, connection_cb);
     }
     if (rc == 0) {
@@ -328,8 +338,9 @@ static int listen_first(struct net_server *s, const struct addrinfo *found, bool
         l->server = s;
         l->secure = secure;
         memcpy(&l->address, a->ai_addr, a->ai_addrlen);
+        l->address_len = a->ai_addrlen;
         s->listeners[s->listeners_n++] = l;
-        rc = listener_open(l);
+        rc = listener_open(l, FLI_LISTEN_WAIT_MS);
         if (rc == 0) {
             return 0;
         }
@@ -428,7 +439,7 @@ static bool retry_listeners(struct net_server *s, uint64_t now)
             waiting = true;
             continue;
         }
-        int rc = listener_open(l);
+        int rc = listener_open(l, 0);
         l->retry = rc != 0;
         if (rc != 0) {
             s->retry_at_ms = now + NET_LISTEN_RETRY_MS;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/listen.h"
 #include "peer/transport_private.h"
 
 #define CERT_WARN_DAYS 14 /* an earlier end is worth a warning */
@@ -241,33 +242,14 @@ void deadlines_changed(struct transport *t)
 
 /* ---- binding ---- */
 
-static int bind_first(const struct addrinfo *list, uint16_t *ret_port)
+static uint16_t port_of(int fd)
 {
-    int saved = EADDRNOTAVAIL;
-    for (const struct addrinfo *a = list; a != NULL; a = a->ai_next) {
-        struct sockaddr_storage bound;
-        socklen_t len = sizeof bound;
-        int on = 1;
-        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd < 0) {
-            saved = errno;
-            continue;
-        }
-        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        /* Listening begins here, so that "address in use" is an error before the log is read. No
-         * connection is accepted before transport_start(). */
-        if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, TRANSPORT_BACKLOG) == 0 &&
-            getsockname(fd, (struct sockaddr *)&bound, &len) == 0) {
-            *ret_port =
-                ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                                  : ((struct sockaddr_in *)&bound)->sin_port);
-            return fd;
-        }
-        saved = errno;
-        close(fd);
-    }
-    errno = saved;
-    return -1;
+    struct sockaddr_storage bound;
+    socklen_t len = sizeof bound;
+    int rv = getsockname(fd, (struct sockaddr *)&bound, &len);
+    FLI_ASSERT(rv == 0);
+    return ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                             : ((struct sockaddr_in *)&bound)->sin_port);
 }
 
 /* As address_split(), but port 0 is allowed and means any port. */
@@ -305,16 +287,20 @@ static int transport_bind(struct transport *t, const char *address, char *errmsg
         snprintf(errmsg, errmsg_size, "peer address %s: %s", address, gai_strerror(rv));
         return FL_ESYSTEM;
     }
-    t->fd = bind_first(list, &t->port);
+    /* Listening begins here, so that "address in use" is an error before the log is read. No
+     * connection is accepted before transport_start(). */
+    t->fd = fli_listen_first(list, TRANSPORT_BACKLOG);
+    rv = errno;
     freeaddrinfo(list);
     if (t->fd < 0) {
         snprintf(errmsg, errmsg_size, "cannot listen for the other nodes on %s: %s%s", address,
-                 strerror(errno),
-                 errno == EADDRINUSE ? "; another process has it, perhaps another node: choose "
-                                       "another port with --peer (and in --cluster)"
-                                     : fli_listen_remedy(strerror(errno)));
+                 strerror(rv),
+                 rv == EADDRINUSE ? "; another process has it, perhaps another node: choose "
+                                    "another port with --peer (and in --cluster)"
+                                  : fli_listen_remedy(strerror(rv)));
         return FL_ESYSTEM;
     }
+    t->port = port_of(t->fd);
     return 0;
 }
 
