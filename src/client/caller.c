@@ -22,6 +22,15 @@ int fli_caller_fail(struct fli_caller *k, int code, const char *fmt, ...)
     return code;
 }
 
+int fli_caller_check_timeout(struct fli_caller *k, uint64_t timeout_ms)
+{
+    if (timeout_ms > FL_TIMEOUT_MAX_MS) {
+        return fli_caller_fail(k, FL_EINVAL, "a timeout is at most %llu ms",
+                               (unsigned long long)FL_TIMEOUT_MAX_MS);
+    }
+    return 0;
+}
+
 /* ---- the call -------------------------------------------------------------------------------- */
 
 /* Every node with its last error, as far as there is room. */

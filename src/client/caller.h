@@ -60,6 +60,9 @@ int fli_caller_ask(struct fli_caller *k, struct fli_link *link, uint32_t node,
 void fli_client_on_trouble(fl_client *c, fli_trouble_cb on_trouble, void *arg);
 void fli_store_on_trouble(struct fl_store *s, fli_trouble_cb on_trouble, void *arg);
 
+/* Before anything is sent: 0; FL_EINVAL for a timeout above FL_TIMEOUT_MAX_MS. */
+int fli_caller_check_timeout(struct fli_caller *k, uint64_t timeout_ms) FLI_MUST_USE;
+
 /* Sets k->error; returns code. */
 int fli_caller_fail(struct fli_caller *k, int code, const char *fmt, ...) FLI_PRINTF(3, 4);
 

@@ -98,22 +98,13 @@ struct fl_bytes fl_client_owner(const fl_client *c)
 
 /* ---- checks before anything is sent ---------------------------------------------------------- */
 
-static int check_timeout(struct fl_client *c, uint64_t timeout_ms)
-{
-    if (timeout_ms > FL_TIMEOUT_MAX_MS) {
-        return fli_caller_fail(&c->caller, FL_EINVAL, "a timeout is at most %llu ms",
-                               (unsigned long long)FL_TIMEOUT_MAX_MS);
-    }
-    return 0;
-}
-
 static int check_name(struct fl_client *c, struct fl_bytes name, uint64_t timeout_ms)
 {
     if (!is_between(name.len, 1, FL_NAME_MAX)) {
         return fli_caller_fail(&c->caller, FL_EINVAL, "a lock's name has 1 to %u bytes, not %zu",
                                FL_NAME_MAX, name.len);
     }
-    return check_timeout(c, timeout_ms);
+    return fli_caller_check_timeout(&c->caller, timeout_ms);
 }
 
 static int check_token(struct fl_client *c, fl_token token)
@@ -366,7 +357,7 @@ int fl_session_open(fl_client *c, const struct fl_session_options *options, stru
     };
     int rc = check_session(c, &call.ask);
     if (rc == 0) {
-        rc = check_timeout(c, o->timeout_ms);
+        rc = fli_caller_check_timeout(&c->caller, o->timeout_ms);
     }
     uint64_t deadline_ms;
     if (rc == 0) {
@@ -390,7 +381,7 @@ static int call_of_session(fl_client *c, enum fli_ask_op op, const struct fl_ses
         .no = "the session has ended"};
     int rc = check_session(c, &call.ask);
     if (rc == 0) {
-        rc = check_timeout(c, timeout_ms);
+        rc = fli_caller_check_timeout(&c->caller, timeout_ms);
     }
     if (rc == 0) {
         rc = fli_caller_run(&c->caller, &call, NULL, ret_deadline_ms);
@@ -423,7 +414,7 @@ int fl_sessions(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t t
     const struct fli_call call = {.ask = {.op = FLI_ASK_SESSIONS, .cursor = cursor, .count = count},
                                   .timeout_ms = timeout_ms,
                                   .no = ""};
-    int rc = check_timeout(c, timeout_ms);
+    int rc = fli_caller_check_timeout(&c->caller, timeout_ms);
     if (rc != 0) {
         return rc;
     }
@@ -445,7 +436,7 @@ int fl_sessions(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t t
 static int fetch_list(fl_client *c, const struct fli_call *call, struct fl_lock_list **ret)
 {
     redisReply *reply = NULL;
-    int rc = check_timeout(c, call->timeout_ms);
+    int rc = fli_caller_check_timeout(&c->caller, call->timeout_ms);
     rc = rc == 0 ? fli_caller_run(&c->caller, call, &reply, NULL) : rc;
     if (rc != 0) {
         freeReplyObject(reply);
@@ -504,7 +495,7 @@ int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
     if (node >= c->caller.engine.n_nodes) {
         return fli_caller_fail(&c->caller, FL_EINVAL, "there is no node number %zu", node);
     }
-    int rc = check_timeout(c, timeout_ms);
+    int rc = fli_caller_check_timeout(&c->caller, timeout_ms);
     return rc == 0 ? fli_backup(&c->caller, FLI_ASK_BACKUP, (uint32_t)node, timeout_ms, sink, arg)
                    : rc;
 }
@@ -515,7 +506,7 @@ int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_
         return fli_caller_fail(&c->caller, FL_EINVAL, "there is no node number %zu", index);
     }
     redisReply *reply = NULL;
-    int rc = check_timeout(c, timeout_ms);
+    int rc = fli_caller_check_timeout(&c->caller, timeout_ms);
     rc = rc == 0 ? fli_caller_once(&c->caller, (uint32_t)index, FLI_ASK_INFO, timeout_ms, &reply)
                  : rc;
     if (rc != 0) {

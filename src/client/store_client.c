@@ -82,19 +82,10 @@ const char *fl_store_error(const fl_store *s)
     return s->caller.error;
 }
 
-static int check_timeout(fl_store *s, uint64_t timeout_ms)
-{
-    if (timeout_ms > FL_TIMEOUT_MAX_MS) {
-        return fli_caller_fail(&s->caller, FL_EINVAL, "a timeout is at most %llu ms",
-                               (unsigned long long)FL_TIMEOUT_MAX_MS);
-    }
-    return 0;
-}
-
 static int check(fl_store *s, const struct fli_call *call, bool needs_token)
 {
     const struct fli_ask *ask = &call->ask;
-    int rc = check_timeout(s, call->timeout_ms);
+    int rc = fli_caller_check_timeout(&s->caller, call->timeout_ms);
     if (rc != 0) {
         return rc;
     }
@@ -254,6 +245,6 @@ int fl_acquire_claimed(fl_client *c, fl_store *s, struct fl_bytes name,
 int fl_store_backup(fl_store *s, uint64_t timeout_ms,
                     int (*sink)(void *arg, const void *data, size_t len), void *arg)
 {
-    int rc = check_timeout(s, timeout_ms);
+    int rc = fli_caller_check_timeout(&s->caller, timeout_ms);
     return rc == 0 ? fli_backup(&s->caller, FLI_ASK_STORE_BACKUP, 0, timeout_ms, sink, arg) : rc;
 }
