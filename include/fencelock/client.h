@@ -17,13 +17,15 @@
  *             asked.
  *   unknown   it may or may not have been done, or may still be done later. This library never
  *             turns FL_EUNCERTAIN into a yes or a no.
- *   fault     the peer or this process is broken.
+ *   fault     the peer or this process is broken. FL_EPROTO is also an answer of more than 64 MiB,
+ *             262,144 elements, eight arrays in one another, or a line of 64 KiB: no node sends
+ *             such.
  *
  * fl_client_error() says in a sentence what happened.
  *
- * Time. Each call ends within its timeout (milliseconds; 0 means the client's), on a clock that
- * also counts time in which the machine was suspended. Only resolving host names can take longer:
- * give numeric addresses where that matters.
+ * Time. Each call ends within its timeout (milliseconds; 0 means the client's; above
+ * FL_TIMEOUT_MAX_MS it is FL_EINVAL), on a clock that also counts time in which the machine was
+ * suspended. Only resolving host names can take longer: give numeric addresses where that matters.
  *
  * Retries. A call asks one node after the other, with growing random pauses, until it has an answer
  * or its time is over. It repeats what may be repeated:
@@ -322,7 +324,8 @@ struct fl_lock_list {
 };
 
 /* Reads one lock. 0 and a list of one; FL_ENOTFOUND when it is neither held, awaited nor delayed.
- * Free it with fl_lock_list_free(). */
+ * Of many holders and waiting requests it has only the first, 1000 and 64 KiB together. Free it
+ * with fl_lock_list_free(). */
 FL_API int fl_show(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
                    struct fl_lock_list **ret) FL_MUST_USE;
 
@@ -360,7 +363,8 @@ FL_API size_t fl_client_nodes(const fl_client *c);                   /* the numb
                                                                         given */
 FL_API const char *fl_client_node(const fl_client *c, size_t index); /* its address, as given */
 
-/* Asks this node and no other. 0; FL_ENOCONN, FL_ETIMEOUT, FL_EPROTO, FL_EINVAL (no such node). */
+/* Asks this node and no other. 0; FL_ENOCONN, FL_ETIMEOUT, FL_EPROTO, FL_EINVAL (no such node, or a
+ * timeout above FL_TIMEOUT_MAX_MS). */
 FL_API int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms,
                        struct fl_node_status *ret) FL_MUST_USE;
 
