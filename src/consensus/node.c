@@ -406,7 +406,7 @@ void node_get_status(struct node *n, struct node_status *ret)
         .snapshot_age_ms = fli_clock_ms() - n->snapshot_at_ms,
         .starts = n->starts.starts.own.number,
         .has_witness = n->starts.witness_path != NULL,
-        .witness_index = n->starts.save_witness.busy ? 0 : n->starts.witness.index,
+        .witness_index = n->starts.save_witness.busy ? 0 : n->starts.witness_kept.index,
         .election_ms = n->election_ms,
         .heartbeat_ms = n->heartbeat_ms,
         .hold_ms = n->hold_ms,

@@ -254,23 +254,25 @@ static int decode_snapshot(struct node *n, struct snapshot_reader *reader, struc
     return machine_restore_finish(restore, ret);
 }
 
-/* Loads the newest snapshot; *ret_machine stays NULL when there is none. */
+/* Loads the newest snapshot; *ret_machine stays NULL when there is none. Older ones are removed only
+ * when it was read. */
 static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
                          struct machine **ret_machine, char *errmsg, size_t errmsg_size)
 {
     struct snapshot_reader *reader;
     struct snapshot_error error = {0};
-    int rv = snapshot_clean(n->device, SNAPSHOT_KEPT, true, &error);
-    rv = rv != 0 ? rv : snapshot_reader_open(n->device, 0, &reader, &error);
-    if (rv == FL_ENOTFOUND) {
-        return 0;
-    }
+    int rv = snapshot_reader_open(n->device, 0, &reader, &error);
     if (rv == 0) {
         *ret_meta = *snapshot_reader_meta(reader);
         rv = decode_snapshot(n, reader, ret_machine, &error);
         snapshot_reader_close(reader);
     }
+    if (rv == 0 || rv == FL_ENOTFOUND) {
+        rv = snapshot_clean(n->device, SNAPSHOT_KEPT, true, &error);
+    }
     if (rv != 0) {
+        machine_destroy(*ret_machine);
+        *ret_machine = NULL;
         const char *why = error.code != 0 ? error.text : fl_strerror(rv);
         /* What lacks a right or a descriptor must not be told to give up its data. */
         bool is_lost = rv == FL_ECORRUPT || strstr(why, strerror(EIO)) != NULL;
@@ -389,9 +391,10 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
     return 0;
 }
 
-static int open_state(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
+/* *ret_meta is of the newest snapshot; it stays as it is when there is none. */
+static int open_state(struct node *n, const struct node_config *c, struct snapshot_meta *ret_meta,
+                      char *errmsg, size_t errmsg_size)
 {
-    struct snapshot_meta meta = {0};
     struct machine *machine = NULL;
     struct fsm_config config = {.event = event_cb,
                                 .event_ctx = n,
@@ -401,15 +404,15 @@ static int open_state(struct node *n, const struct node_config *c, char *errmsg,
                                 .ctx = n,
                                 .turn = n->host.turn};
     int rv = open_log(n, errmsg, errmsg_size);
-    rv = rv != 0 ? rv : load_snapshot(n, &meta, &machine, errmsg, errmsg_size);
+    rv = rv != 0 ? rv : load_snapshot(n, ret_meta, &machine, errmsg, errmsg_size);
     if (rv != 0) {
         return rv;
     }
-    n->snapshot_last_bytes = meta.size;
+    n->snapshot_last_bytes = ret_meta->size;
     n->snapshot_at_ms = fli_clock_ms();
     rv = fsm_create(&config, machine, &n->fsm);
-    if (rv == 0 && meta.index != 0) {
-        rv = join_log_and_snapshot(n, &meta);
+    if (rv == 0 && ret_meta->index != 0) {
+        rv = join_log_and_snapshot(n, ret_meta);
     }
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "%s", fl_strerror(rv));
@@ -417,19 +420,6 @@ static int open_state(struct node *n, const struct node_config *c, char *errmsg,
     }
     rv = bootstrap(n, errmsg, errmsg_size);
     return rv != 0 ? rv : node_starts_begin(n, c->witness, c->witness_reset, errmsg, errmsg_size);
-}
-
-/* The meta is read again, once the parts exist that the replica calls. */
-static int read_meta(struct node *n, struct snapshot_meta *ret)
-{
-    struct snapshot_reader *reader;
-    struct snapshot_error error;
-    int rv = snapshot_reader_open(n->device, 0, &reader, &error);
-    if (rv == 0) {
-        *ret = *snapshot_reader_meta(reader);
-        snapshot_reader_close(reader);
-    }
-    return rv == FL_ENOTFOUND ? 0 : rv;
 }
 
 /* ---- parts ---- */
@@ -553,7 +543,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
                                  .returned = returned_cb,
                                  .opened = opened_cb,
                                  .log = host_log_cb};
-    int rv = open_state(n, c, errmsg, errmsg_size);
+    int rv = open_state(n, c, &meta, errmsg, errmsg_size);
     rv = rv != 0 ? rv : make_transport(n, c, errmsg, errmsg_size);
     if (rv != 0) {
         return rv;
@@ -567,7 +557,6 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     rv = rv != 0 ? rv : make_relays(n);
     rv = rv != 0 ? rv : make_membership(n, c);
     rv = rv != 0 ? rv : node_snapshot_make(n);
-    rv = rv != 0 ? rv : read_meta(n, &meta);
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "%s", fl_strerror(rv));
         return rv;

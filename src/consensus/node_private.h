@@ -129,6 +129,7 @@ struct node_starts {
     uint64_t on_disk;         /* sequence of the state in the file */
     const char *witness_path; /* NULL: none */
     struct starts witness;
+    struct starts witness_kept;    /* what of it is on disk */
     uint64_t witness_ms, saved_ms; /* times of the last writes */
     bool failure_logged;
     struct node_starts_save save;

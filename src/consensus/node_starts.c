@@ -111,7 +111,9 @@ int node_starts_begin(struct node *n, const char *witness, bool reset, char *err
         snprintf(errmsg, errmsg_size, "cannot write %s/starts: %s", n->dir.path, strerror(errno));
         return FL_EIO;
     }
-    return witness == NULL ? 0 : witness_settle(witness, &k->witness, errmsg, errmsg_size);
+    int rv = witness == NULL ? 0 : witness_settle(witness, &k->witness, errmsg, errmsg_size);
+    k->witness_kept = k->witness;
+    return rv;
 }
 
 /* ---- now and then ---- */
@@ -225,9 +227,13 @@ static void witness_done(uv_work_t *req, int status)
 {
     struct node_witness_save *w = req->data;
     struct node_starts *k = &w->node->starts;
+    int error = status != 0 ? ECANCELED : w->error;
     w->busy = false;
     k->witness.sequence = w->witness.sequence;
-    note_failure(w->node, status != 0 ? ECANCELED : w->error, k->witness_path);
+    if (error == 0) {
+        k->witness_kept = w->witness;
+    }
+    note_failure(w->node, error, k->witness_path);
     node_closed_one(w->node);
 }
 
@@ -250,18 +256,19 @@ static bool is_due(uint64_t *at_ms, uint64_t now_ms, unsigned every_ms)
     return due;
 }
 
-/* Only committed entries renew the witness; else an uncommitted entry would renew it for ever. */
+/* Whether the file of the witness is behind, also because a write of it has failed. Only committed
+ * entries renew the witness; else an uncommitted entry would renew it for ever. */
 static bool witness_moves(struct node *n)
 {
     struct node_starts *k = &n->starts;
     uint64_t index = node_starts_index(n);
     uint64_t term = replica_term_on_disk(n->replica);
-    if (k->witness_path == NULL || (index <= k->witness.index && term <= k->witness.term)) {
+    if (k->witness_path == NULL) {
         return false;
     }
     k->witness.index = index > k->witness.index ? index : k->witness.index;
     k->witness.term = term > k->witness.term ? term : k->witness.term;
-    return true;
+    return k->witness.index > k->witness_kept.index || k->witness.term > k->witness_kept.term;
 }
 
 void node_starts_tick(struct node *n)

@@ -632,7 +632,9 @@ void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct sna
 
 bool replica_snapshot_is_sound(const struct snapshot_meta *meta)
 {
-    return meta->term != 0 && meta->conf_index != 0 && meta->conf_index <= meta->index;
+    struct configuration conf;
+    return meta->term != 0 && meta->conf_index != 0 && meta->conf_index <= meta->index &&
+           configuration_decode(meta->conf, meta->conf_len, &conf) == 0;
 }
 
 /* The present leader has all committed entries, so the snapshot is as good as one that it sent. */

@@ -134,6 +134,9 @@ int replica_snapshot_meta(const struct replica *r, bool again,
 void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
                             uint64_t keep_index);
 
+/* Whether the numbers of a snapshot and its configuration can be of a log. Any thread. */
+bool replica_snapshot_is_sound(const struct snapshot_meta *meta) FLI_MUST_USE;
+
 /* A snapshot from another server is on disk, and `fresh` is its state. 0: the replica now owns
  * `fresh`, and *ret_old is the state that it replaced. FL_EBUSY: no leader is known now; try again
  * later. FL_EINVAL: it is no longer needed, or not usable. */

@@ -77,8 +77,6 @@ void replica_step(struct replica *r, struct raft_event *event);
 /* For raft_edge.changes_committed. ctx: the replica. */
 uint64_t replica_changes_committed(void *ctx, uint64_t before);
 
-bool replica_snapshot_is_sound(const struct snapshot_meta *meta);
-
 /* Writes term and vote to the log. Messages that depend on them leave once they are on disk. */
 void replica_set_hard_state(struct replica *r, const struct log_hard_state *hs);
 

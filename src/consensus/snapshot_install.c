@@ -18,6 +18,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "consensus/replica.h"
 
 #define SYNC_BYTES (UINT64_C(4) << 20)
 #define PIECES_MAX 256u /* that wait; a sender that means well has 17 in the window */
@@ -137,18 +138,22 @@ static int decode_file(struct work *w, struct snapshot_reader *reader)
     return machine_restore_finish(restore, &w->fresh);
 }
 
+/* The file gets its name only when this node can start from it: under that name it is the newest,
+ * and this node's own is removed for it. */
 static int finish_file(struct work *w)
 {
     struct snapshot_reader *reader;
-    int rv = snapshot_receiver_finish(w->receiver, &w->error);
-    w->receiver = NULL;
-    rv = rv != 0 ? rv : snapshot_reader_open(w->device, w->index, &reader, &w->error);
+    int rv = snapshot_receiver_read(w->receiver, &reader, &w->error);
     if (rv != 0) {
         return rv;
     }
     w->meta = *snapshot_reader_meta(reader);
-    rv = decode_file(w, reader);
+    rv = replica_snapshot_is_sound(&w->meta) ? decode_file(w, reader) : FL_ECORRUPT;
     snapshot_reader_close(reader);
+    if (rv == 0) {
+        rv = snapshot_receiver_finish(w->receiver, &w->error);
+        w->receiver = NULL;
+    }
     return rv;
 }
 

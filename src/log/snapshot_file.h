@@ -90,6 +90,11 @@ FLI_MUST_USE int snapshot_receiver_take(struct snapshot_receiver *r, uint64_t of
 uint64_t snapshot_receiver_received(const struct snapshot_receiver *r);
 FLI_MUST_USE int snapshot_receiver_sync(struct snapshot_receiver *r, struct snapshot_error *e);
 
+/* Opens what was received, before finish() gives it the name by which it is found. FL_ECORRUPT: it
+ * is not whole. */
+FLI_MUST_USE int snapshot_receiver_read(struct snapshot_receiver *r, struct snapshot_reader **ret,
+                                        struct snapshot_error *e);
+
 /* As snapshot_writer_finish(). FL_ECORRUPT: it is not whole, or not of the expected index and
  * term. */
 FLI_MUST_USE int snapshot_receiver_finish(struct snapshot_receiver *r, struct snapshot_error *e);

@@ -33,4 +33,8 @@ FLI_MUST_USE int snapshot_part_sync(struct snapshot_part *p, struct snapshot_err
 FLI_MUST_USE int snapshot_part_finish(struct snapshot_part *p, struct snapshot_error *e);
 void snapshot_part_abort(struct snapshot_part *p);
 
+/* As snapshot_reader_open(), of a file under construction. */
+FLI_MUST_USE int snapshot_reader_open_part(struct log_device *d, uint64_t index, uint64_t term,
+                                           struct snapshot_reader **ret, struct snapshot_error *e);
+
 #endif

@@ -140,32 +140,67 @@ static int open_found(struct snapshot_reader *r, uint64_t index, struct snapshot
     }
 }
 
-int snapshot_reader_open(struct log_device *d, uint64_t index, struct snapshot_reader **ret,
-                         struct snapshot_error *e)
+/* NULL: no memory. */
+static struct snapshot_reader *make_reader(struct log_device *d, struct snapshot_error *e)
 {
-    struct snapshot_info info;
     struct snapshot_reader *r = malloc(sizeof *r);
     if (r == NULL) {
-        return snapshot_fail(e, FL_ENOMEM, "no memory for a snapshot file");
+        (void)snapshot_fail(e, FL_ENOMEM, "no memory for a snapshot file");
+        return NULL;
     }
     r->device = d;
     r->stream = (struct snapshot_stream){0};
     r->raw_read = 0;
     r->raw_left = 0;
-    int rv = open_found(r, index, &info, e);
-    if (rv != 0) {
-        free(r);
-        return rv;
-    }
-    rv = d->ops->size(d, r->file, &r->file_size);
-    rv = rv != 0 ? snapshot_io_fail(e, d, "read", r->name, rv)
-                 : check_ends(r, info.index, info.term, e);
+    return r;
+}
+
+/* Checks the open file; closes the reader on an error. */
+static int check_file(struct snapshot_reader *r, uint64_t index, uint64_t term,
+                      struct snapshot_reader **ret, struct snapshot_error *e)
+{
+    int rv = r->device->ops->size(r->device, r->file, &r->file_size);
+    rv = rv != 0 ? snapshot_io_fail(e, r->device, "read", r->name, rv)
+                 : check_ends(r, index, term, e);
     if (rv != 0) {
         snapshot_reader_close(r);
         return rv;
     }
     *ret = r;
     return 0;
+}
+
+int snapshot_reader_open(struct log_device *d, uint64_t index, struct snapshot_reader **ret,
+                         struct snapshot_error *e)
+{
+    struct snapshot_info info;
+    struct snapshot_reader *r = make_reader(d, e);
+    if (r == NULL) {
+        return FL_ENOMEM;
+    }
+    int rv = open_found(r, index, &info, e);
+    if (rv != 0) {
+        free(r);
+        return rv;
+    }
+    return check_file(r, info.index, info.term, ret, e);
+}
+
+int snapshot_reader_open_part(struct log_device *d, uint64_t index, uint64_t term,
+                              struct snapshot_reader **ret, struct snapshot_error *e)
+{
+    struct snapshot_reader *r = make_reader(d, e);
+    if (r == NULL) {
+        return FL_ENOMEM;
+    }
+    snapshot_name(index, term, true, r->name);
+    int rv = d->ops->open(d, r->name, LOG_OPEN_READ, &r->file);
+    if (rv != 0) {
+        rv = snapshot_io_fail(e, d, "open", r->name, rv);
+        free(r);
+        return rv;
+    }
+    return check_file(r, index, term, ret, e);
 }
 
 const struct snapshot_meta *snapshot_reader_meta(const struct snapshot_reader *r)

@@ -98,14 +98,30 @@ int snapshot_receiver_sync(struct snapshot_receiver *r, struct snapshot_error *e
     return snapshot_part_sync(&r->part, e);
 }
 
+static int check_whole(struct snapshot_receiver *r, struct snapshot_error *e)
+{
+    return r->stream.stage == SNAPSHOT_AT_END
+               ? 0
+               : wrong(r, "the snapshot was not received to its end", e);
+}
+
+int snapshot_receiver_read(struct snapshot_receiver *r, struct snapshot_reader **ret,
+                           struct snapshot_error *e)
+{
+    int rv = check_whole(r, e);
+    return rv != 0
+               ? rv
+               : snapshot_reader_open_part(r->part.device, r->part.index, r->part.term, ret, e);
+}
+
 int snapshot_receiver_finish(struct snapshot_receiver *r, struct snapshot_error *e)
 {
-    if (r->stream.stage != SNAPSHOT_AT_END) {
-        int rv = wrong(r, "the snapshot was not received to its end", e);
+    int rv = check_whole(r, e);
+    if (rv != 0) {
         snapshot_receiver_abort(r);
         return rv;
     }
-    int rv = snapshot_part_finish(&r->part, e);
+    rv = snapshot_part_finish(&r->part, e);
     free(r);
     return rv;
 }

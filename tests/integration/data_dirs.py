@@ -112,21 +112,20 @@ class DataDirs(Case):
 
     def test_a_segment_or_a_snapshot_is_missing(self):
         """The log begins behind the newest snapshot, and has no gap."""
-        cluster = Cluster(self.lab, 1, extra=('--snapshot-bytes', 65536))
-        node = cluster.start().nodes[0]
-        with node.client(timeout=PATIENCE_S) as c: # several segments, and snapshots
-            for _ in range(2400):
-                c.pipeline([('ACQUIRE', 'x', 'TTL', 86000000, 'OWNER', OWNER, 'VALUE', b'v' * 1024)] * 20)
-                c.call('RELEASE', 'x', c.call('ACQUIRE', 'x', 'TTL', 86000000, 'OWNER', OWNER))
-        self.assertGreater(node.info()['snapshots'], 2)
-        self.assertEqual(node.terminate(), 0)
+        node = Cluster(self.lab, 1, extra=('--snapshot-bytes', 65536)).start().nodes[0]
         folder = os.path.join(node.data, 'log')
-        names = sorted(os.listdir(folder))
-        segments = [n for n in names if n.startswith('segment-') and not n.endswith('.part')]
-        snapshots = [n for n in names if n.startswith('snapshot-')]
-        self.assertGreater(len(segments), 3, names)
-        self.assertTrue(snapshots, names)
-        self.assertNotIn('segment-0000000001', names)
+
+        def kept(prefix):
+            return sorted(n for n in os.listdir(folder) if n.startswith(prefix) and not n.endswith('.part'))
+        self.write_until(node, lambda: node.info()['snapshots'] > 2 and 'segment-0000000001' not in kept('segment-'))
+        self.assertEqual(node.terminate(), 0)
+        node.extra = ['--snapshot-bytes', 1 << 30] # from now on the log only grows
+        node.start()
+        self.write_until(node, lambda: len(kept('segment-')) > 4)
+        self.assertEqual(node.terminate(), 0)
+        segments, snapshots = kept('segment-'), kept('snapshot-')
+        self.assertGreater(len(segments), 3)
+        self.assertTrue(snapshots)
         shutil.copytree(node.data, node.data + '.copy')
         for gone, says in ((segments[1:2], [segments[1]]), (snapshots, ['snapshot', 'is missing'])):
             for name in gone:
@@ -136,6 +135,16 @@ class DataDirs(Case):
             shutil.rmtree(node.data)
             shutil.copytree(node.data + '.copy', node.data)
         node.start()
+
+    @staticmethod
+    def write_until(node, condition):
+        def written():
+            with node.client(timeout=PATIENCE_S) as c:
+                for _ in range(50):
+                    c.pipeline([('ACQUIRE', 'x', 'TTL', 86000000, 'OWNER', OWNER, 'VALUE', b'v' * 1024)] * 20)
+                    c.call('RELEASE', 'x', c.call('ACQUIRE', 'x', 'TTL', 86000000, 'OWNER', OWNER))
+            return condition()
+        wait_until(written, 'a log of many segments')
 
     def test_a_directory_of_the_version_before(self):
         """0.1.0 kept its log elsewhere and in another format. Nothing is changed in it."""

@@ -423,6 +423,23 @@ class OlderCopies(Case):
         self.put_back(node, kept)
         self.expect_refused(node, ('is an older copy', witness))
 
+    def test_a_witness_that_could_not_be_written_is_written_later(self):
+        """Also when nothing else happens: the file may not stay behind."""
+        folder = self.lab.path('away')
+        os.mkdir(folder)
+        witness = os.path.join(folder, 'witness')
+        node = self.alone('--witness', witness)
+        self.cluster.start()
+        self.some(self.cluster)
+        wait_until(lambda: node.info()['witness_index'] >= node.info()['applied_index'], 'the witness')
+        os.rename(folder, folder + '.gone')
+        node.call('TOKEN', 'x') # the last command for now
+        index = node.info()['applied_index']
+        node.process.wait_output('cannot be written to the witness')
+        self.assertLess(node.info()['witness_index'], index)
+        os.rename(folder + '.gone', folder)
+        wait_until(lambda: node.info()['witness_index'] >= index, 'the witness')
+
     # -- what is never refused ------------------------------------------------------------------
 
     def test_killed_while_starting(self):

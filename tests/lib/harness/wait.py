@@ -80,9 +80,11 @@ class Lateness(threading.Thread):
         self.ended, self.most_ms = threading.Event(), 0.0
 
     def run(self):
-        at = boottime_ms()
-        while not self.ended.wait(0.005):
-            self.most_ms, at = max(self.most_ms, boottime_ms() - at - 5), boottime_ms()
+        at, ended = boottime_ms(), False
+        while not ended:
+            ended = self.ended.wait(0.005) # the last wait counts as well: it may be the one that was late
+            now = boottime_ms()
+            self.most_ms, at = max(self.most_ms, now - at - 5), now
 
     def __enter__(self):
         self.start()

@@ -329,6 +329,21 @@ TEST_WITH(a_file_that_has_changed, transfer_set_up, transfer_tear_down)
     send_until_it_is_there(f);
 }
 
+/* Under its name it would be the newest, from which this node starts next. */
+TEST_WITH(a_refused_state_leaves_nothing, transfer_set_up, transfer_tear_down)
+{
+    struct fixture *f = *state;
+    void (*const write[])(struct fixture *, uint64_t) = {write_snapshot_without_state,
+                                                         write_snapshot_without_members};
+    for (unsigned i = 0; i < 2; i++) {
+        write[i](f, 80 + i);
+        UNTIL(f, (snapshot_send_start(f->send, 70), snapshot_install_failures(f->install) > i));
+        expect_nothing_left(f);
+        UNTIL(f, !snapshot_send_busy(f->send));
+        assert_int_equal(f->readies, 0);
+    }
+}
+
 /* Its state is not taken at once: it is offered again at each tick, and the sender waits. */
 TEST_WITH(it_may_have_to_wait, transfer_set_up, transfer_tear_down)
 {

@@ -2,6 +2,7 @@
 #include "transfer.h"
 
 #include "base/bytes.h"
+#include "consensus/configuration.h"
 #include "states.h"
 
 static struct fixture fixture;
@@ -40,13 +41,41 @@ static int sink(void *ctx, const void *bytes, size_t len)
     return snapshot_writer_write(ctx, bytes, len, &error);
 }
 
-void write_snapshot(struct fixture *f, uint64_t index)
+static struct snapshot_writer *begin_snapshot(struct fixture *f, uint64_t index, bool members)
 {
     struct snapshot_meta meta = {.index = index, .term = 3, .conf_index = 1, .conf_len = 4};
+    struct configuration conf = {0};
     struct snapshot_writer *w;
     struct snapshot_error error;
     memcpy(meta.conf, "conf", 4);
+    if (members) {
+        assert_int_equal(configuration_add(&conf, 1, "127.0.0.1:1", CONFIGURATION_VOTER), 0);
+        meta.conf_len = (uint32_t)configuration_encode(&conf, meta.conf);
+    }
     assert_int_equal(snapshot_writer_open(sim_device_base(f->from), &meta, &w, &error), 0);
+    return w;
+}
+
+void write_snapshot(struct fixture *f, uint64_t index)
+{
+    struct snapshot_error error;
+    struct snapshot_writer *w = begin_snapshot(f, index, true);
+    assert_int_equal(machine_snapshot_write(f->machine, sink, w), 0);
+    assert_int_equal(snapshot_writer_finish(w, &error), 0);
+}
+
+void write_snapshot_without_state(struct fixture *f, uint64_t index)
+{
+    struct snapshot_error error;
+    struct snapshot_writer *w = begin_snapshot(f, index, true);
+    assert_int_equal(sink(w, "no state", 8), 0);
+    assert_int_equal(snapshot_writer_finish(w, &error), 0);
+}
+
+void write_snapshot_without_members(struct fixture *f, uint64_t index)
+{
+    struct snapshot_error error;
+    struct snapshot_writer *w = begin_snapshot(f, index, false);
     assert_int_equal(machine_snapshot_write(f->machine, sink, w), 0);
     assert_int_equal(snapshot_writer_finish(w, &error), 0);
 }

@@ -51,6 +51,9 @@ bool turn(struct fixture *f, uint64_t deadline_ms);
 
 /* Node 1's newest snapshot is of this entry. */
 void write_snapshot(struct fixture *f, uint64_t index);
+/* The bytes of the file are right; no node can start from it. */
+void write_snapshot_without_state(struct fixture *f, uint64_t index);
+void write_snapshot_without_members(struct fixture *f, uint64_t index);
 void set_now(struct fixture *f, uint64_t now_ms);
 
 unsigned whole(struct fixture *f); /* snapshots that node 2 has */
