@@ -1,11 +1,14 @@
 """A proxy in front of an S3 server that ignores a bucket's policy. It applies the policy: Deny statements for everybody, with the conditions Null
 and StringEquals on s3:if-match and s3:if-none-match, as in the manual of S3. No server that knows these keys was available.
 
-    policy_proxy.py PORT SERVER_PORT"""
+    policy_proxy.py PORT SERVER_PORT FAULTS
+
+FAULTS is a file, which need not be there. Each line, METHOD /BUCKET/KEY STATUS, has such requests answered with that status. STATUS 0: not at all."""
 
 import fnmatch
 import http.client
 import json
+import os
 import re
 import sys
 import threading
@@ -45,6 +48,17 @@ def denied(bucket, key, action, headers):
     return False
 
 
+def fault(command, path):
+    """The status that FAULTS has for this request, or None."""
+    if os.path.exists(sys.argv[3]):
+        with open(sys.argv[3]) as f:
+            for line in f:
+                method, where, status = line.split()
+                if (method, where) == (command, path):
+                    return int(status)
+    return None
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
     log_message = lambda self, *args: None
@@ -76,6 +90,12 @@ class Handler(BaseHTTPRequestHandler):
         parts = urllib.parse.urlsplit(self.path)
         bucket, _, key = urllib.parse.unquote(parts.path)[1:].partition('/')
         query = urllib.parse.parse_qs(parts.query, keep_blank_values=True)
+        status = fault(self.command, parts.path)
+        if status == 0:
+            self.close_connection = True
+            return None
+        if status is not None:
+            return self.error(status, 'InternalError' if status >= 500 else 'AccessDenied')
         if 'policy' in query:
             return self.policy(bucket, body)
         if key and (self.command == 'PUT' or self.command == 'POST') and denied(bucket, key, 's3:PutObject', self.headers):

@@ -218,6 +218,27 @@ class S3Guard(GuardCase):
         """Its program in Python finds boto3 where PYTHON has it."""
         return super().guard(*args, env=dict(os.environ, PATH=os.path.dirname(PYTHON) + ':' + os.environ['PATH']))
 
+    def adopt(self, url, token):
+        """`fencelock guard adopt`, less the cluster that the token comes from."""
+        done = subprocess.run([PYTHON, os.path.join(ROOT, 'src', 'guards', 'kit', 'fencelock-guard'), 'adopt', url, '--token', str(token)],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE_S)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def test_adopt_knows_nothing_of_an_object_that_the_restore_lost(self):
+        """As src/guards/s3/README.md says, and so does adopt: in the objects that are there. A claim of the name with a new token closes the gap."""
+        url, fence = 's3://bucket?endpoint=' + self.url, self.fence()
+        for key in ('kept', 'lost', 'claimed'):
+            fence.claim('l', 36, [key])
+        for key in ('lost', 'claimed'): # the backup was older
+            fence.s3.delete_object(Bucket='bucket', Key=key)
+        code, out, err = self.adopt(url, 40)
+        self.assertEqual((code, err), (0, ''))
+        self.assertIn('in 1 object that is there', out)
+        fence.claim('l', 40, ['claimed'])
+        for key in ('kept', 'claimed'):
+            self.refused('STALE', fence.claim, 'l', 35, [key])
+        fence.claim('l', 35, ['lost'])
+
     def test_install(self):
         """A store that does not know the conditions would refuse every write: the bucket keeps the policy that it had."""
         client = self.client()
@@ -255,7 +276,13 @@ class PolicyServer(S3Guard):
     def argv(self):
         behind = free_ports(1)[0]
         self.lab.start([PYTHON, '-c', MOTO, behind], 'moto')
-        return [PYTHON, os.path.join(HERE, 'policy_proxy.py'), self.port, behind]
+        return [PYTHON, os.path.join(HERE, 'policy_proxy.py'), self.port, behind, self.lab.path('faults')]
+
+    def fault(self, *lines):
+        """From now on these requests fail, and no others; see policy_proxy.py."""
+        with open(self.lab.path('faults.new'), 'w') as f:
+            f.write(''.join(line + '\n' for line in lines))
+        os.rename(self.lab.path('faults.new'), self.lab.path('faults'))
 
     def storage(self, kind=S3, **more):
         if kind is S3:
@@ -305,10 +332,32 @@ class PolicyServer(S3Guard):
         self.assertEqual(self.guard('uninstall', url)[0], 0)
         self.assertEqual(json.loads(client.get_bucket_policy(Bucket='bucket')['Policy'])['Statement'], [OTHER_STATEMENT])
 
+    def test_a_store_that_fails_in_the_middle(self):
+        """That is unknown (3), and no traceback with the exit code of "no"; adopt says that it has to be run again."""
+        url, fence = 's3://bucket/data/?endpoint=' + self.url, self.fence()
+        fence.claim('l', 5, ['data/a', 'data/b'])
+        for line, code in (('GET /bucket/data/b 500', 3), ('GET /bucket/data/b 403', 1)):
+            self.fault(line)
+            got, out, err = self.guard('check', url)
+            self.assertEqual((got, out), (code, ''), (line, err))
+            self.assertNotIn('Traceback', err)
+        for line, code in (('GET /bucket/data/b 0', 3), ('PUT /bucket/data/b 500', 3), ('PUT /bucket/data/b 403', 1)):
+            self.fault(line)
+            got, out, err = self.adopt(url, 40)
+            self.assertEqual((got, out), (code, ''), (line, err))
+            self.assertNotIn('Traceback', err)
+            self.assertIn('adopt again', err)
+            self.assertEqual(fence.peek('data/a')[1], 40)
+        self.fault()
+        self.assertEqual(self.adopt(url, 41)[0], 0)
+        for key in ('data/a', 'data/b'):
+            self.refused('STALE', fence.claim, 'l', 40, [key])
+
 
 # With nothing between them and the server, these would say the same again.
 for inherited in ('test_both_modules_read_the_same_objects', 'test_with_the_guard_off_updates_are_lost', 'test_new_old_and_deleted_objects',
-                  'test_new_old_and_deleted_objects_in_go', 'test_a_client_that_repeats_writes_is_refused', 'test_wrong_input'):
+                  'test_new_old_and_deleted_objects_in_go', 'test_a_client_that_repeats_writes_is_refused', 'test_wrong_input',
+                  'test_adopt_knows_nothing_of_an_object_that_the_restore_lost'):
     setattr(PolicyServer, inherited, None)
 
 

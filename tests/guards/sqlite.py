@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""The guard of SQLite on real files, in processes of their own that are killed: every attack, with the guard and without."""
+"""The guard of SQLite on real files, in processes of their own that are killed: every attack, with the guard and without.
+LD_LIBRARY_PATH=FOLDER of another libsqlite3.so.0 is the same with that version."""
 
 import json
 import os
@@ -76,6 +77,22 @@ class SQLiteGuard(GuardCase):
         db = sqlite3.connect(path, isolation_level=None) # one that has not read the triggers
         db.execute('DELETE FROM account')
         self.assertEqual(db.execute("SELECT name FROM sqlite_master WHERE name LIKE '%fence%'").fetchall(), [])
+
+    def test_check_names_triggers_of_an_older_guard(self):
+        """Which called fence_admit() without a RAISE beside it."""
+        path = self.lab.path('old.db')
+        url = 'sqlite:' + path
+        db = sqlite3.connect(path, isolation_level=None)
+        db.execute('CREATE TABLE account (id TEXT PRIMARY KEY, lock TEXT)')
+        self.assertEqual(self.guard('install', url, 'account=lock')[0], 0)
+        db.execute('DROP TRIGGER fence_delete_account')
+        db.execute('CREATE TRIGGER fence_delete_account AFTER DELETE ON account BEGIN\n'
+                   '    SELECT fence_admit((OLD.lock), (SELECT mark FROM fence_mark WHERE lock = (OLD.lock)));\nEND')
+        code, out, err = self.guard('check', url)
+        self.assertEqual((code, err), (1, ''), out)
+        self.assertIn('the triggers of account are those of an older guard', out)
+        self.assertEqual(self.guard('install', url, 'account=lock')[0], 0)
+        self.assertEqual(self.guard('check', url), (0, '1 table protected; nothing found wrong\n', ''))
 
     def suite(self, kind):
         storage = kind(self.lab.path('shop.db'))

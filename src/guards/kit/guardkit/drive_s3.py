@@ -174,8 +174,10 @@ class Driver:
         fence, guarded, foreign = fencelock_s3.FencedObjects(self.admin, self.bucket), [], []
         for key in tables or self.objects(self.prefix):
             try:
-                (guarded if fence.peek(key)[1] else foreign).append(key)
-            except fencelock_s3.Refused:
+                (guarded if judged(fence.peek, key)[1] else foreign).append(key)
+            except Refused as e:
+                if e.word != 'FOREIGN':
+                    raise
                 foreign.append(key)
         if foreign:
             rows.append(['bad' if tables else 'note', '%s no mark, first %s' % (count(len(foreign), 'objects') + (' has' if len(foreign) == 1 else ' have'), foreign[0]),
@@ -196,16 +198,26 @@ class Driver:
         return rows
 
     def adopt(self, token, as_json):
-        fence, raised = fencelock_s3.FencedObjects(self.admin, self.bucket), 0
-        for key in self.objects(self.prefix):
-            try:
-                raised += fence.raise_mark(key, token)
-            except fencelock_s3.Refused as e:
-                if e.word not in ('FOREIGN', 'STALE'):
-                    raise Refused(e.word, str(e)) from None
+        fence, again = fencelock_s3.FencedObjects(self.admin, self.bucket), 'not every object has the new mark: adopt again'
+        try:
+            raised = sum(self.raised(fence, key, token) for key in self.objects(self.prefix))
+        except Refused as e:
+            raise Refused(e.word, '%s; %s' % (e, again)) from None
+        except Unknown as e:
+            raise Unknown('%s; %s' % (e, again)) from None
         tell(as_json, 'every token below %d is refused from here on, in %s there' % (token, count(raised, 'objects') + (' that is' if raised == 1 else ' that are')), adopted=True, token=token,
              objects=raised)
         return 0
+
+    @staticmethod
+    def raised(fence, key, token):
+        """Whether this raised the mark of an object. One without a mark has none to raise: claims of it are refused."""
+        try:
+            return judged(fence.raise_mark, key, token)
+        except Refused as e:
+            if e.word != 'FOREIGN':
+                raise
+            return False
 
     def uninstall(self, as_json):
         policy = self.policy_of(self.bucket)

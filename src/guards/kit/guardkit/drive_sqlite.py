@@ -39,12 +39,12 @@ class Driver:
 
     @staticmethod
     def guarded(db):
-        """A dict: table to the operations for which it has a trigger of the guard."""
+        """A dict: table to a dict of the operations for which it has a trigger of the guard, and the trigger's text."""
         found = {}
         for name, table, sql in db.execute("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'fence\\_%' ESCAPE '\\'"):
             operation = name.split('_')[1].upper()
             if operation in OPERATIONS and 'fence_admit(' in sql:
-                found.setdefault(table, set()).add(operation)
+                found.setdefault(table, {})[operation] = sql
         return found
 
     def install(self, tables, as_json):
@@ -68,6 +68,9 @@ class Driver:
                 rows.append(['bad', '%s is not protected' % table, 'fencelock guard install URL %s=LOCK' % table])
         for table, there in guarded.items():
             rows += [['bad', '%s of %s is not guarded' % (o, table), 'fencelock guard install URL %s=LOCK' % table] for o in OPERATIONS if o not in there]
+            if not all('RAISE(ABORT' in sql for sql in there.values()): # see protect.sql
+                rows.append(['bad', 'the triggers of %s are those of an older guard: before SQLite 3.39.3 a refused statement stays in its transaction' % table,
+                             'fencelock guard install URL %s=LOCK' % table])
         if db.execute('PRAGMA journal_mode').fetchone()[0] != 'wal':
             rows.append(['loss', 'the journal is not a WAL', 'fencelock guard install URL, or PRAGMA journal_mode = WAL'])
         if not guarded:

@@ -10,7 +10,7 @@ import threading
 from multiprocessing import reduction
 
 from .storage import Refused, Storage, Unknown
-from .suite import must
+from .suite import must, must_refuse
 
 sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..', 'sqlite')))
 import fencelock_sqlite
@@ -162,9 +162,38 @@ class SQLite(Storage):
         yield 'mark renamed', bare("UPDATE fence_mark SET lock = lock || 'x'")
 
     def own(self):
+        for what, statement in self.refused_statements():
+            yield 1, 'refused %s, then COMMIT' % what, lambda suite, statement=statement: self.refused_then_committed(suite, statement)
         yield 6, "REPLACE of another lock's row", self.replace_other
         yield 7, 'transaction older than a newer claim', self.older_transaction
         yield 3, 'claim inside a transaction', self.claim_inside
+
+    @staticmethod
+    def refused_statements():
+        """(name, statement): :key is the row of a newer holder's lock, and :mine one that may be changed."""
+        yield 'INSERT', "INSERT INTO account VALUES (:key || '.new', :lock, '666')"
+        yield 'UPDATE', "UPDATE account SET balance = '666' WHERE id = :key"
+        yield 'UPDATE of many rows', "UPDATE account SET balance = '666' WHERE id IN (:mine, :key)"
+        yield 'UPDATE OR FAIL of many rows', "UPDATE OR FAIL account SET balance = '666' WHERE id IN (:mine, :key)"
+        yield 'REPLACE', "REPLACE INTO account VALUES (:key, :lock, '666')"
+        yield 'upsert', "INSERT INTO account VALUES (:key, :lock, '666') ON CONFLICT (id) DO UPDATE SET balance = excluded.balance"
+        yield 'DELETE', 'DELETE FROM account WHERE id = :key'
+        yield 'DELETE of many rows', 'DELETE FROM account WHERE id IN (:mine, :key)'
+
+    def refused_then_committed(self, suite, statement):
+        """The application catches the refusal, and commits what else it did: nothing of the refused statement may be in that. SQLite undoes a
+        statement that failed inside a transaction only if it was prepared to."""
+        (mine, my_lock), (key, lock) = suite.fresh('100'), suite.fresh('100')
+        a, b, old, new = self.open(), self.open(), suite.token(), suite.token()
+        self.claim(a, lock, old)
+        self.claim(b, lock, new)
+        self.claim(a, my_lock, new)
+        a.call('execute', 'BEGIN IMMEDIATE')
+        a.call('execute', "UPDATE account SET balance = '101' WHERE id = ?", (mine,))
+        must_refuse('STALE', 'the statement', a.call, 'execute', statement, {'key': key, 'lock': lock, 'mine': mine})
+        a.call('execute', 'COMMIT')
+        found = dict(self.admin.call('execute', 'SELECT id, balance FROM account WHERE id IN (?, ?, ?)', (mine, key, key + '.new')))
+        must(found == {mine: '101', key: '100'}, 'it was refused, and yet the rows are %s', found)
 
     def replace_other(self, suite):
         key, lock = suite.fresh('100')
