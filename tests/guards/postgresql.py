@@ -49,7 +49,7 @@ class Attacks(PostgresCase):
 
     def test_every_attack(self):
         pg = self.server()
-        report = self.suite(PostgreSQL, pg, self.database(pg)).run(None if FULL else ('kill', 'prepared'))
+        report = self.suite(PostgreSQL, pg, self.database(pg)).run(None if FULL else ('kill', 'prepared', 'ignores case'))
         self.note_attacks(report)
         self.assertTrue(report.ok())
         self.assertEqual(report.count('not tried'), 0)
@@ -171,6 +171,32 @@ class Tables(PostgresCase):
             s.sql('RESET fence.held')
             for statement in ("INSERT INTO %s VALUES (3, 'l', 0)", 'UPDATE %s SET n = 9', 'DELETE FROM %s'):
                 self.refused('NOTOKEN', s, statement % table)
+
+    def test_any_collation(self):
+        """A lock is its bytes: a collation, of the column or of what a client passes, changes neither which lock it is nor its hash."""
+        s = Psql(self.url)
+        s.sql("CREATE COLLATION german (provider = icu, locale = 'de'); "
+              "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+        for token, collation in enumerate(('"C"', '"default"', 'german', 'any_case'), 5):
+            s.sql('CREATE TABLE t (id int PRIMARY KEY, lock text COLLATE %s, n int)' % collation)
+            s.sql("SELECT fence.protect('t', 'lock')")
+            for level in ('READ COMMITTED', 'SERIALIZABLE'):
+                s.sql("CALL fence.claim('l' COLLATE %s, %d)" % (collation, token))
+                use = "SELECT fence.use('l' COLLATE %s, %d)" % (collation, token)
+                s.transaction(use, "INSERT INTO t VALUES (1, 'l', 0)", "UPDATE t SET n = 1 RETURNING id", level=level)
+                self.refused('NOTOKEN', s, "DELETE FROM t")
+                s.transaction(use, "DELETE FROM t WHERE id = 1 RETURNING id", level=level)
+            self.refused('STALE', s, "CALL fence.claim('l' COLLATE %s, 4)" % collation)
+            s.sql('DROP TABLE t')
+
+    def test_a_trigger_that_an_older_version_made_is_named(self):
+        s = self.account(self.url, "'id'")
+        self.assertEqual(s.sql('SELECT what FROM fence.check()'), [])
+        s.sql("DO $do$ BEGIN EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS %L', tgfoid::regproc, "
+              "replace(fence.trigger_source(tgrelid, 'id'), 'COLLATE pg_catalog.\"C\"', '')) FROM pg_trigger WHERE tgname = 'fence_guard'; END $do$")
+        self.assertIn('not as this version of the guard makes it', '\n'.join(s.sql("SELECT what FROM fence.check() WHERE grade = 'bad'")))
+        s.sql(s.one("SELECT remedy FROM fence.check() WHERE grade = 'bad'"))
+        self.assertEqual(s.sql('SELECT what FROM fence.check()'), [])
 
     def test_an_owner_that_logs_in_is_named(self):
         s = self.account(self.url)
