@@ -29,7 +29,7 @@ SELECT nextval('fence.claims');
 
 INSERT INTO fence.origin (server, timeline)
     SELECT s.system_identifier, c.timeline_id FROM pg_control_system() s, pg_control_checkpoint() c
-    ON CONFLICT DO NOTHING;
+    WHERE NOT EXISTS (SELECT FROM fence.origin); -- and not ON CONFLICT: keep_origin() would be called first
 
 CREATE OR REPLACE FUNCTION fence.version() RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT '1.0'::text $$;
 
@@ -97,16 +97,29 @@ BEGIN
         HINT = 'fence.forget(token) drops the marks below a token, and refuses such tokens from then on.';
 END $$;
 
+-- A dump of the extension has this row, and is restored after CREATE EXTENSION has made another. The floor is the higher of the two; server
+-- and history are those of the dump, since its marks were made there.
+CREATE OR REPLACE FUNCTION fence.keep_origin() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE fence.origin o SET floor = greatest(o.floor, NEW.floor), server = NEW.server, timeline = NEW.timeline;
+    IF FOUND THEN
+        RETURN NULL;
+    END IF;
+    RETURN NEW;
+END $$;
+
 DROP TRIGGER IF EXISTS keep ON fence.mark;
 DROP TRIGGER IF EXISTS keep_all ON fence.mark;
 DROP TRIGGER IF EXISTS keep ON fence.origin;
 DROP TRIGGER IF EXISTS keep_all ON fence.origin;
+DROP TRIGGER IF EXISTS keep_new ON fence.origin;
 CREATE TRIGGER keep BEFORE UPDATE OR DELETE ON fence.mark FOR EACH ROW EXECUTE FUNCTION fence.keep_mark();
 CREATE TRIGGER keep_all BEFORE TRUNCATE ON fence.mark EXECUTE FUNCTION fence.keep_mark();
 CREATE TRIGGER keep BEFORE UPDATE OR DELETE ON fence.origin FOR EACH ROW EXECUTE FUNCTION fence.keep_mark();
 CREATE TRIGGER keep_all BEFORE TRUNCATE ON fence.origin EXECUTE FUNCTION fence.keep_mark();
+CREATE TRIGGER keep_new BEFORE INSERT ON fence.origin FOR EACH ROW EXECUTE FUNCTION fence.keep_origin();
 ALTER TABLE fence.mark ENABLE ALWAYS TRIGGER keep, ENABLE ALWAYS TRIGGER keep_all;
-ALTER TABLE fence.origin ENABLE ALWAYS TRIGGER keep, ENABLE ALWAYS TRIGGER keep_all;
+ALTER TABLE fence.origin ENABLE ALWAYS TRIGGER keep, ENABLE ALWAYS TRIGGER keep_all, ENABLE ALWAYS TRIGGER keep_new;
 
 -- ---- which tokens this transaction has ------------------------------------------------------------------------------
 
