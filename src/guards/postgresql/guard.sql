@@ -81,7 +81,7 @@ BEGIN
     IF TG_OP = 'UPDATE' AND TG_TABLE_NAME = 'mark' THEN
         IF NEW.lock = OLD.lock AND NEW.mark >= OLD.mark THEN
             -- A claim holds this lock by now. Whoever raises a mark in another way waits for the writers here.
-            PERFORM pg_advisory_xact_lock(hashtextextended(OLD.lock, 1718514275)), nextval('fence.claims');
+            PERFORM pg_advisory_xact_lock(hashtextextended(OLD.lock, 1718514275)), nextval('fence.claims'), set_config('fence.raised', 'on', true);
             RETURN NEW;
         END IF;
     ELSIF TG_OP = 'UPDATE' THEN
@@ -193,6 +193,7 @@ DECLARE
 BEGIN
     PERFORM fence.wait_for_writers(a_lock);
     PERFORM nextval('fence.claims'); -- after the lock, so that no writer of this lock reads it in between
+    PERFORM set_config('fence.raised', 'on', true); -- see fence.admit()
     PERFORM fence.judge(a_lock, a_token, greatest(o.floor, a_token)) FROM fence.origin o FOR SHARE;
     INSERT INTO fence.mark AS m VALUES (a_lock, a_token)
         ON CONFLICT (lock) DO UPDATE SET mark = EXCLUDED.mark WHERE m.mark <= EXCLUDED.mark;
@@ -250,7 +251,9 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT
 -- admit: lets the transaction write rows of this lock, or refuses with a reason. The advisory lock comes first; the mark
 -- is read after it, with a snapshot of its own. At REPEATABLE READ and above there is no such snapshot: the row lock finds
 -- a newer mark there (SQLSTATE 40001). The result is kept in fence.checked, for fence.quick_check(): while the
--- advisory lock is held shared no claim of this lock is possible, so count and mark belong together.
+-- advisory lock is held shared no claim of this lock is possible, so count and mark belong together. But a transaction that raised a
+-- mark (fence.raised) keeps the result to itself: PREPARE TRANSACTION keeps the settings of a session as COMMIT does, and ROLLBACK PREPARED
+-- takes the mark back, and not the count.
 DROP FUNCTION IF EXISTS fence.admit(text);
 CREATE FUNCTION fence.admit(a_lock text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -285,7 +288,8 @@ BEGIN
                 CASE WHEN bound OPERATOR(pg_catalog.<>) '' THEN bound ELSE '10s' END, true);
         END IF;
         held := pg_catalog.set_config('fence.checked', pg_catalog.pg_sequence_last_value('fence.claims')::pg_catalog.text
-            OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) a_lock OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) held, false);
+            OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) a_lock OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) held,
+            COALESCE(pg_catalog.current_setting('fence.raised', true), '') OPERATOR(pg_catalog.<>) '');
         RETURN true;
     END IF;
     PERFORM fence.judge(a_lock, a_token, now_mark);

@@ -204,6 +204,7 @@ class PostgreSQL(Storage):
         yield 6, 'row moved by a trigger of the user', self.users_trigger
         yield 7, 'lock column that ignores case', self.ignores_case
         yield 10, 'holder paused in its transaction', self.paused
+        yield 7, 'prepared transaction with a claim, rolled back', self.claim_taken_back
         yield 10, 'prepared transaction', self.prepared
 
     def begin(self, suite, level='READ COMMITTED', value='100'):
@@ -437,9 +438,28 @@ class PostgreSQL(Storage):
         must(self.read(b, lock, key) == '100', 'the value is %s', self.read(b, lock, key))
         return 'the successor had to wait %.1f s (fence.idle_limit is 1s here, 10s by itself)' % seconds
 
-    def prepared(self, suite):
+    def may_prepare(self):
         if int(self.admin.one('SHOW max_prepared_transactions')) == 0:
             raise Skip('max_prepared_transactions is 0 here')
+
+    def claim_taken_back(self, suite):
+        """ROLLBACK PREPARED takes a claim back, and what was checked after it; the session that made them keeps its settings, as after a commit."""
+        self.may_prepare()
+        key, lock = suite.fresh('100')
+        a, b, old, new = self.open(), self.open(), suite.token(), suite.token()
+        update = 'UPDATE account SET balance = %s WHERE id = ' + text(key)
+        self.claim(a, lock, old)
+        for statement in ('BEGIN', 'CALL fence.claim(%s, %d, true)' % (text(lock), new), update % 101, update % 102, "PREPARE TRANSACTION 'fence-attack'"):
+            b.sql(statement)
+        b.sql("ROLLBACK PREPARED 'fence-attack'")
+        must(self.mark(a, lock) == old, 'the mark is %s', self.mark(a, lock))
+        must_refuse('NOTCLAIMED', 'a write under a token whose claim was taken back', b.sql, update % 666)
+        self.write(a, lock, old, key, '101', 'UPDATE')
+        self.claim(b, lock, new)
+        b.sql(update % 110)
+
+    def prepared(self, suite):
+        self.may_prepare()
         key, lock, a, b, old, new = self.begin(suite)
         a.sql("PREPARE TRANSACTION 'fence-attack'")
         b.sql("SET fence.claim_wait = '500ms'")
