@@ -201,8 +201,8 @@ BEGIN
         SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock = a_lock COLLATE "C";
         PERFORM fence.judge(a_lock, a_token, now_mark);
     END IF;
-    -- A claim that was answered must survive a crash.
-    IF current_setting('synchronous_commit') = 'off' THEN
+    -- A claim that was answered must survive a crash, and be on a synchronous standby.
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
 END $$;
