@@ -49,7 +49,7 @@ class Attacks(PostgresCase):
 
     def test_every_attack(self):
         pg = self.server()
-        report = self.suite(PostgreSQL, pg, self.database(pg)).run(None if FULL else ('kill', 'prepared'))
+        report = self.suite(PostgreSQL, pg, self.database(pg)).run(None if FULL else ('kill', 'prepared', 'ignores case'))
         self.note_attacks(report)
         self.assertTrue(report.ok())
         self.assertEqual(report.count('not tried'), 0)
@@ -172,6 +172,32 @@ class Tables(PostgresCase):
             for statement in ("INSERT INTO %s VALUES (3, 'l', 0)", 'UPDATE %s SET n = 9', 'DELETE FROM %s'):
                 self.refused('NOTOKEN', s, statement % table)
 
+    def test_any_collation(self):
+        """A lock is its bytes: a collation, of the column or of what a client passes, changes neither which lock it is nor its hash."""
+        s = Psql(self.url)
+        s.sql("CREATE COLLATION german (provider = icu, locale = 'de'); "
+              "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+        for token, collation in enumerate(('"C"', '"default"', 'german', 'any_case'), 5):
+            s.sql('CREATE TABLE t (id int PRIMARY KEY, lock text COLLATE %s, n int)' % collation)
+            s.sql("SELECT fence.protect('t', 'lock')")
+            for level in ('READ COMMITTED', 'SERIALIZABLE'):
+                s.sql("CALL fence.claim('l' COLLATE %s, %d)" % (collation, token))
+                use = "SELECT fence.use('l' COLLATE %s, %d)" % (collation, token)
+                s.transaction(use, "INSERT INTO t VALUES (1, 'l', 0)", "UPDATE t SET n = 1 RETURNING id", level=level)
+                self.refused('NOTOKEN', s, "DELETE FROM t")
+                s.transaction(use, "DELETE FROM t WHERE id = 1 RETURNING id", level=level)
+            self.refused('STALE', s, "CALL fence.claim('l' COLLATE %s, 4)" % collation)
+            s.sql('DROP TABLE t')
+
+    def test_a_trigger_that_an_older_version_made_is_named(self):
+        s = self.account(self.url, "'id'")
+        self.assertEqual(s.sql('SELECT what FROM fence.check()'), [])
+        s.sql("DO $do$ BEGIN EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS %L', tgfoid::regproc, "
+              "replace(fence.trigger_source(tgrelid, 'id'), 'COLLATE pg_catalog.\"C\"', '')) FROM pg_trigger WHERE tgname = 'fence_guard'; END $do$")
+        self.assertIn('not as this version of the guard makes it', '\n'.join(s.sql("SELECT what FROM fence.check() WHERE grade = 'bad'")))
+        s.sql(s.one("SELECT remedy FROM fence.check() WHERE grade = 'bad'"))
+        self.assertEqual(s.sql('SELECT what FROM fence.check()'), [])
+
     def test_an_owner_that_logs_in_is_named(self):
         s = self.account(self.url)
         s.sql('CREATE ROLE careless LOGIN; ALTER TABLE account OWNER TO careless; GRANT UPDATE ON fence.mark TO careless')
@@ -193,6 +219,7 @@ class Tables(PostgresCase):
         self.assertEqual(done.returncode, 0, done.stdout.decode())
         t = Psql(url)
         self.refused('NOTOKEN', t, 'UPDATE account SET balance = 1') # the guard came along
+        install_postgresql(url) # again: it is a copy all the same
         self.assertEqual(t.one("SELECT mark FROM fence.mark WHERE lock = 'account/a'"), '5')
         code, out, _ = self.guard('check', url)
         self.assertEqual(code, 1)
@@ -292,12 +319,13 @@ class Command(PostgresCase):
             s.sql('UPDATE account SET balance = 0')
 
 
+@unittest.skipUnless(os.geteuid() == 0 and shutil.which('unshare'), 'needs root, for a mount of its own')
 class AsAnExtension(PostgresCase):
-    @unittest.skipUnless(os.geteuid() == 0 and shutil.which('unshare'), 'needs root, for a mount of its own')
-    def test_extension(self):
-        pg = Postgres(self.lab, 'postgres')
+    def with_extension(self, name):
+        """A server that sees the files of the extension where its other extensions are."""
+        pg = Postgres(self.lab, name)
         share = subprocess.run([os.path.join(pg.bin, 'pg_config'), '--sharedir'], stdout=subprocess.PIPE, check=True).stdout.decode().strip()
-        copy = self.lab.path('extension')
+        copy = self.lab.path('extension-of-' + name)
         shutil.copytree(os.path.join(share, 'extension'), copy)
         shutil.copy(os.path.join(ROOT, 'src/guards/postgresql/fencelock.control'), copy)
         with open(os.path.join(copy, 'fencelock--1.0.sql'), 'w') as out:
@@ -308,7 +336,19 @@ class AsAnExtension(PostgresCase):
         plain = pg.argv
         pg.argv = lambda: ['unshare', '-m', 'sh', '-c', 'mount --bind "$0" "$1" && shift && exec "$@"', copy, share + '/extension'] + plain()
         self.addCleanup(pg.stop)
-        pg.start()
+        return pg.start()
+
+    def copied(self, pg, url, target, *options):
+        """What pg_dump writes of a database, once it has been restored into a new one of the target server; and the URL of that."""
+        dump = subprocess.run([os.path.join(pg.bin, 'pg_dump'), '-d', url, *options], stdout=subprocess.PIPE, check=True).stdout
+        copy = self.database(target, 'copy%d' % len(options), guard=False)
+        done = subprocess.run([shutil.which('psql'), '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', copy], input=dump, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout.decode())
+        return dump.decode(), copy
+
+    def test_extension(self):
+        pg = self.with_extension('postgres')
         url = self.database(pg, guard=False)
         s = self.account(url, lock=None)
         s.sql('CREATE ROLE app LOGIN; ALTER DATABASE shop OWNER TO app; ALTER TABLE account OWNER TO app')
@@ -318,15 +358,32 @@ class AsAnExtension(PostgresCase):
         s.sql("CALL fence.claim('account/a', 5)")
         with self.assertRaises(Refused):
             Psql(url.replace('user=postgres', 'user=app')).sql('UPDATE fence.mark SET mark = 1') # it is not the app's
-        dump = subprocess.run([os.path.join(pg.bin, 'pg_dump'), '-d', url], stdout=subprocess.PIPE, check=True).stdout.decode()
+        dump, copy = self.copied(pg, url, pg)
         self.assertRegex(dump, r'COPY fence\.mark .*\naccount/a\t5')
-        Psql(pg.url('postgres')).sql('CREATE DATABASE copy')
-        done = subprocess.run([shutil.which('psql'), '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', pg.url('copy')], input=dump.encode(),
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.assertEqual(done.returncode, 0, done.stdout.decode())
-        self.assertEqual(Psql(pg.url('copy')).one('SELECT mark FROM fence.mark'), '5')
+        self.assertEqual(Psql(copy).one('SELECT mark FROM fence.mark'), '5')
         self.assertEqual(self.guard('install', url)[0], 0) # which is ALTER EXTENSION UPDATE
         self.assertEqual(self.guard('uninstall', url)[0], 0)
+
+    def test_an_old_dump(self):
+        """CREATE EXTENSION makes a row of its own for the floor and the server. It must not be what a restored copy goes by."""
+        pg, other = self.with_extension('postgres'), self.with_extension('other')
+        url = self.database(pg, guard=False)
+        s = Psql(url)
+        s.sql('CREATE EXTENSION fencelock')
+        s.sql("CALL fence.claim('x', 800)")
+        self.assertEqual(s.one('SELECT fence.forget(1000)'), '1')
+        s.sql("CALL fence.claim('y', 1001)")
+        for options in ((), ('--inserts',)):
+            copy = self.copied(pg, url, other, *options)[1]
+            t = Psql(copy)
+            for lock, token in (('x', 500), ('y', 1000)):
+                with self.assertRaises(Refused) as e:
+                    t.sql("CALL fence.claim('%s', %d)" % (lock, token))
+                self.assertEqual(e.exception.word, 'STALE')
+            self.assertIn('this is a restored copy', self.guard('check', copy)[1])
+            t.sql('SELECT fence.adopt(2000)')
+            self.assertNotIn('this is a restored copy', self.guard('check', copy)[1])
+        self.assertEqual(s.sql('SELECT floor FROM fence.origin'), ['1000'])
 
 
 if __name__ == '__main__':

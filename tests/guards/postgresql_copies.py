@@ -9,7 +9,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', '..', 'src', 'guards', 'kit')]
 from guardkit.storage import Refused
-from harness import main, wait_until
+from harness import PATIENCE_S, main, wait_until
 from postgresql import PostgresCase
 from servers import PatientPsql as Psql, Postgres
 
@@ -117,7 +117,16 @@ class Copies(PostgresCase):
         s.sql('SELECT pg_reload_conf()')
         wait_until(lambda: s.one('SELECT sync_state FROM pg_stat_replication') == 'sync', 'a synchronous standby')
         self.assertEqual(s.sql("SELECT what FROM fence.check() WHERE grade = 'loss'"), [])
-        s.sql("SET synchronous_commit = off; CALL fence.claim('account/a', 9)") # the claim waits for it all the same
+        other = Psql(url)
+        for token, level in ((8, 'off'), (9, 'local')): # the claim waits for it all the same
+            standby.kill()
+            s.sql('SET synchronous_commit = ' + level)
+            s.start("CALL fence.claim('account/a', %d);" % token)
+            waits = lambda: other.one("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE 'CALL%'") == '1'
+            wait_until(lambda: waits() or s.finish(0) is not None, 'a wait for the standby, or the answer')
+            self.assertTrue(waits(), 'a claim at synchronous_commit = %s was answered while the standby was down' % level)
+            standby.start()
+            self.assertEqual(s.judged(s.finish(PATIENCE_S)), [])
         pg.kill()
         t = Psql(standby.url('shop'))
         t.sql('SELECT pg_promote()')

@@ -6,6 +6,8 @@
 -- since the snapshot of a query is older than the claim inside it. Writers never wait for a claim: they are refused.
 -- A session whose write was admitted remembers the count of claims. While that count stays the same, its writes are admitted
 -- without another comparison. Names of objects and operators have their schema, because the caller chooses the search_path.
+-- A lock is its bytes, so it is compared and hashed with collation "C": under the one that an argument or a column brings along, 'acct' may
+-- equal 'ACCT' and have the hash of both.
 
 CREATE TABLE IF NOT EXISTS fence.mark (
     lock text COLLATE "C" PRIMARY KEY CHECK (octet_length(lock) BETWEEN 1 AND 255),
@@ -27,7 +29,7 @@ SELECT nextval('fence.claims');
 
 INSERT INTO fence.origin (server, timeline)
     SELECT s.system_identifier, c.timeline_id FROM pg_control_system() s, pg_control_checkpoint() c
-    ON CONFLICT DO NOTHING;
+    WHERE NOT EXISTS (SELECT FROM fence.origin); -- and not ON CONFLICT: keep_origin() would be called first
 
 CREATE OR REPLACE FUNCTION fence.version() RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT '1.0'::text $$;
 
@@ -79,7 +81,7 @@ BEGIN
     IF TG_OP = 'UPDATE' AND TG_TABLE_NAME = 'mark' THEN
         IF NEW.lock = OLD.lock AND NEW.mark >= OLD.mark THEN
             -- A claim holds this lock by now. Whoever raises a mark in another way waits for the writers here.
-            PERFORM pg_advisory_xact_lock(hashtextextended(OLD.lock, 1718514275)), nextval('fence.claims');
+            PERFORM pg_advisory_xact_lock(hashtextextended(OLD.lock, 1718514275)), nextval('fence.claims'), set_config('fence.raised', 'on', true);
             RETURN NEW;
         END IF;
     ELSIF TG_OP = 'UPDATE' THEN
@@ -95,16 +97,29 @@ BEGIN
         HINT = 'fence.forget(token) drops the marks below a token, and refuses such tokens from then on.';
 END $$;
 
+-- A dump of the extension has this row, and is restored after CREATE EXTENSION has made another. The floor is the higher of the two; server
+-- and history are those of the dump, since its marks were made there.
+CREATE OR REPLACE FUNCTION fence.keep_origin() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE fence.origin o SET floor = greatest(o.floor, NEW.floor), server = NEW.server, timeline = NEW.timeline;
+    IF FOUND THEN
+        RETURN NULL;
+    END IF;
+    RETURN NEW;
+END $$;
+
 DROP TRIGGER IF EXISTS keep ON fence.mark;
 DROP TRIGGER IF EXISTS keep_all ON fence.mark;
 DROP TRIGGER IF EXISTS keep ON fence.origin;
 DROP TRIGGER IF EXISTS keep_all ON fence.origin;
+DROP TRIGGER IF EXISTS keep_new ON fence.origin;
 CREATE TRIGGER keep BEFORE UPDATE OR DELETE ON fence.mark FOR EACH ROW EXECUTE FUNCTION fence.keep_mark();
 CREATE TRIGGER keep_all BEFORE TRUNCATE ON fence.mark EXECUTE FUNCTION fence.keep_mark();
 CREATE TRIGGER keep BEFORE UPDATE OR DELETE ON fence.origin FOR EACH ROW EXECUTE FUNCTION fence.keep_mark();
 CREATE TRIGGER keep_all BEFORE TRUNCATE ON fence.origin EXECUTE FUNCTION fence.keep_mark();
+CREATE TRIGGER keep_new BEFORE INSERT ON fence.origin FOR EACH ROW EXECUTE FUNCTION fence.keep_origin();
 ALTER TABLE fence.mark ENABLE ALWAYS TRIGGER keep, ENABLE ALWAYS TRIGGER keep_all;
-ALTER TABLE fence.origin ENABLE ALWAYS TRIGGER keep, ENABLE ALWAYS TRIGGER keep_all;
+ALTER TABLE fence.origin ENABLE ALWAYS TRIGGER keep, ENABLE ALWAYS TRIGGER keep_all, ENABLE ALWAYS TRIGGER keep_new;
 
 -- ---- which tokens this transaction has ------------------------------------------------------------------------------
 
@@ -164,7 +179,7 @@ BEGIN
     IF before = '0' OR before::interval > bound::interval THEN
         PERFORM set_config('lock_timeout', bound, true);
     END IF;
-    PERFORM pg_advisory_xact_lock(hashtextextended(a_lock, 1718514275));
+    PERFORM pg_advisory_xact_lock(hashtextextended(a_lock COLLATE "C", 1718514275));
     PERFORM set_config('lock_timeout', before, true);
 EXCEPTION WHEN lock_not_available THEN
     PERFORM fence.refuse('BUSY', format('a transaction under an older token of lock %L still runs', a_lock),
@@ -178,15 +193,16 @@ DECLARE
 BEGIN
     PERFORM fence.wait_for_writers(a_lock);
     PERFORM nextval('fence.claims'); -- after the lock, so that no writer of this lock reads it in between
+    PERFORM set_config('fence.raised', 'on', true); -- see fence.admit()
     PERFORM fence.judge(a_lock, a_token, greatest(o.floor, a_token)) FROM fence.origin o FOR SHARE;
     INSERT INTO fence.mark AS m VALUES (a_lock, a_token)
         ON CONFLICT (lock) DO UPDATE SET mark = EXCLUDED.mark WHERE m.mark <= EXCLUDED.mark;
     IF NOT FOUND THEN
-        SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock = a_lock;
+        SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock = a_lock COLLATE "C";
         PERFORM fence.judge(a_lock, a_token, now_mark);
     END IF;
-    -- A claim that was answered must survive a crash.
-    IF current_setting('synchronous_commit') = 'off' THEN
+    -- A claim that was answered must survive a crash, and be on a synchronous standby.
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
 END $$;
@@ -194,18 +210,18 @@ END $$;
 CREATE OR REPLACE PROCEDURE fence.claim(a_lock text, a_token bigint, for_session boolean DEFAULT false)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    stack text;
+    stack text COLLATE "C";
     now_mark bigint;
 BEGIN
     GET DIAGNOSTICS stack = PG_CONTEXT;
     PERFORM fence.refuse_wrong_place(stack);
     PERFORM fence.check_arguments(a_lock, a_token);
-    SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock = a_lock;
+    SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock = a_lock COLLATE "C";
     IF now_mark > a_token THEN
         PERFORM fence.judge(a_lock, a_token, now_mark);
-    ELSIF now_mark = a_token AND pg_try_advisory_xact_lock_shared(hashtextextended(a_lock, 1718514275)) THEN
+    ELSIF now_mark = a_token AND pg_try_advisory_xact_lock_shared(hashtextextended(a_lock COLLATE "C", 1718514275)) THEN
         -- Claimed before, so older transactions have ended. A newer claim may have come in between.
-        SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock = a_lock;
+        SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock = a_lock COLLATE "C";
         PERFORM fence.judge(a_lock, a_token, now_mark);
     ELSE
         PERFORM fence.raise_mark(a_lock, a_token);
@@ -221,7 +237,7 @@ DECLARE
     now_mark bigint;
 BEGIN
     PERFORM fence.check_arguments(a_lock, a_token);
-    SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock = a_lock;
+    SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock = a_lock COLLATE "C";
     PERFORM fence.judge(a_lock, a_token, now_mark);
     PERFORM fence.note(a_lock, a_token, for_session);
     PERFORM fence.bound_idle(for_session);
@@ -230,12 +246,14 @@ END $$;
 -- ---- writing --------------------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION fence.mark_for_share(a_lock text) RETURNS bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT m.mark FROM fence.mark m WHERE m.lock = a_lock FOR SHARE $$;
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT m.mark FROM fence.mark m WHERE m.lock = a_lock COLLATE "C" FOR SHARE $$;
 
 -- admit: lets the transaction write rows of this lock, or refuses with a reason. The advisory lock comes first; the mark
 -- is read after it, with a snapshot of its own. At REPEATABLE READ and above there is no such snapshot: the row lock finds
 -- a newer mark there (SQLSTATE 40001). The result is kept in fence.checked, for fence.quick_check(): while the
--- advisory lock is held shared no claim of this lock is possible, so count and mark belong together.
+-- advisory lock is held shared no claim of this lock is possible, so count and mark belong together. But a transaction that raised a
+-- mark (fence.raised) keeps the result to itself: PREPARE TRANSACTION keeps the settings of a session as COMMIT does, and ROLLBACK PREPARED
+-- takes the mark back, and not the count.
 DROP FUNCTION IF EXISTS fence.admit(text);
 CREATE FUNCTION fence.admit(a_lock text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -254,12 +272,12 @@ BEGIN
         PERFORM fence.refuse('NOTOKEN', pg_catalog.format('this transaction has no token for lock %L', a_lock),
                              'CALL fence.claim(lock, token) first, or SELECT fence.use(lock, token).');
     END IF;
-    IF NOT pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(a_lock, 1718514275)) THEN
+    IF NOT pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(a_lock COLLATE pg_catalog."C", 1718514275)) THEN
         PERFORM fence.refuse('BUSY', pg_catalog.format('a newer token is claiming lock %L', a_lock),
                              'Nothing was written. Try again to learn what became of it.');
     END IF;
     IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed' THEN
-        SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock OPERATOR(pg_catalog.=) a_lock;
+        SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock OPERATOR(pg_catalog.=) a_lock COLLATE pg_catalog."C";
     ELSE
         now_mark := fence.mark_for_share(a_lock);
     END IF;
@@ -270,7 +288,8 @@ BEGIN
                 CASE WHEN bound OPERATOR(pg_catalog.<>) '' THEN bound ELSE '10s' END, true);
         END IF;
         held := pg_catalog.set_config('fence.checked', pg_catalog.pg_sequence_last_value('fence.claims')::pg_catalog.text
-            OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) a_lock OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) held, false);
+            OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) a_lock OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) held,
+            COALESCE(pg_catalog.current_setting('fence.raised', true), '') OPERATOR(pg_catalog.<>) '');
         RETURN true;
     END IF;
     PERFORM fence.judge(a_lock, a_token, now_mark);
@@ -317,8 +336,8 @@ DECLARE
     find text := '';
 BEGIN
     IF fence.is_column(a_table, lock_is) THEN
-        was := format('OLD.%I::pg_catalog.text', lock_is);
-        is_now := format('NEW.%I::pg_catalog.text', lock_is);
+        was := format('(OLD.%I::pg_catalog.text COLLATE pg_catalog."C")', lock_is);
+        is_now := format('(NEW.%I::pg_catalog.text COLLATE pg_catalog."C")', lock_is);
     ELSIF fence.is_constant(lock_is) THEN
         was := lock_is || '::pg_catalog.text';
         is_now := was;
@@ -465,6 +484,11 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT 'bad', format('the guard of %s is switched off', t.tgrelid::regclass), format('SELECT fence.protect(%L, %L)', p.the_table, p.lock_is)
         FROM fence.protected p, fence.parts(p.the_table) part JOIN pg_trigger t ON t.tgrelid = part
         WHERE t.tgname LIKE 'fence\_guard%' AND t.tgenabled <> 'A'
+    UNION ALL
+    SELECT 'bad', format('the trigger function of %s is not as this version of the guard makes it', p.the_table),
+           format('SELECT fence.protect(%L, %L)', p.the_table, p.lock_is)
+        FROM fence.protected p JOIN pg_trigger t ON t.tgrelid = p.the_table AND t.tgname = 'fence_guard' JOIN pg_proc f ON f.oid = t.tgfoid
+        WHERE f.prosrc <> fence.trigger_source(p.the_table, p.lock_is)
     UNION ALL
     SELECT 'bad', format('TRUNCATE of %s is not guarded', part), format('SELECT fence.protect(%L, %L)', p.the_table, p.lock_is)
         FROM fence.protected p, fence.parts(p.the_table) part

@@ -202,7 +202,9 @@ class PostgreSQL(Storage):
         yield 1, 'older token in a session that wrote under a newer', self.older_after_newer
         yield 1, 'many writes, then a claim, then one more', self.after_many
         yield 6, 'row moved by a trigger of the user', self.users_trigger
+        yield 7, 'lock column that ignores case', self.ignores_case
         yield 10, 'holder paused in its transaction', self.paused
+        yield 7, 'prepared transaction with a claim, rolled back', self.claim_taken_back
         yield 10, 'prepared transaction', self.prepared
 
     def begin(self, suite, level='READ COMMITTED', value='100'):
@@ -223,6 +225,15 @@ class PostgreSQL(Storage):
             return True
         except (Refused, Unknown):
             return False
+
+    def claim_beside(self, a, b, claim):
+        """b's claim while a's write is open: it must not be answered before that has ended. True when its commit was acknowledged."""
+        b.start(claim)
+        answer = b.finish(0.2)
+        must(answer is None or not self.settle(a, b), 'the claim was answered while an older write was open, and that was committed')
+        acknowledged = self.settle(a, b)
+        b.judged(b.finish(60) if answer is None else answer)
+        return acknowledged
 
     def finish(self, key, lock, b, new, seen, acknowledged):
         try:
@@ -259,12 +270,7 @@ class PostgreSQL(Storage):
 
     def late_commit(self, suite, level):
         key, lock, a, b, old, new = self.begin(suite, level)
-        b.start('CALL fence.claim(%s, %s);' % (text(lock), new))
-        answer = b.finish(0.2)
-        must(answer is None or not self.settle(a, b), 'the claim was answered while an older write was open, and that was committed')
-        acknowledged = self.settle(a, b)
-        if answer is None:
-            b.judged(b.finish(60))
+        acknowledged = self.claim_beside(a, b, 'CALL fence.claim(%s, %s);' % (text(lock), new))
         return self.finish(key, lock, b, new, self.read(b, lock, key), acknowledged)
 
     def overtaken(self, suite, level):
@@ -380,6 +386,34 @@ class PostgreSQL(Storage):
         finally:
             self.admin.sql('DROP TRIGGER zzz_move ON account')
 
+    def ignores_case(self, suite):
+        """The lock column of a second table has a collation under which 'lock1' equals 'LOCK1', and has the same hash. A lock is its bytes all
+        the same: a holder who has written to the first table must not get round the claim of the next one, nor into the rows of LOCK1."""
+        key, lock = suite.fresh('100')
+        a, b, old, new = self.open(), self.open(), suite.token(), suite.token()
+        first = 'UPDATE account SET balance = 101 WHERE id = %s' % text(key)
+        write = 'UPDATE any_case SET balance = %s WHERE lock = %s COLLATE "C" RETURNING id'
+        try:
+            self.admin.sql("CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+        except Refused as e:
+            raise Skip('no collation that ignores case: %s' % e) from None
+        self.admin.sql('CREATE TABLE any_case (id int PRIMARY KEY, lock text COLLATE any_case, balance text)')
+        try:
+            self.admin.sql('INSERT INTO any_case VALUES (1, %s, 100), (2, %s, 100)' % (text(lock), text(lock.upper())))
+            self.admin.sql("SELECT fence.protect('any_case', 'lock')")
+            self.admin.sql('GRANT SELECT, INSERT, UPDATE, DELETE ON any_case TO %s' % self.writer)
+            a.sql('CALL fence.claim(%s, %d, true)' % (text(lock), old))
+            a.sql(first)
+            a.sql('BEGIN')
+            a.must_find(write % (101, text(lock)))
+            self.claim_beside(a, b, 'CALL fence.claim(%s, %d, true);' % (text(lock), new))
+            b.sql(first)
+            for statement in (write % (666, text(lock.upper())), 'UPDATE any_case SET lock = %s WHERE id = 1 RETURNING id' % text(lock.upper())):
+                must_refuse('NOTOKEN', 'of lock %s: %s' % (lock, statement), b.must_find, statement)
+        finally:
+            a.end()
+            self.admin.sql('DROP TABLE any_case; DROP COLLATION any_case')
+
     def paused(self, suite):
         key, lock = suite.fresh('100')
         a, b, old, new = self.open(), self.open(), suite.token(), suite.token()
@@ -404,9 +438,28 @@ class PostgreSQL(Storage):
         must(self.read(b, lock, key) == '100', 'the value is %s', self.read(b, lock, key))
         return 'the successor had to wait %.1f s (fence.idle_limit is 1s here, 10s by itself)' % seconds
 
-    def prepared(self, suite):
+    def may_prepare(self):
         if int(self.admin.one('SHOW max_prepared_transactions')) == 0:
             raise Skip('max_prepared_transactions is 0 here')
+
+    def claim_taken_back(self, suite):
+        """ROLLBACK PREPARED takes a claim back, and what was checked after it; the session that made them keeps its settings, as after a commit."""
+        self.may_prepare()
+        key, lock = suite.fresh('100')
+        a, b, old, new = self.open(), self.open(), suite.token(), suite.token()
+        update = 'UPDATE account SET balance = %s WHERE id = ' + text(key)
+        self.claim(a, lock, old)
+        for statement in ('BEGIN', 'CALL fence.claim(%s, %d, true)' % (text(lock), new), update % 101, update % 102, "PREPARE TRANSACTION 'fence-attack'"):
+            b.sql(statement)
+        b.sql("ROLLBACK PREPARED 'fence-attack'")
+        must(self.mark(a, lock) == old, 'the mark is %s', self.mark(a, lock))
+        must_refuse('NOTCLAIMED', 'a write under a token whose claim was taken back', b.sql, update % 666)
+        self.write(a, lock, old, key, '101', 'UPDATE')
+        self.claim(b, lock, new)
+        b.sql(update % 110)
+
+    def prepared(self, suite):
+        self.may_prepare()
         key, lock, a, b, old, new = self.begin(suite)
         a.sql("PREPARE TRANSACTION 'fence-attack'")
         b.sql("SET fence.claim_wait = '500ms'")
