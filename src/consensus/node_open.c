@@ -254,7 +254,7 @@ static int decode_snapshot(struct node *n, struct snapshot_reader *reader, struc
     return machine_restore_finish(restore, ret);
 }
 
-/* Loads the newest snapshot; *ret_machine stays NULL when there is none. Older ones are removed only
+/* Loads the newest snapshot; *ret_machine stays NULL when there is none. Older ones are removed
  * when it was read. */
 static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
                          struct machine **ret_machine, char *errmsg, size_t errmsg_size)

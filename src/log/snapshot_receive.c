@@ -109,9 +109,8 @@ int snapshot_receiver_read(struct snapshot_receiver *r, struct snapshot_reader *
                            struct snapshot_error *e)
 {
     int rv = check_whole(r, e);
-    return rv != 0
-               ? rv
-               : snapshot_reader_open_part(r->part.device, r->part.index, r->part.term, ret, e);
+    return rv != 0 ? rv
+                   : snapshot_reader_open_part(r->part.device, r->part.index, r->part.term, ret, e);
 }
 
 int snapshot_receiver_finish(struct snapshot_receiver *r, struct snapshot_error *e)
