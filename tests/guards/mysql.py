@@ -13,10 +13,10 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', '..', 'src', 'guards', 'kit')]
-from guardkit.mysql import MySQL, Mysql
+from guardkit.mysql import MySQL, Mysql, protect_sql
 from guardkit.storage import Refused
 from guardkit.suite import Suite
-from harness import Case, Cluster, binary, free_ports, main, seed, wait_until
+from harness import PATIENCE_S, Case, Cluster, binary, free_ports, main, seed, wait_until
 from servers import FULL, ROOT, ROUNDS, GuardCase, make_directory, unprivileged
 
 
@@ -72,6 +72,20 @@ class MySQLServer(MariaDB):
         self.data = os.path.join(self.data, 'd')
 
 
+def statements_of(script):
+    """Those of a script for the client program, which may change the delimiter."""
+    found, text, delimiter = [], '', ';'
+    for line in script.splitlines():
+        if line.startswith('DELIMITER'):
+            delimiter = line.split()[1]
+            continue
+        text += line + '\n'
+        if line.endswith(delimiter):
+            found.append(text.strip()[:-len(delimiter)])
+            text = ''
+    return found
+
+
 class MySQLOff(MySQL):
     def protect(self, on):
         pass
@@ -113,6 +127,11 @@ class MariaDBGuard(GuardCase):
             code, out, err = self.guard('install', url, "item=CONCAT('item/', {row}.id)")
             self.assertEqual((code, err), (0, ''))
         self.assertEqual(self.guard('check', url, 'item'), (0, '1 table protected; nothing found wrong\n', ''))
+        for wrong in ('nosuch', "CONCAT('item/', {row}.nosuch)"): # and what was installed before stays
+            code, _, err = self.guard('install', url, 'item=' + wrong)
+            self.assertEqual(code, 1)
+            self.assertIn('nosuch', err)
+        self.assertEqual(self.guard('check', url, 'item'), (0, '1 table protected; nothing found wrong\n', ''))
         code, out, err = self.guard('attack', url, 'item', '--json', '--seed', '5')
         report = json.loads(out)
         self.assertEqual((code, report['ok'], err), (0, True, ''), [a for a in report['attacks'] if a['outcome'] == 'BROKEN'])
@@ -145,6 +164,39 @@ class MariaDBGuard(GuardCase):
             s.sql("UPDATE shop.item SET n = 666")
         self.assertEqual(self.guard('uninstall', url)[0], 0)
         s.sql('UPDATE shop.item SET n = 2')
+        self.assertEqual(s.sql("SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = 'shop'"), [])
+
+    def session(self, words=None):
+        session = Mysql(words or self.server.root)
+        self.addCleanup(session.end)
+        return session
+
+    def refused(self, session, statement):
+        with self.assertRaises(Refused, msg=statement) as e:
+            session.sql(statement, PATIENCE_S)
+        return e.exception.word
+
+    def test_a_new_guard_that_breaks_off_leaves_the_old_one_on(self):
+        """At each statement of protect.sh: while it is under way no write without a token is done, and none after its connection ended."""
+        self.server.run('CREATE TABLE shop.item (id VARCHAR(20) PRIMARY KEY, n INT) ENGINE = InnoDB')
+        script = statements_of(protect_sql('shop', 'item', 'id'))
+        self.server.run("INSERT INTO shop.item VALUES ('a', 1);" + protect_sql('shop', 'item', 'id'))
+        writer = self.session()
+        writes = ('UPDATE item SET n = 666', 'DELETE FROM item', "INSERT INTO item VALUES ('b', 666)")
+        for n in range(1, len(script) + 1):
+            admin = self.session()
+            for statement in script[:n]:
+                admin.judged(admin.ask('DELIMITER //\n%s//\nDELIMITER ;' % statement))
+            writer.sql('SET lock_wait_timeout = 0') # MySQL takes that for 1
+            for write in writes:
+                self.assertIn(self.refused(writer, write), ('NOTOKEN', 'BUSY'), script[n - 1])
+            admin.end()
+            writer.sql('SET lock_wait_timeout = 3600') # the server may hear of the end later
+            for write in writes:
+                self.assertEqual(self.refused(writer, write), 'NOTOKEN', script[n - 1])
+        self.assertEqual(writer.sql('SELECT * FROM item'), ['a\t1'])
+        self.server.run(protect_sql('shop', 'item', 'id'))
+        self.assertEqual(writer.one("SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = 'shop'"), '3')
 
 
 GALERA = sorted(glob.glob('/usr/lib/galera/libgalera_smm.so') + glob.glob('/usr/lib/*/galera/libgalera_smm.so'))

@@ -10,18 +10,19 @@ fi
 db=$1 table=$2
 if printf '%s' "$3" | grep -qE '^[A-Za-z0-9_$]+$'; then lock="{row}.\`$3\`"; else lock="($3)"; fi
 new=$(printf '%s' "$lock" | sed 's/{row}/NEW/g') old=$(printf '%s' "$lock" | sed 's/{row}/OLD/g')
-if [ "$3" != off ]; then
-    echo "CALL $fence.refuse_cluster();"
-fi
-for when in insert update delete; do
-    echo "DROP TRIGGER IF EXISTS \`$db\`.\`fence_${table}_$when\`;"
-done
-[ "$3" = off ] && exit
-cat <<SQL
+
+drop() { # PREFIX of the triggers
+    for when in insert update delete; do
+        echo "DROP TRIGGER IF EXISTS \`$db\`.\`$1${table}_$when\`;"
+    done
+}
+
+create() { # PREFIX of the triggers
+    cat <<SQL
 DELIMITER //
-CREATE TRIGGER \`$db\`.\`fence_${table}_insert\` AFTER INSERT ON \`$db\`.\`$table\` FOR EACH ROW CALL $fence.admit($new)//
-CREATE TRIGGER \`$db\`.\`fence_${table}_delete\` AFTER DELETE ON \`$db\`.\`$table\` FOR EACH ROW CALL $fence.admit($old)//
-CREATE TRIGGER \`$db\`.\`fence_${table}_update\` AFTER UPDATE ON \`$db\`.\`$table\` FOR EACH ROW
+CREATE TRIGGER \`$db\`.\`$1${table}_insert\` AFTER INSERT ON \`$db\`.\`$table\` FOR EACH ROW CALL $fence.admit($new)//
+CREATE TRIGGER \`$db\`.\`$1${table}_delete\` AFTER DELETE ON \`$db\`.\`$table\` FOR EACH ROW CALL $fence.admit($old)//
+CREATE TRIGGER \`$db\`.\`$1${table}_update\` AFTER UPDATE ON \`$db\`.\`$table\` FOR EACH ROW
 BEGIN
     CALL $fence.admit($old);
     IF NOT $new <=> $old THEN
@@ -30,3 +31,21 @@ BEGIN
 END//
 DELIMITER ;
 SQL
+}
+
+if [ "$3" = off ]; then
+    drop fence_
+    drop fence-
+    exit
+fi
+# DDL cannot be rolled back. So the new triggers are made under other names first: an error in LOCK ends the script there, and what
+# was there before stays. They are the guard while the old ones are exchanged, should this end in the middle. The lock on the table
+# lets no write come between; it is the only statement that waits for others, so who gives up waiting has changed nothing.
+echo "CALL $fence.refuse_cluster();"
+echo "LOCK TABLES \`$db\`.\`$table\` WRITE;"
+drop fence-
+create fence-
+drop fence_
+create fence_
+drop fence-
+echo "UNLOCK TABLES;"
