@@ -13,7 +13,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', '..', 'src', 'guards', 'kit')]
-from guardkit.mysql import MySQL, Mysql, protect_sql
+from guardkit.mysql import MySQL, Mysql, protect_sql, run_script
 from guardkit.storage import Refused
 from guardkit.suite import Suite
 from harness import PATIENCE_S, Case, Cluster, binary, free_ports, main, seed, wait_until
@@ -197,6 +197,34 @@ class MariaDBGuard(GuardCase):
         self.assertEqual(writer.sql('SELECT * FROM item'), ['a\t1'])
         self.server.run(protect_sql('shop', 'item', 'id'))
         self.assertEqual(writer.one("SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = 'shop'"), '3')
+
+    def test_tables_without_transactions_are_refused(self):
+        """What their triggers refuse is stored all the same."""
+        url, s = self.server.url(), self.session()
+        engines = s.sql("SELECT engine FROM information_schema.engines WHERE transactions = 'NO' AND engine IN ('MyISAM', 'Aria', 'MEMORY')")
+        self.assertIn('MyISAM', engines)
+        for engine in engines:
+            table = engine.lower()
+            self.server.run('CREATE TABLE shop.%s (id VARCHAR(20) PRIMARY KEY, n INT) ENGINE = %s' % (table, engine))
+            code, out, err = self.guard('install', url, table + '=id')
+            self.assertEqual((code, out), (1, ''))
+            for words in ('shop.' + table, engine, 'ALTER TABLE', 'ENGINE = InnoDB'):
+                self.assertIn(words, err)
+            self.assertIn(engine, self.refused_script(protect_sql('shop', table, 'id'))) # by hand
+        self.assertEqual(s.one("SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = 'shop'"), '0')
+        self.server.run('CREATE TABLE shop.item (id VARCHAR(20) PRIMARY KEY, n INT) ENGINE = InnoDB')
+        self.assertEqual(self.guard('install', url, 'item=id')[0], 0)
+        self.assertEqual(self.guard('check', url)[0], 0)
+        self.server.run('ALTER TABLE shop.item ENGINE = MyISAM')
+        code, out, _ = self.guard('check', url)
+        self.assertEqual(code, 1)
+        self.assertIn('bad ', out)
+        self.assertIn('shop.item has the engine MyISAM', out)
+
+    def refused_script(self, script):
+        with self.assertRaises(Refused) as e:
+            run_script(self.server.root, script)
+        return str(e.exception)
 
 
 GALERA = sorted(glob.glob('/usr/lib/galera/libgalera_smm.so') + glob.glob('/usr/lib/*/galera/libgalera_smm.so'))

@@ -27,6 +27,22 @@ BEGIN
         SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED nodes of Galera, and several primaries, lose updates of each other: no guard holds there';
     END IF;
 END//
+
+-- An engine without transactions keeps the row of a statement that a trigger refused.
+DROP PROCEDURE IF EXISTS fence.refuse_engine//
+CREATE PROCEDURE fence.refuse_engine(a_table VARCHAR(200), an_engine VARCHAR(64))
+BEGIN
+    DECLARE said VARCHAR(400);
+    IF an_engine IS NULL THEN -- a view too
+        SET said = LEFT(CONCAT('REFUSED there is no table ', a_table), 128);
+        SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = said;
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM information_schema.engines e WHERE e.engine = an_engine AND e.transactions = 'YES') THEN
+        SET said = LEFT(CONCAT('REFUSED ', a_table, ' has the engine ', an_engine, ', which cannot undo what is refused: ALTER TABLE ', a_table,
+            ' ENGINE = InnoDB'), 128);
+        SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = said;
+    END IF;
+END//
 DELIMITER ;
 CALL fence.refuse_cluster();
 

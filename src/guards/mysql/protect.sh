@@ -42,6 +42,7 @@ fi
 # was there before stays. They are the guard while the old ones are exchanged, should this end in the middle. The lock on the table
 # lets no write come between; it is the only statement that waits for others, so who gives up waiting has changed nothing.
 echo "CALL $fence.refuse_cluster();"
+echo "CALL $fence.refuse_engine('$db.$table', (SELECT engine FROM information_schema.tables WHERE table_schema = '$db' AND table_name = '$table'));"
 echo "LOCK TABLES \`$db\`.\`$table\` WRITE;"
 drop fence-
 create fence-

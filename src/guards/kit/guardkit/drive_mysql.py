@@ -87,7 +87,7 @@ class Driver:
         for table, there in guarded.items():
             for operation in sorted(OPERATIONS - there):
                 rows.append(['bad', '%s of %s is not guarded' % (operation, table), 'fencelock guard install URL %s=LOCK' % table.split('.')[1]])
-        rows += self.clusters() + self.rights(guarded) + self.cascades(guarded) + self.losses()
+        rows += self.clusters() + self.engines(guarded) + self.rights(guarded) + self.cascades(guarded) + self.losses()
         if not guarded:
             rows.append(['note', 'no table is protected', 'fencelock guard install URL TABLE=LOCK'])
         return tell_found(rows, sorted(guarded), as_json, colours)
@@ -98,6 +98,17 @@ class Driver:
             return []
         except Refused as e:
             return [['bad', str(e), 'Use one server with replicas, of which one is written to.']]
+
+    def engines(self, guarded):
+        """ALTER TABLE keeps the triggers, and does not ask whether the new engine can undo what they refuse."""
+        rows = []
+        for table in guarded:
+            schema, name = table.split('.')
+            engine = self.admin.one('SELECT t.engine FROM information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine WHERE '
+                                    "t.table_schema = %s AND t.table_name = %s AND COALESCE(e.transactions, '') <> 'YES'" % (text(schema), text(name)))
+            if engine:
+                rows.append(['bad', '%s has the engine %s, which cannot undo what is refused' % (table, engine), 'ALTER TABLE %s ENGINE = InnoDB' % table])
+        return rows
 
     def rights(self, guarded):
         """The users who could empty a protected table, drop its triggers, or change marks. Administrators always can."""
