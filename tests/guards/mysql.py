@@ -226,6 +226,43 @@ class MariaDBGuard(GuardCase):
             run_script(self.server.root, script)
         return str(e.exception)
 
+    def test_locks_are_bytes_whatever_the_columns_character_set(self):
+        """A lock is what the client named, in UTF-8: letters in the column's own character set are no other lock's bytes."""
+        for n, kind in enumerate(('VARCHAR(60) CHARACTER SET utf8mb4', 'VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci', 'TEXT CHARACTER SET utf8',
+                                  'VARCHAR(60) CHARACTER SET latin1', 'VARCHAR(60) CHARACTER SET utf16', 'VARBINARY(60)')):
+            table, s = 'kind%d' % n, self.session()
+            self.server.run('CREATE TABLE shop.%s (id INT PRIMARY KEY, `lock` %s, n INT) ENGINE = InnoDB' % (table, kind))
+            values = "(1, '\u00fc', 1), (2, '\u00c3\u00bc', 1)" # the second in latin1 has the bytes of the first in UTF-8
+            values += ", (3, '\u6163\u6374', 1)" * ('latin1' not in kind) # in utf16, the bytes of 'acct'
+            s.sql('INSERT INTO %s VALUES %s' % (table, values))
+            self.server.run(protect_sql('shop', table, 'lock'))
+            for lock, own in (('\u00fc', 1), ('\u00c3\u00bc', 2), ('acct', 0), ('\u6163\u6374', 3)):
+                s.sql("CALL fence.claim('%s', 5)" % lock)
+                for row in (1, 2, 3):
+                    update = 'UPDATE %s SET n = n + 1 WHERE id = %d' % (table, row)
+                    if row == own or (row == 3 and 'latin1' in kind):
+                        s.sql(update)
+                    else:
+                        self.assertEqual(self.refused(s, update), 'NOTOKEN', (kind, lock, row))
+
+    def test_letters_of_an_expression_are_utf8(self):
+        self.server.run("CREATE TABLE shop.item (id INT PRIMARY KEY, n INT) ENGINE = InnoDB; INSERT INTO shop.item VALUES (1, 1)")
+        self.assertEqual(self.guard('install', self.server.url(), "item=CONCAT('\u00fc/',\n{row}.id)", env=dict(os.environ, LC_ALL='C'))[0], 0)
+        s = self.session()
+        s.sql("CALL fence.claim('\u00fc/1', 5)")
+        s.sql('UPDATE item SET n = 2')
+
+    def test_check_finds_triggers_of_an_older_version(self):
+        self.server.run('CREATE TABLE shop.item (id VARCHAR(20) PRIMARY KEY, n INT) ENGINE = InnoDB;'
+                        'CREATE TRIGGER shop.fence_item_insert AFTER INSERT ON shop.item FOR EACH ROW CALL fence.admit(NEW.id);'
+                        'CREATE TRIGGER shop.fence_item_delete AFTER DELETE ON shop.item FOR EACH ROW CALL fence.admit(OLD.id);'
+                        'CREATE TRIGGER shop.fence_item_update AFTER UPDATE ON shop.item FOR EACH ROW CALL fence.admit(OLD.id);')
+        code, out, _ = self.guard('check', self.server.url())
+        self.assertEqual(code, 1)
+        self.assertIn('shop.item was protected by an older version', out)
+        self.assertEqual(self.guard('install', self.server.url(), 'item=id')[0], 0)
+        self.assertEqual(self.guard('check', self.server.url()), (0, '1 table protected; nothing found wrong\n', ''))
+
 
 GALERA = sorted(glob.glob('/usr/lib/galera/libgalera_smm.so') + glob.glob('/usr/lib/*/galera/libgalera_smm.so'))
 

@@ -87,7 +87,7 @@ class Driver:
         for table, there in guarded.items():
             for operation in sorted(OPERATIONS - there):
                 rows.append(['bad', '%s of %s is not guarded' % (operation, table), 'fencelock guard install URL %s=LOCK' % table.split('.')[1]])
-        rows += self.clusters() + self.engines(guarded) + self.rights(guarded) + self.cascades(guarded) + self.losses()
+        rows += self.clusters() + self.older(guarded) + self.engines(guarded) + self.rights(guarded) + self.cascades(guarded) + self.losses()
         if not guarded:
             rows.append(['note', 'no table is protected', 'fencelock guard install URL TABLE=LOCK'])
         return tell_found(rows, sorted(guarded), as_json, colours)
@@ -98,6 +98,13 @@ class Driver:
             return []
         except Refused as e:
             return [['bad', str(e), 'Use one server with replicas, of which one is written to.']]
+
+    def older(self, guarded):
+        """Their triggers compare locks as text, so that a row can be moved to a lock whose name differs only in case."""
+        listed = self.admin.sql("SELECT DISTINCT CONCAT(event_object_schema, '.', event_object_table) FROM information_schema.triggers WHERE "
+                                "action_statement LIKE '%CALL fence.admit%' AND action_statement NOT LIKE '%USING utf8mb4%'")
+        return [['bad', '%s was protected by an older version, which takes names of locks that differ in case for the same' % table,
+                 'fencelock guard install URL %s=LOCK' % table.split('.')[1]] for table in listed if table in guarded]
 
     def engines(self, guarded):
         """ALTER TABLE keeps the triggers, and does not ask whether the new engine can undo what they refuse."""
