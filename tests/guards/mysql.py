@@ -263,6 +263,17 @@ class MariaDBGuard(GuardCase):
         self.assertEqual(self.guard('install', self.server.url(), 'item=id')[0], 0)
         self.assertEqual(self.guard('check', self.server.url()), (0, '1 table protected; nothing found wrong\n', ''))
 
+    def test_a_claim_commits_what_was_open_also_when_it_is_refused(self):
+        s = self.session()
+        s.sql('CREATE TABLE free (n INT) ENGINE = InnoDB')
+        s.sql("CALL fence.claim('acct', 7)")
+        for n, (call, word) in enumerate((("claim('', 8)", 'REFUSED'), ("claim('acct', 0)", 'REFUSED'), ("claim('acct', 6)", 'STALE'), ("forget('x')", 'REFUSED'))):
+            s.sql('START TRANSACTION')
+            s.sql('INSERT INTO free VALUES (%d)' % n)
+            self.assertEqual(self.refused(s, 'CALL fence.' + call), word)
+            s.sql('ROLLBACK')
+            self.assertEqual(s.one('SELECT COUNT(*) FROM free'), str(n + 1), call)
+
 
 GALERA = sorted(glob.glob('/usr/lib/galera/libgalera_smm.so') + glob.glob('/usr/lib/*/galera/libgalera_smm.so'))
 

@@ -99,15 +99,15 @@ BEGIN
     END IF;
 END//
 
--- Raises the mark, and sets the token under which this session writes. Commits an open transaction, as DDL does.
+-- Raises the mark, and sets the token under which this session writes. Commits an open transaction, as DDL does, also when it is refused.
 DROP PROCEDURE IF EXISTS fence.claim//
 CREATE PROCEDURE fence.claim(a_lock VARBINARY(1000), a_token VARCHAR(64))
 BEGIN
     DECLARE now_mark BIGINT DEFAULT 0;
     DECLARE said VARCHAR(128);
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    COMMIT; -- first: so that a refusal, for whatever reason, finds nothing of the caller's to roll back
     CALL fence.check_arguments(a_lock, a_token);
-    COMMIT;
     START TRANSACTION;
     SELECT o.floor INTO now_mark FROM fence.origin o LOCK IN SHARE MODE;
     IF now_mark > CAST(a_token AS UNSIGNED) THEN
@@ -181,8 +181,8 @@ DROP PROCEDURE IF EXISTS fence.forget//
 CREATE PROCEDURE fence.forget(below VARCHAR(64))
 BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
-    CALL fence.check_arguments('-', below);
     COMMIT;
+    CALL fence.check_arguments('-', below);
     START TRANSACTION;
     UPDATE fence.origin SET floor = GREATEST(floor, CAST(below AS UNSIGNED));
     DELETE FROM fence.mark WHERE mark < CAST(below AS UNSIGNED); -- waits for whoever writes under one of them
