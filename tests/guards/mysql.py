@@ -228,8 +228,8 @@ class MariaDBGuard(GuardCase):
 
     def test_locks_are_bytes_whatever_the_columns_character_set(self):
         """A lock is what the client named, in UTF-8: letters in the column's own character set are no other lock's bytes."""
-        for n, kind in enumerate(('VARCHAR(60) CHARACTER SET utf8mb4', 'VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci', 'TEXT CHARACTER SET utf8',
-                                  'VARCHAR(60) CHARACTER SET latin1', 'VARCHAR(60) CHARACTER SET utf16', 'VARBINARY(60)')):
+        for n, kind in enumerate(('VARCHAR(60) CHARACTER SET utf8mb4', 'VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci',
+                                  'TEXT CHARACTER SET utf8', 'VARCHAR(60) CHARACTER SET latin1', 'VARCHAR(60) CHARACTER SET utf16', 'VARBINARY(60)')):
             table, s = 'kind%d' % n, self.session()
             self.server.run('CREATE TABLE shop.%s (id INT PRIMARY KEY, `lock` %s, n INT) ENGINE = InnoDB' % (table, kind))
             values = "(1, '\u00fc', 1), (2, '\u00c3\u00bc', 1)" # the second in latin1 has the bytes of the first in UTF-8
@@ -267,12 +267,20 @@ class MariaDBGuard(GuardCase):
         s = self.session()
         s.sql('CREATE TABLE free (n INT) ENGINE = InnoDB')
         s.sql("CALL fence.claim('acct', 7)")
-        for n, (call, word) in enumerate((("claim('', 8)", 'REFUSED'), ("claim('acct', 0)", 'REFUSED'), ("claim('acct', 6)", 'STALE'), ("forget('x')", 'REFUSED'))):
+        for n, (call, word) in enumerate((("claim('', 8)", 'REFUSED'), ("claim('acct', 0)", 'REFUSED'), ("claim('acct', 6)", 'STALE'),
+                                          ("forget('x')", 'REFUSED'))):
             s.sql('START TRANSACTION')
             s.sql('INSERT INTO free VALUES (%d)' % n)
             self.assertEqual(self.refused(s, 'CALL fence.' + call), word)
             s.sql('ROLLBACK')
             self.assertEqual(s.one('SELECT COUNT(*) FROM free'), str(n + 1), call)
+
+    def test_a_second_install_leaves_writers_their_rights(self):
+        self.assertEqual(self.guard('install', self.server.url())[0], 0)
+        s = self.session(self.server.writer)
+        s.sql("CALL fence.claim('acct', 7)")
+        s.sql("CALL fence.`use`('acct', 7)")
+        self.assertEqual(self.refused(s, 'CALL fence.forget(9)'), '42000') # and no more than they had
 
 
 GALERA = sorted(glob.glob('/usr/lib/galera/libgalera_smm.so') + glob.glob('/usr/lib/*/galera/libgalera_smm.so'))
