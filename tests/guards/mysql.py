@@ -13,10 +13,10 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', '..', 'src', 'guards', 'kit')]
-from guardkit.mysql import MySQL, Mysql
+from guardkit.mysql import MySQL, Mysql, protect_sql, run_script
 from guardkit.storage import Refused
 from guardkit.suite import Suite
-from harness import Case, Cluster, binary, free_ports, main, seed, wait_until
+from harness import PATIENCE_S, Case, Cluster, binary, free_ports, main, seed, wait_until
 from servers import FULL, ROOT, ROUNDS, GuardCase, make_directory, unprivileged
 
 
@@ -72,6 +72,20 @@ class MySQLServer(MariaDB):
         self.data = os.path.join(self.data, 'd')
 
 
+def statements_of(script):
+    """Those of a script for the client program, which may change the delimiter."""
+    found, text, delimiter = [], '', ';'
+    for line in script.splitlines():
+        if line.startswith('DELIMITER'):
+            delimiter = line.split()[1]
+            continue
+        text += line + '\n'
+        if line.endswith(delimiter):
+            found.append(text.strip()[:-len(delimiter)])
+            text = ''
+    return found
+
+
 class MySQLOff(MySQL):
     def protect(self, on):
         pass
@@ -113,6 +127,11 @@ class MariaDBGuard(GuardCase):
             code, out, err = self.guard('install', url, "item=CONCAT('item/', {row}.id)")
             self.assertEqual((code, err), (0, ''))
         self.assertEqual(self.guard('check', url, 'item'), (0, '1 table protected; nothing found wrong\n', ''))
+        for wrong in ('nosuch', "CONCAT('item/', {row}.nosuch)"): # and what was installed before stays
+            code, _, err = self.guard('install', url, 'item=' + wrong)
+            self.assertEqual(code, 1)
+            self.assertIn('nosuch', err)
+        self.assertEqual(self.guard('check', url, 'item'), (0, '1 table protected; nothing found wrong\n', ''))
         code, out, err = self.guard('attack', url, 'item', '--json', '--seed', '5')
         report = json.loads(out)
         self.assertEqual((code, report['ok'], err), (0, True, ''), [a for a in report['attacks'] if a['outcome'] == 'BROKEN'])
@@ -145,6 +164,123 @@ class MariaDBGuard(GuardCase):
             s.sql("UPDATE shop.item SET n = 666")
         self.assertEqual(self.guard('uninstall', url)[0], 0)
         s.sql('UPDATE shop.item SET n = 2')
+        self.assertEqual(s.sql("SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = 'shop'"), [])
+
+    def session(self, words=None):
+        session = Mysql(words or self.server.root)
+        self.addCleanup(session.end)
+        return session
+
+    def refused(self, session, statement):
+        with self.assertRaises(Refused, msg=statement) as e:
+            session.sql(statement, PATIENCE_S)
+        return e.exception.word
+
+    def test_a_new_guard_that_breaks_off_leaves_the_old_one_on(self):
+        """At each statement of protect.sh: while it is under way no write without a token is done, and none after its connection ended."""
+        self.server.run('CREATE TABLE shop.item (id VARCHAR(20) PRIMARY KEY, n INT) ENGINE = InnoDB')
+        script = statements_of(protect_sql('shop', 'item', 'id'))
+        self.server.run("INSERT INTO shop.item VALUES ('a', 1);" + protect_sql('shop', 'item', 'id'))
+        writer = self.session()
+        writes = ('UPDATE item SET n = 666', 'DELETE FROM item', "INSERT INTO item VALUES ('b', 666)")
+        for n in range(1, len(script) + 1):
+            admin = self.session()
+            for statement in script[:n]:
+                admin.judged(admin.ask('DELIMITER //\n%s//\nDELIMITER ;' % statement))
+            writer.sql('SET lock_wait_timeout = 0') # MySQL takes that for 1
+            for write in writes:
+                self.assertIn(self.refused(writer, write), ('NOTOKEN', 'BUSY'), script[n - 1])
+            admin.end()
+            writer.sql('SET lock_wait_timeout = 3600') # the server may hear of the end later
+            for write in writes:
+                self.assertEqual(self.refused(writer, write), 'NOTOKEN', script[n - 1])
+        self.assertEqual(writer.sql('SELECT * FROM item'), ['a\t1'])
+        self.server.run(protect_sql('shop', 'item', 'id'))
+        self.assertEqual(writer.one("SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = 'shop'"), '3')
+
+    def test_tables_without_transactions_are_refused(self):
+        """What their triggers refuse is stored all the same."""
+        url, s = self.server.url(), self.session()
+        engines = s.sql("SELECT engine FROM information_schema.engines WHERE transactions = 'NO' AND engine IN ('MyISAM', 'Aria', 'MEMORY')")
+        self.assertIn('MyISAM', engines)
+        for engine in engines:
+            table = engine.lower()
+            self.server.run('CREATE TABLE shop.%s (id VARCHAR(20) PRIMARY KEY, n INT) ENGINE = %s' % (table, engine))
+            code, out, err = self.guard('install', url, table + '=id')
+            self.assertEqual((code, out), (1, ''))
+            for words in ('shop.' + table, engine, 'ALTER TABLE', 'ENGINE = InnoDB'):
+                self.assertIn(words, err)
+            self.assertIn(engine, self.refused_script(protect_sql('shop', table, 'id'))) # by hand
+        self.assertEqual(s.one("SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = 'shop'"), '0')
+        self.server.run('CREATE TABLE shop.item (id VARCHAR(20) PRIMARY KEY, n INT) ENGINE = InnoDB')
+        self.assertEqual(self.guard('install', url, 'item=id')[0], 0)
+        self.assertEqual(self.guard('check', url)[0], 0)
+        self.server.run('ALTER TABLE shop.item ENGINE = MyISAM')
+        code, out, _ = self.guard('check', url)
+        self.assertEqual(code, 1)
+        self.assertIn('bad ', out)
+        self.assertIn('shop.item has the engine MyISAM', out)
+
+    def refused_script(self, script):
+        with self.assertRaises(Refused) as e:
+            run_script(self.server.root, script)
+        return str(e.exception)
+
+    def test_locks_are_bytes_whatever_the_columns_character_set(self):
+        """A lock is what the client named, in UTF-8: letters in the column's own character set are no other lock's bytes."""
+        for n, kind in enumerate(('VARCHAR(60) CHARACTER SET utf8mb4', 'VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci',
+                                  'TEXT CHARACTER SET utf8', 'VARCHAR(60) CHARACTER SET latin1', 'VARCHAR(60) CHARACTER SET utf16', 'VARBINARY(60)')):
+            table, s = 'kind%d' % n, self.session()
+            self.server.run('CREATE TABLE shop.%s (id INT PRIMARY KEY, `lock` %s, n INT) ENGINE = InnoDB' % (table, kind))
+            values = "(1, '\u00fc', 1), (2, '\u00c3\u00bc', 1)" # the second in latin1 has the bytes of the first in UTF-8
+            values += ", (3, '\u6163\u6374', 1)" * ('latin1' not in kind) # in utf16, the bytes of 'acct'
+            s.sql('INSERT INTO %s VALUES %s' % (table, values))
+            self.server.run(protect_sql('shop', table, 'lock'))
+            for lock, own in (('\u00fc', 1), ('\u00c3\u00bc', 2), ('acct', 0), ('\u6163\u6374', 3)):
+                s.sql("CALL fence.claim('%s', 5)" % lock)
+                for row in (1, 2, 3):
+                    update = 'UPDATE %s SET n = n + 1 WHERE id = %d' % (table, row)
+                    if row == own or (row == 3 and 'latin1' in kind):
+                        s.sql(update)
+                    else:
+                        self.assertEqual(self.refused(s, update), 'NOTOKEN', (kind, lock, row))
+
+    def test_letters_of_an_expression_are_utf8(self):
+        self.server.run("CREATE TABLE shop.item (id INT PRIMARY KEY, n INT) ENGINE = InnoDB; INSERT INTO shop.item VALUES (1, 1)")
+        self.assertEqual(self.guard('install', self.server.url(), "item=CONCAT('\u00fc/',\n{row}.id)", env=dict(os.environ, LC_ALL='C'))[0], 0)
+        s = self.session()
+        s.sql("CALL fence.claim('\u00fc/1', 5)")
+        s.sql('UPDATE item SET n = 2')
+
+    def test_check_finds_triggers_of_an_older_version(self):
+        self.server.run('CREATE TABLE shop.item (id VARCHAR(20) PRIMARY KEY, n INT) ENGINE = InnoDB;'
+                        'CREATE TRIGGER shop.fence_item_insert AFTER INSERT ON shop.item FOR EACH ROW CALL fence.admit(NEW.id);'
+                        'CREATE TRIGGER shop.fence_item_delete AFTER DELETE ON shop.item FOR EACH ROW CALL fence.admit(OLD.id);'
+                        'CREATE TRIGGER shop.fence_item_update AFTER UPDATE ON shop.item FOR EACH ROW CALL fence.admit(OLD.id);')
+        code, out, _ = self.guard('check', self.server.url())
+        self.assertEqual(code, 1)
+        self.assertIn('shop.item was protected by an older version', out)
+        self.assertEqual(self.guard('install', self.server.url(), 'item=id')[0], 0)
+        self.assertEqual(self.guard('check', self.server.url()), (0, '1 table protected; nothing found wrong\n', ''))
+
+    def test_a_claim_commits_what_was_open_also_when_it_is_refused(self):
+        s = self.session()
+        s.sql('CREATE TABLE free (n INT) ENGINE = InnoDB')
+        s.sql("CALL fence.claim('acct', 7)")
+        for n, (call, word) in enumerate((("claim('', 8)", 'REFUSED'), ("claim('acct', 0)", 'REFUSED'), ("claim('acct', 6)", 'STALE'),
+                                          ("forget('x')", 'REFUSED'))):
+            s.sql('START TRANSACTION')
+            s.sql('INSERT INTO free VALUES (%d)' % n)
+            self.assertEqual(self.refused(s, 'CALL fence.' + call), word)
+            s.sql('ROLLBACK')
+            self.assertEqual(s.one('SELECT COUNT(*) FROM free'), str(n + 1), call)
+
+    def test_a_second_install_leaves_writers_their_rights(self):
+        self.assertEqual(self.guard('install', self.server.url())[0], 0)
+        s = self.session(self.server.writer)
+        s.sql("CALL fence.claim('acct', 7)")
+        s.sql("CALL fence.`use`('acct', 7)")
+        self.assertEqual(self.refused(s, 'CALL fence.forget(9)'), '42000') # and no more than they had
 
 
 GALERA = sorted(glob.glob('/usr/lib/galera/libgalera_smm.so') + glob.glob('/usr/lib/*/galera/libgalera_smm.so'))

@@ -4,14 +4,16 @@
 -- and is kept until the transaction ends; a claim updates that row, so it waits for older writers. A claim is a
 -- procedure that commits at its beginning and its end: so it is never part of a transaction with an older snapshot, and MySQL
 -- does not allow functions to call it.
+--
+-- The text in /*M! is read by MariaDB alone, that in /*!50700 by MySQL alone. Dropping a procedure takes the rights on it from writers. MariaDB
+-- replaces it, and keeps them; MySQL cannot, so there they have to be granted again, which `fencelock guard install` does.
 CREATE DATABASE IF NOT EXISTS fence CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 DELIMITER //
 -- Clusters that certify rows at commit (Galera, Group Replication with several primaries) do not see the row locks of other
--- nodes, so that two nodes lose each other's updates. The system tables that tell differ; the text in
--- /*M! is read by MariaDB alone.
-DROP PROCEDURE IF EXISTS fence.refuse_cluster//
-CREATE PROCEDURE fence.refuse_cluster()
+-- nodes, so that two nodes lose each other's updates. The system tables that tell differ.
+/*!50700 DROP PROCEDURE IF EXISTS fence.refuse_cluster */ //
+CREATE /*M! OR REPLACE */ PROCEDURE fence.refuse_cluster()
 BEGIN
     DECLARE found INT DEFAULT 0;
     /*M! SELECT COUNT(*) INTO found FROM information_schema.global_variables v
@@ -25,6 +27,22 @@ BEGIN
     END IF;
     IF found > 0 THEN
         SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED nodes of Galera, and several primaries, lose updates of each other: no guard holds there';
+    END IF;
+END//
+
+-- An engine without transactions keeps the row of a statement that a trigger refused.
+/*!50700 DROP PROCEDURE IF EXISTS fence.refuse_engine */ //
+CREATE /*M! OR REPLACE */ PROCEDURE fence.refuse_engine(a_table VARCHAR(200), an_engine VARCHAR(64))
+BEGIN
+    DECLARE said VARCHAR(400);
+    IF an_engine IS NULL THEN -- a view too
+        SET said = LEFT(CONCAT('REFUSED there is no table ', a_table), 128);
+        SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = said;
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM information_schema.engines e WHERE e.engine = an_engine AND e.transactions = 'YES') THEN
+        SET said = LEFT(CONCAT('REFUSED ', a_table, ' has the engine ', an_engine, ', which cannot undo what is refused: ALTER TABLE ', a_table,
+            ' ENGINE = InnoDB'), 128);
+        SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = said;
     END IF;
 END//
 DELIMITER ;
@@ -72,8 +90,8 @@ BEGIN
     SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED the floor is not deleted';
 END//
 
-DROP PROCEDURE IF EXISTS fence.check_arguments//
-CREATE PROCEDURE fence.check_arguments(a_lock VARBINARY(1000), a_token VARCHAR(64))
+/*!50700 DROP PROCEDURE IF EXISTS fence.check_arguments */ //
+CREATE /*M! OR REPLACE */ PROCEDURE fence.check_arguments(a_lock VARBINARY(1000), a_token VARCHAR(64))
 BEGIN
     IF a_lock IS NULL OR LENGTH(a_lock) NOT BETWEEN 1 AND 255 THEN
         SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED the name of a lock has 1 to 255 bytes';
@@ -83,15 +101,15 @@ BEGIN
     END IF;
 END//
 
--- Raises the mark, and sets the token under which this session writes. Commits an open transaction, as DDL does.
-DROP PROCEDURE IF EXISTS fence.claim//
-CREATE PROCEDURE fence.claim(a_lock VARBINARY(1000), a_token VARCHAR(64))
+-- Raises the mark, and sets the token under which this session writes. Commits an open transaction, as DDL does, also when it is refused.
+/*!50700 DROP PROCEDURE IF EXISTS fence.claim */ //
+CREATE /*M! OR REPLACE */ PROCEDURE fence.claim(a_lock VARBINARY(1000), a_token VARCHAR(64))
 BEGIN
     DECLARE now_mark BIGINT DEFAULT 0;
     DECLARE said VARCHAR(128);
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    COMMIT; -- first: so that a refusal, for whatever reason, finds nothing of the caller's to roll back
     CALL fence.check_arguments(a_lock, a_token);
-    COMMIT;
     START TRANSACTION;
     SELECT o.floor INTO now_mark FROM fence.origin o LOCK IN SHARE MODE;
     IF now_mark > CAST(a_token AS UNSIGNED) THEN
@@ -111,8 +129,8 @@ BEGIN
 END//
 
 -- For other sessions of the same holder: sets the token under which they write. It does not claim.
-DROP PROCEDURE IF EXISTS fence.use//
-CREATE PROCEDURE fence.`use`(a_lock VARBINARY(1000), a_token VARCHAR(64))
+/*!50700 DROP PROCEDURE IF EXISTS fence.use */ //
+CREATE /*M! OR REPLACE */ PROCEDURE fence.`use`(a_lock VARBINARY(1000), a_token VARCHAR(64))
 BEGIN
     CALL fence.check_arguments(a_lock, a_token);
     SET @fence_lock = a_lock, @fence_token = CAST(a_token AS UNSIGNED);
@@ -120,8 +138,8 @@ BEGIN
 END//
 
 -- Called by the triggers of protected tables. Runs with the rights of the user who installed it.
-DROP PROCEDURE IF EXISTS fence.admit//
-CREATE PROCEDURE fence.admit(a_lock VARBINARY(1000))
+/*!50700 DROP PROCEDURE IF EXISTS fence.admit */ //
+CREATE /*M! OR REPLACE */ PROCEDURE fence.admit(a_lock VARBINARY(1000))
 BEGIN
     DECLARE now_mark BIGINT DEFAULT 0;
     DECLARE said VARCHAR(128);
@@ -144,8 +162,8 @@ END//
 
 -- MariaDB ends idle transactions. MySQL has no such limit: there the connection is closed after that time idle, inside a
 -- transaction or not. @fence_idle_limit_s = 0 changes neither.
-DROP PROCEDURE IF EXISTS fence.bound_idle//
-CREATE PROCEDURE fence.bound_idle()
+/*!50700 DROP PROCEDURE IF EXISTS fence.bound_idle */ //
+CREATE /*M! OR REPLACE */ PROCEDURE fence.bound_idle()
 BEGIN
     DECLARE bound INT DEFAULT 10;
     IF @fence_idle_limit_s IS NOT NULL THEN
@@ -161,12 +179,12 @@ END//
 
 -- Refuses every token below this one from now on, and drops the marks below it. For an administrator, with the
 -- min_live_token of the lock service, to keep the marks few.
-DROP PROCEDURE IF EXISTS fence.forget//
-CREATE PROCEDURE fence.forget(below VARCHAR(64))
+/*!50700 DROP PROCEDURE IF EXISTS fence.forget */ //
+CREATE /*M! OR REPLACE */ PROCEDURE fence.forget(below VARCHAR(64))
 BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
-    CALL fence.check_arguments('-', below);
     COMMIT;
+    CALL fence.check_arguments('-', below);
     START TRANSACTION;
     UPDATE fence.origin SET floor = GREATEST(floor, CAST(below AS UNSIGNED));
     DELETE FROM fence.mark WHERE mark < CAST(below AS UNSIGNED); -- waits for whoever writes under one of them
@@ -174,8 +192,8 @@ BEGIN
 END//
 
 -- After a restore or a fail-over: forgets, and takes the present server for the marks' own.
-DROP PROCEDURE IF EXISTS fence.adopt//
-CREATE PROCEDURE fence.adopt(new_token VARCHAR(64))
+/*!50700 DROP PROCEDURE IF EXISTS fence.adopt */ //
+CREATE /*M! OR REPLACE */ PROCEDURE fence.adopt(new_token VARCHAR(64))
 BEGIN
     CALL fence.forget(new_token);
     UPDATE fence.origin SET server = CONCAT_WS(':', @@hostname, @@server_id, @@datadir);

@@ -49,13 +49,23 @@ class Driver:
         pairs = pairs_of(tables)
         for table, _ in pairs:
             self.must_exist(table)
-        run_script(self.words, guard_sql())
+        self.install_procedures()
         for table, lock in pairs:
             run_script(self.words, protect_sql(self.database, table, lock))
         tell(as_json, 'guard installed in %s%s\nwriters need: GRANT EXECUTE ON PROCEDURE fence.claim, fence.use and fence.admit, and no DROP or TRIGGER' % (
             self.version, ''.join('\n%s: protected, rows belong to the lock in %s' % p for p in pairs)), installed=True, version=self.version,
             protected=dict(pairs))
         return 0
+
+    def install_procedures(self):
+        """A second time too. MySQL drops them for that, and with them the rights of those who call them."""
+        listed = ("SELECT CONCAT_WS('\x1f', routine_name, user, host) FROM mysql.procs_priv WHERE db = 'fence' AND routine_type = 'PROCEDURE' "
+                  "AND FIND_IN_SET('Execute', proc_priv)")
+        before = self.admin.sql(listed)
+        run_script(self.words, guard_sql())
+        for row in set(before) - set(self.admin.sql(listed)):
+            name, user, host = row.split('\x1f')
+            self.admin.sql('GRANT EXECUTE ON PROCEDURE fence.`%s` TO %s@%s' % (name, text(user), text(host)))
 
     def must_exist(self, table):
         if not PLAIN.match(table):
@@ -87,7 +97,7 @@ class Driver:
         for table, there in guarded.items():
             for operation in sorted(OPERATIONS - there):
                 rows.append(['bad', '%s of %s is not guarded' % (operation, table), 'fencelock guard install URL %s=LOCK' % table.split('.')[1]])
-        rows += self.clusters() + self.rights(guarded) + self.cascades(guarded) + self.losses()
+        rows += self.clusters() + self.older(guarded) + self.engines(guarded) + self.rights(guarded) + self.cascades(guarded) + self.losses()
         if not guarded:
             rows.append(['note', 'no table is protected', 'fencelock guard install URL TABLE=LOCK'])
         return tell_found(rows, sorted(guarded), as_json, colours)
@@ -98,6 +108,24 @@ class Driver:
             return []
         except Refused as e:
             return [['bad', str(e), 'Use one server with replicas, of which one is written to.']]
+
+    def older(self, guarded):
+        """Their triggers compare locks as text, so that a row can be moved to a lock whose name differs only in case."""
+        listed = self.admin.sql("SELECT DISTINCT CONCAT(event_object_schema, '.', event_object_table) FROM information_schema.triggers WHERE "
+                                "action_statement LIKE '%CALL fence.admit%' AND action_statement NOT LIKE '%USING utf8mb4%'")
+        return [['bad', '%s was protected by an older version, which takes names of locks that differ in case for the same' % table,
+                 'fencelock guard install URL %s=LOCK' % table.split('.')[1]] for table in listed if table in guarded]
+
+    def engines(self, guarded):
+        """ALTER TABLE keeps the triggers, and does not ask whether the new engine can undo what they refuse."""
+        rows = []
+        for table in guarded:
+            schema, name = table.split('.')
+            engine = self.admin.one('SELECT t.engine FROM information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine WHERE '
+                                    "t.table_schema = %s AND t.table_name = %s AND COALESCE(e.transactions, '') <> 'YES'" % (text(schema), text(name)))
+            if engine:
+                rows.append(['bad', '%s has the engine %s, which cannot undo what is refused' % (table, engine), 'ALTER TABLE %s ENGINE = InnoDB' % table])
+        return rows
 
     def rights(self, guarded):
         """The users who could empty a protected table, drop its triggers, or change marks. Administrators always can."""

@@ -7,7 +7,7 @@ import time
 
 from .child import Child, program
 from .storage import Refused, Storage, Unknown
-from .suite import Broken, must
+from .suite import Broken, must, must_refuse
 
 WORDS = {'FL001': 'STALE', 'FL002': 'NOTOKEN', 'FL003': 'NOTCLAIMED', 'FL005': 'NOLOCK', 'FL006': 'REFUSED', '40001': 'BUSY'}
 ERROR = re.compile(r'^ERROR (\d+) \((\w{5})\)(?: at line \d+)?:? ?(.*)')
@@ -79,7 +79,7 @@ class MySQL(Storage):
         version = self.admin.one('SELECT VERSION()')
         self.name = ('MariaDB ' if 'MariaDB' in version else 'MySQL ') + version.split('-')[0]
         self.admin.sql('CREATE TABLE account (id VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, '
-                       '`lock` VARBINARY(255), balance TEXT CHARACTER SET utf8mb4) ENGINE = InnoDB')
+                       '`lock` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, balance TEXT CHARACTER SET utf8mb4) ENGINE = InnoDB')
         self.protect(True)
         if server is not None:
             self.restart = self.kill_and_start
@@ -173,6 +173,9 @@ class MySQL(Storage):
             yield 7, 'write after a newer claim, ' + level, lambda suite, level=level: self.overtaken(suite, level)
         yield 3, 'claim in a transaction with an old snapshot', self.old_snapshot
         yield 1, 'savepoint, write refused, rollback to', self.savepoint
+        for what, change in (('another lock', lambda lock: lock + 'x'), ('its lock in capitals', str.upper), ('its lock and a space', lambda lock: lock + ' '),
+                             ('its lock with an accent', lambda lock: lock.replace('o', 'ó'))):
+            yield 6, 'row moved by its holder to ' + what, lambda suite, change=change: self.moved(suite, change)
         yield 10, 'holder paused in its transaction', self.paused
 
     def begin(self, suite, level):
@@ -220,6 +223,16 @@ class MySQL(Storage):
                           'UPDATE account SET balance = 666 WHERE id = %s' % text(key), 'COMMIT'):
             a.ask(statement + ';')
         must(self.read(b, lock, key) == '100', 'the value is %s', self.read(b, lock, key))
+
+    def moved(self, suite, change):
+        """By one who may write the row as it was, and has no token for the lock to which it would belong."""
+        key, lock = suite.fresh('100')
+        a, token = self.open(), suite.token()
+        self.claim(a, lock, token)
+        self.write(a, lock, token, key, '101', self.kinds[0])
+        must_refuse('NOTOKEN', 'the move', a.sql, 'UPDATE account SET `lock` = %s WHERE id = %s' % (text(change(lock)), text(key)))
+        now = a.one('SELECT HEX(`lock`) FROM account WHERE id = %s' % text(key))
+        must(now == lock.encode().hex().upper(), 'the lock is now %s', now)
 
     def paused(self, suite):
         key, lock = suite.fresh('100')
