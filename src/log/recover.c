@@ -4,7 +4,10 @@
  * were appended. Nothing on disk changes before everything was checked. Then the remains of a torn
  * last write are zeroed, half-made segments are removed, and all is synced: the bytes read may have
  * been in a cache of the system or the disk, and what is built on them must not be more durable
- * than they are. */
+ * than they are.
+ *
+ * The last write of a process that was killed may still be under way in the kernel. Each segment is
+ * locked by who writes to it, and read only when that lock is gone. */
 #include "log/log_private.h"
 
 #include <errno.h>
@@ -13,6 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define LOCK_QUIET_MS 1000u /* as after most kills, and while a child of fork() still closes it */
+#define LOCK_WAIT_S 30u     /* as long as a disk may take that is not broken */
 
 struct found {
     uint32_t number;
@@ -153,6 +159,26 @@ static int list_files(struct recovery *r)
 
 /* --- reading --- */
 
+/* Waits until no write to the segment is under way that another process has begun. */
+static int lock_segment(struct recovery *r, const char *name, struct log_file *f)
+{
+    int rv = r->d->ops->lock(r->d, f, LOCK_QUIET_MS);
+    if (rv == -EWOULDBLOCK) {
+        log_message(r->l, LOG_LEVEL_WARNING,
+                    "%s/%s is still being written for a process that has ended, or another process "
+                    "has locked it; this is waited for, for up to %u s",
+                    r->d->where, name, LOCK_WAIT_S);
+        rv = r->d->ops->lock(r->d, f, LOCK_WAIT_S * 1000);
+    }
+    if (rv == -EWOULDBLOCK) {
+        return explain(r, FL_EIO,
+                       "%s/%s is still being written for a process that has ended, or another "
+                       "process has locked it: see whether the disk works, and start again",
+                       r->d->where, name);
+    }
+    return rv == 0 ? 0 : io_error(r, "lock", name, rv);
+}
+
 static int on_begun(void *ctx, const struct log_write *first)
 {
     struct recovery *r = ctx;
@@ -224,6 +250,11 @@ static int read_segment(struct recovery *r, const struct found *f)
     int rv = r->d->ops->open(r->d, name, LOG_OPEN_READ | LOG_OPEN_DIRECT, &file);
     if (rv != 0) {
         return io_error(r, "open", name, rv);
+    }
+    rv = lock_segment(r, name, file);
+    if (rv != 0) {
+        r->d->ops->close(r->d, file);
+        return rv;
     }
     int64_t n = r->d->ops->read(r->d, file, r->buffer, need, 0);
     if (n < 0) { /* to name the wrong byte, the slow way is good enough here */
@@ -399,7 +430,15 @@ static int open_segment(struct recovery *r, uint32_t number, struct log_file **r
     char name[LOG_NAME_MAX + 1];
     log_segment_name(number, name);
     int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE | LOG_OPEN_DIRECT, ret);
-    return rv == 0 ? 0 : io_error(r, "open", name, rv);
+    if (rv != 0) {
+        return io_error(r, "open", name, rv);
+    }
+    rv = lock_segment(r, name, *ret);
+    if (rv != 0) {
+        r->d->ops->close(r->d, *ret);
+        *ret = NULL;
+    }
+    return rv;
 }
 
 static int open_segments(struct recovery *r)

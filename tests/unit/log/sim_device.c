@@ -22,18 +22,11 @@ struct fault {
     int error;
 };
 
-/* A write that was acknowledged and is not on stable storage yet. */
-struct late {
-    struct late *next;
-    struct inode *inode;
-    size_t offset, len;
-};
-
 struct sim_device {
     struct log_device base;
     pthread_mutex_t mutex; /* held in synchronous calls, which workers make too */
     bool lies;
-    struct late *late_first, *late_last;
+    struct late_writes late;
     uint64_t rng;
     uint64_t now_ns;
     struct directory seen, stable;
@@ -157,6 +150,12 @@ static void sim_close(struct log_device *base, struct log_file *f)
 {
     inode_unref(f->inode);
     free(f);
+}
+
+/* Nobody else has the files of this disk open. */
+static int sim_lock(struct log_device *base, struct log_file *f, uint32_t wait_ms)
+{
+    return fault(sim_of(base), SIM_LOCK);
 }
 
 static int sim_size(struct log_device *base, struct log_file *f, uint64_t *ret)
@@ -305,6 +304,8 @@ ONE_AT_A_TIME(int, list, (struct log_device * base, log_list_cb *each, void *ctx
 ONE_AT_A_TIME(int, open,
               (struct log_device * base, const char *name, unsigned flags, struct log_file **ret),
               (base, name, flags, ret))
+ONE_AT_A_TIME(int, lock, (struct log_device * base, struct log_file *f, uint32_t wait_ms),
+              (base, f, wait_ms))
 ONE_AT_A_TIME(int, size, (struct log_device * base, struct log_file *f, uint64_t *ret),
               (base, f, ret))
 ONE_AT_A_TIME(int64_t, read,
@@ -332,6 +333,7 @@ static const struct log_device_ops sim_ops = {
     .list = locked_list,
     .open = locked_open,
     .close = locked_close,
+    .lock = locked_lock,
     .size = locked_size,
     .read = locked_read,
     .write = locked_write,
@@ -366,34 +368,6 @@ static void put_some(struct sim_device *d, const struct log_io *io, bool disk)
     d->tear = NULL;
 }
 
-static void note_late(struct sim_device *d, struct inode *n, size_t offset, size_t len)
-{
-    struct late *l = fli_xmalloc(sizeof *l);
-    *l = (struct late){.inode = n, .offset = offset, .len = len};
-    n->refs++;
-    if (d->late_first == NULL) {
-        d->late_first = l;
-    } else {
-        d->late_last->next = l;
-    }
-    d->late_last = l;
-}
-
-/* The oldest one gets there, or is lost. */
-static void end_late(struct sim_device *d, bool kept)
-{
-    struct late *l = d->late_first;
-    struct inode *n = l->inode;
-    d->late_first = l->next;
-    if (l->offset + l->len <= n->seen_len) {
-        uint8_t *to = kept ? n->stable : n->seen;
-        const uint8_t *from = kept ? n->seen : n->stable;
-        memcpy(to + l->offset, from + l->offset, l->len);
-    }
-    inode_unref(n);
-    free(l);
-}
-
 void sim_device_lie(struct sim_device *d)
 {
     d->lies = true;
@@ -401,8 +375,8 @@ void sim_device_lie(struct sim_device *d)
 
 void sim_device_make_stable(struct sim_device *d)
 {
-    if (d->late_first != NULL) {
-        end_late(d, true);
+    if (d->late.first != NULL) {
+        end_late(&d->late, true);
     }
 }
 
@@ -426,7 +400,7 @@ static int finish_write(struct sim_device *d, struct log_io *io)
     }
     memcpy(n->seen + offset, io->data, io->len);
     if (d->lies) {
-        note_late(d, n, (size_t)offset, io->len);
+        note_late(&d->late, n, (size_t)offset, io->len);
     } else {
         memcpy(n->stable + offset, io->data, io->len);
     }
@@ -633,8 +607,8 @@ void sim_device_crash(struct sim_device *d, enum sim_crash how)
     if (background != NULL) {
         crash_background(d, background);
     }
-    for (bool kept = how != SIM_CRASH_POWER || coin(d); d->late_first != NULL;) {
-        end_late(d, kept);
+    for (bool kept = how != SIM_CRASH_POWER || coin(d); d->late.first != NULL;) {
+        end_late(&d->late, kept);
         kept = kept && (how != SIM_CRASH_POWER || coin(d));
     }
     if (how == SIM_CRASH_POWER) {
@@ -769,8 +743,8 @@ void sim_device_destroy(struct sim_device *d)
     for (unsigned i = 0; i < LOG_LANES; i++) {
         FLI_ASSERT(d->under_way[i] == NULL);
     }
-    while (d->late_first != NULL) {
-        end_late(d, false);
+    while (d->late.first != NULL) {
+        end_late(&d->late, false);
     }
     drop_changes(d);
     copy_directory(&d->seen, &none);

@@ -50,6 +50,7 @@ enum sim_call {
     SIM_PREPARE,
     SIM_REMOVE_IO,
     SIM_OPEN,
+    SIM_LOCK,
     SIM_READ,
     SIM_WRITE,
     SIM_SYNC,

@@ -163,4 +163,43 @@ static inline void copy_directory(struct directory *to, const struct directory *
     to->len = from->len;
 }
 
+/* A write that was acknowledged and is not on stable storage yet. */
+struct late {
+    struct late *next;
+    struct inode *inode;
+    size_t offset, len;
+};
+
+struct late_writes {
+    struct late *first, *last;
+};
+
+static inline void note_late(struct late_writes *w, struct inode *n, size_t offset, size_t len)
+{
+    struct late *l = fli_xmalloc(sizeof *l);
+    *l = (struct late){.inode = n, .offset = offset, .len = len};
+    n->refs++;
+    if (w->first == NULL) {
+        w->first = l;
+    } else {
+        w->last->next = l;
+    }
+    w->last = l;
+}
+
+/* The oldest one gets there, or is lost. */
+static inline void end_late(struct late_writes *w, bool kept)
+{
+    struct late *l = w->first;
+    struct inode *n = l->inode;
+    w->first = l->next;
+    if (l->offset + l->len <= n->seen_len) {
+        uint8_t *to = kept ? n->stable : n->seen;
+        const uint8_t *from = kept ? n->seen : n->stable;
+        memcpy(to + l->offset, from + l->offset, l->len);
+    }
+    inode_unref(n);
+    free(l);
+}
+
 #endif

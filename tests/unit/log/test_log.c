@@ -629,10 +629,10 @@ TEST(misplaced_write)
 /* Each call that opening makes fails once: an error, and the next attempt works. */
 TEST(failing_open)
 {
-    static const enum sim_call calls[] = {SIM_LIST, SIM_OPEN,   SIM_READ,   SIM_WRITE,
+    static const enum sim_call calls[] = {SIM_LIST, SIM_OPEN,   SIM_LOCK,   SIM_READ,    SIM_WRITE,
                                           SIM_SYNC, SIM_RENAME, SIM_REMOVE, SIM_SYNC_DIR};
     unsigned failures = 0;
-    for (unsigned c = 0; c < 8; c++) {
+    for (unsigned c = 0; c < 9; c++) {
         for (unsigned nth = 1; nth < 10; nth++) {
             for (unsigned fresh = 0; fresh < 2; fresh++) {
                 struct rig r;
@@ -671,6 +671,26 @@ TEST(failing_open)
         }
     }
     assert_true(failures > 20);
+}
+
+/* A write of a process that has ended is under way, and the disk does not finish it: it is waited
+ * for, with a line, and then nothing is read. */
+TEST_WITH(opening_waits_for_a_write_of_before, setup, teardown)
+{
+    struct rig *r = *state;
+    append(r, 1, 3000);
+    rig_sync(r);
+    rig_close(r);
+    sim_device_fail(r->sim, SIM_LOCK, 1, 2, -EWOULDBLOCK);
+    uint64_t reads = sim_device_calls(r->sim, SIM_READ);
+    assert_int_equal(rig_try_open(r), FL_EIO);
+    assert_non_null(strstr(r->errmsg, "sim/" FIRST " is still being written"));
+    assert_int_equal(sim_device_calls(r->sim, SIM_READ), reads);
+    assert_int_equal(r->said[LOG_LEVEL_WARNING], 1);
+    sim_device_fail(r->sim, SIM_LOCK, 1, 1, -EWOULDBLOCK);
+    rig_open(r);
+    assert_int_equal(r->said[LOG_LEVEL_WARNING], 2);
+    assert_true(rig_entry_ok(r, 1));
 }
 
 /* What only the process had seen is made stable before it is built on: after a kill and a start, a
