@@ -2,9 +2,9 @@
  *
  * All segments are read once, in order, and their records are applied in the order in which they
  * were appended. Nothing on disk changes before everything was checked. Then the remains of a torn
- * last write are zeroed, half-made segments are removed, and all is synced: the bytes read may have
- * been in a cache of the system or the disk, and what is built on them must not be more durable
- * than they are.
+ * last write are zeroed, half-made segments are removed, the last whole write is written again, and
+ * all is synced: the bytes read may have been in a cache of the system or the disk, and what is
+ * built on them must not be more durable than they are.
  *
  * The last write of a process that was killed may still be under way in the kernel. Each segment is
  * locked by who writes to it, and read only when that lock is gone. */
@@ -44,7 +44,10 @@ struct recovery {
     bool begun;          /* some segment had a write */
     uint32_t last_begun; /* the last segment with a write */
     uint64_t end;        /* of the log in that segment */
-    uint32_t torn;       /* the segment with a torn write; 0: none */
+    uint64_t last_at;    /* where its last write begins */
+    uint8_t *last;       /* that write as it was read, up to `end` */
+    size_t last_cap;
+    uint32_t torn; /* the segment with a torn write; 0: none */
     uint64_t torn_at, torn_end;
 };
 
@@ -269,6 +272,24 @@ static int read_segment(struct recovery *r, const struct found *f)
     return (uint64_t)n == f->size ? 0 : io_error(r, "read all of", name, -EIO);
 }
 
+/* Keeps the last write, since the next segment is read over it. */
+static int keep_last(struct recovery *r, uint64_t at, uint64_t end)
+{
+    size_t len = (size_t)(end - at);
+    if (len > r->last_cap) {
+        free(r->last);
+        r->last_cap = len;
+        r->last = malloc(len);
+        if (r->last == NULL) {
+            return no_memory(r);
+        }
+    }
+    memcpy(r->last, r->buffer + at, len);
+    r->last_at = at;
+    r->end = end;
+    return 0;
+}
+
 /* Scans one segment and checks that it continues those before. */
 static int check_segment(struct recovery *r, const struct found *f)
 {
@@ -301,17 +322,17 @@ static int check_segment(struct recovery *r, const struct found *f)
     if (!r->begun && r->scan.writes == 0) {
         return segment_error(r, FL_ECORRUPT, f->number, 0, "the first write of the log is missing");
     }
-    if (r->scan.writes > 0) {
-        r->begun = true;
-        r->last_begun = f->number;
-        r->end = r->scan.at;
-    }
     if (end == LOG_SCAN_TORN) {
         r->torn = f->number;
         r->torn_at = r->scan.at;
         r->torn_end = r->scan.torn_end;
     }
-    return 0;
+    if (r->scan.writes == 0) {
+        return 0;
+    }
+    r->begun = true;
+    r->last_begun = f->number;
+    return keep_last(r, r->scan.last_at, r->scan.at);
 }
 
 static int read_all(struct recovery *r)
@@ -453,6 +474,22 @@ static int open_segments(struct recovery *r)
     return rv;
 }
 
+/* The last write may have failed in the process before, and have been read from the cache, which
+ * believes that it is on disk: a sync alone would do nothing. The same bytes over themselves put
+ * nothing at risk. */
+static int write_last_again(struct recovery *r)
+{
+    char name[LOG_NAME_MAX + 1];
+    struct log_file *f = NULL;
+    log_segment_name(r->last_begun, name);
+    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE, &f);
+    if (rv == 0) {
+        rv = r->d->ops->write(r->d, f, r->last, (size_t)(r->end - r->last_at), r->last_at);
+        r->d->ops->close(r->d, f);
+    }
+    return rv == 0 ? 0 : io_error(r, "write the end of the log again in", name, rv);
+}
+
 static int finish_recovery(struct recovery *r)
 {
     struct log *l = r->l;
@@ -478,6 +515,9 @@ static int finish_recovery(struct recovery *r)
     FLI_ASSERT(l->entries.last == r->scan.state.last_index);
     FLI_ASSERT(log_last_term(l) == r->scan.state.last_term);
     rv = open_segments(r);
+    if (rv == 0) {
+        rv = write_last_again(r);
+    }
     if (rv != 0) {
         return rv;
     }
@@ -603,6 +643,7 @@ int log_open(const struct log_config *config, struct log **ret, char *errmsg, si
     int rv = recover(&r);
     free(r.segments);
     free(r.buffer);
+    free(r.last);
     if (rv != 0) {
         l->closed = true;
         log_destroy(l);

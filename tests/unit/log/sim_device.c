@@ -38,6 +38,7 @@ struct sim_device {
     uint64_t capacity;
     char misplace_name[LOG_NAME_MAX + 1];
     uint64_t misplace_offset;
+    bool fail_in_cache;
     const uint8_t *tear;
     void (*started)(void *ctx, enum log_lane lane);
     void *started_ctx;
@@ -185,7 +186,7 @@ static int sim_write(struct log_device *base, struct log_file *f, const void *da
     if (offset + len > f->inode->seen_len) {
         inode_resize(f->inode, (size_t)offset + len);
     }
-    memcpy(f->inode->seen + offset, data, len);
+    inode_write(f->inode, data, len, (size_t)offset);
     return 0;
 }
 
@@ -385,6 +386,13 @@ static int finish_write(struct sim_device *d, struct log_io *io)
     struct inode *n = io->file->inode;
     uint64_t offset = io->offset;
     int error = fault(d, SIM_LOG_WRITE);
+    if (d->fail_in_cache) {
+        d->fail_in_cache = false;
+        memcpy(n->seen + offset, io->data, io->len);
+        n->clean_at = (size_t)offset;
+        n->clean_len = io->len;
+        return -EIO;
+    }
     if (error != 0) {
         put_some(d, io, true);
         return error;
@@ -398,7 +406,7 @@ static int finish_write(struct sim_device *d, struct log_io *io)
         n = to->inode;
         offset = d->misplace_offset;
     }
-    memcpy(n->seen + offset, io->data, io->len);
+    inode_write(n, io->data, io->len, (size_t)offset);
     if (d->lies) {
         note_late(&d->late, n, (size_t)offset, io->len);
     } else {
@@ -453,6 +461,7 @@ static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, stru
     if (steps > 2) {
         bool fresh = n->cap == 0;
         inode_resize(n, (size_t)io->size);
+        n->clean_at = n->clean_len = 0;
         fill(d, n, steps > 3, fresh);
     }
     if (steps > 4) {
@@ -564,6 +573,7 @@ static void crash_background(struct sim_device *d, struct log_io *io)
 
 static void lose_unsynced(struct sim_device *d, struct inode *n)
 {
+    inode_forget_clean(n);
     if (coin(d)) {
         n->stable_len = n->seen_len;
     }
@@ -644,6 +654,11 @@ void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, uns
 uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call)
 {
     return d->faults[call].calls;
+}
+
+void sim_device_fail_in_cache(struct sim_device *d)
+{
+    d->fail_in_cache = true;
 }
 
 void sim_device_capacity(struct sim_device *d, uint64_t bytes)

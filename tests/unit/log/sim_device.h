@@ -68,6 +68,10 @@ void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, uns
                      int error);
 uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call);
 
+/* The next write of the log fails with -EIO as one through the page cache does: reads find all of
+ * it, a sync has nothing to write there, and the power takes it, unless it is written again. */
+void sim_device_fail_in_cache(struct sim_device *d);
+
 /* Bytes that all files together may have; UINT64_MAX: any. Beyond, -ENOSPC. */
 void sim_device_capacity(struct sim_device *d, uint64_t bytes);
 

@@ -18,6 +18,7 @@ struct inode {
     size_t seen_len, stable_len;
     uint64_t bad[8]; /* sectors, + 1 */
     unsigned bad_len;
+    size_t clean_at, clean_len; /* seen, and no sync makes it stable */
 };
 
 struct name {
@@ -69,10 +70,29 @@ static inline void inode_unref(struct inode *n)
 
 static inline void inode_sync(struct inode *n)
 {
+    size_t from = n->clean_at + n->clean_len;
     if (n->cap > 0) {
-        memcpy(n->stable, n->seen, n->cap);
+        memcpy(n->stable, n->seen, n->clean_at);
+        memcpy(n->stable + from, n->seen + from, n->cap - from);
     }
     n->stable_len = n->seen_len;
+}
+
+static inline void inode_write(struct inode *n, const void *data, size_t len, size_t offset)
+{
+    memcpy(n->seen + offset, data, len);
+    if (offset <= n->clean_at && offset + len >= n->clean_at + n->clean_len) {
+        n->clean_at = n->clean_len = 0;
+    }
+}
+
+/* The power goes, and the cache with it. */
+static inline void inode_forget_clean(struct inode *n)
+{
+    if (n->clean_len > 0) {
+        memcpy(n->seen + n->clean_at, n->stable + n->clean_at, n->clean_len);
+        n->clean_at = n->clean_len = 0;
+    }
 }
 
 /* What pread() would. */

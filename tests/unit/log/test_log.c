@@ -713,6 +713,40 @@ TEST_WITH(stable_after_open, setup, teardown)
     assert_true(rig_entry_ok(r, 1) && rig_entry_ok(r, 2));
 }
 
+/* A write fails, and its bytes stay in the cache, of which the system believes that they are on
+ * disk: the next process reads them, and must write them again before it builds on them. */
+TEST(failed_write_that_is_read_back)
+{
+    for (unsigned more = 0; more < 3; more++) {
+        struct rig r;
+        rig_init(&r, more, SMALL);
+        rig_open(&r);
+        append(&r, 1, 3000);
+        rig_sync(&r);
+        append(&r, 1, 6000);
+        log_flush(r.log);
+        sim_device_fail_in_cache(r.sim);
+        sim_device_finish(r.sim, LOG_LANE_WRITE);
+        assert_int_equal(r.failed_calls, 1);
+        for (unsigned i = 0; i < 2; i++) {
+            rig_crash(&r, SIM_CRASH_PROCESS);
+            rig_open(&r);
+            assert_int_equal(log_durable_index(r.log), 2);
+        }
+        for (unsigned i = 0; i < more; i++) {
+            append(&r, 1, 9000);
+            rig_sync(&r);
+        }
+        rig_crash(&r, SIM_CRASH_POWER);
+        rig_open(&r);
+        assert_int_equal(log_last_index(r.log), 2 + more);
+        for (uint64_t i = 1; i <= 2 + more; i++) {
+            assert_true(rig_entry_ok(&r, i));
+        }
+        rig_fini(&r);
+    }
+}
+
 /* A segment that was being made ready when the process was killed is used after the start; then the
  * power goes. Its name must have been made stable before. */
 TEST(stable_names_after_open)
