@@ -30,8 +30,8 @@ enum log_lane {
 
 enum log_io_type {
     LOG_IO_WRITE,   /* data at offset of file; durable when done. Lane WRITE. */
-    LOG_IO_PREPARE, /* makes the file `name` of `size` zeros, durable with its name; out of the
-                       file `from` if that is given and exists. Until it is done the file is
+    LOG_IO_PREPARE, /* makes the file `name` of `size` zeros, locked, durable with its name; out of
+                       the file `from` if that is given and exists. Until it is done the file is
                        called `name`.part. After an error it may be started again. Lane
                        BACKGROUND. */
     LOG_IO_REMOVE,  /* removes the file `name` durably; it may be absent. Lane BACKGROUND. */
@@ -72,6 +72,10 @@ struct log_device_ops {
     int (*list)(struct log_device *d, log_list_cb *each, void *ctx);
     int (*open)(struct log_device *d, const char *name, unsigned flags, struct log_file **ret);
     void (*close)(struct log_device *d, struct log_file *f);
+    /* Keeps all others that lock the file from writing to it, and if it is open for writing from
+     * reading it, until it is closed. After at most wait_ms -EWOULDBLOCK. The lock of a process
+     * that is killed lasts as long as any write of the file that it has begun. */
+    int (*lock)(struct log_device *d, struct log_file *f, uint32_t wait_ms);
     int (*size)(struct log_device *d, struct log_file *f, uint64_t *ret);
     /* Returns the bytes read, fewer than len only at the end of the file. */
     int64_t (*read)(struct log_device *d, struct log_file *f, void *data, size_t len,

@@ -16,8 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -25,6 +27,8 @@
 
 #define STACK_BYTES ((size_t)256 << 10)
 #define FILL_BYTES ((size_t)128 << 10) /* of zeros in one write of lane BACKGROUND */
+#define LOCK_AGAIN_NS 10000000
+#define LOCK_NEW_MS 1000u /* a child after fork() has the file open, too, until it closes all */
 
 struct log_file {
     int fd;
@@ -125,6 +129,30 @@ static void files_close(struct log_device *d, struct log_file *file)
 {
     close(file->fd);
     free(file);
+}
+
+/* A lock belongs to the open file. A request to io_uring has a reference to that, and keeps it
+ * after the process has ended. Reading asks for no more than a shared lock, since NFS grants no
+ * other to a file that is open for reading. */
+static int lock_fd(int fd, uint32_t wait_ms)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_AGAIN_NS};
+    uint64_t until_ms = fli_clock_ms() + wait_ms;
+    int flags = fcntl(fd, F_GETFL);
+    int how = flags >= 0 && (flags & O_ACCMODE) == O_RDONLY ? LOCK_SH : LOCK_EX;
+    while (flock(fd, how | LOCK_NB) != 0) {
+        int error = errno;
+        if (error != EWOULDBLOCK || fli_clock_ms() >= until_ms) {
+            return -error;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+static int files_lock(struct log_device *d, struct log_file *file, uint32_t wait_ms)
+{
+    return lock_fd(file->fd, wait_ms);
 }
 
 static int files_size(struct log_device *d, struct log_file *file, uint64_t *ret)
@@ -259,7 +287,10 @@ static int prepare(struct files *f, struct log_io *io)
     }
     struct log_file *file = rv == 0 ? malloc(sizeof *file) : NULL;
     if (rv == 0) {
-        rv = file == NULL ? -ENOMEM : fill(f, fd, io->size);
+        rv = file == NULL ? -ENOMEM : lock_fd(fd, LOCK_NEW_MS);
+    }
+    if (rv == 0) {
+        rv = fill(f, fd, io->size);
     }
     if (rv == 0) {
         rv = files_rename(d, part, io->name);
@@ -524,6 +555,7 @@ static const struct log_device_ops files_ops = {
     .list = files_list,
     .open = files_open,
     .close = files_close,
+    .lock = files_lock,
     .size = files_size,
     .read = files_read,
     .write = files_write,

@@ -436,10 +436,12 @@ enum log_scan_end log_scan_segment(struct log_scan *s, uint32_t segment, const u
         if (log_is_zero(data + at, LOG_SECTOR)) {
             return check_gap(s, data, at, len);
         }
-        enum log_scan_end end = scan_write(s, segment, data, at, len, &at);
+        size_t begin = at;
+        enum log_scan_end end = scan_write(s, segment, data, begin, len, &at);
         if (end != LOG_SCAN_CLEAN) {
             return end;
         }
+        s->last_at = begin;
     }
     s->at = len;
     return LOG_SCAN_CLEAN;

@@ -104,6 +104,7 @@ struct log_scan {
     /* The results of the last call. */
     uint32_t writes; /* in this segment */
     uint64_t at;
+    uint64_t last_at; /* where the last whole write begins, if writes > 0 */
     uint64_t torn_end;
     int stopped; /* the error of the callback */
     char why[160];

@@ -2,9 +2,12 @@
  *
  * All segments are read once, in order, and their records are applied in the order in which they
  * were appended. Nothing on disk changes before everything was checked. Then the remains of a torn
- * last write are zeroed, half-made segments are removed, and all is synced: the bytes read may have
- * been in a cache of the system or the disk, and what is built on them must not be more durable
- * than they are. */
+ * last write are zeroed, half-made segments are removed, the last whole write is written again, and
+ * all is synced: the bytes read may have been in a cache of the system or the disk, and what is
+ * built on them must not be more durable than they are.
+ *
+ * The last write of a process that was killed may still be under way in the kernel. Each segment is
+ * locked by who writes to it, and read only when that lock is gone. */
 #include "log/log_private.h"
 
 #include <errno.h>
@@ -13,6 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define LOCK_QUIET_MS 1000u /* as after most kills, and while a child of fork() still closes it */
+#define LOCK_WAIT_S 30u     /* as long as a disk may take that is not broken */
 
 struct found {
     uint32_t number;
@@ -38,7 +44,10 @@ struct recovery {
     bool begun;          /* some segment had a write */
     uint32_t last_begun; /* the last segment with a write */
     uint64_t end;        /* of the log in that segment */
-    uint32_t torn;       /* the segment with a torn write; 0: none */
+    uint64_t last_at;    /* where its last write begins */
+    uint8_t *last;       /* that write as it was read, up to `end` */
+    size_t last_cap;
+    uint32_t torn; /* the segment with a torn write; 0: none */
     uint64_t torn_at, torn_end;
 };
 
@@ -153,6 +162,26 @@ static int list_files(struct recovery *r)
 
 /* --- reading --- */
 
+/* Waits until no write to the segment is under way that another process has begun. */
+static int lock_segment(struct recovery *r, const char *name, struct log_file *f)
+{
+    int rv = r->d->ops->lock(r->d, f, LOCK_QUIET_MS);
+    if (rv == -EWOULDBLOCK) {
+        log_message(r->l, LOG_LEVEL_WARNING,
+                    "%s/%s is still being written for a process that has ended, or another process "
+                    "has locked it; this is waited for, for up to %u s",
+                    r->d->where, name, LOCK_WAIT_S);
+        rv = r->d->ops->lock(r->d, f, LOCK_WAIT_S * 1000);
+    }
+    if (rv == -EWOULDBLOCK) {
+        return explain(r, FL_EIO,
+                       "%s/%s is still being written for a process that has ended, or another "
+                       "process has locked it: see whether the disk works, and start again",
+                       r->d->where, name);
+    }
+    return rv == 0 ? 0 : io_error(r, "lock", name, rv);
+}
+
 static int on_begun(void *ctx, const struct log_write *first)
 {
     struct recovery *r = ctx;
@@ -225,6 +254,11 @@ static int read_segment(struct recovery *r, const struct found *f)
     if (rv != 0) {
         return io_error(r, "open", name, rv);
     }
+    rv = lock_segment(r, name, file);
+    if (rv != 0) {
+        r->d->ops->close(r->d, file);
+        return rv;
+    }
     int64_t n = r->d->ops->read(r->d, file, r->buffer, need, 0);
     if (n < 0) { /* to name the wrong byte, the slow way is good enough here */
         uint64_t at = 0;
@@ -236,6 +270,24 @@ static int read_segment(struct recovery *r, const struct found *f)
     }
     r->d->ops->close(r->d, file);
     return (uint64_t)n == f->size ? 0 : io_error(r, "read all of", name, -EIO);
+}
+
+/* Keeps the last write, since the next segment is read over it. */
+static int keep_last(struct recovery *r, uint64_t at, uint64_t end)
+{
+    size_t len = (size_t)(end - at);
+    if (len > r->last_cap) {
+        free(r->last);
+        r->last_cap = len;
+        r->last = malloc(len);
+        if (r->last == NULL) {
+            return no_memory(r);
+        }
+    }
+    memcpy(r->last, r->buffer + at, len);
+    r->last_at = at;
+    r->end = end;
+    return 0;
 }
 
 /* Scans one segment and checks that it continues those before. */
@@ -270,17 +322,17 @@ static int check_segment(struct recovery *r, const struct found *f)
     if (!r->begun && r->scan.writes == 0) {
         return segment_error(r, FL_ECORRUPT, f->number, 0, "the first write of the log is missing");
     }
-    if (r->scan.writes > 0) {
-        r->begun = true;
-        r->last_begun = f->number;
-        r->end = r->scan.at;
-    }
     if (end == LOG_SCAN_TORN) {
         r->torn = f->number;
         r->torn_at = r->scan.at;
         r->torn_end = r->scan.torn_end;
     }
-    return 0;
+    if (r->scan.writes == 0) {
+        return 0;
+    }
+    r->begun = true;
+    r->last_begun = f->number;
+    return keep_last(r, r->scan.last_at, r->scan.at);
 }
 
 static int read_all(struct recovery *r)
@@ -399,7 +451,15 @@ static int open_segment(struct recovery *r, uint32_t number, struct log_file **r
     char name[LOG_NAME_MAX + 1];
     log_segment_name(number, name);
     int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE | LOG_OPEN_DIRECT, ret);
-    return rv == 0 ? 0 : io_error(r, "open", name, rv);
+    if (rv != 0) {
+        return io_error(r, "open", name, rv);
+    }
+    rv = lock_segment(r, name, *ret);
+    if (rv != 0) {
+        r->d->ops->close(r->d, *ret);
+        *ret = NULL;
+    }
+    return rv;
 }
 
 static int open_segments(struct recovery *r)
@@ -412,6 +472,22 @@ static int open_segments(struct recovery *r)
         l->ready_len += rv == 0;
     }
     return rv;
+}
+
+/* The last write may have failed in the process before, and have been read from the cache, which
+ * believes that it is on disk: a sync alone would do nothing. The same bytes over themselves put
+ * nothing at risk. */
+static int write_last_again(struct recovery *r)
+{
+    char name[LOG_NAME_MAX + 1];
+    struct log_file *f = NULL;
+    log_segment_name(r->last_begun, name);
+    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE, &f);
+    if (rv == 0) {
+        rv = r->d->ops->write(r->d, f, r->last, (size_t)(r->end - r->last_at), r->last_at);
+        r->d->ops->close(r->d, f);
+    }
+    return rv == 0 ? 0 : io_error(r, "write the end of the log again in", name, rv);
 }
 
 static int finish_recovery(struct recovery *r)
@@ -439,6 +515,9 @@ static int finish_recovery(struct recovery *r)
     FLI_ASSERT(l->entries.last == r->scan.state.last_index);
     FLI_ASSERT(log_last_term(l) == r->scan.state.last_term);
     rv = open_segments(r);
+    if (rv == 0) {
+        rv = write_last_again(r);
+    }
     if (rv != 0) {
         return rv;
     }
@@ -564,6 +643,7 @@ int log_open(const struct log_config *config, struct log **ret, char *errmsg, si
     int rv = recover(&r);
     free(r.segments);
     free(r.buffer);
+    free(r.last);
     if (rv != 0) {
         l->closed = true;
         log_destroy(l);

@@ -2,6 +2,7 @@
 """One node: what the first minute with fencelock looks like."""
 
 import ctypes
+import fcntl
 import os
 import signal
 import subprocess
@@ -183,6 +184,35 @@ class Killed(Case):
         waited = time.monotonic() - process.started > LOCK_WAIT_S or float(child.stdout.readline()) > PORT_WAIT_S
         self.assertTrue(waited, 'it did not wait: ' + process.last_output())
         return False
+
+    def test_its_segments_are_locked_until_its_last_write_has_ended(self):
+        """A write that is under way in the kernel when the node is killed keeps the lock of its segment. Here this process has the lock."""
+        node = Cluster(self.lab, 1).start().nodes[0]
+        log = os.path.join(node.data, 'log')
+
+        def segments():
+            return sorted(os.path.join(log, name) for name in os.listdir(log) if name[:8] == 'segment-' and name[8:].isdigit())
+
+        def locked(path):
+            with open(path, 'rb') as f:
+                try:
+                    fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return True
+            return False
+        self.assertTrue(locked(segments()[0]))
+        wait_until(lambda: node.call('TOKEN', 'any') > 0 and len(segments()) > 1, 'the next segment')
+        self.assertEqual([path for path in segments() if not locked(path)], [])
+        token = node.call('TOKEN', 'any')
+        node.kill()
+        wait_until(lambda: not any(map(locked, segments())), 'the end of what the node had begun')
+        with open(segments()[0], 'r+b') as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            process = node.launch()
+            wait_until(lambda: 'is still being written' in process.output(), 'the node to wait')
+            self.assertNotIn('ready: ', process.output())
+        node.wait_ready()
+        self.assertGreater(node.call('TOKEN', 'any'), token)
 
 
 class Waiting(Case):

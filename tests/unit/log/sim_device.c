@@ -22,18 +22,11 @@ struct fault {
     int error;
 };
 
-/* A write that was acknowledged and is not on stable storage yet. */
-struct late {
-    struct late *next;
-    struct inode *inode;
-    size_t offset, len;
-};
-
 struct sim_device {
     struct log_device base;
     pthread_mutex_t mutex; /* held in synchronous calls, which workers make too */
     bool lies;
-    struct late *late_first, *late_last;
+    struct late_writes late;
     uint64_t rng;
     uint64_t now_ns;
     struct directory seen, stable;
@@ -45,6 +38,7 @@ struct sim_device {
     uint64_t capacity;
     char misplace_name[LOG_NAME_MAX + 1];
     uint64_t misplace_offset;
+    bool fail_in_cache;
     const uint8_t *tear;
     void (*started)(void *ctx, enum log_lane lane);
     void *started_ctx;
@@ -159,6 +153,12 @@ static void sim_close(struct log_device *base, struct log_file *f)
     free(f);
 }
 
+/* Nobody else has the files of this disk open. */
+static int sim_lock(struct log_device *base, struct log_file *f, uint32_t wait_ms)
+{
+    return fault(sim_of(base), SIM_LOCK);
+}
+
 static int sim_size(struct log_device *base, struct log_file *f, uint64_t *ret)
 {
     *ret = f->inode->seen_len;
@@ -186,7 +186,7 @@ static int sim_write(struct log_device *base, struct log_file *f, const void *da
     if (offset + len > f->inode->seen_len) {
         inode_resize(f->inode, (size_t)offset + len);
     }
-    memcpy(f->inode->seen + offset, data, len);
+    inode_write(f->inode, data, len, (size_t)offset);
     return 0;
 }
 
@@ -305,6 +305,8 @@ ONE_AT_A_TIME(int, list, (struct log_device * base, log_list_cb *each, void *ctx
 ONE_AT_A_TIME(int, open,
               (struct log_device * base, const char *name, unsigned flags, struct log_file **ret),
               (base, name, flags, ret))
+ONE_AT_A_TIME(int, lock, (struct log_device * base, struct log_file *f, uint32_t wait_ms),
+              (base, f, wait_ms))
 ONE_AT_A_TIME(int, size, (struct log_device * base, struct log_file *f, uint64_t *ret),
               (base, f, ret))
 ONE_AT_A_TIME(int64_t, read,
@@ -332,6 +334,7 @@ static const struct log_device_ops sim_ops = {
     .list = locked_list,
     .open = locked_open,
     .close = locked_close,
+    .lock = locked_lock,
     .size = locked_size,
     .read = locked_read,
     .write = locked_write,
@@ -366,34 +369,6 @@ static void put_some(struct sim_device *d, const struct log_io *io, bool disk)
     d->tear = NULL;
 }
 
-static void note_late(struct sim_device *d, struct inode *n, size_t offset, size_t len)
-{
-    struct late *l = fli_xmalloc(sizeof *l);
-    *l = (struct late){.inode = n, .offset = offset, .len = len};
-    n->refs++;
-    if (d->late_first == NULL) {
-        d->late_first = l;
-    } else {
-        d->late_last->next = l;
-    }
-    d->late_last = l;
-}
-
-/* The oldest one gets there, or is lost. */
-static void end_late(struct sim_device *d, bool kept)
-{
-    struct late *l = d->late_first;
-    struct inode *n = l->inode;
-    d->late_first = l->next;
-    if (l->offset + l->len <= n->seen_len) {
-        uint8_t *to = kept ? n->stable : n->seen;
-        const uint8_t *from = kept ? n->seen : n->stable;
-        memcpy(to + l->offset, from + l->offset, l->len);
-    }
-    inode_unref(n);
-    free(l);
-}
-
 void sim_device_lie(struct sim_device *d)
 {
     d->lies = true;
@@ -401,8 +376,8 @@ void sim_device_lie(struct sim_device *d)
 
 void sim_device_make_stable(struct sim_device *d)
 {
-    if (d->late_first != NULL) {
-        end_late(d, true);
+    if (d->late.first != NULL) {
+        end_late(&d->late, true);
     }
 }
 
@@ -411,6 +386,13 @@ static int finish_write(struct sim_device *d, struct log_io *io)
     struct inode *n = io->file->inode;
     uint64_t offset = io->offset;
     int error = fault(d, SIM_LOG_WRITE);
+    if (d->fail_in_cache) {
+        d->fail_in_cache = false;
+        memcpy(n->seen + offset, io->data, io->len);
+        n->clean_at = (size_t)offset;
+        n->clean_len = io->len;
+        return -EIO;
+    }
     if (error != 0) {
         put_some(d, io, true);
         return error;
@@ -424,9 +406,9 @@ static int finish_write(struct sim_device *d, struct log_io *io)
         n = to->inode;
         offset = d->misplace_offset;
     }
-    memcpy(n->seen + offset, io->data, io->len);
+    inode_write(n, io->data, io->len, (size_t)offset);
     if (d->lies) {
-        note_late(d, n, (size_t)offset, io->len);
+        note_late(&d->late, n, (size_t)offset, io->len);
     } else {
         memcpy(n->stable + offset, io->data, io->len);
     }
@@ -479,6 +461,7 @@ static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, stru
     if (steps > 2) {
         bool fresh = n->cap == 0;
         inode_resize(n, (size_t)io->size);
+        n->clean_at = n->clean_len = 0;
         fill(d, n, steps > 3, fresh);
     }
     if (steps > 4) {
@@ -590,6 +573,7 @@ static void crash_background(struct sim_device *d, struct log_io *io)
 
 static void lose_unsynced(struct sim_device *d, struct inode *n)
 {
+    inode_forget_clean(n);
     if (coin(d)) {
         n->stable_len = n->seen_len;
     }
@@ -633,8 +617,8 @@ void sim_device_crash(struct sim_device *d, enum sim_crash how)
     if (background != NULL) {
         crash_background(d, background);
     }
-    for (bool kept = how != SIM_CRASH_POWER || coin(d); d->late_first != NULL;) {
-        end_late(d, kept);
+    for (bool kept = how != SIM_CRASH_POWER || coin(d); d->late.first != NULL;) {
+        end_late(&d->late, kept);
         kept = kept && (how != SIM_CRASH_POWER || coin(d));
     }
     if (how == SIM_CRASH_POWER) {
@@ -670,6 +654,11 @@ void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, uns
 uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call)
 {
     return d->faults[call].calls;
+}
+
+void sim_device_fail_in_cache(struct sim_device *d)
+{
+    d->fail_in_cache = true;
 }
 
 void sim_device_capacity(struct sim_device *d, uint64_t bytes)
@@ -769,8 +758,8 @@ void sim_device_destroy(struct sim_device *d)
     for (unsigned i = 0; i < LOG_LANES; i++) {
         FLI_ASSERT(d->under_way[i] == NULL);
     }
-    while (d->late_first != NULL) {
-        end_late(d, false);
+    while (d->late.first != NULL) {
+        end_late(&d->late, false);
     }
     drop_changes(d);
     copy_directory(&d->seen, &none);

@@ -50,6 +50,7 @@ enum sim_call {
     SIM_PREPARE,
     SIM_REMOVE_IO,
     SIM_OPEN,
+    SIM_LOCK,
     SIM_READ,
     SIM_WRITE,
     SIM_SYNC,
@@ -66,6 +67,10 @@ enum sim_call {
 void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, unsigned times,
                      int error);
 uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call);
+
+/* The next write of the log fails with -EIO as one through the page cache does: reads find all of
+ * it, a sync has nothing to write there, and the power takes it, unless it is written again. */
+void sim_device_fail_in_cache(struct sim_device *d);
 
 /* Bytes that all files together may have; UINT64_MAX: any. Beyond, -ENOSPC. */
 void sim_device_capacity(struct sim_device *d, uint64_t bytes);

@@ -18,6 +18,7 @@ struct inode {
     size_t seen_len, stable_len;
     uint64_t bad[8]; /* sectors, + 1 */
     unsigned bad_len;
+    size_t clean_at, clean_len; /* seen, and no sync makes it stable */
 };
 
 struct name {
@@ -69,10 +70,29 @@ static inline void inode_unref(struct inode *n)
 
 static inline void inode_sync(struct inode *n)
 {
+    size_t from = n->clean_at + n->clean_len;
     if (n->cap > 0) {
-        memcpy(n->stable, n->seen, n->cap);
+        memcpy(n->stable, n->seen, n->clean_at);
+        memcpy(n->stable + from, n->seen + from, n->cap - from);
     }
     n->stable_len = n->seen_len;
+}
+
+static inline void inode_write(struct inode *n, const void *data, size_t len, size_t offset)
+{
+    memcpy(n->seen + offset, data, len);
+    if (offset <= n->clean_at && offset + len >= n->clean_at + n->clean_len) {
+        n->clean_at = n->clean_len = 0;
+    }
+}
+
+/* The power goes, and the cache with it. */
+static inline void inode_forget_clean(struct inode *n)
+{
+    if (n->clean_len > 0) {
+        memcpy(n->seen + n->clean_at, n->stable + n->clean_at, n->clean_len);
+        n->clean_at = n->clean_len = 0;
+    }
 }
 
 /* What pread() would. */
@@ -161,6 +181,45 @@ static inline void copy_directory(struct directory *to, const struct directory *
         memcpy(to->names, from->names, from->len * sizeof from->names[0]);
     }
     to->len = from->len;
+}
+
+/* A write that was acknowledged and is not on stable storage yet. */
+struct late {
+    struct late *next;
+    struct inode *inode;
+    size_t offset, len;
+};
+
+struct late_writes {
+    struct late *first, *last;
+};
+
+static inline void note_late(struct late_writes *w, struct inode *n, size_t offset, size_t len)
+{
+    struct late *l = fli_xmalloc(sizeof *l);
+    *l = (struct late){.inode = n, .offset = offset, .len = len};
+    n->refs++;
+    if (w->first == NULL) {
+        w->first = l;
+    } else {
+        w->last->next = l;
+    }
+    w->last = l;
+}
+
+/* The oldest one gets there, or is lost. */
+static inline void end_late(struct late_writes *w, bool kept)
+{
+    struct late *l = w->first;
+    struct inode *n = l->inode;
+    w->first = l->next;
+    if (l->offset + l->len <= n->seen_len) {
+        uint8_t *to = kept ? n->stable : n->seen;
+        const uint8_t *from = kept ? n->seen : n->stable;
+        memcpy(to + l->offset, from + l->offset, l->len);
+    }
+    inode_unref(n);
+    free(l);
 }
 
 #endif

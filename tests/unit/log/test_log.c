@@ -629,10 +629,10 @@ TEST(misplaced_write)
 /* Each call that opening makes fails once: an error, and the next attempt works. */
 TEST(failing_open)
 {
-    static const enum sim_call calls[] = {SIM_LIST, SIM_OPEN,   SIM_READ,   SIM_WRITE,
+    static const enum sim_call calls[] = {SIM_LIST, SIM_OPEN,   SIM_LOCK,   SIM_READ,    SIM_WRITE,
                                           SIM_SYNC, SIM_RENAME, SIM_REMOVE, SIM_SYNC_DIR};
     unsigned failures = 0;
-    for (unsigned c = 0; c < 8; c++) {
+    for (unsigned c = 0; c < 9; c++) {
         for (unsigned nth = 1; nth < 10; nth++) {
             for (unsigned fresh = 0; fresh < 2; fresh++) {
                 struct rig r;
@@ -673,6 +673,26 @@ TEST(failing_open)
     assert_true(failures > 20);
 }
 
+/* A write of a process that has ended is under way, and the disk does not finish it: it is waited
+ * for, with a line, and then nothing is read. */
+TEST_WITH(opening_waits_for_a_write_of_before, setup, teardown)
+{
+    struct rig *r = *state;
+    append(r, 1, 3000);
+    rig_sync(r);
+    rig_close(r);
+    sim_device_fail(r->sim, SIM_LOCK, 1, 2, -EWOULDBLOCK);
+    uint64_t reads = sim_device_calls(r->sim, SIM_READ);
+    assert_int_equal(rig_try_open(r), FL_EIO);
+    assert_non_null(strstr(r->errmsg, "sim/" FIRST " is still being written"));
+    assert_int_equal(sim_device_calls(r->sim, SIM_READ), reads);
+    assert_int_equal(r->said[LOG_LEVEL_WARNING], 1);
+    sim_device_fail(r->sim, SIM_LOCK, 1, 1, -EWOULDBLOCK);
+    rig_open(r);
+    assert_int_equal(r->said[LOG_LEVEL_WARNING], 2);
+    assert_true(rig_entry_ok(r, 1));
+}
+
 /* What only the process had seen is made stable before it is built on: after a kill and a start, a
  * power cut takes nothing back. */
 TEST_WITH(stable_after_open, setup, teardown)
@@ -691,6 +711,40 @@ TEST_WITH(stable_after_open, setup, teardown)
     rig_open(r);
     assert_int_equal(log_last_index(r->log), 2);
     assert_true(rig_entry_ok(r, 1) && rig_entry_ok(r, 2));
+}
+
+/* A write fails, and its bytes stay in the cache, of which the system believes that they are on
+ * disk: the next process reads them, and must write them again before it builds on them. */
+TEST(failed_write_that_is_read_back)
+{
+    for (unsigned more = 0; more < 3; more++) {
+        struct rig r;
+        rig_init(&r, more, SMALL);
+        rig_open(&r);
+        append(&r, 1, 3000);
+        rig_sync(&r);
+        append(&r, 1, 6000);
+        log_flush(r.log);
+        sim_device_fail_in_cache(r.sim);
+        sim_device_finish(r.sim, LOG_LANE_WRITE);
+        assert_int_equal(r.failed_calls, 1);
+        for (unsigned i = 0; i < 2; i++) {
+            rig_crash(&r, SIM_CRASH_PROCESS);
+            rig_open(&r);
+            assert_int_equal(log_durable_index(r.log), 2);
+        }
+        for (unsigned i = 0; i < more; i++) {
+            append(&r, 1, 9000);
+            rig_sync(&r);
+        }
+        rig_crash(&r, SIM_CRASH_POWER);
+        rig_open(&r);
+        assert_int_equal(log_last_index(r.log), 2 + more);
+        for (uint64_t i = 1; i <= 2 + more; i++) {
+            assert_true(rig_entry_ok(&r, i));
+        }
+        rig_fini(&r);
+    }
 }
 
 /* A segment that was being made ready when the process was killed is used after the start; then the

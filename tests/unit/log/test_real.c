@@ -5,6 +5,7 @@
 #include <ftw.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -17,6 +18,7 @@ struct real {
     char dir[256];
     struct log_device *device;
     struct rig rig; /* its sim is not used */
+    int held;       /* a descriptor that is closed when the log says that it waits; 0: none */
 };
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
@@ -58,6 +60,10 @@ static void on_say(void *ctx, enum log_level level, const char *message)
     struct real *r = ctx;
     r->rig.said[level]++;
     snprintf(r->rig.last_said, sizeof r->rig.last_said, "%s", message);
+    if (r->held != 0 && strstr(message, "is still being written") != NULL) {
+        close(r->held);
+        r->held = 0;
+    }
 }
 
 static void open_real(struct real *r, unsigned engine)
@@ -272,6 +278,76 @@ TEST(killed)
         }
         remove_dir(&r);
     }
+}
+
+static int open_file(const struct real *r, const char *name)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* The lock of a segment is kept by each request to the kernel that writes to it, which may end
+ * after its process. Here another open file is what such a request has. */
+TEST(opening_waits_for_a_write_of_before)
+{
+    const unsigned engines[] = {LOG_ENGINE_BEST, LOG_ENGINE_THREAD | LOG_ENGINE_NO_DIRECT};
+    for (unsigned e = 0; e < 2; e++) {
+        struct real r = {.device = NULL};
+        make_dir(&r);
+        open_real(&r, engines[e]);
+        assert_int_not_equal(rig_append(&r.rig, 1, 4000), 0);
+        sync_real(&r);
+        close_real(&r);
+        r.held = open_file(&r, "segment-0000000001");
+        assert_true(r.held > 0);
+        assert_int_equal(flock(r.held, LOCK_EX | LOCK_NB), 0);
+        open_real(&r, engines[e]);
+        assert_int_equal(r.rig.said[LOG_LEVEL_WARNING], 1);
+        assert_int_equal(r.held, 0);
+        check_all(&r, 1, 1);
+        close_real(&r);
+        remove_dir(&r);
+    }
+}
+
+/* Whether somebody has it open to write to it. */
+static bool is_written(const struct real *r, const char *name)
+{
+    int fd = open_file(r, name);
+    assert_true(fd >= 0);
+    bool held = flock(fd, LOCK_SH | LOCK_NB) != 0;
+    assert_true(!held || errno == EWOULDBLOCK);
+    close(fd);
+    return held;
+}
+
+/* The current segment and those that are ready, each from before it can be written to. */
+TEST(segments_are_locked)
+{
+    struct real r = {.device = NULL};
+    struct log_stats s;
+    uint64_t n = 0;
+    make_dir(&r);
+    open_real(&r, LOG_ENGINE_BEST);
+    assert_true(is_written(&r, "segment-0000000001"));
+    do {
+        assert_int_not_equal(rig_append(&r.rig, 1, 100000), 0);
+        sync_real(&r);
+        log_compact(r.rig.log, log_last_index(r.rig.log));
+        log_get_stats(r.rig.log, &s);
+        for (; n < s.prepared; n++) {
+            char name[64];
+            snprintf(name, sizeof name, "segment-%010u", 2 + (unsigned)n);
+            assert_true(is_written(&r, name));
+        }
+    } while (s.recycled < 3);
+    close_real(&r);
+    open_real(&r, LOG_ENGINE_BEST);
+    check_all(&r, log_last_index(r.rig.log), log_last_index(r.rig.log));
+    assert_int_equal(r.rig.said[LOG_LEVEL_WARNING], 0);
+    close_real(&r);
+    remove_dir(&r);
 }
 
 /* A small tmpfs fills up: appends wait, and go on when there is room. */
