@@ -292,15 +292,30 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
     }
 }
 
+/* The op after this one; NULL: the first; returns NULL after the last. Whoever walks over the ops
+ * has a reference to the one it is at: what happens to that may free any other, since a release to
+ * be kept for a server that is down may take the place of an older one. */
+static struct fli_redlock_op *next_op(struct fl_redlock *r, struct fli_redlock_op *op)
+{
+    struct fli_list *node = op == NULL ? r->ops.next : op->node.next;
+    if (op != NULL) {
+        fli_op_unref(op);
+    }
+    if (node == &r->ops) {
+        return NULL;
+    }
+    struct fli_redlock_op *next = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
+    next->refs++;
+    return next;
+}
+
 void fli_ops_ready(struct fl_redlock *r, struct fli_server *s)
 {
     uint64_t now_ns = fli_clock_ns();
     uint64_t now_ms = now_ns / NS_PER_MS;
     fli_op_send_deferred(s);
     bool may_begin = fli_may_begin(r);
-    FLI_LIST_FOREACH_SAFE(node, next, &r->ops)
-    {
-        struct fli_redlock_op *op = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
+    for (struct fli_redlock_op *op = NULL; (op = next_op(r, op)) != NULL;) {
         if (op->state == OP_CONNECTING && may_begin) {
             begin_attempt(op, now_ms);
         } else if (op->state == OP_ATTEMPT && op->attempt.status[s->index] == FL_REDLOCK_UNASKED) {
@@ -320,9 +335,7 @@ void fli_ops_down(struct fl_redlock *r, struct fli_server *s)
 {
     uint64_t now_ms = fli_clock_ms();
     bool may_begin = fli_may_begin(r);
-    FLI_LIST_FOREACH_SAFE(node, next, &r->ops)
-    {
-        struct fli_redlock_op *op = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
+    for (struct fli_redlock_op *op = NULL; (op = next_op(r, op)) != NULL;) {
         if (op->state == OP_CONNECTING && may_begin) {
             begin_attempt(op, now_ms);
         } else if (op->state == OP_ATTEMPT && op->attempt.status[s->index] == FL_REDLOCK_UNASKED) {
@@ -344,9 +357,7 @@ static void cancel(struct fli_redlock_op *op)
 
 void fli_ops_close(struct fl_redlock *r)
 {
-    FLI_LIST_FOREACH_SAFE(node, next, &r->ops)
-    {
-        struct fli_redlock_op *op = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
+    for (struct fli_redlock_op *op = NULL; (op = next_op(r, op)) != NULL;) {
         if (op->state != OP_ENDED) {
             cancel(op);
         }
