@@ -245,6 +245,15 @@ static void release_the_rest(struct fli_redlock_op *op)
     }
 }
 
+/* An extend that does not succeed may yet have reached servers, now or later. */
+static void allow_for_shorter_ttl(struct fli_redlock_op *op)
+{
+    if (op->attempt.kind == FLI_ATTEMPT_EXTEND && op->attempt.asked != 0) {
+        op->lock.deadline_ms =
+            fli_extended_deadline_ms(op->lock.deadline_ms, op->attempt.t0_ms, op->ttl_ms, false);
+    }
+}
+
 void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t now_ms)
 {
     if (verdict == FLI_VERDICT_NONE || op->state != OP_ATTEMPT) {
@@ -258,10 +267,7 @@ void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t 
         succeed(op, now_ms);
         return;
     }
-    if (op->attempt.kind == FLI_ATTEMPT_EXTEND && op->attempt.asked != 0) {
-        op->lock.deadline_ms =
-            fli_extended_deadline_ms(op->lock.deadline_ms, op->attempt.t0_ms, op->ttl_ms, false);
-    }
+    allow_for_shorter_ttl(op);
     if (op->attempt.cause == FL_REDLOCK_LOST && op->attempt.kind == FLI_ATTEMPT_EXTEND) {
         op->lock.deadline_ms = 0;
     }
@@ -351,8 +357,10 @@ static void cancel(struct fli_redlock_op *op)
         release_acquired(op, FL_REDLOCK_CANCELLED);
     } else {
         fli_attempt_cancel(&op->attempt);
+        allow_for_shorter_ttl(op);
     }
-    finish(op, FL_ENOTHELD, FL_REDLOCK_CANCELLED);
+    /* Of an extend or a release FL_ENOTHELD would say that the lock is surely lost. */
+    finish(op, acquires ? FL_ENOTHELD : FL_EUNCERTAIN, FL_REDLOCK_CANCELLED);
 }
 
 void fli_ops_close(struct fl_redlock *r)

@@ -275,3 +275,42 @@ TEST_WITH(test_a_close_while_a_server_has_as_many_releases_as_are_kept, set_up_r
     assert_int_equal(o.cause, FL_REDLOCK_CANCELLED);
     issuer.issued(issuer.ctx, FL_ETIMEOUT, FL_TOKEN_NONE);
 }
+
+/* Servers may have taken the shorter TTL. */
+TEST_WITH(test_a_close_during_an_extend, set_up_ready, tear_down)
+{
+    const struct fl_redlock_lock lock = held();
+    struct outcome o = {0};
+    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, TTL_MS / 2, done, &o), 0);
+    answer(0, ":1\r\n");
+    close_handle();
+    assert_true(o.over);
+    assert_int_equal(o.cause, FL_REDLOCK_CANCELLED);
+    assert_int_equal(o.result, FL_EUNCERTAIN);
+    assert_int_equal(o.lock.deadline_ms, fli_deadline_ms(now_ms, TTL_MS / 2));
+}
+
+/* Nothing was sent: the lock is what it was. */
+TEST_WITH(test_a_close_before_an_extend, set_up, tear_down)
+{
+    const struct fl_redlock_lock lock = held();
+    struct outcome o = {0};
+    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, TTL_MS / 2, done, &o), 0);
+    close_handle();
+    assert_true(o.over);
+    assert_int_equal(o.cause, FL_REDLOCK_CANCELLED);
+    assert_int_equal(o.result, FL_EUNCERTAIN);
+    assert_int_equal(o.lock.deadline_ms, lock.deadline_ms);
+}
+
+TEST_WITH(test_a_close_during_a_release, set_up_ready, tear_down)
+{
+    const struct fl_redlock_lock lock = held();
+    struct outcome o = {0};
+    assert_int_equal(fl_redlock_release_start(r, fl_str("a"), &lock, done, &o), 0);
+    answer(0, ":1\r\n");
+    close_handle();
+    assert_true(o.over);
+    assert_int_equal(o.cause, FL_REDLOCK_CANCELLED);
+    assert_int_equal(o.result, FL_EUNCERTAIN);
+}
