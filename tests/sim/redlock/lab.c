@@ -197,6 +197,7 @@ static const char *execute(struct redis *r, const redisReply *q)
     struct key *k = &r->keys[(unsigned)(name[0] - 'a')];
     bool live = k->value[0] != '\0' && lab_read(&r->clock) < k->expires_us;
     bool ours = live && strcmp(k->value, value) == 0;
+    bool *has_script = q->elements == 6 ? &r->has_extend : &r->has_release;
     if (!by_script) {
         FLI_ASSERT(strcmp(q->element[0]->str, "SET") == 0 && q->elements == 6);
         FLI_ASSERT(strlen(value) == FL_REDLOCK_VALUE_LEN);
@@ -208,6 +209,10 @@ static const char *execute(struct redis *r, const redisReply *q)
                    strcmp(q->element[3]->str, "PX") == 0 ? q->element[4]->str : q->element[5]->str);
         return "+OK\r\n";
     }
+    if (strcmp(q->element[0]->str, "EVALSHA") == 0 && !*has_script) {
+        return "-NOSCRIPT No matching script.\r\n";
+    }
+    *has_script = true;
     if (ours && q->elements == 6) {
         set_expiry(r, k, q->element[5]->str);
     } else if (ours) {
@@ -468,6 +473,8 @@ static void cause_faults(void)
     } else if (dice < 50 && h->stopped_until_us <= lab.now_us) {
         lab.stops++;
         h->stopped_until_us = lab.now_us + 1000 * lab_below(MAX_TTL_MS);
+    } else if (dice >= 50 && dice < 150) {
+        r->has_extend = r->has_release = false;
     }
 }
 

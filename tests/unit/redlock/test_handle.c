@@ -15,6 +15,7 @@
 static uv_loop_t loop;
 static fl_redlock *r;
 static uint64_t now_ms;
+static char last[SERVERS][4096]; /* what each server was asked last */
 
 /* ---- in place of base/clock.c ---------------------------------------------------------------- */
 
@@ -119,6 +120,8 @@ void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t 
     q->sent_ns = now_ns;
     fli_list_push(&s->pending, &q->node);
     s->pending_len++;
+    (void)snprintf(last[s->index], sizeof last[0], "%.*s", (int)s->conn.out.len,
+                   (const char *)s->conn.out.data);
     fli_buf_clear(&s->conn.out);
 }
 
@@ -256,9 +259,9 @@ TEST_WITH(test_a_close_while_a_server_has_as_many_releases_as_are_kept, set_up_r
     const struct fl_redlock_lock lock = held();
     struct outcome o = {0};
     struct issuer issuer = {0};
-    assert_int_equal(fl_redlock_acquire_fenced_start(r, fl_str("a"), NULL, issue_later, &issuer,
-                                                     done, &o, NULL),
-                     0);
+    assert_int_equal(
+        fl_redlock_acquire_fenced_start(r, fl_str("a"), NULL, issue_later, &issuer, done, &o, NULL),
+        0);
     answer(0, "+OK\r\n");
     answer(1, "+OK\r\n");
     go_down(&r->servers[2]);
@@ -313,4 +316,62 @@ TEST_WITH(test_a_close_during_a_release, set_up_ready, tear_down)
     assert_true(o.over);
     assert_int_equal(o.cause, FL_REDLOCK_CANCELLED);
     assert_int_equal(o.result, FL_EUNCERTAIN);
+}
+
+static const char no_script[] = "-NOSCRIPT No matching script.\r\n";
+
+static bool has_text(uint32_t index)
+{
+    return strstr(last[index], "\r\nEVAL\r\n") != NULL;
+}
+
+TEST_WITH(test_an_extend_goes_with_its_text_to_a_server_without_scripts, set_up_ready, tear_down)
+{
+    const struct fl_redlock_lock lock = held();
+    struct outcome o = {0};
+    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, 0, done, &o), 0);
+    assert_false(has_text(0));
+    answer(0, no_script);
+    assert_int_equal(r->servers[0].pending_len, 1);
+    assert_true(has_text(0));
+    answer(0, ":1\r\n");
+    answer(1, ":1\r\n");
+    assert_true(o.over);
+    assert_int_equal(o.result, 0);
+}
+
+/* The server may have executed a newer one already, with a longer TTL, which counts. */
+static void late_extend(const char *what_the_others_say, int result)
+{
+    const struct fl_redlock_lock lock = held();
+    struct outcome o = {0};
+    struct outcome newer = {0};
+    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, TTL_MS / 2, done, &o), 0);
+    answer(1, what_the_others_say);
+    answer(2, what_the_others_say);
+    assert_true(o.over);
+    assert_int_equal(o.result, result);
+    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, TTL_MS, done, &newer), 0);
+    answer(0, no_script);
+    assert_int_equal(r->servers[0].pending_len, 1); /* the newer one */
+    answer(0, ":1\r\n");
+    answer(1, ":1\r\n");
+    assert_true(newer.over);
+    assert_int_equal(newer.result, 0);
+
+    /* A server that is always the last to answer gets its script with the next one. */
+    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, TTL_MS, done, &newer), 0);
+    assert_true(has_text(0));
+    assert_false(has_text(1));
+    close_handle(); /* while `newer` is there */
+}
+
+TEST_WITH(test_an_extend_that_has_failed_is_not_sent_again, set_up_ready, tear_down)
+{
+    late_extend("-ERR no\r\n", FL_EDENIED);
+}
+
+TEST_WITH(test_an_extend_that_has_succeeded_is_not_sent_again, set_up_ready, tear_down)
+{
+    late_extend(":1\r\n", 0);
 }
