@@ -421,8 +421,13 @@ static void begin(struct fli_redlock_op *op)
     struct fl_redlock *r = op->r;
     uint64_t now_ms = op->began_ns / NS_PER_MS;
     fli_enter(r);
+    /* No other server is given up here: what it has answered while this process was stopped is read
+     * first, by the next turn of the loop. Here it cannot be, since the call may come from inside
+     * an answer. */
     for (uint32_t i = 0; i < r->n; i++) {
-        fli_server_tick(&r->servers[i], now_ms);
+        if (r->servers[i].state == FLI_SERVER_DOWN) {
+            fli_server_tick(&r->servers[i], now_ms);
+        }
     }
     if (op->state != OP_CONNECTING) {
         /* fli_server_tick() has settled the connections, and so begun or ended this op already. */

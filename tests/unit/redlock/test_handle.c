@@ -10,6 +10,7 @@
 
 #define SERVERS 3u
 #define TTL_MS UINT64_C(10000)
+#define HUNG_MS UINT64_C(5000)
 #define RELEASES_KEPT 1024u /* DEFERRED_MAX in request.c */
 
 static uv_loop_t loop;
@@ -97,10 +98,6 @@ uint64_t fli_server_due_ms(const struct fli_server *s)
     return UINT64_MAX;
 }
 
-void fli_server_tick(struct fli_server *s, uint64_t at_ms)
-{
-}
-
 uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns)
 {
     const struct fli_list *first = fli_list_first(&s->pending);
@@ -108,6 +105,13 @@ uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns)
                ? 0
                : (now_ns - FLI_CONTAINER_OF(first, struct fli_redis_request, node)->sent_ns) /
                      1000000;
+}
+
+void fli_server_tick(struct fli_server *s, uint64_t at_ms)
+{
+    if (s->state == FLI_SERVER_READY && fli_server_silent_ms(s, at_ms * 1000000) > HUNG_MS) {
+        drop(s, FL_REDLOCK_SILENT);
+    }
 }
 
 struct fli_buf *fli_server_out(struct fli_server *s)
@@ -179,7 +183,7 @@ static void answer(uint32_t index, const char *text)
 
 static int set_up(void **state)
 {
-    const struct fl_redlock_options o = {.servers = "1,2,3"};
+    const struct fl_redlock_options o = {.servers = "1,2,3", .hung_ms = HUNG_MS};
     now_ms = UINT64_C(1000000000000); /* its alarm, of the true clock, never rings for that */
     return uv_loop_init(&loop) == 0 && fl_redlock_create(&loop, &o, &r, NULL, 0) == 0 ? 0 : -1;
 }
@@ -374,4 +378,23 @@ TEST_WITH(test_an_extend_that_has_failed_is_not_sent_again, set_up_ready, tear_d
 TEST_WITH(test_an_extend_that_has_succeeded_is_not_sent_again, set_up_ready, tear_down)
 {
     late_extend(":1\r\n", 0);
+}
+
+/* What arrives while the process is stopped is read after that, and not when a call begins. */
+TEST_WITH(test_a_call_gives_up_no_server_whose_answers_are_not_read_yet, set_up_ready, tear_down)
+{
+    const struct fl_redlock_lock lock = held();
+    struct outcome o = {0};
+    struct outcome other = {0};
+    assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, 0, done, &o), 0);
+    now_ms += HUNG_MS + 1;
+    assert_int_equal(fl_redlock_extend_start(r, fl_str("b"), &lock, 0, done, &other), 0);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        assert_int_equal(r->servers[i].state, FLI_SERVER_READY);
+        answer(i, ":1\r\n");
+        answer(i, ":1\r\n");
+    }
+    assert_true(o.over && other.over);
+    assert_int_equal(o.result, 0);
+    assert_int_equal(other.result, 0);
 }
