@@ -33,6 +33,7 @@
  *   FL_ENOCONN   unreachable: too few servers can be connected to
  *   FL_ETIMEOUT  too slow: too few answered in time, or the lock's time was over when they had
  *   FL_EDENIED   refused: too few servers take part (errors, wrong password, replicas, restarted)
+ *   FL_EUNCERTAIN  extend and release: the handle was closed before enough servers had answered
  *   FL_EINVAL, FL_ENOMEM, FL_EBUSY
  *
  * After any result but 0 of an acquire, keys that may have been set are released: each server that
@@ -183,10 +184,11 @@ struct fl_redlock_report {
 FL_API int fl_redlock_create(struct uv_loop_s *loop, const struct fl_redlock_options *options,
                              fl_redlock **ret, char *errmsg, size_t errmsg_size) FL_MUST_USE;
 
-/* Closes the handle. Calls in flight get FL_REDLOCK_CANCELLED. Queued releases are written as far
- * as the kernel takes them; locks stay held until released or expired. On a loop of the caller's, a
- * later turn of the loop frees the memory and calls closed(ctx) (may be NULL); otherwise both
- * happen before this returns. NULL is fine. */
+/* Closes the handle. Calls in flight get FL_REDLOCK_CANCELLED: acquires with FL_ENOTHELD, extends
+ * and releases with FL_EUNCERTAIN, since they may have reached servers. Queued releases are written
+ * as far as the kernel takes them; locks stay held until released or expired. On a loop of the
+ * caller's, a later turn of the loop frees the memory and calls closed(ctx) (may be NULL);
+ * otherwise both happen before this returns. NULL is fine. */
 FL_API void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx);
 
 /* The clock of deadlines, in milliseconds. Any thread. */

@@ -3,12 +3,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,7 +66,8 @@ bool cli_child_take_over_signals(struct cli_child *c)
     (void)sigaction(SIGCHLD, &normal, NULL); /* if SIGCHLD is ignored, children leave no status */
     (void)sigprocmask(SIG_BLOCK, &ours, &c->mask_before);
     c->signal_fd = signalfd(-1, &ours, SFD_NONBLOCK | SFD_CLOEXEC);
-    return c->signal_fd >= 0;
+    c->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+    return c->signal_fd >= 0 && c->timer_fd >= 0;
 }
 
 void cli_child_warn(struct cli_child *c, const char *text)
@@ -245,12 +246,16 @@ static void take_signals(struct cli_child *c)
     }
 }
 
-int cli_child_poll_ms(const struct cli_child *c, uint64_t next_ms)
+void cli_child_wake_at(struct cli_child *c, uint64_t next_ms)
 {
     uint64_t due_ms = c->kill_ms < next_ms ? c->kill_ms : next_ms;
-    uint64_t now_ms = fl_now_ms();
-    uint64_t left_ms = due_ms > now_ms ? due_ms - now_ms : 0;
-    return left_ms < INT_MAX ? (int)left_ms : due_ms == CLI_NEVER_MS ? -1 : INT_MAX;
+    struct itimerspec when = {0}; /* off */
+    if (due_ms != CLI_NEVER_MS) {
+        due_ms = due_ms > 0 ? due_ms : 1;
+        when.it_value.tv_sec = (time_t)(due_ms / 1000);
+        when.it_value.tv_nsec = (long)(due_ms % 1000) * 1000000;
+    }
+    (void)timerfd_settime(c->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
 void cli_child_before(struct cli_child *c)
@@ -278,6 +283,9 @@ int cli_child_fini(struct cli_child *c)
 {
     if (c->signal_fd > 0) {
         close(c->signal_fd);
+    }
+    if (c->timer_fd > 0) {
+        close(c->timer_fd);
     }
     if (c->died_of != 0) {
         die_of(c);

@@ -1,5 +1,5 @@
 /* child.h: the command that `run` and `redlock run` start when they hold a lock, and stop before
- * they lose it. Used from one thread, whose poll() watches signal_fd and wakes at kill_ms.
+ * they lose it. Used from one thread, whose poll() watches signal_fd and timer_fd.
  *
  *     lost: TERM          KILL        deadline
  *      |-------------------|-------------|
@@ -33,6 +33,7 @@ struct cli_child {
     bool place_line;
 
     int signal_fd;
+    int timer_fd;     /* of the clock of deadlines; that of poll() stands still while suspended */
     uint64_t kill_ms; /* CLI_NEVER_MS: not due */
     pid_t pid;        /* 0: not running */
     bool terminal;    /* the terminal is ours, so the command may have it */
@@ -48,7 +49,7 @@ struct cli_child {
 bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t default_ms,
                     uint64_t ttl_max_ms);
 
-/* From now on signals arrive at signal_fd. False: it could not be made. */
+/* From now on signals arrive at signal_fd. False: that or timer_fd could not be made. */
 bool cli_child_take_over_signals(struct cli_child *c);
 
 /* Writes a message to stderr, or drops it when a full pipe would block. With --quiet only
@@ -62,15 +63,16 @@ void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms);
 /* The lock is lost: sends TERM now, and KILL at kill_ms. taken: another may hold it already. */
 void cli_child_stop(struct cli_child *c, uint64_t deadline_ms, bool taken);
 
-/* How long poll() may wait, if something else is due at next_ms (or CLI_NEVER_MS). */
-int cli_child_poll_ms(const struct cli_child *c, uint64_t next_ms);
+/* timer_fd becomes readable when the command is due to be killed, or at next_ms if that is earlier
+ * (or CLI_NEVER_MS). Call this before each poll(). */
+void cli_child_wake_at(struct cli_child *c, uint64_t next_ms);
 
 /* Call these after each poll(), before and after everything else. */
 void cli_child_before(struct cli_child *c);
 void cli_child_after(struct cli_child *c);
 
-/* Closes signal_fd. Ends this process by a signal, if one came before the command began. Returns
- * the exit code. */
+/* Closes both descriptors. Ends this process by a signal, if one came before the command began.
+ * Returns the exit code. */
 int cli_child_fini(struct cli_child *c);
 
 #endif

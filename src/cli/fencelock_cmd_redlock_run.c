@@ -172,14 +172,11 @@ static void turn(struct runner *r, uint64_t until_ms)
     if (r->held && !r->lost && lost_at_ms(r) < next_ms) {
         next_ms = lost_at_ms(r);
     }
-    int wait_ms = cli_child_poll_ms(&r->child, next_ms);
-    int loop_ms = uv_backend_timeout(&r->loop);
-    if (loop_ms >= 0 && (wait_ms < 0 || loop_ms < wait_ms)) {
-        wait_ms = loop_ms;
-    }
+    cli_child_wake_at(&r->child, next_ms);
     struct pollfd p[] = {{.fd = uv_backend_fd(&r->loop), .events = POLLIN},
-                         {.fd = r->child.signal_fd, .events = POLLIN}};
-    (void)poll(p, 2, r->called_back ? 0 : wait_ms);
+                         {.fd = r->child.signal_fd, .events = POLLIN},
+                         {.fd = r->child.timer_fd, .events = POLLIN}};
+    (void)poll(p, 3, r->called_back ? 0 : uv_backend_timeout(&r->loop));
     cli_child_before(&r->child);
     (void)uv_run(&r->loop, UV_RUN_NOWAIT);
     lose_if_due(r);

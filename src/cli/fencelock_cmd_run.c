@@ -236,8 +236,10 @@ static void turn(struct runner *r)
 {
     uint64_t next_ms = r->acquiring != NULL && r->fetching == NULL ? r->place_ms : CLI_NEVER_MS;
     struct pollfd p[] = {{.fd = fl_async_fd(r->async), .events = POLLIN},
-                         {.fd = r->child.signal_fd, .events = POLLIN}};
-    (void)poll(p, 2, cli_child_poll_ms(&r->child, next_ms));
+                         {.fd = r->child.signal_fd, .events = POLLIN},
+                         {.fd = r->child.timer_fd, .events = POLLIN}};
+    cli_child_wake_at(&r->child, next_ms);
+    (void)poll(p, 3, -1);
     cli_child_before(&r->child);
     fl_async_process(r->async);
     cli_child_after(&r->child);

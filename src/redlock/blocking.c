@@ -45,7 +45,7 @@ static void on_done(void *ctx, int result, const struct fl_redlock_lock *lock,
 {
     struct waiter *w = ctx;
     w->over = true;
-    uv_stop(&w->r->own_loop); /* Called from a timer, uv_run() would go on and wait for a socket. */
+    uv_stop(&w->r->own_loop); /* uv_run() is not to wait for anything more */
     w->result = result;
     if (lock != NULL) {
         w->lock = *lock;

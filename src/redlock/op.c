@@ -245,6 +245,15 @@ static void release_the_rest(struct fli_redlock_op *op)
     }
 }
 
+/* An extend that does not succeed may yet have reached servers, now or later. */
+static void allow_for_shorter_ttl(struct fli_redlock_op *op)
+{
+    if (op->attempt.kind == FLI_ATTEMPT_EXTEND && op->attempt.asked != 0) {
+        op->lock.deadline_ms =
+            fli_extended_deadline_ms(op->lock.deadline_ms, op->attempt.t0_ms, op->ttl_ms, false);
+    }
+}
+
 void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t now_ms)
 {
     if (verdict == FLI_VERDICT_NONE || op->state != OP_ATTEMPT) {
@@ -258,10 +267,7 @@ void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t 
         succeed(op, now_ms);
         return;
     }
-    if (op->attempt.kind == FLI_ATTEMPT_EXTEND && op->attempt.asked != 0) {
-        op->lock.deadline_ms =
-            fli_extended_deadline_ms(op->lock.deadline_ms, op->attempt.t0_ms, op->ttl_ms, false);
-    }
+    allow_for_shorter_ttl(op);
     if (op->attempt.cause == FL_REDLOCK_LOST && op->attempt.kind == FLI_ATTEMPT_EXTEND) {
         op->lock.deadline_ms = 0;
     }
@@ -292,15 +298,30 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
     }
 }
 
+/* The op after this one; NULL: the first; returns NULL after the last. Whoever walks over the ops
+ * has a reference to the one it is at: what happens to that may free any other, since a release to
+ * be kept for a server that is down may take the place of an older one. */
+static struct fli_redlock_op *next_op(struct fl_redlock *r, struct fli_redlock_op *op)
+{
+    struct fli_list *node = op == NULL ? r->ops.next : op->node.next;
+    if (op != NULL) {
+        fli_op_unref(op);
+    }
+    if (node == &r->ops) {
+        return NULL;
+    }
+    struct fli_redlock_op *next = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
+    next->refs++;
+    return next;
+}
+
 void fli_ops_ready(struct fl_redlock *r, struct fli_server *s)
 {
     uint64_t now_ns = fli_clock_ns();
     uint64_t now_ms = now_ns / NS_PER_MS;
     fli_op_send_deferred(s);
     bool may_begin = fli_may_begin(r);
-    FLI_LIST_FOREACH_SAFE(node, next, &r->ops)
-    {
-        struct fli_redlock_op *op = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
+    for (struct fli_redlock_op *op = NULL; (op = next_op(r, op)) != NULL;) {
         if (op->state == OP_CONNECTING && may_begin) {
             begin_attempt(op, now_ms);
         } else if (op->state == OP_ATTEMPT && op->attempt.status[s->index] == FL_REDLOCK_UNASKED) {
@@ -320,9 +341,7 @@ void fli_ops_down(struct fl_redlock *r, struct fli_server *s)
 {
     uint64_t now_ms = fli_clock_ms();
     bool may_begin = fli_may_begin(r);
-    FLI_LIST_FOREACH_SAFE(node, next, &r->ops)
-    {
-        struct fli_redlock_op *op = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
+    for (struct fli_redlock_op *op = NULL; (op = next_op(r, op)) != NULL;) {
         if (op->state == OP_CONNECTING && may_begin) {
             begin_attempt(op, now_ms);
         } else if (op->state == OP_ATTEMPT && op->attempt.status[s->index] == FL_REDLOCK_UNASKED) {
@@ -338,15 +357,15 @@ static void cancel(struct fli_redlock_op *op)
         release_acquired(op, FL_REDLOCK_CANCELLED);
     } else {
         fli_attempt_cancel(&op->attempt);
+        allow_for_shorter_ttl(op);
     }
-    finish(op, FL_ENOTHELD, FL_REDLOCK_CANCELLED);
+    /* Of an extend or a release FL_ENOTHELD would say that the lock is surely lost. */
+    finish(op, acquires ? FL_ENOTHELD : FL_EUNCERTAIN, FL_REDLOCK_CANCELLED);
 }
 
 void fli_ops_close(struct fl_redlock *r)
 {
-    FLI_LIST_FOREACH_SAFE(node, next, &r->ops)
-    {
-        struct fli_redlock_op *op = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
+    for (struct fli_redlock_op *op = NULL; (op = next_op(r, op)) != NULL;) {
         if (op->state != OP_ENDED) {
             cancel(op);
         }
@@ -402,8 +421,13 @@ static void begin(struct fli_redlock_op *op)
     struct fl_redlock *r = op->r;
     uint64_t now_ms = op->began_ns / NS_PER_MS;
     fli_enter(r);
+    /* No other server is given up here: what it has answered while this process was stopped is read
+     * first, by the next turn of the loop. Here it cannot be, since the call may come from inside
+     * an answer. */
     for (uint32_t i = 0; i < r->n; i++) {
-        fli_server_tick(&r->servers[i], now_ms);
+        if (r->servers[i].state == FLI_SERVER_DOWN) {
+            fli_server_tick(&r->servers[i], now_ms);
+        }
     }
     if (op->state != OP_CONNECTING) {
         /* fli_server_tick() has settled the connections, and so begun or ended this op already. */

@@ -60,8 +60,7 @@ static uint64_t next_due_ms(const struct fl_redlock *r)
 
 static void run_due(struct fl_redlock *r)
 {
-    /* libuv runs timers before it polls. An answer that arrived while this process was stopped is
-     * not late, so it is read first. */
+    /* An answer that arrived while this process was stopped is not late, so it is read first. */
     for (uint32_t i = 0; i < r->n; i++) {
         fli_server_read(&r->servers[i]);
     }
@@ -82,9 +81,9 @@ static void run_due(struct fl_redlock *r)
 
 static void leave(struct fl_redlock *r);
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct fli_alarm *alarm)
 {
-    struct fl_redlock *r = timer->data;
+    struct fl_redlock *r = FLI_CONTAINER_OF(alarm, struct fl_redlock, alarm);
     r->armed_ms = UINT64_MAX;
     fli_enter(r);
     if (!r->closing) {
@@ -93,17 +92,14 @@ static void on_timer(uv_timer_t *timer)
     leave(r);
 }
 
-/* A timer that fires too early does no harm, so it is only ever set to an earlier time. */
+/* An alarm that rings too early does no harm, so it is only ever set to an earlier time. */
 static void arm(struct fl_redlock *r)
 {
     uint64_t due_ms = fli_list_empty(&r->notes) ? next_due_ms(r) : 0;
-    if (due_ms >= r->armed_ms) {
-        return;
+    if (due_ms < r->armed_ms) {
+        r->armed_ms = due_ms;
+        fli_alarm_set(&r->alarm, due_ms);
     }
-    uint64_t left_ms = fli_left_ms(due_ms, fli_clock_ms());
-    r->armed_ms = due_ms;
-    uv_update_time(r->owner.links.loop);
-    (void)uv_timer_start(&r->timer, on_timer, left_ms, 0);
 }
 
 /* ---- entering and leaving -------------------------------------------------------------------- */
@@ -449,13 +445,12 @@ static int start(struct fl_redlock *r, uv_loop_t *loop)
             return FL_ESYSTEM;
         }
     }
-    if (uv_timer_init(r->owner.links.loop, &r->timer) != 0) {
+    if (fli_alarm_init(&r->alarm, r->owner.links.loop, on_alarm) != 0) {
         if (r->is_private) {
             (void)uv_loop_close(&r->own_loop);
         }
         return FL_ESYSTEM;
     }
-    r->timer.data = r;
     r->owner.links.handles = 1;
     return 0;
 }
@@ -488,9 +483,9 @@ int fl_redlock_create(struct uv_loop_s *loop, const struct fl_redlock_options *o
     return 0;
 }
 
-static void on_timer_closed(uv_handle_t *handle)
+static void on_alarm_closed(struct fli_alarm *alarm)
 {
-    struct fl_redlock *r = handle->data;
+    struct fl_redlock *r = FLI_CONTAINER_OF(alarm, struct fl_redlock, alarm);
     fli_enter(r);
     r->owner.links.handles--;
     leave(r);
@@ -535,7 +530,7 @@ struct stop {
 static void stop_due(struct fli_due *due, uint64_t now_ms)
 {
     struct stop *s = FLI_CONTAINER_OF(due, struct stop, due);
-    uv_stop(s->loop); /* Called from a timer, uv_run() would go on and wait for a socket. */
+    uv_stop(s->loop);
 }
 
 /* A release ends with the quorum. If the program ends then (`fencelock redlock release`), the
@@ -574,7 +569,7 @@ void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx)
     for (uint32_t i = 0; i < r->n; i++) {
         fli_deferred_drop(&r->servers[i]);
     }
-    uv_close((uv_handle_t *)&r->timer, on_timer_closed);
+    fli_alarm_close(&r->alarm, on_alarm_closed);
     r->depth--; /* leave() in callbacks of the loop sees no outer call */
     if (r->is_private) {
         while (r->closing) {

@@ -1,6 +1,7 @@
 /* redlock_private.h: what the files of a handle share.
  *
  *   redlock.c    the handle: options, the loop, time, closing
+ *   alarm.c      wakes it
  *   op.c         acquire, extend, release as a series of attempts
  *   request.c    their requests
  *   check.c      the check of the servers
@@ -15,6 +16,7 @@
 
 #include "base/heap.h"
 #include "base/list.h"
+#include "redlock/alarm.h"
 #include "redlock/attempt.h"
 #include "redlock/server.h"
 
@@ -39,8 +41,8 @@ struct fl_redlock {
     struct fli_server_owner owner;
     uv_loop_t own_loop;
     bool is_private;
-    uv_timer_t timer;
-    uint64_t armed_ms; /* UINT64_MAX: the timer is not running */
+    struct fli_alarm alarm;
+    uint64_t armed_ms; /* UINT64_MAX: the alarm is not set */
     uint32_t n;
     struct fli_server servers[FL_REDLOCK_SERVERS_MAX];
 

@@ -96,6 +96,16 @@ static bool has_to_do_by_itself(const struct fli_op_request *q)
     return q->kind == REQUEST_RELEASE && q->op->r->is_private;
 }
 
+static bool begins_with_text(struct fli_op_request *q)
+{
+    struct fli_server *s = &q->op->r->servers[q->index];
+    bool by_text = q->kind == REQUEST_EXTEND && s->extend_by_text;
+    if (by_text) {
+        s->extend_by_text = false; /* EVAL loads it */
+    }
+    return by_text || has_to_do_by_itself(q);
+}
+
 static void defer_release(struct fli_server *s, struct fli_op_request *q)
 {
     if (s->state == FLI_SERVER_CLOSED || fli_clock_ms() >= q->give_up_ms) {
@@ -152,6 +162,11 @@ static bool try_otherwise(struct fli_op_request *q, struct fli_server *s, const 
         return send_request(s, q, fli_clock_ns()) == 0;
     }
     if (fli_is_error(reply, "NOSCRIPT") && !q->by_text) {
+        if (q->kind == REQUEST_EXTEND && q->op->attempt.verdict != FLI_VERDICT_NONE) {
+            /* It would overtake a newer extend, and perhaps shorten its TTL. */
+            s->extend_by_text = true;
+            return false;
+        }
         q->by_text = true;
         return send_request(s, q, fli_clock_ns()) == 0;
     }
@@ -247,8 +262,8 @@ static struct fli_op_request *create_request(struct fli_redlock_op *op,
     q->base.answered = on_answer;
     q->op = op;
     q->kind = kind;
-    q->by_text = has_to_do_by_itself(q);
     q->index = index;
+    q->by_text = begins_with_text(q);
     q->serial = op->report.attempts;
     q->ttl_ms = op->ttl_ms;
     /* A delayed SET may take effect long after it was sent, and its TTL ends as much later. Nobody

@@ -83,6 +83,7 @@ struct fli_server {
     bool was_replica;
     bool is_duplicate; /* an earlier entry of the list is the same server */
     enum fli_delete_how delete_how;
+    bool extend_by_text; /* it had no script when that could not be made up for: the next does */
 
     struct fli_list deferred; /* releases to be sent when it is ready again; see request.c */
     size_t deferred_len;

@@ -3,6 +3,7 @@
 formats; tokens of a real cluster; and the end of a command whose lock cannot be extended, judged by a second
 client that waits for the same lock."""
 
+import contextlib
 import json
 import os
 import re
@@ -353,6 +354,24 @@ class Run(CliCase):
             return code == 0
         self.with_longer_ttls(runs)
         self.assertGone(servers, 'lock')
+
+    def test_it_wakes_by_the_clock_of_deadlines(self):
+        """Nobody can suspend the machine in a test. A timeout of poll(), or a timer of libuv, would end as much later as it was."""
+        self.use(self.redis(3))
+        child = self.start('run', 'lock', *LONG, '--', 'sh', '-c', 'trap "exit 9" USR1; echo ready; while :; do sleep 0.05; done')
+        self.assertEqual(child.stdout.readline(), b'ready\n')
+        folder = '/proc/%d/fdinfo' % child.pid
+
+        def both_are_set():
+            texts = []
+            for name in os.listdir(folder):
+                with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name)) as f:
+                    texts.append(f.read())
+            boottime = [t for t in texts if 'clockid: %d\n' % time.CLOCK_BOOTTIME in t]
+            return len([t for t in boottime if 'it_value: (0, 0)' not in t]) == 2
+        wait_until(both_are_set, 'the timers of the command and of the handle are set')
+        child.send_signal(signal.SIGUSR1)
+        self.assertEqual(self.wait_child(child)[0], 9)
 
     def test_signals_are_passed_on(self):
         self.use(self.redis(3))

@@ -89,7 +89,7 @@ void fli_random(void *data, size_t len)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-enum event_kind { EVENT_CALL, EVENT_TIMER, EVENT_REQUEST, EVENT_ANSWER, EVENT_BREAK };
+enum event_kind { EVENT_CALL, EVENT_ALARM, EVENT_REQUEST, EVENT_ANSWER, EVENT_BREAK };
 
 struct event {
     struct fli_heap_node node;
@@ -140,44 +140,37 @@ void lab_later(struct holder *h, uint64_t at_ms, void (*fn)(struct holder *h, ui
     e->n = n;
 }
 
-/* ---- libuv's timers -------------------------------------------------------------------------- */
+/* ---- replaces alarm.c ------------------------------------------------------------------------ */
 
-static struct holder *holder_of(const uv_timer_t *t)
+static struct holder *holder_of(const struct fli_alarm *a)
 {
     for (unsigned i = 0; i < lab.holders_n; i++) {
-        if (lab.holders[i].handle == t->data) {
+        if (lab.holders[i].handle != NULL && &lab.holders[i].handle->alarm == a) {
             return &lab.holders[i];
         }
     }
     return lab.running; /* the handle is being made */
 }
 
-int uv_timer_init(uv_loop_t *loop, uv_timer_t *t)
+int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*ring)(struct fli_alarm *a))
 {
+    a->ring = ring;
     return 0;
 }
 
-int uv_timer_start(uv_timer_t *t, uv_timer_cb cb, uint64_t ms, uint64_t repeat)
+void fli_alarm_set(struct fli_alarm *a, uint64_t at_ms)
 {
-    struct holder *h = holder_of(t);
-    FLI_ASSERT(repeat == 0);
-    h->timer_cb = cb;
-    uint64_t at_us = lab_true(&h->clock, lab_read(&h->clock) + ms * 1000);
-    add(at_us, EVENT_TIMER, h, t, 0)->n = ++h->timer_number;
-    return 0;
-}
-
-void uv_update_time(uv_loop_t *loop)
-{
+    struct holder *h = holder_of(a);
+    add(lab_true(&h->clock, at_ms * 1000), EVENT_ALARM, h, NULL, 0)->n = ++h->alarm_number;
 }
 
 /* The loop calls the callback, never this function: lab_free() is its last turn. */
-void uv_close(uv_handle_t *handle, uv_close_cb cb)
+void fli_alarm_close(struct fli_alarm *a, void (*closed)(struct fli_alarm *a))
 {
-    struct holder *h = holder_of((uv_timer_t *)handle);
-    h->timer_number++;
-    h->closing = handle;
-    h->close_cb = cb;
+    struct holder *h = holder_of(a);
+    h->alarm_number++;
+    h->closing = a;
+    a->closed = closed;
 }
 
 /* ---- servers --------------------------------------------------------------------------------- */
@@ -204,6 +197,7 @@ static const char *execute(struct redis *r, const redisReply *q)
     struct key *k = &r->keys[(unsigned)(name[0] - 'a')];
     bool live = k->value[0] != '\0' && lab_read(&r->clock) < k->expires_us;
     bool ours = live && strcmp(k->value, value) == 0;
+    bool *has_script = q->elements == 6 ? &r->has_extend : &r->has_release;
     if (!by_script) {
         FLI_ASSERT(strcmp(q->element[0]->str, "SET") == 0 && q->elements == 6);
         FLI_ASSERT(strlen(value) == FL_REDLOCK_VALUE_LEN);
@@ -215,6 +209,10 @@ static const char *execute(struct redis *r, const redisReply *q)
                    strcmp(q->element[3]->str, "PX") == 0 ? q->element[4]->str : q->element[5]->str);
         return "+OK\r\n";
     }
+    if (strcmp(q->element[0]->str, "EVALSHA") == 0 && !*has_script) {
+        return "-NOSCRIPT No matching script.\r\n";
+    }
+    *has_script = true;
     if (ours && q->elements == 6) {
         set_expiry(r, k, q->element[5]->str);
     } else if (ours) {
@@ -447,9 +445,9 @@ static void happen(struct event *e)
     case EVENT_CALL:
         e->fn(h, e->n);
         break;
-    case EVENT_TIMER:
-        if (e->n == h->timer_number) {
-            h->timer_cb(&h->handle->timer);
+    case EVENT_ALARM:
+        if (e->n == h->alarm_number) {
+            h->handle->alarm.ring(&h->handle->alarm);
         }
         break;
     case EVENT_ANSWER:
@@ -475,6 +473,8 @@ static void cause_faults(void)
     } else if (dice < 50 && h->stopped_until_us <= lab.now_us) {
         lab.stops++;
         h->stopped_until_us = lab.now_us + 1000 * lab_below(MAX_TTL_MS);
+    } else if (dice >= 50 && dice < 150) {
+        r->has_extend = r->has_release = false;
     }
 }
 
@@ -513,7 +513,7 @@ static void end_handles(void)
         struct holder *h = &lab.holders[i];
         if (h->closing != NULL) {
             lab.running = h;
-            h->close_cb(h->closing);
+            h->closing->closed(h->closing);
         }
     }
     lab.running = NULL;

@@ -1,9 +1,10 @@
 /* lab.h: Redlock in virtual time: the shipping handle, op.c, request.c and keepalive.c, complete,
- * over simulated Redis servers. lab.c replaces the clock, libuv's timers and server.c, and has the
+ * over simulated Redis servers. lab.c replaces the clock, alarm.c and server.c, and has the
  * servers; main.c has the clients and the judge.
  *
- * Servers are slow at times, drift, and restart without their keys; in some seeds they end keys
- * early. Connections break. Processes are stopped. The seed decides everything. */
+ * Servers are slow at times, drift, forget their scripts, and restart without their keys; in some
+ * seeds they end keys early. Connections break. Processes are stopped. The seed decides
+ * everything. */
 #ifndef SIM_REDLOCK_LAB_H
 #define SIM_REDLOCK_LAB_H
 
@@ -32,6 +33,7 @@ struct redis {
     unsigned index;
     struct drift clock;
     struct key keys[LOCKS_MAX];
+    bool has_extend, has_release;        /* scripts */
     uint64_t down_until_us, up_since_us; /* true time */
     uint64_t slow_until_us;
     uint64_t life;
@@ -42,10 +44,8 @@ struct holder {
     struct drift clock;
     struct fl_redlock *handle;
     uint64_t stopped_until_us;
-    uint64_t timer_number;
-    uv_timer_cb timer_cb;
-    uv_handle_t *closing; /* its callback is still to come; NULL: none */
-    uv_close_cb close_cb;
+    uint64_t alarm_number;            /* of the time that was set last */
+    struct fli_alarm *closing;        /* its callback is still to come; NULL: none */
     uint64_t connection[SERVERS_MAX]; /* number; 0: none */
     uint64_t life[SERVERS_MAX];       /* of the server, when it was made */
     uint64_t arrives_us[SERVERS_MAX]; /* when the last bytes sent will arrive */

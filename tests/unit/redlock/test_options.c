@@ -231,6 +231,44 @@ TEST(test_on_a_loop_of_the_callers)
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+/* Of this process: whether a timer is set that goes on while the machine is suspended. */
+static bool has_timer_that_never_stands_still(void)
+{
+    bool found = false;
+    for (int fd = 0; fd < 64 && !found; fd++) {
+        char path[64];
+        char line[128];
+        bool is_boottime = false;
+        (void)snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+        FILE *f = fopen(path, "re");
+        while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+            is_boottime |= strcmp(line, "clockid: 7\n") == 0; /* CLOCK_BOOTTIME */
+            found |= is_boottime && strncmp(line, "it_value: (", 11) == 0 &&
+                     strcmp(line, "it_value: (0, 0)\n") != 0;
+        }
+        if (f != NULL) {
+            (void)fclose(f);
+        }
+    }
+    return found;
+}
+
+/* Nobody can suspend the machine in a test. */
+TEST(test_it_wakes_by_the_clock_of_deadlines)
+{
+    uv_loop_t loop;
+    fl_redlock *r;
+    const struct fl_redlock_options o = {.servers = "127.0.0.1:1", .connect_ms = 60000};
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_false(has_timer_that_never_stands_still());
+    assert_int_equal(fl_redlock_create(&loop, &o, &r, NULL, 0), 0);
+    assert_true(has_timer_that_never_stands_still());
+    fl_redlock_close(r, NULL, NULL);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_false(has_timer_that_never_stands_still());
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 TEST(test_texts)
 {
     for (int i = 0; i <= FL_REDLOCK_CANCELLED; i++) {

@@ -1,0 +1,56 @@
+/* alarm.c: see alarm.h. */
+#include "redlock/alarm.h"
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "fencelock/types.h"
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct fli_alarm *a = poll->data;
+    uint64_t times;
+    if (read(a->fd, &times, sizeof times) == (ssize_t)sizeof times) {
+        a->ring(a);
+    }
+}
+
+int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*ring)(struct fli_alarm *a))
+{
+    a->ring = ring;
+    a->fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (a->fd < 0) {
+        return FL_ESYSTEM;
+    }
+    if (uv_poll_init(loop, &a->poll, a->fd) != 0) {
+        close(a->fd);
+        return FL_ESYSTEM;
+    }
+    a->poll.data = a;
+    (void)uv_poll_start(&a->poll, UV_READABLE, on_poll);
+    return 0;
+}
+
+void fli_alarm_set(struct fli_alarm *a, uint64_t at_ms)
+{
+    uint64_t ms = at_ms > 0 ? at_ms : 1; /* zero would turn it off */
+    struct itimerspec when = {
+        .it_value = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000}};
+    if (timerfd_settime(a->fd, TFD_TIMER_ABSTIME, &when, NULL) != 0) {
+        fli_fatal("libfencelock-redlock: a timer cannot be set");
+    }
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct fli_alarm *a = handle->data;
+    a->closed(a);
+}
+
+void fli_alarm_close(struct fli_alarm *a, void (*closed)(struct fli_alarm *a))
+{
+    a->closed = closed;
+    (void)uv_poll_stop(&a->poll); /* before its descriptor is closed */
+    close(a->fd);
+    uv_close((uv_handle_t *)&a->poll, on_closed);
+}
