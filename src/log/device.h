@@ -72,9 +72,9 @@ struct log_device_ops {
     int (*list)(struct log_device *d, log_list_cb *each, void *ctx);
     int (*open)(struct log_device *d, const char *name, unsigned flags, struct log_file **ret);
     void (*close)(struct log_device *d, struct log_file *f);
-    /* Keeps all others that lock the file from writing to it, and if it is open for writing from
-     * reading it, until it is closed. After at most wait_ms -EWOULDBLOCK. The lock of a process
-     * that is killed lasts as long as any write of the file that it has begun. */
+    /* Locks the file until it is closed: one that is open for writing against all others, one that
+     * is open for reading against writers. After at most wait_ms -EWOULDBLOCK. The lock of a
+     * process that is killed lasts as long as any write of the file that it has begun. */
     int (*lock)(struct log_device *d, struct log_file *f, uint32_t wait_ms);
     int (*size)(struct log_device *d, struct log_file *f, uint64_t *ret);
     /* Returns the bytes read, fewer than len only at the end of the file. */

@@ -69,8 +69,8 @@ struct log_config {
 /* Recovers the log in the directory; an empty directory becomes an empty log (last index 0, hard
  * state 0/0). Synchronous. What it finds is on stable storage when it returns. 0; FL_ECORRUPT with
  * file and byte in the message, and nothing was changed on disk; FL_EVERSION: of another version,
- * likewise; FL_EIO, also when a write of a process before is under way for half a minute;
- * FL_ENOMEM; FL_EINVAL: a number of the configuration is out of range.
+ * likewise; FL_EIO, also when a write that an earlier process began has not ended after half a
+ * minute; FL_ENOMEM; FL_EINVAL: a number of the configuration is out of range.
  *
  * The log cannot know whether its oldest segments were removed from outside. So the caller checks
  * that log_first_index() <= index of its snapshot + 1, and that the log reaches that far. */

@@ -135,6 +135,7 @@ struct net_listener {
     socklen_t address_len;
     bool secure;
     bool open;  /* the tcp handle is initialised and not being closed */
+    bool ends;  /* the tcp handle is being closed */
     bool waits; /* a connection is accepted in the next turn */
     bool retry; /* closed for want of file descriptors: the tick opens it again */
 };

@@ -250,6 +250,7 @@ void net_server_closed(struct net_server *s)
 static void listener_closed(uv_handle_t *handle)
 {
     struct net_listener *l = handle->data;
+    l->ends = false;
     net_server_closed(l->server);
 }
 
@@ -257,6 +258,7 @@ static void listener_close(struct net_listener *l)
 {
     if (l->open) {
         l->open = false;
+        l->ends = true;
         l->waits = false;
         uv_close((uv_handle_t *)&l->tcp, listener_closed);
     }
@@ -435,7 +437,7 @@ static bool retry_listeners(struct net_server *s, uint64_t now)
         if (!l->retry || s->stopping) {
             continue;
         }
-        if (now < s->retry_at_ms || uv_is_closing((uv_handle_t *)&l->tcp)) {
+        if (now < s->retry_at_ms || l->ends) {
             waiting = true;
             continue;
         }

@@ -20,6 +20,11 @@ from harness import PATIENCE_S, Case, Cluster, binary, free_ports, main, seed, w
 from servers import FULL, ROOT, ROUNDS, GuardCase, make_directory, unprivileged
 
 
+class PatientMysql(Mysql):
+    def sql(self, statement, seconds=PATIENCE_S):
+        return super().sql(statement, seconds)
+
+
 class MariaDB:
     def __init__(self, lab):
         self.lab, self.data = lab, lab.path('mariadb')
@@ -167,7 +172,7 @@ class MariaDBGuard(GuardCase):
         self.assertEqual(s.sql("SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = 'shop'"), [])
 
     def session(self, words=None):
-        session = Mysql(words or self.server.root)
+        session = PatientMysql(words or self.server.root)
         self.addCleanup(session.end)
         return session
 
@@ -186,7 +191,7 @@ class MariaDBGuard(GuardCase):
         for n in range(1, len(script) + 1):
             admin = self.session()
             for statement in script[:n]:
-                admin.judged(admin.ask('DELIMITER //\n%s//\nDELIMITER ;' % statement))
+                admin.judged(admin.ask('DELIMITER //\n%s//\nDELIMITER ;' % statement, PATIENCE_S))
             writer.sql('SET lock_wait_timeout = 0') # MySQL takes that for 1
             for write in writes:
                 self.assertIn(self.refused(writer, write), ('NOTOKEN', 'BUSY'), script[n - 1])

@@ -101,10 +101,10 @@ class Daemons(CliCase):
         said = []
         while not self.starts_with(node, 9 + len(said), said):
             pass
-        for err in said: # each part of a start meets the limit, the reading of the snapshot as well
+        self.assertGreater(len(said), 5)
+        for err in said: # whatever part of the start has met the limit
             self.assertIn('raise the limit on open files', err)
             self.assertNotIn('out of the way', err)
-        self.assertTrue([err for err in said if 'snapshot' in err], said)
 
     def starts_with(self, node, files, said):
         """Whether the node starts with so many open files. If not, what it said is appended to `said`."""

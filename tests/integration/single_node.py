@@ -146,8 +146,8 @@ class Killed(Case):
         ports = [socket.create_server(('127.0.0.1', int(port))) for port in sys.argv[2:]]
         print('ready', flush=True)
         sys.stdin.read()
-        lock.close()
         start = time.monotonic()
+        lock.close()
         time.sleep(0.1)
         for port in ports:
             port.close()
@@ -201,7 +201,9 @@ class Killed(Case):
                     return True
             return False
         self.assertTrue(locked(segments()[0]))
-        wait_until(lambda: node.call('TOKEN', 'any') > 0 and len(segments()) > 1, 'the next segment')
+        for _ in range(16): # enough for the next segment to be made, and not enough to fill the first
+            node.call('TOKEN', 'any')
+        wait_until(lambda: len(segments()) > 1, 'the next segment')
         self.assertEqual([path for path in segments() if not locked(path)], [])
         token = node.call('TOKEN', 'any')
         node.kill()

@@ -65,10 +65,12 @@ TEST(a_port_is_waited_for_before_the_next_address_is_tried)
     struct addrinfo second = {.ai_addr = (struct sockaddr *)&other, .ai_addrlen = sizeof other};
     struct addrinfo first = {
         .ai_addr = (struct sockaddr *)&a, .ai_addrlen = sizeof a, .ai_next = &second};
+    uint64_t start_ms = fli_clock_ms();
     int fd = fli_listen_first(&first, 8);
     assert_true(fd >= 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&got, &len), 0);
-    assert_int_equal(got.sin_port, a.sin_port);
+    /* A process that stands still for so long rightly takes the next one. */
+    assert_true(got.sin_port == a.sin_port || fli_clock_ms() - start_ms >= FLI_LISTEN_WAIT_MS);
     (void)close(fd);
 }
 

@@ -584,6 +584,33 @@ TEST(partial_input_is_given_back)
     fixture_end(&f);
 }
 
+/* libuv's spare descriptor is of no help then: the listener is closed, and opened again. */
+TEST(no_file_is_left_at_all)
+{
+    struct rlimit old;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int keep = client_open(&f);
+    client_say(&f, keep, "ECHO x\r\n");
+    client_hear(&f, keep, "$1\r\nx\r\n");
+    int lost = client_open(&f);
+    struct rlimit low = {.rlim_cur = 3, .rlim_max = old.rlim_max}; /* below the spare one, too */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    turn_until(&f, f.server->listeners[0]->retry);
+    client_say(&f, keep, "ECHO y\r\n");
+    client_hear(&f, keep, "$1\r\ny\r\n");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    turn_until(&f, f.server->listeners[0]->open);
+    int later = client_open(&f);
+    client_say(&f, later, "ECHO z\r\n");
+    client_hear(&f, later, "$1\r\nz\r\n");
+    client_close(later);
+    client_close(lost);
+    client_close(keep);
+    fixture_end(&f);
+}
+
 TEST(too_many_files)
 {
     struct rlimit old;

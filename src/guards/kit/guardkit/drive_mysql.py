@@ -62,10 +62,14 @@ class Driver:
         listed = ("SELECT CONCAT_WS('\x1f', routine_name, user, host) FROM mysql.procs_priv WHERE db = 'fence' AND routine_type = 'PROCEDURE' "
                   "AND FIND_IN_SET('Execute', proc_priv)")
         before = self.admin.sql(listed)
-        run_script(self.words, guard_sql())
-        for row in set(before) - set(self.admin.sql(listed)):
-            name, user, host = row.split('\x1f')
-            self.admin.sql('GRANT EXECUTE ON PROCEDURE fence.`%s` TO %s@%s' % (name, text(user), text(host)))
+        try:
+            run_script(self.words, guard_sql())
+        finally: # when it breaks off as well, of the procedures that are there
+            there = set(self.admin.sql("SELECT routine_name FROM information_schema.routines WHERE routine_schema = 'fence'"))
+            for row in set(before) - set(self.admin.sql(listed)):
+                name, user, host = row.split('\x1f')
+                if name in there:
+                    self.admin.sql('GRANT EXECUTE ON PROCEDURE fence.`%s` TO %s@%s' % (name, text(user), text(host)))
 
     def must_exist(self, table):
         if not PLAIN.match(table):
