@@ -57,6 +57,16 @@ int fli_listen_first(const struct addrinfo *all, int backlog)
     return -1;
 }
 
+uint16_t fli_listen_port(int fd)
+{
+    struct sockaddr_storage bound;
+    socklen_t len = sizeof bound;
+    int rv = getsockname(fd, (struct sockaddr *)&bound, &len);
+    FLI_ASSERT(rv == 0);
+    return ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                             : ((struct sockaddr_in *)&bound)->sin_port);
+}
+
 const char *fli_listen_remedy(const char *message)
 {
     static const struct {

@@ -20,6 +20,9 @@ int fli_listen(const struct sockaddr *address, socklen_t len, int backlog,
 /* The same on the first of the addresses that works, waiting FLI_LISTEN_WAIT_MS for each. */
 int fli_listen_first(const struct addrinfo *all, int backlog) FLI_MUST_USE;
 
+/* The port of a socket of IP that is bound. */
+uint16_t fli_listen_port(int fd);
+
 /* What to do about a port that cannot be opened, by the words with which the system, or libuv,
  * tells why. "" when there is nothing to add. */
 const char *fli_listen_remedy(const char *message);

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/timer.h"
 #define TAKEN_GRACE_MAX_MS UINT64_C(1000)
 
 static const int forwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -66,7 +66,7 @@ bool cli_child_take_over_signals(struct cli_child *c)
     (void)sigaction(SIGCHLD, &normal, NULL); /* if SIGCHLD is ignored, children leave no status */
     (void)sigprocmask(SIG_BLOCK, &ours, &c->mask_before);
     c->signal_fd = signalfd(-1, &ours, SFD_NONBLOCK | SFD_CLOEXEC);
-    c->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+    c->timer_fd = fli_timer_open();
     return c->signal_fd >= 0 && c->timer_fd >= 0;
 }
 
@@ -248,14 +248,7 @@ static void take_signals(struct cli_child *c)
 
 void cli_child_wake_at(struct cli_child *c, uint64_t next_ms)
 {
-    uint64_t due_ms = c->kill_ms < next_ms ? c->kill_ms : next_ms;
-    struct itimerspec when = {0}; /* off */
-    if (due_ms != CLI_NEVER_MS) {
-        due_ms = due_ms > 0 ? due_ms : 1;
-        when.it_value.tv_sec = (time_t)(due_ms / 1000);
-        when.it_value.tv_nsec = (long)(due_ms % 1000) * 1000000;
-    }
-    (void)timerfd_settime(c->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
+    fli_timer_set(c->timer_fd, c->kill_ms < next_ms ? c->kill_ms : next_ms);
 }
 
 void cli_child_before(struct cli_child *c)

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/timer.h"
 #include "client/watched.h"
 
 #define LEARN_EVERY_MS UINT64_C(10000)
@@ -79,7 +79,7 @@ int fli_engine_init(struct fli_engine *e, const char *nodes, bool blocks)
         return rc;
     }
     e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    e->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+    e->timer_fd = fli_timer_open();
     struct epoll_event event = {.events = EPOLLIN};
     if (e->epoll_fd >= 0 && e->timer_fd >= 0 &&
         epoll_ctl(e->epoll_fd, EPOLL_CTL_ADD, e->timer_fd, &event) == 0) {
@@ -96,14 +96,8 @@ int fli_engine_init(struct fli_engine *e, const char *nodes, bool blocks)
 
 static void set_timer(struct fli_engine *e, uint64_t time_ms)
 {
-    /* A timer of zero would never fire. */
-    uint64_t at_ms = time_ms > 0 ? time_ms : 1;
-    struct itimerspec when = {
-        .it_value = {.tv_sec = (time_t)(at_ms / 1000), .tv_nsec = (long)(at_ms % 1000) * 1000000}};
     e->timer_ms = time_ms;
-    if (timerfd_settime(e->timer_fd, TFD_TIMER_ABSTIME, &when, NULL) != 0) {
-        fli_fatal("libfencelock: a timer cannot be set");
-    }
+    fli_timer_set(e->timer_fd, time_ms);
 }
 
 void fli_engine_wake_at(struct fli_engine *e, uint64_t time_ms)

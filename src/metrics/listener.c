@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/listen.h"
 
@@ -348,18 +346,6 @@ static void connection_cb(void *cls, struct MHD_Connection *c, void **context,
 
 /* ---- start and end ---- */
 
-static uint16_t port_of(int fd)
-{
-    struct sockaddr_storage a;
-    socklen_t len = sizeof a;
-    char port[8] = "";
-    if (getsockname(fd, (struct sockaddr *)&a, &len) != 0 ||
-        getnameinfo((struct sockaddr *)&a, len, NULL, 0, port, sizeof port, NI_NUMERICSERV) != 0) {
-        return 0;
-    }
-    return (uint16_t)strtoul(port, NULL, 10);
-}
-
 static int open_socket(const char *host, uint16_t port, char *errmsg, size_t errmsg_size)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
@@ -420,7 +406,7 @@ int metrics_listener_create(uv_loop_t *loop, const char *host, uint16_t port, bo
     fli_list_init(&l->open);
     l->service = *service;
     l->names = names;
-    l->port = port_of(fd);
+    l->port = fli_listen_port(fd);
     (void)snprintf(l->host, sizeof l->host, "%s", host);
     l->sample = fli_xcalloc(1, service->sample_size);
     l->copy = fli_xcalloc(1, service->sample_size);

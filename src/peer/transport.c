@@ -3,12 +3,10 @@
 
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -242,16 +240,6 @@ void deadlines_changed(struct transport *t)
 
 /* ---- binding ---- */
 
-static uint16_t port_of(int fd)
-{
-    struct sockaddr_storage bound;
-    socklen_t len = sizeof bound;
-    int rv = getsockname(fd, (struct sockaddr *)&bound, &len);
-    FLI_ASSERT(rv == 0);
-    return ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                             : ((struct sockaddr_in *)&bound)->sin_port);
-}
-
 /* As address_split(), but port 0 is allowed and means any port. */
 static int split_bind(const char *address, char host[256], char service[6])
 {
@@ -300,7 +288,7 @@ static int transport_bind(struct transport *t, const char *address, char *errmsg
                                   : fli_listen_remedy(strerror(rv)));
         return FL_ESYSTEM;
     }
-    t->port = port_of(t->fd);
+    t->port = fli_listen_port(t->fd);
     return 0;
 }
 

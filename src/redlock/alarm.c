@@ -1,9 +1,9 @@
 /* alarm.c: see alarm.h. */
 #include "redlock/alarm.h"
 
-#include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/timer.h"
 #include "fencelock/types.h"
 
 static void on_poll(uv_poll_t *poll, int status, int events)
@@ -18,7 +18,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*ring)(struct fli_alarm *a))
 {
     a->ring = ring;
-    a->fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+    a->fd = fli_timer_open();
     if (a->fd < 0) {
         return FL_ESYSTEM;
     }
@@ -33,12 +33,7 @@ int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*ring)(struct fli
 
 void fli_alarm_set(struct fli_alarm *a, uint64_t at_ms)
 {
-    uint64_t ms = at_ms > 0 ? at_ms : 1; /* zero would turn it off */
-    struct itimerspec when = {
-        .it_value = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000}};
-    if (timerfd_settime(a->fd, TFD_TIMER_ABSTIME, &when, NULL) != 0) {
-        fli_fatal("libfencelock-redlock: a timer cannot be set");
-    }
+    fli_timer_set(a->fd, at_ms);
 }
 
 static void on_closed(uv_handle_t *handle)

@@ -85,6 +85,9 @@ static int send_request(struct fli_server *s, struct fli_op_request *q, uint64_t
     }
     if (rc == 0) {
         fli_server_put(s, &q->base, now_ns);
+        if (q->kind == REQUEST_EXTEND && q->by_text) {
+            s->extend_by_text = false; /* EVAL loads it */
+        }
     }
     return rc == FL_ELIMIT ? FL_EBUSY : rc;
 }
@@ -96,14 +99,10 @@ static bool has_to_do_by_itself(const struct fli_op_request *q)
     return q->kind == REQUEST_RELEASE && q->op->r->is_private;
 }
 
-static bool begins_with_text(struct fli_op_request *q)
+static bool begins_with_text(const struct fli_op_request *q)
 {
-    struct fli_server *s = &q->op->r->servers[q->index];
-    bool by_text = q->kind == REQUEST_EXTEND && s->extend_by_text;
-    if (by_text) {
-        s->extend_by_text = false; /* EVAL loads it */
-    }
-    return by_text || has_to_do_by_itself(q);
+    const struct fli_server *s = &q->op->r->servers[q->index];
+    return (q->kind == REQUEST_EXTEND && s->extend_by_text) || has_to_do_by_itself(q);
 }
 
 static void defer_release(struct fli_server *s, struct fli_op_request *q)

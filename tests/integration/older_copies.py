@@ -433,7 +433,7 @@ class OlderCopies(Case):
         self.some(self.cluster)
         wait_until(lambda: node.info()['witness_index'] >= node.info()['applied_index'], 'the witness')
         os.rename(folder, folder + '.gone')
-        node.call('TOKEN', 'x') # the last command for now
+        node.call('TOKEN', 'x') # after it nothing more is committed
         index = node.info()['applied_index']
         node.process.wait_output('cannot be written to the witness')
         self.assertLess(node.info()['witness_index'], index)

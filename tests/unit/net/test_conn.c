@@ -584,16 +584,34 @@ TEST(partial_input_is_given_back)
     fixture_end(&f);
 }
 
+/* Starts with one client that is served. Returns it. */
+static int one_client(struct fixture *f)
+{
+    fixture_start(f, test_limits());
+    int fd = client_open(f);
+    client_say(f, fd, "ECHO x\r\n");
+    client_hear(f, fd, "$1\r\nx\r\n");
+    return fd;
+}
+
+/* Files are to be had again: another client is served. Ends the fixture. */
+static void another_client(struct fixture *f, int first)
+{
+    int later = client_open(f);
+    client_say(f, later, "ECHO z\r\n");
+    client_hear(f, later, "$1\r\nz\r\n");
+    client_close(later);
+    client_close(first);
+    fixture_end(f);
+}
+
 /* libuv's spare descriptor is of no help then: the listener is closed, and opened again. */
 TEST(no_file_is_left_at_all)
 {
     struct rlimit old;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     struct fixture f;
-    fixture_start(&f, test_limits());
-    int keep = client_open(&f);
-    client_say(&f, keep, "ECHO x\r\n");
-    client_hear(&f, keep, "$1\r\nx\r\n");
+    int keep = one_client(&f);
     int lost = client_open(&f);
     struct rlimit low = {.rlim_cur = 3, .rlim_max = old.rlim_max}; /* below the spare one, too */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
@@ -602,13 +620,8 @@ TEST(no_file_is_left_at_all)
     client_hear(&f, keep, "$1\r\ny\r\n");
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     turn_until(&f, f.server->listeners[0]->open);
-    int later = client_open(&f);
-    client_say(&f, later, "ECHO z\r\n");
-    client_hear(&f, later, "$1\r\nz\r\n");
-    client_close(later);
     client_close(lost);
-    client_close(keep);
-    fixture_end(&f);
+    another_client(&f, keep);
 }
 
 TEST(too_many_files)
@@ -616,10 +629,7 @@ TEST(too_many_files)
     struct rlimit old;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     struct fixture f;
-    fixture_start(&f, test_limits());
-    int keep = client_open(&f);
-    client_say(&f, keep, "ECHO x\r\n");
-    client_hear(&f, keep, "$1\r\nx\r\n");
+    int keep = one_client(&f);
     int fds[4];
     for (int i = 0; i < 4; i++) {
         fds[i] = client_open(&f); /* they sit in the backlog: the loop has not turned */
@@ -638,10 +648,5 @@ TEST(too_many_files)
     for (int i = 0; i < 4; i++) {
         client_close(fds[i]);
     }
-    int later = client_open(&f);
-    client_say(&f, later, "ECHO z\r\n");
-    client_hear(&f, later, "$1\r\nz\r\n");
-    client_close(later);
-    client_close(keep);
-    fixture_end(&f);
+    another_client(&f, keep);
 }
