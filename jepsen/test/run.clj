@@ -3,7 +3,7 @@
 (require 'clojure.test)
 
 (def namespaces
-  '[fencelock.wire-test fencelock.model-test fencelock.judges-test])
+  '[fencelock.wire-test fencelock.model-test fencelock.judges-test fencelock.shim-test])
 
 (apply require namespaces)
 

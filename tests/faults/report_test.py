@@ -37,7 +37,7 @@ class Balance(html.parser.HTMLParser):
 
 def result(story, finals, events=(), **options):
     """As a run has it: judged for lost updates and the order of tokens."""
-    r = types.SimpleNamespace(origin=0.0, healed=9.0, seconds=10.0, counts={'faults': 1}, overlap_s=0.0)
+    r = types.SimpleNamespace(origin=0.0, began_utc=1700000000.25, healed=9.0, seconds=10.0, counts={'faults': 1}, overlap_s=0.0)
     r.ops = story.ops()
     r.events = sorted(story.events + list(events), key=lambda e: e['t'])
     r.options = types.SimpleNamespace(**dict({'workload': 'counter', 'seed': 7, 'clients': 2, 'locks': 1, 'nodes': 3, 'nemesis': ['hold']},
@@ -110,13 +110,15 @@ class Pages(unittest.TestCase):
         s, events = late_write()
         text = self.page(result(s, {'k': '1 b'}, events))
         for words in ('FAILED.', 'Updates that were acknowledged are gone (once)', 'tests/faults/run --seed 7', 'href="node1.log"',
-                      'went over it without having seen it'):
+                      'went over it without having seen it', 'since the clients began, at 2023-11-14T22:13:20.250Z',
+                      'The logs of servers are in UTC, and second 0 of this page is 2023-11-14T22:13:20.250Z.'):
             self.assertIn(words, text)
         self.assertNotIn('on purpose', text)
 
     def test_passed(self):
         text = self.page(result(Story().add('a', 'nothing', 1, 1, 2), {'k': '1 a'}))
         self.assertIn('Passed.', text)
+        self.assertIn('UTC, and second 0', text)
         self.assertNotIn('What went wrong', text)
 
     def test_broken_on_purpose(self):

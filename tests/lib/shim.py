@@ -12,19 +12,39 @@ synced when it was killed.
 import fcntl
 import mmap
 import os
+import re
 import struct
 
 from harness.lab import build_dir
 from harness.wait import wait_until
 
-SLOTS = 128
-NAMES = ('lie', 'slow_us', 'sync_errno', 'write_errno', 'full', 'wall_ns', 'ring', 'short', 'read_slow_us', 'loop_reads', 'pace')
-PACES = len(NAMES)
-KINDS = ('alloc', 'write', 'sync', 'name', 'accept', 'size', 'open', 'read', 'ring', 'make')
-# In place of an errno (shim.h): a write does part of what it shall; the process is killed before the call; it is killed after the write,
+HEADER = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'torture', 'shim.h')
+
+
+def enumerators(name):
+    """{name in lower case, without its prefix: value} of an enum of shim.h, where the one list is."""
+    with open(HEADER, encoding='utf-8') as f:
+        body = re.search(r'enum %s \{(.*?)\};' % name, re.sub(r'/\*.*?\*/', '', f.read(), flags=re.S), re.S).group(1)
+    found, following = {}, 0
+    for entry in filter(None, re.split(r'[\s,]*,\s*|\s+$', body.strip())):
+        word, value = re.fullmatch(r'(\w+)(?:\s*=\s*(\d+))?', entry).groups()
+        following = int(value or following)
+        found[word.lower().replace(name + '_', '', 1)] = following
+        following += 1
+    return found
+
+
+def number(name):
+    """A number that shim.h defines."""
+    with open(HEADER, encoding='utf-8') as f:
+        return int(re.search(r'#define %s (\d+)' % name, f.read()).group(1))
+
+
+SLOT, KIND = enumerators('slot'), enumerators('kind')
+SLOTS = SLOT['slots']
+# In place of an errno: a write does part of what it shall; the process is killed before the call; it is killed after the write,
 # which is not synced.
-SHORT_WRITE, KILLED_BEFORE, KILLED_AFTER = 10000, 10001, 10002
-KINDS_AT = PACES + 6
+SHORT_WRITE, KILLED_BEFORE, KILLED_AFTER = map(number, ('SHORT_WRITE', 'KILLED_BEFORE', 'KILLED_AFTER'))
 RECORD = struct.Struct('<c7xQQQQQ') # type, ino, offset, len, size, bytes that follow
 
 
@@ -70,24 +90,28 @@ class Shim:
         return struct.unpack_from('<q', self.map, 8 * at)[0]
 
     def set(self, name, value):
-        self._put(NAMES.index(name), value)
+        self._put(SLOT[name], value)
 
     def get(self, name):
-        return self._get(NAMES.index(name))
+        return self._get(SLOT[name])
 
     def set_rate(self, ppm, now_ns):
         """The monotonic clock goes on from where it is, at another pace."""
         old = self.get('pace')
-        rate, since, ahead = (self._get(PACES + 3 * old + i) for i in range(3))
+        rate, since, ahead = (self._get(SLOT['paces'] + 3 * old + i) for i in range(3))
         for i, value in enumerate((ppm, now_ns, ahead + (now_ns - since) // 1000000 * rate)):
-            self._put(PACES + 3 * (1 - old) + i, value)
+            self._put(SLOT['paces'] + 3 * (1 - old) + i, value)
         self.set('pace', 1 - old)
 
+    @staticmethod
+    def _at(kind):
+        return SLOT['kinds'] + 4 * KIND[kind]
+
     def calls(self, kind):
-        return self._get(KINDS_AT + 4 * KINDS.index(kind))
+        return self._get(self._at(kind))
 
     def failed(self, kind):
-        return self._get(KINDS_AT + 4 * KINDS.index(kind) + 3)
+        return self._get(self._at(kind) + 3)
 
     def stack(self):
         """The stacks of the calls that were made to fail; empty when none was."""
@@ -103,7 +127,7 @@ class Shim:
 
     def fail(self, kind, after, errno):
         """The call number `after` from now on fails, once."""
-        at = KINDS_AT + 4 * KINDS.index(kind)
+        at = self._at(kind)
         self._put(at + 2, errno)
         self._put(at + 1, self._get(at) + after)
 

@@ -162,6 +162,17 @@ class ShimTest(unittest.TestCase):
         self.assertEqual(self.run_script("for i in range(5):" + try_or_errno.replace('\n', '\n  ') % "write('a', b'x')"), [str(errno.EIO)])
         self.assertEqual(self.shim.failed('write'), 1)
 
+    def test_what_reads_fails_too(self):
+        calls = {'open': "os.close(os.open('a', os.O_RDONLY))", 'read': "os.read(os.open('a', os.O_RDONLY), 1)", 'stat': "os.stat('a')",
+                 'list': "os.listdir('.')", 'name': "os.rename('a', 'a')", 'fork': "os.fork() or os._exit(0)"}
+        self.run_script("write('a', b'x', sync=True)")
+        for kind, call in calls.items():
+            with self.subTest(kind=kind):
+                self.shim.reset()
+                self.shim.fail(kind, 2, errno.EIO)
+                told = self.run_script("for i in range(3):\n try: %s\n except OSError as e: print(e.errno)" % call)
+                self.assertEqual((told, self.shim.failed(kind)), ([str(errno.EIO)], 1))
+
     def test_part_of_a_write(self):
         self.shim.fail('write', 2, SHORT_WRITE)
         self.assertEqual(self.run_script("write('a', b'', sync=True)\nfd = os.open('a', os.O_WRONLY)\n"

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Lets each call fail that can fail, one after the other: the k-th allocation; write, sync, read; file opened, made or renamed, its
-size changed; connection accepted; call of io_uring; thread, process or pipe made; for k from 1 until the program makes no more.
+"""Lets each call fail that can fail, one after the other: the k-th allocation; write, sync, read, stat; directory listed; file opened, made or renamed, its
+size changed; connection accepted; call of io_uring; thread, pipe or process made; for k from 1 until the program makes no more.
 A write may also be done in part. Whatever fails, the program goes on, or ends in order with a reason (out of memory
 may abort it: a stop is safe, a guess is not). It never crashes, and what it had acknowledged is there when it runs again.
 
@@ -35,11 +35,12 @@ SOME = 5 # of each kind, when not all
 CASES = {
     'alloc': ('alloc', errno.ENOMEM), 'write': ('write', errno.EIO), 'part': ('write', SHORT_WRITE), 'sync': ('sync', errno.EIO),
     'read': ('read', errno.EIO), 'open': ('open', errno.EMFILE), 'name': ('name', errno.EIO), 'full': ('size', errno.ENOSPC),
+    'stat': ('stat', errno.ENOMEM), 'list': ('list', errno.EIO), 'fork': ('fork', errno.EAGAIN),
     'accept': ('accept', errno.EMFILE), 'make': ('make', errno.EAGAIN), 'ring': ('ring', errno.EBUSY)}
 # A node's log is written by a thread, as where io_uring is forbidden; here it is not.
 ON_RING = {'ring': 'ring', 'ring_alloc': 'alloc', 'ring_write': 'write', 'ring_part': 'part', 'ring_sync': 'sync', 'ring_make': 'make'}
 # The same in a second life, after a SIGKILL.
-AGAIN = {'again_read': 'read', 'again_open': 'open', 'again_name': 'name', 'again_write': 'write', 'again_alloc': 'alloc'}
+AGAIN = {'again_read': 'read', 'again_stat': 'stat', 'again_list': 'list', 'again_open': 'open', 'again_name': 'name', 'again_write': 'write', 'again_alloc': 'alloc'}
 OF_STORE = ('alloc', 'write', 'sync', 'name', 'accept')
 # So long is waited for a program after its call has failed, which may leave it without an answer. Until then it is the machine that is slow.
 DEADLINE_S = 3.0

@@ -76,7 +76,7 @@ static int raw_fstat(int fd, struct stat *ret)
     return (int)syscall(SYS_fstat, fd, ret);
 }
 
-static void nap(int64_t us)
+void shim_nap(int64_t us)
 {
     struct timespec t = {us / 1000000, us % 1000000 * 1000};
     (void)syscall(SYS_nanosleep, &t, NULL);
@@ -232,6 +232,17 @@ static void save_gone(int dirfd, const char *path, int64_t dir, const char *full
     }
 }
 
+bool shim_is_ours(int fd)
+{
+    return file_of(fd) != NULL;
+}
+
+bool shim_names_ours(int dirfd, const char *path)
+{
+    char full[4096];
+    return parent_of(dirfd, path, full) >= 0;
+}
+
 /* ---- opening and closing ---- */
 
 /* Whether a name can be made: 0 or an errno. */
@@ -255,7 +266,7 @@ static int write_error(int fd, enum kind kind, uint64_t end)
     return error;
 }
 
-static bool below_base(int fd)
+bool shim_is_below(int fd)
 {
     char link[64], path[4096];
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -291,7 +302,7 @@ static int open_it(int dirfd, const char *path, int flags, mode_t mode)
     int fd = (int)syscall(SYS_openat, dirfd, path, flags, mode);
     if (fd >= 0 && fd < FDS_MAX) {
         struct stat st;
-        files[fd].ours = shim_slots != NULL && below_base(fd) && raw_fstat(fd, &st) == 0;
+        files[fd].ours = shim_slots != NULL && shim_is_below(fd) && raw_fstat(fd, &st) == 0;
         if (files[fd].ours) {
             files[fd].directory = S_ISDIR(st.st_mode);
             files[fd].dsync = (flags & DSYNC_FLAGS) != 0;
@@ -412,7 +423,7 @@ static int before_write(int fd, uint64_t offset, uint64_t *len)
     struct outcome outcome = plan_write(fd, offset, *len, false);
     struct file *f = file_of(fd);
     if (outcome.error == 0 && f != NULL && f->dsync && shim_slot(SLOT_SLOW_US) > 0) {
-        nap(shim_slot(SLOT_SLOW_US));
+        shim_nap(shim_slot(SLOT_SLOW_US));
     }
     *len = outcome.len;
     return outcome.error;
@@ -478,7 +489,7 @@ static ssize_t pwritev2_it(int fd, const struct iovec *iov, int n, off_t offset,
     struct iovec part = {iov->iov_base, outcome.len};
     ssize_t done = 0;
     if (dsync && shim_slot(SLOT_SLOW_US) > 0) {
-        nap(shim_slot(SLOT_SLOW_US));
+        shim_nap(shim_slot(SLOT_SLOW_US));
     }
     if (outcome.len > 0) {
         done = syscall(SYS_pwritev2, fd, &part, 1, (long)offset, 0L,
@@ -599,60 +610,6 @@ EXPORT int fallocate64(int fd, int mode, off64_t offset, off64_t len)
     return fallocate_it(fd, mode, offset, len);
 }
 
-/* ---- reading ---- */
-
-/* The loop of a daemon is in the first thread. */
-static void read_slowly(void)
-{
-    if (shim_slot(SLOT_READ_SLOW_US) > 0) {
-        atomic_fetch_add(&shim_slots[SLOT_LOOP_READS], getpid() == (pid_t)syscall(SYS_gettid));
-        nap(shim_slot(SLOT_READ_SLOW_US));
-    }
-}
-
-static ssize_t pread_it(int fd, void *data, size_t len, off_t offset)
-{
-    bool ours = file_of(fd) != NULL;
-    int error = ours ? shim_fails(KIND_READ) : 0;
-    if (ours) {
-        read_slowly();
-    }
-    return error != 0 ? shim_refuse(error) : syscall(SYS_pread64, fd, data, len, offset);
-}
-
-EXPORT ssize_t pread(int fd, void *data, size_t len, off_t offset)
-{
-    return pread_it(fd, data, len, offset);
-}
-
-EXPORT ssize_t pread64(int fd, void *data, size_t len, off64_t offset)
-{
-    return pread_it(fd, data, len, offset);
-}
-
-static int fstat_it(int fd, void *ret)
-{
-    int error = file_of(fd) == NULL ? 0 : shim_fails(KIND_READ);
-    return error != 0 ? shim_refuse(error) : (int)syscall(SYS_fstat, fd, ret);
-}
-
-EXPORT int fstat(int fd, struct stat *ret)
-{
-    return fstat_it(fd, ret);
-}
-
-EXPORT int fstat64(int fd, struct stat64 *ret)
-{
-    return fstat_it(fd, ret);
-}
-
-EXPORT int statx(int fd, const char *restrict path, int flags, unsigned mask,
-                 struct statx *restrict ret)
-{
-    int error = file_of(fd) == NULL ? 0 : shim_fails(KIND_READ);
-    return error != 0 ? shim_refuse(error) : (int)syscall(SYS_statx, fd, path, flags, mask, ret);
-}
-
 /* ---- syncing ---- */
 
 static int sync_it(int fd, long number)
@@ -664,7 +621,7 @@ static int sync_it(int fd, long number)
     int error = shim_fails(KIND_SYNC);
     error = error != 0 ? error : (int)shim_slot(SLOT_SYNC_ERRNO);
     if (shim_slot(SLOT_SLOW_US) > 0) {
-        nap(shim_slot(SLOT_SLOW_US));
+        shim_nap(shim_slot(SLOT_SLOW_US));
     }
     if (error != 0) {
         return shim_refuse(error);

@@ -1,5 +1,5 @@
-/* shim.h: what the two files of the shim share. shim.c has files and the journal, shim_calls.c all
- * other calls. */
+/* shim.h: what the files of the shim share. shim.c has writes and the journal, shim_read.c what
+ * reads, shim_calls.c all other calls. */
 #ifndef TORTURE_SHIM_H
 #define TORTURE_SHIM_H
 
@@ -12,7 +12,9 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* The slots of the control file; tests/lib/shim.py has the same list. */
+/* The slots of the control file. This is the one list: tests/lib/shim.py and
+ * jepsen/src/fencelock/jepsen/shim.clj read it from here. So an enumerator has a number or the
+ * next one, and no other expression. */
 enum slot {
     SLOT_LIE,          /* syncs are answered and do nothing */
     SLOT_SLOW_US,      /* how long a sync takes longer */
@@ -24,16 +26,14 @@ enum slot {
     SLOT_SHORT,        /* writes that can be done in part are */
     SLOT_READ_SLOW_US, /* how long a read of a file takes longer */
     SLOT_LOOP_READS,   /* such reads of the process's first thread so far */
-    SLOT_PACE,  /* which of two paces of the monotonic clock goes; the other may be written */
-    SLOT_PACES, /* of each: ppm faster, since when, how far ahead then */
-    SLOT_KINDS =
-        SLOT_PACES +
-        6, /* for each kind: calls so far, the call that fails, its errno, calls that did fail */
+    SLOT_PACE,       /* which of two paces of the monotonic clock goes; the other may be written */
+    SLOT_PACES = 16, /* of each: ppm faster, since when, how far ahead then */
+    SLOT_KINDS = 32, /* of each kind: calls, the call that fails, its errno, calls that did fail */
     SLOTS = 128
 };
 
-/* A file made, renamed or removed is KIND_NAME, its size changed KIND_SIZE; threads, processes,
- * pipes and the like are KIND_MAKE. */
+/* A file made, renamed or removed is KIND_NAME, its size changed KIND_SIZE, a directory listed
+ * KIND_LIST; threads, pipes and the like are KIND_MAKE. */
 enum kind {
     KIND_ALLOC,
     KIND_WRITE,
@@ -45,10 +45,15 @@ enum kind {
     KIND_READ,
     KIND_RING,
     KIND_MAKE,
+    KIND_STAT,
+    KIND_LIST,
+    KIND_FORK,
     KINDS
 };
 
-_Static_assert(SLOT_KINDS + 4 * KINDS <= SLOTS, "all kinds have their slots");
+_Static_assert(SLOT_PACE < SLOT_PACES && SLOT_PACES + 6 <= SLOT_KINDS &&
+                   SLOT_KINDS + 4 * KINDS <= SLOTS,
+               "all slots have their places");
 
 /* As the errno of a call that fails: it does part of what it shall. */
 #define SHORT_WRITE 10000
@@ -81,6 +86,15 @@ _Noreturn void shim_die(void);
 
 /* Sets errno; -1. */
 int shim_refuse(int error);
+
+void shim_nap(int64_t us);
+
+/* Whether a descriptor, or what a path names, is disturbed. */
+bool shim_is_ours(int fd);
+bool shim_names_ours(int dirfd, const char *path);
+
+/* Whether a descriptor is of something below the directory that is disturbed, or of that itself. */
+bool shim_is_below(int fd);
 
 /* This descriptor is no file of ours any more. */
 void shim_forget(int fd);

@@ -55,7 +55,7 @@ EXPORT int pthread_create(pthread_t *restrict ret, const pthread_attr_t *restric
 EXPORT pid_t fork(void)
 {
     REAL(pid_t, "fork", void);
-    int error = shim_fails(KIND_MAKE);
+    int error = shim_fails(KIND_FORK);
     if (error != 0) {
         return shim_refuse(error);
     }

@@ -119,8 +119,8 @@ def text(result):
                                                                         _mib(result['rss']['loaded'])))
     if result.get('held'):
         h = result['held']
-        parts.append('%d held locks: RSS %s MiB (before %s, peak %s, after a snapshot %s); snapshot of %.0f MiB, stopped '
-                     'the loop for %s ms;\nlongest time between two grants of one client meanwhile %.1f ms (median %.2f)' % (
+        parts.append('%d held locks: RSS %s MiB (before %s, peak %s, after a snapshot %s); snapshot of %.0f MiB, which a '
+                     'child wrote in %s ms;\nlongest time between two grants of one client meanwhile %.1f ms (median %.2f)' % (
                          h['count'], _mib(h['rss_held']), _mib(h['rss_idle']), _mib(h['rss_peak']),
                          _mib(h['rss_after_snapshot']), h['snapshot_bytes'] / 2**20,
                          ', '.join(map(str, h['snapshot_ms'])), h['longest_gap_ms'], h['median_gap_ms']))

@@ -59,6 +59,8 @@ def private_copy(to):
     for folder in ('faults', 'lib'):
         shutil.copytree(os.path.join(ROOT, 'tests', folder), os.path.join(to, 'suite', 'tests', folder),
                         ignore=shutil.ignore_patterns('__pycache__'))
+    os.makedirs(os.path.join(to, 'suite', LIBRARIES))
+    shutil.copy2(os.path.join(ROOT, LIBRARIES, 'shim.h'), os.path.join(to, 'suite', LIBRARIES))
     with open(os.path.join(to, SOURCE), 'w') as f:
         f.write(source() + '\n')
 

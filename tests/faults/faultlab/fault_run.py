@@ -123,7 +123,8 @@ class _RedisServer(Redis):
 
 
 class Result:
-    """What one run found. `events`, `ops`, `anomalies` (by judge), `counts`, `seconds`, `origin`."""
+    """What one run found. `events`, `ops`, `anomalies` (by judge), `counts`, `seconds`, `origin`, and `began_utc`, which is the
+    same moment on the wall clock."""
 
     def anomalies_list(self):
         return [a for found in self.anomalies.values() for a in found]
@@ -255,7 +256,7 @@ class FaultRun:
         self.loop = Loop()
         try:
             self._set_up()
-            began = time.monotonic()
+            began, self.began_utc = time.monotonic(), time.time()
             self.record(type='mark', f='begin')
             self._start_clients()
             self._start_threads()
@@ -649,7 +650,7 @@ class FaultRun:
     # -- judging ------------------------------------------------------------------------------------------
     def _judge(self, began, healed, finals):
         r = Result()
-        r.options, r.origin, r.healed = self.options, began, healed
+        r.options, r.origin, r.healed, r.began_utc = self.options, began, healed, self.began_utc
         r.events = history.read(self._paths())
         r.ops = history.pair(r.events)
         r.counts = dict(self.counts)

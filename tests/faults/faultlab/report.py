@@ -1,5 +1,7 @@
 """One HTML page a run: no scripts, no other files. The verdict, each anomaly as a story, and everything over time."""
 
+import time
+
 from . import report_plots as plots
 from . import report_story as story
 from .report_plots import esc
@@ -174,7 +176,8 @@ def anomaly_section(r, anomaly):
 
 def anomalies(r):
     parts = ['<h2>What went wrong</h2><p>Each story is in the order in which things took effect; what is <b class="bad">marked</b> contradicts '
-             'each other. Times are seconds since the clients began; <code>a0-8</code> is what operation 8 of client 0 wrote. Below it the same over time: a client holds its lock for as '
+             'each other. Times are seconds since the clients began, at %s; ' % utc(r.began_utc) +
+             '<code>a0-8</code> is what operation 8 of client 0 wrote. Below it the same over time: a client holds its lock for as '
              'long as the band, until it releases it or the lease is over.</p>', plots.legend(r.ops, zoomed=True)]
     for kind, found in broken_kinds(r):
         promise, _, look = JUDGES[kind]
@@ -218,11 +221,17 @@ def count_rows(r):
     return ''.join(out)
 
 
-def files_line(files):
+def utc(seconds):
+    """As the logs of servers have it."""
+    return time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds)) + '.%03dZ' % (seconds % 1 * 1000)
+
+
+def files_line(r, files):
     known = {'history.jsonl': 'every operation, fault and sample', 'history.edn': 'the same for Jepsen\'s checkers',
              'history.porcupine': 'its locks, registers and tokens for Porcupine'}
     links = ['<a href="%s">%s</a>%s' % (esc(f), esc(f), ' (%s)' % known[f] if f in known else '') for f in sorted(files)]
-    return '<p>Files of this run: %s. The logs of servers count seconds from the start of their process.</p>' % ', '.join(links)
+    return '<p>Files of this run: %s. The logs of servers are in UTC, and second 0 of this page is %s%s.</p>' % (
+        ', '.join(links), utc(r.began_utc), ' on a clock that is right' if 'clock' in r.options.nemesis else '')
 
 
 def page(r, command, files=()):
@@ -239,7 +248,7 @@ def page(r, command, files=()):
                  r.counts.get('faults', 0), esc(', '.join(r.options.nemesis) or 'none'), r.counts.get('fail-overs', 0)),
               '<p>Run it again:</p><pre>%s</pre><p class="soft">The seed decides what is asked and which faults come; when they meet is up '
               'to the machine, so the same anomaly may need a few tries.</p>' % esc(command),
-              files_line(files), '<h2>Judges</h2><div class="scroll"><table>%s</table></div>' % verdict_rows(r)]
+              files_line(r, files), '<h2>Judges</h2><div class="scroll"><table>%s</table></div>' % verdict_rows(r)]
     parts += anomalies(r) if bad else []
     parts += ['<h2>Operations and faults</h2>', plots.legend(r.ops), plots.overview(r, marked),
               '<h2>Time to the answer</h2>', plots.latency(r), '<h2>Operations a second</h2>', plots.throughput(r),

@@ -7,6 +7,7 @@
   (:require [clojure.java.io :as io]
             [clojure.string :as str]
             [clojure.tools.logging :refer [info]]
+            [fencelock.jepsen.shim :as shim]
             [fencelock.wire :as wire]
             [jepsen.control :as c]
             [jepsen.control.util :as cu]
@@ -276,7 +277,7 @@
 (defn- prepare-shim! [test node]
   (doseq [suffix ["" "-redis"]
           :let [file (str (shim-file test node) suffix)]]
-    (c/exec :sh :-c (str "head -c 1024 /dev/zero >" file "; rm -f " file ".undo*"))))
+    (c/exec :sh :-c (str "head -c " (shim/bytes-of-file) " /dev/zero >" file "; rm -f " file ".undo*"))))
 
 (defn- upload-preloads! [test node]
   (when-not (:local test)

@@ -8,6 +8,7 @@
             [fencelock.jepsen.faults :as faults]
             [fencelock.jepsen.index :as index]
             [fencelock.jepsen.local :as local]
+            [fencelock.jepsen.tools :as tools]
             [fencelock.jepsen.workload.append :as append]
             [fencelock.jepsen.workload.bank :as bank]
             [fencelock.jepsen.workload.lock :as lock]
@@ -62,9 +63,6 @@
   (checker/log-file-pattern #"[Aa]ssertion|AddressSanitizer|runtime error:|SIGSEGV|SIGABRT"
                             (str service ".log")))
 
-(defn- gnuplot? []
-  (some #(.canExecute (io/file % "gnuplot")) (str/split (System/getenv "PATH") #":")))
-
 (defn- check-all [workload package]
   (checker/compose
     (cond-> {:workload (:checker workload)
@@ -76,7 +74,7 @@
              :timeline (timeline/html)
              :nodes    (crashes "fencelockd")
              :storage  (crashes "fencelock-store")}
-      (gnuplot?) (assoc :perf (checker/perf {:nemeses (:perf package)})))))
+      (tools/installed? "gnuplot") (assoc :perf (checker/perf {:nemeses (:perf package)})))))
 
 (defn- phases [workload package opts]
   (gen/phases

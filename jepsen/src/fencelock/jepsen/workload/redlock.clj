@@ -40,4 +40,4 @@
   {:client    (append/->Client nil acquire! release!)
    :generator (append/generator (update opts :rate min 12))
    :final     (append/last-reads)
-   :checker   (append/checker)})
+   :checker   (append/elle-checker)})
