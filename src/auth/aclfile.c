@@ -2,15 +2,12 @@
 #include "auth/aclfile.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "auth/hash.h"
-#include "base/write.h"
+#include "base/part.h"
 
 /* `user`, the name, and as many words as a user can have. */
 #define ARGS_MAX (2u + ACL_TEXT_MAX / 2)
@@ -206,6 +203,13 @@ int aclfile_read(const char *path, unsigned rights, struct aclfile *ret, char *e
         (void)snprintf(errmsg, errmsg_size, "%.256s is larger than 1 MiB", path);
         rc = FL_EINVAL;
     }
+    if (rc == 0 && len > 0 && text[len - 1] != '\n') {
+        (void)snprintf(errmsg, errmsg_size,
+                       "the last line of %.256s has no end, so the file may have been cut off: if "
+                       "it is whole, end it with a newline",
+                       path);
+        rc = FL_EINVAL;
+    }
     (void)fclose(f);
     if (rc == 0) {
         rc = aclfile_parse(path, (struct fli_slice){text, len}, rights, ret, errmsg, errmsg_size);
@@ -217,25 +221,7 @@ int aclfile_read(const char *path, unsigned rights, struct aclfile *ret, char *e
 
 int aclfile_write(const char *path, struct fli_slice text, char *errmsg, size_t errmsg_size)
 {
-    char temporary[4200];
-    int n = snprintf(temporary, sizeof temporary, "%s.part", path);
-    if (n < 0 || (size_t)n >= sizeof temporary) {
-        errno = ENAMETOOLONG;
-        return io_error(errmsg, errmsg_size, "write", path);
-    }
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        return io_error(errmsg, errmsg_size, "write", temporary);
-    }
-    bool ok =
-        fchmod(fd, 0600) == 0 && fli_write_all(fd, text.data, text.len) == 0 && fsync(fd) == 0;
-    ok = close(fd) == 0 && ok;
-    if (!ok || rename(temporary, path) != 0) {
-        int rc = io_error(errmsg, errmsg_size, "write", path);
-        (void)unlink(temporary);
-        return rc;
-    }
-    return fli_sync_folder_of(path) == 0
+    return fli_replace_file(path, text.data, text.len) == 0
                ? 0
-               : io_error(errmsg, errmsg_size, "sync the folder of", path);
+               : io_error(errmsg, errmsg_size, "write", path);
 }

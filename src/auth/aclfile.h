@@ -34,7 +34,7 @@ void aclfile_free(struct aclfile *f);
 /* Appends all users in the format of USERS_LOAD. 0, or the buffer's error, or FL_ENOMEM. */
 int aclfile_pack(const struct aclfile *f, struct fli_buf *out) FLI_MUST_USE;
 
-/* Replaces the file by this text, completely or not at all; mode 0600. */
+/* As fli_replace_file(). */
 int aclfile_write(const char *path, struct fli_slice text, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 

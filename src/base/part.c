@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -93,4 +95,43 @@ int fli_part_publish(const char *part, const char *path, bool replace)
 {
     int rc = replace ? rename(part, path) : rename_new(part, path);
     return rc != 0 ? FL_EIO : fli_sync_folder_of(path);
+}
+
+/* The name of the file that a path names, which need not exist. A link to nothing is an error. */
+static int follow(const char *path, char out[PATH_MAX])
+{
+    struct stat st;
+    if (realpath(path, out) != NULL) {
+        return 0;
+    }
+    if (errno != ENOENT || lstat(path, &st) == 0) {
+        return FL_EIO; /* a successful lstat() leaves errno as it was */
+    }
+    (void)snprintf(out, PATH_MAX, "%s", path);
+    return 0;
+}
+
+int fli_replace_file(const char *path, const void *data, size_t len)
+{
+    static const char suffix[] = ".part";
+    char real[PATH_MAX];
+    char part[PATH_MAX + sizeof ".XXXXXX.part"];
+    if (follow(path, real) != 0) {
+        return FL_EIO;
+    }
+    (void)snprintf(part, sizeof part, "%s.XXXXXX%s", real, suffix);
+    int fd = mkostemps(part, sizeof suffix - 1, O_CLOEXEC);
+    if (fd < 0) {
+        return FL_EIO;
+    }
+    int rc = fli_write_all(fd, data, len);
+    rc = rc == 0 && fsync(fd) != 0 ? FL_EIO : rc;
+    (void)close_with(fd, errno);
+    rc = rc != 0 ? rc : fli_part_publish(part, real, true);
+    if (rc != 0) {
+        int error = errno;
+        (void)unlink(part);
+        errno = error;
+    }
+    return rc;
 }

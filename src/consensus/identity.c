@@ -38,8 +38,8 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/part.h"
 #include "base/write.h"
-#include "consensus/durable.h"
 
 #define IDENTITY_VERSION 3u /* no release wrote an earlier version */
 #define FILE_PATH_MAX (DATA_DIR_PATH_MAX + 320u)
@@ -202,9 +202,10 @@ static int sync_dir(const char *path)
 
 int identity_store(const struct data_dir *d, const struct identity *id)
 {
+    char path[FILE_PATH_MAX];
     char text[IDENTITY_TEXT_MAX];
-    size_t len = identity_format(id, text);
-    return durable_replace(d->path, "identity", text, len);
+    (void)snprintf(path, sizeof path, "%s/identity", d->path);
+    return fli_replace_file(path, text, identity_format(id, text));
 }
 
 /* mkdir -p, at most as deep as the path is long. What is made is durable: else a power cut could

@@ -5,10 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "consensus/durable.h"
+#include "base/part.h"
 #include "consensus/starts.h"
-
-#define FOLDER_MAX 4096u
 
 static int closed(int fd, int rv)
 {
@@ -38,21 +36,9 @@ int starts_read(const char *path, struct starts *ret)
 static int create(const char *path, const uint8_t slot[STARTS_SLOT_SIZE])
 {
     uint8_t file[STARTS_FILE_SIZE] = {0};
-    char folder[FOLDER_MAX];
-    const char *slash = strrchr(path, '/');
-    const char *name = slash == NULL ? path : slash + 1;
-    size_t len = slash == NULL ? 0 : (size_t)(slash - path);
-    if (len >= sizeof folder || strlen(name) > DURABLE_NAME_MAX || name[0] == '\0') {
-        errno = ENAMETOOLONG;
-        return FL_EIO;
-    }
-    (void)snprintf(folder, sizeof folder, "%.*s", (int)len, path);
-    if (slash == NULL || len == 0) {
-        (void)snprintf(folder, sizeof folder, "%s", slash == NULL ? "." : "/");
-    }
     memcpy(file, slot, STARTS_SLOT_SIZE);
     memcpy(file + STARTS_SLOT_STEP, slot, STARTS_SLOT_SIZE);
-    return durable_replace(folder, name, file, sizeof file);
+    return fli_replace_file(path, file, sizeof file);
 }
 
 static int write_slot(int fd, const uint8_t slot[STARTS_SLOT_SIZE], off_t at)

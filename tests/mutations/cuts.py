@@ -4,9 +4,9 @@
 MUTANTS = [
     ('the opening of the storage does not sync what it finds', 'src/fence/env.c', '    if (fsync(fd) != 0) {\n        return open_fail(o, FL_EIO, "the data file',
      '    if (fd < 0) {\n        return open_fail(o, FL_EIO, "the data file', 'store_keeps'),
-    ('the identity file is not synced before it is named', 'src/consensus/durable.c', 'rv == 0 && fsync(fd) != 0 ? FL_EIO : rv', 'rv == 0 && fd < 0 ? FL_EIO : rv',
+    ('the identity file is not synced before it is named', 'src/base/part.c', 'rc == 0 && fsync(fd) != 0 ? FL_EIO : rc', 'rc == 0 && fd < 0 ? FL_EIO : rc',
      'node_forming'),
-    ('the name of the identity file is not synced', 'src/consensus/durable.c', 'renameat(dir, temp, dir, name) != 0 || fsync(dir) != 0', 'renameat(dir, temp, dir, name) != 0',
+    ('the name of the identity file is not synced', 'src/base/part.c', 'rc != 0 ? FL_EIO : fli_sync_folder_of(path)', 'rc',
      'node_forming'),
     ('a write of the log does not sync itself', 'src/log/device_files.c', 'io->offset, RWF_DSYNC);', 'io->offset, 0);', 'node_again'),
 ]
