@@ -293,9 +293,35 @@ static int clean(struct log_device *d, size_t keep, bool parts, struct snapshot_
     return rv;
 }
 
+/* Whoever gave the newest one its name may have failed to sync the directory, or have been killed
+ * before that. */
+static int make_newest_durable(struct log_device *d, struct snapshot_error *e)
+{
+    struct listing g;
+    char name[LOG_NAME_MAX + 1] = "";
+    struct log_file *f = NULL;
+    int rv = list_files(d, false, &g, e);
+    size_t len = g.len;
+    if (len > 0) {
+        snapshot_name(g.infos[0].index, g.infos[0].term, false, name);
+    }
+    free(g.infos);
+    if (rv != 0 || len == 0) {
+        return rv;
+    }
+    rv = d->ops->open(d, name, LOG_OPEN_READ, &f);
+    if (rv == 0) {
+        rv = d->ops->sync(d, f);
+        d->ops->close(d, f);
+    }
+    rv = rv != 0 ? rv : d->ops->sync_dir(d);
+    return rv == 0 ? 0 : snapshot_io_fail(e, d, "sync", name, rv);
+}
+
 int snapshot_clean(struct log_device *d, size_t keep, bool parts, struct snapshot_error *e)
 {
     FLI_ASSERT(keep > 0);
-    int rv = clean(d, keep, false, e);
-    return rv == 0 && parts ? clean(d, 0, true, e) : rv;
+    int rv = parts ? clean(d, 0, true, e) : 0;
+    rv = rv != 0 ? rv : make_newest_durable(d, e);
+    return rv != 0 ? rv : clean(d, keep, false, e);
 }

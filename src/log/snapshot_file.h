@@ -112,8 +112,8 @@ struct snapshot_info {
 FLI_MUST_USE int snapshot_list(struct log_device *d, struct snapshot_info *ret, size_t n,
                                size_t *ret_n, struct snapshot_error *e);
 
-/* Removes all but the newest `keep` whole snapshots and, with `parts`, half-written ones: only when
- * no writer or receiver is open. */
+/* Makes the newest whole snapshot durable, with its name; only then removes all but the newest
+ * `keep`. With `parts`, removes half-written ones: only when no writer or receiver is open. */
 FLI_MUST_USE int snapshot_clean(struct log_device *d, size_t keep, bool parts,
                                 struct snapshot_error *e);
 

@@ -2,6 +2,7 @@
 #include "sim_device.h"
 
 #include "../../lib/splitmix.h"
+#include "sim_faults.h"
 #include "sim_files.h"
 
 #include <errno.h>
@@ -16,12 +17,6 @@ struct log_file {
     struct inode *inode;
 };
 
-struct fault {
-    uint64_t calls;
-    uint64_t from, to; /* calls that fail: from <= number < to */
-    int error;
-};
-
 struct sim_device {
     struct log_device base;
     pthread_mutex_t mutex; /* held in synchronous calls, which workers make too */
@@ -34,7 +29,7 @@ struct sim_device {
     size_t changes_len;
     struct log_io *under_way[LOG_LANES];
     bool cancelled;
-    struct fault faults[SIM_CALLS];
+    struct faults faults;
     uint64_t capacity;
     char misplace_name[LOG_NAME_MAX + 1];
     uint64_t misplace_offset;
@@ -67,10 +62,8 @@ static bool coin(struct sim_device *d)
 /* Counts a call; its error, or 0. */
 static int fault(struct sim_device *d, enum sim_call call)
 {
-    struct fault *f = &d->faults[call];
-    uint64_t n = f->calls++;
     d->now_ns += 1000;
-    return n >= f->from && n < f->to ? f->error : 0;
+    return count_call(&d->faults, call);
 }
 
 /* --- names --- */
@@ -116,7 +109,10 @@ static int sim_list(struct log_device *base, log_list_cb *each, void *ctx)
     struct sim_device *d = sim_of(base);
     int error = fault(d, SIM_LIST);
     for (size_t i = 0; error == 0 && i < d->seen.len; i++) {
-        each(ctx, d->seen.names[i].text, d->seen.names[i].inode->seen_len);
+        error = fault(d, SIM_STAT);
+        if (error == 0) {
+            each(ctx, d->seen.names[i].text, d->seen.names[i].inode->seen_len);
+        }
     }
     return error;
 }
@@ -162,7 +158,7 @@ static int sim_lock(struct log_device *base, struct log_file *f, uint32_t wait_m
 static int sim_size(struct log_device *base, struct log_file *f, uint64_t *ret)
 {
     *ret = f->inode->seen_len;
-    return 0;
+    return fault(sim_of(base), SIM_SIZE);
 }
 
 static int64_t sim_read(struct log_device *base, struct log_file *f, void *data, size_t len,
@@ -451,8 +447,10 @@ static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, stru
         free(n);
         return 0;
     }
-    if (steps > 1) {
-        (void)!sim_sync_dir(&d->base);
+    int error = steps > 1 ? sim_sync_dir(&d->base) : 0;
+    if (error != 0) {
+        note_change(d, part, "", n);
+        return error;
     }
     if (steps > 2 && !has_room(d, n, io->size)) {
         note_change(d, part, "", n);
@@ -467,8 +465,10 @@ static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, stru
     if (steps > 4) {
         note_change(d, part, io->name, n);
     }
-    if (steps > 5) {
-        (void)!sim_sync_dir(&d->base);
+    error = steps > 5 ? sim_sync_dir(&d->base) : 0;
+    if (error != 0) {
+        note_change(d, io->name, "", n);
+        return error;
     }
     *ret = n;
     return 0;
@@ -610,7 +610,7 @@ void sim_device_crash(struct sim_device *d, enum sim_crash how)
     struct log_io *background = d->under_way[LOG_LANE_BACKGROUND];
     struct log_io *read = d->under_way[LOG_LANE_READ];
     memset(d->under_way, 0, sizeof d->under_way);
-    memset(d->faults, 0, sizeof d->faults);
+    memset(&d->faults, 0, sizeof d->faults);
     if (write != NULL) {
         put_some(d, write, how == SIM_CRASH_POWER);
     }
@@ -645,7 +645,7 @@ void sim_device_tear(struct sim_device *d, const uint8_t *mask)
 void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, unsigned times,
                      int error)
 {
-    struct fault *f = &d->faults[call];
+    struct fault *f = &d->faults.of[call];
     f->from = f->calls + nth - 1;
     f->to = f->from + times;
     f->error = error;
@@ -653,7 +653,18 @@ void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, uns
 
 uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call)
 {
-    return d->faults[call].calls;
+    return d->faults.of[call].calls;
+}
+
+void sim_device_tick(struct sim_device *d, uint64_t kth, int error)
+{
+    d->faults.tick = kth;
+    d->faults.tick_error = error;
+}
+
+bool sim_device_ticked(const struct sim_device *d)
+{
+    return d->faults.tick == 0;
 }
 
 void sim_device_fail_in_cache(struct sim_device *d)

@@ -58,6 +58,8 @@ enum sim_call {
     SIM_REMOVE,
     SIM_SYNC_DIR,
     SIM_LIST,
+    SIM_STAT, /* of one name, while the directory is listed */
+    SIM_SIZE,
     SIM_READ_IO, /* of lane READ; SIM_READ are those for which the caller waits */
     SIM_CALLS
 };
@@ -67,6 +69,11 @@ enum sim_call {
 void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, unsigned times,
                      int error);
 uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call);
+
+/* The kth call from now on (1: the next) fails, of whatever kind it is. 0: none does. A test makes
+ * each call of what it does fail, one after another, until none has failed. */
+void sim_device_tick(struct sim_device *d, uint64_t kth, int error);
+bool sim_device_ticked(const struct sim_device *d); /* whether that call has come */
 
 /* The next write of the log fails with -EIO as one through the page cache does: reads find all of
  * it, a sync has nothing to write there, and the power takes it, unless it is written again. */

@@ -426,6 +426,47 @@ TEST(failing_disk)
     }
 }
 
+/* A node writes one snapshot after another and removes the older ones, whatever has failed. Any one
+ * call fails, and then the power goes: the newest that was taken is there, or a newer one. */
+static bool lives_with_failure(uint64_t kth, uint64_t seed)
+{
+    struct snapshot_error e = {0};
+    struct sim_device *sim = sim_device_create(seed);
+    struct log_device *d = sim_device_base(sim);
+    struct snapshot_reader *r = NULL;
+    uint64_t taken = 60;
+    assert_int_equal(write_one(d, 60, 0, 500, 500, &e), 0);
+    sim_device_tick(sim, kth, -EIO);
+    for (uint64_t index = 70; index <= 80; index += 10) {
+        if (write_one(d, index, 0, SNAPSHOT_PIECE + 1, 100000, &e) == 0) {
+            taken = index;
+        }
+        (void)!snapshot_clean(d, SNAPSHOT_KEPT, false, &e);
+    }
+    bool failed = sim_device_ticked(sim);
+    sim_device_crash(sim, SIM_CRASH_POWER);
+    assert_int_equal(snapshot_reader_open(d, 0, &r, &e), 0);
+    uint64_t newest = snapshot_reader_meta(r)->index;
+    snapshot_reader_close(r);
+    assert_true(newest >= taken);
+    assert_int_equal(read_one(d, newest, 0, newest == 60 ? 500 : SNAPSHOT_PIECE + 1, &e), 0);
+    sim_device_destroy(sim);
+    return failed;
+}
+
+TEST(each_call_fails_once)
+{
+    uint64_t kth = 0;
+    bool failed = true;
+    while (failed) {
+        kth++;
+        for (uint64_t seed = 0; seed < 8; seed++) {
+            failed = lives_with_failure(kth, seed);
+        }
+    }
+    assert_true(kth > 30);
+}
+
 TEST(full_disk)
 {
     struct snapshot_error e = {0};
