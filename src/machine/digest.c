@@ -102,16 +102,10 @@ uint64_t machine_digest_times_asked(const struct wait *w)
     return mix(h, 0, session_is_explicit(s) ? 0 : s->lease.ttl_ms);
 }
 
-uint64_t machine_digest_attempt(const struct attempt *a)
+uint64_t machine_digest_seen(const struct seen *s)
 {
-    return mix_bytes(mix(TAG_ATTEMPT, a->highest, a->at_ms),
-                     (struct fli_slice){a->key, a->key_len});
-}
-
-uint64_t machine_digest_leave(const struct leave *l)
-{
-    return mix_bytes(mix(TAG_LEAVE, l->released, l->until_ms),
-                     (struct fli_slice){l->key, l->key_len});
+    uint64_t tag = s->key[4] == SEEN_LEAVE ? TAG_LEAVE : TAG_ATTEMPT;
+    return mix_bytes(mix(tag, s->number, s->at_ms), (struct fli_slice){s->key, s->key_len});
 }
 
 uint64_t machine_digest_idle(const struct contention *c)

@@ -327,34 +327,42 @@ static void check_scalars(const struct machine *m)
     }
 }
 
+static void check_seen(const struct seen_table *t, struct tally *tally)
+{
+    size_t len = 0;
+    FLI_LIST_FOREACH(link, &t->list)
+    {
+        const struct seen *s = seen_of(link);
+        FLI_ASSERT(s->user->share.id == fli_get_u32(s->key) && s->user->share.has > 0);
+        tally->digest += machine_digest_seen(s);
+        len++;
+    }
+    FLI_ASSERT(len == t->by_key.len && len == t->shares.taken && len <= t->max);
+    FLI_ASSERT(t->users.len == t->shares.by_most.len);
+}
+
 static void check_attempts(const struct machine *m, struct tally *t)
 {
     uint64_t last_ms = 0;
-    size_t len = 0;
-    FLI_LIST_FOREACH(link, &m->attempts_list)
+    FLI_LIST_FOREACH(link, &m->attempts.list)
     {
-        const struct attempt *a = attempt_of(link);
-        FLI_ASSERT(a->highest >= 2 && a->highest <= MACHINE_ATTEMPT_MAX);
-        FLI_ASSERT(a->at_ms >= last_ms && a->at_ms <= m->clock_ms);
-        last_ms = a->at_ms;
-        t->digest += machine_digest_attempt(a);
-        len++;
+        const struct seen *s = seen_of(link);
+        FLI_ASSERT(s->number >= 2 && s->number <= MACHINE_ATTEMPT_MAX && s->key[4] < SEEN_LEAVE);
+        FLI_ASSERT(s->at_ms >= last_ms && s->at_ms <= m->clock_ms);
+        last_ms = s->at_ms;
     }
-    FLI_ASSERT(len == m->attempts.len && len <= MACHINE_ATTEMPTS_MAX);
+    check_seen(&m->attempts, t);
 }
 
 static void check_leaves(const struct machine *m, struct tally *t)
 {
-    size_t len = 0;
     FLI_LIST_FOREACH(link, &m->leaves.list)
     {
-        const struct leave *l = leave_of(link);
-        FLI_ASSERT(l->released <= 1 && l->key[4] == LEAVE_KEY_KIND);
-        FLI_ASSERT(l->until_ms <= m->clock_ms + MACHINE_LEAVE_KEEP_MS);
-        t->digest += machine_digest_leave(l);
-        len++;
+        const struct seen *s = seen_of(link);
+        FLI_ASSERT(s->number <= 1 && s->key[4] == SEEN_LEAVE);
+        FLI_ASSERT(s->at_ms <= m->clock_ms + MACHINE_LEAVE_KEEP_MS);
     }
-    FLI_ASSERT(len == m->leaves.by_key.len && len <= MACHINE_LEAVES_MAX);
+    check_seen(&m->leaves, t);
 }
 
 void machine_check(struct machine *m)

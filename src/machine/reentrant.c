@@ -20,122 +20,59 @@
  * A client that got no answer may send LEAVE again, and it must not count twice. So a LEAVE may
  * have a label. The label is remembered with the answer for the time that the command gives (at
  * most MACHINE_LEAVE_KEEP_MS); the same label gets the same answer. At most MACHINE_LEAVES_MAX
- * labels are kept. Each new one drops up to two of the oldest, so no step takes long. */
+ * labels are kept, see seen.h. */
 #include "machine/state.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- remembered answers of LEAVE ------------------------------------------------------------- */
 
-static bool leave_eq(const struct fli_map_node *node, const void *key, size_t key_len)
-{
-    const struct leave *l = FLI_CONTAINER_OF(node, struct leave, node);
-    return fli_bytes_cmp(l->key, l->key_len, key, key_len) == 0;
-}
-
-void machine_leaves_init(struct machine *m, const uint64_t hash_seed[2])
-{
-    fli_map_init(&m->leaves.by_key, leave_eq, hash_seed);
-    fli_list_init(&m->leaves.list);
-}
-
-static void forget(struct machine *m, struct leave *l)
-{
-    m->digest -= machine_digest_leave(l);
-    fli_list_remove(&l->link);
-    fli_map_remove(&m->leaves.by_key, &l->node);
-    free(l);
-}
-
-static struct leave *oldest(struct machine *m)
-{
-    return FLI_CONTAINER_OF(m->leaves.list.next, struct leave, link);
-}
-
-void machine_leaves_fini(struct machine *m)
-{
-    while (m->leaves.by_key.len > 0) {
-        forget(m, oldest(m));
-    }
-    fli_map_fini(&m->leaves.by_key);
-}
-
-static struct leave *find(struct machine *m, struct fli_slice key, uint64_t hash)
-{
-    struct fli_map_node *n = fli_map_find_hashed(&m->leaves.by_key, hash, key.data, key.len);
-    return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct leave, node);
-}
-
-static void add(struct machine *m, struct fli_slice key, uint64_t hash, bool released,
-                uint64_t until_ms)
-{
-    struct leave *l = malloc(sizeof *l + key.len);
-    if (l == NULL || fli_map_insert(&m->leaves.by_key, &l->node, hash) != 0) {
-        fli_fatal("out of memory for a release of the lock machine");
-    }
-    memcpy(l->key, key.data, key.len);
-    l->key_len = key.len;
-    l->released = released;
-    l->until_ms = until_ms;
-    fli_list_init(&l->link);
-    fli_list_push(&m->leaves.list, &l->link);
-    m->digest += machine_digest_leave(l);
-}
-
 static size_t make_key(const struct machine *m, const struct machine_command *c,
-                       uint8_t key[ATTEMPT_KEY_MAX])
+                       uint8_t key[SEEN_KEY_MAX])
 {
-    return machine_retry_key(m, LEAVE_KEY_KIND, c->name, c->label, key);
+    return machine_seen_key(m, SEEN_LEAVE, c->name, c->label, key);
 }
 
 /* Whether this LEAVE was answered before; r then holds that answer. */
 static bool answered(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
-    uint8_t bytes[ATTEMPT_KEY_MAX];
+    uint8_t bytes[SEEN_KEY_MAX];
     if (c->label.len == 0 || m->leaves.by_key.len == 0) {
         return false;
     }
     struct fli_slice key = {bytes, make_key(m, c, bytes)};
-    struct leave *l = find(m, key, fli_map_hash(&m->leaves.by_key, key.data, key.len));
-    if (l == NULL || l->until_ms < m->clock_ms) {
+    const struct seen *s = machine_seen_find(&m->leaves, key);
+    if (s == NULL || s->at_ms < m->clock_ms) {
         return false;
     }
     r->code = MACHINE_DONE;
-    r->number = l->released;
+    r->number = (uint32_t)s->number; /* 0 or 1 */
     return true;
 }
 
 static void remember(struct machine *m, const struct machine_command *c, bool released)
 {
-    uint8_t bytes[ATTEMPT_KEY_MAX];
+    uint8_t bytes[SEEN_KEY_MAX];
     if (c->label.len == 0) {
         return;
     }
     struct fli_slice key = {bytes, make_key(m, c, bytes)};
-    uint64_t hash = fli_map_hash(&m->leaves.by_key, key.data, key.len);
-    struct leave *former = find(m, key, hash);
+    struct seen *former = machine_seen_find(&m->leaves, key);
+    uint64_t until_ms = m->clock_ms + c->number;
     if (former != NULL) { /* its time to be remembered is over */
-        forget(m, former);
+        machine_seen_renew(m, &m->leaves, former, released, until_ms);
+    } else {
+        machine_seen_add(m, &m->leaves, key, released, until_ms);
     }
-    for (unsigned i = 0; i < 2 && m->leaves.by_key.len > 0; i++) {
-        struct leave *l = oldest(m);
-        if (l->until_ms < m->clock_ms || m->leaves.by_key.len == MACHINE_LEAVES_MAX) {
-            forget(m, l);
-        }
-    }
-    add(m, key, hash, released, m->clock_ms + c->number);
 }
 
 bool machine_leave_load(struct machine *m, struct fli_slice key, uint64_t released,
                         uint64_t until_ms)
 {
-    uint64_t hash = fli_map_hash(&m->leaves.by_key, key.data, key.len);
-    if (released > 1 || until_ms > m->clock_ms + MACHINE_LEAVE_KEEP_MS ||
-        m->leaves.by_key.len == MACHINE_LEAVES_MAX || find(m, key, hash) != NULL) {
+    struct seen_table *t = &m->leaves;
+    if (released > 1 || until_ms > m->clock_ms + MACHINE_LEAVE_KEEP_MS || t->by_key.len == t->max ||
+        machine_seen_find(t, key) != NULL) {
         return false;
     }
-    add(m, key, hash, released == 1, until_ms);
+    machine_seen_load(m, t, key, released, until_ms);
     return true;
 }
 

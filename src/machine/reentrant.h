@@ -3,32 +3,9 @@
 #ifndef MACHINE_REENTRANT_H
 #define MACHINE_REENTRANT_H
 
-#include "base/list.h"
-#include "base/map.h"
 #include "machine/machine.h"
 
 #define HOLD_COUNT_SIZE 4u /* bytes of a count, in the place of the request's value */
-
-/* A LEAVE with a label, and the answer that it got. */
-struct leave {
-    struct fli_map_node node;
-    struct fli_list link; /* in leaves.list */
-    uint64_t until_ms;    /* the cluster clock up to which it is remembered */
-    uint8_t released;
-    size_t key_len;
-    uint8_t key[]; /* uid 4, LEAVE_KEY_KIND 1, name (length 1, bytes), label */
-};
-#define LEAVE_KEY_KIND 2u /* in a snapshot, beside the kinds of attempts */
-
-struct leaves {
-    struct fli_map by_key;
-    struct fli_list list; /* in the order in which they came */
-};
-
-static inline const struct leave *leave_of(const struct fli_list *link)
-{
-    return FLI_CONTAINER_OF(link, struct leave, link);
-}
 
 struct request;
 
@@ -49,8 +26,6 @@ uint32_t machine_request_count(const struct request *request);
 void machine_request_set_count(struct request *request, uint32_t n);
 
 /* reentrant.c: REENTER, LEAVE and HOLDS. */
-void machine_leaves_init(struct machine *m, const uint64_t hash_seed[2]);
-void machine_leaves_fini(struct machine *m);
 /* Loads one from a snapshot, in the snapshot's order. False: it is not valid. */
 bool machine_leave_load(struct machine *m, struct fli_slice key, uint64_t released,
                         uint64_t until_ms);
@@ -60,6 +35,5 @@ void machine_leave(struct machine *m, const struct machine_command *c, struct ma
  * owner has taken the key. */
 int machine_holds(struct machine *m, const struct machine_command *q, struct machine_result *r,
                   struct fli_buf *payload);
-uint64_t machine_digest_leave(const struct leave *l); /* digest.c */
 
 #endif

@@ -464,7 +464,7 @@ static bool load_wait(struct loader *l)
 static bool load_attempt(struct loader *l)
 {
     struct fli_reader *r = &l->r;
-    uint8_t key[ATTEMPT_KEY_MAX];
+    uint8_t key[SEEN_KEY_MAX];
     uint64_t highest = fli_read_u64(r);
     uint64_t at_ms = fli_read_u64(r);
     fli_put_u32(key, fli_read_u32(r));
@@ -472,13 +472,13 @@ static bool load_attempt(struct loader *l)
     key[5] = fli_read_u8(r);
     struct fli_slice name = fli_read_bytes(r, key[5]);
     struct fli_slice owner = fli_read_bytes(r, fli_read_u8(r));
-    if (r->bad || key[4] > LEAVE_KEY_KIND || name.len == 0 || owner.len == 0) {
+    if (r->bad || key[4] > SEEN_LEAVE || name.len == 0 || owner.len == 0) {
         return false;
     }
     memcpy(key + 6, name.data, name.len);
     memcpy(key + 6 + name.len, owner.data, owner.len);
     struct fli_slice whole = {key, 6 + name.len + owner.len};
-    if (key[4] == LEAVE_KEY_KIND) {
+    if (key[4] == SEEN_LEAVE) {
         return machine_leave_load(l->m, whole, highest, at_ms);
     }
     return l->m->leaves.by_key.len == 0 && machine_attempt_load(l->m, whole, highest, at_ms);

@@ -286,22 +286,20 @@ static void put_wait(struct writer *w, const struct wait *wait)
     put_value(w, machine_request_value(wait->request));
 }
 
-static void put_attempt(struct writer *w, const struct attempt *a)
+static void put_seen(struct writer *w, const struct seen_table *t)
 {
-    size_t before_owner = 6 + (size_t)a->key[5];
-    put_u64(w, a->highest);
-    put_u64(w, a->at_ms);
-    put(w, a->key, before_owner);
-    put_short(w, (struct fli_slice){a->key + before_owner, a->key_len - before_owner});
-}
-
-static void put_leave(struct writer *w, const struct leave *l)
-{
-    size_t before_label = 6 + (size_t)l->key[5];
-    put_u64(w, l->released);
-    put_u64(w, l->until_ms);
-    put(w, l->key, before_label);
-    put_short(w, (struct fli_slice){l->key + before_label, l->key_len - before_label});
+    FLI_LIST_FOREACH(link, &t->list)
+    {
+        const struct seen *s = seen_of(link);
+        size_t before_owner = 6 + (size_t)s->key[5];
+        if (w->error != 0) {
+            return;
+        }
+        put_u64(w, s->number);
+        put_u64(w, s->at_ms);
+        put(w, s->key, before_owner);
+        put_short(w, (struct fli_slice){s->key + before_owner, s->key_len - before_owner});
+    }
 }
 
 static void put_nodes(struct writer *w, const struct machine *m)
@@ -328,7 +326,7 @@ static void put_machine(struct writer *w, const struct machine *m)
                               .idle = m->idle.len,
                               .work = m->n_work,
                               .waits = m->waits_by_id.len,
-                              .attempts = m->attempts.len + m->leaves.by_key.len};
+                              .attempts = m->attempts.by_key.len + m->leaves.by_key.len};
     put_head(w, m, &head);
     put_nodes(w, m);
     for (unsigned i = 0; i < m->users.n; i++) {
@@ -360,18 +358,8 @@ static void put_machine(struct writer *w, const struct machine *m)
             put_wait(w, wait);
         }
     }
-    FLI_LIST_FOREACH(link, &m->attempts_list)
-    {
-        if (w->error == 0) {
-            put_attempt(w, attempt_of(link));
-        }
-    }
-    FLI_LIST_FOREACH(link, &m->leaves.list)
-    {
-        if (w->error == 0) {
-            put_leave(w, leave_of(link));
-        }
-    }
+    put_seen(w, &m->attempts);
+    put_seen(w, &m->leaves);
     flush(w);
 }
 

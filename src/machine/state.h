@@ -34,6 +34,7 @@
 #include "machine/order.h"
 #include "machine/reentrant.h"
 #include "machine/rights.h"
+#include "machine/seen.h"
 
 #define CONST_CONTAINER_OF(ptr, type, member)                                                      \
     ((const type *)(const void *)((const char *)(ptr)-offsetof(type, member)))
@@ -252,17 +253,6 @@ struct wait {
     struct wait *pending;
 };
 
-/* A request that was sent more than once, with the highest number of an attempt. */
-struct attempt {
-    struct fli_map_node node;
-    struct fli_list link; /* in machine.attempts_list */
-    uint64_t highest;
-    uint64_t at_ms; /* the cluster clock when that attempt came */
-    size_t key_len;
-    uint8_t key[]; /* uid 4, kind 1, name (length 1, bytes), owner */
-};
-#define ATTEMPT_KEY_MAX (4 + 1 + 1 + FL_NAME_MAX + FL_OWNER_MAX)
-
 struct node {
     uint64_t id;
     uint64_t incarnation; /* 0: it has not joined yet */
@@ -282,14 +272,15 @@ struct machine {
     struct fli_map waits_by_id;
     struct fli_map shares; /* by kind, lock and owner */
     struct fli_map shares_by_token;
-    struct order held;       /* requests that hold, by token and, within a multi-lock, in order */
-    struct order idle;       /* contention of locks without a holder, by serial */
-    struct order opened;     /* explicit sessions, by serial */
-    struct fli_map attempts; /* by user, kind, lock and owner */
-    struct fli_list attempts_list; /* in the order in which they came */
-    struct leaves leaves;
-    struct fli_list waits; /* all waits, by id */
-    struct fli_list work;  /* work left for the next batch, the first piece first */
+    struct order held;   /* requests that hold, by token and, within a multi-lock, in order */
+    struct order idle;   /* contention of locks without a holder, by serial */
+    struct order opened; /* explicit sessions, by serial */
+    struct seen_table attempts; /* requests that were sent more than once, with the highest
+                                   number of an attempt and when that came: attempt.c */
+    struct seen_table leaves;   /* LEAVEs with a label, with 1 if that released the lock and up to
+                                   when that is known: reentrant.c */
+    struct fli_list waits;      /* all waits, by id */
+    struct fli_list work;       /* work left for the next batch, the first piece first */
     uint64_t n_work;
     struct fli_heap timers;
     struct fli_slab slab; /* locks, implicit sessions, requests of explicit ones */
@@ -585,22 +576,12 @@ bool machine_users_load(struct machine *m, struct fli_reader *r, bool first);
 void machine_users_check(const struct machine *m);
 
 /* attempt.c */
-void machine_attempts_init(struct machine *m, const uint64_t hash_seed[2]);
-void machine_attempts_fini(struct machine *m);
-/* Builds the key by which a repeated request is known: the user, the kind of the request (0:
- * ACQUIRE in an implicit session, 1: in an explicit one), and the names. Returns its length. */
-size_t machine_retry_key(const struct machine *m, uint8_t kind, struct fli_slice name,
-                         struct fli_slice owner, uint8_t key[ATTEMPT_KEY_MAX]);
 /* Whether a later attempt of this ACQUIRE has come, and its number. If not, records this one. */
 bool machine_attempt_is_late(struct machine *m, const struct machine_command *c,
                              uint64_t *ret_highest);
 /* Loads one from a snapshot, in the snapshot's order. False: it is not valid. */
 bool machine_attempt_load(struct machine *m, struct fli_slice key, uint64_t highest,
                           uint64_t at_ms);
-static inline const struct attempt *attempt_of(const struct fli_list *link)
-{
-    return FLI_CONTAINER_OF(link, struct attempt, link);
-}
 
 /* lock.c */
 struct lock *machine_lock_find(struct machine *m, struct fli_slice name, uint64_t *ret_hash);
@@ -725,7 +706,6 @@ uint64_t machine_digest_session(const struct session_explicit *s);
 uint64_t machine_digest_grant(struct request *request);
 uint64_t machine_digest_wait(const struct wait *w);
 uint64_t machine_digest_times_asked(const struct wait *w);
-uint64_t machine_digest_attempt(const struct attempt *a);
 uint64_t machine_digest_idle(const struct contention *c);
 uint64_t machine_digest_timer(const struct timer *t);
 

@@ -1,7 +1,7 @@
 """What only a unit test notices, which, and why nothing above it can."""
 
 RELAY_C, RELAY_S, PROPOSER = 'src/consensus/relay_client.c', 'src/consensus/relay_server.c', 'src/consensus/proposer.c'
-ATTEMPT, FLOW = 'src/machine/attempt.c', 'src/client/call_state.c'
+ATTEMPT, SEEN, FLOW = 'src/machine/attempt.c', 'src/machine/seen.c', 'src/client/call_state.c'
 MARKS, RULE = 'src/fence/marks.c', 'src/fence/rule.c'
 AHEAD = 'src/log/ahead.c'
 FORGOTTEN = 'the copy has to be later than a hundred other attempts'
@@ -19,15 +19,19 @@ MUTANTS = [
      'consensus/test_consensus_push', TIME_ONLY),
     ('waits that outlive their leader are not pushed', RELAY_S, '        push_to_all(s, e);', '        (void)push_to_all;',
      'consensus/test_consensus_push', TIME_ONLY),
-    ('the newest attempt is refused with the late ones', ATTEMPT, 'number < a->highest', 'number <= a->highest', 'machine/test_machine_attempt',
+    ('the newest attempt is refused with the late ones', ATTEMPT, 'number < s->number', 'number <= s->number', 'machine/test_machine_attempt',
      'the client counts on and is served'),
-    ('attempts are noted for all locks together', ATTEMPT, '    memcpy(key + 6, name.data, name.len);', '    memset(key + 6, 97, name.len);',
+    ('attempts are noted for all locks together', SEEN, '    memcpy(key + 6, name.data, name.len);', '    memset(key + 6, 97, name.len);',
      'machine/test_machine_attempt', 'the client counts on and is served'),
-    ('an attempt leaves its place among the oldest', ATTEMPT, '        fli_list_remove(&a->link);\n        fli_list_push(', '        fli_list_remove(&a->link);\n        fli_list_insert_before(m->attempts_list.next, &a->link);\n        (void)(',
+    ('an attempt leaves its place among the oldest', SEEN, '    fli_list_push(&t->list, &s->link);\n    fli_list_push(&s->user->list, &s->of_user);',
+     '    fli_list_push(t->list.next, &s->link);\n    fli_list_push(s->user->list.next, &s->of_user);', 'machine/test_machine_attempt', 'sixteen thousand of them are needed'),
+    ('one attempt too many is remembered', SEEN, 'if (t->by_key.len > t->max) {', 'if (t->by_key.len > t->max + 1) {',
      'machine/test_machine_attempt', 'sixteen thousand of them are needed'),
-    ('one attempt too many is remembered', ATTEMPT, 'm->attempts.len == MACHINE_ATTEMPTS_MAX) {\n            drop', 'm->attempts.len > MACHINE_ATTEMPTS_MAX) {\n            drop',
-     'machine/test_machine_attempt', 'sixteen thousand of them are needed'),
-    ('attempts are forgotten at once', ATTEMPT, 'if (age_ms > MACHINE_ATTEMPT_KEEP_MS ||', 'if (age_ms > 0 ||', 'machine/test_machine_attempt', FORGOTTEN),
+    ('attempts are forgotten at once', SEEN, 'if (s->at_ms + t->keep_ms < m->clock_ms) {', 'if (s->at_ms < m->clock_ms) {', 'machine/test_machine_attempt', FORGOTTEN),
+    ('who floods the memory of requests makes others lose theirs', SEEN, 'FLI_CONTAINER_OF(most->list.next, struct seen, of_user)', 'oldest(&t->list)',
+     'machine/test_machine_reentrant', 'the simulation has few users, and sixteen thousand requests are needed'),
+    ('of several with the most the one whom the heap has first gives up', 'src/base/share.c', 'x->has > y->has : x->id < y->id', 'x->has > y->has : false',
+     'base/test_base_share', 'replicas whose users came in another order are needed'),
     ('a wait keeps the longest of its deadlines', 'src/machine/acquire.c', 'if (newest || deadline_ms', 'if (deadline_ms', 'machine/test_machine_attempt',
      'a wait that ends late is allowed'),
     ('a lost packet is sent again by TCP alone', 'src/link/link.c', '        if (fli_clock_ms() >= l->again_ms) {', '        if (fli_clock_ms() >= l->again_ms + 3600000) {',

@@ -1,6 +1,6 @@
 /* test_attempt.c: which sending of an ACQUIRE came last, and for how long that is known. */
 #include "machine/limits.h"
-#include "fixture.h"
+#include "as_user.h"
 
 static struct machine_command attempt(struct machine_command c, uint64_t number)
 {
@@ -135,4 +135,29 @@ TEST_WITH(test_for_so_long, fixture_setup, fixture_teardown)
     assert_int_equal(take(k, "L", "ann", 1).code, MACHINE_GRANTED);
     assert_late(take(k, "M", "bob", 1), 2);
     machine_check(k->m);
+}
+
+/* A user who floods the table pushes out requests of its own, also across a snapshot. */
+TEST_WITH(test_a_flood_pushes_out_its_own, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    char owner[24];
+    set(k, "evil", "on nopass ~* +@acquire");
+    uint64_t evil = login(k, "evil");
+    take(k, "L", "ann", 2);
+    k->check = false;
+    for (unsigned i = 0; i < 2 * MACHINE_ATTEMPTS_MAX; i++) {
+        snprintf(owner, sizeof owner, "owner-%u", i);
+        run_by(k, evil, attempt(cmd_acquire("M", owner, 5000), 2));
+        if (i == MACHINE_ATTEMPTS_MAX + 10) {
+            fixture_reload(k);
+        }
+    }
+    machine_check(k->m);
+    assert_late(take(k, "L", "ann", 1), 2);
+    uint64_t first = MACHINE_ATTEMPTS_MAX + 1; /* of those that are left of the flood */
+    snprintf(owner, sizeof owner, "owner-%u", (unsigned)first);
+    assert_late(run_by(k, evil, cmd_acquire("M", owner, 5000)), 2);
+    snprintf(owner, sizeof owner, "owner-%u", (unsigned)first - 1);
+    assert_int_not_equal(run_by(k, evil, cmd_acquire("M", owner, 5000)).code, MACHINE_LATE);
 }

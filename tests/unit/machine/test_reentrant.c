@@ -1,6 +1,6 @@
 /* test_reentrant.c: REENTER, LEAVE and HOLDS: one hold with one token however often it is
  * taken, releases that are sent again, leases, limits, snapshots; at random, against a model. */
-#include "fixture.h"
+#include "as_user.h"
 
 static struct machine_command one(unsigned op, const char *name, const char *owner, uint64_t ttl_ms)
 {
@@ -191,6 +191,30 @@ TEST_WITH(limits, fixture_setup, fixture_teardown)
     assert_int_equal(run(k, leave("L", "ann", "1"), MACHINE_DONE).number, 1);
     fixture_reload(k);
     assert_int_equal(run(k, leave("L", "ann", label), MACHINE_DONE).number, 1);
+}
+
+/* A user who releases its own lock again and again makes the machine forget its own releases. */
+TEST_WITH(a_flood_of_another_user, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    char label[16];
+    set(k, "evil", "on nopass ~M +@acquire");
+    uint64_t evil = login(k, "evil");
+    run(k, enter("L", "ann", 60000), MACHINE_GRANTED);
+    run(k, enter("L", "ann", 60000), MACHINE_DONE);
+    assert_int_equal(run(k, leave("L", "ann", "once"), MACHINE_DONE).number, 0);
+    k->check = false;
+    for (unsigned i = 0; i <= MACHINE_LEAVES_MAX; i++) {
+        (void)snprintf(label, sizeof label, "%u", i);
+        fixture_start(k);
+        fixture_add(k, by(enter("M", "eve", 60000), evil));
+        fixture_add(k, by(leave("M", "eve", label), evil));
+        fixture_apply(k, NULL);
+    }
+    fixture_reload(k);
+    assert_int_equal(run(k, leave("L", "ann", "once"), MACHINE_DONE).number, 0);
+    assert_int_equal(holds(k, "L", "ann"), 1);
+    machine_check(k->m);
 }
 
 TEST(wrong_commands)
