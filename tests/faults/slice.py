@@ -102,6 +102,10 @@ class Slice(unittest.TestCase):
                               '--log-engine', engine, '--seconds', '8')
 
     @not_short
+    def test_calls_that_fail_lose_nothing(self):
+        self.survives('--workload', 'counter', '--nemesis', 'calls,kill', '--seconds', '12')
+
+    @not_short
     def test_damaged_traffic_and_lost_snapshots_do_no_harm(self):
         self.survives('--workload', 'lock', '--nemesis', 'corrupt,snapshot-kill,kill,disk-loss', '--seconds', '8')
 

@@ -131,6 +131,9 @@ class Shim:
         self._put(at + 2, errno)
         self._put(at + 1, self._get(at) + after)
 
+    def fail_no_more(self, kind):
+        self._put(self._at(kind) + 1, 0)
+
     # -- what a power cut leaves --------------------------------------------------------------------------
     def forget_journal(self):
         """Everything up to now counts as synced, or is gone together with its disk."""

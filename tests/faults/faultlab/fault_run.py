@@ -471,7 +471,7 @@ class FaultRun:
 
     def _shim(self, server):
         o = self.options
-        journal = 'power' in o.nemesis or 'sync-error' in o.nemesis or o.no_sync
+        journal = bool({'power', 'sync-error', 'calls'} & set(o.nemesis)) or o.no_sync
         more = [library('fencelock_unsafe_ack')] if o.unsafe_ack and server is not self.store else []
         shim = Shim(self.lab.path((server.log_name or server.name) + '.shim'), server.data, journal, more)
         ring = o.log_engine == 'io_uring' or o.log_engine == 'mixed' and self.random.random() < 0.5
@@ -656,7 +656,8 @@ class FaultRun:
         r.counts = dict(self.counts)
         r.finals = finals
         r.anomalies = judge(r.events, r.ops, finals, healed, self.options)
-        for fault, kind in (('flip', 'damage'), ('members', 'members'), ('backup', 'backups'), ('upgrade', 'version')):
+        for fault, kind in (('flip', 'damage'), ('members', 'members'), ('backup', 'backups'), ('upgrade', 'version'),
+                            ('calls', 'ends')):
             if fault in self.options.nemesis:
                 r.anomalies[kind] = self.reported.get(kind, [])
         if self.stuck:

@@ -18,6 +18,9 @@ that several kinds overlap. The seed decides what they choose, but not when a fa
     disk-short    writes of a node or of the storage are done in part; the rest takes another call
     disk-slow     syncs of nodes or of the storage take up to 0.3 s longer
     sync-error    a sync fails; the process has to stop, and what was not synced is lost
+    calls         calls of one kind fail, at nodes or at the storage, now and then and with one of several errors: open, stat,
+                  read, readdir, write (or a part of it is done), sync, rename and unlink, a change of size, fork. They do
+                  while a server runs, or while it starts. It goes on, or ends with a sentence; then it is started again
     clock         the wall clock of a server jumps by up to a year, or to and fro many times a second
     clock-pace    the monotonic clock of a node runs up to a third too slow or a tenth too fast
     redis-kill    SIGKILL of Redis servers, which keep nothing (with --mode redlock, as are the next two)
@@ -41,6 +44,7 @@ import signal
 import time
 
 from harness import PATIENCE_S, RespError, wait_until
+from shim import SHORT_WRITE
 
 from .bits import files_of, flip
 
@@ -589,6 +593,95 @@ class SyncError(Nemesis):
         self.victim.shim.set('sync_errno', 0)
         self.victim.shim.lose_unsynced(self.random)
         run.bring_back(self.victim)
+
+
+@kind('calls')
+class FailingCalls(Nemesis):
+    SHIM = True
+    SECONDS = (0.3, 1.5)
+    BETWEEN = (0.1, 0.6)
+    STORE_SHARE, AGAIN_S = 0.25, 0.02
+    # Of each kind: what its calls fail with; how many of them may come before the next one that fails; how often servers are
+    # started with it, since some are hardly made later.
+    ERRORS = {'open': ((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EACCES), 8, 0.5),
+              'stat': ((errno.ENOMEM, errno.EIO, errno.EBADMSG, errno.EACCES), 16, 0.8),
+              'list': ((errno.EIO, errno.EBADMSG, errno.ENOMEM), 24, 0.8),
+              'read': ((errno.EIO, errno.EBADMSG, errno.ENOMEM), 16, 0.8),
+              'write': ((errno.EIO, errno.ENOSPC, errno.EDQUOT, SHORT_WRITE), 60, 0.3),
+              'sync': ((errno.EIO, errno.ENOSPC, errno.EDQUOT), 8, 0.5),
+              'name': ((errno.EIO, errno.ENOSPC, errno.ENOMEM, errno.EACCES), 6, 0.5),
+              'size': ((errno.ENOSPC, errno.EIO, errno.EDQUOT), 3, 0.5),
+              'fork': ((errno.EAGAIN, errno.ENOMEM), 1, 0.0)}
+
+    def start(self, run):
+        of_store = bool(run.store) and self.random.random() < self.STORE_SHARE
+        chosen = [run.store] if of_store else self.choose_nodes(run)
+        # After a failed write of a meta page LMDB cannot tell which commit was the last, and the storage does not guess (src/fence/env.c).
+        self.call = self.random.choice(sorted(set(self.ERRORS) - ({'write'} if of_store else set())))
+        errors, self.within, starting = self.ERRORS[self.call]
+        self.error, starting = self.random.choice(errors), self.random.random() < starting
+        self.victims = [s for s in chosen if run.take(s)]
+        for server in self.victims:
+            if starting:
+                server.kill()
+            self.arm(server)
+            if starting:
+                self.launch(server)
+        return ['%s: %s fails with %s%s' % (s.name, self.call, errno.errorcode.get(self.error, 'a part of it done'),
+                                            ', from its start on' if starting else '') for s in self.victims]
+
+    def arm(self, server):
+        server.failed = server.shim.failed(self.call)
+        server.shim.fail(self.call, self.random.randint(1, self.within), self.error)
+
+    @staticmethod
+    def launch(server):
+        server.launch()
+        server.process.asked_to_end = True # how it ends is judged here
+
+    def look(self, run, server):
+        """Notes a call that has failed. Whether the server has ended, which is judged then."""
+        failed = server.shim.failed(self.call) - server.failed
+        if failed:
+            run.count('calls that failed, %s' % self.call, failed)
+            server.failed += failed
+        if server.running():
+            return False
+        code, said = server.process.returncode(), server.process.last_output(3)
+        run.count('ends of a server whose call failed')
+        if code <= 0 or not said.strip():
+            run.report('ends', '%s ended with %d when %s failed, and said: %s' % (server.name, code, self.call, said))
+        if self.call == 'sync': # what could not be synced may be gone
+            server.shim.lose_unsynced(self.random)
+        return True
+
+    def wait(self, run, seconds):
+        """A server that has ended is started again, and meets the next call that fails."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not run.over.wait(self.AGAIN_S):
+            for server in self.victims:
+                failed = server.failed
+                ended = self.look(run, server)
+                if server.failed != failed:
+                    self.arm(server)
+                if ended:
+                    self.launch(server)
+
+    def stop(self, run):
+        for server in self.victims:
+            server.shim.fail_no_more(self.call)
+        for server in self.victims:
+            self.settle(run, server)
+            if self.look(run, server):
+                run.bring_back(server)
+            else:
+                run.came_back(server)
+
+    @staticmethod
+    def settle(run, server):
+        """A server may be about to end, for a call that failed just now; one that has answered afterwards, twice, is not."""
+        for _ in range(2):
+            wait_until(lambda: not server.running() or run.answers(server), '%s answers or ends' % server.name, every=0.1)
 
 
 @kind('clock')

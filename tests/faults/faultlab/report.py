@@ -80,6 +80,8 @@ JUDGES = {
                  'see the end of the overview below, and the nodes\' logs.'),
     'recovers': ('servers start and agree again after the faults have ended', 'servers did not recover from the faults',
                  'see stuck.log: what the nodes said about themselves.'),
+    'ends': ('a server whose call failed goes on, or ends with an exit code and a sentence', 'a server ended without a word',
+             'the stack of the call is in its .shim.stack in data.tar.gz.'),
     'processes': ('no server crashed, failed an assertion, or ended by itself', 'processes ended by themselves',
                   'their logs end with the reason.'),
 }
