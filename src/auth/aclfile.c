@@ -112,6 +112,9 @@ static int read_line(struct reading *r, struct fli_slice line)
     struct fli_slice word;
     struct aclfile_user *u = NULL;
     unsigned n = 0;
+    if (memchr(line.data, '\0', line.len) != NULL) {
+        return wrong(r, FL_EINVAL, "the line has a zero byte: write the file anew");
+    }
     while (acl_next_word(&rest, &word)) {
         if (n == ARGS_MAX) {
             return wrong(r, FL_EINVAL, "the line has more words than a user can have");

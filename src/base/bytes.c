@@ -30,3 +30,12 @@ void fli_reader_init(struct fli_reader *r, const void *data, size_t len)
     r->end = r->p + len;
     r->bad = false;
 }
+
+const char *fli_comment_of(const char *start, const char *end)
+{
+    const char *p = start;
+    while (p < end && (*p != '#' || (p > start && p[-1] != ' ' && p[-1] != '\t'))) {
+        p++;
+    }
+    return p;
+}

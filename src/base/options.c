@@ -265,8 +265,7 @@ int fli_options_line(struct fli_options *o, const char *line, size_t len, const 
                      bool *seen)
 {
     const char *start = skip_blanks(line, line + len);
-    const char *hash = memchr(start, '#', (size_t)(line + len - start));
-    const char *end = trim_blanks(start, hash != NULL ? hash : line + len);
+    const char *end = trim_blanks(start, fli_comment_of(start, line + len));
     if (start == end) {
         return 0;
     }
@@ -399,6 +398,17 @@ static int set_text(struct fli_options *o, const struct fli_option *row, const s
     return 0;
 }
 
+/* It means stdin or stdout to whoever writes it; a file of that name would be made. */
+static bool is_dash(struct fli_options *o, const struct fli_given *g)
+{
+    bool is = strcmp(g->text, "-") == 0;
+    if (is) {
+        (void)fli_options_wrong(o, "%.512s: '-' is neither read nor written here: write a name",
+                                g->where);
+    }
+    return is;
+}
+
 static int set_one(struct fli_options *o, const struct fli_option *row, const struct fli_given *g)
 {
     void *field = (char *)o->values + row->offset;
@@ -407,7 +417,7 @@ static int set_one(struct fli_options *o, const struct fli_option *row, const st
     case FLI_OPTION_SIZE:
         return set_number(o, row, g, field);
     case FLI_OPTION_TEXT:
-        return set_text(o, row, g, field);
+        return is_dash(o, g) ? FL_EINVAL : set_text(o, row, g, field);
     case FLI_OPTION_WORD:
         return set_word(o, row, g, field);
     case FLI_OPTION_YES_NO:
@@ -415,7 +425,7 @@ static int set_one(struct fli_options *o, const struct fli_option *row, const st
         return set_yes_no(o, row, g, field);
     case FLI_OPTION_POINTER:
         memcpy(field, &g->text, sizeof g->text);
-        return 0;
+        return is_dash(o, g) ? FL_EINVAL : 0;
     default:
         FLI_ASSERT(row->kind == FLI_OPTION_OWN);
         return row->set(o, g);

@@ -41,6 +41,9 @@ bool backup_job_without_connection(struct backup_job *j, int *ret_code)
     (void)snprintf(t.path, sizeof t.path, "%.*s", (int)PATH_MOST, argument);
     if (strlen(argument) == 0 || strlen(argument) > PATH_MOST) {
         *ret_code = usage(j, "a file's name has 1 to 3000 bytes here");
+    } else if (strcmp(argument, "-") == 0) {
+        *ret_code = usage(j, "- is no file: a backup is read back before it counts, so it needs "
+                             "one; name a file, and send that when the command has ended with 0");
     } else if (keeps(j) && j->args->number[CLI_OPT_KEEP] == 0) {
         *ret_code = usage(j, "--keep must be at least 1: it counts the new one as well");
     } else if (keeps(j) && t.replace) {

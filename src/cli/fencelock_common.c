@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/lines.h"
 #include "client/caller.h"
 #include "client/nodes.h"
 
@@ -124,7 +125,13 @@ int cli_fail(const struct cli_args *a, int code, const char *message,
 int cli_fail_with(const struct cli_args *a, int code, const char *message, const char *hint,
                   void (*more)(struct cli_json *j, void *ctx), void *ctx)
 {
-    cli_complain("%s%s%s", message, hint == NULL ? "" : ". ", hint == NULL ? "" : hint);
+    size_t len = strlen(message);
+    bool ended = len > 0 && message[len - 1] == '.';
+    cli_complain("%s%s%s", message,
+                 hint == NULL ? ""
+                 : ended      ? " "
+                              : ". ",
+                 hint == NULL ? "" : hint);
     if (cli_has(a, CLI_OPT_JSON)) {
         struct cli_json j = cli_json_begin(stdout);
         cli_json_text(&j, "error", fl_err_name(code));
@@ -177,27 +184,14 @@ int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *r
 
 #define PASSWORD_VARIABLE "FENCELOCK_PASSWORD"
 
-static int read_password(const char *path, char room[FL_PASSWORD_MAX + 2])
+int cli_first_line(const char *option, const char *path, char *room, size_t size)
 {
-    FILE *f = fopen(path, "re");
-    if (f == NULL) {
-        cli_complain("--password-file: cannot open %.256s: %s", path, strerror(errno));
-        return CLI_EXIT_USAGE;
+    char why[512];
+    if (fli_line_first(path, room, size, why, sizeof why) == 0) {
+        return 0;
     }
-    bool ok = fgets(room, FL_PASSWORD_MAX + 2, f) != NULL;
-    int error = ferror(f) != 0 ? errno : 0;
-    (void)fclose(f);
-    if (error != 0) {
-        cli_complain("--password-file: cannot read %.256s: %s", path, strerror(error));
-        return CLI_EXIT_USAGE;
-    }
-    room[ok ? strcspn(room, "\r\n") : 0] = '\0';
-    if (room[0] == '\0' || strlen(room) > FL_PASSWORD_MAX) {
-        cli_complain("--password-file: the first line of %.256s is no password of 1 to %u bytes",
-                     path, FL_PASSWORD_MAX);
-        return CLI_EXIT_USAGE;
-    }
-    return 0;
+    cli_complain("%s: %s", option, why);
+    return CLI_EXIT_USAGE;
 }
 
 int cli_login_of(const struct cli_args *a, struct cli_login *ret)
@@ -212,7 +206,8 @@ int cli_login_of(const struct cli_args *a, struct cli_login *ret)
         return 0;
     }
     if (cli_has(a, CLI_OPT_PASSWORD_FILE)) {
-        int code = read_password(a->text[CLI_OPT_PASSWORD_FILE], ret->room);
+        int code = cli_first_line("--password-file", a->text[CLI_OPT_PASSWORD_FILE], ret->room,
+                                  sizeof ret->room);
         if (code != 0) {
             return code;
         }

@@ -30,8 +30,10 @@ struct cli_tls {
 /* Reads --user and its password. NULL: no login. The exit code is not 0 after a sentence. */
 struct cli_login {
     const char *user, *password;
-    char room[FL_PASSWORD_MAX + 2];
+    char room[FL_PASSWORD_MAX + 1];
 };
+/* Reads the first line of a file, a password. 0, or an exit code after a sentence. */
+int cli_first_line(const char *option, const char *path, char *room, size_t size);
 int cli_login_of(const struct cli_args *a, struct cli_login *ret);
 int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *ret);
 
@@ -72,6 +74,19 @@ int cli_fail_with(const struct cli_args *a, int code, const char *message, const
 /* Prints "fencelock: " and a sentence on stderr, with unprintable bytes replaced. */
 void cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
 
+/* --discover: names the members that the nodes know in place of --nodes. 0, or the exit code after
+ * a sentence. */
+int cli_discover(struct cli_args *a);
+
+/* Sends a command that may be sent again to a node that can execute it. 0: *ret is the answer,
+ * which is no error, for freeReplyObject(); else the exit code after a sentence. */
+struct redisReply;
+int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned n,
+                    struct redisReply **ret);
+
+int cli_run_user_add(const struct cli_args *a);
+int cli_run_user_list(const struct cli_args *a);
+int cli_run_user_remove(const struct cli_args *a);
 int cli_run_acquire(const struct cli_args *a);
 int cli_run_renew(const struct cli_args *a);
 int cli_run_release(const struct cli_args *a);

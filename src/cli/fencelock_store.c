@@ -13,6 +13,7 @@
 
 #include "auth/hash.h"
 #include "base/bytes.h"
+#include "base/lines.h"
 #include "base/option_rows.h"
 #include "base/standard.h"
 #include "cli/daemon_files.h"
@@ -47,7 +48,7 @@ struct options {
     unsigned strict_timeout_ms;
     bool strict_tls;
     const char *strict_user, *strict_password_file; /* NULL: no login there */
-    char strict_password[AUTH_PASSWORD_MAX + 2];
+    char strict_password[AUTH_PASSWORD_MAX + 1];
     const char *tls_port;
     char tls_listen[NET_ADDRESS_MAX]; /* tls_port with a host; "" for none */
     const char *tls_cert, *tls_key, *tls_ca, *tls_protocols;
@@ -154,18 +155,14 @@ static bool read_strict_password(struct options *o)
     if (o->strict_user == NULL) {
         return true;
     }
-    FILE *f = fopen(o->strict_password_file, "re");
-    bool ok = f != NULL && fgets(o->strict_password, sizeof o->strict_password, f) != NULL;
-    if (f != NULL) {
-        (void)fclose(f);
+    char why[512];
+    if (fli_line_first(o->strict_password_file, o->strict_password, sizeof o->strict_password, why,
+                       sizeof why) != 0) {
+        complain("--strict-password-file: %s", why);
+        return false;
     }
-    size_t len = ok ? strcspn(o->strict_password, "\r\n") : 0;
-    o->strict_password[len] = '\0';
-    if (len == 0 || len > AUTH_PASSWORD_MAX || strlen(o->strict_user) > ACL_NAME_MAX) {
-        complain(
-            "--strict-password-file: %.256s is to begin with a line that is a password of 1 to "
-            "%u bytes, and --strict-user has at most %u",
-            o->strict_password_file, AUTH_PASSWORD_MAX, ACL_NAME_MAX);
+    if (strlen(o->strict_user) > ACL_NAME_MAX) {
+        complain("--strict-user has at most %u bytes", ACL_NAME_MAX);
         return false;
     }
     return true;

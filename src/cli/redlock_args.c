@@ -7,37 +7,13 @@
 
 #define PASSWORD_VARIABLE "FENCELOCK_REDIS_PASSWORD"
 
-/* The password is the first line of the file. */
-static int read_password(const char *path, char out[FL_REDLOCK_CREDENTIAL_MAX + 1])
-{
-    FILE *f = fopen(path, "re");
-    if (f == NULL) {
-        cli_complain("--redis-password-file: cannot read %.200s: %s", path, strerror(errno));
-        return CLI_EXIT_USAGE;
-    }
-    char line[FL_REDLOCK_CREDENTIAL_MAX + 3] = "";
-    size_t len = fread(line, 1, sizeof line - 1, f);
-    bool failed = ferror(f) != 0;
-    (void)fclose(f);
-    line[len] = '\0';
-    size_t used = strcspn(line, "\r\n");
-    if (failed || used == 0 || used > FL_REDLOCK_CREDENTIAL_MAX || memchr(line, '\0', used)) {
-        cli_complain("--redis-password-file: %.200s has no password of 1 to %u bytes in its first "
-                     "line",
-                     path, FL_REDLOCK_CREDENTIAL_MAX);
-        return CLI_EXIT_USAGE;
-    }
-    memcpy(out, line, used);
-    out[used] = '\0';
-    return 0;
-}
-
 static int take_password(const struct cli_args *a, struct cli_redlock_options *o)
 {
     const char *set = getenv(PASSWORD_VARIABLE);
     int code = 0;
     if (cli_has(a, CLI_OPT_REDIS_PASSWORD_FILE)) {
-        code = read_password(a->text[CLI_OPT_REDIS_PASSWORD_FILE], o->password);
+        code = cli_first_line("--redis-password-file", a->text[CLI_OPT_REDIS_PASSWORD_FILE],
+                              o->password, sizeof o->password);
     } else if (set != NULL && strlen(set) > FL_REDLOCK_CREDENTIAL_MAX) {
         cli_complain(PASSWORD_VARIABLE " is longer than %u bytes", FL_REDLOCK_CREDENTIAL_MAX);
         code = CLI_EXIT_USAGE;

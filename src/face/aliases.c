@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "face/scripts.h"
 
 struct reader {
@@ -45,8 +46,8 @@ static int wrong_form(struct reader *r)
 static int read_line(struct reader *r, const uint8_t *p, const uint8_t *end)
 {
     uint8_t sha1[FACE_SHA1_SIZE];
-    const uint8_t *hash = memchr(p, '#', (size_t)(end - p));
-    struct fli_slice line = trim(p, hash == NULL ? end : hash);
+    struct fli_slice line =
+        trim(p, (const uint8_t *)fli_comment_of((const char *)p, (const char *)end));
     if (line.len == 0) {
         return 0;
     }

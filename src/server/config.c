@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lines.h"
 #include "base/option_rows.h"
 #include "consensus/node.h"
 
@@ -116,17 +117,21 @@ bool config_was_given(const struct config_reader *r, const char *name)
 
 static int read_lines(struct fli_options *o, FILE *f, const char *path)
 {
-    char line[CONFIG_LINE_MAX];
+    char line[CONFIG_LINE_MAX - 1];
     char where[CONFIG_PATH_MAX + 32];
     bool seen[OPTIONS_LEN] = {false};
-    for (unsigned n = 1; fgets(line, sizeof line, f) != NULL; n++) {
+    const char *why = NULL;
+    size_t len = 0;
+    for (unsigned n = 1;; n++) {
         (void)snprintf(where, sizeof where, "%s:%u", path, n);
-        size_t len = strlen(line);
-        if (len + 1 == sizeof line && line[len - 1] != '\n') {
-            return fli_options_wrong(o, "%.512s: the line is longer than %u bytes", where,
-                                     CONFIG_LINE_MAX - 2);
+        int got = fli_line_read(f, line, sizeof line, &len, &why);
+        if (got <= 0) {
+            return got == 0 ? 0
+                            : fli_options_wrong(o,
+                                                "%.512s: %s: a line has at most %u bytes, none of "
+                                                "them zero",
+                                                where, why, CONFIG_LINE_MAX - 2);
         }
-        len -= len > 0 && line[len - 1] == '\n';
         int rc = fli_options_line(o, line, len, where, seen);
         if (rc == 0 && seen[fli_options_given(o, "config") - o->given]) {
             rc = fli_options_wrong(o, "%.512s: a config file cannot name another one", where);
@@ -135,9 +140,6 @@ static int read_lines(struct fli_options *o, FILE *f, const char *path)
             return rc;
         }
     }
-    return ferror(f) ? fli_options_wrong(o, "cannot read the config file %.512s: %s", path,
-                                         strerror(errno))
-                     : 0;
 }
 
 static int read_file(struct fli_options *o)

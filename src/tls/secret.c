@@ -30,6 +30,13 @@ static int add_secret(const struct fli_tls_text *file, const char *line, size_t 
                        file->what, file->path, FLI_TLS_SECRET_MIN, FLI_TLS_SECRET_MAX, len);
         return FL_EINVAL;
     }
+    if (memchr(line, '\0', len) != NULL) { /* a file that a crash filled with zeros */
+        (void)snprintf(errmsg, errmsg_size,
+                       "%s '%.512s': a secret has a zero byte: make one with 'openssl rand -hex "
+                       "32'",
+                       file->what, file->path);
+        return FL_EINVAL;
+    }
     if (s->n == FLI_TLS_SECRETS_MAX) {
         (void)snprintf(errmsg, errmsg_size,
                        "%s '%.512s': more than %u secrets: take the old ones out", file->what,

@@ -78,6 +78,28 @@ class Files(Case):
             self.assertNotEqual(self.content(path), b'precious', kind)
             self.write(path, b'precious')
 
+    def test_stdout_is_no_file(self):
+        """A report for people in the place of the backup would be found out at the restore."""
+        os.chdir(os.path.dirname(self.lab.path('x')))
+        for tool in self.tools.values():
+            for words in ((), ('--replace',), ('--keep', 2)):
+                done = self.run_it([*tool, *words, '-'])
+                self.assertEqual((done.returncode, done.stdout), (2, ''))
+                self.assertIn('- is no file', done.stderr)
+            for path in ('/dev/stdout', '/proc/self/fd/1', self.fifo()):
+                for words in ((), ('--replace',)):
+                    done = self.run_it([*tool, *words, path])
+                    self.assertNotEqual(done.returncode, 0)
+                    self.assertEqual(done.stdout, '')
+        self.refused(*self.offline(), '-', says="'-' is neither read nor written", code=2)
+        self.assertFalse(os.path.exists('-'))
+
+    def fifo(self):
+        path = self.lab.path('fifo')
+        if not os.path.exists(path):
+            os.mkfifo(path)
+        return path
+
     def test_a_name_that_is_taken_meanwhile_stays(self):
         """While the backup was fetched, somebody else made a file with the name."""
         for kind, tool in self.tools.items():

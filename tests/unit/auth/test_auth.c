@@ -399,6 +399,27 @@ TEST(a_user_of_many_patterns_can_be_read_again)
     fli_buf_fini(&text);
 }
 
+/* A word is taken whole, or the file is refused: also one whose end a crash filled with zeros. */
+TEST(a_word_of_a_file_is_taken_whole)
+{
+    static const char zeros[] = "user ann on >kite\0\0\0\n";
+    struct aclfile file;
+    char why[256] = "";
+    assert_int_equal(aclfile_parse("f", slice("user ann on >kite#2026 ~team#1\n # bob\n"),
+                                   ACL_LOCK_RIGHTS, &file, why, sizeof why),
+                     0);
+    struct fli_slice words = {file.users[0].words.data, file.users[0].words.len};
+    assert_int_equal(file.n, 1);
+    assert_non_null(memmem(words.data, words.len, "~team#1", 7));
+    aclfile_free(&file);
+    assert_int_equal(aclfile_parse("f",
+                                   (struct fli_slice){(const uint8_t *)zeros, sizeof zeros - 1},
+                                   ACL_LOCK_RIGHTS, &file, why, sizeof why),
+                     FL_EINVAL);
+    assert_string_equal(why, "f:1: the line has a zero byte: write the file anew");
+    aclfile_free(&file);
+}
+
 /* As many users as one entry of the log can bring, and as many bytes as a cluster keeps. */
 TEST(as_many_users_as_a_cluster_keeps_can_be_read)
 {

@@ -120,6 +120,13 @@ TEST(words)
     assert_int_equal(values.own, 10);
 }
 
+TEST(a_dash_is_no_name)
+{
+    bad(ARGS("--path", "-"), NULL, "--path: '-' is neither read nor written here: write a name");
+    good(ARGS("--path", "./-"));
+    assert_string_equal(values.path, "./-");
+}
+
 TEST(sources)
 {
     static const char *const env[] = {"A_PROGRAM_PATH=there", "A_PROGRAM_COLOUR=", "A_PROGRAM_ON=0",

@@ -2,9 +2,12 @@
 #include "../../lib/unit.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 #include "base/address.h"
+#include "base/bytes.h"
 #include "base/distance.h"
+#include "base/lines.h"
 
 static const char *split(const char *text, struct fli_address *ret)
 {
@@ -88,4 +91,69 @@ TEST(test_distance)
     longest[FLI_DISTANCE_WORD_MAX] = 'x';
     longest[FLI_DISTANCE_WORD_MAX + 1] = '\0';
     assert_true(fli_distance(longest, longest) == SIZE_MAX);
+}
+
+TEST(test_comments)
+{
+    static const struct {
+        const char *line;
+        size_t length; /* without the comment */
+    } rows[] = {
+        {"", 0},     {"#", 0},      {"# a", 0},     {"a", 1},    {"a#b", 3},       {"a #b", 2},
+        {"a# b", 4}, {"a\t# b", 2}, {"a##b #c", 5}, {" # a", 1}, {"a=b#c # d", 6},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *line = rows[i].line;
+        assert_ptr_equal(fli_comment_of(line, line + strlen(line)), line + rows[i].length);
+    }
+}
+
+/* The first line of a file of these bytes; NULL: why says what is wrong. */
+static const char *first_line(const char *bytes, size_t len, char *why, size_t why_size)
+{
+    static char room[9];
+    char path[] = "fencelock-lines-XXXXXX"; /* in the test's own directory */
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, len), len);
+    assert_int_equal(close(fd), 0);
+    int rc = fli_line_first(path, room, sizeof room, why, why_size);
+    assert_int_equal(unlink(path), 0);
+    assert_true(rc == 0 || (rc == FL_EINVAL && room[0] == '\0'));
+    return rc == 0 ? room : NULL;
+}
+
+/* A password is taken whole, or refused. */
+TEST(test_first_lines)
+{
+    static const struct {
+        const char *bytes, *line, *says;
+        size_t len;
+    } rows[] = {
+        {"kite#26\n", "kite#26", "", 8},
+        {"kite\r\nmore", "kite", "", 10},
+        {"kite\r", "kite", "", 5},
+        {"ki\rte\n", "ki\rte", "", 6},
+        {" k #t \n", " k #t ", "", 7},
+        {"12345678", "12345678", "", 8},
+        {"123456789", NULL, "of 1 to 8 bytes: it is too long", 9},
+        {"kite\0\0\n", NULL, "it has a zero byte", 7},
+        {"", NULL, "it is empty", 0},
+        {"\nkite", NULL, "it is empty", 5},
+        {"\r\n", NULL, "it is empty", 2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char why[256] = "";
+        const char *line = first_line(rows[i].bytes, rows[i].len, why, sizeof why);
+        assert_true((line == NULL) == (rows[i].line == NULL));
+        assert_true(line == NULL || strcmp(line, rows[i].line) == 0);
+        assert_non_null(strstr(why, rows[i].says));
+    }
+    char why[256];
+    char room[9];
+    assert_int_equal(fli_line_first("/nowhere/at/all", room, sizeof room, why, sizeof why),
+                     FL_EINVAL);
+    assert_string_equal(why, "cannot open /nowhere/at/all: No such file or directory");
+    assert_int_equal(fli_line_first("/", room, sizeof room, why, sizeof why), FL_EINVAL);
+    assert_non_null(strstr(why, "Is a directory"));
 }

@@ -194,6 +194,7 @@ TEST(aliases)
         {"# nothing\n\n  \t\r\n", NULL},
         {A40 " = release # as ours\r\n", NULL},
         {A40 "=extend", NULL},
+        {A40 " = extend#1", "line 1: there is no such form"},
         {"\n" A40 " release", "line 2: write `sha1 = form`"},
         {"aa = release", "line 1: write the SHA-1 of a script"},
         {A40 " = relase", "line 1: there is no such form; there are: release, "},
@@ -210,7 +211,7 @@ TEST(aliases)
         assert_true(rows[i].says == NULL || strstr(errmsg, rows[i].says) == errmsg);
         assert_true(face_sha1_parse(text(A40), name));
         assert_true((face_scripts_find(s, name) != NULL) ==
-                    (strstr(rows[i].file, A40 " = release ") != NULL || i == 3 || i == 7));
+                    (strstr(rows[i].file, A40 " = release ") != NULL || i == 3 || i == 8));
         face_scripts_destroy(s);
     }
 }

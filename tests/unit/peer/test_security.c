@@ -39,6 +39,7 @@ static int make_files(void **state)
     make_cert("nine", "DNS:fencelock-node-9");
     make_cert("alice", "DNS:alice.example");
     certs_write(dir, "none", "", 0);
+    certs_write(dir, "zeros", (const char[64]){0}, 64);
     certs_write(dir, "secret", secret, sizeof secret - 1);
     certs_write(dir, "other", other, sizeof other - 1);
     return 0;
@@ -258,6 +259,16 @@ TEST_WITH(test_another_secret, set_up_secret, tear_down)
     struct rig *r = *state;
     struct security_config other = {.secret_file = in_dir("other")};
     must_not_reach(r, &other, "was dropped: ");
+}
+
+/* As long as a secret, and known to everybody: what a crash may leave of the file. */
+TEST(test_a_secret_of_zeros)
+{
+    struct security_config zeros = {.secret_file = in_dir("zeros")};
+    struct security *s = NULL;
+    char errmsg[512];
+    assert_int_equal(security_create(&zeros, 1, &s, errmsg, sizeof errmsg), FL_EINVAL);
+    assert_non_null(strstr(errmsg, "a secret has a zero byte"));
 }
 
 TEST_WITH(test_secret_against_certificates, set_up_certs, tear_down)

@@ -305,25 +305,31 @@ struct file {
     char path[64];
 };
 
-static void file_write(struct file *f, const char *text)
+static void file_write(struct file *f, const char *text, size_t len)
 {
     (void)snprintf(f->path, sizeof f->path,
                    "fencelock-config-XXXXXX"); /* in the test's own directory */
     int fd = mkstemp(f->path);
     assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    assert_int_equal(write(fd, text, len), len);
     assert_int_equal(close(fd), 0);
+}
+
+static struct got *read_file_bytes(const char *text, size_t len, const char *more,
+                                   const char *const *env, struct file *f)
+{
+    char line[256];
+    file_write(f, text, len);
+    (void)snprintf(line, sizeof line, "--config %s %s", f->path, more);
+    struct got *g = read_words(line, env);
+    assert_int_equal(unlink(f->path), 0);
+    return g;
 }
 
 static struct got *read_file_text(const char *text, const char *more, const char *const *env,
                                   struct file *f)
 {
-    char line[256];
-    file_write(f, text);
-    (void)snprintf(line, sizeof line, "--config %s %s", f->path, more);
-    struct got *g = read_words(line, env);
-    assert_int_equal(unlink(f->path), 0);
-    return g;
+    return read_file_bytes(text, strlen(text), more, env, f);
 }
 
 TEST(config_file)
@@ -371,6 +377,26 @@ TEST(wrong_config_files)
     }
 }
 
+/* A value is taken whole, or refused. */
+TEST(values_are_whole)
+{
+    static const char zero[] = "data = /srv/team\0-b\nid = 3\n";
+    struct file f;
+    const struct got *g = read_file_text("requirepass = kite#2026-long\n"
+                                         "data = /srv/team#1 # the first team\n"
+                                         "witness = /srv/w#\t# a tab, too\n"
+                                         "\t # id = 9\n"
+                                         "metrics = 127.0.0.1:1#\n",
+                                         "--metrics 127.0.0.1:9", NULL, &f);
+    must_run(g);
+    assert_string_equal(g->config.requirepass, "kite#2026-long");
+    assert_string_equal(g->config.data, "/srv/team#1");
+    assert_string_equal(g->config.witness, "/srv/w#");
+    assert_int_equal(g->config.id, 1);
+    must_say(read_file_text("id = 3#4\n", "", NULL, &f), ":1: '3#4' is not a whole number");
+    must_say(read_file_bytes(zero, sizeof zero - 1, "", NULL, &f), ":1: it has a zero byte");
+}
+
 TEST(long_lines)
 {
     static char text[2 * CONFIG_LINE_MAX];
@@ -382,7 +408,7 @@ TEST(long_lines)
     assert_int_equal(g->config.id, 9);
     memset(text, '#', CONFIG_LINE_MAX - 1);
     memcpy(text + CONFIG_LINE_MAX - 1, "\nid = 9\n", 9);
-    must_say(read_file_text(text, "", NULL, &f), ":1: the line is longer than 4094 bytes");
+    must_say(read_file_text(text, "", NULL, &f), "it is too long: a line has at most 4094 bytes");
 }
 
 /* What is for one start alone, and what all options are. */
