@@ -7,7 +7,7 @@
  *
  * A connection keeps its login: the number of its user and of the login. Commands carry both to the
  * machine, which checks the rights when it applies them (machine.h). So this file decides nothing
- * about locks. Only commands that a node answers by itself (INFO, CLIENT LIST, CLUSTER NODES...)
+ * about locks. Only commands that a node answers by itself (INFO, CLIENT LIST, CLUSTER MEMBERS...)
  * are checked here, against the users in the node's own state.
  *
  * While a connection logs in, no further request of it is read: requests behind AUTH are the new

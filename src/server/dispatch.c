@@ -547,7 +547,7 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
     case FLI_CMD_LEADER:
         answer_leader(d, request, proto);
         break;
-    case FLI_CMD_CLUSTER_NODES:
+    case FLI_CMD_CLUSTER_MEMBERS:
         answer_nodes(d, request, proto);
         break;
     case FLI_CMD_CLUSTER_CONFIG:

@@ -83,7 +83,7 @@ int render_busiest(struct fli_buf *b, int proto, const struct busiest_entry *con
 
 static int no_member(struct fli_buf *b, uint64_t id)
 {
-    return fli_resp_error(b, "ERR", "node %" PRIu64 " is not a member; CLUSTER NODES lists them",
+    return fli_resp_error(b, "ERR", "node %" PRIu64 " is not a member; CLUSTER MEMBERS lists them",
                           id);
 }
 
@@ -107,7 +107,7 @@ int render_transfer(struct fli_buf *b, int code, const struct node_status *s)
         return not_leading(b, s);
     case FL_ENOTFOUND:
         return fli_resp_error(b, "ERR",
-                              "there is no such node to hand leadership to; CLUSTER NODES lists "
+                              "there is no such node to hand leadership to; CLUSTER MEMBERS lists "
                               "them");
     case FL_EBUSY:
         return fli_resp_error(b, "BUSY", "leadership is being handed over already");
@@ -151,10 +151,10 @@ static int mismatch(struct fli_buf *b, enum fli_command_id id, uint64_t node)
     if (id == FLI_CMD_CLUSTER_ADD) {
         return fli_resp_error(b, "ERR",
                               "there is a node %" PRIu64 ", or another one with this address; "
-                              "CLUSTER NODES lists them",
+                              "CLUSTER MEMBERS lists them",
                               node);
     }
-    return fli_resp_error(b, "ERR", "another node has this address; CLUSTER NODES lists them");
+    return fli_resp_error(b, "ERR", "another node has this address; CLUSTER MEMBERS lists them");
 }
 
 int render_change(struct fli_buf *b, enum fli_command_id id, int code, uint64_t node,
@@ -175,9 +175,10 @@ int render_change(struct fli_buf *b, enum fli_command_id id, int code, uint64_t 
     case FL_ELIMIT:
         return fli_resp_error(b, "LIMIT", "a cluster has at most %u members", MEMBERS_MAX);
     case FL_EBUSY:
-        return fli_resp_error(b, "BUSY",
-                              "another change of the cluster is in progress, or this node has just "
-                              "begun to lead; try again in a moment (CLUSTER NODES lists changes)");
+        return fli_resp_error(
+            b, "BUSY",
+            "another change of the cluster is in progress, or this node has just "
+            "begun to lead; try again in a moment (CLUSTER MEMBERS lists changes)");
     case FL_EDENIED:
         if (id == FLI_CMD_CLUSTER_MOVE) {
             return fli_resp_error(b, "ERR",

@@ -105,11 +105,11 @@ const struct fli_command fli_commands[] = {
      "Lets a node that lost its data directory join again under its old id."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",
      "Tells how the cluster looks from this node."},
+    {FLI_CMD_CLUSTER_MEMBERS, "CLUSTER", "MEMBERS", 0, 0, CLUSTER, "", "an array of one map a node",
+     "Lists the nodes with their addresses and roles as this node knows them."},
     {FLI_CMD_CLUSTER_MOVE, "CLUSTER", "MOVE", 2, 3, CLUSTER, "id host:port [FORCE]", "OK",
      "Gives a member another address for the other nodes, at which it is started next. Sent to "
      "the leader. FORCE: also when the others cannot decide without it until then."},
-    {FLI_CMD_CLUSTER_NODES, "CLUSTER", "NODES", 0, 0, CLUSTER, "", "an array of one map a node",
-     "Lists the nodes with their addresses and roles as this node knows them."},
     {FLI_CMD_CLUSTER_REMOVE, "CLUSTER", "REMOVE", 1, 2, CLUSTER, "id [FORCE]", "OK",
      "Removes a member, or cancels an ADD that is not done. Sent to the leader; a leader that is "
      "to "
@@ -552,6 +552,26 @@ static int unknown_subcommand(enum fli_service service, const char *name,
     return FL_ENOTFOUND;
 }
 
+static bool is_among(const char *word, const char *const *list)
+{
+    while (*list != NULL && strcmp(*list, word) != 0) {
+        list++;
+    }
+    return *list != NULL;
+}
+
+/* What clients for a Redis Cluster ask, and a Redis without one does not answer either. */
+static bool is_of_redis_cluster(const char *name, const struct fli_slice *argv, unsigned argc)
+{
+    static const char *const names[] = {"ASKING", "READONLY", "READWRITE", NULL};
+    static const char *const subcommands[] = {
+        "COUNTKEYSINSLOT", "GETKEYSINSLOT", "HELP",   "KEYSLOT", "LINKS", "MYID", "MYSHARDID",
+        "NODES",           "REPLICAS",      "SHARDS", "SLAVES",  "SLOTS", NULL};
+    char sub[WORD_MAX];
+    return is_among(name, names) || (strcmp(name, "CLUSTER") == 0 && argc > 1 &&
+                                     upper(&argv[1], sub) && is_among(sub, subcommands));
+}
+
 static int check_arity(const struct fli_command *c, unsigned n, char *errmsg, size_t errmsg_size)
 {
     if ((int)n >= c->arity_min && (c->arity_max < 0 || (int)n <= c->arity_max)) {
@@ -574,6 +594,13 @@ int fli_command_lookup(enum fli_service service, const struct fli_slice *argv, u
     char sub[WORD_MAX];
     if (!upper(&argv[0], name)) {
         return unknown_command(service, &argv[0], errmsg, errmsg_size);
+    }
+    if (is_of_redis_cluster(name, argv, argc)) {
+        /* Redis' own words come first, for clients that look for them. */
+        snprintf(errmsg, errmsg_size,
+                 "This instance has cluster support disabled: it is not a Redis cluster. Give the "
+                 "client one address, and leave its cluster mode out");
+        return FL_ENOTFOUND;
     }
     size_t first = family(service, name);
     if (first == fli_commands_len) {

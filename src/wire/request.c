@@ -165,7 +165,7 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
     [FLI_CMD_SESSION_SHOW] = {ARGS(1, OWNER)},
     [FLI_CMD_SESSION_LIST] = {PLAIN, OPTIONS(session_list_options)},
     [FLI_CMD_LEADER] = {PLAIN},
-    [FLI_CMD_CLUSTER_NODES] = {PLAIN},
+    [FLI_CMD_CLUSTER_MEMBERS] = {PLAIN},
     [FLI_CMD_CLUSTER_INFO] = {PLAIN},
     [FLI_CMD_CLUSTER_TRANSFER] = {OPTIONAL(NUMBER("id", number, 1, FLI_NODE_ID_MAX, "a node"))},
     [FLI_CMD_CLUSTER_BACKUP] = {.known = true,

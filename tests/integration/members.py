@@ -289,7 +289,7 @@ class Members(MembersCase):
         self.assertFalse(asked.is_alive())
         for n in (node, other):
             self.cluster.wait_serving(n)
-        row = next(r for r in node.call('CLUSTER', 'NODES') if r[1] == node.id)
+        row = next(r for r in node.call('CLUSTER', 'MEMBERS') if r[1] == node.id)
         self.assertIn(b'127.0.0.1:%d' % peer, row)
         self.finish(load)
 

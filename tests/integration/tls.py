@@ -212,8 +212,8 @@ class ThreeNodes(TlsCase):
                 wait_until(lambda c=c: c.call('LEADER') == [leader, node.tls.encode()], 'its address')
             self.assertEqual(asked.call('LEADER'), [leader, node.address.encode()])
         with self.tls(node) as c: # the leader has heard of all
-            self.wait_told(lambda: c.call('CLUSTER', 'NODES'), {n.tls.encode() for n in cluster.nodes})
-        self.wait_told(lambda: node.call('CLUSTER', 'NODES'), {n.address.encode() for n in cluster.nodes})
+            self.wait_told(lambda: c.call('CLUSTER', 'MEMBERS'), {n.tls.encode() for n in cluster.nodes})
+        self.wait_told(lambda: node.call('CLUSTER', 'MEMBERS'), {n.address.encode() for n in cluster.nodes})
 
     def test_a_hold_outlives_its_leader(self):
         cluster = self.cluster(3).steady()

@@ -272,10 +272,10 @@ class FaultRun:
                     self.record(type='sample', node=node.name, index='at the end', hash=state)
                 self._afterwards()
                 self._restore()
-                self._ask_nodes('nodes.log', [('INFO',), ('CLUSTER', 'NODES')])
+                self._ask_nodes('nodes.log', [('INFO',), ('CLUSTER', 'MEMBERS')])
             except NotRecovered as e:
                 self.stuck.append(str(e))
-                self._ask_nodes('stuck.log', [('INFO',), ('CLUSTER', 'NODES'), ('CLUSTER', 'INFO'), ('LOCKS',), ('SESSION', 'LIST')])
+                self._ask_nodes('stuck.log', [('INFO',), ('CLUSTER', 'MEMBERS'), ('CLUSTER', 'INFO'), ('LOCKS',), ('SESSION', 'LIST')])
                 self._stop_clients()
                 healed, finals = None, None
             self.record(type='mark', f='end', finals=finals)

@@ -73,7 +73,7 @@ JUDGES = {
     'backups': ('a backup is whole, and the cluster that is made of it begins above every token and holds nothing',
                 'a backup was not whole, or what was made of it goes on where it must not', 'see backup.last in data.tar.gz.'),
     'version': ('when all nodes have the next version, so has the cluster', 'the cluster\'s version is not that of its nodes',
-                'CLUSTER NODES tells which node knows what.'),
+                'CLUSTER MEMBERS tells which node knows what.'),
     'answered once': ('every operation is answered at most once, and nothing comes unasked', 'answers came twice or unasked',
                       'see the client\'s operations in history.jsonl.'),
     'liveness': ('every client gets on after the faults have ended', 'clients did not get on after the faults',

@@ -86,8 +86,8 @@ class Node(_Server):
         self.peer_bind = None # the address it binds, when the others find it at another one
 
     def members_table(self, timeout=ANSWER_S):
-        """CLUSTER NODES: a dict for each member."""
-        return [as_dict(row) for row in self.call('CLUSTER', 'NODES', timeout=timeout)]
+        """CLUSTER MEMBERS: a dict for each member."""
+        return [as_dict(row) for row in self.call('CLUSTER', 'MEMBERS', timeout=timeout)]
 
     def membership_args(self):
         return ['--cluster', self.cluster.members()]

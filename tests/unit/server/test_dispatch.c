@@ -560,7 +560,7 @@ TEST_WITH(leader_and_nodes, fake_setup, fake_teardown)
                                          .match_index = 9,
                                          .starts = 7,
                                          .kept_index = 8};
-    expect(ask(f, 2, "CLUSTER NODES"),
+    expect(ask(f, 2, "CLUSTER MEMBERS"),
            "*1\r\n*24\r\n$2\r\nid\r\n:2\r\n$4\r\nrole\r\n$6\r\nleader\r\n$12\r\npeer_address\r\n"
            "$3\r\nh:1\r\n$14\r\nclient_address\r\n$-1\r\n$4\r\nself\r\n:0\r\n$5\r\nvoter\r\n:1\r\n"
            "$9\r\nconnected\r\n:1\r\n$11\r\nmatch_index\r\n:9\r\n"

@@ -184,9 +184,9 @@ TEST(test_hints)
     check_message(FLI_SERVICE_LOCK, "session opne x", FL_ENOTFOUND,
                   "unknown subcommand 'opne' of SESSION: did you mean SESSION OPEN?");
     check_message(
-        FLI_SERVICE_LOCK, "CLUSTER SLOTS", FL_ENOTFOUND,
-        "unknown subcommand 'SLOTS' of CLUSTER: write ADD, BACKUP, CONFIG, FORGET, INFO, MOVE, "
-        "NODES, REMOVE, REPLACE or TRANSFER");
+        FLI_SERVICE_LOCK, "CLUSTER STATES", FL_ENOTFOUND,
+        "unknown subcommand 'STATES' of CLUSTER: write ADD, BACKUP, CONFIG, FORGET, INFO, "
+        "MEMBERS, MOVE, REMOVE, REPLACE or TRANSFER");
     check_message(FLI_SERVICE_LOCK, "RELEASE a", FL_EINVAL,
                   "wrong number of arguments for 'RELEASE' command: write RELEASE name token");
     check_message(
@@ -194,6 +194,35 @@ TEST(test_hints)
         "wrong number of arguments for 'SESSION CLOSE' command: write SESSION CLOSE owner");
     check_message(FLI_SERVICE_LOCK, "LEADER now", FL_EINVAL,
                   "wrong number of arguments for 'LEADER' command: write LEADER");
+}
+
+/* All that clients for a Redis Cluster ask before they give up, at a node and at a storage. */
+TEST(test_clients_for_a_redis_cluster)
+{
+    static const char *const asked[] = {"CLUSTER COUNTKEYSINSLOT 1",
+                                        "CLUSTER GETKEYSINSLOT 1 2",
+                                        "CLUSTER HELP",
+                                        "CLUSTER KEYSLOT x",
+                                        "CLUSTER LINKS",
+                                        "CLUSTER MYID",
+                                        "CLUSTER MYSHARDID",
+                                        "CLUSTER NODES",
+                                        "CLUSTER REPLICAS x",
+                                        "CLUSTER SHARDS",
+                                        "CLUSTER SLAVES x",
+                                        "cluster slots",
+                                        "ASKING",
+                                        "READONLY",
+                                        "READWRITE"};
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        for (unsigned s = 0; s < 2; s++) {
+            check_message(s == 0 ? FLI_SERVICE_LOCK : FLI_SERVICE_STORE, asked[i], FL_ENOTFOUND,
+                          "This instance has cluster support disabled: it is not a Redis cluster. "
+                          "Give the client one address, and leave its cluster mode out");
+        }
+    }
+    check_message(FLI_SERVICE_STORE, "CLUSTER ADD", FL_ENOTFOUND,
+                  "unknown command 'CLUSTER': it is served by fencelockd, not by this server");
 }
 
 TEST(test_unprintable_names)

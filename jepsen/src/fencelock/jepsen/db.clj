@@ -101,7 +101,7 @@
   "What the leader says of each node that it knows: its state by id. nil when nobody leads."
   [test]
   (when-let [node (leader test)]
-    (into {} (for [row (map wire/fields (ask test node 2000 "CLUSTER" "NODES"))]
+    (into {} (for [row (map wire/fields (ask test node 2000 "CLUSTER" "MEMBERS"))]
                [(parse-long (str (:id row))) (:state row)]))))
 
 (defn all-vote?
