@@ -13,8 +13,8 @@
     (CLI_BIT(CLI_OPT_CACERT) | CLI_BIT(CLI_OPT_CERT) | CLI_BIT(CLI_OPT_KEY) | CLI_BIT(CLI_OPT_SNI))
 #define WITH_TLS (CLI_BIT(CLI_OPT_TLS) | WITH_FILES)
 #define NODES_AND_LOGIN                                                                            \
-    (CLI_BIT(CLI_OPT_NODES) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) |             \
-     CLI_BIT(CLI_OPT_TLS))
+    (CLI_BIT(CLI_OPT_NODES) | CLI_BIT(CLI_OPT_DISCOVER) | CLI_BIT(CLI_OPT_USER) |                  \
+     CLI_BIT(CLI_OPT_PASSWORD_FILE) | CLI_BIT(CLI_OPT_TLS))
 #define AT_NODES (NODES_AND_LOGIN | WITH_FILES)
 #define AT_STORE                                                                                   \
     (CLI_BIT(CLI_OPT_STORE) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) | WITH_TLS)
@@ -92,6 +92,14 @@ static const struct cli_command commands[] = {
      cli_run_cluster},
     {"cluster", "forget", "ID", 1, 1, AT_NODES,
      "Lets a node that is down and lost its data come back.", REPEAT_IT, cli_run_cluster},
+    {"user", "add", "NAME RIGHT...", 2, CLI_ARGS_MAX, AT_NODES,
+     "Makes a user with rights such as ~jobs/* +@lock; asks for the password.",
+     "See fencelock user list.", cli_run_user_add},
+    {"user", "list", "", 0, 0, AT_NODES, "Lists the users and their rights.", NULL,
+     cli_run_user_list},
+    {"user", "remove", "NAME", 1, 1, AT_NODES,
+     "Deletes a user, whose connections can then do nothing more.", "See fencelock user list.",
+     cli_run_user_remove},
     {"bench", NULL, "", 0, 0,
      AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_CLIENTS) | CLI_BIT(CLI_OPT_IN_FLIGHT) |
          CLI_BIT(CLI_OPT_DURATION) | CLI_BIT(CLI_OPT_ONE_LOCK) | CLI_BIT(CLI_OPT_SPREAD),
@@ -216,7 +224,8 @@ int main(int argc, char **argv)
     } else if (cli_has(&args, CLI_OPT_VERSION)) {
         puts("fencelock " FL_VERSION);
     } else {
-        code = args.command->run(&args);
+        code = cli_has(&args, CLI_OPT_DISCOVER) ? cli_discover(&args) : CLI_EXIT_DONE;
+        code = code != CLI_EXIT_DONE ? code : args.command->run(&args);
     }
     /* a result that was not written must not look like success */
     if (!fli_standard_flush()) {

@@ -268,5 +268,9 @@ int cli_run_bench(const struct cli_args *a)
                      b.result.errors == 1 ? " was" : "s were", b.result.first_error);
         return CLI_EXIT_UNKNOWN;
     }
+    if (b.result.pairs == 0) {
+        cli_complain("nothing was granted in this time: see fencelock status");
+        return CLI_EXIT_NO;
+    }
     return CLI_EXIT_DONE;
 }

@@ -226,10 +226,10 @@ static bool read_member(const redisReply *map, struct member *ret)
     return true;
 }
 
-/* Finds the leader first: any node would answer CLUSTER NODES, and only the leader knows all. */
+/* Finds the leader first: any node would answer CLUSTER MEMBERS, and only the leader knows all. */
 static int ask_members(struct leader_link *k, uint64_t until_ms, redisReply **ret)
 {
-    static const char *const words[] = {"CLUSTER", "NODES"};
+    static const char *const words[] = {"CLUSTER", "MEMBERS"};
     if (!k->has_leader) {
         const struct fli_node *node = &k->nodes[k->next];
         if (fli_link_connect(&k->link, &k->tls, node->host, node->port,
@@ -243,7 +243,7 @@ static int ask_members(struct leader_link *k, uint64_t until_ms, redisReply **re
     if (rc == 0 && (*ret)->type != REDIS_REPLY_ARRAY) {
         freeReplyObject(*ret);
         k->code = FL_EPROTO;
-        (void)snprintf(k->error, sizeof k->error, "the answer to CLUSTER NODES makes no sense");
+        (void)snprintf(k->error, sizeof k->error, "the answer to CLUSTER MEMBERS makes no sense");
         return FL_EPROTO;
     }
     return rc;
@@ -503,7 +503,7 @@ static const char *remedy_of_refusal(const char *error)
     if (strstr(error, "say FORCE") != NULL) {
         return "FORCE is --force-lose-majority here.";
     }
-    return strstr(error, "CLUSTER NODES lists them") != NULL
+    return strstr(error, "CLUSTER MEMBERS lists them") != NULL
                ? "fencelock cluster status shows the same."
                : NULL;
 }
@@ -685,10 +685,73 @@ static int open_leader_link(struct leader_link *k, const struct cli_args *a)
     return code;
 }
 
+static uint64_t end_of(const struct cli_args *a)
+{
+    uint64_t timeout_ms = a->number[CLI_OPT_TIMEOUT];
+    return fli_clock_ms() + (timeout_ms != 0 ? timeout_ms : TIMEOUT_DEFAULT_MS);
+}
+
+static void close_leader_link(struct leader_link *k)
+{
+    fli_link_close(&k->link);
+    fli_link_security_fini(&k->tls);
+}
+
+/* The members that are known by an address for clients, in place of the nodes that were named. */
+static void name_members(struct cli_args *a, const redisReply *members)
+{
+    static char list[FL_NODES_MAX * (FL_ADDRESS_MAX + 2)];
+    size_t len = 0;
+    for (size_t i = 0; i < members->elements && i < FL_NODES_MAX; i++) {
+        struct member m;
+        if (read_member(members->element[i], &m) && m.client[0] != '\0' &&
+            strlen(m.client) + 2 < sizeof list - len) {
+            len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", len == 0 ? "" : ",",
+                                    m.client);
+        }
+    }
+    if (len > 0) {
+        a->text[CLI_OPT_NODES] = list;
+        a->given |= CLI_BIT(CLI_OPT_NODES);
+    }
+}
+
+int cli_discover(struct cli_args *a)
+{
+    static struct leader_link k; /* large */
+    redisReply *members = NULL;
+    int code = open_leader_link(&k, a);
+    if (code == 0 && ask_members(&k, end_of(a), &members) != 0) {
+        code = cli_fail(a, k.code, k.error, NULL, NULL);
+    } else if (code == 0) {
+        name_members(a, members);
+        freeReplyObject(members);
+    }
+    close_leader_link(&k);
+    return code;
+}
+
+int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned n,
+                    redisReply **ret)
+{
+    static struct leader_link k; /* large */
+    int code = open_leader_link(&k, a);
+    int rc = code != 0 ? 0 : ask(&k, words, n, end_of(a), ret);
+    if (rc != 0) {
+        code =
+            cli_fail(a, rc == FL_EBUSY || !k.uncertain ? rc : FL_EUNCERTAIN, k.error, NULL, NULL);
+    } else if (code == 0 && (*ret)->type == REDIS_REPLY_ERROR) {
+        (void)snprintf(k.error, sizeof k.error, "%.400s", (*ret)->str);
+        freeReplyObject(*ret);
+        code = cli_fail(a, FL_EDENIED, k.error, NULL, NULL);
+    }
+    close_leader_link(&k);
+    return code;
+}
+
 int cli_run_cluster(const struct cli_args *a)
 {
     static struct leader_link k; /* large */
-    uint64_t timeout_ms = a->number[CLI_OPT_TIMEOUT];
     uint64_t id;
     bool config = strcmp(a->command->sub, "config") == 0;
     if (!config && a->n_args > 0 && !fli_parse_u64(a->arg[0], strlen(a->arg[0]), INT64_MAX, &id)) {
@@ -697,12 +760,11 @@ int cli_run_cluster(const struct cli_args *a)
     }
     int code = open_leader_link(&k, a);
     if (code == 0) {
-        uint64_t until_ms = fli_clock_ms() + (timeout_ms != 0 ? timeout_ms : TIMEOUT_DEFAULT_MS);
+        uint64_t until_ms = end_of(a);
         code = is_subcommand(&k, "status") ? show_status(&k, until_ms)
                : config                    ? run_config(&k, until_ms)
                                            : change(&k, until_ms);
     }
-    fli_link_close(&k.link);
-    fli_link_security_fini(&k.tls);
+    close_leader_link(&k);
     return code;
 }

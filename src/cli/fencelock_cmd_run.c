@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/child.h"
 #include "fencelock/hold.h"
 
@@ -29,6 +30,7 @@ struct runner {
     const struct cli_args *args;
     fl_async *async;
     struct cli_child child;
+    char note[NOTE_SIZE]; /* who it is, for `show` */
     /* waiting */
     fl_call *acquiring;
     fl_call *fetching;
@@ -282,10 +284,12 @@ static void wait_run_and_release(struct runner *r)
     }
 }
 
-/* Describes the holder for `show`, since a random owner says nothing. The command's arguments are
- * left out: they may have secrets in them. */
-static void describe_holder(const struct cli_args *a, char out[NOTE_SIZE])
+/* Describes the holder for `show`, and names it so that each list, log and event says who it is.
+ * The command's arguments are left out: they may have secrets in them. */
+static void describe_holder(const struct cli_args *a, char note[NOTE_SIZE],
+                            char owner[FL_OWNER_MAX + 1])
 {
+    uint64_t random[2];
     char host[65] = "";
     char buffer[1024];
     struct passwd record;
@@ -295,21 +299,23 @@ static void describe_holder(const struct cli_args *a, char out[NOTE_SIZE])
     if (getpwuid_r(geteuid(), &record, buffer, sizeof buffer, &user) != 0) {
         user = NULL;
     }
-    snprintf(out, NOTE_SIZE, "user=%.64s host=%.64s pid=%ld command=%.128s",
-             user != NULL ? user->pw_name : "unknown", host, (long)getpid(),
-             slash != NULL && slash[1] != '\0' ? slash + 1 : a->rest[0]);
+    const char *name = user != NULL ? user->pw_name : "unknown";
+    const char *command = slash != NULL && slash[1] != '\0' ? slash + 1 : a->rest[0];
+    fli_random(random, sizeof random);
+    snprintf(note, NOTE_SIZE, "user=%.64s host=%.64s pid=%ld command=%.128s", name, host,
+             (long)getpid(), command);
+    snprintf(owner, FL_OWNER_MAX + 1, "%.64s@%.64s/%ld/%.64s/%016" PRIx64 "%016" PRIx64, name, host,
+             (long)getpid(), command, random[0], random[1]);
 }
 
 static int acquire(struct runner *r)
 {
     const struct cli_args *a = r->args;
-    char note[NOTE_SIZE];
-    describe_holder(a, note);
     struct fl_acquire_options options = {
         .ttl_ms = r->child.ttl_ms,
         .wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : FL_WAIT_MAX_MS,
         .owner = owner_of(r),
-        .value = fl_str(cli_has(a, CLI_OPT_VALUE) ? a->text[CLI_OPT_VALUE] : note),
+        .value = fl_str(cli_has(a, CLI_OPT_VALUE) ? a->text[CLI_OPT_VALUE] : r->note),
     };
     (void)cli_mode_of(a, &options); /* checked in cli_run_run() already */
     const struct fl_hold_options hold = {.max_hold_ms = a->number[CLI_OPT_MAX_HOLD],
@@ -344,7 +350,10 @@ int cli_run_run(const struct cli_args *a)
     if (code != 0) {
         return code;
     }
-    const struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
+    char owner[FL_OWNER_MAX + 1];
+    describe_holder(a, r.note, owner);
+    const struct fl_client_options options = {.owner = fl_str(owner),
+                                              .timeout_ms = a->number[CLI_OPT_TIMEOUT],
                                               .tls = tls.use,
                                               .user = login.user,
                                               .password = login.password};

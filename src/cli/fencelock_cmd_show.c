@@ -2,12 +2,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "cli/fencelock_common.h"
 
 #define LIMIT_DEFAULT UINT64_C(1000)
+#define WHO_SIZE 512u
 #define PAGE_MAX UINT64_C(1000)
 
 static const char *state_word(enum fl_lock_state state)
@@ -135,13 +135,9 @@ static void line_duration(const char *title, uint64_t ms)
 static void show_since(const struct fl_lock_info *l)
 {
     char age[CLI_DURATION_SIZE];
-    char when[64] = "";
-    struct tm tm;
+    char when[CLI_UTC_SIZE];
     uint64_t now_ms = fli_clock_wall_ms();
-    time_t at = (time_t)((now_ms > l->age_ms ? now_ms - l->age_ms : 0) / 1000);
-    if (gmtime_r(&at, &tm) != NULL) {
-        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    }
+    cli_format_utc(when, now_ms > l->age_ms ? now_ms - l->age_ms : 0);
     cli_format_duration(age, l->age_ms);
     printf("%-9s %s, %s ago\n", "since", when, age);
     printf("%-9s %" PRIu64 "%s\n", "renewed", l->renewals, l->renewals == 1 ? " time" : " times");
@@ -167,14 +163,45 @@ static void show_holders(const struct fl_lock_info *l)
     }
 }
 
+/* Who holds it: `user@host pid, command` where the value says so, as that of `fencelock run` does;
+ * else the label, the value or the owner. */
+static struct fl_bytes who_of(const struct fl_lock_info *l, char room[WHO_SIZE])
+{
+    static const char *const keys[] = {"user=", " host=", " pid=", " command="};
+    static const char *const before[] = {"", "@", " ", ", "};
+    char value[FL_VALUE_MAX + 1];
+    size_t len = 0;
+    const char *at =
+        l->value.len <= FL_VALUE_MAX ? value : NULL; /* who knows what a server sends */
+    if (at != NULL && l->value.len > 0) {
+        memcpy(value, l->value.data, l->value.len);
+    }
+    value[at != NULL ? l->value.len : 0] = '\0';
+    for (size_t i = 0; i < 4 && at != NULL; i++) {
+        const char *end = i == 3 ? at + strlen(at) : strstr(at, keys[i + 1]);
+        bool is = end != NULL && strncmp(at, keys[i], strlen(keys[i])) == 0;
+        int word = is ? (int)(end - at - (ptrdiff_t)strlen(keys[i])) : 0;
+        len += (size_t)snprintf(room + len, WHO_SIZE - len, "%s%.*s", before[i], word,
+                                is ? at + strlen(keys[i]) : "");
+        at = is && len < WHO_SIZE ? end : NULL;
+    }
+    return at != NULL         ? (struct fl_bytes){room, len}
+           : l->label.len > 0 ? l->label
+           : l->value.len > 0 ? l->value
+                              : l->owner;
+}
+
 static void show_text(const struct fl_lock_info *l, bool colours)
 {
+    char holder[WHO_SIZE];
     enum cli_colour colour = state_colour(l->state);
     line_bytes("lock", l->name);
     printf("%-9s %s%s%s\n", "state", cli_colour_on(colour, colours), state_word(l->state),
            cli_colour_off(colour, colours));
     if (l->state == FL_LOCK_HELD) {
         printf("%-9s %" PRIu64 "\n", "token", l->token);
+        struct fl_bytes who = who_of(l, holder);
+        line_bytes("holder", who.data == holder ? who : fl_str(""));
         line_bytes(l->session ? "session" : "owner", l->owner);
         line_bytes("label", l->label);
         line_bytes("value", l->value);
@@ -240,8 +267,8 @@ int cli_run_show(const struct cli_args *a)
 /* ---- locks ----------------------------------------------------------------------------------- */
 
 static const struct cli_column lock_columns[] = {
-    {"NAME", false},    {"STATE", false},  {"TOKEN", true},  {"AGE", true},
-    {"TTL LEFT", true}, {"WAITERS", true}, {"OWNER", false}, {"VALUE", false},
+    {"NAME", false},    {"STATE", false},  {"TOKEN", true},   {"AGE", true},
+    {"TTL LEFT", true}, {"WAITERS", true}, {"HOLDER", false},
 };
 #define LOCK_COLUMNS (sizeof lock_columns / sizeof lock_columns[0])
 
@@ -270,8 +297,8 @@ static void add_lock_row(struct cli_table *t, const struct fl_lock_info *l)
         cli_table_duration(t, CLI_PLAIN, l->ttl_left_ms);
     }
     cli_table_u64(t, l->waiters > 0 ? CLI_YELLOW : CLI_DIM, l->waiters);
-    cli_table_bytes(t, CLI_PLAIN, l->owner);
-    cli_table_bytes(t, CLI_DIM, l->value);
+    char holder[WHO_SIZE];
+    cli_table_bytes(t, CLI_PLAIN, who_of(l, holder));
 }
 
 /* One list, page by page, into a table or as JSON. */

@@ -16,6 +16,9 @@
 #define NONE_ASKED                                                                                 \
     "none of these nodes could be asked, so nothing is known of a leader: name the nodes with "    \
     "--nodes or FENCELOCK_NODES, and log in as they demand"
+#define DISK_WAITS                                                                                 \
+    "waits for its disk, which is full or slow: while it leads, or a majority does so, nothing "   \
+    "is granted"
 #define FORMING "the cluster is being formed: the first time all its nodes must be up"
 #define HEALTH_EVERY_MS 200
 #define HEALTH_LOCK "fencelock-health" /* is asked about, and never taken */
@@ -59,8 +62,16 @@ static void find_node_problems(struct problems *p, const struct seen_node *node,
 {
     const struct fl_node_status *s = &node->status;
     if (node->error != 0) {
-        add_problem(p, "%s", node->message);
+        bool all = leader != NULL && leader->status.cluster_nodes > 0 &&
+                   leader->status.cluster_nodes_connected == leader->status.cluster_nodes;
+        add_problem(p, "%s%s", node->message,
+                    all ? "; every member is connected to the leader, so this address is no "
+                          "member's any more: --discover asks for the members"
+                        : "");
         return;
+    }
+    if (s->log_waits != 0) {
+        add_problem(p, "%s " DISK_WAITS, node->address);
     }
     if (leader == NULL) {
         return; /* one sentence covers all of them */
@@ -143,6 +154,7 @@ static void status_json(const struct seen_node *nodes, size_t n, const char *lea
             cli_json_u64(&j, "last_token", s->last_token);
             cli_json_u64(&j, "locks_held", s->locks_held);
             cli_json_u64(&j, "clients", s->clients);
+            cli_json_bool(&j, "log_waits", s->log_waits != 0);
             cli_json_u64(&j, "uptime_ms", s->uptime_ms);
             cli_json_text(&j, "version", s->version);
         }
@@ -300,6 +312,23 @@ static void probe_node(const struct cli_args *a, fl_client *c, size_t i, struct 
     }
 }
 
+/* A node that waits for its disk may be why another one does not serve. */
+static void add_disk(struct probe *probes, size_t n)
+{
+    const char *full = NULL;
+    for (size_t i = 0; i < n && full == NULL; i++) {
+        full =
+            probes[i].live && probes[i].node.status.log_waits != 0 ? probes[i].node.address : NULL;
+    }
+    for (size_t i = 0; i < n && full != NULL; i++) {
+        size_t len = strlen(probes[i].message);
+        if (probes[i].live && !probes[i].serves) {
+            snprintf(probes[i].message + len, sizeof probes[i].message - len, "; %s " DISK_WAITS,
+                     full);
+        }
+    }
+}
+
 /* The worst exit code of all nodes: CLI_EXIT_UNKNOWN when one cannot be reached. */
 static int probe_nodes(const struct cli_args *a, fl_client *c, struct probe *probes, size_t n)
 {
@@ -311,6 +340,7 @@ static int probe_nodes(const struct cli_args *a, fl_client *c, struct probe *pro
                                      : CLI_EXIT_NO;
         code = one > code ? one : code;
     }
+    add_disk(probes, n);
     return code;
 }
 

@@ -5,9 +5,12 @@
  * has applied most, so they do not jump when the leader changes. */
 #include <inttypes.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <termios.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/fencelock_common.h"
@@ -304,6 +307,55 @@ static void show_json(fl_client *c, const struct sample *l, const struct rates *
     cli_json_finish(&j);
 }
 
+/* ---- the keyboard ---- */
+
+static volatile sig_atomic_t stopped_by;
+
+static void on_signal(int number)
+{
+    stopped_by = number;
+}
+
+/* Takes keys one by one, without showing them. False: there is no keyboard. */
+static bool open_keyboard(struct termios *before)
+{
+    if (isatty(STDIN_FILENO) != 1 || tcgetattr(STDIN_FILENO, before) != 0) {
+        return false;
+    }
+    struct termios keys = *before;
+    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    (void)sigaction(SIGINT, &stop, NULL);
+    (void)sigaction(SIGTERM, &stop, NULL);
+    return tcsetattr(STDIN_FILENO, TCSANOW, &keys) == 0;
+}
+
+/* Waits for a second. False: `q`, the end of the input, or a signal. */
+static bool wait_second(bool keyboard)
+{
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    uint64_t until_ms = fl_now_ms() + SECOND_MS;
+    for (uint64_t now_ms = fl_now_ms(); now_ms < until_ms && stopped_by == 0;
+         now_ms = fl_now_ms()) {
+        char key = '\0';
+        if (poll(&p, keyboard ? 1 : 0, (int)(until_ms - now_ms)) > 0 &&
+            (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q')) {
+            return false;
+        }
+    }
+    return stopped_by == 0;
+}
+
+static void close_keyboard(bool keyboard, const struct termios *before)
+{
+    if (keyboard) {
+        (void)tcsetattr(STDIN_FILENO, TCSANOW, before);
+    }
+    if (stopped_by != 0) {
+        (void)raise(stopped_by);
+    }
+}
+
 int cli_run_top(const struct cli_args *a)
 {
     static struct sample before;
@@ -319,23 +371,29 @@ int cli_run_top(const struct cli_args *a)
     }
     struct cli_style style = cli_style_of(a);
     bool once = cli_has(a, CLI_OPT_ONCE);
+    bool redraw = style.terminal && !once && !style.json;
+    struct termios terminal;
+    bool keyboard = redraw && open_keyboard(&terminal);
     take_sample(c, limit, &before);
-    do {
+    while (wait_second(keyboard)) {
         fl_lock_list_free(before.busy); /* only the counters are needed again */
         before.busy = NULL;
-        (void)poll(NULL, 0, SECOND_MS);
         take_sample(c, limit, &now);
         struct rates r = rates_of(&now, &before);
         if (style.json) {
             show_json(c, &now, &r);
         } else {
-            show_text(c, &now, &r, style, style.terminal && !once);
+            show_text(c, &now, &r, style, redraw);
         }
         before = now;
         /* its pointers are into `now`, which the next round overwrites */
         before.first = now.first == NULL ? NULL : &before.nodes[now.first - now.nodes];
         before.leader = now.leader == NULL ? NULL : &before.nodes[now.leader - now.nodes];
-    } while (!once && fflush(stdout) == 0);
+        if (once || fflush(stdout) != 0) {
+            break;
+        }
+    }
+    close_keyboard(keyboard, &terminal);
     fl_lock_list_free(before.busy);
     code = before.leader != NULL ? CLI_EXIT_DONE : CLI_EXIT_UNKNOWN;
     if (before.leader == NULL && !style.terminal) {

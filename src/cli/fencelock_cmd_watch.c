@@ -209,6 +209,7 @@ static int take_frame(struct watcher *w, const redisReply *r)
         return give_up(w, FL_EPROTO, "an event makes no sense");
     }
     w->heard = true;
+    event.wall_ms = fli_clock_wall_ms();
     show(w, &event);
     return 0;
 }

@@ -52,6 +52,7 @@ enum cli_option {
     CLI_OPT_STORE,
     CLI_OPT_CLAIM,
     CLI_OPT_NODES,
+    CLI_OPT_DISCOVER,
     CLI_OPT_TLS,
     CLI_OPT_CACERT,
     CLI_OPT_CERT,

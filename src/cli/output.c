@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
@@ -107,6 +108,15 @@ void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms)
         snprintf(out, CLI_DURATION_SIZE, "%" PRIu64 " d %" PRIu64 " h", s / 86400,
                  s % 86400 / 3600);
     }
+}
+
+void cli_format_utc(char out[CLI_UTC_SIZE], uint64_t wall_ms)
+{
+    struct tm tm = {0};
+    time_t seconds = (time_t)(wall_ms / 1000);
+    (void)gmtime_r(&seconds, &tm);
+    size_t len = strftime(out, CLI_UTC_SIZE, "%Y-%m-%dT%H:%M:%S", &tm);
+    (void)snprintf(out + len, CLI_UTC_SIZE - len, ".%03uZ", (unsigned)(wall_ms % 1000));
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -333,7 +343,8 @@ static void print_row(const struct cli_table *t, const struct cli_cell *row, con
         n--;
     }
     for (size_t i = 0; i < n; i++) {
-        int pad = (int)(widths[i] - width_of(row[i].text));
+        size_t width = width_of(row[i].text);
+        int pad = width < widths[i] ? (int)(widths[i] - width) : 0;
         bool right = t->columns[i].right;
         fprintf(f, "%*s%s%s%s", right ? pad : 0, "", cli_colour_on(row[i].colour, colours),
                 row[i].text, cli_colour_off(row[i].colour, colours));
@@ -357,6 +368,7 @@ void cli_table_print(const struct cli_table *t, FILE *f, bool colours)
     }
     for (size_t i = 0; i < t->n_cells; i++) {
         size_t w = width_of(t->cells[i].text);
+        w = w < CLI_CELL_WIDTH_MAX ? w : CLI_CELL_WIDTH_MAX;
         widths[i % t->n_columns] = w > widths[i % t->n_columns] ? w : widths[i % t->n_columns];
     }
     print_row(t, titles, widths, f, colours);

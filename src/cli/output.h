@@ -26,6 +26,10 @@ void cli_print_safe(FILE *f, struct fl_bytes b);
 #define CLI_DURATION_SIZE 32u
 void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms);
 
+/* The time of a wall clock in UTC, as logs write it: "2026-11-28T03:49:17.123Z". */
+#define CLI_UTC_SIZE 40u
+void cli_format_utc(char out[CLI_UTC_SIZE], uint64_t wall_ms);
+
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
 #define CLI_JSON_DEPTH_MAX 16u
@@ -56,6 +60,7 @@ void cli_json_finish(struct cli_json *j);
 enum cli_colour { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_GREEN, CLI_YELLOW, CLI_RED };
 
 #define CLI_COLUMNS_MAX 12u
+#define CLI_CELL_WIDTH_MAX 40u /* what is wider moves the rest of its own row only */
 
 struct cli_column {
     const char *title;

@@ -90,7 +90,7 @@ bool watch_event_parse(struct fl_bytes channel, struct fl_bytes text, struct wat
     const size_t prefix_len = sizeof prefix - 1;
     const char *at = text.data;
     const char *end = at + text.len;
-    if (text.len == 0 || text.len > WATCH_TEXT_MAX) {
+    if (text.len == 0 || text.len > WATCH_TEXT_MAX || memchr(at, '\0', text.len) != NULL) {
         return false;
     }
     *ret = (struct watch_event){.text = text, .name = {"", 0}, .owner = {"", 0}};
@@ -163,9 +163,10 @@ void watch_event_print(const struct watch_event *e, FILE *f, bool colours, size_
         *width = wide < WATCH_NAME_WIDTH_MAX ? wide : WATCH_NAME_WIDTH_MAX;
     }
     enum cli_colour colour = colour_of(e->event);
-    fprintf(f, "%s%9" PRIu64 ".%03" PRIu64 "%s  %s", cli_colour_on(CLI_DIM, colours),
-            e->clock_ms / 1000, e->clock_ms % 1000, cli_colour_off(CLI_DIM, colours),
-            cli_colour_on(colour, colours));
+    char when[CLI_UTC_SIZE];
+    cli_format_utc(when, e->wall_ms);
+    fprintf(f, "%s%s%s  %s", cli_colour_on(CLI_DIM, colours), when,
+            cli_colour_off(CLI_DIM, colours), cli_colour_on(colour, colours));
     size_t shown = strlen(e->event);
     cli_print_safe(f, fl_str(e->event));
     fprintf(f, "%s%*s  ", cli_colour_off(colour, colours), shown < 8 ? (int)(8 - shown) : 0, "");
@@ -200,13 +201,14 @@ static void print_encoded(FILE *f, struct fl_bytes b)
     }
 }
 
-/* The words as they came, with the lock after the first. Only a broken node can send what is not
- * visible ASCII; it is encoded in any case. */
+/* The words as they came, with the lock after the first, and the time at the end. Only a broken
+ * node can send what is not visible ASCII; it is encoded in any case. */
 void watch_event_print_plain(const struct watch_event *e, FILE *f)
 {
     const char *at = e->text.data;
     const char *end = at + e->text.len;
     bool first = true;
+    char when[CLI_UTC_SIZE];
     while (at < end) {
         const char *blank = memchr(at, ' ', (size_t)(end - at));
         const char *stop = blank != NULL ? blank : end;
@@ -218,9 +220,11 @@ void watch_event_print_plain(const struct watch_event *e, FILE *f)
             print_encoded(f, e->name);
         }
         first = false;
-        fputc(stop < end ? ' ' : '\n', f);
+        fputs(stop < end ? " " : "", f);
         at = stop < end ? stop + 1 : end;
     }
+    cli_format_utc(when, e->wall_ms);
+    fprintf(f, " time=%s\n", when);
 }
 
 void watch_event_print_json(const struct watch_event *e, FILE *f)
@@ -242,6 +246,9 @@ void watch_event_print_json(const struct watch_event *e, FILE *f)
     if (e->reason[0] != '\0') {
         cli_json_text(&j, "reason", e->reason);
     }
+    char when[CLI_UTC_SIZE];
+    cli_format_utc(when, e->wall_ms);
     cli_json_u64(&j, "clock_ms", e->clock_ms);
+    cli_json_text(&j, "time", when);
     cli_json_finish(&j);
 }

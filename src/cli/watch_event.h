@@ -16,8 +16,9 @@ struct watch_event {
     struct fl_bytes owner; /* decoded; points into `bytes` */
     bool has_owner, has_token, has_wait;
     fl_token token;
-    uint64_t clock_ms;
-    uint64_t wait; /* the number of the wait */
+    uint64_t clock_ms; /* of the cluster clock */
+    uint64_t wall_ms;  /* when it came, by the clock of this machine; the caller sets it */
+    uint64_t wait;     /* the number of the wait */
     char bytes[WATCH_TEXT_MAX];
 };
 

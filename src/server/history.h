@@ -14,7 +14,7 @@
 
 #define HISTORY_LOCKS 64u
 #define HISTORY_EVENTS 100u
-#define HISTORY_OWNER_MAX 40u /* bytes of an owner that are kept */
+#define HISTORY_OWNER_MAX 96u /* bytes of an owner that are kept */
 
 enum history_what {
     HISTORY_GRANTED = 1,

@@ -7,6 +7,7 @@
 #include "machine/view.h"
 #include "metrics/json.h"
 
+#define PAGE_LOCKS 20u
 #define PAYLOAD_MAX ((size_t)128 * 1024) /* above the limit of machine_query() */
 
 /* ---- the last minutes ---- */
@@ -148,6 +149,17 @@ static void put_counts(const struct page_view *v, struct json *j)
 
 /* ---- one lock ---- */
 
+static void put_grant(const struct machine_lock_view *l, struct json *j)
+{
+    json_bytes(j, "owner", l->owner);
+    json_bytes(j, "label", l->label);
+    json_bytes(j, "value", l->value);
+    json_number(j, "token", l->token);
+    json_number(j, "since", l->since_ms);
+    json_number(j, "left_ms", l->ttl_left_ms);
+    json_number(j, "renewals", l->renewals);
+}
+
 /* The page has no login, so it shows what a client without one may see. */
 static bool may_see(const struct page_view *v, struct fli_slice name)
 {
@@ -204,6 +216,30 @@ static void put_hot(const struct page_view *v, struct json *j)
     json_close(j, ']');
 }
 
+/* The first of the locks that are held: who has them, and for how long. */
+static void put_locks(const struct page_view *v, struct json *j)
+{
+    struct machine_command c = {.op = MACHINE_OP_LOCKS, .number = PAGE_LOCKS};
+    struct machine_result r = {.code = MACHINE_NOTFOUND};
+    struct machine_page page;
+    struct machine_lock_view lock;
+    struct fli_buf payload;
+    fli_buf_init(&payload, PAYLOAD_MAX);
+    json_open(j, "held_locks", '[');
+    if (v->info->machine != NULL && machine_query(v->info->machine, &c, &r, &payload) == 0 &&
+        r.code == MACHINE_DONE && machine_page_open(payload.data, payload.len, &page) == 0) {
+        while (machine_page_next_lock(&page, &lock) == 1) {
+            json_open(j, NULL, '{');
+            json_bytes(j, "name", lock.name);
+            json_number(j, "waiters", lock.waiters);
+            put_grant(&lock, j);
+            json_close(j, '}');
+        }
+    }
+    json_close(j, ']');
+    fli_buf_fini(&payload);
+}
+
 int page_state(const struct page_view *v, struct fli_buf *out)
 {
     struct json j;
@@ -217,6 +253,7 @@ int page_state(const struct page_view *v, struct fli_buf *out)
     }
     json_close(&j, ']');
     put_hot(v, &j);
+    put_locks(v, &j);
     put_all_series(v->series, &j);
     json_close(&j, '}');
     return j.rc;
@@ -225,13 +262,7 @@ int page_state(const struct page_view *v, struct fli_buf *out)
 static void put_holder(const struct machine_lock_view *l, struct json *j)
 {
     json_open(j, NULL, '{');
-    json_bytes(j, "owner", l->owner);
-    json_bytes(j, "label", l->label);
-    json_bytes(j, "value", l->value);
-    json_number(j, "token", l->token);
-    json_number(j, "since", l->since_ms);
-    json_number(j, "left_ms", l->ttl_left_ms);
-    json_number(j, "renewals", l->renewals);
+    put_grant(l, j);
     json_close(j, '}');
 }
 

@@ -5,10 +5,12 @@ import hashlib
 import itertools
 import json
 import os
+import pty
 import re
 import socket
 import subprocess
 import sys
+import termios
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
@@ -29,6 +31,13 @@ def own_address():
         except OSError:
             return None
     return None if host.startswith('127.') else host
+
+
+def read_until(fd, text):
+    seen = b''
+    while text not in seen:
+        seen += os.read(fd, 4096)
+    return seen
 
 
 class AclCase(Case):
@@ -336,6 +345,49 @@ class Tool(AclCase):
         code, out, error = self.tool('run', 'a4', *at, '--ttl', '10m', '--user', 'ann', '--password-file', path, '--', binary('fencelock'),
                                      'show', 'a4', '--json', '--nodes', node.address)
         self.assertRegex(out, r'host=\S+ pid=[0-9]+ command=fencelock\b')
+        self.assertRegex(json.loads(out)['owner'], r'^\S+@\S+/\d+/fencelock/[0-9a-f]{32}$') # so in lists, logs and events
+
+    def users(self, node, *words, given=''):
+        return subprocess.run([binary('fencelock'), 'user', *words, '--nodes', node.address], input=given, capture_output=True, text=True,
+                              timeout=PATIENCE_S, env=patient_env())
+
+    def test_users_are_made(self):
+        node = self.cluster().nodes[0]
+        self.assertEqual(self.users(node, 'add', 'bob', '~b*', '+@acquire', given='bob password\nmore\n').returncode, 0)
+        bob = self.login(node, 'bob', 'bob password')
+        self.assertGreater(bob.call('ACQUIRE', 'b1', 'TTL', TTL), 0)
+        self.assertError('NOPERM', bob, 'ACQUIRE', 'a1', 'TTL', TTL)
+        for words, given, code, says in ((('bob', '+@see'), 'x\n', 1, 'there is such a user'), (('eve', '+@see'), '', 2, 'it is empty'),
+                                         (('eve', '+@see'), '\n', 2, 'it is empty'), (('eve', '>pass'), 'x\n', 2, 'not an argument'),
+                                         (('eve', '+@nosuch'), 'x\n', 1, '@nosuch'), (('eve',), 'x\n', 2, 'too few')):
+            done = self.users(node, 'add', *words, given=given)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(says, done.stderr)
+        listed = json.loads(self.users(node, 'list', '--json').stdout)['users']
+        self.assertEqual([(u['user'], u['state'], u['passwords']) for u in listed], [('default', 'on', '0'), ('bob', 'on', '1')])
+        self.assertNotIn('scrypt', self.users(node, 'list').stdout)
+        self.assertEqual(self.users(node, 'remove', 'bob').returncode, 0)
+        self.assertError('NOAUTH', bob, 'CHECK', 'b1', 1)
+        self.assertEqual(self.users(node, 'remove', 'bob').returncode, 1)
+
+    def test_a_password_is_asked_for(self):
+        node = self.cluster().nodes[0]
+        for first, second, code in (('typed', 'typed', 0), ('typed', 'mistyped', 2)):
+            ours, theirs = pty.openpty()
+            self.addCleanup(os.close, ours)
+            child = subprocess.Popen([binary('fencelock'), 'user', 'add', 'ann%d' % code, '+@see', '--nodes', node.address], stdin=theirs,
+                                     stdout=subprocess.PIPE, stderr=theirs, env=patient_env())
+            self.addCleanup(child.wait)
+            self.addCleanup(child.kill)
+            seen = read_until(ours, b'password of the new user: ')
+            os.write(ours, first.encode() + b'\n')
+            seen += read_until(ours, b'the same again: ')
+            os.write(ours, second.encode() + b'\n')
+            self.assertEqual(child.wait(PATIENCE_S), code)
+            self.assertNotIn(b'typed', seen)
+            self.assertTrue(termios.tcgetattr(theirs)[3] & termios.ECHO)
+            os.close(theirs)
+        self.login(node, 'ann0', 'typed')
 
 
 class Audit(AclCase):

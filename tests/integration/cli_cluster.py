@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -294,6 +295,21 @@ class Faults(CliCase):
             leader.resume()
         self.assertEqual(len(set(tokens)), 4)
         self.assertTrue(all(t > token for t in tokens))
+
+    def test_members_are_learned_from_one(self):
+        """One address is enough, also for a script that was written before a node was replaced."""
+        self.connected(3)
+        for node in self.cluster.nodes:
+            code, value = self.json_in_time('status', '--discover', '--nodes', node.address)
+            self.assertEqual((code, sorted(n['address'] for n in value['nodes'])), (DONE, sorted(n.address for n in self.cluster.nodes)))
+        with socket.socket() as nobody: # bound, and it does not listen
+            nobody.bind(('127.0.0.1', 0))
+            dead = '127.0.0.1:%d' % nobody.getsockname()[1]
+            code, _, err = self.in_time('status', '--nodes', ','.join([dead, *(n.address for n in self.cluster.nodes)]))
+            self.assertEqual(code, NO)
+            self.assertIn('--discover', err)
+            code, _, err = self.run_cli('status', '--discover', '--nodes', dead, '--timeout', '1s')
+            self.assertEqual(code, UNKNOWN)
 
     def test_no_majority(self):
         leader = self.cluster.leader()

@@ -49,10 +49,10 @@ class Fields(Case):
         self.rows = rows()
         self.seen = {}
 
-    def ask(self, row, *words, code=0, hurried=False):
+    def ask(self, row, *words, code=0, hurried=False, given=b''):
         """hurried: a command that gives a node two seconds; None, when it had no answer in that time."""
         done = subprocess.run([binary('fencelock')] + [str(w) for w in words] + ['--json'], env=self.env, cwd=self.lab.dir, timeout=PATIENCE_S,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                              input=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if hurried and b'no answer' in done.stdout + done.stderr:
             return None
         self.assertEqual(done.returncode, code, done.stderr.decode())
@@ -80,6 +80,9 @@ class Fields(Case):
         self.ask('cluster config', 'cluster', 'config')
         self.ask('cluster config', 'cluster', 'config', 'set', 'locks-max', 3000000)
         self.ask('cluster add', 'cluster', 'transfer', 1)
+        self.ask('user add', 'user', 'add', 'ann', '+@see', given=b'ann-password\n')
+        self.ask('user list', 'user', 'list')
+        self.ask('user add', 'user', 'remove', 'ann')
         try_again(lambda: self.ask('status', 'status', hurried=True), 'an answer in the two seconds that it has')
         try_again(lambda: self.ask('top --once', 'top', '--once', hurried=True), 'an answer in time')
         self.ask('token', 'token', 'x')

@@ -10,7 +10,9 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, Cluster, binary, main, wait_until
+import cli_scripted
 from cli_scripted import CLOSE, DONE, NO, UNKNOWN, USAGE, CliCase
+from scripted_server import bulk
 
 
 class Remedies(CliCase):
@@ -32,10 +34,31 @@ class Remedies(CliCase):
     def test_what_to_do_about_a_refusal(self):
         code, _, err = self.ask(self.server(b'-NOAUTH Authentication required.\r\n'), 'acquire', 'x')
         self.assertEqual(code, NO)
-        self.assertIn('Log in with --user', err)
+        self.assertIn('Authentication required. Log in with --user', err)
         stale = self.server(b'-STALE token 1 is below the mark 2; acquire the lock again\r\n')
         code, _, err = self.ask_store(stale, 'set', 'k', 'v', '--lock', 'x', '--token', '1')
         self.assertEqual((code, err.count('acquire the lock again')), (NO, 1))
+
+    def test_a_long_name_moves_its_own_row_only(self):
+        s = self.server(cli_scripted.Output.page(b'', b'a', b'n' * 41, b'n' * 40))
+        rows = self.ask(s, 'locks')[1].splitlines()
+        self.assertEqual(rows[1].index('held'), 42)
+        self.assertEqual(rows[2].index('held'), 43)
+        self.assertEqual(rows[3].index('held'), 42)
+
+    def test_who_holds_it(self):
+        """A value as that of `fencelock run` is shown in one form everywhere; the label, the value or the owner stand for it."""
+        def shown(*more):
+            fields = [b'name', b'a', b'state', b'held', b'owner', b'me', *more]
+            lock = b'*%d\r\n' % len(fields) + b''.join(bulk(f) for f in fields)
+            row = self.ask(self.server(b'*2\r\n' + bulk(b'') + b'*1\r\n' + lock), 'locks')[1].splitlines()[1]
+            return row[row.index('  0  ') + 5:].split('  ')[-1]
+        self.assertEqual(shown(b'value', b'user=kite host=web1 pid=42 command=the report.sh'), 'kite@web1 42, the report.sh')
+        self.assertEqual(shown(b'value', b'user=kite host=web1 pid=42'), 'user=kite host=web1 pid=42')
+        self.assertEqual(shown(b'value', b'user=kite command=x host=y pid=3'), 'user=kite command=x host=y pid=3')
+        self.assertEqual(shown(b'value', b'hello', b'label', b'job'), 'job')
+        self.assertEqual(shown(b'value', b'v' * 5000), 'v' * 5000)
+        self.assertEqual(shown(), 'me')
 
     def test_a_person_is_told_why_nothing_happens(self):
         dead = self.server(b'', listen=False)

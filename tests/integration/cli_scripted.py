@@ -646,7 +646,7 @@ waiters   3
     def test_locks(self):
         s = self.server(self.page(b'h2', b'a', b'long name'), self.page(b'', 'Z\u00fcrich'.encode()))
         self.assertEqual(self.ask(s, 'locks', '--match', '*'), (DONE, '''\
-NAME       STATE  TOKEN   AGE  TTL LEFT  WAITERS  OWNER  VALUE
+NAME       STATE  TOKEN   AGE  TTL LEFT  WAITERS  HOLDER
 a          held       1  0 ms     2.5 s        0  me
 long name  held       2  0 ms     2.5 s        0  me
 Z\u00fcrich     held       1  0 ms     2.5 s        0  me
@@ -696,7 +696,7 @@ Z\u00fcrich     held       1  0 ms     2.5 s        0  me
         self.assertEqual(value['problems'], [dead.address + ': cannot connect: Connection refused'])
         self.assertEqual(value['nodes'][1], {
             'address': behind.address, 'reachable': True, 'id': 2, 'role': 'follower', 'term': 4, 'commit_index': 120,
-            'applied_index': 110, 'lag': 10, 'last_token': 33, 'locks_held': 2, 'clients': 5, 'uptime_ms': 3725000,
+            'applied_index': 110, 'lag': 10, 'last_token': 33, 'locks_held': 2, 'clients': 5, 'log_waits': False, 'uptime_ms': 3725000,
             'version': '0.1.0'})
         self.assertEqual((value['nodes'][2]['reachable'], value['nodes'][2]['error']), (False, 'ENOCONN'))
 

@@ -2,20 +2,25 @@
 """`fencelock watch` on real nodes and on scripted ones: what it shows on a terminal, in a pipe and as JSON; that it goes
 on at another node when its own dies, hangs or is cut off, and says that there is a gap."""
 
+import calendar
 import json
 import os
 import pty
 import queue
+import re
 import signal
 import subprocess
 import sys
+import termios
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, Case, Cluster, binary, env_without_options, main, try_again, wait_until
 from scripted_server import CLOSE, HANG, ScriptedServer
 
 OWNER, OTHER = 'owner-a-0123456789', 'owner-b-0123456789'
+TIME = re.compile(r' time=(\S+)\.\d{3}Z$')
 
 
 class Watcher:
@@ -128,6 +133,9 @@ class OneNode(WatchCase):
         self.assertEqual([line.split()[0] for line in lines[:5]],
                          ['event=' + e for e in ('granted', 'queued', 'released', 'granted', 'broken')])
         self.assertIn(' lock=a%20b ', lines[5])
+        for line in lines: # as the logs write it
+            came = calendar.timegm(time.strptime(TIME.search(line).group(1), '%Y-%m-%dT%H:%M:%S'))
+            self.assertLess(abs(time.time() - came), 3600)
         self.assertIn(' owner=name%20with%20blanks ', lines[5])
         self.assertEqual((w.child.wait(PATIENCE_S), w.errors), (0, [])) # --limit
 
@@ -142,6 +150,7 @@ class OneNode(WatchCase):
         token, lines, code = self.told(tell)
         events = [json.loads(line) for line in lines]
         self.assertEqual([e['event'] for e in events], ['granted', 'queued', 'released', 'granted', 'broken'])
+        self.assertRegex(events[3].pop('time'), r'^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$')
         clock = events[3].pop('clock_ms')
         self.assertGreater(clock, 0)
         self.assertEqual(events[3].pop('wait'), events[1]['wait'])
@@ -172,6 +181,23 @@ class OneNode(WatchCase):
         child.kill()
         child.wait()
         return None
+
+    def test_a_key_ends_top(self):
+        ours, theirs = pty.openpty()
+        self.addCleanup(os.close, ours)
+        self.addCleanup(os.close, theirs)
+        for ends in (lambda child: os.write(ours, b'xq'), lambda child: child.send_signal(signal.SIGINT)):
+            child = subprocess.Popen([binary('fencelock'), 'top', '--nodes', self.node.address], stdin=theirs, stdout=theirs, stderr=theirs,
+                                     env=env_without_options(FENCELOCK_TIMEOUT='120s'))
+            self.addCleanup(child.wait)
+            self.addCleanup(child.kill)
+            seen = b''
+            while b'leads' not in seen:
+                seen += os.read(ours, 65536)
+            ends(child)
+            self.assertIn(child.wait(PATIENCE_S), (0, -signal.SIGINT))
+            flags = termios.tcgetattr(theirs)[3]
+            self.assertEqual(flags & (termios.ECHO | termios.ICANON), termios.ECHO | termios.ICANON)
 
     def test_on_a_terminal(self):
         token, lines = self.told(self.on_terminal)
@@ -284,7 +310,7 @@ class Scripted(WatchCase):
             code = w.end()
             for s in servers:
                 s.settle()
-            return None if strange() else (servers, code, w.rest(), ''.join(w.errors))
+            return None if strange() else (servers, code, [TIME.sub('', line) for line in w.rest()], ''.join(w.errors))
         return try_again(ran, 'a server in time')
 
     def test_a_gap_in_the_events_and_one_of_the_connection(self):

@@ -8,7 +8,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import ASK_AGAIN, PATIENCE_S, Case, Cluster, ask_again, main, try_again, wait_until
+from harness import ASK_AGAIN, PATIENCE_S, Case, Cluster, ask_again, binary, main, patient_env, try_again, wait_until
 
 OWNER = 'owner-a-0123456789'
 SIZE = '60m' # room for a few segments of the log
@@ -122,6 +122,16 @@ class DiskFull(Case):
         small.start()
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1, 'the states differ')
 
+    def said(self, small):
+        """What the tool says of a node that waits, and its exit code. All nodes have to answer within two seconds."""
+        nodes = ','.join(n.address for n in self.cluster.nodes)
+        def asked():
+            done = subprocess.run([binary('fencelock'), 'status', '--nodes', nodes], capture_output=True, text=True, env=patient_env())
+            return 'no answer' not in done.stderr and done
+        done = wait_until(asked, 'an answer of each node')
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn(small.address + ' waits for its disk, which is full or slow', done.stderr)
+
     def test_a_node_whose_disk_is_full_waits_and_goes_on(self):
         """It follows for as long as there is room in its segments, then waits, also over a SIGKILL; nothing of it is lost."""
         small, other = self.cluster.nodes[:2]
@@ -130,6 +140,7 @@ class DiskFull(Case):
             self.fill(other)
             return small.info()['log_waits_for_segment']
         wait_until(waits, 'a node that waits for room')
+        self.said(small)
         small.kill()
         small.start()
         token = ask_again(other, 'TOKEN', 'x')

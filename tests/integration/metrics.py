@@ -206,12 +206,18 @@ class OneNode(Case):
         for name in ('open-1', 'secret-1'):
             self.node.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER_A)
             self.assertIsNone(self.node.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER_B))
-        hot = json.loads(get_answered(self.address, '/api/state')[1])['hot']
-        self.assertEqual({h['name'] for h in hot}, {'open-1', 'secret-1'})
+        state = json.loads(get_answered(self.address, '/api/state')[1])
+        for shown in (state['hot'], state['held_locks']):
+            self.assertEqual({h['name'] for h in shown}, {'open-1', 'secret-1'})
+        self.assertEqual({h['owner'] for h in state['held_locks']}, {OWNER_A})
         self.node.call('ACL', 'SETUSER', 'boss', 'on', 'nopass', '~*', '+@all')
         self.node.call('ACL', 'SETUSER', 'default', 'resetkeys', '~open*', '-@admin')
-        hot = json.loads(get_answered(self.address, '/api/state')[1])['hot']
-        self.assertEqual([h['name'] for h in hot], ['open-1'])
+        state = json.loads(get_answered(self.address, '/api/state')[1])
+        for shown in (state['hot'], state['held_locks']):
+            self.assertEqual([h['name'] for h in shown], ['open-1'])
+        for i in range(30): # the page has room for twenty
+            self.node.call('ACQUIRE', 'open/%d' % i, 'TTL', 60000, 'OWNER', OWNER_A)
+        self.assertEqual(len(json.loads(get_answered(self.address, '/api/state')[1])['held_locks']), 20)
         self.assertEqual(json.loads(get_answered(self.address, '/api/lock?name=open-1')[1])['state'], 'held')
         self.assertEqual(get_answered(self.address, '/api/lock?name=secret-1')[0], 404)
 

@@ -5,6 +5,10 @@
 
 static struct watch_event event;
 
+#define CAME_MS UINT64_C(1795837757005)
+#define TIME " time=2026-11-28T03:49:17.005Z"
+#define JSON_TIME "\"time\":\"2026-11-28T03:49:17.005Z\""
+
 static bool parse(const char *channel, const char *text)
 {
     return watch_event_parse(fl_str(channel), fl_str(text), &event);
@@ -26,6 +30,7 @@ static void expect_shown(enum format way, const char *expected)
     size_t width = 4;
     FILE *f = open_memstream(&text, &len);
     assert_non_null(f);
+    event.wall_ms = CAME_MS;
     if (way == PEOPLE) {
         watch_event_print(&event, f, false, &width);
     } else if (way == PLAIN) {
@@ -48,26 +53,28 @@ TEST(test_a_grant)
     assert_int_equal(event.clock_ms, 88123);
     assert_int_equal(event.wait, 5);
     assert_false(watch_event_is_gap(&event));
-    expect_shown(PEOPLE, "       88.123  granted   a/b   token 17  owner me \xc3\xa9\n");
-    expect_shown(PLAIN, "event=granted lock=a/b token=17 owner=me%20%C3%A9 clock=88123 wait=5\n");
+    expect_shown(PEOPLE, "2026-11-28T03:49:17.005Z  granted   a/b   token 17  owner me \xc3\xa9\n");
+    expect_shown(PLAIN,
+                 "event=granted lock=a/b token=17 owner=me%20%C3%A9 clock=88123 wait=5" TIME "\n");
     expect_shown(JSON, "{\"event\":\"granted\",\"lock\":\"a/b\",\"token\":17,"
-                       "\"owner\":\"me \xc3\xa9\",\"wait\":5,\"clock_ms\":88123}\n");
+                       "\"owner\":\"me \xc3\xa9\",\"wait\":5,\"clock_ms\":88123," JSON_TIME "}\n");
 }
 
 TEST(test_left_resync_and_unknown)
 {
     assert_true(parse("lock:x", "event=left owner=o clock=1000 wait=7 reason=deadline"));
-    expect_shown(PEOPLE, "        1.000  left      x     owner o  because: deadline\n");
+    expect_shown(PEOPLE, "2026-11-28T03:49:17.005Z  left      x     owner o  because: deadline\n");
     expect_shown(JSON, "{\"event\":\"left\",\"lock\":\"x\",\"owner\":\"o\",\"wait\":7,"
-                       "\"reason\":\"deadline\",\"clock_ms\":1000}\n");
+                       "\"reason\":\"deadline\",\"clock_ms\":1000," JSON_TIME "}\n");
     assert_true(parse("fencelock:resync", "event=resync clock=5"));
     assert_true(watch_event_is_gap(&event));
     assert_int_equal(event.name.len, 0);
-    expect_shown(PEOPLE, "        0.005  resync    -  events were missed: see fencelock show\n");
-    expect_shown(PLAIN, "event=resync clock=5\n");
+    expect_shown(PEOPLE,
+                 "2026-11-28T03:49:17.005Z  resync    -  events were missed: see fencelock show\n");
+    expect_shown(PLAIN, "event=resync clock=5" TIME "\n");
     /* Words of a later version. */
     assert_true(parse("lock:x", "event=moved to=y clock=5"));
-    expect_shown(PLAIN, "event=moved lock=x to=y clock=5\n");
+    expect_shown(PLAIN, "event=moved lock=x to=y clock=5" TIME "\n");
 }
 
 TEST(test_what_cannot_be_an_event)
@@ -96,9 +103,18 @@ TEST(test_what_cannot_be_an_event)
 TEST(test_nothing_drives_a_terminal)
 {
     assert_true(parse("lock:\x1b[2J x\n", "event=granted\x1b token=1 owner=%1B[2J%0A clock=1"));
-    expect_shown(PEOPLE,
-                 "        0.001  granted\\x1b  \\x1b[2J x\\x0a  token 1  owner \\x1b[2J\\x0a\n");
-    expect_shown(PLAIN, "event=granted? lock=%1B[2J%20x%0A token=1 owner=%1B[2J%0A clock=1\n");
+    expect_shown(
+        PEOPLE,
+        "2026-11-28T03:49:17.005Z  granted\\x1b  \\x1b[2J x\\x0a  token 1  owner \\x1b[2J\\x0a\n");
+    expect_shown(PLAIN,
+                 "event=granted? lock=%1B[2J%20x%0A token=1 owner=%1B[2J%0A clock=1" TIME "\n");
+}
+
+TEST(test_nothing_is_cut_at_a_zero_byte)
+{
+    static const char text[] = "event=granted\0by-nobody token=1 clock=1";
+    assert_false(
+        watch_event_parse(fl_str("lock:x"), (struct fl_bytes){text, sizeof text - 1}, &event));
 }
 
 TEST(test_the_largest)

@@ -1,0 +1,209 @@
+/* fencelock_cmd_user.c: `fencelock user`: makes, lists and deletes users. A password is asked for
+ * on the terminal, or is the first line of stdin; it is never an argument, which everybody on the
+ * machine could read. */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/lines.h"
+#include "cli/fencelock_common.h"
+#include "link/link.h"
+
+/* What `ACL SETUSER` begins a password with; then the password. */
+#define WORD_SIZE (FL_PASSWORD_MAX + 2u)
+
+static int no_password(const char *why)
+{
+    cli_complain("the password of the new user: %s", why);
+    return CLI_EXIT_USAGE;
+}
+
+/* Reads a line from stdin, into which the password goes behind its `>`. */
+static int read_line(char word[WORD_SIZE])
+{
+    const char *why = NULL;
+    size_t len = 0;
+    word[0] = '>';
+    int rc = fli_line_read(stdin, word + 1, WORD_SIZE - 1, &len, &why);
+    return rc == 1 && len > 0 ? 0 : no_password(why != NULL ? why : "it is empty");
+}
+
+/* Ends the reading of a password, so that the terminal shows what is typed after it. */
+static void on_interrupt(int number)
+{
+}
+
+static int read_quietly(const char *prompt, const struct termios *quiet,
+                        const struct termios *before, char word[WORD_SIZE])
+{
+    struct sigaction end = {.sa_handler = on_interrupt}; /* without SA_RESTART */
+    (void)sigaction(SIGINT, &end, NULL);
+    (void)sigaction(SIGTERM, &end, NULL);
+    if (tcsetattr(STDIN_FILENO, TCSAFLUSH, quiet) != 0) {
+        return no_password(strerror(errno));
+    }
+    fputs(prompt, stderr); /* not before: what is typed at once would be shown, or lost */
+    int code = read_line(word);
+    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, before);
+    fputc('\n', stderr);
+    return code;
+}
+
+/* On a terminal it is asked for twice, and not shown. */
+static int read_password(char word[WORD_SIZE])
+{
+    char again[WORD_SIZE];
+    struct termios before;
+    if (isatty(STDIN_FILENO) != 1 || tcgetattr(STDIN_FILENO, &before) != 0) {
+        return read_line(word);
+    }
+    struct termios quiet = before;
+    quiet.c_lflag &= ~(tcflag_t)ECHO;
+    int code = read_quietly("password of the new user: ", &quiet, &before, word);
+    code = code != 0 ? code : read_quietly("the same again: ", &quiet, &before, again);
+    if (code == 0 && strcmp(word, again) != 0) {
+        code = no_password("the two differ");
+    }
+    explicit_bzero(again, sizeof again);
+    return code;
+}
+
+static int report(const struct cli_args *a, const char *change)
+{
+    if (cli_has(a, CLI_OPT_JSON)) {
+        struct cli_json j = cli_json_begin(stdout);
+        cli_json_text(&j, "change", change);
+        cli_json_bytes(&j, "user", fl_str(a->arg[0]));
+        cli_json_finish(&j);
+    } else {
+        puts("done");
+    }
+    return CLI_EXIT_DONE;
+}
+
+/* Whether there is such a user already: one that is changed by mistake would have two passwords. */
+static int refuse_known(const struct cli_args *a)
+{
+    const char *const words[] = {"ACL", "GETUSER", a->arg[0]};
+    redisReply *r = NULL;
+    int code = cli_ask_cluster(a, words, 3, &r);
+    if (code == 0 && r->type != REDIS_REPLY_NIL) {
+        code = cli_fail(a, FL_EEXISTS,
+                        "there is such a user; fencelock user remove deletes it, and ACL SETUSER "
+                        "changes it",
+                        NULL, NULL);
+    }
+    if (r != NULL) {
+        freeReplyObject(r);
+    }
+    return code;
+}
+
+int cli_run_user_add(const struct cli_args *a)
+{
+    char password[WORD_SIZE];
+    const char *words[5 + CLI_ARGS_MAX] = {"ACL", "SETUSER", a->arg[0], "on", password};
+    redisReply *r = NULL;
+    int code = refuse_known(a);
+    code = code != 0 ? code : read_password(password);
+    for (unsigned i = 1; i < a->n_args; i++) {
+        words[4 + i] = a->arg[i];
+        if (code == 0 && (a->arg[i][0] == '>' || a->arg[i][0] == '#')) {
+            code = no_password("it is asked for, and not an argument, which everybody on this "
+                               "machine could read");
+        }
+    }
+    code = code != 0 ? code : cli_ask_cluster(a, words, 4 + a->n_args, &r);
+    explicit_bzero(password, sizeof password);
+    if (code == 0) {
+        freeReplyObject(r);
+        code = report(a, "add");
+    }
+    return code;
+}
+
+int cli_run_user_remove(const struct cli_args *a)
+{
+    const char *const words[] = {"ACL", "DELUSER", a->arg[0]};
+    redisReply *r = NULL;
+    int code = cli_ask_cluster(a, words, 3, &r);
+    if (code == 0) {
+        bool removed = r->type == REDIS_REPLY_INTEGER && r->integer == 1;
+        freeReplyObject(r);
+        code = removed ? report(a, "remove")
+                       : cli_fail(a, FL_ENOTFOUND, "there is no such user", NULL, NULL);
+    }
+    return code;
+}
+
+/* ---- list ------------------------------------------------------------------------------------ */
+
+static const struct cli_column columns[] = {
+    {"USER", false}, {"STATE", false}, {"PASSWORDS", true}, {"RIGHTS", false}};
+
+/* A line as in a file of users: `user NAME on #HASH ~PATTERN +@RIGHT`. */
+static void add_row(struct cli_table *t, char *line)
+{
+    char *rest = line;
+    char rights[4096] = "";
+    size_t len = 0;
+    uint64_t passwords = 0;
+    (void)strtok_r(line, " ", &rest);
+    const char *name = strtok_r(NULL, " ", &rest);
+    const char *state = strtok_r(NULL, " ", &rest);
+    for (const char *word = strtok_r(NULL, " ", &rest); word != NULL && len < sizeof rights;
+         word = strtok_r(NULL, " ", &rest)) {
+        passwords += word[0] == '#';
+        len += word[0] == '#' ? 0
+                              : (size_t)snprintf(rights + len, sizeof rights - len, "%s%s",
+                                                 len == 0 ? "" : " ", word);
+    }
+    cli_table_text(t, CLI_BOLD, name != NULL ? name : "");
+    cli_table_text(t, CLI_PLAIN, state != NULL ? state : "");
+    cli_table_u64(t, CLI_PLAIN, passwords);
+    cli_table_text(t, CLI_PLAIN, rights);
+}
+
+static void list_json(const struct cli_table *t)
+{
+    struct cli_json j = cli_json_begin(stdout);
+    cli_json_array(&j, "users");
+    for (size_t i = 0; i < t->n_cells; i += t->n_columns) {
+        cli_json_object(&j, NULL);
+        cli_json_text(&j, "user", t->cells[i].text);
+        cli_json_text(&j, "state", t->cells[i + 1].text);
+        cli_json_text(&j, "passwords", t->cells[i + 2].text);
+        cli_json_text(&j, "rights", t->cells[i + 3].text);
+        cli_json_end_object(&j);
+    }
+    cli_json_end_array(&j);
+    cli_json_finish(&j);
+}
+
+int cli_run_user_list(const struct cli_args *a)
+{
+    static const char *const words[] = {"ACL", "LIST"};
+    struct cli_style style = cli_style_of(a);
+    struct cli_table t;
+    redisReply *r = NULL;
+    int code = cli_ask_cluster(a, words, 2, &r);
+    if (code != 0) {
+        return code;
+    }
+    cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < r->elements; i++) {
+        if (r->element[i]->type == REDIS_REPLY_STRING) {
+            add_row(&t, r->element[i]->str);
+        }
+    }
+    if (style.json) {
+        list_json(&t);
+    } else {
+        cli_table_print(&t, stdout, style.colours);
+    }
+    cli_table_fini(&t);
+    freeReplyObject(r);
+    return CLI_EXIT_DONE;
+}
