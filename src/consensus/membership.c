@@ -65,7 +65,7 @@ bool membership_submit(struct membership *m, const struct machine_command *c)
 
 /* ---- forming ---- */
 
-static void log_forming(struct membership *m, const char *text)
+void membership_log_once(struct membership *m, const char *text)
 {
     if (strcmp(m->last_logged, text) != 0) {
         snprintf(m->last_logged, sizeof m->last_logged, "%s", text);
@@ -90,7 +90,7 @@ static void log_waiting(struct membership *m, const bool missing[MEMBERS_MAX], c
     if (len < sizeof text) {
         (void)snprintf(text + len, sizeof text - len, "; %s", why);
     }
-    log_forming(m, text);
+    membership_log_once(m, text);
 }
 
 /* Submits JOIN for the first member that is ready for it. True when one was submitted. */
@@ -147,7 +147,7 @@ static void form(struct membership *m)
         fli_random(&c.number, sizeof c.number);
     }
     if (membership_submit(m, &c)) {
-        log_forming(m, "the cluster is being formed: all members are known");
+        membership_log_once(m, "the cluster is being formed: all members are known");
     }
 }
 
@@ -157,13 +157,19 @@ bool membership_may_change(const struct membership *m)
            replica_configuration_committed(m->replica) && replica_transferee(m->replica) == 0;
 }
 
+/* Ends an operation that this node cannot follow any longer. One whose command was never submitted
+ * is surely not done, nor is one whose command stands in the proposer's line and goes back. */
+static void give_up_operation(struct membership *m)
+{
+    bool in_line = m->admin_of_operation && proposer_hands_back(m->config.proposer);
+    m->admin_of_operation = false;
+    membership_operation_end(m, in_line || !m->operation.submitted ? FL_ENOLEADER : FL_EUNCERTAIN);
+}
+
+/* What was in flight is answered by now. */
 void membership_deposed(struct membership *m)
 {
-    /* What was in flight is answered by now: if its command is not, it stands in line, and comes
-     * back in a later turn. */
-    bool undone = m->admin_of_operation && proposer_hands_back(m->config.proposer);
-    m->admin_of_operation = false;
-    membership_operation_end(m, undone ? FL_ENOLEADER : FL_EUNCERTAIN);
+    give_up_operation(m);
 }
 
 /* ---- handing leadership over ---- */
@@ -258,20 +264,38 @@ static void transfer_turn(struct membership *m)
 
 /* ---- ticks ---- */
 
-/* A wiped or removed node stops when it is refused by every member that knows of it. A node that
- * was forgotten and has come back may be refused by a member that is behind, but the leader accepts
- * it. */
+/* Whether a member has welcomed this node; and the newest state by which one did. */
+static bool is_welcome(const struct membership *m, uint64_t *ret_index)
+{
+    bool welcome = false;
+    *ret_index = 0;
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        const struct member_state *p = &m->peers[i];
+        if (p->verdict == HANDSHAKE_WELCOME) {
+            welcome = true;
+            *ret_index = p->verdict_index > *ret_index ? p->verdict_index : *ret_index;
+        }
+    }
+    return welcome;
+}
+
+/* A wiped or removed node stops when a member refuses it, and none has welcomed it that knew as
+ * much of the log. So a welcome of a member that is gone since does not count against the refusal
+ * of one that knows more; nor does the refusal of a member that is behind count against the welcome
+ * of a leader that cannot be reached just now. */
 static void check_refused(struct membership *m)
 {
+    uint64_t index;
+    bool welcome = is_welcome(m, &index);
     bool refused = false;
     bool removed = false;
-    bool welcome = false;
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        refused = refused || m->peers[i].verdict == HANDSHAKE_OTHER_INCARNATION;
-        removed = removed || m->peers[i].verdict == HANDSHAKE_REMOVED;
-        welcome = welcome || m->peers[i].verdict == HANDSHAKE_WELCOME;
+        const struct member_state *p = &m->peers[i];
+        bool newer = !welcome || p->verdict_index > index;
+        refused = refused || (newer && p->verdict == HANDSHAKE_OTHER_INCARNATION);
+        removed = removed || (newer && p->verdict == HANDSHAKE_REMOVED);
     }
-    if ((!refused && !removed) || welcome) {
+    if (!refused && !removed) {
         m->refused_since_ms = 0;
     } else if (m->refused_since_ms == 0) {
         m->refused_since_ms = membership_now_ms(m);
@@ -289,9 +313,8 @@ static void lead(struct membership *m)
     if (own != 0 && own != id->incarnation) {
         host_fail(&m->config.host, FL_EDENIED,
                   "this node is known as %016" PRIx64 ", but its data directory says %016" PRIx64
-                  ": it was replaced; run fencelock cluster replace %" PRIu64
-                  " and start it again with an empty directory",
-                  own, id->incarnation, id->id);
+                  ": it was replaced, and the directory is of no more use",
+                  own, id->incarnation);
         return;
     }
     if (m->admin_busy || m->transfer_id != 0) {
@@ -344,7 +367,7 @@ void membership_turn(struct membership *m, bool running)
 
 void membership_close(struct membership *m)
 {
-    membership_operation_end(m, FL_EUNCERTAIN);
+    give_up_operation(m);
     if (m->transfer_id != 0) {
         transfer_finish(m, FL_ETIMEOUT);
     }

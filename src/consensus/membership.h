@@ -104,7 +104,7 @@ uint64_t membership_admitted_index(const struct identity *id);
 enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identity *peer,
                                              char reason[HANDSHAKE_REASON_MAX]);
 void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
-                         const char *reason);
+                         uint64_t index, const char *reason);
 
 /* A dial found that nobody listens at this peer's address. */
 void membership_absent(struct membership *m, uint64_t peer_id);

@@ -151,12 +151,56 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
 
 /* ---- removing a node -- */
 
+/* How many voters are up, and how many there are, without one node. */
+static unsigned others_up(const struct membership *m, uint64_t without, unsigned *ret_voters)
+{
+    const struct configuration *c = replica_configuration(m->replica);
+    unsigned up = 0;
+    *ret_voters = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        uint64_t id = c->servers[i].id;
+        if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
+            (*ret_voters)++;
+            up += is_up(m, id);
+        }
+    }
+    return up;
+}
+
+static bool others_have_majority(const struct membership *m, uint64_t without)
+{
+    unsigned voters;
+    unsigned up = others_up(m, without, &voters);
+    return up > voters / 2;
+}
+
 static void give_up_leadership(struct membership *m)
 {
     int rv = membership_transfer(m, 0, NULL, NULL);
     if (rv == FL_ENOTFOUND) {
         host_log(&m->config.host, 4, "this node is to be removed, and nobody could lead instead");
     }
+}
+
+static bool leads_since_just_now(const struct membership *m)
+{
+    return !m->leads || membership_now_ms(m) - m->leads_since_ms < NEW_LEADER_MS;
+}
+
+/* Whoever was up when the change was asked for may be lost by the time that it is carried out: a
+ * learner that catches up, or an election, comes in between. */
+static bool may_leave(struct membership *m, const struct machine_node *e)
+{
+    char text[256];
+    bool may = e->forced || others_have_majority(m, e->id);
+    if (!may && !leads_since_just_now(m)) {
+        (void)snprintf(text, sizeof text,
+                       "node %" PRIu64 " stays for now: without it no majority of voters would be "
+                       "connected",
+                       e->id);
+        membership_log_once(m, text);
+    }
+    return may;
 }
 
 /* Takes the next step for a node that is to be removed or replaced. Its incarnation is forgotten
@@ -168,7 +212,7 @@ static bool take_out(struct membership *m, const struct machine_node *e)
         struct machine_command forget = {.op = MACHINE_OP_FORGET, .number = e->id};
         return replica_configuration_committed(m->replica) && membership_submit(m, &forget);
     }
-    if (!membership_may_change(m)) {
+    if (!membership_may_change(m) || !may_leave(m, e)) {
         return false;
     }
     if (e->id == m->config.identity->id) {
@@ -242,29 +286,6 @@ void membership_versions(struct membership *m)
 }
 
 /* ---- what an operator asks for ---- */
-
-/* How many voters are up, and how many there are, without one node. */
-static unsigned others_up(const struct membership *m, uint64_t without, unsigned *ret_voters)
-{
-    const struct configuration *c = replica_configuration(m->replica);
-    unsigned up = 0;
-    *ret_voters = 0;
-    for (unsigned i = 0; i < c->n; i++) {
-        uint64_t id = c->servers[i].id;
-        if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
-            (*ret_voters)++;
-            up += is_up(m, id);
-        }
-    }
-    return up;
-}
-
-static bool others_have_majority(const struct membership *m, uint64_t without)
-{
-    unsigned voters;
-    unsigned up = others_up(m, without, &voters);
-    return up > voters / 2;
-}
 
 /* Whether the other voters can decide until the moved node is started at its new address: before
  * that, nobody reaches it. A node that is the only voter needs no others. */
@@ -417,9 +438,12 @@ static void complete(const struct membership *m, struct node_change *what)
     }
 }
 
-static bool leads_since_just_now(const struct membership *m)
+/* 0, or why the change may not be made now. Whoever is missing may be about to connect. */
+static int refusal(const struct membership *m, const struct node_change *what)
 {
-    return !m->leads || membership_now_ms(m) - m->leads_since_ms < NEW_LEADER_MS;
+    int rv = check(m, what);
+    bool may_connect = rv == FL_EDENIED && leads_since_just_now(m) && !is_last_voter(m, what->id);
+    return may_connect ? FL_EBUSY : rv;
 }
 
 int membership_change(struct membership *m, const struct node_change *wanted,
@@ -434,10 +458,7 @@ int membership_change(struct membership *m, const struct node_change *wanted,
         return FL_EBUSY;
     }
     complete(m, &what);
-    int rv = check(m, &what);
-    if (rv == FL_EDENIED && leads_since_just_now(m) && !is_last_voter(m, what.id)) {
-        rv = FL_EBUSY; /* who is missing may be about to connect */
-    }
+    int rv = refusal(m, &what);
     if (rv != 0) {
         return rv;
     }
@@ -505,8 +526,25 @@ static void submit(struct membership *m, struct membership_operation *o)
         c.number2 = what->learner ? MACHINE_NODE_LEARNER : 0;
         c.number2 |= what->kind == NODE_CHANGE_REPLACE ? MACHINE_NODE_BARRED : 0;
     }
+    if (what->force && what->kind != NODE_CHANGE_ADD) {
+        c.flags = MACHINE_NODE_FORCED;
+    }
     o->submitted = membership_submit(m, &c);
     m->admin_of_operation = o->submitted;
+}
+
+/* It may have waited for another command, so it is checked again. */
+static void submit_when_free(struct membership *m, struct membership_operation *o)
+{
+    if (m->admin_busy || !proposer_is_open(m->config.proposer)) {
+        return;
+    }
+    int rv = refusal(m, &o->change);
+    if (rv == 0) {
+        submit(m, o);
+    } else {
+        membership_operation_end(m, rv);
+    }
 }
 
 /* Answers the operator: FORGET, once the incarnation is forgotten; MOVE, once the configuration
@@ -518,9 +556,7 @@ void membership_operation_turn(struct membership *m)
         return;
     }
     if (!o->submitted) {
-        if (!m->admin_busy && proposer_is_open(m->config.proposer)) {
-            submit(m, o);
-        }
+        submit_when_free(m, o);
         return;
     }
     if (o->index != 0 && replica_configuration_index(m->replica) >= o->index &&

@@ -320,13 +320,21 @@ bool membership_is_stranger(const struct membership *m, uint64_t id)
             membership_is_past(m, p));
 }
 
-/* Whether the peer names a state that this node has applied too, in which the peer was a member. */
+/* Whether the peer names a state of this cluster in which the peer was a member. A node that lost
+ * its data names none. */
+static bool was_member(const struct membership *m, const struct peer_identity *peer)
+{
+    const struct identity *self = m->config.identity;
+    return self->cluster_id != 0 && peer->cluster_id == self->cluster_id &&
+           peer->admitted_index != 0;
+}
+
+/* Whether this node has applied that state too, and knows no more of the peer. */
 static bool was_removed(const struct membership *m, const struct peer_identity *peer)
 {
     const struct identity *self = m->config.identity;
     bool up_to_date = m->replica != NULL && replica_applied_index(m->replica) >= self->known_index;
-    return up_to_date && self->cluster_id != 0 && peer->cluster_id == self->cluster_id &&
-           peer->admitted_index != 0 && !is_expected(m, peer->node_id, peer->incarnation);
+    return up_to_date && was_member(m, peer) && !is_expected(m, peer->node_id, peer->incarnation);
 }
 
 static enum handshake_verdict refuse(struct membership *m, const struct peer_identity *peer,
@@ -334,13 +342,18 @@ static enum handshake_verdict refuse(struct membership *m, const struct peer_ide
 {
     uint64_t id = peer->node_id;
     struct member_state *p = membership_find(m, id);
-    if (known_of(m, id) != 0) {
-        if (p != NULL) {
-            p->other_incarnation = true;
-        }
+    if (known_of(m, id) != 0 && p != NULL) {
+        p->other_incarnation = true;
+    }
+    if (known_of(m, id) != 0 && was_member(m, peer)) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "node %" PRIu64 " has lost its data, or was replaced: run fencelock cluster "
-                 "replace %" PRIu64 " (CLUSTER FORGET) and start it again",
+                 "node %" PRIu64 " was replaced: this data directory is of no more use", id);
+        return HANDSHAKE_REMOVED;
+    }
+    if (known_of(m, id) != 0) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " has lost its data: run fencelock cluster replace %" PRIu64
+                 " (CLUSTER FORGET) and start it again",
                  id, id);
         return HANDSHAKE_OTHER_INCARNATION;
     }
@@ -436,7 +449,7 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
 }
 
 void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
-                         const char *reason)
+                         uint64_t index, const char *reason)
 {
     struct membership *m = ctx;
     struct member_state *p = membership_find(m, peer_id);
@@ -452,9 +465,9 @@ void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict ver
     if (verdict == HANDSHAKE_WELCOME) {
         membership_is_recorded(m);
     }
-    if (p != NULL && (verdict == HANDSHAKE_WELCOME || verdict == HANDSHAKE_OTHER_INCARNATION ||
-                      verdict == HANDSHAKE_REMOVED)) {
+    if (p != NULL && handshake_is_dated(verdict)) {
         p->verdict = verdict;
+        p->verdict_index = index;
         if (verdict != HANDSHAKE_WELCOME) {
             snprintf(m->refused_why, sizeof m->refused_why, "%s", reason);
         }

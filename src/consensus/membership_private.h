@@ -24,6 +24,7 @@ struct member_state {
     bool calling;            /* a dial is under way */
     uint64_t call_at_ms;
     enum handshake_verdict verdict;          /* its last answer to this node's identity */
+    uint64_t verdict_index;                  /* of the state by which it judged */
     char client_address[MEMBER_ADDRESS_MAX]; /* "": unknown */
 };
 
@@ -65,7 +66,7 @@ struct membership {
     uint64_t leads_since_ms;
     bool speaks;           /* see membership_may_speak() */
     bool starts_news;      /* what is known of starts has changed */
-    char last_logged[512]; /* the last line about forming the cluster */
+    char last_logged[512]; /* the last line about what the cluster waits for */
     uint64_t refused_since_ms;
     char refused_why[HANDSHAKE_REASON_MAX];
     struct node_ticket admin; /* of the command that this node submits by itself */
@@ -93,6 +94,8 @@ static inline struct machine *membership_machine(const struct membership *m)
 void membership_report_admitted(struct membership *m);
 /* Submits one command of the cluster's own. False: not possible now. */
 bool membership_submit(struct membership *m, const struct machine_command *c);
+/* Logs what the cluster waits for, unless that was the last such line. */
+void membership_log_once(struct membership *m, const char *text);
 /* Whether the configuration may be changed now. */
 bool membership_may_change(const struct membership *m);
 

@@ -154,11 +154,11 @@ static enum handshake_verdict check_cb(void *ctx, const struct peer_identity *pe
     return membership_check_peer(n->membership, peer, reason);
 }
 
-static void answered_cb(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
+static void answered_cb(void *ctx, uint64_t peer_id, enum handshake_verdict verdict, uint64_t index,
                         const char *reason)
 {
     struct node *n = ctx;
-    membership_answered(n->membership, peer_id, verdict, reason);
+    membership_answered(n->membership, peer_id, verdict, index, reason);
 }
 
 static void absent_cb(void *ctx, uint64_t peer_id)

@@ -136,6 +136,10 @@ enum machine_node_flag {
 };
 #define MACHINE_NODE_FLAGS 3u
 
+/* Flag of NODE_REMOVE and NODE_REPLACE: the plan is carried out even when the voters that are left
+ * have no majority that is up. */
+#define MACHINE_NODE_FORCED 1u
+
 /* Flag of every command: the command names its sender. */
 #define MACHINE_COMMAND_BY 128u
 

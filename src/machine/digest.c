@@ -159,7 +159,8 @@ uint64_t machine_hash(const struct machine *m)
     for (unsigned i = 0; i < m->n_nodes; i++) {
         const struct node *n = &m->nodes[i];
         h = mix(mix(h, n->id, n->incarnation), n->former,
-                (uint64_t)n->plan << 40 | (uint64_t)n->learner << 32 | n->version);
+                (uint64_t)n->plan << 40 | (uint64_t)n->forced << 33 | (uint64_t)n->learner << 32 |
+                    n->version);
         h = mix(h, n->address_len, fli_crc32c(0, n->address, n->address_len));
     }
     return mix(h, m->users.digest, (uint64_t)m->users.sealed << 32 | m->users.last_uid);

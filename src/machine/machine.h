@@ -266,6 +266,7 @@ struct machine_node {
     uint32_t version;
     enum machine_plan plan;
     bool learner;        /* of a plan: whether it is to be a learner */
+    bool forced;         /* of a plan: see MACHINE_NODE_FORCED */
     const char *address; /* of a plan: its address, else ""; valid until the next apply */
 };
 /* Lists the nodes by id and returns their number. */

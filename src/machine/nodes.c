@@ -82,6 +82,7 @@ static void forget(struct machine *m, const struct machine_command *c, struct ma
     }
     if (n->plan == MACHINE_PLAN_REPLACE) {
         n->plan = MACHINE_PLAN_ADD;
+        n->forced = 0;
         n->incarnation = 0;
         n->version = 0;
     } else {
@@ -125,6 +126,11 @@ static bool another_leaves(const struct machine *m, uint64_t id)
     return false;
 }
 
+static bool is_forced(const struct machine_command *c)
+{
+    return (c->flags & MACHINE_NODE_FORCED) != 0;
+}
+
 static void remove_node(struct machine *m, const struct machine_command *c,
                         struct machine_result *r)
 {
@@ -138,6 +144,7 @@ static void remove_node(struct machine *m, const struct machine_command *c,
         r->code = MACHINE_EXISTS;
     } else {
         n->plan = MACHINE_PLAN_REMOVE;
+        n->forced = is_forced(c);
         r->code = MACHINE_DONE;
     }
 }
@@ -154,6 +161,7 @@ static void replace(struct machine *m, const struct machine_command *c, struct m
         bool barred = (c->number2 & MACHINE_NODE_BARRED) != 0 && n->incarnation != 0;
         n->former = barred ? n->incarnation : n->former;
         plan(n, n->incarnation == 0 ? MACHINE_PLAN_ADD : MACHINE_PLAN_REPLACE, c);
+        n->forced = n->plan == MACHINE_PLAN_REPLACE && is_forced(c);
         r->code = MACHINE_DONE;
     }
 }
@@ -261,6 +269,7 @@ unsigned machine_nodes(const struct machine *m, struct machine_node ret[MACHINE_
                                        .version = n->version,
                                        .plan = (enum machine_plan)n->plan,
                                        .learner = n->learner != 0,
+                                       .forced = n->forced != 0,
                                        .address = n->address};
     }
     return m->n_nodes;

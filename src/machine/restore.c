@@ -140,10 +140,12 @@ static bool load_node(struct loader *l)
     n.former = fli_read_u64(&l->r);
     n.version = fli_read_u32(&l->r);
     n.plan = fli_read_u8(&l->r);
-    n.learner = fli_read_u8(&l->r);
+    uint8_t flags = fli_read_u8(&l->r);
+    n.learner = flags & 1;
+    n.forced = flags >> 1;
     struct fli_slice address = fli_read_bytes(&l->r, fli_read_u16(&l->r));
     uint64_t last_id = m->n_nodes == 0 ? 0 : m->nodes[m->n_nodes - 1].id;
-    if (l->r.bad || n.id <= last_id || n.plan > MACHINE_PLAN_REPLACE || n.learner > 1 ||
+    if (l->r.bad || n.id <= last_id || n.plan > MACHINE_PLAN_REPLACE || flags > 3 ||
         (n.incarnation == 0 && n.plan != MACHINE_PLAN_ADD) ||
         address.len > MACHINE_NODE_ADDRESS_MAX ||
         (address.len > 0 && memchr(address.data, 0, address.len) != NULL)) {

@@ -37,6 +37,12 @@ static bool is_zero(const uint8_t *p, size_t len)
     return true;
 }
 
+bool handshake_is_dated(enum handshake_verdict verdict)
+{
+    return verdict == HANDSHAKE_WELCOME || verdict == HANDSHAKE_OTHER_INCARNATION ||
+           verdict == HANDSHAKE_REMOVED;
+}
+
 void handshake_encode(const struct handshake *h, const struct handshake_formats *formats,
                       uint8_t out[HANDSHAKE_SIZE])
 {
@@ -97,7 +103,8 @@ static bool identity_fits(const struct handshake *h)
         return from->node_id != 0 && from->incarnation != 0 && from->start.number != 0;
     }
     return from->node_id == 0 && from->incarnation == 0 && from->cluster_id == 0 &&
-           from->members_crc == 0 && from->admitted_index == 0 && from->client_address[0] == '\0' &&
+           from->members_crc == 0 && from->client_address[0] == '\0' &&
+           (from->admitted_index == 0 || handshake_is_dated((enum handshake_verdict)h->verdict)) &&
            from->peer_address[0] == '\0' && from->start.number == 0 && from->start.nonce == 0 &&
            from->term == 0 && from->last_index == 0;
 }

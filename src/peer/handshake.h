@@ -13,7 +13,8 @@
  *   32     8      sender's node id
  *   40     8      sender's incarnation
  *   48     8      node id of the one that is meant
- *   56     8      index at which the sender knows itself to be a member, or 0
+ *   56     8      index of the state by which the sender judges who is a member, and in which it
+ *                 is one itself; 0: none
  *   64     2      length of the client address
  *   66     2      length of the reason
  *   68     2      length of the peer address
@@ -29,7 +30,9 @@
  * lead and write entries that the other does not know.
  *
  * A refusal says who is refused and why, and tells nothing about the refusing node: the members'
- * checksum, cluster id, node id, incarnation, index, addresses and all fields behind them are 0.
+ * checksum, cluster id, node id, incarnation, addresses and all fields behind them are 0. So is the
+ * index, unless the verdict is about who is a member (handshake_is_dated()): a node that is refused
+ * by one member and was welcomed by another believes the one that knows more of the log.
  * The three version numbers are in every handshake. */
 #ifndef PEER_HANDSHAKE_H
 #define PEER_HANDSHAKE_H
@@ -40,7 +43,7 @@
 /* The version of what streams carry. It also rises when log entries get a new command, flag or
  * field, since a node stops at an entry that it does not know. Numbers from 256 up stand for older
  * layouts of the handshake. */
-#define HANDSHAKE_PROTOCOL 4u
+#define HANDSHAKE_PROTOCOL 5u
 #define HANDSHAKE_REASON_MAX 176u /* bytes of a reason, NUL included */
 
 /* The values are sent and must not change. */
@@ -102,9 +105,12 @@ struct handshake {
     enum stream_kind kind;
     uint8_t verdict; /* 0 or enum handshake_verdict */
     uint64_t target;
-    struct peer_identity from; /* all 0 in a refusal */
+    struct peer_identity from; /* all 0 in a refusal, but for the index of a dated one */
     char reason[HANDSHAKE_REASON_MAX];
 };
+
+/* Whether the verdict says at which index of the log it was right. */
+bool handshake_is_dated(enum handshake_verdict verdict);
 
 void handshake_encode(const struct handshake *h, const struct handshake_formats *formats,
                       uint8_t out[HANDSHAKE_SIZE]);

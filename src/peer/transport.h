@@ -96,9 +96,10 @@ struct transport_callbacks {
     /* Hands on a stream from another node: the owner calls stream_start() or stream_close(). */
     void (*accepted)(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
                      struct stream *s);
-    /* A peer answered a call of this node: it welcomed or refused it. The reason is the peer's, or
-     * the meaning of the verdict. May be NULL. */
-    void (*answered)(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
+    /* A peer answered a call of this node: it welcomed or refused it. index: of the state by which
+     * it judged, see handshake.h. The reason is the peer's, or the meaning of the verdict. May be
+     * NULL. */
+    void (*answered)(void *ctx, uint64_t peer_id, enum handshake_verdict verdict, uint64_t index,
                      const char *reason);
     /* No process listens at a peer: each of its addresses was reached and refused. May be NULL. */
     void (*absent)(void *ctx, uint64_t peer_id);

@@ -123,21 +123,21 @@ class Members(MembersCase):
         self.remove(node)
         self.wait_states(self.voters())
 
-    def dead_learner(self, leader):
-        """A node that is killed between the step that makes it a learner and the one that gives it a vote. A machine that is busy
+    def paused_learner(self, leader):
+        """A node that is stopped between the step that makes it a learner and the one that gives it a vote. A machine that is busy
         may let the second one pass; then another node is tried."""
         patience = Deadline(PATIENCE_S)
         for number in itertools.count(10):
             self.assertFalse(patience.passed(), 'each node had its vote before it could be stopped')
-            dead = self.joiner(number)
-            dead.launch()
-            self.ask('CLUSTER', 'ADD', number, dead.peer)
+            node = self.joiner(number)
+            node.launch()
+            self.ask('CLUSTER', 'ADD', number, node.peer)
             leader.process.wait_output('node %d joins as' % number) # the next step is at the leader's next tick
-            dead.process.pause()
-            leader.process.wait_output('node %d at %s is added to the cluster' % (number, dead.peer))
-            dead.kill()
+            node.process.pause()
+            leader.process.wait_output('node %d at %s is added to the cluster' % (number, node.peer))
             if 'node %d is a voter' % number not in leader.process.output():
-                return dead
+                return node
+            node.kill()
             self.ask('CLUSTER', 'REMOVE', number)
             self.wait_states(self.voters())
 
@@ -145,7 +145,8 @@ class Members(MembersCase):
         """It is a learner, and its vote waits until it is back. Those with higher ids go on."""
         self.begin(3)
         self.cluster.steady() # whose log tells of each step
-        dead = self.dead_learner(self.cluster.leader())
+        dead = self.paused_learner(self.cluster.leader())
+        dead.kill()
         node = self.joiner(dead.id + 1)
         self.cluster.nodes.append(node)
         node.launch()
@@ -154,6 +155,26 @@ class Members(MembersCase):
         self.cluster.nodes.append(dead)
         dead.launch()
         self.wait_states(self.voters())
+
+    def test_a_removal_that_waited_until_another_was_lost(self):
+        """While a learner catches up no other change can be made. A member that is lost in that time leaves too few voters for the
+        removal that was granted before: it waits until there are enough."""
+        self.begin(3)
+        self.cluster.steady()
+        leader = self.cluster.leader()
+        leaves, lost = self.cluster.followers()
+        learner = self.paused_learner(leader)
+        self.ask('CLUSTER', 'REMOVE', leaves.id)
+        leaves.process.asked_to_end = True
+        self.cluster.unsteady() # a learner that says nothing is given up after a few election times
+        lost.kill()
+        wait_until(lambda: any('node %d stays for now' % leaves.id in n.process.output() for n in self.first), 'the removal to wait')
+        self.assertGreater(ask_again(leader, 'TOKEN', 'x'), 0)
+        learner.process.resume()
+        self.cluster.nodes = [leader, lost, learner]
+        self.wait_states(self.voters()) # the new voter made it possible
+        self.assertGreater(ask_again(leader, 'TOKEN', 'x'), 0)
+        wait_until(lambda: not leaves.running(), 'the end of the removed node')
 
     def test_by_the_tool(self):
         """Any node is named; the leader is found from there."""
@@ -233,6 +254,8 @@ class Members(MembersCase):
         process = old.launch()
         process.asked_to_end = True
         wait_until(lambda: not process.running(), 'the end of what was replaced')
+        self.assertIn('node %d was replaced' % old.id, process.output())
+        self.assertNotIn('cluster replace', process.last_output()) # it would throw out the node that took its place
         self.finish(load)
 
     def test_moved(self):

@@ -218,7 +218,8 @@ static void check_answer(struct sim_dial *d, struct transport *t)
         return;
     }
     dial_ended(d, d->verdict == HANDSHAKE_WELCOME ? 0 : FL_EDENIED);
-    t->cbs.answered(t->cbs.ctx, d->to->index + 1, d->verdict, d->reason);
+    t->cbs.answered(t->cbs.ctx, d->to->index + 1, d->verdict,
+                    handshake_is_dated(d->verdict) ? d->answer.admitted_index : 0, d->reason);
 }
 
 static void answered_deliver(struct sim_event *e)

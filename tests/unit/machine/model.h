@@ -83,7 +83,7 @@ struct model_node {
     uint64_t id, incarnation, former;
     uint32_t version;
     enum machine_plan plan;
-    bool learner;
+    bool learner, forced;
     char address; /* 0: none */
 };
 

@@ -67,6 +67,7 @@ static void forget(struct model *m, struct model_node *n, struct machine_result 
     r->code = MACHINE_DONE;
     if (n->plan == MACHINE_PLAN_REPLACE) {
         n->plan = MACHINE_PLAN_ADD;
+        n->forced = false;
         n->incarnation = 0;
         n->version = 0;
     } else {
@@ -74,7 +75,8 @@ static void forget(struct model *m, struct model_node *n, struct machine_result 
     }
 }
 
-static void take_out(struct model *m, struct model_node *n, struct machine_result *r)
+static void take_out(struct model *m, struct model_node *n, const struct machine_command *c,
+                     struct machine_result *r)
 {
     r->code = MACHINE_DONE;
     if (n->incarnation == 0) {
@@ -83,6 +85,7 @@ static void take_out(struct model *m, struct model_node *n, struct machine_resul
         r->code = MACHINE_EXISTS;
     } else {
         n->plan = MACHINE_PLAN_REMOVE;
+        n->forced = (c->flags & MACHINE_NODE_FORCED) != 0;
     }
 }
 
@@ -97,6 +100,7 @@ static void replace(struct model *m, struct model_node *n, const struct machine_
         n->former = n->incarnation;
     }
     set_plan(n, n->incarnation == 0 ? MACHINE_PLAN_ADD : MACHINE_PLAN_REPLACE, c);
+    n->forced = n->incarnation != 0 && (c->flags & MACHINE_NODE_FORCED) != 0;
     r->code = MACHINE_DONE;
 }
 
@@ -119,7 +123,7 @@ static void change(struct model *m, struct model_node *n, const struct machine_c
         forget(m, n, r);
         break;
     case MACHINE_OP_NODE_REMOVE:
-        take_out(m, n, r);
+        take_out(m, n, c, r);
         break;
     case MACHINE_OP_NODE_REPLACE:
         replace(m, n, c, r);

@@ -205,6 +205,11 @@ struct machine_command random_any_change_of_nodes(struct random_run *w)
     case MACHINE_OP_NODE_REPLACE:
         c.number2 = random_below(w, 1 + MACHINE_NODE_FLAGS);
         c.value = letter_slice((char)('h' + random_below(w, 3)));
+        c.flags =
+            c.op == MACHINE_OP_NODE_REPLACE && random_below(w, 2) == 0 ? MACHINE_NODE_FORCED : 0;
+        break;
+    case MACHINE_OP_NODE_REMOVE:
+        c.flags = random_below(w, 2) == 0 ? MACHINE_NODE_FORCED : 0;
         break;
     case MACHINE_OP_NODE_VERSION: /* a snapshot of a higher one cannot be read by this build */
         c.number2 = 1;

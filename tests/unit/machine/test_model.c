@@ -115,6 +115,7 @@ static void compare_nodes(struct random_run *w)
         assert_int_equal(a.version, n->version);
         assert_int_equal(a.plan, n->plan);
         assert_int_equal(a.learner, n->learner);
+        assert_int_equal(a.forced, n->forced);
         assert_int_equal(a.address[0], n->address);
         w->plans |= UINT64_C(1) << n->plan;
     }

@@ -58,6 +58,30 @@ TEST_WITH(test_removed, fixture_setup, fixture_teardown)
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 2, 0), MACHINE_DONE);
 }
 
+/* A plan keeps that it was forced, in a snapshot too, until it is carried out. Asking again may
+ * force one that waits. */
+TEST_WITH(test_forced, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    struct machine_command force = cmd_number(MACHINE_OP_NODE_REMOVE, 1, 0);
+    force.flags = MACHINE_NODE_FORCED;
+    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 1, 0), MACHINE_DONE);
+    assert_false(node_of(k, 1).forced);
+    RUN(force, MACHINE_DONE);
+    assert_true(node_of(k, 1).forced);
+    fixture_reload(k);
+    assert_true(node_of(k, 1).forced && node_of(k, 1).plan == MACHINE_PLAN_REMOVE);
+    RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
+    struct machine_command replace = node_command(MACHINE_OP_NODE_REPLACE, 1, 0, "h:9");
+    replace.flags = MACHINE_NODE_FORCED;
+    RUN(replace, MACHINE_DONE);
+    assert_true(node_of(k, 1).forced);
+    RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
+    assert_false(node_of(k, 1).forced);
+}
+
 /* What was there may not come back, until its successor has settled. */
 TEST_WITH(test_replaced, fixture_setup, fixture_teardown)
 {

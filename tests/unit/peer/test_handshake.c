@@ -46,8 +46,9 @@ static void seal(uint8_t bytes[HANDSHAKE_SIZE])
 
 TEST(test_there_and_back)
 {
-    struct handshake all[2] = {full(), refusal()};
-    for (unsigned i = 0; i < 2; i++) {
+    struct handshake all[3] = {full(), refusal(), refusal()};
+    all[2].from.admitted_index = UINT64_MAX;
+    for (unsigned i = 0; i < 3; i++) {
         uint8_t bytes[HANDSHAKE_SIZE];
         uint8_t again[HANDSHAKE_SIZE];
         struct handshake h;
@@ -141,6 +142,7 @@ TEST(test_a_refusal_names_nobody)
     for (size_t i = 0; i < sizeof OF_THE_SENDER / sizeof OF_THE_SENDER[0]; i++) {
         struct handshake h = refusal();
         uint8_t bytes[HANDSHAKE_SIZE];
+        h.verdict = HANDSHAKE_STRANGER; /* who is a member is told with the index */
         handshake_encode(&h, &FORMATS, bytes);
         bytes[OF_THE_SENDER[i]] = 1;
         seal(bytes);

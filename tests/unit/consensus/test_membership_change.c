@@ -1,0 +1,176 @@
+/* test_membership_change.c: a change of members that is asked for at one time and carried out at
+ * another; and whom a refused node believes. */
+#include "../../lib/unit.h"
+
+#include "cluster.h"
+#include "consensus/membership_private.h"
+#include "consensus/node_private.h"
+
+struct place {
+    struct cluster *c;
+    unsigned i;
+};
+
+static bool has_failed(void *ctx)
+{
+    struct cluster_node *cn = ctx;
+    return cn->fatal != 0;
+}
+
+static bool misses_one(void *ctx)
+{
+    struct cluster *c = ctx;
+    struct node_member m[MEMBERS_MAX];
+    size_t n = node_members(c->nodes[cluster_leader(c)].node, m, MEMBERS_MAX);
+    unsigned connected = 0;
+    for (size_t i = 0; i < n; i++) {
+        connected += m[i].connected;
+    }
+    return connected == 2;
+}
+
+/* What a member says of this node counts as much as that member knows of the log. A welcome of one
+ * that is gone since is older than the removal; a refusal of one that is behind is older than the
+ * welcome of the leader, which may be out of reach. */
+TEST_WITH(test_the_member_that_knows_more_is_believed, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned refused = cluster_other_than(c, leader);
+    cluster_acquire(c, refused, "a", "owner-1");
+    struct membership *m = c->nodes[refused].node->membership;
+    const enum handshake_verdict refusals[] = {HANDSHAKE_OTHER_INCARNATION, HANDSHAKE_REMOVED};
+    uint64_t third = 4 - refused - leader;
+    membership_answered(m, leader + 1, HANDSHAKE_WELCOME, 1000, "");
+    for (unsigned i = 0; i < 2; i++) {
+        membership_answered(m, third, refusals[i], 1000, "it is behind");
+        membership_tick(m, true);
+        assert_int_equal(m->refused_since_ms, 0);
+        membership_answered(m, third, refusals[i], 1001, "it knows more");
+        membership_tick(m, true);
+        assert_true(m->refused_since_ms != 0);
+    }
+    cluster_until(c, has_failed, &c->nodes[refused], "the node stops");
+    assert_non_null(strstr(c->nodes[refused].fatal_text, "it knows more"));
+}
+
+static bool is_idle(void *ctx)
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    const struct membership *m = ctx;
+    unsigned n = machine_nodes(membership_machine(m), nodes);
+    bool idle = !m->admin_busy && membership_formed(m);
+    for (unsigned i = 0; i < n; i++) {
+        idle = idle && nodes[i].plan == MACHINE_PLAN_NONE && nodes[i].version != 0;
+    }
+    return idle;
+}
+
+static bool is_planned(void *ctx)
+{
+    struct place *r = ctx;
+    struct machine_node node;
+    int leader = cluster_leader(r->c);
+    return leader >= 0 &&
+           machine_node_find(node_machine(r->c->nodes[leader].node), r->i + 1, &node) &&
+           node.plan == MACHINE_PLAN_REMOVE;
+}
+
+static bool has_left(void *ctx)
+{
+    struct place *r = ctx;
+    int leader = cluster_leader(r->c);
+    return leader >= 0 &&
+           configuration_find(replica_configuration(r->c->nodes[leader].node->replica), r->i + 1) ==
+               NULL;
+}
+
+/* A removal that was accepted while all were up, and is to be carried out when one of them is not:
+ * the voters that are left would be none too many. It waits for the one that is away. */
+TEST_WITH(test_a_removal_is_checked_when_it_is_carried_out, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    struct place r = {c, cluster_other_than(c, leader)};
+    unsigned away = 3 - leader - r.i;
+    cluster_stop(c, away, 0);
+    cluster_until(c, misses_one, c, "the leader misses the third");
+    struct membership *m = c->nodes[leader].node->membership;
+    cluster_until(c, is_idle, m, "the leader has no command of its own");
+    const struct machine_command remove = {.op = MACHINE_OP_NODE_REMOVE, .number = r.i + 1};
+    assert_true(membership_submit(m, &remove));
+    cluster_until(c, is_planned, &r, "the removal is in the log");
+    membership_plans(m);
+    assert_int_equal(configuration_voters(replica_configuration(m->replica)), 3);
+    cluster_acquire(c, leader, "a", "owner-1");
+    cluster_start(c, away);
+    cluster_until(c, has_left, &r, "the node has left the configuration");
+}
+
+/* An operator who knows better: the plan says so, and whoever leads carries it out. */
+TEST_WITH(test_a_forced_removal_is_carried_out, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    struct place r = {c, cluster_other_than(c, leader)};
+    struct cluster_count count = {0, 1};
+    cluster_stop(c, 3 - leader - r.i, 0);
+    cluster_until(c, misses_one, c, "the leader misses the third");
+    struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = r.i + 1, .force = true};
+    assert_int_equal(node_change(c->nodes[leader].node, &remove, cluster_count_cb, &count), 0);
+    cluster_until(c, has_left, &r, "the node has left the configuration");
+}
+
+/* As while a command of the cluster's own is being written. */
+static void keep_busy(struct cluster *c, struct membership *m)
+{
+    cluster_until(c, is_idle, m, "the leader has no command of its own");
+    m->admin_busy = true;
+}
+
+/* An operation that waits for a command of the cluster's own was never submitted: when this node
+ * leads no longer, or ends, it is surely not done. What was submitted may be done. */
+TEST_WITH(test_what_was_never_submitted_is_not_done, cluster_set_up, cluster_tear_down)
+{
+    void (*const ends[])(struct membership *) = {membership_deposed, membership_close};
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    cluster_acquire(c, leader, "a", "owner-1");
+    struct node *n = c->nodes[leader].node;
+    struct membership *m = n->membership;
+    struct node_change add = {.kind = NODE_CHANGE_ADD, .id = 7, .address = "127.0.0.1:7"};
+    for (unsigned i = 0; i < 2; i++) {
+        struct cluster_count count = {0, 1};
+        keep_busy(c, m);
+        assert_int_equal(node_change(n, &add, cluster_count_cb, &count), 0);
+        ends[i](m);
+        assert_int_equal(count.status, FL_ENOLEADER);
+        assert_int_equal(count.calls, 1);
+        m->admin_busy = false;
+    }
+    struct cluster_count count = {0, 1};
+    assert_int_equal(node_change(n, &add, cluster_count_cb, &count), 0);
+    membership_deposed(m);
+    assert_int_equal(count.status, FL_EUNCERTAIN);
+}
+
+/* While an operation waits, what was allowed may have become wrong. */
+TEST_WITH(test_an_operation_that_waited_is_checked_again, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned follower = cluster_other_than(c, leader);
+    struct node *n = c->nodes[leader].node;
+    struct membership *m = n->membership;
+    struct cluster_count count = {0, 1};
+    struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = follower + 1};
+    cluster_acquire(c, leader, "a", "owner-1");
+    keep_busy(c, m);
+    assert_int_equal(node_change(n, &remove, cluster_count_cb, &count), 0);
+    cluster_stop(c, 3 - leader - follower, 0);
+    cluster_until(c, misses_one, c, "the leader misses the third");
+    assert_int_equal(count.calls, 0);
+    m->admin_busy = false;
+    cluster_until(c, cluster_counted, &count, "the operation was answered");
+    assert_true(count.status == FL_EDENIED || count.status == FL_EBUSY);
+}
