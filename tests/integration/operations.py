@@ -19,7 +19,7 @@ JOBS = {
     'start.md': {'start', 'serves'}, 'options.md': {'check'},
     'members.md': {'who', 'grow', 'shrink', 'add', 'learner', 'remove', 'replace', 'move'},
     'lost-disk.md': {'lost disk', 'forget'}, 'lost-majority.md': {'lost majority'}, 'older-copy.md': {'older copy', 'witness'},
-    'backup.md': {'backup', 'schedule'}, 'restore.md': {'restore'},
+    'backup.md': {'backup', 'schedule'}, 'restore.md': {'restore', 'restore beyond loopback'},
     'store-backup.md': {'store backup', 'store offline', 'store schedule', 'store restore'},
     'upgrade.md': {'stop', 'transfer', 'upgrade', 'go back'}, 'limits.md': {'limits'},
     'secure.md': {'tls', 'renew', 'node certificates', 'secret', 'new secret', 'users', 'audit'},
@@ -126,6 +126,14 @@ class Jobs(Case):
         out = self.run_jobs('start', 'fencelock acquire held --ttl 10m\n', 'backup', 'schedule', 'restore')
         self.assertGreater(int(out.strip().split('\n')[-1]), 1000000000 + 123456)
         self.assertEqual(len(os.listdir(os.path.join(self.dir, 'backups'))), 1)
+
+    def test_a_restore_of_nodes_beyond_loopback(self):
+        far = 'for i in 1 2 3; do ip addr add 10.7.0.$i/24 dev lo; done\n'
+        backup = 'fencelock backup tuesday.backup\nkill $n1 $n2 $n3; wait $n1 $n2 $n3\n'
+        refused = 'fencelockd --restore tuesday.backup --data far --id 1 --cluster 1=10.7.0.1:7501,2=10.7.0.2:7501 && exit 1\n'
+        out = self.run_jobs(far, 'start', backup, refused, 'restore beyond loopback')
+        self.assertIn('or --cluster-secret-file FILE', out)
+        self.assertGreater(int(out.strip().split('\n')[-1]), 1000000000 + 123456)
 
     def test_a_storage(self):
         out = self.run_jobs('start', 'store backup', 'store offline', 'store schedule', 'old=$(fencelock token report)\n', 'store restore',
