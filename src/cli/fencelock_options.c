@@ -71,7 +71,7 @@ static const struct {
     [CLI_OPT_NODES] = {"--nodes", KIND_TEXT, "A:P,B:P", "FENCELOCK_NODES",
                        "the nodes (default 127.0.0.1:7401; redlock: none)"},
     [CLI_OPT_DISCOVER] = {"--discover", KIND_FLAG, NULL, "FENCELOCK_DISCOVER",
-                          "ask the nodes for all members, and go on with these"},
+                          "ask the nodes for all members, go on with these"},
     [CLI_OPT_TLS] = {"--tls", KIND_FLAG, NULL, "FENCELOCK_TLS", "connect with TLS"},
     [CLI_OPT_CACERT] = {"--cacert", KIND_TEXT, "FILE", "FENCELOCK_CACERT",
                         "the CAs to trust (default: those of the system)"},
