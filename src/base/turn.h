@@ -11,7 +11,7 @@
  *   requests     FLI_TURN_REQUESTS_US     net/conn.c: reading, parsing, and what is answered at
  *                                         once, and net/secure.c: decrypting; of that a connection
  *                                         has FLI_TURN_VISIT_US and one read, then the others, by
- *                                         address (net/line.h); less after long turns. If those
+ *                                         address (base/line.h); less after long turns. If those
  *                                         that waited use all of it, new ones have half as much
  *                                         again
  *   ends         FLI_TURN_ENDS_US         net/end.c: connections that are freed, and as much for

@@ -68,30 +68,41 @@ static struct held *head(const struct backlog_source *s)
     return FLI_CONTAINER_OF(first, struct held, at_source);
 }
 
-bool backlog_is_urgent(uint8_t op)
+/* What has no ticket is a node's own, and nobody's leavings. */
+static bool is_cleanup(const struct node_ticket *t)
 {
+    return t != NULL && t->source == NODE_SOURCE_CLEANUP;
+}
+
+bool backlog_is_urgent(const struct node_ticket *t, uint8_t op)
+{
+    if (is_cleanup(t)) {
+        return false;
+    }
     switch (op) {
     case MACHINE_OP_RENEW:
     case MACHINE_OP_SESSION_RENEW:
     case MACHINE_OP_RELEASE:
     case MACHINE_OP_SESSION_CLOSE:
-    case MACHINE_OP_CANCEL:
         return true;
     default:
         return false;
     }
 }
 
-static bool is_urgent(const struct held *h)
+static struct fli_list *ring_of(struct backlog *b, const struct held *h)
 {
-    return backlog_is_urgent(h->data[0]);
+    if (is_cleanup(h->t)) {
+        return &b->last;
+    }
+    return backlog_is_urgent(h->t, h->data[0]) ? &b->urgent : &b->others;
 }
 
 /* Puts a source behind the others of the ring that its next command says. */
 static void join_ring(struct backlog *b, struct backlog_source *s)
 {
     fli_list_remove(&s->ring);
-    fli_list_push(is_urgent(head(s)) ? &b->urgent : &b->others, &s->ring);
+    fli_list_push(ring_of(b, head(s)), &s->ring);
 }
 
 static bool due_before(const struct fli_heap_node *x, const struct fli_heap_node *y)
@@ -106,16 +117,19 @@ void backlog_init(struct backlog *b)
     fli_map_init(&b->sources, source_eq, SEED);
     fli_list_init(&b->urgent);
     fli_list_init(&b->others);
+    fli_list_init(&b->last);
     fli_list_init(&b->fresh);
     fli_heap_init(&b->back, due_before);
     b->number = 0;
     b->taken = 0;
+    b->taken_last = 0;
 }
 
 void backlog_fini(struct backlog *b)
 {
     FLI_ASSERT(b->sources.len == 0 && fli_list_empty(&b->fresh) && b->back.len == 0);
     FLI_ASSERT(fli_list_empty(&b->urgent) && fli_list_empty(&b->others));
+    FLI_ASSERT(fli_list_empty(&b->last));
     fli_heap_fini(&b->back);
     fli_map_fini(&b->sources);
 }
@@ -176,6 +190,10 @@ int backlog_return(struct backlog *b, struct held *h)
 /* The ring that has the next turn. */
 static const struct fli_list *turn(const struct backlog *b)
 {
+    bool any = !fli_list_empty(&b->urgent) || !fli_list_empty(&b->others);
+    if (!any || (!fli_list_empty(&b->last) && b->taken_last + 1 >= BACKLOG_TURN_LAST)) {
+        return &b->last;
+    }
     if (fli_list_empty(&b->urgent) || fli_list_empty(&b->others)) {
         return fli_list_empty(&b->urgent) ? &b->others : &b->urgent;
     }
@@ -210,7 +228,9 @@ void backlog_remove(struct backlog *b, struct held *h)
 {
     struct backlog_source *s = h->source;
     FLI_ASSERT(s != NULL);
-    b->taken = is_urgent(head(s)) ? b->taken + 1 : 0;
+    const struct fli_list *ring = ring_of(b, head(s));
+    b->taken_last = ring == &b->last ? 0 : b->taken_last + 1;
+    b->taken = ring == &b->others ? 0 : b->taken + (ring == &b->urgent);
     fli_list_remove(&h->at_source);
     if (h->at_due.pos == FLI_HEAP_NONE) {
         fli_list_remove(&h->link);

@@ -4,11 +4,12 @@
  *
  * A source is a client's connection. A client that sends a thousand commands at once waits for its
  * own thousand. One that sends a single command waits for at most one command of every other
- * client. There are two rings: `urgent` has the sources whose oldest command is a renewal, a
- * release or a cancel; `others` has the rest. While both rings wait, one of every BACKLOG_TURN
- * commands comes from `others`, so renewals cannot delay the rest for ever. Round robin by command,
- * after Nagle's fair queues (RFC 970, 1985); commands are small and of bounded cost, so no deficit
- * is kept.
+ * client. There are three rings: `urgent` has the sources whose oldest command is a renewal or a
+ * release; `last` has what nodes clean up after clients that are gone (NODE_SOURCE_CLEANUP);
+ * `others` has the rest. While both wait, one of every BACKLOG_TURN commands comes from `others`,
+ * so renewals cannot delay the rest for ever; and one of every BACKLOG_TURN_LAST comes from `last`.
+ * Round robin by command, after Nagle's fair queues (RFC 970, 1985); commands are small and of
+ * bounded cost, so no deficit is kept.
  *
  * Commands that were taken out and come back stand in front of the others of their source, in the
  * order in which they come back. So a source keeps its order over a change of leader, and its turn
@@ -26,6 +27,7 @@
 #include "consensus/ticket.h"
 
 #define BACKLOG_TURN 4u
+#define BACKLOG_TURN_LAST 8u
 
 struct backlog_source;
 
@@ -47,11 +49,12 @@ struct held {
 
 struct backlog {
     struct fli_map sources;
-    struct fli_list urgent, others; /* rings of sources */
-    struct fli_list fresh;          /* commands that never came back, the oldest first */
-    struct fli_heap back;           /* all others, by deadline */
-    uint64_t number;                /* of the last that came back */
-    unsigned taken;                 /* commands taken since `others` had a turn */
+    struct fli_list urgent, others, last; /* rings of sources */
+    struct fli_list fresh;                /* commands that never came back, the oldest first */
+    struct fli_heap back;                 /* all others, by deadline */
+    uint64_t number;                      /* of the last that came back */
+    unsigned taken;                       /* commands taken since `others` had a turn */
+    unsigned taken_last;                  /* likewise since `last` had one */
 };
 
 void backlog_init(struct backlog *b);
@@ -71,9 +74,9 @@ struct held *backlog_first(const struct backlog *b);
 /* The same among the sources in `urgent`. NULL: none of them waits. */
 struct held *backlog_first_urgent(const struct backlog *b);
 
-/* Whether the command renews, releases or cancels; and the part of all room that is for those
+/* Whether the command renews or releases, for a client; and the part of all room that is for those
  * alone. */
-bool backlog_is_urgent(uint8_t op);
+bool backlog_is_urgent(const struct node_ticket *t, uint8_t op);
 #define BACKLOG_URGENT(max) ((max) / 16)
 
 /* The command whose deadline comes first; NULL: none waits. */

@@ -26,7 +26,7 @@ static bool has_room(struct held_queue *q, const struct node_ticket *t, const vo
     uint8_t op;
     memcpy(&op, command, 1);
     size_t room = q->bytes_max - q->bytes;
-    size_t kept = backlog_is_urgent(op) ? 0 : BACKLOG_URGENT(q->bytes_max);
+    size_t kept = backlog_is_urgent(t, op) ? 0 : BACKLOG_URGENT(q->bytes_max);
     kept = backlog_has(&q->waiting, t) ? q->bytes_max / 4 : kept;
     return room >= kept && len <= room - kept;
 }

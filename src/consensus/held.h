@@ -5,7 +5,7 @@
  * possible. They do not go before other clients' commands, or all would wait for whoever had most
  * in line at a former leader. The sum of bytes is bounded by bytes_max, including commands that a
  * relay has sent. The last quarter is reserved for sources that have nothing waiting, so no source
- * can fill it alone. Of that, the last quarter is for those of them that renew, release or cancel.
+ * can fill it alone. Of that, the last quarter is for those of them that renew or release.
  * Each command has a deadline, which counts only while it waits here. */
 #ifndef CONSENSUS_HELD_H
 #define CONSENSUS_HELD_H

@@ -288,7 +288,7 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     return true;
 }
 
-/* A part of each batch is reserved for urgent commands, which renew, release or cancel: they enter
+/* A part of each batch is reserved for urgent commands, which renew or release: they enter
  * the open batch although others have filled it. And while the entries in flight cost more than one
  * full batch, no further one is sent: it would not be applied any earlier, and later commands would
  * wait for it. */
@@ -331,7 +331,7 @@ static struct item item_of(const struct proposer *p, struct node_ticket *t, cons
                          .len = len,
                          .cost = machine_command_cost_now(fsm_machine(p->config.fsm), decoded),
                          .query = MACHINE_OP_IS_QUERY(decoded->op),
-                         .urgent = backlog_is_urgent(decoded->op)};
+                         .urgent = backlog_is_urgent(t, decoded->op)};
 }
 
 /* Reads one whole command into *ret. */

@@ -106,7 +106,7 @@ static bool has_room(const struct relay_stream *o, const struct held *h)
     if (o->probe_ms != 0 && (o->count > 0 || now_ms(o->leader->client) < o->probe_ms)) {
         return false;
     }
-    bool urgent = backlog_is_urgent(h->data[0]);
+    bool urgent = backlog_is_urgent(h->t, h->data[0]);
     uint64_t most = WINDOW - (urgent ? 0 : WINDOW_URGENT);
     size_t bytes_most = BYTES_MAX - (urgent ? 0 : BYTES_URGENT);
     return o->next - o->first < most && o->bytes + h->len <= bytes_most &&

@@ -7,6 +7,9 @@
 
 struct node_ticket;
 
+/* The source of all that a node cleans up after clients that are gone. Others go before it. */
+#define NODE_SOURCE_CLEANUP UINT64_MAX
+
 typedef void (*node_ticket_cb)(struct node_ticket *t, int status,
                                const struct machine_result *result, struct fli_slice payload);
 

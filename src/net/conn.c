@@ -91,7 +91,7 @@ void net_conn_yield(struct net_conn *c, bool served)
         return;
     }
     struct net_waits *w = net_waits_of(c);
-    net_queue_push(served ? &w->yielded : &w->unserved, &c->yielded);
+    fli_queue_push(served ? &w->yielded : &w->unserved, &c->yielded);
     net_server_stay_awake(s);
 }
 

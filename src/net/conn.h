@@ -19,7 +19,7 @@
 #include "base/heap.h"
 #include "base/map.h"
 #include "base/turn.h"
-#include "net/line.h"
+#include "base/line.h"
 #include "net/net.h"
 
 #define NET_READ_SIZE (64u * 1024u) /* bytes of one read; one such buffer for all connections */
@@ -66,7 +66,7 @@ struct net_secure {
 
 /* The connections of an address in each of the server's lines. */
 struct net_waits {
-    struct net_queue unserved, yielded, deferred, deferred_begun;
+    struct fli_queue unserved, yielded, deferred, deferred_begun;
 };
 
 /* An address that clients come from. */
@@ -169,12 +169,12 @@ struct net_server {
     enum fli_turn_part read_part;
     uint64_t visit_ns;        /* when the current connection began to take requests */
     unsigned visit_n;         /* how many it took */
-    struct net_line unserved; /* came in an earlier turn and were not served yet: they go first */
-    struct net_line yielded;  /* had their share, and continue */
+    struct fli_line unserved; /* came in an earlier turn and were not served yet: they go first */
+    struct fli_line yielded;  /* had their share, and continue */
     struct net_waits refused; /* of connections without an address that counts */
     uint64_t shake_ns;        /* for handshakes in this turn */
-    struct net_line deferred; /* handshakes that wait */
-    struct net_line deferred_begun;
+    struct fli_line deferred; /* handshakes that wait */
+    struct fli_line deferred_begun;
     struct fli_list conns, dirty;
     struct fli_list fresh;      /* sent no whole request yet */
     struct fli_list leaving;    /* cut off: the last message is on its way out */

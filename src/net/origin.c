@@ -70,10 +70,10 @@ static size_t key_len_of(const struct net_conn *c)
 
 void net_waits_init(struct net_waits *w, struct net_server *s)
 {
-    net_queue_init(&w->unserved, &s->unserved);
-    net_queue_init(&w->yielded, &s->yielded);
-    net_queue_init(&w->deferred, &s->deferred);
-    net_queue_init(&w->deferred_begun, &s->deferred_begun);
+    fli_queue_init(&w->unserved, &s->unserved);
+    fli_queue_init(&w->yielded, &s->yielded);
+    fli_queue_init(&w->deferred, &s->deferred);
+    fli_queue_init(&w->deferred_begun, &s->deferred_begun);
 }
 
 struct net_waits *net_waits_of(const struct net_conn *c)
@@ -85,12 +85,12 @@ void net_waits_leave(struct net_conn *c)
 {
     struct net_waits *w = net_waits_of(c);
     fli_list_remove(&c->yielded);
-    net_queue_left(&w->unserved);
-    net_queue_left(&w->yielded);
+    fli_queue_left(&w->unserved);
+    fli_queue_left(&w->yielded);
     if (c->secure != NULL) {
         fli_list_remove(&c->secure->deferred);
-        net_queue_left(&w->deferred);
-        net_queue_left(&w->deferred_begun);
+        fli_queue_left(&w->deferred);
+        fli_queue_left(&w->deferred_begun);
     }
 }
 

@@ -238,7 +238,7 @@ static void defer(struct net_conn *c, const uint8_t *data, size_t len)
     /* Clients that have answered our part of the handshake go first: beginning a handshake costs a
      * client nothing, and the server most. */
     struct net_waits *w = net_waits_of(c);
-    net_queue_push(sec->tls != NULL ? &w->deferred_begun : &w->deferred, &sec->deferred);
+    fli_queue_push(sec->tls != NULL ? &w->deferred_begun : &w->deferred, &sec->deferred);
     net_server_stay_awake(s);
 }
 

@@ -104,16 +104,16 @@ static void check_cb(uv_check_t *handle)
 static void continue_handshakes(struct net_server *s)
 {
     struct fli_list *link = NULL;
-    while (!net_shake_over(s) && ((link = net_line_pop(&s->deferred_begun)) != NULL ||
-                                  (link = net_line_pop(&s->deferred)) != NULL)) {
+    while (!net_shake_over(s) && ((link = fli_line_pop(&s->deferred_begun)) != NULL ||
+                                  (link = fli_line_pop(&s->deferred)) != NULL)) {
         const struct net_secure *sec = FLI_CONTAINER_OF(link, struct net_secure, deferred);
         net_secure_go_on(sec->conn);
     }
 }
 
-static bool serve_next(struct net_server *s, struct net_line *line)
+static bool serve_next(struct net_server *s, struct fli_line *line)
 {
-    struct fli_list *link = net_line_pop(line);
+    struct fli_list *link = fli_line_pop(line);
     if (link == NULL) {
         return false;
     }
@@ -185,9 +185,9 @@ static void begin_turn(struct net_server *s)
     net_lists_turn(s);
     serve_waiting(s);
     s->take_ns = s->take_ns > s->share_ns / 2 ? s->share_ns / 2 : s->take_ns;
-    if (net_line_empty(&s->yielded) && net_line_empty(&s->unserved) && fli_list_empty(&s->ending) &&
+    if (fli_line_empty(&s->yielded) && fli_line_empty(&s->unserved) && fli_list_empty(&s->ending) &&
         fli_list_empty(&s->hanging_up) && fli_list_empty(&s->pushed) &&
-        net_line_empty(&s->deferred) && net_line_empty(&s->deferred_begun) &&
+        fli_line_empty(&s->deferred) && fli_line_empty(&s->deferred_begun) &&
         fli_list_empty(&s->lists)) {
         (void)uv_idle_stop(&s->idle);
     }
@@ -506,8 +506,8 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->hanging_up);
     fli_list_init(&s->pushed);
     fli_list_init(&s->lists);
-    net_line_init(&s->unserved);
-    net_line_init(&s->yielded);
+    fli_line_init(&s->unserved);
+    fli_line_init(&s->yielded);
     net_waits_init(&s->refused, s);
     fli_turn_init(&s->turn);
     s->share_ns = FLI_TURN_REQUESTS_US * US;
@@ -518,8 +518,8 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->leaving);
     fli_list_init(&s->lingering);
     fli_list_init(&s->shaking);
-    net_line_init(&s->deferred);
-    net_line_init(&s->deferred_begun);
+    fli_line_init(&s->deferred);
+    fli_line_init(&s->deferred_begun);
     fli_list_init(&s->free_requests);
     fli_list_init(&s->free_inputs);
     fli_buf_init(&s->scratch, limits->output_max);

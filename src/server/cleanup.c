@@ -2,8 +2,12 @@
  * and cleaning up after clients that are gone.
  *
  * Nothing is submitted from inside an event or a result, since both come while the machine applies
- * a batch. What is to be cleaned up goes on a list that dispatch_turn() works through. So do those
- * whom an event answers: one may answer all requests of a node, and each turn has its share. */
+ * a batch. What is to be cleaned up waits in a line that dispatch_turn() works through. So do those
+ * whom an event answers: one may answer all requests of a node, and each turn has its share.
+ *
+ * Nobody waits for what is cleaned up, and clients that leave may leave any amount of it. So it has
+ * a budget of its own: DISPATCH_CLEANUP_MAX of it are with the node at a time, behind what clients
+ * ask (NODE_SOURCE_CLEANUP), and addresses take turns. */
 #include <string.h>
 
 #include "machine/batch.h"
@@ -18,6 +22,13 @@ static uint64_t now(const struct dispatch *d)
 }
 
 /* --- cleaning up --- */
+
+/* Of the queues of the line, the one for this call's address. Addresses may share one: what they
+ * are numbered by is random. */
+static struct fli_queue *queue_of(const struct call *c)
+{
+    return &c->dispatch->cleanup_of[c->address % DISPATCH_CLEANUP_QUEUES];
+}
 
 /* Frees the call unless a client, a wait, or something to be cleaned up keeps it. */
 static void settle(struct call *c)
@@ -39,8 +50,9 @@ static void clean_up(struct call *c, enum call_cleanup what)
         return;
     }
     fli_list_remove(&c->link);
+    fli_queue_left(queue_of(c));
     if (what != CLEANUP_NONE) {
-        fli_list_push(&c->dispatch->cleanup, &c->link);
+        fli_queue_push(queue_of(c), &c->link);
     }
 }
 
@@ -68,8 +80,9 @@ static void on_cleaned_up(struct node_ticket *t, int status, const struct machin
 {
     struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
     struct dispatch *d = c->dispatch;
-    FLI_ASSERT(d->counts.in_flight > 0 && c->cleanup_sent != CLEANUP_NONE);
+    FLI_ASSERT(d->counts.in_flight > 0 && c->cleanup_sent != CLEANUP_NONE && d->cleaning > 0);
     d->counts.in_flight--;
+    d->cleaning--;
     bool wanted = c->cleanup == c->cleanup_sent; /* else the wait has ended meanwhile */
     c->cleanup_sent = CLEANUP_NONE;
     if (status != 0 && wanted) {
@@ -84,8 +97,8 @@ static void on_cleaned_up(struct node_ticket *t, int status, const struct machin
 static void cleanup(struct call *c)
 {
     struct machine_command m = {.flags = MACHINE_COMMAND_BY, .user = MACHINE_USER_NODE};
+    c->ticket.source = NODE_SOURCE_CLEANUP;
     if (c->cleanup == CLEANUP_WAIT) {
-        c->ticket.source = 0; /* not behind what its client has in line */
         m.op = MACHINE_OP_CANCEL;
         m.number = c->wait;
         m.number2 = c->times_asked;
@@ -96,9 +109,11 @@ static void cleanup(struct call *c)
         m.token = c->token;
     }
     c->cleanup_sent = c->cleanup;
+    c->dispatch->cleaning++;
     int rc = dispatch_submit(c, &m, on_cleaned_up);
     FLI_ASSERT(rc != FL_EINVAL);
     if (rc != 0) {
+        c->dispatch->cleaning--;
         c->cleanup_sent = CLEANUP_NONE;
         cleanup_again(c);
     }
@@ -237,6 +252,14 @@ void dispatch_restored(struct dispatch *d)
 
 /* --- clients that leave --- */
 
+static void note_address(struct call *c)
+{
+    const struct dispatch_config *config = &c->dispatch->config;
+    if (c->request != NULL && config->address != NULL) {
+        c->address = config->address(config->ctx, c->request);
+    }
+}
+
 void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot)
 {
     struct call *c = slot->call;
@@ -244,6 +267,7 @@ void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot)
         return;
     }
     FLI_ASSERT(c->dispatch == d);
+    note_address(c);
     c->hung_up = true;
     if (c->parked.wait != NULL) {
         leave(c);
@@ -259,6 +283,7 @@ void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot)
         return;
     }
     FLI_ASSERT(c->dispatch == d);
+    note_address(c);
     (void)dispatch_call_detach(c);
     if (c->parked.wait != NULL) {
         leave(c);
@@ -300,23 +325,30 @@ static void end_due_waits(struct dispatch *d, uint64_t now_ms)
     }
 }
 
+/* Those whose time to be tried again has come stand in line again. */
+static void line_up_again(struct dispatch *d, uint64_t now_ms)
+{
+    struct fli_list *link = NULL;
+    for (unsigned n = 0; n < DISPATCH_DUE_MAX && (link = fli_list_first(&d->again)) != NULL; n++) {
+        struct call *c = FLI_CONTAINER_OF(link, struct call, link);
+        if (c->again_ms > now_ms) {
+            return;
+        }
+        fli_list_remove(link);
+        fli_queue_push(queue_of(c), link);
+    }
+}
+
+static bool may_clean_up(const struct dispatch *d)
+{
+    return !fli_line_empty(&d->cleanup) && (d->stopping || d->cleaning < DISPATCH_CLEANUP_MAX);
+}
+
 static void clean_up_due(struct dispatch *d, uint64_t now_ms)
 {
-    struct fli_list due;
-    struct fli_list *link = NULL;
-    unsigned n = 0;
-    fli_list_init(&due);
-    for (; n < DISPATCH_DUE_MAX && (link = fli_list_pop(&d->cleanup)) != NULL; n++) {
-        fli_list_push(&due, link);
-    }
-    for (; n < DISPATCH_DUE_MAX && (link = fli_list_first(&d->again)) != NULL &&
-           FLI_CONTAINER_OF(link, struct call, link)->again_ms <= now_ms;
-         n++) {
-        fli_list_remove(link);
-        fli_list_push(&due, link);
-    }
-    while ((link = fli_list_pop(&due)) != NULL) {
-        cleanup(FLI_CONTAINER_OF(link, struct call, link));
+    line_up_again(d, now_ms);
+    for (unsigned n = 0; n < DISPATCH_DUE_MAX && may_clean_up(d); n++) {
+        cleanup(FLI_CONTAINER_OF(fli_line_pop(&d->cleanup), struct call, link));
     }
 }
 
@@ -333,7 +365,7 @@ void dispatch_turn(struct dispatch *d)
 
 uint64_t dispatch_next_turn_ms(const struct dispatch *d)
 {
-    if (!fli_list_empty(&d->cleanup) || !fli_list_empty(&d->parts)) {
+    if (may_clean_up(d) || !fli_list_empty(&d->parts)) {
         return 0;
     }
     uint64_t next = parked_next_deadline(&d->parked);
@@ -366,7 +398,6 @@ void dispatch_drop_all(struct dispatch *d)
     struct fli_list *link = NULL;
     d->stopping = true;
     gather_turn(d);
-    fli_list_splice(&d->cleanup, &d->again);
     struct parked_request *r = NULL;
     struct parked_news news;
     while ((r = parked_take_any(&d->parked, &news)) != NULL) {
@@ -374,7 +405,7 @@ void dispatch_drop_all(struct dispatch *d)
         clean_up(c, CLEANUP_NONE);
         settle(c);
     }
-    while ((link = fli_list_pop(&d->cleanup)) != NULL) {
+    while ((link = fli_line_pop(&d->cleanup)) != NULL || (link = fli_list_pop(&d->again)) != NULL) {
         dispatch_call_free(FLI_CONTAINER_OF(link, struct call, link));
     }
 }

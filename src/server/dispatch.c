@@ -621,7 +621,10 @@ int dispatch_create(const struct dispatch_config *config, struct dispatch **ret)
     fli_list_init(&d->spare);
     fli_list_init(&d->listings);
     fli_list_init(&d->parts);
-    fli_list_init(&d->cleanup);
+    fli_line_init(&d->cleanup);
+    for (unsigned i = 0; i < DISPATCH_CLEANUP_QUEUES; i++) {
+        fli_queue_init(&d->cleanup_of[i], &d->cleanup);
+    }
     fli_list_init(&d->again);
     fli_buf_init(&d->scratch, MACHINE_COMMAND_MAX);
     *ret = d;

@@ -122,7 +122,10 @@ struct dispatch_config {
  * connections with full pipelines keep nobody from renewing a lock. */
 #define DISPATCH_FEW 4u
 #define DISPATCH_SPARE_MAX 4096u
-#define DISPATCH_DUE_MAX 4096u  /* waits that a turn ends; and cleans up after */
+#define DISPATCH_DUE_MAX 4096u /* waits that a turn ends; and those that may be tried again */
+/* What is cleaned up after clients that are gone: so much is with the node at a time. */
+#define DISPATCH_CLEANUP_MAX 64u
+#define DISPATCH_CLEANUP_QUEUES 64u /* for addresses, by their numbers */
 #define DISPATCH_TOLD_MAX 1024u /* requests that a turn tells of the end of their wait; so BLPOPs */
 #define DISPATCH_LISTINGS_MAX 4u /* in flight */
 /* Between checks whether clients have caught up. */

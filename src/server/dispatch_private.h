@@ -17,6 +17,7 @@
 #ifndef SERVER_DISPATCH_PRIVATE_H
 #define SERVER_DISPATCH_PRIVATE_H
 
+#include "base/line.h"
 #include "server/dispatch.h"
 #include "server/parked.h"
 
@@ -107,6 +108,7 @@ struct call {
                                   refused */
     unsigned tries;
     uint64_t wait_ms;
+    uint64_t address;  /* of a client that has left, as dispatch_config says */
     uint64_t since;    /* from parked_request_sent() */
     uint64_t restores; /* of dispatch, when it was submitted */
     uint64_t again_ms; /* when to try to clean up again; when a BLPOP ends */
@@ -128,9 +130,11 @@ struct dispatch {
     uint64_t face_seen[FACE_SEEN_SLOTS]; /* hashes of recent keys and values */
     struct fli_list spare;               /* calls for reuse */
     unsigned spare_n;
-    struct fli_list parts;    /* of wholes, to be submitted (gather.h) */
-    struct fli_list cleanup;  /* to be tried now */
+    struct fli_list parts;   /* of wholes, to be submitted (gather.h) */
+    struct fli_line cleanup; /* to be tried now */
+    struct fli_queue cleanup_of[DISPATCH_CLEANUP_QUEUES];
     struct fli_list again;    /* to be tried again, in order of again_ms */
+    unsigned cleaning;        /* with the node */
     size_t calls;             /* in use */
     struct fli_list listings; /* in line, in order of their deadlines */
     unsigned listings_waiting, listings_in_flight;

@@ -119,6 +119,33 @@ TEST_WITH(renewals_do_not_keep_others_waiting_for_ever, set_up, tear_down)
     }
 }
 
+/* Cleaning up after clients that are gone comes behind renewals and behind what others ask,
+ * whatever it consists of, and has one of eight all the same. */
+TEST_WITH(what_is_cleaned_up_goes_last, set_up, tear_down)
+{
+    for (unsigned i = 0; i < 20; i++) {
+        put(i, i % 2, NODE_SOURCE_CLEANUP, i % 4 < 2 ? MACHINE_OP_CANCEL : MACHINE_OP_RELEASE);
+        commands[i].urgent = false;
+    }
+    put(20, 0, 1, MACHINE_OP_CHECK);
+    put(21, 0, 2, MACHINE_OP_RENEW);
+    assert_null(backlog_is_urgent(&commands[0].ticket, MACHINE_OP_RELEASE) ? &b : NULL);
+    assert_ptr_equal(backlog_first_urgent(&b), commands[21].held);
+    assert_ptr_equal(take(), &commands[21]);
+    assert_ptr_equal(take(), &commands[20]);
+    unsigned taken = 0;
+    for (unsigned i = 22; i < 82; i++) {
+        put(i, 0, i, MACHINE_OP_CHECK);
+    }
+    for (unsigned i = 1; i <= 68; i++) {
+        taken += take()->ticket.source == NODE_SOURCE_CLEANUP;
+        assert_true(taken >= i / BACKLOG_TURN_LAST && taken <= i / BACKLOG_TURN_LAST + 1);
+    }
+    while (backlog_first(&b) != NULL) {
+        take();
+    }
+}
+
 /* Commands come and go at random: each source gets its turn, and its commands leave in order. */
 TEST_WITH(at_random, set_up, tear_down)
 {

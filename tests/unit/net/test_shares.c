@@ -229,7 +229,7 @@ TEST(no_address_waits_for_many_of_another)
 /* And the many of one address go on, although addresses that have nobody else in line never end. */
 TEST(many_of_an_address_wait_for_few_others)
 {
-    enum { MANY = 10, ADDRESSES = 60, FEW = NET_LINE_FRESH + 4 };
+    enum { MANY = 10, ADDRESSES = 60, FEW = FLI_LINE_FRESH + 4 };
     struct fixture f;
     char address[32];
     char heard[256];

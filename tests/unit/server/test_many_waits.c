@@ -138,6 +138,40 @@ TEST_WITH(cleanups_come_in_parts, fake_setup, fake_teardown)
     free_many(many);
 }
 
+static void leave_all(struct fake *f, struct asked *many)
+{
+    for (unsigned i = 0; i < MANY; i++) {
+        dispatch_cancel(f->d, &many[i].slot);
+    }
+}
+
+/* However much is left to clean up, little of it is with the node at a time; and it is told apart
+ * from what clients ask. */
+TEST_WITH(cleanups_have_a_budget, fake_setup, fake_teardown)
+{
+    struct fake *f = *state;
+    struct asked *many = park_many(f, NULL);
+    f->sent_n = 0;
+    leave_all(f, many);
+    for (unsigned turns = 0; turns < 3; turns++) {
+        dispatch_turn(f->d);
+        assert_int_equal(f->sent_n, DISPATCH_CLEANUP_MAX);
+    }
+    assert_true(dispatch_next_turn_ms(f->d) > f->now_ms); /* an answer wakes the loop */
+    unsigned done = 0;
+    while (f->sent_n > 0) {
+        for (unsigned i = 0; i < f->sent_n; i++, done++) {
+            assert_true(f->sent[i].ticket->source == NODE_SOURCE_CLEANUP);
+            result(&f->sent[i], (struct machine_result){.code = MACHINE_DONE});
+        }
+        f->sent_n = 0;
+        dispatch_turn(f->d);
+        assert_true(f->sent_n <= DISPATCH_CLEANUP_MAX);
+    }
+    assert_int_equal(done, MANY);
+    free_many(many);
+}
+
 /* --- many requests that one event answers --- */
 
 /* An event comes from inside apply: it answers nobody, and each turn answers some. Until then they
