@@ -118,3 +118,21 @@ bool store_answer(struct fli_buf *b, int proto, const struct store *store,
 {
     return op->result == 0 ? answer_done(b, proto, op) : answer_refused(b, store, op, may_know);
 }
+
+bool store_answer_verdict(struct fli_buf *b, const struct store_op *op, bool not_held,
+                          unsigned timeout_ms)
+{
+    char lock[FLI_QUOTE_SIZE];
+    unsigned long long token = (unsigned long long)op->token;
+    fli_quote(lock, sizeof(lock), &op->lock);
+    if (not_held) {
+        return fli_resp_error(b, "NOTHELD",
+                              "token %llu no longer holds lock %s; its lease has ended or it never "
+                              "had one, so nothing was done: acquire the lock again",
+                              token, lock) == 0;
+    }
+    return fli_resp_error(b, "UNCHECKED",
+                          "token %llu of lock %s: the lock service did not say within the last %u "
+                          "ms that it is held, so nothing was done: try again",
+                          token, lock, timeout_ms) == 0;
+}

@@ -1,18 +1,31 @@
 /* pending.h: private to the service of the storage: an operation from its arrival to its answer,
- * the lists that it waits on, and the rule of who is held back.
+ * the lists that it waits on, and the rules of who is held back and who gives up.
+ *
+ * Addresses share the queue: they take turns in it (base/line.h), and when the bytes of all that
+ * wait reach their ceiling, the address that has the most gives up its last operation
+ * (base/share.h). So who sends little is served and admitted whatever others send. An address here
+ * is one of PENDING_ADDRESSES, by a random number of the client's.
  *
  * A connection is behind when its client has not taken SERVICE_DEFER_BYTES of answers. Its next
  * read is deferred then, and with it everything that comes later on that connection, so that the
- * order stays. They go on when the client has caught up. */
+ * order stays. They go on when the client has caught up. What is deferred has a ceiling of its own,
+ * which is shared likewise. */
 #ifndef STORE_PENDING_H
 #define STORE_PENDING_H
 
+#include "base/line.h"
+#include "base/share.h"
 #include "store/service.h"
 #include "store/strict.h"
 
+#define PENDING_ADDRESSES 256u
+
+enum pending_place { PENDING_NOWHERE, PENDING_UNCHECKED, PENDING_QUEUED, PENDING_DEFERRED };
+
 struct pending {
     struct fli_list link;
-    struct pending_list *on; /* the list; NULL: in the group */
+    struct pending_of *of;
+    enum pending_place place; /* NOWHERE: in the group */
     struct store_op op;
     struct strict_question question; /* used while `open` */
     bool open;                       /* no verdict yet */
@@ -22,17 +35,49 @@ struct pending {
     uint8_t bytes[];                 /* key, lock and value */
 };
 
-struct pending_list {
-    struct fli_list list;
-    size_t n;
-    size_t bytes; /* the sum of their sizes */
+/* The operations of an address. */
+struct pending_of {
+    struct fli_share bytes, deferred_bytes;
+    struct fli_queue queue;
+    struct fli_list deferred;
 };
 
-void pending_list_init(struct pending_list *l);
-struct pending *pending_first(const struct pending_list *l); /* NULL: it is empty */
-void pending_push(struct pending_list *l, struct pending *p);
-void pending_push_front(struct pending_list *l, struct pending *p);
-void pending_remove(struct pending *p); /* from its list */
+struct pending_lists {
+    struct pending_of of[PENDING_ADDRESSES];
+    struct fli_line line;
+    struct fli_list unchecked; /* strict mode: of all, in the order in which they came */
+    struct fli_shares bytes;   /* of all operations, also of those in the group */
+    struct fli_shares deferred_bytes;
+    size_t queued, unchecked_n, deferred_n;
+};
+
+void pending_init(struct pending_lists *l);
+void pending_fini(struct pending_lists *l);
+
+/* An operation of this address, which counts from now on; zero otherwise. NULL: out of memory. */
+struct pending *pending_new(struct pending_lists *l, size_t size, uint64_t address);
+void pending_free(struct pending_lists *l, struct pending *p); /* on no list */
+
+void pending_queue(struct pending_lists *l, struct pending *p);
+void pending_check(struct pending_lists *l, struct pending *p); /* puts it on `unchecked` */
+struct pending *pending_first_unchecked(const struct pending_lists *l);
+void pending_remove(struct pending_lists *l, struct pending *p); /* from its list */
+struct pending *pending_any(struct pending_lists *l); /* queued or deferred; NULL: none */
+/* The next of the queue, which leaves it; NULL: it is empty. */
+struct pending *pending_next(struct pending_lists *l);
+/* 0 or FL_ENOMEM. */
+int pending_defer(struct pending_lists *l, struct pending *p) FLI_MUST_USE;
+/* For what the group had no room for, the last one first: in front of what came later. */
+void pending_queue_front(struct pending_lists *l, struct pending *p);
+int pending_defer_front(struct pending_lists *l, struct pending *p) FLI_MUST_USE;
+
+/* Whether there is room for one more, of so many bytes; or for one more that is deferred. */
+bool pending_has_room(const struct pending_lists *l, size_t size);
+bool pending_may_defer(const struct pending_lists *l, const struct pending *p);
+/* Takes off the lists what gives up first, to make room for one more of an address; or for one more
+ * that is deferred. NULL: it is the new one itself. */
+struct pending *pending_give_up(struct pending_lists *l, uint64_t address);
+struct pending *pending_give_up_deferred(struct pending_lists *l, const struct pending *p);
 
 /* The user pointer of a connection is a number: CONN_DEFERRED while it has deferred operations,
  * plus CONN_UNCHECKED for each of its operations that wait for a verdict. */
@@ -45,10 +90,8 @@ void pending_set_conn_state(const struct pending *p, uintptr_t state);
 bool pending_is_deferred(const struct pending *p);
 /* Whether it has to wait until its client has taken more of its answers. */
 bool pending_must_defer(const struct pending *p);
-/* Whether `deferred` has room for so many bytes more. */
-bool pending_may_defer(const struct pending_list *deferred, size_t size);
-/* Moves what may go on from `deferred` to the front of the queue: everything else of these
- * connections in the queue came later. */
-void pending_resume(struct pending_list *deferred, struct pending_list *queue);
+/* Moves what may go on to the front of the queue: everything else of these connections in the queue
+ * came later. */
+void pending_resume(struct pending_lists *l);
 
 #endif

@@ -3,8 +3,10 @@
  *   request ---> queue ---> group ---> worker: store_execute() ---> answers on the loop
  *                 ^   ^       | |
  *                 |   '-------' | what the group had no room for goes back to the front
- *                 'deferred <-' reads of a connection that is behind, and what follows them;
- *                               what there is no room for is refused
+ *                 'deferred <-' reads of a connection that is behind, and what follows them
+ *
+ * Addresses take turns in the queue, and when there is no room, whoever has the most gives up
+ * (pending.h): what is given up is refused.
  *
  * In strict mode, operations with a token, and what follows them on their connections, first wait
  * in `unchecked` for the verdict of the lock service. Verdicts come in the order of that list, so
@@ -43,11 +45,8 @@ struct service {
     struct service_config config;
     struct net_server *net;
     struct net_commands commands;
-    struct pending_list queue;
-    struct pending_list deferred;  /* operations of connections with CONN_DEFERRED, in order */
-    struct pending_list unchecked; /* strict mode: not on the queue yet */
-    struct strict *strict;         /* NULL: off */
-    size_t pending_bytes;          /* of `unchecked`, the queue, the group and `deferred` */
+    struct pending_lists pending;
+    struct strict *strict; /* NULL: off */
     struct pending *group[SERVICE_GROUP_OPS_MAX];
     struct store_op *ops[SERVICE_GROUP_OPS_MAX];
     size_t group_len;
@@ -115,26 +114,11 @@ static bool is_too_old(const struct pending *p, uint64_t now_ms)
 static void answer_verdict(const struct service *s, struct pending *p, enum strict_verdict verdict)
 {
     struct net_request *r = p->request;
-    char lock[FLI_QUOTE_SIZE];
-    int rc;
-    if (r == NULL) {
-        return;
+    if (r != NULL) {
+        memset(r->user, 0, sizeof(struct pending *));
+        finish(r, store_answer_verdict(net_reply(r), &p->op, verdict == STRICT_NOTHELD,
+                                       strict_timeout_ms(s->strict)));
     }
-    memset(r->user, 0, sizeof(struct pending *));
-    fli_quote(lock, sizeof(lock), &p->op.lock);
-    unsigned long long token = (unsigned long long)p->op.token;
-    if (verdict == STRICT_NOTHELD) {
-        rc = fli_resp_error(net_reply(r), "NOTHELD",
-                            "token %llu no longer holds lock %s; its lease has ended or it never "
-                            "had one, so nothing was done: acquire the lock again",
-                            token, lock);
-    } else {
-        rc = fli_resp_error(net_reply(r), "UNCHECKED",
-                            "token %llu of lock %s: the lock service did not say within the last "
-                            "%u ms that it is held, so nothing was done: try again",
-                            token, lock, strict_timeout_ms(s->strict));
-    }
-    finish(r, rc == 0);
 }
 
 /* ---- groups ---- */
@@ -148,7 +132,7 @@ static void log_message(const struct service *s, int level, const char *part, co
 
 static void wake(struct service *s)
 {
-    if (!s->working && !s->broken && s->queue.n > 0) {
+    if (!s->working && !s->broken && s->pending.queued > 0) {
         (void)uv_idle_start(&s->idle, idle_cb); /* cannot fail: the callback is not NULL */
     }
 }
@@ -166,7 +150,7 @@ static void resume_cb(uv_timer_t *timer);
 
 static void start_defer_timer(struct service *s)
 {
-    if (s->deferred.n > 0 && !uv_is_active((uv_handle_t *)&s->defer_timer)) {
+    if (s->pending.deferred_n > 0 && !uv_is_active((uv_handle_t *)&s->defer_timer)) {
         (void)uv_timer_start(&s->defer_timer, resume_cb, DEFER_MS,
                              0); /* the callback is not NULL */
     }
@@ -175,17 +159,9 @@ static void start_defer_timer(struct service *s)
 static void resume_cb(uv_timer_t *timer)
 {
     struct service *s = FLI_CONTAINER_OF(timer, struct service, defer_timer);
-    pending_resume(&s->deferred, &s->queue);
+    pending_resume(&s->pending);
     start_defer_timer(s);
     wake(s);
-}
-
-static void free_pending(struct service *s, struct pending *p)
-{
-    FLI_ASSERT(s->pending_bytes >= p->size);
-    s->pending_bytes -= p->size;
-    store_op_fini(&p->op);
-    free(p);
 }
 
 static void answer_busy(struct service *s, struct net_request *r)
@@ -196,25 +172,38 @@ static void answer_busy(struct service *s, struct net_request *r)
                           "too much is waiting to be written; nothing was done: try again") == 0);
 }
 
+/* A write that is given up and whose client has gone is as good as one that never came. */
 static void refuse_busy(struct service *s, struct pending *p)
 {
     struct net_request *r = p->request;
-    memset(r->user, 0, sizeof(struct pending *));
-    answer_busy(s, r);
-    free_pending(s, p);
+    if (r != NULL) {
+        memset(r->user, 0, sizeof(struct pending *));
+        answer_busy(s, r);
+    }
+    pending_free(&s->pending, p);
 }
 
-/* Holds the operation back. Clients that do not read may keep only a part of the bytes that all
- * may have pending, so what there is no room for is refused. */
+static bool make_room_to_defer(struct service *s, const struct pending *p)
+{
+    while (!pending_may_defer(&s->pending, p)) {
+        struct pending *other = pending_give_up_deferred(&s->pending, p);
+        if (other == NULL) {
+            return false;
+        }
+        refuse_busy(s, other);
+    }
+    return true;
+}
+
+/* Holds the operation back. */
 static void defer(struct service *s, struct pending *p)
 {
     FLI_ASSERT(p->request != NULL); /* nothing waits for a client that has gone */
-    if (!pending_may_defer(&s->deferred, p->size)) {
+    if (!make_room_to_defer(s, p) || pending_defer(&s->pending, p) != 0) {
         refuse_busy(s, p);
         return;
     }
     pending_set_conn_state(p, pending_conn_state(p) | CONN_DEFERRED);
-    pending_push(&s->deferred, p);
     start_defer_timer(s);
 }
 
@@ -232,11 +221,10 @@ static void put_back(struct service *s)
 {
     for (size_t i = s->group_len; i > s->group_done; i--) {
         struct pending *p = s->group[i - 1];
-        if (!pending_is_deferred(p)) {
-            pending_push_front(&s->queue, p);
-        } else if (s->broken || pending_may_defer(&s->deferred, p->size)) {
-            pending_push_front(&s->deferred, p);
-        } else {
+        bool deferred = pending_is_deferred(p) && !s->broken;
+        if (!deferred) {
+            pending_queue_front(&s->pending, p);
+        } else if (!make_room_to_defer(s, p) || pending_defer_front(&s->pending, p) != 0) {
             refuse_busy(s, p);
         }
     }
@@ -275,7 +263,7 @@ static void after_work_cb(uv_work_t *work, int status)
             memset(r->user, 0, sizeof(struct pending *));
             answer(s, p);
         }
-        free_pending(s, p);
+        pending_free(&s->pending, p);
     }
     fli_turn_leave(net_server_turn(s->net), part);
     s->group_len = 0;
@@ -293,15 +281,14 @@ static void take_group(struct service *s)
     uint64_t now_ms = fli_clock_ms();
     s->group_len = 0;
     while (s->group_len < SERVICE_GROUP_OPS_MAX && bytes < SERVICE_GROUP_BYTES_MAX &&
-           visits++ < SERVICE_VISITS_MAX && (p = pending_first(&s->queue)) != NULL) {
-        pending_remove(p);
+           visits++ < SERVICE_VISITS_MAX && (p = pending_next(&s->pending)) != NULL) {
         if (p->request == NULL && (p->op.verb == STORE_GET || p->op.verb == STORE_MARK)) {
-            free_pending(s, p);
+            pending_free(&s->pending, p);
             continue;
         }
         if (is_too_old(p, now_ms)) {
             answer_verdict(s, p, STRICT_UNKNOWN);
-            free_pending(s, p);
+            pending_free(&s->pending, p);
             continue;
         }
         if (pending_must_defer(p)) {
@@ -336,11 +323,11 @@ static void idle_cb(uv_idle_t *handle)
 static void queue_checked(struct service *s)
 {
     struct pending *p;
-    while ((p = pending_first(&s->unchecked)) != NULL && !p->open) {
-        pending_remove(p);
+    while ((p = pending_first_unchecked(&s->pending)) != NULL && !p->open) {
+        pending_remove(&s->pending, p);
         FLI_ASSERT(p->request == NULL || pending_conn_state(p) >= CONN_UNCHECKED);
         pending_set_conn_state(p, p->request == NULL ? 0 : pending_conn_state(p) - CONN_UNCHECKED);
-        pending_push(&s->queue, p);
+        pending_queue(&s->pending, p);
     }
     wake(s);
 }
@@ -355,9 +342,9 @@ static void verdict_cb(void *ctx, struct strict_question *question, enum strict_
         if (p->request != NULL) {
             pending_set_conn_state(p, pending_conn_state(p) - CONN_UNCHECKED);
         }
-        pending_remove(p);
+        pending_remove(&s->pending, p);
         answer_verdict(s, p, verdict);
-        free_pending(s, p);
+        pending_free(&s->pending, p);
     }
     queue_checked(s);
 }
@@ -366,12 +353,12 @@ static void push(struct service *s, struct pending *p)
 {
     bool needs_verdict = s->strict != NULL && p->op.fenced && p->op.verb != STORE_MARK;
     if (!needs_verdict && pending_conn_state(p) < CONN_UNCHECKED) {
-        pending_push(&s->queue, p);
+        pending_queue(&s->pending, p);
         wake(s);
         return;
     }
     pending_set_conn_state(p, pending_conn_state(p) + CONN_UNCHECKED);
-    pending_push(&s->unchecked, p);
+    pending_check(&s->pending, p);
     if (needs_verdict) {
         p->open = true;
         p->question.lock = p->op.lock;
@@ -396,20 +383,34 @@ static void answer_error(struct net_request *r, const char *word, const char *te
     finish(r, fli_resp_error(net_reply(r), word, "%s", text) == 0);
 }
 
+static bool make_room(struct service *s, size_t size, uint64_t address)
+{
+    while (!pending_has_room(&s->pending, size)) {
+        struct pending *other = pending_give_up(&s->pending, address);
+        if (other == NULL) {
+            return false;
+        }
+        refuse_busy(s, other);
+    }
+    return true;
+}
+
 static void enqueue(struct service *s, struct net_request *r, const struct fli_request *q,
                     enum store_verb verb)
 {
     size_t size = sizeof(struct pending) + q->name.len + q->lock.len + q->value.len;
-    if (size > SERVICE_PENDING_MAX - s->pending_bytes) {
+    uint64_t address = net_conn_origin(r->conn);
+    if (!make_room(s, size, address)) {
         answer_busy(s, r);
         return;
     }
-    struct pending *p = malloc(size);
+    struct pending *p = pending_new(&s->pending, size, address);
     if (p == NULL) {
         answer_error(r, "LIMIT", "out of memory; nothing was done: try again later");
         return;
     }
-    *p = (struct pending){.request = r, .proto = net_conn_proto(r->conn), .size = size};
+    p->request = r;
+    p->proto = net_conn_proto(r->conn);
     p->op.verb = verb;
     p->op.fenced = q->fenced || verb == STORE_CLAIM;
     p->op.token = q->token;
@@ -417,7 +418,6 @@ static void enqueue(struct service *s, struct net_request *r, const struct fli_r
     at = copy_slice(&p->op.lock, q->lock, at);
     (void)copy_slice(&p->op.value, q->value, at);
     memcpy(r->user, &p, sizeof(struct pending *));
-    s->pending_bytes += size;
     push(s, p);
 }
 
@@ -425,9 +425,10 @@ void service_get_info(struct service *s, struct store_info *ret)
 {
     struct store_info *i = &s->info;
     i->uptime_ms = fli_clock_ms() - s->started_ms;
-    i->pending_ops = s->unchecked.n + s->queue.n + s->deferred.n + (s->working ? s->group_len : 0);
-    i->pending_bytes = s->pending_bytes;
-    i->deferred_ops = s->deferred.n;
+    i->pending_ops = s->pending.unchecked_n + s->pending.queued + s->pending.deferred_n +
+                     (s->working ? s->group_len : 0);
+    i->pending_bytes = s->pending.bytes.taken;
+    i->deferred_ops = s->pending.deferred_n;
     i->busy = s->busy;
     if (s->strict != NULL) {
         i->strict_counts = strict_get_counts(s->strict);
@@ -499,9 +500,9 @@ static void request_cb(void *ctx, struct net_request *r, const struct fli_slice 
  * executed go to the end of the queue, one after the other. */
 static void leave(struct service *s, struct pending *p)
 {
-    if (pending_is_deferred(p) && (p->on == &s->deferred || p->on == &s->queue)) {
-        pending_remove(p);
-        pending_push(&s->queue, p);
+    if (pending_is_deferred(p) && (p->place == PENDING_DEFERRED || p->place == PENDING_QUEUED)) {
+        pending_remove(&s->pending, p);
+        pending_queue(&s->pending, p);
         wake(s);
     }
     p->request = NULL;
@@ -562,7 +563,7 @@ static const struct net_limits limits = {
 /* The last group may have lost its connections and still be running. */
 static void finish_stop(struct service *s)
 {
-    bool idle = s->unchecked.n == 0 && s->queue.n == 0 && s->deferred.n == 0;
+    bool idle = s->pending.unchecked_n == 0 && s->pending.queued == 0 && s->pending.deferred_n == 0;
     if (s->users_closed && !s->working && (idle || s->broken) && s->stop_cb != NULL) {
         void (*cb)(void *ctx) = s->stop_cb;
         s->stop_cb = NULL;
@@ -600,9 +601,7 @@ static void init(struct service *s, uv_loop_t *loop, struct store *store,
     s->config = *config;
     s->started_ms = fli_clock_ms();
     metrics_histogram_init(&s->group_times, METRICS_RANGE_FAST);
-    pending_list_init(&s->queue);
-    pending_list_init(&s->deferred);
-    pending_list_init(&s->unchecked);
+    pending_init(&s->pending);
     (void)uv_idle_init(loop, &s->idle); /* neither can fail */
     (void)uv_timer_init(loop, &s->defer_timer);
     copy_counts(s);
@@ -779,12 +778,13 @@ void service_destroy(struct service *s)
         return;
     }
     FLI_ASSERT(!s->working);
-    FLI_ASSERT(s->unchecked.n == 0);
+    FLI_ASSERT(s->pending.unchecked_n == 0);
     struct pending *p;
-    while ((p = pending_first(&s->deferred)) != NULL || (p = pending_first(&s->queue)) != NULL) {
-        pending_remove(p);
-        free_pending(s, p);
+    while ((p = pending_any(&s->pending)) != NULL) {
+        pending_remove(&s->pending, p);
+        pending_free(&s->pending, p);
     }
+    pending_fini(&s->pending);
     strict_destroy(s->strict);
     spool_close(s->spool);
     net_server_destroy(s->net);

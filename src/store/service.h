@@ -12,9 +12,9 @@
  * In strict mode, the lock service is asked about an operation with a token before the operation
  * gets to the queue (strict.h); what follows it on its connection waits with it.
  *
- * Bounds: bytes that wait for their group, and bytes and operations that are held back (beyond:
- * BUSY), operations and bytes of a group; net has the others (net.h). One loop, one thread, except
- * for the worker. */
+ * Bounds: bytes that wait for their group, and operations that are held back (beyond: BUSY, for the
+ * address that has the most), operations and bytes of a group; net has the others (net.h). One
+ * loop, one thread, except for the worker. */
 #ifndef STORE_SERVICE_H
 #define STORE_SERVICE_H
 
@@ -30,10 +30,10 @@
 /* Of all connections; beyond it the largest is closed. */
 #define SERVICE_CLIENT_MEMORY ((size_t)1 << 30)
 #define SERVICE_PENDING_MAX ((size_t)64 * 1024 * 1024) /* bytes of operations not yet answered */
-/* Of these, bytes and operations of clients that are behind with reading their answers. Beyond it
- * their operations are refused (BUSY), so that others still have room. */
+/* Of these, operations of clients that are behind with reading their answers. Each counts as so
+ * much at least, which bounds their number. */
 #define SERVICE_DEFERRED_MAX (SERVICE_PENDING_MAX / 2)
-#define SERVICE_DEFERRED_OPS_MAX 8192u
+#define SERVICE_DEFERRED_LEAST ((size_t)4096)
 #define SERVICE_GROUP_OPS_MAX 4096u
 #define SERVICE_VISITS_MAX 8192u /* operations that one turn takes from the queue */
 #define SERVICE_GROUP_BYTES_MAX ((size_t)8 * 1024 * 1024)

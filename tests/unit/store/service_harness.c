@@ -126,6 +126,12 @@ void free_worker(struct fixture *x)
 
 struct client client_open(struct fixture *x)
 {
+    return client_open_from(x, "127.0.0.1");
+}
+
+struct client client_open_from(struct fixture *x, const char *address)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = inet_addr(address)};
     struct client c = {.fd = socket(AF_INET, SOCK_STREAM, 0), .in = malloc(INPUT_MAX)};
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(service_port(x->service))};
     int small = RECEIVE_BYTES;
@@ -133,6 +139,7 @@ struct client client_open(struct fixture *x)
     assert_true(c.fd >= 0);
     assert_non_null(c.in);
     assert_int_equal(setsockopt(c.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    assert_int_equal(bind(c.fd, (struct sockaddr *)&from, sizeof from), 0);
     assert_int_equal(connect(c.fd, (struct sockaddr *)&to, sizeof to), 0);
     assert_int_equal(fcntl(c.fd, F_SETFL, O_NONBLOCK), 0);
     return c;

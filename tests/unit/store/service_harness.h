@@ -59,6 +59,7 @@ void free_worker(struct fixture *x);
 
 /* With a small buffer for what the server sends. */
 struct client client_open(struct fixture *x);
+struct client client_open_from(struct fixture *x, const char *address);
 void client_close(struct client *c, bool reset);
 void client_say(struct fixture *x, struct client *c, const void *data, size_t len);
 void client_text(struct fixture *x, struct client *c, const char *text); /* inline commands */

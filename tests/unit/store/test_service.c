@@ -4,6 +4,8 @@
 #include "store/pending.h"
 
 #define MANY 63u
+#define DEFERRED_OPS_MAX (SERVICE_DEFERRED_MAX / SERVICE_DEFERRED_LEAST)
+#define ELSEWHERE "127.0.0.9" /* another address */
 
 /* A client that is behind, and asks for more, keeps room from nobody else. */
 TEST_WITH(one_that_does_not_read_keeps_nobody_else_out, fixture_setup, fixture_teardown)
@@ -57,9 +59,9 @@ TEST_WITH(the_number_of_deferred_operations_has_a_ceiling, fixture_setup, fixtur
         }
         turn_until(x, info(x).net.requests == (1 + EACH) * (i + 1));
         turn_until(x, info(x).deferred_ops > 0 && info(x).deferred_ops == info(x).pending_ops);
-        assert_true(info(x).deferred_ops <= SERVICE_DEFERRED_OPS_MAX);
+        assert_true(info(x).deferred_ops <= DEFERRED_OPS_MAX);
     }
-    assert_int_equal(info(x).deferred_ops, SERVICE_DEFERRED_OPS_MAX);
+    assert_int_equal(info(x).deferred_ops, DEFERRED_OPS_MAX);
     assert_true(info(x).busy > 0);
     assert_string_equal(client_ask(x, &other, "CLAIM a 9\r\n").line, "+OK");
     for (unsigned i = 0; i < CLIENTS; i++) {
@@ -133,12 +135,78 @@ TEST_WITH(a_connection_that_dies_keeps_its_order, fixture_setup, fixture_teardow
 
 TEST(room_for_deferred_operations)
 {
-    struct pending_list l = {.n = SERVICE_DEFERRED_OPS_MAX - 1};
-    assert_true(pending_may_defer(&l, SERVICE_DEFERRED_MAX));
-    assert_false(pending_may_defer(&l, SERVICE_DEFERRED_MAX + 1));
-    l.bytes = SERVICE_DEFERRED_MAX - 500;
-    assert_true(pending_may_defer(&l, 500));
-    assert_false(pending_may_defer(&l, 501));
-    l.n++;
-    assert_false(pending_may_defer(&l, 500));
+    struct pending p = {.size = 1};
+    struct pending_lists l = {.deferred_bytes.taken =
+                                  SERVICE_DEFERRED_MAX - SERVICE_DEFERRED_LEAST};
+    assert_true(pending_may_defer(&l, &p));
+    l.deferred_bytes.taken++;
+    assert_false(pending_may_defer(&l, &p));
+    p.size = SERVICE_DEFERRED_MAX - 1000;
+    l.deferred_bytes.taken = 1000;
+    assert_true(pending_may_defer(&l, &p));
+    l.deferred_bytes.taken++;
+    assert_false(pending_may_defer(&l, &p));
+    l.bytes.taken = SERVICE_PENDING_MAX - 500;
+    assert_true(pending_has_room(&l, 500));
+    assert_false(pending_has_room(&l, 501));
+}
+
+/* Reads of 1 MiB that one address has asked for, hundreds of them, stand before another address'
+ * write for one group, and not for all. */
+TEST_WITH(addresses_take_turns, fixture_setup, fixture_teardown)
+{
+    enum { CLIENTS = 10, EACH = 100 };
+    struct fixture *x = *state;
+    struct client many[CLIENTS];
+    struct client other = client_open_from(x, ELSEWHERE);
+    client_set(x, &other, "big", STORE_VALUE_MAX, 1);
+    assert_string_equal(client_hear(x, &other).line, "+OK");
+    block_worker(x);
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        many[i] = client_open(x);
+        for (unsigned k = 0; k < EACH; k++) {
+            client_text(x, &many[i], "GET big\r\n");
+        }
+    }
+    turn_until(x, info(x).pending_ops == CLIENTS * EACH);
+    client_text(x, &other, "CLAIM b 9\r\n");
+    turn_until(x, info(x).pending_ops == CLIENTS * EACH + 1);
+    uint64_t before = info(x).counts.ops;
+    free_worker(x);
+    assert_string_equal(client_hear(x, &other).line, "+OK");
+    assert_true(info(x).counts.ops - before <= 3 * STORE_OUT_MAX / STORE_VALUE_MAX);
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        client_close(&many[i], true);
+    }
+    client_close(&other, false);
+}
+
+/* When what waits has reached its ceiling, the address that has the most gives up its last. */
+TEST_WITH(who_has_the_most_gives_up, fixture_setup, fixture_teardown)
+{
+    struct fixture *x = *state;
+    struct client much = client_open(x);
+    struct client other = client_open_from(x, ELSEWHERE);
+    block_worker(x);
+    client_text(x, &much, "CLAIM b 9\r\n");
+    turn_until(x, info(x).pending_ops == 1);
+    for (unsigned i = 0; i < MANY + 2; i++) {
+        client_set(x, &much, "x", STORE_VALUE_MAX, 2);
+    }
+    turn_until(x, info(x).net.requests == 1 + MANY + 2);
+    uint64_t refused = info(x).busy;
+    assert_true(refused > 0);
+    client_set(x, &other, "y", STORE_VALUE_MAX, 2);
+    turn_until(x, info(x).net.requests == 1 + MANY + 2 + 1);
+    assert_int_equal(info(x).busy, refused + 1);
+    assert_true(info(x).pending_bytes <= SERVICE_PENDING_MAX);
+    free_worker(x);
+    assert_string_equal(client_hear(x, &other).line, "+OK"); /* it had its turn early */
+    assert_string_equal(client_hear(x, &much).line, "+OK");
+    for (unsigned i = 0; i < MANY + 2; i++) {
+        bool last = i + info(x).busy >= MANY + 2;
+        assert_int_equal(strncmp(client_hear(x, &much).line, "-BUSY ", 6) == 0, last);
+    }
+    client_close(&much, false);
+    client_close(&other, false);
 }
