@@ -3,6 +3,7 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,6 +53,15 @@ bool auth_may_log_in(const struct acl_user *user, struct fli_slice password)
         found = auth_verify(&user->passwords[i], password) || found;
     }
     return found && user->on;
+}
+
+void auth_tag(const uint8_t key[AUTH_TAG_SIZE], struct fli_slice password,
+              uint8_t ret[AUTH_TAG_SIZE])
+{
+    const uint8_t *text = password.len == 0 ? (const uint8_t *)"" : password.data;
+    if (HMAC(EVP_sha256(), key, AUTH_TAG_SIZE, text, password.len, ret, NULL) == NULL) {
+        fli_random(ret, AUTH_TAG_SIZE); /* equal to none */
+    }
 }
 
 static int put_hash(struct fli_buf *out, char mark, const struct acl_hash *h)

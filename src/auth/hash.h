@@ -19,6 +19,12 @@ bool auth_verify(const struct acl_hash *hash, struct fli_slice password);
  * is none) or has no hash, so that the time does not reveal which users exist. */
 bool auth_may_log_in(const struct acl_user *user, struct fli_slice password);
 
+/* A short form of a password that says nothing without the key: for comparing it with one that was
+ * right a while ago. */
+#define AUTH_TAG_SIZE 32u
+void auth_tag(const uint8_t key[AUTH_TAG_SIZE], struct fli_slice password,
+              uint8_t ret[AUTH_TAG_SIZE]);
+
 /* Appends the words to out. `>PASSWORD` becomes `#HASH`, and `<PASSWORD` becomes `!HASH` if `user`
  * (NULL: none) has that password. Each argument is one word, or one whole selector in brackets,
  * whose words have blanks between them: any other blank is refused, also in a pattern. 0; FL_EINVAL

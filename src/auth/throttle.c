@@ -4,6 +4,59 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
+#include "base/map.h"
+
+static void init_table(struct throttle_table *t)
+{
+    memset(t, 0, sizeof *t);
+    fli_list_init(&t->spare);
+    fli_shares_init(&t->shares);
+    for (unsigned i = 0; i < THROTTLE_GROUPS; i++) {
+        fli_share_init(&t->groups[i].share, i);
+        fli_list_init(&t->groups[i].entries);
+    }
+}
+
+void throttle_init(struct throttle *t)
+{
+    init_table(&t->failed);
+    init_table(&t->logged_in);
+    fli_random(t->seed, sizeof t->seed);
+    fli_random(t->key, sizeof t->key);
+    t->failures = 0;
+}
+
+static struct throttle_entry *entry_of(struct fli_list *link)
+{
+    return FLI_CONTAINER_OF(link, struct throttle_entry, link);
+}
+
+static void drop(struct throttle_table *t, struct throttle_entry *e)
+{
+    fli_share_give_back(&t->shares, &t->groups[e->group].share, 1);
+    fli_list_remove(&e->link);
+    explicit_bzero(e->tag, sizeof e->tag);
+    fli_list_push(&t->spare, &e->link);
+}
+
+static void fini_table(struct throttle_table *t)
+{
+    for (unsigned i = 0; i < THROTTLE_GROUPS; i++) {
+        struct fli_list *link = NULL;
+        while ((link = fli_list_first(&t->groups[i].entries)) != NULL) {
+            drop(t, entry_of(link));
+        }
+    }
+    fli_shares_fini(&t->shares);
+}
+
+void throttle_fini(struct throttle *t)
+{
+    fini_table(&t->failed);
+    fini_table(&t->logged_in);
+    explicit_bzero(t->key, sizeof t->key);
+}
 
 static void key_of(struct fli_slice address, uint8_t key[16])
 {
@@ -15,92 +68,164 @@ static void key_of(struct fli_slice address, uint8_t key[16])
     key[15] = (uint8_t)address.len;
 }
 
-static struct throttle_entry *find(struct throttle *t, struct fli_slice address)
+/* Addresses share the failures, users the logins. */
+static unsigned group_of(struct throttle *t, const struct throttle_table *in, const uint8_t key[16],
+                         struct fli_slice user)
+{
+    uint64_t hash = in == &t->failed ? fli_siphash(t->seed, key, 16)
+                                     : fli_siphash(t->seed, user.data, user.len);
+    return (unsigned)(hash % THROTTLE_GROUPS);
+}
+
+static const struct fli_slice NOBODY = {(const uint8_t *)"", 0};
+
+static struct throttle_entry *find(struct throttle *t, struct throttle_table *in,
+                                   const struct throttle_who *who, struct fli_slice user)
 {
     uint8_t key[16];
-    key_of(address, key);
-    for (unsigned i = 0; i < THROTTLE_MAX; i++) {
-        struct throttle_entry *e = &t->entries[i];
-        if (e->failures > 0 && memcmp(e->address, key, sizeof key) == 0) {
+    key_of(who->address, key);
+    FLI_LIST_FOREACH(link, &in->groups[group_of(t, in, key, user)].entries)
+    {
+        struct throttle_entry *e = entry_of(link);
+        if (memcmp(e->address, key, sizeof key) == 0 &&
+            fli_bytes_cmp(e->user, e->user_len, user.data, user.len) == 0) {
             return e;
         }
     }
     return NULL;
 }
 
-static uint64_t step_ms(unsigned failures)
+/* A free place; the share that has the most makes room when there is none. */
+static struct throttle_entry *place(struct throttle_table *in)
 {
-    if (failures < THROTTLE_FREE) {
+    if (in->n < THROTTLE_MAX) {
+        fli_list_init(&in->entries[in->n].link);
+        return &in->entries[in->n++];
+    }
+    if (fli_list_empty(&in->spare)) {
+        const struct fli_share *most = fli_shares_most(&in->shares);
+        FLI_ASSERT(most != NULL);
+        drop(in, entry_of(in->groups[most->id].entries.next));
+    }
+    struct fli_list *link = in->spare.next;
+    fli_list_remove(link);
+    return entry_of(link);
+}
+
+/* The entry, which is the newest of its share from now on. NULL: out of memory. */
+static struct throttle_entry *note(struct throttle *t, struct throttle_table *in,
+                                   const struct throttle_who *who, struct fli_slice user,
+                                   uint64_t now_ms)
+{
+    FLI_ASSERT(user.len <= ACL_NAME_MAX);
+    struct throttle_entry *e = find(t, in, who, user);
+    if (e == NULL) {
+        e = place(in);
+        *e = (struct throttle_entry){.user_len = user.len};
+        key_of(who->address, e->address);
+        if (user.len > 0) {
+            memcpy(e->user, user.data, user.len);
+        }
+        e->group = group_of(t, in, e->address, user);
+        fli_list_init(&e->link);
+        if (fli_share_take(&in->shares, &in->groups[e->group].share, 1) != 0) {
+            fli_list_push(&in->spare, &e->link);
+            return NULL;
+        }
+    }
+    e->at_ms = now_ms;
+    fli_list_remove(&e->link);
+    fli_list_push(&in->groups[e->group].entries, &e->link);
+    return e;
+}
+
+static uint64_t step_ms(const struct throttle_entry *e)
+{
+    if (e->failures < THROTTLE_FREE) {
         return 0;
     }
-    unsigned doublings = failures - THROTTLE_FREE;
+    unsigned doublings = e->user_len == 0 ? 0 : e->failures - THROTTLE_FREE;
     uint64_t ms = doublings > 10 ? THROTTLE_STEP_MAX_MS : THROTTLE_STEP_MS << doublings;
     return ms < THROTTLE_STEP_MAX_MS ? ms : THROTTLE_STEP_MAX_MS;
 }
 
-uint64_t throttle_ask(struct throttle *t, struct fli_slice address, uint64_t now_ms)
+static struct throttle_entry *find_failures(struct throttle *t, const struct throttle_who *who,
+                                            struct fli_slice user, uint64_t now_ms)
 {
-    struct throttle_entry *e = find(t, address);
-    if (e != NULL && now_ms - e->failed_ms > THROTTLE_FORGET_MS) {
-        e->failures = 0;
-        e = NULL;
+    struct throttle_entry *e = find(t, &t->failed, who, user);
+    if (e != NULL && now_ms - e->at_ms > THROTTLE_FORGET_MS) {
+        drop(&t->failed, e);
+        return NULL;
     }
-    if (e == NULL || e->failures < THROTTLE_FREE) {
+    return e != NULL && e->failures >= THROTTLE_FREE ? e : NULL;
+}
+
+static bool differs(const uint8_t *a, const uint8_t *b)
+{
+    uint8_t d = 0;
+    for (unsigned i = 0; i < AUTH_TAG_SIZE; i++) {
+        d |= a[i] ^ b[i];
+    }
+    return d != 0;
+}
+
+uint64_t throttle_ask(struct throttle *t, const struct throttle_who *who, uint64_t now_ms)
+{
+    const struct throttle_entry *known = find(t, &t->logged_in, who, who->user);
+    if (known != NULL && !differs(known->tag, who->tag)) {
         return now_ms;
     }
-    uint64_t at_ms = e->next_ms > now_ms ? e->next_ms : now_ms;
+    struct throttle_entry *all = find_failures(t, who, NOBODY, now_ms);
+    struct throttle_entry *own =
+        who->user.len == 0 ? NULL : find_failures(t, who, who->user, now_ms);
+    uint64_t at_ms = now_ms;
+    at_ms = all != NULL && all->next_ms > at_ms ? all->next_ms : at_ms;
+    at_ms = own != NULL && own->next_ms > at_ms ? own->next_ms : at_ms;
     if (at_ms - now_ms > THROTTLE_AHEAD_MS) {
         return UINT64_MAX;
     }
-    e->next_ms = at_ms + step_ms(e->failures);
+    if (all != NULL) { /* the turn of the address, which others have while this one waits longer */
+        uint64_t turn_ms = all->next_ms > now_ms ? all->next_ms : now_ms;
+        all->next_ms = turn_ms + step_ms(all);
+    }
+    if (own != NULL) {
+        own->next_ms = at_ms + step_ms(own);
+    }
     return at_ms;
 }
 
-/* Returns a free entry, or the one whose failure is the oldest. */
-static struct throttle_entry *make_room(struct throttle *t)
+static void count(struct throttle *t, const struct throttle_who *who, struct fli_slice user,
+                  uint64_t now_ms)
 {
-    struct throttle_entry *oldest = &t->entries[0];
-    for (unsigned i = 0; i < THROTTLE_MAX; i++) {
-        struct throttle_entry *e = &t->entries[i];
-        if (e->failures == 0) {
-            return e;
-        }
-        oldest = e->failed_ms < oldest->failed_ms ? e : oldest;
+    struct throttle_entry *e = note(t, &t->failed, who, user, now_ms);
+    if (e != NULL) {
+        e->failures++;
+        uint64_t next_ms = now_ms + step_ms(e);
+        e->next_ms = next_ms > e->next_ms ? next_ms : e->next_ms;
     }
-    return oldest;
 }
 
-static bool is_user(const struct throttle_entry *e, struct fli_slice user)
+void throttle_failed(struct throttle *t, const struct throttle_who *who, uint64_t now_ms)
 {
-    return fli_bytes_cmp(e->user, e->user_len, user.data, user.len) == 0;
-}
-
-void throttle_failed(struct throttle *t, struct fli_slice address, struct fli_slice user,
-                     uint64_t now_ms)
-{
-    FLI_ASSERT(user.len <= ACL_NAME_MAX);
-    struct throttle_entry *e = find(t, address);
+    struct throttle_entry *known = find(t, &t->logged_in, who, who->user);
     t->failures++;
-    if (e == NULL) {
-        e = make_room(t);
-        memset(e, 0, sizeof *e);
-        key_of(address, e->address);
-        e->user_len = user.len;
-        if (user.len > 0) {
-            memcpy(e->user, user.data, user.len);
-        }
+    if (known != NULL && !differs(known->tag, who->tag)) { /* it is the password no more */
+        drop(&t->logged_in, known);
     }
-    e->others = e->others || !is_user(e, user);
-    e->failures++;
-    e->failed_ms = now_ms;
-    uint64_t next_ms = now_ms + step_ms(e->failures);
-    e->next_ms = next_ms > e->next_ms ? next_ms : e->next_ms;
+    count(t, who, NOBODY, now_ms);
+    if (who->user.len > 0) {
+        count(t, who, who->user, now_ms);
+    }
 }
 
-void throttle_succeeded(struct throttle *t, struct fli_slice address, struct fli_slice user)
+void throttle_succeeded(struct throttle *t, const struct throttle_who *who, uint64_t now_ms)
 {
-    struct throttle_entry *e = find(t, address);
-    if (e != NULL && !e->others && is_user(e, user)) {
-        e->failures = 0;
+    struct throttle_entry *failed = who->user.len == 0 ? NULL : find(t, &t->failed, who, who->user);
+    if (failed != NULL) {
+        drop(&t->failed, failed);
+    }
+    struct throttle_entry *e = note(t, &t->logged_in, who, who->user, now_ms);
+    if (e != NULL) {
+        memcpy(e->tag, who->tag, sizeof e->tag);
     }
 }

@@ -1,45 +1,82 @@
-/* throttle.h: delays login attempts from addresses that have failed. Attempts from one such address
- * come one after the other, further apart the more often it has failed. Addresses without a failure
- * are not delayed by others. Pure: time comes as an argument. Bounded: beyond THROTTLE_MAX
- * addresses, the one with the oldest failure is forgotten. */
+/* throttle.h: spreads login attempts from addresses that have failed, and keeps failures of some
+ * from locking others out of the same address (a load balancer is one address):
+ *
+ *   the attempt                            waits for
+ *   logged in lately, with this password   nothing
+ *   any other                              its user's failures from this address: longer each time
+ *                                          and those of the address: THROTTLE_STEP_MS apart
+ *
+ * So guesses at one user's password come ever more slowly, guesses at many users' (or at invented
+ * names) from one address at a constant pace, and whoever has logged in from there goes before all
+ * of them. Others from there wait for a few turns of that pace.
+ *
+ * Both tables are bounded. Addresses share that of failures: beyond THROTTLE_MAX the one with the
+ * most forgets its oldest (base/share.h). Users share that of logins likewise. Pure: time comes as
+ * an argument. */
 #ifndef AUTH_THROTTLE_H
 #define AUTH_THROTTLE_H
 
+#include "auth/hash.h"
+#include "base/list.h"
+#include "base/share.h"
 #include "machine/acl.h"
 
-#define THROTTLE_MAX 1024u
-#define THROTTLE_FREE 3u /* failures without a delay */
-/* Delay after the next failure; each further one doubles it. */
+#define THROTTLE_MAX 1024u /* in each of the two tables */
+#define THROTTLE_FREE 3u   /* failures without a delay */
+/* Delay after the next failure; each further one of a user doubles it. */
 #define THROTTLE_STEP_MS UINT64_C(250)
 #define THROTTLE_STEP_MAX_MS UINT64_C(5000)
 #define THROTTLE_AHEAD_MS UINT64_C(15000) /* an attempt that would wait longer is refused */
 /* Time without a failure after which it is forgotten. */
 #define THROTTLE_FORGET_MS UINT64_C(600000)
 
+/* An attempt. The address: 4 bytes, or 16, of which the first 8 count; empty: this machine. The
+ * user: at most ACL_NAME_MAX bytes; empty when the name cannot be that of a user. The tag stands
+ * for the password: auth_tag() with the key of the throttle, AUTH_TAG_SIZE bytes. */
+struct throttle_who {
+    struct fli_slice address, user;
+    const uint8_t *tag;
+};
+
 struct throttle_entry {
+    struct fli_list link; /* of those that share, the oldest first */
+    unsigned group;       /* whose share it is */
     uint8_t address[16];
-    uint64_t failed_ms; /* the last failure; 0: the entry is free */
-    uint64_t next_ms;   /* when the next attempt may be checked */
-    unsigned failures;
-    uint8_t user[ACL_NAME_MAX]; /* whose failures they are */
+    uint8_t user[ACL_NAME_MAX]; /* of failures: empty for all of the address */
     size_t user_len;
-    bool others; /* there are failures of another user, too */
+    uint64_t at_ms;             /* the last failure, or login */
+    uint64_t next_ms;           /* when the next attempt may be checked */
+    unsigned failures;          /* 0: a login */
+    uint8_t tag[AUTH_TAG_SIZE]; /* of a login */
+};
+
+#define THROTTLE_GROUPS 128u
+struct throttle_table {
+    struct throttle_entry entries[THROTTLE_MAX];
+    unsigned n; /* entries ever used */
+    struct fli_list spare;
+    struct fli_shares shares;
+    struct {
+        struct fli_share share;
+        struct fli_list entries;
+    } groups[THROTTLE_GROUPS]; /* of addresses, or of users, by a random number of theirs */
 };
 
 struct throttle {
-    struct throttle_entry entries[THROTTLE_MAX];
-    uint64_t failures; /* ever */
+    struct throttle_table failed, logged_in;
+    uint64_t seed[2];
+    uint8_t key[AUTH_TAG_SIZE]; /* for tags */
+    uint64_t failures;          /* ever */
 };
 
-/* Returns when an attempt from this address may be checked (now or later), and reserves that time.
- * UINT64_MAX: never, too many attempts are before it. The address: 4 bytes, or 16, of which the
- * first 8 count; empty: this machine. */
-uint64_t throttle_ask(struct throttle *t, struct fli_slice address, uint64_t now_ms);
-/* The user: at most ACL_NAME_MAX bytes; empty when the name cannot be that of a user. */
-void throttle_failed(struct throttle *t, struct fli_slice address, struct fli_slice user,
-                     uint64_t now_ms);
-/* Forgives the failures of this user, unless there are others from the address: whoever guesses
- * another's password could log in as himself in between. */
-void throttle_succeeded(struct throttle *t, struct fli_slice address, struct fli_slice user);
+void throttle_init(struct throttle *t);
+void throttle_fini(struct throttle *t); /* clears it, too */
+
+/* Returns when an attempt may be checked (now or later), and reserves that time. UINT64_MAX: never,
+ * too many attempts are before it. */
+uint64_t throttle_ask(struct throttle *t, const struct throttle_who *who, uint64_t now_ms);
+void throttle_failed(struct throttle *t, const struct throttle_who *who, uint64_t now_ms);
+/* Forgives the failures of this user from this address. */
+void throttle_succeeded(struct throttle *t, const struct throttle_who *who, uint64_t now_ms);
 
 #endif

@@ -23,21 +23,34 @@ struct machine *access_machine(const struct access *a)
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 /* Whether one more call fits, and the address that it is for has room for it. */
-static bool has_room(const struct access *a, const struct net_conn *conn)
+static bool has_room(const struct access *a, uint64_t origin)
 {
-    uint64_t source = conn == NULL ? 0 : net_conn_origin(conn);
-    unsigned of_source = 0;
+    unsigned of_origin = 0;
     FLI_LIST_FOREACH(link, &a->calls)
     {
-        of_source += FLI_CONTAINER_OF(link, struct access_call, all)->job.source == source;
+        of_origin += FLI_CONTAINER_OF(link, struct access_call, all)->origin == origin;
     }
-    return !a->stopping && a->calls_n < ACCESS_CALLS_MAX && of_source < ACCESS_ADDRESS_MAX;
+    return !a->stopping && a->calls_n < ACCESS_CALLS_MAX && of_origin < ACCESS_ADDRESS_MAX;
+}
+
+/* Users of an address take turns at the worker. False: this one has all the room it may. */
+static bool note_source(struct access_call *c)
+{
+    const uint64_t seed[2] = {c->origin, 0};
+    unsigned of_user = 0;
+    c->job.source = fli_siphash(seed, c->user, strlen(c->user));
+    FLI_LIST_FOREACH(link, &c->access->calls)
+    {
+        of_user += FLI_CONTAINER_OF(link, struct access_call, all)->job.source == c->job.source;
+    }
+    return of_user <= ACCESS_USER_MAX; /* with this one */
 }
 
 struct access_call *access_take(struct access *a, const struct net_conn *conn,
                                 enum fli_command_id id)
 {
-    struct access_call *c = has_room(a, conn) ? calloc(1, sizeof *c) : NULL;
+    uint64_t origin = conn == NULL ? 0 : net_conn_origin(conn);
+    struct access_call *c = has_room(a, origin) ? calloc(1, sizeof *c) : NULL;
     if (c == NULL) {
         return NULL;
     }
@@ -48,7 +61,7 @@ struct access_call *access_take(struct access *a, const struct net_conn *conn,
     fli_buf_init(&c->text, ACLFILE_SIZE_MAX);
     c->access = a;
     c->id = id;
-    c->job.source = conn == NULL ? 0 : net_conn_origin(conn);
+    c->origin = c->job.source = origin;
     return c;
 }
 
@@ -381,17 +394,23 @@ static struct fli_slice host_of(const struct net_conn *c)
     return address;
 }
 
+static struct throttle_who who_of(const struct access_call *c, const struct net_request *r)
+{
+    return (struct throttle_who){
+        host_of(r->conn), {(const uint8_t *)c->user, strlen(c->user)}, c->tag};
+}
+
 static void answer_login(struct access_call *c, bool ok)
 {
     struct access *a = c->access;
     struct net_request *r = access_detach(c);
-    struct fli_slice user = {(const uint8_t *)c->user, strlen(c->user)};
     if (r == NULL) {
         return;
     }
+    struct throttle_who who = who_of(c, r);
     if (!ok) {
         a->counts.failures++;
-        throttle_failed(&a->throttle, host_of(r->conn), user, access_now(a));
+        throttle_failed(&a->throttle, &who, access_now(a));
         audit_one(a, r->conn, c->user, "AUTH", "WRONGPASS");
         net_conn_release(r->conn);
         access_finish(r, fli_resp_error(net_reply(r), "WRONGPASS",
@@ -399,7 +418,7 @@ static void answer_login(struct access_call *c, bool ok)
         return;
     }
     a->counts.logins++;
-    throttle_succeeded(&a->throttle, host_of(r->conn), user);
+    throttle_succeeded(&a->throttle, &who, access_now(a));
     net_conn_set_login(r->conn, c->found_login);
     net_conn_release(r->conn);
     if (c->hello.is_hello) {
@@ -505,11 +524,14 @@ void access_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
         c->user[0] = '\0';
     }
     memcpy(c->password, auth->password.data, c->password_len);
-    c->at_ms = throttle_ask(&a->throttle, host_of(r->conn), now_ms);
+    auth_tag(a->throttle.key, (struct fli_slice){c->password, c->password_len}, c->tag);
+    struct throttle_who who = who_of(c, r);
+    bool fits = note_source(c);
+    c->at_ms = fits ? throttle_ask(&a->throttle, &who, now_ms) : UINT64_MAX;
     if (c->at_ms == UINT64_MAX) {
         access_error(c, "BUSY",
-                     "too many logins have failed from this address, and others wait already; try "
-                     "again in a minute");
+                     "too many logins have failed from this address, or wait already; try again in "
+                     "a minute");
         access_free(c);
         return;
     }
@@ -679,6 +701,7 @@ int access_create(const struct access_config *config, struct access **ret, char 
         return FL_ENOMEM;
     }
     a->config = *config;
+    throttle_init(&a->throttle);
     fli_list_init(&a->delayed);
     fli_list_init(&a->certs);
     fli_list_init(&a->calls);
@@ -730,6 +753,6 @@ void access_destroy(struct access *a)
     FLI_ASSERT(a->calls_n == 0);
     fli_buf_fini(&a->users);
     fli_buf_fini(&a->scratch);
-    explicit_bzero(&a->throttle, sizeof a->throttle);
+    throttle_fini(&a->throttle);
     free(a);
 }

@@ -11,6 +11,7 @@
 
 #define ACCESS_CALLS_MAX 512u
 #define ACCESS_ADDRESS_MAX (ACCESS_CALLS_MAX / 4 * 3) /* of the clients of one address */
+#define ACCESS_USER_MAX (ACCESS_ADDRESS_MAX / 4 * 3)  /* of these, under one name */
 #define ACCESS_AGAIN_MS UINT64_C(300) /* between attempts to set up the users of a new cluster */
 
 struct access_call;
@@ -40,6 +41,8 @@ struct access_call {
     char user[ACL_NAME_MAX + 1];
     uint8_t password[AUTH_PASSWORD_MAX];
     size_t password_len;
+    uint8_t tag[AUTH_TAG_SIZE]; /* of the password */
+    uint64_t origin;            /* a number for its address; job.source also tells users apart */
     bool found, worked, ok;
     uint64_t found_login; /* of the user that was found, whose record is here too */
     struct acl_user acl;

@@ -10,6 +10,7 @@
 #include "auth/throttle.h"
 #include "auth/worker.h"
 #include "base/clock.h"
+#include "base/map.h"
 
 /* A user as the file has it now. `login` changes whenever the user is switched or its passwords
  * change, so older connections are no longer logged in. 0: no login. */
@@ -38,6 +39,8 @@ struct users_login {
     char name[ACL_NAME_MAX + 1];
     uint8_t password[AUTH_PASSWORD_MAX];
     size_t password_len;
+    uint8_t tag[AUTH_TAG_SIZE]; /* of the password */
+    uint64_t origin;            /* a number for its address; job.source also tells users apart */
 };
 
 struct reading {
@@ -236,14 +239,20 @@ static struct net_request *detach(struct users_login *l)
     return r;
 }
 
+static struct throttle_who who_of(const struct users_login *l, const struct net_request *r)
+{
+    return (struct throttle_who){
+        host_of(r->conn), {(const uint8_t *)l->name, strlen(l->name)}, l->tag};
+}
+
 static void answer_login(struct users_login *l)
 {
     struct users *u = l->users;
     struct net_request *r = detach(l);
-    struct fli_slice name = {(const uint8_t *)l->name, strlen(l->name)};
     if (r == NULL) {
         return;
     }
+    struct throttle_who who = who_of(l, r);
     if (l->ok) {
         net_conn_set_login(r->conn, l->login);
     }
@@ -252,11 +261,11 @@ static void answer_login(struct users_login *l)
         refuse(r, "BUSY", "too many logins are under way; try again in a moment");
     } else if (!l->ok) {
         u->counts.failures++;
-        throttle_failed(&u->throttle, host_of(r->conn), name, fli_clock_ms());
+        throttle_failed(&u->throttle, &who, fli_clock_ms());
         refuse(r, "WRONGPASS", "invalid username-password pair or user is disabled.");
     } else {
         u->counts.logins++;
-        throttle_succeeded(&u->throttle, host_of(r->conn), name);
+        throttle_succeeded(&u->throttle, &who, fli_clock_ms());
         if (l->hello.is_hello) {
             net_hello_finish(u->config.commands, r, &l->hello);
         } else {
@@ -335,22 +344,28 @@ static void timer_cb(uv_timer_t *timer)
     set_timer(u);
 }
 
-/* Whether one more login fits, and the address has room for it. */
-static bool has_room(const struct users *u, const struct net_conn *c)
+/* Whether one more login fits, and the address and the name have room for it. */
+static bool has_room(const struct users *u, uint64_t origin, uint64_t source)
 {
     unsigned of_address = 0;
+    unsigned of_user = 0;
     FLI_LIST_FOREACH(link, &u->logins)
     {
         const struct users_login *l = FLI_CONTAINER_OF(link, struct users_login, all);
-        of_address += l->job.source == net_conn_origin(c);
+        of_address += l->origin == origin;
+        of_user += l->job.source == source;
     }
-    return u->logins_n < USERS_LOGINS_MAX && of_address < USERS_ADDRESS_MAX;
+    return u->logins_n < USERS_LOGINS_MAX && of_address < USERS_ADDRESS_MAX &&
+           of_user < USERS_USER_MAX;
 }
 
 static struct users_login *make_login(struct users *u, struct net_request *r,
                                       const struct net_auth *auth)
 {
-    struct users_login *l = has_room(u, r->conn) ? calloc(1, sizeof *l) : NULL;
+    uint64_t origin = net_conn_origin(r->conn);
+    const uint64_t seed[2] = {origin, 0};
+    uint64_t source = fli_siphash(seed, auth->user.data, auth->user.len);
+    struct users_login *l = has_room(u, origin, source) ? calloc(1, sizeof *l) : NULL;
     if (l == NULL) {
         return NULL;
     }
@@ -358,7 +373,8 @@ static struct users_login *make_login(struct users *u, struct net_request *r,
     fli_list_init(&l->link);
     fli_list_init(&l->all);
     fli_list_push(&u->logins, &l->all);
-    l->job.source = net_conn_origin(r->conn);
+    l->origin = origin;
+    l->job.source = source; /* users of an address take turns at the worker */
     l->users = u;
     l->r = r;
     l->hello = *auth;
@@ -369,6 +385,7 @@ static struct users_login *make_login(struct users *u, struct net_request *r,
             memcpy(l->password, auth->password.data, auth->password.len);
         }
     }
+    auth_tag(u->throttle.key, (struct fli_slice){l->password, l->password_len}, l->tag);
     return l;
 }
 
@@ -376,12 +393,19 @@ void users_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
 {
     struct users *u = ctx;
     uint64_t now_ms = fli_clock_ms();
-    uint64_t at_ms = u->closing ? UINT64_MAX : throttle_ask(&u->throttle, host_of(r->conn), now_ms);
-    struct users_login *l = at_ms == UINT64_MAX ? NULL : make_login(u, r, auth);
-    if (l == NULL) {
+    struct users_login *l = u->closing ? NULL : make_login(u, r, auth);
+    uint64_t at_ms = UINT64_MAX;
+    if (l != NULL) {
+        struct throttle_who who = who_of(l, r);
+        at_ms = throttle_ask(&u->throttle, &who, now_ms);
+    }
+    if (at_ms == UINT64_MAX) {
         refuse(r, "BUSY",
                "too many logins are under way, or have failed from this address; try again in a "
                "minute");
+        if (l != NULL) {
+            free_login(l);
+        }
         return;
     }
     *u->config.slot(r) = l;
@@ -535,6 +559,7 @@ int users_create(const struct users_config *config, struct users **ret, char *er
         return FL_ENOMEM;
     }
     u->config = *config;
+    throttle_init(&u->throttle);
     fli_list_init(&u->delayed);
     fli_list_init(&u->logins);
     int rc = aclfile_read(config->path, ACL_STORE_RIGHTS, &file, errmsg, errmsg_size);
@@ -586,6 +611,6 @@ void users_destroy(struct users *u)
     }
     FLI_ASSERT(u->logins_n == 0 && u->worker == NULL);
     free(u->table.list);
-    explicit_bzero(&u->throttle, sizeof u->throttle);
+    throttle_fini(&u->throttle);
     free(u);
 }

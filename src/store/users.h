@@ -28,6 +28,7 @@ struct users_login;
 
 #define USERS_LOGINS_MAX 256u                        /* under way */
 #define USERS_ADDRESS_MAX (USERS_LOGINS_MAX / 4 * 3) /* of the clients of one address */
+#define USERS_USER_MAX (USERS_ADDRESS_MAX / 4 * 3)   /* of these, under one name */
 
 struct users_config {
     uv_loop_t *loop;

@@ -223,6 +223,17 @@ class Logins(AclCase):
             for _ in range(5):
                 self.login(node, 'ann')
 
+    def test_guesses_at_invented_names_lock_nobody_out(self):
+        """From the same address, as all clients of a load balancer have: neither who has not logged in yet nor who has."""
+        node = self.cluster().nodes[0]
+        self.user(node, 'ann', '~*', '+@acquire')
+        self.assertEqual(node.call('ACL', 'SETUSER', 'ben', 'on', '>ben-password'), 'OK')
+        names = map('nobody-{}'.format, itertools.count())
+        with LoginFlood(node.address, '127.0.0.1', 4, lambda: next(names), 'x'):
+            wait_until(lambda: int(node.info()['login_failures']) > 16, 'many failures')
+            for user in ('ann', 'ben', 'ann'):
+                self.login(node, user)
+
     def test_what_stands_behind_auth_is_done_by_the_user(self):
         node = self.cluster().nodes[0]
         self.user(node, 'ann', '~a', '+@acquire')

@@ -10,7 +10,7 @@ from harness.resp import encode
 
 class LoginFlood:
     def __init__(self, address, source, clients, user, password):
-        self.request = encode('AUTH', user, password)
+        self.user, self.password = user, password
         self.busy = 0
         self.clients = [Resp(address, source=source, timeout=PATIENCE_S) for _ in range(clients)]
         self.over = threading.Event()
@@ -26,6 +26,9 @@ class LoginFlood:
         for c in self.clients:
             c.close()
 
+    def request(self):
+        return encode('AUTH', self.user() if callable(self.user) else self.user, self.password)
+
     def wait_until_refused(self):
         """Until its address has all that it can get."""
         wait_until(lambda: self.busy > 0, 'a login that is one too many')
@@ -35,9 +38,9 @@ class LoginFlood:
             for c in self.clients:
                 c.sock.setblocking(False)
                 waiting.register(c.sock, selectors.EVENT_READ)
-                c.sock.send(self.request)
+                c.sock.send(self.request())
             while not self.over.is_set():
                 for key, _ in waiting.select(0.2):
                     answer = key.fileobj.recv(4096)
                     self.busy += answer.startswith(b'-BUSY')
-                    key.fileobj.send(self.request)
+                    key.fileobj.send(self.request())

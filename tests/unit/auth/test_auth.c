@@ -106,80 +106,171 @@ TEST(a_user_that_is_off_cannot_log_in)
     assert_false(auth_may_log_in(&u, slice("")));
 }
 
-TEST(failures_wait_longer_each_time)
+/* ---- the throttle ---- */
+
+static const uint8_t NO_TAG[AUTH_TAG_SIZE];
+static struct throttle throttle;
+
+static int throttle_setup(void **state)
 {
-    static struct throttle t;
-    static const uint8_t one[4] = {10, 0, 0, 1};
-    static const uint8_t two[4] = {10, 0, 0, 2};
-    struct fli_slice a = {one, 4};
-    struct fli_slice b = {two, 4};
+    throttle_init(&throttle);
+    return 0;
+}
+
+static int throttle_teardown(void **state)
+{
+    throttle_fini(&throttle);
+    return 0;
+}
+
+/* An attempt from 10.0.x.y. */
+static struct throttle_who by(unsigned address, const char *user)
+{
+    static uint8_t bytes[8][4];
+    static unsigned next;
+    uint8_t *at = bytes[next++ % 8];
+    at[0] = 10;
+    at[1] = 0;
+    fli_put_u16(at + 2, (uint16_t)address);
+    return (struct throttle_who){{at, 4}, slice(user), NO_TAG};
+}
+
+static uint64_t ask(unsigned address, const char *user, uint64_t now_ms)
+{
+    struct throttle_who who = by(address, user);
+    return throttle_ask(&throttle, &who, now_ms);
+}
+
+static void failed(unsigned address, const char *user, uint64_t now_ms)
+{
+    struct throttle_who who = by(address, user);
+    throttle_failed(&throttle, &who, now_ms);
+}
+
+static void succeeded(unsigned address, const char *user, uint64_t now_ms)
+{
+    struct throttle_who who = by(address, user);
+    who.tag = (const uint8_t *)"the password that was right once"; /* not the one of ask() */
+    throttle_succeeded(&throttle, &who, now_ms);
+}
+
+TEST_WITH(failures_wait_longer_each_time, throttle_setup, throttle_teardown)
+{
     uint64_t now = 1000;
     for (unsigned i = 0; i < THROTTLE_FREE; i++) {
-        assert_int_equal(throttle_ask(&t, a, now), now);
-        throttle_failed(&t, a, slice("ann"), now);
+        assert_int_equal(ask(1, "ann", now), now);
+        failed(1, "ann", now);
     }
-    uint64_t first = throttle_ask(&t, a, now);
-    uint64_t second = throttle_ask(&t, a, now); /* logins at the same time are spread out */
+    uint64_t first = ask(1, "ann", now);
+    uint64_t second = ask(1, "ann", now); /* logins at the same time are spread out */
     assert_int_equal(first, now + THROTTLE_STEP_MS);
     assert_int_equal(second, first + THROTTLE_STEP_MS);
-    throttle_failed(&t, a, slice("ann"), now);
-    assert_int_equal(throttle_ask(&t, b, now), now);
+    failed(1, "ann", now);
+    assert_int_equal(ask(2, "ann", now), now);
+    uint64_t third = ask(1, "ann", now);
+    assert_int_equal(ask(1, "ann", now), third + 2 * THROTTLE_STEP_MS);
     uint64_t at = now;
     while (at != UINT64_MAX) {
         assert_true(at <= now + THROTTLE_AHEAD_MS);
-        at = throttle_ask(&t, a, now);
+        at = ask(1, "ann", now);
     }
-    throttle_succeeded(&t, a, slice("ann"));
-    assert_int_equal(throttle_ask(&t, a, now), now);
-    assert_int_equal(t.failures, THROTTLE_FREE + 1);
+    assert_int_equal(throttle.failures, THROTTLE_FREE + 1);
+    now += THROTTLE_AHEAD_MS;
+    succeeded(1, "ann", now);
+    assert_true(ask(1, "ann", now) <= now + THROTTLE_STEP_MS); /* what the address still owes */
+    assert_int_equal(ask(1, "ann", now + THROTTLE_FORGET_MS + 1), now + THROTTLE_FORGET_MS + 1);
 }
 
 /* A login of one's own in between does not make guesses at another's password free. */
-TEST(a_login_forgives_its_own_failures_only)
+TEST_WITH(a_login_forgives_its_own_failures_only, throttle_setup, throttle_teardown)
 {
-    static struct throttle t;
-    static const uint8_t one[4] = {10, 0, 0, 1};
     static char longest[ACL_NAME_MAX + 1];
-    struct fli_slice a = {one, 4};
     uint64_t now = 1000;
     memset(longest, 'n', ACL_NAME_MAX);
-    for (unsigned i = 0; i < THROTTLE_FREE; i++) {
-        throttle_failed(&t, a, slice(longest), now);
-        throttle_succeeded(&t, a, slice("me"));
-        throttle_succeeded(&t, a, slice(""));
-        throttle_succeeded(&t, a, slice(longest + 1));
+    for (unsigned i = 0; i < THROTTLE_FREE + 3; i++) {
+        failed(1, longest, now);
+        succeeded(1, "me", now);
+        succeeded(1, longest + 1, now);
     }
-    assert_true(throttle_ask(&t, a, now) > now);
-    throttle_failed(&t, a, slice("me"), now);
-    throttle_succeeded(&t, a, slice("me")); /* nor a failure of one's own */
-    throttle_succeeded(&t, a, slice(longest));
-    assert_true(throttle_ask(&t, a, now) > now);
-    now += THROTTLE_FORGET_MS + 1;
-    assert_int_equal(throttle_ask(&t, a, now), now);
-    for (unsigned i = 0; i < THROTTLE_FREE; i++) {
-        throttle_failed(&t, a, slice("me"), now);
-    }
-    throttle_succeeded(&t, a, slice("me"));
-    assert_int_equal(throttle_ask(&t, a, now), now);
+    assert_int_equal(ask(1, longest, now), now + 8 * THROTTLE_STEP_MS);
 }
 
-TEST(old_failures_are_forgotten)
+/* Guessers at invented names, and at a user's own, keep that user out of nothing. */
+TEST_WITH(who_has_logged_in_goes_first, throttle_setup, throttle_teardown)
 {
-    static struct throttle t;
-    uint8_t at[4] = {10, 0, 0, 0};
-    for (unsigned i = 0; i < THROTTLE_MAX + 1; i++) {
-        fli_put_u16(at, (uint16_t)i);
+    uint8_t tag[AUTH_TAG_SIZE];
+    char name[24];
+    uint64_t now = 1000;
+    auth_tag(throttle.key, slice("secret"), tag);
+    struct throttle_who ann = by(1, "ann");
+    ann.tag = tag;
+    throttle_succeeded(&throttle, &ann, now);
+    for (unsigned i = 0; i < 1000; i++) {
+        (void)snprintf(name, sizeof name, "nobody-%u", i);
+        failed(1, name, now);
+        failed(1, "ann", now);
+    }
+    while (ask(1, "ann", now) != UINT64_MAX) {
+    }
+    assert_int_equal(ask(1, "ann", now), UINT64_MAX); /* another password */
+    ann = by(1, "ann");
+    ann.tag = tag;
+    assert_int_equal(throttle_ask(&throttle, &ann, now), now);
+    assert_int_equal(throttle_ask(&throttle, &ann, now), now);
+    throttle_failed(&throttle, &ann, now); /* it is not the password any more */
+    assert_int_equal(throttle_ask(&throttle, &ann, now), UINT64_MAX);
+}
+
+/* Who has not logged in from an address waits behind each of its guessers once, not for ever. */
+TEST_WITH(invented_names_are_one_share, throttle_setup, throttle_teardown)
+{
+    enum { GUESSERS = 4 };
+    char name[24];
+    uint64_t now = 1000;
+    for (unsigned i = 0; i < 300; i++) {
+        uint64_t last = now;
+        for (unsigned k = 0; k < GUESSERS; k++) {
+            (void)snprintf(name, sizeof name, "nobody-%u-%u", i, k);
+            last = ask(1, name, now);
+            assert_true(last <= now + GUESSERS * THROTTLE_STEP_MS);
+            failed(1, name, last);
+        }
+        now = last;
+    }
+    assert_true(ask(1, "ann", now) <= now + (GUESSERS + 1) * THROTTLE_STEP_MS);
+    assert_int_equal(ask(2, "ann", now), now);
+}
+
+/* An address that fails under many names makes the table forget its own failures. */
+TEST_WITH(addresses_share_the_table, throttle_setup, throttle_teardown)
+{
+    char name[24];
+    for (unsigned k = 0; k < THROTTLE_FREE; k++) {
+        failed(1, "ann", 1000);
+    }
+    for (unsigned i = 0; i < 3 * THROTTLE_MAX; i++) {
+        (void)snprintf(name, sizeof name, "nobody-%u", i);
+        failed(2, name, 1001);
+    }
+    assert_true(ask(1, "ann", 1001) > 1001);
+    assert_true(throttle.failed.shares.taken == THROTTLE_MAX);
+}
+
+TEST_WITH(old_failures_are_forgotten, throttle_setup, throttle_teardown)
+{
+    for (unsigned i = 0; i < 2 * THROTTLE_MAX; i++) {
         for (unsigned k = 0; k < THROTTLE_FREE; k++) {
-            throttle_failed(&t, (struct fli_slice){at, 4}, slice("ann"), 1000 + i);
+            failed(i, "", 1000 + i);
         }
     }
-    fli_put_u16(at, 0); /* the oldest made room for the last */
-    assert_int_equal(throttle_ask(&t, (struct fli_slice){at, 4}, 5000), 5000);
-    fli_put_u16(at, 1);
-    throttle_failed(&t, (struct fli_slice){at, 4}, slice("ann"), 5000);
-    assert_true(throttle_ask(&t, (struct fli_slice){at, 4}, 5000) > 5000);
-    uint64_t later = 5000 + THROTTLE_FORGET_MS + 1;
-    assert_int_equal(throttle_ask(&t, (struct fli_slice){at, 4}, later), later);
+    uint64_t now = 1000 + 2 * THROTTLE_MAX;
+    unsigned known = 0;
+    for (unsigned i = 0; i < 2 * THROTTLE_MAX; i++) {
+        known += ask(i, "", now) > now || ask(i, "", now) > now;
+    }
+    assert_int_equal(known, THROTTLE_MAX);
+    now += THROTTLE_FORGET_MS + 1;
+    assert_int_equal(ask(2 * THROTTLE_MAX - 1, "", now), now);
 }
 
 struct counted {
