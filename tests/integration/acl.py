@@ -17,20 +17,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 from harness import PATIENCE_S, Case, Cluster, Resp, RespError, as_dict, ask_again, binary, main, patient_env, wait_until
 from harness.lab import ROOT
 from login_flood import LoginFlood
+from own_address import own_address
 from wire_lab import form_texts
 
 TTL = 600000
-
-
-def own_address():
-    """An address of this machine that is not loopback; None when it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        try:
-            s.connect(('192.0.2.1', 9))
-            host = s.getsockname()[0]
-        except OSError:
-            return None
-    return None if host.startswith('127.') else host
 
 
 def read_until(fd, text):
