@@ -3,6 +3,7 @@
  * machine could read. */
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <termios.h>
 #include <unistd.h>
@@ -104,18 +105,19 @@ static int refuse_known(const struct cli_args *a)
 int cli_run_user_add(const struct cli_args *a)
 {
     char password[WORD_SIZE];
-    const char *words[5 + CLI_ARGS_MAX] = {"ACL", "SETUSER", a->arg[0], "on", password};
+    /* "reset": the request may be sent again, and gives one password all the same */
+    const char *words[6 + CLI_ARGS_MAX] = {"ACL", "SETUSER", a->arg[0], "reset", "on", password};
     redisReply *r = NULL;
     int code = refuse_known(a);
     code = code != 0 ? code : read_password(password);
     for (unsigned i = 1; i < a->n_args; i++) {
-        words[4 + i] = a->arg[i];
+        words[5 + i] = a->arg[i];
         if (code == 0 && (a->arg[i][0] == '>' || a->arg[i][0] == '#')) {
             code = no_password("it is asked for, and not an argument, which everybody on this "
                                "machine could read");
         }
     }
-    code = code != 0 ? code : cli_ask_cluster(a, words, 4 + a->n_args, &r);
+    code = code != 0 ? code : cli_ask_cluster(a, words, 5 + a->n_args, &r);
     explicit_bzero(password, sizeof password);
     if (code == 0) {
         freeReplyObject(r);
@@ -174,7 +176,7 @@ static void list_json(const struct cli_table *t)
         cli_json_object(&j, NULL);
         cli_json_text(&j, "user", t->cells[i].text);
         cli_json_text(&j, "state", t->cells[i + 1].text);
-        cli_json_text(&j, "passwords", t->cells[i + 2].text);
+        cli_json_u64(&j, "passwords", strtoull(t->cells[i + 2].text, NULL, 10));
         cli_json_text(&j, "rights", t->cells[i + 3].text);
         cli_json_end_object(&j);
     }

@@ -365,7 +365,7 @@ class Tool(AclCase):
             self.assertEqual(done.returncode, code, done.stderr)
             self.assertIn(says, done.stderr)
         listed = json.loads(self.users(node, 'list', '--json').stdout)['users']
-        self.assertEqual([(u['user'], u['state'], u['passwords']) for u in listed], [('default', 'on', '0'), ('bob', 'on', '1')])
+        self.assertEqual([(u['user'], u['state'], u['passwords']) for u in listed], [('default', 'on', 0), ('bob', 'on', 1)])
         self.assertNotIn('scrypt', self.users(node, 'list').stdout)
         self.assertEqual(self.users(node, 'remove', 'bob').returncode, 0)
         self.assertError('NOAUTH', bob, 'CHECK', 'b1', 1)
