@@ -159,11 +159,12 @@ void membership_members_turn(struct membership *m)
     m->members_due = false;
     m->members_index = index;
     make_members(m, &fresh);
-    if (members_equal(&fresh, &m->members)) {
+    bool same = members_equal(&fresh, &m->members);
+    m->members = fresh;
+    make_places(m); /* also of a member that there was no room for, while former ones were called */
+    if (same) {
         return;
     }
-    m->members = fresh;
-    make_places(m);
     m->config.members(m->config.ctx, &m->members);
 }
 

@@ -35,6 +35,7 @@ struct outbound {
     uv_timer_t timer; /* of the next dial */
     unsigned dialing_n;
     uint64_t self_id;
+    struct members members;
     struct outbound_peer peers[KNOWN_MEMBERS_MAX];
     void (*close_cb)(void *ctx);
     void *close_ctx;
@@ -164,6 +165,8 @@ static void go_up(struct outbound_peer *p, const struct peer_identity *peer, str
     }
 }
 
+static void enter_missing(struct outbound *o);
+
 static void dialed(void *ctx, int status, const struct peer_identity *peer, struct stream *s)
 {
     struct outbound_peer *p = ctx;
@@ -175,6 +178,7 @@ static void dialed(void *ctx, int status, const struct peer_identity *peer, stru
         stream_close(s);
         if (p->gone) {
             memset(p, 0, sizeof *p);
+            enter_missing(o);
         }
         maybe_closed(o);
     } else if (status == 0) {
@@ -313,7 +317,7 @@ static void enter(struct outbound *o, uint64_t id)
         i++;
     }
     if (i == KNOWN_MEMBERS_MAX) {
-        return; /* dials to former members use all places; the next call finds one */
+        return; /* dials to former members use all places; the end of one makes room */
     }
     struct outbound_peer *p = &o->peers[i];
     p->o = o;
@@ -322,16 +326,11 @@ static void enter(struct outbound *o, uint64_t id)
     p->dial_at_ms = uv_now(o->loop);
 }
 
-void outbound_set_members(struct outbound *o, const struct members *members)
+/* Every member has a place, unless dials to former members use them all. */
+static void enter_missing(struct outbound *o)
 {
-    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        struct outbound_peer *p = &o->peers[i];
-        if (p->id != 0 && !p->gone && members_find(members, p->id) == NULL) {
-            leave(p);
-        }
-    }
-    for (unsigned i = 0; i < members->n; i++) {
-        uint64_t id = members->list[i].id;
+    for (unsigned i = 0; i < o->members.n; i++) {
+        uint64_t id = o->members.list[i].id;
         if (id != o->self_id && find(o, id) == NULL) {
             enter(o, id);
         }
@@ -339,6 +338,18 @@ void outbound_set_members(struct outbound *o, const struct members *members)
     if (o->started && !o->closing) {
         set_timer(o);
     }
+}
+
+void outbound_set_members(struct outbound *o, const struct members *members)
+{
+    o->members = *members;
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        struct outbound_peer *p = &o->peers[i];
+        if (p->id != 0 && !p->gone && members_find(members, p->id) == NULL) {
+            leave(p);
+        }
+    }
+    enter_missing(o);
 }
 
 /* ---- start and end ---- */

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import shutil
+import socket
 import sys
 import threading
 
@@ -175,6 +176,23 @@ class Members(MembersCase):
         self.wait_states(self.voters()) # the new voter made it possible
         self.assertGreater(ask_again(leader, 'TOKEN', 'x'), 0)
         wait_until(lambda: not leaves.running(), 'the end of the removed node')
+
+    def test_one_that_comes_after_many_that_never_came(self):
+        """Each is taken back while a call to it is under way. None of them keeps a place that the next one needs."""
+        self.begin(1)
+        only = self.cluster.nodes[0]
+        with socket.create_server(('127.0.0.1', 0), backlog=100) as silent:
+            silent.settimeout(PATIENCE_S)
+            held = []
+            for number in range(10, 34):
+                self.ask('CLUSTER', 'ADD', number, '127.0.0.1:%d' % silent.getsockname()[1])
+                held.append(silent.accept()[0]) # it is called, and does not answer
+                self.ask('CLUSTER', 'REMOVE', number)
+            self.add(40)
+            self.wait_states(self.voters())
+            for s in held:
+                s.close()
+        self.assertEqual(only.members_table()[0]['state'], 'voter')
 
     def test_by_the_tool(self):
         """Any node is named; the leader is found from there."""

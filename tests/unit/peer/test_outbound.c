@@ -269,3 +269,46 @@ TEST(test_close_while_dialing)
     fixture_close(&k);
     close(listener);
 }
+
+static void set_members(struct outbound_fixture *k, const struct members *m)
+{
+    transport_set_members(k->r->a.t, m);
+    outbound_set_members(k->o, m);
+}
+
+/* Calls to former members are under way in all places when a member comes. It is dialed as soon as
+ * one of them has ended. */
+TEST(test_a_member_that_finds_no_place)
+{
+    struct outbound_fixture k;
+    struct transport_stats stats;
+    uint16_t port;
+    int fds[KNOWN_MEMBERS_MAX];
+    char silent[64];
+    int listener = plain_listener(&port, KNOWN_MEMBERS_MAX);
+    snprintf(silent, sizeof silent, "127.0.0.1:%u", port);
+    fixture_open(&k, NULL, 0);
+    struct rig *r = k.r;
+    struct members with = {0};
+    struct members nobody = {0};
+    assert_true(members_put(&nobody, 1, r->members.list[0].address));
+    RUN_UNTIL(r, k.up == 1);
+    set_members(&k, &nobody);
+    RUN_UNTIL(r, (transport_stats(r->a.t, &stats), stats.dialing == 0));
+    transport_set_times(r->a.t, 600000, 600000, 0);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        with = nobody;
+        assert_true(members_put(&with, 100 + i, silent));
+        set_members(&k, &with);
+        RUN_UNTIL(r, (transport_stats(r->a.t, &stats), stats.dialing == i + 1));
+        fds[i] = accept(listener, NULL, NULL);
+        assert_true(fds[i] >= 0);
+    }
+    set_members(&k, &r->members);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        close(fds[i]);
+    }
+    close(listener);
+    RUN_UNTIL(r, k.up == 2);
+    fixture_close(&k);
+}
