@@ -195,7 +195,8 @@ class Tables(PostgresCase):
         s.sql("DO $do$ BEGIN EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS %L', tgfoid::regproc, "
               "replace(fence.trigger_source(tgrelid, 'id'), 'COLLATE pg_catalog.\"C\"', '')) FROM pg_trigger WHERE tgname = 'fence_guard'; END $do$")
         self.assertIn('not as this version of the guard makes it', '\n'.join(s.sql("SELECT what FROM fence.check() WHERE grade = 'bad'")))
-        s.sql(s.one("SELECT remedy FROM fence.check() WHERE grade = 'bad'"))
+        self.assertIn("As role postgres: SELECT fence.protect('public.account', LOCK)", s.one("SELECT remedy FROM fence.check() WHERE grade = 'bad'"))
+        s.sql("SELECT fence.protect('account', 'id')")
         self.assertEqual(s.sql('SELECT what FROM fence.check()'), [])
 
     def test_an_owner_that_logs_in_is_named(self):
@@ -206,6 +207,124 @@ class Tables(PostgresCase):
         self.assertIn('may change fence.mark', found)
         code, out, _ = self.guard('check', self.url, '--json')
         self.assertEqual((code, json.loads(out)['ok']), (1, False))
+
+    # -- roles that were there first ------------------------------------------------------------------------
+
+    def roles(self, s):
+        """w1 made things before the guard came, or may make triggers. w2 is another writer."""
+        s.sql('CREATE ROLE w1 LOGIN; CREATE ROLE w2 LOGIN; GRANT CREATE ON SCHEMA public TO PUBLIC; GRANT CREATE ON DATABASE shop TO w1; '
+              'GRANT SELECT, INSERT, UPDATE, DELETE ON account TO w1, w2')
+        return [self.login(self.url, who) for who in ('w1', 'w2')]
+
+    def login(self, url, who):
+        return Psql(url.replace('user=postgres', 'user=' + who))
+
+    def bad(self, s):
+        return '\n'.join(s.sql("SELECT what FROM fence.check() WHERE grade = 'bad'"))
+
+    def test_a_trigger_function_belongs_to_the_guard(self):
+        """Whatever another role makes in the schema of the table, the function that is called is none that it can change."""
+        s = self.account(self.url, lock=None)
+        w1, w2 = self.roles(s)
+        oid = s.one("SELECT 'account'::regclass::oid")
+        w1.sql("CREATE FUNCTION public.fence_of_%s() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'" % oid)
+        s.sql("SELECT fence.protect('account', 'id')")
+        self.assertEqual(s.one('SELECT p.pronamespace::regnamespace || $$ $$ || p.proowner::regrole FROM pg_trigger t '
+                               "JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgname = 'fence_guard'"), 'fence postgres')
+        self.refused('NOTOKEN', w2, 'UPDATE account SET balance = 666')
+        # The function of one table cannot be exchanged through another table that calls it.
+        checker = s.one("SELECT tgfoid::regproc FROM pg_trigger WHERE tgname = 'fence_guard'")
+        w1.sql('CREATE TABLE public.mine (id text)')
+        w1.sql('CREATE TRIGGER fence_guard AFTER INSERT ON public.mine FOR EACH ROW EXECUTE FUNCTION %s()' % checker)
+        w1.sql("SELECT fence.protect('mine', '''mine''')")
+        w1.sql("SELECT fence.unprotect('mine')")
+        w1.sql("SELECT fence.make_checker('account', '''mine''')")
+        w1.sql('SELECT fence.drop_unused()')
+        self.refused('NOTOKEN', w2, 'UPDATE account SET balance = 666')
+        self.assertEqual(s.sql("SELECT 'fence.' || proname FROM pg_proc WHERE proname LIKE 'of\\_%'"), [checker])
+        self.assertEqual(self.bad(s), '')
+
+    def test_a_guard_of_which_another_role_owns_a_part_is_refused(self):
+        url = self.database(self.pg, 'other', guard=False)
+        s = Psql(url)
+        s.sql('CREATE ROLE w1 LOGIN; GRANT CREATE ON DATABASE other TO w1')
+        self.login(url, 'w1').sql('CREATE SCHEMA fence; CREATE TABLE fence.mark (lock text COLLATE "C" PRIMARY KEY, mark bigint NOT NULL)')
+        self.assertIn('schema fence belongs to role w1', self.guard('install', url)[2])
+        s.sql('ALTER SCHEMA fence OWNER TO postgres')
+        self.assertIn('fence.mark belongs to role w1', self.guard('install', url)[2])
+        s.sql('DROP SCHEMA fence CASCADE')
+        self.assertEqual(self.guard('install', url)[0], 0)
+        # A part that changes hands later is noticed before anything of the guard is called.
+        s.sql('ALTER FUNCTION fence.version() OWNER TO w1')
+        code, out, _ = self.guard('check', url)
+        self.assertEqual(code, 1)
+        self.assertIn('function fence.version() belongs to role w1', out)
+        for action in (('install', url), ('uninstall', url)):
+            self.assertIn('belongs to role w1', self.guard(*action)[2])
+        s.sql('ALTER FUNCTION fence.version() OWNER TO postgres; ALTER SCHEMA fence OWNER TO w1')
+        self.assertIn('schema fence belongs to role w1', self.guard('check', url)[1])
+
+    def test_an_expression_finds_nothing_that_another_role_made(self):
+        """An operator in the table's schema that fits the types of a lock's expression better than the server's own."""
+        s = self.account(self.url, lock=None)
+        w1, w2 = self.roles(s)
+        w1.sql("CREATE FUNCTION public.joined(text, varchar) RETURNS text LANGUAGE sql IMMUTABLE AS $$SELECT 'mine'$$; "
+               'CREATE OPERATOR public.|| (LEFTARG = text, RIGHTARG = varchar, FUNCTION = public.joined)')
+        s.sql('ALTER TABLE account ALTER id TYPE varchar(20)')
+        s.sql("SELECT fence.protect('account', '(''account/''::text) || id')")
+        w1.sql("CALL fence.claim('mine', 7, true)")
+        self.refused('NOTOKEN', w1, "UPDATE account SET balance = 666 WHERE id = 'a'")
+        w2.sql("CALL fence.claim('account/a', 8, true)")
+        w2.sql("UPDATE account SET balance = 101 WHERE id = 'a'")
+        # Functions of a schema are called by their whole name.
+        s.sql("CREATE FUNCTION public.lock_of(varchar) RETURNS text LANGUAGE sql IMMUTABLE AS $$SELECT 'of ' || $1$$")
+        self.refused('42883', s, "SELECT fence.protect('account', 'lock_of(id)')")
+        s.sql("SELECT fence.protect('account', 'public.lock_of(id)')")
+        w2.sql("CALL fence.claim('of a', 9, true)")
+        w2.sql("UPDATE account SET balance = 102 WHERE id = 'a'")
+
+    def test_the_tool_calls_nothing_that_another_role_made(self):
+        """Functions in public that fit what the tool and the script ask better than the server's own would run as the administrator."""
+        url = self.database(self.pg, 'other', guard=False)
+        s = Psql(url)
+        s.sql('CREATE ROLE w1 LOGIN; GRANT CREATE ON SCHEMA public TO PUBLIC; CREATE TABLE account (id text PRIMARY KEY)')
+        trap = 'LANGUAGE plpgsql AS $$BEGIN ALTER ROLE w1 SUPERUSER; RETURN %s; END$$'
+        w1 = self.login(url, 'w1')
+        w1.sql('CREATE FUNCTION public.nextval(text) RETURNS bigint ' + trap % '1')
+        w1.sql('CREATE FUNCTION public.concat_ws(text, text, text, text) RETURNS text ' + trap % "''")
+        w1.sql('CREATE FUNCTION public.quote_ident(name) RETURNS text ' + trap % "'id'")
+        w1.sql('CREATE FUNCTION public.same(oid, regclass) RETURNS boolean ' + trap % 'true')
+        w1.sql('CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = public.same)')
+        for action in (('install', url, 'account=id'), ('check', url, 'account'), ('attack', url, 'account'),
+                       ('uninstall', url)):
+            code, out, err = self.guard(*action)
+            self.assertEqual(code, 0, '%s: %s%s' % (action[0], out, err))
+            self.assertEqual(s.one("SELECT rolsuper FROM pg_roles WHERE rolname = 'w1'"), 'f', action)
+
+    def test_the_right_to_make_triggers_is_named(self):
+        s = self.account(self.url, "'id'")
+        w1, w2 = self.roles(s)
+        s.sql('GRANT ALL ON account TO w1')
+        w1.sql("CREATE FUNCTION public.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+        self.assertIn('w1 may make triggers on public.account', self.bad(s))
+        if int(s.one('SHOW server_version_num')) >= 140000: # that it does harm
+            w1.sql('CREATE OR REPLACE TRIGGER fence_guard AFTER INSERT OR UPDATE OR DELETE ON account FOR EACH ROW EXECUTE FUNCTION public.nothing()')
+            w2.sql('UPDATE account SET balance = 666')
+            self.assertIn('is not as this version of the guard makes it', self.bad(s))
+            self.assertIn('belongs to role w1', self.bad(s))
+        s.sql('REVOKE TRIGGER ON account FROM w1')
+        s.sql("SELECT fence.protect('account', 'id')")
+        self.refused('NOTOKEN', w2, 'UPDATE account SET balance = 667')
+        self.assertEqual(self.bad(s), '')
+
+    def test_no_remedy_has_an_expression_of_somebody_else(self):
+        s = self.account(self.url, lock=None)
+        w1, _ = self.roles(s)
+        s.sql('ALTER TABLE account OWNER TO w1')
+        w1.sql("SELECT fence.protect('account', '''evil'' || id'); ALTER TABLE account DISABLE TRIGGER ALL")
+        remedies = '\n'.join(s.sql('SELECT remedy FROM fence.check()'))
+        self.assertIn('As role w1', remedies)
+        self.assertNotIn('evil', remedies)
 
     def test_an_old_dump(self):
         s = self.account(self.url)
@@ -382,8 +501,12 @@ class AsAnExtension(PostgresCase):
         dump, copy = self.copied(pg, url, pg)
         self.assertRegex(dump, r'COPY fence\.mark .*\naccount/a\t5')
         self.assertEqual(Psql(copy).one('SELECT mark FROM fence.mark'), '5')
-        self.assertEqual(self.guard('install', url)[0], 0) # which is ALTER EXTENSION UPDATE
-        self.assertEqual(self.guard('uninstall', url)[0], 0)
+        # The schema is app's, who made it, so app could take the guard away: an administrator is told so.
+        self.assertIn('schema fence belongs to role app', self.guard('install', url)[2])
+        self.assertIn('schema fence belongs to role app', self.guard('check', url)[1])
+        as_app = url.replace('user=postgres', 'user=app')
+        self.assertEqual(self.guard('install', as_app)[0], 0) # which is ALTER EXTENSION UPDATE
+        self.assertEqual(self.guard('uninstall', as_app)[0], 0)
 
     def test_an_old_dump(self):
         """CREATE EXTENSION makes a row of its own for the floor and the server. It must not be what a restored copy goes by."""

@@ -8,6 +8,9 @@
 -- without another comparison. Names of objects and operators have their schema, because the caller chooses the search_path.
 -- A lock is its bytes, so it is compared and hashed with collation "C": under the one that an argument or a column brings along, 'acct' may
 -- equal 'ACCT' and have the hash of both.
+--
+-- owners.sql comes first. This script runs with the rights of its caller, so it finds nothing in schemas that others can write to.
+SET search_path = pg_catalog, pg_temp;
 
 CREATE TABLE IF NOT EXISTS fence.mark (
     lock text COLLATE "C" PRIMARY KEY CHECK (octet_length(lock) BETWEEN 1 AND 255),
@@ -387,15 +390,46 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- Drops the trigger functions that no trigger calls.
+CREATE OR REPLACE FUNCTION fence.drop_unused() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unused regprocedure;
+BEGIN
+    FOR unused IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'fence'::regnamespace AND p.proname LIKE 'of\_%'
+            AND p.prorettype = 'trigger'::regtype AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgfoid = p.oid) LOOP
+        EXECUTE format('DROP FUNCTION %s', unused);
+    END LOOP;
+END $$;
+
+-- Makes a trigger function for a table, and returns it. It is always a new one, so nobody can change the one that a table has. It lies in this
+-- schema and belongs to the owner of the guard: in the table's schema another role could make it first. It runs with the rights of the writer.
+CREATE OR REPLACE FUNCTION fence.make_checker(a_table regclass, lock_is text) RETURNS regprocedure
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    n integer := 1;
+    checker text;
+BEGIN
+    LOOP
+        checker := format('fence.of_%s_%s', a_table::oid, n);
+        EXIT WHEN to_regproc(checker) IS NULL;
+        n := n + 1;
+    END LOOP;
+    EXECUTE format('CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql %s AS %L', checker,
+                   CASE WHEN fence.is_column(a_table, lock_is) OR fence.is_constant(lock_is) THEN '' ELSE 'SET search_path = pg_catalog, pg_temp' END,
+                   fence.trigger_source(a_table, lock_is));
+    EXECUTE format('COMMENT ON FUNCTION %s() IS %L', checker, lock_is);
+    RETURN checker::regproc;
+END $$;
+
 -- protect: attaches the guard to a table. Called by the table's owner; call it again after a change of the lock or new partitions. lock_is: a
--- column, an expression over columns ('''account/'' || id'), or one quoted name for the whole table ('''accounts''').
+-- column, an expression over columns ('''account/'' || id'), or one quoted name for the whole table ('''accounts'''). An expression finds only
+-- what is in pg_catalog: functions and operators of other schemas are written with their schema.
 CREATE OR REPLACE FUNCTION fence.protect(a_table regclass, lock_is text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     kind "char" := (SELECT c.relkind FROM pg_class c WHERE c.oid = a_table);
-    home text := (SELECT quote_ident(n.nspname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = a_table);
-    path text := 'pg_catalog, ' || home || ', pg_temp';
-    checker text := home || '.' || quote_ident('fence_of_' || a_table::oid);
+    checker regprocedure;
     part regclass;
 BEGIN
     IF kind NOT IN ('r', 'p') THEN
@@ -409,16 +443,11 @@ BEGIN
     END IF;
     -- A wrong expression fails here, with the rights of the table's owner, and not at the first write.
     IF NOT fence.is_column(a_table, lock_is) THEN
-        PERFORM set_config('search_path', path, true);
         EXECUTE format('SELECT (%s)::text FROM %s AS of_row LIMIT 0', lock_is, a_table);
-        PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
     END IF;
-    EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql %s AS %L', checker,
-                   CASE WHEN fence.is_column(a_table, lock_is) OR fence.is_constant(lock_is) THEN '' ELSE 'SET search_path = ' || path END,
-                   fence.trigger_source(a_table, lock_is));
-    EXECUTE format('COMMENT ON FUNCTION %s() IS %L', checker, lock_is);
+    checker := fence.make_checker(a_table, lock_is);
     EXECUTE format('DROP TRIGGER IF EXISTS fence_guard ON %s', a_table);
-    EXECUTE format('CREATE TRIGGER fence_guard AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION %s()', a_table, checker);
+    EXECUTE format('CREATE TRIGGER fence_guard AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION %s', a_table, checker);
     FOR part IN SELECT fence.parts(a_table) LOOP
         EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fence_guard', part);
         EXECUTE format('DROP TRIGGER IF EXISTS fence_guard_all ON %s', part);
@@ -426,21 +455,19 @@ BEGIN
                        CASE WHEN fence.is_constant(lock_is) THEN lock_is ELSE '' END);
         EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fence_guard_all', part);
     END LOOP;
+    PERFORM fence.drop_unused();
 END $$;
 
 CREATE OR REPLACE FUNCTION fence.unprotect(a_table regclass) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    checker regprocedure := (SELECT t.tgfoid FROM pg_trigger t WHERE t.tgrelid = a_table AND t.tgname = 'fence_guard');
     part regclass;
 BEGIN
     FOR part IN SELECT fence.parts(a_table) LOOP
         EXECUTE format('DROP TRIGGER IF EXISTS fence_guard_all ON %s', part);
     END LOOP;
     EXECUTE format('DROP TRIGGER IF EXISTS fence_guard ON %s', a_table);
-    IF checker IS NOT NULL THEN
-        EXECUTE format('DROP FUNCTION %s', checker);
-    END IF;
+    PERFORM fence.drop_unused();
 END $$;
 
 CREATE OR REPLACE VIEW fence.protected AS
@@ -481,18 +508,37 @@ END $$;
 -- marks back), note. No rows: nothing was found.
 CREATE OR REPLACE FUNCTION fence.check() RETURNS TABLE (grade text, what text, remedy text)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT 'bad', format('the guard of %s is switched off', t.tgrelid::regclass), format('SELECT fence.protect(%L, %L)', p.the_table, p.lock_is)
-        FROM fence.protected p, fence.parts(p.the_table) part JOIN pg_trigger t ON t.tgrelid = part
+    -- A remedy never has the expression of a lock: its author is the owner of the table, and another role would run it.
+    WITH guarded AS (
+        SELECT p.the_table, p.lock_is, format('As role %s: SELECT fence.protect(%L, LOCK), with the lock that fence.protected shows if it is right',
+            c.relowner::regrole, p.the_table) AS again, t.tgfoid
+        FROM fence.protected p JOIN pg_class c ON c.oid = p.the_table
+            JOIN pg_trigger t ON t.tgrelid = p.the_table AND t.tgname = 'fence_guard')
+    SELECT 'bad', format('the guard of %s is switched off', t.tgrelid::regclass), p.again
+        FROM guarded p, fence.parts(p.the_table) part JOIN pg_trigger t ON t.tgrelid = part
         WHERE t.tgname LIKE 'fence\_guard%' AND t.tgenabled <> 'A'
     UNION ALL
-    SELECT 'bad', format('the trigger function of %s is not as this version of the guard makes it', p.the_table),
-           format('SELECT fence.protect(%L, %L)', p.the_table, p.lock_is)
-        FROM fence.protected p JOIN pg_trigger t ON t.tgrelid = p.the_table AND t.tgname = 'fence_guard' JOIN pg_proc f ON f.oid = t.tgfoid
-        WHERE f.prosrc <> fence.trigger_source(p.the_table, p.lock_is)
+    SELECT 'bad', format('the trigger function of %s is not as this version of the guard makes it', p.the_table), p.again
+        FROM guarded p JOIN pg_proc f ON f.oid = p.tgfoid
+        WHERE f.prosrc <> fence.trigger_source(p.the_table, p.lock_is) OR f.pronamespace <> 'fence'::regnamespace
     UNION ALL
-    SELECT 'bad', format('TRUNCATE of %s is not guarded', part), format('SELECT fence.protect(%L, %L)', p.the_table, p.lock_is)
-        FROM fence.protected p, fence.parts(p.the_table) part
-        WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = part AND t.tgname = 'fence_guard_all')
+    SELECT 'bad', format('the trigger function of %s belongs to role %s, which can change it', p.the_table, f.proowner::regrole), p.again
+        FROM guarded p JOIN pg_proc f ON f.oid = p.tgfoid
+        WHERE f.proowner <> (SELECT c.relowner FROM pg_class c WHERE c.oid = 'fence.mark'::regclass)
+    UNION ALL -- as owners.sql does, for an extension, which is also made by a dump that is put back
+    SELECT 'bad', format('schema fence belongs to role %s, which can take the guard away', r.rolname), format('ALTER SCHEMA fence OWNER TO %s', c.relowner::regrole)
+        FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner, pg_class c
+        WHERE n.nspname = 'fence' AND c.oid = 'fence.mark'::regclass AND NOT r.rolsuper AND c.relowner <> r.oid
+    UNION ALL
+    SELECT 'bad', format('TRUNCATE of %s is not guarded', part), p.again
+        FROM guarded p, fence.parts(p.the_table) part
+        WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = part AND t.tgname = 'fence_guard_all'
+            AND t.tgfoid = 'fence.on_truncate'::regproc)
+    UNION ALL
+    SELECT 'bad', format('%s may make triggers on %s, so also replace the guard', coalesce(nullif(a.grantee::regrole::text, '-'), 'PUBLIC'), part),
+           format('REVOKE TRIGGER ON %s FROM %s', part, coalesce(nullif(a.grantee::regrole::text, '-'), 'PUBLIC'))
+        FROM guarded p, fence.parts(p.the_table) part JOIN pg_class c ON c.oid = part, aclexplode(c.relacl) a
+        WHERE a.privilege_type = 'TRIGGER' AND a.grantee <> c.relowner
     UNION ALL
     SELECT 'bad', format('role %s owns the protected table %s, and can log in: it can switch the guard off', r.rolname, p.the_table),
            'Let writers be another role than the owner.'
@@ -537,5 +583,6 @@ GRANT SELECT ON fence.mark, fence.origin, fence.claims, fence.protected TO PUBLI
 GRANT EXECUTE ON PROCEDURE fence.claim(text, bigint, boolean) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION fence.use(text, bigint, boolean), fence.admit(text), fence.version(), fence.refuse(text, text, text),
     fence.mark_for_share(text), fence.judge(text, bigint, bigint), fence.on_truncate(), fence.is_column(regclass, text),
-    fence.is_constant(text), fence.protect(regclass, text), fence.unprotect(regclass), fence.parts(regclass),
-    fence.trigger_source(regclass, text), fence.quick_check(text) TO PUBLIC;
+    fence.is_constant(text), fence.protect(regclass, text), fence.unprotect(regclass), fence.parts(regclass), fence.make_checker(regclass, text),
+    fence.drop_unused(), fence.trigger_source(regclass, text), fence.quick_check(text) TO PUBLIC;
+RESET search_path;
