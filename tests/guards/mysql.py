@@ -125,6 +125,26 @@ class MariaDBGuard(GuardCase):
         found = self.until_lost(self.suite(MySQLOff), 'random', 'stale UPDATE')
         self.assertEqual(found['stale UPDATE'][0], 'BROKEN')
 
+    def test_what_somebody_else_made_first(self):
+        """A user with rights on the database of the guard leaves a trigger, a procedure and a table there."""
+        url = self.server.url()
+        self.server.run("CREATE USER w1@localhost; GRANT ALL ON fence.* TO w1@localhost")
+        first = Mysql(['-uw1', '-S', self.server.socket], 'fence')
+        self.addCleanup(first.end)
+        first.sql('CREATE PROCEDURE fence.helper() SELECT 1')
+        first.sql('CREATE TRIGGER fence.other AFTER INSERT ON fence.mark FOR EACH ROW SET @x = 1')
+        self.server.run('REVOKE ALL ON fence.* FROM w1@localhost')
+        code, out, _ = self.guard('check', url)
+        self.assertEqual(code, 1)
+        for word in ('procedure fence.helper was made by w1@localhost', 'trigger fence.other was made by w1@localhost', 'fence.other is none of the guard'):
+            self.assertIn(word, out)
+        self.assertIn('fence.helper was made by w1@localhost', self.guard('install', url)[2])
+        self.server.run('DROP PROCEDURE fence.helper; DROP TRIGGER fence.other')
+        self.assertEqual(self.guard('install', url)[0], 0)
+        self.server.run('ALTER TABLE fence.mark ENGINE = MyISAM')
+        self.assertIn('fence.mark is not as the guard makes it', self.guard('check', url)[1])
+        self.assertIn('fence.mark is not as the guard makes it', self.guard('install', url)[2])
+
     def test_install_check_attack_adopt_uninstall(self):
         url = self.server.url()
         self.server.run("CREATE TABLE shop.item (id VARCHAR(20) PRIMARY KEY, n INT); INSERT INTO shop.item VALUES ('a', 1)")

@@ -94,6 +94,44 @@ class SQLiteGuard(GuardCase):
         self.assertEqual(self.guard('install', url, 'account=lock')[0], 0)
         self.assertEqual(self.guard('check', url), (0, '1 table protected; nothing found wrong\n', ''))
 
+    def test_what_somebody_else_made_first(self):
+        path = self.lab.path('squat.db')
+        url = 'sqlite:' + path
+        db = sqlite3.connect(path, isolation_level=None)
+        db.execute('CREATE TABLE account (id TEXT PRIMARY KEY, lock TEXT)')
+        db.execute('CREATE TABLE fence_mark (lock TEXT COLLATE NOCASE PRIMARY KEY NOT NULL, mark INTEGER NOT NULL) WITHOUT ROWID')
+        code, _, err = self.guard('install', url, 'account=lock')
+        self.assertEqual(code, 1)
+        self.assertIn('fence_mark is not as the guard makes it', err)
+        db.execute('DROP TABLE fence_mark')
+        self.assertEqual(self.guard('install', url, 'account=lock')[0], 0)
+        # A trigger under a name of the guard that does nothing, and one of another name that undoes a claim.
+        db.execute('DROP TRIGGER fence_mark_rises')
+        db.execute('CREATE TRIGGER fence_mark_rises BEFORE UPDATE ON fence_mark BEGIN SELECT 1; END')
+        db.execute('CREATE TRIGGER other AFTER INSERT ON fence_mark BEGIN UPDATE fence_mark SET mark = 1 WHERE lock = NEW.lock; END')
+        code, out, _ = self.guard('check', url)
+        self.assertEqual(code, 1)
+        self.assertIn('fence_mark_rises is not as', out)
+        self.assertIn('other is not as', out)
+        db.execute('DROP TRIGGER other')
+        self.assertEqual(self.guard('install', url)[0], 0) # makes the other one anew
+        self.assertEqual(self.guard('check', url)[0], 0)
+
+    def test_the_floor_holds_for_programs_that_claim_by_insert(self):
+        path = self.lab.path('floor.db')
+        fence = fencelock_sqlite.Fenced(path)
+        fence.install()
+        fence.claim('old', 3)
+        fence.adopt(100)
+        db = sqlite3.connect(path, isolation_level=None)
+        for lock, token in (('old', 99), ('new', 99), ('new', 1)):
+            for statement in ('INSERT INTO fence_mark VALUES (?, ?)', 'INSERT OR REPLACE INTO fence_mark VALUES (?, ?)',
+                              'INSERT INTO fence_mark VALUES (?, ?) ON CONFLICT (lock) DO UPDATE SET mark = excluded.mark'):
+                with self.assertRaises(sqlite3.Error):
+                    db.execute(statement, (lock, token))
+        self.assertEqual(db.execute('SELECT * FROM fence_mark').fetchall(), [('old', 100)])
+        db.execute('INSERT INTO fence_mark VALUES (?, ?)', ('new', 100))
+
     def suite(self, kind):
         storage = kind(self.lab.path('shop.db'))
         self.addCleanup(storage.close)
@@ -127,6 +165,9 @@ class SQLiteGuard(GuardCase):
                         os.path.join(build_dir(), 'src/fence/libfencelock-fence.a'), '-llmdb', '-lsqlite3', '-lpthread'], check=True)
         run = lambda *words: subprocess.run([program, path, *words], stdout=subprocess.PIPE).stdout.decode().split()[0]
         self.assertEqual([run('acct', '7'), run('acct', '6'), run('acct', '8'), run('other', '7')], ['OK', 'STALE', 'NOTCLAIMED', 'NOTOKEN'])
+        fence.claim('acct\0x', 8) # a name may have a NUL, and is another lock then
+        fence.execute("UPDATE account SET lock = 'acct' || char(0) || 'x'")
+        self.assertEqual(run('acct', '8'), 'NOTOKEN')
 
 
 if __name__ == '__main__':

@@ -27,7 +27,9 @@ static void admit(sqlite3_context *ctx, int argc, sqlite3_value **argv)
     const char *lock = (const char *)sqlite3_value_text(argv[0]);
     fl_token mark = argc == 2 ? (fl_token)sqlite3_value_int64(argv[1]) : FL_TOKEN_NONE;
     fl_token now = mark;
-    if (lock == NULL || held->lock == NULL || strcmp(lock, held->lock) != 0) {
+    int bytes = sqlite3_value_bytes(argv[0]); /* a name may have a NUL */
+    if (lock == NULL || held->lock == NULL || strlen(held->lock) != (size_t)bytes ||
+        memcmp(lock, held->lock, (size_t)bytes) != 0) {
         sqlite3_result_error(ctx, "NOTOKEN no token for the lock of this row: claim first", -1);
     } else if (fl_fence_judge(mark, held->token, &now) != 0) {
         sqlite3_result_error(ctx, "STALE the token is below the mark of its lock", -1);

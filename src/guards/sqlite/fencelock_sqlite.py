@@ -102,8 +102,26 @@ class Fenced:
         self.db.execute('COMMIT')
 
     def install(self):
+        try:
+            with open(os.path.join(HERE, 'guard.sql')) as f:
+                self.db.executescript(f.read())
+        except sqlite3.Error:
+            if self.db.in_transaction:
+                self.db.execute('ROLLBACK')
+            raise
+        if self.differing():
+            raise Refused('REFUSED', '%s is not as the guard makes it: look at what is there, and drop it' % ', '.join(self.differing()))
+
+    def differing(self):
+        """The tables and triggers of guard.sql that this file has in another form, or does not have; and triggers at its tables that are not its."""
+        def of(db):
+            return dict(db.execute("SELECT name, type || ' ' || sql FROM sqlite_master WHERE tbl_name IN ('fence_mark', 'fence_origin') AND sql <> ''"))
+        fresh = sqlite3.connect(':memory:')
         with open(os.path.join(HERE, 'guard.sql')) as f:
-            self.db.executescript(f.read())
+            fresh.executescript(f.read())
+        right, here = of(fresh), of(self.db)
+        fresh.close()
+        return sorted(name for name in right.keys() | here.keys() if right.get(name) != here.get(name))
 
     def protect(self, table, lock_is):
         """lock_is: a column, or an expression over columns written as {row}.column: "'account/' || {row}.id"."""

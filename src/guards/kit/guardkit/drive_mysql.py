@@ -50,6 +50,8 @@ class Driver:
         for table, _ in pairs:
             self.must_exist(table)
         self.install_procedures()
+        for _, found, remedy in self.foreign_parts():
+            raise Refused('REFUSED', '%s. %s' % (found, remedy))
         for table, lock in pairs:
             run_script(self.words, protect_sql(self.database, table, lock))
         tell(as_json, 'guard installed in %s%s\nwriters need: GRANT EXECUTE ON PROCEDURE fence.claim, fence.use and fence.admit, and no DROP or TRIGGER' % (
@@ -101,10 +103,31 @@ class Driver:
         for table, there in guarded.items():
             for operation in sorted(OPERATIONS - there):
                 rows.append(['bad', '%s of %s is not guarded' % (operation, table), 'fencelock guard install URL %s=LOCK' % table.split('.')[1]])
-        rows += self.clusters() + self.older(guarded) + self.engines(guarded) + self.rights(guarded) + self.cascades(guarded) + self.losses()
+        rows += self.foreign_parts() + self.clusters() + self.older(guarded) + self.engines(guarded) + self.rights(guarded) + self.cascades(guarded) + self.losses()
         if not guarded:
             rows.append(['note', 'no table is protected', 'fencelock guard install URL TABLE=LOCK'])
         return tell_found(rows, sorted(guarded), as_json, colours)
+
+    def foreign_parts(self):
+        """What lies in the database of the guard and is not the guard's: who made it first, or made it later, has code or tables inside the guard."""
+        admin = self.admin.one("SELECT definer FROM information_schema.routines WHERE routine_schema = 'fence' AND routine_name = 'admit'")
+        rows = [['bad', '%s was made by %s, and the guard by %s' % (what, definer, admin), 'Look at it, drop it, and install the guard again.']
+                for what, definer in (row.split('\x1f') for row in self.admin.sql(
+                    "SELECT CONCAT('procedure fence.', routine_name, '\x1f', definer) FROM information_schema.routines WHERE routine_schema = 'fence' UNION "
+                    "SELECT CONCAT('trigger fence.', trigger_name, '\x1f', definer) FROM information_schema.triggers WHERE event_object_schema = 'fence'"))
+                if definer != admin]
+        ours = 'mark_rises', 'mark_stays', 'origin_rises', 'origin_stays'
+        rows += [['bad', 'trigger fence.%s is none of the guard' % name, 'Look at it, then DROP TRIGGER fence.%s' % name] for name in self.admin.sql(
+            "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = 'fence'") if name not in ours]
+        columns = {'mark': 'lock varbinary(255) PRI,mark bigint ', 'origin': 'one tinyint PRI,floor bigint ,server varchar(1000) '}
+        for table, right in columns.items():
+            there = self.admin.one("SELECT GROUP_CONCAT(CONCAT_WS(' ', column_name, REGEXP_REPLACE(column_type, '(int)[(][0-9]+[)]', '\\\\1'), column_key) "
+                                   "ORDER BY ordinal_position) FROM information_schema.columns WHERE table_schema = 'fence' AND table_name = %s" % text(table))
+            engine = self.admin.one("SELECT CONCAT_WS(' ', table_type, engine) FROM information_schema.tables WHERE table_schema = 'fence' AND table_name = %s"
+                                    % text(table))
+            if (there, engine) != (right, 'BASE TABLE InnoDB'):
+                rows.append(['bad', 'fence.%s is not as the guard makes it' % table, 'Look at it; DROP DATABASE fence, and install the guard again.'])
+        return rows
 
     def clusters(self):
         try:

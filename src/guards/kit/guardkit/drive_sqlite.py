@@ -53,6 +53,8 @@ class Driver:
             fence.install()
             for table, lock in pairs:
                 fence.protect(table, lock)
+        except fencelock_sqlite.Refused as e:
+            raise Refused(e.word, str(e)) from None
         except sqlite3.Error as e:
             raise Refused('ERROR', str(e)) from None
         tell(as_json, 'guard installed in %s%s' % (self.path, ''.join('\n%s: protected, rows belong to the lock in %s' % p for p in pairs)),
@@ -60,8 +62,10 @@ class Driver:
         return 0
 
     def check(self, tables, as_json, colours):
-        db, rows = self.open().db, []
+        fence = self.open()
+        db = fence.db
         self.installed(db)
+        rows = [['bad', '%s is not as this version of the guard makes it' % name, 'Look at it; fencelock guard install URL makes triggers anew'] for name in fence.differing()]
         guarded = self.guarded(db)
         for table in tables:
             if table not in guarded:

@@ -114,11 +114,11 @@ class Suite:
             self.last_token += 1
             return self.last_token
 
-    def fresh(self, value='100'):
-        """A key and a lock that nobody has used."""
+    def fresh(self, value='100', lock=None):
+        """A key that nobody has used, and its lock: that nobody has used either, or the one that is given."""
         with self.guard:
             self.number += 1
-            key, lock = 'k%d' % self.number, 'lock%d' % self.number
+            key, lock = 'k%d' % self.number, lock or 'lock%d' % self.number
         self.s.create(key, lock, value)
         return key, lock
 
@@ -213,17 +213,22 @@ class Suite:
         must_refuse('STALE', 'a claim with 99 after 100', self.s.claim, a, lock, 99)
 
     def other_lock(self):
-        key, lock = self.fresh('100')
-        _, other = self.fresh()
-        a = self.s.open()
-        first = self.token()
+        _, shorter = self.fresh()
+        key, lock = self.fresh('100', shorter + 'a')
+        # Among them one with which the record's lock begins, two that begin with it, and one with another case.
+        for other in [shorter] + [self.fresh(lock=name)[1] for name in (None, lock + 'b', lock.upper(), lock + ' ', ' ' + lock)]:
+            self.under_another_lock(key, lock, other)
+
+    def under_another_lock(self, key, lock, other):
+        a, first = self.s.open(), self.token()
+        value = str(200 + first) # a new one each time: a storage may take a write that changes nothing for none
         self.s.claim(a, lock, first)
-        self.s.write(a, lock, first, key, '101', self.s.kinds[0])
+        self.s.write(a, lock, first, key, value, self.s.kinds[0])
         token = self.token()
         b = self.s.open() # a has both
         self.s.claim(b, other, token)
-        must_refuse(None, 'a write under the token of another lock', self.s.write, b, other, token, key, '666', self.s.kinds[0])
-        must(self.value(lock, key) == '101', 'the value changed to %s', self.value(lock, key))
+        must_refuse(None, 'a write under the token of lock %r' % other, self.s.write, b, other, token, key, '666', self.s.kinds[0])
+        must(self.value(lock, key) == value, 'the value changed to %s', self.value(lock, key))
 
     def names(self, name):
         with self.guard:
