@@ -25,6 +25,12 @@ int fli_write_all(int fd, const void *data, size_t len)
     return 0;
 }
 
+bool fli_error_passes(int error)
+{
+    return error == ENOSPC || error == EDQUOT || error == EMFILE || error == ENFILE ||
+           error == ENOMEM || error == EAGAIN;
+}
+
 int fli_sync_folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');

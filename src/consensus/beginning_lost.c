@@ -181,7 +181,8 @@ static int open_old(struct remains *m, const char *old_data)
 int beginning_recover(const struct beginning *b, const char *old_data, struct beginning_result *ret,
                       char *errmsg, size_t errmsg_size)
 {
-    struct remains m = {.errmsg = errmsg, .errmsg_size = errmsg_size, .dir = {.lock_fd = -1}};
+    struct remains m = {
+        .errmsg = errmsg, .errmsg_size = errmsg_size, .dir = {.lock_fd = -1, .starts_fd = -1}};
     memset(ret, 0, sizeof *ret);
     snprintf(errmsg, errmsg_size, "out of memory");
     int rv = beginning_check(b, errmsg, errmsg_size);

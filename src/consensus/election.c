@@ -69,7 +69,7 @@ static uint64_t enough_silence_ms(const struct election *e, bool gone)
 
 static void begin(struct election *e, uint64_t leader_id, bool gone)
 {
-    uint64_t now_ms = host_now_ms(&e->host);
+    uint64_t now_ms = fli_clock_ms();
     uint64_t silent_ms = replica_silence_ms(e->replica, now_ms);
     uint64_t enough_ms = enough_silence_ms(e, gone);
     e->gone_id = leader_id;
@@ -105,7 +105,7 @@ static void begin_anew(struct election *e)
     e->gone_id = NOBODY;
     e->silent = false;
     e->campaign_term = replica_term(e->replica);
-    e->campaign_at_ms = host_now_ms(&e->host) + enough_silence_ms(e, true) + until_turn_ms(e);
+    e->campaign_at_ms = fli_clock_ms() + enough_silence_ms(e, true) + until_turn_ms(e);
     e->host.wake(e->host.ctx);
 }
 
@@ -119,7 +119,7 @@ static uint64_t leader_followed(const struct election *e)
 static void note_leader(struct election *e, bool running)
 {
     uint64_t leader = leader_followed(e);
-    uint64_t silence_ms = replica_silence_ms(e->replica, host_now_ms(&e->host));
+    uint64_t silence_ms = replica_silence_ms(e->replica, fli_clock_ms());
     const bool *is_gone = gone(e, leader);
     e->had_leader = e->had_leader || leader != 0 || replica_role(e->replica) == REPLICA_LEADER;
     if (!running) {
@@ -167,7 +167,7 @@ static void heard_after_all(struct election *e, uint64_t again_ms)
 
 void election_turn(struct election *e, bool running)
 {
-    uint64_t now_ms = host_now_ms(&e->host);
+    uint64_t now_ms = fli_clock_ms();
     note_leader(e, running);
     if (e->gone_id == 0 || now_ms < e->campaign_at_ms) {
         return;
@@ -198,7 +198,7 @@ void election_turn(struct election *e, bool running)
 
 uint64_t election_next_ms(const struct election *e, bool running)
 {
-    uint64_t now_ms = host_now_ms(&e->host);
+    uint64_t now_ms = fli_clock_ms();
     if (!running) {
         return UINT64_MAX;
     }

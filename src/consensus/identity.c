@@ -330,8 +330,7 @@ static int lock_dir(struct data_dir *d, char *errmsg, size_t errmsg_size)
 
 int data_dir_open(const char *path, struct data_dir *ret, char *errmsg, size_t errmsg_size)
 {
-    struct data_dir d;
-    memset(&d, 0, sizeof d);
+    struct data_dir d = {.lock_fd = -1, .starts_fd = -1};
     size_t len = strlen(path);
     while (len > 1 && path[len - 1] == '/') {
         len--;
@@ -355,12 +354,18 @@ int data_dir_open(const char *path, struct data_dir *ret, char *errmsg, size_t e
     return rv;
 }
 
+static void close_one(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+}
+
 void data_dir_close(struct data_dir *d)
 {
-    if (d->lock_fd >= 0) {
-        close(d->lock_fd);
-        d->lock_fd = -1;
-    }
+    close_one(&d->starts_fd);
+    close_one(&d->lock_fd);
 }
 
 /* Whether DIR/log has any entry. With `clear`, every entry found is removed. */

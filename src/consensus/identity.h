@@ -21,6 +21,8 @@
 
 struct data_dir {
     int lock_fd;
+    int starts_fd; /* of DIR/starts, for writing (starts_dir.c): when it is to be written, the
+                      machine may have no descriptor left; -1: not opened yet */
     char path[DATA_DIR_PATH_MAX];
     char log_path[DATA_DIR_PATH_MAX + 8];
 };

@@ -181,7 +181,7 @@ static bool is_leaving(const struct membership *m, uint64_t id)
            (node.plan == MACHINE_PLAN_REMOVE || node.plan == MACHINE_PLAN_REPLACE);
 }
 
-/* The connected voter whose log matches furthest; 0: none. */
+/* The connected voter whose log matches furthest, of those that could serve at once; 0: none. */
 static uint64_t best_follower(const struct membership *m)
 {
     const struct configuration *c = replica_configuration(m->replica);
@@ -190,7 +190,8 @@ static uint64_t best_follower(const struct membership *m)
     for (unsigned i = 0; i < c->n; i++) {
         uint64_t id = c->servers[i].id;
         if (id == m->config.identity->id || c->servers[i].role != CONFIGURATION_VOTER ||
-            !relay_server_connected(m->config.followers, id) || is_leaving(m, id)) {
+            !relay_server_connected(m->config.followers, id) || is_leaving(m, id) ||
+            !m->config.can_lead(m->config.ctx, id)) {
             continue;
         }
         uint64_t match = replica_match_index(m->replica, id);

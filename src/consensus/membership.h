@@ -70,6 +70,7 @@ struct membership_config {
     void (*save_identity)(void *ctx, const struct identity *identity);
     void (*hang_up)(void *ctx, uint64_t id);   /* closes the streams of a node's start that is
                                                   over */
+    bool (*can_lead)(void *ctx, uint64_t id);  /* as far as it has told of itself */
     void (*all_known)(void *ctx);              /* every member's incarnation is known and on
                                                   disk */
     void (*peer_back)(void *ctx, uint64_t id); /* a member has called, or was reached */

@@ -26,8 +26,9 @@ static void timer_cb(uv_timer_t *timer)
 
 bool node_can_propose(struct node *n)
 {
-    return node_running(n) && uv_now(n->loop) >= n->unverified_until_ms &&
-           uv_now(n->loop) - n->turned_ms <= n->election_ms && proposer_is_open(n->proposer) &&
+    uint64_t now_ms = fli_clock_ms();
+    return node_running(n) && now_ms >= n->unverified_until_ms &&
+           now_ms - n->turned_ms <= n->election_ms && proposer_is_open(n->proposer) &&
            replica_transferee(n->replica) == 0 && membership_formed(n->membership) &&
            membership_may_speak(n->membership);
 }
@@ -127,7 +128,7 @@ static void route_held(struct node *n)
  * still run. */
 static void note_pause(struct node *n)
 {
-    uint64_t now_ms = uv_now(n->loop);
+    uint64_t now_ms = fli_clock_ms();
     uint64_t late_ms = now_ms - n->turned_ms;
     uint64_t most_ms = n->election_ms < 4 * n->heartbeat_ms
                            ? 2 * (uint64_t)n->heartbeat_ms
@@ -155,13 +156,18 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static bool may_call_elections(const struct node *n)
+{
+    return node_running(n) && !n->disk_hangs;
+}
+
 /* Plans the next turn, in case nothing else causes one. */
 static void plan_turn(struct node *n)
 {
     uint64_t now_ms = fli_clock_ms();
     uint64_t next_ms = proposer_next_turn_ms(n->proposer, now_ms);
     next_ms = least(next_ms, n->paused ? 0 : replica_next_ms(n->replica, now_ms));
-    next_ms = least(next_ms, election_next_ms(&n->election, node_running(n)));
+    next_ms = least(next_ms, election_next_ms(&n->election, may_call_elections(n)));
     if (held_first(&n->held) != NULL) {
         next_ms = least(next_ms, relay_client_next_ms(n->relay));
     }
@@ -213,7 +219,7 @@ static void node_turn(struct node *n)
     raft_turn(n);
     watch_leadership(n);
     if (!n->paused) { /* silence means nothing until the messages of the pause are read */
-        election_turn(&n->election, node_running(n));
+        election_turn(&n->election, may_call_elections(n));
     }
     if (!n->failed) {
         membership_turn(n->membership, node_running(n));
@@ -276,6 +282,7 @@ static void tick_cb(uv_timer_t *timer)
     }
     relay_client_tick(n->relay);
     relay_server_tick(n->followers);
+    node_identity_tick(n);
     node_snapshot_tick(n);
     node_watch_tick(n);
     node_starts_tick(n);
@@ -290,7 +297,8 @@ void node_turn_start(struct node *n)
         rv = rv != 0 ? rv : uv_poll_start(&n->disk[i], UV_READABLE, disk_cb);
     }
     FLI_ASSERT(rv == 0);
-    n->turned_ms = n->started_ms = n->led_ms = uv_now(n->loop);
+    n->turned_ms = fli_clock_ms();
+    n->started_ms = n->led_ms = uv_now(n->loop);
     node_wake(n);
 }
 

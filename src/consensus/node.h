@@ -167,6 +167,8 @@ struct machine *node_machine(struct node *n); /* the local replica: may lag; for
 struct node_report {
     enum node_role role;
     bool log_waits;
+    bool disk_hangs;   /* a read or a write of the log takes so long that it should not lead */
+    bool own_election; /* it goes by its own election time, not by that of CLUSTER CONFIG */
     uint64_t term, commit_index, applied_index;
     uint64_t disk_bytes, disk_free_bytes; /* of the data directory; 0: unknown */
     uint64_t lag; /* entries that it lacked then, computed by the receiver; not sent */

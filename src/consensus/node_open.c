@@ -519,6 +519,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .save_starts = node_starts_save,
                                    .save_identity = node_identity_save,
                                    .hang_up = node_hang_up,
+                                   .can_lead = node_report_can_lead,
                                    .all_known = all_known_cb,
                                    .peer_back = peer_back_cb,
                                    .joined = joined_cb,
@@ -699,7 +700,7 @@ static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
                             .turn = config->turn,
                             .wake = host_wake_cb};
     n->id = config->id;
-    n->dir.lock_fd = -1;
+    n->dir.lock_fd = n->dir.starts_fd = -1;
     (void)pthread_mutex_init(&n->starts.lock, NULL); /* cannot fail */
     fli_list_init(&n->inbounds);
     fli_random(n->hash_seed, sizeof n->hash_seed);

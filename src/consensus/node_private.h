@@ -41,7 +41,7 @@
 
 #define NODE_TICK_MS 100u       /* for everything that is not urgent */
 #define NODE_REPORT_MS 1000u    /* between two reports to the others */
-#define NODE_DISK_SLOW_MS 2000u /* a longer write is reported in the log */
+#define NODE_DISK_SLOW_MS 2000u /* a longer read or write is reported in the log */
 
 enum node_phase { PHASE_RUN, PHASE_DRAIN, PHASE_CLOSE, PHASE_CLOSED };
 
@@ -106,7 +106,7 @@ struct node_starts_save {
     uv_work_t req;
     struct node *node;
     bool busy;
-    bool awaited; /* somebody waits for it: when it fails, the node ends */
+    bool awaited; /* somebody waits for it: when it fails for good, the node ends */
     struct starts starts;
     int error;
 };
@@ -121,12 +121,13 @@ struct node_witness_save {
 };
 
 struct node_starts {
-    struct starts starts;     /* used on the loop only */
-    struct starts kept;       /* likewise: what of it is on disk */
-    bool due;                 /* somebody waits for what is not being written yet */
-    bool is_new;              /* the directory was made by this start */
-    pthread_mutex_t lock;     /* guards the file and the next field */
-    uint64_t on_disk;         /* sequence of the state in the file */
+    struct starts starts; /* used on the loop only */
+    struct starts kept;   /* likewise: what of it is on disk */
+    bool due;             /* somebody waits for what is not being written yet */
+    bool again;           /* likewise; a write has failed, and the next is not to come at once */
+    bool is_new;          /* the directory was made by this start */
+    pthread_mutex_t lock; /* guards the file and the next field */
+    uint64_t on_disk;     /* sequence of the state in the file */
     const char *witness_path; /* NULL: none */
     struct starts witness;
     struct starts witness_kept;    /* what of it is on disk */
@@ -141,6 +142,7 @@ struct node_identity_save {
     uv_work_t req;
     struct node *node;
     bool busy;
+    bool again; /* there was no room: it is written again at the next tick */
     struct identity identity;
     int error;
 };
@@ -202,7 +204,7 @@ struct node {
     bool woken;                   /* node_wake() was called in this turn */
     bool expiring;                /* commands that are due are left for this turn */
     unsigned open;                /* things that must close before the node's end */
-    uint64_t turned_ms;           /* when the last turn of the loop was */
+    uint64_t turned_ms;           /* when the last turn of the loop was, by fli_clock_ms() */
     bool paused;                  /* the last turn came late: timers waited for this one */
     uint64_t unverified_until_ms; /* after a pause: until then it is unverified whether this node
                                      still leads */
@@ -244,6 +246,7 @@ struct node {
     uint64_t snapshot_at_ms; /* when the last one was complete; at first, when the node was
                                 made */
     uint64_t disk_logged_ms;
+    bool disk_hangs; /* a read or a write of the log takes too long */
     struct node_cleaning cleaning;
 
     struct node_backup backup;
@@ -303,6 +306,7 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body) FL
 const struct node_report *node_report_of(const struct node *n,
                                          uint64_t id); /* NULL: none, or too old */
 void node_report_members(struct node *n);              /* the list of members has changed */
+bool node_report_can_lead(void *ctx, uint64_t id);     /* for membership.h */
 
 /* node_starts.c: each returns 0, or a code with a sentence in errmsg. new: for a directory that is
  * being made; load: for an existing one; begin: the log is loaded, and no other node has heard from
@@ -322,6 +326,7 @@ size_t node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
 
 /* node_identity.c: the callback of membership.h */
 void node_identity_save(void *ctx, const struct identity *identity);
+void node_identity_tick(struct node *n);
 
 /* node_members.c */
 int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,

@@ -8,13 +8,21 @@
 #include "consensus/message_codec.h"
 #include "consensus/node_private.h"
 
+#define LOG_WAITS 1u
+#define DISK_HANGS 2u
+#define OWN_ELECTION 4u
+
+/* A node that lacks so many entries is still replaying its log, or is catching up. */
+#define LAG_MAX 4096u
+
 _Static_assert(NODE_REPORT_TYPE > MESSAGE_TIMEOUT_NOW, "a type of its own");
 
 void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZE])
 {
     memset(out, 0, NODE_REPORT_SIZE);
     out[0] = (uint8_t)r->role;
-    out[1] = r->log_waits;
+    out[1] = (uint8_t)((r->log_waits ? LOG_WAITS : 0) | (r->disk_hangs ? DISK_HANGS : 0) |
+                       (r->own_election ? OWN_ELECTION : 0));
     fli_put_u64(out + 4, r->term);
     fli_put_u64(out + 12, r->commit_index);
     fli_put_u64(out + 20, r->applied_index);
@@ -25,12 +33,15 @@ void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZ
 int node_report_decode(struct fli_slice body, struct node_report *ret)
 {
     const uint8_t *b = body.data;
-    if (body.len != NODE_REPORT_SIZE || b[0] > NODE_STOPPED || b[1] > 1 || b[2] != 0 || b[3] != 0) {
+    if (body.len != NODE_REPORT_SIZE || b[0] > NODE_STOPPED ||
+        b[1] > (LOG_WAITS | DISK_HANGS | OWN_ELECTION) || b[2] != 0 || b[3] != 0) {
         return FL_EPROTO;
     }
     *ret = (struct node_report){
         .role = (enum node_role)b[0],
-        .log_waits = b[1] == 1,
+        .log_waits = (b[1] & LOG_WAITS) != 0,
+        .disk_hangs = (b[1] & DISK_HANGS) != 0,
+        .own_election = (b[1] & OWN_ELECTION) != 0,
         .term = fli_get_u64(b + 4),
         .commit_index = fli_get_u64(b + 12),
         .applied_index = fli_get_u64(b + 20),
@@ -126,6 +137,8 @@ void node_report_tick(struct node *n)
     own->at_ms = now_ms;
     own->report.role = s.role;
     own->report.log_waits = s.log_waits;
+    own->report.disk_hangs = n->disk_hangs;
+    own->report.own_election = n->own_election;
     own->report.term = s.term;
     own->report.commit_index = s.commit_index;
     own->report.applied_index = s.applied_index;
@@ -185,4 +198,11 @@ const struct node_report *node_report_of(const struct node *n, uint64_t id)
     }
     bool fresh = t != NULL && t->at_ms != 0 && uv_now(n->loop) - t->at_ms < NODE_REPORT_OLD_MS;
     return fresh ? &t->report : NULL;
+}
+
+/* A node that has told nothing yet may be as good as any. */
+bool node_report_can_lead(void *ctx, uint64_t id)
+{
+    const struct node_report *r = node_report_of(ctx, id);
+    return r == NULL || (!r->disk_hangs && r->lag <= LAG_MAX);
 }

@@ -1,9 +1,11 @@
 /* node_report.h (private to consensus): each node reports its state to all others once a second, so
- * an operator who looks at one node sees them all. It is for people: nothing is decided by it.
+ * an operator who looks at one node sees them all. The report also says whether the node could take
+ * over, and by which election time it goes: service depends on that, and no promise.
  *
  * A frame on the stream of Raft's messages, little endian:
- *   1 role (enum node_role), 1 flags: 1 the log waits for room, 2 zero, 8 term, 8 commit index,
- *   8 applied index, 8 size of the disk, 8 free on it (both 0: not known) */
+ *   1 role (enum node_role), 1 flags (1 the log waits for room, 2 the disk hangs, 4 it goes by its
+ *   own election time), 2 zero, 8 term, 8 commit index, 8 applied index, 8 size of the disk,
+ *   8 free on it (both 0: not known) */
 #ifndef CONSENSUS_NODE_REPORT_H
 #define CONSENSUS_NODE_REPORT_H
 

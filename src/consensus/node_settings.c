@@ -7,7 +7,9 @@
  *
  * With an election time that is too short for the links between the nodes nobody is elected, and
  * so nobody can set a longer one. A node that finds no leader for LEADERLESS_ELECTIONS of its own
- * election times goes by its own, if that is longer, until the settings change. */
+ * election times goes by its own, if that is longer, until the settings change. It may also have
+ * been alone for so long, and the setting be fine: so it ends as well when this node follows a
+ * leader that goes by the setting. */
 #include "consensus/node_private.h"
 
 #include <string.h>
@@ -38,6 +40,12 @@ static bool is_too_short(const struct node *n)
            uv_now(n->loop) - n->led_ms >= (uint64_t)LEADERLESS_ELECTIONS * n->options.election_ms;
 }
 
+static bool leader_goes_by_the_setting(const struct node *n)
+{
+    const struct node_report *r = n->leader_id == n->id ? NULL : node_report_of(n, n->leader_id);
+    return r != NULL && !r->own_election;
+}
+
 /* Whether the times in force must be found anew. */
 static bool has_news(struct node *n, const struct machine_settings *cluster)
 {
@@ -50,13 +58,17 @@ static bool has_news(struct node *n, const struct machine_settings *cluster)
         n->own_election = false;
         return true;
     }
+    if (n->own_election && leader_goes_by_the_setting(n)) {
+        n->own_election = false;
+        return true;
+    }
     if (n->own_election || !is_too_short(n)) {
         return false;
     }
     n->own_election = true;
     host_log(&n->host, 2,
              "no leader is found with election_ms=%u of CLUSTER CONFIG: this node goes by its own, "
-             "%u, until that is changed",
+             "%u, until that is changed or a leader goes by it",
              cluster->election_ms, n->options.election_ms);
     return true;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/write.h"
 #include "consensus/node_private.h"
 
 #define WITNESS_MS 1000u /* between two writes of the witness */
@@ -162,12 +163,12 @@ static void save(struct node *n)
     FLI_ASSERT(!w->busy);
     k->starts.sequence++; /* later changes are newer than this copy */
     w->node = n;
-    w->awaited = k->due;
+    w->awaited = k->due || k->again;
     w->starts = k->starts;
     w->req.data = w;
     if (uv_queue_work(n->loop, &w->req, save_work, save_done) == 0) {
         w->busy = true;
-        k->due = false;
+        k->due = k->again = false;
         n->open++;
     }
 }
@@ -190,7 +191,9 @@ static void save_done(uv_work_t *req, int status)
     if (error == 0) {
         note_kept(&n->starts);
     }
-    if (may_save(n) && error != 0 && w->awaited) {
+    bool passes = fli_error_passes(error);
+    n->starts.again = w->awaited && passes;
+    if (may_save(n) && error != 0 && w->awaited && !passes) {
         host_fail(&n->host, FL_EIO, "the file starts in %s cannot be written", n->dir.path);
     } else {
         note_failure(n, error, NULL);
@@ -281,8 +284,9 @@ void node_starts_tick(struct node *n)
     if (!k->save_witness.busy && is_due(&k->witness_ms, now_ms, WITNESS_MS) && witness_moves(n)) {
         save_witness(n);
     }
-    if (!k->save.busy && (k->due || (is_due(&k->saved_ms, now_ms, STARTS_MS) &&
-                                     membership_take_starts_news(n->membership)))) {
+    if (!k->save.busy &&
+        (k->due || k->again ||
+         (is_due(&k->saved_ms, now_ms, STARTS_MS) && membership_take_starts_news(n->membership)))) {
         save(n);
     }
 }

@@ -172,22 +172,26 @@ static void note_slow_write(struct node *n, uint64_t longest_ns)
     }
 }
 
-/* A leader whose disk is full or dead would go on, since the others commit without its disk, and
- * would keep in memory every entry that it cannot write. A follower gets no more than may be in
- * flight. */
+/* A leader whose disk is full or dead would go on, since the others commit without its disk. It
+ * would keep in memory every entry that it cannot write. If it gives nothing back, this node can
+ * apply nothing that is not in memory, and brings no follower up to date. A follower gets no more
+ * than may be in flight; it must not be elected while its disk hangs. */
 static void watch_disk(struct node *n)
 {
     struct log_stats s;
     log_get_stats(n->log, &s);
     n->log_bytes = s.bytes;
-    uint64_t waiting_ms = s.age_ns / 1000000;
+    bool reads = s.read_age_ns > s.age_ns;
+    uint64_t waiting_ms = (reads ? s.read_age_ns : s.age_ns) / 1000000;
     note_slow_write(n, s.write_ns_max);
-    if (waiting_ms < NODE_DISK_SLOW_MS) {
+    n->disk_hangs = waiting_ms >= NODE_DISK_SLOW_MS;
+    replica_set_unfit(n->replica, n->disk_hangs);
+    if (!n->disk_hangs) {
         n->disk_logged_ms = 0;
     } else if (waiting_ms > 2 * n->disk_logged_ms) {
         n->disk_logged_ms = waiting_ms;
-        host_log(&n->host, 1, "the disk of %s has not finished a write for %" PRIu64 " ms",
-                 n->dir.path, waiting_ms);
+        host_log(&n->host, 1, "the disk of %s has not finished a %s for %" PRIu64 " ms",
+                 n->dir.path, reads ? "read" : "write", waiting_ms);
         int rv = membership_transfer(n->membership, 0, disk_transfer_done, n);
         if (rv == FL_ENOTFOUND) {
             host_log(&n->host, 1, "there is no other node that could lead instead");

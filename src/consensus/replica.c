@@ -314,6 +314,9 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
     }
     set_now(r, now_ms);
     m.server_id = from;
+    if (m.type == RAFT_TIMEOUT_NOW && r->unfit) {
+        return 0; /* who leads stays, and hears from its timeout that this node did not take over */
+    }
     /* A copy, since the message's entries may change the list of configurations. */
     const struct configuration_server *server =
         configuration_find(&changes_last(&r->changes)->conf, from);
@@ -399,6 +402,18 @@ static void forget_unused(struct replica *r)
     }
 }
 
+void replica_set_unfit(struct replica *r, bool unfit)
+{
+    r->unfit = unfit;
+}
+
+/* A node that could not serve calls no election. It votes, and a leader goes on, until another can
+ * lead in its place. */
+static bool has_timer(const struct replica *r)
+{
+    return !r->unfit || replica_role(r) == REPLICA_LEADER;
+}
+
 void replica_turn(struct replica *r, uint64_t now_ms, bool paused)
 {
     set_now(r, now_ms);
@@ -407,7 +422,7 @@ void replica_turn(struct replica *r, uint64_t now_ms, bool paused)
     forget_unused(r);
     replica_send_rests(r);
     raft_edge_set_paused(&r->edge, paused);
-    if (!r->failed && !paused && r->now_ms >= raft_edge_timeout_ms(&r->edge)) {
+    if (!r->failed && !paused && has_timer(r) && r->now_ms >= raft_edge_timeout_ms(&r->edge)) {
         raft_edge_timeout(&r->edge, r->now_ms);
     }
     if (!r->failed) {
@@ -421,9 +436,9 @@ uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms)
     if (r->failed) {
         return UINT64_MAX;
     }
-    uint64_t at_ms = raft_edge_timeout_ms(&r->edge);
+    uint64_t at_ms = has_timer(r) ? raft_edge_timeout_ms(&r->edge) : UINT64_MAX;
     bool now = has_to_apply(r) || replica_has_rest(r) || at_ms <= now_ms;
-    return now ? 0 : at_ms - now_ms;
+    return now ? 0 : at_ms == UINT64_MAX ? UINT64_MAX : at_ms - now_ms;
 }
 
 /* ---- functions of a leader ---- */
@@ -677,6 +692,7 @@ int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_me
     }
     *ret_old = fsm_replace(r->config.fsm, fresh);
     r->applied = meta->index;
+    r->apply_waits = false; /* for an entry that is in the snapshot; its read may last for ever */
     r->stored = meta->index;
     r->reported_committed = meta->index;
     r->snapshot_index = meta->index;

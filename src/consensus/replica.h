@@ -88,6 +88,10 @@ void replica_set_times(struct replica *r, unsigned election_ms, unsigned heartbe
  * the process was stopped, and messages of that time are not read yet; the timer waits for the next
  * turn. */
 void replica_turn(struct replica *r, uint64_t now_ms, bool paused);
+
+/* Whether this node could not serve if it led, since its disk gives nothing back. It then calls no
+ * election by the core's timer, and takes over from nobody. */
+void replica_set_unfit(struct replica *r, bool unfit);
 uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms); /* until a turn is needed */
 
 /* ---- what a leader does ---- */

@@ -41,6 +41,7 @@ struct replica {
     uint64_t hard_state_at; /* position of the last change of term and vote */
     uint64_t install_at;    /* position of the log's reset to a snapshot; 0: none under way */
     struct snapshot_meta installing;
+    bool unfit; /* to lead */
     bool applying;
     bool apply_waits;       /* for the disk */
     uint64_t applied_steps; /* in this turn, as the machine counts them */

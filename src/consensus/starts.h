@@ -118,11 +118,14 @@ int starts_read(const char *path, struct starts *ret) FLI_MUST_USE;
 /* Raises the sequence, writes both slots and syncs each; makes the file if it is absent. 0 or
  * FL_EIO with errno. Any thread, but one at a time for a file. */
 int starts_write(const char *path, struct starts *s) FLI_MUST_USE;
+/* The same for a file that is there, and is open for writing. */
+int starts_write_fd(int fd, struct starts *s) FLI_MUST_USE;
 
 /* ---- the file of a data directory (starts_dir.c) ---- */
 
 struct data_dir;
-int starts_open(const struct data_dir *d, struct starts *ret) FLI_MUST_USE; /* as starts_read() */
-int starts_store(const struct data_dir *d, struct starts *s) FLI_MUST_USE;  /* as starts_write() */
+/* As starts_read() and starts_write(); both leave the file open. */
+int starts_open(struct data_dir *d, struct starts *ret) FLI_MUST_USE;
+int starts_store(struct data_dir *d, struct starts *s) FLI_MUST_USE;
 
 #endif

@@ -1,4 +1,5 @@
 /* starts_dir.c: DIR/starts. A source file of its own, so that the simulation can replace it. */
+#include <fcntl.h>
 #include <stdio.h>
 
 #include "consensus/identity.h"
@@ -12,14 +13,26 @@ static const char *path_of(const struct data_dir *d, char path[PATH_SIZE])
     return path;
 }
 
-int starts_open(const struct data_dir *d, struct starts *ret)
+static int keep_open(struct data_dir *d, const char *path)
 {
-    char path[PATH_SIZE];
-    return starts_read(path_of(d, path), ret);
+    d->starts_fd = open(path, O_WRONLY | O_CLOEXEC);
+    return d->starts_fd < 0 ? FL_ESYSTEM : 0;
 }
 
-int starts_store(const struct data_dir *d, struct starts *s)
+int starts_open(struct data_dir *d, struct starts *ret)
 {
     char path[PATH_SIZE];
-    return starts_write(path_of(d, path), s);
+    int rv = starts_read(path_of(d, path), ret);
+    return rv != 0 ? rv : keep_open(d, path);
+}
+
+/* A directory that is being made has no such file yet. */
+int starts_store(struct data_dir *d, struct starts *s)
+{
+    char path[PATH_SIZE];
+    if (d->starts_fd >= 0) {
+        return starts_write_fd(d->starts_fd, s);
+    }
+    int rv = starts_write(path_of(d, path), s);
+    return rv == 0 && keep_open(d, path) != 0 ? FL_EIO : rv;
 }

@@ -50,15 +50,23 @@ static int write_slot(int fd, const uint8_t slot[STARTS_SLOT_SIZE], off_t at)
     return n == (ssize_t)STARTS_SLOT_SIZE && fdatasync(fd) == 0 ? 0 : FL_EIO;
 }
 
-int starts_write(const char *path, struct starts *s)
+int starts_write_fd(int fd, struct starts *s)
 {
     uint8_t slot[STARTS_SLOT_SIZE];
     s->sequence++;
     starts_encode(s, slot);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return errno == ENOENT ? create(path, slot) : FL_EIO;
-    }
     int rv = write_slot(fd, slot, 0);
-    return closed(fd, rv != 0 ? rv : write_slot(fd, slot, STARTS_SLOT_STEP));
+    return rv != 0 ? rv : write_slot(fd, slot, STARTS_SLOT_STEP);
+}
+
+int starts_write(const char *path, struct starts *s)
+{
+    uint8_t slot[STARTS_SLOT_SIZE];
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        return closed(fd, starts_write_fd(fd, s));
+    }
+    s->sequence++;
+    starts_encode(s, slot);
+    return errno == ENOENT ? create(path, slot) : FL_EIO;
 }

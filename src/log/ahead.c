@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/write.h"
+
 #define TOO_SHORT 1 /* beside negative errno values */
 
 static void free_chunk(struct log_chunk *c)
@@ -113,7 +115,7 @@ static size_t needed(const struct log *l, const struct log_slot *s)
 }
 
 /* Reads whole blocks, of which these bytes are taken. */
-static void start(struct log *l, size_t taken)
+static void start(struct log *l, size_t taken, uint32_t delay_ms)
 {
     struct log_ahead *a = &l->ahead;
     a->arriving->len = taken;
@@ -121,6 +123,7 @@ static void start(struct log *l, size_t taken)
                             .into = a->arriving->data,
                             .len = log_round_up(taken, l->block),
                             .offset = a->arriving->offset,
+                            .delay_ms = delay_ms,
                             .done = on_read,
                             .ctx = l};
     log_segment_name(a->arriving->segment, a->io.name);
@@ -144,8 +147,9 @@ static int begin(struct log *l, const struct log_slot *s)
     }
     *c = (struct log_chunk){.segment = s->segment, .offset = from, .data = data};
     l->ahead.reading = *s;
+    l->ahead.since_ns = l->device->ops->now_ns(l->device);
     l->ahead.arriving = c;
-    start(l, len);
+    start(l, len, 0);
     return 0;
 }
 
@@ -176,7 +180,22 @@ static bool read_less(struct log *l, int result)
     if (result == 0 || l->ahead.arriving->len <= need) {
         return false;
     }
-    start(l, need);
+    start(l, need, 0);
+    return true;
+}
+
+/* The file is opened for the read, and the machine may have no descriptor left at that moment. */
+static bool read_again(struct log *l, int result)
+{
+    if (!fli_error_passes(-result)) {
+        l->read_retry = (struct log_retry){0};
+        return false;
+    }
+    if (log_retry_failed(&l->read_retry)) {
+        log_message(l, LOG_LEVEL_WARNING, "cannot read %s/%s: %s; this is tried again",
+                    l->device->where, l->ahead.io.name, strerror(-result));
+    }
+    start(l, l->ahead.arriving->len, l->read_retry.pause_ms);
     return true;
 }
 
@@ -204,7 +223,7 @@ static void on_read(struct log_io *io, int result, uint64_t took_ns)
     if (l->closing || gone) {
         free_chunk(a->arriving);
         a->arriving = NULL;
-    } else if (read_less(l, result)) {
+    } else if (read_again(l, result) || read_less(l, result)) {
         return;
     } else {
         take_up(l, result);

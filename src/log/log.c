@@ -520,7 +520,7 @@ void log_close(struct log *l, void (*closed)(void *ctx), void *ctx)
     l->closing = true;
     l->closed_cb = closed;
     l->closed_ctx = ctx;
-    if (l->background_busy || l->under_way != NULL) {
+    if (l->background_busy || l->under_way != NULL || l->ahead.arriving != NULL) {
         l->device->ops->cancel(l->device);
     }
     log_check_closed(l);
@@ -557,7 +557,9 @@ void log_get_stats(struct log *l, struct log_stats *ret)
 {
     *ret = l->stats;
     ret->engine = l->device->engine;
-    ret->age_ns = l->since_ns == 0 ? 0 : l->device->ops->now_ns(l->device) - l->since_ns;
+    uint64_t now_ns = l->device->ops->now_ns(l->device);
+    ret->age_ns = l->since_ns == 0 ? 0 : now_ns - l->since_ns;
+    ret->read_age_ns = l->ahead.arriving == NULL ? 0 : now_ns - l->ahead.since_ns;
     ret->waiting_for_segment = l->waiting;
     ret->segments = l->segments_len;
     ret->cache_bytes = l->entries.cache_used;

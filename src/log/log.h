@@ -178,6 +178,7 @@ struct log_stats {
     uint64_t write_ns_sum;
     uint64_t write_ns_max;
     uint64_t age_ns;           /* of the write under way or waiting for a segment; 0: none */
+    uint64_t read_age_ns;      /* of the read that somebody waits for; 0: nobody does */
     bool waiting_for_segment;  /* no segment is ready, or a write found the disk full */
     uint64_t segments;         /* files, including ready ones */
     uint64_t bytes;            /* in these files */

@@ -58,6 +58,7 @@ struct log_ahead {
     struct log_io io;
     struct log_chunk *arriving;        /* of the read under way; NULL: none is */
     struct log_slot reading;           /* the entry for which it began */
+    uint64_t since_ns;                 /* when it began */
     uint64_t wanted[LOG_AHEAD_WANTED]; /* entries to be read next, by index */
     unsigned wanted_n;
     int error; /* of the last read that failed, of the entry at `failed`; 0: none */
@@ -114,7 +115,7 @@ struct log {
 
     struct log_io background;
     bool background_busy;
-    struct log_retry write_retry, background_retry;
+    struct log_retry write_retry, background_retry, read_retry;
     struct log_file *read_file; /* of segment read_segment; NULL: none */
     uint32_t read_segment;
     struct log_chunk *chunks; /* newest first */

@@ -6,10 +6,11 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import ANSWER_S, Case, Cluster, main, wait_until
+from harness import ANSWER_S, Case, Cluster, RespError, ask_again, main, wait_until
 from shim import Shim, library
 
 READ_US = 200000
+HANGS_US = 3600 * 1000000
 REQUESTS, BATCHES = 500, 40 # 20 MB: the cache has 8, and no snapshot is due
 
 
@@ -51,6 +52,43 @@ class SlowDisk(Case):
         self.assertEqual([after[k] for k in ('term', 'leader_id')], [before[k] for k in ('term', 'leader_id')])
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
         self.note('%d reads' % (leader.shim.calls('read') - reads))
+
+    def test_a_leader_that_cannot_read_for_a_follower_hands_over(self):
+        old = self.cluster.leader()
+        follower, _ = self.cluster.followers()
+        follower.kill()
+        self.write_much(old)
+        last = old.info()['applied_index']
+        old.shim.set('read_slow_us', HANGS_US)
+        follower.start()
+        wait_until(lambda: self.cluster.leader() is not old, 'another leader')
+        wait_until(lambda: follower.info()['applied_index'] >= last, 'a follower that is up to date')
+        self.assertTrue(old.running())
+
+    def test_a_leader_that_cannot_apply_hands_over(self):
+        """It has the whole log and reads nothing back, so it can be elected, and could serve nobody."""
+        self.write_much(self.cluster.leader())
+        self.cluster.unsteady()
+        self.cluster.wait_same_state()
+        hanging, others = self.cluster.nodes[0], self.cluster.nodes[1:]
+        for node in self.cluster.nodes:
+            node.kill()
+        hanging.extra = ['--election-ms', '500', '--heartbeat-ms', '20']
+        hanging.launch()
+        wait_until(lambda: hanging.info()['last_index'] > 0, 'a node that has read its log')
+        hanging.shim.set('read_slow_us', HANGS_US)
+        for node in others: # they call no election before it has
+            node.extra = ['--election-ms', '8000']
+            node.launch()
+        token = ask_again(others[0], 'TOKEN', 'a')
+        self.assertTrue(hanging.running())
+        leader = self.cluster.leader(among=others)
+        self.assertLess(hanging.info()['applied_index'], leader.info()['applied_index'])
+        with self.assertRaises(RespError):
+            leader.call('CLUSTER', 'TRANSFER', hanging.id)
+        self.assertGreater(ask_again(others[1], 'TOKEN', 'a'), token)
+        hanging.shim.set('read_slow_us', 0)
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
 
     def test_a_leader_ends_in_order_in_the_midst_of_it(self):
         leader = self.cluster.leader()

@@ -141,6 +141,8 @@ class Settings(Case):
         self.wait_seen(cluster, said, (200, 20, 3000))
         for node in others:
             node.start()
+        cluster.make_leader(others[0]) # with which the setting works: it was only alone
+        self.wait_seen(cluster, said, (150, 20, 3000))
         self.set(one, 'election-ms', 300)
         self.wait_seen(cluster, (300, 'default', 'default', 'default'), (300, 20, 3000))
 

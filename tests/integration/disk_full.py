@@ -132,6 +132,29 @@ class DiskFull(Case):
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn(small.address + ' waits for its disk, which is full or slow', done.stderr)
 
+    def test_a_change_of_members_waits_for_room(self):
+        """The identity file is replaced by a new one, for which there is no room. The node goes on as one that has not heard of the
+        change, also when it is started again: of the two that are left both are needed."""
+        small, other, gone = self.cluster.nodes
+        def known():
+            with open(os.path.join(small.data, 'identity')) as f:
+                return [line.split()[1] for line in f if line.startswith('known ')]
+        self.assertEqual(known(), ['1', '2', '3'])
+        wait_until(lambda: small.info()['log_segments'] >= 3, 'segments that are ready')
+        filler = use_up_bytes(small.data)
+        gone.kill()
+        wait_until(lambda: self.cluster.leader(among=[small, other]).call('CLUSTER', 'REMOVE', gone.id), 'the removal')
+        small.process.wait_output('a change of members waits here')
+        token = ask_again(other, 'TOKEN', 'x')
+        small.kill()
+        small.start()
+        self.assertGreater(ask_again(other, 'TOKEN', 'x'), token)
+        small.process.wait_output('a change of members waits here')
+        self.assertEqual(known(), ['1', '2', '3'])
+        os.unlink(filler)
+        wait_until(lambda: known() == ['1', '2'], 'the identity file')
+        self.assertTrue(small.running())
+
     def test_a_node_whose_disk_is_full_waits_and_goes_on(self):
         """It follows for as long as there is room in its segments, then waits, also over a SIGKILL; nothing of it is lost."""
         small, other = self.cluster.nodes[:2]

@@ -424,7 +424,7 @@ void sim_disk_rot(struct sim_node *n, unsigned how)
 
 int data_dir_open(const char *path, struct data_dir *ret, char *errmsg, size_t errmsg_size)
 {
-    ret->lock_fd = -1;
+    ret->lock_fd = ret->starts_fd = -1;
     snprintf(ret->path, sizeof ret->path, "%s", path);
     snprintf(ret->log_path, sizeof ret->log_path, "%s/log", path);
     return 0;
@@ -470,7 +470,7 @@ int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id
     return FL_EDENIED;
 }
 
-int starts_open(const struct data_dir *d, struct starts *ret)
+int starts_open(struct data_dir *d, struct starts *ret)
 {
     const struct sim_disk *disk = &node_named(d->path)->disk;
     if (!disk->has_starts) {
@@ -480,7 +480,7 @@ int starts_open(const struct data_dir *d, struct starts *ret)
     return 0;
 }
 
-int starts_store(const struct data_dir *d, struct starts *s)
+int starts_store(struct data_dir *d, struct starts *s)
 {
     struct sim_node *n = node_named(d->path);
     s->sequence++;
@@ -488,6 +488,7 @@ int starts_store(const struct data_dir *d, struct starts *s)
         return 0;
     }
     if (fails(n)) {
+        errno = EIO;
         return FL_EIO;
     }
     n->disk.has_starts = true;
@@ -503,6 +504,7 @@ int identity_store(const struct data_dir *d, const struct identity *id)
         return 0;
     }
     if (fails(n)) {
+        errno = EIO;
         return FL_EIO;
     }
     n->disk.identity = *id;

@@ -11,12 +11,19 @@
 
 /* ---- reading ---- */
 
+#define READ_STEP_US 20000 /* after each step: whether it is to take as long still */
+
 /* The loop of a daemon is in the first thread. */
 static void read_slowly(void)
 {
     if (shim_slot(SLOT_READ_SLOW_US) > 0) {
         atomic_fetch_add(&shim_slots[SLOT_LOOP_READS], getpid() == (pid_t)syscall(SYS_gettid));
-        shim_nap(shim_slot(SLOT_READ_SLOW_US));
+        for (int64_t slept_us = 0; slept_us < shim_slot(SLOT_READ_SLOW_US);) {
+            int64_t us = shim_slot(SLOT_READ_SLOW_US) - slept_us;
+            us = us < READ_STEP_US ? us : READ_STEP_US;
+            shim_nap(us);
+            slept_us += us;
+        }
     }
 }
 

@@ -51,7 +51,7 @@ static int set_up(void **state)
     struct fixture *f = test_calloc(1, sizeof *f);
     f->root = scratch_make();
     f->path = scratch_path(f->root, "deep/er/data");
-    f->dir.lock_fd = -1;
+    f->dir.lock_fd = f->dir.starts_fd = -1;
     assert_int_equal(members_parse("1=a:1,2=b:2,3=c:3", &f->members, f->errmsg, sizeof f->errmsg),
                      0);
     *state = f;

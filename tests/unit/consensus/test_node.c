@@ -222,6 +222,7 @@ TEST(reports_are_read_with_care)
     uint8_t b[NODE_REPORT_SIZE + 1];
     struct node_report r = {.role = NODE_STOPPED,
                             .log_waits = true,
+                            .own_election = true,
                             .term = 1,
                             .commit_index = 2,
                             .applied_index = UINT64_MAX,
@@ -232,6 +233,7 @@ TEST(reports_are_read_with_care)
     node_report_encode(&r, b);
     assert_int_equal(node_report_decode((struct fli_slice){b, NODE_REPORT_SIZE}, &back), 0);
     assert_true(back.role == NODE_STOPPED && back.log_waits && back.term == 1);
+    assert_true(back.own_election && !back.disk_hangs);
     assert_true(back.commit_index == 2 && back.applied_index == UINT64_MAX);
     assert_true(back.disk_bytes == 4 && back.disk_free_bytes == 5);
     assert_int_equal(node_report_decode((struct fli_slice){b, NODE_REPORT_SIZE + 1}, &back),
@@ -239,7 +241,7 @@ TEST(reports_are_read_with_care)
     for (size_t len = 0; len < NODE_REPORT_SIZE; len++) {
         assert_int_equal(node_report_decode((struct fli_slice){b, len}, &back), FL_EPROTO);
     }
-    const uint8_t bad[][2] = {{0, NODE_STOPPED + 1}, {1, 2}, {2, 1}, {3, 1}};
+    const uint8_t bad[][2] = {{0, NODE_STOPPED + 1}, {1, 8}, {2, 1}, {3, 1}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         node_report_encode(&r, b);
         b[bad[i][0]] = bad[i][1];

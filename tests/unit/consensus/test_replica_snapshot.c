@@ -79,6 +79,35 @@ TEST_WITH(a_start_continues_one, NULL, group_stop)
     assert_int_equal(group_tokens(g, leader), 38);
 }
 
+/* A follower reads back what it is to apply, and its disk gives nothing back. A snapshot brings it
+ * behind that entry, and what follows is in memory. */
+TEST_WITH(what_is_installed_waits_for_no_read, NULL, group_stop)
+{
+    struct group *g = &group;
+    group_init(g, 3);
+    g->cache_bytes = 4096;
+    group_up_all(g);
+    unsigned leader = group_elect(g);
+    unsigned away = (leader + 1) % 3;
+    submit_many(g, leader, 200);
+    group_run(g, 20);
+    group_crash(g, away, SIM_CRASH_PROCESS);
+    g->servers[away].reads_stuck = true;
+    group_up(g, away);
+    struct replica *r = group_replica(g, away);
+    GROUP_UNTIL(g, replica_commit_index(r) > replica_applied_index(r));
+    group_run(g, 20);
+    assert_true(replica_commit_index(r) > replica_applied_index(r));
+    group_isolate(g, away, true);
+    submit_many(g, leader, 200);
+    group_snapshot(g, leader, replica_applied_index(group_replica(g, leader)) - 1);
+    submit_many(g, leader, 5);
+    group_isolate(g, away, false);
+    GROUP_UNTIL(g, g->servers[leader].wanted[away + 1] > 0);
+    assert_int_equal(group_install(g, leader, away), 0);
+    GROUP_UNTIL(g, replica_applied_index(r) == replica_last_index(group_replica(g, leader)));
+}
+
 /* Server `away` misses entries that are compacted by the time it is back. */
 static unsigned leave_behind(struct group *g, unsigned leader)
 {
