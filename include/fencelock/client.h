@@ -41,6 +41,14 @@
  *   fl_break        no: a second one could break the next holder. FL_EUNCERTAIN.
  *   reading calls   yes
  *
+ * fork(). A child may use every handle of this library that it inherits, and destroys its copies.
+ * The first call in the child makes the handle the child's: it closes the inherited sockets without
+ * a word to the nodes, and makes a new random owner, also where one was given. The parent does not
+ * notice. Locks and sessions stay the parent's: in the child they are lost, fl_remaining_ms() is 0,
+ * and renewing or releasing them there fails with FL_ENOTHELD (FL_ENOSESSION) and does nothing. No
+ * other thread may be inside a call of the handle while the process forks, but for those that this
+ * library starts. A child that is forked inside a callback must not return from that.
+ *
  * A client belongs to one thread at a time. It starts no thread, installs no signal handler, and
  * keeps at most one connection, an epoll descriptor and a timer open between calls. */
 #ifndef FENCELOCK_CLIENT_H
@@ -99,14 +107,15 @@ FL_API int fl_tls_check(const struct fl_tls_options *options, char *errmsg,
 FL_API int fl_client_create(const char *nodes, const struct fl_client_options *options,
                             fl_client **ret) FL_MUST_USE;
 
-/* Closes the connection and frees the client. Its locks stay held until released or expired. NULL
- * is fine. */
+/* Closes the connection and frees the client. Its locks stay held until released or expired. In a
+ * forked child it frees the child's copy. NULL is fine. */
 FL_API void fl_client_destroy(fl_client *c);
 
 /* A sentence about the last call's failure; "" after success. Valid until the next call. */
 FL_API const char *fl_client_error(const fl_client *c);
 
-/* The owner of acquires whose call names none. Valid as long as the client. */
+/* The owner of acquires whose call names none. Valid as long as the client; in a forked child ask
+ * again. */
 FL_API struct fl_bytes fl_client_owner(const fl_client *c);
 
 /* The present time in milliseconds, on the clock of all deadlines (CLOCK_BOOTTIME). Any thread. */
@@ -150,9 +159,11 @@ struct fl_grant {
     uint64_t deadline_ms; /* on fl_now_ms()'s clock: from then on do not believe that you hold the
                              lock. Counted from before the request was sent, less ttl/100 + 2
                              ms. */
+    uint64_t process;     /* the library's, and 0 in a grant that you make yourself */
 };
 
-/* How long you may still believe in the grant; 0 when it is over. Any thread. */
+/* How long you may still believe in the grant; 0 when it is over, and in a process that was forked
+ * after it was granted. Any thread. */
 FL_API uint64_t fl_remaining_ms(const struct fl_grant *grant);
 
 /* Takes the lock, or queues for it for up to options->wait_ms. NULL options: the defaults. 0 and
@@ -207,6 +218,7 @@ struct fl_session {
     size_t owner_len;
     uint64_t ttl_ms;
     uint64_t deadline_ms; /* of the session: from then on do not believe in it or its locks */
+    uint64_t process;     /* as in struct fl_grant */
 };
 
 struct fl_session_options {

@@ -14,6 +14,10 @@
  *     operation for the same lock (use one thread, or a mutex per lock). Otherwise a writer that is
  *     admitted and then delayed would write after its successor.
  *
+ * fork(). An open fence directory belongs to the process that has opened it. In a child that
+ * inherits it each call but fl_fence_close() fails with FL_EBUSY and does nothing: open it in the
+ * process that admits.
+ *
  * docs/examples/fence_backend.c shows the second way in full. */
 #ifndef FENCELOCK_FENCE_H
 #define FENCELOCK_FENCE_H
@@ -41,7 +45,7 @@ typedef struct fl_fence fl_fence;
  * (the directory belongs to another program or a later version); FL_EBUSY (it is open already, in
  * this process or another). */
 FL_API int fl_fence_open(const char *dir, size_t size_max, fl_fence **ret) FL_MUST_USE;
-FL_API void fl_fence_close(fl_fence *f); /* NULL is fine */
+FL_API void fl_fence_close(fl_fence *f); /* NULL is fine; in a child it frees the child's copy */
 
 /* Admits an operation or claim. If the token is higher than the mark, it raises the mark and syncs
  * it to disk before it returns; threads that raise at the same time share a sync. 0; FL_ESTALE,

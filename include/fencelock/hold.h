@@ -16,8 +16,16 @@
  *
  * on_change is called once for each change, on the thread that notices it first: that of
  * fl_async_process(), the keep-alive thread, or one that calls a function here. Until that call has
- * returned, no other thread can use the lock. It must not block, and must not destroy its caller;
- * it may use fl_lock_* functions and start new calls.
+ * returned, no other thread can use the lock: each waits for a mutex of the library's. So on_change
+ * must not block, and must not take a mutex that another thread holds while it calls a function
+ * here: the two would wait for each other for ever. It must not destroy its caller; it may use
+ * fl_lock_* functions and start new calls.
+ *
+ * fork() (see also client.h). A lock that a child inherits is lost there (FL_LOST_INHERITED),
+ * without on_change; releasing it there fails with FL_ENOTHELD and does nothing; it must still be
+ * freed. Calls that were in progress end without their callbacks. The child may use an inherited
+ * fl_async and fl_keepalive; the first function that it calls with one must have returned before
+ * another thread calls one.
  *
  * There are two ways to use it:
  *
@@ -40,11 +48,12 @@ extern "C" {
 enum fl_hold_state { FL_HOLD_SAFE, FL_HOLD_JEOPARDY, FL_HOLD_LOST };
 
 enum fl_lost_reason {
-    FL_LOST_NOT,      /* it is not lost */
-    FL_LOST_DEADLINE, /* no renewal succeeded in time */
-    FL_LOST_TAKEN,    /* the service says that it is no longer held under this token */
-    FL_LOST_MAX_HOLD, /* max_hold_ms has passed */
-    FL_LOST_RELEASED, /* released, or given up by fl_lock_free() or the end of its client */
+    FL_LOST_NOT,       /* it is not lost */
+    FL_LOST_DEADLINE,  /* no renewal succeeded in time */
+    FL_LOST_TAKEN,     /* the service says that it is no longer held under this token */
+    FL_LOST_MAX_HOLD,  /* max_hold_ms has passed */
+    FL_LOST_RELEASED,  /* released, or given up by fl_lock_free() or the end of its client */
+    FL_LOST_INHERITED, /* it is held by the process that forked this one, and not by this one */
 };
 
 /* "safe", "jeopardy", "lost"; a sentence for the reason. Never NULL. */
@@ -90,7 +99,8 @@ FL_API int fl_async_create(const char *nodes, const struct fl_client_options *op
  * callback; they are not released, and must still be freed. NULL is fine. Not from a callback. */
 FL_API void fl_async_destroy(fl_async *a);
 
-/* Wait until this is readable, then call fl_async_process(). */
+/* Wait until this is readable, then call fl_async_process(). In a forked child ask again, and watch
+ * it there with a loop of the child's own (libuv: after uv_loop_fork()). */
 FL_API int fl_async_fd(const fl_async *a);
 FL_API void fl_async_process(fl_async *a);
 
@@ -155,8 +165,9 @@ typedef struct fl_keepalive fl_keepalive;
 FL_API int fl_keepalive_start(const char *nodes, const struct fl_client_options *options,
                               fl_keepalive **ret) FL_MUST_USE;
 
-/* Ends the thread. Its locks are lost, as with fl_async_destroy(). NULL is fine. Not from a
- * callback. */
+/* Ends the thread. Its locks are lost, as with fl_async_destroy(), and other threads may still use
+ * them meanwhile and until they are freed. In a forked child, which has no such thread until
+ * fl_keepalive_lock() starts one there, it waits for none. NULL is fine. Not from a callback. */
 FL_API void fl_keepalive_stop(fl_keepalive *k);
 
 /* Renews a lock that fl_acquire() has taken, or a session that fl_session_open() has opened, from

@@ -43,6 +43,14 @@
  * Threads. A handle belongs to one thread. The library starts no thread, installs no signal
  * handler, and causes no SIGPIPE. fl_redlock_create() resolves host names, once.
  *
+ * fork(). A child may use a handle that it inherits; one on a loop of yours after uv_loop_fork() of
+ * that loop. Its first call in the child closes the inherited connections without a word to the
+ * servers, and connects anew; the parent does not notice. Calls that were in flight get
+ * FL_REDLOCK_CANCELLED in the child, from the loop, and keepers FL_REDLOCK_END_CLOSED. Locks stay
+ * the parent's: in the child fl_redlock_remaining_ms() is 0, and extending, keeping or releasing
+ * them fails with FL_ENOTHELD and does nothing. A child that is forked inside a callback must not
+ * return from that.
+ *
  * TLS. To all servers or to none, except for Unix sockets, which are never encrypted. Each server's
  * certificate must have its host's name. */
 #ifndef FENCELOCK_REDLOCK_H
@@ -130,6 +138,7 @@ struct fl_redlock_lock {
     uint64_t deadline_ms; /* on fl_redlock_now_ms()'s clock: from then on do not believe that you
                              hold it */
     fl_token token;       /* of fl_redlock_acquire_fenced(); else FL_TOKEN_NONE */
+    uint64_t process;     /* the library's, and 0 in a lock that you make yourself */
 };
 
 enum fl_redlock_cause {
@@ -194,7 +203,8 @@ FL_API void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx
 /* The clock of deadlines, in milliseconds. Any thread. */
 FL_API uint64_t fl_redlock_now_ms(void);
 
-/* How long you may still believe in the lock; 0 when it is over. Any thread. */
+/* How long you may still believe in the lock; 0 when it is over, and in a process that was forked
+ * after it was acquired. Any thread. */
 FL_API uint64_t fl_redlock_remaining_ms(const struct fl_redlock_lock *lock);
 
 FL_API size_t fl_redlock_servers(const fl_redlock *r);

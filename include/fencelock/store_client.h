@@ -12,7 +12,8 @@
  *
  * Results as in client.h; FL_ESTALE, FL_EWRONGLOCK and FL_ENOTOKEN are the storage's refusals.
  * `ret_mark` may be NULL; it gets the mark with FL_ESTALE, and is unchanged otherwise. One thread
- * at a time for each handle. */
+ * at a time for each handle. A forked child may use a handle that it inherits: it connects anew,
+ * and the parent's connection is not touched (fork() in client.h). */
 #ifndef FENCELOCK_STORE_CLIENT_H
 #define FENCELOCK_STORE_CLIENT_H
 

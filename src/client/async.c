@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "client/lists.h"
 #include "client/owner.h"
 #include "client/url.h"
@@ -14,9 +15,9 @@
 struct fl_call {
     struct fli_list in;
     struct fl_async *async;
-    struct fli_engine_call *op;
-    struct fl_lock *lock;    /* ACQUIRE, SESSION OPEN: the lock that a yes makes held */
-    struct fl_lock *session; /* ACQUIRE under a session; NULL when that was freed */
+    struct fli_engine_call *op; /* NULL: the call was the parent's */
+    struct fl_lock *lock;       /* ACQUIRE, SESSION OPEN: the lock that a yes makes held */
+    struct fl_lock *session;    /* ACQUIRE under a session; NULL when that was freed */
     union {
         fl_acquire_cb acquire;
         fl_token_cb token;
@@ -51,7 +52,9 @@ static int create(const char *nodes, const struct fl_client_options *options, fl
         free(a);
         return rc;
     }
-    rc = fli_owner_and_options(&a->engine, &a->owner, options);
+    a->refs = 1;
+    a->process = fli_process();
+    rc = fli_engine_options(&a->engine, options);
     if (rc == 0) {
         rc = init_mutex(&a->mutex);
     }
@@ -82,35 +85,103 @@ static void call_delete(struct fl_call *call)
     free(call);
 }
 
-void fl_async_destroy(fl_async *a)
+static void end_locks(struct fl_async *a)
 {
-    if (a == NULL) {
-        return;
-    }
     struct fli_list *at;
-    while ((at = fli_list_first(&a->calls)) != NULL) {
-        call_delete(FLI_CONTAINER_OF(at, struct fl_call, in));
-    }
-    fli_engine_fini(&a->engine);
     while ((at = fli_list_pop(&a->locks)) != NULL) {
         struct fl_lock *lock = FLI_CONTAINER_OF(at, struct fl_lock, in);
         fli_lease_end(&lock->lease, FL_LOST_RELEASED);
         lock->reported = FL_HOLD_LOST;
         lock->renewal = NULL;
-        lock->async = NULL;
     }
+}
+
+/* In a child: lets go of the parent's locks and calls. If the library's thread was at work when the
+ * process forked, the lists are left as they were, since they may be half changed; a little memory
+ * and a descriptor or two stay with the child then. */
+static void forget(struct fl_async *a)
+{
+    bool whole = !a->has_thread || pthread_mutex_trylock(&a->mutex) == 0;
+    if (init_mutex(&a->mutex) != 0) {
+        fli_fatal("a mutex cannot be made");
+    }
+    if (!whole) {
+        fli_list_init(&a->calls);
+        fli_list_init(&a->locks);
+        fli_list_init(&a->engine.ops);
+        fli_list_init(&a->engine.ended);
+        a->engine.idle.n = 0;
+    }
+    FLI_LIST_FOREACH(at, &a->calls)
+    {
+        FLI_CONTAINER_OF(at, struct fl_call, in)->op = NULL;
+    }
+    end_locks(a);
+    a->jeopardies = a->lost = 0;
+}
+
+int fli_async_own(struct fl_async *a)
+{
+    if (a->closed || a->process == fli_process()) {
+        return 0;
+    }
+    forget(a);
+    int rc = fli_engine_own(&a->engine);
+    a->process = rc == 0 ? fli_process() : a->process;
+    return rc;
+}
+
+bool fli_async_unref(struct fl_async *a)
+{
+    FLI_ASSERT(a->refs > 0);
+    return --a->refs == 0;
+}
+
+void fli_async_free(struct fl_async *a)
+{
     (void)pthread_mutex_destroy(&a->mutex);
     free(a);
 }
 
+void fl_async_destroy(fl_async *a)
+{
+    if (a == NULL) {
+        return;
+    }
+    if (a->process != fli_process()) {
+        forget(a);
+    }
+    struct fli_list *at;
+    (void)pthread_mutex_lock(&a->mutex);
+    while ((at = fli_list_first(&a->calls)) != NULL) {
+        call_delete(FLI_CONTAINER_OF(at, struct fl_call, in));
+    }
+    fli_engine_fini(&a->engine);
+    end_locks(a);
+    a->closed = true;
+    bool last = fli_async_unref(a);
+    (void)pthread_mutex_unlock(&a->mutex);
+    if (last) {
+        fli_async_free(a);
+    }
+}
+
+/* A handle whose descriptors cannot be had makes no call; see start_call(). */
+static void own_if_possible(const fl_async *a)
+{
+    (void)!fli_async_own((fl_async *)(uintptr_t)a);
+}
+
 int fl_async_fd(const fl_async *a)
 {
+    own_if_possible(a);
     return a->engine.epoll_fd;
 }
 
 struct fl_bytes fl_async_owner(const fl_async *a)
 {
-    return fli_owner_bytes(&a->owner);
+    own_if_possible(a);
+    return fli_owner_bytes(&a->engine.owner);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -134,8 +205,9 @@ static int start_call(struct fl_call *call, const struct fli_ask *ask, uint64_t 
     uint64_t most_ms = timeout_ms != 0 ? timeout_ms : a->engine.timeout_ms;
     const struct fli_call_times times = {.deadline_ms = fli_clock_ms() + wait_ms + most_ms,
                                          .wait_ms = wait_ms};
+    int rc = fli_async_own(a);
     (void)pthread_mutex_lock(&a->mutex);
-    int rc = fli_engine_start(&a->engine, ask, &times, ended, call, &call->op);
+    rc = rc != 0 ? rc : fli_engine_start(&a->engine, ask, &times, ended, call, &call->op);
     if (rc == 0) {
         fli_list_push(&a->calls, &call->in);
     } else {
@@ -148,8 +220,11 @@ static int start_call(struct fl_call *call, const struct fli_ask *ask, uint64_t 
 void fl_call_cancel(fl_call *call)
 {
     struct fl_async *a = call->async;
+    own_if_possible(a);
     (void)pthread_mutex_lock(&a->mutex);
-    fli_engine_cancel(call->op);
+    if (call->op != NULL) {
+        fli_engine_cancel(call->op);
+    }
     call_delete(call);
     (void)pthread_mutex_unlock(&a->mutex);
 }
@@ -312,7 +387,7 @@ int fl_async_acquire_under(fl_lock *session, struct fl_bytes name,
     if (!ok) {
         return FL_EINVAL;
     }
-    if (session->async == NULL || fl_lock_state(session) == FL_HOLD_LOST) {
+    if (session->async->closed || fl_lock_state(session) == FL_HOLD_LOST) {
         return FL_ENOSESSION;
     }
     const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
@@ -353,9 +428,12 @@ static void released(void *arg, struct fli_ended *ended)
 int fl_async_release_under(fl_lock *session, struct fl_bytes name, fl_token token,
                            uint64_t timeout_ms, fl_done_cb done, void *arg)
 {
-    if (!session->is_session || session->async == NULL || !name_ok(name) ||
+    if (!session->is_session || session->async->closed || !name_ok(name) ||
         token == FL_TOKEN_NONE || token > FL_TOKEN_MAX || timeout_ms > FL_TIMEOUT_MAX_MS) {
         return FL_EINVAL;
+    }
+    if (fli_grant_is_inherited(session->process)) {
+        return FL_ENOTHELD;
     }
     const struct fli_ask ask = {.op = FLI_ASK_RELEASE, .name = name, .token = token};
     struct fl_call *call = make_call(session->async, arg);
@@ -368,8 +446,11 @@ int fl_async_release_under(fl_lock *session, struct fl_bytes name, fl_token toke
 
 int fl_async_release(fl_lock *lock, uint64_t timeout_ms, fl_done_cb done, void *arg)
 {
-    if (lock->async == NULL || timeout_ms > FL_TIMEOUT_MAX_MS) {
+    if (lock->async->closed || timeout_ms > FL_TIMEOUT_MAX_MS) {
         return FL_EINVAL;
+    }
+    if (fli_grant_is_inherited(lock->process)) {
+        return FL_ENOTHELD;
     }
     struct fli_ask ask;
     fli_lock_give_up(lock, &ask);

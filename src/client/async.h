@@ -12,10 +12,13 @@
  * no other thread can use a lock before its holder has heard that it is lost. */
 struct fl_async {
     pthread_mutex_t mutex;
+    unsigned refs;    /* its user's, and one for each lock: the mutex outlives fl_async_destroy() */
+    bool closed;      /* by fl_async_destroy() */
+    bool has_thread;  /* of the library's own, which may be at work while the process forks */
+    uint64_t process; /* whose it is */
     struct fli_engine engine;
     struct fli_list locks;
     struct fli_list calls;
-    struct fli_owner owner;
     /* Leases of which no node knows yet; the next renewal reports them. */
     uint32_t jeopardies, lost;
     bool report_refused; /* the nodes are older, and refuse a report */
@@ -23,7 +26,9 @@ struct fl_async {
 
 struct fl_lock {
     struct fli_list in;
-    struct fl_async *async; /* NULL when the fl_async has been closed */
+    struct fl_async *async;
+    uint64_t
+        process; /* that holds it: in a child it is lost, and nothing else of it is looked at */
     struct fli_lease lease;
     struct fl_hold_options options;
     enum fl_hold_state reported; /* what on_change was called with last */
@@ -42,6 +47,15 @@ struct fli_held {
     fl_token token;
     uint64_t ttl_ms;
 };
+
+/* In a child that has inherited it: fli_engine_own(); its locks are lost without a callback. 0;
+ * FL_ESYSTEM. */
+int fli_async_own(struct fl_async *a) FLI_MUST_USE;
+
+/* One reference fewer, under the mutex. True: it was the last, so call fli_async_free() when the
+ * mutex is given back. */
+bool fli_async_unref(struct fl_async *a) FLI_MUST_USE;
+void fli_async_free(struct fl_async *a);
 
 /* Makes a lock that is not held yet. NULL: out of memory. hold may be NULL. */
 struct fl_lock *fli_lock_make(struct fl_async *a, const struct fli_held *held,

@@ -173,6 +173,15 @@ static uint64_t wait_for_events(struct fli_caller *k, uint64_t silent_ms)
     return silent_ms;
 }
 
+int fli_caller_own(struct fli_caller *k)
+{
+    int rc = fli_engine_own(&k->engine);
+    return rc == 0 ? 0
+                   : fli_caller_fail(k, rc,
+                                     "this process was forked, and has no descriptors left for "
+                                     "connections of its own");
+}
+
 int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply **ret_reply,
                    uint64_t *ret_lease_ms)
 {
@@ -184,7 +193,11 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
     memset(k->trouble, 0, sizeof k->trouble);
     k->error[0] = '\0';
     k->without = false;
-    int rc = fli_engine_start(&k->engine, &call->ask, &times, on_ended, &o, &op);
+    int rc = fli_caller_own(k);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = fli_engine_start(&k->engine, &call->ask, &times, on_ended, &o, &op);
     if (rc != 0) {
         return fli_caller_fail(k, rc, "%s", fl_strerror(rc));
     }

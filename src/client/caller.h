@@ -39,6 +39,9 @@ struct fli_call {
 int fli_caller_init(struct fli_caller *k, const char *nodes) FLI_MUST_USE;
 void fli_caller_fini(struct fli_caller *k);
 
+/* fli_engine_own() with a sentence; the calls below do it. */
+int fli_caller_own(struct fli_caller *k) FLI_MUST_USE;
+
 /* Makes the call. 0; FL_ENOTHELD for a "no"; or a code. Unless it is 0, k->error says why.
  * ret_reply (may be NULL): the reply of a success or a refusal, or NULL; to be freed by
  * freeReplyObject(). ret_lease_ms (may be NULL): fli_call_state.lease_until_ms. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "client/backup.h"
 #include "client/caller.h"
 #include "client/lists.h"
@@ -13,7 +14,6 @@
 
 struct fl_client {
     struct fli_caller caller;
-    struct fli_owner owner;
 };
 
 uint64_t fl_now_ms(void)
@@ -24,7 +24,8 @@ uint64_t fl_now_ms(void)
 uint64_t fl_remaining_ms(const struct fl_grant *grant)
 {
     uint64_t now_ms = fli_clock_ms();
-    return grant->deadline_ms > now_ms ? grant->deadline_ms - now_ms : 0;
+    bool over = fli_grant_is_inherited(grant->process) || grant->deadline_ms <= now_ms;
+    return over ? 0 : grant->deadline_ms - now_ms;
 }
 
 static bool is_between(uint64_t v, uint64_t least, uint64_t most)
@@ -52,7 +53,7 @@ static int create(const char *nodes, const struct fl_client_options *options, fl
         free(c);
         return rc;
     }
-    rc = fli_owner_and_options(&c->caller.engine, &c->owner, options);
+    rc = fli_engine_options(&c->caller.engine, options);
     if (rc != 0) {
         fl_client_destroy(c);
         return rc;
@@ -93,7 +94,10 @@ const char *fl_client_error(const fl_client *c)
 
 struct fl_bytes fl_client_owner(const fl_client *c)
 {
-    return fli_owner_bytes(&c->owner);
+    fl_client *own = (fl_client *)(uintptr_t)c;
+    /* without descriptors, no call begins that could use the parent's owner */
+    (void)!fli_engine_own(&own->caller.engine);
+    return fli_owner_bytes(&c->caller.engine.owner);
 }
 
 /* ---- checks before anything is sent ---------------------------------------------------------- */
@@ -155,6 +159,19 @@ static int check_acquire(struct fl_client *c, const struct fli_call *call)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
+static int not_ours(struct fl_client *c, int code)
+{
+    return fli_caller_fail(&c->caller, code,
+                           "it is held by the process that forked this one, and not by this one");
+}
+
+/* Of what this client's locks were granted under before this process was forked. */
+static bool is_of_parent(const struct fl_client *c, fl_token token)
+{
+    const struct fli_engine *e = &c->caller.engine;
+    return token <= (fli_engine_is_inherited(e) ? e->newest : e->inherited);
+}
+
 /* A lock that a session holds is granted for as long as the session lasts, and the grant does not
  * renew the session. So when little of the session's lease is left after a wait, renew it now. */
 static int grant_of_session(fl_client *c, struct fl_session *session, fl_token token,
@@ -169,8 +186,10 @@ static int grant_of_session(fl_client *c, struct fl_session *session, fl_token t
             return rc == FL_ENOSESSION ? rc : FL_EUNCERTAIN;
         }
     }
-    *ret = (struct fl_grant){
-        .token = token, .ttl_ms = session->ttl_ms, .deadline_ms = session->deadline_ms};
+    *ret = (struct fl_grant){.token = token,
+                             .ttl_ms = session->ttl_ms,
+                             .deadline_ms = session->deadline_ms,
+                             .process = fli_process()};
     return 0;
 }
 
@@ -179,6 +198,9 @@ int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_optio
 {
     static const struct fl_acquire_options defaults;
     const struct fl_acquire_options *o = options != NULL ? options : &defaults;
+    if (o->session != NULL && fli_grant_is_inherited(o->session->process)) {
+        return not_ours(c, FL_ENOSESSION);
+    }
     struct fli_call call = {
         .ask = {.op = FLI_ASK_ACQUIRE,
                 .name = name,
@@ -218,12 +240,15 @@ int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_optio
     rc = fli_caller_run(&c->caller, &call, &reply, &deadline_ms);
     fl_token token = rc == 0 ? (fl_token)reply->integer : FL_TOKEN_NONE;
     freeReplyObject(reply);
+    c->caller.engine.newest = token > c->caller.engine.newest ? token : c->caller.engine.newest;
     if (rc == 0 && o->session != NULL) {
         return grant_of_session(c, o->session, token, o->timeout_ms, ret);
     }
     if (rc == 0) {
-        *ret = (struct fl_grant){
-            .token = token, .ttl_ms = call.ask.ttl_ms, .deadline_ms = deadline_ms};
+        *ret = (struct fl_grant){.token = token,
+                                 .ttl_ms = call.ask.ttl_ms,
+                                 .deadline_ms = deadline_ms,
+                                 .process = fli_process()};
     }
     return rc;
 }
@@ -245,6 +270,10 @@ int fl_renew(fl_client *c, struct fl_bytes name, struct fl_grant *grant, uint64_
     }
     if (rc != 0) {
         return rc;
+    }
+    if (fli_grant_is_inherited(grant->process)) {
+        grant->deadline_ms = 0;
+        return not_ours(c, FL_ENOTHELD);
     }
     uint64_t deadline_ms;
     rc = fli_caller_run(&c->caller, &call, NULL, &deadline_ms);
@@ -270,6 +299,9 @@ static int call_with_token(fl_client *c, enum fli_ask_op op, struct fl_bytes nam
 
 int fl_release(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms)
 {
+    if (token != FL_TOKEN_NONE && is_of_parent(c, token)) {
+        return not_ours(c, FL_ENOTHELD);
+    }
     return call_with_token(c, FLI_ASK_RELEASE, name, token, timeout_ms);
 }
 
@@ -368,6 +400,7 @@ int fl_session_open(fl_client *c, const struct fl_session_options *options, stru
         ret->owner_len = owner.len;
         ret->ttl_ms = call.ask.ttl_ms;
         ret->deadline_ms = deadline_ms;
+        ret->process = fli_process();
     }
     return rc;
 }
@@ -382,6 +415,9 @@ static int call_of_session(fl_client *c, enum fli_ask_op op, const struct fl_ses
     int rc = check_session(c, &call.ask);
     if (rc == 0) {
         rc = fli_caller_check_timeout(&c->caller, timeout_ms);
+    }
+    if (rc == 0 && fli_grant_is_inherited(session->process)) {
+        return not_ours(c, FL_ENOSESSION);
     }
     if (rc == 0) {
         rc = fli_caller_run(&c->caller, &call, NULL, ret_deadline_ms);

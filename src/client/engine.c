@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "base/timer.h"
 #include "client/watched.h"
 
@@ -78,19 +79,14 @@ int fli_engine_init(struct fli_engine *e, const char *nodes, bool blocks)
     if (rc != 0) {
         return rc;
     }
+    e->process = fli_process();
     e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     e->timer_fd = fli_timer_open();
-    struct epoll_event event = {.events = EPOLLIN};
-    if (e->epoll_fd >= 0 && e->timer_fd >= 0 &&
-        epoll_ctl(e->epoll_fd, EPOLL_CTL_ADD, e->timer_fd, &event) == 0) {
+    if (e->epoll_fd >= 0 && e->timer_fd >= 0 && fli_engine_watch_timer(e)) {
         return 0;
     }
-    if (e->epoll_fd >= 0) {
-        close(e->epoll_fd);
-    }
-    if (e->timer_fd >= 0) {
-        close(e->timer_fd);
-    }
+    (void)close(e->epoll_fd); /* or -1 */
+    (void)close(e->timer_fd);
     return FL_ESYSTEM;
 }
 
@@ -780,7 +776,7 @@ void fli_engine_process(struct fli_engine *e)
     }
 }
 
-void fli_engine_fini(struct fli_engine *e)
+void fli_engine_drop(struct fli_engine *e)
 {
     struct fli_list *at;
     fli_list_splice(&e->ops, &e->ended);
@@ -788,6 +784,15 @@ void fli_engine_fini(struct fli_engine *e)
         op_free(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
     }
     fli_idle_drop_all(&e->idle);
+}
+
+void fli_engine_fini(struct fli_engine *e)
+{
+    if (fli_engine_is_inherited(e)) { /* nothing may be said to it: it is the parent's as well */
+        close(e->epoll_fd);
+        e->epoll_fd = -1;
+    }
+    fli_engine_drop(e);
     fli_link_security_fini(&e->tls);
     close(e->timer_fd);
     close(e->epoll_fd);

@@ -6,6 +6,9 @@
  * The engine learns the leader on the way: now and then it sends LEADER in front of a request, in
  * the same packet, and that answer comes first.
  *
+ * An engine that a child of fork() has inherited is the parent's, until fli_engine_own() has made
+ * it the child's.
+ *
  * Not thread-safe. Only fli_engine_process() reports the end of a call; callbacks may start and
  * cancel calls. */
 #ifndef FLI_CLIENT_ENGINE_H
@@ -17,6 +20,7 @@
 #include "client/call_state.h"
 #include "client/health_probe.h"
 #include "client/idle.h"
+#include "client/owner.h"
 #include "client/place.h"
 
 #define FLI_REQUEST_MAX ((size_t)64 << 20) /* bytes of a request */
@@ -38,7 +42,11 @@ struct fli_engine {
     bool learns_leader;                /* true after init */
     struct fli_engine_watcher watcher; /* all NULL: none */
     int epoll_fd;
+    struct fli_owner owner; /* of acquires that name none */
+    fl_token newest;        /* granted by the calls of its user */
+    fl_token inherited; /* up to this one they were granted to the process that forked this one */
     /* private; places[n_nodes] is the leader when its address is not in the list */
+    uint64_t process; /* whose it is */
     int timer_fd;
     uint64_t timer_ms; /* what it is set to */
     uint32_t leader;   /* FLI_CALL_NOBODY: unknown */
@@ -71,6 +79,20 @@ typedef void (*fli_ended_cb)(void *arg, struct fli_ended *ended);
  * FL_ENOCONN, FL_ESYSTEM. */
 int fli_engine_init(struct fli_engine *e, const char *nodes, bool blocks) FLI_MUST_USE;
 void fli_engine_fini(struct fli_engine *e); /* ends all calls without a callback */
+
+/* Copies the options; the owner is random when they have none. options may be NULL. 0; FL_EINVAL,
+ * FL_ENOMEM. */
+int fli_engine_options(struct fli_engine *e, const struct fl_client_options *options) FLI_MUST_USE;
+
+/* In a child that has inherited it: closes what is the parent's without a word to anybody, ends all
+ * calls without a callback, and makes a new owner; epoll_fd keeps its number. Otherwise nothing. 0;
+ * FL_ESYSTEM: there are no descriptors, and it must not be used. */
+int fli_engine_own(struct fli_engine *e) FLI_MUST_USE;
+bool fli_engine_is_inherited(const struct fli_engine *e);
+/* For engine_own.c: ends all calls without a callback, and closes idle connections; and lets the
+ * timer wake epoll_fd. */
+void fli_engine_drop(struct fli_engine *e);
+bool fli_engine_watch_timer(const struct fli_engine *e);
 
 struct fli_call_times {
     uint64_t deadline_ms; /* of the whole call */

@@ -4,12 +4,14 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "client/async.h"
 
 struct fl_keepalive {
     struct fl_async *async;
     pthread_t thread;
-    bool stopping; /* guarded by the mutex */
+    uint64_t process; /* in which the thread is */
+    bool stopping;    /* guarded by the mutex */
 };
 
 static void *run(void *arg)
@@ -39,9 +41,23 @@ static int start_thread(struct fl_keepalive *k)
     if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) {
         return FL_ESYSTEM;
     }
+    k->process = fli_process();
     int rc = pthread_create(&k->thread, NULL, run, k);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc == 0 ? 0 : FL_ESYSTEM;
+}
+
+/* A child of fork() has no copy of the thread, so it gets one of its own. */
+static int own(struct fl_keepalive *k)
+{
+    uint64_t before = k->process;
+    if (before == fli_process()) {
+        return 0;
+    }
+    int rc = fli_async_own(k->async);
+    rc = rc == 0 ? start_thread(k) : rc;
+    k->process = rc == 0 ? k->process : before;
+    return rc;
 }
 
 int fl_keepalive_start(const char *nodes, const struct fl_client_options *options,
@@ -53,6 +69,7 @@ int fl_keepalive_start(const char *nodes, const struct fl_client_options *option
     }
     int rc = fl_async_create(nodes, options, &k->async);
     if (rc == 0) {
+        k->async->has_thread = true;
         rc = start_thread(k);
     }
     if (rc != 0) {
@@ -69,11 +86,13 @@ void fl_keepalive_stop(fl_keepalive *k)
     if (k == NULL) {
         return;
     }
-    (void)pthread_mutex_lock(&k->async->mutex);
-    k->stopping = true;
-    fli_engine_wake_at(&k->async->engine, 0);
-    (void)pthread_mutex_unlock(&k->async->mutex);
-    (void)pthread_join(k->thread, NULL);
+    if (k->process == fli_process()) {
+        (void)pthread_mutex_lock(&k->async->mutex);
+        k->stopping = true;
+        fli_engine_wake_at(&k->async->engine, 0);
+        (void)pthread_mutex_unlock(&k->async->mutex);
+        (void)pthread_join(k->thread, NULL);
+    }
     fl_async_destroy(k->async);
     free(k);
 }
@@ -92,6 +111,10 @@ static int keep(fl_keepalive *k, const struct fli_held *held, uint64_t deadline_
     /* A grant is never believed in for longer than its TTL from now. */
     if (deadline_ms > now_ms + held->ttl_ms || deadline_ms < fli_lease_until(0, held->ttl_ms)) {
         return FL_EINVAL;
+    }
+    int rc = own(k);
+    if (rc != 0) {
+        return rc;
     }
     struct fl_lock *lock = fli_lock_make(k->async, held, options);
     if (lock == NULL) {
@@ -112,6 +135,9 @@ int fl_keepalive_lock(fl_keepalive *k, struct fl_bytes name, const struct fl_gra
         grant->token > FL_TOKEN_MAX) {
         return FL_EINVAL;
     }
+    if (fli_grant_is_inherited(grant->process)) {
+        return FL_ENOTHELD;
+    }
     return keep(k, &held, grant->deadline_ms, options, ret);
 }
 
@@ -123,6 +149,9 @@ int fl_keepalive_session(fl_keepalive *k, const struct fl_session *session,
                                   .ttl_ms = session->ttl_ms};
     if (session->owner_len < FL_OWNER_MIN || session->owner_len > FL_OWNER_MAX) {
         return FL_EINVAL;
+    }
+    if (fli_grant_is_inherited(session->process)) {
+        return FL_ENOTHELD;
     }
     return keep(k, &held, session->deadline_ms, options, ret);
 }

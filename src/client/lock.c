@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "client/async.h"
 #include "fencelock/store_client.h"
 
@@ -29,22 +30,10 @@ const char *fl_lost_reason_text(enum fl_lost_reason reason)
         return "the service says that it is not held any more";
     case FL_LOST_MAX_HOLD:
         return "it was held for as long as was allowed";
+    case FL_LOST_INHERITED:
+        return "it is held by the process that forked this one";
     default:
         return "it was given back";
-    }
-}
-
-static void enter(struct fl_lock *lock)
-{
-    if (lock->async != NULL) {
-        (void)pthread_mutex_lock(&lock->async->mutex);
-    }
-}
-
-static void leave(struct fl_lock *lock)
-{
-    if (lock->async != NULL) {
-        (void)pthread_mutex_unlock(&lock->async->mutex);
     }
 }
 
@@ -84,22 +73,22 @@ static void stop_renewal(struct fl_lock *lock)
     }
 }
 
-static void lock_delete(struct fl_lock *lock)
+/* True: it was the last one of a handle that is closed. */
+static bool lock_delete(struct fl_lock *lock)
 {
+    struct fl_async *a = lock->async;
     stop_renewal(lock);
-    if (lock->is_session && lock->async != NULL) {
-        fli_calls_forget(lock->async, lock);
+    if (lock->is_session && !a->closed) {
+        fli_calls_forget(a, lock);
     }
     fli_list_remove(&lock->in);
     free(lock);
+    return fli_async_unref(a);
 }
 
 static void count(struct fl_lock *lock, enum fl_hold_state state)
 {
     enum fl_lost_reason reason = lock->lease.reason;
-    if (lock->async == NULL) {
-        return;
-    }
     lock->async->jeopardies += state == FL_HOLD_JEOPARDY;
     lock->async->lost +=
         state == FL_HOLD_LOST && (reason == FL_LOST_DEADLINE || reason == FL_LOST_TAKEN);
@@ -117,7 +106,8 @@ static bool call_on_change(struct fl_lock *lock, enum fl_hold_state state)
     lock->options.on_change(lock->options.arg, lock, state);
     lock->in_callbacks--;
     if (lock->freed && lock->in_callbacks == 0) {
-        lock_delete(lock);
+        bool last = lock_delete(lock);
+        FLI_ASSERT(!last); /* a handle that calls back is not closed */
         return false;
     }
     return true;
@@ -147,6 +137,7 @@ struct fl_lock *fli_lock_make(struct fl_async *a, const struct fli_held *held,
     memcpy(lock->bytes, held->name.data, held->name.len);
     fli_list_init(&lock->in);
     lock->async = a;
+    lock->process = fli_process();
     lock->is_session = held->is_session;
     if (hold != NULL) {
         lock->options = *hold;
@@ -173,6 +164,7 @@ void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_m
     lock->renew.token = token;
     fli_lease_init(&lock->lease, &config);
     lock->reported = lock->lease.state;
+    lock->async->refs++;
     fli_list_push(&lock->async->locks, &lock->in);
     fli_engine_wake_at(&lock->async->engine, fli_lease_next_ms(&lock->lease));
 }
@@ -237,6 +229,9 @@ static void process_locks(struct fl_async *a)
 
 void fl_async_process(fl_async *a)
 {
+    if (fli_async_own(a) != 0) {
+        return;
+    }
     (void)pthread_mutex_lock(&a->mutex);
     fli_engine_process(&a->engine);
     process_locks(a);
@@ -251,13 +246,15 @@ static struct fli_lease copy_lease(struct fl_lock *lock, fl_token *ret_token)
 {
     struct fl_async *a = lock->async;
     struct fli_lease gone = {.state = FL_HOLD_LOST, .reason = FL_LOST_RELEASED};
-    enter(lock);
+    if (fli_grant_is_inherited(lock->process)) {
+        *ret_token = FL_TOKEN_NONE;
+        return (struct fli_lease){.state = FL_HOLD_LOST, .reason = FL_LOST_INHERITED};
+    }
+    (void)pthread_mutex_lock(&a->mutex);
     bool there = notice(lock);
     struct fli_lease lease = there ? lock->lease : gone;
     *ret_token = there ? lock->renew.token : FL_TOKEN_NONE;
-    if (a != NULL) {
-        (void)pthread_mutex_unlock(&a->mutex);
-    }
+    (void)pthread_mutex_unlock(&a->mutex);
     return lease;
 }
 
@@ -313,13 +310,23 @@ int fl_lock_fencing(fl_lock *lock, struct fl_fencing *ret)
 
 void fli_lock_give_up(struct fl_lock *lock, struct fli_ask *ret)
 {
-    enter(lock);
+    (void)pthread_mutex_lock(&lock->async->mutex);
     fli_lease_end(&lock->lease, FL_LOST_RELEASED);
     lock->reported = FL_HOLD_LOST;
     stop_renewal(lock);
     *ret = lock->renew;
     ret->op = lock->is_session ? FLI_ASK_SESSION_CLOSE : FLI_ASK_RELEASE;
-    leave(lock);
+    (void)pthread_mutex_unlock(&lock->async->mutex);
+}
+
+/* In a child: what the parent is doing with the lock does not concern this copy of it. */
+static void disown(struct fl_lock *lock)
+{
+    /* without descriptors the handle makes no call, and this lock is freed all the same */
+    (void)!fli_async_own(lock->async);
+    fli_list_init(&lock->in);
+    lock->renewal = NULL;
+    lock->in_callbacks = 0;
 }
 
 void fl_lock_free(fl_lock *lock)
@@ -328,21 +335,29 @@ void fl_lock_free(fl_lock *lock)
         return;
     }
     struct fl_async *a = lock->async;
-    enter(lock);
+    bool last = false;
+    if (fli_grant_is_inherited(lock->process)) {
+        disown(lock);
+    }
+    (void)pthread_mutex_lock(&a->mutex);
     fli_lease_end(&lock->lease, FL_LOST_RELEASED);
     lock->reported = FL_HOLD_LOST;
     lock->freed = true;
     if (lock->in_callbacks == 0) {
-        lock_delete(lock);
+        last = lock_delete(lock);
     }
-    if (a != NULL) {
-        (void)pthread_mutex_unlock(&a->mutex);
+    (void)pthread_mutex_unlock(&a->mutex);
+    if (last) {
+        fli_async_free(a);
     }
 }
 
 int fl_lock_release(fl_client *c, fl_lock *lock, uint64_t timeout_ms)
 {
     struct fli_ask ask;
+    if (fli_grant_is_inherited(lock->process)) {
+        return lock->is_session ? FL_ENOSESSION : FL_ENOTHELD;
+    }
     fli_lock_give_up(lock, &ask);
     if (ask.op == FLI_ASK_RELEASE) {
         return fl_release(c, ask.name, ask.token, timeout_ms);

@@ -505,6 +505,15 @@ void fli_env_close(struct fli_env *e)
     free(e);
 }
 
+void fli_env_abandon(struct fli_env *e)
+{
+    int fd;
+    if (mdb_env_get_fd(e->mdb, &fd) == 0) {
+        (void)close(fd);
+    }
+    fli_data_dir_close(&e->data_dir);
+}
+
 /* ---- reading ---- */
 
 static int get_stored(MDB_txn *txn, MDB_dbi dbi, struct fli_slice key, struct fli_slice *ret)

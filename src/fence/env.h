@@ -77,6 +77,9 @@ typedef int (*fli_env_visit)(void *ctx, struct fli_slice key, struct fli_slice v
 int fli_env_open(const char *dir, const char *kind, size_t size_max, fli_env_visit visit, void *ctx,
                  struct fli_env **ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 void fli_env_close(struct fli_env *e); /* NULL is fine; no transaction may be open */
+/* In a child of fork(): gives back the descriptors, and so the lock on the directory, and nothing
+ * else. LMDB's own close would take the parent's reader out of the table that they share. */
+void fli_env_abandon(struct fli_env *e);
 
 /* Copies a value of at most `cap` bytes, as of the last commit. 0; FL_ENOTFOUND; FL_ECORRUPT (which
  * includes a longer value); FL_EIO. */

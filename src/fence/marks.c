@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/list.h"
+#include "base/process.h"
 #include "fence/mark.h"
 
 #define SIZE_DEFAULT ((size_t)1 << 30)
@@ -24,6 +25,7 @@
 
 struct fl_fence {
     struct fli_env *env;
+    uint64_t process;     /* that has opened it; the marks are that one's alone */
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t turn;
     struct fli_list queue;
@@ -90,6 +92,7 @@ int fl_fence_open(const char *dir, size_t size_max, fl_fence **ret)
         return FL_ENOMEM;
     }
     fli_list_init(&f->queue);
+    f->process = fli_process();
     f->forget_from[0] = FLI_MARK_KEY;
     f->forget_from_len = 1;
     int rc = start(f, dir, size_max == 0 ? SIZE_DEFAULT : size_max);
@@ -101,9 +104,19 @@ int fl_fence_open(const char *dir, size_t size_max, fl_fence **ret)
     return 0;
 }
 
+static bool is_inherited(const struct fl_fence *f)
+{
+    return f->process != fli_process();
+}
+
 void fl_fence_close(fl_fence *f)
 {
     if (f == NULL) {
+        return;
+    }
+    if (is_inherited(f)) { /* threads of the parent's may be at work in it */
+        fli_env_abandon(f->env);
+        free(f);
         return;
     }
     FLI_ASSERT(fli_list_empty(&f->queue));
@@ -234,6 +247,9 @@ int fl_fence_admit(fl_fence *f, const void *lock, size_t lock_len, fl_token toke
     if (f == NULL || !lock_valid(lock, lock_len) || !fli_fence_token_valid(token)) {
         return FL_EINVAL;
     }
+    if (is_inherited(f)) {
+        return FL_EBUSY;
+    }
     struct raise_request r = {.lock = {lock, lock_len}, .token = token};
     pthread_mutex_lock(&f->lock);
     r.result = read_mark(f, r.lock, &r.mark);
@@ -253,6 +269,9 @@ int fl_fence_mark(fl_fence *f, const void *lock, size_t lock_len, fl_token *ret_
 {
     if (f == NULL || ret_mark == NULL || !lock_valid(lock, lock_len)) {
         return FL_EINVAL;
+    }
+    if (is_inherited(f)) {
+        return FL_EBUSY;
     }
     pthread_mutex_lock(&f->lock);
     int rc = read_mark(f, (struct fli_slice){lock, lock_len}, ret_mark);
@@ -407,6 +426,9 @@ int fl_fence_forget(fl_fence *f, fl_token min_live, size_t max, size_t *ret_remo
 {
     if (f == NULL || ret_removed == NULL || min_live > FL_TOKEN_MAX) {
         return FL_EINVAL;
+    }
+    if (is_inherited(f)) {
+        return FL_EBUSY;
     }
     int rc = forget_once(f, min_live, max, ret_removed);
     if (rc != FL_ELIMIT) {

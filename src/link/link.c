@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/no_users.h"
+#include "base/process.h"
 
 #define CHUNK 16384u /* bytes of one read */
 #define SENT_MAX ((size_t)64 << 20)
@@ -51,7 +52,7 @@ void fli_link_init(struct fli_link *l)
 /* Closing TLS is a courtesy: bytes that the kernel does not take at once are dropped. */
 static void end_tls(struct fli_link *l)
 {
-    if (l->fd >= 0 && l->out.len == l->out_at) {
+    if (l->fd >= 0 && l->out.len == l->out_at && l->process == fli_process()) {
         fli_buf_clear(&l->out);
         fli_tls_end(l->tls, &l->out);
         if (l->out.len > 0) {
@@ -159,6 +160,7 @@ static int begin_socket(struct fli_link *l, const struct sockaddr *address, sock
 static int begin_connect(struct fli_link *l, const struct sockaddr *address, socklen_t len)
 {
     FLI_ASSERT(len <= sizeof l->to);
+    l->process = fli_process();
     l->fd = begin_socket(l, address, len);
     if (l->fd < 0) {
         return FL_ENOCONN;

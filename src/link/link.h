@@ -26,8 +26,9 @@ typedef int fli_array_len;
 #endif
 
 struct fli_link {
-    int fd;          /* -1: closed */
-    bool wants_read; /* after FL_EBUSY: it waits to read, not to write */
+    int fd;           /* -1: closed */
+    uint64_t process; /* that has opened it: in a child it is closed without a word */
+    bool wants_read;  /* after FL_EBUSY: it waits to read, not to write */
     /* While it connects: the first socket that began to, beside the newest in fd; -1: none. */
     int first_fd;
     uint64_t again_ms; /* when to begin another socket; UINT64_MAX: not */

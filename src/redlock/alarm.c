@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/timer.h"
 #include "fencelock/types.h"
 
@@ -29,6 +30,11 @@ int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*ring)(struct fli
     a->poll.data = a;
     (void)uv_poll_start(&a->poll, UV_READABLE, on_poll);
     return 0;
+}
+
+bool fli_alarm_own(struct fli_alarm *a)
+{
+    return fli_process_reopen(a->fd, fli_timer_open());
 }
 
 void fli_alarm_set(struct fli_alarm *a, uint64_t at_ms)

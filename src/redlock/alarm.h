@@ -23,6 +23,10 @@ int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop,
 void fli_alarm_set(struct fli_alarm *a, uint64_t at_ms);
 
 /* Rings no more. closed() comes from the loop. */
+/* In a child of fork(), where the loop is already the child's: a timer of its own. False: there are
+ * no descriptors. */
+bool fli_alarm_own(struct fli_alarm *a) FLI_MUST_USE;
+
 void fli_alarm_close(struct fli_alarm *a, void (*closed)(struct fli_alarm *a));
 
 #endif

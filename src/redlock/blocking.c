@@ -63,6 +63,7 @@ static int begin(struct fl_redlock *r)
                   "this handle lives on a loop of the caller's: use the calls that end in _start");
         return FL_EINVAL;
     }
+    fli_own(r);
     (void)uv_run(&r->own_loop, UV_RUN_NOWAIT);
     return 0;
 }

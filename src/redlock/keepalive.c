@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "redlock/quorum.h"
 #include "redlock/redlock_private.h"
 
@@ -120,6 +121,9 @@ int fl_redlock_keep_start(fl_redlock *r, struct fl_bytes name, const struct fl_r
         lock->ttl_ms > r->owner.max_ttl_ms) {
         return FL_EINVAL;
     }
+    if (fli_grant_is_inherited(lock->process)) {
+        return FL_ENOTHELD;
+    }
     struct fl_redlock_keeper *k = calloc(1, sizeof *k);
     if (k == NULL) {
         return FL_ENOMEM;
@@ -133,6 +137,7 @@ int fl_redlock_keep_start(fl_redlock *r, struct fl_bytes name, const struct fl_r
     k->due.fire = on_due;
     k->note.deliver = call_ended;
     fli_heap_node_init(&k->due.node);
+    fli_own(r);
     fli_list_push(&r->keepers, &k->node);
     uint64_t now_ms = fli_clock_ms();
     fli_renewal_init(&k->renewal, now_ms, lock->ttl_ms, lock->deadline_ms, max_hold_ms);
@@ -154,6 +159,7 @@ void fl_redlock_keep_stop(fl_redlock_keeper *k)
     if (k == NULL) {
         return;
     }
+    fli_own(k->r);
     k->stopped = true;
     fli_due_clear(k->r, &k->due);
     fli_list_remove(&k->node);

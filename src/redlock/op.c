@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "redlock/op_private.h"
 #include "redlock/quorum.h"
 
@@ -224,6 +225,7 @@ static void issue(struct fli_redlock_op *op, uint64_t now_ms)
 static void succeed(struct fli_redlock_op *op, uint64_t now_ms)
 {
     if (op->attempt.kind != FLI_ATTEMPT_RELEASE) {
+        op->lock.process = fli_process();
         op->lock.ttl_ms = op->ttl_ms;
         op->lock.deadline_ms = fli_deadline_ms(op->attempt.t0_ms, op->ttl_ms);
     }
@@ -388,6 +390,7 @@ static int create(struct fl_redlock *r, enum fli_attempt_kind kind, struct fl_by
     if (fli_check_name(name) != 0 || r->closing) {
         return FL_EINVAL;
     }
+    fli_own(r); /* before the op is among those of the parent */
     if (r->in_flight >= FL_REDLOCK_OPS_MAX) {
         return FL_EBUSY;
     }
@@ -481,6 +484,7 @@ int fl_redlock_acquire_start(fl_redlock *r, struct fl_bytes name,
 
 void fl_redlock_cancel(fl_redlock *r, uint64_t id)
 {
+    fli_own(r);
     FLI_LIST_FOREACH(node, &r->ops)
     {
         struct fli_redlock_op *op = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
@@ -507,6 +511,9 @@ static int start_on_lock(struct fl_redlock *r, enum fli_attempt_kind kind, struc
 {
     if (!is_value(lock->value) || ttl_ms < FL_TTL_MIN_MS || ttl_ms > r->owner.max_ttl_ms) {
         return FL_EINVAL;
+    }
+    if (fli_grant_is_inherited(lock->process)) {
+        return FL_ENOTHELD;
     }
     struct fli_redlock_op *op;
     int rc = create(r, kind, name, done, ctx, &op);

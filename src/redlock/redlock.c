@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "redlock/quorum.h"
 #include "redlock/redlock_private.h"
 
@@ -16,7 +17,8 @@ uint64_t fl_redlock_now_ms(void)
 
 uint64_t fl_redlock_remaining_ms(const struct fl_redlock_lock *lock)
 {
-    return fli_left_ms(lock->deadline_ms, fli_clock_ms());
+    bool ours = !fli_grant_is_inherited(lock->process);
+    return ours ? fli_left_ms(lock->deadline_ms, fli_clock_ms()) : 0;
 }
 
 static bool is_sooner(const struct fli_heap_node *a, const struct fli_heap_node *b)
@@ -106,8 +108,38 @@ static void arm(struct fl_redlock *r)
 
 static void finish_closing(struct fl_redlock *r);
 
+/* What the parent had begun has ended here, as when the handle is closed, but no server hears of
+ * it: the requests, also those that release, go with the connections. */
+static void own(struct fl_redlock *r)
+{
+    r->depth++;
+    if (!fli_alarm_own(&r->alarm) || (r->is_private && uv_loop_fork(&r->own_loop) != 0)) {
+        fli_fatal("this process was forked, and has no descriptors left for a loop of its own");
+    }
+    r->armed_ms = UINT64_MAX;
+    fli_ops_close(r);
+    fli_checks_close(r);
+    fli_keepers_close(r);
+    for (uint32_t i = 0; i < r->n; i++) {
+        fli_server_own(&r->servers[i]);
+        fli_deferred_drop(&r->servers[i]);
+    }
+    r->depth--;
+    arm(r);
+}
+
+void fli_own(struct fl_redlock *r)
+{
+    bool inherited = r->process != fli_process() && r->depth == 0;
+    if (inherited && !r->closing) {
+        own(r);
+    }
+    r->process = inherited ? fli_process() : r->process;
+}
+
 void fli_enter(struct fl_redlock *r)
 {
+    fli_own(r);
     r->depth++;
 }
 
@@ -421,6 +453,7 @@ static void init(struct fl_redlock *r)
     fli_list_init(&r->notes);
     fli_heap_init(&r->due, is_sooner);
     fli_buf_init(&r->text.bytes, FLI_OP_TEXT_MAX);
+    r->process = fli_process();
     r->armed_ms = UINT64_MAX;
     r->owner.ready = owner_ready;
     r->owner.down = owner_down;
@@ -554,7 +587,7 @@ void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx)
     if (r == NULL || r->closing) {
         return;
     }
-    if (r->is_private && has_deferred_for_opening(r)) {
+    if (r->process == fli_process() && r->is_private && has_deferred_for_opening(r)) {
         send_deferred(r);
     }
     fli_enter(r);

@@ -69,7 +69,8 @@ struct fl_redlock {
     uint64_t due_seq;
     struct fli_list notes;
 
-    uint32_t depth; /* of fli_enter() */
+    uint64_t process; /* whose it is */
+    uint32_t depth;   /* of fli_enter() */
     bool closing;
     void (*closed)(void *ctx);
     void *closed_ctx;
@@ -80,7 +81,9 @@ struct fl_redlock {
 
 /* ---- redlock.c ------------------------------------------------------------------------------- */
 
-void fli_enter(struct fl_redlock *r);
+void fli_enter(struct fl_redlock *r); /* and fli_own() */
+/* In a child of fork() that has inherited the handle, makes it the child's. */
+void fli_own(struct fl_redlock *r);
 void fli_leave_call(struct fl_redlock *r); /* for public calls */
 void fli_due_set(struct fl_redlock *r, struct fli_due *d, uint64_t due_ms);
 void fli_due_clear(struct fl_redlock *r, struct fli_due *d);

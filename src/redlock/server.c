@@ -111,6 +111,16 @@ void fli_server_close(struct fli_server *s)
     s->password = NULL;
 }
 
+void fli_server_own(struct fli_server *s)
+{
+    if (s->conn.watch != NULL) {
+        drop(s, FL_REDLOCK_DOWN, "it was the connection of the process that forked this one");
+    }
+    s->retry_ms = 0;
+    s->failures = 0;
+    s->settled = false;
+}
+
 /* ---- logging in ------------------------------------------------------------------------------ */
 
 enum step {

@@ -95,6 +95,10 @@ void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint3
  * holds. */
 void fli_server_close(struct fli_server *s);
 
+/* In a child of fork(): ends the parent's connection here without a word to the server, and
+ * connects anew when it is next time to. */
+void fli_server_own(struct fli_server *s);
+
 /* Connects when it is time to. Gives up a connection that takes too long. */
 void fli_server_tick(struct fli_server *s, uint64_t now_ms);
 /* When fli_server_tick() has to be called next; UINT64_MAX: not at all. */

@@ -158,6 +158,12 @@ int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*ring)(struct fli
     return 0;
 }
 
+/* Nothing forks here. */
+bool fli_alarm_own(struct fli_alarm *a)
+{
+    return true;
+}
+
 void fli_alarm_set(struct fli_alarm *a, uint64_t at_ms)
 {
     struct holder *h = holder_of(a);
@@ -395,6 +401,10 @@ void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t 
 void fli_server_distrust(struct fli_server *s)
 {
     lab_fail("the answer of server %u makes no sense to the handle", s->index);
+}
+
+void fli_server_own(struct fli_server *s)
+{
 }
 
 void fli_server_read(struct fli_server *s)

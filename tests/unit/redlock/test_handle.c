@@ -138,6 +138,10 @@ void fli_server_read(struct fli_server *s)
 {
 }
 
+void fli_server_own(struct fli_server *s)
+{
+}
+
 void fli_server_flush(struct fli_server *s)
 {
 }

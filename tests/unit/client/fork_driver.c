@@ -1,0 +1,662 @@
+/* fork_driver.c: handles that exist before fork(), in the parent and in a child at once. Each
+ * scenario ends with 0, or names what is wrong. Driven by tests/integration/forks.py.
+ *
+ *   fork_driver client|async|keepalive|storm NODES [CACERT]
+ *   fork_driver store ADDRESS | marks DIR | redlock|redlock_loop SERVERS */
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "fencelock/fence.h"
+#include "fencelock/redlock.h"
+#include "fencelock/store_client.h"
+
+#define PATIENCE_MS UINT64_C(240000)
+#define LONG_MS UINT64_C(1200000)
+#define KEYS 100
+#define WORKERS 4
+#define STORMS 100
+
+#define CHECK(ok)                                                                                  \
+    do {                                                                                           \
+        if (!(ok)) {                                                                               \
+            printf("line %d: not so: %s\n", __LINE__, #ok);                                        \
+            fflush(stdout);                                                                        \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static struct fl_tls_options tls;
+static struct fl_client_options patient = {.timeout_ms = PATIENCE_MS};
+
+/* ---- two processes --------------------------------------------------------------------------- */
+
+static int channel[2];
+
+static pid_t fork_child(void)
+{
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, channel) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    (void)alarm(600);
+    return child;
+}
+
+static void tell(int end)
+{
+    CHECK(write(channel[end], "x", 1) == 1);
+}
+
+static void hear(int end)
+{
+    char c;
+    CHECK(read(channel[end], &c, 1) == 1);
+}
+
+static void join(pid_t child)
+{
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(channel[0]);
+    close(channel[1]);
+}
+
+/* The sockets of this process, but for the channel. */
+static unsigned sockets(void)
+{
+    unsigned n = 0;
+    for (int fd = 3; fd < 256; fd++) {
+        int type;
+        socklen_t len = sizeof type;
+        n += fd != channel[0] && fd != channel[1] &&
+             getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
+    }
+    return n;
+}
+
+/* The local port of the only socket. */
+static unsigned port(void)
+{
+    for (int fd = 3; fd < 256; fd++) {
+        struct sockaddr_in at;
+        socklen_t len = sizeof at;
+        if (getsockname(fd, (struct sockaddr *)&at, &len) == 0 && at.sin_family == AF_INET) {
+            return at.sin_port;
+        }
+    }
+    return 0;
+}
+
+/* ---- the blocking client --------------------------------------------------------------------- */
+
+static void client_in_child(fl_client *c, struct fl_grant *grant, struct fl_session *session)
+{
+    const struct fl_acquire_options long_one = {.ttl_ms = LONG_MS};
+    const struct fl_acquire_options under = {.session = session};
+    struct fl_grant mine;
+    CHECK(fl_remaining_ms(grant) == 0);
+    CHECK(fl_release(c, fl_str("held"), grant->token, 0) == FL_ENOTHELD);
+    CHECK(strstr(fl_client_error(c), "forked") != NULL);
+    CHECK(fl_session_close(c, session, 0) == FL_ENOSESSION);
+    CHECK(fl_acquire(c, fl_str("other"), &under, &mine) == FL_ENOSESSION);
+    CHECK(fl_acquire(c, fl_str("held"), NULL, &mine) == FL_ENOTHELD);
+    CHECK(sockets() == 1);
+    CHECK(fl_acquire(c, fl_str("of the child"), &long_one, &mine) == 0);
+    CHECK(mine.token > grant->token);
+    CHECK(fl_renew(c, fl_str("held"), grant, 0) == FL_ENOTHELD);
+    CHECK(fl_session_renew(c, session, 0) == FL_ENOSESSION);
+    CHECK(fl_release(c, fl_str("of the child"), mine.token, 0) == 0);
+    CHECK(fl_release(c, fl_str("held"), grant->token, 0) == FL_ENOTHELD);
+}
+
+static void client(const char *nodes, bool connected)
+{
+    const struct fl_acquire_options long_one = {.ttl_ms = LONG_MS};
+    const struct fl_session_options session_options = {.ttl_ms = LONG_MS};
+    struct fl_client_options options = patient;
+    struct fl_grant grant;
+    struct fl_session session;
+    fl_client *c;
+    char owner[FL_OWNER_MAX + 1] = "an-owner-that-the-user-gave";
+    options.owner = fl_str(owner);
+    CHECK(fl_client_create(nodes, &options, &c) == 0);
+    if (!connected) { /* an owner that is used twice is granted the same token twice */
+        pid_t child = fork_child();
+        int rc = fl_acquire(c, fl_str("once"), &long_one, &grant);
+        tell(child == 0 ? 1 : 0);
+        hear(child == 0 ? 1 : 0);
+        CHECK(rc == 0 || rc == FL_ENOTHELD);
+        bool is_owner = memcmp(fl_client_owner(c).data, owner, strlen(owner)) == 0;
+        CHECK(is_owner == (child != 0));
+        CHECK(rc != 0 || fl_release(c, fl_str("once"), grant.token, 0) == 0);
+        if (child == 0) {
+            _exit(rc == 0 ? 0 : 1);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+        CHECK((rc == 0) != (WEXITSTATUS(status) == 0));
+        close(channel[0]);
+        close(channel[1]);
+        fl_client_destroy(c);
+        return;
+    }
+    CHECK(fl_acquire(c, fl_str("held"), &long_one, &grant) == 0);
+    CHECK(fl_session_open(c, &session_options, &session) == 0);
+    pid_t child = fork_child();
+    if (child == 0) {
+        client_in_child(c, &grant, &session);
+        fl_client_destroy(c);
+        _exit(0);
+    }
+    unsigned before = port();
+    for (int i = 0; i < KEYS; i++) {
+        CHECK(fl_check(c, fl_str("held"), grant.token, 0) == 0);
+    }
+    join(child);
+    child = fork_child();
+    if (child == 0) {
+        fl_client_destroy(c); /* without a single call */
+        _exit(0);
+    }
+    join(child);
+    CHECK(fl_remaining_ms(&grant) > 0);
+    CHECK(fl_session_renew(c, &session, 0) == 0);
+    CHECK(fl_renew(c, fl_str("held"), &grant, 0) == 0);
+    CHECK(fl_release(c, fl_str("held"), grant.token, 0) == 0);
+    CHECK(fl_session_close(c, &session, 0) == 0);
+    CHECK(port() == before); /* its connection was not ended by a child */
+    fl_client_destroy(c);
+}
+
+/* ---- the storage ----------------------------------------------------------------------------- */
+
+static void work_at_store(fl_store *s, int worker)
+{
+    char key[32];
+    snprintf(key, sizeof key, "lock-%d", worker);
+    const struct fl_fencing fencing = {.lock = fl_str(strdup(key)), .token = 1};
+    for (int i = 0; i < KEYS; i++) {
+        char *value;
+        size_t len;
+        snprintf(key, sizeof key, "key-%d-%d", worker, i);
+        CHECK(fl_store_set(s, fl_str(key), fl_str(key), fencing, 0, NULL) == 0);
+        CHECK(fl_store_get(s, fl_str(key), fencing, 0, NULL, &value, &len) == 0);
+        CHECK(len == strlen(key) && memcmp(value, key, len) == 0);
+        free(value);
+    }
+    free((void *)(uintptr_t)fencing.lock.data);
+}
+
+static void store(const char *address)
+{
+    fl_store *s;
+    pid_t workers[WORKERS];
+    CHECK(fl_store_create(address, PATIENCE_MS, &s) == 0);
+    work_at_store(s, WORKERS); /* so it is connected */
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = fork();
+        if (workers[i] == 0) {
+            work_at_store(s, i);
+            fl_store_destroy(s);
+            _exit(0);
+        }
+    }
+    work_at_store(s, WORKERS);
+    for (int i = 0; i < WORKERS; i++) {
+        int status;
+        CHECK(waitpid(workers[i], &status, 0) == workers[i] && status == 0);
+    }
+    work_at_store(s, WORKERS);
+    fl_store_destroy(s);
+}
+
+/* ---- on an event loop ------------------------------------------------------------------------ */
+
+struct event {
+    bool over;
+    int status;
+    fl_lock *lock;
+};
+
+static void on_acquired(void *arg, int status, const char *error, fl_lock *lock)
+{
+    struct event *e = arg;
+    *e = (struct event){true, status, lock};
+}
+
+static void on_done(void *arg, int status, const char *error)
+{
+    struct event *e = arg;
+    *e = (struct event){.over = true, .status = status};
+}
+
+static void finish(fl_async *a, const struct event *e)
+{
+    while (!e->over) {
+        struct pollfd p = {.fd = fl_async_fd(a), .events = POLLIN};
+        (void)poll(&p, 1, -1);
+        fl_async_process(a);
+    }
+}
+
+static unsigned changes; /* calls of on_change */
+
+static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
+{
+    changes++;
+}
+
+static void take(fl_async *a, const char *name, struct event *e)
+{
+    const struct fl_acquire_options options = {.ttl_ms = LONG_MS};
+    const struct fl_hold_options hold = {.on_change = on_change};
+    *e = (struct event){.over = false};
+    CHECK(fl_async_acquire(a, fl_str(name), &options, &hold, on_acquired, e, NULL) == 0);
+    finish(a, e);
+}
+
+static void check_is_lost(fl_lock *lock)
+{
+    fl_token token;
+    struct fl_fencing fencing;
+    CHECK(fl_lock_state(lock) == FL_HOLD_LOST && fl_lock_reason(lock) == FL_LOST_INHERITED);
+    CHECK(fl_lock_remaining_ms(lock) == 0);
+    CHECK(fl_lock_token(lock, &token) == FL_ENOTHELD);
+    CHECK(fl_lock_fencing(lock, &fencing) == FL_ENOTHELD);
+}
+
+/* The descriptors that an epoll descriptor watches. */
+static unsigned watched(int fd)
+{
+    char path[64];
+    char line[256];
+    unsigned n = 0;
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+    FILE *f = fopen(path, "r");
+    CHECK(f != NULL);
+    while (fgets(line, sizeof line, f) != NULL) {
+        n += strncmp(line, "tfd:", 4) == 0;
+    }
+    fclose(f);
+    return n;
+}
+
+/* Waits in the queue of a lock that is held, while the process forks. */
+static void async(const char *nodes)
+{
+    const struct fl_acquire_options wait = {.ttl_ms = LONG_MS, .wait_ms = PATIENCE_MS};
+    struct event held = {.over = false};
+    struct event waiting = {.over = false};
+    struct event e = {.over = false};
+    fl_async *a;
+    fl_async *other;
+    fl_call *call;
+    fl_token token;
+    CHECK(fl_async_create(nodes, &patient, &a) == 0 &&
+          fl_async_create(nodes, &patient, &other) == 0);
+    take(other, "awaited", &e);
+    fl_lock *awaited = e.lock;
+    CHECK(awaited != NULL);
+    take(a, "held", &held);
+    CHECK(held.status == 0);
+    CHECK(fl_async_acquire(a, fl_str("awaited"), &wait, NULL, on_acquired, &waiting, &call) == 0);
+    take(a, "another", &e); /* now the wait is on its way */
+    CHECK(fl_async_release(e.lock, 0, NULL, NULL) == 0);
+    fl_lock_free(e.lock);
+    pid_t child = fork_child();
+    if (child == 0) {
+        check_is_lost(held.lock);
+        CHECK(fl_async_release(held.lock, 0, on_done, &e) == FL_ENOTHELD);
+        take(a, "held", &e);
+        CHECK(e.status == FL_ENOTHELD && !waiting.over && changes == 0);
+        take(a, "of the child", &e);
+        CHECK(e.status == 0 && fl_lock_token(e.lock, &token) == 0);
+        fl_call_cancel(call); /* of the parent's: it still waits there */
+        fl_lock_free(held.lock);
+        fl_async_destroy(other); /* without a single call */
+        fl_lock_free(awaited);
+        fl_async_destroy(a);
+        fl_lock_free(e.lock);
+        _exit(0);
+    }
+    join(child);
+    unsigned before = watched(fl_async_fd(a));
+    child = fork_child();
+    if (child == 0) {
+        fl_async_destroy(a); /* without a single call */
+        fl_lock_free(held.lock);
+        _exit(0);
+    }
+    join(child);
+    CHECK(watched(fl_async_fd(a)) == before);
+    CHECK(!waiting.over && fl_lock_token(held.lock, &token) == 0);
+    e.over = false;
+    CHECK(fl_async_release(awaited, 0, on_done, &e) == 0);
+    finish(other, &e);
+    CHECK(e.status == 0);
+    finish(a, &waiting);
+    CHECK(waiting.status == 0 && fl_lock_token(waiting.lock, &token) == 0);
+    fl_lock_free(awaited);
+    fl_lock_free(waiting.lock);
+    fl_lock_free(held.lock);
+    fl_async_destroy(a);
+    fl_async_destroy(other);
+}
+
+/* ---- with the library's thread --------------------------------------------------------------- */
+
+static void wait_for_renewal(fl_lock *lock)
+{
+    uint64_t deadline_ms = fl_lock_deadline_ms(lock);
+    while (fl_lock_deadline_ms(lock) == deadline_ms) {
+        CHECK(fl_lock_state(lock) != FL_HOLD_LOST);
+        (void)poll(NULL, 0, 10);
+    }
+}
+
+/* Its TTL is long, and its first renewal is due at once: the grant is as old as the TTL allows. */
+static fl_lock *keep_ripe(fl_client *c, fl_keepalive *k, const char *name)
+{
+    const struct fl_acquire_options options = {.ttl_ms = LONG_MS};
+    struct fl_grant grant;
+    fl_lock *lock;
+    CHECK(fl_acquire(c, fl_str(name), &options, &grant) == 0);
+    grant.deadline_ms -= LONG_MS * 2 / 5;
+    CHECK(fl_keepalive_lock(k, fl_str(name), &grant, NULL, &lock) == 0);
+    return lock;
+}
+
+static void keepalive(const char *nodes)
+{
+    fl_client *c;
+    fl_keepalive *k;
+    fl_token token;
+    CHECK(fl_client_create(nodes, &patient, &c) == 0);
+    CHECK(fl_keepalive_start(nodes, &patient, &k) == 0);
+    fl_lock *held = keep_ripe(c, k, "kept");
+    wait_for_renewal(held);
+    pid_t child = fork_child();
+    if (child == 0) {
+        check_is_lost(held);
+        CHECK(fl_lock_release(c, held, 0) == FL_ENOTHELD);
+        fl_lock *mine = keep_ripe(c, k, "kept by the child");
+        wait_for_renewal(mine); /* so there is a thread */
+        CHECK(fl_lock_release(c, mine, 0) == 0);
+        fl_lock_free(mine);
+        fl_keepalive_stop(k);
+        fl_lock_free(held);
+        fl_client_destroy(c);
+        _exit(0);
+    }
+    join(child);
+    child = fork_child();
+    if (child == 0) {
+        fl_keepalive_stop(k); /* waits for no thread: it has none */
+        fl_lock_free(held);
+        _exit(0);
+    }
+    join(child);
+    CHECK(fl_lock_token(held, &token) == 0);
+    fl_lock *second = keep_ripe(c, k, "kept afterwards");
+    wait_for_renewal(second);
+    CHECK(fl_lock_release(c, held, 0) == 0);
+    fl_lock_free(held);
+    fl_lock_free(second);
+    fl_keepalive_stop(k);
+    fl_client_destroy(c);
+}
+
+static void *look(void *arg)
+{
+    fl_token token;
+    while (fl_lock_token(arg, &token) == 0) {
+    }
+    return NULL;
+}
+
+/* Forks while the library's thread and one of the user's are at work, and stops the library's while
+ * the other is inside a call. */
+static void storm(const char *nodes)
+{
+    const struct fl_acquire_options options = {.ttl_ms = LONG_MS};
+    struct fl_grant grant;
+    fl_client *c;
+    CHECK(fl_client_create(nodes, &patient, &c) == 0);
+    CHECK(fl_acquire(c, fl_str("storm"), &options, &grant) == 0);
+    for (int i = 0; i < STORMS; i++) {
+        pthread_t looker;
+        fl_keepalive *k;
+        fl_lock *lock;
+        CHECK(fl_keepalive_start(nodes, &patient, &k) == 0);
+        struct fl_grant ripe = grant;
+        ripe.deadline_ms -= LONG_MS * 2 / 5;
+        CHECK(fl_keepalive_lock(k, fl_str("storm"), &ripe, NULL, &lock) == 0);
+        CHECK(pthread_create(&looker, NULL, look, lock) == 0);
+        pid_t child = fork_child();
+        if (child == 0) {
+            check_is_lost(lock);
+            fl_lock_free(lock);
+            fl_keepalive_stop(k);
+            _exit(0);
+        }
+        fl_keepalive_stop(k);
+        (void)pthread_join(looker, NULL);
+        fl_lock_free(lock);
+        join(child);
+    }
+    CHECK(fl_renew(c, fl_str("storm"), &grant, 0) == 0);
+    fl_client_destroy(c);
+}
+
+/* ---- marks ----------------------------------------------------------------------------------- */
+
+static void marks(const char *dir)
+{
+    fl_fence *f;
+    fl_token mark;
+    size_t removed;
+    CHECK(fl_fence_open(dir, 0, &f) == 0);
+    CHECK(fl_fence_admit(f, "lock", 4, 5, NULL) == 0);
+    pid_t child = fork_child();
+    if (child == 0) {
+        fl_fence *again;
+        CHECK(fl_fence_admit(f, "lock", 4, 6, &mark) == FL_EBUSY);
+        CHECK(fl_fence_mark(f, "lock", 4, &mark) == FL_EBUSY);
+        CHECK(fl_fence_forget(f, 6, 1, &removed) == FL_EBUSY);
+        CHECK(fl_fence_open(dir, 0, &again) == FL_EBUSY); /* the parent has it */
+        fl_fence_close(f);
+        CHECK(fl_fence_open(dir, 0, &again) == FL_EBUSY);
+        tell(1);
+        hear(1); /* the parent has closed it */
+        CHECK(fl_fence_open(dir, 0, &again) == 0);
+        CHECK(fl_fence_mark(again, "lock", 4, &mark) == 0 && mark == 7);
+        fl_fence_close(again);
+        _exit(0);
+    }
+    hear(0);
+    CHECK(fl_fence_admit(f, "lock", 4, 7, NULL) == 0);
+    CHECK(fl_fence_admit(f, "lock", 4, 6, &mark) == FL_ESTALE && mark == 7);
+    fl_fence_close(f);
+    tell(0);
+    join(child);
+}
+
+/* ---- Redlock --------------------------------------------------------------------------------- */
+
+static struct fl_redlock_options redlock_options(const char *servers)
+{
+    return (struct fl_redlock_options){.servers = servers,
+                                       .restarts_are_safe = true,
+                                       .budget_ms = LONG_MS / 20,
+                                       .connect_ms = PATIENCE_MS,
+                                       .hung_ms = PATIENCE_MS,
+                                       .max_ttl_ms = LONG_MS};
+}
+
+static const struct fl_redlock_acquire_options long_redlock = {.ttl_ms = LONG_MS};
+
+static void redlock(const char *servers)
+{
+    const struct fl_redlock_options options = redlock_options(servers);
+    struct fl_redlock_lock held;
+    struct fl_redlock_lock mine;
+    fl_redlock *r;
+    CHECK(fl_redlock_create(NULL, &options, &r, NULL, 0) == 0);
+    CHECK(fl_redlock_acquire(r, fl_str("held"), &long_redlock, &held) == 0);
+    unsigned before = sockets();
+    pid_t child = fork_child();
+    if (child == 0) {
+        CHECK(fl_redlock_remaining_ms(&held) == 0);
+        CHECK(fl_redlock_extend(r, fl_str("held"), 0, &held) == FL_ENOTHELD);
+        CHECK(fl_redlock_release(r, fl_str("held"), &held) == FL_ENOTHELD);
+        CHECK(fl_redlock_acquire(r, fl_str("held"), &long_redlock, &mine) == FL_ENOTHELD);
+        CHECK(fl_redlock_acquire(r, fl_str("of the child"), &long_redlock, &mine) == 0);
+        CHECK(sockets() == before);
+        CHECK(fl_redlock_release(r, fl_str("of the child"), &mine) == 0);
+        fl_redlock_close(r, NULL, NULL);
+        _exit(0);
+    }
+    for (int i = 0; i < KEYS; i++) {
+        CHECK(fl_redlock_extend(r, fl_str("held"), 0, &held) == 0);
+    }
+    join(child);
+    child = fork_child();
+    if (child == 0) {
+        fl_redlock_close(r, NULL, NULL); /* without a single call */
+        _exit(0);
+    }
+    join(child);
+    CHECK(fl_redlock_extend(r, fl_str("held"), 0, &held) == 0);
+    CHECK(fl_redlock_release(r, fl_str("held"), &held) == 0);
+    fl_redlock_close(r, NULL, NULL);
+}
+
+struct redlock_event {
+    bool over;
+    int result;
+    enum fl_redlock_cause cause;
+    struct fl_redlock_lock lock;
+};
+
+static void on_redlock(void *ctx, int result, const struct fl_redlock_lock *lock,
+                       const struct fl_redlock_report *report)
+{
+    struct redlock_event *e = ctx;
+    e->over = true;
+    e->result = result;
+    e->cause = report->cause;
+    e->lock = lock != NULL ? *lock : e->lock;
+}
+
+static void on_ended(void *ctx, enum fl_redlock_end why, const struct fl_redlock_lock *lock)
+{
+    *(int *)ctx = (int)why;
+}
+
+static void on_closed(void *ctx)
+{
+    *(bool *)ctx = true;
+}
+
+static void take_redlock(uv_loop_t *loop, fl_redlock *r, const char *name, struct redlock_event *e)
+{
+    *e = (struct redlock_event){.over = false};
+    CHECK(fl_redlock_acquire_start(r, fl_str(name), &long_redlock, on_redlock, e, NULL) == 0);
+    while (!e->over) {
+        (void)uv_run(loop, UV_RUN_ONCE);
+    }
+}
+
+static void close_redlock(uv_loop_t *loop, fl_redlock *r)
+{
+    bool closed = false;
+    fl_redlock_close(r, on_closed, &closed);
+    while (!closed) {
+        (void)uv_run(loop, UV_RUN_ONCE);
+    }
+    CHECK(uv_loop_close(loop) == 0);
+}
+
+static void redlock_loop(const char *servers)
+{
+    const struct fl_redlock_options options = redlock_options(servers);
+    struct fl_redlock_acquire_options wait = {.ttl_ms = LONG_MS, .wait_ms = LONG_MS};
+    struct redlock_event held;
+    struct redlock_event waiting = {.over = false};
+    struct redlock_event e;
+    fl_redlock_keeper *keeper;
+    int end = -1;
+    uv_loop_t loop;
+    fl_redlock *r;
+    CHECK(uv_loop_init(&loop) == 0 && fl_redlock_create(&loop, &options, &r, NULL, 0) == 0);
+    take_redlock(&loop, r, "held", &held);
+    CHECK(held.result == 0);
+    CHECK(fl_redlock_keep_start(r, fl_str("held"), &held.lock, 1000000, on_ended, &end, &keeper) ==
+          0);
+    CHECK(fl_redlock_acquire_start(r, fl_str("held"), &wait, on_redlock, &waiting, NULL) == 0);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    pid_t child = fork_child();
+    if (child == 0) {
+        CHECK(uv_loop_fork(&loop) == 0);
+        CHECK(fl_redlock_remaining_ms(fl_redlock_keep_lock(keeper)) == 0);
+        CHECK(fl_redlock_release_start(r, fl_str("held"), &held.lock, NULL, NULL) == FL_ENOTHELD);
+        take_redlock(&loop, r, "of the child", &e);
+        CHECK(e.result == 0 && waiting.over && waiting.cause == FL_REDLOCK_CANCELLED);
+        CHECK(end == (int)FL_REDLOCK_END_CLOSED);
+        fl_redlock_keep_stop(keeper);
+        close_redlock(&loop, r);
+        _exit(0);
+    }
+    join(child);
+    take_redlock(&loop, r, "another", &e);
+    CHECK(e.result == 0 && !waiting.over && end == -1);
+    CHECK(fl_redlock_remaining_ms(fl_redlock_keep_lock(keeper)) > 0);
+    fl_redlock_keep_stop(keeper);
+    e.over = false;
+    CHECK(fl_redlock_release_start(r, fl_str("held"), &held.lock, on_redlock, &e) == 0);
+    while (!e.over || !waiting.over) { /* then the wait ends with the lock */
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    }
+    CHECK(e.result == 0 && waiting.result == 0);
+    close_redlock(&loop, r);
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc >= 3);
+    if (argc > 3) {
+        tls.ca_file = argv[3];
+        patient.tls = &tls;
+    }
+    const char *at = argv[2];
+    if (strcmp(argv[1], "client") == 0) {
+        client(at, false);
+        client(at, true);
+    } else if (strcmp(argv[1], "store") == 0) {
+        store(at);
+    } else if (strcmp(argv[1], "async") == 0) {
+        async(at);
+    } else if (strcmp(argv[1], "keepalive") == 0) {
+        keepalive(at);
+    } else if (strcmp(argv[1], "storm") == 0) {
+        storm(at);
+    } else if (strcmp(argv[1], "marks") == 0) {
+        marks(at);
+    } else if (strcmp(argv[1], "redlock") == 0) {
+        redlock(at);
+    } else {
+        CHECK(strcmp(argv[1], "redlock_loop") == 0);
+        redlock_loop(at);
+    }
+    puts("right");
+    return 0;
+}
