@@ -32,7 +32,7 @@
  *
  *   fl_acquire      with the same owner, so it cannot be granted twice. A delayed copy of the
  *                   request may still take the lock for this owner after the call has ended; its
- *                   TTL limits that.
+ *                   TTL limits that, and fl_settle() prevents it.
  *   fl_renew        yes
  *   fl_release      yes. When an earlier try had no answer and a later one finds nothing to
  *                   release, the result is FL_EUNCERTAIN: the lock is surely not held under this
@@ -173,6 +173,14 @@ FL_API uint64_t fl_remaining_ms(const struct fl_grant *grant);
  * the lock already gets the same token again. */
 FL_API int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_options *options,
                       struct fl_grant *ret) FL_MUST_USE;
+
+/* After an fl_acquire() that ended with FL_EUNCERTAIN, for a program that does not want the lock
+ * any more: sees to it that no attempt of this owner holds the lock, waits for it, or takes it
+ * later. options: those of the acquire. 0: that is so; other results as fl_acquire(): it may still
+ * be held until its TTL is over. It releases what this owner holds. A client that is destroyed
+ * settles nothing by itself. */
+FL_API int fl_settle(fl_client *c, struct fl_bytes name, const struct fl_acquire_options *options,
+                     uint64_t timeout_ms) FL_MUST_USE;
 
 /* Makes the lease last grant->ttl_ms from now on, and sets grant->deadline_ms. With a ttl_ms of 0
  * the lease lasts its old TTL, and deadline_ms becomes 0, since that TTL is unknown here. 0;

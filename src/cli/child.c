@@ -7,14 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/timer.h"
 #define TAKEN_GRACE_MAX_MS UINT64_C(1000)
 
-static const int forwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+#define GONE_POLLS 100 /* of 10 ms: for so long may a killed process take to be gone */
+
+/* They end a program that writes to a pipe nobody reads, or beyond RLIMIT_FSIZE. This one has a
+ * command to stop first. */
+static const int ignored[2] = {SIGPIPE, SIGXFSZ};
 
 bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t default_ms,
                     uint64_t ttl_max_ms)
@@ -53,21 +56,18 @@ bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t defa
 
 bool cli_child_take_over_signals(struct cli_child *c)
 {
-    sigset_t ours;
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGCHLD);
-    sigaddset(&ours, SIGTTOU);
-    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++) {
-        sigaddset(&ours, forwarded[i]);
-    }
+    sigset_t always;
+    sigemptyset(&always);
+    sigaddset(&always, SIGCHLD);
+    sigaddset(&always, SIGTTOU);
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
     const struct sigaction normal = {.sa_handler = SIG_DFL};
-    (void)sigaction(SIGPIPE, &ignore, &c->pipe_before);
+    for (size_t i = 0; i < 2; i++) {
+        (void)sigaction(ignored[i], &ignore, &c->before[i]);
+    }
     (void)sigaction(SIGCHLD, &normal, NULL); /* if SIGCHLD is ignored, children leave no status */
-    (void)sigprocmask(SIG_BLOCK, &ours, &c->mask_before);
-    c->signal_fd = signalfd(-1, &ours, SFD_NONBLOCK | SFD_CLOEXEC);
     c->timer_fd = fli_timer_open();
-    return c->signal_fd >= 0 && c->timer_fd >= 0;
+    return cli_signals_take(&c->signals, &always) && c->timer_fd >= 0;
 }
 
 void cli_child_warn(struct cli_child *c, const char *text)
@@ -121,8 +121,10 @@ _Noreturn static void become_command(struct cli_child *c, pid_t parent)
         _exit(CLI_EXIT_RUN_FAILED); /* the parent died before the line above */
     }
     lend_terminal(c, getpid());
-    (void)sigaction(SIGPIPE, &c->pipe_before, NULL);
-    (void)sigprocmask(SIG_SETMASK, &c->mask_before, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        (void)sigaction(ignored[i], &c->before[i], NULL);
+    }
+    (void)sigprocmask(SIG_SETMASK, &c->signals.before, NULL);
     /* execvp() changes nothing; only its type says otherwise, for historical reasons. */
     char **argv = (char **)(uintptr_t)c->args->rest;
     (void)execvp(argv[0], argv);
@@ -151,11 +153,44 @@ void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms)
     lend_terminal(c, child);
 }
 
-static void signal_command(const struct cli_child *c, int signal)
+/* Somebody has to know that a command goes on which this process is not allowed to stop. */
+static void warn_of_command(struct cli_child *c, const char *why)
 {
-    if (c->pid != 0 && kill(-c->pid, signal) != 0 && errno == ESRCH) {
-        (void)kill(c->pid, signal); /* it may not have made its group yet */
+    char text[256];
+    if (c->not_stopped) {
+        return;
     }
+    c->not_stopped = true;
+    snprintf(text, sizeof text, "the command cannot be stopped: %s%s", why,
+             c->lost ? "; it still runs, and another owner may hold the lock" : "");
+    cli_child_warn(c, text);
+}
+
+static void signal_command(struct cli_child *c, int signal)
+{
+    if (c->pid == 0) {
+        return;
+    }
+    int rc = kill(-c->pid, signal);
+    if (rc != 0 && errno == ESRCH) {
+        rc = kill(c->pid, signal); /* it may not have made its group yet */
+    }
+    if (rc != 0 && errno == EPERM) {
+        warn_of_command(c, "it runs as another user, so a signal to it is not permitted");
+    }
+}
+
+/* Whether what the command has started is gone, after a KILL to all of it. It is allowed to send
+ * that if any of them can be sent it. */
+static bool is_group_gone(pid_t group)
+{
+    for (int i = 0; i < GONE_POLLS; i++) {
+        if (kill(-group, 0) != 0 && errno == ESRCH) {
+            return true;
+        }
+        (void)poll(NULL, 0, 10);
+    }
+    return false;
 }
 
 static void kill_if_due(struct cli_child *c)
@@ -225,16 +260,31 @@ static void reap_command(struct cli_child *c)
         signal_command(c, SIGKILL);
     }
     (void)waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG);
+    if (c->lost && c->on_lost == CLI_ON_LOST_KILL && !is_group_gone(c->pid)) {
+        warn_of_command(c, "what it has started runs as another user");
+    }
     c->pid = 0;
     lend_terminal(c, getpgrp());
-    c->exit_code = c->lost ? (int)CLI_EXIT_RUN_LOST : exit_code_of(&info);
+    c->exit_code = !c->lost         ? exit_code_of(&info)
+                   : c->not_stopped ? (int)CLI_EXIT_RUN_NOT_STOPPED
+                                    : (int)CLI_EXIT_RUN_LOST;
+}
+
+/* As process 1 of a container, this one inherits all whose parents have ended. */
+static void reap_orphans(const struct cli_child *c)
+{
+    siginfo_t info = {.si_pid = 0};
+    while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 &&
+           info.si_pid != c->pid) {
+        (void)waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
+        info.si_pid = 0;
+    }
 }
 
 static void take_signals(struct cli_child *c)
 {
-    struct signalfd_siginfo info;
-    while (read(c->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        int signal = (int)info.ssi_signo;
+    int signal;
+    while ((signal = cli_signals_next(&c->signals)) != 0) {
         if (signal == SIGCHLD || signal == SIGTTOU) {
             continue; /* the command is checked after each poll() in any case */
         }
@@ -260,28 +310,17 @@ void cli_child_before(struct cli_child *c)
 void cli_child_after(struct cli_child *c)
 {
     kill_if_due(c);
+    reap_orphans(c);
     reap_command(c);
-}
-
-/* Ends this process by the same signal, so that its parent sees it. */
-static void die_of(struct cli_child *c)
-{
-    const struct sigaction normal = {.sa_handler = SIG_DFL};
-    (void)sigaction(c->died_of, &normal, NULL);
-    (void)sigprocmask(SIG_SETMASK, &c->mask_before, NULL);
-    (void)raise(c->died_of);
 }
 
 int cli_child_fini(struct cli_child *c)
 {
-    if (c->signal_fd > 0) {
-        close(c->signal_fd);
+    if (c->signals.fd > 0) {
+        close(c->signals.fd);
     }
     if (c->timer_fd > 0) {
         close(c->timer_fd);
     }
-    if (c->died_of != 0) {
-        die_of(c);
-    }
-    return c->exit_code;
+    return c->died_of != 0 ? cli_signals_die(&c->signals, c->died_of) : c->exit_code;
 }

@@ -1,5 +1,5 @@
 /* child.h: the command that `run` and `redlock run` start when they hold a lock, and stop before
- * they lose it. Used from one thread, whose poll() watches signal_fd and timer_fd.
+ * they lose it. Used from one thread, whose poll() watches signals.fd and timer_fd.
  *
  *     lost: TERM          KILL        deadline
  *      |-------------------|-------------|
@@ -14,7 +14,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
-#include "cli/fencelock_common.h"
+#include "cli/interrupted.h"
 
 #define CLI_NEVER_MS UINT64_MAX
 
@@ -32,16 +32,16 @@ struct cli_child {
     /* the line on stderr about the place in the queue is to be overwritten */
     bool place_line;
 
-    int signal_fd;
+    struct cli_signals signals;
     int timer_fd;     /* of the clock of deadlines; that of poll() stands still while suspended */
     uint64_t kill_ms; /* CLI_NEVER_MS: not due */
     pid_t pid;        /* 0: not running */
     bool terminal;    /* the terminal is ours, so the command may have it */
     bool lost;        /* the lock is lost, and the command is being stopped */
+    bool not_stopped; /* a signal could not be sent to it, and that was printed */
     int exit_code;
-    int died_of; /* the signal by which this process will end too; 0: none */
-    sigset_t mask_before;
-    struct sigaction pipe_before;
+    int died_of;                /* the signal by which this process will end too; 0: none */
+    struct sigaction before[2]; /* of SIGPIPE and SIGXFSZ */
 };
 
 /* Takes --ttl, --on-lost and --max-hold. default_ms: the TTL without --ttl. False: wrong, and a
@@ -49,7 +49,7 @@ struct cli_child {
 bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t default_ms,
                     uint64_t ttl_max_ms);
 
-/* From now on signals arrive at signal_fd. False: that or timer_fd could not be made. */
+/* From now on signals arrive at signals.fd. False: that or timer_fd could not be made. */
 bool cli_child_take_over_signals(struct cli_child *c);
 
 /* Writes a message to stderr, or drops it when a full pipe would block. With --quiet only

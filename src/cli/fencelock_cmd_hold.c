@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/fencelock_common.h"
+#include "cli/interrupted.h"
 #include "client/caller.h"
 
 #define TROUBLE_FIRST_MS UINT64_C(2000)
@@ -120,6 +120,29 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
     t->has_printed = true;
 }
 
+/* A signal ends it by that signal, and then nobody is left holding the lock; but an owner that was
+ * named may have held it before, and can ask again. */
+static int acquire(const struct cli_args *a, fl_client *c, const struct fl_acquire_options *options,
+                   struct cli_signals *signals)
+{
+    struct fl_grant grant;
+    fli_client_stop_at(c, signals->fd);
+    int rc = fl_acquire(c, cli_name_of(a), options, &grant);
+    int signal = cli_signals_next(signals);
+    if (signal == 0 && rc == 0) {
+        show_grant(a, options->owner, &grant);
+        return CLI_EXIT_DONE;
+    }
+    if (signal == 0) {
+        return not_acquired(a, rc, fl_client_error(c), options->owner);
+    }
+    uint64_t last = fli_client_last_attempt(c);
+    if (!cli_has(a, CLI_OPT_OWNER)) {
+        cli_settle(a, signals, options, rc == 0 && last == 0 ? 1 : last);
+    }
+    return cli_signals_die(signals, signal);
+}
+
 int cli_run_acquire(const struct cli_args *a)
 {
     int code = CLI_EXIT_USAGE;
@@ -146,14 +169,12 @@ int cli_run_acquire(const struct cli_args *a)
     }
     struct trouble trouble = {.name = a->arg[0]};
     fli_client_on_trouble(c, on_trouble, &trouble);
-    struct fl_grant grant;
-    int rc = fl_acquire(c, cli_name_of(a), &options, &grant);
-    if (rc == 0) {
-        show_grant(a, owner, &grant);
-        code = CLI_EXIT_DONE;
-    } else {
-        code = not_acquired(a, rc, fl_client_error(c), owner);
+    struct cli_signals signals;
+    if (!cli_signals_take(&signals, NULL)) {
+        fl_client_destroy(c);
+        return cli_fail(a, FL_ESYSTEM, "signals cannot be received", NULL, NULL);
     }
+    code = acquire(a, c, &options, &signals);
     fl_client_destroy(c);
     return code;
 }

@@ -4,7 +4,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "cli/interrupted.h"
 #include "cli/redlock_args.h"
+#include "client/caller.h"
+#include "redlock/blocking.h"
 
 static void json_servers(struct cli_json *j, const fl_redlock *r)
 {
@@ -94,6 +97,37 @@ static int show_failure(const struct cli_args *a, const fl_redlock *r, const fl_
 
 /* ---- acquire --------------------------------------------------------------------------------- */
 
+/* A signal ends it by that signal; what was set is given back before. */
+static int acquire(const struct cli_args *a, fl_redlock *r,
+                   const struct fl_redlock_acquire_options *options, fl_client *tokens,
+                   const struct cli_signals *signals, int *ret_signal)
+{
+    struct fl_redlock_lock lock;
+    if (signals == NULL) {
+        return cli_fail(a, FL_ESYSTEM, "signals cannot be received", NULL, NULL);
+    }
+    fli_redlock_stop_at(r, signals->fd);
+    if (tokens != NULL) {
+        fli_client_stop_at(tokens, signals->fd);
+    }
+    int rc = tokens == NULL ? fl_redlock_acquire(r, cli_name_of(a), options, &lock)
+                            : fl_redlock_acquire_fenced(r, cli_name_of(a), options,
+                                                        fl_issue_token_from, tokens, &lock);
+    *ret_signal = cli_signals_next(signals);
+    if (*ret_signal != 0 && rc == 0 && fl_redlock_release(r, cli_name_of(a), &lock) != 0) {
+        cli_complain("%.255s: not given back everywhere, it ends with its TTL", a->arg[0]);
+    }
+    if (*ret_signal != 0) {
+        return CLI_EXIT_UNKNOWN;
+    }
+    cli_redlock_warn_of_nodes(r, fl_redlock_last(r));
+    if (rc == 0) {
+        show_lock(a, r, "acquired", &lock);
+        return CLI_EXIT_DONE;
+    }
+    return show_failure(a, r, tokens, "acquired", rc);
+}
+
 int cli_run_redlock_acquire(const struct cli_args *a)
 {
     struct fl_redlock_acquire_options options;
@@ -106,21 +140,15 @@ int cli_run_redlock_acquire(const struct cli_args *a)
         return code;
     }
     fl_redlock *r = cli_redlock_create(a, NULL, &code);
+    int signal = 0;
+    struct cli_signals signals;
     if (r != NULL) {
-        struct fl_redlock_lock lock;
-        int rc = tokens == NULL ? fl_redlock_acquire(r, cli_name_of(a), &options, &lock)
-                                : fl_redlock_acquire_fenced(r, cli_name_of(a), &options,
-                                                            fl_issue_token_from, tokens, &lock);
-        cli_redlock_warn_of_nodes(r, fl_redlock_last(r));
-        if (rc == 0) {
-            show_lock(a, r, "acquired", &lock);
-        } else {
-            code = show_failure(a, r, tokens, "acquired", rc);
-        }
+        bool taken = cli_signals_take(&signals, NULL);
+        code = acquire(a, r, &options, tokens, taken ? &signals : NULL, &signal);
         fl_redlock_close(r, NULL, NULL);
     }
     fl_client_destroy(tokens);
-    return code;
+    return signal != 0 ? cli_signals_die(&signals, signal) : code;
 }
 
 /* ---- extend, release ------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 
 #include "cli/child.h"
 #include "cli/redlock_args.h"
+#include "client/caller.h"
 
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define CHECK_AFTER_MS UINT64_C(2000)
@@ -174,7 +175,7 @@ static void turn(struct runner *r, uint64_t until_ms)
     }
     cli_child_wake_at(&r->child, next_ms);
     struct pollfd p[] = {{.fd = uv_backend_fd(&r->loop), .events = POLLIN},
-                         {.fd = r->child.signal_fd, .events = POLLIN},
+                         {.fd = r->child.signals.fd, .events = POLLIN},
                          {.fd = r->child.timer_fd, .events = POLLIN}};
     (void)poll(p, 3, r->called_back ? 0 : uv_backend_timeout(&r->loop));
     cli_child_before(&r->child);
@@ -285,7 +286,11 @@ static int run_with_loop(struct runner *r)
         fl_client_destroy(r->tokens);
         return code;
     }
-    int rc = cli_child_take_over_signals(&r->child) ? start_acquire(r) : FL_ESYSTEM;
+    int rc = cli_child_take_over_signals(&r->child) ? 0 : FL_ESYSTEM;
+    if (rc == 0 && r->tokens != NULL) {
+        fli_client_stop_at(r->tokens, r->child.signals.fd);
+    }
+    rc = rc == 0 ? start_acquire(r) : rc;
     if (rc == 0) {
         wait_run_and_release(r);
     } else if (rc == FL_EINVAL) {

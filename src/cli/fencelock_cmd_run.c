@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "cli/child.h"
+#include "client/caller.h"
 #include "fencelock/hold.h"
 
 #define PLACE_FIRST_MS UINT64_C(300)
@@ -29,6 +30,7 @@
 struct runner {
     const struct cli_args *args;
     fl_async *async;
+    struct fl_acquire_options options;
     struct cli_child child;
     char note[NOTE_SIZE]; /* who it is, for `show` */
     /* waiting */
@@ -238,7 +240,7 @@ static void turn(struct runner *r)
 {
     uint64_t next_ms = r->acquiring != NULL && r->fetching == NULL ? r->place_ms : CLI_NEVER_MS;
     struct pollfd p[] = {{.fd = fl_async_fd(r->async), .events = POLLIN},
-                         {.fd = r->child.signal_fd, .events = POLLIN},
+                         {.fd = r->child.signals.fd, .events = POLLIN},
                          {.fd = r->child.timer_fd, .events = POLLIN}};
     cli_child_wake_at(&r->child, next_ms);
     (void)poll(p, 3, -1);
@@ -272,6 +274,7 @@ static void wait_run_and_release(struct runner *r)
     }
     if (r->acquiring != NULL) {
         fl_call_cancel(r->acquiring);
+        cli_settle(r->args, &r->child.signals, &r->options, fli_async_last_attempt(r->async));
     }
     if (r->fetching != NULL) {
         fl_call_cancel(r->fetching);
@@ -311,18 +314,18 @@ static void describe_holder(const struct cli_args *a, char note[NOTE_SIZE],
 static int acquire(struct runner *r)
 {
     const struct cli_args *a = r->args;
-    struct fl_acquire_options options = {
+    r->options = (struct fl_acquire_options){
         .ttl_ms = r->child.ttl_ms,
         .wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : FL_WAIT_MAX_MS,
         .owner = owner_of(r),
         .value = fl_str(cli_has(a, CLI_OPT_VALUE) ? a->text[CLI_OPT_VALUE] : r->note),
     };
-    (void)cli_mode_of(a, &options); /* checked in cli_run_run() already */
+    (void)cli_mode_of(a, &r->options); /* checked in cli_run_run() already */
     const struct fl_hold_options hold = {.max_hold_ms = a->number[CLI_OPT_MAX_HOLD],
                                          .reserve_ms = r->child.reserve_ms,
                                          .on_change = on_change,
                                          .arg = r};
-    return fl_async_acquire(r->async, fl_str(a->arg[0]), &options, &hold, on_acquired, r,
+    return fl_async_acquire(r->async, fl_str(a->arg[0]), &r->options, &hold, on_acquired, r,
                             &r->acquiring);
 }
 

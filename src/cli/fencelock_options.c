@@ -567,8 +567,8 @@ void cli_print_help(const struct cli_command *commands, const struct cli_command
         "\nA TIME has a unit: 500ms, 5s, 2m, 1h. A number alone is milliseconds.\n"
         "Exit codes: 0 done; 1 no (held by another, not held, stale...); 2 wrong usage;\n"
         "3 no node could be asked, or the outcome is unknown; 4 store get: there is no such key.\n"
-        "run ends with its command's exit code, or with 123: the lock was lost; 124: not "
-        "acquired;\n"
+        "run ends with its command's exit code, or with 122: the lock was lost, and the command\n"
+        "could not be stopped; 123: the lock was lost; 124: not acquired;\n"
         "125: as 3; 126: the command cannot be executed; 127: it is not found.\n",
         f);
 }

@@ -17,7 +17,8 @@ enum cli_exit {
     CLI_EXIT_MISSING = 4, /* `store get`: there is no such key */
 
     /* `run` otherwise ends as its command does. These are next to those of timeout(1). */
-    CLI_EXIT_RUN_LOST = 123, /* the lock was lost, and the command was stopped */
+    CLI_EXIT_RUN_NOT_STOPPED = 122, /* the lock was lost, and the command could not be stopped */
+    CLI_EXIT_RUN_LOST = 123,        /* the lock was lost, and the command was stopped */
     /* another owner held the lock, or a limit or a deadlock prevented it */
     CLI_EXIT_RUN_NOT_ACQUIRED = 124,
     CLI_EXIT_RUN_FAILED = 125,    /* no node could be reached, or the outcome is unknown */

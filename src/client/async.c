@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "client/caller.h"
 #include "client/lists.h"
 #include "client/owner.h"
 #include "client/url.h"
@@ -182,6 +183,11 @@ struct fl_bytes fl_async_owner(const fl_async *a)
 {
     own_if_possible(a);
     return fli_owner_bytes(&a->engine.owner);
+}
+
+uint64_t fli_async_last_attempt(const struct fl_async *a)
+{
+    return fli_attempts_last(&a->engine.attempts, fli_clock_ms());
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */

@@ -32,6 +32,12 @@ static inline void fli_attempts_uncertain(struct fli_attempts *a, uint64_t last,
     a->until_ms = now_ms + FLI_ATTEMPTS_UNCERTAIN_MS;
 }
 
+/* The number of an attempt that may still be on its way; 0: there is none. */
+static inline uint64_t fli_attempts_last(const struct fli_attempts *a, uint64_t now_ms)
+{
+    return now_ms < a->until_ms ? a->above : 0;
+}
+
 /* A call has ended, and `last` is the number of its last attempt. */
 static inline void fli_attempts_learn(struct fli_attempts *a, const struct fli_call_state *ended,
                                       uint64_t last, uint64_t now_ms)

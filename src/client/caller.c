@@ -132,6 +132,7 @@ static void on_node_trouble(void *arg, uint32_t node, const char *text)
 int fli_caller_init(struct fli_caller *k, const char *nodes)
 {
     memset(k, 0, sizeof *k);
+    k->stop_fd = -1;
     int rc = fli_engine_init(&k->engine, nodes, true);
     k->engine.watcher = (struct fli_engine_watcher){on_node_trouble, on_event, k};
     return rc;
@@ -163,14 +164,21 @@ static void tell_of_silence(struct fli_caller *k)
 /* silent_ms: when to tell that nothing has been heard; 0: not. Returns when to tell it now. */
 static uint64_t wait_for_events(struct fli_caller *k, uint64_t silent_ms)
 {
-    struct pollfd p = {.fd = k->engine.epoll_fd, .events = POLLIN};
+    struct pollfd p[] = {{.fd = k->engine.epoll_fd, .events = POLLIN},
+                         {.fd = k->stop_fd, .events = POLLIN}};
     uint64_t now_ms = fli_clock_ms();
     if (silent_ms != 0 && now_ms >= silent_ms) {
         tell_of_silence(k);
         silent_ms = 0;
     }
-    (void)poll(&p, 1, silent_ms == 0 ? -1 : (int)(silent_ms - now_ms));
+    (void)poll(p, 2, silent_ms == 0 ? -1 : (int)(silent_ms - now_ms));
     return silent_ms;
+}
+
+static bool is_stopped(const struct fli_caller *k)
+{
+    struct pollfd p = {.fd = k->stop_fd, .events = POLLIN};
+    return k->stop_fd >= 0 && poll(&p, 1, 0) == 1;
 }
 
 int fli_caller_own(struct fli_caller *k)
@@ -204,6 +212,10 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
     bool is_told = k->on_trouble != NULL && call->wait_ms == 0;
     uint64_t silent_ms = is_told ? fli_clock_ms() + FLI_SILENCE_MS : 0;
     for (fli_engine_process(&k->engine); !o.over; fli_engine_process(&k->engine)) {
+        if (is_stopped(k)) {
+            fli_engine_cancel(op);
+            return fli_caller_fail(k, FL_EUNCERTAIN, "it was interrupted");
+        }
         silent_ms = wait_for_events(k, silent_ms);
     }
     if (o.ended.status != 0) {

@@ -6,6 +6,7 @@
 
 #include "client/engine.h"
 
+struct fl_async;
 struct fl_store;
 
 #define FLI_TROUBLE_SIZE 160u
@@ -21,6 +22,7 @@ struct fli_caller {
     struct fli_engine engine;
     fli_trouble_cb on_trouble; /* NULL: none */
     void *trouble_arg;
+    int stop_fd; /* a call ends with FL_EUNCERTAIN when it is readable; -1: none */
     /* private; trouble[n_nodes] is of a leader whose address is not in the list */
     bool without; /* no usable node, since without_ms */
     uint64_t without_ms;
@@ -58,6 +60,15 @@ int fli_caller_once(struct fli_caller *k, uint32_t node, enum fli_ask_op op, uin
 int fli_caller_ask(struct fli_caller *k, struct fli_link *link, uint32_t node,
                    const struct fli_ask *ask, uint64_t timeout_ms,
                    redisReply **ret_reply) FLI_MUST_USE;
+
+/* For programs that are interrupted: every later call ends when fd is readable; -1: none does. */
+void fli_client_stop_at(fl_client *c, int fd);
+
+/* The number of an attempt at an ACQUIRE of this handle that may still be carried out; 0: there is
+ * none. And: this handle's attempts come after that one of another handle. */
+uint64_t fli_client_last_attempt(const fl_client *c);
+uint64_t fli_async_last_attempt(const struct fl_async *a);
+void fli_client_begin_above(fl_client *c, uint64_t last);
 
 /* For every later call of this client. NULL: no callback any more. */
 void fli_client_on_trouble(fl_client *c, fli_trouble_cb on_trouble, void *arg);

@@ -12,6 +12,8 @@
 #include "client/owner.h"
 #include "client/url.h"
 
+#define SETTLE_TTL_MS UINT64_C(1000)
+
 struct fl_client {
     struct fli_caller caller;
 };
@@ -85,6 +87,21 @@ void fli_client_on_trouble(fl_client *c, fli_trouble_cb on_trouble, void *arg)
 {
     c->caller.on_trouble = on_trouble;
     c->caller.trouble_arg = arg;
+}
+
+void fli_client_stop_at(fl_client *c, int fd)
+{
+    c->caller.stop_fd = fd;
+}
+
+uint64_t fli_client_last_attempt(const fl_client *c)
+{
+    return fli_attempts_last(&c->caller.engine.attempts, fli_clock_ms());
+}
+
+void fli_client_begin_above(fl_client *c, uint64_t last)
+{
+    fli_attempts_uncertain(&c->caller.engine.attempts, last, fli_clock_ms());
 }
 
 const char *fl_client_error(const fl_client *c)
@@ -251,6 +268,23 @@ int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_optio
                                  .process = fli_process()};
     }
     return rc;
+}
+
+/* The attempt that settles is the newest, so that all before it have no effect any more. Its TTL is
+ * short, in case that its own grant is not heard of. */
+int fl_settle(fl_client *c, struct fl_bytes name, const struct fl_acquire_options *options,
+              uint64_t timeout_ms)
+{
+    struct fl_acquire_options o = {.wait_ms = 0};
+    struct fl_grant grant;
+    o = options != NULL ? *options : o;
+    uint64_t ttl_ms = o.ttl_ms != 0 && o.ttl_ms < SETTLE_TTL_MS ? o.ttl_ms : SETTLE_TTL_MS;
+    o.ttl_ms = o.session != NULL ? 0 : ttl_ms;
+    o.wait_ms = 1; /* gives up the place in the queue, too */
+    o.timeout_ms = timeout_ms;
+    int rc = fl_acquire(c, name, &o, &grant);
+    rc = rc == 0 ? fl_release(c, name, grant.token, timeout_ms) : rc;
+    return rc == FL_ENOTHELD ? 0 : rc;
 }
 
 static const char not_held[] = "the lock is not held under this token";

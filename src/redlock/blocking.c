@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "redlock/blocking.h"
 #include "redlock/redlock_private.h"
 
 struct waiter {
@@ -10,6 +11,9 @@ struct waiter {
     int result;
     struct fl_redlock_lock lock;
     struct fl_redlock *r;
+    uint64_t id;      /* of an acquire */
+    uv_poll_t stop;   /* watches stop_fd */
+    bool is_watching; /* and is not closed yet */
 };
 
 static void set_error(struct fl_redlock *r, const char *fmt, ...) FLI_PRINTF(2, 3);
@@ -83,6 +87,46 @@ static int finish(struct fl_redlock *r, int rc, struct waiter *w)
     return w->result;
 }
 
+/* ---- interruption ---------------------------------------------------------------------------- */
+
+void fli_redlock_stop_at(fl_redlock *r, int fd)
+{
+    r->stop_fd = fd;
+}
+
+static void on_stop(uv_poll_t *poll, int status, int events)
+{
+    struct waiter *w = poll->data;
+    (void)uv_poll_stop(poll);
+    fl_redlock_cancel(w->r, w->id);
+}
+
+static void on_stop_closed(uv_handle_t *handle)
+{
+    struct waiter *w = handle->data;
+    w->is_watching = false;
+}
+
+static void watch_stop(struct waiter *w)
+{
+    w->stop.data = w;
+    w->is_watching =
+        w->r->stop_fd >= 0 && uv_poll_init(&w->r->own_loop, &w->stop, w->r->stop_fd) == 0;
+    if (w->is_watching) {
+        (void)uv_poll_start(&w->stop, UV_READABLE, on_stop);
+    }
+}
+
+static void unwatch_stop(struct waiter *w)
+{
+    if (w->is_watching) {
+        uv_close((uv_handle_t *)&w->stop, on_stop_closed);
+    }
+    while (w->is_watching) {
+        (void)uv_run(&w->r->own_loop, UV_RUN_NOWAIT);
+    }
+}
+
 const char *fl_redlock_error(const fl_redlock *r)
 {
     return r->error;
@@ -117,8 +161,12 @@ static int acquire(fl_redlock *r, struct fl_bytes name,
         return rc;
     }
     rc = fl_redlock_acquire_fenced_start(r, name, options, issue != NULL ? issue_now : NULL, issue,
-                                         on_done, &w, NULL);
+                                         on_done, &w, &w.id);
+    if (rc == 0) {
+        watch_stop(&w);
+    }
     rc = finish(r, rc, &w);
+    unwatch_stop(&w);
     if (rc == 0) {
         *ret = w.lock;
     }

@@ -454,6 +454,7 @@ static void init(struct fl_redlock *r)
     fli_heap_init(&r->due, is_sooner);
     fli_buf_init(&r->text.bytes, FLI_OP_TEXT_MAX);
     r->process = fli_process();
+    r->stop_fd = -1;
     r->armed_ms = UINT64_MAX;
     r->owner.ready = owner_ready;
     r->owner.down = owner_down;

@@ -75,6 +75,7 @@ struct fl_redlock {
     void (*closed)(void *ctx);
     void *closed_ctx;
 
+    int stop_fd;                   /* cancels a blocking acquire when it is readable; -1: none */
     struct fl_redlock_report last; /* of the last blocking call */
     char error[512];
 };

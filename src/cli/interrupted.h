@@ -1,0 +1,36 @@
+/* interrupted.h: signals that come while a lock is being taken.
+ *
+ * A signal that this process was started with as ignored stays ignored (nohup, a background job of
+ * a shell without job control): it is never seen here. */
+#ifndef CLI_INTERRUPTED_H
+#define CLI_INTERRUPTED_H
+
+#include <signal.h>
+
+#include "cli/fencelock_common.h"
+
+struct cli_signals {
+    int fd; /* readable when one has come; -1 */
+    sigset_t before;
+};
+
+/* From now on these signals, and those of `always` (may be NULL), come from fd. False: not
+ * possible. */
+bool cli_signals_take(struct cli_signals *s, const sigset_t *always);
+
+/* The next one that has come; 0: none. */
+int cli_signals_next(const struct cli_signals *s);
+
+/* Ends this process by that signal, so that its parent sees it. Process 1 cannot be ended so: then
+ * this returns the exit code that says the same. */
+int cli_signals_die(struct cli_signals *s, int signal);
+
+/* An acquire was interrupted on its way, and may be carried out by a node that has not answered:
+ * then nobody would hold the lock until its TTL is over. Sees to it that it is free, for two
+ * seconds or until another signal comes; and then, with a sentence, goes on in the background for
+ * as long as that TTL. last: fli_client_last_attempt() of the handle that has sent it; 0: nothing
+ * was sent, and nothing is done. */
+void cli_settle(const struct cli_args *a, const struct cli_signals *s,
+                const struct fl_acquire_options *options, uint64_t last);
+
+#endif
