@@ -14,12 +14,17 @@ def connect(address, secret):
     return redis.Redis(host=host, port=int(port), ssl=True, ssl_ca_certs=ca, username=name, password=secret)
 
 
+def connect_to_cluster(address):
+    host, port = address.split(':')
+    return redis.RedisCluster(host=host, port=int(port), ssl=True, ssl_ca_certs=ca, username=name, password=password)
+
+
 def error_of(action):
     try:
         action()
     except redis.exceptions.NoPermissionError as e: # it takes the word away
         return 'NOPERM %s' % e
-    except redis.RedisError as e:
+    except (redis.RedisError, redis.exceptions.RedisClusterException) as e:
         return str(e)
     return ''
 
@@ -41,4 +46,5 @@ for address in addresses:
         'forbidden': error_of(lambda: c.execute_command('ACQUIRE', 'b', 'TTL', 60000)),
         'released': int(c.execute_command('RELEASE', 'a-python', token)),
         'wrong': error_of(lambda: connect(address, 'wrong').execute_command('PING')),
+        'cluster': error_of(lambda: connect_to_cluster(address)),
     }), flush=True)

@@ -21,6 +21,16 @@ func connect(roots *x509.CertPool, address, name, password string) *redis.Client
 		TLSConfig: &tls.Config{RootCAs: roots, ServerName: address[:strings.LastIndex(address, ":")]}})
 }
 
+func cluster(roots *x509.CertPool, address, name, password string) string {
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{address}, Username: name, Password: password, MaxRetries: -1,
+		TLSConfig: &tls.Config{RootCAs: roots, ServerName: address[:strings.LastIndex(address, ":")]}})
+	defer c.Close()
+	if err := c.Get(ctx, "a-go").Err(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
 func number(c *redis.Client, args ...interface{}) int64 {
 	n, err := c.Do(ctx, args...).Int64()
 	if err != nil {
@@ -56,7 +66,8 @@ func main() {
 		released := number(c, "RELEASE", "a-go", token)
 		line, _ := json.Marshal(map[string]interface{}{"token": token, "again": again, "held": held, "renewed": renewed,
 			"whoami": whoami, "forbidden": forbidden, "released": released,
-			"wrong": errorOf(connect(roots, address, os.Args[3], "wrong"), "PING")})
+			"wrong":   errorOf(connect(roots, address, os.Args[3], "wrong"), "PING"),
+			"cluster": cluster(roots, address, os.Args[3], os.Args[4])})
 		fmt.Println(string(line))
 		c.Close()
 	}

@@ -24,6 +24,15 @@ async function wrongPassword(address) {
   return error;
 }
 
+async function cluster(address) {
+  const [host, port] = address.split(':');
+  const c = new Redis.Cluster([{ host, port: Number(port) }], { clusterRetryStrategy: null, redisOptions: { username: name, password,
+    tls: { ca: fs.readFileSync(ca) }, maxRetriesPerRequest: 0 } });
+  const error = await new Promise((done) => c.on('error', (e) => done(String((e.lastNodeError || e).message))));
+  c.disconnect();
+  return error;
+}
+
 (async () => {
   for (const address of addresses.split(',')) {
     const c = connect(address, password);
@@ -38,6 +47,7 @@ async function wrongPassword(address) {
       forbidden: await errorOf(acquire('b', 'driver-of-node-012345')),
       released: await c.call('RELEASE', 'a-node', token),
       wrong: await wrongPassword(address),
+      cluster: await cluster(address),
     }));
     c.disconnect();
   }
