@@ -20,7 +20,7 @@
  *                                         that subscribers are told
  *   waits        counts, not time         server/dispatch.h: DISPATCH_TOLD_MAX requests that events
  *                                         answer, and as many BLPOPs; DISPATCH_DUE_MAX whose end
- *                                         never came, and as many that are cleaned up
+ *                                         never came; DISPATCH_CLEANUP_MAX are cleaned up at a time
  *   CLIENT LIST  counts, not time         net/client_list.h: NET_LISTED_TURN_MAX
  *   peers        FLI_TURN_PEERS_US        peer/channel.c: reading, with decrypting and all that the
  *                                         bytes cause at once; a connection has

@@ -619,7 +619,7 @@ int dispatch_create(const struct dispatch_config *config, struct dispatch **ret)
     parked_init(&d->parked, seed);
     signals_init(&d->signals);
     fli_list_init(&d->spare);
-    fli_list_init(&d->listings);
+    listing_init(d);
     fli_list_init(&d->parts);
     fli_line_init(&d->cleanup);
     for (unsigned i = 0; i < DISPATCH_CLEANUP_QUEUES; i++) {
@@ -644,6 +644,7 @@ void dispatch_destroy(struct dispatch *d)
     }
     parked_fini(&d->parked);
     signals_fini(&d->signals);
+    listing_fini(d);
     fli_buf_fini(&d->scratch);
     free(d);
 }

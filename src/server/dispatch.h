@@ -130,7 +130,8 @@ struct dispatch_config {
 #define DISPATCH_LISTINGS_MAX 4u /* in flight */
 /* Between checks whether clients have caught up. */
 #define DISPATCH_LISTINGS_POLL_MS UINT64_C(10)
-#define DISPATCH_LISTINGS_WAIT_MAX 4096u         /* in line */
+#define DISPATCH_LISTINGS_WAIT_MAX 4096u         /* in line, of all addresses */
+#define DISPATCH_LISTINGS_QUEUES 64u             /* for addresses, by their numbers */
 #define DISPATCH_LISTINGS_WAIT_MS UINT64_C(3000) /* how long one stands in line */
 
 #define DISPATCH_SLACK_DEFAULT_MS UINT64_C(10000)

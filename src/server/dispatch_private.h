@@ -18,6 +18,7 @@
 #define SERVER_DISPATCH_PRIVATE_H
 
 #include "base/line.h"
+#include "base/share.h"
 #include "server/dispatch.h"
 #include "server/parked.h"
 
@@ -136,8 +137,14 @@ struct dispatch {
     struct fli_list again;    /* to be tried again, in order of again_ms */
     unsigned cleaning;        /* with the node */
     size_t calls;             /* in use */
-    struct fli_list listings; /* in line, in order of their deadlines */
-    unsigned listings_waiting, listings_in_flight;
+    struct fli_line listings; /* in line, see listing.c */
+    struct listings_of {
+        struct fli_queue queue;
+        struct fli_share share;
+    } listings_of[DISPATCH_LISTINGS_QUEUES];
+    struct fli_shares listings_shares;
+    struct fli_list listings_by_age;
+    unsigned listings_in_flight;
     struct fli_buf scratch;
     struct info_counts counts;
     bool stopping;
@@ -174,6 +181,8 @@ int dispatch_submit_bytes(struct call *c, const void *command, size_t len,
                           node_ticket_cb cb) FLI_MUST_USE;
 
 /* listing.c */
+void listing_init(struct dispatch *d);
+void listing_fini(struct dispatch *d); /* none stands in line */
 bool listing_is(const struct machine_command *m);
 int listing_submit(struct call *c, const struct machine_command *m, node_ticket_cb cb) FLI_MUST_USE;
 void listing_done(struct call *c); /* its answer has come */

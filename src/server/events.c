@@ -90,12 +90,14 @@ static bool begins_with(struct fli_slice s, const char *prefix)
     return s.len >= strlen(prefix) && memcmp(s.data, prefix, strlen(prefix)) == 0;
 }
 
-static struct topic *topic_create(struct events *e, bool is_glob, struct fli_slice name)
+static struct topic *topic_create(struct events *e, bool is_glob, struct fli_slice name,
+                                  unsigned address)
 {
     struct topic *t = fli_xcalloc(1, sizeof *t + name.len);
     fli_list_init(&t->link);
     fli_list_init(&t->subs);
     t->is_glob = is_glob;
+    t->address = address;
     t->len = (uint16_t)name.len;
     memcpy(t->name, name.data, name.len);
     uint64_t steps = 0;
@@ -106,6 +108,7 @@ static struct topic *topic_create(struct events *e, bool is_glob, struct fli_sli
     if (is_glob) {
         fli_list_push(&e->globs, &t->link);
         e->globs_n++;
+        e->of_address[address].globs++;
     } else if (fli_map_insert(&e->channels, &t->by_name,
                               fli_map_hash(&e->channels, name.data, name.len)) != 0) {
         fli_fatal("out of memory for a channel");
@@ -122,6 +125,7 @@ static void topic_free_unused(struct events *e, struct topic *t)
     if (t->is_glob) {
         fli_list_remove(&t->link);
         e->globs_n--;
+        e->of_address[t->address].globs--;
     } else {
         fli_map_remove(&e->channels, &t->by_name);
     }
@@ -152,6 +156,7 @@ static void sub_create(struct events *e, struct events_subscriber *s, struct top
     *(t->is_glob ? &s->globs : &s->channels) += 1;
     *(t->is_glob ? &e->counts.patterns : &e->counts.channels) += 1;
     e->subs_n++;
+    e->of_address[s->address].subs++;
     sub->since = e->end;
     if (t->min_live) {
         fli_list_push(&e->lanes[s->lane].untold, &sub->min_live);
@@ -170,6 +175,7 @@ static void sub_free(struct events *e, struct sub *sub)
     *(t->is_glob ? &s->globs : &s->channels) -= 1;
     *(t->is_glob ? &e->counts.patterns : &e->counts.channels) -= 1;
     e->subs_n--;
+    e->of_address[s->address].subs--;
     e->wake_subs -= t->wake;
     FLI_ASSERT(t->lane_subs[s->lane] > 0);
     t->lane_subs[s->lane]--;
@@ -186,12 +192,20 @@ static void sub_free(struct events *e, struct sub *sub)
     }
 }
 
+static unsigned address_of(const struct events *e, void *to)
+{
+    return e->sink.address == NULL
+               ? 0
+               : (unsigned)(e->sink.address(e->sink.ctx, to) % EVENTS_ADDRESSES);
+}
+
 static struct events_subscriber *subscriber_create(struct events *e, void *to)
 {
     struct events_subscriber *s = fli_xcalloc(1, sizeof *s);
     fli_list_init(&s->doomed);
     fli_list_init(&s->subs);
     s->to = to;
+    s->address = address_of(e, to);
     e->counts.subscribers++;
     return s;
 }
@@ -261,9 +275,18 @@ static const char *wrong_name(bool is_glob, struct fli_slice name)
                  " and Redisson's " EVENTS_WAKE_PREFIX "{<name>}";
 }
 
+/* Whether `n` more subscriptions, to `topics` new patterns, are more than the address may have. */
+static bool over_share(const struct events *e, void *to, unsigned n, unsigned topics)
+{
+    unsigned at = address_of(e, to);
+    return e->sink.address != NULL &&
+           (e->of_address[at].subs + n > EVENTS_ADDRESS_MAX(EVENTS_SUBS_MAX) ||
+            e->of_address[at].globs + topics > EVENTS_ADDRESS_MAX(EVENTS_GLOBS_MAX));
+}
+
 /* The reason why `n` more subscriptions, to `topics` new topics, are too many; NULL when they are
  * allowed. */
-static const char *over_limit(const struct events *e, const struct events_subscriber *s,
+static const char *over_limit(const struct events *e, const struct events_subscriber *s, void *to,
                               bool is_glob, unsigned n, unsigned topics)
 {
     unsigned own = s == NULL ? 0 : is_glob ? s->globs : s->channels;
@@ -277,6 +300,10 @@ static const char *over_limit(const struct events *e, const struct events_subscr
     }
     if (is_glob && e->globs_n + topics > EVENTS_GLOBS_MAX) {
         return "this node has as many different patterns as it takes (128); ask another node";
+    }
+    if (over_share(e, to, n, is_glob ? topics : 0)) {
+        return "one address may have three quarters of the subscriptions (24576) and of the "
+               "different patterns (96) of a node; ask another node";
     }
     return NULL;
 }
@@ -316,7 +343,7 @@ static enum events_outcome subscribe(struct events *e, struct events_subscriber 
     }
     unsigned topics = 0;
     unsigned fresh = count_new(e, *at, is_glob, args, n, &topics);
-    const char *why = over_limit(e, *at, is_glob, fresh, topics);
+    const char *why = over_limit(e, *at, to, is_glob, fresh, topics);
     if (why != NULL) {
         return refuse(out, "LIMIT", command, why);
     }
@@ -326,7 +353,7 @@ static enum events_outcome subscribe(struct events *e, struct events_subscriber 
     int rc = 0;
     for (unsigned i = 0; rc == 0 && i < n; i++) {
         struct topic *t = events_topic_find(e, is_glob, args[i]);
-        t = t != NULL ? t : topic_create(e, is_glob, args[i]);
+        t = t != NULL ? t : topic_create(e, is_glob, args[i], (*at)->address);
         if (sub_find(e, *at, t) == NULL) {
             sub_create(e, *at, t);
         }

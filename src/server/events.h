@@ -40,10 +40,14 @@
 
 #define EVENTS_TOPIC_MAX (FL_NAME_MAX + sizeof EVENTS_WAKE_PREFIX - 1u + 2u) /* bytes of a topic */
 #define EVENTS_GLOB_MAX (FL_NAME_MAX + sizeof EVENTS_LOCK_PREFIX - 1u)       /* of a pattern */
-#define EVENTS_CHANNELS_MAX 256u           /* channels of one subscriber */
-#define EVENTS_PATTERNS_MAX 16u            /* patterns of one subscriber */
-#define EVENTS_SUBS_MAX 32768u             /* channels and patterns of all subscribers */
-#define EVENTS_GLOBS_MAX 128u              /* different patterns: each is matched at each event */
+#define EVENTS_CHANNELS_MAX 256u /* channels of one subscriber */
+#define EVENTS_PATTERNS_MAX 16u  /* patterns of one subscriber */
+#define EVENTS_SUBS_MAX 32768u   /* channels and patterns of all subscribers */
+#define EVENTS_GLOBS_MAX 128u    /* different patterns: each is matched at each event */
+/* Of these, the clients of one address. What is in use cannot be taken back, so it is a fixed part.
+ * An address is one of EVENTS_ADDRESSES, by a random number of its. */
+#define EVENTS_ADDRESS_MAX(max) ((max) / 4 * 3)
+#define EVENTS_ADDRESSES 256u
 #define EVENTS_CHEAP_PIECE_MAX 15u         /* bytes behind a star; with more it is costly */
 #define EVENTS_QUEUE_MAX ((size_t)4 << 20) /* bytes of events not sent yet; beyond: resync */
 #define EVENTS_QUEUE_KEEP ((size_t)64 << 10)
@@ -59,7 +63,8 @@ struct events_sink {
     /* Whether the subscriber may hear of this lock, at the time of sending; adds what that took.
      * NULL: each may. Subscribers of one `user` may hear of the same locks. */
     bool (*may_see)(void *ctx, void *to, struct fli_slice lock, uint64_t *steps);
-    uint64_t (*user)(void *ctx, void *to); /* with may_see */
+    uint64_t (*user)(void *ctx, void *to);    /* with may_see */
+    uint64_t (*address)(void *ctx, void *to); /* a number; NULL: then addresses have no share */
     /* The subscriber was dropped because push() returned false: its events_subscriber is gone. */
     void (*dropped)(void *ctx, void *to);
 };
@@ -102,6 +107,9 @@ struct events {
     struct fli_list doomed;  /* subscribers to drop when no list is being walked */
     unsigned globs_n;
     unsigned subs_n;
+    struct {
+        unsigned subs, globs; /* of patterns those that it was the first to subscribe to */
+    } of_address[EVENTS_ADDRESSES];
     unsigned wake_subs; /* subscriptions to Redisson's channels */
     unsigned costly_subscribers;
     struct events_mark newest; /* not known while nobody subscribes */

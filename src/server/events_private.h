@@ -30,6 +30,7 @@ struct topic {
     bool costly;                      /* a costly pattern: matching it may take many steps */
     uint32_t lane_subs[EVENTS_LANES]; /* of `subs`, by the lane of the subscriber */
     uint16_t len;
+    unsigned address; /* of whom it was made for: a place in events.of_address */
     uint8_t name[];
 };
 
@@ -54,6 +55,7 @@ struct events_subscriber {
     struct fli_list doomed;
     struct fli_list subs;
     void *to;
+    unsigned address; /* a place in events.of_address */
     unsigned channels, globs;
     uint8_t lane; /* enum events_lane_id */
 };

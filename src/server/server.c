@@ -211,11 +211,6 @@ static bool events_may_see(void *ctx, void *to, struct fli_slice lock, uint64_t 
     return access_may_see(s->access, to, lock, steps);
 }
 
-static uint64_t events_user(void *ctx, void *to)
-{
-    return net_conn_login(to);
-}
-
 static void events_dropped(void *ctx, void *to)
 {
     net_conn_set_user(to, NULL);
@@ -541,7 +536,8 @@ static void make_events(struct server *s)
                                .proto = events_proto,
                                .push = events_push,
                                .may_see = events_may_see,
-                               .user = events_user,
+                               .user = server_conn_user,
+                               .address = server_conn_address,
                                .dropped = events_dropped};
     uint64_t seed[2];
     fli_random(seed, sizeof seed);

@@ -46,6 +46,8 @@ void server_on_settings(void *ctx, const struct machine_settings *settings);
 /* server_request.c: for struct dispatch_config. */
 uint64_t server_source(void *ctx, void *request);
 uint64_t server_client_address(void *ctx, void *request);
+uint64_t server_conn_address(void *ctx, void *conn);
+uint64_t server_conn_user(void *ctx, void *conn);
 unsigned server_in_flight(void *ctx, void *request);
 void server_hold(void *ctx, void *request, size_t bytes);
 void server_release(void *ctx, void *request);

@@ -13,6 +13,17 @@ uint64_t server_client_address(void *ctx, void *request)
     return net_conn_origin(r->conn);
 }
 
+/* The same of a connection. */
+uint64_t server_conn_address(void *ctx, void *conn)
+{
+    return net_conn_origin(conn);
+}
+
+uint64_t server_conn_user(void *ctx, void *conn)
+{
+    return net_conn_login(conn);
+}
+
 unsigned server_in_flight(void *ctx, void *request)
 {
     const struct net_request *r = request;

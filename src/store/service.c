@@ -556,6 +556,8 @@ static const struct net_limits limits = {
     .output_max = SERVICE_OUTPUT_MAX,
     .request_memory = 0, /* waiting requests are counted in pending_bytes */
     .memory_max = SERVICE_CLIENT_MEMORY,
+    .address_connections_max = SERVICE_CONNECTIONS_MAX / 4 * 3,
+    .address_memory_max = SERVICE_CLIENT_MEMORY / 4 * 3,
     .idle_first_ms = 0,
     .unread_ms = NET_UNREAD_MS,
 };

@@ -13,7 +13,7 @@ struct client {
     struct events_subscriber *subscriber;
     int proto;
     bool full; /* the buffer of its answers takes no more */
-    uint64_t user;
+    uint64_t user, address;
     unsigned dropped;
     struct fli_buf heard;
 };

@@ -286,6 +286,47 @@ TEST(test_ceilings_of_a_node)
     end(&f);
 }
 
+static uint64_t address_of(void *ctx, void *to)
+{
+    return ((const struct client *)to)->address;
+}
+
+/* One address leaves a quarter of all patterns, and of all subscriptions, to the others. */
+TEST(test_addresses_have_a_share)
+{
+    enum { SHARE = EVENTS_ADDRESS_MAX(EVENTS_GLOBS_MAX) };
+    struct fixture f;
+    static struct client many[EVENTS_ADDRESS_MAX(EVENTS_SUBS_MAX) / EVENTS_CHANNELS_MAX + 1];
+    unsigned clients = sizeof many / sizeof many[0];
+    start(&f);
+    f.e.sink.address = address_of;
+    for (unsigned i = 0; i < clients; i++) {
+        many[i] = (struct client){.proto = 2, .address = 1};
+        fli_buf_init(&many[i].heard, OUT_MAX);
+    }
+    f.client[0].address = 2;
+    for (unsigned i = 0; i < SHARE / EVENTS_PATTERNS_MAX; i++) {
+        fill(&f, &many[i], FLI_CMD_PSUBSCRIBE, "p", i * EVENTS_PATTERNS_MAX, EVENTS_PATTERNS_MAX);
+    }
+    refuse(&f, &many[SHARE / EVENTS_PATTERNS_MAX], FLI_CMD_PSUBSCRIBE, "new", "one address");
+    OK(&f, &many[SHARE / EVENTS_PATTERNS_MAX], FLI_CMD_PSUBSCRIBE, "p17");
+    OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "new");
+    for (unsigned i = 0; i < clients; i++) {
+        events_drop(&f.e, many[i].subscriber);
+        many[i].subscriber = NULL;
+    }
+    for (unsigned i = 0; i + 1 < clients; i++) {
+        fill(&f, &many[i], FLI_CMD_SUBSCRIBE, "lock:", i, EVENTS_CHANNELS_MAX);
+    }
+    refuse(&f, &many[clients - 1], FLI_CMD_SUBSCRIBE, "lock:0", "one address");
+    OK(&f, &f.client[0], FLI_CMD_SUBSCRIBE, "lock:0");
+    for (unsigned i = 0; i < clients; i++) {
+        events_drop(&f.e, many[i].subscriber);
+        fli_buf_fini(&many[i].heard);
+    }
+    end(&f);
+}
+
 TEST(test_channel_and_pattern_both_hear)
 {
     struct fixture f;

@@ -48,6 +48,59 @@ TEST_WITH(few_listings_are_out_at_a_time, fake_setup, fake_teardown)
     }
 }
 
+static uint64_t listing_address;
+
+static uint64_t listing_address_of(void *ctx, void *request)
+{
+    return listing_address;
+}
+
+static void ask_show(struct fake *f, struct asked *a, const char *name)
+{
+    struct fli_slice argv[] = {{(const uint8_t *)"SHOW", 4}, {(const uint8_t *)name, strlen(name)}};
+    a->fake = f;
+    fli_buf_init(&a->reply, 4096);
+    dispatch_request(f->d, a, &a->slot, 2, argv, 2);
+}
+
+/* An address that has filled the line gives up its last for another one's first, which is next. */
+TEST_WITH(addresses_take_turns_with_listings, fake_setup, fake_teardown)
+{
+    enum { MANY = DISPATCH_LISTINGS_MAX + DISPATCH_LISTINGS_WAIT_MAX };
+    struct fake *f = *state;
+    struct asked *many = calloc(MANY + 2, sizeof *many);
+    assert_non_null(many);
+    f->d->config.address = listing_address_of;
+    listing_address = 1;
+    for (unsigned i = 0; i <= MANY; i++) {
+        assert_int_equal(f->d->listings_shares.taken,
+                         i <= DISPATCH_LISTINGS_MAX ? 0 : i - DISPATCH_LISTINGS_MAX);
+        ask_show(f, &many[i], "theirs");
+    }
+    expect(&many[MANY], BUSY);
+    listing_address = 2;
+    ask_show(f, &many[MANY + 1], "mine");
+    expect_nothing(&many[MANY + 1]);
+    expect(&many[MANY - 1], BUSY);
+    expect_nothing(&many[MANY - 2]);
+    answer_list(&f->sent[0]);
+    answer_list(&f->sent[1]);
+    dispatch_turn(f->d);
+    assert_int_equal(f->sent_n, DISPATCH_LISTINGS_MAX + 2);
+    assert_memory_equal(last_sent(f)->command.name.data, "mine", 4); /* and one of theirs */
+    f->now_ms += DISPATCH_LISTINGS_WAIT_MS;
+    dispatch_turn(f->d); /* the time of all in line is over */
+    assert_int_equal(f->d->listings_shares.taken, 0);
+    for (unsigned i = 2; i < f->sent_n; i++) {
+        answer_list(&f->sent[i]);
+    }
+    for (unsigned i = 0; i < MANY + 2; i++) {
+        assert_true(many[i].answered);
+        fli_buf_fini(&many[i].reply);
+    }
+    free(many);
+}
+
 static bool everybody_is_behind(void *request)
 {
     return true;

@@ -210,3 +210,12 @@ TEST_WITH(who_has_the_most_gives_up, fixture_setup, fixture_teardown)
     client_close(&much, false);
     client_close(&other, false);
 }
+
+/* One address leaves a quarter of the connections to the others. */
+TEST_WITH(an_address_has_a_share_of_the_connections, fixture_setup, fixture_teardown)
+{
+    struct fixture *x = *state;
+    struct store_info i = info(x);
+    assert_int_equal(i.memory.origin_connections_limit, SERVICE_CONNECTIONS_MAX / 4 * 3);
+    assert_int_equal(i.memory.origin_limit, SERVICE_CLIENT_MEMORY / 4 * 3);
+}
