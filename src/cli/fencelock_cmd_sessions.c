@@ -47,7 +47,8 @@ static void queue_text(const struct cli_args *a, const struct fl_lock_info *l)
     cli_table_init(&t, queue_columns, sizeof queue_columns / sizeof queue_columns[0]);
     for (size_t i = 0; i < l->queue_len; i++) {
         cli_table_u64(&t, CLI_BOLD, i + 1);
-        cli_table_bytes(&t, CLI_PLAIN, l->queue[i].owner);
+        char who[CLI_WHO_SIZE];
+        cli_table_bytes(&t, CLI_PLAIN, cli_who(l->queue[i].owner, who));
         cli_table_bytes(&t, CLI_DIM, l->queue[i].label);
     }
     cli_table_print(&t, stdout, style.colours);

@@ -7,7 +7,6 @@
 #include "cli/fencelock_common.h"
 
 #define LIMIT_DEFAULT UINT64_C(1000)
-#define WHO_SIZE 512u
 #define PAGE_MAX UINT64_C(1000)
 
 static const char *state_word(enum fl_lock_state state)
@@ -163,37 +162,16 @@ static void show_holders(const struct fl_lock_info *l)
     }
 }
 
-/* Who holds it: `user@host pid, command` where the value says so, as that of `fencelock run` does;
- * else the label, the value or the owner. */
-static struct fl_bytes who_of(const struct fl_lock_info *l, char room[WHO_SIZE])
+/* Who holds it: whom `fencelock run` has named, else the label, the value or the owner. */
+static struct fl_bytes who_of(const struct fl_lock_info *l, char room[CLI_WHO_SIZE])
 {
-    static const char *const keys[] = {"user=", " host=", " pid=", " command="};
-    static const char *const before[] = {"", "@", " ", ", "};
-    char value[FL_VALUE_MAX + 1];
-    size_t len = 0;
-    const char *at =
-        l->value.len <= FL_VALUE_MAX ? value : NULL; /* who knows what a server sends */
-    if (at != NULL && l->value.len > 0) {
-        memcpy(value, l->value.data, l->value.len);
-    }
-    value[at != NULL ? l->value.len : 0] = '\0';
-    for (size_t i = 0; i < 4 && at != NULL; i++) {
-        const char *end = i == 3 ? at + strlen(at) : strstr(at, keys[i + 1]);
-        bool is = end != NULL && strncmp(at, keys[i], strlen(keys[i])) == 0;
-        int word = is ? (int)(end - at - (ptrdiff_t)strlen(keys[i])) : 0;
-        len += (size_t)snprintf(room + len, WHO_SIZE - len, "%s%.*s", before[i], word,
-                                is ? at + strlen(keys[i]) : "");
-        at = is && len < WHO_SIZE ? end : NULL;
-    }
-    return at != NULL         ? (struct fl_bytes){room, len}
-           : l->label.len > 0 ? l->label
-           : l->value.len > 0 ? l->value
-                              : l->owner;
+    struct fl_bytes who = cli_who(l->owner, room);
+    return who.data == room ? who : l->label.len > 0 ? l->label : l->value.len > 0 ? l->value : who;
 }
 
 static void show_text(const struct fl_lock_info *l, bool colours)
 {
-    char holder[WHO_SIZE];
+    char holder[CLI_WHO_SIZE];
     enum cli_colour colour = state_colour(l->state);
     line_bytes("lock", l->name);
     printf("%-9s %s%s%s\n", "state", cli_colour_on(colour, colours), state_word(l->state),
@@ -219,7 +197,7 @@ static void show_text(const struct fl_lock_info *l, bool colours)
     printf("%-9s %" PRIu64 "\n", "waiters", l->waiters);
     for (size_t i = 0; i < l->queue_len; i++) {
         printf("%8zu. ", i + 1);
-        cli_print_safe(stdout, l->queue[i].owner);
+        cli_print_safe(stdout, cli_who(l->queue[i].owner, holder));
         if (l->queue[i].label.len > 0) {
             fputs("  ", stdout);
             cli_print_safe(stdout, l->queue[i].label);
@@ -297,7 +275,7 @@ static void add_lock_row(struct cli_table *t, const struct fl_lock_info *l)
         cli_table_duration(t, CLI_PLAIN, l->ttl_left_ms);
     }
     cli_table_u64(t, l->waiters > 0 ? CLI_YELLOW : CLI_DIM, l->waiters);
-    char holder[WHO_SIZE];
+    char holder[CLI_WHO_SIZE];
     cli_table_bytes(t, CLI_PLAIN, who_of(l, holder));
 }
 

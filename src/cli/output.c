@@ -110,6 +110,37 @@ void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms)
     }
 }
 
+/* Cuts the text at its last slash; returns what stood behind that, or NULL. */
+static char *cut_last(char *text)
+{
+    char *slash = strrchr(text, '/');
+    if (slash == NULL) {
+        return NULL;
+    }
+    *slash = '\0';
+    return slash + 1;
+}
+
+struct fl_bytes cli_who(struct fl_bytes owner, char room[CLI_WHO_SIZE])
+{
+    char text[FL_OWNER_MAX + 1] = ""; /* USER@HOST/PID/COMMAND/RANDOM */
+    if (owner.len <= FL_OWNER_MAX && owner.len > 0) {
+        memcpy(text, owner.data, owner.len);
+    }
+    bool whole = strlen(text) == owner.len;
+    const char *random = cut_last(text);
+    const char *command = random == NULL ? NULL : cut_last(text);
+    const char *pid = command == NULL ? NULL : cut_last(text);
+    bool is = whole && pid != NULL && pid[0] != '\0' && strspn(pid, "0123456789") == strlen(pid) &&
+              strchr(text, '@') != NULL && strlen(random) == 32 &&
+              strspn(random, "0123456789abcdef") == 32;
+    if (!is) {
+        return owner;
+    }
+    int len = snprintf(room, CLI_WHO_SIZE, "%s %s, %s", text, pid, command);
+    return (struct fl_bytes){room, (size_t)len};
+}
+
 void cli_format_utc(char out[CLI_UTC_SIZE], uint64_t wall_ms)
 {
     struct tm tm = {0};

@@ -26,6 +26,11 @@ void cli_print_safe(FILE *f, struct fl_bytes b);
 #define CLI_DURATION_SIZE 32u
 void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms);
 
+/* Who an owner is for people: `user@host pid, command` for one that `fencelock run` has made; else
+ * the owner. The result may point into room. */
+#define CLI_WHO_SIZE (FL_OWNER_MAX + 4u)
+struct fl_bytes cli_who(struct fl_bytes owner, char room[CLI_WHO_SIZE]);
+
 /* The time of a wall clock in UTC, as logs write it: "2026-11-28T03:49:17.123Z". */
 #define CLI_UTC_SIZE 40u
 void cli_format_utc(char out[CLI_UTC_SIZE], uint64_t wall_ms);

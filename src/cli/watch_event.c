@@ -178,8 +178,9 @@ void watch_event_print(const struct watch_event *e, FILE *f, bool colours, size_
         fprintf(f, "%*s", wide < *width ? (int)(*width - wide) : 0, "");
     }
     if (e->has_owner) {
+        char who[CLI_WHO_SIZE];
         fputs("  owner ", f);
-        cli_print_safe(f, e->owner);
+        cli_print_safe(f, cli_who(e->owner, who));
     }
     if (e->reason[0] != '\0') {
         fputs("  because: ", f);

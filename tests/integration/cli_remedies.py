@@ -47,15 +47,16 @@ class Remedies(CliCase):
         self.assertEqual(rows[3].index('held'), 42)
 
     def test_who_holds_it(self):
-        """A value as that of `fencelock run` is shown in one form everywhere; the label, the value or the owner stand for it."""
+        """An owner that `fencelock run` made is shown in one form everywhere; else the label, the value or the owner stand for it."""
         def shown(*more):
-            fields = [b'name', b'a', b'state', b'held', b'owner', b'me', *more]
+            fields = [b'name', b'a', b'state', b'held', *(() if b'owner' in more else (b'owner', b'me')), *more]
             lock = b'*%d\r\n' % len(fields) + b''.join(bulk(f) for f in fields)
             row = self.ask(self.server(b'*2\r\n' + bulk(b'') + b'*1\r\n' + lock), 'locks')[1].splitlines()[1]
             return row[row.index('  0  ') + 5:].split('  ')[-1]
-        self.assertEqual(shown(b'value', b'user=kite host=web1 pid=42 command=the report.sh'), 'kite@web1 42, the report.sh')
-        self.assertEqual(shown(b'value', b'user=kite host=web1 pid=42'), 'user=kite host=web1 pid=42')
-        self.assertEqual(shown(b'value', b'user=kite command=x host=y pid=3'), 'user=kite command=x host=y pid=3')
+        random = b'/' + b'0a' * 16
+        self.assertEqual(shown(b'owner', b'kite@web1/42/the report.sh' + random, b'value', b'hello'), 'kite@web1 42, the report.sh')
+        for owner in (b'kite@web1/42/a/b' + random, b'kite/42/a' + random, b'k@w/x/a' + random, b'k@w//a' + random, b'k@w/42/a' + random[:-1], b'k@w/42/a/'):
+            self.assertEqual(shown(b'owner', owner).encode(), owner)
         self.assertEqual(shown(b'value', b'hello', b'label', b'job'), 'job')
         self.assertEqual(shown(b'value', b'v' * 5000), 'v' * 5000)
         self.assertEqual(shown(), 'me')

@@ -60,6 +60,14 @@ TEST(test_a_grant)
                        "\"owner\":\"me \xc3\xa9\",\"wait\":5,\"clock_ms\":88123," JSON_TIME "}\n");
 }
 
+TEST(test_an_owner_that_says_who_it_is)
+{
+    assert_true(parse("lock:x", "event=granted token=1 clock=1 owner=kite@web1/42/a%20b/"
+                                "0123456789abcdef0123456789abcdef"));
+    expect_shown(PEOPLE, "2026-11-28T03:49:17.005Z  granted   x     token 1  owner kite@web1 42, "
+                         "a b\n");
+}
+
 TEST(test_left_resync_and_unknown)
 {
     assert_true(parse("lock:x", "event=left owner=o clock=1000 wait=7 reason=deadline"));
