@@ -81,7 +81,7 @@ static const struct cli_command commands[] = {
      AT_NODES | CLI_BIT(CLI_OPT_FORCE_LOSE_MAJORITY) | CLI_BIT(CLI_OPT_WAIT),
      "Removes a member, even the leader.", REPEAT_IT, cli_run_cluster},
     {"cluster", "replace", "ID [HOST:PORT]", 1, 2,
-     AT_NODES | CLI_BIT(CLI_OPT_FORCE_LOSE_MAJORITY) | CLI_BIT(CLI_OPT_WAIT),
+     AT_NODES | CLI_BIT(CLI_OPT_FORCE_LOSE_MAJORITY) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OF),
      "Puts a node with an empty data directory in a member's place.", REPEAT_IT, cli_run_cluster},
     {"cluster", "move", "ID HOST:PORT", 2, 2,
      AT_NODES | CLI_BIT(CLI_OPT_FORCE_LOSE_MAJORITY) | CLI_BIT(CLI_OPT_WAIT),

@@ -23,7 +23,7 @@
 #define SILENCE_MS UINT64_C(2000) /* nobody waits longer without a word */
 #define SAY_EVERY_MS UINT64_C(5000)
 #define REQUEST_MAX 4096u
-#define WORDS_MAX 6u
+#define WORDS_MAX 8u
 #define ERROR_SIZE 512u
 
 /* The calls of one command to the leader. */
@@ -39,6 +39,7 @@ struct leader_link {
     int code;
     char error[ERROR_SIZE];
     char said[ERROR_SIZE]; /* the last error that was printed while it was waited */
+    char of[17];           /* replace: the incarnation that is to be replaced; "": any */
 };
 
 static bool is_error(const redisReply *r, const char *word)
@@ -181,6 +182,7 @@ struct member {
     /* version: the newest that the node knows; 0: unknown */
     uint64_t id, version, starts;
     const char *role, *state, *peer, *client; /* client: "" when unknown */
+    const char *incarnation;                  /* likewise */
     bool connected;
 };
 
@@ -221,6 +223,7 @@ static bool read_member(const redisReply *map, struct member *ret)
         .state = text_of(map, "state"),
         .peer = text_of(map, "peer_address"),
         .client = text_of(map, "client_address"),
+        .incarnation = text_of(map, "incarnation"),
         .connected =
             connected != NULL && connected->type == REDIS_REPLY_INTEGER && connected->integer == 1};
     return true;
@@ -380,13 +383,6 @@ static bool is_done(const struct leader_link *k, const struct member *m)
                : strcmp(m->state, "voter") == 0 || strcmp(m->state, "learner") == 0;
 }
 
-static void print_state(const struct cli_args *a, const char *state)
-{
-    if (!cli_has(a, CLI_OPT_JSON)) {
-        cli_complain("node %s: %s", a->arg[0], state);
-    }
-}
-
 /* The only node that was named may be the one that is removed: then others are asked. */
 static void learn_members(struct leader_link *k, const redisReply *members)
 {
@@ -418,7 +414,9 @@ static int wait_done(struct leader_link *k, uint64_t id, uint64_t until_ms)
             const char *state = there ? m.state : "not a member";
             if (!done && strcmp(state, printed) != 0) {
                 (void)snprintf(printed, sizeof printed, "%s", state);
-                print_state(k->args, state);
+                if (!cli_has(k->args, CLI_OPT_JSON)) {
+                    cli_complain("node %s: %s", k->args->arg[0], state);
+                }
             }
             learn_members(k, members);
             freeReplyObject(members);
@@ -450,8 +448,25 @@ static int report_done(const struct leader_link *k)
     return CLI_EXIT_DONE;
 }
 
-static unsigned words_of(const struct cli_args *a, const char *words[WORDS_MAX])
+/* Learns which incarnation of the member is to be replaced, so that the change can be sent again:
+ * it never replaces the one that came in its place. */
+static void learn_incarnation(struct leader_link *k, uint64_t id, uint64_t until_ms)
 {
+    redisReply *members = NULL;
+    if (cli_has(k->args, CLI_OPT_OF)) {
+        (void)snprintf(k->of, sizeof k->of, "%.16s", k->args->text[CLI_OPT_OF]);
+    } else if (is_subcommand(k, "replace") && ask_members(k, until_ms, &members) == 0) {
+        struct member m;
+        if (find_member(members, id, &m)) {
+            (void)snprintf(k->of, sizeof k->of, "%.16s", m.incarnation);
+        }
+        freeReplyObject(members);
+    }
+}
+
+static unsigned words_of(const struct leader_link *k, const char *words[WORDS_MAX])
+{
+    const struct cli_args *a = k->args;
     unsigned n = 0;
     words[n++] = "CLUSTER";
     words[n++] = a->command->sub;
@@ -463,6 +478,10 @@ static unsigned words_of(const struct cli_args *a, const char *words[WORDS_MAX])
     }
     if (cli_has(a, CLI_OPT_FORCE_LOSE_MAJORITY)) {
         words[n++] = "FORCE";
+    }
+    if (k->of[0] != '\0') {
+        words[n++] = "OF";
+        words[n++] = k->of;
     }
     return n;
 }
@@ -484,7 +503,8 @@ static bool is_under_way(struct leader_link *k, uint64_t id, uint64_t until_ms)
         if (is_subcommand(k, "add")) {
             same = address && (strcmp(m.state, "joining") == 0 || is_done(k, &m));
         } else if (is_subcommand(k, "replace")) {
-            same = address && strcmp(m.state, "joining") == 0;
+            same = strstr(error, "was replaced already") != NULL ||
+                   (address && strcmp(m.state, "joining") == 0);
         } else if (is_subcommand(k, "remove")) {
             same = there ? strcmp(m.state, "leaving") == 0 : uncertain;
         } else {
@@ -508,17 +528,27 @@ static const char *remedy_of_refusal(const char *error)
                : NULL;
 }
 
+/* Who runs a replacement again must not replace the successor, which may be there by then. */
+static int report_unanswered(struct leader_link *k, int rc)
+{
+    char hint[96];
+    bool names_it = rc == FL_EUNCERTAIN && k->of[0] != '\0';
+    (void)snprintf(hint, sizeof hint, "Run it again with --of %s: that does it once.", k->of);
+    return names_it ? cli_fail_with(k->args, rc, k->error, hint, NULL, NULL)
+                    : cli_fail(k->args, rc, k->error, NULL, NULL);
+}
+
 static int change(struct leader_link *k, uint64_t until_ms)
 {
     const struct cli_args *a = k->args;
     const char *words[WORDS_MAX];
-    unsigned n = words_of(a, words);
     uint64_t id = a->n_args > 0 ? strtoull(a->arg[0], NULL, 10) : 0;
+    learn_incarnation(k, id, until_ms);
+    unsigned n = words_of(k, words);
     redisReply *r = NULL;
     int rc = ask(k, words, n, until_ms, &r);
     if (rc != 0) {
-        return cli_fail(a, rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN, k->error, NULL,
-                        NULL);
+        return report_unanswered(k, rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN);
     }
     bool refused = r->type == REDIS_REPLY_ERROR;
     if (refused) {

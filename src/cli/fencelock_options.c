@@ -45,6 +45,8 @@ static const struct {
                          "a copy: it gets the whole log and never votes"},
     [CLI_OPT_FORCE_LOSE_MAJORITY] = {"--force-lose-majority", KIND_FLAG, NULL, NULL,
                                      "even if the voters that are left have no majority"},
+    [CLI_OPT_OF] = {"--of", KIND_TEXT, "INCARNATION", NULL,
+                    "only this one, so that it can be run again (default: the present one)"},
     [CLI_OPT_LIVE] = {"--live", KIND_FLAG, NULL, NULL,
                       "only whether nodes answer, leader or not; for programs that restart nodes"},
     [CLI_OPT_VERIFY] = {"--verify", KIND_FLAG, NULL, NULL,

@@ -43,6 +43,7 @@ enum cli_option {
     CLI_OPT_LIVE,
     CLI_OPT_LEARNER,
     CLI_OPT_FORCE_LOSE_MAJORITY,
+    CLI_OPT_OF,
     CLI_OPT_MATCH,
     CLI_OPT_LIMIT,
     CLI_OPT_BY,

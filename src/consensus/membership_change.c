@@ -358,6 +358,15 @@ static bool another_leaves(const struct membership *m, uint64_t id)
     return leaves;
 }
 
+/* Whether the node runs where its successor would: whoever asks again after the successor has come
+ * must not have it thrown out. */
+static bool stands_in_its_place(const struct membership *m, const struct node_change *what)
+{
+    const struct configuration_server *server = server_of(m, what->id);
+    return what->kind == NODE_CHANGE_REPLACE && server != NULL && is_up(m, what->id) &&
+           strcmp(server->address, what->address) == 0;
+}
+
 /* Checks a change that takes a node out, for good or in order to replace it. */
 static int check_leave(const struct membership *m, const struct node_change *what,
                        const struct machine_node *node)
@@ -368,7 +377,7 @@ static int check_leave(const struct membership *m, const struct node_change *wha
     if (is_last_voter(m, what->id)) {
         return FL_EDENIED;
     }
-    if (another_leaves(m, what->id) ||
+    if (another_leaves(m, what->id) || stands_in_its_place(m, what) ||
         (what->kind == NODE_CHANGE_FORGET &&
          (relay_server_connected(m->config.followers, what->id) || !membership_may_change(m)))) {
         return FL_EBUSY;
@@ -379,6 +388,14 @@ static int check_leave(const struct membership *m, const struct node_change *wha
     return what->force || others_have_majority(m, what->id) ? 0 : FL_EDENIED;
 }
 
+/* Whether the operator names an incarnation that is replaced already: asked again, the change is
+ * done. */
+static bool is_replaced(const struct node_change *what, const struct machine_node *node)
+{
+    uint64_t replaces = node->incarnation != 0 ? node->incarnation : node->former;
+    return what->incarnation != 0 && what->incarnation != replaces;
+}
+
 static int check(const struct membership *m, const struct node_change *what)
 {
     struct machine_node node;
@@ -387,6 +404,9 @@ static int check(const struct membership *m, const struct node_change *what)
     }
     if (!machine_node_find(membership_machine(m), what->id, &node)) {
         return FL_ENOTFOUND;
+    }
+    if (is_replaced(what, &node)) {
+        return FL_EEXISTS;
     }
     int rv = what->kind == NODE_CHANGE_MOVE || what->kind == NODE_CHANGE_REPLACE
                  ? check_address(m, what)

@@ -189,6 +189,7 @@ struct node_member {
     /* As far as this node knows; 0: unknown. The newest start of that node, and the entry up to
      * which it has told that its disk has everything committed. */
     uint64_t starts, kept_index;
+    uint64_t incarnation; /* 0: it has not joined yet */
     /* Its last report, at most NODE_REPORT_OLD_MS old; else NULL. Valid until the loop runs
      * again. */
     const struct node_report *report;

@@ -17,8 +17,9 @@ enum node_change_kind {
 struct node_change {
     enum node_change_kind kind;
     uint64_t id;
-    bool learner; /* ADD: the node stays a learner */
-    bool force;   /* REMOVE, REPLACE, MOVE: even when the rest has no majority */
+    uint64_t incarnation; /* REPLACE: the one that is to be replaced; 0: whichever the node has */
+    bool learner;         /* ADD: the node stays a learner */
+    bool force;           /* REMOVE, REPLACE, MOVE: even when the rest has no majority */
     char address[MEMBER_ADDRESS_MAX]; /* ADD, MOVE, REPLACE; for REPLACE "" is the present one */
 };
 

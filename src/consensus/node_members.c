@@ -28,6 +28,7 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         .member = server != NULL,
         .plan = plan_of(&e),
         .version = e.version,
+        .incarnation = e.incarnation,
         .voter = server != NULL && server->role == CONFIGURATION_VOTER,
         .leader = m->id == n->leader_id,
         .self = m->id == n->id,

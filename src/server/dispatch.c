@@ -383,8 +383,11 @@ static enum node_change_kind change_of(enum fli_command_id id)
 static int change_member(const struct dispatch_node *node, struct call *c,
                          const struct fli_request *q)
 {
-    struct node_change wanted = {
-        .kind = change_of(c->id), .id = q->number, .learner = q->learner, .force = q->force};
+    struct node_change wanted = {.kind = change_of(c->id),
+                                 .id = q->number,
+                                 .incarnation = q->incarnation,
+                                 .learner = q->learner,
+                                 .force = q->force};
     if (q->value.len > 0 && memchr(q->value.data, 0, q->value.len) != NULL) {
         return FL_EINVAL;
     }

@@ -33,7 +33,9 @@ static const char *state_of(const struct node_member *m)
 
 static int node(struct fli_buf *b, int proto, const struct node_member *m)
 {
-    int rc = fli_resp_map(b, proto, 12);
+    char incarnation[17];
+    (void)snprintf(incarnation, sizeof incarnation, "%016" PRIx64, m->incarnation);
+    int rc = fli_resp_map(b, proto, 13);
     rc = rc != 0 ? rc : number(b, "id", m->id);
     rc = rc != 0 ? rc : text(b, "role", m->leader ? "leader" : "follower");
     rc = rc != 0 ? rc : text(b, "peer_address", m->peer_address);
@@ -47,7 +49,10 @@ static int node(struct fli_buf *b, int proto, const struct node_member *m)
     rc = rc != 0 ? rc : text(b, "state", state_of(m));
     rc = rc != 0 ? rc : number(b, "version", m->version);
     rc = rc != 0 ? rc : number(b, "starts", m->starts);
-    return rc != 0 ? rc : number(b, "kept_index", m->kept_index);
+    rc = rc != 0 ? rc : number(b, "kept_index", m->kept_index);
+    return rc != 0               ? rc
+           : m->incarnation != 0 ? text(b, "incarnation", incarnation)
+                                 : null(b, proto, "incarnation");
 }
 
 int render_nodes(struct fli_buf *b, int proto, const struct node_member *members, size_t n)
@@ -174,7 +179,20 @@ int render_change(struct fli_buf *b, enum fli_command_id id, int code, uint64_t 
         return mismatch(b, id, node);
     case FL_ELIMIT:
         return fli_resp_error(b, "LIMIT", "a cluster has at most %u members", MEMBERS_MAX);
+    case FL_EEXISTS:
+        return fli_resp_error(b, "ERR",
+                              "node %" PRIu64 " is another incarnation by now: the one that is "
+                              "named was replaced already, or never was this node",
+                              node);
     case FL_EBUSY:
+        if (id == FLI_CMD_CLUSTER_REPLACE) {
+            return fli_resp_error(b, "BUSY",
+                                  "node %" PRIu64 " is connected (stop it, or name the address of "
+                                  "the one that takes its place), or another change of the cluster "
+                                  "is in progress, or this node has just begun to lead; try again "
+                                  "in a moment",
+                                  node);
+        }
         return fli_resp_error(
             b, "BUSY",
             "another change of the cluster is in progress, or this node has just "

@@ -114,9 +114,12 @@ const struct fli_command fli_commands[] = {
      "Removes a member, or cancels an ADD that is not done. Sent to the leader; a leader that is "
      "to "
      "be removed hands leadership over first. FORCE: also when the others have no majority."},
-    {FLI_CMD_CLUSTER_REPLACE, "CLUSTER", "REPLACE", 1, 3, CLUSTER, "id [host:port] [FORCE]", "OK",
+    {FLI_CMD_CLUSTER_REPLACE, "CLUSTER", "REPLACE", 1, 5, CLUSTER,
+     "id [host:port] [OF incarnation] [FORCE]", "OK",
      "Puts a node with an empty data directory in the place of a member, at its address or another "
-     "one; the member's old data directory must not be used again. Sent to the leader."},
+     "one; the member's old data directory must not be used again. Sent to the leader. A member "
+     "that is connected is replaced only at another address. OF: only that incarnation (CLUSTER "
+     "MEMBERS), so that it can be asked again."},
     {FLI_CMD_CLUSTER_TRANSFER, "CLUSTER", "TRANSFER", 0, 1, CLUSTER, "[id]", "OK",
      "Asks the leader to hand leadership to node id, by default the most advanced of the others."},
     {FLI_CMD_COMMAND, "COMMAND", NULL, 0, 0, CONN, "",

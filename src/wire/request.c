@@ -71,6 +71,10 @@ struct parse {
     {                                                                                              \
         .word = (w), .values = {__VA_ARGS__}, .n_values = 1, .repeats = true                       \
     }
+#define FLAG(w)                                                                                    \
+    {                                                                                              \
+        .word = (w), .n_values = 0                                                                 \
+    }
 #define OPTIONS(list) .options = (list), .n_options = sizeof(list) / sizeof((list)[0])
 
 #define NAME BYTES("name", name, 1, FL_NAME_MAX)
@@ -83,6 +87,7 @@ struct parse {
 #define COUNT ONE("COUNT", NUMBER("COUNT", number, 1, FLI_COUNT_MAX, "elements of a page"))
 #define MODE_WORD_MAX 16u /* longer than any mode, so that a wrong one is quoted in full */
 #define NODE NUMBER("id", number, 1, FLI_NODE_ID_MAX, "a node")
+#define INCARNATION_DIGITS 16u
 #define NODE_ADDRESS BYTES("host:port", value, 1, FLI_NODE_ADDRESS_MAX)
 #define CLIENT_NAME(text) BYTES(text, label, 0, FLI_CLIENT_NAME_MAX)
 
@@ -104,6 +109,9 @@ enum { ACQUIRE_TTL, ACQUIRE_SESSION, ACQUIRE_OWNER };
 #define JEOPARDY ONE("JEOPARDY", NUMBER("JEOPARDY", jeopardies, 0, REPORT_MAX, "leases"))
 #define LOST ONE("LOST", NUMBER("LOST", lost, 0, REPORT_MAX, "leases"))
 static const struct option renew_options[] = {ONE("TTL", TTL), JEOPARDY, LOST};
+static const struct option replace_options[] = {
+    FLAG("FORCE"), ONE("OF", BYTES("OF", by, INCARNATION_DIGITS, INCARNATION_DIGITS))};
+enum { REPLACE_FORCE };
 static const struct option session_renew_options[] = {JEOPARDY, LOST};
 static const struct option locks_options[] = {ONE("MATCH", BYTES("MATCH", pattern, 1, FL_NAME_MAX)),
                                               CURSOR, COUNT,
@@ -192,10 +200,10 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
                                 .n_args = 2,
                                 .n_required = 1},
     [FLI_CMD_CLUSTER_REPLACE] = {.known = true,
-                                 .args = {NODE, NODE_ADDRESS,
-                                          BYTES("FORCE", mode, 1, MODE_WORD_MAX)},
-                                 .n_args = 3,
-                                 .n_required = 1},
+                                 .args = {NODE, NODE_ADDRESS},
+                                 .n_args = 2,
+                                 .n_required = 1,
+                                 OPTIONS(replace_options)},
     [FLI_CMD_CLUSTER_MOVE] = {.known = true,
                               .args = {NODE, NODE_ADDRESS, BYTES("FORCE", mode, 1, MODE_WORD_MAX)},
                               .n_args = 3,
@@ -513,16 +521,29 @@ static int finish_locks(struct parse *p)
     return finish_page(p);
 }
 
-/* Checks the optional last word of CLUSTER ADD, REMOVE, REPLACE and MOVE. */
+/* Reads the digits of OF. */
+static int finish_replace(struct parse *p, unsigned given)
+{
+    struct fli_request *r = p->request;
+    r->force = (given & 1u << REPLACE_FORCE) != 0;
+    for (size_t i = 0; i < r->by.len; i++) {
+        static const char digits[] = "0123456789abcdef";
+        uint8_t c = r->by.data[i];
+        const char *at = c == 0 ? NULL : strchr(digits, c);
+        if (at == NULL) {
+            return wrong(p, "OF of CLUSTER REPLACE is an incarnation, as CLUSTER MEMBERS shows it: "
+                            "16 digits of 0 to 9 and a to f");
+        }
+        r->incarnation = r->incarnation << 4 | (uint64_t)(at - digits);
+    }
+    return 0;
+}
+
+/* Checks the optional last word of CLUSTER ADD, REMOVE and MOVE. */
 static int finish_member(struct parse *p)
 {
     struct fli_request *r = p->request;
     bool adds = p->command->id == FLI_CMD_CLUSTER_ADD;
-    if (p->command->id == FLI_CMD_CLUSTER_REPLACE && r->mode.len == 0 &&
-        is_word(&r->value, "FORCE")) {
-        r->mode = r->value;
-        r->value = (struct fli_slice){NULL, 0};
-    }
     if (r->mode.len > 0 && !is_word(&r->mode, adds ? "LEARNER" : "FORCE")) {
         return wrong(p, adds ? "the last word of CLUSTER ADD is LEARNER or nothing"
                              : "the last word is FORCE or nothing");
@@ -546,9 +567,10 @@ static int finish(struct parse *p, unsigned n, unsigned given)
         return finish_client_name(p);
     case FLI_CMD_CLUSTER_ADD:
     case FLI_CMD_CLUSTER_REMOVE:
-    case FLI_CMD_CLUSTER_REPLACE:
     case FLI_CMD_CLUSTER_MOVE:
         return finish_member(p);
+    case FLI_CMD_CLUSTER_REPLACE:
+        return finish_replace(p, given);
     case FLI_CMD_LOCKS:
         return finish_locks(p);
     case FLI_CMD_SESSION_LIST:
@@ -580,6 +602,10 @@ int fli_request_parse(const struct fli_command *command, const struct fli_slice 
     }
     unsigned taken = 0;
     for (; taken < n && taken + skip < spec->n_args; taken++) {
+        /* An argument that may be left out is not the first option. */
+        if (taken + skip >= spec->n_required && find_option(spec, &args[taken]) != NULL) {
+            break;
+        }
         int rc = take(&p, &spec->args[taken + skip], &args[taken]);
         if (rc != 0) {
             return rc;

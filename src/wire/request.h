@@ -54,6 +54,7 @@ struct fli_request {
     struct fli_slice cursor;
     struct fli_slice mode; /* as the client wrote it; also the last word of CLUSTER ADD and so on */
     struct fli_slice by;   /* LOCKS BY: WAIT, in any case; CLUSTER CONFIG: GET or SET */
+    uint64_t incarnation;  /* CLUSTER REPLACE OF: which one of the node; 0 when absent */
     uint64_t token;
     uint64_t ttl_ms; /* 0 when absent (and no default applies) */
     uint64_t wait_ms;

@@ -256,6 +256,36 @@ class Members(MembersCase):
             self.wait_states(self.voters())
         self.finish(load)
 
+    def test_a_replacement_that_is_asked_for_again(self):
+        """An operator who was told UNCERTAIN asks again, when the successor votes already: it stays."""
+        self.begin(3)
+        self.cluster.steady()
+        victim = self.cluster.followers()[0]
+        def incarnation():
+            return next(row['incarnation'] for row in self.cluster.leader().members_table() if row['id'] == victim.id)
+        old = incarnation()
+        victim.kill()
+        shutil.rmtree(victim.data)
+        self.ask('CLUSTER', 'REPLACE', victim.id, 'OF', old)
+        victim.launch()
+        self.wait_states(self.voters())
+        successor = incarnation()
+        self.assertNotEqual(successor, old)
+        wait_until(lambda: self.cluster.leader().info()['cluster_nodes_connected'] == 3, 'the leader to hear it')
+        busy = self.call_word('ERR', 'CLUSTER', 'REPLACE', victim.id, 'OF', old)
+        self.assertIn('was replaced already', busy)
+        with self.assertRaises(RespError) as e:
+            self.cluster.leader().call('CLUSTER', 'REPLACE', victim.id)
+        self.assertEqual(e.exception.word, 'BUSY')
+        self.assertIn('node %d is connected' % victim.id, str(e.exception))
+        self.assertEqual(victim.terminate(), 0) # it is only down, and has what it had
+        self.call_word('ERR', 'CLUSTER', 'REPLACE', victim.id, 'OF', old)
+        at = ('--nodes', self.cluster.leader().address, '--of', old)
+        self.assertIn('done', self.tool('cluster', 'replace', victim.id, '--wait', '0s', *at))
+        victim.start()
+        self.wait_states(self.voters())
+        self.assertEqual(incarnation(), successor)
+
     def test_replaced_while_it_runs(self):
         """By another machine, under its id; the old one stops, and may not come back."""
         self.begin(3)

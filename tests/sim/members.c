@@ -55,7 +55,7 @@ void sim_member_begin(struct sim_node *n, const struct sim_fault *f)
     n->granted = false;
     n->wiped = true;
     n->whole = false;
-    n->port = n->change == SIM_CHANGE_MOVE ? 2 + (n->port + 1) % 5 : n->port;
+    n->port = n->change == SIM_CHANGE_REMOVE ? n->port : 2 + (n->port + 1) % 5;
 }
 
 /* The node comes back with --join, with an empty disk or with its old one. */

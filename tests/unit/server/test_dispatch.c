@@ -559,13 +559,15 @@ TEST_WITH(leader_and_nodes, fake_setup, fake_teardown)
                                          .connected = true,
                                          .match_index = 9,
                                          .starts = 7,
-                                         .kept_index = 8};
+                                         .kept_index = 8,
+                                         .incarnation = 0xdeadbeef};
     expect(ask(f, 2, "CLUSTER MEMBERS"),
-           "*1\r\n*24\r\n$2\r\nid\r\n:2\r\n$4\r\nrole\r\n$6\r\nleader\r\n$12\r\npeer_address\r\n"
+           "*1\r\n*26\r\n$2\r\nid\r\n:2\r\n$4\r\nrole\r\n$6\r\nleader\r\n$12\r\npeer_address\r\n"
            "$3\r\nh:1\r\n$14\r\nclient_address\r\n$-1\r\n$4\r\nself\r\n:0\r\n$5\r\nvoter\r\n:1\r\n"
            "$9\r\nconnected\r\n:1\r\n$11\r\nmatch_index\r\n:9\r\n"
            "$5\r\nstate\r\n$5\r\nvoter\r\n$7\r\nversion\r\n:0\r\n"
-           "$6\r\nstarts\r\n:7\r\n$10\r\nkept_index\r\n:8\r\n");
+           "$6\r\nstarts\r\n:7\r\n$10\r\nkept_index\r\n:8\r\n"
+           "$11\r\nincarnation\r\n$16\r\n00000000deadbeef\r\n");
 }
 
 TEST(transfer_and_forget)
@@ -604,6 +606,10 @@ TEST(transfer_and_forget)
         {"CLUSTER REPLACE 4", 0, "+OK"},
         {"CLUSTER REPLACE 4 force", 0, "+OK"},
         {"CLUSTER REPLACE 4 h:5 force", 0, "+OK"},
+        {"CLUSTER REPLACE 4 of 0123456789abcdef", 0, "+OK"},
+        {"CLUSTER REPLACE 4 h:5 FORCE OF 0123456789abcdef", 0, "+OK"},
+        {"CLUSTER REPLACE 4 OF 0123456789abcdef", FL_EEXISTS, "-ERR node 4 is another incarnation"},
+        {"CLUSTER REPLACE 4", FL_EBUSY, "-BUSY node 4 is connected"},
         {"CLUSTER MOVE 4 h:5", 0, "+OK"},
         {"CLUSTER MOVE 4 h:5", FL_EMISMATCH, "-ERR another node has this address"},
     };

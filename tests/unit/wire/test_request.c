@@ -281,6 +281,13 @@ TEST(test_other_lock_commands)
     assert_int_equal(r.number, FLI_COUNT_DEFAULT);
     assert_int_equal(good(LOCK, "CLUSTER TRANSFER").number, 0);
     assert_int_equal(good(LOCK, "CLUSTER TRANSFER 3").number, 3);
+    r = good(LOCK, "CLUSTER REPLACE 3 of 00000000000000ff force");
+    assert_true(r.value.data == NULL && r.force && r.incarnation == 255);
+    r = good(LOCK, "CLUSTER REPLACE 3 h:1 OF ffffffffffffffff");
+    assert_true(slice_is(&r.value, "h:1") && !r.force && r.incarnation == UINT64_MAX);
+    bad(LOCK, "CLUSTER REPLACE 3 OF 00000000000000fg", FL_EINVAL,
+        "OF of CLUSTER REPLACE is an incarnation, as CLUSTER MEMBERS shows it: 16 digits of 0 to 9 "
+        "and a to f: write CLUSTER REPLACE id [host:port] [OF incarnation] [FORCE]");
     bad(LOCK, "SESSION OPEN " OWNER16 " LABEL x LABEL y", FL_EINVAL,
         "LABEL of SESSION OPEN is given twice: give it once");
     bad(LOCK, "SESSION OPEN " OWNER16 " LABEL x", FL_EINVAL,
