@@ -212,10 +212,13 @@ static bool take_out(struct membership *m, const struct machine_node *e)
         struct machine_command forget = {.op = MACHINE_OP_FORGET, .number = e->id};
         return replica_configuration_committed(m->replica) && membership_submit(m, &forget);
     }
-    if (!membership_may_change(m) || !may_leave(m, e)) {
+    bool self = e->id == m->config.identity->id;
+    /* Whoever leads next checks by its own connections: a member may refuse this node by a removal
+     * in its log that was never committed. */
+    if (!membership_may_change(m) || (!self && !may_leave(m, e))) {
         return false;
     }
-    if (e->id == m->config.identity->id) {
+    if (self) {
         give_up_leadership(m);
     } else if (configuration_remove(&c, e->id) == 0 && configuration_voters(&c) > 0 &&
                change(m, &c)) {
