@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim.h"
+#include "members.h"
 
 #define TEND_MS 100u
 #define PING_MS 500u /* as in relay_client.c */
@@ -201,6 +201,7 @@ void sim_options_choose(struct sim *s)
     choose_older(s);
     choose_loyalty(s);
     choose_length(s);
+    sim_members_choose(s);
     sim_scene_choose(s);
     s->random.state = sim_draw(r);
     s->node_random.state = sim_draw(r);
@@ -703,6 +704,7 @@ static void tend_wiped(struct sim_node *n)
         s->current = leader;
         int rv = node_forget(leader->node, n->index + 1, forgotten, n);
         n->forgetting = rv == 0;
+        s->marks->plan_forget += rv == 0;
         if (rv == 0) {
             SIM_TRACE(s, "FORGET of node %u at node %u", n->index + 1, leader->index + 1);
         }
@@ -733,6 +735,7 @@ static void tend_dismissed(struct sim_node *n)
 static void tend_fire(struct sim *s, struct sim_event *e)
 {
     sim_scene_look(s);
+    sim_members_mistake(s);
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *n = &s->nodes[i];
         if (n->power == SIM_DOWN && n->restart_at <= s->now) {

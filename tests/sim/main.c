@@ -87,6 +87,9 @@ void tools_replay(const struct plan *p, uint64_t seed, char *out, size_t size)
         len += (size_t)snprintf(out + len, size - len, " --length %llu",
                                 (unsigned long long)o->length);
     }
+    if (o->members_heavy) {
+        len += (size_t)snprintf(out + len, size - len, " --members-heavy");
+    }
     if (o->until_ms != 0) {
         len += (size_t)snprintf(out + len, size - len, " --until %llu",
                                 (unsigned long long)o->until_ms);
@@ -117,6 +120,19 @@ static int report(const struct plan *p, const struct sim_marks *marks, uint64_t 
     }
     SIM_MARKS(SIM_MARK_REPORT)
 #undef SIM_MARK_REPORT
+    bool heavy = p->orders.members_heavy;
+#define SIM_MARK_REPORT(name)                                                                      \
+    if (heavy) {                                                                                   \
+        printf("  %-22s %llu\n", #name, (unsigned long long)marks->name);                          \
+    }                                                                                              \
+    if (heavy && all && marks->name < SIM_MEMBER_TIMES && seeds >= SIM_MEMBER_SEEDS) {             \
+        fprintf(stderr, "%s: %llu seeds reached less than %u times: %s\n", p->program,             \
+                (unsigned long long)seeds, SIM_MEMBER_TIMES, #name);                               \
+        missing++;                                                                                 \
+    }
+    SIM_MEMBER_MARKS(SIM_MARK_REPORT)
+#undef SIM_MARK_REPORT
+    printf("%s\n", missing == 0 ? "passed" : "failed");
     return missing == 0 ? 0 : 1;
 }
 
@@ -239,7 +255,8 @@ static _Noreturn void usage(const char *program)
         "       %s --seed N --scene NAME --cut POINT        one of them\n"
         "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n"
         "--length N: so many operations in each seed, with snapshots and changes of members in "
-        "all\n--verbose: what each seed came to; --part: whoever asks adds up what seeds have "
+        "all\n--members-heavy: changes of members all the time\n--verbose: what each seed came to; "
+        "--part: whoever asks adds up what seeds have "
         "reached\n--trace: what everybody does; --until: clients begin nothing new after it, and "
         "faults "
         "end;\n"
@@ -301,11 +318,9 @@ static bool is_switch(struct plan *p, const char *a)
     const struct {
         const char *name;
         bool *on;
-    } switches[] = {{"--trace", &p->orders.trace},
-                    {"--verbose", &p->verbose},
-                    {"--part", &p->part},
-                    {"--minimize", &p->minimize},
-                    {"--sabotaged", &p->sabotaged}};
+    } switches[] = {{"--trace", &p->orders.trace}, {"--verbose", &p->verbose},
+                    {"--part", &p->part},          {"--members-heavy", &p->orders.members_heavy},
+                    {"--minimize", &p->minimize},  {"--sabotaged", &p->sabotaged}};
     for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
         if (strcmp(a, switches[i].name) == 0) {
             *switches[i].on = true;

@@ -128,9 +128,51 @@
     X(answers_refused, 100)                                                                        \
     X(client_pauses, 50)
 
+/* Of runs with many changes of members (--members-heavy): what callers are told, what operators are
+ * told, each state of a member, and each change that was asked for. So many seeds must have reached
+ * each of them so often. */
+#define SIM_MEMBER_SEEDS 600u
+#define SIM_MEMBER_TIMES 10u
+#define SIM_MEMBER_MARKS(X)                                                                        \
+    X(called_welcome)                                                                              \
+    X(called_undecided)                                                                            \
+    X(called_stranger)                                                                             \
+    X(called_wiped)                                                                                \
+    X(called_removed)                                                                              \
+    X(called_older)                                                                                \
+    X(change_done)                                                                                 \
+    X(change_busy)                                                                                 \
+    X(change_denied)                                                                               \
+    X(change_unknown_node)                                                                         \
+    X(change_taken)                                                                                \
+    X(change_bad_address)                                                                          \
+    X(change_repeated)                                                                             \
+    X(change_noleader)                                                                             \
+    X(change_uncertain)                                                                            \
+    X(member_none)                                                                                 \
+    X(member_leaving)                                                                              \
+    X(member_left)                                                                                 \
+    X(member_giving_way)                                                                           \
+    X(member_gone)                                                                                 \
+    X(member_successor)                                                                            \
+    X(member_awaited)                                                                              \
+    X(member_joined)                                                                               \
+    X(member_learner)                                                                              \
+    X(member_settling)                                                                             \
+    X(member_voter)                                                                                \
+    X(plan_remove)                                                                                 \
+    X(plan_replace)                                                                                \
+    X(plan_move)                                                                                   \
+    X(plan_add)                                                                                    \
+    X(plan_forget)                                                                                 \
+    X(wiped_while_joining)
+
 struct sim_marks {
 #define SIM_MARK_FIELD(name, needs) uint64_t name;
     SIM_MARKS(SIM_MARK_FIELD)
+#undef SIM_MARK_FIELD
+#define SIM_MARK_FIELD(name) uint64_t name;
+    SIM_MEMBER_MARKS(SIM_MARK_FIELD)
 #undef SIM_MARK_FIELD
     uint64_t simulated_ms, events, faults;
     uint64_t points; /* of the scene of the last run, see cut.c */

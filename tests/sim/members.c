@@ -8,7 +8,7 @@
  *   move     asked for --> the log has the address */
 #include <stdio.h>
 
-#include "sim.h"
+#include "members.h"
 
 #define BACK_MS 300u /* until a node comes back whose disk was exchanged */
 
@@ -17,6 +17,7 @@ static void answered(void *ctx, int status)
     struct sim_node *n = ctx;
     n->asked = false;
     n->granted = status == 0;
+    sim_members_note_answer(n->sim, status);
     SIM_TRACE(n->sim, "a change of node %u ends with %s", n->index + 1, fl_err_name(status));
 }
 
@@ -38,8 +39,13 @@ static void ask(struct sim_node *n, struct sim_node *leader, enum node_change_ki
     s->current = NULL;
     if (rv != 0) {
         n->asked = false;
+        sim_members_note_answer(s, rv);
         return;
     }
+    s->marks->plan_remove += kind == NODE_CHANGE_REMOVE;
+    s->marks->plan_replace += kind == NODE_CHANGE_REPLACE;
+    s->marks->plan_move += kind == NODE_CHANGE_MOVE;
+    s->marks->plan_add += kind == NODE_CHANGE_ADD;
     SIM_TRACE(s, "change %d of node %u is asked of node %u", (int)kind, n->index + 1,
               leader->index + 1);
 }
@@ -102,6 +108,22 @@ static bool is_moved(const struct sim_node *n, const struct sim_node *leader)
            replica_configuration_committed(r);
 }
 
+/* Whether the node loses its disk once more, after it has joined and before its operator is done.
+ * Then it has to be replaced again. */
+static bool wipe_again(struct sim_node *n, const struct sim_node *leader)
+{
+    struct sim *s = n->sim;
+    uint64_t known = machine_incarnation(fsm_machine(leader->node->fsm), n->index + 1);
+    if (s->healed || known == 0 || known != n->disk.identity.incarnation || !sim_node_runs(n) ||
+        sim_below(s, 8) != 0) {
+        return false;
+    }
+    SIM_TRACE(s, "node %u loses its disk while it joins", n->index + 1);
+    s->marks->wiped_while_joining++;
+    come_back(n, true);
+    return true;
+}
+
 void sim_member_tend(struct sim_node *n)
 {
     struct sim_node *leader = sim_leader(n->sim);
@@ -140,6 +162,9 @@ void sim_member_tend(struct sim_node *n)
     default:
         if (!there) {
             ask(n, leader, NODE_CHANGE_ADD);
+        } else if (n->sim->orders.members_heavy && wipe_again(n, leader)) {
+            n->change = SIM_CHANGE_REPLACE;
+            n->granted = false;
         } else if (is_whole(n, leader)) {
             end(n);
         }

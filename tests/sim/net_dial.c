@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "members.h"
 #include "net_private.h"
 
 #define SIM_UNDECIDED_MAX 256u
@@ -220,6 +221,9 @@ static void check_answer(struct sim_dial *d, struct transport *t)
     dial_ended(d, d->verdict == HANDSHAKE_WELCOME ? 0 : FL_EDENIED);
     t->cbs.answered(t->cbs.ctx, d->to->index + 1, d->verdict,
                     handshake_is_dated(d->verdict) ? d->answer.admitted_index : 0, d->reason);
+    if (d->verdict == HANDSHAKE_WELCOME) {
+        sim_members_welcomed(t->node);
+    }
 }
 
 static void answered_deliver(struct sim_event *e)
@@ -289,6 +293,7 @@ static void check_call(struct sim_dial *d, struct transport *t)
 {
     d->verdict = t->cbs.check(t->cbs.ctx, &d->asked, d->reason);
     d->answer = t->self;
+    sim_members_check_verdict(t->node, &d->asked, d->verdict);
     if (d->verdict == HANDSHAKE_UNDECIDED) {
         leave_undecided(d, t->node);
         return;

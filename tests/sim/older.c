@@ -11,7 +11,9 @@
  * the newest one (docs/adr/0041); nor two disks that are lost at a time.
  *
  * With the sabotage "older-copies" nobody looks. */
-#include "sim.h"
+#include "members.h"
+
+#include "consensus/membership_private.h"
 
 #define BACK_MS 100u
 
@@ -24,9 +26,13 @@ bool __wrap_membership_went_back(const struct membership *m, const struct peer_i
 
 int __wrap_membership_receive_starts(struct membership *m, uint64_t from, struct fli_slice body)
 {
-    return sim_running->orders.sabotage == SIM_SABOTAGE_OLDER_COPIES
-               ? 0
-               : __real_membership_receive_starts(m, from, body);
+    if (sim_running->orders.sabotage == SIM_SABOTAGE_OLDER_COPIES) {
+        return 0;
+    }
+    struct starts before = *m->config.starts;
+    int rv = __real_membership_receive_starts(m, from, body);
+    sim_members_check_starts(m, &before);
+    return rv;
 }
 
 bool __wrap_membership_went_back(const struct membership *m, const struct peer_identity *peer,

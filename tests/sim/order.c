@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "machine/batch.h"
-#include "sim.h"
+#include "members.h"
 
 static unsigned lock_of(struct sim *s, struct fli_slice name)
 {
@@ -524,6 +524,7 @@ void sim_order_end(struct sim *s)
             sim_rights_waits(s, &l->queue[i]);
         }
     }
+    sim_members_look(s->current);
 }
 
 bool sim_order_was_busy(const struct sim_lane *l)

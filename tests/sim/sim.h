@@ -210,6 +210,7 @@ struct sim_node {
         SIM_CHANGE_ADD
     } change;               /* what an operator is about; with `wiped` */
     bool asked, keeps_disk; /* asked: an answer is awaited */
+    unsigned seen;          /* its state as a member, see members_look.c */
     bool joins;             /* its directory was begun to join */
     unsigned port;          /* of its address in the log */
     uint64_t dismiss_until; /* it is cut off, and an operator tries to have it forgotten */
@@ -475,6 +476,7 @@ struct sim_orders {
     const uint8_t *without; /* without[i] != 0: fault i is left out; may be NULL */
     const char *replay;     /* the command that repeats this run, for messages */
     uint64_t length;        /* operations of the run, at least; 0: as the seed says */
+    bool members_heavy;     /* changes of members all the time */
     enum sim_scene scene;
     uint64_t cut; /* the power goes at this point of the scene; 0: at none */
 };

@@ -1,0 +1,16 @@
+/* members.h: what must hold of members, and runs with many changes of them; see members_look.c. */
+#ifndef SIM_MEMBERS_H
+#define SIM_MEMBERS_H
+
+#include "sim.h"
+
+void sim_members_choose(struct sim *s); /* with --members-heavy */
+void sim_members_check_starts(const struct membership *m, const struct starts *before);
+void sim_members_check_verdict(struct sim_node *by, const struct peer_identity *peer,
+                               enum handshake_verdict verdict);
+void sim_members_welcomed(const struct sim_node *n);
+void sim_members_note_answer(struct sim *s, int status);
+void sim_members_look(const struct sim_node *by);
+void sim_members_mistake(struct sim *s);
+
+#endif

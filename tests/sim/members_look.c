@@ -1,0 +1,225 @@
+/* members_look.c: what must hold of members, whatever an operator asks for; and what a run with
+ * many changes of members has reached (--members-heavy).
+ *
+ *   - A follower of a formed cluster lets in only who has joined. Whoever is only waited for may be
+ *     the second one of its name, so the leader alone decides.
+ *   - What a node knows of the present incarnation of another is never forgotten for an older one.
+ *   - A node tells of no entry that is not committed, since the others would miss it later.
+ *   - A node that was welcomed notes that its start is known. */
+#include "members.h"
+
+#include "consensus/membership_private.h"
+
+/* Mostly changes of members, and what makes them hard. */
+void sim_members_choose(struct sim *s)
+{
+    static const unsigned wanted[SIM_FAULT_KINDS] = {
+        [SIM_FAULT_MEMBER] = 20, [SIM_FAULT_WIPE] = 3,  [SIM_FAULT_DISMISS] = 3,
+        [SIM_FAULT_OLDER] = 3,   [SIM_FAULT_CRASH] = 5, [SIM_FAULT_TRANSFER] = 4,
+        [SIM_FAULT_CUT] = 4,     [SIM_FAULT_PAUSE] = 3, [SIM_FAULT_JOIN] = 6,
+        [SIM_FAULT_STOP] = 2,
+    };
+    struct sim_options *o = &s->options;
+    if (!s->orders.members_heavy) {
+        return;
+    }
+    for (unsigned k = 0; k < SIM_FAULT_KINDS; k++) {
+        o->weight[k] = wanted[k] != 0 ? wanted[k] : o->weight[k] != 0;
+    }
+    o->snapshot_entries = o->snapshot_entries == 0 ? 40 : o->snapshot_entries;
+    o->fault_every_ms = o->fault_every_ms > 250 ? 250 : o->fault_every_ms;
+}
+
+size_t __real_node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
+size_t __wrap_node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX]);
+
+size_t __wrap_node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX])
+{
+    struct sim *s = sim_running;
+    struct starts_message told;
+    size_t len = __real_node_starts_message(n, out);
+    int rv = starts_message_decode((struct fli_slice){out, len}, &told);
+    SIM_CHECK(s, rv == 0 && told.index <= replica_commit_index(n->replica),
+              "node %llu tells of entry %llu, and has committed %llu", (unsigned long long)n->id,
+              (unsigned long long)told.index, (unsigned long long)replica_commit_index(n->replica));
+    return len;
+}
+
+void sim_members_check_starts(const struct membership *m, const struct starts *before)
+{
+    const struct identity *id = m->config.identity;
+    for (unsigned i = 0; i < id->n_known; i++) {
+        const struct identity_known *k = &id->known[i];
+        const struct starts_known *was = starts_find(before, k->id, k->incarnation);
+        const struct starts_known *is = starts_find(m->config.starts, k->id, k->incarnation);
+        SIM_CHECK(sim_running,
+                  was == NULL || (is != NULL && is->start.number >= was->start.number &&
+                                  is->index >= was->index),
+                  "node %llu has lost what it knew of node %llu", (unsigned long long)id->id,
+                  (unsigned long long)k->id);
+    }
+}
+
+void sim_members_check_verdict(struct sim_node *by, const struct peer_identity *peer,
+                               enum handshake_verdict verdict)
+{
+    struct sim_marks *marks = by->sim->marks;
+    const struct identity *id = &by->node->identity;
+    bool joined = identity_known(id, peer->node_id) == peer->incarnation ||
+                  peer->admitted_index > id->known_index;
+    bool decides = id->cluster_id == 0 || proposer_is_open(by->node->proposer);
+    SIM_CHECK(by->sim, verdict != HANDSHAKE_WELCOME || joined || decides,
+              "node %u, which does not lead, lets in node %llu, which has not joined",
+              by->index + 1, (unsigned long long)peer->node_id);
+    marks->called_welcome += verdict == HANDSHAKE_WELCOME;
+    marks->called_undecided += verdict == HANDSHAKE_UNDECIDED;
+    marks->called_stranger += verdict == HANDSHAKE_STRANGER;
+    marks->called_wiped += verdict == HANDSHAKE_OTHER_INCARNATION;
+    marks->called_removed += verdict == HANDSHAKE_REMOVED;
+    marks->called_older += verdict == HANDSHAKE_WENT_BACK;
+}
+
+void sim_members_welcomed(const struct sim_node *n)
+{
+    SIM_CHECK(n->sim, n->node->starts.starts.next.number != 0,
+              "node %u was welcomed, and has not noted that its start is known", n->index + 1);
+}
+
+void sim_members_note_answer(struct sim *s, int status)
+{
+    struct sim_marks *marks = s->marks;
+    marks->change_done += status == 0;
+    marks->change_busy += status == FL_EBUSY;
+    marks->change_denied += status == FL_EDENIED;
+    marks->change_unknown_node += status == FL_ENOTFOUND;
+    marks->change_taken += status == FL_EMISMATCH;
+    marks->change_bad_address += status == FL_EINVAL;
+    marks->change_repeated += status == FL_EEXISTS;
+    marks->change_noleader += status == FL_ENOLEADER;
+    marks->change_uncertain += status == FL_EUNCERTAIN;
+}
+
+/* ---- states ---- */
+
+enum sim_member_state {
+    SIM_MEMBER_NONE,
+    SIM_MEMBER_LEAVING,    /* to be removed, and a member */
+    SIM_MEMBER_LEFT,       /* and none any more */
+    SIM_MEMBER_GIVING_WAY, /* to be replaced, and a member */
+    SIM_MEMBER_GONE,       /* and none any more */
+    SIM_MEMBER_SUCCESSOR,  /* awaited, and the one before may not come back */
+    SIM_MEMBER_AWAITED,
+    SIM_MEMBER_JOINED, /* and no member yet */
+    SIM_MEMBER_LEARNER,
+    SIM_MEMBER_SETTLING, /* a voter, and the plan stands yet */
+    SIM_MEMBER_VOTER,
+    SIM_MEMBER_STATES
+};
+
+static enum sim_member_state state_of(const struct sim_node *by, uint64_t id)
+{
+    const struct configuration_server *server =
+        configuration_find(replica_configuration(by->node->replica), id);
+    struct machine_node e;
+    if (!machine_node_find(fsm_machine(by->node->fsm), id, &e)) {
+        return SIM_MEMBER_NONE;
+    }
+    switch (e.plan) {
+    case MACHINE_PLAN_REMOVE:
+        return server != NULL ? SIM_MEMBER_LEAVING : SIM_MEMBER_LEFT;
+    case MACHINE_PLAN_REPLACE:
+        return server != NULL ? SIM_MEMBER_GIVING_WAY : SIM_MEMBER_GONE;
+    case MACHINE_PLAN_ADD:
+        return e.incarnation == 0 ? (e.former != 0 ? SIM_MEMBER_SUCCESSOR : SIM_MEMBER_AWAITED)
+               : server == NULL   ? SIM_MEMBER_JOINED
+               : server->role == CONFIGURATION_LEARNER ? SIM_MEMBER_LEARNER
+                                                       : SIM_MEMBER_SETTLING;
+    default:
+        return SIM_MEMBER_VOTER;
+    }
+}
+
+static void note_state(struct sim_marks *marks, enum sim_member_state state)
+{
+    uint64_t *const counts[SIM_MEMBER_STATES] = {
+        [SIM_MEMBER_NONE] = &marks->member_none,
+        [SIM_MEMBER_LEAVING] = &marks->member_leaving,
+        [SIM_MEMBER_LEFT] = &marks->member_left,
+        [SIM_MEMBER_GIVING_WAY] = &marks->member_giving_way,
+        [SIM_MEMBER_GONE] = &marks->member_gone,
+        [SIM_MEMBER_SUCCESSOR] = &marks->member_successor,
+        [SIM_MEMBER_AWAITED] = &marks->member_awaited,
+        [SIM_MEMBER_JOINED] = &marks->member_joined,
+        [SIM_MEMBER_LEARNER] = &marks->member_learner,
+        [SIM_MEMBER_SETTLING] = &marks->member_settling,
+        [SIM_MEMBER_VOTER] = &marks->member_voter,
+    };
+    ++*counts[state];
+}
+
+/* Called by the first node that has applied an entry. */
+void sim_members_look(const struct sim_node *by)
+{
+    for (unsigned i = 0; i < by->sim->n; i++) {
+        struct sim_node *n = &by->sim->nodes[i];
+        enum sim_member_state state = state_of(by, i + 1);
+        if (state != n->seen) {
+            n->seen = state;
+            note_state(by->sim->marks, state);
+        }
+    }
+}
+
+/* ---- an operator who mistakes ---- */
+
+static const char *address_of_another(const struct sim_node *leader, uint64_t id)
+{
+    const struct configuration *c = replica_configuration(leader->node->replica);
+    return c->servers[0].id != id ? c->servers[0].address : c->servers[c->n - 1].address;
+}
+
+/* Now and then, asks for what must be refused. */
+void sim_members_mistake(struct sim *s)
+{
+    if (!s->orders.members_heavy || s->healed || sim_below(s, 10) != 0) {
+        return;
+    }
+    struct sim_node *leader = sim_leader(s);
+    unsigned i = (unsigned)sim_below(s, s->n);
+    struct node_change what = {.id = i + 1};
+    static const int wanted[] = {FL_EMISMATCH, FL_ENOTFOUND, FL_EINVAL, FL_EMISMATCH, FL_EEXISTS};
+    unsigned kind = (unsigned)sim_below(s, sizeof wanted / sizeof wanted[0]);
+    (void)snprintf(what.address, sizeof what.address, "node%u:9", i + 1);
+    struct machine_node e;
+    if (leader == NULL || !machine_node_find(fsm_machine(leader->node->fsm), i + 1, &e) ||
+        e.plan != MACHINE_PLAN_NONE) {
+        return;
+    }
+    switch (kind) {
+    case 0:
+        what.kind = NODE_CHANGE_ADD;
+        break;
+    case 1:
+        what.kind = NODE_CHANGE_REMOVE;
+        what.id = 99;
+        break;
+    case 2:
+        what.kind = NODE_CHANGE_MOVE;
+        (void)snprintf(what.address, sizeof what.address, "nowhere");
+        break;
+    case 3:
+        what.kind = NODE_CHANGE_MOVE;
+        (void)snprintf(what.address, sizeof what.address, "%s", address_of_another(leader, i + 1));
+        break;
+    default:
+        what.kind = NODE_CHANGE_REPLACE;
+        what.incarnation = e.incarnation + 1;
+        break;
+    }
+    s->current = leader;
+    int rv = node_change(leader->node, &what, NULL, NULL);
+    s->current = NULL;
+    SIM_CHECK(s, rv == wanted[kind] || rv == FL_EBUSY || rv == FL_ENOLEADER,
+              "change %u that cannot be made is answered %s", kind, fl_err_name(rv));
+    sim_members_note_answer(s, rv);
+}
