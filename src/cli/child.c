@@ -1,6 +1,7 @@
 /* child.c: see child.h. */
 #include "cli/child.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -180,12 +181,47 @@ static void signal_command(struct cli_child *c, int signal)
     }
 }
 
-/* Whether what the command has started is gone, after a KILL to all of it. It is allowed to send
- * that if any of them can be sent it. */
+/* Whether this process of /proc is in the group and runs: one that has ended is in it too, until
+ * its parent has noticed. */
+static bool runs_in(const char *pid, pid_t group)
+{
+    char path[64];
+    char stat[512] = "";
+    char state;
+    int parent, its_group;
+    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (f == NULL) {
+        return false;
+    }
+    bool read_it = fgets(stat, sizeof stat, f) != NULL;
+    fclose(f);
+    const char *name_end = strrchr(stat, ')');
+    return read_it && name_end != NULL &&
+           sscanf(name_end, ") %c %d %d", &state, &parent, &its_group) == 3 && its_group == group &&
+           state != 'Z' && state != 'X';
+}
+
+static bool runs_any_in(pid_t group)
+{
+    DIR *dir = opendir("/proc");
+    const struct dirent *entry;
+    bool found = false;
+    while (dir != NULL && !found && (entry = readdir(dir)) != NULL) {
+        found = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && runs_in(entry->d_name, group);
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return found;
+}
+
+/* Whether what the command has started is gone, after a KILL to all of it: kill() succeeds when one
+ * of them could be sent it. */
 static bool is_group_gone(pid_t group)
 {
     for (int i = 0; i < GONE_POLLS; i++) {
-        if (kill(-group, 0) != 0 && errno == ESRCH) {
+        if ((kill(-group, 0) != 0 && errno == ESRCH) || !runs_any_in(group)) {
             return true;
         }
         (void)poll(NULL, 0, 10);
