@@ -345,3 +345,24 @@ TEST(test_stale_mark)
     assert_int_equal(mark_in("STALE 5 7"), FL_TOKEN_NONE);
     assert_int_equal(mark_in(""), FL_TOKEN_NONE);
 }
+
+/* Each state in which a call can be given up. */
+TEST(test_a_cancelled_call_is_uncertain_once_it_was_sent)
+{
+    static const struct {
+        enum fli_call_want want;
+        bool sent;
+    } rows[] = {{FLI_WANT_CONNECT, false}, {FLI_WANT_SEND, false},     {FLI_WANT_ANSWER, true},
+                {FLI_WANT_PROBE, true},    {FLI_WANT_ASK_OTHER, true}, {FLI_WANT_SLEEP, false},
+                {FLI_WANT_NOTHING, false}};
+    assert_int_equal(sizeof rows / sizeof rows[0], FLI_WANT_NOTHING + 1);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (int unknown = 0; unknown < 2; unknown++) {
+            struct fli_attempts a = {.above = 0};
+            const struct fli_call_state given_up = {.order.want = rows[i].want,
+                                                    .unknown = unknown == 1};
+            fli_attempts_cancel(&a, &given_up, 3, 5);
+            assert_int_equal(fli_attempts_last(&a, 5), rows[i].sent || unknown == 1 ? 3 : 0);
+        }
+    }
+}

@@ -699,3 +699,37 @@ TEST(test_random_calls)
         check_end(&f, &w);
     }
 }
+
+/* ---- a hint ---------------------------------------------------------------------------------- */
+
+/* A leader that was named is asked next, once. If it were asked again and again, the third node,
+ * which leads, would never be asked. */
+TEST(test_a_hint_is_for_one_attempt)
+{
+    static const enum fli_call_event failures[] = {FLI_EVENT_UNREACHABLE, FLI_EVENT_UNSENT,
+                                                   FLI_EVENT_NOLEADER, FLI_EVENT_LOST,
+                                                   FLI_EVENT_UNCERTAIN};
+    for (size_t kind = 0; kind < sizeof failures / sizeof failures[0]; kind++) {
+        for (uint32_t hint = 0; hint < 3; hint++) {
+            struct fli_call_state f;
+            struct fli_call_config c = base_config();
+            unsigned asked = 0; /* in the second and third round, a bit each */
+            uint64_t now_ms = START_MS;
+            fli_call_state_init(&f, &c);
+            fli_call_state_hint(&f, hint);
+            for (unsigned attempt = 0; attempt < 15; attempt++) {
+                now_ms = wake(&f, now_ms);
+                assert_int_equal(f.order.want, FLI_WANT_CONNECT);
+                asked |= attempt >= 6 ? 1u << f.order.node : 0;
+                if (failures[kind] != FLI_EVENT_UNREACHABLE) {
+                    fli_call_state_feed(&f, now_ms, FLI_EVENT_CONNECTED, 0);
+                }
+                if (failures[kind] != FLI_EVENT_UNREACHABLE && failures[kind] != FLI_EVENT_UNSENT) {
+                    fli_call_state_feed(&f, now_ms, FLI_EVENT_SENT, 0);
+                }
+                fli_call_state_feed(&f, now_ms, failures[kind], 0);
+            }
+            assert_int_equal(asked, 7);
+        }
+    }
+}

@@ -165,6 +165,63 @@ TEST_WITH(the_attempt_of_a_cancelled_call_counts, set_up, tear_down)
     assert_int_equal(engine.attempts.above, 2);
 }
 
+static struct fli_engine_call *acquire_waiting(const char *name, uint64_t wait_ms)
+{
+    const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
+                                .name = fl_str(name),
+                                .owner = fl_str("0123456789abcdef"),
+                                .ttl_ms = LATE_MS};
+    const struct fli_call_times times = {
+        .deadline_ms = until_ms, .wait_ms = wait_ms, .attempt_ms = LATE_MS};
+    struct fli_engine_call *call;
+    assert_int_equal(fli_engine_start(&engine, &ask, &times, never_ends, NULL, &call), 0);
+    return call;
+}
+
+/* Whatever the call is doing when it is given up, once its request has been sent: it waits for the
+ * answer, it asks another node whether that one serves, it asks the same node whether it lives, or
+ * it has heard that the outcome is not known. */
+TEST_WITH(a_call_that_is_cancelled_counts_in_each_of_its_states, set_up, tear_down)
+{
+    enum { ANSWER, ASKS_OTHER, PROBES, UNCERTAIN, STATES };
+    for (unsigned kind = 0; kind < STATES; kind++) {
+        char first[16], again[16], number[32];
+        snprintf(first, sizeof first, "first-%u", kind);
+        snprintf(again, sizeof again, "again-%u", kind);
+        for (unsigned i = 0; i < n_conns; i++) {
+            conns[i].len = 0; /* what was said before is not looked at */
+            conns[i].said[0] = '\0';
+        }
+        struct fli_engine_call *call = acquire_waiting(first, kind == PROBES ? LATE_MS : 0);
+        struct conn *c = await(0, LISTED - 1, first);
+        if (kind == ASKS_OTHER) {
+            c->len = 0;
+            c->said[0] = '\0';
+            await(1 - c->node, 1 - c->node, "LEADER");
+        } else if (kind == PROBES) {
+            c->len = 0;
+            c->said[0] = '\0';
+            await(c->node, c->node, "LEADER");
+        } else if (kind == UNCERTAIN) {
+            uint64_t above = engine.attempts.above;
+            answer(c, strstr(c->said, "LEADER") != NULL ? "*2\r\n:0\r\n$0\r\n\r\n-UNCERTAIN x\r\n"
+                                                        : "-UNCERTAIN x\r\n");
+            snprintf(number, sizeof number, "\r\n%llu\r\n", (unsigned long long)above + 2);
+            await(0, LISTED - 1, number); /* the same call, again */
+        }
+        uint64_t before = engine.attempts.above;
+        fli_engine_cancel(call);
+        assert_true(engine.attempts.above > before);
+        snprintf(number, sizeof number, "\r\n%llu\r\n",
+                 (unsigned long long)engine.attempts.above + 1);
+        call = acquire(again);
+        c = await(0, LISTED - 1, again);
+        assert_non_null(strstr(strstr(c->said, "ATTEMPT"), number));
+        c->said[0] = '\0';
+        fli_engine_cancel(call);
+    }
+}
+
 /* One call has a probe at the leader; another call hears of a new leader. If the new leader took
  * the probe's place, the first call would take its probe's connection for one to the new leader. */
 TEST_WITH(a_probe_keeps_the_last_place, set_up, tear_down)

@@ -287,6 +287,106 @@ TEST_WITH(test_a_close_while_a_server_has_as_many_releases_as_are_kept, set_up_r
     issuer.issued(issuer.ctx, FL_ETIMEOUT, FL_TOKEN_NONE);
 }
 
+/* Time passes, and what is due then is done. */
+static void wait_ms(uint64_t ms)
+{
+    now_ms += ms;
+    r->alarm.ring(&r->alarm);
+}
+
+/* Where the next try of a call is when the token of the one before comes. */
+enum next_try { IN_PAUSE, ASKING, ISSUING, HELD, CANCELLED, CLOSED, NEXT_TRIES };
+
+static void reach(enum next_try next, uint64_t id, struct issuer *issuer)
+{
+    if (next == CLOSED) {
+        close_handle();
+        return;
+    }
+    if (next == CANCELLED) {
+        fl_redlock_cancel(r, id);
+        r->alarm.ring(&r->alarm);
+        return;
+    }
+    if (next == IN_PAUSE) {
+        return;
+    }
+    wait_ms(FL_REDLOCK_RETRY_CAP_DEFAULT_MS);
+    if (next >= ISSUING) {
+        answer(0, "+OK\r\n");
+        answer(1, "+OK\r\n");
+    }
+    if (next == HELD) {
+        issuer->issued(issuer->ctx, 0, 9);
+        r->alarm.ring(&r->alarm);
+    }
+}
+
+/* A token that comes late, of a try that was given up, is nobody's: whoever had it would be fenced
+ * by one that was issued meanwhile. */
+static void a_late_token_meets(enum next_try next, int late_result)
+{
+    const struct fl_redlock_acquire_options options = {.ttl_ms = TTL_MS, .wait_ms = 10 * TTL_MS};
+    static struct outcome o; /* its call may end with the handle only */
+    struct issuer issuer = {0};
+    uint64_t id;
+    memset(&o, 0, sizeof o);
+    assert_int_equal(fl_redlock_acquire_fenced_start(r, fl_str("a"), &options, issue_later, &issuer,
+                                                     done, &o, &id),
+                     0);
+    answer(0, "+OK\r\n");
+    answer(1, "+OK\r\n");
+    answer(2, "+OK\r\n");
+    assert_non_null(issuer.issued);
+    const struct issuer late = issuer;
+    wait_ms(TTL_MS); /* the token took too long, so the lock is given back */
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        answer(i, ":1\r\n");
+    }
+    assert_false(o.over);
+    reach(next, id, &issuer);
+    late.issued(late.ctx, late_result, late_result == 0 ? 5 : FL_TOKEN_NONE);
+    if (r != NULL) {
+        r->alarm.ring(&r->alarm);
+    }
+    if (next == ISSUING) {
+        assert_false(o.over);
+        issuer.issued(issuer.ctx, 0, 9);
+        r->alarm.ring(&r->alarm);
+    }
+    assert_int_equal(o.over, next >= ISSUING);
+    assert_true(o.lock.token == (next == ISSUING || next == HELD ? 9 : FL_TOKEN_NONE));
+}
+
+TEST(test_a_late_token_meets_each_state_of_the_next_try)
+{
+    for (int next = 0; next < NEXT_TRIES; next++) {
+        for (int fails = 0; fails < 2; fails++) {
+            assert_int_equal(set_up_ready(NULL), 0);
+            a_late_token_meets((enum next_try)next, fails ? FL_ETIMEOUT : 0);
+            assert_int_equal(tear_down(NULL), 0);
+        }
+    }
+}
+
+/* They may have forgotten the lock, and given it to another since. */
+TEST_WITH(test_servers_that_just_restarted_do_not_count_in_an_extend, set_up_ready, tear_down)
+{
+    for (uint32_t young = 0; young <= SERVERS; young++) {
+        const struct fl_redlock_lock lock = held();
+        struct outcome o = {0};
+        for (uint32_t i = 0; i < SERVERS; i++) {
+            r->servers[i].counts_from_ms = i < young ? now_ms + 1 : now_ms;
+        }
+        assert_int_equal(fl_redlock_extend_start(r, fl_str("a"), &lock, TTL_MS, done, &o), 0);
+        for (uint32_t i = 0; i < SERVERS; i++) {
+            answer(i, ":1\r\n");
+        }
+        assert_true(o.over);
+        assert_int_equal(o.result == 0, SERVERS - young >= fli_quorum(SERVERS));
+    }
+}
+
 /* Servers may have taken the shorter TTL. */
 TEST_WITH(test_a_close_during_an_extend, set_up_ready, tear_down)
 {

@@ -1,0 +1,222 @@
+/* A client that was stopped, on a clock of the test's own: what it is answered meanwhile, it reads
+ * when the lease of its lock or session is over. The test plays the node, on a real socket. */
+#include "../../lib/unit.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "fencelock/hold.h"
+
+#define TTL_MS UINT64_C(600000)
+#define PATIENCE_MS UINT64_C(3600000)
+
+static uint64_t skipped_ms; /* for so long the client was stopped, in all */
+static int listener;
+static int node; /* its connection */
+static char said[4096];
+static size_t said_len;
+static fl_async *a;
+
+/* ---- in place of base/clock.c ---------------------------------------------------------------- */
+
+uint64_t fli_clock_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec +
+           skipped_ms * UINT64_C(1000000);
+}
+
+uint64_t fli_clock_ms(void)
+{
+    return fli_clock_ns() / UINT64_C(1000000);
+}
+
+uint64_t fli_clock_wall_ms(void)
+{
+    return fli_clock_ms();
+}
+
+void fli_random(void *data, size_t len)
+{
+    assert_int_equal(getrandom(data, len, 0), (ssize_t)len);
+}
+
+/* ---- the node -------------------------------------------------------------------------------- */
+
+static int set_up(void **state)
+{
+    char nodes[32];
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    const struct fl_client_options options = {.timeout_ms = PATIENCE_MS, .attempt_ms = PATIENCE_MS};
+    node = -1;
+    said_len = 0;
+    skipped_ms = 0;
+    listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(listener, 8), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+    snprintf(nodes, sizeof nodes, "127.0.0.1:%u", ntohs(at.sin_port));
+    return fl_async_create(nodes, &options, &a);
+}
+
+static int tear_down(void **state)
+{
+    fl_async_destroy(a);
+    close(node);
+    close(listener);
+    return 0;
+}
+
+static void client_turn(void)
+{
+    struct pollfd p = {.fd = fl_async_fd(a), .events = POLLIN};
+    (void)poll(&p, 1, 1);
+    fl_async_process(a);
+}
+
+static void node_turn(void)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) {
+        close(node);
+        node = fd;
+        said_len = 0;
+    }
+    ssize_t n = node < 0 ? -1 : recv(node, said + said_len, sizeof said - 1 - said_len, 0);
+    said_len += n > 0 ? (size_t)n : 0;
+    said[said_len] = '\0';
+}
+
+/* Until the client has said this. */
+static void await(const char *what)
+{
+    while (node < 0 || strstr(said, what) == NULL) {
+        client_turn();
+        node_turn();
+    }
+}
+
+/* The answer to the request, and before it that to LEADER if that was asked. */
+static void answer(const char *text)
+{
+    const char *leader = strstr(said, "LEADER") != NULL ? "*2\r\n:0\r\n$0\r\n\r\n" : "";
+    said_len = 0;
+    said[0] = '\0';
+    assert_int_equal(send(node, leader, strlen(leader), MSG_NOSIGNAL), (ssize_t)strlen(leader));
+    assert_int_equal(send(node, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+}
+
+/* ---- the client ------------------------------------------------------------------------------ */
+
+struct outcome {
+    bool over;
+    int status;
+    fl_lock *lock;
+    fl_token token;
+};
+
+static void on_held(void *arg, int status, const char *error, fl_lock *lock)
+{
+    struct outcome *o = arg;
+    *o = (struct outcome){.over = true, .status = status, .lock = lock};
+}
+
+static void on_token(void *arg, int status, const char *error, fl_token token)
+{
+    struct outcome *o = arg;
+    *o = (struct outcome){.over = true, .status = status, .token = token};
+}
+
+static void finish(const struct outcome *o)
+{
+    while (!o->over) {
+        client_turn();
+    }
+}
+
+static fl_lock *open_session(void)
+{
+    const struct fl_session_options options = {.ttl_ms = TTL_MS};
+    struct outcome o = {.over = false};
+    assert_int_equal(fl_async_session(a, &options, NULL, on_held, &o, NULL), 0);
+    await("SESSION");
+    answer("+OK\r\n");
+    finish(&o);
+    assert_int_equal(o.status, 0);
+    return o.lock;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* The grant came while the session was held, and is read when it is not: others may have the lock
+ * by then. Also when the session has been freed. */
+TEST_WITH(a_grant_under_a_session_that_is_over, set_up, tear_down)
+{
+    enum { HELD, STOPPED, FREED, KINDS };
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct outcome o = {.over = false};
+        fl_lock *session = open_session();
+        assert_int_equal(fl_async_acquire_under(session, fl_str("mine"), NULL, on_token, &o, NULL),
+                         0);
+        await("mine");
+        answer(":7\r\n");
+        skipped_ms += kind == STOPPED ? TTL_MS : 0;
+        if (kind == FREED) {
+            fl_lock_free(session);
+        }
+        finish(&o);
+        assert_int_equal(o.status, kind == HELD ? 0 : FL_ENOSESSION);
+        assert_true(o.token == (kind == HELD ? 7 : FL_TOKEN_NONE));
+        if (kind != FREED) {
+            assert_int_equal(fl_lock_state(session), kind == HELD ? FL_HOLD_SAFE : FL_HOLD_LOST);
+            fl_lock_free(session);
+        }
+    }
+}
+
+/* A grant that is read too late is not believed in: it is renewed first, and when the service says
+ * that it is over, asked for again. */
+TEST_WITH(a_grant_that_is_read_late, set_up, tear_down)
+{
+    const struct fl_acquire_options options = {.ttl_ms = TTL_MS};
+    struct outcome o = {.over = false};
+    fl_token token;
+    assert_int_equal(fl_async_acquire(a, fl_str("mine"), &options, NULL, on_held, &o, NULL), 0);
+    await("mine");
+    answer(":7\r\n");
+    skipped_ms += TTL_MS;
+    await("RENEW");
+    assert_false(o.over);
+    answer(":0\r\n");
+    await("ACQUIRE");
+    answer(":8\r\n");
+    finish(&o);
+    assert_int_equal(o.status, 0);
+    assert_int_equal(fl_lock_token(o.lock, &token), 0);
+    assert_true(token == 8);
+    fl_lock_free(o.lock);
+}
+
+/* The renewal was answered in time, and is read when the lease is over: lost is for ever. */
+TEST_WITH(a_renewal_that_is_read_late, set_up, tear_down)
+{
+    struct outcome o = {.over = false};
+    fl_lock *session = open_session();
+    skipped_ms += TTL_MS * 2 / 5;
+    await("RENEW");
+    answer(":1\r\n");
+    skipped_ms += TTL_MS;
+    client_turn();
+    client_turn();
+    assert_int_equal(fl_lock_state(session), FL_HOLD_LOST);
+    assert_int_equal(fl_async_acquire_under(session, fl_str("mine"), NULL, on_token, &o, NULL),
+                     FL_ENOSESSION);
+    fl_lock_free(session);
+}
