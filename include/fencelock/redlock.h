@@ -355,7 +355,9 @@ enum fl_redlock_finding_kind {
     FL_REDLOCK_FIND_UNREACHABLE, /* not connected or silent: nothing is known of it */
     FL_REDLOCK_FIND_REFUSED,     /* it refused the log-in; refuses */
     FL_REDLOCK_FIND_UNKNOWN,     /* some facts are missing (INFO or CONFIG not permitted) */
-    FL_REDLOCK_FIND_STRANGER     /* its INFO is not that of Redis; refuses */
+    FL_REDLOCK_FIND_STRANGER,    /* its INFO is not that of Redis; refuses */
+    FL_REDLOCK_FIND_UNABLE       /* a lock could not be set, extended and released on a key of the
+                                    check's own; refuses, unless it is about that key alone */
 };
 
 struct fl_redlock_finding {
@@ -365,7 +367,7 @@ struct fl_redlock_finding {
     char text[192];
 };
 
-#define FL_REDLOCK_FINDINGS_MAX (2u + 6u * FL_REDLOCK_SERVERS_MAX)
+#define FL_REDLOCK_FINDINGS_MAX (2u + 7u * FL_REDLOCK_SERVERS_MAX)
 
 struct fl_redlock_check_report {
     size_t len;

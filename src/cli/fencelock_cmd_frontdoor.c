@@ -31,6 +31,7 @@ struct check {
     struct face_context context;
     struct fli_slice match; /* only keys that match; empty: all */
     uint64_t seen, served, left_out;
+    uint64_t keyless; /* refused, and of no key, so that --match cannot tell whose they are */
     size_t n;
     struct kind kinds[KINDS_MAX];
 };
@@ -68,9 +69,12 @@ static void count_line(struct check *k, struct fli_slice line)
     uint8_t *room = fli_xmalloc(line.len + 1);
     if (face_monitor_read(line, room, &m) && !m.script) {
         struct fli_slice key = face_monitor_key(&m);
-        if (k->match.len == 0 || (key.len > 0 && machine_glob_match(k->match, key, &steps))) {
-            k->context.wall_ms = fli_clock_wall_ms();
-            face_monitor_check(&k->context, &m, &v);
+        k->context.wall_ms = fli_clock_wall_ms();
+        face_monitor_check(&k->context, &m, &v);
+        bool all = k->match.len == 0;
+        bool keyless = !all && key.len == 0 && !v.served;
+        if (all || keyless || (key.len > 0 && machine_glob_match(k->match, key, &steps))) {
+            k->keyless += keyless;
             k->seen++;
             k->served += v.served;
             count(k, &v, key);
@@ -177,6 +181,7 @@ static void print_json(const struct check *k)
     cli_json_u64(&j, "seen", k->seen);
     cli_json_u64(&j, "served", k->served);
     cli_json_u64(&j, "left_out", k->left_out);
+    cli_json_u64(&j, "keyless", k->keyless);
     cli_json_array(&j, "commands");
     for (size_t i = 0; i < k->n; i++) {
         const struct kind *one = &k->kinds[i];
@@ -229,6 +234,11 @@ static int report(struct check *k)
         cli_complain("%llu more command%s of kinds that are not listed: look at fewer keys "
                      "with --match",
                      (unsigned long long)k->left_out, k->left_out == 1 ? " was" : "s were");
+    }
+    if (k->keyless > 0) {
+        cli_complain("%llu refused command%s no key (MULTI, ...), so they may be of programs that "
+                     "--match leaves out",
+                     (unsigned long long)k->keyless, k->keyless == 1 ? " has" : "s have");
     }
     return k->seen > 0 && k->served == k->seen ? CLI_EXIT_DONE : CLI_EXIT_NO;
 }

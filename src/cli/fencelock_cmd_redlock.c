@@ -228,9 +228,9 @@ int cli_run_redlock_release(const struct cli_args *a)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-static const char *const kinds[] = {"even",    "few",     "twice",   "replica",
-                                    "evicts",  "forgets", "young",   "unreachable",
-                                    "refused", "unknown", "stranger"};
+static const char *const kinds[] = {"even",    "few",     "twice",    "replica",
+                                    "evicts",  "forgets", "young",    "unreachable",
+                                    "refused", "unknown", "stranger", "unable"};
 
 static void check_json(const fl_redlock *r, bool fit, const struct fl_redlock_check_report *found)
 {

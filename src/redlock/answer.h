@@ -51,9 +51,14 @@ struct fli_facts {
     char run_id[64];
     char role[16];
     int64_t uptime_s;
-    char policy[32];   /* maxmemory_policy */
-    int aof;           /* aof_enabled: 0, 1, -1 */
-    char fsync[16];    /* appendfsync */
+    char policy[32]; /* maxmemory_policy */
+    int aof;         /* aof_enabled: 0, 1, -1 */
+    char fsync[16];  /* appendfsync */
+    /* What it refused of a lock on a scratch key (NULL: nothing), and its error. A user who may not
+     * touch that key may still be allowed those of locks. */
+    const char *refused;
+    char refusal[FL_REDLOCK_ERROR_MAX];
+    bool refused_key;
     uint64_t young_ms; /* for how long it does not count yet, since it was restarted */
 };
 

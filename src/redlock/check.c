@@ -1,4 +1,5 @@
 /* check.c: asks every server what it is; fitness.c decides whether that is fit. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,20 @@
 #include "redlock/quorum.h"
 #include "redlock/redlock_private.h"
 
-enum question { ASK_SERVER, ASK_REPLICATION, ASK_MEMORY, ASK_PERSISTENCE, ASK_FSYNC, QUESTIONS };
+#define SCRATCH_TTL_MS UINT64_C(10000)
+
+/* The last three are what a lock needs, in this order, on a key that nobody else uses. */
+enum question {
+    ASK_SERVER,
+    ASK_REPLICATION,
+    ASK_MEMORY,
+    ASK_PERSISTENCE,
+    ASK_FSYNC,
+    ASK_SET,
+    ASK_EXTEND,
+    ASK_RELEASE,
+    QUESTIONS
+};
 
 struct check {
     struct fli_list node;
@@ -21,6 +35,9 @@ struct check {
     bool unsettled[FL_REDLOCK_SERVERS_MAX]; /* its connection is still being made */
     struct fli_facts facts[FL_REDLOCK_SERVERS_MAX];
     struct fli_fitness_rules rules;
+    char value[FL_REDLOCK_VALUE_LEN + 1]; /* of the scratch key */
+    char key[FLI_REDIS_KEY_MAX];
+    size_t key_len;
     fl_redlock_checked *done;
     void *ctx;
     int result;
@@ -84,6 +101,19 @@ static void finish_if_complete(struct check *c)
     }
 }
 
+static void take_trial(struct fli_facts *f, enum question question, const redisReply *reply)
+{
+    static const char *const what[QUESTIONS] = {
+        [ASK_SET] = "set", [ASK_EXTEND] = "extended", [ASK_RELEASE] = "released"};
+    if (what[question] == NULL || reply->type != REDIS_REPLY_ERROR || f->refused != NULL) {
+        return;
+    }
+    f->refused = what[question];
+    f->refused_key =
+        fli_is_error(reply, "NOPERM") && memmem(reply->str, reply->len, " key", 4) != NULL;
+    fli_copy_text(f->refusal, sizeof f->refusal, reply->str, reply->len);
+}
+
 static void on_answer(struct fli_redis_request *base, struct fli_server *s, const redisReply *reply)
 {
     struct question_request *q = FLI_CONTAINER_OF(base, struct question_request, base);
@@ -92,6 +122,9 @@ static void on_answer(struct fli_redis_request *base, struct fli_server *s, cons
         struct fli_facts *f = &c->facts[q->index];
         c->left--;
         f->heard = f->heard || reply != NULL;
+        if (reply != NULL) {
+            take_trial(f, q->question, reply);
+        }
         if (reply != NULL && reply->type == REDIS_REPLY_STRING) {
             fli_facts_take_info(f, reply->str, reply->len);
         } else if (reply != NULL && q->question == ASK_FSYNC && reply->type == REDIS_REPLY_ARRAY &&
@@ -105,19 +138,34 @@ static void on_answer(struct fli_redis_request *base, struct fli_server *s, cons
     unref(c);
 }
 
-static void ask(struct check *c, struct fli_server *s)
+static int put(struct check *c, const struct fli_server *s, enum question question,
+               struct fli_buf *out)
 {
     static const char *const words[QUESTIONS][3] = {[ASK_SERVER] = {"INFO", "server"},
                                                     [ASK_REPLICATION] = {"INFO", "replication"},
                                                     [ASK_MEMORY] = {"INFO", "memory"},
                                                     [ASK_PERSISTENCE] = {"INFO", "persistence"},
                                                     [ASK_FSYNC] = {"CONFIG", "GET", "appendfsync"}};
+    const struct fli_slice key = {(const uint8_t *)c->key, c->key_len};
+    switch (question) {
+    case ASK_SET:
+        return fli_put_set(out, key, c->value, SCRATCH_TTL_MS);
+    case ASK_EXTEND:
+        return fli_put_extend(out, key, c->value, SCRATCH_TTL_MS, true);
+    case ASK_RELEASE:
+        return fli_put_release(out, key, c->value, s->delete_how, true);
+    default:
+        return fli_put_words(out, words[question][2] == NULL ? 2 : 3, words[question]);
+    }
+}
+
+static void ask(struct check *c, struct fli_server *s)
+{
     c->unsettled[s->index] = false;
     for (int i = 0; i < QUESTIONS; i++) {
         struct fli_buf *out = fli_server_out(s);
         struct question_request *q = calloc(1, sizeof *q);
-        size_t argc = words[i][2] == NULL ? 2 : 3;
-        if (q == NULL || out == NULL || fli_put_words(out, argc, words[i]) != 0) {
+        if (q == NULL || out == NULL || put(c, s, (enum question)i, out) != 0) {
             free(q);
             continue;
         }
@@ -185,6 +233,10 @@ int fl_redlock_check_start(fl_redlock *r, const struct fl_redlock_check_options 
     c->done = done;
     c->ctx = ctx;
     c->note.deliver = deliver;
+    char name[64];
+    fli_value_make(c->value);
+    int len = snprintf(name, sizeof name, "fencelock-check-%s", c->value);
+    c->key_len = fli_make_key(r, (struct fl_bytes){name, (size_t)len}, c->key);
     c->due.fire = on_due;
     fli_heap_node_init(&c->due.node);
     for (uint32_t i = 0; i < r->n; i++) {

@@ -94,6 +94,15 @@ static void check_silence(const struct fli_facts *f, int i, struct fl_redlock_ch
     add(r, FL_REDLOCK_FIND_UNKNOWN, false, i, "it does not tell its %s", list);
 }
 
+/* A lock was set, extended and released on a scratch key. */
+static void check_trial(const struct fli_facts *f, int i, struct fl_redlock_check_report *r)
+{
+    if (f->refused != NULL) {
+        add(r, FL_REDLOCK_FIND_UNABLE, !f->refused_key, i, "a lock could not be %s there%s: %.120s",
+            f->refused, f->refused_key ? " under the name fencelock-check-..." : "", f->refusal);
+    }
+}
+
 static int first_with_run_id(const struct fli_facts *facts, uint32_t i)
 {
     for (uint32_t j = 0; j < i && facts[i].run_id[0] != '\0'; j++) {
@@ -136,6 +145,7 @@ static void check_one(const struct fli_facts *facts, uint32_t index,
         add(r, FL_REDLOCK_FIND_REPLICA, true, i,
             "its role is %s: Redlock needs independent masters", f->role);
     }
+    check_trial(f, i, r);
     check_memory(f, i, rules, r);
     check_disk(f, i, rules, r);
     if (f->young_ms > 0) {

@@ -94,7 +94,7 @@ static void refuse(struct fli_redlock_op *op, uint32_t i, enum fl_redlock_status
     fli_op_after(op, fli_attempt_answer(&op->attempt, i, status, now_ms), now_ms);
 }
 
-static void make_value(char *value)
+void fli_value_make(char value[FL_REDLOCK_VALUE_LEN + 1])
 {
     static const char hex[] = "0123456789abcdef";
     uint8_t bytes[FL_REDLOCK_VALUE_LEN / 2];
@@ -115,7 +115,7 @@ static void begin_attempt(struct fli_redlock_op *op, uint64_t now_ms)
     op->report.attempts++;
     memset(op->report.server, 0, r->n * sizeof op->report.server[0]);
     if (op->attempt.kind == FLI_ATTEMPT_ACQUIRE) {
-        make_value(op->lock.value);
+        fli_value_make(op->lock.value);
     }
     fli_attempt_init(&op->attempt, op->attempt.kind, r->n, now_ms, op->ttl_ms, op->min_validity_ms);
     fli_due_set(r, &op->due, now_ms + fli_server_budget_ms(op->ttl_ms, r->budget_ms));

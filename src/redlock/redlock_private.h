@@ -92,6 +92,8 @@ void fli_note_add(struct fl_redlock *r, struct fli_note *n);
 /* 0 or FL_EINVAL. */
 int fli_check_name(struct fl_bytes name) FLI_MUST_USE;
 size_t fli_make_key(const struct fl_redlock *r, struct fl_bytes name, char *key);
+/* A value that no other lock has. */
+void fli_value_make(char value[FL_REDLOCK_VALUE_LEN + 1]);
 /* Whether the first attempt may begin: every connection has been made or has failed, or enough
  * servers are ready. */
 bool fli_may_begin(const struct fl_redlock *r);

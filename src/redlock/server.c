@@ -130,6 +130,7 @@ enum step {
     STEP_REPLICATION,
     STEP_COMMANDS,
     STEP_SCRIPT,
+    STEP_EVAL,
 };
 
 struct login_request {
@@ -152,6 +153,14 @@ static void logged_in(struct fli_server *s)
     if (replica) {
         /* Tried again after the pause, since the server may become a master. */
         doom(s, FL_REDLOCK_REPLICA, "it is a replica", 15);
+        return;
+    }
+    if (s->no_scripts[0] != '\0' && s->delete_how == FLI_DELETE_SCRIPT && !s->facts.is_node) {
+        char text[FL_REDLOCK_ERROR_MAX];
+        int len =
+            snprintf(text, sizeof text, "no scripts, so no lock could be released (EVAL): %.100s",
+                     s->no_scripts);
+        doom(s, FL_REDLOCK_ERROR, text, (size_t)len);
         return;
     }
     s->state = FLI_SERVER_READY;
@@ -180,6 +189,11 @@ static void take_login(struct fli_server *s, enum step step, const redisReply *r
         break;
     case STEP_COMMANDS:
         s->delete_how = fli_delete_how(reply);
+        break;
+    case STEP_EVAL:
+        if (fli_is_error(reply, "ERR") || fli_is_error(reply, "NOPERM")) {
+            fli_copy_text(s->no_scripts, sizeof s->no_scripts, reply->str, reply->len);
+        }
         break;
     case STEP_SCRIPT:
         break; /* if that is not permitted, each request carries the text */
@@ -254,8 +268,10 @@ static int start_login(struct fli_server *s)
     static const char *const commands[] = {"COMMAND", "INFO", "delex", "delifeq"};
     static const char *const release[] = {"SCRIPT", "LOAD", fli_release_script};
     static const char *const extend[] = {"SCRIPT", "LOAD", fli_extend_script};
+    static const char *const eval[] = {"EVAL", "return 1", "0"};
     s->login_left = 0;
     s->delete_how = FLI_DELETE_SCRIPT;
+    s->no_scripts[0] = '\0';
     fli_facts_init(&s->facts);
     int rc = ask_auth(s);
     rc = rc != 0 ? rc : ask_select(s);
@@ -263,7 +279,8 @@ static int start_login(struct fli_server *s)
     rc = rc != 0 ? rc : ask(s, STEP_REPLICATION, 2, replication);
     rc = rc != 0 ? rc : ask(s, STEP_COMMANDS, 4, commands);
     rc = rc != 0 ? rc : ask(s, STEP_SCRIPT, 3, release);
-    return rc != 0 ? rc : ask(s, STEP_SCRIPT, 3, extend);
+    rc = rc != 0 ? rc : ask(s, STEP_SCRIPT, 3, extend);
+    return rc != 0 ? rc : ask(s, STEP_EVAL, 3, eval);
 }
 
 /* ---- the connection -------------------------------------------------------------------------- */

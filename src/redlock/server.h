@@ -81,7 +81,9 @@ struct fli_server {
     uint64_t counts_from_ms;
     /* it becomes a master at an unknown time, so it then counts as just restarted */
     bool was_replica;
-    bool is_duplicate; /* an earlier entry of the list is the same server */
+    char no_scripts
+        [FL_REDLOCK_ERROR_MAX]; /* it refuses to run any, with this error; "": it runs them */
+    bool is_duplicate;          /* an earlier entry of the list is the same server */
     enum fli_delete_how delete_how;
     bool extend_by_text; /* it had no script when that could not be made up for: the next does */
 

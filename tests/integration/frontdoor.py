@@ -670,6 +670,24 @@ class Check(Case):
         self.assertIn('does not say whose', found['DEL']['why'])
         self.assertIn('unknown command', found['HSET']['why'])
 
+    def test_what_has_no_key_is_counted_beside_a_match(self):
+        """A transaction will be refused, and begins with a command of no key."""
+        redis = Redis(self.lab, 'redis')
+        p = self.run_check(redis, '--duration', '10m', '--json', '--match', 'lock:*')
+        wait_until(lambda: self.watched(redis), what='MONITOR')
+        with Resp(redis.address) as c:
+            c.call('MULTI')
+            c.call('SET', 'lock:0', 'me', 'NX', 'PX', TTL)
+            c.call('EXEC')
+            c.call('SET', 'other', 'not looked at')
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=PATIENCE_S)
+        said = json.loads(out)
+        found = {c['command']: c for c in said['commands']}
+        self.assertEqual((found['MULTI']['served'], found['EXEC']['served'], found['SET']['times']), (False, False, 1))
+        self.assertEqual((p.returncode, said['keyless']), (1, said['seen'] - 1))
+        self.assertIn('no key', err)
+
     def test_all_served_and_nothing_seen(self):
         redis = Redis(self.lab, 'redis')
         p = self.run_check(redis, '--duration', '10m')

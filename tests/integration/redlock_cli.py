@@ -16,6 +16,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, Cluster, Lateness, Store, binary, env_without_options, free_ports, main, try_again, wait_until
 from harness.lab import ROOT
+from redlock_lab import Redis
 from redlock_servers import RedlockCase
 from scripted_server import ScriptedServer
 
@@ -248,6 +249,36 @@ class Calls(CliCase):
         self.assertIn('unreachable', out)
         self.assertNotIn('usable', out)
         self.assertFalse(json.loads(self.done('check', '--timeout', '2s', '--json', code=UNKNOWN, safe=False))['fit'])
+
+    def test_servers_on_which_a_lock_could_not_be_released(self):
+        """They take none, keep no key, and the check says why: it sets, extends and releases a lock of its own."""
+        plain = [Redis(self.lab, 'plain-%d' % i) for i in range(3)]
+        renamed = [Redis(self.lab, 'renamed-%d' % i, '--rename-command', 'EVAL', '', '--rename-command', 'EVALSHA', '') for i in range(3)]
+        rights = {'scripts': ['~*', '+@all', '-@scripting'], 'delete': ['~*', '+@all', '-del'], 'extend': ['~*', '+@all', '-pexpire'],
+                  'keys': ['~job-*', '+@all']}
+        for server in plain:
+            for name, rules in rights.items():
+                server.call('ACL', 'SETUSER', name, 'on', '>pw', *rules)
+
+        def use(servers, user):
+            self.use(servers)
+            self.env.pop('FENCELOCK_REDIS_PASSWORD', None)
+            if user is None:
+                return ()
+            self.env['FENCELOCK_REDIS_PASSWORD'] = 'pw'
+            return ('--redis-user', user)
+        for servers, user, refused in ((renamed, None, 'EVAL'), (plain, 'scripts', 'EVAL'), (plain, 'extend', 'extended'),
+                                       (plain, 'delete', 'released')):
+            self.checked(*use(servers, user), code=NO, text=refused)
+            if user != 'delete': # whose key ends with its TTL
+                self.assertEqual([s.call('KEYS', '*') for s in servers], [[], [], []])
+        for servers, user in ((plain, 'scripts'), (renamed, None)):
+            code, _, err = self.answered('acquire', 'job', '--ttl', '20s', *use(servers, user))
+            self.assertEqual(code, UNKNOWN)
+            self.assertIn('EVAL', err)
+            self.assertEqual([s.call('EXISTS', 'job') for s in servers], [0, 0, 0])
+        # who may touch only some keys is not told that locks are impossible
+        self.checked(*use(plain, 'keys'), code=0, text='fencelock-check-')
 
     def test_check_knows_what_is_no_redis(self):
         servers = self.redis(2)

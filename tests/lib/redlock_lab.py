@@ -25,7 +25,7 @@ STATUSES = ['unasked', 'waiting', 'yes', 'held', 'foreign', 'not ours', 'error',
             'twice']
 ENDS = ['lost', 'expired', 'max hold', 'closed']
 FINDINGS = ['even', 'few', 'twice', 'replica', 'evicts', 'forgets', 'young', 'unreachable', 'refused', 'unknown',
-            'stranger']
+            'stranger', 'unable']
 
 
 class Redis:
@@ -232,6 +232,8 @@ class FakeRedis:
             return self.commands
         if name == b'SCRIPT':
             return b'$40\r\n' + b'0' * 40 + b'\r\n'
+        if name == b'EVAL' and words[1] == b'return 1': # may it run scripts?
+            return b':1\r\n'
         if name == b'CONFIG':
             return b'*2\r\n$11\r\nappendfsync\r\n$6\r\nalways\r\n'
         self.requests.append(words)

@@ -53,6 +53,11 @@ TEST_WITH(test_each_fault, setup, NULL)
     memcpy(facts[2].run_id, facts[0].run_id, sizeof facts[0].run_id);
     expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_TWICE, true, 2);
     setup(NULL);
+    facts[1].refused = "released";
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_UNABLE, true, 1);
+    facts[1].refused_key = true;
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_UNABLE, false, 1);
+    setup(NULL);
     memcpy(facts[1].role, "slave", 6);
     expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_REPLICA, true, 1);
     setup(NULL);
