@@ -150,14 +150,20 @@ class Interrupted(InheritedCase):
         self.assertIsNone(self.node.call('SHOW', 'a'))
 
     def test_redlock_acquire(self):
+        self.interrupt_a_redlock('acquire', 'a')
+
+    def test_redlock_run(self):
+        self.interrupt_a_redlock('run', 'a', end=('--', 'true'))
+
+    def interrupt_a_redlock(self, *words, end=()):
         """Each server has set the key, and its answer is on the way."""
         servers = [Redis(self.lab, 'redis-%d' % i) for i in range(3)]
         proxies = [Proxy(s) for s in servers]
         for p in proxies:
             self.addCleanup(p.close)
             p.rule = lambda data, p=p: p.hold_answers() if b'NX' in data else None
-        child = self.start('redlock', 'acquire', 'a', '--redis', ','.join(p.address for p in proxies), '--restarts-are-safe',
-                           '--max-ttl', '24h', '--ttl', '24h', '--budget', '1h')
+        child = self.start('redlock', *words, '--redis', ','.join(p.address for p in proxies), '--restarts-are-safe',
+                           '--max-ttl', '24h', '--ttl', '24h', '--budget', '1h', *end)
         wait_until(lambda: all(s.get('a') for s in servers), 'all servers have set it')
         child.send_signal(signal.SIGINT)
         self.assertEqual(self.wait_child(child)[0], -signal.SIGINT)
