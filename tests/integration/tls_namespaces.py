@@ -6,6 +6,7 @@ nothing."""
 
 import json
 import os
+import re
 import selectors
 import socket
 import ssl
@@ -48,10 +49,14 @@ EVERYTHING = ('PING', 'INFO', 'SHOW ' + LOCK, 'LOCKS', 'LOCKS BY WAIT', 'CHECK %
 
 # ---- the stranger, who is a process of its own in the fourth namespace ----------------------------------------------
 
+with open(os.path.join(HERE, '..', '..', 'src', 'peer', 'handshake.h')) as header:
+    PROTOCOL = int(re.search(r'#define HANDSHAKE_PROTOCOL (\d+)u', header.read()).group(1))
+
+
 def hello(sender, target, cluster_id=0, members_crc=0):
     """What a node says first, as src/peer/handshake.h has it. A stranger knows neither of the last two, but a
     member's file may have been read."""
-    body = struct.pack('<HHHBBIQQQQQHHI', 4, 1, 8, 1, 0, members_crc, cluster_id, sender, 77, target, 0, 0, 0, 0)
+    body = struct.pack('<HHHBBIQQQQQHHI', PROTOCOL, 1, 8, 1, 0, members_crc, cluster_id, sender, 77, target, 0, 0, 0, 0)
     body += bytes(START_OFFSET - 12 - len(body)) + struct.pack('<QQ', 1, 78) + bytes(16)
     return b'fencelok' + struct.pack('<I', crc32c(body)) + body
 
