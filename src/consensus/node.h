@@ -171,7 +171,9 @@ struct node_report {
     bool own_election; /* it goes by its own election time, not by that of CLUSTER CONFIG */
     uint64_t term, commit_index, applied_index;
     uint64_t disk_bytes, disk_free_bytes; /* of the data directory; 0: unknown */
-    uint64_t lag; /* entries that it lacked then, computed by the receiver; not sent */
+    uint8_t hash_version;
+    uint64_t hash_index, hash; /* of the state behind that entry; index 0: none */
+    uint64_t lag;              /* entries that it lacked then, computed by the receiver; not sent */
 };
 
 /* A member and what is known of it, for CLUSTER and INFO. */

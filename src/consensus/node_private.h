@@ -71,6 +71,7 @@ struct node_cleaning {
 struct node_known_report {
     uint64_t id;    /* 0: a free place */
     uint64_t at_ms; /* on the loop's clock; 0: never */
+    bool differs;   /* at the last entry whose hash this node had as well */
     struct node_report report;
 };
 
@@ -306,6 +307,7 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body) FL
 const struct node_report *node_report_of(const struct node *n,
                                          uint64_t id); /* NULL: none, or too old */
 void node_report_members(struct node *n);              /* the list of members has changed */
+void node_report_installed(struct node *n);            /* this node's state is a leader's now */
 bool node_report_can_lead(void *ctx, uint64_t id);     /* for membership.h */
 
 /* node_starts.c: each returns 0, or a code with a sentence in errmsg. new: for a directory that is

@@ -2,6 +2,7 @@
  * hangs must not hold up the loop. */
 #include "consensus/node_report.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
@@ -28,13 +29,16 @@ void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZ
     fli_put_u64(out + 20, r->applied_index);
     fli_put_u64(out + 28, r->disk_bytes);
     fli_put_u64(out + 36, r->disk_free_bytes);
+    out[2] = r->hash_version;
+    fli_put_u64(out + 44, r->hash_index);
+    fli_put_u64(out + 52, r->hash);
 }
 
 int node_report_decode(struct fli_slice body, struct node_report *ret)
 {
     const uint8_t *b = body.data;
     if (body.len != NODE_REPORT_SIZE || b[0] > NODE_STOPPED ||
-        b[1] > (LOG_WAITS | DISK_HANGS | OWN_ELECTION) || b[2] != 0 || b[3] != 0) {
+        b[1] > (LOG_WAITS | DISK_HANGS | OWN_ELECTION) || b[3] != 0) {
         return FL_EPROTO;
     }
     *ret = (struct node_report){
@@ -47,6 +51,9 @@ int node_report_decode(struct fli_slice body, struct node_report *ret)
         .applied_index = fli_get_u64(b + 20),
         .disk_bytes = fli_get_u64(b + 28),
         .disk_free_bytes = fli_get_u64(b + 36),
+        .hash_version = b[2],
+        .hash_index = fli_get_u64(b + 44),
+        .hash = fli_get_u64(b + 52),
     };
     return 0;
 }
@@ -142,6 +149,11 @@ void node_report_tick(struct node *n)
     own->report.term = s.term;
     own->report.commit_index = s.commit_index;
     own->report.applied_index = s.applied_index;
+    own->report.hash_version = MACHINE_HASH_VERSION;
+    own->report.hash_index = replica_hash_index(n->replica);
+    if (!replica_hash_at(n->replica, own->report.hash_index, &own->report.hash)) {
+        own->report.hash = 0;
+    }
     if (s.role == NODE_LEADER) {
         own->report.lag = s.commit_index - s.applied_index;
     }
@@ -178,6 +190,68 @@ static void reckon_lag(struct node *n, struct node_report *r)
     }
 }
 
+/* ---- comparing states ------------------------------------------------------------------------ */
+
+static void note_difference(struct node *n, struct node_known_report *t, uint64_t index)
+{
+    if (!t->differs) {
+        host_log(&n->host, 1,
+                 "the states of node %" PRIu64 " and of this one differ at entry %" PRIu64
+                 ": one of the two is damaged; the one that differs from a majority ends",
+                 t->id, index);
+    }
+    t->differs = true;
+}
+
+/* A node that was not heard of lately does not count, whatever it once had. */
+static unsigned voters_that_differ(const struct node *n, unsigned *ret_voters)
+{
+    const struct configuration *c = replica_configuration(n->replica);
+    unsigned count = 0;
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        const struct node_known_report *t = &n->reports[i];
+        const struct configuration_server *s = t->id == 0 ? NULL : configuration_find(c, t->id);
+        count += s != NULL && s->role == CONFIGURATION_VOTER && t->differs &&
+                 node_report_of(n, t->id) != NULL;
+    }
+    *ret_voters = configuration_voters(c);
+    return count;
+}
+
+/* All replicas have the same state behind the same entry. If not, one of them has met a fault of
+ * its memory, or a defect of the program. It ends when a majority of the voters differs from it: so
+ * whatever befalls a minority, this ends no other node. */
+static void compare_states(struct node *n, struct node_known_report *t)
+{
+    const struct node_report *r = &t->report;
+    unsigned voters;
+    uint64_t own;
+    if (r->hash_version != MACHINE_HASH_VERSION ||
+        !replica_hash_at(n->replica, r->hash_index, &own)) {
+        return;
+    }
+    if (own == r->hash) {
+        t->differs = false;
+        return;
+    }
+    note_difference(n, t, r->hash_index);
+    unsigned differ = voters_that_differ(n, &voters);
+    if (differ > voters / 2) {
+        host_fail(&n->host, FL_ECORRUPT,
+                  "the state of this node differs from that of %u of %u voters, behind entry "
+                  "%" PRIu64 ": move %s away, run fencelock cluster replace %" PRIu64
+                  ", and start with an empty one; have the machine's memory tested",
+                  differ, voters, r->hash_index, n->dir.path, n->id);
+    }
+}
+
+void node_report_installed(struct node *n)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        n->reports[i].differs = false;
+    }
+}
+
 int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
 {
     struct node_report r;
@@ -185,7 +259,9 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
     struct node_known_report *t = find_report(n, from);
     if (rc == 0 && t != NULL) {
         reckon_lag(n, &r);
-        *t = (struct node_known_report){.id = from, .at_ms = uv_now(n->loop), .report = r};
+        t->at_ms = uv_now(n->loop);
+        t->report = r;
+        compare_states(n, t);
     }
     return rc;
 }

@@ -1,18 +1,21 @@
 /* node_report.h (private to consensus): each node reports its state to all others once a second, so
  * an operator who looks at one node sees them all. The report also says whether the node could take
- * over, and by which election time it goes: service depends on that, and no promise.
+ * over, and by which election time it goes: service depends on that, and no promise. And it says
+ * which state the node has: a node whose state differs from a majority's ends
+ * (docs/adr/0070-nodes-compare-their-states.md).
  *
  * A frame on the stream of Raft's messages, little endian:
  *   1 role (enum node_role), 1 flags (1 the log waits for room, 2 the disk hangs, 4 it goes by its
- *   own election time), 2 zero, 8 term, 8 commit index, 8 applied index, 8 size of the disk,
- *   8 free on it (both 0: not known) */
+ *   own election time), 1 version of the hash, 1 zero, 8 term, 8 commit index, 8 applied index,
+ *   8 size of the disk, 8 free on it (both 0: not known), 8 entry (0: none), 8 hash of the state
+ *   behind it */
 #ifndef CONSENSUS_NODE_REPORT_H
 #define CONSENSUS_NODE_REPORT_H
 
 #include "consensus/node.h"
 
 #define NODE_REPORT_TYPE 32u /* beside the types of message_codec.h */
-#define NODE_REPORT_SIZE 44u
+#define NODE_REPORT_SIZE 60u
 
 void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZE]);
 int node_report_decode(struct fli_slice body, struct node_report *ret) FLI_MUST_USE; /* FL_EPROTO */

@@ -315,6 +315,7 @@ static void on_ready(void *ctx, const struct snapshot_meta *meta, struct machine
         n->snapshot_last_bytes = meta->size;
         n->snapshot_at_ms = fli_clock_ms();
         applied_now(n, &n->bytes_at_snapshot, &n->entries_at_snapshot);
+        node_report_installed(n);
         clean(n);
     }
     snapshot_install_taken(n->install, rv, garbage);

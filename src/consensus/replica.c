@@ -68,6 +68,34 @@ uint64_t replica_changes_committed(void *ctx, uint64_t before)
 
 /* ---- applying ---- */
 
+/* Replicas keep the hashes of the same entries, so that each has some of those that another
+ * names. */
+static void keep_hash(struct replica *r)
+{
+    unsigned at = (unsigned)(r->applied / REPLICA_HASH_STEP % REPLICA_HASHES);
+    if (r->applied % REPLICA_HASH_STEP == 0) {
+        r->hashes[at].index = r->applied;
+        r->hashes[at].hash = machine_hash(fsm_machine(r->config.fsm));
+    }
+}
+
+uint64_t replica_hash_index(const struct replica *r)
+{
+    uint64_t hash;
+    uint64_t index = r->applied - r->applied % REPLICA_HASH_STEP;
+    return replica_hash_at(r, index, &hash) ? index : 0;
+}
+
+bool replica_hash_at(const struct replica *r, uint64_t index, uint64_t *ret)
+{
+    unsigned at = (unsigned)(index / REPLICA_HASH_STEP % REPLICA_HASHES);
+    if (index == 0 || r->hashes[at].index != index) {
+        return false;
+    }
+    *ret = r->hashes[at].hash;
+    return true;
+}
+
 static void apply_entry(struct replica *r, const struct log_entry *e)
 {
     FLI_ASSERT(e->index == r->applied + 1);
@@ -79,6 +107,7 @@ static void apply_entry(struct replica *r, const struct log_entry *e)
         r->applied_steps += machine_spent(fsm_machine(r->config.fsm));
     }
     r->applied = e->index;
+    keep_hash(r);
     if (e->kind == RAFT_BARRIER && r->config.barrier_applied != NULL) {
         r->config.barrier_applied(r->config.ctx, e->term);
     }
@@ -692,6 +721,7 @@ int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_me
     }
     *ret_old = fsm_replace(r->config.fsm, fresh);
     r->applied = meta->index;
+    memset(r->hashes, 0, sizeof r->hashes); /* of a state that is gone, right or wrong */
     r->apply_waits = false; /* for an entry that is in the snapshot; its read may last for ever */
     r->stored = meta->index;
     r->reported_committed = meta->index;

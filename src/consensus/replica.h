@@ -119,6 +119,13 @@ enum replica_catch_up replica_catch_up_status(const struct replica *r, uint64_t 
 int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id) FLI_MUST_USE;
 uint64_t replica_transferee(const struct replica *r); /* 0: leadership is not being handed over */
 
+/* ---- hashes of the state, for comparing it with other nodes' ---- */
+
+/* The newest entry of which the hash is kept; 0: none. */
+uint64_t replica_hash_index(const struct replica *r);
+/* The hash of the state behind this entry. False: it is not kept. */
+bool replica_hash_at(const struct replica *r, uint64_t index, uint64_t *ret);
+
 /* ---- elections out of turn: see raft_edge.h ---- */
 
 bool replica_campaign(struct replica *r, uint64_t now_ms);

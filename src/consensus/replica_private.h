@@ -13,6 +13,10 @@
 #define REPLICA_REST_BYTES ((size_t)1 << 20)
 #define REPLICA_FRESH 4u /* as many entries as a proposer has in flight */
 
+/* Hashes of the state that are kept: of every so many entries, and so many of them. */
+#define REPLICA_HASH_STEP 16u
+#define REPLICA_HASHES 256u
+
 /* The core's kinds of entries are stored in the log as they are. */
 _Static_assert(RAFT_COMMAND == 1 && RAFT_BARRIER == 2 && RAFT_CHANGE == 3, "kinds are on disk");
 
@@ -45,7 +49,10 @@ struct replica {
     bool applying;
     bool apply_waits;       /* for the disk */
     uint64_t applied_steps; /* in this turn, as the machine counts them */
-    uint64_t transferee;    /* gets leadership once it has all entries; 0: nobody */
+    struct {
+        uint64_t index, hash; /* of the state behind this entry; index 0: none */
+    } hashes[REPLICA_HASHES];
+    uint64_t transferee; /* gets leadership once it has all entries; 0: nobody */
     uint64_t transferee_until_ms;
     struct changes changes;
     struct replica_rest rests[MEMBERS_MAX];

@@ -420,7 +420,9 @@ static void lost_cb(void *ctx, enum channel_end how, const char *why)
 void snapshot_install_accept(struct snapshot_install *s, uint64_t from, struct stream *stream)
 {
     struct stream_callbacks cbs = {.ctx = s, .frame = frame_cb, .lost = lost_cb};
-    if (s->stopping) {
+    /* What is said of one that is whole is for its sender: another one would take it for an answer
+     * to what it sends. It calls again after a pause. */
+    if (s->stopping || s->state == STATE_DECODING || s->state == STATE_READY) {
         stream_close(stream);
         return;
     }

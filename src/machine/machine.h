@@ -332,7 +332,9 @@ int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_se
                             struct machine **ret) FLI_MUST_USE;
 
 /* A 64-bit hash of the state, equal on replicas that applied the same log. It is updated with each
- * change (digest.c), so reading it costs next to nothing. */
+ * change (digest.c), so reading it costs next to nothing. Nodes compare theirs, also while they are
+ * upgraded one by one: the version is raised when equal states get another hash. */
+#define MACHINE_HASH_VERSION 1u
 uint64_t machine_hash(const struct machine *m);
 
 /* Checks every invariant listed at the top of invariants.c; aborts with a message when one is

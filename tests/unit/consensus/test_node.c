@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "cluster.h"
 #include "consensus/node_private.h"
-#include "consensus/node_report.h"
 #include "machine/view.h"
 #include "scratch.h"
 
@@ -215,39 +214,6 @@ TEST_WITH(test_each_knows_of_all, cluster_set_up, cluster_tear_down)
     struct cluster *c = cluster_up(state, 3);
     cluster_acquire(c, cluster_wait_leader(c), "a", "owner-1");
     cluster_until(c, all_reports, c, "reports of all nodes at all nodes");
-}
-
-TEST(reports_are_read_with_care)
-{
-    uint8_t b[NODE_REPORT_SIZE + 1];
-    struct node_report r = {.role = NODE_STOPPED,
-                            .log_waits = true,
-                            .own_election = true,
-                            .term = 1,
-                            .commit_index = 2,
-                            .applied_index = UINT64_MAX,
-                            .disk_bytes = 4,
-                            .disk_free_bytes = 5};
-    struct node_report back;
-    memset(b, 0, sizeof b);
-    node_report_encode(&r, b);
-    assert_int_equal(node_report_decode((struct fli_slice){b, NODE_REPORT_SIZE}, &back), 0);
-    assert_true(back.role == NODE_STOPPED && back.log_waits && back.term == 1);
-    assert_true(back.own_election && !back.disk_hangs);
-    assert_true(back.commit_index == 2 && back.applied_index == UINT64_MAX);
-    assert_true(back.disk_bytes == 4 && back.disk_free_bytes == 5);
-    assert_int_equal(node_report_decode((struct fli_slice){b, NODE_REPORT_SIZE + 1}, &back),
-                     FL_EPROTO);
-    for (size_t len = 0; len < NODE_REPORT_SIZE; len++) {
-        assert_int_equal(node_report_decode((struct fli_slice){b, len}, &back), FL_EPROTO);
-    }
-    const uint8_t bad[][2] = {{0, NODE_STOPPED + 1}, {1, 8}, {2, 1}, {3, 1}};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        node_report_encode(&r, b);
-        b[bad[i][0]] = bad[i][1];
-        assert_int_equal(node_report_decode((struct fli_slice){b, NODE_REPORT_SIZE}, &back),
-                         FL_EPROTO);
-    }
 }
 
 static bool knows_no_leader(void *ctx)

@@ -358,6 +358,21 @@ TEST_WITH(it_may_have_to_wait, transfer_set_up, transfer_tear_down)
     assert_int_equal(snapshot_send_failures(f->send), 0);
 }
 
+/* It is whole, and another node calls: that one would take what is said of it for answers to what
+ * it is about to send. */
+TEST_WITH(what_is_said_of_it_is_for_its_sender, transfer_set_up, transfer_tear_down)
+{
+    struct fixture *f = *state;
+    f->take = FL_EBUSY;
+    snapshot_send_start(f->send, 70);
+    UNTIL(f, f->readies > 0);
+    call(f);
+    f->take = 0;
+    expect_installed(f);
+    assert_int_equal(snapshot_send_failures(f->send), 0);
+    assert_int_equal(f->r->mine.frames, 0);
+}
+
 TEST_WITH(one_that_is_of_no_use, transfer_set_up, transfer_tear_down)
 {
     struct fixture *f = *state;

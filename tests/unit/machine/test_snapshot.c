@@ -32,6 +32,16 @@ static void encode(const struct machine *m, struct fli_buf *out)
     assert_int_equal(machine_snapshot_encode(m, out), 0);
 }
 
+/* Nodes compare their hashes while programs of two releases run beside each other. Whoever changes
+ * how a state is hashed raises MACHINE_HASH_VERSION, and these two with it. */
+TEST_WITH(test_hash_has_a_version, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    populate(k);
+    assert_int_equal(MACHINE_HASH_VERSION, 1);
+    assert_true(machine_hash(k->m) == UINT64_C(0x8bb9ba9cafaed0f4));
+}
+
 TEST_WITH(test_empty, fixture_setup, fixture_teardown)
 {
     struct machine *m = machine_create(FIXTURE_SEED);

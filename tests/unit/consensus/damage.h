@@ -1,0 +1,10 @@
+/* damage.h: a fault of the memory. */
+#ifndef TEST_CONSENSUS_DAMAGE_H
+#define TEST_CONSENSUS_DAMAGE_H
+
+#include "machine/machine.h"
+
+/* What the machine answers stays right, and its state is another. */
+void damage_state(struct machine *m);
+
+#endif

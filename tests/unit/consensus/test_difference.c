@@ -1,0 +1,114 @@
+/* What nodes report of themselves, and nodes whose states differ although they have applied the
+ * same log. */
+#include "../../lib/unit.h"
+
+#include "cluster.h"
+#include "consensus/node_private.h"
+#include "consensus/node_report.h"
+#include "consensus/replica_private.h"
+#include "damage.h"
+
+TEST(reports_are_read_with_care)
+{
+    uint8_t b[NODE_REPORT_SIZE + 1];
+    struct node_report r = {.role = NODE_STOPPED,
+                            .log_waits = true,
+                            .own_election = true,
+                            .term = 1,
+                            .commit_index = 2,
+                            .applied_index = UINT64_MAX,
+                            .disk_bytes = 4,
+                            .disk_free_bytes = 5,
+                            .hash_version = 6,
+                            .hash_index = 7,
+                            .hash = 8};
+    struct node_report back;
+    memset(b, 0, sizeof b);
+    node_report_encode(&r, b);
+    assert_int_equal(node_report_decode((struct fli_slice){b, NODE_REPORT_SIZE}, &back), 0);
+    assert_true(back.role == NODE_STOPPED && back.log_waits && back.term == 1);
+    assert_true(back.own_election && !back.disk_hangs);
+    assert_true(back.hash_version == 6 && back.hash_index == 7 && back.hash == 8);
+    assert_true(back.commit_index == 2 && back.applied_index == UINT64_MAX);
+    assert_true(back.disk_bytes == 4 && back.disk_free_bytes == 5);
+    assert_int_equal(node_report_decode((struct fli_slice){b, NODE_REPORT_SIZE + 1}, &back),
+                     FL_EPROTO);
+    for (size_t len = 0; len < NODE_REPORT_SIZE; len++) {
+        assert_int_equal(node_report_decode((struct fli_slice){b, len}, &back), FL_EPROTO);
+    }
+    const uint8_t bad[][2] = {{0, NODE_STOPPED + 1}, {1, 8}, {3, 1}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        node_report_encode(&r, b);
+        b[bad[i][0]] = bad[i][1];
+        assert_int_equal(node_report_decode((struct fli_slice){b, NODE_REPORT_SIZE}, &back),
+                         FL_EPROTO);
+    }
+}
+
+static void apply_many(struct cluster *c, unsigned i)
+{
+    for (unsigned k = 0; k < 4 * REPLICA_HASH_STEP; k++) {
+        struct machine_command cmd = cmd_token("a");
+        struct op op;
+        op_run_at_last(c, i, &cmd, &op);
+    }
+}
+
+static bool has_ended(void *ctx)
+{
+    const struct cluster_node *cn = ctx;
+    return cn->fatal != 0;
+}
+
+static void end_the_one_that_differs(struct cluster *c, unsigned damaged)
+{
+    damage_state(node_machine(c->nodes[damaged].node));
+    apply_many(c, (damaged + 1) % 3);
+    cluster_until(c, has_ended, &c->nodes[damaged], "the end of the node that differs");
+    assert_int_equal(c->nodes[damaged].fatal, FL_ECORRUPT);
+    assert_non_null(strstr(c->nodes[damaged].fatal_text, "differs from that of 2 of 3 voters"));
+    assert_non_null(strstr(c->nodes[damaged].fatal_text, "fencelock cluster replace"));
+    cluster_stop(c, damaged, 0);
+    cluster_acquire(c, (damaged + 1) % 3, "b", "owner-1");
+    cluster_wait_caught_up(c);
+    cluster_expect_same_hash(c);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(i == damaged || c->nodes[i].fatal == 0);
+    }
+}
+
+TEST_WITH(a_follower_whose_state_differs_ends, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up_electing(state, 3);
+    end_the_one_that_differs(c, cluster_other_than(c, cluster_wait_leader(c)));
+}
+
+TEST_WITH(a_leader_whose_state_differs_ends, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up_electing(state, 3);
+    end_the_one_that_differs(c, cluster_wait_leader(c));
+}
+
+static bool both_differ(void *ctx)
+{
+    struct cluster *c = ctx;
+    unsigned n = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        for (unsigned k = 0; k < KNOWN_MEMBERS_MAX; k++) {
+            n += c->nodes[i].node->reports[k].differs;
+        }
+    }
+    return n == 2;
+}
+
+/* Of two nobody knows which one is damaged: both say so, and neither ends. */
+TEST_WITH(two_that_differ_go_on, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 2);
+    damage_state(node_machine(c->nodes[1].node));
+    apply_many(c, 0);
+    cluster_until(c, both_differ, c, "two nodes that know that they differ");
+    apply_many(c, 0);
+    assert_int_equal(c->nodes[0].fatal, 0);
+    assert_int_equal(c->nodes[1].fatal, 0);
+}
