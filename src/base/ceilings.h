@@ -99,7 +99,6 @@
  *   consensus/message_codec.h: MESSAGE_ENTRIES_MAX MESSAGE_BYTES_MAX MESSAGE_HEAD_MAX
  *       MESSAGE_ENTRY_MAX MESSAGE_BODY_MAX
  *   consensus/node_open.c: RAFT_FRAME_MAX RAFT_OUT_MAX RELAY_FRAME_MAX RELAY_OUT_MAX
- *   consensus/node_report.c: LAG_MAX
  *   consensus/node_snapshot.c: ENTRIES_MAX TRAILING_MAX
  *   consensus/proposer.c: QUERY_PAYLOAD_MAX IN_FLIGHT_COST_MAX
  *   consensus/raft_edge.h: RAFT_EDGE_TERM_STEP_MAX

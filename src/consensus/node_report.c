@@ -13,9 +13,6 @@
 #define DISK_HANGS 2u
 #define OWN_ELECTION 4u
 
-/* A node that lacks so many entries is still replaying its log, or is catching up. */
-#define LAG_MAX 4096u
-
 _Static_assert(NODE_REPORT_TYPE > MESSAGE_TIMEOUT_NOW, "a type of its own");
 
 void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZE])
@@ -280,5 +277,5 @@ const struct node_report *node_report_of(const struct node *n, uint64_t id)
 bool node_report_can_lead(void *ctx, uint64_t id)
 {
     const struct node_report *r = node_report_of(ctx, id);
-    return r == NULL || (!r->disk_hangs && r->lag <= LAG_MAX);
+    return r == NULL || (!r->disk_hangs && r->lag <= NODE_REPORT_NEAR);
 }

@@ -17,6 +17,10 @@
 #define NODE_REPORT_TYPE 32u /* beside the types of message_codec.h */
 #define NODE_REPORT_SIZE 60u
 
+/* A node that lacks more entries is still replaying its log, or is catching up: no leader chooses
+ * it to take over. */
+#define NODE_REPORT_NEAR 4096u
+
 void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZE]);
 int node_report_decode(struct fli_slice body, struct node_report *ret) FLI_MUST_USE; /* FL_EPROTO */
 

@@ -45,6 +45,34 @@ TEST(reports_are_read_with_care)
     }
 }
 
+static bool has_told(void *ctx)
+{
+    struct cluster *c = ctx;
+    return node_report_of(c->nodes[0].node, 2) != NULL;
+}
+
+TEST_WITH(who_could_not_serve_is_not_chosen_to_lead, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    struct node *n = c->nodes[0].node;
+    cluster_until(c, has_told, c, "a report of node 2");
+    struct node_report r = *node_report_of(n, 2);
+    struct node_report *kept = NULL;
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        kept = n->reports[i].id == 2 ? &n->reports[i].report : kept;
+    }
+    assert_non_null(kept);
+    r.lag = NODE_REPORT_NEAR;
+    *kept = r;
+    assert_true(node_report_can_lead(n, 2));
+    kept->lag = NODE_REPORT_NEAR + 1;
+    assert_false(node_report_can_lead(n, 2));
+    kept->lag = 0;
+    kept->disk_hangs = true;
+    assert_false(node_report_can_lead(n, 2));
+    assert_true(node_report_can_lead(n, 99)); /* it has told nothing */
+}
+
 static void apply_many(struct cluster *c, unsigned i)
 {
     for (unsigned k = 0; k < 4 * REPLICA_HASH_STEP; k++) {
