@@ -102,6 +102,10 @@ static int read_words(struct reading *r, struct aclfile_user *u, const struct fl
         struct fli_slice words = {u->words.data, u->words.len};
         rc = acl_apply(&tried, words, r->rights, why, sizeof why);
     }
+    if (rc == 0) {
+        r->file->administered = r->file->administered || acl_is_administrator(&tried, false);
+        r->file->certified = r->file->certified || acl_is_administrator(&tried, true);
+    }
     return rc == 0 ? count_bytes(r, &tried) : wrong(r, rc == FL_ENOMEM ? rc : FL_EINVAL, why);
 }
 
@@ -147,6 +151,9 @@ int aclfile_parse(const char *path, struct fli_slice text, unsigned rights, stru
         rc = read_line(&r, (struct fli_slice){text.data, len});
         text.data += used;
         text.len -= used;
+    }
+    if (find(ret, (struct fli_slice){(const uint8_t *)"default", 7}) == NULL) {
+        ret->administered = ret->certified = true;
     }
     return rc;
 }
@@ -220,6 +227,20 @@ int aclfile_read(const char *path, unsigned rights, struct aclfile *ret, char *e
     }
     free(text);
     return rc;
+}
+
+int aclfile_read_administered(const char *path, bool certificates, struct aclfile *ret,
+                              char *errmsg, size_t errmsg_size)
+{
+    int rc = aclfile_read(path, ACL_LOCK_RIGHTS, ret, errmsg, errmsg_size);
+    if (rc != 0 || (certificates ? ret->certified : ret->administered)) {
+        return rc;
+    }
+    (void)snprintf(errmsg, errmsg_size,
+                   "%.256s has no user who is on, has @admin and can log in, so nobody could ever "
+                   "change users: give one of them +@admin and a password",
+                   path);
+    return FL_EINVAL;
 }
 
 int aclfile_write(const char *path, struct fli_slice text, char *errmsg, size_t errmsg_size)

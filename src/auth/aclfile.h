@@ -19,6 +19,9 @@ struct aclfile_user {
 struct aclfile {
     struct aclfile_user *users;
     unsigned n;
+    /* Whether one of them can change users; and whether one could who has a certificate. The
+     * default user can, as long as no line changes it. */
+    bool administered, certified;
 };
 
 /* 0; FL_EINVAL with a sentence that names file and line, but no password; FL_ENOMEM, FL_ESYSTEM.
@@ -29,6 +32,9 @@ int aclfile_read(const char *path, unsigned rights, struct aclfile *ret, char *e
 /* The same for text in memory; `path` is only for messages. */
 int aclfile_parse(const char *path, struct fli_slice text, unsigned rights, struct aclfile *ret,
                   char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+/* The same, and FL_EINVAL when nobody could ever change users. */
+int aclfile_read_administered(const char *path, bool certificates, struct aclfile *ret,
+                              char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 void aclfile_free(struct aclfile *f);
 
 /* Appends all users in the format of USERS_LOAD. 0, or the buffer's error, or FL_ENOMEM. */

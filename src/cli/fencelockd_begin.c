@@ -29,6 +29,7 @@ static void print_json(const struct config *c, const struct beginning_result *r)
     cli_json_u64(&j, "last_token", r->new_token);
     cli_json_u64(&j, "ended_holds", r->ended_holds);
     cli_json_u64(&j, "ended_waits", r->ended_waits);
+    cli_json_bool(&j, "users_reset", c->reset_users);
     cli_json_finish(&j);
 }
 
@@ -79,12 +80,19 @@ int fencelockd_begin(const struct config *c)
                                 .id = c->id,
                                 .members = &c->members,
                                 .above = recovers ? c->tokens_above : c->above,
-                                .step = c->step};
+                                .step = c->step,
+                                .reset_users = c->reset_users};
     int rc = recovers ? beginning_recover(&b, c->recover_from, &result, errmsg, sizeof errmsg)
                       : beginning_restore(&b, c->restore, &result, errmsg, sizeof errmsg);
     if (rc != 0) {
         (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
         return rc == FL_EIO || rc == FL_ENOMEM || rc == FL_ESYSTEM ? 1 : 2;
+    }
+    if (c->reset_users) {
+        (void)fprintf(stderr,
+                      "fencelockd: WARNING: the new cluster has NO users of the old one, and all "
+                      "passwords and rights are gone: it takes those of --aclfile or --requirepass "
+                      "at its first start; without them every client may do everything\n");
     }
     if (c->json) {
         print_json(c, &result);

@@ -235,8 +235,8 @@ static int fill_directory(struct maker *k)
     return rv != 0 ? rv : write_identity(k);
 }
 
-int beginning_make(const struct beginning *b, const struct machine *old, uint64_t index,
-                   uint64_t term, struct beginning_result *ret, char *errmsg, size_t errmsg_size)
+int beginning_make(const struct beginning *b, struct machine *old, uint64_t index, uint64_t term,
+                   struct beginning_result *ret, char *errmsg, size_t errmsg_size)
 {
     struct machine_counts counts;
     struct maker k = {.b = b, .old = old, .errmsg = errmsg, .errmsg_size = errmsg_size};
@@ -247,6 +247,9 @@ int beginning_make(const struct beginning *b, const struct machine *old, uint64_
     rv = rv != 0 ? rv : data_dir_open(b->data, &k.dir, errmsg, errmsg_size);
     if (rv != 0) {
         return rv;
+    }
+    if (b->reset_users) {
+        machine_reset_users(old);
     }
     rv = fill_directory(&k);
     data_dir_close(&k.dir);

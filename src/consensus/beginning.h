@@ -2,10 +2,10 @@
  * state comes from a backup, or from what is left of a cluster that lost its majority. Offline;
  * blocks on the disk.
  *
- * The new cluster has the users, limits, counts and clock of the old one. Every session, hold and
- * wait has ended. The counter of tokens begins `step` above the old counter, or above `above`,
- * whichever is larger. So tokens that the old cluster issued after the backup are smaller, if the
- * step is large enough (docs/operations/restore.md says how large).
+ * The new cluster has the users (unless they are reset), limits, counts and clock of the old one.
+ * Every session, hold and wait has ended. The counter of tokens begins `step` above the old
+ * counter, or above `above`, whichever is larger. So tokens that the old cluster issued after the
+ * backup are smaller, if the step is large enough (docs/operations/restore.md says how large).
  *
  * Each member's directory is made from the same file with the same numbers, so the state has the
  * same bytes. The identity records their checksum among what the cluster began with. Until the
@@ -27,6 +27,7 @@ struct beginning {
     const struct members *members;
     fl_token above; /* 0: no token above the state's is known */
     uint64_t step;  /* at least BEGINNING_STEP_MIN */
+    bool reset_users;
 };
 
 struct beginning_result {
@@ -51,9 +52,8 @@ int beginning_recover(const struct beginning *b, const char *old_data, struct be
                       char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 /* The common part: writes the old state, at an index and term, into the new directory. */
-int beginning_make(const struct beginning *b, const struct machine *old, uint64_t index,
-                   uint64_t term, struct beginning_result *ret, char *errmsg,
-                   size_t errmsg_size) FLI_MUST_USE;
+int beginning_make(const struct beginning *b, struct machine *old, uint64_t index, uint64_t term,
+                   struct beginning_result *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 /* Checks, before anything else, whether the directory may be used. */
 int beginning_check(const struct beginning *b, char *errmsg, size_t errmsg_size) FLI_MUST_USE;

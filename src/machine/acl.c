@@ -536,6 +536,11 @@ bool acl_may_some(const struct acl_user *u, unsigned right)
     return (bits & right) != 0;
 }
 
+bool acl_is_administrator(const struct acl_user *u, bool certified)
+{
+    return u->on && acl_may_some(u, ACL_ADMIN) && (u->nopass || u->n_passwords > 0 || certified);
+}
+
 bool acl_may_all(const struct acl_user *u, unsigned right)
 {
     for (unsigned i = 0; i < u->n_rules; i++) {

@@ -81,6 +81,9 @@ int acl_apply(struct acl_user *u, struct fli_slice words, unsigned rights, char 
 bool acl_may(const struct acl_user *u, unsigned right, struct fli_slice name, uint64_t *steps);
 /* The most steps that acl_may() takes with a name of this length. */
 size_t acl_steps_max(const struct acl_user *u, size_t name_len);
+/* Whether the user can change users: it is on, has the right, and can log in. `certified`: it needs
+ * no password for that, since it has a certificate. */
+bool acl_is_administrator(const struct acl_user *u, bool certified);
 bool acl_may_some(const struct acl_user *u, unsigned right); /* for some name, or for none */
 bool acl_may_all(const struct acl_user *u, unsigned right);  /* for every name */
 

@@ -64,9 +64,10 @@ enum machine_code {
     MACHINE_NOAUTH, /* nobody has logged in and the default user needs that; or the user was
                        deleted, switched off or has lost a password since it has logged in */
     MACHINE_WRONG,  /* USER_SET: words that are wrong for this user */
-    MACHINE_LATE    /* ACQUIRE: `token` is a larger number of an attempt that came before it */
+    MACHINE_LATE,   /* ACQUIRE: `token` is a larger number of an attempt that came before it */
+    MACHINE_NOADMIN /* USER_SET, USER_DELETE, USERS_LOAD: afterwards nobody could change users */
 };
-#define MACHINE_CODE_MAX MACHINE_LATE
+#define MACHINE_CODE_MAX MACHINE_NOADMIN
 
 enum machine_limit {
     MACHINE_LIMIT_LOCKS = 1,
@@ -303,6 +304,10 @@ typedef int (*machine_sink)(void *ctx, const void *bytes, size_t len);
  * it may run in the child of a fork. Returns 0, or the sink's first error, after which the sink is
  * not called again. */
 int machine_snapshot_write(const struct machine *m, machine_sink sink, void *ctx) FLI_MUST_USE;
+
+/* Offline, before the following: the users are those of a new cluster. Numbers of users are not
+ * used again, so nobody comes back as another one. */
+void machine_reset_users(struct machine *m);
 
 /* Writes the snapshot with which a new cluster begins that inherits from this one: its users,
  * limits, counts and clock, with last_token (not below this one's), and without cluster id, nodes,

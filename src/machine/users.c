@@ -78,16 +78,21 @@ void machine_user_insert(struct machine *m, struct user *u)
     count_user(m, u, true);
 }
 
-void machine_users_init(struct machine *m)
+/* The only user of a new cluster. */
+static void make_default(struct acl_user *ret)
 {
     static const char words[] = "on nopass ~* +@all";
-    struct user *u = fli_xcalloc(1, sizeof *u);
     char unused[128];
-    acl_user_init(&u->acl,
-                  (struct fli_slice){(const uint8_t *)DEFAULT_NAME, sizeof DEFAULT_NAME - 1});
-    int rc = acl_apply(&u->acl, (struct fli_slice){(const uint8_t *)words, sizeof words - 1},
+    acl_user_init(ret, (struct fli_slice){(const uint8_t *)DEFAULT_NAME, sizeof DEFAULT_NAME - 1});
+    int rc = acl_apply(ret, (struct fli_slice){(const uint8_t *)words, sizeof words - 1},
                        ACL_LOCK_RIGHTS, unused, sizeof unused);
     FLI_ASSERT(rc == 0);
+}
+
+void machine_users_init(struct machine *m)
+{
+    struct user *u = fli_xcalloc(1, sizeof *u);
+    make_default(&u->acl);
     u->login = 1;
     machine_work_init(&m->users.work, WORK_USERS);
     machine_user_insert(m, u);
@@ -462,6 +467,28 @@ static bool locks_out(const struct acl_user *before, const struct acl_user *afte
     return false;
 }
 
+bool machine_user_administers(const struct machine *m, const struct user *u,
+                              const struct acl_user *after)
+{
+    return acl_is_administrator(after, u == m->sender.user && !locks_out(&u->acl, after));
+}
+
+/* Whether nobody could change users any more if this user got another record, or none (NULL).
+ * Nobody could undo that either: users are in the log, so no restart and no file brings one back.
+ * Only the node's own commands are not asked. It is asked here, where changes come one after the
+ * other: two administrators may take the right from each other in the same moment. */
+static bool ends_administration(const struct machine *m, const struct user *changed,
+                                const struct acl_user *after)
+{
+    bool any = m->sender.is_node;
+    for (unsigned i = 0; i < m->users.n && !any; i++) {
+        const struct user *u = m->users.list[i];
+        const struct acl_user *acl = u == changed ? after : &u->acl;
+        any = acl != NULL && machine_user_administers(m, u, acl);
+    }
+    return !any;
+}
+
 void machine_user_replace(struct machine *m, struct user *u, const struct acl_user *acl)
 {
     bool out = locks_out(&u->acl, acl);
@@ -505,6 +532,10 @@ void machine_user_set(struct machine *m, const struct machine_command *c, struct
         r->code = MACHINE_WRONG;
         return;
     }
+    if (u != NULL && ends_administration(m, u, &acl)) {
+        r->code = MACHINE_NOADMIN;
+        return;
+    }
     m->users.sealed = m->users.sealed || !initial;
     r->code = MACHINE_DONE;
     bool waits_stay = u == NULL || has_equal_rights(&u->acl, &acl); /* nobody new waits yet */
@@ -532,6 +563,10 @@ void machine_user_delete(struct machine *m, const struct machine_command *c,
     }
     if (u->uid == 0) {
         r->code = MACHINE_WRONG;
+        return;
+    }
+    if (ends_administration(m, u, NULL)) {
+        r->code = MACHINE_NOADMIN;
         return;
     }
     unsigned i = 0;
@@ -571,6 +606,20 @@ void machine_users_drop(struct machine *m, bool (*goes)(void *ctx, const struct 
         free(u);
     }
     us->n = kept;
+}
+
+static bool is_not_default(void *ctx, const struct user *u)
+{
+    return u->uid != 0;
+}
+
+void machine_reset_users(struct machine *m)
+{
+    struct acl_user acl;
+    make_default(&acl);
+    machine_users_drop(m, is_not_default, NULL);
+    machine_user_replace(m, m->users.list[0], &acl);
+    m->users.sealed = false;
 }
 
 void machine_users_seal(struct machine *m)

@@ -13,6 +13,11 @@ void machine_user_replace(struct machine *m, struct user *u, const struct acl_us
 void machine_users_drop(struct machine *m, bool (*goes)(void *ctx, const struct user *u),
                         void *ctx);
 
+/* Whether this user is an administrator with the record `after`. A sender who keeps its login is
+ * one without a password too: it has logged in with a certificate, unknown to the machine. */
+bool machine_user_administers(const struct machine *m, const struct user *u,
+                              const struct acl_user *after);
+
 /* Emits the event for a changed user; and starts the check of waits once all are changed. */
 void machine_user_event(struct machine *m, const struct user *u, enum machine_reason reason);
 void machine_users_recheck(struct machine *m);

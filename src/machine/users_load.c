@@ -103,6 +103,26 @@ static bool fits(const struct machine *m, struct user_list *l)
     return bytes <= MACHINE_USERS_BYTES_MAX && l->n - known <= UINT32_MAX - m->users.last_uid;
 }
 
+/* Whether anybody could change users afterwards. Call it after fits(). */
+static bool has_administrator(const struct machine *m, const struct user_list *l)
+{
+    struct acl_user acl;
+    bool any = m->sender.is_node;
+    for (unsigned i = 0; i < m->users.n && !any; i++) {
+        const struct user *u = m->users.list[i];
+        int at = find(l, u);
+        if (at >= 0) {
+            read_user(l, (unsigned)at, &acl);
+        }
+        any = (at >= 0 || u->uid == 0) && machine_user_administers(m, u, at >= 0 ? &acl : &u->acl);
+    }
+    for (unsigned i = 0; i < l->n && !any; i++) {
+        read_user(l, i, &acl);
+        any = !l->known[i] && acl_is_administrator(&acl, false);
+    }
+    return any;
+}
+
 static bool is_equal(const struct acl_user *a, const struct acl_user *b)
 {
     uint8_t bytes_a[ACL_ENCODED_MAX];
@@ -156,6 +176,10 @@ void machine_users_replace(struct machine *m, const struct machine_command *c,
     }
     if (!fits(m, &l)) {
         machine_answer_limit(m, r, MACHINE_LIMIT_USERS);
+        return;
+    }
+    if (!has_administrator(m, &l)) {
+        r->code = MACHINE_NOADMIN;
         return;
     }
     m->users.sealed = true;

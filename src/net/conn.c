@@ -167,7 +167,9 @@ static void take_request(struct net_conn *c, const struct fli_resp_parser *p)
         fli_list_remove(&c->watch);
     }
     s->stats.requests++;
-    s->cbs.request(s->cbs.ctx, r, p->argv, p->argc);
+    if (!net_transaction(r, p->argv)) {
+        s->cbs.request(s->cbs.ctx, r, p->argv, p->argc);
+    }
 }
 
 /* Takes requests from data until there are no more, or until the connection may take no more.
@@ -609,6 +611,11 @@ uint64_t net_conn_login(const struct net_conn *c)
 void net_conn_set_login(struct net_conn *c, uint64_t login)
 {
     c->login = login;
+}
+
+void net_conn_set_cert_login(struct net_conn *c, uint64_t login)
+{
+    c->login = c->cert_login = login;
 }
 
 bool net_conn_is_local(const struct net_conn *c)

@@ -108,10 +108,11 @@ struct net_conn {
     uint64_t read_in;   /* the turn of the loop in which it was read last */
     unsigned in_flight; /* length of `requests` */
     uint8_t proto;
-    uint64_t login;
+    uint64_t login, cert_login;
     uint8_t address[NET_CONN_ADDRESS_MAX];
     uint8_t address_len;
     bool local;           /* the client is on this machine */
+    bool transaction;     /* from MULTI to EXEC or DISCARD */
     bool waits;           /* from net_conn_hold to net_conn_release */
     bool admitted;        /* the service was told of it */
     bool reading;         /* uv_read is on */
@@ -243,9 +244,11 @@ void net_secure_end(struct net_conn *c); /* the last message before our side is 
 /* reply.c */
 void net_conn_drop(struct net_conn *c, const char *why);  /* cut off: doomed, counted, logged */
 struct net_request *net_request_take(struct net_conn *c); /* NULL: out of memory */
-void net_request_free(struct net_request *r);             /* the caller has removed it from its
+/* transaction.c. True: it was answered, and is not the service's. */
+bool net_transaction(struct net_request *r, const struct fli_slice *argv);
+void net_request_free(struct net_request *r); /* the caller has removed it from its
                                                              list */
-void net_conn_advance(struct net_conn *c); /* moves answers whose turn it is to the output */
+void net_conn_advance(struct net_conn *c);    /* moves answers whose turn it is to the output */
 void net_buffer_take(struct net_server *s, struct fli_buf *b, size_t max);
 void net_buffer_give(struct net_server *s, struct fli_buf *b);
 

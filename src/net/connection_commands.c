@@ -214,7 +214,7 @@ static bool answer_client_tracking(struct fli_buf *b, const struct fli_slice *ar
 
 static bool answer_reset(struct net_conn *c, struct fli_buf *b)
 {
-    net_conn_set_login(c, 0);
+    net_conn_set_login(c, c->cert_login);
     net_conn_set_proto(c, 2);
     net_conn_set_name(c, "");
     return simple(b, "RESET");

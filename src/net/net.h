@@ -127,6 +127,8 @@ int net_conn_proto(const struct net_conn *c);
 /* The login of the client: a number that the service sets; 0 at first. */
 uint64_t net_conn_login(const struct net_conn *c);
 void net_conn_set_login(struct net_conn *c, uint64_t login);
+/* Likewise for the user of its certificate, to which RESET goes back. */
+void net_conn_set_cert_login(struct net_conn *c, uint64_t login);
 /* Whether the client is on this machine; and its address: 4 or 16 bytes, then the port in 2, both
  * in network order; empty when unknown. */
 bool net_conn_is_local(const struct net_conn *c);

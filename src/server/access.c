@@ -195,25 +195,10 @@ bool access_local_user(struct access *a, const char *name, struct acl_user *ret)
 /* ---- checks of each request -------------------------------------------------------------- */
 
 /* The right that is needed for a command that this node answers by itself. */
-static unsigned right_of(enum fli_command_id id)
+static unsigned right_of(const struct fli_command *command)
 {
-    switch (id) {
-    case FLI_CMD_CLIENT_LIST:
-    case FLI_CMD_CLUSTER_TRANSFER:
-    case FLI_CMD_CLUSTER_FORGET:
-    case FLI_CMD_CLUSTER_BACKUP:
-    case FLI_CMD_CLUSTER_CONFIG:
-    case FLI_CMD_CLUSTER_ADD:
-    case FLI_CMD_CLUSTER_REMOVE:
-    case FLI_CMD_CLUSTER_REPLACE:
-    case FLI_CMD_CLUSTER_MOVE:
-        return ACL_ADMIN;
-    case FLI_CMD_SUBSCRIBE:
-    case FLI_CMD_PSUBSCRIBE:
-        return ACL_SEE;
-    default:
-        return 0;
-    }
+    bool subscribes = command->id == FLI_CMD_SUBSCRIBE || command->id == FLI_CMD_PSUBSCRIBE;
+    return (command->flags & FLI_CMD_ADMIN) != 0 ? ACL_ADMIN : subscribes ? ACL_SEE : 0;
 }
 
 static void audit_one(struct access *a, const struct net_conn *c, const char *user,
@@ -351,7 +336,7 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
                     ">PASSWORD) or make users and switch it off (ACL SETUSER default off); or "
                     "start with --protected-mode no if the network is trusted");
     }
-    return machine_asks || has_right(a, r, command, right_of(command->id));
+    return machine_asks || has_right(a, r, command, right_of(command));
 }
 
 /* The default user on this machine is not recorded: without users nearly every command is its
@@ -556,9 +541,9 @@ static void on_cert_user(struct node_ticket *t, int status, const struct machine
         net_conn_release(conn);
     } else if (conn != NULL) {
         note_user(c, result, payload);
-        if (c->found && c->acl.on) {
-            net_conn_set_login(conn, c->found_login);
-            c->access->counts.logins++;
+        if (c->found) { /* one that is off is refused at each command */
+            net_conn_set_cert_login(conn, c->found_login);
+            c->access->counts.logins += c->acl.on;
         }
         net_conn_release(conn);
     }
@@ -681,7 +666,8 @@ static int read_users(struct access *a, char *errmsg, size_t errmsg_size)
     struct aclfile file = {.users = NULL};
     int rc = 0;
     if (c->aclfile[0] != '\0') {
-        rc = aclfile_read(c->aclfile, ACL_LOCK_RIGHTS, &file, errmsg, errmsg_size);
+        rc = aclfile_read_administered(c->aclfile, c->tls_auth_clients_user != FLI_TLS_USER_OFF,
+                                       &file, errmsg, errmsg_size);
     } else if (c->requirepass[0] != '\0') {
         rc = parse_password(c->requirepass, &file, errmsg, errmsg_size);
     } else {

@@ -67,6 +67,22 @@ static void work(struct access_call *c, struct auth_worker *worker,
 
 /* ---- several commands ------------------------------------------------------------------------ */
 
+/* Those that DELUSER names before the refused one are deleted. */
+static void refuse_last(struct access_call *c)
+{
+    char deleted[64] = "";
+    char text[400];
+    if (c->parts_done > 0) {
+        (void)snprintf(deleted, sizeof deleted, " (%u other%s deleted)", c->parts_done,
+                       c->parts_done == 1 ? " was" : "s were");
+    }
+    (void)snprintf(text, sizeof text,
+                   "nobody who can log in would have @admin, and nobody could undo that: give "
+                   "another user +@admin and a password first%s",
+                   deleted);
+    end(c, "ERR", text);
+}
+
 static void end_parts(struct access_call *c)
 {
     if (c->status != 0 || c->result.code == MACHINE_NOPERM || c->result.code == MACHINE_NOAUTH ||
@@ -74,10 +90,9 @@ static void end_parts(struct access_call *c)
         (void)access_answer_refusal(c, c->status, &c->result);
         access_free(c);
     } else if (c->result.code == MACHINE_WRONG) {
-        end(c, "ERR",
-            c->id == FLI_CMD_ACL_DELUSER
-                ? "the user 'default' cannot be deleted: switch it off (ACL SETUSER default off)"
-                : "the words do not fit the user as it is now; look at it with ACL GETUSER");
+        end(c, "ERR", "the words do not fit the user as it is now; look at it with ACL GETUSER");
+    } else if (c->result.code == MACHINE_NOADMIN) {
+        refuse_last(c);
     } else if (c->id == FLI_CMD_ACL_DELUSER) {
         struct net_request *r = access_detach(c);
         if (r != NULL) {
@@ -257,6 +272,16 @@ static void set_user(struct access_call *c, const struct fli_slice *args, unsign
 
 static void delete_users(struct access_call *c, const struct fli_slice *args, unsigned n)
 {
+    if (refuse_early(c)) {
+        return;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (fli_bytes_cmp(args[i].data, args[i].len, "default", 7) == 0) {
+            end(c, "ERR",
+                "the user 'default' cannot be deleted: switch it off (ACL SETUSER default off)");
+            return;
+        }
+    }
     if (!send_begin(c, n)) {
         end_failure(c, FL_ENOMEM);
         return;
@@ -467,7 +492,12 @@ static void work_load(struct auth_job *job)
     c->worked = true;
     c->status = aclfile_read(c->access->config.config->aclfile, ACL_LOCK_RIGHTS, &file, c->error,
                              sizeof c->error);
-    if (c->status == 0 && aclfile_pack(&file, &c->text) != 0) {
+    if (c->status == 0 && file.n == 0) {
+        (void)snprintf(c->error, sizeof c->error,
+                       "the file of users names none, and may have been cut off: write a line for "
+                       "each user that is to stay");
+        c->status = FL_EINVAL;
+    } else if (c->status == 0 && aclfile_pack(&file, &c->text) != 0) {
         (void)snprintf(c->error, sizeof c->error, "out of memory");
         c->status = FL_ENOMEM;
     }

@@ -85,6 +85,7 @@ static const struct fli_option options[] = {
     ONCE("above", FLI_OPTION_NUMBER, above, 1, FL_TOKEN_MAX),
     ONCE("recover-from", FLI_OPTION_TEXT, recover_from, 0, 0),
     ONCE("tokens-above", FLI_OPTION_NUMBER, tokens_above, 1, FL_TOKEN_MAX),
+    ONCE("reset-users", FLI_OPTION_FLAG, reset_users, 0, 0),
     ONCE("step", FLI_OPTION_NUMBER, step, CONFIG_STEP_MIN, FL_TOKEN_MAX),
 };
 #define OPTIONS_LEN (sizeof options / sizeof options[0])

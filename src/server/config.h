@@ -77,6 +77,7 @@ struct config {
     char recover_from[CONFIG_PATH_MAX]; /* a directory of a cluster that is lost; "" for none */
     uint64_t above, tokens_above;       /* 0: not given */
     uint64_t step;
+    bool reset_users;
 };
 
 enum config_outcome { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_WRONG };

@@ -300,7 +300,7 @@ static enum config_outcome check_actions(struct config_reader *r)
     } rows[] = {
         {"above", "restore", "restore"},     {"tokens-above", "recover-from", "recover-from"},
         {"step", "restore", "recover-from"}, {"witness-reset", "witness", "witness"},
-        {"json", "check", "check"},
+        {"json", "check", "check"},          {"reset-users", "restore", "recover-from"},
     };
     enum { JSON_ROW = 4 }; /* allowed together with each action */
     const struct config *c = r->config;

@@ -88,6 +88,8 @@ static const char help[] =
     "                          majority\n"
     "  --tokens-above TOKEN    with --recover-from: the highest token that any storage has seen\n"
     "  --step N                how many tokens the new cluster skips (1000000000, the minimum)\n"
+    "  --reset-users           with either: without the old users, when nobody can log in any "
+    "more\n"
     "  --json                  print the result as one JSON object\n"
     "\n"
     "  --help  --version\n"

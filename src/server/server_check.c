@@ -15,7 +15,8 @@ static int check_users(const struct config *c, char *errmsg, size_t errmsg_size)
     if (c->aclfile[0] == '\0') {
         return 0;
     }
-    int rc = aclfile_read(c->aclfile, ACL_LOCK_RIGHTS, &file, errmsg, errmsg_size);
+    int rc = aclfile_read_administered(c->aclfile, c->tls_auth_clients_user != FLI_TLS_USER_OFF,
+                                       &file, errmsg, errmsg_size);
     aclfile_free(&file);
     return rc;
 }

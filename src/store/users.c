@@ -162,6 +162,11 @@ static void read_done(struct auth_job *job)
     struct users *u = r->users;
     char text[640];
     int rc = r->worked ? r->rc : FL_EBUSY;
+    if (rc == 0 && r->file.n == 0) {
+        (void)snprintf(r->errmsg, sizeof r->errmsg,
+                       "it names no user, and may have been cut off: write a line for each");
+        rc = FL_EINVAL;
+    }
     rc = rc == 0 ? use_file(u, &r->file, r->errmsg, sizeof r->errmsg) : rc;
     if (rc == 0) {
         (void)snprintf(text, sizeof text, "the users were read again users=%u", u->table.n);
@@ -434,9 +439,9 @@ void users_after_handshake(struct users *u, struct net_conn *c)
     }
     struct fli_slice text = {(const uint8_t *)name, strlen(name)};
     const struct entry *e = acl_name_ok(text) ? by_name(&u->table, text) : NULL;
-    if (e != NULL && e->acl.on) {
-        net_conn_set_login(c, e->login);
-        u->counts.logins++;
+    if (e != NULL) { /* one that is off is refused at each command */
+        net_conn_set_cert_login(c, e->login);
+        u->counts.logins += e->acl.on;
     }
 }
 

@@ -103,9 +103,10 @@ const struct fli_command fli_commands[] = {
      "limit goes below what is in use. With the value default each node's own option applies."},
     {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
      "Lets a node that lost its data directory join again under its old id."},
-    {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",
-     "Tells how the cluster looks from this node."},
-    {FLI_CMD_CLUSTER_MEMBERS, "CLUSTER", "MEMBERS", 0, 0, CLUSTER, "", "an array of one map a node",
+    {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, FLI_CMD_LOCK | FLI_CMD_LOCAL, "",
+     "lines of field:value", "Tells how the cluster looks from this node."},
+    {FLI_CMD_CLUSTER_MEMBERS, "CLUSTER", "MEMBERS", 0, 0, FLI_CMD_LOCK | FLI_CMD_LOCAL, "",
+     "an array of one map a node",
      "Lists the nodes with their addresses and roles as this node knows them."},
     {FLI_CMD_CLUSTER_MOVE, "CLUSTER", "MOVE", 2, 3, CLUSTER, "id host:port [FORCE]", "OK",
      "Gives a member another address for the other nodes, at which it is started next. Sent to "

@@ -188,7 +188,7 @@ class Redisson(Case):
                         '-storetype', 'PKCS12', '-storepass', 'truststore'], check=True, capture_output=True, timeout=PATIENCE_S)
         users = self.lab.path('users.acl')
         with open(users, 'w', encoding='utf-8') as f:
-            f.write('user default off\nuser redisson on >%s ~a* +@see +@acquire\n' % PASSWORD)
+            f.write('user default off\nuser boss on >of-the-boss ~* +@all\nuser redisson on >%s ~a* +@see +@acquire\n' % PASSWORD)
         self.cluster = Cluster(self.lab, 1, ['--aclfile', users])
         node, port = self.cluster.nodes[0], free_ports(1)[0]
         certs.make('node', str(node.id), '127.0.0.1')

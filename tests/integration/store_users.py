@@ -10,6 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 from harness import PATIENCE_S, Case, Cluster, RespError, Store, as_dict, binary, free_ports, main, wait_until
 from login_flood import LoginFlood
 from tls_lab import Certs, TlsResp
+from wire_lab import served
 
 USERS = '''# one of each
 user writer on >writer-password ~a* +@write +@claim +@read
@@ -19,7 +20,44 @@ user off off >off-password ~* +@all
 '''
 
 
+# Each command: the rights that it needs, and what it is tried with. The key belongs to the lock a1.
+NEEDS = {
+    'auth': ((), 'all', 'x'), 'backup': (('admin', 'read'),), 'claim': (('claim',), 'a1', 5), 'client|getname': ((),), 'client|id': ((),),
+    'client|info': ((),), 'client|list': (('admin',),), 'client|setinfo': ((), 'lib-name', 'x'), 'client|setname': ((), 'x'),
+    'client|tracking': ((), 'OFF'), 'command|count': ((),), 'command|docs': ((), 'get'), 'command|info': ((), 'get'), 'command|list': ((),),
+    'del': (('write',), 'none', 'FENCE', 'a1', 5), 'echo': ((), 'x'), 'get': (('read', 'claim'), 'key', 'FENCE', 'a1', 5), 'hello': ((), 2),
+    'info': (('admin',),), 'mark': (('read',), 'a1'), 'ping': ((),), 'quit': ((),), 'reset': ((),), 'select': ((), 0),
+    'set': (('write',), 'key', 'v', 'FENCE', 'a1', 5),
+}
+RIGHTS = ('read', 'write', 'claim', 'admin')
+
+
 class FileUsers(Case):
+    def lacks(self, store, user, name):
+        """The right that the user is told to lack; None: it has all."""
+        with store.client(PATIENCE_S) as c:
+            self.assertEqual(c.call('AUTH', user, 'x'), 'OK')
+            try:
+                c.call(*name.split('|'), *NEEDS[name][1:])
+            except RespError as e:
+                self.assertIn(e.word, ('NOPERM', 'BUSY'), (user, name, e.line))
+                return e.line.split('@')[1].split()[0] if e.word == 'NOPERM' else None
+            return None
+
+    def test_each_command_asks_for_its_rights_and_for_no_others(self):
+        lines = ['user without-%s on nopass ~* +@all -@%s\n' % (r, r) for r in RIGHTS]
+        lines += ['user only-%s on nopass ~* %s\n' % (name.replace('|', '-'), ' '.join('+@' + r for r in needs[0])) for name, needs in NEEDS.items()]
+        store = self.store(''.join(lines) + 'user all on nopass ~* +@all\n')
+        with store.client() as c:
+            c.call('AUTH', 'all', 'x')
+            self.assertEqual(c.call('SET', 'key', 'v', 'FENCE', 'a1', 5), 'OK')
+            self.assertEqual(served(c), set(NEEDS), 'say here what a new command needs')
+        for name, (needs, *_) in NEEDS.items():
+            with self.subTest(name):
+                self.assertIsNone(self.lacks(store, 'only-' + name.replace('|', '-'), name))
+                for right in RIGHTS:
+                    self.assertEqual(self.lacks(store, 'without-' + right, name), right if right in needs else None)
+
     def store(self, text=USERS, *more):
         self.path = self.lab.path('users.acl')
         self.write(text)
@@ -127,6 +165,11 @@ class FileUsers(Case):
                 return e.word == 'NOPERM'
         wait_until(lost, 'a right that is gone')
         self.assertEqual(writer.call('CLAIM', 'a1', 6), 'OK')
+        for text in ('', USERS[:-1]): # cut off
+            self.write(text)
+            store.process.signal(signal.SIGHUP)
+            store.process.wait_output('may have been cut off')
+        self.assertEqual(writer.call('CLAIM', 'a1', 7), 'OK')
         self.write(USERS.replace('user writer', '#'))
         store.process.signal(signal.SIGHUP)
         wait_until(lambda: self.is_nobody(writer), 'a user that is gone')
@@ -291,7 +334,12 @@ class CertificateUsers(Case):
         cluster = Cluster(self.lab, 1, self.certs.daemon(tls_port=str(self.port), tls_auth_clients_user='CN'))
         node = cluster.start().nodes[0]
         self.assertEqual(node.call('ACL', 'SETUSER', 'ann', 'on', 'resetpass', '~a*', '+@acquire', '+@see'), 'OK')
-        self.assertEqual(node.call('ACL', 'SETUSER', 'default', '-@all', '+@see'), 'OK')
+        self.certs.make('client', 'boss')
+        self.assertEqual(node.call('ACL', 'SETUSER', 'boss', 'on', 'resetpass', '~*', '+@all'), 'OK')
+        # Of a user without a password the cluster does not know that it can log in, until it has.
+        self.assertError('ERR', node, 'ACL', 'SETUSER', 'default', '-@all', '+@see')
+        boss = self.as_user('boss')
+        self.assertEqual(boss.call('ACL', 'SETUSER', 'default', '-@all', '+@see'), 'OK')
         ann = self.as_user('ann')
         self.assertEqual(ann.call('ACL', 'WHOAMI'), b'ann')
         self.assertGreater(ann.call('ACQUIRE', 'a1', 'TTL', 60000), 0)
@@ -302,6 +350,17 @@ class CertificateUsers(Case):
         # Without a password of its own nobody else is that user.
         for password in ('', 'ann'):
             self.assertError('WRONGPASS', ben, 'AUTH', 'ann', password)
+        # RESET goes back to the certificate's user, and one that is off is not raised to the default user.
+        self.assertEqual(ann.call('RESET'), 'RESET')
+        self.assertEqual(ann.call('ACL', 'WHOAMI'), b'ann')
+        self.assertEqual(boss.call('ACL', 'SETUSER', 'ann', 'off'), 'OK')
+        for c in (ann, self.as_user('ann')):
+            for again in range(2):
+                for command in (('ACQUIRE', 'a3', 'TTL', 60000), ('INFO',), ('SHOW', 'a1'), ('SUBSCRIBE', 'lock:a1')):
+                    self.assertError('NOAUTH', c, *command)
+                self.assertEqual(c.call('RESET'), 'RESET')
+        self.assertEqual(boss.call('ACL', 'SETUSER', 'ann', 'on'), 'OK')
+        self.assertEqual(self.as_user('ann').call('ACL', 'WHOAMI'), b'ann')
 
     def test_at_the_storage(self):
         path = self.lab.path('users.acl')
@@ -316,6 +375,17 @@ class CertificateUsers(Case):
         self.certs.make('client', 'cid')
         for name in ('ben', 'cid'):
             self.assertError('NOAUTH', self.as_user(name), 'CLAIM', 'a1', 1)
+        # Where there is a default user, one that is off is not it; and RESET goes back to one's own.
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write('user ann on ~a* +@read\nuser cid off ~* +@all\nuser default on nopass ~* +@all\n')
+        store.process.signal(signal.SIGHUP)
+        store.process.wait_output('read again')
+        self.assertEqual(self.as_user('ben').call('CLAIM', 'b1', 1), 'OK')
+        cid, ann = self.as_user('cid'), self.as_user('ann')
+        for again in range(2):
+            self.assertError('NOAUTH', cid, 'CLAIM', 'b1', 1)
+            self.assertError('NOPERM', ann, 'CLAIM', 'a1', 1)
+            self.assertEqual([c.call('RESET') for c in (cid, ann)], ['RESET', 'RESET'])
         self.assertError('WRONGPASS', self.as_user('ben'), 'AUTH', 'ann', '')
 
 

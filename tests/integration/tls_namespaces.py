@@ -286,7 +286,7 @@ class SameNetwork(Case):
         for node in self.cluster.nodes:
             node.extra += ['--tls-auth-clients-user', 'CN']
         self.cluster.start().steady()
-        for words in (('alice', 'on', 'resetpass', '~*', '+@all'), ('default', 'off')):
+        for words in (('boss', 'on', '>nobody-logs-in-so', '~*', '+@all'), ('alice', 'on', 'resetpass', '~*', '+@all'), ('default', 'off')):
             self.assertEqual(self.cluster.nodes[0].call('ACL', 'SETUSER', *words), 'OK')
         self.cluster.wait_caught_up() # the others know it a little later
         token = self.hide()

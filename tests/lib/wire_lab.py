@@ -21,6 +21,16 @@ def form_texts():
     return {name: ''.join(re.findall(r'"([^"]*)"', lines)) for name, lines in found}
 
 
+def served(client):
+    """The commands that a server has, with subcommands as in `acl|cat`."""
+    docs = client.call('COMMAND', 'DOCS')
+    found = set()
+    for name, doc in zip(docs[::2], docs[1::2]):
+        doc = dict(zip(doc[::2], doc[1::2]))
+        found |= set(doc.get(b'subcommands', [name])[::2])
+    return {name.decode() for name in found}
+
+
 def sha1(text):
     return hashlib.sha1(text if isinstance(text, bytes) else text.encode()).hexdigest()
 

@@ -193,6 +193,8 @@ MUTANTS = [
      '    case MACHINE_OP_ACQUIRE:\n        return 0;', 'and the user may not|who may not acquire'),
     (22, 'of several locks the right of a user to the first is asked for', USERS, '    for (unsigned i = 0; i < n; i++) {\n        if (!acl_may(&m->sender.user->acl, ACL_ACQUIRE, names[i]',
      '    for (unsigned i = 0; i < 1 && i < n; i++) {\n        if (!acl_may(&m->sender.user->acl, ACL_ACQUIRE, names[i]', 'and the user may not|who may not acquire'),
+    (22, 'the last administrator may take the right from itself', USERS, '    if (u != NULL && ends_administration(m, u, &acl)) {',
+     '    if (u == NULL && ends_administration(m, u, &acl)) {', 'and the user may not'),
     (22, 'who waits is not looked at when users change', USERS, '    recheck_at(m, first_from(m, m->waits.next));\n    machine_users_work(m);', '    machine_users_work(m);',
      'goes on, and user'),
     (22, 'a token is of use to every user', USERS, 'return m->sender.is_node || machine_session_uid(s) == m->sender.user->uid;', 'return m->sender.is_node || s != NULL;',

@@ -170,14 +170,27 @@ static void load(struct sim_users *us, struct sim_rights *r, const struct sim_us
     }
 }
 
-static void change(struct sim *s, const struct machine_command *c, uint64_t sending)
+/* Each user of the simulation comes in without a password. */
+static bool has_administrator(const struct sim_rights *r)
+{
+    bool any = false;
+    for (unsigned i = 0; i < SIM_USERS; i++) {
+        const struct sim_user *u = &r->users[i];
+        any = any || (u->there && u->on && u->names[SIM_RIGHTS - 1] != 0);
+    }
+    return any;
+}
+
+/* False: it is refused, and changes nothing. */
+static bool change(struct sim *s, const struct machine_command *c, uint64_t sending)
 {
     struct sim_users *us = &s->users;
     const struct sim_user_change *wanted = change_of(us, sending);
     SIM_CHECK(s, wanted != NULL, "users are changed, and nobody asked for it");
     struct sim_rights *r = begin_anew(s);
     struct sim_user *u = &r->users[wanted->user];
-    s->marks->users_changed++;
+    const struct sim_rights before = *r;
+    uint32_t last_uid = us->last_uid;
     if (c->op == MACHINE_OP_USERS_LOAD) {
         load(us, r, wanted);
     } else if (c->op == MACHINE_OP_USER_SET) {
@@ -185,6 +198,13 @@ static void change(struct sim *s, const struct machine_command *c, uint64_t send
     } else if (wanted->user != 0) {
         u->there = false;
     }
+    if (c->user != MACHINE_USER_NODE && !has_administrator(r)) {
+        *r = before;
+        us->last_uid = last_uid;
+        return false;
+    }
+    s->marks->users_changed++;
+    return true;
 }
 
 void sim_rights_begin(struct sim *s, const struct machine_command *c, uint64_t sending)
@@ -203,8 +223,9 @@ void sim_rights_begin(struct sim *s, const struct machine_command *c, uint64_t s
         a->right = right;
         return;
     }
-    if (right == ACL_ADMIN) {
-        change(s, c, sending);
+    if (right == ACL_ADMIN && !change(s, c, sending)) {
+        a->code = MACHINE_NOADMIN;
+        return;
     }
     /* Breaking a mere delay has no event, and a BREAK that is refused breaks nothing. */
     if (c->op == MACHINE_OP_BREAK) {

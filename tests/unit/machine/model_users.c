@@ -361,6 +361,25 @@ static void drop(struct model *m, unsigned i)
     memmove(&m->users[i], &m->users[i + 1], (m->n_users - i) * sizeof m->users[0]);
 }
 
+/* Whether this one, as it would be, could change users. The asker counts without a password too,
+ * if its login stays: it has come in somehow. */
+static bool administers(const struct model *m, int i, const struct model_user *after)
+{
+    bool comes_in = after->nopass || after->passwords[0] != 0 ||
+                    (i >= 0 && i == m->asker && !locks_out(&m->users[i], after));
+    return after->on && may_some(after, ACL_ADMIN) && comes_in;
+}
+
+/* Whether another than `i` could. */
+static bool another_administers(const struct model *m, int i)
+{
+    bool any = m->asker < 0;
+    for (int k = 0; k < (int)m->n_users; k++) {
+        any = any || (k != i && administers(m, k, &m->users[k]));
+    }
+    return any;
+}
+
 static void tell(struct model *m, char name, enum machine_reason reason)
 {
     model_tell(m, (struct model_event){.type = MACHINE_EVENT_USER_CHANGED,
@@ -392,6 +411,10 @@ static void set(struct model *m, const struct machine_command *c, struct machine
     if (v == WRONG) {
         return;
     }
+    if (i >= 0 && !administers(m, i, &u) && !another_administers(m, i)) {
+        r->code = MACHINE_NOADMIN;
+        return;
+    }
     m->sealed = m->sealed || !initial;
     if (i < 0) {
         insert(m, u);
@@ -405,8 +428,11 @@ static void set(struct model *m, const struct machine_command *c, struct machine
 static void delete (struct model *m, const struct machine_command *c, struct machine_result *r)
 {
     int i = find_name(m, name_of(c->owner));
-    r->code = i < 0 ? MACHINE_NO : i == 0 ? MACHINE_WRONG : MACHINE_DONE;
-    if (i > 0) {
+    r->code = i < 0                        ? MACHINE_NO
+              : i == 0                     ? MACHINE_WRONG
+              : !another_administers(m, i) ? MACHINE_NOADMIN
+                                           : MACHINE_DONE;
+    if (r->code == MACHINE_DONE) {
         m->sealed = true;
         drop(m, (unsigned)i);
         tell(m, name_of(c->owner), MACHINE_REASON_CLOSE);
@@ -450,6 +476,17 @@ static bool is_equal(const struct model_user *a, const struct model_user *b)
     return same;
 }
 
+static bool list_administers(const struct model *m, const struct model_user *all, unsigned n)
+{
+    bool any = m->asker < 0;
+    bool has_default = false;
+    for (unsigned i = 0; i < n; i++) {
+        any = any || administers(m, find_name(m, all[i].name), &all[i]);
+        has_default = has_default || all[i].name == m->users[0].name;
+    }
+    return any || (!has_default && administers(m, 0, &m->users[0]));
+}
+
 static void load(struct model *m, const struct machine_command *c, struct machine_result *r)
 {
     struct model_user all[MODEL_USERS];
@@ -462,6 +499,10 @@ static void load(struct model *m, const struct machine_command *c, struct machin
     }
     for (; p < c->value.data + c->value.len; n++) {
         p = read_record(p, &all[n]);
+    }
+    if (!list_administers(m, all, n)) {
+        r->code = MACHINE_NOADMIN;
+        return;
     }
     r->code = MACHINE_DONE;
     m->sealed = true;

@@ -631,6 +631,7 @@ TEST(test_random_worlds)
                       (unsigned long long)t.multi_lock_codes[code]);
         assert_true(t.codes[code] > 0);
     }
+    assert_true(t.codes[MACHINE_NOADMIN] > 0);
     static const uint8_t several[] = {MACHINE_GRANTED,  MACHINE_QUEUED,     MACHINE_HELD,
                                       MACHINE_DEADLOCK, MACHINE_LIMIT,      MACHINE_NOSESSION,
                                       MACHINE_MISMATCH, MACHINE_UNSUPPORTED};

@@ -32,7 +32,7 @@ TEST_WITH(everybody_may_everything_at_first, fixture_setup, fixture_teardown)
     struct fixture *k = *state;
     assert_true(machine_users_are_new(k->m) && machine_may(k->m, 0, ACL_ADMIN, NULL));
     done(k, 0, cmd_acquire("L", "ann", 5000), MACHINE_GRANTED);
-    done(k, 0, cmd_user("ann", "on nopass"), MACHINE_DONE);
+    done(k, 0, cmd_user("ann", "on nopass +@admin"), MACHINE_DONE);
     assert_false(machine_users_are_new(k->m));
     done(k, 0, cmd_user("default", "-@admin"), MACHINE_DONE);
     refused(k, 0, cmd_user("default", "+@admin"), ACL_ADMIN);
@@ -629,6 +629,97 @@ TEST_WITH(a_list_is_taken_as_a_whole_or_not_at_all, fixture_setup, fixture_teard
     for (size_t cut = 1; cut < l.len; cut++) {
         assert_false(machine_users_ok((struct fli_slice){l.bytes, cut}));
     }
+}
+
+/* ---- the last administrator ---- */
+
+static void is_refused_whole(struct fixture *k, uint64_t user, struct machine_command c)
+{
+    uint64_t before = machine_users_digest(k->m);
+    done(k, user, c, MACHINE_NOADMIN);
+    assert_int_equal(machine_users_digest(k->m), before);
+}
+
+TEST_WITH(whoever_changes_users_leaves_somebody_who_can, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    struct user_list l = {.len = 0};
+    static const char *const words[] = {"off", "-@admin", "resetpass", "nocommands", "reset"};
+    done(k, 0, cmd_user("ann", "on ~* +@all"), MACHINE_DONE); /* without a password: who is it? */
+    for (unsigned i = 0; i < 5; i++) {
+        is_refused_whole(k, 0, cmd_user("default", words[i]));
+    }
+    enroll(&l, "default", "off");
+    is_refused_whole(k, 0, cmd_load(&l, false));
+    done(k, 0, cmd_user("boss", "on #" HASH(1) " ~* +@all"), MACHINE_DONE);
+    uint64_t boss = login(k, "boss");
+    done(k, 0, cmd_user("default", "off"), MACHINE_DONE);
+    for (unsigned i = 0; i < 5; i++) {
+        is_refused_whole(k, boss, cmd_user("boss", words[i]));
+    }
+    is_refused_whole(k, boss, cmd_owner(MACHINE_OP_USER_DELETE, "boss"));
+    is_refused_whole(k, boss, cmd_load(&l, false));
+    enroll(&l, "else", "on #" HASH(1) " ~* +@acquire");
+    is_refused_whole(k, boss, cmd_load(&l, false));
+    done(k, boss, cmd_user("boss", "#" HASH(2) " !" HASH(1)), MACHINE_DONE);
+    boss = login(k, "boss");
+    enroll(&l, "next", "on nopass +@admin");
+    done(k, boss, cmd_load(&l, false), MACHINE_DONE);
+    assert_false(users_there(k, "boss"));
+    l.len = 0; /* an empty list leaves the default user, which is off */
+    is_refused_whole(k, login(k, "next"), cmd_load(&l, false));
+    /* of a node alone no such thing is asked: a cluster that begins has its users from it */
+    done(k, MACHINE_USER_NODE, cmd_user("next", "off"), MACHINE_DONE);
+}
+
+/* Whoever logs in with a certificate needs no password, and the machine sees only that it is
+ * logged in. */
+TEST_WITH(an_administrator_with_a_certificate_is_one, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    struct user_list l = {.len = 0};
+    done(k, 0, cmd_user("ann", "on ~* +@all"), MACHINE_DONE);
+    uint64_t ann = login(k, "ann");
+    is_refused_whole(k, 0, cmd_user("default", "off"));
+    done(k, ann, cmd_user("default", "off"), MACHINE_DONE);
+    is_refused_whole(k, ann, cmd_user("ann", "-@admin"));
+    is_refused_whole(k, ann, cmd_owner(MACHINE_OP_USER_DELETE, "ann"));
+    enroll(&l, "bob", "on ~* +@all");
+    is_refused_whole(k, ann, cmd_load(&l, false));
+    l.len = 0;
+    enroll(&l, "ann", "on ~* +@all");
+    enroll(&l, "bob", "on ~* +@all");
+    done(k, ann, cmd_load(&l, false), MACHINE_DONE);
+    done(k, ann, may(0), MACHINE_DONE);
+}
+
+/* Each would leave the other, when it was asked. */
+TEST_WITH(two_administrators_do_not_take_it_from_each_other, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    done(k, 0, cmd_user("ann", "on #" HASH(1) " +@admin"), MACHINE_DONE);
+    done(k, 0, cmd_user("bob", "on #" HASH(2) " +@admin"), MACHINE_DONE);
+    uint64_t ann = login(k, "ann");
+    uint64_t bob = login(k, "bob");
+    done(k, ann, cmd_user("default", "off"), MACHINE_DONE);
+    done(k, ann, cmd_user("ann", "-@admin"), MACHINE_DONE);
+    is_refused_whole(k, bob, cmd_user("bob", "-@admin"));
+    done(k, bob, cmd_user("ann", "+@admin"), MACHINE_DONE);
+    done(k, ann, cmd_owner(MACHINE_OP_USER_DELETE, "bob"), MACHINE_DONE);
+    done(k, bob, cmd_owner(MACHINE_OP_USER_DELETE, "ann"), MACHINE_NOAUTH);
+}
+
+TEST_WITH(a_reset_leaves_the_users_of_a_new_cluster, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    set(k, "boss", "on #" HASH(1) " ~* +@all");
+    set(k, "default", "off");
+    uint64_t boss = login(k, "boss");
+    machine_reset_users(k->m);
+    assert_true(machine_users_are_new(k->m) && machine_may(k->m, 0, ACL_ADMIN, NULL));
+    assert_false(users_there(k, "boss") || machine_may(k->m, boss, 0, NULL));
+    set(k, "boss", "on #" HASH(1) " ~* +@all");
+    assert_int_not_equal(login(k, "boss"), boss); /* another one */
 }
 
 TEST_WITH(a_list_to_begin_with, fixture_setup, fixture_teardown)
