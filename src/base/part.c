@@ -74,26 +74,32 @@ int fli_part_open(const char *path)
     return -1;
 }
 
-static int rename_new(const char *part, const char *path)
+/* A file system that cannot do both in one step. */
+static int link_new(int at, const char *from, const char *to)
 {
-    struct stat st;
-    if (renameat2(AT_FDCWD, part, AT_FDCWD, path, RENAME_NOREPLACE) == 0) {
+    if (linkat(at, from, at, to, 0) != 0) {
+        return FL_EIO;
+    }
+    if (unlinkat(at, from, 0) != 0) {
+        int error = errno;
+        (void)unlinkat(at, to, 0); /* nothing has happened */
+        errno = error;
+        return FL_EIO;
+    }
+    return 0;
+}
+
+int fli_rename_new(int at, const char *from, const char *to)
+{
+    if (renameat2(at, from, at, to, RENAME_NOREPLACE) == 0) {
         return 0;
     }
-    if (errno != EINVAL && errno != ENOSYS) {
-        return -1;
-    }
-    /* A file system that cannot do both in one step. */
-    if (lstat(path, &st) == 0) {
-        errno = EEXIST;
-        return -1;
-    }
-    return rename(part, path);
+    return errno == EINVAL || errno == ENOSYS ? link_new(at, from, to) : FL_EIO;
 }
 
 int fli_part_publish(const char *part, const char *path, bool replace)
 {
-    int rc = replace ? rename(part, path) : rename_new(part, path);
+    int rc = replace ? rename(part, path) : fli_rename_new(AT_FDCWD, part, path);
     return rc != 0 ? FL_EIO : fli_sync_folder_of(path);
 }
 

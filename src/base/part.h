@@ -20,4 +20,8 @@ int fli_part_publish(const char *part, const char *path, bool replace) FLI_MUST_
  * file is the old one or the new one. A killed process may leave PATH.XXXXXX.part behind. */
 int fli_replace_file(const char *path, const void *data, size_t len) FLI_MUST_USE;
 
+/* Renames a file of the directory `at` (or AT_FDCWD), unless something has the new name (EEXIST).
+ * 0; FL_EIO: errno says why. */
+int fli_rename_new(int at, const char *from, const char *to) FLI_MUST_USE;
+
 #endif

@@ -1,8 +1,8 @@
 /* backup_target.c: see backup_target.h. */
 #include "cli/backup_target.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/folder.h"
 #include "base/part.h"
 #include "base/write.h"
 
@@ -144,33 +145,40 @@ static bool is_backup(const char *name, const char *start)
            strcmp(name + len - (sizeof BACKUP_SUFFIX - 1), BACKUP_SUFFIX) == 0;
 }
 
-/* The backups whose names begin with `start`, without the one that was just made. */
-static size_t list_folder(const char *folder, const char *start, const char *made, char **names)
+/* The backups whose names begin with `start`, without `made`, the one that was just made. */
+struct listing {
+    const char *start, *made;
+    size_t n;
+    char *names[KEPT_MAX];
+};
+
+static int list_one(void *ctx, const char *name)
 {
-    size_t n = 0;
-    DIR *dir = opendir(folder);
-    for (struct dirent *e = dir == NULL ? NULL : readdir(dir); e != NULL && n < KEPT_MAX;
-         e = readdir(dir)) {
-        bool other = is_backup(e->d_name, start) && strcmp(e->d_name, made) != 0;
-        if (other && (names[n] = strdup(e->d_name)) != NULL) {
-            n++;
-        }
+    struct listing *l = ctx;
+    if (!is_backup(name, l->start) || strcmp(name, l->made) == 0 || l->n == KEPT_MAX) {
+        return 0;
     }
-    if (dir != NULL) {
-        closedir(dir);
+    l->names[l->n] = strdup(name);
+    if (l->names[l->n] == NULL) {
+        return -ENOMEM;
     }
-    return n;
+    l->n++;
+    return 0;
 }
 
 int backup_target_keep(struct backup_target *t, const char *folder, const char *start,
                        bool by_index, uint64_t keep, uint64_t *ret_removed)
 {
-    static char *names[KEPT_MAX];
+    static struct listing l;
     char path[BACKUP_PATH_SIZE];
     FLI_ASSERT(keep > 0);
-    size_t n = list_folder(folder, start, strrchr(t->path, '/') + 1, names);
+    l = (struct listing){.start = start, .made = strrchr(t->path, '/') + 1};
+    int rv = fli_folder_each(AT_FDCWD, folder, list_one, &l);
+    char **names = l.names;
+    size_t n = l.n;
     uint64_t surplus = n > keep - 1 ? n - (keep - 1) : 0;
-    int rc = 0;
+    errno = -rv;
+    int rc = rv == 0 ? 0 : disk_error(t, "read the folder", folder);
     qsort(names, n, sizeof *names, by_index ? by_number : by_name);
     for (size_t i = 0; i < n; i++) {
         (void)snprintf(path, sizeof path, "%.3000s/%.255s", folder, names[i]);

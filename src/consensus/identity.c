@@ -23,7 +23,6 @@
  * rather than act as if it had promised nothing. */
 #include "consensus/identity.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -38,6 +37,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/folder.h"
 #include "base/part.h"
 #include "base/write.h"
 
@@ -368,35 +368,28 @@ void data_dir_close(struct data_dir *d)
     close_one(&d->lock_fd);
 }
 
+struct scan {
+    const char *path;
+    bool clear, any;
+};
+
+static int scan_one(void *ctx, const char *name)
+{
+    struct scan *s = ctx;
+    char file[FILE_PATH_MAX];
+    s->any = true;
+    (void)snprintf(file, sizeof file, "%s/%s", s->path, name);
+    return s->clear && unlink(file) != 0 ? -errno : 0;
+}
+
 /* Whether DIR/log has any entry. With `clear`, every entry found is removed. */
 static int scan_log(const char *path, bool clear, bool *ret_any)
 {
-    bool any = false;
-    DIR *dir = opendir(path);
-    if (dir == NULL) {
-        if (errno != ENOENT) {
-            return FL_ESYSTEM;
-        }
-        *ret_any = false;
-        return 0;
-    }
-    int rv = 0;
-    for (struct dirent *e = readdir(dir); e != NULL && rv == 0; e = readdir(dir)) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
-            continue;
-        }
-        any = true;
-        if (clear && unlinkat(dirfd(dir), e->d_name, 0) != 0) {
-            rv = FL_ESYSTEM;
-        }
-    }
-    int saved = errno;
-    closedir(dir);
-    errno = saved;
-    if (rv == 0) {
-        *ret_any = any;
-    }
-    return rv;
+    struct scan s = {.path = path, .clear = clear};
+    int rv = fli_folder_each(AT_FDCWD, path, scan_one, &s);
+    errno = -rv;
+    *ret_any = s.any;
+    return rv == 0 || rv == -ENOENT ? 0 : FL_ESYSTEM;
 }
 
 /* Reads the text of the file; the length is 0 when there is no file. */
@@ -556,7 +549,11 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
     }
     if (rv == 0 && len == 0) {
         bool any = false;
-        if (scan_log(d->log_path, false, &any) != 0 || any) {
+        if (scan_log(d->log_path, false, &any) != 0) {
+            snprintf(errmsg, errmsg_size, "cannot read %s: %s", d->log_path, strerror(errno));
+            return FL_ESYSTEM;
+        }
+        if (any) {
             snprintf(errmsg, errmsg_size,
                      "%s is missing although %s is not empty: put back what was taken away, or "
                      "use an empty directory",

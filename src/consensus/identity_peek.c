@@ -1,7 +1,6 @@
 /* identity_peek.c: see identity_peek.h. */
 #include "consensus/identity_peek.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,37 +8,39 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/folder.h"
+
 #define PATH_SIZE (DATA_DIR_PATH_MAX + 16u)
 
-/* Whether a process has the directory open. */
-static bool is_locked(const char *path)
+/* Sets `is_used`: whether a process has the directory open. */
+static int check_lock(const char *path, struct directory_summary *ret)
 {
     char name[PATH_SIZE];
     (void)snprintf(name, sizeof name, "%s/lock", path);
     int fd = open(name, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return false;
+        return errno == ENOENT ? 0 : FL_ESYSTEM;
     }
-    bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    ret->is_used = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     close(fd);
-    return held;
+    return 0;
+}
+
+static int on_entry(void *ctx, const char *name)
+{
+    struct directory_summary *s = ctx;
+    s->is_empty = false;
+    return 0;
 }
 
 /* Sets `exists` and `is_empty`. */
 static int check_entries(const char *path, struct directory_summary *ret)
 {
-    DIR *dir = opendir(path);
-    if (dir == NULL) {
-        ret->is_empty = errno == ENOENT;
-        return errno == ENOENT ? 0 : FL_ESYSTEM;
-    }
-    ret->exists = true;
     ret->is_empty = true;
-    for (struct dirent *e = readdir(dir); e != NULL && ret->is_empty; e = readdir(dir)) {
-        ret->is_empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
-    }
-    closedir(dir);
-    return 0;
+    int rv = fli_folder_each(AT_FDCWD, path, on_entry, ret);
+    ret->exists = rv != -ENOENT;
+    errno = -rv;
+    return rv == 0 || rv == -ENOENT ? 0 : FL_ESYSTEM;
 }
 
 static int read_identity(const char *path, struct directory_summary *ret)
@@ -72,6 +73,7 @@ int identity_peek(const char *path, struct directory_summary *ret, char *errmsg,
         return FL_ESYSTEM;
     }
     int rv = check_entries(path, ret);
+    rv = rv != 0 ? rv : check_lock(path, ret);
     rv = rv != 0 ? rv : read_identity(path, ret);
     if (rv == FL_ESYSTEM) {
         snprintf(errmsg, errmsg_size, "cannot read data directory %s: %s", path, strerror(errno));
@@ -81,6 +83,5 @@ int identity_peek(const char *path, struct directory_summary *ret, char *errmsg,
     } else if (rv != 0) {
         snprintf(errmsg, errmsg_size, "%s/identity is damaged", path);
     }
-    ret->is_used = ret->exists && is_locked(path);
     return rv;
 }

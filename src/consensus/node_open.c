@@ -219,6 +219,7 @@ static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
 {
     struct log_config config = {.cache_bytes = n->log_cache_bytes,
                                 .segment_bytes = n->log_segment_bytes,
+                                .must_exist = n->identity.bootstrapped,
                                 .ctx = n,
                                 .durable = node_durable,
                                 .arrived = node_arrived,
@@ -229,7 +230,9 @@ static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
         return rv;
     }
     config.device = n->device;
-    return log_open(&config, &n->log, errmsg, errmsg_size);
+    rv = log_open(&config, &n->log, errmsg, errmsg_size);
+    return rv == FL_ENOTFOUND ? identity_refuse_lost_log(&n->dir, &n->identity, errmsg, errmsg_size)
+                              : rv;
 }
 
 static int decode_snapshot(struct node *n, struct snapshot_reader *reader, struct machine **ret,
@@ -329,14 +332,11 @@ static int append_first_entry(struct node *n)
 
 static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
 {
-    bool empty = log_last_index(n->log) == 0 && log_get_hard_state(n->log).term == 0;
     /* A node that joins has no entry of its own, and may have been stopped before it was sent one.
      */
     bool may_be_empty = n->identity.joins;
     if (n->identity.bootstrapped) {
-        return empty && !may_be_empty
-                   ? identity_refuse_lost_log(&n->dir, &n->identity, errmsg, errmsg_size)
-                   : node_starts_load(n, errmsg, errmsg_size);
+        return node_starts_load(n, errmsg, errmsg_size);
     }
     int rv = node_starts_new(n, errmsg, errmsg_size);
     if (rv != 0) {

@@ -10,8 +10,7 @@
 #include "base/write.h"
 #include "consensus/node_private.h"
 
-#define WITNESS_MS 1000u /* between two writes of the witness */
-#define STARTS_MS 5000u  /* between two writes of other nodes' progress */
+#define SAVE_MS 1000u /* between two writes of progress: to the witness; to `starts` */
 
 /* ---- the start ---- */
 
@@ -65,6 +64,26 @@ int node_starts_new(struct node *n, char *errmsg, size_t errmsg_size)
     return 0;
 }
 
+/* Whether the log reaches as far as this node once wrote down. A log cannot tell by itself that
+ * its newest segments are missing. Later starts are not refused for it: the files may come back. */
+static int check_tail(const struct node *n, char *errmsg, size_t errmsg_size)
+{
+    const struct starts *s = &n->starts.starts;
+    uint64_t term = log_get_hard_state(n->log).term;
+    uint64_t last = log_last_index(n->log);
+    if (last >= s->index && term >= s->term) {
+        return 0;
+    }
+    snprintf(errmsg, errmsg_size,
+             "the log in %s is an older copy, or its newest part is missing: it had entry %" PRIu64
+             " and term %" PRIu64 ", and ends with entry %" PRIu64 " and term %" PRIu64
+             ": put back the files that were taken away; if they are lost, a member is replaced "
+             "(fencelock cluster replace %" PRIu64 "), and a node alone begins anew with "
+             "fencelockd --recover-from %s --tokens-above N",
+             n->dir.log_path, s->index, s->term, last, term, n->id, n->dir.path);
+    return FL_EDENIED;
+}
+
 int node_starts_load(struct node *n, char *errmsg, size_t errmsg_size)
 {
     struct starts *s = &n->starts.starts;
@@ -84,7 +103,7 @@ int node_starts_load(struct node *n, char *errmsg, size_t errmsg_size)
                  "%s/starts is of another directory: put back the one that was there", n->dir.path);
         return FL_EDENIED;
     }
-    return 0;
+    return check_tail(n, errmsg, errmsg_size);
 }
 
 int node_starts_begin(struct node *n, const char *witness, bool reset, char *errmsg,
@@ -107,6 +126,7 @@ int node_starts_begin(struct node *n, const char *witness, bool reset, char *err
         }
     }
     k->starts.own = next;
+    k->starts.term = log_get_hard_state(n->log).term;
     k->starts.next = (struct start){.number = witness == NULL ? 0 : STARTS_RECORDED};
     if (store(n) != 0) {
         snprintf(errmsg, errmsg_size, "cannot write %s/starts: %s", n->dir.path, strerror(errno));
@@ -156,11 +176,28 @@ static void save_work(uv_work_t *req)
 
 static void save_done(uv_work_t *req, int status);
 
+/* Raises term and index to what is on this disk and stays there: only committed entries are never
+ * truncated. */
+static void note_progress(const struct node *n, struct starts *s)
+{
+    uint64_t index = node_starts_index(n);
+    uint64_t term = replica_term_on_disk(n->replica);
+    s->index = index > s->index ? index : s->index;
+    s->term = term > s->term ? term : s->term;
+}
+
+/* Whether a file has less. It may also be that a write of it has failed. */
+static bool is_behind(const struct starts *kept, const struct starts *now)
+{
+    return now->index > kept->index || now->term > kept->term;
+}
+
 static void save(struct node *n)
 {
     struct node_starts *k = &n->starts;
     struct node_starts_save *w = &k->save;
     FLI_ASSERT(!w->busy);
+    note_progress(n, &k->starts);
     k->starts.sequence++; /* later changes are newer than this copy */
     w->node = n;
     w->awaited = k->due || k->again;
@@ -259,19 +296,23 @@ static bool is_due(uint64_t *at_ms, uint64_t now_ms, unsigned every_ms)
     return due;
 }
 
-/* Whether the file of the witness is behind, also because a write of it has failed. Only committed
- * entries renew the witness; else an uncommitted entry would renew it for ever. */
 static bool witness_moves(struct node *n)
 {
     struct node_starts *k = &n->starts;
-    uint64_t index = node_starts_index(n);
-    uint64_t term = replica_term_on_disk(n->replica);
     if (k->witness_path == NULL) {
         return false;
     }
-    k->witness.index = index > k->witness.index ? index : k->witness.index;
-    k->witness.term = term > k->witness.term ? term : k->witness.term;
-    return k->witness.index > k->witness_kept.index || k->witness.term > k->witness_kept.term;
+    note_progress(n, &k->witness);
+    return is_behind(&k->witness_kept, &k->witness);
+}
+
+/* Of this node or of the others. */
+static bool starts_move(struct node *n)
+{
+    struct node_starts *k = &n->starts;
+    bool news = membership_take_starts_news(n->membership);
+    note_progress(n, &k->starts);
+    return news || is_behind(&k->kept, &k->starts);
 }
 
 void node_starts_tick(struct node *n)
@@ -281,12 +322,11 @@ void node_starts_tick(struct node *n)
     if (!may_save(n)) {
         return;
     }
-    if (!k->save_witness.busy && is_due(&k->witness_ms, now_ms, WITNESS_MS) && witness_moves(n)) {
+    if (!k->save_witness.busy && is_due(&k->witness_ms, now_ms, SAVE_MS) && witness_moves(n)) {
         save_witness(n);
     }
     if (!k->save.busy &&
-        (k->due || k->again ||
-         (is_due(&k->saved_ms, now_ms, STARTS_MS) && membership_take_starts_news(n->membership)))) {
+        (k->due || k->again || (is_due(&k->saved_ms, now_ms, SAVE_MS) && starts_move(n)))) {
         save(n);
     }
 }
@@ -298,7 +338,7 @@ void node_starts_end(struct node *n)
     if (n->failed || n->membership == NULL || n->replica == NULL) {
         return;
     }
-    if ((membership_take_starts_news(n->membership) || k->due) && store(n) != 0) {
+    if ((starts_move(n) || k->due) && store(n) != 0) {
         host_log(&n->host, 2, "%s/starts cannot be written: %s", n->dir.path, strerror(errno));
     }
     if (!k->save_witness.busy && witness_moves(n) &&

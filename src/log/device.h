@@ -69,6 +69,7 @@ enum log_open_flags {
 typedef void log_list_cb(void *ctx, const char *name, uint64_t size);
 
 struct log_device_ops {
+    /* After an error the list is not whole, and nothing may be concluded from it. */
     int (*list)(struct log_device *d, log_list_cb *each, void *ctx);
     int (*open)(struct log_device *d, const char *name, unsigned flags, struct log_file **ret);
     void (*close)(struct log_device *d, struct log_file *f);
@@ -84,7 +85,8 @@ struct log_device_ops {
                  uint64_t offset);                         /* writes all of it, or fails */
     int (*sync)(struct log_device *d, struct log_file *f); /* data and size, including writes of
                                                               other processes */
-    int (*rename)(struct log_device *d, const char *from, const char *to);
+    /* Without `replace`, a file that has the name stays: -EEXIST. */
+    int (*rename)(struct log_device *d, const char *from, const char *to, bool replace);
     int (*remove)(struct log_device *d, const char *name);
     int (*sync_dir)(struct log_device *d);
     void (*start)(struct log_device *d, enum log_lane lane, struct log_io *io);

@@ -6,7 +6,6 @@
  * of them later. An eventfd tells the loop that an operation is done. */
 #include "log/device.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,6 +22,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/folder.h"
+#include "base/part.h"
 #include "log/device_uring.h"
 
 #define STACK_BYTES ((size_t)256 << 10)
@@ -74,29 +75,27 @@ static struct files *files_of(struct log_device *d)
 
 /* --- synchronous calls --- */
 
+struct listing {
+    int dir_fd;
+    log_list_cb *each;
+    void *ctx;
+};
+
+static int list_one(void *ctx, const char *name)
+{
+    const struct listing *l = ctx;
+    struct stat st;
+    if (fstatat(l->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        return errno == ENOENT ? 0 : -errno; /* removed meanwhile; or who knows what is there */
+    }
+    l->each(l->ctx, name, S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
+    return 0;
+}
+
 static int files_list(struct log_device *d, log_list_cb *each, void *ctx)
 {
-    int fd = openat(files_of(d)->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (dir == NULL) {
-        int error = -errno;
-        if (fd >= 0) {
-            close(fd);
-        }
-        return error;
-    }
-    struct dirent *e;
-    while ((void)(errno = 0), (e = readdir(dir)) != NULL) {
-        struct stat st;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-            fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
-            continue;
-        }
-        each(ctx, e->d_name, S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
-    }
-    int error = -errno;
-    closedir(dir);
-    return error;
+    struct listing l = {.dir_fd = files_of(d)->dir_fd, .each = each, .ctx = ctx};
+    return fli_folder_each(l.dir_fd, ".", list_one, &l);
 }
 
 static int open_fd(struct files *f, const char *name, unsigned flags)
@@ -216,10 +215,11 @@ static int files_sync(struct log_device *d, struct log_file *file)
     return fdatasync(file->fd) != 0 ? -errno : 0;
 }
 
-static int files_rename(struct log_device *d, const char *from, const char *to)
+static int files_rename(struct log_device *d, const char *from, const char *to, bool replace)
 {
     int dir = files_of(d)->dir_fd;
-    return renameat(dir, from, dir, to) != 0 ? -errno : 0;
+    int rv = replace ? renameat(dir, from, dir, to) : fli_rename_new(dir, from, to);
+    return rv != 0 ? -errno : 0;
 }
 
 static int files_remove(struct log_device *d, const char *name)
@@ -272,7 +272,7 @@ static int prepare(struct files *f, struct log_io *io)
     struct log_device *d = &f->base;
     char part[LOG_NAME_MAX + 8];
     snprintf(part, sizeof part, "%s.part", io->name);
-    int rv = io->from[0] == '\0' ? -ENOENT : files_rename(d, io->from, part);
+    int rv = io->from[0] == '\0' ? -ENOENT : files_rename(d, io->from, part, true);
     if (rv == 0) {
         /* The old name must be gone before the content is overwritten. */
         rv = files_sync_dir(d);
@@ -293,9 +293,10 @@ static int prepare(struct files *f, struct log_io *io)
         rv = fill(f, fd, io->size);
     }
     if (rv == 0) {
-        rv = files_rename(d, part, io->name);
+        rv = files_rename(d, part, io->name, false);
     }
-    if (rv == 0) {
+    bool named = rv == 0;
+    if (named) {
         rv = files_sync_dir(d);
     }
     if (rv == 0) {
@@ -307,7 +308,7 @@ static int prepare(struct files *f, struct log_io *io)
     if (fd >= 0) {
         close(fd);
     }
-    (void)files_remove(d, part); /* its space may be needed */
+    (void)files_remove(d, named ? io->name : part); /* its space may be needed */
     return rv;
 }
 

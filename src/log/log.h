@@ -56,6 +56,7 @@ struct log_config {
     struct log_device *device; /* the caller's; outlives the log */
     size_t cache_bytes;        /* 0: LOG_CACHE_DEFAULT. Newest entries kept in memory */
     uint64_t segment_bytes;    /* 0: LOG_SEGMENT_DEFAULT; MIN to MAX, a multiple of the block */
+    bool must_exist;           /* a directory without a segment is FL_ENOTFOUND */
     uint32_t group;            /* number of the Raft group, 0 to 65535, noted in each record */
     void *ctx;
     void (*durable)(void *ctx); /* something became durable: see log_durable() */
@@ -67,13 +68,15 @@ struct log_config {
 };
 
 /* Recovers the log in the directory; an empty directory becomes an empty log (last index 0, hard
- * state 0/0). Synchronous. What it finds is on stable storage when it returns. 0; FL_ECORRUPT with
- * file and byte in the message, and nothing was changed on disk; FL_EVERSION: of another version,
- * likewise; FL_EIO, also when a write that an earlier process began has not ended after half a
- * minute; FL_ENOMEM; FL_EINVAL: a number of the configuration is out of range.
+ * state 0/0), unless it must exist. Synchronous. What it finds is on stable storage when it
+ * returns. 0; FL_ECORRUPT with file and byte in the message, and nothing was changed on disk;
+ * FL_EVERSION: of another version, FL_ENOTFOUND, likewise; FL_EIO, also when a write that an
+ * earlier process began has not ended after half a minute; FL_ENOMEM; FL_EINVAL: a number of the
+ * configuration is out of range.
  *
- * The log cannot know whether its oldest segments were removed from outside. So the caller checks
- * that log_first_index() <= index of its snapshot + 1, and that the log reaches that far. */
+ * The log cannot know whether its oldest or newest segments were removed from outside. So the
+ * caller checks that log_first_index() <= index of its snapshot + 1, that the log reaches that far,
+ * and that it reaches as far as the caller has noted elsewhere. */
 int log_open(const struct log_config *config, struct log **ret, char *errmsg,
              size_t errmsg_size) FLI_MUST_USE;
 

@@ -573,7 +573,7 @@ static int begin_log(struct recovery *r)
     free(data);
     log_segment_name(1, name);
     if (rv == 0) {
-        rv = r->d->ops->rename(r->d, part, name);
+        rv = r->d->ops->rename(r->d, part, name, false);
     }
     if (rv == 0) {
         rv = r->d->ops->sync_dir(r->d);
@@ -614,6 +614,9 @@ static int recover(struct recovery *r)
     }
     if (rv != 0) {
         return rv;
+    }
+    if (r->len == 0 && r->l->config.must_exist) {
+        return explain(r, FL_ENOTFOUND, "%s has no segment of a log", r->d->where);
     }
     if (r->len == 0) {
         return begin_log(r);

@@ -112,7 +112,7 @@ int snapshot_part_finish(struct snapshot_part *p, struct snapshot_error *e)
     p->file = NULL;
     part_name(p, from);
     snapshot_name(p->index, p->term, false, to);
-    rv = d->ops->rename(d, from, to);
+    rv = d->ops->rename(d, from, to, true); /* a damaged one may have the name */
     if (rv != 0) {
         snapshot_part_abort(p);
         return snapshot_io_fail(e, d, "rename", from, rv);

@@ -1,5 +1,5 @@
 /* process.c: see listener.h. Values that /proc does not have are left out, not reported as 0. */
-#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/folder.h"
 #include "metrics/listener.h"
 
 static void memory(struct metrics_text *t)
@@ -40,19 +41,19 @@ static void cpu(struct metrics_text *t)
                      ((double)u.ru_utime.tv_usec + (double)u.ru_stime.tv_usec) / 1e6);
 }
 
+static int count_one(void *ctx, const char *name)
+{
+    *(uint64_t *)ctx += 1;
+    return 0;
+}
+
 static void descriptors(struct metrics_text *t)
 {
     struct rlimit files;
-    DIR *d = opendir("/proc/self/fd");
-    if (d == NULL) {
+    uint64_t n = 0;
+    if (fli_folder_each(AT_FDCWD, "/proc/self/fd", count_one, &n) != 0) {
         return;
     }
-    uint64_t n = 0;
-    const struct dirent *entry;
-    while ((entry = readdir(d)) != NULL) {
-        n += entry->d_name[0] != '.';
-    }
-    (void)closedir(d);
     metrics_gauge(t, "process_open_fds", "Open file descriptors.", n - 1); /* one of them was the
                                                                               folder's */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY) {

@@ -2,7 +2,6 @@
  * complete storage with its floor, or does not exist. */
 #include "store/restore.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/folder.h"
 #include "base/part.h"
 #include "base/write.h"
 #include "fence/env.h"
@@ -189,23 +189,23 @@ static int fill(const char *path, const char *part, size_t size_max, fl_token ab
                                          : fail(s, rc, "cannot fill %s: %s", part, fl_strerror(rc));
 }
 
+static int on_name(void *ctx, const char *name)
+{
+    return 1;
+}
+
 /* 0: there is nothing in it, or no such directory. */
 static int check_empty(const char *dir, const struct sentence *s)
 {
-    DIR *d = opendir(dir);
-    unsigned n = 0;
-    if (d == NULL) {
-        return errno == ENOENT ? 0 : fail(s, FL_EIO, "cannot open %s: %s", dir, strerror(errno));
+    int rv = fli_folder_each(AT_FDCWD, dir, on_name, NULL);
+    if (rv < 0 && rv != -ENOENT) {
+        return fail(s, FL_EIO, "cannot read %s: %s", dir, strerror(-rv));
     }
-    while (readdir(d) != NULL) {
-        n++;
-    }
-    closedir(d);
-    return n == 2 ? 0
-                  : fail(s, FL_EDENIED,
-                         "%s is not empty: a storage is restored into a new directory; move the "
-                         "old one out of the way, and keep it until all is well",
-                         dir);
+    return rv <= 0 ? 0
+                   : fail(s, FL_EDENIED,
+                          "%s is not empty: a storage is restored into a new directory; move the "
+                          "old one out of the way, and keep it until all is well",
+                          dir);
 }
 
 /* Makes the directory to fill and locks it, so that no other restore fills or clears it. */

@@ -111,7 +111,7 @@ class DataDirs(Case):
         node.start()
 
     def test_a_segment_or_a_snapshot_is_missing(self):
-        """The log begins behind the newest snapshot, and has no gap."""
+        """The log begins behind the newest snapshot, has no gap, and reaches as far as it once did."""
         node = Cluster(self.lab, 1, extra=('--snapshot-bytes', 65536)).start().nodes[0]
         folder = os.path.join(node.data, 'log')
 
@@ -127,7 +127,9 @@ class DataDirs(Case):
         self.assertGreater(len(segments), 3)
         self.assertTrue(snapshots)
         shutil.copytree(node.data, node.data + '.copy')
-        for gone, says in ((segments[1:2], [segments[1]]), (snapshots, ['snapshot', 'is missing'])):
+        tail = ['newest part is missing', 'put back', 'fencelock cluster replace 1', '--recover-from']
+        for gone, says in ((segments[1:2], [segments[1]]), (snapshots, ['snapshot', 'is missing']), (segments[2:], tail),
+                           (segments, ['has lost its log'])):
             for name in gone:
                 os.unlink(os.path.join(folder, name))
             output = self.refused(node, says=says)

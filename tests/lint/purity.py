@@ -2,7 +2,7 @@
 """Checks with nm that pure archives ask for nothing impure: no clock, socket, file, thread, libuv, raft or LMDB.
 
 purity.py BASE ARCHIVE...
-    BASE is what the others stand on; its clock, turn.c (which looks at it), lines.c, listen.c, part.c, process.c, standard.c, timer.c, write.c and base.c
+    BASE is what the others stand on; its clock, turn.c (which looks at it), folder.c, lines.c, listen.c, part.c, process.c, standard.c, timer.c, write.c and base.c
     (which aborts with a message) may be impure, the rest not.
     In the other archives every object must be pure.
 purity.py --no-loop ARCHIVE...
@@ -37,7 +37,7 @@ INSTRUMENTATION = re.compile(r"^(__asan_|__ubsan_|__tsan_|__msan_|__lsan_|__sani
 LOOP = re.compile(r"^(uv_|raft_|node_|pthread_|clock_gettime$|time$|gettimeofday$|nanosleep$|socket$|connect$|accept4?$|bind$|"
                   r"listen$|send$|sendto$|sendmsg$|recv$|recvfrom$|recvmsg$|poll$|epoll_|read$|write$|"
                   r"writev$|net_(?!(tls|loop|memory)_info$)|fli_clock_)")
-IMPURE_OBJECTS = re.compile(r"(^|[_/])(clock|clock_cpu|turn|base|lines|listen|part|process|standard|timer|write)\.c\.o$")
+IMPURE_OBJECTS = re.compile(r"(^|[_/])(clock|clock_cpu|turn|base|folder|lines|listen|part|process|standard|timer|write)\.c\.o$")
 
 
 def symbols(archive):

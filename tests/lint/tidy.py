@@ -25,6 +25,8 @@ BANNED = {
 BANNED_CALL = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
 # Clocks are read in one file; tests may measure.
 CLOCK_CALL = re.compile(r"(?<![\w.>])(clock_gettime|clock|times)\s*\(")
+# An end of a directory by an error is taken for its end, where this is called by hand.
+FOLDER_CALL = re.compile(r"(?<![\w.>])(opendir|readdir|fdopendir|scandir)\s*\(")
 CLOCK_FILES = {"src/base/clock.c", "src/base/clock_cpu.c"}
 # The word in two pieces, so that this file passes its own check.
 LEFTOVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
@@ -82,6 +84,9 @@ def check_c(path, text):
         for found in CLOCK_CALL.finditer(line):
             if path.startswith("src/") and path not in CLOCK_FILES:
                 yield f"{path}:{number}: {found.group(1)}(): only src/base/clock.c reads a clock"
+        for found in FOLDER_CALL.finditer(line):
+            if path.startswith("src/") and path != "src/base/folder.c":
+                yield f"{path}:{number}: {found.group(1)}(): use fli_folder_each()"
     for number, length in function_lengths(code):
         if length > FUNCTION_MAX:
             yield f"{path}:{number}: a function of {length} lines; {FUNCTION_MAX} are the limit"
@@ -132,7 +137,8 @@ def self_test():
         "src/base/a.c": "/* sprintf( and a time( of comments */\nconst char *s = \"atoi(\";\nint r = my_rand(1) + t.time(2);\n",
         "src/base/long.c": "/" + "/" + "x" * 98 + "\n" + function(70),
         "src/base/full.c": "x();\n" * 800,
-        "tests/measure.c": "int t = clock_gettime(0, 0);\n",
+        "tests/measure.c": "int t = clock_gettime(0, 0);\nDIR *d = opendir(path);\n",
+        "src/base/folder.c": "e = readdir(dir);\n",
         "docs/a.md": "two blanks  \nat " + "x" * 200 + "\n",
         "tests/x.py": "path = folder + '/tmp'\n",
         "build/bad.c": "\t",
@@ -156,6 +162,7 @@ def self_test():
         "wrong guard": ("src/base/bad.h", "#ifndef B_H\n#define C_H\n#endif\n"),
         "same guard": ("src/base/bad.h", guard.format("A")),
         "clock in src": ("src/net/bad.c", "int t = clock_gettime(0, 0);\n"),
+        "directory in src": ("src/log/bad.c", "e = readdir(dir);\n"),
     }
     for word in BANNED:
         bad[f"call of {word}"] = ("tests/bad.c", f"int i = {word} (x);\n")

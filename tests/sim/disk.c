@@ -199,9 +199,9 @@ static int device_sync(struct log_device *d, struct log_file *f)
     return ends_here(d) ? -EIO : base->sync(d, f);
 }
 
-static int device_rename(struct log_device *d, const char *from, const char *to)
+static int device_rename(struct log_device *d, const char *from, const char *to, bool replace)
 {
-    return ends_here(d) ? -EIO : base->rename(d, from, to);
+    return ends_here(d) ? -EIO : base->rename(d, from, to, replace);
 }
 
 static int device_remove(struct log_device *d, const char *name)

@@ -195,13 +195,16 @@ static int sim_sync(struct log_device *base, struct log_file *f)
     return error;
 }
 
-static int sim_rename(struct log_device *base, const char *from, const char *to)
+static int sim_rename(struct log_device *base, const char *from, const char *to, bool replace)
 {
     struct sim_device *d = sim_of(base);
     int error = fault(d, SIM_RENAME);
     struct name *n = lookup(&d->seen, from);
     if (error != 0 || n == NULL) {
         return error != 0 ? error : -ENOENT;
+    }
+    if (!replace && lookup(&d->seen, to) != NULL) {
+        return -EEXIST;
     }
     note_change(d, from, to, n->inode);
     return 0;
@@ -314,8 +317,9 @@ ONE_AT_A_TIME(int, write,
                uint64_t offset),
               (base, f, data, len, offset))
 ONE_AT_A_TIME(int, sync, (struct log_device * base, struct log_file *f), (base, f))
-ONE_AT_A_TIME(int, rename, (struct log_device * base, const char *from, const char *to),
-              (base, from, to))
+ONE_AT_A_TIME(int, rename,
+              (struct log_device * base, const char *from, const char *to, bool replace),
+              (base, from, to, replace))
 ONE_AT_A_TIME(int, remove, (struct log_device * base, const char *name), (base, name))
 ONE_AT_A_TIME(int, sync_dir, (struct log_device * base), (base))
 
@@ -447,31 +451,28 @@ static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, stru
         free(n);
         return 0;
     }
+    *ret = n;
     int error = steps > 1 ? sim_sync_dir(&d->base) : 0;
-    if (error != 0) {
-        note_change(d, part, "", n);
-        return error;
+    if (error == 0 && steps > 2 && !has_room(d, n, io->size)) {
+        error = -ENOSPC;
     }
-    if (steps > 2 && !has_room(d, n, io->size)) {
-        note_change(d, part, "", n);
-        return -ENOSPC;
-    }
-    if (steps > 2) {
+    if (error == 0 && steps > 2) {
         bool fresh = n->cap == 0;
         inode_resize(n, (size_t)io->size);
         n->clean_at = n->clean_len = 0;
         fill(d, n, steps > 3, fresh);
     }
-    if (steps > 4) {
-        note_change(d, part, io->name, n);
+    if (error == 0 && steps > 4) {
+        error = sim_rename(&d->base, part, io->name, false);
     }
-    error = steps > 5 ? sim_sync_dir(&d->base) : 0;
+    bool named = error == 0 && steps > 4;
+    if (named && steps > 5) {
+        error = sim_sync_dir(&d->base);
+    }
     if (error != 0) {
-        note_change(d, io->name, "", n);
-        return error;
+        note_change(d, named ? io->name : part, "", n);
     }
-    *ret = n;
-    return 0;
+    return error;
 }
 
 static int finish_prepare(struct sim_device *d, struct log_io *io)

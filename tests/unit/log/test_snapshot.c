@@ -148,8 +148,8 @@ TEST(renamed_and_newer)
     struct sim_device *sim = sim_device_create(1);
     struct log_device *d = sim_device_base(sim);
     assert_int_equal(write_one(d, 70, 0, 100, 100, &e), 0);
-    assert_int_equal(d->ops->rename(d, NAME, "snapshot-00000000000000000071-00000000000000000005"),
-                     0);
+    assert_int_equal(
+        d->ops->rename(d, NAME, "snapshot-00000000000000000071-00000000000000000005", false), 0);
     assert_int_equal(read_one(d, 71, 0, 100, &e), FL_ECORRUPT);
     assert_int_equal(write_one(d, 70, 0, 100, 100, &e), 0);
     uint8_t *data = sim_device_data(sim, NAME, NULL);
