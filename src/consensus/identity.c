@@ -392,7 +392,8 @@ static int scan_log(const char *path, bool clear, bool *ret_any)
     return rv == 0 || rv == -ENOENT ? 0 : FL_ESYSTEM;
 }
 
-/* Reads the text of the file; the length is 0 when there is no file. */
+/* Reads the text of the file; the length is 0 when there is no file. What is read is durable: the
+ * process that wrote it may have been killed before it was. */
 static int read_file(const char *path, char out[IDENTITY_TEXT_MAX], size_t *ret_len)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -408,15 +409,26 @@ static int read_file(const char *path, char out[IDENTITY_TEXT_MAX], size_t *ret_
             len += (size_t)n;
         }
     }
+    bool good = n == 0 || len == IDENTITY_TEXT_MAX;
+    good = good && fsync(fd) == 0 && fli_sync_folder_of(path) == 0;
     int saved = errno;
     close(fd);
     errno = saved;
-    if (n < 0) {
+    if (!good) {
         return FL_ESYSTEM;
     }
     *ret_len = len;
     /* An empty file is not an absent one. */
     return len == 0 ? FL_ECORRUPT : 0;
+}
+
+/* An earlier start may have been killed after it had made the directory. The parent of one that an
+ * operator has made may be closed to this user. */
+static int sync_name(const char *path)
+{
+    bool cannot = fli_sync_folder_of(path) != 0;
+    return cannot && errno != EACCES && errno != EPERM && errno != EROFS && errno != EINVAL ? FL_EIO
+                                                                                            : 0;
 }
 
 static int create_identity(const struct data_dir *d, uint64_t id, const struct members *members,
@@ -432,6 +444,7 @@ static int create_identity(const struct data_dir *d, uint64_t id, const struct m
         fli_random(&ret->incarnation, sizeof ret->incarnation);
     }
     int rv = identity_store(d, ret);
+    rv = rv != 0 ? rv : sync_name(d->path);
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "cannot write %s/identity: %s", d->path, strerror(errno));
     }

@@ -500,7 +500,11 @@ bool snapshot_install_busy(const struct snapshot_install *s)
 
 uint64_t snapshot_install_receives(const struct snapshot_install *s)
 {
-    return s->state == STATE_RECEIVING ? s->index : 0;
+    if (s->state != STATE_RECEIVING) {
+        return 0;
+    }
+    /* The worker may still remove the file of the one before, which was given up. */
+    return s->working && s->work.index < s->index ? s->work.index : s->index;
 }
 
 void snapshot_install_hold(struct snapshot_install *s, bool held)

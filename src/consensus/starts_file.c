@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/part.h"
+#include "base/write.h"
 #include "consensus/starts.h"
 
 static int closed(int fd, int rv)
@@ -29,7 +30,10 @@ int starts_read(const char *path, struct starts *ret)
         n = read(fd, file + len, sizeof file - len);
         len += n > 0 ? (size_t)n : 0;
     }
-    return closed(fd, n < 0 ? FL_ESYSTEM : starts_choose(file, len, ret));
+    if (n < 0 || fli_sync_folder_of(path) != 0) { /* who made the file may have been killed */
+        return closed(fd, FL_ESYSTEM);
+    }
+    return closed(fd, starts_choose(file, len, ret));
 }
 
 /* Makes the file so that it exists whole or not at all. */

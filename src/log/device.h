@@ -52,7 +52,7 @@ struct log_io {
     char from[LOG_NAME_MAX + 1]; /* PREPARE: "" or a file that this uses up */
     uint64_t size;               /* PREPARE: bytes */
     uint32_t delay_ms;           /* how long to wait before it begins */
-    /* result: 0, or a negative errno (a short write is -EIO); -ECANCELED after cancel().
+    /* result: 0, or a negative errno; -ECANCELED after cancel().
      * took_ns: the time since the start, without the delay. */
     void (*done)(struct log_io *io, int result, uint64_t took_ns);
     void *ctx;

@@ -1,9 +1,10 @@
 /* device_files.c: a directory of a real file system.
  *
  * Writes of the log bypass the page cache (O_DIRECT) and complete when they are on stable storage
- * (RWF_DSYNC), through an io_uring or a thread that waits for them. The lanes BACKGROUND and READ
- * have a thread each. The threads are created with the device, since the process might get no more
- * of them later. An eventfd tells the loop that an operation is done. */
+ * (RWF_DSYNC), through an io_uring or a thread that waits for them. Each lane has a thread; that of
+ * WRITE also does what a ring cannot: to pause first, and to go on with a short write. The threads
+ * are created with the device, since the process might get no more of them later. An eventfd tells
+ * the loop that an operation is done. */
 #include "log/device.h"
 
 #include <errno.h>
@@ -470,13 +471,7 @@ static void files_start(struct log_device *d, enum log_lane lane, struct log_io 
         f->cancelled = false;
         clear(f->cancel_fd);
     }
-    if (io->delay_ms > 0 && !f->lanes[lane].running) { /* a ring has no pauses */
-        int rv = start_thread(&f->lanes[lane]);
-        if (rv != 0) {
-            complete_later(f, &f->lanes[lane], io, rv);
-            return;
-        }
-    }
+    /* A ring has no pauses. */
     if (io->delay_ms > 0 || lane != LOG_LANE_WRITE || f->uring == NULL) {
         start_in_thread(f, &f->lanes[lane], io);
         return;
@@ -515,10 +510,12 @@ static void poll_uring(struct files *f)
     }
     struct log_io *io = f->uring_io;
     f->uring_io = NULL;
-    if (result >= 0) {
-        result = (size_t)result == io->len ? 0 : -EIO;
+    if (result >= 0 && (size_t)result < io->len) {
+        /* Not all of it had room. The thread writes until all is written, or learns the reason. */
+        start_in_thread(f, &f->lanes[LOG_LANE_WRITE], io);
+        return;
     }
-    io->done(io, result, fli_clock_ns() - f->uring_since_ns);
+    io->done(io, result < 0 ? result : 0, fli_clock_ns() - f->uring_since_ns);
 }
 
 static void poll_lane(struct files *f, struct lane *lane)
@@ -690,10 +687,8 @@ int log_files_create(const char *dir, unsigned engine, struct log_device **ret, 
         log_files_destroy(&f->base);
         return FL_ESYSTEM;
     }
-    rv = start_thread(&f->lanes[LOG_LANE_BACKGROUND]);
-    rv = rv != 0 ? rv : start_thread(&f->lanes[LOG_LANE_READ]);
-    if (rv == 0 && f->uring == NULL) {
-        rv = start_thread(&f->lanes[LOG_LANE_WRITE]);
+    for (unsigned i = 0; rv == 0 && i < LOG_LANES; i++) {
+        rv = start_thread(&f->lanes[i]);
     }
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "no thread for the log in %s: %s", dir, strerror(-rv));

@@ -381,6 +381,27 @@ TEST(test_largest)
     assert_memory_equal(&again, &id, sizeof id);
 }
 
+/* The process that wrote it, or made the directory, may have been killed before it was durable. */
+TEST_WITH(test_what_is_read_is_durable, set_up, tear_down)
+{
+    struct fixture *f = *state;
+    struct identity id;
+    make_bootstrapped(f, &id);
+    char *file = scratch_path(f->path, "identity");
+    char *parent = scratch_path(f->root, "deep/er");
+    synced_n = 0;
+    assert_int_equal(open_identity(f, 2, &id), 0);
+    assert_true(was_synced(file) && was_synced(f->path));
+    free(file);
+    data_dir_close(&f->dir);
+    scratch_wipe(f->path);
+    open_dir(f);
+    synced_n = 0;
+    assert_int_equal(open_identity(f, 2, &id), 0);
+    assert_true(was_synced(parent));
+    free(parent);
+}
+
 /* A power cut must not take away a directory whose content was synced. */
 TEST_WITH(test_made_durably, set_up, tear_down)
 {

@@ -76,9 +76,14 @@ static void watched_close(struct log_device *d, struct log_file *file)
     watched_ops->close(d, file);
 }
 
+static uv_sem_t *remove_waits; /* NULL: it does not */
+
 static int watched_remove(struct log_device *d, const char *name)
 {
     count_call(&removes);
+    if (remove_waits != NULL) {
+        uv_sem_wait(remove_waits);
+    }
     return watched_ops->remove(d, name);
 }
 
@@ -128,6 +133,34 @@ TEST_WITH(the_loop_removes_nothing, transfer_set_up, transfer_tear_down)
     d->ops = watched_ops;
 }
 
+/* While the half-written file of one that was given up is still being removed, the next one may
+ * begin. A child must not write a file of that name: it would be removed in the midst. */
+TEST_WITH(one_that_is_removed_is_still_received, transfer_set_up, transfer_tear_down)
+{
+    struct fixture *f = *state;
+    struct log_device *d = sim_device_base(f->to);
+    uv_sem_t go;
+    assert_int_equal(uv_sem_init(&go, 0), 0);
+    watch(d);
+    first_piece_is_taken(f);
+    assert_true(snapshot_install_receives(f->install) == 70);
+    remove_waits = &go;
+    (void)break_connections(&f->r->loop);
+    UNTIL(f, removes == 2);
+    call(f);
+    say_begin(f, 90, 3, f->file.len);
+    UNTIL(f, snapshot_install_receives(f->install) != 0);
+    uint64_t meanwhile = snapshot_install_receives(f->install);
+    remove_waits = NULL;
+    uv_sem_post(&go);
+    assert_true(meanwhile == 70);
+    UNTIL(f, snapshot_install_receives(f->install) == 90);
+    d->ops = watched_ops;
+    (void)break_connections(&f->r->loop);
+    expect_nothing_left(f);
+    uv_sem_destroy(&go);
+}
+
 static int watched_tear_down(void **state)
 {
     int rv = transfer_tear_down(state);
@@ -162,6 +195,24 @@ TEST_WITH(held_for_a_moment, transfer_set_up, transfer_tear_down)
     UNTIL(f, f->readies > 0);
     expect_installed(f);
     assert_int_equal(snapshot_send_failures(f->send), 0);
+}
+
+/* Pieces wait when the connection breaks: they are no part of what comes next. */
+TEST_WITH(pieces_that_wait_when_it_breaks, transfer_set_up, transfer_tear_down)
+{
+    struct fixture *f = *state;
+    snapshot_install_hold(f->install, true);
+    snapshot_send_start(f->send, 70);
+    UNTIL(f, snapshot_install_receives(f->install) == 70);
+    for (unsigned i = 0; i < 10; i++) {
+        assert_true(turn(f, rig_deadline(f->r)));
+    }
+    (void)break_connections(&f->r->loop);
+    UNTIL(f, snapshot_install_failures(f->install) == 1 && !snapshot_send_busy(f->send));
+    snapshot_install_hold(f->install, false);
+    send_until_it_is_there(f);
+    assert_int_equal(snapshot_install_failures(f->install), 1);
+    assert_int_equal(snapshot_send_failures(f->send), 1);
 }
 
 /* The connection breaks after so many turns, from the first to the last. */

@@ -391,6 +391,72 @@ TEST(full_file_system)
     remove_dir(&r);
 }
 
+static void written(struct log_io *io, int result, uint64_t took_ns)
+{
+    *(int *)io->ctx = result;
+}
+
+static int write_at(struct real *r, struct log_file *f, const void *data, size_t len)
+{
+    int result = 1;
+    struct log_io io = {
+        .type = LOG_IO_WRITE, .file = f, .data = data, .len = len, .done = written, .ctx = &result};
+    r->device->ops->start(r->device, LOG_LANE_WRITE, &io);
+    while (result > 0) {
+        wait_for_device(r);
+    }
+    return result;
+}
+
+/* A copy-on-write file system can have room for a part of a write. Then the log waits, as when
+ * there is room for none of it. */
+TEST(room_for_a_part_of_a_write)
+{
+    enum { LEN = 64 << 10 };
+    struct real r = {.device = NULL};
+    struct log_file *f = NULL;
+    char path[300];
+    char errmsg[256];
+    make_dir(&r);
+    if (mount("fencelock-test", r.dir, "tmpfs", 0, "size=1m") != 0) {
+        remove_dir(&r);
+        print_message("cannot mount: %s\n", strerror(errno));
+        skip();
+    }
+    assert_int_equal(log_files_create(r.dir, LOG_ENGINE_BEST, &r.device, errmsg, sizeof errmsg), 0);
+    print_message("%s\n", r.device->engine);
+    snprintf(path, sizeof path, "%s/sparse", r.dir);
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_int_equal(ftruncate(fd, LEN), 0);
+    close(fd);
+    snprintf(path, sizeof path, "%s/.hog", r.dir);
+    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    static const char block[4096];
+    off_t full = 0;
+    while (write(fd, block, sizeof block) == sizeof block) {
+        full += (off_t)sizeof block;
+    }
+    assert_int_equal(ftruncate(fd, full - LEN / 4), 0);
+    uint8_t *data = aligned_alloc(LOG_BLOCK, LEN);
+    assert_non_null(data);
+    rig_fill(data, 1, 1, LEN);
+    assert_int_equal(r.device->ops->open(r.device, "sparse", LOG_OPEN_WRITE, &f), 0);
+    assert_int_equal(write_at(&r, f, data, LEN), -ENOSPC);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(write_at(&r, f, data, LEN), 0);
+    uint8_t *back = malloc(LEN);
+    assert_non_null(back);
+    assert_int_equal(r.device->ops->read(r.device, f, back, LEN, 0), LEN);
+    assert_memory_equal(back, data, LEN);
+    free(back);
+    free(data);
+    close(fd);
+    r.device->ops->close(r.device, f);
+    log_files_destroy(r.device);
+    assert_int_equal(umount2(r.dir, MNT_DETACH), 0);
+    remove_dir(&r);
+}
+
 /* Closing does not wait for what is done beside the writes. */
 TEST(close_at_once)
 {
