@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -171,6 +172,75 @@ TEST_WITH(it_is_of_the_moment_of_the_fork, set_up, tear_down)
     fli_buf_fini(&expected);
     fli_buf_fini(&found);
     end(r);
+}
+
+/* The kth call of the disk fails in the child. What is counted is shared with it. */
+static const struct log_device_ops *real_ops;
+static struct shared {
+    unsigned calls, fails; /* the number of the call that fails */
+} * shared;
+
+static bool is_to_fail(void)
+{
+    return ++shared->calls == shared->fails;
+}
+
+static int failing_open(struct log_device *d, const char *name, unsigned flags,
+                        struct log_file **ret)
+{
+    return is_to_fail() ? -EIO : real_ops->open(d, name, flags, ret);
+}
+
+static int failing_write(struct log_device *d, struct log_file *f, const void *data, size_t len,
+                         uint64_t offset)
+{
+    return is_to_fail() ? -EIO : real_ops->write(d, f, data, len, offset);
+}
+
+static int failing_sync(struct log_device *d, struct log_file *f)
+{
+    return is_to_fail() ? -EIO : real_ops->sync(d, f);
+}
+
+static int failing_rename(struct log_device *d, const char *from, const char *to, bool replace)
+{
+    return is_to_fail() ? -EIO : real_ops->rename(d, from, to, replace);
+}
+
+static int failing_sync_dir(struct log_device *d)
+{
+    return is_to_fail() ? -EIO : real_ops->sync_dir(d);
+}
+
+/* Also a sync in the midst of it: what that one did not write no later one writes. */
+TEST_WITH(each_call_that_fails_is_told, set_up, tear_down)
+{
+    struct rig *r = *state;
+    struct log_device_ops failing = *r->device->ops;
+    real_ops = r->device->ops;
+    failing.open = failing_open;
+    failing.write = failing_write;
+    failing.sync = failing_sync;
+    failing.rename = failing_rename;
+    failing.sync_dir = failing_sync_dir;
+    r->device->ops = &failing;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    states_add(r->machine, LOCKS, 6 * LOCKS); /* several syncs */
+    bool failed = true;
+    while (failed) {
+        shared->calls = 0;
+        shared->fails++;
+        r->dones = r->gones = 0;
+        start(r);
+        wait_for_done(r);
+        failed = shared->calls >= shared->fails;
+        assert_int_equal(r->error, failed ? FL_EIO : 0);
+        end(r);
+    }
+    assert_true(shared->fails > 15);
+    r->device->ops = real_ops;
+    assert_int_equal(munmap(shared, sizeof *shared), 0);
 }
 
 static void kill_child(void)

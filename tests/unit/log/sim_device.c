@@ -191,6 +191,8 @@ static int sim_sync(struct log_device *base, struct log_file *f)
     int error = fault(sim_of(base), SIM_SYNC);
     if (error == 0) {
         inode_sync(f->inode);
+    } else {
+        inode_sync_failed(f->inode);
     }
     return error;
 }

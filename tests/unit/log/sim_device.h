@@ -65,7 +65,8 @@ enum sim_call {
 };
 
 /* The nth call from now on (1: the next) and the `times` - 1 after it fail with a negative errno.
- * Of a write of the log that fails any sectors reach the disk. */
+ * Of a write of the log that fails any sectors reach the disk. What a sync that fails has not
+ * written no later one writes, as a kernel does it. */
 void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, unsigned times,
                      int error);
 uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call);

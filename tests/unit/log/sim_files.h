@@ -78,6 +78,23 @@ static inline void inode_sync(struct inode *n)
     n->stable_len = n->seen_len;
 }
 
+/* A sync has failed: what it did not write counts as written from now on. */
+static inline void inode_sync_failed(struct inode *n)
+{
+    size_t from = 0;
+    size_t to = n->cap;
+    while (from < to && n->seen[from] == n->stable[from]) {
+        from++;
+    }
+    while (to > from && n->seen[to - 1] == n->stable[to - 1]) {
+        to--;
+    }
+    if (from < to) {
+        n->clean_at = from;
+        n->clean_len = to - from;
+    }
+}
+
 static inline void inode_write(struct inode *n, const void *data, size_t len, size_t offset)
 {
     memcpy(n->seen + offset, data, len);

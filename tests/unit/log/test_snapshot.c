@@ -29,6 +29,7 @@ static int write_one(struct log_device *d, uint64_t index, uint32_t conf_len, si
     int rv = snapshot_writer_open(d, &m, &w, e);
     for (size_t at = 0; rv == 0 && at < size; at += cut) {
         rv = snapshot_writer_write(w, data + at, size - at < cut ? size - at : cut, e);
+        rv = rv == 0 && at % 3 == 0 ? snapshot_writer_sync(w, e) : rv;
         if (rv != 0) {
             snapshot_writer_abort(w);
         }

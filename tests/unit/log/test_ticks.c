@@ -69,28 +69,27 @@ static void check(struct rig *r, const struct told *t)
     }
 }
 
-static bool lives_with_failure(uint64_t kth, int error, enum sim_crash how)
+static bool lives_with_failure(uint64_t kth, int error, uint64_t seed, enum sim_crash how)
 {
     struct rig r;
     struct told t = {0};
-    rig_init(&r, kth, LOG_SEGMENT_MIN);
+    rig_init(&r, seed, LOG_SEGMENT_MIN);
     rig_open(&r);
     use(&r, &t);
-    rig_close(&r);
+    (void)rig_append(&r, log_last_term(r.log), 9000);
+    log_flush(r.log);
+    rig_crash(&r, SIM_CRASH_POWER); /* which may tear that write */
     sim_device_tick(r.sim, kth, error);
     int rv = rig_try_open(&r);
-    if (rv == 0) {
-        use(&r, &t);
-    } else {
-        assert_true(sim_device_ticked(r.sim));
-        assert_true(strstr(r.errmsg, strerror(-error)) != NULL || rv == FL_ENOMEM);
-    }
     bool failed = sim_device_ticked(r.sim);
-    if (r.log != NULL) {
-        rig_crash(&r, how);
-    } else {
-        sim_device_crash(r.sim, how);
+    if (rv != 0) {
+        assert_true(failed);
+        assert_true(strstr(r.errmsg, strerror(-error)) != NULL || rv == FL_ENOMEM);
+        rig_open(&r); /* what has failed once is no reason to refuse the next start */
     }
+    use(&r, &t);
+    failed = failed || sim_device_ticked(r.sim);
+    rig_crash(&r, how);
     check(&r, &t);
     rig_fini(&r);
     return failed;
@@ -99,8 +98,12 @@ static bool lives_with_failure(uint64_t kth, int error, enum sim_crash how)
 static void try_each(int error)
 {
     uint64_t kth = 1;
-    while (lives_with_failure(kth, error, SIM_CRASH_POWER)) {
-        (void)lives_with_failure(kth, error, SIM_CRASH_PROCESS);
+    bool failed = true;
+    while (failed) {
+        (void)lives_with_failure(kth, error, kth, SIM_CRASH_PROCESS);
+        for (uint64_t seed = 0; seed < 8; seed++) {
+            failed = lives_with_failure(kth, error, seed, SIM_CRASH_POWER) && failed;
+        }
         kth++;
     }
     assert_true(kth > 60);
