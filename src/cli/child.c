@@ -1,8 +1,8 @@
 /* child.c: see child.h. */
 #include "cli/child.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/folder.h"
 #include "base/timer.h"
 #define TAKEN_GRACE_MAX_MS UINT64_C(1000)
 
@@ -202,18 +203,15 @@ static bool runs_in(const char *pid, pid_t group)
            state != 'Z' && state != 'X';
 }
 
+static int find_in_group(void *ctx, const char *name)
+{
+    return name[0] >= '1' && name[0] <= '9' && runs_in(name, *(const pid_t *)ctx);
+}
+
+/* If the processes cannot be listed, one may run. */
 static bool runs_any_in(pid_t group)
 {
-    DIR *dir = opendir("/proc");
-    const struct dirent *entry;
-    bool found = false;
-    while (dir != NULL && !found && (entry = readdir(dir)) != NULL) {
-        found = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && runs_in(entry->d_name, group);
-    }
-    if (dir != NULL) {
-        closedir(dir);
-    }
-    return found;
+    return fli_folder_each(AT_FDCWD, "/proc", find_in_group, &group) != 0;
 }
 
 /* Whether what the command has started is gone, after a KILL to all of it: kill() succeeds when one
