@@ -168,6 +168,27 @@ int backlog_push(struct backlog *b, struct held *h)
     return 0;
 }
 
+static bool came_before(const struct fli_list *at_source, const struct held *h)
+{
+    const struct held *other = FLI_CONTAINER_OF(at_source, struct held, at_source);
+    return h->t == NULL || other->t == NULL || other->t->number <= h->t->number;
+}
+
+/* Most come back behind all that did before. One that comes back for the second time, alone, stands
+ * in front of all. */
+static void stand_in_order(struct fli_list *returned, struct held *h)
+{
+    struct fli_list *at = returned->next;
+    if (fli_list_empty(returned) || came_before(returned->prev, h)) {
+        fli_list_push(returned, &h->at_source);
+        return;
+    }
+    while (came_before(at, h)) {
+        at = at->next; /* it ends: the last did not come before */
+    }
+    fli_list_insert_before(at, &h->at_source);
+}
+
 int backlog_return(struct backlog *b, struct held *h)
 {
     struct backlog_source *s = source_of(b, h);
@@ -180,7 +201,7 @@ int backlog_return(struct backlog *b, struct held *h)
         return FL_ENOMEM;
     }
     h->source = s;
-    fli_list_push(&s->returned, &h->at_source);
+    stand_in_order(&s->returned, h);
     if (head(s) == h) { /* another command was next, which may be of the other ring */
         join_ring(b, s);
     }

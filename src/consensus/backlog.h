@@ -12,8 +12,9 @@
  * bounded cost, so no deficit is kept.
  *
  * Commands that were taken out and come back stand in front of the others of their source, in the
- * order in which they come back. So a source keeps its order over a change of leader, and its turn
- * is worth no more and no less than before.
+ * order in which they came first, although they may come back one at a time, and more than once. So
+ * a source keeps its order over a change of leader, and its turn is worth no more and no less than
+ * before.
  *
  * Everything is O(1), but for two things: the source is looked up in a hash; and commands that came
  * back, in whatever order, stand in a heap by their deadlines, O(log n). The others came in the
@@ -63,8 +64,8 @@ void backlog_fini(struct backlog *b); /* must be empty */
 /* Puts a command behind the others of its source, which its ticket names. 0, or FL_ENOMEM. */
 int backlog_push(struct backlog *b, struct held *h) FLI_MUST_USE;
 
-/* Puts back a command that was removed: in front of its source's others, behind those of them that
- * came back before. 0, or FL_ENOMEM. */
+/* Puts back a command that was removed: in front of its source's others, but for those of them that
+ * came back before and had come first. 0, or FL_ENOMEM. */
 int backlog_return(struct backlog *b, struct held *h) FLI_MUST_USE;
 
 /* The command whose turn it is; it stays the same until one is added or removed. NULL: none

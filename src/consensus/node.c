@@ -314,6 +314,7 @@ int node_submit(struct node *n, struct node_ticket *t, const void *command, size
     fli_list_init(&t->link);
     t->cb = cb;
     t->deadline_ms = uv_now(n->loop) + n->hold_ms;
+    t->number = ++n->submitted;
     if (n->held.count == 0 && node_can_propose(n)) {
         int rv = proposer_add(n->proposer, t, command, len, cb);
         if (rv != FL_ENOLEADER) {

@@ -182,6 +182,7 @@ struct node {
     struct proposer *proposer;
     struct relay_server *followers;
     struct held_queue held;
+    uint64_t submitted; /* commands, ever */
     struct relay_client *relay;
     struct membership *membership;
     struct election election;

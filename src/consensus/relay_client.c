@@ -121,6 +121,8 @@ bool relay_client_send(struct relay_client *c, struct held *h)
     if (o == NULL || !has_room(o, h)) {
         return false;
     }
+    o->next +=
+        o->probe_ms != 0; /* the leader learns that this one is sent again (relay_server.c) */
     fli_put_u64(head, o->next);
     fli_put_u64(head + 8, h->t->source);
     struct fli_slice parts[2] = {slice(head, sizeof head), slice(h->data, h->len)};

@@ -1,7 +1,9 @@
 /* relay_codec.h: the bodies of relay frames. Pure.
  *
  *   COMMAND    8 sequence, 8 source (ticket.h), then the command as machine_command_encode made it;
- *              a stream's sequences begin at a random number and go up by one
+ *              a stream's sequences begin at a random number and go up by one; by two when the
+ *              follower has heard that a command was RETURNED and sends the next one: whatever it
+ *              had sent before it heard that goes back as well, so that nothing is overtaken
  *   RESULT     8 sequence, 4 status (negated code), 1 code, 3 zero, 4 number, 8 token, 8 wait,
  *              8 deadline, 8 clock, then the payload; when the status is an error, all but it and
  *              the sequence are zero

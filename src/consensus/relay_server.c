@@ -22,6 +22,8 @@ struct follower {
     struct stream *stream; /* NULL once closed */
     uint32_t count;        /* tickets in the proposer */
     bool ready;            /* has sent RELAY_READY: its disk has all incarnations */
+    bool returns;          /* what it sends goes back, until it has heard that one did */
+    uint64_t next;         /* sequence that says that it has not heard of that */
 };
 
 struct relay_ticket {
@@ -314,6 +316,7 @@ bool relay_server_returned(struct relay_server *s, struct node_ticket *t)
     struct relay_ticket *rt = FLI_CONTAINER_OF(t, struct relay_ticket, t);
     struct follower *f = rt->follower;
     FLI_ASSERT(f->server == s);
+    f->returns = true;
     send_returned(f, rt->sequence);
     put_ticket(rt);
     maybe_free(f);
@@ -363,9 +366,13 @@ static void on_command(struct follower *f, struct fli_slice body)
         return;
     }
     /* While the proposer hands back what this follower sent before, this one goes the same way, or
-     * it would overtake commands of its own client. */
+     * it would overtake commands of its own client. So does what was sent behind one that went
+     * back: until the follower has heard of that, and leaves a number out. */
     bool behind = f->count > 0 && proposer_hands_back(s->config.proposer);
-    if (!behind && !s->config.can_propose(s->config.ctx)) {
+    f->returns = f->returns && sequence == f->next;
+    f->next = sequence + 1;
+    if (!behind && (f->returns || !s->config.can_propose(s->config.ctx))) {
+        f->returns = true;
         send_returned(f, sequence);
         return;
     }
@@ -380,6 +387,7 @@ static void on_command(struct follower *f, struct fli_slice body)
     }
     put_ticket(rt);
     if (rv == FL_ENOLEADER) {
+        f->returns = true;
         send_returned(f, sequence);
     } else {
         send_result(f, sequence, rv, NULL, slice(NULL, 0));

@@ -21,6 +21,7 @@ struct node_ticket {
     /* The sender, set by the caller: commands of one source keep their order, and sources take
      * turns (backlog.h). `via` is the node that relayed the command, 0 for this one. */
     uint64_t via, source;
+    uint64_t number; /* that the node gave it when it came; later ones are higher */
     uint64_t sequence;
     uint64_t deadline_ms; /* until when the command may wait for a leader, on the loop's clock */
     uint32_t position;

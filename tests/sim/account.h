@@ -95,6 +95,8 @@ struct sim_sending {
     unsigned applied;
     struct machine_result result; /* of the one time */
     uint64_t call;                /* number of the call that it is of; 0: none */
+    uint64_t connection;          /* of pipeline.c; 0: none */
+    bool uncertain;               /* its client was told so */
 };
 
 /* A call of a client, which may be sent many times. */
@@ -116,6 +118,8 @@ struct sim_oracle {
     unsigned breaking;            /* locks that the batch has broken */
     struct sim_sending *sendings; /* by number */
     size_t sendings_len, sendings_cap;
+    uint64_t *connections; /* of pipeline.c, by number: the last sending that was carried out */
+    size_t connections_len, connections_cap;
     struct sim_client_call *calls; /* by number */
     size_t calls_len, calls_cap;
     struct sim_seal *seals;

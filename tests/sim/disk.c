@@ -102,7 +102,13 @@ static void disk_fire(struct sim *s, struct sim_event *e)
         sim_drop(s, e);
     } else if (n->disk.stalled_until > s->now) {
         sim_again(s, e, n->disk.stalled_until - s->now);
+    } else if (sim_late_ms(n, SIM_LATE_DISK) != 0) {
+        e->c = e->c == 0 ? sim_late_moment(n) : e->c;
+        sim_again(s, e, sim_late_ms(n, SIM_LATE_DISK));
     } else {
+        if (e->c != 0) {
+            sim_late_came(n, SIM_LATE_DISK, false, e->c);
+        }
         sim_node_fire(s, e);
     }
 }

@@ -111,63 +111,6 @@ static void choose_more(struct sim *s)
     }
 }
 
-static void choose_dispatch(struct sim *s)
-{
-    struct sim_options *o = &s->options;
-    struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 5};
-    struct sim_random *r = &random;
-    o->slack_ms = sim_draw_chance(r, 50) ? DISPATCH_SLACK_DEFAULT_MS : pick(r, 1000, 5000);
-    o->calls_max = sim_draw_chance(r, 90) ? 0 : (size_t)pick(r, 2, 8);
-}
-
-/* With the number 946, no seed that the tests keep gets this fault, so they give the same runs. */
-static void choose_members(struct sim *s)
-{
-    struct sim_options *o = &s->options;
-    struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 946};
-    struct sim_random *r = &random;
-    o->weight[SIM_FAULT_MEMBER] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 12) : 0;
-}
-
-/* 3793 is chosen as 946 in choose_members(). */
-static void choose_older(struct sim *s)
-{
-    struct sim_options *o = &s->options;
-    struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 3793};
-    struct sim_random *r = &random;
-    o->weight[SIM_FAULT_OLDER] = sim_draw_chance(r, 25) ? (unsigned)pick(r, 1, 8) : 0;
-}
-
-/* One asker for each node. 1478 is chosen as 946 in choose_members(). */
-static void choose_askers(struct sim *s)
-{
-    struct sim_options *o = &s->options;
-    struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 1478};
-    struct sim_random *r = &random;
-    o->askers = sim_draw_chance(r, 35) ? o->nodes : 0;
-}
-
-/* 1826 is chosen as 946 in choose_members(). */
-static void choose_loyalty(struct sim *s)
-{
-    struct sim_options *o = &s->options;
-    struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 1826};
-    o->loyal_percent = sim_draw_chance(&random, 20) ? (unsigned)pick(&random, 30, 100) : 0;
-}
-
-/* A long run always has snapshots and changes of members. */
-static void choose_length(struct sim *s)
-{
-    struct sim_options *o = &s->options;
-    if (s->orders.length == 0) {
-        return;
-    }
-    o->snapshot_entries = o->snapshot_entries == 0 ? 40 : o->snapshot_entries;
-    o->weight[SIM_FAULT_MEMBER] =
-        o->weight[SIM_FAULT_MEMBER] == 0 ? 3 : o->weight[SIM_FAULT_MEMBER];
-    o->think_ms = o->think_ms > 200 ? 200 : o->think_ms;
-}
-
 void sim_options_choose(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -195,12 +138,7 @@ void sim_options_choose(struct sim *s)
         o->work_ms = s->orders.until_ms;
     }
     choose_more(s);
-    choose_dispatch(s);
-    choose_members(s);
-    choose_askers(s);
-    choose_older(s);
-    choose_loyalty(s);
-    choose_length(s);
+    sim_options_choose_more(s);
     sim_members_choose(s);
     sim_scene_choose(s);
     s->random.state = sim_draw(r);
@@ -234,6 +172,8 @@ static const char *const kind_names[SIM_FAULT_KINDS] = {
     [SIM_FAULT_VOTE] = "vote-lost",
     [SIM_FAULT_MEMBER] = "member",
     [SIM_FAULT_OLDER] = "older-copy",
+    [SIM_FAULT_PIPELINE] = "pipeline",
+    [SIM_FAULT_LATE] = "late",
 };
 
 void sim_options_print(const struct sim *s, FILE *out)
@@ -573,6 +513,12 @@ static void do_node_fault(struct sim *s, const struct sim_fault *f)
     case SIM_FAULT_OLDER:
         sim_older_begin(n, f);
         break;
+    case SIM_FAULT_PIPELINE:
+        sim_pipeline_begin(n, f);
+        break;
+    case SIM_FAULT_LATE:
+        sim_late_begin(n, f);
+        break;
     case SIM_FAULT_MEMBER:
         if (may_wipe(s)) {
             sim_member_begin(n, f);
@@ -789,6 +735,7 @@ void sim_heal(struct sim *s)
         n->disk.stalled_until = 0;
         n->disk.errors = 0;
         n->dismiss_until = 0;
+        memset(n->late_until, 0, sizeof n->late_until);
         sim_node_resume(n);
         if (n->disk.device != NULL) {
             sim_device_capacity(n->disk.device, UINT64_MAX);

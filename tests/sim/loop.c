@@ -168,6 +168,9 @@ static void forget_work(struct sim_node *n, const uv_work_t *req)
 static void end_work_deliver(struct sim_event *e)
 {
     uv_work_t *req = e->p;
+    if (e->a != 0) {
+        sim_late_came(e->node, SIM_LATE_WORK, false, e->a);
+    }
     forget_work(e->node, req);
     req->after_work_cb(req, 0);
 }
@@ -183,8 +186,10 @@ static void work_deliver(struct sim_event *e)
         }
     }
     req->work_cb(req);
-    e = sim_to_node(n, sim_below(n->sim, 5), end_work_deliver);
+    uint64_t late_ms = sim_late_ms(n, SIM_LATE_WORK);
+    e = sim_to_node(n, late_ms + sim_below(n->sim, 5), end_work_deliver);
     e->p = req;
+    e->a = late_ms == 0 ? 0 : sim_late_moment(n);
 }
 
 int uv_queue_work(uv_loop_t *loop, uv_work_t *req, uv_work_cb work_cb, uv_after_work_cb after_cb)

@@ -126,6 +126,19 @@
     X(not_theirs, 400)                                                                             \
     X(waits_denied, 200)                                                                           \
     X(answers_refused, 100)                                                                        \
+    X(pipelined, 50)                                                                               \
+    X(late_calls, 200)                                                                             \
+    X(late_calls_retried, 200)                                                                     \
+    X(late_calls_in_a_new_term, 1000)                                                              \
+    X(late_ends, 200)                                                                              \
+    X(late_ends_retried, 200)                                                                      \
+    X(late_ends_in_a_new_term, 1000)                                                               \
+    X(late_bytes, 200)                                                                             \
+    X(late_bytes_in_a_new_term, 1000)                                                              \
+    X(late_works, 200)                                                                             \
+    X(late_works_in_a_new_term, 1000)                                                              \
+    X(late_disks, 200)                                                                             \
+    X(late_disks_in_a_new_term, 1000)                                                              \
     X(client_pauses, 50)
 
 /* Of runs with many changes of members (--members-heavy): what callers are told, what operators are

@@ -12,18 +12,38 @@
 
 #define BACK_MS 300u /* until a node comes back whose disk was exchanged */
 
+static void address_of(const struct sim_node *n, unsigned port, char out[MEMBER_ADDRESS_MAX])
+{
+    (void)snprintf(out, MEMBER_ADDRESS_MAX, "node%u:%u", n->index + 1, port);
+}
+
+static bool is_moved_here(const struct sim_node *n, const struct replica *r)
+{
+    char wanted[MEMBER_ADDRESS_MAX];
+    const struct configuration_server *server =
+        configuration_find(replica_configuration(r), n->index + 1);
+    address_of(n, n->port, wanted);
+    return server != NULL && strcmp(server->address, wanted) == 0;
+}
+
+/* Whoever has a move in its log cannot say that it will not be made: another leader may have it. */
+static void check_move(const struct sim_node *n, int status)
+{
+    const struct sim_node *of = n->asked_of;
+    bool asked = n->change == SIM_CHANGE_MOVE && of->life == n->asked_life && of->node != NULL;
+    SIM_CHECK(n->sim, status != FL_ENOLEADER || !asked || !is_moved_here(n, of->node->replica),
+              "node %u says that node %u is surely not moved, and has the move in its log",
+              of->index + 1, n->index + 1);
+}
+
 static void answered(void *ctx, int status)
 {
     struct sim_node *n = ctx;
+    check_move(n, status);
     n->asked = false;
     n->granted = status == 0;
     sim_members_note_answer(n->sim, status);
     SIM_TRACE(n->sim, "a change of node %u ends with %s", n->index + 1, fl_err_name(status));
-}
-
-static void address_of(const struct sim_node *n, unsigned port, char out[MEMBER_ADDRESS_MAX])
-{
-    (void)snprintf(out, MEMBER_ADDRESS_MAX, "node%u:%u", n->index + 1, port);
 }
 
 static void ask(struct sim_node *n, struct sim_node *leader, enum node_change_kind kind)
@@ -35,6 +55,8 @@ static void ask(struct sim_node *n, struct sim_node *leader, enum node_change_ki
     }
     s->current = leader;
     n->asked = true;
+    n->asked_of = leader;
+    n->asked_life = leader->life;
     int rv = node_change(leader->node, &what, answered, n);
     s->current = NULL;
     if (rv != 0) {
@@ -99,13 +121,8 @@ static void end(struct sim_node *n)
 
 static bool is_moved(const struct sim_node *n, const struct sim_node *leader)
 {
-    char wanted[MEMBER_ADDRESS_MAX];
     const struct replica *r = leader->node->replica;
-    const struct configuration_server *server =
-        configuration_find(replica_configuration(r), n->index + 1);
-    address_of(n, n->port, wanted);
-    return server != NULL && strcmp(server->address, wanted) == 0 &&
-           replica_configuration_committed(r);
+    return is_moved_here(n, r) && replica_configuration_committed(r);
 }
 
 /* Whether the node loses its disk once more, after it has joined and before its operator is done.

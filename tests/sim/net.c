@@ -74,13 +74,41 @@ static void lost_deliver(struct sim_event *e)
     sim_stream_lose(c->end[e->a].stream, (enum channel_end)e->b);
 }
 
+/* Whether there is a newer stream of the same kind between the same nodes. */
+static bool is_retried(const struct sim_conn *of)
+{
+    for (const struct sim_conn *c = of->sim->conns; c != of && c != NULL; c = c->next) {
+        if (c->kind == of->kind && c->end[0].node == of->end[0].node &&
+            c->end[1].node == of->end[1].node) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* For how long something for the end `side` has still to wait. *late: since when it does. */
+static uint64_t late_on(const struct sim_conn *c, unsigned side, enum sim_late kind, uint64_t *late)
+{
+    struct sim_node *n = c->end[side].node;
+    bool lives = n->life == c->end[side].life;
+    uint64_t ms = lives ? sim_late_ms(n, kind) : 0;
+    if (ms != 0) {
+        *late = *late == 0 ? sim_late_moment(n) : *late;
+    } else if (*late != 0 && lives) {
+        sim_late_came(n, kind, is_retried(c), *late);
+    }
+    *late = ms != 0 ? *late : 0;
+    return ms;
+}
+
 /* The end of a stream takes time to arrive, like everything else. */
 static void lost_fire(struct sim *s, struct sim_event *e)
 {
     struct sim_conn *c = e->p;
     unsigned other = 1 - (unsigned)e->a;
-    if (sim_net_blocked(s, c->end[other].node->index, e->node->index)) {
-        sim_again(s, e, RETRANSMIT_MS);
+    uint64_t late_ms = late_on(c, (unsigned)e->a, SIM_LATE_END, &e->c);
+    if (late_ms != 0 || sim_net_blocked(s, c->end[other].node->index, e->node->index)) {
+        sim_again(s, e, late_ms != 0 ? late_ms : RETRANSMIT_MS);
         return;
     }
     sim_node_fire(s, e);
@@ -360,6 +388,11 @@ static void chunk_fire(struct sim *s, struct sim_event *e)
     }
     bool early = sender->received != e->b || to->stream == NULL || !to->stream->started;
     bool blocked = sim_net_blocked(s, sender->node->index, e->node->index);
+    uint64_t late_ms = early || blocked ? 0 : late_on(c, (unsigned)e->a, SIM_LATE_BYTES, &to->late);
+    if (late_ms != 0) {
+        sim_again(s, e, late_ms);
+        return;
+    }
     if (early || blocked) {
         if (blocked && sender->blocked_since == 0) {
             sender->blocked_since = s->now;

@@ -250,9 +250,30 @@ static void timeout_deliver(struct sim_event *e)
     }
 }
 
+/* Whether its caller calls the same node for the same again, or has a stream of that kind. */
+static bool is_retried(const struct sim_dial *of)
+{
+    for (const struct sim_dial *d = of->from->sim->dials; d != of && d != NULL; d = d->next) {
+        if (d->from == of->from && d->life == of->life && d->to == of->to && d->kind == of->kind) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void answered_fire(struct sim *s, struct sim_event *e)
 {
     struct sim_dial *d = e->p;
+    uint64_t late_ms = d->from->life == d->life ? sim_late_ms(d->from, SIM_LATE_CALL) : 0;
+    if (late_ms != 0) {
+        d->late = sim_late_moment(d->from);
+        sim_again(s, e, late_ms);
+        return;
+    }
+    if (d->late != 0 && d->from->life == d->life) {
+        sim_late_came(d->from, SIM_LATE_CALL, is_retried(d), d->late);
+    }
+    d->late = 0;
     if (sim_net_blocked(s, d->to->index, d->from->index)) {
         sim_again(s, e, RETRANSMIT_MS);
         return;

@@ -15,6 +15,7 @@ struct sim_end {
     uint64_t next_at;        /* bytes sent later arrive later */
     uint64_t sent, received; /* chunks of this end's sending */
     uint64_t blocked_since;  /* 0: they get through */
+    uint64_t late; /* since when bytes to this end are late, for sim_late_came(); 0: they are not */
 };
 
 /* One stream. It is given back some time after the last of its ends, its call and the events of it
@@ -58,6 +59,7 @@ struct sim_dial {
     struct sim_node *from, *to;
     uint64_t life;
     bool done;
+    uint64_t late; /* as in sim_end, of its answer */
     transport_dial_cb cb;
     void *ctx;
     enum handshake_verdict verdict; /* 0: nobody listens there */

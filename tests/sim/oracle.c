@@ -45,7 +45,8 @@
  *  23  a node whose disk is an older copy, of a start that all others know to be over, neither
  *      leads nor follows, and is refused (older.c)
  *  24  a lock that one owner takes several times is free after as many releases, and one that is
- *      sent again counts once (reenter.c) */
+ *      sent again counts once (reenter.c)
+ *  25  what is sent on one connection is carried out in order, and soon (pipeline.c) */
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,8 +81,7 @@ void sim_oracle_fini(struct sim *s)
 {
     free(s->oracle.applied);
     free(s->oracle.tokens);
-    free(s->oracle.sendings);
-    free(s->oracle.calls);
+    sim_oracle_forget_sendings(s);
     free(s->oracle.seals);
     free(s->oracle.owners);
     free(s->oracle.made);

@@ -84,6 +84,9 @@ static void settle(struct sim *s)
         SIM_CHECK(s, s->now < bound, "not everybody is answered %u ms after healing",
                   ANSWER_BOUND_MS);
     }
+    if (s->orders.scene == SIM_SCENE_NONE) {
+        sim_pipeline_rest(s);
+    }
     uint64_t entries = entries_proposed(s);
     uint64_t since = s->now;
     bool looked = false;

@@ -4,6 +4,7 @@
  * client's address. So the log shows how often each sending was carried out, and with what result:
  * at most once; once, with exactly the result that was answered; never, when its client was told
  * that it was not. A call is all sendings of one request; its final result is checked as well. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "machine/batch.h"
@@ -69,6 +70,40 @@ uint64_t sim_oracle_sends(struct sim *s, const struct machine_command *m, uint64
     return o->sendings_len - 1;
 }
 
+void sim_oracle_forget_sendings(struct sim *s)
+{
+    free(s->oracle.sendings);
+    free(s->oracle.connections);
+    free(s->oracle.calls);
+}
+
+uint64_t sim_oracle_connection(struct sim *s)
+{
+    struct sim_oracle *o = &s->oracle;
+    o->connections_len += o->connections_len == 0 ? 2 : 1; /* 0 stands for none */
+    o->connections =
+        sim_grow(o->connections, &o->connections_cap, o->connections_len, sizeof *o->connections);
+    return o->connections_len - 1;
+}
+
+void sim_oracle_piped(struct sim *s, uint64_t sending, uint64_t connection)
+{
+    s->oracle.sendings[sending].connection = connection;
+}
+
+/* What comes later on a connection is carried out later. */
+static void check_order(struct sim *s, const struct sim_sending *sent, uint64_t number)
+{
+    if (sent->connection == 0) {
+        return;
+    }
+    uint64_t *last = &s->oracle.connections[sent->connection];
+    SIM_CHECK(s, number > *last || sent->uncertain,
+              "sending %llu, of kind %u, is carried out after sending %llu of the same connection",
+              (unsigned long long)number, sent->op, (unsigned long long)*last);
+    *last = number > *last ? number : *last;
+}
+
 void sim_oracle_mark(uint64_t sending, struct machine_command *m, uint8_t room[8])
 {
     fli_put_u64(room, sending);
@@ -99,7 +134,8 @@ static void refuse(struct sim *s, uint64_t number)
 /* The node's result for this sending. */
 void sim_oracle_result(struct sim *s, uint64_t number, int status, const struct machine_result *r)
 {
-    const struct sim_sending *sent = &s->oracle.sendings[number];
+    struct sim_sending *sent = &s->oracle.sendings[number];
+    sent->uncertain = sent->uncertain || status == FL_EUNCERTAIN;
     if (status == FL_ENOLEADER || status == FL_EBUSY) {
         refuse(s, number);
     }
@@ -173,6 +209,7 @@ static void applied(struct sim *s, const struct machine_command *m, const struct
               "sending %llu, of kind %u, is carried out after it was said not to be done",
               (unsigned long long)number, sent->op);
     sent->result = *r;
+    check_order(s, sent, number);
     count_done(s, sent, number);
 }
 

@@ -55,7 +55,7 @@ struct sim_request {
     struct machine_result result; /* what the machine said to it, unless it waits */
     struct fli_buf reply;
     /* of one without a lane: */
-    uint64_t serial;
+    uint64_t serial, source;
     void (*told)(struct sim *s, uint64_t serial, const struct machine_result *r, const void *data,
                  size_t len);
 };
@@ -327,8 +327,14 @@ static uint64_t source(void *ctx, void *request)
 {
     const struct sim_request *r = request;
     const struct sim_node *n = ctx;
-    return r->client == NULL ? 0
+    return r->client == NULL ? r->source
                              : 1 + (uint64_t)(r->client - n->sim->clients) * SIM_LANES + r->lane;
+}
+
+/* The connection of pipeline.c that a request is of; 0: none. */
+static uint64_t piped(const struct sim_request *q)
+{
+    return q->source == 0 ? 0 : q->source - SIM_CLIENTS_MAX * SIM_LANES - 1;
 }
 
 /* A query is not in the log, and is nobody's sending. */
@@ -344,6 +350,7 @@ static void number_it(struct tap *t, struct machine_command *m, uint8_t room[8])
         SIM_CHECK(q->node->sim, q->sending == 0, "a request of kind %u becomes two commands",
                   q->op);
         q->sending = t->sending;
+        sim_oracle_piped(t->node->sim, t->sending, piped(q));
     }
 }
 
@@ -609,7 +616,16 @@ void sim_server_ask(struct sim_node *n, const uint8_t *data, size_t len, uint64_
                     void (*told)(struct sim *s, uint64_t serial, const struct machine_result *r,
                                  const void *data, size_t len))
 {
+    sim_server_ask_from(n, 0, data, len, serial, told);
+}
+
+void sim_server_ask_from(struct sim_node *n, uint64_t source_number, const uint8_t *data,
+                         size_t len, uint64_t serial,
+                         void (*told)(struct sim *s, uint64_t serial,
+                                      const struct machine_result *r, const void *data, size_t len))
+{
     struct sim_request *q = request_of(n, NULL);
+    q->source = source_number;
     q->serial = serial;
     q->told = told;
     dispatch_bytes(q, data, len);

@@ -78,6 +78,7 @@ struct sim_client;
 struct sim_event;
 
 #include "account.h"
+#include "late.h"
 
 /* ---- time, randomness, events ---- */
 
@@ -210,9 +211,12 @@ struct sim_node {
         SIM_CHANGE_ADD
     } change;               /* what an operator is about; with `wiped` */
     bool asked, keeps_disk; /* asked: an answer is awaited */
-    unsigned seen;          /* its state as a member, see members_look.c */
-    bool joins;             /* its directory was begun to join */
-    unsigned port;          /* of its address in the log */
+    const struct sim_node *asked_of;
+    uint64_t asked_life; /* of that one */
+    unsigned seen;       /* its state as a member, see members_look.c */
+    bool joins;          /* its directory was begun to join */
+    unsigned port;       /* of its address in the log */
+    uint64_t late_until[SIM_LATE_KINDS];
     uint64_t dismiss_until; /* it is cut off, and an operator tries to have it forgotten */
     /* server */
     struct dispatch *dispatch;
@@ -407,6 +411,8 @@ enum sim_fault_kind {
     SIM_FAULT_VOTE,
     SIM_FAULT_MEMBER, /* k: removed and added, replaced, moved; both: with its disk */
     SIM_FAULT_OLDER,  /* ms: until its copy comes back; both: of a disk after a crash */
+    SIM_FAULT_PIPELINE,
+    SIM_FAULT_LATE, /* k: which of enum sim_late, for ms */
     SIM_FAULT_KINDS
 };
 
@@ -520,6 +526,7 @@ struct sim {
     struct sim_store store;
     struct sim_reenter *reenter; /* NULL: not in this seed */
     struct sim_oracle oracle;
+    uint64_t pipeline_answers;
     struct sim_fault faults[SIM_FAULTS_MAX];
     unsigned faults_n;
     unsigned faults_left_out;

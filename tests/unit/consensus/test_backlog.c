@@ -200,6 +200,21 @@ TEST_WITH(those_that_come_back_keep_their_order, set_up, tear_down)
     expect(ORDER, 6);
 }
 
+/* A leader that does not take commands yet gives them back all, and then one at a time. */
+TEST_WITH(one_that_comes_back_again_stays_the_first, set_up, tear_down)
+{
+    static const unsigned ALL[] = {0, 1, 2}, ONE[] = {0};
+    static const unsigned ORDER[] = {0, 1, 2, 3};
+    for (unsigned i = 0; i < 4; i++) {
+        put(i, 0, 1, MACHINE_OP_ACQUIRE);
+        commands[i].ticket.number = i + 1;
+    }
+    out_and_back(ALL, 3);
+    out_and_back(ONE, 1);
+    out_and_back(ONE, 1);
+    expect(ORDER, 4);
+}
+
 /* A source is urgent or not by its next command, which may be one that came back. */
 TEST_WITH(what_comes_back_decides_the_ring, set_up, tear_down)
 {
