@@ -68,6 +68,7 @@
     X(stale_leaders, 100)                                                                          \
     X(transfers, 100)                                                                              \
     X(snapshots_taken, 50)                                                                         \
+    X(snapshots_taken_while_sent, 200)                                                             \
     X(snapshots_installed, 100)                                                                    \
     X(snapshots_started_from, 50)                                                                  \
     X(crashes, 50)                                                                                 \

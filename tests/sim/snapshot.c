@@ -64,13 +64,28 @@ static void check_label(struct sim_node *n, const struct snapshot_meta *meta)
     n->labelled_change = meta->conf_index;
 }
 
+/* A follower that is being sent a snapshot finds the entries behind it when it has arrived. */
+static void check_kept(struct sim_node *n)
+{
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        const struct snapshot_send *send = n->node->sends[i].send;
+        uint64_t sent = send == NULL ? 0 : snapshot_send_index(send);
+        n->sim->marks->snapshots_taken_while_sent += sent != 0;
+        SIM_CHECK(n->sim, sent == 0 || log_first_index(n->node->log) <= sent + 1,
+                  "node %u sends a snapshot at %llu, and its log begins with %llu", n->index + 1,
+                  (unsigned long long)sent, (unsigned long long)log_first_index(n->node->log));
+    }
+}
+
 static void done_deliver(struct sim_event *e)
 {
     struct snapshot_child *c = e->p;
-    if (c == NULL || e->node->child != c) {
+    struct sim_node *n = e->node;
+    if (c == NULL || n->child != c) {
         return;
     }
     c->cbs.done(c->cbs.ctx, c->error, c->why.text, c->bytes.len);
+    check_kept(n);
 }
 
 /* The process has ended: the bytes that it wrote stay as they are. */
