@@ -141,11 +141,11 @@ class Subscribers:
     """Connections that have subscribed to a channel, and to patterns, and read what comes."""
     reads = True
 
-    def __init__(self, address, n, channel, patterns=()):
+    def __init__(self, address, n, channel, patterns=(), sources=(None,)):
         self.cut_off, self.heard, self.socks = 0, 0, []
         self.selector = selectors.DefaultSelector()
-        for _ in range(n):
-            sock = Resp(address, timeout=PATIENCE_S).sock
+        for i in range(n):
+            sock = Resp(address, timeout=PATIENCE_S, source=sources[i % len(sources)]).sock
             sock.sendall(encode('SUBSCRIBE', channel) + (encode('PSUBSCRIBE', *patterns) if patterns else b''))
             self.socks.append(sock)
         for sock in self.socks:
@@ -507,8 +507,9 @@ class Crowd(Attacked):
         """One event is for half of them, and one move of the smallest live token for the others. Each is more than a turn sends."""
         n, lock, moves = 950, 'lock:' + 'x' * 20, 'fencelock:min_live_token'
         self.need_open_files(2 * n + 200)
-        watchers = Subscribers(self.node.address, n, lock, self.one_off(lock, 5))
-        storages = Subscribers(self.node.address, n, moves, self.one_off(moves, 8))
+        # From several addresses: one has no more than its share.
+        watchers = Subscribers(self.node.address, n, lock, self.one_off(lock, 5), ['127.0.1.%d' % i for i in (1, 2, 3, 4)])
+        storages = Subscribers(self.node.address, n, moves, self.one_off(moves, 8), ['127.0.1.%d' % i for i in (5, 6, 7, 8)])
         taker = Taker(self.node.address, 'x' * 20)
         several = 17 * n * 100 # bytes of one message to each
         self.attack(watchers, storages, taker, may_end=True, until=lambda: min(watchers.heard, storages.heard) > several)
