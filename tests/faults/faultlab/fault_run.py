@@ -208,8 +208,8 @@ class FaultRun:
         return True
 
     def came_back(self, server):
-        """The server runs: an end from now on is reported."""
-        server.process.asked_to_end = False
+        """The server runs: an end from now on is reported, unless it is a member no more."""
+        server.process.asked_to_end = getattr(server, 'gone', False)
         with self.lock:
             self.down.discard(server.name)
 
@@ -217,7 +217,7 @@ class FaultRun:
         """As came_back(), unless another fault has ended the server and will start it again."""
         with self.lock:
             if server.name not in self.down:
-                server.process.asked_to_end = False
+                server.process.asked_to_end = getattr(server, 'gone', False)
 
     def add_shim(self, node):
         """A new node is started with the shim, as all others are."""
