@@ -20,6 +20,7 @@ void pending_init(struct pending_lists *l)
         fli_share_init(&l->of[i].deferred_bytes, i);
         fli_queue_init(&l->of[i].queue, &l->line);
         fli_list_init(&l->of[i].deferred);
+        fli_list_init(&l->of[i].unchecked);
     }
 }
 
@@ -42,6 +43,7 @@ struct pending *pending_new(struct pending_lists *l, size_t size, uint64_t addre
     }
     *p = (struct pending){.size = size, .of = of_address(l, address), .place = PENDING_NOWHERE};
     fli_list_init(&p->link);
+    fli_list_init(&p->unchecked);
     if (fli_share_take(&l->bytes, &p->of->bytes, size) != 0) {
         free(p);
         return NULL;
@@ -76,7 +78,9 @@ void pending_check(struct pending_lists *l, struct pending *p)
 {
     place(p, PENDING_UNCHECKED);
     fli_list_push(&l->unchecked, &p->link);
+    fli_list_push(&p->of->unchecked, &p->unchecked);
     l->unchecked_n++;
+    pending_set_conn_state(p, pending_conn_state(p) + CONN_UNCHECKED);
 }
 
 struct pending *pending_first_unchecked(const struct pending_lists *l)
@@ -91,10 +95,22 @@ static size_t deferred_size(const struct pending *p)
     return p->size > SERVICE_DEFERRED_LEAST ? p->size : SERVICE_DEFERRED_LEAST;
 }
 
+static void no_longer_unchecked(struct pending_lists *l, struct pending *p)
+{
+    fli_list_remove(&p->unchecked);
+    l->unchecked_n--;
+    if (p->request != NULL) {
+        FLI_ASSERT(pending_conn_state(p) >= CONN_UNCHECKED);
+        pending_set_conn_state(p, pending_conn_state(p) - CONN_UNCHECKED);
+    }
+}
+
 static void removed(struct pending_lists *l, struct pending *p)
 {
     l->queued -= p->place == PENDING_QUEUED;
-    l->unchecked_n -= p->place == PENDING_UNCHECKED;
+    if (p->place == PENDING_UNCHECKED) {
+        no_longer_unchecked(l, p);
+    }
     if (p->place == PENDING_DEFERRED) {
         fli_share_give_back(&l->deferred_bytes, &p->of->deferred_bytes, deferred_size(p));
         l->deferred_n--;
@@ -165,8 +181,12 @@ static struct pending *last_of(const struct fli_list *list)
     return fli_list_empty(list) ? NULL : pending_of_link(list->prev);
 }
 
+/* What is unchecked came later than what is queued or deferred of its connection. */
 static struct pending *last(const struct pending_of *of)
 {
+    if (!fli_list_empty(&of->unchecked)) {
+        return FLI_CONTAINER_OF(of->unchecked.prev, struct pending, unchecked);
+    }
     struct pending *p = last_of(&of->deferred);
     return p != NULL ? p : last_of(&of->queue.items);
 }
@@ -181,9 +201,8 @@ struct pending *pending_any(struct pending_lists *l)
     return NULL;
 }
 
-static struct pending *take_last(struct pending_lists *l, const struct pending_of *of)
+static struct pending *taken(struct pending_lists *l, struct pending *p)
 {
-    struct pending *p = last(of);
     if (p != NULL) {
         pending_remove(l, p);
     }
@@ -196,7 +215,7 @@ struct pending *pending_give_up(struct pending_lists *l, uint64_t address)
     if (most == NULL || most == &of_address(l, address)->bytes) {
         return NULL;
     }
-    return take_last(l, FLI_CONTAINER_OF(most, struct pending_of, bytes));
+    return taken(l, last(FLI_CONTAINER_OF(most, struct pending_of, bytes)));
 }
 
 struct pending *pending_give_up_deferred(struct pending_lists *l, const struct pending *p)
@@ -205,7 +224,8 @@ struct pending *pending_give_up_deferred(struct pending_lists *l, const struct p
     if (most == NULL || most == &p->of->deferred_bytes) {
         return NULL;
     }
-    return take_last(l, FLI_CONTAINER_OF(most, struct pending_of, deferred_bytes));
+    const struct pending_of *of = FLI_CONTAINER_OF(most, struct pending_of, deferred_bytes);
+    return taken(l, last_of(&of->deferred));
 }
 
 /* ---- deferring ---- */

@@ -4,7 +4,8 @@
  * Addresses share the queue: they take turns in it (base/line.h), and when the bytes of all that
  * wait reach their ceiling, the address that has the most gives up its last operation
  * (base/share.h). So who sends little is served and admitted whatever others send. An address here
- * is one of PENDING_ADDRESSES, by a random number of the client's.
+ * is one of PENDING_ADDRESSES, by a random number of the client's. What waits for strict mode's
+ * verdict counts like everything else.
  *
  * A connection is behind when its client has not taken SERVICE_DEFER_BYTES of answers. Its next
  * read is deferred then, and with it everything that comes later on that connection, so that the
@@ -24,6 +25,7 @@ enum pending_place { PENDING_NOWHERE, PENDING_UNCHECKED, PENDING_QUEUED, PENDING
 
 struct pending {
     struct fli_list link;
+    struct fli_list unchecked; /* of its address */
     struct pending_of *of;
     enum pending_place place; /* NOWHERE: in the group */
     struct store_op op;
@@ -39,7 +41,7 @@ struct pending {
 struct pending_of {
     struct fli_share bytes, deferred_bytes;
     struct fli_queue queue;
-    struct fli_list deferred;
+    struct fli_list deferred, unchecked;
 };
 
 struct pending_lists {
@@ -59,10 +61,11 @@ struct pending *pending_new(struct pending_lists *l, size_t size, uint64_t addre
 void pending_free(struct pending_lists *l, struct pending *p); /* on no list */
 
 void pending_queue(struct pending_lists *l, struct pending *p);
-void pending_check(struct pending_lists *l, struct pending *p); /* puts it on `unchecked` */
+/* Puts it on `unchecked`, which the state of its connection counts. */
+void pending_check(struct pending_lists *l, struct pending *p);
 struct pending *pending_first_unchecked(const struct pending_lists *l);
 void pending_remove(struct pending_lists *l, struct pending *p); /* from its list */
-struct pending *pending_any(struct pending_lists *l); /* queued or deferred; NULL: none */
+struct pending *pending_any(struct pending_lists *l);            /* on any list; NULL: none */
 /* The next of the queue, which leaves it; NULL: it is empty. */
 struct pending *pending_next(struct pending_lists *l);
 /* 0 or FL_ENOMEM. */
@@ -75,7 +78,7 @@ int pending_defer_front(struct pending_lists *l, struct pending *p) FLI_MUST_USE
 bool pending_has_room(const struct pending_lists *l, size_t size);
 bool pending_may_defer(const struct pending_lists *l, const struct pending *p);
 /* Takes off the lists what gives up first, to make room for one more of an address; or for one more
- * that is deferred. NULL: it is the new one itself. */
+ * that is deferred. NULL: it is the new one itself. If it is `open`, its question is still asked. */
 struct pending *pending_give_up(struct pending_lists *l, uint64_t address);
 struct pending *pending_give_up_deferred(struct pending_lists *l, const struct pending *p);
 

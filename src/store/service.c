@@ -325,8 +325,6 @@ static void queue_checked(struct service *s)
     struct pending *p;
     while ((p = pending_first_unchecked(&s->pending)) != NULL && !p->open) {
         pending_remove(&s->pending, p);
-        FLI_ASSERT(p->request == NULL || pending_conn_state(p) >= CONN_UNCHECKED);
-        pending_set_conn_state(p, p->request == NULL ? 0 : pending_conn_state(p) - CONN_UNCHECKED);
         pending_queue(&s->pending, p);
     }
     wake(s);
@@ -339,9 +337,6 @@ static void verdict_cb(void *ctx, struct strict_question *question, enum strict_
     FLI_ASSERT(p->open);
     p->open = false;
     if (verdict != STRICT_HELD) {
-        if (p->request != NULL) {
-            pending_set_conn_state(p, pending_conn_state(p) - CONN_UNCHECKED);
-        }
         pending_remove(&s->pending, p);
         answer_verdict(s, p, verdict);
         pending_free(&s->pending, p);
@@ -357,7 +352,6 @@ static void push(struct service *s, struct pending *p)
         wake(s);
         return;
     }
-    pending_set_conn_state(p, pending_conn_state(p) + CONN_UNCHECKED);
     pending_check(&s->pending, p);
     if (needs_verdict) {
         p->open = true;
@@ -390,7 +384,11 @@ static bool make_room(struct service *s, size_t size, uint64_t address)
         if (other == NULL) {
             return false;
         }
+        if (other->open) {
+            strict_cancel(s->strict, &other->question);
+        }
         refuse_busy(s, other);
+        queue_checked(s); /* what stood behind it, if it needs no verdict */
     }
     return true;
 }

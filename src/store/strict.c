@@ -1,10 +1,11 @@
 /* strict.c: see strict.h.
  *
- *  questions: [ sent to the node, unanswered: `sent` of them | not yet sent ]
+ *  questions: [ sent to the node, unanswered: `sent` of them, less the cancelled | not yet sent ]
  *
  * Answers and deadlines come in the order of the questions, so only the head of the list can get a
  * verdict. Whenever a connection ends, `sent` goes back to 0 and the next connection begins at the
- * head.
+ * head. A question that is cancelled leaves the list at once. If it was sent, its number is noted:
+ * its answer comes all the same, and is for nobody.
  *
  * A connection is abandoned at once and never waited for; what libuv still holds of it is counted,
  * and the last of that frees everything after strict_destroy(). */
@@ -54,9 +55,11 @@ struct strict {
     struct fli_link_uv conn;
     struct fli_list questions;
     size_t sent;
-    struct fli_list *next;  /* the first that is not sent; &questions when all are */
-    uint64_t give_up_at_ms; /* when the connection is given up; 0: no answer is due */
-    uint64_t retry_at_ms;   /* not to connect before; 0: at any time */
+    uint64_t awaited;              /* the number of the question that the next answer is for */
+    bool cancelled[STRICT_WINDOW]; /* of those sent; by number */
+    struct fli_list *next;         /* the first that is not sent; &questions when all are */
+    uint64_t give_up_at_ms;        /* when the connection is given up; 0: no answer is due */
+    uint64_t retry_at_ms;          /* not to connect before; 0: at any time */
     uv_timer_t timer;
     uint64_t timer_at_ms;
     uv_idle_t at_turn_end; /* active while something waits for the end of the turn: new questions,
@@ -76,13 +79,25 @@ static struct strict_question *head(const struct strict *s)
     return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct strict_question, link);
 }
 
+static void unlink_question(struct strict *s, struct strict_question *q)
+{
+    s->next = s->next == &q->link ? q->link.next : s->next;
+    fli_list_remove(&q->link);
+}
+
+/* The next answer has come. */
+static void receive(struct strict *s)
+{
+    FLI_ASSERT(s->sent > 0);
+    s->cancelled[s->awaited++ % STRICT_WINDOW] = false;
+    s->sent--;
+}
+
 static void decide(struct strict *s, enum strict_verdict verdict)
 {
     struct strict_question *q = head(s);
     FLI_ASSERT(q != NULL);
-    s->next = s->next == &q->link ? q->link.next : s->next;
-    fli_list_remove(&q->link);
-    s->sent -= s->sent > 0 ? 1 : 0;
+    unlink_question(s, q);
     s->counts.refused += verdict == STRICT_NOTHELD;
     s->counts.unreachable += verdict == STRICT_UNKNOWN;
     s->config.verdict(s->config.ctx, q, verdict);
@@ -137,7 +152,9 @@ static void abandon(struct strict *s)
     }
     fli_link_uv_close(&s->conn);
     s->has_connection = false;
-    s->sent = 0;
+    while (s->sent > 0) {
+        receive(s);
+    }
     s->next = s->questions.next;
     s->give_up_at_ms = 0;
 }
@@ -198,14 +215,20 @@ static bool on_answered(struct fli_link_uv *c, const redisReply *reply)
     if (!is_one && !denied && !(is_number && reply->integer == 0)) {
         return report_bad_answer(c, reply);
     }
-    const struct strict_question *q = head(s);
-    if (s->sent == 0 || q == NULL) {
+    if (s->sent == 0) {
         (void)snprintf(c->link.error, sizeof(c->link.error), "it answered what was not asked");
         return false;
     }
     uint64_t now = fli_clock_ms();
     succeed(s);
     s->give_up_at_ms = s->sent > 1 ? now + silence_max_ms(s) : 0;
+    bool for_nobody = s->cancelled[s->awaited % STRICT_WINDOW];
+    receive(s);
+    if (for_nobody) {
+        return true;
+    }
+    const struct strict_question *q = head(s);
+    FLI_ASSERT(q != NULL && q->number + 1 == s->awaited);
     /* This process may have been stopped for long while the answer waited in the socket. */
     if (now >= q->due_ms || denied) { /* this user may not see that lock */
         decide(s, STRICT_UNKNOWN);
@@ -236,10 +259,12 @@ static int encode(struct fli_buf *b, const struct strict_question *q)
 static void send_questions(struct strict *s)
 {
     for (; s->next != &s->questions && s->sent < STRICT_WINDOW; s->next = s->next->next) {
-        if (encode(&s->conn.out, FLI_CONTAINER_OF(s->next, struct strict_question, link)) != 0) {
+        struct strict_question *q = FLI_CONTAINER_OF(s->next, struct strict_question, link);
+        if (encode(&s->conn.out, q) != 0) {
             fail(s, "out of memory");
             return;
         }
+        q->number = s->awaited + s->sent;
         if (s->sent++ == 0) {
             s->give_up_at_ms = fli_clock_ms() + silence_max_ms(s);
         }
@@ -304,8 +329,8 @@ static int resolve(struct strict *s)
 
 static void begin_connection(struct strict *s)
 {
+    FLI_ASSERT(s->sent == 0);
     s->has_connection = true;
-    s->sent = 0;
     s->next = s->questions.next;
     s->retry_at_ms = 0;
     s->give_up_at_ms = fli_clock_ms() + silence_max_ms(s);
@@ -508,6 +533,7 @@ int strict_create(uv_loop_t *loop, const struct strict_config *config, struct st
     s->conn.link.bytes_max = ANSWER_MAX_BYTES;
     fli_list_init(&s->questions);
     s->next = &s->questions;
+    s->awaited = 1;
     (void)uv_timer_init(loop, &s->timer); /* cannot fail */
     (void)uv_idle_init(loop, &s->at_turn_end);
     s->timer.data = s;
@@ -522,11 +548,20 @@ void strict_ask(struct strict *s, struct strict_question *q)
     FLI_ASSERT(q->lock.len > 0 && q->lock.len <= FL_NAME_MAX);
     s->counts.checks++;
     q->due_ms = fli_clock_ms() + s->config.timeout_ms;
+    q->number = 0;
     fli_list_push(&s->questions, &q->link);
     if (s->next == &s->questions) {
         s->next = &q->link;
     }
     work_at_turn_end(s);
+}
+
+void strict_cancel(struct strict *s, struct strict_question *q)
+{
+    unlink_question(s, q);
+    if (q->number >= s->awaited) { /* of an earlier connection, it is less */
+        s->cancelled[q->number % STRICT_WINDOW] = true;
+    }
 }
 
 void strict_stop(struct strict *s)

@@ -33,6 +33,7 @@ enum strict_verdict { STRICT_HELD, STRICT_NOTHELD, STRICT_UNKNOWN };
 struct strict_question {
     struct fli_list link; /* private */
     uint64_t due_ms;      /* until when an answer is good; 0: not asked. Set by strict_ask() */
+    uint64_t number;      /* private: of those sent; 0: not yet sent */
     struct fli_slice lock;
     fl_token token;
 };
@@ -63,6 +64,9 @@ int strict_create(uv_loop_t *loop, const struct strict_config *config, struct st
                   char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 void strict_ask(struct strict *s, struct strict_question *question);
+
+/* There will be no verdict on this open question, and its memory is its owner's again. */
+void strict_cancel(struct strict *s, struct strict_question *question);
 
 /* Gives the verdict UNKNOWN, inside this call, to all open questions. None may be asked
  * afterwards. */

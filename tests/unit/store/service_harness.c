@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "store/strict.h"
 
 #define WAIT_MS 240000u
 #define INPUT_MAX ((size_t)4 << 20)
@@ -48,7 +49,7 @@ static void fatal(void *ctx, int error, const char *message)
     fail_msg("%d %s", error, message);
 }
 
-int fixture_setup(void **state)
+static int set_up(void **state, const char *strict)
 {
     struct fixture *x = calloc(1, sizeof(*x));
     char errmsg[512] = "";
@@ -58,7 +59,11 @@ int fixture_setup(void **state)
     assert_int_equal(uv_timer_init(&x->loop, &x->tick), 0);
     int rc =
         store_open(x->scratch.data, STORE_SIZE_DEFAULT, true, &x->store, errmsg, sizeof errmsg);
-    struct service_config config = {.listen = "127.0.0.1:0", .ctx = x, .fatal = fatal};
+    struct service_config config = {.listen = "127.0.0.1:0",
+                                    .ctx = x,
+                                    .fatal = fatal,
+                                    .strict = strict,
+                                    .strict_timeout_ms = STRICT_TIMEOUT_MAX_MS};
     rc = rc != 0 ? rc
                  : service_create(&x->loop, x->store, &config, &x->service, errmsg, sizeof errmsg);
     if (rc != 0) {
@@ -66,6 +71,27 @@ int fixture_setup(void **state)
     }
     *state = x;
     return 0;
+}
+
+int fixture_setup(void **state)
+{
+    return set_up(state, NULL);
+}
+
+int fixture_setup_strict(void **state)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    char address[64];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 16), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    (void)snprintf(address, sizeof address, "127.0.0.1:%u", (unsigned)ntohs(at.sin_port));
+    int rc = set_up(state, address);
+    ((struct fixture *)*state)->silent = fd;
+    return rc;
 }
 
 static void stopped_cb(void *ctx)
@@ -86,6 +112,9 @@ int fixture_teardown(void **state)
     assert_int_equal(uv_loop_close(&x->loop), 0);
     store_close(x->store);
     scratch_fini(&x->scratch);
+    if (x->silent > 0) {
+        (void)close(x->silent);
+    }
     free(x);
     return 0;
 }

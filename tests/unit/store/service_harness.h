@@ -22,6 +22,7 @@ struct fixture {
     struct store *store;
     struct service *service;
     bool stopped;
+    int silent; /* strict mode: a lock service that takes connections and says nothing */
     struct worker_block blocks[WORKERS];
     unsigned blocked; /* works under way that block */
 };
@@ -38,6 +39,7 @@ struct reply {
 };
 
 int fixture_setup(void **state);
+int fixture_setup_strict(void **state);
 int fixture_teardown(void **state);
 
 void turn(struct fixture *x);

@@ -211,6 +211,74 @@ TEST_WITH(who_has_the_most_gives_up, fixture_setup, fixture_teardown)
     client_close(&other, false);
 }
 
+/* The same for what waits for strict mode's verdict, while the lock service says nothing: the
+ * address that has the most gives up, not one that has nothing yet. */
+TEST_WITH(who_has_the_most_unchecked_gives_up, fixture_setup_strict, fixture_teardown)
+{
+    struct fixture *x = *state;
+    struct client much = client_open(x);
+    struct client other = client_open_from(x, ELSEWHERE);
+    for (unsigned i = 0; i < MANY; i++) {
+        client_set(x, &much, "x", STORE_VALUE_MAX, 2);
+    }
+    turn_until(x, info(x).net.requests == MANY);
+    assert_int_equal(info(x).busy, 0);
+    assert_int_equal(info(x).pending_ops, MANY);
+    assert_int_equal(info(x).strict_counts.checks, MANY);
+    client_set(x, &much, "x", STORE_VALUE_MAX, 2);
+    client_set(x, &much, "x", STORE_VALUE_MAX, 2);
+    turn_until(x, info(x).net.requests == MANY + 2);
+    uint64_t refused = info(x).busy;
+    assert_true(refused > 0);
+    for (unsigned i = 0; i < MANY / 2; i++) { /* until both have as much */
+        client_set(x, &other, "y", STORE_VALUE_MAX, 2);
+        turn_until(x, info(x).net.requests == MANY + 2 + i + 1);
+        assert_int_equal(info(x).busy, refused + i + 1);
+        assert_int_equal(info(x).strict_counts.checks, MANY + i + 1); /* it was let in */
+        assert_true(info(x).pending_bytes <= SERVICE_PENDING_MAX);
+    }
+    uint64_t before = info(x).pending_ops;
+    client_close(&much, true);
+    turn_until(x, info(x).connections == 1);
+    assert_int_equal(info(x).pending_ops, before); /* their verdicts may still come */
+    client_close(&other, true);
+}
+
+static struct pending *unchecked(struct pending_lists *l, size_t size, uint64_t address)
+{
+    struct pending *p = pending_new(l, size, address);
+    assert_non_null(p);
+    pending_check(l, p);
+    return p;
+}
+
+/* One after the other: what is unchecked, then what is queued, the last one first. */
+TEST(what_an_address_gives_up)
+{
+    enum { HALF = SERVICE_PENDING_MAX / 2 };
+    struct pending_lists l;
+    pending_init(&l);
+    struct pending *queued = pending_new(&l, HALF - 2000, 1);
+    assert_non_null(queued);
+    pending_queue(&l, queued);
+    struct pending *first = unchecked(&l, HALF, 1);
+    struct pending *other = unchecked(&l, 1000, 2);
+    struct pending *last = unchecked(&l, 1000, 1);
+    assert_true(pending_has_room(&l, 0) && !pending_has_room(&l, 1));
+    assert_null(pending_give_up(&l, 1)); /* it has the most itself */
+    struct pending *order[] = {last, first, queued};
+    for (unsigned i = 0; i < 3; i++) {
+        assert_ptr_equal(pending_give_up(&l, 2), order[i]);
+        pending_free(&l, order[i]);
+    }
+    assert_ptr_equal(pending_first_unchecked(&l), other);
+    assert_int_equal(l.unchecked_n, 1);
+    assert_ptr_equal(pending_any(&l), other);
+    pending_remove(&l, other);
+    pending_free(&l, other);
+    pending_fini(&l);
+}
+
 /* One address leaves a quarter of the connections to the others. */
 TEST_WITH(an_address_has_a_share_of_the_connections, fixture_setup, fixture_teardown)
 {
