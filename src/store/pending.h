@@ -78,7 +78,7 @@ int pending_defer_front(struct pending_lists *l, struct pending *p) FLI_MUST_USE
 bool pending_has_room(const struct pending_lists *l, size_t size);
 bool pending_may_defer(const struct pending_lists *l, const struct pending *p);
 /* Takes off the lists what gives up first, to make room for one more of an address; or for one more
- * that is deferred. NULL: it is the new one itself. If it is `open`, its question is still asked. */
+ * that is deferred. NULL: it is the new one itself. If `open`, its question is still asked. */
 struct pending *pending_give_up(struct pending_lists *l, uint64_t address);
 struct pending *pending_give_up_deferred(struct pending_lists *l, const struct pending *p);
 

@@ -536,6 +536,10 @@ static int finish_replace(struct parse *p, unsigned given)
         }
         r->incarnation = r->incarnation << 4 | (uint64_t)(at - digits);
     }
+    if (r->by.len > 0 && r->incarnation == 0) { /* which would mean: no OF */
+        return wrong(p, "OF of CLUSTER REPLACE is an incarnation, as CLUSTER MEMBERS shows it, and "
+                        "none is 0");
+    }
     return 0;
 }
 

@@ -285,6 +285,11 @@ TEST(test_other_lock_commands)
     assert_true(r.value.data == NULL && r.force && r.incarnation == 255);
     r = good(LOCK, "CLUSTER REPLACE 3 h:1 OF ffffffffffffffff");
     assert_true(slice_is(&r.value, "h:1") && !r.force && r.incarnation == UINT64_MAX);
+    assert_int_equal(good(LOCK, "CLUSTER REPLACE 3 OF 0000000000000001").incarnation, 1);
+    bad(LOCK, "CLUSTER REPLACE 3 OF 0000000000000000", FL_EINVAL,
+        "OF of CLUSTER REPLACE is an incarnation, as CLUSTER MEMBERS shows it, and none is 0: "
+        "write "
+        "CLUSTER REPLACE id [host:port] [OF incarnation] [FORCE]");
     bad(LOCK, "CLUSTER REPLACE 3 OF 00000000000000fg", FL_EINVAL,
         "OF of CLUSTER REPLACE is an incarnation, as CLUSTER MEMBERS shows it: 16 digits of 0 to 9 "
         "and a to f: write CLUSTER REPLACE id [host:port] [OF incarnation] [FORCE]");
