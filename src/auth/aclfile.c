@@ -204,6 +204,7 @@ int aclfile_read(const char *path, unsigned rights, struct aclfile *ret, char *e
     if (f == NULL) {
         return io_error(errmsg, errmsg_size, "open the file of users", path);
     }
+    (void)setvbuf(f, NULL, _IONBF, 0); /* passwords stay in no buffer but ours */
     uint8_t *text = malloc(ACLFILE_SIZE_MAX + 1);
     size_t len = text == NULL ? 0 : fread(text, 1, ACLFILE_SIZE_MAX + 1, f);
     int rc = text == NULL ? FL_ENOMEM : 0;
@@ -223,6 +224,8 @@ int aclfile_read(const char *path, unsigned rights, struct aclfile *ret, char *e
     (void)fclose(f);
     if (rc == 0) {
         rc = aclfile_parse(path, (struct fli_slice){text, len}, rights, ret, errmsg, errmsg_size);
+    }
+    if (text != NULL) {
         explicit_bzero(text, len);
     }
     free(text);

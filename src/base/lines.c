@@ -34,6 +34,7 @@ int fli_line_first(const char *path, char *room, size_t size, char *why, size_t 
         (void)snprintf(why, why_size, "cannot open %.256s: %s", path, strerror(errno));
         return FL_EINVAL;
     }
+    (void)setvbuf(f, NULL, _IONBF, 0); /* the password stays in no buffer of stdio's */
     int rc = fli_line_read(f, room, size, &len, &reason);
     (void)fclose(f);
     if (rc == 1 && len > 0) {
