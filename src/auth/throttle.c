@@ -1,6 +1,7 @@
 /* throttle.c: see throttle.h. */
 #include "auth/throttle.h"
 
+#include <openssl/crypto.h>
 #include <string.h>
 
 #include "base/bytes.h"
@@ -160,19 +161,30 @@ static struct throttle_entry *find_failures(struct throttle *t, const struct thr
     return e != NULL && e->failures >= THROTTLE_FREE ? e : NULL;
 }
 
-static bool differs(const uint8_t *a, const uint8_t *b)
+static bool same_tag(const struct throttle_entry *e, const struct throttle_who *who)
 {
-    uint8_t d = 0;
-    for (unsigned i = 0; i < AUTH_TAG_SIZE; i++) {
-        d |= a[i] ^ b[i];
+    return CRYPTO_memcmp(e->tag, who->tag, sizeof e->tag) == 0;
+}
+
+/* Whether this is the password of the last login. After too many that were not it is forgotten:
+ * what is answered sooner, or later, tells a guesser as much as the answer. */
+static bool is_known(struct throttle *t, const struct throttle_who *who)
+{
+    struct throttle_entry *e = find(t, &t->logged_in, who, who->user);
+    if (e == NULL || same_tag(e, who)) {
+        return e != NULL;
     }
-    return d != 0;
+    if (e->judged == THROTTLE_JUDGED_MAX) {
+        drop(&t->logged_in, e);
+    } else {
+        e->judged++;
+    }
+    return false;
 }
 
 uint64_t throttle_ask(struct throttle *t, const struct throttle_who *who, uint64_t now_ms)
 {
-    const struct throttle_entry *known = find(t, &t->logged_in, who, who->user);
-    if (known != NULL && !differs(known->tag, who->tag)) {
+    if (is_known(t, who)) {
         return now_ms;
     }
     struct throttle_entry *all = find_failures(t, who, NOBODY, now_ms);
@@ -209,7 +221,7 @@ void throttle_failed(struct throttle *t, const struct throttle_who *who, uint64_
 {
     struct throttle_entry *known = find(t, &t->logged_in, who, who->user);
     t->failures++;
-    if (known != NULL && !differs(known->tag, who->tag)) { /* it is the password no more */
+    if (known != NULL && same_tag(known, who)) { /* it is the password no more */
         drop(&t->logged_in, known);
     }
     count(t, who, NOBODY, now_ms);
@@ -225,7 +237,10 @@ void throttle_succeeded(struct throttle *t, const struct throttle_who *who, uint
         drop(&t->failed, failed);
     }
     struct throttle_entry *e = note(t, &t->logged_in, who, who->user, now_ms);
-    if (e != NULL) {
+    /* A login that goes before others allows no more guesses: only one that did not makes an entry,
+     * or has another password. */
+    if (e != NULL && !same_tag(e, who)) {
+        e->judged = 0;
         memcpy(e->tag, who->tag, sizeof e->tag);
     }
 }

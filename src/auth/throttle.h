@@ -6,6 +6,9 @@
  *   any other                              its user's failures from this address: longer each time
  *                                          and those of the address: THROTTLE_STEP_MS apart
  *
+ * Whoever is told at once that a password is wrong has guessed at once, too. So a login goes before
+ * others for THROTTLE_JUDGED_MAX wrong passwords of its user from there, and for no more.
+ *
  * So guesses at one user's password come ever more slowly, guesses at many users' (or at invented
  * names) from one address at a constant pace, and whoever has logged in from there goes before all
  * of them. Others from there wait for a few turns of that pace.
@@ -27,6 +30,9 @@
 #define THROTTLE_STEP_MS UINT64_C(250)
 #define THROTTLE_STEP_MAX_MS UINT64_C(5000)
 #define THROTTLE_AHEAD_MS UINT64_C(15000) /* an attempt that would wait longer is refused */
+/* Wrong passwords from an address that are told from the right one at once, after a login from
+ * there had to wait like others. */
+#define THROTTLE_JUDGED_MAX 100u
 /* Time without a failure after which it is forgotten. */
 #define THROTTLE_FORGET_MS UINT64_C(600000)
 
@@ -47,6 +53,7 @@ struct throttle_entry {
     uint64_t at_ms;             /* the last failure, or login */
     uint64_t next_ms;           /* when the next attempt may be checked */
     unsigned failures;          /* 0: a login */
+    unsigned judged;            /* of a login: the wrong passwords that were told from it */
     uint8_t tag[AUTH_TAG_SIZE]; /* of a login */
 };
 

@@ -53,7 +53,8 @@
  *     AUDIT_ROOM                none: what finds no room is counted and told
  *   auth/throttle.h
  *     THROTTLE_MAX              addresses: fli_shares_most in auth/throttle.c
- *     THROTTLE_AHEAD_MS         users: known in auth/throttle.c
+ *     THROTTLE_AHEAD_MS         users: is_known in auth/throttle.c
+ *     THROTTLE_JUDGED_MAX       none: guesses, which cost a user of the same address only its lead
  *   net/client_list.h
  *     NET_LISTS_MAX             none: needs @admin
  *     NET_LISTED_TURN_MAX       none: needs @admin
