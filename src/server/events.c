@@ -116,9 +116,20 @@ static struct topic *topic_create(struct events *e, bool is_glob, struct fli_sli
     return t;
 }
 
-static void topic_free_unused(struct events *e, struct topic *t)
+/* A pattern counts for the address of the oldest of its subscriptions. */
+static void charge_oldest(struct events *e, struct topic *t)
+{
+    unsigned address = sub_at_topic(t->subs.next)->subscriber->address;
+    e->of_address[t->address].globs -= t->is_glob;
+    e->of_address[address].globs += t->is_glob;
+    t->address = address;
+}
+
+/* A subscription to it has gone. */
+static void topic_left(struct events *e, struct topic *t)
 {
     if (!fli_list_empty(&t->subs)) {
+        charge_oldest(e, t);
         return;
     }
     events_topic_gone(e, t);
@@ -186,7 +197,7 @@ static void sub_free(struct events *e, struct sub *sub)
     fli_list_remove(&sub->missed); /* these two if it is on such a list */
     fli_list_remove(&sub->min_live);
     free(sub);
-    topic_free_unused(e, t);
+    topic_left(e, t);
     if (e->subs_n == 0) {
         events_forget(e);
     }

@@ -108,7 +108,7 @@ struct events {
     unsigned globs_n;
     unsigned subs_n;
     struct {
-        unsigned subs, globs; /* of patterns those that it was the first to subscribe to */
+        unsigned subs, globs; /* of patterns those whose oldest subscription is its own */
     } of_address[EVENTS_ADDRESSES];
     unsigned wake_subs; /* subscriptions to Redisson's channels */
     unsigned costly_subscribers;

@@ -30,7 +30,7 @@ struct topic {
     bool costly;                      /* a costly pattern: matching it may take many steps */
     uint32_t lane_subs[EVENTS_LANES]; /* of `subs`, by the lane of the subscriber */
     uint16_t len;
-    unsigned address; /* of whom it was made for: a place in events.of_address */
+    unsigned address; /* of its oldest subscription: a place in events.of_address */
     uint8_t name[];
 };
 

@@ -327,6 +327,42 @@ TEST(test_addresses_have_a_share)
     end(&f);
 }
 
+/* A pattern counts for who holds it: when those that came first have left, for the next. */
+TEST(test_who_left_is_charged_no_more)
+{
+    enum { SHARE = EVENTS_ADDRESS_MAX(EVENTS_GLOBS_MAX), EACH = SHARE / EVENTS_PATTERNS_MAX };
+    struct fixture f;
+    start_many(&f, 2 * EACH + 2);
+    f.e.sink.address = address_of;
+    struct client *first = f.client;
+    struct client *second = f.client + EACH;
+    struct client *of_first = f.client + 2 * EACH;
+    struct client *of_second = of_first + 1;
+    of_first->address = 1;
+    of_second->address = 2;
+    for (unsigned i = 0; i < EACH; i++) {
+        unsigned from = i * EVENTS_PATTERNS_MAX;
+        first[i].address = 1;
+        second[i].address = 2;
+        fill(&f, &first[i], FLI_CMD_PSUBSCRIBE, "p", from, EVENTS_PATTERNS_MAX);
+        fill(&f, &second[i], FLI_CMD_PSUBSCRIBE, "p", from, EVENTS_PATTERNS_MAX);
+    }
+    fill(&f, of_second, FLI_CMD_PSUBSCRIBE, "second's", 0, 1);
+    refuse(&f, of_first, FLI_CMD_PSUBSCRIBE, "first's", "one address");
+    OK(&f, &first[0], FLI_CMD_PUNSUBSCRIBE, "p0"); /* one that the second holds */
+    fill(&f, of_first, FLI_CMD_PSUBSCRIBE, "first's", 0, 1);
+    refuse(&f, of_first, FLI_CMD_PSUBSCRIBE, "first's too", "one address");
+    for (unsigned i = 0; i < EACH; i++) {
+        events_drop(&f.e, first[i].subscriber);
+        first[i].subscriber = NULL;
+    }
+    fill(&f, of_first, FLI_CMD_PSUBSCRIBE, "first's", 1, 1);
+    refuse(&f, of_second, FLI_CMD_PSUBSCRIBE, "second's too", "one address");
+    OK(&f, &second[0], FLI_CMD_PUNSUBSCRIBE, "p0 p1"); /* it had one more than its share */
+    fill(&f, of_second, FLI_CMD_PSUBSCRIBE, "second's", 1, 1);
+    end(&f);
+}
+
 TEST(test_channel_and_pattern_both_hear)
 {
     struct fixture f;
