@@ -131,7 +131,15 @@ static bool load_head(struct loader *l)
            m->version <= machine_version_max();
 }
 
-/* A node without an incarnation must have the plan to be added; one with a plan has an address. */
+/* A node without an incarnation must have the plan to be added. What is forced is a plan to remove
+ * or to replace one. */
+static bool plan_ok(const struct node *n)
+{
+    bool leaves = n->plan == MACHINE_PLAN_REMOVE || n->plan == MACHINE_PLAN_REPLACE;
+    return n->plan <= MACHINE_PLAN_REPLACE &&
+           (n->incarnation != 0 || n->plan == MACHINE_PLAN_ADD) && (leaves || !n->forced);
+}
+
 static bool load_node(struct loader *l)
 {
     struct machine *m = l->m;
@@ -145,8 +153,7 @@ static bool load_node(struct loader *l)
     n.forced = flags >> 1;
     struct fli_slice address = fli_read_bytes(&l->r, fli_read_u16(&l->r));
     uint64_t last_id = m->n_nodes == 0 ? 0 : m->nodes[m->n_nodes - 1].id;
-    if (l->r.bad || n.id <= last_id || n.plan > MACHINE_PLAN_REPLACE || flags > 3 ||
-        (n.incarnation == 0 && n.plan != MACHINE_PLAN_ADD) ||
+    if (l->r.bad || n.id <= last_id || flags > 3 || !plan_ok(&n) ||
         address.len > MACHINE_NODE_ADDRESS_MAX ||
         (address.len > 0 && memchr(address.data, 0, address.len) != NULL)) {
         return false;

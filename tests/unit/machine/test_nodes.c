@@ -1,6 +1,13 @@
 /* test_nodes.c: what is to become of nodes, and the version of the cluster. */
 #include "fixture.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "machine/state.h"
+
 static struct machine_command node_command(uint8_t op, uint64_t id, uint64_t flags,
                                            const char *address)
 {
@@ -80,6 +87,38 @@ TEST_WITH(test_forced, fixture_setup, fixture_teardown)
     assert_true(node_of(k, 1).forced);
     RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
     assert_false(node_of(k, 1).forced);
+}
+
+/* How the process ends that checks the machine after its first node got this plan, forced. */
+static int status_of_check(struct fixture *k, enum machine_plan plan)
+{
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct rlimit none = {0, 0};
+        (void)setrlimit(RLIMIT_CORE, &none);
+        (void)signal(SIGABRT, SIG_DFL);
+        (void)close(STDERR_FILENO); /* nobody needs to read of it */
+        k->m->nodes[0].plan = (uint8_t)plan;
+        k->m->nodes[0].forced = 1;
+        machine_check(k->m);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+TEST_WITH(test_the_check_of_what_is_forced, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
+    for (enum machine_plan plan = MACHINE_PLAN_NONE; plan <= MACHINE_PLAN_REPLACE; plan++) {
+        bool leaves = plan == MACHINE_PLAN_REMOVE || plan == MACHINE_PLAN_REPLACE;
+        int status = status_of_check(k, plan);
+        assert_true(leaves ? status == 0 : WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    }
 }
 
 /* What was there may not come back, until its successor has settled. */

@@ -381,6 +381,36 @@ TEST_WITH(test_numbers_near_their_end, fixture_setup, fixture_teardown)
     fli_buf_fini(&a);
 }
 
+/* Only a plan to remove or to replace a node is forced. */
+TEST_WITH(test_forced_without_such_a_plan, fixture_setup, fixture_teardown)
+{
+    enum { NONE_OR_ADD = FL_ECORRUPT, FORCED = 2 };
+    static const int want[] = {[MACHINE_PLAN_NONE] = NONE_OR_ADD,
+                               [MACHINE_PLAN_ADD] = NONE_OR_ADD,
+                               [MACHINE_PLAN_REMOVE] = 0,
+                               [MACHINE_PLAN_REPLACE] = 0};
+    struct fixture *k = *state;
+    struct fli_buf a;
+    fixture_run(k, cmd_number(MACHINE_OP_JOIN, 1, 0x1122334455667788));
+    encode(k->m, &a);
+    uint8_t *node = memmem(a.data, a.len, "\x88\x77\x66\x55\x44\x33\x22\x11", 8);
+    assert_non_null(node);
+    uint8_t *plan = node + 8 + 8 + 4; /* behind incarnation, former and version */
+    for (unsigned i = 0; i < 2 * (sizeof want / sizeof want[0]); i++) {
+        struct machine *m = NULL;
+        plan[0] = (uint8_t)(i / 2);
+        plan[1] = i % 2 * FORCED;
+        fix_checksum(a.data, a.len);
+        assert_int_equal(machine_snapshot_decode(a.data, a.len, FIXTURE_SEED, &m),
+                         plan[1] == FORCED ? want[i / 2] : 0);
+        if (m != NULL) {
+            machine_check(m);
+        }
+        machine_destroy(m);
+    }
+    fli_buf_fini(&a);
+}
+
 /* Gives the user of this name another number and name, both names of seven letters. */
 static void refuse_user(struct fixture *k, const char *name, uint32_t uid, const char *other)
 {
