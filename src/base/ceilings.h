@@ -36,6 +36,7 @@
  *     DISPATCH_DUE_MAX          none: nobody waits for what is due
  *     DISPATCH_TOLD_MAX         waits: parked_take_told in server/parked.c
  *     DISPATCH_LISTINGS_MAX     addresses: fli_line_pop in server/listing.c
+ *     DISPATCH_LISTINGS_PASSED_MAX addresses: fli_line_pop in server/listing.c
  *     DISPATCH_LISTINGS_WAIT_MAX addresses: fli_shares_most in server/listing.c
  *   server/dispatch_private.h
  *     SIGNALS_MAX               addresses: SIGNALS_ADDRESS_MAX in server/signals.c

@@ -130,7 +130,9 @@ struct dispatch_config {
 #define DISPATCH_LISTINGS_MAX 4u /* in flight */
 /* Between checks whether clients have caught up. */
 #define DISPATCH_LISTINGS_POLL_MS UINT64_C(10)
-#define DISPATCH_LISTINGS_WAIT_MAX 4096u         /* in line, of all addresses */
+#define DISPATCH_LISTINGS_WAIT_MAX 4096u /* in line, of all addresses */
+/* Of clients that read too slowly, so many are passed over in a turn. */
+#define DISPATCH_LISTINGS_PASSED_MAX 2048u
 #define DISPATCH_LISTINGS_QUEUES 64u             /* for addresses, by their numbers */
 #define DISPATCH_LISTINGS_WAIT_MS UINT64_C(3000) /* how long one stands in line */
 

@@ -5,7 +5,11 @@
  * of them at once would keep the leader from its heartbeats until it is replaced, or would be cut
  * off. So a node has only a few in flight. The others stand in line here, where nothing else waits
  * behind them. Addresses take turns in it, and when it is full, the one with the most in line gives
- * up its last. A client that reads its answers too slowly is passed over.
+ * up its last.
+ *
+ * A client that reads its answers too slowly is passed over. A turn passes over twice as many as a
+ * connection may have in flight, so one of them hides nobody of its address. The next turn begins
+ * with the oldest again, so the requests of a connection keep their order.
  *
  * dispatch_turn() serves the line, never a result. A request that has stood in line too long is
  * answered BUSY, so that every client gets an answer even when each one takes its time. */
@@ -183,14 +187,16 @@ void listing_turn(struct dispatch *d)
     struct listing *l = NULL;
     struct fli_list passed;
     struct fli_list *link = NULL;
+    unsigned passed_n = 0;
     fli_list_init(&passed);
     while ((l = oldest(d)) != NULL && l->until_ms <= now_ms) {
         give_up(d, l);
     }
     while ((d->stopping || d->listings_in_flight < DISPATCH_LISTINGS_MAX) &&
-           (link = fli_line_pop(&d->listings)) != NULL) {
+           passed_n < DISPATCH_LISTINGS_PASSED_MAX && (link = fli_line_pop(&d->listings)) != NULL) {
         if (!d->stopping && is_behind(listing_of(link)->call)) {
             fli_list_push(&passed, link);
+            passed_n++;
         } else {
             serve(d, listing_of(link));
         }

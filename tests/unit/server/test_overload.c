@@ -161,6 +161,61 @@ TEST_WITH(who_is_behind_waits, fake_setup, fake_teardown)
     assert_true(a->answered && b->answered);
 }
 
+static const struct asked *slow; /* the first of many */
+static unsigned slow_n, looked_at;
+
+static bool the_slow_are_behind(void *request)
+{
+    const struct asked *a = request;
+    looked_at++;
+    return slow <= a && a < slow + slow_n;
+}
+
+/* Fills the line with requests of clients that do not read. Whether another one's is served? */
+static void look_behind(struct fake *f, unsigned n, uint64_t address, bool served)
+{
+    struct asked *many = calloc(n + 1, sizeof *many);
+    assert_non_null(many);
+    f->d->config.address = listing_address_of;
+    f->d->config.sink.behind = the_slow_are_behind;
+    slow = many;
+    slow_n = n;
+    listing_address = 1;
+    for (unsigned i = 0; i < n; i++) {
+        ask_show(f, &many[i], "theirs");
+    }
+    listing_address = address;
+    ask_show(f, &many[n], "mine");
+    assert_int_equal(f->d->listings_shares.taken, n + 1);
+    f->sent_n = 0;
+    looked_at = 0;
+    dispatch_turn(f->d);
+    assert_int_equal(f->sent_n, served);
+    assert_true(looked_at <= DISPATCH_LISTINGS_PASSED_MAX + 2);
+    slow_n = 0;
+    f->now_ms += DISPATCH_LISTINGS_WAIT_MS;
+    dispatch_turn(f->d);
+    assert_int_equal(f->d->listings_shares.taken, 0);
+    if (served) {
+        answer_list(&f->sent[0]);
+    }
+    for (unsigned i = 0; i <= n; i++) {
+        assert_true(many[i].answered);
+        fli_buf_fini(&many[i].reply);
+    }
+    free(many);
+}
+
+/* A turn passes over so many that one slow connection hides nobody of its address, and not over
+ * all; those of other addresses have their turn in between. */
+TEST_WITH(a_turn_passes_over_some, fake_setup, fake_teardown)
+{
+    look_behind(*state, DISPATCH_LISTINGS_PASSED_MAX - 1, 1, true);
+    look_behind(*state, DISPATCH_LISTINGS_PASSED_MAX, 1, false);
+    look_behind(*state, DISPATCH_LISTINGS_WAIT_MAX - 1, 1, false);
+    look_behind(*state, DISPATCH_LISTINGS_WAIT_MAX - 1, 2, true);
+}
+
 TEST_WITH(who_stands_in_line_is_answered, fake_setup, fake_teardown)
 {
     struct fake *f = *state;
