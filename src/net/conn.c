@@ -503,16 +503,17 @@ static void refuse(struct net_conn *c, bool full)
         return;
     }
     net_buffer_take(s, &c->out, s->limits.output_max);
+    const char *raise = s->limits.fixed ? ""
+                        : full          ? ", or raise connections-max"
+                                        : ", or raise address-connections and address-memory";
     int rc = full ? fli_resp_error(&c->out, "LIMIT",
-                                   "too many connections (this server takes %u): close some, or "
-                                   "raise connections-max",
-                                   s->limits.connections_max)
+                                   "too many connections (this server takes %u): close some%s",
+                                   s->limits.connections_max, raise)
                   : fli_resp_error(&c->out, "LIMIT",
                                    "your address has as many connections or as much memory as one "
-                                   "may (%u connection%s): close some, or raise "
-                                   "address-connections and address-memory",
+                                   "may (%u connection%s): close some%s",
                                    s->limits.address_connections_max,
-                                   fli_s(s->limits.address_connections_max));
+                                   fli_s(s->limits.address_connections_max), raise);
     c->last = true;
     net_conn_touch(c);
     if (rc != 0) {

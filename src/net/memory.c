@@ -131,6 +131,7 @@ static void try_send_reason(struct net_conn *c, const char *of, const char *opti
 static void cut(struct net_conn *c, const char *of, const char *option, size_t bytes)
 {
     struct net_server *s = c->server;
+    option = s->limits.fixed ? "a fixed limit" : option;
     net_server_log(s, 2,
                    "client %llu cut off: %s take %zu bytes, more than %s, and it the most, %zu",
                    (unsigned long long)c->id, of, bytes, option, c->bytes);

@@ -39,6 +39,7 @@ struct net_limits {
     /* A client whose machine takes no byte of what is sent to it for so long is cut off; 0: never.
      * What it has not read yet would keep memory that others need. */
     unsigned unread_ms;
+    bool fixed; /* the program has no options for the limits of connections and memory */
 };
 #define NET_UNREAD_MS 60000u /* for servers */
 

@@ -129,9 +129,10 @@ static void log_full(struct net_server *s, const struct net_conn *c, const struc
     net_conn_info(c, &info);
     net_server_log(s, 2,
                    "%s refused: its address has %u connections and %zu bytes; one may have %u and "
-                   "%zu (address-connections, address-memory)",
+                   "%zu%s",
                    info.peer, o->connections, o->bytes, s->limits.address_connections_max,
-                   s->limits.address_memory_max);
+                   s->limits.address_memory_max,
+                   s->limits.fixed ? "" : " (address-connections, address-memory)");
 }
 
 bool net_origin_join(struct net_conn *c)

@@ -558,6 +558,7 @@ static const struct net_limits limits = {
     .address_memory_max = SERVICE_CLIENT_MEMORY / 4 * 3,
     .idle_first_ms = 0,
     .unread_ms = NET_UNREAD_MS,
+    .fixed = true,
 };
 
 /* The last group may have lost its connections and still be running. */

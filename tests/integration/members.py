@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import ASK_AGAIN, PATIENCE_S, Deadline, RespError, ask_again, free_ports, main, wait_until
+from harness import ASK_AGAIN, PATIENCE_S, Deadline, RespError, ask_again, binary, free_ports, main, patient_env, wait_until
 from members_lab import MembersCase
 
 OWNER = 'owner-a-0123456789'
@@ -304,7 +305,18 @@ class Members(MembersCase):
         wait_until(lambda: not process.running(), 'the end of what was replaced')
         self.assertIn('node %d was replaced' % old.id, process.output())
         self.assertNotIn('cluster replace', process.last_output()) # it would throw out the node that took its place
+        self.discovered([old, self.cluster.leader()])
         self.finish(load)
+
+    def discovered(self, named):
+        """A tool that was told of some nodes, also of one that was replaced, goes on with the members of today."""
+        def seen():
+            done = subprocess.run([binary('fencelock'), 'status', '--discover', '--json', '--nodes', ','.join(n.address for n in named)],
+                                  capture_output=True, text=True, env=patient_env())
+            return done.returncode == 0 and sorted(n['address'] for n in json.loads(done.stdout)['nodes'])
+        members = sorted(n.address for n in self.cluster.nodes)
+        self.assertNotIn(named[0].address, members)
+        wait_until(lambda: seen() == members, 'the members of today')
 
     def test_moved(self):
         """To another port, leader and follower, by hand: first the word, then the node."""

@@ -148,6 +148,44 @@ TEST(who_goes_is_told)
                         "address may take (address-memory)");
 }
 
+static void refuse_with(struct net_limits limits, const char *want)
+{
+    struct fixture f;
+    limits.fixed = true;
+    fixture_start(&f, limits);
+    int first = client_open(&f);
+    must_serve(&f, first);
+    int more = client_open(&f);
+    client_hear(&f, more, want);
+    client_expect_clean_end(&f, more);
+    client_close(more);
+    client_close(first);
+    turn_until(&f, net_connections(f.server) == 0);
+    fixture_end(&f);
+}
+
+/* Of a server without options for its limits, none is named. */
+TEST(who_is_refused_is_told_of_no_option)
+{
+    struct net_limits limits = test_limits();
+    limits.address_connections_max = 1;
+    refuse_with(limits, "-LIMIT your address has as many connections or as much memory as one may "
+                        "(1 connection): close some\r\n");
+    limits = test_limits();
+    limits.connections_max = 1;
+    refuse_with(limits, "-LIMIT too many connections (this server takes 1): close some\r\n");
+}
+
+TEST(who_goes_is_told_of_a_fixed_limit)
+{
+    struct net_limits limits = test_limits();
+    limits.fixed = true;
+    limits.address_memory_max = 100000;
+    expect_cut_off_with(limits,
+                        "-LIMIT this client keeps the most of the memory that all clients of one "
+                        "address may take (a fixed limit)");
+}
+
 /* Clients that keep little are not cut off, but their address gets no further ones. */
 TEST(an_address_without_room_gets_no_more)
 {
