@@ -123,7 +123,7 @@ static void note_leader(struct election *e, bool running)
     const bool *is_gone = gone(e, leader);
     e->had_leader = e->had_leader || leader != 0 || replica_role(e->replica) == REPLICA_LEADER;
     if (!running) {
-        e->gone_id = 0;
+        end(e);
     } else if (leader != 0 && is_gone != NULL && *is_gone && (e->gone_id != leader || e->silent)) {
         begin(e, leader, true);
     } else if (leader != 0 && e->gone_id != leader && silence_ms >= enough_silence_ms(e, false)) {

@@ -174,12 +174,13 @@ static bool others_have_majority(const struct membership *m, uint64_t without)
     return up > voters / 2;
 }
 
-static void give_up_leadership(struct membership *m)
+static bool give_up_leadership(struct membership *m)
 {
     int rv = membership_transfer(m, 0, NULL, NULL);
     if (rv == FL_ENOTFOUND) {
-        host_log(&m->config.host, 4, "this node is to be removed, and nobody could lead instead");
+        membership_log_once(m, "this node is to be removed, and nobody could lead instead");
     }
+    return rv == 0;
 }
 
 static bool leads_since_just_now(const struct membership *m)
@@ -219,9 +220,9 @@ static bool take_out(struct membership *m, const struct machine_node *e)
         return false;
     }
     if (self) {
-        give_up_leadership(m);
-    } else if (configuration_remove(&c, e->id) == 0 && configuration_voters(&c) > 0 &&
-               change(m, &c)) {
+        return give_up_leadership(m); /* or other plans go on: a node that is added may lead */
+    }
+    if (configuration_remove(&c, e->id) == 0 && configuration_voters(&c) > 0 && change(m, &c)) {
         host_log(&m->config.host, 3, "node %" PRIu64 " is being removed from the cluster", e->id);
     }
     return true;

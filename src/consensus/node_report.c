@@ -216,15 +216,18 @@ static unsigned voters_that_differ(const struct node *n, unsigned *ret_voters)
 }
 
 /* All replicas have the same state behind the same entry. If not, one of them has met a fault of
- * its memory, or a defect of the program. It ends when a majority of the voters differs from it: so
- * whatever befalls a minority, this ends no other node. */
+ * its memory, or a defect of the program. It ends when a majority of the voters, and more than one,
+ * differs from it: so whatever befalls a minority, or a voter alone, this ends no other node. */
 static void compare_states(struct node *n, struct node_known_report *t)
 {
     const struct node_report *r = &t->report;
     unsigned voters;
     uint64_t own;
-    if (r->hash_version != MACHINE_HASH_VERSION ||
-        !replica_hash_at(n->replica, r->hash_index, &own)) {
+    if (r->hash_version != MACHINE_HASH_VERSION || r->hash_index == 0) {
+        t->differs = false; /* it may have a new disk */
+        return;
+    }
+    if (!replica_hash_at(n->replica, r->hash_index, &own)) {
         return;
     }
     if (own == r->hash) {
@@ -233,7 +236,7 @@ static void compare_states(struct node *n, struct node_known_report *t)
     }
     note_difference(n, t, r->hash_index);
     unsigned differ = voters_that_differ(n, &voters);
-    if (differ > voters / 2) {
+    if (differ > voters / 2 && differ > 1) {
         host_fail(&n->host, FL_ECORRUPT,
                   "the state of this node differs from that of %u of %u voters, behind entry "
                   "%" PRIu64 ": move %s away, run fencelock cluster replace %" PRIu64

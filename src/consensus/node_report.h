@@ -18,7 +18,7 @@
 #define NODE_REPORT_SIZE 60u
 
 /* A node that lacks more entries is still replaying its log, or is catching up: no leader chooses
- * it to take over. */
+ * it by itself to take over. */
 #define NODE_REPORT_NEAR 4096u
 
 void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZE]);

@@ -68,19 +68,18 @@ int node_starts_new(struct node *n, char *errmsg, size_t errmsg_size)
  * its newest segments are missing. Later starts are not refused for it: the files may come back. */
 static int check_tail(const struct node *n, char *errmsg, size_t errmsg_size)
 {
-    const struct starts *s = &n->starts.starts;
-    uint64_t term = log_get_hard_state(n->log).term;
-    uint64_t last = log_last_index(n->log);
-    if (last >= s->index && term >= s->term) {
+    uint64_t had = n->starts.starts.index;
+    uint64_t has = log_writes(n->log);
+    if (has >= had) {
         return 0;
     }
     snprintf(errmsg, errmsg_size,
-             "the log in %s is an older copy, or its newest part is missing: it had entry %" PRIu64
-             " and term %" PRIu64 ", and ends with entry %" PRIu64 " and term %" PRIu64
-             ": put back the files that were taken away; if they are lost, a member is replaced "
+             "the log in %s is an older copy, or its newest part is missing: it had %" PRIu64
+             " writes, and has %" PRIu64 " (up to entry %" PRIu64
+             "): put back the files that were taken away; if they are lost, a member is replaced "
              "(fencelock cluster replace %" PRIu64 "), and a node alone begins anew with "
              "fencelockd --recover-from %s --tokens-above N",
-             n->dir.log_path, s->index, s->term, last, term, n->id, n->dir.path);
+             n->dir.log_path, had, has, log_last_index(n->log), n->id, n->dir.path);
     return FL_EDENIED;
 }
 
@@ -106,6 +105,12 @@ int node_starts_load(struct node *n, char *errmsg, size_t errmsg_size)
     return check_tail(n, errmsg, errmsg_size);
 }
 
+static void note_writes(const struct node *n, struct starts *s)
+{
+    uint64_t writes = log_writes(n->log);
+    s->index = writes > s->index ? writes : s->index;
+}
+
 int node_starts_begin(struct node *n, const char *witness, bool reset, char *errmsg,
                       size_t errmsg_size)
 {
@@ -126,7 +131,7 @@ int node_starts_begin(struct node *n, const char *witness, bool reset, char *err
         }
     }
     k->starts.own = next;
-    k->starts.term = log_get_hard_state(n->log).term;
+    note_writes(n, &k->starts);
     k->starts.next = (struct start){.number = witness == NULL ? 0 : STARTS_RECORDED};
     if (store(n) != 0) {
         snprintf(errmsg, errmsg_size, "cannot write %s/starts: %s", n->dir.path, strerror(errno));
@@ -177,7 +182,7 @@ static void save_work(uv_work_t *req)
 static void save_done(uv_work_t *req, int status);
 
 /* Raises term and index to what is on this disk and stays there: only committed entries are never
- * truncated. */
+ * truncated. For the witness. */
 static void note_progress(const struct node *n, struct starts *s)
 {
     uint64_t index = node_starts_index(n);
@@ -197,7 +202,7 @@ static void save(struct node *n)
     struct node_starts *k = &n->starts;
     struct node_starts_save *w = &k->save;
     FLI_ASSERT(!w->busy);
-    note_progress(n, &k->starts);
+    note_writes(n, &k->starts);
     k->starts.sequence++; /* later changes are newer than this copy */
     w->node = n;
     w->awaited = k->due || k->again;
@@ -311,7 +316,7 @@ static bool starts_move(struct node *n)
 {
     struct node_starts *k = &n->starts;
     bool news = membership_take_starts_news(n->membership);
-    note_progress(n, &k->starts);
+    note_writes(n, &k->starts);
     return news || is_behind(&k->kept, &k->starts);
 }
 

@@ -172,6 +172,14 @@ static void note_slow_write(struct node *n, uint64_t longest_ns)
     }
 }
 
+static void hand_over(struct node *n, bool log)
+{
+    int rv = membership_transfer(n->membership, 0, log ? disk_transfer_done : NULL, n);
+    if (rv == FL_ENOTFOUND && log) {
+        host_log(&n->host, 1, "there is no other node that could lead instead");
+    }
+}
+
 /* A leader whose disk is full or dead would go on, since the others commit without its disk. It
  * would keep in memory every entry that it cannot write. If it gives nothing back, this node can
  * apply nothing that is not in memory, and brings no follower up to date. A follower gets no more
@@ -188,14 +196,16 @@ static void watch_disk(struct node *n)
     replica_set_unfit(n->replica, n->disk_hangs);
     if (!n->disk_hangs) {
         n->disk_logged_ms = 0;
-    } else if (waiting_ms > 2 * n->disk_logged_ms) {
+        return;
+    }
+    bool logged = waiting_ms > 2 * n->disk_logged_ms;
+    if (logged) {
         n->disk_logged_ms = waiting_ms;
         host_log(&n->host, 1, "the disk of %s has not finished a %s for %" PRIu64 " ms",
                  n->dir.path, reads ? "read" : "write", waiting_ms);
-        int rv = membership_transfer(n->membership, 0, disk_transfer_done, n);
-        if (rv == FL_ENOTFOUND) {
-            host_log(&n->host, 1, "there is no other node that could lead instead");
-        }
+    }
+    if (logged || waiting_ms % NODE_REPORT_MS < NODE_TICK_MS) { /* others may lead by now */
+        hand_over(n, logged);
     }
 }
 

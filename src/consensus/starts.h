@@ -20,8 +20,8 @@
  *   24     16    its start: number, nonce
  *   40     16    of a witness: the start that is about to be made; else STARTS_REFUSED,
  *                STARTS_RECORDED, or zeros
- *   56     16    term and index that were on the disk of this node; below them its log has lost its
- *                newest part
+ *   56     16    of a witness: term and index that were on the disk; else 0, and the number of the
+ *                last write of this node's log: one that ends earlier has lost its newest part
  *   72     8     how many others are known
  *   80     56    of each: id, incarnation, number, nonce, term, index, zeros
  *   976    4     CRC-32C of all before
@@ -57,7 +57,7 @@ struct starts {
     uint64_t sequence;
     uint64_t incarnation;
     struct start own, next;
-    uint64_t term, index;
+    uint64_t term, index; /* of a node's own file: 0, and log_writes() */
     unsigned n;
     struct starts_known known[KNOWN_MEMBERS_MAX];
 };

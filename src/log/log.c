@@ -490,6 +490,11 @@ void log_flush(struct log *l)
     log_begin_write(l);
 }
 
+uint64_t log_writes(const struct log *l)
+{
+    return l->next_number - 1 - (l->under_way != NULL);
+}
+
 void log_compact(struct log *l, uint64_t index)
 {
     log_read_done(l);

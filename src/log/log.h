@@ -131,6 +131,10 @@ size_t log_room(const struct log *l);
  * done. Call it once a turn of the loop, after all appends. */
 void log_flush(struct log *l);
 
+/* The number of the last write that is on disk. It counts on over restarts, truncations and
+ * installed snapshots, and never goes back: a log with a smaller one has lost its newest part. */
+uint64_t log_writes(const struct log *l);
+
 uint64_t log_position(const struct log *l); /* of the last append, 0 before the first */
 uint64_t log_durable(const struct log *l);  /* all positions up to this are on disk */
 

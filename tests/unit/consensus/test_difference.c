@@ -140,3 +140,22 @@ TEST_WITH(two_that_differ_go_on, cluster_set_up, cluster_tear_down)
     assert_int_equal(c->nodes[0].fatal, 0);
     assert_int_equal(c->nodes[1].fatal, 0);
 }
+
+/* A voter alone is the majority of one. The learner beside it has the only other copy. */
+TEST_WITH(a_learner_beside_one_voter_goes_on, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up_electing(state, 2);
+    unsigned leader = cluster_wait_leader(c);
+    struct node *learner = c->nodes[1 - leader].node;
+    const struct configuration *seen = replica_configuration(learner->replica);
+    for (unsigned i = 0; i < seen->n; i++) { /* as it will see it */
+        if (seen->servers[i].id == learner->id) {
+            ((struct configuration *)(uintptr_t)seen)->servers[i].role = CONFIGURATION_LEARNER;
+        }
+    }
+    damage_state(node_machine(c->nodes[leader].node));
+    apply_many(c, leader);
+    cluster_until(c, both_differ, c, "two nodes that know that they differ");
+    apply_many(c, leader);
+    assert_int_equal(c->nodes[1 - leader].fatal, 0);
+}

@@ -180,3 +180,37 @@ TEST(a_name_that_is_taken)
     rig_sync(&r);
     rig_fini(&r);
 }
+
+/* Whoever wrote the number down elsewhere sees that the newest part of a log is missing, whatever
+ * was in it: a vote, an entry that is not committed, a truncation, an installed snapshot. */
+TEST(writes_are_counted_for_good)
+{
+    struct rig it;
+    struct rig *r = &it;
+    rig_init(r, 1, UINT64_C(32) << 10);
+    rig_open(r);
+    struct log_hard_state hs = {.term = 1, .vote = 2};
+    uint64_t before = log_writes(r->log);
+    assert_int_not_equal(rig_append(r, 1, 20), 0);
+    assert_int_equal(log_writes(r->log), before); /* it is not on disk yet */
+    log_flush(r->log);
+    assert_int_equal(log_writes(r->log), before);
+    sim_device_finish(r->sim, LOG_LANE_WRITE);
+    assert_int_equal(log_writes(r->log), before + 1);
+    assert_int_not_equal(log_set_hard_state(r->log, &hs), 0);
+    rig_sync(r);
+    assert_int_equal(log_writes(r->log), before + 2);
+    assert_int_not_equal(log_truncate(r->log, 1), 0);
+    rig_sync(r);
+    rig_crash(r, SIM_CRASH_POWER);
+    rig_open(r);
+    assert_int_equal(log_writes(r->log), before + 3);
+    assert_int_not_equal(log_reset(r->log, 1000, 4), 0);
+    rig_sync(r);
+    assert_int_not_equal(rig_append(r, 4, 20), 0);
+    log_flush(r->log); /* and is lost */
+    rig_crash(r, SIM_CRASH_POWER);
+    rig_open(r);
+    assert_true(log_writes(r->log) >= before + 4);
+    rig_fini(r);
+}
