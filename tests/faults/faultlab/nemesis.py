@@ -62,6 +62,8 @@ def kind(name):
 def children_of(process):
     """Of a node; what is in between (`ip netns exec`) becomes the node itself."""
     found = []
+    if process is None: # it was not started yet
+        return found
     try:
         for thread in os.listdir('/proc/%d/task' % process.pid):
             with open('/proc/%d/task/%s/children' % (process.pid, thread)) as f:
