@@ -155,6 +155,34 @@ class DiskFull(Case):
         wait_until(lambda: known() == ['1', '2'], 'the identity file')
         self.assertTrue(small.running())
 
+    def tool(self, *args, nodes):
+        argv = [binary('fencelock'), *args, '--nodes', ','.join(n.address for n in nodes)]
+        return subprocess.run(argv, capture_output=True, text=True, env=patient_env())
+
+    def test_what_is_said_when_nothing_is_granted(self):
+        """Of two that are up both are needed, and one waits for its disk: to grant, and to make either of them leader."""
+        small, leader, gone = self.cluster.nodes
+        self.cluster.make_leader(leader)
+        self.cluster.steady()
+        use_up_bytes(small.data)
+        def waits():
+            self.fill(leader)
+            return small.info()['log_waits_for_segment']
+        wait_until(waits, 'a node that waits for room')
+        gone.kill()
+        def nothing():
+            done = self.tool('bench', '--duration', '1s', '--clients', '2', '--timeout', '10s', nodes=[small, leader])
+            return 'nothing was granted in this time: see fencelock status' in done.stderr and done
+        done = wait_until(nothing, 'a bench that was granted nothing')
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        leader.kill()
+        leader.launch()
+        def said():
+            done = self.tool('health', nodes=[small, leader])
+            return small.address + ' waits for its disk, which is full or slow' in done.stdout and done
+        done = wait_until(said, 'health to name the disk')
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+
     def test_a_node_whose_disk_is_full_waits_and_goes_on(self):
         """It follows for as long as there is room in its segments, then waits, also over a SIGKILL; nothing of it is lost."""
         small, other = self.cluster.nodes[:2]
