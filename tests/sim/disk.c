@@ -23,7 +23,7 @@
 
 #define UNSYNCED_MS 400u
 #define PREPARE_MS 20u
-#define READ_SLOW_MS 1000u /* some reads take so long at most */
+#define READ_SLOW_MS 1000u /* some reads take so long at most, before all is healed */
 #define TEAR_BYTES ((size_t)2048)
 
 static struct log_device_ops ops;
@@ -142,8 +142,9 @@ static void device_start(struct log_device *d, enum log_lane lane, struct log_io
     if (lane == LOG_LANE_BACKGROUND) {
         plan(n, lane, io->delay_ms + duration(s) + sim_below(s, PREPARE_MS));
     } else if (lane == LOG_LANE_READ) {
+        bool slow = !s->healed && sim_below(s, 4) == 0;
         s->marks->reads++;
-        plan(n, lane, duration(s) + (sim_below(s, 4) == 0 ? sim_below(s, READ_SLOW_MS) : 0));
+        plan(n, lane, duration(s) + (slow ? sim_below(s, READ_SLOW_MS) : 0));
     } else {
         plan(n, lane, s->orders.sabotage == SIM_SABOTAGE_NO_SYNC ? 0 : duration(s));
     }
