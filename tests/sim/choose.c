@@ -61,10 +61,6 @@ static void choose_pipelines(struct sim *s)
     o->weight[SIM_FAULT_PIPELINE] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 12) : 0;
     unsigned late = (unsigned)pick(r, 2, 30);
     o->weight[SIM_FAULT_LATE] = o->weight[SIM_FAULT_PIPELINE] != 0 ? late : 0;
-    if (s->orders.members_heavy) { /* which has enough of its own */
-        o->weight[SIM_FAULT_PIPELINE] = 0;
-        o->weight[SIM_FAULT_LATE] = 0;
-    }
 }
 
 /* A long run always has snapshots and changes of members. */

@@ -4,7 +4,8 @@
  *
  *   remove   asked for --> out of the log --> (its disk is emptied, or not) --> asked to be added
  *            --> a voter that has everything
- *   replace  asked for --> granted or planned --> its disk is emptied --> a voter that has all
+ *   replace  asked for, with the incarnation that goes --> granted, planned or done before --> its
+ *            disk is emptied, if it is still the one that goes --> a voter that has all
  *   move     asked for --> the log has the address */
 #include <stdio.h>
 
@@ -36,13 +37,19 @@ static void check_move(const struct sim_node *n, int status)
               of->index + 1, n->index + 1);
 }
 
+/* A replacement that was made before is as good as one that is made now. */
+static void note_answer(struct sim_node *n, int status)
+{
+    n->granted = status == 0 || (status == FL_EEXISTS && n->change == SIM_CHANGE_REPLACE);
+    sim_members_note_answer(n->sim, status);
+}
+
 static void answered(void *ctx, int status)
 {
     struct sim_node *n = ctx;
     check_move(n, status);
     n->asked = false;
-    n->granted = status == 0;
-    sim_members_note_answer(n->sim, status);
+    note_answer(n, status);
     SIM_TRACE(n->sim, "a change of node %u ends with %s", n->index + 1, fl_err_name(status));
 }
 
@@ -53,6 +60,9 @@ static void ask(struct sim_node *n, struct sim_node *leader, enum node_change_ki
     if (kind != NODE_CHANGE_REMOVE) {
         address_of(n, n->port, what.address);
     }
+    if (kind == NODE_CHANGE_REPLACE) {
+        what.incarnation = n->goes;
+    }
     s->current = leader;
     n->asked = true;
     n->asked_of = leader;
@@ -61,7 +71,7 @@ static void ask(struct sim_node *n, struct sim_node *leader, enum node_change_ki
     s->current = NULL;
     if (rv != 0) {
         n->asked = false;
-        sim_members_note_answer(s, rv);
+        note_answer(n, rv);
         return;
     }
     s->marks->plan_remove += kind == NODE_CHANGE_REMOVE;
@@ -81,6 +91,7 @@ void sim_member_begin(struct sim_node *n, const struct sim_fault *f)
     n->change = kinds[f->k % 3];
     n->keeps_disk = f->both;
     n->granted = false;
+    n->goes = 0;
     n->wiped = true;
     n->whole = false;
     n->port = n->change == SIM_CHANGE_REMOVE ? n->port : 2 + (n->port + 1) % 5;
@@ -137,8 +148,15 @@ static bool wipe_again(struct sim_node *n, const struct sim_node *leader)
     }
     SIM_TRACE(s, "node %u loses its disk while it joins", n->index + 1);
     s->marks->wiped_while_joining++;
+    n->goes = known;
     come_back(n, true);
     return true;
+}
+
+/* The one that OF of CLUSTER REPLACE names. */
+static uint64_t incarnation_of(const struct machine_node *node)
+{
+    return node->incarnation != 0 ? node->incarnation : node->former;
 }
 
 void sim_member_tend(struct sim_node *n)
@@ -161,9 +179,11 @@ void sim_member_tend(struct sim_node *n)
         }
         break;
     case SIM_CHANGE_REPLACE:
-        /* Another plan says nothing: it may still be the one by which the node was added. */
+        n->goes = n->goes != 0 ? n->goes : incarnation_of(&node);
+        /* Another plan says nothing: it may still be the one by which the node was added. A disk
+         * that was emptied before may have been taken in meanwhile: it stays. */
         if (n->granted || node.plan == MACHINE_PLAN_REPLACE) {
-            come_back(n, true);
+            come_back(n, n->disk.identity.incarnation == n->goes);
             n->change = SIM_CHANGE_ADD;
         } else {
             ask(n, leader, NODE_CHANGE_REPLACE);

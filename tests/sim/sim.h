@@ -200,6 +200,7 @@ struct sim_node {
     uint64_t restart_at;
     bool wiped;             /* since its disk was lost it has not been a voter that is up to date */
     bool granted;           /* the change that was asked for last */
+    uint64_t goes;          /* the incarnation that its operator replaces */
     bool whole, forgetting; /* whole: with wiped: it was forgotten and has lost nothing */
     bool rotten;            /* its disk is, and nobody has noticed yet */
     struct sim_older older;
