@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim.h"
+#include "steps.h"
 
 #define UNSYNCED_MS 400u
 #define PREPARE_MS 20u
@@ -498,6 +498,7 @@ int starts_store(struct data_dir *d, struct starts *s)
         errno = EIO;
         return FL_EIO;
     }
+    sim_steps_stored(n, s);
     n->disk.has_starts = true;
     n->disk.starts = *s;
     return 0;

@@ -2,7 +2,7 @@
 #ifndef SIM_MEMBERS_H
 #define SIM_MEMBERS_H
 
-#include "sim.h"
+#include "steps.h"
 
 void sim_members_choose(struct sim *s); /* with --members-heavy */
 void sim_members_check_starts(const struct membership *m, const struct starts *before);

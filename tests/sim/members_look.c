@@ -42,6 +42,7 @@ size_t __wrap_node_starts_message(struct node *n, uint8_t out[STARTS_MESSAGE_MAX
     SIM_CHECK(s, rv == 0 && told.index <= replica_commit_index(n->replica),
               "node %llu tells of entry %llu, and has committed %llu", (unsigned long long)n->id,
               (unsigned long long)told.index, (unsigned long long)replica_commit_index(n->replica));
+    sim_steps_told(s->current, &told);
     return len;
 }
 
@@ -71,6 +72,9 @@ void sim_members_check_verdict(struct sim_node *by, const struct peer_identity *
     SIM_CHECK(by->sim, verdict != HANDSHAKE_WELCOME || joined || decides,
               "node %u, which does not lead, lets in node %llu, which has not joined",
               by->index + 1, (unsigned long long)peer->node_id);
+    if (verdict == HANDSHAKE_WELCOME) {
+        sim_steps_let_in(by, peer);
+    }
     marks->called_welcome += verdict == HANDSHAKE_WELCOME;
     marks->called_undecided += verdict == HANDSHAKE_UNDECIDED;
     marks->called_stranger += verdict == HANDSHAKE_STRANGER;
@@ -160,6 +164,7 @@ static void note_state(struct sim_marks *marks, enum sim_member_state state)
 /* Called by the first node that has applied an entry. */
 void sim_members_look(const struct sim_node *by)
 {
+    sim_steps_plans(by);
     for (unsigned i = 0; i < by->sim->n; i++) {
         struct sim_node *n = &by->sim->nodes[i];
         enum sim_member_state state = state_of(by, i + 1);

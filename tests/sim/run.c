@@ -3,7 +3,7 @@
  * and every lease must end by itself and all replicas must be equal. */
 #include <stdlib.h>
 
-#include "sim.h"
+#include "steps.h"
 
 #define FORM_BOUND_MS 20000u
 #define ANSWER_BOUND_MS 40000u /* from healing to the last answer */
@@ -121,6 +121,7 @@ uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsig
         sim_options_print(s, stdout);
     }
     sim_oracle_init(s);
+    sim_steps_init(s);
     sim_redis_init(s);
     sim_reenter_init(s);
     sim_store_init(s);
@@ -143,6 +144,7 @@ uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsig
     sim_event_queue_fini(s);
     sim_net_fini(s);
     sim_oracle_fini(s);
+    sim_steps_fini(s);
     sim_reenter_fini(s);
     free(s);
     return digest;

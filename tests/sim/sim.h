@@ -18,6 +18,7 @@
  *   store     the storage that checks tokens
  *   sending   what became of each request, and what was said of it
  *   users     administrators, and the logins of clients;  rights: what users may, for the oracle
+ *   steps     what must hold after every step, of all nodes at once
  *   cut       the power goes at a point of one's choosing
  *   faults    what goes wrong and when: a list made from the seed, from which items can be left out
  *   members   an operator who adds, removes, replaces and moves nodes
@@ -496,7 +497,10 @@ struct sim_link {
     uint64_t slow_until;
 };
 
+struct sim_steps;
+
 struct sim {
+    struct sim_steps *steps; /* see steps.c */
     struct sim_orders orders;
     struct sim_options options;
     struct sim_random random;      /* network, disks */

@@ -1,0 +1,324 @@
+/* steps.c: what must hold after every step, of all nodes at once; and of what a node says to others
+ * and writes to its disk. Nothing here waits for the harm that a mistake does later.
+ *
+ *   - What one node counts as committed, entries and changes of members, all others do.
+ *   - A change of the configuration differs from the committed one before it in one member. It is
+ *     made in a term that has begun. Whoever is taken out or moved leaves a majority of the others
+ *     connected. Whoever gets a vote has on its disk that it is a member.
+ *   - A directory votes for one candidate in a term, in all its lives, and what it confirms is on
+ *     its disk. One that is an older copy does neither.
+ *   - What a directory knows of starts and members does not go back. */
+#include "steps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "consensus/membership_private.h"
+#include "consensus/message_codec.h"
+
+struct vote {
+    uint64_t incarnation, term, candidate;
+};
+
+struct sim_steps {
+    uint64_t *terms; /* of committed entries, by index; 0: unknown */
+    size_t terms_cap;
+    uint64_t committed; /* the most that any node has committed */
+    struct vote *votes;
+    size_t votes_cap, votes_len;
+};
+
+void sim_steps_init(struct sim *s)
+{
+    s->steps = calloc(1, sizeof *s->steps);
+    FLI_ASSERT(s->steps != NULL);
+}
+
+void sim_steps_fini(struct sim *s)
+{
+    free(s->steps->terms);
+    free(s->steps->votes);
+    free(s->steps);
+}
+
+static unsigned long long ull(uint64_t n)
+{
+    return n;
+}
+
+/* ---- what is committed ---- */
+
+/* One that a node has committed is committed; its log has those before it as well. */
+static void note_committed(const struct sim_node *n, uint64_t index)
+{
+    struct sim_steps *k = n->sim->steps;
+    uint64_t first = k->committed < index ? k->committed + 1 : index;
+    k->terms = sim_grow(k->terms, &k->terms_cap, index + 1, sizeof *k->terms);
+    for (uint64_t i = first; i <= index; i++) {
+        uint64_t term = log_term_of(n->node->log, i);
+        SIM_CHECK(n->sim, term == 0 || k->terms[i] == 0 || k->terms[i] == term,
+                  "node %u counts entry %llu of term %llu as committed, which is of term %llu",
+                  n->index + 1, ull(i), ull(term), ull(k->terms[i]));
+        k->terms[i] = k->terms[i] == 0 ? term : k->terms[i];
+    }
+    k->committed = k->committed < index ? index : k->committed;
+}
+
+/* A cluster begins with the change at index 1. */
+static void check_change_committed(const struct sim_node *n)
+{
+    const struct sim_steps *k = n->sim->steps;
+    uint64_t index = n->raft->configuration_committed_index;
+    uint64_t term = index <= 1 ? 0 : log_term_of(n->node->log, index);
+    SIM_CHECK(n->sim, index <= 1 || index <= k->committed,
+              "node %u counts the change at %llu as committed, and no node has committed it",
+              n->index + 1, ull(index));
+    SIM_CHECK(n->sim, term == 0 || k->terms[index] == 0 || k->terms[index] == term,
+              "node %u counts its change at %llu as committed, where another one is", n->index + 1,
+              ull(index));
+}
+
+void sim_steps_node(struct sim_node *n)
+{
+    uint64_t index = raft_commit_index(n->raft);
+    if (index != 0) {
+        note_committed(n, index);
+    }
+    check_change_committed(n);
+}
+
+/* ---- changes of members ---- */
+
+static unsigned connected(const struct sim_node *leader, const struct configuration *c,
+                          uint64_t without, unsigned *ret_voters)
+{
+    unsigned up = 0;
+    *ret_voters = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        uint64_t id = c->servers[i].id;
+        if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
+            ++*ret_voters;
+            up += id == leader->index + 1 || relay_server_connected(leader->node->followers, id);
+        }
+    }
+    return up;
+}
+
+static void check_leaves(const struct sim_node *leader, uint64_t id, const struct configuration *c)
+{
+    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
+    unsigned voters;
+    unsigned up = connected(leader, c, id, &voters);
+    (void)machine_node_find(fsm_machine(leader->node->fsm), id, &e);
+    SIM_CHECK(leader->sim, e.plan == MACHINE_PLAN_REMOVE || e.plan == MACHINE_PLAN_REPLACE,
+              "node %llu is taken out, and nobody has asked for it", ull(id));
+    SIM_CHECK(leader->sim, id != leader->index + 1, "leader %llu takes itself out", ull(id));
+    SIM_CHECK(leader->sim, e.forced || up > voters / 2,
+              "node %llu is taken out while %u of the %u others are connected", ull(id), up,
+              voters);
+}
+
+/* The one that moves is away until it is started at its new address. */
+static void check_moves(const struct sim_node *leader, const struct configuration_server *is,
+                        const struct configuration *c)
+{
+    unsigned others;
+    unsigned up = connected(leader, c, is->id, &others);
+    SIM_CHECK(leader->sim, is->role != CONFIGURATION_VOTER || others == 0 || up > (others + 1) / 2,
+              "node %llu moves while %u of the %u others are connected", ull(is->id), up, others);
+}
+
+/* When it is started again, it must know by itself that it may vote. */
+static void check_gets_vote(const struct sim_node *leader, uint64_t id)
+{
+    const struct identity *on_disk = &leader->sim->nodes[id - 1].disk.identity;
+    uint64_t joined = machine_incarnation(fsm_machine(leader->node->fsm), id);
+    SIM_CHECK(leader->sim, on_disk->incarnation != joined || identity_known(on_disk, id) == joined,
+              "node %llu gets a vote, and has not on its disk that it is a member", ull(id));
+}
+
+static unsigned compare(const struct sim_node *leader, const struct configuration *was,
+                        const struct configuration *is)
+{
+    unsigned differ = 0;
+    for (unsigned i = 0; i < was->n; i++) {
+        if (configuration_find(is, was->servers[i].id) == NULL) {
+            check_leaves(leader, was->servers[i].id, is);
+            differ++;
+        }
+    }
+    for (unsigned i = 0; i < is->n; i++) {
+        const struct configuration_server *now = &is->servers[i];
+        const struct configuration_server *before = configuration_find(was, now->id);
+        bool votes = now->role == CONFIGURATION_VOTER &&
+                     (before == NULL || before->role != CONFIGURATION_VOTER);
+        bool moves = before != NULL && strcmp(before->address, now->address) != 0;
+        if (votes) {
+            check_gets_vote(leader, now->id);
+        }
+        if (moves) {
+            check_moves(leader, now, is);
+        }
+        differ += before == NULL || votes || moves;
+    }
+    return differ;
+}
+
+int __real_replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c);
+int __wrap_replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c);
+
+int __wrap_replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c)
+{
+    struct sim_node *n = sim_running->current;
+    struct configuration was = *replica_configuration(r);
+    uint64_t index = replica_configuration_index(r);
+    uint64_t commit = raft_commit_index(n->raft);
+    int rv = __real_replica_change(r, now_ms, c);
+    if (rv != 0 || n->ghost) {
+        return rv;
+    }
+    uint64_t term = log_term_of(n->node->log, commit);
+    SIM_CHECK(n->sim, index <= commit, "a change follows the one at %llu, which is not committed",
+              ull(index));
+    SIM_CHECK(n->sim, term == 0 || term == replica_term(r),
+              "node %u changes members in term %llu, and has committed nothing of it", n->index + 1,
+              ull(replica_term(r)));
+    unsigned differ = compare(n, &was, c);
+    SIM_CHECK(n->sim, differ == 1, "one change changes %u members", differ);
+    return rv;
+}
+
+/* Called by the first node that has applied an entry. */
+void sim_steps_plans(const struct sim_node *by)
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned n = machine_nodes(fsm_machine(by->node->fsm), nodes);
+    const struct configuration *c = replica_configuration(by->node->replica);
+    unsigned leave = 0;
+    for (unsigned i = 0; i < n; i++) {
+        bool goes = nodes[i].plan == MACHINE_PLAN_REMOVE || nodes[i].plan == MACHINE_PLAN_REPLACE;
+        leave += goes && configuration_find(c, nodes[i].id) != NULL;
+    }
+    SIM_CHECK(by->sim, leave <= 1, "%u members are to leave at once", leave);
+}
+
+/* ---- what is said to others ---- */
+
+static void check_vote(struct sim_node *n, uint64_t term, uint64_t candidate)
+{
+    struct sim_steps *k = n->sim->steps;
+    uint64_t incarnation = n->disk.identity.incarnation;
+    for (size_t i = k->votes_len; i > 0; i--) {
+        const struct vote *v = &k->votes[i - 1];
+        if (v->incarnation == incarnation && v->term == term) {
+            SIM_CHECK(n->sim, v->candidate == candidate,
+                      "node %u votes for %llu in term %llu, and has voted for %llu", n->index + 1,
+                      ull(candidate), ull(term), ull(v->candidate));
+            return;
+        }
+    }
+    k->votes = sim_grow(k->votes, &k->votes_cap, k->votes_len + 1, sizeof *k->votes);
+    k->votes[k->votes_len++] = (struct vote){incarnation, term, candidate};
+}
+
+static void check_confirms(const struct sim_node *n, uint64_t index)
+{
+    uint64_t durable = log_durable_index(n->node->log);
+    uint64_t snapshot = replica_snapshot_index(n->node->replica);
+    SIM_CHECK(n->sim, index <= durable || index <= snapshot,
+              "node %u confirms entry %llu, and has %llu on its disk", n->index + 1, ull(index),
+              ull(durable));
+}
+
+static void check_said(struct sim_node *n, uint64_t to, uint8_t type, struct fli_slice head)
+{
+    struct raft_entry entries[MESSAGE_ENTRIES_MAX];
+    struct raft_message m;
+    bool read =
+        (type == MESSAGE_VOTE_RESULT || type == MESSAGE_APPEND_RESULT || type == MESSAGE_VOTE) &&
+        message_decode(type, head, entries, &m) == 0;
+    if (!read) {
+        return;
+    }
+    bool votes = type == MESSAGE_VOTE_RESULT && m.request_vote_result.vote_granted &&
+                 !m.request_vote_result.pre_vote;
+    bool confirms = type == MESSAGE_APPEND_RESULT && m.append_entries_result.rejected == 0 &&
+                    m.append_entries_result.last_log_index > 0;
+    SIM_CHECK(n->sim, n->older.phase != SIM_OLDER_BACK || (!votes && !confirms),
+              "node %u %s with an older copy of its disk", n->index + 1,
+              votes ? "votes" : "confirms");
+    if (votes) {
+        check_vote(n, m.request_vote_result.term, to);
+    } else if (confirms) {
+        check_confirms(n, m.append_entries_result.last_log_index);
+    } else if (type == MESSAGE_VOTE && !m.request_vote.pre_vote) {
+        check_vote(n, m.request_vote.term, n->index + 1);
+    }
+}
+
+int __real_outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type,
+                         const struct fli_slice *parts, unsigned n);
+int __wrap_outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type,
+                         const struct fli_slice *parts, unsigned n);
+
+int __wrap_outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type,
+                         const struct fli_slice *parts, unsigned n)
+{
+    struct sim_node *node = sim_running->current;
+    int rv = __real_outbound_send(o, peer_id, type, parts, n);
+    if (rv == 0 && !node->ghost && !node->cut) {
+        check_said(node, peer_id, type, parts[0]);
+    }
+    return rv;
+}
+
+/* ---- starts ---- */
+
+static const struct starts_known *on_disk(const struct sim_node *n, const struct starts_known *k)
+{
+    return starts_find(&n->disk.starts, k->id, k->incarnation);
+}
+
+void sim_steps_told(const struct sim_node *n, const struct starts_message *told)
+{
+    const struct starts *disk = &n->disk.starts;
+    if (n->ghost || n->disk.frozen) {
+        return;
+    }
+    for (unsigned i = 0; i < told->n; i++) {
+        const struct starts_known *k = &told->list[i];
+        const struct starts_known *is = on_disk(n, k);
+        uint64_t number = i == 0 ? disk->own.number : is == NULL ? 0 : is->start.number;
+        SIM_CHECK(n->sim, number >= k->start.number,
+                  "node %u tells of start %llu of node %llu, and has %llu on its disk",
+                  n->index + 1, ull(k->start.number), ull(k->id), ull(number));
+    }
+}
+
+void sim_steps_let_in(const struct sim_node *by, const struct peer_identity *peer)
+{
+    const struct starts_known *k = starts_find(&by->disk.starts, peer->node_id, peer->incarnation);
+    SIM_CHECK(by->sim, by->disk.frozen || (k != NULL && k->start.number >= peer->start.number),
+              "node %u lets in start %llu of node %llu, and has not noted that on its disk",
+              by->index + 1, ull(peer->start.number), ull(peer->node_id));
+}
+
+/* A write that is late must not undo a later one. */
+void sim_steps_stored(const struct sim_node *n, const struct starts *s)
+{
+    const struct starts *was = &n->disk.starts;
+    if (!n->disk.has_starts || was->incarnation != s->incarnation) {
+        return;
+    }
+    SIM_CHECK(n->sim,
+              s->own.number >= was->own.number && s->term >= was->term && s->index >= was->index,
+              "what node %u has written of its own start goes back", n->index + 1);
+    for (unsigned i = 0; i < was->n; i++) {
+        const struct starts_known *k = &was->known[i];
+        const struct starts_known *is = starts_find(s, k->id, k->incarnation);
+        SIM_CHECK(n->sim,
+                  is == NULL || (is->start.number >= k->start.number && is->term >= k->term &&
+                                 is->index >= k->index),
+                  "what node %u has written of node %llu goes back", n->index + 1, ull(k->id));
+    }
+}

@@ -1,0 +1,15 @@
+/* steps.h: what must hold after every step, of all nodes at once; see steps.c. */
+#ifndef SIM_STEPS_H
+#define SIM_STEPS_H
+
+#include "sim.h"
+
+void sim_steps_init(struct sim *s);
+void sim_steps_fini(struct sim *s);
+void sim_steps_node(struct sim_node *n);
+void sim_steps_plans(const struct sim_node *by);
+void sim_steps_told(const struct sim_node *n, const struct starts_message *told);
+void sim_steps_let_in(const struct sim_node *by, const struct peer_identity *peer);
+void sim_steps_stored(const struct sim_node *n, const struct starts *s);
+
+#endif
