@@ -35,6 +35,11 @@ static void check_move(const struct sim_node *n, int status)
     SIM_CHECK(n->sim, status != FL_ENOLEADER || !asked || !is_moved_here(n, of->node->replica),
               "node %u says that node %u is surely not moved, and has the move in its log",
               of->index + 1, n->index + 1);
+    SIM_CHECK(n->sim,
+              status != 0 || !asked ||
+                  replica_configuration_index(of->node->replica) <= raft_commit_index(of->raft),
+              "node %u says that node %u is moved, and that is not committed", of->index + 1,
+              n->index + 1);
 }
 
 /* A replacement that was made before is as good as one that is made now. */

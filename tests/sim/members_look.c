@@ -183,9 +183,52 @@ static const char *address_of_another(const struct sim_node *leader, uint64_t id
     return c->servers[0].id != id ? c->servers[0].address : c->servers[c->n - 1].address;
 }
 
+static void must_refuse(struct sim *s, struct sim_node *leader, const struct node_change *what,
+                        const char *why)
+{
+    s->current = leader;
+    int rv = node_change(leader->node, what, NULL, NULL);
+    s->current = NULL;
+    SIM_CHECK(s, rv == FL_EBUSY || rv == FL_EDENIED || rv == FL_ENOLEADER,
+              "a change of node %llu is answered %s, though %s", (unsigned long long)what->id,
+              fl_err_name(rv), why);
+}
+
+static bool leaves(const struct sim_node *leader, uint64_t id)
+{
+    struct machine_node e;
+    return machine_node_find(fsm_machine(leader->node->fsm), id, &e) &&
+           (e.plan == MACHINE_PLAN_REMOVE || e.plan == MACHINE_PLAN_REPLACE);
+}
+
+/* While a member is to leave, no other one may; and none is replaced where it runs. */
+static void ask_too_much(struct sim *s, struct sim_node *leader)
+{
+    const struct configuration *c = replica_configuration(leader->node->replica);
+    uint64_t leaving = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        leaving = leaves(leader, c->servers[i].id) ? c->servers[i].id : leaving;
+    }
+    for (unsigned i = 0; i < c->n; i++) {
+        uint64_t id = c->servers[i].id;
+        bool up = relay_server_connected(leader->node->followers, id);
+        if (leaving != 0 && id != leaving) {
+            struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = id};
+            must_refuse(s, leader, &remove, "another one leaves");
+        } else if (up) {
+            struct node_change replace = {.kind = NODE_CHANGE_REPLACE, .id = id};
+            must_refuse(s, leader, &replace, "the node runs there");
+        }
+    }
+}
+
 /* Now and then, asks for what must be refused. */
 void sim_members_mistake(struct sim *s)
 {
+    struct sim_node *asked = s->orders.members_heavy && !s->healed ? sim_leader(s) : NULL;
+    if (asked != NULL) {
+        ask_too_much(s, asked);
+    }
     if (!s->orders.members_heavy || s->healed || sim_below(s, 10) != 0) {
         return;
     }
