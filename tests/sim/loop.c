@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim.h"
+#include "steps.h"
 
 #define SPINS_MAX 400u /* turns in one millisecond */
 
@@ -337,6 +337,7 @@ static void turn(struct sim_node *n)
     run_closing(n);
     if (n->life == life && n->power == SIM_UP && n->failed == 0 && !n->cut) {
         sim_oracle_node(n);
+        sim_steps_node(n);
     }
     s->current = NULL;
     if (n->cut) {

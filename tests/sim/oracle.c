@@ -51,7 +51,7 @@
 #include <string.h>
 
 #include "machine/batch.h"
-#include "steps.h"
+#include "sim.h"
 
 #define CHECK_EVERY 64u /* of indexes: machine_check() */
 #define LOOK_EVERY 32u  /* of turns: limits */
@@ -751,7 +751,6 @@ void sim_oracle_node(struct sim_node *n)
     struct machine_counts c;
     check_changes(n);
     check_leader(n);
-    sim_steps_node(n);
     if (s->marks->events % LOOK_EVERY != 0) {
         return;
     }

@@ -18,7 +18,6 @@
  *   store     the storage that checks tokens
  *   sending   what became of each request, and what was said of it
  *   users     administrators, and the logins of clients;  rights: what users may, for the oracle
- *   steps     what must hold after every step, of all nodes at once
  *   cut       the power goes at a point of one's choosing
  *   faults    what goes wrong and when: a list made from the seed, from which items can be left out
  *   members   an operator who adds, removes, replaces and moves nodes
@@ -496,8 +495,6 @@ struct sim_link {
     unsigned slow_ms;
     uint64_t slow_until;
 };
-
-struct sim_steps;
 
 struct sim {
     struct sim_steps *steps; /* see steps.c */
