@@ -30,7 +30,6 @@
  * clean-up behind clients that left, answers in RESP; the wire; the client's requests, judgement of
  * answers, call state and lease; the rule of fencing; Redlock's attempt, quorum, keeping and its
  * judge of servers. Ours: the seams just named, so no files and no sockets.
- *
  * Everything is decided by the seed: the same seed gives the same run, to the last event, with any
  * compiler. The language leaves open which argument or initialiser is evaluated first, so never do
  * two of them draw a number. Time is in milliseconds; `at` and `now` without more are the true time
