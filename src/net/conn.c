@@ -614,11 +614,6 @@ void net_conn_set_login(struct net_conn *c, uint64_t login)
     c->login = login;
 }
 
-void net_conn_set_cert_login(struct net_conn *c, uint64_t login)
-{
-    c->login = c->cert_login = login;
-}
-
 bool net_conn_is_local(const struct net_conn *c)
 {
     return c->local;

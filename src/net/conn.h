@@ -108,7 +108,7 @@ struct net_conn {
     uint64_t read_in;   /* the turn of the loop in which it was read last */
     unsigned in_flight; /* length of `requests` */
     uint8_t proto;
-    uint64_t login, cert_login;
+    uint64_t login;
     uint8_t address[NET_CONN_ADDRESS_MAX];
     uint8_t address_len;
     bool local;           /* the client is on this machine */

@@ -214,7 +214,11 @@ static bool answer_client_tracking(struct fli_buf *b, const struct fli_slice *ar
 
 static bool answer_reset(struct net_conn *c, struct fli_buf *b)
 {
-    net_conn_set_login(c, c->cert_login);
+    const struct net_callbacks *cbs = &c->server->cbs;
+    net_conn_set_login(c, 0);
+    if (c->secure != NULL && cbs->shaken != NULL) {
+        cbs->shaken(cbs->ctx, c); /* back to the user of its certificate, as that is now */
+    }
     net_conn_set_proto(c, 2);
     net_conn_set_name(c, "");
     return simple(b, "RESET");

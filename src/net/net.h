@@ -57,9 +57,10 @@ struct net_callbacks {
      * half-closed socket) or be dead; the two look the same. r may still be answered, also inside
      * this call. May come more than once for a request. May be NULL. */
     void (*hangup)(void *ctx, struct net_request *r);
-    void (*opened)(void *ctx, struct net_conn *c); /* may be NULL */
-    void (*shaken)(void *ctx, struct net_conn *c); /* TLS: before its first request; may be NULL */
-    void (*closed)(void *ctx, struct net_conn *c); /* may be NULL; after every cancel */
+    void (*opened)(void *ctx, struct net_conn *c);          /* may be NULL */
+    void (*shaken)(void *ctx, struct net_conn *c);          /* TLS: before its first request,
+    and at each RESET; may be NULL */
+    void (*closed)(void *ctx, struct net_conn *c);          /* may be NULL; after every cancel */
     void (*log)(void *ctx, int level, const char *message); /* may be NULL; levels as in node.h */
 };
 
@@ -121,6 +122,8 @@ void net_request_keeps(struct net_request *r, size_t bytes);
 bool net_conn_is_tls(const struct net_conn *c);
 /* The CN of the client's verified certificate; false when it has shown none. */
 bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX]);
+/* Whether it has shown one, with a name or without. */
+bool net_conn_has_cert(const struct net_conn *c);
 /* The part of the certificate that names the user, as `by` says; false as above, or when it has no
  * such name. */
 bool net_conn_cert_user(const struct net_conn *c, enum fli_tls_user by, char ret[FLI_TLS_NAME_MAX]);
@@ -128,8 +131,8 @@ int net_conn_proto(const struct net_conn *c);
 /* The login of the client: a number that the service sets; 0 at first. */
 uint64_t net_conn_login(const struct net_conn *c);
 void net_conn_set_login(struct net_conn *c, uint64_t login);
-/* Likewise for the user of its certificate, to which RESET goes back. */
-void net_conn_set_cert_login(struct net_conn *c, uint64_t login);
+/* A login that is nobody's: of a certificate that stands for a user, and names none. */
+#define NET_LOGIN_NOBODY UINT64_C(0xffffffff)
 /* Whether the client is on this machine; and its address: 4 or 16 bytes, then the port in 2, both
  * in network order; empty when unknown. */
 bool net_conn_is_local(const struct net_conn *c);

@@ -401,6 +401,11 @@ bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX])
     return c->secure != NULL && c->secure->tls != NULL && fli_tls_peer_name(c->secure->tls, ret);
 }
 
+bool net_conn_has_cert(const struct net_conn *c)
+{
+    return c->secure != NULL && c->secure->tls != NULL && fli_tls_peer_is_shown(c->secure->tls);
+}
+
 bool net_conn_cert_user(const struct net_conn *c, enum fli_tls_user by, char ret[FLI_TLS_NAME_MAX])
 {
     if (by != FLI_TLS_USER_SAN) {

@@ -531,6 +531,12 @@ void access_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
 
 /* ---- certificates ---------------------------------------------------------------------------- */
 
+static bool users_are_to_come(const struct access *a)
+{
+    const struct machine *m = access_machine(a);
+    return a->needs_users && (m == NULL || machine_users_are_new(m));
+}
+
 static void on_cert_user(struct node_ticket *t, int status, const struct machine_result *result,
                          struct fli_slice payload)
 {
@@ -542,8 +548,10 @@ static void on_cert_user(struct node_ticket *t, int status, const struct machine
     } else if (conn != NULL) {
         note_user(c, result, payload);
         if (c->found) { /* one that is off is refused at each command */
-            net_conn_set_cert_login(conn, c->found_login);
+            net_conn_set_login(conn, c->found_login);
             c->access->counts.logins += c->acl.on;
+        } else if (users_are_to_come(c->access)) {
+            net_conn_close_after_answers(conn); /* its user may be among them */
         }
         net_conn_release(conn);
     }
@@ -553,7 +561,12 @@ static void on_cert_user(struct node_ticket *t, int status, const struct machine
 void access_shaken(struct access *a, struct net_conn *conn)
 {
     char name[FLI_TLS_NAME_MAX];
-    if (!net_conn_cert_user(conn, a->config.config->tls_auth_clients_user, name) ||
+    enum fli_tls_user by = a->config.config->tls_auth_clients_user;
+    if (by == FLI_TLS_USER_OFF || !net_conn_has_cert(conn)) {
+        return;
+    }
+    net_conn_set_login(conn, NET_LOGIN_NOBODY); /* nor the default user, if it is no user's */
+    if (!net_conn_cert_user(conn, by, name) ||
         !acl_name_ok((struct fli_slice){(const uint8_t *)name, strlen(name)})) {
         return;
     }

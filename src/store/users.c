@@ -434,13 +434,17 @@ void users_cancel(struct users *u, struct users_login *l)
 void users_after_handshake(struct users *u, struct net_conn *c)
 {
     char name[FLI_TLS_NAME_MAX];
+    if (u->config.cert_users == FLI_TLS_USER_OFF || !net_conn_has_cert(c)) {
+        return;
+    }
+    net_conn_set_login(c, NET_LOGIN_NOBODY); /* nor the default user, if it is no user's */
     if (!net_conn_cert_user(c, u->config.cert_users, name)) {
         return;
     }
     struct fli_slice text = {(const uint8_t *)name, strlen(name)};
     const struct entry *e = acl_name_ok(text) ? by_name(&u->table, text) : NULL;
     if (e != NULL) { /* one that is off is refused at each command */
-        net_conn_set_cert_login(c, e->login);
+        net_conn_set_login(c, e->login);
         u->counts.logins += e->acl.on;
     }
 }

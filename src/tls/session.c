@@ -437,6 +437,11 @@ static X509 *peer(const struct fli_tls *t)
                                                                  : NULL;
 }
 
+bool fli_tls_peer_is_shown(const struct fli_tls *t)
+{
+    return peer(t) != NULL;
+}
+
 /* A zero byte inside could make two names look alike. */
 static bool copy_name(const ASN1_STRING *name, char ret[FLI_TLS_NAME_MAX])
 {

@@ -144,6 +144,7 @@ const char *fli_tls_error(const struct fli_tls *t);
 bool fli_tls_was_refused(const struct fli_tls *t);
 
 /* The peer's verified certificate. False when it has shown none, or before the state is OPEN. */
+bool fli_tls_peer_is_shown(const struct fli_tls *t);
 bool fli_tls_peer_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX]); /* its CN */
 /* The first of its alternative names that is a DNS name, an e-mail address or a URI. */
 bool fli_tls_peer_alt_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX]);

@@ -307,7 +307,8 @@ class CertificateUsers(Case):
         """The first that is no address: bytes of other kinds name nobody."""
         path = self.lab.path('users.acl')
         with open(path, 'w', encoding='utf-8') as f:
-            f.write('user ann@example.org on ~a* +@claim\nuser ann on ~* +@all\nuser spiffe://x/ben on ~b* +@claim\n')
+            f.write('user ann@example.org on ~a* +@claim\nuser ann on ~* +@all\nuser spiffe://x/ben on ~b* +@claim\n'
+                    'user default on nopass ~* +@all\n')
         for name, san in (('ann', 'IP:10.0.0.1,email:ann@example.org,DNS:ann'), ('ben', 'URI:spiffe://x/ben'), ('cid', None)):
             self.sign(name, san)
         store = Store(self.lab)
@@ -344,15 +345,19 @@ class CertificateUsers(Case):
         self.assertEqual(ann.call('ACL', 'WHOAMI'), b'ann')
         self.assertGreater(ann.call('ACQUIRE', 'a1', 'TTL', 60000), 0)
         self.assertError('NOPERM', ann, 'ACQUIRE', 'b1', 'TTL', 60000)
-        ben = self.as_user('ben') # a certificate of the same CA, and no such user: as who has not logged in
-        self.assertEqual(ben.call('ACL', 'WHOAMI'), b'default')
-        self.assertError('NOPERM', ben, 'ACQUIRE', 'a2', 'TTL', 60000)
+        ben = self.as_user('ben') # a certificate of the same CA, and no such user: nobody, until it logs in
+        for command in (('ACL', 'WHOAMI'), ('ACQUIRE', 'a2', 'TTL', 60000), ('INFO',), ('HELLO', 3), ('RESET',), ('SHOW', 'a1')):
+            if command == ('RESET',):
+                self.assertEqual(ben.call('RESET'), 'RESET')
+            else:
+                self.assertError('NOAUTH', ben, *command)
         # Without a password of its own nobody else is that user.
         for password in ('', 'ann'):
             self.assertError('WRONGPASS', ben, 'AUTH', 'ann', password)
         # RESET goes back to the certificate's user, and one that is off is not raised to the default user.
         self.assertEqual(ann.call('RESET'), 'RESET')
         self.assertEqual(ann.call('ACL', 'WHOAMI'), b'ann')
+        before = self.as_user('ann')
         self.assertEqual(boss.call('ACL', 'SETUSER', 'ann', 'off'), 'OK')
         for c in (ann, self.as_user('ann')):
             for again in range(2):
@@ -360,7 +365,19 @@ class CertificateUsers(Case):
                     self.assertError('NOAUTH', c, *command)
                 self.assertEqual(c.call('RESET'), 'RESET')
         self.assertEqual(boss.call('ACL', 'SETUSER', 'ann', 'on'), 'OK')
-        self.assertEqual(self.as_user('ann').call('ACL', 'WHOAMI'), b'ann')
+        self.assertError('NOAUTH', before, 'ACL', 'WHOAMI') # its login is over
+        self.assertEqual(before.call('RESET'), 'RESET')
+        for c in (before, ann, self.as_user('ann')):
+            self.assertEqual(c.call('ACL', 'WHOAMI'), b'ann')
+        # Nor does a user rise to the default user when it is deleted; and it can log in as another.
+        self.assertEqual(boss.call('ACL', 'DELUSER', 'ann'), 1)
+        self.assertEqual(boss.call('ACL', 'SETUSER', 'cid', 'on', '>cid-password'), 'OK')
+        for c in (ann, self.as_user('ann')):
+            for again in range(2):
+                self.assertError('NOAUTH', c, 'SHOW', 'a1')
+                self.assertEqual(c.call('RESET'), 'RESET')
+            self.assertEqual(c.call('AUTH', 'cid', 'cid-password'), 'OK')
+            self.assertEqual(c.call('ACL', 'WHOAMI'), b'cid')
 
     def test_at_the_storage(self):
         path = self.lab.path('users.acl')
@@ -380,12 +397,12 @@ class CertificateUsers(Case):
             f.write('user ann on ~a* +@read\nuser cid off ~* +@all\nuser default on nopass ~* +@all\n')
         store.process.signal(signal.SIGHUP)
         store.process.wait_output('read again')
-        self.assertEqual(self.as_user('ben').call('CLAIM', 'b1', 1), 'OK')
-        cid, ann = self.as_user('cid'), self.as_user('ann')
+        ben, cid, ann = map(self.as_user, ('ben', 'cid', 'ann')) # there is no user ben
         for again in range(2):
-            self.assertError('NOAUTH', cid, 'CLAIM', 'b1', 1)
+            for c in (ben, cid):
+                self.assertError('NOAUTH', c, 'CLAIM', 'b1', 1)
             self.assertError('NOPERM', ann, 'CLAIM', 'a1', 1)
-            self.assertEqual([c.call('RESET') for c in (cid, ann)], ['RESET', 'RESET'])
+            self.assertEqual([c.call('RESET') for c in (ben, cid, ann)], ['RESET'] * 3)
         self.assertError('WRONGPASS', self.as_user('ben'), 'AUTH', 'ann', '')
 
 
