@@ -142,10 +142,11 @@ static struct throttle_entry *note(struct throttle *t, struct throttle_table *in
 
 static uint64_t step_ms(const struct throttle_entry *e)
 {
-    if (e->failures < THROTTLE_FREE) {
+    if (e->failures + e->under_way < THROTTLE_FREE) {
         return 0;
     }
-    unsigned doublings = e->user_len == 0 ? 0 : e->failures - THROTTLE_FREE;
+    bool doubles = e->user_len > 0 && e->failures > THROTTLE_FREE;
+    unsigned doublings = doubles ? e->failures - THROTTLE_FREE : 0;
     uint64_t ms = doublings > 10 ? THROTTLE_STEP_MAX_MS : THROTTLE_STEP_MS << doublings;
     return ms < THROTTLE_STEP_MAX_MS ? ms : THROTTLE_STEP_MAX_MS;
 }
@@ -154,11 +155,11 @@ static struct throttle_entry *find_failures(struct throttle *t, const struct thr
                                             struct fli_slice user, uint64_t now_ms)
 {
     struct throttle_entry *e = find(t, &t->failed, who, user);
-    if (e != NULL && now_ms - e->at_ms > THROTTLE_FORGET_MS) {
+    if (e != NULL && e->under_way == 0 && now_ms - e->at_ms > THROTTLE_FORGET_MS) {
         drop(&t->failed, e);
         return NULL;
     }
-    return e != NULL && e->failures >= THROTTLE_FREE ? e : NULL;
+    return e != NULL && e->failures + e->under_way >= THROTTLE_FREE ? e : NULL;
 }
 
 static bool same_tag(const struct throttle_entry *e, const struct throttle_who *who)
@@ -182,8 +183,34 @@ static bool is_known(struct throttle *t, const struct throttle_who *who)
     return false;
 }
 
-uint64_t throttle_ask(struct throttle *t, const struct throttle_who *who, uint64_t now_ms)
+/* Notes an attempt that is under way, or has failed. */
+static void count(struct throttle *t, const struct throttle_who *who, struct fli_slice user,
+                  uint64_t now_ms, bool failed)
 {
+    struct throttle_entry *e = note(t, &t->failed, who, user, now_ms);
+    if (e != NULL) {
+        e->failures += failed;
+        e->under_way += !failed;
+        uint64_t next_ms = now_ms + step_ms(e);
+        e->next_ms = next_ms > e->next_ms ? next_ms : e->next_ms;
+    }
+}
+
+/* The end of an attempt that was counted. Its entry may have gone meanwhile, and be another's. */
+static void settle(struct throttle *t, const struct throttle_who *who, struct fli_slice user)
+{
+    struct throttle_entry *e = find(t, &t->failed, who, user);
+    if (e != NULL && who->counted && e->under_way > 0) {
+        e->under_way--;
+    }
+    if (e != NULL && e->failures + e->under_way == 0) {
+        drop(&t->failed, e);
+    }
+}
+
+uint64_t throttle_ask(struct throttle *t, struct throttle_who *who, uint64_t now_ms)
+{
+    who->counted = false;
     if (is_known(t, who)) {
         return now_ms;
     }
@@ -203,17 +230,19 @@ uint64_t throttle_ask(struct throttle *t, const struct throttle_who *who, uint64
     if (own != NULL) {
         own->next_ms = at_ms + step_ms(own);
     }
+    who->counted = true;
+    count(t, who, NOBODY, now_ms, false);
+    if (who->user.len > 0) {
+        count(t, who, who->user, now_ms, false);
+    }
     return at_ms;
 }
 
-static void count(struct throttle *t, const struct throttle_who *who, struct fli_slice user,
-                  uint64_t now_ms)
+void throttle_left(struct throttle *t, const struct throttle_who *who)
 {
-    struct throttle_entry *e = note(t, &t->failed, who, user, now_ms);
-    if (e != NULL) {
-        e->failures++;
-        uint64_t next_ms = now_ms + step_ms(e);
-        e->next_ms = next_ms > e->next_ms ? next_ms : e->next_ms;
+    settle(t, who, NOBODY);
+    if (who->user.len > 0) {
+        settle(t, who, who->user);
     }
 }
 
@@ -224,18 +253,21 @@ void throttle_failed(struct throttle *t, const struct throttle_who *who, uint64_
     if (known != NULL && same_tag(known, who)) { /* it is the password no more */
         drop(&t->logged_in, known);
     }
-    count(t, who, NOBODY, now_ms);
+    count(t, who, NOBODY, now_ms, true);
     if (who->user.len > 0) {
-        count(t, who, who->user, now_ms);
+        count(t, who, who->user, now_ms, true);
     }
+    throttle_left(t, who);
 }
 
 void throttle_succeeded(struct throttle *t, const struct throttle_who *who, uint64_t now_ms)
 {
     struct throttle_entry *failed = who->user.len == 0 ? NULL : find(t, &t->failed, who, who->user);
     if (failed != NULL) {
-        drop(&t->failed, failed);
+        failed->failures = 0;
+        failed->next_ms = 0;
     }
+    throttle_left(t, who);
     struct throttle_entry *e = note(t, &t->logged_in, who, who->user, now_ms);
     /* A login that goes before others allows no more guesses: only one that did not makes an entry,
      * or has another password. */

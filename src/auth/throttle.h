@@ -13,6 +13,9 @@
  * names) from one address at a constant pace, and whoever has logged in from there goes before all
  * of them. Others from there wait for a few turns of that pace.
  *
+ * An attempt that is under way may fail: it counts with the failures among the free ones, until its
+ * end is known.
+ *
  * Both tables are bounded. Addresses share that of failures: beyond THROTTLE_MAX the one with the
  * most forgets its oldest (base/share.h). Users share that of logins likewise. Pure: time comes as
  * an argument. */
@@ -25,7 +28,7 @@
 #include "machine/acl.h"
 
 #define THROTTLE_MAX 1024u /* in each of the two tables */
-#define THROTTLE_FREE 3u   /* failures without a delay */
+#define THROTTLE_FREE 3u   /* failures, and attempts under way, without a delay */
 /* Delay after the next failure; each further one of a user doubles it. */
 #define THROTTLE_STEP_MS UINT64_C(250)
 #define THROTTLE_STEP_MAX_MS UINT64_C(5000)
@@ -38,10 +41,12 @@
 
 /* An attempt. The address: 4 bytes, or 16, of which the first 8 count; empty: this machine. The
  * user: at most ACL_NAME_MAX bytes; empty when the name cannot be that of a user. The tag stands
- * for the password: auth_tag() with the key of the throttle, AUTH_TAG_SIZE bytes. */
+ * for the password: auth_tag() with the key of the throttle, AUTH_TAG_SIZE bytes. `counted` is set
+ * by throttle_ask(): the attempt counts as under way. */
 struct throttle_who {
     struct fli_slice address, user;
     const uint8_t *tag;
+    bool counted;
 };
 
 struct throttle_entry {
@@ -52,7 +57,8 @@ struct throttle_entry {
     size_t user_len;
     uint64_t at_ms;             /* the last failure, or login */
     uint64_t next_ms;           /* when the next attempt may be checked */
-    unsigned failures;          /* 0: a login */
+    unsigned failures;          /* of a login: 0 */
+    unsigned under_way;         /* attempts that may fail */
     unsigned judged;            /* of a login: the wrong passwords that were told from it */
     uint8_t tag[AUTH_TAG_SIZE]; /* of a login */
 };
@@ -80,10 +86,12 @@ void throttle_init(struct throttle *t);
 void throttle_fini(struct throttle *t); /* clears it, too */
 
 /* Returns when an attempt may be checked (now or later), and reserves that time. UINT64_MAX: never,
- * too many attempts are before it. */
-uint64_t throttle_ask(struct throttle *t, const struct throttle_who *who, uint64_t now_ms);
+ * too many attempts are before it. Each other attempt ends with one of the three below. */
+uint64_t throttle_ask(struct throttle *t, struct throttle_who *who, uint64_t now_ms);
 void throttle_failed(struct throttle *t, const struct throttle_who *who, uint64_t now_ms);
 /* Forgives the failures of this user from this address. */
 void throttle_succeeded(struct throttle *t, const struct throttle_who *who, uint64_t now_ms);
+/* It was not checked. */
+void throttle_left(struct throttle *t, const struct throttle_who *who);
 
 #endif

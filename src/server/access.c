@@ -84,9 +84,19 @@ struct access_call *access_take_request(struct access *a, struct net_request *r,
     return c;
 }
 
+static struct throttle_who who_of(const struct access_call *c)
+{
+    return (struct throttle_who){
+        {c->host, c->host_len}, {(const uint8_t *)c->user, strlen(c->user)}, c->tag, c->counted};
+}
+
 void access_free(struct access_call *c)
 {
     FLI_ASSERT(c->r == NULL && c->parts_left == 0 && c->access->calls_n > 0);
+    if (c->counted) { /* a login that was not checked */
+        struct throttle_who who = who_of(c);
+        throttle_left(&c->access->throttle, &who);
+    }
     if (fli_list_linked(&c->link)) {
         fli_list_remove(&c->link);
     }
@@ -379,23 +389,41 @@ static struct fli_slice host_of(const struct net_conn *c)
     return address;
 }
 
-static struct throttle_who who_of(const struct access_call *c, const struct net_request *r)
+/* Who waits with the password that was right just now waits no longer. */
+static void let_go(struct access *a, const struct access_call *c)
 {
-    return (struct throttle_who){
-        host_of(r->conn), {(const uint8_t *)c->user, strlen(c->user)}, c->tag};
+    FLI_LIST_FOREACH(link, &a->delayed)
+    {
+        struct access_call *d = FLI_CONTAINER_OF(link, struct access_call, link);
+        bool same = d->job.source == c->job.source && memcmp(d->tag, c->tag, sizeof d->tag) == 0;
+        d->at_ms = same ? 0 : d->at_ms;
+    }
+}
+
+/* Also of a client that has gone: it has tried a password. */
+static void note_end(struct access_call *c, bool ok)
+{
+    struct access *a = c->access;
+    struct throttle_who who = who_of(c);
+    c->counted = false;
+    if (ok) {
+        throttle_succeeded(&a->throttle, &who, access_now(a));
+        let_go(a, c);
+    } else {
+        throttle_failed(&a->throttle, &who, access_now(a));
+    }
 }
 
 static void answer_login(struct access_call *c, bool ok)
 {
     struct access *a = c->access;
     struct net_request *r = access_detach(c);
+    note_end(c, ok);
     if (r == NULL) {
         return;
     }
-    struct throttle_who who = who_of(c, r);
     if (!ok) {
         a->counts.failures++;
-        throttle_failed(&a->throttle, &who, access_now(a));
         audit_one(a, r->conn, c->user, "AUTH", "WRONGPASS");
         net_conn_release(r->conn);
         access_finish(r, fli_resp_error(net_reply(r), "WRONGPASS",
@@ -403,7 +431,6 @@ static void answer_login(struct access_call *c, bool ok)
         return;
     }
     a->counts.logins++;
-    throttle_succeeded(&a->throttle, &who, access_now(a));
     net_conn_set_login(r->conn, c->found_login);
     net_conn_release(r->conn);
     if (c->hello.is_hello) {
@@ -489,39 +516,55 @@ static void start_login(struct access_call *c)
     }
 }
 
+static void fill_login(struct access_call *c, const struct throttle_who *who,
+                       const struct net_auth *auth, struct fli_slice password)
+{
+    c->hello = *auth;
+    memcpy(c->tag, who->tag, sizeof c->tag);
+    c->counted = who->counted;
+    c->host_len = (uint8_t)who->address.len;
+    memcpy(c->host, who->address.data, c->host_len);
+    memcpy(c->user, who->user.data, who->user.len);
+    c->password_len = password.len;
+    memcpy(c->password, password.data, password.len);
+}
+
+/* The throttle is asked first: those whom it does not know are few at a time, so they leave room
+ * for those whom it knows. */
 void access_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
 {
+    static const struct fli_slice none = {(const uint8_t *)"", 0};
     struct access *a = ctx;
     uint64_t now_ms = access_now(a);
+    uint8_t tag[AUTH_TAG_SIZE];
+    bool fits = auth->password.len <= AUTH_PASSWORD_MAX;
+    struct fli_slice password = fits ? auth->password : none;
+    struct throttle_who who = {host_of(r->conn),
+                               fits && acl_name_ok(auth->user) ? auth->user : none, tag, false};
+    auth_tag(a->throttle.key, password, tag);
+    uint64_t at_ms = throttle_ask(&a->throttle, &who, now_ms);
+    if (at_ms == UINT64_MAX) {
+        access_finish(r, fli_resp_error(net_reply(r), "BUSY",
+                                        "too many logins have failed from this address, or wait "
+                                        "already; try again in a minute"));
+        return;
+    }
     struct access_call *c =
         access_take_request(a, r, auth->is_hello ? FLI_CMD_HELLO : FLI_CMD_AUTH);
     if (c == NULL) {
+        throttle_left(&a->throttle, &who);
         answer_busy(r);
         return;
     }
-    c->hello = *auth;
-    if (acl_name_ok(auth->user)) {
-        memcpy(c->user, auth->user.data, auth->user.len);
-    }
-    c->password_len = auth->password.len;
-    if (auth->password.len > AUTH_PASSWORD_MAX) {
-        c->password_len = 0;
-        c->user[0] = '\0';
-    }
-    memcpy(c->password, auth->password.data, c->password_len);
-    auth_tag(a->throttle.key, (struct fli_slice){c->password, c->password_len}, c->tag);
-    struct throttle_who who = who_of(c, r);
-    bool fits = note_source(c);
-    c->at_ms = fits ? throttle_ask(&a->throttle, &who, now_ms) : UINT64_MAX;
-    if (c->at_ms == UINT64_MAX) {
-        access_error(c, "BUSY",
-                     "too many logins have failed from this address, or wait already; try again in "
-                     "a minute");
+    fill_login(c, &who, auth, password);
+    if (!note_source(c)) {
+        answer_busy(access_detach(c));
         access_free(c);
         return;
     }
+    c->at_ms = at_ms;
     net_conn_hold(r->conn);
-    if (c->at_ms > now_ms) {
+    if (at_ms > now_ms) {
         a->counts.delayed++;
         fli_list_push(&a->delayed, &c->link);
     } else {

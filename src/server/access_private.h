@@ -42,7 +42,10 @@ struct access_call {
     uint8_t password[AUTH_PASSWORD_MAX];
     size_t password_len;
     uint8_t tag[AUTH_TAG_SIZE]; /* of the password */
-    uint64_t origin;            /* a number for its address; job.source also tells users apart */
+    uint8_t host[16];           /* of a login: its address */
+    uint8_t host_len;
+    bool counted;    /* throttle.h */
+    uint64_t origin; /* a number for its address; job.source also tells users apart */
     bool found, worked, ok;
     uint64_t found_login; /* of the user that was found, whose record is here too */
     struct acl_user acl;

@@ -40,7 +40,10 @@ struct users_login {
     uint8_t password[AUTH_PASSWORD_MAX];
     size_t password_len;
     uint8_t tag[AUTH_TAG_SIZE]; /* of the password */
-    uint64_t origin;            /* a number for its address; job.source also tells users apart */
+    uint8_t host[16];           /* its address */
+    uint8_t host_len;
+    bool counted;    /* throttle.h */
+    uint64_t origin; /* a number for its address; job.source also tells users apart */
 };
 
 struct reading {
@@ -224,9 +227,19 @@ static void refuse(struct net_request *r, const char *word, const char *text)
     finish(r, fli_resp_error(net_reply(r), word, "%s", text));
 }
 
+static struct throttle_who who_of(const struct users_login *l)
+{
+    return (struct throttle_who){
+        {l->host, l->host_len}, {(const uint8_t *)l->name, strlen(l->name)}, l->tag, l->counted};
+}
+
 static void free_login(struct users_login *l)
 {
     FLI_ASSERT(l->users->logins_n > 0);
+    if (l->counted) { /* it was not checked */
+        struct throttle_who who = who_of(l);
+        throttle_left(&l->users->throttle, &who);
+    }
     l->users->logins_n--;
     fli_list_remove(&l->all);
     explicit_bzero(l, sizeof *l);
@@ -244,20 +257,46 @@ static struct net_request *detach(struct users_login *l)
     return r;
 }
 
-static struct throttle_who who_of(const struct users_login *l, const struct net_request *r)
+static void set_timer(struct users *u);
+
+/* Who waits with the password that was right just now waits no longer. */
+static void let_go(struct users *u, const struct users_login *l)
 {
-    return (struct throttle_who){
-        host_of(r->conn), {(const uint8_t *)l->name, strlen(l->name)}, l->tag};
+    FLI_LIST_FOREACH(link, &u->delayed)
+    {
+        struct users_login *d = FLI_CONTAINER_OF(link, struct users_login, link);
+        bool same = d->job.source == l->job.source && memcmp(d->tag, l->tag, sizeof d->tag) == 0;
+        d->at_ms = same ? 0 : d->at_ms;
+    }
+    set_timer(u);
+}
+
+/* Also of a client that has gone: it has tried a password. */
+static void note_end(struct users_login *l)
+{
+    struct users *u = l->users;
+    struct throttle_who who = who_of(l);
+    l->counted = false;
+    if (!l->ok) {
+        throttle_failed(&u->throttle, &who, fli_clock_ms());
+        return;
+    }
+    throttle_succeeded(&u->throttle, &who, fli_clock_ms());
+    if (!u->closing) {
+        let_go(u, l);
+    }
 }
 
 static void answer_login(struct users_login *l)
 {
     struct users *u = l->users;
     struct net_request *r = detach(l);
+    if (l->worked) {
+        note_end(l);
+    }
     if (r == NULL) {
         return;
     }
-    struct throttle_who who = who_of(l, r);
     if (l->ok) {
         net_conn_set_login(r->conn, l->login);
     }
@@ -266,11 +305,9 @@ static void answer_login(struct users_login *l)
         refuse(r, "BUSY", "too many logins are under way; try again in a moment");
     } else if (!l->ok) {
         u->counts.failures++;
-        throttle_failed(&u->throttle, &who, fli_clock_ms());
         refuse(r, "WRONGPASS", "invalid username-password pair or user is disabled.");
     } else {
         u->counts.logins++;
-        throttle_succeeded(&u->throttle, &who, fli_clock_ms());
         if (l->hello.is_hello) {
             net_hello_finish(u->config.commands, r, &l->hello);
         } else {
@@ -365,11 +402,12 @@ static bool has_room(const struct users *u, uint64_t origin, uint64_t source)
 }
 
 static struct users_login *make_login(struct users *u, struct net_request *r,
-                                      const struct net_auth *auth)
+                                      const struct net_auth *auth, const struct throttle_who *who,
+                                      struct fli_slice password)
 {
     uint64_t origin = net_conn_origin(r->conn);
     const uint64_t seed[2] = {origin, 0};
-    uint64_t source = fli_siphash(seed, auth->user.data, auth->user.len);
+    uint64_t source = fli_siphash(seed, who->user.data, who->user.len);
     struct users_login *l = has_room(u, origin, source) ? calloc(1, sizeof *l) : NULL;
     if (l == NULL) {
         return NULL;
@@ -383,34 +421,41 @@ static struct users_login *make_login(struct users *u, struct net_request *r,
     l->users = u;
     l->r = r;
     l->hello = *auth;
-    if (acl_name_ok(auth->user) && auth->password.len <= AUTH_PASSWORD_MAX) {
-        memcpy(l->name, auth->user.data, auth->user.len);
-        l->password_len = auth->password.len;
-        if (auth->password.len > 0) {
-            memcpy(l->password, auth->password.data, auth->password.len);
-        }
+    l->counted = who->counted;
+    memcpy(l->tag, who->tag, sizeof l->tag);
+    l->host_len = (uint8_t)who->address.len;
+    if (l->host_len > 0) {
+        memcpy(l->host, who->address.data, l->host_len);
     }
-    auth_tag(u->throttle.key, (struct fli_slice){l->password, l->password_len}, l->tag);
+    if (who->user.len > 0) {
+        memcpy(l->name, who->user.data, who->user.len);
+    }
+    l->password_len = password.len;
+    if (password.len > 0) {
+        memcpy(l->password, password.data, password.len);
+    }
     return l;
 }
 
+/* The throttle is asked first: those whom it does not know are few at a time, so they leave room
+ * for those whom it knows. */
 void users_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
 {
+    static const struct fli_slice none = {(const uint8_t *)"", 0};
     struct users *u = ctx;
     uint64_t now_ms = fli_clock_ms();
-    struct users_login *l = u->closing ? NULL : make_login(u, r, auth);
-    uint64_t at_ms = UINT64_MAX;
-    if (l != NULL) {
-        struct throttle_who who = who_of(l, r);
-        at_ms = throttle_ask(&u->throttle, &who, now_ms);
-    }
-    if (at_ms == UINT64_MAX) {
+    uint8_t tag[AUTH_TAG_SIZE];
+    bool fits = acl_name_ok(auth->user) && auth->password.len <= AUTH_PASSWORD_MAX;
+    struct fli_slice password = fits ? auth->password : none;
+    struct throttle_who who = {host_of(r->conn), fits ? auth->user : none, tag, false};
+    auth_tag(u->throttle.key, password, tag);
+    uint64_t at_ms = u->closing ? UINT64_MAX : throttle_ask(&u->throttle, &who, now_ms);
+    struct users_login *l = at_ms == UINT64_MAX ? NULL : make_login(u, r, auth, &who, password);
+    if (l == NULL) {
+        throttle_left(&u->throttle, &who);
         refuse(r, "BUSY",
                "too many logins are under way, or have failed from this address; try again in a "
                "minute");
-        if (l != NULL) {
-            free_login(l);
-        }
         return;
     }
     *u->config.slot(r) = l;

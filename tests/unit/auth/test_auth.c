@@ -134,7 +134,7 @@ static struct throttle_who by(unsigned address, const char *user)
     at[0] = 10;
     at[1] = 0;
     fli_put_u16(at + 2, (uint16_t)address);
-    return (struct throttle_who){{at, 4}, slice(user), NO_TAG};
+    return (struct throttle_who){{at, 4}, slice(user), NO_TAG, true};
 }
 
 static uint64_t ask(unsigned address, const char *user, uint64_t now_ms)
@@ -261,24 +261,58 @@ TEST_WITH(who_goes_first_is_an_answer, throttle_setup, throttle_teardown)
     assert_true(throttle.logged_in.shares.taken == 1);
 }
 
-/* Who has not logged in from an address waits behind each of its guessers once, not for ever. */
+/* Who has not logged in from an address waits behind each of its guessers once, not for ever. Where
+ * these have taken all turns it is refused. */
 TEST_WITH(invented_names_are_one_share, throttle_setup, throttle_teardown)
 {
-    enum { GUESSERS = 4 };
+    enum { MOST = THROTTLE_AHEAD_MS / THROTTLE_STEP_MS };
     char name[24];
     uint64_t now = 1000;
-    for (unsigned i = 0; i < 300; i++) {
-        uint64_t last = now;
-        for (unsigned k = 0; k < GUESSERS; k++) {
-            (void)snprintf(name, sizeof name, "nobody-%u-%u", i, k);
-            last = ask(1, name, now);
-            assert_true(last <= now + GUESSERS * THROTTLE_STEP_MS);
-            failed(1, name, last);
-        }
-        now = last;
+    for (unsigned k = 0; k < THROTTLE_FREE; k++) {
+        failed(1, "nobody", now - THROTTLE_STEP_MS);
     }
-    assert_true(ask(1, "ann", now) <= now + (GUESSERS + 1) * THROTTLE_STEP_MS);
-    assert_int_equal(ask(2, "ann", now), now);
+    for (unsigned i = 0; i < 30; i++) { /* each guesser waits for an answer, then guesses again */
+        uint64_t at[MOST];
+        for (unsigned k = 0; k < MOST; k++) {
+            (void)snprintf(name, sizeof name, "nobody-%u-%u", i, k);
+            at[k] = ask(1, name, now);
+            assert_int_equal(at[k], now + k * THROTTLE_STEP_MS);
+        }
+        assert_int_equal(ask(1, "ann", now), now + THROTTLE_AHEAD_MS);
+        assert_int_equal(ask(1, "ben", now), UINT64_MAX); /* one guesser too many */
+        assert_int_equal(ask(2, "ann", now), now);
+        for (unsigned k = 0; k < MOST; k++) {
+            (void)snprintf(name, sizeof name, "nobody-%u-%u", i, k);
+            failed(1, name, at[k]);
+        }
+        succeeded(1, "ann", now + THROTTLE_AHEAD_MS);
+        succeeded(2, "ann", now);
+        now += THROTTLE_AHEAD_MS + THROTTLE_STEP_MS;
+    }
+}
+
+/* Of attempts that come at once no more are free than of those that come one by one. */
+TEST_WITH(attempts_under_way_may_fail, throttle_setup, throttle_teardown)
+{
+    uint64_t now = 1000;
+    for (unsigned i = 0; i < THROTTLE_FREE; i++) {
+        assert_int_equal(ask(1, "ann", now), now);
+    }
+    unsigned more = 0;
+    while (ask(1, "ann", now) != UINT64_MAX) {
+        more++;
+        assert_true(more <= THROTTLE_AHEAD_MS / THROTTLE_STEP_MS);
+    }
+    assert_int_equal(more, THROTTLE_AHEAD_MS / THROTTLE_STEP_MS);
+    assert_int_equal(ask(1, "ben", now), UINT64_MAX);
+    for (unsigned i = 0; i < THROTTLE_FREE + more; i++) { /* none was checked: nothing is left */
+        struct throttle_who who = by(1, "ann");
+        throttle_left(&throttle, &who);
+    }
+    assert_true(throttle.failed.shares.taken == 0);
+    assert_int_equal(ask(1, "ann", now), now);
+    succeeded(1, "ann", now);
+    assert_true(throttle.failed.shares.taken == 0);
 }
 
 /* An address that fails under many names makes the table forget its own failures. */
@@ -304,11 +338,12 @@ TEST_WITH(old_failures_are_forgotten, throttle_setup, throttle_teardown)
         }
     }
     uint64_t now = 1000 + 2 * THROTTLE_MAX;
-    unsigned known = 0;
-    for (unsigned i = 0; i < 2 * THROTTLE_MAX; i++) {
-        known += ask(i, "", now) > now || ask(i, "", now) > now;
-    }
-    assert_int_equal(known, THROTTLE_MAX);
+    assert_true(throttle.failed.shares.taken == THROTTLE_MAX);
+    assert_true(ask(2 * THROTTLE_MAX - 1, "", now) > now ||
+                ask(2 * THROTTLE_MAX - 1, "", now) > now);
+    struct throttle_who who = by(2 * THROTTLE_MAX - 1, "");
+    throttle_left(&throttle, &who);
+    throttle_left(&throttle, &who);
     now += THROTTLE_FORGET_MS + 1;
     assert_int_equal(ask(2 * THROTTLE_MAX - 1, "", now), now);
 }
