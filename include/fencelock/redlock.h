@@ -44,8 +44,9 @@
  * handler, and causes no SIGPIPE. fl_redlock_create() resolves host names, once.
  *
  * fork(). A child may use a handle that it inherits; one on a loop of yours after uv_loop_fork() of
- * that loop. Its first call in the child closes the inherited connections without a word to the
- * servers, and connects anew; the parent does not notice. Calls that were in flight get
+ * that loop. Its first call in the child, or the first event of that loop for it, closes the
+ * inherited connections without a word to the servers, and connects anew; the parent does not
+ * notice. Without a descriptor for a timer, calls that begin something fail with FL_ESYSTEM. Calls that were in flight get
  * FL_REDLOCK_CANCELLED in the child, from the loop, and keepers FL_REDLOCK_END_CLOSED. Locks stay
  * the parent's: in the child fl_redlock_remaining_ms() is 0, and extending, keeping or releasing
  * them fails with FL_ENOTHELD and does nothing. A child that is forked inside a callback must not

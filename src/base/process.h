@@ -19,8 +19,8 @@ static inline bool fli_grant_is_inherited(uint64_t process)
     return process != 0 && process != fli_process();
 }
 
-/* Opens what `open` opens under the number of an inherited descriptor, which is closed here and
- * stays as it is in the parent. False: not possible. */
+/* Puts the descriptor `opened` (-1: it could not be opened) under the number of an inherited one,
+ * which is closed here and stays as it is in the parent. False: not possible. */
 bool fli_process_reopen(int fd, int opened) FLI_MUST_USE;
 
 #endif

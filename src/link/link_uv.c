@@ -137,12 +137,13 @@ static void open_step(struct fli_link_uv *c)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct fli_link_watch *w = poll->data;
-    struct fli_link_uv *c = w->c;
     struct fli_link_owner *o = w->owner;
+    o->enter(o); /* closes it in a child of fork(): it is the parent's */
+    struct fli_link_uv *c = w->c;
     if (c == NULL) {
+        o->leave(o);
         return;
     }
-    o->enter(o);
     if (!c->link.ready) {
         open_step(c);
     } else if (status < 0) {

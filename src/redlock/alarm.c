@@ -10,15 +10,12 @@
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct fli_alarm *a = poll->data;
-    uint64_t times;
-    if (read(a->fd, &times, sizeof times) == (ssize_t)sizeof times) {
-        a->ring(a);
-    }
+    a->due(a);
 }
 
-int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*ring)(struct fli_alarm *a))
+int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*due)(struct fli_alarm *a))
 {
-    a->ring = ring;
+    a->due = due;
     a->fd = fli_timer_open();
     if (a->fd < 0) {
         return FL_ESYSTEM;
@@ -32,9 +29,31 @@ int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*ring)(struct fli
     return 0;
 }
 
-bool fli_alarm_own(struct fli_alarm *a)
+bool fli_alarm_is_own(const struct fli_alarm *a)
 {
-    return fli_process_reopen(a->fd, fli_timer_open());
+    return uv_is_active((const uv_handle_t *)&a->poll) != 0;
+}
+
+bool fli_alarm_rings(struct fli_alarm *a)
+{
+    uint64_t times;
+    return fli_alarm_is_own(a) && read(a->fd, &times, sizeof times) == (ssize_t)sizeof times;
+}
+
+/* While the parent has its timer open, the loop could not let go of that under the number of
+ * another. */
+void fli_alarm_leave(struct fli_alarm *a)
+{
+    (void)uv_poll_stop(&a->poll);
+}
+
+int fli_alarm_own(struct fli_alarm *a)
+{
+    if (!fli_process_reopen(a->fd, fli_timer_open())) {
+        return FL_ESYSTEM;
+    }
+    (void)uv_poll_start(&a->poll, UV_READABLE, on_poll);
+    return 0;
 }
 
 void fli_alarm_set(struct fli_alarm *a, uint64_t at_ms)

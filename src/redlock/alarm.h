@@ -10,23 +10,31 @@
 struct fli_alarm {
     uv_poll_t poll;
     int fd;
-    void (*ring)(struct fli_alarm *a);
+    void (*due)(struct fli_alarm *a);
     void (*closed)(struct fli_alarm *a);
 };
 
-/* It is off. 0 or FL_ESYSTEM. */
+/* It is off. The loop calls due() when it may ring. 0 or FL_ESYSTEM. */
 int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop,
-                   void (*ring)(struct fli_alarm *a)) FLI_MUST_USE;
+                   void (*due)(struct fli_alarm *a)) FLI_MUST_USE;
+
+/* For due(): whether it rings. */
+bool fli_alarm_rings(struct fli_alarm *a) FLI_MUST_USE;
+
+/* In a child of fork(), where the loop is already the child's: leaves the timer to the parent, and
+ * never rings here until there is another one. */
+void fli_alarm_leave(struct fli_alarm *a);
+
+bool fli_alarm_is_own(const struct fli_alarm *a); /* false after fli_alarm_leave() */
+
+/* After fli_alarm_leave(): a timer of its own. 0 or FL_ESYSTEM. */
+int fli_alarm_own(struct fli_alarm *a) FLI_MUST_USE;
 
 /* Rings once, from the loop, at at_ms or at once if that is over; instead of at an earlier set
  * time. */
 void fli_alarm_set(struct fli_alarm *a, uint64_t at_ms);
 
 /* Rings no more. closed() comes from the loop. */
-/* In a child of fork(), where the loop is already the child's: a timer of its own. False: there are
- * no descriptors. */
-bool fli_alarm_own(struct fli_alarm *a) FLI_MUST_USE;
-
 void fli_alarm_close(struct fli_alarm *a, void (*closed)(struct fli_alarm *a));
 
 #endif

@@ -67,7 +67,12 @@ static int begin(struct fl_redlock *r)
                   "this handle lives on a loop of the caller's: use the calls that end in _start");
         return FL_EINVAL;
     }
-    fli_own(r);
+    int rc = fli_own(r);
+    if (rc != 0) {
+        set_error(r,
+                  "this process was forked, and has no descriptors left for an alarm of its own");
+        return rc;
+    }
     (void)uv_run(&r->own_loop, UV_RUN_NOWAIT);
     return 0;
 }

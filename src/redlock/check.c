@@ -222,6 +222,10 @@ int fl_redlock_check_start(fl_redlock *r, const struct fl_redlock_check_options 
     if (r->closing || done == NULL || o->timeout_ms > FL_REDLOCK_TIME_MAX_MS) {
         return FL_EINVAL;
     }
+    int rc = fli_own(r);
+    if (rc != 0) {
+        return rc;
+    }
     struct check *c = calloc(1, sizeof *c);
     if (c == NULL) {
         return FL_ENOMEM;

@@ -137,7 +137,11 @@ int fl_redlock_keep_start(fl_redlock *r, struct fl_bytes name, const struct fl_r
     k->due.fire = on_due;
     k->note.deliver = call_ended;
     fli_heap_node_init(&k->due.node);
-    fli_own(r);
+    int rc = fli_own(r);
+    if (rc != 0) {
+        free(k);
+        return rc;
+    }
     fli_list_push(&r->keepers, &k->node);
     uint64_t now_ms = fli_clock_ms();
     fli_renewal_init(&k->renewal, now_ms, lock->ttl_ms, lock->deadline_ms, max_hold_ms);
@@ -159,7 +163,7 @@ void fl_redlock_keep_stop(fl_redlock_keeper *k)
     if (k == NULL) {
         return;
     }
-    fli_own(k->r);
+    (void)!fli_own(k->r); /* it ends what there is in any case */
     k->stopped = true;
     fli_due_clear(k->r, &k->due);
     fli_list_remove(&k->node);

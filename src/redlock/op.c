@@ -390,7 +390,10 @@ static int create(struct fl_redlock *r, enum fli_attempt_kind kind, struct fl_by
     if (fli_check_name(name) != 0 || r->closing) {
         return FL_EINVAL;
     }
-    fli_own(r); /* before the op is among those of the parent */
+    int rc = fli_own(r); /* before the op is among those of the parent */
+    if (rc != 0) {
+        return rc;
+    }
     if (r->in_flight >= FL_REDLOCK_OPS_MAX) {
         return FL_EBUSY;
     }
@@ -484,7 +487,7 @@ int fl_redlock_acquire_start(fl_redlock *r, struct fl_bytes name,
 
 void fl_redlock_cancel(fl_redlock *r, uint64_t id)
 {
-    fli_own(r);
+    (void)!fli_own(r); /* it ends what there is in any case */
     FLI_LIST_FOREACH(node, &r->ops)
     {
         struct fli_redlock_op *op = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);

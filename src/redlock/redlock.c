@@ -86,6 +86,10 @@ static void leave(struct fl_redlock *r);
 static void on_alarm(struct fli_alarm *alarm)
 {
     struct fl_redlock *r = FLI_CONTAINER_OF(alarm, struct fl_redlock, alarm);
+    (void)!fli_own(r); /* first: it may be the alarm of the parent, which needs it */
+    if (!fli_alarm_rings(alarm)) {
+        return;
+    }
     r->armed_ms = UINT64_MAX;
     fli_enter(r);
     if (!r->closing) {
@@ -109,14 +113,16 @@ static void arm(struct fl_redlock *r)
 static void finish_closing(struct fl_redlock *r);
 
 /* What the parent had begun has ended here, as when the handle is closed, but no server hears of
- * it: the requests, also those that release, go with the connections. */
-static void own(struct fl_redlock *r)
+ * it: the requests, also those that release, go with the connections. Needs no descriptor that it
+ * has not closed before: a loop has as many as it had. */
+static void leave_to_parent(struct fl_redlock *r)
 {
     r->depth++;
-    if (!fli_alarm_own(&r->alarm) || (r->is_private && uv_loop_fork(&r->own_loop) != 0)) {
-        fli_fatal("this process was forked, and has no descriptors left for a loop of its own");
+    if (r->is_private && uv_loop_fork(&r->own_loop) != 0) {
+        fli_fatal("this process was forked, and another thread took the descriptors of its loop");
     }
-    r->armed_ms = UINT64_MAX;
+    fli_alarm_leave(&r->alarm);
+    r->armed_ms = 0; /* so that nothing sets the parent's */
     fli_ops_close(r);
     fli_checks_close(r);
     fli_keepers_close(r);
@@ -125,21 +131,31 @@ static void own(struct fl_redlock *r)
         fli_deferred_drop(&r->servers[i]);
     }
     r->depth--;
-    arm(r);
 }
 
-void fli_own(struct fl_redlock *r)
+int fli_own(struct fl_redlock *r)
 {
-    bool inherited = r->process != fli_process() && r->depth == 0;
-    if (inherited && !r->closing) {
-        own(r);
+    if (r->depth > 0 || r->closing) {
+        return 0;
     }
-    r->process = inherited ? fli_process() : r->process;
+    if (r->process != fli_process()) {
+        leave_to_parent(r);
+        r->process = fli_process();
+    }
+    if (fli_alarm_is_own(&r->alarm)) {
+        return 0;
+    }
+    int rc = fli_alarm_own(&r->alarm);
+    if (rc == 0) {
+        r->armed_ms = UINT64_MAX;
+        arm(r);
+    }
+    return rc;
 }
 
 void fli_enter(struct fl_redlock *r)
 {
-    fli_own(r);
+    (void)!fli_own(r); /* without an alarm it can still end what there is */
     r->depth++;
 }
 

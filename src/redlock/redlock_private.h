@@ -83,8 +83,9 @@ struct fl_redlock {
 /* ---- redlock.c ------------------------------------------------------------------------------- */
 
 void fli_enter(struct fl_redlock *r); /* and fli_own() */
-/* In a child of fork() that has inherited the handle, makes it the child's. */
-void fli_own(struct fl_redlock *r);
+/* In a child of fork() that has inherited the handle, makes it the child's. FL_ESYSTEM: there is no
+ * descriptor for an alarm; then nothing may be begun, and what the parent had begun has ended. */
+int fli_own(struct fl_redlock *r) FLI_MUST_USE;
 void fli_leave_call(struct fl_redlock *r); /* for public calls */
 void fli_due_set(struct fl_redlock *r, struct fli_due *d, uint64_t due_ms);
 void fli_due_clear(struct fl_redlock *r, struct fli_due *d);

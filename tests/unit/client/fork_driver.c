@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -586,6 +587,48 @@ static void close_redlock(uv_loop_t *loop, fl_redlock *r)
     CHECK(uv_loop_close(loop) == 0);
 }
 
+/* The loop runs before the first call, and for longer than the parent's alarm. */
+static void run_first(uv_loop_t *loop, fl_redlock *r, fl_redlock_keeper *keeper,
+                      const struct redlock_event *waiting)
+{
+    struct redlock_event e;
+    uint64_t until_ms = fl_redlock_now_ms() + PATIENCE_MS;
+    while (!waiting->over) {
+        CHECK(fl_redlock_now_ms() < until_ms);
+        struct pollfd p = {.fd = uv_backend_fd(loop), .events = POLLIN};
+        (void)poll(&p, 1, 100);
+        (void)uv_run(loop, UV_RUN_NOWAIT);
+    }
+    CHECK(waiting->cause == FL_REDLOCK_CANCELLED);
+    take_redlock(loop, r, "of the first", &e);
+    CHECK(e.result == 0);
+}
+
+/* No descriptor can be opened, and then some can. */
+static void call_without_descriptors(uv_loop_t *loop, fl_redlock *r, fl_redlock_keeper *keeper,
+                                     const struct redlock_event *waiting)
+{
+    struct rlimit before;
+    struct redlock_event e;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK(fl_redlock_acquire_start(r, fl_str("of none"), &long_redlock, on_redlock, &e, NULL) ==
+          FL_ESYSTEM);
+    (void)uv_run(loop, UV_RUN_NOWAIT);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    take_redlock(loop, r, "of some", &e);
+    CHECK(e.result == 0);
+}
+
+/* A child that can open no descriptor closes the handle all the same. */
+static void close_without_descriptors(uv_loop_t *loop, fl_redlock *r, fl_redlock_keeper *keeper,
+                                      const struct redlock_event *waiting)
+{
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = 0};
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+}
+
 static void redlock_loop(const char *servers)
 {
     const struct fl_redlock_options options = redlock_options(servers);
@@ -604,6 +647,20 @@ static void redlock_loop(const char *servers)
           0);
     CHECK(fl_redlock_acquire_start(r, fl_str("held"), &wait, on_redlock, &waiting, NULL) == 0);
     (void)uv_run(&loop, UV_RUN_NOWAIT);
+    void (*const first[])(uv_loop_t *, fl_redlock *, fl_redlock_keeper *,
+                          const struct redlock_event *) = {run_first, call_without_descriptors,
+                                                           close_without_descriptors};
+    for (size_t i = 0; i < sizeof first / sizeof first[0]; i++) {
+        pid_t other = fork_child();
+        if (other == 0) {
+            CHECK(uv_loop_fork(&loop) == 0);
+            first[i](&loop, r, keeper, &waiting);
+            fl_redlock_keep_stop(keeper);
+            close_redlock(&loop, r);
+            _exit(0);
+        }
+        join(other);
+    }
     pid_t child = fork_child();
     if (child == 0) {
         CHECK(uv_loop_fork(&loop) == 0);
