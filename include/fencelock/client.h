@@ -46,10 +46,9 @@
  * a word to the nodes, and makes a new random owner, also where one was given. The parent does not
  * notice. Locks and sessions stay the parent's: in the child they are lost, fl_remaining_ms() is 0,
  * and renewing or releasing them there fails with FL_ENOTHELD (FL_ENOSESSION) and does nothing.
- * Releasing: with the handle that acquired the lock. Another handle takes the token for one that the
- * parent has handed over, and releases the lock. No
- * other thread may be inside a call of the handle while the process forks, but for those that this
- * library starts. A child that is forked inside a callback must not return from that.
+ * A release is known by the handle: another one takes the token for one that the parent has handed
+ * over. No other thread may be inside a call of the handle while the process forks, but for those
+ * that this library starts. A child that is forked inside a callback must not return from that.
  *
  * A client belongs to one thread at a time. It starts no thread, installs no signal handler, and
  * keeps at most one connection, an epoll descriptor and a timer open between calls. */

@@ -13,8 +13,8 @@
 
 #include "base/folder.h"
 #include "base/timer.h"
-#define TAKEN_GRACE_MAX_MS UINT64_C(1000)
 
+#define TAKEN_GRACE_MAX_MS UINT64_C(1000)
 #define GONE_POLLS 100 /* of 10 ms: for so long may a killed process take to be gone */
 
 /* They end a program that writes to a pipe nobody reads, or beyond RLIMIT_FSIZE. This one has a
@@ -58,10 +58,10 @@ bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t defa
 
 bool cli_child_take_over_signals(struct cli_child *c)
 {
-    sigset_t always;
-    sigemptyset(&always);
-    sigaddset(&always, SIGCHLD);
-    sigaddset(&always, SIGTTOU);
+    sigset_t more; /* they do not interrupt what is done before the command starts */
+    sigemptyset(&more);
+    sigaddset(&more, SIGCHLD);
+    sigaddset(&more, SIGTTOU);
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
     const struct sigaction normal = {.sa_handler = SIG_DFL};
     for (size_t i = 0; i < 2; i++) {
@@ -69,7 +69,9 @@ bool cli_child_take_over_signals(struct cli_child *c)
     }
     (void)sigaction(SIGCHLD, &normal, NULL); /* if SIGCHLD is ignored, children leave no status */
     c->timer_fd = fli_timer_open();
-    return cli_signals_take(&c->signals, &always) && c->timer_fd >= 0;
+    bool taken = cli_signals_take(&c->signals);
+    (void)sigprocmask(SIG_BLOCK, &more, NULL);
+    return taken && c->timer_fd >= 0;
 }
 
 void cli_child_warn(struct cli_child *c, const char *text)
@@ -139,6 +141,7 @@ void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms)
 {
     set_environment(c, token, deadline_ms);
     c->terminal = isatty(STDIN_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp();
+    cli_signals_add(&c->signals, SIGCHLD);
     pid_t parent = getpid();
     pid_t child = fork();
     if (child == 0) {
@@ -182,44 +185,49 @@ static void signal_command(struct cli_child *c, int signal)
     }
 }
 
-/* Whether this process of /proc is in the group and runs: one that has ended is in it too, until
- * its parent has noticed. */
-static bool runs_in(const char *pid, pid_t group)
+/* Whether this process runs: one that has ended is in its group too, until its parent has noticed.
+ * If that cannot be read, it may run. */
+static bool runs(const char *pid)
 {
     char path[64];
     char stat[512] = "";
     char state;
-    int parent, its_group;
     snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
     FILE *f = fopen(path, "re");
     if (f == NULL) {
-        return false;
+        return errno != ENOENT && errno != ESRCH;
     }
     bool read_it = fgets(stat, sizeof stat, f) != NULL;
+    bool ended_meanwhile = !read_it && errno == ESRCH;
     fclose(f);
     const char *name_end = strrchr(stat, ')');
-    return read_it && name_end != NULL &&
-           sscanf(name_end, ") %c %d %d", &state, &parent, &its_group) == 3 && its_group == group &&
-           state != 'Z' && state != 'X';
+    bool known = name_end != NULL && sscanf(name_end, ") %c", &state) == 1;
+    return known ? state != 'Z' && state != 'X' : !ended_meanwhile;
 }
+
+struct group {
+    pid_t id;
+    bool is_seen; /* one of it is in /proc, which may hide the processes of other users */
+};
 
 static int find_in_group(void *ctx, const char *name)
 {
-    return name[0] >= '1' && name[0] <= '9' && runs_in(name, *(const pid_t *)ctx);
-}
-
-/* If the processes cannot be listed, one may run. */
-static bool runs_any_in(pid_t group)
-{
-    return fli_folder_each(AT_FDCWD, "/proc", find_in_group, &group) != 0;
+    struct group *g = ctx;
+    if (name[0] < '1' || name[0] > '9' || getpgid((pid_t)strtol(name, NULL, 10)) != g->id) {
+        return 0;
+    }
+    g->is_seen = true;
+    return runs(name);
 }
 
 /* Whether what the command has started is gone, after a KILL to all of it: kill() succeeds when one
- * of them could be sent it. */
-static bool is_group_gone(pid_t group)
+ * of them could be sent it. What cannot be seen is not gone. */
+static bool is_group_gone(pid_t id)
 {
     for (int i = 0; i < GONE_POLLS; i++) {
-        if ((kill(-group, 0) != 0 && errno == ESRCH) || !runs_any_in(group)) {
+        struct group g = {.id = id};
+        if ((kill(-id, 0) != 0 && errno == ESRCH) ||
+            (fli_folder_each(AT_FDCWD, "/proc", find_in_group, &g) == 0 && g.is_seen)) {
             return true;
         }
         (void)poll(NULL, 0, 10);
@@ -319,7 +327,7 @@ static void take_signals(struct cli_child *c)
 {
     int signal;
     while ((signal = cli_signals_next(&c->signals)) != 0) {
-        if (signal == SIGCHLD || signal == SIGTTOU) {
+        if (signal == SIGCHLD) {
             continue; /* the command is checked after each poll() in any case */
         }
         if (c->pid != 0) {

@@ -538,6 +538,16 @@ static int report_unanswered(struct leader_link *k, int rc)
                     : cli_fail(k->args, rc, k->error, NULL, NULL);
 }
 
+/* What the leader refuses, an earlier attempt may have done. Changes k->error. */
+static int take_refusal(struct leader_link *k, const redisReply *r)
+{
+    (void)snprintf(k->error, sizeof k->error, "%.400s%s", r->str,
+                   k->uncertain ? "; an earlier attempt, whose answer was lost, may have been "
+                                  "carried out"
+                                : "");
+    return k->uncertain ? FL_EUNCERTAIN : FL_EDENIED;
+}
+
 static int change(struct leader_link *k, uint64_t until_ms)
 {
     const struct cli_args *a = k->args;
@@ -551,17 +561,11 @@ static int change(struct leader_link *k, uint64_t until_ms)
         return report_unanswered(k, rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN);
     }
     bool refused = r->type == REDIS_REPLY_ERROR;
-    if (refused) {
-        (void)snprintf(k->error, sizeof k->error, "%.400s%s", r->str,
-                       k->uncertain ? "; an earlier attempt, whose answer was lost, may have been "
-                                      "carried out"
-                                    : "");
-    }
+    rc = refused ? take_refusal(k, r) : 0;
     freeReplyObject(r);
     if (refused && !is_under_way(k, id, until_ms)) {
-        return k->uncertain ? cli_fail(a, FL_EUNCERTAIN, k->error, NULL, NULL)
-                            : cli_fail_with(a, FL_EDENIED, k->error, remedy_of_refusal(k->error),
-                                            NULL, NULL);
+        return cli_fail_with(a, rc, k->error, rc == FL_EDENIED ? remedy_of_refusal(k->error) : NULL,
+                             NULL, NULL);
     }
     uint64_t wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : WAIT_DEFAULT_MS;
     bool waits = !is_subcommand(k, "transfer") && !is_subcommand(k, "forget") && wait_ms > 0;
@@ -680,8 +684,8 @@ static int run_config(struct leader_link *k, uint64_t until_ms)
     }
     int code;
     if (r->type == REDIS_REPLY_ERROR) {
-        (void)snprintf(k->error, sizeof k->error, "%.400s", r->str);
-        code = cli_fail(a, FL_EDENIED, k->error, NULL, NULL);
+        rc = take_refusal(k, r);
+        code = cli_fail(a, rc, k->error, NULL, NULL);
     } else {
         code = get ? show_config(k, r) : report_done(k);
     }
@@ -762,7 +766,7 @@ int cli_discover(struct cli_args *a)
 }
 
 int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned n,
-                    redisReply **ret)
+                    redisReply **ret, bool *ret_uncertain)
 {
     static struct leader_link k; /* large */
     int code = open_leader_link(&k, a);
@@ -771,9 +775,12 @@ int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned
         code =
             cli_fail(a, rc == FL_EBUSY || !k.uncertain ? rc : FL_EUNCERTAIN, k.error, NULL, NULL);
     } else if (code == 0 && (*ret)->type == REDIS_REPLY_ERROR) {
-        (void)snprintf(k.error, sizeof k.error, "%.400s", (*ret)->str);
+        rc = take_refusal(&k, *ret);
         freeReplyObject(*ret);
-        code = cli_fail(a, FL_EDENIED, k.error, NULL, NULL);
+        code = cli_fail(a, rc, k.error, NULL, NULL);
+    }
+    if (ret_uncertain != NULL) {
+        *ret_uncertain = k.uncertain;
     }
     close_leader_link(&k);
     return code;

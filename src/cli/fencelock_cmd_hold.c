@@ -170,7 +170,8 @@ int cli_run_acquire(const struct cli_args *a)
     struct trouble trouble = {.name = a->arg[0]};
     fli_client_on_trouble(c, on_trouble, &trouble);
     struct cli_signals signals;
-    if (!cli_signals_take(&signals, NULL)) {
+    fli_client_resolve(c); /* while a signal still ends this process at once */
+    if (!cli_signals_take(&signals)) {
         fl_client_destroy(c);
         return cli_fail(a, FL_ESYSTEM, "signals cannot be received", NULL, NULL);
     }

@@ -143,7 +143,10 @@ int cli_run_redlock_acquire(const struct cli_args *a)
     int signal = 0;
     struct cli_signals signals;
     if (r != NULL) {
-        bool taken = cli_signals_take(&signals, NULL);
+        if (tokens != NULL) {
+            fli_client_resolve(tokens); /* while a signal still ends this process at once */
+        }
+        bool taken = cli_signals_take(&signals);
         code = acquire(a, r, &options, tokens, taken ? &signals : NULL, &signal);
         fl_redlock_close(r, NULL, NULL);
     }

@@ -286,6 +286,9 @@ static int run_with_loop(struct runner *r)
         fl_client_destroy(r->tokens);
         return code;
     }
+    if (r->tokens != NULL) {
+        fli_client_resolve(r->tokens); /* while a signal still ends this process at once */
+    }
     int rc = cli_child_take_over_signals(&r->child) ? 0 : FL_ESYSTEM;
     if (rc == 0 && r->tokens != NULL) {
         fli_client_stop_at(r->tokens, r->child.signals.fd);

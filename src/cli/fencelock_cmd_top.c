@@ -325,8 +325,14 @@ static bool open_keyboard(struct termios *before)
     struct termios keys = *before;
     struct sigaction stop = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
     keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-    (void)sigaction(SIGINT, &stop, NULL);
-    (void)sigaction(SIGTERM, &stop, NULL);
+    static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++) {
+        struct sigaction former;
+        (void)sigaction(ending[i], NULL, &former);
+        if (former.sa_handler != SIG_IGN) {
+            (void)sigaction(ending[i], &stop, NULL);
+        }
+    }
     return tcsetattr(STDIN_FILENO, TCSANOW, &keys) == 0;
 }
 

@@ -31,24 +31,55 @@ static int read_line(char word[WORD_SIZE])
     return rc == 1 && len > 0 ? 0 : no_password(why != NULL ? why : "it is empty");
 }
 
-/* Ends the reading of a password, so that the terminal shows what is typed after it. */
+/* They end the reading of a password, so that the terminal shows what is typed after it. */
+static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+#define ENDING (sizeof ending / sizeof ending[0])
+
+static volatile sig_atomic_t ended_by; /* 0: by none */
+
 static void on_interrupt(int number)
 {
+    ended_by = number;
+}
+
+static void take_signals(struct sigaction former[ENDING])
+{
+    const struct sigaction end = {.sa_handler = on_interrupt}; /* without SA_RESTART */
+    ended_by = 0;
+    for (size_t i = 0; i < ENDING; i++) {
+        (void)sigaction(ending[i], NULL, &former[i]);
+        if (former[i].sa_handler != SIG_IGN) {
+            (void)sigaction(ending[i], &end, NULL);
+        }
+    }
+}
+
+/* The signal that came has its effect only now. */
+static void give_signals_back(const struct sigaction former[ENDING])
+{
+    for (size_t i = 0; i < ENDING; i++) {
+        (void)sigaction(ending[i], &former[i], NULL);
+    }
+    if (ended_by != 0) {
+        (void)raise(ended_by);
+    }
 }
 
 static int read_quietly(const char *prompt, const struct termios *quiet,
                         const struct termios *before, char word[WORD_SIZE])
 {
-    struct sigaction end = {.sa_handler = on_interrupt}; /* without SA_RESTART */
-    (void)sigaction(SIGINT, &end, NULL);
-    (void)sigaction(SIGTERM, &end, NULL);
+    struct sigaction former[ENDING];
+    int code;
+    take_signals(former);
     if (tcsetattr(STDIN_FILENO, TCSAFLUSH, quiet) != 0) {
-        return no_password(strerror(errno));
+        code = no_password(strerror(errno));
+    } else {
+        fputs(prompt, stderr); /* not before: what is typed at once would be shown, or lost */
+        code = read_line(word);
+        (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, before);
+        fputc('\n', stderr);
     }
-    fputs(prompt, stderr); /* not before: what is typed at once would be shown, or lost */
-    int code = read_line(word);
-    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, before);
-    fputc('\n', stderr);
+    give_signals_back(former);
     return code;
 }
 
@@ -89,7 +120,7 @@ static int refuse_known(const struct cli_args *a)
 {
     const char *const words[] = {"ACL", "GETUSER", a->arg[0]};
     redisReply *r = NULL;
-    int code = cli_ask_cluster(a, words, 3, &r);
+    int code = cli_ask_cluster(a, words, 3, &r, NULL);
     if (code == 0 && r->type != REDIS_REPLY_NIL) {
         code = cli_fail(a, FL_EEXISTS,
                         "there is such a user; fencelock user remove deletes it, and ACL SETUSER "
@@ -117,7 +148,7 @@ int cli_run_user_add(const struct cli_args *a)
                                "machine could read");
         }
     }
-    code = code != 0 ? code : cli_ask_cluster(a, words, 5 + a->n_args, &r);
+    code = code != 0 ? code : cli_ask_cluster(a, words, 5 + a->n_args, &r, NULL);
     explicit_bzero(password, sizeof password);
     if (code == 0) {
         freeReplyObject(r);
@@ -130,9 +161,10 @@ int cli_run_user_remove(const struct cli_args *a)
 {
     const char *const words[] = {"ACL", "DELUSER", a->arg[0]};
     redisReply *r = NULL;
-    int code = cli_ask_cluster(a, words, 3, &r);
+    bool uncertain; /* an earlier attempt may have removed the user */
+    int code = cli_ask_cluster(a, words, 3, &r, &uncertain);
     if (code == 0) {
-        bool removed = r->type == REDIS_REPLY_INTEGER && r->integer == 1;
+        bool removed = uncertain || (r->type == REDIS_REPLY_INTEGER && r->integer == 1);
         freeReplyObject(r);
         code = removed ? report(a, "remove")
                        : cli_fail(a, FL_ENOTFOUND, "there is no such user", NULL, NULL);
@@ -190,7 +222,7 @@ int cli_run_user_list(const struct cli_args *a)
     struct cli_style style = cli_style_of(a);
     struct cli_table t;
     redisReply *r = NULL;
-    int code = cli_ask_cluster(a, words, 2, &r);
+    int code = cli_ask_cluster(a, words, 2, &r, NULL);
     if (code != 0) {
         return code;
     }

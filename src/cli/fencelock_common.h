@@ -79,10 +79,11 @@ void cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
 int cli_discover(struct cli_args *a);
 
 /* Sends a command that may be sent again to a node that can execute it. 0: *ret is the answer,
- * which is no error, for freeReplyObject(); else the exit code after a sentence. */
+ * which is no error, for freeReplyObject(); else the exit code after a sentence. *ret_uncertain
+ * (may be NULL): whether an earlier attempt, without an answer, may have done it already. */
 struct redisReply;
 int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned n,
-                    struct redisReply **ret);
+                    struct redisReply **ret, bool *ret_uncertain);
 
 int cli_run_user_add(const struct cli_args *a);
 int cli_run_user_list(const struct cli_args *a);

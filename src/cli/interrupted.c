@@ -13,23 +13,25 @@
 
 static const int watched[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-bool cli_signals_take(struct cli_signals *s, const sigset_t *always)
+bool cli_signals_take(struct cli_signals *s)
 {
-    sigset_t ours;
-    sigemptyset(&ours);
-    if (always != NULL) {
-        ours = *always;
-    }
+    sigemptyset(&s->ours);
     for (size_t i = 0; i < sizeof watched / sizeof watched[0]; i++) {
         struct sigaction inherited;
         bool known = sigaction(watched[i], NULL, &inherited) == 0;
         if (known && inherited.sa_handler != SIG_IGN) {
-            sigaddset(&ours, watched[i]);
+            sigaddset(&s->ours, watched[i]);
         }
     }
-    (void)sigprocmask(SIG_BLOCK, &ours, &s->before);
-    s->fd = signalfd(-1, &ours, SFD_NONBLOCK | SFD_CLOEXEC);
+    (void)sigprocmask(SIG_BLOCK, &s->ours, &s->before);
+    s->fd = signalfd(-1, &s->ours, SFD_NONBLOCK | SFD_CLOEXEC);
     return s->fd >= 0;
+}
+
+void cli_signals_add(struct cli_signals *s, int signal)
+{
+    sigaddset(&s->ours, signal);
+    (void)signalfd(s->fd, &s->ours, 0);
 }
 
 int cli_signals_next(const struct cli_signals *s)
@@ -70,9 +72,10 @@ static int settle(const struct cli_args *a, const struct fl_acquire_options *opt
 
 /* Whoever waits for this process to end, or for the end of what it prints, does not wait for the
  * rest. */
-static void leave_everybody(void)
+static void leave_everybody(const struct cli_signals *s)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    (void)sigprocmask(SIG_SETMASK, &s->before, NULL); /* whoever wants it to end may end it */
     (void)setsid();
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO && null >= 0; fd++) {
         (void)dup2(null, fd);
@@ -92,15 +95,17 @@ void cli_settle(const struct cli_args *a, const struct cli_signals *s,
     uint64_t more_ms = ttl_ms < BEHIND_MAX_MS ? ttl_ms : BEHIND_MAX_MS;
     char text[CLI_DURATION_SIZE];
     cli_format_duration(text, ttl_ms);
-    pid_t behind = fork();
+    char who_gives_it_back[96] = "See fencelock show";
+    pid_t behind = getpid() == 1 ? -1 : fork(); /* with process 1, all processes end */
     if (behind == 0) {
-        leave_everybody();
+        leave_everybody(s);
         _exit(settle(a, options, last, -1, more_ms) == 0 ? 0 : 1);
     }
-    cli_complain(
-        "%.64s: no node has said whether it still takes the lock: it may be held by nobody "
-        "for %s. %s",
-        a->arg[0], text,
-        behind > 0 ? "Process gives it back in the background when one answers"
-                   : "See fencelock show");
+    if (behind > 0) {
+        (void)snprintf(who_gives_it_back, sizeof who_gives_it_back,
+                       "Process %d gives it back in the background when one answers", (int)behind);
+    }
+    cli_complain("%.64s: no node has said whether it still takes the lock: it may be held by "
+                 "nobody for %s. %s",
+                 a->arg[0], text, who_gives_it_back);
 }

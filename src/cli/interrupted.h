@@ -11,12 +11,14 @@
 
 struct cli_signals {
     int fd; /* readable when one has come; -1 */
-    sigset_t before;
+    sigset_t ours, before;
 };
 
-/* From now on these signals, and those of `always` (may be NULL), come from fd. False: not
- * possible. */
-bool cli_signals_take(struct cli_signals *s, const sigset_t *always);
+/* From now on these signals come from fd. False: not possible. */
+bool cli_signals_take(struct cli_signals *s);
+
+/* This signal, which interrupts nothing and is blocked, comes from fd too. */
+void cli_signals_add(struct cli_signals *s, int signal);
 
 /* The next one that has come; 0: none. */
 int cli_signals_next(const struct cli_signals *s);

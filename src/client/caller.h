@@ -64,6 +64,9 @@ int fli_caller_ask(struct fli_caller *k, struct fli_link *link, uint32_t node,
 /* For programs that are interrupted: every later call ends when fd is readable; -1: none does. */
 void fli_client_stop_at(fl_client *c, int fd);
 
+/* Resolves the nodes' names now and never again: a call that resolves one does not see that. */
+void fli_client_resolve(fl_client *c);
+
 /* The number of an attempt at an ACQUIRE of this handle that may still be carried out; 0: there is
  * none. And: this handle's attempts come after that one of another handle. */
 uint64_t fli_client_last_attempt(const fl_client *c);

@@ -94,6 +94,11 @@ void fli_client_stop_at(fl_client *c, int fd)
     c->caller.stop_fd = fd;
 }
 
+void fli_client_resolve(fl_client *c)
+{
+    (void)!fli_engine_resolve(&c->caller.engine); /* a call says which names are not known */
+}
+
 uint64_t fli_client_last_attempt(const fl_client *c)
 {
     return fli_attempts_last(&c->caller.engine.attempts, fli_clock_ms());

@@ -52,21 +52,28 @@ static int init_places(struct fli_engine *e, const char *nodes)
     if (rc != 0) {
         return rc;
     }
-    unsigned known = 0;
     for (uint32_t i = 0; i < e->n_nodes; i++) {
         e->places[i].node = parsed[i];
-        if (!e->blocks) {
-            fli_place_resolve(&e->places[i], false);
-        }
+    }
+    return e->blocks ? 0 : fli_engine_resolve(e);
+}
+
+int fli_engine_resolve(struct fli_engine *e)
+{
+    unsigned known = 0;
+    e->resolves = false;
+    for (uint32_t i = 0; i < e->n_nodes; i++) {
+        fli_place_resolve(&e->places[i], false);
         known += e->places[i].n;
     }
-    return e->blocks || known > 0 ? 0 : FL_ENOCONN;
+    return known > 0 ? 0 : FL_ENOCONN;
 }
 
 int fli_engine_init(struct fli_engine *e, const char *nodes, bool blocks)
 {
     memset(e, 0, sizeof *e);
     e->blocks = blocks;
+    e->resolves = blocks;
     e->learns_leader = true;
     fli_list_init(&e->ops);
     fli_list_init(&e->ended);
@@ -178,7 +185,7 @@ static uint32_t place_of(struct fli_engine *e, const char *address, size_t len)
         fli_node_parse(address, len, &place.node, errmsg, sizeof errmsg) != 0) {
         return FLI_CALL_NOBODY;
     }
-    if (!e->blocks) {
+    if (!e->resolves) {
         fli_place_resolve(&place, true);
         if (place.n == 0) {
             return FLI_CALL_NOBODY;
@@ -241,7 +248,7 @@ static enum fli_call_event lose(struct fli_engine_call *op, enum fli_call_event 
 static struct fli_place *place_to_connect(struct fli_engine *e, uint32_t node)
 {
     struct fli_place *p = &e->places[node];
-    if (e->blocks) {
+    if (e->resolves) {
         fli_place_resolve(p, false);
     }
     return p;

@@ -37,9 +37,9 @@ struct fli_engine {
     uint64_t timeout_ms;
     uint64_t attempt_ms;
     uint32_t n_nodes;
-    /* One call at a time, which may block to resolve names: each connection resolves its own. */
-    bool blocks;
-    bool learns_leader;                /* true after init */
+    bool blocks;        /* one call at a time */
+    bool resolves;      /* which may block to resolve names: each connection resolves its own */
+    bool learns_leader; /* true after init */
     struct fli_engine_watcher watcher; /* all NULL: none */
     int epoll_fd;
     struct fli_owner owner; /* of acquires that name none */
@@ -78,6 +78,9 @@ typedef void (*fli_ended_cb)(void *arg, struct fli_ended *ended);
 /* Resolves names, which may block; with `blocks`, each connection does that instead. 0; FL_EINVAL,
  * FL_ENOCONN, FL_ESYSTEM. */
 int fli_engine_init(struct fli_engine *e, const char *nodes, bool blocks) FLI_MUST_USE;
+/* Resolves the names at once, for a program that cannot be ended while a call resolves one; none is
+ * resolved later. 0; FL_ENOCONN: none is known. */
+int fli_engine_resolve(struct fli_engine *e) FLI_MUST_USE;
 void fli_engine_fini(struct fli_engine *e); /* ends all calls without a callback */
 
 /* Copies the options; the owner is random when they have none. options may be NULL. 0; FL_EINVAL,

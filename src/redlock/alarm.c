@@ -10,12 +10,18 @@
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct fli_alarm *a = poll->data;
-    a->due(a);
+    uint64_t times;
+    a->own(a); /* first: it may be the timer of the parent, which needs it */
+    if (fli_alarm_is_own(a) && read(a->fd, &times, sizeof times) == (ssize_t)sizeof times) {
+        a->ring(a);
+    }
 }
 
-int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*due)(struct fli_alarm *a))
+int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*own)(struct fli_alarm *a),
+                   void (*ring)(struct fli_alarm *a))
 {
-    a->due = due;
+    a->own = own;
+    a->ring = ring;
     a->fd = fli_timer_open();
     if (a->fd < 0) {
         return FL_ESYSTEM;
@@ -32,12 +38,6 @@ int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*due)(struct fli_
 bool fli_alarm_is_own(const struct fli_alarm *a)
 {
     return uv_is_active((const uv_handle_t *)&a->poll) != 0;
-}
-
-bool fli_alarm_rings(struct fli_alarm *a)
-{
-    uint64_t times;
-    return fli_alarm_is_own(a) && read(a->fd, &times, sizeof times) == (ssize_t)sizeof times;
 }
 
 /* While the parent has its timer open, the loop could not let go of that under the number of

@@ -10,16 +10,14 @@
 struct fli_alarm {
     uv_poll_t poll;
     int fd;
-    void (*due)(struct fli_alarm *a);
+    void (*own)(struct fli_alarm *a);
+    void (*ring)(struct fli_alarm *a);
     void (*closed)(struct fli_alarm *a);
 };
 
-/* It is off. The loop calls due() when it may ring. 0 or FL_ESYSTEM. */
-int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop,
-                   void (*due)(struct fli_alarm *a)) FLI_MUST_USE;
-
-/* For due(): whether it rings. */
-bool fli_alarm_rings(struct fli_alarm *a) FLI_MUST_USE;
+/* It is off. The loop calls own() before the timer is read, and then ring(). 0 or FL_ESYSTEM. */
+int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*own)(struct fli_alarm *a),
+                   void (*ring)(struct fli_alarm *a)) FLI_MUST_USE;
 
 /* In a child of fork(), where the loop is already the child's: leaves the timer to the parent, and
  * never rings here until there is another one. */

@@ -105,13 +105,22 @@ static void take_trial(struct fli_facts *f, enum question question, const redisR
 {
     static const char *const what[QUESTIONS] = {
         [ASK_SET] = "set", [ASK_EXTEND] = "extended", [ASK_RELEASE] = "released"};
-    if (what[question] == NULL || reply->type != REDIS_REPLY_ERROR || f->refused != NULL) {
+    if (what[question] == NULL || f->refused != NULL) {
+        return;
+    }
+    enum fl_redlock_status status = question == ASK_SET
+                                        ? fli_set_status(reply, f->refusal, sizeof f->refusal)
+                                        : fli_script_status(reply, f->refusal, sizeof f->refusal);
+    if (status == FL_REDLOCK_YES) {
         return;
     }
     f->refused = what[question];
     f->refused_key =
         fli_is_error(reply, "NOPERM") && memmem(reply->str, reply->len, " key", 4) != NULL;
-    fli_copy_text(f->refusal, sizeof f->refusal, reply->str, reply->len);
+    if (f->refusal[0] == '\0') {
+        (void)snprintf(f->refusal, sizeof f->refusal, "it answered %s",
+                       reply->type == REDIS_REPLY_NIL ? "nil" : "0");
+    }
 }
 
 static void on_answer(struct fli_redis_request *base, struct fli_server *s, const redisReply *reply)

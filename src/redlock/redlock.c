@@ -83,13 +83,14 @@ static void run_due(struct fl_redlock *r)
 
 static void leave(struct fl_redlock *r);
 
+static void own_first(struct fli_alarm *alarm)
+{
+    (void)!fli_own(FLI_CONTAINER_OF(alarm, struct fl_redlock, alarm)); /* else it does not ring */
+}
+
 static void on_alarm(struct fli_alarm *alarm)
 {
     struct fl_redlock *r = FLI_CONTAINER_OF(alarm, struct fl_redlock, alarm);
-    (void)!fli_own(r); /* first: it may be the alarm of the parent, which needs it */
-    if (!fli_alarm_rings(alarm)) {
-        return;
-    }
     r->armed_ms = UINT64_MAX;
     fli_enter(r);
     if (!r->closing) {
@@ -495,7 +496,7 @@ static int start(struct fl_redlock *r, uv_loop_t *loop)
             return FL_ESYSTEM;
         }
     }
-    if (fli_alarm_init(&r->alarm, r->owner.links.loop, on_alarm) != 0) {
+    if (fli_alarm_init(&r->alarm, r->owner.links.loop, own_first, on_alarm) != 0) {
         if (r->is_private) {
             (void)uv_loop_close(&r->own_loop);
         }

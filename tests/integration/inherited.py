@@ -3,6 +3,7 @@
 process 1 of a container, a command of another user, and ^C while a lock is on its way to them."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from redlock_lab import DAY_MS, Proxy, Redis
 
 NOT_STOPPED = 122
 OWNER = 'owner-a-0123456789'
+CONTAINER = ['unshare', '--pid', '--fork', '--mount-proc', '--kill-child']
 AS_ROOT = 'int setresuid(unsigned, unsigned, unsigned); int execvp(const char *, char *const *);\n' \
           'int main(int n, char **v) { (void)n; return setresuid(0, 0, 0) != 0 || execvp(v[1], v + 1); }\n'
 
@@ -116,7 +118,7 @@ class Interrupted(InheritedCase):
         child.send_signal(signal.SIGINT)
         code, _, err = self.wait_child(child)
         self.assertEqual(code, -signal.SIGINT)
-        self.assertIn('may be held by nobody', err)
+        self.assertRegex(err, r'may be held by nobody for .*\. Process \d+ gives it back in the background')
         self.node.resume()
         wait_until(lambda: self.node.info()['last_token'] > 0, 'the request is carried out')
         wait_until(lambda: self.node.call('SHOW', 'a') is None, 'nobody holds the lock')
@@ -126,6 +128,36 @@ class Interrupted(InheritedCase):
 
     def test_acquire(self):
         self.interrupt_on_the_way('acquire', 'a', '--ttl', '24h')
+
+    def test_what_goes_on_in_the_background_can_be_ended(self):
+        self.node.pause()
+        child = self.start('acquire', 'a', '--ttl', '24h')
+        port = int(self.node.address.rsplit(':', 1)[1])
+        wait_until(lambda: is_on_its_way(port), 'a request on its way')
+        child.send_signal(signal.SIGINT)
+        behind = int(re.search(r'Process (\d+)', self.wait_child(child)[2]).group(1))
+        os.kill(behind, signal.SIGTERM)
+
+        def is_gone():
+            try:
+                with open('/proc/%d/stat' % behind) as f:
+                    return f.read().rpartition(')')[2].split()[0] == 'Z'
+            except FileNotFoundError:
+                return True
+        wait_until(is_gone, 'the process in the background has ended')
+
+    def test_other_signals_do_not_interrupt_a_token(self):
+        servers = [Redis(self.lab, 'redis-%d' % i) for i in range(3)]
+        self.node.pause()
+        child = self.start('redlock', 'run', 60 * 'a', '--redis', ','.join(s.address for s in servers), '--restarts-are-safe',
+                           '--max-ttl', '24h', '--ttl', '24h', '--budget', '1h', '--', 'true')
+        port = int(self.node.address.rsplit(':', 1)[1])
+        wait_until(lambda: is_on_its_way(port), 'a request on its way')
+        child.send_signal(signal.SIGCHLD)
+        child.send_signal(signal.SIGTTOU)
+        self.node.resume()
+        code, _, err = self.wait_child(child)
+        self.assertEqual((code, err), (0, ''))
 
     def test_acquire_under_a_named_owner_is_left_for_that_owner(self):
         """It may have held the lock before, and asks again."""
@@ -183,10 +215,36 @@ class Root(InheritedCase):
         os.chmod(path, 0o4755)
         return path
 
-    def not_stopped(self, *command):
+    def resolving(self, *words):
+        """A `fencelock` whose name server never answers, and its process."""
+        conf = self.lab.path('resolv.conf')
+        with open(conf, 'w') as f:
+            f.write('nameserver 127.0.0.1\noptions timeout:30 attempts:5\n')
+        silent = 'import os, socket, subprocess, sys\n' \
+                 'subprocess.run("mount --bind %s /etc/resolv.conf && ip link set lo up", shell=True, check=True)\n' \
+                 's = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n' \
+                 's.bind(("127.0.0.1", 53))\n' \
+                 's.set_inheritable(True)\n' \
+                 'os.execv(sys.argv[1], sys.argv[1:])\n' % conf
+        child = self.start(*words, before=['unshare', '--mount', '--net', 'python3', '-c', silent])
+
+        def asked():
+            with open('/proc/%d/net/udp' % child.pid) as f:
+                return any(l.split()[1].endswith(':0035') and int(l.split()[4].split(':')[1], 16) > 0 for l in list(f)[1:])
+        wait_until(asked, 'the name server is asked')
+        return child
+
+    def test_it_can_be_interrupted_while_a_name_is_resolved(self):
+        for words in (('acquire', 'a'), ('run', 'a', '--', 'true')):
+            child = self.resolving(words[0], words[1], '--nodes', 'nobody.invalid:4701', *words[2:])
+            child.send_signal(signal.SIGINT)
+            self.assertEqual(self.wait_child(child)[0], -signal.SIGINT)
+
+    def not_stopped(self, *command, **options):
         fifo = self.lab.path('fifo')
         os.mkfifo(fifo)
-        child = self.start('run', 'a', '--ttl', '6s', '--', *command, fifo, user=65534, group=65534, extra_groups=[])
+        child = self.start('run', 'a', '--ttl', '6s', '--', *command, fifo,
+                           **(options or {'user': 65534, 'group': 65534, 'extra_groups': []}))
         held = os.open(fifo, os.O_WRONLY) # the command is there
         self.node.call('BREAK', 'a')
         text = b''
@@ -203,8 +261,25 @@ class Root(InheritedCase):
     def test_nor_can_what_a_command_has_started_as_another_user(self):
         self.not_stopped('sh', '-c', '"$0" cat "$1" & wait', self.as_root())
 
+    def test_nor_can_processes_that_it_may_not_see(self):
+        hide = 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"'
+        self.not_stopped('sh', '-c', '"$0" cat "$1" & wait', self.as_root(),
+                         before=['unshare', '--mount', '--pid', '--fork', '--kill-child', 'sh', '-c', hide, 'sh'])
+
+    def inside(self, child):
+        return int(subprocess.run(['pgrep', '-P', str(child.pid)], capture_output=True, text=True).stdout.split()[0])
+
+    def test_process_1_leaves_nothing_in_the_background(self):
+        self.node.pause()
+        child = self.start('acquire', 'a', '--ttl', '24h', before=CONTAINER)
+        port = int(self.node.address.rsplit(':', 1)[1])
+        wait_until(lambda: is_on_its_way(port), 'a request on its way')
+        os.kill(self.inside(child), signal.SIGINT)
+        code, _, err = self.wait_child(child)
+        self.assertEqual(code, 128 + signal.SIGINT)
+        self.assertIn('See fencelock show', err)
+
     def test_process_1_reaps_and_ends(self):
-        container = ['unshare', '--pid', '--fork', '--mount-proc', '--kill-child']
         orphans = 'import os, time\n' \
                   'for _ in range(20):\n' \
                   '    if os.fork() == 0:\n' \
@@ -218,13 +293,12 @@ class Root(InheritedCase):
                   '        except OSError: pass\n' \
                   '    return found\n' \
                   'while zombies(): time.sleep(0.01)\n'
-        child = self.start('run', 'a', '--ttl', '10m', '--', 'python3', '-c', orphans, before=container)
+        child = self.start('run', 'a', '--ttl', '10m', '--', 'python3', '-c', orphans, before=CONTAINER)
         self.assertEqual(self.wait_child(child)[0], 0)
         self.take('b')
-        child = self.start('run', 'b', '--ttl', '10m', '--', 'true', before=container)
+        child = self.start('run', 'b', '--ttl', '10m', '--', 'true', before=CONTAINER)
         self.wait_waiter('b')
-        inside = subprocess.run(['pgrep', '-P', str(child.pid)], capture_output=True, text=True).stdout.split()
-        os.kill(int(inside[0]), signal.SIGTERM)
+        os.kill(self.inside(child), signal.SIGTERM)
         self.assertEqual(self.wait_child(child)[0], 128 + signal.SIGTERM)
 
 

@@ -16,7 +16,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, Cluster, Lateness, Store, binary, env_without_options, free_ports, main, try_again, wait_until
 from harness.lab import ROOT
-from redlock_lab import Redis
+from redlock_lab import FakeRedis, Redis
 from redlock_servers import RedlockCase
 from scripted_server import ScriptedServer
 
@@ -279,6 +279,20 @@ class Calls(CliCase):
             self.assertEqual([s.call('EXISTS', 'job') for s in servers], [0, 0, 0])
         # who may touch only some keys is not told that locks are impossible
         self.checked(*use(plain, 'keys'), code=0, text='fencelock-check-')
+
+    def test_check_believes_no_answer_but_the_right_one(self):
+        delex = b'*2\r\n*1\r\n$5\r\ndelex\r\n*-1\r\n'
+        right = {b'SET': b'+OK\r\n', b'EVAL': b':1\r\n', b'DELEX': b':1\r\n'}
+        for wrong, says in (({b'SET': b'$-1\r\n'}, 'set there: it answered nil'),
+                            ({b'EVAL': b':0\r\n'}, 'extended there: it answered 0'),
+                            ({b'EVAL': b'+OK\r\n'}, 'extended there: an answer of an unexpected type'),
+                            ({b'DELEX': b':0\r\n'}, 'released there: it answered 0')):
+            answers = {**right, **wrong}
+            servers = [FakeRedis(lambda words, answers=answers: answers[words[0]], commands=delex) for _ in range(3)]
+            for s in servers:
+                self.addCleanup(s.close)
+            self.use(servers)
+            self.checked(code=NO, text='a lock could not be ' + says)
 
     def test_check_knows_what_is_no_redis(self):
         servers = self.redis(2)

@@ -152,16 +152,27 @@ static struct holder *holder_of(const struct fli_alarm *a)
     return lab.running; /* the handle is being made */
 }
 
-int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*ring)(struct fli_alarm *a))
+int fli_alarm_init(struct fli_alarm *a, uv_loop_t *loop, void (*own)(struct fli_alarm *a),
+                   void (*ring)(struct fli_alarm *a))
 {
+    a->own = own;
     a->ring = ring;
     return 0;
 }
 
 /* Nothing forks here. */
-bool fli_alarm_own(struct fli_alarm *a)
+bool fli_alarm_is_own(const struct fli_alarm *a)
 {
     return true;
+}
+
+void fli_alarm_leave(struct fli_alarm *a)
+{
+}
+
+int fli_alarm_own(struct fli_alarm *a)
+{
+    return 0;
 }
 
 void fli_alarm_set(struct fli_alarm *a, uint64_t at_ms)
