@@ -44,13 +44,13 @@
  * handler, and causes no SIGPIPE. fl_redlock_create() resolves host names, once.
  *
  * fork(). A child may use a handle that it inherits; one on a loop of yours after uv_loop_fork() of
- * that loop. Its first call in the child, or the first event of that loop for it, closes the
- * inherited connections without a word to the servers, and connects anew; the parent does not
- * notice. Without a descriptor for a timer, calls that begin something fail with FL_ESYSTEM. Calls that were in flight get
- * FL_REDLOCK_CANCELLED in the child, from the loop, and keepers FL_REDLOCK_END_CLOSED. Locks stay
- * the parent's: in the child fl_redlock_remaining_ms() is 0, and extending, keeping or releasing
- * them fails with FL_ENOTHELD and does nothing. A child that is forked inside a callback must not
- * return from that.
+ * that loop. Its first call in the child, or the loop's first event, closes the inherited
+ * connections without a word to the servers, and it connects anew; the parent does not notice.
+ * Calls that were in flight get FL_REDLOCK_CANCELLED in the child, from the loop, and keepers
+ * FL_REDLOCK_END_CLOSED. Calls fail with FL_ESYSTEM there while no descriptor is left for a timer.
+ * Locks stay the parent's: in the child fl_redlock_remaining_ms() is 0, and extending, keeping or
+ * releasing them fails with FL_ENOTHELD and does nothing. A child that is forked inside a callback
+ * must not return from that.
  *
  * TLS. To all servers or to none, except for Unix sockets, which are never encrypted. Each server's
  * certificate must have its host's name. */

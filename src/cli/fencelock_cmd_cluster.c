@@ -532,6 +532,7 @@ static const char *remedy_of_refusal(const char *error)
 static int report_unanswered(struct leader_link *k, int rc)
 {
     char hint[96];
+    rc = rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN;
     bool names_it = rc == FL_EUNCERTAIN && k->of[0] != '\0';
     (void)snprintf(hint, sizeof hint, "Run it again with --of %s: that does it once.", k->of);
     return names_it ? cli_fail_with(k->args, rc, k->error, hint, NULL, NULL)
@@ -541,10 +542,9 @@ static int report_unanswered(struct leader_link *k, int rc)
 /* What the leader refuses, an earlier attempt may have done. Changes k->error. */
 static int take_refusal(struct leader_link *k, const redisReply *r)
 {
-    (void)snprintf(k->error, sizeof k->error, "%.400s%s", r->str,
-                   k->uncertain ? "; an earlier attempt, whose answer was lost, may have been "
-                                  "carried out"
-                                : "");
+    static const char more[] =
+        "; an earlier attempt, whose answer was lost, may have been carried out";
+    (void)snprintf(k->error, sizeof k->error, "%.400s%s", r->str, k->uncertain ? more : "");
     return k->uncertain ? FL_EUNCERTAIN : FL_EDENIED;
 }
 
@@ -558,12 +558,11 @@ static int change(struct leader_link *k, uint64_t until_ms)
     redisReply *r = NULL;
     int rc = ask(k, words, n, until_ms, &r);
     if (rc != 0) {
-        return report_unanswered(k, rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN);
+        return report_unanswered(k, rc);
     }
-    bool refused = r->type == REDIS_REPLY_ERROR;
-    rc = refused ? take_refusal(k, r) : 0;
+    rc = r->type == REDIS_REPLY_ERROR ? take_refusal(k, r) : 0;
     freeReplyObject(r);
-    if (refused && !is_under_way(k, id, until_ms)) {
+    if (rc != 0 && !is_under_way(k, id, until_ms)) {
         return cli_fail_with(a, rc, k->error, rc == FL_EDENIED ? remedy_of_refusal(k->error) : NULL,
                              NULL, NULL);
     }
@@ -679,13 +678,11 @@ static int run_config(struct leader_link *k, uint64_t until_ms)
     words[4] = get ? NULL : a->arg[2];
     int rc = ask(k, words, get ? 3 : 5, until_ms, &r);
     if (rc != 0) {
-        return cli_fail(a, rc == FL_EBUSY || !k->uncertain ? rc : FL_EUNCERTAIN, k->error, NULL,
-                        NULL);
+        return report_unanswered(k, rc);
     }
     int code;
     if (r->type == REDIS_REPLY_ERROR) {
-        rc = take_refusal(k, r);
-        code = cli_fail(a, rc, k->error, NULL, NULL);
+        code = cli_fail(a, take_refusal(k, r), k->error, NULL, NULL);
     } else {
         code = get ? show_config(k, r) : report_done(k);
     }
@@ -772,16 +769,12 @@ int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned
     int code = open_leader_link(&k, a);
     int rc = code != 0 ? 0 : ask(&k, words, n, end_of(a), ret);
     if (rc != 0) {
-        code =
-            cli_fail(a, rc == FL_EBUSY || !k.uncertain ? rc : FL_EUNCERTAIN, k.error, NULL, NULL);
+        code = report_unanswered(&k, rc);
     } else if (code == 0 && (*ret)->type == REDIS_REPLY_ERROR) {
-        rc = take_refusal(&k, *ret);
+        code = cli_fail(a, take_refusal(&k, *ret), k.error, NULL, NULL);
         freeReplyObject(*ret);
-        code = cli_fail(a, rc, k.error, NULL, NULL);
     }
-    if (ret_uncertain != NULL) {
-        *ret_uncertain = k.uncertain;
-    }
+    *ret_uncertain = k.uncertain;
     close_leader_link(&k);
     return code;
 }

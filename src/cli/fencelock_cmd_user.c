@@ -120,7 +120,8 @@ static int refuse_known(const struct cli_args *a)
 {
     const char *const words[] = {"ACL", "GETUSER", a->arg[0]};
     redisReply *r = NULL;
-    int code = cli_ask_cluster(a, words, 3, &r, NULL);
+    bool unused;
+    int code = cli_ask_cluster(a, words, 3, &r, &unused);
     if (code == 0 && r->type != REDIS_REPLY_NIL) {
         code = cli_fail(a, FL_EEXISTS,
                         "there is such a user; fencelock user remove deletes it, and ACL SETUSER "
@@ -139,6 +140,7 @@ int cli_run_user_add(const struct cli_args *a)
     /* "reset": the request may be sent again, and gives one password all the same */
     const char *words[6 + CLI_ARGS_MAX] = {"ACL", "SETUSER", a->arg[0], "reset", "on", password};
     redisReply *r = NULL;
+    bool unused;
     int code = refuse_known(a);
     code = code != 0 ? code : read_password(password);
     for (unsigned i = 1; i < a->n_args; i++) {
@@ -148,7 +150,7 @@ int cli_run_user_add(const struct cli_args *a)
                                "machine could read");
         }
     }
-    code = code != 0 ? code : cli_ask_cluster(a, words, 5 + a->n_args, &r, NULL);
+    code = code != 0 ? code : cli_ask_cluster(a, words, 5 + a->n_args, &r, &unused);
     explicit_bzero(password, sizeof password);
     if (code == 0) {
         freeReplyObject(r);
@@ -222,7 +224,8 @@ int cli_run_user_list(const struct cli_args *a)
     struct cli_style style = cli_style_of(a);
     struct cli_table t;
     redisReply *r = NULL;
-    int code = cli_ask_cluster(a, words, 2, &r, NULL);
+    bool unused;
+    int code = cli_ask_cluster(a, words, 2, &r, &unused);
     if (code != 0) {
         return code;
     }

@@ -79,8 +79,8 @@ void cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
 int cli_discover(struct cli_args *a);
 
 /* Sends a command that may be sent again to a node that can execute it. 0: *ret is the answer,
- * which is no error, for freeReplyObject(); else the exit code after a sentence. *ret_uncertain
- * (may be NULL): whether an earlier attempt, without an answer, may have done it already. */
+ * which is no error, for freeReplyObject(); else the exit code after a sentence. *ret_uncertain:
+ * whether an earlier attempt, without an answer, may have done it already. */
 struct redisReply;
 int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned n,
                     struct redisReply **ret, bool *ret_uncertain);

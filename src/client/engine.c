@@ -58,17 +58,6 @@ static int init_places(struct fli_engine *e, const char *nodes)
     return e->blocks ? 0 : fli_engine_resolve(e);
 }
 
-int fli_engine_resolve(struct fli_engine *e)
-{
-    unsigned known = 0;
-    e->resolves = false;
-    for (uint32_t i = 0; i < e->n_nodes; i++) {
-        fli_place_resolve(&e->places[i], false);
-        known += e->places[i].n;
-    }
-    return known > 0 ? 0 : FL_ENOCONN;
-}
-
 int fli_engine_init(struct fli_engine *e, const char *nodes, bool blocks)
 {
     memset(e, 0, sizeof *e);

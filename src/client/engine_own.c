@@ -28,6 +28,17 @@ int fli_engine_options(struct fli_engine *e, const struct fl_client_options *opt
     return rc != 0 ? rc : fli_link_login(&e->tls, o->user, o->password);
 }
 
+int fli_engine_resolve(struct fli_engine *e)
+{
+    unsigned known = 0;
+    e->resolves = false;
+    for (uint32_t i = 0; i < e->n_nodes; i++) {
+        fli_place_resolve(&e->places[i], false);
+        known += e->places[i].n;
+    }
+    return known > 0 ? 0 : FL_ENOCONN;
+}
+
 bool fli_engine_watch_timer(const struct fli_engine *e)
 {
     struct epoll_event event = {.events = EPOLLIN};

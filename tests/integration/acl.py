@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -390,27 +389,6 @@ class Tool(AclCase):
             self.assertTrue(termios.tcgetattr(theirs)[3] & termios.ECHO)
             os.close(theirs)
         self.login(node, 'ann0', 'typed')
-
-    def test_a_signal_while_a_password_is_asked_for(self):
-        """It has its effect when the terminal shows again what is typed; one that is ignored has none."""
-        node = self.cluster().nodes[0]
-        for ended_by in (signal.SIGQUIT, signal.SIGHUP, None):
-            ours, theirs = pty.openpty()
-            self.addCleanup(os.close, ours)
-            child = subprocess.Popen([binary('fencelock'), 'user', 'add', 'ann', '+@see', '--nodes', node.address], stdin=theirs,
-                                     stdout=subprocess.PIPE, stderr=theirs, env=patient_env(),
-                                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
-            self.addCleanup(child.wait)
-            self.addCleanup(child.kill)
-            read_until(ours, b'password of the new user: ')
-            child.send_signal(ended_by or signal.SIGINT)
-            if ended_by is None:
-                os.write(ours, b'typed\n')
-                read_until(ours, b'the same again: ')
-                os.write(ours, b'typed\n')
-            self.assertEqual(child.wait(PATIENCE_S), -ended_by if ended_by else 0)
-            self.assertTrue(termios.tcgetattr(theirs)[3] & termios.ECHO)
-            os.close(theirs)
 
 
 class Audit(AclCase):

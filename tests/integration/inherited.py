@@ -3,10 +3,13 @@
 process 1 of a container, a command of another user, and ^C while a lock is on its way to them."""
 
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
+import termios
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import PATIENCE_S, Case, Cluster, binary, env_without_options, main, wait_until
@@ -106,6 +109,31 @@ class Signals(InheritedCase):
         self.node.call('BREAK', 'a')
         out, _ = child.communicate(b'x\n', timeout=PATIENCE_S)
         self.assertEqual((child.returncode, out), (0, b'done\n'))
+
+    def read_until(self, fd, text):
+        seen = b''
+        while text not in seen:
+            self.assertTrue(select.select([fd], [], [], PATIENCE_S)[0], seen)
+            seen += os.read(fd, 100)
+
+    def test_a_signal_while_a_password_is_asked_for(self):
+        """It has its effect when the terminal shows again what is typed; one that is ignored has none."""
+        for ended_by in (signal.SIGQUIT, signal.SIGHUP, None):
+            ours, theirs = pty.openpty()
+            self.addCleanup(os.close, ours)
+            child = subprocess.Popen([binary('fencelock'), 'user', 'add', 'ann', '+@see', '--nodes', self.node.address],
+                                     stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=self.env, preexec_fn=ignoring(signal.SIGINT))
+            self.addCleanup(child.wait)
+            self.addCleanup(child.kill)
+            self.read_until(ours, b'password of the new user: ')
+            child.send_signal(ended_by or signal.SIGINT)
+            if ended_by is None:
+                os.write(ours, b'typed\n')
+                self.read_until(ours, b'the same again: ')
+                os.write(ours, b'typed\n')
+            self.assertEqual(child.wait(PATIENCE_S), -ended_by if ended_by else 0)
+            self.assertTrue(termios.tcgetattr(theirs)[3] & termios.ECHO)
+            os.close(theirs)
 
 
 class Interrupted(InheritedCase):
