@@ -5,9 +5,10 @@
  * after a while, as events. Everything else is done at once, and is lost in a crash unless it was
  * synced (tests/unit/log/sim_device.h). The seed decides what each crash keeps: of a write under
  * way nothing, all, or any sectors. A stalled disk finishes nothing for a while; a full one takes
- * nothing new. An error fails one write of the log, after which the process ends. The identity is
- * written at once or not at all. While the memory of an ended process is cleaned up, its device is
- * frozen and changes nothing.
+ * nothing new. An error fails one write of the log, after which the process ends. Any other call
+ * may fail once, too, while the node runs or starts. The identity is written at once or not at
+ * all. While the memory of an ended process is cleaned up, its device is frozen and changes
+ * nothing.
  *
  * Rot: a flipped bit, a sector that cannot be read, a write that is acknowledged and lands
  * elsewhere. A node that refuses to start because of rot gets an empty disk and is forgotten, as an
@@ -19,12 +20,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../lib/splitmix.h"
+#include "sim.h"
 #include "steps.h"
 
 #define UNSYNCED_MS 400u
 #define PREPARE_MS 20u
 #define READ_SLOW_MS 1000u /* some reads take so long at most, before all is healed */
 #define TEAR_BYTES ((size_t)2048)
+#define STARTS_TROUBLED 8u /* in one of so many */
+#define START_CALLS 60u    /* a start makes fewer */
 
 static struct log_device_ops ops;
 static const struct log_device_ops *base;
@@ -254,6 +259,20 @@ static struct sim_node *node_named(const char *path)
     return &sim_running->nodes[i - 1];
 }
 
+/* In some starts one call fails, each in its turn; not in the first, which the run waits for. The
+ * draw is none of those that the seed gives to the rest. */
+static void trouble_start(struct sim_node *n)
+{
+    const struct sim *s = n->sim;
+    uint64_t state = s->orders.seed * SIM_NODES_MAX + n->index + (n->life << 32);
+    uint64_t draw = splitmix64(&state);
+    n->disk.troubled = n->life > 1 && s->orders.scene == SIM_SCENE_NONE && !s->quiet &&
+                       draw % STARTS_TROUBLED == 0;
+    if (n->disk.troubled) {
+        sim_device_tick(n->disk.device, 1 + draw / STARTS_TROUBLED % START_CALLS, -EIO);
+    }
+}
+
 int log_files_create(const char *dir, unsigned engine, struct log_device **ret, char *errmsg,
                      size_t errmsg_size)
 {
@@ -262,6 +281,7 @@ int log_files_create(const char *dir, unsigned engine, struct log_device **ret, 
         give_device(n, sim_device_create(sim_draw(&n->sim->random)));
     }
     *ret = sim_device_base(n->disk.device);
+    trouble_start(n);
     return 0;
 }
 
@@ -365,18 +385,31 @@ void sim_disk_fill(struct sim_node *n, uint64_t ms)
     e->life = n->life;
 }
 
-/* Makes one operation for snapshots fail once, or kills the process that writes one. */
+/* Makes one call fail once, or kills the process that writes a snapshot. */
 void sim_disk_trouble(struct sim_node *n, unsigned how)
 {
-    static const enum sim_call calls[] = {SIM_WRITE, SIM_SYNC, SIM_RENAME, SIM_SYNC_DIR};
+    static const enum sim_call calls[] = {
+        SIM_WRITE, SIM_SYNC, SIM_RENAME, SIM_SYNC_DIR,  SIM_OPEN,    SIM_READ,   SIM_LIST,
+        SIM_STAT,  SIM_SIZE, SIM_REMOVE, SIM_REMOVE_IO, SIM_PREPARE, SIM_READ_IO};
+    enum { CALLS = sizeof calls / sizeof calls[0] };
     if (!sim_node_runs(n)) {
         return;
     }
     n->sim->marks->snapshot_troubles++;
-    if (how % 5 == 4) {
+    if (how % (CALLS + 1) == CALLS) {
         n->kill_child = true;
     } else {
-        sim_device_fail(n->disk.device, calls[how % 5], 1, 1, -EIO);
+        n->disk.troubled = true;
+        sim_device_fail(n->disk.device, calls[how % (CALLS + 1)], 1, 1, -EIO);
+    }
+}
+
+void sim_disk_trouble_over(struct sim_node *n)
+{
+    struct sim_disk *d = &n->disk;
+    if (d->device != NULL) {
+        d->troubled = d->troubled && sim_device_ticked(d->device);
+        sim_device_tick(d->device, 0, 0);
     }
 }
 

@@ -500,7 +500,7 @@ static void do_node_fault(struct sim *s, const struct sim_fault *f)
         sim_disk_fill(n, f->ms);
         break;
     case SIM_FAULT_SNAPSHOT:
-        sim_disk_trouble(n, f->k);
+        sim_disk_trouble(n, f->k + (unsigned)s->now);
         break;
     case SIM_FAULT_ROT:
         if (may_wipe(s)) {

@@ -441,7 +441,7 @@ static void on_fatal(void *ctx, int error, const char *message)
         return;
     }
     bool refused = error == FL_EDENIED && n->wiped && !n->whole;
-    bool disk = error == FL_EIO && n->disk.error_now;
+    bool disk = error == FL_EIO && (n->disk.error_now || n->disk.troubled);
     bool rot = (error == FL_EIO || error == FL_ECORRUPT) && n->rotten;
     SIM_CHECK(s, refused || disk || rot, "node %u halts: %s (%s)", n->index + 1, message,
               fl_err_name(error));
@@ -486,7 +486,7 @@ static void not_started(struct sim_node *n, int rv, const char *errmsg)
         return;
     }
     bool rot = n->rotten && (rv == FL_ECORRUPT || rv == FL_EIO);
-    bool disk = rv == FL_EIO && n->disk.error_now;
+    bool disk = rv == FL_EIO && (n->disk.error_now || n->disk.troubled);
     bool older = rv == FL_EDENIED && n->older.phase == SIM_OLDER_REFUSED;
     SIM_CHECK(s, rot || disk || older, "node %u does not start: %s (%s)", n->index + 1, errmsg,
               fl_err_name(rv));
@@ -548,7 +548,7 @@ void sim_node_start(struct sim_node *n)
     n->failed = 0;
     n->turn_at = SIM_NEVER;
     n->lost_ms = 0;
-    n->disk.error_now = false;
+    n->disk.error_now = n->disk.troubled = false;
     n->kill_child = false;
     n->labelled = n->labelled_change = 0;
     s->marks->snapshots_started_from += sim_disk_has_snapshot(n);
@@ -558,6 +558,8 @@ void sim_node_start(struct sim_node *n)
     struct node_config config = config_of(n, dir);
     sim_server_start(n);
     int rv = node_create(&n->loop, &config, &cbs, &n->node, errmsg, sizeof errmsg);
+    sim_disk_trouble_over(n);
+    s->marks->starts_failed += rv != 0 && n->disk.troubled;
     if (rv == 0 && n->cut) {
         s->current = NULL;
         sim_point_crash(n);

@@ -85,6 +85,7 @@
     X(rot_found, 200)                                                                              \
     X(snapshot_troubles, 100)                                                                      \
     X(snapshots_failed, 100)                                                                       \
+    X(starts_failed, 50)                                                                           \
     X(reads, 50)                                                                                   \
     X(rests_sent, 50)                                                                              \
     X(streams_given_up, 50)                                                                        \

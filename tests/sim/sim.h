@@ -122,12 +122,11 @@ struct sim_disk {
     struct starts starts;
     uint64_t serial[LOG_LANES]; /* of the operation under way, by lane */
     uint64_t stalled_until;
-    unsigned errors; /* so many of the next writes fail */
-    bool error_now;
-    bool frozen;     /* nothing of it changes: its process is no more */
-    bool misplacing; /* the next write lands elsewhere */
-    bool unseen;     /* one has, and nothing was written behind it */
-    bool unwritten;  /* a write that was begun when the power had gone */
+    unsigned errors;          /* so many of the next writes fail */
+    bool error_now, troubled; /* troubled: one call has failed, or will */
+    bool frozen;              /* nothing of it changes: its process is no more */
+    bool misplacing, unseen;  /* the next write lands elsewhere; one has, and none came behind it */
+    bool unwritten;           /* a write that was begun when the power had gone */
 };
 
 /* ---- nodes ---- */
@@ -602,7 +601,8 @@ void sim_disk_adopt(struct sim_node *n, struct sim_device *device, const struct 
                     const struct starts *starts);
 bool sim_disk_has_snapshot(const struct sim_node *n);
 void sim_disk_fill(struct sim_node *n, uint64_t ms);
-void sim_disk_trouble(struct sim_node *n, unsigned how); /* to what is done for snapshots */
+void sim_disk_trouble(struct sim_node *n, unsigned how); /* to calls */
+void sim_disk_trouble_over(struct sim_node *n);          /* the start is over */
 void sim_disk_rot(struct sim_node *n, unsigned how);
 
 /* net.c */
