@@ -2,6 +2,7 @@
  * on the terminal, or is the first line of stdin; it is never an argument, which everybody on the
  * machine could read. */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/lines.h"
-#include "cli/fencelock_common.h"
+#include "cli/interrupted.h"
 #include "link/link.h"
 
 /* What `ACL SETUSER` begins a password with; then the password. */
@@ -31,56 +32,34 @@ static int read_line(char word[WORD_SIZE])
     return rc == 1 && len > 0 ? 0 : no_password(why != NULL ? why : "it is empty");
 }
 
-/* They end the reading of a password, so that the terminal shows what is typed after it. */
-static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
-#define ENDING (sizeof ending / sizeof ending[0])
-
-static volatile sig_atomic_t ended_by; /* 0: by none */
-
-static void on_interrupt(int number)
+/* False: a signal came before a line. */
+static bool wait_for_line(const struct cli_signals *s)
 {
-    ended_by = number;
+    struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = s->fd, .events = POLLIN}};
+    (void)poll(p, 2, -1);
+    return p[1].revents == 0;
 }
 
-static void take_signals(struct sigaction former[ENDING])
-{
-    const struct sigaction end = {.sa_handler = on_interrupt}; /* without SA_RESTART */
-    ended_by = 0;
-    for (size_t i = 0; i < ENDING; i++) {
-        (void)sigaction(ending[i], NULL, &former[i]);
-        if (former[i].sa_handler != SIG_IGN) {
-            (void)sigaction(ending[i], &end, NULL);
-        }
-    }
-}
-
-/* The signal that came has its effect only now. */
-static void give_signals_back(const struct sigaction former[ENDING])
-{
-    for (size_t i = 0; i < ENDING; i++) {
-        (void)sigaction(ending[i], &former[i], NULL);
-    }
-    if (ended_by != 0) {
-        (void)raise(ended_by);
-    }
-}
-
+/* A signal has its effect when the terminal shows again what is typed. */
 static int read_quietly(const char *prompt, const struct termios *quiet,
                         const struct termios *before, char word[WORD_SIZE])
 {
-    struct sigaction former[ENDING];
-    int code;
-    take_signals(former);
-    if (tcsetattr(STDIN_FILENO, TCSAFLUSH, quiet) != 0) {
-        code = no_password(strerror(errno));
-    } else {
-        fputs(prompt, stderr); /* not before: what is typed at once would be shown, or lost */
-        code = read_line(word);
-        (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, before);
-        fputc('\n', stderr);
+    struct cli_signals signals;
+    if (!cli_signals_take(&signals)) {
+        return no_password(strerror(errno));
     }
-    give_signals_back(former);
-    return code;
+    cli_signals_add(&signals, SIGTSTP);
+    if (tcsetattr(STDIN_FILENO, TCSAFLUSH, quiet) != 0) {
+        cli_signals_give_back(&signals);
+        return no_password("the terminal cannot be told not to show it");
+    }
+    fputs(prompt, stderr); /* not before: what is typed at once would be shown, or lost */
+    int code = wait_for_line(&signals) ? read_line(word) : CLI_EXIT_USAGE;
+    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, before);
+    fputc('\n', stderr);
+    int signal = cli_signals_next(&signals);
+    cli_signals_give_back(&signals);
+    return signal == 0 ? code : cli_signals_die(&signals, signal);
 }
 
 /* On a terminal it is asked for twice, and not shown. */

@@ -30,8 +30,18 @@ bool cli_signals_take(struct cli_signals *s)
 
 void cli_signals_add(struct cli_signals *s, int signal)
 {
-    sigaddset(&s->ours, signal);
-    (void)signalfd(s->fd, &s->ours, 0);
+    struct sigaction inherited;
+    if (sigaction(signal, NULL, &inherited) == 0 && inherited.sa_handler != SIG_IGN) {
+        sigaddset(&s->ours, signal);
+        (void)sigprocmask(SIG_BLOCK, &s->ours, NULL);
+        (void)signalfd(s->fd, &s->ours, 0);
+    }
+}
+
+void cli_signals_give_back(struct cli_signals *s)
+{
+    (void)sigprocmask(SIG_SETMASK, &s->before, NULL);
+    (void)close(s->fd);
 }
 
 int cli_signals_next(const struct cli_signals *s)

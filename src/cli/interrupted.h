@@ -17,8 +17,11 @@ struct cli_signals {
 /* From now on these signals come from fd. False: not possible. */
 bool cli_signals_take(struct cli_signals *s);
 
-/* This signal, which interrupts nothing and is blocked, comes from fd too. */
+/* From now on this one comes from fd, too. */
 void cli_signals_add(struct cli_signals *s, int signal);
+
+/* They come from fd no more, which is closed. */
+void cli_signals_give_back(struct cli_signals *s);
 
 /* The next one that has come; 0: none. */
 int cli_signals_next(const struct cli_signals *s);
