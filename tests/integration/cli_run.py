@@ -231,6 +231,7 @@ class Command(RunCase):
     def test_a_signal_while_waiting_ends_it_and_leaves_the_queue(self):
         self.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self.addCleanup(signal.signal, number, signal.signal(number, signal.SIG_DFL)) # nohup has it ignored, and so would the waiter
             child = self.start('x', 'echo', 'never')
             wait_until(lambda: len(self.queue('x')) == 1, what='the waiter')
             child.send_signal(number)
