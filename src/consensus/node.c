@@ -105,6 +105,14 @@ static bool route(struct node *n, struct held *h)
     return true;
 }
 
+/* A former leader, this node or another, may still give commands back. Those of the same clients
+ * that came later wait for that, or they would overtake them. */
+static bool may_route(const struct node *n)
+{
+    return held_first(&n->held) != NULL && !proposer_hands_back(n->proposer) &&
+           relay_client_settled(n->relay);
+}
+
 /* A new leader may have held a hundred thousand commands during the election: they take turns. When
  * there is no room for the others, there may still be some for urgent ones. */
 static void route_held(struct node *n)
@@ -230,7 +238,7 @@ static void node_turn(struct node *n)
         if (n->phase >= PHASE_CLOSE) {
             return;
         }
-    } else if (held_first(&n->held) != NULL && !proposer_hands_back(n->proposer)) {
+    } else if (may_route(n)) {
         route_held(n);
         proposer_turn(n->proposer, fli_clock_ms());
     }

@@ -422,14 +422,26 @@ void relay_client_flush(struct relay_client *c)
     }
 }
 
-bool relay_client_quiet(const struct relay_client *c)
+/* Whether no command is unanswered, but for those at one node. */
+static bool quiet_but_for(const struct relay_client *c, uint64_t id)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
-        if (c->leaders[i].out != NULL && c->leaders[i].out->count > 0) {
+        const struct leader *leader = &c->leaders[i];
+        if (leader->id != id && leader->out != NULL && leader->out->count > 0) {
             return false;
         }
     }
     return true;
+}
+
+bool relay_client_quiet(const struct relay_client *c)
+{
+    return quiet_but_for(c, 0);
+}
+
+bool relay_client_settled(const struct relay_client *c)
+{
+    return quiet_but_for(c, c->leader_id);
 }
 
 bool relay_client_connected(const struct relay_client *c, uint64_t peer_id)

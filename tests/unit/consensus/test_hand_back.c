@@ -1,23 +1,31 @@
 /* test_hand_back.c: whole nodes, one of which still gives back what waited at it when it led. What
- * comes meanwhile does not overtake that. The tests say when a proposer gives back, and when the
- * log takes nothing. */
+ * comes meanwhile does not overtake that. The tests say when a proposer gives back, when a former
+ * leader has not answered all, and when the log takes nothing. */
 #include "../../lib/unit.h"
 
 #include "cluster.h"
 #include "consensus/membership_private.h"
 #include "consensus/node_private.h"
 
-static const struct proposer *gives_back; /* NULL: each as it is */
-static const struct replica *full;        /* the log of this one takes no entries */
+static const struct proposer *gives_back;       /* NULL: each as it is */
+static const struct relay_client *asked_before; /* of this one, a former leader has commands */
+static const struct replica *full;              /* the log of this one takes no entries */
 
 bool __real_proposer_hands_back(const struct proposer *p);
 bool __wrap_proposer_hands_back(const struct proposer *p);
+bool __real_relay_client_settled(const struct relay_client *c);
+bool __wrap_relay_client_settled(const struct relay_client *c);
 int __real_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
 int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
 
 bool __wrap_proposer_hands_back(const struct proposer *p)
 {
     return p == gives_back || __real_proposer_hands_back(p);
+}
+
+bool __wrap_relay_client_settled(const struct relay_client *c)
+{
+    return c != asked_before && __real_relay_client_settled(c);
 }
 
 int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len)
@@ -53,23 +61,36 @@ static bool has_two(void *ctx)
     return has(ctx, 2);
 }
 
-/* A client of the node that led is behind its own commands, which are still to be held. */
-TEST_WITH(held_commands_wait_for_it, cluster_set_up, cluster_tear_down)
+/* Clients of a node are behind commands that are still to be held: the node's own, from when it
+ * led, or those of a former leader. */
+static void held_commands_wait(struct cluster *c, bool led)
 {
-    struct cluster *c = cluster_up(state, 3);
     unsigned follower = cluster_other_than(c, cluster_wait_leader(c));
     struct node *n = c->nodes[follower].node;
     struct op op;
     cluster_acquire(c, follower, "a", "owner-1"); /* there is a stream to the leader */
-    gives_back = n->proposer;
+    gives_back = led ? n->proposer : NULL;
+    asked_before = led ? NULL : n->relay;
     submit(c, follower, "b", &op);
     for (unsigned i = 0; i < 10; i++) {
         uv_run(&c->loop, UV_RUN_NOWAIT);
+        assert_non_null(held_first(&n->held));
         assert_ptr_equal(held_first(&n->held)->t, &op.ticket);
     }
     gives_back = NULL;
+    asked_before = NULL;
     op_wait(c, &op);
     assert_int_equal(op.status, 0);
+}
+
+TEST_WITH(held_commands_wait_for_it, cluster_set_up, cluster_tear_down)
+{
+    held_commands_wait(cluster_up(state, 3), true);
+}
+
+TEST_WITH(held_commands_wait_for_a_former_leader, cluster_set_up, cluster_tear_down)
+{
+    held_commands_wait(cluster_up(state, 3), false);
 }
 
 /* So is a client of another node: its command joins those that its node sent before. */
