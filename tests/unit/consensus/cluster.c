@@ -520,3 +520,15 @@ bool cluster_counted(void *ctx)
     struct cluster_count *count = ctx;
     return count->calls > 0;
 }
+
+bool cluster_misses_one(void *ctx)
+{
+    struct cluster *c = ctx;
+    struct node_member m[MEMBERS_MAX];
+    size_t n = node_members(c->nodes[cluster_leader(c)].node, m, MEMBERS_MAX);
+    unsigned connected = 0;
+    for (size_t i = 0; i < n; i++) {
+        connected += m[i].connected;
+    }
+    return connected == 2;
+}

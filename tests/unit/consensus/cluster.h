@@ -123,4 +123,7 @@ struct machine_command cmd_check(const char *name, uint64_t token);
 struct machine_command cmd_show(const char *name);
 struct machine_command cmd_token(const char *name);
 
+/* For cluster_until(), of three nodes: the leader lacks one of the two others. */
+bool cluster_misses_one(void *ctx);
+
 #endif

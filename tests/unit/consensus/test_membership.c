@@ -147,18 +147,6 @@ TEST_WITH(test_forget_refusals, cluster_set_up, cluster_tear_down)
     assert_int_equal(count.calls, 0);
 }
 
-static bool misses_one(void *ctx)
-{
-    struct cluster *c = ctx;
-    struct node_member m[MEMBERS_MAX];
-    size_t n = node_members(c->nodes[cluster_leader(c)].node, m, MEMBERS_MAX);
-    unsigned connected = 0;
-    for (size_t i = 0; i < n; i++) {
-        connected += m[i].connected;
-    }
-    return connected == 2;
-}
-
 /* A new leader waits for the others to connect before it says that they are down. */
 TEST_WITH(test_new_leader_counts_nobody_as_down, cluster_set_up, cluster_tear_down)
 {
@@ -166,7 +154,7 @@ TEST_WITH(test_new_leader_counts_nobody_as_down, cluster_set_up, cluster_tear_do
     unsigned leader = cluster_wait_leader(c);
     unsigned follower = cluster_other_than(c, leader);
     cluster_stop(c, 3 - leader - follower, 0);
-    cluster_until(c, misses_one, c, "the leader misses the third");
+    cluster_until(c, cluster_misses_one, c, "the leader misses the third");
 
     struct node *n = c->nodes[leader].node;
     struct membership *m = n->membership;

@@ -17,18 +17,6 @@ static bool has_failed(void *ctx)
     return cn->fatal != 0;
 }
 
-static bool misses_one(void *ctx)
-{
-    struct cluster *c = ctx;
-    struct node_member m[MEMBERS_MAX];
-    size_t n = node_members(c->nodes[cluster_leader(c)].node, m, MEMBERS_MAX);
-    unsigned connected = 0;
-    for (size_t i = 0; i < n; i++) {
-        connected += m[i].connected;
-    }
-    return connected == 2;
-}
-
 /* What a member says of this node counts as much as that member knows of the log. A welcome of one
  * that is gone since is older than the removal; a refusal of one that is behind is older than the
  * welcome of the leader, which may be out of reach. */
@@ -94,7 +82,7 @@ TEST_WITH(test_a_removal_is_checked_when_it_is_carried_out, cluster_set_up, clus
     struct place r = {c, cluster_other_than(c, leader)};
     unsigned away = 3 - leader - r.i;
     cluster_stop(c, away, 0);
-    cluster_until(c, misses_one, c, "the leader misses the third");
+    cluster_until(c, cluster_misses_one, c, "the leader misses the third");
     struct membership *m = c->nodes[leader].node->membership;
     cluster_until(c, is_idle, m, "the leader has no command of its own");
     const struct machine_command remove = {.op = MACHINE_OP_NODE_REMOVE, .number = r.i + 1};
@@ -115,7 +103,7 @@ TEST_WITH(test_a_forced_removal_is_carried_out, cluster_set_up, cluster_tear_dow
     struct place r = {c, cluster_other_than(c, leader)};
     struct cluster_count count = {0, 1};
     cluster_stop(c, 3 - leader - r.i, 0);
-    cluster_until(c, misses_one, c, "the leader misses the third");
+    cluster_until(c, cluster_misses_one, c, "the leader misses the third");
     struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = r.i + 1, .force = true};
     assert_int_equal(node_change(c->nodes[leader].node, &remove, cluster_count_cb, &count), 0);
     cluster_until(c, has_left, &r, "the node has left the configuration");
@@ -168,7 +156,7 @@ TEST_WITH(test_an_operation_that_waited_is_checked_again, cluster_set_up, cluste
     keep_busy(c, m);
     assert_int_equal(node_change(n, &remove, cluster_count_cb, &count), 0);
     cluster_stop(c, 3 - leader - follower, 0);
-    cluster_until(c, misses_one, c, "the leader misses the third");
+    cluster_until(c, cluster_misses_one, c, "the leader misses the third");
     assert_int_equal(count.calls, 0);
     m->admin_busy = false;
     cluster_until(c, cluster_counted, &count, "the operation was answered");
