@@ -243,7 +243,7 @@ void client_say(struct fixture *f, int fd, const char *text)
 }
 
 struct arrival {
-    in_port_t port; /* of the client, in network order */
+    struct sockaddr_in from; /* the client: clients of two addresses may have one port */
     int unread;
 };
 
@@ -252,8 +252,10 @@ static void note_unread(void *ctx, struct net_conn *c)
     struct arrival *a = ctx;
     struct fli_slice address = net_conn_address(c);
     uv_os_fd_t fd;
-    if (address.len == 4 + sizeof a->port &&
-        memcmp(address.data + 4, &a->port, sizeof a->port) == 0) {
+    if (address.len == sizeof a->from.sin_addr + sizeof a->from.sin_port &&
+        memcmp(address.data, &a->from.sin_addr, sizeof a->from.sin_addr) == 0 &&
+        memcmp(address.data + sizeof a->from.sin_addr, &a->from.sin_port,
+               sizeof a->from.sin_port) == 0) {
         assert_int_equal(uv_fileno((uv_handle_t *)&c->tcp, &fd), 0);
         assert_int_equal(ioctl(fd, FIONREAD, &a->unread), 0);
     }
@@ -266,7 +268,7 @@ void client_arrived(struct fixture *f, int fd, size_t len)
     uint64_t at = deadline();
     assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &own_len), 0);
     for (;;) {
-        struct arrival a = {.port = own.sin_port};
+        struct arrival a = {.from = own};
         net_each_conn(f->server, note_unread, &a);
         if ((size_t)a.unread >= len) {
             return;
