@@ -61,7 +61,7 @@ static void ask_something(struct sim_client *c)
 
 void sim_asker_act(struct sim_client *c)
 {
-    if (c->lanes[SIM_LANE_MAIN].active || c->sim->quiet) {
+    if (c->lanes[SIM_LANE_MAIN].active || c->sim->healed) {
         return;
     }
     if (sim_client_now(c) < c->next_at) {

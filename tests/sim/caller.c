@@ -213,7 +213,7 @@ static void call_something(struct sim_client *c)
 
 void sim_caller_act(struct sim_client *c)
 {
-    if (c->lanes[SIM_LANE_MAIN].active || c->sim->quiet) {
+    if (c->lanes[SIM_LANE_MAIN].active || c->sim->healed) {
         return;
     }
     if (sim_client_now(c) < c->next_at) {

@@ -266,7 +266,7 @@ static void trouble_start(struct sim_node *n)
     const struct sim *s = n->sim;
     uint64_t state = s->orders.seed * SIM_NODES_MAX + n->index + (n->life << 32);
     uint64_t draw = splitmix64(&state);
-    n->disk.troubled = n->life > 1 && s->orders.scene == SIM_SCENE_NONE && !s->quiet &&
+    n->disk.troubled = n->life > 1 && s->orders.scene == SIM_SCENE_NONE && !s->healed &&
                        draw % STARTS_TROUBLED == 0;
     if (n->disk.troubled) {
         sim_device_tick(n->disk.device, 1 + draw / STARTS_TROUBLED % START_CALLS, -EIO);
@@ -410,6 +410,22 @@ void sim_disk_trouble_over(struct sim_node *n)
     if (d->device != NULL) {
         d->troubled = d->troubled && sim_device_ticked(d->device);
         sim_device_tick(d->device, 0, 0);
+    }
+}
+
+/* From now on no call fails, also none that was to fail when it comes. */
+void sim_disk_heal(struct sim_node *n)
+{
+    struct sim_disk *d = &n->disk;
+    d->stalled_until = 0;
+    d->errors = 0;
+    n->kill_child = false;
+    if (d->device != NULL) {
+        sim_device_capacity(d->device, UINT64_MAX);
+        sim_device_tick(d->device, 0, 0);
+        for (unsigned call = 0; call < SIM_CALLS; call++) {
+            sim_device_fail(d->device, (enum sim_call)call, 1, 0, 0);
+        }
     }
 }
 

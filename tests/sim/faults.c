@@ -732,14 +732,10 @@ void sim_heal(struct sim *s)
     s->options.spike_permille = 0;
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *n = &s->nodes[i];
-        n->disk.stalled_until = 0;
-        n->disk.errors = 0;
         n->dismiss_until = 0;
         memset(n->late_until, 0, sizeof n->late_until);
+        sim_disk_heal(n);
         sim_node_resume(n);
-        if (n->disk.device != NULL) {
-            sim_device_capacity(n->disk.device, UINT64_MAX);
-        }
         if (n->rotten) {
             crash(n, 100, false); /* the next start detects the damage, if any start can */
         }

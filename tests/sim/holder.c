@@ -376,7 +376,7 @@ static void step_keeping(struct sim_client *c, uint64_t now_ms)
     if (c->lanes[SIM_LANE_MAIN].active || now_ms < c->next_at) {
         return;
     }
-    if (c->locks_left == 0 || c->sim->quiet) {
+    if (c->locks_left == 0 || c->sim->healed) {
         close_session(c);
         return;
     }
@@ -427,7 +427,7 @@ void sim_holder_act(struct sim_client *c)
         act_believing(c);
         return;
     }
-    if (c->lanes[SIM_LANE_MAIN].active || c->sim->quiet) {
+    if (c->lanes[SIM_LANE_MAIN].active || c->sim->healed) {
         return;
     }
     if (sim_client_now(c) < c->next_at) {

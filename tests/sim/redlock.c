@@ -480,7 +480,7 @@ void sim_redlock_act(struct sim_client *c)
         sim_client_alarm(c, c->next_at);
     } else if (c->attempting) {
         judged(c, fli_attempt_timeout(&c->attempt, now_ms));
-    } else if (!c->sim->quiet) {
+    } else if (!c->sim->healed) {
         begin(c);
     }
 }

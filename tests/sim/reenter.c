@@ -481,13 +481,13 @@ static void act(struct actor *a)
         return;
     }
     if (a->depth == 0) {
-        if (s->quiet) {
+        if (s->healed) {
             return;
         }
         a->lock = (unsigned)below(a, LOCKS);
         a->ttl_ms = SIM_TTL_MIN_MS + below(a, s->options.ttl_max_ms + 1000);
     }
-    a->leaving = a->depth > 0 && (s->quiet || a->depth == DEPTH_MAX || below(a, 100) < 55);
+    a->leaving = a->depth > 0 && (s->healed || a->depth == DEPTH_MAX || below(a, 100) < 55);
     a->leaves += a->leaving;
     a->tries = 0;
     ask(a);

@@ -77,7 +77,6 @@ static bool at_rest(struct sim *s)
 static void settle(struct sim *s)
 {
     sim_heal(s);
-    s->quiet = true;
     uint64_t bound = s->now + ANSWER_BOUND_MS;
     while (!sim_clients_done(s) || !sim_reenter_done(s) || !sim_converged(s)) {
         sim_step(s);

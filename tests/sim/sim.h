@@ -533,8 +533,7 @@ struct sim {
     uint64_t vote_until; /* the next vote for another is one that its disk is too late for */
     uint64_t points, scene_until; /* see cut.c */
     bool scene_began;             /* clients have begun to work */
-    bool quiet;                   /* clients begin nothing new */
-    bool healed;                  /* no faults any more */
+    bool healed;                  /* no faults any more, and clients begin nothing new */
     uint64_t digest;
     struct sim_marks *marks;
     char *trace;
@@ -604,6 +603,7 @@ void sim_disk_fill(struct sim_node *n, uint64_t ms);
 void sim_disk_trouble(struct sim_node *n, unsigned how); /* to calls */
 void sim_disk_trouble_over(struct sim_node *n);          /* the start is over */
 void sim_disk_rot(struct sim_node *n, unsigned how);
+void sim_disk_heal(struct sim_node *n);
 
 /* net.c */
 void sim_net_reset(struct sim_node *n); /* it has ended: its streams break */

@@ -232,7 +232,7 @@ static void change(struct sim_node *n)
 static void change_fire(struct sim *s, struct sim_event *e)
 {
     struct sim_node *n = &s->nodes[sim_draw_below(&s->users.random, s->n)];
-    if (s->quiet) {
+    if (s->healed) {
         sim_drop(s, e);
         return;
     }
