@@ -114,10 +114,11 @@ static bool join_one(struct membership *m)
 
 static bool is_ready(const struct membership *m, uint64_t id)
 {
+    uint64_t index = replica_configuration_index(m->replica);
     return id == m->config.identity->id
-               ? m->known_complete
-               : relay_server_ready(m->config.followers, id,
-                                    identity_known(m->config.identity, id));
+               ? membership_ready_index(m) >= index
+               : relay_server_ready(m->config.followers, id, identity_known(m->config.identity, id),
+                                    index);
 }
 
 static void form(struct membership *m)
@@ -335,6 +336,7 @@ void membership_tick(struct membership *m, bool running)
 {
     m->members_due = true;
     membership_sync(m);
+    m->config.ready(m->config.ctx, membership_ready_index(m));
     check_refused(m);
     transfer_turn(m);
     membership_operation_turn(m);

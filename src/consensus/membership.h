@@ -68,11 +68,12 @@ struct membership_config {
     void (*save_starts)(void *ctx); /* has them written; starts_kept follows */
     /* Has it written; membership_identity_saved() follows. It stays as it is until then. */
     void (*save_identity)(void *ctx, const struct identity *identity);
-    void (*hang_up)(void *ctx, uint64_t id);   /* closes the streams of a node's start that is
+    void (*hang_up)(void *ctx, uint64_t id);  /* closes the streams of a node's start that is
                                                   over */
-    bool (*can_lead)(void *ctx, uint64_t id);  /* as far as it has told of itself */
-    void (*all_known)(void *ctx);              /* every member's incarnation is known and on
-                                                  disk */
+    bool (*can_lead)(void *ctx, uint64_t id); /* as far as it has told of itself */
+    /* From now on the identity on disk names every member, this node among them, as of this entry;
+     * 0: it does not. Told again and again. */
+    void (*ready)(void *ctx, uint64_t index);
     void (*peer_back)(void *ctx, uint64_t id); /* a member has called, or was reached */
     void (*joined)(void *ctx, uint64_t id);    /* a member has joined, and is accepted from now
                                                   on */

@@ -91,14 +91,15 @@ static void add_learner(struct membership *m, const struct machine_node *e)
 }
 
 /* The leader watches a learner until it is close enough, and then gives it a vote. Before that it
- * must have on disk that it is a member: else it could not vote when it is started again and has
- * not heard that it is a voter (raft_edge.h, learners). */
+ * must have on disk that it is a member, as of the change that made it a learner: else it could not
+ * vote when it is started again and has not heard that it is a voter (raft_edge.h, learners). */
 static void promote(struct membership *m, uint64_t id, uint64_t incarnation)
 {
     struct configuration c = *replica_configuration(m->replica);
     switch (replica_catch_up_status(m->replica, id)) {
     case CATCH_UP_FINISHED:
-        if (relay_server_ready(m->config.followers, id, incarnation) &&
+        if (relay_server_ready(m->config.followers, id, incarnation,
+                               replica_configuration_index(m->replica)) &&
             configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 && change(m, &c)) {
             host_log(&m->config.host, 3, "node %" PRIu64 " is a voter", id);
         }

@@ -23,6 +23,11 @@ static bool all_known(const struct membership *m)
     return identity_known(id, id->id) == id->incarnation;
 }
 
+uint64_t membership_ready_index(const struct membership *m)
+{
+    return all_known(m) ? m->config.identity->known_index : 0;
+}
+
 uint64_t membership_admitted_index(const struct identity *id)
 {
     bool admitted = id->cluster_id != 0 && identity_known(id, id->id) == id->incarnation;
@@ -86,7 +91,7 @@ static bool has_changes(const struct membership *m)
     struct machine *machine = membership_machine(m);
     unsigned n = list_incarnations(machine, known);
     return machine_cluster_id(machine) != id->cluster_id || !knows_these(id, known, n) ||
-           !m->known_complete || known_index_is_old(m);
+           known_index_is_old(m);
 }
 
 /* Copies the machine's incarnations to `id`. True when anything is new. */
@@ -187,14 +192,6 @@ static void save(struct membership *m)
     m->config.save_identity(m->config.ctx, &m->unsaved);
 }
 
-static void note_complete(struct membership *m)
-{
-    if (!m->known_complete && all_known(m)) {
-        m->known_complete = true;
-        m->config.all_known(m->config.ctx);
-    }
-}
-
 void membership_identity_saved(struct membership *m, int error)
 {
     struct identity fresh = m->unsaved;
@@ -207,23 +204,22 @@ void membership_identity_saved(struct membership *m, int error)
         return;
     }
     take(m, &fresh);
-    note_complete(m);
+    m->config.ready(m->config.ctx, membership_ready_index(m));
 }
 
-/* Notes what is new in the machine. False: nothing is. */
-static bool prepare_identity(struct membership *m)
+/* Notes what is new in the machine. */
+static void prepare_identity(struct membership *m)
 {
     uint64_t applied = replica_applied_index(m->replica);
     /* While the log is replayed, the machine is older than the identity file. The file is right. */
     if (applied < m->config.identity->known_index || !has_changes(m)) {
-        return false;
+        return;
     }
     struct identity fresh = *m->config.identity;
     fresh.known_index = applied;
     if (learn(m, &fresh) || known_index_is_old(m)) {
         m->unsaved = fresh;
     }
-    return true;
 }
 
 /* The file follows the log on this disk, and is never ahead of it. Entries are applied when they
@@ -233,12 +229,11 @@ static bool prepare_identity(struct membership *m)
  * may be at any time. */
 void membership_sync(struct membership *m)
 {
-    if (m->saving || (m->unsaved.id == 0 && !prepare_identity(m))) {
-        return;
-    }
     if (m->unsaved.id == 0) {
-        note_complete(m);
-    } else if (replica_is_on_disk(m->replica, m->unsaved.known_index)) {
+        prepare_identity(m);
+    }
+    if (!m->saving && m->unsaved.id != 0 &&
+        replica_is_on_disk(m->replica, m->unsaved.known_index)) {
         save(m);
     }
 }

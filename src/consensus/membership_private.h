@@ -60,7 +60,6 @@ struct membership {
     struct identity unsaved; /* the identity to be stored once entry unsaved.known_index is on
                                 disk; id 0: none */
     bool saving;             /* it is being written */
-    bool known_complete;
     uint64_t started_ms;
     bool leads; /* the proposer was open in the last turn */
     uint64_t leads_since_ms;
@@ -98,6 +97,12 @@ bool membership_submit(struct membership *m, const struct machine_command *c);
 void membership_log_once(struct membership *m, const char *text);
 /* Whether the configuration may be changed now. */
 bool membership_may_change(const struct membership *m);
+
+/* ---- membership_known.c ---- */
+
+/* The entry as of which the identity on disk names every member, this node among them; 0: it does
+ * not. */
+uint64_t membership_ready_index(const struct membership *m);
 
 /* ---- membership_change.c ---- */
 

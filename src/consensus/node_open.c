@@ -115,10 +115,10 @@ static bool can_propose_cb(void *ctx)
     return node_can_propose(ctx);
 }
 
-static void all_known_cb(void *ctx)
+static void ready_cb(void *ctx, uint64_t index)
 {
     struct node *n = ctx;
-    relay_client_set_ready(n->relay);
+    relay_client_set_ready(n->relay, index);
 }
 
 static void peer_back_cb(void *ctx, uint64_t id)
@@ -520,7 +520,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .save_identity = node_identity_save,
                                    .hang_up = node_hang_up,
                                    .can_lead = node_report_can_lead,
-                                   .all_known = all_known_cb,
+                                   .ready = ready_cb,
                                    .peer_back = peer_back_cb,
                                    .joined = joined_cb,
                                    .members = members_cb};

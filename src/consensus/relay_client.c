@@ -33,7 +33,7 @@ struct relay_stream {
     uint64_t pinged_ms;
     uint64_t probe_ms; /* not 0: the leader returned a command. Then it gets one command at a time,
                           from this time on, until it answers one */
-    bool ready_sent;
+    uint64_t ready;    /* the last one that was told */
     struct held *slots[WINDOW];
 };
 
@@ -53,7 +53,8 @@ struct relay_client {
     uint64_t leader_id; /* the leader that this node follows; 0: none */
     uint64_t relayed;
     struct metrics_histogram times;
-    bool ready, closed; /* ready: relay_client_set_ready() was called */
+    uint64_t ready; /* see relay_client_set_ready() */
+    bool closed;
 };
 
 static struct fli_slice slice(const void *data, size_t len)
@@ -273,8 +274,12 @@ static void lost_cb(void *ctx, enum channel_end how, const char *why)
 
 static void send_ready(struct relay_stream *o)
 {
-    if (!o->ready_sent && o->leader->client->ready) {
-        o->ready_sent = stream_send(o->stream, RELAY_READY, NULL, 0) == 0;
+    uint64_t ready = o->leader->client->ready;
+    uint8_t body[8];
+    fli_put_u64(body, ready);
+    struct fli_slice part = slice(body, sizeof body);
+    if (o->ready != ready && stream_send(o->stream, RELAY_READY, &part, 1) == 0) {
+        o->ready = ready;
     }
 }
 
@@ -378,9 +383,9 @@ void relay_client_follow(struct relay_client *c, uint64_t leader_id)
     connect_leader(c);
 }
 
-void relay_client_set_ready(struct relay_client *c)
+void relay_client_set_ready(struct relay_client *c, uint64_t index)
 {
-    c->ready = true;
+    c->ready = index;
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (c->leaders[i].out != NULL) {
             send_ready(c->leaders[i].out);

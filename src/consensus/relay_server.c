@@ -21,7 +21,7 @@ struct follower {
     uint64_t id, incarnation;
     struct stream *stream; /* NULL once closed */
     uint32_t count;        /* tickets in the proposer */
-    bool ready;            /* has sent RELAY_READY: its disk has all incarnations */
+    uint64_t ready;        /* as of this entry its disk has all incarnations; 0: it has not */
     bool returns;          /* what it sends goes back, until it has heard that one did */
     uint64_t next;         /* sequence that says that it has not heard of that */
 };
@@ -396,12 +396,15 @@ static void on_command(struct follower *f, struct fli_slice body)
 
 static void on_frame(struct follower *f, uint8_t type, struct fli_slice body)
 {
+    struct fli_slice rest;
     switch (type) {
     case RELAY_COMMAND:
         on_command(f, body);
         break;
     case RELAY_READY:
-        f->ready = true;
+        if (relay_sequence_decode(body, &f->ready, &rest) != 0 || rest.len != 0) {
+            close_follower(f, "a READY that is not understood");
+        }
         break;
     case RELAY_PING:
         if (stream_send(f->stream, RELAY_PONG, NULL, 0) != 0) {
@@ -457,10 +460,12 @@ bool relay_server_connected(const struct relay_server *s, uint64_t peer_id)
     return find_follower(s, peer_id) != NULL;
 }
 
-bool relay_server_ready(const struct relay_server *s, uint64_t peer_id, uint64_t incarnation)
+bool relay_server_ready(const struct relay_server *s, uint64_t peer_id, uint64_t incarnation,
+                        uint64_t index)
 {
     const struct follower *f = find_follower(s, peer_id);
-    return f != NULL && f->ready && f->incarnation == incarnation;
+    FLI_ASSERT(index > 0);
+    return f != NULL && f->ready >= index && f->incarnation == incarnation;
 }
 
 void relay_server_hang_up(struct relay_server *s, uint64_t peer_id, const char *why)

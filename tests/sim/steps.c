@@ -152,6 +152,27 @@ static unsigned compare(const struct sim_node *leader, const struct configuratio
     return differ;
 }
 
+/* Whoever gets a vote has on disk that it is a member, as of the change that made it a learner.
+ * Otherwise it could give none after a start that finds no more than its disk has (adr 0059). */
+static void check_knows_itself(const struct sim_node *leader, const struct configuration *was,
+                               const struct configuration *now, uint64_t index)
+{
+    for (unsigned i = 0; i < now->n; i++) {
+        uint64_t id = now->servers[i].id;
+        const struct configuration_server *before = configuration_find(was, id);
+        const struct sim_node *n = &leader->sim->nodes[id - 1];
+        const struct identity *disk = &n->disk.identity;
+        bool raised = now->servers[i].role == CONFIGURATION_VOTER && before != NULL &&
+                      before->role == CONFIGURATION_LEARNER;
+        bool lost = !n->disk.has_identity ||
+                    disk->incarnation != identity_known(&leader->node->identity, id);
+        SIM_CHECK(leader->sim,
+                  !raised || lost ||
+                      (membership_admitted_index(disk) != 0 && disk->known_index >= index),
+                  "node %llu gets a vote, and has not on disk that it is a member", ull(id));
+    }
+}
+
 int __real_replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c);
 int __wrap_replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c);
 
@@ -171,6 +192,7 @@ int __wrap_replica_change(struct replica *r, uint64_t now_ms, const struct confi
     SIM_CHECK(n->sim, term == 0 || term == replica_term(r),
               "node %u changes members in term %llu, and has committed nothing of it", n->index + 1,
               ull(replica_term(r)));
+    check_knows_itself(n, &was, c, index);
     unsigned differ = compare(n, &was, c);
     SIM_CHECK(n->sim, differ == 1, "one change changes %u members", differ);
     return rv;
