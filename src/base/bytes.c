@@ -1,6 +1,8 @@
 /* bytes.c: numbers in text and the bounded reader; see bytes.h. */
 #include "base/bytes.h"
 
+#include <string.h>
+
 bool fli_parse_u64(const void *text, size_t len, uint64_t max, uint64_t *ret)
 {
     const uint8_t *p = text;
@@ -20,6 +22,24 @@ bool fli_parse_u64(const void *text, size_t len, uint64_t max, uint64_t *ret)
     }
     *ret = v;
     return true;
+}
+
+bool fli_parse_duration(const char *text, uint64_t *ret_ms)
+{
+    static const struct {
+        const char *unit;
+        uint64_t ms;
+    } units[] = {{"", 1}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
+    size_t digits = strspn(text, "0123456789");
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        uint64_t v;
+        if (strcmp(text + digits, units[i].unit) == 0 &&
+            fli_parse_u64(text, digits, UINT64_MAX / units[i].ms, &v)) {
+            *ret_ms = v * units[i].ms;
+            return true;
+        }
+    }
+    return false;
 }
 
 void fli_reader_init(struct fli_reader *r, const void *data, size_t len)

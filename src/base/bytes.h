@@ -45,6 +45,9 @@ uint32_t fli_crc32c(uint32_t crc, const void *data, size_t len);
 /* Whole string is a decimal number, digits only, no sign, no leading blanks, at most `max`. */
 bool fli_parse_u64(const void *text, size_t len, uint64_t max, uint64_t *ret);
 
+/* Parses "1500", "1500ms", "5s", "2m", "1h". False for anything else, and for what does not fit. */
+bool fli_parse_duration(const char *text, uint64_t *ret_ms);
+
 /* Where the comment of a line begins, or `end`: at a # that stands first or behind a blank. */
 const char *fli_comment_of(const char *start, const char *end);
 

@@ -355,6 +355,19 @@ static int set_number(struct fli_options *o, const struct fli_option *row,
     return 0;
 }
 
+static int set_time(struct fli_options *o, const struct fli_option *row, const struct fli_given *g,
+                    void *field)
+{
+    uint64_t ms = 0;
+    if (!fli_parse_duration(g->text, &ms) || ms < row->min || ms > row->max) {
+        return fli_options_wrong(
+            o, "%.512s: '%.64s' is no time from %llu ms to %llu ms: write 500ms, 5s, 2m or 1h",
+            g->where, g->text, (unsigned long long)row->min, (unsigned long long)row->max);
+    }
+    put(row, field, ms);
+    return 0;
+}
+
 static int set_word(struct fli_options *o, const struct fli_option *row, const struct fli_given *g,
                     void *field)
 {
@@ -416,6 +429,8 @@ static int set_one(struct fli_options *o, const struct fli_option *row, const st
     case FLI_OPTION_NUMBER:
     case FLI_OPTION_SIZE:
         return set_number(o, row, g, field);
+    case FLI_OPTION_TIME:
+        return set_time(o, row, g, field);
     case FLI_OPTION_TEXT:
         return is_dash(o, g) ? FL_EINVAL : set_text(o, row, g, field);
     case FLI_OPTION_WORD:
@@ -458,6 +473,7 @@ void fli_option_text(const struct fli_options *o, const struct fli_option *row, 
     switch (row->kind) {
     case FLI_OPTION_NUMBER:
     case FLI_OPTION_SIZE:
+    case FLI_OPTION_TIME:
         (void)snprintf(out, size, "%" PRIu64, get(row, field));
         return;
     case FLI_OPTION_WORD:

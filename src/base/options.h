@@ -14,6 +14,7 @@
 enum fli_option_kind {
     FLI_OPTION_NUMBER,  /* min to max, into a uint32_t or uint64_t */
     FLI_OPTION_SIZE,    /* the same, in bytes: K, M or G may follow */
+    FLI_OPTION_TIME,    /* the same, in milliseconds: fli_parse_duration() */
     FLI_OPTION_TEXT,    /* 1 byte or more, into a char array */
     FLI_OPTION_POINTER, /* any text, into a const char *, until fli_options_fini() */
     FLI_OPTION_WORD,    /* one of words: its place there plus min, into a bool or a uint32_t */

@@ -100,10 +100,6 @@ static const struct cli_command commands[] = {
     {"user", "remove", "NAME", 1, 1, AT_NODES,
      "Deletes a user, whose connections can then do nothing more.", "See fencelock user list.",
      cli_run_user_remove},
-    {"bench", NULL, "", 0, 0,
-     AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_CLIENTS) | CLI_BIT(CLI_OPT_IN_FLIGHT) |
-         CLI_BIT(CLI_OPT_DURATION) | CLI_BIT(CLI_OPT_ONE_LOCK) | CLI_BIT(CLI_OPT_SPREAD),
-     "Measures the cluster with locks of its own.", NULL, cli_run_bench},
     {"redlock", "acquire", "NAME", 1, 1, AT_REDIS | REDLOCK_ACQUIRE_OPTIONS,
      "Takes a lock on Redis servers; prints owner, ms left, token.", NULL, cli_run_redlock_acquire},
     {"redlock", "extend", "NAME OWNER", 2, 2, AT_REDIS | CLI_BIT(CLI_OPT_TTL),

@@ -106,7 +106,6 @@ int cli_run_cluster(const struct cli_args *a);
 int cli_run_status(const struct cli_args *a);
 int cli_run_health(const struct cli_args *a);
 int cli_run_backup(const struct cli_args *a);
-int cli_run_bench(const struct cli_args *a);
 int cli_run_redlock_acquire(const struct cli_args *a);
 int cli_run_redlock_extend(const struct cli_args *a);
 int cli_run_redlock_release(const struct cli_args *a);

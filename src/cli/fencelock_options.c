@@ -23,7 +23,7 @@ static const struct {
     const char *help;
 } options[CLI_OPTIONS] = {
     [CLI_OPT_TTL] = {"--ttl", KIND_DURATION, "TIME", NULL,
-                     "the lease, unless renewed (default 10s; bench: 30s; renew: as before)"},
+                     "the lease, unless renewed (default 10s; renew: as before)"},
     [CLI_OPT_WAIT] = {"--wait", KIND_DURATION, "TIME", NULL,
                       "how long to wait (default: run a day, cluster 2m, others not at all)"},
     [CLI_OPT_OWNER] = {"--owner", KIND_TEXT, "ID", NULL,
@@ -112,15 +112,8 @@ static const struct {
     [CLI_OPT_RUNS] = {"--runs", KIND_NUMBER, "N", NULL,
                       "how many runs, each with its seed (default 1)"},
     [CLI_OPT_SVG] = {"--svg", KIND_TEXT, "FILE", NULL, "draw the first run into this file"},
-    [CLI_OPT_CLIENTS] = {"--clients", KIND_NUMBER, "N", NULL,
-                         "how many connections at once (default 64)"},
-    [CLI_OPT_IN_FLIGHT] = {"--in-flight", KIND_NUMBER, "N", NULL,
-                           "how many requests at once on each connection (default 1)"},
     [CLI_OPT_DURATION] = {"--duration", KIND_DURATION, "TIME", NULL,
-                          "measure for this long (default 10s)"},
-    [CLI_OPT_ONE_LOCK] = {"--one-lock", KIND_FLAG, NULL, NULL, "all clients queue for one lock"},
-    [CLI_OPT_SPREAD] = {"--spread", KIND_FLAG, NULL, NULL,
-                        "clients on all nodes, not on the leader alone"},
+                          "watch for this long (default 10s)"},
     [CLI_OPT_TIMEOUT] = {"--timeout", KIND_DURATION, "TIME", "FENCELOCK_TIMEOUT",
                          "time limit beyond --wait (default 5s; cluster: 10s)"},
     [CLI_OPT_JSON] = {"--json", KIND_FLAG, NULL, NULL, "print one JSON value"},
@@ -151,24 +144,6 @@ enum cli_exit cli_exit_of(int code)
     default:
         return CLI_EXIT_UNKNOWN;
     }
-}
-
-bool cli_parse_duration(const char *text, uint64_t *ret_ms)
-{
-    static const struct {
-        const char *unit;
-        uint64_t ms;
-    } units[] = {{"", 1}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
-    size_t digits = strspn(text, "0123456789");
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        uint64_t v;
-        if (strcmp(text + digits, units[i].unit) == 0 &&
-            fli_parse_u64(text, digits, UINT64_MAX / units[i].ms, &v)) {
-            *ret_ms = v * units[i].ms;
-            return true;
-        }
-    }
-    return false;
 }
 
 /* A command that runs another program has no --json: the output belongs to that program. */
@@ -249,7 +224,7 @@ static int check_range(struct parse *p, enum cli_option o, const char *value, co
 static int take_value(struct parse *p, enum cli_option o, const char *value, const char *from)
 {
     struct cli_args *a = &p->args;
-    if (options[o].kind == KIND_DURATION && !cli_parse_duration(value, &a->number[o])) {
+    if (options[o].kind == KIND_DURATION && !fli_parse_duration(value, &a->number[o])) {
         return wrong(p,
                      "%s '%s' is not a time: write 500ms, 5s, 2m, 1h, or a number of milliseconds",
                      from, value);

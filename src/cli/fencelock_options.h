@@ -76,14 +76,10 @@ enum cli_option {
     CLI_OPT_SEED,
     CLI_OPT_RUNS,
     CLI_OPT_SVG,
-    CLI_OPT_CLIENTS,
-    CLI_OPT_IN_FLIGHT,
     CLI_OPT_DURATION,
-    CLI_OPT_ONE_LOCK,
     CLI_OPT_VERIFY,
     CLI_OPT_KEEP,
     CLI_OPT_REPLACE,
-    CLI_OPT_SPREAD,
     CLI_OPT_TIMEOUT,
     CLI_OPT_JSON,
     CLI_OPT_NO_COLOR,
@@ -140,9 +136,6 @@ static inline uint64_t cli_timeout_ms(const struct cli_args *a)
 {
     return cli_has(a, CLI_OPT_TIMEOUT) ? a->number[CLI_OPT_TIMEOUT] : FL_TIMEOUT_DEFAULT_MS;
 }
-
-/* Parses "1500", "1500ms", "5s", "2m", "1h". False for anything else, and for what does not fit. */
-bool cli_parse_duration(const char *text, uint64_t *ret_ms);
 
 /* Parses argv[1..argc) by a table that ends with a row without a name. getenv reads
  * FENCELOCK_NODES and what else the options' table names. 0; FL_EINVAL and a sentence in errmsg

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/histogram.h"
+#include "histogram.h"
 
 #define FILES 3
 #define BLOCK 4096u

@@ -1,5 +1,5 @@
 /* epoll_load.c: pairs of acquire and release on one server, measured a second way: hiredis parses,
- * one epoll loop reads and writes, and nothing is shared with cli/loadgen.h. Two generators that
+ * one epoll loop reads and writes, and nothing is shared with loadgen.h. Two generators that
  * disagree show what part of a figure is the client's. Judges nothing.
  *
  *   epoll_load lock|redis A:P CLIENTS IN_FLIGHT SECONDS

@@ -1,6 +1,6 @@
 /* load.c: load on one service, for tests/bench/compare; see usage() for what it can do.
  *
- * All services that speak Redis' protocol are measured by the same generator (cli/loadgen.h) with
+ * All services that speak Redis' protocol are measured by the same generator (loadgen.h) with
  * the same replies parsed by hiredis, so what differs is the service. Judges nothing. */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "cli/loadgen.h"
+#include "loadgen.h"
 #include "cli/output.h"
 #include "wire/resp.h"
 

@@ -376,15 +376,6 @@ class Strangers(CliCase):
         node = json.loads(out)['nodes'][0]
         self.assertEqual((node['reachable'], node['error']), (False, 'EPROTO'))
         self.assertIn('not a fencelockd', node['message'])
-        code, _, err = self.ask(s, 'bench')
-        self.assertEqual(code, UNKNOWN)
-        self.assertIn('not a fencelockd', err)
-
-    def test_bench_says_why_nobody_leads(self):
-        s = self.server(b'', listen=False)
-        code, _, err = self.ask(s, 'bench')
-        self.assertEqual(code, UNKNOWN)
-        self.assertIn(s.address + ': cannot connect', err)
 
     def test_run_does_not_wait_in_silence(self):
         refused = self.server(b'', listen=False)

@@ -84,7 +84,7 @@ class Programs:
         if not os.path.exists(os.path.join(self.build, 'build.ninja')):
             _run(['meson', 'setup', self.build, ROOT])
         say('building fencelock in %s' % os.path.relpath(self.build))
-        _run(['ninja', '-C', self.build, 'src/cli/fencelockd', 'src/cli/fencelock', 'src/cli/fencelock-store', 'tests/bench/load',
+        _run(['ninja', '-C', self.build, 'src/cli/fencelockd', 'src/cli/fencelock', 'src/cli/fencelock-store', 'tests/bench/bench', 'tests/bench/load',
               'tests/bench/epoll_load', 'tests/bench/disk'])
         os.makedirs(self.clients, exist_ok=True)
 

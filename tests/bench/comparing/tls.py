@@ -4,7 +4,8 @@ import os
 import socket
 import time
 
-from harness import Cluster, binary, free_ports
+from harness import Cluster, free_ports
+from harness.lab import build_dir
 from tls_lab import Certs
 
 from .services import cpu_seconds, memory, run_json
@@ -38,7 +39,7 @@ class Plain:
 
     def pairs(self, clients, in_flight, seconds):
         grants, cpu = self.leader.info()['grants'], self.cpu()
-        said = run_json([binary('fencelock'), 'bench', '--json', '--nodes', ','.join(self.addresses()), '--clients', clients,
+        said = run_json([os.path.join(build_dir(), 'tests', 'bench', 'bench'), '--json', '--nodes', ','.join(self.addresses()), '--clients', clients,
                          '--in-flight', in_flight, '--duration', '%ds' % seconds, *self.how])
         used, done = self.cpu() - cpu, self.leader.info()['grants'] - grants
         return {'per_s': said['pairs_per_s'], 'p50_us': said['acquire_ns']['p50'] / 1e3,

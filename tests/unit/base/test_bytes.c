@@ -1,5 +1,5 @@
 /* test_bytes.c: loads and stores, CRC-32C against published vectors and a bit-by-bit version,
- * decimal numbers at their limits, and the bounded reader at every truncation. */
+ * decimal numbers and durations at their limits, and the bounded reader at every truncation. */
 #include "../../lib/rng.h"
 
 #include "base/bytes.h"
@@ -177,4 +177,47 @@ TEST(test_reader)
     fli_reader_init(&r, record, sizeof record);
     assert_int_equal(fli_read_bytes(&r, SIZE_MAX).len, 0);
     assert_true(r.bad);
+}
+
+TEST(test_durations)
+{
+    static const struct {
+        const char *text;
+        uint64_t ms;
+    } good[] = {{"0", 0},
+                {"1500", 1500},
+                {"1500ms", 1500},
+                {"5s", 5000},
+                {"2m", 120000},
+                {"24h", 86400000},
+                {"007", 7},
+                {"18446744073709551615", UINT64_MAX},
+                {"18446744073709551s", UINT64_C(18446744073709551000)}};
+    static const char *const bad[] = {"",
+                                      "s",
+                                      "ms",
+                                      "-1",
+                                      "+1",
+                                      "1.5s",
+                                      "5 s",
+                                      "5sec",
+                                      "5S",
+                                      "1h1m",
+                                      " 5",
+                                      "0x5",
+                                      "5d",
+                                      "1e3",
+                                      "18446744073709551616",
+                                      "18446744073709552s",
+                                      "5124095576030432h"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        uint64_t ms = 42;
+        assert_true(fli_parse_duration(good[i].text, &ms));
+        assert_int_equal(ms, good[i].ms);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        uint64_t ms = 42;
+        assert_false(fli_parse_duration(bad[i], &ms));
+        assert_int_equal(ms, 42);
+    }
 }

@@ -1,5 +1,5 @@
 /* loadgen.c: see loadgen.h. */
-#include "cli/loadgen.h"
+#include "loadgen.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +18,6 @@
 #define OUT_MAX ((size_t)1 << 20)
 #define SILENCE_MAX_MS UINT64_C(10000) /* of connecting, and with a server that does not read */
 #define TICK_MS 100
-#define PROGRESS_MS 1000u
 #define NS_PER_MS UINT64_C(1000000)
 #define FILES_RESERVED 32u
 #define NUMBER_SIZE 24u
@@ -39,7 +38,6 @@ struct client {
 struct loadgen {
     const struct loadgen_config *c;
     struct loadgen_result *ret;
-    struct loadgen_result *last; /* since the last call of progress(); NULL: there is none */
     struct client *clients;
     struct conn *conns;
     struct loadgen_slot *slots;
@@ -144,9 +142,6 @@ static void finish(struct loadgen *g, struct client *cl, struct loadgen_slot *s)
     g->ret->all_pairs += o == LOADGEN_RELEASED;
     if (counts) {
         count(g->ret, o, now - s->sent_ns);
-        if (g->last != NULL) {
-            count(g->last, o, now - s->sent_ns);
-        }
     }
     if (now < g->end_ns || s->holds) {
         issue(g, cl, s);
@@ -270,7 +265,6 @@ static void destroy(struct loadgen *g)
     free(g->slots);
     free(g->conns);
     free(g->clients);
-    free(g->last);
     fli_buf_fini(&g->out);
 }
 
@@ -283,17 +277,6 @@ static void turn(struct loadgen *g)
     for (int i = 0; i < n && g->error == 0; i++) {
         readable(g, ready[i].data.ptr);
     }
-}
-
-static void show(struct loadgen *g, uint64_t now, uint64_t *last_ns)
-{
-    if (g->last == NULL || now < *last_ns + PROGRESS_MS * NS_PER_MS) {
-        return;
-    }
-    g->last->seconds = (double)(now - *last_ns) / 1e9;
-    g->c->progress(g->c->ctx, g->last, (now - g->count_ns) / NS_PER_MS);
-    memset(g->last, 0, sizeof *g->last);
-    *last_ns = now;
 }
 
 static void run(struct loadgen *g)
@@ -310,7 +293,6 @@ static void run(struct loadgen *g)
             flush(g, &g->clients[i].conns[k]);
         }
     }
-    uint64_t last_ns = g->count_ns;
     uint64_t now = fli_clock_ns();
     while (g->error == 0 && now < g->end_ns) {
         turn(g);
@@ -318,7 +300,6 @@ static void run(struct loadgen *g)
         if (c->stopped != NULL && c->stopped(c->ctx)) {
             g->end_ns = now;
         }
-        show(g, now, &last_ns);
     }
     g->ret->seconds = now > g->count_ns ? (double)(now - g->count_ns) / 1e9 : 0;
     uint64_t give_up_ns = now + LOADGEN_DRAIN_MS * NS_PER_MS;
@@ -339,9 +320,6 @@ int loadgen_run(const struct loadgen_config *config, struct loadgen_result *ret,
                         .errmsg = errmsg,
                         .errmsg_size = errmsg_size};
     fli_buf_init(&g.out, REQUEST_MAX);
-    if (config->progress != NULL) {
-        g.last = fli_xcalloc(1, sizeof *g.last);
-    }
     if (fits(&g)) {
         make(&g);
         if (g.error == 0) {

@@ -1,7 +1,7 @@
 /* Percentiles of durations: exact where they are small, within 1/64 above, up to the ceiling. */
-#include "../../lib/unit.h"
+#include "../lib/unit.h"
 
-#include "cli/histogram.h"
+#include "histogram.h"
 
 static struct histogram h;
 

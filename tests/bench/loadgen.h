@@ -1,14 +1,14 @@
 /* loadgen.h: a closed loop of requests from many clients, in one thread, with percentiles: what
- * `fencelock bench` and the comparison with other services (tests/bench) both run.
+ * bench.c (a cluster of ours) and load.c (the comparison with other services) both run.
  *
  * A client has one connection (or, with a fan, one to each of several servers) and a fixed number
  * of slots. A slot has one request in flight; when that is answered it sends its next. A
  * loadgen_work makes the requests. The generator takes processor time on the same machine as the
  * servers, so a comparison must look at the servers' CPU time as well. */
-#ifndef CLI_LOADGEN_H
-#define CLI_LOADGEN_H
+#ifndef BENCH_LOADGEN_H
+#define BENCH_LOADGEN_H
 
-#include "cli/histogram.h"
+#include "histogram.h"
 #include "client/nodes.h"
 #include "link/link.h"
 
@@ -65,8 +65,6 @@ struct loadgen_config {
     uint64_t warmup_ms;                 /* not counted */
     uint64_t measure_ms;                /* counted */
     const struct loadgen_work *work;
-    /* Called about once a second with what was counted since the last call. NULL: never. */
-    void (*progress)(void *ctx, const struct loadgen_result *last, uint64_t elapsed_ms);
     bool (*stopped)(void *ctx); /* whether to end the run now; NULL: never early */
     void *ctx;
 };

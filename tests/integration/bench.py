@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""`fencelock bench` on real nodes: that it measures what it says, leaves nothing behind, and says why when it cannot."""
+"""tests/bench/bench on real nodes: that it measures what it says, leaves nothing behind, and says why when it cannot."""
 
 import json
 import os
@@ -9,11 +9,13 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Cluster, ClusterCase, Deadline, as_dict, binary, env_without_options, free_ports, main, wait_until
+from harness import PATIENCE_S, Cluster, ClusterCase, Deadline, as_dict, env_without_options, free_ports, main, wait_until
+from harness.lab import build_dir
 from tls_lab import Certs
 
 
-DRAIN_S = 2.0 # LOADGEN_DRAIN_MS of src/cli/loadgen.h
+DRAIN_S = 2.0 # LOADGEN_DRAIN_MS of tests/bench/loadgen.h
+BENCH = os.path.join(build_dir(), 'tests', 'bench', 'bench')
 
 
 class Bench(ClusterCase):
@@ -61,7 +63,7 @@ class Bench(ClusterCase):
         return self.calmly(run)
 
     def bench_once(self, *args):
-        return subprocess.run([binary('fencelock'), 'bench', *args], env=self.env, stdin=subprocess.DEVNULL,
+        return subprocess.run([BENCH, *args], env=self.env, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=PATIENCE_S)
 
     def grants(self):
@@ -131,7 +133,7 @@ class Bench(ClusterCase):
             self.assertGreater(json.loads(done.stdout)['pairs'], 0)
             self.env['FENCELOCK_PASSWORD'] = 'another'
             done = self.bench(*how, *spread, '--user', 'measuring')
-            self.assertNotEqual(done.returncode, 0)
+            self.assertEqual(done.returncode, 3)
             self.assertIn('WRONGPASS', done.stderr)
 
     def test_one_lock_for_all(self):
@@ -152,7 +154,7 @@ class Bench(ClusterCase):
         def interrupted(_):
             before = self.grants()
             child = self.kill_at_cleanup(subprocess.Popen(
-                [binary('fencelock'), 'bench', '--duration', '1h', '--ttl', '10m', '--json'], env=self.env,
+                [BENCH, '--duration', '1h', '--ttl', '10m', '--json'], env=self.env,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
             # Or an election, or an end for that reason: then it is tried once more.
             wait_until(lambda: child.poll() is not None or self.grants() != before, 'the first grants')
@@ -173,20 +175,12 @@ class Bench(ClusterCase):
                      ['--clients', '10000', '--in-flight', '11'], ['--duration', '0'], ['--duration', '25h']):
             done = self.bench_once(*args)
             self.assertEqual(done.returncode, 2, (args, done.stderr))
-            self.assertIn('at most', done.stderr)
-
-    def test_what_the_server_refuses(self):
-        self.cluster.leader().call('ACL', 'SETUSER', 'reader', 'on', '>a-good-password', 'allkeys', '+@see')
-        self.env['FENCELOCK_PASSWORD'] = 'a-good-password'
-        self.has_measured = lambda done: 'no answer' not in done.stderr and done.returncode != 0
-        done = self.bench('--user', 'reader', '--clients', '1', '--duration', '200ms')
-        self.assertEqual(done.returncode, 3)
-        self.assertIn('answered by an error', done.stderr)
+            self.assertIn(args[0], done.stderr)
 
     def test_nobody_there(self):
         for node in self.cluster.nodes:
             node.kill()
-        done = self.bench_once('--duration', '200ms', '--timeout', '1s')
+        done = self.bench_once('--duration', '200ms')
         self.assertEqual(done.returncode, 3)
         self.assertIn('none of these nodes leads', done.stderr)
         done = self.bench_once('--spread', '--duration', '200ms')

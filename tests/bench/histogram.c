@@ -1,5 +1,5 @@
 /* histogram.c: see histogram.h. */
-#include "cli/histogram.h"
+#include "histogram.h"
 
 #include "base/base.h"
 

@@ -1,7 +1,7 @@
 /* histogram.h: counts durations, in fixed memory, and tells percentiles. It has 64 steps for each
  * power of two, so a percentile is at most 1/64 too high. No I/O. */
-#ifndef CLI_HISTOGRAM_H
-#define CLI_HISTOGRAM_H
+#ifndef BENCH_HISTOGRAM_H
+#define BENCH_HISTOGRAM_H
 
 #include <stdint.h>
 
