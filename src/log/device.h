@@ -32,8 +32,8 @@ enum log_io_type {
     LOG_IO_WRITE,   /* data at offset of file; durable when done. Lane WRITE. */
     LOG_IO_PREPARE, /* makes the file `name` of `size` zeros, locked, durable with its name; out of
                        the file `from` if that is given and exists. Until it is done the file is
-                       called `name`.part. After an error it may be started again. Lane
-                       BACKGROUND. */
+                       called `name`.part. After an error it may be started again, as it is
+                       then: `from` is what could not be removed. Lane BACKGROUND. */
     LOG_IO_REMOVE,  /* removes the file `name` durably; it may be absent. Lane BACKGROUND. */
     LOG_IO_READ,    /* opens the file `name`, reads len bytes at offset to `into`, and closes it. On
                        success len is what was read, less only at the end of the file. Lane

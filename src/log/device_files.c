@@ -309,7 +309,10 @@ static int prepare(struct files *f, struct log_io *io)
     if (fd >= 0) {
         close(fd);
     }
-    (void)files_remove(d, named ? io->name : part); /* its space may be needed */
+    /* Its space may be needed. A file that keeps its name is what the next attempt uses up. */
+    if (files_remove(d, named ? io->name : part) != 0 && named) {
+        memcpy(io->from, io->name, sizeof io->from);
+    }
     return rv;
 }
 

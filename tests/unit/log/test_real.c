@@ -457,6 +457,76 @@ TEST(room_for_a_part_of_a_write)
     remove_dir(&r);
 }
 
+/* ---- calls that fail ---- */
+
+static int dir_syncs_fail, removals_fail; /* so many of the next */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_unlinkat(int dir_fd, const char *name, int flags);
+int __wrap_unlinkat(int dir_fd, const char *name, int flags);
+
+int __wrap_fsync(int fd)
+{
+    struct stat st;
+    if (dir_syncs_fail > 0 && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+        dir_syncs_fail--;
+        errno = EIO;
+        return -1;
+    }
+    return __real_fsync(fd);
+}
+
+int __wrap_unlinkat(int dir_fd, const char *name, int flags)
+{
+    if (removals_fail > 0) {
+        removals_fail--;
+        errno = EIO;
+        return -1;
+    }
+    return __real_unlinkat(dir_fd, name, flags);
+}
+
+static int make_ready(struct real *r, struct log_io *io)
+{
+    int result = 1;
+    io->ctx = &result;
+    r->device->ops->start(r->device, LOG_LANE_BACKGROUND, io);
+    while (result > 0) {
+        wait_for_device(r);
+    }
+    return result;
+}
+
+/* What an attempt has made and could not remove does not stand in the way of the next one. */
+TEST(a_segment_that_stayed_after_an_error)
+{
+    struct real r = {.device = NULL};
+    struct log_io io = {.type = LOG_IO_PREPARE, .size = 16 * LOG_BLOCK, .done = written};
+    char errmsg[256];
+    uint64_t size = 0;
+    make_dir(&r);
+    assert_int_equal(log_files_create(r.dir, LOG_ENGINE_BEST, &r.device, errmsg, sizeof errmsg), 0);
+    snprintf(io.name, sizeof io.name, "segment-7");
+    dir_syncs_fail = 2; /* once behind each attempt to give the name */
+    removals_fail = 2;
+    assert_int_equal(make_ready(&r, &io), -EIO);
+    assert_int_equal(make_ready(&r, &io), -EIO);
+    assert_int_equal(make_ready(&r, &io), 0);
+    assert_int_equal(dir_syncs_fail + removals_fail, 0);
+    assert_int_equal(r.device->ops->size(r.device, io.file, &size), 0);
+    assert_int_equal(size, io.size);
+    r.device->ops->close(r.device, io.file);
+
+    /* Nor is anything overwritten that it did not make. */
+    struct log_io other = {.type = LOG_IO_PREPARE, .size = LOG_BLOCK, .done = written};
+    snprintf(other.name, sizeof other.name, "segment-7");
+    assert_int_equal(make_ready(&r, &other), -EEXIST);
+    assert_int_equal(make_ready(&r, &other), -EEXIST);
+    log_files_destroy(r.device);
+    remove_dir(&r);
+}
+
 /* Closing does not wait for what is done beside the writes. */
 TEST(close_at_once)
 {
