@@ -49,11 +49,10 @@ void sim_client_alarm(struct sim_client *c, uint64_t local_ms)
     e->a = at;
 }
 
-static void resume_fire(struct sim *s, struct sim_event *e)
+void sim_client_resume(struct sim_client *c)
 {
-    struct sim_client *c = e->client;
+    struct sim *s = c->sim;
     struct sim_event *d;
-    sim_drop(s, e);
     c->paused = false;
     SIM_TRACE(s, "client %u goes on", c->index);
     while ((d = sim_inbox_pop(&c->deferred)) != NULL) {
@@ -61,6 +60,13 @@ static void resume_fire(struct sim *s, struct sim_event *e)
         sim_drop(s, d);
     }
     sim_client_act(c);
+}
+
+static void resume_fire(struct sim *s, struct sim_event *e)
+{
+    struct sim_client *c = e->client;
+    sim_drop(s, e);
+    sim_client_resume(c);
 }
 
 void sim_client_pause(struct sim_client *c, uint64_t ms)
@@ -216,20 +222,7 @@ void sim_client_act(struct sim_client *c)
     if (c->paused) {
         return;
     }
-    switch (c->role) {
-    case SIM_WRITER:
-        sim_holder_act(c);
-        break;
-    case SIM_CALLER:
-        sim_caller_act(c);
-        break;
-    case SIM_REDLOCKER:
-        sim_redlock_act(c);
-        break;
-    case SIM_ASKER:
-        sim_asker_act(c);
-        break;
-    }
+    c->act(c);
 }
 
 /* Chooses its kinds of locks: some clients take only single locks, some take a few of every
@@ -247,6 +240,10 @@ static void choose_taste(struct sim_client *c)
 
 void sim_clients_start(struct sim *s)
 {
+    static void (*const acts[])(struct sim_client *) = {[SIM_WRITER] = sim_holder_act,
+                                                        [SIM_CALLER] = sim_caller_act,
+                                                        [SIM_REDLOCKER] = sim_redlock_act,
+                                                        [SIM_ASKER] = sim_asker_act};
     const struct sim_options *o = &s->options;
     unsigned first_asker = o->writers + o->callers + o->redlockers;
     unsigned all = first_asker + o->askers;
@@ -262,6 +259,7 @@ void sim_clients_start(struct sim *s)
                   : i < o->writers + o->callers ? SIM_CALLER
                   : i < first_asker             ? SIM_REDLOCKER
                                                 : SIM_ASKER;
+        c->act = acts[c->role];
         c->place = i < first_asker ? 0 : i - first_asker;
         c->random.state = s->orders.seed * UINT64_C(0x9fb21c651e98df25) + i;
         c->alarm_at = SIM_NEVER;

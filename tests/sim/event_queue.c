@@ -216,8 +216,17 @@ static size_t next_slot(const struct sim *s)
     return word * 64 + (size_t)__builtin_ctzll(bits);
 }
 
-/* Moves time on to the event. Events that have come near are moved to the wheel before any new one
- * can be added. */
+/* Events that have come near are moved to the wheel before any new one can be added. */
+void sim_move_on(struct sim *s, uint64_t at)
+{
+    FLI_ASSERT(at >= s->now);
+    s->now = at;
+    while (s->far_n > 0 && s->far[0]->at - s->now < SIM_WHEEL) {
+        near_push(s, far_pop(s));
+    }
+}
+
+/* Moves time on to the event. */
 static struct sim_event *event_pop(struct sim *s)
 {
     struct sim_event *e;
@@ -231,11 +240,7 @@ static struct sim_event *event_pop(struct sim *s)
             s->wheel_bits[slot / 64] &= ~(UINT64_C(1) << slot % 64);
         }
     }
-    FLI_ASSERT(e->at >= s->now);
-    s->now = e->at;
-    while (s->far_n > 0 && s->far[0]->at - s->now < SIM_WHEEL) {
-        near_push(s, far_pop(s));
-    }
+    sim_move_on(s, e->at);
     return e;
 }
 
@@ -267,6 +272,14 @@ void sim_drop(struct sim *s, struct sim_event *e)
     }
     e->next = s->spare;
     s->spare = e;
+}
+
+uint64_t sim_next_at(const struct sim *s)
+{
+    if (s->wheel_n == 0) {
+        return s->far_n == 0 ? SIM_NEVER : s->far[0]->at;
+    }
+    return s->wheel[next_slot(s)].first->at;
 }
 
 bool sim_step(struct sim *s)

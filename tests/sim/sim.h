@@ -112,7 +112,6 @@ struct sim_clock {
 };
 
 /* ---- disk ---- */
-
 struct sim_disk {
     struct sim_device *device; /* NULL: the directory is empty */
     char where[24];
@@ -304,6 +303,7 @@ struct sim_client {
     struct sim *sim;
     unsigned index;
     enum sim_role role;
+    void (*act)(struct sim_client *c);
     uint32_t place; /* of an asker: its node */
     unsigned user;
     struct sim_random random;
@@ -562,7 +562,9 @@ struct sim_event *sim_after(struct sim *s, uint64_t ms,
                             void (*fire)(struct sim *s, struct sim_event *e));
 void sim_again(struct sim *s, struct sim_event *e, uint64_t ms); /* the one that just fires */
 void sim_drop(struct sim *s, struct sim_event *e);
-bool sim_step(struct sim *s); /* the next event */
+bool sim_step(struct sim *s);                 /* the next event */
+uint64_t sim_next_at(const struct sim *s);    /* when that is; NEVER: there is none */
+void sim_move_on(struct sim *s, uint64_t at); /* to a time before the next event */
 void sim_event_queue_init(struct sim *s);
 void sim_event_queue_fini(struct sim *s);
 void sim_inbox_push(struct sim_inbox *b, struct sim_event *e);
@@ -669,6 +671,7 @@ bool sim_clients_done(struct sim *s);  /* nobody has anything outstanding */
 void sim_clients_awake(struct sim *s); /* nobody has gone to sleep for ever */
 void sim_clients_describe(struct sim *s, FILE *out);
 void sim_client_pause(struct sim_client *c, uint64_t ms);
+void sim_client_resume(struct sim_client *c);
 void sim_client_alarm(struct sim_client *c, uint64_t local_ms);
 void sim_client_act(struct sim_client *c); /* looks at the time and does what is due */
 void sim_client_rest(struct sim_client *c);
@@ -692,8 +695,9 @@ void sim_holder_act(struct sim_client *c);
 void sim_client_stored(struct sim_client *c, bool write, int status, uint64_t value);
 void sim_client_work(struct sim_client *c); /* reads, writes; done: writes_left is 0 */
 
-/* caller.c */
+/* caller.c, asker.c */
 void sim_caller_act(struct sim_client *c);
+void sim_asker_act(struct sim_client *c);
 
 /* users.c */
 void sim_users_choose(struct sim *s);
@@ -712,9 +716,6 @@ void sim_rights_waits(struct sim *s, const struct sim_wait *w);
 bool sim_rights_answer(struct sim_lane *l, const struct machine_result *r); /* it is a refusal */
 void sim_rights_listed(struct sim_lane *l, unsigned mask);
 void sim_rights_compare(struct sim *s, const struct machine *m); /* with a node's, in the end */
-
-/* asker.c */
-void sim_asker_act(struct sim_client *c);
 
 /* redlock.c */
 void sim_redis_init(struct sim *s);
@@ -753,8 +754,7 @@ void sim_fault_text(const struct sim_fault *f, char *out, size_t size);
 bool sim_knows_all(const struct sim_node *n, const struct replica *leader);
 void sim_heal(struct sim *s);
 
-/* ---- members ---- */
-
+/* members.c */
 void sim_member_begin(struct sim_node *n, const struct sim_fault *f);
 void sim_member_tend(struct sim_node *n);
 
