@@ -71,6 +71,7 @@ struct membership_config {
     void (*hang_up)(void *ctx, uint64_t id);  /* closes the streams of a node's start that is
                                                   over */
     bool (*can_lead)(void *ctx, uint64_t id); /* as far as it has told of itself */
+    uint64_t (*differs)(void *ctx); /* a node whose state is another than this one's; 0: none */
     /* From now on the identity on disk names every member, this node among them, as of this entry;
      * 0: it does not. Told again and again. */
     void (*ready)(void *ctx, uint64_t index);

@@ -90,9 +90,26 @@ static void add_learner(struct membership *m, const struct machine_node *e)
     }
 }
 
+/* Of two that differ nobody knows which one is damaged, and this leader may be. A voter that has
+ * got its state from here would make a majority for it, and the one that is right would end. */
+static bool all_agree(struct membership *m, uint64_t id)
+{
+    char text[256];
+    uint64_t other = m->config.differs(m->config.ctx);
+    if (other != 0) {
+        (void)snprintf(text, sizeof text,
+                       "node %" PRIu64 " stays a learner: the states of node %" PRIu64
+                       " and of this one differ; replace the one that is damaged",
+                       id, other);
+        membership_log_once(m, text);
+    }
+    return other == 0;
+}
+
 /* The leader watches a learner until it is close enough, and then gives it a vote. Before that it
- * must have on disk that it is a member, as of the change that made it a learner: else it could not
- * vote when it is started again and has not heard that it is a voter (raft_edge.h, learners). */
+ * must have on disk that it is a member, as of the change that made it a learner. Otherwise it
+ * could not vote when it is started again and has not heard that it is a voter (raft_edge.h,
+ * learners). */
 static void promote(struct membership *m, uint64_t id, uint64_t incarnation)
 {
     struct configuration c = *replica_configuration(m->replica);
@@ -100,7 +117,8 @@ static void promote(struct membership *m, uint64_t id, uint64_t incarnation)
     case CATCH_UP_FINISHED:
         if (relay_server_ready(m->config.followers, id, incarnation,
                                replica_configuration_index(m->replica)) &&
-            configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 && change(m, &c)) {
+            all_agree(m, id) && configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 &&
+            change(m, &c)) {
             host_log(&m->config.host, 3, "node %" PRIu64 " is a voter", id);
         }
         break;

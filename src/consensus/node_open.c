@@ -520,6 +520,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .save_identity = node_identity_save,
                                    .hang_up = node_hang_up,
                                    .can_lead = node_report_can_lead,
+                                   .differs = node_report_differs,
                                    .ready = ready_cb,
                                    .peer_back = peer_back_cb,
                                    .joined = joined_cb,

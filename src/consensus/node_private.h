@@ -310,6 +310,7 @@ const struct node_report *node_report_of(const struct node *n,
 void node_report_members(struct node *n);              /* the list of members has changed */
 void node_report_installed(struct node *n);            /* this node's state is a leader's now */
 bool node_report_can_lead(void *ctx, uint64_t id);     /* for membership.h */
+uint64_t node_report_differs(void *ctx);               /* likewise */
 
 /* node_starts.c: each returns 0, or a code with a sentence in errmsg. new: for a directory that is
  * being made; load: for an existing one; begin: the log is loaded, and no other node has heard from

@@ -245,6 +245,16 @@ static void compare_states(struct node *n, struct node_known_report *t)
     }
 }
 
+uint64_t node_report_differs(void *ctx)
+{
+    const struct node *n = ctx;
+    uint64_t id = 0;
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && id == 0; i++) {
+        id = n->reports[i].differs ? n->reports[i].id : 0;
+    }
+    return id;
+}
+
 void node_report_installed(struct node *n)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {

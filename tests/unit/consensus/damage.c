@@ -8,3 +8,8 @@ void damage_state(struct machine *m)
 {
     m->totals.grants++;
 }
+
+void repair_state(struct machine *m)
+{
+    m->totals.grants--;
+}

@@ -6,5 +6,6 @@
 
 /* What the machine answers stays right, and its state is another. */
 void damage_state(struct machine *m);
+void repair_state(struct machine *m); /* as before that */
 
 #endif

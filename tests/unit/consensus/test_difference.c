@@ -7,6 +7,7 @@
 #include "consensus/node_report.h"
 #include "consensus/replica_private.h"
 #include "damage.h"
+#include "scratch.h"
 
 TEST(reports_are_read_with_care)
 {
@@ -162,4 +163,65 @@ TEST_WITH(a_learner_beside_one_voter_goes_on, cluster_set_up, cluster_tear_down)
     assert_int_equal(c->nodes[1 - leader].fatal, 0);
     apply_many(c, leader);
     assert_int_equal(c->nodes[1 - leader].fatal, 0);
+}
+
+struct doubt {
+    struct cluster *c;
+    unsigned leader, other, learner;
+};
+
+static const struct configuration_server *learner_of(const struct doubt *d)
+{
+    const struct replica *r = d->c->nodes[d->leader].node->replica;
+    return configuration_find(replica_configuration(r), d->learner + 1);
+}
+
+static bool leader_doubts(void *ctx)
+{
+    const struct doubt *d = ctx;
+    return node_report_differs(d->c->nodes[d->leader].node) == d->other + 1;
+}
+
+static bool learner_is_near(void *ctx)
+{
+    const struct doubt *d = ctx;
+    const struct replica *r = d->c->nodes[d->leader].node->replica;
+    const struct configuration_server *s = learner_of(d);
+    return s != NULL && (s->role == CONFIGURATION_VOTER ||
+                         replica_catch_up_status(r, d->learner + 1) == CATCH_UP_FINISHED);
+}
+
+static bool learner_votes(void *ctx)
+{
+    const struct configuration_server *s = learner_of(ctx);
+    return s != NULL && s->role == CONFIGURATION_VOTER;
+}
+
+/* Of two that differ, a leader that is damaged would make a third that is as damaged: the one that
+ * is right would then end by a majority. */
+TEST_WITH(nobody_gets_a_vote_while_two_differ, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    struct doubt d = {.c = c, .leader = cluster_wait_leader(c)};
+    struct cluster_count count = {0, 1};
+    d.learner = cluster_other_than(c, d.leader);
+    d.other = 3 - d.leader - d.learner;
+    struct node_change forget = {.kind = NODE_CHANGE_FORGET, .id = d.learner + 1};
+    cluster_stop(c, d.learner, 0);
+    cluster_until(c, cluster_misses_one, c, "the leader misses one");
+    assert_int_equal(node_change(c->nodes[d.leader].node, &forget, cluster_count_cb, &count), 0);
+    cluster_until(c, cluster_counted, &count, "the node is forgotten");
+    assert_int_equal(count.status, 0);
+    damage_state(node_machine(c->nodes[d.leader].node));
+    apply_many(c, d.leader);
+    cluster_until(c, leader_doubts, &d, "the leader knows that they differ");
+    scratch_wipe(c->nodes[d.learner].dir);
+    cluster_start(c, d.learner);
+    cluster_until(c, learner_is_near, &d, "the learner has caught up");
+    cluster_run_ms(c, 300);
+    assert_int_equal(learner_of(&d)->role, CONFIGURATION_LEARNER);
+    assert_true(leader_doubts(&d));
+    repair_state(node_machine(c->nodes[d.leader].node));
+    apply_many(c, d.leader);
+    cluster_until(c, learner_votes, &d, "the node has its vote");
 }
