@@ -11,7 +11,9 @@
 #include "machine/batch.h"
 
 #define SPARE_TICKETS_MAX 4096u
-/* A follower pings more often; one that is silent for so long is gone. */
+/* A follower pings twice a second. One that is silent for so long is not counted on, since its
+ * power may have gone; it may also have been stopped, so its commands are given up later. */
+#define UNHEARD_MS 3000u
 #define SILENCE_MS 10000u
 
 /* A follower's stream. It is freed when the stream is closed and none of its tickets is out. */
@@ -457,7 +459,8 @@ void relay_server_accept(struct relay_server *s, const struct peer_identity *pee
 
 bool relay_server_connected(const struct relay_server *s, uint64_t peer_id)
 {
-    return find_follower(s, peer_id) != NULL;
+    const struct follower *f = find_follower(s, peer_id);
+    return f != NULL && host_now_ms(&s->config.host) - stream_heard_ms(f->stream) <= UNHEARD_MS;
 }
 
 bool relay_server_ready(const struct relay_server *s, uint64_t peer_id, uint64_t incarnation,

@@ -43,6 +43,7 @@ void relay_server_opened(struct relay_server *s);   /* this node leads from now 
 void relay_server_deposed(struct relay_server *s);  /* it leads no more */
 void relay_server_restored(struct relay_server *s); /* a snapshot came in place of events */
 
+/* Whether the peer has a stream to this node, and was heard on it within the last three seconds. */
 bool relay_server_connected(const struct relay_server *s, uint64_t peer_id);
 /* Whether this incarnation of a follower has told that its disk names all members, as of this entry
  * or a later one. */

@@ -12,6 +12,7 @@
 #include "base/crc32c.h"
 #include "cluster.h"
 #include "consensus/identity.h"
+#include "consensus/node_private.h"
 #include "consensus/relay_codec.h"
 #include "machine/batch.h"
 #include "machine/snapshot.h"
@@ -188,6 +189,39 @@ TEST_WITH(test_command, set_up, tear_down)
     send_frame(f, RELAY_PING, NULL, 0);
     assert_int_equal(read_frame(f, &type, body, sizeof body), 0);
     assert_int_equal(type, RELAY_PONG);
+}
+
+static bool counts(void *ctx)
+{
+    const struct fixture *f = ctx;
+    return relay_server_connected(f->c.nodes[f->leader].node->followers, f->away + 1);
+}
+
+static bool counts_no_more(void *ctx)
+{
+    return !counts(ctx);
+}
+
+/* As one whose power has gone: nothing ends its stream. No change of members counts on it soon
+ * afterwards, and what it had on its way stays on its way. */
+TEST_WITH(test_one_that_is_silent_is_not_counted_on, set_up, tear_down)
+{
+    struct fixture *f = *state;
+    uint8_t body[256];
+    uint8_t type;
+    struct node_change remove = {.kind = NODE_CHANGE_REMOVE,
+                                 .id = (uint64_t)(3 - f->leader - f->away) + 1};
+    struct cluster_count count = {0, 1};
+    send_frame(f, RELAY_PING, NULL, 0);
+    cluster_until(&f->c, counts, f, "the follower counts");
+    cluster_until(&f->c, counts_no_more, f, "the follower counts no more");
+    int rv = node_change(f->c.nodes[f->leader].node, &remove, cluster_count_cb, &count);
+    assert_true(rv == FL_EDENIED || rv == FL_EBUSY);
+    while (!counts(f)) {
+        send_frame(f, RELAY_PING, NULL, 0);
+        assert_int_equal(read_frame(f, &type, body, sizeof body), 0);
+        assert_int_equal(type, RELAY_PONG);
+    }
 }
 
 /* Framing is intact, the command is not: refused, and the stream lives. */
