@@ -692,26 +692,14 @@ static int run_config(struct leader_link *k, uint64_t until_ms)
 
 static int open_leader_link(struct leader_link *k, const struct cli_args *a)
 {
-    char errmsg[256];
-    struct cli_tls tls;
-    struct cli_login login;
-    int code;
+    struct cli_access with;
     *k = (struct leader_link){.args = a};
     fli_link_init(&k->link);
-    fl_client *c = cli_client_create(a, &code); /* complains about the addresses */
-    if (c == NULL) {
-        return code;
-    }
-    fl_client_destroy(c);
-    int rc = fli_nodes_parse(cli_nodes_of(a), k->nodes, &k->n, errmsg, sizeof errmsg);
-    FLI_ASSERT(rc == 0);
-    code = cli_tls_of(a, CLI_OPT_TLS, &tls);
-    if (code == 0 && fli_link_security_init(&k->tls, tls.use, errmsg, sizeof errmsg) != 0) {
-        code = cli_fail(a, FL_EINVAL, errmsg, NULL, NULL);
-    }
-    code = code != 0 ? code : cli_login_of(a, &login);
-    if (code == 0 && fli_link_login(&k->tls, login.user, login.password) != 0) {
-        code = cli_fail(a, FL_ENOMEM, fl_strerror(FL_ENOMEM), NULL, NULL);
+    int code = cli_access_of(a, &with);
+    if (code == 0) {
+        memcpy(k->nodes, with.nodes, sizeof k->nodes);
+        k->n = with.n;
+        code = cli_security_of(a, &with, &k->tls);
     }
     return code;
 }

@@ -15,14 +15,12 @@
 
 #include "base/clock.h"
 #include "cli/child.h"
+#include "cli/queue_watch.h"
 #include "client/caller.h"
 #include "fencelock/hold.h"
 
-#define PLACE_FIRST_MS UINT64_C(300)
-#define PLACE_EVERY_MS UINT64_C(1000)
-/* Two requests without an answer make two seconds: then a person is told. */
-#define PLACE_TIMEOUT_MS UINT64_C(700)
-#define SILENT_POLLS 2u
+#define SHOW_EVERY_MS UINT64_C(1000) /* a line about the place in the queue */
+#define SILENT_ASKS 2u               /* then a person is told */
 #define NOTE_SIZE 384u
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* it will hardly succeed */
@@ -35,10 +33,10 @@ struct runner {
     char note[NOTE_SIZE]; /* who it is, for `show` */
     /* waiting */
     fl_call *acquiring;
-    fl_call *fetching;
-    uint64_t place_ms; /* when to ask for the place in the queue again */
+    struct queue_watch queue;
+    uint64_t shown_ms; /* when a place was printed, and which */
     uint64_t place, waiters;
-    unsigned unanswered; /* requests for it, in a row */
+    unsigned unanswered; /* questions who is in the queue, in a row */
     /* running */
     fl_lock *lock;
     /* the end */
@@ -52,11 +50,22 @@ static void warn(struct runner *r, const char *text)
 
 /* ---- the place in the queue ------------------------------------------------------------------ */
 
-static void show_place(struct runner *r, uint64_t place, uint64_t waiters)
+static bool is_place_new(struct runner *r, uint64_t *ret_place, uint64_t *ret_waiters)
+{
+    return r->acquiring != NULL && queue_watch_place(&r->queue, ret_place, ret_waiters) &&
+           (*ret_place != r->place || *ret_waiters != r->waiters);
+}
+
+static void show_place(struct runner *r)
 {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
-    if (cli_has(r->args, CLI_OPT_QUIET) || (place == r->place && waiters == r->waiters) ||
-        poll(&p, 1, 0) != 1) {
+    uint64_t place;
+    uint64_t waiters;
+    if (!is_place_new(r, &place, &waiters) || fl_now_ms() < r->shown_ms + SHOW_EVERY_MS) {
+        return;
+    }
+    r->shown_ms = fl_now_ms();
+    if (poll(&p, 1, 0) != 1) {
         return;
     }
     r->place = place;
@@ -91,53 +100,12 @@ static void warn_with_remedy(struct runner *r, int status, const char *before, c
 }
 
 /* Printed once each time: a wrong address must not look like a long queue. */
-static void warn_of_silence(struct runner *r, int status, const char *error)
+static void on_silence(void *ctx, int status, const char *error)
 {
-    if (r->acquiring != NULL && ++r->unanswered == SILENT_POLLS &&
-        !cli_has(r->args, CLI_OPT_QUIET)) {
+    struct runner *r = ctx;
+    r->unanswered = error == NULL ? 0 : r->unanswered + 1;
+    if (r->acquiring != NULL && r->unanswered == SILENT_ASKS) {
         warn_with_remedy(r, status, "waiting, but the nodes do not say for what: ", error);
-    }
-}
-
-static void on_shown(void *arg, int status, const char *error, struct fl_lock_list *list)
-{
-    struct runner *r = arg;
-    struct fl_bytes owner = owner_of(r);
-    r->fetching = NULL;
-    r->place_ms = fl_now_ms() + PLACE_EVERY_MS;
-    if (status != 0 && status != FL_ENOTFOUND) {
-        warn_of_silence(r, status, error);
-        if (r->unanswered < SILENT_POLLS) {
-            r->place_ms = fl_now_ms() + PLACE_FIRST_MS;
-        }
-    } else {
-        r->unanswered = 0;
-    }
-    if (status != 0 || r->acquiring == NULL) {
-        fl_lock_list_free(list);
-        return;
-    }
-    const struct fl_lock_info *l = &list->locks[0];
-    for (size_t i = 0; i < l->queue_len; i++) {
-        const struct fl_bytes *w = &l->queue[i].owner;
-        if (w->len == owner.len && memcmp(w->data, owner.data, w->len) == 0) {
-            show_place(r, i + 1, l->waiters);
-            break;
-        }
-    }
-    fl_lock_list_free(list);
-}
-
-static void fetch_place(struct runner *r)
-{
-    if (r->acquiring == NULL || r->fetching != NULL || fl_now_ms() < r->place_ms) {
-        return;
-    }
-    r->place_ms = fl_now_ms() + PLACE_EVERY_MS;
-    /* without memory for it, the place is not shown */
-    if (fl_async_show(r->async, fl_str(r->args->arg[0]), PLACE_TIMEOUT_MS, on_shown, r,
-                      &r->fetching) != 0) {
-        r->fetching = NULL;
     }
 }
 
@@ -238,16 +206,25 @@ static void on_released(void *arg, int status, const char *error)
 /* One turn: waits until something happens, and reacts to it. */
 static void turn(struct runner *r)
 {
-    uint64_t next_ms = r->acquiring != NULL && r->fetching == NULL ? r->place_ms : CLI_NEVER_MS;
+    uint64_t place;
+    uint64_t waiters;
+    uint64_t next_ms = queue_watch_next_ms(&r->queue);
+    if (is_place_new(r, &place, &waiters) && r->shown_ms + SHOW_EVERY_MS < next_ms) {
+        next_ms = r->shown_ms + SHOW_EVERY_MS;
+    }
     struct pollfd p[] = {{.fd = fl_async_fd(r->async), .events = POLLIN},
                          {.fd = r->child.signals.fd, .events = POLLIN},
-                         {.fd = r->child.timer_fd, .events = POLLIN}};
+                         {.fd = r->child.timer_fd, .events = POLLIN},
+                         queue_watch_poll(&r->queue)};
     cli_child_wake_at(&r->child, next_ms);
-    (void)poll(p, 3, -1);
+    (void)poll(p, 4, -1);
     cli_child_before(&r->child);
     fl_async_process(r->async);
     cli_child_after(&r->child);
-    fetch_place(r);
+    if (r->acquiring != NULL) {
+        queue_watch_process(&r->queue);
+        show_place(r);
+    }
 }
 
 static void release(struct runner *r)
@@ -265,20 +242,16 @@ static void release(struct runner *r)
 
 static void wait_run_and_release(struct runner *r)
 {
-    r->place_ms = fl_now_ms() + PLACE_FIRST_MS;
     while (r->acquiring != NULL && r->child.died_of == 0) {
         turn(r);
     }
+    queue_watch_end(&r->queue);
     while (r->child.pid != 0) {
         turn(r);
     }
     if (r->acquiring != NULL) {
         fl_call_cancel(r->acquiring);
         cli_settle(r->args, &r->child.signals, &r->options, fli_async_last_attempt(r->async));
-    }
-    if (r->fetching != NULL) {
-        fl_call_cancel(r->fetching);
-        r->fetching = NULL;
     }
     r->acquiring = NULL;
     release(r);
@@ -329,6 +302,20 @@ static int acquire(struct runner *r)
                             &r->acquiring);
 }
 
+/* With --quiet nobody is asked anything but for the lock. */
+static int watch_queue(struct runner *r, const struct cli_access *with)
+{
+    if (cli_has(r->args, CLI_OPT_QUIET)) {
+        return 0;
+    }
+    r->queue = (struct queue_watch){.lock = fl_str(r->args->arg[0]),
+                                    .owner = owner_of(r),
+                                    .async = r->async,
+                                    .on_silence = on_silence,
+                                    .ctx = r};
+    return queue_watch_begin(&r->queue, r->args, with);
+}
+
 int cli_run_run(const struct cli_args *a)
 {
     struct runner r = {.args = a, .child = {.still_held = still_held, .ctx = &r}};
@@ -337,30 +324,21 @@ int cli_run_run(const struct cli_args *a)
         !cli_mode_of(a, &unused) || !cli_lock_is_wellformed(a)) {
         return CLI_EXIT_USAGE;
     }
-    int code;
-    fl_client *checked = cli_client_create(a, &code); /* complains about the addresses */
-    if (checked == NULL) {
-        return code;
-    }
-    fl_client_destroy(checked);
-    struct cli_tls tls;
-    code = cli_tls_of(a, CLI_OPT_TLS, &tls);
-    if (code != 0) {
-        return code;
-    }
-    struct cli_login login;
-    code = cli_login_of(a, &login);
+    struct cli_access with;
+    int code = cli_access_of(a, &with);
     if (code != 0) {
         return code;
     }
     char owner[FL_OWNER_MAX + 1];
     describe_holder(a, r.note, owner);
-    const struct fl_client_options options = {.owner = fl_str(owner),
-                                              .timeout_ms = a->number[CLI_OPT_TIMEOUT],
-                                              .tls = tls.use,
-                                              .user = login.user,
-                                              .password = login.password};
+    struct fl_client_options options = cli_client_options(a, &with);
+    options.owner = fl_str(owner);
     int rc = fl_async_create(cli_nodes_of(a), &options, &r.async);
+    code = rc == 0 ? watch_queue(&r, &with) : 0;
+    if (code != 0) {
+        fl_async_destroy(r.async);
+        return code;
+    }
     if (rc == 0 && !cli_child_take_over_signals(&r.child)) {
         rc = FL_ESYSTEM;
     }
@@ -373,6 +351,7 @@ int cli_run_run(const struct cli_args *a)
         r.child.exit_code = not_acquired(
             &r, rc, rc == FL_ENOCONN ? "none of the nodes' hosts can be found" : fl_strerror(rc));
     }
+    queue_watch_end(&r.queue);
     fl_async_destroy(r.async);
     return cli_child_fini(&r.child);
 }

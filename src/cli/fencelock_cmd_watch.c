@@ -286,32 +286,22 @@ static int watch(struct watcher *w)
 int cli_run_watch(const struct cli_args *a)
 {
     static struct watcher w; /* large */
-    char errmsg[256];
     int code;
+    struct cli_access with;
     uint64_t limit = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : UINT64_MAX;
     w = (struct watcher){.args = a, .style = cli_style_of(a), .left = limit};
-    w.client = cli_client_create(a, &code); /* complains about the addresses */
-    if (w.client == NULL) {
-        return code;
-    }
-    struct cli_tls tls;
-    code = cli_tls_of(a, CLI_OPT_TLS, &tls);
-    if (code != 0 || fli_link_security_init(&w.tls, tls.use, errmsg, sizeof errmsg) != 0) {
-        fl_client_destroy(w.client);
-        return code != 0 ? code : cli_fail(a, FL_EINVAL, errmsg, NULL, NULL);
-    }
-    struct cli_login login;
-    code = cli_login_of(a, &login);
-    if (code != 0 || fli_link_login(&w.tls, login.user, login.password) != 0) {
-        fli_link_security_fini(&w.tls);
-        fl_client_destroy(w.client);
-        return code != 0 ? code : cli_fail(a, FL_ENOMEM, fl_strerror(FL_ENOMEM), NULL, NULL);
-    }
     fli_link_init(&w.link);
     fli_buf_init(&w.request, REQUEST_MAX);
-    int rc = fli_nodes_parse(cli_nodes_of(a), w.nodes, &w.n_nodes, errmsg, sizeof errmsg);
-    FLI_ASSERT(rc == 0);
-    rc = put_subscriptions(&w);
+    code = cli_access_of(a, &with);
+    w.client = code == 0 ? cli_client_create(a, &code) : NULL;
+    code = code != 0 ? code : cli_security_of(a, &with, &w.tls);
+    if (code != 0) {
+        fl_client_destroy(w.client);
+        return code;
+    }
+    memcpy(w.nodes, with.nodes, sizeof w.nodes);
+    w.n_nodes = with.n;
+    int rc = put_subscriptions(&w);
     if (rc == FL_EINVAL) {
         code = CLI_EXIT_USAGE;
     } else if (rc != 0) {

@@ -237,15 +237,9 @@ fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
     return cli_client_create_at(a, cli_nodes_of(a), ret_exit);
 }
 
-/* The settings of every connection. The struct must stay where it is. */
-struct connection_settings {
-    struct cli_tls tls;
-    struct cli_login login;
-};
-
 /* rc, errmsg: how the address was parsed. 0, or the exit code after a sentence. */
 static int read_settings(const struct cli_args *a, int rc, const char *what, const char *errmsg,
-                         struct connection_settings *ret)
+                         struct cli_access *ret)
 {
     if (rc != 0) {
         char message[320];
@@ -254,6 +248,37 @@ static int read_settings(const struct cli_args *a, int rc, const char *what, con
     }
     int code = cli_tls_of(a, CLI_OPT_TLS, &ret->tls);
     return code != 0 ? code : cli_login_of(a, &ret->login);
+}
+
+static int read_access(const struct cli_args *a, const char *addresses, struct cli_access *ret)
+{
+    char errmsg[256] = "";
+    int rc = fli_nodes_parse(addresses, ret->nodes, &ret->n, errmsg, sizeof errmsg);
+    return read_settings(a, rc, "the list of nodes (--nodes or FENCELOCK_NODES)", errmsg, ret);
+}
+
+int cli_access_of(const struct cli_args *a, struct cli_access *ret)
+{
+    return read_access(a, cli_nodes_of(a), ret);
+}
+
+struct fl_client_options cli_client_options(const struct cli_args *a, const struct cli_access *with)
+{
+    return (struct fl_client_options){.timeout_ms = a->number[CLI_OPT_TIMEOUT],
+                                      .tls = with->tls.use,
+                                      .user = with->login.user,
+                                      .password = with->login.password};
+}
+
+int cli_security_of(const struct cli_args *a, const struct cli_access *with,
+                    struct fli_link_security *ret)
+{
+    char errmsg[256];
+    int rc = fli_link_security_init(ret, with->tls.use, errmsg, sizeof errmsg);
+    if (rc == 0 && (rc = fli_link_login(ret, with->login.user, with->login.password)) != 0) {
+        (void)snprintf(errmsg, sizeof errmsg, "%s", fl_strerror(rc));
+    }
+    return rc == 0 ? 0 : cli_fail(a, rc, errmsg, NULL, NULL);
 }
 
 static int not_created(const struct cli_args *a, int rc)
@@ -276,22 +301,14 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
 
 fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses, int *ret_exit)
 {
-    struct fli_node nodes[FL_NODES_MAX];
-    uint32_t n;
-    char errmsg[256];
-    struct connection_settings with;
-    int rc = fli_nodes_parse(addresses, nodes, &n, errmsg, sizeof errmsg);
-    *ret_exit =
-        read_settings(a, rc, "the list of nodes (--nodes or FENCELOCK_NODES)", errmsg, &with);
+    struct cli_access with;
+    *ret_exit = read_access(a, addresses, &with);
     if (*ret_exit != 0) {
         return NULL;
     }
-    const struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
-                                              .tls = with.tls.use,
-                                              .user = with.login.user,
-                                              .password = with.login.password};
+    const struct fl_client_options options = cli_client_options(a, &with);
     fl_client *c = NULL;
-    rc = fl_client_create(addresses, &options, &c);
+    int rc = fl_client_create(addresses, &options, &c);
     *ret_exit = rc == 0 ? 0 : not_created(a, rc);
     if (rc == 0 && isatty(STDERR_FILENO) == 1) {
         fli_client_on_trouble(c, on_trouble, &trouble_said);
@@ -308,7 +325,7 @@ fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int
 {
     struct fli_node node;
     char errmsg[256];
-    struct connection_settings with;
+    struct cli_access with;
     int rc = fli_node_parse(address, strlen(address), &node, errmsg, sizeof errmsg);
     *ret_exit = read_settings(a, rc, "the storage's address", errmsg, &with);
     if (*ret_exit != 0) {

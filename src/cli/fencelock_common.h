@@ -5,7 +5,9 @@
 
 #include "cli/fencelock_options.h"
 #include "cli/output.h"
+#include "client/nodes.h"
 #include "fencelock/store_client.h"
+#include "link/link_security.h"
 
 /* How this run prints. */
 struct cli_style {
@@ -36,6 +38,21 @@ struct cli_login {
 int cli_first_line(const char *option, const char *path, char *room, size_t size);
 int cli_login_of(const struct cli_args *a, struct cli_login *ret);
 int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *ret);
+
+/* The nodes that were named, and how to get in there. The struct must stay where it is. Returns 0,
+ * or an exit code after a sentence. */
+struct cli_access {
+    struct fli_node nodes[FL_NODES_MAX];
+    uint32_t n;
+    struct cli_tls tls;
+    struct cli_login login;
+};
+int cli_access_of(const struct cli_args *a, struct cli_access *ret);
+struct fl_client_options cli_client_options(const struct cli_args *a,
+                                            const struct cli_access *with);
+/* The same for connections without a client; for fli_link_security_fini(). */
+int cli_security_of(const struct cli_args *a, const struct cli_access *with,
+                    struct fli_link_security *ret);
 
 /* Makes a client, or a store. NULL: a sentence was printed, and *ret_exit is the exit code. */
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);

@@ -260,6 +260,55 @@ class Command(RunCase):
         wait_until(lambda: not os.path.exists('/proc/%d' % pid), what='the end of the command')
 
 
+class Place(RunCase):
+    PROXIES = True
+
+    def test_it_is_told_by_events_and_asks_once(self):
+        """It was asked for each second, by each waiter, also with --quiet: then every change that is printed is one question more."""
+        for proxy in self.proxies:
+            proxy.heard = bytearray()
+        leader = self.cluster.leader()
+        leader.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER)
+        quiet = self.start('x', '--quiet', 'true')
+        wait_until(lambda: self.waiters(leader) == 1, what='the quiet waiter')
+        child = self.start('x', 'true')
+        self.told(child, 2, 2)
+        others = []
+        for i in range(8):
+            others.append(leader.client())
+            others[-1].send('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', 'other-%d-0123456789' % i, 'WAIT', 600000)
+            self.told(child, 2, 3 + i)
+        quiet.send_signal(signal.SIGTERM)
+        self.told(child, 1, 9)
+        heard = b''.join(bytes(proxy.heard) for proxy in self.proxies)
+        self.assertLess(heard.count(b'$4\r\nSHOW\r\n'), 9, 'a question for each change')
+        for other in others:
+            other.close()
+
+    def test_it_is_known_again_after_the_node_was_killed(self):
+        leader = self.cluster.leader()
+        leader.call('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', OWNER)
+        child = self.start('x', 'true')
+        self.told(child, 1, 1)
+        for node in self.cluster.nodes: # one of them tells it
+            node.kill()
+            node.start()
+        other = self.cluster.leader().client()
+        self.addCleanup(other.close)
+        other.send('ACQUIRE', 'x', 'TTL', 600000, 'OWNER', 'other-owner-0123456789', 'WAIT', 600000)
+        self.told(child, 1, 2)
+
+    def waiters(self, node):
+        return len(node.show('x')[b'queue'])
+
+    def told(self, child, place, of):
+        deadline = Deadline(PATIENCE_S)
+        got = b''
+        while b'waiting, place %d of %d\n' % (place, of) not in got:
+            self.assertTrue(select.select([child.stderr], [], [], deadline.left())[0], 'not told place %d of %d: %r' % (place, of, got))
+            got += os.read(child.stderr.fileno(), 4096)
+
+
 class Lost(RunCase):
     NODES = 1
 

@@ -14,6 +14,7 @@ class SilentProxy:
         self.target = (host, int(port))
         self.silent = threading.Event()
         self.replace = None # (what passes, what passes instead), of one length
+        self.heard = None # a bytearray: what has come, from both sides
         self.pairs = {}
         self.listener = socket.create_server(('127.0.0.1', 0))
         self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
@@ -44,6 +45,8 @@ class SilentProxy:
             return
         try:
             data = sock.recv(65536)
+            if self.heard is not None:
+                self.heard += data
             if self.replace is not None:
                 data = data.replace(*self.replace)
             if data and not self.silent.is_set():
