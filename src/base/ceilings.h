@@ -128,7 +128,6 @@
  *   machine/snapshot.h: SNAPSHOT_RECORD_MAX
  *   machine/state.h: ORIGIN_SIZE_MAX USER_RECORD_MAX REQUEST_KEY_MAX
  *   machine/view.c: CURSOR_TEXT_MAX RECORD_SIZE_MAX PAGE_ROOM
- *   metrics/json.c: ESCAPE_MAX
  *   metrics/listener.c: HOST_MAX
  *   metrics/listener.h: LISTENER_CUT_MAX LISTENER_TEXT_MAX
  *   net/address.h: NET_HOST_MAX NET_ADDRESS_MAX

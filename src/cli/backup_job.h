@@ -7,7 +7,7 @@
 #include "cli/backup_target.h"
 #include "cli/fencelock_common.h"
 
-#define BACKUP_NAME_SIZE 96u
+#define BACKUP_NAME_SIZE 128u
 
 /* The part in which the two differ: the first member of a struct that also has the connection and
  * what was read from the file. */

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/folder.h"
 #include "base/part.h"
+#include "base/utc.h"
 #include "base/write.h"
 
 #define KEPT_MAX 10000u
@@ -203,22 +204,20 @@ int backup_target_rename(struct backup_target *t)
     return 0;
 }
 
-static struct tm utc_of(uint64_t made_ms)
-{
-    time_t seconds = (time_t)(made_ms / 1000);
-    struct tm utc;
-    (void)gmtime_r(&seconds, &utc);
-    return utc;
-}
-
 void backup_format_time(uint64_t made_ms, char out[BACKUP_WHEN_SIZE])
 {
-    struct tm utc = utc_of(made_ms);
-    (void)strftime(out, BACKUP_WHEN_SIZE, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    fli_utc(out, made_ms - made_ms % 1000);
+    char *fraction = strchr(out, '.');
+    memcpy(fraction, "Z", 2);
 }
 
 void backup_format_file_time(uint64_t made_ms, char out[BACKUP_WHEN_SIZE])
 {
-    struct tm utc = utc_of(made_ms);
-    (void)strftime(out, BACKUP_WHEN_SIZE, "%Y%m%dT%H%M%SZ", &utc);
+    size_t n = 0;
+    backup_format_time(made_ms, out);
+    for (const char *p = out; *p != '\0'; p++) {
+        out[n] = *p;
+        n += *p != '-' && *p != ':';
+    }
+    out[n] = '\0';
 }

@@ -3,11 +3,11 @@
 #ifndef CLI_BACKUP_TARGET_H
 #define CLI_BACKUP_TARGET_H
 
-#include "base/base.h"
+#include "base/utc.h"
 
 #define BACKUP_PATH_SIZE 4096u
 #define BACKUP_ERROR_SIZE 1024u
-#define BACKUP_WHEN_SIZE 64u
+#define BACKUP_WHEN_SIZE FLI_UTC_SIZE
 #define BACKUP_SUFFIX ".backup"
 
 struct backup_target {

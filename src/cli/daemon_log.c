@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/escape.h"
+#include "base/json.h"
 #include "base/options.h"
+#include "base/utc.h"
 
 #define LOG_ERROR_WAIT_MS 100
 
@@ -139,127 +141,41 @@ static const char *fields_of(const char *message)
     return p;
 }
 
-/* ---- bytes ----------------------------------------------------------------------------------- */
-
-struct line {
-    char *out;
-    size_t len;
-    bool json;
-    bool utf8;
-};
-
-#define LINE_ROOM (LOG_LINE_MAX - 8u)
-#define CLOSING_ROOM 64u /* room for the end of the line, in JSON */
-
-static void put(struct line *l, const char *text, size_t len)
-{
-    size_t room = LINE_ROOM - l->len;
-    len = len < room ? len : room;
-    memcpy(l->out + l->len, text, len);
-    l->len += len;
-}
-
-static void put_text(struct line *l, const char *text)
-{
-    put(l, text, strlen(text));
-}
-
-/* Length of the UTF-8 character at p; 0: there is none. Readers refuse overlong forms by
- * themselves. */
-static size_t utf8_len(const unsigned char *p)
-{
-    size_t n = p[0] < 0x80                   ? 1
-               : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
-               : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
-               : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
-                                             : 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    return n;
-}
-
-static bool is_utf8(const char *text)
-{
-    const unsigned char *p = (const unsigned char *)text;
-    while (*p != '\0') {
-        size_t n = utf8_len(p);
-        if (n == 0) {
-            return false;
-        }
-        p += n;
-    }
-    return true;
-}
-
-static void put_byte(struct line *l, char c)
-{
-    char code[8];
-    unsigned char u = (unsigned char)c;
-    if (u < 0x20 || u == 0x7f || (u >= 0x80 && !l->utf8)) {
-        /* JSON needs a backslash before that of \xNN */
-        (void)snprintf(code, sizeof code, "%s\\x%02x", l->json ? "\\" : "", u);
-        put_text(l, code);
-    } else if (l->json && (c == '"' || c == '\\')) {
-        code[0] = '\\';
-        code[1] = c;
-        put(l, code, 2);
-    } else {
-        put(l, &c, 1);
-    }
-}
-
-/* Never cuts a character, so that a cut line stays UTF-8. */
-static void put_bytes(struct line *l, const char *text, size_t len)
-{
-    for (size_t i = 0; i < len && l->len + CLOSING_ROOM <= LINE_ROOM;) {
-        size_t n = l->utf8 ? utf8_len((const unsigned char *)text + i) : 1;
-        for (size_t j = 0; j < n && i + j < len; j++) {
-            put_byte(l, text[i + j]);
-        }
-        i += n > 0 ? n : 1;
-    }
-}
-
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-static void put_time(struct line *l, uint64_t wall_ms)
+#define LINE_ROOM (LOG_LINE_MAX - 1u) /* the line feed comes last */
+#define CLOSING_ROOM 64u              /* for what stands behind the message */
+#define ESCAPE_MAX 6u                 /* bytes that one may become in JSON */
+
+/* What does not fit is left out. */
+static void put(struct fli_buf *line, const char *fmt, ...) FLI_PRINTF(2, 3);
+static void put(struct fli_buf *line, const char *fmt, ...)
 {
-    char text[40];
-    struct tm utc;
-    time_t seconds = (time_t)(wall_ms / 1000);
-    FLI_ASSERT(wall_ms <= LOG_WALL_MAX_MS);
-    if (gmtime_r(&seconds, &utc) == NULL) {
-        memset(&utc, 0, sizeof utc);
-    }
-    size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    (void)snprintf(text + n, sizeof text - n, ".%03uZ", (unsigned)(wall_ms % 1000));
-    put_text(l, text);
+    char text[96];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    int rc = fli_buf_append(line, text, strlen(text));
+    FLI_ASSERT(rc == 0 || rc == FL_ELIMIT);
 }
 
-static void put_left_out(struct line *l, uint64_t left_out)
-{
-    char text[48];
-    if (left_out > 0) {
-        (void)snprintf(text, sizeof text, l->json ? ",\"left_out\":%llu" : " left_out=%llu",
-                       (unsigned long long)left_out);
-        put_text(l, text);
-    }
-}
-
-static void put_plain(struct line *l, const struct log_entry_text *e)
+static void put_plain(struct fli_buf *line, const struct log_entry_text *e)
 {
     static const char *const colours[] = {"", "\033[31m", "\033[33m", "", "\033[2m"};
-    char text[48];
     const char *colour = e->colours ? colours[e->level] : "";
-    put_time(l, e->wall_ms);
-    (void)snprintf(text, sizeof text, " %s%-7s%s %-8.16s ", colour, severity_word(e->level),
-                   colour[0] != '\0' ? "\033[0m" : "", e->part);
-    put_text(l, text);
-    put_bytes(l, e->message, strlen(e->message));
-    put_left_out(l, e->left_out);
+    char when[FLI_UTC_SIZE];
+    fli_utc(when, e->wall_ms);
+    put(line, "%s %s%-7s%s %-8.16s ", when, colour, severity_word(e->level),
+        colour[0] != '\0' ? "\033[0m" : "", e->part);
+    line->cap = line->max = LINE_ROOM - CLOSING_ROOM;
+    /* A message that is too long is cut; its backslashes belong to its fields. */
+    int rc = fli_put_shown(line, e->message, strlen(e->message), false);
+    FLI_ASSERT(rc == 0 || rc == FL_ELIMIT);
+    line->cap = line->max = LINE_ROOM;
+    if (e->left_out > 0) {
+        put(line, " left_out=%llu", (unsigned long long)e->left_out);
+    }
 }
 
 /* Whether it is a number that every reader of JSON keeps exactly. */
@@ -272,65 +188,67 @@ static bool is_number(const struct field *f)
     return !f->quoted && i == f->value_len && i <= 15 && (i == 1 || f->value[0] != '0');
 }
 
-static void put_value(struct line *l, const struct field *f)
+static void put_field(struct fli_json *j, const struct field *f)
 {
+    char key[64];
+    char value[LOG_LINE_MAX];
+    size_t len = 0;
+    (void)snprintf(key, sizeof key, "%.*s", (int)f->key_len, f->key);
+    for (size_t i = 0; i < f->value_len && len < sizeof value; i++) {
+        i += f->quoted && f->value[i] == '\\' && i + 1 < f->value_len;
+        value[len++] = f->value[i];
+    }
     if (is_number(f)) {
-        put(l, f->value, f->value_len);
-        return;
+        fli_json_u64(j, key, strtoull(f->value, NULL, 10));
+    } else {
+        fli_json_text_len(j, key, value, len);
     }
-    put_text(l, "\"");
-    for (size_t i = 0; i < f->value_len; i++) {
-        bool escaped = f->quoted && f->value[i] == '\\' && i + 1 < f->value_len;
-        size_t from = escaped ? ++i : i;
-        size_t n = l->utf8 ? utf8_len((const unsigned char *)f->value + from) : 1;
-        put_bytes(l, f->value + from, n);
-        i = from + (n > 0 ? n : 1) - 1;
-    }
-    put_text(l, "\"");
 }
 
-static void put_json(struct line *l, const struct log_entry_text *e)
+static void put_json(struct fli_buf *line, const struct log_entry_text *e)
 {
     const char *p = fields_of(e->message);
     size_t words = (size_t)(p - e->message);
+    char when[FLI_UTC_SIZE];
     struct field f;
-    put_text(l, "{\"time\":\"");
-    put_time(l, e->wall_ms);
-    put_text(l, "\",\"level\":\"");
-    put_text(l, severity_word(e->level));
-    put_text(l, "\",\"part\":\"");
-    put_text(l, e->part);
-    put_text(l, "\",\"message\":\"");
-    put_bytes(l, e->message, words > 0 && *p != '\0' ? words - 1 : words);
-    put_text(l, "\"");
+    struct fli_json j;
+    fli_utc(when, e->wall_ms);
+    fli_json_init(&j, line);
+    fli_json_object(&j, NULL);
+    fli_json_text(&j, "time", when);
+    fli_json_text(&j, "level", severity_word(e->level));
+    fli_json_text(&j, "part", e->part);
+    j.stop = LINE_ROOM - CLOSING_ROOM;
+    fli_json_text_len(&j, "message", e->message, words > 0 && *p != '\0' ? words - 1 : words);
     while (*p != '\0') {
         p = take_field(p, &f);
         FLI_ASSERT(p != NULL);
-        if (l->len + f.key_len + 5 * f.value_len + 2 * CLOSING_ROOM > LINE_ROOM) {
+        if (line->len + f.key_len + ESCAPE_MAX * f.value_len + 2 * CLOSING_ROOM > LINE_ROOM) {
             break; /* the line is whole without this field */
         }
-        put_text(l, ",\"");
-        put(l, f.key, f.key_len);
-        put_text(l, "\":");
-        put_value(l, &f);
+        put_field(&j, &f);
         p += *p == ' ';
     }
-    put_left_out(l, e->left_out);
-    put_text(l, "}");
+    if (e->left_out > 0) {
+        fli_json_u64(&j, "left_out", e->left_out);
+    }
+    fli_json_end_object(&j);
+    FLI_ASSERT(j.rc == 0);
 }
 
 size_t log_format_line(char out[LOG_LINE_MAX], const struct log_entry_text *e)
 {
-    struct line l = {.out = out, .json = e->style == LOG_JSON, .utf8 = is_utf8(e->message)};
+    /* It never grows: a line about a lack of memory needs none. */
+    struct fli_buf line = {.data = (uint8_t *)out, .cap = LINE_ROOM, .max = LINE_ROOM};
     FLI_ASSERT(e->level >= LOG_SEVERITY_ERROR && e->level <= LOG_SEVERITY_DEBUG);
-    if (l.json) {
-        put_json(&l, e);
+    if (e->style == LOG_JSON) {
+        put_json(&line, e);
     } else {
-        put_plain(&l, e);
+        put_plain(&line, e);
     }
-    out[l.len++] = '\n';
-    FLI_ASSERT(l.len <= LOG_LINE_MAX);
-    return l.len;
+    out[line.len++] = '\n';
+    FLI_ASSERT(line.len <= LOG_LINE_MAX);
+    return line.len;
 }
 
 /* ---- the log of this process ----------------------------------------------------------------- */

@@ -113,21 +113,21 @@ static void report(const struct backup_job *j, const char *path, uint64_t remove
     char when[BACKUP_WHEN_SIZE];
     backup_format_time(h->made_ms, when);
     if (style.json) {
-        struct cli_json json = cli_json_begin(stdout);
-        cli_json_bytes(&json, "file", fl_str(path));
-        cli_json_u64(&json, "cluster_id", h->cluster_id);
-        cli_json_text(&json, "made", when);
-        cli_json_u64(&json, "made_ms", h->made_ms);
-        cli_json_u64(&json, "node", h->node_id);
-        cli_json_u64(&json, "index", h->index);
-        cli_json_u64(&json, "term", h->term);
-        cli_json_u64(&json, "last_token", h->last_token);
-        cli_json_u64(&json, "locks_held", counts->locks_held);
-        cli_json_u64(&json, "sessions", counts->sessions_explicit);
-        cli_json_u64(&json, "waits", counts->waits);
-        cli_json_u64(&json, "bytes", h->body + BACKUP_HEADER);
-        cli_json_u64(&json, "removed", removed);
-        cli_json_finish(&json);
+        struct fli_json json = cli_json_begin();
+        fli_json_bytes(&json, "file", fl_str(path));
+        fli_json_u64(&json, "cluster_id", h->cluster_id);
+        fli_json_text(&json, "made", when);
+        fli_json_u64(&json, "made_ms", h->made_ms);
+        fli_json_u64(&json, "node", h->node_id);
+        fli_json_u64(&json, "index", h->index);
+        fli_json_u64(&json, "term", h->term);
+        fli_json_u64(&json, "last_token", h->last_token);
+        fli_json_u64(&json, "locks_held", counts->locks_held);
+        fli_json_u64(&json, "sessions", counts->sessions_explicit);
+        fli_json_u64(&json, "waits", counts->waits);
+        fli_json_u64(&json, "bytes", h->body + BACKUP_HEADER);
+        fli_json_u64(&json, "removed", removed);
+        cli_json_print(&json, stdout);
         return;
     }
     const char *on = cli_colour_on(CLI_BOLD, style.colours);

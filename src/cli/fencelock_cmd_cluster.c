@@ -296,26 +296,26 @@ static void status_text(const struct cli_args *a, const redisReply *members, uin
 
 static void status_json(const redisReply *members, uint64_t version)
 {
-    struct cli_json j = cli_json_begin(stdout);
-    cli_json_u64(&j, "version", version);
-    cli_json_array(&j, "members");
+    struct fli_json j = cli_json_begin();
+    fli_json_u64(&j, "version", version);
+    fli_json_array(&j, "members");
     for (size_t i = 0; i < members->elements; i++) {
         struct member m;
         if (read_member(members->element[i], &m)) {
-            cli_json_object(&j, NULL);
-            cli_json_u64(&j, "id", m.id);
-            cli_json_text(&j, "state", m.state);
-            cli_json_text(&j, "role", m.role);
-            cli_json_bool(&j, "connected", m.connected);
-            cli_json_u64(&j, "knows_version", m.version);
-            cli_json_u64(&j, "starts", m.starts);
-            cli_json_text(&j, "peer_address", m.peer);
-            cli_json_text(&j, "client_address", m.client);
-            cli_json_end_object(&j);
+            fli_json_object(&j, NULL);
+            fli_json_u64(&j, "id", m.id);
+            fli_json_text(&j, "state", m.state);
+            fli_json_text(&j, "role", m.role);
+            fli_json_bool(&j, "connected", m.connected);
+            fli_json_u64(&j, "knows_version", m.version);
+            fli_json_u64(&j, "starts", m.starts);
+            fli_json_text(&j, "peer_address", m.peer);
+            fli_json_text(&j, "client_address", m.client);
+            fli_json_end_object(&j);
         }
     }
-    cli_json_end_array(&j);
-    cli_json_finish(&j);
+    fli_json_end_array(&j);
+    cli_json_print(&j, stdout);
 }
 
 /* 0: unknown. */
@@ -432,16 +432,16 @@ static int report_done(const struct leader_link *k)
 {
     const struct cli_args *a = k->args;
     if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_text(&j, "change", a->command->sub);
+        struct fli_json j = cli_json_begin();
+        fli_json_text(&j, "change", a->command->sub);
         if (is_subcommand(k, "config")) {
-            cli_json_text(&j, "name", a->arg[1]);
-            cli_json_text(&j, "value", a->arg[2]);
+            fli_json_text(&j, "name", a->arg[1]);
+            fli_json_text(&j, "value", a->arg[2]);
         } else {
-            cli_json_text(&j, "node", a->n_args > 0 ? a->arg[0] : "");
+            fli_json_text(&j, "node", a->n_args > 0 ? a->arg[0] : "");
         }
-        cli_json_bool(&j, "done", true);
-        cli_json_finish(&j);
+        fli_json_bool(&j, "done", true);
+        cli_json_print(&j, stdout);
     } else {
         puts("done");
     }
@@ -592,7 +592,7 @@ static void value_text(const redisReply *value, char out[64])
 
 static void config_json(const redisReply *map)
 {
-    struct cli_json j = cli_json_begin(stdout);
+    struct fli_json j = cli_json_begin();
     for (size_t i = 0; i + 1 < map->elements; i += 2) {
         char name[64];
         value_text(map->element[i], name);
@@ -600,12 +600,12 @@ static void config_json(const redisReply *map)
             *p = '_';
         }
         if (map->element[i + 1]->type == REDIS_REPLY_INTEGER) {
-            cli_json_u64(&j, name, (uint64_t)map->element[i + 1]->integer);
+            fli_json_u64(&j, name, (uint64_t)map->element[i + 1]->integer);
         } else {
-            cli_json_text(&j, name, map->element[i + 1]->str);
+            fli_json_text(&j, name, map->element[i + 1]->str);
         }
     }
-    cli_json_finish(&j);
+    cli_json_print(&j, stdout);
 }
 
 static void config_text(const struct cli_args *a, const redisReply *map)

@@ -177,24 +177,24 @@ static int by_importance(const void *a, const void *b)
 
 static void print_json(const struct check *k)
 {
-    struct cli_json j = cli_json_begin(stdout);
-    cli_json_u64(&j, "seen", k->seen);
-    cli_json_u64(&j, "served", k->served);
-    cli_json_u64(&j, "left_out", k->left_out);
-    cli_json_u64(&j, "keyless", k->keyless);
-    cli_json_array(&j, "commands");
+    struct fli_json j = cli_json_begin();
+    fli_json_u64(&j, "seen", k->seen);
+    fli_json_u64(&j, "served", k->served);
+    fli_json_u64(&j, "left_out", k->left_out);
+    fli_json_u64(&j, "keyless", k->keyless);
+    fli_json_array(&j, "commands");
     for (size_t i = 0; i < k->n; i++) {
         const struct kind *one = &k->kinds[i];
-        cli_json_object(&j, NULL);
-        cli_json_text(&j, "command", one->verdict.what);
-        cli_json_bool(&j, "served", one->verdict.served);
-        cli_json_u64(&j, "times", one->times);
-        cli_json_bytes(&j, "key", (struct fl_bytes){one->key, one->key_len});
-        cli_json_text(&j, "why", one->verdict.why);
-        cli_json_end_object(&j);
+        fli_json_object(&j, NULL);
+        fli_json_text(&j, "command", one->verdict.what);
+        fli_json_bool(&j, "served", one->verdict.served);
+        fli_json_u64(&j, "times", one->times);
+        fli_json_bytes(&j, "key", (struct fl_bytes){one->key, one->key_len});
+        fli_json_text(&j, "why", one->verdict.why);
+        fli_json_end_object(&j);
     }
-    cli_json_end_array(&j);
-    cli_json_finish(&j);
+    fli_json_end_array(&j);
+    cli_json_print(&j, stdout);
 }
 
 static void print_table(const struct check *k, bool colours)

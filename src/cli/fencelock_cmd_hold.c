@@ -17,13 +17,13 @@ static int print_yes_or_no(const struct cli_args *a, const char *key, bool yes, 
 {
     struct cli_style style = cli_style_of(a);
     if (style.json) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_bool(&j, key, yes);
-        cli_json_bytes(&j, "name", cli_name_of(a));
+        struct fli_json j = cli_json_begin();
+        fli_json_bool(&j, key, yes);
+        fli_json_bytes(&j, "name", cli_name_of(a));
         if (token != FL_TOKEN_NONE) {
-            cli_json_u64(&j, "token", token);
+            fli_json_u64(&j, "token", token);
         }
-        cli_json_finish(&j);
+        cli_json_print(&j, stdout);
     }
     if (!yes) {
         cli_complain("%s: %s", a->arg[0], text);
@@ -45,14 +45,14 @@ static void show_grant(const struct cli_args *a, struct fl_bytes owner,
     struct cli_style style = cli_style_of(a);
     uint64_t valid_ms = fl_remaining_ms(grant);
     if (style.json) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_bool(&j, "acquired", true);
-        cli_json_bytes(&j, "name", cli_name_of(a));
-        cli_json_u64(&j, "token", grant->token);
-        cli_json_bytes(&j, "owner", owner);
-        cli_json_u64(&j, "ttl_ms", grant->ttl_ms);
-        cli_json_u64(&j, "valid_ms", valid_ms);
-        cli_json_finish(&j);
+        struct fli_json j = cli_json_begin();
+        fli_json_bool(&j, "acquired", true);
+        fli_json_bytes(&j, "name", cli_name_of(a));
+        fli_json_u64(&j, "token", grant->token);
+        fli_json_bytes(&j, "owner", owner);
+        fli_json_u64(&j, "ttl_ms", grant->ttl_ms);
+        fli_json_u64(&j, "valid_ms", valid_ms);
+        cli_json_print(&j, stdout);
         return;
     }
     if (!style.terminal) {
@@ -70,10 +70,10 @@ static void show_grant(const struct cli_args *a, struct fl_bytes owner,
     putchar('\n');
 }
 
-static void add_owner(struct cli_json *j, void *ctx)
+static void add_owner(struct fli_json *j, void *ctx)
 {
     const struct fl_bytes *owner = ctx;
-    cli_json_bytes(j, "owner", *owner);
+    fli_json_bytes(j, "owner", *owner);
 }
 
 static int not_acquired(const struct cli_args *a, int code, const char *why, struct fl_bytes owner)
@@ -249,16 +249,16 @@ static void show_break(const struct cli_args *a, fl_token burnt, fl_token mark)
 {
     struct cli_style style = cli_style_of(a);
     if (style.json) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_bool(&j, "broken", true);
-        cli_json_bytes(&j, "name", cli_name_of(a));
+        struct fli_json j = cli_json_begin();
+        fli_json_bool(&j, "broken", true);
+        fli_json_bytes(&j, "name", cli_name_of(a));
         if (burnt != FL_TOKEN_NONE) {
-            cli_json_u64(&j, "token", burnt);
+            fli_json_u64(&j, "token", burnt);
         }
         if (mark != FL_TOKEN_NONE) {
-            cli_json_u64(&j, "mark", mark);
+            fli_json_u64(&j, "mark", mark);
         }
-        cli_json_finish(&j);
+        cli_json_print(&j, stdout);
         return;
     }
     cli_print_safe(stdout, cli_name_of(a));
@@ -335,10 +335,10 @@ int cli_run_token(const struct cli_args *a)
     if (rc != 0) {
         code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
     } else if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_bytes(&j, "name", cli_name_of(a));
-        cli_json_u64(&j, "token", token);
-        cli_json_finish(&j);
+        struct fli_json j = cli_json_begin();
+        fli_json_bytes(&j, "name", cli_name_of(a));
+        fli_json_u64(&j, "token", token);
+        cli_json_print(&j, stdout);
         code = CLI_EXIT_DONE;
     } else {
         printf("%" PRIu64 "\n", token);

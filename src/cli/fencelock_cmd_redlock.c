@@ -9,21 +9,21 @@
 #include "client/caller.h"
 #include "redlock/blocking.h"
 
-static void json_servers(struct cli_json *j, const fl_redlock *r)
+static void json_servers(struct fli_json *j, const fl_redlock *r)
 {
     const struct fl_redlock_report *report = fl_redlock_last(r);
-    cli_json_u64(j, "quorum", report->quorum);
-    cli_json_array(j, "servers");
+    fli_json_u64(j, "quorum", report->quorum);
+    fli_json_array(j, "servers");
     for (uint32_t i = 0; i < report->servers; i++) {
         const struct fl_redlock_server_report *s = &report->server[i];
-        cli_json_object(j, NULL);
-        cli_json_bytes(j, "address", fl_str(fl_redlock_address(r, i)));
-        cli_json_text(j, "status", fl_redlock_status_text(s->status));
-        cli_json_bytes(j, "error", fl_str(s->error));
-        cli_json_u64(j, "rtt_us", s->rtt_us);
-        cli_json_end_object(j);
+        fli_json_object(j, NULL);
+        fli_json_bytes(j, "address", fl_str(fl_redlock_address(r, i)));
+        fli_json_text(j, "status", fl_redlock_status_text(s->status));
+        fli_json_bytes(j, "error", fl_str(s->error));
+        fli_json_u64(j, "rtt_us", s->rtt_us);
+        fli_json_end_object(j);
     }
-    cli_json_end_array(j);
+    fli_json_end_array(j);
 }
 
 /* ---- the result ------------------------------------------------------------------------------ */
@@ -34,17 +34,17 @@ static void show_lock(const struct cli_args *a, const fl_redlock *r, const char 
     struct cli_style style = cli_style_of(a);
     uint64_t valid_ms = fl_redlock_remaining_ms(lock);
     if (style.json) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_bool(&j, key, true);
-        cli_json_bytes(&j, "name", cli_name_of(a));
-        cli_json_text(&j, "owner", lock->value);
+        struct fli_json j = cli_json_begin();
+        fli_json_bool(&j, key, true);
+        fli_json_bytes(&j, "name", cli_name_of(a));
+        fli_json_text(&j, "owner", lock->value);
         if (lock->token != FL_TOKEN_NONE) {
-            cli_json_u64(&j, "token", lock->token);
+            fli_json_u64(&j, "token", lock->token);
         }
-        cli_json_u64(&j, "ttl_ms", lock->ttl_ms);
-        cli_json_u64(&j, "valid_ms", valid_ms);
+        fli_json_u64(&j, "ttl_ms", lock->ttl_ms);
+        fli_json_u64(&j, "valid_ms", valid_ms);
         json_servers(&j, r);
-        cli_json_finish(&j);
+        cli_json_print(&j, stdout);
         return;
     }
     if (!style.terminal) {
@@ -83,14 +83,14 @@ static int show_failure(const struct cli_args *a, const fl_redlock *r, const fl_
     if (cli_has(a, CLI_OPT_JSON)) {
         static const char *const causes[] = {"none",    "contended", "unreachable", "too slow",
                                              "refused", "lost",      "no token",    "cancelled"};
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_bool(&j, key, false);
-        cli_json_bytes(&j, "name", cli_name_of(a));
-        cli_json_text(&j, "error", fl_err_name(rc));
-        cli_json_text(&j, "cause", causes[cause]);
-        cli_json_bytes(&j, "message", fl_str(text));
+        struct fli_json j = cli_json_begin();
+        fli_json_bool(&j, key, false);
+        fli_json_bytes(&j, "name", cli_name_of(a));
+        fli_json_text(&j, "error", fl_err_name(rc));
+        fli_json_text(&j, "cause", causes[cause]);
+        fli_json_bytes(&j, "message", fl_str(text));
         json_servers(&j, r);
-        cli_json_finish(&j);
+        cli_json_print(&j, stdout);
     }
     return (int)cli_redlock_exit_of(rc, cause);
 }
@@ -200,10 +200,10 @@ static void show_released(const struct cli_args *a)
 {
     struct cli_style style = cli_style_of(a);
     if (style.json) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_bool(&j, "released", true);
-        cli_json_bytes(&j, "name", cli_name_of(a));
-        cli_json_finish(&j);
+        struct fli_json j = cli_json_begin();
+        fli_json_bool(&j, "released", true);
+        fli_json_bytes(&j, "name", cli_name_of(a));
+        cli_json_print(&j, stdout);
         return;
     }
     cli_print_safe(stdout, cli_name_of(a));
@@ -237,24 +237,24 @@ static const char *const kinds[] = {"even",    "few",     "twice",    "replica",
 
 static void check_json(const fl_redlock *r, bool fit, const struct fl_redlock_check_report *found)
 {
-    struct cli_json j = cli_json_begin(stdout);
-    cli_json_bool(&j, "fit", fit);
-    cli_json_array(&j, "findings");
+    struct fli_json j = cli_json_begin();
+    fli_json_bool(&j, "fit", fit);
+    fli_json_array(&j, "findings");
     for (size_t i = 0; i < found->len; i++) {
         const struct fl_redlock_finding *f = &found->finding[i];
-        cli_json_object(&j, NULL);
-        cli_json_text(&j, "kind", kinds[f->kind]);
-        cli_json_bool(&j, "refuses", f->refuses);
+        fli_json_object(&j, NULL);
+        fli_json_text(&j, "kind", kinds[f->kind]);
+        fli_json_bool(&j, "refuses", f->refuses);
         if (f->server >= 0) {
-            cli_json_bytes(&j, "address", fl_str(fl_redlock_address(r, (size_t)f->server)));
+            fli_json_bytes(&j, "address", fl_str(fl_redlock_address(r, (size_t)f->server)));
         } else {
-            cli_json_null(&j, "address");
+            fli_json_null(&j, "address");
         }
-        cli_json_bytes(&j, "text", fl_str(f->text));
-        cli_json_end_object(&j);
+        fli_json_bytes(&j, "text", fl_str(f->text));
+        fli_json_end_object(&j);
     }
-    cli_json_end_array(&j);
-    cli_json_finish(&j);
+    fli_json_end_array(&j);
+    cli_json_print(&j, stdout);
 }
 
 static const char *verdict(int rc, bool down, size_t findings)

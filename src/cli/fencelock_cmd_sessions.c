@@ -18,20 +18,20 @@ static const struct cli_column queue_columns[] = {
 
 static void queue_json(const struct cli_args *a, const struct fl_lock_info *l)
 {
-    struct cli_json j = cli_json_begin(stdout);
-    cli_json_bytes(&j, "name", fl_str(a->arg[0]));
-    cli_json_u64(&j, "waiters", l->waiters);
-    cli_json_array(&j, "queue");
+    struct fli_json j = cli_json_begin();
+    fli_json_bytes(&j, "name", fl_str(a->arg[0]));
+    fli_json_u64(&j, "waiters", l->waiters);
+    fli_json_array(&j, "queue");
     for (size_t i = 0; i < l->queue_len; i++) {
-        cli_json_object(&j, NULL);
-        cli_json_u64(&j, "place", i + 1);
-        cli_json_bytes(&j, "owner", l->queue[i].owner);
-        cli_json_bool(&j, "session", l->queue[i].session);
-        cli_json_bytes(&j, "label", l->queue[i].label);
-        cli_json_end_object(&j);
+        fli_json_object(&j, NULL);
+        fli_json_u64(&j, "place", i + 1);
+        fli_json_bytes(&j, "owner", l->queue[i].owner);
+        fli_json_bool(&j, "session", l->queue[i].session);
+        fli_json_bytes(&j, "label", l->queue[i].label);
+        fli_json_end_object(&j);
     }
-    cli_json_end_array(&j);
-    cli_json_finish(&j);
+    fli_json_end_array(&j);
+    cli_json_print(&j, stdout);
 }
 
 static void queue_text(const struct cli_args *a, const struct fl_lock_info *l)
@@ -82,17 +82,17 @@ static const struct cli_column session_columns[] = {
     {"LOCK-DELAY", true}, {"WAITS", true}, {"LABEL", false},
 };
 
-static void session_json(struct cli_json *j, const struct fl_session_info *s)
+static void session_json(struct fli_json *j, const struct fl_session_info *s)
 {
-    cli_json_object(j, NULL);
-    cli_json_bytes(j, "owner", s->owner);
-    cli_json_bytes(j, "label", s->label);
-    cli_json_u64(j, "ttl_ms", s->ttl_ms);
-    cli_json_u64(j, "ttl_left_ms", s->ttl_left_ms);
-    cli_json_u64(j, "lockdelay_ms", s->lockdelay_ms);
-    cli_json_u64(j, "locks", s->locks);
-    cli_json_u64(j, "waits", s->waits);
-    cli_json_end_object(j);
+    fli_json_object(j, NULL);
+    fli_json_bytes(j, "owner", s->owner);
+    fli_json_bytes(j, "label", s->label);
+    fli_json_u64(j, "ttl_ms", s->ttl_ms);
+    fli_json_u64(j, "ttl_left_ms", s->ttl_left_ms);
+    fli_json_u64(j, "lockdelay_ms", s->lockdelay_ms);
+    fli_json_u64(j, "locks", s->locks);
+    fli_json_u64(j, "waits", s->waits);
+    fli_json_end_object(j);
 }
 
 static void session_row(struct cli_table *t, const struct fl_session_info *s)
@@ -110,7 +110,7 @@ static void session_row(struct cli_table *t, const struct fl_session_info *s)
  * not leave half a value on stdout. */
 struct listing {
     fl_client *client;
-    struct cli_json *json; /* NULL: into the table */
+    struct fli_json *json; /* NULL: into the table */
     struct cli_table table;
     uint64_t left, shown;
     bool more;
@@ -164,21 +164,21 @@ static int list_sessions(const struct cli_args *a, struct listing *w)
 {
     char *text = NULL;
     size_t text_len = 0;
-    struct cli_json j;
+    struct fli_json j;
     FILE *memory = open_memstream(&text, &text_len);
     if (memory == NULL) {
         fli_fatal("fencelock: out of memory");
     }
     if (cli_has(a, CLI_OPT_JSON)) {
         w->json = &j;
-        j = cli_json_begin(memory);
-        cli_json_array(&j, "sessions");
+        j = cli_json_begin();
+        fli_json_array(&j, "sessions");
     }
     int rc = w->left == 0 ? 0 : list_pages(w);
     if (rc == 0 && w->json != NULL) {
-        cli_json_end_array(&j);
-        cli_json_bool(&j, "more", w->more);
-        cli_json_finish(&j);
+        fli_json_end_array(&j);
+        fli_json_bool(&j, "more", w->more);
+        cli_json_print(&j, stdout);
         fflush(memory);
         fwrite(text, 1, text_len, stdout);
     } else if (rc == 0) {

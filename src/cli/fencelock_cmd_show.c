@@ -40,78 +40,78 @@ static const char *mode_word(enum fl_mode mode)
     }
 }
 
-static void json_origin(struct cli_json *j, struct fl_bytes user, struct fl_bytes address,
+static void json_origin(struct fli_json *j, struct fl_bytes user, struct fl_bytes address,
                         uint64_t renewals)
 {
-    cli_json_bytes(j, "user", user);
+    fli_json_bytes(j, "user", user);
     if (address.len > 0) {
-        cli_json_bytes(j, "address", address);
+        fli_json_bytes(j, "address", address);
     } else {
-        cli_json_null(j, "address");
+        fli_json_null(j, "address");
     }
-    cli_json_u64(j, "renewals", renewals);
+    fli_json_u64(j, "renewals", renewals);
 }
 
 /* The JSON members of a lock; those of its holder are null if there is none. */
-static void json_lock(struct cli_json *j, const struct fl_lock_info *l)
+static void json_lock(struct fli_json *j, const struct fl_lock_info *l)
 {
     bool held = l->state == FL_LOCK_HELD;
-    cli_json_bytes(j, "name", l->name);
-    cli_json_text(j, "state", state_word(l->state));
+    fli_json_bytes(j, "name", l->name);
+    fli_json_text(j, "state", state_word(l->state));
     if (held) {
-        cli_json_u64(j, "token", l->token);
-        cli_json_bytes(j, "owner", l->owner);
-        cli_json_bool(j, "session", l->session);
-        cli_json_bytes(j, "label", l->label);
-        cli_json_bytes(j, "value", l->value);
-        cli_json_u64(j, "age_ms", l->age_ms);
+        fli_json_u64(j, "token", l->token);
+        fli_json_bytes(j, "owner", l->owner);
+        fli_json_bool(j, "session", l->session);
+        fli_json_bytes(j, "label", l->label);
+        fli_json_bytes(j, "value", l->value);
+        fli_json_u64(j, "age_ms", l->age_ms);
         json_origin(j, l->user, l->address, l->renewals);
-        cli_json_text(j, "mode", mode_word(l->mode));
+        fli_json_text(j, "mode", mode_word(l->mode));
     } else {
         static const char *const keys[] = {"token",  "owner", "session", "label",    "value",
                                            "age_ms", "user",  "address", "renewals", "mode"};
         for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-            cli_json_null(j, keys[i]);
+            fli_json_null(j, keys[i]);
         }
     }
-    cli_json_u64(j, "ttl_left_ms", l->ttl_left_ms);
-    cli_json_u64(j, "waiters", l->waiters);
-    cli_json_u64(j, "permits", l->permits);
-    cli_json_u64(j, "holders", l->holders);
-    cli_json_u64(j, "together", l->together);
+    fli_json_u64(j, "ttl_left_ms", l->ttl_left_ms);
+    fli_json_u64(j, "waiters", l->waiters);
+    fli_json_u64(j, "permits", l->permits);
+    fli_json_u64(j, "holders", l->holders);
+    fli_json_u64(j, "together", l->together);
 }
 
 /* ---- show ------------------------------------------------------------------------------------ */
 
 static void show_json(const struct fl_lock_info *l)
 {
-    struct cli_json j = cli_json_begin(stdout);
+    struct fli_json j = cli_json_begin();
     json_lock(&j, l);
-    cli_json_array(&j, "held_by");
+    fli_json_array(&j, "held_by");
     for (size_t i = 0; i < l->held_by_len; i++) {
         const struct fl_holder *h = &l->held_by[i];
-        cli_json_object(&j, NULL);
-        cli_json_u64(&j, "token", h->token);
-        cli_json_bytes(&j, "owner", h->owner);
-        cli_json_bool(&j, "session", h->session);
-        cli_json_bytes(&j, "label", h->label);
-        cli_json_bytes(&j, "value", h->value);
-        cli_json_u64(&j, "age_ms", h->age_ms);
+        fli_json_object(&j, NULL);
+        fli_json_u64(&j, "token", h->token);
+        fli_json_bytes(&j, "owner", h->owner);
+        fli_json_bool(&j, "session", h->session);
+        fli_json_bytes(&j, "label", h->label);
+        fli_json_bytes(&j, "value", h->value);
+        fli_json_u64(&j, "age_ms", h->age_ms);
         json_origin(&j, h->user, h->address, h->renewals);
-        cli_json_u64(&j, "ttl_left_ms", h->ttl_left_ms);
-        cli_json_end_object(&j);
+        fli_json_u64(&j, "ttl_left_ms", h->ttl_left_ms);
+        fli_json_end_object(&j);
     }
-    cli_json_end_array(&j);
-    cli_json_array(&j, "queue");
+    fli_json_end_array(&j);
+    fli_json_array(&j, "queue");
     for (size_t i = 0; i < l->queue_len; i++) {
-        cli_json_object(&j, NULL);
-        cli_json_bytes(&j, "owner", l->queue[i].owner);
-        cli_json_bool(&j, "session", l->queue[i].session);
-        cli_json_bytes(&j, "label", l->queue[i].label);
-        cli_json_end_object(&j);
+        fli_json_object(&j, NULL);
+        fli_json_bytes(&j, "owner", l->queue[i].owner);
+        fli_json_bool(&j, "session", l->queue[i].session);
+        fli_json_bytes(&j, "label", l->queue[i].label);
+        fli_json_end_object(&j);
     }
-    cli_json_end_array(&j);
-    cli_json_finish(&j);
+    fli_json_end_array(&j);
+    cli_json_print(&j, stdout);
 }
 
 static void line_bytes(const char *title, struct fl_bytes b)
@@ -134,9 +134,9 @@ static void line_duration(const char *title, uint64_t ms)
 static void show_since(const struct fl_lock_info *l)
 {
     char age[CLI_DURATION_SIZE];
-    char when[CLI_UTC_SIZE];
+    char when[FLI_UTC_SIZE];
     uint64_t now_ms = fli_clock_wall_ms();
-    cli_format_utc(when, now_ms > l->age_ms ? now_ms - l->age_ms : 0);
+    fli_utc(when, now_ms > l->age_ms ? now_ms - l->age_ms : 0);
     cli_format_duration(age, l->age_ms);
     printf("%-9s %s, %s ago\n", "since", when, age);
     printf("%-9s %" PRIu64 "%s\n", "renewed", l->renewals, l->renewals == 1 ? " time" : " times");
@@ -212,10 +212,10 @@ static void show_text(const struct fl_lock_info *l, bool colours)
 static int show_free(const struct cli_args *a)
 {
     if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_bytes(&j, "name", fl_str(a->arg[0]));
-        cli_json_text(&j, "state", "free");
-        cli_json_finish(&j);
+        struct fli_json j = cli_json_begin();
+        fli_json_bytes(&j, "name", fl_str(a->arg[0]));
+        fli_json_text(&j, "state", "free");
+        cli_json_print(&j, stdout);
     } else {
         cli_print_safe(stdout, fl_str(a->arg[0]));
         fputs(": free\n", stdout);
@@ -283,7 +283,7 @@ static void add_lock_row(struct cli_table *t, const struct fl_lock_info *l)
 struct listing {
     const struct cli_args *a;
     fl_client *client;
-    struct cli_json *json; /* NULL: into the table */
+    struct fli_json *json; /* NULL: into the table */
     struct cli_table table;
     uint64_t left;
     uint64_t shown;
@@ -309,9 +309,9 @@ static int list_pages(struct listing *w)
             if (w->json == NULL) {
                 add_lock_row(&w->table, &list->locks[i]);
             } else {
-                cli_json_object(w->json, NULL);
+                fli_json_object(w->json, NULL);
                 json_lock(w->json, &list->locks[i]);
-                cli_json_end_object(w->json);
+                fli_json_end_object(w->json);
             }
         }
         w->shown += n;
@@ -357,15 +357,15 @@ int cli_run_locks(const struct cli_args *a)
     /* JSON goes into memory first: an error in the middle must not leave half a value on stdout. */
     char *text = NULL;
     size_t text_len = 0;
-    struct cli_json j;
+    struct fli_json j;
     FILE *memory = open_memstream(&text, &text_len);
     if (memory == NULL) {
         fli_fatal("fencelock: out of memory");
     }
     if (cli_has(a, CLI_OPT_JSON)) {
         w.json = &j;
-        j = cli_json_begin(memory);
-        cli_json_array(&j, "locks");
+        j = cli_json_begin();
+        fli_json_array(&j, "locks");
     }
     int rc = list_pages(&w);
     if (rc != 0) {
@@ -373,9 +373,9 @@ int cli_run_locks(const struct cli_args *a)
     } else if (w.json == NULL) {
         code = finish_table(&w);
     } else {
-        cli_json_end_array(&j);
-        cli_json_bool(&j, "more", w.more);
-        cli_json_finish(&j);
+        fli_json_end_array(&j);
+        fli_json_bool(&j, "more", w.more);
+        cli_json_print(&j, stdout);
         fflush(memory);
         fwrite(text, 1, text_len, stdout);
         code = CLI_EXIT_DONE;

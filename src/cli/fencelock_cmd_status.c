@@ -123,45 +123,45 @@ static void find_problems(struct problems *p, const struct seen_node *nodes, siz
 static void status_json(const struct seen_node *nodes, size_t n, const char *leader,
                         uint64_t commit, const struct problems *p)
 {
-    struct cli_json j = cli_json_begin(stdout);
+    struct fli_json j = cli_json_begin();
     if (leader == NULL) {
-        cli_json_null(&j, "leader");
+        fli_json_null(&j, "leader");
     } else {
-        cli_json_text(&j, "leader", leader);
+        fli_json_text(&j, "leader", leader);
     }
-    cli_json_bool(&j, "healthy", p->n == 0);
-    cli_json_array(&j, "problems");
+    fli_json_bool(&j, "healthy", p->n == 0);
+    fli_json_array(&j, "problems");
     for (size_t i = 0; i < p->n; i++) {
-        cli_json_text(&j, NULL, p->text[i]);
+        fli_json_text(&j, NULL, p->text[i]);
     }
-    cli_json_end_array(&j);
-    cli_json_array(&j, "nodes");
+    fli_json_end_array(&j);
+    fli_json_array(&j, "nodes");
     for (size_t i = 0; i < n; i++) {
         const struct fl_node_status *s = &nodes[i].status;
-        cli_json_object(&j, NULL);
-        cli_json_text(&j, "address", nodes[i].address);
-        cli_json_bool(&j, "reachable", nodes[i].error == 0);
+        fli_json_object(&j, NULL);
+        fli_json_text(&j, "address", nodes[i].address);
+        fli_json_bool(&j, "reachable", nodes[i].error == 0);
         if (nodes[i].error != 0) {
-            cli_json_text(&j, "error", fl_err_name(nodes[i].error));
-            cli_json_text(&j, "message", nodes[i].message);
+            fli_json_text(&j, "error", fl_err_name(nodes[i].error));
+            fli_json_text(&j, "message", nodes[i].message);
         } else {
-            cli_json_u64(&j, "id", s->node_id);
-            cli_json_text(&j, "role", s->role);
-            cli_json_u64(&j, "term", s->term);
-            cli_json_u64(&j, "commit_index", s->commit_index);
-            cli_json_u64(&j, "applied_index", s->applied_index);
-            cli_json_u64(&j, "lag", lag_of(&nodes[i], commit));
-            cli_json_u64(&j, "last_token", s->last_token);
-            cli_json_u64(&j, "locks_held", s->locks_held);
-            cli_json_u64(&j, "clients", s->clients);
-            cli_json_bool(&j, "log_waits", s->log_waits != 0);
-            cli_json_u64(&j, "uptime_ms", s->uptime_ms);
-            cli_json_text(&j, "version", s->version);
+            fli_json_u64(&j, "id", s->node_id);
+            fli_json_text(&j, "role", s->role);
+            fli_json_u64(&j, "term", s->term);
+            fli_json_u64(&j, "commit_index", s->commit_index);
+            fli_json_u64(&j, "applied_index", s->applied_index);
+            fli_json_u64(&j, "lag", lag_of(&nodes[i], commit));
+            fli_json_u64(&j, "last_token", s->last_token);
+            fli_json_u64(&j, "locks_held", s->locks_held);
+            fli_json_u64(&j, "clients", s->clients);
+            fli_json_bool(&j, "log_waits", s->log_waits != 0);
+            fli_json_u64(&j, "uptime_ms", s->uptime_ms);
+            fli_json_text(&j, "version", s->version);
         }
-        cli_json_end_object(&j);
+        fli_json_end_object(&j);
     }
-    cli_json_end_array(&j);
-    cli_json_finish(&j);
+    fli_json_end_array(&j);
+    cli_json_print(&j, stdout);
 }
 
 static const struct cli_column node_columns[] = {
@@ -346,20 +346,20 @@ static int probe_nodes(const struct cli_args *a, fl_client *c, struct probe *pro
 
 static void health_json(const struct probe *probes, size_t n, bool healthy)
 {
-    struct cli_json j = cli_json_begin(stdout);
-    cli_json_bool(&j, "healthy", healthy);
-    cli_json_array(&j, "nodes");
+    struct fli_json j = cli_json_begin();
+    fli_json_bool(&j, "healthy", healthy);
+    fli_json_array(&j, "nodes");
     for (size_t i = 0; i < n; i++) {
-        cli_json_object(&j, NULL);
-        cli_json_text(&j, "address", probes[i].node.address);
-        cli_json_bool(&j, "live", probes[i].live);
-        cli_json_bool(&j, "serves", probes[i].serves);
-        cli_json_text(&j, "role", probes[i].node.status.role);
-        cli_json_text(&j, "message", probes[i].message);
-        cli_json_end_object(&j);
+        fli_json_object(&j, NULL);
+        fli_json_text(&j, "address", probes[i].node.address);
+        fli_json_bool(&j, "live", probes[i].live);
+        fli_json_bool(&j, "serves", probes[i].serves);
+        fli_json_text(&j, "role", probes[i].node.status.role);
+        fli_json_text(&j, "message", probes[i].message);
+        fli_json_end_object(&j);
     }
-    cli_json_end_array(&j);
-    cli_json_finish(&j);
+    fli_json_end_array(&j);
+    cli_json_print(&j, stdout);
 }
 
 static void health_text(const struct cli_args *a, const struct probe *probes, size_t n)

@@ -27,12 +27,12 @@ struct refusal {
     fl_token mark;
 };
 
-static void add_refusal(struct cli_json *j, void *ctx)
+static void add_refusal(struct fli_json *j, void *ctx)
 {
     const struct refusal *r = ctx;
     if (r->mark != FL_TOKEN_NONE) {
-        cli_json_u64(j, "token", r->token);
-        cli_json_u64(j, "mark", r->mark);
+        fli_json_u64(j, "token", r->token);
+        fli_json_u64(j, "mark", r->mark);
     }
 }
 
@@ -49,13 +49,13 @@ static int done(const struct cli_args *a, const char *verb, const char *what_key
 {
     struct cli_style style = cli_style_of(a);
     if (style.json) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_bool(&j, verb, true);
-        cli_json_bytes(&j, what_key, fl_str(what));
+        struct fli_json j = cli_json_begin();
+        fli_json_bool(&j, verb, true);
+        fli_json_bytes(&j, what_key, fl_str(what));
         if (token != FL_TOKEN_NONE) {
-            cli_json_u64(&j, "token", token);
+            fli_json_u64(&j, "token", token);
         }
-        cli_json_finish(&j);
+        cli_json_print(&j, stdout);
     } else {
         cli_print_safe(stdout, fl_str(what));
         printf(": %s%s%s", cli_colour_on(CLI_GREEN, style.colours), verb,
@@ -72,11 +72,11 @@ static void print_value(const struct cli_args *a, struct fl_bytes value)
 {
     struct cli_style style = cli_style_of(a);
     if (style.json) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_bool(&j, "found", true);
-        cli_json_bytes(&j, "key", fl_str(a->arg[0]));
-        cli_json_bytes(&j, "value", value);
-        cli_json_finish(&j);
+        struct fli_json j = cli_json_begin();
+        fli_json_bool(&j, "found", true);
+        fli_json_bytes(&j, "key", fl_str(a->arg[0]));
+        fli_json_bytes(&j, "value", value);
+        cli_json_print(&j, stdout);
     } else if (style.terminal) {
         cli_print_safe(stdout, value);
         putchar('\n');
@@ -90,13 +90,13 @@ static int missing(const struct cli_args *a)
 {
     bool replaced = cli_has(a, CLI_OPT_DEFAULT);
     if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_bool(&j, "found", false);
-        cli_json_bytes(&j, "key", fl_str(a->arg[0]));
+        struct fli_json j = cli_json_begin();
+        fli_json_bool(&j, "found", false);
+        fli_json_bytes(&j, "key", fl_str(a->arg[0]));
         if (replaced) {
-            cli_json_bytes(&j, "value", fl_str(a->text[CLI_OPT_DEFAULT]));
+            fli_json_bytes(&j, "value", fl_str(a->text[CLI_OPT_DEFAULT]));
         }
-        cli_json_finish(&j);
+        cli_json_print(&j, stdout);
     } else if (replaced) {
         print_value(a, fl_str(a->text[CLI_OPT_DEFAULT]));
     } else {
@@ -211,10 +211,10 @@ int cli_run_store_mark(const struct cli_args *a)
     if (rc != 0) {
         code = fail(a, rc, s, FL_TOKEN_NONE, FL_TOKEN_NONE);
     } else if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_bytes(&j, "lock", fl_str(a->text[CLI_OPT_LOCK]));
-        cli_json_u64(&j, "mark", mark);
-        cli_json_finish(&j);
+        struct fli_json j = cli_json_begin();
+        fli_json_bytes(&j, "lock", fl_str(a->text[CLI_OPT_LOCK]));
+        fli_json_u64(&j, "mark", mark);
+        cli_json_print(&j, stdout);
     } else {
         printf("%" PRIu64 "\n", mark);
     }

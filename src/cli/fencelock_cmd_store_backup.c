@@ -34,18 +34,18 @@ static void report(const struct backup_job *j, const char *path, uint64_t remove
     char when[BACKUP_WHEN_SIZE];
     backup_format_time(f->made_ms, when);
     if (style.json) {
-        struct cli_json json = cli_json_begin(stdout);
-        cli_json_bytes(&json, "file", fl_str(path));
-        cli_json_text(&json, "made", when);
-        cli_json_u64(&json, "made_ms", f->made_ms);
-        cli_json_u64(&json, "commit", f->commit);
-        cli_json_u64(&json, "keys", f->keys);
-        cli_json_u64(&json, "deleted_keys", f->tombstones);
-        cli_json_u64(&json, "marks", f->marks);
-        cli_json_u64(&json, "highest_mark", f->highest_mark);
-        cli_json_u64(&json, "bytes", f->bytes);
-        cli_json_u64(&json, "removed", removed);
-        cli_json_finish(&json);
+        struct fli_json json = cli_json_begin();
+        fli_json_bytes(&json, "file", fl_str(path));
+        fli_json_text(&json, "made", when);
+        fli_json_u64(&json, "made_ms", f->made_ms);
+        fli_json_u64(&json, "commit", f->commit);
+        fli_json_u64(&json, "keys", f->keys);
+        fli_json_u64(&json, "deleted_keys", f->tombstones);
+        fli_json_u64(&json, "marks", f->marks);
+        fli_json_u64(&json, "highest_mark", f->highest_mark);
+        fli_json_u64(&json, "bytes", f->bytes);
+        fli_json_u64(&json, "removed", removed);
+        cli_json_print(&json, stdout);
         return;
     }
     const char *on = cli_colour_on(CLI_BOLD, style.colours);

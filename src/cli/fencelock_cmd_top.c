@@ -43,21 +43,21 @@ static void busy_table(const struct fl_lock_list *list, bool colours)
     cli_table_fini(&t);
 }
 
-static void busy_json(struct cli_json *j, const struct fl_lock_list *list)
+static void busy_json(struct fli_json *j, const struct fl_lock_list *list)
 {
-    cli_json_array(j, "busiest");
+    fli_json_array(j, "busiest");
     for (size_t i = 0; list != NULL && i < list->len; i++) {
         const struct fl_lock_info *l = &list->locks[i];
-        cli_json_object(j, NULL);
-        cli_json_bytes(j, "name", l->name);
-        cli_json_u64(j, "waited_ms", l->waited_ms);
-        cli_json_u64(j, "waited_over_ms", l->waited_over_ms);
-        cli_json_u64(j, "waits", l->waits);
-        cli_json_u64(j, "longest_ms", l->longest_ms);
-        cli_json_u64(j, "refused", l->refused);
-        cli_json_end_object(j);
+        fli_json_object(j, NULL);
+        fli_json_bytes(j, "name", l->name);
+        fli_json_u64(j, "waited_ms", l->waited_ms);
+        fli_json_u64(j, "waited_over_ms", l->waited_over_ms);
+        fli_json_u64(j, "waits", l->waits);
+        fli_json_u64(j, "longest_ms", l->longest_ms);
+        fli_json_u64(j, "refused", l->refused);
+        fli_json_end_object(j);
     }
-    cli_json_end_array(j);
+    fli_json_end_array(j);
 }
 
 static bool limit_of(const struct cli_args *a, uint64_t *ret)
@@ -99,9 +99,9 @@ int cli_run_locks_by(const struct cli_args *a)
     }
     struct cli_style style = cli_style_of(a);
     if (style.json) {
-        struct cli_json j = cli_json_begin(stdout);
+        struct fli_json j = cli_json_begin();
         busy_json(&j, list);
-        cli_json_finish(&j);
+        cli_json_print(&j, stdout);
     } else if (list->len > 0) {
         busy_table(list, style.colours);
     } else if (style.terminal) {
@@ -261,50 +261,50 @@ static void show_text(fl_client *c, const struct sample *l, const struct rates *
     }
 }
 
-static void node_json(struct cli_json *j, const struct sample *l, const char *address, size_t i)
+static void node_json(struct fli_json *j, const struct sample *l, const char *address, size_t i)
 {
     const struct fl_node_status *s = &l->nodes[i];
-    cli_json_object(j, NULL);
-    cli_json_text(j, "address", address);
-    cli_json_bool(j, "reachable", l->there[i]);
+    fli_json_object(j, NULL);
+    fli_json_text(j, "address", address);
+    fli_json_bool(j, "reachable", l->there[i]);
     if (l->there[i]) {
-        cli_json_u64(j, "id", s->node_id);
-        cli_json_text(j, "role", s->role);
-        cli_json_u64(j, "term", s->term);
-        cli_json_u64(j, "lag", lag_of(l, s));
-        cli_json_u64(j, "clients", s->clients);
-        cli_json_u64(j, "log_bytes", s->log_bytes);
-        cli_json_u64(j, "log_write_avg_us", s->log_write_avg_us);
-        cli_json_bool(j, "log_waits", s->log_waits != 0);
-        cli_json_u64(j, "uptime_ms", s->uptime_ms);
+        fli_json_u64(j, "id", s->node_id);
+        fli_json_text(j, "role", s->role);
+        fli_json_u64(j, "term", s->term);
+        fli_json_u64(j, "lag", lag_of(l, s));
+        fli_json_u64(j, "clients", s->clients);
+        fli_json_u64(j, "log_bytes", s->log_bytes);
+        fli_json_u64(j, "log_write_avg_us", s->log_write_avg_us);
+        fli_json_bool(j, "log_waits", s->log_waits != 0);
+        fli_json_u64(j, "uptime_ms", s->uptime_ms);
     }
-    cli_json_end_object(j);
+    fli_json_end_object(j);
 }
 
 static void show_json(fl_client *c, const struct sample *l, const struct rates *r)
 {
-    struct cli_json j = cli_json_begin(stdout);
+    struct fli_json j = cli_json_begin();
     if (l->leader == NULL) {
-        cli_json_null(&j, "leader_id");
+        fli_json_null(&j, "leader_id");
     } else {
-        cli_json_u64(&j, "leader_id", l->leader->node_id);
+        fli_json_u64(&j, "leader_id", l->leader->node_id);
     }
     if (l->first != NULL) {
-        cli_json_u64(&j, "locks_held", l->first->locks_held);
-        cli_json_u64(&j, "waits", l->first->waits);
-        cli_json_u64(&j, "last_token", l->first->last_token);
-        cli_json_u64(&j, "grants", l->first->grants);
+        fli_json_u64(&j, "locks_held", l->first->locks_held);
+        fli_json_u64(&j, "waits", l->first->waits);
+        fli_json_u64(&j, "last_token", l->first->last_token);
+        fli_json_u64(&j, "grants", l->first->grants);
     }
-    cli_json_u64(&j, "grants_per_1000_s", r->grants);
-    cli_json_u64(&j, "expiries_per_1000_s", r->expiries);
-    cli_json_u64(&j, "breaks_per_1000_s", r->breaks);
-    cli_json_array(&j, "nodes");
+    fli_json_u64(&j, "grants_per_1000_s", r->grants);
+    fli_json_u64(&j, "expiries_per_1000_s", r->expiries);
+    fli_json_u64(&j, "breaks_per_1000_s", r->breaks);
+    fli_json_array(&j, "nodes");
     for (size_t i = 0; i < l->n; i++) {
         node_json(&j, l, fl_client_node(c, i), i);
     }
-    cli_json_end_array(&j);
+    fli_json_end_array(&j);
     busy_json(&j, l->busy);
-    cli_json_finish(&j);
+    cli_json_print(&j, stdout);
 }
 
 /* ---- the keyboard ---- */

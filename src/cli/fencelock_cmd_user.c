@@ -84,10 +84,10 @@ static int read_password(char word[WORD_SIZE])
 static int report(const struct cli_args *a, const char *change)
 {
     if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_text(&j, "change", change);
-        cli_json_bytes(&j, "user", fl_str(a->arg[0]));
-        cli_json_finish(&j);
+        struct fli_json j = cli_json_begin();
+        fli_json_text(&j, "change", change);
+        fli_json_bytes(&j, "user", fl_str(a->arg[0]));
+        cli_json_print(&j, stdout);
     } else {
         puts("done");
     }
@@ -183,18 +183,18 @@ static void add_row(struct cli_table *t, char *line)
 
 static void list_json(const struct cli_table *t)
 {
-    struct cli_json j = cli_json_begin(stdout);
-    cli_json_array(&j, "users");
+    struct fli_json j = cli_json_begin();
+    fli_json_array(&j, "users");
     for (size_t i = 0; i < t->n_cells; i += t->n_columns) {
-        cli_json_object(&j, NULL);
-        cli_json_text(&j, "user", t->cells[i].text);
-        cli_json_text(&j, "state", t->cells[i + 1].text);
-        cli_json_u64(&j, "passwords", strtoull(t->cells[i + 2].text, NULL, 10));
-        cli_json_text(&j, "rights", t->cells[i + 3].text);
-        cli_json_end_object(&j);
+        fli_json_object(&j, NULL);
+        fli_json_text(&j, "user", t->cells[i].text);
+        fli_json_text(&j, "state", t->cells[i + 1].text);
+        fli_json_u64(&j, "passwords", strtoull(t->cells[i + 2].text, NULL, 10));
+        fli_json_text(&j, "rights", t->cells[i + 3].text);
+        fli_json_end_object(&j);
     }
-    cli_json_end_array(&j);
-    cli_json_finish(&j);
+    fli_json_end_array(&j);
+    cli_json_print(&j, stdout);
 }
 
 int cli_run_user_list(const struct cli_args *a)

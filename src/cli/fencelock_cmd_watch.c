@@ -173,10 +173,10 @@ static void show_gap(const struct watcher *w)
 {
     const char *node = w->nodes[w->at].text;
     if (w->style.json) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_text(&j, "event", "gap");
-        cli_json_text(&j, "node", node);
-        cli_json_finish(&j);
+        struct fli_json j = cli_json_begin();
+        fli_json_text(&j, "event", "gap");
+        fli_json_text(&j, "node", node);
+        cli_json_print(&j, stdout);
     } else if (w->style.terminal) {
         printf("%sevents may have been missed: now from %s; see fencelock show%s\n",
                cli_colour_on(CLI_RED, w->style.colours), node,

@@ -117,13 +117,13 @@ const char *cli_remedy(const struct cli_args *a, int code, const char *message)
 }
 
 int cli_fail(const struct cli_args *a, int code, const char *message,
-             void (*more)(struct cli_json *j, void *ctx), void *ctx)
+             void (*more)(struct fli_json *j, void *ctx), void *ctx)
 {
     return cli_fail_with(a, code, message, cli_remedy(a, code, message), more, ctx);
 }
 
 int cli_fail_with(const struct cli_args *a, int code, const char *message, const char *hint,
-                  void (*more)(struct cli_json *j, void *ctx), void *ctx)
+                  void (*more)(struct fli_json *j, void *ctx), void *ctx)
 {
     size_t len = strlen(message);
     bool ended = len > 0 && message[len - 1] == '.';
@@ -133,14 +133,14 @@ int cli_fail_with(const struct cli_args *a, int code, const char *message, const
                               : ". ",
                  hint == NULL ? "" : hint);
     if (cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j = cli_json_begin(stdout);
-        cli_json_text(&j, "error", fl_err_name(code));
-        cli_json_text(&j, "class", class_word(code));
-        cli_json_text(&j, "message", message);
+        struct fli_json j = cli_json_begin();
+        fli_json_text(&j, "error", fl_err_name(code));
+        fli_json_text(&j, "class", class_word(code));
+        fli_json_text(&j, "message", message);
         if (more != NULL) {
             more(&j, ctx);
         }
-        cli_json_finish(&j);
+        cli_json_print(&j, stdout);
     }
     return (int)cli_exit_of(code);
 }

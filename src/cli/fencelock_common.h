@@ -82,11 +82,11 @@ int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret);
 /* Prints why a call failed: on stderr a sentence with what to do; on stdout JSON, if that was asked
  * for. more: further members of the JSON object, or NULL. Returns the exit code. */
 int cli_fail(const struct cli_args *a, int code, const char *message,
-             void (*more)(struct cli_json *j, void *ctx), void *ctx);
+             void (*more)(struct fli_json *j, void *ctx), void *ctx);
 
 /* The same with another hint than cli_remedy(); NULL: none. */
 int cli_fail_with(const struct cli_args *a, int code, const char *message, const char *hint,
-                  void (*more)(struct cli_json *j, void *ctx), void *ctx);
+                  void (*more)(struct fli_json *j, void *ctx), void *ctx);
 
 /* Prints "fencelock: " and a sentence on stderr, with unprintable bytes replaced. */
 void cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);

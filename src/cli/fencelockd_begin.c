@@ -18,19 +18,19 @@ static struct fl_bytes bytes_of(const char *text)
 
 static void print_json(const struct config *c, const struct beginning_result *r)
 {
-    struct cli_json j = cli_json_begin(stdout);
-    cli_json_bool(&j, "ok", true);
-    cli_json_bytes(&j, "data", bytes_of(c->data));
-    cli_json_u64(&j, "node", c->id);
-    cli_json_u64(&j, "members", c->members.n);
-    cli_json_u64(&j, "old_cluster_id", r->old_cluster_id);
-    cli_json_u64(&j, "old_index", r->index);
-    cli_json_u64(&j, "old_last_token", r->old_token);
-    cli_json_u64(&j, "last_token", r->new_token);
-    cli_json_u64(&j, "ended_holds", r->ended_holds);
-    cli_json_u64(&j, "ended_waits", r->ended_waits);
-    cli_json_bool(&j, "users_reset", c->reset_users);
-    cli_json_finish(&j);
+    struct fli_json j = cli_json_begin();
+    fli_json_bool(&j, "ok", true);
+    fli_json_bytes(&j, "data", bytes_of(c->data));
+    fli_json_u64(&j, "node", c->id);
+    fli_json_u64(&j, "members", c->members.n);
+    fli_json_u64(&j, "old_cluster_id", r->old_cluster_id);
+    fli_json_u64(&j, "old_index", r->index);
+    fli_json_u64(&j, "old_last_token", r->old_token);
+    fli_json_u64(&j, "last_token", r->new_token);
+    fli_json_u64(&j, "ended_holds", r->ended_holds);
+    fli_json_u64(&j, "ended_waits", r->ended_waits);
+    fli_json_bool(&j, "users_reset", c->reset_users);
+    cli_json_print(&j, stdout);
 }
 
 /* Prints for how many tokens a second the step is enough: a busier cluster needs a larger step. */

@@ -12,7 +12,7 @@
 #define SENTENCE_MAX 1024u
 
 struct listing {
-    struct cli_json *json; /* NULL: a table */
+    struct fli_json *json; /* NULL: a table */
     struct cli_table table;
 };
 
@@ -25,11 +25,11 @@ static void on_value(void *ctx, const char *name, const char *value, const char 
 {
     struct listing *l = ctx;
     if (l->json != NULL) {
-        cli_json_object(l->json, NULL);
-        cli_json_text(l->json, "option", name);
-        cli_json_bytes(l->json, "value", bytes_of(value));
-        cli_json_bytes(l->json, "from", bytes_of(where));
-        cli_json_end_object(l->json);
+        fli_json_object(l->json, NULL);
+        fli_json_text(l->json, "option", name);
+        fli_json_bytes(l->json, "value", bytes_of(value));
+        fli_json_bytes(l->json, "from", bytes_of(where));
+        fli_json_end_object(l->json);
         return;
     }
     bool given = strcmp(where, "default") != 0;
@@ -70,27 +70,27 @@ static void print_json(int argc, const char *const *argv, const char *const *env
                        const struct config *c, const struct directory_summary *summary,
                        const char *errmsg)
 {
-    struct cli_json j = cli_json_begin(stdout);
+    struct fli_json j = cli_json_begin();
     struct listing l = {.json = &j};
-    cli_json_bool(&j, "ok", errmsg[0] == '\0');
+    fli_json_bool(&j, "ok", errmsg[0] == '\0');
     if (errmsg[0] != '\0') {
-        cli_json_bytes(&j, "error", bytes_of(errmsg));
+        fli_json_bytes(&j, "error", bytes_of(errmsg));
     }
-    cli_json_u64(&j, "node", c->id);
-    cli_json_u64(&j, "members", c->members.n);
-    cli_json_object(&j, "data");
-    cli_json_bytes(&j, "path", bytes_of(c->data));
-    cli_json_text(&j, "state", state_of(summary));
+    fli_json_u64(&j, "node", c->id);
+    fli_json_u64(&j, "members", c->members.n);
+    fli_json_object(&j, "data");
+    fli_json_bytes(&j, "path", bytes_of(c->data));
+    fli_json_text(&j, "state", state_of(summary));
     if (summary->has_identity) {
-        cli_json_u64(&j, "node", summary->identity.id);
-        cli_json_u64(&j, "cluster", summary->identity.cluster_id);
+        fli_json_u64(&j, "node", summary->identity.id);
+        fli_json_u64(&j, "cluster", summary->identity.cluster_id);
     }
-    cli_json_end_object(&j);
-    cli_json_array(&j, "options");
+    fli_json_end_object(&j);
+    fli_json_array(&j, "options");
     enum config_outcome o = config_list(argc, argv, env, on_value, &l);
     FLI_ASSERT(o == CONFIG_RUN || errmsg[0] != '\0');
-    cli_json_end_array(&j);
-    cli_json_finish(&j);
+    fli_json_end_array(&j);
+    cli_json_print(&j, stdout);
 }
 
 static void print_table(int argc, const char *const *argv, const char *const *env,

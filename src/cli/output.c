@@ -5,82 +5,15 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "base/escape.h"
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-static bool is_tail(uint8_t c)
-{
-    return (c & 0xc0) == 0x80;
-}
-
-/* Length of the UTF-8 character at p; 0: there is none. Well-formed sequences by the Unicode
- * Standard (chapter 3, table 3-7). */
-static size_t utf8_len(const uint8_t *p, size_t left)
-{
-    FLI_ASSERT(left > 0);
-    uint8_t c = p[0];
-    if (c < 0x80) {
-        return 1;
-    }
-    if (c >= 0xc2 && c <= 0xdf) {
-        return left >= 2 && is_tail(p[1]) ? 2 : 0;
-    }
-    if (c >= 0xe0 && c <= 0xef) {
-        uint8_t low = c == 0xe0 ? 0xa0 : 0x80;
-        uint8_t high = c == 0xed ? 0x9f : 0xbf;
-        return left >= 3 && p[1] >= low && p[1] <= high && is_tail(p[2]) ? 3 : 0;
-    }
-    if (c >= 0xf0 && c <= 0xf4) {
-        uint8_t low = c == 0xf0 ? 0x90 : 0x80;
-        uint8_t high = c == 0xf4 ? 0x8f : 0xbf;
-        bool good = left >= 4 && p[1] >= low && p[1] <= high && is_tail(p[2]) && is_tail(p[3]);
-        return good ? 4 : 0;
-    }
-    return 0;
-}
-
-bool cli_is_utf8(struct fl_bytes b)
-{
-    const uint8_t *p = b.data;
-    for (size_t i = 0; i < b.len;) {
-        size_t n = utf8_len(p + i, b.len - i);
-        if (n == 0) {
-            return false;
-        }
-        i += n;
-    }
-    return true;
-}
-
-static void put(struct fli_buf *out, const void *data, size_t len)
-{
-    if (fli_buf_append(out, data, len) != 0) {
-        fli_fatal("fencelock: out of memory");
-    }
-}
-
-/* C0, DEL, and C1 as two bytes move cursors and set colours. */
-static bool is_control(const uint8_t *p, size_t n)
-{
-    return (n == 1 && (p[0] < 0x20 || p[0] == 0x7f)) || (n == 2 && p[0] == 0xc2 && p[1] < 0xa0);
-}
-
 void cli_put_safe(struct fli_buf *out, struct fl_bytes b)
 {
-    static const char hex[] = "0123456789abcdef";
-    const uint8_t *p = b.data;
-    for (size_t i = 0; i < b.len;) {
-        size_t n = utf8_len(p + i, b.len - i);
-        if (n != 0 && !is_control(p + i, n) && p[i] != '\\') {
-            put(out, p + i, n);
-            i += n;
-            continue;
-        }
-        for (size_t k = 0; k < (n == 0 ? 1 : n); k++, i++) {
-            const char escape[4] = {'\\', 'x', hex[p[i] >> 4], hex[p[i] & 15]};
-            put(out, escape, sizeof escape);
-        }
+    if (fli_put_shown(out, b.data, b.len, true) != 0) {
+        fli_fatal("fencelock: out of memory");
     }
 }
 
@@ -141,151 +74,27 @@ struct fl_bytes cli_who(struct fl_bytes owner, char room[CLI_WHO_SIZE])
     return (struct fl_bytes){room, (size_t)len};
 }
 
-void cli_format_utc(char out[CLI_UTC_SIZE], uint64_t wall_ms)
-{
-    struct tm tm = {0};
-    time_t seconds = (time_t)(wall_ms / 1000);
-    (void)gmtime_r(&seconds, &tm);
-    size_t len = strftime(out, CLI_UTC_SIZE, "%Y-%m-%dT%H:%M:%S", &tm);
-    (void)snprintf(out + len, CLI_UTC_SIZE - len, ".%03uZ", (unsigned)(wall_ms % 1000));
-}
-
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void print_string(FILE *f, struct fl_bytes b)
+struct fli_json cli_json_begin(void)
 {
-    const uint8_t *p = b.data;
-    fputc('"', f);
-    for (size_t i = 0; i < b.len;) {
-        size_t n = utf8_len(p + i, b.len - i);
-        if (n == 0) {
-            fputs("\\ufffd", f);
-            i++;
-        } else if (n == 1 && (p[i] < 0x20 || p[i] == 0x7f)) {
-            fprintf(f, "\\u%04x", p[i++]);
-        } else if (n == 1 && (p[i] == '"' || p[i] == '\\')) {
-            fprintf(f, "\\%c", p[i++]);
-        } else {
-            fwrite(p + i, 1, n, f);
-            i += n;
-        }
-    }
-    fputc('"', f);
-}
-
-static void print_base64(FILE *f, struct fl_bytes b)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const uint8_t *p = b.data;
-    fputc('"', f);
-    for (size_t i = 0; i < b.len; i += 3) {
-        size_t left = b.len - i;
-        uint32_t v = (uint32_t)p[i] << 16;
-        v |= left > 1 ? (uint32_t)p[i + 1] << 8 : 0;
-        v |= left > 2 ? (uint32_t)p[i + 2] : 0;
-        fputc(digits[v >> 18], f);
-        fputc(digits[(v >> 12) & 63], f);
-        fputc(left > 1 ? digits[(v >> 6) & 63] : '=', f);
-        fputc(left > 2 ? digits[v & 63] : '=', f);
-    }
-    fputc('"', f);
-}
-
-static void next_member(struct cli_json *j, const char *key)
-{
-    FLI_ASSERT(j->depth < CLI_JSON_DEPTH_MAX);
-    if (j->has_members[j->depth]) {
-        fputc(',', j->f);
-    }
-    j->has_members[j->depth] = true;
-    if (key != NULL) {
-        print_string(j->f, fl_str(key));
-        fputc(':', j->f);
-    }
-}
-
-static void descend(struct cli_json *j, const char *key, char bracket)
-{
-    next_member(j, key);
-    fputc(bracket, j->f);
-    j->depth++;
-    FLI_ASSERT(j->depth < CLI_JSON_DEPTH_MAX);
-    j->has_members[j->depth] = false;
-}
-
-static void ascend(struct cli_json *j, char bracket)
-{
-    FLI_ASSERT(j->depth > 0);
-    j->depth--;
-    fputc(bracket, j->f);
-}
-
-struct cli_json cli_json_begin(FILE *f)
-{
-    struct cli_json j = {.f = f};
-    cli_json_object(&j, NULL);
+    static struct fli_buf out = {.max = SIZE_MAX / 2};
+    struct fli_json j;
+    fli_buf_clear(&out);
+    fli_json_init(&j, &out);
+    fli_json_object(&j, NULL);
     return j;
 }
 
-void cli_json_object(struct cli_json *j, const char *key)
+void cli_json_print(struct fli_json *j, FILE *f)
 {
-    descend(j, key, '{');
-}
-
-void cli_json_array(struct cli_json *j, const char *key)
-{
-    descend(j, key, '[');
-}
-
-void cli_json_end_object(struct cli_json *j)
-{
-    ascend(j, '}');
-}
-
-void cli_json_end_array(struct cli_json *j)
-{
-    ascend(j, ']');
-}
-
-void cli_json_bytes(struct cli_json *j, const char *key, struct fl_bytes b)
-{
-    next_member(j, key);
-    print_string(j->f, b);
-    if (key != NULL && !cli_is_utf8(b)) {
-        fprintf(j->f, ",\"%s_base64\":", key);
-        print_base64(j->f, b);
-    }
-}
-
-void cli_json_text(struct cli_json *j, const char *key, const char *text)
-{
-    next_member(j, key);
-    print_string(j->f, fl_str(text));
-}
-
-void cli_json_u64(struct cli_json *j, const char *key, uint64_t v)
-{
-    next_member(j, key);
-    fprintf(j->f, "%" PRIu64, v);
-}
-
-void cli_json_bool(struct cli_json *j, const char *key, bool v)
-{
-    next_member(j, key);
-    fputs(v ? "true" : "false", j->f);
-}
-
-void cli_json_null(struct cli_json *j, const char *key)
-{
-    next_member(j, key);
-    fputs("null", j->f);
-}
-
-void cli_json_finish(struct cli_json *j)
-{
-    cli_json_end_object(j);
+    fli_json_end_object(j);
     FLI_ASSERT(j->depth == 0);
-    fputc('\n', j->f);
+    if (j->rc != 0) {
+        fli_fatal("fencelock: out of memory");
+    }
+    fwrite(j->out->data, 1, j->out->len, f);
+    fputc('\n', f);
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -333,7 +142,9 @@ void cli_table_bytes(struct cli_table *t, enum cli_colour colour, struct fl_byte
     struct fli_buf text;
     fli_buf_init(&text, SIZE_MAX / 2);
     cli_put_safe(&text, b);
-    put(&text, "", 1);
+    if (fli_buf_append(&text, "", 1) != 0) {
+        fli_fatal("fencelock: out of memory");
+    }
     t->cells[t->n_cells++] = (struct cli_cell){.text = (char *)text.data, .colour = colour};
 }
 
@@ -361,7 +172,7 @@ static size_t width_of(const char *text)
 {
     size_t n = 0;
     for (; *text != '\0'; text++) {
-        n += is_tail((uint8_t)*text) ? 0 : 1;
+        n += ((uint8_t)*text & 0xc0u) != 0x80u; /* a tail of UTF-8 counts nothing */
     }
     return n;
 }

@@ -1,24 +1,22 @@
 /* output.h: prints JSON, aligned tables and colours for the command line tool, and makes bytes from
- * elsewhere safe to print.
+ * elsewhere safe to print (base/escape.h).
  *
  * Bytes in JSON: valid UTF-8 becomes a string. Anything else becomes a string with U+FFFD for
  * each invalid byte, and a second member, whose key has "_base64" appended, has the exact bytes.
- * Bytes in text: control characters, bytes that are not UTF-8, and backslashes become \xNN, so
- * that no lock name can control a terminal. */
+ * In text, bytes that may not be printed, and backslashes, become \xNN. */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "base/buf.h"
+#include "base/json.h"
+#include "base/utc.h"
 #include "fencelock/client.h"
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-bool cli_is_utf8(struct fl_bytes b);
-
-/* Appends the bytes as text that is safe to print. */
+/* Appends the bytes as text that is safe to print; prints them so. */
 void cli_put_safe(struct fli_buf *out, struct fl_bytes b);
 void cli_print_safe(FILE *f, struct fl_bytes b);
 
@@ -31,34 +29,14 @@ void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms);
 #define CLI_WHO_SIZE (FL_OWNER_MAX + 4u)
 struct fl_bytes cli_who(struct fl_bytes owner, char room[CLI_WHO_SIZE]);
 
-/* The time of a wall clock in UTC, as logs write it: "2026-11-28T03:49:17.123Z". */
-#define CLI_UTC_SIZE 40u
-void cli_format_utc(char out[CLI_UTC_SIZE], uint64_t wall_ms);
-
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-#define CLI_JSON_DEPTH_MAX 16u
-
-/* Writes one object, member by member, with the commas between. Keys are ASCII words of ours. */
-struct cli_json {
-    FILE *f;
-    unsigned depth;
-    bool has_members[CLI_JSON_DEPTH_MAX];
-};
-
-struct cli_json cli_json_begin(FILE *f);
-/* key: NULL in an array. */
-void cli_json_object(struct cli_json *j, const char *key);
-void cli_json_array(struct cli_json *j, const char *key);
-void cli_json_end_object(struct cli_json *j);
-void cli_json_end_array(struct cli_json *j);
-void cli_json_bytes(struct cli_json *j, const char *key, struct fl_bytes b);
-void cli_json_text(struct cli_json *j, const char *key, const char *text);
-void cli_json_u64(struct cli_json *j, const char *key, uint64_t v);
-void cli_json_bool(struct cli_json *j, const char *key, bool v);
-void cli_json_null(struct cli_json *j, const char *key);
-/* Ends the object and the line. Every object and array in it must have been ended. */
-void cli_json_finish(struct cli_json *j);
+/* Begins one object, in memory, so that an error in its middle leaves nothing on stdout. There is
+ * one at a time. */
+struct fli_json cli_json_begin(void);
+/* Ends the object and the line, and prints it. Every object and array in it must have been
+ * ended. */
+void cli_json_print(struct fli_json *j, FILE *f);
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 

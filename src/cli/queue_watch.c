@@ -83,7 +83,7 @@ static void on_shown(void *arg, int status, const char *error, struct fl_lock_li
 {
     struct queue_watch *w = arg;
     bool answered = status == 0 || status == FL_ENOTFOUND;
-    w->asking = NULL;
+    w->showing = NULL;
     w->on_silence(w->ctx, status, answered ? NULL : error);
     if (!answered && w->step != QUEUE_RESTS) {
         rest(w);
@@ -106,9 +106,9 @@ static void on_shown(void *arg, int status, const char *error, struct fl_lock_li
 static void ask_who_waits(struct queue_watch *w)
 {
     w->known = false;
-    if (w->asking == NULL &&
-        fl_async_show(w->async, w->lock, ASK_TIMEOUT_MS, on_shown, w, &w->asking) != 0) {
-        w->asking = NULL;
+    if (w->showing == NULL &&
+        fl_async_show(w->async, w->lock, ASK_TIMEOUT_MS, on_shown, w, &w->showing) != 0) {
+        w->showing = NULL;
     }
 }
 
@@ -188,9 +188,9 @@ static int take_frame(struct queue_watch *w, const redisReply *r)
 /* While the question is on its way nothing is read: its answer may be older than what comes now. */
 static int listen_to_it(struct queue_watch *w)
 {
-    int rc = w->asking != NULL ? 0 : fli_link_read(&w->link);
+    int rc = w->showing != NULL ? 0 : fli_link_read(&w->link);
     redisReply *r = NULL;
-    while (rc >= 0 && w->asking == NULL && (rc = fli_link_next(&w->link, &r)) == 1) {
+    while (rc >= 0 && w->showing == NULL && (rc = fli_link_next(&w->link, &r)) == 1) {
         rc = take_frame(w, r);
         freeReplyObject(r);
     }
@@ -225,7 +225,7 @@ static int ping(struct queue_watch *w)
 
 void queue_watch_process(struct queue_watch *w)
 {
-    bool due = fl_now_ms() >= w->until_ms && w->asking == NULL;
+    bool due = fl_now_ms() >= w->until_ms && w->showing == NULL;
     if (w->step == QUEUE_OFF || (w->step == QUEUE_RESTS && !due)) {
         return;
     }
@@ -246,14 +246,14 @@ struct pollfd queue_watch_poll(const struct queue_watch *w)
 {
     bool writes = (w->step == QUEUE_CONNECTS && !w->link.wants_read) ||
                   (w->step == QUEUE_ASKS && w->sent < w->request.len);
-    bool listens = w->step != QUEUE_OFF && w->step != QUEUE_RESTS && w->asking == NULL;
+    bool listens = w->step != QUEUE_OFF && w->step != QUEUE_RESTS && w->showing == NULL;
     return (struct pollfd){.fd = listens ? w->link.fd : -1,
                            .events = (short)(writes ? POLLOUT : POLLIN)};
 }
 
 uint64_t queue_watch_next_ms(const struct queue_watch *w)
 {
-    if (w->step == QUEUE_OFF || w->asking != NULL) {
+    if (w->step == QUEUE_OFF || w->showing != NULL) {
         return NEVER_MS; /* a question ends by itself */
     }
     bool again = w->step == QUEUE_CONNECTS && w->link.again_ms < w->until_ms;
@@ -299,8 +299,8 @@ void queue_watch_end(struct queue_watch *w)
     if (w->step == QUEUE_OFF) {
         return;
     }
-    if (w->asking != NULL) {
-        fl_call_cancel(w->asking);
+    if (w->showing != NULL) {
+        fl_call_cancel(w->showing);
     }
     fli_link_close(&w->link);
     fli_link_security_fini(&w->security);

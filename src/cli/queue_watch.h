@@ -41,7 +41,7 @@ struct queue_watch {
     struct fli_buf request;
     size_t sent;
     bool pinged;              /* and no answer yet */
-    fl_call *asking;          /* who is in the queue */
+    fl_call *showing;         /* who is in the queue */
     bool known;               /* that was answered, and nothing was missed since */
     struct queue_owner *list; /* from the first on */
     size_t n_list, cap_list;

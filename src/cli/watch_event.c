@@ -163,8 +163,8 @@ void watch_event_print(const struct watch_event *e, FILE *f, bool colours, size_
         *width = wide < WATCH_NAME_WIDTH_MAX ? wide : WATCH_NAME_WIDTH_MAX;
     }
     enum cli_colour colour = colour_of(e->event);
-    char when[CLI_UTC_SIZE];
-    cli_format_utc(when, e->wall_ms);
+    char when[FLI_UTC_SIZE];
+    fli_utc(when, e->wall_ms);
     fprintf(f, "%s%s%s  %s", cli_colour_on(CLI_DIM, colours), when,
             cli_colour_off(CLI_DIM, colours), cli_colour_on(colour, colours));
     size_t shown = strlen(e->event);
@@ -209,7 +209,7 @@ void watch_event_print_plain(const struct watch_event *e, FILE *f)
     const char *at = e->text.data;
     const char *end = at + e->text.len;
     bool first = true;
-    char when[CLI_UTC_SIZE];
+    char when[FLI_UTC_SIZE];
     while (at < end) {
         const char *blank = memchr(at, ' ', (size_t)(end - at));
         const char *stop = blank != NULL ? blank : end;
@@ -224,32 +224,32 @@ void watch_event_print_plain(const struct watch_event *e, FILE *f)
         fputs(stop < end ? " " : "", f);
         at = stop < end ? stop + 1 : end;
     }
-    cli_format_utc(when, e->wall_ms);
+    fli_utc(when, e->wall_ms);
     fprintf(f, " time=%s\n", when);
 }
 
 void watch_event_print_json(const struct watch_event *e, FILE *f)
 {
-    struct cli_json j = cli_json_begin(f);
-    cli_json_text(&j, "event", e->event);
+    struct fli_json j = cli_json_begin();
+    fli_json_text(&j, "event", e->event);
     if (e->name.len > 0) {
-        cli_json_bytes(&j, "lock", e->name);
+        fli_json_bytes(&j, "lock", e->name);
     }
     if (e->has_token) {
-        cli_json_u64(&j, "token", e->token);
+        fli_json_u64(&j, "token", e->token);
     }
     if (e->has_owner) {
-        cli_json_bytes(&j, "owner", e->owner);
+        fli_json_bytes(&j, "owner", e->owner);
     }
     if (e->has_wait) {
-        cli_json_u64(&j, "wait", e->wait);
+        fli_json_u64(&j, "wait", e->wait);
     }
     if (e->reason[0] != '\0') {
-        cli_json_text(&j, "reason", e->reason);
+        fli_json_text(&j, "reason", e->reason);
     }
-    char when[CLI_UTC_SIZE];
-    cli_format_utc(when, e->wall_ms);
-    cli_json_u64(&j, "clock_ms", e->clock_ms);
-    cli_json_text(&j, "time", when);
-    cli_json_finish(&j);
+    char when[FLI_UTC_SIZE];
+    fli_utc(when, e->wall_ms);
+    fli_json_u64(&j, "clock_ms", e->clock_ms);
+    fli_json_text(&j, "time", when);
+    cli_json_print(&j, f);
 }

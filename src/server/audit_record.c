@@ -1,10 +1,10 @@
 /* audit_record.c: see audit_record.h. */
 #include "server/audit_record.h"
 
-#include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/json.h"
+#include "base/utc.h"
 #include "server/render.h"
 
 struct note {
@@ -102,102 +102,68 @@ static struct fli_slice slice_of(const char *text)
     return (struct fli_slice){(const uint8_t *)text, strlen(text)};
 }
 
-static int put_time(struct fli_buf *b, uint64_t wall_ms)
-{
-    time_t seconds = (time_t)(wall_ms / 1000);
-    struct tm utc;
-    char text[32];
-    (void)gmtime_r(&seconds, &utc);
-    (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    return fli_buf_printf(b, "{\"time\":\"%s.%03uZ\"", text, (unsigned)(wall_ms % 1000));
-}
-
-static uint8_t *escape(uint8_t *at, uint8_t c)
-{
-    static const char hex[] = "0123456789abcdef";
-    static const uint8_t begin[] = {'\\', 'u', '0', '0'};
-    bool is_text = c >= ' ' && c < 0x7f;
-    if (is_text && c != '"' && c != '\\') {
-        *at = c;
-        return at + 1;
-    }
-    if (is_text) {
-        at[0] = '\\';
-        at[1] = c;
-        return at + 2;
-    }
-    memcpy(at, begin, sizeof begin);
-    at[4] = (uint8_t)hex[c >> 4];
-    at[5] = (uint8_t)hex[c & 15];
-    return at + 6;
-}
-
-/* Writes bytes as a string of JSON. A byte that is not ASCII becomes the code point of its number,
- * so that any name can be read back byte by byte. */
-static int put_text(struct fli_buf *b, const char *key, struct fli_slice v)
-{
-    uint8_t text[AUDIT_TEXT_MAX * 6];
-    uint8_t *at = text;
-    FLI_ASSERT(v.len <= AUDIT_TEXT_MAX);
-    for (size_t i = 0; i < v.len; i++) {
-        at = escape(at, v.data[i]);
-    }
-    int rc = fli_buf_printf(b, ",\"%s\":\"", key);
-    rc = rc != 0 ? rc : fli_buf_append(b, text, (size_t)(at - text));
-    return rc != 0 ? rc : fli_buf_append(b, "\"", 1);
-}
-
-static int put_origin(struct fli_buf *b, const char *user_key, struct fli_slice user,
-                      const char *address_key, struct fli_slice address)
+static void put_origin(struct fli_json *j, const char *user_key, struct fli_slice user,
+                       const char *address_key, struct fli_slice address)
 {
     char text[RENDER_ADDRESS_MAX];
     render_address(address, text);
-    int rc = put_text(b, user_key, user.len > 0 ? user : slice_of("default"));
-    return rc != 0 || text[0] == '\0' ? rc : put_text(b, address_key, slice_of(text));
+    fli_json_latin1(j, user_key, user.len > 0 ? user : slice_of("default"));
+    if (text[0] != '\0') {
+        fli_json_text(j, address_key, text);
+    }
 }
 
-static int put_user(struct fli_buf *b, const struct audit_record *r)
+static void put_user(struct fli_json *j, const struct audit_record *r)
 {
-    return put_origin(b, "user", r->texts[AUDIT_USER], "address", r->texts[AUDIT_ADDRESS]);
+    put_origin(j, "user", r->texts[AUDIT_USER], "address", r->texts[AUDIT_ADDRESS]);
 }
 
-static int put_refusal(struct fli_buf *b, const struct audit_record *r)
+static void put_refusal(struct fli_json *j, const struct audit_record *r)
 {
-    int rc = put_text(b, "command", r->texts[AUDIT_NAME]);
-    rc = rc != 0 ? rc : put_text(b, "why", r->texts[AUDIT_OWNER]);
-    return rc != 0 ? rc : put_user(b, r);
+    fli_json_latin1(j, "command", r->texts[AUDIT_NAME]);
+    fli_json_latin1(j, "why", r->texts[AUDIT_OWNER]);
+    put_user(j, r);
 }
 
-static int put_event(struct fli_buf *b, const struct audit_record *r)
+static void put_event(struct fli_json *j, const struct audit_record *r)
 {
     bool of_user = r->word == AUDIT_USER_CHANGED || r->word == AUDIT_USER_DELETED;
-    int rc = 0;
     if (of_user) {
-        rc = put_text(b, "changed", r->texts[AUDIT_OWNER]);
+        fli_json_latin1(j, "changed", r->texts[AUDIT_OWNER]);
     } else {
-        rc = put_text(b, "lock", r->texts[AUDIT_NAME]);
-        rc = rc != 0 || r->number == 0 ? rc : fli_buf_printf(b, ",\"token\":%" PRIu64, r->number);
-        rc = rc != 0 ? rc : put_user(b, r);
-        rc = rc != 0 ? rc : put_text(b, "owner", r->texts[AUDIT_OWNER]);
+        fli_json_latin1(j, "lock", r->texts[AUDIT_NAME]);
+        if (r->number != 0) {
+            fli_json_u64(j, "token", r->number);
+        }
+        put_user(j, r);
+        fli_json_latin1(j, "owner", r->texts[AUDIT_OWNER]);
     }
     if (of_user || r->word == AUDIT_BROKEN) {
-        rc = rc != 0 ? rc
-                     : put_origin(b, "by", r->texts[AUDIT_BY], "by_address",
-                                  r->texts[AUDIT_BY_ADDRESS]);
+        put_origin(j, "by", r->texts[AUDIT_BY], "by_address", r->texts[AUDIT_BY_ADDRESS]);
     }
-    rc = rc != 0 ? rc : fli_buf_printf(b, ",\"clock\":%" PRIu64, r->clock_ms);
-    return rc != 0 || !r->again ? rc : fli_buf_printf(b, ",\"again\":true");
+    fli_json_u64(j, "clock", r->clock_ms);
+    if (r->again) {
+        fli_json_bool(j, "again", true);
+    }
 }
 
 int audit_record_line(struct fli_buf *b, uint64_t node_id, const struct audit_record *r)
 {
-    int rc = put_time(b, r->wall_ms);
-    rc = rc != 0 ? rc : fli_buf_printf(b, ",\"node\":%" PRIu64, node_id);
-    rc = rc != 0 ? rc : put_text(b, "event", slice_of(words[r->word]));
+    char when[FLI_UTC_SIZE];
+    struct fli_json j;
+    fli_utc(when, r->wall_ms);
+    fli_json_init(&j, b);
+    fli_json_object(&j, NULL);
+    fli_json_text(&j, "time", when);
+    fli_json_u64(&j, "node", node_id);
+    fli_json_text(&j, "event", words[r->word]);
     if (r->word == AUDIT_DROPPED) {
-        rc = rc != 0 ? rc : fli_buf_printf(b, ",\"lines\":%" PRIu64, r->number);
+        fli_json_u64(&j, "lines", r->number);
+    } else if (r->word == AUDIT_REFUSED) {
+        put_refusal(&j, r);
     } else {
-        rc = rc != 0 ? rc : r->word == AUDIT_REFUSED ? put_refusal(b, r) : put_event(b, r);
+        put_event(&j, r);
     }
-    return rc != 0 ? rc : fli_buf_append(b, "}\n", 2);
+    fli_json_end_object(&j);
+    return j.rc != 0 ? j.rc : fli_buf_append(b, "\n", 1);
 }

@@ -220,39 +220,39 @@ static const struct {
 } percentiles[] = {{"p50", 500}, {"p90", 900}, {"p99", 990}, {"p999", 999}, {"max", 1000}};
 #define PERCENTILES (sizeof percentiles / sizeof percentiles[0])
 
-static void json_histogram(struct cli_json *j, const char *key, const struct histogram *h)
+static void json_histogram(struct fli_json *j, const char *key, const struct histogram *h)
 {
-    cli_json_object(j, key);
-    cli_json_u64(j, "count", h->n);
+    fli_json_object(j, key);
+    fli_json_u64(j, "count", h->n);
     for (size_t i = 0; i < PERCENTILES; i++) {
-        cli_json_u64(j, percentiles[i].name, histogram_percentile(h, percentiles[i].per_mille));
+        fli_json_u64(j, percentiles[i].name, histogram_percentile(h, percentiles[i].per_mille));
     }
-    cli_json_end_object(j);
+    fli_json_end_object(j);
 }
 
 static void print_json(const struct bench *b)
 {
     const struct loadgen_result *r = &b->result;
-    struct cli_json j = cli_json_begin(stdout);
-    cli_json_array(&j, "nodes");
+    struct fli_json j = cli_json_begin();
+    fli_json_array(&j, "nodes");
     for (uint32_t i = 0; i < b->config.n_nodes; i++) {
-        cli_json_text(&j, NULL, b->nodes[i].text);
+        fli_json_text(&j, NULL, b->nodes[i].text);
     }
-    cli_json_end_array(&j);
-    cli_json_u64(&j, "clients", b->config.clients);
-    cli_json_u64(&j, "in_flight", b->config.in_flight);
-    cli_json_bool(&j, "tls", b->with.tls);
-    cli_json_u64(&j, "measured_ms", (uint64_t)(r->seconds * 1000));
-    cli_json_u64(&j, "pairs", r->pairs);
-    cli_json_u64(&j, "pairs_per_s", r->seconds > 0 ? (uint64_t)((double)r->pairs / r->seconds) : 0);
-    cli_json_u64(&j, "refused", r->refused);
-    cli_json_u64(&j, "errors", r->errors);
+    fli_json_end_array(&j);
+    fli_json_u64(&j, "clients", b->config.clients);
+    fli_json_u64(&j, "in_flight", b->config.in_flight);
+    fli_json_bool(&j, "tls", b->with.tls);
+    fli_json_u64(&j, "measured_ms", (uint64_t)(r->seconds * 1000));
+    fli_json_u64(&j, "pairs", r->pairs);
+    fli_json_u64(&j, "pairs_per_s", r->seconds > 0 ? (uint64_t)((double)r->pairs / r->seconds) : 0);
+    fli_json_u64(&j, "refused", r->refused);
+    fli_json_u64(&j, "errors", r->errors);
     json_histogram(&j, "acquire_ns", &r->acquire);
     json_histogram(&j, "release_ns", &r->release);
     if (b->locks.handoff != NULL) {
         json_histogram(&j, "handoff_ns", &b->handoff);
     }
-    cli_json_finish(&j);
+    cli_json_print(&j, stdout);
 }
 
 static const struct cli_column columns[] = {

@@ -160,35 +160,35 @@ static bool stopped(void *ctx)
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
-static void put_percentiles(struct cli_json *j, const char *key, const struct histogram *h)
+static void put_percentiles(struct fli_json *j, const char *key, const struct histogram *h)
 {
-    cli_json_object(j, key);
-    cli_json_u64(j, "n", h->n);
-    cli_json_u64(j, "p50", histogram_percentile(h, 500));
-    cli_json_u64(j, "p90", histogram_percentile(h, 900));
-    cli_json_u64(j, "p99", histogram_percentile(h, 990));
-    cli_json_u64(j, "p999", histogram_percentile(h, 999));
-    cli_json_u64(j, "max", h->max_ns);
-    cli_json_end_object(j);
+    fli_json_object(j, key);
+    fli_json_u64(j, "n", h->n);
+    fli_json_u64(j, "p50", histogram_percentile(h, 500));
+    fli_json_u64(j, "p90", histogram_percentile(h, 900));
+    fli_json_u64(j, "p99", histogram_percentile(h, 990));
+    fli_json_u64(j, "p999", histogram_percentile(h, 999));
+    fli_json_u64(j, "max", h->max_ns);
+    fli_json_end_object(j);
 }
 
 static void print_result(const struct loadgen_result *r, const struct histogram *handoff)
 {
-    struct cli_json j = cli_json_begin(stdout);
-    cli_json_u64(&j, "pairs", r->pairs);
-    cli_json_u64(&j, "all_pairs", r->all_pairs);
-    cli_json_u64(&j, "refused", r->refused);
-    cli_json_u64(&j, "errors", r->errors);
-    cli_json_u64(&j, "measured_ns", (uint64_t)(r->seconds * 1e9));
+    struct fli_json j = cli_json_begin();
+    fli_json_u64(&j, "pairs", r->pairs);
+    fli_json_u64(&j, "all_pairs", r->all_pairs);
+    fli_json_u64(&j, "refused", r->refused);
+    fli_json_u64(&j, "errors", r->errors);
+    fli_json_u64(&j, "measured_ns", (uint64_t)(r->seconds * 1e9));
     put_percentiles(&j, "acquire", &r->acquire);
     put_percentiles(&j, "release", &r->release);
     if (handoff->n > 0) {
         put_percentiles(&j, "handoff", handoff);
     }
     if (r->first_error[0] != '\0') {
-        cli_json_text(&j, "first_error", r->first_error);
+        fli_json_text(&j, "first_error", r->first_error);
     }
-    cli_json_finish(&j);
+    cli_json_print(&j, stdout);
 }
 
 /* ---- the probe ------------------------------------------------------------------------------- */

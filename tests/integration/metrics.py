@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -170,6 +171,15 @@ class OneNode(Case):
         self.assertEqual(get_answered(self.address, '/api/lock?name=' + 'n' * 255)[0], 200)
         self.assertEqual(get_answered(self.address, '/api/lock?name=' + 'n' * 256)[0], 400)
         self.assertEqual(get_answered(self.address, '/api/other')[0], 404)
+
+    def test_the_page_keeps_back_what_the_tool_does(self):
+        """Every character of src/base/escape.h, and no other, is replaced by the one function through which the page writes."""
+        page = get(self.address, '/')[1]
+        kept = re.compile(re.search(r'const kept = /(\[.*?\])/g;', page).group(1))
+        wanted = {*range(0x20), *range(0x7f, 0xa0), 0x61c, 0x200e, 0x200f, *range(0x2028, 0x202f), *range(0x2066, 0x206a)}
+        self.assertEqual({c for c in range(0x10000) if kept.match(chr(c))}, wanted)
+        self.assertRegex(page, r"const esc = s => .*\.replace\(kept, '.ufffd'\);")
+        self.assertIn('const show = s => esc(plain(s));', page)
 
     def test_nothing_can_be_changed_and_no_strange_name_leads_here(self):
         for method in ('POST', 'PUT', 'DELETE', 'OPTIONS'):

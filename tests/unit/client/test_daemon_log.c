@@ -43,9 +43,23 @@ TEST(test_bytes)
     expect_line((struct log_entry_text){.message = "a\nb\033[2J\x7f caf\xc3\xa9"},
                 AT " info    part     a\\x0ab\\x1b[2J\\x7f caf\xc3\xa9\n");
     expect_line((struct log_entry_text){.message = "caf\xc3\xa9 \xff"},
-                AT " info    part     caf\\xc3\\xa9 \\xff\n");
+                AT " info    part     caf\xc3\xa9 \\xff\n");
     expect_line((struct log_entry_text){.message = "a \"b\" \\ \n\xff", .style = LOG_JSON},
-                JSON_HEAD "a \\\"b\\\" \\\\ \\\\x0a\\\\xff\"}\n");
+                JSON_HEAD "a \\\"b\\\" \\\\ \\u000a\\ufffd\"}\n");
+}
+
+/* What turns a text or controls a terminal (base/escape.h). */
+TEST(test_marks)
+{
+    static const char marks[] = "a\xe2\x80\xae"
+                                "b\xc2\x9b"
+                                "c\xd8\x9c"
+                                "d k=\xe2\x81\xa6";
+    expect_line((struct log_entry_text){.message = marks},
+                AT " info    part     a\\xe2\\x80\\xaeb\\xc2\\x9bc\\xd8\\x9cd "
+                   "k=\\xe2\\x81\\xa6\n");
+    expect_line((struct log_entry_text){.message = marks, .style = LOG_JSON},
+                JSON_HEAD "a\\u202eb\\u009bc\\u061cd\",\"k\":\"\\u2066\"}\n");
 }
 
 TEST(test_fields)

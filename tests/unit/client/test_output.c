@@ -23,112 +23,27 @@ static void expect(FILE *f, const char *expected)
     text = NULL;
 }
 
-/* ---- UTF-8 ----------------------------------------------------------------------------------- */
+/* ---- texts ----------------------------------------------------------------------------------- */
 
-TEST(test_utf8)
-{
-    static const struct {
-        const char *data;
-        bool good;
-    } rows[] = {
-        {"", true},
-        {"plain", true},
-        {"Z\xc3\xbcrich", true},
-        {"\xe2\x82\xac", true},
-        {"\xf0\x9f\x94\x92", true},
-        {"\xf4\x8f\xbf\xbf", true},  /* U+10FFFF */
-        {"\xf4\x90\x80\x80", false}, /* above it */
-        {"\xc0\x80", false},         /* overlong */
-        {"\xc1\xbf", false},
-        {"\xe0\x9f\xbf", false},
-        {"\xf0\x8f\xbf\xbf", false},
-        {"\xed\xa0\x80", false}, /* surrogate */
-        {"\xed\x9f\xbf", true},
-        {"\xee\x80\x80", true},
-        {"\x80", false},
-        {"\xc3", false},
-        {"\xe2\x82", false},
-        {"\xf0\x9f\x94", false},
-        {"\xff", false},
-        {"a\xc3(", false},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        assert_int_equal(cli_is_utf8(fl_str(rows[i].data)), rows[i].good);
-    }
-}
-
+/* What may be printed is for base/escape.h to say; here it is asked. */
 TEST(test_safe_text)
 {
-    static const struct {
-        struct fl_bytes in;
-        const char *out;
-    } rows[] = {
-        {{"plain", 5}, "plain"},
-        {{"Z\xc3\xbc", 3}, "Z\xc3\xbc"},
-        {{"a\0b", 3}, "a\\x00b"},
-        {{"\x1b[2J\x7f\n\t", 7}, "\\x1b[2J\\x7f\\x0a\\x09"},
-        {{"\xc2\x9b"
-          "31m",
-          5},
-         "\\xc2\\x9b31m"}, /* CSI as one character */
-        {{"\xc2\xa0", 2}, "\xc2\xa0"},
-        {{"\xff\xc3", 2}, "\\xff\\xc3"},
-        {{"C:\\x", 4}, "C:\\x5cx"},
-        {{NULL, 0}, ""},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        FILE *f = begin();
-        cli_print_safe(f, rows[i].in);
-        expect(f, rows[i].out);
-    }
-}
-
-/* ---- JSON ------------------------------------------------------------------------------------ */
-
-TEST(test_json_structure)
-{
     FILE *f = begin();
-    struct cli_json j = cli_json_begin(f);
-    cli_json_array(&j, "a");
-    cli_json_end_array(&j);
-    cli_json_array(&j, "b");
-    cli_json_u64(&j, NULL, 0);
-    cli_json_u64(&j, NULL, UINT64_MAX);
-    cli_json_object(&j, NULL);
-    cli_json_end_object(&j);
-    cli_json_object(&j, NULL);
-    cli_json_bool(&j, "t", true);
-    cli_json_bool(&j, "f", false);
-    cli_json_null(&j, "n");
-    cli_json_end_object(&j);
-    cli_json_end_array(&j);
-    cli_json_text(&j, "c", "");
-    cli_json_finish(&j);
-    expect(f, "{\"a\":[],\"b\":[0,18446744073709551615,{},{\"t\":true,\"f\":false,\"n\":null}],"
-              "\"c\":\"\"}\n");
+    cli_print_safe(f, fl_str("Z\xc3\xbc \x1b[2J \xe2\x80\xae \xc2\x9b C:\\x"));
+    expect(f, "Z\xc3\xbc \\x1b[2J \\xe2\\x80\\xae \\xc2\\x9b C:\\x5cx");
 }
 
-TEST(test_json_strings)
+/* One object after the other, each on a line of its own. */
+TEST(test_json)
 {
-    static const struct {
-        struct fl_bytes in;
-        const char *out;
-    } rows[] = {
-        {{"a\"b\\c/", 6}, "{\"k\":\"a\\\"b\\\\c/\"}\n"},
-        {{"\0\x1f\x7f\n", 4}, "{\"k\":\"\\u0000\\u001f\\u007f\\u000a\"}\n"},
-        {{"\xf0\x9f\x94\x92", 4}, "{\"k\":\"\xf0\x9f\x94\x92\"}\n"},
-        {{"\xff", 1}, "{\"k\":\"\\ufffd\",\"k_base64\":\"/w==\"}\n"},
-        {{"\xff\xfe", 2}, "{\"k\":\"\\ufffd\\ufffd\",\"k_base64\":\"//4=\"}\n"},
-        {{"\xff\xfe\0", 3}, "{\"k\":\"\\ufffd\\ufffd\\u0000\",\"k_base64\":\"//4A\"}\n"},
-        {{"ab\xc3", 3}, "{\"k\":\"ab\\ufffd\",\"k_base64\":\"YWLD\"}\n"},
-        {{NULL, 0}, "{\"k\":\"\"}\n"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (unsigned i = 0; i < 2; i++) {
         FILE *f = begin();
-        struct cli_json j = cli_json_begin(f);
-        cli_json_bytes(&j, "k", rows[i].in);
-        cli_json_finish(&j);
-        expect(f, rows[i].out);
+        struct fli_json j = cli_json_begin();
+        fli_json_array(&j, "a");
+        fli_json_end_array(&j);
+        fli_json_text(&j, "b", "\xe2\x80\xae");
+        cli_json_print(&j, f);
+        expect(f, "{\"a\":[],\"b\":\"\\u202e\"}\n");
     }
 }
 

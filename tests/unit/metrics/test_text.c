@@ -1,7 +1,6 @@
 /* test_text.c: the bytes a scraper and the page read, and buffers that are too small. */
 #include "../../lib/unit.h"
 
-#include "metrics/json.h"
 #include "metrics/text.h"
 
 static void expect(const struct fli_buf *b, const char *text)
@@ -59,74 +58,12 @@ TEST(a_full_buffer_is_told)
     for (size_t max = 1; max < 120; max++) {
         struct fli_buf b;
         struct metrics_text t;
-        struct json j;
         fli_buf_init(&b, max);
         metrics_text_init(&t, &b);
         metrics_counter(&t, "a_total", "Help that is long enough to be cut off somewhere in it.",
                         1);
         metrics_gauge(&t, "b", "More of that, so that it never fits in any of these.", 2);
         assert_int_equal(t.rc, FL_ELIMIT);
-        fli_buf_clear(&b);
-        json_init(&j, &b);
-        json_text(&j, NULL,
-                  "0123456789012345678901234567890123456789012345678901234567890123456789"
-                  "01234567890123456789012345678901234567890123456789");
-        assert_int_equal(j.rc, FL_ELIMIT);
         fli_buf_fini(&b);
     }
-}
-
-/* Longer than what is gathered on the way, with and without escapes. */
-TEST(json_of_long_texts)
-{
-    for (size_t len = 0; len < 1200; len++) {
-        struct fli_buf b;
-        struct json j;
-        uint8_t bytes[1200];
-        memset(bytes, 'a', len);
-        bytes[len / 2] = ' ';
-        fli_buf_init(&b, 4096);
-        json_init(&j, &b);
-        json_bytes(&j, NULL, (struct fli_slice){bytes, len});
-        assert_int_equal(j.rc, 0);
-        assert_int_equal(b.len, 2 + len + (len > 0 ? 2 : 0));
-        memset(bytes, 0xff, len);
-        fli_buf_clear(&b);
-        json_init(&j, &b);
-        json_bytes(&j, NULL, (struct fli_slice){bytes, len});
-        assert_int_equal(b.len, 2 + 3 * len);
-        assert_true(b.data[0] == '"' && b.data[b.len - 1] == '"');
-        for (size_t i = 0; i < len; i++) {
-            assert_memory_equal(b.data + 1 + 3 * i, "%FF", 3);
-        }
-        fli_buf_fini(&b);
-    }
-}
-
-TEST(json_of_all_kinds)
-{
-    struct fli_buf b;
-    struct json j;
-    const uint8_t bytes[] = {'a', ' ', 0, 0xff, '%', '"', '<', '~'};
-    fli_buf_init(&b, 4096);
-    json_init(&j, &b);
-    json_open(&j, NULL, '{');
-    json_number(&j, "n", UINT64_MAX);
-    json_flag(&j, "t", true);
-    json_flag(&j, "f", false);
-    json_text(&j, "s", "a\"b\\c\n</script>");
-    json_text(&j, "null", NULL);
-    json_bytes(&j, "b", (struct fli_slice){bytes, sizeof bytes});
-    json_open(&j, "l", '[');
-    json_number(&j, NULL, 1);
-    json_open(&j, NULL, '{');
-    json_close(&j, '}');
-    json_close(&j, ']');
-    json_close(&j, '}');
-    assert_int_equal(j.rc, 0);
-    assert_int_equal(j.depth, 0);
-    expect(&b, "{\"n\":18446744073709551615,\"t\":true,\"f\":false,"
-               "\"s\":\"a\\u0022b\\u005cc\\u000a\\u003c/script>\",\"null\":null,"
-               "\"b\":\"a%20%00%FF%25%22%3C~\",\"l\":[1,{}]}");
-    fli_buf_fini(&b);
 }
