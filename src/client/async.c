@@ -82,7 +82,7 @@ int fl_async_create(const char *nodes, const struct fl_client_options *options, 
 static void call_delete(struct fl_call *call)
 {
     fli_list_remove(&call->in);
-    free(call->lock);
+    fli_lock_discard(call->lock);
     free(call);
 }
 
@@ -91,6 +91,7 @@ static void end_locks(struct fl_async *a)
     struct fli_list *at;
     while ((at = fli_list_pop(&a->locks)) != NULL) {
         struct fl_lock *lock = FLI_CONTAINER_OF(at, struct fl_lock, in);
+        fli_due_remove(&a->engine.dues, &lock->due);
         fli_lease_end(&lock->lease, FL_LOST_RELEASED);
         lock->reported = FL_HOLD_LOST;
         lock->renewal = NULL;
@@ -109,9 +110,7 @@ static void forget(struct fl_async *a)
     if (!whole) {
         fli_list_init(&a->calls);
         fli_list_init(&a->locks);
-        fli_list_init(&a->engine.ops);
-        fli_list_init(&a->engine.ended);
-        a->engine.idle.n = 0;
+        fli_engine_abandon(&a->engine);
     }
     FLI_LIST_FOREACH(at, &a->calls)
     {
@@ -157,8 +156,8 @@ void fl_async_destroy(fl_async *a)
     while ((at = fli_list_first(&a->calls)) != NULL) {
         call_delete(FLI_CONTAINER_OF(at, struct fl_call, in));
     }
-    fli_engine_fini(&a->engine);
     end_locks(a);
+    fli_engine_fini(&a->engine);
     a->closed = true;
     bool last = fli_async_unref(a);
     (void)pthread_mutex_unlock(&a->mutex);

@@ -26,6 +26,7 @@ struct fl_async {
 
 struct fl_lock {
     struct fli_list in;
+    struct fli_due due;
     struct fl_async *async;
     uint64_t
         process; /* that holds it: in a child it is lost, and nothing else of it is looked at */
@@ -60,6 +61,8 @@ void fli_async_free(struct fl_async *a);
 /* Makes a lock that is not held yet. NULL: out of memory. hold may be NULL. */
 struct fl_lock *fli_lock_make(struct fl_async *a, const struct fli_held *held,
                               const struct fl_hold_options *hold) FLI_MUST_USE;
+
+void fli_lock_discard(struct fl_lock *lock); /* that never was; NULL is fine */
 
 /* From now on it is held, renewed, and believed in until lease_until_ms. */
 void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_ms);

@@ -53,8 +53,9 @@ static inline void fli_attempts_cancel(struct fli_attempts *a,
                                        uint64_t now_ms)
 {
     enum fli_call_want want = given_up->order.want;
+    bool leaves = want == FLI_WANT_SEND; /* its bytes may leave behind those of other calls */
     bool sent = want == FLI_WANT_ANSWER || want == FLI_WANT_PROBE || want == FLI_WANT_ASK_OTHER;
-    if ((sent || given_up->unknown) && last != 0) {
+    if ((leaves || sent || given_up->unknown) && last != 0) {
         fli_attempts_uncertain(a, last, now_ms);
     }
 }

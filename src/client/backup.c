@@ -1,4 +1,4 @@
-/* backup.c: see backup.h. All requests use one connection and ask for one piece each, so a slow
+/* backup.c: see backup.h. Each request asks for one piece, so a slow
  * disk here slows down nothing at the node. */
 #include "client/backup.h"
 
@@ -10,7 +10,6 @@
 
 struct fetch {
     struct fli_caller *k;
-    struct fli_link link;
     struct fli_ask ask;
     uint32_t node;
     uint64_t timeout_ms;
@@ -21,7 +20,7 @@ struct fetch {
 static int begin(struct fetch *f)
 {
     redisReply *reply = NULL;
-    int rc = fli_caller_ask(f->k, &f->link, f->node, &f->ask, f->timeout_ms, &reply);
+    int rc = fli_caller_once(f->k, f->node, &f->ask, f->timeout_ms, &reply);
     if (rc != 0) {
         return rc;
     }
@@ -38,8 +37,7 @@ static int ask_for_piece(struct fetch *f, redisReply **ret)
     const struct timespec pause = {.tv_nsec = ASK_AGAIN_NS};
     uint64_t until_ms = f->ask.token == 0 ? UINT64_MAX : fli_clock_ms() + f->timeout_ms;
     int rc = FL_ENOTHELD;
-    while ((rc = fli_caller_ask(f->k, &f->link, f->node, &f->ask, f->timeout_ms, ret)) ==
-           FL_ENOTHELD) {
+    while ((rc = fli_caller_once(f->k, f->node, &f->ask, f->timeout_ms, ret)) == FL_ENOTHELD) {
         if (fli_clock_ms() >= until_ms) {
             return fli_caller_fail(f->k, FL_ETIMEOUT,
                                    "the node gave no more of the backup in time: its disk is slow "
@@ -79,11 +77,9 @@ int fli_backup(struct fli_caller *k, enum fli_ask_op op, uint32_t node, uint64_t
                       .sink = sink,
                       .arg = arg};
     size_t len = 1;
-    fli_link_init(&f.link);
     int rc = begin(&f);
     while (rc == 0 && len > 0) {
         rc = next(&f, &len);
     }
-    fli_link_close(&f.link);
     return rc;
 }

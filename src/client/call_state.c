@@ -118,7 +118,8 @@ static uint32_t others(const struct fli_call_state *f)
 /* Whether another node may be asked; only for requests whose answer is due at once. */
 static bool may_ask(const struct fli_call_state *f)
 {
-    return f->ask_ms != 0 && f->config.repeat != FLI_REPEAT_NEVER && others(f) > 0;
+    return f->ask_ms != 0 && !f->config.once && f->config.repeat != FLI_REPEAT_NEVER &&
+           others(f) > 0;
 }
 
 /* While the server holds its answer back, probes check the node, so that a hang is noticed long
@@ -192,6 +193,10 @@ static void sent(struct fli_call_state *f, uint64_t now_ms)
 
 static void pause_then_next(struct fli_call_state *f, uint64_t now_ms)
 {
+    if (f->config.once) {
+        time_over(f, now_ms);
+        return;
+    }
     uint64_t most_ms = PAUSE_FIRST_MS << (f->rounds < 6 ? f->rounds : 6);
     uint64_t pause_ms = 1 + random_below(f, least(most_ms, PAUSE_MAX_MS));
     f->rounds++;
@@ -224,7 +229,7 @@ static uint32_t next_node(struct fli_call_state *f)
 static void try_next(struct fli_call_state *f, uint64_t now_ms)
 {
     f->failures++;
-    if (f->failures >= f->config.nodes) {
+    if (f->config.once || f->failures >= f->config.nodes) {
         pause_then_next(f, now_ms);
     } else {
         want_connect(f, now_ms, next_node(f));
@@ -263,7 +268,7 @@ static void answered_uncertain(struct fli_call_state *f, uint64_t now_ms)
     if (!note_unknown(f)) {
         return;
     }
-    if (f->stayed) {
+    if (f->stayed || f->config.once) {
         try_next(f, now_ms);
         return;
     }

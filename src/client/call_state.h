@@ -70,6 +70,7 @@ struct fli_call_order {
 };
 
 enum fli_call_event {
+    FLI_EVENT_NONE, /* is never reported */
     FLI_EVENT_CONNECTED,
     FLI_EVENT_UNREACHABLE,
     FLI_EVENT_SENT,
@@ -107,6 +108,7 @@ struct fli_call_config {
     uint64_t wait_ms;     /* how long the server may hold the answer back; 0: it answers at once */
     uint64_t ttl_ms;      /* of the lease that begins with a yes; 0: none does */
     bool confirm;         /* a yes that came late is renewed at once (ACQUIRE) */
+    bool once;            /* one attempt, at `start` and no other node */
     uint64_t seed;        /* of the jitter */
 };
 

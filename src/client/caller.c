@@ -41,7 +41,7 @@ static void append_troubles(struct fli_caller *k)
     for (uint32_t i = 0; i <= k->engine.n_nodes && len < sizeof k->error; i++) {
         if (k->trouble[i][0] != '\0') {
             int n = snprintf(k->error + len, sizeof k->error - len, "%s%s: %s", before,
-                             k->engine.places[i].node.text, k->trouble[i]);
+                             k->engine.nodes[i].place.node.text, k->trouble[i]);
             len += (size_t)n;
             before = "; ";
         }
@@ -190,6 +190,37 @@ int fli_caller_own(struct fli_caller *k)
                                      "connections of its own");
 }
 
+/* Waits until the call has ended. False: it was interrupted. */
+static bool wait_for_end(struct fli_caller *k, const struct outcome *o, struct fli_engine_call *op,
+                         bool tells)
+{
+    uint64_t silent_ms = tells ? fli_clock_ms() + FLI_SILENCE_MS : 0;
+    for (fli_engine_process(&k->engine); !o->over; fli_engine_process(&k->engine)) {
+        if (is_stopped(k)) {
+            fli_engine_cancel(op);
+            fli_caller_fail(k, 0, "it was interrupted");
+            return false;
+        }
+        silent_ms = wait_for_events(k, silent_ms);
+    }
+    return true;
+}
+
+static int start(struct fli_caller *k, const struct fli_ask *ask,
+                 const struct fli_call_times *times, struct outcome *o,
+                 struct fli_engine_call **ret)
+{
+    memset(k->trouble, 0, sizeof k->trouble);
+    k->error[0] = '\0';
+    k->without = false;
+    int rc = fli_caller_own(k);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = fli_engine_start(&k->engine, ask, times, on_ended, o, ret);
+    return rc == 0 ? 0 : fli_caller_fail(k, rc, "%s", fl_strerror(rc));
+}
+
 int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply **ret_reply,
                    uint64_t *ret_lease_ms)
 {
@@ -198,25 +229,12 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
     uint64_t timeout_ms = call->timeout_ms != 0 ? call->timeout_ms : k->engine.timeout_ms;
     const struct fli_call_times times = {.deadline_ms = fli_clock_ms() + call->wait_ms + timeout_ms,
                                          .wait_ms = call->wait_ms};
-    memset(k->trouble, 0, sizeof k->trouble);
-    k->error[0] = '\0';
-    k->without = false;
-    int rc = fli_caller_own(k);
+    int rc = start(k, &call->ask, &times, &o, &op);
     if (rc != 0) {
         return rc;
     }
-    rc = fli_engine_start(&k->engine, &call->ask, &times, on_ended, &o, &op);
-    if (rc != 0) {
-        return fli_caller_fail(k, rc, "%s", fl_strerror(rc));
-    }
-    bool is_told = k->on_trouble != NULL && call->wait_ms == 0;
-    uint64_t silent_ms = is_told ? fli_clock_ms() + FLI_SILENCE_MS : 0;
-    for (fli_engine_process(&k->engine); !o.over; fli_engine_process(&k->engine)) {
-        if (is_stopped(k)) {
-            fli_engine_cancel(op);
-            return fli_caller_fail(k, FL_EUNCERTAIN, "it was interrupted");
-        }
-        silent_ms = wait_for_events(k, silent_ms);
+    if (!wait_for_end(k, &o, op, k->on_trouble != NULL && call->wait_ms == 0)) {
+        return FL_EUNCERTAIN;
     }
     if (o.ended.status != 0) {
         explain(k, call, o.ended.status, timeout_ms);
@@ -232,70 +250,28 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
     return o.ended.status;
 }
 
-static int code_of(enum fli_call_event event, int code)
+int fli_caller_once(struct fli_caller *k, uint32_t node, const struct fli_ask *ask,
+                    uint64_t timeout_ms, redisReply **ret_reply)
 {
-    switch (event) {
-    case FLI_EVENT_NO:
-        return FL_ENOTHELD;
-    case FLI_EVENT_BUSY:
-        return FL_EBUSY;
-    case FLI_EVENT_NOLEADER:
-        return FL_ENOLEADER;
-    default:
-        return code != 0 ? code : FL_EPROTO;
-    }
-}
-
-/* Errors below the answers are in link->error. */
-static int exchange(struct fli_caller *k, struct fli_link *link, uint32_t node,
-                    const struct fli_ask *ask, uint64_t until_ms, redisReply **ret)
-{
-    struct fli_buf out;
-    fli_buf_init(&out, FLI_REQUEST_MAX);
-    int rc = fli_ask_encode(ask, 0, &out);
-    if (rc == 0 && link->reader == NULL) {
-        const struct fli_node *at = &k->engine.places[node].node;
-        rc = fli_link_connect(link, &k->engine.tls, at->host, at->port, until_ms);
-    }
-    rc = rc == 0 ? fli_link_send(link, out.data, out.len, until_ms) : rc;
-    rc = rc == 0 ? fli_link_receive(link, until_ms, ret) : rc;
-    fli_buf_fini(&out);
-    return rc;
-}
-
-int fli_caller_ask(struct fli_caller *k, struct fli_link *link, uint32_t node,
-                   const struct fli_ask *ask, uint64_t timeout_ms, redisReply **ret_reply)
-{
+    struct outcome o = {.over = false};
+    struct fli_engine_call *op;
+    uint64_t most_ms = timeout_ms != 0 ? timeout_ms : k->engine.timeout_ms;
+    const struct fli_call_times times = {
+        .deadline_ms = fli_clock_ms() + most_ms, .once = true, .node = node};
     FLI_ASSERT(node < k->engine.n_nodes);
-    const char *name = k->engine.places[node].node.text;
-    redisReply *reply = NULL;
-    int code = 0;
-    uint64_t until_ms = fli_clock_ms() + (timeout_ms != 0 ? timeout_ms : k->engine.timeout_ms);
-    k->error[0] = '\0';
-    int rc = exchange(k, link, node, ask, until_ms, &reply);
+    int rc = start(k, ask, &times, &o, &op);
     if (rc != 0) {
-        fli_caller_fail(k, rc, "%s: %s", name, link->error);
-        fli_link_close(link);
-        return rc == FL_EIO ? FL_ENOCONN : rc;
+        return rc;
     }
-    enum fli_call_event event = fli_ask_classify(ask->op, reply, &code);
-    if (event == FLI_EVENT_YES) {
-        *ret_reply = reply;
+    if (!wait_for_end(k, &o, op, false)) {
+        return FL_EUNCERTAIN;
+    }
+    if (o.ended.status == 0) {
+        *ret_reply = o.ended.reply;
         return 0;
     }
-    fli_caller_fail(k, 0, "%s answered: %s", name,
-                    reply->type == REDIS_REPLY_ERROR ? reply->str : "nothing of use");
-    freeReplyObject(reply);
-    return code_of(event, code);
-}
-
-int fli_caller_once(struct fli_caller *k, uint32_t node, enum fli_ask_op op, uint64_t timeout_ms,
-                    redisReply **ret_reply)
-{
-    const struct fli_ask ask = {.op = op};
-    struct fli_link link;
-    fli_link_init(&link);
-    int rc = fli_caller_ask(k, &link, node, &ask, timeout_ms, ret_reply);
-    fli_link_close(&link);
-    return rc;
+    freeReplyObject(o.ended.reply);
+    const char *name = k->engine.nodes[node].place.node.text;
+    const char *text = k->trouble[node][0] != '\0' ? k->trouble[node] : fl_strerror(o.ended.status);
+    return fli_caller_fail(k, o.ended.status, "%s: %s", name, text);
 }

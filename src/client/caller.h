@@ -50,16 +50,10 @@ int fli_caller_own(struct fli_caller *k) FLI_MUST_USE;
 int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply **ret_reply,
                    uint64_t *ret_lease_ms) FLI_MUST_USE;
 
-/* Asks one node once, on a connection of its own. 0; FL_ENOCONN, FL_ETIMEOUT, FL_EPROTO, or the
- * code of a refusal. */
-int fli_caller_once(struct fli_caller *k, uint32_t node, enum fli_ask_op op, uint64_t timeout_ms,
-                    redisReply **ret_reply) FLI_MUST_USE;
-
-/* The same for any request, on a connection that stays open: `link` is opened if it is closed, and
- * closed after anything but an answer. FL_ENOTHELD for a "no"; FL_EBUSY, FL_ENOLEADER. */
-int fli_caller_ask(struct fli_caller *k, struct fli_link *link, uint32_t node,
-                   const struct fli_ask *ask, uint64_t timeout_ms,
-                   redisReply **ret_reply) FLI_MUST_USE;
+/* Makes one attempt at this node and no other. 0; FL_ENOCONN, FL_ETIMEOUT, FL_EPROTO, FL_EBUSY,
+ * FL_ENOLEADER; FL_ENOTHELD for a "no"; or the code of a refusal. */
+int fli_caller_once(struct fli_caller *k, uint32_t node, const struct fli_ask *ask,
+                    uint64_t timeout_ms, redisReply **ret_reply) FLI_MUST_USE;
 
 /* For programs that are interrupted: every later call ends when fd is readable; -1: none does. */
 void fli_client_stop_at(fl_client *c, int fd);

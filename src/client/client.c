@@ -561,7 +561,7 @@ size_t fl_client_nodes(const fl_client *c)
 
 const char *fl_client_node(const fl_client *c, size_t index)
 {
-    return index < c->caller.engine.n_nodes ? c->caller.engine.places[index].node.text : NULL;
+    return index < c->caller.engine.n_nodes ? c->caller.engine.nodes[index].place.node.text : NULL;
 }
 
 int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
@@ -580,10 +580,10 @@ int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_
     if (index >= c->caller.engine.n_nodes) {
         return fli_caller_fail(&c->caller, FL_EINVAL, "there is no node number %zu", index);
     }
+    const struct fli_ask info = {.op = FLI_ASK_INFO};
     redisReply *reply = NULL;
     int rc = fli_caller_check_timeout(&c->caller, timeout_ms);
-    rc = rc == 0 ? fli_caller_once(&c->caller, (uint32_t)index, FLI_ASK_INFO, timeout_ms, &reply)
-                 : rc;
+    rc = rc == 0 ? fli_caller_once(&c->caller, (uint32_t)index, &info, timeout_ms, &reply) : rc;
     if (rc != 0) {
         return rc;
     }
@@ -592,7 +592,7 @@ int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_
     if (ret->role[0] == '\0') { /* a Redis answers INFO too */
         return fli_caller_fail(&c->caller, FL_EPROTO,
                                "%s answers, but is not a fencelockd: its INFO has no node_role",
-                               c->caller.engine.places[index].node.text);
+                               c->caller.engine.nodes[index].place.node.text);
     }
     return 0;
 }

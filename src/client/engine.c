@@ -11,40 +11,13 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/timer.h"
-#include "client/watched.h"
+#include "client/channel.h"
 
 #define LEARN_EVERY_MS UINT64_C(10000)
 #define SHUN_MS UINT64_C(30000)
 #define SILENT_MS UINT64_C(10000)
-#define TEXT_SIZE 512u
 
-struct fli_engine_call {
-    struct fli_list in; /* the list of calls under way, or of ended ones */
-    struct fli_engine *engine;
-    struct fli_ask ask;
-    struct fli_call_state call_state;
-    bool begun;                /* the present order is being carried out */
-    unsigned tried;            /* of the addresses of the node that is being connected to */
-    uint64_t address_until_ms; /* when the next address is tried; UINT64_MAX: not */
-    unsigned owed; /* 1: the answer to LEADER comes first, then the one that is wanted */
-    uint32_t link_node;
-    struct fli_watched main;
-    struct fli_watched probe; /* of WANT_PROBE, or of the health probe */
-    struct fli_health_probe health_probe;
-    size_t sent;
-    struct fli_buf out;
-    redisReply *reply;
-    fli_ended_cb done;
-    void *arg;
-    char trouble[TEXT_SIZE];
-    char error[TEXT_SIZE + 128];
-    struct fl_bytes also[FL_NAMES_MAX - 1];
-    char bytes[]; /* the texts of the request */
-};
-
-/* ---- places ---------------------------------------------------------------------------------- */
-
-static int init_places(struct fli_engine *e, const char *nodes)
+static int init_nodes(struct fli_engine *e, const char *nodes)
 {
     char errmsg[128];
     struct fli_node parsed[FL_NODES_MAX];
@@ -53,25 +26,38 @@ static int init_places(struct fli_engine *e, const char *nodes)
         return rc;
     }
     for (uint32_t i = 0; i < e->n_nodes; i++) {
-        e->places[i].node = parsed[i];
+        e->nodes[i].place.node = parsed[i];
     }
-    return e->blocks ? 0 : fli_engine_resolve(e);
+    return e->resolves ? 0 : fli_engine_resolve(e);
 }
 
-int fli_engine_init(struct fli_engine *e, const char *nodes, bool blocks)
+static void init_lists(struct fli_engine *e)
+{
+    fli_list_init(&e->fresh);
+    fli_list_init(&e->calls);
+    fli_list_init(&e->ended);
+    fli_list_init(&e->dirty);
+    fli_list_init(&e->closed);
+    fli_dues_init(&e->dues);
+    for (unsigned i = 0; i <= FL_NODES_MAX; i++) {
+        fli_list_init(&e->nodes[i].channels);
+        fli_list_init(&e->nodes[i].askers);
+    }
+}
+
+int fli_engine_init(struct fli_engine *e, const char *nodes, bool resolves)
 {
     memset(e, 0, sizeof *e);
-    e->blocks = blocks;
-    e->resolves = blocks;
+    e->resolves = resolves;
     e->learns_leader = true;
-    fli_list_init(&e->ops);
-    fli_list_init(&e->ended);
+    init_lists(e);
+    fli_random(&e->seed, sizeof e->seed);
     e->timeout_ms = FL_TIMEOUT_DEFAULT_MS;
     e->attempt_ms = FL_ATTEMPT_DEFAULT_MS;
     e->leader = FLI_CALL_NOBODY;
     e->silent = FLI_CALL_NOBODY;
     e->timer_ms = UINT64_MAX;
-    int rc = init_places(e, nodes);
+    int rc = init_nodes(e, nodes);
     if (rc != 0) {
         return rc;
     }
@@ -88,51 +74,43 @@ int fli_engine_init(struct fli_engine *e, const char *nodes, bool blocks)
 
 static void set_timer(struct fli_engine *e, uint64_t time_ms)
 {
-    e->timer_ms = time_ms;
-    fli_timer_set(e->timer_fd, time_ms);
+    if (e->timer_ms != time_ms) {
+        e->timer_ms = time_ms;
+        fli_timer_set(e->timer_fd, time_ms);
+    }
 }
 
-void fli_engine_wake_at(struct fli_engine *e, uint64_t time_ms)
+void fli_engine_wake(struct fli_engine *e)
+{
+    set_timer(e, 0);
+}
+
+void fli_engine_wake_for(struct fli_engine *e, uint64_t time_ms)
 {
     if (time_ms < e->timer_ms) {
         set_timer(e, time_ms);
     }
 }
 
-/* ---- connections ----------------------------------------------------------------------------- */
-
-static uint64_t least(uint64_t a, uint64_t b)
+/* SplitMix64 (Steele, Lea and Flood 2014). */
+static uint64_t random_number(struct fli_engine *e)
 {
-    return a < b ? a : b;
+    e->seed += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = e->seed;
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
 }
 
-static void watch(struct fli_engine *e, struct fli_watched *w, uint32_t events)
+uint64_t fli_engine_random(struct fli_engine *e, uint64_t below)
 {
-    fli_watched_for(w, e->epoll_fd, events);
-}
-
-/* A connection without an outstanding answer serves the next call, if it is still fresh then. */
-static void keep_idle(struct fli_engine_call *op)
-{
-    struct fli_engine *e = op->engine;
-    if (op->main.link.fd < 0) {
-        return;
-    }
-    if (op->owed != 0 || e->idle.n == FLI_IDLE_MAX ||
-        (!e->blocks && !fli_link_is_fresh(&op->main.link))) {
-        fli_watched_close(&op->main, op->engine->epoll_fd);
-        return;
-    }
-    if (e->blocks) { /* one call at a time, so one connection is enough */
-        fli_idle_drop_all(&e->idle);
-    }
-    watch(e, &op->main, 0);
-    fli_idle_keep(&e->idle, op->link_node, &op->main.link);
+    FLI_ASSERT(below > 0);
+    return random_number(e) % below;
 }
 
 /* ---- who leads ------------------------------------------------------------------------------- */
 
-static void forget_leader(struct fli_engine *e, uint32_t node)
+void fli_engine_forget_leader(struct fli_engine *e, uint32_t node)
 {
     if (e->leader != node) {
         return;
@@ -144,25 +122,17 @@ static void forget_leader(struct fli_engine *e, uint32_t node)
     e->learned_ms = 0;
 }
 
-/* Whether a call is connected to the last place: it would not notice that another node took it. */
-static bool is_last_place_in_use(const struct fli_engine *e)
+static bool is_silent(const struct fli_engine *e, uint32_t node)
 {
-    FLI_LIST_FOREACH(at, &e->ops)
-    {
-        const struct fli_engine_call *op = FLI_CONTAINER_OF(at, struct fli_engine_call, in);
-        if ((op->main.link.fd >= 0 && op->link_node == e->n_nodes) ||
-            (op->probe.link.fd >= 0 && op->health_probe.node == e->n_nodes)) {
-            return true;
-        }
-    }
-    return false;
+    return node == e->silent && fli_clock_ms() < e->silent_until_ms;
 }
 
-/* The place of this address. FLI_CALL_NOBODY: the address is of no use. */
-static uint32_t place_of(struct fli_engine *e, const char *address, size_t len)
+/* The node with this address. FLI_CALL_NOBODY: the address is of no use. */
+static uint32_t node_at(struct fli_engine *e, const char *address, size_t len)
 {
+    struct fli_engine_node *last = &e->nodes[e->n_nodes];
     for (uint32_t i = 0; i <= e->n_nodes; i++) {
-        const char *text = e->places[i].node.text;
+        const char *text = e->nodes[i].place.node.text;
         bool shunned = i == e->n_nodes && fli_clock_ms() < e->shun_ms;
         if (strlen(text) == len && memcmp(text, address, len) == 0 && !shunned) {
             return i;
@@ -170,7 +140,8 @@ static uint32_t place_of(struct fli_engine *e, const char *address, size_t len)
     }
     char errmsg[128];
     struct fli_place place = {.n = 0};
-    if (fli_clock_ms() < e->shun_ms || is_last_place_in_use(e) ||
+    /* a call that is at the last place would not notice that another node took it */
+    if (fli_clock_ms() < e->shun_ms || fli_channel_is_in_use(e, e->n_nodes) ||
         fli_node_parse(address, len, &place.node, errmsg, sizeof errmsg) != 0) {
         return FLI_CALL_NOBODY;
     }
@@ -180,28 +151,39 @@ static uint32_t place_of(struct fli_engine *e, const char *address, size_t len)
             return FLI_CALL_NOBODY;
         }
     }
-    fli_idle_drop(&e->idle, e->n_nodes);
-    e->places[e->n_nodes] = place;
+    fli_channels_drop(e, e->n_nodes);
+    last->place = place;
+    last->again_ms = 0;
+    last->failures = 0;
     return e->n_nodes;
 }
 
-static void learn_leader(struct fli_engine_call *op, const redisReply *reply)
+static void hint(struct fli_list *calls, uint32_t leader)
 {
-    struct fli_engine *e = op->engine;
+    FLI_LIST_FOREACH(at, calls)
+    {
+        struct fli_engine_call *c = FLI_CONTAINER_OF(at, struct fli_engine_call, in_channel);
+        fli_call_state_hint(&c->call_state, leader);
+    }
+}
+
+void fli_engine_leader_is(struct fli_channel *ch, const redisReply *reply)
+{
+    struct fli_engine *e = ch->engine;
     e->leader = FLI_CALL_NOBODY;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
         return;
     }
     const redisReply *address = reply->element[1];
     if (address->type == REDIS_REPLY_STRING || address->type == REDIS_REPLY_STATUS) {
-        e->leader = place_of(e, address->str, address->len);
+        e->leader = node_at(e, address->str, address->len);
     }
-    if (e->leader == e->silent && fli_clock_ms() < e->silent_until_ms) {
+    if (e->leader == FLI_CALL_NOBODY || is_silent(e, e->leader)) {
         e->leader = FLI_CALL_NOBODY;
+        return;
     }
-    if (e->leader != FLI_CALL_NOBODY) {
-        fli_call_state_hint(&op->call_state, e->leader);
-    }
+    hint(&ch->unsent, e->leader);
+    hint(&ch->awaiting, e->leader);
 }
 
 /* The call has left this node because it did not answer. For a while no call begins there, even if
@@ -210,405 +192,292 @@ static void note_silent(struct fli_engine *e, uint32_t node)
 {
     e->silent = node;
     e->silent_until_ms = fli_clock_ms() + SILENT_MS;
+    fli_engine_forget_leader(e, node);
+    e->nodes[node].place.turn++;
 }
 
 /* ---- obeying orders -------------------------------------------------------------------------- */
 
-static void note_trouble(struct fli_engine_call *op, const char *text)
+void fli_call_trouble(struct fli_engine_call *c, const char *text)
 {
-    const struct fli_engine *e = op->engine;
-    snprintf(op->trouble, sizeof op->trouble, "%s: %.300s", e->places[op->link_node].node.text,
-             text);
+    const struct fli_engine *e = c->engine;
+    snprintf(c->trouble, sizeof c->trouble, "%s: %.300s", e->nodes[c->node].place.node.text, text);
     if (e->watcher.on_trouble != NULL) {
-        e->watcher.on_trouble(e->watcher.arg, op->link_node, text);
+        e->watcher.on_trouble(e->watcher.arg, c->node, text);
     }
 }
 
-static enum fli_call_event lose(struct fli_engine_call *op, enum fli_call_event event)
+static bool may_be_held_back(const struct fli_engine_call *c)
 {
-    note_trouble(op, op->main.link.error);
-    forget_leader(op->engine, op->link_node);
-    op->engine->places[op->link_node].turn++;
-    fli_watched_close(&op->main, op->engine->epoll_fd);
-    op->owed = 0;
-    return event;
+    return c->call_state.config.wait_ms != 0 && c->call_state.order.request == FLI_REQUEST_MAIN;
 }
 
-static struct fli_place *place_to_connect(struct fli_engine *e, uint32_t node)
+/* Each of the functions below begins one kind of order. It returns true when that has ended
+ * already. */
+
+static bool begin_connect(struct fli_engine_call *c, enum fli_call_event *ret, int *ret_code)
 {
-    struct fli_place *p = &e->places[node];
-    if (e->resolves) {
-        fli_place_resolve(p, false);
+    struct fli_engine *e = c->engine;
+    const struct fli_call_order *order = &c->call_state.order;
+    bool waiting = may_be_held_back(c);
+    struct fli_channel *ch = fli_channel_get(e, order->node, order->until_ms, waiting, ret_code);
+    c->node = order->node;
+    if (ch == NULL) {
+        fli_call_trouble(c, e->nodes[c->node].error);
+        *ret = *ret_code != 0 ? FLI_EVENT_REFUSED : FLI_EVENT_UNREACHABLE;
+        return true;
     }
-    return p;
+    c->channel = ch;
+    ch->waiter = waiting ? c : ch->waiter;
+    if (ch->link.ready) {
+        *ret = FLI_EVENT_CONNECTED;
+        return true;
+    }
+    fli_list_push(&ch->joining, &c->in_channel);
+    return false;
 }
 
-/* A dead address must leave time for the addresses after it. */
-static bool begin_address(struct fli_engine_call *op, const struct fli_place *p)
+static int put(struct fli_engine_call *c)
 {
-    uint64_t now_ms = fli_clock_ms();
-    uint64_t left_ms =
-        op->call_state.order.until_ms > now_ms ? op->call_state.order.until_ms - now_ms : 0;
-    bool last = op->tried + 1 >= p->n;
-    op->address_until_ms = last ? UINT64_MAX : now_ms + left_ms / (p->n - op->tried);
-    op->tried++;
-    return fli_place_connect(p, &op->main.link, &op->engine->tls);
-}
-
-/* Goes on to the next address while there are untried ones. 0; FL_EBUSY; or the error of the last
- * one. */
-static int connect_step(struct fli_engine_call *op, struct fli_place *p, bool begun)
-{
-    for (;;) {
-        int rc = begun ? fli_link_finish(&op->main.link) : FL_ENOCONN;
-        bool slow = rc == FL_EBUSY && fli_clock_ms() >= op->address_until_ms;
-        if (rc == 0 || rc == FL_EDENIED || (rc == FL_EBUSY && !slow)) {
-            return rc;
-        }
-        if (op->tried >= p->n) {
-            return FL_ENOCONN;
-        }
-        fli_watched_close(&op->main, op->engine->epoll_fd);
-        op->engine->places[op->link_node].turn++;
-        begun = begin_address(op, p);
-    }
-}
-
-/* Takes over the health probe's connection to a node that serves. */
-static bool take_asked(struct fli_engine_call *op, uint32_t node)
-{
-    if (!fli_health_probe_is_done(&op->health_probe, node)) {
-        return false;
-    }
-    watch(op->engine, &op->probe, 0);
-    fli_link_move(&op->main.link, &op->probe.link);
-    return true;
-}
-
-/* The event for which a busy link waits. */
-static uint32_t awaited(const struct fli_link *l)
-{
-    return l->wants_read ? EPOLLIN : EPOLLOUT;
-}
-
-/* Each of the functions below carries out one kind of order. It returns false while it has to
- * wait. */
-
-static bool obey_connect(struct fli_engine_call *op, enum fli_call_event *ret, int *ret_code)
-{
-    struct fli_engine *e = op->engine;
-    uint32_t node = op->call_state.order.node;
-    struct fli_place *place = &e->places[node];
-    bool begun = true;
-    *ret = FLI_EVENT_CONNECTED;
-    if (!op->begun) {
-        if (op->main.link.fd >= 0 && op->link_node == node && op->owed == 0 &&
-            fli_link_is_fresh(&op->main.link)) {
-            return true;
-        }
-        fli_watched_close(&op->main, op->engine->epoll_fd);
-        op->owed = 0;
-        op->link_node = node;
-        if (take_asked(op, node) || fli_idle_take(&op->engine->idle, node, &op->main.link)) {
-            return true;
-        }
-        place = place_to_connect(e, node);
-        op->tried = 0;
-        begun = begin_address(op, place);
-    }
-    int rc = connect_step(op, place, begun);
-    if (rc == FL_EBUSY) {
-        watch(e, &op->main, awaited(&op->main.link));
-        return false;
-    }
-    if (rc != 0) {
-        *ret_code = rc == FL_EDENIED ? rc : 0;
-        *ret = lose(op, rc == FL_EDENIED ? FLI_EVENT_REFUSED : FLI_EVENT_UNREACHABLE);
-    }
-    return true;
-}
-
-static int encode(struct fli_engine_call *op, bool with_leader)
-{
-    fli_buf_clear(&op->out);
-    const struct fli_ask leader = {.op = FLI_ASK_LEADER};
-    int rc = with_leader ? fli_ask_encode(&leader, 0, &op->out) : 0;
-    if (rc != 0) {
-        return rc;
-    }
-    if (op->call_state.order.request == FLI_REQUEST_CONFIRM) {
+    if (c->call_state.order.request == FLI_REQUEST_CONFIRM) {
         const struct fli_ask confirm = {.op = FLI_ASK_RENEW,
-                                        .name = op->ask.name,
-                                        .token = (fl_token)op->reply->integer,
-                                        .ttl_ms = op->ask.ttl_ms};
-        return fli_ask_encode(&confirm, 0, &op->out);
+                                        .name = c->ask.name,
+                                        .token = (fl_token)c->reply->integer,
+                                        .ttl_ms = c->ask.ttl_ms};
+        return fli_channel_put(c->channel, &confirm, 0);
     }
     uint64_t now_ms = fli_clock_ms();
-    if (op->ask.op == FLI_ASK_ACQUIRE) {
-        op->ask.attempt = fli_attempts_next(&op->engine->attempts, op->ask.attempt, now_ms);
+    if (c->ask.op == FLI_ASK_ACQUIRE) {
+        c->ask.attempt = fli_attempts_next(&c->engine->attempts, c->ask.attempt, now_ms);
     }
-    return fli_ask_encode(&op->ask, fli_call_state_wait_left(&op->call_state, now_ms), &op->out);
+    return fli_channel_put(c->channel, &c->ask, fli_call_state_wait_left(&c->call_state, now_ms));
 }
 
-static bool obey_send(struct fli_engine_call *op, enum fli_call_event *ret)
+static bool begin_send(struct fli_engine_call *c, enum fli_call_event *ret)
 {
-    struct fli_engine *e = op->engine;
+    struct fli_engine *e = c->engine;
+    struct fli_channel *ch = c->channel;
     uint64_t now_ms = fli_clock_ms();
-    if (!op->begun) {
-        bool ask_leader =
-            e->learns_leader && (e->learned_ms == 0 || now_ms - e->learned_ms >= LEARN_EVERY_MS);
-        op->sent = 0;
-        if (encode(op, ask_leader) != 0) {
-            snprintf(op->main.link.error, sizeof op->main.link.error,
-                     "the request does not fit in memory");
-            *ret = lose(op, FLI_EVENT_UNSENT);
-            return true;
-        }
-        op->owed = ask_leader ? 1 : 0;
-        e->learned_ms = ask_leader ? now_ms : e->learned_ms;
+    if (e->learns_leader && (e->learned_ms == 0 || now_ms - e->learned_ms >= LEARN_EVERY_MS)) {
+        fli_channel_put_leader(ch);
     }
-    int rc = fli_link_push(&op->main.link, op->out.data, op->out.len, &op->sent);
-    if (rc == FL_EBUSY) {
-        watch(e, &op->main, awaited(&op->main.link));
-        return false;
+    if (put(c) != 0) {
+        fli_call_trouble(c, "the request does not fit in memory");
+        *ret = FLI_EVENT_UNSENT;
+        return true;
     }
-    *ret = rc == 0 ? FLI_EVENT_SENT : lose(op, FLI_EVENT_UNSENT);
-    return true;
+    c->number = ch->asked;
+    c->end = ch->queued;
+    fli_list_push(&ch->unsent, &c->in_channel);
+    return false;
 }
 
-static enum fli_call_event classify(struct fli_engine_call *op, redisReply *reply, int *ret_code)
+static enum fli_call_event classify(struct fli_engine_call *c, redisReply *reply, int *ret_code)
 {
-    bool confirming = op->call_state.order.request == FLI_REQUEST_CONFIRM;
+    bool confirming = c->call_state.order.request == FLI_REQUEST_CONFIRM;
     enum fli_call_event event =
-        fli_ask_classify(confirming ? FLI_ASK_RENEW : op->ask.op, reply, ret_code);
+        fli_ask_classify(confirming ? FLI_ASK_RENEW : c->ask.op, reply, ret_code);
     if (reply->type == REDIS_REPLY_ERROR) {
-        note_trouble(op, reply->str);
+        fli_call_trouble(c, reply->str);
     }
     if (event == FLI_EVENT_NOLEADER || event == FLI_EVENT_UNCERTAIN) {
-        op->engine->learned_ms = 0;
-        op->engine->leader = FLI_CALL_NOBODY;
+        c->engine->learned_ms = 0;
+        c->engine->leader = FLI_CALL_NOBODY;
     }
     if (confirming) {
         freeReplyObject(reply);
     } else {
         uint64_t late = fli_ask_late(reply);
-        op->ask.attempt = late > op->ask.attempt ? late : op->ask.attempt;
-        freeReplyObject(op->reply);
-        op->reply = reply;
-    }
-    if (event == FLI_EVENT_BROKEN) {
-        snprintf(op->main.link.error, sizeof op->main.link.error, "its answer makes no sense");
-        return lose(op, event);
+        c->ask.attempt = late > c->ask.attempt ? late : c->ask.attempt;
+        freeReplyObject(c->reply);
+        c->reply = reply;
     }
     return event;
 }
 
-static bool obey_answer(struct fli_engine_call *op, enum fli_call_event *ret, int *ret_code)
+void fli_call_answer(struct fli_engine_call *c, redisReply *reply)
 {
-    struct fli_engine *e = op->engine;
-    for (;;) {
-        redisReply *reply;
-        int rc = fli_link_receive(&op->main.link, 0, &reply);
-        if (rc == FL_ETIMEOUT) {
-            watch(e, &op->main, EPOLLIN);
-            return false;
-        }
-        if (rc == FL_EDENIED) {
-            *ret = lose(op, FLI_EVENT_REFUSED);
-            *ret_code = rc;
-            return true;
-        }
-        if (rc != 0) {
-            *ret = lose(op, rc == FL_EPROTO ? FLI_EVENT_BROKEN : FLI_EVENT_LOST);
-            return true;
-        }
-        if (op->owed == 0) {
-            *ret = classify(op, reply, ret_code);
-            return true;
-        }
-        op->owed = 0;
-        int turned_away = fli_ask_classify_welcome(reply);
-        if (turned_away != 0) {
-            snprintf(op->main.link.error, sizeof op->main.link.error, "%.150s", reply->str);
-        } else {
-            learn_leader(op, reply);
-        }
-        freeReplyObject(reply);
-        if (turned_away != 0) {
-            bool denied = turned_away == FL_EDENIED;
-            *ret_code = denied ? turned_away : 0;
-            *ret = lose(op, denied ? FLI_EVENT_REFUSED : FLI_EVENT_BUSY);
-            return true;
-        }
+    int code = 0;
+    if (c->call_state.order.want == FLI_WANT_PROBE) {
+        c->arrived = reply; /* is looked at when it is known that the node lives */
+        return;
     }
+    enum fli_call_event event = classify(c, reply, &code);
+    if (event != FLI_EVENT_BROKEN) {
+        fli_call_feed(c, event, code);
+        return;
+    }
+    struct fli_channel *ch = c->channel;
+    snprintf(ch->link.error, sizeof ch->link.error, "its answer makes no sense");
+    fli_list_insert_before(ch->awaiting.next, &c->in_channel);
+    fli_channel_break(ch, FL_EPROTO);
 }
 
-static enum fli_call_event end_probe(struct fli_engine_call *op, enum fli_call_event event)
+static bool begin_answer(struct fli_engine_call *c, enum fli_call_event *ret, int *ret_code)
 {
-    if (event == FLI_EVENT_DEAD) {
-        snprintf(op->main.link.error, sizeof op->main.link.error, "%s", op->probe.link.error);
-        lose(op, event); /* the probe went to the same address */
-    } else {
-        snprintf(op->main.link.error, sizeof op->main.link.error, "it knows no leader");
-    }
-    fli_watched_close(&op->probe, op->engine->epoll_fd);
-    return event;
-}
-
-static bool obey_probe(struct fli_engine_call *op, enum fli_call_event *ret)
-{
-    struct fli_engine *e = op->engine;
-    struct fli_watched *w = &op->probe;
-    if (!op->begun) {
-        const struct fli_ask who_leads = {.op = FLI_ASK_LEADER};
-        watch(e, &op->main, 0); /* the answer is not read before the probe has ended */
-        fli_buf_clear(&op->out);
-        op->sent = 0;
-        if (fli_ask_encode(&who_leads, 0, &op->out) != 0 ||
-            !fli_place_connect(place_to_connect(e, op->call_state.order.node), &w->link, &e->tls)) {
-            *ret = end_probe(op, FLI_EVENT_DEAD);
-            return true;
-        }
-    }
-    int rc = !w->link.ready ? fli_link_finish(&w->link) : 0;
-    rc = rc == 0 ? fli_link_push(&w->link, op->out.data, op->out.len, &op->sent) : rc;
-    if (rc == FL_EBUSY) {
-        watch(e, w, awaited(&w->link));
-        return false;
-    }
-    redisReply *reply;
-    rc = rc == 0 ? fli_link_receive(&w->link, 0, &reply) : rc;
-    if (rc == FL_ETIMEOUT) {
-        watch(e, w, EPOLLIN);
-        return false;
-    }
-    enum fli_call_event event = FLI_EVENT_DEAD;
-    if (rc == 0) {
-        event = fli_ask_classify_probe(reply);
-        freeReplyObject(reply);
-    }
-    *ret = end_probe(op, event);
-    return true;
-}
-
-static bool begin_health_probe(struct fli_engine_call *op, uint32_t other)
-{
-    const struct fli_place *p = place_to_connect(op->engine, other);
-    fli_watched_close(&op->probe, op->engine->epoll_fd);
-    return fli_health_probe_begin(&op->health_probe, other, p, &op->engine->tls);
-}
-
-static bool obey_ask(struct fli_engine_call *op, enum fli_call_event *ret, int *ret_code)
-{
-    uint32_t other = op->call_state.order.other;
-    bool writable;
-    if (obey_answer(op, ret, ret_code)) {
-        return true;
-    }
-    bool stands = op->probe.link.fd >= 0 && op->health_probe.node == other;
-    if (!stands && !begin_health_probe(op, other)) {
-        op->engine->places[other].turn++;
-        *ret = FLI_EVENT_SERVES_NOT;
-        return true;
-    }
-    if (fli_health_probe_step(&op->health_probe, ret, &writable)) {
-        if (*ret == FLI_EVENT_SERVES_NOT) {
-            op->engine->places[other].turn++;
-            fli_watched_close(&op->probe, op->engine->epoll_fd);
+    redisReply *arrived = c->arrived;
+    c->arrived = NULL;
+    if (arrived != NULL) {
+        *ret = classify(c, arrived, ret_code);
+        if (*ret == FLI_EVENT_BROKEN && c->channel != NULL) {
+            c->channel->left = true;
         }
         return true;
     }
-    watch(op->engine, &op->probe, writable ? EPOLLOUT : EPOLLIN);
+    *ret = FLI_EVENT_LOST;
+    return c->channel == NULL; /* it ended while the node was asked whether it lives */
+}
+
+/* Asks a node whether it lives, and another one also whether it serves. */
+static bool begin_probe(struct fli_engine_call *c, uint32_t node, enum fli_call_event *ret)
+{
+    struct fli_engine *e = c->engine;
+    bool serves = c->call_state.order.want == FLI_WANT_ASK_OTHER;
+    bool alive = false;
+    fli_list_push(&e->nodes[node].askers, &c->in_askers);
+    if (!fli_channel_ask(e, node, c->call_state.order.until_ms, serves, &alive)) {
+        fli_list_remove(&c->in_askers);
+        if (!serves) {
+            fli_call_trouble(c, e->nodes[node].error);
+        }
+        *ret = serves ? FLI_EVENT_SERVES_NOT : FLI_EVENT_DEAD;
+        return true;
+    }
+    if (alive && c->alive != node) {
+        c->alive = node;
+        *ret = FLI_EVENT_ALIVE;
+        return true;
+    }
     return false;
 }
 
-static bool obey(struct fli_engine_call *op, enum fli_call_event *ret, int *ret_code)
+static bool begin(struct fli_engine_call *c, enum fli_call_event *ret, int *ret_code)
 {
-    switch (op->call_state.order.want) {
+    const struct fli_call_order *order = &c->call_state.order;
+    *ret_code = 0;
+    switch (order->want) {
     case FLI_WANT_CONNECT:
-        return obey_connect(op, ret, ret_code);
+        return begin_connect(c, ret, ret_code);
     case FLI_WANT_SEND:
-        return obey_send(op, ret);
+        return begin_send(c, ret);
     case FLI_WANT_ANSWER:
-        return obey_answer(op, ret, ret_code);
+        return begin_answer(c, ret, ret_code);
     case FLI_WANT_PROBE:
-        return obey_probe(op, ret);
+        return begin_probe(c, order->node, ret);
     case FLI_WANT_ASK_OTHER:
-        return obey_ask(op, ret, ret_code);
+        return begin_probe(c, order->other, ret);
     default:
-        FLI_ASSERT(op->call_state.order.want == FLI_WANT_SLEEP);
+        FLI_ASSERT(order->want == FLI_WANT_SLEEP);
         return false;
     }
 }
 
-static enum fli_call_event time_over(struct fli_engine_call *op)
+/* Leaves the channel for which the next order has no use. */
+static void leave_behind(struct fli_engine_call *c, enum fli_call_event event)
 {
-    switch (op->call_state.order.want) {
-    case FLI_WANT_CONNECT:
-        return lose(op, FLI_EVENT_UNREACHABLE);
-    case FLI_WANT_SEND:
-        return lose(op, FLI_EVENT_UNSENT);
-    case FLI_WANT_ANSWER:
-    case FLI_WANT_ASK_OTHER:
-        snprintf(op->main.link.error, sizeof op->main.link.error, "no answer in time");
-        return FLI_EVENT_SILENT;
-    case FLI_WANT_PROBE:
-        snprintf(op->probe.link.error, sizeof op->probe.link.error, "no answer to a probe");
-        return end_probe(op, FLI_EVENT_DEAD);
-    default:
-        return FLI_EVENT_WOKE;
-    }
-}
-
-/* Closes the connections that the next order has no use for. */
-static void leave_behind(struct fli_engine_call *op, enum fli_call_event event)
-{
-    enum fli_call_want want = op->call_state.order.want;
-    bool waits_on = want == FLI_WANT_PROBE || want == FLI_WANT_ANSWER || want == FLI_WANT_ASK_OTHER;
-    if (event == FLI_EVENT_SERVES) {
-        snprintf(op->main.link.error, sizeof op->main.link.error, "no answer, while others do");
+    enum fli_call_want want = c->call_state.order.want;
+    if (want == FLI_WANT_PROBE || want == FLI_WANT_ANSWER || want == FLI_WANT_ASK_OTHER ||
+        want == FLI_WANT_SEND) {
+        return;
     }
     bool silent = event == FLI_EVENT_SILENT || event == FLI_EVENT_SERVES;
-    if ((silent || event == FLI_EVENT_LEADERLESS) && !waits_on) {
-        /* A late answer on this connection must not be taken for the answer to another request. */
-        uint32_t node = op->link_node;
-        lose(op, event);
-        if (silent) {
-            note_silent(op->engine, node);
+    if (silent) {
+        fli_call_trouble(c, event == FLI_EVENT_SERVES ? "no answer, while others do"
+                                                      : "no answer in time");
+        note_silent(c->engine, c->node);
+    }
+    c->alive = FLI_CALL_NOBODY;
+    freeReplyObject(c->arrived);
+    c->arrived = NULL;
+    fli_channel_leave(c, silent || event == FLI_EVENT_DEAD || event == FLI_EVENT_UNREACHABLE);
+}
+
+static void call_ended(struct fli_engine_call *c)
+{
+    struct fli_engine *e = c->engine;
+    fli_due_set(&e->dues, &c->due, FLI_DUE_NEVER);
+    fli_pace_learn(&e->pace, &c->call_state);
+    fli_attempts_learn(&e->attempts, &c->call_state, c->ask.attempt, fli_clock_ms());
+    if (c->reply != NULL) {
+        fli_channels_tidy(e, c->node);
+    }
+    fli_list_remove(&c->in);
+    fli_list_push(&e->ended, &c->in);
+}
+
+/* False: the call has ended. */
+static bool take(struct fli_engine_call *c, enum fli_call_event event, int code)
+{
+    const struct fli_engine_watcher *watcher = &c->engine->watcher;
+    enum fli_call_want asked = c->call_state.order.want;
+    fli_list_remove(&c->in_askers);
+    fli_call_state_feed(&c->call_state, fli_clock_ms(), event, code);
+    leave_behind(c, event);
+    bool over = c->call_state.order.want == FLI_WANT_NOTHING;
+    if (watcher->on_event != NULL) {
+        watcher->on_event(watcher->arg, asked, event, over);
+    }
+    if (over) {
+        call_ended(c);
+    }
+    return !over;
+}
+
+/* Begins orders until one has to wait, or the call has ended. */
+static void go_on(struct fli_engine_call *c)
+{
+    enum fli_call_event event;
+    int code;
+    while (begin(c, &event, &code)) {
+        if (!take(c, event, code)) {
+            return;
         }
     }
-    if (want != FLI_WANT_ASK_OTHER && want != FLI_WANT_CONNECT) {
-        fli_watched_close(&op->probe, op->engine->epoll_fd);
+    fli_due_set(&c->engine->dues, &c->due, c->call_state.order.until_ms);
+}
+
+void fli_call_feed(struct fli_engine_call *c, enum fli_call_event event, int code)
+{
+    if (take(c, event, code)) {
+        go_on(c);
     }
 }
 
-/* Carries out orders until one has to wait. True: the call has ended. */
-static bool drive(struct fli_engine_call *op)
+static void time_is_over(struct fli_due *d, uint64_t now_ms)
 {
-    while (op->call_state.order.want != FLI_WANT_NOTHING) {
-        enum fli_call_event event;
-        enum fli_call_want asked = op->call_state.order.want;
-        int code = 0;
-        if (!obey(op, &event, &code)) {
-            op->begun = true;
-            if (fli_clock_ms() < op->call_state.order.until_ms) {
-                return false;
-            }
-            event = time_over(op);
+    struct fli_engine_call *c = FLI_CONTAINER_OF(d, struct fli_engine_call, due);
+    const struct fli_call_order order = c->call_state.order;
+    struct fli_engine *e = c->engine;
+    switch (order.want) {
+    case FLI_WANT_CONNECT:
+        fli_call_trouble(c, "cannot connect: no answer in time");
+        fli_engine_forget_leader(e, c->node);
+        fli_call_feed(c, FLI_EVENT_UNREACHABLE, 0);
+        return;
+    case FLI_WANT_SEND: /* a part of the request may be with the kernel: the rest must not follow */
+        fli_channel_break(c->channel, FL_EIO);
+        return;
+    case FLI_WANT_ANSWER:
+        fli_call_feed(c, FLI_EVENT_SILENT, 0);
+        return;
+    case FLI_WANT_ASK_OTHER:
+        fli_call_feed(c, FLI_EVENT_SILENT, 0);
+        fli_channel_ask_over(e, order.other);
+        return;
+    case FLI_WANT_PROBE:
+        if (c->arrived != NULL) {
+            fli_call_feed(c, FLI_EVENT_ALIVE, 0);
+            return;
         }
-        fli_call_state_feed(&op->call_state, fli_clock_ms(), event, code);
-        op->begun = false;
-        leave_behind(op, event);
-        if (op->call_state.order.want == FLI_WANT_SLEEP && op->main.link.fd >= 0) {
-            watch(op->engine, &op->main, 0);
-        }
-        const struct fli_engine_watcher *watcher = &op->engine->watcher;
-        if (watcher->on_event != NULL) {
-            watcher->on_event(watcher->arg, asked, event,
-                              op->call_state.order.want == FLI_WANT_NOTHING);
-        }
+        fli_call_trouble(c, "no answer to a probe");
+        fli_engine_forget_leader(e, c->node);
+        fli_call_feed(c, FLI_EVENT_DEAD, 0);
+        fli_channel_ask_over(e, order.node);
+        return;
+    default:
+        fli_call_feed(c, FLI_EVENT_WOKE, 0);
+        return;
     }
-    return true;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -623,40 +492,45 @@ static struct fl_bytes copy_bytes(char **at, struct fl_bytes b)
     return copy;
 }
 
-static uint32_t first_node(const struct fli_engine *e, uint64_t seed)
+static uint32_t first_node(struct fli_engine *e, uint64_t seed)
 {
     if (e->leader != FLI_CALL_NOBODY) {
         return e->leader;
     }
-    if (e->blocks && e->idle.n > 0 && e->idle.kept[0].node < e->n_nodes) {
-        return e->idle.kept[0].node;
+    for (uint32_t i = 0; i < e->n_nodes; i++) {
+        if (fli_channel_is_ready(e, i) && !is_silent(e, i)) {
+            return i; /* which saves a connection */
+        }
     }
     uint32_t node = (uint32_t)(seed % e->n_nodes);
-    bool silent = node == e->silent && fli_clock_ms() < e->silent_until_ms;
-    return silent ? (node + 1) % e->n_nodes : node;
+    return is_silent(e, node) ? (node + 1) % e->n_nodes : node;
 }
 
-static void begin(struct fli_engine_call *op, const struct fli_call_times *times)
+static void init_state(struct fli_engine_call *c, const struct fli_call_times *times)
 {
-    const struct fli_engine *e = op->engine;
-    uint64_t seed;
-    fli_random(&seed, sizeof seed);
-    uint64_t ttl_ms = fli_ask_lease_ms(&op->ask);
+    struct fli_engine *e = c->engine;
+    uint64_t seed = random_number(e);
+    uint64_t ttl_ms = fli_ask_lease_ms(&c->ask);
+    uint64_t attempt_ms = times->attempt_ms != 0 ? times->attempt_ms : e->attempt_ms;
     const struct fli_call_config config = {
-        .repeat = fli_ask_repeat(op->ask.op),
-        .no_is_uncertain = fli_ask_no_is_uncertain(op->ask.op),
+        /* of one attempt it is said what became of it, also when it may have been done */
+        .repeat = times->once ? FLI_REPEAT_READ : fli_ask_repeat(c->ask.op),
+        .no_is_uncertain = fli_ask_no_is_uncertain(c->ask.op),
         .nodes = e->n_nodes,
-        .start = first_node(e, seed),
+        .start = times->once ? times->node : first_node(e, seed),
         .now_ms = fli_clock_ms(),
         .deadline_ms = times->deadline_ms,
         .ask_ms = fli_pace_ask_ms(&e->pace),
-        .attempt_ms = times->attempt_ms != 0 ? times->attempt_ms : e->attempt_ms,
+        .attempt_ms = times->once ? FL_TIMEOUT_MAX_MS : attempt_ms,
         .wait_ms = times->wait_ms,
         .ttl_ms = ttl_ms,
-        .confirm = op->ask.op == FLI_ASK_ACQUIRE && ttl_ms != 0,
+        .confirm = c->ask.op == FLI_ASK_ACQUIRE && ttl_ms != 0,
+        .once = times->once,
         .seed = seed,
     };
-    fli_call_state_init(&op->call_state, &config);
+    fli_call_state_init(&c->call_state, &config);
+    c->node = config.start;
+    c->alive = FLI_CALL_NOBODY;
 }
 
 int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
@@ -683,63 +557,62 @@ int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
         op->also[i] = copy_bytes(&at, ask->also[i]);
     }
     op->ask.also = op->also;
-    fli_link_init(&op->main.link);
-    fli_link_init(&op->probe.link);
-    fli_health_probe_init(&op->health_probe, &op->probe.link);
-    fli_buf_init(&op->out, FLI_REQUEST_MAX);
+    fli_list_init(&op->in);
+    fli_list_init(&op->in_channel);
+    fli_list_init(&op->in_askers);
+    if (fli_due_add(&e->dues, &op->due, time_is_over) != 0) {
+        free(op);
+        return FL_ENOMEM;
+    }
     op->done = done;
     op->arg = arg;
-    begin(op, times);
-    fli_list_push(&e->ops, &op->in);
-    fli_engine_wake_at(e, 0);
+    init_state(op, times);
+    fli_list_push(&e->fresh, &op->in);
+    fli_engine_wake(e);
     *ret = op;
     return 0;
 }
 
-static void op_free(struct fli_engine_call *op)
+static void call_free(struct fli_engine_call *c)
 {
-    fli_watched_close(&op->main, op->engine->epoll_fd);
-    fli_watched_close(&op->probe, op->engine->epoll_fd);
-    fli_health_probe_fini(&op->health_probe);
-    fli_buf_fini(&op->out);
-    freeReplyObject(op->reply);
-    free(op);
+    fli_due_remove(&c->engine->dues, &c->due);
+    fli_list_remove(&c->in_askers);
+    fli_list_remove(&c->in);
+    freeReplyObject(c->arrived);
+    freeReplyObject(c->reply);
+    free(c);
 }
 
-void fli_engine_cancel(struct fli_engine_call *op)
+void fli_engine_cancel(struct fli_engine_call *c)
 {
-    fli_attempts_cancel(&op->engine->attempts, &op->call_state, op->ask.attempt, fli_clock_ms());
-    fli_list_remove(&op->in);
-    op_free(op);
+    fli_attempts_cancel(&c->engine->attempts, &c->call_state, c->ask.attempt, fli_clock_ms());
+    fli_channel_leave(c, false);
+    call_free(c);
 }
 
-static void call_done(struct fli_engine_call *op)
+static void call_done(struct fli_engine_call *c)
 {
-    struct fli_ended ended = {.status = op->call_state.status,
-                              .error = op->error,
-                              .reply = op->reply,
-                              .lease_until_ms = op->call_state.lease_until_ms};
+    char error[sizeof c->trouble + 128] = "";
+    struct fli_ended ended = {.status = c->call_state.status,
+                              .error = error,
+                              .reply = c->reply,
+                              .lease_until_ms = c->call_state.lease_until_ms};
     if (ended.status != 0) {
-        const char *trouble = ended.status == FL_ENOTHELD ? "" : op->trouble;
-        snprintf(op->error, sizeof op->error, "%s%s%s", fl_strerror(ended.status),
+        const char *trouble = ended.status == FL_ENOTHELD ? "" : c->trouble;
+        snprintf(error, sizeof error, "%s%s%s", fl_strerror(ended.status),
                  trouble[0] == '\0' ? "" : ": ", trouble);
     }
-    op->done(op->arg, &ended);
-    op->reply = ended.reply;
-    op_free(op);
+    c->done(c->arg, &ended);
+    c->reply = ended.reply;
+    call_free(c);
 }
 
-/* When the link of the present order opens another socket. */
-static uint64_t again_ms(const struct fli_engine_call *op)
+static void begin_fresh(struct fli_engine *e)
 {
-    switch (op->call_state.order.want) {
-    case FLI_WANT_CONNECT:
-        return least(op->main.link.again_ms, op->address_until_ms);
-    case FLI_WANT_PROBE:
-    case FLI_WANT_ASK_OTHER:
-        return op->probe.link.again_ms;
-    default:
-        return UINT64_MAX;
+    struct fli_list *at;
+    while ((at = fli_list_pop(&e->fresh)) != NULL) {
+        fli_list_push(&e->calls, at);
+        go_on(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
     }
 }
 
@@ -747,39 +620,38 @@ void fli_engine_process(struct fli_engine *e)
 {
     uint64_t fired;
     (void)!read(e->timer_fd, &fired, sizeof fired);
-    FLI_LIST_FOREACH_SAFE(at, next, &e->ops)
-    {
-        struct fli_engine_call *op = FLI_CONTAINER_OF(at, struct fli_engine_call, in);
-        if (drive(op)) {
-            fli_pace_learn(&e->pace, &op->call_state);
-            fli_attempts_learn(&e->attempts, &op->call_state, op->ask.attempt, fli_clock_ms());
-            keep_idle(op);
-            fli_list_remove(&op->in);
-            fli_list_push(&e->ended, &op->in);
-        }
-    }
-    /* Computed before callbacks are called, which may begin and cancel calls. */
-    uint64_t next_ms = UINT64_MAX / 1000000;
-    FLI_LIST_FOREACH(at, &e->ops)
-    {
-        const struct fli_engine_call *op = FLI_CONTAINER_OF(at, struct fli_engine_call, in);
-        next_ms = least(next_ms, least(op->call_state.order.until_ms, again_ms(op)));
-    }
-    set_timer(e, next_ms);
+    e->timer_ms = UINT64_MAX;
+    fli_channels_take_events(e); /* what has come in time is not late */
+    fli_dues_run(&e->dues, fli_clock_ms());
+    begin_fresh(e);
+    fli_channels_flush(e);
+    fli_channels_free_closed(e);
+    set_timer(e, fli_dues_next(&e->dues));
     struct fli_list *at;
     while ((at = fli_list_pop(&e->ended)) != NULL) {
         call_done(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
     }
 }
 
-void fli_engine_drop(struct fli_engine *e)
+static void free_all(struct fli_list *calls)
 {
     struct fli_list *at;
-    fli_list_splice(&e->ops, &e->ended);
-    while ((at = fli_list_pop(&e->ops)) != NULL) {
-        op_free(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
+    while ((at = fli_list_pop(calls)) != NULL) {
+        call_free(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
     }
-    fli_idle_drop_all(&e->idle);
+}
+
+void fli_engine_drop(struct fli_engine *e)
+{
+    fli_channels_close_all(e);
+    free_all(&e->fresh);
+    free_all(&e->calls);
+    free_all(&e->ended);
+}
+
+void fli_engine_abandon(struct fli_engine *e)
+{
+    init_lists(e);
 }
 
 void fli_engine_fini(struct fli_engine *e)
@@ -789,6 +661,7 @@ void fli_engine_fini(struct fli_engine *e)
         e->epoll_fd = -1;
     }
     fli_engine_drop(e);
+    fli_dues_fini(&e->dues);
     fli_link_security_fini(&e->tls);
     close(e->timer_fd);
     close(e->epoll_fd);

@@ -33,8 +33,8 @@ int fli_engine_resolve(struct fli_engine *e)
     unsigned known = 0;
     e->resolves = false;
     for (uint32_t i = 0; i < e->n_nodes; i++) {
-        fli_place_resolve(&e->places[i], false);
-        known += e->places[i].n;
+        fli_place_resolve(&e->nodes[i].place, false);
+        known += e->nodes[i].place.n;
     }
     return known > 0 ? 0 : FL_ENOCONN;
 }

@@ -89,7 +89,7 @@ void fl_keepalive_stop(fl_keepalive *k)
     if (k->process == fli_process()) {
         (void)pthread_mutex_lock(&k->async->mutex);
         k->stopping = true;
-        fli_engine_wake_at(&k->async->engine, 0);
+        fli_engine_wake(&k->async->engine);
         (void)pthread_mutex_unlock(&k->async->mutex);
         (void)pthread_join(k->thread, NULL);
     }

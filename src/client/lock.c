@@ -78,6 +78,9 @@ static bool lock_delete(struct fl_lock *lock)
 {
     struct fl_async *a = lock->async;
     stop_renewal(lock);
+    if (!a->closed) {
+        fli_due_remove(&a->engine.dues, &lock->due);
+    }
     if (lock->is_session && !a->closed) {
         fli_calls_forget(a, lock);
     }
@@ -120,6 +123,9 @@ static bool notice(struct fl_lock *lock)
     return state == lock->reported || lock->freed || call_on_change(lock, state);
 }
 
+static void turn(struct fli_due *due, uint64_t now_ms);
+static void schedule(struct fl_lock *lock);
+
 /* ---- making ---------------------------------------------------------------------------------- */
 
 bool fli_hold_options_ok(const struct fl_hold_options *hold, uint64_t ttl_ms)
@@ -132,6 +138,13 @@ struct fl_lock *fli_lock_make(struct fl_async *a, const struct fli_held *held,
 {
     struct fl_lock *lock = calloc(1, sizeof *lock + held->name.len);
     if (lock == NULL) {
+        return NULL;
+    }
+    (void)pthread_mutex_lock(&a->mutex);
+    int rc = fli_due_add(&a->engine.dues, &lock->due, turn);
+    (void)pthread_mutex_unlock(&a->mutex);
+    if (rc != 0) {
+        free(lock);
         return NULL;
     }
     memcpy(lock->bytes, held->name.data, held->name.len);
@@ -153,6 +166,14 @@ struct fl_lock *fli_lock_make(struct fl_async *a, const struct fli_held *held,
     return lock;
 }
 
+void fli_lock_discard(struct fl_lock *lock)
+{
+    if (lock != NULL) {
+        fli_due_remove(&lock->async->engine.dues, &lock->due);
+        free(lock);
+    }
+}
+
 void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_ms)
 {
     const struct fli_lease_config config = {
@@ -166,7 +187,7 @@ void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_m
     lock->reported = lock->lease.state;
     lock->async->refs++;
     fli_list_push(&lock->async->locks, &lock->in);
-    fli_engine_wake_at(&lock->async->engine, fli_lease_next_ms(&lock->lease));
+    schedule(lock);
 }
 
 /* ---- renewing -------------------------------------------------------------------------------- */
@@ -178,7 +199,7 @@ static void renewed(void *arg, struct fli_ended *ended)
     report_ended(lock->async, &lock->renew, ended->status);
     fli_lease_renewal_ended(&lock->lease, fli_clock_ms(), ended->status, ended->lease_until_ms);
     if (notice(lock)) {
-        fli_engine_wake_at(&lock->async->engine, fli_lease_next_ms(&lock->lease));
+        schedule(lock);
     }
 }
 
@@ -208,23 +229,22 @@ static void renew_if_due(struct fl_lock *lock)
     }
 }
 
-/* Processes every lock once, although callbacks may free any of them and make new ones. */
-static void process_locks(struct fl_async *a)
+/* Sets the time of its next turn. */
+static void schedule(struct fl_lock *lock)
 {
-    struct fli_list seen;
-    struct fli_list *at;
-    fli_list_init(&seen);
-    while ((at = fli_list_pop(&a->locks)) != NULL) {
-        struct fl_lock *lock = FLI_CONTAINER_OF(at, struct fl_lock, in);
-        fli_list_push(&seen, at);
+    fli_due_set(&lock->async->engine.dues, &lock->due, fli_lease_next_ms(&lock->lease));
+    fli_engine_wake_for(&lock->async->engine, lock->due.at_ms);
+}
+
+static void turn(struct fli_due *due, uint64_t now_ms)
+{
+    struct fl_lock *lock = FLI_CONTAINER_OF(due, struct fl_lock, due);
+    if (notice(lock)) {
+        renew_if_due(lock);
         if (notice(lock)) {
-            renew_if_due(lock);
-            if (notice(lock)) {
-                fli_engine_wake_at(&a->engine, fli_lease_next_ms(&lock->lease));
-            }
+            schedule(lock);
         }
     }
-    fli_list_splice(&a->locks, &seen);
 }
 
 void fl_async_process(fl_async *a)
@@ -234,7 +254,6 @@ void fl_async_process(fl_async *a)
     }
     (void)pthread_mutex_lock(&a->mutex);
     fli_engine_process(&a->engine);
-    process_locks(a);
     (void)pthread_mutex_unlock(&a->mutex);
 }
 
@@ -325,6 +344,7 @@ static void disown(struct fl_lock *lock)
     /* without descriptors the handle makes no call, and this lock is freed all the same */
     (void)!fli_async_own(lock->async);
     fli_list_init(&lock->in);
+    fli_heap_node_init(&lock->due.node);
     lock->renewal = NULL;
     lock->in_callbacks = 0;
 }

@@ -70,7 +70,7 @@ static void finish(struct check *c)
     struct fl_redlock *r = c->r;
     uint64_t now_ms = fli_clock_ms();
     c->over = true;
-    fli_due_clear(r, &c->due);
+    fli_redlock_not_due(r, &c->due);
     fli_list_remove(&c->node);
     for (uint32_t i = 0; i < r->n; i++) {
         struct fli_facts *f = &c->facts[i];
@@ -257,7 +257,7 @@ int fl_redlock_check_start(fl_redlock *r, const struct fl_redlock_check_options 
     }
     fli_enter(r);
     uint64_t timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : r->owner.connect_ms + r->budget_ms;
-    fli_due_set(r, &c->due, fli_clock_ms() + timeout_ms);
+    fli_redlock_due(r, &c->due, fli_clock_ms() + timeout_ms);
     fli_list_push(&r->checks, &c->node);
     for (uint32_t i = 0; i < r->n; i++) {
         struct fli_server *s = &r->servers[i];

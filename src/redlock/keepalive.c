@@ -64,14 +64,14 @@ static void step(struct fl_redlock_keeper *k, uint64_t now_ms)
     struct fl_bytes name = {k->name, k->name_len};
     switch (fli_renewal_next(&k->renewal, now_ms, &wake_ms, &ttl_ms)) {
     case FLI_RENEWAL_WAIT:
-        fli_due_set(k->r, &k->due, wake_ms);
+        fli_redlock_due(k->r, &k->due, wake_ms);
         break;
     case FLI_RENEWAL_EXTEND:
         k->extending = true;
         if (fl_redlock_extend_start(k->r, name, &k->lock, ttl_ms, on_extended, k) != 0) {
             k->extending = false;
             fli_renewal_extended(&k->renewal, now_ms, k->lock.deadline_ms, false);
-            fli_due_set(k->r, &k->due, k->renewal.try_ms);
+            fli_redlock_due(k->r, &k->due, k->renewal.try_ms);
         }
         break;
     case FLI_RENEWAL_ENDING:
@@ -165,7 +165,7 @@ void fl_redlock_keep_stop(fl_redlock_keeper *k)
     }
     (void)!fli_own(k->r); /* it ends what there is in any case */
     k->stopped = true;
-    fli_due_clear(k->r, &k->due);
+    fli_redlock_not_due(k->r, &k->due);
     fli_list_remove(&k->node);
     free_if_over(k);
 }
@@ -175,7 +175,7 @@ void fli_keepers_close(struct fl_redlock *r)
     FLI_LIST_FOREACH(node, &r->keepers)
     {
         struct fl_redlock_keeper *k = FLI_CONTAINER_OF(node, struct fl_redlock_keeper, node);
-        fli_due_clear(r, &k->due);
+        fli_redlock_not_due(r, &k->due);
         if (!k->ended) {
             end(k, FL_REDLOCK_END_CLOSED);
         }

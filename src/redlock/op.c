@@ -29,7 +29,7 @@ static void finish(struct fli_redlock_op *op, int result, enum fl_redlock_cause 
     FLI_ASSERT(op->state != OP_ENDED);
     op->state = OP_ENDED;
     op->result = result;
-    fli_due_clear(op->r, &op->due);
+    fli_redlock_not_due(op->r, &op->due);
     op->r->in_flight--;
     struct fl_redlock_report *report = &op->report;
     report->cause = cause;
@@ -118,7 +118,7 @@ static void begin_attempt(struct fli_redlock_op *op, uint64_t now_ms)
         fli_value_make(op->lock.value);
     }
     fli_attempt_init(&op->attempt, op->attempt.kind, r->n, now_ms, op->ttl_ms, op->min_validity_ms);
-    fli_due_set(r, &op->due, now_ms + fli_server_budget_ms(op->ttl_ms, r->budget_ms));
+    fli_redlock_due(r, &op->due, now_ms + fli_server_budget_ms(op->ttl_ms, r->budget_ms));
 
     /* Servers that cannot be asked are noted first: if too many are, no server is asked at all. */
     for (uint32_t i = 0; i < r->n; i++) {
@@ -150,7 +150,7 @@ static void try_again_or_finish(struct fli_redlock_op *op, uint64_t now_ms)
     uint64_t pause_ms =
         fli_retry_ms(op->report.attempts, op->r->retry_ms, op->r->retry_cap_ms, random);
     op->state = OP_PAUSE;
-    fli_due_set(op->r, &op->due, now_ms + (pause_ms < left_ms ? pause_ms : left_ms));
+    fli_redlock_due(op->r, &op->due, now_ms + (pause_ms < left_ms ? pause_ms : left_ms));
 }
 
 /* The lock was held, and yet the call fails: releases what was set. */
@@ -215,7 +215,7 @@ static void issue(struct fli_redlock_op *op, uint64_t now_ms)
     ticket->serial = op->issue_serial;
     op->refs++;
     uint64_t timeout_ms = left_ms > keep_ms ? left_ms - keep_ms : 1;
-    fli_due_set(op->r, &op->due, now_ms + timeout_ms);
+    fli_redlock_due(op->r, &op->due, now_ms + timeout_ms);
     struct fl_bytes name = {op->name, op->name_len};
     op->issue(op->issue_ctx, name, timeout_ms, issued, ticket);
 }
@@ -261,7 +261,7 @@ void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t 
     if (verdict == FLI_VERDICT_NONE || op->state != OP_ATTEMPT) {
         return;
     }
-    fli_due_clear(op->r, &op->due);
+    fli_redlock_not_due(op->r, &op->due);
     if (op->attempt.kind == FLI_ATTEMPT_RELEASE) {
         release_the_rest(op);
     }
@@ -440,7 +440,7 @@ static void begin(struct fli_redlock_op *op)
     } else if (fli_may_begin(r)) {
         begin_attempt(op, now_ms);
     } else {
-        fli_due_set(r, &op->due, now_ms + r->owner.connect_ms);
+        fli_redlock_due(r, &op->due, now_ms + r->owner.connect_ms);
     }
     fli_leave_call(r);
 }

@@ -21,38 +21,22 @@ uint64_t fl_redlock_remaining_ms(const struct fl_redlock_lock *lock)
     return ours ? fli_left_ms(lock->deadline_ms, fli_clock_ms()) : 0;
 }
 
-static bool is_sooner(const struct fli_heap_node *a, const struct fli_heap_node *b)
+void fli_redlock_not_due(struct fl_redlock *r, struct fli_due *d)
 {
-    const struct fli_due *x = FLI_CONTAINER_OF(a, struct fli_due, node);
-    const struct fli_due *y = FLI_CONTAINER_OF(b, struct fli_due, node);
-    return x->due_ms != y->due_ms ? x->due_ms < y->due_ms : x->seq < y->seq;
+    fli_due_remove(&r->due, d);
 }
 
-void fli_due_clear(struct fl_redlock *r, struct fli_due *d)
+void fli_redlock_due(struct fl_redlock *r, struct fli_due *d, uint64_t due_ms)
 {
-    if (d->node.pos != FLI_HEAP_NONE) {
-        fli_heap_remove(&r->due, &d->node);
-        fli_heap_node_init(&d->node);
-    }
-}
-
-void fli_due_set(struct fl_redlock *r, struct fli_due *d, uint64_t due_ms)
-{
-    fli_due_clear(r, d);
-    d->due_ms = due_ms;
-    d->seq = ++r->due_seq;
-    if (fli_heap_insert(&r->due, &d->node) != 0) {
+    if (d->node.pos == FLI_HEAP_NONE && fli_due_add(&r->due, d, d->fire) != 0) {
         fli_fatal("out of memory for a timer");
     }
+    fli_due_set(&r->due, d, due_ms);
 }
 
 static uint64_t next_due_ms(const struct fl_redlock *r)
 {
-    const struct fli_heap_node *first = fli_heap_min(&r->due);
-    uint64_t due_ms = UINT64_MAX;
-    if (first != NULL) {
-        due_ms = FLI_CONTAINER_OF(first, struct fli_due, node)->due_ms;
-    }
+    uint64_t due_ms = fli_dues_next(&r->due);
     for (uint32_t i = 0; i < r->n; i++) {
         uint64_t ms = fli_server_due_ms(&r->servers[i]);
         due_ms = ms < due_ms ? ms : due_ms;
@@ -70,13 +54,9 @@ static void run_due(struct fl_redlock *r)
     for (uint32_t i = 0; i < r->n; i++) {
         fli_server_tick(&r->servers[i], now_ms);
     }
-    struct fli_heap_node *first;
-    while ((first = fli_heap_min(&r->due)) != NULL) {
-        struct fli_due *d = FLI_CONTAINER_OF(first, struct fli_due, node);
-        if (d->due_ms > now_ms) {
-            break;
-        }
-        fli_due_clear(r, d);
+    struct fli_due *d;
+    while ((d = fli_dues_first(&r->due, now_ms)) != NULL) {
+        fli_redlock_not_due(r, d);
         d->fire(d, now_ms);
     }
 }
@@ -468,7 +448,7 @@ static void init(struct fl_redlock *r)
     fli_list_init(&r->checks);
     fli_list_init(&r->keepers);
     fli_list_init(&r->notes);
-    fli_heap_init(&r->due, is_sooner);
+    fli_dues_init(&r->due);
     fli_buf_init(&r->text.bytes, FLI_OP_TEXT_MAX);
     r->process = fli_process();
     r->stop_fd = -1;
@@ -546,7 +526,7 @@ static void finish_closing(struct fl_redlock *r)
 {
     fli_ops_forget(r);
     FLI_ASSERT(fli_list_empty(&r->checks) && fli_list_empty(&r->notes));
-    fli_heap_fini(&r->due);
+    fli_dues_fini(&r->due);
     fli_buf_fini(&r->text.bytes);
     fli_link_security_fini(&r->owner.tls);
     void (*closed)(void *ctx) = r->closed;
@@ -592,12 +572,12 @@ static void send_deferred(struct fl_redlock *r)
     struct stop stop = {.due.fire = stop_due, .loop = &r->own_loop};
     fli_heap_node_init(&stop.due.node);
     fli_enter(r);
-    fli_due_set(r, &stop.due, until_ms);
+    fli_redlock_due(r, &stop.due, until_ms);
     fli_leave_call(r);
     while (has_deferred_for_opening(r) && fli_clock_ms() < until_ms) {
         (void)uv_run(&r->own_loop, UV_RUN_ONCE);
     }
-    fli_due_clear(r, &stop.due);
+    fli_redlock_not_due(r, &stop.due);
 }
 
 void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx)

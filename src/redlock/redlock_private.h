@@ -14,7 +14,7 @@
 #ifndef FLI_REDLOCK_PRIVATE_H
 #define FLI_REDLOCK_PRIVATE_H
 
-#include "base/heap.h"
+#include "base/due.h"
 #include "base/list.h"
 #include "redlock/alarm.h"
 #include "redlock/attempt.h"
@@ -22,14 +22,6 @@
 
 #define FLI_REDIS_KEY_MAX (FL_REDLOCK_KEY_FORMAT_MAX + FL_NAME_MAX)
 #define FLI_OP_TEXT_MAX ((size_t)2048) /* a request with the longest key and the longer script */
-
-/* Something that is due at a time. */
-struct fli_due {
-    struct fli_heap_node node;
-    uint64_t due_ms;
-    uint64_t seq; /* makes the order total */
-    void (*fire)(struct fli_due *d, uint64_t now_ms);
-};
 
 /* A callback of the user's that waits for leave(). */
 struct fli_note {
@@ -65,8 +57,7 @@ struct fl_redlock {
     uint64_t last_id;
     struct fli_list checks;
     struct fli_list keepers;
-    struct fli_heap due;
-    uint64_t due_seq;
+    struct fli_dues due;
     struct fli_list notes;
 
     uint64_t process; /* whose it is */
@@ -87,8 +78,9 @@ void fli_enter(struct fl_redlock *r); /* and fli_own() */
  * descriptor for an alarm; then nothing may be begun, and what the parent had begun has ended. */
 int fli_own(struct fl_redlock *r) FLI_MUST_USE;
 void fli_leave_call(struct fl_redlock *r); /* for public calls */
-void fli_due_set(struct fl_redlock *r, struct fli_due *d, uint64_t due_ms);
-void fli_due_clear(struct fl_redlock *r, struct fli_due *d);
+/* d->fire() is called then. And: not any more. */
+void fli_redlock_due(struct fl_redlock *r, struct fli_due *d, uint64_t due_ms);
+void fli_redlock_not_due(struct fl_redlock *r, struct fli_due *d);
 void fli_note_add(struct fl_redlock *r, struct fli_note *n);
 /* 0 or FL_EINVAL. */
 int fli_check_name(struct fl_bytes name) FLI_MUST_USE;

@@ -62,10 +62,10 @@ TEST(test_attempts)
     assert_int_equal(fli_attempts_next(&a, 0, 5 + FLI_ATTEMPTS_UNCERTAIN_MS), 4);
     assert_int_equal(fli_attempts_next(&a, 0, 6 + FLI_ATTEMPTS_UNCERTAIN_MS), 1);
     a = (struct fli_attempts){.above = 0};
-    struct fli_call_state given_up = {.order.want = FLI_WANT_SEND};
-    fli_attempts_cancel(&a, &given_up, 1, 5); /* its last byte has not left */
+    struct fli_call_state given_up = {.order.want = FLI_WANT_CONNECT};
+    fli_attempts_cancel(&a, &given_up, 1, 5); /* it is not on its way */
     assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
-    given_up.order.want = FLI_WANT_ANSWER;
+    given_up.order.want = FLI_WANT_SEND;      /* its bytes may leave behind those of other calls */
     fli_attempts_cancel(&a, &given_up, 0, 5); /* not an ACQUIRE */
     assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
     fli_attempts_cancel(&a, &given_up, 1, 5);
@@ -352,7 +352,7 @@ TEST(test_a_cancelled_call_is_uncertain_once_it_was_sent)
     static const struct {
         enum fli_call_want want;
         bool sent;
-    } rows[] = {{FLI_WANT_CONNECT, false}, {FLI_WANT_SEND, false},     {FLI_WANT_ANSWER, true},
+    } rows[] = {{FLI_WANT_CONNECT, false}, {FLI_WANT_SEND, true},      {FLI_WANT_ANSWER, true},
                 {FLI_WANT_PROBE, true},    {FLI_WANT_ASK_OTHER, true}, {FLI_WANT_SLEEP, false},
                 {FLI_WANT_NOTHING, false}};
     assert_int_equal(sizeof rows / sizeof rows[0], FLI_WANT_NOTHING + 1);

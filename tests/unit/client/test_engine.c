@@ -188,10 +188,8 @@ TEST_WITH(a_call_that_is_cancelled_counts_in_each_of_its_states, set_up, tear_do
         char first[16], again[16], number[32];
         snprintf(first, sizeof first, "first-%u", kind);
         snprintf(again, sizeof again, "again-%u", kind);
-        for (unsigned i = 0; i < n_conns; i++) {
-            conns[i].len = 0; /* what was said before is not looked at */
-            conns[i].said[0] = '\0';
-        }
+        assert_int_equal(tear_down(state), 0); /* no answer is owed to the call before */
+        assert_int_equal(set_up(state), 0);
         struct fli_engine_call *call = acquire_waiting(first, kind == PROBES ? LATE_MS : 0);
         struct conn *c = await(0, LISTED - 1, first);
         if (kind == ASKS_OTHER) {
@@ -222,28 +220,102 @@ TEST_WITH(a_call_that_is_cancelled_counts_in_each_of_its_states, set_up, tear_do
     }
 }
 
-/* One call has a probe at the leader; another call hears of a new leader. If the new leader took
- * the probe's place, the first call would take its probe's connection for one to the new leader. */
+/* One call asks the leader, which is not in the list, whether it serves, and hears of a new leader.
+ * If that took the leader's place, the call would take its channel for one to the new leader. */
 TEST_WITH(a_probe_keeps_the_last_place, set_up, tear_down)
 {
-    bool over, other_over;
+    bool over;
     begin("mine", &over);
     answer(await(0, LISTED - 1, "mine"), leads(2)); /* to its LEADER, and nothing to the request */
-    struct conn *probe = await(2, 2, "LEADER");
-    answer(probe, leads(2));
-    begin("other", &other_over);
-    answer(await(2, 2, "other"), "-NOLEADER nobody leads\r\n");
-    struct conn *next = await(0, LISTED - 1, "other");
-    answer(next, leads(3));
-    answer(next, ":1\r\n");
-    while (!other_over) {
-        turn();
-    }
-    assert_string_equal(engine.places[LISTED].node.text, addresses[2]);
-    answer(probe, ":1\r\n"); /* it serves, so the call goes there */
+    struct conn *asked = await(2, 2, "LEADER");
+    answer(asked, leads(3));
+    await(2, 2, "")->len = 0;
+    assert_string_equal(engine.nodes[LISTED].place.node.text, addresses[2]);
+    answer(asked, ":1\r\n"); /* it serves, so the call goes there */
     answer(await(2, 2, "mine"), ":1\r\n");
     while (!over) {
         turn();
     }
-    assert_string_equal(engine.places[LISTED].node.text, addresses[2]);
+    assert_string_equal(engine.nodes[LISTED].place.node.text, addresses[2]);
+}
+
+/* ---- many calls ------------------------------------------------------------------------------ */
+
+#define MANY 3000
+#define WORD 5 /* letters of EADER and of CHECK */
+
+static unsigned ended_well;
+
+static void count_end(void *arg, struct fli_ended *ended)
+{
+    assert_int_equal(ended->status, 0);
+    ended_well++;
+}
+
+static void begin_many(unsigned n)
+{
+    const struct fli_ask ask = {.op = FLI_ASK_CHECK, .name = fl_str("x"), .token = 1};
+    const struct fli_call_times times = {.deadline_ms = until_ms, .attempt_ms = LATE_MS};
+    struct fli_engine_call *call;
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(fli_engine_start(&engine, &ask, &times, count_end, NULL, &call), 0);
+    }
+}
+
+static unsigned occurrences(const char *text, size_t len, const char *word)
+{
+    unsigned n = 0;
+    for (const char *p = text; (p = memmem(p, len - (size_t)(p - text), word, strlen(word))); p++) {
+        n++;
+    }
+    return n;
+}
+
+/* Answers what has come on all connections, LEADER and CHECK alike, until all calls have ended.
+ * Returns the number of connections that were made. */
+static unsigned serve_many(unsigned lose_first)
+{
+    static char text[1 << 20];
+    char kept[CONNS][WORD - 1]; /* of each connection: a word may come in two parts */
+    size_t kept_len[CONNS] = {0};
+    while (ended_well < MANY) {
+        turn();
+        for (unsigned i = 0; i < n_conns; i++) {
+            size_t len = kept_len[i] + conns[i].len;
+            memcpy(text, kept[i], kept_len[i]);
+            memcpy(text + kept_len[i], conns[i].said, conns[i].len);
+            ssize_t n = conns[i].len == 0 ? 0 : recv(conns[i].fd, text + len, sizeof text - len, 0);
+            len += n > 0 ? (size_t)n : 0;
+            conns[i].len = 0;
+            kept_len[i] = len < WORD - 1 ? len : WORD - 1;
+            memcpy(kept[i], text + len - kept_len[i], kept_len[i]);
+            if (len > 0 && i < lose_first) {
+                (void)shutdown(conns[i].fd, SHUT_RDWR);
+                continue;
+            }
+            for (unsigned k = occurrences(text, len, "EADER"); k > 0; k--) {
+                answer(&conns[i], "*-1\r\n");
+            }
+            for (unsigned k = occurrences(text, len, "CHECK"); k > 0; k--) {
+                answer(&conns[i], ":1\r\n");
+            }
+        }
+    }
+    return n_conns;
+}
+
+/* A connection for each of them would be too many for a process, and for a node. */
+TEST_WITH(thousands_of_calls_share_a_connection, set_up, tear_down)
+{
+    ended_well = 0;
+    begin_many(MANY);
+    assert_in_range(serve_many(0), 1, LISTED + 1);
+}
+
+/* A connection is lost with thousands of requests on it: they go on together, on a new one. */
+TEST_WITH(thousands_of_calls_begin_anew_together, set_up, tear_down)
+{
+    ended_well = 0;
+    begin_many(MANY);
+    assert_in_range(serve_many(1), 2, 16);
 }

@@ -1,0 +1,728 @@
+/* channel.c: see channel.h. */
+#include "client/channel.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/clock.h"
+
+#define PAUSE_FIRST_MS UINT64_C(10)
+#define PAUSE_MAX_MS UINT64_C(500)
+#define READS_MAX 64u /* of one channel in a turn, each of up to 16 KiB */
+#define EVENTS 64
+
+static struct fli_engine_node *node_of(struct fli_channel *ch)
+{
+    return &ch->engine->nodes[ch->node];
+}
+
+static struct fli_engine_call *call_in(struct fli_list *at)
+{
+    return FLI_CONTAINER_OF(at, struct fli_engine_call, in_channel);
+}
+
+static bool is_open(const struct fli_channel *ch)
+{
+    return ch->link.fd >= 0;
+}
+
+/* Whether a call is there. */
+static bool has_calls(const struct fli_channel *ch)
+{
+    return !fli_list_empty(&ch->joining) || !fli_list_empty(&ch->unsent) ||
+           !fli_list_empty(&ch->awaiting) || ch->waiter != NULL;
+}
+
+/* Whether it is asked, or is to be asked, whether the node lives. */
+static bool has_askers(struct fli_channel *ch)
+{
+    return ch->waiter == NULL && !ch->left && !fli_list_empty(&node_of(ch)->askers);
+}
+
+static void watch(struct fli_channel *ch, uint32_t events)
+{
+    uint32_t before = ch->watched_fd == ch->link.fd ? ch->events : 0;
+    struct epoll_event event = {.events = events, .data.ptr = ch};
+    if (before == events) {
+        return;
+    }
+    int how = before == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    int rc = epoll_ctl(ch->engine->epoll_fd, how, ch->link.fd, &event);
+    if (rc != 0 && how == EPOLL_CTL_ADD && errno == EEXIST) {
+        /* The link has gone back to its first descriptor. */
+        rc = epoll_ctl(ch->engine->epoll_fd, EPOLL_CTL_MOD, ch->link.fd, &event);
+    }
+    if (rc == 0) { /* else its calls end by their deadlines */
+        ch->events = events;
+        ch->watched_fd = ch->link.fd;
+    }
+}
+
+/* ---- ending ---------------------------------------------------------------------------------- */
+
+/* Nobody may use it any more. The memory stays until the end of the turn, since an event for it may
+ * have been taken already. */
+static void shut(struct fli_channel *ch)
+{
+    if (is_open(ch) && ch->events != 0) {
+        (void)epoll_ctl(ch->engine->epoll_fd, EPOLL_CTL_DEL, ch->link.fd, NULL);
+    }
+    fli_link_close(&ch->link);
+    fli_due_remove(&ch->engine->dues, &ch->due);
+    fli_list_remove(&ch->dirty);
+    fli_list_remove(&ch->in);
+    fli_list_push(&ch->engine->closed, &ch->in);
+}
+
+static void channel_free(struct fli_channel *ch)
+{
+    fli_list_remove(&ch->in);
+    fli_buf_fini(&ch->out);
+    free(ch);
+}
+
+void fli_channels_free_closed(struct fli_engine *e)
+{
+    struct fli_list *at;
+    while ((at = fli_list_pop(&e->closed)) != NULL) {
+        channel_free(FLI_CONTAINER_OF(at, struct fli_channel, in));
+    }
+}
+
+void fli_channels_close_all(struct fli_engine *e)
+{
+    for (uint32_t i = 0; i <= e->n_nodes; i++) {
+        FLI_LIST_FOREACH_SAFE(at, next, &e->nodes[i].channels)
+        {
+            shut(FLI_CONTAINER_OF(at, struct fli_channel, in));
+        }
+    }
+    fli_channels_free_closed(e);
+}
+
+/* A connection came to nothing, so the next one waits a little, and longer each time. */
+static void note_failure(struct fli_channel *ch)
+{
+    struct fli_engine_node *n = node_of(ch);
+    unsigned times = n->failures < 6 ? n->failures : 6;
+    uint64_t most_ms = PAUSE_FIRST_MS << times;
+    most_ms = most_ms < PAUSE_MAX_MS ? most_ms : PAUSE_MAX_MS;
+    n->failures++;
+    n->again_ms = fli_clock_ms() + most_ms / 2 + fli_engine_random(ch->engine, most_ms / 2);
+    snprintf(n->error, sizeof n->error, "%s", ch->link.error);
+}
+
+/* Tells all who ask about this node; the state machine knows which answer is for whom. */
+static void tell_askers(struct fli_engine_node *n, enum fli_call_event to_probe,
+                        enum fli_call_event to_other, const char *text)
+{
+    struct fli_list all;
+    struct fli_list *at;
+    fli_list_init(&all);
+    fli_list_splice(&all, &n->askers);
+    while ((at = fli_list_pop(&all)) != NULL) {
+        struct fli_engine_call *c = FLI_CONTAINER_OF(at, struct fli_engine_call, in_askers);
+        bool probes = c->call_state.order.want == FLI_WANT_PROBE;
+        enum fli_call_event event = probes ? to_probe : to_other;
+        if (probes && c->arrived != NULL) {
+            event = FLI_EVENT_ALIVE; /* its own answer has come meanwhile, and says more */
+        }
+        if (event == FLI_EVENT_NONE) {
+            fli_list_push(&n->askers, at);
+            continue;
+        }
+        if (event == FLI_EVENT_DEAD || event == FLI_EVENT_LEADERLESS) {
+            fli_call_trouble(c, text);
+        }
+        c->alive = event == FLI_EVENT_ALIVE ? (uint32_t)(n - c->engine->nodes) : FLI_CALL_NOBODY;
+        fli_call_feed(c, event, 0);
+    }
+}
+
+static void tell_call(struct fli_engine_call *c, enum fli_call_event event, int code,
+                      const char *text)
+{
+    c->channel = NULL;
+    fli_call_trouble(c, text);
+    if (c->call_state.order.want == FLI_WANT_PROBE) {
+        fli_call_feed(c, FLI_EVENT_ALIVE, 0); /* it looks for its answer, and there is none */
+    } else {
+        fli_call_feed(c, event, code);
+    }
+}
+
+static void tell_calls(struct fli_list *calls, enum fli_call_event event, int code,
+                       const char *text)
+{
+    struct fli_list *at;
+    while ((at = fli_list_pop(calls)) != NULL) {
+        tell_call(call_in(at), event, code, text);
+    }
+}
+
+/* All that was there hears of the end. Calls may begin anew meanwhile, on another channel. */
+static void end(struct fli_channel *ch, enum fli_call_event of_sent, int code)
+{
+    struct fli_engine *e = ch->engine;
+    struct fli_engine_node *n = node_of(ch);
+    struct fli_list joining, unsent, awaiting;
+    char text[FLI_LINK_ERROR_SIZE];
+    snprintf(text, sizeof text, "%s", ch->link.error);
+    bool asked = ch->leader != 0 || ch->check != 0 || has_askers(ch);
+    fli_list_init(&joining);
+    fli_list_init(&unsent);
+    fli_list_init(&awaiting);
+    fli_list_splice(&joining, &ch->joining);
+    fli_list_splice(&unsent, &ch->unsent);
+    fli_list_splice(&awaiting, &ch->awaiting);
+    ch->waiter = NULL;
+    if (!ch->useful) {
+        note_failure(ch);
+    }
+    fli_engine_forget_leader(e, ch->node);
+    n->place.turn++;
+    shut(ch);
+    struct fli_list *first = of_sent == FLI_EVENT_BROKEN ? fli_list_pop(&awaiting) : NULL;
+    if (first != NULL) { /* the answer that makes no sense is the one to the first */
+        tell_call(call_in(first), of_sent, code, text);
+    }
+    of_sent = of_sent == FLI_EVENT_BROKEN ? FLI_EVENT_LOST : of_sent;
+    tell_calls(&awaiting, of_sent, code, text);
+    tell_calls(&unsent, FLI_EVENT_UNSENT, 0, text);
+    enum fli_call_event of_joining = code == FL_EDENIED ? FLI_EVENT_REFUSED : FLI_EVENT_UNREACHABLE;
+    tell_calls(&joining, of_joining, of_joining == FLI_EVENT_REFUSED ? code : 0, text);
+    if (asked) {
+        tell_askers(n, FLI_EVENT_DEAD, FLI_EVENT_SERVES_NOT, text);
+    }
+}
+
+void fli_channel_break(struct fli_channel *ch, int rc)
+{
+    if (rc == FL_EDENIED) { /* nothing that was sent has been looked at */
+        end(ch, FLI_EVENT_REFUSED, rc);
+    } else {
+        end(ch, rc == FL_EPROTO ? FLI_EVENT_BROKEN : FLI_EVENT_LOST, 0);
+    }
+}
+
+/* The server ignores this connection, and so what was sent on it. */
+static void turned_away(struct fli_channel *ch, int code, const char *why)
+{
+    bool denied = code == FL_EDENIED;
+    snprintf(ch->link.error, sizeof ch->link.error, "%.150s", why);
+    ch->useful = false;
+    end(ch, denied ? FLI_EVENT_REFUSED : FLI_EVENT_BUSY, denied ? code : 0);
+}
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+/* A dead address must leave time for the addresses after it. */
+static bool begin_address(struct fli_channel *ch)
+{
+    const struct fli_place *p = &node_of(ch)->place;
+    uint64_t now_ms = fli_clock_ms();
+    uint64_t left_ms = ch->until_ms > now_ms ? ch->until_ms - now_ms : 0;
+    bool last = ch->tried + 1 >= p->n;
+    ch->address_until_ms = last ? UINT64_MAX : now_ms + left_ms / (p->n - ch->tried);
+    ch->tried++;
+    return fli_place_connect(p, &ch->link, &ch->engine->tls);
+}
+
+/* Goes on to the next address while there are untried ones. 0; FL_EBUSY; or the error of the last
+ * one. */
+static int connect_step(struct fli_channel *ch, bool begun)
+{
+    struct fli_place *p = &node_of(ch)->place;
+    for (;;) {
+        int rc = begun ? fli_link_finish(&ch->link) : FL_ENOCONN;
+        bool slow = rc == FL_EBUSY && fli_clock_ms() >= ch->address_until_ms;
+        if (rc == 0 || rc == FL_EDENIED || (rc == FL_EBUSY && !slow)) {
+            return rc;
+        }
+        if (ch->tried >= p->n) {
+            return FL_ENOCONN;
+        }
+        if (is_open(ch) && ch->events != 0) {
+            (void)epoll_ctl(ch->engine->epoll_fd, EPOLL_CTL_DEL, ch->link.fd, NULL);
+        }
+        ch->events = 0;
+        fli_link_close(&ch->link);
+        p->turn++;
+        begun = begin_address(ch);
+    }
+}
+
+static void put_probes(struct fli_channel *ch);
+
+static void opened(struct fli_channel *ch)
+{
+    struct fli_list joining;
+    struct fli_list *at;
+    fli_list_init(&joining);
+    fli_list_splice(&joining, &ch->joining);
+    fli_due_set(&ch->engine->dues, &ch->due, FLI_DUE_NEVER);
+    watch(ch, EPOLLIN);
+    if (ch->engine->learns_leader) {
+        fli_channel_put_leader(ch);
+    }
+    if (has_askers(ch)) {
+        put_probes(ch);
+    }
+    while ((at = fli_list_pop(&joining)) != NULL) {
+        fli_call_feed(call_in(at), FLI_EVENT_CONNECTED, 0);
+    }
+}
+
+/* 0: it is ready. FL_EBUSY. Another code: it is not, and the reason is in link.error. */
+static int go_on(struct fli_channel *ch, bool begun)
+{
+    int rc = connect_step(ch, begun);
+    if (rc == FL_EBUSY) {
+        uint64_t again_ms = ch->link.again_ms;
+        watch(ch, ch->link.wants_read ? EPOLLIN : EPOLLOUT);
+        fli_due_set(&ch->engine->dues, &ch->due,
+                    again_ms < ch->address_until_ms ? again_ms : ch->address_until_ms);
+    }
+    return rc;
+}
+
+static void connecting(struct fli_channel *ch)
+{
+    int rc = go_on(ch, true);
+    if (rc == 0) {
+        opened(ch);
+    } else if (rc != FL_EBUSY) {
+        fli_channel_break(ch, rc);
+    }
+}
+
+static void on_due(struct fli_due *d, uint64_t now_ms)
+{
+    connecting(FLI_CONTAINER_OF(d, struct fli_channel, due));
+}
+
+static struct fli_channel *channel_make(struct fli_engine *e, uint32_t node, uint64_t until_ms)
+{
+    struct fli_channel *ch = calloc(1, sizeof *ch);
+    if (ch == NULL || fli_due_add(&e->dues, &ch->due, on_due) != 0) {
+        free(ch);
+        return NULL;
+    }
+    ch->engine = e;
+    ch->node = node;
+    ch->until_ms = until_ms;
+    ch->watched_fd = -1;
+    fli_link_init(&ch->link);
+    fli_buf_init(&ch->out, FLI_REQUEST_MAX);
+    fli_list_init(&ch->in);
+    fli_list_init(&ch->dirty);
+    fli_list_init(&ch->joining);
+    fli_list_init(&ch->unsent);
+    fli_list_init(&ch->awaiting);
+    fli_list_push(&e->nodes[node].channels, &ch->in);
+    return ch;
+}
+
+static struct fli_channel *channel_open(struct fli_engine *e, uint32_t node, uint64_t until_ms,
+                                        int *ret_code)
+{
+    struct fli_engine_node *n = &e->nodes[node];
+    *ret_code = 0;
+    if (fli_clock_ms() < n->again_ms) {
+        return NULL; /* n->error says why the last one came to nothing */
+    }
+    if (e->resolves) {
+        fli_place_resolve(&n->place, false);
+    }
+    struct fli_channel *ch = channel_make(e, node, until_ms);
+    if (ch == NULL) {
+        snprintf(n->error, sizeof n->error, "out of memory");
+        return NULL;
+    }
+    int rc = go_on(ch, begin_address(ch));
+    if (rc == 0) {
+        opened(ch);
+    } else if (rc != FL_EBUSY) {
+        *ret_code = rc == FL_EDENIED ? rc : 0;
+        note_failure(ch);
+        fli_engine_forget_leader(e, node);
+        n->place.turn++;
+        shut(ch);
+        return NULL;
+    }
+    return ch;
+}
+
+/* Whether a request may go there now. A peer that has closed the connection, or has said something
+ * unasked, gets no request: its outcome would be unknown. */
+static bool is_usable(struct fli_channel *ch, bool waiting)
+{
+    bool owes = ch->asked != ch->answered;
+    if (ch->left || ch->waiter != NULL || (waiting && (!ch->link.ready || owes || has_calls(ch)))) {
+        return false;
+    }
+    if (!ch->link.ready || owes || ch->out.len > 0 || fli_link_is_fresh(&ch->link)) {
+        return true;
+    }
+    shut(ch);
+    return false;
+}
+
+struct fli_channel *fli_channel_get(struct fli_engine *e, uint32_t node, uint64_t until_ms,
+                                    bool waiting, int *ret_code)
+{
+    FLI_LIST_FOREACH_SAFE(at, next, &e->nodes[node].channels)
+    {
+        struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
+        if (is_usable(ch, waiting)) {
+            *ret_code = 0;
+            return ch;
+        }
+    }
+    return channel_open(e, node, until_ms, ret_code);
+}
+
+/* ---- leaving --------------------------------------------------------------------------------- */
+
+static bool is_idle(struct fli_channel *ch)
+{
+    return !has_calls(ch) && !has_askers(ch);
+}
+
+void fli_channel_leave(struct fli_engine_call *c, bool silent)
+{
+    struct fli_channel *ch = c->channel;
+    if (ch == NULL) {
+        return;
+    }
+    bool owed = fli_list_linked(&c->in_channel);
+    fli_list_remove(&c->in_channel);
+    c->channel = NULL;
+    bool waits = ch->waiter == c;
+    ch->waiter = waits ? NULL : ch->waiter;
+    if (!owed) {
+        return;
+    }
+    if (!ch->link.ready && silent) {
+        snprintf(ch->link.error, sizeof ch->link.error, "cannot connect: no answer in time");
+    }
+    bool is_first = c->number == ch->answered + 1; /* so all answers wait for this one */
+    bool unheard = silent && ch->link.ready && (is_first || ch->heard_ms <= c->call_state.sent_ms);
+    ch->left = ch->left || waits || unheard;
+    if (is_idle(ch) && (ch->left || !ch->link.ready)) {
+        if (!ch->link.ready && silent) {
+            note_failure(ch);
+        }
+        shut(ch);
+    }
+}
+
+void fli_channels_drop(struct fli_engine *e, uint32_t node)
+{
+    FLI_LIST_FOREACH_SAFE(at, next, &e->nodes[node].channels)
+    {
+        struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
+        if (ch->link.ready && is_idle(ch)) {
+            shut(ch);
+        }
+    }
+}
+
+void fli_channels_tidy(struct fli_engine *e, uint32_t node)
+{
+    for (uint32_t i = 0; i <= e->n_nodes; i++) {
+        if (i != node) {
+            fli_channels_drop(e, i);
+        }
+    }
+    bool has = false;
+    FLI_LIST_FOREACH_SAFE(at, next, &e->nodes[node].channels)
+    {
+        struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
+        bool usable = !ch->left && ch->waiter == NULL;
+        if (is_idle(ch) && ch->link.ready && (has || !usable)) {
+            shut(ch);
+        }
+        has = has || usable;
+    }
+}
+
+bool fli_channel_is_ready(const struct fli_engine *e, uint32_t node)
+{
+    FLI_LIST_FOREACH(at, &e->nodes[node].channels)
+    {
+        const struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
+        if (ch->link.ready && !ch->left && ch->waiter == NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool fli_channel_is_in_use(const struct fli_engine *e, uint32_t node)
+{
+    bool used = !fli_list_empty(&e->nodes[node].askers);
+    FLI_LIST_FOREACH(at, &e->nodes[node].channels)
+    {
+        used = used || has_calls(FLI_CONTAINER_OF(at, struct fli_channel, in));
+    }
+    return used;
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+int fli_channel_put(struct fli_channel *ch, const struct fli_ask *ask, uint64_t wait_ms)
+{
+    size_t before = ch->out.len;
+    int rc = fli_ask_encode(ask, wait_ms, &ch->out);
+    if (rc != 0) {
+        ch->out.len = before; /* a part of it may have fit */
+        return rc;
+    }
+    ch->queued += ch->out.len - before;
+    ch->asked++;
+    if (!fli_list_linked(&ch->dirty)) {
+        fli_list_push(&ch->engine->dirty, &ch->dirty);
+    }
+    return 0;
+}
+
+void fli_channel_put_leader(struct fli_channel *ch)
+{
+    const struct fli_ask leader = {.op = FLI_ASK_LEADER};
+    if (ch->leader == 0 && fli_channel_put(ch, &leader, 0) == 0) {
+        ch->leader = ch->asked;
+        ch->engine->learned_ms = fli_clock_ms();
+    }
+}
+
+/* The bytes up to here are with the kernel. */
+static void note_sent(struct fli_channel *ch)
+{
+    struct fli_list *at;
+    while ((at = fli_list_first(&ch->unsent)) != NULL && call_in(at)->end <= ch->sent) {
+        fli_list_remove(at);
+        fli_list_push(&ch->awaiting, at);
+        fli_call_feed(call_in(at), FLI_EVENT_SENT, 0);
+    }
+}
+
+static void read_answers(struct fli_channel *ch);
+
+static void flush(struct fli_channel *ch)
+{
+    size_t before = ch->out_at;
+    int rc = fli_link_push(&ch->link, ch->out.data, ch->out.len, &ch->out_at);
+    ch->sent += ch->out_at - before;
+    ch->full = rc == FL_EBUSY;
+    if (ch->out_at == ch->out.len) {
+        fli_buf_clear(&ch->out);
+        fli_buf_shrink(&ch->out);
+        ch->out_at = 0;
+    }
+    note_sent(ch);
+    if (rc != 0 && rc != FL_EBUSY) {
+        read_answers(ch); /* what came before it broke may say why */
+        if (is_open(ch)) {
+            fli_channel_break(ch, rc);
+        }
+        return;
+    }
+    watch(ch, ch->full ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void fli_channels_flush(struct fli_engine *e)
+{
+    struct fli_list *at;
+    while ((at = fli_list_pop(&e->dirty)) != NULL) {
+        struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, dirty);
+        if (!ch->full) {
+            flush(ch);
+        }
+    }
+}
+
+/* ---- probes ---------------------------------------------------------------------------------- */
+
+static bool is_asked_whether_it_serves(const struct fli_engine_node *n)
+{
+    FLI_LIST_FOREACH(at, &n->askers)
+    {
+        const struct fli_engine_call *c = FLI_CONTAINER_OF(at, struct fli_engine_call, in_askers);
+        if (c->call_state.order.want == FLI_WANT_ASK_OTHER) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void put_probes(struct fli_channel *ch)
+{
+    /* Any lock does: what counts is that an answer comes. */
+    const struct fli_ask check = {.op = FLI_ASK_CHECK, .name = fl_str("fencelock"), .token = 1};
+    bool asks = ch->leader == 0;
+    if (ch->check == 0) {
+        fli_channel_put_leader(ch);
+        if (is_asked_whether_it_serves(node_of(ch)) && fli_channel_put(ch, &check, 0) == 0) {
+            ch->check = ch->asked;
+            asks = true;
+        }
+    }
+    ch->asked_ms = asks ? fli_clock_ms() : ch->asked_ms;
+}
+
+bool fli_channel_ask(struct fli_engine *e, uint32_t node, uint64_t until_ms, bool serves,
+                     bool *ret_alive)
+{
+    int code;
+    struct fli_channel *ch = fli_channel_get(e, node, until_ms, false, &code);
+    if (ch == NULL) {
+        return false;
+    }
+    if (ch->link.ready) {
+        put_probes(ch);
+    }
+    *ret_alive = serves && ch->check != 0 && ch->leader == 0;
+    return true;
+}
+
+void fli_channel_ask_over(struct fli_engine *e, uint32_t node)
+{
+    FLI_LIST_FOREACH_SAFE(at, next, &e->nodes[node].channels)
+    {
+        struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
+        bool asked = ch->leader != 0 || ch->check != 0;
+        ch->left = ch->left || (asked && ch->heard_ms <= ch->asked_ms);
+        if (is_idle(ch) && (ch->left || !ch->link.ready)) {
+            shut(ch);
+        }
+    }
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void leader_answered(struct fli_channel *ch, redisReply *reply)
+{
+    int away = fli_ask_classify_welcome(reply);
+    ch->leader = 0;
+    if (away != 0) {
+        turned_away(ch, away, reply->str);
+        freeReplyObject(reply);
+        return;
+    }
+    enum fli_call_event event = fli_ask_classify_probe(reply);
+    bool good = reply->type == REDIS_REPLY_ARRAY || reply->type == REDIS_REPLY_NIL;
+    if (ch->engine->learns_leader) {
+        fli_engine_leader_is(ch, reply);
+    }
+    freeReplyObject(reply);
+    tell_askers(node_of(ch), event, good ? FLI_EVENT_ALIVE : FLI_EVENT_SERVES_NOT,
+                "it knows no leader");
+}
+
+static void check_answered(struct fli_channel *ch, redisReply *reply)
+{
+    int code;
+    enum fli_call_event event = fli_ask_classify(FLI_ASK_CHECK, reply, &code);
+    bool good = event == FLI_EVENT_YES || event == FLI_EVENT_NO;
+    ch->check = 0;
+    freeReplyObject(reply);
+    tell_askers(node_of(ch), FLI_EVENT_NONE, good ? FLI_EVENT_SERVES : FLI_EVENT_SERVES_NOT, "");
+}
+
+static void answered(struct fli_channel *ch, redisReply *reply)
+{
+    uint64_t number = ++ch->answered;
+    ch->heard_ms = fli_clock_ms();
+    if (number == ch->leader) {
+        leader_answered(ch, reply);
+        return;
+    }
+    if (!ch->useful) {
+        ch->useful = true;
+        node_of(ch)->failures = 0;
+    }
+    if (number == ch->check) {
+        check_answered(ch, reply);
+        return;
+    }
+    struct fli_list *at = fli_list_first(&ch->awaiting);
+    at = at != NULL ? at : fli_list_first(&ch->unsent); /* the answer did not wait for the end */
+    if (at == NULL || call_in(at)->number != number) {
+        freeReplyObject(reply); /* the call was given up */
+        return;
+    }
+    struct fli_engine_call *c = call_in(at);
+    fli_list_remove(at);
+    if (c->call_state.order.want == FLI_WANT_SEND) {
+        fli_call_feed(c, FLI_EVENT_SENT, 0);
+    }
+    fli_call_answer(c, reply);
+}
+
+/* False: the channel was closed. */
+static bool take_answers(struct fli_channel *ch)
+{
+    redisReply *reply;
+    int n;
+    while ((n = fli_link_next(&ch->link, &reply)) == 1) {
+        if (ch->asked == ch->answered) { /* nobody has asked for it */
+            freeReplyObject(reply);
+            shut(ch);
+            return false;
+        }
+        answered(ch, reply);
+        if (!is_open(ch)) {
+            return false;
+        }
+    }
+    if (n < 0) {
+        fli_channel_break(ch, n);
+    }
+    return n == 0;
+}
+
+static void read_answers(struct fli_channel *ch)
+{
+    int more = 1;
+    for (unsigned i = 0; i < READS_MAX && more == 1; i++) {
+        if (!take_answers(ch)) {
+            return;
+        }
+        more = fli_link_read(&ch->link);
+    }
+    if (more >= 0 && !take_answers(ch)) {
+        return;
+    }
+    if (more < 0) {
+        fli_channel_break(ch, more);
+    }
+}
+
+void fli_channels_take_events(struct fli_engine *e)
+{
+    struct epoll_event events[EVENTS];
+    int n;
+    do {
+        n = epoll_wait(e->epoll_fd, events, EVENTS, 0);
+        for (int i = 0; i < n; i++) {
+            struct fli_channel *ch = events[i].data.ptr;
+            if (ch == NULL || !is_open(ch)) { /* the timer; or closed meanwhile */
+                continue;
+            }
+            if (!ch->link.ready) {
+                connecting(ch);
+                continue;
+            }
+            if ((events[i].events & ~(uint32_t)EPOLLOUT) != 0) {
+                read_answers(ch);
+            }
+            if (is_open(ch) && (events[i].events & EPOLLOUT) != 0) {
+                flush(ch);
+            }
+        }
+    } while (n == EVENTS);
+}
