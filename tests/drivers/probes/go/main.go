@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,8 @@ import (
 	"unsafe"
 
 	fencelock "github.com/fencelock/fencelock/src/drivers/go"
+	"github.com/fencelock/fencelock/src/drivers/go/pgfence"
+	_ "github.com/jackc/pgx/v5/stdlib"
 )
 
 var (
@@ -172,6 +175,42 @@ func elect(c *fencelock.Client, id, name string, more []string) {
 	say(id, "resigned", map[string]any{"error": wordOf(err)})
 }
 
+// work adds one to a balance, n times, under the lock and through the guard, and prints how each addition ended.
+func work(c *fencelock.Client, id, name, url string, n int, more []string) {
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		panic(err)
+	}
+	for i := 0; i < n; i++ {
+		committing := false
+		err := c.With(context.Background(), name, func(ctx context.Context, l *fencelock.Lease) error {
+			if err := pgfence.Claim(ctx, db, l); err != nil {
+				return err
+			}
+			var balance int
+			if err := db.QueryRowContext(ctx, "SELECT balance FROM account WHERE lock = $1", name).Scan(&balance); err != nil {
+				return err
+			}
+			committing = true
+			return pgfence.Tx(ctx, db, l, func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "UPDATE account SET balance = $1 WHERE lock = $2", balance+1, name)
+				return err
+			})
+		}, options(more)...)
+		switch {
+		case err == nil:
+			say(id, "added", nil)
+		case errors.Is(err, fencelock.ErrStale):
+			say(id, "stale", nil)
+		case committing:
+			say(id, "perhaps", map[string]any{"text": err.Error()})
+		default:
+			say(id, "not added", map[string]any{"text": err.Error()})
+		}
+	}
+	say(id, "worked", nil)
+}
+
 func watch(c *fencelock.Client, id, pattern string) {
 	events, err := c.Watch(begin(id), pattern)
 	if err != nil {
@@ -199,6 +238,9 @@ func do(c *fencelock.Client, words []string) {
 	case "many":
 		n, _ := strconv.Atoi(words[3])
 		go many(c, id, words[2], n, words[4:])
+	case "work":
+		n, _ := strconv.Atoi(words[4])
+		go work(c, id, words[2], words[3], n, words[5:])
 	case "cancel":
 		cancel()
 	case "release":

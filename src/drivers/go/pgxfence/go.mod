@@ -1,0 +1,20 @@
+module github.com/fencelock/fencelock/src/drivers/go/pgxfence
+
+go 1.23.0
+
+require (
+	github.com/fencelock/fencelock/src/drivers/go v0.0.0
+	github.com/jackc/pgx/v5 v5.7.5
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.2.0 // indirect
+	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/redis/go-redis/v9 v9.7.3 // indirect
+	golang.org/x/crypto v0.37.0 // indirect
+	golang.org/x/text v0.24.0 // indirect
+)
+
+replace github.com/fencelock/fencelock/src/drivers/go => ../
