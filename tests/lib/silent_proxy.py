@@ -4,18 +4,21 @@ comes through in either direction. What was sent meanwhile is lost, not kept."""
 import select
 import socket
 import threading
+import time
 
 from harness import PATIENCE_S, Case, Cluster
 
 
 class SilentProxy:
-    def __init__(self, target):
+    def __init__(self, target, delay_s=0):
+        self.delay_s = delay_s # of each answer; the proxy carries nothing else meanwhile
         host, port = target.rsplit(':', 1)
         self.target = (host, int(port))
         self.silent = threading.Event()
         self.replace = None # (what passes, what passes instead), of one length
         self.heard = None # a bytearray: what has come, from both sides
         self.pairs = {}
+        self.clients = set()
         self.listener = socket.create_server(('127.0.0.1', 0))
         self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
         self.waker, self.woken = socket.socketpair()
@@ -38,6 +41,7 @@ class SilentProxy:
         for sock in (near, far):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.pairs[near], self.pairs[far] = far, near
+        self.clients.add(near)
 
     def _forward(self, sock):
         other = self.pairs.get(sock)
@@ -49,6 +53,8 @@ class SilentProxy:
                 self.heard += data
             if self.replace is not None:
                 data = data.replace(*self.replace)
+            if self.delay_s and sock not in self.clients:
+                time.sleep(self.delay_s)
             if data and not self.silent.is_set():
                 other.sendall(data)
         except OSError:
