@@ -369,14 +369,36 @@ static int check_add(const struct membership *m, const struct node_change *what)
     return rv;
 }
 
+/* Lists the nodes besides this one that are about to leave; there is one at most. */
+static unsigned who_leaves(const struct membership *m, uint64_t id,
+                           struct machine_node ret[MACHINE_NODES_MAX])
+{
+    unsigned n = machine_nodes(membership_machine(m), ret);
+    unsigned leave = 0;
+    for (unsigned i = 0; i < n; i++) {
+        bool leaves = ret[i].plan == MACHINE_PLAN_REMOVE || ret[i].plan == MACHINE_PLAN_REPLACE;
+        if (leaves && ret[i].id != id) {
+            ret[leave++] = ret[i];
+        }
+    }
+    return leave;
+}
+
+/* Whether the node cannot leave since too few of the others are up. What they wait for may never
+ * come back, so a plan for that one may take the place of this one, which is withdrawn then. */
+static bool leaving_waits(const struct membership *m, const struct machine_node *e)
+{
+    return server_of(m, e->id) != NULL && membership_may_change(m) && !leads_since_just_now(m) &&
+           !e->forced && !others_have_majority(m, e->id);
+}
+
 static bool another_leaves(const struct membership *m, uint64_t id)
 {
     struct machine_node nodes[MACHINE_NODES_MAX];
-    unsigned n = machine_nodes(membership_machine(m), nodes);
+    unsigned n = who_leaves(m, id, nodes);
     bool leaves = false;
     for (unsigned i = 0; i < n; i++) {
-        leaves = leaves || (nodes[i].id != id && (nodes[i].plan == MACHINE_PLAN_REMOVE ||
-                                                  nodes[i].plan == MACHINE_PLAN_REPLACE));
+        leaves = leaves || !leaving_waits(m, &nodes[i]);
     }
     return leaves;
 }
@@ -394,13 +416,16 @@ static bool stands_in_its_place(const struct membership *m, const struct node_ch
 static int check_leave(const struct membership *m, const struct node_change *what,
                        const struct machine_node *node)
 {
+    if (another_leaves(m, what->id)) {
+        return FL_EBUSY; /* also of one that is in the machine only: its plan withdraws others */
+    }
     if (server_of(m, what->id) == NULL) {
         return 0;
     }
     if (is_last_voter(m, what->id)) {
         return FL_EDENIED;
     }
-    if (another_leaves(m, what->id) || stands_in_its_place(m, what) ||
+    if (stands_in_its_place(m, what) ||
         (what->kind == NODE_CHANGE_FORGET &&
          (relay_server_connected(m->config.followers, what->id) || !membership_may_change(m)))) {
         return FL_EBUSY;
@@ -556,6 +581,18 @@ void membership_operation_done(struct membership *m, int status,
     }
 }
 
+static void log_withdrawn(struct membership *m, uint64_t id)
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned n = who_leaves(m, id, nodes);
+    for (unsigned i = 0; i < n; i++) {
+        host_log(&m->config.host, 2,
+                 "node %" PRIu64 " was to leave, and waits: that is withdrawn, since node %" PRIu64
+                 " is to leave",
+                 nodes[i].id, id);
+    }
+}
+
 static void submit(struct membership *m, struct membership_operation *o)
 {
     static const uint8_t ops[] = {[NODE_CHANGE_ADD] = MACHINE_OP_NODE_ADD,
@@ -574,6 +611,9 @@ static void submit(struct membership *m, struct membership_operation *o)
     }
     o->submitted = membership_submit(m, &c);
     m->admin_of_operation = o->submitted;
+    if (o->submitted && what->kind != NODE_CHANGE_ADD) {
+        log_withdrawn(m, what->id);
+    }
 }
 
 /* It may have waited for another command, so it is checked again. */

@@ -12,7 +12,9 @@
  *
  * The configuration of the Raft group says who votes; it has entries of its own. A plan says what
  * the leader has to do to it, so a new leader goes on where the last one stopped. At most one node
- * at a time is being removed or replaced; several may be being added. */
+ * at a time is being removed or replaced; several may be being added. A plan to take one out that
+ * waits is withdrawn by one for another node: the leader asks for that only while the first is
+ * still in the configuration. */
 #include <string.h>
 
 #include "machine/state.h"
@@ -114,16 +116,25 @@ static void add(struct machine *m, const struct machine_command *c, struct machi
     }
 }
 
-/* Whether a node other than this one is about to leave. */
-static bool another_leaves(const struct machine *m, uint64_t id)
+static void drop_plan(struct node *n)
+{
+    n->plan = MACHINE_PLAN_NONE;
+    n->former = 0;
+    n->learner = 0;
+    n->forced = 0;
+    n->address_len = 0;
+    memset(n->address, 0, sizeof n->address);
+}
+
+/* Whoever else was about to leave stays. */
+static void withdraw_others(struct machine *m, uint64_t id)
 {
     for (unsigned i = 0; i < m->n_nodes; i++) {
-        const struct node *n = &m->nodes[i];
+        struct node *n = &m->nodes[i];
         if (n->id != id && (n->plan == MACHINE_PLAN_REMOVE || n->plan == MACHINE_PLAN_REPLACE)) {
-            return true;
+            drop_plan(n);
         }
     }
-    return false;
 }
 
 static bool is_forced(const struct machine_command *c)
@@ -140,9 +151,8 @@ static void remove_node(struct machine *m, const struct machine_command *c,
     } else if (n->incarnation == 0) { /* it was to be added, and has not joined yet */
         drop(m, n);
         r->code = MACHINE_DONE;
-    } else if (another_leaves(m, c->number)) {
-        r->code = MACHINE_EXISTS;
     } else {
+        withdraw_others(m, c->number);
         n->plan = MACHINE_PLAN_REMOVE;
         n->forced = is_forced(c);
         r->code = MACHINE_DONE;
@@ -155,9 +165,12 @@ static void replace(struct machine *m, const struct machine_command *c, struct m
     struct node *n = find(m, c->number);
     if (n == NULL) {
         r->code = MACHINE_NOTFOUND;
-    } else if (n->plan == MACHINE_PLAN_REMOVE || another_leaves(m, c->number)) {
+    } else if (n->plan == MACHINE_PLAN_REMOVE) {
         r->code = MACHINE_EXISTS;
     } else {
+        if (n->incarnation != 0) {
+            withdraw_others(m, c->number);
+        }
         bool barred = (c->number2 & MACHINE_NODE_BARRED) != 0 && n->incarnation != 0;
         n->former = barred ? n->incarnation : n->former;
         plan(n, n->incarnation == 0 ? MACHINE_PLAN_ADD : MACHINE_PLAN_REPLACE, c);
@@ -172,11 +185,7 @@ static void settle(struct machine *m, const struct machine_command *c, struct ma
     r->code = n != NULL && n->plan == MACHINE_PLAN_ADD && n->incarnation != 0 ? MACHINE_DONE
                                                                               : MACHINE_NOTFOUND;
     if (r->code == MACHINE_DONE) {
-        n->plan = MACHINE_PLAN_NONE;
-        n->former = 0;
-        n->learner = 0;
-        n->address_len = 0;
-        memset(n->address, 0, sizeof n->address);
+        drop_plan(n);
     }
 }
 

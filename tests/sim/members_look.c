@@ -201,13 +201,25 @@ static bool leaves(const struct sim_node *leader, uint64_t id)
            (e.plan == MACHINE_PLAN_REMOVE || e.plan == MACHINE_PLAN_REPLACE);
 }
 
-/* While a member is to leave, no other one may; and none is replaced where it runs. */
+/* A plan gives way to another one while too few voters are connected to carry it out. */
+static bool gives_way(const struct sim_node *leader, uint64_t id)
+{
+    struct machine_node e;
+    unsigned voters;
+    unsigned up =
+        sim_steps_connected(leader, replica_configuration(leader->node->replica), id, &voters);
+    return machine_node_find(fsm_machine(leader->node->fsm), id, &e) && !e.forced &&
+           up <= voters / 2;
+}
+
+/* While a member leaves, no other one may; and none is replaced where it runs. */
 static void ask_too_much(struct sim *s, struct sim_node *leader)
 {
     const struct configuration *c = replica_configuration(leader->node->replica);
     uint64_t leaving = 0;
     for (unsigned i = 0; i < c->n; i++) {
-        leaving = leaves(leader, c->servers[i].id) ? c->servers[i].id : leaving;
+        uint64_t id = c->servers[i].id;
+        leaving = leaves(leader, id) && !gives_way(leader, id) ? id : leaving;
     }
     for (unsigned i = 0; i < c->n; i++) {
         uint64_t id = c->servers[i].id;

@@ -89,8 +89,8 @@ void sim_steps_node(struct sim_node *n)
 
 /* ---- changes of members ---- */
 
-static unsigned connected(const struct sim_node *leader, const struct configuration *c,
-                          uint64_t without, unsigned *ret_voters)
+unsigned sim_steps_connected(const struct sim_node *leader, const struct configuration *c,
+                             uint64_t without, unsigned *ret_voters)
 {
     unsigned up = 0;
     *ret_voters = 0;
@@ -108,7 +108,7 @@ static void check_leaves(const struct sim_node *leader, uint64_t id, const struc
 {
     struct machine_node e = {.plan = MACHINE_PLAN_NONE};
     unsigned voters;
-    unsigned up = connected(leader, c, id, &voters);
+    unsigned up = sim_steps_connected(leader, c, id, &voters);
     (void)machine_node_find(fsm_machine(leader->node->fsm), id, &e);
     SIM_CHECK(leader->sim, e.plan == MACHINE_PLAN_REMOVE || e.plan == MACHINE_PLAN_REPLACE,
               "node %llu is taken out, and nobody has asked for it", ull(id));
@@ -123,7 +123,7 @@ static void check_moves(const struct sim_node *leader, const struct configuratio
                         const struct configuration *c)
 {
     unsigned others;
-    unsigned up = connected(leader, c, is->id, &others);
+    unsigned up = sim_steps_connected(leader, c, is->id, &others);
     SIM_CHECK(leader->sim, is->role != CONFIGURATION_VOTER || others == 0 || up > (others + 1) / 2,
               "node %llu moves while %u of the %u others are connected", ull(is->id), up, others);
 }

@@ -10,6 +10,9 @@ void sim_steps_node(struct sim_node *n);
 void sim_steps_plans(const struct sim_node *by);
 void sim_steps_told(const struct sim_node *n, const struct starts_message *told);
 void sim_steps_let_in(const struct sim_node *by, const struct peer_identity *peer);
+/* How many voters are connected to the leader, and how many there are, without one node. */
+unsigned sim_steps_connected(const struct sim_node *leader, const struct configuration *c,
+                             uint64_t without, unsigned *ret_voters);
 void sim_steps_stored(const struct sim_node *n, const struct starts *s);
 
 #endif

@@ -5,6 +5,7 @@
 #include "cluster.h"
 #include "consensus/membership_private.h"
 #include "consensus/node_private.h"
+#include "scratch.h"
 
 struct place {
     struct cluster *c;
@@ -93,6 +94,61 @@ TEST_WITH(test_a_removal_is_checked_when_it_is_carried_out, cluster_set_up, clus
     cluster_acquire(c, leader, "a", "owner-1");
     cluster_start(c, away);
     cluster_until(c, has_left, &r, "the node has left the configuration");
+}
+
+static bool is_settled(void *ctx)
+{
+    struct place *r = ctx;
+    struct machine_node node;
+    int leader = cluster_leader(r->c);
+    struct node *n = leader < 0 ? NULL : r->c->nodes[leader].node;
+    const struct configuration_server *s =
+        n == NULL ? NULL : configuration_find(replica_configuration(n->replica), r->i + 1);
+    return s != NULL && s->role == CONFIGURATION_VOTER &&
+           machine_node_find(node_machine(n), r->i + 1, &node) && node.plan == MACHINE_PLAN_NONE;
+}
+
+struct asking {
+    struct node *leader;
+    struct node_change change;
+    struct cluster_count count;
+    int rv;
+};
+
+/* A leader that is new does not know yet who is up. */
+static bool is_not_busy(void *ctx)
+{
+    struct asking *a = ctx;
+    a->rv = node_change(a->leader, &a->change, cluster_count_cb, &a->count);
+    return a->rv != FL_EBUSY;
+}
+
+/* While a removal waits for a node whose disk is lost, that node can be replaced: the removal is
+ * withdrawn, and may be asked for again. */
+TEST_WITH(test_a_removal_that_waits_is_withdrawn, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    struct place r = {c, cluster_other_than(c, leader)};
+    struct place lost = {c, 3 - leader - r.i};
+    struct asking a = {.leader = c->nodes[leader].node,
+                       .change = {.kind = NODE_CHANGE_REPLACE, .id = lost.i + 1},
+                       .count = {0, 1}};
+    struct membership *m = a.leader->membership;
+    const struct machine_command remove = {.op = MACHINE_OP_NODE_REMOVE, .number = r.i + 1};
+    cluster_stop(c, lost.i, 0);
+    cluster_until(c, cluster_misses_one, c, "the leader misses the third");
+    cluster_until(c, is_idle, m, "the leader has no command of its own");
+    assert_true(membership_submit(m, &remove));
+    cluster_until(c, is_planned, &r, "the removal is in the log");
+    scratch_wipe(c->nodes[lost.i].dir);
+    cluster_until(c, is_not_busy, &a, "the leader takes up the replacement");
+    assert_int_equal(a.rv, 0);
+    cluster_until(c, cluster_counted, &a.count, "the replacement is in the log");
+    assert_int_equal(a.count.status, 0);
+    cluster_start(c, lost.i);
+    cluster_until(c, is_settled, &lost, "the lost node is a voter again");
+    assert_true(is_settled(&r));
 }
 
 /* An operator who knows better: the plan says so, and whoever leads carries it out. */

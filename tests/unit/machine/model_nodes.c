@@ -28,15 +28,22 @@ static void drop(struct model *m, struct model_node *n)
     *n = m->nodes[--m->n_nodes];
 }
 
-static bool another_leaves(const struct model *m, uint64_t id)
+static void stay(struct model_node *n)
 {
-    bool leaves = false;
+    n->plan = MACHINE_PLAN_NONE;
+    n->former = 0;
+    n->learner = n->forced = false;
+    n->address = 0;
+}
+
+static void others_stay(struct model *m, uint64_t id)
+{
     for (unsigned i = 0; i < m->n_nodes; i++) {
         enum machine_plan plan = m->nodes[i].plan;
-        bool will_leave = plan == MACHINE_PLAN_REMOVE || plan == MACHINE_PLAN_REPLACE;
-        leaves = leaves || (will_leave && m->nodes[i].id != id);
+        if (m->nodes[i].id != id && (plan == MACHINE_PLAN_REMOVE || plan == MACHINE_PLAN_REPLACE)) {
+            stay(&m->nodes[i]);
+        }
     }
-    return leaves;
 }
 
 static void set_plan(struct model_node *n, enum machine_plan plan, const struct machine_command *c)
@@ -81,9 +88,8 @@ static void take_out(struct model *m, struct model_node *n, const struct machine
     r->code = MACHINE_DONE;
     if (n->incarnation == 0) {
         drop(m, n);
-    } else if (another_leaves(m, n->id)) {
-        r->code = MACHINE_EXISTS;
     } else {
+        others_stay(m, n->id);
         n->plan = MACHINE_PLAN_REMOVE;
         n->forced = (c->flags & MACHINE_NODE_FORCED) != 0;
     }
@@ -92,9 +98,12 @@ static void take_out(struct model *m, struct model_node *n, const struct machine
 static void replace(struct model *m, struct model_node *n, const struct machine_command *c,
                     struct machine_result *r)
 {
-    if (n->plan == MACHINE_PLAN_REMOVE || another_leaves(m, n->id)) {
+    if (n->plan == MACHINE_PLAN_REMOVE) {
         r->code = MACHINE_EXISTS;
         return;
+    }
+    if (n->incarnation != 0) {
+        others_stay(m, n->id);
     }
     if ((c->number2 & MACHINE_NODE_BARRED) != 0 && n->incarnation != 0) {
         n->former = n->incarnation;
@@ -132,8 +141,7 @@ static void change(struct model *m, struct model_node *n, const struct machine_c
         r->code = MACHINE_NOTFOUND;
         if (n->plan == MACHINE_PLAN_ADD && n->incarnation != 0) {
             r->code = MACHINE_DONE;
-            *n = (struct model_node){
-                .id = n->id, .incarnation = n->incarnation, .version = n->version};
+            stay(n);
         }
         break;
     default:

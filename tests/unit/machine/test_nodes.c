@@ -57,12 +57,34 @@ TEST_WITH(test_removed, fixture_setup, fixture_teardown)
     RUN(cmd_number(MACHINE_OP_JOIN, 2, 20), MACHINE_DONE);
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 1, 0), MACHINE_DONE);
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 1, 0), MACHINE_DONE); /* asked twice */
-    RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 2, 0), MACHINE_EXISTS);
     RUN(node_command(MACHINE_OP_NODE_REPLACE, 1, 0, "h:1"), MACHINE_EXISTS);
     assert_int_equal(node_of(k, 1).incarnation, 10); /* until it is out of the configuration */
     RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
     assert_int_equal(node_of(k, 1).id, 0);
     RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 2, 0), MACHINE_DONE);
+}
+
+/* One that waits is withdrawn by a later one for another node, and leaves nothing behind. */
+TEST_WITH(test_withdrawn, fixture_setup, fixture_teardown)
+{
+    struct fixture *k = *state;
+    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_JOIN, 2, 20), MACHINE_DONE);
+    struct machine_command replace =
+        node_command(MACHINE_OP_NODE_REPLACE, 1, MACHINE_NODE_BARRED | MACHINE_NODE_LEARNER, "h:9");
+    replace.flags = MACHINE_NODE_FORCED;
+    RUN(replace, MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 2, 0), MACHINE_DONE);
+    struct machine_node n = node_of(k, 1);
+    assert_true(n.plan == MACHINE_PLAN_NONE && n.incarnation == 10 && n.former == 0);
+    assert_true(!n.learner && !n.forced && n.address[0] == '\0');
+    RUN(node_command(MACHINE_OP_NODE_REPLACE, 1, 0, "h:1"), MACHINE_DONE);
+    assert_int_equal(node_of(k, 2).plan, MACHINE_PLAN_NONE);
+    RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 2, 0), MACHINE_DONE);
+    assert_int_equal(node_of(k, 1).plan, MACHINE_PLAN_ADD); /* it has left, and comes */
+    RUN(node_command(MACHINE_OP_NODE_REPLACE, 1, 0, "h:8"), MACHINE_DONE); /* only its address */
+    assert_int_equal(node_of(k, 2).plan, MACHINE_PLAN_REMOVE);
 }
 
 /* A plan keeps that it was forced, in a snapshot too, until it is carried out. Asking again may
