@@ -190,14 +190,55 @@ static bool ends_here(struct log_device *d)
     return n->disk.frozen;
 }
 
+/* Notes which half-written snapshots somebody has open. */
+static void note_part(struct sim_disk *disk, const char *name, const struct log_file *f)
+{
+    if (strncmp(name, "snapshot-", 9) != 0 || strstr(name, ".part") == NULL) {
+        return;
+    }
+    for (unsigned i = 0; i < SIM_PARTS_MAX; i++) {
+        struct sim_part *p = &disk->parts[i];
+        if (p->file == NULL) {
+            p->file = f;
+            (void)snprintf(p->name, sizeof p->name, "%s", name);
+            return;
+        }
+    }
+    sim_fail(sim_running, "more than %u snapshots are written at a time", SIM_PARTS_MAX);
+}
+
 static int device_open(struct log_device *d, const char *name, unsigned flags,
                        struct log_file **ret)
 {
     bool makes = (flags & LOG_OPEN_CREATE) != 0;
+    struct sim_disk *disk = &node_of(d)->disk;
     if (makes) {
         sim_point(node_of(d));
     }
-    return makes && node_of(d)->disk.frozen ? -EIO : base->open(d, name, flags, ret);
+    int rv = makes && disk->frozen ? -EIO : base->open(d, name, flags, ret);
+    if (rv == 0 && makes) {
+        note_part(disk, name, *ret);
+    }
+    return rv;
+}
+
+static void device_close(struct log_device *d, struct log_file *f)
+{
+    struct sim_disk *disk = &node_of(d)->disk;
+    for (unsigned i = 0; i < SIM_PARTS_MAX; i++) {
+        disk->parts[i].file = disk->parts[i].file == f ? NULL : disk->parts[i].file;
+    }
+    base->close(d, f);
+}
+
+/* What somebody writes is not taken away under its hands. */
+static void check_not_written(const struct sim_node *n, const char *name)
+{
+    for (unsigned i = 0; i < SIM_PARTS_MAX; i++) {
+        const struct sim_part *p = &n->disk.parts[i];
+        SIM_CHECK(n->sim, p->file == NULL || strcmp(p->name, name) != 0,
+                  "node %u removes %s, which is being written", n->index + 1, name);
+    }
 }
 
 static int device_write(struct log_device *d, struct log_file *f, const void *data, size_t len,
@@ -218,7 +259,12 @@ static int device_rename(struct log_device *d, const char *from, const char *to,
 
 static int device_remove(struct log_device *d, const char *name)
 {
-    return ends_here(d) ? -EIO : base->remove(d, name);
+    struct sim_node *n = node_of(d);
+    if (ends_here(d)) {
+        return -EIO;
+    }
+    check_not_written(n, name);
+    return base->remove(d, name);
 }
 
 static int device_sync_dir(struct log_device *d)
@@ -238,6 +284,7 @@ static void give_device(struct sim_node *n, struct sim_device *given)
     ops.poll = device_poll;
     ops.now_ns = device_now_ns;
     ops.open = device_open;
+    ops.close = device_close;
     ops.write = device_write;
     ops.sync = device_sync;
     ops.rename = device_rename;

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "steps.h"
+#include "members.h"
+#include "promises.h"
+#include "wire.h"
 
 #define SPINS_MAX 400u /* turns in one millisecond */
 
@@ -338,6 +340,7 @@ static void turn(struct sim_node *n)
     if (n->life == life && n->power == SIM_UP && n->failed == 0 && !n->cut) {
         sim_oracle_node(n);
         sim_steps_node(n);
+        sim_members_node(n);
     }
     s->current = NULL;
     if (n->cut) {
@@ -456,6 +459,9 @@ static void on_fatal(void *ctx, int error, const char *message)
 static void on_log(void *ctx, int level, const char *part, const char *message)
 {
     struct sim_node *n = ctx;
+    if (!n->ghost) {
+        sim_wire_said(n, message);
+    }
     if (!n->ghost && level < 4) {
         SIM_TRACE(n->sim, "node %u says: %s: %s", n->index + 1, part, message);
     }
@@ -550,6 +556,7 @@ void sim_node_start(struct sim_node *n)
     n->lost_ms = 0;
     n->disk.error_now = n->disk.troubled = false;
     n->kill_child = false;
+    n->member_as = 0;
     n->labelled = n->labelled_change = 0;
     s->marks->snapshots_started_from += sim_disk_has_snapshot(n);
     s->current = n;
@@ -575,6 +582,7 @@ void sim_node_start(struct sim_node *n)
               (unsigned long long)log_first_index(n->node->log),
               (unsigned long long)log_last_index(n->node->log));
     check_identity(n);
+    sim_promises_started(n);
     n->rotten = false; /* it begins with undamaged bytes, or overwrites them before it reads
                           them */
     sim_oracle_watch(n);

@@ -8,6 +8,9 @@ void sim_members_choose(struct sim *s); /* with --members-heavy */
 void sim_members_check_starts(const struct membership *m, const struct starts *before);
 void sim_members_check_verdict(struct sim_node *by, const struct peer_identity *peer,
                                enum handshake_verdict verdict);
+void sim_members_check_welcome(struct sim_node *by, const struct peer_identity *peer,
+                               enum handshake_verdict verdict);
+void sim_members_node(struct sim_node *n);
 void sim_members_welcomed(const struct sim_node *n);
 void sim_members_note_answer(struct sim *s, int status);
 void sim_members_look(const struct sim_node *by);

@@ -61,20 +61,39 @@ void sim_members_check_starts(const struct membership *m, const struct starts *b
     }
 }
 
+/* Whether this node may speak with that incarnation, by the log that it knows. */
+static bool may_be_let_in(const struct sim_node *by, const struct peer_identity *peer)
+{
+    const struct identity *id = &by->node->identity;
+    uint64_t known = identity_known(id, peer->node_id);
+    struct machine_node e;
+    if (id->cluster_id == 0 || known == peer->incarnation ||
+        peer->admitted_index > id->known_index) {
+        return true;
+    }
+    return known == 0 && proposer_is_open(by->node->proposer) &&
+           machine_node_find(fsm_machine(by->node->fsm), peer->node_id, &e) &&
+           e.plan == MACHINE_PLAN_ADD && e.former != peer->incarnation;
+}
+
+void sim_members_check_welcome(struct sim_node *by, const struct peer_identity *peer,
+                               enum handshake_verdict verdict)
+{
+    if (verdict == HANDSHAKE_WELCOME) {
+        SIM_CHECK(by->sim, may_be_let_in(by, peer),
+                  "node %u, which %s, lets in an incarnation of node %llu that has not joined",
+                  by->index + 1,
+                  proposer_is_open(by->node->proposer) ? "leads" : "does not lead",
+                  (unsigned long long)peer->node_id);
+        sim_steps_let_in(by, peer);
+    }
+}
+
 void sim_members_check_verdict(struct sim_node *by, const struct peer_identity *peer,
                                enum handshake_verdict verdict)
 {
     struct sim_marks *marks = by->sim->marks;
-    const struct identity *id = &by->node->identity;
-    bool joined = identity_known(id, peer->node_id) == peer->incarnation ||
-                  peer->admitted_index > id->known_index;
-    bool decides = id->cluster_id == 0 || proposer_is_open(by->node->proposer);
-    SIM_CHECK(by->sim, verdict != HANDSHAKE_WELCOME || joined || decides,
-              "node %u, which does not lead, lets in node %llu, which has not joined",
-              by->index + 1, (unsigned long long)peer->node_id);
-    if (verdict == HANDSHAKE_WELCOME) {
-        sim_steps_let_in(by, peer);
-    }
+    sim_members_check_welcome(by, peer, verdict);
     marks->called_welcome += verdict == HANDSHAKE_WELCOME;
     marks->called_undecided += verdict == HANDSHAKE_UNDECIDED;
     marks->called_stranger += verdict == HANDSHAKE_STRANGER;
@@ -87,6 +106,67 @@ void sim_members_welcomed(const struct sim_node *n)
 {
     SIM_CHECK(n->sim, n->node->starts.starts.next.number != 0,
               "node %u was welcomed, and has not noted that its start is known", n->index + 1);
+}
+
+/* A node whose log says that it was removed ends. One that is to come back as it is goes on. */
+void sim_members_node(struct sim_node *n)
+{
+    const struct identity *id = &n->node->identity;
+    struct machine_node e;
+    bool is = id->cluster_id != 0 && identity_known(id, id->id) == id->incarnation;
+    bool comes_back = machine_node_find(fsm_machine(n->node->fsm), id->id, &e) &&
+                      e.former != id->incarnation;
+    SIM_CHECK(n->sim, is || comes_back || n->member_as != id->incarnation,
+              "node %u was removed, knows it, and goes on", n->index + 1);
+    n->member_as = is ? id->incarnation : n->member_as;
+}
+
+/* ---- plans ---- */
+
+static unsigned others_up(const struct sim_node *leader, uint64_t without, unsigned *ret_voters)
+{
+    const struct configuration *c = replica_configuration(leader->node->replica);
+    unsigned up = 0;
+    *ret_voters = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        uint64_t id = c->servers[i].id;
+        if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
+            ++*ret_voters;
+            up += id == leader->index + 1 || relay_server_connected(leader->node->followers, id);
+        }
+    }
+    return up;
+}
+
+/* A plan that takes a member out is written only while a majority of the others is connected and
+ * none other leaves; the machine says so to the operator, but by then it is in the log. */
+static void check_plan(const struct sim_node *n, const struct machine_command *c)
+{
+    unsigned voters;
+    unsigned up = others_up(n, c->number, &voters);
+    bool member =
+        configuration_find(replica_configuration(n->node->replica), c->number) != NULL;
+    SIM_CHECK(n->sim, !member || (c->flags & MACHINE_NODE_FORCED) != 0 || up > voters / 2,
+              "node %llu is to leave while %u of the %u others are connected",
+              (unsigned long long)c->number, up, voters);
+}
+
+int __real_proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
+                        node_ticket_cb cb);
+int __wrap_proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
+                        node_ticket_cb cb);
+
+int __wrap_proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
+                        node_ticket_cb cb)
+{
+    struct machine_command c;
+    size_t size;
+    int rv = __real_proposer_add(p, t, command, len, cb);
+    if (rv == 0 && machine_command_decode(command, len, &c, &size) == 0 &&
+        (c.op == MACHINE_OP_NODE_REMOVE || c.op == MACHINE_OP_NODE_REPLACE)) {
+        check_plan(sim_running->current, &c);
+    }
+    return rv;
 }
 
 void sim_members_note_answer(struct sim *s, int status)

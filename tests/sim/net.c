@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net_private.h"
+#include "wire.h"
 
 static bool loses(struct sim *s, unsigned from, unsigned to)
 {
@@ -221,6 +221,8 @@ static void message_deliver(struct sim_event *e)
     st->heard_ms = e->node->loop_ms;
     st->depth++;
     st->cbs.frame(st->cbs.ctx, f->type, (struct fli_slice){f->bytes, f->len});
+    sim_wire_took(e->node, c->end[1 - e->a].node->index + 1, f->type,
+                  (struct fli_slice){f->bytes, f->len});
     leave(st);
 }
 
@@ -349,6 +351,7 @@ static void flush_messages(struct stream *st)
 static bool show(void *ctx, uint8_t type, struct fli_slice body)
 {
     struct stream *st = ctx;
+    sim_wire_heard(st, type, body);
     st->cbs.frame(st->cbs.ctx, type, body);
     return !st->closed && !st->lost;
 }
@@ -531,6 +534,7 @@ int stream_send(struct stream *st, uint8_t type, const struct fli_slice *parts, 
     }
     FLI_ASSERT(rv == 0);
     st->appended += len + sizeof head;
+    sim_wire_sent(st, type, parts, n);
     return 0;
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "members.h"
-#include "net_private.h"
+#include "wire.h"
 
 #define SIM_UNDECIDED_MAX 256u
 
@@ -125,6 +125,7 @@ static void sweep_conns(struct sim *s)
         }
         *at = c->next;
         s->conns_n--;
+        sim_wire_free(c);
         free(c);
     }
     s->conns_max = 2 * s->conns_n + 32;
@@ -161,6 +162,7 @@ static struct sim_conn *conn_make(struct sim_dial *d)
     c->unacked_ms = d->from->transport->unacked_ms;
     c->end[0].node = d->from;
     c->end[0].life = d->life;
+    c->start = d->asked.start;
     c->end[1].node = d->to;
     c->end[1].life = d->to->life;
     c->users = 1; /* the call */
@@ -210,6 +212,9 @@ static void check_answer(struct sim_dial *d, struct transport *t)
     enum handshake_verdict ours = d->verdict != HANDSHAKE_WELCOME
                                       ? HANDSHAKE_WELCOME
                                       : t->cbs.check(t->cbs.ctx, &d->answer, reason);
+    if (d->verdict == HANDSHAKE_WELCOME) {
+        sim_members_check_welcome(t->node, &d->answer, ours);
+    }
     if (ours == HANDSHAKE_UNDECIDED) {
         leave_undecided(d, t->node);
         return;
@@ -327,6 +332,7 @@ static void check_call(struct sim_dial *d, struct transport *t)
         struct stream *st = stream_make(d->conn, 1);
         replace_oldest(d->conn);
         t->cbs.accepted(t->cbs.ctx, d->kind, &d->asked, st);
+        sim_wire_accepted(d->conn);
     }
     answer(d);
 }
@@ -464,6 +470,7 @@ void sim_net_fini(struct sim *s)
     while (s->conns != NULL) {
         struct sim_conn *c = s->conns;
         s->conns = c->next;
+        sim_wire_free(c);
         free(c);
     }
     while (s->dials != NULL) {

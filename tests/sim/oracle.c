@@ -337,6 +337,8 @@ int __wrap_replica_install(struct replica *r, uint64_t now_ms, const struct snap
                            struct machine *fresh, struct machine **ret_old)
 {
     struct sim_node *n = sim_running->current;
+    SIM_CHECK(n->sim, n->child == NULL || n->ghost,
+              "node %u installs a snapshot while a process writes its former state", n->index + 1);
     int rv = __real_replica_install(r, now_ms, meta, fresh, ret_old);
     if (rv == 0 && !n->ghost) {
         n->sim->marks->snapshots_installed++;

@@ -112,8 +112,15 @@ struct sim_clock {
 };
 
 /* ---- disk ---- */
+
+#define SIM_PARTS_MAX 4u
+
 struct sim_disk {
     struct sim_device *device; /* NULL: the directory is empty */
+    struct sim_part {          /* a half-written snapshot that somebody has open */
+        const struct log_file *file;
+        char name[64];
+    } parts[SIM_PARTS_MAX];
     char where[24];
     bool has_identity;
     struct identity identity;
@@ -213,6 +220,7 @@ struct sim_node {
     uint64_t asked_life; /* of that one */
     unsigned seen;       /* its state as a member, see members_look.c */
     bool joins;          /* its directory was begun to join */
+    uint64_t member_as;  /* the incarnation as which it has been one */
     unsigned port;       /* of its address in the log */
     uint64_t late_until[SIM_LATE_KINDS];
     uint64_t dismiss_until; /* it is cut off, and an operator tries to have it forgotten */
@@ -496,6 +504,7 @@ struct sim_link {
 
 struct sim {
     struct sim_steps *steps; /* see steps.c */
+    struct sim_promises *promises;
     struct sim_orders orders;
     struct sim_options options;
     struct sim_random random;      /* network, disks */

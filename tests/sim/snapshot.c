@@ -173,6 +173,20 @@ static void child_fire(struct sim *s, struct sim_event *e)
     e->p = c;
 }
 
+/* What it has is on this disk, and no other snapshot is being put in its place. */
+static void check_begins(const struct sim_node *n, const struct snapshot_meta *meta)
+{
+    const struct snapshot_install *in = n->node->install;
+    uint64_t durable = log_durable_index(n->node->log);
+    uint64_t has = replica_snapshot_index(n->node->replica);
+    SIM_CHECK(n->sim, meta->index <= durable || meta->index <= has,
+              "node %u takes a snapshot at %llu, and has %llu on its disk", n->index + 1,
+              (unsigned long long)meta->index, (unsigned long long)durable);
+    SIM_CHECK(n->sim, !snapshot_install_busy(in) || snapshot_install_receives(in) != 0,
+              "node %u takes a snapshot while it installs another", n->index + 1);
+    SIM_CHECK(n->sim, n->child == NULL, "node %u takes two snapshots at a time", n->index + 1);
+}
+
 int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struct machine *m,
                          const struct snapshot_meta *meta,
                          const struct snapshot_child_callbacks *cbs, struct snapshot_child **ret)
@@ -189,6 +203,7 @@ int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struc
     int rv = machine_snapshot_write(m, take_bytes, &c->bytes);
     FLI_ASSERT(rv == 0);
     check_label(n, meta);
+    check_begins(n, meta);
     n->child = c;
     struct sim_event *e = sim_after(s, sim_below(s, 20), child_fire);
     e->node = n;

@@ -5,8 +5,6 @@
  *   - A change of the configuration differs from the committed one before it in one member. It is
  *     made in a term that has begun. Whoever is taken out or moved leaves a majority of the others
  *     connected.
- *   - A directory votes for one candidate in a term, in all its lives, and what it confirms is on
- *     its disk. One that is an older copy does neither.
  *   - What a directory knows of starts and members does not go back. */
 #include "steps.h"
 
@@ -14,31 +12,26 @@
 #include <string.h>
 
 #include "consensus/membership_private.h"
-#include "consensus/message_codec.h"
-
-struct vote {
-    uint64_t incarnation, term, candidate;
-};
+#include "promises.h"
 
 struct sim_steps {
     uint64_t *terms; /* of committed entries, by index; 0: unknown */
     size_t terms_cap;
     uint64_t committed; /* the most that any node has committed */
-    struct vote *votes;
-    size_t votes_cap, votes_len;
 };
 
 void sim_steps_init(struct sim *s)
 {
     s->steps = calloc(1, sizeof *s->steps);
     FLI_ASSERT(s->steps != NULL);
+    sim_promises_init(s);
 }
 
 void sim_steps_fini(struct sim *s)
 {
     free(s->steps->terms);
-    free(s->steps->votes);
     free(s->steps);
+    sim_promises_fini(s);
 }
 
 static unsigned long long ull(uint64_t n)
@@ -85,6 +78,12 @@ void sim_steps_node(struct sim_node *n)
         note_committed(n, index);
     }
     check_change_committed(n);
+    sim_promises_node(n);
+}
+
+uint64_t sim_steps_term(const struct sim *s, uint64_t index)
+{
+    return index != 0 && index <= s->steps->committed ? s->steps->terms[index] : 0;
 }
 
 /* ---- changes of members ---- */
@@ -214,32 +213,6 @@ void sim_steps_plans(const struct sim_node *by)
 
 /* ---- what is said to others ---- */
 
-static void check_vote(struct sim_node *n, uint64_t term, uint64_t candidate)
-{
-    struct sim_steps *k = n->sim->steps;
-    uint64_t incarnation = n->disk.identity.incarnation;
-    for (size_t i = k->votes_len; i > 0; i--) {
-        const struct vote *v = &k->votes[i - 1];
-        if (v->incarnation == incarnation && v->term == term) {
-            SIM_CHECK(n->sim, v->candidate == candidate,
-                      "node %u votes for %llu in term %llu, and has voted for %llu", n->index + 1,
-                      ull(candidate), ull(term), ull(v->candidate));
-            return;
-        }
-    }
-    k->votes = sim_grow(k->votes, &k->votes_cap, k->votes_len + 1, sizeof *k->votes);
-    k->votes[k->votes_len++] = (struct vote){incarnation, term, candidate};
-}
-
-static void check_confirms(const struct sim_node *n, uint64_t index)
-{
-    uint64_t durable = log_durable_index(n->node->log);
-    uint64_t snapshot = replica_snapshot_index(n->node->replica);
-    SIM_CHECK(n->sim, index <= durable || index <= snapshot,
-              "node %u confirms entry %llu, and has %llu on its disk", n->index + 1, ull(index),
-              ull(durable));
-}
-
 static void check_said(struct sim_node *n, uint64_t to, uint8_t type, struct fli_slice head)
 {
     struct raft_entry entries[MESSAGE_ENTRIES_MAX];
@@ -250,20 +223,7 @@ static void check_said(struct sim_node *n, uint64_t to, uint8_t type, struct fli
     if (!read) {
         return;
     }
-    bool votes = type == MESSAGE_VOTE_RESULT && m.request_vote_result.vote_granted &&
-                 !m.request_vote_result.pre_vote;
-    bool confirms = type == MESSAGE_APPEND_RESULT && m.append_entries_result.rejected == 0 &&
-                    m.append_entries_result.last_log_index > 0;
-    SIM_CHECK(n->sim, n->older.phase != SIM_OLDER_BACK || (!votes && !confirms),
-              "node %u %s with an older copy of its disk", n->index + 1,
-              votes ? "votes" : "confirms");
-    if (votes) {
-        check_vote(n, m.request_vote_result.term, to);
-    } else if (confirms) {
-        check_confirms(n, m.append_entries_result.last_log_index);
-    } else if (type == MESSAGE_VOTE && !m.request_vote.pre_vote) {
-        check_vote(n, m.request_vote.term, n->index + 1);
-    }
+    sim_promises_said(n, to, type, &m);
 }
 
 int __real_outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type,
@@ -319,6 +279,39 @@ void sim_steps_let_in(const struct sim_node *by, const struct peer_identity *pee
               by->index + 1, ull(peer->start.number), ull(peer->node_id));
 }
 
+/* Once a directory was refused it stays so; a start that others have recorded too. */
+static void check_next(const struct sim_node *n, const struct starts *was, const struct starts *is)
+{
+    SIM_CHECK(n->sim, was->next.number != STARTS_REFUSED || is->next.number == STARTS_REFUSED,
+              "node %u had written that its directory is refused, and writes over it",
+              n->index + 1);
+    SIM_CHECK(n->sim,
+              was->next.number != STARTS_RECORDED || is->next.number >= STARTS_RECORDED ||
+                  is->own.number > was->own.number,
+              "node %u had written that its start is recorded, and writes over it", n->index + 1);
+}
+
+/* One that is known is forgotten for another incarnation of that node only. */
+static void check_known(const struct sim_node *n, const struct starts_known *was,
+                        const struct starts *s)
+{
+    const struct starts_known *is = starts_find(s, was->id, was->incarnation);
+    bool there = is != NULL;
+    for (unsigned i = 0; i < s->n && !there; i++) {
+        there = s->known[i].id == was->id;
+    }
+    SIM_CHECK(n->sim, there, "what node %u has written of node %llu is gone", n->index + 1,
+              ull(was->id));
+    SIM_CHECK(n->sim,
+              is == NULL || (is->start.number >= was->start.number && is->term >= was->term &&
+                             is->index >= was->index),
+              "what node %u has written of node %llu goes back", n->index + 1, ull(was->id));
+    SIM_CHECK(n->sim,
+              is == NULL || is->start.number > was->start.number || start_is(is->start, was->start),
+              "node %u takes another start %llu of node %llu for the one that it knew",
+              n->index + 1, ull(was->start.number), ull(was->id));
+}
+
 /* A write that is late must not undo a later one. */
 void sim_steps_stored(const struct sim_node *n, const struct starts *s)
 {
@@ -327,14 +320,11 @@ void sim_steps_stored(const struct sim_node *n, const struct starts *s)
         return;
     }
     SIM_CHECK(n->sim,
-              s->own.number >= was->own.number && s->term >= was->term && s->index >= was->index,
+              s->own.number >= was->own.number && s->term >= was->term && s->index >= was->index &&
+                  s->sequence >= was->sequence,
               "what node %u has written of its own start goes back", n->index + 1);
+    check_next(n, was, s);
     for (unsigned i = 0; i < was->n; i++) {
-        const struct starts_known *k = &was->known[i];
-        const struct starts_known *is = starts_find(s, k->id, k->incarnation);
-        SIM_CHECK(n->sim,
-                  is == NULL || (is->start.number >= k->start.number && is->term >= k->term &&
-                                 is->index >= k->index),
-                  "what node %u has written of node %llu goes back", n->index + 1, ull(k->id));
+        check_known(n, &was->known[i], s);
     }
 }

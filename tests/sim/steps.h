@@ -7,6 +7,8 @@
 void sim_steps_init(struct sim *s);
 void sim_steps_fini(struct sim *s);
 void sim_steps_node(struct sim_node *n);
+/* Of the entry that was committed there; 0: none that is known. */
+uint64_t sim_steps_term(const struct sim *s, uint64_t index);
 void sim_steps_plans(const struct sim_node *by);
 void sim_steps_told(const struct sim_node *n, const struct starts_message *told);
 void sim_steps_let_in(const struct sim_node *by, const struct peer_identity *peer);

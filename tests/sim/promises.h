@@ -1,0 +1,15 @@
+/* promises.h: what nodes promise to each other, and what is counted of it; see promises.c. */
+#ifndef SIM_PROMISES_H
+#define SIM_PROMISES_H
+
+#include "consensus/message_codec.h"
+#include "steps.h"
+
+void sim_promises_init(struct sim *s);
+void sim_promises_fini(struct sim *s);
+void sim_promises_said(const struct sim_node *n, uint64_t to, uint8_t type,
+                       const struct raft_message *m);
+void sim_promises_started(const struct sim_node *n);
+void sim_promises_node(const struct sim_node *n); /* after each of its turns */
+
+#endif
