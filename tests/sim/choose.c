@@ -63,6 +63,13 @@ static void choose_pipelines(struct sim *s)
     o->weight[SIM_FAULT_LATE] = o->weight[SIM_FAULT_PIPELINE] != 0 ? late : 0;
 }
 
+/* 282 is chosen as 946 in choose_members(). */
+static void choose_starts(struct sim *s)
+{
+    struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 282};
+    s->options.starts_fail = sim_draw_chance(&random, 15);
+}
+
 /* A long run always has snapshots and changes of members. */
 static void choose_length(struct sim *s)
 {
@@ -84,5 +91,6 @@ void sim_options_choose_more(struct sim *s)
     choose_older(s);
     choose_loyalty(s);
     choose_pipelines(s);
+    choose_starts(s);
     choose_length(s);
 }

@@ -29,6 +29,7 @@
 #define READ_SLOW_MS 1000u /* some reads take so long at most, before all is healed */
 #define TEAR_BYTES ((size_t)2048)
 #define STARTS_TROUBLED 8u /* in one of so many */
+#define STARTS_FAIL 4u     /* of so many writes of starts, where they do */
 #define START_CALLS 60u    /* a start makes fewer */
 
 static struct log_device_ops ops;
@@ -313,7 +314,8 @@ static void trouble_start(struct sim_node *n)
     const struct sim *s = n->sim;
     uint64_t state = s->orders.seed * SIM_NODES_MAX + n->index + (n->life << 32);
     uint64_t draw = splitmix64(&state);
-    n->disk.troubled = n->life > 1 && s->orders.scene == SIM_SCENE_NONE && !s->healed &&
+    n->disk.troubled = n->life > 1 && s->orders.scene == SIM_SCENE_NONE &&
+                       s->orders.story == SIM_STORY_NONE && !s->healed &&
                        draw % STARTS_TROUBLED == 0;
     if (n->disk.troubled) {
         sim_device_tick(n->disk.device, 1 + draw / STARTS_TROUBLED % START_CALLS, -EIO);
@@ -583,12 +585,28 @@ int starts_open(struct data_dir *d, struct starts *ret)
     return 0;
 }
 
+/* Whether a write of a thread fails for now, for want of memory or room. The draw is none of those
+ * that the seed gives to the rest. */
+static bool fails_for_now(const struct sim_node *n, const struct starts *s)
+{
+    const struct sim *sim = n->sim;
+    bool by_thread = n->node != NULL && s != &n->node->starts.starts;
+    uint64_t state = sim->orders.seed * SIM_NODES_MAX + n->index + (s->sequence << 32);
+    return sim->options.starts_fail && by_thread && !sim->healed &&
+           splitmix64(&state) % STARTS_FAIL == 0;
+}
+
 int starts_store(struct data_dir *d, struct starts *s)
 {
     struct sim_node *n = node_named(d->path);
     s->sequence++;
     if (n->disk.frozen) {
         return 0;
+    }
+    if (fails_for_now(n, s)) {
+        n->sim->marks->starts_delayed++;
+        errno = ENOSPC;
+        return FL_EIO;
     }
     if (fails(n)) {
         errno = EIO;

@@ -297,10 +297,25 @@ static void count_spin(struct sim_node *n)
     SIM_CHECK(s, ++n->spins < SPINS_MAX, "node %u turns again and again", n->index + 1);
 }
 
+/* The threads of a process that ends may still do what they were given. */
+static void end_works(struct sim_node *n)
+{
+    n->sim->current = n;
+    for (unsigned i = 0; i < SIM_WORKS_MAX; i++) {
+        uv_work_t *req = n->works[i].req;
+        if (req != NULL && !n->works[i].done && (n->life + i) % 2 == 0) {
+            n->works[i].done = true;
+            req->work_cb(req);
+        }
+    }
+    n->sim->current = NULL;
+}
+
 static void die_of_failure(struct sim_node *n)
 {
     struct sim *s = n->sim;
     SIM_TRACE(s, "node %u ends itself: %s", n->index + 1, n->failed_why);
+    end_works(n);
     sim_node_crash(n, sim_below(s, 4) == 0);
     n->restart_at = s->now + 200 + sim_below(s, 800);
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "story.h"
 #include "tools.h"
 
 static const char *const sabotages[SIM_SABOTAGES] = {
@@ -82,6 +83,9 @@ void tools_replay(const struct plan *p, uint64_t seed, char *out, size_t size)
     if (o->scene != SIM_SCENE_NONE) {
         len += (size_t)snprintf(out + len, size - len, " --scene %s --cut %llu",
                                 sim_scene_name(o->scene), (unsigned long long)o->cut);
+    }
+    if (o->story != SIM_STORY_NONE) {
+        len += (size_t)snprintf(out + len, size - len, " --story %s", sim_story_name(o->story));
     }
     if (o->length != 0) {
         len += (size_t)snprintf(out + len, size - len, " --length %llu",
@@ -238,6 +242,30 @@ static int run_cuts(struct plan *p)
     return 0;
 }
 
+/* ---- stories ---- */
+
+/* Each of them, or the one that was named, with so many seeds. Some say what only some seeds come
+ * to. */
+static int run_stories(struct plan *p)
+{
+    enum sim_story only = p->orders.story;
+    for (unsigned k = SIM_STORY_NONE + 1; k < SIM_STORIES; k++) {
+        struct sim_marks marks = {0};
+        p->orders.story = (enum sim_story)k;
+        if (only != SIM_STORY_NONE && only != k) {
+            continue;
+        }
+        for (uint64_t seed = p->from; seed < p->from + p->stories; seed++) {
+            one(p, seed, &marks);
+        }
+        printf("%-9s %llu seeds, %llu came to what it is about, %llu snapshots installed\n",
+               sim_story_name(p->orders.story), (unsigned long long)p->stories,
+               (unsigned long long)marks.stories_told,
+               (unsigned long long)marks.snapshots_installed);
+    }
+    return 0;
+}
+
 /* ---- options ---- */
 
 static _Noreturn void usage(const char *program)
@@ -253,6 +281,9 @@ static _Noreturn void usage(const char *program)
         "scene: form, forget,\n"
         "                                                   add, return, replace, move\n"
         "       %s --seed N --scene NAME --cut POINT        one of them\n"
+        "       %s --stories N [--from SEED] [--story NAME]   N seeds of each story: removed, "
+        "older, "
+        "snapshots, busy\n"
         "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n"
         "--length N: so many operations in each seed, with snapshots and changes of members in "
         "all\n--members-heavy: changes of members all the time\n--verbose: what each seed came to; "
@@ -261,7 +292,7 @@ static _Noreturn void usage(const char *program)
         "faults "
         "end;\n"
         "--clients: only the first N; --only: of the run's list of faults, only these\n",
-        program, program, program, program, program, program);
+        program, program, program, program, program, program, program);
     exit(2);
 }
 
@@ -289,6 +320,16 @@ static enum sim_scene scene_of(const struct plan *p, const char *name)
     for (unsigned k = SIM_SCENE_NONE + 1; k < SIM_SCENES && name != NULL; k++) {
         if (strcmp(name, sim_scene_name((enum sim_scene)k)) == 0) {
             return (enum sim_scene)k;
+        }
+    }
+    usage(p->program);
+}
+
+static enum sim_story story_of(const struct plan *p, const char *name)
+{
+    for (unsigned k = SIM_STORY_NONE + 1; k < SIM_STORIES && name != NULL; k++) {
+        if (strcmp(name, sim_story_name((enum sim_story)k)) == 0) {
+            return (enum sim_story)k;
         }
     }
     usage(p->program);
@@ -356,6 +397,10 @@ static void parse(struct plan *p, int argc, char **argv)
             p->orders.cut = number(p, v);
         } else if (strcmp(a, "--cuts") == 0) {
             p->every = number(p, v);
+        } else if (strcmp(a, "--stories") == 0) {
+            p->stories = number(p, v);
+        } else if (strcmp(a, "--story") == 0) {
+            p->orders.story = story_of(p, v);
         } else if (strcmp(a, "--length") == 0) {
             p->orders.length = number(p, v);
         } else if (strcmp(a, "--until") == 0) {
@@ -394,6 +439,9 @@ int main(int argc, char **argv)
     watch_for_death();
     if (p.every != 0) {
         return run_cuts(&p);
+    }
+    if (p.stories != 0) {
+        return run_stories(&p);
     }
     return run_seeds(&p);
 }

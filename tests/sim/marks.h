@@ -85,6 +85,7 @@
     X(rot_found, 200)                                                                              \
     X(snapshot_troubles, 100)                                                                      \
     X(snapshots_failed, 100)                                                                       \
+    X(starts_delayed, 50)                                                                          \
     X(starts_failed, 50)                                                                           \
     X(reads, 50)                                                                                   \
     X(rests_sent, 50)                                                                              \
@@ -190,7 +191,8 @@ struct sim_marks {
     SIM_MEMBER_MARKS(SIM_MARK_FIELD)
 #undef SIM_MARK_FIELD
     uint64_t simulated_ms, events, faults;
-    uint64_t points; /* of the scene of the last run, see cut.c */
+    uint64_t stories_told; /* that came to what they are about */
+    uint64_t points;       /* of the scene of the last run, see cut.c */
 };
 
 #endif

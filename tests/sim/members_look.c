@@ -26,6 +26,7 @@ void sim_members_choose(struct sim *s)
     for (unsigned k = 0; k < SIM_FAULT_KINDS; k++) {
         o->weight[k] = wanted[k] != 0 ? wanted[k] : o->weight[k] != 0;
     }
+    o->starts_fail = s->orders.seed % 3 == 0;
     o->snapshot_entries = o->snapshot_entries == 0 ? 40 : o->snapshot_entries;
     o->fault_every_ms = o->fault_every_ms > 250 ? 250 : o->fault_every_ms;
 }
@@ -82,8 +83,7 @@ void sim_members_check_welcome(struct sim_node *by, const struct peer_identity *
     if (verdict == HANDSHAKE_WELCOME) {
         SIM_CHECK(by->sim, may_be_let_in(by, peer),
                   "node %u, which %s, lets in an incarnation of node %llu that has not joined",
-                  by->index + 1,
-                  proposer_is_open(by->node->proposer) ? "leads" : "does not lead",
+                  by->index + 1, proposer_is_open(by->node->proposer) ? "leads" : "does not lead",
                   (unsigned long long)peer->node_id);
         sim_steps_let_in(by, peer);
     }
@@ -114,8 +114,8 @@ void sim_members_node(struct sim_node *n)
     const struct identity *id = &n->node->identity;
     struct machine_node e;
     bool is = id->cluster_id != 0 && identity_known(id, id->id) == id->incarnation;
-    bool comes_back = machine_node_find(fsm_machine(n->node->fsm), id->id, &e) &&
-                      e.former != id->incarnation;
+    bool comes_back =
+        machine_node_find(fsm_machine(n->node->fsm), id->id, &e) && e.former != id->incarnation;
     SIM_CHECK(n->sim, is || comes_back || n->member_as != id->incarnation,
               "node %u was removed, knows it, and goes on", n->index + 1);
     n->member_as = is ? id->incarnation : n->member_as;
@@ -144,8 +144,7 @@ static void check_plan(const struct sim_node *n, const struct machine_command *c
 {
     unsigned voters;
     unsigned up = others_up(n, c->number, &voters);
-    bool member =
-        configuration_find(replica_configuration(n->node->replica), c->number) != NULL;
+    bool member = configuration_find(replica_configuration(n->node->replica), c->number) != NULL;
     SIM_CHECK(n->sim, !member || (c->flags & MACHINE_NODE_FORCED) != 0 || up > voters / 2,
               "node %llu is to leave while %u of the %u others are connected",
               (unsigned long long)c->number, up, voters);

@@ -27,6 +27,11 @@ static uint64_t made_owner(struct sim *s, struct fli_slice owner)
     sim_fail(s, "an event of an owner that no node has generated");
 }
 
+bool sim_is_filler(struct fli_slice name)
+{
+    return name.len == SIM_FILLER_LEN && name.data[0] == 'F';
+}
+
 /* Owners are numbers in text, padded to the length clients need. */
 uint64_t sim_order_owner(struct sim *s, struct fli_slice owner)
 {
@@ -443,6 +448,9 @@ void sim_order_event(struct sim *s, const struct machine_event *e)
 {
     SIM_CHECK(s, s->oracle.multi.left == 0 || e->index != 0,
               "an event comes between those of locks that were asked for together");
+    if (sim_is_filler(e->name)) {
+        return;
+    }
     if (sim_reenter_is_of(e->name)) {
         sim_reenter_event(s, e);
         return;

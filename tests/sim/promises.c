@@ -39,8 +39,8 @@ struct sim_promises {
     struct {
         uint64_t incarnation, index, term; /* the last entry that it has confirmed */
         uint64_t life, commit;
-        struct configuration was;         /* in its last turn */
-        uint64_t leads;                   /* the last term in which it did */
+        struct configuration was;        /* in its last turn */
+        uint64_t leads;                  /* the last term in which it did */
         uint64_t matched[SIM_NODES_MAX]; /* in that term */
     } nodes[SIM_NODES_MAX];
 };
@@ -165,8 +165,7 @@ static void check_entries(const struct sim_node *n)
         return;
     }
     uint64_t is = log_term_of(n->node->log, index);
-    SIM_CHECK(n->sim,
-              replica_last_index(n->node->replica) >= index && (is == 0 || is == term),
+    SIM_CHECK(n->sim, replica_last_index(n->node->replica) >= index && (is == 0 || is == term),
               "node %u had confirmed entry %llu of term %llu, and has lost it", n->index + 1,
               ull(index), ull(term));
 }
@@ -225,8 +224,7 @@ static void check_match(const struct sim_node *n, uint64_t term)
         const struct confirmed *c = &k->confirmed[i][n->index];
         uint64_t match = i == n->index ? 0 : replica_match_index(n->node->replica, i + 1);
         uint64_t *was = &k->nodes[n->index].matched[i];
-        bool member =
-            configuration_find(replica_configuration(n->node->replica), i + 1) != NULL;
+        bool member = configuration_find(replica_configuration(n->node->replica), i + 1) != NULL;
         SIM_CHECK(n->sim, match == 0 || (c->term == term && match <= c->index),
                   "node %u counts entries up to %llu of node %u, which has confirmed %llu",
                   n->index + 1, ull(match), i + 1, ull(c->term == term ? c->index : 0));
@@ -317,8 +315,7 @@ static void check_changes_before(const struct sim_node *n)
     while (last != 0 && at > 0 && k->changes[at - 1] > committed) {
         uint64_t change = k->changes[--at];
         uint64_t term = log_term_of(n->node->log, change);
-        SIM_CHECK(n->sim,
-                  change >= last || term == 0 || term != sim_steps_term(n->sim, change),
+        SIM_CHECK(n->sim, change >= last || term == 0 || term != sim_steps_term(n->sim, change),
                   "node %u has the change at %llu, and counts the one before at %llu as not "
                   "committed",
                   n->index + 1, ull(last), ull(change));
@@ -333,8 +330,8 @@ static void check_commit(const struct sim_node *n)
     SIM_CHECK(n->sim, commit >= k->nodes[n->index].commit,
               "node %u has committed entry %llu after %llu", n->index + 1, ull(commit),
               ull(k->nodes[n->index].commit));
-    SIM_CHECK(n->sim, replica_applied_index(n->node->replica) <= commit ||
-                          n->raft->snapshot.installing,
+    SIM_CHECK(n->sim,
+              replica_applied_index(n->node->replica) <= commit || n->raft->snapshot.installing,
               "node %u has applied entry %llu, and committed %llu", n->index + 1,
               ull(replica_applied_index(n->node->replica)), ull(commit));
     k->nodes[n->index].commit = commit;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "steps.h"
+#include "story.h"
 
 #define FORM_BOUND_MS 20000u
 #define ANSWER_BOUND_MS 40000u /* from healing to the last answer */
@@ -158,7 +159,11 @@ uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsig
     }
     sim_nodes_init(s);
     form(s);
-    work(s);
+    if (s->orders.story != SIM_STORY_NONE) {
+        sim_story_play(s);
+    } else {
+        work(s);
+    }
     settle(s);
     sim_oracle_end(s);
     uint64_t digest = s->digest;

@@ -455,6 +455,7 @@ struct sim_options {
     bool jumps;      /* clocks of nodes or clients jump: leases may be short then */
     bool redis_lies; /* restarted Redis count at once, though they have forgotten */
     bool machine_hashes;
+    bool starts_fail; /* some writes of starts do, for now */
 };
 
 enum sim_sabotage {
@@ -479,6 +480,16 @@ enum sim_scene {
     SIM_SCENES
 };
 
+/* See story.c. */
+enum sim_story {
+    SIM_STORY_NONE,
+    SIM_STORY_REMOVED,
+    SIM_STORY_OLDER,
+    SIM_STORY_SNAPSHOTS,
+    SIM_STORY_BUSY,
+    SIM_STORIES
+};
+
 /* How one run is to differ from what its seed says. */
 struct sim_orders {
     uint64_t seed;
@@ -491,6 +502,7 @@ struct sim_orders {
     uint64_t length;        /* operations of the run, at least; 0: as the seed says */
     bool members_heavy;     /* changes of members all the time */
     enum sim_scene scene;
+    enum sim_story story;
     uint64_t cut; /* the power goes at this point of the scene; 0: at none */
 };
 
@@ -800,6 +812,8 @@ void sim_order_expires(struct sim *s, const struct machine_event *e, uint64_t ba
 void sim_order_end(struct sim *s); /* has been */
 void sim_order_rest(struct sim *s);
 void sim_order_fini(struct sim *s);
+#define SIM_FILLER_LEN 240u
+bool sim_is_filler(struct fli_slice name); /* a lock that only makes the state large: story.c */
 uint64_t sim_order_owner(struct sim *s, struct fli_slice owner); /* its number */
 bool sim_order_was_busy(const struct sim_lane *l); /* a lock it is about, since it was sent */
 

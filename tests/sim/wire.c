@@ -32,7 +32,7 @@ struct sim_wire {
     struct asked {
         uint64_t number, row;
         enum asked_state state;
-    } * asked; /* NULL until the first */
+    } * asked;          /* NULL until the first */
     uint64_t last, row; /* a row ends where a number is left out */
     uint64_t returned, returned_row;
     unsigned open; /* their sender waits for so many answers */
@@ -147,8 +147,8 @@ static void check_done(struct sim_conn *c, struct fli_slice code)
     int error = -(int)fli_get_u32(code.data);
     bool sick = is_sick(to) || is_sick(c->end[0].node);
     SIM_CHECK(s, sick || (error != FL_EPROTO && error != FL_ECORRUPT),
-              "node %u refuses a snapshot of node %u: %s", to->index + 1,
-              c->end[0].node->index + 1, fl_err_name(error));
+              "node %u refuses a snapshot of node %u: %s", to->index + 1, c->end[0].node->index + 1,
+              fl_err_name(error));
     if (error != 0) {
         return;
     }
@@ -252,11 +252,11 @@ static void check_hung_up(const struct sim_node *n, const struct starts_known *t
 {
     for (const struct sim_conn *c = n->sim->conns; c != NULL; c = c->next) {
         const struct sim_end *e = &c->end[1];
-        bool open = e->node == n && e->life == n->life && e->stream != NULL &&
-                    !e->stream->lost && !e->stream->closed && c->kind != STREAM_SNAPSHOT;
+        bool open = e->node == n && e->life == n->life && e->stream != NULL && !e->stream->lost &&
+                    !e->stream->closed && c->kind != STREAM_SNAPSHOT;
         SIM_CHECK(n->sim,
                   !open || c->end[0].node->index + 1 != told->id ||
-                      !start_is_past(c->start, told->start),
+                      c->start.number >= told->start.number,
                   "node %u hears that start %llu of node %llu is over, and keeps its stream",
                   n->index + 1, ull(c->start.number), ull(told->id));
     }
@@ -285,8 +285,7 @@ void sim_wire_took(struct sim_node *n, unsigned from, uint8_t type, struct fli_s
 
 /* ---- all of them ---- */
 
-void sim_wire_sent(const struct stream *st, uint8_t type, const struct fli_slice *parts,
-                   unsigned n)
+void sim_wire_sent(const struct stream *st, uint8_t type, const struct fli_slice *parts, unsigned n)
 {
     struct sim_conn *c = st->conn;
     const struct sim_node *by = c->end[st->side].node;
@@ -315,9 +314,9 @@ void sim_wire_heard(const struct stream *st, uint8_t type, struct fli_slice body
 void sim_wire_said(struct sim_node *n, const char *text)
 {
     static const char *const accusations[] = {
-        "that no correct node sends", "is not understood",   "that is not understood",
-        "nothing that was asked",     "that was not sent",   "of unknown type",
-        "does not follow the one",    "that no follower",    "is not its to send on",
+        "that no correct node sends", "is not understood", "that is not understood",
+        "nothing that was asked",     "that was not sent", "of unknown type",
+        "does not follow the one",    "that no follower",  "is not its to send on",
     };
     for (size_t i = 0; i < sizeof accusations / sizeof accusations[0]; i++) {
         SIM_CHECK(n->sim, strstr(text, accusations[i]) == NULL, "node %u says: %s", n->index + 1,

@@ -1,0 +1,468 @@
+/* story.c: runs that are told from beginning to end, for what random faults hardly ever bring about.
+ * The seed chooses the network, the disks and the moments; the order of events is the story's. All
+ * oracles judge, and the story asks for what must come of it.
+ *
+ *   removed    a node that is removed ends by itself, whether it hears of it or is cut off
+ *   older      an older copy of a disk, of a start that only one other node knows to be over
+ *   snapshots  one of many pieces, whose way breaks again and again
+ *   busy       an operator's request waits for another command, and what it needs goes meanwhile */
+#include "story.h"
+
+#include <string.h>
+
+#include "consensus/membership_private.h"
+#include "members.h"
+
+#define SOON_MS 5000u
+#define LATE_MS 30000u
+#define BUSY_MS 250u  /* until the log takes what is on its way */
+#define FILLERS 2600u /* locks, each with this name and owner: more than the window of a snapshot */
+#define CHURN 1500u   /* commands about such names that make a snapshot due, twice */
+#define FILLER_TTL_MS 86400000u
+
+/* ---- steps ---- */
+
+typedef bool condition(const struct sim_node *n);
+
+static void wait_for(struct sim_node *n, condition *is, uint64_t ms, const char *what)
+{
+    struct sim *s = n->sim;
+    uint64_t until = s->now + ms;
+    while (!is(n)) {
+        sim_step(s);
+        SIM_CHECK(s, s->now < until, "node %u: %s, for %llu ms", n->index + 1, what,
+                  (unsigned long long)ms);
+    }
+}
+
+static void pass(struct sim *s, uint64_t ms)
+{
+    uint64_t until = s->now + ms;
+    while (s->now < until) {
+        sim_step(s);
+    }
+}
+
+static bool leads(const struct sim_node *n)
+{
+    return sim_leader(n->sim) != NULL;
+}
+
+static struct sim_node *the_leader(struct sim *s)
+{
+    wait_for(&s->nodes[0], leads, LATE_MS, "nobody leads");
+    return sim_leader(s);
+}
+
+static struct sim_node *other(struct sim *s, const struct sim_node *than, unsigned which)
+{
+    unsigned i = 0;
+    while (&s->nodes[i] == than || which-- > 0) {
+        i++;
+        FLI_ASSERT(i < s->n);
+    }
+    return &s->nodes[i];
+}
+
+/* Between one node and another, both ways. */
+static void cut(struct sim_node *a, struct sim_node *b, uint64_t ms)
+{
+    a->sim->links[a->index][b->index].cut_until = a->sim->now + ms;
+    a->sim->links[b->index][a->index].cut_until = a->sim->now + ms;
+}
+
+static void cut_off(struct sim_node *n, uint64_t ms)
+{
+    for (unsigned i = 0; i < n->sim->n; i++) {
+        if (i != n->index) {
+            cut(n, &n->sim->nodes[i], ms);
+        }
+    }
+}
+
+static void answered(void *ctx, int status)
+{
+    *(int *)ctx = status;
+}
+
+static int ask(struct sim_node *leader, const struct node_change *what, int *status)
+{
+    struct sim *s = leader->sim;
+    *status = 1;
+    s->current = leader;
+    int rv = node_change(leader->node, what, answered, status);
+    s->current = NULL;
+    *status = rv != 0 ? rv : *status;
+    return *status;
+}
+
+/* Until it is done: who leads may change. */
+static void change(struct sim *s, const struct node_change *what)
+{
+    static int status;
+    uint64_t until = s->now + LATE_MS;
+    for (status = -1; status != 0;) {
+        struct sim_node *leader = sim_leader(s);
+        if (leader != NULL && status <= 0) {
+            (void)ask(leader, what, &status);
+        }
+        pass(s, 50);
+        SIM_CHECK(s, s->now < until, "a change of node %llu is not made: %s",
+                  (unsigned long long)what->id, fl_err_name(status));
+    }
+}
+
+static bool is_no_member(const struct sim_node *n)
+{
+    const struct sim_node *leader = sim_leader(n->sim);
+    return leader != NULL && leader != n &&
+           configuration_find(replica_configuration(leader->node->replica), n->index + 1) == NULL &&
+           replica_configuration_committed(leader->node->replica) &&
+           machine_incarnation(fsm_machine(leader->node->fsm), n->index + 1) == 0;
+}
+
+static bool is_down(const struct sim_node *n)
+{
+    return n->power == SIM_DOWN;
+}
+
+/* The operator of faults.c brings it back, in the end. */
+static void leave_to_operator(struct sim_node *n)
+{
+    n->wiped = true;
+    n->whole = false;
+    n->change = SIM_CHANGE_REMOVE;
+    n->keeps_disk = false;
+}
+
+/* ---- removed ---- */
+
+static void play_removed(struct sim *s)
+{
+    struct sim_node *n = other(s, the_leader(s), (unsigned)sim_below(s, s->n - 1));
+    struct node_change what = {.kind = NODE_CHANGE_REMOVE, .id = n->index + 1};
+    n->wiped = true; /* so it may end */
+    bool hears = sim_below(s, 2) == 0;
+    change(s, &what);
+    if (!hears) {
+        cut_off(n, LATE_MS);
+    }
+    wait_for(n, is_no_member, LATE_MS, "it is not taken out");
+    cut_off(n, 0);
+    wait_for(n, is_down, LATE_MS, "it was removed, and goes on");
+    sim_node_start(n);
+    wait_for(n, is_down, LATE_MS, "it was removed and started again, and goes on");
+    leave_to_operator(n);
+}
+
+/* ---- an older copy ---- */
+
+static bool is_settled(const struct sim_node *n)
+{
+    return sim_converged(n->sim);
+}
+
+static bool knows_start(const struct sim_node *of, const struct sim_node *by)
+{
+    const struct starts_known *k =
+        starts_find(&by->disk.starts, of->index + 1, of->disk.identity.incarnation);
+    return k != NULL && k->start.number >= of->disk.starts.own.number;
+}
+
+/* The node is started with nobody but one to hear of it, and then with its disk of before. The one
+ * that knows is cut off from it at first; the others tell it, or they hear of it from that one. */
+static void play_older(struct sim *s)
+{
+    struct sim_node *leader = the_leader(s);
+    struct sim_node *n = other(s, leader, 0);
+    struct sim_node *knows = sim_below(s, 2) == 0 ? leader : other(s, leader, 1);
+    struct sim_node *lets_in = knows == leader ? other(s, leader, 1) : leader;
+    wait_for(n, is_settled, LATE_MS, "it does not settle");
+    pass(s, 1500);
+    struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random));
+    struct identity identity = n->disk.identity;
+    struct starts starts = n->disk.starts;
+    sim_node_crash(n, false);
+    cut(n, lets_in, LATE_MS);
+    cut(lets_in, knows, LATE_MS);
+    sim_node_start(n);
+    uint64_t until = s->now + SOON_MS;
+    while (!knows_start(n, knows) && s->now < until) {
+        sim_step(s);
+    }
+    bool known = knows_start(n, knows) && n->disk.starts.own.number > starts.own.number;
+    sim_node_crash(n, false);
+    sim_disk_adopt(n, device, &identity, &starts);
+    cut(n, lets_in, 0);
+    cut(n, knows, LATE_MS);
+    n->wiped = true;
+    sim_node_start(n);
+    pass(s, sim_below(s, 400));
+    cut(lets_in, knows, 0);
+    pass(s, sim_below(s, 2500));
+    cut(n, knows, 0);
+    if (known) {
+        wait_for(n, is_down, LATE_MS, "it runs on an older copy of its disk, and goes on");
+    }
+    if (sim_node_runs(n)) {
+        sim_node_crash(n, false);
+    }
+    s->marks->stories_told += known;
+    sim_disk_wipe(n);
+}
+
+/* ---- snapshots ---- */
+
+static void add(struct sim_node *leader, uint8_t op, unsigned i)
+{
+    uint8_t name[SIM_FILLER_LEN];
+    struct fli_buf buf;
+    struct machine_command c = {.op = op, .n_names = 1};
+    memset(name, '.', sizeof name);
+    (void)snprintf((char *)name, sizeof name, "F%05u", i);
+    c.name = c.owner = (struct fli_slice){name, sizeof name};
+    if (op == MACHINE_OP_ACQUIRE) {
+        c.ttl_ms = FILLER_TTL_MS;
+        c.permits = 1;
+    } else {
+        c.owner.len = 0;
+    }
+    fli_buf_init(&buf, MACHINE_COMMAND_MAX);
+    int rv = machine_command_encode(&c, &buf);
+    FLI_ASSERT(rv == 0);
+    (void)!proposer_add(leader->node->proposer, NULL, buf.data, buf.len, NULL);
+    fli_buf_fini(&buf);
+}
+
+static unsigned locks(const struct sim_node *n)
+{
+    struct machine_counts counts;
+    machine_get_counts(fsm_machine(n->node->fsm), &counts);
+    return (unsigned)counts.locks;
+}
+
+static bool has_done(const struct sim_node *n)
+{
+    const struct sim_node *leader = sim_leader(n->sim);
+    struct proposer_stats stats;
+    if (leader == NULL) {
+        return false;
+    }
+    proposer_get_stats(leader->node->proposer, &stats);
+    return stats.pending_commands == 0 && stats.in_flight == 0;
+}
+
+static void add_many(struct sim *s, uint8_t op, unsigned from, unsigned n)
+{
+    struct sim_node *leader = the_leader(s);
+    s->current = leader;
+    for (unsigned i = 0; i < n; i++) {
+        add(leader, op, from + i);
+    }
+    s->current = NULL;
+    pass(s, 10);
+    wait_for(&s->nodes[0], has_done, LATE_MS, "what was asked for is not done");
+}
+
+/* All fillers, or none: what a leader that is replaced has lost comes again. */
+static void fill(struct sim *s, uint8_t op)
+{
+    unsigned wanted = op == MACHINE_OP_ACQUIRE ? FILLERS : 0;
+    uint64_t until = s->now + LATE_MS;
+    while (locks(the_leader(s)) != wanted) {
+        add_many(s, op, 0, FILLERS);
+        SIM_CHECK(s, s->now < until, "the state has %u locks", locks(the_leader(s)));
+    }
+}
+
+/* Entries that change nothing: until a snapshot is due, and the log begins behind it. */
+static void churn(struct sim *s)
+{
+    add_many(s, MACHINE_OP_BREAK, FILLERS, CHURN);
+}
+
+static bool has_all(const struct sim_node *n)
+{
+    const struct sim_node *leader = sim_leader(n->sim);
+    return leader != NULL && sim_node_runs(n) &&
+           replica_applied_index(n->node->replica) >= replica_commit_index(leader->node->replica);
+}
+
+static void transferred(void *ctx, int status)
+{
+    struct sim *s = ctx;
+    s->marks->transfers += status == 0;
+}
+
+static void disturb(struct sim *s, struct sim_node *n)
+{
+    struct sim_node *leader = the_leader(s);
+    switch (sim_below(s, 6)) {
+    case 0:
+        s->current = leader;
+        (void)!node_transfer(leader->node, 0, transferred, s);
+        s->current = NULL;
+        break;
+    case 1:
+        sim_node_pause(n);
+        pass(s, sim_below(s, 600));
+        sim_node_resume(n);
+        break;
+    case 2:
+        cut(leader, n, sim_below(s, 2500));
+        break;
+    case 3:
+        churn(s);
+        break;
+    default:
+        sim_net_break(s, leader->index, n->index);
+        break;
+    }
+}
+
+/* Waits until a part of a snapshot has come to the node. */
+static bool part_comes(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    uint64_t until = s->now + SOON_MS;
+    while (s->now < until && !has_all(n) && snapshot_install_receives(n->node->install) == 0) {
+        sim_step(s);
+    }
+    pass(s, sim_below(s, 20 + 3 * s->options.delay_ms));
+    return snapshot_install_receives(n->node->install) != 0;
+}
+
+static void play_snapshots(struct sim *s)
+{
+    unsigned which = (unsigned)sim_below(s, s->n - 1);
+    fill(s, MACHINE_OP_ACQUIRE);
+    for (unsigned round = 0; round < 2; round++) {
+        struct sim_node *n = other(s, the_leader(s), which);
+        sim_node_crash(n, sim_below(s, 2) == 0);
+        for (unsigned i = 0; i < 3; i++) {
+            churn(s);
+            pass(s, 300);
+        }
+        sim_node_start(n);
+        for (unsigned i = 0; i < 6 && !has_all(n); i++) {
+            s->marks->stories_told += part_comes(n);
+            disturb(s, n);
+        }
+        wait_for(n, has_all, LATE_MS, "it does not catch up");
+    }
+    fill(s, MACHINE_OP_BREAK);
+}
+
+/* ---- busy ---- */
+
+static bool waits_for_log(const struct sim_node *leader)
+{
+    const struct membership *m = leader->node->membership;
+    return m->admin_busy && !m->admin_of_operation && !m->operation.active;
+}
+
+static bool is_formed(const struct sim_node *n)
+{
+    const struct sim_node *leader = sim_leader(n->sim);
+    return leader != NULL && !waits_for_log(leader);
+}
+
+/* Two of five are gone. While one of them is to come back, and the log has not taken that yet, an
+ * operator asks for the removal of a member; then another one ends. */
+static void play_busy(struct sim *s)
+{
+    struct sim_node *away[2] = {other(s, the_leader(s), 0), other(s, the_leader(s), 1)};
+    static int status;
+    for (unsigned i = 0; i < 2; i++) {
+        struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = away[i]->index + 1};
+        away[i]->wiped = true;
+        change(s, &remove);
+        wait_for(away[i], is_no_member, LATE_MS, "it is not taken out");
+        if (sim_node_runs(away[i])) {
+            sim_node_crash(away[i], false);
+        }
+    }
+    struct node_change back = {.kind = NODE_CHANGE_ADD, .id = away[0]->index + 1};
+    (void)snprintf(back.address, sizeof back.address, "node%u:1", away[0]->index + 1);
+    struct sim_node *leader = the_leader(s);
+    pass(s, 3500); /* it is known who is up */
+    change(s, &back);
+    sim_disk_wipe(away[0]);
+    away[0]->joins = true;
+    sim_node_start(away[0]);
+    leader = the_leader(s);
+    uint64_t until = s->now + SOON_MS;
+    while (s->now < until && sim_leader(s) == leader && !waits_for_log(leader)) {
+        sim_step(s);
+    }
+    struct sim_node *rest[2] = {NULL, NULL};
+    for (unsigned i = 0; i < s->n; i++) {
+        struct sim_node *n = &s->nodes[i];
+        if (n != leader && n != away[0] && n != away[1]) {
+            rest[rest[0] != NULL] = n;
+        }
+    }
+    if (sim_leader(s) == leader && waits_for_log(leader)) {
+        struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = rest[0]->index + 1};
+        leader->disk.stalled_until = rest[0]->disk.stalled_until = s->now + BUSY_MS;
+        int rv = ask(leader, &remove, &status);
+        sim_node_crash(rest[1], false);
+        s->marks->stories_told += rv == 1;
+        until = s->now + SOON_MS;
+        while (rv == 1 && status == 1 && s->now < until) {
+            sim_step(s);
+        }
+        SIM_CHECK(s, rv != 1 || status != 0,
+                  "node %u is to be removed, without which there is no majority",
+                  rest[0]->index + 1);
+        sim_node_start(rest[1]);
+    }
+    wait_for(leader, is_formed, LATE_MS, "nobody leads");
+    leave_to_operator(away[0]);
+    leave_to_operator(away[1]);
+}
+
+/* ---- all of them ---- */
+
+static const struct {
+    const char *name;
+    unsigned nodes;
+    void (*play)(struct sim *s);
+} stories[SIM_STORIES] = {
+    [SIM_STORY_REMOVED] = {"removed", 3, play_removed},
+    [SIM_STORY_OLDER] = {"older", 3, play_older},
+    [SIM_STORY_SNAPSHOTS] = {"snapshots", 3, play_snapshots},
+    [SIM_STORY_BUSY] = {"busy", 5, play_busy},
+};
+
+const char *sim_story_name(enum sim_story k)
+{
+    return k == SIM_STORY_NONE ? "none" : stories[k].name;
+}
+
+void sim_story_choose(struct sim *s)
+{
+    struct sim_options *o = &s->options;
+    if (s->orders.story == SIM_STORY_NONE) {
+        return;
+    }
+    memset(o->weight, 0, sizeof o->weight);
+    o->nodes = stories[s->orders.story].nodes;
+    o->writers = o->callers = o->redlockers = o->askers = 0;
+    o->jumps = false;
+    o->ppm_max = 0;
+    o->spike_permille = 0;
+    o->limits = MACHINE_LIMITS_DEFAULT;
+    o->pending_max = NODE_PENDING_MAX;
+    o->snapshot_entries = 10;
+    o->snapshot_bytes = 2000;
+    o->segment_bytes = LOG_SEGMENT_MIN << 3;
+    o->disk_spread_ms %= 8;
+    o->log_kept_entries = 2;
+}
+
+void sim_story_play(struct sim *s)
+{
+    stories[s->orders.story].play(s);
+    sim_tend(s);
+}
