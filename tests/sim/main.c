@@ -283,7 +283,7 @@ static _Noreturn void usage(const char *program)
         "       %s --seed N --scene NAME --cut POINT        one of them\n"
         "       %s --stories N [--from SEED] [--story NAME]   N seeds of each story: removed, "
         "older, "
-        "snapshots, busy\n"
+        "snapshots, busy, often\n"
         "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n"
         "--length N: so many operations in each seed, with snapshots and changes of members in "
         "all\n--members-heavy: changes of members all the time\n--verbose: what each seed came to; "

@@ -455,7 +455,8 @@ struct sim_options {
     bool jumps;      /* clocks of nodes or clients jump: leases may be short then */
     bool redis_lies; /* restarted Redis count at once, though they have forgotten */
     bool machine_hashes;
-    bool starts_fail; /* some writes of starts do, for now */
+    unsigned child_ms; /* at most, for each step of a process that writes a snapshot */
+    bool starts_fail;  /* some writes of starts do, for now */
 };
 
 enum sim_sabotage {
@@ -487,6 +488,7 @@ enum sim_story {
     SIM_STORY_OLDER,
     SIM_STORY_SNAPSHOTS,
     SIM_STORY_BUSY,
+    SIM_STORY_OFTEN,
     SIM_STORIES
 };
 

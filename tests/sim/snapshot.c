@@ -161,7 +161,8 @@ static void child_fire(struct sim *s, struct sim_event *e)
     work(c);
     s->current = NULL;
     if (!c->over) {
-        sim_again(s, e, s->options.disk_ms + sim_below(s, s->options.disk_spread_ms + 1));
+        uint64_t ms = s->options.child_ms == 0 ? 0 : sim_below(s, s->options.child_ms);
+        sim_again(s, e, ms + s->options.disk_ms + sim_below(s, s->options.disk_spread_ms + 1));
         return;
     }
     sim_drop(s, e);

@@ -5,6 +5,7 @@
  *   removed    a node that is removed ends by itself, whether it hears of it or is cut off
  *   older      an older copy of a disk, of a start that only one other node knows to be over
  *   snapshots  one of many pieces, whose way breaks again and again
+ *   often      a node is removed and added again, more often than others have places for it
  *   busy       an operator's request waits for another command, and what it needs goes meanwhile */
 #include "story.h"
 
@@ -15,7 +16,8 @@
 
 #define SOON_MS 5000u
 #define LATE_MS 30000u
-#define BUSY_MS 250u  /* until the log takes what is on its way */
+#define BUSY_MS 250u /* until the log takes what is on its way */
+#define OFTEN (KNOWN_MEMBERS_MAX + 2)
 #define FILLERS 2600u /* locks, each with this name and owner: more than the window of a snapshot */
 #define CHURN 1500u   /* commands about such names that make a snapshot due, twice */
 #define FILLER_TTL_MS 86400000u
@@ -332,18 +334,38 @@ static bool part_comes(struct sim_node *n)
     return snapshot_install_receives(n->node->install) != 0;
 }
 
+/* Until the log of whoever leads begins behind this entry. */
+static void leave_behind(struct sim *s, uint64_t index)
+{
+    uint64_t until = s->now + LATE_MS;
+    while (log_first_index(the_leader(s)->node->log) <= index + 1) {
+        churn(s);
+        pass(s, 300);
+        SIM_CHECK(s, s->now < until, "the log keeps entry %llu", (unsigned long long)index);
+    }
+}
+
+/* One node is left behind: it has crashed, or is cut off while it takes a snapshot of its own. */
 static void play_snapshots(struct sim *s)
 {
     unsigned which = (unsigned)sim_below(s, s->n - 1);
     fill(s, MACHINE_OP_ACQUIRE);
     for (unsigned round = 0; round < 2; round++) {
         struct sim_node *n = other(s, the_leader(s), which);
-        sim_node_crash(n, sim_below(s, 2) == 0);
-        for (unsigned i = 0; i < 3; i++) {
+        uint64_t last = replica_last_index(n->node->replica);
+        bool crashes = sim_below(s, 2) == 0;
+        if (crashes) {
+            sim_node_crash(n, sim_below(s, 2) == 0);
+        } else {
             churn(s);
-            pass(s, 300);
+            last = replica_last_index(n->node->replica);
+            cut_off(n, LATE_MS);
         }
-        sim_node_start(n);
+        leave_behind(s, last);
+        cut_off(n, 0);
+        if (crashes) {
+            sim_node_start(n);
+        }
         for (unsigned i = 0; i < 6 && !has_all(n); i++) {
             s->marks->stories_told += part_comes(n);
             disturb(s, n);
@@ -422,17 +444,39 @@ static void play_busy(struct sim *s)
     leave_to_operator(away[1]);
 }
 
+/* ---- often ---- */
+
+static bool is_done(const struct sim_node *n)
+{
+    return n->change == SIM_CHANGE_NONE && !n->wiped;
+}
+
+/* More often than a node has places for others. */
+static void play_often(struct sim *s)
+{
+    struct sim_node *n = &s->nodes[sim_below(s, s->n)];
+    sim_tend(s);
+    for (unsigned i = 0; i < OFTEN; i++) {
+        const struct sim_fault f = {.kind = SIM_FAULT_MEMBER, .both = i % 2 == 0};
+        wait_for(n, is_done, LATE_MS, "it is not taken in");
+        sim_member_begin(n, &f);
+    }
+    wait_for(n, is_done, LATE_MS, "it is not taken in");
+}
+
 /* ---- all of them ---- */
 
 static const struct {
     const char *name;
     unsigned nodes;
+    bool tended; /* by the operator of faults.c from the beginning */
     void (*play)(struct sim *s);
 } stories[SIM_STORIES] = {
-    [SIM_STORY_REMOVED] = {"removed", 3, play_removed},
-    [SIM_STORY_OLDER] = {"older", 3, play_older},
-    [SIM_STORY_SNAPSHOTS] = {"snapshots", 3, play_snapshots},
-    [SIM_STORY_BUSY] = {"busy", 5, play_busy},
+    [SIM_STORY_REMOVED] = {"removed", 3, false, play_removed},
+    [SIM_STORY_OLDER] = {"older", 3, false, play_older},
+    [SIM_STORY_SNAPSHOTS] = {"snapshots", 3, false, play_snapshots},
+    [SIM_STORY_BUSY] = {"busy", 5, false, play_busy},
+    [SIM_STORY_OFTEN] = {"often", 3, true, play_often},
 };
 
 const char *sim_story_name(enum sim_story k)
@@ -458,11 +502,14 @@ void sim_story_choose(struct sim *s)
     o->snapshot_bytes = 2000;
     o->segment_bytes = LOG_SEGMENT_MIN << 3;
     o->disk_spread_ms %= 8;
+    o->child_ms = s->orders.story == SIM_STORY_SNAPSHOTS ? 800 : 0;
     o->log_kept_entries = 2;
 }
 
 void sim_story_play(struct sim *s)
 {
     stories[s->orders.story].play(s);
-    sim_tend(s);
+    if (!stories[s->orders.story].tended) {
+        sim_tend(s);
+    }
 }
