@@ -262,7 +262,12 @@ static int run_stories(struct plan *p)
                sim_story_name(p->orders.story), (unsigned long long)p->stories,
                (unsigned long long)marks.stories_told,
                (unsigned long long)marks.snapshots_installed);
+        if (marks.stories_told == 0) {
+            fprintf(stderr, "%s: no seed came to what the story is about\n", p->program);
+            return 1;
+        }
     }
+    printf("passed\n");
     return 0;
 }
 

@@ -128,6 +128,21 @@ static void note_confirmed(const struct sim_node *n, uint64_t to, uint64_t term,
     }
 }
 
+/* Whoever is to lead stays a member, and has all entries. */
+static void check_hands_over(const struct sim_node *n, uint64_t to)
+{
+    const struct confirmed *said = &promises_of(n)->confirmed[to - 1][n->index];
+    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
+    (void)machine_node_find(fsm_machine(n->node->fsm), to, &e);
+    SIM_CHECK(n->sim, e.plan != MACHINE_PLAN_REMOVE && e.plan != MACHINE_PLAN_REPLACE,
+              "node %u hands leadership to node %llu, which is to leave", n->index + 1, ull(to));
+    SIM_CHECK(n->sim,
+              said->term == replica_term(n->node->replica) &&
+                  said->index >= raft_commit_index(n->raft),
+              "node %u hands leadership to node %llu, which has confirmed %llu", n->index + 1,
+              ull(to), ull(said->index));
+}
+
 void sim_promises_said(const struct sim_node *n, uint64_t to, uint8_t type,
                        const struct raft_message *m)
 {
@@ -141,6 +156,9 @@ void sim_promises_said(const struct sim_node *n, uint64_t to, uint8_t type,
               votes ? "votes" : "confirms");
     if (votes || confirms || stands) {
         note_life(n);
+    }
+    if (type == MESSAGE_TIMEOUT_NOW) {
+        check_hands_over(n, to);
     }
     if (votes) {
         note_vote(n, m->request_vote_result.term, to);

@@ -21,7 +21,10 @@
  *   cut       the power goes at a point of one's choosing
  *   faults    what goes wrong and when: a list made from the seed, from which items can be left out
  *   members   an operator who adds, removes, replaces and moves nodes
+ *   story     runs that are told from beginning to end
  *   oracle    what must hold after every event;  order: of locks, queues and sessions, by events
+ *   steps     what must hold after every step, of all nodes at once;  promises: what they promise to
+ *             each other and count of it;  wire: what they send to each other
  *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
  * Shipping code: the machine; all of src/consensus but the process of snapshot_child.c and the

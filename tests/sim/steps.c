@@ -127,6 +127,15 @@ static void check_moves(const struct sim_node *leader, const struct configuratio
               "node %llu moves while %u of the %u others are connected", ull(is->id), up, others);
 }
 
+/* Else it could not vote when it is started again, and has not heard that it is a voter. */
+static void check_promoted(const struct sim_node *leader, uint64_t id)
+{
+    const struct identity *of = &leader->sim->nodes[id - 1].disk.identity;
+    uint64_t incarnation = machine_incarnation(fsm_machine(leader->node->fsm), id);
+    SIM_CHECK(leader->sim, of->incarnation != incarnation || identity_known(of, id) == incarnation,
+              "node %llu gets a vote, and has not on its disk that it is a member", ull(id));
+}
+
 static unsigned compare(const struct sim_node *leader, const struct configuration *was,
                         const struct configuration *is)
 {
@@ -143,6 +152,9 @@ static unsigned compare(const struct sim_node *leader, const struct configuratio
         bool votes = now->role == CONFIGURATION_VOTER &&
                      (before == NULL || before->role != CONFIGURATION_VOTER);
         bool moves = before != NULL && strcmp(before->address, now->address) != 0;
+        if (votes && before != NULL) {
+            check_promoted(leader, now->id);
+        }
         if (moves) {
             check_moves(leader, now, is);
         }
@@ -217,9 +229,9 @@ static void check_said(struct sim_node *n, uint64_t to, uint8_t type, struct fli
 {
     struct raft_entry entries[MESSAGE_ENTRIES_MAX];
     struct raft_message m;
-    bool read =
-        (type == MESSAGE_VOTE_RESULT || type == MESSAGE_APPEND_RESULT || type == MESSAGE_VOTE) &&
-        message_decode(type, head, entries, &m) == 0;
+    bool read = (type == MESSAGE_VOTE_RESULT || type == MESSAGE_APPEND_RESULT ||
+                 type == MESSAGE_VOTE || type == MESSAGE_TIMEOUT_NOW) &&
+                message_decode(type, head, entries, &m) == 0;
     if (!read) {
         return;
     }

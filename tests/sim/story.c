@@ -154,6 +154,7 @@ static void play_removed(struct sim *s)
     wait_for(n, is_down, LATE_MS, "it was removed, and goes on");
     sim_node_start(n);
     wait_for(n, is_down, LATE_MS, "it was removed and started again, and goes on");
+    s->marks->stories_told++;
     leave_to_operator(n);
 }
 
@@ -462,6 +463,7 @@ static void play_often(struct sim *s)
         sim_member_begin(n, &f);
     }
     wait_for(n, is_done, LATE_MS, "it is not taken in");
+    s->marks->stories_told++;
 }
 
 /* ---- all of them ---- */
