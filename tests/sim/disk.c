@@ -315,7 +315,7 @@ static void trouble_start(struct sim_node *n)
     uint64_t state = s->orders.seed * SIM_NODES_MAX + n->index + (n->life << 32);
     uint64_t draw = splitmix64(&state);
     n->disk.troubled = n->life > 1 && s->orders.scene == SIM_SCENE_NONE &&
-                       s->orders.story == SIM_STORY_NONE && !s->healed &&
+                       s->orders.scenario == SIM_SCENARIO_NONE && !s->healed &&
                        draw % STARTS_TROUBLED == 0;
     if (n->disk.troubled) {
         sim_device_tick(n->disk.device, 1 + draw / STARTS_TROUBLED % START_CALLS, -EIO);

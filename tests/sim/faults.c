@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "members.h"
-#include "story.h"
 
 #define TEND_MS 100u
 #define PING_MS 500u /* as in relay_client.c */
@@ -142,7 +141,7 @@ void sim_options_choose(struct sim *s)
     sim_options_choose_more(s);
     sim_members_choose(s);
     sim_scene_choose(s);
-    sim_story_choose(s);
+    sim_scenario_choose(s);
     s->random.state = sim_draw(r);
     s->node_random.state = sim_draw(r);
 }

@@ -47,6 +47,13 @@ void sim_oracle_piped(struct sim *s, uint64_t sending, uint64_t connection);
 void sim_pipeline_begin(struct sim_node *n, const struct sim_fault *f);
 void sim_pipeline_rest(struct sim *s);
 
+/* snapshot.c */
+void sim_snapshot_check_install(const struct sim_node *n);
+
+/* works.c */
+bool sim_works_run(struct sim_node *n); /* a ghost's; false: there was none */
+void sim_works_end(struct sim_node *n); /* of a process that ends by itself */
+
 /* choose.c */
 void sim_options_choose_more(struct sim *s);
 

@@ -156,82 +156,6 @@ int uv_run(uv_loop_t *loop, uv_run_mode mode)
     return 0;
 }
 
-/* ---- work for threads ---- */
-
-static void forget_work(struct sim_node *n, const uv_work_t *req)
-{
-    for (unsigned i = 0; i < SIM_WORKS_MAX; i++) {
-        if (n->works[i].req == req) {
-            n->works[i].req = NULL;
-        }
-    }
-}
-
-static void end_work_deliver(struct sim_event *e)
-{
-    uv_work_t *req = e->p;
-    if (e->a != 0) {
-        sim_late_came(e->node, SIM_LATE_WORK, false, e->a);
-    }
-    forget_work(e->node, req);
-    req->after_work_cb(req, 0);
-}
-
-/* Threads stand still when their process does. */
-static void work_deliver(struct sim_event *e)
-{
-    struct sim_node *n = e->node;
-    uv_work_t *req = e->p;
-    for (unsigned i = 0; i < SIM_WORKS_MAX; i++) {
-        if (n->works[i].req == req) {
-            n->works[i].done = true;
-        }
-    }
-    req->work_cb(req);
-    uint64_t late_ms = sim_late_ms(n, SIM_LATE_WORK);
-    e = sim_to_node(n, late_ms + sim_below(n->sim, 5), end_work_deliver);
-    e->p = req;
-    e->a = late_ms == 0 ? 0 : sim_late_moment(n);
-}
-
-int uv_queue_work(uv_loop_t *loop, uv_work_t *req, uv_work_cb work_cb, uv_after_work_cb after_cb)
-{
-    struct sim_node *n = node_of(loop);
-    unsigned i = 0;
-    req->loop = loop;
-    req->work_cb = work_cb;
-    req->after_work_cb = after_cb;
-    while (n->works[i].req != NULL) {
-        i++;
-        FLI_ASSERT(i < SIM_WORKS_MAX);
-    }
-    n->works[i].req = req;
-    n->works[i].done = false;
-    if (!n->ghost) {
-        sim_to_node(n, sim_below(n->sim, 10), work_deliver)->p = req;
-    }
-    return 0;
-}
-
-/* A ghost's work ends at once: it only frees memory. */
-static bool run_works(struct sim_node *n)
-{
-    bool any = false;
-    for (unsigned i = 0; i < SIM_WORKS_MAX; i++) {
-        uv_work_t *req = n->works[i].req;
-        if (req == NULL) {
-            continue;
-        }
-        if (!n->works[i].done) {
-            req->work_cb(req);
-        }
-        n->works[i].req = NULL;
-        req->after_work_cb(req, 0);
-        any = true;
-    }
-    return any;
-}
-
 /* ---- turns ---- */
 
 static void turn_fire(struct sim *s, struct sim_event *e);
@@ -297,25 +221,11 @@ static void count_spin(struct sim_node *n)
     SIM_CHECK(s, ++n->spins < SPINS_MAX, "node %u turns again and again", n->index + 1);
 }
 
-/* The threads of a process that ends may still do what they were given. */
-static void end_works(struct sim_node *n)
-{
-    n->sim->current = n;
-    for (unsigned i = 0; i < SIM_WORKS_MAX; i++) {
-        uv_work_t *req = n->works[i].req;
-        if (req != NULL && !n->works[i].done && (n->life + i) % 2 == 0) {
-            n->works[i].done = true;
-            req->work_cb(req);
-        }
-    }
-    n->sim->current = NULL;
-}
-
 static void die_of_failure(struct sim_node *n)
 {
     struct sim *s = n->sim;
     SIM_TRACE(s, "node %u ends itself: %s", n->index + 1, n->failed_why);
-    end_works(n);
+    sim_works_end(n);
     sim_node_crash(n, sim_below(s, 4) == 0);
     n->restart_at = s->now + 200 + sim_below(s, 800);
 }
@@ -648,7 +558,7 @@ void sim_node_crash(struct sim_node *n, bool power)
     sim_disk_crash(n, power || s->orders.sabotage == SIM_SABOTAGE_NO_SYNC);
     do {
         run_closing(n);
-    } while (run_works(n));
+    } while (sim_works_run(n));
     s->current = before;
     FLI_ASSERT(n->node->phase == PHASE_CLOSED);
     n->disk.frozen = false;

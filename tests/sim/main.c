@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "story.h"
 #include "tools.h"
 
 static const char *const sabotages[SIM_SABOTAGES] = {
@@ -84,8 +83,9 @@ void tools_replay(const struct plan *p, uint64_t seed, char *out, size_t size)
         len += (size_t)snprintf(out + len, size - len, " --scene %s --cut %llu",
                                 sim_scene_name(o->scene), (unsigned long long)o->cut);
     }
-    if (o->story != SIM_STORY_NONE) {
-        len += (size_t)snprintf(out + len, size - len, " --story %s", sim_story_name(o->story));
+    if (o->scenario != SIM_SCENARIO_NONE) {
+        len += (size_t)snprintf(out + len, size - len, " --scenario %s",
+                                sim_scenario_name(o->scenario));
     }
     if (o->length != 0) {
         len += (size_t)snprintf(out + len, size - len, " --length %llu",
@@ -242,28 +242,28 @@ static int run_cuts(struct plan *p)
     return 0;
 }
 
-/* ---- stories ---- */
+/* ---- scenarios ---- */
 
 /* Each of them, or the one that was named, with so many seeds. Some say what only some seeds come
  * to. */
-static int run_stories(struct plan *p)
+static int run_scenarios(struct plan *p)
 {
-    enum sim_story only = p->orders.story;
-    for (unsigned k = SIM_STORY_NONE + 1; k < SIM_STORIES; k++) {
+    enum sim_scenario only = p->orders.scenario;
+    for (unsigned k = SIM_SCENARIO_NONE + 1; k < SIM_SCENARIOS; k++) {
         struct sim_marks marks = {0};
-        p->orders.story = (enum sim_story)k;
-        if (only != SIM_STORY_NONE && only != k) {
+        p->orders.scenario = (enum sim_scenario)k;
+        if (only != SIM_SCENARIO_NONE && only != k) {
             continue;
         }
-        for (uint64_t seed = p->from; seed < p->from + p->stories; seed++) {
+        for (uint64_t seed = p->from; seed < p->from + p->scenarios; seed++) {
             one(p, seed, &marks);
         }
         printf("%-9s %llu seeds, %llu came to what it is about, %llu snapshots installed\n",
-               sim_story_name(p->orders.story), (unsigned long long)p->stories,
-               (unsigned long long)marks.stories_told,
+               sim_scenario_name(p->orders.scenario), (unsigned long long)p->scenarios,
+               (unsigned long long)marks.scenarios_told,
                (unsigned long long)marks.snapshots_installed);
-        if (marks.stories_told == 0) {
-            fprintf(stderr, "%s: no seed came to what the story is about\n", p->program);
+        if (marks.scenarios_told == 0) {
+            fprintf(stderr, "%s: no seed came to what the scenario is about\n", p->program);
             return 1;
         }
     }
@@ -286,7 +286,8 @@ static _Noreturn void usage(const char *program)
         "scene: form, forget,\n"
         "                                                   add, return, replace, move\n"
         "       %s --seed N --scene NAME --cut POINT        one of them\n"
-        "       %s --stories N [--from SEED] [--story NAME]   N seeds of each story: removed, "
+        "       %s --scenarios N [--from SEED] [--scenario NAME]   N seeds of each scenario: "
+        "removed, "
         "older, "
         "snapshots, busy, often\n"
         "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n"
@@ -330,11 +331,11 @@ static enum sim_scene scene_of(const struct plan *p, const char *name)
     usage(p->program);
 }
 
-static enum sim_story story_of(const struct plan *p, const char *name)
+static enum sim_scenario scenario_of(const struct plan *p, const char *name)
 {
-    for (unsigned k = SIM_STORY_NONE + 1; k < SIM_STORIES && name != NULL; k++) {
-        if (strcmp(name, sim_story_name((enum sim_story)k)) == 0) {
-            return (enum sim_story)k;
+    for (unsigned k = SIM_SCENARIO_NONE + 1; k < SIM_SCENARIOS && name != NULL; k++) {
+        if (strcmp(name, sim_scenario_name((enum sim_scenario)k)) == 0) {
+            return (enum sim_scenario)k;
         }
     }
     usage(p->program);
@@ -402,10 +403,10 @@ static void parse(struct plan *p, int argc, char **argv)
             p->orders.cut = number(p, v);
         } else if (strcmp(a, "--cuts") == 0) {
             p->every = number(p, v);
-        } else if (strcmp(a, "--stories") == 0) {
-            p->stories = number(p, v);
-        } else if (strcmp(a, "--story") == 0) {
-            p->orders.story = story_of(p, v);
+        } else if (strcmp(a, "--scenarios") == 0) {
+            p->scenarios = number(p, v);
+        } else if (strcmp(a, "--scenario") == 0) {
+            p->orders.scenario = scenario_of(p, v);
         } else if (strcmp(a, "--length") == 0) {
             p->orders.length = number(p, v);
         } else if (strcmp(a, "--until") == 0) {
@@ -445,8 +446,8 @@ int main(int argc, char **argv)
     if (p.every != 0) {
         return run_cuts(&p);
     }
-    if (p.stories != 0) {
-        return run_stories(&p);
+    if (p.scenarios != 0) {
+        return run_scenarios(&p);
     }
     return run_seeds(&p);
 }

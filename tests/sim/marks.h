@@ -191,8 +191,8 @@ struct sim_marks {
     SIM_MEMBER_MARKS(SIM_MARK_FIELD)
 #undef SIM_MARK_FIELD
     uint64_t simulated_ms, events, faults;
-    uint64_t stories_told; /* that came to what they are about */
-    uint64_t points;       /* of the scene of the last run, see cut.c */
+    uint64_t scenarios_told; /* that came to what they are about */
+    uint64_t points;         /* of the scene of the last run, see cut.c */
 };
 
 #endif

@@ -280,7 +280,6 @@ static void sim_oracle_restored(struct sim_node *n, raft_index index)
 }
 
 /* ---- between the replica and its parts: the linker puts these in their place ---- */
-
 int __real_fsm_apply(struct fsm *f, const void *entry, size_t len);
 int __wrap_fsm_apply(struct fsm *f, const void *entry, size_t len);
 int __real_raft_init(struct raft *r, struct raft_io *io, struct raft_fsm *fsm, raft_id id,
@@ -337,8 +336,7 @@ int __wrap_replica_install(struct replica *r, uint64_t now_ms, const struct snap
                            struct machine *fresh, struct machine **ret_old)
 {
     struct sim_node *n = sim_running->current;
-    SIM_CHECK(n->sim, n->child == NULL || n->ghost,
-              "node %u installs a snapshot while a process writes its former state", n->index + 1);
+    sim_snapshot_check_install(n);
     int rv = __real_replica_install(r, now_ms, meta, fresh, ret_old);
     if (rv == 0 && !n->ghost) {
         n->sim->marks->snapshots_installed++;

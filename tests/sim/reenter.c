@@ -497,7 +497,7 @@ void sim_reenter_init(struct sim *s)
 {
     struct sim_random r = {s->orders.seed * UINT64_C(0xd1b54a32d192ed03) + 7};
     if (!sim_draw_chance(&r, PERCENT) || s->users.any || s->orders.scene != SIM_SCENE_NONE ||
-        s->orders.story != SIM_STORY_NONE || s->orders.sabotage != SIM_SABOTAGE_NONE) {
+        s->orders.scenario != SIM_SCENARIO_NONE || s->orders.sabotage != SIM_SABOTAGE_NONE) {
         return;
     }
     struct sim_reenter *re = fli_xcalloc(1, sizeof *re);

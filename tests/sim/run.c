@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "steps.h"
-#include "story.h"
 
 #define FORM_BOUND_MS 20000u
 #define ANSWER_BOUND_MS 40000u /* from healing to the last answer */
@@ -159,8 +158,8 @@ uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsig
     }
     sim_nodes_init(s);
     form(s);
-    if (s->orders.story != SIM_STORY_NONE) {
-        sim_story_play(s);
+    if (s->orders.scenario != SIM_SCENARIO_NONE) {
+        sim_scenario_play(s);
     } else {
         work(s);
     }

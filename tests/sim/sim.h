@@ -21,10 +21,10 @@
  *   cut       the power goes at a point of one's choosing
  *   faults    what goes wrong and when: a list made from the seed, from which items can be left out
  *   members   an operator who adds, removes, replaces and moves nodes
- *   story     runs that are told from beginning to end
+ *   scenario     runs that are told from beginning to end
  *   oracle    what must hold after every event;  order: of locks, queues and sessions, by events
- *   steps     what must hold after every step, of all nodes at once;  promises: what they promise to
- *             each other and count of it;  wire: what they send to each other
+ *   steps     what must hold after every step, of all nodes at once;  promises: what they promise
+ *             to each other and count of it;  wire: what they send to each other
  *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
  * Shipping code: the machine; all of src/consensus but the process of snapshot_child.c and the
@@ -81,6 +81,7 @@ struct sim_event;
 
 #include "account.h"
 #include "late.h"
+#include "scenario.h"
 
 /* ---- time, randomness, events ---- */
 
@@ -473,28 +474,6 @@ enum sim_sabotage {
     SIM_SABOTAGES
 };
 
-enum sim_scene {
-    SIM_SCENE_NONE,
-    SIM_SCENE_FORM,
-    SIM_SCENE_FORGET,
-    SIM_SCENE_ADD,
-    SIM_SCENE_RETURN,
-    SIM_SCENE_REPLACE,
-    SIM_SCENE_MOVE,
-    SIM_SCENES
-};
-
-/* See story.c. */
-enum sim_story {
-    SIM_STORY_NONE,
-    SIM_STORY_REMOVED,
-    SIM_STORY_OLDER,
-    SIM_STORY_SNAPSHOTS,
-    SIM_STORY_BUSY,
-    SIM_STORY_OFTEN,
-    SIM_STORIES
-};
-
 /* How one run is to differ from what its seed says. */
 struct sim_orders {
     uint64_t seed;
@@ -507,7 +486,7 @@ struct sim_orders {
     uint64_t length;        /* operations of the run, at least; 0: as the seed says */
     bool members_heavy;     /* changes of members all the time */
     enum sim_scene scene;
-    enum sim_story story;
+    enum sim_scenario scenario;
     uint64_t cut; /* the power goes at this point of the scene; 0: at none */
 };
 
@@ -757,14 +736,6 @@ void sim_store_ask(struct sim_client *c, bool write, uint64_t token, uint64_t ba
 void sim_store_crash(struct sim *s, uint64_t ms);
 void sim_store_pause(struct sim *s, uint64_t ms);
 
-/* cut.c */
-const char *sim_scene_name(enum sim_scene k);
-void sim_scene_choose(struct sim *s);
-void sim_scene_plan(struct sim *s);
-void sim_scene_look(struct sim *s);
-void sim_point(struct sim_node *n);
-void sim_point_crash(struct sim_node *n);
-
 /* faults.c */
 void sim_options_choose(struct sim *s);
 void sim_options_print(const struct sim *s, FILE *out);
@@ -818,7 +789,7 @@ void sim_order_end(struct sim *s); /* has been */
 void sim_order_rest(struct sim *s);
 void sim_order_fini(struct sim *s);
 #define SIM_FILLER_LEN 240u
-bool sim_is_filler(struct fli_slice name); /* a lock that only makes the state large: story.c */
+bool sim_is_filler(struct fli_slice name); /* a lock that only makes the state large: scenario.c */
 uint64_t sim_order_owner(struct sim *s, struct fli_slice owner); /* its number */
 bool sim_order_was_busy(const struct sim_lane *l); /* a lock it is about, since it was sent */
 

@@ -188,6 +188,12 @@ static void check_begins(const struct sim_node *n, const struct snapshot_meta *m
     SIM_CHECK(n->sim, n->child == NULL, "node %u takes two snapshots at a time", n->index + 1);
 }
 
+void sim_snapshot_check_install(const struct sim_node *n)
+{
+    SIM_CHECK(n->sim, n->child == NULL || n->ghost,
+              "node %u installs a snapshot while a process writes its former state", n->index + 1);
+}
+
 int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struct machine *m,
                          const struct snapshot_meta *meta,
                          const struct snapshot_child_callbacks *cbs, struct snapshot_child **ret)

@@ -8,8 +8,8 @@ struct plan {
     const char *program;
     uint64_t from, seeds, seconds, operations;
     bool minimize, sabotaged, verbose, part;
-    uint64_t stories; /* seeds of each story; 0: not asked for */
-    uint64_t every;   /* of the points of scenes at which the power goes; 0: not asked for */
+    uint64_t scenarios; /* seeds of each scenario; 0: not asked for */
+    uint64_t every;     /* of the points of scenes at which the power goes; 0: not asked for */
     struct sim_orders orders;
     uint8_t without[SIM_FAULTS_MAX];
     unsigned faults; /* of the seed that ran last */

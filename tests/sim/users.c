@@ -23,7 +23,7 @@ void sim_users_choose(struct sim *s)
 {
     struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 7407};
     s->users.any = sim_draw_chance(&random, 30) && s->orders.scene == SIM_SCENE_NONE &&
-                   s->orders.story == SIM_STORY_NONE;
+                   s->orders.scenario == SIM_SCENARIO_NONE;
     s->users.default_open = sim_draw_chance(&random, 50);
     s->users.random = random;
     for (unsigned i = 0; s->users.any && i < SIM_CLIENTS_MAX; i++) {

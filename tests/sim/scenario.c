@@ -1,13 +1,12 @@
-/* story.c: runs that are told from beginning to end, for what random faults hardly ever bring about.
- * The seed chooses the network, the disks and the moments; the order of events is the story's. All
- * oracles judge, and the story asks for what must come of it.
+/* scenario.c: runs that are told from beginning to end, for what random faults hardly ever bring
+ * about. The seed chooses the network, the disks and the moments; the order of events is the
+ * scenario's. All oracles judge, and the scenario asks for what must come of it.
  *
  *   removed    a node that is removed ends by itself, whether it hears of it or is cut off
  *   older      an older copy of a disk, of a start that only one other node knows to be over
  *   snapshots  one of many pieces, whose way breaks again and again
  *   often      a node is removed and added again, more often than others have places for it
  *   busy       an operator's request waits for another command, and what it needs goes meanwhile */
-#include "story.h"
 
 #include <string.h>
 
@@ -154,7 +153,7 @@ static void play_removed(struct sim *s)
     wait_for(n, is_down, LATE_MS, "it was removed, and goes on");
     sim_node_start(n);
     wait_for(n, is_down, LATE_MS, "it was removed and started again, and goes on");
-    s->marks->stories_told++;
+    s->marks->scenarios_told++;
     leave_to_operator(n);
 }
 
@@ -210,7 +209,7 @@ static void play_older(struct sim *s)
     if (sim_node_runs(n)) {
         sim_node_crash(n, false);
     }
-    s->marks->stories_told += known;
+    s->marks->scenarios_told += known;
     sim_disk_wipe(n);
 }
 
@@ -368,7 +367,7 @@ static void play_snapshots(struct sim *s)
             sim_node_start(n);
         }
         for (unsigned i = 0; i < 6 && !has_all(n); i++) {
-            s->marks->stories_told += part_comes(n);
+            s->marks->scenarios_told += part_comes(n);
             disturb(s, n);
         }
         wait_for(n, has_all, LATE_MS, "it does not catch up");
@@ -430,7 +429,7 @@ static void play_busy(struct sim *s)
         leader->disk.stalled_until = rest[0]->disk.stalled_until = s->now + BUSY_MS;
         int rv = ask(leader, &remove, &status);
         sim_node_crash(rest[1], false);
-        s->marks->stories_told += rv == 1;
+        s->marks->scenarios_told += rv == 1;
         until = s->now + SOON_MS;
         while (rv == 1 && status == 1 && s->now < until) {
             sim_step(s);
@@ -463,7 +462,7 @@ static void play_often(struct sim *s)
         sim_member_begin(n, &f);
     }
     wait_for(n, is_done, LATE_MS, "it is not taken in");
-    s->marks->stories_told++;
+    s->marks->scenarios_told++;
 }
 
 /* ---- all of them ---- */
@@ -473,27 +472,27 @@ static const struct {
     unsigned nodes;
     bool tended; /* by the operator of faults.c from the beginning */
     void (*play)(struct sim *s);
-} stories[SIM_STORIES] = {
-    [SIM_STORY_REMOVED] = {"removed", 3, false, play_removed},
-    [SIM_STORY_OLDER] = {"older", 3, false, play_older},
-    [SIM_STORY_SNAPSHOTS] = {"snapshots", 3, false, play_snapshots},
-    [SIM_STORY_BUSY] = {"busy", 5, false, play_busy},
-    [SIM_STORY_OFTEN] = {"often", 3, true, play_often},
+} scenarios[SIM_SCENARIOS] = {
+    [SIM_SCENARIO_REMOVED] = {"removed", 3, false, play_removed},
+    [SIM_SCENARIO_OLDER] = {"older", 3, false, play_older},
+    [SIM_SCENARIO_SNAPSHOTS] = {"snapshots", 3, false, play_snapshots},
+    [SIM_SCENARIO_BUSY] = {"busy", 5, false, play_busy},
+    [SIM_SCENARIO_OFTEN] = {"often", 3, true, play_often},
 };
 
-const char *sim_story_name(enum sim_story k)
+const char *sim_scenario_name(enum sim_scenario k)
 {
-    return k == SIM_STORY_NONE ? "none" : stories[k].name;
+    return k == SIM_SCENARIO_NONE ? "none" : scenarios[k].name;
 }
 
-void sim_story_choose(struct sim *s)
+void sim_scenario_choose(struct sim *s)
 {
     struct sim_options *o = &s->options;
-    if (s->orders.story == SIM_STORY_NONE) {
+    if (s->orders.scenario == SIM_SCENARIO_NONE) {
         return;
     }
     memset(o->weight, 0, sizeof o->weight);
-    o->nodes = stories[s->orders.story].nodes;
+    o->nodes = scenarios[s->orders.scenario].nodes;
     o->writers = o->callers = o->redlockers = o->askers = 0;
     o->jumps = false;
     o->ppm_max = 0;
@@ -504,14 +503,14 @@ void sim_story_choose(struct sim *s)
     o->snapshot_bytes = 2000;
     o->segment_bytes = LOG_SEGMENT_MIN << 3;
     o->disk_spread_ms %= 8;
-    o->child_ms = s->orders.story == SIM_STORY_SNAPSHOTS ? 800 : 0;
+    o->child_ms = s->orders.scenario == SIM_SCENARIO_SNAPSHOTS ? 800 : 0;
     o->log_kept_entries = 2;
 }
 
-void sim_story_play(struct sim *s)
+void sim_scenario_play(struct sim *s)
 {
-    stories[s->orders.story].play(s);
-    if (!stories[s->orders.story].tended) {
+    scenarios[s->orders.scenario].play(s);
+    if (!scenarios[s->orders.scenario].tended) {
         sim_tend(s);
     }
 }
