@@ -1,6 +1,7 @@
 /* notes.c: what is told of a run: one line for whatever the reader should see, and each message
  * between clients, storage and servers. */
 #include <stdarg.h>
+#include <string.h>
 
 #include "web.h"
 
@@ -47,6 +48,22 @@ unsigned web_message(const char *from, const char *to, uint64_t ms, const char *
     vsnprintf(m->text, sizeof m->text, fmt, args);
     va_end(args);
     return web.messages_n++;
+}
+
+void web_span(const char *kind, unsigned who, bool now)
+{
+    struct web_span *last = NULL;
+    for (unsigned i = web.spans_n; i > 0 && last == NULL; i--) {
+        struct web_span *span = &web.spans[i - 1];
+        last = strcmp(span->kind, kind) == 0 && span->who == who ? span : NULL;
+    }
+    bool lasts = last != NULL && last->open;
+    if (lasts && !now) {
+        last->to = web_now();
+        last->open = false;
+    } else if (!lasts && now && web.spans_n < WEB_SPANS_MAX) {
+        web.spans[web.spans_n++] = (struct web_span){kind, who, web_now(), web_now(), true};
+    }
 }
 
 void web_fate(unsigned message, const char *fate)

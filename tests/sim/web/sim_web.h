@@ -23,7 +23,8 @@
  *   wait1     clients wait until a restarted server counts   wait0   they do not
  *
  * The address of a state is its seed and its steps with dots between: "1.go1.2500.pause1". The same
- * address gives the same state, byte for byte, in every process. */
+ * address gives the same state, byte for byte, in every process. Times of steps that follow one
+ * another are added up. */
 #ifndef SIM_WEB_H
 #define SIM_WEB_H
 
@@ -46,13 +47,9 @@ int sim_web_open(const char *address);
 /* State and trace as JSON, until the next call. */
 const char *sim_web_state(void);
 
-/* The address of a preset that the page tells; NULL: there is none with this number. */
-struct sim_web_preset {
-    const char *name;
-    const char *address;
-};
-extern const struct sim_web_preset sim_web_presets[];
-extern const size_t sim_web_presets_n;
+/* The presets of the page: name and address. NULL: there is none with this number. */
+const char *sim_web_preset_name(unsigned i);
+const char *sim_web_preset_address(unsigned i);
 
 /* Frees everything. */
 void sim_web_end(void);

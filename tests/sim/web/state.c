@@ -46,15 +46,14 @@ static void put_lock(struct fli_json *j)
     fli_json_object(j, "lock");
     uint64_t token = l->holders_n > 0 ? l->holders[0] : 0;
     const struct sim_token *t = token == 0 ? NULL : sim_oracle_token(s, token);
-    const struct web_client *w = t == NULL ? NULL : web_client_of_owner(t->owner);
     uint64_t ends = t == NULL ? 0 : t->base_at + WEB_TTL_MS;
-    fli_json_u64(j, "holder", w == NULL ? 0 : w->number);
+    fli_json_u64(j, "holder", web_holder());
     fli_json_u64(j, "token", token);
     fli_json_u64(j, "left", ends > s->now ? ends - s->now : 0);
     fli_json_u64(j, "tokens", s->oracle.token_max);
     fli_json_array(j, "queue");
     for (size_t i = 0; i < l->queue_n; i++) {
-        w = web_client_of_owner(l->queue[i].owner);
+        const struct web_client *w = web_client_of_owner(l->queue[i].owner);
         fli_json_u64(j, NULL, w == NULL ? 0 : w->number);
     }
     fli_json_end_array(j);
@@ -144,6 +143,22 @@ static void put_messages(struct fli_json *j)
     fli_json_end_array(j);
 }
 
+static void put_spans(struct fli_json *j)
+{
+    fli_json_array(j, "spans");
+    for (unsigned i = 0; i < web.spans_n; i++) {
+        const struct web_span *span = &web.spans[i];
+        fli_json_object(j, NULL);
+        fli_json_text(j, "kind", span->kind);
+        fli_json_u64(j, "who", span->who);
+        fli_json_u64(j, "from", span->from);
+        fli_json_u64(j, "to", span->open ? web_now() : span->to);
+        fli_json_bool(j, "open", span->open);
+        fli_json_end_object(j);
+    }
+    fli_json_end_array(j);
+}
+
 static void put_trace(struct fli_json *j)
 {
     fli_json_array(j, "trace");
@@ -210,6 +225,7 @@ const char *sim_web_state(void)
     }
     fli_json_end_array(&j);
     put_messages(&j);
+    put_spans(&j);
     put_trace(&j);
     fli_json_end_object(&j);
     int rc = j.rc != 0 ? j.rc : fli_buf_append(&web.json, "", 1);

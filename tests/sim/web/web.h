@@ -20,6 +20,7 @@
 #define WEB_WRITES_MAX 200u
 #define WEB_TEXT_MAX 160u
 #define WEB_STEPS_MAX 400u
+#define WEB_SPANS_MAX 400u
 
 /* What a client is about. */
 enum web_phase {
@@ -84,6 +85,15 @@ struct web_message {
     char text[24];
 };
 
+/* How long something lasted. */
+struct web_span {
+    const char
+        *kind; /* "holds": as the lock service sees it; "believes", "stopped": a client; "leads" */
+    unsigned who; /* number of the client or node */
+    uint64_t from, to;
+    bool open;
+};
+
 struct web_step {
     uint64_t at; /* when it began */
     char word[16];
@@ -105,7 +115,8 @@ struct web {
     struct web_step steps[WEB_STEPS_MAX];
     unsigned steps_n;
     unsigned leader_seen; /* 0: none */
-    uint64_t term_seen;
+    struct web_span spans[WEB_SPANS_MAX];
+    unsigned spans_n;
     struct fli_buf json;
 };
 
@@ -138,11 +149,15 @@ void web_storage_fini(void);
 void web_note(const char *kind, unsigned client, const char *fmt, ...) FLI_PRINTF(3, 4);
 unsigned web_message(const char *from, const char *to, uint64_t ms, const char *fmt, ...)
     FLI_PRINTF(4, 5);
+/* Whether this lasts now. */
+void web_span(const char *kind, unsigned who, bool now);
 void web_fate(unsigned message, const char *fate);
 uint64_t web_now(void);
 bool web_full(void);
 
 /* world.c */
+unsigned
+web_holder(void); /* number of the client that the lock service has granted the lock; or 0 */
 struct web_client *web_client_of_owner(uint64_t owner); /* NULL: of neither */
 
 #endif

@@ -60,6 +60,14 @@ void __wrap_sim_order_event(struct sim *s, const struct machine_event *e)
     }
 }
 
+unsigned web_holder(void)
+{
+    const struct sim_lock *l = &web.s->oracle.locks[WEB_LOCK];
+    const struct sim_token *t = l->holders_n == 0 ? NULL : sim_oracle_token(web.s, l->holders[0]);
+    const struct web_client *w = t == NULL ? NULL : web_client_of_owner(t->owner);
+    return w == NULL ? 0 : w->number;
+}
+
 /* ---- time ---- */
 
 static uint64_t commands_of(const struct sim_node *leader)
@@ -93,6 +101,7 @@ static void lose_power(struct sim_node *n)
     n->restart_at = SIM_NEVER;
 }
 
+/* After events only, so that it is the same however the time was cut into steps. */
 static void watch(void)
 {
     struct sim_node *leader = sim_leader(web.s);
@@ -101,6 +110,12 @@ static void watch(void)
         web_note("granted", 0, "The grant is in the log of a majority. Nobody has been told yet.");
         lose_power(leader);
         leader = NULL;
+    }
+    for (unsigned i = 0; i < WEB_CLIENTS; i++) {
+        const struct web_client *w = &web.clients[i];
+        web_span("believes", i + 1, web_lease_left(w) > 0);
+        web_span("holds", i + 1, web_holder() == i + 1);
+        web_span("stopped", i + 1, w->c->paused);
     }
     unsigned leads = leader == NULL ? 0 : leader->index + 1;
     if (leads != 0 && leads != web.leader_seen) {
@@ -182,7 +197,7 @@ void sim_web_begin(uint64_t seed)
     }
     pass(SETTLE_MS, NULL);
     SIM_CHECK(s, formed(s), "the cluster does not come to rest");
-    web.notes_n = 0;
+    web.notes_n = web.spans_n = 0;
     web.begun_at = s->now;
 }
 
@@ -437,8 +452,26 @@ static int do_deed(const char *word)
     return -1;
 }
 
+/* Time behind time is one step. */
+static bool add_time(const char *word)
+{
+    struct web_step *last = &web.steps[web.steps_n - 1];
+    uint64_t before;
+    uint64_t more;
+    if (web.steps_n == 0 || !fli_parse_u64(word, strlen(word), SIM_WEB_STEP_MAX_MS, &more) ||
+        !fli_parse_u64(last->word, strlen(last->word), SIM_WEB_STEP_MAX_MS, &before) ||
+        before + more > SIM_WEB_STEP_MAX_MS) {
+        return false;
+    }
+    snprintf(last->word, sizeof last->word, "%llu", (unsigned long long)(before + more));
+    return true;
+}
+
 static void remember(uint64_t at, const char *word)
 {
+    if (add_time(word)) {
+        return;
+    }
     struct web_step *step = &web.steps[web.steps_n++];
     step->at = at;
     snprintf(step->word, sizeof step->word, "%s", word);
@@ -501,14 +534,26 @@ int sim_web_open(const char *address)
 
 #define BOTH_CUT ".cut14.cut15.cut21.cut22"
 
-const struct sim_web_preset sim_web_presets[] = {
-    {"pause", "1.claim0.go1.ready1.pause1.500.go2.18000.wake1.4000"},
-    {"unchecked", "1.check0.go1.ready1.pause1.500.go2.18000.wake1.4000"},
-    {"unclaimed", "1.claim0.go1.ready1.pause1.500.go2.ready2.wake1.6000"},
-    {"claimed", "1.go1.ready1.pause1.500.go2.ready2.wake1.6000"},
-    {"jump", "1.redlock1.check0" BOTH_CUT ".go1.1200.jump3.go2.8000"},
-    {"jumptoken", "1.redlock1" BOTH_CUT ".go1.1200.jump3.go2.8000"},
-    {"restart", "1.redlock1.check0" BOTH_CUT ".go1.1200.restart3.go2.8000"},
-    {"grant", "1.killgrant.go1.9000.start.4000"},
+static const struct {
+    const char *name, *address;
+} presets[] = {
+    {"pause", "1.claim0.go1.ready1.pause1.500.go2.16000.wake1.1200"},
+    {"unchecked", "1.check0.go1.ready1.pause1.500.go2.16000.wake1.1200"},
+    {"unclaimed", "1.claim0.go1.ready1.pause1.500.go2.ready2.wake1.2200"},
+    {"claimed", "1.go1.ready1.pause1.500.go2.ready2.wake1.2200"},
+    {"jump", "1.redlock1.check0" BOTH_CUT ".go1.1200.jump3.go2.4800"},
+    {"jumptoken", "1.redlock1" BOTH_CUT ".go1.1200.jump3.go2.4800"},
+    {"restart", "1.redlock1.check0" BOTH_CUT ".go1.1200.restart3.go2.4800"},
+    {"grant", "1.killgrant.go1.7000.start.2000"},
 };
-const size_t sim_web_presets_n = sizeof sim_web_presets / sizeof sim_web_presets[0];
+#define PRESETS (sizeof presets / sizeof presets[0])
+
+const char *sim_web_preset_name(unsigned i)
+{
+    return i < PRESETS ? presets[i].name : NULL;
+}
+
+const char *sim_web_preset_address(unsigned i)
+{
+    return i < PRESETS ? presets[i].address : NULL;
+}
