@@ -455,10 +455,10 @@ static int do_deed(const char *word)
 /* Time behind time is one step. */
 static bool add_time(const char *word)
 {
-    struct web_step *last = &web.steps[web.steps_n - 1];
+    struct web_step *last = web.steps_n == 0 ? NULL : &web.steps[web.steps_n - 1];
     uint64_t before;
     uint64_t more;
-    if (web.steps_n == 0 || !fli_parse_u64(word, strlen(word), SIM_WEB_STEP_MAX_MS, &more) ||
+    if (last == NULL || !fli_parse_u64(word, strlen(word), SIM_WEB_STEP_MAX_MS, &more) ||
         !fli_parse_u64(last->word, strlen(last->word), SIM_WEB_STEP_MAX_MS, &before) ||
         before + more > SIM_WEB_STEP_MAX_MS) {
         return false;
