@@ -203,30 +203,28 @@ static const char *text_of(const redisReply *map, const char *name)
     return r != NULL && r->type == REDIS_REPLY_STRING ? r->str : "";
 }
 
+/* 0: it is none, or not there. */
+static uint64_t number_of(const redisReply *map, const char *name)
+{
+    const redisReply *r = field(map, name);
+    return r != NULL && r->type == REDIS_REPLY_INTEGER && r->integer > 0 ? (uint64_t)r->integer : 0;
+}
+
 static bool read_member(const redisReply *map, struct member *ret)
 {
-    const redisReply *id = map->type == REDIS_REPLY_ARRAY ? field(map, "id") : NULL;
-    const redisReply *connected = id == NULL ? NULL : field(map, "connected");
-    const redisReply *version = id == NULL ? NULL : field(map, "version");
-    const redisReply *starts = id == NULL ? NULL : field(map, "starts");
-    if (id == NULL || id->type != REDIS_REPLY_INTEGER || id->integer <= 0) {
+    if (map->type != REDIS_REPLY_ARRAY) {
         return false;
     }
-    bool versioned =
-        version != NULL && version->type == REDIS_REPLY_INTEGER && version->integer > 0;
-    *ret = (struct member){
-        .id = (uint64_t)id->integer,
-        .version = versioned ? (uint64_t)version->integer : 0,
-        .starts =
-            starts != NULL && starts->type == REDIS_REPLY_INTEGER ? (uint64_t)starts->integer : 0,
-        .role = text_of(map, "role"),
-        .state = text_of(map, "state"),
-        .peer = text_of(map, "peer_address"),
-        .client = text_of(map, "client_address"),
-        .incarnation = text_of(map, "incarnation"),
-        .connected =
-            connected != NULL && connected->type == REDIS_REPLY_INTEGER && connected->integer == 1};
-    return true;
+    *ret = (struct member){.id = number_of(map, "id"),
+                           .version = number_of(map, "version"),
+                           .starts = number_of(map, "starts"),
+                           .role = text_of(map, "role"),
+                           .state = text_of(map, "state"),
+                           .peer = text_of(map, "peer_address"),
+                           .client = text_of(map, "client_address"),
+                           .incarnation = text_of(map, "incarnation"),
+                           .connected = number_of(map, "connected") == 1};
+    return ret->id != 0;
 }
 
 /* Finds the leader first: any node would answer CLUSTER MEMBERS, and only the leader knows all. */
@@ -264,57 +262,50 @@ static bool find_member(const redisReply *members, uint64_t id, struct member *r
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
-static const struct cli_column columns[] = {
-    {"ID", true},    {"STATE", false}, {"ROLE", false},         {"CONNECTED", false},
-    {"KNOWS", true}, {"STARTS", true}, {"PEER ADDRESS", false}, {"CLIENT ADDRESS", false},
-};
-
-static void status_text(const struct cli_args *a, const redisReply *members, uint64_t version)
+static bool is_stable(const struct member *m)
 {
-    struct cli_table t;
-    cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
+    return strcmp(m->state, "voter") == 0 || strcmp(m->state, "learner") == 0;
+}
+
+static void list_members(struct fli_json *json, const redisReply *members, bool colours)
+{
+    struct cli_list l;
+    cli_list_begin(&l, json, "members");
     for (size_t i = 0; i < members->elements; i++) {
         struct member m;
         if (!read_member(members->element[i], &m)) {
             continue;
         }
-        bool is_stable = strcmp(m.state, "voter") == 0 || strcmp(m.state, "learner") == 0;
         bool leads = strcmp(m.role, "leader") == 0;
-        cli_table_u64(&t, CLI_BOLD, m.id);
-        cli_table_text(&t, is_stable ? CLI_PLAIN : CLI_YELLOW, m.state);
-        cli_table_text(&t, leads ? CLI_GREEN : CLI_PLAIN, leads ? "leader" : "follower");
-        cli_table_text(&t, m.connected ? CLI_PLAIN : CLI_RED, m.connected ? "yes" : "no");
-        cli_table_u64(&t, CLI_PLAIN, m.version);
-        cli_table_u64(&t, CLI_PLAIN, m.starts);
-        cli_table_text(&t, CLI_PLAIN, m.peer[0] != '\0' ? m.peer : "-");
-        cli_table_text(&t, CLI_PLAIN, m.client[0] != '\0' ? m.client : "-");
+        cli_list_row(&l);
+        cli_list_u64(&l, "id", "ID", CLI_BOLD, m.id);
+        cli_list_text(&l, "state", "STATE", is_stable(&m) ? CLI_PLAIN : CLI_YELLOW, m.state);
+        cli_list_text(&l, "role", NULL, CLI_PLAIN, m.role);
+        cli_list_text(&l, NULL, "ROLE", leads ? CLI_GREEN : CLI_PLAIN,
+                      leads ? "leader" : "follower");
+        cli_list_bool(&l, "connected", m.connected);
+        cli_list_text(&l, NULL, "CONNECTED", m.connected ? CLI_PLAIN : CLI_RED,
+                      m.connected ? "yes" : "no");
+        cli_list_u64(&l, "knows_version", "KNOWS", CLI_PLAIN, m.version);
+        cli_list_u64(&l, "starts", "STARTS", CLI_PLAIN, m.starts);
+        cli_list_text(&l, "peer_address", NULL, CLI_PLAIN, m.peer);
+        cli_list_text(&l, NULL, "PEER ADDRESS", CLI_PLAIN, m.peer[0] != '\0' ? m.peer : "-");
+        cli_list_text(&l, "client_address", NULL, CLI_PLAIN, m.client);
+        cli_list_text(&l, NULL, "CLIENT ADDRESS", CLI_PLAIN, m.client[0] != '\0' ? m.client : "-");
     }
-    cli_table_print(&t, stdout, cli_style_of(a).colours);
-    cli_table_fini(&t);
-    printf("the cluster is at version %" PRIu64 "\n", version);
+    cli_list_end(&l, stdout, colours);
 }
 
-static void status_json(const redisReply *members, uint64_t version)
+static void print_status(const struct cli_args *a, const redisReply *members, uint64_t version)
 {
+    if (!cli_has(a, CLI_OPT_JSON)) {
+        list_members(NULL, members, cli_style_of(a).colours);
+        printf("the cluster is at version %" PRIu64 "\n", version);
+        return;
+    }
     struct fli_json j = cli_json_begin();
     fli_json_u64(&j, "version", version);
-    fli_json_array(&j, "members");
-    for (size_t i = 0; i < members->elements; i++) {
-        struct member m;
-        if (read_member(members->element[i], &m)) {
-            fli_json_object(&j, NULL);
-            fli_json_u64(&j, "id", m.id);
-            fli_json_text(&j, "state", m.state);
-            fli_json_text(&j, "role", m.role);
-            fli_json_bool(&j, "connected", m.connected);
-            fli_json_u64(&j, "knows_version", m.version);
-            fli_json_u64(&j, "starts", m.starts);
-            fli_json_text(&j, "peer_address", m.peer);
-            fli_json_text(&j, "client_address", m.client);
-            fli_json_end_object(&j);
-        }
-    }
-    fli_json_end_array(&j);
+    list_members(&j, members, false);
     cli_json_print(&j, stdout);
 }
 
@@ -346,14 +337,9 @@ static int show_status(struct leader_link *k, uint64_t until_ms)
     for (size_t i = 0; i < members->elements; i++) {
         struct member m;
         bool read = read_member(members->element[i], &m);
-        well = well && read && m.connected &&
-               (strcmp(m.state, "voter") == 0 || strcmp(m.state, "learner") == 0);
+        well = well && read && m.connected && is_stable(&m);
     }
-    if (cli_has(k->args, CLI_OPT_JSON)) {
-        status_json(members, version);
-    } else {
-        status_text(k->args, members, version);
-    }
+    print_status(k->args, members, version);
     freeReplyObject(members);
     return well ? CLI_EXIT_DONE : CLI_EXIT_NO;
 }
@@ -378,9 +364,7 @@ static bool is_done(const struct leader_link *k, const struct member *m)
     if (is_subcommand(k, "move")) {
         return strcmp(m->peer, k->args->arg[1]) == 0;
     }
-    return is_subcommand(k, "add")
-               ? strcmp(m->state, wanted) == 0
-               : strcmp(m->state, "voter") == 0 || strcmp(m->state, "learner") == 0;
+    return is_subcommand(k, "add") ? strcmp(m->state, wanted) == 0 : is_stable(m);
 }
 
 /* The only node that was named may be the one that is removed: then others are asked. */
@@ -579,8 +563,6 @@ static int change(struct leader_link *k, uint64_t until_ms)
 
 /* ---- configuration --------------------------------------------------------------------------- */
 
-static const struct cli_column config_columns[] = {{"NAME", false}, {"VALUE", false}};
-
 static void value_text(const redisReply *value, char out[64])
 {
     if (value->type == REDIS_REPLY_INTEGER) {
@@ -610,18 +592,18 @@ static void config_json(const redisReply *map)
 
 static void config_text(const struct cli_args *a, const redisReply *map)
 {
-    struct cli_table t;
+    struct cli_list l;
     char name[64];
     char value[64];
-    cli_table_init(&t, config_columns, sizeof config_columns / sizeof config_columns[0]);
+    cli_list_begin(&l, NULL, NULL);
     for (size_t i = 0; i + 1 < map->elements; i += 2) {
         value_text(map->element[i], name);
         value_text(map->element[i + 1], value);
-        cli_table_text(&t, CLI_PLAIN, name);
-        cli_table_text(&t, CLI_PLAIN, value);
+        cli_list_row(&l);
+        cli_list_text(&l, NULL, "NAME", CLI_PLAIN, name);
+        cli_list_text(&l, NULL, "VALUE", CLI_PLAIN, value);
     }
-    cli_table_print(&t, stdout, cli_style_of(a).colours);
-    cli_table_fini(&t);
+    cli_list_end(&l, stdout, cli_style_of(a).colours);
 }
 
 static int show_config(struct leader_link *k, const redisReply *map)

@@ -175,6 +175,24 @@ static int by_importance(const void *a, const void *b)
                                  : -1;
 }
 
+static void list_commands(struct fli_json *json, const struct check *k, bool colours)
+{
+    struct cli_list l;
+    cli_list_begin(&l, json, "commands");
+    for (size_t i = 0; i < k->n; i++) {
+        const struct kind *one = &k->kinds[i];
+        bool served = one->verdict.served;
+        cli_list_row(&l);
+        cli_list_text(&l, "command", "COMMAND", CLI_PLAIN, one->verdict.what);
+        cli_list_u64(&l, "times", "TIMES", CLI_PLAIN, one->times);
+        cli_list_bool(&l, "served", served);
+        cli_list_text(&l, NULL, "SERVED", served ? CLI_GREEN : CLI_RED, served ? "yes" : "no");
+        cli_list_bytes(&l, "key", "A KEY", CLI_DIM, (struct fl_bytes){one->key, one->key_len});
+        cli_list_text(&l, "why", "WHY NOT", CLI_PLAIN, one->verdict.why);
+    }
+    cli_list_end(&l, stdout, colours);
+}
+
 static void print_json(const struct check *k)
 {
     struct fli_json j = cli_json_begin();
@@ -182,41 +200,8 @@ static void print_json(const struct check *k)
     fli_json_u64(&j, "served", k->served);
     fli_json_u64(&j, "left_out", k->left_out);
     fli_json_u64(&j, "keyless", k->keyless);
-    fli_json_array(&j, "commands");
-    for (size_t i = 0; i < k->n; i++) {
-        const struct kind *one = &k->kinds[i];
-        fli_json_object(&j, NULL);
-        fli_json_text(&j, "command", one->verdict.what);
-        fli_json_bool(&j, "served", one->verdict.served);
-        fli_json_u64(&j, "times", one->times);
-        fli_json_bytes(&j, "key", (struct fl_bytes){one->key, one->key_len});
-        fli_json_text(&j, "why", one->verdict.why);
-        fli_json_end_object(&j);
-    }
-    fli_json_end_array(&j);
+    list_commands(&j, k, false);
     cli_json_print(&j, stdout);
-}
-
-static void print_table(const struct check *k, bool colours)
-{
-    static const struct cli_column columns[] = {{"COMMAND", false},
-                                                {"TIMES", true},
-                                                {"SERVED", false},
-                                                {"A KEY", false},
-                                                {"WHY NOT", false}};
-    struct cli_table t;
-    cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
-    for (size_t i = 0; i < k->n; i++) {
-        const struct kind *one = &k->kinds[i];
-        bool served = one->verdict.served;
-        cli_table_text(&t, CLI_PLAIN, one->verdict.what);
-        cli_table_u64(&t, CLI_PLAIN, one->times);
-        cli_table_text(&t, served ? CLI_GREEN : CLI_RED, served ? "yes" : "no");
-        cli_table_bytes(&t, CLI_DIM, (struct fl_bytes){one->key, one->key_len});
-        cli_table_text(&t, CLI_PLAIN, one->verdict.why);
-    }
-    cli_table_print(&t, stdout, colours);
-    cli_table_fini(&t);
 }
 
 static int report(struct check *k)
@@ -228,7 +213,7 @@ static int report(struct check *k)
     } else if (k->seen == 0) {
         puts("nothing was sent to it in that time; watch for longer with --duration");
     } else {
-        print_table(k, style.colours);
+        list_commands(NULL, k, style.colours);
     }
     if (k->left_out > 0) {
         cli_complain("%llu more command%s of kinds that are not listed: look at fewer keys "

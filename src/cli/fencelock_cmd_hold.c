@@ -143,28 +143,17 @@ static int acquire(const struct cli_args *a, fl_client *c, const struct fl_acqui
     return cli_signals_die(signals, signal);
 }
 
-int cli_run_acquire(const struct cli_args *a)
+int cli_run_acquire(const struct cli_args *a, fl_client *c)
 {
-    int code = CLI_EXIT_USAGE;
-    fl_client *c = cli_lock_is_wellformed(a) ? cli_client_create(a, &code) : NULL;
-    if (c == NULL) {
-        return code;
-    }
     struct fl_bytes owner =
         cli_has(a, CLI_OPT_OWNER) ? fl_str(a->text[CLI_OPT_OWNER]) : fl_client_owner(c);
-    if (owner.len == 0 || (cli_has(a, CLI_OPT_TTL) && a->number[CLI_OPT_TTL] == 0)) {
-        fl_client_destroy(c);
-        return cli_fail(a, FL_EINVAL, owner.len == 0 ? "--owner is empty" : "--ttl must not be 0",
-                        NULL, NULL);
-    }
     struct fl_acquire_options options = {
         .ttl_ms = a->number[CLI_OPT_TTL],
         .wait_ms = a->number[CLI_OPT_WAIT],
         .owner = owner,
         .value = fl_str(a->text[CLI_OPT_VALUE]),
     };
-    if (!cli_mode_of(a, &options)) {
-        fl_client_destroy(c);
+    if (!cli_lock_is_wellformed(a) || !cli_mode_of(a, &options)) {
         return CLI_EXIT_USAGE;
     }
     struct trouble trouble = {.name = a->arg[0]};
@@ -172,18 +161,17 @@ int cli_run_acquire(const struct cli_args *a)
     struct cli_signals signals;
     fli_client_resolve(c); /* while a signal still ends this process at once */
     if (!cli_signals_take(&signals)) {
-        fl_client_destroy(c);
         return cli_fail(a, FL_ESYSTEM, "signals cannot be received", NULL, NULL);
     }
-    code = acquire(a, c, &options, &signals);
-    fl_client_destroy(c);
+    int code = acquire(a, c, &options, &signals);
+    fli_client_on_trouble(c, NULL, NULL);
     return code;
 }
 
 /* ---- renew, release, check, break, token ----------------------------------------------------- */
 
 /* Carries out a call about a lock and, with a second argument, its token; prints its yes or no. */
-static int run_yes_or_no(const struct cli_args *a, const char *key, const char *yes,
+static int run_yes_or_no(const struct cli_args *a, fl_client *c, const char *key, const char *yes,
                          int (*call)(fl_client *c, const struct cli_args *a, fl_token token))
 {
     fl_token token = FL_TOKEN_NONE;
@@ -191,18 +179,11 @@ static int run_yes_or_no(const struct cli_args *a, const char *key, const char *
     if (code != 0) {
         return code;
     }
-    fl_client *c = cli_client_create(a, &code);
-    if (c == NULL) {
-        return code;
-    }
     int rc = call(c, a, token);
     if (rc == 0 || rc == FL_ENOTHELD) {
-        code = print_yes_or_no(a, key, rc == 0, rc == 0 ? yes : fl_client_error(c), token);
-    } else {
-        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+        return print_yes_or_no(a, key, rc == 0, rc == 0 ? yes : fl_client_error(c), token);
     }
-    fl_client_destroy(c);
-    return code;
+    return cli_fail(a, rc, fl_client_error(c), NULL, NULL);
 }
 
 static int call_renew(fl_client *c, const struct cli_args *a, fl_token token)
@@ -211,9 +192,9 @@ static int call_renew(fl_client *c, const struct cli_args *a, fl_token token)
     return fl_renew(c, cli_name_of(a), &grant, 0);
 }
 
-int cli_run_renew(const struct cli_args *a)
+int cli_run_renew(const struct cli_args *a, fl_client *c)
 {
-    return run_yes_or_no(a, "renewed", "renewed", call_renew);
+    return run_yes_or_no(a, c, "renewed", "renewed", call_renew);
 }
 
 static int call_release(fl_client *c, const struct cli_args *a, fl_token token)
@@ -221,9 +202,9 @@ static int call_release(fl_client *c, const struct cli_args *a, fl_token token)
     return fl_release(c, cli_name_of(a), token, 0);
 }
 
-int cli_run_release(const struct cli_args *a)
+int cli_run_release(const struct cli_args *a, fl_client *c)
 {
-    return run_yes_or_no(a, "released", "released", call_release);
+    return run_yes_or_no(a, c, "released", "released", call_release);
 }
 
 static int call_check(fl_client *c, const struct cli_args *a, fl_token token)
@@ -231,9 +212,9 @@ static int call_check(fl_client *c, const struct cli_args *a, fl_token token)
     return fl_check(c, cli_name_of(a), token, 0);
 }
 
-int cli_run_check(const struct cli_args *a)
+int cli_run_check(const struct cli_args *a, fl_client *c)
 {
-    return run_yes_or_no(a, "held", "held", call_check);
+    return run_yes_or_no(a, c, "held", "held", call_check);
 }
 
 /* Claims at the storage with the burnt token. If the mark is newer, the broken holders are fenced
@@ -294,7 +275,7 @@ static int claim_after_break(const struct cli_args *a, fl_store *s, fl_token bur
     return s != NULL && mark == FL_TOKEN_NONE ? CLI_EXIT_UNKNOWN : CLI_EXIT_DONE;
 }
 
-int cli_run_break(const struct cli_args *a)
+int cli_run_break(const struct cli_args *a, fl_client *c)
 {
     int code = CLI_EXIT_DONE;
     fl_store *s = NULL;
@@ -304,18 +285,14 @@ int cli_run_break(const struct cli_args *a)
             return code;
         }
     }
-    fl_client *c = cli_client_create(a, &code);
-    if (c != NULL) {
-        fl_token burnt = FL_TOKEN_NONE;
-        int rc = fl_break(c, cli_name_of(a), 0, &burnt);
-        if (rc == 0) {
-            code = claim_after_break(a, s, burnt);
-        } else if (rc == FL_ENOTHELD) {
-            code = print_yes_or_no(a, "broken", false, fl_client_error(c), FL_TOKEN_NONE);
-        } else {
-            code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
-        }
-        fl_client_destroy(c);
+    fl_token burnt = FL_TOKEN_NONE;
+    int rc = fl_break(c, cli_name_of(a), 0, &burnt);
+    if (rc == 0) {
+        code = claim_after_break(a, s, burnt);
+    } else if (rc == FL_ENOTHELD) {
+        code = print_yes_or_no(a, "broken", false, fl_client_error(c), FL_TOKEN_NONE);
+    } else {
+        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
     }
     if (s != NULL) {
         fl_store_destroy(s);
@@ -323,27 +300,20 @@ int cli_run_break(const struct cli_args *a)
     return code;
 }
 
-int cli_run_token(const struct cli_args *a)
+int cli_run_token(const struct cli_args *a, fl_client *c)
 {
-    int code;
-    fl_client *c = cli_client_create(a, &code);
-    if (c == NULL) {
-        return code;
-    }
     fl_token token;
     int rc = fl_issue_token(c, cli_name_of(a), 0, &token);
     if (rc != 0) {
-        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
-    } else if (cli_has(a, CLI_OPT_JSON)) {
+        return cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+    }
+    if (cli_has(a, CLI_OPT_JSON)) {
         struct fli_json j = cli_json_begin();
         fli_json_bytes(&j, "name", cli_name_of(a));
         fli_json_u64(&j, "token", token);
         cli_json_print(&j, stdout);
-        code = CLI_EXIT_DONE;
     } else {
         printf("%" PRIu64 "\n", token);
-        code = CLI_EXIT_DONE;
     }
-    fl_client_destroy(c);
-    return code;
+    return CLI_EXIT_DONE;
 }

@@ -131,18 +131,11 @@ int cli_run_guard(const struct cli_args *a)
 }
 
 /* `guard adopt` needs a token above all that may have been lost. */
-int cli_run_guard_adopt(const struct cli_args *a)
+int cli_run_guard_adopt(const struct cli_args *a, fl_client *c)
 {
-    int code;
-    fl_client *c = cli_client_create(a, &code);
-    if (c == NULL) {
-        return code;
-    }
     fl_token token = FL_TOKEN_NONE;
     int rc = fl_issue_token(c, fl_str("fencelock guard adopt"), 0, &token);
-    code = rc == 0 ? 0 : cli_fail(a, rc, fl_client_error(c), NULL, NULL);
-    fl_client_destroy(c);
-    return rc == 0 ? exec_guard(a, token) : code;
+    return rc == 0 ? exec_guard(a, token) : cli_fail(a, rc, fl_client_error(c), NULL, NULL);
 }
 
 int cli_run_demo_redlock(const struct cli_args *a)

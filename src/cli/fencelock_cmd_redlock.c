@@ -235,25 +235,35 @@ static const char *const kinds[] = {"even",    "few",     "twice",    "replica",
                                     "evicts",  "forgets", "young",    "unreachable",
                                     "refused", "unknown", "stranger", "unable"};
 
+static void list_findings(struct fli_json *json, const fl_redlock *r,
+                          const struct fl_redlock_check_report *found, bool colours)
+{
+    struct cli_list l;
+    cli_list_begin(&l, json, "findings");
+    for (size_t i = 0; i < found->len; i++) {
+        const struct fl_redlock_finding *f = &found->finding[i];
+        cli_list_row(&l);
+        if (f->server >= 0) {
+            cli_list_text(&l, "address", "SERVER", CLI_PLAIN,
+                          fl_redlock_address(r, (size_t)f->server));
+        } else {
+            cli_list_none(&l, "address", NULL, false);
+            cli_list_text(&l, NULL, "SERVER", CLI_PLAIN, "all");
+        }
+        cli_list_bool(&l, "refuses", f->refuses);
+        cli_list_text(&l, NULL, "LEVEL", f->refuses ? CLI_RED : CLI_YELLOW,
+                      f->refuses ? "refused" : "warning");
+        cli_list_text(&l, "kind", "FOUND", CLI_BOLD, kinds[f->kind]);
+        cli_list_text(&l, "text", "WHAT IT MEANS", CLI_PLAIN, f->text);
+    }
+    cli_list_end(&l, stdout, colours);
+}
+
 static void check_json(const fl_redlock *r, bool fit, const struct fl_redlock_check_report *found)
 {
     struct fli_json j = cli_json_begin();
     fli_json_bool(&j, "fit", fit);
-    fli_json_array(&j, "findings");
-    for (size_t i = 0; i < found->len; i++) {
-        const struct fl_redlock_finding *f = &found->finding[i];
-        fli_json_object(&j, NULL);
-        fli_json_text(&j, "kind", kinds[f->kind]);
-        fli_json_bool(&j, "refuses", f->refuses);
-        if (f->server >= 0) {
-            fli_json_bytes(&j, "address", fl_str(fl_redlock_address(r, (size_t)f->server)));
-        } else {
-            fli_json_null(&j, "address");
-        }
-        fli_json_bytes(&j, "text", fl_str(f->text));
-        fli_json_end_object(&j);
-    }
-    fli_json_end_array(&j);
+    list_findings(&j, r, found, false);
     cli_json_print(&j, stdout);
 }
 
@@ -271,23 +281,8 @@ static const char *verdict(int rc, bool down, size_t findings)
 static void check_text(const fl_redlock *r, int rc, bool down,
                        const struct fl_redlock_check_report *found, bool colours)
 {
-    static const struct cli_column columns[] = {
-        {"SERVER", false}, {"LEVEL", false}, {"FOUND", false}, {"WHAT IT MEANS", false}};
-    struct cli_table t;
-    cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
-    for (size_t i = 0; i < found->len; i++) {
-        const struct fl_redlock_finding *f = &found->finding[i];
-        const char *who = f->server >= 0 ? fl_redlock_address(r, (size_t)f->server) : "all";
-        cli_table_bytes(&t, CLI_PLAIN, fl_str(who));
-        cli_table_text(&t, f->refuses ? CLI_RED : CLI_YELLOW, f->refuses ? "refused" : "warning");
-        cli_table_text(&t, CLI_BOLD, kinds[f->kind]);
-        cli_table_bytes(&t, CLI_PLAIN, fl_str(f->text));
-    }
-    if (found->len > 0) {
-        cli_table_print(&t, stdout, colours);
-    }
-    cli_table_fini(&t);
     enum cli_colour colour = rc == 0 && !down ? CLI_GREEN : CLI_RED;
+    list_findings(NULL, r, found, colours);
     printf("%s%s%s\n", cli_colour_on(colour, colours), verdict(rc, down, found->len),
            cli_colour_off(colour, colours));
 }

@@ -1,13 +1,9 @@
 /* fencelock_cmd_show.c: the commands that show locks and nodes. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "cli/fencelock_common.h"
-
-#define LIMIT_DEFAULT UINT64_C(1000)
-#define PAGE_MAX UINT64_C(1000)
+#include "cli/pages.h"
 
 static const char *state_word(enum fl_lock_state state)
 {
@@ -52,24 +48,28 @@ static void json_origin(struct fli_json *j, struct fl_bytes user, struct fl_byte
     fli_json_u64(j, "renewals", renewals);
 }
 
-/* The JSON members of a lock; those of its holder are null if there is none. */
+/* What a lock with a holder has; without one it is null. */
+static void json_holder(struct fli_json *j, const struct fl_lock_info *l)
+{
+    fli_json_u64(j, "token", l->token);
+    fli_json_bytes(j, "owner", l->owner);
+    fli_json_bool(j, "session", l->session);
+    fli_json_bytes(j, "label", l->label);
+    fli_json_bytes(j, "value", l->value);
+    fli_json_u64(j, "age_ms", l->age_ms);
+    json_origin(j, l->user, l->address, l->renewals);
+    fli_json_text(j, "mode", mode_word(l->mode));
+}
+
 static void json_lock(struct fli_json *j, const struct fl_lock_info *l)
 {
-    bool held = l->state == FL_LOCK_HELD;
+    static const char *const keys[] = {"token",  "owner", "session", "label",    "value",
+                                       "age_ms", "user",  "address", "renewals", "mode"};
     fli_json_bytes(j, "name", l->name);
     fli_json_text(j, "state", state_word(l->state));
-    if (held) {
-        fli_json_u64(j, "token", l->token);
-        fli_json_bytes(j, "owner", l->owner);
-        fli_json_bool(j, "session", l->session);
-        fli_json_bytes(j, "label", l->label);
-        fli_json_bytes(j, "value", l->value);
-        fli_json_u64(j, "age_ms", l->age_ms);
-        json_origin(j, l->user, l->address, l->renewals);
-        fli_json_text(j, "mode", mode_word(l->mode));
+    if (l->state == FL_LOCK_HELD) {
+        json_holder(j, l);
     } else {
-        static const char *const keys[] = {"token",  "owner", "session", "label",    "value",
-                                           "age_ms", "user",  "address", "renewals", "mode"};
         for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
             fli_json_null(j, keys[i]);
         }
@@ -237,152 +237,63 @@ static int show_lock(const struct cli_args *a, const struct fl_lock_info *l)
     return CLI_EXIT_DONE;
 }
 
-int cli_run_show(const struct cli_args *a)
+int cli_run_show(const struct cli_args *a, fl_client *c)
 {
-    return cli_with_lock(a, show_lock);
+    return cli_with_lock(a, c, show_lock);
 }
 
 /* ---- locks ----------------------------------------------------------------------------------- */
 
-static const struct cli_column lock_columns[] = {
-    {"NAME", false},    {"STATE", false},  {"TOKEN", true},   {"AGE", true},
-    {"TTL LEFT", true}, {"WAITERS", true}, {"HOLDER", false},
-};
-#define LOCK_COLUMNS (sizeof lock_columns / sizeof lock_columns[0])
-
-static void add_lock_row(struct cli_table *t, const struct fl_lock_info *l)
+static void add_lock(struct cli_list *t, const struct fl_lock_info *l)
 {
     bool held = l->state == FL_LOCK_HELD;
-    cli_table_bytes(t, CLI_PLAIN, l->name);
     char state[64];
+    char holder[CLI_WHO_SIZE];
+    cli_list_row(t);
+    if (t->json != NULL) {
+        json_lock(t->json, l);
+        return;
+    }
+    cli_list_bytes(t, NULL, "NAME", CLI_PLAIN, l->name);
     snprintf(state, sizeof state, "%s", state_word(l->state));
     if (held && l->mode == FL_MODE_SHARED) {
         snprintf(state, sizeof state, "held, shared");
     } else if (held && l->mode == FL_MODE_PERMITS) {
         snprintf(state, sizeof state, "held, %" PRIu64 "/%" PRIu64, l->holders, l->permits);
     }
-    cli_table_text(t, state_colour(l->state), state);
+    cli_list_text(t, NULL, "STATE", state_colour(l->state), state);
     if (held) {
-        cli_table_u64(t, CLI_BOLD, l->token);
-        cli_table_duration(t, CLI_PLAIN, l->age_ms);
+        cli_list_u64(t, NULL, "TOKEN", CLI_BOLD, l->token);
+        cli_list_ms(t, NULL, "AGE", CLI_PLAIN, l->age_ms);
     } else {
-        cli_table_text(t, CLI_DIM, "-");
-        cli_table_text(t, CLI_DIM, "-");
+        cli_list_none(t, NULL, "TOKEN", true);
+        cli_list_none(t, NULL, "AGE", true);
     }
     if (l->state == FL_LOCK_QUEUED) {
-        cli_table_text(t, CLI_DIM, "-");
+        cli_list_none(t, NULL, "TTL LEFT", true);
     } else {
-        cli_table_duration(t, CLI_PLAIN, l->ttl_left_ms);
+        cli_list_ms(t, NULL, "TTL LEFT", CLI_PLAIN, l->ttl_left_ms);
     }
-    cli_table_u64(t, l->waiters > 0 ? CLI_YELLOW : CLI_DIM, l->waiters);
-    char holder[CLI_WHO_SIZE];
-    cli_table_bytes(t, CLI_PLAIN, who_of(l, holder));
+    cli_list_u64(t, NULL, "WAITERS", l->waiters > 0 ? CLI_YELLOW : CLI_DIM, l->waiters);
+    cli_list_bytes(t, NULL, "HOLDER", CLI_PLAIN, who_of(l, holder));
 }
 
-/* One list, page by page, into a table or as JSON. */
-struct listing {
-    const struct cli_args *a;
-    fl_client *client;
-    struct fli_json *json; /* NULL: into the table */
-    struct cli_table table;
-    uint64_t left;
-    uint64_t shown;
-    bool more;
-};
-
-static int list_pages(struct listing *w)
+static int add_page(struct pages *p, fl_client *c)
 {
-    char cursor[256] = "";
-    size_t cursor_len = 0;
-    struct fl_bytes match = fl_str(w->a->text[CLI_OPT_MATCH]);
-    for (;;) {
-        struct fl_lock_list *list = NULL;
-        struct fl_bytes from = {cursor, cursor_len};
-        uint64_t count = w->left < PAGE_MAX ? w->left : PAGE_MAX;
-        count = count == 0 ? 1 : count; /* one lock is enough to see whether there is any */
-        int rc = fl_locks(w->client, match, from, count, 0, &list);
-        if (rc != 0) {
-            return rc;
-        }
-        size_t n = list->len < w->left ? list->len : (size_t)w->left;
-        for (size_t i = 0; i < n; i++) {
-            if (w->json == NULL) {
-                add_lock_row(&w->table, &list->locks[i]);
-            } else {
-                fli_json_object(w->json, NULL);
-                json_lock(w->json, &list->locks[i]);
-                fli_json_end_object(w->json);
-            }
-        }
-        w->shown += n;
-        w->left -= n;
-        w->more = list->cursor.len > 0 || n < list->len;
-        cursor_len = list->cursor.len <= sizeof cursor ? list->cursor.len : 0;
-        memcpy(cursor, list->cursor.data, cursor_len);
-        fl_lock_list_free(list);
-        if (cursor_len == 0 || w->left == 0) {
-            return 0;
-        }
+    struct fl_lock_list *list = NULL;
+    struct fl_bytes match = fl_str(p->args->text[CLI_OPT_MATCH]);
+    int rc = fl_locks(c, match, pages_cursor(p), pages_count(p), 0, &list);
+    for (size_t i = 0; rc == 0 && i < list->len && pages_take(p); i++) {
+        add_lock(&p->list, &list->locks[i]);
     }
+    if (rc == 0) {
+        pages_next(p, list->len, list->cursor);
+    }
+    fl_lock_list_free(list);
+    return rc;
 }
 
-static int finish_table(struct listing *w)
+int cli_run_locks(const struct cli_args *a, fl_client *c)
 {
-    struct cli_style style = cli_style_of(w->a);
-    if (w->shown > 0) {
-        cli_table_print(&w->table, stdout, style.colours);
-    } else if (style.terminal) {
-        fputs("no locks\n", stdout);
-    }
-    if (w->more) {
-        cli_complain("there %s more than %" PRIu64 " lock%s; see more with --limit",
-                     w->shown == 1 ? "is" : "are", w->shown, fli_s(w->shown));
-    }
-    return CLI_EXIT_DONE;
-}
-
-int cli_run_locks(const struct cli_args *a)
-{
-    if (cli_has(a, CLI_OPT_BY)) {
-        return cli_run_locks_by(a);
-    }
-    int code;
-    fl_client *c = cli_client_create(a, &code);
-    if (c == NULL) {
-        return code;
-    }
-    uint64_t limit = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : LIMIT_DEFAULT;
-    struct listing w = {.a = a, .client = c, .left = limit};
-    cli_table_init(&w.table, lock_columns, LOCK_COLUMNS);
-    /* JSON goes into memory first: an error in the middle must not leave half a value on stdout. */
-    char *text = NULL;
-    size_t text_len = 0;
-    struct fli_json j;
-    FILE *memory = open_memstream(&text, &text_len);
-    if (memory == NULL) {
-        fli_fatal("fencelock: out of memory");
-    }
-    if (cli_has(a, CLI_OPT_JSON)) {
-        w.json = &j;
-        j = cli_json_begin();
-        fli_json_array(&j, "locks");
-    }
-    int rc = list_pages(&w);
-    if (rc != 0) {
-        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
-    } else if (w.json == NULL) {
-        code = finish_table(&w);
-    } else {
-        fli_json_end_array(&j);
-        fli_json_bool(&j, "more", w.more);
-        cli_json_print(&j, stdout);
-        fflush(memory);
-        fwrite(text, 1, text_len, stdout);
-        code = CLI_EXIT_DONE;
-    }
-    fclose(memory);
-    free(text);
-    cli_table_fini(&w.table);
-    fl_client_destroy(c);
-    return code;
+    return cli_has(a, CLI_OPT_BY) ? cli_run_locks_by(a, c) : pages_run(a, c, "lock", add_page);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/fencelock_common.h"
+#include "cli/node_list.h"
 
 #define NODE_TIMEOUT_MAX_MS UINT64_C(2000)
 #define LAG_MAX UINT64_C(10000) /* entries; a node that lags more gets a line of its own */
@@ -23,22 +23,9 @@
 #define HEALTH_EVERY_MS 200
 #define HEALTH_LOCK "fencelock-health" /* is asked about, and never taken */
 
-struct seen_node {
-    const char *address;
-    int error; /* 0: `status` is valid */
-    char message[256];
-    struct fl_node_status status;
-};
-
 static bool is_forming(const struct fl_node_status *s)
 {
     return strcmp(s->cluster_state, "forming") == 0;
-}
-
-/* How many entries this node has yet to apply, up to the highest commit index of any node. */
-static uint64_t lag_of(const struct seen_node *node, uint64_t commit)
-{
-    return commit > node->status.applied_index ? commit - node->status.applied_index : 0;
 }
 
 /* What is wrong, a sentence each. */
@@ -57,10 +44,11 @@ static void FLI_PRINTF(2, 3) add_problem(struct problems *p, const char *fmt, ..
     }
 }
 
-static void find_node_problems(struct problems *p, const struct seen_node *node,
-                               const struct seen_node *leader, uint64_t commit)
+static void find_node_problems(struct problems *p, const struct seen_nodes *seen,
+                               const struct seen_node *node)
 {
     const struct fl_node_status *s = &node->status;
+    const struct seen_node *leader = seen->leader;
     if (node->error != 0) {
         bool all = leader != NULL && leader->status.cluster_nodes > 0 &&
                    leader->status.cluster_nodes_connected == leader->status.cluster_nodes;
@@ -82,30 +70,25 @@ static void find_node_problems(struct problems *p, const struct seen_node *node,
     } else if (node != leader && s->leader_id == 0) {
         add_problem(p, "%s hears no leader", node->address);
     }
-    if (lag_of(node, commit) > LAG_MAX) {
-        add_problem(p, "%s is %" PRIu64 " entries behind", node->address, lag_of(node, commit));
+    if (seen_lag(seen, node) > LAG_MAX) {
+        add_problem(p, "%s is %" PRIu64 " entries behind", node->address, seen_lag(seen, node));
     }
 }
 
 /* A node that refuses to answer says nothing about the cluster. */
-static const char *no_leader_text(const struct seen_node *nodes, size_t n)
+static const char *no_leader_text(const struct seen_nodes *seen)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (nodes[i].error == 0) {
-            return NO_LEADER;
-        }
-    }
-    return NONE_ASKED;
+    return seen->reached > 0 ? NO_LEADER : NONE_ASKED;
 }
 
-static void find_problems(struct problems *p, const struct seen_node *nodes, size_t n,
-                          const struct seen_node *leader, uint64_t commit)
+static void find_problems(struct problems *p, const struct seen_nodes *seen)
 {
-    for (size_t i = 0; i < n; i++) {
-        find_node_problems(p, &nodes[i], leader, commit);
+    const struct seen_node *leader = seen->leader;
+    for (size_t i = 0; i < seen->n; i++) {
+        find_node_problems(p, seen, &seen->node[i]);
     }
     if (leader == NULL) {
-        add_problem(p, "%s", no_leader_text(nodes, n));
+        add_problem(p, "%s", no_leader_text(seen));
         return;
     }
     /* Only the leader knows members that were not named here. */
@@ -120,93 +103,25 @@ static void find_problems(struct problems *p, const struct seen_node *nodes, siz
     }
 }
 
-static void status_json(const struct seen_node *nodes, size_t n, const char *leader,
-                        uint64_t commit, const struct problems *p)
+static void status_json(const struct cli_args *a, const struct seen_nodes *seen,
+                        const struct problems *p)
 {
     struct fli_json j = cli_json_begin();
-    if (leader == NULL) {
-        fli_json_null(&j, "leader");
-    } else {
-        fli_json_text(&j, "leader", leader);
-    }
+    fli_json_text(&j, "leader", seen->leader == NULL ? NULL : seen->leader->address);
     fli_json_bool(&j, "healthy", p->n == 0);
     fli_json_array(&j, "problems");
     for (size_t i = 0; i < p->n; i++) {
         fli_json_text(&j, NULL, p->text[i]);
     }
     fli_json_end_array(&j);
-    fli_json_array(&j, "nodes");
-    for (size_t i = 0; i < n; i++) {
-        const struct fl_node_status *s = &nodes[i].status;
-        fli_json_object(&j, NULL);
-        fli_json_text(&j, "address", nodes[i].address);
-        fli_json_bool(&j, "reachable", nodes[i].error == 0);
-        if (nodes[i].error != 0) {
-            fli_json_text(&j, "error", fl_err_name(nodes[i].error));
-            fli_json_text(&j, "message", nodes[i].message);
-        } else {
-            fli_json_u64(&j, "id", s->node_id);
-            fli_json_text(&j, "role", s->role);
-            fli_json_u64(&j, "term", s->term);
-            fli_json_u64(&j, "commit_index", s->commit_index);
-            fli_json_u64(&j, "applied_index", s->applied_index);
-            fli_json_u64(&j, "lag", lag_of(&nodes[i], commit));
-            fli_json_u64(&j, "last_token", s->last_token);
-            fli_json_u64(&j, "locks_held", s->locks_held);
-            fli_json_u64(&j, "clients", s->clients);
-            fli_json_bool(&j, "log_waits", s->log_waits != 0);
-            fli_json_u64(&j, "uptime_ms", s->uptime_ms);
-            fli_json_text(&j, "version", s->version);
-        }
-        fli_json_end_object(&j);
-    }
-    fli_json_end_array(&j);
+    list_nodes(a, &j, seen, false);
     cli_json_print(&j, stdout);
 }
 
-static const struct cli_column node_columns[] = {
-    {"NODE", false},   {"ID", true},      {"ROLE", false},    {"TERM", true},
-    {"COMMIT", true},  {"APPLIED", true}, {"LAG", true},      {"LAST TOKEN", true},
-    {"CLIENTS", true}, {"UPTIME", true},  {"VERSION", false},
-};
-#define NODE_COLUMNS (sizeof node_columns / sizeof node_columns[0])
-
-static void add_node_row(struct cli_table *t, const struct seen_node *node, uint64_t commit)
+static void status_text(const struct cli_args *a, const struct seen_nodes *seen,
+                        const struct problems *p)
 {
-    const struct fl_node_status *s = &node->status;
-    cli_table_text(t, CLI_PLAIN, node->address);
-    if (node->error != 0) {
-        cli_table_text(t, CLI_DIM, "-");
-        cli_table_text(t, CLI_RED, "unreachable");
-        for (size_t i = 3; i < NODE_COLUMNS; i++) {
-            cli_table_text(t, CLI_DIM, "-");
-        }
-        return;
-    }
-    bool leads = strcmp(s->role, "leader") == 0;
-    uint64_t lag = lag_of(node, commit);
-    cli_table_u64(t, CLI_PLAIN, s->node_id);
-    cli_table_text(t, leads ? CLI_GREEN : CLI_PLAIN, s->role);
-    cli_table_u64(t, CLI_PLAIN, s->term);
-    cli_table_u64(t, CLI_PLAIN, s->commit_index);
-    cli_table_u64(t, CLI_PLAIN, s->applied_index);
-    cli_table_u64(t, lag > 0 ? CLI_YELLOW : CLI_PLAIN, lag);
-    cli_table_u64(t, CLI_BOLD, s->last_token);
-    cli_table_u64(t, CLI_PLAIN, s->clients);
-    cli_table_duration(t, CLI_PLAIN, s->uptime_ms);
-    cli_table_text(t, CLI_PLAIN, s->version);
-}
-
-static void status_text(const struct cli_args *a, const struct seen_node *nodes, size_t n,
-                        uint64_t commit, const struct problems *p)
-{
-    struct cli_table t;
-    cli_table_init(&t, node_columns, NODE_COLUMNS);
-    for (size_t i = 0; i < n; i++) {
-        add_node_row(&t, &nodes[i], commit);
-    }
-    cli_table_print(&t, stdout, cli_style_of(a).colours);
-    cli_table_fini(&t);
+    list_nodes(a, NULL, seen, false);
     fflush(stdout);
     for (size_t i = 0; i < p->n; i++) {
         cli_complain("%s", p->text[i]);
@@ -219,51 +134,21 @@ static uint64_t node_timeout_ms(const struct cli_args *a)
     return given_ms == 0 || given_ms > NODE_TIMEOUT_MAX_MS ? NODE_TIMEOUT_MAX_MS : given_ms;
 }
 
-static void ask_node(fl_client *c, size_t i, uint64_t timeout_ms, struct seen_node *node)
+int cli_run_status(const struct cli_args *a, fl_client *c)
 {
-    node->address = fl_client_node(c, i);
-    node->error = fl_node_ask(c, i, timeout_ms, &node->status);
-    if (node->error != 0) {
-        snprintf(node->message, sizeof node->message, "%s", fl_client_error(c));
-    }
-}
-
-int cli_run_status(const struct cli_args *a)
-{
-    static struct seen_node nodes[FL_NODES_MAX];
+    static struct seen_nodes seen;
     static struct problems problems;
-    int code;
-    fl_client *c = cli_client_create(a, &code);
-    if (c == NULL) {
-        return code;
-    }
-    size_t n = fl_client_nodes(c);
-    const struct seen_node *leader = NULL;
-    uint64_t commit = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct seen_node *node = &nodes[i];
-        ask_node(c, i, node_timeout_ms(a), node);
-        if (node->error != 0) {
-            continue;
-        }
-        commit = node->status.commit_index > commit ? node->status.commit_index : commit;
-        bool leads = strcmp(node->status.role, "leader") == 0;
-        /* A replaced leader that does not know it yet has the lower term. */
-        if (leads && (leader == NULL || node->status.term > leader->status.term)) {
-            leader = node;
-        }
-    }
-    find_problems(&problems, nodes, n, leader, commit);
+    see_nodes(c, node_timeout_ms(a), &seen);
+    find_problems(&problems, &seen);
     if (cli_has(a, CLI_OPT_JSON)) {
-        status_json(nodes, n, leader == NULL ? NULL : leader->address, commit, &problems);
+        status_json(a, &seen, &problems);
     } else {
-        status_text(a, nodes, n, commit, &problems);
+        status_text(a, &seen, &problems);
     }
-    if (leader == NULL && cli_has(a, CLI_OPT_JSON)) {
-        cli_complain("%s", no_leader_text(nodes, n));
+    if (seen.leader == NULL && cli_has(a, CLI_OPT_JSON)) {
+        cli_complain("%s", no_leader_text(&seen));
     }
-    fl_client_destroy(c);
-    return leader == NULL ? CLI_EXIT_UNKNOWN : problems.n > 0 ? CLI_EXIT_NO : CLI_EXIT_DONE;
+    return seen.leader == NULL ? CLI_EXIT_UNKNOWN : problems.n > 0 ? CLI_EXIT_NO : CLI_EXIT_DONE;
 }
 
 /* ---- health ---------------------------------------------------------------------------------- */
@@ -296,7 +181,7 @@ static void probe_node(const struct cli_args *a, fl_client *c, size_t i, struct 
 {
     uint64_t timeout_ms = node_timeout_ms(a);
     memset(p, 0, sizeof *p);
-    ask_node(c, i, timeout_ms, &p->node);
+    see_node(c, i, timeout_ms, &p->node);
     const struct fl_node_status *s = &p->node.status;
     p->live = p->node.error == 0;
     if (!p->live) {
@@ -346,19 +231,19 @@ static int probe_nodes(const struct cli_args *a, fl_client *c, struct probe *pro
 
 static void health_json(const struct probe *probes, size_t n, bool healthy)
 {
+    struct cli_list l;
     struct fli_json j = cli_json_begin();
     fli_json_bool(&j, "healthy", healthy);
-    fli_json_array(&j, "nodes");
+    cli_list_begin(&l, &j, "nodes");
     for (size_t i = 0; i < n; i++) {
-        fli_json_object(&j, NULL);
+        cli_list_row(&l);
         fli_json_text(&j, "address", probes[i].node.address);
         fli_json_bool(&j, "live", probes[i].live);
         fli_json_bool(&j, "serves", probes[i].serves);
         fli_json_text(&j, "role", probes[i].node.status.role);
         fli_json_text(&j, "message", probes[i].message);
-        fli_json_end_object(&j);
     }
-    fli_json_end_array(&j);
+    cli_list_end(&l, stdout, false);
     cli_json_print(&j, stdout);
 }
 
@@ -383,17 +268,12 @@ static void health_text(const struct cli_args *a, const struct probe *probes, si
     }
 }
 
-int cli_run_health(const struct cli_args *a)
+int cli_run_health(const struct cli_args *a, fl_client *c)
 {
     static struct probe probes[FL_NODES_MAX];
-    int code;
-    fl_client *c = cli_client_create(a, &code);
-    if (c == NULL) {
-        return code;
-    }
     size_t n = fl_client_nodes(c);
     uint64_t until_ms = fl_now_ms() + (cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : 0);
-    code = probe_nodes(a, c, probes, n);
+    int code = probe_nodes(a, c, probes, n);
     while (code != CLI_EXIT_DONE && fl_now_ms() < until_ms) {
         (void)poll(NULL, 0, HEALTH_EVERY_MS);
         code = probe_nodes(a, c, probes, n);
@@ -403,6 +283,5 @@ int cli_run_health(const struct cli_args *a)
     } else {
         health_text(a, probes, n);
     }
-    fl_client_destroy(c);
     return code;
 }

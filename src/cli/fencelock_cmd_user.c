@@ -155,11 +155,8 @@ int cli_run_user_remove(const struct cli_args *a)
 
 /* ---- list ------------------------------------------------------------------------------------ */
 
-static const struct cli_column columns[] = {
-    {"USER", false}, {"STATE", false}, {"PASSWORDS", true}, {"RIGHTS", false}};
-
 /* A line as in a file of users: `user NAME on #HASH ~PATTERN +@RIGHT`. */
-static void add_row(struct cli_table *t, char *line)
+static void add_user(struct cli_list *l, char *line)
 {
     char *rest = line;
     char rights[4096] = "";
@@ -175,51 +172,35 @@ static void add_row(struct cli_table *t, char *line)
                               : (size_t)snprintf(rights + len, sizeof rights - len, "%s%s",
                                                  len == 0 ? "" : " ", word);
     }
-    cli_table_text(t, CLI_BOLD, name != NULL ? name : "");
-    cli_table_text(t, CLI_PLAIN, state != NULL ? state : "");
-    cli_table_u64(t, CLI_PLAIN, passwords);
-    cli_table_text(t, CLI_PLAIN, rights);
-}
-
-static void list_json(const struct cli_table *t)
-{
-    struct fli_json j = cli_json_begin();
-    fli_json_array(&j, "users");
-    for (size_t i = 0; i < t->n_cells; i += t->n_columns) {
-        fli_json_object(&j, NULL);
-        fli_json_text(&j, "user", t->cells[i].text);
-        fli_json_text(&j, "state", t->cells[i + 1].text);
-        fli_json_u64(&j, "passwords", strtoull(t->cells[i + 2].text, NULL, 10));
-        fli_json_text(&j, "rights", t->cells[i + 3].text);
-        fli_json_end_object(&j);
-    }
-    fli_json_end_array(&j);
-    cli_json_print(&j, stdout);
+    cli_list_row(l);
+    cli_list_text(l, "user", "USER", CLI_BOLD, name != NULL ? name : "");
+    cli_list_text(l, "state", "STATE", CLI_PLAIN, state != NULL ? state : "");
+    cli_list_u64(l, "passwords", "PASSWORDS", CLI_PLAIN, passwords);
+    cli_list_text(l, "rights", "RIGHTS", CLI_PLAIN, rights);
 }
 
 int cli_run_user_list(const struct cli_args *a)
 {
     static const char *const words[] = {"ACL", "LIST"};
     struct cli_style style = cli_style_of(a);
-    struct cli_table t;
+    struct cli_list l;
     redisReply *r = NULL;
     bool unused;
     int code = cli_ask_cluster(a, words, 2, &r, &unused);
     if (code != 0) {
         return code;
     }
-    cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
+    struct fli_json j = cli_json_begin();
+    cli_list_begin(&l, style.json ? &j : NULL, "users");
     for (size_t i = 0; i < r->elements; i++) {
         if (r->element[i]->type == REDIS_REPLY_STRING) {
-            add_row(&t, r->element[i]->str);
+            add_user(&l, r->element[i]->str);
         }
     }
+    cli_list_end(&l, stdout, style.colours);
     if (style.json) {
-        list_json(&t);
-    } else {
-        cli_table_print(&t, stdout, style.colours);
+        cli_json_print(&j, stdout);
     }
-    cli_table_fini(&t);
     freeReplyObject(r);
     return CLI_EXIT_DONE;
 }

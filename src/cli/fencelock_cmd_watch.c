@@ -283,20 +283,18 @@ static int watch(struct watcher *w)
     return CLI_EXIT_DONE;
 }
 
-int cli_run_watch(const struct cli_args *a)
+int cli_run_watch(const struct cli_args *a, fl_client *c)
 {
     static struct watcher w; /* large */
-    int code;
     struct cli_access with;
+    uint64_t first;
     uint64_t limit = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : UINT64_MAX;
-    w = (struct watcher){.args = a, .style = cli_style_of(a), .left = limit};
+    w = (struct watcher){.args = a, .style = cli_style_of(a), .left = limit, .client = c};
     fli_link_init(&w.link);
     fli_buf_init(&w.request, REQUEST_MAX);
-    code = cli_access_of(a, &with);
-    w.client = code == 0 ? cli_client_create(a, &code) : NULL;
+    int code = cli_access_of(a, &with);
     code = code != 0 ? code : cli_security_of(a, &with, &w.tls);
     if (code != 0) {
-        fl_client_destroy(w.client);
         return code;
     }
     memcpy(w.nodes, with.nodes, sizeof w.nodes);
@@ -307,7 +305,6 @@ int cli_run_watch(const struct cli_args *a)
     } else if (rc != 0) {
         code = cli_fail(a, rc, fl_strerror(rc), NULL, NULL);
     } else {
-        uint64_t first;
         fli_random(&first, sizeof first);
         w.at = (uint32_t)(first % w.n_nodes);
         code = watch(&w);
@@ -315,6 +312,5 @@ int cli_run_watch(const struct cli_args *a)
     fli_link_close(&w.link);
     fli_link_security_fini(&w.tls);
     fli_buf_fini(&w.request);
-    fl_client_destroy(w.client);
     return code;
 }

@@ -14,11 +14,10 @@
 
 struct cli_style cli_style_of(const struct cli_args *a)
 {
-    const char *no_color = getenv("NO_COLOR");
-    bool terminal = isatty(STDOUT_FILENO) == 1;
-    bool unwanted = cli_has(a, CLI_OPT_NO_COLOR) || (no_color != NULL && no_color[0] != '\0');
-    return (struct cli_style){
-        .json = cli_has(a, CLI_OPT_JSON), .terminal = terminal, .colours = terminal && !unwanted};
+    return (struct cli_style){.json = cli_has(a, CLI_OPT_JSON),
+                              .terminal = isatty(STDOUT_FILENO) == 1,
+                              .colours = !cli_has(a, CLI_OPT_NO_COLOR) &&
+                                         cli_wants_colours(STDOUT_FILENO)};
 }
 
 struct fl_bytes cli_name_of(const struct cli_args *a)
@@ -344,23 +343,14 @@ fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int
     return rc == 0 ? s : NULL;
 }
 
-int cli_with_lock(const struct cli_args *a,
+int cli_with_lock(const struct cli_args *a, fl_client *c,
                   int (*show)(const struct cli_args *a, const struct fl_lock_info *l))
 {
-    int code;
-    fl_client *c = cli_client_create(a, &code);
-    if (c == NULL) {
-        return code;
-    }
     struct fl_lock_list *list = NULL;
     int rc = fl_show(c, cli_name_of(a), 0, &list);
-    if (rc != 0 && rc != FL_ENOTFOUND) {
-        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
-    } else {
-        code = show(a, rc == 0 ? &list->locks[0] : NULL);
-    }
+    int code = rc != 0 && rc != FL_ENOTFOUND ? cli_fail(a, rc, fl_client_error(c), NULL, NULL)
+                                             : show(a, rc == 0 ? &list->locks[0] : NULL);
     fl_lock_list_free(list);
-    fl_client_destroy(c);
     return code;
 }
 

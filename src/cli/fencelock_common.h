@@ -62,7 +62,7 @@ fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int
 
 /* Prints what the node says of the lock in the first argument; NULL: it is free. Returns the exit
  * code of `show`, or that of the error it has printed. */
-int cli_with_lock(const struct cli_args *a,
+int cli_with_lock(const struct cli_args *a, fl_client *c,
                   int (*show)(const struct cli_args *a, const struct fl_lock_info *l));
 
 /* What a person can do about an error; NULL: its message says all there is. */
@@ -105,23 +105,23 @@ int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned
 int cli_run_user_add(const struct cli_args *a);
 int cli_run_user_list(const struct cli_args *a);
 int cli_run_user_remove(const struct cli_args *a);
-int cli_run_acquire(const struct cli_args *a);
-int cli_run_renew(const struct cli_args *a);
-int cli_run_release(const struct cli_args *a);
-int cli_run_check(const struct cli_args *a);
-int cli_run_token(const struct cli_args *a);
-int cli_run_break(const struct cli_args *a);
+int cli_run_acquire(const struct cli_args *a, fl_client *c);
+int cli_run_renew(const struct cli_args *a, fl_client *c);
+int cli_run_release(const struct cli_args *a, fl_client *c);
+int cli_run_check(const struct cli_args *a, fl_client *c);
+int cli_run_token(const struct cli_args *a, fl_client *c);
+int cli_run_break(const struct cli_args *a, fl_client *c);
 int cli_run_run(const struct cli_args *a);
-int cli_run_queue(const struct cli_args *a);
-int cli_run_sessions(const struct cli_args *a);
-int cli_run_watch(const struct cli_args *a);
-int cli_run_show(const struct cli_args *a);
-int cli_run_locks(const struct cli_args *a);
-int cli_run_locks_by(const struct cli_args *a); /* locks --by */
-int cli_run_top(const struct cli_args *a);
+int cli_run_queue(const struct cli_args *a, fl_client *c);
+int cli_run_sessions(const struct cli_args *a, fl_client *c);
+int cli_run_watch(const struct cli_args *a, fl_client *c);
+int cli_run_show(const struct cli_args *a, fl_client *c);
+int cli_run_locks(const struct cli_args *a, fl_client *c);
+int cli_run_locks_by(const struct cli_args *a, fl_client *c); /* locks --by */
+int cli_run_top(const struct cli_args *a, fl_client *c);
 int cli_run_cluster(const struct cli_args *a);
-int cli_run_status(const struct cli_args *a);
-int cli_run_health(const struct cli_args *a);
+int cli_run_status(const struct cli_args *a, fl_client *c);
+int cli_run_health(const struct cli_args *a, fl_client *c);
 int cli_run_backup(const struct cli_args *a);
 int cli_run_redlock_acquire(const struct cli_args *a);
 int cli_run_redlock_extend(const struct cli_args *a);
@@ -137,6 +137,6 @@ int cli_run_store_claim(const struct cli_args *a);
 int cli_run_store_mark(const struct cli_args *a);
 int cli_run_store_backup(const struct cli_args *a);
 int cli_run_guard(const struct cli_args *a);
-int cli_run_guard_adopt(const struct cli_args *a);
+int cli_run_guard_adopt(const struct cli_args *a, fl_client *c);
 
 #endif

@@ -106,9 +106,11 @@ struct cli_command {
     unsigned args_min, args_max;
     /* CLI_BIT()s of options besides those that every command takes */
     uint64_t options;
-    const char *help;                     /* one sentence */
-    const char *uncertain;                /* what to do when the outcome is unknown */
-    int (*run)(const struct cli_args *a); /* returns an enum cli_exit */
+    const char *help;      /* one sentence */
+    const char *uncertain; /* what to do when the outcome is unknown */
+    /* One of these; both return an enum cli_exit. ask gets a client of the nodes. */
+    int (*run)(const struct cli_args *a);
+    int (*ask)(const struct cli_args *a, fl_client *c);
 };
 
 /* The parsed command line. */

@@ -11,11 +11,6 @@
 
 #define SENTENCE_MAX 1024u
 
-struct listing {
-    struct fli_json *json; /* NULL: a table */
-    struct cli_table table;
-};
-
 static struct fl_bytes bytes_of(const char *text)
 {
     return (struct fl_bytes){(const uint8_t *)text, strlen(text)};
@@ -23,20 +18,14 @@ static struct fl_bytes bytes_of(const char *text)
 
 static void on_value(void *ctx, const char *name, const char *value, const char *where)
 {
-    struct listing *l = ctx;
-    if (l->json != NULL) {
-        fli_json_object(l->json, NULL);
-        fli_json_text(l->json, "option", name);
-        fli_json_bytes(l->json, "value", bytes_of(value));
-        fli_json_bytes(l->json, "from", bytes_of(where));
-        fli_json_end_object(l->json);
-        return;
-    }
+    struct cli_list *l = ctx;
     bool given = strcmp(where, "default") != 0;
-    cli_table_text(&l->table, CLI_PLAIN, name);
-    cli_table_bytes(&l->table, given ? CLI_BOLD : CLI_PLAIN,
-                    bytes_of(value[0] == '\0' ? "none" : value));
-    cli_table_bytes(&l->table, given ? CLI_PLAIN : CLI_DIM, bytes_of(where));
+    cli_list_row(l);
+    cli_list_text(l, "option", "OPTION", CLI_PLAIN, name);
+    cli_list_text(l, "value", NULL, CLI_PLAIN, value);
+    cli_list_text(l, NULL, "VALUE", given ? CLI_BOLD : CLI_PLAIN,
+                  value[0] == '\0' ? "none" : value);
+    cli_list_text(l, "from", "FROM", given ? CLI_PLAIN : CLI_DIM, where);
 }
 
 static const char *state_of(const struct directory_summary *summary)
@@ -71,7 +60,7 @@ static void print_json(int argc, const char *const *argv, const char *const *env
                        const char *errmsg)
 {
     struct fli_json j = cli_json_begin();
-    struct listing l = {.json = &j};
+    struct cli_list l;
     fli_json_bool(&j, "ok", errmsg[0] == '\0');
     if (errmsg[0] != '\0') {
         fli_json_bytes(&j, "error", bytes_of(errmsg));
@@ -86,27 +75,24 @@ static void print_json(int argc, const char *const *argv, const char *const *env
         fli_json_u64(&j, "cluster", summary->identity.cluster_id);
     }
     fli_json_end_object(&j);
-    fli_json_array(&j, "options");
+    cli_list_begin(&l, &j, "options");
     enum config_outcome o = config_list(argc, argv, env, on_value, &l);
     FLI_ASSERT(o == CONFIG_RUN || errmsg[0] != '\0');
-    fli_json_end_array(&j);
+    cli_list_end(&l, stdout, false);
     cli_json_print(&j, stdout);
 }
 
 static void print_table(int argc, const char *const *argv, const char *const *env,
                         const struct config *c, const struct directory_summary *summary, bool works)
 {
-    static const struct cli_column columns[] = {
-        {"OPTION", false}, {"VALUE", false}, {"FROM", false}};
     char directory[SENTENCE_MAX];
-    struct listing l = {.json = NULL};
-    bool colours = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == NULL;
-    cli_table_init(&l.table, columns, 3);
-    enum config_outcome o = config_list(argc, argv, env, on_value, &l);
-    if (o == CONFIG_RUN) {
-        cli_table_print(&l.table, stdout, colours);
+    struct cli_list l;
+    bool colours = cli_wants_colours(STDOUT_FILENO);
+    cli_list_begin(&l, NULL, NULL);
+    if (config_list(argc, argv, env, on_value, &l) == CONFIG_RUN) {
+        cli_list_end(&l, stdout, colours);
     }
-    cli_table_fini(&l.table);
+    cli_list_free(&l);
     if (works) {
         describe_directory(c, summary, directory);
         (void)printf("\n%sok%s: would run node %" PRIu64 " of %u, clients at %s%s%s%s, %s\n",

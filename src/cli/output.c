@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/escape.h"
 
@@ -97,12 +98,18 @@ void cli_json_print(struct fli_json *j, FILE *f)
     fputc('\n', f);
 }
 
-/* ---- tables ---------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static const char *const colour_codes[] = {
     [CLI_PLAIN] = "",         [CLI_BOLD] = "\033[1m",    [CLI_DIM] = "\033[2m",
     [CLI_GREEN] = "\033[32m", [CLI_YELLOW] = "\033[33m", [CLI_RED] = "\033[31m",
 };
+
+bool cli_wants_colours(int fd)
+{
+    const char *no_color = getenv("NO_COLOR");
+    return isatty(fd) == 1 && (no_color == NULL || no_color[0] == '\0');
+}
 
 const char *cli_colour_on(enum cli_colour colour, bool colours)
 {
@@ -114,57 +121,107 @@ const char *cli_colour_off(enum cli_colour colour, bool colours)
     return colours && colour != CLI_PLAIN ? "\033[0m" : "";
 }
 
-void cli_table_init(struct cli_table *t, const struct cli_column *columns, size_t n_columns)
+void cli_list_begin(struct cli_list *l, struct fli_json *json, const char *key)
 {
-    FLI_ASSERT(n_columns >= 1 && n_columns <= CLI_COLUMNS_MAX);
-    *t = (struct cli_table){.columns = columns, .n_columns = n_columns};
-}
-
-void cli_table_fini(struct cli_table *t)
-{
-    for (size_t i = 0; i < t->n_cells; i++) {
-        free(t->cells[i].text);
+    *l = (struct cli_list){.json = json};
+    if (json != NULL) {
+        fli_json_array(json, key);
     }
-    free(t->cells);
-    *t = (struct cli_table){.columns = NULL};
 }
 
-void cli_table_bytes(struct cli_table *t, enum cli_colour colour, struct fl_bytes b)
+void cli_list_row(struct cli_list *l)
 {
-    if (t->n_cells == t->cap) {
-        t->cap = t->cap == 0 ? 64 : t->cap * 2;
-        struct cli_cell *cells = realloc(t->cells, t->cap * sizeof *cells);
+    if (l->json != NULL && l->rows > 0) {
+        fli_json_end_object(l->json);
+    }
+    if (l->json != NULL) {
+        fli_json_object(l->json, NULL);
+    }
+    l->rows++;
+}
+
+static void add_cell(struct cli_list *l, const char *title, bool right, enum cli_colour colour,
+                     struct fl_bytes v)
+{
+    if (l->json != NULL || title == NULL) {
+        return;
+    }
+    FLI_ASSERT(l->rows > 0);
+    if (l->rows == 1) {
+        FLI_ASSERT(l->n_columns < CLI_COLUMNS_MAX);
+        l->columns[l->n_columns].title = title;
+        l->columns[l->n_columns++].right = right;
+    }
+    if (l->n_cells == l->cap) {
+        l->cap = l->cap == 0 ? 64 : l->cap * 2;
+        struct cli_cell *cells = realloc(l->cells, l->cap * sizeof *cells);
         if (cells == NULL) {
             fli_fatal("fencelock: out of memory");
         }
-        t->cells = cells;
+        l->cells = cells;
     }
     struct fli_buf text;
     fli_buf_init(&text, SIZE_MAX / 2);
-    cli_put_safe(&text, b);
+    cli_put_safe(&text, v);
     if (fli_buf_append(&text, "", 1) != 0) {
         fli_fatal("fencelock: out of memory");
     }
-    t->cells[t->n_cells++] = (struct cli_cell){.text = (char *)text.data, .colour = colour};
+    l->cells[l->n_cells++] = (struct cli_cell){.text = (char *)text.data, .colour = colour};
 }
 
-void cli_table_text(struct cli_table *t, enum cli_colour colour, const char *text)
+void cli_list_bytes(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                    struct fl_bytes v)
 {
-    cli_table_bytes(t, colour, fl_str(text));
+    if (l->json != NULL && key != NULL) {
+        fli_json_bytes(l->json, key, v);
+    }
+    add_cell(l, title, false, colour, v);
 }
 
-void cli_table_u64(struct cli_table *t, enum cli_colour colour, uint64_t v)
+void cli_list_text(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                   const char *v)
+{
+    cli_list_bytes(l, key, title, colour, fl_str(v));
+}
+
+void cli_list_number(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                     uint64_t v, const char *text)
+{
+    if (l->json != NULL && key != NULL) {
+        fli_json_u64(l->json, key, v);
+    }
+    add_cell(l, title, true, colour, fl_str(text));
+}
+
+void cli_list_u64(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                  uint64_t v)
 {
     char text[24];
     snprintf(text, sizeof text, "%" PRIu64, v);
-    cli_table_text(t, colour, text);
+    cli_list_number(l, key, title, colour, v, text);
 }
 
-void cli_table_duration(struct cli_table *t, enum cli_colour colour, uint64_t ms)
+void cli_list_ms(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                 uint64_t ms)
 {
     char text[CLI_DURATION_SIZE];
     cli_format_duration(text, ms);
-    cli_table_text(t, colour, text);
+    cli_list_number(l, key, title, colour, ms, text);
+}
+
+void cli_list_bool(struct cli_list *l, const char *key, bool v)
+{
+    if (l->json != NULL) {
+        fli_json_bool(l->json, key, v);
+    }
+}
+
+void cli_list_none(struct cli_list *l, const char *key, const char *title, bool is_number)
+{
+    if (l->json != NULL && key != NULL) {
+        fli_json_null(l->json, key);
+    }
+    add_cell(l, title, is_number, CLI_DIM, fl_str("-"));
 }
 
 /* The width in characters; a wide one counts as one. */
@@ -177,17 +234,17 @@ static size_t width_of(const char *text)
     return n;
 }
 
-static void print_row(const struct cli_table *t, const struct cli_cell *row, const size_t *widths,
+static void print_row(const struct cli_list *l, const struct cli_cell *row, const size_t *widths,
                       FILE *f, bool colours)
 {
-    size_t n = t->n_columns; /* without empty ones at the end, so that no line ends in blanks */
+    size_t n = l->n_columns; /* without empty ones at the end, so that no line ends in blanks */
     while (n > 0 && row[n - 1].text[0] == '\0') {
         n--;
     }
     for (size_t i = 0; i < n; i++) {
         size_t width = width_of(row[i].text);
         int pad = width < widths[i] ? (int)(widths[i] - width) : 0;
-        bool right = t->columns[i].right;
+        bool right = l->columns[i].right;
         fprintf(f, "%*s%s%s%s", right ? pad : 0, "", cli_colour_on(row[i].colour, colours),
                 row[i].text, cli_colour_off(row[i].colour, colours));
         if (i + 1 < n) {
@@ -197,24 +254,46 @@ static void print_row(const struct cli_table *t, const struct cli_cell *row, con
     fputc('\n', f);
 }
 
-void cli_table_print(const struct cli_table *t, FILE *f, bool colours)
+static void print_table(const struct cli_list *l, FILE *f, bool colours)
 {
-    FLI_ASSERT(t->n_cells % t->n_columns == 0);
     size_t widths[CLI_COLUMNS_MAX];
     struct cli_cell titles[CLI_COLUMNS_MAX];
     char texts[CLI_COLUMNS_MAX][32];
-    for (size_t c = 0; c < t->n_columns; c++) {
-        snprintf(texts[c], sizeof texts[c], "%s", t->columns[c].title);
+    FLI_ASSERT(l->n_cells == l->rows * l->n_columns);
+    for (size_t c = 0; c < l->n_columns; c++) {
+        snprintf(texts[c], sizeof texts[c], "%s", l->columns[c].title);
         titles[c] = (struct cli_cell){.text = texts[c], .colour = CLI_BOLD};
         widths[c] = width_of(texts[c]);
     }
-    for (size_t i = 0; i < t->n_cells; i++) {
-        size_t w = width_of(t->cells[i].text);
+    for (size_t i = 0; i < l->n_cells; i++) {
+        size_t w = width_of(l->cells[i].text);
         w = w < CLI_CELL_WIDTH_MAX ? w : CLI_CELL_WIDTH_MAX;
-        widths[i % t->n_columns] = w > widths[i % t->n_columns] ? w : widths[i % t->n_columns];
+        widths[i % l->n_columns] = w > widths[i % l->n_columns] ? w : widths[i % l->n_columns];
     }
-    print_row(t, titles, widths, f, colours);
-    for (size_t i = 0; i < t->n_cells; i += t->n_columns) {
-        print_row(t, t->cells + i, widths, f, colours);
+    print_row(l, titles, widths, f, colours);
+    for (size_t i = 0; i < l->n_cells; i += l->n_columns) {
+        print_row(l, l->cells + i, widths, f, colours);
     }
+}
+
+void cli_list_end(struct cli_list *l, FILE *f, bool colours)
+{
+    if (l->json != NULL) {
+        if (l->rows > 0) {
+            fli_json_end_object(l->json);
+        }
+        fli_json_end_array(l->json);
+    } else if (l->rows > 0) {
+        print_table(l, f, colours);
+    }
+    cli_list_free(l);
+}
+
+void cli_list_free(struct cli_list *l)
+{
+    for (size_t i = 0; i < l->n_cells; i++) {
+        free(l->cells[i].text);
+    }
+    free(l->cells);
+    *l = (struct cli_list){.json = NULL};
 }

@@ -38,41 +38,60 @@ struct fli_json cli_json_begin(void);
  * ended. */
 void cli_json_print(struct fli_json *j, FILE *f);
 
-/* ---- tables ---------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 enum cli_colour { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_GREEN, CLI_YELLOW, CLI_RED };
 
 #define CLI_COLUMNS_MAX 12u
 #define CLI_CELL_WIDTH_MAX 40u /* what is wider moves the rest of its own row only */
 
-struct cli_column {
-    const char *title;
-    bool right; /* aligned to the right: numbers */
-};
-
 struct cli_cell {
     char *text;
     enum cli_colour colour;
 };
 
-struct cli_table {
-    const struct cli_column *columns;
+/* A list of things, as a table or as an array of JSON objects: each of their fields is named once.
+ * The first row says what the columns of the table are. */
+struct cli_list {
+    struct fli_json *json; /* NULL: a table */
+    size_t rows;
+    struct {
+        const char *title;
+        bool right; /* aligned to the right: numbers */
+    } columns[CLI_COLUMNS_MAX];
     size_t n_columns;
-    struct cli_cell *cells;
-    size_t n_cells;
-    size_t cap;
+    struct cli_cell *cells; /* row by row, from left to right */
+    size_t n_cells, cap;
 };
 
-/* columns must stay where they are. Cells are filled row by row, from left to right. */
-void cli_table_init(struct cli_table *t, const struct cli_column *columns, size_t n_columns);
-void cli_table_fini(struct cli_table *t);
-void cli_table_bytes(struct cli_table *t, enum cli_colour colour, struct fl_bytes b);
-void cli_table_text(struct cli_table *t, enum cli_colour colour, const char *text);
-void cli_table_u64(struct cli_table *t, enum cli_colour colour, uint64_t v);
-void cli_table_duration(struct cli_table *t, enum cli_colour colour, uint64_t ms);
-/* Every row must be complete. */
-void cli_table_print(const struct cli_table *t, FILE *f, bool colours);
+/* json: what the array is a member of, by that key; NULL: it is a table. */
+void cli_list_begin(struct cli_list *l, struct fli_json *json, const char *key);
+void cli_list_row(struct cli_list *l); /* begins the next one */
 
+/* key: in JSON; NULL: not there. title: of the column; NULL: it is not in the table. */
+void cli_list_bytes(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                    struct fl_bytes v);
+void cli_list_text(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                   const char *v);
+void cli_list_u64(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                  uint64_t v);
+/* A number that the table writes in this way. */
+void cli_list_number(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                     uint64_t v, const char *text);
+/* "9.9 s" in the table, milliseconds in JSON. */
+void cli_list_ms(struct cli_list *l, const char *key, const char *title, enum cli_colour colour,
+                 uint64_t ms);
+/* In JSON alone. */
+void cli_list_bool(struct cli_list *l, const char *key, bool v);
+/* null, and a dash; is_number: as the values of other rows. */
+void cli_list_none(struct cli_list *l, const char *key, const char *title, bool is_number);
+
+/* Ends the array; or prints the table, unless it has no rows. Frees the list. */
+void cli_list_end(struct cli_list *l, FILE *f, bool colours);
+void cli_list_free(struct cli_list *l); /* without printing it */
+
+/* Whether the descriptor is a terminal whose user has not said NO_COLOR. */
+bool cli_wants_colours(int fd);
 /* Escape sequences, or "" without colours. */
 const char *cli_colour_on(enum cli_colour colour, bool colours);
 const char *cli_colour_off(enum cli_colour colour, bool colours);

@@ -215,9 +215,13 @@ static void set_up(struct bench *b)
 /* ---- the results ----------------------------------------------------------------------------- */
 
 static const struct {
-    const char *name;
+    const char *name, *title;
     unsigned per_mille;
-} percentiles[] = {{"p50", 500}, {"p90", 900}, {"p99", 990}, {"p999", 999}, {"max", 1000}};
+} percentiles[] = {{"p50", "P50", 500},
+                   {"p90", "P90", 900},
+                   {"p99", "P99", 990},
+                   {"p999", "P99.9", 999},
+                   {"max", "MAX", 1000}};
 #define PERCENTILES (sizeof percentiles / sizeof percentiles[0])
 
 static void json_histogram(struct fli_json *j, const char *key, const struct histogram *h)
@@ -255,40 +259,35 @@ static void print_json(const struct bench *b)
     cli_json_print(&j, stdout);
 }
 
-static const struct cli_column columns[] = {
-    {"MS", false}, {"COUNT", true}, {"P50", true}, {"P90", true},
-    {"P99", true}, {"P99.9", true}, {"MAX", true},
-};
-
-static void add_row(struct cli_table *t, const char *name, const struct histogram *h)
+static void add_row(struct cli_list *l, const char *name, const struct histogram *h)
 {
     char text[32];
-    cli_table_text(t, CLI_BOLD, name);
-    cli_table_u64(t, CLI_PLAIN, h->n);
+    cli_list_row(l);
+    cli_list_text(l, NULL, "MS", CLI_BOLD, name);
+    cli_list_u64(l, NULL, "COUNT", CLI_PLAIN, h->n);
     for (size_t i = 0; i < PERCENTILES; i++) {
-        snprintf(text, sizeof text, "%.3f",
-                 (double)histogram_percentile(h, percentiles[i].per_mille) / 1e6);
-        cli_table_text(t, CLI_PLAIN, text);
+        uint64_t ns = histogram_percentile(h, percentiles[i].per_mille);
+        snprintf(text, sizeof text, "%.3f", (double)ns / 1e6);
+        cli_list_number(l, NULL, percentiles[i].title, CLI_PLAIN, ns, text);
     }
 }
 
 static void print_text(const struct bench *b)
 {
     const struct loadgen_result *r = &b->result;
-    struct cli_table t;
+    struct cli_list t;
     printf("%.0f pairs/s (acquire and release): %u client%s, %u in flight%s, %.1f s, at %s%s%s\n",
            r->seconds > 0 ? (double)r->pairs / r->seconds : 0, b->config.clients,
            fli_s(b->config.clients), b->config.in_flight, b->config.clients == 1 ? "" : " each",
            r->seconds, b->nodes[0].text, b->config.n_nodes > 1 ? " and the others" : "",
            b->with.tls ? ", with TLS" : "");
-    cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
+    cli_list_begin(&t, NULL, NULL);
     add_row(&t, "acquire", &r->acquire);
     add_row(&t, "release", &r->release);
     if (b->locks.handoff != NULL) {
         add_row(&t, "hand-off", &b->handoff);
     }
-    cli_table_print(&t, stdout, false);
-    cli_table_fini(&t);
+    cli_list_end(&t, stdout, false);
 }
 
 int main(int argc, char **argv)

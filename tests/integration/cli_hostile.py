@@ -71,6 +71,7 @@ class Marks(Case):
         self.assertIn(escaped, self.prints('locks', '--by', 'wait'))
         self.node.call('ACL', 'SETUSER', 'reader', 'on', '>a-good-password', '~a\u202eb', '+@see')
         self.assertIn(escaped, self.prints('user', 'list'))
+        self.assertIn('a\\u202eb', self.prints('user', 'list', '--json')) # it was escaped twice
 
     def test_watch(self):
         for words in ([], ['--json']):

@@ -16,7 +16,7 @@ WORDS = {
     'show': {'held', 'delayed', 'queued', 'free', 'exclusive', 'shared', 'permits', 'show', 'queue', 'held_by'},
     'break': {'--claim'}, 'cluster config': {'default', 'set'}, 'store get': {'--default'}, 'status': {'error', 'message'},
     'locks': {'held', 'delayed', 'queued', 'free', 'exclusive', 'shared', 'permits', 'queue', 'held_by'},
-    'backup': {'--keep'},
+    'backup': {'--keep'}, 'top --once': {'leader', 'healthy', 'problems', 'error', 'message'},
 }
 
 

@@ -692,7 +692,7 @@ Z\u00fcrich     held       1  0 ms     2.5 s        0  me
         self.assertEqual(value['problems'], [dead.address + ': cannot connect: Connection refused'])
         self.assertEqual(value['nodes'][1], {
             'address': behind.address, 'reachable': True, 'id': 2, 'role': 'follower', 'term': 4, 'commit_index': 120,
-            'applied_index': 110, 'lag': 10, 'last_token': 33, 'locks_held': 2, 'clients': 5, 'log_waits': False, 'uptime_ms': 3725000,
+            'applied_index': 110, 'lag': 10, 'last_token': 33, 'locks_held': 2, 'clients': 5, 'log_bytes': 0, 'log_write_avg_us': 0, 'log_waits': False, 'uptime_ms': 3725000,
             'version': '0.1.0'})
         self.assertEqual((value['nodes'][2]['reachable'], value['nodes'][2]['error']), (False, 'ENOCONN'))
 

@@ -47,51 +47,79 @@ TEST(test_json)
     }
 }
 
-/* ---- tables ---------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
-static const struct cli_column columns[] = {{"NAME", false}, {"N", true}, {"X", false}};
+static void add(struct cli_list *l, enum cli_colour colour, const char *name, uint64_t n,
+                const char *x)
+{
+    cli_list_row(l);
+    cli_list_text(l, "name", "NAME", colour, name);
+    cli_list_u64(l, "n", "N", CLI_PLAIN, n);
+    cli_list_bool(l, "is_x", x[0] != '\0');
+    cli_list_text(l, NULL, "X", CLI_PLAIN, x);
+}
 
 TEST(test_table)
 {
-    struct cli_table t;
-    cli_table_init(&t, columns, 3);
-    cli_table_bytes(&t, CLI_PLAIN, fl_str("Z\xc3\xbcrich\n"));
-    cli_table_u64(&t, CLI_PLAIN, 12345);
-    cli_table_text(&t, CLI_PLAIN, "x");
-    cli_table_text(&t, CLI_PLAIN, "a");
-    cli_table_u64(&t, CLI_PLAIN, 1);
-    cli_table_text(&t, CLI_PLAIN, "");
+    struct cli_list l;
+    cli_list_begin(&l, NULL, NULL);
+    add(&l, CLI_PLAIN, "Z\xc3\xbcrich\n", 12345, "x");
+    add(&l, CLI_PLAIN, "a", 1, "");
+    cli_list_row(&l);
+    cli_list_none(&l, "name", "NAME", false);
+    cli_list_ms(&l, "n", "N", CLI_PLAIN, 61000);
+    cli_list_none(&l, NULL, "X", false);
     FILE *f = begin();
-    cli_table_print(&t, f, false);
-    expect(f, "NAME            N  X\n"
-              "Z\xc3\xbcrich\\x0a  12345  x\n"
-              "a               1\n");
-    cli_table_fini(&t);
+    cli_list_end(&l, f, false);
+    expect(f, "NAME              N  X\n"
+              "Z\xc3\xbcrich\\x0a    12345  x\n"
+              "a                 1\n"
+              "-           1 m 1 s  -\n");
 }
 
 TEST(test_table_colours_keep_the_alignment)
 {
-    struct cli_table t;
-    cli_table_init(&t, columns, 3);
-    cli_table_text(&t, CLI_GREEN, "a");
-    cli_table_u64(&t, CLI_RED, 7);
-    cli_table_text(&t, CLI_PLAIN, "x");
+    struct cli_list l;
+    cli_list_begin(&l, NULL, NULL);
+    add(&l, CLI_GREEN, "a", 7, "x");
     FILE *f = begin();
-    cli_table_print(&t, f, true);
+    cli_list_end(&l, f, true);
     expect(f, "\033[1mNAME\033[0m  \033[1mN\033[0m  \033[1mX\033[0m\n"
-              "\033[32ma\033[0m     \033[31m7\033[0m  x\n");
-    cli_table_fini(&t);
+              "\033[32ma\033[0m     7  x\n");
+}
+
+/* The same fields as JSON; and a list of nothing, which has no titles. */
+TEST(test_list_as_json)
+{
+    struct cli_list l;
+    FILE *f = begin();
+    struct fli_json j = cli_json_begin();
+    cli_list_begin(&l, &j, "none");
+    cli_list_end(&l, f, false);
+    cli_list_begin(&l, &j, "two");
+    add(&l, CLI_PLAIN, "\xff", 1, "");
+    cli_list_row(&l);
+    cli_list_none(&l, "name", "NAME", false);
+    cli_list_ms(&l, "n", "N", CLI_PLAIN, 61000);
+    cli_list_end(&l, f, false);
+    cli_json_print(&j, f);
+    expect(f, "{\"none\":[],\"two\":[{\"name\":\"\\ufffd\",\"name_base64\":\"/w==\",\"n\":1,"
+              "\"is_x\":false},{\"name\":null,\"n\":61000}]}\n");
+    f = begin();
+    cli_list_begin(&l, NULL, NULL);
+    cli_list_end(&l, f, false);
+    expect(f, "");
 }
 
 TEST(test_table_of_many_rows)
 {
-    struct cli_table t;
-    cli_table_init(&t, columns, 3);
-    for (unsigned i = 0; i < 3000; i++) {
-        cli_table_u64(&t, CLI_PLAIN, i);
+    struct cli_list l;
+    cli_list_begin(&l, NULL, NULL);
+    for (unsigned i = 0; i < 1000; i++) {
+        add(&l, CLI_PLAIN, "a", i, "x");
     }
     FILE *f = begin();
-    cli_table_print(&t, f, false);
+    cli_list_end(&l, f, false);
     fclose(f);
     size_t lines = 0;
     for (size_t i = 0; i < text_len; i++) {
@@ -99,7 +127,6 @@ TEST(test_table_of_many_rows)
     }
     assert_int_equal(lines, 1001);
     free(text);
-    cli_table_fini(&t);
 }
 
 TEST(test_durations)
