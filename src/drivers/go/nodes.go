@@ -155,6 +155,9 @@ func (n *nodes) ask(ctx context.Context, r request) (answer, error) {
 		case v == refused:
 			return a, refusal(err.Error())
 		}
+		if errors.Is(err, redis.ErrClosed) {
+			return a, ErrClosed
+		}
 		last = err
 		if v == uncertain && !stayed {
 			stayed = true

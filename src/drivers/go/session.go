@@ -87,18 +87,35 @@ func (s *session) open(ctx context.Context) error {
 	lost := s.isLost()
 	s.mu.Unlock()
 	if lost {
-		return &Error{Word: "NOSESSION", Message: "the session is over"}
+		return errOver
 	}
 	if !fresh {
 		a, err := s.nodes.ask(ctx, s.request([]any{"SESSION", "OPEN", s.owner, "TTL", s.ttl, "LABEL", label()}))
 		if err != nil {
 			return err
 		}
-		s.mu.Lock()
-		s.state = newLeaseState(a.sent, s.ttl)
-		s.mu.Unlock()
+		if err = s.opened(a.sent); err != nil {
+			return err
+		}
 	}
 	s.keep()
+	return nil
+}
+
+var errOver = &Error{Word: "NOSESSION", Message: "the session is over"}
+
+// opened notes the answer to an open that was sent at sent. Its leases may have been lost meanwhile: a lost one never comes back.
+func (s *session) opened(sent uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.state == nil:
+		s.state = newLeaseState(sent, s.ttl)
+	case s.isLost():
+		return errOver
+	default:
+		s.state.renewed(now(), sent)
+	}
 	return nil
 }
 

@@ -101,12 +101,16 @@ func (l *leaseState) renewalEnded(t uint64, o outcome, sent uint64) {
 		l.state = Jeopardy
 		l.renewAt = t + l.ttl/20 + 1
 	default:
-		if leaseUntil(sent, l.ttl) > l.until {
-			l.begin(sent)
-		}
-		l.state = Safe
-		l.at(t)
+		l.renewed(t, sent)
 	}
+}
+
+func (l *leaseState) renewed(t, sent uint64) {
+	if leaseUntil(sent, l.ttl) > l.until {
+		l.begin(sent)
+	}
+	l.state = Safe
+	l.at(t)
 }
 
 func (l *leaseState) remaining(t uint64) uint64 {

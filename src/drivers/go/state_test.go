@@ -45,6 +45,18 @@ func TestGone(t *testing.T) {
 	}
 }
 
+// An answer to an open that comes after the deadline revives no lease of the session.
+func TestOpenedTooLate(t *testing.T) {
+	s := newSession(nil, nil, 1000)
+	if err := s.opened(now()); err != nil || s.isLost() {
+		t.Fatal(err)
+	}
+	s.state.until = now()
+	if err := s.opened(now()); err != errOver || !s.isLost() {
+		t.Fatal(err)
+	}
+}
+
 func TestURL(t *testing.T) {
 	good := map[string]target{
 		"fencelock://a:1":              {addresses: []string{"a:1"}},
