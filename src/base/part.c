@@ -39,10 +39,11 @@ static int lock_named(int fd, const char *path)
     return same ? 0 : EAGAIN;
 }
 
-/* Removes what a process has left that is gone. 0 or an errno. */
+/* Removes what a process has left that is gone. 0 or an errno. NFS locks only what is open for
+ * writing. */
 static int remove_left(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) {
         return errno == ENOENT ? 0 : errno;
     }
@@ -117,27 +118,35 @@ static int follow(const char *path, char out[PATH_MAX])
     return 0;
 }
 
+/* Each process that replaces the file at this moment has another name, the first that is free. */
+static int open_some(const char *real, char *part, size_t size)
+{
+    int fd = -1;
+    for (unsigned i = 0; i < FLI_REPLACING_MAX && fd < 0; i++) {
+        (void)snprintf(part, size, "%s.%u.part", real, i);
+        fd = fli_part_open(part);
+    }
+    return fd;
+}
+
 int fli_replace_file(const char *path, const void *data, size_t len)
 {
-    static const char suffix[] = ".part";
     char real[PATH_MAX];
-    char part[PATH_MAX + sizeof ".XXXXXX.part"];
+    char part[PATH_MAX + sizeof ".99.part"];
     if (follow(path, real) != 0) {
         return FL_EIO;
     }
-    (void)snprintf(part, sizeof part, "%s.XXXXXX%s", real, suffix);
-    int fd = mkostemps(part, sizeof suffix - 1, O_CLOEXEC);
+    int fd = open_some(real, part, sizeof part);
     if (fd < 0) {
         return FL_EIO;
     }
     int rc = fli_write_all(fd, data, len);
     rc = rc == 0 && fsync(fd) != 0 ? FL_EIO : rc;
-    (void)close_with(fd, errno);
     rc = rc != 0 ? rc : fli_part_publish(part, real, true);
-    if (rc != 0) {
-        int error = errno;
+    int error = errno;
+    if (rc != 0 && lock_named(fd, part) == 0) { /* once it has its name, the other one is free */
         (void)unlink(part);
-        errno = error;
     }
+    (void)close_with(fd, error);
     return rc;
 }

@@ -15,9 +15,11 @@ int fli_part_open(const char *path) FLI_MUST_USE;
 int fli_part_publish(const char *part, const char *path, bool replace) FLI_MUST_USE;
 
 /* Replaces the file with these bytes and makes that durable. Whoever reads it, also after a power
- * cut, finds the old bytes or the new ones, however many processes replace it. Where the path is a
- * symlink, the file that it names is replaced. The mode is 0600. 0; FL_EIO: errno says why, and the
- * file is the old one or the new one. A killed process may leave PATH.XXXXXX.part behind. */
+ * cut, finds the old bytes or the new ones, however many processes replace it; at most
+ * FLI_REPLACING_MAX can at one moment (EBUSY). Where the path is a symlink, the file that it names
+ * is replaced. The mode is 0600. 0; FL_EIO: errno says why, and the file is the old one or the new
+ * one. A killed process leaves PATH.N.part behind, which the next one removes. */
+#define FLI_REPLACING_MAX 16u
 int fli_replace_file(const char *path, const void *data, size_t len) FLI_MUST_USE;
 
 /* Renames a file of the directory `at` (or AT_FDCWD), unless something has the new name (EEXIST).

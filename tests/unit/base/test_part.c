@@ -17,6 +17,7 @@
  * Of the ones that begin with this letter the call fails. */
 static char calls[16];
 static char failing;
+static char dying; /* ... and before such a one the process is killed */
 
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
@@ -29,6 +30,9 @@ static bool fails(char call)
     assert_true(len + 1 < sizeof calls);
     calls[len] = call;
     calls[len + 1] = '\0';
+    if (call == dying) {
+        (void)raise(SIGKILL);
+    }
     errno = EIO;
     return call == failing;
 }
@@ -128,6 +132,57 @@ TEST(the_file_that_a_link_names_is_replaced)
     free(link);
     free(file);
     scratch_remove(elsewhere);
+    scratch_remove(folder);
+}
+
+/* What killed processes have left is gone after the next one. */
+TEST(a_killed_process_leaves_nothing_for_long)
+{
+    char *folder = scratch_make();
+    char *path = scratch_path(folder, "file");
+    for (unsigned i = 0; i < 20; i++) {
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            dying = i % 2 == 0 ? 'f' : 'r';
+            (void)!replace(path, "of a killed one");
+            _exit(1);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(count(folder), 1);
+    }
+    assert_int_equal(replace(path, "one"), 0);
+    has(path, "one");
+    assert_int_equal(count(folder), 1);
+    free(path);
+    scratch_remove(folder);
+}
+
+TEST(so_many_may_replace_it_at_one_moment)
+{
+    char *folder = scratch_make();
+    char *path = scratch_path(folder, "file");
+    int fds[FLI_REPLACING_MAX];
+    char name[32];
+    for (unsigned i = 0; i < FLI_REPLACING_MAX; i++) {
+        assert_int_equal(replace(path, "one"), 0);
+        (void)snprintf(name, sizeof name, "file.%u.part", i);
+        char *part = scratch_path(folder, name);
+        fds[i] = fli_part_open(part);
+        assert_true(fds[i] >= 0);
+        free(part);
+    }
+    assert_int_equal(replace(path, "two"), FL_EIO);
+    assert_int_equal(errno, EBUSY);
+    has(path, "one");
+    for (unsigned i = 0; i < FLI_REPLACING_MAX; i++) {
+        close(fds[i]);
+    }
+    assert_int_equal(replace(path, "two"), 0);
+    has(path, "two");
+    free(path);
     scratch_remove(folder);
 }
 
