@@ -67,8 +67,8 @@ class Page(unittest.TestCase):
                 self.assertTrue(self.visible('ask'), name)
                 asked += 1
                 self.browser.press(guess)
-                self.browser.press(' ')  # it plays on: stop it
-                self.browser.until('!page.playing()', 'it stops')
+                self.browser.press('ArrowRight')  # it would play on
+                self.same()
             if self.visible('moral'):
                 break
             self.browser.press('ArrowRight')
