@@ -65,6 +65,7 @@ struct node_cleaning {
     bool wanted;
     bool parts;      /* what is under way removes half-written ones, too: none may be begun */
     bool parts_left; /* there may be such of a child that was killed */
+    uint64_t not_before_ms; /* after a failure */
 };
 
 /* The last report of a node, see node_report.h. */

@@ -17,6 +17,7 @@
 #define TRAILING_MAX 8192u
 #define PAUSE_MIN_MS 1000u
 #define PAUSE_MAX_MS 60000u
+#define CLEAN_AGAIN_MS 1000u
 
 /* ---- taking ---- */
 
@@ -82,7 +83,11 @@ static void clean_done(uv_work_t *req, int status)
     struct node_cleaning *k = req->data;
     struct node *n = k->node;
     if (status == 0 && k->failed) {
-        host_log(&n->host, 2, "an old snapshot cannot be removed: %s", k->error.text);
+        host_log(&n->host, 2, "an old snapshot cannot be removed: %s; this is tried again",
+                 k->error.text);
+        k->wanted = true;
+        k->parts_left = k->parts_left || k->parts;
+        k->not_before_ms = uv_now(n->loop) + CLEAN_AGAIN_MS;
     }
     k->busy = false;
     k->parts = false;
@@ -115,7 +120,8 @@ static void clean_if_possible(struct node *n)
 {
     const struct node_cleaning *k = &n->cleaning;
     bool parts = n->child == NULL && snapshot_install_receives(n->install) == 0;
-    if (!k->busy && !install_works(n) && (k->wanted || (k->parts_left && parts))) {
+    if (!k->busy && !install_works(n) && (k->wanted || (k->parts_left && parts)) &&
+        uv_now(n->loop) >= k->not_before_ms) {
         begin_cleaning(n, parts);
     }
 }

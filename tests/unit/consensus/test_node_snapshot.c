@@ -2,7 +2,9 @@
 #include "../../lib/unit.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 #include "../../lib/child_pid.h"
@@ -126,7 +128,43 @@ static struct stream *offer(struct cluster *c, struct node *from, struct node *t
     return call.stream;
 }
 
+/* ---- a directory that cannot be read ---- */
+
+static struct log_device_ops ops;
+static int (*list)(struct log_device *d, log_list_cb *each, void *ctx);
+static atomic_int lists_fail;
+
+static int list_or_fail(struct log_device *d, log_list_cb *each, void *ctx)
+{
+    return atomic_fetch_sub(&lists_fail, 1) > 0 ? -EMFILE : list(d, each, ctx);
+}
+
+static bool none_fail(void *ctx)
+{
+    return atomic_load(&lists_fail) <= 0;
+}
+
 /* ---- tests ---- */
+
+/* What could not be removed for want of a descriptor is removed later, without another snapshot. */
+TEST_WITH(cleaning_is_tried_again, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 1);
+    struct node *n = c->nodes[0].node;
+    const struct log_device_ops *before = n->device->ops;
+    cluster_acquire(c, 0, "a", "owner-1");
+    leave_part(n, 1000000);
+    ops = *before;
+    list = before->list;
+    ops.list = list_or_fail;
+    n->device->ops = &ops;
+    atomic_store(&lists_fail, 2);
+    want_snapshot(c, n);
+    cluster_until(c, has_none, n, "the snapshot is written");
+    cluster_until(c, none_fail, n, "the directory was asked for twice");
+    cluster_until(c, no_parts, n, "what was left is removed");
+    n->device->ops = before;
+}
 
 /* A disk on which children are killed again and again does not fill with what they have left. */
 TEST_WITH(killed_children_leave_nothing, cluster_set_up, cluster_tear_down)
