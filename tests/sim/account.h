@@ -9,6 +9,11 @@ struct sim_applied {
     uint64_t crc;          /* of the batch */
 };
 
+/* From this entry on that incarnation is the member, or none (0) is. */
+struct sim_joined {
+    uint64_t index, id, incarnation;
+};
+
 struct sim_token {
     bool issued;
     bool lease; /* a grant, not a bare TOKEN */
@@ -106,6 +111,8 @@ struct sim_client_call {
 };
 
 struct sim_oracle {
+    struct sim_joined *joined;
+    size_t joined_cap, joined_len;
     uint64_t seq; /* grows with everything that happens */
     raft_index max_index;
     struct sim_applied *applied; /* by index */

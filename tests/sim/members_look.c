@@ -62,6 +62,91 @@ void sim_members_check_starts(const struct membership *m, const struct starts *b
     }
 }
 
+/* ---- who was a member, and when ---- */
+
+static void note_incarnation(struct sim *s, uint64_t index, uint64_t id, uint64_t incarnation)
+{
+    struct sim_oracle *o = &s->oracle;
+    for (size_t i = o->joined_len; i > 0; i--) {
+        if (o->joined[i - 1].id == id && o->joined[i - 1].incarnation == incarnation) {
+            return;
+        }
+        if (o->joined[i - 1].id == id) {
+            break;
+        }
+    }
+    o->joined = sim_grow(o->joined, &o->joined_cap, o->joined_len + 1, sizeof *o->joined);
+    o->joined[o->joined_len++] = (struct sim_joined){index, id, incarnation};
+}
+
+/* As of that entry, as the log says; 0: none. */
+static uint64_t incarnation_at(const struct sim *s, uint64_t id, uint64_t index)
+{
+    for (size_t i = s->oracle.joined_len; i > 0; i--) {
+        const struct sim_joined *j = &s->oracle.joined[i - 1];
+        if (j->id == id && j->index <= index) {
+            return j->incarnation;
+        }
+    }
+    return 0;
+}
+
+static bool was_ever(const struct sim *s, uint64_t id, uint64_t incarnation)
+{
+    for (size_t i = 0; i < s->oracle.joined_len; i++) {
+        const struct sim_joined *j = &s->oracle.joined[i];
+        if (j->id == id && j->incarnation == incarnation) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What a node goes by is what the log says at the entry that it names. */
+static void check_known(const struct sim_node *n)
+{
+    const struct identity *id = &n->node->identity;
+    for (unsigned i = 0; i < n->sim->n && id->cluster_id != 0; i++) {
+        uint64_t is = identity_known(id, i + 1);
+        uint64_t was = incarnation_at(n->sim, i + 1, id->known_index);
+        SIM_CHECK(n->sim, is == was,
+                  "node %u knows %016llx as node %u at entry %llu, where the log says %016llx",
+                  n->index + 1, (unsigned long long)is, i + 1, (unsigned long long)id->known_index,
+                  (unsigned long long)was);
+    }
+}
+
+/* Nobody who is a member by all that the judge knows is told that it is none; nor who has become
+ * one later than that. */
+static void check_refused(const struct sim_node *by, const struct peer_identity *peer,
+                          enum handshake_verdict verdict)
+{
+    const struct identity *id = &by->node->identity;
+    bool none = verdict == HANDSHAKE_REMOVED || verdict == HANDSHAKE_OTHER_INCARNATION;
+    uint64_t at = incarnation_at(by->sim, peer->node_id, id->known_index);
+    uint64_t now = incarnation_at(by->sim, peer->node_id, UINT64_MAX);
+    SIM_CHECK(by->sim, !none || id->cluster_id == 0 || at != peer->incarnation,
+              "node %u tells member %llu that it is none", by->index + 1,
+              (unsigned long long)peer->node_id);
+    SIM_CHECK(by->sim,
+              verdict != HANDSHAKE_REMOVED || now != peer->incarnation ||
+                  peer->admitted_index <= id->known_index,
+              "node %u tells node %llu that it was removed, and has not heard that it joined",
+              by->index + 1, (unsigned long long)peer->node_id);
+}
+
+/* An incarnation that was forgotten joins again only if it is on that node's disk. */
+static void check_joins(const struct sim_node *by, const struct machine_command *c)
+{
+    const struct sim *s = by->sim;
+    uint64_t is = s->nodes[c->number - 1].disk.identity.incarnation;
+    SIM_CHECK(by->sim,
+              is == c->number2 || !was_ever(s, c->number, c->number2) ||
+                  incarnation_at(s, c->number, UINT64_MAX) == c->number2,
+              "node %u lets an incarnation of node %llu join that was forgotten", by->index + 1,
+              (unsigned long long)c->number);
+}
+
 /* Whether this node may speak with that incarnation, by the log that it knows. */
 static bool may_be_let_in(const struct sim_node *by, const struct peer_identity *peer)
 {
@@ -94,6 +179,7 @@ void sim_members_check_verdict(struct sim_node *by, const struct peer_identity *
 {
     struct sim_marks *marks = by->sim->marks;
     sim_members_check_welcome(by, peer, verdict);
+    check_refused(by, peer, verdict);
     marks->called_welcome += verdict == HANDSHAKE_WELCOME;
     marks->called_undecided += verdict == HANDSHAKE_UNDECIDED;
     marks->called_stranger += verdict == HANDSHAKE_STRANGER;
@@ -114,6 +200,7 @@ void sim_members_node(struct sim_node *n)
     const struct identity *id = &n->node->identity;
     struct machine_node e;
     bool is = id->cluster_id != 0 && identity_known(id, id->id) == id->incarnation;
+    check_known(n);
     bool comes_back =
         machine_node_find(fsm_machine(n->node->fsm), id->id, &e) && e.former != id->incarnation;
     SIM_CHECK(n->sim, is || comes_back || n->member_as != id->incarnation,
@@ -161,9 +248,13 @@ int __wrap_proposer_add(struct proposer *p, struct node_ticket *t, const void *c
     struct machine_command c;
     size_t size;
     int rv = __real_proposer_add(p, t, command, len, cb);
-    if (rv == 0 && machine_command_decode(command, len, &c, &size) == 0 &&
-        (c.op == MACHINE_OP_NODE_REMOVE || c.op == MACHINE_OP_NODE_REPLACE)) {
+    if (rv != 0 || machine_command_decode(command, len, &c, &size) != 0) {
+        return rv;
+    }
+    if (c.op == MACHINE_OP_NODE_REMOVE || c.op == MACHINE_OP_NODE_REPLACE) {
         check_plan(sim_running->current, &c);
+    } else if (c.op == MACHINE_OP_JOIN) {
+        check_joins(sim_running->current, &c);
     }
     return rv;
 }
@@ -247,6 +338,8 @@ void sim_members_look(const struct sim_node *by)
     for (unsigned i = 0; i < by->sim->n; i++) {
         struct sim_node *n = &by->sim->nodes[i];
         enum sim_member_state state = state_of(by, i + 1);
+        note_incarnation(by->sim, by->applying, i + 1,
+                         machine_incarnation(fsm_machine(by->node->fsm), i + 1));
         if (state != n->seen) {
             n->seen = state;
             note_state(by->sim->marks, state);

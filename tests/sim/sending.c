@@ -75,6 +75,7 @@ void sim_oracle_forget_sendings(struct sim *s)
     free(s->oracle.sendings);
     free(s->oracle.connections);
     free(s->oracle.calls);
+    free(s->oracle.joined);
 }
 
 uint64_t sim_oracle_connection(struct sim *s)
