@@ -119,8 +119,6 @@ bool membership_may_speak(struct membership *m);
 /* Takes in what another node tells about starts. 0 or FL_EPROTO. */
 int membership_receive_starts(struct membership *m, uint64_t from,
                               struct fli_slice body) FLI_MUST_USE;
-/* Whether anything was told since the last call that is not on disk yet. */
-bool membership_take_starts_news(struct membership *m);
 /* The newest start of a node that is on this disk; 0: none is. */
 uint64_t membership_start_of(const struct membership *m, uint64_t id);
 /* The last entry that the node has told to be on its disk; 0: none. */

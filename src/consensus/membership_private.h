@@ -64,7 +64,6 @@ struct membership {
     bool leads; /* the proposer was open in the last turn */
     uint64_t leads_since_ms;
     bool speaks;           /* see membership_may_speak() */
-    bool starts_news;      /* what is known of starts has changed */
     char last_logged[512]; /* the last line about what the cluster waits for */
     uint64_t refused_since_ms;
     char refused_why[HANDSHAKE_REASON_MAX];

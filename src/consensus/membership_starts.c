@@ -186,18 +186,11 @@ int membership_receive_starts(struct membership *m, uint64_t from, struct fli_sl
     }
     const struct starts_known *self = &sent.list[0];
     const struct starts_known *k = starts_find(m->config.starts, from, self->incarnation);
-    if (k != NULL && start_is(k->start, self->start) &&
-        starts_record_progress(m->config.starts, from, self->incarnation, sent.term, sent.index)) {
-        m->starts_news = true;
+    if (k != NULL && start_is(k->start, self->start)) {
+        (void)starts_record_progress(m->config.starts, from, self->incarnation, sent.term,
+                                     sent.index);
     }
     return 0;
-}
-
-bool membership_take_starts_news(struct membership *m)
-{
-    bool news = m->starts_news;
-    m->starts_news = false;
-    return news;
 }
 
 /* ---- when this node may speak ---- */

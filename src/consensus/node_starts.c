@@ -191,10 +191,17 @@ static void note_progress(const struct node *n, struct starts *s)
     s->term = term > s->term ? term : s->term;
 }
 
-/* Whether a file has less. It may also be that a write of it has failed. */
+/* Whether a file has less, of this node or of another. It may also be that a write of it has
+ * failed. */
 static bool is_behind(const struct starts *kept, const struct starts *now)
 {
-    return now->index > kept->index || now->term > kept->term;
+    bool behind = now->index > kept->index || now->term > kept->term;
+    for (unsigned i = 0; i < now->n && !behind; i++) {
+        const struct starts_known *is = &now->known[i];
+        const struct starts_known *k = starts_find(kept, is->id, is->incarnation);
+        behind = k == NULL || is->index > k->index || is->term > k->term;
+    }
+    return behind;
 }
 
 static void save(struct node *n)
@@ -315,9 +322,8 @@ static bool witness_moves(struct node *n)
 static bool starts_move(struct node *n)
 {
     struct node_starts *k = &n->starts;
-    bool news = membership_take_starts_news(n->membership);
     note_writes(n, &k->starts);
-    return news || is_behind(&k->kept, &k->starts);
+    return is_behind(&k->kept, &k->starts);
 }
 
 void node_starts_tick(struct node *n)

@@ -48,6 +48,7 @@ void sim_pipeline_begin(struct sim_node *n, const struct sim_fault *f);
 void sim_pipeline_rest(struct sim *s);
 
 /* snapshot.c */
+void sim_snapshot_check_left(const struct sim_node *n); /* in the end */
 void sim_snapshot_check_install(const struct sim_node *n);
 
 /* works.c */

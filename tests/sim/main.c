@@ -289,7 +289,7 @@ static _Noreturn void usage(const char *program)
         "       %s --scenarios N [--from SEED] [--scenario NAME]   N seeds of each scenario: "
         "removed, "
         "older, "
-        "snapshots, busy, often\n"
+        "snapshots, busy, lacks, tail, often\n"
         "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n"
         "--length N: so many operations in each seed, with snapshots and changes of members in "
         "all\n--members-heavy: changes of members all the time\n--verbose: what each seed came to; "

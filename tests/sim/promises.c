@@ -37,7 +37,8 @@ struct sim_promises {
     size_t changes_cap, changes_len;
     struct confirmed confirmed[SIM_NODES_MAX][SIM_NODES_MAX]; /* by whom, to whom */
     struct {
-        uint64_t incarnation, index, term; /* the last entry that it has confirmed */
+        uint64_t incarnation, index, term;       /* the last entry that it has confirmed */
+        uint64_t told_by, told_term, told_index; /* of its disk, as that incarnation */
         uint64_t life, commit;
         struct configuration was;        /* in its last turn */
         uint64_t leads;                  /* the last term in which it did */
@@ -170,7 +171,33 @@ void sim_promises_said(const struct sim_node *n, uint64_t to, uint8_t type,
     }
 }
 
+void sim_promises_told(const struct sim_node *n, uint64_t term, uint64_t index)
+{
+    struct sim_promises *k = promises_of(n);
+    uint64_t incarnation = n->disk.identity.incarnation;
+    bool same = k->nodes[n->index].told_by == incarnation;
+    uint64_t before = same ? k->nodes[n->index].told_term : 0;
+    uint64_t had = same ? k->nodes[n->index].told_index : 0;
+    k->nodes[n->index].told_by = incarnation;
+    k->nodes[n->index].told_term = term > before ? term : before;
+    k->nodes[n->index].told_index = index > had ? index : had;
+}
+
 /* ---- what is kept ---- */
+
+/* Others refuse who has less than it told. */
+static void check_told(const struct sim_node *n)
+{
+    const struct sim_promises *k = promises_of(n);
+    uint64_t term = log_get_hard_state(n->node->log).term;
+    uint64_t last = replica_last_index(n->node->replica);
+    SIM_CHECK(n->sim,
+              k->nodes[n->index].told_by != n->disk.identity.incarnation ||
+                  (term >= k->nodes[n->index].told_term && last >= k->nodes[n->index].told_index),
+              "node %u had told of term %llu and entry %llu, and is started with %llu and %llu",
+              n->index + 1, ull(k->nodes[n->index].told_term), ull(k->nodes[n->index].told_index),
+              ull(term), ull(last));
+}
 
 /* What it had confirmed is there, if it is what was committed at that place. */
 static void check_entries(const struct sim_node *n)
@@ -206,6 +233,7 @@ void sim_promises_started(const struct sim_node *n)
                   "node %u had voted for %llu in term %llu, and is started with %llu in term %llu",
                   n->index + 1, ull(v->candidate), ull(v->term), ull(hs.vote), ull(hs.term));
     }
+    check_told(n);
     check_entries(n);
 }
 

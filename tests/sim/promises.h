@@ -9,6 +9,7 @@ void sim_promises_init(struct sim *s);
 void sim_promises_fini(struct sim *s);
 void sim_promises_said(const struct sim_node *n, uint64_t to, uint8_t type,
                        const struct raft_message *m);
+void sim_promises_told(const struct sim_node *n, uint64_t term, uint64_t index); /* of its disk */
 void sim_promises_started(const struct sim_node *n);
 void sim_promises_node(const struct sim_node *n); /* after each of its turns */
 

@@ -165,6 +165,9 @@ uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsig
     }
     settle(s);
     sim_oracle_end(s);
+    for (unsigned i = 0; i < s->n; i++) {
+        sim_snapshot_check_left(&s->nodes[i]);
+    }
     uint64_t digest = s->digest;
     marks->simulated_ms += s->now;
     marks->points = s->points;

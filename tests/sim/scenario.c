@@ -5,6 +5,8 @@
  *   removed    a node that is removed ends by itself, whether it hears of it or is cut off
  *   older      an older copy of a disk, of a start that only one other node knows to be over
  *   snapshots  one of many pieces, whose way breaks again and again
+ *   lacks      an older copy of the present start
+ *   tail       the newest file of a log is gone
  *   often      a node is removed and added again, more often than others have places for it
  *   busy       an operator's request waits for another command, and what it needs goes meanwhile */
 
@@ -444,6 +446,111 @@ static void play_busy(struct sim *s)
     leave_to_operator(away[1]);
 }
 
+/* ---- lacks ---- */
+
+static bool all_know_more(const struct sim_node *of, uint64_t index)
+{
+    for (unsigned i = 0; i < of->sim->n; i++) {
+        const struct starts_known *k = starts_find(&of->sim->nodes[i].disk.starts, of->index + 1,
+                                                   of->disk.identity.incarnation);
+        if (i != of->index && (k == NULL || k->index <= index)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The copy is of the same start; it lacks what the node has told since. */
+static void play_lacks(struct sim *s)
+{
+    struct sim_node *n = other(s, the_leader(s), (unsigned)sim_below(s, s->n - 1));
+    wait_for(n, is_settled, LATE_MS, "it does not settle");
+    pass(s, 1500);
+    struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random));
+    struct identity identity = n->disk.identity;
+    struct starts starts = n->disk.starts;
+    uint64_t last = replica_last_index(n->node->replica);
+    add_many(s, MACHINE_OP_BREAK, 0, (unsigned)(1 + sim_below(s, 100)));
+    uint64_t until = s->now + LATE_MS;
+    while (!all_know_more(n, last)) {
+        sim_step(s);
+        SIM_CHECK(s, s->now < until, "nobody notes what node %u tells", n->index + 1);
+    }
+    sim_node_crash(n, false);
+    sim_disk_adopt(n, device, &identity, &starts);
+    n->wiped = true;
+    n->older.phase = SIM_OLDER_BACK;
+    sim_node_start(n);
+    wait_for(n, is_down, LATE_MS, "it runs on an older copy of its disk, and goes on");
+    s->marks->scenarios_told++;
+    sim_older_forget(n);
+    sim_disk_wipe(n);
+}
+
+/* ---- tail ---- */
+
+static const char *newest_segment(const struct sim_node *n)
+{
+    const char *newest = NULL;
+    for (size_t i = 0; i < sim_device_files(n->disk.device); i++) {
+        const char *name = sim_device_name(n->disk.device, i);
+        bool segment = strncmp(name, "segment-", 8) == 0 && strstr(name, ".part") == NULL;
+        if (segment && (newest == NULL || strcmp(newest, name) < 0)) {
+            newest = name;
+        }
+    }
+    return newest;
+}
+
+static bool is_used(const struct sim_node *n, const char *name)
+{
+    size_t len;
+    const uint8_t *data = sim_device_data(n->disk.device, name, &len);
+    size_t at = LOG_BLOCK;
+    while (at < len && data[at] == 0) {
+        at++;
+    }
+    return at < len;
+}
+
+/* Those that are ready and not used yet go too. */
+static bool lose_newest(const struct sim_node *n)
+{
+    const char *name;
+    while ((name = newest_segment(n)) != NULL) {
+        bool used = is_used(n, name);
+        sim_device_unlink(n->disk.device, name);
+        if (used) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* That it ends earlier than it did cannot be seen in the log itself. */
+static void play_tail(struct sim *s)
+{
+    struct sim_node *n = other(s, the_leader(s), (unsigned)sim_below(s, s->n - 1));
+    add_many(s, MACHINE_OP_BREAK, 0, (unsigned)(50 + sim_below(s, 600)));
+    wait_for(n, is_settled, LATE_MS, "it does not settle");
+    pass(s, 2500);
+    sim_node_crash(n, false);
+    struct sim_device *device = sim_device_clone(n->disk.device, sim_draw(&s->random));
+    struct identity identity = n->disk.identity;
+    struct starts starts = n->disk.starts;
+    if (lose_newest(n)) {
+        s->marks->scenarios_told++;
+        n->older.phase = SIM_OLDER_REFUSED; /* so it may refuse */
+        sim_node_start(n);
+        SIM_CHECK(s, n->power == SIM_DOWN, "node %u starts without the newest part of its log",
+                  n->index + 1);
+        n->older.phase = SIM_OLDER_NONE;
+    }
+    sim_disk_adopt(n, device, &identity, &starts);
+    sim_node_start(n);
+    wait_for(n, has_all, LATE_MS, "it does not catch up");
+}
+
 /* ---- often ---- */
 
 static bool is_done(const struct sim_node *n)
@@ -477,6 +584,8 @@ static const struct {
     [SIM_SCENARIO_OLDER] = {"older", 3, false, play_older},
     [SIM_SCENARIO_SNAPSHOTS] = {"snapshots", 3, false, play_snapshots},
     [SIM_SCENARIO_BUSY] = {"busy", 5, false, play_busy},
+    [SIM_SCENARIO_LACKS] = {"lacks", 3, false, play_lacks},
+    [SIM_SCENARIO_TAIL] = {"tail", 3, false, play_tail},
     [SIM_SCENARIO_OFTEN] = {"often", 3, true, play_often},
 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "sim.h"
+#include "steps.h"
 
 #define BYTES_MAX ((size_t)64 << 20)
 #define STEPS 3u
@@ -183,9 +183,26 @@ static void check_begins(const struct sim_node *n, const struct snapshot_meta *m
     SIM_CHECK(n->sim, meta->index <= durable || meta->index <= has,
               "node %u takes a snapshot at %llu, and has %llu on its disk", n->index + 1,
               (unsigned long long)meta->index, (unsigned long long)durable);
+    uint64_t term = sim_steps_term(n->sim, meta->index);
+    SIM_CHECK(n->sim, term == 0 || term == meta->term,
+              "node %u labels a snapshot at %llu with term %llu, and the entry is of term %llu",
+              n->index + 1, (unsigned long long)meta->index, (unsigned long long)meta->term,
+              (unsigned long long)term);
     SIM_CHECK(n->sim, !snapshot_install_busy(in) || snapshot_install_receives(in) != 0,
               "node %u takes a snapshot while it installs another", n->index + 1);
     SIM_CHECK(n->sim, n->child == NULL, "node %u takes two snapshots at a time", n->index + 1);
+}
+
+/* What is over goes: half-written files, and what a newer one has replaced. */
+void sim_snapshot_check_left(const struct sim_node *n)
+{
+    unsigned whole = 0;
+    for (size_t i = 0; n->child == NULL && i < sim_device_files(n->disk.device); i++) {
+        const char *name = sim_device_name(n->disk.device, i);
+        bool part = strstr(name, ".part") != NULL;
+        whole += strncmp(name, "snapshot-", 9) == 0 && !part;
+    }
+    SIM_CHECK(n->sim, whole <= 2, "node %u keeps %u snapshots", n->index + 1, whole);
 }
 
 void sim_snapshot_check_install(const struct sim_node *n)

@@ -274,6 +274,7 @@ void sim_steps_told(const struct sim_node *n, const struct starts_message *told)
     if (n->ghost || n->disk.frozen) {
         return;
     }
+    sim_promises_told(n, told->term, told->index);
     for (unsigned i = 0; i < told->n; i++) {
         const struct starts_known *k = &told->list[i];
         uint64_t number = i == 0 ? disk->own.number : number_on_disk(disk, k);
