@@ -283,12 +283,14 @@ TEST_WITH(test_a_stranger_learns_no_reason, set_up, tear_down)
 
 TEST_WITH(test_other_version, set_up, tear_down)
 {
+    /* the protocol, and the lowest and highest format: 3 to 5 are known here */
+    const uint8_t foreign[] = {HANDSHAKE_PROTOCOL + 1, 6, 2};
     struct rig *r = *state;
     struct handshake h = rig_handshake(r);
-    for (unsigned at = 12; at <= 16; at += 2) {
+    for (unsigned i = 0; i < 3; i++) {
         uint8_t bytes[HANDSHAKE_SIZE];
         handshake_encode(&h, &RIG_FORMATS, bytes);
-        bytes[at] = at == 16 ? 2 : 6; /* beyond what is known in common, 3 to 5 */
+        bytes[12 + 2 * i] = foreign[i];
         fli_put_u32(bytes + 8, fli_crc32c(0, bytes + 12, HANDSHAKE_SIZE - 12));
         expect_refusal(r, NULL, bytes, HANDSHAKE_OTHER_VERSION, "");
         assert_non_null(strstr(r->b.log, "another version"));
