@@ -257,6 +257,20 @@ static int decode_snapshot(struct node *n, struct snapshot_reader *reader, struc
     return machine_restore_finish(restore, ret);
 }
 
+/* Only what is damaged costs a directory: a right or a descriptor may be lacking, and an error of
+ * the disk may pass. */
+static const char *snapshot_advice(int error, const char *why)
+{
+    if (error == FL_ECORRUPT) {
+        return "; move the data directory out of the way, run CLUSTER FORGET for this node on the "
+               "leader, and start again with an empty directory";
+    }
+    return strstr(why, strerror(EIO)) != NULL
+               ? "; start it again, and if that fails too, see what the kernel says of the disk "
+                 "(dmesg)"
+               : "";
+}
+
 /* Loads the newest snapshot; *ret_machine stays NULL when there is none. Older ones are removed
  * when it was read. */
 static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
@@ -277,13 +291,8 @@ static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
         machine_destroy(*ret_machine);
         *ret_machine = NULL;
         const char *why = error.code != 0 ? error.text : fl_strerror(rv);
-        /* What lacks a right or a descriptor must not be told to give up its data. */
-        bool is_lost = rv == FL_ECORRUPT || strstr(why, strerror(EIO)) != NULL;
         snprintf(errmsg, errmsg_size, "the snapshot in %s cannot be read: %s%s", n->dir.log_path,
-                 why,
-                 is_lost ? "; move the data directory out of the way, run CLUSTER FORGET for "
-                           "this node on the leader, and start again with an empty directory"
-                         : "");
+                 why, snapshot_advice(rv, why));
     }
     return rv;
 }

@@ -211,3 +211,47 @@ TEST_WITH(one_that_does_not_come_on, cluster_set_up, cluster_tear_down)
     stream_close(stream);
     cluster_until(c, no_parts, n, "nothing is left");
 }
+
+/* ---- a start that cannot read it ---- */
+
+static int reads_fail; /* so many of the next, of snapshots; with 64-bit offsets it has this name */
+
+ssize_t __real_pread64(int fd, void *data, size_t len, off_t offset);
+ssize_t __wrap_pread64(int fd, void *data, size_t len, off_t offset);
+
+ssize_t __wrap_pread64(int fd, void *data, size_t len, off_t offset)
+{
+    char link[64];
+    char path[512] = "";
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (reads_fail > 0 && readlink(link, path, sizeof path - 1) > 0 &&
+        strstr(path, "/snapshot-") != NULL) {
+        reads_fail--;
+        errno = EIO;
+        return -1;
+    }
+    return __real_pread64(fd, data, len, offset);
+}
+
+/* An error of the disk may pass, and is no reason to give up a directory. */
+TEST_WITH(an_error_that_passes_costs_no_directory, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 1);
+    struct node *n = c->nodes[0].node;
+    char errmsg[1024];
+    uint64_t token = cluster_acquire(c, 0, "a", "owner-1");
+    while (n->snapshots == 0) {
+        want_snapshot(c, n);
+        cluster_until(c, has_none, n, "the snapshot is written");
+    }
+    cluster_stop(c, 0, 0);
+    reads_fail = 1;
+    assert_int_equal(cluster_try_start(c, 0, errmsg, sizeof errmsg), FL_EIO);
+    assert_non_null(strstr(errmsg, strerror(EIO)));
+    assert_non_null(strstr(errmsg, "start it again"));
+    assert_null(strstr(errmsg, "out of the way"));
+    assert_null(strstr(errmsg, "FORGET"));
+    cluster_start(c, 0);
+    cluster_wait_leader(c);
+    cluster_check(c, 0, "a", token, MACHINE_DONE);
+}
