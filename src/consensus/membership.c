@@ -266,11 +266,12 @@ static void transfer_turn(struct membership *m)
 
 /* ---- ticks ---- */
 
-/* Whether a member has welcomed this node; and the newest state by which one did. */
+/* Whether a member has welcomed this node, or its own disk says that it is one; and the newest
+ * state by which that is so. */
 static bool is_welcome(const struct membership *m, uint64_t *ret_index)
 {
-    bool welcome = false;
-    *ret_index = 0;
+    *ret_index = membership_admitted_index(m->config.identity);
+    bool welcome = *ret_index != 0;
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         const struct member_state *p = &m->peers[i];
         if (p->verdict == HANDSHAKE_WELCOME) {
@@ -284,7 +285,7 @@ static bool is_welcome(const struct membership *m, uint64_t *ret_index)
 /* A wiped or removed node stops when a member refuses it, and none has welcomed it that knew as
  * much of the log. So a welcome of a member that is gone since does not count against the refusal
  * of one that knows more; nor does the refusal of a member that is behind count against the welcome
- * of a leader that cannot be reached just now. */
+ * of a leader that cannot be reached just now, or against what this node itself knows. */
 static void check_refused(struct membership *m)
 {
     uint64_t index;

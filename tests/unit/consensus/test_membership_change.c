@@ -43,6 +43,35 @@ TEST_WITH(test_the_member_that_knows_more_is_believed, cluster_set_up, cluster_t
     assert_non_null(strstr(c->nodes[refused].fatal_text, "it knows more"));
 }
 
+/* The leader is out of reach, and nobody else has welcomed this node. It knows from its own disk
+ * since when it is a member: who refuses it by an older state is behind. */
+TEST_WITH(test_a_member_knows_more_than_who_is_behind, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = cluster_up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned refused = cluster_other_than(c, leader);
+    cluster_acquire(c, refused, "a", "owner-1");
+    struct membership *m = c->nodes[refused].node->membership;
+    const enum handshake_verdict refusals[] = {HANDSHAKE_OTHER_INCARNATION, HANDSHAKE_REMOVED};
+    uint64_t admitted = membership_admitted_index(m->config.identity);
+    uint64_t third = 4 - refused - leader;
+    assert_true(admitted > 0);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) { /* as after a start */
+        m->peers[i].verdict = 0;
+        m->peers[i].verdict_index = 0;
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        membership_answered(m, third, refusals[i], admitted, "it is behind");
+        membership_tick(m, true);
+        assert_int_equal(m->refused_since_ms, 0);
+        membership_answered(m, third, refusals[i], admitted + 1, "it knows more");
+        membership_tick(m, true);
+        assert_true(m->refused_since_ms != 0);
+    }
+    cluster_until(c, has_failed, &c->nodes[refused], "the node stops");
+    assert_non_null(strstr(c->nodes[refused].fatal_text, "it knows more"));
+}
+
 static bool is_idle(void *ctx)
 {
     struct machine_node nodes[MACHINE_NODES_MAX];
