@@ -34,13 +34,15 @@ struct fli_options;
 struct fli_option {
     const char *name;
     enum fli_option_kind kind;
+    const char *value;   /* what stands for it in help, such as FILE; NULL: nothing is said */
     size_t offset, size; /* of the field in `values` */
     uint64_t min, max;
-    const char *const *words; /* the last is NULL */
-    const char *value;        /* what stands for it in help, such as FILE; NULL: nothing is said */
+    const char *const *words;                                     /* the last is NULL */
     int (*set)(struct fli_options *o, const struct fli_given *g); /* 0, or fli_options_wrong() */
-    bool once; /* for one start alone: on the command line only */
-    bool many; /* may be given again and again; for fli_options_next() alone */
+    bool once;           /* for one start alone: on the command line only */
+    bool many;           /* may be given again and again; for fli_options_next() alone */
+    const char *help;    /* a line for who asks; NULL: the program has a text of its own */
+    bool in_environment; /* for programs that do not take all from there */
 };
 
 /* The program fills in the members down to errmsg_size and sets the others to zero. */

@@ -12,114 +12,120 @@
     (CLI_BIT(CLI_OPT_TIMEOUT) | CLI_BIT(CLI_OPT_JSON) | CLI_BIT(CLI_OPT_NO_COLOR) |                \
      CLI_BIT(CLI_OPT_HELP) | CLI_BIT(CLI_OPT_VERSION))
 #define WORD_MAX 32u
+#define NAME_ROOM 48u
 
-enum kind { KIND_FLAG, KIND_TEXT, KIND_DURATION, KIND_NUMBER, KIND_NAMES };
+#define OR_VARIABLE .in_environment = true
 
-static const struct {
-    const char *name;
-    enum kind kind;
-    const char *value; /* how the help calls its value */
-    const char *environment;
-    const char *help;
-} options[CLI_OPTIONS] = {
-    [CLI_OPT_TTL] = {"--ttl", KIND_DURATION, "TIME", NULL,
-                     "the lease, unless renewed (default 10s; renew: as before)"},
-    [CLI_OPT_WAIT] = {"--wait", KIND_DURATION, "TIME", NULL,
-                      "how long to wait (default: run a day, cluster 2m, others not at all)"},
-    [CLI_OPT_OWNER] = {"--owner", KIND_TEXT, "ID", NULL,
-                       "16 to 255 bytes that nobody else uses (default: random)"},
-    [CLI_OPT_VALUE] = {"--value", KIND_TEXT, "TEXT", NULL, "a note that `show` prints"},
-    [CLI_OPT_SHARED] = {"--shared", KIND_FLAG, NULL, NULL,
-                        "take it as a reader, beside others that use --shared"},
-    [CLI_OPT_PERMITS] = {"--permits", KIND_NUMBER, "N", NULL,
-                         "a semaphore: up to N hold it at a time"},
-    [CLI_OPT_ALSO] = {"--also", KIND_NAMES, "NAME", NULL,
-                      "take this lock too, all or none; up to 15 times"},
-    [CLI_OPT_MAX_HOLD] = {"--max-hold", KIND_DURATION, "TIME", NULL,
-                          "call the lock lost after this long (default: never; redlock: 24h)"},
-    [CLI_OPT_QUIET] = {"--quiet", KIND_FLAG, NULL, NULL,
-                       "print errors only, nothing while waiting and renewing"},
-    [CLI_OPT_ON_LOST] = {"--on-lost", KIND_TEXT, "kill|term|warn", NULL,
-                         "stop the command by TERM then KILL (default), by TERM, or not at all"},
-    [CLI_OPT_LEARNER] = {"--learner", KIND_FLAG, NULL, NULL,
-                         "a copy: it gets the whole log and never votes"},
-    [CLI_OPT_FORCE_LOSE_MAJORITY] = {"--force-lose-majority", KIND_FLAG, NULL, NULL,
-                                     "even if the voters that are left have no majority"},
-    [CLI_OPT_OF] = {"--of", KIND_TEXT, "INCARNATION", NULL,
-                    "only this one, so that it can be run again (default: the present one)"},
-    [CLI_OPT_LIVE] = {"--live", KIND_FLAG, NULL, NULL,
-                      "only whether nodes answer, leader or not; for programs that restart nodes"},
-    [CLI_OPT_VERIFY] = {"--verify", KIND_FLAG, NULL, NULL,
-                        "check this file and print what is in it; asks no node"},
-    [CLI_OPT_KEEP] = {"--keep", KIND_NUMBER, "N", NULL,
-                      "FILE is a folder: choose the name, and keep the newest N backups there"},
-    [CLI_OPT_REPLACE] = {"--replace", KIND_FLAG, NULL, NULL,
-                         "put the new file in the place of one that has its name"},
-    [CLI_OPT_MATCH] = {"--match", KIND_TEXT, "GLOB", NULL,
-                       "only names, or keys of Redis, that match"},
-    [CLI_OPT_BY] = {"--by", KIND_TEXT, "wait", NULL, "wait: the locks that were waited for most"},
-    [CLI_OPT_ONCE] = {"--once", KIND_FLAG, NULL, NULL, "print once and end"},
-    [CLI_OPT_LIMIT] = {"--limit", KIND_NUMBER, "N", NULL,
-                       "at most so many (default 1000; top: 10; watch: no limit)"},
-    [CLI_OPT_LOCK] = {"--lock", KIND_TEXT, "NAME", "FENCELOCK_LOCK",
-                      "the lock that fences the key"},
-    [CLI_OPT_TOKEN] = {"--token", KIND_NUMBER, "N", "FENCELOCK_TOKEN", "the token of the grant"},
-    [CLI_OPT_DEFAULT] = {"--default", KIND_TEXT, "TEXT", NULL,
-                         "print this, and end with 0, when there is no such key"},
-    [CLI_OPT_STORE] = {"--store", KIND_TEXT, "HOST:PORT", "FENCELOCK_STORE",
-                       "the storage (default 127.0.0.1:7411)"},
-    [CLI_OPT_CLAIM] = {"--claim", KIND_TEXT, "HOST:PORT", NULL,
-                       "claim at this fencelock-store with the token that was burnt"},
-    [CLI_OPT_NODES] = {"--nodes", KIND_TEXT, "A:P,B:P", "FENCELOCK_NODES",
-                       "the nodes (default 127.0.0.1:7401; redlock: none)"},
-    [CLI_OPT_DISCOVER] = {"--discover", KIND_FLAG, NULL, "FENCELOCK_DISCOVER",
-                          "ask the nodes for all members, go on with these"},
-    [CLI_OPT_TLS] = {"--tls", KIND_FLAG, NULL, "FENCELOCK_TLS", "connect with TLS"},
-    [CLI_OPT_CACERT] = {"--cacert", KIND_TEXT, "FILE", "FENCELOCK_CACERT",
-                        "the CAs to trust (default: those of the system)"},
-    [CLI_OPT_CERT] = {"--cert", KIND_TEXT, "FILE", "FENCELOCK_CERT",
-                      "the client's certificate, for servers that ask for one"},
-    [CLI_OPT_KEY] = {"--key", KIND_TEXT, "FILE", "FENCELOCK_KEY", "the key of --cert"},
-    [CLI_OPT_SNI] = {"--sni", KIND_TEXT, "HOST", "FENCELOCK_SNI",
-                     "the name in the server's certificate, if not its host"},
-    [CLI_OPT_USER] = {"--user", KIND_TEXT, "NAME", "FENCELOCK_USER",
-                      "log in as this user; password: FENCELOCK_PASSWORD"},
-    [CLI_OPT_PASSWORD_FILE] = {"--password-file", KIND_TEXT, "FILE", "FENCELOCK_PASSWORD_FILE",
-                               "its first line is the password"},
-    [CLI_OPT_REDIS_TLS] = {"--redis-tls", KIND_FLAG, NULL, "FENCELOCK_REDIS_TLS",
-                           "TLS to Redis, with --cacert, --cert and --key"},
-    [CLI_OPT_REDIS] = {"--redis", KIND_TEXT, "A:P,B:P", "FENCELOCK_REDIS",
-                       "the Redis servers, the same at all clients"},
-    [CLI_OPT_REDIS_USER] = {"--redis-user", KIND_TEXT, "NAME", "FENCELOCK_REDIS_USER",
-                            "the user; password: FENCELOCK_REDIS_PASSWORD"},
-    [CLI_OPT_REDIS_PASSWORD_FILE] = {"--redis-password-file", KIND_TEXT, "F",
-                                     "FENCELOCK_REDIS_PASSWORD_FILE",
-                                     "its first line is the password"},
-    [CLI_OPT_REDIS_DB] = {"--redis-db", KIND_NUMBER, "N", NULL, "the database (default 0)"},
-    [CLI_OPT_KEY_FORMAT] = {"--key-format", KIND_TEXT, "TEXT", NULL,
-                            "how a name becomes a key, with one %s (default %s)"},
-    [CLI_OPT_MIN_VALIDITY] = {"--min-validity", KIND_DURATION, "TIME", NULL,
-                              "fail when less than this is left of the TTL"},
-    [CLI_OPT_MAX_TTL] = {"--max-ttl", KIND_DURATION, "TIME", NULL,
-                         "the longest TTL of any client (default 30s)"},
-    [CLI_OPT_RESTARTS_ARE_SAFE] = {"--restarts-are-safe", KIND_FLAG, NULL, NULL,
-                                   "the servers keep their keys over a restart"},
-    [CLI_OPT_BUDGET] = {"--budget", KIND_DURATION, "TIME", NULL,
-                        "how long a server may take, at most TTL/20 (default 50ms)"},
-    [CLI_OPT_TOKENS] = {"--tokens", KIND_TEXT, "on|off|writes", NULL,
-                        "runs of this kind only; writes: no claim before the first read"},
-    [CLI_OPT_SEED] = {"--seed", KIND_NUMBER, "N", NULL, "the seed of the first run (default 1)"},
-    [CLI_OPT_RUNS] = {"--runs", KIND_NUMBER, "N", NULL,
-                      "how many runs, each with its seed (default 1)"},
-    [CLI_OPT_SVG] = {"--svg", KIND_TEXT, "FILE", NULL, "draw the first run into this file"},
-    [CLI_OPT_DURATION] = {"--duration", KIND_DURATION, "TIME", NULL,
-                          "watch for this long (default 10s)"},
-    [CLI_OPT_TIMEOUT] = {"--timeout", KIND_DURATION, "TIME", "FENCELOCK_TIMEOUT",
-                         "time limit beyond --wait (default 5s; cluster: 10s)"},
-    [CLI_OPT_JSON] = {"--json", KIND_FLAG, NULL, NULL, "print one JSON value"},
-    [CLI_OPT_NO_COLOR] = {"--no-color", KIND_FLAG, NULL, NULL, "no colours (also: NO_COLOR)"},
-    [CLI_OPT_HELP] = {"--help", KIND_FLAG, NULL, NULL, "this text"},
-    [CLI_OPT_VERSION] = {"--version", KIND_FLAG, NULL, NULL, "the version"},
+static const struct fli_option options[CLI_OPTIONS] = {
+    [CLI_OPT_TTL] = {"ttl", FLI_OPTION_TIME, "TIME",
+                     .help = "the lease, unless renewed (default 10s; renew: as before)"},
+    [CLI_OPT_WAIT] = {"wait", FLI_OPTION_TIME, "TIME",
+                      .help =
+                          "how long to wait (default: run a day, cluster 2m, others not at all)"},
+    [CLI_OPT_OWNER] = {"owner", FLI_OPTION_POINTER, "ID",
+                       .help = "16 to 255 bytes that nobody else uses (default: random)"},
+    [CLI_OPT_VALUE] = {"value", FLI_OPTION_POINTER, "TEXT", .help = "a note that `show` prints"},
+    [CLI_OPT_SHARED] = {"shared", FLI_OPTION_FLAG,
+                        .help = "take it as a reader, beside others that use --shared"},
+    [CLI_OPT_PERMITS] = {"permits", FLI_OPTION_NUMBER, "N",
+                         .help = "a semaphore: up to N hold it at a time"},
+    [CLI_OPT_ALSO] = {"also", FLI_OPTION_POINTER, "NAME",
+                      .help = "take this lock too, all or none; up to 15 times", .many = true},
+    [CLI_OPT_MAX_HOLD] = {"max-hold", FLI_OPTION_TIME, "TIME",
+                          .help =
+                              "call the lock lost after this long (default: never; redlock: 24h)"},
+    [CLI_OPT_QUIET] = {"quiet", FLI_OPTION_FLAG,
+                       .help = "print errors only, nothing while waiting and renewing"},
+    [CLI_OPT_ON_LOST] =
+        {"on-lost", FLI_OPTION_POINTER, "kill|term|warn",
+         .help = "stop the command by TERM then KILL (default), by TERM, or not at all"},
+    [CLI_OPT_LEARNER] = {"learner", FLI_OPTION_FLAG,
+                         .help = "a copy: it gets the whole log and never votes"},
+    [CLI_OPT_FORCE_LOSE_MAJORITY] = {"force-lose-majority", FLI_OPTION_FLAG,
+                                     .help = "even if the voters that are left have no majority"},
+    [CLI_OPT_OF] = {"of", FLI_OPTION_POINTER, "INCARNATION",
+                    .help =
+                        "only this one, so that it can be run again (default: the present one)"},
+    [CLI_OPT_LIVE] =
+        {"live", FLI_OPTION_FLAG,
+         .help = "only whether nodes answer, leader or not; for programs that restart nodes"},
+    [CLI_OPT_VERIFY] = {"verify", FLI_OPTION_FLAG,
+                        .help = "check this file and print what is in it; asks no node"},
+    [CLI_OPT_KEEP] = {"keep", FLI_OPTION_NUMBER, "N",
+                      .help =
+                          "FILE is a folder: choose the name, and keep the newest N backups there"},
+    [CLI_OPT_REPLACE] = {"replace", FLI_OPTION_FLAG,
+                         .help = "put the new file in the place of one that has its name"},
+    [CLI_OPT_MATCH] = {"match", FLI_OPTION_POINTER, "GLOB",
+                       .help = "only names, or keys of Redis, that match"},
+    [CLI_OPT_BY] = {"by", FLI_OPTION_POINTER, "wait",
+                    .help = "wait: the locks that were waited for most"},
+    [CLI_OPT_ONCE] = {"once", FLI_OPTION_FLAG, .help = "print once and end"},
+    [CLI_OPT_LIMIT] = {"limit", FLI_OPTION_NUMBER, "N",
+                       .help = "at most so many (default 1000; top: 10; watch: no limit)"},
+    [CLI_OPT_LOCK] = {"lock", FLI_OPTION_POINTER, "NAME", .help = "the lock that fences the key",
+                      OR_VARIABLE},
+    [CLI_OPT_TOKEN] = {"token", FLI_OPTION_NUMBER, "N", .help = "the token of the grant",
+                       OR_VARIABLE},
+    [CLI_OPT_DEFAULT] = {"default", FLI_OPTION_POINTER, "TEXT",
+                         .help = "print this, and end with 0, when there is no such key"},
+    [CLI_OPT_STORE] = {"store", FLI_OPTION_POINTER, "HOST:PORT",
+                       .help = "the storage (default 127.0.0.1:7411)", OR_VARIABLE},
+    [CLI_OPT_CLAIM] = {"claim", FLI_OPTION_POINTER, "HOST:PORT",
+                       .help = "claim at this fencelock-store with the token that was burnt"},
+    [CLI_OPT_NODES] = {"nodes", FLI_OPTION_POINTER, "A:P,B:P",
+                       .help = "the nodes (default 127.0.0.1:7401; redlock: none)", OR_VARIABLE},
+    [CLI_OPT_DISCOVER] = {"discover", FLI_OPTION_FLAG,
+                          .help = "ask the nodes for all members, go on with these", OR_VARIABLE},
+    [CLI_OPT_TLS] = {"tls", FLI_OPTION_FLAG, .help = "connect with TLS", OR_VARIABLE},
+    [CLI_OPT_CACERT] = {"cacert", FLI_OPTION_POINTER, "FILE",
+                        .help = "the CAs to trust (default: those of the system)", OR_VARIABLE},
+    [CLI_OPT_CERT] = {"cert", FLI_OPTION_POINTER, "FILE",
+                      .help = "the client's certificate, for servers that ask for one",
+                      OR_VARIABLE},
+    [CLI_OPT_KEY] = {"key", FLI_OPTION_POINTER, "FILE", .help = "the key of --cert", OR_VARIABLE},
+    [CLI_OPT_SNI] = {"sni", FLI_OPTION_POINTER, "HOST",
+                     .help = "the name in the server's certificate, if not its host", OR_VARIABLE},
+    [CLI_OPT_USER] = {"user", FLI_OPTION_POINTER, "NAME",
+                      .help = "log in as this user; password: FENCELOCK_PASSWORD", OR_VARIABLE},
+    [CLI_OPT_PASSWORD_FILE] = {"password-file", FLI_OPTION_POINTER, "FILE",
+                               .help = "its first line is the password", OR_VARIABLE},
+    [CLI_OPT_REDIS_TLS] = {"redis-tls", FLI_OPTION_FLAG,
+                           .help = "TLS to Redis, with --cacert, --cert and --key", OR_VARIABLE},
+    [CLI_OPT_REDIS] = {"redis", FLI_OPTION_POINTER, "A:P,B:P",
+                       .help = "the Redis servers, the same at all clients", OR_VARIABLE},
+    [CLI_OPT_REDIS_USER] = {"redis-user", FLI_OPTION_POINTER, "NAME",
+                            .help = "the user; password: FENCELOCK_REDIS_PASSWORD", OR_VARIABLE},
+    [CLI_OPT_REDIS_PASSWORD_FILE] = {"redis-password-file", FLI_OPTION_POINTER, "F",
+                                     .help = "its first line is the password", OR_VARIABLE},
+    [CLI_OPT_REDIS_DB] = {"redis-db", FLI_OPTION_NUMBER, "N", .help = "the database (default 0)"},
+    [CLI_OPT_KEY_FORMAT] = {"key-format", FLI_OPTION_POINTER, "TEXT",
+                            .help = "how a name becomes a key, with one %s (default %s)"},
+    [CLI_OPT_MIN_VALIDITY] = {"min-validity", FLI_OPTION_TIME, "TIME",
+                              .help = "fail when less than this is left of the TTL"},
+    [CLI_OPT_MAX_TTL] = {"max-ttl", FLI_OPTION_TIME, "TIME",
+                         .help = "the longest TTL of any client (default 30s)"},
+    [CLI_OPT_RESTARTS_ARE_SAFE] = {"restarts-are-safe", FLI_OPTION_FLAG,
+                                   .help = "the servers keep their keys over a restart"},
+    [CLI_OPT_BUDGET] = {"budget", FLI_OPTION_TIME, "TIME",
+                        .help = "how long a server may take, at most TTL/20 (default 50ms)"},
+    [CLI_OPT_TOKENS] = {"tokens", FLI_OPTION_POINTER, "on|off|writes",
+                        .help = "runs of this kind only; writes: no claim before the first read"},
+    [CLI_OPT_SEED] = {"seed", FLI_OPTION_NUMBER, "N",
+                      .help = "the seed of the first run (default 1)"},
+    [CLI_OPT_RUNS] = {"runs", FLI_OPTION_NUMBER, "N",
+                      .help = "how many runs, each with its seed (default 1)"},
+    [CLI_OPT_SVG] = {"svg", FLI_OPTION_POINTER, "FILE",
+                     .help = "draw the first run into this file"},
+    [CLI_OPT_DURATION] = {"duration", FLI_OPTION_TIME, "TIME",
+                          .help = "watch for this long (default 10s)"},
+    [CLI_OPT_TIMEOUT] = {"timeout", FLI_OPTION_TIME, "TIME",
+                         .help = "time limit beyond --wait (default 5s; cluster: 10s)",
+                         OR_VARIABLE},
+    [CLI_OPT_JSON] = {"json", FLI_OPTION_FLAG, .help = "print one JSON value"},
+    [CLI_OPT_NO_COLOR] = {"no-color", FLI_OPTION_FLAG, .help = "no colours (also: NO_COLOR)"},
+    [CLI_OPT_HELP] = {"help", FLI_OPTION_FLAG, .help = "this text"},
+    [CLI_OPT_VERSION] = {"version", FLI_OPTION_FLAG, .help = "the version"},
 };
 
 enum cli_exit cli_exit_of(int code)
@@ -224,33 +230,33 @@ static int check_range(struct parse *p, enum cli_option o, const char *value, co
 static int take_value(struct parse *p, enum cli_option o, const char *value, const char *from)
 {
     struct cli_args *a = &p->args;
-    if (options[o].kind == KIND_DURATION && !fli_parse_duration(value, &a->number[o])) {
+    if (options[o].kind == FLI_OPTION_TIME && !fli_parse_duration(value, &a->number[o])) {
         return wrong(p,
                      "%s '%s' is not a time: write 500ms, 5s, 2m, 1h, or a number of milliseconds",
                      from, value);
     }
-    if (options[o].kind == KIND_DURATION && a->number[o] > 0 && a->number[o] < CLI_SHORT_MS &&
+    if (options[o].kind == FLI_OPTION_TIME && a->number[o] > 0 && a->number[o] < CLI_SHORT_MS &&
         value[strspn(value, "0123456789")] == '\0' && a->warning[0] == '\0') {
         snprintf(a->warning, sizeof a->warning,
                  "%s %s is %s milliseconds: write %ss if seconds are meant, or %sms", from, value,
                  value, value, value);
     }
-    if (options[o].kind == KIND_DURATION && a->number[o] > UINT64_MAX / 4) {
+    if (options[o].kind == FLI_OPTION_TIME && a->number[o] > UINT64_MAX / 4) {
         return wrong(p, "%s %s is too long", from, value); /* its end must be a time */
     }
     int rc = check_range(p, o, value, from);
     if (rc != 0) {
         return rc;
     }
-    if (options[o].kind == KIND_NUMBER &&
+    if (options[o].kind == FLI_OPTION_NUMBER &&
         !fli_parse_u64(value, strlen(value), FL_TOKEN_MAX, &a->number[o])) {
         return wrong(p, "%s '%s' is not a whole number, or too large", from, value);
     }
-    if (options[o].kind == KIND_NAMES && a->n_also == FL_NAMES_MAX - 1) {
+    if (options[o].many && a->n_also == FL_NAMES_MAX - 1) {
         return wrong(p, "%s is given more than %u times: ask for fewer locks", from,
                      FL_NAMES_MAX - 1);
     }
-    if (options[o].kind == KIND_NAMES) {
+    if (options[o].many) {
         a->also[a->n_also++] = fl_str(value);
     }
     a->text[o] = value;
@@ -258,20 +264,26 @@ static int take_value(struct parse *p, enum cli_option o, const char *value, con
     return 0;
 }
 
-/* The table as the reader of options wants it. */
-static void make_rows(struct fli_option rows[CLI_OPTIONS])
+/* The name of an option as one writes it, and that of its variable. */
+static const char *written(size_t o, char out[NAME_ROOM])
 {
-    for (int o = 0; o < CLI_OPTIONS; o++) {
-        rows[o] = (struct fli_option){.name = options[o].name + 2,
-                                      .kind = options[o].kind == KIND_FLAG ? FLI_OPTION_FLAG
-                                                                           : FLI_OPTION_POINTER,
-                                      .value = options[o].value,
-                                      .many = options[o].kind == KIND_NAMES};
+    snprintf(out, NAME_ROOM, "--%s", options[o].name);
+    return out;
+}
+
+static const char *variable_of(size_t o, char out[NAME_ROOM])
+{
+    size_t n = (size_t)snprintf(out, NAME_ROOM, "FENCELOCK_");
+    for (const char *c = options[o].name; *c != '\0'; c++) {
+        out[n++] = (char)(*c == '-' ? '_' : *c - 'a' + 'A');
     }
+    out[n] = '\0';
+    return out;
 }
 
 static int take_option(struct parse *p)
 {
+    char from[NAME_ROOM];
     const char *value;
     size_t o;
     if (p->argv[p->at][1] != '-' && strcmp(p->argv[p->at], "-h") != 0) {
@@ -286,11 +298,11 @@ static int take_option(struct parse *p)
                                                      : 0;
         return rc < 0 ? rc : 0;
     }
-    if (options[o].kind != KIND_FLAG) {
-        return take_value(p, (enum cli_option)o, value, options[o].name);
+    if (options[o].kind != FLI_OPTION_FLAG) {
+        return take_value(p, (enum cli_option)o, value, written(o, from));
     }
     p->args.given |= CLI_BIT(o);
-    return value == NULL ? 0 : wrong(p, "%s takes no value", options[o].name);
+    return value == NULL ? 0 : wrong(p, "--%s takes no value", options[o].name);
 }
 
 /* Takes options up to the next word that is none, and returns it; NULL at the end. */
@@ -435,7 +447,7 @@ static int take_args(struct parse *p)
     }
     for (int o = 0; o < CLI_OPTIONS; o++) {
         if (p->reader.seen[o] && (options_of(c) & CLI_BIT(o)) == 0) {
-            return wrong(p, "%s takes no %s; see fencelock %s --help", title(c, name),
+            return wrong(p, "%s takes no --%s; see fencelock %s --help", title(c, name),
                          options[o].name, title(c, name));
         }
     }
@@ -456,14 +468,17 @@ static int take_environment(struct parse *p, const char *(*getenv_fn)(const char
 {
     uint64_t wanted = p->args.command != NULL ? EVERYWHERE | p->args.command->options : 0;
     for (int o = 0; o < CLI_OPTIONS; o++) {
-        const char *name = options[o].environment;
-        if (name == NULL || (wanted & CLI_BIT(o)) == 0 || cli_has(&p->args, (enum cli_option)o)) {
+        char room[NAME_ROOM];
+        if (!options[o].in_environment || (wanted & CLI_BIT(o)) == 0 ||
+            cli_has(&p->args, (enum cli_option)o)) {
             continue;
         }
+        const char *name = variable_of((size_t)o, room);
         const char *value = getenv_fn(name);
         if (value != NULL && value[0] != '\0') {
-            int rc = options[o].kind == KIND_FLAG ? take_flag(p, (enum cli_option)o, value, name)
-                                                  : take_value(p, (enum cli_option)o, value, name);
+            int rc = options[o].kind == FLI_OPTION_FLAG
+                         ? take_flag(p, (enum cli_option)o, value, name)
+                         : take_value(p, (enum cli_option)o, value, name);
             if (rc != 0) {
                 return rc;
             }
@@ -476,16 +491,16 @@ int cli_parse(const struct cli_command *commands, int argc, const char *const *a
               const char *(*getenv_fn)(const char *name), struct cli_args *ret, char *errmsg,
               size_t errmsg_size)
 {
-    struct fli_option rows[CLI_OPTIONS];
-    make_rows(rows);
-    struct parse p = {
-        .commands = commands,
-        .reader = {.table = rows, .n = CLI_OPTIONS, .errmsg = errmsg, .errmsg_size = errmsg_size},
-        .argc = argc,
-        .argv = argv,
-        .at = 1,
-        .errmsg = errmsg,
-        .errmsg_size = errmsg_size};
+    struct parse p = {.commands = commands,
+                      .reader = {.table = options,
+                                 .n = CLI_OPTIONS,
+                                 .errmsg = errmsg,
+                                 .errmsg_size = errmsg_size},
+                      .argc = argc,
+                      .argv = argv,
+                      .at = 1,
+                      .errmsg = errmsg,
+                      .errmsg_size = errmsg_size};
     int rc = take_command(&p);
     if (rc == 0) {
         rc = take_args(&p);
@@ -508,11 +523,11 @@ int cli_parse(const struct cli_command *commands, int argc, const char *const *a
 static void print_option(FILE *f, int o)
 {
     char left[WORD_MAX];
-    snprintf(left, sizeof left, "%s %s", options[o].name,
+    char variable[NAME_ROOM];
+    snprintf(left, sizeof left, "--%s %s", options[o].name,
              options[o].value == NULL ? "" : options[o].value);
-    fprintf(f, "  %-24s %s%s%s\n", left, options[o].help,
-            options[o].environment == NULL ? "" : "; or ",
-            options[o].environment == NULL ? "" : options[o].environment);
+    fprintf(f, "  %-24s %s%s%s\n", left, options[o].help, options[o].in_environment ? "; or " : "",
+            options[o].in_environment ? variable_of((size_t)o, variable) : "");
 }
 
 static void print_command_help(const struct cli_command *c, FILE *f)
