@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "cli/fencelock_common.h"
 #include "client/nodes.h"
 #include "link/link.h"
-#include "wire/resp.h"
 
 #define TIMEOUT_DEFAULT_MS UINT64_C(10000)
 #define WAIT_DEFAULT_MS UINT64_C(120000)
@@ -22,7 +22,6 @@
 #define EVERY_MS 200
 #define SILENCE_MS UINT64_C(2000) /* nobody waits longer without a word */
 #define SAY_EVERY_MS UINT64_C(5000)
-#define REQUEST_MAX 4096u
 #define WORDS_MAX 8u
 #define ERROR_SIZE 512u
 
@@ -47,15 +46,6 @@ static bool is_error(const redisReply *r, const char *word)
     return r->type == REDIS_REPLY_ERROR && strncmp(r->str, word, strlen(word)) == 0;
 }
 
-static int put_words(struct fli_buf *b, const char *const *words, unsigned n)
-{
-    int rc = fli_resp_array(b, n);
-    for (unsigned i = 0; rc == 0 && i < n; i++) {
-        rc = fli_resp_bulk(b, words[i], strlen(words[i]));
-    }
-    return rc;
-}
-
 /* A node that is up and hears no leader explains more than one that is down. */
 static int set_error(struct leader_link *k, int code, const struct fli_node *node, const char *why)
 {
@@ -73,20 +63,13 @@ static int set_error(struct leader_link *k, int code, const struct fli_node *nod
 static int exchange(struct leader_link *k, const struct fli_node *node, const char *const *words,
                     unsigned n, uint64_t until_ms, redisReply **ret)
 {
-    struct fli_buf b;
-    fli_buf_init(&b, REQUEST_MAX);
-    int rc = put_words(&b, words, n);
-    rc = rc != 0 ? rc : fli_link_send(&k->link, b.data, b.len, until_ms);
-    fli_buf_fini(&b);
-    if (rc != 0) {
-        return set_error(k, FL_ENOCONN, node, rc == FL_ELIMIT ? "too long" : k->link.error);
+    int rc = cli_exchange(&k->link, words, n, until_ms, ret);
+    if (rc == 0) {
+        return 0;
     }
-    rc = fli_link_receive(&k->link, until_ms, ret);
-    if (rc != 0) {
-        k->uncertain = true;
-        return set_error(k, rc, node, k->link.error);
-    }
-    return 0;
+    k->uncertain = k->uncertain || (rc != FL_ENOCONN && rc != FL_ELIMIT);
+    return set_error(k, rc == FL_ELIMIT ? FL_ENOCONN : rc, node,
+                     rc == FL_ELIMIT ? "too long" : k->link.error);
 }
 
 /* Asks a node that does not lead who does. */
@@ -227,19 +210,26 @@ static bool read_member(const redisReply *map, struct member *ret)
     return ret->id != 0;
 }
 
-/* Finds the leader first: any node would answer CLUSTER MEMBERS, and only the leader knows all. */
+/* Asks the nodes in turn for the leader, until one knows it. */
+static void prefer_leader(struct leader_link *k, uint64_t until_ms)
+{
+    for (uint32_t i = 0; i < k->n && !k->has_leader; i++) {
+        const struct fli_node *node = &k->nodes[k->next];
+        uint64_t limit_ms = fli_clock_ms() + ATTEMPT_MS;
+        limit_ms = limit_ms < until_ms ? limit_ms : until_ms;
+        if (fli_link_connect(&k->link, &k->tls, node->host, node->port, limit_ms) == 0) {
+            learn_leader(k, node, limit_ms);
+        }
+        fli_link_close(&k->link);
+        k->next = k->has_leader ? k->next : (k->next + 1) % k->n;
+    }
+}
+
+/* Any node would answer CLUSTER MEMBERS, and only the leader knows all. */
 static int ask_members(struct leader_link *k, uint64_t until_ms, redisReply **ret)
 {
     static const char *const words[] = {"CLUSTER", "MEMBERS"};
-    if (!k->has_leader) {
-        const struct fli_node *node = &k->nodes[k->next];
-        if (fli_link_connect(&k->link, &k->tls, node->host, node->port,
-                             fli_clock_ms() + ATTEMPT_MS) == 0) {
-            learn_leader(k, node, fli_clock_ms() + ATTEMPT_MS);
-            fli_link_close(&k->link);
-        }
-        k->next = k->has_leader ? k->next : (k->next + 1) % k->n;
-    }
+    prefer_leader(k, until_ms);
     int rc = ask(k, words, 2, until_ms, ret);
     if (rc == 0 && (*ret)->type != REDIS_REPLY_ARRAY) {
         freeReplyObject(*ret);
@@ -628,20 +618,6 @@ static int show_config(struct leader_link *k, const redisReply *map)
     return CLI_EXIT_DONE;
 }
 
-/* Asks the leader, since followers are a moment behind: a value that was just set must be seen. */
-static void prefer_leader(struct leader_link *k, uint64_t until_ms)
-{
-    for (uint32_t i = 0; i < k->n && !k->has_leader; i++) {
-        uint64_t limit_ms = fli_clock_ms() + ATTEMPT_MS;
-        limit_ms = limit_ms < until_ms ? limit_ms : until_ms;
-        if (fli_link_connect(&k->link, &k->tls, k->nodes[i].host, k->nodes[i].port, limit_ms) ==
-            0) {
-            learn_leader(k, &k->nodes[i], limit_ms);
-        }
-        fli_link_close(&k->link);
-    }
-}
-
 /* SET may be sent again like any other change: twice has the effect of once. */
 static int run_config(struct leader_link *k, uint64_t until_ms)
 {
@@ -653,7 +629,7 @@ static int run_config(struct leader_link *k, uint64_t until_ms)
         cli_complain("write cluster config get [NAME], or cluster config set NAME VALUE");
         return CLI_EXIT_USAGE;
     }
-    if (get) {
+    if (get) { /* followers are a moment behind: a value that was just set must be seen */
         prefer_leader(k, until_ms);
     }
     words[3] = get ? NULL : a->arg[1];

@@ -11,12 +11,10 @@
 #include "face/monitor.h"
 #include "link/link.h"
 #include "machine/glob.h"
-#include "wire/resp.h"
 
 #define DURATION_DEFAULT_MS UINT64_C(10000)
 #define DURATION_MAX_MS UINT64_C(86400000)
 #define KINDS_MAX 256u
-#define REQUEST_MAX 4096u
 #define POLL_MS UINT64_C(200) /* how often the clock is looked at */
 
 struct kind {
@@ -89,16 +87,8 @@ static void count_line(struct check *k, struct fli_slice line)
 static bool send_command(struct fli_link *l, unsigned argc, const char *const *argv,
                          uint64_t until_ms, char *errmsg, size_t size)
 {
-    struct fli_buf out;
     redisReply *r = NULL;
-    fli_buf_init(&out, REQUEST_MAX);
-    int rc = fli_resp_array(&out, argc);
-    for (unsigned i = 0; i < argc; i++) {
-        rc = rc == 0 ? fli_resp_text(&out, argv[i]) : rc;
-    }
-    rc = rc == 0 ? fli_link_send(l, out.data, out.len, until_ms) : rc;
-    rc = rc == 0 ? fli_link_receive(l, until_ms, &r) : rc;
-    fli_buf_fini(&out);
+    int rc = cli_exchange(l, argv, argc, until_ms, &r);
     bool ok = rc == 0 && r->type != REDIS_REPLY_ERROR;
     if (!ok) {
         snprintf(errmsg, size, "%s: %s", argv[0], rc != 0 ? l->error : r->str);

@@ -132,7 +132,7 @@ int cli_run_redlock_acquire(const struct cli_args *a)
 {
     struct fl_redlock_acquire_options options;
     int code = CLI_EXIT_USAGE;
-    if (!cli_redlock_name_ok(a) || !cli_redlock_acquire_options(a, &options)) {
+    if (!cli_name_is_wellformed(a->arg[0]) || !cli_redlock_acquire_options(a, &options)) {
         return code;
     }
     fl_client *tokens = NULL;
@@ -160,7 +160,7 @@ int cli_run_redlock_acquire(const struct cli_args *a)
 static int lock_of(const struct cli_args *a, uint64_t ttl_ms, struct fl_redlock_lock *ret)
 {
     const char *owner = a->arg[1];
-    if (!cli_redlock_name_ok(a)) {
+    if (!cli_name_is_wellformed(a->arg[0])) {
         return CLI_EXIT_USAGE;
     }
     if (strlen(owner) != FL_REDLOCK_VALUE_LEN) {

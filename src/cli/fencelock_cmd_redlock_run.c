@@ -314,7 +314,7 @@ int cli_run_redlock_run(const struct cli_args *a)
     uint64_t most_ms =
         cli_has(a, CLI_OPT_MAX_TTL) ? a->number[CLI_OPT_MAX_TTL] : FL_REDLOCK_MAX_TTL_DEFAULT_MS;
     if (!cli_child_init(&r.child, a, FL_REDLOCK_TTL_DEFAULT_MS, most_ms) ||
-        !cli_redlock_name_ok(a)) {
+        !cli_name_is_wellformed(a->arg[0])) {
         return CLI_EXIT_USAGE;
     }
     if (a->number[CLI_OPT_MAX_HOLD] > FL_REDLOCK_TIME_MAX_MS) {

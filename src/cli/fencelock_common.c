@@ -11,6 +11,9 @@
 #include "base/lines.h"
 #include "client/caller.h"
 #include "client/nodes.h"
+#include "wire/resp.h"
+
+#define REQUEST_MAX ((size_t)64 << 10)
 
 struct cli_style cli_style_of(const struct cli_args *a)
 {
@@ -183,19 +186,30 @@ int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *r
 
 #define PASSWORD_VARIABLE "FENCELOCK_PASSWORD"
 
-int cli_first_line(const char *option, const char *path, char *room, size_t size)
+int cli_password_of(const struct cli_args *a, enum cli_option file, const char *variable,
+                    char *room, size_t size)
 {
     char why[512];
-    if (fli_line_first(path, room, size, why, sizeof why) == 0) {
-        return 0;
+    const char *given = getenv(variable);
+    room[0] = '\0';
+    if (cli_has(a, file)) {
+        if (fli_line_first(a->text[file], room, size, why, sizeof why) != 0) {
+            cli_complain("--%s: %s",
+                         file == CLI_OPT_PASSWORD_FILE ? "password-file" : "redis-password-file",
+                         why);
+            return CLI_EXIT_USAGE;
+        }
+    } else if (given != NULL && strlen(given) >= size) {
+        cli_complain("%s has more than %zu bytes", variable, size - 1);
+        return CLI_EXIT_USAGE;
+    } else if (given != NULL) {
+        (void)snprintf(room, size, "%s", given);
     }
-    cli_complain("%s: %s", option, why);
-    return CLI_EXIT_USAGE;
+    return 0;
 }
 
 int cli_login_of(const struct cli_args *a, struct cli_login *ret)
 {
-    const char *from_environment = getenv(PASSWORD_VARIABLE);
     *ret = (struct cli_login){.user = NULL};
     if (!cli_has(a, CLI_OPT_USER)) {
         if (cli_has(a, CLI_OPT_PASSWORD_FILE)) {
@@ -204,31 +218,44 @@ int cli_login_of(const struct cli_args *a, struct cli_login *ret)
         }
         return 0;
     }
-    if (cli_has(a, CLI_OPT_PASSWORD_FILE)) {
-        int code = cli_first_line("--password-file", a->text[CLI_OPT_PASSWORD_FILE], ret->room,
-                                  sizeof ret->room);
-        if (code != 0) {
-            return code;
-        }
-    } else if (a->password != NULL) {
+    bool in_url = a->password != NULL && !cli_has(a, CLI_OPT_PASSWORD_FILE);
+    int code = 0;
+    if (in_url) {
         (void)snprintf(ret->room, sizeof ret->room, "%s", a->password);
-    } else if (from_environment != NULL && strlen(from_environment) > FL_PASSWORD_MAX) {
-        cli_complain(PASSWORD_VARIABLE " has more than %u bytes", FL_PASSWORD_MAX);
-        return CLI_EXIT_USAGE;
-    } else if (from_environment != NULL) {
-        (void)snprintf(ret->room, sizeof ret->room, "%s", from_environment);
     } else {
+        code = cli_password_of(a, CLI_OPT_PASSWORD_FILE, PASSWORD_VARIABLE, ret->room,
+                               sizeof ret->room);
+    }
+    if (code == 0 && !in_url && !cli_has(a, CLI_OPT_PASSWORD_FILE) &&
+        getenv(PASSWORD_VARIABLE) == NULL) {
         cli_complain("--user needs a password: --password-file FILE, or " PASSWORD_VARIABLE
                      " in the environment");
-        return CLI_EXIT_USAGE;
+        code = CLI_EXIT_USAGE;
     }
-    if (strlen(a->text[CLI_OPT_USER]) < 1 || strlen(a->text[CLI_OPT_USER]) > FL_USER_MAX) {
+    size_t len = strlen(a->text[CLI_OPT_USER]);
+    if (code == 0 && (len < 1 || len > FL_USER_MAX)) {
         cli_complain("--user has 1 to %u bytes", FL_USER_MAX);
-        return CLI_EXIT_USAGE;
+        code = CLI_EXIT_USAGE;
     }
     ret->user = a->text[CLI_OPT_USER];
     ret->password = ret->room;
-    return 0;
+    return code;
+}
+
+int cli_exchange(struct fli_link *l, const char *const *words, unsigned n, uint64_t until_ms,
+                 redisReply **ret)
+{
+    struct fli_buf b;
+    fli_buf_init(&b, REQUEST_MAX);
+    int rc = fli_resp_array(&b, n);
+    for (unsigned i = 0; rc == 0 && i < n; i++) {
+        rc = fli_resp_text(&b, words[i]);
+    }
+    if (rc == 0 && fli_link_send(l, b.data, b.len, until_ms) != 0) {
+        rc = FL_ENOCONN;
+    }
+    fli_buf_fini(&b);
+    return rc != 0 ? rc : fli_link_receive(l, until_ms, ret);
 }
 
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
@@ -372,8 +399,7 @@ bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options)
         return false;
     }
     for (unsigned i = 0; i < a->n_also; i++) {
-        if (a->also[i].len < 1 || a->also[i].len > FL_NAME_MAX) {
-            cli_complain("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, a->also[i].len);
+        if (!cli_name_is_wellformed(a->also[i].data)) {
             return false;
         }
     }
@@ -384,14 +410,24 @@ bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options)
     return true;
 }
 
+bool cli_name_is_wellformed(const char *name)
+{
+    size_t len = strlen(name);
+    if (len < 1 || len > FL_NAME_MAX) {
+        cli_complain("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, len);
+        return false;
+    }
+    return true;
+}
+
 bool cli_lock_is_wellformed(const struct cli_args *a)
 {
-    size_t name_len = strlen(a->arg[0]);
     size_t owner_len = cli_has(a, CLI_OPT_OWNER) ? strlen(a->text[CLI_OPT_OWNER]) : FL_OWNER_MIN;
     size_t value_len = cli_has(a, CLI_OPT_VALUE) ? strlen(a->text[CLI_OPT_VALUE]) : 0;
-    if (name_len < 1 || name_len > FL_NAME_MAX) {
-        cli_complain("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, name_len);
-    } else if (owner_len < FL_OWNER_MIN || owner_len > FL_OWNER_MAX) {
+    if (!cli_name_is_wellformed(a->arg[0])) {
+        return false;
+    }
+    if (owner_len < FL_OWNER_MIN || owner_len > FL_OWNER_MAX) {
         cli_complain("--owner has %u to %u bytes, not %zu: choose one that nobody else uses",
                      FL_OWNER_MIN, FL_OWNER_MAX, owner_len);
     } else if (value_len > FL_VALUE_MAX) {

@@ -7,7 +7,7 @@
 #include "cli/output.h"
 #include "client/nodes.h"
 #include "fencelock/store_client.h"
-#include "link/link_security.h"
+#include "link/link.h"
 
 /* How this run prints. */
 struct cli_style {
@@ -34,8 +34,10 @@ struct cli_login {
     const char *user, *password;
     char room[FL_PASSWORD_MAX + 1];
 };
-/* Reads the first line of a file, a password. 0, or an exit code after a sentence. */
-int cli_first_line(const char *option, const char *path, char *room, size_t size);
+/* Reads a password: the first line of the file of that option, or else the variable; room: "" when
+ * there is neither. 0, or an exit code after a sentence. */
+int cli_password_of(const struct cli_args *a, enum cli_option file, const char *variable,
+                    char *room, size_t size);
 int cli_login_of(const struct cli_args *a, struct cli_login *ret);
 int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *ret);
 
@@ -54,6 +56,13 @@ struct fl_client_options cli_client_options(const struct cli_args *a,
 int cli_security_of(const struct cli_args *a, const struct cli_access *with,
                     struct fli_link_security *ret);
 
+/* Sends a request on an open connection, and reads its answer, for freeReplyObject(). 0;
+ * FL_ENOCONN: not all of it was sent; FL_ELIMIT: it is too long; or a code of fli_link_receive(), and
+ * then it may be done. */
+struct redisReply;
+int cli_exchange(struct fli_link *l, const char *const *words, unsigned n, uint64_t until_ms,
+                 struct redisReply **ret);
+
 /* Makes a client, or a store. NULL: a sentence was printed, and *ret_exit is the exit code. */
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
 fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses, int *ret_exit);
@@ -71,6 +80,9 @@ const char *cli_remedy(const struct cli_args *a, int code, const char *message);
 /* Reads --shared, --permits and --also. The options point into a. False after a sentence on
  * stderr. */
 bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options);
+
+/* Whether it can be the name of a lock. False after a sentence on stderr. */
+bool cli_name_is_wellformed(const char *name);
 
 /* Checks the name, --owner and --value. False after a sentence on stderr. The library refuses these
  * too, but could not say which option is wrong. */
@@ -98,7 +110,6 @@ int cli_discover(struct cli_args *a);
 /* Sends a command that may be sent again to a node that can execute it. 0: *ret is the answer,
  * which is no error, for freeReplyObject(); else the exit code after a sentence. *ret_uncertain:
  * whether an earlier attempt, without an answer, may have done it already. */
-struct redisReply;
 int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned n,
                     struct redisReply **ret, bool *ret_uncertain);
 

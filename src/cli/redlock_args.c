@@ -9,17 +9,8 @@
 
 static int take_password(const struct cli_args *a, struct cli_redlock_options *o)
 {
-    const char *set = getenv(PASSWORD_VARIABLE);
-    int code = 0;
-    if (cli_has(a, CLI_OPT_REDIS_PASSWORD_FILE)) {
-        code = cli_first_line("--redis-password-file", a->text[CLI_OPT_REDIS_PASSWORD_FILE],
-                              o->password, sizeof o->password);
-    } else if (set != NULL && strlen(set) > FL_REDLOCK_CREDENTIAL_MAX) {
-        cli_complain(PASSWORD_VARIABLE " is longer than %u bytes", FL_REDLOCK_CREDENTIAL_MAX);
-        code = CLI_EXIT_USAGE;
-    } else if (set != NULL) {
-        memcpy(o->password, set, strlen(set) + 1);
-    }
+    int code = cli_password_of(a, CLI_OPT_REDIS_PASSWORD_FILE, PASSWORD_VARIABLE, o->password,
+                               sizeof o->password);
     if (code == 0 && o->password[0] != '\0') {
         o->options.login.password = o->password;
     }
@@ -29,6 +20,20 @@ static int take_password(const struct cli_args *a, struct cli_redlock_options *o
         code = CLI_EXIT_USAGE;
     }
     return code;
+}
+
+static uint64_t max_ttl_of(const struct cli_args *a)
+{
+    return cli_has(a, CLI_OPT_MAX_TTL) ? a->number[CLI_OPT_MAX_TTL] : FL_REDLOCK_MAX_TTL_DEFAULT_MS;
+}
+
+static bool is_max_ttl_ok(const struct cli_args *a)
+{
+    bool is = max_ttl_of(a) >= FL_TTL_MIN_MS && max_ttl_of(a) <= FL_REDLOCK_TIME_MAX_MS;
+    if (!is) {
+        cli_complain("--max-ttl is %llu ms to 24h", (unsigned long long)FL_TTL_MIN_MS);
+    }
+    return is;
 }
 
 int cli_redlock_options(const struct cli_args *a, struct cli_redlock_options *ret)
@@ -44,9 +49,7 @@ int cli_redlock_options(const struct cli_args *a, struct cli_redlock_options *re
                      (unsigned long long)a->number[CLI_OPT_REDIS_DB]);
         return CLI_EXIT_USAGE;
     }
-    if (cli_has(a, CLI_OPT_MAX_TTL) && (a->number[CLI_OPT_MAX_TTL] < FL_TTL_MIN_MS ||
-                                        a->number[CLI_OPT_MAX_TTL] > FL_REDLOCK_TIME_MAX_MS)) {
-        cli_complain("--max-ttl is %llu ms to 24h", (unsigned long long)FL_TTL_MIN_MS);
+    if (!is_max_ttl_ok(a)) {
         return CLI_EXIT_USAGE;
     }
     if (cli_has(a, CLI_OPT_BUDGET) &&
@@ -95,12 +98,10 @@ fl_redlock *cli_redlock_create(const struct cli_args *a, struct uv_loop_s *loop,
 bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acquire_options *ret)
 {
     uint64_t ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : FL_REDLOCK_TTL_DEFAULT_MS;
-    uint64_t most_ms =
-        cli_has(a, CLI_OPT_MAX_TTL) ? a->number[CLI_OPT_MAX_TTL] : FL_REDLOCK_MAX_TTL_DEFAULT_MS;
+    uint64_t most_ms = max_ttl_of(a);
     char most[CLI_DURATION_SIZE];
     cli_format_duration(most, most_ms);
-    if (most_ms < FL_TTL_MIN_MS || most_ms > FL_REDLOCK_TIME_MAX_MS) {
-        cli_complain("--max-ttl is %llu ms to 24h", (unsigned long long)FL_TTL_MIN_MS);
+    if (!is_max_ttl_ok(a)) {
         return false;
     }
     if (ttl_ms < FL_TTL_MIN_MS || ttl_ms > most_ms) {
@@ -148,16 +149,6 @@ static const char *remedy(const struct fl_redlock_report *report, int token_resu
         }
     }
     return "See fencelock redlock check";
-}
-
-bool cli_redlock_name_ok(const struct cli_args *a)
-{
-    size_t len = strlen(a->arg[0]);
-    if (len < 1 || len > FL_NAME_MAX) {
-        cli_complain("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, len);
-        return false;
-    }
-    return true;
 }
 
 void cli_redlock_warn_of_nodes(const fl_redlock *r, const struct fl_redlock_report *report)

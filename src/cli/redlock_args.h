@@ -32,9 +32,6 @@ void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
                          const struct fl_redlock_report *report, const fl_client *tokens,
                          int result);
 
-/* False after a sentence: it cannot be the name of a lock. */
-bool cli_redlock_name_ok(const struct cli_args *a);
-
 /* The exit code for a failed call. */
 enum cli_exit cli_redlock_exit_of(int code, enum fl_redlock_cause cause);
 
