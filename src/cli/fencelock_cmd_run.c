@@ -208,14 +208,14 @@ static void turn(struct runner *r)
 {
     uint64_t place;
     uint64_t waiters;
-    uint64_t next_ms = queue_watch_next_ms(&r->queue);
+    uint64_t next_ms = subscription_next_ms(&r->queue.events);
     if (is_place_new(r, &place, &waiters) && r->shown_ms + SHOW_EVERY_MS < next_ms) {
         next_ms = r->shown_ms + SHOW_EVERY_MS;
     }
     struct pollfd p[] = {{.fd = fl_async_fd(r->async), .events = POLLIN},
                          {.fd = r->child.signals.fd, .events = POLLIN},
                          {.fd = r->child.timer_fd, .events = POLLIN},
-                         queue_watch_poll(&r->queue)};
+                         subscription_poll(&r->queue.events)};
     cli_child_wake_at(&r->child, next_ms);
     (void)poll(p, 4, -1);
     cli_child_before(&r->child);

@@ -57,8 +57,8 @@ int cli_security_of(const struct cli_args *a, const struct cli_access *with,
                     struct fli_link_security *ret);
 
 /* Sends a request on an open connection, and reads its answer, for freeReplyObject(). 0;
- * FL_ENOCONN: not all of it was sent; FL_ELIMIT: it is too long; or a code of fli_link_receive(), and
- * then it may be done. */
+ * FL_ENOCONN: not all of it was sent; FL_ELIMIT: it is too long; or a code of fli_link_receive(),
+ * and then it may be done. */
 struct redisReply;
 int cli_exchange(struct fli_link *l, const char *const *words, unsigned n, uint64_t until_ms,
                  struct redisReply **ret);

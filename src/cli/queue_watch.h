@@ -1,7 +1,7 @@
 /* queue_watch.h: the place of a waiter in the queue of its lock, for `fencelock run`.
  *
- * It subscribes to the events of the lock at one of the nodes, asks once who is in the queue
- * (SHOW), and then keeps that list by the events: a thousand waiters ask a thousand times, and not
+ * It subscribes to the events of the lock, asks once who is in the queue (SHOW), and then keeps
+ * that list by the events: a thousand waiters ask a thousand times, and not
  * a thousand times a second. Of an owner the last event decides, so those that the answer had
  * counted already do no harm. After a gap (the connection broke, or the node has skipped events) it
  * begins anew, each time after a longer pause.
@@ -11,13 +11,8 @@
 #ifndef CLI_QUEUE_WATCH_H
 #define CLI_QUEUE_WATCH_H
 
-#include <poll.h>
-
-#include "cli/fencelock_common.h"
-#include "client/place.h"
+#include "cli/subscription.h"
 #include "fencelock/hold.h"
-
-enum queue_step { QUEUE_OFF, QUEUE_RESTS, QUEUE_CONNECTS, QUEUE_ASKS, QUEUE_LISTENS };
 
 struct queue_owner {
     size_t len;
@@ -31,16 +26,7 @@ struct queue_watch {
     void (*on_silence)(void *ctx, int status, const char *error);
     void *ctx;
     /* private */
-    struct fli_link_security security;
-    struct fli_place *places; /* of the nodes */
-    uint32_t n_places, at;
-    struct fli_link link;
-    enum queue_step step;
-    uint64_t until_ms; /* of the step */
-    uint64_t pause_ms; /* before the next connection */
-    struct fli_buf request;
-    size_t sent;
-    bool pinged;              /* and no answer yet */
+    struct subscription events;
     fl_call *showing;         /* who is in the queue */
     bool known;               /* that was answered, and nothing was missed since */
     struct queue_owner *list; /* from the first on */
@@ -54,9 +40,7 @@ int queue_watch_begin(struct queue_watch *w, const struct cli_args *a,
                       const struct cli_access *with);
 void queue_watch_end(struct queue_watch *w); /* ending twice is fine */
 
-/* What to poll for, and until when; then this takes what has come. */
-struct pollfd queue_watch_poll(const struct queue_watch *w);
-uint64_t queue_watch_next_ms(const struct queue_watch *w);
+/* When w->events has something to do (subscription_poll(), subscription_next_ms()). */
 void queue_watch_process(struct queue_watch *w);
 
 /* False: not known. */
