@@ -256,8 +256,8 @@ static void do_due(struct web_client *w)
     case WEB_READY:
         if (!believes(w)) {
             web_note("late", w->number,
-                     "Client %u's lease is over, and it has looked before that. It sends its "
-                     "write.",
+                     "Client %u has looked at its lease before. It does not know that the lease is "
+                     "over, and sends its write.",
                      w->number);
         }
         turn_to(w, WEB_WRITES, 0);
