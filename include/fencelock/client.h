@@ -1,13 +1,29 @@
-/* client.h: taking locks with fencing tokens, from C.
+/* client.h: taking locks with fencing tokens, and holding them, from C.
  *
- *     fl_client *c;
- *     struct fl_grant grant;
- *     if (fl_client_create("10.0.0.1:7401,10.0.0.2:7401,10.0.0.3:7401", NULL, &c) == 0) {
- *         if (fl_acquire(c, fl_str("report"), NULL, &grant) == 0) {
- *             ... claim grant.token at the storage, then read and write with it, and stop when
- *             ... fl_remaining_ms(&grant) is 0
- *         }
+ *     fl_client *c; fl_lock *l; fl_token t;
+ *     fl_open("10.0.0.1:7401,10.0.0.2:7401", NULL, &c);
+ *     if (fl_lock_take(c, "report", &(struct fl_take){.wait_ms = 60000}, &l) == 0) {
+ *         while (more() && fl_lock_token(l, &t) == 0) write_with(t);
+ *         fl_lock_release(l);
  *     }
+ *     fl_close(c);
+ *
+ * The lock is renewed beside the work, and lost in time when that is not possible. The token goes
+ * with each write, and the storage refuses it once a newer holder was there
+ * (fencelock/store_client.h).
+ *
+ * What you may believe. A held lock (fl_lock) is always in one of three states:
+ *
+ *   safe      the last renewal succeeded in time
+ *   jeopardy  no renewal has succeeded for half of the TTL, or one has failed: the lease is
+ *             still yours, but begin nothing that you cannot finish soon
+ *   lost      stop. This is final: every later operation with this lock fails with FL_ENOTHELD
+ *
+ * A lock is always lost here before the service may give it to another holder. Its time is counted
+ * from before the request was sent, on a clock that counts suspension, less a margin, and without
+ * asking the service. Two things can end a lock before its holder knows: an operator's BREAK, and a
+ * clock of this machine that is slower than the leader's by more than a hundredth. The token
+ * protects the data then, as it does when this process is stopped in the middle of a write.
  *
  * Results. 0 means that the call did what it says: the lock is held, renewed, released, and so on.
  * Every other result is negative, and fl_err_class() gives its class:
@@ -26,32 +42,50 @@
  * Time. Each call ends within its timeout (milliseconds; 0 means the client's; above
  * FL_TIMEOUT_MAX_MS it is FL_EINVAL), on a clock that also counts time in which the machine was
  * suspended. Only resolving host names can take longer: give numeric addresses where that matters.
+ * A client that renews resolves them once, before its first lock.
  *
  * Retries. A call asks one node after the other, with growing random pauses, until it has an answer
  * or its time is over. It repeats what may be repeated:
  *
- *   fl_acquire      with the same owner, so it cannot be granted twice. A delayed copy of the
+ *   fl_lock_take    with the same owner, so it cannot be granted twice. A delayed copy of the
  *                   request may still take the lock for this owner after the call has ended; its
  *                   TTL limits that, and fl_settle() prevents it.
  *   fl_renew        yes
- *   fl_release      yes. When an earlier try had no answer and a later one finds nothing to
- *                   release, the result is FL_EUNCERTAIN: the lock is surely not held under this
+ *   fl_release,     yes. When an earlier try had no answer and a later one finds nothing to
+ *   fl_lock_release release, the result is FL_EUNCERTAIN: the lock is surely not held under this
  *                   token any more, but whether this call or the lease's end did it is unknown.
  *   fl_issue_token  yes; it may burn a token, which does no harm
  *   fl_break        no: a second one could break the next holder. FL_EUNCERTAIN.
  *   reading calls   yes
  *
- * fork(). A child may use every handle of this library that it inherits, and destroys its copies.
- * The first call in the child makes the handle the child's: it closes the inherited sockets without
- * a word to the nodes, and makes a new random owner, also where one was given. The parent does not
- * notice. Locks and sessions stay the parent's: in the child they are lost, fl_remaining_ms() is 0,
- * and renewing or releasing them there fails with FL_ENOTHELD (FL_ENOSESSION) and does nothing.
- * A release is known by the handle: another one takes the token for one that the parent has handed
- * over. No other thread may be inside a call of the handle while the process forks, but for those
- * that this library starts. A child that is forked inside a callback must not return from that.
+ * Threads. Any thread may call any function here with any handle, but for this: nobody may use a
+ * handle, a lock or a call that another thread closes, frees, releases or cancels at that time; who
+ * is inside a blocking call of a client that is closed gets FL_EUNCERTAIN, and locks of a closed
+ * client may be used until they are freed. fl_client_error() is of the calling thread.
  *
- * A client belongs to one thread at a time. It starts no thread, installs no signal handler, and
- * keeps at most one connection, an epoll descriptor and a timer open between calls. */
+ * A client that keeps a lock renewed starts one thread, with all signals blocked, which ends in
+ * fl_close(). With options.own_loop it starts none: call fl_process() whenever fl_fd() is readable.
+ *
+ * Callbacks come from that thread, from fl_process(), or from inside a call that blocks, on the
+ * thread that made it; never from inside fl_lock_token() and the like. No lock of the library is
+ * held meanwhile: a callback may call every function but fl_close() of its own client, and may take
+ * any mutex. It must not last, since renewals may wait for it. Who frees or releases a lock, or
+ * cancels a call, waits for a callback of it that is under way on another thread, so must not hold
+ * a mutex that this callback takes.
+ *
+ * fork(). A child may use every handle of this library that it inherits, and closes its copies.
+ * The first call in the child makes the handle the child's, and must have returned before another
+ * thread calls: it closes the inherited sockets without a word to the nodes, and makes a new random
+ * owner, also where one was given. The parent does not notice. Locks and sessions stay the
+ * parent's: in the child they are lost (FL_LOST_INHERITED), without on_change, and releasing them
+ * there fails with FL_ENOTHELD (FL_ENOSESSION) and does nothing else but free them. Calls that were
+ * in progress end without their callbacks. A release is known by the handle: another one takes the
+ * token for one that the parent has handed over. A child that is forked inside a callback must not
+ * return from that.
+ *
+ * Memory. Structs of options are all zero by default; the bytes in `reserved` must stay so. What
+ * the library allocates is reached by pointers and freed by it, and may have more fields in a later
+ * version. */
 #ifndef FENCELOCK_CLIENT_H
 #define FENCELOCK_CLIENT_H
 
@@ -72,59 +106,76 @@ extern "C" {
 #define FL_ATTEMPT_DEFAULT_MS UINT64_C(1000)
 #define FL_NODES_MAX 16u
 #define FL_ADDRESS_MAX 255u
+#define FL_USER_MAX 64u
+#define FL_PASSWORD_MAX 512u
 
 typedef struct fl_client fl_client;
+typedef struct fl_lock fl_lock; /* a lock, or a session, that is held */
 
-/* All zero (or a NULL pointer) means the defaults. */
+/* ---- opening --------------------------------------------------------------------------------- */
+
 struct fl_client_options {
     uint64_t timeout_ms;   /* for calls that give none; FL_TIMEOUT_DEFAULT_MS */
     uint64_t attempt_ms;   /* how long one node may take to connect or to answer before the next
                               one is tried; FL_ATTEMPT_DEFAULT_MS. Doubles after each round. A
                               node whose answer is late is left sooner if another one is found to
                               serve. */
-    struct fl_bytes owner; /* FL_OWNER_MIN to FL_OWNER_MAX bytes; empty: 32 hex digits of 128
-                              random bits. No other client may use the same owner. */
+    struct fl_bytes owner; /* of the locks that name none: FL_OWNER_MIN to FL_OWNER_MAX bytes, which
+                              no other client may use. Taking a lock twice gives the same token
+                              then. Empty: each lock object is a holder of its own. */
     const struct fl_tls_options *tls; /* NULL: without TLS */
     /* The user to log in as, and its password, at most FL_PASSWORD_MAX bytes; copied. NULL for
      * user: no login; a certificate may name the user. Without TLS the password is sent in clear. A
      * wrong password ends a call at once with FL_EDENIED. */
     const char *user, *password;
+    bool own_loop; /* start no thread: fl_process() is called whenever fl_fd() is readable */
+    /* Told of nodes that do not answer, and why; of locks in jeopardy and lost. A callback like the
+     * others. NULL: none. */
+    void (*on_log)(void *arg, const char *text);
+    void *log_arg;
+    uint64_t reserved[8];
 };
-#define FL_USER_MAX 64u
-#define FL_PASSWORD_MAX 512u
 
-/* Checks whether these files and this name can be used, for a message when a create call refuses
- * them. 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. Any thread. */
+/* Checks whether these files and this name can be used, for a message when fl_open() refuses them.
+ * 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. Any thread. */
 FL_API int fl_tls_check(const struct fl_tls_options *options, char *errmsg,
                         size_t errmsg_size) FL_MUST_USE;
 
 /* nodes: 1 to FL_NODES_MAX of HOST:PORT or [IPV6]:PORT, with commas between. Connects to nobody
  * yet. 0; FL_EINVAL (a bad address or option, or files of TLS: see fl_tls_check()); FL_ENOMEM;
- * FL_ESYSTEM (it needs two descriptors, and there are none).
+ * FL_ESYSTEM (it needs two descriptors, and there are none); FL_ENOCONN (own_loop, for which names
+ * are resolved here: none is known). Unless it is 0, *ret is NULL, and every call with that says
+ * FL_EINVAL, so that a program may look at the first lock only.
  *
  * Or one URL, fencelock://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...] (fencelocks://: with TLS), with
  * %XX for bytes of user and password that have a meaning in a URL. Then `options` must name no user
  * and, with fencelock://, no TLS. */
-FL_API int fl_client_create(const char *nodes, const struct fl_client_options *options,
-                            fl_client **ret) FL_MUST_USE;
+FL_API int fl_open(const char *nodes, const struct fl_client_options *options, fl_client **ret);
 
-/* Closes the connection and frees the client. Its locks stay held until released or expired. In a
- * forked child it frees the child's copy. NULL is fine. */
-FL_API void fl_client_destroy(fl_client *c);
+/* Ends the thread, if there is one, and the connections. Calls in progress end without their
+ * callbacks. Locks that were not released or freed are lost (FL_LOST_RELEASED) without a callback;
+ * they stay held until their lease ends, and must still be freed. Not from a callback. NULL is
+ * fine. */
+FL_API void fl_close(fl_client *c);
 
-/* A sentence about the last call's failure; "" after success. Valid until the next call. */
+/* A sentence about the failure of this thread's last call of a client; "" after success. Valid
+ * until this thread's next call. */
 FL_API const char *fl_client_error(const fl_client *c);
 
-/* The owner of acquires whose call names none. Valid as long as the client; in a forked child ask
- * again. */
+/* The owner of locks that name none; random when the options have none. Valid as long as the
+ * client; in a forked child ask again. */
 FL_API struct fl_bytes fl_client_owner(const fl_client *c);
 
 /* The present time in milliseconds, on the clock of all deadlines (CLOCK_BOOTTIME). Any thread. */
 FL_API uint64_t fl_now_ms(void);
 
-/* ---- holding a lock -------------------------------------------------------------------------- */
+/* With own_loop: wait until fl_fd() is readable, then call fl_process(), which does what is due and
+ * calls back. In a forked child ask for the descriptor again, and watch it there with a loop of the
+ * child's own (libuv: after uv_loop_fork()). Without own_loop they are not needed. */
+FL_API int fl_fd(const fl_client *c);
+FL_API void fl_process(fl_client *c);
 
-struct fl_session;
+/* ---- taking and holding a lock --------------------------------------------------------------- */
 
 enum fl_mode {
     FL_MODE_EXCLUSIVE, /* alone */
@@ -132,66 +183,128 @@ enum fl_mode {
     FL_MODE_PERMITS,   /* as one of that many holders; in answers only, requests set permits */
 };
 
-struct fl_acquire_options {
-    uint64_t ttl_ms;             /* FL_TTL_MIN_MS to FL_TTL_MAX_MS; 0: FL_TTL_DEFAULT_MS */
+enum fl_hold_state { FL_HOLD_SAFE, FL_HOLD_JEOPARDY, FL_HOLD_LOST };
+
+enum fl_lost_reason {
+    FL_LOST_NOT,       /* it is not lost */
+    FL_LOST_DEADLINE,  /* no renewal succeeded in time */
+    FL_LOST_TAKEN,     /* the service says that it is no longer held under this token */
+    FL_LOST_MAX_HOLD,  /* max_hold_ms has passed */
+    FL_LOST_RELEASED,  /* released, or given up by the end of its client or session */
+    FL_LOST_INHERITED, /* it is held by the process that forked this one, and not by this one */
+};
+
+struct fl_take {
+    /* FL_TTL_MIN_MS to FL_TTL_MAX_MS. 0: FL_TTL_DEFAULT_MS, and the lock is held under a session
+     * that such locks of this client share: one renewal serves them all. A lock with a TTL, an
+     * owner, a mode, permits, or further names has a lease of its own, which is renewed at some
+     * moment of the second sixth of its TTL. */
+    uint64_t ttl_ms;
     uint64_t wait_ms;            /* how long to queue for the lock, at most FL_WAIT_MAX_MS; 0: do
-                                   not wait */
+                                    not wait */
     uint64_t timeout_ms;         /* beyond wait_ms; 0: the client's */
-    struct fl_bytes owner;       /* empty: the client's */
+    struct fl_bytes name;        /* when the name that is given is NULL: it may have zero bytes */
+    struct fl_bytes owner;       /* FL_OWNER_MIN to FL_OWNER_MAX bytes; empty: see the client's */
     struct fl_bytes value;       /* at most FL_VALUE_MAX bytes, which SHOW shows to everybody */
-    struct fl_session *session;  /* the session that is to hold the lock: ttl_ms and owner must be
-                                   unset, and the grant lasts as long as the session. A long wait
-                                   renews the session on the way. NULL: none */
+    fl_lock *session;            /* the session that is to hold the lock: ttl_ms and owner must be
+                                    unset, and the lock lasts as long as the session. NULL: none */
     enum fl_mode mode;           /* FL_MODE_EXCLUSIVE or FL_MODE_SHARED. Tokens order grants, not
-                                   the holders of a shared lock: write only under exclusive
-                                   ones */
+                                    the holders of a shared lock: write only under exclusive
+                                    ones */
     uint64_t permits;            /* 1 to FL_PERMITS_MAX: a semaphore with so many holders at a
-                                   time, not together with FL_MODE_SHARED; 0: no semaphore */
+                                    time, not together with FL_MODE_SHARED; 0: no semaphore */
     const struct fl_bytes *also; /* further locks, at most FL_NAMES_MAX - 1, all different: all
                                     are taken or none, exclusively, under one token, which is a
-                                    token of each. Renewing or releasing any one does so for
-                                    all. */
+                                    token of each */
     size_t also_len;
+    bool alone;           /* a lease of its own in any case */
+    bool unrenewed;       /* it is held for one TTL: no thread is started */
+    uint64_t max_hold_ms; /* lost this long after it was requested, renewed or not; 0: no limit */
+    uint64_t reserve_ms;  /* lost this long before the deadline, which leaves time to stop the work
+                             that relies on it; at most half of the TTL */
+    /* Called once for each change of state; when several came while it was called, with the last.
+     * See "Callbacks" above. */
+    void (*on_change)(void *arg, fl_lock *lock, enum fl_hold_state state);
+    void *arg;
+    uint64_t reserved[8];
 };
 
-struct fl_grant {
-    fl_token token;
-    uint64_t ttl_ms;
-    uint64_t deadline_ms; /* on fl_now_ms()'s clock: from then on do not believe that you hold the
-                             lock. Counted from before the request was sent, less ttl/100 + 2
-                             ms. */
-    uint64_t process;     /* the library's, and 0 in a grant that you make yourself */
-};
+/* Takes the lock, or queues for it for up to wait_ms, and keeps it renewed. NULL: the defaults. 0
+ * and *ret, which is ended by fl_lock_release() or fl_lock_free(). FL_ENOTHELD (another owner held
+ * it for as long as we waited); FL_EDEADLOCK, FL_ELIMIT, FL_EINVAL, FL_ENOLEADER, FL_ENOCONN,
+ * FL_EBUSY; FL_ENOSESSION (the session is over, and its locks with it); FL_EMISMATCH (it is in use
+ * with another number of permits, or this owner holds or awaits it in another mode); FL_ESYSTEM (no
+ * thread can be started); FL_EUNCERTAIN. */
+FL_API int fl_lock_take(fl_client *c, const char *name, const struct fl_take *options,
+                        fl_lock **ret) FL_MUST_USE;
 
-/* How long you may still believe in the grant; 0 when it is over, and in a process that was forked
- * after it was granted. Any thread. */
-FL_API uint64_t fl_remaining_ms(const struct fl_grant *grant);
+/* The token to send with an operation now. 0; FL_ENOTHELD when the lock is lost. FL_TOKEN_NONE for
+ * a session. */
+FL_API int fl_lock_token(fl_lock *lock, fl_token *ret) FL_MUST_USE;
 
-/* Takes the lock, or queues for it for up to options->wait_ms. NULL options: the defaults. 0 and
- * *ret; FL_ENOTHELD (another owner held it for as long as we waited); FL_EDEADLOCK, FL_ELIMIT,
- * FL_EINVAL, FL_ENOLEADER, FL_ENOCONN, FL_EBUSY; FL_EMISMATCH (it is in use with another number of
- * permits, or this owner holds or awaits it in another mode); FL_EUNCERTAIN. An owner that holds
- * the lock already gets the same token again. */
-FL_API int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_options *options,
-                      struct fl_grant *ret) FL_MUST_USE;
+FL_API enum fl_hold_state fl_lock_state(fl_lock *lock);
+FL_API enum fl_lost_reason fl_lock_reason(fl_lock *lock);
+FL_API uint64_t fl_lock_remaining_ms(fl_lock *lock); /* 0 when lost */
+/* The time, on fl_now_ms()'s clock, when it is lost unless it is renewed before. */
+FL_API uint64_t fl_lock_deadline_ms(fl_lock *lock);
+FL_API uint64_t fl_lock_ttl_ms(const fl_lock *lock);
+/* The token of its grant, lost or not: for a log, never for a write. */
+FL_API fl_token fl_lock_granted(const fl_lock *lock);
+/* Its name; of a session, its owner. Valid until it is freed. */
+FL_API struct fl_bytes fl_lock_name(const fl_lock *lock);
 
-/* After an fl_acquire() that ended with FL_EUNCERTAIN, for a program that does not want the lock
+/* "safe", "jeopardy", "lost"; a sentence for the reason. Never NULL. */
+FL_API const char *fl_hold_state_name(enum fl_hold_state state);
+FL_API const char *fl_lost_reason_text(enum fl_lost_reason reason);
+
+/* Releases the lock, or closes the session with all its locks, and frees it, whatever the result.
+ * May be called for one that is lost: what another holder has is not released. 0; FL_ENOTHELD (it
+ * was not held any more; FL_ENOSESSION for a session); FL_EUNCERTAIN, see above; others as
+ * fl_lock_take(): it ends with its lease. A program that ends has no use for the result. */
+FL_API int fl_lock_release(fl_lock *lock);
+FL_API int fl_lock_release_within(fl_lock *lock, uint64_t timeout_ms) FL_MUST_USE;
+
+/* Stops renewing, and frees. Does not release the lock: it ends with its lease, and the locks of a
+ * session with that. NULL is fine. */
+FL_API void fl_lock_free(fl_lock *lock);
+
+/* After an fl_lock_take() that ended with FL_EUNCERTAIN, for a program that does not want the lock
  * any more: sees to it that no attempt of this owner holds the lock, waits for it, or takes it
- * later. options: those of the acquire. 0: that is so; other results as fl_acquire(): it may still
- * be held until its TTL is over. It releases what this owner holds. A client that is destroyed
- * settles nothing by itself. */
-FL_API int fl_settle(fl_client *c, struct fl_bytes name, const struct fl_acquire_options *options,
+ * later. options: those of the take, which must name the owner or a session. 0: that is so; other
+ * results as fl_lock_take(): it may still be held until its TTL is over. It releases what this
+ * owner holds. A client that is closed settles nothing by itself. */
+FL_API int fl_settle(fl_client *c, const char *name, const struct fl_take *options,
                      uint64_t timeout_ms) FL_MUST_USE;
 
-/* Makes the lease last grant->ttl_ms from now on, and sets grant->deadline_ms. With a ttl_ms of 0
- * the lease lasts its old TTL, and deadline_ms becomes 0, since that TTL is unknown here. 0;
- * FL_ENOTHELD (lost; the grant's deadline becomes 0); others as fl_acquire(), and the grant is
- * unchanged. */
-FL_API int fl_renew(fl_client *c, struct fl_bytes name, struct fl_grant *grant,
-                    uint64_t timeout_ms) FL_MUST_USE;
+struct fl_session_options {
+    uint64_t ttl_ms;       /* FL_TTL_MIN_MS to FL_TTL_MAX_MS; 0: FL_TTL_DEFAULT_MS */
+    uint64_t lockdelay_ms; /* how long its locks stay unavailable after it expired; at most
+                              FL_LOCKDELAY_MAX_MS */
+    uint64_t timeout_ms;
+    struct fl_bytes owner; /* empty: 32 hex digits of 128 random bits, new for each session */
+    struct fl_bytes label; /* at most FL_LABEL_MAX bytes, for people */
+    uint64_t max_hold_ms, reserve_ms; /* as in struct fl_take, and what follows */
+    void (*on_change)(void *arg, fl_lock *session, enum fl_hold_state state);
+    void *arg;
+    uint64_t reserved[8];
+};
+
+/* Opens a session, a lease under which many locks may be held (fl_take.session), and keeps it
+ * renewed. NULL: the defaults. With the owner of a live session it renews that one. 0; FL_ELIMIT,
+ * FL_EINVAL, and others as fl_lock_take(). */
+FL_API int fl_session_open(fl_client *c, const struct fl_session_options *options,
+                           fl_lock **ret) FL_MUST_USE;
+
+/* ---- tokens that others hold ----------------------------------------------------------------- */
+
+/* Makes the lease last ttl_ms from now on, 0: its old TTL. *ret_deadline_ms (may be NULL) is when
+ * it must not be believed in any more, 0 when its TTL is not known here. 0; FL_ENOTHELD; others as
+ * fl_lock_take(). */
+FL_API int fl_renew(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms,
+                    uint64_t timeout_ms, uint64_t *ret_deadline_ms) FL_MUST_USE;
 
 /* Releases the lock. 0; FL_ENOTHELD (it was not held under this token); FL_EUNCERTAIN, see above;
- * others as fl_acquire(). */
+ * others as fl_lock_take(). */
 FL_API int fl_release(fl_client *c, struct fl_bytes name, fl_token token,
                       uint64_t timeout_ms) FL_MUST_USE;
 
@@ -218,42 +331,6 @@ FL_API int fl_issue_token_from(void *ctx, struct fl_bytes name, uint64_t timeout
 FL_API int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
                     fl_token *ret_burnt) FL_MUST_USE;
 
-/* ---- sessions -------------------------------------------------------------------------------- */
-
-/* A lease on the client's own liveness, under which it may hold many locks: one renewal serves them
- * all, and they end with it. */
-struct fl_session {
-    char owner[FL_OWNER_MAX];
-    size_t owner_len;
-    uint64_t ttl_ms;
-    uint64_t deadline_ms; /* of the session: from then on do not believe in it or its locks */
-    uint64_t process;     /* as in struct fl_grant */
-};
-
-struct fl_session_options {
-    uint64_t ttl_ms;       /* FL_TTL_MIN_MS to FL_TTL_MAX_MS; 0: FL_TTL_DEFAULT_MS */
-    uint64_t lockdelay_ms; /* how long its locks stay unavailable after it expired; at most
-                              FL_LOCKDELAY_MAX_MS */
-    uint64_t timeout_ms;
-    struct fl_bytes owner; /* empty: 32 hex digits of 128 random bits, new for each session */
-    struct fl_bytes label; /* at most FL_LABEL_MAX bytes, for people */
-};
-
-/* Opens a session; NULL options: the defaults. With the owner of a live session it renews that one.
- * 0; FL_ELIMIT, FL_EINVAL, and others as fl_acquire(). */
-FL_API int fl_session_open(fl_client *c, const struct fl_session_options *options,
-                           struct fl_session *ret) FL_MUST_USE;
-
-/* Makes the session last its TTL from now on. 0; FL_ENOSESSION (it has ended, and all its locks
- * with it; the deadline becomes 0); others as fl_renew(). */
-FL_API int fl_session_renew(fl_client *c, struct fl_session *session,
-                            uint64_t timeout_ms) FL_MUST_USE;
-
-/* Ends the session: releases its locks and gives up its waits. 0; FL_ENOSESSION; FL_EUNCERTAIN as
- * fl_release(). The deadline becomes 0 whatever the result. */
-FL_API int fl_session_close(fl_client *c, struct fl_session *session,
-                            uint64_t timeout_ms) FL_MUST_USE;
-
 /* The list owns the bytes. */
 struct fl_session_info {
     struct fl_bytes owner;
@@ -266,7 +343,7 @@ struct fl_session_info {
 };
 
 struct fl_session_list {
-    const struct fl_session_info *sessions;
+    const struct fl_session_info *const *sessions;
     size_t len;
     struct fl_bytes cursor; /* of the next page; empty at the end */
 };
@@ -319,13 +396,13 @@ struct fl_lock_info {
     uint64_t age_ms;      /* since the grant */
     uint64_t ttl_left_ms; /* of the lease, or of the lock-delay */
     uint64_t waiters;
-    const struct fl_waiter *queue; /* the next one first; fl_show() only */
+    const struct fl_waiter *const *queue; /* the next one first; fl_show() only */
     size_t queue_len;
     enum fl_mode mode; /* meaningless when nobody holds it */
     uint64_t permits;
     uint64_t holders;
-    uint64_t together;               /* number of locks of this grant */
-    const struct fl_holder *held_by; /* oldest first; fl_show() only */
+    uint64_t together;                      /* number of locks of this grant */
+    const struct fl_holder *const *held_by; /* oldest first; fl_show() only */
     size_t held_by_len;
     /* From fl_busiest() only, which fills in these fields and the name. */
     uint64_t waited_ms;      /* by all waiters together; never too small */
@@ -339,7 +416,7 @@ struct fl_lock_info {
 };
 
 struct fl_lock_list {
-    const struct fl_lock_info *locks;
+    const struct fl_lock_info *const *locks;
     size_t len;
     struct fl_bytes cursor; /* of the next page; empty at the end */
 };
@@ -384,10 +461,10 @@ FL_API size_t fl_client_nodes(const fl_client *c);                   /* the numb
                                                                         given */
 FL_API const char *fl_client_node(const fl_client *c, size_t index); /* its address, as given */
 
-/* Asks this node and no other. 0; FL_ENOCONN, FL_ETIMEOUT, FL_EPROTO, FL_EINVAL (no such node, or a
- * timeout above FL_TIMEOUT_MAX_MS). */
-FL_API int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms,
-                       struct fl_node_status *ret) FL_MUST_USE;
+/* Asks this node and no other. size: sizeof *ret, as the program was compiled. 0; FL_ENOCONN,
+ * FL_ETIMEOUT, FL_EPROTO, FL_EINVAL (no such node, or a timeout above FL_TIMEOUT_MAX_MS). */
+FL_API int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_status *ret,
+                       size_t size) FL_MUST_USE;
 
 /* Takes a backup of one node's state (docs/operations/backup.md), without delaying other clients,
  * and gives its bytes to `sink` in order. If the sink returns anything but 0, that ends the backup
@@ -397,6 +474,49 @@ FL_API int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms,
  * (no such node, or it failed there: fl_client_error() says why). */
 FL_API int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
                      int (*sink)(void *arg, const void *data, size_t len), void *arg) FL_MUST_USE;
+
+/* ---- calls that call back --------------------------------------------------------------------
+ *
+ * They return at once. 0: done() is called exactly once, unless the call is cancelled or the client
+ * is closed; see "Callbacks" above. After another result it is not called. ret_call may be NULL. */
+
+typedef struct fl_call fl_call; /* a call in progress; invalid once its callback has returned */
+
+/* How a call ended; valid in the callback only. What is not said is 0 or NULL. */
+struct fl_result {
+    int status;
+    const char *error; /* a sentence; "" after success */
+    fl_lock *lock;     /* the callback's: it must be ended */
+    fl_token token;    /* of the lock; or issued */
+    uint64_t deadline_ms;
+    struct fl_lock_list *locks; /* the library's, as is what follows */
+    struct fl_session_list *sessions;
+};
+typedef void (*fl_done)(void *arg, const struct fl_result *result);
+
+FL_API int fl_lock_take_start(fl_client *c, const char *name, const struct fl_take *options,
+                              fl_done done, void *arg, fl_call **ret_call) FL_MUST_USE;
+FL_API int fl_session_open_start(fl_client *c, const struct fl_session_options *options,
+                                 fl_done done, void *arg, fl_call **ret_call) FL_MUST_USE;
+/* The lock is ended and freed at once, whatever the result; done may be NULL. */
+FL_API int fl_lock_release_start(fl_lock *lock, uint64_t timeout_ms, fl_done done,
+                                 void *arg) FL_MUST_USE;
+FL_API int fl_check_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
+                          fl_done done, void *arg, fl_call **ret_call) FL_MUST_USE;
+FL_API int fl_issue_token_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
+                                fl_done done, void *arg, fl_call **ret_call) FL_MUST_USE;
+FL_API int fl_show_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
+                         void *arg, fl_call **ret_call) FL_MUST_USE;
+FL_API int fl_locks_start(fl_client *c, struct fl_bytes match, struct fl_bytes cursor,
+                          uint64_t count, uint64_t timeout_ms, fl_done done, void *arg,
+                          fl_call **ret_call) FL_MUST_USE;
+FL_API int fl_sessions_start(fl_client *c, struct fl_bytes cursor, uint64_t count,
+                             uint64_t timeout_ms, fl_done done, void *arg,
+                             fl_call **ret_call) FL_MUST_USE;
+
+/* Ends a call without its callback; not from inside that. A wait is given up; a lock that was just
+ * granted is released; a request that was sent may have been done. */
+FL_API void fl_call_cancel(fl_call *call);
 
 #ifdef __cplusplus
 }

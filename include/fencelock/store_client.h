@@ -11,13 +11,14 @@
  * release fails, the same owner or session acquires the same token again, which is not a new one.
  *
  * Results as in client.h; FL_ESTALE, FL_EWRONGLOCK and FL_ENOTOKEN are the storage's refusals.
- * `ret_mark` may be NULL; it gets the mark with FL_ESTALE, and is unchanged otherwise. One thread
- * at a time for each handle. A forked child may use a handle that it inherits: it connects anew,
- * and the parent's connection is not touched (fork() in client.h). */
+ * `ret_mark` may be NULL; it gets the mark with FL_ESTALE, and is unchanged otherwise. Threads may
+ * share a handle; fl_store_error() is of the calling thread's last call. A forked child may use a
+ * handle that it inherits: it connects anew, and the parent's connection is not touched (fork() in
+ * client.h). */
 #ifndef FENCELOCK_STORE_CLIENT_H
 #define FENCELOCK_STORE_CLIENT_H
 
-#include "fencelock/hold.h"
+#include "fencelock/client.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -89,13 +90,13 @@ FL_API int fl_store_backup(fl_store *s, uint64_t timeout_ms,
  * when the lock is lost, so that no operation is begun under it any more. */
 FL_API int fl_lock_fencing(fl_lock *lock, struct fl_fencing *ret) FL_MUST_USE;
 
-/* fl_acquire() and then fl_store_claim() for each of the names, so that no earlier holder can write
- * any more: the order that loses no update. When a claim fails, the lock is released, and
+/* fl_lock_take() and then fl_store_claim() for each of the names, so that no earlier holder can
+ * write any more: the order that loses no update. When a claim fails, the lock is released, and
  * *ret_store_failed (may be NULL) is true: fl_store_error() says why. Results of both; FL_ENOTHELD
  * also when the lease has run out during the claims. timeout_ms: of a claim. */
-FL_API int fl_acquire_claimed(fl_client *c, fl_store *s, struct fl_bytes name,
-                              const struct fl_acquire_options *options, uint64_t timeout_ms,
-                              bool *ret_store_failed, struct fl_grant *ret) FL_MUST_USE;
+FL_API int fl_lock_take_claimed(fl_client *c, fl_store *s, const char *name,
+                                const struct fl_take *options, uint64_t timeout_ms,
+                                bool *ret_store_failed, fl_lock **ret) FL_MUST_USE;
 
 #ifdef __cplusplus
 }

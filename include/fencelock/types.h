@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define FL_VERSION "0.1.0"
+#define FENCELOCK_VERSION "0.1.0"
 
 #if defined(__GNUC__)
 #define FL_API __attribute__((visibility("default")))
@@ -99,6 +99,10 @@ enum fl_err {
 };
 
 enum fl_err_class { FL_CLASS_OK, FL_CLASS_REFUSED, FL_CLASS_UNKNOWN, FL_CLASS_FAULT };
+
+/* The version of the library that the program runs with; FENCELOCK_VERSION is that of the headers
+ * that it was compiled with. Any thread. */
+FL_API const char *fl_version(void);
 
 /* The class of a code; an unknown code counts as a fault. Any thread. */
 FL_API enum fl_err_class fl_err_class(int code);

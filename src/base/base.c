@@ -113,6 +113,11 @@ enum fl_err_class fl_err_class(int code)
     }
 }
 
+const char *fl_version(void)
+{
+    return FENCELOCK_VERSION;
+}
+
 const char *fl_strerror(int code)
 {
     switch (code) {

@@ -203,7 +203,7 @@ static int run(const struct cli_args *a)
     int code;
     fl_client *c = cli_client_create(a, &code);
     code = c != NULL ? a->command->ask(a, c) : code;
-    fl_client_destroy(c);
+    fl_close(c);
     return code;
 }
 
@@ -237,7 +237,7 @@ int main(int argc, char **argv)
     if (cli_has(&args, CLI_OPT_HELP)) {
         cli_print_help(commands, args.command, stdout);
     } else if (cli_has(&args, CLI_OPT_VERSION)) {
-        puts("fencelock " FL_VERSION);
+        puts("fencelock " FENCELOCK_VERSION);
     } else {
         code = cli_has(&args, CLI_OPT_DISCOVER) ? cli_discover(&args) : CLI_EXIT_DONE;
         code = code != CLI_EXIT_DONE ? code : run(&args);

@@ -34,7 +34,7 @@ static size_t leader_of(fl_client *c)
     struct fl_node_status s;
     size_t n = fl_client_nodes(c);
     for (size_t i = 0; i < n; i++) {
-        if (fl_node_ask(c, i, STATUS_MS, &s) == 0 && strcmp(s.role, "leader") == 0) {
+        if (fl_node_ask(c, i, STATUS_MS, &s, sizeof s) == 0 && strcmp(s.role, "leader") == 0) {
             return i;
         }
     }
@@ -175,6 +175,6 @@ int cli_run_backup(const struct cli_args *a)
         return code;
     }
     code = backup_job_run(&c.job);
-    fl_client_destroy(c.client);
+    fl_close(c.client);
     return code;
 }

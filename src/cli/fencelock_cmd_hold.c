@@ -39,24 +39,24 @@ static int print_yes_or_no(const struct cli_args *a, const char *key, bool yes, 
 
 /* ---- acquire --------------------------------------------------------------------------------- */
 
-static void show_grant(const struct cli_args *a, struct fl_bytes owner,
-                       const struct fl_grant *grant)
+static void show_grant(const struct cli_args *a, struct fl_bytes owner, fl_lock *lock)
 {
     struct cli_style style = cli_style_of(a);
-    uint64_t valid_ms = fl_remaining_ms(grant);
+    uint64_t valid_ms = fl_lock_remaining_ms(lock);
+    fl_token token = fl_lock_granted(lock);
     if (style.json) {
         struct fli_json j = cli_json_begin();
         fli_json_bool(&j, "acquired", true);
         fli_json_bytes(&j, "name", cli_name_of(a));
-        fli_json_u64(&j, "token", grant->token);
+        fli_json_u64(&j, "token", token);
         fli_json_bytes(&j, "owner", owner);
-        fli_json_u64(&j, "ttl_ms", grant->ttl_ms);
+        fli_json_u64(&j, "ttl_ms", fl_lock_ttl_ms(lock));
         fli_json_u64(&j, "valid_ms", valid_ms);
         cli_json_print(&j, stdout);
         return;
     }
     if (!style.terminal) {
-        printf("%" PRIu64 "\n", grant->token);
+        printf("%" PRIu64 "\n", token);
         return;
     }
     char valid[CLI_DURATION_SIZE];
@@ -64,8 +64,8 @@ static void show_grant(const struct cli_args *a, struct fl_bytes owner,
     cli_print_safe(stdout, cli_name_of(a));
     printf(": %sacquired%s, token %s%" PRIu64 "%s, valid for %s, owner ",
            cli_colour_on(CLI_GREEN, style.colours), cli_colour_off(CLI_GREEN, style.colours),
-           cli_colour_on(CLI_BOLD, style.colours), grant->token,
-           cli_colour_off(CLI_BOLD, style.colours), valid);
+           cli_colour_on(CLI_BOLD, style.colours), token, cli_colour_off(CLI_BOLD, style.colours),
+           valid);
     cli_print_safe(stdout, owner);
     putchar('\n');
 }
@@ -122,17 +122,19 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
 
 /* A signal ends it by that signal, and then nobody is left holding the lock; but an owner that was
  * named may have held it before, and can ask again. */
-static int acquire(const struct cli_args *a, fl_client *c, const struct fl_acquire_options *options,
+static int acquire(const struct cli_args *a, fl_client *c, const struct fl_take *options,
                    struct cli_signals *signals)
 {
-    struct fl_grant grant;
+    fl_lock *lock = NULL;
     fli_client_stop_at(c, signals->fd);
-    int rc = fl_acquire(c, cli_name_of(a), options, &grant);
+    int rc = fl_lock_take(c, a->arg[0], options, &lock);
     int signal = cli_signals_next(signals);
     if (signal == 0 && rc == 0) {
-        show_grant(a, options->owner, &grant);
+        show_grant(a, options->owner, lock);
+        fl_lock_free(lock);
         return CLI_EXIT_DONE;
     }
+    fl_lock_free(lock);
     if (signal == 0) {
         return not_acquired(a, rc, fl_client_error(c), options->owner);
     }
@@ -147,11 +149,12 @@ int cli_run_acquire(const struct cli_args *a, fl_client *c)
 {
     struct fl_bytes owner =
         cli_has(a, CLI_OPT_OWNER) ? fl_str(a->text[CLI_OPT_OWNER]) : fl_client_owner(c);
-    struct fl_acquire_options options = {
+    struct fl_take options = {
         .ttl_ms = a->number[CLI_OPT_TTL],
         .wait_ms = a->number[CLI_OPT_WAIT],
         .owner = owner,
         .value = fl_str(a->text[CLI_OPT_VALUE]),
+        .unrenewed = true,
     };
     if (!cli_lock_is_wellformed(a) || !cli_mode_of(a, &options)) {
         return CLI_EXIT_USAGE;
@@ -188,8 +191,7 @@ static int run_yes_or_no(const struct cli_args *a, fl_client *c, const char *key
 
 static int call_renew(fl_client *c, const struct cli_args *a, fl_token token)
 {
-    struct fl_grant grant = {.token = token, .ttl_ms = a->number[CLI_OPT_TTL]};
-    return fl_renew(c, cli_name_of(a), &grant, 0);
+    return fl_renew(c, cli_name_of(a), token, a->number[CLI_OPT_TTL], 0, NULL);
 }
 
 int cli_run_renew(const struct cli_args *a, fl_client *c)

@@ -150,7 +150,7 @@ int cli_run_redlock_acquire(const struct cli_args *a)
         code = acquire(a, r, &options, tokens, taken ? &signals : NULL, &signal);
         fl_redlock_close(r, NULL, NULL);
     }
-    fl_client_destroy(tokens);
+    fl_close(tokens);
     return signal != 0 ? cli_signals_die(&signals, signal) : code;
 }
 

@@ -283,7 +283,7 @@ static int run_with_loop(struct runner *r)
     }
     r->redlock = cli_redlock_create(r->args, &r->loop, &code);
     if (r->redlock == NULL) {
-        fl_client_destroy(r->tokens);
+        fl_close(r->tokens);
         return code;
     }
     if (r->tokens != NULL) {
@@ -304,7 +304,7 @@ static int run_with_loop(struct runner *r)
     while (!r->closed) {
         (void)uv_run(&r->loop, UV_RUN_ONCE);
     }
-    fl_client_destroy(r->tokens);
+    fl_close(r->tokens);
     return -1;
 }
 

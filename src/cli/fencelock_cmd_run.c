@@ -17,7 +17,7 @@
 #include "cli/child.h"
 #include "cli/queue_watch.h"
 #include "client/caller.h"
-#include "fencelock/hold.h"
+#include "fencelock/client.h"
 
 #define SHOW_EVERY_MS UINT64_C(1000) /* a line about the place in the queue */
 #define SILENT_ASKS 2u               /* then a person is told */
@@ -27,8 +27,8 @@
 
 struct runner {
     const struct cli_args *args;
-    fl_async *async;
-    struct fl_acquire_options options;
+    fl_client *client;
+    struct fl_take options;
     struct cli_child child;
     char note[NOTE_SIZE]; /* who it is, for `show` */
     /* waiting */
@@ -85,7 +85,7 @@ static void show_place(struct runner *r)
 static struct fl_bytes owner_of(const struct runner *r)
 {
     return cli_has(r->args, CLI_OPT_OWNER) ? fl_str(r->args->text[CLI_OPT_OWNER])
-                                           : fl_async_owner(r->async);
+                                           : fl_client_owner(r->client);
 }
 
 static void warn_with_remedy(struct runner *r, int status, const char *before, const char *error)
@@ -125,7 +125,7 @@ static void start_command(struct runner *r)
 static bool still_held(void *ctx)
 {
     struct runner *r = ctx;
-    fl_async_process(r->async);
+    fl_process(r->client);
     return fl_lock_state(r->lock) != FL_HOLD_LOST;
 }
 
@@ -175,13 +175,13 @@ static int not_acquired(struct runner *r, int status, const char *error)
     }
 }
 
-static void on_acquired(void *arg, int status, const char *error, fl_lock *lock)
+static void on_acquired(void *arg, const struct fl_result *result)
 {
     struct runner *r = arg;
     r->acquiring = NULL;
-    r->lock = lock;
-    if (status != 0) {
-        r->child.exit_code = not_acquired(r, status, error);
+    r->lock = result->lock;
+    if (result->status != 0) {
+        r->child.exit_code = not_acquired(r, result->status, result->error);
         return;
     }
     if (r->child.place_line) {
@@ -192,13 +192,13 @@ static void on_acquired(void *arg, int status, const char *error, fl_lock *lock)
     }
 }
 
-static void on_released(void *arg, int status, const char *error)
+static void on_released(void *arg, const struct fl_result *result)
 {
     struct runner *r = arg;
     r->releasing = false;
-    if (status != 0 && status != FL_ENOTHELD) {
+    if (result->status != 0 && result->status != FL_ENOTHELD) {
         char text[400];
-        snprintf(text, sizeof text, "not given back, it ends with its lease: %s", error);
+        snprintf(text, sizeof text, "not given back, it ends with its lease: %s", result->error);
         warn(r, text);
     }
 }
@@ -212,14 +212,14 @@ static void turn(struct runner *r)
     if (is_place_new(r, &place, &waiters) && r->shown_ms + SHOW_EVERY_MS < next_ms) {
         next_ms = r->shown_ms + SHOW_EVERY_MS;
     }
-    struct pollfd p[] = {{.fd = fl_async_fd(r->async), .events = POLLIN},
+    struct pollfd p[] = {{.fd = fl_fd(r->client), .events = POLLIN},
                          {.fd = r->child.signals.fd, .events = POLLIN},
                          {.fd = r->child.timer_fd, .events = POLLIN},
                          subscription_poll(&r->queue.events)};
     cli_child_wake_at(&r->child, next_ms);
     (void)poll(p, 4, -1);
     cli_child_before(&r->child);
-    fl_async_process(r->async);
+    fl_process(r->client);
     cli_child_after(&r->child);
     if (r->acquiring != NULL) {
         queue_watch_process(&r->queue);
@@ -233,11 +233,12 @@ static void release(struct runner *r)
         return;
     }
     uint64_t timeout_ms = r->child.lost ? RELEASE_LOST_TIMEOUT_MS : RELEASE_TIMEOUT_MS;
-    r->releasing = fl_async_release(r->lock, timeout_ms, on_released, r) == 0;
+    fl_lock *lock = r->lock;
+    r->lock = NULL;
+    r->releasing = fl_lock_release_start(lock, timeout_ms, on_released, r) == 0;
     while (r->releasing) {
         turn(r);
     }
-    fl_lock_free(r->lock);
 }
 
 static void wait_run_and_release(struct runner *r)
@@ -251,7 +252,7 @@ static void wait_run_and_release(struct runner *r)
     }
     if (r->acquiring != NULL) {
         fl_call_cancel(r->acquiring);
-        cli_settle(r->args, &r->child.signals, &r->options, fli_async_last_attempt(r->async));
+        cli_settle(r->args, &r->child.signals, &r->options, fli_client_last_attempt(r->client));
     }
     r->acquiring = NULL;
     release(r);
@@ -287,19 +288,18 @@ static void describe_holder(const struct cli_args *a, char note[NOTE_SIZE],
 static int acquire(struct runner *r)
 {
     const struct cli_args *a = r->args;
-    r->options = (struct fl_acquire_options){
+    r->options = (struct fl_take){
         .ttl_ms = r->child.ttl_ms,
         .wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : FL_WAIT_MAX_MS,
         .owner = owner_of(r),
         .value = fl_str(cli_has(a, CLI_OPT_VALUE) ? a->text[CLI_OPT_VALUE] : r->note),
     };
     (void)cli_mode_of(a, &r->options); /* checked in cli_run_run() already */
-    const struct fl_hold_options hold = {.max_hold_ms = a->number[CLI_OPT_MAX_HOLD],
-                                         .reserve_ms = r->child.reserve_ms,
-                                         .on_change = on_change,
-                                         .arg = r};
-    return fl_async_acquire(r->async, fl_str(a->arg[0]), &r->options, &hold, on_acquired, r,
-                            &r->acquiring);
+    r->options.max_hold_ms = a->number[CLI_OPT_MAX_HOLD];
+    r->options.reserve_ms = r->child.reserve_ms;
+    r->options.on_change = on_change;
+    r->options.arg = r;
+    return fl_lock_take_start(r->client, a->arg[0], &r->options, on_acquired, r, &r->acquiring);
 }
 
 /* With --quiet nobody is asked anything but for the lock. */
@@ -310,7 +310,7 @@ static int watch_queue(struct runner *r, const struct cli_access *with)
     }
     r->queue = (struct queue_watch){.lock = fl_str(r->args->arg[0]),
                                     .owner = owner_of(r),
-                                    .async = r->async,
+                                    .client = r->client,
                                     .on_silence = on_silence,
                                     .ctx = r};
     return queue_watch_begin(&r->queue, r->args, with);
@@ -319,7 +319,7 @@ static int watch_queue(struct runner *r, const struct cli_access *with)
 int cli_run_run(const struct cli_args *a)
 {
     struct runner r = {.args = a, .child = {.still_held = still_held, .ctx = &r}};
-    struct fl_acquire_options unused;
+    struct fl_take unused;
     if (!cli_child_init(&r.child, a, FL_TTL_DEFAULT_MS, FL_TTL_MAX_MS) ||
         !cli_mode_of(a, &unused) || !cli_lock_is_wellformed(a)) {
         return CLI_EXIT_USAGE;
@@ -333,10 +333,11 @@ int cli_run_run(const struct cli_args *a)
     describe_holder(a, r.note, owner);
     struct fl_client_options options = cli_client_options(a, &with);
     options.owner = fl_str(owner);
-    int rc = fl_async_create(cli_nodes_of(a), &options, &r.async);
+    options.own_loop = true;
+    int rc = fl_open(cli_nodes_of(a), &options, &r.client);
     code = rc == 0 ? watch_queue(&r, &with) : 0;
     if (code != 0) {
-        fl_async_destroy(r.async);
+        fl_close(r.client);
         return code;
     }
     if (rc == 0 && !cli_child_take_over_signals(&r.child)) {
@@ -352,6 +353,6 @@ int cli_run_run(const struct cli_args *a)
             &r, rc, rc == FL_ENOCONN ? "none of the nodes' hosts can be found" : fl_strerror(rc));
     }
     queue_watch_end(&r.queue);
-    fl_async_destroy(r.async);
+    fl_close(r.client);
     return cli_child_fini(&r.child);
 }

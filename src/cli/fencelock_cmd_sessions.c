@@ -11,7 +11,7 @@ static void list_queue(struct fli_json *json, const struct fl_lock_info *l, bool
     struct cli_list t;
     cli_list_begin(&t, json, "queue");
     for (size_t i = 0; i < l->queue_len; i++) {
-        const struct fl_waiter *s = &l->queue[i];
+        const struct fl_waiter *s = l->queue[i];
         char who[CLI_WHO_SIZE];
         cli_list_row(&t);
         cli_list_u64(&t, "place", "PLACE", CLI_BOLD, i + 1);
@@ -69,7 +69,7 @@ static int add_page(struct pages *p, fl_client *c)
     struct fl_session_list *list = NULL;
     int rc = fl_sessions(c, pages_cursor(p), pages_count(p), 0, &list);
     for (size_t i = 0; rc == 0 && i < list->len && pages_take(p); i++) {
-        add_session(&p->list, &list->sessions[i]);
+        add_session(&p->list, list->sessions[i]);
     }
     if (rc == 0) {
         pages_next(p, list->len, list->cursor);

@@ -89,7 +89,7 @@ static void show_json(const struct fl_lock_info *l)
     json_lock(&j, l);
     fli_json_array(&j, "held_by");
     for (size_t i = 0; i < l->held_by_len; i++) {
-        const struct fl_holder *h = &l->held_by[i];
+        const struct fl_holder *h = l->held_by[i];
         fli_json_object(&j, NULL);
         fli_json_u64(&j, "token", h->token);
         fli_json_bytes(&j, "owner", h->owner);
@@ -105,9 +105,9 @@ static void show_json(const struct fl_lock_info *l)
     fli_json_array(&j, "queue");
     for (size_t i = 0; i < l->queue_len; i++) {
         fli_json_object(&j, NULL);
-        fli_json_bytes(&j, "owner", l->queue[i].owner);
-        fli_json_bool(&j, "session", l->queue[i].session);
-        fli_json_bytes(&j, "label", l->queue[i].label);
+        fli_json_bytes(&j, "owner", l->queue[i]->owner);
+        fli_json_bool(&j, "session", l->queue[i]->session);
+        fli_json_bytes(&j, "label", l->queue[i]->label);
         fli_json_end_object(&j);
     }
     fli_json_end_array(&j);
@@ -155,9 +155,9 @@ static void show_holders(const struct fl_lock_info *l)
     }
     for (size_t i = 1; i < l->held_by_len; i++) {
         char left[CLI_DURATION_SIZE];
-        cli_format_duration(left, l->held_by[i].ttl_left_ms);
-        printf("%-9s %" PRIu64 ", ttl left %s, ", "and token", l->held_by[i].token, left);
-        cli_print_safe(stdout, l->held_by[i].owner);
+        cli_format_duration(left, l->held_by[i]->ttl_left_ms);
+        printf("%-9s %" PRIu64 ", ttl left %s, ", "and token", l->held_by[i]->token, left);
+        cli_print_safe(stdout, l->held_by[i]->owner);
         putchar('\n');
     }
 }
@@ -197,10 +197,10 @@ static void show_text(const struct fl_lock_info *l, bool colours)
     printf("%-9s %" PRIu64 "\n", "waiters", l->waiters);
     for (size_t i = 0; i < l->queue_len; i++) {
         printf("%8zu. ", i + 1);
-        cli_print_safe(stdout, cli_who(l->queue[i].owner, holder));
-        if (l->queue[i].label.len > 0) {
+        cli_print_safe(stdout, cli_who(l->queue[i]->owner, holder));
+        if (l->queue[i]->label.len > 0) {
             fputs("  ", stdout);
-            cli_print_safe(stdout, l->queue[i].label);
+            cli_print_safe(stdout, l->queue[i]->label);
         }
         putchar('\n');
     }
@@ -284,7 +284,7 @@ static int add_page(struct pages *p, fl_client *c)
     struct fl_bytes match = fl_str(p->args->text[CLI_OPT_MATCH]);
     int rc = fl_locks(c, match, pages_cursor(p), pages_count(p), 0, &list);
     for (size_t i = 0; rc == 0 && i < list->len && pages_take(p); i++) {
-        add_lock(&p->list, &list->locks[i]);
+        add_lock(&p->list, list->locks[i]);
     }
     if (rc == 0) {
         pages_next(p, list->len, list->cursor);

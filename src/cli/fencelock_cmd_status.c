@@ -174,7 +174,7 @@ static void probe_health(const struct cli_args *a, struct probe *p, uint64_t tim
     if (!p->serves) {
         snprintf(p->message, sizeof p->message, "%s", fl_client_error(c));
     }
-    fl_client_destroy(c);
+    fl_close(c);
 }
 
 static void probe_node(const struct cli_args *a, fl_client *c, size_t i, struct probe *p)

@@ -27,7 +27,7 @@ static void list_busy(struct fli_json *json, const struct fl_lock_list *list, bo
     struct cli_list l;
     cli_list_begin(&l, json, "busiest");
     for (size_t i = 0; list != NULL && i < list->len; i++) {
-        const struct fl_lock_info *k = &list->locks[i];
+        const struct fl_lock_info *k = list->locks[i];
         cli_list_row(&l);
         cli_list_bytes(&l, "name", "LOCK", i == 0 ? CLI_BOLD : CLI_PLAIN, k->name);
         cli_list_ms(&l, "waited_ms", "WAITED", CLI_PLAIN, k->waited_ms);

@@ -75,7 +75,7 @@ static void show_gap(const struct watcher *w)
 static void probe(struct watcher *w)
 {
     struct fl_node_status status;
-    int rc = fl_node_ask(w->client, w->events.at, ASK_MS, &status);
+    int rc = fl_node_ask(w->client, w->events.at, ASK_MS, &status, sizeof status);
     if (rc == FL_EPROTO && !w->heard) {
         w->is_foreign = true; /* a Redis accepts subscriptions too, and would never send an event */
         subscription_fail(&w->events, rc, "it takes subscriptions, but is not a fencelockd");

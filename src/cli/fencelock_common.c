@@ -334,7 +334,7 @@ fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses,
     }
     const struct fl_client_options options = cli_client_options(a, &with);
     fl_client *c = NULL;
-    int rc = fl_client_create(addresses, &options, &c);
+    int rc = fl_open(addresses, &options, &c);
     *ret_exit = rc == 0 ? 0 : not_created(a, rc);
     if (rc == 0 && isatty(STDERR_FILENO) == 1) {
         fli_client_on_trouble(c, on_trouble, &trouble_said);
@@ -376,12 +376,12 @@ int cli_with_lock(const struct cli_args *a, fl_client *c,
     struct fl_lock_list *list = NULL;
     int rc = fl_show(c, cli_name_of(a), 0, &list);
     int code = rc != 0 && rc != FL_ENOTFOUND ? cli_fail(a, rc, fl_client_error(c), NULL, NULL)
-                                             : show(a, rc == 0 ? &list->locks[0] : NULL);
+                                             : show(a, rc == 0 ? list->locks[0] : NULL);
     fl_lock_list_free(list);
     return code;
 }
 
-bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options)
+bool cli_mode_of(const struct cli_args *a, struct fl_take *options)
 {
     bool shared = cli_has(a, CLI_OPT_SHARED);
     bool semaphore = cli_has(a, CLI_OPT_PERMITS);

@@ -79,7 +79,7 @@ const char *cli_remedy(const struct cli_args *a, int code, const char *message);
 
 /* Reads --shared, --permits and --also. The options point into a. False after a sentence on
  * stderr. */
-bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options);
+bool cli_mode_of(const struct cli_args *a, struct fl_take *options);
 
 /* Whether it can be the name of a lock. False after a sentence on stderr. */
 bool cli_name_is_wellformed(const char *name);

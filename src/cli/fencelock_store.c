@@ -191,7 +191,7 @@ static int read_options(int argc, char **argv)
         (void)fputs(store_help, stdout);
         return printed(EXIT_SUCCESS);
     case FLI_OPTIONS_VERSION:
-        (void)puts(PROGRAM " " FL_VERSION);
+        (void)puts(PROGRAM " " FENCELOCK_VERSION);
         return printed(EXIT_SUCCESS);
     default:
         complain("%s", option_error);

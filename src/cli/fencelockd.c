@@ -177,7 +177,7 @@ int main(int argc, char **argv)
         (void)fputs(config_help(), stdout);
         return printed(0);
     case CONFIG_VERSION:
-        (void)puts("fencelockd " FL_VERSION);
+        (void)puts("fencelockd " FENCELOCK_VERSION);
         return printed(0);
     case CONFIG_WRONG:
         (void)fprintf(stderr, "fencelockd: %s\n", errmsg);

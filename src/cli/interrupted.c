@@ -64,8 +64,8 @@ int cli_signals_die(struct cli_signals *s, int signal)
 /* ---- an acquire without an answer ------------------------------------------------------------ */
 
 /* stop: ends it when that becomes readable; -1. */
-static int settle(const struct cli_args *a, const struct fl_acquire_options *options, uint64_t last,
-                  int stop, uint64_t timeout_ms)
+static int settle(const struct cli_args *a, const struct fl_take *options, uint64_t last, int stop,
+                  uint64_t timeout_ms)
 {
     int unused;
     fl_client *c = cli_client_create(a, &unused);
@@ -75,8 +75,8 @@ static int settle(const struct cli_args *a, const struct fl_acquire_options *opt
     fli_client_on_trouble(c, NULL, NULL);
     fli_client_begin_above(c, last);
     fli_client_stop_at(c, stop);
-    int rc = fl_settle(c, cli_name_of(a), options, timeout_ms);
-    fl_client_destroy(c);
+    int rc = fl_settle(c, a->arg[0], options, timeout_ms);
+    fl_close(c);
     return rc;
 }
 
@@ -96,7 +96,7 @@ static void leave_everybody(const struct cli_signals *s)
 }
 
 void cli_settle(const struct cli_args *a, const struct cli_signals *s,
-                const struct fl_acquire_options *options, uint64_t last)
+                const struct fl_take *options, uint64_t last)
 {
     if (last == 0 || settle(a, options, last, s->fd, SETTLE_MS) == 0) {
         return;

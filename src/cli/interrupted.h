@@ -36,6 +36,6 @@ int cli_signals_die(struct cli_signals *s, int signal);
  * as long as that TTL. last: fli_client_last_attempt() of the handle that has sent it; 0: nothing
  * was sent, and nothing is done. */
 void cli_settle(const struct cli_args *a, const struct cli_signals *s,
-                const struct fl_acquire_options *options, uint64_t last);
+                const struct fl_take *options, uint64_t last);
 
 #endif

@@ -7,7 +7,7 @@
 void see_node(fl_client *c, size_t i, uint64_t timeout_ms, struct seen_node *ret)
 {
     ret->address = fl_client_node(c, i);
-    ret->error = fl_node_ask(c, i, timeout_ms, &ret->status);
+    ret->error = fl_node_ask(c, i, timeout_ms, &ret->status, sizeof ret->status);
     if (ret->error != 0) {
         snprintf(ret->message, sizeof ret->message, "%s", fl_client_error(c));
     }

@@ -64,28 +64,27 @@ bool queue_watch_place(const struct queue_watch *w, uint64_t *ret_place, uint64_
 
 /* ---- the question ---------------------------------------------------------------------------- */
 
-static void on_shown(void *arg, int status, const char *error, struct fl_lock_list *list)
+static void on_shown(void *arg, const struct fl_result *r)
 {
     struct queue_watch *w = arg;
-    bool answered = status == 0 || status == FL_ENOTFOUND;
+    bool answered = r->status == 0 || r->status == FL_ENOTFOUND;
     w->showing = NULL;
     w->events.holds = false;
-    w->on_silence(w->ctx, status, answered ? NULL : error);
+    w->on_silence(w->ctx, r->status, answered ? NULL : r->error);
     if (!answered && w->events.step == SUBSCRIPTION_LISTENS) {
-        subscription_fail(&w->events, status, "it does not say who waits");
+        subscription_fail(&w->events, r->status, "it does not say who waits");
     }
     if (!answered) {
         return;
     }
-    const struct fl_lock_info *l = status == 0 ? &list->locks[0] : NULL;
+    const struct fl_lock_info *l = r->status == 0 ? r->locks->locks[0] : NULL;
     w->known = true;
     w->n_list = 0;
     w->beyond = 0;
     for (size_t i = 0; l != NULL && i < l->queue_len; i++) {
-        append(w, l->queue[i].owner);
+        append(w, l->queue[i]->owner);
     }
     w->beyond = l != NULL && l->waiters > w->n_list ? l->waiters - w->n_list : 0;
-    fl_lock_list_free(list);
 }
 
 /* Until it is answered no event is read: the answer may be older than what comes now. Without
@@ -94,7 +93,7 @@ static void ask_who_waits(struct queue_watch *w)
 {
     w->known = false;
     if (w->showing == NULL &&
-        fl_async_show(w->async, w->lock, SHOW_TIMEOUT_MS, on_shown, w, &w->showing) != 0) {
+        fl_show_start(w->client, w->lock, SHOW_TIMEOUT_MS, on_shown, w, &w->showing) != 0) {
         w->showing = NULL;
     }
     w->events.holds = w->showing != NULL;

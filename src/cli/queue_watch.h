@@ -12,7 +12,7 @@
 #define CLI_QUEUE_WATCH_H
 
 #include "cli/subscription.h"
-#include "fencelock/hold.h"
+#include "fencelock/client.h"
 
 struct queue_owner {
     size_t len;
@@ -21,7 +21,7 @@ struct queue_owner {
 
 struct queue_watch {
     struct fl_bytes lock, owner; /* that of the waiter */
-    fl_async *async;             /* that asks who is in the queue */
+    fl_client *client;           /* that asks who is in the queue */
     /* That request had no answer; NULL error: it has one again. */
     void (*on_silence)(void *ctx, int status, const char *error);
     void *ctx;

@@ -221,7 +221,7 @@ int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *
     return rc;
 }
 
-bool fli_acquire_mode_ok(const struct fl_acquire_options *o)
+bool fli_acquire_mode_ok(const struct fl_take *o)
 {
     bool plain = o->mode == FL_MODE_EXCLUSIVE;
     bool names_ok = o->also_len < FL_NAMES_MAX;

@@ -59,7 +59,7 @@ struct fli_ask {
 };
 
 /* Whether mode, permits and further names make sense together. */
-bool fli_acquire_mode_ok(const struct fl_acquire_options *o);
+bool fli_acquire_mode_ok(const struct fl_take *o);
 
 /* Appends the request. wait_ms: how much of the wait of an ACQUIRE is left. 0, FL_ENOMEM,
  * FL_ELIMIT. */

@@ -9,9 +9,8 @@
 #define ASK_AGAIN_NS 20000000L /* while the node still writes the backup */
 
 struct fetch {
-    struct fli_caller *k;
-    struct fli_ask ask;
-    uint32_t node;
+    fl_client *c;
+    struct fli_request request;
     uint64_t timeout_ms;
     int (*sink)(void *arg, const void *data, size_t len);
     void *arg;
@@ -20,14 +19,15 @@ struct fetch {
 static int begin(struct fetch *f)
 {
     redisReply *reply = NULL;
-    int rc = fli_caller_once(f->k, f->node, &f->ask, f->timeout_ms, &reply);
+    int rc = fli_run(f->c, &f->request, &reply, NULL);
     if (rc != 0) {
+        freeReplyObject(reply);
         return rc;
     }
     bool good = reply->type == REDIS_REPLY_INTEGER;
-    f->ask.count = good ? (uint64_t)reply->integer : 0;
+    f->request.ask.count = good ? (uint64_t)reply->integer : 0;
     freeReplyObject(reply);
-    return good ? 0 : fli_caller_fail(f->k, FL_EPROTO, "the node gave no number of a backup");
+    return good ? 0 : fli_fail(f->c, FL_EPROTO, "the node gave no number of a backup");
 }
 
 /* Asks for the next piece until it is there. To write the snapshot, before the first one, may take
@@ -35,13 +35,15 @@ static int begin(struct fetch *f)
 static int ask_for_piece(struct fetch *f, redisReply **ret)
 {
     const struct timespec pause = {.tv_nsec = ASK_AGAIN_NS};
-    uint64_t until_ms = f->ask.token == 0 ? UINT64_MAX : fli_clock_ms() + f->timeout_ms;
+    uint64_t until_ms = f->request.ask.token == 0 ? UINT64_MAX : fli_clock_ms() + f->timeout_ms;
     int rc = FL_ENOTHELD;
-    while ((rc = fli_caller_once(f->k, f->node, &f->ask, f->timeout_ms, ret)) == FL_ENOTHELD) {
+    while ((rc = fli_run(f->c, &f->request, ret, NULL)) == FL_ENOTHELD) {
+        freeReplyObject(*ret);
+        *ret = NULL;
         if (fli_clock_ms() >= until_ms) {
-            return fli_caller_fail(f->k, FL_ETIMEOUT,
-                                   "the node gave no more of the backup in time: its disk is slow "
-                                   "or hangs; try another node, or a longer timeout");
+            return fli_fail(f->c, FL_ETIMEOUT,
+                            "the node gave no more of the backup in time: its disk is slow "
+                            "or hangs; try another node, or a longer timeout");
         }
         (void)nanosleep(&pause, NULL);
     }
@@ -54,26 +56,30 @@ static int next(struct fetch *f, size_t *ret_len)
     redisReply *reply = NULL;
     int rc = ask_for_piece(f, &reply);
     if (rc != 0) {
+        freeReplyObject(reply);
         return rc;
     }
     if (reply->type != REDIS_REPLY_STRING) {
-        rc = fli_caller_fail(f->k, FL_EPROTO, "the node gave no piece of a backup");
+        rc = fli_fail(f->c, FL_EPROTO, "the node gave no piece of a backup");
     } else if (reply->len > 0) {
         rc = f->sink(f->arg, reply->str, reply->len);
     }
     *ret_len = reply->len;
-    f->ask.token += reply->len;
+    f->request.ask.token += reply->len;
     freeReplyObject(reply);
     return rc;
 }
 
-int fli_backup(struct fli_caller *k, enum fli_ask_op op, uint32_t node, uint64_t timeout_ms,
+int fli_backup(fl_client *c, enum fli_ask_op op, uint32_t node, uint64_t timeout_ms,
                int (*sink)(void *arg, const void *data, size_t len), void *arg)
 {
-    struct fetch f = {.k = k,
-                      .ask = {.op = op},
-                      .node = node,
-                      .timeout_ms = timeout_ms != 0 ? timeout_ms : k->engine.timeout_ms,
+    struct fetch f = {.c = c,
+                      .request = {.ask = {.op = op},
+                                  .timeout_ms = timeout_ms,
+                                  .no = "",
+                                  .once = true,
+                                  .node = node},
+                      .timeout_ms = timeout_ms != 0 ? timeout_ms : c->engine.timeout_ms,
                       .sink = sink,
                       .arg = arg};
     size_t len = 1;

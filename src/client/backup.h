@@ -2,10 +2,10 @@
 #ifndef FLI_CLIENT_BACKUP_H
 #define FLI_CLIENT_BACKUP_H
 
-#include "client/caller.h"
+#include "client/handle.h"
 
 /* As fl_backup() or fl_store_backup(); op says which. */
-int fli_backup(struct fli_caller *k, enum fli_ask_op op, uint32_t node, uint64_t timeout_ms,
+int fli_backup(fl_client *c, enum fli_ask_op op, uint32_t node, uint64_t timeout_ms,
                int (*sink)(void *arg, const void *data, size_t len), void *arg) FLI_MUST_USE;
 
 #endif

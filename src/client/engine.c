@@ -205,6 +205,9 @@ void fli_call_trouble(struct fli_engine_call *c, const char *text)
     if (e->watcher.on_trouble != NULL) {
         e->watcher.on_trouble(e->watcher.arg, c->node, text);
     }
+    if (c->watcher != NULL) {
+        c->watcher->on_trouble(c->watcher->arg, c->node, text);
+    }
 }
 
 static bool may_be_held_back(const struct fli_engine_call *c)
@@ -408,13 +411,13 @@ static void call_ended(struct fli_engine_call *c)
 /* False: the call has ended. */
 static bool take(struct fli_engine_call *c, enum fli_call_event event, int code)
 {
-    const struct fli_engine_watcher *watcher = &c->engine->watcher;
+    const struct fli_engine_watcher *watcher = c->watcher;
     enum fli_call_want asked = c->call_state.order.want;
     fli_list_remove(&c->in_askers);
     fli_call_state_feed(&c->call_state, fli_clock_ms(), event, code);
     leave_behind(c, event);
     bool over = c->call_state.order.want == FLI_WANT_NOTHING;
-    if (watcher->on_event != NULL) {
+    if (watcher != NULL) {
         watcher->on_event(watcher->arg, asked, event, over);
     }
     if (over) {
@@ -566,6 +569,7 @@ int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
     }
     op->done = done;
     op->arg = arg;
+    op->watcher = times->watcher;
     init_state(op, times);
     fli_list_push(&e->fresh, &op->in);
     fli_engine_wake(e);
@@ -611,8 +615,13 @@ static void begin_fresh(struct fli_engine *e)
 {
     struct fli_list *at;
     while ((at = fli_list_pop(&e->fresh)) != NULL) {
+        struct fli_engine_call *c = FLI_CONTAINER_OF(at, struct fli_engine_call, in);
         fli_list_push(&e->calls, at);
-        go_on(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
+        if (c->call_state.order.want == FLI_WANT_NOTHING) { /* its time was over at once */
+            call_ended(c);
+        } else {
+            go_on(c);
+        }
     }
 }
 

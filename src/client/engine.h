@@ -1,7 +1,7 @@
 /* engine.h: carries out the orders of calls (call_state.h) without waiting: any number of calls at
  * once, on one pipelined connection for each node (channel.h), under one epoll descriptor that
  * holds a timer too. Whenever that descriptor is readable, somebody calls fli_engine_process(): an
- * event loop (async.h), or a caller that waits for it (caller.h).
+ * event loop, or a thread that waits for it (handle.h).
  *
  * The engine learns the leader on the way: now and then it sends LEADER in front of a request, in
  * the same packet, and that answer comes first.
@@ -46,6 +46,7 @@ struct fli_call_times {
     uint64_t attempt_ms;  /* 0: the engine's */
     bool once;            /* at the node with this number and no other, and not repeated */
     uint32_t node;
+    const struct fli_engine_watcher *watcher; /* stays as long as the call; NULL: none */
 };
 
 /* Copies the texts of ask. 0; FL_ENOMEM. */

@@ -22,6 +22,7 @@ int fli_engine_options(struct fli_engine *e, const struct fl_client_options *opt
     if (o->owner.len != 0) {
         memcpy(e->owner.id, o->owner.data, o->owner.len);
         e->owner.len = o->owner.len;
+        e->owner_is_given = true;
     }
     char errmsg[FLI_TLS_ERRMSG_SIZE];
     int rc = fli_link_security_init(&e->tls, o->tls, errmsg, sizeof errmsg);
@@ -63,6 +64,7 @@ int fli_engine_own(struct fli_engine *e)
     e->timer_ms = UINT64_MAX;
     e->attempts = (struct fli_attempts){0};
     fli_owner_make(&e->owner);
+    e->owner_is_given = false;
     e->inherited = e->newest;
     e->process = fli_process();
     return 0;

@@ -12,7 +12,7 @@
 
 #define FLI_REQUEST_MAX ((size_t)64 << 20) /* bytes of a request */
 
-/* Callbacks while a call goes on. */
+/* Callbacks while a call goes on; under the mutex of who has the engine, if there is one. */
 struct fli_engine_watcher {
     void (*on_trouble)(void *arg, uint32_t node, const char *text);
     /* The order `asked` has ended with this event. over: so has the call. */
@@ -35,9 +35,10 @@ struct fli_engine {
     uint32_t n_nodes;
     bool resolves;      /* which may block to resolve names: each connection resolves its own */
     bool learns_leader; /* true after init */
-    struct fli_engine_watcher watcher; /* all NULL: none */
+    struct fli_engine_watcher watcher; /* of all calls; all NULL: none */
     int epoll_fd;
     struct fli_owner owner; /* of acquires that name none */
+    bool owner_is_given;    /* by its user */
     fl_token newest;        /* granted by the calls of its user */
     fl_token inherited;   /* up to this one they were granted to the process that forked this one */
     struct fli_dues dues; /* of its user as well: fli_engine_process() runs them */
@@ -108,8 +109,9 @@ struct fli_engine_call {
     struct fli_ask ask;
     struct fli_call_state call_state;
     struct fli_due due;
-    uint32_t node;               /* where it is, or was last */
-    struct fli_channel *channel; /* NULL: nowhere */
+    const struct fli_engine_watcher *watcher; /* of this call; NULL: none */
+    uint32_t node;                            /* where it is, or was last */
+    struct fli_channel *channel;              /* NULL: nowhere */
     struct fli_list in_channel;
     uint64_t number; /* of its request on the channel */
     uint64_t end;    /* of its bytes */

@@ -21,13 +21,26 @@ static uint64_t sent_of(const struct fli_lease *h, uint64_t lease_until_ms)
     return lease_until_ms - believed_ms;
 }
 
+/* How much before a third of the TTL the next renewal is due. */
+static uint64_t sooner_ms(struct fli_lease *h)
+{
+    if (h->config.seed == 0) {
+        return 0;
+    }
+    h->config.seed += UINT64_C(0x9e3779b97f4a7c15); /* SplitMix64, as in call_state.c */
+    uint64_t z = h->config.seed;
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (z ^ (z >> 31)) % (h->config.ttl_ms / 6 + 1);
+}
+
 static void begin_lease(struct fli_lease *h, uint64_t lease_until_ms)
 {
     uint64_t sent_ms = sent_of(h, lease_until_ms);
     h->config.lease_until_ms = lease_until_ms;
     h->deadline_ms = least(less(lease_until_ms, h->config.reserve_ms), h->end_ms);
     h->jeopardy_ms = sent_ms + h->config.ttl_ms / 2;
-    h->renew_ms = sent_ms + h->config.ttl_ms / 3;
+    h->renew_ms = sent_ms + h->config.ttl_ms / 3 - sooner_ms(h);
 }
 
 void fli_lease_init(struct fli_lease *h, const struct fli_lease_config *config)

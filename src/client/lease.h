@@ -2,7 +2,7 @@
  * renewals come in; the state, and what is due when, come out. Locks and sessions are held the same
  * way.
  *
- *      sent            ttl/3          ttl/2                 deadline        the server's expiry
+ *      sent      ttl/6 to ttl/3       ttl/2                 deadline        the server's expiry
  *       |----- safe ----|---- safe ----|----- jeopardy -------|  lost  . . . . . .|
  *                       renewal due    none has come through   reserve + margin
  *
@@ -18,7 +18,7 @@
 #include <stdbool.h>
 
 #include "base/base.h"
-#include "fencelock/hold.h"
+#include "fencelock/client.h"
 
 #define FLI_LEASE_NEVER UINT64_MAX
 
@@ -28,6 +28,9 @@ struct fli_lease_config {
     uint64_t reserve_ms;     /* the lease counts as lost so long before lease_until_ms */
     /* the lease counts as lost so long after the grant was asked for; 0: no such limit */
     uint64_t max_hold_ms;
+    /* Renewals are due at random moments of the second sixth of the TTL, so that those of thousands
+     * of leases that began together do not go together; 0: after a third of it. */
+    uint64_t seed;
 };
 
 struct fli_lease {

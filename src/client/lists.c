@@ -11,10 +11,26 @@
 struct owned_list {
     struct fl_lock_list list; /* comes first: the caller has a pointer to it */
     redisReply *reply;
-    struct fl_waiter *queue;
-    struct fl_holder *held_by;
-    struct fl_lock_info locks[];
+    void *locks, *queue, *held_by; /* of array_make() */
 };
+
+/* n elements, and n pointers to them in front: who has the pointers needs not know how large an
+ * element is. NULL: out of memory. */
+static void *array_make(size_t n, size_t size)
+{
+    size_t front = (n + n % 2) * sizeof(void *); /* so that elements are aligned as in an array */
+    char *memory = calloc(1, front + n * size);
+    void **at = (void **)(void *)memory;
+    for (size_t i = 0; memory != NULL && i < n; i++) {
+        at[i] = memory + front + i * size;
+    }
+    return memory;
+}
+
+static void *element(void *array, size_t i)
+{
+    return ((void **)array)[i];
+}
 
 /* The value of a field in a flat array of names and values; NULL: no such field. */
 static const redisReply *field(const redisReply *map, const char *name)
@@ -115,13 +131,17 @@ static int read_lock(const redisReply *map, struct fl_lock_info *ret)
 
 static int make_list(size_t n, redisReply *reply, struct owned_list **ret)
 {
-    struct owned_list *o = calloc(1, sizeof *o + n * sizeof o->locks[0]);
-    if (o == NULL) {
+    struct owned_list *o = calloc(1, sizeof *o);
+    void *locks = n > 0 ? array_make(n, sizeof(struct fl_lock_info)) : NULL;
+    if (o == NULL || (n > 0 && locks == NULL)) {
+        free(o);
+        free(locks);
         freeReplyObject(reply);
         return FL_ENOMEM;
     }
     o->reply = reply;
-    o->list.locks = o->locks;
+    o->locks = locks;
+    o->list.locks = locks;
     o->list.len = n;
     o->list.cursor.data = "";
     *ret = o;
@@ -133,10 +153,16 @@ void fl_lock_list_free(struct fl_lock_list *list)
     if (list != NULL) {
         struct owned_list *o = FLI_CONTAINER_OF(list, struct owned_list, list);
         freeReplyObject(o->reply);
+        free(o->locks);
         free(o->queue);
         free(o->held_by);
         free(o);
     }
+}
+
+static struct fl_lock_info *first_of(struct owned_list *o)
+{
+    return element(o->locks, 0);
 }
 
 static int read_holders(struct owned_list *o)
@@ -145,7 +171,7 @@ static int read_holders(struct owned_list *o)
     if (held_by == NULL || held_by->type != REDIS_REPLY_ARRAY || held_by->elements == 0) {
         return 0;
     }
-    o->held_by = calloc(held_by->elements, sizeof o->held_by[0]);
+    o->held_by = array_make(held_by->elements, sizeof(struct fl_holder));
     if (o->held_by == NULL) {
         return FL_ENOMEM;
     }
@@ -154,19 +180,20 @@ static int read_holders(struct owned_list *o)
         if (h->type != REDIS_REPLY_ARRAY || h->elements % 2 != 0) {
             return FL_EPROTO;
         }
-        o->held_by[i] = (struct fl_holder){.owner = bytes_field(h, "owner"),
-                                           .label = bytes_field(h, "label"),
-                                           .value = bytes_field(h, "value"),
-                                           .session = is_session(h),
-                                           .token = number_field(h, "token"),
-                                           .age_ms = number_field(h, "age_ms"),
-                                           .ttl_left_ms = number_field(h, "ttl_left_ms"),
-                                           .user = bytes_field(h, "user"),
-                                           .address = bytes_field(h, "address"),
-                                           .renewals = number_field(h, "renewals")};
+        *(struct fl_holder *)element(o->held_by, i) =
+            (struct fl_holder){.owner = bytes_field(h, "owner"),
+                               .label = bytes_field(h, "label"),
+                               .value = bytes_field(h, "value"),
+                               .session = is_session(h),
+                               .token = number_field(h, "token"),
+                               .age_ms = number_field(h, "age_ms"),
+                               .ttl_left_ms = number_field(h, "ttl_left_ms"),
+                               .user = bytes_field(h, "user"),
+                               .address = bytes_field(h, "address"),
+                               .renewals = number_field(h, "renewals")};
     }
-    o->locks[0].held_by = o->held_by;
-    o->locks[0].held_by_len = held_by->elements;
+    first_of(o)->held_by = o->held_by;
+    first_of(o)->held_by_len = held_by->elements;
     return 0;
 }
 
@@ -176,25 +203,26 @@ static int read_queue(struct owned_list *o)
     if (queue == NULL || queue->type != REDIS_REPLY_ARRAY || queue->elements == 0) {
         return 0;
     }
-    o->queue = calloc(queue->elements, sizeof o->queue[0]);
+    o->queue = array_make(queue->elements, sizeof(struct fl_waiter));
     if (o->queue == NULL) {
         return FL_ENOMEM;
     }
     for (size_t i = 0; i < queue->elements; i++) {
         const redisReply *w = queue->element[i];
+        struct fl_waiter *to = element(o->queue, i);
         if (w->type == REDIS_REPLY_STRING) {
-            o->queue[i].owner = (struct fl_bytes){w->str, w->len};
+            to->owner = (struct fl_bytes){w->str, w->len};
         } else if (w->type == REDIS_REPLY_ARRAY) {
-            o->queue[i] = (struct fl_waiter){.owner = bytes_field(w, "owner"),
-                                             .label = bytes_field(w, "label"),
-                                             .session = is_session(w),
-                                             .wait_left_ms = number_field(w, "wait_left_ms")};
+            *to = (struct fl_waiter){.owner = bytes_field(w, "owner"),
+                                     .label = bytes_field(w, "label"),
+                                     .session = is_session(w),
+                                     .wait_left_ms = number_field(w, "wait_left_ms")};
         } else {
             return FL_EPROTO;
         }
     }
-    o->locks[0].queue = o->queue;
-    o->locks[0].queue_len = queue->elements;
+    first_of(o)->queue = o->queue;
+    first_of(o)->queue_len = queue->elements;
     return 0;
 }
 
@@ -205,7 +233,7 @@ int fli_list_of_one(redisReply *show, struct fl_lock_list **ret)
     if (rc != 0) {
         return rc;
     }
-    rc = read_lock(show, &o->locks[0]);
+    rc = read_lock(show, first_of(o));
     if (rc == 0) {
         rc = read_queue(o);
     }
@@ -238,7 +266,7 @@ int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret)
     struct owned_list *o;
     int rc = make_list(page->elements, locks, &o);
     for (size_t i = 0; rc == 0 && i < page->elements; i++) {
-        rc = read_lock(page->element[i], &o->locks[i]);
+        rc = read_lock(page->element[i], element(o->locks, i));
         if (rc != 0) {
             fl_lock_list_free(&o->list);
         }
@@ -258,7 +286,7 @@ int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret)
 struct owned_sessions {
     struct fl_session_list list;
     redisReply *reply;
-    struct fl_session_info sessions[];
+    void *sessions; /* of array_make() */
 };
 
 void fl_session_list_free(struct fl_session_list *list)
@@ -266,6 +294,7 @@ void fl_session_list_free(struct fl_session_list *list)
     if (list != NULL) {
         struct owned_sessions *o = FLI_CONTAINER_OF(list, struct owned_sessions, list);
         freeReplyObject(o->reply);
+        free(o->sessions);
         free(o);
     }
 }
@@ -295,20 +324,25 @@ int fli_list_of_sessions(redisReply *sessions, struct fl_session_list **ret)
     }
     const redisReply *cursor = sessions->element[0];
     const redisReply *page = sessions->element[1];
-    struct owned_sessions *o = calloc(1, sizeof *o + page->elements * sizeof o->sessions[0]);
-    if (o == NULL) {
+    size_t n = page->elements;
+    struct owned_sessions *o = calloc(1, sizeof *o);
+    void *all = n > 0 ? array_make(n, sizeof(struct fl_session_info)) : NULL;
+    if (o == NULL || (n > 0 && all == NULL)) {
+        free(o);
+        free(all);
         freeReplyObject(sessions);
         return FL_ENOMEM;
     }
     o->reply = sessions;
+    o->sessions = all;
     o->list.sessions = o->sessions;
-    o->list.len = page->elements;
+    o->list.len = n;
     o->list.cursor.data = "";
     if (cursor->type == REDIS_REPLY_STRING) {
         o->list.cursor = (struct fl_bytes){cursor->str, cursor->len};
     }
     for (size_t i = 0; i < page->elements; i++) {
-        int rc = read_session(page->element[i], &o->sessions[i]);
+        int rc = read_session(page->element[i], element(o->sessions, i));
         if (rc != 0) {
             fl_session_list_free(&o->list);
             return rc;
@@ -387,9 +421,9 @@ static void take_info(struct fl_node_status *s, const char *key, size_t key_len,
     }
 }
 
-void fli_status_of_info(const char *text, size_t len, struct fl_node_status *ret)
+void fli_status_of_info(const char *text, size_t len, struct fl_node_status *ret, size_t size)
 {
-    memset(ret, 0, sizeof *ret);
+    struct fl_node_status known = {.role = ""};
     const char *end = text + len;
     while (text < end) {
         const char *eol = memchr(text, '\n', (size_t)(end - text));
@@ -400,8 +434,10 @@ void fli_status_of_info(const char *text, size_t len, struct fl_node_status *ret
         }
         const char *colon = memchr(text, ':', (size_t)(stop - text));
         if (colon != NULL && *text != '#') {
-            take_info(ret, text, (size_t)(colon - text), colon + 1, (size_t)(stop - colon - 1));
+            take_info(&known, text, (size_t)(colon - text), colon + 1, (size_t)(stop - colon - 1));
         }
         text = next;
     }
+    memset(ret, 0, size);
+    memcpy(ret, &known, size < sizeof known ? size : sizeof known);
 }

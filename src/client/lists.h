@@ -13,6 +13,8 @@ int fli_list_of_one(redisReply *show, struct fl_lock_list **ret) FL_MUST_USE;
 int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret) FL_MUST_USE;
 int fli_list_of_sessions(redisReply *sessions, struct fl_session_list **ret) FL_MUST_USE;
 
-void fli_status_of_info(const char *text, size_t len, struct fl_node_status *ret);
+/* size: of *ret, as the program knows it; what it does not know is left out, and what this library
+ * does not know is zero. */
+void fli_status_of_info(const char *text, size_t len, struct fl_node_status *ret, size_t size);
 
 #endif

@@ -1,10 +1,12 @@
-/* lock.c: a held lock: sends its renewals, and reports its changes of state; see hold.h. */
+/* lock.c: a held lock or session: sends its renewals, and reports its changes of state; see
+ * client.h. All of it is under the handle's mutex, but for the public functions at the end. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/process.h"
-#include "client/async.h"
+#include "client/handle.h"
 #include "fencelock/store_client.h"
 
 const char *fl_hold_state_name(enum fl_hold_state state)
@@ -37,243 +39,403 @@ const char *fl_lost_reason_text(enum fl_lost_reason reason)
     }
 }
 
-static void take_report(struct fl_async *a, struct fli_ask *ask)
+/* ---- reports --------------------------------------------------------------------------------- */
+
+static void take_report(struct fl_lock *lock, struct fli_ask *renew)
 {
-    if (a->report_refused) {
+    fl_client *c = lock->client;
+    if (c->report_refused) {
         return;
     }
-    ask->jeopardies = a->jeopardies;
-    ask->lost = a->lost;
-    a->jeopardies = a->lost = 0;
+    renew->jeopardies = lock->jeopardies = c->jeopardies;
+    renew->lost = lock->lost = c->lost;
+    c->jeopardies = c->lost = 0;
 }
 
 /* A report that no node has taken goes with the next renewal. A renewal is worth more than a
  * report: if it is refused for another reason than time, the node may not know the words of the
  * report, so they are not sent again. */
-static void report_ended(struct fl_async *a, struct fli_ask *ask, int status)
+static void report_ended(struct fl_lock *lock, int status)
 {
+    fl_client *c = lock->client;
     bool heard = status == 0 || status == FL_ENOTHELD || status == FL_ENOSESSION;
-    if (!heard && ask->jeopardies + ask->lost > 0) {
+    if (!heard && lock->jeopardies + lock->lost > 0) {
         bool out_of_time = status == FL_ENOLEADER || status == FL_EBUSY || status == FL_ENOCONN ||
                            status == FL_EUNCERTAIN || status == FL_ETIMEOUT;
-        a->report_refused = !out_of_time;
-        a->jeopardies += ask->jeopardies;
-        a->lost += ask->lost;
+        c->report_refused = !out_of_time;
+        c->jeopardies += lock->jeopardies;
+        c->lost += lock->lost;
     }
-    ask->jeopardies = ask->lost = 0;
+    lock->jeopardies = lock->lost = 0;
 }
 
-static void stop_renewal(struct fl_lock *lock)
+/* ---- changes of state ------------------------------------------------------------------------ */
+
+static void deliver(fl_client *c, struct fli_callback *n)
 {
-    if (lock->renewal != NULL) {
-        fli_engine_cancel(lock->renewal);
-        lock->renewal = NULL;
-        report_ended(lock->async, &lock->renew, FL_EUNCERTAIN);
-        lock->lease.renewing = false;
+    struct fl_lock *lock = FLI_CONTAINER_OF(n, struct fl_lock, note);
+    enum fl_hold_state state = lock->lease.state;
+    if (state != lock->told) {
+        lock->told = state;
+        (void)pthread_mutex_unlock(&c->mutex);
+        lock->on_change(lock->arg, lock, state);
+        (void)pthread_mutex_lock(&c->mutex);
+    }
+    n->under_way = false;
+    if (lock->freed) { /* in its callback */
+        fli_lock_delete(lock);
+    } else if (lock->lease.state != lock->told) {
+        fli_callback_add(c, n);
     }
 }
 
-/* True: it was the last one of a handle that is closed. */
-static bool lock_delete(struct fl_lock *lock)
-{
-    struct fl_async *a = lock->async;
-    stop_renewal(lock);
-    if (!a->closed) {
-        fli_due_remove(&a->engine.dues, &lock->due);
-    }
-    if (lock->is_session && !a->closed) {
-        fli_calls_forget(a, lock);
-    }
-    fli_list_remove(&lock->in);
-    free(lock);
-    return fli_async_unref(a);
-}
-
-static void count(struct fl_lock *lock, enum fl_hold_state state)
+static void count(struct fl_lock *lock)
 {
     enum fl_lost_reason reason = lock->lease.reason;
-    lock->async->jeopardies += state == FL_HOLD_JEOPARDY;
-    lock->async->lost +=
-        state == FL_HOLD_LOST && (reason == FL_LOST_DEADLINE || reason == FL_LOST_TAKEN);
+    lock->client->jeopardies += lock->lease.state == FL_HOLD_JEOPARDY;
+    lock->client->lost += reason == FL_LOST_DEADLINE || reason == FL_LOST_TAKEN;
 }
 
-/* Calls on_change. False: the lock was freed in it. */
-static bool call_on_change(struct fl_lock *lock, enum fl_hold_state state)
+/* The session that locks share is renewed while there are any. */
+static bool is_needed(const struct fl_lock *lock)
 {
-    count(lock, state);
-    lock->reported = state;
-    if (lock->options.on_change == NULL) {
-        return true;
-    }
-    lock->in_callbacks++;
-    lock->options.on_change(lock->options.arg, lock, state);
-    lock->in_callbacks--;
-    if (lock->freed && lock->in_callbacks == 0) {
-        bool last = lock_delete(lock);
-        FLI_ASSERT(!last); /* a handle that calls back is not closed */
-        return false;
-    }
-    return true;
+    return !lock->is_shared || lock->takers > 0 || !fli_list_empty(&lock->members);
 }
 
-/* Moves on to now, and calls on_change if the state has changed. */
-static bool notice(struct fl_lock *lock)
+static void log_state(struct fl_lock *lock)
 {
+    char what[64];
+    struct fl_bytes name = fl_lock_name(lock);
+    snprintf(what, sizeof what, "%s %.*s", lock->is_session ? "session" : "lock",
+             (int)(name.len < 40 ? name.len : 40), (const char *)name.data);
+    fli_log(lock->client, what,
+            lock->lease.state == FL_HOLD_LOST ? fl_lost_reason_text(lock->lease.reason)
+                                              : fl_hold_state_name(lock->lease.state));
+}
+
+/* The state was `before`; sees to it that its user hears of another one. A lock that its session
+ * holds is not counted: the session is. */
+static void notice(struct fl_lock *lock, enum fl_hold_state before)
+{
+    if (lock->lease.state == before) {
+        return;
+    }
+    if (lock->session == NULL && is_needed(lock)) {
+        count(lock);
+        log_state(lock);
+    }
+    if (lock->on_change != NULL && lock->lease.state != lock->told) {
+        fli_callback_add(lock->client, &lock->note);
+    }
+}
+
+enum fl_hold_state fli_lock_state(struct fl_lock *lock)
+{
+    enum fl_hold_state before = lock->lease.state;
     enum fl_hold_state state = fli_lease_state(&lock->lease, fli_clock_ms());
-    return state == lock->reported || lock->freed || call_on_change(lock, state);
+    notice(lock, before);
+    return state;
 }
 
-static void turn(struct fli_due *due, uint64_t now_ms);
-static void schedule(struct fl_lock *lock);
+static void schedule(struct fl_lock *lock)
+{
+    fli_due_set(&lock->client->engine.dues, &lock->due, fli_lease_next_ms(&lock->lease));
+    fli_engine_wake_for(&lock->client->engine, lock->due.at_ms);
+}
+
+static void leave_session(struct fl_lock *lock)
+{
+    if (lock->session != NULL) {
+        fli_list_remove(&lock->in_session);
+        lock->session = NULL;
+    }
+}
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-bool fli_hold_options_ok(const struct fl_hold_options *hold, uint64_t ttl_ms)
+static struct fl_bytes copy_bytes(char **at, struct fl_bytes b)
 {
-    return hold == NULL || (hold->reserve_ms <= ttl_ms / 2 && hold->max_hold_ms < UINT64_MAX / 4);
+    struct fl_bytes copy = {*at, b.len};
+    if (b.len > 0) {
+        memcpy(*at, b.data, b.len);
+        *at += b.len;
+    }
+    return copy;
 }
 
-struct fl_lock *fli_lock_make(struct fl_async *a, const struct fli_held *held,
-                              const struct fl_hold_options *hold)
+static void on_due(struct fli_due *due, uint64_t now_ms);
+
+struct fl_lock *fli_lock_make(fl_client *c, const struct fli_ask *ask)
 {
-    struct fl_lock *lock = calloc(1, sizeof *lock + held->name.len);
-    if (lock == NULL) {
-        return NULL;
+    size_t size = ask->name.len + ask->owner.len + ask->value.len;
+    for (size_t i = 0; i < ask->also_len; i++) {
+        size += ask->also[i].len;
     }
-    (void)pthread_mutex_lock(&a->mutex);
-    int rc = fli_due_add(&a->engine.dues, &lock->due, turn);
-    (void)pthread_mutex_unlock(&a->mutex);
-    if (rc != 0) {
+    struct fl_lock *lock = calloc(1, sizeof *lock + size);
+    if (lock == NULL || fli_due_add(&c->engine.dues, &lock->due, on_due) != 0) {
         free(lock);
         return NULL;
     }
-    memcpy(lock->bytes, held->name.data, held->name.len);
-    fli_list_init(&lock->in);
-    lock->async = a;
-    lock->process = fli_process();
-    lock->is_session = held->is_session;
-    if (hold != NULL) {
-        lock->options = *hold;
+    char *at = lock->bytes;
+    lock->ask = *ask;
+    lock->ask.name = copy_bytes(&at, ask->name);
+    lock->ask.owner = copy_bytes(&at, ask->owner);
+    lock->ask.value = copy_bytes(&at, ask->value);
+    for (size_t i = 0; i < ask->also_len; i++) {
+        lock->also[i] = copy_bytes(&at, ask->also[i]);
     }
-    struct fl_bytes name = {lock->bytes, held->name.len};
-    lock->renew = (struct fli_ask){
-        .op = held->is_session ? FLI_ASK_SESSION_RENEW : FLI_ASK_RENEW,
-        .name = held->is_session ? (struct fl_bytes){NULL, 0} : name,
-        .owner = held->is_session ? name : (struct fl_bytes){NULL, 0},
-        .token = held->token,
-        .ttl_ms = held->ttl_ms,
-    };
+    lock->ask.also = lock->also;
+    fli_list_init(&lock->in);
+    fli_list_init(&lock->in_session);
+    fli_list_init(&lock->members);
+    fli_list_init(&lock->note.in);
+    lock->note.deliver = deliver;
+    lock->client = c;
+    lock->process = fli_process();
+    lock->is_session = ask->op == FLI_ASK_SESSION_OPEN;
+    lock->ttl_ms = ask->ttl_ms;
     return lock;
 }
 
 void fli_lock_discard(struct fl_lock *lock)
 {
     if (lock != NULL) {
-        fli_due_remove(&lock->async->engine.dues, &lock->due);
+        leave_session(lock);
+        fli_due_remove(&lock->client->engine.dues, &lock->due);
         free(lock);
     }
 }
 
 void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_ms)
 {
+    const struct fl_lock *session = lock->session;
     const struct fli_lease_config config = {
-        .ttl_ms = lock->renew.ttl_ms,
-        .lease_until_ms = lease_until_ms,
-        .reserve_ms = lock->options.reserve_ms,
-        .max_hold_ms = lock->options.max_hold_ms,
+        .ttl_ms = session != NULL ? session->ttl_ms : lock->ttl_ms,
+        .lease_until_ms = session != NULL ? session->lease.config.lease_until_ms : lease_until_ms,
+        .reserve_ms = lock->reserve_ms,
+        .max_hold_ms = lock->max_hold_ms,
+        .seed = fli_engine_random(&lock->client->engine, UINT64_MAX),
     };
-    lock->renew.token = token;
+    lock->token = token;
+    lock->ttl_ms = config.ttl_ms;
+    lock->is_held = true;
     fli_lease_init(&lock->lease, &config);
-    lock->reported = lock->lease.state;
-    lock->async->refs++;
-    fli_list_push(&lock->async->locks, &lock->in);
+    if (session != NULL || !lock->is_renewed) {
+        fli_lease_renewal_began(&lock->lease); /* it hears of its session's, or never */
+    }
+    lock->told = lock->lease.state;
+    lock->client->refs++;
+    fli_list_push(&lock->client->locks, &lock->in);
     schedule(lock);
 }
 
 /* ---- renewing -------------------------------------------------------------------------------- */
 
+static void renewal_ended(struct fl_lock *lock, int status, uint64_t lease_until_ms)
+{
+    enum fl_hold_state before = lock->lease.state;
+    fli_lease_renewal_ended(&lock->lease, fli_clock_ms(), status, lease_until_ms);
+    if (lock->session != NULL && lock->lease.state != FL_HOLD_LOST) {
+        fli_lease_renewal_began(&lock->lease);
+    }
+    notice(lock, before);
+    schedule(lock);
+}
+
 static void renewed(void *arg, struct fli_ended *ended)
 {
     struct fl_lock *lock = arg;
     lock->renewal = NULL;
-    report_ended(lock->async, &lock->renew, ended->status);
-    fli_lease_renewal_ended(&lock->lease, fli_clock_ms(), ended->status, ended->lease_until_ms);
-    if (notice(lock)) {
-        schedule(lock);
+    report_ended(lock, ended->status);
+    renewal_ended(lock, ended->status, ended->lease_until_ms);
+    FLI_LIST_FOREACH(at, &lock->members)
+    {
+        struct fl_lock *member = FLI_CONTAINER_OF(at, struct fl_lock, in_session);
+        if (member->lease.renewing) { /* else it is lost */
+            renewal_ended(member, ended->status, ended->lease_until_ms);
+        }
     }
+}
+
+static struct fli_ask renewal_of(const struct fl_lock *lock)
+{
+    return (struct fli_ask){.op = lock->is_session ? FLI_ASK_SESSION_RENEW : FLI_ASK_RENEW,
+                            .name = lock->ask.name,
+                            .owner = lock->ask.owner,
+                            .token = lock->token,
+                            .ttl_ms = lock->ttl_ms};
 }
 
 /* A renewal without an answer must leave time for the other nodes, and for a second round. */
 static uint64_t attempt_ms(const struct fl_lock *lock)
 {
-    uint64_t share_ms = lock->renew.ttl_ms / 12 + 1;
-    uint64_t most_ms = lock->async->engine.attempt_ms;
+    uint64_t share_ms = lock->ttl_ms / 12 + 1;
+    uint64_t most_ms = lock->client->engine.attempt_ms;
     return share_ms < most_ms ? share_ms : most_ms;
 }
 
-static void renew_if_due(struct fl_lock *lock)
+static void renew(struct fl_lock *lock)
 {
-    if (!fli_lease_wants_renewal(&lock->lease, fli_clock_ms())) {
-        return;
-    }
+    struct fli_ask ask = renewal_of(lock);
     const struct fli_call_times times = {.deadline_ms = lock->lease.deadline_ms,
                                          .attempt_ms = attempt_ms(lock)};
     fli_lease_renewal_began(&lock->lease);
-    take_report(lock->async, &lock->renew);
-    int rc =
-        fli_engine_start(&lock->async->engine, &lock->renew, &times, renewed, lock, &lock->renewal);
+    take_report(lock, &ask);
+    int rc = fli_engine_start(&lock->client->engine, &ask, &times, renewed, lock, &lock->renewal);
     if (rc != 0) {
-        lock->renewal = NULL;
-        report_ended(lock->async, &lock->renew, rc);
-        fli_lease_renewal_ended(&lock->lease, fli_clock_ms(), rc, 0);
+        const struct fli_ended ended = {.status = rc};
+        renewed(lock, (struct fli_ended *)(uintptr_t)&ended);
     }
 }
 
-/* Sets the time of its next turn. */
-static void schedule(struct fl_lock *lock)
-{
-    fli_due_set(&lock->async->engine.dues, &lock->due, fli_lease_next_ms(&lock->lease));
-    fli_engine_wake_for(&lock->async->engine, lock->due.at_ms);
-}
-
-static void turn(struct fli_due *due, uint64_t now_ms)
+static void on_due(struct fli_due *due, uint64_t now_ms)
 {
     struct fl_lock *lock = FLI_CONTAINER_OF(due, struct fl_lock, due);
-    if (notice(lock)) {
-        renew_if_due(lock);
-        if (notice(lock)) {
-            schedule(lock);
-        }
+    (void)fli_lock_state(lock);
+    if (!fli_lease_wants_renewal(&lock->lease, now_ms)) {
+        schedule(lock);
+    } else if (is_needed(lock)) {
+        renew(lock);
+        schedule(lock);
+    } else { /* it ends with its lease, unless a lock is taken under it before */
+        fli_due_set(&lock->client->engine.dues, due, lock->lease.deadline_ms);
     }
 }
 
-void fl_async_process(fl_async *a)
+void fli_lock_renew_soon(struct fl_lock *session)
 {
-    if (fli_async_own(a) != 0) {
+    if (fli_lease_wants_renewal(&session->lease, fli_clock_ms())) {
+        renew(session);
+        schedule(session);
+    }
+}
+
+/* ---- ending ---------------------------------------------------------------------------------- */
+
+static void stop_renewal(struct fl_lock *lock)
+{
+    if (lock->renewal != NULL) {
+        fli_engine_cancel(lock->renewal);
+        lock->renewal = NULL;
+        report_ended(lock, FL_EUNCERTAIN);
+    }
+}
+
+static void end(struct fl_lock *lock)
+{
+    fli_lease_end(&lock->lease, FL_LOST_RELEASED);
+    lock->told = FL_HOLD_LOST;
+    leave_session(lock);
+}
+
+/* The locks of a session that has ended hear of it. */
+static void end_members(struct fl_lock *session, bool released)
+{
+    struct fli_list *at;
+    while ((at = fli_list_pop(&session->members)) != NULL) {
+        struct fl_lock *member = FLI_CONTAINER_OF(at, struct fl_lock, in_session);
+        enum fl_hold_state before = member->lease.state;
+        member->session = NULL;
+        if (released) {
+            fli_lease_end(&member->lease, FL_LOST_RELEASED);
+        }
+        notice(member, before);
+    }
+}
+
+void fli_lock_give_up(struct fl_lock *lock, struct fli_ask *ret)
+{
+    stop_renewal(lock);
+    end_members(lock, true);
+    *ret = renewal_of(lock);
+    ret->op = lock->is_session ? FLI_ASK_SESSION_CLOSE : FLI_ASK_RELEASE;
+    ret->ttl_ms = 0;
+    end(lock);
+}
+
+void fli_lock_delete(struct fl_lock *lock)
+{
+    stop_renewal(lock);
+    end_members(lock, false);
+    fli_calls_leave(lock->client, lock);
+    if (!lock->client->closed) {
+        fli_due_remove(&lock->client->engine.dues, &lock->due);
+    }
+    leave_session(lock);
+    fli_list_remove(&lock->in);
+    free(lock);
+}
+
+void fli_locks_end(fl_client *c)
+{
+    struct fli_list *at;
+    while ((at = fli_list_pop(&c->locks)) != NULL) {
+        struct fl_lock *lock = FLI_CONTAINER_OF(at, struct fl_lock, in);
+        fli_due_remove(&c->engine.dues, &lock->due);
+        fli_list_remove(&lock->note.in);
+        lock->renewal = NULL;
+        struct fli_list *member;
+        while ((member = fli_list_pop(&lock->members)) != NULL) {
+            FLI_CONTAINER_OF(member, struct fl_lock, in_session)->session = NULL;
+        }
+        end(lock);
+        if (lock->is_shared) { /* nobody else has it */
+            c->refs--;
+            free(lock);
+        }
+    }
+    c->session = NULL;
+}
+
+/* In a child: what the parent is doing with the lock does not concern this copy of it. */
+static void disown(struct fl_lock *lock)
+{
+    fli_list_init(&lock->in);
+    fli_list_init(&lock->in_session);
+    fli_list_init(&lock->members);
+    fli_list_init(&lock->note.in);
+    fli_heap_node_init(&lock->due.node);
+    lock->session = NULL;
+    lock->renewal = NULL;
+    lock->note.under_way = false;
+}
+
+void fl_lock_free(fl_lock *lock)
+{
+    if (lock == NULL) {
         return;
     }
-    (void)pthread_mutex_lock(&a->mutex);
-    fli_engine_process(&a->engine);
-    (void)pthread_mutex_unlock(&a->mutex);
+    fl_client *c = lock->client;
+    if (fli_grant_is_inherited(lock->process)) {
+        (void)!fl_fd(c); /* makes the handle this process's, if that is possible */
+        disown(lock);
+    }
+    (void)pthread_mutex_lock(&c->mutex);
+    if (!fli_callback_drop(c, &lock->note)) {
+        end(lock);
+        lock->freed = true; /* it is freed when its callback has returned */
+        c->refs--;
+        (void)pthread_mutex_unlock(&c->mutex);
+        return;
+    }
+    fli_lock_delete(lock);
+    fli_client_unref(c);
 }
 
 /* ---- what is known --------------------------------------------------------------------------- */
 
-/* The lease as it is now, after on_change was called for every change of state. A callback may have
- * freed the lock meanwhile. */
+/* The lease as it is now. */
 static struct fli_lease copy_lease(struct fl_lock *lock, fl_token *ret_token)
 {
-    struct fl_async *a = lock->async;
-    struct fli_lease gone = {.state = FL_HOLD_LOST, .reason = FL_LOST_RELEASED};
     if (fli_grant_is_inherited(lock->process)) {
         *ret_token = FL_TOKEN_NONE;
         return (struct fli_lease){.state = FL_HOLD_LOST, .reason = FL_LOST_INHERITED};
     }
-    (void)pthread_mutex_lock(&a->mutex);
-    bool there = notice(lock);
-    struct fli_lease lease = there ? lock->lease : gone;
-    *ret_token = there ? lock->renew.token : FL_TOKEN_NONE;
-    (void)pthread_mutex_unlock(&a->mutex);
+    (void)pthread_mutex_lock(&lock->client->mutex);
+    (void)fli_lock_state(lock);
+    struct fli_lease lease = lock->lease;
+    *ret_token = lock->token;
+    (void)pthread_mutex_unlock(&lock->client->mutex);
     return lease;
 }
 
@@ -302,6 +464,21 @@ uint64_t fl_lock_deadline_ms(fl_lock *lock)
     return copy_lease(lock, &token).deadline_ms;
 }
 
+uint64_t fl_lock_ttl_ms(const fl_lock *lock)
+{
+    return lock->ttl_ms;
+}
+
+fl_token fl_lock_granted(const fl_lock *lock)
+{
+    return lock->token;
+}
+
+struct fl_bytes fl_lock_name(const fl_lock *lock)
+{
+    return lock->is_session ? lock->ask.owner : lock->ask.name;
+}
+
 int fl_lock_token(fl_lock *lock, fl_token *ret)
 {
     fl_token token;
@@ -320,69 +497,7 @@ int fl_lock_fencing(fl_lock *lock, struct fl_fencing *ret)
     }
     int rc = fl_lock_token(lock, &token);
     if (rc == 0) {
-        *ret = (struct fl_fencing){.lock = lock->renew.name, .token = token};
+        *ret = (struct fl_fencing){.lock = lock->ask.name, .token = token};
     }
     return rc;
-}
-
-/* ---- ending ---------------------------------------------------------------------------------- */
-
-void fli_lock_give_up(struct fl_lock *lock, struct fli_ask *ret)
-{
-    (void)pthread_mutex_lock(&lock->async->mutex);
-    fli_lease_end(&lock->lease, FL_LOST_RELEASED);
-    lock->reported = FL_HOLD_LOST;
-    stop_renewal(lock);
-    *ret = lock->renew;
-    ret->op = lock->is_session ? FLI_ASK_SESSION_CLOSE : FLI_ASK_RELEASE;
-    (void)pthread_mutex_unlock(&lock->async->mutex);
-}
-
-/* In a child: what the parent is doing with the lock does not concern this copy of it. */
-static void disown(struct fl_lock *lock)
-{
-    /* without descriptors the handle makes no call, and this lock is freed all the same */
-    (void)!fli_async_own(lock->async);
-    fli_list_init(&lock->in);
-    fli_heap_node_init(&lock->due.node);
-    lock->renewal = NULL;
-    lock->in_callbacks = 0;
-}
-
-void fl_lock_free(fl_lock *lock)
-{
-    if (lock == NULL) {
-        return;
-    }
-    struct fl_async *a = lock->async;
-    bool last = false;
-    if (fli_grant_is_inherited(lock->process)) {
-        disown(lock);
-    }
-    (void)pthread_mutex_lock(&a->mutex);
-    fli_lease_end(&lock->lease, FL_LOST_RELEASED);
-    lock->reported = FL_HOLD_LOST;
-    lock->freed = true;
-    if (lock->in_callbacks == 0) {
-        last = lock_delete(lock);
-    }
-    (void)pthread_mutex_unlock(&a->mutex);
-    if (last) {
-        fli_async_free(a);
-    }
-}
-
-int fl_lock_release(fl_client *c, fl_lock *lock, uint64_t timeout_ms)
-{
-    struct fli_ask ask;
-    if (fli_grant_is_inherited(lock->process)) {
-        return lock->is_session ? FL_ENOSESSION : FL_ENOTHELD;
-    }
-    fli_lock_give_up(lock, &ask);
-    if (ask.op == FLI_ASK_RELEASE) {
-        return fl_release(c, ask.name, ask.token, timeout_ms);
-    }
-    struct fl_session session = {.owner_len = ask.owner.len, .ttl_ms = ask.ttl_ms};
-    memcpy(session.owner, ask.owner.data, ask.owner.len);
-    return fl_session_close(c, &session, timeout_ms);
 }

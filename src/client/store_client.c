@@ -2,14 +2,20 @@
 #include "fencelock/store_client.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/backup.h"
-#include "client/caller.h"
-#include "client/url.h"
+#include "client/handle.h"
 
+/* A client (handle.h) of one server, which knows no leader. */
 struct fl_store {
-    struct fli_caller caller;
+    fl_client client;
 };
+
+static fl_client *client_of(fl_store *s)
+{
+    return &s->client; /* the only member */
+}
 
 int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret)
 {
@@ -17,96 +23,66 @@ int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret)
     return fl_store_create_with(address, &options, ret);
 }
 
-static int create(const char *address, const struct fl_store_options *options, fl_store **ret)
-{
-    char errmsg[FLI_TLS_ERRMSG_SIZE];
-    uint64_t timeout_ms = options->timeout_ms;
-    if (address == NULL || timeout_ms > FL_TIMEOUT_MAX_MS || strchr(address, ',') != NULL) {
-        return FL_EINVAL;
-    }
-    struct fl_store *s = calloc(1, sizeof *s);
-    if (s == NULL) {
-        return FL_ENOMEM;
-    }
-    int rc = fli_caller_init(&s->caller, address);
-    if (rc != 0) {
-        free(s);
-        return rc;
-    }
-    struct fli_engine *e = &s->caller.engine;
-    e->learns_leader = false;
-    e->timeout_ms = timeout_ms != 0 ? timeout_ms : e->timeout_ms;
-    rc = fli_link_security_init(&e->tls, options->tls, errmsg, sizeof errmsg);
-    rc = rc != 0 ? rc : fli_link_login(&e->tls, options->user, options->password);
-    if (rc != 0) {
-        fl_store_destroy(s);
-        return rc;
-    }
-    *ret = s;
-    return 0;
-}
-
 int fl_store_create_with(const char *address, const struct fl_store_options *options,
                          fl_store **ret)
 {
-    struct fli_url room;
-    struct fl_store_options own = {.timeout_ms = 0};
-    own = options == NULL ? own : *options;
-    struct fli_url_options o = {
-        .nodes = address, .tls = own.tls, .user = own.user, .password = own.password};
-    int rc = fli_url_apply(&o, &room);
-    own.tls = o.tls;
-    own.user = o.user;
-    own.password = o.password;
-    rc = rc != 0 ? rc : create(o.nodes, &own, ret);
-    fli_url_forget(&room);
+    static const struct fl_store_options defaults;
+    const struct fl_store_options *o = options != NULL ? options : &defaults;
+    const struct fl_client_options mine = {
+        .timeout_ms = o->timeout_ms, .tls = o->tls, .user = o->user, .password = o->password};
+    fl_client *c;
+    if (address == NULL || strchr(address, ',') != NULL) {
+        return FL_EINVAL;
+    }
+    int rc = fli_client_make(address, &mine, false, &c);
+    if (rc == 0) {
+        *ret = (fl_store *)(void *)c;
+    }
     return rc;
 }
 
 void fl_store_destroy(fl_store *s)
 {
     if (s != NULL) {
-        fli_caller_fini(&s->caller);
-        free(s);
+        fl_close(client_of(s));
     }
 }
 
 void fli_store_on_trouble(struct fl_store *s, fli_trouble_cb on_trouble, void *arg)
 {
-    s->caller.on_trouble = on_trouble;
-    s->caller.trouble_arg = arg;
+    fli_client_on_trouble(client_of(s), on_trouble, arg);
 }
 
 const char *fl_store_error(const fl_store *s)
 {
-    return s->caller.error;
+    return fli_error(true);
 }
 
-static int check(fl_store *s, const struct fli_call *call, bool needs_token)
+static int check(fl_store *s, const struct fli_request *q, bool needs_token)
 {
-    const struct fli_ask *ask = &call->ask;
-    int rc = fli_caller_check_timeout(&s->caller, call->timeout_ms);
+    const struct fli_ask *ask = &q->ask;
+    int rc = fli_client_check_timeout(client_of(s), q->timeout_ms);
     if (rc != 0) {
         return rc;
     }
     bool fenced = ask->token != FL_TOKEN_NONE;
     if (ask->token > FL_TOKEN_MAX || (needs_token && !fenced)) {
-        return fli_caller_fail(&s->caller, FL_EINVAL, "a token is a number from 1 to %llu",
-                               (unsigned long long)FL_TOKEN_MAX);
+        return fli_fail(client_of(s), FL_EINVAL, "a token is a number from 1 to %llu",
+                        (unsigned long long)FL_TOKEN_MAX);
     }
     bool names_lock = fenced || ask->op == FLI_ASK_MARK;
     if (names_lock && (ask->lock.len < 1 || ask->lock.len > FL_NAME_MAX)) {
-        return fli_caller_fail(&s->caller, FL_EINVAL, "a lock's name has 1 to %u bytes, not %zu",
-                               FL_NAME_MAX, ask->lock.len);
+        return fli_fail(client_of(s), FL_EINVAL, "a lock's name has 1 to %u bytes, not %zu",
+                        FL_NAME_MAX, ask->lock.len);
     }
     return 0;
 }
 
 /* Makes the call; on FL_ESTALE *ret_mark gets the mark. ret_reply may be NULL. */
-static int run(fl_store *s, const struct fli_call *call, fl_token *ret_mark, redisReply **ret_reply)
+static int run(fl_store *s, const struct fli_request *q, fl_token *ret_mark, redisReply **ret_reply)
 {
     redisReply *reply = NULL;
-    int rc = fli_caller_run(&s->caller, call, &reply, NULL);
+    int rc = fli_run(client_of(s), q, &reply, NULL);
     if (rc == FL_ESTALE && ret_mark != NULL && reply != NULL) {
         *ret_mark = fli_ask_stale_mark(reply->str, reply->len);
     }
@@ -121,11 +97,11 @@ static int run(fl_store *s, const struct fli_call *call, fl_token *ret_mark, red
 int fl_store_claim(fl_store *s, struct fl_bytes lock, fl_token token, uint64_t timeout_ms,
                    fl_token *ret_mark)
 {
-    const struct fli_call call = {.ask = {.op = FLI_ASK_CLAIM, .lock = lock, .token = token},
+    const struct fli_request q = {.ask = {.op = FLI_ASK_CLAIM, .lock = lock, .token = token},
                                   .timeout_ms = timeout_ms,
                                   .no = ""};
-    int rc = check(s, &call, true);
-    return rc == 0 ? run(s, &call, ret_mark, NULL) : rc;
+    int rc = check(s, &q, true);
+    return rc == 0 ? run(s, &q, ret_mark, NULL) : rc;
 }
 
 static const char no_key[] = "there is no such key";
@@ -133,14 +109,14 @@ static const char no_key[] = "there is no such key";
 int fl_store_get(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, uint64_t timeout_ms,
                  fl_token *ret_mark, char **ret, size_t *ret_len)
 {
-    const struct fli_call call = {
+    const struct fli_request q = {
         .ask = {.op = FLI_ASK_GET, .name = key, .lock = fencing.lock, .token = fencing.token},
         .timeout_ms = timeout_ms,
         .no = no_key};
     redisReply *reply = NULL;
-    int rc = check(s, &call, false);
+    int rc = check(s, &q, false);
     if (rc == 0) {
-        rc = run(s, &call, ret_mark, &reply);
+        rc = run(s, &q, ret_mark, &reply);
     }
     if (rc != 0) {
         return rc;
@@ -153,7 +129,7 @@ int fl_store_get(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, ui
     }
     freeReplyObject(reply);
     if (copy == NULL) {
-        return fli_caller_fail(&s->caller, FL_ENOMEM, "out of memory");
+        return fli_fail(client_of(s), FL_ENOMEM, "out of memory");
     }
     *ret = copy;
     if (ret_len != NULL) {
@@ -165,36 +141,36 @@ int fl_store_get(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, ui
 int fl_store_set(fl_store *s, struct fl_bytes key, struct fl_bytes value, struct fl_fencing fencing,
                  uint64_t timeout_ms, fl_token *ret_mark)
 {
-    const struct fli_call call = {.ask = {.op = FLI_ASK_SET,
+    const struct fli_request q = {.ask = {.op = FLI_ASK_SET,
                                           .name = key,
                                           .value = value,
                                           .lock = fencing.lock,
                                           .token = fencing.token},
                                   .timeout_ms = timeout_ms,
                                   .no = ""};
-    int rc = check(s, &call, false);
-    return rc == 0 ? run(s, &call, ret_mark, NULL) : rc;
+    int rc = check(s, &q, false);
+    return rc == 0 ? run(s, &q, ret_mark, NULL) : rc;
 }
 
 int fl_store_del(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, uint64_t timeout_ms,
                  fl_token *ret_mark)
 {
-    const struct fli_call call = {
+    const struct fli_request q = {
         .ask = {.op = FLI_ASK_DEL, .name = key, .lock = fencing.lock, .token = fencing.token},
         .timeout_ms = timeout_ms,
         .no = no_key};
-    int rc = check(s, &call, false);
-    return rc == 0 ? run(s, &call, ret_mark, NULL) : rc;
+    int rc = check(s, &q, false);
+    return rc == 0 ? run(s, &q, ret_mark, NULL) : rc;
 }
 
 int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms, fl_token *ret)
 {
-    const struct fli_call call = {
+    const struct fli_request q = {
         .ask = {.op = FLI_ASK_MARK, .lock = lock}, .timeout_ms = timeout_ms, .no = ""};
     redisReply *reply = NULL;
-    int rc = check(s, &call, false);
+    int rc = check(s, &q, false);
     if (rc == 0) {
-        rc = run(s, &call, NULL, &reply);
+        rc = run(s, &q, NULL, &reply);
     }
     if (rc != 0) {
         return rc;
@@ -204,10 +180,10 @@ int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms, fl_tok
     return 0;
 }
 
-static int claim_all(fl_store *s, struct fl_bytes name, const struct fl_acquire_options *options,
+static int claim_all(fl_store *s, const fl_lock *lock, const struct fl_take *options,
                      fl_token token, uint64_t timeout_ms)
 {
-    int rc = fl_store_claim(s, name, token, timeout_ms, NULL);
+    int rc = fl_store_claim(s, fl_lock_name(lock), token, timeout_ms, NULL);
     size_t n = options != NULL ? options->also_len : 0;
     for (size_t i = 0; rc == 0 && i < n; i++) {
         rc = fl_store_claim(s, options->also[i], token, timeout_ms, NULL);
@@ -215,36 +191,37 @@ static int claim_all(fl_store *s, struct fl_bytes name, const struct fl_acquire_
     return rc;
 }
 
-int fl_acquire_claimed(fl_client *c, fl_store *s, struct fl_bytes name,
-                       const struct fl_acquire_options *options, uint64_t timeout_ms,
-                       bool *ret_store_failed, struct fl_grant *ret)
+int fl_lock_take_claimed(fl_client *c, fl_store *s, const char *name, const struct fl_take *options,
+                         uint64_t timeout_ms, bool *ret_store_failed, fl_lock **ret)
 {
-    struct fl_grant grant;
+    fl_lock *lock;
+    fl_token token;
     bool unused;
     bool *store_failed = ret_store_failed != NULL ? ret_store_failed : &unused;
     *store_failed = false;
-    int rc = fl_acquire(c, name, options, &grant);
+    int rc = fl_lock_take(c, name, options, &lock);
     if (rc != 0) {
         return rc;
     }
-    rc = claim_all(s, name, options, grant.token, timeout_ms);
-    *store_failed = rc != 0;
-    if (rc == 0 && fl_remaining_ms(&grant) == 0) {
-        rc = FL_ENOTHELD;
+    rc = fl_lock_token(lock, &token);
+    if (rc == 0) {
+        rc = claim_all(s, lock, options, token, timeout_ms);
+        *store_failed = rc != 0;
+    }
+    if (rc == 0) {
+        rc = fl_lock_token(lock, &token);
     }
     if (rc != 0) {
-        /* if the release fails, the lock ends with its lease */
-        int ignored = fl_release(c, name, grant.token, 0);
-        (void)ignored;
+        (void)fl_lock_release(lock); /* if that fails, the lock ends with its lease */
         return rc;
     }
-    *ret = grant;
+    *ret = lock;
     return 0;
 }
 
 int fl_store_backup(fl_store *s, uint64_t timeout_ms,
                     int (*sink)(void *arg, const void *data, size_t len), void *arg)
 {
-    int rc = fli_caller_check_timeout(&s->caller, timeout_ms);
-    return rc == 0 ? fli_backup(&s->caller, FLI_ASK_STORE_BACKUP, 0, timeout_ms, sink, arg) : rc;
+    int rc = fli_client_check_timeout(client_of(s), timeout_ms);
+    return rc == 0 ? fli_backup(client_of(s), FLI_ASK_STORE_BACKUP, 0, timeout_ms, sink, arg) : rc;
 }

@@ -391,7 +391,8 @@ static void put_build(uint64_t node_id, struct metrics_text *t)
     (void)snprintf(id, sizeof id, "%" PRIu64, node_id);
     metrics_family(t, "fencelock_node_info", "gauge",
                    "Always 1; its labels name the node and its version.");
-    metrics_info(t, (const struct metrics_label[]){{"node", id}, {"version", FL_VERSION}}, 2);
+    metrics_info(t, (const struct metrics_label[]){{"node", id}, {"version", FENCELOCK_VERSION}},
+                 2);
 }
 
 static void put_disk(const char *data_dir, struct metrics_text *t)

@@ -58,8 +58,8 @@ static int server_section(struct fli_buf *b, const struct info *i)
     rc = rc != 0 ? rc : put_text(b, "redis_mode", "standalone");
     rc = rc != 0 ? rc : put(b, "arch_bits", sizeof(void *) * CHAR_BIT);
     rc = rc != 0 ? rc : put_text(b, "server_name", "fencelock");
-    rc = rc != 0 ? rc : put_text(b, "fencelock_version", FL_VERSION);
-    rc = rc != 0 ? rc : put_text(b, "version", FL_VERSION);
+    rc = rc != 0 ? rc : put_text(b, "fencelock_version", FENCELOCK_VERSION);
+    rc = rc != 0 ? rc : put_text(b, "version", FENCELOCK_VERSION);
     rc = rc != 0 ? rc : put(b, "node_id", i->status.id);
     rc = rc != 0 ? rc : put(b, "process_id", (uint64_t)getpid());
     rc = rc != 0 ? rc : put(b, "tcp_port", s->port);

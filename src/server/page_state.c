@@ -80,7 +80,7 @@ static void put_node(const struct page_view *v, struct fli_json *j)
     const struct node_status *s = &v->info->status;
     uint64_t writes = s->log_writes == 0 ? 1 : s->log_writes;
     fli_json_u64(j, "node", s->id);
-    fli_json_text(j, "version", FL_VERSION);
+    fli_json_text(j, "version", FENCELOCK_VERSION);
     fli_json_bool(j, "ready", v->ready);
     fli_json_bool(j, "formed", v->formed);
     fli_json_text(j, "role", role_text(s->role));

@@ -239,7 +239,7 @@ static unsigned on_hello(void *ctx, struct net_hello_field *fields)
     if (server_pick_address(s, status.leader_client_address, s->leader_address) == NULL) {
         s->leader_address[0] = '\0';
     }
-    fields[0] = (struct net_hello_field){.key = "fencelock_version", .text = FL_VERSION};
+    fields[0] = (struct net_hello_field){.key = "fencelock_version", .text = FENCELOCK_VERSION};
     fields[1] = (struct net_hello_field){.key = "node_id", .number = (int64_t)s->config->id};
     fields[2] = (struct net_hello_field){.key = "leader_id", .number = (int64_t)status.leader_id};
     fields[3] = (struct net_hello_field){.key = "leader_address", .text = s->leader_address};

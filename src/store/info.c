@@ -19,7 +19,7 @@ static int server_section(struct fli_buf *b, const struct store_info *i)
                           "uptime_in_seconds:%" PRIu64 "\r\n"
                           "fencing:%s\r\n"
                           "strict:%s\r\n",
-                          FL_VERSION, (long)getpid(), i->port, i->uptime_ms / 1000,
+                          FENCELOCK_VERSION, (long)getpid(), i->port, i->uptime_ms / 1000,
                           i->fencing ? "on" : "off (tokens are ignored; for demonstrations only)",
                           i->strict ? "on" : "off");
 }

@@ -109,7 +109,7 @@ static void render_cb(void *ctx, const void *sample, struct metrics_text *t)
     uint64_t size = 0;
     uint64_t free_bytes = 0;
     metrics_family(t, "fencelock_store_info", "gauge", "Always 1; says which version this is.");
-    metrics_info(t, &(struct metrics_label){"version", FL_VERSION}, 1);
+    metrics_info(t, &(struct metrics_label){"version", FENCELOCK_VERSION}, 1);
     if (metrics_disk(w->data_dir, &size, &free_bytes)) {
         metrics_gauge(t, "fencelock_store_disk_bytes", "Size of the file system of --data.", size);
         metrics_gauge(t, "fencelock_store_disk_free_bytes", "What is free on it.", free_bytes);

@@ -140,13 +140,13 @@ static void find_leader(struct bench *b)
     uint64_t term = 0;
     uint32_t found = FL_NODES_MAX;
     fl_client *c = NULL;
-    int rc = fl_client_create(b->with.nodes, &options, &c);
+    int rc = fl_open(b->with.nodes, &options, &c);
     if (rc != 0) {
         die(FAILED, fl_strerror(rc));
     }
     for (uint32_t i = 0; i < b->config.n_nodes; i++) {
         struct fl_node_status status;
-        if (fl_node_ask(c, i, ASK_TIMEOUT_MS, &status) != 0) {
+        if (fl_node_ask(c, i, ASK_TIMEOUT_MS, &status, sizeof status) != 0) {
             len +=
                 (size_t)snprintf(message + len, sizeof message - len, "; %s", fl_client_error(c));
             len = len < sizeof message ? len : sizeof message - 1;
@@ -156,7 +156,7 @@ static void find_leader(struct bench *b)
             term = status.term;
         }
     }
-    fl_client_destroy(c);
+    fl_close(c);
     if (found == FL_NODES_MAX) {
         die(FAILED, message);
     }

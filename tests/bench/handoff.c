@@ -4,9 +4,9 @@
  *     handoff plain|handoff NODES CLIENTS SECONDS
  *
  *   plain     each client has a lock of its own, and takes it and gives it back without end; a
- *             sample is the time of fl_acquire()
- *   handoff   all clients want one lock; a sample is the time from before fl_release() was called
- *             by the holder to when fl_acquire() returned to the next
+ *             sample is the time of fl_lock_take()
+ *   handoff   all clients want one lock; a sample is the time from before fl_lock_release() was
+ *             called by the holder to when fl_lock_take() returned to the next
  *
  * Each client is a thread with a connection of its own. Prints one line of JSON: samples, seconds,
  * and percentiles in microseconds; the same as tests/bench/peers/etcd. Judges nothing. */
@@ -67,16 +67,16 @@ static void take_sample(struct worker *w, uint64_t sent_ns, uint64_t got_ns)
 static void *work(void *arg)
 {
     struct worker *w = arg;
-    const struct fl_acquire_options options = {.ttl_ms = TTL_MS, .wait_ms = hands_off ? TTL_MS : 0};
-    struct fl_bytes name = fl_str(w->name);
+    const struct fl_take options = {
+        .ttl_ms = TTL_MS, .wait_ms = hands_off ? TTL_MS : 0, .unrenewed = true};
     while (now_ns() < end_ns) {
-        struct fl_grant grant;
+        fl_lock *lock;
         uint64_t sent_ns = now_ns();
-        must(fl_acquire(w->client, name, &options, &grant), "acquire", w->client);
+        must(fl_lock_take(w->client, w->name, &options, &lock), "acquire", w->client);
         take_sample(w, sent_ns, now_ns());
         w->locks++;
         atomic_store(&released_ns, now_ns());
-        must(fl_release(w->client, name, grant.token, 0), "release", w->client);
+        must(fl_lock_release(lock), "release", w->client);
     }
     return NULL;
 }
@@ -129,8 +129,8 @@ int main(int argc, char **argv)
         struct worker *w = &workers[i];
         snprintf(w->name, sizeof w->name, "bench/%u", hands_off ? 0 : i);
         w->samples_us = malloc(SAMPLES_MAX * sizeof w->samples_us[0]); /* touched as it fills */
-        must(w->samples_us == NULL ? FL_ENOMEM : fl_client_create(argv[2], NULL, &w->client),
-             "create", NULL);
+        must(w->samples_us == NULL ? FL_ENOMEM : fl_open(argv[2], NULL, &w->client), "create",
+             NULL);
     }
     warm_ns = now_ns() + (uint64_t)(seconds * 1e8);
     end_ns = now_ns() + (uint64_t)(seconds * 1.1e9);
@@ -142,7 +142,7 @@ int main(int argc, char **argv)
     }
     print_result(argv[1], (unsigned)n, seconds);
     for (unsigned i = 0; i < n; i++) {
-        fl_client_destroy(workers[i].client);
+        fl_close(workers[i].client);
         free(workers[i].samples_us);
     }
     return 0;

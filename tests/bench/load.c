@@ -199,7 +199,7 @@ static int probe(const char *addresses, uint64_t ttl_ms)
     fl_client *c = NULL;
     /* Everything but the end of patience as a user has it who sets nothing. */
     struct fl_client_options options = {.timeout_ms = 60000};
-    if (fl_client_create(addresses, &options, &c) != 0) {
+    if (fl_open(addresses, &options, &c) != 0) {
         die(addresses, "not the addresses of nodes");
     }
     uint64_t run = 0;
@@ -207,18 +207,17 @@ static int probe(const char *addresses, uint64_t ttl_ms)
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (uint64_t i = 0;; i++) {
         char name[NAME_SIZE];
-        struct fl_grant grant;
-        struct fl_acquire_options a = {.ttl_ms = ttl_ms};
+        fl_lock *lock;
+        struct fl_take a = {.ttl_ms = ttl_ms, .unrenewed = true};
         (void)snprintf(name, sizeof name, "probe:%" PRIx64 ":%" PRIu64, run, i);
         uint64_t sent = fli_clock_ns();
-        if (fl_acquire(c, fl_str(name), &a, &grant) != 0) {
+        if (fl_lock_take(c, name, &a, &lock) != 0) {
             continue;
         }
         if (printf("%" PRIu64 " %" PRIu64 "\n", sent, fli_clock_ns()) < 0) {
             return 1;
         }
-        int rc = fl_release(c, fl_str(name), grant.token, 0);
-        (void)rc; /* its lease ends some time */
+        (void)fl_lock_release(lock); /* its lease ends some time */
     }
 }
 

@@ -493,7 +493,7 @@ static void open_ours(const char *servers, const char *nodes)
     if (fl_redlock_create(n_clients > 1 ? loop : NULL, &options, &redlock, NULL, 0) != 0) {
         die(servers, "cannot be used");
     }
-    if (nodes != NULL && n_clients == 1 && fl_client_create(nodes, NULL, &client_of_cluster) != 0) {
+    if (nodes != NULL && n_clients == 1 && fl_open(nodes, NULL, &client_of_cluster) != 0) {
         die(nodes, "cannot be used");
     }
 }

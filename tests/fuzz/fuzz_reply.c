@@ -16,7 +16,7 @@ static void read_info(const char *text, size_t len)
     char copy[16];
     struct fl_node_status status;
     struct fli_facts facts;
-    fli_status_of_info(text, len, &status);
+    fli_status_of_info(text, len, &status, sizeof status);
     fli_facts_init(&facts);
     fli_facts_take_info(&facts, text, len);
     FLI_ASSERT(memchr(facts.run_id, '\0', sizeof facts.run_id) != NULL);

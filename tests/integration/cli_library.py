@@ -29,7 +29,7 @@ def patient_example(lab, name):
         text = f.read()
     patient = '&(struct fl_client_options){.timeout_ms = 240000, .attempt_ms = 60000}'
     for short, long in ((r'\.ttl_ms = \d+, \.wait_ms = \d+', '.ttl_ms = 600000, .wait_ms = 600000'),
-                        (r'fl_client_create\(argv\[1\], NULL,', 'fl_client_create(argv[1], %s,' % patient),
+                        (r'fl_open\(argv\[1\], NULL,', 'fl_open(argv[1], %s,' % patient),
                         (r'fl_store_create\(argv\[2\], 0,', 'fl_store_create(argv[2], 240000,')):
         text, n = re.subn(short, long, text)
         if n != 1:
@@ -366,6 +366,29 @@ class Installed(PatientCase):
         self.assertNotIn(b'libfencelock', needed)
         self.run_counter(program)
 
+    def test_the_six_lines(self):
+        """The program at the top of client.h, as it stands there."""
+        with open(os.path.join(ROOT, 'include', 'fencelock', 'client.h'), encoding='utf-8') as f:
+            lines = re.search(r'^ \*\n((?: \*     .*\n)+)', f.read(), re.M).group(1).replace(' *     ', '    ')
+        s = self.server(b'+OK\r\n', b':33\r\n', b':1\r\n')
+        self.assertIn('"10.0.0.1:7401,10.0.0.2:7401"', lines)
+        source = self.lab.path('six.c')
+        with open(source, 'w', encoding='utf-8') as f:
+            f.write('#include <fencelock/client.h>\n#include <inttypes.h>\n#include <stdio.h>\n'
+                    'static int pieces = 3;\nstatic bool more(void) { return pieces-- > 0; }\n'
+                    'static void write_with(fl_token t) { printf("%%" PRIu64 "\\n", t); }\n'
+                    'int main(void)\n{\n%s    return 0;\n}\n' % lines.replace('10.0.0.1:7401,10.0.0.2:7401', s.address))
+        program = self.build(['cc', '-std=c99', '-Wall', '-Wextra', '-Werror'], source, *self.pkg_config('--cflags', '--libs'))
+        done = subprocess.run([program], stdout=subprocess.PIPE, timeout=PATIENCE_S, env=dict(os.environ, LD_LIBRARY_PATH=self.lib_dir))
+        self.assertEqual((done.returncode, done.stdout), (0, b'33\n' * 3))
+        self.assertEqual(s.words(), ['SESSION', 'ACQUIRE', 'RELEASE'])
+
+    def test_examples_are_short(self):
+        folder = os.path.join(ROOT, 'docs', 'examples')
+        for name in os.listdir(folder):
+            with open(os.path.join(folder, name), encoding='utf-8') as f:
+                self.assertLessEqual(len(f.readlines()), 40, name)
+
     def test_cpp(self):
         if shutil.which('c++') is None:
             self.skipTest('there is no C++ compiler')
@@ -387,7 +410,7 @@ class Installed(PatientCase):
         lines = subprocess.run(['nm', '-D', '--defined-only', self.so], check=True, stdout=subprocess.PIPE).stdout
         names = [line.split()[-1] for line in lines.decode().splitlines()]
         ours = [n for n in names if n.startswith('fl_')]
-        self.assertIn('fl_acquire', ours)
+        self.assertIn('fl_lock_take', ours)
         foreign = [n for n in names if not n.startswith('fl_') and 'asan' not in n and 'ubsan' not in n]
         self.assertEqual(foreign, [])
 

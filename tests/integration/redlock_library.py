@@ -55,14 +55,14 @@ int main(int argc, char **argv)
     fl_store *store = NULL;
     struct fl_redlock_options options = {.servers = argv[1], .restarts_are_safe = true, .budget_ms = 60000};
     int rc = argc != 4 || fl_redlock_create(NULL, &options, &redlock, NULL, 0) != 0 ||
-             fl_client_create(argv[2], NULL, &tokens) != 0 || fl_store_create(argv[3], 240000, &store) != 0;
+             fl_open(argv[2], NULL, &tokens) != 0 || fl_store_create(argv[3], 240000, &store) != 0;
     if (rc == 0) {
         do { /* -1: not acquired. On a busy machine both may happen, and nothing was added then. */
             rc = add_one(redlock, tokens, store, fl_str("counter"));
         } while (rc == -1 || rc == FL_ESTALE);
     }
     fl_store_destroy(store);
-    fl_client_destroy(tokens);
+    fl_close(tokens);
     fl_redlock_close(redlock, NULL, NULL);
     return rc != 0;
 }

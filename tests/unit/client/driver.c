@@ -21,7 +21,9 @@
 
 static fl_client *client;
 static fl_store *store;
-static struct fl_grant grant;
+static fl_lock *lock;
+static fl_token token;
+static uint64_t ttl_ms, deadline_ms;
 static char held[256];
 
 static void answer(int rc, uint64_t number, const char *text)
@@ -37,10 +39,35 @@ static uint64_t number(const char *text)
 
 static int acquire(char **w)
 {
-    const struct fl_acquire_options options = {
-        .ttl_ms = number(w[2]), .wait_ms = number(w[3]), .timeout_ms = number(w[4])};
+    const struct fl_take options = {.ttl_ms = number(w[2]),
+                                    .wait_ms = number(w[3]),
+                                    .timeout_ms = number(w[4]),
+                                    .unrenewed = true};
+    fl_lock_free(lock);
+    lock = NULL;
+    token = FL_TOKEN_NONE;
+    ttl_ms = options.ttl_ms;
     snprintf(held, sizeof held, "%s", w[1]);
-    return fl_acquire(client, fl_str(w[1]), &options, &grant);
+    int rc = fl_lock_take(client, held, &options, &lock);
+    if (rc == 0) {
+        deadline_ms = fl_lock_deadline_ms(lock);
+        rc = fl_lock_token(lock, &token);
+    }
+    return rc;
+}
+
+/* The driver keeps time itself, as a program does that was told a token. */
+static int renew(uint64_t timeout_ms)
+{
+    int rc = fl_renew(client, fl_str(held), token, ttl_ms, timeout_ms, &deadline_ms);
+    deadline_ms = rc == FL_ENOTHELD ? 0 : deadline_ms;
+    return rc;
+}
+
+static uint64_t remaining_ms(void)
+{
+    uint64_t now_ms = fl_now_ms();
+    return deadline_ms > now_ms ? deadline_ms - now_ms : 0;
 }
 
 static uint64_t count_threads(void)
@@ -69,26 +96,26 @@ static void lock_command(char **w)
 {
     int rc = FL_EINVAL;
     uint64_t n = 0;
-    fl_token token = 0;
+    fl_token other = 0;
     struct fl_lock_list *list = NULL;
     if (strcmp(w[0], "acquire") == 0) {
         rc = acquire(w);
-        n = grant.token;
+        n = token;
     } else if (strcmp(w[0], "renew") == 0) {
-        rc = fl_renew(client, fl_str(held), &grant, number(w[1]));
+        rc = renew(number(w[1]));
     } else if (strcmp(w[0], "release") == 0) {
-        rc = fl_release(client, fl_str(held), grant.token, number(w[1]));
+        rc = fl_release(client, fl_str(held), token, number(w[1]));
     } else if (strcmp(w[0], "check") == 0) {
-        rc = fl_check(client, fl_str(held), grant.token, number(w[1]));
+        rc = fl_check(client, fl_str(held), token, number(w[1]));
     } else if (strcmp(w[0], "break") == 0) {
-        rc = fl_break(client, fl_str(w[1]), number(w[2]), &token);
-        n = token;
+        rc = fl_break(client, fl_str(w[1]), number(w[2]), &other);
+        n = other;
     } else if (strcmp(w[0], "token") == 0) {
-        rc = fl_issue_token(client, fl_str(w[1]), 0, &token);
-        n = token;
+        rc = fl_issue_token(client, fl_str(w[1]), 0, &other);
+        n = other;
     } else if (strcmp(w[0], "show") == 0) {
         rc = fl_show(client, fl_str(w[1]), 0, &list);
-        n = rc == 0 ? list->locks[0].token : 0;
+        n = rc == 0 ? list->locks[0]->token : 0;
         fl_lock_list_free(list);
     }
     answer(rc, n, fl_client_error(client));
@@ -112,14 +139,14 @@ static void store_command(char **w)
 static void obey(char **w)
 {
     if (strcmp(w[0], "remaining") == 0) {
-        answer(0, fl_remaining_ms(&grant), "");
+        answer(0, remaining_ms(), "");
     } else if (strcmp(w[0], "threads") == 0) {
         answer(0, count_threads(), "");
     } else if (strcmp(w[0], "closed") == 0) {
         answer(0, count_closed(), "");
     } else if (strcmp(w[0], "info") == 0) {
         struct fl_node_status status;
-        int rc = fl_node_ask(client, 0, STORE_TIMEOUT_MS, &status);
+        int rc = fl_node_ask(client, 0, STORE_TIMEOUT_MS, &status, sizeof status);
         answer(rc, 0, fl_client_error(client));
     } else if (strcmp(w[0], "claim") == 0 || strcmp(w[0], "get") == 0) {
         store_command(w);
@@ -136,7 +163,7 @@ int main(int argc, char **argv)
     const struct fl_client_options options = {
         .attempt_ms = attempt_ms != NULL ? number(attempt_ms) : 300,
         .timeout_ms = timeout_ms != NULL ? number(timeout_ms) : 0};
-    if (argc < 2 || fl_client_create(argv[1], &options, &client) != 0 ||
+    if (argc < 2 || fl_open(argv[1], &options, &client) != 0 ||
         (argc > 2 && fl_store_create(argv[2], STORE_TIMEOUT_MS, &store) != 0)) {
         fputs("driver: bad addresses\n", stderr);
         return 2;
@@ -156,6 +183,7 @@ int main(int argc, char **argv)
         obey(words);
     }
     fl_store_destroy(store);
-    fl_client_destroy(client);
+    fl_lock_free(lock);
+    fl_close(client);
     return 0;
 }

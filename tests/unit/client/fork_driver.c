@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "client/handle.h"
 #include "fencelock/fence.h"
 #include "fencelock/redlock.h"
 #include "fencelock/store_client.h"
@@ -99,46 +100,47 @@ static unsigned port(void)
 
 /* ---- the blocking client --------------------------------------------------------------------- */
 
-static void client_in_child(fl_client *c, struct fl_grant *grant, struct fl_session *session)
+static void client_in_child(fl_client *c, fl_lock *held, fl_token token, fl_lock *session)
 {
-    const struct fl_acquire_options long_one = {.ttl_ms = LONG_MS};
-    const struct fl_acquire_options under = {.session = session};
-    struct fl_grant mine;
-    CHECK(fl_remaining_ms(grant) == 0);
-    CHECK(fl_release(c, fl_str("held"), grant->token, 0) == FL_ENOTHELD);
+    const struct fl_take long_one = {.ttl_ms = LONG_MS, .unrenewed = true};
+    const struct fl_take under = {.session = session};
+    fl_lock *mine;
+    fl_token newer;
+    CHECK(fl_lock_remaining_ms(held) == 0);
+    CHECK(fl_release(c, fl_str("held"), token, 0) == FL_ENOTHELD);
     CHECK(strstr(fl_client_error(c), "forked") != NULL);
-    CHECK(fl_session_close(c, session, 0) == FL_ENOSESSION);
-    CHECK(fl_acquire(c, fl_str("other"), &under, &mine) == FL_ENOSESSION);
-    CHECK(fl_acquire(c, fl_str("held"), NULL, &mine) == FL_ENOTHELD);
+    CHECK(fl_lock_take(c, "other", &under, &mine) == FL_ENOSESSION);
+    CHECK(fl_lock_release(session) == FL_ENOSESSION);
+    CHECK(fl_lock_take(c, "held", &long_one, &mine) == FL_ENOTHELD);
     CHECK(sockets() == 1);
-    CHECK(fl_acquire(c, fl_str("of the child"), &long_one, &mine) == 0);
-    CHECK(mine.token > grant->token);
-    CHECK(fl_renew(c, fl_str("held"), grant, 0) == FL_ENOTHELD);
-    CHECK(fl_session_renew(c, session, 0) == FL_ENOSESSION);
-    CHECK(fl_release(c, fl_str("of the child"), mine.token, 0) == 0);
-    CHECK(fl_release(c, fl_str("held"), grant->token, 0) == FL_ENOTHELD);
+    CHECK(fl_lock_take(c, "of the child", &long_one, &mine) == 0);
+    CHECK(fl_lock_token(mine, &newer) == 0 && newer > token);
+    CHECK(fl_renew(c, fl_str("held"), token, LONG_MS, 0, NULL) == FL_ENOTHELD);
+    CHECK(fl_lock_release(mine) == 0);
+    CHECK(fl_lock_release(held) == FL_ENOTHELD);
 }
 
 static void client(const char *nodes, bool connected)
 {
-    const struct fl_acquire_options long_one = {.ttl_ms = LONG_MS};
+    const struct fl_take long_one = {.ttl_ms = LONG_MS, .unrenewed = true};
     const struct fl_session_options session_options = {.ttl_ms = LONG_MS};
     struct fl_client_options options = patient;
-    struct fl_grant grant;
-    struct fl_session session;
+    fl_lock *lock = NULL;
+    fl_lock *session;
     fl_client *c;
+    fl_token token;
     char owner[FL_OWNER_MAX + 1] = "an-owner-that-the-user-gave";
     options.owner = fl_str(owner);
-    CHECK(fl_client_create(nodes, &options, &c) == 0);
+    CHECK(fl_open(nodes, &options, &c) == 0);
     if (!connected) { /* an owner that is used twice is granted the same token twice */
         pid_t child = fork_child();
-        int rc = fl_acquire(c, fl_str("once"), &long_one, &grant);
+        int rc = fl_lock_take(c, "once", &long_one, &lock);
         tell(child == 0 ? 1 : 0);
         hear(child == 0 ? 1 : 0);
         CHECK(rc == 0 || rc == FL_ENOTHELD);
         bool is_owner = memcmp(fl_client_owner(c).data, owner, strlen(owner)) == 0;
         CHECK(is_owner == (child != 0));
-        CHECK(rc != 0 || fl_release(c, fl_str("once"), grant.token, 0) == 0);
+        CHECK(rc != 0 || fl_lock_release(lock) == 0);
         if (child == 0) {
             _exit(rc == 0 ? 0 : 1);
         }
@@ -147,35 +149,34 @@ static void client(const char *nodes, bool connected)
         CHECK((rc == 0) != (WEXITSTATUS(status) == 0));
         close(channel[0]);
         close(channel[1]);
-        fl_client_destroy(c);
+        fl_close(c);
         return;
     }
-    CHECK(fl_acquire(c, fl_str("held"), &long_one, &grant) == 0);
+    CHECK(fl_lock_take(c, "held", &long_one, &lock) == 0 && fl_lock_token(lock, &token) == 0);
     CHECK(fl_session_open(c, &session_options, &session) == 0);
     pid_t child = fork_child();
     if (child == 0) {
-        client_in_child(c, &grant, &session);
-        fl_client_destroy(c);
+        client_in_child(c, lock, token, session);
+        fl_close(c);
         _exit(0);
     }
     unsigned before = port();
     for (int i = 0; i < KEYS; i++) {
-        CHECK(fl_check(c, fl_str("held"), grant.token, 0) == 0);
+        CHECK(fl_check(c, fl_str("held"), token, 0) == 0);
     }
     join(child);
     child = fork_child();
     if (child == 0) {
-        fl_client_destroy(c); /* without a single call */
+        fl_close(c); /* without a single call */
         _exit(0);
     }
     join(child);
-    CHECK(fl_remaining_ms(&grant) > 0);
-    CHECK(fl_session_renew(c, &session, 0) == 0);
-    CHECK(fl_renew(c, fl_str("held"), &grant, 0) == 0);
-    CHECK(fl_release(c, fl_str("held"), grant.token, 0) == 0);
-    CHECK(fl_session_close(c, &session, 0) == 0);
+    CHECK(fl_lock_remaining_ms(lock) > 0);
+    CHECK(fl_renew(c, fl_str("held"), token, LONG_MS, 0, NULL) == 0);
+    CHECK(fl_lock_release(lock) == 0);
+    CHECK(fl_lock_release(session) == 0);
     CHECK(port() == before); /* its connection was not ended by a child */
-    fl_client_destroy(c);
+    fl_close(c);
 }
 
 /* ---- the storage ----------------------------------------------------------------------------- */
@@ -228,24 +229,18 @@ struct event {
     fl_lock *lock;
 };
 
-static void on_acquired(void *arg, int status, const char *error, fl_lock *lock)
+static void on_done(void *arg, const struct fl_result *r)
 {
     struct event *e = arg;
-    *e = (struct event){true, status, lock};
+    *e = (struct event){true, r->status, r->lock};
 }
 
-static void on_done(void *arg, int status, const char *error)
-{
-    struct event *e = arg;
-    *e = (struct event){.over = true, .status = status};
-}
-
-static void finish(fl_async *a, const struct event *e)
+static void finish(fl_client *c, const struct event *e)
 {
     while (!e->over) {
-        struct pollfd p = {.fd = fl_async_fd(a), .events = POLLIN};
+        struct pollfd p = {.fd = fl_fd(c), .events = POLLIN};
         (void)poll(&p, 1, -1);
-        fl_async_process(a);
+        fl_process(c);
     }
 }
 
@@ -256,13 +251,12 @@ static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
     changes++;
 }
 
-static void take(fl_async *a, const char *name, struct event *e)
+static void take(fl_client *c, const char *name, struct event *e)
 {
-    const struct fl_acquire_options options = {.ttl_ms = LONG_MS};
-    const struct fl_hold_options hold = {.on_change = on_change};
+    const struct fl_take options = {.ttl_ms = LONG_MS, .on_change = on_change};
     *e = (struct event){.over = false};
-    CHECK(fl_async_acquire(a, fl_str(name), &options, &hold, on_acquired, e, NULL) == 0);
-    finish(a, e);
+    CHECK(fl_lock_take_start(c, name, &options, on_done, e, NULL) == 0);
+    finish(c, e);
 }
 
 static void check_is_lost(fl_lock *lock)
@@ -294,63 +288,61 @@ static unsigned watched(int fd)
 /* Waits in the queue of a lock that is held, while the process forks. */
 static void async(const char *nodes)
 {
-    const struct fl_acquire_options wait = {.ttl_ms = LONG_MS, .wait_ms = PATIENCE_MS};
+    const struct fl_take wait = {.ttl_ms = LONG_MS, .wait_ms = PATIENCE_MS};
+    struct fl_client_options options = patient;
     struct event held = {.over = false};
     struct event waiting = {.over = false};
     struct event e = {.over = false};
-    fl_async *a;
-    fl_async *other;
+    fl_client *a;
+    fl_client *other;
     fl_call *call;
     fl_token token;
-    CHECK(fl_async_create(nodes, &patient, &a) == 0 &&
-          fl_async_create(nodes, &patient, &other) == 0);
+    options.own_loop = true;
+    CHECK(fl_open(nodes, &options, &a) == 0 && fl_open(nodes, &options, &other) == 0);
     take(other, "awaited", &e);
     fl_lock *awaited = e.lock;
     CHECK(awaited != NULL);
     take(a, "held", &held);
     CHECK(held.status == 0);
-    CHECK(fl_async_acquire(a, fl_str("awaited"), &wait, NULL, on_acquired, &waiting, &call) == 0);
+    CHECK(fl_lock_take_start(a, "awaited", &wait, on_done, &waiting, &call) == 0);
     take(a, "another", &e); /* now the wait is on its way */
-    CHECK(fl_async_release(e.lock, 0, NULL, NULL) == 0);
-    fl_lock_free(e.lock);
+    CHECK(fl_lock_release_start(e.lock, 0, NULL, NULL) == 0);
     pid_t child = fork_child();
     if (child == 0) {
         check_is_lost(held.lock);
-        CHECK(fl_async_release(held.lock, 0, on_done, &e) == FL_ENOTHELD);
+        CHECK(fl_lock_release_start(held.lock, 0, on_done, &e) == FL_ENOTHELD);
         take(a, "held", &e);
         CHECK(e.status == FL_ENOTHELD && !waiting.over && changes == 0);
         take(a, "of the child", &e);
         CHECK(e.status == 0 && fl_lock_token(e.lock, &token) == 0);
         fl_call_cancel(call); /* of the parent's: it still waits there */
-        fl_lock_free(held.lock);
-        fl_async_destroy(other); /* without a single call */
+        fl_close(other);      /* without a single call */
         fl_lock_free(awaited);
-        fl_async_destroy(a);
+        fl_close(a);
         fl_lock_free(e.lock);
         _exit(0);
     }
     join(child);
-    unsigned before = watched(fl_async_fd(a));
+    unsigned before = watched(fl_fd(a));
     child = fork_child();
     if (child == 0) {
-        fl_async_destroy(a); /* without a single call */
+        fl_close(a); /* without a single call */
         fl_lock_free(held.lock);
         _exit(0);
     }
     join(child);
-    CHECK(watched(fl_async_fd(a)) == before);
+    CHECK(watched(fl_fd(a)) == before);
     CHECK(!waiting.over && fl_lock_token(held.lock, &token) == 0);
     e.over = false;
-    CHECK(fl_async_release(awaited, 0, on_done, &e) == 0);
+    CHECK(fl_lock_release_start(awaited, 0, on_done, &e) == 0);
     finish(other, &e);
     CHECK(e.status == 0);
     finish(a, &waiting);
     CHECK(waiting.status == 0 && fl_lock_token(waiting.lock, &token) == 0);
-    fl_lock_free(awaited);
     fl_lock_free(waiting.lock);
     fl_lock_free(held.lock);
-    fl_async_destroy(a);
-    fl_async_destroy(other);
+    fl_close(a);
+    fl_close(other);
 }
 
 /* ---- with the library's thread --------------------------------------------------------------- */
@@ -364,56 +356,51 @@ static void wait_for_renewal(fl_lock *lock)
     }
 }
 
-/* Its TTL is long, and its first renewal is due at once: the grant is as old as the TTL allows. */
-static fl_lock *keep_ripe(fl_client *c, fl_keepalive *k, const char *name)
+/* Its TTL is long, and its first renewal is due at once. */
+static fl_lock *keep_ripe(fl_client *c, const char *name)
 {
-    const struct fl_acquire_options options = {.ttl_ms = LONG_MS};
-    struct fl_grant grant;
+    const struct fl_take options = {.ttl_ms = LONG_MS};
     fl_lock *lock;
-    CHECK(fl_acquire(c, fl_str(name), &options, &grant) == 0);
-    grant.deadline_ms -= LONG_MS * 2 / 5;
-    CHECK(fl_keepalive_lock(k, fl_str(name), &grant, NULL, &lock) == 0);
+    CHECK(fl_lock_take(c, name, &options, &lock) == 0);
+    (void)pthread_mutex_lock(&c->mutex);
+    lock->lease.renew_ms = 0;
+    fli_due_set(&c->engine.dues, &lock->due, 0);
+    fli_engine_wake(&c->engine);
+    (void)pthread_mutex_unlock(&c->mutex);
     return lock;
 }
 
 static void keepalive(const char *nodes)
 {
     fl_client *c;
-    fl_keepalive *k;
     fl_token token;
-    CHECK(fl_client_create(nodes, &patient, &c) == 0);
-    CHECK(fl_keepalive_start(nodes, &patient, &k) == 0);
-    fl_lock *held = keep_ripe(c, k, "kept");
+    CHECK(fl_open(nodes, &patient, &c) == 0);
+    fl_lock *held = keep_ripe(c, "kept");
     wait_for_renewal(held);
     pid_t child = fork_child();
     if (child == 0) {
         check_is_lost(held);
-        CHECK(fl_lock_release(c, held, 0) == FL_ENOTHELD);
-        fl_lock *mine = keep_ripe(c, k, "kept by the child");
+        fl_lock *mine = keep_ripe(c, "kept by the child");
         wait_for_renewal(mine); /* so there is a thread */
-        CHECK(fl_lock_release(c, mine, 0) == 0);
-        fl_lock_free(mine);
-        fl_keepalive_stop(k);
-        fl_lock_free(held);
-        fl_client_destroy(c);
+        CHECK(fl_lock_release(mine) == 0);
+        CHECK(fl_lock_release(held) == FL_ENOTHELD);
+        fl_close(c);
         _exit(0);
     }
     join(child);
     child = fork_child();
     if (child == 0) {
-        fl_keepalive_stop(k); /* waits for no thread: it has none */
+        fl_close(c); /* waits for no thread: it has none */
         fl_lock_free(held);
         _exit(0);
     }
     join(child);
     CHECK(fl_lock_token(held, &token) == 0);
-    fl_lock *second = keep_ripe(c, k, "kept afterwards");
+    fl_lock *second = keep_ripe(c, "kept afterwards");
     wait_for_renewal(second);
-    CHECK(fl_lock_release(c, held, 0) == 0);
-    fl_lock_free(held);
+    CHECK(fl_lock_release(held) == 0);
     fl_lock_free(second);
-    fl_keepalive_stop(k);
-    fl_client_destroy(c);
+    fl_close(c);
 }
 
 static void *look(void *arg)
@@ -428,34 +415,26 @@ static void *look(void *arg)
  * the other is inside a call. */
 static void storm(const char *nodes)
 {
-    const struct fl_acquire_options options = {.ttl_ms = LONG_MS};
-    struct fl_grant grant;
-    fl_client *c;
-    CHECK(fl_client_create(nodes, &patient, &c) == 0);
-    CHECK(fl_acquire(c, fl_str("storm"), &options, &grant) == 0);
+    struct fl_client_options options = patient;
+    options.owner = fl_str("the-owner-of-the-storm");
     for (int i = 0; i < STORMS; i++) {
         pthread_t looker;
-        fl_keepalive *k;
-        fl_lock *lock;
-        CHECK(fl_keepalive_start(nodes, &patient, &k) == 0);
-        struct fl_grant ripe = grant;
-        ripe.deadline_ms -= LONG_MS * 2 / 5;
-        CHECK(fl_keepalive_lock(k, fl_str("storm"), &ripe, NULL, &lock) == 0);
+        fl_client *c;
+        CHECK(fl_open(nodes, &options, &c) == 0);
+        fl_lock *lock = keep_ripe(c, "storm");
         CHECK(pthread_create(&looker, NULL, look, lock) == 0);
         pid_t child = fork_child();
         if (child == 0) {
             check_is_lost(lock);
             fl_lock_free(lock);
-            fl_keepalive_stop(k);
+            fl_close(c);
             _exit(0);
         }
-        fl_keepalive_stop(k);
+        fl_close(c);
         (void)pthread_join(looker, NULL);
         fl_lock_free(lock);
         join(child);
     }
-    CHECK(fl_renew(c, fl_str("storm"), &grant, 0) == 0);
-    fl_client_destroy(c);
 }
 
 /* ---- marks ----------------------------------------------------------------------------------- */

@@ -1,13 +1,14 @@
-/* hold_driver.c: locks held by one of the shells of hold.h, driven line by line over stdin.
+/* hold_driver.c: locks held by a client, driven line by line over stdin: renewed by the client's
+ * thread, on a loop of poll(), or on one of libuv.
  *
- *   hold_driver keepalive|async|uv NODES [STORE]
+ *   hold_driver thread|poll|uv NODES [STORE]
  *   take NAME TTL WAIT RESERVE MAXHOLD | look NAME | release NAME | free NAME | stop
- *   open OWNER TTL | under OWNER NAME WAIT | give OWNER NAME TOKEN
- *   keepalive only: hammer NAME | claimed NAME TTL [ALSO] | write NAME KEY VALUE
+ *   open OWNER TTL | under OWNER NAME WAIT
+ *   thread only: hammer NAME | claimed NAME TTL [ALSO] | write NAME KEY VALUE
  *
  *   taken NAME RESULT TOKEN
  *   change NAME STATE REASON NOW       from on_change, NOW by fl_now_ms()
- *   look NAME STATE REASON REMAINING RESULT TOKEN
+ *   look NAME STATE REASON REMAINING RESULT TOKEN, or none
  *   released NAME RESULT
  *   wrote NAME RESULT
  *
@@ -30,7 +31,6 @@
 struct slot {
     char name[64];
     fl_lock *lock;
-    struct fl_session session;
     pthread_t hammer;
     bool hammered;
 };
@@ -38,8 +38,7 @@ struct slot {
 static struct slot slots[SLOTS];
 static fl_client *client;
 static fl_store *store;
-static fl_keepalive *keepalive;
-static fl_async *async_client;
+static bool blocks;
 static struct fl_uv uv;
 static bool over;
 
@@ -86,98 +85,72 @@ static void taken(struct slot *s, int rc, fl_lock *lock)
     fflush(stdout);
 }
 
-static void on_acquired(void *arg, int status, const char *error, fl_lock *lock)
+static void on_acquired(void *arg, const struct fl_result *r)
 {
-    if ((status == 0) != (error[0] == '\0') || (status == 0) != (lock != NULL)) {
+    if ((r->status == 0) != (r->error[0] == '\0') || (r->status == 0) != (r->lock != NULL)) {
         abort();
     }
-    taken(arg, status, lock);
+    taken(arg, r->status, r->lock);
 }
 
-static void on_released(void *arg, int status, const char *error)
+static void released(const struct slot *s, int status)
 {
-    const struct slot *s = arg;
     printf("released %s %s\n", s->name, word_of(status));
     fflush(stdout);
 }
 
+static void on_released(void *arg, const struct fl_result *r)
+{
+    released(arg, r->status);
+}
+
+static void take_with(struct slot *s, const struct fl_take *options)
+{
+    fl_lock *lock = NULL;
+    int rc = blocks ? fl_lock_take(client, s->name, options, &lock)
+                    : fl_lock_take_start(client, s->name, options, on_acquired, s, NULL);
+    if (blocks || rc != 0) {
+        taken(s, rc, lock);
+    }
+}
+
 static void take(struct slot *s, char **w)
 {
-    const struct fl_acquire_options options = {.ttl_ms = number(w[2]), .wait_ms = number(w[3])};
-    const struct fl_hold_options hold = {
-        .reserve_ms = number(w[4]), .max_hold_ms = number(w[5]), .on_change = on_change, .arg = s};
-    if (async_client != NULL) {
-        int rc =
-            fl_async_acquire(async_client, fl_str(s->name), &options, &hold, on_acquired, s, NULL);
-        if (rc != 0) {
-            taken(s, rc, NULL);
-        }
-        return;
-    }
-    struct fl_grant grant;
-    fl_lock *lock = NULL;
-    int rc = fl_acquire(client, fl_str(s->name), &options, &grant);
-    if (rc == 0) {
-        rc = fl_keepalive_lock(keepalive, fl_str(s->name), &grant, &hold, &lock);
-    }
-    taken(s, rc, lock);
+    const struct fl_take options = {.ttl_ms = number(w[2]),
+                                    .wait_ms = number(w[3]),
+                                    .reserve_ms = number(w[4]),
+                                    .max_hold_ms = number(w[5]),
+                                    .on_change = on_change,
+                                    .arg = s};
+    take_with(s, &options);
 }
 
 static void open_session(struct slot *s, char **w)
 {
-    const struct fl_session_options options = {.ttl_ms = number(w[2]), .owner = fl_str(s->name)};
-    const struct fl_hold_options hold = {.on_change = on_change, .arg = s};
+    const struct fl_session_options options = {
+        .ttl_ms = number(w[2]), .owner = fl_str(s->name), .on_change = on_change, .arg = s};
     fl_lock *lock = NULL;
-    if (async_client != NULL) {
-        int rc = fl_async_session(async_client, &options, &hold, on_acquired, s, NULL);
-        if (rc != 0) {
-            taken(s, rc, NULL);
-        }
-        return;
+    int rc = blocks ? fl_session_open(client, &options, &lock)
+                    : fl_session_open_start(client, &options, on_acquired, s, NULL);
+    if (blocks || rc != 0) {
+        taken(s, rc, lock);
     }
-    int rc = fl_session_open(client, &options, &s->session);
-    if (rc == 0) {
-        rc = fl_keepalive_session(keepalive, &s->session, &hold, &lock);
-    }
-    taken(s, rc, lock);
 }
 
-static void on_token(void *arg, int status, const char *error, fl_token token)
-{
-    const struct slot *s = arg;
-    if ((status == 0) != (error[0] == '\0') || (status == 0) != (token != FL_TOKEN_NONE)) {
-        abort();
-    }
-    printf("taken %s %s %" PRIu64 "\n", s->name, word_of(status), token);
-    fflush(stdout);
-}
-
-/* A lock under a session is as good as the session, which is what is held. */
+/* A lock under a session is as good as the session. */
 static void acquire_under(struct slot *s, char **w)
 {
-    struct slot *taker = slot_of(w[2]);
-    struct fl_acquire_options options = {.wait_ms = number(w[3])};
-    if (async_client != NULL) {
-        int rc = fl_async_acquire_under(s->lock, fl_str(w[2]), &options, on_token, taker, NULL);
-        if (rc != 0) {
-            on_token(taker, rc, fl_strerror(rc), FL_TOKEN_NONE);
-        }
-        return;
-    }
-    s->session.deadline_ms = fl_lock_deadline_ms(s->lock);
-    options.session = &s->session;
-    struct fl_grant grant = {.token = FL_TOKEN_NONE};
-    int rc = fl_acquire(client, fl_str(w[2]), &options, &grant);
-    on_token(taker, rc, rc == 0 ? "" : fl_client_error(client), grant.token);
+    const struct fl_take options = {.wait_ms = number(w[3]), .session = s->lock};
+    take_with(slot_of(w[2]), &options);
 }
 
-static void give_back(struct slot *s, char **w)
+static void release(struct slot *s)
 {
-    struct slot *taker = slot_of(w[2]);
-    if (async_client == NULL) {
-        on_released(taker, fl_release(client, fl_str(w[2]), number(w[3]), 0), "");
-    } else if (fl_async_release_under(s->lock, fl_str(w[2]), number(w[3]), 0, on_released, taker) !=
-               0) {
+    fl_lock *lock = s->lock;
+    s->lock = NULL;
+    if (blocks) {
+        released(s, fl_lock_release(lock));
+    } else if (fl_lock_release_start(lock, 0, on_released, s) != 0) {
         abort();
     }
 }
@@ -185,19 +158,16 @@ static void give_back(struct slot *s, char **w)
 static void take_claimed(struct slot *s, char **w)
 {
     const struct fl_bytes also = fl_str(w[3]);
-    const struct fl_acquire_options options = {
-        .ttl_ms = number(w[2]), .also = &also, .also_len = w[3] != NULL ? 1 : 0};
-    const struct fl_hold_options hold = {.on_change = on_change, .arg = s};
-    struct fl_grant grant;
+    const struct fl_take options = {.ttl_ms = number(w[2]),
+                                    .also = &also,
+                                    .also_len = w[3] != NULL ? 1 : 0,
+                                    .on_change = on_change,
+                                    .arg = s};
     fl_lock *lock = NULL;
     bool store_failed;
-    int rc =
-        fl_acquire_claimed(client, store, fl_str(s->name), &options, 500, &store_failed, &grant);
+    int rc = fl_lock_take_claimed(client, store, s->name, &options, 500, &store_failed, &lock);
     if (store_failed && (rc == 0 || fl_store_error(store)[0] == '\0')) {
         abort();
-    }
-    if (rc == 0) {
-        rc = fl_keepalive_lock(keepalive, fl_str(s->name), &grant, &hold, &lock);
     }
     taken(s, rc, lock);
 }
@@ -216,6 +186,11 @@ static void write_key(struct slot *s, char **w)
 static void look(struct slot *s)
 {
     fl_token token = FL_TOKEN_NONE;
+    if (s->lock == NULL) {
+        printf("look %s none\n", s->name);
+        fflush(stdout);
+        return;
+    }
     /* The operation comes first: what it may do must not depend on anybody having asked before. */
     int rc = fl_lock_token(s->lock, &token);
     printf("look %s %s %d %" PRIu64 " %s %" PRIu64 "\n", s->name,
@@ -249,8 +224,6 @@ static void obey(char **w)
         open_session(s, w);
     } else if (strcmp(w[0], "under") == 0) {
         acquire_under(s, w);
-    } else if (strcmp(w[0], "give") == 0) {
-        give_back(s, w);
     } else if (strcmp(w[0], "claimed") == 0) {
         take_claimed(s, w);
     } else if (strcmp(w[0], "write") == 0) {
@@ -262,12 +235,8 @@ static void obey(char **w)
     } else if (strcmp(w[0], "free") == 0) {
         fl_lock_free(s->lock);
         s->lock = NULL;
-    } else if (strcmp(w[0], "release") == 0 && async_client == NULL) {
-        on_released(s, fl_lock_release(client, s->lock, 0), "");
     } else if (strcmp(w[0], "release") == 0) {
-        if (fl_async_release(s->lock, 0, on_released, s) != 0) {
-            abort();
-        }
+        release(s);
     } else {
         abort();
     }
@@ -318,7 +287,7 @@ static void run_uv(void)
 {
     uv_loop_t loop;
     uv_poll_t input;
-    if (uv_loop_init(&loop) != 0 || fl_uv_start(&uv, &loop, async_client) != 0 ||
+    if (uv_loop_init(&loop) != 0 || fl_uv_start(&uv, &loop, client) != 0 ||
         uv_poll_init(&loop, &input, STDIN_FILENO) != 0 ||
         uv_poll_start(&input, UV_READABLE, on_input) != 0) {
         abort();
@@ -332,9 +301,8 @@ static void run_uv(void)
 static void run_poll(void)
 {
     while (!over) {
-        struct pollfd p[] = {
-            {.fd = STDIN_FILENO, .events = POLLIN},
-            {.fd = async_client != NULL ? fl_async_fd(async_client) : -1, .events = POLLIN}};
+        struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                             {.fd = blocks ? -1 : fl_fd(client), .events = POLLIN}};
         if (poll(p, 2, -1) < 0) {
             continue;
         }
@@ -342,7 +310,7 @@ static void run_poll(void)
             read_input();
         }
         if (p[1].revents != 0) {
-            fl_async_process(async_client);
+            fl_process(client);
         }
     }
 }
@@ -358,10 +326,10 @@ int main(int argc, char **argv)
         options.attempt_ms = strtoull(attempt_ms, NULL, 10);
         options.timeout_ms = options.attempt_ms;
     }
-    bool keeps = strcmp(argv[1], "keepalive") == 0;
-    int rc = keeps ? fl_keepalive_start(argv[2], &options, &keepalive)
-                   : fl_async_create(argv[2], &options, &async_client);
-    if (rc != 0 || fl_client_create(argv[2], &options, &client) != 0) {
+    blocks = strcmp(argv[1], "thread") == 0;
+    options.own_loop = !blocks;
+    int rc = fl_open(argv[2], &options, &client);
+    if (rc != 0) {
         fprintf(stderr, "hold_driver: %s\n", fl_strerror(rc));
         return 1;
     }
@@ -370,13 +338,12 @@ int main(int argc, char **argv)
     } else {
         run_poll();
     }
+    fl_close(client);
     for (int i = 0; i < SLOTS; i++) {
         if (slots[i].hammered) {
             (void)pthread_join(slots[i].hammer, NULL);
         }
     }
-    fl_keepalive_stop(keepalive);
-    fl_async_destroy(async_client);
     for (int i = 0; i < SLOTS; i++) {
         /* Locks outlive their client, lost. */
         if (slots[i].lock != NULL && fl_lock_state(slots[i].lock) != FL_HOLD_LOST) {
@@ -384,7 +351,6 @@ int main(int argc, char **argv)
         }
         fl_lock_free(slots[i].lock);
     }
-    fl_client_destroy(client);
     fl_store_destroy(store);
     return 0;
 }

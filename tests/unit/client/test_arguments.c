@@ -1,6 +1,9 @@
 /* test_arguments.c: arguments of the public calls that are refused before anything is sent. */
 #include "../../lib/unit.h"
 
+#include <stddef.h>
+
+#include "client/lists.h"
 #include "fencelock/store_client.h"
 
 #define TOO_LONG_MS (FL_TIMEOUT_MAX_MS + 1)
@@ -20,20 +23,73 @@ TEST(a_timeout_that_is_too_long)
     struct fl_session_list *sessions;
     struct fl_node_status status;
     const struct fl_bytes none = {"", 0};
-    assert_int_equal(fl_client_create("127.0.0.1:1", NULL, &c), 0);
+    assert_int_equal(fl_open("127.0.0.1:1", NULL, &c), 0);
     const int codes[] = {
         fl_show(c, fl_str("x"), TOO_LONG_MS, &locks),
         fl_locks(c, none, none, 1, UINT64_MAX, &locks),
         fl_busiest(c, 1, TOO_LONG_MS, &locks),
         fl_sessions(c, none, 1, TOO_LONG_MS, &sessions),
-        fl_node_ask(c, 0, UINT64_MAX, &status),
+        fl_node_ask(c, 0, UINT64_MAX, &status, sizeof status),
         fl_backup(c, 0, TOO_LONG_MS, never, NULL),
     };
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
         assert_int_equal(codes[i], FL_EINVAL);
     }
     assert_non_null(strstr(fl_client_error(c), TOO_LONG_TEXT));
-    fl_client_destroy(c);
+    fl_close(c);
+}
+
+/* A program goes on after fl_open() has failed: every call says so. */
+TEST(no_client)
+{
+    fl_client *c = (fl_client *)(uintptr_t)1;
+    fl_lock *lock;
+    fl_token token;
+    assert_int_equal(fl_open("nonsense", NULL, &c), FL_EINVAL);
+    assert_null(c);
+    assert_int_equal(fl_lock_take(c, "x", NULL, &lock), FL_EINVAL);
+    assert_non_null(strstr(fl_client_error(c), "not opened"));
+    assert_int_equal(fl_check(c, fl_str("x"), 1, 0), FL_EINVAL);
+    assert_int_equal(fl_issue_token(c, fl_str("x"), 0, &token), FL_EINVAL);
+    fl_close(c);
+}
+
+/* What a newer header names is not passed over. */
+TEST(options_that_are_not_known)
+{
+    fl_client *c;
+    fl_lock *lock;
+    struct fl_client_options options = {.reserved = {0, 0, 1}};
+    struct fl_take how = {.reserved = {[7] = 1}};
+    struct fl_session_options session = {.reserved = {1}};
+    assert_int_equal(fl_open("127.0.0.1:1", &options, &c), FL_EINVAL);
+    assert_int_equal(fl_open("127.0.0.1:1", NULL, &c), 0);
+    assert_int_equal(fl_lock_take(c, "x", &how, &lock), FL_EINVAL);
+    assert_non_null(strstr(fl_client_error(c), "does not know"));
+    assert_int_equal(fl_session_open(c, &session, &lock), FL_EINVAL);
+    fl_close(c);
+}
+
+/* A program that was compiled before has a smaller struct, and a later one a larger. */
+TEST(a_status_of_another_size)
+{
+    struct {
+        struct fl_node_status status;
+        uint64_t more;
+    } later = {.more = 7};
+    struct fl_node_status status = {.breaks = 7};
+    static const char text[] = "node_role:leader\r\nbreaks:5\r\n";
+    fli_status_of_info(text, strlen(text), &status, offsetof(struct fl_node_status, breaks));
+    assert_string_equal(status.role, "leader");
+    assert_int_equal(status.breaks, 7);
+    fli_status_of_info(text, strlen(text), &later.status, sizeof later);
+    assert_int_equal(later.status.breaks, 5);
+    assert_int_equal(later.more, 0);
+}
+
+TEST(the_version)
+{
+    assert_string_equal(fl_version(), FENCELOCK_VERSION);
 }
 
 TEST(a_timeout_of_a_storage_that_is_too_long)

@@ -151,7 +151,7 @@ TEST(test_how_a_lock_may_be_taken)
     struct fl_bytes too_long[] = {{long_name, FL_NAME_MAX + 1}};
     struct fl_bytes empty[] = {{"", 0}};
     const struct {
-        struct fl_acquire_options o;
+        struct fl_take o;
         bool ok;
     } rows[] = {
         {{.permits = 0}, true},

@@ -239,6 +239,25 @@ TEST_WITH(a_probe_keeps_the_last_place, set_up, tear_down)
     assert_string_equal(engine.nodes[LISTED].place.node.text, addresses[2]);
 }
 
+static void on_late(void *arg, struct fli_ended *ended)
+{
+    assert_int_equal(ended->status, FL_ENOCONN);
+    *(bool *)arg = true;
+}
+
+/* A renewal may be begun when its lease is over: a machine that stands still makes it so. */
+TEST_WITH(a_call_whose_time_is_over_at_once, set_up, tear_down)
+{
+    const struct fli_ask ask = {.op = FLI_ASK_CHECK, .name = fl_str("x"), .token = 1};
+    const struct fli_call_times times = {.deadline_ms = fli_clock_ms()};
+    struct fli_engine_call *call;
+    bool over = false;
+    assert_int_equal(fli_engine_start(&engine, &ask, &times, on_late, &over, &call), 0);
+    while (!over) {
+        turn();
+    }
+}
+
 /* ---- many calls ------------------------------------------------------------------------------ */
 
 #define MANY 3000

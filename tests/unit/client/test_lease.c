@@ -299,3 +299,22 @@ TEST(test_never_believed_too_long)
     assert_true(lost > 1000);
     assert_true(renewed > 20000);
 }
+
+/* Thousands of leases that began together are not renewed together; none is renewed late. */
+TEST(test_renewals_are_spread)
+{
+    enum { LEASES = 2000, TTL = 60000, PARTS = 10 };
+    unsigned at[PARTS] = {0};
+    for (uint64_t seed = 1; seed <= LEASES; seed++) {
+        struct fli_lease h;
+        const struct fli_lease_config config = {
+            .ttl_ms = TTL, .lease_until_ms = fli_lease_until(1000, TTL), .seed = seed};
+        fli_lease_init(&h, &config);
+        uint64_t due_ms = fli_lease_next_ms(&h) - 1000;
+        assert_in_range(due_ms, TTL / 6, TTL / 3);
+        at[(due_ms - TTL / 6) * PARTS / (TTL / 6 + 1)]++;
+    }
+    for (unsigned i = 0; i < PARTS; i++) {
+        assert_in_range(at[i], LEASES / PARTS / 2, LEASES / PARTS * 2);
+    }
+}

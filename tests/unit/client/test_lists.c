@@ -30,7 +30,7 @@ TEST(test_show)
                           "$5\r\nqueue\r\n*2\r\n*2\r\n$5\r\nowner\r\n$1\r\np\r\n$1\r\nq\r\n");
     assert_int_equal(fli_list_of_one(r, &list), 0);
     assert_int_equal(list->len, 1);
-    const struct fl_lock_info *l = &list->locks[0];
+    const struct fl_lock_info *l = list->locks[0];
     expect_text(l->name, "x");
     expect_text(l->owner, "abc");
     expect_text(l->value, "");
@@ -40,8 +40,8 @@ TEST(test_show)
     assert_int_equal(l->ttl_left_ms, 8500);
     assert_int_equal(l->waiters, 9);
     assert_int_equal(l->queue_len, 2);
-    expect_text(l->queue[0].owner, "p");
-    expect_text(l->queue[1].owner, "q");
+    expect_text(l->queue[0]->owner, "p");
+    expect_text(l->queue[1]->owner, "q");
     fl_lock_list_free(list);
 }
 
@@ -53,14 +53,14 @@ TEST(test_show_of_several_holders)
                           "*4\r\n+token\r\n:7\r\n+owner\r\n$1\r\na\r\n"
                           "*6\r\n+token\r\n:9\r\n+owner\r\n$1\r\nb\r\n+ttl_left_ms\r\n:50\r\n");
     assert_int_equal(fli_list_of_one(r, &list), 0);
-    const struct fl_lock_info *l = &list->locks[0];
+    const struct fl_lock_info *l = list->locks[0];
     assert_int_equal(l->mode, FL_MODE_SHARED);
     assert_int_equal(l->permits, 1);
     assert_int_equal(l->holders, 2);
     assert_int_equal(l->held_by_len, 2);
-    assert_int_equal(l->held_by[0].token, 7);
-    expect_text(l->held_by[1].owner, "b");
-    assert_int_equal(l->held_by[1].ttl_left_ms, 50);
+    assert_int_equal(l->held_by[0]->token, 7);
+    expect_text(l->held_by[1]->owner, "b");
+    assert_int_equal(l->held_by[1]->ttl_left_ms, 50);
     fl_lock_list_free(list);
 }
 
@@ -68,15 +68,15 @@ TEST(test_missing_fields_are_empty)
 {
     struct fl_lock_list *list;
     assert_int_equal(fli_list_of_one(parse("*0\r\n"), &list), 0);
-    assert_int_equal(list->locks[0].name.len, 0);
-    assert_int_equal(list->locks[0].state, FL_LOCK_OTHER);
-    assert_int_equal(list->locks[0].queue_len, 0);
+    assert_int_equal(list->locks[0]->name.len, 0);
+    assert_int_equal(list->locks[0]->state, FL_LOCK_OTHER);
+    assert_int_equal(list->locks[0]->queue_len, 0);
     fl_lock_list_free(list);
     /* Known names with values of unexpected types. */
     assert_int_equal(
         fli_list_of_one(parse("*6\r\n+token\r\n+x\r\n+name\r\n:1\r\n:1\r\n:2\r\n"), &list), 0);
-    assert_int_equal(list->locks[0].token, 0);
-    assert_int_equal(list->locks[0].name.len, 0);
+    assert_int_equal(list->locks[0]->token, 0);
+    assert_int_equal(list->locks[0]->name.len, 0);
     fl_lock_list_free(list);
 }
 
@@ -104,9 +104,9 @@ TEST(test_pages)
     assert_int_equal(fli_list_of_page(parse(two), &list), 0);
     assert_int_equal(list->len, 2);
     expect_text(list->cursor, "h7");
-    expect_text(list->locks[1].name, "b");
-    assert_int_equal(list->locks[0].state, FL_LOCK_QUEUED);
-    assert_int_equal(list->locks[1].state, FL_LOCK_DELAYED);
+    expect_text(list->locks[1]->name, "b");
+    assert_int_equal(list->locks[0]->state, FL_LOCK_QUEUED);
+    assert_int_equal(list->locks[1]->state, FL_LOCK_DELAYED);
     fl_lock_list_free(list);
 }
 
@@ -133,7 +133,7 @@ TEST(test_info)
         "leader_address:[::1]:80\r\n:\r\n\r\nuptime_in_seconds:3\r\n"
         "applied_index:12";
     struct fl_node_status s;
-    fli_status_of_info(text, sizeof text - 1, &s);
+    fli_status_of_info(text, sizeof text - 1, &s, sizeof s);
     assert_string_equal(s.role, "leader");
     assert_string_equal(s.version, "0.1.0");
     assert_string_equal(s.leader, "[::1]:80");
@@ -142,12 +142,12 @@ TEST(test_info)
     assert_int_equal(s.commit_index, 0);
     assert_int_equal(s.applied_index, 12);
     assert_int_equal(s.uptime_ms, 3000);
-    fli_status_of_info("", 0, &s);
+    fli_status_of_info("", 0, &s, sizeof s);
     assert_string_equal(s.role, "");
     char longer[200];
     memset(longer, 'r', sizeof longer);
     memcpy(longer, "node_role:", 10);
-    fli_status_of_info(longer, sizeof longer, &s);
+    fli_status_of_info(longer, sizeof longer, &s, sizeof s);
     assert_int_equal(strlen(s.role), sizeof s.role - 1);
 }
 

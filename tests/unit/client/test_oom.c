@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "fencelock/hold.h"
+#include "fencelock/client.h"
 
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
@@ -186,40 +186,33 @@ static bool is_done(int rc)
 
 static void ask_about_sessions(fl_client *c)
 {
-    struct fl_session session;
     struct fl_session_list *list = NULL;
-    struct fl_grant grant;
-    if (is_done(fl_session_open(c, NULL, &session))) {
-        const struct fl_acquire_options under = {.session = &session};
-        if (is_done(fl_acquire(c, fl_str("y"), &under, &grant))) {
-            assert_int_equal(grant.token, 7);
-        }
-        (void)is_done(fl_session_renew(c, &session, 0));
-        if (is_done(fl_sessions(c, fl_str(""), 0, 0, &list))) {
-            assert_int_equal(list->len, 1);
-        }
-        fl_session_list_free(list);
-        (void)is_done(fl_session_close(c, &session, 0));
+    if (is_done(fl_sessions(c, fl_str(""), 0, 0, &list))) {
+        assert_int_equal(list->len, 1);
     }
+    fl_session_list_free(list);
 }
 
 static void scenario_blocking(void)
 {
+    const struct fl_take once = {.unrenewed = true};
     fl_client *c = NULL;
-    struct fl_grant grant;
+    fl_lock *lock;
+    fl_token token = FL_TOKEN_NONE;
     struct fl_lock_list *list = NULL;
-    if (!is_done(fl_client_create(address, &options, &c))) {
+    if (!is_done(fl_open(address, &options, &c))) {
         assert_null(c);
         return;
     }
-    if (is_done(fl_acquire(c, fl_str("x"), NULL, &grant))) {
-        assert_int_equal(grant.token, 7);
-        (void)is_done(fl_renew(c, fl_str("x"), &grant, 0));
-        (void)is_done(fl_check(c, fl_str("x"), grant.token, 0));
-        (void)is_done(fl_release(c, fl_str("x"), grant.token, 0));
+    if (is_done(fl_lock_take(c, "x", &once, &lock))) {
+        assert_int_equal(fl_lock_token(lock, &token), 0);
+        assert_int_equal(token, 7);
+        (void)is_done(fl_renew(c, fl_str("x"), token, 10000, 0, NULL));
+        (void)is_done(fl_check(c, fl_str("x"), token, 0));
+        (void)is_done(fl_lock_release(lock));
     }
     if (is_done(fl_show(c, fl_str("x"), 0, &list))) {
-        assert_int_equal(list->locks[0].queue_len, 1);
+        assert_int_equal(list->locks[0]->queue_len, 1);
     }
     fl_lock_list_free(list);
     list = NULL;
@@ -228,8 +221,11 @@ static void scenario_blocking(void)
     }
     fl_lock_list_free(list);
     ask_about_sessions(c);
-    fl_client_destroy(c);
+    fl_close(c);
 }
+
+static const struct fl_client_options on_loop = {
+    .timeout_ms = 100, .attempt_ms = 50, .own_loop = true};
 
 struct progress {
     fl_lock *lock;
@@ -237,27 +233,26 @@ struct progress {
     enum fl_hold_state state;
 };
 
-static void on_acquired(void *arg, int status, const char *error, fl_lock *lock)
+static void on_taken(void *arg, const struct fl_result *r)
 {
     struct progress *p = arg;
-    assert_int_equal(is_done(status), lock != NULL);
-    assert_int_equal(is_done(status), error[0] == '\0');
-    p->lock = lock;
+    assert_int_equal(is_done(r->status), r->lock != NULL);
+    assert_int_equal(is_done(r->status), r->error[0] == '\0');
+    p->lock = r->lock;
     p->asking = false;
 }
 
-static void on_shown(void *arg, int status, const char *error, struct fl_lock_list *list)
+static void on_shown(void *arg, const struct fl_result *r)
 {
     struct progress *p = arg;
-    assert_int_equal(is_done(status), list != NULL);
-    fl_lock_list_free(list);
+    assert_int_equal(is_done(r->status), r->locks != NULL);
     p->asking = false;
 }
 
-static void on_done(void *arg, int status, const char *error)
+static void on_done(void *arg, const struct fl_result *r)
 {
     struct progress *p = arg;
-    (void)is_done(status);
+    (void)is_done(r->status);
     p->asking = false;
 }
 
@@ -267,108 +262,93 @@ static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
     p->state = state;
 }
 
-static void go_on(fl_async *a)
+static void go_on(fl_client *c)
 {
-    struct pollfd p = {.fd = fl_async_fd(a), .events = POLLIN};
+    struct pollfd p = {.fd = fl_fd(c), .events = POLLIN};
     (void)poll(&p, 1, 10);
-    fl_async_process(a);
+    fl_process(c);
 }
 
-static void scenario_async(void)
+static void finish(fl_client *c, const struct progress *p)
+{
+    while (p->asking) {
+        go_on(c);
+    }
+}
+
+static void scenario_loop(void)
 {
     struct progress p = {.state = FL_HOLD_SAFE};
-    const struct fl_acquire_options acquire = {.ttl_ms = 60};
-    const struct fl_hold_options hold = {.on_change = on_change, .arg = &p};
-    fl_async *a = NULL;
-    if (!is_done(fl_async_create(address, &options, &a))) {
-        assert_null(a);
+    const struct fl_take how = {.ttl_ms = 60, .on_change = on_change, .arg = &p};
+    fl_client *c = NULL;
+    if (!is_done(fl_open(address, &on_loop, &c))) {
+        assert_null(c);
         return;
     }
-    p.asking = is_done(fl_async_acquire(a, fl_str("x"), &acquire, &hold, on_acquired, &p, NULL));
-    while (p.asking) {
-        go_on(a);
-    }
+    p.asking = is_done(fl_lock_take_start(c, "x", &how, on_taken, &p, NULL));
+    finish(c, &p);
     if (p.lock != NULL) { /* through one renewal, or what is left when it fails */
         uint64_t first_ms = fl_lock_deadline_ms(p.lock);
         while (fl_lock_state(p.lock) != FL_HOLD_LOST && fl_lock_deadline_ms(p.lock) == first_ms) {
-            go_on(a);
+            go_on(c);
         }
-        enum fl_hold_state state = fl_lock_state(p.lock); /* and what has changed by now is told */
-        assert_int_equal(p.state == FL_HOLD_LOST, state == FL_HOLD_LOST);
+        while (fl_lock_state(p.lock) == FL_HOLD_LOST && p.state != FL_HOLD_LOST) {
+            go_on(c); /* what has changed by now is told */
+        }
     }
-    p.asking = is_done(fl_async_show(a, fl_str("x"), 0, on_shown, &p, NULL));
-    while (p.asking) {
-        go_on(a);
-    }
-    p.asking = p.lock != NULL && is_done(fl_async_release(p.lock, 0, on_done, &p));
-    while (p.asking) {
-        go_on(a);
-    }
-    if (p.lock != NULL) {
-        assert_int_equal(fl_lock_reason(p.lock) == FL_LOST_NOT, false);
-    }
-    fl_lock_free(p.lock);
-    fl_async_destroy(a);
+    p.asking = is_done(fl_show_start(c, fl_str("x"), 0, on_shown, &p, NULL));
+    finish(c, &p);
+    p.asking = p.lock != NULL && is_done(fl_lock_release_start(p.lock, 0, on_done, &p));
+    finish(c, &p);
+    fl_close(c);
 }
 
-static void on_token(void *arg, int status, const char *error, fl_token token)
+static void on_issued(void *arg, const struct fl_result *r)
 {
     struct progress *p = arg;
-    assert_int_equal(is_done(status), token == 7);
+    assert_int_equal(is_done(r->status), r->token == 8);
     p->asking = false;
 }
 
-static void on_issued(void *arg, int status, const char *error, fl_token token)
-{
-    struct progress *p = arg;
-    assert_int_equal(is_done(status), token == 8);
-    p->asking = false;
-}
-
-static void scenario_async_session(void)
+static void scenario_session(void)
 {
     struct progress p = {.state = FL_HOLD_SAFE};
-    fl_async *a = NULL;
-    if (!is_done(fl_async_create(address, &options, &a))) {
-        assert_null(a);
+    struct progress under = {.state = FL_HOLD_SAFE};
+    fl_client *c = NULL;
+    if (!is_done(fl_open(address, &on_loop, &c))) {
+        assert_null(c);
         return;
     }
-    p.asking = is_done(fl_async_session(a, NULL, NULL, on_acquired, &p, NULL));
-    while (p.asking) {
-        go_on(a);
-    }
-    p.asking = p.lock != NULL &&
-               is_done(fl_async_acquire_under(p.lock, fl_str("x"), NULL, on_token, &p, NULL));
-    while (p.asking) {
-        go_on(a);
-    }
-    p.asking = is_done(fl_async_issue_token(a, fl_str("x"), 0, on_issued, &p, NULL));
-    while (p.asking) {
-        go_on(a);
-    }
-    p.asking =
-        p.lock != NULL && is_done(fl_async_release_under(p.lock, fl_str("x"), 7, 0, on_done, &p));
-    while (p.asking) {
-        go_on(a);
-    }
+    p.asking = is_done(fl_session_open_start(c, NULL, on_taken, &p, NULL));
+    finish(c, &p);
+    const struct fl_take how = {.session = p.lock};
+    under.asking =
+        p.lock != NULL && is_done(fl_lock_take_start(c, "x", &how, on_taken, &under, NULL));
+    finish(c, &under);
+    p.asking = is_done(fl_issue_token_start(c, fl_str("x"), 0, on_issued, &p, NULL));
+    finish(c, &p);
+    p.asking = under.lock != NULL && is_done(fl_lock_release_start(under.lock, 0, on_done, &p));
+    finish(c, &p);
     fl_lock_free(p.lock);
-    fl_async_destroy(a);
+    fl_close(c);
 }
 
-static void scenario_keepalive(void)
+/* Two locks under the session that they share. */
+static void scenario_shared(void)
 {
-    fl_keepalive *k = NULL;
-    fl_lock *lock = NULL;
-    const struct fl_grant grant = {.token = 7, .ttl_ms = 60000, .deadline_ms = fl_now_ms() + 50000};
-    if (!is_done(fl_keepalive_start(address, &options, &k))) {
-        assert_null(k);
+    struct progress p[2] = {{.state = FL_HOLD_SAFE}, {.state = FL_HOLD_SAFE}};
+    fl_client *c = NULL;
+    if (!is_done(fl_open(address, &on_loop, &c))) {
+        assert_null(c);
         return;
     }
-    if (is_done(fl_keepalive_lock(k, fl_str("x"), &grant, NULL, &lock))) {
-        assert_int_equal(fl_lock_state(lock), FL_HOLD_SAFE);
-    }
-    fl_keepalive_stop(k);
-    fl_lock_free(lock);
+    p[0].asking = is_done(fl_lock_take_start(c, "x", NULL, on_taken, &p[0], NULL));
+    p[1].asking = is_done(fl_lock_take_start(c, "y", NULL, on_taken, &p[1], NULL));
+    finish(c, &p[0]);
+    finish(c, &p[1]);
+    fl_lock_free(p[0].lock);
+    fl_close(c);
+    fl_lock_free(p[1].lock);
 }
 
 static void run_with_failures(void (*scenario)(void))
@@ -396,19 +376,19 @@ TEST(test_blocking)
     run_with_failures(scenario_blocking);
 }
 
-TEST(test_async)
+TEST(test_loop)
 {
-    run_with_failures(scenario_async);
+    run_with_failures(scenario_loop);
 }
 
-TEST(test_async_session)
+TEST(test_session)
 {
-    run_with_failures(scenario_async_session);
+    run_with_failures(scenario_session);
 }
 
-TEST(test_keepalive)
+TEST(test_shared)
 {
-    run_with_failures(scenario_keepalive);
+    run_with_failures(scenario_shared);
 }
 
 int main(int argc, char **argv)

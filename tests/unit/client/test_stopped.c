@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "fencelock/hold.h"
+#include "fencelock/client.h"
 
 #define TTL_MS UINT64_C(600000)
 #define PATIENCE_MS UINT64_C(3600000)
@@ -20,7 +20,7 @@ static int listener;
 static int node; /* its connection */
 static char said[4096];
 static size_t said_len;
-static fl_async *a;
+static fl_client *c;
 
 /* ---- in place of base/clock.c ---------------------------------------------------------------- */
 
@@ -54,7 +54,8 @@ static int set_up(void **state)
     char nodes[32];
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;
-    const struct fl_client_options options = {.timeout_ms = PATIENCE_MS, .attempt_ms = PATIENCE_MS};
+    const struct fl_client_options options = {
+        .timeout_ms = PATIENCE_MS, .attempt_ms = PATIENCE_MS, .own_loop = true};
     node = -1;
     said_len = 0;
     skipped_ms = 0;
@@ -63,12 +64,12 @@ static int set_up(void **state)
     assert_int_equal(listen(listener, 8), 0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &len), 0);
     snprintf(nodes, sizeof nodes, "127.0.0.1:%u", ntohs(at.sin_port));
-    return fl_async_create(nodes, &options, &a);
+    return fl_open(nodes, &options, &c);
 }
 
 static int tear_down(void **state)
 {
-    fl_async_destroy(a);
+    fl_close(c);
     close(node);
     close(listener);
     return 0;
@@ -76,9 +77,9 @@ static int tear_down(void **state)
 
 static void client_turn(void)
 {
-    struct pollfd p = {.fd = fl_async_fd(a), .events = POLLIN};
+    struct pollfd p = {.fd = fl_fd(c), .events = POLLIN};
     (void)poll(&p, 1, 1);
-    fl_async_process(a);
+    fl_process(c);
 }
 
 static void node_turn(void)
@@ -122,16 +123,10 @@ struct outcome {
     fl_token token;
 };
 
-static void on_held(void *arg, int status, const char *error, fl_lock *lock)
+static void on_done(void *arg, const struct fl_result *r)
 {
     struct outcome *o = arg;
-    *o = (struct outcome){.over = true, .status = status, .lock = lock};
-}
-
-static void on_token(void *arg, int status, const char *error, fl_token token)
-{
-    struct outcome *o = arg;
-    *o = (struct outcome){.over = true, .status = status, .token = token};
+    *o = (struct outcome){.over = true, .status = r->status, .lock = r->lock, .token = r->token};
 }
 
 static void finish(const struct outcome *o)
@@ -145,7 +140,7 @@ static fl_lock *open_session(void)
 {
     const struct fl_session_options options = {.ttl_ms = TTL_MS};
     struct outcome o = {.over = false};
-    assert_int_equal(fl_async_session(a, &options, NULL, on_held, &o, NULL), 0);
+    assert_int_equal(fl_session_open_start(c, &options, on_done, &o, NULL), 0);
     await("SESSION");
     answer("+OK\r\n");
     finish(&o);
@@ -163,8 +158,8 @@ TEST_WITH(a_grant_under_a_session_that_is_over, set_up, tear_down)
     for (int kind = 0; kind < KINDS; kind++) {
         struct outcome o = {.over = false};
         fl_lock *session = open_session();
-        assert_int_equal(fl_async_acquire_under(session, fl_str("mine"), NULL, on_token, &o, NULL),
-                         0);
+        const struct fl_take under = {.session = session};
+        assert_int_equal(fl_lock_take_start(c, "mine", &under, on_done, &o, NULL), 0);
         await("mine");
         answer(":7\r\n");
         skipped_ms += kind == STOPPED ? TTL_MS : 0;
@@ -174,6 +169,7 @@ TEST_WITH(a_grant_under_a_session_that_is_over, set_up, tear_down)
         finish(&o);
         assert_int_equal(o.status, kind == HELD ? 0 : FL_ENOSESSION);
         assert_true(o.token == (kind == HELD ? 7 : FL_TOKEN_NONE));
+        fl_lock_free(o.lock);
         if (kind != FREED) {
             assert_int_equal(fl_lock_state(session), kind == HELD ? FL_HOLD_SAFE : FL_HOLD_LOST);
             fl_lock_free(session);
@@ -185,10 +181,10 @@ TEST_WITH(a_grant_under_a_session_that_is_over, set_up, tear_down)
  * that it is over, asked for again. */
 TEST_WITH(a_grant_that_is_read_late, set_up, tear_down)
 {
-    const struct fl_acquire_options options = {.ttl_ms = TTL_MS};
+    const struct fl_take options = {.ttl_ms = TTL_MS};
     struct outcome o = {.over = false};
     fl_token token;
-    assert_int_equal(fl_async_acquire(a, fl_str("mine"), &options, NULL, on_held, &o, NULL), 0);
+    assert_int_equal(fl_lock_take_start(c, "mine", &options, on_done, &o, NULL), 0);
     await("mine");
     answer(":7\r\n");
     skipped_ms += TTL_MS;
@@ -216,7 +212,7 @@ TEST_WITH(a_renewal_that_is_read_late, set_up, tear_down)
     client_turn();
     client_turn();
     assert_int_equal(fl_lock_state(session), FL_HOLD_LOST);
-    assert_int_equal(fl_async_acquire_under(session, fl_str("mine"), NULL, on_token, &o, NULL),
-                     FL_ENOSESSION);
+    const struct fl_take under = {.session = session};
+    assert_int_equal(fl_lock_take_start(c, "mine", &under, on_done, &o, NULL), FL_ENOSESSION);
     fl_lock_free(session);
 }

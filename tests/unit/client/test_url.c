@@ -88,15 +88,15 @@ TEST(test_create)
     const struct fl_store_options store_user = {.user = "ann", .password = "x"};
     fl_client *c = NULL;
     fl_store *s = NULL;
-    assert_int_equal(fl_client_create("fencelock://ann:x@127.0.0.1:1,127.0.0.1:2", NULL, &c), 0);
-    fl_client_destroy(c);
-    assert_int_equal(fl_client_create("fencelock://127.0.0.1:1", &user, &c), 0);
-    fl_client_destroy(c);
-    assert_int_equal(fl_client_create("fencelocks://127.0.0.1:1", NULL, &c), 0);
-    fl_client_destroy(c);
-    assert_int_equal(fl_client_create("fencelock://ann:x@127.0.0.1:1", &user, &c), FL_EINVAL);
-    assert_int_equal(fl_client_create("fencelock://127.0.0.1:1", &secure, &c), FL_EINVAL);
-    assert_int_equal(fl_client_create("fencelock://127.0.0.1", NULL, &c), FL_EINVAL);
+    assert_int_equal(fl_open("fencelock://ann:x@127.0.0.1:1,127.0.0.1:2", NULL, &c), 0);
+    fl_close(c);
+    assert_int_equal(fl_open("fencelock://127.0.0.1:1", &user, &c), 0);
+    fl_close(c);
+    assert_int_equal(fl_open("fencelocks://127.0.0.1:1", NULL, &c), 0);
+    fl_close(c);
+    assert_int_equal(fl_open("fencelock://ann:x@127.0.0.1:1", &user, &c), FL_EINVAL);
+    assert_int_equal(fl_open("fencelock://127.0.0.1:1", &secure, &c), FL_EINVAL);
+    assert_int_equal(fl_open("fencelock://127.0.0.1", NULL, &c), FL_EINVAL);
     assert_int_equal(fl_store_create("fencelock://ann:x@127.0.0.1:1", 0, &s), 0);
     fl_store_destroy(s);
     assert_int_equal(fl_store_create_with("fencelock://ann:x@127.0.0.1:1", &store_user, &s),

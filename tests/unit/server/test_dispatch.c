@@ -651,7 +651,7 @@ TEST_WITH(info_has_what_others_look_for, world_setup, world_teardown)
                                        .leader_client_address = "h:1"};
     serve_ask(w, 2, "ACQUIRE a TTL 500 OWNER " OWNER);
     static const char *const lines[] = {"redis_version:7.0.15\r\n",
-                                        "fencelock_version:" FL_VERSION "\r\n",
+                                        "fencelock_version:" FENCELOCK_VERSION "\r\n",
                                         "loading:0\r\n",
                                         "role:master\r\n",
                                         "node_role:leader\r\n",

@@ -1,0 +1,634 @@
+/* handle.c: see handle.h. */
+#include "client/handle.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/process.h"
+#include "client/url.h"
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+/* Of the last call of this thread: to the lock service, and to a storage. */
+static _Thread_local char errors[2][1024];
+
+int fli_fail(const fl_client *c, int code, const char *fmt, ...)
+{
+    bool is_store = c != NULL && !c->engine.learns_leader;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(errors[is_store], sizeof errors[0], fmt, args);
+    va_end(args);
+    return code;
+}
+
+const char *fli_error(bool is_store)
+{
+    return errors[is_store];
+}
+
+const char *fl_client_error(const fl_client *c)
+{
+    return fli_error(false);
+}
+
+static void log_trouble(void *arg, uint32_t node, const char *text);
+static void drop_lines(fl_client *c);
+
+/* ---- making and closing ---------------------------------------------------------------------- */
+
+static void init_mutex(fl_client *c)
+{
+    bool made =
+        pthread_mutex_init(&c->mutex, NULL) == 0 && pthread_cond_init(&c->turned, NULL) == 0;
+    if (!made) { /* the C library needs no memory for them */
+        fli_fatal("a mutex cannot be made");
+    }
+}
+
+static void init_lists(fl_client *c)
+{
+    fli_list_init(&c->locks);
+    fli_list_init(&c->calls);
+    fli_list_init(&c->notes);
+}
+
+static void client_free(fl_client *c)
+{
+    (void)pthread_mutex_destroy(&c->mutex);
+    (void)pthread_cond_destroy(&c->turned);
+    free(c);
+}
+
+static bool is_reserved_unset(const struct fl_client_options *o)
+{
+    uint64_t any = 0;
+    for (size_t i = 0; i < sizeof o->reserved / sizeof o->reserved[0]; i++) {
+        any |= o->reserved[i];
+    }
+    return any == 0; /* else the program was built for a newer library */
+}
+
+static int make(const char *nodes, const struct fl_client_options *o, bool learns_leader,
+                fl_client **ret)
+{
+    fl_client *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        return FL_ENOMEM;
+    }
+    int rc = nodes == NULL || !is_reserved_unset(o)
+                 ? FL_EINVAL
+                 : fli_engine_init(&c->engine, nodes, !o->own_loop);
+    if (rc != 0) {
+        free(c);
+        return rc;
+    }
+    init_mutex(c);
+    init_lists(c);
+    c->refs = 1;
+    c->process = fli_process();
+    c->own_loop = o->own_loop;
+    c->on_log = o->on_log;
+    c->log_arg = o->log_arg;
+    c->stop_fd = -1;
+    c->engine.learns_leader = learns_leader;
+    c->engine.watcher = (struct fli_engine_watcher){.on_trouble = log_trouble, .arg = c};
+    rc = fli_engine_options(&c->engine, o);
+    if (rc != 0) {
+        fli_engine_fini(&c->engine);
+        client_free(c);
+        return rc;
+    }
+    *ret = c;
+    return 0;
+}
+
+int fli_client_make(const char *nodes, const struct fl_client_options *options, bool learns_leader,
+                    fl_client **ret)
+{
+    struct fli_url room;
+    struct fl_client_options own = {.timeout_ms = 0};
+    own = options == NULL ? own : *options;
+    int rc = fli_url_client(&nodes, &own, &room);
+    rc = rc != 0 ? rc : make(nodes, &own, learns_leader, ret);
+    fli_url_forget(&room);
+    return rc;
+}
+
+int fl_open(const char *nodes, const struct fl_client_options *options, fl_client **ret)
+{
+    *ret = NULL;
+    return fli_client_make(nodes, options, true, ret);
+}
+
+/* In a child: lets go of what is the parent's. If another thread was at work while the process
+ * forked, the lists are left as they were, since they may be half changed; a little memory and a
+ * descriptor or two stay with the child then. */
+static void forget(fl_client *c)
+{
+    bool whole = pthread_mutex_trylock(&c->mutex) == 0;
+    init_mutex(c);
+    if (!whole) {
+        init_lists(c);
+        fli_engine_abandon(&c->engine);
+    }
+    c->has_thread = false;
+    c->driving = false;
+    c->inside = 0;
+    c->calling = 0;
+    c->jeopardies = c->lost = 0;
+    c->session = NULL;
+    fli_list_init(&c->notes);
+    fli_calls_forget(c);
+    fli_locks_end(c);
+}
+
+static int own(fl_client *c)
+{
+    if (c->process == fli_process()) {
+        return 0;
+    }
+    if (c->closed) {
+        init_mutex(c);
+        c->process = fli_process();
+        return 0;
+    }
+    forget(c);
+    int rc = fli_engine_own(&c->engine);
+    c->process = rc == 0 ? fli_process() : c->process;
+    return rc;
+}
+
+int fli_client_enter(fl_client *c)
+{
+    if (c == NULL) {
+        return fli_fail(c, FL_EINVAL, "there is no client: it was not opened");
+    }
+    if (own(c) != 0) {
+        return fli_fail(c, FL_ESYSTEM,
+                        "this process was forked, and has no descriptors left for connections of "
+                        "its own");
+    }
+    (void)pthread_mutex_lock(&c->mutex);
+    if (c->closing) {
+        (void)pthread_mutex_unlock(&c->mutex);
+        return fli_fail(c, FL_EINVAL, "the client is closed");
+    }
+    return 0;
+}
+
+void fli_client_leave(fl_client *c)
+{
+    (void)pthread_mutex_unlock(&c->mutex);
+}
+
+void fli_client_unref(fl_client *c)
+{
+    FLI_ASSERT(c->refs > 0);
+    bool last = --c->refs == 0;
+    (void)pthread_mutex_unlock(&c->mutex);
+    if (last) {
+        client_free(c);
+    }
+}
+
+void fl_close(fl_client *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    bool ours = own(c) == 0; /* else its descriptors are the parent's, and stay so */
+    (void)pthread_mutex_lock(&c->mutex);
+    c->closing = true;
+    if (c->has_thread) {
+        fli_engine_wake(&c->engine);
+        (void)pthread_cond_broadcast(&c->turned);
+        (void)pthread_mutex_unlock(&c->mutex);
+        (void)pthread_join(c->thread, NULL);
+        (void)pthread_mutex_lock(&c->mutex);
+    }
+    while (ours && (c->inside > 0 || c->calling > 0)) {
+        fli_engine_wake(&c->engine);
+        (void)pthread_cond_broadcast(&c->turned);
+        (void)pthread_cond_wait(&c->turned, &c->mutex);
+    }
+    fli_calls_end(c);
+    fli_locks_end(c);
+    drop_lines(c);
+    fli_engine_fini(&c->engine);
+    c->closed = true;
+    fli_client_unref(c);
+}
+
+struct fl_bytes fl_client_owner(const fl_client *c)
+{
+    (void)!own((fl_client *)(uintptr_t)c); /* without descriptors, no call begins that could use
+                                              the parent's owner */
+    return fli_owner_bytes(&c->engine.owner);
+}
+
+/* ---- driving --------------------------------------------------------------------------------- */
+
+void fli_callback_add(fl_client *c, struct fli_callback *n)
+{
+    if (!fli_list_linked(&n->in) && !n->under_way) {
+        fli_list_push(&c->notes, &n->in);
+        fli_engine_wake(&c->engine);
+    }
+}
+
+bool fli_callback_drop(fl_client *c, struct fli_callback *n)
+{
+    while (n->under_way) {
+        if (pthread_equal(n->thread, pthread_self()) != 0) {
+            return false;
+        }
+        (void)pthread_cond_wait(&c->turned, &c->mutex);
+    }
+    fli_list_remove(&n->in);
+    return true;
+}
+
+static void call_back(fl_client *c)
+{
+    struct fli_list *at;
+    while ((at = fli_list_pop(&c->notes)) != NULL) {
+        struct fli_callback *n = FLI_CONTAINER_OF(at, struct fli_callback, in);
+        n->under_way = true;
+        n->thread = pthread_self();
+        c->calling++;
+        n->deliver(c, n);
+        c->calling--;
+        (void)pthread_cond_broadcast(&c->turned);
+    }
+}
+
+/* A line for on_log(). */
+struct line {
+    struct fli_callback note;
+    char text[];
+};
+
+static void deliver_line(fl_client *c, struct fli_callback *n)
+{
+    struct line *l = FLI_CONTAINER_OF(n, struct line, note);
+    (void)pthread_mutex_unlock(&c->mutex);
+    c->on_log(c->log_arg, l->text);
+    (void)pthread_mutex_lock(&c->mutex);
+    free(l);
+}
+
+void fli_log(fl_client *c, const char *what, const char *how)
+{
+    char text[FLI_LOG_LINE_MAX];
+    snprintf(text, sizeof text, "%s: %s", what, how);
+    if (c->on_log == NULL || strcmp(text, c->logged) == 0) {
+        return; /* thousands of calls have the same trouble */
+    }
+    memcpy(c->logged, text, sizeof text);
+    struct line *l = calloc(1, sizeof *l + strlen(text) + 1);
+    if (l != NULL) {
+        memcpy(l->text, text, strlen(text) + 1);
+        l->note.deliver = deliver_line;
+        fli_list_init(&l->note.in);
+        fli_callback_add(c, &l->note);
+    }
+}
+
+static void log_trouble(void *arg, uint32_t node, const char *text)
+{
+    fl_client *c = arg;
+    fli_log(c, c->engine.nodes[node].place.node.text, text);
+}
+
+static void drop_lines(fl_client *c)
+{
+    struct fli_list *at;
+    while ((at = fli_list_pop(&c->notes)) != NULL) { /* nothing else is left there */
+        free(FLI_CONTAINER_OF(at, struct line, note.in));
+    }
+}
+
+/* A turn of the engine, whose descriptor is readable. */
+static void turn(fl_client *c)
+{
+    fli_engine_process(&c->engine);
+    c->driving = false;
+    (void)pthread_cond_broadcast(&c->turned);
+    call_back(c);
+}
+
+/* until_ms: ends then at the latest; FLI_DUE_NEVER. */
+static void drive(fl_client *c, uint64_t until_ms)
+{
+    struct pollfd p[] = {{.fd = c->engine.epoll_fd, .events = POLLIN},
+                         {.fd = c->stop_fd, .events = POLLIN}};
+    uint64_t now_ms = fli_clock_ms();
+    int most_ms = until_ms == FLI_DUE_NEVER ? -1 : until_ms > now_ms ? (int)(until_ms - now_ms) : 0;
+    c->driving = true;
+    (void)pthread_mutex_unlock(&c->mutex);
+    (void)poll(p, 2, most_ms);
+    (void)pthread_mutex_lock(&c->mutex);
+    turn(c);
+}
+
+static void *run(void *arg)
+{
+    fl_client *c = arg;
+    (void)pthread_mutex_lock(&c->mutex);
+    while (!c->closing) {
+        if (c->driving) {
+            (void)pthread_cond_wait(&c->turned, &c->mutex);
+        } else {
+            drive(c, FLI_DUE_NEVER);
+        }
+    }
+    (void)pthread_mutex_unlock(&c->mutex);
+    return NULL;
+}
+
+static int start_thread(fl_client *c)
+{
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) {
+        return FL_ESYSTEM;
+    }
+    int rc = pthread_create(&c->thread, NULL, run, c);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    c->has_thread = rc == 0;
+    return rc == 0 ? 0 : fli_fail(c, FL_ESYSTEM, "no thread can be started");
+}
+
+int fli_client_keep(fl_client *c)
+{
+    if (c->own_loop || c->has_thread) {
+        return 0;
+    }
+    if (c->engine.resolves && fli_engine_resolve(&c->engine) != 0) {
+        c->engine.resolves = true;
+        return fli_fail(c, FL_ENOCONN, "none of the nodes' hosts can be found");
+    }
+    return start_thread(c);
+}
+
+int fl_fd(const fl_client *c)
+{
+    (void)!own((fl_client *)(uintptr_t)c);
+    return c->engine.epoll_fd;
+}
+
+void fl_process(fl_client *c)
+{
+    if (fli_client_enter(c) != 0) {
+        return;
+    }
+    if (!c->driving) {
+        turn(c);
+    }
+    fli_client_leave(c);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* Every node with its last error, as far as there is room. */
+static void append_troubles(const struct fli_wait *w)
+{
+    const struct fli_engine *e = &w->c->engine;
+    char *text = errors[!e->learns_leader];
+    size_t len = strlen(text);
+    const char *before = ": ";
+    for (uint32_t i = 0; i <= e->n_nodes && len < sizeof errors[0]; i++) {
+        if (w->trouble[i][0] != '\0') {
+            int n = snprintf(text + len, sizeof errors[0] - len, "%s%s: %s", before,
+                             e->nodes[i].place.node.text, w->trouble[i]);
+            len += (size_t)n;
+            before = "; ";
+        }
+    }
+}
+
+void fli_wait_explain(struct fli_wait *w, int status, const char *no, uint64_t timeout_ms)
+{
+    unsigned long long ms = timeout_ms;
+    switch (status) {
+    case FL_ENOTHELD:
+        fli_fail(w->c, 0, "%s", no);
+        return;
+    case FL_ENOLEADER:
+        fli_fail(w->c, 0, "no leader within %llu ms", ms);
+        break;
+    case FL_EBUSY:
+        fli_fail(w->c, 0, "the servers were too busy for %llu ms", ms);
+        break;
+    case FL_ENOCONN:
+        fli_fail(w->c, 0, "no node could be reached within %llu ms", ms);
+        break;
+    case FL_ETIMEOUT:
+        fli_fail(w->c, 0, "no answer within %llu ms", ms);
+        break;
+    case FL_EUNCERTAIN:
+        fli_fail(w->c, 0, "the outcome is unknown: it may have been done, or may still be");
+        break;
+    default: /* what the server said explains it best */
+        fli_fail(w->c, 0, "%s", fl_strerror(status));
+        break;
+    }
+    append_troubles(w);
+}
+
+static bool is_trouble(enum fli_call_event event)
+{
+    switch (event) {
+    case FLI_EVENT_UNREACHABLE:
+    case FLI_EVENT_UNSENT:
+    case FLI_EVENT_NOLEADER:
+    case FLI_EVENT_BUSY:
+    case FLI_EVENT_UNCERTAIN:
+    case FLI_EVENT_LOST:
+    case FLI_EVENT_BROKEN:
+    case FLI_EVENT_LEADERLESS:
+    case FLI_EVENT_DEAD:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void tell(struct fli_wait *w, uint64_t without_ms, const char *text)
+{
+    fl_client *c = w->c;
+    fli_fail(c, 0, "%s", text);
+    if (text[0] != '\0') {
+        append_troubles(w);
+    }
+    c->on_trouble(c->trouble_arg, without_ms, fli_error(!c->engine.learns_leader));
+    fli_fail(c, 0, "%s", "");
+}
+
+/* A wait can be long, and who waits may want to know that it is not for the lock. The end of the
+ * call is not told here: its result says why. */
+static void on_event(void *arg, enum fli_call_want asked, enum fli_call_event event, bool over)
+{
+    struct fli_wait *w = arg;
+    bool useful =
+        event == FLI_EVENT_SERVES || (asked == FLI_WANT_PROBE && event == FLI_EVENT_ALIVE);
+    if (w->c->on_trouble == NULL || over || (!useful && !is_trouble(event))) {
+        return;
+    }
+    uint64_t now_ms = fli_clock_ms();
+    w->without_ms = w->without ? w->without_ms : now_ms;
+    w->without = !useful;
+    tell(w, useful ? 0 : now_ms - w->without_ms, useful ? "" : "no node takes the request");
+}
+
+static void on_trouble(void *arg, uint32_t node, const char *text)
+{
+    struct fli_wait *w = arg;
+    snprintf(w->trouble[node], FLI_TROUBLE_SIZE, "%s", text);
+}
+
+void fli_wait_init(struct fli_wait *w, fl_client *c)
+{
+    memset(w, 0, sizeof *w);
+    w->c = c;
+    w->watcher = (struct fli_engine_watcher){on_trouble, on_event, w};
+    fli_fail(c, 0, "%s", "");
+}
+
+static bool is_stopped(const fl_client *c)
+{
+    struct pollfd p = {.fd = c->stop_fd, .events = POLLIN};
+    return c->stop_fd >= 0 && poll(&p, 1, 0) == 1;
+}
+
+bool fli_wait(fl_client *c, struct fli_wait *w)
+{
+    /* A server that takes the request and says nothing makes no event of its own. */
+    bool tells = c->on_trouble != NULL && w->tells;
+    uint64_t silent_ms = tells ? fli_clock_ms() + FLI_SILENCE_MS : FLI_DUE_NEVER;
+    c->inside++;
+    while (!w->over && !c->closing && !is_stopped(c)) {
+        if (c->driving) {
+            (void)pthread_cond_wait(&c->turned, &c->mutex);
+            continue;
+        }
+        drive(c, silent_ms);
+        if (!w->over && fli_clock_ms() >= silent_ms) {
+            tell(w, FLI_SILENCE_MS, w->without ? "no node takes the request" : "no answer yet");
+            silent_ms = FLI_DUE_NEVER;
+        }
+    }
+    c->inside--;
+    (void)pthread_cond_broadcast(&c->turned);
+    if (!w->over) {
+        fli_fail(c, 0, c->closing ? "the client was closed" : "it was interrupted");
+    }
+    return w->over;
+}
+
+struct fli_call_times fli_times_of(const fl_client *c, const struct fli_request *q)
+{
+    uint64_t timeout_ms = q->timeout_ms != 0 ? q->timeout_ms : c->engine.timeout_ms;
+    return (struct fli_call_times){.deadline_ms = fli_clock_ms() + q->wait_ms + timeout_ms,
+                                   .wait_ms = q->wait_ms,
+                                   .once = q->once,
+                                   .node = q->node,
+                                   .watcher = q->watcher};
+}
+
+/* A call, and who waits for it. */
+struct outcome {
+    struct fli_wait wait;
+    struct fli_ended ended;
+};
+
+static void on_ended(void *arg, struct fli_ended *ended)
+{
+    struct outcome *o = arg;
+    o->wait.over = true;
+    o->ended = *ended;
+    ended->reply = NULL;
+}
+
+static int run_locked(fl_client *c, const struct fli_request *q, struct outcome *o)
+{
+    struct fli_engine_call *call;
+    struct fli_call_times times = fli_times_of(c, q);
+    fli_wait_init(&o->wait, c);
+    o->wait.tells = q->wait_ms == 0 && !q->once;
+    times.watcher = &o->wait.watcher;
+    int rc = fli_engine_start(&c->engine, &q->ask, &times, on_ended, o, &call);
+    if (rc != 0) {
+        return fli_fail(c, rc, "%s", fl_strerror(rc));
+    }
+    if (!fli_wait(c, &o->wait)) {
+        fli_engine_cancel(call);
+        return FL_EUNCERTAIN;
+    }
+    rc = o->ended.status;
+    if (rc != 0 && q->once) {
+        const char *text = o->wait.trouble[q->node];
+        fli_fail(c, 0, "%s: %s", c->engine.nodes[q->node].place.node.text,
+                 text[0] != '\0' ? text : fl_strerror(rc));
+    } else if (rc != 0) {
+        fli_wait_explain(&o->wait, rc, q->no,
+                         q->timeout_ms != 0 ? q->timeout_ms : c->engine.timeout_ms);
+    }
+    return rc;
+}
+
+int fli_run(fl_client *c, const struct fli_request *q, redisReply **ret_reply,
+            uint64_t *ret_lease_ms)
+{
+    struct outcome o = {.ended.reply = NULL};
+    int rc = fli_client_enter(c);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_locked(c, q, &o);
+    fli_client_leave(c);
+    if (ret_reply != NULL) {
+        *ret_reply = o.ended.reply;
+    } else {
+        freeReplyObject(o.ended.reply);
+    }
+    if (ret_lease_ms != NULL) {
+        *ret_lease_ms = o.ended.lease_until_ms;
+    }
+    return rc;
+}
+
+/* ---- for programs of our own ----------------------------------------------------------------- */
+
+void fli_client_on_trouble(fl_client *c, fli_trouble_cb on_trouble_now, void *arg)
+{
+    c->on_trouble = on_trouble_now;
+    c->trouble_arg = arg;
+}
+
+void fli_client_stop_at(fl_client *c, int fd)
+{
+    c->stop_fd = fd;
+}
+
+void fli_client_resolve(fl_client *c)
+{
+    (void)!fli_engine_resolve(&c->engine); /* a call says which names are not known */
+}
+
+uint64_t fli_client_last_attempt(const fl_client *c)
+{
+    return fli_attempts_last(&c->engine.attempts, fli_clock_ms());
+}
+
+void fli_client_begin_above(fl_client *c, uint64_t last)
+{
+    fli_attempts_uncertain(&c->engine.attempts, last, fli_clock_ms());
+}

@@ -1,0 +1,592 @@
+/* take.c: takes locks and sessions, and releases them; see client.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/process.h"
+#include "client/handle.h"
+
+#define SETTLE_TTL_MS UINT64_C(1000)
+
+static int check_owner(const fl_client *c, struct fl_bytes owner)
+{
+    if (owner.len < FL_OWNER_MIN || owner.len > FL_OWNER_MAX) {
+        return fli_fail(c, FL_EINVAL,
+                        "an owner has %u to %u bytes, not %zu: choose one that nobody else uses",
+                        FL_OWNER_MIN, FL_OWNER_MAX, owner.len);
+    }
+    return 0;
+}
+
+static int check_hold(const fl_client *c, uint64_t reserve_ms, uint64_t max_hold_ms,
+                      uint64_t ttl_ms)
+{
+    if (reserve_ms > ttl_ms / 2 || max_hold_ms >= UINT64_MAX / 4) {
+        return fli_fail(c, FL_EINVAL, "a reserve is at most half of the TTL");
+    }
+    return 0;
+}
+
+static int check_reserved(const fl_client *c, const uint64_t *reserved, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (reserved[i] != 0) {
+            return fli_fail(c, FL_EINVAL,
+                            "an option is set that this version of the library does not know");
+        }
+    }
+    return 0;
+}
+
+/* ---- taking ---------------------------------------------------------------------------------- */
+
+/* A lock that nobody has heard of is released. */
+void fli_lock_abandon(struct fl_lock *lock)
+{
+    fl_client *c = lock->client;
+    struct fli_ask ask;
+    fli_lock_give_up(lock, &ask);
+    const struct fli_request q = {.ask = ask};
+    struct fl_call *call = fli_call_make(c, &q, NULL, NULL);
+    if (call != NULL &&
+        fli_engine_start(&c->engine, &ask, &call->times, fli_call_ended, call, &call->op)) {
+        fli_call_delete(call); /* it ends with its lease */
+    }
+    fli_lock_delete(lock);
+    c->refs--;
+}
+
+static void taken(void *arg, struct fli_ended *how)
+{
+    struct fl_call *call = arg;
+    struct fl_lock *lock = call->lock;
+    fl_client *c = call->client;
+    int status = how->status;
+    const char *error = how->error;
+    bool under = lock->ask.under_session;
+    if (status == 0 && under &&
+        (call->session == NULL || fli_lock_state(call->session) == FL_HOLD_LOST)) {
+        status = FL_ENOSESSION;
+        error = fl_strerror(status);
+    }
+    if (status == 0) {
+        fl_token token = lock->is_session ? FL_TOKEN_NONE : (fl_token)how->reply->integer;
+        c->engine.newest = token > c->engine.newest ? token : c->engine.newest;
+        lock->session = call->session;
+        if (under) {
+            fli_list_push(&call->session->members, &lock->in_session);
+        }
+        fli_lock_begin(lock, token, how->lease_until_ms);
+        call->lock = NULL;
+        call->result.lock = lock;
+        call->result.token = token;
+    }
+    fli_call_complete(call, status, error);
+}
+
+static int start_taking(struct fl_call *call)
+{
+    struct fl_lock *lock = call->lock;
+    if (lock->ask.under_session) {
+        fli_lock_renew_soon(call->session);
+        lock->ask.owner = call->session->ask.owner;
+    }
+    return fli_engine_start(&call->client->engine, &lock->ask, &call->times, taken, call,
+                            &call->op);
+}
+
+/* The session that locks share is open, or cannot be opened. */
+static void session_opened(void *arg, struct fli_ended *how)
+{
+    struct fl_lock *session = arg;
+    fl_client *c = session->client;
+    session->renewal = NULL;
+    if (how->status == 0) {
+        fli_lock_begin(session, FL_TOKEN_NONE, how->lease_until_ms);
+    } else {
+        c->session = NULL;
+    }
+    FLI_LIST_FOREACH_SAFE(at, next, &c->calls)
+    {
+        struct fl_call *call = FLI_CONTAINER_OF(at, struct fl_call, in);
+        if (call->session != session || call->op != NULL) {
+            continue;
+        }
+        int rc = how->status != 0 ? how->status : start_taking(call);
+        if (rc != 0) {
+            fli_call_complete(call, rc, how->status != 0 ? how->error : fl_strerror(rc));
+        }
+    }
+    if (how->status != 0) {
+        fli_calls_leave(c, session);
+        fli_lock_discard(session);
+    }
+}
+
+/* Whether this handle has, or is taking, a lock of this name under its session. Each lock object is
+ * another holder, and a session would get the same token once more. */
+static bool is_taken(const struct fl_lock *session, struct fl_bytes name)
+{
+    FLI_LIST_FOREACH(at, &session->members)
+    {
+        const struct fl_bytes *b = &FLI_CONTAINER_OF(at, struct fl_lock, in_session)->ask.name;
+        if (b->len == name.len && memcmp(b->data, name.data, name.len) == 0) {
+            return true;
+        }
+    }
+    FLI_LIST_FOREACH(at, &session->client->calls)
+    {
+        const struct fl_call *call = FLI_CONTAINER_OF(at, struct fl_call, in);
+        const struct fl_bytes *b = &call->lock->ask.name;
+        if (call->session == session && call->lock != NULL && b->len == name.len &&
+            memcmp(b->data, name.data, name.len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int open_shared(fl_client *c, const struct fli_call_times *times)
+{
+    struct fli_owner owner;
+    fli_owner_make(&owner);
+    const struct fli_ask ask = {
+        .op = FLI_ASK_SESSION_OPEN, .owner = fli_owner_bytes(&owner), .ttl_ms = FL_TTL_DEFAULT_MS};
+    struct fl_lock *session = fli_lock_make(c, &ask);
+    if (session == NULL) {
+        return FL_ENOMEM;
+    }
+    session->is_shared = true;
+    session->is_renewed = true;
+    session->opening_until_ms = times->deadline_ms;
+    int rc = fli_engine_start(&c->engine, &session->ask, times, session_opened, session,
+                              &session->renewal);
+    if (rc != 0) {
+        fli_lock_discard(session);
+        return rc;
+    }
+    c->session = session;
+    return 0;
+}
+
+/* The session under which this lock is taken; NULL: it gets a lease of its own. */
+static struct fl_lock *shared_session(fl_client *c, const struct fl_take *o,
+                                      const struct fl_bytes *name,
+                                      const struct fli_call_times *times)
+{
+    bool shares = !o->alone && !o->unrenewed && o->ttl_ms == 0 && o->owner.len == 0 &&
+                  o->also_len == 0 && o->permits == 0 && o->mode == FL_MODE_EXCLUSIVE &&
+                  !c->engine.owner_is_given;
+    if (!shares) {
+        return NULL;
+    }
+    struct fl_lock *session = c->session;
+    if (session != NULL && session->is_held && fli_lock_state(session) == FL_HOLD_LOST) {
+        fli_lock_delete(session);
+        c->refs--;
+        c->session = NULL;
+    } else if (session != NULL && !session->is_held &&
+               session->opening_until_ms > times->deadline_ms) {
+        return NULL; /* it would wait for longer than it may */
+    }
+    if (c->session != NULL) {
+        return is_taken(c->session, *name) ? NULL : c->session;
+    }
+    struct fli_call_times opening = *times;
+    opening.deadline_ms -= times->wait_ms;
+    opening.wait_ms = 0;
+    return open_shared(c, &opening) == 0 ? c->session : NULL;
+}
+
+static int begin_taking(struct fl_call *call, struct fl_lock *session)
+{
+    call->session = session;
+    if (session != NULL) {
+        session->takers++;
+    }
+    /* else session_opened() goes on */
+    return session == NULL || session->is_held ? start_taking(call) : 0;
+}
+
+struct taking {
+    struct fli_request request;
+    struct fl_take options;
+    struct fl_lock *session; /* that was given */
+    struct fli_owner owner;
+};
+
+static int check_take(const fl_client *c, const struct taking *t)
+{
+    const struct fli_ask *ask = &t->request.ask;
+    const struct fl_take *o = &t->options;
+    int rc = fli_client_check_name(c, ask->name);
+    rc = rc != 0 ? rc : fli_client_check_timeout(c, o->timeout_ms);
+    rc = rc != 0 ? rc : check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
+    rc = rc != 0 || o->ttl_ms == 0 ? rc : fli_client_check_ttl(c, o->ttl_ms);
+    if (rc != 0) {
+        return rc;
+    }
+    if (o->wait_ms > FL_WAIT_MAX_MS) {
+        return fli_fail(c, FL_EINVAL, "a wait is at most %llu ms",
+                        (unsigned long long)FL_WAIT_MAX_MS);
+    }
+    if (o->session != NULL && (o->ttl_ms != 0 || o->owner.len != 0)) {
+        return fli_fail(c, FL_EINVAL, "a lock under a session has the session's TTL and owner");
+    }
+    if (o->session != NULL && (!o->session->is_session || o->session->client != c)) {
+        return fli_fail(c, FL_EINVAL, "that is no session of this client");
+    }
+    if (o->value.len > FL_VALUE_MAX) {
+        return fli_fail(c, FL_EINVAL, "a value has at most %u bytes, not %zu", FL_VALUE_MAX,
+                        o->value.len);
+    }
+    if (!fli_acquire_mode_ok(o)) {
+        return fli_fail(c, FL_EINVAL,
+                        "a lock is taken alone, in shared mode, with 1 to %u permits, or "
+                        "together with up to %u others",
+                        FL_PERMITS_MAX, FL_NAMES_MAX - 1);
+    }
+    rc = o->owner.len == 0 ? 0 : check_owner(c, o->owner);
+    uint64_t ttl_ms = o->session != NULL ? o->session->ttl_ms : ask->ttl_ms;
+    return rc != 0 ? rc : check_hold(c, o->reserve_ms, o->max_hold_ms, ttl_ms);
+}
+
+/* Under the mutex. */
+static int take(fl_client *c, struct taking *t, fl_done done, void *arg, struct fl_call **ret)
+{
+    const struct fl_take *o = &t->options;
+    struct fli_ask *ask = &t->request.ask;
+    int rc = check_take(c, t);
+    if (rc != 0) {
+        return rc;
+    }
+    struct fl_lock *session = o->session;
+    if (session != NULL &&
+        (fli_grant_is_inherited(session->process) || fli_lock_state(session) == FL_HOLD_LOST)) {
+        return fli_fail(c, FL_ENOSESSION, "the session has ended");
+    }
+    rc = o->unrenewed && o->on_change == NULL ? 0 : fli_client_keep(c);
+    struct fl_call *call = rc == 0 ? fli_call_make(c, &t->request, done, arg) : NULL;
+    if (call == NULL) {
+        return rc != 0 ? rc : FL_ENOMEM;
+    }
+    if (session == NULL) {
+        session = shared_session(c, o, &ask->name, &call->times);
+    }
+    ask->under_session = session != NULL;
+    if (session == NULL && ask->owner.len == 0) { /* each lock object is another holder */
+        fli_owner_make(&t->owner);
+        ask->owner = c->engine.owner_is_given ? fli_owner_bytes(&c->engine.owner)
+                                              : fli_owner_bytes(&t->owner);
+    }
+    ask->ttl_ms = session != NULL ? 0 : ask->ttl_ms;
+    call->lock = fli_lock_make(c, ask);
+    if (call->lock == NULL) {
+        fli_call_delete(call);
+        return FL_ENOMEM;
+    }
+    call->lock->on_change = o->on_change;
+    call->lock->arg = o->arg;
+    call->lock->max_hold_ms = o->max_hold_ms;
+    call->lock->reserve_ms = o->reserve_ms;
+    call->lock->is_renewed = !o->unrenewed;
+    rc = begin_taking(call, session);
+    if (rc != 0) {
+        fli_call_delete(call);
+        return rc;
+    }
+    *ret = call;
+    return 0;
+}
+
+static void plan_take(struct taking *t, const char *name, const struct fl_take *options)
+{
+    *t = (struct taking){.options = {.ttl_ms = 0}};
+    if (options != NULL) {
+        t->options = *options;
+    }
+    const struct fl_take *o = &t->options;
+    t->request = (struct fli_request){
+        .ask = {.op = FLI_ASK_ACQUIRE,
+                .name = name != NULL ? fl_str(name) : o->name,
+                .owner = o->owner,
+                .value = o->value,
+                .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
+                .also = o->also,
+                .also_len = o->also_len,
+                .permits = o->permits,
+                .shared = o->mode == FL_MODE_SHARED},
+        .wait_ms = o->wait_ms,
+        .timeout_ms = o->timeout_ms,
+        .no = o->wait_ms == 0 ? "another owner holds the lock"
+                              : "another owner kept the lock as long as we waited",
+    };
+}
+
+static int plan_session(const fl_client *c, struct taking *t,
+                        const struct fl_session_options *options)
+{
+    static const struct fl_session_options defaults;
+    const struct fl_session_options *o = options != NULL ? options : &defaults;
+    struct fl_bytes owner = o->owner;
+    *t = (struct taking){.options = {.on_change = o->on_change,
+                                     .arg = o->arg,
+                                     .max_hold_ms = o->max_hold_ms,
+                                     .reserve_ms = o->reserve_ms}};
+    if (owner.len == 0) {
+        fli_owner_make(&t->owner);
+        owner = fli_owner_bytes(&t->owner);
+    }
+    t->request = (struct fli_request){
+        .ask = {.op = FLI_ASK_SESSION_OPEN,
+                .owner = owner,
+                .value = o->label,
+                .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
+                .lockdelay_ms = o->lockdelay_ms},
+        .timeout_ms = o->timeout_ms,
+        .no = "",
+    };
+    int rc = check_owner(c, owner);
+    rc = rc != 0 ? rc : check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
+    if (rc == 0 && o->label.len > FL_LABEL_MAX) {
+        rc = fli_fail(c, FL_EINVAL, "a label has at most %u bytes, not %zu", FL_LABEL_MAX,
+                      o->label.len);
+    }
+    if (rc == 0 && o->lockdelay_ms > FL_LOCKDELAY_MAX_MS) {
+        rc = fli_fail(c, FL_EINVAL, "a lock-delay is at most %llu ms",
+                      (unsigned long long)FL_LOCKDELAY_MAX_MS);
+    }
+    rc = rc != 0 ? rc : fli_client_check_timeout(c, o->timeout_ms);
+    rc = rc != 0 ? rc : fli_client_check_ttl(c, t->request.ask.ttl_ms);
+    return rc != 0 ? rc : check_hold(c, o->reserve_ms, o->max_hold_ms, t->request.ask.ttl_ms);
+}
+
+/* Under the mutex. */
+static int take_session(fl_client *c, struct taking *t, fl_done done, void *arg,
+                        struct fl_call **ret)
+{
+    int rc = fli_client_keep(c);
+    struct fl_call *call = rc == 0 ? fli_call_make(c, &t->request, done, arg) : NULL;
+    if (call == NULL) {
+        return rc != 0 ? rc : FL_ENOMEM;
+    }
+    call->lock = fli_lock_make(c, &t->request.ask);
+    if (call->lock == NULL) {
+        fli_call_delete(call);
+        return FL_ENOMEM;
+    }
+    call->lock->on_change = t->options.on_change;
+    call->lock->arg = t->options.arg;
+    call->lock->max_hold_ms = t->options.max_hold_ms;
+    call->lock->reserve_ms = t->options.reserve_ms;
+    call->lock->is_renewed = true;
+    rc = start_taking(call);
+    if (rc != 0) {
+        fli_call_delete(call);
+        return rc;
+    }
+    *ret = call;
+    return 0;
+}
+
+typedef int take_fn(fl_client *c, struct taking *t, fl_done done, void *arg, struct fl_call **ret);
+
+/* Starts it; done may be called before this returns, on another thread. */
+static int take_start(fl_client *c, struct taking *t, take_fn *fn, fl_done done, void *arg,
+                      fl_call **ret_call)
+{
+    struct fl_call *call;
+    int rc = fn(c, t, done, arg, &call);
+    if (rc == 0 && ret_call != NULL) {
+        *ret_call = call;
+    }
+    return rc;
+}
+
+static int take_and_wait(fl_client *c, struct taking *t, take_fn *fn, fl_lock **ret)
+{
+    struct fl_call *call;
+    struct fli_wait w;
+    struct fl_result result = {.status = 0};
+    fli_wait_init(&w, c);
+    w.tells = t->request.wait_ms == 0;
+    t->request.watcher = &w.watcher;
+    int rc = fn(c, t, NULL, NULL, &call);
+    if (rc != 0) {
+        return fli_error(false)[0] != '\0' ? rc : fli_fail(c, rc, "%s", fl_strerror(rc));
+    }
+    call->wait = &w;
+    call->ret = &result;
+    if (!fli_wait(c, &w)) {
+        fli_call_cancel(call);
+        return FL_EUNCERTAIN;
+    }
+    rc = result.status;
+    if (rc == 0) {
+        *ret = result.lock;
+    } else {
+        uint64_t timeout_ms = t->request.timeout_ms;
+        fli_wait_explain(&w, rc, t->request.no, timeout_ms ? timeout_ms : c->engine.timeout_ms);
+    }
+    return rc;
+}
+
+int fl_lock_take(fl_client *c, const char *name, const struct fl_take *options, fl_lock **ret)
+{
+    struct taking t;
+    int rc = fli_client_enter(c);
+    if (rc != 0) {
+        return rc;
+    }
+    plan_take(&t, name, options);
+    rc = take_and_wait(c, &t, take, ret);
+    fli_client_leave(c);
+    return rc;
+}
+
+int fl_lock_take_start(fl_client *c, const char *name, const struct fl_take *options, fl_done done,
+                       void *arg, fl_call **ret_call)
+{
+    struct taking t;
+    int rc = done == NULL ? fli_fail(c, FL_EINVAL, "nobody would hear of the lock")
+                          : fli_client_enter(c);
+    if (rc != 0) {
+        return rc;
+    }
+    plan_take(&t, name, options);
+    rc = take_start(c, &t, take, done, arg, ret_call);
+    fli_client_leave(c);
+    return rc;
+}
+
+int fl_session_open(fl_client *c, const struct fl_session_options *options, fl_lock **ret)
+{
+    struct taking t;
+    int rc = fli_client_enter(c);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = plan_session(c, &t, options);
+    rc = rc == 0 ? take_and_wait(c, &t, take_session, ret) : rc;
+    fli_client_leave(c);
+    return rc;
+}
+
+int fl_session_open_start(fl_client *c, const struct fl_session_options *options, fl_done done,
+                          void *arg, fl_call **ret_call)
+{
+    struct taking t;
+    int rc = done == NULL ? fli_fail(c, FL_EINVAL, "nobody would hear of the session")
+                          : fli_client_enter(c);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = plan_session(c, &t, options);
+    rc = rc == 0 ? take_start(c, &t, take_session, done, arg, ret_call) : rc;
+    fli_client_leave(c);
+    return rc;
+}
+
+/* The attempt that settles is the newest, so that all before it have no effect any more. Its TTL is
+ * short, in case that its own grant is not heard of. */
+int fl_settle(fl_client *c, const char *name, const struct fl_take *options, uint64_t timeout_ms)
+{
+    struct fl_take o = {.wait_ms = 0};
+    fl_lock *lock;
+    o = options != NULL ? *options : o;
+    o.ttl_ms = o.ttl_ms != 0 && o.ttl_ms < SETTLE_TTL_MS ? o.ttl_ms : SETTLE_TTL_MS;
+    o.ttl_ms = o.session != NULL ? 0 : o.ttl_ms;
+    o.wait_ms = 1; /* gives up the place in the queue, too */
+    o.timeout_ms = timeout_ms;
+    o.unrenewed = true;
+    o.on_change = NULL;
+    o.reserve_ms = 0;
+    int rc = fl_lock_take(c, name, &o, &lock);
+    rc = rc == 0 ? fl_lock_release_within(lock, timeout_ms) : rc;
+    return rc == FL_ENOTHELD ? 0 : rc;
+}
+
+/* ---- releasing ------------------------------------------------------------------------------- */
+
+/* Ends the lock, and frees it for its user; fills in the request that releases it, whose texts are
+ * in *ret_texts. */
+static void give_up(struct fl_lock *lock, struct fli_request *q, char texts[FL_OWNER_MAX + 1])
+{
+    fl_client *c = lock->client;
+    fli_lock_give_up(lock, &q->ask);
+    struct fl_bytes *name = lock->is_session ? &q->ask.owner : &q->ask.name;
+    memcpy(texts, name->data, name->len);
+    *name = (struct fl_bytes){texts, name->len};
+    if (lock->is_session) {
+        q->ask.name.len = 0;
+    } else {
+        q->ask.owner.len = 0;
+    }
+    q->no = lock->is_session ? "the session has ended" : fli_not_held;
+    if (fli_callback_drop(c, &lock->note)) {
+        fli_lock_delete(lock);
+    } else {
+        lock->freed = true;
+    }
+    c->refs--;
+}
+
+/* Enters, and ends the lock. 0; or it is freed all the same, and nothing is sent. */
+static int enter_and_give_up(struct fl_lock *lock, struct fli_request *q,
+                             char texts[FL_OWNER_MAX + 1])
+{
+    fl_client *c = lock->client;
+    int rc = fli_client_check_timeout(c, q->timeout_ms);
+    if (rc == 0 && fli_grant_is_inherited(lock->process)) {
+        rc = fli_not_ours(c, lock->is_session ? FL_ENOSESSION : FL_ENOTHELD);
+    }
+    rc = rc != 0 ? rc : fli_client_enter(c);
+    if (rc != 0) {
+        fl_lock_free(lock);
+        return rc;
+    }
+    give_up(lock, q, texts);
+    return 0;
+}
+
+int fl_lock_release_within(fl_lock *lock, uint64_t timeout_ms)
+{
+    char texts[FL_OWNER_MAX + 1];
+    struct fli_request q = {.timeout_ms = timeout_ms};
+    if (lock == NULL) {
+        return fli_fail(NULL, FL_EINVAL, "there is no lock");
+    }
+    fl_client *c = lock->client;
+    int rc = enter_and_give_up(lock, &q, texts);
+    if (rc != 0) {
+        return rc;
+    }
+    fli_client_leave(c);
+    return fli_code_of(q.ask.op, fli_run(c, &q, NULL, NULL));
+}
+
+int fl_lock_release(fl_lock *lock)
+{
+    return fl_lock_release_within(lock, 0);
+}
+
+int fl_lock_release_start(fl_lock *lock, uint64_t timeout_ms, fl_done done, void *arg)
+{
+    char texts[FL_OWNER_MAX + 1];
+    struct fli_request q = {.timeout_ms = timeout_ms};
+    fl_client *c = lock->client;
+    int rc = enter_and_give_up(lock, &q, texts);
+    if (rc != 0) {
+        return rc;
+    }
+    struct fl_call *call = fli_call_make(c, &q, done, arg);
+    rc = call == NULL ? FL_ENOMEM
+                      : fli_engine_start(&c->engine, &call->ask, &call->times, fli_call_ended, call,
+                                         &call->op);
+    if (rc != 0 && call != NULL) {
+        fli_call_delete(call);
+    }
+    fli_client_leave(c);
+    return rc;
+}
