@@ -9,6 +9,7 @@
 #define ANSWER_BOUND_MS 40000u /* from healing to the last answer */
 #define REST_BOUND_MS 40000u   /* from the last answer to the end of every lease */
 #define UNDONE_BOUND_MS 2000u  /* and to the end of grants that no client knows of */
+#define LONG_MS 3600000u       /* where the faults let hardly anything be done */
 #define IDLE_ENTRIES_MAX 600u  /* the most that expiry alone may write in that time */
 
 static uint64_t entries_proposed(struct sim *s)
@@ -58,7 +59,7 @@ static void work(struct sim *s)
         sim_tend(s);
     }
     s->scene_began = true;
-    while (s->now < until || (!cut_short && operations(s) < enough)) {
+    while (s->now < until || (!cut_short && operations(s) < enough && s->now < LONG_MS)) {
         sim_step(s);
     }
     sim_clients_awake(s);
