@@ -175,11 +175,15 @@ void membership_deposed(struct membership *m)
 
 /* ---- handing leadership over ---- */
 
+/* Its plan may be in the log already, or be about to be put there. */
 static bool is_leaving(const struct membership *m, uint64_t id)
 {
     struct machine_node node;
-    return machine_node_find(membership_machine(m), id, &node) &&
-           (node.plan == MACHINE_PLAN_REMOVE || node.plan == MACHINE_PLAN_REPLACE);
+    const struct membership_operation *o = &m->operation;
+    bool asked = o->active && o->change.id == id && o->change.kind != NODE_CHANGE_ADD &&
+                 o->change.kind != NODE_CHANGE_MOVE;
+    return asked || (machine_node_find(membership_machine(m), id, &node) &&
+                     (node.plan == MACHINE_PLAN_REMOVE || node.plan == MACHINE_PLAN_REPLACE));
 }
 
 /* The connected voter whose log matches furthest, of those that could serve at once; 0: none. */
