@@ -39,11 +39,13 @@ FL_API int fl_fence_judge(fl_token mark, fl_token token, fl_token *ret_mark) FL_
 typedef struct fl_fence fl_fence;
 
 /* Opens or creates durable marks in a directory (created if missing; its parent must exist; a local
- * file system). size_max: bytes that the marks may take, at least 256 KiB, 0 for 1 GiB; the file
- * may become a sixteenth (at least 1 MiB) larger. The whole database is read and checked; damage is
- * refused, never served as lower marks. 0; FL_EINVAL; FL_EIO; FL_ENOMEM; FL_ECORRUPT; FL_EVERSION
- * (the directory belongs to another program or a later version); FL_EBUSY (it is open already, in
- * this process or another). */
+ * file system). The marks are in a SQLite file, fencelock.db, which other programs may read.
+ * size_max: bytes that the marks may take, at least 256 KiB, 0 for 1 GiB; the file may become a
+ * sixteenth (at least 1 MiB) larger, and has a WAL beside it, mostly of some MiB. The whole
+ * database is read and checked; damage is refused, never served as lower marks. 0; FL_EINVAL;
+ * FL_EIO; FL_ENOMEM; FL_ECORRUPT; FL_EVERSION (the directory belongs to another program, or to
+ * another version); FL_EBUSY (it is open already, in this process or another; or another program
+ * writes to the file, now or when a mark is to be raised). */
 FL_API int fl_fence_open(const char *dir, size_t size_max, fl_fence **ret) FL_MUST_USE;
 FL_API void fl_fence_close(fl_fence *f); /* NULL is fine; in a child it frees the child's copy */
 

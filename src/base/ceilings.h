@@ -65,19 +65,15 @@
  *   net/net.h
  *     connections_max           addresses: address_connections_max in net/origin.c
  *     memory_max                addresses: address_memory_max in net/memory.c
- *   store/service.h
- *     SERVICE_CONNECTIONS_MAX   addresses: address_connections_max in store/service.c
- *     SERVICE_CLIENT_MEMORY     addresses: address_memory_max in store/service.c
- *     SERVICE_PENDING_MAX       addresses: pending_give_up in store/service.c
- *     SERVICE_DEFERRED_MAX      addresses: pending_give_up_deferred in store/service.c
- *     SERVICE_GROUP_OPS_MAX     addresses: pending_next in store/service.c
- *     SERVICE_GROUP_BYTES_MAX   addresses: pending_next in store/service.c
- *     SERVICE_VISITS_MAX        addresses: pending_next in store/service.c
- *   store/store.h
- *     STORE_OUT_MAX             addresses: pending_next in store/service.c
+ *   store/server.h
+ *     STORE_CONNECTIONS_MAX     addresses: address_connections_max in store/server.c
+ *     STORE_CLIENT_MEMORY       addresses: address_memory_max in store/server.c
+ *     STORE_TURN_OPS_MAX        none: what comes after is in the next transaction
+ *     STORE_TURN_OUT_MAX        none: likewise
+ *   store/server.c
+ *     ANSWERS_MAX               none: likewise
  *   store/strict.h
- *     STRICT_WINDOW             none: questions are answered in the order in which they came
- *     STRICT_LATE_MAX           none: likewise
+ *     STRICT_WINDOW             none: questions are asked in the order in which they came
  *   store/users.h
  *     USERS_LOGINS_MAX          addresses: USERS_ADDRESS_MAX in store/users.c
  *     USERS_ADDRESS_MAX         users: USERS_USER_MAX in store/users.c
@@ -168,11 +164,9 @@
  *   server/redis_face.c: ALIASES_SIZE_MAX
  *   server/render.h: RENDER_ADDRESS_MAX
  *   server/server.c: PIPELINE_MAX SUBSCRIBER_UNSENT_MAX
- *   store/backup_format.c: VALUE_MAX
- *   store/service.c: REQUEST_MAX INFO_MAX MESSAGE_MAX
- *   store/service.h: SERVICE_PIPELINE_MAX SERVICE_OUTPUT_MAX
+ *   store/server.c: REQUEST_MAX INFO_MAX MESSAGE_MAX
+ *   store/server.h: STORE_PIPELINE_MAX STORE_OUTPUT_MAX
  *   store/store.h: STORE_KEY_MAX STORE_VALUE_MAX
- *   store/strict.h: STRICT_NODES_MAX
  *   store/users.h: USERS_USER_MAX
  */
 #ifndef FLI_CEILINGS_H

@@ -118,6 +118,13 @@ static inline enum fli_turn_part fli_turn_enter(struct fli_turn *t, enum fli_tur
     return before;
 }
 
+/* So long the part of now has waited for a disk: that is not work, and does not count. */
+static inline void fli_turn_waited(struct fli_turn *t, uint64_t ns)
+{
+    t->began_ns += ns;
+    t->since_ns += ns;
+}
+
 /* before: what fli_turn_enter() returned. */
 static inline void fli_turn_leave(struct fli_turn *t, enum fli_turn_part before)
 {

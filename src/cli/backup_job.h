@@ -1,6 +1,6 @@
-/* backup_job.h: what `fencelock backup` and `fencelock store backup` share. A backup is written to
- * a temporary file in the same folder, synced, read back and verified. Only then it gets its name,
- * so whatever has the name can be restored. */
+/* backup_job.h: the file of `fencelock backup`. A backup is written to a temporary file in the same
+ * folder, synced, read back and verified. Only then it gets its name, so whatever has the name can
+ * be restored. */
 #ifndef CLI_BACKUP_JOB_H
 #define CLI_BACKUP_JOB_H
 

@@ -146,7 +146,6 @@ int cli_run_store_set(const struct cli_args *a);
 int cli_run_store_del(const struct cli_args *a);
 int cli_run_store_claim(const struct cli_args *a);
 int cli_run_store_mark(const struct cli_args *a);
-int cli_run_store_backup(const struct cli_args *a);
 int cli_run_guard(const struct cli_args *a);
 int cli_run_guard_adopt(const struct cli_args *a, fl_client *c);
 

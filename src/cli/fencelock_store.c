@@ -21,7 +21,7 @@
 #include "cli/daemon_notify.h"
 #include "cli/fencelock_store_offline.h"
 #include "net/address.h"
-#include "store/service.h"
+#include "store/server.h"
 #include "store/strict.h"
 #include "store/watch.h"
 #include "tls/tls.h"
@@ -62,7 +62,7 @@ struct app {
     struct daemon_log log;
     struct daemon_notify notify;
     struct store *store;
-    struct service *service;
+    struct store_server *server;
     struct store_watch *watch; /* NULL: none */
     bool stopping;
 };
@@ -329,17 +329,17 @@ static void log_cb(void *ctx, int level, const char *part, const char *message)
 static void describe_cb(void *ctx, char *out, size_t size)
 {
     struct app *a = ctx;
-    struct store_counts c;
-    store_get_counts(a->store, &c);
-    (void)snprintf(out, size, "%" PRIu64 " key%s, %" PRIu64 " mark%s", c.keys, fli_s(c.keys),
-                   c.marks, fli_s(c.marks));
+    uint64_t keys = a->store->committed.keys;
+    uint64_t marks = a->store->db.committed.marks;
+    (void)snprintf(out, size, "%" PRIu64 " key%s, %" PRIu64 " mark%s", keys, fli_s(keys), marks,
+                   fli_s(marks));
 }
 
 static void stopped_cb(void *ctx)
 {
     struct app *a = ctx;
-    service_destroy(a->service);
-    a->service = NULL;
+    store_server_destroy(a->server);
+    a->server = NULL;
     daemon_notify_close(&a->notify);
     for (unsigned i = 0; i < SIGNALS; i++) {
         uv_close((uv_handle_t *)&a->signals[i], NULL);
@@ -350,8 +350,8 @@ static void stopped_cb(void *ctx)
 static void gave_up_cb(void *ctx)
 {
     struct app *a = ctx;
-    service_destroy(a->service);
-    a->service = NULL;
+    store_server_destroy(a->server);
+    a->server = NULL;
 }
 
 static void watch_stopped_cb(void *ctx)
@@ -359,7 +359,7 @@ static void watch_stopped_cb(void *ctx)
     struct app *a = ctx;
     store_watch_destroy(a->watch);
     a->watch = NULL;
-    service_stop(a->service, stopped_cb, a);
+    store_server_stop(a->server, stopped_cb, a);
 }
 
 static void signal_cb(uv_signal_t *handle, int number)
@@ -375,7 +375,7 @@ static void signal_cb(uv_signal_t *handle, int number)
     if (number == SIGHUP) {
         daemon_log_write(&a->log, LOG_SEVERITY_INFO, "daemon",
                          "SIGHUP: reading the files of TLS again");
-        service_reload(a->service);
+        store_server_reload(a->server);
         return;
     }
     a->stopping = true;
@@ -385,7 +385,7 @@ static void signal_cb(uv_signal_t *handle, int number)
     if (a->watch != NULL) {
         store_watch_stop(a->watch, watch_stopped_cb, a);
     } else {
-        service_stop(a->service, stopped_cb, a);
+        store_server_stop(a->server, stopped_cb, a);
     }
 }
 
@@ -416,13 +416,11 @@ static void announce(const struct options *o, struct app *a)
 {
     char plain[NET_ADDRESS_MAX] = "";
     char tls[NET_ADDRESS_MAX] = "";
-    struct store_counts c;
-    bound_address(o->listen, service_port(a->service), plain);
-    bound_address(o->tls_listen, service_tls_port(a->service), tls);
-    store_get_counts(a->store, &c);
+    bound_address(o->listen, store_server_port(a->server), plain);
+    bound_address(o->tls_listen, store_server_tls_port(a->server), tls);
     daemon_log_printf(&a->log, LOG_SEVERITY_INFO, "store",
                       "the database is open keys=%" PRIu64 " marks=%" PRIu64 " directory=%s",
-                      c.keys, c.marks, o->data);
+                      a->store->committed.keys, a->store->db.committed.marks, o->data);
     if (o->strict != NULL) {
         daemon_log_printf(&a->log, LOG_SEVERITY_INFO, "strict",
                           "operations with a token are checked with the lock service nodes=%s",
@@ -461,31 +459,31 @@ static int run(const struct options *o, struct app *a)
                                  .ca_file = o->tls_ca,
                                  .protocols = o->tls_protocols,
                                  .auth = o->tls_auth};
-    struct fli_tls_config strict_tls = tls;
-    strict_tls.server = false;
-    strict_tls.auth = FLI_TLS_AUTH_NO;
-    struct service_config config = {.listen = listens_plainly(o) ? o->listen : NULL,
-                                    .tls_listen = o->tls_listen[0] != '\0' ? o->tls_listen : NULL,
-                                    .tls = &tls,
-                                    .strict_tls = o->strict_tls ? &strict_tls : NULL,
-                                    .aclfile = o->aclfile,
-                                    .cert_users = o->cert_users,
-                                    .strict = o->strict,
-                                    .strict_timeout_ms = o->strict_timeout_ms,
-                                    .strict_user = o->strict_user,
-                                    .strict_password = o->strict_password,
-                                    .ctx = a,
-                                    .fatal = fatal_cb,
-                                    .log = log_cb};
-    if (service_create(&a->loop, a->store, &config, &a->service, errmsg, sizeof(errmsg)) != 0) {
+    const struct fl_tls_options strict_tls = {
+        .ca_file = o->tls_ca, .cert_file = o->tls_cert, .key_file = o->tls_key};
+    struct store_server_config config = {.listen = listens_plainly(o) ? o->listen : NULL,
+                                         .tls_listen =
+                                             o->tls_listen[0] != '\0' ? o->tls_listen : NULL,
+                                         .tls = &tls,
+                                         .strict_tls = o->strict_tls ? &strict_tls : NULL,
+                                         .aclfile = o->aclfile,
+                                         .cert_users = o->cert_users,
+                                         .strict = o->strict,
+                                         .strict_timeout_ms = o->strict_timeout_ms,
+                                         .strict_user = o->strict_user,
+                                         .strict_password = o->strict_password,
+                                         .ctx = a,
+                                         .fatal = fatal_cb,
+                                         .log = log_cb};
+    if (store_server_create(&a->loop, a->store, &config, &a->server, errmsg, sizeof(errmsg)) != 0) {
         complain("%s%s", errmsg, fli_files_remedy(errmsg));
         store_close(a->store);
         return EXIT_FAILURE;
     }
-    if (o->metrics != NULL && store_watch_create(&a->loop, o->metrics, o->data, a->service,
+    if (o->metrics != NULL && store_watch_create(&a->loop, o->metrics, o->data, a->server,
                                                  &a->watch, errmsg, sizeof(errmsg)) != 0) {
         complain("%s%s", errmsg, fli_files_remedy(errmsg));
-        service_stop(a->service, gave_up_cb, a);
+        store_server_stop(a->server, gave_up_cb, a);
         (void)uv_run(&a->loop, UV_RUN_DEFAULT);
         store_close(a->store);
         return EXIT_FAILURE;
@@ -573,6 +571,9 @@ int main(int argc, char **argv)
     /* beyond the limit on file sizes, writes fail as on a full disk */
     (void)signal(SIGXFSZ, SIG_IGN);
     fli_tls_keep_buffers();
+    /* One thread uses SQLite, and nobody asks how much memory it has. It refuses neither. */
+    (void)sqlite3_config(SQLITE_CONFIG_SINGLETHREAD);
+    (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
     int code = read_options(argc, argv);
     code = code < 0 ? serve_or_not(&options) : code;
     fli_options_fini(&reader);

@@ -1,12 +1,10 @@
-/* fencelock_store_offline.c: backup, verification and restore of a storage that no process has
- * open. */
+/* fencelock_store_offline.c: backup, verification and restore of a storage. */
 #include "cli/fencelock_store_offline.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
-#include "store/restore.h"
+#include "store/backup.h"
 
 #define PROGRAM "fencelock-store"
 #define EXIT_USAGE 2
@@ -52,8 +50,10 @@ const char store_help[] =
     "  --log-level LEVEL    error, warning, info or debug (info); SIGUSR1: debug and back\n"
     "  --log-format FORMAT  text, or json: an object a line (text)\n"
     "\n"
-    "Instead of serving, while no process has the directory:\n"
-    "  --backup FILE        write all keys, values and marks to a file; --data DIR\n"
+    "Instead of serving:\n"
+    "  --backup FILE        write all keys, values and marks to a file, of one commit; --data "
+    "DIR,\n"
+    "                       whose server goes on if there is one. The file is a SQLite file\n"
     "  --verify FILE        say what is in such a file, or what is wrong with it\n"
     "  --restore FILE       make --data DIR, a new directory, out of it; --above TOKEN: tokens up "
     "to\n"
@@ -98,31 +98,26 @@ static int check_options(const struct store_offline *o)
     return 0;
 }
 
-static void print_facts(const char *path, const struct store_backup_facts *f)
+static void print_facts(const char *path, const struct store_facts *f)
 {
-    char when[64];
-    time_t seconds = (time_t)(f->made_ms / 1000);
-    struct tm utc;
-    (void)gmtime_r(&seconds, &utc);
-    (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    (void)printf("file          %s\nmade          %s\nkeys          %" PRIu64
+    (void)printf("file          %s\ncommit        %" PRIu64 "\nkeys          %" PRIu64
                  "\ndeleted keys  %" PRIu64 "\nmarks         %" PRIu64 "\nhighest mark  %" PRIu64
                  "\nbytes         %" PRIu64 "\n",
-                 path, when, f->keys, f->tombstones, f->marks, f->highest_mark, f->bytes);
+                 path, f->commit, f->keys, f->tombstones, f->marks, f->highest_mark, f->bytes);
 }
 
 int store_offline(const struct store_offline *o)
 {
-    struct store_backup_facts facts = {0};
+    struct store_facts facts = {0};
     char errmsg[1024] = "";
     int rc = check_options(o);
     if (rc != 0) {
         return rc;
     }
     if (o->backup != NULL) {
-        rc = store_backup_make(o->data, o->backup, &facts, errmsg, sizeof errmsg);
+        rc = store_backup(o->data, o->backup, &facts, errmsg, sizeof errmsg);
     } else if (o->verify != NULL) {
-        rc = store_backup_read(o->verify, NULL, NULL, &facts, errmsg, sizeof errmsg);
+        rc = store_verify(o->verify, &facts, errmsg, sizeof errmsg);
     } else {
         rc = store_restore(o->restore, o->data, o->size_max, o->above, &facts, errmsg,
                            sizeof errmsg);

@@ -3,14 +3,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+
 #define OWNER_FILE "owner"
 #define LINE_MAX 64u
+#define OLD_DATABASE "data.mdb" /* of the first format, which nobody reads any more */
+#define NOTE_FORMAT "commit %020" PRIu64 " %08" PRIx32 "\n"
+#define NOTE_LEN 37u
 
 static int system_error(const char *what, const char *name, char *errmsg, size_t errmsg_size)
 {
@@ -74,40 +80,78 @@ static int open_directory(const char *dir, bool *ret_made, char *errmsg, size_t 
 
 static int line_of(const char *kind, char line[LINE_MAX])
 {
-    int n = snprintf(line, LINE_MAX, "fencelock %s 1\n", kind);
+    int n = snprintf(line, LINE_MAX, "fencelock %s 2\n", kind);
     FLI_ASSERT(n > 0);
     FLI_ASSERT((unsigned)n < LINE_MAX);
     return n;
 }
 
-/* A crash while the line was being written leaves a part of it, or zeros. That counts as no line,
- * since the line is written last. Any other content was not written by fencelock. */
-static int read_line(struct fli_data_dir *d, const char *dir, const char *kind, char *errmsg,
-                     size_t errmsg_size)
+static void note_of(uint64_t commit, char note[NOTE_LEN + 1])
+{
+    uint8_t raw[8];
+    fli_put_u64(raw, commit);
+    int n = snprintf(note, NOTE_LEN + 1, NOTE_FORMAT, commit, fli_crc32c(0, raw, sizeof(raw)));
+    FLI_ASSERT(n == (int)NOTE_LEN);
+}
+
+/* A file that was cut short names no commit; one that was damaged may name any. */
+static int read_note(struct fli_data_dir *d, const char *dir, const char *have, size_t len,
+                     char *errmsg, size_t errmsg_size)
+{
+    char want[NOTE_LEN + 1];
+    if (len < NOTE_LEN) {
+        return 0;
+    }
+    bool is_number = fli_parse_u64(have + 7, 20, UINT64_MAX, &d->noted);
+    note_of(is_number ? d->noted : 0, want);
+    if (is_number && len == NOTE_LEN && memcmp(have, want, NOTE_LEN) == 0) {
+        return 0;
+    }
+    (void)snprintf(errmsg, errmsg_size, "the file %s in %s is damaged: restore a backup",
+                   OWNER_FILE, dir);
+    return FL_ECORRUPT;
+}
+
+static int refuse_version(const struct fli_data_dir *d, const char *dir, const char *kind,
+                          char *errmsg, size_t errmsg_size)
+{
+    if (faccessat(d->dir_fd, OLD_DATABASE, F_OK, 0) == 0) {
+        (void)snprintf(errmsg, errmsg_size,
+                       "%s holds data of an older format (%s), which this version does not read: "
+                       "begin with an empty directory",
+                       dir, OLD_DATABASE);
+    } else {
+        (void)snprintf(errmsg, errmsg_size,
+                       "%s is not a fencelock %s directory of this version (see its file %s)", dir,
+                       kind, OWNER_FILE);
+    }
+    return FL_EVERSION;
+}
+
+/* A crash while the lines were being written leaves a part of them, or zeros. That counts as none,
+ * since they are written last. Any other content was not written by fencelock. */
+static int read_lines(struct fli_data_dir *d, const char *dir, const char *kind, char *errmsg,
+                      size_t errmsg_size)
 {
     char want[LINE_MAX] = {0};
-    char have[LINE_MAX] = {0};
+    char have[LINE_MAX + NOTE_LEN + 1] = {0};
     size_t len = (size_t)line_of(kind, want);
     ssize_t n = pread(d->owner_fd, have, sizeof(have), 0);
     if (n < 0) {
         return system_error("read the owner file in", dir, errmsg, errmsg_size);
     }
-    d->established = (size_t)n == len && memcmp(have, want, len) == 0;
+    d->note_at = (unsigned)len;
+    d->established = (size_t)n >= len && memcmp(have, want, len) == 0;
     if (d->established) {
-        return 0;
+        return read_note(d, dir, have + len, (size_t)n - len, errmsg, errmsg_size);
     }
     size_t text = strnlen(have, (size_t)n);
-    bool torn = (size_t)n <= len && memcmp(have, want, text) == 0;
+    bool torn = (size_t)n <= len + NOTE_LEN && text <= len && memcmp(have, want, text) == 0;
     for (size_t i = text; torn && i < (size_t)n; i++) {
         torn = have[i] == '\0';
     }
-    if (torn) {
-        return 0;
-    }
-    (void)snprintf(errmsg, errmsg_size,
-                   "%s is not a fencelock %s directory of this version (see its file %s)", dir,
-                   kind, OWNER_FILE);
-    return FL_EVERSION;
+    bool is_old = faccessat(d->dir_fd, OLD_DATABASE, F_OK, 0) == 0;
+    return torn && !is_old ? 0 : refuse_version(d, dir, kind, errmsg, errmsg_size);
 }
 
 /* The process that has locked the file; 0: the kernel does not say. */
@@ -161,7 +205,7 @@ static int take(struct fli_data_dir *d, const char *dir, const char *kind, char 
         }
         return system_error("lock the owner file in", dir, errmsg, errmsg_size);
     }
-    return read_line(d, dir, kind, errmsg, errmsg_size);
+    return read_lines(d, dir, kind, errmsg, errmsg_size);
 }
 
 int fli_data_dir_open(const char *dir, const char *kind, struct fli_data_dir *ret, char *errmsg,
@@ -187,9 +231,11 @@ int fli_data_dir_open(const char *dir, const char *kind, struct fli_data_dir *re
 int fli_data_dir_establish(struct fli_data_dir *d, const char *kind, char *errmsg,
                            size_t errmsg_size)
 {
-    char line[LINE_MAX] = {0};
-    size_t len = (size_t)line_of(kind, line);
-    ssize_t n = pwrite(d->owner_fd, line, len, 0);
+    char lines[LINE_MAX + NOTE_LEN + 1] = {0};
+    size_t len = (size_t)line_of(kind, lines);
+    note_of(d->noted, lines + len);
+    len += NOTE_LEN;
+    ssize_t n = pwrite(d->owner_fd, lines, len, 0);
     if (n >= 0 && (size_t)n != len) {
         errno = ENOSPC;
     }
@@ -199,6 +245,14 @@ int fli_data_dir_establish(struct fli_data_dir *d, const char *kind, char *errms
     }
     d->established = true;
     return 0;
+}
+
+void fli_data_dir_note(struct fli_data_dir *d, uint64_t commit)
+{
+    char note[NOTE_LEN + 1];
+    note_of(commit, note);
+    d->noted = commit;
+    (void)!pwrite(d->owner_fd, note, NOTE_LEN, (off_t)d->note_at);
 }
 
 void fli_data_dir_close(struct fli_data_dir *d)

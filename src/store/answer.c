@@ -6,7 +6,7 @@
 
 static bool answer_get(struct fli_buf *b, int proto, const struct store_op *op)
 {
-    return (op->found ? fli_resp_bulk(b, op->out, op->out_len) : fli_resp_null(b, proto)) == 0;
+    return (op->found ? fli_resp_bulk(b, op->out.data, op->out.len) : fli_resp_null(b, proto)) == 0;
 }
 
 static bool answer_done(struct fli_buf *b, int proto, const struct store_op *op)
@@ -30,7 +30,7 @@ static bool answer_wronglock(struct fli_buf *b, const struct store_op *op, bool 
     char key[FLI_QUOTE_SIZE];
     char bound[FLI_QUOTE_SIZE];
     char lock[FLI_QUOTE_SIZE];
-    struct fli_slice bound_slice = {op->bound, op->bound_len};
+    struct fli_slice bound_slice = {op->bound.bytes, op->bound.len};
     fli_quote(key, sizeof(key), &op->key);
     fli_quote(bound, sizeof(bound), &bound_slice);
     fli_quote(lock, sizeof(lock), &op->lock);
@@ -82,9 +82,7 @@ static bool answer_refused(struct fli_buf *b, const struct store *store, const s
         return fli_resp_error(b, "LIMIT",
                               "the database (at most %llu bytes, --size-max) or its disk is full; "
                               "nothing was done: delete something or give it more room",
-                              (unsigned long long)store_size_max(store)) == 0;
-    case FL_ENOMEM:
-        return fli_resp_error(b, "LIMIT", "out of memory; nothing was done: try again later") == 0;
+                              (unsigned long long)(store->db.pages_max * FLI_DB_PAGE)) == 0;
     default:
         return fli_resp_error(b, "ERR", "an argument is out of range") == 0;
     }
@@ -117,6 +115,22 @@ bool store_answer(struct fli_buf *b, int proto, const struct store *store,
                   const struct store_op *op, bool may_know)
 {
     return op->result == 0 ? answer_done(b, proto, op) : answer_refused(b, store, op, may_know);
+}
+
+bool store_answer_undone(struct fli_buf *b, int rc)
+{
+    switch (rc) {
+    case FL_ELIMIT:
+        return fli_resp_error(b, "LIMIT",
+                              "the disk of the database is full; nothing was done: give it more "
+                              "room") == 0;
+    case FL_ENOMEM:
+        return fli_resp_error(b, "LIMIT", "out of memory; nothing was done: try again later") == 0;
+    default:
+        return fli_resp_error(b, "BUSY",
+                              "another program writes to the database; nothing was done: try "
+                              "again") == 0;
+    }
 }
 
 bool store_answer_verdict(struct fli_buf *b, const struct store_op *op, bool not_held,

@@ -14,6 +14,9 @@ bool store_verb_of(enum fli_command_id id, enum store_verb *ret);
 bool store_answer(struct fli_buf *b, int proto, const struct store *store,
                   const struct store_op *op, bool may_know) FLI_MUST_USE;
 
+/* The transaction of the operation was given up: FL_ELIMIT, FL_ENOMEM, or FL_EBUSY. */
+bool store_answer_undone(struct fli_buf *b, int rc) FLI_MUST_USE;
+
 /* Why an operation was not done in strict mode: its lock is not held, or nobody said so in time. */
 bool store_answer_verdict(struct fli_buf *b, const struct store_op *op, bool not_held,
                           unsigned timeout_ms) FLI_MUST_USE;

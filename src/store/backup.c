@@ -1,68 +1,248 @@
-/* backup.c: see backup.h. */
+/* backup.c: see backup.h. SQLite copies; what is here are the names of the files. A restore fills
+ * DIR.restoring, syncs it and renames it. So DIR is a complete storage with its floor, or does not
+ * exist. */
 #include "store/backup.h"
 
-#include <stdlib.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "base/clock.h"
-#include "fence/env.h"
-#include "store/record.h"
+#include "base/folder.h"
+#include "base/part.h"
+#include "base/write.h"
 
-/* Adds all records that the transaction sees, in order. */
-static int add_records(struct store *s, struct fli_txn *t, struct store_backup_writer *w,
-                       fl_token *ret_highest)
+#define PATH_SIZE 4096u
+
+struct sentence {
+    char *text;
+    size_t size;
+};
+
+static int FLI_PRINTF(3, 4) fail(const struct sentence *s, int code, const char *fmt, ...)
 {
-    uint8_t from[FLI_ENV_KEY_MAX + 1] = {1}; /* the first key behind the head's */
-    size_t from_len = 1;
-    struct fli_slice key;
-    struct fli_slice value;
-    int rc;
-    while ((rc = fli_txn_next(t, (struct fli_slice){from, from_len}, &key, &value)) == 0) {
-        enum store_record_kind kind;
-        fl_token mark = FL_TOKEN_NONE;
-        rc = store_reader_must_end(s) ? FL_EBUSY : store_record_check(key, value, &kind, &mark);
-        rc = rc != 0 ? rc : store_backup_add(w, key, value);
-        if (rc != 0) {
-            return rc;
-        }
-        *ret_highest = mark > *ret_highest ? mark : *ret_highest;
-        memcpy(from, key.data, key.len); /* the next key is this one with a zero byte at its
-                                            end */
-        from[key.len] = 0;
-        from_len = key.len + 1;
-        if (from_len > FLI_ENV_KEY_MAX) {
-            return FL_ECORRUPT; /* no key of a storage is that long */
-        }
-    }
-    return rc == FL_ENOTFOUND ? 0 : rc;
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(s->text, s->size, fmt, args);
+    va_end(args);
+    return code;
 }
 
-static int write_all(struct store *s, struct store_backup_writer *w, store_backup_sink sink,
-                     void *ctx)
+/* Copies one commit, however many come meanwhile, and makes it durable, as one file. */
+static int copy(const char *from, const char *to, const struct sentence *s)
 {
-    struct fli_txn t;
-    fl_token highest = FL_TOKEN_NONE;
-    int rc = fli_txn_begin_read(store_env(s), &t);
+    sqlite3 *source = NULL;
+    sqlite3 *target = NULL;
+    sqlite3_backup *b = NULL;
+    int rc = sqlite3_open_v2(from, &source, SQLITE_OPEN_READWRITE, NULL);
+    (void)sqlite3_busy_timeout(source, FLI_DB_BUSY_MS);
+    rc = rc != SQLITE_OK ? rc : sqlite3_open_v2(to, &target, SQLITE_OPEN_READWRITE, NULL);
+    if (rc == SQLITE_OK && (b = sqlite3_backup_init(target, "main", source, "main")) == NULL) {
+        rc = sqlite3_errcode(target);
+    }
+    rc = rc != SQLITE_OK ? rc : sqlite3_backup_step(b, -1);
+    int end = b == NULL ? SQLITE_OK : sqlite3_backup_finish(b);
+    rc = end != SQLITE_OK ? end : rc == SQLITE_DONE ? SQLITE_OK : rc;
+    if (rc == SQLITE_OK) { /* without a WAL beside it */
+        rc = sqlite3_exec(target, "PRAGMA journal_mode = DELETE", NULL, NULL, NULL);
+    }
+    (void)sqlite3_close(target);
+    (void)sqlite3_close(source);
+    return rc == SQLITE_OK
+               ? 0
+               : fail(s, FL_EIO, "cannot copy %s to %s: %s", from, to, sqlite3_errstr(rc));
+}
+
+/* ---- a backup ---- */
+
+static int check_target(const char *path, char part[PATH_SIZE], const struct sentence *s)
+{
+    struct stat st;
+    if (snprintf(part, PATH_SIZE, "%s.part", path) >= (int)PATH_SIZE) {
+        return fail(s, FL_EINVAL, "the path of the file is too long");
+    }
+    return lstat(path, &st) != 0 ? 0
+                                 : fail(s, FL_EEXISTS,
+                                        "%s exists, and may be the only good backup: choose "
+                                        "another name, or remove it first",
+                                        path);
+}
+
+int store_backup(const char *dir, const char *path, struct store_facts *ret, char *errmsg,
+                 size_t errmsg_size)
+{
+    const struct sentence s = {errmsg, errmsg_size};
+    char part[PATH_SIZE];
+    char from[PATH_SIZE];
+    struct stat st;
+    (void)snprintf(from, sizeof from, "%.4000s/%s", dir, FLI_DB_FILE);
+    int rc = check_target(path, part, &s);
+    if (rc == 0 && stat(from, &st) != 0) {
+        rc = fail(&s, FL_ENOTFOUND,
+                  "%s has no storage in it (%s): is the disk mounted that it is on?", dir,
+                  strerror(errno));
+    }
+    int fd = rc != 0 ? -1 : fli_part_open(part);
+    if (rc == 0 && fd < 0) {
+        rc = fail(&s, FL_EIO, "cannot make %s: %s", part,
+                  errno == EBUSY ? "another process is writing it" : strerror(errno));
+    }
     if (rc != 0) {
         return rc;
     }
-    struct store_backup_facts facts = {
-        .made_ms = fli_clock_wall_ms(), .commit = t.head.txnid, .records = t.head.count};
-    rc = store_backup_begin(w, &facts, sink, ctx);
-    rc = rc != 0 ? rc : add_records(s, &t, w, &highest);
-    fli_txn_abort(&t);
-    return rc != 0 ? rc : store_backup_end(w, highest);
+    rc = copy(from, part, &s);
+    rc = rc != 0 ? rc : store_verify(part, ret, errmsg, errmsg_size);
+    if (rc == 0 && fli_part_publish(part, path, false) != 0) {
+        rc = fail(&s, FL_EIO, "cannot rename %s to %s: %s", part, path, strerror(errno));
+    }
+    if (rc != 0) {
+        (void)unlink(part);
+    }
+    (void)close(fd);
+    return rc;
 }
 
-int store_backup_write(struct store *s, store_backup_sink sink, void *ctx)
+/* ---- a restore ---- */
+
+static int on_name(void *ctx, const char *name)
 {
-    struct store_backup_writer *w = malloc(sizeof *w);
-    if (w == NULL) {
-        return FL_ENOMEM;
+    return 1;
+}
+
+/* 0: there is nothing in it, or no such directory. */
+static int check_empty(const char *dir, const struct sentence *s)
+{
+    int rv = fli_folder_each(AT_FDCWD, dir, on_name, NULL);
+    if (rv < 0 && rv != -ENOENT) {
+        return fail(s, FL_EIO, "cannot read %s: %s", dir, strerror(-rv));
     }
-    store_reader_begin(s);
-    int rc = write_all(s, w, sink, ctx);
-    store_reader_end(s);
-    free(w);
+    return rv <= 0 ? 0
+                   : fail(s, FL_EDENIED,
+                          "%s is not empty: a storage is restored into a new directory; move the "
+                          "old one out of the way, and keep it until all is well",
+                          dir);
+}
+
+static int check(const char *path, const char *dir, fl_token above, struct store_facts *ret,
+                 const struct sentence *s)
+{
+    struct stat st;
+    int rc = check_empty(dir, s);
+    if (rc == 0 && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        rc = fail(s, FL_EINVAL, "%s is no regular file: write the backup to a file first", path);
+    }
+    rc = rc != 0 ? rc : store_verify(path, ret, s->text, s->size);
+    if (rc == 0 && (above < ret->highest_mark || above >= FL_TOKEN_MAX)) {
+        rc = fail(s, FL_EINVAL,
+                  "--above %" PRIu64 " cannot be: the backup has the mark %" PRIu64
+                  ", and above are all tokens that were issued up to now; the lock service's "
+                  "INFO tells the last one (last_token)",
+                  above, ret->highest_mark);
+    }
+    return rc;
+}
+
+/* Makes the directory to fill and locks it, so that no other restore fills or clears it. */
+static int open_part_dir(const char *part, int *ret_fd, const struct sentence *s)
+{
+    struct stat mine;
+    struct stat named;
+    if (mkdir(part, 0700) != 0 && errno != EEXIST) {
+        return fail(s, FL_EIO, "cannot make %s: %s", part, strerror(errno));
+    }
+    int fd = open(part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return fail(s, FL_EIO, "cannot open %s: %s", part, strerror(errno));
+    }
+    bool busy = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    bool same = fstat(fd, &mine) == 0 && lstat(part, &named) == 0 && mine.st_ino == named.st_ino &&
+                mine.st_dev == named.st_dev;
+    if (busy || !same) {
+        (void)close(fd);
+        return fail(s, FL_EBUSY, "another restore is filling %s: wait until it is done", part);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+/* Removes what a killed restore has left. */
+static int clear(int fd, const struct sentence *s)
+{
+    static const char *const names[] = {FLI_DB_FILE, FLI_DB_FILE "-journal", FLI_DB_FILE "-wal",
+                                        FLI_DB_FILE "-shm", "owner"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (unlinkat(fd, names[i], 0) != 0 && errno != ENOENT) {
+            return fail(s, FL_EIO, "cannot remove %s, which an earlier restore has left: %s",
+                        names[i], strerror(errno));
+        }
+    }
+    return 0;
+}
+
+/* The copy becomes a storage of its own, with its floor. */
+static int fill(const char *path, const char *part, size_t size_max, fl_token above,
+                const struct sentence *s)
+{
+    struct store *store = NULL;
+    char to[PATH_SIZE];
+    (void)snprintf(to, sizeof to, "%.4060s/%s", part, FLI_DB_FILE);
+    int fd = open(to, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || close(fd) != 0) {
+        return fail(s, FL_EIO, "cannot make %s: %s", to, strerror(errno));
+    }
+    int rc = copy(path, to, s);
+    rc = rc != 0 ? rc : store_open(part, size_max, true, &store, s->text, s->size);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = store_begin(store);
+    rc = rc != 0 ? rc : fli_db_raise_floor(&store->db, above + 1);
+    rc = rc != 0 ? rc : store_commit(store);
+    store_close(store);
+    return rc == 0 ? 0 : fail(s, rc, "cannot fill %s: %s", part, fl_strerror(rc));
+}
+
+static int take_place(const char *part, const char *dir, const struct sentence *s)
+{
+    if (rename(part, dir) != 0) {
+        return fail(s, FL_EIO, "cannot rename %s to %s: %s%s", part, dir, strerror(errno),
+                    errno == EBUSY || errno == EXDEV || errno == ENOTDIR
+                        ? ": name a new directory, no mount point and no symlink"
+                        : "");
+    }
+    return fli_sync_folder_of(dir) == 0
+               ? 0
+               : fail(s, FL_EIO, "cannot sync the folder of %s: %s", dir, strerror(errno));
+}
+
+int store_restore(const char *path, const char *dir, size_t size_max, fl_token above,
+                  struct store_facts *ret, char *errmsg, size_t errmsg_size)
+{
+    const struct sentence s = {errmsg, errmsg_size};
+    char part[PATH_SIZE];
+    char clean[PATH_SIZE];
+    size_t len = strlen(dir);
+    while (len > 1 && dir[len - 1] == '/') {
+        len--;
+    }
+    (void)snprintf(clean, sizeof clean, "%.*s", (int)len, dir);
+    if (len == 0 || snprintf(part, sizeof part, "%.4000s.restoring", clean) >= 4010) {
+        return fail(&s, FL_EINVAL, "the path of the directory is empty, or too long");
+    }
+    int fd = -1;
+    int rc = check(path, clean, above, ret, &s);
+    rc = rc != 0 ? rc : open_part_dir(part, &fd, &s);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = clear(fd, &s);
+    rc = rc != 0 ? rc : fill(path, part, size_max, above, &s);
+    rc = rc != 0 ? rc : take_place(part, clean, &s);
+    (void)close(fd);
     return rc;
 }

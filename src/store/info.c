@@ -33,11 +33,9 @@ static int clients_section(struct fli_buf *b, const struct store_info *i)
                           "connections_refused:%" PRIu64 "\r\n"
                           "slow_readers_cut_off:%" PRIu64 "\r\n"
                           "broken_connections:%" PRIu64 "\r\n"
-                          "pending_ops:%" PRIu64 "\r\n"
-                          "pending_bytes:%" PRIu64 "\r\n"
-                          "deferred_ops:%" PRIu64 "\r\n",
+                          "held_ops:%" PRIu64 "\r\n",
                           i->connections, i->net.accepted, i->net.refused, i->net.cut_off,
-                          i->net.broken, i->pending_ops, i->pending_bytes, i->deferred_ops);
+                          i->net.broken, i->held_ops);
 }
 
 static int users_section(struct fli_buf *b, const struct store_info *i)
@@ -66,11 +64,9 @@ static int storage_section(struct fli_buf *b, const struct store_info *i)
                           "marks:%" PRIu64 "\r\n"
                           "db_bytes:%" PRIu64 "\r\n"
                           "db_bytes_max:%" PRIu64 "\r\n"
-                          "db_file_bytes:%" PRIu64 "\r\n"
-                          "backups:%" PRIu64 "\r\n"
-                          "backup_failures:%" PRIu64 "\r\n",
-                          c->keys, c->tombstones, c->marks, i->db_bytes, i->db_bytes_max,
-                          i->db_file_bytes, i->backups.made, i->backups.failed);
+                          "db_file_bytes:%" PRIu64 "\r\n",
+                          c->keys, c->tombstones, i->marks, i->db_bytes, i->db_bytes_max,
+                          i->db_file_bytes);
 }
 
 static int stats_section(struct fli_buf *b, const struct store_info *i)
@@ -86,7 +82,6 @@ static int stats_section(struct fli_buf *b, const struct store_info *i)
                           "refused_wronglock:%" PRIu64 "\r\n"
                           "refused_notoken:%" PRIu64 "\r\n"
                           "refused_limit:%" PRIu64 "\r\n"
-                          "refused_busy:%" PRIu64 "\r\n"
                           "strict_checks:%" PRIu64 "\r\n"
                           "strict_refused:%" PRIu64 "\r\n"
                           "strict_unreachable:%" PRIu64 "\r\n"
@@ -94,7 +89,7 @@ static int stats_section(struct fli_buf *b, const struct store_info *i)
                           "bytes_in:%" PRIu64 "\r\n"
                           "bytes_out:%" PRIu64 "\r\n",
                           c->ops, c->commits, per_commit, c->stale, c->wronglock, c->notoken,
-                          c->limit, i->busy, i->strict_counts.checks, i->strict_counts.refused,
+                          c->limit, i->strict_counts.checks, i->strict_counts.refused,
                           i->strict_counts.unreachable, i->net.requests, i->net.bytes_in,
                           i->net.bytes_out);
 }

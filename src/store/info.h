@@ -4,13 +4,13 @@
 
 #include "base/buf.h"
 #include "net/net.h"
-#include "store/spool.h"
 #include "store/store.h"
 #include "store/strict.h"
 #include "store/users.h"
 
 struct store_info {
     struct store_counts counts;
+    uint64_t marks;
     uint64_t db_bytes; /* of the pages that records take */
     uint64_t db_file_bytes;
     uint64_t db_bytes_max;
@@ -19,9 +19,7 @@ struct store_info {
     struct strict_counts strict_counts;
     uint16_t port;
     uint64_t uptime_ms;
-    uint64_t pending_ops, pending_bytes;
-    uint64_t deferred_ops; /* of these, of clients that are behind */
-    uint64_t busy;         /* refused because too much was pending */
+    uint64_t held_ops; /* that wait for a verdict, or for their client to read */
     uint64_t connections;
     struct net_stats net;
     struct net_memory memory;
@@ -30,7 +28,6 @@ struct store_info {
     struct fli_tls_facts tls;
     bool has_users;
     struct users_counts users;
-    struct spool_counts backups;
 };
 
 /* Appends one section, or all when `section` is empty, "all", "everything" or "default". An unknown

@@ -550,21 +550,18 @@ void users_deny(struct users *u, struct net_request *r, unsigned right)
 
 bool users_gate(struct users *u, struct net_request *r, enum fli_command_id id)
 {
-    bool backs_up = id == FLI_CMD_BACKUP; /* a backup reads everything */
-    bool needs_admin = id == FLI_CMD_INFO || id == FLI_CMD_CLIENT_LIST || backs_up;
+    bool needs_admin = id == FLI_CMD_INFO || id == FLI_CMD_CLIENT_LIST;
     bool is_for_all =
         id == FLI_CMD_AUTH || id == FLI_CMD_HELLO || id == FLI_CMD_QUIT || id == FLI_CMD_RESET;
     if (!is_for_all && user_of(u, r->conn) == NULL) {
         users_deny(u, r, ACL_READ); /* NOAUTH */
         return false;
     }
-    unsigned lacks = needs_admin && !may(u, r->conn, ACL_ADMIN, NULL) ? ACL_ADMIN
-                     : backs_up && !may(u, r->conn, ACL_READ, NULL)   ? ACL_READ
-                                                                      : 0;
-    if (lacks != 0) {
-        users_deny(u, r, lacks);
+    bool lacks = needs_admin && !may(u, r->conn, ACL_ADMIN, NULL);
+    if (lacks) {
+        users_deny(u, r, ACL_ADMIN);
     }
-    return lacks == 0;
+    return !lacks;
 }
 
 bool users_allow(struct users *u, struct net_request *r, const struct fli_request *q,
@@ -592,8 +589,8 @@ bool users_allow(struct users *u, struct net_request *r, const struct fli_reques
 
 bool users_may_know(const struct users *u, const struct net_conn *c, const struct store_op *op)
 {
-    const struct fli_slice bound = {op->bound, op->bound_len};
-    return may(u, c, ACL_READ, op->bound_len > 0 ? &bound : NULL);
+    const struct fli_slice bound = {op->bound.bytes, op->bound.len};
+    return may(u, c, ACL_READ, op->bound.len > 0 ? &bound : NULL);
 }
 
 void users_get_counts(const struct users *u, struct users_counts *ret)

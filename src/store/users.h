@@ -7,7 +7,6 @@
  *   GET key                                       @read to the lock that the key belongs to
  *   SET, DEL without a token (--no-fencing)       @write to every name
  *   INFO, CLIENT LIST                             @admin
- *   BACKUP                                        @admin, and @read to every name
  *
  * The file is read at the start and by users_reload(), as a whole: a wrong file changes nothing. A
  * login stays valid while the bytes of the user's switch and passwords are unchanged. A password in

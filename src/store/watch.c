@@ -9,7 +9,7 @@
 #include "store/info.h"
 
 struct store_watch {
-    struct service *service;
+    struct store_server *server;
     const char *data_dir;
     struct metrics_listener *listener;
 };
@@ -46,7 +46,6 @@ static void put_refused(struct metrics_text *t, const struct store_info *i)
                {"wronglock", c->wronglock},
                {"notoken", c->notoken},
                {"limit", c->limit},
-               {"busy", i->busy},
                {"notheld", i->strict_counts.refused},
                {"unchecked", i->strict_counts.unreachable}};
     metrics_family(t, "fencelock_store_refused_total", "counter",
@@ -65,13 +64,12 @@ static void put_sample(struct metrics_text *t, const struct sample *s)
          i->fencing},
         {"fencelock_store_strict", "1 when the lock service is asked as well.", i->strict},
         {"fencelock_store_keys", "Keys with a value.", i->counts.keys},
-        {"fencelock_store_marks", "Locks with a mark.", i->counts.marks},
+        {"fencelock_store_marks", "Locks with a mark.", i->marks},
         {"fencelock_store_bytes", "What keys, values and marks take.", i->db_bytes},
         {"fencelock_store_bytes_max", "What they may take.", i->db_bytes_max},
         {"fencelock_store_file_bytes", "Size of the data file.", i->db_file_bytes},
-        {"fencelock_store_pending_operations", "Operations that wait for their group.",
-         i->pending_ops},
-        {"fencelock_store_pending_bytes", "Bytes of these.", i->pending_bytes},
+        {"fencelock_store_held_operations",
+         "Operations that wait for the lock service, or for their client to read.", i->held_ops},
         {"fencelock_store_connections", "Clients that are connected.", i->connections},
         {NULL, NULL, 0}};
     const struct row ever[] = {
@@ -125,15 +123,15 @@ static void sample_cb(void *ctx, void *ret)
 {
     const struct store_watch *w = ctx;
     struct sample *s = ret;
-    service_get_info(w->service, &s->info);
-    s->commits = *service_group_times(w->service);
-    s->serving = service_is_serving(w->service);
+    store_server_get_info(w->server, &s->info);
+    s->commits = *store_server_commit_times(w->server);
+    s->serving = store_server_is_serving(w->server);
 }
 
 static bool ready_cb(void *ctx, struct fli_buf *out)
 {
     const struct store_watch *w = ctx;
-    bool serving = service_is_serving(w->service);
+    bool serving = store_server_is_serving(w->server);
     /* Only the verdict matters; a line without room is left out. */
     (void)!fli_buf_printf(out, "[%c] process: %s\n", serving ? '+' : '-',
                           serving ? "running" : "it is stopping, or its database has failed");
@@ -143,7 +141,7 @@ static bool ready_cb(void *ctx, struct fli_buf *out)
 /* ---- start and end ---- */
 
 int store_watch_create(uv_loop_t *loop, const char *address, const char *data_dir,
-                       struct service *service, struct store_watch **ret, char *errmsg,
+                       struct store_server *server, struct store_watch **ret, char *errmsg,
                        size_t errmsg_size)
 {
     char host[NET_HOST_MAX];
@@ -161,7 +159,7 @@ int store_watch_create(uv_loop_t *loop, const char *address, const char *data_di
                                 .sample = sample_cb,
                                 .ready = ready_cb,
                                 .render = render_cb};
-    w->service = service;
+    w->server = server;
     w->data_dir = data_dir;
     int rc =
         metrics_listener_create(loop, host, port, false, &s, &w->listener, errmsg, errmsg_size);

@@ -5,17 +5,17 @@
 
 #include <uv.h>
 
-#include "store/service.h"
+#include "store/server.h"
 
 struct store_watch;
 
 /* `address`: HOST:PORT, port 0 picks one; data_dir is checked for free space. Both, and the
- * service, must outlive it. 0; FL_EINVAL, FL_ESYSTEM with a sentence in errmsg. */
+ * server, must outlive it. 0; FL_EINVAL, FL_ESYSTEM with a sentence in errmsg. */
 int store_watch_create(uv_loop_t *loop, const char *address, const char *data_dir,
-                       struct service *service, struct store_watch **ret, char *errmsg,
+                       struct store_server *server, struct store_watch **ret, char *errmsg,
                        size_t errmsg_size) FLI_MUST_USE;
 uint16_t store_watch_port(const struct store_watch *w);
-/* Call it before the service is destroyed. Calls cb once, from the loop; cb may free. */
+/* Call it before the server is destroyed. Calls cb once, from the loop; cb may free. */
 void store_watch_stop(struct store_watch *w, void (*cb)(void *ctx), void *ctx);
 void store_watch_destroy(struct store_watch *w); /* call it after cb; NULL is fine */
 

@@ -57,12 +57,6 @@ const struct fli_command fli_commands[] = {
      "attempt that arrives after a later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Logs the connection in as a user (by default as the user `default`), until it ends."},
-    {FLI_CMD_BACKUP, "BACKUP", NULL, 0, 2, FLI_CMD_STORE | FLI_CMD_LOCAL | FLI_CMD_ADMIN,
-     "[id offset]",
-     "without arguments the id of a backup that is begun; with them the bytes at offset, nil while "
-     "it is being written, an empty string at its end",
-     "Makes a backup of all keys and marks as of one commit, one at a time, and gives it piece by "
-     "piece."},
     {FLI_CMD_BLPOP, "BLPOP", NULL, 2, -1, FACE_QUERY, "lock-signal:X seconds",
      "an array of the key and 1, or nil when the time is over",
      "Waits until the lock lock:X may be free, as python-redis-lock does. Only for such keys."},

@@ -17,7 +17,7 @@
  *   CLUSTER ADD, REPLACE   number value (the address) learner, or force
  *   CLUSTER REMOVE         number force             CLUSTER MOVE    number value force
  *   CLUSTER CONFIG         by (GET or SET) label (the name) value
- *   CLUSTER BACKUP, BACKUP number (the id; 0: none given) offset
+ *   CLUSTER BACKUP         number (the id; 0: none given) offset
  *   CLAIM                  lock token               MARK            lock
  *   GET, DEL, SET          name (the key) value (SET) and, when fenced, lock token
  *   HELLO                  number (0: none given) owner (user) value (password) label (SETNAME)
@@ -61,7 +61,7 @@ struct fli_request {
     uint64_t lockdelay_ms;
     uint64_t permits;           /* ACQUIRE: 1 when absent */
     uint64_t attempt;           /* ACQUIRE: 1 when absent */
-    uint64_t offset;            /* BACKUP, CLUSTER BACKUP */
+    uint64_t offset;            /* CLUSTER BACKUP */
     uint64_t number;            /* COUNT, node id, HELLO version... */
     uint64_t jeopardies, lost;  /* RENEW, SESSION RENEW: the client's report about its leases */
     bool explicit_session;      /* ACQUIRE SESSION */

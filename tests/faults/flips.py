@@ -54,7 +54,7 @@ class Flips(unittest.TestCase):
 
     def flips_of(self, file, path):
         """What to do to a fresh copy of the file, one after the other."""
-        for _ in range(SWEEP or FLIPS * (4 if file == 'data.mdb' else 1)):
+        for _ in range(SWEEP or FLIPS * (4 if file.startswith('fencelock.db') else 1)):
             yield lambda p: flip(p, self.random)
         for at in range(min(SWEEP, os.path.getsize(path))):
             for bit in range(8):

@@ -162,7 +162,7 @@ class SQLiteGuard(GuardCase):
                     'if (sqlite3_open(argv[1], &db) || fencelock_sqlite_open(db, &h)) return 9;\n'
                     'int rc = sqlite3_exec(db, "UPDATE account SET balance = balance + 1", 0, 0, &e); puts(e ? e : "OK"); return rc != 0; }\n')
         subprocess.run(['cc', source, '-I', os.path.join(ROOT, 'src/guards/sqlite'), '-I', os.path.join(ROOT, 'include'), '-o', program,
-                        os.path.join(build_dir(), 'src/fence/libfencelock-fence.a'), '-llmdb', '-lsqlite3', '-lpthread'], check=True)
+                        os.path.join(build_dir(), 'src/fence/libfencelock-fence.a'), '-lsqlite3', '-lpthread'], check=True)
         run = lambda *words: subprocess.run([program, path, *words], stdout=subprocess.PIPE).stdout.decode().split()[0]
         self.assertEqual([run('acct', '7'), run('acct', '6'), run('acct', '8'), run('other', '7')], ['OK', 'STALE', 'NOTCLAIMED', 'NOTOKEN'])
         fence.claim('acct\0x', 8) # a name may have a NUL, and is another lock then

@@ -30,8 +30,7 @@ class Files(Case):
         self.node.call('TOKEN', 'x')
         self.store = Store(self.lab).start()
         self.store.call('SET', 'key', 'value', 'FENCE', 'lock', 100)
-        self.tools = {'cluster': [binary('fencelock'), 'backup', '--nodes', self.node.address],
-                      'store': [binary('fencelock'), 'store', 'backup', '--store', self.store.address]}
+        self.tools = {'cluster': [binary('fencelock'), 'backup', '--nodes', self.node.address]}
 
     def run_it(self, argv, **options):
         return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=PATIENCE_S, env=patient_env(), **options)
@@ -46,9 +45,8 @@ class Files(Case):
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         self.assertIn(says, done.stderr)
 
-    def offline(self):
-        """The tool for a storage that is stopped."""
-        self.assertEqual(self.store.terminate(), 0)
+    def of_store(self):
+        """The tool for a storage, which goes on."""
         return [binary('fencelock-store'), '--data', self.store.data, '--backup']
 
     def content(self, path):
@@ -68,11 +66,9 @@ class Files(Case):
             self.refused(*tool, os.path.dirname(path), says='is a folder', code=2)
             self.refused(*tool, os.path.dirname(path), '--replace', says='is a folder', code=2)
             self.refused(*tool, '--keep', 2, '--replace', os.path.dirname(path), says='--keep', code=2)
-        offline = self.offline()
-        self.refused(*offline, path, says='exists')
+        self.refused(*self.of_store(), path, says='exists')
         self.assertEqual(self.content(path), b'precious')
         self.assertFalse(os.path.exists(path + '.part'))
-        self.store.start()
         for kind, tool in self.tools.items():
             self.good(*tool, path, '--replace')
             self.assertNotEqual(self.content(path), b'precious', kind)
@@ -91,7 +87,7 @@ class Files(Case):
                     done = self.run_it([*tool, *words, path])
                     self.assertNotEqual(done.returncode, 0)
                     self.assertEqual(done.stdout, '')
-        self.refused(*self.offline(), '-', says="'-' is neither read nor written", code=2)
+        self.refused(*self.of_store(), '-', says="'-' is neither read nor written", code=2)
         self.assertFalse(os.path.exists('-'))
 
     def fifo(self):
@@ -126,7 +122,7 @@ class Files(Case):
     def test_two_tools_at_one_file(self):
         """The second must neither empty the file under the first, nor remove it."""
         for tool in list(self.tools.values()) + [None]:
-            tool = tool or self.offline()
+            tool = tool or self.of_store()
             path = self.lab.path('one')
             self.write(path + '.part', b'of the first')
             with open(path + '.part', 'rb') as first:
@@ -150,8 +146,8 @@ class Files(Case):
 
     def test_what_is_in_the_place_of_the_part(self):
         """A symlink is not followed, and a file that everybody may read is not filled with secrets."""
-        for kind, tool in list(self.tools.items()) + [('offline', None)]:
-            tool = tool or self.offline()
+        for kind, tool in list(self.tools.items()) + [('store', None)]:
+            tool = tool or self.of_store()
             path, other = self.lab.path('p-' + kind), self.lab.path('other')
             self.write(other, b'other')
             os.symlink(other, path + '.part')
@@ -184,25 +180,24 @@ class Files(Case):
 
     def test_a_directory_without_a_storage(self):
         """That of a disk that is not mounted: no storage is made in it, and no empty backup is called a success."""
-        self.offline()
         empty, backup = self.lab.path('empty'), self.lab.path('backup')
         os.mkdir(empty)
         self.refused(binary('fencelock-store'), '--backup', backup, '--data', empty, says='no storage')
         self.assertEqual((os.listdir(empty), os.path.exists(backup)), ([], False))
-        self.write(empty + '/owner', b'fencelock store 1\n') # its database is gone
-        self.refused(binary('fencelock-store'), '--backup', backup, '--data', empty, says='disappeared')
+        self.write(empty + '/owner', b'fencelock store 2\n') # its database is gone
+        self.refused(binary('fencelock-store'), '--backup', backup, '--data', empty, says='no storage')
 
     def test_two_restores_of_one_directory(self):
         """The second would remove what the first has filled, and the first would put the second's half into place."""
         backup, data = self.lab.path('backup'), self.lab.path('new')
-        self.good(*self.offline(), backup)
+        self.good(*self.of_store(), backup)
         restore = [binary('fencelock-store'), '--restore', backup, '--data', data, '--above', str(ABOVE)]
         os.mkdir(data + '.restoring')
-        self.write(data + '.restoring/data.mdb', b'of the first')
+        self.write(data + '.restoring/fencelock.db', b'of the first')
         first = os.open(data + '.restoring', os.O_RDONLY)
         fcntl.flock(first, fcntl.LOCK_EX)
         self.refused(*restore, says='another restore')
-        self.assertEqual(self.content(data + '.restoring/data.mdb'), b'of the first')
+        self.assertEqual(self.content(data + '.restoring/fencelock.db'), b'of the first')
         os.close(first)
         for _ in range(6):
             several = [subprocess.Popen(restore, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
@@ -219,7 +214,7 @@ class Files(Case):
 
     def test_places_that_cannot_be_restored_to_or_from(self):
         backup, data = self.lab.path('backup'), self.lab.path('new')
-        self.good(*self.offline(), backup)
+        self.good(*self.of_store(), backup)
         more = ['--above', ABOVE, '--data']
         done = self.run_it(['/bin/bash', '-c', 'exec "$0" --restore <(cat "$1") --above 500 --data "$2"', binary('fencelock-store'), backup, data])
         self.assertEqual(done.returncode, 1)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The units that take a backup on a schedule, of a cluster and of a storage: what systemd says of them, and the command of each service as
+"""The unit that takes a backup of a cluster on a schedule: what systemd says of it, and the command of its service as
 it stands. `tests/boot` has a systemd run them."""
 
 import json
@@ -11,7 +11,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, Cluster, Store, binary, main
+from harness import PATIENCE_S, Case, Cluster, binary, main
 
 DEPLOY = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'deploy')
 UNITS = os.path.join(DEPLOY, 'systemd')
@@ -49,9 +49,6 @@ class BackupUnit(Case):
     def test_systemd_takes_the_units(self):
         self.check_by_systemd('fencelock-backup')
 
-    def test_systemd_takes_the_units_of_a_storage(self):
-        self.check_by_systemd('fencelock-store-backup')
-
     def run_service(self, name, **where):
         """Its command, with the folder of this test in place of the one that systemd makes. Returns the file that it has added."""
         folder = self.lab.path('backups')
@@ -70,8 +67,8 @@ class BackupUnit(Case):
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
         return path
 
-    def inside(self, path, *command):
-        done = subprocess.run([binary('fencelock'), *command, 'backup', '--verify', '--json', path], capture_output=True, text=True,
+    def inside(self, path):
+        done = subprocess.run([binary('fencelock'), 'backup', '--verify', '--json', path], capture_output=True, text=True,
                               timeout=PATIENCE_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
@@ -82,13 +79,6 @@ class BackupUnit(Case):
             node.call('TOKEN', 'x')
             path = self.run_service('fencelock-backup', FENCELOCK_NODES=node.address)
             self.assertEqual(self.inside(path)['last_token'], token)
-
-    def test_the_command_of_a_storage(self):
-        store = Store(self.lab).start()
-        for token in (1, 2):
-            store.call('SET', 'k', 'v%d' % token, 'FENCE', 'x', token)
-            path = self.run_service('fencelock-store-backup', FENCELOCK_STORE=store.address)
-            self.assertEqual(self.inside(path, 'store')['highest_mark'], token)
 
 
 if __name__ == '__main__':

@@ -97,7 +97,6 @@ class Fields(Case):
         self.ask('store mark', 'store', 'mark', '--lock', 'hot')
         self.ask('backup', 'backup', 'one.backup')
         self.ask('backup', 'backup', '--verify', 'one.backup')
-        self.ask('store backup', 'store', 'backup', 'store.backup')
         for row, names in self.seen.items():
             documented = set().union(*(n for r, n in self.rows.items() if n == self.rows[row]))
             others = set().union(*(n for r, n in self.seen.items() if self.rows[r] == self.rows[row]))

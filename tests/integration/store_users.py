@@ -22,7 +22,7 @@ user off off >off-password ~* +@all
 
 # Each command: the rights that it needs, and what it is tried with. The key belongs to the lock a1.
 NEEDS = {
-    'auth': ((), 'all', 'x'), 'backup': (('admin', 'read'),), 'claim': (('claim',), 'a1', 5), 'client|getname': ((),), 'client|id': ((),),
+    'auth': ((), 'all', 'x'), 'claim': (('claim',), 'a1', 5), 'client|getname': ((),), 'client|id': ((),),
     'client|info': ((),), 'client|list': (('admin',),), 'client|setinfo': ((), 'lib-name', 'x'), 'client|setname': ((), 'x'),
     'client|tracking': ((), 'OFF'), 'command|count': ((),), 'command|docs': ((), 'get'), 'command|info': ((), 'get'), 'command|list': ((),),
     'del': (('write',), 'none', 'FENCE', 'a1', 5), 'echo': ((), 'x'), 'get': (('read', 'claim'), 'key', 'FENCE', 'a1', 5), 'hello': ((), 2),
@@ -191,7 +191,7 @@ class FileUsers(Case):
         store = self.store('user default on >default-password ~* +@all\n')
         with store.client(60) as c:
             for command in (('CLAIM', 'a1', 5), ('GET', 'k'), ('MARK', 'a1'), ('SET', 'k', 'v', 'FENCE', 'a1', 5), ('INFO',),
-                            ('CLIENT', 'LIST'), ('BACKUP',), ('PING',)):
+                            ('CLIENT', 'LIST'), ('PING',)):
                 self.assertError('NOAUTH', c, *command)
             self.assertError('WRONGPASS', c, 'AUTH', 'wrong')
             self.assertEqual(c.call('AUTH', 'default-password'), 'OK')

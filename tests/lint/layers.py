@@ -154,7 +154,7 @@ def self_test():
         "src/base/clock.c": '#include "base/base.h"\n#include <time.h>\n',
         "src/wire/resp.h": '#include "base/base.h"\n#include <string.h>\n',
         "src/machine/machine.h": '#include "base/base.h"\n',
-        "src/fence/rule.c": '#include "base/base.h"\n#include <lmdb.h>\n',
+        "src/fence/rule.c": '#include "base/base.h"\n#include <sqlite3.h>\n',
         "src/net/net_private.h": "\n",
         "src/net/net.c": '#include "net/net_private.h"\n#include "wire/resp.h"\n#include <uv.h>\n',
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks with nm that pure archives ask for nothing impure: no clock, socket, file, thread, libuv, raft or LMDB.
+"""Checks with nm that pure archives ask for nothing impure: no clock, socket, file, thread, libuv, raft or SQLite.
 
 purity.py BASE ARCHIVE...
     BASE is what the others stand on; its clock, turn.c (which looks at it), folder.c, lines.c, listen.c, part.c, process.c, standard.c, timer.c, write.c and base.c

@@ -2,8 +2,8 @@
 
 # what, file, the line, what it becomes, the test
 MUTANTS = [
-    ('the opening of the storage does not sync what it finds', 'src/fence/env.c', '    if (fsync(fd) != 0) {\n        return open_fail(o, FL_EIO, "the data file',
-     '    if (fd < 0) {\n        return open_fail(o, FL_EIO, "the data file', 'store_keeps'),
+    ('the opening of the storage does not sync what it finds', 'src/fence/db.c', '    rc = rc != 0 ? rc : make_durable(o);\n', '    (void)make_durable;\n', 'store_keeps'),
+    ('a commit of the storage does not sync', 'src/fence/db.c', '{"synchronous", "2", false}', '{"synchronous", "1", false}', 'store_again'),
     ('the identity file is not synced before it is named', 'src/base/part.c', 'rc == 0 && fsync(fd) != 0 ? FL_EIO : rc', 'rc == 0 && fd < 0 ? FL_EIO : rc',
      'node_forming'),
     ('the name of the identity file is not synced', 'src/base/part.c', 'rc != 0 ? FL_EIO : fli_sync_folder_of(path)', 'rc',

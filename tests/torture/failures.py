@@ -226,13 +226,12 @@ class Failures(unittest.TestCase):
         return any(all(word in stack for word in known) for known in KNOWN)
 
     def again(self, server, has, told, kind):
-        """What is wrong when it runs undisturbed. After a failed write of a meta page LMDB cannot tell which commit was
-        the last, and the storage refuses to guess (src/fence/env.c)."""
+        """What is wrong when it runs undisturbed."""
         try:
             server.start()
         except AssertionError as e:
             server.process.asked_to_end = True
-            return None if kind == 'write' and 'not those of the last commit' in str(e) else str(e)
+            return str(e)
         server.wait()
         problem = has(server, told)
         server.kill()

@@ -35,7 +35,9 @@ CREATE TRIGGER fence_mark_rises BEFORE UPDATE ON fence_mark
 WHEN NEW.mark < OLD.mark OR NEW.lock <> OLD.lock
 BEGIN SELECT RAISE(ABORT, 'REFUSED a mark never goes down'); END;
 
+-- One below the floor says no more than the floor does.
 CREATE TRIGGER fence_mark_stays BEFORE DELETE ON fence_mark
+WHEN OLD.mark >= (SELECT floor FROM fence_origin)
 BEGIN SELECT RAISE(ABORT, 'REFUSED a mark is not deleted'); END;
 
 -- INSERT OR REPLACE deletes without the trigger above.

@@ -17,7 +17,7 @@ def files_of(top):
     for folder, _, names in os.walk(top):
         for name in sorted(names):
             path = os.path.join(folder, name)
-            if os.path.isfile(path) and name not in ('lock', 'lock.mdb') and not name.endswith('.part') and is_written(path):
+            if os.path.isfile(path) and name not in ('lock', 'fencelock.db-shm') and not name.endswith('.part') and is_written(path):
                 found.append(os.path.relpath(path, top))
     return sorted(found)
 

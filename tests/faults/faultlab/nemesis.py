@@ -618,8 +618,7 @@ class FailingCalls(Nemesis):
     def start(self, run):
         of_store = bool(run.store) and self.random.random() < self.STORE_SHARE
         chosen = [run.store] if of_store else self.choose_nodes(run)
-        # After a failed write of a meta page LMDB cannot tell which commit was the last, and the storage does not guess (src/fence/env.c).
-        self.call = self.random.choice(sorted(set(self.ERRORS) - ({'write'} if of_store else set())))
+        self.call = self.random.choice(sorted(self.ERRORS))
         errors, self.within, starting = self.ERRORS[self.call]
         self.error, starting = self.random.choice(errors), self.random.random() < starting
         self.victims = [s for s in chosen if run.take(s)]

@@ -8,20 +8,20 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "fence/env.h"
+#include "fence/db.h"
 #include "fencelock/fence.h"
 
 #define DEADLINE_MS 20000
 #define READER_MS 200 /* for a reader that should not have to wait; it need not come back */
 
-int __real_fli_txn_commit(struct fli_txn *t);
-int __wrap_fli_txn_commit(struct fli_txn *t);
+int __real_fli_db_commit(struct fli_db *t);
+int __wrap_fli_db_commit(struct fli_db *t);
 
-static int (*on_commit)(struct fli_txn *t); /* NULL: the commit as it is */
+static int (*on_commit)(struct fli_db *t); /* NULL: the commit as it is */
 
-int __wrap_fli_txn_commit(struct fli_txn *t)
+int __wrap_fli_db_commit(struct fli_db *t)
 {
-    return on_commit == NULL ? __real_fli_txn_commit(t) : on_commit(t);
+    return on_commit == NULL ? __real_fli_db_commit(t) : on_commit(t);
 }
 
 struct caller {
@@ -86,9 +86,9 @@ static void wait_asleep(const struct caller *c)
 static struct caller reader;
 static fl_fence *fence;
 
-static int commit_and_read(struct fli_txn *t)
+static int commit_and_read(struct fli_db *t)
 {
-    int rc = __real_fli_txn_commit(t);
+    int rc = __real_fli_db_commit(t);
     on_commit = NULL;
     begin(&reader, fence, 0);
     for (unsigned i = 0; i < READER_MS && !atomic_load(&reader.done); i++) {
@@ -119,21 +119,21 @@ TEST(test_a_mark_that_is_forgotten_is_the_floor)
 
 static struct caller higher, lower;
 
-static int commit_fails(struct fli_txn *t)
+static int commit_fails(struct fli_db *t)
 {
-    fli_txn_abort(t);
+    fli_db_rollback(t);
     return FL_EIO;
 }
 
 /* The first commit lasts until both others stand in the queue, so that they share the next. */
-static int commit_lasts(struct fli_txn *t)
+static int commit_lasts(struct fli_db *t)
 {
     begin(&higher, fence, 10);
     wait_asleep(&higher);
     begin(&lower, fence, 5);
     wait_asleep(&lower);
     on_commit = commit_fails;
-    return __real_fli_txn_commit(t);
+    return __real_fli_db_commit(t);
 }
 
 TEST(test_no_refusal_rests_on_a_commit_that_failed)

@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "fence/mark.h"
+#include "fence/db.h"
 #include "fencelock/fence.h"
 
 #define SMALL ((size_t)256 * 1024)
@@ -242,43 +242,42 @@ TEST_WITH(test_full_database, setup, teardown)
     fl_fence_close(f);
 }
 
-/* Forgets every other mark of a full database. One transaction for all of them would have to copy
- * nearly every page, and has not so many free ones. */
+/* Forgets every other mark of a full database, far apart. */
 TEST_WITH(test_forget_far_apart, setup, teardown)
 {
     struct scratch *s = *state;
-    struct fli_env *env;
-    struct fli_txn txn;
+    struct fli_db db;
+    struct fli_db_options options = {.kind = "marks", .schema = "", .size_max = 16 * SMALL};
     char errmsg[256];
     char name[FL_NAME_MAX + 1];
     fl_token mark;
     unsigned count = 0;
     int rc = 0;
     size_t removed;
-    assert_int_equal(
-        fli_env_open(s->data, "marks", 16 * SMALL, NULL, NULL, &env, errmsg, sizeof(errmsg)), 0);
+    assert_int_equal(fli_db_open(s->data, &options, &db, errmsg, sizeof(errmsg)), 0);
     while (rc == 0) { /* the quick way: many marks in a commit */
-        assert_int_equal(fli_txn_begin(env, &txn), 0);
-        for (unsigned i = 0; i < 500 && rc == 0; i++) {
+        unsigned i = 0;
+        assert_int_equal(fli_db_begin(&db), 0);
+        for (; i < 500 && rc == 0; i++) {
             size_t len = (size_t)snprintf(name, sizeof(name), "%0200u", count + i);
             struct fli_slice lock = {(const uint8_t *)name, len};
-            rc = fli_mark_raise(&txn, lock, 0, i % 2 == 0 ? 5 : 1000, &mark, NULL);
+            rc = fli_db_put_mark(&db, lock, FL_TOKEN_NONE, i % 2 == 0 ? 5 : 1000);
         }
-        rc = fli_txn_commit(&txn);
-        count += rc == 0 ? 500 : 0;
+        assert_int_equal(fli_db_commit(&db), 0);
+        count += rc == 0 ? i : i - 1;
     }
     assert_int_equal(rc, FL_ELIMIT);
     assert_true(count > 5000);
-    fli_env_close(env);
+    fli_db_close(&db);
     fl_fence *f = open_marks(s, 16 * SMALL);
     assert_int_equal(fl_fence_forget(f, 6, 100, &removed), 0);
     assert_int_equal(removed, 100);
     assert_int_equal(fl_fence_forget(f, 6, 100000, &removed), 0);
-    assert_int_equal(removed, count / 2 - 100);
+    assert_int_equal(removed, (count + 1) / 2 - 100);
     for (unsigned i = 0; i < count; i += 71) {
         size_t len = (size_t)snprintf(name, sizeof(name), "%0200u", i);
         assert_int_equal(fl_fence_mark(f, name, len, &mark), 0);
-        assert_int_equal(mark, i % 2 == 0 ? 6 : 1000);
+        assert_int_equal(mark, i % 500 % 2 == 0 ? 6 : 1000);
     }
     fl_fence_close(f);
 }
@@ -294,11 +293,12 @@ TEST_WITH(test_file_size_limit, setup, teardown)
     (void)signal(SIGXFSZ, SIG_IGN);
     struct rlimit tight = {.rlim_cur = 400 * 1000, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
-    count = fill(f, 0);
-    unsigned again = fill(f, count); /* it is refused again */
+    /* A refusal may be that of a long WAL, which is copied then and begins anew. */
+    for (unsigned more = fill(f, 0); more > 0; more = fill(f, count)) {
+        count += more;
+    }
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_true(count > 300);
-    count += again;
     check_filled(f, 0, count);
     int n = snprintf(name, sizeof(name), "%0200u", count);
     assert_int_equal(fl_fence_admit(f, name, (size_t)n, 100 + count, NULL), 0);

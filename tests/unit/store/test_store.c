@@ -2,10 +2,7 @@
  * random operations against a naive model with restarts. */
 #include "scratch.h"
 
-#include <pthread.h>
-
 #include "store/backup.h"
-#include "store/store.h"
 
 struct fixture {
     struct scratch scratch;
@@ -59,11 +56,32 @@ static struct store_op make(enum store_verb verb, const char *key, const char *v
                              .fenced = lock != NULL};
 }
 
+/* One transaction. Values that are read are kept. */
+static void run_all(struct fixture *x, struct store_op *ops, size_t n)
+{
+    assert_int_equal(store_begin(x->store), 0);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(store_do(x->store, &ops[i]), 0);
+        if (ops[i].out.data != NULL) {
+            uint8_t *copy = malloc(ops[i].out.len + 1);
+            assert_non_null(copy);
+            memcpy(copy, ops[i].out.data, ops[i].out.len);
+            ops[i].out.data = copy;
+        }
+    }
+    assert_int_equal(store_commit(x->store), 0);
+    assert_int_equal(fli_db_checkpoint(&x->store->db), 0);
+}
+
+static void op_fini(struct store_op *op)
+{
+    free((void *)(uintptr_t)op->out.data);
+    op->out.data = NULL;
+}
+
 static void run(struct fixture *x, struct store_op *op)
 {
-    size_t done = 0;
-    assert_int_equal(store_execute(x->store, &op, 1, &done), 0);
-    assert_int_equal(done, 1);
+    run_all(x, op, 1);
 }
 
 static int claim(struct fixture *x, const char *lock, fl_token token, fl_token *ret_mark)
@@ -100,10 +118,10 @@ static void expect(struct fixture *x, const char *key, const char *lock, fl_toke
     assert_int_equal(op.result, 0);
     assert_int_equal(op.found, value != NULL);
     if (value != NULL) {
-        assert_int_equal(op.out_len, strlen(value));
-        assert_memory_equal(op.out, value, op.out_len);
+        assert_int_equal(op.out.len, strlen(value));
+        assert_memory_equal(op.out.data, value, op.out.len);
     }
-    store_op_fini(&op);
+    op_fini(&op);
 }
 
 static fl_token mark(struct fixture *x, const char *lock)
@@ -131,7 +149,7 @@ TEST_WITH(test_stale, setup, teardown)
         run(x, &read);
         assert_int_equal(read.result, FL_ESTALE);
         assert_int_equal(read.mark, 34);
-        assert_null(read.out);
+        assert_null(read.out.data);
         expect(x, "k", NULL, 0, "old");
         expect(x, "new", NULL, 0, NULL);
         assert_int_equal(mark(x, "x"), 34);
@@ -140,12 +158,9 @@ TEST_WITH(test_stale, setup, teardown)
     assert_int_equal(set(x, "k", "newer", "x", 34), 0);
     assert_int_equal(set(x, "k", "newest", "x", 34), 0); /* a holder writes many times */
     expect(x, "k", "x", 34, "newest");
-    struct store_counts c;
-    store_get_counts(x->store, &c);
-    assert_int_equal(c.stale, 0); /* counted from the opening on */
+    assert_int_equal(x->store->committed.stale, 0); /* counted from the opening on */
     assert_int_equal(claim(x, "x", 1, NULL), FL_ESTALE);
-    store_get_counts(x->store, &c);
-    assert_int_equal(c.stale, 1);
+    assert_int_equal(x->store->committed.stale, 1);
 }
 
 /* A read with a token is a claim: it raises the mark in the same transaction. */
@@ -171,8 +186,8 @@ TEST_WITH(test_binding, setup, teardown)
         struct store_op op = make(STORE_SET, "k", "w", "b", 99);
         run(x, &op);
         assert_int_equal(op.result, FL_EWRONGLOCK);
-        assert_int_equal(op.bound_len, 1);
-        assert_int_equal(op.bound[0], 'a');
+        assert_int_equal(op.bound.len, 1);
+        assert_int_equal(op.bound.bytes[0], 'a');
         assert_int_equal(del(x, "k", "b", 99), FL_EWRONGLOCK);
         op = make(STORE_GET, "k", NULL, "b", 99);
         run(x, &op);
@@ -190,7 +205,6 @@ TEST_WITH(test_binding, setup, teardown)
 TEST_WITH(test_tombstone, setup, teardown)
 {
     struct fixture *x = *state;
-    struct store_counts c;
     assert_int_equal(set(x, "k", "v", "a", 10), 0);
     assert_int_equal(del(x, "k", "a", 10), 1);
     assert_int_equal(del(x, "k", "a", 10), 0);
@@ -198,17 +212,15 @@ TEST_WITH(test_tombstone, setup, teardown)
         expect(x, "k", NULL, 0, NULL);
         assert_int_equal(set(x, "k", "w", "b", 99), FL_EWRONGLOCK);
         assert_int_equal(set(x, "k", "w", "a", 9), FL_ESTALE);
-        store_get_counts(x->store, &c);
-        assert_int_equal(c.keys, 0);
-        assert_int_equal(c.tombstones, 1);
-        assert_int_equal(c.marks, 1);
+        assert_int_equal(x->store->committed.keys, 0);
+        assert_int_equal(x->store->committed.tombstones, 1);
+        assert_int_equal(x->store->db.committed.marks, 1);
         reopen(x, STORE_SIZE_DEFAULT, true);
     }
     assert_int_equal(set(x, "k", "again", "a", 10), 0);
     expect(x, "k", NULL, 0, "again");
-    store_get_counts(x->store, &c);
-    assert_int_equal(c.keys, 1);
-    assert_int_equal(c.tombstones, 0);
+    assert_int_equal(x->store->committed.keys, 1);
+    assert_int_equal(x->store->committed.tombstones, 0);
 }
 
 TEST_WITH(test_no_token, setup, teardown)
@@ -266,52 +278,19 @@ TEST_WITH(test_group, setup, teardown)
         make(STORE_SET, "k", "3", "a", 2),     make(STORE_GET, "k", NULL, NULL, 0),
         make(STORE_DEL, "k", NULL, "b", 9),    make(STORE_MARK, NULL, NULL, "a", 0),
     };
-    struct store_op *refs[8];
-    struct store_counts c;
-    size_t done = 0;
-    for (size_t i = 0; i < 8; i++) {
-        refs[i] = &ops[i];
-    }
-    assert_int_equal(store_execute(x->store, refs, 8, &done), 0);
-    assert_int_equal(done, 8);
-    assert_int_equal(ops[1].out[0], '1');
+    run_all(x, ops, 8);
+    assert_int_equal(ops[1].out.data[0], '1');
     assert_int_equal(ops[3].result, FL_ESTALE);
     assert_int_equal(ops[3].mark, 2);
     assert_int_equal(ops[4].result, 0);
-    assert_int_equal(ops[5].out[0], '3');
+    assert_int_equal(ops[5].out.data[0], '3');
     assert_int_equal(ops[6].result, FL_EWRONGLOCK);
     assert_int_equal(ops[7].mark, 2);
-    store_get_counts(x->store, &c);
-    assert_int_equal(c.commits, 1);
-    assert_int_equal(c.ops, 8);
+    assert_int_equal(x->store->committed.commits, 1);
+    assert_int_equal(x->store->committed.ops, 8);
     for (size_t i = 0; i < 8; i++) {
-        store_op_fini(&ops[i]);
+        op_fini(&ops[i]);
     }
-}
-
-/* Reading many large values ends the group early instead of filling the memory. */
-TEST_WITH(test_group_output, setup, teardown)
-{
-    struct fixture *x = *state;
-    char *big = malloc(STORE_VALUE_MAX + 1);
-    struct store_op ops[20];
-    struct store_op *refs[20];
-    size_t done = 0;
-    assert_non_null(big);
-    memset(big, 'b', STORE_VALUE_MAX);
-    big[STORE_VALUE_MAX] = '\0';
-    assert_int_equal(set(x, "big", big, "a", 1), 0);
-    for (size_t i = 0; i < 20; i++) {
-        ops[i] = make(STORE_GET, "big", NULL, NULL, 0);
-        refs[i] = &ops[i];
-    }
-    assert_int_equal(store_execute(x->store, refs, 20, &done), 0);
-    assert_int_equal(done, STORE_OUT_MAX / STORE_VALUE_MAX);
-    for (size_t i = 0; i < done; i++) {
-        assert_int_equal(ops[i].out_len, STORE_VALUE_MAX);
-        store_op_fini(&ops[i]);
-    }
-    free(big);
 }
 
 /* Writes until refused; returns how many were written. */
@@ -337,13 +316,11 @@ TEST_WITH(test_full, setup, teardown)
 {
     struct fixture *x = *state;
     char key[16];
-    struct store_counts c;
     reopen(x, STORE_SIZE_MIN, true);
     unsigned n = fill(x, 0);
     assert_true(n > 100);
-    store_get_counts(x->store, &c);
-    assert_int_equal(c.keys, n);
-    assert_true(c.limit >= 1);
+    assert_int_equal(x->store->committed.keys, n);
+    assert_true(x->store->committed.limit >= 1);
     /* In a group, what fits is done and what does not is refused, each with its own answer. */
     char *big = malloc(STORE_VALUE_MAX + 1);
     assert_non_null(big);
@@ -355,17 +332,14 @@ TEST_WITH(test_full, setup, teardown)
         make(STORE_GET, "k00001", NULL, NULL, 0),
         make(STORE_DEL, "k00001", NULL, "b", 1),
     };
-    struct store_op *refs[] = {&ops[0], &ops[1], &ops[2], &ops[3]};
-    size_t done = 0;
-    assert_int_equal(store_execute(x->store, refs, 4, &done), 0);
-    assert_int_equal(done, 4);
+    run_all(x, ops, 4);
     assert_int_equal(ops[0].result, FL_ELIMIT);
     assert_int_equal(ops[1].result, 0);
     assert_true(ops[1].found);
     assert_int_equal(ops[2].result, 0);
-    assert_int_equal(ops[2].out_len, 3000);
+    assert_int_equal(ops[2].out.len, 3000);
     assert_int_equal(ops[3].result, FL_EWRONGLOCK);
-    store_op_fini(&ops[2]);
+    op_fini(&ops[2]);
     expect(x, "big", NULL, 0, NULL);
     for (unsigned i = 1; i < n / 2; i++) {
         (void)snprintf(key, sizeof(key), "k%05u", i);
@@ -382,9 +356,7 @@ static unsigned write_group(struct fixture *x, unsigned m)
 {
     static char keys[256][16];
     static struct store_op ops[256];
-    struct store_op *refs[256];
     char value[3001];
-    size_t done = 0;
     unsigned fitted = 0;
     memset(value, 'w', 3000);
     value[3000] = '\0';
@@ -392,10 +364,8 @@ static unsigned write_group(struct fixture *x, unsigned m)
     for (unsigned i = 0; i < m; i++) {
         (void)snprintf(keys[i], sizeof(keys[i]), "k%05u", i);
         ops[i] = make(STORE_SET, keys[i], value, "a", 1);
-        refs[i] = &ops[i];
     }
-    assert_int_equal(store_execute(x->store, refs, m, &done), 0);
-    assert_int_equal(done, m);
+    run_all(x, ops, m);
     for (unsigned i = 0; i < m; i++) {
         assert_true(ops[i].result == 0 || ops[i].result == FL_ELIMIT);
         fitted += ops[i].result == 0 ? 1 : 0;
@@ -474,10 +444,8 @@ TEST_WITH(test_no_fencing, setup, teardown)
     assert_int_equal(set(x, "k", "v", "b", 99), FL_EWRONGLOCK);
     assert_int_equal(set(x, "u", "now bound", "c", 1), 0);
     assert_int_equal(set(x, "u", "v", "d", 1), FL_EWRONGLOCK);
-    struct store_counts c;
-    store_get_counts(x->store, &c);
-    assert_int_equal(c.keys, 2);
-    assert_int_equal(c.tombstones, 0);
+    assert_int_equal(x->store->committed.keys, 2);
+    assert_int_equal(x->store->committed.tombstones, 0);
 }
 
 TEST_WITH(test_damaged, setup, teardown)
@@ -491,11 +459,11 @@ TEST_WITH(test_damaged, setup, teardown)
     store_close(x->store);
     x->store = NULL;
     size_t len;
-    uint8_t *file = scratch_load(x->scratch.data, "data.mdb", &len);
+    uint8_t *file = scratch_load(x->scratch.data, FLI_DB_FILE, &len);
     uint8_t *at = memmem(file, len, "needle-needle", 13);
     assert_non_null(at);
     at[6] = '+';
-    scratch_store(x->scratch.data, "data.mdb", file, len);
+    scratch_store(x->scratch.data, FLI_DB_FILE, file, len);
     free(file);
     assert_int_equal(
         store_open(x->scratch.data, STORE_SIZE_DEFAULT, true, &other, errmsg, sizeof(errmsg)),
@@ -590,10 +558,10 @@ static void check_step(struct step *s)
     }
     if (s->op.verb == STORE_GET && s->op.found) {
         (void)snprintf(want, sizeof(want), "v%u", s->want_value);
-        assert_int_equal(s->op.out_len, strlen(want));
-        assert_memory_equal(s->op.out, want, s->op.out_len);
+        assert_int_equal(s->op.out.len, strlen(want));
+        assert_memory_equal(s->op.out.data, want, s->op.out.len);
     }
-    store_op_fini(&s->op);
+    op_fini(&s->op);
 }
 
 TEST_WITH(test_model, setup, teardown)
@@ -602,20 +570,19 @@ TEST_WITH(test_model, setup, teardown)
     uint64_t random;
     struct model m = {0};
     static struct step steps[16];
-    struct store_op *refs[16];
+    static struct store_op ops[16];
     unsigned seen[6] = {0};
     random = rng_seed();
     for (unsigned number = 0; number < OPS;) {
         size_t n = 1 + rng_below(&random, 16);
-        size_t done = 0;
         for (size_t i = 0; i < n; i++) {
             random_step(&steps[i], &m, &random, number++);
             model_apply(&m, &steps[i]);
-            refs[i] = &steps[i].op;
+            ops[i] = steps[i].op;
         }
-        assert_int_equal(store_execute(x->store, refs, n, &done), 0);
-        assert_int_equal(done, n);
+        run_all(x, ops, n);
         for (size_t i = 0; i < n; i++) {
+            steps[i].op = ops[i];
             check_step(&steps[i]);
             seen[steps[i].want == 0               ? 0
                  : steps[i].want == FL_ESTALE     ? 1
@@ -629,145 +596,81 @@ TEST_WITH(test_model, setup, teardown)
     for (unsigned i = 0; i < 4; i++) {
         assert_true(seen[i] > OPS / 100); /* each outcome was really tried */
     }
-    struct store_counts c;
     unsigned present = 0;
     for (unsigned i = 0; i < KEYS; i++) {
         present += m.present[i] ? 1 : 0;
     }
-    store_get_counts(x->store, &c);
-    assert_int_equal(c.keys, present);
+    assert_int_equal(x->store->committed.keys, present);
+}
+
+/* ---- a transaction that is given up ---- */
+
+TEST_WITH(test_rolled_back, setup, teardown)
+{
+    struct fixture *x = *state;
+    struct store_op op = make(STORE_SET, "k", "new", "a", 7);
+    assert_int_equal(set(x, "k", "old", "a", 5), 0);
+    assert_int_equal(store_begin(x->store), 0);
+    assert_int_equal(store_do(x->store, &op), 0);
+    assert_int_equal(op.result, 0);
+    store_rollback(x->store);
+    expect(x, "k", NULL, 0, "old");
+    assert_int_equal(mark(x, "a"), 5);
+    reopen(x, STORE_SIZE_DEFAULT, true); /* the sum of the rows is right, too */
+    expect(x, "k", NULL, 0, "old");
 }
 
 /* ---- a backup beside the writers ---- */
 
-struct taking {
-    struct fixture *x;
-    fl_token token; /* of the writes between two pieces */
-    size_t bytes;
-    int result;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool reading; /* the reader has its commit */
-    FILE *file;
-};
-
-static int keep_piece(void *ctx, const void *data, size_t len)
-{
-    struct taking *t = ctx;
-    t->bytes += len;
-    return fwrite(data, 1, len, t->file) == len ? 0 : FL_EIO;
-}
-
-/* Writes to a key that comes late, and makes new ones, between two pieces. */
-static int keep_and_write(void *ctx, const void *data, size_t len)
-{
-    struct taking *t = ctx;
-    char key[32];
-    for (int i = 0; i < 20; i++) {
-        t->token++;
-        (void)snprintf(key, sizeof key, "z-%d", (int)t->token);
-        assert_int_equal(set(t->x, "last", "after", "lock", t->token), 0);
-        assert_int_equal(set(t->x, key, "after", "lock", t->token), 0);
-    }
-    return keep_piece(ctx, data, len);
-}
-
-static int count_late(void *ctx, struct fli_slice key, struct fli_slice value)
-{
-    unsigned *late = ctx;
-    static const char after[] = "after";
-    *late += value.len >= 5 && memcmp(value.data + value.len - 5, after, 5) == 0;
-    return 0;
-}
-
-/* What is written meanwhile is not in it: neither keys nor marks. */
+/* It is of one commit, whatever else is written; and what comes out of it has a floor. */
 TEST_WITH(test_a_backup_is_one_commit, setup, teardown)
 {
     struct fixture *x = *state;
-    char key[32];
     char path[600];
+    char part[700];
+    char into[600];
+    struct store_facts facts;
     static char value[2000];
+    char key[32];
     memset(value, 'v', sizeof value - 1);
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < 100; i++) {
         (void)snprintf(key, sizeof key, "k-%d", i);
         assert_int_equal(set(x, key, value, "lock", 100), 0);
     }
-    assert_int_equal(set(x, "last", "before", "lock", 100), 0);
+    assert_int_equal(del(x, "k-7", "lock", 100), 1);
     (void)snprintf(path, sizeof path, "%.500s.backup", x->scratch.data);
-    struct taking t = {.x = x, .token = 1000, .file = fopen(path, "we")};
-    assert_non_null(t.file);
-    assert_int_equal(store_backup_write(x->store, keep_and_write, &t), 0);
-    assert_int_equal(fclose(t.file), 0);
-    assert_true(t.bytes > 900000 && t.token > 1000 + 10 * 20);
-    struct store_backup_facts facts;
-    unsigned late = 0;
-    int rc = store_backup_read(path, count_late, &late, &facts, errmsg, sizeof errmsg);
+    (void)snprintf(into, sizeof into, "%.500s.new", x->scratch.data);
+    struct store_op op = make(STORE_SET, "late", "late", "lock", 200);
+    assert_int_equal(store_begin(x->store), 0); /* in the middle of a transaction */
+    assert_int_equal(store_do(x->store, &op), 0);
+    int rc = store_backup(x->scratch.data, path, &facts, errmsg, sizeof errmsg);
     if (rc != 0) {
         fail_msg("%s", errmsg);
     }
-    assert_int_equal(late, 0);
-    assert_int_equal(facts.keys, 501);
+    assert_int_equal(store_commit(x->store), 0);
+    assert_int_equal(facts.keys, 99);
+    assert_int_equal(facts.tombstones, 1);
+    assert_int_equal(facts.marks, 1);
     assert_int_equal(facts.highest_mark, 100);
-    assert_int_equal(facts.bytes, t.bytes);
-    expect(x, "last", "lock", t.token, "after");
+    assert_int_equal(store_backup(x->scratch.data, path, &facts, errmsg, sizeof errmsg),
+                     FL_EEXISTS);
+    assert_int_equal(store_restore(path, into, STORE_SIZE_MIN, 99, &facts, errmsg, sizeof errmsg),
+                     FL_EINVAL);
+    assert_int_equal(store_restore(path, into, STORE_SIZE_MIN, 200, &facts, errmsg, sizeof errmsg),
+                     0);
+    (void)snprintf(part, sizeof part, "%s.restoring", into);
+    assert_int_equal(access(part, F_OK), -1);
+    struct fixture y = {.store = NULL};
+    memcpy(y.scratch.data, into, strlen(into) + 1);
+    reopen(&y, STORE_SIZE_MIN, true);
+    expect(&y, "k-1", NULL, 0, value);
+    expect(&y, "late", NULL, 0, NULL);
+    assert_int_equal(mark(&y, "lock"), 201);
+    assert_int_equal(claim(&y, "lock", 200, NULL), FL_ESTALE);
+    assert_int_equal(set(&y, "k-1", "x", "lock", 201), FL_ESTALE); /* not without a claim */
+    assert_int_equal(claim(&y, "lock", 201, NULL), 0);
+    assert_int_equal(set(&y, "k-1", "x", "lock", 201), 0);
+    store_close(y.store);
+    scratch_remove(into, 1);
     assert_int_equal(unlink(path), 0);
-}
-
-/* A disk that is as slow as the reader can be: it looks whether it has to give way, and waits. */
-static int crawl(void *ctx, const void *data, size_t len)
-{
-    struct taking *t = ctx;
-    t->bytes += len;
-    pthread_mutex_lock(&t->lock);
-    t->reading = true;
-    pthread_cond_signal(&t->changed);
-    pthread_mutex_unlock(&t->lock);
-    while (!store_reader_must_end(t->x->store)) {
-        (void)sched_yield();
-    }
-    return 0;
-}
-
-static void *take(void *ctx)
-{
-    struct taking *t = ctx;
-    t->result = store_backup_write(t->x->store, crawl, t);
-    return NULL;
-}
-
-/* A reader keeps every page that it may still need, so a small database has soon none left: then
- * the writes come first. None is refused, and the backup says that it ended. */
-TEST_WITH(test_a_backup_gives_way_to_writers, setup, teardown)
-{
-    struct fixture *x = *state;
-    static char value[4000];
-    char key[32];
-    fl_token token = 100;
-    struct taking t = {.x = x};
-    pthread_t thread;
-    memset(value, 'v', sizeof value - 1);
-    reopen(x, STORE_SIZE_MIN, true);
-    for (int i = 0; i < 40; i++) {
-        (void)snprintf(key, sizeof key, "k-%d", i);
-        assert_int_equal(set(x, key, value, "lock", token), 0);
-    }
-    pthread_mutex_init(&t.lock, NULL);
-    pthread_cond_init(&t.changed, NULL);
-    assert_int_equal(pthread_create(&thread, NULL, take, &t), 0);
-    pthread_mutex_lock(&t.lock);
-    while (!t.reading) {
-        pthread_cond_wait(&t.changed, &t.lock);
-    }
-    pthread_mutex_unlock(&t.lock);
-    for (int i = 0; i < 2000; i++) { /* the file would have to have 8 MB */
-        (void)snprintf(key, sizeof key, "k-%d", i % 40);
-        assert_int_equal(set(x, key, value, "lock", ++token), 0);
-    }
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(t.result, FL_EBUSY);
-    struct store_counts counts;
-    store_get_counts(x->store, &counts);
-    assert_int_equal(counts.limit, 0);
-    pthread_cond_destroy(&t.changed);
-    pthread_mutex_destroy(&t.lock);
 }

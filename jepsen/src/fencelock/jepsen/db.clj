@@ -120,7 +120,7 @@
 
 (def packages
   "What the programs are linked with. Those that come as packages name it themselves."
-  ["libuv1" "liblmdb0" "libhiredis0.14" "liburing2" "libssl3" "libmicrohttpd12"])
+  ["libuv1" "libsqlite3-0" "libhiredis0.14" "liburing2" "libssl3" "libmicrohttpd12"])
 
 (defn- stop-units!
   "What a package started has our ports, and must not come back."

@@ -1,30 +1,23 @@
-/* service_harness.h: the service of the storage and its clients in one process and one thread, over
- * real sockets. A test decides when a client reads, and when the worker may execute. */
-#ifndef TEST_SERVICE_HARNESS_H
-#define TEST_SERVICE_HARNESS_H
+/* server_harness.h: the server of the storage and its clients in one process and one thread, over
+ * real sockets. A test decides when a client reads. */
+#ifndef TEST_SERVER_HARNESS_H
+#define TEST_SERVER_HARNESS_H
 
 #include "scratch.h"
 
 #include "store/info.h"
-#include "store/service.h"
-
-#define WORKERS 4 /* threads of libuv's pool */
-
-struct worker_block {
-    uv_work_t work;
-    uv_sem_t go;
-};
+#include "store/server.h"
 
 struct fixture {
     struct scratch scratch;
     uv_loop_t loop;
     uv_timer_t tick; /* a turn waits for a millisecond at most */
     struct store *store;
-    struct service *service;
+    struct store_server *server;
     bool stopped;
-    int silent; /* strict mode: a lock service that takes connections and says nothing */
-    struct worker_block blocks[WORKERS];
-    unsigned blocked; /* works under way that block */
+    int silent;        /* strict mode: a lock service that takes connections and says nothing */
+    unsigned failures; /* of the database */
+    bool may_fail;     /* that is no failure of the test */
 };
 
 struct client {
@@ -55,10 +48,6 @@ void check_deadline(uint64_t at, const char *what, int line);
     } while (0)
 struct store_info info(struct fixture *x);
 
-/* Keeps the worker from executing; lets it go on, in the turns that follow. */
-void block_worker(struct fixture *x);
-void free_worker(struct fixture *x);
-
 /* With a small buffer for what the server sends. */
 struct client client_open(struct fixture *x);
 struct client client_open_from(struct fixture *x, const char *address);
@@ -71,7 +60,7 @@ struct reply client_hear(struct fixture *x, struct client *c);
 struct reply client_ask(struct fixture *x, struct client *c, const char *text);
 
 /* `n` reads of a key of 1 MiB, by a client that does not read its answers: returns when it is
- * behind and the rest is deferred. */
+ * behind and the next read is held. */
 void fall_behind(struct fixture *x, struct client *c, unsigned n);
 
 #endif
