@@ -140,6 +140,7 @@ void sim_options_choose(struct sim *s)
     choose_more(s);
     sim_options_choose_more(s);
     sim_members_choose(s);
+    sim_pipeline_choose(s);
     sim_scene_choose(s);
     sim_scenario_choose(s);
     s->random.state = sim_draw(r);

@@ -46,6 +46,10 @@ void sim_oracle_piped(struct sim *s, uint64_t sending, uint64_t connection);
 /* pipeline.c */
 void sim_pipeline_begin(struct sim_node *n, const struct sim_fault *f);
 void sim_pipeline_rest(struct sim *s);
+void sim_pipeline_choose(struct sim *s);
+
+/* net_dial.c */
+void sim_net_check_waits(const struct sim_node *n);
 
 /* snapshot.c */
 void sim_snapshot_check_left(const struct sim_node *n); /* in the end */

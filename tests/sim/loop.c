@@ -266,6 +266,7 @@ static void turn(struct sim_node *n)
         sim_oracle_node(n);
         sim_steps_node(n);
         sim_members_node(n);
+        sim_net_check_waits(n);
     }
     s->current = NULL;
     if (n->cut) {

@@ -94,6 +94,9 @@ void tools_replay(const struct plan *p, uint64_t seed, char *out, size_t size)
     if (o->members_heavy) {
         len += (size_t)snprintf(out + len, size - len, " --members-heavy");
     }
+    if (o->relay_heavy) {
+        len += (size_t)snprintf(out + len, size - len, " --relay-heavy");
+    }
     if (o->until_ms != 0) {
         len += (size_t)snprintf(out + len, size - len, " --until %llu",
                                 (unsigned long long)o->until_ms);
@@ -292,7 +295,8 @@ static _Noreturn void usage(const char *program)
         "snapshots, busy, lacks, tail, often\n"
         "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n"
         "--length N: so many operations in each seed, with snapshots and changes of members in "
-        "all\n--members-heavy: changes of members all the time\n--verbose: what each seed came to; "
+        "all\n--members-heavy: changes of members all the time\n--relay-heavy: pipelines, and "
+        "changes of who leads\n--verbose: what each seed came to; "
         "--part: whoever asks adds up what seeds have "
         "reached\n--trace: what everybody does; --until: clients begin nothing new after it, and "
         "faults "
@@ -365,9 +369,13 @@ static bool is_switch(struct plan *p, const char *a)
     const struct {
         const char *name;
         bool *on;
-    } switches[] = {{"--trace", &p->orders.trace}, {"--verbose", &p->verbose},
-                    {"--part", &p->part},          {"--members-heavy", &p->orders.members_heavy},
-                    {"--minimize", &p->minimize},  {"--sabotaged", &p->sabotaged}};
+    } switches[] = {{"--trace", &p->orders.trace},
+                    {"--verbose", &p->verbose},
+                    {"--part", &p->part},
+                    {"--members-heavy", &p->orders.members_heavy},
+                    {"--relay-heavy", &p->orders.relay_heavy},
+                    {"--minimize", &p->minimize},
+                    {"--sabotaged", &p->sabotaged}};
     for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
         if (strcmp(a, switches[i].name) == 0) {
             *switches[i].on = true;

@@ -203,6 +203,7 @@ static void leave_undecided(struct sim_dial *d, struct sim_node *n)
     d->undecided = n;
     d->undecided_life = n->life;
     d->users++;
+    n->sim->undecided_n++;
     n->sim->marks->handshakes_waited++;
 }
 
@@ -353,6 +354,7 @@ static void called_deliver(struct sim_event *e)
 static void check_again(struct sim_dial *d, struct transport *t)
 {
     bool answering = d->to == t->node;
+    t->node->sim->undecided_n--;
     bool over = d->done || d->undecided_life != t->node->life || d->from->life != d->life;
     d->undecided = NULL;
     if (over || d->from->transport == NULL) {
@@ -381,6 +383,30 @@ void transport_check_again(struct transport *t)
     }
     while (n > 0 && !t->closing) {
         check_again(due[--n], t); /* the oldest first */
+    }
+}
+
+static bool is_noted(const struct starts *kept, const struct peer_identity *peer)
+{
+    const struct starts_known *k = starts_find(kept, peer->node_id, peer->incarnation);
+    return k != NULL && start_is(k->start, peer->start);
+}
+
+/* Nobody waits for what is on disk. */
+void sim_net_check_waits(const struct sim_node *n)
+{
+    const struct node_starts *k = &n->node->starts;
+    if (n->sim->undecided_n == 0 || n->transport == NULL) {
+        return;
+    }
+    for (const struct sim_dial *d = n->sim->dials; d != NULL; d = d->next) {
+        bool answering = d->to == n;
+        bool waits = d->undecided == n && d->undecided_life == n->life && !d->done &&
+                     d->from->life == d->life;
+        bool noted = is_noted(&k->kept, answering ? &d->asked : &d->answer) &&
+                     (answering || k->kept.next.number == k->starts.next.number);
+        SIM_CHECK(n->sim, !waits || !noted, "node %u lets a call wait for what is on its disk",
+                  n->index + 1);
     }
 }
 

@@ -18,6 +18,8 @@
 #define PART_MS 150u /* at most, between two parts */
 #define LONG 1000u
 #define TRIES 6u
+#define QUERIES 300u
+#define SHOWN 3u /* times that some of them were answered */
 
 static void told(struct sim *s, uint64_t serial, const struct machine_result *r, const void *data,
                  size_t len)
@@ -25,7 +27,34 @@ static void told(struct sim *s, uint64_t serial, const struct machine_result *r,
     s->pipeline_answers++;
 }
 
+/* Mostly pipelines, and what changes who leads and breaks streams (--relay-heavy). */
+void sim_pipeline_choose(struct sim *s)
+{
+    static const unsigned wanted[SIM_FAULT_KINDS] = {
+        [SIM_FAULT_PIPELINE] = 24, [SIM_FAULT_TRANSFER] = 10, [SIM_FAULT_CRASH] = 3,
+        [SIM_FAULT_PAUSE] = 5,     [SIM_FAULT_CUT] = 4,       [SIM_FAULT_BREAK] = 6,
+        [SIM_FAULT_LATE] = 6,      [SIM_FAULT_STALL] = 4,     [SIM_FAULT_STOP] = 2,
+        [SIM_FAULT_LOSSY] = 2,
+    };
+    struct sim_options *o = &s->options;
+    if (!s->orders.relay_heavy) {
+        return;
+    }
+    for (unsigned k = 0; k < SIM_FAULT_KINDS; k++) {
+        o->weight[k] = wanted[k];
+    }
+    o->fault_every_ms = o->fault_every_ms > 150 ? 150 : o->fault_every_ms;
+    o->pending_max = NODE_PENDING_MAX;
+}
+
 /* Clients number their connections from 1 (server.c). */
+static void told_of_lock(struct sim *s, uint64_t serial, const struct machine_result *r,
+                         const void *data, size_t len)
+{
+    s->pipeline_answers++;
+    s->pipeline_shown += len > 0 && *(const char *)data != '-';
+}
+
 static uint64_t source_of(uint64_t connection)
 {
     return SIM_CLIENTS_MAX * SIM_LANES + 1 + connection;
@@ -42,6 +71,16 @@ static void send_deliver(struct sim_event *e)
         const char *text = words[(e->a + i * i) % 3 % 2];
         sim_server_ask_from(n, source_of(e->a), (const uint8_t *)text, strlen(text), i, told);
         n->sim->marks->pipelined++;
+    }
+}
+
+static void ask_deliver(struct sim_event *e)
+{
+    static const char text[] = "SHOW zz\r\n";
+    struct sim_node *n = e->node;
+    for (uint64_t i = 0; i < QUERIES && n->power == SIM_UP; i++) {
+        sim_server_ask_from(n, source_of(e->a), (const uint8_t *)text, sizeof text - 1, i,
+                            told_of_lock);
     }
 }
 
@@ -94,6 +133,16 @@ static void wait_for_answers(struct sim *s, uint64_t all)
     }
 }
 
+/* More queries than a stream has places for, so each place is used again. */
+static bool shows(struct sim *s, struct sim_node *n)
+{
+    uint64_t before = s->pipeline_shown;
+    uint64_t all = s->pipeline_answers + QUERIES;
+    sim_to_node(n, 0, ask_deliver)->a = sim_oracle_connection(s);
+    wait_for_answers(s, all);
+    return s->pipeline_shown > before; /* some may wait for longer than they are held */
+}
+
 void sim_pipeline_rest(struct sim *s)
 {
     struct sim_node *n = &s->nodes[s->orders.seed % s->n];
@@ -107,4 +156,9 @@ void sim_pipeline_rest(struct sim *s)
     }
     SIM_CHECK(s, soon, "node %u does not carry %u requests of one connection within %llu ms",
               n->index + 1, LONG, (unsigned long long)soon_ms(s));
+    unsigned shown = s->users.any ? SHOWN : 0;
+    for (unsigned i = 0; i < TRIES && shown < SHOWN; i++) {
+        shown += shows(s, n);
+    }
+    SIM_CHECK(s, shown == SHOWN, "node %u answers no queries any more", n->index + 1);
 }

@@ -75,6 +75,8 @@ static void note_life(const struct sim_node *n)
 {
     struct sim_promises *k = promises_of(n);
     struct life is = {n->disk.identity.incarnation, n->life, n->node->starts.starts.own};
+    SIM_CHECK(n->sim, n->disk.starts.next.number >= STARTS_RECORDED || n->disk.frozen,
+              "node %u speaks, and has not on its disk that its start is recorded", n->index + 1);
     for (size_t i = k->lives_len; i > 0; i--) {
         const struct life *l = &k->lives[i - 1];
         if (l->incarnation == is.incarnation && l->life == is.life) {

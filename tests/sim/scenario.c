@@ -198,8 +198,10 @@ static void play_older(struct sim *s)
     sim_node_crash(n, false);
     sim_disk_adopt(n, device, &identity, &starts);
     cut(n, lets_in, 0);
-    cut(n, knows, LATE_MS);
+    bool asks_all = known && sim_below(s, 3) == 0;
+    cut(n, knows, asks_all ? 0 : LATE_MS);
     n->wiped = true;
+    n->older.phase = asks_all ? SIM_OLDER_BACK : SIM_OLDER_NONE; /* it must not even speak */
     sim_node_start(n);
     pass(s, sim_below(s, 400));
     cut(lets_in, knows, 0);
@@ -212,6 +214,7 @@ static void play_older(struct sim *s)
         sim_node_crash(n, false);
     }
     s->marks->scenarios_told += known;
+    sim_older_forget(n);
     sim_disk_wipe(n);
 }
 

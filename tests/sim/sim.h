@@ -485,6 +485,7 @@ struct sim_orders {
     const char *replay;     /* the command that repeats this run, for messages */
     uint64_t length;        /* operations of the run, at least; 0: as the seed says */
     bool members_heavy;     /* changes of members all the time */
+    bool relay_heavy;       /* pipelines, and changes of who leads */
     enum sim_scene scene;
     enum sim_scenario scenario;
     uint64_t cut; /* the power goes at this point of the scene; 0: at none */
@@ -521,7 +522,7 @@ struct sim {
     struct sim_link links[SIM_PLACES][SIM_PLACES];
     struct sim_conn *conns; /* some of them over; see net_dial.c */
     struct sim_dial *dials;
-    size_t conns_n, conns_max, dials_n, dials_max;
+    size_t conns_n, conns_max, dials_n, dials_max, undecided_n;
     struct sim_client clients[SIM_CLIENTS_MAX];
     unsigned clients_n;
     struct sim_redis redis[SIM_REDIS_MAX];
@@ -531,7 +532,7 @@ struct sim {
     struct sim_store store;
     struct sim_reenter *reenter; /* NULL: not in this seed */
     struct sim_oracle oracle;
-    uint64_t pipeline_answers;
+    uint64_t pipeline_answers, pipeline_shown;
     struct sim_fault faults[SIM_FAULTS_MAX];
     unsigned faults_n;
     unsigned faults_left_out;
