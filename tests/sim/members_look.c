@@ -153,9 +153,11 @@ static bool may_be_let_in(const struct sim_node *by, const struct peer_identity 
     const struct identity *id = &by->node->identity;
     uint64_t known = identity_known(id, peer->node_id);
     struct machine_node e;
-    if (id->cluster_id == 0 || known == peer->incarnation ||
-        peer->admitted_index > id->known_index) {
+    if (id->cluster_id == 0 || known == peer->incarnation) {
         return true;
+    }
+    if (peer->admitted_index > id->known_index) {
+        return incarnation_at(by->sim, peer->node_id, peer->admitted_index) == peer->incarnation;
     }
     return known == 0 && proposer_is_open(by->node->proposer) &&
            machine_node_find(fsm_machine(by->node->fsm), peer->node_id, &e) &&
