@@ -131,14 +131,24 @@ static void note_confirmed(const struct sim_node *n, uint64_t to, uint64_t term,
     }
 }
 
-/* Whoever is to lead stays a member, and has all entries. */
+int __real_replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id);
+int __wrap_replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id);
+
+/* Whoever is chosen to lead stays a member, by all that is known then. */
+int __wrap_replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id)
+{
+    const struct sim_node *n = sim_running->current;
+    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
+    (void)machine_node_find(fsm_machine(n->node->fsm), id, &e);
+    SIM_CHECK(n->sim, e.plan != MACHINE_PLAN_REMOVE && e.plan != MACHINE_PLAN_REPLACE,
+              "node %u hands leadership to node %llu, which is to leave", n->index + 1, ull(id));
+    return __real_replica_transfer(r, now_ms, id);
+}
+
+/* And has all entries when it is told to. */
 static void check_hands_over(const struct sim_node *n, uint64_t to)
 {
     const struct confirmed *said = &promises_of(n)->confirmed[to - 1][n->index];
-    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
-    (void)machine_node_find(fsm_machine(n->node->fsm), to, &e);
-    SIM_CHECK(n->sim, e.plan != MACHINE_PLAN_REMOVE && e.plan != MACHINE_PLAN_REPLACE,
-              "node %u hands leadership to node %llu, which is to leave", n->index + 1, ull(to));
     SIM_CHECK(n->sim,
               said->term == replica_term(n->node->replica) &&
                   said->index >= raft_commit_index(n->raft),
