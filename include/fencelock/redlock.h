@@ -40,7 +40,8 @@
  * was asked is sent a release behind the request; on a server that cannot be reached, the key ends
  * after the TTL.
  *
- * Threads. A handle belongs to one thread. The library starts no thread, installs no signal
+ * Threads. A handle belongs to one thread. The library starts no thread but for
+ * fl_redlock_keep_start() of a handle whose calls block, installs no signal
  * handler, and causes no SIGPIPE. fl_redlock_create() resolves host names, once.
  *
  * fork(). A child may use a handle that it inherits; one on a loop of yours after uv_loop_fork() of
@@ -290,20 +291,26 @@ enum fl_redlock_end {
     FL_REDLOCK_END_CLOSED    /* the handle was closed */
 };
 
-/* Called once, from the loop; not after fl_redlock_keep_stop(). The keeper must still be stopped,
- * here or later. */
+/* Called once, from the loop, or from the library's thread; not after fl_redlock_keep_stop(). The
+ * keeper must still be stopped, here or later. */
 typedef void fl_redlock_ended(void *ctx, enum fl_redlock_end why,
                               const struct fl_redlock_lock *lock);
 
 /* Extends the lock whenever a third of its time is over, for at most max_hold_ms (1 to
- * FL_REDLOCK_TIME_MAX_MS) from now, so that a stuck holder does not keep it for ever. Only for
- * handles on the caller's loop. 0; FL_EINVAL; FL_ENOMEM. */
+ * FL_REDLOCK_TIME_MAX_MS) from now, so that a stuck holder does not keep it for ever. A handle
+ * whose calls block starts one thread for that, with all signals blocked and with connections of
+ * its own; fl_redlock_close() ends it, and is not for a callback then. 0; FL_EINVAL; FL_ENOMEM;
+ * FL_ESYSTEM; FL_ENOCONN. */
 FL_API int fl_redlock_keep_start(fl_redlock *r, struct fl_bytes name,
                                  const struct fl_redlock_lock *lock, uint64_t max_hold_ms,
                                  fl_redlock_ended *ended, void *ctx,
                                  fl_redlock_keeper **ret) FL_MUST_USE;
 
-/* The lock's present state; its deadline moves. Any time before the stop. */
+/* The lock's present state; its deadline moves. Any time before the stop. Any thread, when calls of
+ * the handle block. */
+FL_API void fl_redlock_keep_copy(fl_redlock_keeper *k, struct fl_redlock_lock *ret);
+
+/* The same in place, for a handle on the caller's loop alone. */
 FL_API const struct fl_redlock_lock *fl_redlock_keep_lock(const fl_redlock_keeper *k);
 
 /* Stops and frees the keeper. The lock stays: to release it, copy it first. After the handle was

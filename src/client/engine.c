@@ -162,7 +162,7 @@ static void hint(struct fli_list *calls, uint32_t leader)
 {
     FLI_LIST_FOREACH(at, calls)
     {
-        struct fli_engine_call *c = FLI_CONTAINER_OF(at, struct fli_engine_call, in_channel);
+        struct fli_call *c = FLI_CONTAINER_OF(at, struct fli_call, in_channel);
         fli_call_state_hint(&c->call_state, leader);
     }
 }
@@ -198,7 +198,7 @@ static void note_silent(struct fli_engine *e, uint32_t node)
 
 /* ---- obeying orders -------------------------------------------------------------------------- */
 
-void fli_call_trouble(struct fli_engine_call *c, const char *text)
+void fli_call_trouble(struct fli_call *c, const char *text)
 {
     const struct fli_engine *e = c->engine;
     snprintf(c->trouble, sizeof c->trouble, "%s: %.300s", e->nodes[c->node].place.node.text, text);
@@ -210,7 +210,7 @@ void fli_call_trouble(struct fli_engine_call *c, const char *text)
     }
 }
 
-static bool may_be_held_back(const struct fli_engine_call *c)
+static bool may_be_held_back(const struct fli_call *c)
 {
     return c->call_state.config.wait_ms != 0 && c->call_state.order.request == FLI_REQUEST_MAIN;
 }
@@ -218,7 +218,7 @@ static bool may_be_held_back(const struct fli_engine_call *c)
 /* Each of the functions below begins one kind of order. It returns true when that has ended
  * already. */
 
-static bool begin_connect(struct fli_engine_call *c, enum fli_call_event *ret, int *ret_code)
+static bool begin_connect(struct fli_call *c, enum fli_call_event *ret, int *ret_code)
 {
     struct fli_engine *e = c->engine;
     const struct fli_call_order *order = &c->call_state.order;
@@ -240,7 +240,7 @@ static bool begin_connect(struct fli_engine_call *c, enum fli_call_event *ret, i
     return false;
 }
 
-static int put(struct fli_engine_call *c)
+static int put(struct fli_call *c)
 {
     if (c->call_state.order.request == FLI_REQUEST_CONFIRM) {
         const struct fli_ask confirm = {.op = FLI_ASK_RENEW,
@@ -256,7 +256,7 @@ static int put(struct fli_engine_call *c)
     return fli_channel_put(c->channel, &c->ask, fli_call_state_wait_left(&c->call_state, now_ms));
 }
 
-static bool begin_send(struct fli_engine_call *c, enum fli_call_event *ret)
+static bool begin_send(struct fli_call *c, enum fli_call_event *ret)
 {
     struct fli_engine *e = c->engine;
     struct fli_channel *ch = c->channel;
@@ -275,7 +275,7 @@ static bool begin_send(struct fli_engine_call *c, enum fli_call_event *ret)
     return false;
 }
 
-static enum fli_call_event classify(struct fli_engine_call *c, redisReply *reply, int *ret_code)
+static enum fli_call_event classify(struct fli_call *c, redisReply *reply, int *ret_code)
 {
     bool confirming = c->call_state.order.request == FLI_REQUEST_CONFIRM;
     enum fli_call_event event =
@@ -298,7 +298,7 @@ static enum fli_call_event classify(struct fli_engine_call *c, redisReply *reply
     return event;
 }
 
-void fli_call_answer(struct fli_engine_call *c, redisReply *reply)
+void fli_call_answer(struct fli_call *c, redisReply *reply)
 {
     int code = 0;
     if (c->call_state.order.want == FLI_WANT_PROBE) {
@@ -316,7 +316,7 @@ void fli_call_answer(struct fli_engine_call *c, redisReply *reply)
     fli_channel_break(ch, FL_EPROTO);
 }
 
-static bool begin_answer(struct fli_engine_call *c, enum fli_call_event *ret, int *ret_code)
+static bool begin_answer(struct fli_call *c, enum fli_call_event *ret, int *ret_code)
 {
     redisReply *arrived = c->arrived;
     c->arrived = NULL;
@@ -332,7 +332,7 @@ static bool begin_answer(struct fli_engine_call *c, enum fli_call_event *ret, in
 }
 
 /* Asks a node whether it lives, and another one also whether it serves. */
-static bool begin_probe(struct fli_engine_call *c, uint32_t node, enum fli_call_event *ret)
+static bool begin_probe(struct fli_call *c, uint32_t node, enum fli_call_event *ret)
 {
     struct fli_engine *e = c->engine;
     bool serves = c->call_state.order.want == FLI_WANT_ASK_OTHER;
@@ -354,7 +354,7 @@ static bool begin_probe(struct fli_engine_call *c, uint32_t node, enum fli_call_
     return false;
 }
 
-static bool begin(struct fli_engine_call *c, enum fli_call_event *ret, int *ret_code)
+static bool begin(struct fli_call *c, enum fli_call_event *ret, int *ret_code)
 {
     const struct fli_call_order *order = &c->call_state.order;
     *ret_code = 0;
@@ -376,7 +376,7 @@ static bool begin(struct fli_engine_call *c, enum fli_call_event *ret, int *ret_
 }
 
 /* Leaves the channel for which the next order has no use. */
-static void leave_behind(struct fli_engine_call *c, enum fli_call_event event)
+static void leave_behind(struct fli_call *c, enum fli_call_event event)
 {
     enum fli_call_want want = c->call_state.order.want;
     if (want == FLI_WANT_PROBE || want == FLI_WANT_ANSWER || want == FLI_WANT_ASK_OTHER ||
@@ -395,7 +395,7 @@ static void leave_behind(struct fli_engine_call *c, enum fli_call_event event)
     fli_channel_leave(c, silent || event == FLI_EVENT_DEAD || event == FLI_EVENT_UNREACHABLE);
 }
 
-static void call_ended(struct fli_engine_call *c)
+static void call_ended(struct fli_call *c)
 {
     struct fli_engine *e = c->engine;
     fli_due_set(&e->dues, &c->due, FLI_DUE_NEVER);
@@ -409,7 +409,7 @@ static void call_ended(struct fli_engine_call *c)
 }
 
 /* False: the call has ended. */
-static bool take(struct fli_engine_call *c, enum fli_call_event event, int code)
+static bool take(struct fli_call *c, enum fli_call_event event, int code)
 {
     const struct fli_engine_watcher *watcher = c->watcher;
     enum fli_call_want asked = c->call_state.order.want;
@@ -427,7 +427,7 @@ static bool take(struct fli_engine_call *c, enum fli_call_event event, int code)
 }
 
 /* Begins orders until one has to wait, or the call has ended. */
-static void go_on(struct fli_engine_call *c)
+static void go_on(struct fli_call *c)
 {
     enum fli_call_event event;
     int code;
@@ -439,7 +439,7 @@ static void go_on(struct fli_engine_call *c)
     fli_due_set(&c->engine->dues, &c->due, c->call_state.order.until_ms);
 }
 
-void fli_call_feed(struct fli_engine_call *c, enum fli_call_event event, int code)
+void fli_call_feed(struct fli_call *c, enum fli_call_event event, int code)
 {
     if (take(c, event, code)) {
         go_on(c);
@@ -448,7 +448,7 @@ void fli_call_feed(struct fli_engine_call *c, enum fli_call_event event, int cod
 
 static void time_is_over(struct fli_due *d, uint64_t now_ms)
 {
-    struct fli_engine_call *c = FLI_CONTAINER_OF(d, struct fli_engine_call, due);
+    struct fli_call *c = FLI_CONTAINER_OF(d, struct fli_call, due);
     const struct fli_call_order order = c->call_state.order;
     struct fli_engine *e = c->engine;
     switch (order.want) {
@@ -509,7 +509,7 @@ static uint32_t first_node(struct fli_engine *e, uint64_t seed)
     return is_silent(e, node) ? (node + 1) % e->n_nodes : node;
 }
 
-static void init_state(struct fli_engine_call *c, const struct fli_call_times *times)
+static void init_state(struct fli_call *c, const struct fli_call_times *times)
 {
     struct fli_engine *e = c->engine;
     uint64_t seed = random_number(e);
@@ -538,14 +538,14 @@ static void init_state(struct fli_engine_call *c, const struct fli_call_times *t
 
 int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
                      const struct fli_call_times *times, fli_ended_cb done, void *arg,
-                     struct fli_engine_call **ret)
+                     struct fli_call **ret)
 {
     FLI_ASSERT(ask->also_len < FL_NAMES_MAX);
     size_t also_bytes = 0;
     for (size_t i = 0; i < ask->also_len; i++) {
         also_bytes += ask->also[i].len;
     }
-    struct fli_engine_call *op =
+    struct fli_call *op =
         calloc(1, sizeof *op + ask->name.len + ask->owner.len + ask->value.len + also_bytes);
     if (op == NULL) {
         return FL_ENOMEM;
@@ -577,7 +577,7 @@ int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
     return 0;
 }
 
-static void call_free(struct fli_engine_call *c)
+static void call_free(struct fli_call *c)
 {
     fli_due_remove(&c->engine->dues, &c->due);
     fli_list_remove(&c->in_askers);
@@ -587,14 +587,14 @@ static void call_free(struct fli_engine_call *c)
     free(c);
 }
 
-void fli_engine_cancel(struct fli_engine_call *c)
+void fli_engine_cancel(struct fli_call *c)
 {
     fli_attempts_cancel(&c->engine->attempts, &c->call_state, c->ask.attempt, fli_clock_ms());
     fli_channel_leave(c, false);
     call_free(c);
 }
 
-static void call_done(struct fli_engine_call *c)
+static void call_done(struct fli_call *c)
 {
     char error[sizeof c->trouble + 128] = "";
     struct fli_ended ended = {.status = c->call_state.status,
@@ -615,7 +615,7 @@ static void begin_fresh(struct fli_engine *e)
 {
     struct fli_list *at;
     while ((at = fli_list_pop(&e->fresh)) != NULL) {
-        struct fli_engine_call *c = FLI_CONTAINER_OF(at, struct fli_engine_call, in);
+        struct fli_call *c = FLI_CONTAINER_OF(at, struct fli_call, in);
         fli_list_push(&e->calls, at);
         if (c->call_state.order.want == FLI_WANT_NOTHING) { /* its time was over at once */
             call_ended(c);
@@ -638,7 +638,7 @@ void fli_engine_process(struct fli_engine *e)
     set_timer(e, fli_dues_next(&e->dues));
     struct fli_list *at;
     while ((at = fli_list_pop(&e->ended)) != NULL) {
-        call_done(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
+        call_done(FLI_CONTAINER_OF(at, struct fli_call, in));
     }
 }
 
@@ -646,7 +646,7 @@ static void free_all(struct fli_list *calls)
 {
     struct fli_list *at;
     while ((at = fli_list_pop(calls)) != NULL) {
-        call_free(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
+        call_free(FLI_CONTAINER_OF(at, struct fli_call, in));
     }
 }
 

@@ -52,8 +52,8 @@ struct fli_call_times {
 /* Copies the texts of ask. 0; FL_ENOMEM. */
 int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
                      const struct fli_call_times *times, fli_ended_cb done, void *arg,
-                     struct fli_engine_call **ret) FLI_MUST_USE;
-void fli_engine_cancel(struct fli_engine_call *op);
+                     struct fli_call **ret) FLI_MUST_USE;
+void fli_engine_cancel(struct fli_call *op);
 
 void fli_engine_process(struct fli_engine *e);
 

@@ -64,7 +64,7 @@ struct fli_engine {
     struct fli_engine_node nodes[FL_NODES_MAX + 1];
 };
 
-struct fli_engine_call;
+struct fli_call;
 
 /* How a call ended. reply belongs to the call; a callback that keeps it sets it to NULL. */
 struct fli_ended {
@@ -83,14 +83,14 @@ struct fli_channel {
     struct fli_link link;
     uint32_t events; /* in the epoll set; 0: it is not in it */
     int watched_fd;
-    struct fli_due due;             /* while it connects: the next socket or address */
-    unsigned tried;                 /* of the addresses of the node */
-    uint64_t address_until_ms;      /* when the next address is tried; UINT64_MAX: not */
-    uint64_t until_ms;              /* for all addresses */
-    struct fli_engine_call *waiter; /* whose request waits for a lock: it is alone here */
-    bool left;                      /* no other call begins here */
-    bool useful;                    /* an answer has come */
-    bool full;                      /* the kernel takes no more at the moment */
+    struct fli_due due;        /* while it connects: the next socket or address */
+    unsigned tried;            /* of the addresses of the node */
+    uint64_t address_until_ms; /* when the next address is tried; UINT64_MAX: not */
+    uint64_t until_ms;         /* for all addresses */
+    struct fli_call *waiter;   /* whose request waits for a lock: it is alone here */
+    bool left;                 /* no other call begins here */
+    bool useful;               /* an answer has come */
+    bool full;                 /* the kernel takes no more at the moment */
     uint64_t heard_ms;
     uint64_t asked_ms; /* when the node was asked last whether it lives */
     struct fli_buf out;
@@ -103,7 +103,7 @@ struct fli_channel {
     struct fli_list awaiting;
 };
 
-struct fli_engine_call {
+struct fli_call {
     struct fli_list in; /* a list of the engine's */
     struct fli_engine *engine;
     struct fli_ask ask;
@@ -128,9 +128,9 @@ struct fli_engine_call {
 
 /* ---- engine.c: what channels tell of --------------------------------------------------------- */
 
-void fli_call_feed(struct fli_engine_call *c, enum fli_call_event event, int code);
-void fli_call_answer(struct fli_engine_call *c, redisReply *reply);
-void fli_call_trouble(struct fli_engine_call *c, const char *text);
+void fli_call_feed(struct fli_call *c, enum fli_call_event event, int code);
+void fli_call_answer(struct fli_call *c, redisReply *reply);
+void fli_call_trouble(struct fli_call *c, const char *text);
 void fli_engine_leader_is(struct fli_channel *ch, const redisReply *reply);
 void fli_engine_forget_leader(struct fli_engine *e, uint32_t node);
 uint64_t fli_engine_random(struct fli_engine *e, uint64_t below);

@@ -559,7 +559,7 @@ static void on_ended(void *arg, struct fli_ended *ended)
 
 static int run_locked(fl_client *c, const struct fli_request *q, struct outcome *o)
 {
-    struct fli_engine_call *call;
+    struct fli_call *call;
     struct fli_call_times times = fli_times_of(c, q);
     fli_wait_init(&o->wait, c);
     o->wait.tells = q->wait_ms == 0 && !q->once;

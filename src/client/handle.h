@@ -144,7 +144,7 @@ struct fl_lock {
     struct fli_list members;   /* of a session: its locks */
     unsigned takers;           /* of a session: calls that take locks under it */
     uint64_t opening_until_ms; /* of a shared session that is not held yet */
-    struct fli_engine_call *renewal;
+    struct fli_call *renewal;
     struct fli_ask ask;        /* that takes it; its texts are in bytes */
     uint32_t jeopardies, lost; /* reported by the renewal that is under way */
     struct fl_bytes also[FL_NAMES_MAX - 1];
@@ -171,9 +171,9 @@ struct fl_call {
     struct fli_list in;
     struct fli_callback note;
     fl_client *client;
-    struct fli_engine_call *op; /* NULL: it waits for its session, has ended, or is the parent's */
-    struct fl_lock *lock;       /* that a yes makes held */
-    struct fl_lock *session;    /* under which; NULL also when that was freed */
+    struct fli_call *op;     /* NULL: it waits for its session, has ended, or is the parent's */
+    struct fl_lock *lock;    /* that a yes makes held */
+    struct fl_lock *session; /* under which; NULL also when that was freed */
     struct fli_ask ask;
     struct fli_call_times times;
     fl_done done;

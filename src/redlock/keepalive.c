@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "redlock/keep_thread.h"
 #include "redlock/quorum.h"
 #include "redlock/redlock_private.h"
 
@@ -25,6 +26,9 @@ struct fl_redlock_keeper {
     enum fl_redlock_end why;
     fl_redlock_ended *fn;
     void *ctx;
+    void (*moved)(void *ctx, const struct fl_redlock_lock *lock); /* NULL: nobody is told */
+    void *moved_ctx;
+    struct fli_kept *kept; /* of a handle whose calls block; NULL: what is above is in use */
     size_t name_len;
     char name[FL_NAME_MAX];
 };
@@ -102,6 +106,9 @@ static void on_extended(void *ctx, int result, const struct fl_redlock_lock *loc
     } else {
         fli_renewal_extended(&k->renewal, now_ms, lock->deadline_ms, result == 0);
         k->lock.deadline_ms = k->renewal.deadline_ms;
+        if (k->moved != NULL) {
+            k->moved(k->moved_ctx, &k->lock);
+        }
         step(k, now_ms);
     }
     fli_leave_call(k->r);
@@ -112,12 +119,41 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
     step(FLI_CONTAINER_OF(d, struct fl_redlock_keeper, due), now_ms);
 }
 
+void fli_keeper_watch(fl_redlock_keeper *k,
+                      void (*moved)(void *ctx, const struct fl_redlock_lock *lock), void *ctx)
+{
+    k->moved = moved;
+    k->moved_ctx = ctx;
+    moved(ctx, &k->lock);
+}
+
+/* On the thread that keeps. */
+static void on_kept_ended(void *ctx, enum fl_redlock_end why, const struct fl_redlock_lock *lock)
+{
+    struct fl_redlock_keeper *k = ctx;
+    k->ended = true;
+    k->fn(k->ctx, why, lock);
+}
+
+static int keep_on_thread(struct fl_redlock_keeper *k, uint64_t max_hold_ms)
+{
+    fl_redlock *r = k->r;
+    const struct fl_bytes name = {k->name, k->name_len};
+    if (r->keep_thread != NULL && !fli_keep_thread_is_ours(r->keep_thread)) {
+        r->keep_thread = NULL; /* the parent's: a child of fork() has no copy of the thread */
+    }
+    int rc = r->keep_thread != NULL ? 0 : fli_keep_thread_start(r->options, &r->keep_thread);
+    return rc != 0 ? rc
+                   : fli_kept_start(r->keep_thread, name, &k->lock, max_hold_ms, on_kept_ended, k,
+                                    &k->kept);
+}
+
 int fl_redlock_keep_start(fl_redlock *r, struct fl_bytes name, const struct fl_redlock_lock *lock,
                           uint64_t max_hold_ms, fl_redlock_ended *ended, void *ctx,
                           fl_redlock_keeper **ret)
 {
-    if (r->is_private || r->closing || fli_check_name(name) != 0 || ended == NULL ||
-        max_hold_ms == 0 || max_hold_ms > FL_REDLOCK_TIME_MAX_MS || lock->ttl_ms < FL_TTL_MIN_MS ||
+    if (r->closing || fli_check_name(name) != 0 || ended == NULL || max_hold_ms == 0 ||
+        max_hold_ms > FL_REDLOCK_TIME_MAX_MS || lock->ttl_ms < FL_TTL_MIN_MS ||
         lock->ttl_ms > r->owner.max_ttl_ms) {
         return FL_EINVAL;
     }
@@ -142,6 +178,16 @@ int fl_redlock_keep_start(fl_redlock *r, struct fl_bytes name, const struct fl_r
         free(k);
         return rc;
     }
+    if (r->is_private) {
+        rc = keep_on_thread(k, max_hold_ms);
+        if (rc != 0) {
+            free(k);
+            return rc;
+        }
+        fli_list_push(&r->keepers, &k->node);
+        *ret = k;
+        return 0;
+    }
     fli_list_push(&r->keepers, &k->node);
     uint64_t now_ms = fli_clock_ms();
     fli_renewal_init(&k->renewal, now_ms, lock->ttl_ms, lock->deadline_ms, max_hold_ms);
@@ -158,9 +204,26 @@ const struct fl_redlock_lock *fl_redlock_keep_lock(const fl_redlock_keeper *k)
     return &k->lock;
 }
 
+void fl_redlock_keep_copy(fl_redlock_keeper *k, struct fl_redlock_lock *ret)
+{
+    if (k->kept != NULL) {
+        fli_kept_copy(k->kept, ret);
+    } else {
+        *ret = k->lock;
+    }
+}
+
 void fl_redlock_keep_stop(fl_redlock_keeper *k)
 {
     if (k == NULL) {
+        return;
+    }
+    if (k->kept != NULL) {
+        fli_kept_stop(k->kept);
+        k->kept = NULL;
+        fli_list_remove(&k->node);
+        k->stopped = true;
+        free_if_over(k);
         return;
     }
     (void)!fli_own(k->r); /* it ends what there is in any case */
@@ -176,6 +239,9 @@ void fli_keepers_close(struct fl_redlock *r)
     {
         struct fl_redlock_keeper *k = FLI_CONTAINER_OF(node, struct fl_redlock_keeper, node);
         fli_redlock_not_due(r, &k->due);
+        if (k->kept != NULL) {
+            fli_kept_forget_thread(k->kept);
+        }
         if (!k->ended) {
             end(k, FL_REDLOCK_END_CLOSED);
         }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "redlock/keep_thread.h"
 #include "redlock/quorum.h"
 #include "redlock/redlock_private.h"
 
@@ -498,10 +499,15 @@ int fl_redlock_create(struct uv_loop_s *loop, const struct fl_redlock_options *o
     }
     init(r);
     int rc = take_options(r, options, &c);
+    if (rc == 0 && loop == NULL) {
+        r->options = fli_options_copy(options, r->n);
+        rc = r->options == NULL ? FL_ENOMEM : 0;
+    }
     if (rc == 0) {
         rc = start(r, loop);
     }
     if (rc != 0) {
+        fli_options_free(r->options, r->n);
         free_servers(r);
         fli_link_security_fini(&r->owner.tls);
         free(r);
@@ -529,6 +535,7 @@ static void finish_closing(struct fl_redlock *r)
     fli_dues_fini(&r->due);
     fli_buf_fini(&r->text.bytes);
     fli_link_security_fini(&r->owner.tls);
+    fli_options_free(r->options, r->n);
     void (*closed)(void *ctx) = r->closed;
     void *ctx = r->closed_ctx;
     bool is_private = r->is_private;
@@ -585,6 +592,7 @@ void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx)
     if (r == NULL || r->closing) {
         return;
     }
+    fli_keep_thread_end(r->keep_thread);
     if (r->process == fli_process() && r->is_private && has_deferred_for_opening(r)) {
         send_deferred(r);
     }

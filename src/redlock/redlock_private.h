@@ -60,6 +60,10 @@ struct fl_redlock {
     struct fli_dues due;
     struct fli_list notes;
 
+    /* of a handle whose calls block; NULL: none */
+    struct fl_redlock_options *options; /* those it was made with */
+    struct fli_keep_thread *keep_thread;
+
     uint64_t process; /* whose it is */
     uint32_t depth;   /* of fli_enter() */
     bool closing;
@@ -105,5 +109,15 @@ void fli_checks_ready(struct fl_redlock *r, struct fli_server *s);
 void fli_checks_down(struct fl_redlock *r, struct fli_server *s);
 void fli_checks_close(struct fl_redlock *r);
 void fli_keepers_close(struct fl_redlock *r);
+/* From now on it is told of each new deadline. */
+void fli_keeper_watch(fl_redlock_keeper *k,
+                      void (*moved)(void *ctx, const struct fl_redlock_lock *lock), void *ctx);
+
+/* ---- kept_options.c -------------------------------------------------------------------------- */
+
+/* A copy, in memory of its own. NULL: there is none. */
+struct fl_redlock_options *fli_options_copy(const struct fl_redlock_options *o,
+                                            uint32_t servers) FLI_MUST_USE;
+void fli_options_free(struct fl_redlock_options *o, uint32_t servers); /* NULL is fine */
 
 #endif

@@ -126,7 +126,7 @@ static void begin(const char *name, bool *over)
 {
     const struct fli_ask ask = {.op = FLI_ASK_CHECK, .name = fl_str(name), .token = 1};
     const struct fli_call_times times = {.deadline_ms = until_ms, .attempt_ms = LATE_MS};
-    struct fli_engine_call *call;
+    struct fli_call *call;
     *over = false;
     assert_int_equal(fli_engine_start(&engine, &ask, &times, on_end, over, &call), 0);
 }
@@ -136,14 +136,14 @@ static void never_ends(void *arg, struct fli_ended *ended)
     fail();
 }
 
-static struct fli_engine_call *acquire(const char *name)
+static struct fli_call *acquire(const char *name)
 {
     const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
                                 .name = fl_str(name),
                                 .owner = fl_str("0123456789abcdef"),
                                 .ttl_ms = LATE_MS};
     const struct fli_call_times times = {.deadline_ms = until_ms, .attempt_ms = LATE_MS};
-    struct fli_engine_call *call;
+    struct fli_call *call;
     assert_int_equal(fli_engine_start(&engine, &ask, &times, never_ends, NULL, &call), 0);
     return call;
 }
@@ -152,7 +152,7 @@ static struct fli_engine_call *acquire(const char *name)
  * came after by their larger numbers alone. */
 TEST_WITH(the_attempt_of_a_cancelled_call_counts, set_up, tear_down)
 {
-    struct fli_engine_call *call = acquire("never-sent");
+    struct fli_call *call = acquire("never-sent");
     fli_engine_cancel(call);
     call = acquire("mine");
     await(0, LISTED - 1, "mine")->len = 0;
@@ -165,7 +165,7 @@ TEST_WITH(the_attempt_of_a_cancelled_call_counts, set_up, tear_down)
     assert_int_equal(engine.attempts.above, 2);
 }
 
-static struct fli_engine_call *acquire_waiting(const char *name, uint64_t wait_ms)
+static struct fli_call *acquire_waiting(const char *name, uint64_t wait_ms)
 {
     const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
                                 .name = fl_str(name),
@@ -173,7 +173,7 @@ static struct fli_engine_call *acquire_waiting(const char *name, uint64_t wait_m
                                 .ttl_ms = LATE_MS};
     const struct fli_call_times times = {
         .deadline_ms = until_ms, .wait_ms = wait_ms, .attempt_ms = LATE_MS};
-    struct fli_engine_call *call;
+    struct fli_call *call;
     assert_int_equal(fli_engine_start(&engine, &ask, &times, never_ends, NULL, &call), 0);
     return call;
 }
@@ -190,7 +190,7 @@ TEST_WITH(a_call_that_is_cancelled_counts_in_each_of_its_states, set_up, tear_do
         snprintf(again, sizeof again, "again-%u", kind);
         assert_int_equal(tear_down(state), 0); /* no answer is owed to the call before */
         assert_int_equal(set_up(state), 0);
-        struct fli_engine_call *call = acquire_waiting(first, kind == PROBES ? LATE_MS : 0);
+        struct fli_call *call = acquire_waiting(first, kind == PROBES ? LATE_MS : 0);
         struct conn *c = await(0, LISTED - 1, first);
         if (kind == ASKS_OTHER) {
             c->len = 0;
@@ -250,7 +250,7 @@ TEST_WITH(a_call_whose_time_is_over_at_once, set_up, tear_down)
 {
     const struct fli_ask ask = {.op = FLI_ASK_CHECK, .name = fl_str("x"), .token = 1};
     const struct fli_call_times times = {.deadline_ms = fli_clock_ms()};
-    struct fli_engine_call *call;
+    struct fli_call *call;
     bool over = false;
     assert_int_equal(fli_engine_start(&engine, &ask, &times, on_late, &over, &call), 0);
     while (!over) {
@@ -275,7 +275,7 @@ static void begin_many(unsigned n)
 {
     const struct fli_ask ask = {.op = FLI_ASK_CHECK, .name = fl_str("x"), .token = 1};
     const struct fli_call_times times = {.deadline_ms = until_ms, .attempt_ms = LATE_MS};
-    struct fli_engine_call *call;
+    struct fli_call *call;
     for (unsigned i = 0; i < n; i++) {
         assert_int_equal(fli_engine_start(&engine, &ask, &times, count_end, NULL, &call), 0);
     }

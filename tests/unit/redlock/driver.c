@@ -438,20 +438,28 @@ static void close_handle(void)
     handle = NULL;
 }
 
-static bool do_loop_only(char **w, int n)
+static bool do_keep(char **w, int n)
 {
-    if (strcmp(w[0], "cancel") == 0) {
-        fl_redlock_cancel(handle, last_id);
-    } else if (strcmp(w[0], "keep") == 0 && n == 4) {
+    if (strcmp(w[0], "keep") == 0 && n == 4) {
         int slot = (int)strtol(w[1], NULL, 10) % SLOTS;
         if (fl_redlock_keep_start(handle, fl_str(w[2]), &slots[slot], strtoull(w[3], NULL, 10),
                                   on_ended, NULL, &keeper) != 0) {
             abort();
         }
     } else if (strcmp(w[0], "unkeep") == 0) {
-        slots[0] = *fl_redlock_keep_lock(keeper);
+        fl_redlock_keep_copy(keeper, &slots[0]);
         fl_redlock_keep_stop(keeper);
         keeper = NULL;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool do_loop_only(char **w, int n)
+{
+    if (strcmp(w[0], "cancel") == 0) {
+        fl_redlock_cancel(handle, last_id);
     } else if (strcmp(w[0], "close") == 0) {
         close_handle();
     } else if (strcmp(w[0], "contend") == 0 && n == 7) {
@@ -488,7 +496,7 @@ static void do_line(char *line)
         check();
     } else if (strcmp(w[0], "status") == 0) {
         status();
-    } else if (loop == NULL || !do_loop_only(w, n)) {
+    } else if (!do_keep(w, n) && (loop == NULL || !do_loop_only(w, n))) {
         (void)fprintf(stderr, "what is \"%s\" with %d words?\n", w[0], n);
         exit(2);
     }
