@@ -74,16 +74,6 @@ FL_API int fl_store_del(fl_store *s, struct fl_bytes key, struct fl_fencing fenc
 FL_API int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms,
                          fl_token *ret) FL_MUST_USE;
 
-/* Takes a backup of everything, as of one commit, while the storage goes on
- * (docs/operations/store-backup.md), and gives its bytes to `sink` in order. If the sink returns
- * anything but 0, that ends the backup and is the result. The user needs the rights @admin, and
- * @read to every name. timeout_ms: of each step. 0; FL_EBUSY: the storage is making another one;
- * FL_EDENIED, FL_ENOCONN, FL_ETIMEOUT, FL_EPROTO, FL_EINVAL (it failed there: fl_store_error()
- * says why). */
-FL_API int fl_store_backup(fl_store *s, uint64_t timeout_ms,
-                           int (*sink)(void *arg, const void *data, size_t len),
-                           void *arg) FL_MUST_USE;
-
 /* ---- with locks ------------------------------------------------------------------------------ */
 
 /* The argument for the calls above while a lock is held; the lock owns its bytes. 0; FL_ENOTHELD

@@ -130,7 +130,6 @@ static const char *const op_words[] = {
     [FLI_ASK_DEL] = "DEL",
     [FLI_ASK_MARK] = "MARK",
     [FLI_ASK_BACKUP] = "CLUSTER",
-    [FLI_ASK_STORE_BACKUP] = "BACKUP",
     [FLI_ASK_SESSION_OPEN] = "SESSION",
     [FLI_ASK_SESSION_RENEW] = "SESSION",
     [FLI_ASK_SESSION_CLOSE] = "SESSION",
@@ -194,10 +193,7 @@ static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t w
         add_fence(w, ask);
         break;
     case FLI_ASK_BACKUP:
-    case FLI_ASK_STORE_BACKUP:
-        if (ask->op == FLI_ASK_BACKUP) {
-            add_text(w, "BACKUP");
-        }
+        add_text(w, "BACKUP");
         if (ask->count != 0) {
             add_number(w, ask->count);
             add_number(w, ask->token);
@@ -246,7 +242,6 @@ enum fli_call_repeat fli_ask_repeat(enum fli_ask_op op)
         return FLI_REPEAT_WRITE;
     case FLI_ASK_BREAK:
     case FLI_ASK_BACKUP:
-    case FLI_ASK_STORE_BACKUP:
     case FLI_ASK_SET:
     case FLI_ASK_DEL:
         return FLI_REPEAT_NEVER;
@@ -385,7 +380,6 @@ enum fli_call_event fli_ask_classify(enum fli_ask_op op, const redisReply *reply
     case FLI_ASK_LEADER:
         return classify_type(reply, REDIS_REPLY_ARRAY);
     case FLI_ASK_BACKUP:
-    case FLI_ASK_STORE_BACKUP:
         if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
             return FLI_EVENT_YES;
         }

@@ -33,7 +33,6 @@ enum fli_ask_op {
     FLI_ASK_MARK,  /* lock */
     /* begins one; or count: its number, and token: the first byte that is wanted */
     FLI_ASK_BACKUP,
-    FLI_ASK_STORE_BACKUP, /* likewise, of a storage */
 };
 
 struct fli_ask {

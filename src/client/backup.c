@@ -70,11 +70,11 @@ static int next(struct fetch *f, size_t *ret_len)
     return rc;
 }
 
-int fli_backup(fl_client *c, enum fli_ask_op op, uint32_t node, uint64_t timeout_ms,
+int fli_backup(fl_client *c, uint32_t node, uint64_t timeout_ms,
                int (*sink)(void *arg, const void *data, size_t len), void *arg)
 {
     struct fetch f = {.c = c,
-                      .request = {.ask = {.op = op},
+                      .request = {.ask = {.op = FLI_ASK_BACKUP},
                                   .timeout_ms = timeout_ms,
                                   .no = "",
                                   .once = true,

@@ -323,7 +323,7 @@ int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
               int (*sink)(void *arg, const void *data, size_t len), void *arg)
 {
     int rc = check_node(c, node, timeout_ms);
-    return rc == 0 ? fli_backup(c, FLI_ASK_BACKUP, (uint32_t)node, timeout_ms, sink, arg) : rc;
+    return rc == 0 ? fli_backup(c, (uint32_t)node, timeout_ms, sink, arg) : rc;
 }
 
 int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_status *ret,

@@ -218,10 +218,3 @@ int fl_lock_take_claimed(fl_client *c, fl_store *s, const char *name, const stru
     *ret = lock;
     return 0;
 }
-
-int fl_store_backup(fl_store *s, uint64_t timeout_ms,
-                    int (*sink)(void *arg, const void *data, size_t len), void *arg)
-{
-    int rc = fli_client_check_timeout(client_of(s), timeout_ms);
-    return rc == 0 ? fli_backup(client_of(s), FLI_ASK_STORE_BACKUP, 0, timeout_ms, sink, arg) : rc;
-}

@@ -561,9 +561,9 @@ class Sessions(Judged):
 
 
 class Refusals(Judged):
-    def refused(self, word, story=None, lock='x', owner='me', token=None, f='acquire'):
+    def refused(self, word, story=None, lock='x', owner='me', token=None, f='acquire', events=None):
         s = (story or Story()).op(f, 2, 3, kind='fail', lock=lock, owner=owner, token=token, answer={'error': word + ' for some reason'})
-        return judges.refusals(s.ops())
+        return judges.refusals(events or [], s.ops())
 
     def test_for_a_while(self):
         for word in ('NOLEADER', 'BUSY', 'refused:'):
@@ -572,6 +572,14 @@ class Refusals(Judged):
     def test_what_nobody_can_meet(self):
         for word in ('LIMIT', 'MISMATCH', 'NOPERM', 'INTERNAL'):
             self.bad(self.refused(word), 'without cause: ' + word)
+
+    def test_full_disk(self):
+        word = 'LIMIT the disk of the database is full'
+        for t, until, target, good in ((1, 2.5, 'store: no space', True), (2.5, 9, 'store: no space', True), (0, 1.9, 'store: no space', False),
+                                       (3.1, 9, 'store: no space', False), (1, 9, 'node2: no space', False)):
+            found = self.refused(word, f='get', token=1, events=[{'type': 'nemesis', 'f': 'disk-full', 't': t, 'until': until, 'targets': [target]}])
+            (self.good if good else lambda found: self.bad(found, 'without cause'))(found)
+        self.bad(self.refused(word, f='get', token=1), 'without cause')
 
     def test_stale(self):
         self.bad(self.refused('STALE', token=3, f='add'), 'without cause')

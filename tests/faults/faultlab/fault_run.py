@@ -684,7 +684,7 @@ def judge(events, ops, finals, healed, options):
         'answered once': checkers.answered_once(events),
         'tokens': checkers.tokens(ops) + checkers.last_token(events, ops) + checkers.token_count(events, ops),
         'replicas': checkers.replicas(events),
-        'refusals': judges.refusals(ops),
+        'refusals': judges.refusals(events, ops),
     }
     if healed is not None:
         actors = [c for c in range(options.clients) if not workloads.is_subscriber(workload, c)]

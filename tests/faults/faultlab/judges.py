@@ -197,11 +197,12 @@ NOT_NOW = ('NOLEADER', 'BUSY', 'refused:') # that nothing was done then is judge
 OF_SESSIONS = ('NOSESSION',) # judged with them
 
 
-def refusals(ops):
+def refusals(events, ops):
     """Each refusal that is not for a while has a cause in the history. STALE: the storage may know a larger token of the lock by then.
-    DEADLOCK: the client may hold a lock that another client asks for. No client of any workload reaches a LIMIT, or asks under one owner
-    for different locks (MISMATCH), and no other word has a cause either."""
+    DEADLOCK: the client may hold a lock that another client asks for. LIMIT: the storage's disk may be full, by a fault. No client of any
+    workload reaches another LIMIT, or asks under one owner for different locks (MISMATCH), and no other word has a cause either."""
     wrong, sent, asked = [], defaultdict(list), defaultdict(list)
+    full = [e for e in events if e['type'] == 'nemesis' and any(t.startswith('store: ') for t in e.get('targets') or ())]
     for op in ops:
         if op.get('token') is not None and op.f in STORED:
             sent[op.get('lock')].append(op)
@@ -218,7 +219,7 @@ def refusals(ops):
             known = any(o.get('lock') in held and o.invoked < op.completed
                         for owner, row in asked.items() if owner != op.get('owner') for o in row)
         else:
-            known = False
+            known = word == 'LIMIT' and ' disk ' in op.get('error') and any(e['t'] < op.completed and e['until'] > op.invoked for e in full)
         if not known:
             wrong.append(Anomaly('refusals', 'a %s was refused without cause: %s' % (op.f, op.get('error')), [op]))
     return wrong

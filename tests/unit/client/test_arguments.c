@@ -98,7 +98,6 @@ TEST(a_timeout_of_a_storage_that_is_too_long)
     fl_token mark;
     assert_int_equal(fl_store_create("127.0.0.1:1", 0, &s), 0);
     assert_int_equal(fl_store_mark(s, fl_str("x"), TOO_LONG_MS, &mark), FL_EINVAL);
-    assert_int_equal(fl_store_backup(s, TOO_LONG_MS, never, NULL), FL_EINVAL);
     assert_non_null(strstr(fl_store_error(s), TOO_LONG_TEXT));
     fl_store_destroy(s);
 }
