@@ -60,10 +60,6 @@ MUTANTS = [
      '    if (before != NULL) {',
      '    if (0 && before != NULL) {',
      'node \\d+ keeps \\d+ streams of kind \\d+ from node \\d+'),
-    ('members', 'what has waited is not checked again', 'src/consensus/membership_change.c',
-     '    int rv = refusal(m, &o->change);\n    if (rv == 0) {\n        submit(',
-     '    int rv = 0 * refusal(m, &o->change);\n    if (rv == 0) {\n        submit(',
-     'node \\d+ is to leave while \\d+ of the \\d+ others are connected'),
     # Of the first thirty.
     ('members', 'a truncation keeps the change at its place', 'src/consensus/changes.c',
      'changes_last(c)->index >= index) {',
