@@ -28,8 +28,8 @@ class Hostile(CliCase):
     def test_the_time_of_a_backup_without_timeout(self):
         """The next piece may be late."""
         node = self.server(b':5\r\n', b'$-1\r\n', b'$1000\r\n' + b'x' * 1000 + b'\r\n', b'$-1\r\n', b'$-1\r\n', b'$0\r\n\r\n')
-        done = self.fencelock('store', 'backup', self.lab.path('backup'), '--store', node.address)
-        self.assertIn(b'is damaged at byte', done.stderr) # it has taken all of it
+        done = self.fencelock('backup', self.lab.path('backup'), '--nodes', node.address)
+        self.assertIn(b'it is no backup of fencelock', done.stderr) # it has taken all of it
         self.assertEqual(len(node.requests), 6)
 
 
