@@ -138,9 +138,11 @@ static bool is_taken(const struct fl_lock *session, struct fl_bytes name)
     FLI_LIST_FOREACH(at, &session->client->calls)
     {
         const struct fl_call *call = FLI_CONTAINER_OF(at, struct fl_call, in);
+        if (call->session != session || call->lock == NULL) {
+            continue;
+        }
         const struct fl_bytes *b = &call->lock->ask.name;
-        if (call->session == session && call->lock != NULL && b->len == name.len &&
-            memcmp(b->data, name.data, name.len) == 0) {
+        if (b->len == name.len && memcmp(b->data, name.data, name.len) == 0) {
             return true;
         }
     }

@@ -82,7 +82,7 @@ static bool answer_refused(struct fli_buf *b, const struct store *store, const s
         return fli_resp_error(b, "LIMIT",
                               "the database (at most %llu bytes, --size-max) or its disk is full; "
                               "nothing was done: delete something or give it more room",
-                              (unsigned long long)(store->db.pages_max * FLI_DB_PAGE)) == 0;
+                              (unsigned long long)store->db.pages_max * FLI_DB_PAGE) == 0;
     default:
         return fli_resp_error(b, "ERR", "an argument is out of range") == 0;
     }

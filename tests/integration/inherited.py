@@ -23,9 +23,10 @@ AS_ROOT = 'int setresuid(unsigned, unsigned, unsigned); int execvp(const char *,
 
 
 def ignoring(*signals):
+    """Of those that a terminal sends these are ignored, and no others, whatever this process has inherited."""
     def ignore():
-        for s in signals:
-            signal.signal(s, signal.SIG_IGN)
+        for s in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(s, signal.SIG_IGN if s in signals else signal.SIG_DFL)
     return ignore
 
 
