@@ -212,27 +212,13 @@ void sim_members_node(struct sim_node *n)
 
 /* ---- plans ---- */
 
-static unsigned others_up(const struct sim_node *leader, uint64_t without, unsigned *ret_voters)
-{
-    const struct configuration *c = replica_configuration(leader->node->replica);
-    unsigned up = 0;
-    *ret_voters = 0;
-    for (unsigned i = 0; i < c->n; i++) {
-        uint64_t id = c->servers[i].id;
-        if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
-            ++*ret_voters;
-            up += id == leader->index + 1 || relay_server_connected(leader->node->followers, id);
-        }
-    }
-    return up;
-}
-
 /* A plan that takes a member out is written only while a majority of the others is connected and
  * none other leaves; the machine says so to the operator, but by then it is in the log. */
 static void check_plan(const struct sim_node *n, const struct machine_command *c)
 {
     unsigned voters;
-    unsigned up = others_up(n, c->number, &voters);
+    unsigned up =
+        sim_steps_connected(n, replica_configuration(n->node->replica), c->number, &voters);
     bool member = configuration_find(replica_configuration(n->node->replica), c->number) != NULL;
     SIM_CHECK(n->sim, !member || (c->flags & MACHINE_NODE_FORCED) != 0 || up > voters / 2,
               "node %llu is to leave while %u of the %u others are connected",

@@ -168,6 +168,7 @@ func (c *Client) acquire(ctx context.Context, r *acquire, left func() time.Durat
 			return nil, err
 		}
 		token, err := s.take(ctx, r, left)
+		again := false
 		switch {
 		case err == nil && token != 0:
 			if l := s.adopt(ctx, r, token); l != nil {
@@ -176,19 +177,22 @@ func (c *Client) acquire(ctx context.Context, r *acquire, left func() time.Durat
 			continue // the session was lost meanwhile, and its grants with it
 		case isWord(err, "DEADLOCK"):
 			avoid[s] = true // another lease of this process is in the circle, but not its holder: the owner is the lease
+			again = true
 		case isWord(err, "NOSESSION"):
 			s.over()
+			again = true
 		case errors.Is(err, ErrUncertain):
 			go s.settle(r)
 			return nil, err
 		}
 		s.vacate(r.names)
 		s.poke()
-		if err == nil && left() == 0 {
-			return nil, ErrNotAcquired
-		}
-		if err != nil && !avoid[s] && !isWord(err, "NOSESSION") {
+		switch {
+		case again:
+		case err != nil:
 			return nil, err
+		case left() == 0:
+			return nil, ErrNotAcquired
 		}
 	}
 }
