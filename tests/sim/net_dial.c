@@ -162,6 +162,7 @@ static struct sim_conn *conn_make(struct sim_dial *d)
     c->unacked_ms = d->from->transport->unacked_ms;
     c->end[0].node = d->from;
     c->end[0].life = d->life;
+    c->incarnation = d->asked.incarnation;
     c->start = d->asked.start;
     c->end[1].node = d->to;
     c->end[1].life = d->to->life;

@@ -27,7 +27,8 @@ struct sim_conn {
     enum stream_kind kind;
     unsigned unacked_ms;
     struct sim_end end[2]; /* 0 called, 1 was called */
-    struct start start;    /* that its caller has named */
+    uint64_t incarnation;  /* that its caller has named */
+    struct start start;    /* of that incarnation */
     struct sim_wire *wire; /* see wire.c; NULL: nothing of it */
 };
 

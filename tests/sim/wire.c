@@ -256,7 +256,7 @@ static void check_hung_up(const struct sim_node *n, const struct starts_known *t
                     !e->stream->closed && c->kind != STREAM_SNAPSHOT;
         SIM_CHECK(n->sim,
                   !open || c->end[0].node->index + 1 != told->id ||
-                      c->start.number >= told->start.number,
+                      c->incarnation != told->incarnation || c->start.number >= told->start.number,
                   "node %u hears that start %llu of node %llu is over, and keeps its stream",
                   n->index + 1, ull(c->start.number), ull(told->id));
     }
