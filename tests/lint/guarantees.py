@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks that the tests which docs/GUARANTEES.md names exist and are run, and that every promise names one or says
-that it has none.
+that it has none. Checks docs/bugs.csv as well.
 
 guarantees.py ROOT         checks the pages in ROOT/docs
 guarantees.py --self-test  checks that each kind of offence is found
@@ -10,6 +10,7 @@ of docs such a name must be right. In GUARANTEES.md, every section with a number
 or a line that begins with "**No test".
 """
 import ast
+import csv
 import os
 import re
 import sys
@@ -21,6 +22,10 @@ PROMISES = ["1", "2", "3", "4", "5", "U"]  # U: the answer UNCERTAIN
 NAMED = re.compile(r"`(tests/[\w./-]+)::([\w.]+)`")
 PATH = re.compile(r"`(tests/[\w./-]+)`")
 SECTION = re.compile(r"^### (([0-9U])[a-z])\. .+$", re.M)
+BUGS = "docs/bugs.csv"
+COLUMNS = ["date", "area", "what", "found by", "test"]
+IN_CELL = re.compile(r"(tests/[\w./-]+?)(?:::([\w.]+))?$")
+OTHER_AREAS = {"build", "deploy", "docs", "jepsen", "tests"}
 NO_TEST = re.compile(r"^\*\*No test", re.M)
 
 
@@ -91,6 +96,45 @@ def check_sections(text):
             yield f"docs/{PAGE}: section {head.group(1)} names no test and does not say that it has none"
 
 
+def bug_errors(root, row):
+    """What is wrong with one line of the list of bugs."""
+    if len(row) != len(COLUMNS) or not all(cell.strip() for cell in row):
+        yield f"must have {len(COLUMNS)} cells with something in each: {', '.join(COLUMNS)}"
+        return
+    if not re.fullmatch(r"20\d\d-[01]\d-[0-3]\d", row[0]):
+        yield f"{row[0]!r} is no date like 2026-11-28"
+    if row[1] not in OTHER_AREAS and not os.path.isdir(os.path.join(root, "src", row[1])):
+        yield f"area {row[1]!r} is neither a folder of src nor one of {', '.join(sorted(OTHER_AREAS))}"
+    for cell in row[4].split("; "):
+        named = IN_CELL.match(cell)
+        if named is None:
+            continue
+        if named.group(2):
+            error = test_error(root, named.group(1), named.group(2))
+        else:
+            error = None if os.path.exists(os.path.join(root, named.group(1))) else "there is no such file or folder"
+        if error:
+            yield f"{cell}: {error}"
+
+
+def check_bugs(root):
+    """One bug a line, so that lines of two branches can be joined without looking (.gitattributes)."""
+    path = os.path.join(root, BUGS)
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as f:
+        lines = f.read().splitlines()
+    if not lines or next(csv.reader(lines[:1])) != COLUMNS:
+        yield f"{BUGS}:1: the first line must be {','.join(COLUMNS)}"
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            row = next(csv.reader([line], strict=True))
+        except (csv.Error, StopIteration) as error:
+            yield f"{BUGS}:{number}: not one bug a line: {error}"
+            continue
+        yield from (f"{BUGS}:{number}: {error}" for error in bug_errors(root, row))
+
+
 def check(root):
     docs = os.path.join(root, "docs")
     if not os.path.exists(os.path.join(docs, PAGE)):
@@ -100,8 +144,7 @@ def check(root):
         for page in sorted(os.listdir(os.path.join(docs, folder))) if os.path.isdir(os.path.join(docs, folder)) else []:
             if page.endswith(".md"):
                 yield from check_names(root, os.path.join(folder, page), read(docs, folder, page))
-    if os.path.exists(os.path.join(root, "BUGS.md")):
-        yield from check_names(root, "../BUGS.md", read(root, "BUGS.md"))
+    yield from check_bugs(root)
     yield from check_sections(read(docs, PAGE))
 
 
@@ -117,6 +160,8 @@ GOOD = {
     "tests/integration/x.py": "class X:\n    def test_two(self):\n        pass\n    def helper(self):\n        pass\n",
     "tests/sim/oracle.c": "static int issue(int a,\n                 int b)\n{\n}\nint x = issue(1);\n",
     "tests/sim/sim.h": "",
+    "src/wire/x.c": "",
+    "docs/bugs.csv": "date,area,what,found by,test\n2026-11-28,wire,it broke,reading,tests/integration/x.py::X.test_two; seed 3\n",
 }
 OFFENCES = [
     ("docs/GUARANTEES.md", "test_x.c::test_one", "test_x.c::test_three", "no function test_three"),
@@ -135,6 +180,14 @@ OFFENCES = [
     ("tests/unit/x/test_x.c", "TEST(test_one)", "static void test_one(void **state)", "not in the list"),
     ("tests/unit/x/test_x.c", "cmocka_unit_test(test_old),", "", "not in the list"),
     ("tests/unit/x/meson.build", "'x'", "'y'", "not built"),
+    ("docs/bugs.csv", "date,area", "area,date", "the first line must be"),
+    ("docs/bugs.csv", "reading,", "", "must have 5 cells"),
+    ("docs/bugs.csv", "reading", " ", "must have 5 cells"),
+    ("docs/bugs.csv", "it broke", "\"it\nbroke\"", "not one bug a line"),
+    ("docs/bugs.csv", "2026-11-28", "yesterday", "is no date"),
+    ("docs/bugs.csv", ",wire,", ",wired,", "is neither a folder"),
+    ("docs/bugs.csv", "X.test_two", "X.test_three", "no method test_three"),
+    ("docs/bugs.csv", "tests/integration/x.py::X.test_two", "tests/integration/y.py", "no such file or folder"),
     ("tests/sim/oracle.c", "int x = issue(1);", "", "never called"),
 ]
 
