@@ -3,6 +3,8 @@
 that it has none. Checks docs/bugs.csv as well.
 
 guarantees.py ROOT         checks the pages in ROOT/docs
+                           With FENCELOCK_BUILD, a build of it: also that each promise has a test that runs without
+                           `tests/run --all`
 guarantees.py --self-test  checks that each kind of offence is found
 
 A test is named in a code span, `tests/FOLDER/FILE::NAME`. NAME is a C function, or Class.method in Python. In any page
@@ -11,6 +13,7 @@ or a line that begins with "**No test".
 """
 import ast
 import csv
+import json
 import os
 import re
 import sys
@@ -80,20 +83,24 @@ def check_names(root, page, text):
             yield f"docs/{page}: `{path}`: there is no such file or folder"
 
 
+def sections(text):
+    for head in SECTION.finditer(text):
+        end = re.compile(r"^#{1,3} ", re.M).search(text, head.end())
+        yield head.group(1), text[head.end():end.start() if end else len(text)]
+
+
 def check_sections(text):
     heads = list(SECTION.finditer(text))
     for promise in PROMISES:
         if not any(h.group(2) == promise for h in heads):
             yield f"docs/{PAGE}: promise {promise} has no section (### {promise}a. ...)"
     seen = set()
-    for head in heads:
-        end = re.compile(r"^#{1,3} ", re.M).search(text, head.end())
-        body = text[head.end():end.start() if end else len(text)]
-        if head.group(1) in seen:
-            yield f"docs/{PAGE}: there are two sections {head.group(1)}"
-        seen.add(head.group(1))
+    for number, body in sections(text):
+        if number in seen:
+            yield f"docs/{PAGE}: there are two sections {number}"
+        seen.add(number)
         if not NAMED.search(body) and not NO_TEST.search(body):
-            yield f"docs/{PAGE}: section {head.group(1)} names no test and does not say that it has none"
+            yield f"docs/{PAGE}: section {number} names no test and does not say that it has none"
 
 
 def bug_errors(root, row):
@@ -135,6 +142,36 @@ def check_bugs(root):
         yield from (f"{BUGS}:{number}: {error}" for error in bug_errors(root, row))
 
 
+def run_always(root, build):
+    """Whether `tests/run` runs a test without --all, as a function of file and name."""
+    words = {}  # of a Python program: what its names must have one of; None: no word
+    for test in json.loads(read(build, "meson-info", "intro-tests.json")):
+        if any(suite.endswith(":all") or suite == "all" for suite in test["suite"]):
+            continue
+        command = [part for part in test["cmd"] if isinstance(part, str)]
+        wanted = [command[at + 1] for at, part in enumerate(command) if part == "-k"] or None
+        for part in command:
+            path = os.path.relpath(part, root) if os.path.isabs(part) else part
+            if path.startswith("tests/"):
+                before = words.setdefault(path, wanted)
+                words[path] = before + wanted if before and wanted else None
+
+    def runs(path, name):
+        if path.endswith(".c"):
+            return True  # unit tests and the simulation, of which some seeds always run
+        return path in words and (words[path] is None or any(word in "__main__." + name for word in words[path]))
+    return runs
+
+
+def check_always(root, build):
+    runs = run_always(root, build)
+    text = read(root, "docs", PAGE)
+    for number, body in sections(text):
+        named = NAMED.findall(body)
+        if named and not any(runs(path, name) for path, name in named):
+            yield f"docs/{PAGE}: section {number} names only tests that `tests/run` leaves out without --all"
+
+
 def check(root):
     docs = os.path.join(root, "docs")
     if not os.path.exists(os.path.join(docs, PAGE)):
@@ -146,6 +183,8 @@ def check(root):
                 yield from check_names(root, os.path.join(folder, page), read(docs, folder, page))
     yield from check_bugs(root)
     yield from check_sections(read(docs, PAGE))
+    if os.environ.get("FENCELOCK_BUILD"):
+        yield from check_always(root, os.environ["FENCELOCK_BUILD"])
 
 
 # What a good tree looks like, and offences: file -> (text to replace, replacement, words of the complaint).
@@ -192,7 +231,18 @@ OFFENCES = [
 ]
 
 
+# A program with its words and suites, and how many complaints it makes about a promise that names X.test_two of it.
+ALWAYS = [
+    (("tests/integration/x.py", [], ["fencelock:integration"]), 0),
+    (("tests/integration/x.py", ["-k", "X.test_two"], ["fencelock:integration", "fencelock:once"]), 0),
+    (("tests/integration/x.py", ["-k", "test_three"], ["fencelock:integration"]), 1),
+    (("tests/integration/x.py", [], ["fencelock:integration", "fencelock:all"]), 1),
+    (("tests/integration/y.py", [], ["fencelock:integration"]), 1),
+]
+
+
 def self_test():
+    os.environ.pop("FENCELOCK_BUILD", None)
     wrong = 0
     if source_tree.complaints_of(check, GOOD):
         print("self-test: the good tree was refused:", *source_tree.complaints_of(check, GOOD), sep="\n  ")
@@ -207,7 +257,15 @@ def self_test():
     if not any("is missing" in line for line in source_tree.complaints_of(check, without)):
         print("self-test: a missing page was not noticed")
         wrong += 1
-    print(f"self-test: {len(OFFENCES) + 2} trees, {wrong} wrong")
+    for test, complaints in ALWAYS:
+        tests = json.dumps([{"cmd": ["python3", "/root/" + test[0], *test[1]], "suite": test[2]}])
+        found = source_tree.complaints_of(lambda root: check_always(root, root), {
+            "docs/GUARANTEES.md": "### 1a. x\n\n`tests/integration/x.py::X.test_two`\n",
+            "meson-info/intro-tests.json": tests.replace("/root/", "")})
+        if len(found) != complaints:
+            print(f"self-test: {test} gave {found}")
+            wrong += 1
+    print(f"self-test: {len(OFFENCES) + 2 + len(ALWAYS)} trees, {wrong} wrong")
     return 1 if wrong else 0
 
 

@@ -2,7 +2,7 @@
 """The page that shows the simulation, in a real Chromium, from a file: every preset is played by keyboard, at desk and phone
 width, dark and light. Whatever it shows on the way is the state that the native program has for the same address.
 
-    page.py PAGE SIM_WEB
+    page.py PAGE SIM_WEB [-k WORD]...
 """
 
 import json
@@ -186,4 +186,4 @@ def wrong(name, guess):
 
 
 if __name__ == '__main__':
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)
