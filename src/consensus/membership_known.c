@@ -127,9 +127,10 @@ static void note_forgotten(struct membership *m, const struct identity *fresh)
             continue;
         }
         p->other_incarnation = false;
-        if (now == 0 || p->incarnation == before) {
-            p->incarnation = 0;
+        if (p->incarnation != before) {
+            continue; /* its streams are another incarnation's, which this node may follow */
         }
+        p->incarnation = 0;
         if (now == 0) {
             relay_server_hang_up(m->config.followers, p->id, "it is no member now");
         }
