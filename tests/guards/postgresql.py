@@ -420,20 +420,51 @@ class Command(PostgresCase):
             self.assertIn(word, err)
 
     def test_the_commands_of_the_readme(self):
-        """From a running cluster and PostgreSQL to a protected table, in at most five commands, as README has them."""
+        """From a running PostgreSQL to a protected table and a late write that is refused, as README has it."""
         with open(os.path.join(ROOT, 'README.md')) as f:
             block = re.search(r'<!-- guard -->\n```sh\n(.*?)```', f.read(), re.S).group(1)
-        self.assertLessEqual(len(block.strip().replace('\\\n', ' ').split('\n')), 5)
+        node, block = block.split('\n', 1)
+        self.assertRegex(node, '^fencelockd & +#')
+        self.assertEqual((block.count('--ttl 5s'), block.count('--wait 1m')), (1, 1))
+        block = block.replace('--ttl 5s', '--ttl 15s').replace('--wait 1m', '--wait 240s') # the machine may be busy
         pg, cluster = self.server(), Cluster(self.lab, 1).start()
         url = self.database(pg, guard=False)
         env = {'FENCELOCK_NODES': cluster.nodes[0].address, 'PGHOST': pg.sockets, 'PGPORT': str(pg.port), 'PGUSER': 'postgres',
                'PGDATABASE': 'shop', 'FENCELOCK_TIMEOUT': '200s', 'PATH': os.path.dirname(binary('fencelock')) + ':' + os.environ['PATH']}
-        done = subprocess.run(['bash', '-e', '-c', block], env=dict(os.environ, **env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.assertEqual(done.returncode, 0, done.stdout.decode())
+        done = subprocess.run(['bash', '-c', block], env=dict(os.environ, **env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual((done.stdout.count('UPDATE 1'), done.stdout.count('ERROR:  STALE')), (1, 1), done.stdout)
         s = Psql(url)
         self.assertEqual(s.one("SELECT balance FROM account WHERE id = 'a'"), '110')
         with self.assertRaises(Refused):
             s.sql('UPDATE account SET balance = 0')
+
+    def test_the_page_about_jobs(self):
+        """docs/JOBS.md, block by block: a job is done once, a worker that was replaced is refused, and a loop does the rest."""
+        with open(os.path.join(ROOT, 'docs', 'JOBS.md')) as f:
+            blocks = dict(re.findall(r'<!-- job (\w+) -->\n```sh\n(.*?)```', f.read(), re.S))
+        self.assertEqual(set(blocks), {'tables', 'work', 'worker', 'late'})
+        pg, cluster = self.server(), Cluster(self.lab, 1).start()
+        url = self.database(pg, guard=False)
+        env = dict(os.environ, FENCELOCK_NODES=cluster.nodes[0].address, PGHOST=pg.sockets, PGPORT=str(pg.port), PGUSER='postgres', PGDATABASE='shop',
+                   FENCELOCK_TIMEOUT='200s', PATH=os.path.dirname(binary('fencelock')) + ':' + os.environ['PATH'])
+        folder = self.lab.path('jobs')
+        os.makedirs(folder)
+        with open(os.path.join(folder, 'work'), 'w') as f:
+            f.write(blocks['work'])
+        os.chmod(f.name, 0o755)
+        late = blocks['late'].replace('--ttl 5s', '--ttl 15s').replace('--wait 1m', '--wait 240s') # the machine may be busy
+        worker = blocks['worker'].replace('--ttl 30s', '--ttl 10m')
+        run = lambda script: subprocess.run(['bash', '-c', script], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = run(blocks['tables'])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        done = run(late)
+        self.assertEqual((done.stdout.count('ERROR:  STALE'), done.stdout.rstrip().endswith('\nFIRST')), (1, True), done.stdout)
+        s = Psql(url)
+        self.assertEqual(s.one('SELECT count(*) FROM step'), '1')
+        done = run(worker)
+        self.assertEqual((done.returncode, s.one("SELECT string_agg(output, ' ' ORDER BY job) FROM result")), (0, 'FIRST SECOND'), done.stdout)
+        with self.assertRaises(Refused):
+            s.sql("INSERT INTO step VALUES (1, 2, 'without a token')")
 
     def test_an_application_that_owned_its_table(self):
         """The SQL of the guard's own page: afterwards nobody who can log in can switch the guard off."""

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What a new user meets in the first hour: the blocks of README as they stand there, and the traps of the command line."""
+"""What a new user meets in the first hour: the blocks of README and docs/START.md as they stand there, and the traps of the command line."""
 
 import json
 import os
@@ -141,9 +141,12 @@ class Hour(Case):
         self.assertIn('choose another port with --peer', second.output())
 
     # -- pages ----------------------------------------------------------------------------------
-    def test_readme_pastes_cleanly(self):
-        with open(os.path.join(ROOT, 'README.md'), encoding='utf-8') as f:
-            text = f.read()
+    def text(self, *path):
+        with open(os.path.join(ROOT, *path), encoding='utf-8') as f:
+            return f.read()
+
+    def test_pages_paste_cleanly(self):
+        text = self.text('README.md') + self.text('docs', 'START.md') + self.text('docs', 'JOBS.md')
         for block in re.findall(r'^```(\w*)\n(.*?)^```', text, re.M | re.S):
             if block[0] not in ('', 'sh'):
                 continue
@@ -155,9 +158,8 @@ class Hour(Case):
                     self.assertNotRegex(line.split('#')[0].rstrip().rstrip('\\'), r'\S {3,}[a-z]',
                                         'a remark without # would be an argument: %s' % line)
 
-    def test_readme_and_then_clients(self):
-        with open(os.path.join(ROOT, 'README.md'), encoding='utf-8') as f:
-            blocks = re.findall(r'^<!-- try -->\n```sh\n(.*?)^```', f.read(), re.M | re.S)
+    def test_first_steps_and_then_clients(self):
+        blocks = re.findall(r'^<!-- try -->\n```sh\n(.*?)^```', self.text('docs', 'START.md'), re.M | re.S)
         self.assertGreaterEqual(len(blocks), 3)
         script = 'set -u\ncd "%s"\n' % ROOT + '\n'.join(blocks)
         script = script.replace('$PWD/build/src/cli', os.path.dirname(binary('fencelock')))
@@ -175,8 +177,7 @@ class Hour(Case):
         self.assertNotIn('ERR ', out)
         self.assertIn('STALE', out)
         self.assertIn('leader', out)
-        with open(os.path.join(ROOT, 'docs', 'CLIENTS.md'), encoding='utf-8') as f:
-            program = patient(re.search(r'^```python\n(.*?)^```', f.read(), re.M | re.S).group(1))
+        program = patient(re.search(r'^```python\n(.*?)^```', self.text('docs', 'CLIENTS.md'), re.M | re.S).group(1))
         program = program.replace('7401', str(self.node.port)).replace('7411', str(self.store.port))
         done = subprocess.run([sys.executable, '-c', program], timeout=PATIENCE_S, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 0, done.stdout.decode())

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Every block of README.md, run as it stands there: here, or in the test that BLOCKS names. Those that need fixed ports
-run in a network namespace of their own."""
+"""Every block of README.md and of docs/START.md, run as it stands there: here, or in the test that BLOCKS names; and one of each page
+of OTHERS. Those that need fixed ports run in a network namespace of their own."""
 
 import os
 import re
@@ -13,27 +13,28 @@ from harness import PATIENCE_S, Case, main
 from harness.lab import build_dir
 
 ROOT = os.path.abspath(os.path.join(HERE, '..', '..'))
-SCREEN = 24  # lines
+SCREEN = 28  # lines
+LINES_MAX = 120
+PAGES = ('README.md', 'docs/START.md')
+OTHERS = ('docs/FRONTDOOR.md', 'docs/TESTING.md')
 
 # The mark over a block, and the file with the test that runs it.
 BLOCKS = {
-    'quickstart': 'tests/integration/readme.py', 'node': 'tests/integration/readme.py', 'library': 'tests/integration/readme.py',
-    'three nodes': 'tests/integration/readme.py', 'faults': 'tests/integration/readme.py', 'build': 'tests/integration/readme.py',
-    'try': 'tests/integration/first_hour.py', 'guard': 'tests/guards/postgresql.py', 'secure': 'tests/integration/readme_secure.py',
-    'redlock': 'tests/integration/redlock_cli.py', 'redlock in C': 'tests/integration/redlock_library.py',
+    'quickstart': 'tests/integration/readme.py', 'node': 'tests/integration/readme.py', 'three nodes': 'tests/integration/readme.py',
+    'build': 'tests/integration/readme.py', 'try': 'tests/integration/first_hour.py', 'guard': 'tests/guards/postgresql.py',
 }
 
 # Waits for a node, as a shell: at most four minutes.
 AWAIT = 'for i in $(seq 2400); do redis-cli -p %d PING >reply 2>&1 && grep -q PONG reply && break; sleep 0.1; done\n'
 
 
-def readme():
-    with open(os.path.join(ROOT, 'README.md'), encoding='utf-8') as f:
+def text(page):
+    with open(os.path.join(ROOT, page), encoding='utf-8') as f:
         return f.read()
 
 
 def block(mark):
-    return re.search(r'^<!-- %s -->\n```\w+\n(.*?)^```' % mark, readme(), re.M | re.S).group(1)
+    return re.search(r'^<!-- %s -->\n```\w+\n(.*?)^```' % mark, '\n'.join(map(text, PAGES + OTHERS)), re.M | re.S).group(1)
 
 
 class Blocks(Case):
@@ -56,23 +57,23 @@ class Blocks(Case):
         return out
 
     def test_every_block_has_its_test(self):
-        fences = re.findall(r'^((?:<!-- [^\n]* -->\n)?)```(\w*)\n.*?^```', readme(), re.M | re.S)
+        fences = re.findall(r'^((?:<!-- [^\n]* -->\n)?)```(\w*)\n.*?^```', '\n'.join(map(text, PAGES)), re.M | re.S)
         self.assertEqual([f for f in fences if f[0] == ''], [], 'a block without a mark')
         marks = {f[0][5:-5] for f in fences}
         self.assertEqual(marks, set(BLOCKS))
         for mark, path in BLOCKS.items():
-            with open(os.path.join(ROOT, path), encoding='utf-8') as f:
-                text = f.read()
-            self.assertIn('README', text, path)
-            self.assertIn(mark, text, '%s does not look for the block %r' % (path, mark))
+            self.assertRegex(text(path), 'README|START', path)
+            self.assertIn(mark, text(path), '%s does not look for the block %r' % (path, mark))
 
     def test_the_first_example_is_on_the_first_screen(self):
-        lines = readme().split('\n')
-        self.assertLess(lines.index('<!-- node -->') + 3, SCREEN)
-        self.assertLess(lines.index('<!-- quickstart -->'), lines.index('<!-- node -->'))
+        lines = text('README.md').split('\n')
+        self.assertLess(lines.index('<!-- guard -->') + 2, SCREEN)
+        self.assertLess(lines.index('<!-- quickstart -->'), lines.index('<!-- guard -->'))
+        self.assertLessEqual(len(lines), LINES_MAX)
 
     def test_quickstart(self):
         command = block('quickstart').strip()
+        self.assertEqual(len(command.split('\n')), 2)
         self.assertRegex(command, r'^deploy/quickstart +#')
         out = self.run_script(command.replace('quickstart ', 'quickstart --no-setup --svg story.svg ', 1))
         self.assertIn('STALE', out)
@@ -84,10 +85,10 @@ class Blocks(Case):
         self.assertRegex(out, r'token [1-9]')
 
     def test_three_nodes(self):
-        text = block('three nodes').replace('\\\n', ' ').strip()
+        command = block('three nodes').replace('\\\n', ' ').strip()
         script = ''
         for i in (1, 2, 3):
-            mine = text.replace('--id 1', '--id %d' % i).replace('/var/lib/fencelock', 'node-%d' % i)
+            mine = command.replace('--id 1', '--id %d' % i).replace('/var/lib/fencelock', 'node-%d' % i)
             mine = mine.replace('--listen 127.0.0.1:7401', '--listen 127.0.0.1:740%d' % i)
             script += '%s &\n' % mine.replace('--peer 127.0.0.1:7501', '--peer 127.0.0.1:750%d' % i)
         out = self.run_script(script + AWAIT % 7401 + 'fencelock acquire report --ttl 60000 --wait 200000 '
@@ -105,13 +106,13 @@ class Blocks(Case):
         self.assertEqual(done.returncode, 0, done.stdout.decode(errors='replace'))
 
     def test_build(self):
-        text = block('build')
+        script = block('build')
         for old, new in (('deploy/setup ', 'deploy/setup --dry-run '), ('meson setup build', 'meson setup fresh ' + ROOT),
                          ('ninja -C build', 'ninja -n -C fresh'), ('ldconfig ', 'true '),
                          ('meson install -C build', 'DESTDIR=$PWD/dest meson install -C build --no-rebuild --quiet')):
-            self.assertEqual(text.count(old), 1, old)
-            text = text.replace(old, new)
-        self.run_script(text)
+            self.assertEqual(script.count(old), 1, old)
+            script = script.replace(old, new)
+        self.run_script(script)
         self.assertTrue(os.path.exists(os.path.join(self.dir, 'dest/usr/local/bin/fencelockd')))
 
 

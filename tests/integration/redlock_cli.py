@@ -502,9 +502,9 @@ class Run(CliCase):
             return last < next_holder
         self.with_longer_ttls(stops)
 
-    def test_the_counter_of_the_readme(self):
-        """README's three lines of shell, as they stand there but for the addresses, many at once."""
-        with open(os.path.join(ROOT, 'README.md')) as f:
+    def test_the_counter_of_the_page(self):
+        """The three lines of shell of docs/REDLOCK.md, as they stand there but for the addresses, many at once."""
+        with open(os.path.join(ROOT, 'docs', 'REDLOCK.md')) as f:
             part = f.read().split('<!-- redlock -->\n```sh\n', 1)[1]
         lines = part.split('```', 1)[0].strip().split('\n')
         self.assertEqual(len(lines), 3)
