@@ -4,6 +4,7 @@
 tidy.py ROOT         checks the files under ROOT
 tidy.py --self-test  checks that each kind of offence is found
 """
+import os
 import re
 import sys
 
@@ -34,6 +35,11 @@ LEFTOVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
 LOCAL = re.compile(r"(?<![\w.$}/-])/(work|tmp|farm)/\w|deb\.debian" r"\.org|security\.debian" r"\.org|registry\.npmjs"
                    r"|proxy\.golang" r"\.org|repo1?\.maven|pypi\." r"org|index\.crates" r"\.io|archive\.ubuntu" r"\.com")
 GUARD = re.compile(r"^#ifndef (\w+_H)\n#define \1\n", re.M)
+
+# Decisions: docs/adr/NUMBER-words.md, each in the list of docs/adr/README.md, and no longer than a page that one reads at a stretch.
+DECISION = re.compile(r"docs/adr/(\d{4})-[a-z0-9-]+\.md$")
+DECISION_MAX = 5500
+STATUS = re.compile(r"^# (\d+)\. .+\n\n\*\*Status:\*\* (proposed|accepted|replaced by \[\d+\])")
 
 TEXT = (".c", ".h", ".py", ".sh", ".md", ".build", ".txt", ".yml", ".yaml", ".conf", ".service", ".in")
 
@@ -92,15 +98,32 @@ def check_c(path, text):
             yield f"{path}:{number}: a function of {length} lines; {FUNCTION_MAX} are the limit"
 
 
+def check_decision(path, data, listed):
+    number = int(DECISION.match(path).group(1))
+    text = data.decode("utf-8")
+    head = STATUS.match(text)
+    if head is None or int(head.group(1)) != number:
+        yield f"{path}: must begin with '# {number}. Title', an empty line, and '**Status:** accepted.' (or proposed, or replaced by [N](...))"
+    if len(data) > DECISION_MAX:
+        yield f"{path}: {len(data)} bytes; {DECISION_MAX} are the limit of a decision"
+    if f"({os.path.basename(path)})" not in listed:
+        yield f"{path}: is not in the list of docs/adr/README.md"
+
+
 def check(root):
     """Yields one line for each offence."""
     guards = {}
+    decisions = os.path.join(root, "docs/adr/README.md")
+    with open(decisions if os.path.exists(decisions) else os.devnull, encoding="utf-8") as f:
+        listed = f.read()
     for path, data in files(root):
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
             yield f"{path}: not UTF-8"
             continue
+        if DECISION.match(path):
+            yield from check_decision(path, data, listed)
         lines = text.split("\n")
         for number, line in enumerate(lines, 1):
             if LEFTOVER.search(line):
@@ -140,6 +163,8 @@ def self_test():
         "tests/measure.c": "int t = clock_gettime(0, 0);\nDIR *d = opendir(path);\n",
         "src/base/folder.c": "e = readdir(dir);\n",
         "docs/a.md": "two blanks  \nat " + "x" * 200 + "\n",
+        "docs/adr/README.md": "[1](0001-a.md) [2](0002-b.md)\n",
+        "docs/adr/0001-a.md": "# 1. A\n\n**Status:** accepted.\n" + "x" * 5469 + "\n",
         "tests/x.py": "path = folder + '/tmp'\n",
         "build/bad.c": "\t",
         "tests/fuzz/corpus/x.c": "\t",
@@ -152,6 +177,10 @@ def self_test():
         "71 lines": ("src/base/bad.c", function(71)),
         "leftover": ("docs/bad.md", "TO" + "DO: more\n"),
         "leftover in code": ("src/base/bad.c", "/" + "/ FIX" + "ME\n"),
+        "decision without a status": ("docs/adr/0002-b.md", "# 2. B\n\nDecided.\n"),
+        "decision with another number": ("docs/adr/0002-b.md", "# 3. B\n\n**Status:** accepted.\n"),
+        "decision that is not listed": ("docs/adr/0003-c.md", "# 3. C\n\n**Status:** replaced by [2](0002-b.md).\n"),
+        "long decision": ("docs/adr/0002-b.md", "# 2. B\n\n**Status:** accepted.\n" + "x" * 5470 + "\n"),
         "path": ("docs/bad.md", "see /wo" + "rk/x\n"),
         "path in code": ("src/base/bad.c", "const char *p = \"/tm" + "p/x\";\n"),
         "host": ("deploy/bad.sh", "https://deb.debian" + ".org\n"),

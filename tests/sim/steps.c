@@ -164,7 +164,7 @@ static unsigned compare(const struct sim_node *leader, const struct configuratio
 }
 
 /* Whoever gets a vote has on disk that it is a member, as of the change that made it a learner.
- * Otherwise it could give none after a start that finds no more than its disk has (adr 0059). */
+ * Otherwise it could give none after a start that finds no more than its disk has (adr 37). */
 static void check_knows_itself(const struct sim_node *leader, const struct configuration *was,
                                const struct configuration *now, uint64_t index)
 {

@@ -19,8 +19,7 @@
 #include "worst.h"
 
 /* Steps are promised (limits.h). Branches are what they stood for, with room for other compilers:
- * docs/adr/0057 has what
- * was found. */
+ * what was found is in found/. */
 static const uint64_t ceilings[WORST_METRICS] = {
     [WORST_STEPS] = MACHINE_APPLY_STEPS_MAX,
     [WORST_APPLY] = UINT64_C(9000000),
