@@ -110,7 +110,8 @@ extern "C" {
 #define FL_PASSWORD_MAX 512u
 
 typedef struct fl_client fl_client;
-typedef struct fl_lock fl_lock; /* a lock, or a session, that is held */
+typedef struct fl_lock fl_lock;   /* a lock, or a session, that is held */
+typedef struct fl_watch fl_watch; /* listens to the events of locks */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -475,6 +476,81 @@ FL_API int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct f
 FL_API int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
                      int (*sink)(void *arg, const void *data, size_t len), void *arg) FL_MUST_USE;
 
+/* ---- events ---------------------------------------------------------------------------------- */
+
+#define FL_WATCH_NAMES_MAX 256u
+#define FL_WATCH_PATTERNS_MAX 16u
+#define FL_WATCH_QUIET_DEFAULT_MS UINT64_C(2000)
+
+enum fl_event_kind {
+    FL_EVENT_OTHER,    /* one that this version does not know */
+    FL_EVENT_GRANTED,  /* owner, token; wait, if it comes out of the queue */
+    FL_EVENT_QUEUED,   /* owner, wait */
+    FL_EVENT_RELEASED, /* owner, token: which it had, as of the next two */
+    FL_EVENT_EXPIRED,
+    FL_EVENT_BROKEN,
+    FL_EVENT_LEFT,        /* a wait ended without a grant: owner, wait, reason */
+    FL_EVENT_MISSED,      /* the node has skipped events, of all names when there is none here */
+    FL_EVENT_LISTENS,     /* from now on events come from `node`. Earlier ones may be missed */
+    FL_EVENT_INTERRUPTED, /* none come until the next FL_EVENT_LISTENS: status, text. The library
+                             goes on trying, at one node after the other */
+};
+
+/* The library's. What is not said is 0, empty or "". */
+struct fl_event {
+    enum fl_event_kind kind;
+    int status;
+    const char *word; /* "granted", as the node says it */
+    const char *text; /* all that the node says; FL_EVENT_INTERRUPTED: why, in a sentence */
+    const char *node; /* its address */
+    const char *reason;
+    struct fl_bytes name;
+    struct fl_bytes owner;
+    fl_token token;
+    uint64_t wait;     /* the number of this wait, which no other has, ever */
+    uint64_t clock_ms; /* the cluster's */
+};
+
+struct fl_watch_options {
+    const struct fl_bytes *names; /* of locks, at most FL_WATCH_NAMES_MAX, any bytes */
+    size_t names_len;
+    const struct fl_bytes *patterns; /* globs, with `pattern` at most FL_WATCH_PATTERNS_MAX */
+    size_t patterns_len;
+    /* Called with one event after the other, which are valid until it returns; see "Callbacks"
+     * above. NULL: they are fetched by fl_watch_next(). */
+    void (*on_event)(void *arg, fl_watch *watch, const struct fl_event *event);
+    void *arg;
+    /* When nothing has come for so long, the node is asked whether it is there, and in touch with a
+     * leader; also the longest pause between attempts. 0: FL_WATCH_QUIET_DEFAULT_MS */
+    uint64_t quiet_ms;
+    uint64_t reserved[8];
+};
+
+/* Listens to the events of these locks, in the order of the log, at any of the nodes, which need
+ * not be the leader. pattern: a glob as in fl_locks(), may be NULL when the options name locks.
+ *
+ * Events are missed while there is no connection, and by a program that is so slow that the node
+ * cuts it off: who keeps account of a lock calls fl_show() after each FL_EVENT_LISTENS and
+ * FL_EVENT_MISSED. A node that has just been started tells of the last ones once more. Nothing is
+ * kept here but one event, so memory does not grow; what is not fetched waits at the node. With
+ * on_event the client starts its thread, as for a lock. 0; FL_EINVAL; FL_ENOMEM; FL_ESYSTEM and
+ * FL_ENOCONN as fl_lock_take(). Whether a node can be reached is told by events. */
+FL_API int fl_watch_open(fl_client *c, const char *pattern, const struct fl_watch_options *options,
+                         fl_watch **ret) FL_MUST_USE;
+
+/* Waits for the next event. *ret is valid until this watch is used again. One thread at a time. 0;
+ * FL_ETIMEOUT; FL_EINVAL (it has an on_event, the client is closed, or the watch was inherited over
+ * a fork()); FL_EBUSY (another thread waits); FL_EUNCERTAIN (interrupted by fl_close()). */
+FL_API int fl_watch_next(fl_watch *watch, uint64_t timeout_ms,
+                         const struct fl_event **ret) FL_MUST_USE;
+
+/* The same without waiting: NULL when there is none. With own_loop: call it after fl_process()
+ * until there is none. */
+FL_API const struct fl_event *fl_watch_poll(fl_watch *watch);
+
+/* Ends it, before or after its client; may be called in its on_event. NULL is fine. */
+FL_API void fl_watch_close(fl_watch *watch);
+
 /* ---- calls that call back --------------------------------------------------------------------
  *
  * They return at once. 0: done() is called exactly once, unless the call is cancelled or the client
@@ -487,7 +563,7 @@ struct fl_result {
     int status;
     const char *error; /* a sentence; "" after success */
     fl_lock *lock;     /* the callback's: it must be ended */
-    fl_token token;    /* of the lock; or issued */
+    fl_token token;    /* of the lock; issued; or burnt */
     uint64_t deadline_ms;
     struct fl_lock_list *locks; /* the library's, as is what follows */
     struct fl_session_list *sessions;
@@ -501,6 +577,14 @@ FL_API int fl_session_open_start(fl_client *c, const struct fl_session_options *
 /* The lock is ended and freed at once, whatever the result; done may be NULL. */
 FL_API int fl_lock_release_start(fl_lock *lock, uint64_t timeout_ms, fl_done done,
                                  void *arg) FL_MUST_USE;
+/* As the calls of these names that block; the callback finds the deadline, and the burnt token. */
+FL_API int fl_renew_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms,
+                          uint64_t timeout_ms, fl_done done, void *arg,
+                          fl_call **ret_call) FL_MUST_USE;
+FL_API int fl_release_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
+                            fl_done done, void *arg, fl_call **ret_call) FL_MUST_USE;
+FL_API int fl_break_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
+                          void *arg, fl_call **ret_call) FL_MUST_USE;
 FL_API int fl_check_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
                           fl_done done, void *arg, fl_call **ret_call) FL_MUST_USE;
 FL_API int fl_issue_token_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,

@@ -208,16 +208,15 @@ static void turn(struct runner *r)
 {
     uint64_t place;
     uint64_t waiters;
-    uint64_t next_ms = subscription_next_ms(&r->queue.events);
+    uint64_t next_ms = queue_watch_next_ms(&r->queue);
     if (is_place_new(r, &place, &waiters) && r->shown_ms + SHOW_EVERY_MS < next_ms) {
         next_ms = r->shown_ms + SHOW_EVERY_MS;
     }
     struct pollfd p[] = {{.fd = fl_fd(r->client), .events = POLLIN},
                          {.fd = r->child.signals.fd, .events = POLLIN},
-                         {.fd = r->child.timer_fd, .events = POLLIN},
-                         subscription_poll(&r->queue.events)};
+                         {.fd = r->child.timer_fd, .events = POLLIN}};
     cli_child_wake_at(&r->child, next_ms);
-    (void)poll(p, 4, -1);
+    (void)poll(p, 3, -1);
     cli_child_before(&r->child);
     fl_process(r->client);
     cli_child_after(&r->child);
@@ -303,17 +302,17 @@ static int acquire(struct runner *r)
 }
 
 /* With --quiet nobody is asked anything but for the lock. */
-static int watch_queue(struct runner *r, const struct cli_access *with)
+static void watch_queue(struct runner *r)
 {
     if (cli_has(r->args, CLI_OPT_QUIET)) {
-        return 0;
+        return;
     }
     r->queue = (struct queue_watch){.lock = fl_str(r->args->arg[0]),
                                     .owner = owner_of(r),
                                     .client = r->client,
                                     .on_silence = on_silence,
                                     .ctx = r};
-    return queue_watch_begin(&r->queue, r->args, with);
+    queue_watch_begin(&r->queue);
 }
 
 int cli_run_run(const struct cli_args *a)
@@ -335,10 +334,8 @@ int cli_run_run(const struct cli_args *a)
     options.owner = fl_str(owner);
     options.own_loop = true;
     int rc = fl_open(cli_nodes_of(a), &options, &r.client);
-    code = rc == 0 ? watch_queue(&r, &with) : 0;
-    if (code != 0) {
-        fl_close(r.client);
-        return code;
+    if (rc == 0) {
+        watch_queue(&r);
     }
     if (rc == 0 && !cli_child_take_over_signals(&r.child)) {
         rc = FL_ESYSTEM;

@@ -1,59 +1,43 @@
 /* fencelock_cmd_watch.c: `fencelock watch`: shows the events of locks until it is ended.
  *
- * Every node sends the events of the log that it applies. When the node goes away, hangs, or is
- * cut off from the others (it knows no leader twice in a row), the next node is asked. A line
- * then says that events may have been missed: otherwise a gap would look like silence. */
-#include <poll.h>
+ * When another node is listened to, a line says that events may have been missed: otherwise a gap
+ * would look like silence. */
 #include <string.h>
 
 #include "base/clock.h"
-#include "cli/subscription.h"
+#include "cli/watch_event.h"
+#include "cli/fencelock_common.h"
 
-#define ASK_MS UINT64_C(1000) /* who leads */
-#define QUIET_MS UINT64_C(2000)
-#define PAUSE_MIN_MS UINT64_C(100)
-#define PAUSE_MAX_MS UINT64_C(2000)
-#define LEADERLESS_MAX 2u
+#define CHECK_MS UINT64_C(2000) /* whether it is still of use to anybody */
 
 struct watcher {
     const struct cli_args *args;
     struct cli_style style;
-    fl_client *client; /* asks a node who leads, on other connections */
-    struct subscription events;
-    unsigned leaderless;
-    bool heard;      /* an event of a lock has come, at some time */
-    bool is_foreign; /* it is no node of ours */
-    uint64_t left;   /* so many events are still to be shown */
+    fl_watch *events;
+    uint64_t give_up_ms; /* once it has listened, never */
+    bool listened, listens;
+    uint64_t left; /* so many events are still to be shown */
     size_t name_width;
 };
 
 /* ---- showing --------------------------------------------------------------------------------- */
 
-static void on_event(void *ctx, const struct watch_event *e)
+static void show(struct watcher *w, const struct fl_event *e)
 {
-    struct watcher *w = ctx;
-    static struct watch_event event; /* large */
-    w->heard = true;
-    if (w->left == 0) {
-        return;
-    }
-    event = *e;
-    event.wall_ms = fli_clock_wall_ms();
+    uint64_t wall_ms = fli_clock_wall_ms();
     if (w->style.json) {
-        watch_event_print_json(&event, stdout);
+        watch_event_print_json(e, wall_ms, stdout);
     } else if (w->style.terminal) {
-        watch_event_print(&event, stdout, w->style.colours, &w->name_width);
+        watch_event_print(e, wall_ms, stdout, w->style.colours, &w->name_width);
     } else {
-        watch_event_print_plain(&event, stdout);
+        watch_event_print_plain(e, wall_ms, stdout);
     }
     fflush(stdout);
-    w->left -= watch_event_is_gap(&event) ? 0 : 1;
-    w->events.holds = w->left == 0;
+    w->left -= e->kind == FL_EVENT_MISSED ? 0 : 1;
 }
 
-static void show_gap(const struct watcher *w)
+static void show_gap(const struct watcher *w, const char *node)
 {
-    const char *node = subscription_node(&w->events);
     if (w->style.json) {
         struct fli_json j = cli_json_begin();
         fli_json_text(&j, "event", "gap");
@@ -71,92 +55,83 @@ static void show_gap(const struct watcher *w)
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
-/* No event has come for a while: does the node know a leader? */
-static void probe(struct watcher *w)
+/* 0, or the exit code: FL_EDENIED before anything was heard is this user's password or rights, and
+ * FL_EPROTO an address that is not of a node. */
+static int interrupted(struct watcher *w, const struct fl_event *e)
 {
-    struct fl_node_status status;
-    int rc = fl_node_ask(w->client, w->events.at, ASK_MS, &status, sizeof status);
-    if (rc == FL_EPROTO && !w->heard) {
-        w->is_foreign = true; /* a Redis accepts subscriptions too, and would never send an event */
-        subscription_fail(&w->events, rc, "it takes subscriptions, but is not a fencelockd");
-        return;
+    bool is_wrong = e->status == FL_EDENIED ? !w->listens : e->status == FL_EPROTO && !w->listened;
+    if (is_wrong || (!w->listened && fl_now_ms() >= w->give_up_ms)) {
+        return cli_fail(w->args, e->status, e->text, NULL, NULL);
     }
-    w->leaderless = rc == 0 && status.leader[0] == '\0' ? w->leaderless + 1 : 0;
-    if (w->leaderless >= LEADERLESS_MAX) {
-        subscription_fail(&w->events, FL_ENOLEADER, "it knows no leader");
+    if (w->listens) {
+        cli_complain("%s; looking for another node", e->text);
     }
+    w->listens = false;
+    return 0;
 }
 
-static void wait_for_news(const struct watcher *w)
+static int take(struct watcher *w, const struct fl_event *e)
 {
-    struct pollfd p = subscription_poll(&w->events);
-    uint64_t now_ms = fl_now_ms();
-    uint64_t next_ms = subscription_next_ms(&w->events);
-    uint64_t left_ms = next_ms > now_ms ? next_ms - now_ms : 0;
-    (void)poll(&p, 1, left_ms < QUIET_MS ? (int)left_ms : (int)QUIET_MS);
+    switch (e->kind) {
+    case FL_EVENT_INTERRUPTED:
+        return interrupted(w, e);
+    case FL_EVENT_LISTENS:
+        if (w->listened) {
+            show_gap(w, e->node);
+        }
+        w->listened = w->listens = true;
+        return 0;
+    default:
+        show(w, e);
+        return 0;
+    }
 }
 
 static int watch(struct watcher *w)
 {
-    const struct cli_args *a = w->args;
-    uint64_t give_up_ms = fl_now_ms() + cli_timeout_ms(a); /* once it has listened, never */
-    bool listened = false;
-    while (w->left > 0 && ferror(stdout) == 0) {
-        bool listens = w->events.step == SUBSCRIPTION_LISTENS;
-        enum subscription_news news = subscription_process(&w->events);
-        if (news == SUBSCRIPTION_QUIET) {
-            probe(w);
-        }
-        bool failed = w->events.step == SUBSCRIPTION_RESTS && news != SUBSCRIPTION_NOTHING;
-        /* FL_EDENIED: the user was deleted, or has another password */
-        if (failed && (w->is_foreign || (!listens && w->events.code == FL_EDENIED) ||
-                       (!listened && fl_now_ms() >= give_up_ms))) {
-            return cli_fail(a, w->events.code, w->events.error, NULL, NULL);
-        }
-        if (failed && listens) {
-            cli_complain("%s; looking for another node", w->events.error);
-            w->leaderless = 0;
-        }
-        if (news == SUBSCRIPTION_BEGUN) {
-            if (listened) {
-                show_gap(w);
-            }
-            listened = true;
-        }
-        if (w->left > 0 && ferror(stdout) == 0) {
-            wait_for_news(w);
+    int code = 0;
+    while (code == 0 && w->left > 0 && ferror(stdout) == 0) {
+        const struct fl_event *e;
+        int rc = fl_watch_next(w->events, CHECK_MS, &e);
+        if (rc == 0) {
+            code = take(w, e);
+        } else if (rc != FL_ETIMEOUT) {
+            code = cli_fail(w->args, rc, fl_strerror(rc), NULL, NULL);
         }
     }
-    return CLI_EXIT_DONE;
+    return code;
+}
+
+static int begin(struct watcher *w, fl_client *c)
+{
+    const struct cli_args *a = w->args;
+    struct fl_bytes patterns[CLI_ARGS_MAX];
+    struct fl_bytes names[CLI_ARGS_MAX];
+    struct fl_watch_options o = {.names = names, .patterns = patterns};
+    for (unsigned i = 0; i < a->n_args; i++) {
+        struct fl_bytes word = fl_str(a->arg[i]);
+        if (word.len < 1 || word.len > FL_NAME_MAX) {
+            cli_complain("a name or pattern has 1 to %u bytes, not %zu", FL_NAME_MAX, word.len);
+            return CLI_EXIT_USAGE;
+        }
+        if (strpbrk(a->arg[i], "*?[") != NULL) {
+            patterns[o.patterns_len++] = word;
+        } else {
+            names[o.names_len++] = word;
+        }
+    }
+    int rc = fl_watch_open(c, a->n_args > 0 ? NULL : "*", &o, &w->events);
+    return rc == 0 ? 0 : cli_fail(a, rc, fl_client_error(c), NULL, NULL);
 }
 
 int cli_run_watch(const struct cli_args *a, fl_client *c)
 {
-    static const char *const all[] = {"*"};
     struct watcher w = {.args = a,
                         .style = cli_style_of(a),
-                        .client = c,
+                        .give_up_ms = fl_now_ms() + cli_timeout_ms(a),
                         .left = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : UINT64_MAX};
-    struct cli_access with;
-    for (unsigned i = 0; i < a->n_args; i++) {
-        size_t len = strlen(a->arg[i]);
-        if (len < 1 || len > FL_NAME_MAX) {
-            cli_complain("a name or pattern has 1 to %u bytes, not %zu", FL_NAME_MAX, len);
-            return CLI_EXIT_USAGE;
-        }
-    }
-    w.events = (struct subscription){.on_event = on_event,
-                                     .ctx = &w,
-                                     .pause_ms = PAUSE_MIN_MS,
-                                     .pause_max_ms = PAUSE_MAX_MS,
-                                     .quiet_ms = QUIET_MS,
-                                     .patterns = true,
-                                     .resolves_again = true};
-    int code = cli_access_of(a, &with);
-    code = code != 0 ? code
-                     : subscription_begin(&w.events, a, &with, a->n_args > 0 ? a->arg : all,
-                                          a->n_args > 0 ? a->n_args : 1);
-    code = code != 0 ? code : watch(&w);
-    subscription_end(&w.events);
+    int code = begin(&w, c);
+    code = code == 0 ? watch(&w) : code;
+    fl_watch_close(w.events);
     return code;
 }

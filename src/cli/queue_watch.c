@@ -64,21 +64,24 @@ bool queue_watch_place(const struct queue_watch *w, uint64_t *ret_place, uint64_
 
 /* ---- the question ---------------------------------------------------------------------------- */
 
+static void again_later(struct queue_watch *w)
+{
+    w->next_ms = fl_now_ms() + w->pause_ms;
+    w->pause_ms = w->pause_ms * 2 < PAUSE_MAX_MS ? w->pause_ms * 2 : PAUSE_MAX_MS;
+}
+
 static void on_shown(void *arg, const struct fl_result *r)
 {
     struct queue_watch *w = arg;
     bool answered = r->status == 0 || r->status == FL_ENOTFOUND;
     w->showing = NULL;
-    w->events.holds = false;
     w->on_silence(w->ctx, r->status, answered ? NULL : r->error);
-    if (!answered && w->events.step == SUBSCRIPTION_LISTENS) {
-        subscription_fail(&w->events, r->status, "it does not say who waits");
-    }
     if (!answered) {
+        again_later(w);
         return;
     }
     const struct fl_lock_info *l = r->status == 0 ? r->locks->locks[0] : NULL;
-    w->known = true;
+    w->known = w->listens;
     w->n_list = 0;
     w->beyond = 0;
     for (size_t i = 0; l != NULL && i < l->queue_len; i++) {
@@ -87,30 +90,54 @@ static void on_shown(void *arg, const struct fl_result *r)
     w->beyond = l != NULL && l->waiters > w->n_list ? l->waiters - w->n_list : 0;
 }
 
-/* Until it is answered no event is read: the answer may be older than what comes now. Without
+/* Until it is answered no event is fetched: the answer may be older than what comes now. Without
  * memory for it, the place is not known. */
 static void ask_who_waits(struct queue_watch *w)
 {
     w->known = false;
+    w->next_ms = 0;
     if (w->showing == NULL &&
         fl_show_start(w->client, w->lock, SHOW_TIMEOUT_MS, on_shown, w, &w->showing) != 0) {
         w->showing = NULL;
+        again_later(w);
     }
-    w->events.holds = w->showing != NULL;
 }
 
 /* ---- the events ------------------------------------------------------------------------------ */
 
-static void on_event(void *ctx, const struct watch_event *e)
+/* Whoever cannot listen asks all the same: a wrong address must not look like a long queue. */
+static void interrupted(struct queue_watch *w)
 {
-    struct queue_watch *w = ctx;
-    if (watch_event_is_gap(e)) {
+    bool listened = w->listens;
+    w->listens = false;
+    w->known = false;
+    if (!listened && w->next_ms == 0) {
         ask_who_waits(w);
-    } else if (e->has_owner && strcmp(e->event, "queued") == 0) {
+    }
+}
+
+static void take(struct queue_watch *w, const struct fl_event *e)
+{
+    switch (e->kind) {
+    case FL_EVENT_INTERRUPTED:
+        interrupted(w);
+        return;
+    case FL_EVENT_LISTENS:
+        w->listens = true;
+        ask_who_waits(w);
+        return;
+    case FL_EVENT_MISSED:
+        ask_who_waits(w);
+        return;
+    case FL_EVENT_QUEUED:
         drop(w, e->owner);
         append(w, e->owner);
-    } else if (e->has_owner && e->has_wait) { /* it is granted, or has left */
-        drop(w, e->owner);
+        break;
+    default: /* it is granted, or has left */
+        if (e->wait != 0) {
+            drop(w, e->owner);
+        }
+        break;
     }
     /* All that were listed are gone, and who is behind them was never said. */
     if (w->n_list == 0 && w->beyond > 0) {
@@ -118,27 +145,39 @@ static void on_event(void *ctx, const struct watch_event *e)
     }
 }
 
-/* Whoever cannot listen asks all the same: a wrong address must not look like a long queue. */
-void queue_watch_process(struct queue_watch *w)
+static void open_watch(struct queue_watch *w)
 {
-    bool listened = w->events.step == SUBSCRIPTION_LISTENS;
-    enum subscription_news news = subscription_process(&w->events);
-    if (news == SUBSCRIPTION_BEGUN || (news == SUBSCRIPTION_FAILED && !listened)) {
-        ask_who_waits(w);
+    const struct fl_watch_options o = {.names = &w->lock, .names_len = 1, .quiet_ms = QUIET_MS};
+    w->next_ms = 0;
+    if (fl_watch_open(w->client, NULL, &o, &w->events) != 0) {
+        again_later(w);
     }
 }
 
-int queue_watch_begin(struct queue_watch *w, const struct cli_args *a,
-                      const struct cli_access *with)
+void queue_watch_process(struct queue_watch *w)
 {
-    const char *name = w->lock.data;
-    w->events = (struct subscription){.on_event = on_event,
-                                      .ctx = w,
-                                      .first_ms = FIRST_MS,
-                                      .pause_ms = PAUSE_MIN_MS,
-                                      .pause_max_ms = PAUSE_MAX_MS,
-                                      .quiet_ms = QUIET_MS};
-    return subscription_begin(&w->events, a, with, &name, 1);
+    const struct fl_event *e;
+    if (w->next_ms != 0 && fl_now_ms() >= w->next_ms) {
+        if (w->events == NULL) {
+            open_watch(w);
+        } else {
+            ask_who_waits(w);
+        }
+    }
+    while (w->events != NULL && w->showing == NULL && (e = fl_watch_poll(w->events)) != NULL) {
+        take(w, e);
+    }
+}
+
+uint64_t queue_watch_next_ms(const struct queue_watch *w)
+{
+    return w->next_ms != 0 ? w->next_ms : UINT64_MAX;
+}
+
+void queue_watch_begin(struct queue_watch *w)
+{
+    w->pause_ms = PAUSE_MIN_MS;
+    w->next_ms = fl_now_ms() + FIRST_MS;
 }
 
 void queue_watch_end(struct queue_watch *w)
@@ -146,7 +185,7 @@ void queue_watch_end(struct queue_watch *w)
     if (w->showing != NULL) {
         fl_call_cancel(w->showing);
     }
-    subscription_end(&w->events);
+    fl_watch_close(w->events);
     free(w->list);
     *w = (struct queue_watch){.known = false};
 }

@@ -4,137 +4,22 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/bytes.h"
-
-static bool is_text(struct fl_bytes b, const char *text)
+static enum cli_colour colour_of(const struct fl_event *e)
 {
-    return b.len == strlen(text) && memcmp(b.data, text, b.len) == 0;
-}
-
-static int hex_of(char c)
-{
-    static const char digits[] = "0123456789ABCDEF";
-    const char *at = c == '\0' ? NULL : strchr(digits, c);
-    return at == NULL ? -1 : (int)(at - digits);
-}
-
-/* Decodes the %XX in a value. False: it is malformed. */
-static bool decode(struct fl_bytes value, char *to, size_t *ret_len)
-{
-    const char *from = value.data;
-    size_t len = 0;
-    for (size_t i = 0; i < value.len; i++) {
-        if (from[i] != '%') {
-            to[len++] = from[i];
-            continue;
-        }
-        bool whole = i + 2 < value.len;
-        int high = whole ? hex_of(from[i + 1]) : -1;
-        int low = whole ? hex_of(from[i + 2]) : -1;
-        if (high < 0 || low < 0) {
-            return false;
-        }
-        to[len++] = (char)(unsigned char)(high * 16 + low);
-        i += 2;
+    switch (e->kind) {
+    case FL_EVENT_GRANTED:
+        return CLI_GREEN;
+    case FL_EVENT_QUEUED:
+        return CLI_YELLOW;
+    case FL_EVENT_EXPIRED:
+    case FL_EVENT_BROKEN:
+    case FL_EVENT_MISSED:
+        return CLI_RED;
+    case FL_EVENT_LEFT:
+        return CLI_DIM;
+    default:
+        return CLI_PLAIN;
     }
-    *ret_len = len;
-    return true;
-}
-
-static bool take_number(struct fl_bytes value, uint64_t *ret)
-{
-    return fli_parse_u64(value.data, value.len, UINT64_MAX, ret);
-}
-
-static bool take_word(struct fl_bytes value, char *to, size_t size)
-{
-    if (value.len == 0 || value.len >= size) {
-        return false;
-    }
-    memcpy(to, value.data, value.len);
-    to[value.len] = '\0';
-    return true;
-}
-
-/* Keys that this version does not know are skipped. */
-static bool take_pair(struct watch_event *e, struct fl_bytes key, struct fl_bytes value)
-{
-    if (is_text(key, "event")) {
-        return take_word(value, e->event, sizeof e->event);
-    }
-    if (is_text(key, "reason")) {
-        return take_word(value, e->reason, sizeof e->reason);
-    }
-    if (is_text(key, "clock")) {
-        return take_number(value, &e->clock_ms);
-    }
-    if (is_text(key, "token")) {
-        e->has_token = true;
-        return take_number(value, &e->token);
-    }
-    if (is_text(key, "wait")) {
-        e->has_wait = true;
-        return take_number(value, &e->wait);
-    }
-    if (is_text(key, "owner")) {
-        e->has_owner = true;
-        e->owner.data = e->bytes;
-        return decode(value, e->bytes, &e->owner.len);
-    }
-    return true;
-}
-
-bool watch_event_parse(struct fl_bytes channel, struct fl_bytes text, struct watch_event *ret)
-{
-    static const char prefix[] = "lock:";
-    const size_t prefix_len = sizeof prefix - 1;
-    const char *at = text.data;
-    const char *end = at + text.len;
-    if (text.len == 0 || text.len > WATCH_TEXT_MAX || memchr(at, '\0', text.len) != NULL) {
-        return false;
-    }
-    *ret = (struct watch_event){.text = text, .name = {"", 0}, .owner = {"", 0}};
-    if (channel.len >= prefix_len && memcmp(channel.data, prefix, prefix_len) == 0) {
-        ret->name.data = (const char *)channel.data + prefix_len;
-        ret->name.len = channel.len - prefix_len;
-    }
-    while (at < end) {
-        const char *blank = memchr(at, ' ', (size_t)(end - at));
-        const char *stop = blank != NULL ? blank : end;
-        const char *equals = memchr(at, '=', (size_t)(stop - at));
-        if (equals == NULL) {
-            return false;
-        }
-        struct fl_bytes key = {at, (size_t)(equals - at)};
-        struct fl_bytes value = {equals + 1, (size_t)(stop - equals - 1)};
-        if (!take_pair(ret, key, value)) {
-            return false;
-        }
-        at = stop < end ? stop + 1 : end;
-    }
-    return ret->event[0] != '\0';
-}
-
-bool watch_event_is_gap(const struct watch_event *e)
-{
-    return strcmp(e->event, "resync") == 0;
-}
-
-/* ---- showing --------------------------------------------------------------------------------- */
-
-static enum cli_colour colour_of(const char *event)
-{
-    static const struct {
-        const char *event;
-        enum cli_colour colour;
-    } colours[] = {{"granted", CLI_GREEN}, {"queued", CLI_YELLOW}, {"expired", CLI_RED},
-                   {"broken", CLI_RED},    {"resync", CLI_RED},    {"left", CLI_DIM}};
-    for (size_t i = 0; i < sizeof colours / sizeof colours[0]; i++) {
-        if (strcmp(colours[i].event, event) == 0) {
-            return colours[i].colour;
-        }
-    }
-    return CLI_PLAIN;
 }
 
 static struct fl_bytes bytes_of(const struct fli_buf *b)
@@ -153,31 +38,32 @@ static size_t width_of(struct fl_bytes b)
     return n;
 }
 
-void watch_event_print(const struct watch_event *e, FILE *f, bool colours, size_t *width)
+void watch_event_print(const struct fl_event *e, uint64_t wall_ms, FILE *f, bool colours,
+                       size_t *width)
 {
     struct fli_buf name;
-    fli_buf_init(&name, 4 * WATCH_TEXT_MAX);
+    fli_buf_init(&name, 4 * FL_NAME_MAX);
     cli_put_safe(&name, e->name.len > 0 ? e->name : fl_str("-"));
     size_t wide = width_of(bytes_of(&name));
     if (wide > *width) {
         *width = wide < WATCH_NAME_WIDTH_MAX ? wide : WATCH_NAME_WIDTH_MAX;
     }
-    enum cli_colour colour = colour_of(e->event);
+    enum cli_colour colour = colour_of(e);
     char when[FLI_UTC_SIZE];
-    fli_utc(when, e->wall_ms);
+    fli_utc(when, wall_ms);
     fprintf(f, "%s%s%s  %s", cli_colour_on(CLI_DIM, colours), when,
             cli_colour_off(CLI_DIM, colours), cli_colour_on(colour, colours));
-    size_t shown = strlen(e->event);
-    cli_print_safe(f, fl_str(e->event));
+    size_t shown = strlen(e->word);
+    cli_print_safe(f, fl_str(e->word));
     fprintf(f, "%s%*s  ", cli_colour_off(colour, colours), shown < 8 ? (int)(8 - shown) : 0, "");
     fwrite(name.data, 1, name.len, f);
-    if (e->has_token) {
+    if (e->token != FL_TOKEN_NONE) {
         fprintf(f, "%*s  token %s%" PRIu64 "%s", wide < *width ? (int)(*width - wide) : 0, "",
                 cli_colour_on(CLI_BOLD, colours), e->token, cli_colour_off(CLI_BOLD, colours));
-    } else if (e->has_owner) {
+    } else if (e->owner.len > 0) {
         fprintf(f, "%*s", wide < *width ? (int)(*width - wide) : 0, "");
     }
-    if (e->has_owner) {
+    if (e->owner.len > 0) {
         char who[CLI_WHO_SIZE];
         fputs("  owner ", f);
         cli_print_safe(f, cli_who(e->owner, who));
@@ -186,7 +72,7 @@ void watch_event_print(const struct watch_event *e, FILE *f, bool colours, size_
         fputs("  because: ", f);
         cli_print_safe(f, fl_str(e->reason));
     }
-    fputs(watch_event_is_gap(e) ? "  events were missed: see fencelock show\n" : "\n", f);
+    fputs(e->kind == FL_EVENT_MISSED ? "  events were missed: see fencelock show\n" : "\n", f);
     fli_buf_fini(&name);
 }
 
@@ -204,10 +90,10 @@ static void print_encoded(FILE *f, struct fl_bytes b)
 
 /* The words as they came, with the lock after the first, and the time at the end. Only a broken
  * node can send what is not visible ASCII; it is encoded in any case. */
-void watch_event_print_plain(const struct watch_event *e, FILE *f)
+void watch_event_print_plain(const struct fl_event *e, uint64_t wall_ms, FILE *f)
 {
-    const char *at = e->text.data;
-    const char *end = at + e->text.len;
+    const char *at = e->text;
+    const char *end = at + strlen(at);
     bool first = true;
     char when[FLI_UTC_SIZE];
     while (at < end) {
@@ -224,31 +110,31 @@ void watch_event_print_plain(const struct watch_event *e, FILE *f)
         fputs(stop < end ? " " : "", f);
         at = stop < end ? stop + 1 : end;
     }
-    fli_utc(when, e->wall_ms);
+    fli_utc(when, wall_ms);
     fprintf(f, " time=%s\n", when);
 }
 
-void watch_event_print_json(const struct watch_event *e, FILE *f)
+void watch_event_print_json(const struct fl_event *e, uint64_t wall_ms, FILE *f)
 {
     struct fli_json j = cli_json_begin();
-    fli_json_text(&j, "event", e->event);
+    fli_json_text(&j, "event", e->word);
     if (e->name.len > 0) {
         fli_json_bytes(&j, "lock", e->name);
     }
-    if (e->has_token) {
+    if (e->token != FL_TOKEN_NONE) {
         fli_json_u64(&j, "token", e->token);
     }
-    if (e->has_owner) {
+    if (e->owner.len > 0) {
         fli_json_bytes(&j, "owner", e->owner);
     }
-    if (e->has_wait) {
+    if (e->wait != 0) {
         fli_json_u64(&j, "wait", e->wait);
     }
     if (e->reason[0] != '\0') {
         fli_json_text(&j, "reason", e->reason);
     }
     char when[FLI_UTC_SIZE];
-    fli_utc(when, e->wall_ms);
+    fli_utc(when, wall_ms);
     fli_json_u64(&j, "clock_ms", e->clock_ms);
     fli_json_text(&j, "time", when);
     cli_json_print(&j, f);

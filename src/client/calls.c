@@ -450,6 +450,34 @@ static int start(fl_client *c, const struct fli_request *q, fl_done done, void *
     return rc;
 }
 
+int fl_renew_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms,
+                   uint64_t timeout_ms, fl_done done, void *arg, fl_call **ret_call)
+{
+    struct fli_request q = with_token(FLI_ASK_RENEW, name, token, timeout_ms);
+    q.ask.ttl_ms = ttl_ms;
+    if (c != NULL && token != FL_TOKEN_NONE && is_of_parent(c, token)) {
+        return fli_not_ours(c, FL_ENOTHELD);
+    }
+    return start(c, &q, done, arg, ret_call);
+}
+
+int fl_release_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
+                     fl_done done, void *arg, fl_call **ret_call)
+{
+    const struct fli_request q = with_token(FLI_ASK_RELEASE, name, token, timeout_ms);
+    if (c != NULL && token != FL_TOKEN_NONE && is_of_parent(c, token)) {
+        return fli_not_ours(c, FL_ENOTHELD);
+    }
+    return start(c, &q, done, arg, ret_call);
+}
+
+int fl_break_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done, void *arg,
+                   fl_call **ret_call)
+{
+    const struct fli_request q = about(FLI_ASK_BREAK, name, timeout_ms);
+    return start(c, &q, done, arg, ret_call);
+}
+
 int fl_check_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
                    fl_done done, void *arg, fl_call **ret_call)
 {
@@ -536,6 +564,6 @@ void fli_calls_forget(fl_client *c)
         struct fl_call *call = FLI_CONTAINER_OF(at, struct fl_call, in);
         call->op = NULL;
         call->session = NULL;
-        fli_list_init(&call->note.in);
+        fli_list_remove(&call->note.in);
     }
 }

@@ -29,17 +29,23 @@ static bool is_open(const struct fli_channel *ch)
     return ch->link.fd >= 0;
 }
 
-/* Whether a call is there. */
+/* Whether calls may be one behind the other there. */
+static bool is_shared(const struct fli_channel *ch)
+{
+    return ch->waiter == NULL && ch->listener == NULL && !ch->left;
+}
+
+/* Whether a call, or a listener, is there. */
 static bool has_calls(const struct fli_channel *ch)
 {
-    return !fli_list_empty(&ch->joining) || !fli_list_empty(&ch->unsent) ||
+    return ch->listener != NULL || !fli_list_empty(&ch->joining) || !fli_list_empty(&ch->unsent) ||
            !fli_list_empty(&ch->awaiting) || ch->waiter != NULL;
 }
 
 /* Whether it is asked, or is to be asked, whether the node lives. */
 static bool has_askers(struct fli_channel *ch)
 {
-    return ch->waiter == NULL && !ch->left && !fli_list_empty(&node_of(ch)->askers);
+    return is_shared(ch) && !fli_list_empty(&node_of(ch)->askers);
 }
 
 static void watch(struct fli_channel *ch, uint32_t events)
@@ -49,7 +55,7 @@ static void watch(struct fli_channel *ch, uint32_t events)
     if (before == events) {
         return;
     }
-    int how = before == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    int how = before == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
     int rc = epoll_ctl(ch->engine->epoll_fd, how, ch->link.fd, &event);
     if (rc != 0 && how == EPOLL_CTL_ADD && errno == EEXIST) {
         /* The link has gone back to its first descriptor. */
@@ -61,11 +67,18 @@ static void watch(struct fli_channel *ch, uint32_t events)
     }
 }
 
+/* As it is when it is connected. Without anything to wait for it is not in the set: that would tell
+ * of an end all the time. */
+void fli_channel_watch(struct fli_channel *ch)
+{
+    watch(ch, (ch->held ? 0 : EPOLLIN) | (ch->full ? EPOLLOUT : 0));
+}
+
 /* ---- ending ---------------------------------------------------------------------------------- */
 
 /* Nobody may use it any more. The memory stays until the end of the turn, since an event for it may
  * have been taken already. */
-static void shut(struct fli_channel *ch)
+void fli_channel_shut(struct fli_channel *ch)
 {
     if (is_open(ch) && ch->events != 0) {
         (void)epoll_ctl(ch->engine->epoll_fd, EPOLL_CTL_DEL, ch->link.fd, NULL);
@@ -97,14 +110,14 @@ void fli_channels_close_all(struct fli_engine *e)
     for (uint32_t i = 0; i <= e->n_nodes; i++) {
         FLI_LIST_FOREACH_SAFE(at, next, &e->nodes[i].channels)
         {
-            shut(FLI_CONTAINER_OF(at, struct fli_channel, in));
+            fli_channel_shut(FLI_CONTAINER_OF(at, struct fli_channel, in));
         }
     }
     fli_channels_free_closed(e);
 }
 
 /* A connection came to nothing, so the next one waits a little, and longer each time. */
-static void note_failure(struct fli_channel *ch)
+void fli_channel_note_failure(struct fli_channel *ch)
 {
     struct fli_engine_node *n = node_of(ch);
     unsigned times = n->failures < 6 ? n->failures : 6;
@@ -179,11 +192,11 @@ static void end(struct fli_channel *ch, enum fli_call_event of_sent, int code)
     fli_list_splice(&awaiting, &ch->awaiting);
     ch->waiter = NULL;
     if (!ch->useful) {
-        note_failure(ch);
+        fli_channel_note_failure(ch);
     }
     fli_engine_forget_leader(e, ch->node);
     n->place.turn++;
-    shut(ch);
+    fli_channel_shut(ch);
     struct fli_list *first = of_sent == FLI_EVENT_BROKEN ? fli_list_pop(&awaiting) : NULL;
     if (first != NULL) { /* the answer that makes no sense is the one to the first */
         tell_call(call_in(first), of_sent, code, text);
@@ -200,7 +213,9 @@ static void end(struct fli_channel *ch, enum fli_call_event of_sent, int code)
 
 void fli_channel_break(struct fli_channel *ch, int rc)
 {
-    if (rc == FL_EDENIED) { /* nothing that was sent has been looked at */
+    if (ch->listener != NULL) {
+        fli_channel_end_listening(ch, rc);
+    } else if (rc == FL_EDENIED) { /* nothing that was sent has been looked at */
         end(ch, FLI_EVENT_REFUSED, rc);
     } else {
         end(ch, rc == FL_EPROTO ? FLI_EVENT_BROKEN : FLI_EVENT_LOST, 0);
@@ -213,6 +228,10 @@ static void turned_away(struct fli_channel *ch, int code, const char *why)
     bool denied = code == FL_EDENIED;
     snprintf(ch->link.error, sizeof ch->link.error, "%.150s", why);
     ch->useful = false;
+    if (ch->listener != NULL) {
+        fli_channel_end_listening(ch, code);
+        return;
+    }
     end(ch, denied ? FLI_EVENT_REFUSED : FLI_EVENT_BUSY, denied ? code : 0);
 }
 
@@ -266,6 +285,9 @@ static void opened(struct fli_channel *ch)
     watch(ch, EPOLLIN);
     if (ch->engine->learns_leader) {
         fli_channel_put_leader(ch);
+    }
+    if (ch->listener != NULL) {
+        ch->listener->opened(ch->listener, ch);
     }
     if (has_askers(ch)) {
         put_probes(ch);
@@ -325,8 +347,8 @@ static struct fli_channel *channel_make(struct fli_engine *e, uint32_t node, uin
     return ch;
 }
 
-static struct fli_channel *channel_open(struct fli_engine *e, uint32_t node, uint64_t until_ms,
-                                        int *ret_code)
+struct fli_channel *fli_channel_open(struct fli_engine *e, uint32_t node, uint64_t until_ms,
+                                     struct fli_listener *l, int *ret_code)
 {
     struct fli_engine_node *n = &e->nodes[node];
     *ret_code = 0;
@@ -341,15 +363,17 @@ static struct fli_channel *channel_open(struct fli_engine *e, uint32_t node, uin
         snprintf(n->error, sizeof n->error, "out of memory");
         return NULL;
     }
+    ch->listener = l;
+    ch->link.bytes_max = l != NULL ? FLI_CHANNEL_EVENT_MAX : ch->link.bytes_max;
     int rc = go_on(ch, begin_address(ch));
     if (rc == 0) {
         opened(ch);
     } else if (rc != FL_EBUSY) {
         *ret_code = rc == FL_EDENIED ? rc : 0;
-        note_failure(ch);
+        fli_channel_note_failure(ch);
         fli_engine_forget_leader(e, node);
         n->place.turn++;
-        shut(ch);
+        fli_channel_shut(ch);
         return NULL;
     }
     return ch;
@@ -360,13 +384,13 @@ static struct fli_channel *channel_open(struct fli_engine *e, uint32_t node, uin
 static bool is_usable(struct fli_channel *ch, bool waiting)
 {
     bool owes = ch->asked != ch->answered;
-    if (ch->left || ch->waiter != NULL || (waiting && (!ch->link.ready || owes || has_calls(ch)))) {
+    if (!is_shared(ch) || (waiting && (!ch->link.ready || owes || has_calls(ch)))) {
         return false;
     }
     if (!ch->link.ready || owes || ch->out.len > 0 || fli_link_is_fresh(&ch->link)) {
         return true;
     }
-    shut(ch);
+    fli_channel_shut(ch);
     return false;
 }
 
@@ -381,7 +405,7 @@ struct fli_channel *fli_channel_get(struct fli_engine *e, uint32_t node, uint64_
             return ch;
         }
     }
-    return channel_open(e, node, until_ms, ret_code);
+    return fli_channel_open(e, node, until_ms, NULL, ret_code);
 }
 
 /* ---- leaving --------------------------------------------------------------------------------- */
@@ -413,9 +437,9 @@ void fli_channel_leave(struct fli_call *c, bool silent)
     ch->left = ch->left || waits || unheard;
     if (is_idle(ch) && (ch->left || !ch->link.ready)) {
         if (!ch->link.ready && silent) {
-            note_failure(ch);
+            fli_channel_note_failure(ch);
         }
-        shut(ch);
+        fli_channel_shut(ch);
     }
 }
 
@@ -425,7 +449,7 @@ void fli_channels_drop(struct fli_engine *e, uint32_t node)
     {
         struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
         if (ch->link.ready && is_idle(ch)) {
-            shut(ch);
+            fli_channel_shut(ch);
         }
     }
 }
@@ -441,9 +465,9 @@ void fli_channels_tidy(struct fli_engine *e, uint32_t node)
     FLI_LIST_FOREACH_SAFE(at, next, &e->nodes[node].channels)
     {
         struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
-        bool usable = !ch->left && ch->waiter == NULL;
+        bool usable = is_shared(ch);
         if (is_idle(ch) && ch->link.ready && (has || !usable)) {
-            shut(ch);
+            fli_channel_shut(ch);
         }
         has = has || usable;
     }
@@ -454,7 +478,7 @@ bool fli_channel_is_ready(const struct fli_engine *e, uint32_t node)
     FLI_LIST_FOREACH(at, &e->nodes[node].channels)
     {
         const struct fli_channel *ch = FLI_CONTAINER_OF(at, struct fli_channel, in);
-        if (ch->link.ready && !ch->left && ch->waiter == NULL) {
+        if (ch->link.ready && is_shared(ch)) {
             return true;
         }
     }
@@ -473,6 +497,15 @@ bool fli_channel_is_in_use(const struct fli_engine *e, uint32_t node)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
+static void note_put(struct fli_channel *ch, size_t before, unsigned requests)
+{
+    ch->queued += ch->out.len - before;
+    ch->asked += requests;
+    if (!fli_list_linked(&ch->dirty)) {
+        fli_list_push(&ch->engine->dirty, &ch->dirty);
+    }
+}
+
 int fli_channel_put(struct fli_channel *ch, const struct fli_ask *ask, uint64_t wait_ms)
 {
     size_t before = ch->out.len;
@@ -481,12 +514,18 @@ int fli_channel_put(struct fli_channel *ch, const struct fli_ask *ask, uint64_t 
         ch->out.len = before; /* a part of it may have fit */
         return rc;
     }
-    ch->queued += ch->out.len - before;
-    ch->asked++;
-    if (!fli_list_linked(&ch->dirty)) {
-        fli_list_push(&ch->engine->dirty, &ch->dirty);
-    }
+    note_put(ch, before, 1);
     return 0;
+}
+
+int fli_channel_put_bytes(struct fli_channel *ch, const struct fli_buf *requests, unsigned n)
+{
+    size_t before = ch->out.len;
+    int rc = fli_buf_append(&ch->out, requests->data, requests->len);
+    if (rc == 0) {
+        note_put(ch, before, n);
+    }
+    return rc;
 }
 
 void fli_channel_put_leader(struct fli_channel *ch)
@@ -509,7 +548,7 @@ static void note_sent(struct fli_channel *ch)
     }
 }
 
-static void read_answers(struct fli_channel *ch);
+static void read_more(struct fli_channel *ch);
 
 static void flush(struct fli_channel *ch)
 {
@@ -524,13 +563,13 @@ static void flush(struct fli_channel *ch)
     }
     note_sent(ch);
     if (rc != 0 && rc != FL_EBUSY) {
-        read_answers(ch); /* what came before it broke may say why */
+        read_more(ch); /* what came before it broke may say why */
         if (is_open(ch)) {
             fli_channel_break(ch, rc);
         }
         return;
     }
-    watch(ch, ch->full ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    fli_channel_watch(ch);
 }
 
 void fli_channels_flush(struct fli_engine *e)
@@ -596,7 +635,7 @@ void fli_channel_ask_over(struct fli_engine *e, uint32_t node)
         bool asked = ch->leader != 0 || ch->check != 0;
         ch->left = ch->left || (asked && ch->heard_ms <= ch->asked_ms);
         if (is_idle(ch) && (ch->left || !ch->link.ready)) {
-            shut(ch);
+            fli_channel_shut(ch);
         }
     }
 }
@@ -609,6 +648,11 @@ static void leader_answered(struct fli_channel *ch, redisReply *reply)
     ch->leader = 0;
     if (away != 0) {
         turned_away(ch, away, reply->str);
+        freeReplyObject(reply);
+        return;
+    }
+    if (ch->listener != NULL) {
+        ch->listener->answered(ch->listener, reply);
         freeReplyObject(reply);
         return;
     }
@@ -632,7 +676,7 @@ static void check_answered(struct fli_channel *ch, redisReply *reply)
     tell_askers(node_of(ch), FLI_EVENT_NONE, good ? FLI_EVENT_SERVES : FLI_EVENT_SERVES_NOT, "");
 }
 
-static void answered(struct fli_channel *ch, redisReply *reply)
+void fli_channel_answered(struct fli_channel *ch, redisReply *reply)
 {
     uint64_t number = ++ch->answered;
     ch->heard_ms = fli_clock_ms();
@@ -643,6 +687,11 @@ static void answered(struct fli_channel *ch, redisReply *reply)
     if (!ch->useful) {
         ch->useful = true;
         node_of(ch)->failures = 0;
+    }
+    if (ch->listener != NULL) {
+        ch->listener->answered(ch->listener, reply);
+        freeReplyObject(reply);
+        return;
     }
     if (number == ch->check) {
         check_answered(ch, reply);
@@ -670,10 +719,10 @@ static bool take_answers(struct fli_channel *ch)
     while ((n = fli_link_next(&ch->link, &reply)) == 1) {
         if (ch->asked == ch->answered) { /* nobody has asked for it */
             freeReplyObject(reply);
-            shut(ch);
+            fli_channel_shut(ch);
             return false;
         }
-        answered(ch, reply);
+        fli_channel_answered(ch, reply);
         if (!is_open(ch)) {
             return false;
         }
@@ -701,6 +750,15 @@ static void read_answers(struct fli_channel *ch)
     }
 }
 
+static void read_more(struct fli_channel *ch)
+{
+    if (ch->listener != NULL) {
+        fli_channel_read_events(ch);
+    } else {
+        read_answers(ch);
+    }
+}
+
 void fli_channels_take_events(struct fli_engine *e)
 {
     struct epoll_event events[EVENTS];
@@ -716,8 +774,8 @@ void fli_channels_take_events(struct fli_engine *e)
                 connecting(ch);
                 continue;
             }
-            if ((events[i].events & ~(uint32_t)EPOLLOUT) != 0) {
-                read_answers(ch);
+            if ((events[i].events & ~(uint32_t)EPOLLOUT) != 0 && !ch->held) {
+                read_more(ch);
             }
             if (is_open(ch) && (events[i].events & EPOLLOUT) != 0) {
                 flush(ch);

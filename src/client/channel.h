@@ -11,6 +11,9 @@
  * one that it gives up, no other call begins there; those that are there stay for as long as they
  * are patient, and then it is closed.
  *
+ * A listener (watch.c) has a channel for itself: after the answers that it is owed, it takes what
+ * comes one by one, and nothing is read meanwhile. So what it is too slow for waits at the node.
+ *
  * Probes, of whether a node lives (LEADER) or serves (CHECK), go over its channel, too, once for
  * all calls that ask.
  *
@@ -25,6 +28,19 @@
  * with the reason in the node's error, and *ret_code as for FLI_EVENT_REFUSED, or 0. */
 struct fli_channel *fli_channel_get(struct fli_engine *e, uint32_t node, uint64_t until_ms,
                                     bool waiting, int *ret_code) FLI_MUST_USE;
+
+/* A channel that a listener has for itself: it hears of all that happens there, and of the end of
+ * it, but for when the channel is closed by fli_channel_unlisten() or with the engine. LEADER is
+ * put in front of its request, and its answer is the first. Returns as fli_channel_get(); opened()
+ * may have been called already. */
+struct fli_channel *fli_channel_listen(struct fli_engine *e, uint32_t node, uint64_t until_ms,
+                                       struct fli_listener *l, int *ret_code) FLI_MUST_USE;
+void fli_channel_unlisten(struct fli_channel *ch);
+/* Puts so many requests. 0; FL_ELIMIT, FL_ENOMEM. */
+int fli_channel_put_bytes(struct fli_channel *ch, const struct fli_buf *requests,
+                          unsigned n) FLI_MUST_USE;
+/* The next of what has come unasked. False: there is nothing more now, or it has ended. */
+bool fli_channel_hear(struct fli_channel *ch, redisReply **ret);
 
 /* Adds a request, and counts it. 0; FL_ELIMIT, FL_ENOMEM. */
 int fli_channel_put(struct fli_channel *ch, const struct fli_ask *ask,
@@ -55,5 +71,19 @@ void fli_channels_take_events(struct fli_engine *e);
 void fli_channels_flush(struct fli_engine *e);
 void fli_channels_free_closed(struct fli_engine *e);
 void fli_channels_close_all(struct fli_engine *e);
+
+/* ---- between channel.c and channel_listen.c -------------------------------------------------- */
+
+#define FLI_CHANNEL_EVENT_MAX ((size_t)64 << 10) /* of one event on the wire; ours have 4 KiB */
+
+struct fli_channel *fli_channel_open(struct fli_engine *e, uint32_t node, uint64_t until_ms,
+                                     struct fli_listener *l, int *ret_code) FLI_MUST_USE;
+/* Nobody may use it any more. The memory stays until the end of the turn. */
+void fli_channel_shut(struct fli_channel *ch);
+void fli_channel_note_failure(struct fli_channel *ch);
+void fli_channel_watch(struct fli_channel *ch); /* once it is connected */
+void fli_channel_answered(struct fli_channel *ch, redisReply *reply);
+void fli_channel_read_events(struct fli_channel *ch);
+void fli_channel_end_listening(struct fli_channel *ch, int code);
 
 #endif

@@ -401,7 +401,7 @@ static void call_ended(struct fli_call *c)
     fli_due_set(&e->dues, &c->due, FLI_DUE_NEVER);
     fli_pace_learn(&e->pace, &c->call_state);
     fli_attempts_learn(&e->attempts, &c->call_state, c->ask.attempt, fli_clock_ms());
-    if (c->reply != NULL) {
+    if (c->reply != NULL && !c->call_state.config.once) { /* which says nothing of the others */
         fli_channels_tidy(e, c->node);
     }
     fli_list_remove(&c->in);

@@ -75,6 +75,18 @@ struct fli_ended {
 };
 typedef void (*fli_ended_cb)(void *arg, struct fli_ended *ended);
 
+struct fli_channel;
+
+/* Who hears all that comes on a channel, instead of calls (watch.c). */
+struct fli_listener {
+    void (*opened)(struct fli_listener *l, struct fli_channel *ch); /* to put its request */
+    void (*answered)(struct fli_listener *l, const redisReply *reply);
+    /* All was answered, and more has come: it is read no further until fli_channel_hear() has found
+     * nothing. */
+    void (*called)(struct fli_listener *l);
+    void (*ended)(struct fli_listener *l, int code, const char *why); /* the channel is gone */
+};
+
 struct fli_channel {
     struct fli_list in;    /* of its node's channels, or of the closed ones */
     struct fli_list dirty; /* among those with something to send */
@@ -83,14 +95,16 @@ struct fli_channel {
     struct fli_link link;
     uint32_t events; /* in the epoll set; 0: it is not in it */
     int watched_fd;
-    struct fli_due due;        /* while it connects: the next socket or address */
-    unsigned tried;            /* of the addresses of the node */
-    uint64_t address_until_ms; /* when the next address is tried; UINT64_MAX: not */
-    uint64_t until_ms;         /* for all addresses */
-    struct fli_call *waiter;   /* whose request waits for a lock: it is alone here */
-    bool left;                 /* no other call begins here */
-    bool useful;               /* an answer has come */
-    bool full;                 /* the kernel takes no more at the moment */
+    struct fli_due due;            /* while it connects: the next socket or address */
+    unsigned tried;                /* of the addresses of the node */
+    uint64_t address_until_ms;     /* when the next address is tried; UINT64_MAX: not */
+    uint64_t until_ms;             /* for all addresses */
+    struct fli_call *waiter;       /* whose request waits for a lock: it is alone here */
+    struct fli_listener *listener; /* likewise; NULL: none */
+    bool held;                     /* it has not heard yet what was read */
+    bool left;                     /* no other call begins here */
+    bool useful;                   /* an answer has come */
+    bool full;                     /* the kernel takes no more at the moment */
     uint64_t heard_ms;
     uint64_t asked_ms; /* when the node was asked last whether it lives */
     struct fli_buf out;

@@ -55,6 +55,7 @@ static void init_lists(fl_client *c)
 {
     fli_list_init(&c->locks);
     fli_list_init(&c->calls);
+    fli_list_init(&c->watches);
     fli_list_init(&c->notes);
 }
 
@@ -143,9 +144,10 @@ static void forget(fl_client *c)
     c->calling = 0;
     c->jeopardies = c->lost = 0;
     c->session = NULL;
-    fli_list_init(&c->notes);
     fli_calls_forget(c);
     fli_locks_end(c);
+    fli_watches_end(c);
+    fli_list_init(&c->notes); /* lines of the parent's log are left */
 }
 
 static int own(fl_client *c)
@@ -219,6 +221,7 @@ void fl_close(fl_client *c)
     }
     fli_calls_end(c);
     fli_locks_end(c);
+    fli_watches_end(c);
     drop_lines(c);
     fli_engine_fini(&c->engine);
     c->closed = true;

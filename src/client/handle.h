@@ -34,8 +34,8 @@ struct fli_callback {
 struct fl_client {
     pthread_mutex_t mutex;
     pthread_cond_t turned; /* a turn of the engine, or a callback, has ended */
-    unsigned refs;         /* its user's, and one for each lock: the mutex outlives fl_close() */
-    bool own_loop;         /* of its user's: no thread is started */
+    unsigned refs; /* its user's, and one for each lock and watch: the mutex outlives fl_close() */
+    bool own_loop; /* of its user's: no thread is started */
     bool closing, closed;
     bool driving;
     bool has_thread;
@@ -46,6 +46,7 @@ struct fl_client {
     struct fli_engine engine;
     struct fli_list locks;
     struct fli_list calls;
+    struct fli_list watches;
     struct fli_list notes;
     struct fl_lock *session; /* that locks share; NULL: there is none */
     /* Leases of which no node knows yet; the next renewal reports them. */
@@ -206,6 +207,11 @@ void fli_calls_leave(fl_client *c, const struct fl_lock *session);
 void fli_calls_end(fl_client *c); /* without callbacks */
 /* In a child: what the parent had begun never ends here. */
 void fli_calls_forget(fl_client *c);
+
+/* ---- watch.c --------------------------------------------------------------------------------- */
+
+/* In a child, or when the handle is closed: they tell nothing any more. */
+void fli_watches_end(fl_client *c);
 
 /* ---- take.c ---------------------------------------------------------------------------------- */
 

@@ -251,6 +251,42 @@ class Life(HoldCase):
         self.assertEqual(self.lasting(d)[:4], ['change', name, 'lost', str(TAKEN)])
         self.assertEqual(d('look', name)[2:], ['lost', str(TAKEN), '0', 'ENOTHELD', '0'])
 
+    def test_events(self):
+        """In each shell: by a callback, which may end the watch; and over the end of the node, which is told."""
+        for d, shell in self.each_shell():
+            d.say('watch', 'w', shell + '*')
+            self.heard(d, 'listens')
+            token = self.call('ACQUIRE', shell, 'TTL', 600000, 'OWNER', OTHER)
+            self.assertEqual(self.heard(d, 'granted'), [shell, str(token), 'OK', OTHER])
+            for _ in range(200): # more than are told in one turn
+                self.call('BREAK', shell)
+                token = self.call('ACQUIRE', shell, 'TTL', 600000, 'OWNER', OTHER)
+            self.heard(d, 'granted', token)
+            node = self.cluster.nodes[0]
+            node.kill()
+            self.heard(d, 'interrupted')
+            node.start()
+            self.heard(d, 'listens')
+            self.call('BREAK', shell)
+            self.heard(d, 'broken', token) # a node that has just begun applies, and tells of, what is older once more
+            self.assertEqual(d('hush', 'w'), ['hushed', 'w'])
+            self.call('ACQUIRE', shell, 'OWNER', OTHER)
+            d.say('watch', 'v', 'hush')
+            self.heard(d, 'listens', name='v')
+            self.call('ACQUIRE', 'hush', 'OWNER', OTHER)
+            self.heard(d, 'granted', name='v')
+            self.assertEqual(d.next(), ['hushed', 'v'])
+            self.call('BREAK', 'hush')
+            d.say('watch', 'w', shell + '*') # is open when the client is closed
+
+    def heard(self, d, word, token=None, name='w'):
+        """What the next such event says; a node that a busy machine holds up is left, and listened to again."""
+        while True:
+            line = d.next()
+            self.assertEqual(line[:2], ['event', name])
+            if line[2] == word and token in (None, int(line[4])):
+                return line[3:]
+
     def test_max_hold_and_reserve(self):
         for d, name in self.each_shell():
             d.bears_losses = True # it may be over before the lock is told

@@ -154,8 +154,14 @@ static void client(const char *nodes, bool connected)
     }
     CHECK(fl_lock_take(c, "held", &long_one, &lock) == 0 && fl_lock_token(lock, &token) == 0);
     CHECK(fl_session_open(c, &session_options, &session) == 0);
+    fl_watch *watch;
+    const struct fl_event *event;
+    CHECK(fl_watch_open(c, "held", NULL, &watch) == 0);
+    CHECK(fl_watch_next(watch, 0, &event) == 0 && event->kind == FL_EVENT_LISTENS);
     pid_t child = fork_child();
     if (child == 0) {
+        CHECK(fl_watch_next(watch, 0, &event) == FL_EINVAL && fl_watch_poll(watch) == NULL);
+        fl_watch_close(watch);
         client_in_child(c, lock, token, session);
         fl_close(c);
         _exit(0);
@@ -168,9 +174,13 @@ static void client(const char *nodes, bool connected)
     child = fork_child();
     if (child == 0) {
         fl_close(c); /* without a single call */
+        fl_watch_close(watch);
         _exit(0);
     }
     join(child);
+    CHECK(fl_break(c, fl_str("of the child"), 0, NULL) == FL_ENOTHELD);
+    CHECK(fl_watch_next(watch, 500, &event) == FL_ETIMEOUT); /* it is not interrupted */
+    fl_watch_close(watch);
     CHECK(fl_lock_remaining_ms(lock) > 0);
     CHECK(fl_renew(c, fl_str("held"), token, LONG_MS, 0, NULL) == 0);
     CHECK(fl_lock_release(lock) == 0);

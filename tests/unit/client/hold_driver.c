@@ -4,6 +4,7 @@
  *   hold_driver thread|poll|uv NODES [STORE]
  *   take NAME TTL WAIT RESERVE MAXHOLD | look NAME | release NAME | free NAME | stop
  *   open OWNER TTL | under OWNER NAME WAIT
+ *   watch NAME PATTERN | hush NAME
  *   thread only: hammer NAME | claimed NAME TTL [ALSO] | write NAME KEY VALUE
  *
  *   taken NAME RESULT TOKEN
@@ -11,6 +12,7 @@
  *   look NAME STATE REASON REMAINING RESULT TOKEN, or none
  *   released NAME RESULT
  *   wrote NAME RESULT
+ *   event NAME WORD LOCK TOKEN STATUS OWNER   a lock of the name "hush" ends its watch
  *
  * hammer asks for the token on a thread of its own until the lock is lost, then prints
  * "hammered NAME NOW". */
@@ -31,6 +33,7 @@
 struct slot {
     char name[64];
     fl_lock *lock;
+    fl_watch *watch;
     pthread_t hammer;
     bool hammered;
 };
@@ -213,6 +216,40 @@ static void *hammer(void *arg)
     return NULL;
 }
 
+static void hush(struct slot *s)
+{
+    fl_watch_close(s->watch);
+    s->watch = NULL;
+    printf("hushed %s\n", s->name);
+    fflush(stdout);
+}
+
+static void on_event(void *arg, fl_watch *watch, const struct fl_event *e)
+{
+    struct slot *s = arg;
+    int len = (int)e->name.len;
+    printf("event %s %s %.*s %" PRIu64 " %s %.*s\n", s->name, e->word, len == 0 ? 1 : len,
+           len == 0 ? "-" : (const char *)e->name.data, e->token, word_of(e->status),
+           (int)e->owner.len, (const char *)e->owner.data);
+    fflush(stdout);
+    if (len == 4 && memcmp(e->name.data, "hush", 4) == 0) {
+        s->watch = watch;
+        hush(s);
+    }
+}
+
+static void watch(struct slot *s, char **w)
+{
+    const struct fl_watch_options options = {.on_event = on_event, .arg = s};
+    const struct fl_event *e;
+    fl_watch *unused;
+    if (fl_watch_open(client, w[2], &options, &s->watch) != 0 ||
+        fl_watch_next(s->watch, 0, &e) != FL_EINVAL || fl_watch_poll(s->watch) != NULL ||
+        fl_watch_open(client, NULL, NULL, &unused) != FL_EINVAL || unused != NULL) {
+        abort();
+    }
+}
+
 static void obey(char **w)
 {
     struct slot *s = w[1] != NULL ? slot_of(w[1]) : NULL;
@@ -230,6 +267,10 @@ static void obey(char **w)
         write_key(s, w);
     } else if (strcmp(w[0], "look") == 0) {
         look(s);
+    } else if (strcmp(w[0], "watch") == 0) {
+        watch(s, w);
+    } else if (strcmp(w[0], "hush") == 0) {
+        hush(s);
     } else if (strcmp(w[0], "hammer") == 0) {
         s->hammered = pthread_create(&s->hammer, NULL, hammer, s) == 0;
     } else if (strcmp(w[0], "free") == 0) {
@@ -350,6 +391,7 @@ int main(int argc, char **argv)
             abort();
         }
         fl_lock_free(slots[i].lock);
+        fl_watch_close(slots[i].watch);
     }
     fl_store_destroy(store);
     return 0;

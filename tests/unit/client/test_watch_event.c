@@ -1,9 +1,11 @@
 /* test_watch_event.c: messages of events are parsed, and printed for people, for pipes and as
  * JSON. */
 #include "cli/watch_event.h"
+#include "client/event.h"
 #include "rng.h"
 
-static struct watch_event event;
+static struct fl_event event;
+static struct fli_event_room room;
 
 #define CAME_MS UINT64_C(1795837757005)
 #define TIME " time=2026-11-28T03:49:17.005Z"
@@ -11,7 +13,7 @@ static struct watch_event event;
 
 static bool parse(const char *channel, const char *text)
 {
-    return watch_event_parse(fl_str(channel), fl_str(text), &event);
+    return fli_event_parse(fl_str(channel), fl_str(text), &room, &event);
 }
 
 static void expect_text(struct fl_bytes b, const char *text)
@@ -30,13 +32,12 @@ static void expect_shown(enum format way, const char *expected)
     size_t width = 4;
     FILE *f = open_memstream(&text, &len);
     assert_non_null(f);
-    event.wall_ms = CAME_MS;
     if (way == PEOPLE) {
-        watch_event_print(&event, f, false, &width);
+        watch_event_print(&event, CAME_MS, f, false, &width);
     } else if (way == PLAIN) {
-        watch_event_print_plain(&event, f);
+        watch_event_print_plain(&event, CAME_MS, f);
     } else {
-        watch_event_print_json(&event, f);
+        watch_event_print_json(&event, CAME_MS, f);
     }
     fclose(f);
     assert_string_equal(text, expected);
@@ -46,13 +47,13 @@ static void expect_shown(enum format way, const char *expected)
 TEST(test_a_grant)
 {
     assert_true(parse("lock:a/b", "event=granted token=17 owner=me%20%C3%A9 clock=88123 wait=5"));
-    assert_string_equal(event.event, "granted");
+    assert_string_equal(event.word, "granted");
+    assert_int_equal(event.kind, FL_EVENT_GRANTED);
     expect_text(event.name, "a/b");
     expect_text(event.owner, "me \xc3\xa9");
     assert_int_equal(event.token, 17);
     assert_int_equal(event.clock_ms, 88123);
     assert_int_equal(event.wait, 5);
-    assert_false(watch_event_is_gap(&event));
     expect_shown(PEOPLE, "2026-11-28T03:49:17.005Z  granted   a/b   token 17  owner me \xc3\xa9\n");
     expect_shown(PLAIN,
                  "event=granted lock=a/b token=17 owner=me%20%C3%A9 clock=88123 wait=5" TIME "\n");
@@ -75,13 +76,14 @@ TEST(test_left_resync_and_unknown)
     expect_shown(JSON, "{\"event\":\"left\",\"lock\":\"x\",\"owner\":\"o\",\"wait\":7,"
                        "\"reason\":\"deadline\",\"clock_ms\":1000," JSON_TIME "}\n");
     assert_true(parse("fencelock:resync", "event=resync clock=5"));
-    assert_true(watch_event_is_gap(&event));
+    assert_int_equal(event.kind, FL_EVENT_MISSED);
     assert_int_equal(event.name.len, 0);
     expect_shown(PEOPLE,
                  "2026-11-28T03:49:17.005Z  resync    -  events were missed: see fencelock show\n");
     expect_shown(PLAIN, "event=resync clock=5" TIME "\n");
     /* Words of a later version. */
     assert_true(parse("lock:x", "event=moved to=y clock=5"));
+    assert_int_equal(event.kind, FL_EVENT_OTHER);
     expect_shown(PLAIN, "event=moved lock=x to=y clock=5" TIME "\n");
 }
 
@@ -118,22 +120,32 @@ TEST(test_nothing_drives_a_terminal)
                  "event=granted? lock=%1B[2J%20x%0A token=1 owner=%1B[2J%0A clock=1" TIME "\n");
 }
 
+TEST(test_the_longest_name)
+{
+    char channel[sizeof "lock:" + FL_NAME_MAX + 1] = "lock:";
+    memset(channel + 5, 'n', FL_NAME_MAX);
+    assert_true(parse(channel, "event=released"));
+    assert_int_equal(event.name.len, FL_NAME_MAX);
+    channel[5 + FL_NAME_MAX] = 'n';
+    assert_false(parse(channel, "event=released"));
+}
+
 TEST(test_nothing_is_cut_at_a_zero_byte)
 {
     static const char text[] = "event=granted\0by-nobody token=1 clock=1";
     assert_false(
-        watch_event_parse(fl_str("lock:x"), (struct fl_bytes){text, sizeof text - 1}, &event));
+        fli_event_parse(fl_str("lock:x"), (struct fl_bytes){text, sizeof text - 1}, &room, &event));
 }
 
 TEST(test_the_largest)
 {
-    static char text[WATCH_TEXT_MAX + 2];
+    static char text[FLI_EVENT_TEXT_MAX + 2];
     memset(text, 'o', sizeof text - 1);
     memcpy(text, "event=a owner=", 14);
     assert_false(parse("lock:x", text));
-    text[WATCH_TEXT_MAX] = '\0';
+    text[FLI_EVENT_TEXT_MAX] = '\0';
     assert_true(parse("lock:x", text));
-    assert_int_equal(event.owner.len, WATCH_TEXT_MAX - 14);
+    assert_int_equal(event.owner.len, FLI_EVENT_TEXT_MAX - 14);
 }
 
 TEST(test_random_bytes)
@@ -147,6 +159,6 @@ TEST(test_random_bytes)
             text[i] = bytes[rng_below(&r, sizeof bytes - 1)];
         }
         memcpy(text, "event=a ", len < 8 ? len : 8);
-        (void)watch_event_parse(fl_str("lock:x"), (struct fl_bytes){text, len}, &event);
+        (void)!fli_event_parse(fl_str("lock:x"), (struct fl_bytes){text, len}, &room, &event);
     }
 }

@@ -1,0 +1,65 @@
+/* channel_listen.c: a channel that a listener has for itself; see channel.h. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "client/channel.h"
+
+struct fli_channel *fli_channel_listen(struct fli_engine *e, uint32_t node, uint64_t until_ms,
+                                       struct fli_listener *l, int *ret_code)
+{
+    return fli_channel_open(e, node, until_ms, l, ret_code);
+}
+
+void fli_channel_unlisten(struct fli_channel *ch)
+{
+    ch->listener = NULL;
+    ch->engine->nodes[ch->node].place.turn++; /* if it was of no use, another address may be */
+    fli_channel_shut(ch);
+}
+
+void fli_channel_end_listening(struct fli_channel *ch, int code)
+{
+    struct fli_listener *l = ch->listener;
+    char text[FLI_LINK_ERROR_SIZE];
+    snprintf(text, sizeof text, "%s", ch->link.error);
+    if (!ch->useful) {
+        fli_channel_note_failure(ch);
+    }
+    fli_channel_unlisten(ch);
+    l->ended(l, code, text);
+}
+
+/* Takes the answers, and leaves what is behind them to the listener. */
+void fli_channel_read_events(struct fli_channel *ch)
+{
+    redisReply *reply;
+    int rc = fli_link_read(&ch->link);
+    rc = rc > 0 ? 0 : rc;
+    while (rc == 0 && ch->asked != ch->answered && (rc = fli_link_next(&ch->link, &reply)) == 1) {
+        fli_channel_answered(ch, reply);
+        if (ch->link.fd < 0) {
+            return;
+        }
+        rc = 0;
+    }
+    if (rc < 0) {
+        fli_channel_break(ch, rc);
+    } else if (ch->asked == ch->answered) {
+        ch->held = true;
+        fli_channel_watch(ch);
+        ch->listener->called(ch->listener);
+    }
+}
+
+bool fli_channel_hear(struct fli_channel *ch, redisReply **ret)
+{
+    int n = ch->held ? fli_link_next(&ch->link, ret) : 0;
+    if (n < 0) {
+        fli_channel_break(ch, n);
+    } else if (n == 0) {
+        ch->held = false;
+        fli_channel_watch(ch);
+    }
+    ch->heard_ms = fli_clock_ms();
+    return n == 1;
+}
