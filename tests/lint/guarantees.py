@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Checks that the tests which docs/GUARANTEES.md names exist and are run, and that every promise names one or says
-that it has none. Checks docs/bugs.csv as well.
+"""Checks docs/GUARANTEES.md, the tests that attack each promise (docs/guarantees-tests.csv), the page that is made from these, and
+the list of bugs (docs/bugs.csv).
 
-guarantees.py ROOT         checks the pages in ROOT/docs
-                           With FENCELOCK_BUILD, a build of it: also that each promise has a test that runs without
-                           `tests/run --all`
-guarantees.py --self-test  checks that each kind of offence is found
+guarantees.py ROOT          checks. With FENCELOCK_BUILD, a build of ROOT: also that each promise has a test that runs
+                            without `tests/run --all`
+guarantees.py --write ROOT  writes docs/guarantees-tests.md
+guarantees.py --self-test   checks that each kind of offence is found
 
-A test is named in a code span, `tests/FOLDER/FILE::NAME`. NAME is a C function, or Class.method in Python. In any page
-of docs such a name must be right. In GUARANTEES.md, every section with a number (### 1a. ...) must have at least one,
-or a line that begins with "**No test".
+A test is tests/FOLDER/FILE::NAME. NAME is a C function, or Class.method in Python. On any page of docs such a name in a code span
+must be right. A promise is an item of GUARANTEES.md, "- **1a. ...**", and has a line in the list of tests.
 """
 import ast
 import csv
@@ -17,6 +16,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 
 import source_tree
 
@@ -24,12 +24,13 @@ PAGE = "GUARANTEES.md"
 PROMISES = ["1", "2", "3", "4", "5", "U"]  # U: the answer UNCERTAIN
 NAMED = re.compile(r"`(tests/[\w./-]+)::([\w.]+)`")
 PATH = re.compile(r"`(tests/[\w./-]+)`")
-SECTION = re.compile(r"^### (([0-9U])[a-z])\. .+$", re.M)
+ITEM = re.compile(r"^- \*\*(([0-9A-Z])[a-z])\. (.+?)\*\*", re.M | re.S)
+LIST = "docs/guarantees-tests.csv"
+MADE = "docs/guarantees-tests.md"
 BUGS = "docs/bugs.csv"
 COLUMNS = ["date", "area", "what", "found by", "test"]
 IN_CELL = re.compile(r"(tests/[\w./-]+?)(?:::([\w.]+))?$")
 OTHER_AREAS = {"build", "deploy", "docs", "jepsen", "tests"}
-NO_TEST = re.compile(r"^\*\*No test", re.M)
 
 
 def read(*parts):
@@ -83,24 +84,60 @@ def check_names(root, page, text):
             yield f"docs/{page}: `{path}`: there is no such file or folder"
 
 
-def sections(text):
-    for head in SECTION.finditer(text):
-        end = re.compile(r"^#{1,3} ", re.M).search(text, head.end())
-        yield head.group(1), text[head.end():end.start() if end else len(text)]
+def promises(root):
+    """(number, its words) of each promise."""
+    return [(m.group(1), " ".join(m.group(3).split())) for m in ITEM.finditer(read(root, "docs", PAGE))]
 
 
-def check_sections(text):
-    heads = list(SECTION.finditer(text))
+def attacks(root):
+    """(line, promise, test) of the list."""
+    with open(os.path.join(root, LIST), encoding="utf-8", newline="") as f:
+        for number, row in enumerate(csv.reader(f), 1):
+            if number > 1 and len(row) == 2:
+                yield number, row[0], row[1]
+
+
+def made_page(root):
+    """docs/guarantees-tests.md: each promise with its tests, by file."""
+    out = ["# Which test attacks which promise", "",
+           f"For people who want to see how a promise of [{PAGE}]({PAGE}) is tested. `tests/lint/guarantees.py --write .` makes this page from",
+           f"[{os.path.basename(LIST)}]({os.path.basename(LIST)}), to which you add a line for each test. [TESTING.md](TESTING.md#suites) says how to run one. Files are in `tests`.", ""]
+    tests = {}
+    for _, promise, test in attacks(root):
+        path, _, name = test.partition("::")
+        tests.setdefault(promise, {}).setdefault(path, []).append(name)
+    for number, words in promises(root):
+        out += [f"## {number}. {words.rstrip('.')}", ""]
+        for path, names in sorted(tests.get(number, {}).items()):
+            shown = ", ".join(f"`{name}`" for name in sorted(set(names)) if name)
+            out.append(f"- {path[6:]}" + (f": {shown}" if shown else ""))
+        out.append("")
+    return "\n".join(out).rstrip() + "\n"
+
+
+def check_promises(root):
+    known = promises(root)
+    numbers = [number for number, _ in known]
     for promise in PROMISES:
-        if not any(h.group(2) == promise for h in heads):
-            yield f"docs/{PAGE}: promise {promise} has no section (### {promise}a. ...)"
-    seen = set()
-    for number, body in sections(text):
-        if number in seen:
-            yield f"docs/{PAGE}: there are two sections {number}"
-        seen.add(number)
-        if not NAMED.search(body) and not NO_TEST.search(body):
-            yield f"docs/{PAGE}: section {number} names no test and does not say that it has none"
+        if not any(number[0] == promise for number in numbers):
+            yield f"docs/{PAGE}: promise {promise} has no item (- **{promise}a. ...**)"
+    for number in sorted({n for n in numbers if numbers.count(n) > 1}):
+        yield f"docs/{PAGE}: there are two promises {number}"
+    attacked = set()
+    for line, promise, test in attacks(root):
+        attacked.add(promise)
+        path, _, name = test.partition("::")
+        if promise not in numbers:
+            yield f"{LIST}:{line}: there is no promise {promise}"
+        elif not path.startswith("tests/") or not os.path.isfile(os.path.join(root, path)):
+            yield f"{LIST}:{line}: {path}: there is no such file"
+        elif name and test_error(root, path, name):
+            yield f"{LIST}:{line}: {test}: {test_error(root, path, name)}"
+    for number in numbers:
+        if number not in attacked:
+            yield f"docs/{PAGE}: promise {number} has no test in {LIST}"
+    if not os.path.exists(os.path.join(root, MADE)) or read(root, MADE) != made_page(root):
+        yield f"{MADE}: is not what {LIST} says: run tests/lint/guarantees.py --write ."
 
 
 def bug_errors(root, row):
@@ -165,11 +202,10 @@ def run_always(root, build):
 
 def check_always(root, build):
     runs = run_always(root, build)
-    text = read(root, "docs", PAGE)
-    for number, body in sections(text):
-        named = NAMED.findall(body)
-        if named and not any(runs(path, name) for path, name in named):
-            yield f"docs/{PAGE}: section {number} names only tests that `tests/run` leaves out without --all"
+    always = {promise for _, promise, test in attacks(root) if runs(*test.partition("::")[::2])}
+    for number, _ in promises(root):
+        if number not in always:
+            yield f"docs/{PAGE}: promise {number} has only tests that `tests/run` leaves out without --all"
 
 
 def check(root):
@@ -182,16 +218,16 @@ def check(root):
             if page.endswith(".md"):
                 yield from check_names(root, os.path.join(folder, page), read(docs, folder, page))
     yield from check_bugs(root)
-    yield from check_sections(read(docs, PAGE))
+    yield from check_promises(root)
     if os.environ.get("FENCELOCK_BUILD"):
         yield from check_always(root, os.environ["FENCELOCK_BUILD"])
 
 
 # What a good tree looks like, and offences: file -> (text to replace, replacement, words of the complaint).
 GOOD = {
-    "docs/GUARANTEES.md": "".join(f"### {p}a. Something.\n\n`tests/unit/x/test_x.c::test_one`\n" for p in PROMISES)
-                          + "### 1b. More.\n\n`tests/integration/x.py::X.test_two` and `tests/sim/oracle.c::issue`\n"
-                          + "### 1c. Nothing.\n\n**No test** attacks it.\n\n## End\n",
+    "docs/GUARANTEES.md": "".join(f"- **{p}a. Something of {p}.** More.\n" for p in PROMISES) + "- **1b. A promise\n  of two lines.** More.\n",
+    "docs/guarantees-tests.csv": "promise,test\n" + "".join(f"{p}a,tests/unit/x/test_x.c::test_one\n" for p in PROMISES)
+                                 + "1b,tests/integration/x.py::X.test_two\n1b,tests/sim/oracle.c::issue\n1b,tests/integration/x.py\n",
     "docs/OTHER.md": "See `tests/integration/x.py::X.test_two` and `tests/sim`, `tests/unit/x/test_x.c::test_old`.\n",
     "docs/operations/job.md": "`tests/integration/x.py::X.test_two`\n",
     "tests/unit/x/test_x.c": "TEST(test_one)\n{\n}\nstatic void test_old(void **state)\n{\n}\ncmocka_unit_test(test_old),\n",
@@ -203,16 +239,16 @@ GOOD = {
     "docs/bugs.csv": "date,area,what,found by,test\n2026-11-28,wire,it broke,reading,tests/integration/x.py::X.test_two; seed 3\n",
 }
 OFFENCES = [
-    ("docs/GUARANTEES.md", "test_x.c::test_one", "test_x.c::test_three", "no function test_three"),
-    ("docs/GUARANTEES.md", "test_x.c::test_one", "test_y.c::test_one", "no such file"),
-    ("docs/GUARANTEES.md", "X.test_two", "X.test_three", "no method test_three"),
-    ("docs/GUARANTEES.md", "X.test_two", "Y.test_two", "no class Y"),
-    ("docs/GUARANTEES.md", "X.test_two", "X.helper", "does not begin with test_"),
-    ("docs/GUARANTEES.md", "**No test**", "Some test", "section 1c names no test"),
-    ("docs/GUARANTEES.md", "### 2a. Something.\n\n`tests/unit/x/test_x.c::test_one`", "### 2a. Something.\n\nTested.",
-     "section 2a names no test"),
-    ("docs/GUARANTEES.md", "### Ua.", "### 5b.", "promise U has no section"),
-    ("docs/GUARANTEES.md", "### 1b.", "### 1a.", "two sections 1a"),
+    ("docs/guarantees-tests.csv", "test_x.c::test_one", "test_x.c::test_three", "no function test_three"),
+    ("docs/guarantees-tests.csv", "test_x.c::test_one", "test_y.c::test_one", "no such file"),
+    ("docs/guarantees-tests.csv", "X.test_two", "X.test_three", "no method test_three"),
+    ("docs/guarantees-tests.csv", "X.test_two", "Y.test_two", "no class Y"),
+    ("docs/guarantees-tests.csv", "X.test_two", "X.helper", "does not begin with test_"),
+    ("docs/guarantees-tests.csv", "2a,", "3a,", "promise 2a has no test"),
+    ("docs/guarantees-tests.csv", "2a,", "2b,", "no promise 2b"),
+    ("docs/GUARANTEES.md", "**Ua.", "**5b.", "promise U has no item"),
+    ("docs/GUARANTEES.md", "**1b.", "**1a.", "two promises 1a"),
+    ("docs/GUARANTEES.md", "Something of 2", "Something else of 2", "run tests/lint/guarantees.py --write"),
     ("docs/OTHER.md", "X.test_two", "X.test_three", "docs/OTHER.md"),
     ("docs/operations/job.md", "X.test_two", "X.test_three", "docs/operations/job.md"),
     ("docs/OTHER.md", "`tests/sim`", "`tests/sym`", "no such file or folder"),
@@ -244,6 +280,12 @@ ALWAYS = [
 def self_test():
     os.environ.pop("FENCELOCK_BUILD", None)
     wrong = 0
+    with tempfile.TemporaryDirectory() as root:
+        os.mkdir(os.path.join(root, "docs"))
+        for path in ("docs/GUARANTEES.md", LIST):
+            with open(os.path.join(root, path), "w", encoding="utf-8") as f:
+                f.write(GOOD[path])
+        GOOD[MADE] = made_page(root)
     if source_tree.complaints_of(check, GOOD):
         print("self-test: the good tree was refused:", *source_tree.complaints_of(check, GOOD), sep="\n  ")
         wrong += 1
@@ -260,7 +302,7 @@ def self_test():
     for test, complaints in ALWAYS:
         tests = json.dumps([{"cmd": ["python3", "/root/" + test[0], *test[1]], "suite": test[2]}])
         found = source_tree.complaints_of(lambda root: check_always(root, root), {
-            "docs/GUARANTEES.md": "### 1a. x\n\n`tests/integration/x.py::X.test_two`\n",
+            "docs/GUARANTEES.md": "- **1a. x.**\n", LIST: "promise,test\n1a,tests/integration/x.py::X.test_two\n",
             "meson-info/intro-tests.json": tests.replace("/root/", "")})
         if len(found) != complaints:
             print(f"self-test: {test} gave {found}")
@@ -272,8 +314,12 @@ def self_test():
 def summary(root, found):
     if found:
         return f"guarantees: {len(found)} wrong"
-    return f"guarantees: {len(NAMED.findall(read(root, 'docs', PAGE)))} tests named, all there"
+    return f"guarantees: {len(promises(root))} promises, {len(list(attacks(root)))} attacks on them, all there"
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--write"] and len(sys.argv) == 3:
+        with open(os.path.join(sys.argv[2], MADE), "w", encoding="utf-8") as made:
+            made.write(made_page(sys.argv[2]))
+        sys.exit(0)
     sys.exit(source_tree.run(__doc__, check, self_test, summary))
