@@ -45,13 +45,16 @@
  *     PARKED_RING               none: events, which clients do not choose
  *   server/access_private.h
  *     ACCESS_CALLS_MAX          addresses: ACCESS_ADDRESS_MAX in server/access.c
- *     ACCESS_ADDRESS_MAX        users: ACCESS_USER_MAX in server/access.c
+ *     ACCESS_ADDRESS_MAX        none: only @admin changes users
  *   server/events.h
  *     EVENTS_SUBS_MAX           addresses: EVENTS_ADDRESS_MAX in server/events.c
  *     EVENTS_GLOBS_MAX          addresses: EVENTS_ADDRESS_MAX in server/events.c
  *     EVENTS_QUEUE_MAX          lanes: EVENTS_COSTLY in server/events_publish.c
  *   server/audit.h
  *     AUDIT_ROOM                none: what finds no room is counted and told
+ *   auth/logins.h
+ *     AUTH_LOGINS_MAX           addresses: AUTH_ADDRESS_MAX in auth/logins.c
+ *     AUTH_ADDRESS_MAX          users: AUTH_USER_MAX in auth/logins.c
  *   auth/throttle.h
  *     THROTTLE_MAX              addresses: fli_shares_most in auth/throttle.c
  *     THROTTLE_AHEAD_MS         users: is_known in auth/throttle.c
@@ -74,9 +77,6 @@
  *     ANSWERS_MAX               none: likewise
  *   store/strict.h
  *     STRICT_WINDOW             none: questions are asked in the order in which they came
- *   store/users.h
- *     USERS_LOGINS_MAX          addresses: USERS_ADDRESS_MAX in store/users.c
- *     USERS_ADDRESS_MAX         users: USERS_USER_MAX in store/users.c
  *   metrics/listener.h
  *     LISTENER_CONNECTIONS_MAX  none: the oldest is cut; a port and a thread of its own
  *   peer/transport.h
@@ -89,6 +89,7 @@
  *   auth/aclfile.h: ACLFILE_USERS_MAX ACLFILE_SIZE_MAX
  *   auth/hash.c: MEMORY_MAX
  *   auth/hash.h: AUTH_PASSWORD_MAX
+ *   auth/logins.h: AUTH_USER_MAX
  *   consensus/configuration.h: CONFIGURATION_SIZE_MAX
  *   consensus/election.c: ROUNDS_MAX
  *   consensus/identity.c: FILE_PATH_MAX
@@ -143,7 +144,6 @@
  *       TRANSPORT_RAFT_FRAME_MAX TRANSPORT_RAFT_OUT_MAX TRANSPORT_RELAY_FRAME_MAX
  *       TRANSPORT_RELAY_OUT_MAX TRANSPORT_SNAPSHOT_FRAME_MAX TRANSPORT_SNAPSHOT_OUT_MAX
  *   peer/transport_private.h: TRANSPORT_LOG_MAX
- *   server/access_private.h: ACCESS_USER_MAX
  *   server/access_users.c: LIST_MAX KNOWN_MAX
  *   server/audit_record.h: AUDIT_TEXT_MAX AUDIT_RECORD_MAX AUDIT_LINE_MAX
  *   server/backup.c: PIECE_MAX
@@ -167,7 +167,6 @@
  *   store/server.c: REQUEST_MAX INFO_MAX MESSAGE_MAX
  *   store/server.h: STORE_PIPELINE_MAX STORE_OUTPUT_MAX
  *   store/store.h: STORE_KEY_MAX STORE_VALUE_MAX
- *   store/users.h: USERS_USER_MAX
  */
 #ifndef FLI_CEILINGS_H
 #define FLI_CEILINGS_H

@@ -21,13 +21,17 @@
 #include "cli/daemon_notify.h"
 #include "cli/fencelock_store_offline.h"
 #include "net/address.h"
+#include "store/info.h"
 #include "store/server.h"
-#include "store/strict.h"
-#include "store/watch.h"
 #include "tls/tls.h"
 
 #define PROGRAM "fencelock-store"
 #define EXIT_USAGE 2
+#ifdef FENCELOCK_UNFENCED /* fencelock-store-unfenced: what tests break on purpose */
+#define FENCING false
+#else
+#define FENCING true
+#endif
 #define ERRMSG_SIZE 512u
 
 static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
@@ -36,12 +40,10 @@ static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 struct options {
     const char *listen;
     const char *data;
-    const char *metrics; /* NULL: none */
     uint64_t size_max;
     bool protected_mode;
     const char *aclfile; /* NULL: everybody has all rights */
     enum fli_tls_user cert_users;
-    bool no_fencing;
     enum log_severity log_level;
     enum log_style log_style;
     const char *strict; /* NULL: off */
@@ -63,7 +65,6 @@ struct app {
     struct daemon_notify notify;
     struct store *store;
     struct store_server *server;
-    struct store_watch *watch; /* NULL: none */
     bool stopping;
 };
 
@@ -83,9 +84,11 @@ static void complain(const char *fmt, ...)
 static int set_strict(struct fli_options *from, const struct fli_given *g)
 {
     struct options *o = from->values;
+    struct fli_node parsed[FL_NODES_MAX];
     char errmsg[ERRMSG_SIZE];
+    uint32_t n = 0;
     o->strict = g->text;
-    return strict_check_nodes(g->text, errmsg, sizeof(errmsg)) == 0
+    return fli_nodes_parse(g->text, parsed, &n, errmsg, sizeof(errmsg)) == 0
                ? 0
                : fli_options_wrong(from, "%s: %s", g->where, errmsg);
 }
@@ -96,7 +99,6 @@ static int set_strict(struct fli_options *from, const struct fli_given *g)
 static const struct fli_option rows[] = {
     POINTER("listen", listen),
     POINTER("data", data),
-    POINTER("metrics", metrics),
     {"size-max", FLI_OPTION_SIZE, FIELD(size_max), .min = STORE_SIZE_MIN, .max = SIZE_MAX / 4},
     {"strict", FLI_OPTION_OWN, .set = set_strict},
     NUMBER("strict-timeout", strict_timeout_ms, STRICT_TIMEOUT_MIN_MS, STRICT_TIMEOUT_MAX_MS),
@@ -115,7 +117,6 @@ static const struct fli_option rows[] = {
     WORD("tls-auth-clients", tls_auth, fli_words_tls_auth, 0),
     POINTER("tls-protocols", tls_protocols),
     {"strict-tls", FLI_OPTION_FLAG, FIELD(strict_tls)},
-    {"no-fencing", FLI_OPTION_FLAG, FIELD(no_fencing)},
     OFFLINE("backup", backup),
     OFFLINE("verify", verify),
     OFFLINE("restore", restore),
@@ -294,16 +295,6 @@ static bool check_options(struct options *o)
                  STORE_DATA_DEFAULT);
         return false;
     }
-    if (o->strict != NULL && o->no_fencing) {
-        complain(
-            "--strict: it checks tokens, and --no-fencing ignores them; leave one of them out");
-        return false;
-    }
-    if (o->aclfile != NULL && o->no_fencing) {
-        complain("--aclfile: its rights are to locks, and --no-fencing ignores whose lock a key "
-                 "belongs to, so a user could name another one; leave one of them out");
-        return false;
-    }
     return (!listens_plainly(o) || check_reach(o, "listen", o->listen)) && check_tls(o);
 }
 
@@ -320,10 +311,10 @@ static void fatal_cb(void *ctx, int error, const char *message)
     _exit(EXIT_FAILURE); /* no answer may leave any more */
 }
 
-static void log_cb(void *ctx, int level, const char *part, const char *message)
+static void log_cb(void *ctx, int level, const char *message)
 {
     struct app *a = ctx;
-    daemon_log_write(&a->log, (enum log_severity)level, part, message);
+    daemon_log_write(&a->log, (enum log_severity)level, "store", message);
 }
 
 static void describe_cb(void *ctx, char *out, size_t size)
@@ -346,22 +337,6 @@ static void stopped_cb(void *ctx)
     }
 }
 
-/* Used before signals are watched. */
-static void gave_up_cb(void *ctx)
-{
-    struct app *a = ctx;
-    store_server_destroy(a->server);
-    a->server = NULL;
-}
-
-static void watch_stopped_cb(void *ctx)
-{
-    struct app *a = ctx;
-    store_watch_destroy(a->watch);
-    a->watch = NULL;
-    store_server_stop(a->server, stopped_cb, a);
-}
-
 static void signal_cb(uv_signal_t *handle, int number)
 {
     struct app *a = handle->data;
@@ -382,11 +357,7 @@ static void signal_cb(uv_signal_t *handle, int number)
     daemon_log_printf(&a->log, LOG_SEVERITY_INFO, "daemon", "%s: stopping",
                       number == SIGTERM ? "SIGTERM" : "SIGINT");
     daemon_notify_stopping(&a->notify);
-    if (a->watch != NULL) {
-        store_watch_stop(a->watch, watch_stopped_cb, a);
-    } else {
-        store_server_stop(a->server, stopped_cb, a);
-    }
+    store_server_stop(a->server, stopped_cb, a);
 }
 
 static void watch_signals(struct app *a)
@@ -416,8 +387,10 @@ static void announce(const struct options *o, struct app *a)
 {
     char plain[NET_ADDRESS_MAX] = "";
     char tls[NET_ADDRESS_MAX] = "";
-    bound_address(o->listen, store_server_port(a->server), plain);
-    bound_address(o->tls_listen, store_server_tls_port(a->server), tls);
+    struct store_info info;
+    store_server_get_info(a->server, &info);
+    bound_address(o->listen, info.port, plain);
+    bound_address(o->tls_listen, info.tls_port, tls);
     daemon_log_printf(&a->log, LOG_SEVERITY_INFO, "store",
                       "the database is open keys=%" PRIu64 " marks=%" PRIu64 " directory=%s",
                       a->store->committed.keys, a->store->db.committed.marks, o->data);
@@ -426,15 +399,10 @@ static void announce(const struct options *o, struct app *a)
                           "operations with a token are checked with the lock service nodes=%s",
                           o->strict);
     }
-    if (a->watch != NULL) {
-        char address[NET_ADDRESS_MAX] = "";
-        bound_address(o->metrics, store_watch_port(a->watch), address);
-        complain("metrics at http://%s/metrics", address);
-    }
-    if (o->no_fencing) {
+    if (!FENCING) {
         daemon_log_write(&a->log, LOG_SEVERITY_WARNING, "store",
-                         "--no-fencing: tokens and locks are IGNORED. Stale writers will "
-                         "overwrite newer data. For demonstrations only");
+                         "tokens and locks are IGNORED. Stale writers will overwrite newer data. "
+                         "For tests only");
     }
     (void)printf("ready: listening on %s%s%s%s\n", plain,
                  plain[0] != '\0' && tls[0] != '\0' ? " and " : "", tls,
@@ -448,8 +416,7 @@ static int run(const struct options *o, struct app *a)
     daemon_log_init(&a->log, o->log_style, o->log_level);
     daemon_notify_open(&a->notify);
     daemon_raise_open_files();
-    if (store_open(o->data, (size_t)o->size_max, !o->no_fencing, &a->store, errmsg,
-                   sizeof(errmsg)) != 0) {
+    if (store_open(o->data, (size_t)o->size_max, FENCING, &a->store, errmsg, sizeof(errmsg)) != 0) {
         complain("--data: %s%s", errmsg, fli_files_remedy(errmsg));
         return EXIT_FAILURE;
     }
@@ -465,26 +432,18 @@ static int run(const struct options *o, struct app *a)
                                          .tls_listen =
                                              o->tls_listen[0] != '\0' ? o->tls_listen : NULL,
                                          .tls = &tls,
-                                         .strict_tls = o->strict_tls ? &strict_tls : NULL,
                                          .aclfile = o->aclfile,
                                          .cert_users = o->cert_users,
-                                         .strict = o->strict,
-                                         .strict_timeout_ms = o->strict_timeout_ms,
-                                         .strict_user = o->strict_user,
-                                         .strict_password = o->strict_password,
+                                         .strict = {.nodes = o->strict,
+                                                    .tls = o->strict_tls ? &strict_tls : NULL,
+                                                    .user = o->strict_user,
+                                                    .password = o->strict_password,
+                                                    .timeout_ms = o->strict_timeout_ms},
                                          .ctx = a,
                                          .fatal = fatal_cb,
                                          .log = log_cb};
     if (store_server_create(&a->loop, a->store, &config, &a->server, errmsg, sizeof(errmsg)) != 0) {
         complain("%s%s", errmsg, fli_files_remedy(errmsg));
-        store_close(a->store);
-        return EXIT_FAILURE;
-    }
-    if (o->metrics != NULL && store_watch_create(&a->loop, o->metrics, o->data, a->server,
-                                                 &a->watch, errmsg, sizeof(errmsg)) != 0) {
-        complain("%s%s", errmsg, fli_files_remedy(errmsg));
-        store_server_stop(a->server, gave_up_cb, a);
-        (void)uv_run(&a->loop, UV_RUN_DEFAULT);
         store_close(a->store);
         return EXIT_FAILURE;
     }

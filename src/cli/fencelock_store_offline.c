@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "store/backup.h"
+#include "store/store.h"
 
 #define PROGRAM "fencelock-store"
 #define EXIT_USAGE 2
@@ -45,8 +45,6 @@ const char store_help[] =
     "                       log in to the lock service; the password is the file's first line. "
     "The\n"
     "                       user needs the right to see the locks\n"
-    "  --no-fencing         ignore tokens and locks: to show what goes wrong without them\n"
-    "  --metrics HOST:PORT  HTTP for monitoring: /metrics (Prometheus), /livez, /readyz\n"
     "  --log-level LEVEL    error, warning, info or debug (info); SIGUSR1: debug and back\n"
     "  --log-format FORMAT  text, or json: an object a line (text)\n"
     "\n"
@@ -64,7 +62,7 @@ const char store_help[] =
     "\n"
     "Each option may be given as an environment variable instead: FENCELOCK_STORE_LISTEN, _DATA,\n"
     "_SIZE_MAX, _STRICT (empty: off), _STRICT_TIMEOUT, _TLS_PORT, _LOG_LEVEL and so on;\n"
-    "_STRICT_TLS, _PROTECTED_MODE and _NO_FENCING (1 or 0). Options override variables.\n"
+    "_STRICT_TLS and _PROTECTED_MODE (1 or 0). Options override variables.\n"
     "\n"
     "Commands: CLAIM lock token | GET key [FENCE lock token] | SET key value FENCE lock token |\n"
     "DEL key FENCE lock token | MARK lock | INFO [section] | COMMAND DOCS\n"

@@ -1,5 +1,5 @@
 """Real servers for the demonstration, and the faults done to them: five Redis, three nodes, two storages (one
-checks tokens, one does not), and before each storage a proxy for each writer, which can hold its write back."""
+checks tokens; the other is a Redis, and knows none), and before each storage a proxy for each writer, which can hold its write back."""
 
 import glob
 import json
@@ -75,11 +75,9 @@ class DemoLab:
         self.set_clock()
         self.redis = [self.start_redis(i) for i in range(REDIS)]
         cluster = Cluster(self.lab, 3).start()
-        stores = {'off': Store(self.lab, 'store-off'), 'on': Store(self.lab, 'store-on')}
-        stores['off'].extra = ['--no-fencing']
-        self.stores = {'off': stores['off'], 'on': stores['on'], 'writes': stores['on']}
-        for store in stores.values():
-            store.start()
+        fenced = Store(self.lab, 'store-on').start()
+        self.stores = {'off': Redis(self.lab, 'store-off'), 'on': fenced, 'writes': fenced}
+        for store in (self.stores['off'], fenced):
             self.proxies[store] = [Proxy(store) for _ in range(WRITERS_MAX)]
         addresses = ','.join(r.address for r in self.redis)
         nodes = ','.join(cluster.addresses())

@@ -14,6 +14,7 @@ storage refuse the first one's write, which then does its update anew."""
 
 import time
 
+from harness import Resp
 from lab import Trouble
 from writer import TTL_MS
 
@@ -64,7 +65,8 @@ class Run:
         return got
 
     def read_counter(self):
-        return int(self.lab.stores[self.mode].call('GET', self.key, timeout=60) or 0)
+        with Resp(self.lab.stores[self.mode].address, timeout=60) as c:
+            return int(c.call('GET', self.key) or 0)
 
     def acquire(self, w, ttl_ms):
         got = self.ask(w, 'acquire', ttl_ms=ttl_ms)

@@ -33,19 +33,6 @@ static bool has_room(const struct access *a, uint64_t origin)
     return !a->stopping && a->calls_n < ACCESS_CALLS_MAX && of_origin < ACCESS_ADDRESS_MAX;
 }
 
-/* Users of an address take turns at the worker. False: this one has all the room it may. */
-static bool note_source(struct access_call *c)
-{
-    const uint64_t seed[2] = {c->origin, 0};
-    unsigned of_user = 0;
-    c->job.source = fli_siphash(seed, c->user, strlen(c->user));
-    FLI_LIST_FOREACH(link, &c->access->calls)
-    {
-        of_user += FLI_CONTAINER_OF(link, struct access_call, all)->job.source == c->job.source;
-    }
-    return of_user <= ACCESS_USER_MAX; /* with this one */
-}
-
 struct access_call *access_take(struct access *a, const struct net_conn *conn,
                                 enum fli_command_id id)
 {
@@ -80,23 +67,13 @@ struct access_call *access_take_request(struct access *a, struct net_request *r,
         c->address_len = (uint8_t)address.len;
         memcpy(c->address, address.data, address.len);
     }
-    *a->config.slot(r) = c;
+    a->config.slot(r)->call = c;
     return c;
-}
-
-static struct throttle_who who_of(const struct access_call *c)
-{
-    return (struct throttle_who){
-        {c->host, c->host_len}, {(const uint8_t *)c->user, strlen(c->user)}, c->tag, c->counted};
 }
 
 void access_free(struct access_call *c)
 {
     FLI_ASSERT(c->r == NULL && c->parts_left == 0 && c->access->calls_n > 0);
-    if (c->counted) { /* a login that was not checked */
-        struct throttle_who who = who_of(c);
-        throttle_left(&c->access->throttle, &who);
-    }
     if (fli_list_linked(&c->link)) {
         fli_list_remove(&c->link);
     }
@@ -113,7 +90,7 @@ struct net_request *access_detach(struct access_call *c)
 {
     struct net_request *r = c->r;
     if (r != NULL) {
-        *c->access->config.slot(r) = NULL;
+        c->access->config.slot(r)->call = NULL;
     }
     c->r = NULL;
     return r;
@@ -139,22 +116,22 @@ void access_error(struct access_call *c, const char *word, const char *text)
 static void answer_busy(struct net_request *r)
 {
     access_finish(r, fli_resp_error(net_reply(r), "BUSY",
-                                    "too many logins or changes of users are under way; try again "
-                                    "in a moment"));
+                                    "too many changes of users are under way; try again in a "
+                                    "moment"));
 }
 
 void access_cancel(struct access *a, struct net_request *r)
 {
-    struct access_call *c = *a->config.slot(r);
+    struct access_call *c = a->config.slot(r)->call;
     if (c != NULL) {
         (void)access_detach(c);
     }
+    auth_logins_cancel(&a->logins, r);
 }
 
-int access_submit(struct access_call *c, struct machine_command *m, struct node_ticket *t,
+int access_submit(struct access *a, struct machine_command *m, struct node_ticket *t,
                   node_ticket_cb cb)
 {
-    struct access *a = c->access;
     if (m->user != 0 || m->address.len > 0) {
         m->flags |= MACHINE_COMMAND_BY;
     }
@@ -225,7 +202,7 @@ void access_refused_by_machine(void *ctx, void *request, enum fli_command_id id,
 {
     struct access *a = ctx;
     const struct net_request *r = request;
-    a->counts.denied++;
+    a->denied++;
     audit_one(a, r->conn, NULL, fli_command_name(id), by_right ? "NOPERM" : "NOAUTH");
 }
 
@@ -268,7 +245,7 @@ void access_end(struct access *a, void (*cb)(void *ctx), void *ctx)
 static bool deny(struct access *a, struct net_request *r, const struct fli_command *command,
                  const char *word, const char *text)
 {
-    a->counts.denied++;
+    a->denied++;
     audit_one(a, r->conn, NULL, command->name, word);
     access_finish(r, fli_resp_error(net_reply(r), word, "%s", text));
     return false;
@@ -382,194 +359,64 @@ bool access_may_see(struct access *a, const struct net_conn *c, struct fli_slice
 
 /* ---- logging in ------------------------------------------------------------------------------ */
 
-static struct fli_slice host_of(const struct net_conn *c)
+/* What a login has in its room while the leader is asked. */
+struct login_query {
+    struct node_ticket ticket;
+    struct auth_login *login;
+};
+
+static bool take_user(const struct machine_result *result, struct fli_slice payload,
+                      uint64_t *ret_login, struct acl_user *ret)
 {
-    struct fli_slice address = net_conn_address(c);
-    address.len = address.len < 2 ? 0 : address.len - 2;
-    return address;
+    return result->code == MACHINE_DONE && machine_users_next(&payload, ret_login, ret) == 1;
 }
 
-/* Who waits with the password that was right just now waits no longer. */
-static void let_go(struct access *a, const struct access_call *c)
+static int ask_user(struct access *a, const char *name, struct node_ticket *t, node_ticket_cb cb)
 {
-    FLI_LIST_FOREACH(link, &a->delayed)
-    {
-        struct access_call *d = FLI_CONTAINER_OF(link, struct access_call, link);
-        bool same = d->job.source == c->job.source && memcmp(d->tag, c->tag, sizeof d->tag) == 0;
-        d->at_ms = same ? 0 : d->at_ms;
-    }
-}
-
-/* Also of a client that has gone: it has tried a password. */
-static void note_end(struct access_call *c, bool ok)
-{
-    struct access *a = c->access;
-    struct throttle_who who = who_of(c);
-    c->counted = false;
-    if (ok) {
-        throttle_succeeded(&a->throttle, &who, access_now(a));
-        let_go(a, c);
-    } else {
-        throttle_failed(&a->throttle, &who, access_now(a));
-    }
-}
-
-static void answer_login(struct access_call *c, bool ok)
-{
-    struct access *a = c->access;
-    struct net_request *r = access_detach(c);
-    note_end(c, ok);
-    if (r == NULL) {
-        return;
-    }
-    if (!ok) {
-        a->counts.failures++;
-        audit_one(a, r->conn, c->user, "AUTH", "WRONGPASS");
-        net_conn_release(r->conn);
-        access_finish(r, fli_resp_error(net_reply(r), "WRONGPASS",
-                                        "invalid username-password pair or user is disabled."));
-        return;
-    }
-    a->counts.logins++;
-    net_conn_set_login(r->conn, c->found_login);
-    net_conn_release(r->conn);
-    if (c->hello.is_hello) {
-        net_hello_finish(a->config.commands, r, &c->hello);
-    } else {
-        access_finish(r, fli_resp_simple(net_reply(r), "OK"));
-    }
-}
-
-static void login_failed(struct access_call *c, int status)
-{
-    struct net_request *r = access_detach(c);
-    if (r != NULL) {
-        net_conn_release(r->conn);
-        access_finish(r, render_failure(net_reply(r), status, true));
-    }
-    access_free(c);
-}
-
-static void work_verify(struct auth_job *job)
-{
-    struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
-    c->ok = auth_may_log_in(c->found ? &c->acl : NULL,
-                            (struct fli_slice){c->password, c->password_len});
-    c->worked = true;
-}
-
-static void done_verify(struct auth_job *job)
-{
-    struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
-    if (!c->worked) {
-        login_failed(c, FL_EBUSY);
-        return;
-    }
-    answer_login(c, c->ok);
-    access_free(c);
-}
-
-static void verify(struct access_call *c)
-{
-    c->job.work = work_verify;
-    c->job.done = done_verify;
-    if (c->access->worker == NULL || auth_worker_submit(c->access->worker, &c->job) != 0) {
-        login_failed(c, FL_EBUSY);
-    }
-}
-
-static void note_user(struct access_call *c, const struct machine_result *result,
-                      struct fli_slice payload)
-{
-    c->found =
-        result->code == MACHINE_DONE && machine_users_next(&payload, &c->found_login, &c->acl) == 1;
+    struct machine_command q = {.op = MACHINE_OP_USER,
+                                .user = MACHINE_USER_NODE,
+                                .owner = {(const uint8_t *)name, strlen(name)}};
+    return access_submit(a, &q, t, cb);
 }
 
 static void on_user(struct node_ticket *t, int status, const struct machine_result *result,
                     struct fli_slice payload)
 {
-    struct access_call *c = FLI_CONTAINER_OF(t, struct access_call, ticket);
-    if (status != 0) {
-        login_failed(c, status);
-        return;
-    }
-    note_user(c, result, payload);
-    verify(c);
+    struct auth_login *l = FLI_CONTAINER_OF(t, struct login_query, ticket)->login;
+    l->found = status == 0 && take_user(result, payload, &l->login, &l->acl);
+    auth_login_go_on(l, status);
 }
 
-static int ask_user(struct access_call *c, node_ticket_cb cb)
+static struct auth_login **login_slot(void *ctx, struct net_request *r)
 {
-    struct machine_command q = {.op = MACHINE_OP_USER,
-                                .user = MACHINE_USER_NODE,
-                                .owner = {(const uint8_t *)c->user, strlen(c->user)}};
-    return access_submit(c, &q, &c->ticket, cb);
+    const struct access *a = ctx;
+    return &a->config.slot(r)->login;
 }
 
-static void start_login(struct access_call *c)
+static void find_user(void *ctx, struct auth_login *l)
 {
-    int rc = c->user[0] == '\0' ? FL_EINVAL : ask_user(c, on_user);
-    if (rc == FL_EINVAL) {
-        verify(c); /* no user can have this name; checking takes as long as for a wrong
-                      password */
-    } else if (rc != 0) {
-        login_failed(c, rc);
+    struct login_query *q = (struct login_query *)(void *)l->room;
+    q->login = l;
+    int rc = ask_user(ctx, l->user, &q->ticket, on_user);
+    if (rc != 0) { /* FL_EINVAL: no user can have this name, and checking takes as long */
+        auth_login_go_on(l, rc == FL_EINVAL ? 0 : rc);
     }
 }
 
-static void fill_login(struct access_call *c, const struct throttle_who *who,
-                       const struct net_auth *auth, struct fli_slice password)
+static void login_failed(void *ctx, struct net_request *r, int status)
 {
-    c->hello = *auth;
-    memcpy(c->tag, who->tag, sizeof c->tag);
-    c->counted = who->counted;
-    c->host_len = (uint8_t)who->address.len;
-    memcpy(c->host, who->address.data, c->host_len);
-    memcpy(c->user, who->user.data, who->user.len);
-    c->password_len = password.len;
-    memcpy(c->password, password.data, password.len);
+    access_finish(r, render_failure(net_reply(r), status, true));
 }
 
-/* The throttle is asked first: those whom it does not know are few at a time, so they leave room
- * for those whom it knows. */
+static void wrong_password(void *ctx, const struct net_conn *c, const char *user)
+{
+    audit_one(ctx, c, user, "AUTH", "WRONGPASS");
+}
+
 void access_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
 {
-    static const struct fli_slice none = {(const uint8_t *)"", 0};
     struct access *a = ctx;
-    uint64_t now_ms = access_now(a);
-    uint8_t tag[AUTH_TAG_SIZE];
-    bool fits = auth->password.len <= AUTH_PASSWORD_MAX;
-    struct fli_slice password = fits ? auth->password : none;
-    struct throttle_who who = {host_of(r->conn),
-                               fits && acl_name_ok(auth->user) ? auth->user : none, tag, false};
-    auth_tag(a->throttle.key, password, tag);
-    uint64_t at_ms = throttle_ask(&a->throttle, &who, now_ms);
-    if (at_ms == UINT64_MAX) {
-        access_finish(r, fli_resp_error(net_reply(r), "BUSY",
-                                        "too many logins have failed from this address, or wait "
-                                        "already; try again in a minute"));
-        return;
-    }
-    struct access_call *c =
-        access_take_request(a, r, auth->is_hello ? FLI_CMD_HELLO : FLI_CMD_AUTH);
-    if (c == NULL) {
-        throttle_left(&a->throttle, &who);
-        answer_busy(r);
-        return;
-    }
-    fill_login(c, &who, auth, password);
-    if (!note_source(c)) {
-        answer_busy(access_detach(c));
-        access_free(c);
-        return;
-    }
-    c->at_ms = at_ms;
-    net_conn_hold(r->conn);
-    if (at_ms > now_ms) {
-        a->counts.delayed++;
-        fli_list_push(&a->delayed, &c->link);
-    } else {
-        start_login(c);
-    }
+    auth_logins_begin(&a->logins, r, auth);
 }
 
 /* ---- certificates ---------------------------------------------------------------------------- */
@@ -589,10 +436,10 @@ static void on_cert_user(struct node_ticket *t, int status, const struct machine
         net_conn_close_after_answers(conn); /* better no user than a wrong one */
         net_conn_release(conn);
     } else if (conn != NULL) {
-        note_user(c, result, payload);
+        c->found = take_user(result, payload, &c->found_login, &c->acl);
         if (c->found) { /* one that is off is refused at each command */
             net_conn_set_login(conn, c->found_login);
-            c->access->counts.logins += c->acl.on;
+            c->access->logins.counts.logins += c->acl.on;
         } else if (users_are_to_come(c->access)) {
             net_conn_close_after_answers(conn); /* its user may be among them */
         }
@@ -622,7 +469,7 @@ void access_shaken(struct access *a, struct net_conn *conn)
     memcpy(c->user, name, strlen(name)); /* acl_name_ok() */
     fli_list_push(&a->certs, &c->link);
     net_conn_hold(conn);
-    if (ask_user(c, on_cert_user) != 0) {
+    if (ask_user(a, c->user, &c->ticket, on_cert_user) != 0) {
         net_conn_close_after_answers(conn);
         net_conn_release(conn);
         access_free(c);
@@ -663,32 +510,13 @@ void access_command(void *ctx, void *request, const struct fli_command *command,
 
 void access_turn(struct access *a)
 {
-    uint64_t now_ms = access_now(a);
-    FLI_LIST_FOREACH_SAFE(pos, tmp, &a->delayed)
-    {
-        struct access_call *c = FLI_CONTAINER_OF(pos, struct access_call, link);
-        if (c->at_ms <= now_ms || a->stopping || c->r == NULL) {
-            fli_list_remove(&c->link);
-            if (c->r == NULL) {
-                access_free(c);
-            } else if (a->stopping) {
-                login_failed(c, FL_EBUSY);
-            } else {
-                start_login(c);
-            }
-        }
-    }
+    auth_logins_turn(&a->logins);
     access_initial(a);
 }
 
 uint64_t access_next_turn_ms(const struct access *a)
 {
-    uint64_t next = UINT64_MAX;
-    FLI_LIST_FOREACH(pos, &a->delayed)
-    {
-        const struct access_call *c = FLI_CONTAINER_OF(pos, struct access_call, link);
-        next = c->at_ms < next ? c->at_ms : next;
-    }
+    uint64_t next = auth_logins_next_ms(&a->logins);
     if (a->needs_users && a->initial == NULL && !a->stopping && a->initial_ms < next) {
         next = a->initial_ms;
     }
@@ -697,7 +525,10 @@ uint64_t access_next_turn_ms(const struct access *a)
 
 void access_get_counts(const struct access *a, struct access_counts *ret)
 {
-    *ret = a->counts;
+    *ret = (struct access_counts){.logins = a->logins.counts.logins,
+                                  .failures = a->logins.counts.failures,
+                                  .delayed = a->logins.counts.delayed,
+                                  .denied = a->denied};
     if (a->audit != NULL) {
         audit_get_counts(a->audit, &ret->audit);
     }
@@ -743,8 +574,6 @@ int access_create(const struct access_config *config, struct access **ret, char 
         return FL_ENOMEM;
     }
     a->config = *config;
-    throttle_init(&a->throttle);
-    fli_list_init(&a->delayed);
     fli_list_init(&a->certs);
     fli_list_init(&a->calls);
     fli_buf_init(&a->scratch, MACHINE_COMMAND_LARGEST);
@@ -757,9 +586,19 @@ int access_create(const struct access_config *config, struct access **ret, char 
     }
     if (rc == 0) {
         (void)snprintf(errmsg, errmsg_size, "no thread can be made for passwords");
-        rc = auth_worker_create(config->loop, ACCESS_CALLS_MAX, &a->worker);
+        rc = auth_worker_create(config->loop, ACCESS_CALLS_MAX + AUTH_LOGINS_MAX, &a->worker);
         rc = rc != 0 ? rc : auth_worker_create(config->loop, ACCESS_CALLS_MAX, &a->files);
     }
+    const struct auth_logins_config logins = {.loop = config->loop,
+                                              .commands = config->commands,
+                                              .worker = a->worker,
+                                              .room = sizeof(struct login_query),
+                                              .ctx = a,
+                                              .slot = login_slot,
+                                              .find = find_user,
+                                              .failed = login_failed,
+                                              .wrong = wrong_password};
+    auth_logins_init(&a->logins, &logins);
     if (rc != 0) {
         access_destroy(a);
         return rc;
@@ -782,7 +621,7 @@ void access_stop(struct access *a, void (*cb)(void *ctx), void *ctx)
     a->stopping = true;
     a->stop_cb = cb;
     a->stop_ctx = ctx;
-    access_turn(a);
+    auth_logins_stop(&a->logins);
     a->worker = NULL;
     auth_worker_close(worker, worker_closed, a);
 }
@@ -795,6 +634,6 @@ void access_destroy(struct access *a)
     FLI_ASSERT(a->calls_n == 0);
     fli_buf_fini(&a->users);
     fli_buf_fini(&a->scratch);
-    throttle_fini(&a->throttle);
+    auth_logins_fini(&a->logins);
     free(a);
 }

@@ -3,7 +3,7 @@
  * new cluster.
  *
  *   AUTH ---> turn of its address ---> the user, from the leader ---> password, on a worker's
- *            (auth/throttle.h)        (a query, so never stale)       thread ---> login
+ *            (auth/logins.h)          (a query, so never stale)       thread ---> login
  *
  * A connection keeps its login: the number of its user and of the login. Commands carry both to the
  * machine, which checks the rights when it applies them (machine.h). So this file decides nothing
@@ -22,6 +22,13 @@
 
 struct access;
 struct access_call;
+struct auth_login;
+
+/* What a request keeps; NULL at first. */
+struct access_slot {
+    struct access_call *call;
+    struct auth_login *login; /* of AUTH and HELLO */
+};
 
 struct access_config {
     uv_loop_t *loop;
@@ -30,8 +37,7 @@ struct access_config {
     const struct net_commands *commands;
     void *ctx;
     void (*log)(void *ctx, int level, const char *message);
-    /* Where the call of a request is kept; NULL at first. */
-    struct access_call **(*slot)(struct net_request *r);
+    struct access_slot *(*slot)(struct net_request *r);
 };
 
 struct access_counts {

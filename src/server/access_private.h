@@ -5,13 +5,11 @@
 
 #include "auth/aclfile.h"
 #include "auth/hash.h"
-#include "auth/throttle.h"
-#include "auth/worker.h"
+#include "auth/logins.h"
 #include "server/access.h"
 
 #define ACCESS_CALLS_MAX 512u
 #define ACCESS_ADDRESS_MAX (ACCESS_CALLS_MAX / 4 * 3) /* of the clients of one address */
-#define ACCESS_USER_MAX (ACCESS_ADDRESS_MAX / 4 * 3)  /* of these, under one name */
 #define ACCESS_AGAIN_MS UINT64_C(300) /* between attempts to set up the users of a new cluster */
 
 struct access_call;
@@ -23,7 +21,7 @@ struct access_part {
 };
 
 struct access_call {
-    struct fli_list link; /* delayed or certs of access */
+    struct fli_list link; /* certs of access */
     struct fli_list all;  /* calls of access */
     struct node_ticket ticket;
     struct auth_job job;
@@ -33,20 +31,12 @@ struct access_call {
                               closed */
     enum fli_command_id id;
     int proto;
-    uint64_t at_ms; /* delayed until then */
     uint64_t login; /* of the sender */
     uint8_t address[NET_CONN_ADDRESS_MAX];
     uint8_t address_len;
-    struct net_auth hello; /* its slices are not used */
     char user[ACL_NAME_MAX + 1];
-    uint8_t password[AUTH_PASSWORD_MAX];
-    size_t password_len;
-    uint8_t tag[AUTH_TAG_SIZE]; /* of the password */
-    uint8_t host[16];           /* of a login: its address */
-    uint8_t host_len;
-    bool counted;    /* throttle.h */
-    uint64_t origin; /* a number for its address; job.source also tells users apart */
-    bool found, worked, ok;
+    uint64_t origin; /* a number for its address */
+    bool found, worked;
     uint64_t found_login; /* of the user that was found, whose record is here too */
     struct acl_user acl;
     struct fli_slice *args; /* copies */
@@ -65,11 +55,11 @@ struct access {
     struct auth_worker *files;  /* for the file of users: a disk that hangs holds up no login */
     void (*stop_cb)(void *ctx);
     void *stop_ctx;
-    struct throttle throttle;
-    struct fli_list delayed, certs;
+    struct auth_logins logins;
+    struct fli_list certs;
     struct fli_list calls; /* all */
     unsigned calls_n;
-    struct access_counts counts;
+    uint64_t denied;      /* access_counts */
     struct audit *audit;  /* NULL: none */
     uint64_t known_index; /* the end of the log when it was opened; 0: all of that is applied */
     bool needs_users;     /* the configuration gives the users of a new cluster */
@@ -92,7 +82,7 @@ void access_free(struct access_call *c);
 struct net_request *access_detach(struct access_call *c);
 void access_finish(struct net_request *r, int rc);
 void access_error(struct access_call *c, const char *word, const char *text);
-int access_submit(struct access_call *c, struct machine_command *m, struct node_ticket *t,
+int access_submit(struct access *a, struct machine_command *m, struct node_ticket *t,
                   node_ticket_cb cb) FLI_MUST_USE;
 /* Answers a failure, or a refusal by the machine; false when it was neither. */
 bool access_answer_refusal(struct access_call *c, int status, const struct machine_result *result);

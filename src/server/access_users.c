@@ -155,7 +155,7 @@ static void send_part(struct access_call *c, struct machine_command *m)
     struct access_part *part = &c->parts[--c->n_parts];
     part->call = c;
     c->parts_left++;
-    int rc = access_submit(c, m, &part->ticket, on_part);
+    int rc = access_submit(c->access, m, &part->ticket, on_part);
     if (rc != 0) {
         struct machine_result none = {.code = 0};
         merge_part_result(c, rc, &none);
@@ -477,7 +477,7 @@ static void on_users(struct node_ticket *t, int status, const struct machine_res
 static void ask_users(struct access_call *c)
 {
     struct machine_command q = asked(c, MACHINE_OP_USERS);
-    int rc = access_submit(c, &q, &c->ticket, on_users);
+    int rc = access_submit(c->access, &q, &c->ticket, on_users);
     if (rc != 0) {
         end_failure(c, rc);
     }

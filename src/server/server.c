@@ -43,7 +43,7 @@ static void FLI_PRINTF(3, 4) log_message(const struct server *s, int level, cons
 /* The record kept with each request. */
 struct request_slot {
     struct dispatch_slot dispatch;
-    struct access_call *access;
+    struct access_slot access;
 };
 
 /* --- net to dispatch --- */
@@ -53,7 +53,7 @@ static struct dispatch_slot *slot_of(struct net_request *r)
     return &((struct request_slot *)(void *)r->user)->dispatch;
 }
 
-static struct access_call **access_slot_of(struct net_request *r)
+static struct access_slot *access_slot_of(struct net_request *r)
 {
     return &((struct request_slot *)(void *)r->user)->access;
 }
@@ -100,7 +100,7 @@ static void on_request(void *ctx, struct net_request *r, const struct fli_slice 
 {
     struct server *s = ctx;
     s->asked_with_tls = net_conn_is_tls(r->conn);
-    *access_slot_of(r) = NULL;
+    *access_slot_of(r) = (struct access_slot){.call = NULL};
     bool subscribed = net_conn_user(r->conn) != NULL && net_conn_proto(r->conn) == 2;
     if (subscribed && answer_subscribed(r, argv, argc)) {
         return;

@@ -4,16 +4,12 @@
 #include "wire/resp.h"
 #include "wire/text.h"
 
-static bool answer_get(struct fli_buf *b, int proto, const struct store_op *op)
-{
-    return (op->found ? fli_resp_bulk(b, op->out.data, op->out.len) : fli_resp_null(b, proto)) == 0;
-}
-
 static bool answer_done(struct fli_buf *b, int proto, const struct store_op *op)
 {
     switch (op->verb) {
     case STORE_GET:
-        return answer_get(b, proto, op);
+        return (op->found ? fli_resp_bulk(b, op->out.data, op->out.len)
+                          : fli_resp_null(b, proto)) == 0;
     case STORE_DEL:
         return fli_resp_int(b, op->found ? 1 : 0) == 0;
     case STORE_MARK:
@@ -85,29 +81,6 @@ static bool answer_refused(struct fli_buf *b, const struct store *store, const s
                               (unsigned long long)store->db.pages_max * FLI_DB_PAGE) == 0;
     default:
         return fli_resp_error(b, "ERR", "an argument is out of range") == 0;
-    }
-}
-
-bool store_verb_of(enum fli_command_id id, enum store_verb *ret)
-{
-    switch (id) {
-    case FLI_CMD_CLAIM:
-        *ret = STORE_CLAIM;
-        return true;
-    case FLI_CMD_GET:
-        *ret = STORE_GET;
-        return true;
-    case FLI_CMD_SET:
-        *ret = STORE_SET;
-        return true;
-    case FLI_CMD_DEL:
-        *ret = STORE_DEL;
-        return true;
-    case FLI_CMD_MARK:
-        *ret = STORE_MARK;
-        return true;
-    default:
-        return false;
     }
 }
 

@@ -4,10 +4,6 @@
 
 #include "base/buf.h"
 #include "store/store.h"
-#include "wire/commands.h"
-
-/* Whether the command is an operation of the storage, and which. */
-bool store_verb_of(enum fli_command_id id, enum store_verb *ret);
 
 /* may_know: whether the client may learn which lock a key belongs to. False: the answer did not
  * fit. */

@@ -2,11 +2,10 @@
 #ifndef STORE_INFO_H
 #define STORE_INFO_H
 
-#include "base/buf.h"
+#include "auth/file_users.h"
 #include "net/net.h"
 #include "store/store.h"
 #include "store/strict.h"
-#include "store/users.h"
 
 struct store_info {
     struct store_counts counts;
@@ -14,12 +13,13 @@ struct store_info {
     uint64_t db_bytes; /* of the pages that records take */
     uint64_t db_file_bytes;
     uint64_t db_bytes_max;
+    bool serving; /* the database has not failed, and the server does not stop */
     bool fencing;
     bool strict;
     struct strict_counts strict_counts;
     uint16_t port;
     uint64_t uptime_ms;
-    uint64_t held_ops; /* that wait for a verdict, or for their client to read */
+    uint64_t held_ops; /* that wait for a verdict */
     uint64_t connections;
     struct net_stats net;
     struct net_memory memory;
@@ -27,7 +27,7 @@ struct store_info {
     uint16_t tls_port; /* 0: none */
     struct fli_tls_facts tls;
     bool has_users;
-    struct users_counts users;
+    struct file_users_counts users;
 };
 
 /* Appends one section, or all when `section` is empty, "all", "everything" or "default". An unknown

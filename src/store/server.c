@@ -2,7 +2,7 @@
  *
  *   request ---> turn: store_do() ---> idle handle: store_commit() ---> answers
  *      |           ^
- *      '--> held --' a verdict of the lock service has come; its client has caught up
+ *      '--> held --' strict mode: a verdict of the lock service has come
  *
  * The transaction begins with the first operation of a turn. An operation whose connection has gone
  * is still committed, since it may have been meant. When the database fails, nothing is answered
@@ -17,13 +17,12 @@
 #include "net/connection_commands.h"
 #include "store/answer.h"
 #include "store/info.h"
-#include "wire/request.h"
+#include "store/rights.h"
 
 #define REQUEST_MAX (STORE_VALUE_MAX + 4096u) /* bytes on the wire: value, key, lock and words */
 #define ANSWERS_MAX (STORE_TURN_OUT_MAX + 2 * STORE_VALUE_MAX)
 #define INFO_MAX 16384u
 #define MESSAGE_MAX 640u
-#define BEHIND_MS 10u /* between checks whether these clients have caught up */
 
 /* An operation of the turn, and its answer in `answers`. */
 struct done {
@@ -31,9 +30,8 @@ struct done {
     size_t at, len;
 };
 
-/* An operation that has not begun. Its connection is held. */
+/* An operation that waits for a verdict. Its connection is held. */
 struct held {
-    struct fli_list link; /* of `behind`; not linked: it waits for a verdict */
     struct net_request *request;
     struct strict_question question;
     struct store_op op;
@@ -46,21 +44,16 @@ struct store_server {
     struct store_server_config config;
     struct net_server *net;
     struct net_commands commands;
-    struct strict *strict; /* NULL: off */
-    struct users *users;   /* NULL: every client may do everything */
+    struct strict *strict;    /* NULL: off */
+    struct file_users *users; /* NULL: every client may do everything */
     struct done turn[STORE_TURN_OPS_MAX];
     size_t turn_len;
     struct fli_buf answers;
-    bool is_open;      /* a transaction */
-    bool broken;       /* the database has failed */
-    uint64_t began_ns; /* the transaction */
-    struct fli_list behind;
-    uv_idle_t turn_end;      /* active while a transaction is open: the loop must not sleep */
-    uv_timer_t behind_timer; /* active while clients are behind */
-    unsigned closing;        /* handles still to be closed by destroy */
+    bool is_open;       /* a transaction */
+    bool broken;        /* the database has failed */
+    uv_idle_t turn_end; /* active while a transaction is open: the loop must not sleep */
     size_t held_ops;
     uint64_t started_ms;
-    struct metrics_histogram commit_times;
     void (*stop_cb)(void *ctx);
     void *stop_ctx;
     bool stopped;
@@ -70,7 +63,7 @@ struct store_server {
 struct slot {
     size_t done; /* its number in the turn, plus one */
     struct held *held;
-    struct users_login *login;
+    struct auth_login *login;
 };
 
 static struct slot *slot_of(struct net_request *r)
@@ -92,14 +85,6 @@ static void answer_error(struct net_request *r, const char *word, const char *te
     finish(r, fli_resp_error(net_reply(r), word, "%s", text) == 0);
 }
 
-static void log_message(const struct store_server *s, int level, const char *part,
-                        const char *message)
-{
-    if (s->config.log != NULL) {
-        s->config.log(s->config.ctx, level, part, message);
-    }
-}
-
 /* ---- the turn ---- */
 
 static void fail(struct store_server *s, int rc)
@@ -111,11 +96,6 @@ static void fail(struct store_server *s, int rc)
                    fl_strerror(rc));
     s->broken = true;
     s->config.fatal(s->config.ctx, rc, message);
-}
-
-static bool is_passing(int rc)
-{
-    return rc == FL_ELIMIT || rc == FL_ENOMEM || rc == FL_EBUSY;
 }
 
 /* Answers all operations of the turn: each as it was done, or as the transaction that was not. */
@@ -136,11 +116,10 @@ static void answer_all(struct store_server *s, int rc)
     fli_buf_clear(&s->answers);
 }
 
-static void give_up_turn(struct store_server *s, int rc)
+static void close_turn(struct store_server *s, int rc)
 {
     s->is_open = false;
-    store_rollback(s->store);
-    if (is_passing(rc)) {
+    if (rc == 0 || rc == FL_ELIMIT || rc == FL_ENOMEM || rc == FL_EBUSY) { /* surely not done */
         answer_all(s, rc);
     } else {
         fail(s, rc);
@@ -154,16 +133,9 @@ static void end_turn(struct store_server *s)
     enum fli_turn_part part = fli_turn_enter(turn, FLI_TURN_APPLY);
     uint64_t before_ns = fli_clock_ns();
     int rc = store_commit(s->store);
-    uint64_t now_ns = fli_clock_ns();
-    fli_turn_waited(turn, now_ns - before_ns);
-    metrics_observe_ns(&s->commit_times, now_ns - s->began_ns);
-    s->is_open = false;
+    fli_turn_waited(turn, fli_clock_ns() - before_ns);
     (void)fli_turn_enter(turn, FLI_TURN_ANSWERS);
-    if (rc == 0 || is_passing(rc)) {
-        answer_all(s, rc);
-    } else {
-        fail(s, rc);
-    }
+    close_turn(s, rc);
     fli_turn_leave(turn, part);
 }
 
@@ -202,7 +174,6 @@ static void execute(struct store_server *s, struct net_request *r, struct store_
         return; /* nothing is answered any more */
     }
     if (!s->is_open) {
-        s->began_ns = fli_clock_ns();
         rc = store_begin(s->store);
         s->is_open = rc == 0;
         (void)uv_idle_start(&s->turn_end, turn_end_cb); /* the callback is not NULL */
@@ -210,14 +181,13 @@ static void execute(struct store_server *s, struct net_request *r, struct store_
     rc = rc != 0 ? rc : store_do(s->store, op);
     if (rc != 0) {
         s->turn[s->turn_len++] = (struct done){.request = r};
-        give_up_turn(s, rc);
+        store_rollback(s->store);
+        close_turn(s, rc);
         return;
     }
-    bool unfenced_read = op->verb == STORE_GET && !op->fenced && op->result == 0;
-    bool may_know = s->users == NULL || (!unfenced_read && op->result != FL_EWRONGLOCK) ||
-                    users_may_know(s->users, r->conn, op);
-    if (unfenced_read && !may_know) {
-        users_deny(s->users, r, ACL_READ);
+    bool may_know = rights_may_know(s->users, r->conn, op);
+    if (op->result == 0 && !may_know) {
+        file_users_deny(s->users, r, ACL_READ);
         return;
     }
     if (!store_answer(&s->answers, net_conn_proto(r->conn), s->store, op, may_know)) {
@@ -247,7 +217,6 @@ static struct held *hold(struct store_server *s, struct net_request *r, const st
         return NULL;
     }
     *h = (struct held){.request = r, .op = *op};
-    fli_list_init(&h->link);
     (void)copy_slice(&h->op.value, copy_slice(&h->op.lock, copy_slice(&h->op.key, h->bytes)));
     net_request_keeps(r, size);
     net_conn_hold(r->conn);
@@ -262,44 +231,8 @@ static struct net_request *let_go(struct store_server *s, struct held *h)
     struct net_request *r = h->request;
     slot_of(r)->held = NULL;
     net_conn_release(r->conn);
-    fli_list_remove(&h->link);
     s->held_ops--;
     return r;
-}
-
-static bool is_behind(const struct net_request *r)
-{
-    return net_conn_output_bytes(r->conn) >= STORE_BEHIND_BYTES;
-}
-
-static void behind_cb(uv_timer_t *timer)
-{
-    struct store_server *s = FLI_CONTAINER_OF(timer, struct store_server, behind_timer);
-    FLI_LIST_FOREACH_SAFE(link, next, &s->behind)
-    {
-        struct held *h = FLI_CONTAINER_OF(link, struct held, link);
-        if (!is_behind(h->request)) {
-            execute(s, let_go(s, h), &h->op);
-            free(h);
-        }
-    }
-    if (!fli_list_empty(&s->behind)) {
-        (void)uv_timer_start(timer, behind_cb, BEHIND_MS, 0); /* the callback is not NULL */
-    }
-}
-
-/* Does it now, or when its client has caught up. */
-static void execute_or_hold(struct store_server *s, struct net_request *r, struct store_op *op)
-{
-    struct held *h = NULL;
-    if (op->verb != STORE_GET || !is_behind(r)) {
-        execute(s, r, op);
-    } else if ((h = hold(s, r, op)) != NULL) {
-        fli_list_push(&s->behind, &h->link);
-        if (!uv_is_active((uv_handle_t *)&s->behind_timer)) {
-            (void)uv_timer_start(&s->behind_timer, behind_cb, BEHIND_MS, 0);
-        }
-    }
 }
 
 static void verdict_cb(void *ctx, struct strict_question *question, enum strict_verdict verdict)
@@ -311,7 +244,7 @@ static void verdict_cb(void *ctx, struct strict_question *question, enum strict_
         execute(s, r, &h->op);
     } else {
         finish(r, store_answer_verdict(net_reply(r), &h->op, verdict == STRICT_NOTHELD,
-                                       s->config.strict_timeout_ms));
+                                       s->config.strict.timeout_ms));
     }
     free(h);
 }
@@ -337,13 +270,13 @@ static void run_op(struct store_server *s, struct net_request *r, const struct f
                           .key = q->name,
                           .lock = q->lock,
                           .value = q->value};
-    if (s->users != NULL && !users_allow(s->users, r, q, verb)) {
+    if (!rights_allow(s->users, r, q, verb)) {
         return;
     }
     if (s->strict != NULL && op.fenced && verb != STORE_MARK) {
         check(s, r, &op);
     } else {
-        execute_or_hold(s, r, &op);
+        execute(s, r, &op);
     }
 }
 
@@ -354,6 +287,7 @@ void store_server_get_info(struct store_server *s, struct store_info *ret)
                                .db_bytes = fli_db_bytes(&s->store->db),
                                .db_file_bytes = fli_db_file_bytes(&s->store->db),
                                .db_bytes_max = s->store->db.pages_max * FLI_DB_PAGE,
+                               .serving = !s->broken && s->stop_cb == NULL,
                                .fencing = s->store->fencing,
                                .strict = s->strict != NULL,
                                .port = net_server_port(s->net),
@@ -369,9 +303,7 @@ void store_server_get_info(struct store_server *s, struct store_info *ret)
     if (s->strict != NULL) {
         ret->strict_counts = strict_get_counts(s->strict);
     }
-    if (s->users != NULL) {
-        users_get_counts(s->users, &ret->users);
-    }
+    file_users_get_counts(s->users, &ret->users);
 }
 
 static void answer_info(struct store_server *s, struct net_request *r, struct fli_slice section)
@@ -393,12 +325,11 @@ static void request_cb(void *ctx, struct net_request *r, const struct fli_slice 
     char errmsg[FLI_ERRMSG_SIZE];
     const struct fli_command *command;
     struct fli_request q;
-    enum store_verb verb;
     unsigned words;
     memset(r->user, 0, sizeof(struct slot));
     int rc =
         fli_command_lookup(FLI_SERVICE_STORE, argv, argc, &command, &words, errmsg, sizeof(errmsg));
-    if (rc == 0 && s->users != NULL && !users_gate(s->users, r, command->id)) {
+    if (rc == 0 && !rights_gate(s->users, r, command->id)) {
         return;
     }
     if (rc == 0 && net_connection_command(&s->commands, r, command, argv + words, argc - words)) {
@@ -411,10 +342,8 @@ static void request_cb(void *ctx, struct net_request *r, const struct fli_slice 
         answer_error(r, fli_request_error_word(rc), errmsg);
     } else if (command->id == FLI_CMD_INFO) {
         answer_info(s, r, q.pattern);
-    } else if (store_verb_of(command->id, &verb)) {
-        run_op(s, r, &q, verb);
-    } else {
-        answer_error(r, "ERR", "this command is not served here");
+    } else { /* what is left of the commands of a storage */
+        run_op(s, r, &q, (enum store_verb)command->id);
     }
 }
 
@@ -427,37 +356,25 @@ static void cancel_cb(void *ctx, struct net_request *r)
         s->turn[slot->done - 1].request = NULL;
     }
     if (slot->held != NULL) {
-        if (!fli_list_linked(&slot->held->link)) { /* it is not behind */
-            strict_cancel(s->strict, &slot->held->question);
-        }
+        strict_cancel(s->strict, &slot->held->question);
         struct held *h = slot->held;
         (void)let_go(s, h);
         free(h);
     }
-    if (slot->login != NULL) {
-        users_cancel(s->users, slot->login);
-    }
+    file_users_cancel(s->users, r);
 }
 
 static void shaken_cb(void *ctx, struct net_conn *c)
 {
     struct store_server *s = ctx;
-    if (s->users != NULL) {
-        users_after_handshake(s->users, c);
-    }
+    file_users_shaken(s->users, c);
 }
 
-static void net_log_cb(void *ctx, int level, const char *message)
-{
-    log_message(ctx, level, "clients", message);
-}
-
-static unsigned hello_cb(void *ctx, struct net_hello_field *fields)
+/* For what the server is made of. */
+static void log_cb(void *ctx, int level, const char *message)
 {
     const struct store_server *s = ctx;
-    fields[0] =
-        (struct net_hello_field){.key = "fencing", .text = s->store->fencing ? "on" : "off"};
-    return 1;
+    s->config.log(s->config.ctx, level, message);
 }
 
 /* ---- start and end ---- */
@@ -491,42 +408,23 @@ static void net_stopped_cb(void *ctx)
     if (s->is_open) {
         end_turn(s);
     }
-    if (s->users != NULL) {
-        users_close(s->users, stopped_cb, s);
-    } else {
-        stopped_cb(s);
-    }
-}
-
-static void strict_log_cb(void *ctx, int level, const char *message)
-{
-    log_message(ctx, level, "strict", message);
+    file_users_close(s->users, stopped_cb, s);
 }
 
 static int start_strict(struct store_server *s, char *errmsg, size_t errmsg_size)
 {
-    if (s->config.strict == NULL) {
+    if (s->config.strict.nodes == NULL) {
         return 0;
     }
-    struct strict_config config = {.nodes = s->config.strict,
-                                   .tls = s->config.strict_tls,
-                                   .timeout_ms = s->config.strict_timeout_ms,
-                                   .user = s->config.strict_user,
-                                   .password = s->config.strict_password,
-                                   .ctx = s,
-                                   .verdict = verdict_cb,
-                                   .log = strict_log_cb};
-    return strict_create(s->loop, &config, &s->strict, errmsg, errmsg_size);
+    s->config.strict.ctx = s;
+    s->config.strict.verdict = verdict_cb;
+    s->config.strict.log = log_cb;
+    return strict_create(s->loop, &s->config.strict, &s->strict, errmsg, errmsg_size);
 }
 
-static struct users_login **login_slot(struct net_request *r)
+static struct auth_login **login_slot(struct net_request *r)
 {
     return &slot_of(r)->login;
-}
-
-static void users_log_cb(void *ctx, int level, const char *message)
-{
-    log_message(ctx, level, "users", message);
 }
 
 static int start_users(struct store_server *s, char *errmsg, size_t errmsg_size)
@@ -535,24 +433,20 @@ static int start_users(struct store_server *s, char *errmsg, size_t errmsg_size)
     if (s->config.aclfile == NULL) {
         return 0;
     }
-    struct users_config config = {.loop = s->loop,
-                                  .path = s->config.aclfile,
-                                  .cert_users = s->config.cert_users,
-                                  .commands = &s->commands,
-                                  .slot = login_slot,
-                                  .ctx = s,
-                                  .log = users_log_cb};
+    struct file_users_config config = {.loop = s->loop,
+                                       .path = s->config.aclfile,
+                                       .rights = ACL_STORE_RIGHTS,
+                                       .cert_users = s->config.cert_users,
+                                       .commands = &s->commands,
+                                       .slot = login_slot,
+                                       .ctx = s,
+                                       .log = log_cb};
     char why[512];
-    int rc = users_create(&config, &s->users, why, sizeof why);
+    int rc = file_users_create(&config, &s->users, why, sizeof why);
     if (rc != 0) {
         (void)snprintf(errmsg, errmsg_size, "--aclfile: %s", why);
-        return rc;
     }
-    s->commands.users_ctx = s->users;
-    s->commands.user_name = users_name;
-    s->commands.is_known = users_is_known;
-    s->commands.auth = users_auth;
-    return 0;
+    return rc;
 }
 
 static int listen_all(struct store_server *s, char *errmsg, size_t errmsg_size)
@@ -571,11 +465,8 @@ static int listen_all(struct store_server *s, char *errmsg, size_t errmsg_size)
 
 static int start(struct store_server *s, char *errmsg, size_t errmsg_size)
 {
-    struct net_callbacks cbs = {.ctx = s,
-                                .request = request_cb,
-                                .cancel = cancel_cb,
-                                .shaken = shaken_cb,
-                                .log = net_log_cb};
+    struct net_callbacks cbs = {
+        .ctx = s, .request = request_cb, .cancel = cancel_cb, .shaken = shaken_cb, .log = log_cb};
     int rc = net_server_create(s->loop, &limits, sizeof(struct slot), &cbs, &s->net);
     if (rc != 0) {
         (void)snprintf(errmsg, errmsg_size, "cannot start the network: %s", fl_strerror(rc));
@@ -611,16 +502,11 @@ int store_server_create(uv_loop_t *loop, struct store *store,
     s->store = store;
     s->config = *config;
     s->started_ms = fli_clock_ms();
-    s->commands = (struct net_commands){.service = FLI_SERVICE_STORE,
-                                        .server_name = "fencelock-store",
-                                        .ctx = s,
-                                        .hello = hello_cb};
-    metrics_histogram_init(&s->commit_times, METRICS_RANGE_FAST);
+    s->commands = (struct net_commands){
+        .service = FLI_SERVICE_STORE, .server_name = "fencelock-store", .ctx = s};
     fli_buf_init(&s->answers, ANSWERS_MAX);
-    fli_list_init(&s->behind);
-    (void)uv_idle_init(loop, &s->turn_end); /* neither can fail */
-    (void)uv_timer_init(loop, &s->behind_timer);
-    s->turn_end.data = s->behind_timer.data = s;
+    (void)uv_idle_init(loop, &s->turn_end); /* cannot fail */
+    s->turn_end.data = s;
     int rc = start(s, errmsg, errmsg_size);
     if (rc != 0) {
         abandon(s);
@@ -630,32 +516,10 @@ int store_server_create(uv_loop_t *loop, struct store *store,
     return 0;
 }
 
-uint16_t store_server_port(const struct store_server *s)
-{
-    return net_server_port(s->net);
-}
-
-uint16_t store_server_tls_port(const struct store_server *s)
-{
-    return net_server_tls_port(s->net);
-}
-
-const struct metrics_histogram *store_server_commit_times(const struct store_server *s)
-{
-    return &s->commit_times;
-}
-
-bool store_server_is_serving(const struct store_server *s)
-{
-    return !s->broken && s->stop_cb == NULL;
-}
-
 void store_server_reload(struct store_server *s)
 {
     net_server_tls_reload(s->net);
-    if (s->users != NULL) {
-        users_reload(s->users);
-    }
+    file_users_reload(s->users);
 }
 
 void store_server_stop(struct store_server *s, void (*cb)(void *ctx), void *ctx)
@@ -668,10 +532,8 @@ void store_server_stop(struct store_server *s, void (*cb)(void *ctx), void *ctx)
 static void closed_cb(uv_handle_t *handle)
 {
     struct store_server *s = handle->data;
-    if (--s->closing == 0) { /* the last one frees */
-        fli_buf_fini(&s->answers);
-        free(s);
-    }
+    fli_buf_fini(&s->answers);
+    free(s);
 }
 
 void store_server_destroy(struct store_server *s)
@@ -682,8 +544,6 @@ void store_server_destroy(struct store_server *s)
     FLI_ASSERT(s->held_ops == 0);
     strict_destroy(s->strict);
     net_server_destroy(s->net);
-    users_destroy(s->users);
-    s->closing = 2;
+    file_users_destroy(s->users);
     uv_close((uv_handle_t *)&s->turn_end, closed_cb);
-    uv_close((uv_handle_t *)&s->behind_timer, closed_cb);
 }

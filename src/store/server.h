@@ -6,8 +6,8 @@
  * sync, as Redis does; clients that send meanwhile are in the next turn, together.
  *
  * A connection is held back, with all that it sends, while the lock service is asked about its
- * operation (strict.h), and while its client is behind with reading answers that are far larger
- * than the requests. So its order stays, and it keeps little memory.
+ * operation (strict.h). So its order stays, and it keeps little memory. A client that does not read
+ * its answers is not read either (net.h).
  *
  * Bounds: operations and answers of a transaction; net has the others (net.h). One loop, one
  * thread. */
@@ -16,9 +16,9 @@
 
 #include <uv.h>
 
-#include "metrics/histogram.h"
 #include "net/net.h"
 #include "store/store.h"
+#include "store/strict.h"
 
 #define STORE_CONNECTIONS_MAX 20000u
 #define STORE_PIPELINE_MAX 1024u
@@ -27,29 +27,22 @@
 #define STORE_CLIENT_MEMORY ((size_t)1 << 30)
 #define STORE_TURN_OPS_MAX 4096u
 #define STORE_TURN_OUT_MAX ((size_t)8 * 1024 * 1024) /* bytes of answers that end a transaction */
-/* Unsent answers that hold back further reads. */
-#define STORE_BEHIND_BYTES ((size_t)4 * 1024 * 1024)
 #define STORE_DRAIN_MS 5000u
 
 struct store_server;
 
 struct store_server_config {
-    const char *listen;                      /* HOST:PORT, port 0 picks one; NULL: only TLS */
-    const char *tls_listen;                  /* the same for TLS; NULL: none */
-    const struct fli_tls_config *tls;        /* for tls_listen */
-    const struct fl_tls_options *strict_tls; /* for the lock service; NULL: without TLS */
-    const char *aclfile;          /* users (users.h); NULL: every client may do everything */
-    enum fli_tls_user cert_users; /* which part of a verified certificate names its user */
-    const char *strict;           /* the lock service's nodes for strict mode; NULL: no strict
-                                   mode */
-    unsigned strict_timeout_ms;   /* as in strict_config */
-    const char *strict_user, *strict_password; /* likewise */
+    const char *listen;               /* HOST:PORT, port 0 picks one; NULL: only TLS */
+    const char *tls_listen;           /* the same for TLS; NULL: none */
+    const struct fli_tls_config *tls; /* for tls_listen */
+    const char *aclfile;              /* users (rights.h); NULL: every client may do everything */
+    enum fli_tls_user cert_users;     /* which part of a verified certificate names its user */
+    struct strict_config strict; /* nodes NULL: no strict mode; ctx and what it calls are ours */
     void *ctx;
     /* The database failed, and `message` says how. Nothing more will be answered: stop the
      * process. */
     void (*fatal)(void *ctx, int error, const char *message);
-    /* May be NULL; level, part and message as in node.h. */
-    void (*log)(void *ctx, int level, const char *part, const char *message);
+    void (*log)(void *ctx, int level, const char *message); /* levels as in node.h */
 };
 
 /* Listens. The caller owns the store, which must outlive the server. 0, or a code with a sentence
@@ -58,13 +51,8 @@ struct store_server_config {
 int store_server_create(uv_loop_t *loop, struct store *store,
                         const struct store_server_config *config, struct store_server **ret,
                         char *errmsg, size_t errmsg_size) FLI_MUST_USE;
-uint16_t store_server_port(const struct store_server *s);
-uint16_t store_server_tls_port(const struct store_server *s); /* 0: none */
 struct store_info;
 void store_server_get_info(struct store_server *s, struct store_info *ret); /* the facts for INFO */
-/* Times of transactions, until they were on disk. */
-const struct metrics_histogram *store_server_commit_times(const struct store_server *s);
-bool store_server_is_serving(const struct store_server *s);
 void store_server_reload(struct store_server *s); /* reads the files of TLS and of users again */
 
 /* Takes no more requests, answers those it has, closes everything. Then calls cb, once, never

@@ -122,9 +122,7 @@ static int do_write(struct store *s, struct store_op *op)
     }
     op->found = e.present;
     struct fli_slice lock = s->fencing ? op->lock : (struct fli_slice){e.lock.bytes, e.lock.len};
-    bool forget = value == NULL && lock.len == 0;
-    return forget ? store_delete_entry(s, op->key, &e)
-                  : store_put_entry(s, op->key, &e, lock, value);
+    return store_put_entry(s, op->key, &e, lock, value);
 }
 
 static bool is_in_range(const struct store_op *op)

@@ -1,13 +1,12 @@
 /* store.c: see store.h. The rows of keys, beside the guard's tables (fence/db.h). */
 #include "store/store.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "store/backup.h"
+#include "fence/backup.h"
 
 #define KIND "store"
 #define HASH_OF_ENTRY UINT64_C(3)
@@ -40,6 +39,7 @@ static int add(void *ctx, struct fli_db *db, uint64_t *sum)
 {
     struct store *s = ctx;
     sqlite3_stmt *stmt = NULL;
+    s->now.keys = s->now.tombstones = 0; /* a restore reads them twice */
     int rc = fli_db_prepare(db, "SELECT key, lock, sum, value FROM entry", &stmt);
     while (rc == 0 && (rc = fli_db_step(db, stmt)) == 1) {
         rc = add_row(s, stmt, sum);
@@ -54,18 +54,23 @@ static int prepare_all(struct store *s)
         sqlite3_stmt **stmt;
         const char *text;
     } all[] = {
-        {&s->get_entry, "SELECT m.mark, e.lock, e.sum, length(e.value) FROM (SELECT 1)"
-                        " LEFT JOIN fence_mark m ON m.lock = ?2 LEFT JOIN entry e ON e.key = ?1"},
+        {&s->get_entry, "SELECT (SELECT mark FROM fence_mark WHERE lock = ?2), lock, sum,"
+                        " length(value) FROM entry WHERE key = ?1"},
         {&s->get_value, "SELECT value, lock, sum FROM entry WHERE key = ?1"},
-        {&s->put_entry, "INSERT INTO entry VALUES (?1, ?2, ?3, ?4) ON CONFLICT (key) DO UPDATE"
-                        " SET lock = excluded.lock, sum = excluded.sum, value = excluded.value"},
-        {&s->delete_entry, "DELETE FROM entry WHERE key = ?1"},
+        {&s->insert_entry, "INSERT INTO entry VALUES (?1, ?2, ?3, ?4)"},
+        {&s->update_entry, "UPDATE entry SET lock = ?2, sum = ?3, value = ?4 WHERE key = ?1"},
     };
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof(all) / sizeof(all[0]); i++) {
         rc = fli_db_prepare(&s->db, all[i].text, all[i].stmt);
     }
     return rc;
+}
+
+static struct fli_db_options options_of(struct store *s, size_t size_max)
+{
+    return (struct fli_db_options){
+        .kind = KIND, .schema = schema, .size_max = size_max, .add = add, .ctx = s};
 }
 
 int store_open(const char *dir, size_t size_max, bool fencing, struct store **ret, char *errmsg,
@@ -76,8 +81,7 @@ int store_open(const char *dir, size_t size_max, bool fencing, struct store **re
         (void)snprintf(errmsg, errmsg_size, "out of memory");
         return FL_ENOMEM;
     }
-    struct fli_db_options options = {
-        .kind = KIND, .schema = schema, .size_max = size_max, .add = add, .ctx = s};
+    const struct fli_db_options options = options_of(s, size_max);
     s->fencing = fencing;
     fli_buf_init(&s->value, STORE_VALUE_MAX);
     int rc = fli_db_open(dir, &options, &s->db, errmsg, errmsg_size);
@@ -94,25 +98,6 @@ int store_open(const char *dir, size_t size_max, bool fencing, struct store **re
     return 0;
 }
 
-int store_verify(const char *path, struct store_facts *ret, char *errmsg, size_t errmsg_size)
-{
-    struct store s = {.fencing = true};
-    struct stat st = {0};
-    const struct fli_db_options options = {.kind = KIND, .schema = schema, .add = add, .ctx = &s};
-    int rc = fli_db_verify(path, &options, &s.db, errmsg, errmsg_size);
-    if (rc == 0 && stat(path, &st) != 0) {
-        (void)snprintf(errmsg, errmsg_size, "%s: %s", path, strerror(errno));
-        rc = FL_EIO;
-    }
-    *ret = (struct store_facts){.commit = s.db.now.commit,
-                                .keys = s.now.keys,
-                                .tombstones = s.now.tombstones,
-                                .marks = s.db.now.marks,
-                                .highest_mark = s.db.highest,
-                                .bytes = (uint64_t)st.st_size};
-    return rc;
-}
-
 void store_close(struct store *s)
 {
     if (s != NULL) {
@@ -120,6 +105,50 @@ void store_close(struct store *s)
         fli_buf_fini(&s->value);
         free(s);
     }
+}
+
+/* ---- backups ---- */
+
+/* What was found in the file at `path`. */
+static void note_facts(const struct store *s, const char *path, struct store_facts *ret)
+{
+    struct stat st = {0};
+    (void)stat(path, &st);
+    *ret = (struct store_facts){.commit = s->db.now.commit,
+                                .keys = s->now.keys,
+                                .tombstones = s->now.tombstones,
+                                .marks = s->db.now.marks,
+                                .highest_mark = s->db.highest,
+                                .bytes = (uint64_t)st.st_size};
+}
+
+int store_backup(const char *dir, const char *path, struct store_facts *ret, char *errmsg,
+                 size_t errmsg_size)
+{
+    struct store s = {.fencing = true};
+    const struct fli_db_options options = options_of(&s, 0);
+    int rc = fli_db_backup(dir, &options, path, &s.db, errmsg, errmsg_size);
+    note_facts(&s, path, ret);
+    return rc;
+}
+
+int store_verify(const char *path, struct store_facts *ret, char *errmsg, size_t errmsg_size)
+{
+    struct store s = {.fencing = true};
+    const struct fli_db_options options = options_of(&s, 0);
+    int rc = fli_db_verify(path, &options, &s.db, errmsg, errmsg_size);
+    note_facts(&s, path, ret);
+    return rc;
+}
+
+int store_restore(const char *path, const char *dir, size_t size_max, fl_token above,
+                  struct store_facts *ret, char *errmsg, size_t errmsg_size)
+{
+    struct store s = {.fencing = true};
+    const struct fli_db_options options = options_of(&s, size_max);
+    int rc = fli_db_restore(path, dir, &options, above, &s.db, errmsg, errmsg_size);
+    note_facts(&s, path, ret);
+    return rc;
 }
 
 /* ---- transactions ---- */
@@ -164,12 +193,13 @@ int store_get_entry(struct store *s, struct fli_slice key, struct fli_slice lock
     rc = rc != 0 ? rc : bind_text(s, row, 2, lock);
     rc = rc != 0 ? rc : fli_db_step(&s->db, row);
     if (rc != 1) {
-        return rc == 0 ? FL_ECORRUPT : rc;
+        *ret = (struct store_entry){.exists = false};
+        return rc != 0 || lock.len == 0 ? rc : fli_db_get_mark(&s->db, lock, &ret->mark);
     }
     struct fli_slice bound = fli_db_column(row, 1);
     bool fits = bound.len <= FL_NAME_MAX;
     ret->mark = (fl_token)sqlite3_column_int64(row, 0); /* NULL counts as 0 */
-    ret->exists = sqlite3_column_type(row, 2) != SQLITE_NULL;
+    ret->exists = true;
     ret->lock.len = fits ? bound.len : 0;
     memcpy(ret->lock.bytes, bound.data, ret->lock.len);
     ret->hash = (uint64_t)sqlite3_column_int64(row, 2);
@@ -208,7 +238,7 @@ bool store_has_room(struct store *s, struct fli_slice key, const struct store_en
 int store_put_entry(struct store *s, struct fli_slice key, const struct store_entry *old,
                     struct fli_slice lock, const struct fli_slice *value)
 {
-    sqlite3_stmt *stmt = s->put_entry;
+    sqlite3_stmt *stmt = old->exists ? s->update_entry : s->insert_entry;
     uint64_t hash = hash_of(key, lock, value);
     int rc = bind_text(s, stmt, 1, key);
     rc = rc != 0 ? rc : bind_text(s, stmt, 2, lock);
@@ -225,18 +255,6 @@ int store_put_entry(struct store *s, struct fli_slice key, const struct store_en
         fli_db_changed(&s->db, old->hash, hash);
         s->now.keys += (value != NULL) - (uint64_t)old->present;
         s->now.tombstones += (value == NULL) - (uint64_t)(old->exists && !old->present);
-    }
-    return rc;
-}
-
-int store_delete_entry(struct store *s, struct fli_slice key, const struct store_entry *old)
-{
-    int rc = bind_text(s, s->delete_entry, 1, key);
-    rc = rc != 0 ? rc : fli_db_step(&s->db, s->delete_entry);
-    if (rc == 0) {
-        fli_db_changed(&s->db, old->hash, 0);
-        s->now.keys -= old->present;
-        s->now.tombstones -= !old->present;
     }
     return rc;
 }

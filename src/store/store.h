@@ -14,13 +14,20 @@
 
 #include "base/buf.h"
 #include "fence/db.h"
+#include "wire/commands.h"
 
 #define STORE_KEY_MAX 400u                    /* bytes of a key, 1 at least */
 #define STORE_VALUE_MAX ((size_t)1024 * 1024) /* bytes of a value */
 #define STORE_SIZE_MIN ((size_t)1024 * 1024)  /* bytes of the smallest database */
 #define STORE_SIZE_DEFAULT ((size_t)1 << 30)  /* bytes */
 
-enum store_verb { STORE_CLAIM, STORE_GET, STORE_SET, STORE_DEL, STORE_MARK };
+enum store_verb {
+    STORE_CLAIM = FLI_CMD_CLAIM,
+    STORE_GET = FLI_CMD_GET,
+    STORE_SET = FLI_CMD_SET,
+    STORE_DEL = FLI_CMD_DEL,
+    STORE_MARK = FLI_CMD_MARK
+};
 
 struct store_op {
     enum store_verb verb;
@@ -53,11 +60,11 @@ struct store {
     bool fencing;
     struct store_counts now, committed;
     struct fli_buf value; /* of the last GET */
-    sqlite3_stmt *get_entry, *get_value, *put_entry, *delete_entry;
+    sqlite3_stmt *get_entry, *get_value, *insert_entry, *update_entry;
 };
 
 /* Opens or creates a database directory. size_max: bytes, at least STORE_SIZE_MIN. fencing: false
- * ignores tokens and bindings altogether (to demonstrate the result). 0; FL_EINVAL; FL_EBUSY;
+ * ignores tokens and bindings altogether (for tests). 0; FL_EINVAL; FL_EBUSY;
  * FL_EIO; FL_ECORRUPT; FL_EVERSION; FL_ENOMEM; errmsg gets a sentence on failure. */
 int store_open(const char *dir, size_t size_max, bool fencing, struct store **ret, char *errmsg,
                size_t errmsg_size) FLI_MUST_USE;
@@ -72,6 +79,22 @@ void store_rollback(struct store *s);
  * lock, key or value out of range); FL_ELIMIT (no room). Returns 0; otherwise the transaction
  * can only be rolled back. */
 int store_do(struct store *s, struct store_op *op) FLI_MUST_USE;
+
+/* ---- as one file, as in fence/backup.h, and out of such a file */
+
+struct store_facts {
+    uint64_t commit, keys, tombstones, marks;
+    fl_token highest_mark;
+    uint64_t bytes; /* of the file */
+};
+
+int store_backup(const char *dir, const char *path, struct store_facts *ret, char *errmsg,
+                 size_t errmsg_size) FLI_MUST_USE;
+/* Reads and checks all of a backup. */
+int store_verify(const char *path, struct store_facts *ret, char *errmsg,
+                 size_t errmsg_size) FLI_MUST_USE;
+int store_restore(const char *path, const char *dir, size_t size_max, fl_token above,
+                  struct store_facts *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 /* ---- the rows, for service.c */
 
@@ -91,9 +114,6 @@ int store_get_value(struct store *s, struct fli_slice key) FLI_MUST_USE;
 /* Writes an entry over the old one. value NULL: it is deleted, and stays bound. FL_ELIMIT. */
 int store_put_entry(struct store *s, struct fli_slice key, const struct store_entry *old,
                     struct fli_slice lock, const struct fli_slice *value) FLI_MUST_USE;
-/* Deletes an entry that is bound to no lock. */
-int store_delete_entry(struct store *s, struct fli_slice key,
-                       const struct store_entry *old) FLI_MUST_USE;
 /* Whether store_put_entry() would find room. */
 bool store_has_room(struct store *s, struct fli_slice key, const struct store_entry *old,
                     const struct fli_slice *value);

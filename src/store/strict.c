@@ -24,7 +24,7 @@ static void note_health(struct strict *s, bool answers, const char *why)
     char text[512];
     bool changed = answers == s->failure_logged;
     s->failure_logged = !answers;
-    if (!changed || s->config.log == NULL) {
+    if (!changed) {
         return;
     }
     if (answers) {
@@ -118,13 +118,6 @@ void strict_cancel(struct strict *s, struct strict_question *q)
     q->call = NULL;
     s->under_way--;
     (void)uv_idle_start(&s->turn, turn_cb); /* for the next */
-}
-
-int strict_check_nodes(const char *nodes, char *errmsg, size_t errmsg_size)
-{
-    struct fli_node parsed[FL_NODES_MAX];
-    uint32_t n = 0;
-    return fli_nodes_parse(nodes, parsed, &n, errmsg, errmsg_size);
 }
 
 static int start_engine(struct strict *s, char *errmsg, size_t errmsg_size)

@@ -34,7 +34,7 @@ struct strict_question {
 };
 
 struct strict_config {
-    const char *nodes;                /* HOST:PORT,HOST:PORT... */
+    const char *nodes;                /* HOST:PORT,HOST:PORT... (node.h of the client) */
     const struct fl_tls_options *tls; /* NULL: without TLS */
     const char *user, *password;      /* the login there; NULL for user: none. Copied */
     unsigned timeout_ms;              /* STRICT_TIMEOUT_MIN_MS to STRICT_TIMEOUT_MAX_MS */
@@ -49,9 +49,6 @@ struct strict_counts {
     uint64_t refused;     /* the token was not held */
     uint64_t unreachable; /* no answer in time */
 };
-
-/* 0, or FL_EINVAL with a sentence in errmsg: a wrong address, no address, or too many. */
-int strict_check_nodes(const char *nodes, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 /* Resolves the names; connects at the first question. 0; FL_EINVAL; FL_ENOCONN; FL_ENOMEM;
  * FL_ESYSTEM; errmsg gets a sentence. */

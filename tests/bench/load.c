@@ -15,7 +15,6 @@
 
 #define NUMBER_SIZE 24u
 #define NAME_SIZE 64u
-#define VALUE_32 "0123456789abcdef0123456789abcdef"
 
 static void usage(void)
 {
@@ -114,15 +113,18 @@ static enum loadgen_outcome redis_outcome(void *ctx, struct loadgen_slot *s, uin
     return s->yes >= p->quorum ? LOADGEN_ACQUIRED : LOADGEN_REFUSED;
 }
 
+/* Another value each time: a storage need not write one that it has already. */
 static int set_ask(void *ctx, struct loadgen_slot *s, struct fli_buf *out)
 {
     struct peer *p = ctx;
     char key[NAME_SIZE];
     char lock[NAME_SIZE];
+    char value[NAME_SIZE];
+    (void)snprintf(value, sizeof value, "%032" PRIu64, p->made++);
     (void)snprintf(key, sizeof key, "%s:key:%u", p->prefix, s->number);
     (void)snprintf(lock, sizeof lock, "%s:lock:%u", p->prefix, s->number);
     return loadgen_put(out, p->quorum == 0 ? 6 : 3,
-                       (const char *[]){"SET", key, VALUE_32, "FENCE", lock, "1"});
+                       (const char *[]){"SET", key, value, "FENCE", lock, "1"});
 }
 
 static enum loadgen_outcome set_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns,

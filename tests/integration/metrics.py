@@ -12,7 +12,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import PATIENCE_S, Case, Cluster, RespError, Store, main, patient_env, wait_until
+from harness import PATIENCE_S, Case, Cluster, RespError, main, patient_env, wait_until
 from harness.lab import binary, free_ports
 from metrics_text import FormatError, get, get_answered, listener, parse, scrape, scrape_once
 from tls_lab import Certs
@@ -242,40 +242,6 @@ class OneNode(Case):
             self.assertEqual(m.value('fencelock_node_info', node='1', version='0.1.0'), 1)
             self.assertNotIn('fencelock_leads', m.families)
         self.assertEqual(get_answered(self.address, '/livez'), (200, 'ok\n'))
-
-
-class TheStore(Case):
-    def test_refusals_are_counted(self):
-        store = Store(self.lab)
-        store.start('--metrics', '127.0.0.1:0')
-        address = listener(store.process)
-        self.assertEqual(store.call('CLAIM', 'x', 5), 'OK')
-        self.assertEqual(store.call('SET', 'k', 'v', 'FENCE', 'x', 5), 'OK')
-        for i in range(3):
-            with self.assertRaises(RespError):
-                store.call('CLAIM', 'x', 4)
-        with self.assertRaises(RespError):
-            store.call('SET', 'k', 'v', 'FENCE', 'y', 9)
-        m = scrape(address)
-        for name, labels, value in (
-                ('fencelock_store_refused_total', {'reason': 'stale'}, 3),
-                ('fencelock_store_refused_total', {'reason': 'wronglock'}, 1), ('fencelock_store_marks', {}, 1),
-                ('fencelock_store_keys', {}, 1), ('fencelock_store_serving', {}, 1),
-                ('fencelock_store_fencing', {}, 1)):
-            self.assertEqual((name, labels, m.value(name, **labels)), (name, labels, value))
-        self.assertGreater(m.value('fencelock_store_group_seconds_count'), 0)
-        self.assertEqual(get_answered(address, '/livez'), (200, 'ok\n'))
-        self.assertEqual(get_answered(address, '/readyz'), (200, 'ok\n'))
-        self.assertEqual(get_answered(address, '/api/state')[0], 404)
-        self.assertEqual(store.terminate(), 0)
-
-    def test_a_port_that_is_taken_is_told(self):
-        port = free_ports(1)[0]
-        with socket.create_server(('127.0.0.1', port)):
-            got = subprocess.run([binary('fencelock-store'), '--data', self.lab.path('other'), '--listen', '127.0.0.1:0',
-                                  '--metrics', '127.0.0.1:%d' % port], capture_output=True, text=True, timeout=PATIENCE_S)
-        self.assertEqual(got.returncode, 1)
-        self.assertIn('--metrics: cannot listen on 127.0.0.1 port %d' % port, got.stderr)
 
 
 class WhereItListens(Case):

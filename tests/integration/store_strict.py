@@ -464,7 +464,6 @@ class Options(StrictCase):
                                 (['--strict', good + ','], {}, '--strict'), (['--strict', good + ',,' + good], {}, '--strict'),
                                 (['--strict', '127.0.0.1:0'], {}, '--strict'), (['--strict', many], {}, '16'),
                                 (['--strict', 'h' * 5000 + ':1'], {}, '--strict'),
-                                (['--strict', good, '--no-fencing'], {}, '--no-fencing'),
                                 (['--strict', good, '--strict-timeout', '9'], {}, '--strict-timeout'),
                                 (['--strict', good, '--strict-timeout', '60001'], {}, '--strict-timeout'),
                                 (['--strict', good, '--strict-timeout', '1s'], {}, '--strict-timeout'),

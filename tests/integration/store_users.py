@@ -130,18 +130,6 @@ class FileUsers(Case):
             for _ in range(5):
                 self.login(store, 'all')
 
-    def test_not_without_fencing(self):
-        """A user would name a lock of its own for any key."""
-        path = self.lab.path('users.acl')
-        with open(path, 'w', encoding='utf-8') as f:
-            f.write(USERS)
-        for args, env in ((['--aclfile', path, '--no-fencing'], {}), (['--no-fencing'], {'FENCELOCK_STORE_ACLFILE': path})):
-            done = subprocess.run([binary('fencelock-store'), '--listen', '127.0.0.1:0', *args], capture_output=True, text=True,
-                                  timeout=PATIENCE_S, cwd=self.lab.dir, env=dict(os.environ, **env), check=False)
-            self.assertEqual(done.returncode, 2, done.stderr)
-            for word in ('--aclfile', '--no-fencing', 'leave one of them out'):
-                self.assertIn(word, done.stderr)
-
     def test_a_file_that_is_read_again(self):
         store = self.store()
         writer, boss = self.login(store, 'writer'), self.login(store, 'all')

@@ -11,8 +11,8 @@ import tarfile
 
 from harness.lab import ROOT, build_dir
 
-PROGRAMS = ('src/cli/fencelockd', 'src/cli/fencelockd-next', 'src/cli/fencelock', 'src/cli/fencelock-store', 'tests/unit/redlock/redlock_driver',
-            'tests/unit/client/hold_driver')
+PROGRAMS = ('src/cli/fencelockd', 'src/cli/fencelockd-next', 'src/cli/fencelock', 'src/cli/fencelock-store', 'src/cli/fencelock-store-unfenced',
+            'tests/unit/redlock/redlock_driver', 'tests/unit/client/hold_driver')
 LIBRARIES = 'tests/torture'
 SOURCE = 'SOURCE'  # in a private copy: what it was copied from
 

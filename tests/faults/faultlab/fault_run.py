@@ -65,8 +65,7 @@ class ProxiedCluster(Cluster):
 
 
 class _StoreWithoutFencing(Store):
-    def argv(self):
-        return super().argv() + ['--no-fencing']
+    program = 'fencelock-store-unfenced'
 
 
 def preload(server, shim):

@@ -98,6 +98,8 @@ class Node(_Server):
 
 
 class Store(_Server):
+    program = 'fencelock-store'
+
     def __init__(self, lab, name='store', port=None):
         port = port or free_ports(1)[0]
         super().__init__(lab, name, '127.0.0.1:%d' % port, lab.path(name))
@@ -105,7 +107,7 @@ class Store(_Server):
         self.extra = []
 
     def argv(self):
-        return [binary('fencelock-store'), '--listen', self.address, '--data', self.data] + self.extra
+        return [binary(self.program), '--listen', self.address, '--data', self.data] + self.extra
 
 
 # For tests in which a new term would be the fault of what is tested: no node of a busy machine is silent for so long.

@@ -53,6 +53,10 @@ static void fatal(void *ctx, int error, const char *message)
     }
 }
 
+static void log_cb(void *ctx, int level, const char *message)
+{
+}
+
 static int set_up(void **state, const char *strict)
 {
     struct fixture *x = calloc(1, sizeof(*x));
@@ -66,8 +70,8 @@ static int set_up(void **state, const char *strict)
     struct store_server_config config = {.listen = "127.0.0.1:0",
                                          .ctx = x,
                                          .fatal = fatal,
-                                         .strict = strict,
-                                         .strict_timeout_ms = 200};
+                                         .log = log_cb,
+                                         .strict = {.nodes = strict, .timeout_ms = 200}};
     rc = rc != 0
              ? rc
              : store_server_create(&x->loop, x->store, &config, &x->server, errmsg, sizeof errmsg);
@@ -132,8 +136,7 @@ struct client client_open_from(struct fixture *x, const char *address)
 {
     struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = inet_addr(address)};
     struct client c = {.fd = socket(AF_INET, SOCK_STREAM, 0), .in = malloc(INPUT_MAX)};
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons(store_server_port(x->server))};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(info(x).port)};
     int small = RECEIVE_BYTES;
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_true(c.fd >= 0);
@@ -252,8 +255,9 @@ void fall_behind(struct fixture *x, struct client *c, unsigned n)
 {
     client_set(x, c, "big", STORE_VALUE_MAX, 1);
     assert_string_equal(client_hear(x, c).line, "+OK");
+    uint64_t before = info(x).net.paused;
     for (unsigned i = 0; i < n; i++) {
         client_text(x, c, "GET big\r\n");
     }
-    turn_until(x, info(x).held_ops > 0);
+    turn_until(x, info(x).net.paused > before);
 }

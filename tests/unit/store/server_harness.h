@@ -60,7 +60,7 @@ struct reply client_hear(struct fixture *x, struct client *c);
 struct reply client_ask(struct fixture *x, struct client *c, const char *text);
 
 /* `n` reads of a key of 1 MiB, by a client that does not read its answers: returns when it is
- * behind and the next read is held. */
+ * behind and the next read waits in its socket. */
 void fall_behind(struct fixture *x, struct client *c, unsigned n);
 
 #endif

@@ -13,8 +13,7 @@ TEST_WITH(one_that_does_not_read_keeps_nobody_else_out, fixture_setup, fixture_t
     struct client other = client_open(x);
     fall_behind(x, &slow, READS);
     client_set(x, &slow, "x", STORE_VALUE_MAX, 1);
-    assert_int_equal(info(x).held_ops, 1);
-    assert_true(info(x).memory.clients < STORE_BEHIND_BYTES + 4 * STORE_TURN_OUT_MAX);
+    assert_true(info(x).memory.clients < STORE_OUTPUT_MAX + STORE_TURN_OUT_MAX);
     client_set(x, &other, "y", STORE_VALUE_MAX, 2);
     assert_string_equal(client_hear(x, &other).line, "+OK");
     assert_string_equal(client_ask(x, &other, "MARK a\r\n").line, ":2");
@@ -23,7 +22,7 @@ TEST_WITH(one_that_does_not_read_keeps_nobody_else_out, fixture_setup, fixture_t
     }
     /* Its order stayed, and it is judged by the mark of now. */
     assert_int_equal(strncmp(client_hear(x, &slow).line, "-STALE ", 7), 0);
-    assert_int_equal(info(x).held_ops, 0);
+    assert_int_equal(info(x).net.cut_off, 0);
     client_close(&slow, false);
     client_close(&other, false);
 }
@@ -38,7 +37,6 @@ TEST_WITH(one_that_is_behind_and_dies_leaves_nothing, fixture_setup, fixture_tea
         client_set(x, &dying, "k", 3, 1);
         client_close(&dying, true);
         turn_until(x, info(x).connections == 1);
-        assert_int_equal(info(x).held_ops, 0);
         /* What had not begun is not done. */
         assert_string_equal(client_ask(x, &other, "GET k\r\n").line, "$-1");
     }
@@ -134,7 +132,7 @@ TEST_WITH(another_program_writes_to_the_file, fixture_setup, fixture_teardown)
     assert_int_equal(sqlite3_close(open_other(x, "UPDATE fence_mark SET mark = 6")), SQLITE_OK);
     client_text(x, &c, "CLAIM a 5\r\n");
     turn_until(x, x->failures == 1);
-    assert_false(store_server_is_serving(x->server));
+    assert_false(info(x).serving);
     client_text(x, &c, "CLAIM a 7\r\n");
     turn_until(x, info(x).net.requests == 3);
     assert_int_equal(x->failures, 1);

@@ -114,6 +114,11 @@
 
 (def programs ["fencelockd" "fencelock-store" "fencelock"])
 
+(defn- store-program
+  "The one that ignores tokens is built for tests, and in no package."
+  [test]
+  (if (or (:no-fencing test) (:no-tokens test)) "fencelock-store-unfenced" "fencelock-store"))
+
 (defn bin [test node program]
   (str (if (:local test) (str (:build test) "/src/cli") (str (home test node) "/bin"))
        "/" program))
@@ -160,7 +165,7 @@
                                  p " | head -n 1) " dir))))
 
       :else
-      (doseq [p programs]
+      (doseq [p (distinct (conj programs (store-program test)))]
         (c/upload (str (:build test) "/src/cli/" p) (str dir "/" p))
         (c/exec :chmod "755" (str dir "/" p))))))
 
@@ -211,9 +216,8 @@
             (when (:snapshot-bytes test) ["--snapshot-bytes" (:snapshot-bytes test)]))))
 
 (defn- store-words [test node]
-  (cond-> [(bin test node "fencelock-store") "--listen" (str (address test node) ":" store-port)
-           "--data" (data test node) "--protected-mode" "no"]
-    (or (:no-fencing test) (:no-tokens test)) (conj "--no-fencing")))
+  [(bin test node (store-program test)) "--listen" (str (address test node) ":" store-port)
+   "--data" (data test node) "--protected-mode" "no"])
 
 (defn- redis-words [test node]
   ["redis-server" "--port" redis-port "--bind" (address test node) "--save" "''"

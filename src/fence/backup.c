@@ -1,7 +1,6 @@
 /* backup.c: see backup.h. SQLite copies; what is here are the names of the files. A restore fills
- * DIR.restoring, syncs it and renames it. So DIR is a complete storage with its floor, or does not
- * exist. */
-#include "store/backup.h"
+ * DIR.restoring, syncs it and renames it. So DIR is complete, with its floor, or does not exist. */
+#include "fence/backup.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -73,8 +72,8 @@ static int check_target(const char *path, char part[PATH_SIZE], const struct sen
                                         path);
 }
 
-int store_backup(const char *dir, const char *path, struct store_facts *ret, char *errmsg,
-                 size_t errmsg_size)
+int fli_db_backup(const char *dir, const struct fli_db_options *options, const char *path,
+                  struct fli_db *ret, char *errmsg, size_t errmsg_size)
 {
     const struct sentence s = {errmsg, errmsg_size};
     char part[PATH_SIZE];
@@ -96,7 +95,7 @@ int store_backup(const char *dir, const char *path, struct store_facts *ret, cha
         return rc;
     }
     rc = copy(from, part, &s);
-    rc = rc != 0 ? rc : store_verify(part, ret, errmsg, errmsg_size);
+    rc = rc != 0 ? rc : fli_db_verify(part, options, ret, errmsg, errmsg_size);
     if (rc == 0 && fli_part_publish(part, path, false) != 0) {
         rc = fail(&s, FL_EIO, "cannot rename %s to %s: %s", part, path, strerror(errno));
     }
@@ -128,21 +127,21 @@ static int check_empty(const char *dir, const struct sentence *s)
                           dir);
 }
 
-static int check(const char *path, const char *dir, fl_token above, struct store_facts *ret,
-                 const struct sentence *s)
+static int check(const char *path, const char *dir, const struct fli_db_options *options,
+                 fl_token above, struct fli_db *ret, const struct sentence *s)
 {
     struct stat st;
     int rc = check_empty(dir, s);
     if (rc == 0 && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
         rc = fail(s, FL_EINVAL, "%s is no regular file: write the backup to a file first", path);
     }
-    rc = rc != 0 ? rc : store_verify(path, ret, s->text, s->size);
-    if (rc == 0 && (above < ret->highest_mark || above >= FL_TOKEN_MAX)) {
+    rc = rc != 0 ? rc : fli_db_verify(path, options, ret, s->text, s->size);
+    if (rc == 0 && (above < ret->highest || above >= FL_TOKEN_MAX)) {
         rc = fail(s, FL_EINVAL,
                   "--above %" PRIu64 " cannot be: the backup has the mark %" PRIu64
                   ", and above are all tokens that were issued up to now; the lock service's "
                   "INFO tells the last one (last_token)",
-                  above, ret->highest_mark);
+                  above, ret->highest);
     }
     return rc;
 }
@@ -185,10 +184,10 @@ static int clear(int fd, const struct sentence *s)
 }
 
 /* The copy becomes a storage of its own, with its floor. */
-static int fill(const char *path, const char *part, size_t size_max, fl_token above,
-                const struct sentence *s)
+static int fill(const char *path, const char *part, const struct fli_db_options *options,
+                fl_token above, const struct sentence *s)
 {
-    struct store *store = NULL;
+    struct fli_db db;
     char to[PATH_SIZE];
     (void)snprintf(to, sizeof to, "%.4060s/%s", part, FLI_DB_FILE);
     int fd = open(to, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -196,14 +195,14 @@ static int fill(const char *path, const char *part, size_t size_max, fl_token ab
         return fail(s, FL_EIO, "cannot make %s: %s", to, strerror(errno));
     }
     int rc = copy(path, to, s);
-    rc = rc != 0 ? rc : store_open(part, size_max, true, &store, s->text, s->size);
+    rc = rc != 0 ? rc : fli_db_open(part, options, &db, s->text, s->size);
     if (rc != 0) {
         return rc;
     }
-    rc = store_begin(store);
-    rc = rc != 0 ? rc : fli_db_raise_floor(&store->db, above + 1);
-    rc = rc != 0 ? rc : store_commit(store);
-    store_close(store);
+    rc = fli_db_begin(&db);
+    rc = rc != 0 ? rc : fli_db_raise_floor(&db, above + 1);
+    rc = rc != 0 ? rc : fli_db_commit(&db);
+    fli_db_close(&db);
     return rc == 0 ? 0 : fail(s, rc, "cannot fill %s: %s", part, fl_strerror(rc));
 }
 
@@ -220,8 +219,8 @@ static int take_place(const char *part, const char *dir, const struct sentence *
                : fail(s, FL_EIO, "cannot sync the folder of %s: %s", dir, strerror(errno));
 }
 
-int store_restore(const char *path, const char *dir, size_t size_max, fl_token above,
-                  struct store_facts *ret, char *errmsg, size_t errmsg_size)
+int fli_db_restore(const char *path, const char *dir, const struct fli_db_options *options,
+                   fl_token above, struct fli_db *ret, char *errmsg, size_t errmsg_size)
 {
     const struct sentence s = {errmsg, errmsg_size};
     char part[PATH_SIZE];
@@ -235,13 +234,13 @@ int store_restore(const char *path, const char *dir, size_t size_max, fl_token a
         return fail(&s, FL_EINVAL, "the path of the directory is empty, or too long");
     }
     int fd = -1;
-    int rc = check(path, clean, above, ret, &s);
+    int rc = check(path, clean, options, above, ret, &s);
     rc = rc != 0 ? rc : open_part_dir(part, &fd, &s);
     if (rc != 0) {
         return rc;
     }
     rc = clear(fd, &s);
-    rc = rc != 0 ? rc : fill(path, part, size_max, above, &s);
+    rc = rc != 0 ? rc : fill(path, part, options, above, &s);
     rc = rc != 0 ? rc : take_place(part, clean, &s);
     (void)close(fd);
     return rc;
