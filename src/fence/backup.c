@@ -40,6 +40,8 @@ static int copy(const char *from, const char *to, const struct sentence *s)
     sqlite3_backup *b = NULL;
     int rc = sqlite3_open_v2(from, &source, SQLITE_OPEN_READWRITE, NULL);
     (void)sqlite3_busy_timeout(source, FLI_DB_BUSY_MS);
+    /* Closing would move the WAL into the file and remove it: a backup only reads. */
+    (void)sqlite3_db_config(source, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     rc = rc != SQLITE_OK ? rc : sqlite3_open_v2(to, &target, SQLITE_OPEN_READWRITE, NULL);
     if (rc == SQLITE_OK && (b = sqlite3_backup_init(target, "main", source, "main")) == NULL) {
         rc = sqlite3_errcode(target);

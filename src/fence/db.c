@@ -520,19 +520,13 @@ static int check_schema(const struct opening *o, bool *ret)
     return rc;
 }
 
-/* Tables that are not there are made, and triggers of an older version are replaced. */
+/* A directory that was filled has its tables: to make them again could hide damage, or add to it. */
 static int make_schema(const struct opening *o)
 {
     bool right = false;
-    int rc = check_schema(o, &right);
-    if (rc == 0 && !right) {
-        rc = make_tables(o, o->db->sql);
-        rc = rc != 0 ? rc : check_schema(o, &right);
-    }
-    if (rc == 0 && !right) {
-        rc = damaged(o, "its tables are not those of this version");
-    }
-    return rc;
+    int rc = o->db->dir.established ? 0 : make_tables(o, o->db->sql);
+    rc = rc != 0 ? rc : check_schema(o, &right);
+    return rc != 0 || right ? rc : damaged(o, "its tables are not those of this version");
 }
 
 static int prepare_all(const struct opening *o)
@@ -701,6 +695,15 @@ static int open_file(const struct opening *o)
     return rc;
 }
 
+/* Closing moves the WAL into the file and removes it. Not where something is wrong: what a human or
+ * a tool can still save is then in both. */
+static void keep_wal(sqlite3 *sql)
+{
+    if (sql != NULL) {
+        (void)sqlite3_db_config(sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    }
+}
+
 int fli_db_open(const char *dir, const struct fli_db_options *options, struct fli_db *ret,
                 char *errmsg, size_t errmsg_size)
 {
@@ -723,6 +726,7 @@ int fli_db_open(const char *dir, const struct fli_db_options *options, struct fl
         rc = fli_data_dir_establish(&ret->dir, options->kind, errmsg, errmsg_size);
     }
     if (rc != 0) {
+        keep_wal(ret->sql);
         fli_db_close(ret);
     }
     return rc;
@@ -760,6 +764,9 @@ int fli_db_verify(const char *path, const struct fli_db_options *options, struct
 
 void fli_db_close(struct fli_db *db)
 {
+    if (db->broken != 0) {
+        keep_wal(db->sql);
+    }
     close_sql(db->reader);
     close_sql(db->sql);
     fli_data_dir_close(&db->dir);

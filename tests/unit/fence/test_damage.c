@@ -163,6 +163,16 @@ TEST_WITH(test_undamaged, setup, teardown)
     assert_false(refused(x, x->killed));
 }
 
+/* A refused opening has changed nothing: with the one damaged file put right, all is there. */
+static void mended(struct fixture *x, unsigned which, const struct file *good)
+{
+    fl_fence *f = NULL;
+    scratch_store(x->scratch.data, names[which], good->data, good->len);
+    assert_int_equal(fl_fence_open(x->scratch.data, 0, &f), 0);
+    check_marks(f);
+    fl_fence_close(f);
+}
+
 static void flip(struct fixture *x, const struct file *good, unsigned which, unsigned flips)
 {
     uint64_t random = rng_seed();
@@ -176,8 +186,12 @@ static void flip(struct fixture *x, const struct file *good, unsigned which, uns
         }
         uint8_t bit = (uint8_t)(1u << rng_below(&random, 8));
         data[at] ^= bit;
-        refusals += refused_with(x, good, which, data, good[which].len) ? 1 : 0;
+        bool refusal = refused_with(x, good, which, data, good[which].len);
         data[at] ^= bit;
+        if (refusal) {
+            mended(x, which, &good[which]);
+        }
+        refusals += refusal;
     }
     printf("%u of %u flips in %s refused, the others harmless\n", refusals, flips, names[which]);
     assert_true(refusals > flips / 20);
@@ -290,6 +304,7 @@ TEST_WITH(test_tampered, setup, teardown)
         "INSERT INTO fence_mark VALUES ('more', 8)",
         "UPDATE fence_origin SET floor = 8",
         "DROP TRIGGER fence_mark_stays; DELETE FROM fence_mark WHERE lock = 'last'",
+        "DROP TRIGGER fence_mark_stays",
         "CREATE TABLE more (a)",
         "UPDATE fence_total SET number = 1",
         "UPDATE fence_total SET sum = 0",
@@ -310,8 +325,7 @@ TEST_WITH(test_tampered, setup, teardown)
 TEST_WITH(test_read_by_others, setup, teardown)
 {
     static const char *const texts[] = {"SELECT * FROM fence_mark", "VACUUM",
-                                        "PRAGMA journal_mode = DELETE",
-                                        "DROP TRIGGER fence_mark_stays"};
+                                        "PRAGMA journal_mode = DELETE"};
     struct fixture *x = *state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         fl_fence *f = NULL;
