@@ -467,6 +467,9 @@ FL_API const char *fl_client_node(const fl_client *c, size_t index); /* its addr
 FL_API int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_status *ret,
                        size_t size) FL_MUST_USE;
 
+/* The text of its INFO, as the node sends it; for free(). Results as above, and FL_ENOMEM. */
+FL_API int fl_node_info(fl_client *c, size_t index, uint64_t timeout_ms, char **ret) FL_MUST_USE;
+
 /* Takes a backup of one node's state (docs/operations/backup.md), without delaying other clients,
  * and gives its bytes to `sink` in order. If the sink returns anything but 0, that ends the backup
  * and is the result. Needs the right @admin. timeout_ms: of each step, but for the first piece, for
@@ -475,6 +478,50 @@ FL_API int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct f
  * (no such node, or it failed there: fl_client_error() says why). */
 FL_API int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
                      int (*sink)(void *arg, const void *data, size_t len), void *arg) FL_MUST_USE;
+
+/* ---- the cluster -----------------------------------------------------------------------------
+ *
+ * For operators: docs/operations/members.md. All but fl_members() need the right @admin. A
+ * change is in the log when its call returns 0, and every leader from then on carries it out:
+ * fl_members() shows how far it is. Each may be made again after FL_EUNCERTAIN, with the same
+ * effect as once. FL_EDENIED: the leader refuses it, and fl_client_error() says why. Other results
+ * as fl_lock_take(). */
+
+/* A member of the cluster. Unknown is 0 or "". */
+struct fl_member {
+    uint64_t id;
+    const char *role;           /* "leader", "follower" */
+    const char *state;          /* "voter", "learner"; or what it is about to be: "joining" ... */
+    const char *peer_address;   /* for the other nodes */
+    const char *client_address; /* for clients */
+    const char *incarnation;    /* of its data directory: fl_member_replace() */
+    uint64_t version;           /* the newest that it knows */
+    uint64_t starts;
+    bool connected; /* to the leader */
+};
+
+struct fl_member_list {
+    const struct fl_member *const *members;
+    size_t len;
+};
+
+/* Reads the members from the leader, if there is one, and otherwise from any node. */
+FL_API int fl_members(fl_client *c, uint64_t timeout_ms, struct fl_member_list **ret) FL_MUST_USE;
+FL_API void fl_member_list_free(struct fl_member_list *list); /* NULL is fine */
+
+/* Makes a node that was started with --join a member; `learner`: one without a vote. */
+FL_API int fl_member_add(fl_client *c, uint64_t id, const char *peer_address, bool learner,
+                         uint64_t timeout_ms) FL_MUST_USE;
+/* force: also when the majority is lost by it. */
+FL_API int fl_member_remove(fl_client *c, uint64_t id, bool force, uint64_t timeout_ms) FL_MUST_USE;
+/* Puts a node with an empty data directory in the member's place. peer_address: NULL keeps it.
+ * incarnation: that which is to be replaced, so that the one in its place never is; NULL: any. */
+FL_API int fl_member_replace(fl_client *c, uint64_t id, const char *peer_address,
+                             const char *incarnation, bool force, uint64_t timeout_ms) FL_MUST_USE;
+FL_API int fl_member_move(fl_client *c, uint64_t id, const char *peer_address, bool force,
+                          uint64_t timeout_ms) FL_MUST_USE;
+/* Hands leadership to that member, 0: to the one that is best prepared. */
+FL_API int fl_leader_transfer(fl_client *c, uint64_t id, uint64_t timeout_ms) FL_MUST_USE;
 
 /* ---- events ---------------------------------------------------------------------------------- */
 

@@ -100,7 +100,7 @@ static int refuse_known(const struct cli_args *a)
     const char *const words[] = {"ACL", "GETUSER", a->arg[0]};
     redisReply *r = NULL;
     bool unused;
-    int code = cli_ask_cluster(a, words, 3, &r, &unused);
+    int code = cli_ask_cluster(a, words, 3, false, &r, &unused);
     if (code == 0 && r->type != REDIS_REPLY_NIL) {
         code = cli_fail(a, FL_EEXISTS,
                         "there is such a user; fencelock user remove deletes it, and ACL SETUSER "
@@ -129,7 +129,7 @@ int cli_run_user_add(const struct cli_args *a)
                                "machine could read");
         }
     }
-    code = code != 0 ? code : cli_ask_cluster(a, words, 5 + a->n_args, &r, &unused);
+    code = code != 0 ? code : cli_ask_cluster(a, words, 5 + a->n_args, true, &r, &unused);
     explicit_bzero(password, sizeof password);
     if (code == 0) {
         freeReplyObject(r);
@@ -143,7 +143,7 @@ int cli_run_user_remove(const struct cli_args *a)
     const char *const words[] = {"ACL", "DELUSER", a->arg[0]};
     redisReply *r = NULL;
     bool uncertain; /* an earlier attempt may have removed the user */
-    int code = cli_ask_cluster(a, words, 3, &r, &uncertain);
+    int code = cli_ask_cluster(a, words, 3, true, &r, &uncertain);
     if (code == 0) {
         bool removed = uncertain || (r->type == REDIS_REPLY_INTEGER && r->integer == 1);
         freeReplyObject(r);
@@ -186,7 +186,7 @@ int cli_run_user_list(const struct cli_args *a)
     struct cli_list l;
     redisReply *r = NULL;
     bool unused;
-    int code = cli_ask_cluster(a, words, 2, &r, &unused);
+    int code = cli_ask_cluster(a, words, 2, false, &r, &unused);
     if (code != 0) {
         return code;
     }

@@ -296,17 +296,6 @@ struct fl_client_options cli_client_options(const struct cli_args *a, const stru
                                       .password = with->login.password};
 }
 
-int cli_security_of(const struct cli_args *a, const struct cli_access *with,
-                    struct fli_link_security *ret)
-{
-    char errmsg[256];
-    int rc = fli_link_security_init(ret, with->tls.use, errmsg, sizeof errmsg);
-    if (rc == 0 && (rc = fli_link_login(ret, with->login.user, with->login.password)) != 0) {
-        (void)snprintf(errmsg, sizeof errmsg, "%s", fl_strerror(rc));
-    }
-    return rc == 0 ? 0 : cli_fail(a, rc, errmsg, NULL, NULL);
-}
-
 static int not_created(const struct cli_args *a, int rc)
 {
     return cli_fail(a, rc, rc == FL_EINVAL ? "--timeout is at most 24h" : fl_strerror(rc), NULL,
@@ -327,12 +316,19 @@ static void on_trouble(void *arg, uint64_t without_ms, const char *text)
 
 fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses, int *ret_exit)
 {
+    return cli_client_create_for(a, addresses, 0, ret_exit);
+}
+
+fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses,
+                                 uint64_t attempt_ms, int *ret_exit)
+{
     struct cli_access with;
     *ret_exit = read_access(a, addresses, &with);
     if (*ret_exit != 0) {
         return NULL;
     }
-    const struct fl_client_options options = cli_client_options(a, &with);
+    struct fl_client_options options = cli_client_options(a, &with);
+    options.attempt_ms = attempt_ms;
     fl_client *c = NULL;
     int rc = fl_open(addresses, &options, &c);
     *ret_exit = rc == 0 ? 0 : not_created(a, rc);

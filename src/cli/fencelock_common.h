@@ -52,10 +52,6 @@ struct cli_access {
 int cli_access_of(const struct cli_args *a, struct cli_access *ret);
 struct fl_client_options cli_client_options(const struct cli_args *a,
                                             const struct cli_access *with);
-/* The same for connections without a client; for fli_link_security_fini(). */
-int cli_security_of(const struct cli_args *a, const struct cli_access *with,
-                    struct fli_link_security *ret);
-
 /* Sends a request on an open connection, and reads its answer, for freeReplyObject(). 0;
  * FL_ENOCONN: not all of it was sent; FL_ELIMIT: it is too long; or a code of fli_link_receive(),
  * and then it may be done. */
@@ -66,6 +62,8 @@ int cli_exchange(struct fli_link *l, const char *const *words, unsigned n, uint6
 /* Makes a client, or a store. NULL: a sentence was printed, and *ret_exit is the exit code. */
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
 fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses, int *ret_exit);
+fl_client *cli_client_create_for(const struct cli_args *a, const char *addresses,
+                                 uint64_t attempt_ms, int *ret_exit);
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit);
 fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int *ret_exit);
 
@@ -107,10 +105,10 @@ void cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
  * a sentence. */
 int cli_discover(struct cli_args *a);
 
-/* Sends a command that may be sent again to a node that can execute it. 0: *ret is the answer,
- * which is no error, for freeReplyObject(); else the exit code after a sentence. *ret_uncertain:
- * whether an earlier attempt, without an answer, may have done it already. */
-int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned n,
+/* Sends a change that may be made twice, or a question, to the leader. 0: *ret is the answer, which
+ * is no error, for freeReplyObject(); else the exit code after a sentence. *ret_uncertain: whether
+ * an earlier attempt, without an answer, may have made the change already. */
+int cli_ask_cluster(const struct cli_args *a, const char *const *words, unsigned n, bool changes,
                     struct redisReply **ret, bool *ret_uncertain);
 
 int cli_run_user_add(const struct cli_args *a);

@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "wire/resp.h"
 
-#define ARGS_MAX (14u + 2u * (FL_NAMES_MAX - 1))
+#define ARGS_MAX (14u + 2u * FLI_ASK_ALSO_MAX)
 #define NUMBERS_MAX 4u
 
 /* The arguments of a request, while it is written. */
@@ -134,6 +134,8 @@ static const char *const op_words[] = {
     [FLI_ASK_SESSION_RENEW] = "SESSION",
     [FLI_ASK_SESSION_CLOSE] = "SESSION",
     [FLI_ASK_SESSIONS] = "SESSION",
+    [FLI_ASK_CHANGE] = NULL, /* its own words */
+    [FLI_ASK_QUESTION] = NULL,
 };
 
 static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t wait_ms)
@@ -199,6 +201,13 @@ static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t w
             add_number(w, ask->token);
         }
         break;
+    case FLI_ASK_CHANGE:
+    case FLI_ASK_QUESTION:
+        add(w, ask->name);
+        for (size_t i = 0; i < ask->also_len; i++) {
+            add(w, ask->also[i]);
+        }
+        break;
     case FLI_ASK_LEADER:
     case FLI_ASK_INFO:
         break;
@@ -208,7 +217,9 @@ static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t w
 int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *out)
 {
     struct words w = {.argc = 0};
-    add_text(&w, op_words[ask->op]);
+    if (op_words[ask->op] != NULL) {
+        add_text(&w, op_words[ask->op]);
+    }
     add_arguments(&w, ask, wait_ms);
     int rc = fli_resp_array(out, w.argc);
     for (unsigned i = 0; rc == 0 && i < w.argc; i++) {
@@ -239,6 +250,7 @@ enum fli_call_repeat fli_ask_repeat(enum fli_ask_op op)
     case FLI_ASK_SESSION_RENEW:
     case FLI_ASK_SESSION_CLOSE:
     case FLI_ASK_CLAIM:
+    case FLI_ASK_CHANGE:
         return FLI_REPEAT_WRITE;
     case FLI_ASK_BREAK:
     case FLI_ASK_BACKUP:
@@ -384,6 +396,9 @@ enum fli_call_event fli_ask_classify(enum fli_ask_op op, const redisReply *reply
             return FLI_EVENT_YES;
         }
         return classify_type(reply, REDIS_REPLY_STRING);
+    case FLI_ASK_CHANGE:
+    case FLI_ASK_QUESTION: /* who asks knows what it should be */
+        return FLI_EVENT_YES;
     case FLI_ASK_INFO:
     case FLI_ASK_GET:
         return classify_type(reply, REDIS_REPLY_STRING);

@@ -9,6 +9,8 @@
 #include "client/call_state.h"
 #include "fencelock/client.h"
 
+#define FLI_ASK_ALSO_MAX 23u
+
 enum fli_ask_op {
     /* name, owner, value; ttl_ms, or under_session: the owner of that session */
     FLI_ASK_ACQUIRE,
@@ -31,6 +33,9 @@ enum fli_ask_op {
     FLI_ASK_SET,   /* as GET; value */
     FLI_ASK_DEL,   /* as GET */
     FLI_ASK_MARK,  /* lock */
+    /* name and `also`: the words; a change that may be made twice, or a question */
+    FLI_ASK_CHANGE,
+    FLI_ASK_QUESTION,
     /* begins one; or count: its number, and token: the first byte that is wanted */
     FLI_ASK_BACKUP,
 };
@@ -42,7 +47,7 @@ struct fli_ask {
     struct fl_bytes owner;
     struct fl_bytes value;
     struct fl_bytes cursor;
-    const struct fl_bytes *also; /* ACQUIRE: the names after the first */
+    const struct fl_bytes *also; /* ACQUIRE: the names after the first; at most FLI_ASK_ALSO_MAX */
     size_t also_len;
     fl_token token;
     uint64_t ttl_ms;

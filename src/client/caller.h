@@ -3,9 +3,11 @@
 #ifndef FLI_CLIENT_CALLER_H
 #define FLI_CLIENT_CALLER_H
 
+#include "base/base.h"
 #include "fencelock/client.h"
 
 struct fl_store;
+struct redisReply;
 
 #define FLI_SILENCE_MS UINT64_C(2000)
 
@@ -22,6 +24,13 @@ void fli_store_on_trouble(struct fl_store *s, fli_trouble_cb on_trouble, void *a
 /* For programs that are interrupted: every later call that blocks ends with FL_EUNCERTAIN when fd
  * is readable; -1: none does. */
 void fli_client_stop_at(fl_client *c, int fd);
+
+/* Any command, as words. changes: it may be made twice; otherwise it is a question. at_leader: who
+ * leads is found out first. 0; or the code of a call. *ret (NULL: there is none), for
+ * freeReplyObject(), may be the error that has refused it. *ret_unknown: an attempt without an
+ * answer may have made the change. */
+int fli_client_words(fl_client *c, const char *const *words, size_t n, bool changes, bool at_leader,
+                     uint64_t timeout_ms, struct redisReply **ret, bool *ret_unknown) FLI_MUST_USE;
 
 /* Resolves the nodes' names now and never again: a call that resolves one does not see that. */
 void fli_client_resolve(fl_client *c);

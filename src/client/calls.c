@@ -326,28 +326,45 @@ int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
     return rc == 0 ? fli_backup(c, (uint32_t)node, timeout_ms, sink, arg) : rc;
 }
 
-int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_status *ret,
-                size_t size)
+/* 0, and the text of its INFO. */
+static int read_info(fl_client *c, size_t index, uint64_t timeout_ms, redisReply **ret)
 {
     const struct fli_request q = {.ask = {.op = FLI_ASK_INFO},
                                   .timeout_ms = timeout_ms,
                                   .once = true,
                                   .node = (uint32_t)index};
-    struct fl_node_status status;
-    redisReply *reply = NULL;
-    int rc = check_node(c, index, timeout_ms);
-    rc = rc == 0 ? fli_run(c, &q, &reply, NULL) : rc;
-    if (rc != 0) {
-        freeReplyObject(reply);
-        return rc;
+    *ret = NULL;
+    int rc = c == NULL ? fli_client_enter(c) : check_node(c, index, timeout_ms);
+    return rc == 0 ? fli_run(c, &q, ret, NULL) : rc;
+}
+
+int fl_node_info(fl_client *c, size_t index, uint64_t timeout_ms, char **ret)
+{
+    redisReply *reply;
+    int rc = read_info(c, index, timeout_ms, &reply);
+    if (rc == 0) {
+        *ret = strdup(reply->str);
+        rc = *ret != NULL ? 0 : fli_fail(c, FL_ENOMEM, "out of memory");
     }
-    fli_status_of_info(reply->str, reply->len, &status, sizeof status);
-    if (status.role[0] == '\0') { /* a Redis answers INFO too */
-        rc =
-            fli_fail(c, FL_EPROTO, "%s answers, but is not a fencelockd: its INFO has no node_role",
-                     c->engine.nodes[index].place.node.text);
-    } else {
-        fli_status_of_info(reply->str, reply->len, ret, size);
+    freeReplyObject(reply);
+    return rc;
+}
+
+int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_status *ret,
+                size_t size)
+{
+    struct fl_node_status status;
+    redisReply *reply;
+    int rc = read_info(c, index, timeout_ms, &reply);
+    if (rc == 0) {
+        fli_status_of_info(reply->str, reply->len, &status, sizeof status);
+        if (status.role[0] != '\0') {
+            fli_status_of_info(reply->str, reply->len, ret, size);
+        } else { /* a Redis answers INFO too */
+            rc = fli_fail(c, FL_EPROTO,
+                          "%s answers, but is not a fencelockd: its INFO has no node_role",
+                          c->engine.nodes[index].place.node.text);
+        }
     }
     freeReplyObject(reply);
     return rc;

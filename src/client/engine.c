@@ -283,6 +283,9 @@ static enum fli_call_event classify(struct fli_call *c, redisReply *reply, int *
     if (reply->type == REDIS_REPLY_ERROR) {
         fli_call_trouble(c, reply->str);
     }
+    if (c->ask.op == FLI_ASK_LEADER && event == FLI_EVENT_NO && !c->call_state.config.once) {
+        event = FLI_EVENT_NOLEADER; /* another node may know one */
+    }
     if (event == FLI_EVENT_NOLEADER || event == FLI_EVENT_UNCERTAIN) {
         c->engine->learned_ms = 0;
         c->engine->leader = FLI_CALL_NOBODY;
@@ -540,7 +543,7 @@ int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
                      const struct fli_call_times *times, fli_ended_cb done, void *arg,
                      struct fli_call **ret)
 {
-    FLI_ASSERT(ask->also_len < FL_NAMES_MAX);
+    FLI_ASSERT(ask->also_len <= FLI_ASK_ALSO_MAX);
     size_t also_bytes = 0;
     for (size_t i = 0; i < ask->also_len; i++) {
         also_bytes += ask->also[i].len;
@@ -600,7 +603,8 @@ static void call_done(struct fli_call *c)
     struct fli_ended ended = {.status = c->call_state.status,
                               .error = error,
                               .reply = c->reply,
-                              .lease_until_ms = c->call_state.lease_until_ms};
+                              .lease_until_ms = c->call_state.lease_until_ms,
+                              .unknown = c->call_state.unknown};
     if (ended.status != 0) {
         const char *trouble = ended.status == FL_ENOTHELD ? "" : c->trouble;
         snprintf(error, sizeof error, "%s%s%s", fl_strerror(ended.status),

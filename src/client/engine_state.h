@@ -72,6 +72,7 @@ struct fli_ended {
     const char *error;
     redisReply *reply;
     uint64_t lease_until_ms;
+    bool unknown; /* some attempt may have been done without an answer */
 };
 typedef void (*fli_ended_cb)(void *arg, struct fli_ended *ended);
 
@@ -136,7 +137,7 @@ struct fli_call {
     fli_ended_cb done;
     void *arg;
     char trouble[512];
-    struct fl_bytes also[FL_NAMES_MAX - 1];
+    struct fl_bytes also[FLI_ASK_ALSO_MAX];
     char bytes[]; /* the texts of the request */
 };
 

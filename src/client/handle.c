@@ -587,23 +587,30 @@ static int run_locked(fl_client *c, const struct fli_request *q, struct outcome 
     return rc;
 }
 
-int fli_run(fl_client *c, const struct fli_request *q, redisReply **ret_reply,
-            uint64_t *ret_lease_ms)
+int fli_run_to_end(fl_client *c, const struct fli_request *q, struct fli_ended *ret)
 {
     struct outcome o = {.ended.reply = NULL};
     int rc = fli_client_enter(c);
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        rc = run_locked(c, q, &o);
+        fli_client_leave(c);
     }
-    rc = run_locked(c, q, &o);
-    fli_client_leave(c);
+    *ret = o.ended;
+    return rc;
+}
+
+int fli_run(fl_client *c, const struct fli_request *q, redisReply **ret_reply,
+            uint64_t *ret_lease_ms)
+{
+    struct fli_ended ended;
+    int rc = fli_run_to_end(c, q, &ended);
     if (ret_reply != NULL) {
-        *ret_reply = o.ended.reply;
+        *ret_reply = ended.reply;
     } else {
-        freeReplyObject(o.ended.reply);
+        freeReplyObject(ended.reply);
     }
     if (ret_lease_ms != NULL) {
-        *ret_lease_ms = o.ended.lease_until_ms;
+        *ret_lease_ms = ended.lease_until_ms;
     }
     return rc;
 }

@@ -118,6 +118,8 @@ struct fli_call_times fli_times_of(const fl_client *c, const struct fli_request 
 /* 0; FL_ENOTHELD for a "no"; or a code. ret_reply and ret_lease_ms may be NULL. */
 int fli_run(fl_client *c, const struct fli_request *q, redisReply **ret_reply,
             uint64_t *ret_lease_ms) FLI_MUST_USE;
+/* The same; ret: all that is known of its end, whose reply is the caller's. */
+int fli_run_to_end(fl_client *c, const struct fli_request *q, struct fli_ended *ret) FLI_MUST_USE;
 
 /* ---- lock.c ---------------------------------------------------------------------------------- */
 

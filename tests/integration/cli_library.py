@@ -143,6 +143,27 @@ class BetweenCalls(PatientCase):
             for _ in range(3):
                 self.assertEqual(d('token', 'x'), ('OK', 7, ''))
 
+    def test_members_and_their_changes(self):
+        def member(number, state, *more):
+            fields = [b'id', None, b'state', state, *more]
+            return b'*%d\r\n' % len(fields) + b''.join(b':%d\r\n' % number if f is None else bulk(f) for f in fields)
+        members = b'*3\r\n' + member(1, b'voter', b'role', b'leader', b'client_address', b'h:1') + member(2, b'joining') + b'*0\r\n'
+        s = self.server(members, b'+OK\r\n', b'+OK\r\n', b'+OK\r\n', b'+OK\r\n', b'+OK\r\n', b'-ERR node 9 is not a member\r\n',
+                        CLOSE, b'-ERR node 9 is not a member\r\n', b'+nonsense\r\n', b'$3\r\nx:1\r\n')
+        s.leader = leader_is(s.address)
+        d = self.driver(s)
+        self.assertEqual(d('members'), ('OK', 2, '1 voter leader h:1;2 joining  ;')) # what is no member is left out
+        for sent, words in ((('add', 4, 'h:4'), 'ADD 4 h:4 LEARNER'), (('replace', 4, 'h:5', 'ab'), 'REPLACE 4 h:5 OF ab'),
+                            (('move', 4, 'h:6'), 'MOVE 4 h:6 FORCE'), (('remove', 4), 'REMOVE 4 FORCE'), (('transfer', 0), 'TRANSFER')):
+            self.assertEqual(d(*sent), ('OK', 0, ''))
+            self.assertEqual(b' '.join(s.requests[-1]).decode(), 'CLUSTER ' + words)
+        name, _, text = d('remove', 9)
+        self.assertEqual(name, 'EDENIED')
+        self.assertIn('node 9 is not a member', text)
+        self.assertEqual(d('remove', 9)[0], 'EUNCERTAIN') # the attempt before may have removed it
+        self.assertEqual(d('members')[0], 'EPROTO')
+        self.assertEqual(d('text'), ('OK', 3, ''))
+
     def test_a_connection_that_the_server_closed_is_replaced(self):
         s = self.server((b':1\r\n', CLOSE))
         d = self.driver(s)

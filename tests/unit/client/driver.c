@@ -4,7 +4,8 @@
  *   driver NODES [STORE]
  *   acquire NAME TTL WAIT TIMEOUT | renew TIMEOUT | release TIMEOUT | check TIMEOUT | token NAME
  *   break NAME TIMEOUT | show NAME | remaining | threads | closed
- *   claim LOCK TOKEN | get KEY LOCK TOKEN | info
+ *   claim LOCK TOKEN | get KEY LOCK TOKEN | info | text
+ *   members | add ID ADDRESS | replace ID ADDRESS OF | move ID ADDRESS | remove ID | transfer ID
  *
  * Each line is answered by one: the name of the result, a number, and the error text. */
 #include <dirent.h>
@@ -121,6 +122,54 @@ static void lock_command(char **w)
     answer(rc, n, fl_client_error(client));
 }
 
+static void show_members(void)
+{
+    struct fl_member_list *list = NULL;
+    char text[256] = "";
+    int rc = fl_members(client, 0, &list);
+    for (size_t i = 0; rc == 0 && i < list->len; i++) {
+        const struct fl_member *m = list->members[i];
+        size_t len = strlen(text);
+        snprintf(text + len, sizeof text - len, "%" PRIu64 " %s %s %s;", m->id, m->state, m->role,
+                 m->client_address);
+    }
+    answer(rc, rc == 0 ? list->len : 0, rc == 0 ? text : fl_client_error(client));
+    fl_member_list_free(list);
+}
+
+/* False: it is no such command. */
+static bool cluster_command(char **w)
+{
+    int rc;
+    if (strcmp(w[0], "members") == 0) {
+        show_members();
+        return true;
+    }
+    if (strcmp(w[0], "add") == 0) {
+        rc = fl_member_add(client, number(w[1]), w[2], true, 0);
+    } else if (strcmp(w[0], "replace") == 0) {
+        rc = fl_member_replace(client, number(w[1]), w[2], w[3], false, 0);
+    } else if (strcmp(w[0], "move") == 0) {
+        rc = fl_member_move(client, number(w[1]), w[2], true, 0);
+    } else if (strcmp(w[0], "remove") == 0) {
+        rc = fl_member_remove(client, number(w[1]), true, 0);
+    } else if (strcmp(w[0], "transfer") == 0) {
+        rc = fl_leader_transfer(client, number(w[1]), 0);
+    } else {
+        return false;
+    }
+    answer(rc, 0, fl_client_error(client));
+    return true;
+}
+
+static void show_info(void)
+{
+    char *text = NULL;
+    int rc = fl_node_info(client, 0, STORE_TIMEOUT_MS, &text);
+    answer(rc, rc == 0 ? strlen(text) : 0, fl_client_error(client));
+    free(text);
+}
+
 static void store_command(char **w)
 {
     fl_token mark = 0;
@@ -148,9 +197,11 @@ static void obey(char **w)
         struct fl_node_status status;
         int rc = fl_node_ask(client, 0, STORE_TIMEOUT_MS, &status, sizeof status);
         answer(rc, 0, fl_client_error(client));
+    } else if (strcmp(w[0], "text") == 0) {
+        show_info();
     } else if (strcmp(w[0], "claim") == 0 || strcmp(w[0], "get") == 0) {
         store_command(w);
-    } else {
+    } else if (!cluster_command(w)) {
         lock_command(w);
     }
 }

@@ -1,0 +1,255 @@
+/* cluster.c: calls about the members of the cluster; see client.h. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "client/caller.h"
+#include "client/handle.h"
+
+#define WORDS_MAX 8u
+#define LEADER_MS UINT64_C(1000) /* before a question, to find out who leads */
+
+/* ---- any command ----------------------------------------------------------------------------- */
+
+/* The engine learns from the answer, too. Without a leader any node is as good. */
+static void find_leader(fl_client *c, uint64_t timeout_ms)
+{
+    const struct fli_request q = {
+        .ask = {.op = FLI_ASK_LEADER}, .timeout_ms = timeout_ms, .no = ""};
+    (void)!fli_run(c, &q, NULL, NULL);
+}
+
+int fli_client_words(fl_client *c, const char *const *words, size_t n, bool changes, bool at_leader,
+                     uint64_t timeout_ms, struct redisReply **ret, bool *ret_unknown)
+{
+    struct fl_bytes also[FLI_ASK_ALSO_MAX];
+    struct fli_ended ended;
+    struct fli_request q = {.ask = {.op = changes ? FLI_ASK_CHANGE : FLI_ASK_QUESTION,
+                                    .name = fl_str(words[0]),
+                                    .also = also,
+                                    .also_len = n - 1},
+                            .timeout_ms = timeout_ms,
+                            .no = ""};
+    FLI_ASSERT(n >= 1 && n - 1 <= FLI_ASK_ALSO_MAX);
+    for (size_t i = 1; i < n; i++) {
+        also[i - 1] = fl_str(words[i]);
+    }
+    *ret = NULL;
+    *ret_unknown = false;
+    int rc = c != NULL ? fli_client_check_timeout(c, timeout_ms) : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    if (at_leader && c != NULL) {
+        timeout_ms = timeout_ms != 0 ? timeout_ms : c->engine.timeout_ms;
+        uint64_t until_ms = fli_clock_ms() + timeout_ms;
+        find_leader(c, timeout_ms < 4 * LEADER_MS ? timeout_ms / 4 + 1 : LEADER_MS);
+        uint64_t now_ms = fli_clock_ms();
+        q.timeout_ms = until_ms > now_ms ? until_ms - now_ms : 1;
+    }
+    rc = fli_run_to_end(c, &q, &ended);
+    *ret = ended.reply;
+    *ret_unknown = ended.unknown;
+    return rc;
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+struct owned_members {
+    struct fl_member_list list;
+    redisReply *reply;
+    const struct fl_member **pointers;
+    struct fl_member *members;
+};
+
+static const redisReply *field(const redisReply *map, const char *name)
+{
+    for (size_t i = 0; i + 1 < map->elements; i += 2) {
+        const redisReply *key = map->element[i];
+        if (key->type == REDIS_REPLY_STRING && strcmp(key->str, name) == 0) {
+            return map->element[i + 1];
+        }
+    }
+    return NULL;
+}
+
+static const char *text_of(const redisReply *map, const char *name)
+{
+    const redisReply *r = field(map, name);
+    return r != NULL && r->type == REDIS_REPLY_STRING ? r->str : "";
+}
+
+/* 0: it is none, or not there. */
+static uint64_t number_of(const redisReply *map, const char *name)
+{
+    const redisReply *r = field(map, name);
+    return r != NULL && r->type == REDIS_REPLY_INTEGER && r->integer > 0 ? (uint64_t)r->integer : 0;
+}
+
+static struct fl_member read_member(const redisReply *map)
+{
+    return (struct fl_member){.id = number_of(map, "id"),
+                              .role = text_of(map, "role"),
+                              .state = text_of(map, "state"),
+                              .peer_address = text_of(map, "peer_address"),
+                              .client_address = text_of(map, "client_address"),
+                              .incarnation = text_of(map, "incarnation"),
+                              .version = number_of(map, "version"),
+                              .starts = number_of(map, "starts"),
+                              .connected = number_of(map, "connected") == 1};
+}
+
+void fl_member_list_free(struct fl_member_list *list)
+{
+    if (list != NULL) {
+        struct owned_members *o = FLI_CONTAINER_OF(list, struct owned_members, list);
+        freeReplyObject(o->reply);
+        free(o->pointers);
+        free(o->members);
+        free(o);
+    }
+}
+
+/* Owns the reply from now on. What is no member is left out. 0; FL_ENOMEM. */
+static int make_list(redisReply *reply, struct fl_member_list **ret)
+{
+    struct owned_members *o = calloc(1, sizeof *o);
+    if (o == NULL) {
+        freeReplyObject(reply);
+        return FL_ENOMEM;
+    }
+    o->reply = reply;
+    o->members = calloc(reply->elements + 1, sizeof *o->members);
+    o->pointers = calloc(reply->elements + 1, sizeof *o->pointers);
+    if (o->members == NULL || o->pointers == NULL) {
+        fl_member_list_free(&o->list);
+        return FL_ENOMEM;
+    }
+    o->list.members = o->pointers;
+    for (size_t i = 0; i < reply->elements; i++) {
+        struct fl_member *m = &o->members[o->list.len];
+        *m = read_member(reply->element[i]);
+        if (m->id != 0) {
+            o->pointers[o->list.len++] = m;
+        }
+    }
+    *ret = &o->list;
+    return 0;
+}
+
+int fl_members(fl_client *c, uint64_t timeout_ms, struct fl_member_list **ret)
+{
+    static const char *const words[] = {"CLUSTER", "MEMBERS"};
+    redisReply *reply;
+    bool unused;
+    int rc = fli_client_words(c, words, 2, false, true, timeout_ms, &reply, &unused);
+    if (rc == 0 && reply->type != REDIS_REPLY_ARRAY) {
+        rc = fli_fail(c, FL_EPROTO, "the answer to CLUSTER MEMBERS makes no sense");
+    }
+    if (rc != 0) {
+        freeReplyObject(reply);
+        return rc;
+    }
+    rc = make_list(reply, ret);
+    return rc == 0 ? 0 : fli_fail(c, rc, "out of memory");
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+/* A change of a member, as words. */
+struct change {
+    const char *words[WORDS_MAX];
+    size_t n;
+    char id[24];
+};
+
+static void add(struct change *ch, const char *word)
+{
+    FLI_ASSERT(ch->n < WORDS_MAX);
+    ch->words[ch->n++] = word;
+}
+
+static void begin(struct change *ch, const char *what, uint64_t id)
+{
+    ch->n = 0;
+    add(ch, "CLUSTER");
+    add(ch, what);
+    if (id != 0) {
+        snprintf(ch->id, sizeof ch->id, "%" PRIu64, id);
+        add(ch, ch->id);
+    }
+}
+
+static int make(fl_client *c, const struct change *ch, uint64_t timeout_ms)
+{
+    redisReply *reply;
+    bool unknown;
+    int rc = fli_client_words(c, ch->words, ch->n, true, false, timeout_ms, &reply, &unknown);
+    bool refused = reply != NULL && reply->type == REDIS_REPLY_ERROR;
+    if (rc == FL_EINVAL && refused) { /* ERR is its word for every reason */
+        rc = FL_EDENIED;
+    }
+    freeReplyObject(reply);
+    return rc;
+}
+
+int fl_member_add(fl_client *c, uint64_t id, const char *peer_address, bool learner,
+                  uint64_t timeout_ms)
+{
+    struct change ch;
+    begin(&ch, "ADD", id);
+    add(&ch, peer_address);
+    if (learner) {
+        add(&ch, "LEARNER");
+    }
+    return make(c, &ch, timeout_ms);
+}
+
+int fl_member_remove(fl_client *c, uint64_t id, bool force, uint64_t timeout_ms)
+{
+    struct change ch;
+    begin(&ch, "REMOVE", id);
+    if (force) {
+        add(&ch, "FORCE");
+    }
+    return make(c, &ch, timeout_ms);
+}
+
+int fl_member_replace(fl_client *c, uint64_t id, const char *peer_address, const char *incarnation,
+                      bool force, uint64_t timeout_ms)
+{
+    struct change ch;
+    begin(&ch, "REPLACE", id);
+    if (peer_address != NULL) {
+        add(&ch, peer_address);
+    }
+    if (force) {
+        add(&ch, "FORCE");
+    }
+    if (incarnation != NULL) {
+        add(&ch, "OF");
+        add(&ch, incarnation);
+    }
+    return make(c, &ch, timeout_ms);
+}
+
+int fl_member_move(fl_client *c, uint64_t id, const char *peer_address, bool force,
+                   uint64_t timeout_ms)
+{
+    struct change ch;
+    begin(&ch, "MOVE", id);
+    add(&ch, peer_address);
+    if (force) {
+        add(&ch, "FORCE");
+    }
+    return make(c, &ch, timeout_ms);
+}
+
+int fl_leader_transfer(fl_client *c, uint64_t id, uint64_t timeout_ms)
+{
+    struct change ch;
+    begin(&ch, "TRANSFER", id);
+    return make(c, &ch, timeout_ms);
+}
