@@ -520,7 +520,8 @@ static int check_schema(const struct opening *o, bool *ret)
     return rc;
 }
 
-/* A directory that was filled has its tables: to make them again could hide damage, or add to it. */
+/* A directory that was filled has its tables: to make them again could hide damage, or add to
+ * it. */
 static int make_schema(const struct opening *o)
 {
     bool right = false;
