@@ -112,6 +112,14 @@ static void add_session(struct words *w, const struct fli_ask *ask)
     }
 }
 
+static void add_words(struct words *w, const struct fli_ask *ask)
+{
+    add(w, ask->name);
+    for (size_t i = 0; i < ask->also_len; i++) {
+        add(w, ask->also[i]);
+    }
+}
+
 static const char *const op_words[] = {
     [FLI_ASK_ACQUIRE] = "ACQUIRE",
     [FLI_ASK_RENEW] = "RENEW",
@@ -135,7 +143,7 @@ static const char *const op_words[] = {
     [FLI_ASK_SESSION_CLOSE] = "SESSION",
     [FLI_ASK_SESSIONS] = "SESSION",
     [FLI_ASK_CHANGE] = NULL, /* its own words */
-    [FLI_ASK_QUESTION] = NULL,
+    [FLI_ASK_READ] = NULL,
 };
 
 static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t wait_ms)
@@ -202,11 +210,8 @@ static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t w
         }
         break;
     case FLI_ASK_CHANGE:
-    case FLI_ASK_QUESTION:
-        add(w, ask->name);
-        for (size_t i = 0; i < ask->also_len; i++) {
-            add(w, ask->also[i]);
-        }
+    case FLI_ASK_READ:
+        add_words(w, ask);
         break;
     case FLI_ASK_LEADER:
     case FLI_ASK_INFO:
@@ -397,7 +402,7 @@ enum fli_call_event fli_ask_classify(enum fli_ask_op op, const redisReply *reply
         }
         return classify_type(reply, REDIS_REPLY_STRING);
     case FLI_ASK_CHANGE:
-    case FLI_ASK_QUESTION: /* who asks knows what it should be */
+    case FLI_ASK_READ: /* who asks knows what it should be */
         return FLI_EVENT_YES;
     case FLI_ASK_INFO:
     case FLI_ASK_GET:

@@ -33,9 +33,9 @@ enum fli_ask_op {
     FLI_ASK_SET,   /* as GET; value */
     FLI_ASK_DEL,   /* as GET */
     FLI_ASK_MARK,  /* lock */
-    /* name and `also`: the words; a change that may be made twice, or a question */
+    /* name and `also`: the words; a change that may be made twice, or not */
     FLI_ASK_CHANGE,
-    FLI_ASK_QUESTION,
+    FLI_ASK_READ,
     /* begins one; or count: its number, and token: the first byte that is wanted */
     FLI_ASK_BACKUP,
 };

@@ -14,7 +14,7 @@ struct redisReply;
 /* Called each time that a call goes on although no node is usable, and with 0 when one is usable
  * again; and once when a call that waits for no lock has had no answer for FLI_SILENCE_MS.
  * without_ms: for how long none has been. text: every node with its last error; it is valid
- * until the callback returns. The callback must not use the client. */
+ * until the callback returns. It is called as every callback, outside of all locks. */
 typedef void (*fli_trouble_cb)(void *arg, uint64_t without_ms, const char *text);
 
 /* For every later call of this client that blocks. NULL: no callback any more. */

@@ -26,7 +26,7 @@ int fli_client_words(fl_client *c, const char *const *words, size_t n, bool chan
 {
     struct fl_bytes also[FLI_ASK_ALSO_MAX];
     struct fli_ended ended;
-    struct fli_request q = {.ask = {.op = changes ? FLI_ASK_CHANGE : FLI_ASK_QUESTION,
+    struct fli_request q = {.ask = {.op = changes ? FLI_ASK_CHANGE : FLI_ASK_READ,
                                     .name = fl_str(words[0]),
                                     .also = also,
                                     .also_len = n - 1},

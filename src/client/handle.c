@@ -271,19 +271,40 @@ static void call_back(fl_client *c)
     }
 }
 
-/* A line for on_log(). */
+/* A line for on_log(), or for on_trouble(). */
 struct line {
     struct fli_callback note;
+    bool is_trouble;
+    uint64_t without_ms;
     char text[];
 };
 
 static void deliver_line(fl_client *c, struct fli_callback *n)
 {
     struct line *l = FLI_CONTAINER_OF(n, struct line, note);
+    fli_trouble_cb on_trouble = c->on_trouble;
+    void *trouble_arg = c->trouble_arg;
     (void)pthread_mutex_unlock(&c->mutex);
-    c->on_log(c->log_arg, l->text);
+    if (!l->is_trouble) {
+        c->on_log(c->log_arg, l->text);
+    } else if (on_trouble != NULL) {
+        on_trouble(trouble_arg, l->without_ms, l->text);
+    }
     (void)pthread_mutex_lock(&c->mutex);
     free(l);
+}
+
+/* NULL: out of memory, and nobody is told. */
+static struct line *add_line(fl_client *c, const char *text)
+{
+    struct line *l = calloc(1, sizeof *l + strlen(text) + 1);
+    if (l != NULL) {
+        memcpy(l->text, text, strlen(text) + 1);
+        l->note.deliver = deliver_line;
+        fli_list_init(&l->note.in);
+        fli_callback_add(c, &l->note);
+    }
+    return l;
 }
 
 void fli_log(fl_client *c, const char *what, const char *how)
@@ -294,13 +315,7 @@ void fli_log(fl_client *c, const char *what, const char *how)
         return; /* thousands of calls have the same trouble */
     }
     memcpy(c->logged, text, sizeof text);
-    struct line *l = calloc(1, sizeof *l + strlen(text) + 1);
-    if (l != NULL) {
-        memcpy(l->text, text, strlen(text) + 1);
-        l->note.deliver = deliver_line;
-        fli_list_init(&l->note.in);
-        fli_callback_add(c, &l->note);
-    }
+    (void)add_line(c, text);
 }
 
 static void log_trouble(void *arg, uint32_t node, const char *text)
@@ -471,7 +486,11 @@ static void tell(struct fli_wait *w, uint64_t without_ms, const char *text)
     if (text[0] != '\0') {
         append_troubles(w);
     }
-    c->on_trouble(c->trouble_arg, without_ms, fli_error(!c->engine.learns_leader));
+    struct line *l = add_line(c, fli_error(!c->engine.learns_leader));
+    if (l != NULL) {
+        l->is_trouble = true;
+        l->without_ms = without_ms;
+    }
     fli_fail(c, 0, "%s", "");
 }
 

@@ -1,7 +1,7 @@
 /* many_driver.c: thousands of locks that one process holds on one client. Driven by
  * tests/integration/many_locks.py.
  *
- *   many_driver NODES LOCKS TTL     TTL 0: under the session that they share
+ *   many_driver NODES LOCKS TTL [session]     session: under one, with that TTL
  *
  * Prints "taken LOCKS"; then, for each line, "HELD LOST SOCKETS CPU_MS SOONEST NOW": the soonest
  * deadline of those that are held, and the time, both by fl_now_ms(). */
@@ -50,11 +50,19 @@ int main(int argc, char **argv)
     const struct fl_client_options options = {.timeout_ms = 240000};
     fl_client *c;
     char line[16];
-    if (argc != 4 || fl_open(argv[1], &options, &c) != 0) {
+    if (argc < 4 || argc > 5 || fl_open(argv[1], &options, &c) != 0) {
         return 2;
     }
     unsigned long n = strtoul(argv[2], NULL, 10);
-    const struct fl_take how = {.ttl_ms = strtoull(argv[3], NULL, 10)};
+    struct fl_take how = {.ttl_ms = strtoull(argv[3], NULL, 10)};
+    if (argc == 5) {
+        const struct fl_session_options session = {.ttl_ms = how.ttl_ms};
+        how.ttl_ms = 0;
+        if (fl_session_open(c, &session, &how.session) != 0) {
+            fprintf(stderr, "the session: %s\n", fl_client_error(c));
+            return 1;
+        }
+    }
     fl_lock **locks = calloc(n, sizeof(fl_lock *));
     for (unsigned long i = 0; locks != NULL && i < n; i++) {
         char name[32];
@@ -73,6 +81,7 @@ int main(int argc, char **argv)
     for (unsigned long i = 0; locks != NULL && i < n; i++) {
         fl_lock_free(locks[i]);
     }
+    fl_lock_free(how.session);
     free(locks);
     return 0;
 }

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "client/caller.h"
 #include "fencelock/client.h"
 
 #define THREADS 8
@@ -246,6 +247,25 @@ static void takes_the_mutex(void *arg, fl_lock *lock, enum fl_hold_state state)
     (void)pthread_mutex_lock(&w->mutex);
     atomic_store(&w->called, true);
     (void)pthread_mutex_unlock(&w->mutex);
+}
+
+static void calls_back(void *arg, uint64_t without_ms, const char *text)
+{
+    atomic_bool *called = arg;
+    fl_process(client); /* needs the handle's mutex */
+    atomic_store(called, true);
+}
+
+/* The callback of our own tools as well. */
+TEST(a_trouble_is_told_outside_of_all_locks)
+{
+    atomic_bool called = false;
+    assert_int_equal(fl_open("127.0.0.1:1", NULL, &client), 0);
+    fli_client_on_trouble(client, calls_back, &called);
+    while (!atomic_load(&called)) {
+        assert_int_equal(fl_check(client, fl_str("x"), 1, 100), FL_ENOCONN);
+    }
+    fl_close(client);
 }
 
 /* A callback waits for a mutex that is held around a call: the call does not wait for it. */
