@@ -164,7 +164,7 @@
  *   server/redis_face.c: ALIASES_SIZE_MAX
  *   server/render.h: RENDER_ADDRESS_MAX
  *   server/server.c: PIPELINE_MAX SUBSCRIBER_UNSENT_MAX
- *   store/server.c: REQUEST_MAX INFO_MAX MESSAGE_MAX
+ *   store/server.c: REQUEST_MAX INFO_MAX
  *   store/server.h: STORE_PIPELINE_MAX STORE_OUTPUT_MAX
  *   store/store.h: STORE_KEY_MAX STORE_VALUE_MAX
  */

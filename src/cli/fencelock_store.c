@@ -300,13 +300,14 @@ static bool check_options(struct options *o)
 
 /* ---- running ---- */
 
-static void fatal_cb(void *ctx, int error, const char *message)
+static void fatal_cb(void *ctx, int error)
 {
     struct app *a = ctx;
     daemon_log_printf(&a->log, LOG_SEVERITY_ERROR, "store",
-                      "%s (%s). Look for disk errors, then start again: what is on disk is checked "
-                      "then",
-                      message, fl_err_name(error));
+                      "the database failed (%s); what is on disk is not known, so nothing more is "
+                      "answered. Look for disk errors, then start again: what is on disk is "
+                      "checked then",
+                      fl_strerror(error));
     (void)fflush(NULL);
     _exit(EXIT_FAILURE); /* no answer may leave any more */
 }

@@ -45,8 +45,7 @@ static const struct setting {
     {"cache_size", "-32768", false},    {"mmap_size", "0", false},
 };
 
-static int say(char *errmsg, size_t errmsg_size, int code, const char *fmt, ...) FLI_PRINTF(4, 5);
-static int say(char *errmsg, size_t errmsg_size, int code, const char *fmt, ...)
+static int FLI_PRINTF(4, 5) say(char *errmsg, size_t errmsg_size, int code, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -76,10 +75,7 @@ static int code_of(sqlite3 *sql, int rc)
     if (is_lack_of_room(sql, rc, SQLITE_FCNTL_JOURNAL_POINTER)) {
         return FL_ELIMIT;
     }
-    if (rc == SQLITE_IOERR_NOMEM) {
-        return FL_ENOMEM;
-    }
-    switch (rc & 0xff) {
+    switch (rc == SQLITE_IOERR_NOMEM ? SQLITE_NOMEM : rc & 0xff) {
     case SQLITE_OK:
     case SQLITE_ROW:
     case SQLITE_DONE:
@@ -227,22 +223,46 @@ uint64_t fli_db_bytes(struct fli_db *db)
 
 uint64_t fli_db_file_bytes(struct fli_db *db)
 {
-    int64_t pages = 0;
-    return number_of(db->sql, db->page_count, &pages) == 0 ? (uint64_t)pages * FLI_DB_PAGE : 0;
+    int64_t n = 0;
+    return number_of(db->sql, db->page_count, &n) == 0 ? (uint64_t)n * FLI_DB_PAGE : 0;
 }
 
 /* ---- marks ---- */
 
+static struct fli_db_recent *recent_of(struct fli_db *db, struct fli_slice lock)
+{
+    return lock.len == 0 || lock.len > FLI_DB_RECENT_NAME
+               ? NULL
+               : &db->recent[fli_db_hash(HASH_OF_MARK, lock) % FLI_DB_RECENT];
+}
+
+static void note_recent(struct fli_db *db, struct fli_slice lock, fl_token mark)
+{
+    struct fli_db_recent *r = recent_of(db, lock);
+    if (r != NULL) {
+        r->len = (uint8_t)lock.len;
+        memcpy(r->lock, lock.data, lock.len);
+        r->mark = mark;
+    }
+}
+
 int fli_db_get_mark(struct fli_db *db, struct fli_slice lock, fl_token *ret)
 {
+    const struct fli_db_recent *r = recent_of(db, lock);
+    if (r != NULL && fli_bytes_cmp(r->lock, r->len, lock.data, lock.len) == 0) {
+        *ret = r->mark;
+        return 0;
+    }
     int rc = bind_lock(db->sql, db->get_mark, lock);
     rc = rc != 0 ? rc : fli_db_step(db, db->get_mark);
+    *ret = rc == 1 ? (fl_token)sqlite3_column_int64(db->get_mark, 0) : FL_TOKEN_NONE;
     if (rc == 1) {
-        *ret = (fl_token)sqlite3_column_int64(db->get_mark, 0);
         rc = code_of(db->sql, sqlite3_reset(db->get_mark));
-        return rc == 0 && !fli_fence_token_valid(*ret) ? note_broken(db, FL_ECORRUPT) : rc;
+        rc = rc == 0 && !fli_fence_token_valid(*ret) ? note_broken(db, FL_ECORRUPT) : rc;
     }
-    *ret = FL_TOKEN_NONE;
+    if (rc == 0) {
+        note_recent(db, lock, *ret);
+    }
     return rc;
 }
 
@@ -257,6 +277,7 @@ int fli_db_put_mark(struct fli_db *db, struct fli_slice lock, fl_token old, fl_t
     rc = rc != 0 ? rc : fli_db_step(db, db->put_mark);
     if (rc == 0) {
         fli_db_changed(db, hash_of_mark(lock, old), hash_of_mark(lock, mark));
+        note_recent(db, lock, mark);
         db->now.marks += old == FL_TOKEN_NONE;
     }
     return rc;
@@ -296,6 +317,7 @@ int fli_db_forget_next(struct fli_db *db, struct fli_db_name *at)
     rc = rc != 0 ? rc : fli_db_step(db, db->delete_mark);
     if (rc == 0) {
         fli_db_changed(db, hash_of_mark(lock, mark), 0);
+        note_recent(db, lock, FL_TOKEN_NONE);
         db->now.marks--;
     }
     return rc;
@@ -343,6 +365,7 @@ void fli_db_rollback(struct fli_db *db)
     db->now = db->committed;
     db->dirty = false;
     db->pages = UINT64_MAX / 2; /* counted again */
+    memset(db->recent, 0, sizeof(db->recent));
 }
 
 bool fli_db_is_open(const struct fli_db *db)
@@ -520,8 +543,7 @@ static int check_schema(const struct opening *o, bool *ret)
     return rc;
 }
 
-/* A directory that was filled has its tables: to make them again could hide damage, or add to
- * it. */
+/* A directory that was filled has its tables: to make them again could hide or add damage. */
 static int make_schema(const struct opening *o)
 {
     bool right = false;
@@ -592,18 +614,14 @@ static int add_marks(struct fli_db *db)
 static int read_total(struct fli_db *db, uint64_t *ret_sum)
 {
     sqlite3_stmt *stmt = NULL;
-    int64_t number = 0;
-    int64_t sum = 0;
-    int rc = prepare(db->sql, "SELECT number FROM fence_total", &stmt);
-    rc = rc != 0 ? rc : number_of(db->sql, stmt, &number);
+    int rc = prepare(db->sql, "SELECT number, sum FROM fence_total", &stmt);
+    rc = rc != 0 ? rc : step(db->sql, stmt);
+    if (rc == 1) {
+        db->now.commit = (uint64_t)sqlite3_column_int64(stmt, 0);
+        *ret_sum = (uint64_t)sqlite3_column_int64(stmt, 1);
+    }
     (void)sqlite3_finalize(stmt);
-    stmt = NULL;
-    rc = rc != 0 ? rc : prepare(db->sql, "SELECT sum FROM fence_total", &stmt);
-    rc = rc != 0 ? rc : number_of(db->sql, stmt, &sum);
-    (void)sqlite3_finalize(stmt);
-    db->now.commit = (uint64_t)number;
-    *ret_sum = (uint64_t)sum;
-    return rc;
+    return rc == 1 ? 0 : rc == 0 ? FL_ECORRUPT : rc;
 }
 
 static int check_rows(const struct opening *o)

@@ -26,7 +26,7 @@
 #define FLI_DB_PAGE ((size_t)4096)
 #define FLI_DB_SIZE_MIN ((size_t)64 * FLI_DB_PAGE)
 /* Pages of the WAL after which it is copied into the file, and begins anew. */
-#define FLI_DB_WAL_PAGES 1000
+#define FLI_DB_WAL_PAGES 500
 #define FLI_DB_BUSY_MS 2000 /* how long another program may keep us from writing */
 
 struct fli_db_state {
@@ -34,6 +34,15 @@ struct fli_db_state {
     uint64_t sum;    /* of the hashes of all rows */
     uint64_t marks;
     fl_token floor; /* FL_TOKEN_NONE: none */
+};
+
+/* Marks that were read or put last, as the transaction that is open sees them: in the place that
+ * the name hashes to. len 0: none. */
+#define FLI_DB_RECENT 1024u
+#define FLI_DB_RECENT_NAME 55u
+struct fli_db_recent {
+    uint8_t len, lock[FLI_DB_RECENT_NAME];
+    fl_token mark; /* FL_TOKEN_NONE: the lock has none */
 };
 
 struct fli_db {
@@ -49,6 +58,7 @@ struct fli_db {
     sqlite3_stmt *begin, *commit, *rollback, *data_version, *page_count, *free_count;
     sqlite3_stmt *get_mark, *put_mark, *next_mark, *delete_mark, *put_floor, *put_total;
     sqlite3_stmt *read_mark; /* of the reader */
+    struct fli_db_recent recent[FLI_DB_RECENT];
 };
 
 struct fli_db_options {

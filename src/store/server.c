@@ -22,7 +22,6 @@
 #define REQUEST_MAX (STORE_VALUE_MAX + 4096u) /* bytes on the wire: value, key, lock and words */
 #define ANSWERS_MAX (STORE_TURN_OUT_MAX + 2 * STORE_VALUE_MAX)
 #define INFO_MAX 16384u
-#define MESSAGE_MAX 640u
 
 /* An operation of the turn, and its answer in `answers`. */
 struct done {
@@ -89,13 +88,8 @@ static void answer_error(struct net_request *r, const char *word, const char *te
 
 static void fail(struct store_server *s, int rc)
 {
-    char message[MESSAGE_MAX];
-    (void)snprintf(message, sizeof(message),
-                   "the database failed (%s); what is on disk is not known, so nothing more is "
-                   "answered",
-                   fl_strerror(rc));
     s->broken = true;
-    s->config.fatal(s->config.ctx, rc, message);
+    s->config.fatal(s->config.ctx, rc);
 }
 
 /* Answers all operations of the turn: each as it was done, or as the transaction that was not. */

@@ -39,9 +39,8 @@ struct store_server_config {
     enum fli_tls_user cert_users;     /* which part of a verified certificate names its user */
     struct strict_config strict; /* nodes NULL: no strict mode; ctx and what it calls are ours */
     void *ctx;
-    /* The database failed, and `message` says how. Nothing more will be answered: stop the
-     * process. */
-    void (*fatal)(void *ctx, int error, const char *message);
+    /* The database failed. Nothing more will be answered: stop the process. */
+    void (*fatal)(void *ctx, int error);
     void (*log)(void *ctx, int level, const char *message); /* levels as in node.h */
 };
 

@@ -1,6 +1,5 @@
-/* service.c: the rule at work. Each operation is checked before it writes anything: a refused one
- * has changed nothing. All of this runs inside one transaction of the database, together with other
- * operations, and nobody is answered before that transaction is on disk (server.c).
+/* service.c: the rule at work. Each operation reads what is stored, is judged by it, and only then
+ * writes; so one that is refused has changed nothing.
  *
  *   the mark of a lock: the highest token that was accepted for it
  *   a token below the mark comes from a holder that has been replaced:      refused
@@ -8,154 +7,111 @@
  *   a token above the mark is a new holder: the mark rises, and from here
  *   on everything that the former holder still sends is refused:            goes on
  *
- * store.h says what binds a key to a lock, and what a floor is. */
+ * All of this runs inside one transaction of the database, together with other operations, and
+ * nobody is answered before that transaction is on disk (server.c). A refusal is op->result; what
+ * the functions return is an error of the database. store.h says what binds a key to a lock, and
+ * what a floor is. */
 #include "base/bytes.h"
 #include "store/store.h"
 
-/* Whether this token may act on its lock, whose own mark is `stored`; 0 when it has none. */
-static void compare(struct store *s, struct store_op *op, fl_token stored)
+static bool has_key(const struct store_op *op)
 {
-    op->mark = fli_fence_effective(stored, s->db.now.floor);
-    op->result = fl_fence_judge(op->mark, op->token, &op->mark); /* 0 or FL_ESTALE */
+    return op->verb == STORE_GET || op->verb == STORE_SET || op->verb == STORE_DEL;
 }
 
-/* After a restore, a holder that has not claimed has not read what is stored now. */
-static void check_claimed(struct store *s, struct store_op *op, fl_token stored)
+static bool has_token(const struct store_op *op)
 {
-    if (stored < s->db.now.floor) {
-        op->mark = s->db.now.floor;
-        op->unclaimed = true;
-        op->result = FL_ESTALE;
+    return op->verb == STORE_CLAIM || (has_key(op) && op->fenced);
+}
+
+static bool is_write(const struct store_op *op)
+{
+    return op->verb == STORE_SET || op->verb == STORE_DEL;
+}
+
+/* Whether the token may act on its lock: 0, or why not. */
+static int judge(const struct store *s, struct store_op *op, const struct store_entry *e)
+{
+    fl_token floor = s->db.now.floor;
+    if (!has_token(op)) {
+        return is_write(op) ? FL_ENOTOKEN : 0;
     }
-}
-
-/* A key belongs to the lock that wrote it first. */
-static void check_binding(struct store_op *op, const struct store_entry *e)
-{
-    if (e->lock.len > 0 &&
+    if (e->lock.len > 0 && /* a key belongs to the lock that wrote it first */
         fli_bytes_cmp(e->lock.bytes, e->lock.len, op->lock.data, op->lock.len) != 0) {
         op->bound = e->lock;
-        op->result = FL_EWRONGLOCK;
+        return FL_EWRONGLOCK;
     }
+    int rc = fl_fence_judge(op->mark, op->token, &op->mark); /* 0 or FL_ESTALE */
+    if (rc == 0 && is_write(op) && e->mark < floor) {
+        /* After a restore, a holder that has not claimed has not read what is stored now. */
+        op->mark = floor;
+        op->unclaimed = true;
+        rc = FL_ESTALE;
+    }
+    return rc;
 }
 
-/* The mark rises to a token that was found good. */
+/* A token that was found good is the mark from now on. A read raises it too: it is a claim. A new
+ * holder makes it before it writes; otherwise a late write of the former holder could come between
+ * its read and its write. */
 static int raise_mark(struct store *s, const struct store_op *op, fl_token stored)
 {
     return op->token > stored ? fli_db_put_mark(&s->db, op->lock, stored, op->token) : 0;
 }
 
-static int do_claim(struct store *s, struct store_op *op)
+/* What the operation is for, once it may be done. */
+static int act(struct store *s, struct store_op *op, const struct store_entry *e)
 {
-    fl_token stored = FL_TOKEN_NONE;
-    int rc = s->fencing ? fli_db_get_mark(&s->db, op->lock, &stored) : 0;
-    if (rc != 0 || !s->fencing) {
-        return rc;
+    const struct fli_slice lock =
+        s->fencing ? op->lock : (struct fli_slice){e->lock.bytes, e->lock.len};
+    op->found = e->present;
+    if (op->verb == STORE_SET) {
+        return store_put_entry(s, op->key, e, lock, &op->value);
     }
-    compare(s, op, stored);
-    return op->result == 0 ? raise_mark(s, op, stored) : 0;
-}
-
-static int do_mark(struct store *s, struct store_op *op)
-{
-    fl_token stored = FL_TOKEN_NONE;
-    int rc = fli_db_get_mark(&s->db, op->lock, &stored);
-    op->mark = fli_fence_effective(stored, s->db.now.floor);
-    return rc;
-}
-
-/* Reads what is stored, and checks the operation by it. On 0 with op->result 0 it may go on. */
-static int admit(struct store *s, struct store_op *op, struct store_entry *e)
-{
-    bool writes = op->verb != STORE_GET;
-    int rc = store_get_entry(s, op->key, op->lock, e);
-    if (rc != 0 || !s->fencing || (!writes && !op->fenced)) {
-        return rc;
+    if (op->verb == STORE_DEL && e->present) {
+        return store_put_entry(s, op->key, e, lock, NULL); /* it stays bound */
     }
-    if (!op->fenced) {
-        op->result = FL_ENOTOKEN;
-        return 0;
-    }
-    check_binding(op, e);
-    if (op->result == 0) {
-        compare(s, op, e->mark);
-    }
-    if (op->result == 0 && writes) {
-        check_claimed(s, op, e->mark);
+    if (op->verb == STORE_GET && e->present) {
+        op->bound = e->lock;
+        return store_get_value(s, op->key, &op->out);
     }
     return 0;
 }
 
-/* A read with a token is a claim. A new holder makes it before it writes; otherwise a late write of
- * the former holder could come between its read and its write. */
-static int do_get(struct store *s, struct store_op *op)
+static int run(struct store *s, struct store_op *op)
 {
-    struct store_entry e;
-    int rc = admit(s, op, &e);
-    if (rc == 0 && op->result == 0 && op->fenced && s->fencing) {
-        rc = raise_mark(s, op, e.mark);
-    }
-    if (rc != 0 || op->result != 0 || !e.present) {
+    struct store_entry e = {.exists = false};
+    int rc = has_key(op) ? store_get_entry(s, op->key, op->lock, &e)
+                         : fli_db_get_mark(&s->db, op->lock, &e.mark);
+    if (rc != 0) {
         return rc;
     }
-    op->found = true;
-    op->bound = e.lock;
-    rc = store_get_value(s, op->key);
-    op->out = (struct fli_slice){s->value.data, s->value.len};
-    return rc;
-}
-
-/* SET and DEL. The mark and the entry change together, or neither does. */
-static int do_write(struct store *s, struct store_op *op)
-{
-    struct store_entry e;
-    const struct fli_slice *value = op->verb == STORE_SET ? &op->value : NULL;
-    int rc = admit(s, op, &e);
-    if (rc == 0 && op->result == 0 && value != NULL && !store_has_room(s, op->key, &e, value)) {
+    op->mark = fli_fence_effective(e.mark, s->db.now.floor);
+    op->result = s->fencing ? judge(s, op, &e) : 0;
+    if (op->result == 0 && op->verb == STORE_SET && !store_has_room(s, op->key, &e, &op->value)) {
         op->result = FL_ELIMIT;
     }
-    if (rc == 0 && op->result == 0 && s->fencing) {
+    if (op->result != 0) {
+        return 0;
+    }
+    if (has_token(op) && s->fencing) {
         rc = raise_mark(s, op, e.mark);
     }
-    if (rc != 0 || op->result != 0 || (value == NULL && !e.present)) {
-        return rc;
-    }
-    op->found = e.present;
-    struct fli_slice lock = s->fencing ? op->lock : (struct fli_slice){e.lock.bytes, e.lock.len};
-    return store_put_entry(s, op->key, &e, lock, value);
+    return rc != 0 ? rc : act(s, op, &e);
 }
 
 static bool is_in_range(const struct store_op *op)
 {
-    bool has_key = op->verb == STORE_GET || op->verb == STORE_SET || op->verb == STORE_DEL;
-    bool has_lock = !has_key || op->fenced;
-    bool has_token = op->verb == STORE_CLAIM || (has_key && op->fenced);
-    return (!has_key || (op->key.len >= 1 && op->key.len <= STORE_KEY_MAX)) &&
+    bool has_lock = !has_key(op) || op->fenced;
+    return (!has_key(op) || (op->key.len >= 1 && op->key.len <= STORE_KEY_MAX)) &&
            (!has_lock || (op->lock.len >= 1 && op->lock.len <= FL_NAME_MAX)) &&
-           (!has_token || fli_fence_token_valid(op->token)) && op->value.len <= STORE_VALUE_MAX;
-}
-
-static int run(struct store *s, struct store_op *op)
-{
-    switch (op->verb) {
-    case STORE_CLAIM:
-        return do_claim(s, op);
-    case STORE_GET:
-        return do_get(s, op);
-    case STORE_MARK:
-        return do_mark(s, op);
-    case STORE_SET:
-    case STORE_DEL:
-        break;
-    }
-    return do_write(s, op);
+           (!has_token(op) || fli_fence_token_valid(op->token)) && op->value.len <= STORE_VALUE_MAX;
 }
 
 static void count(struct store_counts *c, const struct store_op *op)
 {
-    bool wrote = op->verb != STORE_MARK && (op->verb != STORE_GET || op->fenced);
     c->ops++;
-    c->ops_written += op->result == 0 && wrote;
+    c->ops_written += op->result == 0 && (is_write(op) || has_token(op));
     c->stale += op->result == FL_ESTALE;
     c->wronglock += op->result == FL_EWRONGLOCK;
     c->notoken += op->result == FL_ENOTOKEN;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/bytes.h"
 #include "fence/backup.h"
 
 #define KIND "store"
@@ -54,8 +55,7 @@ static int prepare_all(struct store *s)
         sqlite3_stmt **stmt;
         const char *text;
     } all[] = {
-        {&s->get_entry, "SELECT (SELECT mark FROM fence_mark WHERE lock = ?2), lock, sum,"
-                        " length(value) FROM entry WHERE key = ?1"},
+        {&s->get_entry, "SELECT lock, sum, length(value) FROM entry WHERE key = ?1"},
         {&s->get_value, "SELECT value, lock, sum FROM entry WHERE key = ?1"},
         {&s->insert_entry, "INSERT INTO entry VALUES (?1, ?2, ?3, ?4)"},
         {&s->update_entry, "UPDATE entry SET lock = ?2, sum = ?3, value = ?4 WHERE key = ?1"},
@@ -84,12 +84,14 @@ int store_open(const char *dir, size_t size_max, bool fencing, struct store **re
     const struct fli_db_options options = options_of(s, size_max);
     s->fencing = fencing;
     fli_buf_init(&s->value, STORE_VALUE_MAX);
+    s->recent = fli_xcalloc(STORE_RECENT, sizeof(*s->recent));
     int rc = fli_db_open(dir, &options, &s->db, errmsg, errmsg_size);
     if (rc == 0 && (rc = prepare_all(s)) != 0) {
         (void)snprintf(errmsg, errmsg_size, "%s: %s", dir, fl_strerror(rc));
         fli_db_close(&s->db);
     }
     if (rc != 0) {
+        free(s->recent);
         free(s);
         return rc;
     }
@@ -103,6 +105,7 @@ void store_close(struct store *s)
     if (s != NULL) {
         fli_db_close(&s->db);
         fli_buf_fini(&s->value);
+        free(s->recent);
         free(s);
     }
 }
@@ -158,6 +161,12 @@ int store_begin(struct store *s)
     return fli_db_begin(&s->db);
 }
 
+static void forget_changes(struct store *s)
+{
+    s->now = s->committed;
+    memset(s->recent, 0, STORE_RECENT * sizeof(*s->recent));
+}
+
 int store_commit(struct store *s)
 {
     s->now.commits += s->db.dirty;
@@ -166,7 +175,7 @@ int store_commit(struct store *s)
     if (rc == 0) {
         s->committed = s->now;
     } else {
-        s->now = s->committed;
+        forget_changes(s);
     }
     return rc;
 }
@@ -174,7 +183,7 @@ int store_commit(struct store *s)
 void store_rollback(struct store *s)
 {
     fli_db_rollback(&s->db);
-    s->now = s->committed;
+    forget_changes(s);
 }
 
 /* ---- entries ---- */
@@ -185,31 +194,63 @@ static int bind_text(struct store *s, sqlite3_stmt *stmt, int at, struct fli_sli
         &s->db, sqlite3_bind_text(stmt, at, (const char *)text.data, (int)text.len, SQLITE_STATIC));
 }
 
-int store_get_entry(struct store *s, struct fli_slice key, struct fli_slice lock,
-                    struct store_entry *ret)
+/* NULL: the key is too long to be kept. */
+static struct store_recent *recent_of(struct store *s, struct fli_slice key)
 {
-    sqlite3_stmt *row = s->get_entry;
-    int rc = bind_text(s, row, 1, key);
-    rc = rc != 0 ? rc : bind_text(s, row, 2, lock);
-    rc = rc != 0 ? rc : fli_db_step(&s->db, row);
-    if (rc != 1) {
-        *ret = (struct store_entry){.exists = false};
-        return rc != 0 || lock.len == 0 ? rc : fli_db_get_mark(&s->db, lock, &ret->mark);
+    return key.len > STORE_RECENT_KEY ? NULL
+                                      : &s->recent[fli_db_hash(HASH_OF_ENTRY, key) % STORE_RECENT];
+}
+
+static void note_recent(struct store *s, struct fli_slice key, const struct store_entry *e)
+{
+    struct store_recent *r = recent_of(s, key);
+    if (r != NULL) {
+        r->len = (uint8_t)key.len;
+        memcpy(r->key, key.data, key.len);
+        r->entry = *e;
     }
-    struct fli_slice bound = fli_db_column(row, 1);
-    bool fits = bound.len <= FL_NAME_MAX;
-    ret->mark = (fl_token)sqlite3_column_int64(row, 0); /* NULL counts as 0 */
-    ret->exists = true;
-    ret->lock.len = fits ? bound.len : 0;
-    memcpy(ret->lock.bytes, bound.data, ret->lock.len);
-    ret->hash = (uint64_t)sqlite3_column_int64(row, 2);
-    ret->present = sqlite3_column_type(row, 3) != SQLITE_NULL;
-    ret->value_len = (size_t)sqlite3_column_int64(row, 3);
-    (void)sqlite3_reset(row);
+}
+
+static int set_lock(struct store_entry *e, struct fli_slice lock)
+{
+    bool fits = lock.len <= FL_NAME_MAX;
+    e->lock.len = fits ? lock.len : 0;
+    memcpy(e->lock.bytes, lock.len > 0 ? lock.data : (const uint8_t *)"", e->lock.len);
     return fits ? 0 : FL_ECORRUPT;
 }
 
-int store_get_value(struct store *s, struct fli_slice key)
+static int read_entry(struct store *s, struct fli_slice key, struct store_entry *ret)
+{
+    sqlite3_stmt *row = s->get_entry;
+    *ret = (struct store_entry){.exists = false};
+    int rc = bind_text(s, row, 1, key);
+    rc = rc != 0 ? rc : fli_db_step(&s->db, row);
+    if (rc == 1) {
+        ret->exists = true;
+        rc = set_lock(ret, fli_db_column(row, 0));
+        ret->hash = (uint64_t)sqlite3_column_int64(row, 1);
+        ret->present = sqlite3_column_type(row, 2) != SQLITE_NULL;
+        ret->value_len = (size_t)sqlite3_column_int64(row, 2);
+        (void)sqlite3_reset(row);
+    }
+    return rc;
+}
+
+int store_get_entry(struct store *s, struct fli_slice key, struct fli_slice lock,
+                    struct store_entry *ret)
+{
+    const struct store_recent *r = recent_of(s, key);
+    int rc = 0;
+    if (r != NULL && fli_bytes_cmp(r->key, r->len, key.data, key.len) == 0) {
+        *ret = r->entry;
+    } else if ((rc = read_entry(s, key, ret)) == 0) {
+        note_recent(s, key, ret);
+    }
+    ret->mark = FL_TOKEN_NONE;
+    return rc != 0 || lock.len == 0 ? rc : fli_db_get_mark(&s->db, lock, &ret->mark);
+}
+
+int store_get_value(struct store *s, struct fli_slice key, struct fli_slice *ret)
 {
     sqlite3_stmt *row = s->get_value;
     int rc = bind_text(s, row, 1, key);
@@ -224,6 +265,7 @@ int store_get_value(struct store *s, struct fli_slice key)
              ? fli_buf_append(&s->value, value.data, value.len)
              : FL_ECORRUPT;
     (void)sqlite3_reset(row);
+    *ret = (struct fli_slice){s->value.data, s->value.len};
     return rc == FL_ELIMIT ? FL_ECORRUPT : rc;
 }
 
@@ -251,7 +293,14 @@ int store_put_entry(struct store *s, struct fli_slice key, const struct store_en
         rc = fli_db_code(&s->db, sqlite3_bind_blob(stmt, 4, data, len, SQLITE_STATIC));
     }
     rc = rc != 0 ? rc : fli_db_step(&s->db, stmt);
+    FLI_ASSERT(rc != 0 || sqlite3_changes(s->db.sql) == 1);
     if (rc == 0) {
+        struct store_entry e = {.exists = true,
+                                .present = value != NULL,
+                                .value_len = value == NULL ? 0 : value->len,
+                                .hash = hash};
+        rc = set_lock(&e, lock);
+        note_recent(s, key, &e);
         fli_db_changed(&s->db, old->hash, hash);
         s->now.keys += (value != NULL) - (uint64_t)old->present;
         s->now.tombstones += (value == NULL) - (uint64_t)(old->exists && !old->present);

@@ -55,9 +55,26 @@ struct store_counts {
     uint64_t stale, wronglock, notoken, limit; /* refused */
 };
 
+struct store_entry {
+    bool exists, present; /* a deleted one exists, and is not present */
+    fl_token mark;        /* the stored mark of the operation's lock; 0: none */
+    struct fli_db_name lock;
+    size_t value_len;
+    uint64_t hash;
+};
+
+/* Entries that were read or put last, without their marks; as fli_db_recent. */
+#define STORE_RECENT 1024u
+#define STORE_RECENT_KEY 63u
+struct store_recent {
+    uint8_t len, key[STORE_RECENT_KEY];
+    struct store_entry entry;
+};
+
 struct store {
     struct fli_db db;
     bool fencing;
+    struct store_recent *recent; /* STORE_RECENT of them */
     struct store_counts now, committed;
     struct fli_buf value; /* of the last GET */
     sqlite3_stmt *get_entry, *get_value, *insert_entry, *update_entry;
@@ -98,19 +115,11 @@ int store_restore(const char *path, const char *dir, size_t size_max, fl_token a
 
 /* ---- the rows, for service.c */
 
-struct store_entry {
-    bool exists, present; /* a deleted one exists, and is not present */
-    fl_token mark;        /* the stored mark of the operation's lock; 0: none */
-    struct fli_db_name lock;
-    size_t value_len;
-    uint64_t hash;
-};
-
 /* Reads what is stored of a key, and of a lock, which may be empty. */
 int store_get_entry(struct store *s, struct fli_slice key, struct fli_slice lock,
                     struct store_entry *ret) FLI_MUST_USE;
-/* The value of a present entry, into s->value. */
-int store_get_value(struct store *s, struct fli_slice key) FLI_MUST_USE;
+/* The value of a present entry, valid until the next one is read. */
+int store_get_value(struct store *s, struct fli_slice key, struct fli_slice *ret) FLI_MUST_USE;
 /* Writes an entry over the old one. value NULL: it is deleted, and stays bound. FL_ELIMIT. */
 int store_put_entry(struct store *s, struct fli_slice key, const struct store_entry *old,
                     struct fli_slice lock, const struct fli_slice *value) FLI_MUST_USE;

@@ -69,8 +69,10 @@ MUTANTS = [
      'server/test_server_waiting', 'all clients of the simulation that ask again count, as the library does'),
     ('STALE is answered although the commit failed', MARKS, '        r->result = rc != 0 ? rc : r->result;', '        r->result = rc != 0 && r->result == 0 ? rc : r->result;',
      'fence/test_fence_commit', 'a disk has to fail with two requests in one group'),
-    ('a refused write of the storage has raised its mark', 'src/store/service.c', '    if (rc == 0 && op->result == 0 && s->fencing) {\n        rc = raise_mark(s, op, e.mark);',
-     '    if (rc == 0 && op->result != FL_ESTALE && s->fencing) {\n        rc = raise_mark(s, op, e.mark);', 'store/test_store', NO_SHELL),
+    ('a refused write of the storage has raised its mark', 'src/store/service.c', '    if (op->result != 0) {\n        return 0;',
+     '    if (op->result != 0) {\n        return op->result != FL_ESTALE && has_token(op) ? raise_mark(s, op, e.mark) : 0;', 'store/test_store', NO_SHELL),
+    ('the storage keeps what a transaction had read that was rolled back', 'src/store/store.c', '    memset(s->recent, 0, STORE_RECENT * sizeof(*s->recent));\n', '',
+     'store/test_store', NO_SHELL),
     ('CHECK is answered before its entry is committed', 'src/consensus/proposer.c', '    batch_drop_bytes(b);\n    p->in_flight++;',
      '    batch_drop_bytes(b);\n    p->in_flight++;\n    struct machine_command q;\n    struct machine_result r;\n    struct fli_slice bytes;\n    struct node_ticket *t;\n'
      '    for (uint32_t i = 0; i <= b->count; i++) {\n        while ((t = batch_take_query(b, i, &bytes)) != NULL) {\n            fli_buf_clear(&p->payload);\n'

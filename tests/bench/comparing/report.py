@@ -124,9 +124,10 @@ def text(result):
                          h['count'], _mib(h['rss_held']), _mib(h['rss_idle']), _mib(h['rss_peak']),
                          _mib(h['rss_after_snapshot']), h['snapshot_bytes'] / 2**20,
                          ', '.join(map(str, h['snapshot_ms'])), h['longest_gap_ms'], h['median_gap_ms']))
-    if result.get('sets'):
-        parts.append(_grouped(result, 'sets', '64 clients, synced writes',
-                              [('SETs/s', 'per_s'), ('p50 us', 'p50_us'), ('CPU-s/1000', 'cpu_s_per_1000')], titles))
+    for group, title in (('sets_1', '1 client, synced writes'), ('sets_64', '64 clients, synced writes')):
+        if result.get(group):
+            parts.append(_grouped(result, group, title,
+                                  [('SETs/s', 'per_s'), ('p50 us', 'p50_us'), ('CPU-s/1000', 'cpu_s_per_1000')], titles))
     for name, why in result.get('unavailable', {}).items():
         parts.append('%s was left out: %s' % (name, why))
     if any(targets.met(goal) is not None for goal in targets.goals(result)):

@@ -44,12 +44,12 @@ struct store_info info(struct fixture *x)
     return i;
 }
 
-static void fatal(void *ctx, int error, const char *message)
+static void fatal(void *ctx, int error)
 {
     struct fixture *x = ctx;
     x->failures++;
     if (!x->may_fail) {
-        fail_msg("%d %s", error, message);
+        fail_msg("%d %s", error, fl_strerror(error));
     }
 }
 

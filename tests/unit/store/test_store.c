@@ -610,16 +610,55 @@ TEST_WITH(test_model, setup, teardown)
 TEST_WITH(test_rolled_back, setup, teardown)
 {
     struct fixture *x = *state;
-    struct store_op op = make(STORE_SET, "k", "new", "a", 7);
+    struct store_op ops[] = {make(STORE_SET, "k", "new", "a", 7),
+                             make(STORE_SET, "fresh", "new", "b", 7),
+                             make(STORE_DEL, "gone", NULL, "c", 7)};
     assert_int_equal(set(x, "k", "old", "a", 5), 0);
+    assert_int_equal(set(x, "gone", "old", "c", 5), 0);
     assert_int_equal(store_begin(x->store), 0);
-    assert_int_equal(store_do(x->store, &op), 0);
-    assert_int_equal(op.result, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(store_do(x->store, &ops[i]), 0);
+        assert_int_equal(ops[i].result, 0);
+    }
     store_rollback(x->store);
     expect(x, "k", NULL, 0, "old");
+    expect(x, "gone", NULL, 0, "old");
     assert_int_equal(mark(x, "a"), 5);
+    assert_int_equal(mark(x, "b"), 0);
+    assert_int_equal(set(x, "fresh", "v", "d", 6), 0); /* it belongs to no lock yet */
+    assert_int_equal(set(x, "k", "v", "a", 6), 0);
     reopen(x, STORE_SIZE_DEFAULT, true); /* the sum of the rows is right, too */
-    expect(x, "k", NULL, 0, "old");
+    expect(x, "k", NULL, 0, "v");
+    expect(x, "fresh", NULL, 0, "v");
+    expect(x, "gone", NULL, 0, "old");
+}
+
+/* What was used last is kept in memory, names that are too long for that are not, and names with
+ * the same place take turns there: each answer is the same. */
+TEST_WITH(what_is_kept_in_memory_is_what_is_stored, setup, teardown)
+{
+    enum { NAMES = 3 * STORE_RECENT };
+    struct fixture *x = *state;
+    char key[STORE_RECENT_KEY + 2];
+    char lock[FLI_DB_RECENT_NAME + 2];
+    for (unsigned i = 0; i < NAMES; i++) {
+        (void)snprintf(key, sizeof key, "%0*u", (int)(STORE_RECENT_KEY - 1 + i % 3), i);
+        (void)snprintf(lock, sizeof lock, "%0*u", (int)(FLI_DB_RECENT_NAME - 1 + i % 3), i);
+        assert_int_equal(store_begin(x->store), 0);
+        for (fl_token token = 2; token > 0; token--) { /* the second one is stale */
+            struct store_op op = make(STORE_SET, key, token == 2 ? "v" : "late", lock, token);
+            assert_int_equal(store_do(x->store, &op), 0);
+            assert_int_equal(op.result, token == 2 ? 0 : FL_ESTALE);
+        }
+        assert_int_equal(store_commit(x->store), 0);
+    }
+    for (unsigned i = 0; i < NAMES; i += 7) {
+        (void)snprintf(key, sizeof key, "%0*u", (int)(STORE_RECENT_KEY - 1 + i % 3), i);
+        (void)snprintf(lock, sizeof lock, "%0*u", (int)(FLI_DB_RECENT_NAME - 1 + i % 3), i);
+        expect(x, key, NULL, 0, "v");
+        assert_int_equal(set(x, key, "late", lock, 1), FL_ESTALE);
+        assert_int_equal(set(x, key, "v", "other", 9), FL_EWRONGLOCK);
+    }
 }
 
 /* ---- a backup beside the writers ---- */
