@@ -62,6 +62,7 @@ static int raise_mark(struct store *s, const struct store_op *op, fl_token store
 /* What the operation is for, once it may be done. */
 static int act(struct store *s, struct store_op *op, const struct store_entry *e)
 {
+    /* Without fencing a key stays bound as it was, whatever lock is named. */
     const struct fli_slice lock =
         s->fencing ? op->lock : (struct fli_slice){e->lock.bytes, e->lock.len};
     op->found = e->present;
