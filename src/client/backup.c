@@ -10,7 +10,7 @@
 
 struct fetch {
     fl_client *c;
-    struct fli_request request;
+    struct fli_call_plan request;
     uint64_t timeout_ms;
     int (*sink)(void *arg, const void *data, size_t len);
     void *arg;
@@ -25,7 +25,7 @@ static int begin(struct fetch *f)
         return rc;
     }
     bool good = reply->type == REDIS_REPLY_INTEGER;
-    f->request.ask.count = good ? (uint64_t)reply->integer : 0;
+    f->request.request.count = good ? (uint64_t)reply->integer : 0;
     freeReplyObject(reply);
     return good ? 0 : fli_fail(f->c, FL_EPROTO, "the node gave no number of a backup");
 }
@@ -35,7 +35,7 @@ static int begin(struct fetch *f)
 static int ask_for_piece(struct fetch *f, redisReply **ret)
 {
     const struct timespec pause = {.tv_nsec = ASK_AGAIN_NS};
-    uint64_t until_ms = f->request.ask.token == 0 ? UINT64_MAX : fli_clock_ms() + f->timeout_ms;
+    uint64_t until_ms = f->request.request.token == 0 ? UINT64_MAX : fli_clock_ms() + f->timeout_ms;
     int rc = FL_ENOTHELD;
     while ((rc = fli_run(f->c, &f->request, ret, NULL)) == FL_ENOTHELD) {
         freeReplyObject(*ret);
@@ -65,7 +65,7 @@ static int next(struct fetch *f, size_t *ret_len)
         rc = f->sink(f->arg, reply->str, reply->len);
     }
     *ret_len = reply->len;
-    f->request.ask.token += reply->len;
+    f->request.request.token += reply->len;
     freeReplyObject(reply);
     return rc;
 }
@@ -74,7 +74,7 @@ int fli_backup(fl_client *c, uint32_t node, uint64_t timeout_ms,
                int (*sink)(void *arg, const void *data, size_t len), void *arg)
 {
     struct fetch f = {.c = c,
-                      .request = {.ask = {.op = FLI_ASK_BACKUP},
+                      .request = {.request = {.command = FLI_CALL_BACKUP},
                                   .timeout_ms = timeout_ms,
                                   .no = "",
                                   .once = true,

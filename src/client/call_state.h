@@ -59,11 +59,11 @@ enum fli_call_want {
     FLI_WANT_NOTHING, /* finished: `status` */
 };
 
-enum fli_call_request { FLI_REQUEST_MAIN, FLI_REQUEST_CONFIRM };
+enum fli_call_which { FLI_REQUEST_MAIN, FLI_REQUEST_CONFIRM };
 
 struct fli_call_order {
     enum fli_call_want want;
-    enum fli_call_request request;
+    enum fli_call_which request;
     uint32_t node;
     uint32_t other; /* of ASK_OTHER; never `node` */
     uint64_t until_ms;

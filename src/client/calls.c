@@ -69,25 +69,25 @@ int fli_client_check_ttl(const fl_client *c, uint64_t ttl_ms)
 }
 
 /* The parts of a request that are the same for all commands. */
-static int check(const fl_client *c, const struct fli_request *q)
+static int check(const fl_client *c, const struct fli_call_plan *q)
 {
-    const struct fli_ask *ask = &q->ask;
+    const struct fli_call_request *request = &q->request;
     int rc = fli_client_check_timeout(c, q->timeout_ms);
-    switch (ask->op) {
-    case FLI_ASK_RENEW:
-    case FLI_ASK_RELEASE:
-    case FLI_ASK_CHECK:
-        rc = rc != 0 ? rc : fli_client_check_name(c, ask->name);
-        rc = rc != 0 ? rc : fli_client_check_token(c, ask->token);
-        rc = rc != 0 || ask->ttl_ms == 0 ? rc : fli_client_check_ttl(c, ask->ttl_ms);
+    switch (request->command) {
+    case FLI_CALL_RENEW:
+    case FLI_CALL_RELEASE:
+    case FLI_CALL_CHECK:
+        rc = rc != 0 ? rc : fli_client_check_name(c, request->name);
+        rc = rc != 0 ? rc : fli_client_check_token(c, request->token);
+        rc = rc != 0 || request->ttl_ms == 0 ? rc : fli_client_check_ttl(c, request->ttl_ms);
         break;
-    case FLI_ASK_TOKEN:
-    case FLI_ASK_BREAK:
-    case FLI_ASK_SHOW:
-        rc = rc != 0 ? rc : fli_client_check_name(c, ask->name);
+    case FLI_CALL_TOKEN:
+    case FLI_CALL_BREAK:
+    case FLI_CALL_SHOW:
+        rc = rc != 0 ? rc : fli_client_check_name(c, request->name);
         break;
-    case FLI_ASK_LOCKS:
-        if (rc == 0 && ask->name.len > FL_NAME_MAX) {
+    case FLI_CALL_LOCKS:
+        if (rc == 0 && request->name.len > FL_NAME_MAX) {
             rc = fli_fail(c, FL_EINVAL, "a pattern has at most %u bytes", FL_NAME_MAX);
         }
         break;
@@ -101,29 +101,31 @@ static int check(const fl_client *c, const struct fli_request *q)
 
 const char fli_not_held[] = "the lock is not held under this token";
 
-static struct fli_request with_token(enum fli_ask_op op, struct fl_bytes name, fl_token token,
-                                     uint64_t timeout_ms)
+static struct fli_call_plan with_token(enum fli_call_command command, struct fl_bytes name,
+                                       fl_token token, uint64_t timeout_ms)
 {
-    return (struct fli_request){.ask = {.op = op, .name = name, .token = token},
-                                .timeout_ms = timeout_ms,
-                                .no = fli_not_held};
+    return (struct fli_call_plan){.request = {.command = command, .name = name, .token = token},
+                                  .timeout_ms = timeout_ms,
+                                  .no = fli_not_held};
 }
 
-static struct fli_request about(enum fli_ask_op op, struct fl_bytes name, uint64_t timeout_ms)
+static struct fli_call_plan about(enum fli_call_command command, struct fl_bytes name,
+                                  uint64_t timeout_ms)
 {
-    return (struct fli_request){.ask = {.op = op, .name = name},
-                                .timeout_ms = timeout_ms,
-                                .no = op == FLI_ASK_BREAK  ? "nobody holds the lock"
-                                      : op == FLI_ASK_SHOW ? "the lock is free"
-                                                           : ""};
+    return (struct fli_call_plan){.request = {.command = command, .name = name},
+                                  .timeout_ms = timeout_ms,
+                                  .no = command == FLI_CALL_BREAK  ? "nobody holds the lock"
+                                        : command == FLI_CALL_SHOW ? "the lock is free"
+                                                                   : ""};
 }
 
-static struct fli_request list(enum fli_ask_op op, struct fl_bytes match, struct fl_bytes cursor,
-                               uint64_t count, uint64_t timeout_ms)
+static struct fli_call_plan list(enum fli_call_command command, struct fl_bytes match,
+                                 struct fl_bytes cursor, uint64_t count, uint64_t timeout_ms)
 {
-    return (struct fli_request){.ask = {.op = op, .name = match, .cursor = cursor, .count = count},
-                                .timeout_ms = timeout_ms,
-                                .no = ""};
+    return (struct fli_call_plan){
+        .request = {.command = command, .name = match, .cursor = cursor, .count = count},
+        .timeout_ms = timeout_ms,
+        .no = ""};
 }
 
 /* Of what this client's locks were granted under before this process was forked. */
@@ -139,29 +141,29 @@ int fli_not_ours(const fl_client *c, int code)
 }
 
 /* Puts what an answer says into the result. */
-static int convert(enum fli_ask_op op, redisReply **reply, struct fl_result *ret)
+static int convert(enum fli_call_command command, redisReply **reply, struct fl_result *ret)
 {
     redisReply *r = *reply;
     int rc = 0;
-    switch (op) {
-    case FLI_ASK_TOKEN:
+    switch (command) {
+    case FLI_CALL_TOKEN:
         ret->token = (fl_token)r->integer;
         break;
-    case FLI_ASK_BREAK:
+    case FLI_CALL_BREAK:
         /* A burnt token is larger than one that was granted, so 1 cannot be one: older nodes answer
          * 1 for "done". */
         ret->token = r->integer > 1 ? (fl_token)r->integer : FL_TOKEN_NONE;
         break;
-    case FLI_ASK_SHOW:
+    case FLI_CALL_SHOW:
         rc = fli_list_of_one(r, &ret->locks);
         *reply = NULL;
         break;
-    case FLI_ASK_LOCKS:
-    case FLI_ASK_BUSIEST:
+    case FLI_CALL_LOCKS:
+    case FLI_CALL_BUSIEST:
         rc = fli_list_of_page(r, &ret->locks);
         *reply = NULL;
         break;
-    case FLI_ASK_SESSIONS:
+    case FLI_CALL_SESSIONS:
         rc = fli_list_of_sessions(r, &ret->sessions);
         *reply = NULL;
         break;
@@ -171,41 +173,41 @@ static int convert(enum fli_ask_op op, redisReply **reply, struct fl_result *ret
     return rc;
 }
 
-int fli_code_of(enum fli_ask_op op, int status)
+int fli_code_of(enum fli_call_command command, int status)
 {
     if (status != FL_ENOTHELD) {
         return status;
     }
-    return op == FLI_ASK_SHOW                                           ? FL_ENOTFOUND
-           : op == FLI_ASK_SESSION_RENEW || op == FLI_ASK_SESSION_CLOSE ? FL_ENOSESSION
-                                                                        : status;
+    return command == FLI_CALL_SHOW                                                 ? FL_ENOTFOUND
+           : command == FLI_CALL_SESSION_RENEW || command == FLI_CALL_SESSION_CLOSE ? FL_ENOSESSION
+                                                                                    : status;
 }
 
 /* ---- calls that block ------------------------------------------------------------------------ */
 
-static int run(fl_client *c, const struct fli_request *q, struct fl_result *ret)
+static int run(fl_client *c, const struct fli_call_plan *q, struct fl_result *ret)
 {
     redisReply *reply = NULL;
     *ret = (struct fl_result){.status = 0};
     int rc = c == NULL ? fli_client_enter(c) : check(c, q);
     rc = rc == 0 ? fli_run(c, q, &reply, &ret->deadline_ms) : rc;
     if (rc == 0) {
-        rc = convert(q->ask.op, &reply, ret);
+        rc = convert(q->request.command, &reply, ret);
         rc = rc == 0 ? 0
                      : fli_fail(c, rc, "%s",
                                 rc == FL_ENOMEM ? "out of memory"
                                                 : "the answer is not a list of what was asked for");
     }
     freeReplyObject(reply);
-    return fli_code_of(q->ask.op, rc);
+    return fli_code_of(q->request.command, rc);
 }
 
 int fl_renew(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms,
              uint64_t timeout_ms, uint64_t *ret_deadline_ms)
 {
     struct fl_result r;
-    struct fli_request q = with_token(FLI_ASK_RENEW, name, token, timeout_ms);
-    q.ask.ttl_ms = ttl_ms;
+    struct fli_call_plan q = with_token(FLI_CALL_RENEW, name, token, timeout_ms);
+    q.request.ttl_ms = ttl_ms;
     if (c != NULL && token != FL_TOKEN_NONE && is_of_parent(c, token)) {
         return fli_not_ours(c, FL_ENOTHELD);
     }
@@ -219,7 +221,7 @@ int fl_renew(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms
 int fl_release(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms)
 {
     struct fl_result r;
-    const struct fli_request q = with_token(FLI_ASK_RELEASE, name, token, timeout_ms);
+    const struct fli_call_plan q = with_token(FLI_CALL_RELEASE, name, token, timeout_ms);
     if (c != NULL && token != FL_TOKEN_NONE && is_of_parent(c, token)) {
         return fli_not_ours(c, FL_ENOTHELD);
     }
@@ -229,14 +231,14 @@ int fl_release(fl_client *c, struct fl_bytes name, fl_token token, uint64_t time
 int fl_check(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms)
 {
     struct fl_result r;
-    const struct fli_request q = with_token(FLI_ASK_CHECK, name, token, timeout_ms);
+    const struct fli_call_plan q = with_token(FLI_CALL_CHECK, name, token, timeout_ms);
     return run(c, &q, &r);
 }
 
 int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret)
 {
     struct fl_result r;
-    const struct fli_request q = about(FLI_ASK_TOKEN, name, timeout_ms);
+    const struct fli_call_plan q = about(FLI_CALL_TOKEN, name, timeout_ms);
     int rc = run(c, &q, &r);
     if (rc == 0) {
         *ret = r.token;
@@ -252,7 +254,7 @@ int fl_issue_token_from(void *ctx, struct fl_bytes name, uint64_t timeout_ms, fl
 int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret_burnt)
 {
     struct fl_result r;
-    const struct fli_request q = about(FLI_ASK_BREAK, name, timeout_ms);
+    const struct fli_call_plan q = about(FLI_CALL_BREAK, name, timeout_ms);
     int rc = run(c, &q, &r);
     if (rc == 0 && ret_burnt != NULL) {
         *ret_burnt = r.token;
@@ -260,7 +262,7 @@ int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *
     return rc;
 }
 
-static int run_list(fl_client *c, const struct fli_request *q, struct fl_lock_list **ret)
+static int run_list(fl_client *c, const struct fli_call_plan *q, struct fl_lock_list **ret)
 {
     struct fl_result r;
     int rc = run(c, q, &r);
@@ -272,20 +274,21 @@ static int run_list(fl_client *c, const struct fli_request *q, struct fl_lock_li
 
 int fl_show(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, struct fl_lock_list **ret)
 {
-    const struct fli_request q = about(FLI_ASK_SHOW, name, timeout_ms);
+    const struct fli_call_plan q = about(FLI_CALL_SHOW, name, timeout_ms);
     return run_list(c, &q, ret);
 }
 
 int fl_locks(fl_client *c, struct fl_bytes match, struct fl_bytes cursor, uint64_t count,
              uint64_t timeout_ms, struct fl_lock_list **ret)
 {
-    const struct fli_request q = list(FLI_ASK_LOCKS, match, cursor, count, timeout_ms);
+    const struct fli_call_plan q = list(FLI_CALL_LOCKS, match, cursor, count, timeout_ms);
     return run_list(c, &q, ret);
 }
 
 int fl_busiest(fl_client *c, uint64_t count, uint64_t timeout_ms, struct fl_lock_list **ret)
 {
-    const struct fli_request q = list(FLI_ASK_BUSIEST, fl_str(""), fl_str(""), count, timeout_ms);
+    const struct fli_call_plan q =
+        list(FLI_CALL_BUSIEST, fl_str(""), fl_str(""), count, timeout_ms);
     return run_list(c, &q, ret);
 }
 
@@ -293,7 +296,7 @@ int fl_sessions(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t t
                 struct fl_session_list **ret)
 {
     struct fl_result r;
-    const struct fli_request q = list(FLI_ASK_SESSIONS, fl_str(""), cursor, count, timeout_ms);
+    const struct fli_call_plan q = list(FLI_CALL_SESSIONS, fl_str(""), cursor, count, timeout_ms);
     int rc = run(c, &q, &r);
     if (rc == 0) {
         *ret = r.sessions;
@@ -329,10 +332,10 @@ int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
 /* 0, and the text of its INFO. */
 static int read_info(fl_client *c, size_t index, uint64_t timeout_ms, redisReply **ret)
 {
-    const struct fli_request q = {.ask = {.op = FLI_ASK_INFO},
-                                  .timeout_ms = timeout_ms,
-                                  .once = true,
-                                  .node = (uint32_t)index};
+    const struct fli_call_plan q = {.request = {.command = FLI_CALL_INFO},
+                                    .timeout_ms = timeout_ms,
+                                    .once = true,
+                                    .node = (uint32_t)index};
     *ret = NULL;
     int rc = c == NULL ? fli_client_enter(c) : check_node(c, index, timeout_ms);
     return rc == 0 ? fli_run(c, &q, ret, NULL) : rc;
@@ -400,7 +403,7 @@ static void deliver(fl_client *c, struct fli_callback *n)
 /* The call is over, with what is in its result. */
 void fli_call_complete(struct fl_call *call, int status, const char *error)
 {
-    call->op = NULL;
+    call->engine_call = NULL;
     call->result.status = status;
     snprintf(call->error, sizeof call->error, "%s", error);
     call->result.error = call->error;
@@ -416,12 +419,12 @@ void fli_call_complete(struct fl_call *call, int status, const char *error)
     }
 }
 
-struct fl_call *fli_call_make(fl_client *c, const struct fli_request *q, fl_done done, void *arg)
+struct fl_call *fli_call_make(fl_client *c, const struct fli_call_plan *q, fl_done done, void *arg)
 {
     struct fl_call *call = calloc(1, sizeof *call);
     if (call != NULL) {
         call->client = c;
-        call->ask = q->ask;
+        call->request = q->request;
         call->times = fli_times_of(c, q);
         call->done = done;
         call->arg = arg;
@@ -435,17 +438,17 @@ struct fl_call *fli_call_make(fl_client *c, const struct fli_request *q, fl_done
 void fli_call_ended(void *arg, struct fli_ended *how)
 {
     struct fl_call *call = arg;
-    int status = fli_code_of(call->ask.op, how->status);
+    int status = fli_code_of(call->request.command, how->status);
     const char *error = how->error;
     if (status == 0) {
-        status = convert(call->ask.op, &how->reply, &call->result);
+        status = convert(call->request.command, &how->reply, &call->result);
         error = status == 0 ? "" : fl_strerror(status);
         call->result.deadline_ms = how->lease_until_ms;
     }
     fli_call_complete(call, status, error);
 }
 
-static int start(fl_client *c, const struct fli_request *q, fl_done done, void *arg,
+static int start(fl_client *c, const struct fli_call_plan *q, fl_done done, void *arg,
                  fl_call **ret_call)
 {
     int rc = fli_client_enter(c);
@@ -455,8 +458,8 @@ static int start(fl_client *c, const struct fli_request *q, fl_done done, void *
     rc = check(c, q);
     struct fl_call *call = rc == 0 ? fli_call_make(c, q, done, arg) : NULL;
     rc = rc == 0 && call == NULL ? FL_ENOMEM : rc;
-    rc = rc == 0 ? fli_engine_start(&c->engine, &call->ask, &call->times, fli_call_ended, call,
-                                    &call->op)
+    rc = rc == 0 ? fli_engine_start(&c->engine, &call->request, &call->times, fli_call_ended, call,
+                                    &call->engine_call)
                  : rc;
     if (rc != 0 && call != NULL) {
         fli_call_delete(call);
@@ -470,8 +473,8 @@ static int start(fl_client *c, const struct fli_request *q, fl_done done, void *
 int fl_renew_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t ttl_ms,
                    uint64_t timeout_ms, fl_done done, void *arg, fl_call **ret_call)
 {
-    struct fli_request q = with_token(FLI_ASK_RENEW, name, token, timeout_ms);
-    q.ask.ttl_ms = ttl_ms;
+    struct fli_call_plan q = with_token(FLI_CALL_RENEW, name, token, timeout_ms);
+    q.request.ttl_ms = ttl_ms;
     if (c != NULL && token != FL_TOKEN_NONE && is_of_parent(c, token)) {
         return fli_not_ours(c, FL_ENOTHELD);
     }
@@ -481,7 +484,7 @@ int fl_renew_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t 
 int fl_release_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
                      fl_done done, void *arg, fl_call **ret_call)
 {
-    const struct fli_request q = with_token(FLI_ASK_RELEASE, name, token, timeout_ms);
+    const struct fli_call_plan q = with_token(FLI_CALL_RELEASE, name, token, timeout_ms);
     if (c != NULL && token != FL_TOKEN_NONE && is_of_parent(c, token)) {
         return fli_not_ours(c, FL_ENOTHELD);
     }
@@ -491,42 +494,42 @@ int fl_release_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_
 int fl_break_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done, void *arg,
                    fl_call **ret_call)
 {
-    const struct fli_request q = about(FLI_ASK_BREAK, name, timeout_ms);
+    const struct fli_call_plan q = about(FLI_CALL_BREAK, name, timeout_ms);
     return start(c, &q, done, arg, ret_call);
 }
 
 int fl_check_start(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms,
                    fl_done done, void *arg, fl_call **ret_call)
 {
-    const struct fli_request q = with_token(FLI_ASK_CHECK, name, token, timeout_ms);
+    const struct fli_call_plan q = with_token(FLI_CALL_CHECK, name, token, timeout_ms);
     return start(c, &q, done, arg, ret_call);
 }
 
 int fl_issue_token_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done,
                          void *arg, fl_call **ret_call)
 {
-    const struct fli_request q = about(FLI_ASK_TOKEN, name, timeout_ms);
+    const struct fli_call_plan q = about(FLI_CALL_TOKEN, name, timeout_ms);
     return start(c, &q, done, arg, ret_call);
 }
 
 int fl_show_start(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_done done, void *arg,
                   fl_call **ret_call)
 {
-    const struct fli_request q = about(FLI_ASK_SHOW, name, timeout_ms);
+    const struct fli_call_plan q = about(FLI_CALL_SHOW, name, timeout_ms);
     return start(c, &q, done, arg, ret_call);
 }
 
 int fl_locks_start(fl_client *c, struct fl_bytes match, struct fl_bytes cursor, uint64_t count,
                    uint64_t timeout_ms, fl_done done, void *arg, fl_call **ret_call)
 {
-    const struct fli_request q = list(FLI_ASK_LOCKS, match, cursor, count, timeout_ms);
+    const struct fli_call_plan q = list(FLI_CALL_LOCKS, match, cursor, count, timeout_ms);
     return start(c, &q, done, arg, ret_call);
 }
 
 int fl_sessions_start(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t timeout_ms,
                       fl_done done, void *arg, fl_call **ret_call)
 {
-    const struct fli_request q = list(FLI_ASK_SESSIONS, fl_str(""), cursor, count, timeout_ms);
+    const struct fli_call_plan q = list(FLI_CALL_SESSIONS, fl_str(""), cursor, count, timeout_ms);
     return start(c, &q, done, arg, ret_call);
 }
 
@@ -534,8 +537,8 @@ int fl_sessions_start(fl_client *c, struct fl_bytes cursor, uint64_t count, uint
 
 void fli_call_cancel(struct fl_call *call)
 {
-    if (call->op != NULL) {
-        fli_engine_cancel(call->op);
+    if (call->engine_call != NULL) {
+        fli_engine_cancel(call->engine_call);
     }
     if (call->result.lock != NULL) { /* granted, and nobody has heard of it */
         fli_lock_abandon(call->result.lock);
@@ -579,7 +582,7 @@ void fli_calls_forget(fl_client *c)
     FLI_LIST_FOREACH(at, &c->calls)
     {
         struct fl_call *call = FLI_CONTAINER_OF(at, struct fl_call, in);
-        call->op = NULL;
+        call->engine_call = NULL;
         call->session = NULL;
         fli_list_remove(&call->note.in);
     }

@@ -506,10 +506,11 @@ static void note_put(struct fli_channel *ch, size_t before, unsigned requests)
     }
 }
 
-int fli_channel_put(struct fli_channel *ch, const struct fli_ask *ask, uint64_t wait_ms)
+int fli_channel_put(struct fli_channel *ch, const struct fli_call_request *request,
+                    uint64_t wait_ms)
 {
     size_t before = ch->out.len;
-    int rc = fli_ask_encode(ask, wait_ms, &ch->out);
+    int rc = fli_call_encode(request, wait_ms, &ch->out);
     if (rc != 0) {
         ch->out.len = before; /* a part of it may have fit */
         return rc;
@@ -530,7 +531,7 @@ int fli_channel_put_bytes(struct fli_channel *ch, const struct fli_buf *requests
 
 void fli_channel_put_leader(struct fli_channel *ch)
 {
-    const struct fli_ask leader = {.op = FLI_ASK_LEADER};
+    const struct fli_call_request leader = {.command = FLI_CALL_LEADER};
     if (ch->leader == 0 && fli_channel_put(ch, &leader, 0) == 0) {
         ch->leader = ch->asked;
         ch->engine->learned_ms = fli_clock_ms();
@@ -600,7 +601,8 @@ static bool is_asked_whether_it_serves(const struct fli_engine_node *n)
 static void put_probes(struct fli_channel *ch)
 {
     /* Any lock does: what counts is that an answer comes. */
-    const struct fli_ask check = {.op = FLI_ASK_CHECK, .name = fl_str("fencelock"), .token = 1};
+    const struct fli_call_request check = {
+        .command = FLI_CALL_CHECK, .name = fl_str("fencelock"), .token = 1};
     bool asks = ch->leader == 0;
     if (ch->check == 0) {
         fli_channel_put_leader(ch);
@@ -644,7 +646,7 @@ void fli_channel_ask_over(struct fli_engine *e, uint32_t node)
 
 static void leader_answered(struct fli_channel *ch, redisReply *reply)
 {
-    int away = fli_ask_classify_welcome(reply);
+    int away = fli_call_classify_welcome(reply);
     ch->leader = 0;
     if (away != 0) {
         turned_away(ch, away, reply->str);
@@ -656,7 +658,7 @@ static void leader_answered(struct fli_channel *ch, redisReply *reply)
         freeReplyObject(reply);
         return;
     }
-    enum fli_call_event event = fli_ask_classify_probe(reply);
+    enum fli_call_event event = fli_call_classify_probe(reply);
     bool good = reply->type == REDIS_REPLY_ARRAY || reply->type == REDIS_REPLY_NIL;
     if (ch->engine->learns_leader) {
         fli_engine_leader_is(ch, reply);
@@ -669,7 +671,7 @@ static void leader_answered(struct fli_channel *ch, redisReply *reply)
 static void check_answered(struct fli_channel *ch, redisReply *reply)
 {
     int code;
-    enum fli_call_event event = fli_ask_classify(FLI_ASK_CHECK, reply, &code);
+    enum fli_call_event event = fli_call_classify(FLI_CALL_CHECK, reply, &code);
     bool good = event == FLI_EVENT_YES || event == FLI_EVENT_NO;
     ch->check = 0;
     freeReplyObject(reply);

@@ -43,7 +43,7 @@ int fli_channel_put_bytes(struct fli_channel *ch, const struct fli_buf *requests
 bool fli_channel_hear(struct fli_channel *ch, redisReply **ret);
 
 /* Adds a request, and counts it. 0; FL_ELIMIT, FL_ENOMEM. */
-int fli_channel_put(struct fli_channel *ch, const struct fli_ask *ask,
+int fli_channel_put(struct fli_channel *ch, const struct fli_call_request *request,
                     uint64_t wait_ms) FLI_MUST_USE;
 /* LEADER, unless its answer is owed. */
 void fli_channel_put_leader(struct fli_channel *ch);

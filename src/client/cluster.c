@@ -16,23 +16,23 @@
 /* The engine learns from the answer, too. Without a leader any node is as good. */
 static void find_leader(fl_client *c, uint64_t timeout_ms)
 {
-    const struct fli_request q = {
-        .ask = {.op = FLI_ASK_LEADER}, .timeout_ms = timeout_ms, .no = ""};
+    const struct fli_call_plan q = {
+        .request = {.command = FLI_CALL_LEADER}, .timeout_ms = timeout_ms, .no = ""};
     (void)!fli_run(c, &q, NULL, NULL);
 }
 
 int fli_client_words(fl_client *c, const char *const *words, size_t n, bool changes, bool at_leader,
                      uint64_t timeout_ms, struct redisReply **ret, bool *ret_unknown)
 {
-    struct fl_bytes also[FLI_ASK_ALSO_MAX];
+    struct fl_bytes also[FLI_CALL_ALSO_MAX];
     struct fli_ended ended;
-    struct fli_request q = {.ask = {.op = changes ? FLI_ASK_CHANGE : FLI_ASK_READ,
-                                    .name = fl_str(words[0]),
-                                    .also = also,
-                                    .also_len = n - 1},
-                            .timeout_ms = timeout_ms,
-                            .no = ""};
-    FLI_ASSERT(n >= 1 && n - 1 <= FLI_ASK_ALSO_MAX);
+    struct fli_call_plan q = {.request = {.command = changes ? FLI_CALL_CHANGE : FLI_CALL_READ,
+                                          .name = fl_str(words[0]),
+                                          .also = also,
+                                          .also_len = n - 1},
+                              .timeout_ms = timeout_ms,
+                              .no = ""};
+    FLI_ASSERT(n >= 1 && n - 1 <= FLI_CALL_ALSO_MAX);
     for (size_t i = 1; i < n; i++) {
         also[i - 1] = fl_str(words[i]);
     }

@@ -243,17 +243,18 @@ static bool begin_connect(struct fli_call *c, enum fli_call_event *ret, int *ret
 static int put(struct fli_call *c)
 {
     if (c->call_state.order.request == FLI_REQUEST_CONFIRM) {
-        const struct fli_ask confirm = {.op = FLI_ASK_RENEW,
-                                        .name = c->ask.name,
-                                        .token = (fl_token)c->reply->integer,
-                                        .ttl_ms = c->ask.ttl_ms};
+        const struct fli_call_request confirm = {.command = FLI_CALL_RENEW,
+                                                 .name = c->request.name,
+                                                 .token = (fl_token)c->reply->integer,
+                                                 .ttl_ms = c->request.ttl_ms};
         return fli_channel_put(c->channel, &confirm, 0);
     }
     uint64_t now_ms = fli_clock_ms();
-    if (c->ask.op == FLI_ASK_ACQUIRE) {
-        c->ask.attempt = fli_attempts_next(&c->engine->attempts, c->ask.attempt, now_ms);
+    if (c->request.command == FLI_CALL_ACQUIRE) {
+        c->request.attempt = fli_attempts_next(&c->engine->attempts, c->request.attempt, now_ms);
     }
-    return fli_channel_put(c->channel, &c->ask, fli_call_state_wait_left(&c->call_state, now_ms));
+    return fli_channel_put(c->channel, &c->request,
+                           fli_call_state_wait_left(&c->call_state, now_ms));
 }
 
 static bool begin_send(struct fli_call *c, enum fli_call_event *ret)
@@ -279,11 +280,12 @@ static enum fli_call_event classify(struct fli_call *c, redisReply *reply, int *
 {
     bool confirming = c->call_state.order.request == FLI_REQUEST_CONFIRM;
     enum fli_call_event event =
-        fli_ask_classify(confirming ? FLI_ASK_RENEW : c->ask.op, reply, ret_code);
+        fli_call_classify(confirming ? FLI_CALL_RENEW : c->request.command, reply, ret_code);
     if (reply->type == REDIS_REPLY_ERROR) {
         fli_call_trouble(c, reply->str);
     }
-    if (c->ask.op == FLI_ASK_LEADER && event == FLI_EVENT_NO && !c->call_state.config.once) {
+    if (c->request.command == FLI_CALL_LEADER && event == FLI_EVENT_NO &&
+        !c->call_state.config.once) {
         event = FLI_EVENT_NOLEADER; /* another node may know one */
     }
     if (event == FLI_EVENT_NOLEADER || event == FLI_EVENT_UNCERTAIN) {
@@ -293,8 +295,8 @@ static enum fli_call_event classify(struct fli_call *c, redisReply *reply, int *
     if (confirming) {
         freeReplyObject(reply);
     } else {
-        uint64_t late = fli_ask_late(reply);
-        c->ask.attempt = late > c->ask.attempt ? late : c->ask.attempt;
+        uint64_t late = fli_call_late(reply);
+        c->request.attempt = late > c->request.attempt ? late : c->request.attempt;
         freeReplyObject(c->reply);
         c->reply = reply;
     }
@@ -403,7 +405,7 @@ static void call_ended(struct fli_call *c)
     struct fli_engine *e = c->engine;
     fli_due_set(&e->dues, &c->due, FLI_DUE_NEVER);
     fli_pace_learn(&e->pace, &c->call_state);
-    fli_attempts_learn(&e->attempts, &c->call_state, c->ask.attempt, fli_clock_ms());
+    fli_attempts_learn(&e->attempts, &c->call_state, c->request.attempt, fli_clock_ms());
     if (c->reply != NULL && !c->call_state.config.once) { /* which says nothing of the others */
         fli_channels_tidy(e, c->node);
     }
@@ -516,12 +518,12 @@ static void init_state(struct fli_call *c, const struct fli_call_times *times)
 {
     struct fli_engine *e = c->engine;
     uint64_t seed = random_number(e);
-    uint64_t ttl_ms = fli_ask_lease_ms(&c->ask);
+    uint64_t ttl_ms = fli_call_lease_ms(&c->request);
     uint64_t attempt_ms = times->attempt_ms != 0 ? times->attempt_ms : e->attempt_ms;
     const struct fli_call_config config = {
         /* of one attempt it is said what became of it, also when it may have been done */
-        .repeat = times->once ? FLI_REPEAT_READ : fli_ask_repeat(c->ask.op),
-        .no_is_uncertain = fli_ask_no_is_uncertain(c->ask.op),
+        .repeat = times->once ? FLI_REPEAT_READ : fli_call_may_repeat(c->request.command),
+        .no_is_uncertain = fli_call_no_is_uncertain(c->request.command),
         .nodes = e->n_nodes,
         .start = times->once ? times->node : first_node(e, seed),
         .now_ms = fli_clock_ms(),
@@ -530,7 +532,7 @@ static void init_state(struct fli_call *c, const struct fli_call_times *times)
         .attempt_ms = times->once ? FL_TIMEOUT_MAX_MS : attempt_ms,
         .wait_ms = times->wait_ms,
         .ttl_ms = ttl_ms,
-        .confirm = c->ask.op == FLI_ASK_ACQUIRE && ttl_ms != 0,
+        .confirm = c->request.command == FLI_CALL_ACQUIRE && ttl_ms != 0,
         .once = times->once,
         .seed = seed,
     };
@@ -539,44 +541,44 @@ static void init_state(struct fli_call *c, const struct fli_call_times *times)
     c->alive = FLI_CALL_NOBODY;
 }
 
-int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
+int fli_engine_start(struct fli_engine *e, const struct fli_call_request *request,
                      const struct fli_call_times *times, fli_ended_cb done, void *arg,
                      struct fli_call **ret)
 {
-    FLI_ASSERT(ask->also_len <= FLI_ASK_ALSO_MAX);
+    FLI_ASSERT(request->also_len <= FLI_CALL_ALSO_MAX);
     size_t also_bytes = 0;
-    for (size_t i = 0; i < ask->also_len; i++) {
-        also_bytes += ask->also[i].len;
+    for (size_t i = 0; i < request->also_len; i++) {
+        also_bytes += request->also[i].len;
     }
-    struct fli_call *op =
-        calloc(1, sizeof *op + ask->name.len + ask->owner.len + ask->value.len + also_bytes);
-    if (op == NULL) {
+    struct fli_call *call = calloc(1, sizeof *call + request->name.len + request->owner.len +
+                                          request->value.len + also_bytes);
+    if (call == NULL) {
         return FL_ENOMEM;
     }
-    op->engine = e;
-    op->ask = *ask;
-    char *at = op->bytes;
-    op->ask.name = copy_bytes(&at, ask->name);
-    op->ask.owner = copy_bytes(&at, ask->owner);
-    op->ask.value = copy_bytes(&at, ask->value);
-    for (size_t i = 0; i < ask->also_len; i++) {
-        op->also[i] = copy_bytes(&at, ask->also[i]);
+    call->engine = e;
+    call->request = *request;
+    char *at = call->bytes;
+    call->request.name = copy_bytes(&at, request->name);
+    call->request.owner = copy_bytes(&at, request->owner);
+    call->request.value = copy_bytes(&at, request->value);
+    for (size_t i = 0; i < request->also_len; i++) {
+        call->also[i] = copy_bytes(&at, request->also[i]);
     }
-    op->ask.also = op->also;
-    fli_list_init(&op->in);
-    fli_list_init(&op->in_channel);
-    fli_list_init(&op->in_askers);
-    if (fli_due_add(&e->dues, &op->due, time_is_over) != 0) {
-        free(op);
+    call->request.also = call->also;
+    fli_list_init(&call->in);
+    fli_list_init(&call->in_channel);
+    fli_list_init(&call->in_askers);
+    if (fli_due_add(&e->dues, &call->due, time_is_over) != 0) {
+        free(call);
         return FL_ENOMEM;
     }
-    op->done = done;
-    op->arg = arg;
-    op->watcher = times->watcher;
-    init_state(op, times);
-    fli_list_push(&e->fresh, &op->in);
+    call->done = done;
+    call->arg = arg;
+    call->watcher = times->watcher;
+    init_state(call, times);
+    fli_list_push(&e->fresh, &call->in);
     fli_engine_wake(e);
-    *ret = op;
+    *ret = call;
     return 0;
 }
 
@@ -592,7 +594,7 @@ static void call_free(struct fli_call *c)
 
 void fli_engine_cancel(struct fli_call *c)
 {
-    fli_attempts_cancel(&c->engine->attempts, &c->call_state, c->ask.attempt, fli_clock_ms());
+    fli_attempts_cancel(&c->engine->attempts, &c->call_state, c->request.attempt, fli_clock_ms());
     fli_channel_leave(c, false);
     call_free(c);
 }

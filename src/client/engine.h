@@ -49,11 +49,11 @@ struct fli_call_times {
     const struct fli_engine_watcher *watcher; /* stays as long as the call; NULL: none */
 };
 
-/* Copies the texts of ask. 0; FL_ENOMEM. */
-int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
+/* Copies the texts of the request. 0; FL_ENOMEM. */
+int fli_engine_start(struct fli_engine *e, const struct fli_call_request *request,
                      const struct fli_call_times *times, fli_ended_cb done, void *arg,
                      struct fli_call **ret) FLI_MUST_USE;
-void fli_engine_cancel(struct fli_call *op);
+void fli_engine_cancel(struct fli_call *call);
 
 void fli_engine_process(struct fli_engine *e);
 

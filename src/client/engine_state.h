@@ -4,7 +4,7 @@
 
 #include "base/due.h"
 #include "base/list.h"
-#include "client/ask.h"
+#include "client/call_request.h"
 #include "client/attempts.h"
 #include "client/call_state.h"
 #include "client/owner.h"
@@ -121,7 +121,7 @@ struct fli_channel {
 struct fli_call {
     struct fli_list in; /* a list of the engine's */
     struct fli_engine *engine;
-    struct fli_ask ask;
+    struct fli_call_request request;
     struct fli_call_state call_state;
     struct fli_due due;
     const struct fli_engine_watcher *watcher; /* of this call; NULL: none */
@@ -137,7 +137,7 @@ struct fli_call {
     fli_ended_cb done;
     void *arg;
     char trouble[512];
-    struct fl_bytes also[FLI_ASK_ALSO_MAX];
+    struct fl_bytes also[FLI_CALL_ALSO_MAX];
     char bytes[]; /* the texts of the request */
 };
 

@@ -555,7 +555,7 @@ bool fli_wait(fl_client *c, struct fli_wait *w)
     return w->over;
 }
 
-struct fli_call_times fli_times_of(const fl_client *c, const struct fli_request *q)
+struct fli_call_times fli_times_of(const fl_client *c, const struct fli_call_plan *q)
 {
     uint64_t timeout_ms = q->timeout_ms != 0 ? q->timeout_ms : c->engine.timeout_ms;
     return (struct fli_call_times){.deadline_ms = fli_clock_ms() + q->wait_ms + timeout_ms,
@@ -579,14 +579,14 @@ static void on_ended(void *arg, struct fli_ended *ended)
     ended->reply = NULL;
 }
 
-static int run_locked(fl_client *c, const struct fli_request *q, struct outcome *o)
+static int run_locked(fl_client *c, const struct fli_call_plan *q, struct outcome *o)
 {
     struct fli_call *call;
     struct fli_call_times times = fli_times_of(c, q);
     fli_wait_init(&o->wait, c);
     o->wait.tells = q->wait_ms == 0 && !q->once;
     times.watcher = &o->wait.watcher;
-    int rc = fli_engine_start(&c->engine, &q->ask, &times, on_ended, o, &call);
+    int rc = fli_engine_start(&c->engine, &q->request, &times, on_ended, o, &call);
     if (rc != 0) {
         return fli_fail(c, rc, "%s", fl_strerror(rc));
     }
@@ -606,7 +606,7 @@ static int run_locked(fl_client *c, const struct fli_request *q, struct outcome 
     return rc;
 }
 
-int fli_run_to_end(fl_client *c, const struct fli_request *q, struct fli_ended *ret)
+int fli_run_to_end(fl_client *c, const struct fli_call_plan *q, struct fli_ended *ret)
 {
     struct outcome o = {.ended.reply = NULL};
     int rc = fli_client_enter(c);
@@ -618,7 +618,7 @@ int fli_run_to_end(fl_client *c, const struct fli_request *q, struct fli_ended *
     return rc;
 }
 
-int fli_run(fl_client *c, const struct fli_request *q, redisReply **ret_reply,
+int fli_run(fl_client *c, const struct fli_call_plan *q, redisReply **ret_reply,
             uint64_t *ret_lease_ms)
 {
     struct fli_ended ended;

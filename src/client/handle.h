@@ -105,8 +105,8 @@ bool fli_wait(fl_client *c, struct fli_wait *w);
 void fli_wait_explain(struct fli_wait *w, int status, const char *no, uint64_t timeout_ms);
 
 /* One call, from begin to end. */
-struct fli_request {
-    struct fli_ask ask;
+struct fli_call_plan {
+    struct fli_call_request request;
     uint64_t wait_ms;
     uint64_t timeout_ms; /* 0: the handle's */
     const char *no;      /* the text of a "no" */
@@ -114,12 +114,12 @@ struct fli_request {
     uint32_t node;
     const struct fli_engine_watcher *watcher; /* NULL: none */
 };
-struct fli_call_times fli_times_of(const fl_client *c, const struct fli_request *q);
+struct fli_call_times fli_times_of(const fl_client *c, const struct fli_call_plan *q);
 /* 0; FL_ENOTHELD for a "no"; or a code. ret_reply and ret_lease_ms may be NULL. */
-int fli_run(fl_client *c, const struct fli_request *q, redisReply **ret_reply,
+int fli_run(fl_client *c, const struct fli_call_plan *q, redisReply **ret_reply,
             uint64_t *ret_lease_ms) FLI_MUST_USE;
 /* The same; ret: all that is known of its end, whose reply is the caller's. */
-int fli_run_to_end(fl_client *c, const struct fli_request *q, struct fli_ended *ret) FLI_MUST_USE;
+int fli_run_to_end(fl_client *c, const struct fli_call_plan *q, struct fli_ended *ret) FLI_MUST_USE;
 
 /* ---- lock.c ---------------------------------------------------------------------------------- */
 
@@ -148,19 +148,19 @@ struct fl_lock {
     unsigned takers;           /* of a session: calls that take locks under it */
     uint64_t opening_until_ms; /* of a shared session that is not held yet */
     struct fli_call *renewal;
-    struct fli_ask ask;        /* that takes it; its texts are in bytes */
-    uint32_t jeopardies, lost; /* reported by the renewal that is under way */
+    struct fli_call_request request; /* that takes it; its texts are in bytes */
+    uint32_t jeopardies, lost;       /* reported by the renewal that is under way */
     struct fl_bytes also[FL_NAMES_MAX - 1];
     char bytes[];
 };
 
-/* Copies the texts of ask. NULL: out of memory. */
-struct fl_lock *fli_lock_make(fl_client *c, const struct fli_ask *ask) FLI_MUST_USE;
+/* Copies the texts of the request. NULL: out of memory. */
+struct fl_lock *fli_lock_make(fl_client *c, const struct fli_call_request *request) FLI_MUST_USE;
 void fli_lock_discard(struct fl_lock *lock); /* one that is not held; NULL is fine */
 /* From now on it is held, and believed in until lease_until_ms. */
 void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_ms);
 /* Ends the lock as released, without a callback, and fills in the request that releases it. */
-void fli_lock_give_up(struct fl_lock *lock, struct fli_ask *ret);
+void fli_lock_give_up(struct fl_lock *lock, struct fli_call_request *ret);
 void fli_lock_delete(struct fl_lock *lock); /* under the mutex; the reference stays */
 enum fl_hold_state fli_lock_state(struct fl_lock *lock);
 void fli_lock_renew_soon(struct fl_lock *session);
@@ -174,10 +174,11 @@ struct fl_call {
     struct fli_list in;
     struct fli_callback note;
     fl_client *client;
-    struct fli_call *op;     /* NULL: it waits for its session, has ended, or is the parent's */
+    struct fli_call
+        *engine_call;        /* NULL: it waits for its session, has ended, or is the parent's */
     struct fl_lock *lock;    /* that a yes makes held */
     struct fl_lock *session; /* under which; NULL also when that was freed */
-    struct fli_ask ask;
+    struct fli_call_request request;
     struct fli_call_times times;
     fl_done done;
     void *arg;
@@ -194,11 +195,11 @@ int fli_client_check_token(const fl_client *c, fl_token token) FLI_MUST_USE;
 int fli_client_check_ttl(const fl_client *c, uint64_t ttl_ms) FLI_MUST_USE;
 
 extern const char fli_not_held[];
-int fli_not_ours(const fl_client *c, int code);  /* its sentence; returns code */
-int fli_code_of(enum fli_ask_op op, int status); /* of a "no" to this command */
+int fli_not_ours(const fl_client *c, int code);             /* its sentence; returns code */
+int fli_code_of(enum fli_call_command command, int status); /* of a "no" to this command */
 
 /* Under the mutex. */
-struct fl_call *fli_call_make(fl_client *c, const struct fli_request *q, fl_done done,
+struct fl_call *fli_call_make(fl_client *c, const struct fli_call_plan *q, fl_done done,
                               void *arg) FLI_MUST_USE;
 void fli_call_ended(void *arg, struct fli_ended *how); /* as fli_ended_cb; arg: the call */
 void fli_call_complete(struct fl_call *call, int status, const char *error);

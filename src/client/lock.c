@@ -41,7 +41,7 @@ const char *fl_lost_reason_text(enum fl_lost_reason reason)
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-static void take_report(struct fl_lock *lock, struct fli_ask *renew)
+static void take_report(struct fl_lock *lock, struct fli_call_request *renew)
 {
     fl_client *c = lock->client;
     if (c->report_refused) {
@@ -165,11 +165,11 @@ static struct fl_bytes copy_bytes(char **at, struct fl_bytes b)
 
 static void on_due(struct fli_due *due, uint64_t now_ms);
 
-struct fl_lock *fli_lock_make(fl_client *c, const struct fli_ask *ask)
+struct fl_lock *fli_lock_make(fl_client *c, const struct fli_call_request *request)
 {
-    size_t size = ask->name.len + ask->owner.len + ask->value.len;
-    for (size_t i = 0; i < ask->also_len; i++) {
-        size += ask->also[i].len;
+    size_t size = request->name.len + request->owner.len + request->value.len;
+    for (size_t i = 0; i < request->also_len; i++) {
+        size += request->also[i].len;
     }
     struct fl_lock *lock = calloc(1, sizeof *lock + size);
     if (lock == NULL || fli_due_add(&c->engine.dues, &lock->due, on_due) != 0) {
@@ -177,14 +177,14 @@ struct fl_lock *fli_lock_make(fl_client *c, const struct fli_ask *ask)
         return NULL;
     }
     char *at = lock->bytes;
-    lock->ask = *ask;
-    lock->ask.name = copy_bytes(&at, ask->name);
-    lock->ask.owner = copy_bytes(&at, ask->owner);
-    lock->ask.value = copy_bytes(&at, ask->value);
-    for (size_t i = 0; i < ask->also_len; i++) {
-        lock->also[i] = copy_bytes(&at, ask->also[i]);
+    lock->request = *request;
+    lock->request.name = copy_bytes(&at, request->name);
+    lock->request.owner = copy_bytes(&at, request->owner);
+    lock->request.value = copy_bytes(&at, request->value);
+    for (size_t i = 0; i < request->also_len; i++) {
+        lock->also[i] = copy_bytes(&at, request->also[i]);
     }
-    lock->ask.also = lock->also;
+    lock->request.also = lock->also;
     fli_list_init(&lock->in);
     fli_list_init(&lock->in_session);
     fli_list_init(&lock->members);
@@ -192,8 +192,8 @@ struct fl_lock *fli_lock_make(fl_client *c, const struct fli_ask *ask)
     lock->note.deliver = deliver;
     lock->client = c;
     lock->process = fli_process();
-    lock->is_session = ask->op == FLI_ASK_SESSION_OPEN;
-    lock->ttl_ms = ask->ttl_ms;
+    lock->is_session = request->command == FLI_CALL_SESSION_OPEN;
+    lock->ttl_ms = request->ttl_ms;
     return lock;
 }
 
@@ -257,13 +257,14 @@ static void renewed(void *arg, struct fli_ended *ended)
     }
 }
 
-static struct fli_ask renewal_of(const struct fl_lock *lock)
+static struct fli_call_request renewal_of(const struct fl_lock *lock)
 {
-    return (struct fli_ask){.op = lock->is_session ? FLI_ASK_SESSION_RENEW : FLI_ASK_RENEW,
-                            .name = lock->ask.name,
-                            .owner = lock->ask.owner,
-                            .token = lock->token,
-                            .ttl_ms = lock->ttl_ms};
+    return (struct fli_call_request){.command =
+                                         lock->is_session ? FLI_CALL_SESSION_RENEW : FLI_CALL_RENEW,
+                                     .name = lock->request.name,
+                                     .owner = lock->request.owner,
+                                     .token = lock->token,
+                                     .ttl_ms = lock->ttl_ms};
 }
 
 /* A renewal without an answer must leave time for the other nodes, and for a second round. */
@@ -276,12 +277,13 @@ static uint64_t attempt_ms(const struct fl_lock *lock)
 
 static void renew(struct fl_lock *lock)
 {
-    struct fli_ask ask = renewal_of(lock);
+    struct fli_call_request request = renewal_of(lock);
     const struct fli_call_times times = {.deadline_ms = lock->lease.deadline_ms,
                                          .attempt_ms = attempt_ms(lock)};
     fli_lease_renewal_began(&lock->lease);
-    take_report(lock, &ask);
-    int rc = fli_engine_start(&lock->client->engine, &ask, &times, renewed, lock, &lock->renewal);
+    take_report(lock, &request);
+    int rc =
+        fli_engine_start(&lock->client->engine, &request, &times, renewed, lock, &lock->renewal);
     if (rc != 0) {
         const struct fli_ended ended = {.status = rc};
         renewed(lock, (struct fli_ended *)(uintptr_t)&ended);
@@ -343,12 +345,12 @@ static void end_members(struct fl_lock *session, bool released)
     }
 }
 
-void fli_lock_give_up(struct fl_lock *lock, struct fli_ask *ret)
+void fli_lock_give_up(struct fl_lock *lock, struct fli_call_request *ret)
 {
     stop_renewal(lock);
     end_members(lock, true);
     *ret = renewal_of(lock);
-    ret->op = lock->is_session ? FLI_ASK_SESSION_CLOSE : FLI_ASK_RELEASE;
+    ret->command = lock->is_session ? FLI_CALL_SESSION_CLOSE : FLI_CALL_RELEASE;
     ret->ttl_ms = 0;
     end(lock);
 }
@@ -476,7 +478,7 @@ fl_token fl_lock_granted(const fl_lock *lock)
 
 struct fl_bytes fl_lock_name(const fl_lock *lock)
 {
-    return lock->is_session ? lock->ask.owner : lock->ask.name;
+    return lock->is_session ? lock->request.owner : lock->request.name;
 }
 
 int fl_lock_token(fl_lock *lock, fl_token *ret)
@@ -497,7 +499,7 @@ int fl_lock_fencing(fl_lock *lock, struct fl_fencing *ret)
     }
     int rc = fl_lock_token(lock, &token);
     if (rc == 0) {
-        *ret = (struct fl_fencing){.lock = lock->ask.name, .token = token};
+        *ret = (struct fl_fencing){.lock = lock->request.name, .token = token};
     }
     return rc;
 }

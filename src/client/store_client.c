@@ -58,33 +58,34 @@ const char *fl_store_error(const fl_store *s)
     return fli_error(true);
 }
 
-static int check(fl_store *s, const struct fli_request *q, bool needs_token)
+static int check(fl_store *s, const struct fli_call_plan *q, bool needs_token)
 {
-    const struct fli_ask *ask = &q->ask;
+    const struct fli_call_request *request = &q->request;
     int rc = fli_client_check_timeout(client_of(s), q->timeout_ms);
     if (rc != 0) {
         return rc;
     }
-    bool fenced = ask->token != FL_TOKEN_NONE;
-    if (ask->token > FL_TOKEN_MAX || (needs_token && !fenced)) {
+    bool fenced = request->token != FL_TOKEN_NONE;
+    if (request->token > FL_TOKEN_MAX || (needs_token && !fenced)) {
         return fli_fail(client_of(s), FL_EINVAL, "a token is a number from 1 to %llu",
                         (unsigned long long)FL_TOKEN_MAX);
     }
-    bool names_lock = fenced || ask->op == FLI_ASK_MARK;
-    if (names_lock && (ask->lock.len < 1 || ask->lock.len > FL_NAME_MAX)) {
+    bool names_lock = fenced || request->command == FLI_CALL_MARK;
+    if (names_lock && (request->lock.len < 1 || request->lock.len > FL_NAME_MAX)) {
         return fli_fail(client_of(s), FL_EINVAL, "a lock's name has 1 to %u bytes, not %zu",
-                        FL_NAME_MAX, ask->lock.len);
+                        FL_NAME_MAX, request->lock.len);
     }
     return 0;
 }
 
 /* Makes the call; on FL_ESTALE *ret_mark gets the mark. ret_reply may be NULL. */
-static int run(fl_store *s, const struct fli_request *q, fl_token *ret_mark, redisReply **ret_reply)
+static int run(fl_store *s, const struct fli_call_plan *q, fl_token *ret_mark,
+               redisReply **ret_reply)
 {
     redisReply *reply = NULL;
     int rc = fli_run(client_of(s), q, &reply, NULL);
     if (rc == FL_ESTALE && ret_mark != NULL && reply != NULL) {
-        *ret_mark = fli_ask_stale_mark(reply->str, reply->len);
+        *ret_mark = fli_call_stale_mark(reply->str, reply->len);
     }
     if (rc == 0 && ret_reply != NULL) {
         *ret_reply = reply;
@@ -97,9 +98,10 @@ static int run(fl_store *s, const struct fli_request *q, fl_token *ret_mark, red
 int fl_store_claim(fl_store *s, struct fl_bytes lock, fl_token token, uint64_t timeout_ms,
                    fl_token *ret_mark)
 {
-    const struct fli_request q = {.ask = {.op = FLI_ASK_CLAIM, .lock = lock, .token = token},
-                                  .timeout_ms = timeout_ms,
-                                  .no = ""};
+    const struct fli_call_plan q = {
+        .request = {.command = FLI_CALL_CLAIM, .lock = lock, .token = token},
+        .timeout_ms = timeout_ms,
+        .no = ""};
     int rc = check(s, &q, true);
     return rc == 0 ? run(s, &q, ret_mark, NULL) : rc;
 }
@@ -109,10 +111,12 @@ static const char no_key[] = "there is no such key";
 int fl_store_get(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, uint64_t timeout_ms,
                  fl_token *ret_mark, char **ret, size_t *ret_len)
 {
-    const struct fli_request q = {
-        .ask = {.op = FLI_ASK_GET, .name = key, .lock = fencing.lock, .token = fencing.token},
-        .timeout_ms = timeout_ms,
-        .no = no_key};
+    const struct fli_call_plan q = {.request = {.command = FLI_CALL_GET,
+                                                .name = key,
+                                                .lock = fencing.lock,
+                                                .token = fencing.token},
+                                    .timeout_ms = timeout_ms,
+                                    .no = no_key};
     redisReply *reply = NULL;
     int rc = check(s, &q, false);
     if (rc == 0) {
@@ -141,13 +145,13 @@ int fl_store_get(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, ui
 int fl_store_set(fl_store *s, struct fl_bytes key, struct fl_bytes value, struct fl_fencing fencing,
                  uint64_t timeout_ms, fl_token *ret_mark)
 {
-    const struct fli_request q = {.ask = {.op = FLI_ASK_SET,
-                                          .name = key,
-                                          .value = value,
-                                          .lock = fencing.lock,
-                                          .token = fencing.token},
-                                  .timeout_ms = timeout_ms,
-                                  .no = ""};
+    const struct fli_call_plan q = {.request = {.command = FLI_CALL_SET,
+                                                .name = key,
+                                                .value = value,
+                                                .lock = fencing.lock,
+                                                .token = fencing.token},
+                                    .timeout_ms = timeout_ms,
+                                    .no = ""};
     int rc = check(s, &q, false);
     return rc == 0 ? run(s, &q, ret_mark, NULL) : rc;
 }
@@ -155,18 +159,20 @@ int fl_store_set(fl_store *s, struct fl_bytes key, struct fl_bytes value, struct
 int fl_store_del(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, uint64_t timeout_ms,
                  fl_token *ret_mark)
 {
-    const struct fli_request q = {
-        .ask = {.op = FLI_ASK_DEL, .name = key, .lock = fencing.lock, .token = fencing.token},
-        .timeout_ms = timeout_ms,
-        .no = no_key};
+    const struct fli_call_plan q = {.request = {.command = FLI_CALL_DEL,
+                                                .name = key,
+                                                .lock = fencing.lock,
+                                                .token = fencing.token},
+                                    .timeout_ms = timeout_ms,
+                                    .no = no_key};
     int rc = check(s, &q, false);
     return rc == 0 ? run(s, &q, ret_mark, NULL) : rc;
 }
 
 int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms, fl_token *ret)
 {
-    const struct fli_request q = {
-        .ask = {.op = FLI_ASK_MARK, .lock = lock}, .timeout_ms = timeout_ms, .no = ""};
+    const struct fli_call_plan q = {
+        .request = {.command = FLI_CALL_MARK, .lock = lock}, .timeout_ms = timeout_ms, .no = ""};
     redisReply *reply = NULL;
     int rc = check(s, &q, false);
     if (rc == 0) {

@@ -45,12 +45,12 @@ static int check_reserved(const fl_client *c, const uint64_t *reserved, size_t n
 void fli_lock_abandon(struct fl_lock *lock)
 {
     fl_client *c = lock->client;
-    struct fli_ask ask;
-    fli_lock_give_up(lock, &ask);
-    const struct fli_request q = {.ask = ask};
+    struct fli_call_request request;
+    fli_lock_give_up(lock, &request);
+    const struct fli_call_plan q = {.request = request};
     struct fl_call *call = fli_call_make(c, &q, NULL, NULL);
-    if (call != NULL &&
-        fli_engine_start(&c->engine, &ask, &call->times, fli_call_ended, call, &call->op)) {
+    if (call != NULL && fli_engine_start(&c->engine, &request, &call->times, fli_call_ended, call,
+                                         &call->engine_call)) {
         fli_call_delete(call); /* it ends with its lease */
     }
     fli_lock_delete(lock);
@@ -64,7 +64,7 @@ static void taken(void *arg, struct fli_ended *how)
     fl_client *c = call->client;
     int status = how->status;
     const char *error = how->error;
-    bool under = lock->ask.under_session;
+    bool under = lock->request.under_session;
     if (status == 0 && under &&
         (call->session == NULL || fli_lock_state(call->session) == FL_HOLD_LOST)) {
         status = FL_ENOSESSION;
@@ -88,12 +88,12 @@ static void taken(void *arg, struct fli_ended *how)
 static int start_taking(struct fl_call *call)
 {
     struct fl_lock *lock = call->lock;
-    if (lock->ask.under_session) {
+    if (lock->request.under_session) {
         fli_lock_renew_soon(call->session);
-        lock->ask.owner = call->session->ask.owner;
+        lock->request.owner = call->session->request.owner;
     }
-    return fli_engine_start(&call->client->engine, &lock->ask, &call->times, taken, call,
-                            &call->op);
+    return fli_engine_start(&call->client->engine, &lock->request, &call->times, taken, call,
+                            &call->engine_call);
 }
 
 /* The session that locks share is open, or cannot be opened. */
@@ -110,7 +110,7 @@ static void session_opened(void *arg, struct fli_ended *how)
     FLI_LIST_FOREACH_SAFE(at, next, &c->calls)
     {
         struct fl_call *call = FLI_CONTAINER_OF(at, struct fl_call, in);
-        if (call->session != session || call->op != NULL) {
+        if (call->session != session || call->engine_call != NULL) {
             continue;
         }
         int rc = how->status != 0 ? how->status : start_taking(call);
@@ -130,7 +130,7 @@ static bool is_taken(const struct fl_lock *session, struct fl_bytes name)
 {
     FLI_LIST_FOREACH(at, &session->members)
     {
-        const struct fl_bytes *b = &FLI_CONTAINER_OF(at, struct fl_lock, in_session)->ask.name;
+        const struct fl_bytes *b = &FLI_CONTAINER_OF(at, struct fl_lock, in_session)->request.name;
         if (b->len == name.len && memcmp(b->data, name.data, name.len) == 0) {
             return true;
         }
@@ -141,7 +141,7 @@ static bool is_taken(const struct fl_lock *session, struct fl_bytes name)
         if (call->session != session || call->lock == NULL) {
             continue;
         }
-        const struct fl_bytes *b = &call->lock->ask.name;
+        const struct fl_bytes *b = &call->lock->request.name;
         if (b->len == name.len && memcmp(b->data, name.data, name.len) == 0) {
             return true;
         }
@@ -153,16 +153,17 @@ static int open_shared(fl_client *c, const struct fli_call_times *times)
 {
     struct fli_owner owner;
     fli_owner_make(&owner);
-    const struct fli_ask ask = {
-        .op = FLI_ASK_SESSION_OPEN, .owner = fli_owner_bytes(&owner), .ttl_ms = FL_TTL_DEFAULT_MS};
-    struct fl_lock *session = fli_lock_make(c, &ask);
+    const struct fli_call_request request = {.command = FLI_CALL_SESSION_OPEN,
+                                             .owner = fli_owner_bytes(&owner),
+                                             .ttl_ms = FL_TTL_DEFAULT_MS};
+    struct fl_lock *session = fli_lock_make(c, &request);
     if (session == NULL) {
         return FL_ENOMEM;
     }
     session->is_shared = true;
     session->is_renewed = true;
     session->opening_until_ms = times->deadline_ms;
-    int rc = fli_engine_start(&c->engine, &session->ask, times, session_opened, session,
+    int rc = fli_engine_start(&c->engine, &session->request, times, session_opened, session,
                               &session->renewal);
     if (rc != 0) {
         fli_lock_discard(session);
@@ -212,7 +213,7 @@ static int begin_taking(struct fl_call *call, struct fl_lock *session)
 }
 
 struct taking {
-    struct fli_request request;
+    struct fli_call_plan request;
     struct fl_take options;
     struct fl_lock *session; /* that was given */
     struct fli_owner owner;
@@ -220,9 +221,9 @@ struct taking {
 
 static int check_take(const fl_client *c, const struct taking *t)
 {
-    const struct fli_ask *ask = &t->request.ask;
+    const struct fli_call_request *request = &t->request.request;
     const struct fl_take *o = &t->options;
-    int rc = fli_client_check_name(c, ask->name);
+    int rc = fli_client_check_name(c, request->name);
     rc = rc != 0 ? rc : fli_client_check_timeout(c, o->timeout_ms);
     rc = rc != 0 ? rc : check_reserved(c, o->reserved, sizeof o->reserved / sizeof o->reserved[0]);
     rc = rc != 0 || o->ttl_ms == 0 ? rc : fli_client_check_ttl(c, o->ttl_ms);
@@ -250,7 +251,7 @@ static int check_take(const fl_client *c, const struct taking *t)
                         FL_PERMITS_MAX, FL_NAMES_MAX - 1);
     }
     rc = o->owner.len == 0 ? 0 : check_owner(c, o->owner);
-    uint64_t ttl_ms = o->session != NULL ? o->session->ttl_ms : ask->ttl_ms;
+    uint64_t ttl_ms = o->session != NULL ? o->session->ttl_ms : request->ttl_ms;
     return rc != 0 ? rc : check_hold(c, o->reserve_ms, o->max_hold_ms, ttl_ms);
 }
 
@@ -258,7 +259,7 @@ static int check_take(const fl_client *c, const struct taking *t)
 static int take(fl_client *c, struct taking *t, fl_done done, void *arg, struct fl_call **ret)
 {
     const struct fl_take *o = &t->options;
-    struct fli_ask *ask = &t->request.ask;
+    struct fli_call_request *request = &t->request.request;
     int rc = check_take(c, t);
     if (rc != 0) {
         return rc;
@@ -274,16 +275,16 @@ static int take(fl_client *c, struct taking *t, fl_done done, void *arg, struct 
         return rc != 0 ? rc : FL_ENOMEM;
     }
     if (session == NULL) {
-        session = shared_session(c, o, &ask->name, &call->times);
+        session = shared_session(c, o, &request->name, &call->times);
     }
-    ask->under_session = session != NULL;
-    if (session == NULL && ask->owner.len == 0) { /* each lock object is another holder */
+    request->under_session = session != NULL;
+    if (session == NULL && request->owner.len == 0) { /* each lock object is another holder */
         fli_owner_make(&t->owner);
-        ask->owner = c->engine.owner_is_given ? fli_owner_bytes(&c->engine.owner)
-                                              : fli_owner_bytes(&t->owner);
+        request->owner = c->engine.owner_is_given ? fli_owner_bytes(&c->engine.owner)
+                                                  : fli_owner_bytes(&t->owner);
     }
-    ask->ttl_ms = session != NULL ? 0 : ask->ttl_ms;
-    call->lock = fli_lock_make(c, ask);
+    request->ttl_ms = session != NULL ? 0 : request->ttl_ms;
+    call->lock = fli_lock_make(c, request);
     if (call->lock == NULL) {
         fli_call_delete(call);
         return FL_ENOMEM;
@@ -309,16 +310,16 @@ static void plan_take(struct taking *t, const char *name, const struct fl_take *
         t->options = *options;
     }
     const struct fl_take *o = &t->options;
-    t->request = (struct fli_request){
-        .ask = {.op = FLI_ASK_ACQUIRE,
-                .name = name != NULL ? fl_str(name) : o->name,
-                .owner = o->owner,
-                .value = o->value,
-                .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
-                .also = o->also,
-                .also_len = o->also_len,
-                .permits = o->permits,
-                .shared = o->mode == FL_MODE_SHARED},
+    t->request = (struct fli_call_plan){
+        .request = {.command = FLI_CALL_ACQUIRE,
+                    .name = name != NULL ? fl_str(name) : o->name,
+                    .owner = o->owner,
+                    .value = o->value,
+                    .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
+                    .also = o->also,
+                    .also_len = o->also_len,
+                    .permits = o->permits,
+                    .shared = o->mode == FL_MODE_SHARED},
         .wait_ms = o->wait_ms,
         .timeout_ms = o->timeout_ms,
         .no = o->wait_ms == 0 ? "another owner holds the lock"
@@ -340,12 +341,12 @@ static int plan_session(const fl_client *c, struct taking *t,
         fli_owner_make(&t->owner);
         owner = fli_owner_bytes(&t->owner);
     }
-    t->request = (struct fli_request){
-        .ask = {.op = FLI_ASK_SESSION_OPEN,
-                .owner = owner,
-                .value = o->label,
-                .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
-                .lockdelay_ms = o->lockdelay_ms},
+    t->request = (struct fli_call_plan){
+        .request = {.command = FLI_CALL_SESSION_OPEN,
+                    .owner = owner,
+                    .value = o->label,
+                    .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
+                    .lockdelay_ms = o->lockdelay_ms},
         .timeout_ms = o->timeout_ms,
         .no = "",
     };
@@ -360,8 +361,8 @@ static int plan_session(const fl_client *c, struct taking *t,
                       (unsigned long long)FL_LOCKDELAY_MAX_MS);
     }
     rc = rc != 0 ? rc : fli_client_check_timeout(c, o->timeout_ms);
-    rc = rc != 0 ? rc : fli_client_check_ttl(c, t->request.ask.ttl_ms);
-    return rc != 0 ? rc : check_hold(c, o->reserve_ms, o->max_hold_ms, t->request.ask.ttl_ms);
+    rc = rc != 0 ? rc : fli_client_check_ttl(c, t->request.request.ttl_ms);
+    return rc != 0 ? rc : check_hold(c, o->reserve_ms, o->max_hold_ms, t->request.request.ttl_ms);
 }
 
 /* Under the mutex. */
@@ -373,7 +374,7 @@ static int take_session(fl_client *c, struct taking *t, fl_done done, void *arg,
     if (call == NULL) {
         return rc != 0 ? rc : FL_ENOMEM;
     }
-    call->lock = fli_lock_make(c, &t->request.ask);
+    call->lock = fli_lock_make(c, &t->request.request);
     if (call->lock == NULL) {
         fli_call_delete(call);
         return FL_ENOMEM;
@@ -513,17 +514,17 @@ int fl_settle(fl_client *c, const char *name, const struct fl_take *options, uin
 
 /* Ends the lock, and frees it for its user; fills in the request that releases it, whose texts are
  * in *ret_texts. */
-static void give_up(struct fl_lock *lock, struct fli_request *q, char texts[FL_OWNER_MAX + 1])
+static void give_up(struct fl_lock *lock, struct fli_call_plan *q, char texts[FL_OWNER_MAX + 1])
 {
     fl_client *c = lock->client;
-    fli_lock_give_up(lock, &q->ask);
-    struct fl_bytes *name = lock->is_session ? &q->ask.owner : &q->ask.name;
+    fli_lock_give_up(lock, &q->request);
+    struct fl_bytes *name = lock->is_session ? &q->request.owner : &q->request.name;
     memcpy(texts, name->data, name->len);
     *name = (struct fl_bytes){texts, name->len};
     if (lock->is_session) {
-        q->ask.name.len = 0;
+        q->request.name.len = 0;
     } else {
-        q->ask.owner.len = 0;
+        q->request.owner.len = 0;
     }
     q->no = lock->is_session ? "the session has ended" : fli_not_held;
     if (fli_callback_drop(c, &lock->note)) {
@@ -535,7 +536,7 @@ static void give_up(struct fl_lock *lock, struct fli_request *q, char texts[FL_O
 }
 
 /* Enters, and ends the lock. 0; or it is freed all the same, and nothing is sent. */
-static int enter_and_give_up(struct fl_lock *lock, struct fli_request *q,
+static int enter_and_give_up(struct fl_lock *lock, struct fli_call_plan *q,
                              char texts[FL_OWNER_MAX + 1])
 {
     fl_client *c = lock->client;
@@ -555,7 +556,7 @@ static int enter_and_give_up(struct fl_lock *lock, struct fli_request *q,
 int fl_lock_release_within(fl_lock *lock, uint64_t timeout_ms)
 {
     char texts[FL_OWNER_MAX + 1];
-    struct fli_request q = {.timeout_ms = timeout_ms};
+    struct fli_call_plan q = {.timeout_ms = timeout_ms};
     if (lock == NULL) {
         return fli_fail(NULL, FL_EINVAL, "there is no lock");
     }
@@ -565,7 +566,7 @@ int fl_lock_release_within(fl_lock *lock, uint64_t timeout_ms)
         return rc;
     }
     fli_client_leave(c);
-    return fli_code_of(q.ask.op, fli_run(c, &q, NULL, NULL));
+    return fli_code_of(q.request.command, fli_run(c, &q, NULL, NULL));
 }
 
 int fl_lock_release(fl_lock *lock)
@@ -576,7 +577,7 @@ int fl_lock_release(fl_lock *lock)
 int fl_lock_release_start(fl_lock *lock, uint64_t timeout_ms, fl_done done, void *arg)
 {
     char texts[FL_OWNER_MAX + 1];
-    struct fli_request q = {.timeout_ms = timeout_ms};
+    struct fli_call_plan q = {.timeout_ms = timeout_ms};
     fl_client *c = lock->client;
     int rc = enter_and_give_up(lock, &q, texts);
     if (rc != 0) {
@@ -584,8 +585,8 @@ int fl_lock_release_start(fl_lock *lock, uint64_t timeout_ms, fl_done done, void
     }
     struct fl_call *call = fli_call_make(c, &q, done, arg);
     rc = call == NULL ? FL_ENOMEM
-                      : fli_engine_start(&c->engine, &call->ask, &call->times, fli_call_ended, call,
-                                         &call->op);
+                      : fli_engine_start(&c->engine, &call->request, &call->times, fli_call_ended,
+                                         call, &call->engine_call);
     if (rc != 0 && call != NULL) {
         fli_call_delete(call);
     }

@@ -171,7 +171,7 @@ static bool is_text(const redisReply *r, size_t i, const char *text)
 static void take_leader(struct fl_watch *w, const redisReply *r)
 {
     int code;
-    enum fli_call_event event = fli_ask_classify(FLI_ASK_LEADER, r, &code);
+    enum fli_call_event event = fli_call_classify(FLI_CALL_LEADER, r, &code);
     if (event == FLI_EVENT_BROKEN || (event == FLI_EVENT_REFUSED && code == FL_EINVAL)) {
         fail(w, FL_EPROTO, "it answers, but is not a fencelockd");
     }
@@ -181,7 +181,7 @@ static void take_confirmation(struct fl_watch *w, const redisReply *r)
 {
     int code = 0;
     if (r->type == REDIS_REPLY_ERROR) {
-        (void)fli_ask_classify(FLI_ASK_LEADER, r, &code);
+        (void)fli_call_classify(FLI_CALL_LEADER, r, &code);
         fail(w, code == FL_EDENIED || code == FL_ELIMIT ? code : FL_EPROTO, r->str);
     } else if (!is_text(r, 0, "subscribe") && !is_text(r, 0, "psubscribe")) {
         fail(w, FL_EPROTO, "its answer makes no sense");
@@ -296,11 +296,11 @@ static void leader_asked(void *arg, struct fli_ended *how)
 
 static void ask_who_leads(struct fl_watch *w)
 {
-    const struct fli_ask ask = {.op = FLI_ASK_LEADER};
+    const struct fli_call_request request = {.command = FLI_CALL_LEADER};
     const struct fli_call_times times = {
         .deadline_ms = fli_clock_ms() + ASK_MS, .once = true, .node = w->node};
     if (w->leader == NULL &&
-        fli_engine_start(engine_of(w), &ask, &times, leader_asked, w, &w->leader) != 0) {
+        fli_engine_start(engine_of(w), &request, &times, leader_asked, w, &w->leader) != 0) {
         w->leader = NULL; /* is asked the next time */
     }
 }

@@ -64,10 +64,11 @@ static void ended(void *arg, struct fli_ended *e)
 
 static void start(struct strict *s, struct strict_question *q)
 {
-    const struct fli_ask ask = {
-        .op = FLI_ASK_CHECK, .name = {(const char *)q->lock.data, q->lock.len}, .token = q->token};
+    const struct fli_call_request request = {.command = FLI_CALL_CHECK,
+                                             .name = {(const char *)q->lock.data, q->lock.len},
+                                             .token = q->token};
     const struct fli_call_times times = {.deadline_ms = q->due_ms};
-    if (fli_engine_start(&s->engine, &ask, &times, ended, q, &q->call) != 0) {
+    if (fli_engine_start(&s->engine, &request, &times, ended, q, &q->call) != 0) {
         q->call = NULL;
         decide(s, q, STRICT_UNKNOWN);
         return;

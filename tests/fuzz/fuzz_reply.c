@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "client/ask.h"
+#include "client/call_request.h"
 #include "client/lists.h"
 #include "redlock/answer.h"
 
@@ -35,17 +35,17 @@ static void classify(const redisReply *reply)
 {
     char error[64];
     int code = 0;
-    for (int op = FLI_ASK_ACQUIRE; op <= FLI_ASK_MARK; op++) {
-        (void)fli_ask_classify((enum fli_ask_op)op, reply, &code);
+    for (int command = FLI_CALL_ACQUIRE; command <= FLI_CALL_MARK; command++) {
+        (void)fli_call_classify((enum fli_call_command)command, reply, &code);
     }
-    (void)fli_ask_classify_probe(reply);
+    (void)fli_call_classify_probe(reply);
     (void)fli_set_status(reply, error, sizeof error);
     FLI_ASSERT(memchr(error, '\0', sizeof error) != NULL);
     (void)fli_script_status(reply, error, sizeof error);
     FLI_ASSERT(memchr(error, '\0', sizeof error) != NULL);
     (void)fli_delete_how(reply);
     if (reply->str != NULL) {
-        (void)fli_ask_stale_mark(reply->str, reply->len);
+        (void)fli_call_stale_mark(reply->str, reply->len);
         read_info(reply->str, reply->len);
     }
     if (fli_is_error(reply, "NOAUTH")) {

@@ -1,12 +1,12 @@
 /* words.c: a client's commands as bytes on the wire, and the meaning of an answer's bytes.
- * src/client/ask writes the commands, as in the library; or they are written on one line, as people
- * do without a library. hiredis reads the answers, and src/client/ask classifies them. */
+ * src/client/call_request writes the commands, as in the library; or they are written on one line,
+ * as people do without a library. hiredis reads the answers, and the same file classifies them. */
 #include "sim.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "client/ask.h"
+#include "client/call_request.h"
 #include "machine/batch.h"
 #include "wire/resp.h"
 
@@ -15,40 +15,40 @@ static struct fl_bytes bytes(struct fli_slice s)
     return (struct fl_bytes){s.data, s.len};
 }
 
-static enum fli_ask_op ask_op(uint8_t op)
+static enum fli_call_command command_of(uint8_t op)
 {
     switch (op) {
     case MACHINE_OP_ACQUIRE:
-        return FLI_ASK_ACQUIRE;
+        return FLI_CALL_ACQUIRE;
     case MACHINE_OP_RENEW:
-        return FLI_ASK_RENEW;
+        return FLI_CALL_RENEW;
     case MACHINE_OP_RELEASE:
-        return FLI_ASK_RELEASE;
+        return FLI_CALL_RELEASE;
     case MACHINE_OP_CHECK:
-        return FLI_ASK_CHECK;
+        return FLI_CALL_CHECK;
     case MACHINE_OP_TOKEN:
-        return FLI_ASK_TOKEN;
+        return FLI_CALL_TOKEN;
     case MACHINE_OP_BREAK:
-        return FLI_ASK_BREAK;
+        return FLI_CALL_BREAK;
     case MACHINE_OP_SHOW:
     case MACHINE_OP_SESSION_SHOW: /* the library has no such command; its answer has the same
                                      form */
-        return FLI_ASK_SHOW;
+        return FLI_CALL_SHOW;
     case MACHINE_OP_LOCKS:
-        return FLI_ASK_LOCKS;
+        return FLI_CALL_LOCKS;
     case MACHINE_OP_SESSION_OPEN:
-        return FLI_ASK_SESSION_OPEN;
+        return FLI_CALL_SESSION_OPEN;
     case MACHINE_OP_SESSION_RENEW:
-        return FLI_ASK_SESSION_RENEW;
+        return FLI_CALL_SESSION_RENEW;
     default:
         FLI_ASSERT(op == MACHINE_OP_SESSION_CLOSE);
-        return FLI_ASK_SESSION_CLOSE;
+        return FLI_CALL_SESSION_CLOSE;
     }
 }
 
 bool sim_words_no_is_uncertain(uint8_t op)
 {
-    return fli_ask_no_is_uncertain(ask_op(op));
+    return fli_call_no_is_uncertain(command_of(op));
 }
 
 /* ---- requests ---- */
@@ -95,20 +95,20 @@ void sim_words_write(const struct machine_command *m, struct fli_buf *out)
     } else if (m->op == MACHINE_OP_ACQUIRE && m->owner.len == 0) {
         rc = on_one_line(m, out);
     } else {
-        struct fli_ask ask = {.op = ask_op(m->op),
-                              .name = bytes(m->name),
-                              .owner = bytes(m->owner),
-                              .value = bytes(m->value),
-                              .also = also,
-                              .also_len = also_len,
-                              .token = m->token,
-                              .ttl_ms = m->ttl_ms,
-                              .lockdelay_ms = m->lockdelay_ms,
-                              .permits = m->permits > 1 ? m->permits : 0,
-                              .attempt = m->op == MACHINE_OP_ACQUIRE ? m->number : 0,
-                              .shared = m->mode == MACHINE_MODE_SHARED,
-                              .under_session = (m->flags & MACHINE_ACQUIRE_EXPLICIT) != 0};
-        rc = fli_ask_encode(&ask, m->wait_ms, out);
+        struct fli_call_request ask = {.command = command_of(m->op),
+                                       .name = bytes(m->name),
+                                       .owner = bytes(m->owner),
+                                       .value = bytes(m->value),
+                                       .also = also,
+                                       .also_len = also_len,
+                                       .token = m->token,
+                                       .ttl_ms = m->ttl_ms,
+                                       .lockdelay_ms = m->lockdelay_ms,
+                                       .permits = m->permits > 1 ? m->permits : 0,
+                                       .attempt = m->op == MACHINE_OP_ACQUIRE ? m->number : 0,
+                                       .shared = m->mode == MACHINE_MODE_SHARED,
+                                       .under_session = (m->flags & MACHINE_ACQUIRE_EXPLICIT) != 0};
+        rc = fli_call_encode(&ask, m->wait_ms, out);
     }
     FLI_ASSERT(rc == 0);
 }
@@ -230,8 +230,8 @@ void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, str
 {
     redisReply *reply = read_reply(s, data, len);
     a->has_result = false;
-    a->event = fli_ask_classify(ask_op(op), reply, &a->code);
-    a->late = op == MACHINE_OP_ACQUIRE ? fli_ask_late(reply) : 0;
+    a->event = fli_call_classify(command_of(op), reply, &a->code);
+    a->late = op == MACHINE_OP_ACQUIRE ? fli_call_late(reply) : 0;
     if (a->late != 0) {
         a->result = (struct machine_result){.code = MACHINE_LATE, .token = a->late};
         a->has_result = true;
@@ -244,7 +244,7 @@ void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, str
 bool sim_words_leaderless(struct sim *s, const void *data, size_t len)
 {
     redisReply *reply = read_reply(s, data, len);
-    bool leaderless = fli_ask_classify_probe(reply) == FLI_EVENT_LEADERLESS;
+    bool leaderless = fli_call_classify_probe(reply) == FLI_EVENT_LEADERLESS;
     freeReplyObject(reply);
     return leaderless;
 }

@@ -124,11 +124,12 @@ static void on_end(void *arg, struct fli_ended *ended)
 
 static void begin(const char *name, bool *over)
 {
-    const struct fli_ask ask = {.op = FLI_ASK_CHECK, .name = fl_str(name), .token = 1};
+    const struct fli_call_request request = {
+        .command = FLI_CALL_CHECK, .name = fl_str(name), .token = 1};
     const struct fli_call_times times = {.deadline_ms = until_ms, .attempt_ms = LATE_MS};
     struct fli_call *call;
     *over = false;
-    assert_int_equal(fli_engine_start(&engine, &ask, &times, on_end, over, &call), 0);
+    assert_int_equal(fli_engine_start(&engine, &request, &times, on_end, over, &call), 0);
 }
 
 static void never_ends(void *arg, struct fli_ended *ended)
@@ -138,13 +139,13 @@ static void never_ends(void *arg, struct fli_ended *ended)
 
 static struct fli_call *acquire(const char *name)
 {
-    const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
-                                .name = fl_str(name),
-                                .owner = fl_str("0123456789abcdef"),
-                                .ttl_ms = LATE_MS};
+    const struct fli_call_request request = {.command = FLI_CALL_ACQUIRE,
+                                             .name = fl_str(name),
+                                             .owner = fl_str("0123456789abcdef"),
+                                             .ttl_ms = LATE_MS};
     const struct fli_call_times times = {.deadline_ms = until_ms, .attempt_ms = LATE_MS};
     struct fli_call *call;
-    assert_int_equal(fli_engine_start(&engine, &ask, &times, never_ends, NULL, &call), 0);
+    assert_int_equal(fli_engine_start(&engine, &request, &times, never_ends, NULL, &call), 0);
     return call;
 }
 
@@ -167,14 +168,14 @@ TEST_WITH(the_attempt_of_a_cancelled_call_counts, set_up, tear_down)
 
 static struct fli_call *acquire_waiting(const char *name, uint64_t wait_ms)
 {
-    const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
-                                .name = fl_str(name),
-                                .owner = fl_str("0123456789abcdef"),
-                                .ttl_ms = LATE_MS};
+    const struct fli_call_request request = {.command = FLI_CALL_ACQUIRE,
+                                             .name = fl_str(name),
+                                             .owner = fl_str("0123456789abcdef"),
+                                             .ttl_ms = LATE_MS};
     const struct fli_call_times times = {
         .deadline_ms = until_ms, .wait_ms = wait_ms, .attempt_ms = LATE_MS};
     struct fli_call *call;
-    assert_int_equal(fli_engine_start(&engine, &ask, &times, never_ends, NULL, &call), 0);
+    assert_int_equal(fli_engine_start(&engine, &request, &times, never_ends, NULL, &call), 0);
     return call;
 }
 
@@ -248,11 +249,12 @@ static void on_late(void *arg, struct fli_ended *ended)
 /* A renewal may be begun when its lease is over: a machine that stands still makes it so. */
 TEST_WITH(a_call_whose_time_is_over_at_once, set_up, tear_down)
 {
-    const struct fli_ask ask = {.op = FLI_ASK_CHECK, .name = fl_str("x"), .token = 1};
+    const struct fli_call_request request = {
+        .command = FLI_CALL_CHECK, .name = fl_str("x"), .token = 1};
     const struct fli_call_times times = {.deadline_ms = fli_clock_ms()};
     struct fli_call *call;
     bool over = false;
-    assert_int_equal(fli_engine_start(&engine, &ask, &times, on_late, &over, &call), 0);
+    assert_int_equal(fli_engine_start(&engine, &request, &times, on_late, &over, &call), 0);
     while (!over) {
         turn();
     }
@@ -273,11 +275,12 @@ static void count_end(void *arg, struct fli_ended *ended)
 
 static void begin_many(unsigned n)
 {
-    const struct fli_ask ask = {.op = FLI_ASK_CHECK, .name = fl_str("x"), .token = 1};
+    const struct fli_call_request request = {
+        .command = FLI_CALL_CHECK, .name = fl_str("x"), .token = 1};
     const struct fli_call_times times = {.deadline_ms = until_ms, .attempt_ms = LATE_MS};
     struct fli_call *call;
     for (unsigned i = 0; i < n; i++) {
-        assert_int_equal(fli_engine_start(&engine, &ask, &times, count_end, NULL, &call), 0);
+        assert_int_equal(fli_engine_start(&engine, &request, &times, count_end, NULL, &call), 0);
     }
 }
 

@@ -1,16 +1,17 @@
 /* Requests as bytes, and what replies to them mean. */
 #include "../../lib/unit.h"
 
-#include "client/ask.h"
+#include "client/call_request.h"
 #include "client/attempts.h"
 
 /* ---- helpers --------------------------------------------------------------------------------- */
 
-static void expect_bytes(const struct fli_ask *ask, uint64_t wait_ms, const char *expected)
+static void expect_bytes(const struct fli_call_request *request, uint64_t wait_ms,
+                         const char *expected)
 {
     struct fli_buf b;
     fli_buf_init(&b, 4096);
-    assert_int_equal(fli_ask_encode(ask, wait_ms, &b), 0);
+    assert_int_equal(fli_call_encode(request, wait_ms, &b), 0);
     assert_int_equal(b.len, strlen(expected));
     assert_memory_equal(b.data, expected, b.len);
     fli_buf_fini(&b);
@@ -27,18 +28,19 @@ static redisReply *parse(const char *bytes)
     return reply;
 }
 
-static enum fli_call_event classify(enum fli_ask_op op, const char *bytes, int *ret_code)
+static enum fli_call_event classify(enum fli_call_command command, const char *bytes, int *ret_code)
 {
     redisReply *reply = parse(bytes);
-    enum fli_call_event event = fli_ask_classify(op, reply, ret_code);
+    enum fli_call_event event = fli_call_classify(command, reply, ret_code);
     freeReplyObject(reply);
     return event;
 }
 
-static void expect(enum fli_ask_op op, const char *bytes, enum fli_call_event event, int code)
+static void expect(enum fli_call_command command, const char *bytes, enum fli_call_event event,
+                   int code)
 {
     int got;
-    assert_int_equal(classify(op, bytes, &got), event);
+    assert_int_equal(classify(command, bytes, &got), event);
     assert_int_equal(got, code);
 }
 
@@ -73,22 +75,22 @@ TEST(test_attempts)
     given_up = (struct fli_call_state){.order.want = FLI_WANT_CONNECT, .unknown = true};
     fli_attempts_cancel(&a, &given_up, 3, 5);
     assert_int_equal(fli_attempts_next(&a, 0, 5), 4);
-    const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
-                                .name = fl_str("n"),
-                                .owner = fl_str("0123456789abcdef"),
-                                .ttl_ms = 500,
-                                .attempt = 2};
-    expect_bytes(&ask, 0,
+    const struct fli_call_request request = {.command = FLI_CALL_ACQUIRE,
+                                             .name = fl_str("n"),
+                                             .owner = fl_str("0123456789abcdef"),
+                                             .ttl_ms = 500,
+                                             .attempt = 2};
+    expect_bytes(&request, 0,
                  "*8\r\n$7\r\nACQUIRE\r\n$1\r\nn\r\n$3\r\nTTL\r\n$3\r\n500\r\n$5\r\nOWNER\r\n"
                  "$16\r\n0123456789abcdef\r\n$7\r\nATTEMPT\r\n$1\r\n2\r\n");
 }
 
 TEST(test_requests)
 {
-    struct fli_ask a = {.op = FLI_ASK_ACQUIRE,
-                        .name = fl_str("n"),
-                        .owner = fl_str("0123456789abcdef"),
-                        .ttl_ms = 500};
+    struct fli_call_request a = {.command = FLI_CALL_ACQUIRE,
+                                 .name = fl_str("n"),
+                                 .owner = fl_str("0123456789abcdef"),
+                                 .ttl_ms = 500};
     expect_bytes(&a, 0,
                  "*6\r\n$7\r\nACQUIRE\r\n$1\r\nn\r\n$3\r\nTTL\r\n$3\r\n500\r\n$5\r\nOWNER\r\n"
                  "$16\r\n0123456789abcdef\r\n");
@@ -113,7 +115,8 @@ TEST(test_requests)
     expect_bytes(&a, 0,
                  "*10\r\n$7\r\nACQUIRE\r\n$1\r\nn\r\n$3\r\nTTL\r\n$3\r\n500\r\n$5\r\nOWNER\r\n"
                  "$16\r\n0123456789abcdef\r\n$4\r\nALSO\r\n$1\r\nb\r\n$4\r\nALSO\r\n$3\r\nc d\r\n");
-    a = (struct fli_ask){.op = FLI_ASK_RENEW, .name = fl_str("n"), .token = FL_TOKEN_MAX};
+    a = (struct fli_call_request){
+        .command = FLI_CALL_RENEW, .name = fl_str("n"), .token = FL_TOKEN_MAX};
     expect_bytes(&a, 0, "*3\r\n$5\r\nRENEW\r\n$1\r\nn\r\n$16\r\n9007199254740991\r\n");
     a.ttl_ms = 10;
     expect_bytes(
@@ -126,16 +129,16 @@ TEST(test_requests)
         "*9\r\n$5\r\nRENEW\r\n$1\r\nn\r\n$16\r\n9007199254740991\r\n$3\r\nTTL\r\n$2\r\n10\r\n"
         "$8\r\nJEOPARDY\r\n$1\r\n2\r\n$4\r\nLOST\r\n$10\r\n4294967295\r\n");
     a.jeopardies = a.lost = 0;
-    a.op = FLI_ASK_RELEASE;
+    a.command = FLI_CALL_RELEASE;
     expect_bytes(&a, 0, "*3\r\n$7\r\nRELEASE\r\n$1\r\nn\r\n$16\r\n9007199254740991\r\n");
-    a = (struct fli_ask){.op = FLI_ASK_LOCKS};
+    a = (struct fli_call_request){.command = FLI_CALL_LOCKS};
     expect_bytes(&a, 0, "*1\r\n$5\r\nLOCKS\r\n");
-    a = (struct fli_ask){
-        .op = FLI_ASK_LOCKS, .name = fl_str("a*"), .cursor = fl_str("h9"), .count = 3};
+    a = (struct fli_call_request){
+        .command = FLI_CALL_LOCKS, .name = fl_str("a*"), .cursor = fl_str("h9"), .count = 3};
     expect_bytes(&a, 0,
                  "*7\r\n$5\r\nLOCKS\r\n$5\r\nMATCH\r\n$2\r\na*\r\n$6\r\nCURSOR\r\n$2\r\nh9\r\n"
                  "$5\r\nCOUNT\r\n$1\r\n3\r\n");
-    a = (struct fli_ask){.op = FLI_ASK_LEADER};
+    a = (struct fli_call_request){.command = FLI_CALL_LEADER};
     expect_bytes(&a, 0, "*1\r\n$6\r\nLEADER\r\n");
 }
 
@@ -172,45 +175,45 @@ TEST(test_how_a_lock_may_be_taken)
         assert_int_equal(fli_acquire_mode_ok(&rows[i].o), rows[i].ok);
     }
     /* The largest request fits. */
-    struct fli_ask a = {.op = FLI_ASK_ACQUIRE,
-                        .name = largest[0],
-                        .owner = {long_name, FL_OWNER_MAX},
-                        .value = fl_str("v"),
-                        .ttl_ms = FL_TTL_MAX_MS,
-                        .also = also,
-                        .also_len = FL_NAMES_MAX - 1};
+    struct fli_call_request a = {.command = FLI_CALL_ACQUIRE,
+                                 .name = largest[0],
+                                 .owner = {long_name, FL_OWNER_MAX},
+                                 .value = fl_str("v"),
+                                 .ttl_ms = FL_TTL_MAX_MS,
+                                 .also = also,
+                                 .also_len = FL_NAMES_MAX - 1};
     struct fli_buf b;
     fli_buf_init(&b, 8192);
-    assert_int_equal(fli_ask_encode(&a, FL_WAIT_MAX_MS, &b), 0);
+    assert_int_equal(fli_call_encode(&a, FL_WAIT_MAX_MS, &b), 0);
     assert_memory_equal(b.data, "*40\r\n", 5);
     fli_buf_fini(&b);
 }
 
 TEST(test_store_requests)
 {
-    struct fli_ask a = {.op = FLI_ASK_SET, .name = fl_str("k"), .value = fl_str("")};
+    struct fli_call_request a = {.command = FLI_CALL_SET, .name = fl_str("k"), .value = fl_str("")};
     expect_bytes(&a, 0, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n");
     a.lock = fl_str("l");
     a.token = 7;
     expect_bytes(&a, 0,
                  "*6\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n$5\r\nFENCE\r\n$1\r\nl\r\n$1\r\n7\r\n");
-    a.op = FLI_ASK_GET;
+    a.command = FLI_CALL_GET;
     expect_bytes(&a, 0, "*5\r\n$3\r\nGET\r\n$1\r\nk\r\n$5\r\nFENCE\r\n$1\r\nl\r\n$1\r\n7\r\n");
-    a.op = FLI_ASK_DEL;
+    a.command = FLI_CALL_DEL;
     expect_bytes(&a, 0, "*5\r\n$3\r\nDEL\r\n$1\r\nk\r\n$5\r\nFENCE\r\n$1\r\nl\r\n$1\r\n7\r\n");
-    a.op = FLI_ASK_CLAIM;
+    a.command = FLI_CALL_CLAIM;
     expect_bytes(&a, 0, "*3\r\n$5\r\nCLAIM\r\n$1\r\nl\r\n$1\r\n7\r\n");
-    a.op = FLI_ASK_MARK;
+    a.command = FLI_CALL_MARK;
     expect_bytes(&a, 0, "*2\r\n$4\r\nMARK\r\n$1\r\nl\r\n");
 }
 
 TEST(test_names_are_any_bytes)
 {
     static const char expected[] = "*2\r\n$4\r\nSHOW\r\n$4\r\n\0\r\n\xff\r\n";
-    struct fli_ask a = {.op = FLI_ASK_SHOW, .name = {"\0\r\n\xff", 4}};
+    struct fli_call_request a = {.command = FLI_CALL_SHOW, .name = {"\0\r\n\xff", 4}};
     struct fli_buf b;
     fli_buf_init(&b, 4096);
-    assert_int_equal(fli_ask_encode(&a, 0, &b), 0);
+    assert_int_equal(fli_call_encode(&a, 0, &b), 0);
     assert_int_equal(b.len, sizeof expected - 1);
     assert_memory_equal(b.data, expected, b.len);
     fli_buf_fini(&b);
@@ -218,19 +221,19 @@ TEST(test_names_are_any_bytes)
 
 TEST(test_what_may_be_repeated)
 {
-    static const enum fli_ask_op never[] = {FLI_ASK_BREAK, FLI_ASK_SET, FLI_ASK_DEL};
-    static const enum fli_ask_op write[] = {FLI_ASK_ACQUIRE, FLI_ASK_RENEW, FLI_ASK_RELEASE,
-                                            FLI_ASK_TOKEN, FLI_ASK_CLAIM};
-    static const enum fli_ask_op read[] = {FLI_ASK_CHECK, FLI_ASK_SHOW, FLI_ASK_LOCKS,
-                                           FLI_ASK_INFO,  FLI_ASK_GET,  FLI_ASK_MARK};
+    static const enum fli_call_command never[] = {FLI_CALL_BREAK, FLI_CALL_SET, FLI_CALL_DEL};
+    static const enum fli_call_command write[] = {FLI_CALL_ACQUIRE, FLI_CALL_RENEW,
+                                                  FLI_CALL_RELEASE, FLI_CALL_TOKEN, FLI_CALL_CLAIM};
+    static const enum fli_call_command read[] = {FLI_CALL_CHECK, FLI_CALL_SHOW, FLI_CALL_LOCKS,
+                                                 FLI_CALL_INFO,  FLI_CALL_GET,  FLI_CALL_MARK};
     for (size_t i = 0; i < sizeof never / sizeof never[0]; i++) {
-        assert_int_equal(fli_ask_repeat(never[i]), FLI_REPEAT_NEVER);
+        assert_int_equal(fli_call_may_repeat(never[i]), FLI_REPEAT_NEVER);
     }
     for (size_t i = 0; i < sizeof write / sizeof write[0]; i++) {
-        assert_int_equal(fli_ask_repeat(write[i]), FLI_REPEAT_WRITE);
+        assert_int_equal(fli_call_may_repeat(write[i]), FLI_REPEAT_WRITE);
     }
     for (size_t i = 0; i < sizeof read / sizeof read[0]; i++) {
-        assert_int_equal(fli_ask_repeat(read[i]), FLI_REPEAT_READ);
+        assert_int_equal(fli_call_may_repeat(read[i]), FLI_REPEAT_READ);
     }
 }
 
@@ -238,29 +241,29 @@ TEST(test_what_may_be_repeated)
 
 TEST(test_tokens)
 {
-    static const enum fli_ask_op ops[] = {FLI_ASK_ACQUIRE, FLI_ASK_TOKEN, FLI_ASK_BREAK};
+    static const enum fli_call_command ops[] = {FLI_CALL_ACQUIRE, FLI_CALL_TOKEN, FLI_CALL_BREAK};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         expect(ops[i], ":1\r\n", FLI_EVENT_YES, 0);
         expect(ops[i], ":9007199254740991\r\n", FLI_EVENT_YES, 0);
         expect(ops[i], ":9007199254740992\r\n", FLI_EVENT_BROKEN, 0);
-        expect(ops[i], ":0\r\n", ops[i] == FLI_ASK_BREAK ? FLI_EVENT_NO : FLI_EVENT_BROKEN, 0);
+        expect(ops[i], ":0\r\n", ops[i] == FLI_CALL_BREAK ? FLI_EVENT_NO : FLI_EVENT_BROKEN, 0);
         expect(ops[i], ":-1\r\n", FLI_EVENT_BROKEN, 0);
         expect(ops[i], "+OK\r\n", FLI_EVENT_BROKEN, 0);
         expect(ops[i], "$1\r\n5\r\n", FLI_EVENT_BROKEN, 0);
         expect(ops[i], "*0\r\n", FLI_EVENT_BROKEN, 0);
     }
-    expect(FLI_ASK_ACQUIRE, "$-1\r\n", FLI_EVENT_NO, 0);
-    expect(FLI_ASK_ACQUIRE, "*-1\r\n", FLI_EVENT_NO, 0);
-    expect(FLI_ASK_TOKEN, "$-1\r\n", FLI_EVENT_BROKEN, 0);
-    expect(FLI_ASK_BREAK, "$-1\r\n", FLI_EVENT_BROKEN, 0);
-    expect(FLI_ASK_MARK, ":0\r\n", FLI_EVENT_YES, 0);
-    expect(FLI_ASK_MARK, ":-1\r\n", FLI_EVENT_BROKEN, 0);
+    expect(FLI_CALL_ACQUIRE, "$-1\r\n", FLI_EVENT_NO, 0);
+    expect(FLI_CALL_ACQUIRE, "*-1\r\n", FLI_EVENT_NO, 0);
+    expect(FLI_CALL_TOKEN, "$-1\r\n", FLI_EVENT_BROKEN, 0);
+    expect(FLI_CALL_BREAK, "$-1\r\n", FLI_EVENT_BROKEN, 0);
+    expect(FLI_CALL_MARK, ":0\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_CALL_MARK, ":-1\r\n", FLI_EVENT_BROKEN, 0);
 }
 
 TEST(test_flags)
 {
-    static const enum fli_ask_op ops[] = {FLI_ASK_RENEW, FLI_ASK_RELEASE, FLI_ASK_CHECK,
-                                          FLI_ASK_DEL};
+    static const enum fli_call_command ops[] = {FLI_CALL_RENEW, FLI_CALL_RELEASE, FLI_CALL_CHECK,
+                                                FLI_CALL_DEL};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         expect(ops[i], ":1\r\n", FLI_EVENT_YES, 0);
         expect(ops[i], ":0\r\n", FLI_EVENT_NO, 0);
@@ -273,22 +276,23 @@ TEST(test_flags)
 
 TEST(test_other_replies)
 {
-    expect(FLI_ASK_SHOW, "*0\r\n", FLI_EVENT_YES, 0);
-    expect(FLI_ASK_SHOW, "*-1\r\n", FLI_EVENT_NO, 0);
-    expect(FLI_ASK_SHOW, ":1\r\n", FLI_EVENT_BROKEN, 0);
-    expect(FLI_ASK_GET, "$0\r\n\r\n", FLI_EVENT_YES, 0);
-    expect(FLI_ASK_GET, "$-1\r\n", FLI_EVENT_NO, 0);
-    expect(FLI_ASK_GET, "+x\r\n", FLI_EVENT_BROKEN, 0);
-    expect(FLI_ASK_SET, "+OK\r\n", FLI_EVENT_YES, 0);
-    expect(FLI_ASK_SET, "$-1\r\n", FLI_EVENT_BROKEN, 0);
-    expect(FLI_ASK_CLAIM, "+OK\r\n", FLI_EVENT_YES, 0);
-    expect(FLI_ASK_SESSION_OPEN, "+OK\r\n", FLI_EVENT_YES, 0);
-    expect(FLI_ASK_INFO, "$1\r\nx\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_CALL_SHOW, "*0\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_CALL_SHOW, "*-1\r\n", FLI_EVENT_NO, 0);
+    expect(FLI_CALL_SHOW, ":1\r\n", FLI_EVENT_BROKEN, 0);
+    expect(FLI_CALL_GET, "$0\r\n\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_CALL_GET, "$-1\r\n", FLI_EVENT_NO, 0);
+    expect(FLI_CALL_GET, "+x\r\n", FLI_EVENT_BROKEN, 0);
+    expect(FLI_CALL_SET, "+OK\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_CALL_SET, "$-1\r\n", FLI_EVENT_BROKEN, 0);
+    expect(FLI_CALL_CLAIM, "+OK\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_CALL_SESSION_OPEN, "+OK\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_CALL_INFO, "$1\r\nx\r\n", FLI_EVENT_YES, 0);
 }
 
 TEST(only_ok_says_that_it_is_done)
 {
-    static const enum fli_ask_op ops[] = {FLI_ASK_SET, FLI_ASK_CLAIM, FLI_ASK_SESSION_OPEN};
+    static const enum fli_call_command ops[] = {FLI_CALL_SET, FLI_CALL_CLAIM,
+                                                FLI_CALL_SESSION_OPEN};
     static const char *const others[] = {":0\r\n", ":1\r\n", "+QUEUED\r\n", "+\r\n", "+OKAY\r\n"};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         for (size_t k = 0; k < sizeof others / sizeof others[0]; k++) {
@@ -324,15 +328,15 @@ TEST(test_errors)
         {"-\r\n", FLI_EVENT_REFUSED, FL_EPROTO},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        for (int op = FLI_ASK_ACQUIRE; op <= FLI_ASK_MARK; op++) {
-            expect((enum fli_ask_op)op, rows[i].bytes, rows[i].event, rows[i].code);
+        for (int command = FLI_CALL_ACQUIRE; command <= FLI_CALL_MARK; command++) {
+            expect((enum fli_call_command)command, rows[i].bytes, rows[i].event, rows[i].code);
         }
     }
 }
 
 static fl_token mark_in(const char *text)
 {
-    return fli_ask_stale_mark(text, strlen(text));
+    return fli_call_stale_mark(text, strlen(text));
 }
 
 TEST(test_stale_mark)

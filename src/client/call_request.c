@@ -1,5 +1,5 @@
-/* ask.c: see ask.h. */
-#include "client/ask.h"
+/* call_request.c: see call_request.h. */
+#include "client/call_request.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "wire/resp.h"
 
-#define ARGS_MAX (14u + 2u * FLI_ASK_ALSO_MAX)
+#define ARGS_MAX (14u + 2u * FLI_CALL_ALSO_MAX)
 #define NUMBERS_MAX 4u
 
 /* The arguments of a request, while it is written. */
@@ -53,179 +53,180 @@ static void add_option_number(struct words *w, const char *word, uint64_t v)
     }
 }
 
-static void add_fence(struct words *w, const struct fli_ask *ask)
+static void add_fence(struct words *w, const struct fli_call_request *request)
 {
-    if (ask->token != FL_TOKEN_NONE) {
+    if (request->token != FL_TOKEN_NONE) {
         add_text(w, "FENCE");
-        add(w, ask->lock);
-        add_number(w, ask->token);
+        add(w, request->lock);
+        add_number(w, request->token);
     }
 }
 
-static void add_acquire(struct words *w, const struct fli_ask *ask, uint64_t wait_ms)
+static void add_acquire(struct words *w, const struct fli_call_request *request, uint64_t wait_ms)
 {
-    FLI_ASSERT(ask->owner.len >= FL_OWNER_MIN && ask->under_session == (ask->ttl_ms == 0));
-    add(w, ask->name);
-    add_option_number(w, "TTL", ask->ttl_ms);
-    add_option(w, ask->under_session ? "SESSION" : "OWNER", ask->owner);
+    FLI_ASSERT(request->owner.len >= FL_OWNER_MIN &&
+               request->under_session == (request->ttl_ms == 0));
+    add(w, request->name);
+    add_option_number(w, "TTL", request->ttl_ms);
+    add_option(w, request->under_session ? "SESSION" : "OWNER", request->owner);
     add_option_number(w, "WAIT", wait_ms);
-    add_option(w, "VALUE", ask->value);
-    for (size_t i = 0; i < ask->also_len; i++) {
-        add_option(w, "ALSO", ask->also[i]);
+    add_option(w, "VALUE", request->value);
+    for (size_t i = 0; i < request->also_len; i++) {
+        add_option(w, "ALSO", request->also[i]);
     }
-    add_option_number(w, "PERMITS", ask->permits);
-    add_option_number(w, "ATTEMPT", ask->attempt > 1 ? ask->attempt : 0);
-    if (ask->shared) {
+    add_option_number(w, "PERMITS", request->permits);
+    add_option_number(w, "ATTEMPT", request->attempt > 1 ? request->attempt : 0);
+    if (request->shared) {
         add_text(w, "MODE");
         add_text(w, "SHARED");
     }
 }
 
-static void add_report(struct words *w, const struct fli_ask *ask)
+static void add_report(struct words *w, const struct fli_call_request *request)
 {
-    add_option_number(w, "JEOPARDY", ask->jeopardies);
-    add_option_number(w, "LOST", ask->lost);
+    add_option_number(w, "JEOPARDY", request->jeopardies);
+    add_option_number(w, "LOST", request->lost);
 }
 
-static void add_session(struct words *w, const struct fli_ask *ask)
+static void add_session(struct words *w, const struct fli_call_request *request)
 {
-    FLI_ASSERT(ask->owner.len >= FL_OWNER_MIN);
-    switch (ask->op) {
-    case FLI_ASK_SESSION_OPEN:
-        FLI_ASSERT(ask->ttl_ms != 0);
+    FLI_ASSERT(request->owner.len >= FL_OWNER_MIN);
+    switch (request->command) {
+    case FLI_CALL_SESSION_OPEN:
+        FLI_ASSERT(request->ttl_ms != 0);
         add_text(w, "OPEN");
-        add(w, ask->owner);
-        add_option_number(w, "TTL", ask->ttl_ms);
-        add_option_number(w, "LOCKDELAY", ask->lockdelay_ms);
-        add_option(w, "LABEL", ask->value);
+        add(w, request->owner);
+        add_option_number(w, "TTL", request->ttl_ms);
+        add_option_number(w, "LOCKDELAY", request->lockdelay_ms);
+        add_option(w, "LABEL", request->value);
         break;
-    case FLI_ASK_SESSION_RENEW:
+    case FLI_CALL_SESSION_RENEW:
         add_text(w, "RENEW");
-        add(w, ask->owner);
-        add_report(w, ask);
+        add(w, request->owner);
+        add_report(w, request);
         break;
     default:
-        FLI_ASSERT(ask->op == FLI_ASK_SESSION_CLOSE);
+        FLI_ASSERT(request->command == FLI_CALL_SESSION_CLOSE);
         add_text(w, "CLOSE");
-        add(w, ask->owner);
+        add(w, request->owner);
         break;
     }
 }
 
-static void add_words(struct words *w, const struct fli_ask *ask)
+static void add_words(struct words *w, const struct fli_call_request *request)
 {
-    add(w, ask->name);
-    for (size_t i = 0; i < ask->also_len; i++) {
-        add(w, ask->also[i]);
+    add(w, request->name);
+    for (size_t i = 0; i < request->also_len; i++) {
+        add(w, request->also[i]);
     }
 }
 
-static const char *const op_words[] = {
-    [FLI_ASK_ACQUIRE] = "ACQUIRE",
-    [FLI_ASK_RENEW] = "RENEW",
-    [FLI_ASK_RELEASE] = "RELEASE",
-    [FLI_ASK_CHECK] = "CHECK",
-    [FLI_ASK_TOKEN] = "TOKEN",
-    [FLI_ASK_BREAK] = "BREAK",
-    [FLI_ASK_SHOW] = "SHOW",
-    [FLI_ASK_LOCKS] = "LOCKS",
-    [FLI_ASK_BUSIEST] = "LOCKS",
-    [FLI_ASK_LEADER] = "LEADER",
-    [FLI_ASK_INFO] = "INFO",
-    [FLI_ASK_CLAIM] = "CLAIM",
-    [FLI_ASK_GET] = "GET",
-    [FLI_ASK_SET] = "SET",
-    [FLI_ASK_DEL] = "DEL",
-    [FLI_ASK_MARK] = "MARK",
-    [FLI_ASK_BACKUP] = "CLUSTER",
-    [FLI_ASK_SESSION_OPEN] = "SESSION",
-    [FLI_ASK_SESSION_RENEW] = "SESSION",
-    [FLI_ASK_SESSION_CLOSE] = "SESSION",
-    [FLI_ASK_SESSIONS] = "SESSION",
-    [FLI_ASK_CHANGE] = NULL, /* its own words */
-    [FLI_ASK_READ] = NULL,
+static const char *const first_words[] = {
+    [FLI_CALL_ACQUIRE] = "ACQUIRE",
+    [FLI_CALL_RENEW] = "RENEW",
+    [FLI_CALL_RELEASE] = "RELEASE",
+    [FLI_CALL_CHECK] = "CHECK",
+    [FLI_CALL_TOKEN] = "TOKEN",
+    [FLI_CALL_BREAK] = "BREAK",
+    [FLI_CALL_SHOW] = "SHOW",
+    [FLI_CALL_LOCKS] = "LOCKS",
+    [FLI_CALL_BUSIEST] = "LOCKS",
+    [FLI_CALL_LEADER] = "LEADER",
+    [FLI_CALL_INFO] = "INFO",
+    [FLI_CALL_CLAIM] = "CLAIM",
+    [FLI_CALL_GET] = "GET",
+    [FLI_CALL_SET] = "SET",
+    [FLI_CALL_DEL] = "DEL",
+    [FLI_CALL_MARK] = "MARK",
+    [FLI_CALL_BACKUP] = "CLUSTER",
+    [FLI_CALL_SESSION_OPEN] = "SESSION",
+    [FLI_CALL_SESSION_RENEW] = "SESSION",
+    [FLI_CALL_SESSION_CLOSE] = "SESSION",
+    [FLI_CALL_SESSIONS] = "SESSION",
+    [FLI_CALL_CHANGE] = NULL, /* its own words */
+    [FLI_CALL_READ] = NULL,
 };
 
-static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t wait_ms)
+static void add_arguments(struct words *w, const struct fli_call_request *request, uint64_t wait_ms)
 {
-    switch (ask->op) {
-    case FLI_ASK_ACQUIRE:
-        add_acquire(w, ask, wait_ms);
+    switch (request->command) {
+    case FLI_CALL_ACQUIRE:
+        add_acquire(w, request, wait_ms);
         break;
-    case FLI_ASK_RENEW:
-    case FLI_ASK_RELEASE:
-    case FLI_ASK_CHECK:
-        add(w, ask->name);
-        add_number(w, ask->token);
-        add_option_number(w, "TTL", ask->op == FLI_ASK_RENEW ? ask->ttl_ms : 0);
-        add_report(w, ask);
+    case FLI_CALL_RENEW:
+    case FLI_CALL_RELEASE:
+    case FLI_CALL_CHECK:
+        add(w, request->name);
+        add_number(w, request->token);
+        add_option_number(w, "TTL", request->command == FLI_CALL_RENEW ? request->ttl_ms : 0);
+        add_report(w, request);
         break;
-    case FLI_ASK_TOKEN:
-    case FLI_ASK_BREAK:
-    case FLI_ASK_SHOW:
-        add(w, ask->name);
+    case FLI_CALL_TOKEN:
+    case FLI_CALL_BREAK:
+    case FLI_CALL_SHOW:
+        add(w, request->name);
         break;
-    case FLI_ASK_LOCKS:
-        add_option(w, "MATCH", ask->name);
-        add_option(w, "CURSOR", ask->cursor);
-        add_option_number(w, "COUNT", ask->count);
+    case FLI_CALL_LOCKS:
+        add_option(w, "MATCH", request->name);
+        add_option(w, "CURSOR", request->cursor);
+        add_option_number(w, "COUNT", request->count);
         break;
-    case FLI_ASK_BUSIEST:
+    case FLI_CALL_BUSIEST:
         add_text(w, "BY");
         add_text(w, "WAIT");
-        add_option_number(w, "COUNT", ask->count);
+        add_option_number(w, "COUNT", request->count);
         break;
-    case FLI_ASK_SESSION_OPEN:
-    case FLI_ASK_SESSION_RENEW:
-    case FLI_ASK_SESSION_CLOSE:
-        add_session(w, ask);
+    case FLI_CALL_SESSION_OPEN:
+    case FLI_CALL_SESSION_RENEW:
+    case FLI_CALL_SESSION_CLOSE:
+        add_session(w, request);
         break;
-    case FLI_ASK_SESSIONS:
+    case FLI_CALL_SESSIONS:
         add_text(w, "LIST");
-        add_option(w, "CURSOR", ask->cursor);
-        add_option_number(w, "COUNT", ask->count);
+        add_option(w, "CURSOR", request->cursor);
+        add_option_number(w, "COUNT", request->count);
         break;
-    case FLI_ASK_CLAIM:
-        add(w, ask->lock);
-        add_number(w, ask->token);
+    case FLI_CALL_CLAIM:
+        add(w, request->lock);
+        add_number(w, request->token);
         break;
-    case FLI_ASK_MARK:
-        add(w, ask->lock);
+    case FLI_CALL_MARK:
+        add(w, request->lock);
         break;
-    case FLI_ASK_GET:
-    case FLI_ASK_DEL:
-        add(w, ask->name);
-        add_fence(w, ask);
+    case FLI_CALL_GET:
+    case FLI_CALL_DEL:
+        add(w, request->name);
+        add_fence(w, request);
         break;
-    case FLI_ASK_SET:
-        add(w, ask->name);
-        add(w, ask->value);
-        add_fence(w, ask);
+    case FLI_CALL_SET:
+        add(w, request->name);
+        add(w, request->value);
+        add_fence(w, request);
         break;
-    case FLI_ASK_BACKUP:
+    case FLI_CALL_BACKUP:
         add_text(w, "BACKUP");
-        if (ask->count != 0) {
-            add_number(w, ask->count);
-            add_number(w, ask->token);
+        if (request->count != 0) {
+            add_number(w, request->count);
+            add_number(w, request->token);
         }
         break;
-    case FLI_ASK_CHANGE:
-    case FLI_ASK_READ:
-        add_words(w, ask);
+    case FLI_CALL_CHANGE:
+    case FLI_CALL_READ:
+        add_words(w, request);
         break;
-    case FLI_ASK_LEADER:
-    case FLI_ASK_INFO:
+    case FLI_CALL_LEADER:
+    case FLI_CALL_INFO:
         break;
     }
 }
 
-int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *out)
+int fli_call_encode(const struct fli_call_request *request, uint64_t wait_ms, struct fli_buf *out)
 {
     struct words w = {.argc = 0};
-    if (op_words[ask->op] != NULL) {
-        add_text(&w, op_words[ask->op]);
+    if (first_words[request->command] != NULL) {
+        add_text(&w, first_words[request->command]);
     }
-    add_arguments(&w, ask, wait_ms);
+    add_arguments(&w, request, wait_ms);
     int rc = fli_resp_array(out, w.argc);
     for (unsigned i = 0; rc == 0 && i < w.argc; i++) {
         rc = fli_resp_bulk(out, w.argv[i].data, w.argv[i].len);
@@ -244,42 +245,42 @@ bool fli_acquire_mode_ok(const struct fl_take *o)
            (plain || o->permits == 0) && (o->also_len == 0 || (plain && o->permits == 0));
 }
 
-enum fli_call_repeat fli_ask_repeat(enum fli_ask_op op)
+enum fli_call_repeat fli_call_may_repeat(enum fli_call_command command)
 {
-    switch (op) {
-    case FLI_ASK_ACQUIRE:
-    case FLI_ASK_RENEW:
-    case FLI_ASK_RELEASE:
-    case FLI_ASK_TOKEN:
-    case FLI_ASK_SESSION_OPEN:
-    case FLI_ASK_SESSION_RENEW:
-    case FLI_ASK_SESSION_CLOSE:
-    case FLI_ASK_CLAIM:
-    case FLI_ASK_CHANGE:
+    switch (command) {
+    case FLI_CALL_ACQUIRE:
+    case FLI_CALL_RENEW:
+    case FLI_CALL_RELEASE:
+    case FLI_CALL_TOKEN:
+    case FLI_CALL_SESSION_OPEN:
+    case FLI_CALL_SESSION_RENEW:
+    case FLI_CALL_SESSION_CLOSE:
+    case FLI_CALL_CLAIM:
+    case FLI_CALL_CHANGE:
         return FLI_REPEAT_WRITE;
-    case FLI_ASK_BREAK:
-    case FLI_ASK_BACKUP:
-    case FLI_ASK_SET:
-    case FLI_ASK_DEL:
+    case FLI_CALL_BREAK:
+    case FLI_CALL_BACKUP:
+    case FLI_CALL_SET:
+    case FLI_CALL_DEL:
         return FLI_REPEAT_NEVER;
     default:
         return FLI_REPEAT_READ;
     }
 }
 
-bool fli_ask_no_is_uncertain(enum fli_ask_op op)
+bool fli_call_no_is_uncertain(enum fli_call_command command)
 {
-    return op == FLI_ASK_RELEASE || op == FLI_ASK_SESSION_CLOSE;
+    return command == FLI_CALL_RELEASE || command == FLI_CALL_SESSION_CLOSE;
 }
 
-uint64_t fli_ask_lease_ms(const struct fli_ask *ask)
+uint64_t fli_call_lease_ms(const struct fli_call_request *request)
 {
-    switch (ask->op) {
-    case FLI_ASK_ACQUIRE:
-    case FLI_ASK_RENEW:
-    case FLI_ASK_SESSION_OPEN:
-    case FLI_ASK_SESSION_RENEW:
-        return ask->ttl_ms;
+    switch (request->command) {
+    case FLI_CALL_ACQUIRE:
+    case FLI_CALL_RENEW:
+    case FLI_CALL_SESSION_OPEN:
+    case FLI_CALL_SESSION_RENEW:
+        return request->ttl_ms;
     default:
         return 0;
     }
@@ -368,52 +369,54 @@ static enum fli_call_event classify_type(const redisReply *reply, int type)
     return reply->type == type ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
 }
 
-enum fli_call_event fli_ask_classify(enum fli_ask_op op, const redisReply *reply, int *ret_code)
+enum fli_call_event fli_call_classify(enum fli_call_command command, const redisReply *reply,
+                                      int *ret_code)
 {
     *ret_code = 0;
     if (reply->type == REDIS_REPLY_ERROR) {
         return classify_error(reply, ret_code);
     }
-    switch (op) {
-    case FLI_ASK_ACQUIRE:
+    switch (command) {
+    case FLI_CALL_ACQUIRE:
         return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_NO : classify_token(reply, 1);
-    case FLI_ASK_TOKEN:
+    case FLI_CALL_TOKEN:
         return classify_token(reply, 1);
-    case FLI_ASK_BREAK:
+    case FLI_CALL_BREAK:
         return is_zero(reply) ? FLI_EVENT_NO : classify_token(reply, 1);
-    case FLI_ASK_MARK:
+    case FLI_CALL_MARK:
         return classify_token(reply, 0);
-    case FLI_ASK_RENEW:
-    case FLI_ASK_RELEASE:
-    case FLI_ASK_CHECK:
-    case FLI_ASK_DEL:
-    case FLI_ASK_SESSION_RENEW:
-    case FLI_ASK_SESSION_CLOSE:
+    case FLI_CALL_RENEW:
+    case FLI_CALL_RELEASE:
+    case FLI_CALL_CHECK:
+    case FLI_CALL_DEL:
+    case FLI_CALL_SESSION_RENEW:
+    case FLI_CALL_SESSION_CLOSE:
         return classify_flag(reply);
-    case FLI_ASK_SHOW:
-    case FLI_ASK_LOCKS:
-    case FLI_ASK_BUSIEST:
-    case FLI_ASK_SESSIONS:
-    case FLI_ASK_LEADER:
+    case FLI_CALL_SHOW:
+    case FLI_CALL_LOCKS:
+    case FLI_CALL_BUSIEST:
+    case FLI_CALL_SESSIONS:
+    case FLI_CALL_LEADER:
         return classify_type(reply, REDIS_REPLY_ARRAY);
-    case FLI_ASK_BACKUP:
+    case FLI_CALL_BACKUP:
         if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
             return FLI_EVENT_YES;
         }
         return classify_type(reply, REDIS_REPLY_STRING);
-    case FLI_ASK_CHANGE:
-    case FLI_ASK_READ: /* who asks knows what it should be */
+    case FLI_CALL_CHANGE:
+    case FLI_CALL_READ: /* who asks knows what it should be */
         return FLI_EVENT_YES;
-    case FLI_ASK_INFO:
-    case FLI_ASK_GET:
+    case FLI_CALL_INFO:
+    case FLI_CALL_GET:
         return classify_type(reply, REDIS_REPLY_STRING);
     default:
-        FLI_ASSERT(op == FLI_ASK_CLAIM || op == FLI_ASK_SET || op == FLI_ASK_SESSION_OPEN);
+        FLI_ASSERT(command == FLI_CALL_CLAIM || command == FLI_CALL_SET ||
+                   command == FLI_CALL_SESSION_OPEN);
         return is_ok(reply) ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
     }
 }
 
-int fli_ask_classify_welcome(const redisReply *reply)
+int fli_call_classify_welcome(const redisReply *reply)
 {
     static const char denied[] = "DENIED ";
     int code = 0;
@@ -426,7 +429,7 @@ int fli_ask_classify_welcome(const redisReply *reply)
     return code == FL_ELIMIT ? code : 0;
 }
 
-enum fli_call_event fli_ask_classify_probe(const redisReply *reply)
+enum fli_call_event fli_call_classify_probe(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_LEADERLESS : FLI_EVENT_ALIVE;
 }
@@ -452,12 +455,12 @@ static uint64_t number_behind(const char *text, size_t len, const char *word)
     return 0;
 }
 
-fl_token fli_ask_stale_mark(const char *text, size_t len)
+fl_token fli_call_stale_mark(const char *text, size_t len)
 {
     return number_behind(text, len, "mark ");
 }
 
-uint64_t fli_ask_late(const redisReply *reply)
+uint64_t fli_call_late(const redisReply *reply)
 {
     bool late = reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "LATE ", 5) == 0;
     return late ? number_behind(reply->str, reply->len, "attempt ") : 0;
