@@ -616,14 +616,10 @@ bool proposer_hands_back(const struct proposer *p)
 }
 
 /* Puts a command into the open batch; or into the line, if that is not empty or the batch is full.
- * An urgent command goes ahead of the line while the reserved part of the batch has room for it.
- * When the line goes back, whatever comes goes back behind it. */
+ * An urgent command goes ahead of the line while the reserved part of the batch has room for it. */
 static int take(struct proposer *p, const struct item *i)
 {
     bool alone = held_first(&p->line) == NULL;
-    if (proposer_hands_back(p)) {
-        return held_add(&p->line, i->t, i->data, i->len);
-    }
     if (alone || (i->urgent && i->t != NULL && !held_has(&p->line, i->t))) {
         if (p->open == NULL) {
             p->open = batch_create(p);
@@ -649,7 +645,7 @@ static bool has_room(const struct proposer *p, const struct item *i)
 int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
                  node_ticket_cb cb)
 {
-    if (p->state != STATE_OPEN && !proposer_hands_back(p)) {
+    if (p->state != STATE_OPEN) {
         return FL_ENOLEADER;
     }
     if (len > p->config.batch_max - MACHINE_BATCH_HEADER_SIZE) {

@@ -64,8 +64,7 @@ bool proposer_hands_back(const struct proposer *p);
 /* Queues a command or query. 0; FL_ENOLEADER (not open); FL_EBUSY (pending_max); FL_ELIMIT (larger
  * than an entry of this log may be); FL_EINVAL (not one whole command; it may have come from
  * another node); FL_ENOMEM. The bytes are copied. t->cb comes later, once. t may be NULL for the
- * node's own commands whose answer is not needed. While the proposer hands back, a command is taken
- * and goes back too, behind the others of its source. */
+ * node's own commands whose answer is not needed. */
 int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
                  node_ticket_cb cb) FLI_MUST_USE;
 

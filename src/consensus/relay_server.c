@@ -367,13 +367,12 @@ static void on_command(struct follower *f, struct fli_slice body)
         close_follower(f, "a command that no follower relays");
         return;
     }
-    /* While the proposer hands back what this follower sent before, this one goes the same way, or
-     * it would overtake commands of its own client. So does what was sent behind one that went
-     * back: until the follower has heard of that, and leaves a number out. */
-    bool behind = f->count > 0 && proposer_hands_back(s->config.proposer);
+    /* What was sent behind one that went back goes back too: until the follower has heard of that,
+     * and leaves a number out. It puts them in order, and sends none while others have no answer,
+     * so one that goes back first overtakes none of its own client. */
     f->returns = f->returns && sequence == f->next;
     f->next = sequence + 1;
-    if (!behind && (f->returns || !s->config.can_propose(s->config.ctx))) {
+    if (f->returns || !s->config.can_propose(s->config.ctx)) {
         f->returns = true;
         send_returned(f, sequence);
         return;

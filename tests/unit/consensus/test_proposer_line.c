@@ -81,8 +81,7 @@ TEST_WITH(a_turn_gives_a_part_of_the_line_back, start_three, stop)
     test_free(calls);
 }
 
-/* One command is left for the next turn, which comes at once. What comes meanwhile goes back too,
- * however urgent, and does not overtake what its own client sent before. */
+/* One command is left for the next turn, which comes at once. Nothing is taken meanwhile. */
 TEST_WITH(the_rest_of_the_line_goes_back_in_the_next_turn, start_three, stop)
 {
     struct rig *r = *state;
@@ -91,22 +90,14 @@ TEST_WITH(the_rest_of_the_line_goes_back_in_the_next_turn, start_three, stop)
     rig_run(r, 200);
     struct rig_call *calls = long_line(r, l, HELD_MOVED_MAX + 1);
     struct rig_call late = calls[0];
-    struct rig_call *urgent = rig_release(r, "lock", 1);
-    urgent->ticket.source = 9;
-    late.ticket.source = calls[FILLS + HELD_MOVED_MAX].ticket.source;
     rig_turn(r, l);
     expect_pending(r, l, 1, late.bytes.len);
     assert_true(proposer_hands_back(p));
     assert_false(proposer_is_open(p));
     assert_int_equal(proposer_next_turn_ms(p, r->g.now_ms), 0);
-    assert_int_equal(rig_add(r, l, &late), 0);
-    assert_int_equal(rig_add(r, l, urgent), 0);
-    assert_int_equal(late.returns + urgent->returns, 0);
+    assert_int_equal(rig_add(r, l, &late), FL_ENOLEADER);
     rig_turn(r, l);
     expect_returned(calls, FILLS + HELD_MOVED_MAX + 1);
-    assert_int_equal(late.returns, 1);
-    assert_int_equal(urgent->returns, 1);
-    assert_true(late.order > calls[FILLS + HELD_MOVED_MAX].order);
     expect_pending(r, l, 0, 1);
     assert_false(proposer_hands_back(p));
     test_free(calls);
