@@ -500,8 +500,6 @@ static int make_relays(struct node *n)
                                      .hash_seed = n->hash_seed};
     struct relay_client_config cc = {.host = n->host,
                                      .transport = n->transport,
-                                     .members = &n->identity.members,
-                                     .id = n->id,
                                      .election_ms = n->election_ms,
                                      .queue = &n->held,
                                      .ctx = n,

@@ -37,10 +37,10 @@ struct relay_stream {
     struct held *slots[WINDOW];
 };
 
-/* Another member: the present leader, a former one, or one that may become it. */
+/* Another node: the present leader, or a former one. */
 struct leader {
     struct relay_client *client;
-    uint64_t id;              /* 0: a free place */
+    uint64_t id;              /* 0: none yet */
     bool gone;                /* no member any more; a dial is still under way */
     struct relay_stream *out; /* NULL: none */
     bool dialing;
@@ -331,9 +331,23 @@ static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
     }
 }
 
+/* The place of a node: its own, or one that is not in use. NULL: dials to former members have them
+ * all; the next tick looks again. */
+static struct leader *place_of(struct relay_client *c, uint64_t id)
+{
+    struct leader *leader = find(c, id);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && leader == NULL; i++) {
+        if (c->leaders[i].out == NULL && !c->leaders[i].dialing) {
+            leader = &c->leaders[i];
+            *leader = (struct leader){.client = c, .id = id};
+        }
+    }
+    return leader;
+}
+
 static void connect_leader(struct relay_client *c)
 {
-    struct leader *leader = find(c, c->leader_id);
+    struct leader *leader = c->leader_id == 0 ? NULL : place_of(c, c->leader_id);
     if (leader == NULL || leader->out != NULL || leader->dialing || c->closed ||
         now_ms(c) < leader->redial_ms) {
         return;
@@ -496,19 +510,6 @@ void relay_client_set_members(struct relay_client *c, const struct members *memb
             leave(leader);
         }
     }
-    for (unsigned i = 0; i < members->n; i++) {
-        uint64_t id = members->list[i].id;
-        unsigned k = 0;
-        if (id == c->config.id || find(c, id) != NULL) {
-            continue;
-        }
-        while (k < KNOWN_MEMBERS_MAX && c->leaders[k].id != 0) {
-            k++;
-        }
-        if (k < KNOWN_MEMBERS_MAX) {
-            c->leaders[k] = (struct leader){.client = c, .id = id};
-        }
-    }
 }
 
 int relay_client_create(const struct relay_client_config *config, struct relay_client **ret)
@@ -519,7 +520,6 @@ int relay_client_create(const struct relay_client_config *config, struct relay_c
     }
     c->config = *config;
     metrics_histogram_init(&c->times, METRICS_RANGE_FAST);
-    relay_client_set_members(c, config->members);
     *ret = c;
     return 0;
 }

@@ -24,8 +24,6 @@ struct relay_client;
 struct relay_client_config {
     struct host host;
     struct transport *transport;
-    const struct members *members;
-    uint64_t id;              /* this node */
     unsigned election_ms;     /* changed by relay_client_set_election_ms() */
     struct held_queue *queue; /* where commands come from, and go back to */
     void *ctx;
@@ -34,7 +32,7 @@ struct relay_client_config {
 
 int relay_client_create(const struct relay_client_config *config,
                         struct relay_client **ret) FLI_MUST_USE;
-/* Sets the members. Commands on their way to a node that is no longer a member are given up. */
+/* Commands on their way to a node that is not among these members are given up. */
 void relay_client_set_members(struct relay_client *c, const struct members *members);
 void relay_client_destroy(struct relay_client *c); /* closed; NULL is fine */
 

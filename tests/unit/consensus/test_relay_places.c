@@ -1,0 +1,63 @@
+/* test_relay_places.c: the places that a follower has for leaders. */
+#include "../peer/rig.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "consensus/relay_client.h"
+
+static void nothing(void *ctx)
+{
+}
+
+/* Node 1 alone, and the node with this id. */
+static void follow(struct rig *r, struct relay_client *c, uint64_t id, const char *address)
+{
+    struct members with = {0};
+    assert_true(members_put(&with, 1, r->members.list[0].address));
+    assert_true(members_put(&with, id, address));
+    transport_set_members(r->a.t, &with);
+    relay_client_set_members(c, &with);
+    relay_client_follow(c, id);
+}
+
+/* Calls to leaders that are no members any more are under way in all places when another node leads.
+ * It is called as soon as one of them has ended. */
+TEST(test_a_leader_that_finds_no_place)
+{
+    struct transport_stats stats;
+    struct held_queue queue;
+    struct relay_client *c;
+    uint16_t port;
+    int fds[KNOWN_MEMBERS_MAX];
+    char silent[64];
+    int listener = plain_listener(&port, KNOWN_MEMBERS_MAX);
+    (void)snprintf(silent, sizeof silent, "127.0.0.1:%u", port);
+    struct rig *r = rig_open(NULL);
+    const struct relay_client_config config = {.host = {.loop = &r->loop, .wake = nothing},
+                                               .transport = r->a.t,
+                                               .election_ms = RIG_PATIENCE_MS,
+                                               .queue = &queue};
+    held_init(&queue, 1 << 20);
+    assert_int_equal(relay_client_create(&config, &c), 0);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        follow(r, c, 100 + i, silent);
+        RUN_UNTIL(r, (transport_stats(r->a.t, &stats), stats.dialing == i + 1));
+        fds[i] = accept(listener, NULL, NULL);
+        assert_true(fds[i] >= 0);
+    }
+    follow(r, c, 2, r->members.list[1].address);
+    relay_client_tick(c);
+    transport_stats(r->a.t, &stats);
+    assert_int_equal(stats.dialing, KNOWN_MEMBERS_MAX);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
+        close(fds[i]);
+    }
+    RUN_UNTIL(r, (relay_client_tick(c), relay_client_connected(c, 2)));
+    relay_client_close(c, "the end of the test");
+    close(listener);
+    RUN_UNTIL(r, (transport_stats(r->a.t, &stats), stats.dialing == 0));
+    relay_client_destroy(c);
+    held_fini(&queue);
+    rig_close(r);
+}
