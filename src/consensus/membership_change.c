@@ -474,8 +474,11 @@ static int check(const struct membership *m, const struct node_change *what)
 static int begin_move(struct membership *m, struct membership_operation *o)
 {
     struct configuration c = *replica_configuration(m->replica);
+    bool asked_before = strcmp(server_of(m, o->change.id)->address, o->change.address) == 0;
     int rv = configuration_set_address(&c, o->change.id, o->change.address);
-    rv = rv != 0 ? rv : replica_change(m->replica, membership_now_ms(m), &c);
+    if (rv == 0 && !asked_before) {
+        rv = replica_change(m->replica, membership_now_ms(m), &c);
+    }
     if (rv == 0) {
         o->submitted = true;
         o->index = replica_configuration_index(m->replica);
@@ -630,8 +633,30 @@ static void submit_when_free(struct membership *m, struct membership_operation *
     }
 }
 
-/* Answers the operator: FORGET, once the incarnation is forgotten; MOVE, once the configuration
- * change is committed; all others, once the plan is. */
+/* Whether the moved node may be started at its new address: the others can decide without it, and
+ * those that can know where it will be. One that did not could not answer it, and it may have to be
+ * that one's vote. */
+static bool is_moved(const struct membership *m, const struct membership_operation *o)
+{
+    const struct configuration *c = replica_configuration(m->replica);
+    const struct configuration_server *server = server_of(m, o->change.id);
+    unsigned others = 0;
+    unsigned know = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        uint64_t id = c->servers[i].id;
+        if (id != o->change.id && c->servers[i].role == CONFIGURATION_VOTER) {
+            others++;
+            know += id == m->config.identity->id || replica_match_index(m->replica, id) >= o->index;
+        }
+    }
+    return replica_configuration_index(m->replica) >= o->index &&
+           replica_configuration_committed(m->replica) &&
+           (know > (others + 1) / 2 || others == 0 || o->change.force || server == NULL ||
+            server->role != CONFIGURATION_VOTER);
+}
+
+/* Answers the operator: FORGET, once the incarnation is forgotten; MOVE, once the others know the
+ * new address; all others, once the plan is committed. */
 void membership_operation_turn(struct membership *m)
 {
     struct membership_operation *o = &m->operation;
@@ -642,8 +667,7 @@ void membership_operation_turn(struct membership *m)
         submit_when_free(m, o);
         return;
     }
-    if (o->index != 0 && replica_configuration_index(m->replica) >= o->index &&
-        replica_configuration_committed(m->replica)) {
+    if (o->index != 0 && is_moved(m, o)) {
         membership_operation_end(m, 0);
     } else if (o->change.kind == NODE_CHANGE_FORGET && !m->admin_of_operation &&
                machine_incarnation(membership_machine(m), o->change.id) == 0) {

@@ -387,9 +387,8 @@ static bool find_place(struct membership *m, const struct peer_identity *peer,
                        uint64_t admitted_index)
 {
     const struct member *known = members_find(&m->members, peer->node_id);
-    bool newer = m->config.identity->cluster_id == 0
-                     ? peer->cluster_id != 0 && m->config.identity->joins
-                     : is_ahead(m, admitted_index);
+    bool newer =
+        m->config.identity->cluster_id == 0 ? peer->cluster_id != 0 : is_ahead(m, admitted_index);
     bool elsewhere = known == NULL || strcmp(known->address, peer->peer_address) != 0;
     if (!elsewhere || (known != NULL && !newer)) {
         return true;

@@ -110,6 +110,26 @@ class DataDirs(Case):
             shutil.copytree(node.data + '.copy', node.data)
         node.start()
 
+    def test_a_part_of_another_directory(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        other = node.data + '.other'
+        for kept in (other, node.data + '.copy'):
+            if kept != other:
+                node.start()
+            node.call('TOKEN', 'x')
+            self.assertEqual(node.terminate(), 0)
+            os.rename(node.data, kept)
+        shutil.copytree(node.data + '.copy', node.data)
+        for entry in sorted(n for n in os.listdir(node.data) if n != 'lock'):
+            os.rename(os.path.join(node.data, entry), self.lab.path('mine-' + entry))
+            (shutil.copytree if entry == 'log' else shutil.copy)(os.path.join(other, entry), os.path.join(node.data, entry))
+            output = self.refused(node, says=[])
+            # That a log is of another one is seen when it is applied.
+            self.assertTrue('ready:' not in output or 'is of another cluster than' in output, 'with the %s of another one' % entry)
+            shutil.rmtree(node.data)
+            shutil.copytree(node.data + '.copy', node.data)
+        node.start()
+
     def test_a_segment_or_a_snapshot_is_missing(self):
         """The log begins behind the newest snapshot, has no gap, and reaches as far as it once did."""
         node = Cluster(self.lab, 1, extra=('--snapshot-bytes', 65536)).start().nodes[0]

@@ -7,7 +7,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from acl import AclCase
-from harness import PATIENCE_S, RespError, Store, main
+from harness import PATIENCE_S, RespError, Store, as_dict, ask_again, main
 from wire_lab import form_texts, served, sha1
 
 TTL = 600000
@@ -71,6 +71,23 @@ class Table(AclCase):
             for name in (n for n, needs in NEEDS.items() if needs[0] == right):
                 with self.subTest(name, only=right):
                     self.assertIsNone(self.refused_right(node, 'only-' + right, name))
+
+
+class Relayed(AclCase):
+    def test_each_command_at_a_follower_has_an_answer(self):
+        """The leader ends the stream of a node that passes on what none may: then all of its commands are UNCERTAIN."""
+        cluster = self.cluster(3, '--redis-face-del', 'yes')
+        follower = cluster.followers()[0]
+        ask_again(follower, 'SET', 'held', 'mine', 'NX', 'PX', TTL)
+        settings = as_dict(ask_again(follower, 'CLUSTER', 'CONFIG', 'GET'))
+        more = [('CLUSTER', 'CONFIG', 'SET', name, value) for name, value in settings.items()]
+        more += [('ACL', 'SETUSER', 'somebody', 'on', 'nopass'), ('ACL', 'DELUSER', 'somebody')]
+        for words in [(*name.split('|'), *NEEDS[name][1:]) for name in NEEDS] + more:
+            with self.subTest(words), follower.client(timeout=PATIENCE_S) as c:
+                try:
+                    c.call(*words)
+                except RespError as e:
+                    self.assertTrue(e.word != 'UNCERTAIN' and (e.word != 'NOLEADER' or 'send it to the leader' in str(e)), e)
 
 
 class Transactions(AclCase):

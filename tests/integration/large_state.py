@@ -81,6 +81,24 @@ class LargeState(ClusterCase):
         self.assertEqual(self.node.info()['locks_held'], LOCKS + 1)
         self.assertEqual(self.node.call('CHECK', 'one more', token), 1)
 
+    def test_a_child_has_no_connection_of_its_node(self):
+        """Else whoever is hung up on hears nothing before the child has ended."""
+        def descriptors(child):
+            folder = '/proc/%s/fd' % child
+            return [os.readlink(os.path.join(folder, fd)) for fd in os.listdir(folder)]
+        def writes():
+            for child in children(self.node.process.pid):
+                try:
+                    if any('snapshot-' in name for name in descriptors(child)): # it has closed what it does not need
+                        return descriptors(child)
+                except OSError:
+                    continue
+            return None
+        self.acquire(0, LOCKS)
+        with self.node.client(), self.node.client():
+            names = self.log_until(writes, 'a child that writes')
+        self.assertEqual([n for n in names if n.startswith('socket:') or n.endswith('/lock') or 'segment-' in n], [])
+
     def test_killed_with_its_child(self):
         """Whatever a child was doing when its node died is gone, and nothing of the node's stays with it."""
         pid = self.node.process.pid

@@ -431,13 +431,14 @@ static void not_started(struct sim_node *n, int rv, const char *errmsg)
     }
 }
 
-static struct node_config config_of(const struct sim_node *n, const char *dir)
+static struct node_config config_of(const struct sim_node *n, const char *dir,
+                                    const struct members *members)
 {
     const struct sim_options *o = &n->sim->options;
     return (struct node_config){.id = n->index + 1,
                                 .data_dir = dir,
                                 .client_address = dir,
-                                .members = &n->sim->members,
+                                .members = members,
                                 .joins = n->joins,
                                 .limits = o->limits,
                                 .heartbeat_ms = o->heartbeat_ms,
@@ -488,7 +489,10 @@ void sim_node_start(struct sim_node *n)
     s->current = n;
     uv_update_time(&n->loop);
     snprintf(dir, sizeof dir, "node-%u", n->index + 1);
-    struct node_config config = config_of(n, dir);
+    struct members members = s->members;
+    snprintf(members.list[n->index].address, MEMBER_ADDRESS_MAX, "node%u:%u", n->index + 1,
+             n->listens);
+    struct node_config config = config_of(n, dir, &members);
     sim_server_start(n);
     int rv = node_create(&n->loop, &config, &cbs, &n->node, errmsg, sizeof errmsg);
     sim_disk_trouble_over(n);
@@ -641,7 +645,7 @@ void sim_nodes_init(struct sim *s)
         n->index = i;
         n->power = SIM_DOWN;
         n->restart_at = SIM_NEVER;
-        n->port = 1;
+        n->port = n->listens = 1;
         uint64_t local_ms = 5000 + sim_below(s, 1u << 30);
         int64_t ppm =
             s->options.ppm_max == 0

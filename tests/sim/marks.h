@@ -181,7 +181,9 @@
     X(plan_move)                                                                                   \
     X(plan_add)                                                                                    \
     X(plan_forget)                                                                                 \
-    X(wiped_while_joining)
+    X(wiped_while_joining)                                                                         \
+    X(calls_elsewhere)                                                                             \
+    X(change_planned_address)
 
 struct sim_marks {
 #define SIM_MARK_FIELD(name, needs) uint64_t name;

@@ -6,7 +6,7 @@
  *            --> a voter that has everything
  *   replace  asked for, with the incarnation that goes --> granted, planned or done before --> its
  *            disk is emptied, if it is still the one that goes --> a voter that has all
- *   move     asked for --> the log has the address */
+ *   move     asked for --> granted --> it is started there */
 #include <stdio.h>
 
 #include "members.h"
@@ -102,7 +102,7 @@ void sim_member_begin(struct sim_node *n, const struct sim_fault *f)
     n->port = n->change == SIM_CHANGE_REMOVE ? n->port : 2 + (n->port + 1) % 5;
 }
 
-/* The node comes back with --join, with an empty disk or with its old one. */
+/* The node comes back at its address, with --join and an empty disk or with its old one. */
 static void come_back(struct sim_node *n, bool empty)
 {
     struct sim *s = n->sim;
@@ -113,6 +113,7 @@ static void come_back(struct sim_node *n, bool empty)
         sim_disk_wipe(n);
         n->joins = true;
     }
+    n->listens = n->port;
     n->restart_at = s->now + BACK_MS;
 }
 
@@ -195,10 +196,11 @@ void sim_member_tend(struct sim_node *n)
         }
         break;
     case SIM_CHANGE_MOVE:
-        if (is_moved(n, leader)) {
-            end(n);
-        } else {
+        if (!n->granted) {
             ask(n, leader, NODE_CHANGE_MOVE);
+        } else if (is_moved(n, leader)) {
+            come_back(n, false); /* where it is called from now on */
+            end(n);
         }
         break;
     default:

@@ -337,9 +337,19 @@ void sim_members_look(const struct sim_node *by)
 
 /* ---- an operator who mistakes ---- */
 
-static const char *address_of_another(const struct sim_node *leader, uint64_t id)
+/* One that is planned comes first: there are few. */
+static const char *address_of_another(const struct sim_node *leader, uint64_t id,
+                                      struct machine_node nodes[MACHINE_NODES_MAX])
 {
     const struct configuration *c = replica_configuration(leader->node->replica);
+    unsigned n = machine_nodes(fsm_machine(leader->node->fsm), nodes);
+    for (unsigned i = 0; i < n; i++) {
+        if (nodes[i].id != id && nodes[i].address[0] != '\0' &&
+            configuration_find(c, nodes[i].id) == NULL) {
+            leader->sim->marks->change_planned_address++;
+            return nodes[i].address;
+        }
+    }
     return c->servers[0].id != id ? c->servers[0].address : c->servers[c->n - 1].address;
 }
 
@@ -407,6 +417,7 @@ void sim_members_mistake(struct sim *s)
     struct sim_node *leader = sim_leader(s);
     unsigned i = (unsigned)sim_below(s, s->n);
     struct node_change what = {.id = i + 1};
+    struct machine_node nodes[MACHINE_NODES_MAX];
     static const int wanted[] = {FL_EMISMATCH, FL_ENOTFOUND, FL_EINVAL, FL_EMISMATCH, FL_EEXISTS};
     unsigned kind = (unsigned)sim_below(s, sizeof wanted / sizeof wanted[0]);
     (void)snprintf(what.address, sizeof what.address, "node%u:9", i + 1);
@@ -429,7 +440,8 @@ void sim_members_mistake(struct sim *s)
         break;
     case 3:
         what.kind = NODE_CHANGE_MOVE;
-        (void)snprintf(what.address, sizeof what.address, "%s", address_of_another(leader, i + 1));
+        (void)snprintf(what.address, sizeof what.address, "%s",
+                       address_of_another(leader, i + 1, nodes));
         break;
     default:
         what.kind = NODE_CHANGE_REPLACE;

@@ -418,7 +418,9 @@ static void called_fire(struct sim *s, struct sim_event *e)
         sim_again(s, e, RETRANSMIT_MS);
         return;
     }
-    if (d->to->power == SIM_DOWN || d->to->transport == NULL || !d->to->transport->started) {
+    if (d->to->power == SIM_DOWN || d->to->transport == NULL || !d->to->transport->started ||
+        d->port != d->to->listens) {
+        s->marks->calls_elsewhere += d->port != d->to->listens;
         answer(d);
         sim_drop(s, e);
         return;
@@ -433,7 +435,10 @@ int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
     struct sim_node *from = t->node;
     struct sim *s = from->sim;
     struct sim_node *to = &s->nodes[peer_id - 1];
-    if (members_find(&t->members, peer_id) == NULL) {
+    const struct member *member = members_find(&t->members, peer_id);
+    char host[256];
+    uint16_t port;
+    if (member == NULL || address_split(member->address, host, &port) != 0) {
         return FL_EINVAL;
     }
     if (!t->started || t->closing) {
@@ -444,6 +449,7 @@ int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
     *d = (struct sim_dial){.kind = kind,
                            .from = from,
                            .to = to,
+                           .port = port,
                            .life = from->life,
                            .cb = cb,
                            .ctx = ctx,

@@ -60,6 +60,7 @@ struct sim_dial {
     unsigned users;
     enum stream_kind kind;
     struct sim_node *from, *to;
+    uint16_t port; /* that is called */
     uint64_t life;
     bool done;
     uint64_t late; /* as in sim_end, of its answer */

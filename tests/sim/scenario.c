@@ -8,7 +8,8 @@
  *   lacks      an older copy of the present start
  *   tail       the newest file of a log is gone
  *   often      a node is removed and added again, more often than others have places for it
- *   busy       an operator's request waits for another command, and what it needs goes meanwhile */
+ *   busy       an operator's request waits for another command, and what it needs goes meanwhile
+ *   four       of four that vote one is away, and another one is to move or to leave */
 
 #include <string.h>
 
@@ -17,7 +18,8 @@
 
 #define SOON_MS 5000u
 #define LATE_MS 30000u
-#define BUSY_MS 250u /* until the log takes what is on its way */
+#define BUSY_MS 250u   /* until the log takes what is on its way */
+#define KNOWN_MS 3500u /* so long after its election a leader says whom it misses */
 #define OFTEN (KNOWN_MEMBERS_MAX + 2)
 #define FILLERS 2600u /* locks, each with this name and owner: more than the window of a snapshot */
 #define CHURN 1500u   /* commands about such names that make a snapshot due, twice */
@@ -449,6 +451,60 @@ static void play_busy(struct sim *s)
     leave_to_operator(away[1]);
 }
 
+/* ---- four ---- */
+
+static bool knows_who_is_up(const struct sim_node *n)
+{
+    const struct membership *m = n->node->membership;
+    return sim_node_runs(n) && m->leads &&
+           host_now_ms(&m->config.host) - m->leads_since_ms >= KNOWN_MS;
+}
+
+static void must_be_denied(struct sim_node *leader, const struct node_change *what)
+{
+    static int status;
+    bool knows = knows_who_is_up(leader) && membership_may_change(leader->node->membership);
+    int rv = ask(leader, what, &status);
+    SIM_CHECK(leader->sim, rv == FL_EDENIED || (!knows && (rv == FL_EBUSY || rv == FL_ENOLEADER)),
+              "change %d of node %llu is answered %s, and two others do not decide alone",
+              (int)what->kind, (unsigned long long)what->id, rv == 1 ? "later" : fl_err_name(rv));
+    leader->sim->marks->scenarios_told += rv == FL_EDENIED;
+}
+
+/* Four vote, and one of them is away: the two others that are up are no majority of four. */
+static void play_four(struct sim *s)
+{
+    struct sim_node *gone = other(s, the_leader(s), 0);
+    struct node_change remove = {.kind = NODE_CHANGE_REMOVE, .id = gone->index + 1};
+    gone->wiped = true;
+    change(s, &remove);
+    wait_for(gone, is_no_member, LATE_MS, "it is not taken out");
+    struct sim_node *leader = the_leader(s);
+    struct sim_node *rest[3] = {NULL, NULL, NULL};
+    for (unsigned i = 0, k = 0; i < s->n; i++) {
+        if (&s->nodes[i] != gone && &s->nodes[i] != leader) {
+            rest[k++] = &s->nodes[i];
+        }
+    }
+    bool silent = sim_below(s, 2) == 0; /* its streams stay for some seconds more */
+    if (silent) {
+        cut_off(rest[0], KNOWN_MS + 2 * SOON_MS);
+    } else {
+        sim_node_crash(rest[0], false);
+    }
+    pass(s, KNOWN_MS + SOON_MS);
+    struct node_change move = {.kind = NODE_CHANGE_MOVE, .id = rest[1]->index + 1};
+    (void)snprintf(move.address, sizeof move.address, "node%u:3", rest[1]->index + 1);
+    if (sim_leader(s) == leader) {
+        must_be_denied(leader, &move);
+    }
+    if (!silent) {
+        sim_node_start(rest[0]);
+    }
+    wait_for(rest[0], is_formed, LATE_MS, "nobody leads");
+    leave_to_operator(gone);
+}
+
 /* ---- lacks ---- */
 
 static bool all_know_more(const struct sim_node *of, uint64_t index)
@@ -590,6 +646,7 @@ static const struct {
     [SIM_SCENARIO_LACKS] = {"lacks", 3, false, play_lacks},
     [SIM_SCENARIO_TAIL] = {"tail", 3, false, play_tail},
     [SIM_SCENARIO_OFTEN] = {"often", 3, true, play_often},
+    [SIM_SCENARIO_FOUR] = {"four", 5, false, play_four},
 };
 
 const char *sim_scenario_name(enum sim_scenario k)

@@ -26,6 +26,7 @@ enum sim_scenario {
     SIM_SCENARIO_LACKS,
     SIM_SCENARIO_TAIL,
     SIM_SCENARIO_OFTEN,
+    SIM_SCENARIO_FOUR,
     SIM_SCENARIOS
 };
 

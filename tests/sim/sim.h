@@ -225,7 +225,8 @@ struct sim_node {
     unsigned seen;       /* its state as a member, see members_look.c */
     bool joins;          /* its directory was begun to join */
     uint64_t member_as;  /* the incarnation as which it has been one */
-    unsigned port;       /* of its address in the log */
+    unsigned port;       /* of its address in the log, or of the one that an operator gives it */
+    unsigned listens;    /* the port at which it is to be reached */
     uint64_t late_until[SIM_LATE_KINDS];
     uint64_t dismiss_until; /* it is cut off, and an operator tries to have it forgotten */
     /* server */

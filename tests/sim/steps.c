@@ -12,7 +12,10 @@
 #include <string.h>
 
 #include "consensus/membership_private.h"
+#include "net_private.h"
 #include "promises.h"
+
+#define HEARD_MS 3000u /* a follower says something twice a second */
 
 struct sim_steps {
     uint64_t *terms; /* of committed entries, by index; 0: unknown */
@@ -88,6 +91,20 @@ uint64_t sim_steps_term(const struct sim *s, uint64_t index)
 
 /* ---- changes of members ---- */
 
+/* Whether the leader has a stream of that node on which it was heard within the last seconds. */
+static bool is_connected(const struct sim_node *leader, uint64_t id)
+{
+    for (const struct sim_conn *c = leader->sim->conns; c != NULL; c = c->next) {
+        const struct sim_end *e = &c->end[1];
+        if (c->kind == STREAM_RELAY && e->node == leader && e->life == leader->life &&
+            c->end[0].node->index + 1 == id && e->stream != NULL && !e->stream->lost &&
+            !e->stream->closed && leader->loop_ms - e->stream->heard_ms <= HEARD_MS) {
+            return true;
+        }
+    }
+    return false;
+}
+
 unsigned sim_steps_connected(const struct sim_node *leader, const struct configuration *c,
                              uint64_t without, unsigned *ret_voters)
 {
@@ -97,7 +114,7 @@ unsigned sim_steps_connected(const struct sim_node *leader, const struct configu
         uint64_t id = c->servers[i].id;
         if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
             ++*ret_voters;
-            up += id == leader->index + 1 || relay_server_connected(leader->node->followers, id);
+            up += id == leader->index + 1 || is_connected(leader, id);
         }
     }
     return up;

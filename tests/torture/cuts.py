@@ -32,10 +32,11 @@ class Cuts(Case):
         self.random, self.number, self.points, self.tried = random.Random(seed()), 0, 0, 0
 
     # -- servers ----------------------------------------------------------------------------------------
-    def node(self):
+    def node(self, witness=False):
         self.number += 1
         cluster = Cluster(self.lab, 1)
         node = cluster.nodes[0]
+        node.extra = ['--witness', self.lab.path('witness-%d' % self.number)] if witness else []
         node.data = self.lab.path('node-%d' % self.number)
         node.name = 'node-%d' % self.number
         node.shim = Shim(self.lab.path('shim-%d' % self.number), node.data, journal=True)
@@ -157,6 +158,10 @@ class Cuts(Case):
     # -- tests ------------------------------------------------------------------------------------------
     def test_node_forming(self):
         self.at_each(self.node, None, self.take_locks, self.node_has)
+
+    def test_node_with_a_witness(self):
+        """What the witness has of a start is in the directory: the power takes nothing from the witness's disk."""
+        self.at_each(lambda: self.node(witness=True), self.take_locks, self.take_locks, self.node_has)
 
     def test_node_again(self):
         self.at_each(self.node, self.take_locks, self.take_locks, self.node_has)
