@@ -95,8 +95,12 @@ class LargeState(ClusterCase):
                     continue
             return None
         self.acquire(0, LOCKS)
-        with self.node.client(), self.node.client():
-            names = self.log_until(writes, 'a child that writes')
+        clients = [self.node.client() for _ in range(20)]
+        for c in clients[:10]:
+            c.close() # so that some have higher numbers than what the child needs
+        names = self.log_until(writes, 'a child that writes')
+        for c in clients[10:]:
+            c.close()
         self.assertEqual([n for n in names if n.startswith('socket:') or n.endswith('/lock') or 'segment-' in n], [])
 
     def test_killed_with_its_child(self):

@@ -221,12 +221,11 @@ struct sim_node {
     } change;               /* what an operator is about; with `wiped` */
     bool asked, keeps_disk; /* asked: an answer is awaited */
     const struct sim_node *asked_of;
-    uint64_t asked_life; /* of that one */
-    unsigned seen;       /* its state as a member, see members_look.c */
-    bool joins;          /* its directory was begun to join */
-    uint64_t member_as;  /* the incarnation as which it has been one */
-    unsigned port;       /* of its address in the log, or of the one that an operator gives it */
-    unsigned listens;    /* the port at which it is to be reached */
+    uint64_t asked_life;    /* of that one */
+    unsigned seen;          /* its state as a member, see members_look.c */
+    bool joins;             /* its directory was begun to join */
+    uint64_t member_as;     /* the incarnation as which it has been one */
+    unsigned port, listens; /* that its operator has given it; at which it is to be reached */
     uint64_t late_until[SIM_LATE_KINDS];
     uint64_t dismiss_until; /* it is cut off, and an operator tries to have it forgotten */
     /* server */

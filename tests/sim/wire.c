@@ -3,9 +3,10 @@
  *   - A node accepts one stream of a kind from another at a time.
  *   - A snapshot is sent from its first byte to its last, as it is in the sender's file. Its
  *     receiver says that it has it when it has these bytes under that name.
- *   - Of relayed commands each is answered once, and after it was sent. One that is sent behind a
- *     command which is given back is given back too, until the sender leaves a number out. While
- *     the sender knows of one that was given back, it sends one at a time.
+ *   - A relayed command says of which client it is. Each is answered once, and after it was sent.
+ *     One that is sent behind a command which is given back is given back too, until the sender
+ *     leaves a number out. While the sender knows of one that was given back, it sends one at a
+ *     time.
  *   - Whoever hears that its own start is over ends.
  *   - No node says of another that it has sent nonsense: all of them are correct. */
 #include "wire.h"
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "consensus/relay_client.h"
 #include "consensus/relay_codec.h"
 #include "consensus/snapshot_send.h"
 #include "log/snapshot_format.h"
@@ -188,6 +190,19 @@ static struct asked *asked_as(struct sim_wire *w, uint64_t number)
     return a == NULL || a->number != number ? NULL : a;
 }
 
+bool __real_relay_client_send(struct relay_client *c, struct held *h);
+bool __wrap_relay_client_send(struct relay_client *c, struct held *h);
+
+static const struct node_ticket *sending; /* NULL: none is being given to a stream */
+
+bool __wrap_relay_client_send(struct relay_client *c, struct held *h)
+{
+    sending = h->t;
+    bool sent = __real_relay_client_send(c, h);
+    sending = NULL;
+    return sent;
+}
+
 static void command_sent(struct sim_conn *c, struct fli_slice head)
 {
     struct sim *s = c->sim;
@@ -195,6 +210,9 @@ static void command_sent(struct sim_conn *c, struct fli_slice head)
     uint64_t number = fli_get_u64(head.data);
     unsigned from = c->end[0].node->index + 1;
     bool first = w->asked == NULL;
+    SIM_CHECK(s, sending == NULL || fli_get_u64(head.data + 8) == sending->source,
+              "node %u relays a command of client %llu as one of client %llu", from,
+              ull(sending == NULL ? 0 : sending->source), ull(fli_get_u64(head.data + 8)));
     if (first) {
         w->asked = fli_xcalloc(ASKED_MAX, sizeof *w->asked);
     }

@@ -21,8 +21,8 @@ static void follow(struct rig *r, struct relay_client *c, uint64_t id, const cha
     relay_client_follow(c, id);
 }
 
-/* Calls to leaders that are no members any more are under way in all places when another node leads.
- * It is called as soon as one of them has ended. */
+/* Calls to leaders that are members no more are under way in all places when another node leads. It
+ * is called as soon as one of them has ended. */
 TEST(test_a_leader_that_finds_no_place)
 {
     struct transport_stats stats;
