@@ -154,4 +154,7 @@ int membership_transfer(struct membership *m, uint64_t id, void (*cb)(void *ctx,
                         void *ctx) FLI_MUST_USE;
 bool membership_transferring(const struct membership *m);
 
+/* Whether a node that lacks what is compacted may have this node's state. */
+bool membership_may_send_snapshot(struct membership *m, uint64_t id);
+
 #endif

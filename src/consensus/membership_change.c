@@ -91,16 +91,17 @@ static void add_learner(struct membership *m, const struct machine_node *e)
 }
 
 /* Of two that differ nobody knows which one is damaged, and this leader may be. A voter that has
- * got its state from here would make a majority for it, and the one that is right would end. */
-static bool all_agree(struct membership *m, uint64_t id)
+ * got its state from here would make a majority for it, and the one that is right would end. So
+ * `id` stays without, whatever that is. */
+static bool all_agree(struct membership *m, uint64_t id, const char *without)
 {
     char text[256];
     uint64_t other = m->config.differs(m->config.ctx);
     if (other != 0) {
         (void)snprintf(text, sizeof text,
-                       "node %" PRIu64 " stays a learner: the states of node %" PRIu64
+                       "node %" PRIu64 " %s: the states of node %" PRIu64
                        " and of this one differ; replace the one that is damaged",
-                       id, other);
+                       id, without, other);
         membership_log_once(m, text);
     }
     return other == 0;
@@ -117,8 +118,8 @@ static void promote(struct membership *m, uint64_t id, uint64_t incarnation)
     case CATCH_UP_FINISHED:
         if (relay_server_ready(m->config.followers, id, incarnation,
                                replica_configuration_index(m->replica)) &&
-            all_agree(m, id) && configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 &&
-            change(m, &c)) {
+            all_agree(m, id, "stays a learner") &&
+            configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 && change(m, &c)) {
             host_log(&m->config.host, 3, "node %" PRIu64 " is a voter", id);
         }
         break;
@@ -184,6 +185,21 @@ static unsigned others_up(const struct membership *m, uint64_t without, unsigned
         }
     }
     return up;
+}
+
+/* Whether the other voters that are up are a majority of all. */
+static bool can_do_without(const struct membership *m, uint64_t id)
+{
+    unsigned others;
+    unsigned up = others_up(m, id, &others);
+    return up > (others + 1) / 2;
+}
+
+bool membership_may_send_snapshot(struct membership *m, uint64_t id)
+{
+    const struct configuration_server *s = server_of(m, id);
+    return s == NULL || s->role != CONFIGURATION_VOTER || !can_do_without(m, id) ||
+           all_agree(m, id, "gets no snapshot");
 }
 
 static bool others_have_majority(const struct membership *m, uint64_t without)
@@ -310,22 +326,21 @@ void membership_versions(struct membership *m)
 
 /* ---- what an operator asks for ---- */
 
-/* Whether the other voters can decide until the moved node is started at its new address: before
- * that, nobody reaches it. A node that is the only voter needs no others. */
-static bool may_move(const struct membership *m, const struct node_change *what)
-{
-    const struct configuration_server *server = server_of(m, what->id);
-    unsigned others;
-    unsigned up = others_up(m, what->id, &others);
-    return server->role != CONFIGURATION_VOTER || others == 0 || up > (others + 1) / 2 ||
-           what->force || strcmp(server->address, what->address) == 0;
-}
-
 static bool is_last_voter(const struct membership *m, uint64_t id)
 {
     const struct configuration *c = replica_configuration(m->replica);
     const struct configuration_server *server = server_of(m, id);
     return server != NULL && server->role == CONFIGURATION_VOTER && configuration_voters(c) == 1;
+}
+
+/* Whether the other voters can decide until the moved node is started at its new address: before
+ * that, nobody reaches it. A node that is the only voter needs no others. */
+static bool may_move(const struct membership *m, const struct node_change *what)
+{
+    const struct configuration_server *server = server_of(m, what->id);
+    return server->role != CONFIGURATION_VOTER || is_last_voter(m, what->id) ||
+           can_do_without(m, what->id) || what->force ||
+           strcmp(server->address, what->address) == 0;
 }
 
 /* Whether the address belongs to another node, or is planned for one. */

@@ -271,6 +271,9 @@ void node_snapshot_members(struct node *n)
 void node_snapshot_wanted(void *ctx, uint64_t peer_id)
 {
     struct node *n = ctx;
+    if (!membership_may_send_snapshot(n->membership, peer_id)) {
+        return; /* it is asked for again */
+    }
     if (send_to(n, peer_id) == NULL && node_running(n)) {
         node_snapshot_members(n);
         make_send(n, peer_id);

@@ -225,3 +225,42 @@ TEST_WITH(nobody_gets_a_vote_while_two_differ, cluster_set_up, cluster_tear_down
     apply_many(c, d.leader);
     cluster_until(c, learner_votes, &d, "the node has its vote");
 }
+
+static bool sends_it(void *ctx)
+{
+    const struct doubt *d = ctx;
+    return node_sends_snapshot(d->c->nodes[d->leader].node, d->learner + 1);
+}
+
+/* Nor does a voter that was away get the state of a leader that may be damaged, as long as the others
+ * decide without it. */
+TEST_WITH(a_voter_gets_no_snapshot_while_two_differ, cluster_set_up, cluster_tear_down)
+{
+    struct cluster *c = *state;
+    cluster_init(c, 3);
+    c->snapshot_bytes = 2000;
+    cluster_form(c);
+    struct doubt d = {.c = c, .leader = cluster_wait_leader(c)};
+    d.learner = cluster_other_than(c, d.leader);
+    d.other = 3 - d.leader - d.learner;
+    struct node *leader = c->nodes[d.leader].node;
+    cluster_wait_caught_up(c);
+    uint64_t has = replica_applied_index(c->nodes[d.learner].node->replica);
+    cluster_stop(c, d.learner, 0);
+    damage_state(node_machine(leader));
+    apply_many(c, d.leader);
+    cluster_until(c, leader_doubts, &d, "the leader knows that they differ");
+    while (log_first_index(leader->log) <= has + 1) {
+        apply_many(c, d.leader);
+    }
+    cluster_start(c, d.learner);
+    for (unsigned i = 0; i < 20; i++) {
+        cluster_run_ms(c, 50);
+        assert_false(sends_it(&d));
+    }
+    assert_int_equal(c->nodes[d.other].fatal, 0);
+    repair_state(node_machine(leader));
+    apply_many(c, d.leader);
+    cluster_wait_caught_up(c);
+    cluster_expect_same_hash(c);
+}
