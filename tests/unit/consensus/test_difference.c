@@ -232,8 +232,8 @@ static bool sends_it(void *ctx)
     return node_sends_snapshot(d->c->nodes[d->leader].node, d->learner + 1);
 }
 
-/* Nor does a voter that was away get the state of a leader that may be damaged, as long as the others
- * decide without it. */
+/* Nor does a voter that was away get the state of a leader that may be damaged, as long as the
+ * others decide without it. */
 TEST_WITH(a_voter_gets_no_snapshot_while_two_differ, cluster_set_up, cluster_tear_down)
 {
     struct cluster *c = *state;
