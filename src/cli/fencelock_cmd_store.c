@@ -145,36 +145,38 @@ int cli_run_store_get(const struct cli_args *a)
     return code;
 }
 
+/* What is written has one shape: under which token, and of what. */
+static int write_with(const struct cli_args *a, struct fl_fencing fencing, const char *verb,
+                      const char *kind, const char *what)
+{
+    int code;
+    fl_token mark = FL_TOKEN_NONE;
+    fl_store *s = cli_store_create(a, &code);
+    if (s == NULL) {
+        return code;
+    }
+    bool sets = a->n_args == 2;
+    bool claims = a->n_args == 0;
+    int rc = claims ? fl_store_claim(s, fencing.lock, fencing.token, 0, &mark)
+             : sets ? fl_store_set(s, fl_str(what), fl_str(a->arg[1]), fencing, 0, &mark)
+                    : fl_store_del(s, fl_str(what), fencing, 0, &mark);
+    code = rc == 0 ? done(a, verb, kind, what, fencing.token) : fail(a, rc, s, fencing.token, mark);
+    fl_store_destroy(s);
+    return code;
+}
+
 int cli_run_store_set(const struct cli_args *a)
 {
     struct fl_fencing fencing;
     int code = fencing_of(a, &fencing);
-    fl_store *s = code == 0 ? cli_store_create(a, &code) : NULL;
-    if (s == NULL) {
-        return code;
-    }
-    fl_token mark = FL_TOKEN_NONE;
-    int rc = fl_store_set(s, fl_str(a->arg[0]), fl_str(a->arg[1]), fencing, 0, &mark);
-    code = rc == 0 ? done(a, "written", "key", a->arg[0], fencing.token)
-                   : fail(a, rc, s, fencing.token, mark);
-    fl_store_destroy(s);
-    return code;
+    return code != 0 ? code : write_with(a, fencing, "written", "key", a->arg[0]);
 }
 
 int cli_run_store_del(const struct cli_args *a)
 {
     struct fl_fencing fencing;
     int code = fencing_of(a, &fencing);
-    fl_store *s = code == 0 ? cli_store_create(a, &code) : NULL;
-    if (s == NULL) {
-        return code;
-    }
-    fl_token mark = FL_TOKEN_NONE;
-    int rc = fl_store_del(s, fl_str(a->arg[0]), fencing, 0, &mark);
-    code = rc == 0 ? done(a, "deleted", "key", a->arg[0], fencing.token)
-                   : fail(a, rc, s, fencing.token, mark);
-    fl_store_destroy(s);
-    return code;
+    return code != 0 ? code : write_with(a, fencing, "deleted", "key", a->arg[0]);
 }
 
 int cli_run_store_claim(const struct cli_args *a)
@@ -184,16 +186,7 @@ int cli_run_store_claim(const struct cli_args *a)
     if (code == 0 && fencing.token == FL_TOKEN_NONE) {
         code = cli_fail(a, FL_EINVAL, "a claim needs --lock NAME and --token N", NULL, NULL);
     }
-    fl_store *s = code == 0 ? cli_store_create(a, &code) : NULL;
-    if (s == NULL) {
-        return code;
-    }
-    fl_token mark = FL_TOKEN_NONE;
-    int rc = fl_store_claim(s, fencing.lock, fencing.token, 0, &mark);
-    code = rc == 0 ? done(a, "claimed", "lock", a->text[CLI_OPT_LOCK], fencing.token)
-                   : fail(a, rc, s, fencing.token, mark);
-    fl_store_destroy(s);
-    return code;
+    return code != 0 ? code : write_with(a, fencing, "claimed", "lock", a->text[CLI_OPT_LOCK]);
 }
 
 int cli_run_store_mark(const struct cli_args *a)

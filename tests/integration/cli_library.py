@@ -427,6 +427,21 @@ class Installed(PatientCase):
                                 '-fsyntax-only', *self.pkg_config('--cflags'), '-include', 'fencelock/' + name,
                                 '/dev/null'], check=True)
 
+    def test_a_breach_of_the_binary_interface_is_seen(self):
+        """The check that is run against the dump of the last release: here against one of this build, whole and with another name."""
+        if shutil.which('abidiff') is None or sanitizers():
+            self.skipTest('abidiff is not here, or this is a build with sanitizers')
+        whole, other = self.lab.path('whole.abi'), self.lab.path('other.abi')
+        def abi(*words):
+            return subprocess.run([os.path.join(ROOT, 'tests', 'abi'), *words], stdout=subprocess.PIPE, check=False, text=True)
+        self.assertEqual(abi('dump', build_dir(), whole).returncode, 0)
+        self.assertEqual(abi('check', build_dir(), whole).returncode, 0)
+        with open(whole, encoding='utf-8') as f, open(other, 'w', encoding='utf-8') as g:
+            g.write(f.read().replace('fl_break', 'fl_brake'))
+        done = abi('check', build_dir(), other)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('fl_brake', done.stdout)
+
     def test_only_our_names_are_exported(self):
         lines = subprocess.run(['nm', '-D', '--defined-only', self.so], check=True, stdout=subprocess.PIPE).stdout
         names = [line.split()[-1] for line in lines.decode().splitlines()]
