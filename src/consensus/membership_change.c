@@ -52,6 +52,14 @@ static void called(void *ctx, int status, const struct peer_identity *peer, stru
     }
 }
 
+/* Whether it is known which incarnation of a node that is to join runs. A handshake of an earlier
+ * term does not tell: that incarnation may have joined and have been forgotten since, and a
+ * follower that applies many entries at a time notices neither. */
+static bool has_shaken_hands(const struct membership *m, const struct member_state *p)
+{
+    return p->incarnation != 0 && p->term == replica_term(m->replica);
+}
+
 /* The leader calls a node that is to be added; after the handshake that node may join. The node
  * could not call. A new node may know no other. A node that was forgotten while it was cut off does
  * not know about it: its streams to the others are still open, and on them it asks for votes that
@@ -59,7 +67,7 @@ static void called(void *ctx, int status, const struct peer_identity *peer, stru
 static void call(struct membership *m, const struct machine_node *e)
 {
     struct member_state *p = membership_find(m, e->id);
-    if (p == NULL || p->incarnation != 0 || p->calling || membership_now_ms(m) < p->call_at_ms) {
+    if (p == NULL || has_shaken_hands(m, p) || p->calling || membership_now_ms(m) < p->call_at_ms) {
         return;
     }
     p->call_at_ms = membership_now_ms(m) + CALL_MS;
@@ -69,7 +77,7 @@ static void call(struct membership *m, const struct machine_node *e)
 static bool join(struct membership *m, const struct machine_node *e)
 {
     const struct member_state *p = membership_find(m, e->id);
-    if (p == NULL || p->incarnation == 0 || p->incarnation == e->former) {
+    if (p == NULL || !has_shaken_hands(m, p) || p->incarnation == e->former) {
         return false;
     }
     struct machine_command c = {.op = MACHINE_OP_JOIN, .number = e->id, .number2 = p->incarnation};

@@ -434,6 +434,7 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
     p->version = peer->version;
     p->admitted_index = admitted_index;
     p->incarnation = peer->incarnation;
+    p->term = m->replica == NULL ? 0 : replica_term(m->replica);
     p->other_incarnation = false;
     m->begun_crc = m->begun_crc == 0 ? peer->members_crc : m->begun_crc;
     m->config.peer_back(m->config.ctx, p->id);

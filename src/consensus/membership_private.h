@@ -16,6 +16,7 @@ struct member_state {
     uint64_t id;             /* 0: this place is free */
     uint64_t incarnation;    /* of the last handshake that was accepted; 0: none since start or
                               * since it was forgotten */
+    uint64_t term;           /* in which this node accepted it; 0: before the log was loaded */
     uint64_t admitted_index; /* as told in that handshake */
     uint16_t version;        /* the highest that it knows, likewise; 0: not told */
     struct start start;      /* likewise */
