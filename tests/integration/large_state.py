@@ -3,6 +3,7 @@
 child wrote is what the node starts from again."""
 
 import os
+import signal
 import sys
 import threading
 
@@ -81,27 +82,59 @@ class LargeState(ClusterCase):
         self.assertEqual(self.node.info()['locks_held'], LOCKS + 1)
         self.assertEqual(self.node.call('CHECK', 'one more', token), 1)
 
-    def test_a_child_has_no_connection_of_its_node(self):
-        """Else whoever is hung up on hears nothing before the child has ended."""
+    def a_child_that_writes(self):
+        """Its number, and its descriptors once it has closed those that it does not need."""
         def descriptors(child):
             folder = '/proc/%s/fd' % child
             return [os.readlink(os.path.join(folder, fd)) for fd in os.listdir(folder)]
         def writes():
             for child in children(self.node.process.pid):
                 try:
-                    if any('snapshot-' in name for name in descriptors(child)): # it has closed what it does not need
-                        return descriptors(child)
+                    if any('snapshot-' in name for name in descriptors(child)):
+                        return int(child), descriptors(child)
                 except OSError:
                     continue
             return None
+        return self.log_until(writes, 'a child that writes')
+
+    def test_a_child_has_no_connection_of_its_node(self):
+        """Else whoever is hung up on hears nothing before the child has ended."""
         self.acquire(0, LOCKS)
         clients = [self.node.client() for _ in range(20)]
         for c in clients[:10]:
             c.close() # so that some have higher numbers than what the child needs
-        names = self.log_until(writes, 'a child that writes')
+        _, names = self.a_child_that_writes()
         for c in clients[10:]:
             c.close()
         self.assertEqual([n for n in names if n.startswith('socket:') or n.endswith('/lock') or 'segment-' in n], [])
+
+    def test_a_child_does_not_outlive_its_node(self):
+        """Else it would write into the directory of the node that is started there."""
+        self.acquire(0, LOCKS)
+        def stopped():
+            child, _ = self.a_child_that_writes()
+            try:
+                os.kill(child, signal.SIGSTOP)
+                return child if str(child) in children(self.node.process.pid) else None
+            except OSError:
+                return None
+        child = wait_until(stopped, 'a child that is stopped while it writes')
+        self.addCleanup(self.end, child)
+        self.node.kill()
+        wait_until(lambda: self.is_over(child), 'the end of the child')
+
+    @staticmethod
+    def is_over(pid):
+        try:
+            with open('/proc/%d/stat' % pid) as f:
+                return f.read().rsplit(')', 1)[1].split()[0] in 'ZX'
+        except OSError:
+            return True
+
+    @classmethod
+    def end(cls, pid):
+        if not cls.is_over(pid):
+            os.kill(pid, signal.SIGKILL)
 
     def test_killed_with_its_child(self):
         """Whatever a child was doing when its node died is gone, and nothing of the node's stays with it."""
