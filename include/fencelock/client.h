@@ -48,12 +48,16 @@
  * or its time is over. It repeats what may be repeated:
  *
  *   fl_lock_take    with the same owner, so it cannot be granted twice. A delayed copy of the
- *                   request may still take the lock for this owner after the call has ended; its
- *                   TTL limits that, and fl_settle() prevents it.
+ *                   request may still take the lock for this owner after the call has ended, or
+ *                   was cancelled. Where the owner is the library's own choice, it gives back what
+ *                   that may get. Where it is given, the TTL limits that, and fl_settle() prevents
+ *                   it.
  *   fl_renew        yes
  *   fl_release,     yes. When an earlier try had no answer and a later one finds nothing to
  *   fl_lock_release release, the result is FL_EUNCERTAIN: the lock is surely not held under this
  *                   token any more, but whether this call or the lease's end did it is unknown.
+ *                   A release without an answer goes on after the call, until the lease has ended,
+ *                   unless the owner is given.
  *   fl_issue_token  yes; it may burn a token, which does no harm
  *   fl_break        no: a second one could break the next holder. FL_EUNCERTAIN.
  *   reading calls   yes
@@ -153,10 +157,10 @@ FL_API int fl_tls_check(const struct fl_tls_options *options, char *errmsg,
  * and, with fencelock://, no TLS. */
 FL_API int fl_open(const char *nodes, const struct fl_client_options *options, fl_client **ret);
 
-/* Ends the thread, if there is one, and the connections. Calls in progress end without their
- * callbacks. Locks that were not released or freed are lost (FL_LOST_RELEASED) without a callback;
- * they stay held until their lease ends, and must still be freed. Not from a callback. NULL is
- * fine. */
+/* Ends the thread, if there is one, and the connections. What cancelled calls may have got is given
+ * back before, for at most options.timeout_ms. Calls in progress end without their callbacks. Locks
+ * that were not released or freed are lost (FL_LOST_RELEASED) without a callback; they stay held
+ * until their lease ends, and must still be freed. Not from a callback. NULL is fine. */
 FL_API void fl_close(fl_client *c);
 
 /* A sentence about the failure of this thread's last call of a client; "" after success. Valid
@@ -197,9 +201,9 @@ enum fl_lost_reason {
 
 struct fl_take {
     /* FL_TTL_MIN_MS to FL_TTL_MAX_MS. 0: FL_TTL_DEFAULT_MS, and the lock is held under a session
-     * that such locks of this client share: one renewal serves them all. A lock with a TTL, an
-     * owner, a mode, permits, or further names has a lease of its own, which is renewed at some
-     * moment of the second sixth of its TTL. */
+     * that such locks of this client share: one renewal serves them all. A lock with a TTL (unless
+     * it shares), an owner, a mode, permits, or further names has a lease of its own, which is
+     * renewed at some moment of the second sixth of its TTL. */
     uint64_t ttl_ms;
     uint64_t wait_ms;            /* how long to queue for the lock, at most FL_WAIT_MAX_MS; 0: do
                                     not wait */
@@ -220,6 +224,7 @@ struct fl_take {
     size_t also_len;
     bool alone;           /* a lease of its own in any case */
     bool unrenewed;       /* it is held for one TTL: no thread is started */
+    bool shares;          /* it has a TTL, and locks of this client with the same share a session */
     uint64_t max_hold_ms; /* lost this long after it was requested, renewed or not; 0: no limit */
     uint64_t reserve_ms;  /* lost this long before the deadline, which leaves time to stop the work
                              that relies on it; at most half of the TTL */
@@ -646,7 +651,7 @@ FL_API int fl_sessions_start(fl_client *c, struct fl_bytes cursor, uint64_t coun
                              fl_call **ret_call) FL_MUST_USE;
 
 /* Ends a call without its callback; not from inside that. A wait is given up; a lock that was just
- * granted is released; a request that was sent may have been done. */
+ * granted is released; another request that was sent may have been done. */
 FL_API void fl_call_cancel(fl_call *call);
 
 #ifdef __cplusplus

@@ -52,10 +52,7 @@ static inline void fli_attempts_cancel(struct fli_attempts *a,
                                        const struct fli_call_state *given_up, uint64_t last,
                                        uint64_t now_ms)
 {
-    enum fli_call_want want = given_up->order.want;
-    bool leaves = want == FLI_WANT_SEND; /* its bytes may leave behind those of other calls */
-    bool sent = want == FLI_WANT_ANSWER || want == FLI_WANT_PROBE || want == FLI_WANT_ASK_OTHER;
-    if ((leaves || sent || given_up->unknown) && last != 0) {
+    if (fli_call_state_is_out(given_up) && last != 0) {
         fli_attempts_uncertain(a, last, now_ms);
     }
 }

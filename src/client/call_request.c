@@ -106,8 +106,9 @@ static void add_session(struct words *w, const struct fli_call_request *request)
         add_report(w, request);
         break;
     default:
-        FLI_ASSERT(request->command == FLI_CALL_SESSION_CLOSE);
-        add_text(w, "CLOSE");
+        FLI_ASSERT(request->command == FLI_CALL_SESSION_CLOSE ||
+                   request->command == FLI_CALL_SESSION_SHOW);
+        add_text(w, request->command == FLI_CALL_SESSION_CLOSE ? "CLOSE" : "SHOW");
         add(w, request->owner);
         break;
     }
@@ -142,6 +143,7 @@ static const char *const first_words[] = {
     [FLI_CALL_SESSION_OPEN] = "SESSION",
     [FLI_CALL_SESSION_RENEW] = "SESSION",
     [FLI_CALL_SESSION_CLOSE] = "SESSION",
+    [FLI_CALL_SESSION_SHOW] = "SESSION",
     [FLI_CALL_SESSIONS] = "SESSION",
     [FLI_CALL_CHANGE] = NULL, /* its own words */
     [FLI_CALL_READ] = NULL,
@@ -179,6 +181,7 @@ static void add_arguments(struct words *w, const struct fli_call_request *reques
     case FLI_CALL_SESSION_OPEN:
     case FLI_CALL_SESSION_RENEW:
     case FLI_CALL_SESSION_CLOSE:
+    case FLI_CALL_SESSION_SHOW:
         add_session(w, request);
         break;
     case FLI_CALL_SESSIONS:
@@ -393,6 +396,7 @@ enum fli_call_event fli_call_classify(enum fli_call_command command, const redis
     case FLI_CALL_SESSION_CLOSE:
         return classify_flag(reply);
     case FLI_CALL_SHOW:
+    case FLI_CALL_SESSION_SHOW:
     case FLI_CALL_LOCKS:
     case FLI_CALL_BUSIEST:
     case FLI_CALL_SESSIONS:
@@ -453,6 +457,20 @@ static uint64_t number_behind(const char *text, size_t len, const char *word)
         }
     }
     return 0;
+}
+
+uint64_t fli_call_session_locks(const redisReply *reply)
+{
+    for (size_t i = 0; i + 1 < reply->elements; i += 2) {
+        const redisReply *key = reply->element[i];
+        const redisReply *value = reply->element[i + 1];
+        bool is_locks = key->type == REDIS_REPLY_STRING && key->len == strlen("locks") &&
+                        memcmp(key->str, "locks", key->len) == 0;
+        if (is_locks && value->type == REDIS_REPLY_INTEGER && value->integer >= 0) {
+            return (uint64_t)value->integer;
+        }
+    }
+    return UINT64_MAX;
 }
 
 fl_token fli_call_stale_mark(const char *text, size_t len)

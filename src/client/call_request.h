@@ -25,6 +25,7 @@ enum fli_call_command {
     FLI_CALL_SESSION_OPEN,  /* owner, ttl_ms, lockdelay_ms, value: the label */
     FLI_CALL_SESSION_RENEW, /* owner */
     FLI_CALL_SESSION_CLOSE, /* owner */
+    FLI_CALL_SESSION_SHOW,  /* owner */
     FLI_CALL_SESSIONS,      /* cursor; count */
     FLI_CALL_LEADER,
     FLI_CALL_INFO,
@@ -87,6 +88,9 @@ enum fli_call_repeat fli_call_may_repeat(enum fli_call_command command);
 
 /* Whether a "no" may be the effect of an earlier attempt whose outcome is unknown. */
 bool fli_call_no_is_uncertain(enum fli_call_command command);
+
+/* How many locks the session has, by a reply to SESSION_SHOW; UINT64_MAX: it does not say so. */
+uint64_t fli_call_session_locks(const redisReply *reply);
 
 /* The TTL of the lease that begins with a yes; 0: none begins. */
 uint64_t fli_call_lease_ms(const struct fli_call_request *request);

@@ -44,10 +44,11 @@ uint64_t fli_lease_until(uint64_t sent_ms, uint64_t ttl_ms)
     return sent_ms + ttl_ms - margin_ms;
 }
 
-/* An earlier attempt may have taken a place in the queue; one more wait, of 1 ms, ends that. */
+/* An earlier attempt, of this call or of one that was given up, may have taken a place in the
+ * queue; one more wait, of 1 ms, ends that. A request without a wait leaves it there. */
 uint64_t fli_call_state_wait_left(const struct fli_call_state *f, uint64_t now_ms)
 {
-    uint64_t least_ms = f->wait_end_ms != 0 && f->unknown ? 1 : 0;
+    uint64_t least_ms = f->wait_end_ms != 0 ? 1 : 0;
     return f->wait_end_ms > now_ms ? f->wait_end_ms - now_ms : least_ms;
 }
 
@@ -473,6 +474,14 @@ void fli_call_state_init(struct fli_call_state *f, const struct fli_call_config 
     f->wait_end_ms = config->wait_ms == 0 ? 0 : config->now_ms + config->wait_ms;
     f->order.request = FLI_REQUEST_MAIN;
     want_connect(f, config->now_ms, config->start);
+}
+
+bool fli_call_state_is_out(const struct fli_call_state *f)
+{
+    enum fli_call_want want = f->order.want;
+    bool leaves = want == FLI_WANT_SEND; /* its bytes may leave behind those of other calls */
+    bool sent = want == FLI_WANT_ANSWER || want == FLI_WANT_PROBE || want == FLI_WANT_ASK_OTHER;
+    return leaves || sent || f->unknown || f->order.request == FLI_REQUEST_CONFIRM;
 }
 
 void fli_call_state_hint(struct fli_call_state *f, uint32_t node)

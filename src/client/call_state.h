@@ -148,6 +148,9 @@ void fli_call_state_feed(struct fli_call_state *f, uint64_t now_ms, enum fli_cal
 /* The leader has become known: if another attempt is needed, it goes there. */
 void fli_call_state_hint(struct fli_call_state *f, uint32_t node);
 
+/* Whether its request may have been done, or may still be on its way. */
+bool fli_call_state_is_out(const struct fli_call_state *f);
+
 /* How much of the wait is left, for a request that is encoded now. */
 uint64_t fli_call_state_wait_left(const struct fli_call_state *f, uint64_t now_ms);
 

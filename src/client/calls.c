@@ -397,7 +397,10 @@ static void deliver(fl_client *c, struct fli_callback *n)
     fl_lock_list_free(result.locks);
     fl_session_list_free(result.sessions);
     (void)pthread_mutex_lock(&c->mutex);
-    fli_call_delete(call);
+    n->under_way = false;
+    if (!call->cancelled) {
+        fli_call_delete(call);
+    }
 }
 
 /* The call is over, with what is in its result. */
@@ -426,6 +429,7 @@ struct fl_call *fli_call_make(fl_client *c, const struct fli_call_plan *q, fl_do
         call->client = c;
         call->request = q->request;
         call->times = fli_times_of(c, q);
+        call->began_ms = fli_clock_ms();
         call->done = done;
         call->arg = arg;
         call->note.deliver = deliver;
@@ -537,13 +541,23 @@ int fl_sessions_start(fl_client *c, struct fl_bytes cursor, uint64_t count, uint
 
 void fli_call_cancel(struct fl_call *call)
 {
+    bool settle = false;
     if (call->engine_call != NULL) {
+        settle =
+            call->lock != NULL && call->lock->is_private && fli_engine_is_out(call->engine_call);
         fli_engine_cancel(call->engine_call);
+        call->engine_call = NULL;
     }
     if (call->result.lock != NULL) { /* granted, and nobody has heard of it */
         fli_lock_abandon(call->result.lock);
     }
-    fli_call_delete(call);
+    if (settle) {
+        call->done = NULL;
+        call->wait = NULL;
+        fli_call_settle(call);
+    } else {
+        fli_call_delete(call);
+    }
 }
 
 void fl_call_cancel(fl_call *call)
@@ -552,6 +566,8 @@ void fl_call_cancel(fl_call *call)
     if (fli_client_enter(c) != 0) {
         return;
     }
+    call->cancelled =
+        !call->note.under_way || pthread_equal(call->note.thread, pthread_self()) == 0;
     if (fli_callback_drop(c, &call->note)) {
         fli_call_cancel(call);
     }
@@ -565,6 +581,18 @@ void fli_calls_leave(fl_client *c, const struct fl_lock *session)
         struct fl_call *call = FLI_CONTAINER_OF(at, struct fl_call, in);
         call->session = call->session == session ? NULL : call->session;
     }
+}
+
+bool fli_calls_are_left(const fl_client *c)
+{
+    FLI_LIST_FOREACH(at, &c->calls)
+    {
+        const struct fl_call *call = FLI_CONTAINER_OF(at, struct fl_call, in);
+        if (call->engine_call != NULL && call->done == NULL && call->wait == NULL) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void fli_calls_end(fl_client *c)

@@ -592,6 +592,11 @@ static void call_free(struct fli_call *c)
     free(c);
 }
 
+bool fli_engine_is_out(const struct fli_call *c)
+{
+    return fli_call_state_is_out(&c->call_state);
+}
+
 void fli_engine_cancel(struct fli_call *c)
 {
     fli_attempts_cancel(&c->engine->attempts, &c->call_state, c->request.attempt, fli_clock_ms());

@@ -54,6 +54,8 @@ int fli_engine_start(struct fli_engine *e, const struct fli_call_request *reques
                      const struct fli_call_times *times, fli_ended_cb done, void *arg,
                      struct fli_call **ret) FLI_MUST_USE;
 void fli_engine_cancel(struct fli_call *call);
+/* Whether its request may have been done, or may still be on its way. */
+bool fli_engine_is_out(const struct fli_call *call);
 
 void fli_engine_process(struct fli_engine *e);
 

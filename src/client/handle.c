@@ -56,6 +56,7 @@ static void init_lists(fl_client *c)
     fli_list_init(&c->locks);
     fli_list_init(&c->calls);
     fli_list_init(&c->watches);
+    fli_list_init(&c->sessions);
     fli_list_init(&c->notes);
 }
 
@@ -143,7 +144,6 @@ static void forget(fl_client *c)
     c->inside = 0;
     c->calling = 0;
     c->jeopardies = c->lost = 0;
-    c->session = NULL;
     fli_calls_forget(c);
     fli_locks_end(c);
     fli_watches_end(c);
@@ -199,6 +199,23 @@ void fli_client_unref(fl_client *c)
     }
 }
 
+static void drive(fl_client *c, uint64_t until_ms);
+
+/* Gives back what calls that have lost their users may have got, for as long as a call may
+ * take. */
+static void give_back(fl_client *c)
+{
+    uint64_t until_ms = fli_clock_ms() + c->engine.timeout_ms;
+    while (!c->closing && fli_calls_are_left(c) && fli_clock_ms() < until_ms) {
+        if (c->driving) {
+            fli_engine_wake_for(&c->engine, until_ms);
+            (void)pthread_cond_wait(&c->turned, &c->mutex);
+        } else {
+            drive(c, until_ms);
+        }
+    }
+}
+
 void fl_close(fl_client *c)
 {
     if (c == NULL) {
@@ -206,6 +223,9 @@ void fl_close(fl_client *c)
     }
     bool ours = own(c) == 0; /* else its descriptors are the parent's, and stay so */
     (void)pthread_mutex_lock(&c->mutex);
+    if (ours) {
+        give_back(c);
+    }
     c->closing = true;
     if (c->has_thread) {
         fli_engine_wake(&c->engine);

@@ -48,10 +48,11 @@ struct fl_client {
     struct fli_list calls;
     struct fli_list watches;
     struct fli_list notes;
-    struct fl_lock *session; /* that locks share; NULL: there is none */
+    struct fli_list sessions; /* that locks share: one for each TTL */
     /* Leases of which no node knows yet; the next renewal reports them. */
     uint32_t jeopardies, lost;
-    bool report_refused; /* the nodes are older, and refuse a report */
+    bool report_refused;     /* the nodes are older, and refuse a report */
+    bool inspection_refused; /* its user may not see sessions */
     void (*on_log)(void *arg, const char *text);
     void *log_arg;
     char logged[FLI_LOG_LINE_MAX]; /* the last line */
@@ -136,7 +137,8 @@ struct fl_lock {
     void *arg;
     uint64_t max_hold_ms, reserve_ms;
     bool is_session;
-    bool is_shared; /* the session of the handle's locks */
+    bool is_shared;  /* a session of the handle's locks */
+    bool is_private; /* nobody else knows its owner, so what is left of it is given back */
     bool is_renewed;
     bool is_held; /* it was granted */
     bool freed;   /* by its user */
@@ -144,10 +146,12 @@ struct fl_lock {
     fl_token token;
     struct fl_lock *session; /* under which it is held; NULL: it has a lease of its own */
     struct fli_list in_session;
+    struct fli_list in_shared; /* of a shared session */
     struct fli_list members;   /* of a session: its locks */
     unsigned takers;           /* of a session: calls that take locks under it */
     uint64_t opening_until_ms; /* of a shared session that is not held yet */
     struct fli_call *renewal;
+    struct fli_call *inspection;     /* of a session: how many locks the service has for it */
     struct fli_call_request request; /* that takes it; its texts are in bytes */
     uint32_t jeopardies, lost;       /* reported by the renewal that is under way */
     struct fl_bytes also[FL_NAMES_MAX - 1];
@@ -169,17 +173,20 @@ void fli_locks_end(fl_client *c);
 
 /* ---- calls.c --------------------------------------------------------------------------------- */
 
-/* A call that calls back, or that takes a lock. */
+/* A call that calls back, or that takes or releases a lock. */
 struct fl_call {
     struct fli_list in;
     struct fli_callback note;
     fl_client *client;
     struct fli_call
         *engine_call;        /* NULL: it waits for its session, has ended, or is the parent's */
-    struct fl_lock *lock;    /* that a yes makes held */
+    struct fl_lock *lock;    /* that a yes makes held, or that is given back */
     struct fl_lock *session; /* under which; NULL also when that was freed */
     struct fli_call_request request;
     struct fli_call_times times;
+    uint64_t began_ms;
+    uint64_t settle_until_ms; /* until when what it may have got is held without a session */
+    bool cancelled;           /* during its callback: who cancels it deletes it */
     fl_done done;
     void *arg;
     struct fli_wait *wait; /* of a thread that blocks; NULL: it calls back */
@@ -207,7 +214,8 @@ void fli_call_cancel(struct fl_call *call);
 void fli_call_delete(struct fl_call *call);
 /* This session is about to be freed; its calls go on without it. */
 void fli_calls_leave(fl_client *c, const struct fl_lock *session);
-void fli_calls_end(fl_client *c); /* without callbacks */
+void fli_calls_end(fl_client *c);            /* without callbacks */
+bool fli_calls_are_left(const fl_client *c); /* calls without users, which give back */
 /* In a child: what the parent had begun never ends here. */
 void fli_calls_forget(fl_client *c);
 
@@ -219,5 +227,7 @@ void fli_watches_end(fl_client *c);
 /* ---- take.c ---------------------------------------------------------------------------------- */
 
 void fli_lock_abandon(struct fl_lock *lock); /* one that nobody has heard of: it is released */
+/* One more attempt of a call that takes a lock and has lost its user; gives back what it gets. */
+void fli_call_settle(struct fl_call *call);
 
 #endif

@@ -187,6 +187,7 @@ struct fl_lock *fli_lock_make(fl_client *c, const struct fli_call_request *reque
     lock->request.also = lock->also;
     fli_list_init(&lock->in);
     fli_list_init(&lock->in_session);
+    fli_list_init(&lock->in_shared);
     fli_list_init(&lock->members);
     fli_list_init(&lock->note.in);
     lock->note.deliver = deliver;
@@ -199,11 +200,17 @@ struct fl_lock *fli_lock_make(fl_client *c, const struct fli_call_request *reque
 
 void fli_lock_discard(struct fl_lock *lock)
 {
-    if (lock != NULL) {
-        leave_session(lock);
-        fli_due_remove(&lock->client->engine.dues, &lock->due);
-        free(lock);
+    if (lock == NULL) {
+        return;
     }
+    leave_session(lock);
+    fli_list_remove(&lock->in_shared);
+    if (lock->note.under_way) { /* it is freed when its callback has returned */
+        lock->freed = true;
+        return;
+    }
+    fli_due_remove(&lock->client->engine.dues, &lock->due);
+    free(lock);
 }
 
 void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_ms)
@@ -242,6 +249,76 @@ static void renewal_ended(struct fl_lock *lock, int status, uint64_t lease_until
     schedule(lock);
 }
 
+/* ---- locks that are not held any more while their session is --------------------------------- */
+
+static void checked(void *arg, struct fli_ended *ended)
+{
+    struct fl_lock *member = arg;
+    member->renewal = NULL;
+    if (ended->status == FL_ENOTHELD && member->lease.state != FL_HOLD_LOST) {
+        leave_session(member);
+        renewal_ended(member, FL_ENOTHELD, 0);
+    }
+}
+
+static void check_member(struct fl_lock *member, const struct fli_call_times *times)
+{
+    const struct fli_call_request request = {
+        .command = FLI_CALL_CHECK, .name = member->request.name, .token = member->token};
+    if (member->lease.state != FL_HOLD_LOST && member->renewal == NULL &&
+        fli_engine_start(&member->client->engine, &request, times, checked, member,
+                         &member->renewal) != 0) {
+        member->renewal = NULL; /* the next renewal looks again */
+    }
+}
+
+static uint64_t attempt_ms(const struct fl_lock *lock);
+
+static struct fli_call_times times_of_renewal(const struct fl_lock *lock)
+{
+    return (struct fli_call_times){.deadline_ms = lock->lease.deadline_ms,
+                                   .attempt_ms = attempt_ms(lock)};
+}
+
+static void inspected(void *arg, struct fli_ended *ended)
+{
+    struct fl_lock *session = arg;
+    session->inspection = NULL;
+    session->client->inspection_refused = ended->status == FL_EDENIED;
+    if (ended->status != 0) {
+        return;
+    }
+    uint64_t held = 0;
+    FLI_LIST_FOREACH(at, &session->members)
+    {
+        held += FLI_CONTAINER_OF(at, struct fl_lock, in_session)->lease.state != FL_HOLD_LOST;
+    }
+    if (fli_call_session_locks(ended->reply) >= held) {
+        return;
+    }
+    const struct fli_call_times times = times_of_renewal(session);
+    FLI_LIST_FOREACH(at, &session->members)
+    {
+        check_member(FLI_CONTAINER_OF(at, struct fl_lock, in_session), &times);
+    }
+}
+
+/* An operator may have broken one of its locks, which the renewal of the session does not tell. */
+static void seek_broken(struct fl_lock *session)
+{
+    fl_client *c = session->client;
+    if (fli_list_empty(&session->members) || session->inspection != NULL || c->inspection_refused) {
+        return;
+    }
+    const struct fli_call_request request = {.command = FLI_CALL_SESSION_SHOW,
+                                             .owner = session->request.owner};
+    const struct fli_call_times times = times_of_renewal(session);
+    if (fli_engine_start(&c->engine, &request, &times, inspected, session, &session->inspection) !=
+        0) {
+        session->inspection = NULL;
+    }
+}
+
 static void renewed(void *arg, struct fli_ended *ended)
 {
     struct fl_lock *lock = arg;
@@ -254,6 +331,9 @@ static void renewed(void *arg, struct fli_ended *ended)
         if (member->lease.renewing) { /* else it is lost */
             renewal_ended(member, ended->status, ended->lease_until_ms);
         }
+    }
+    if (ended->status == 0) {
+        seek_broken(lock);
     }
 }
 
@@ -278,8 +358,7 @@ static uint64_t attempt_ms(const struct fl_lock *lock)
 static void renew(struct fl_lock *lock)
 {
     struct fli_call_request request = renewal_of(lock);
-    const struct fli_call_times times = {.deadline_ms = lock->lease.deadline_ms,
-                                         .attempt_ms = attempt_ms(lock)};
+    const struct fli_call_times times = times_of_renewal(lock);
     fli_lease_renewal_began(&lock->lease);
     take_report(lock, &request);
     int rc =
@@ -320,6 +399,10 @@ static void stop_renewal(struct fl_lock *lock)
         fli_engine_cancel(lock->renewal);
         lock->renewal = NULL;
         report_ended(lock, FL_EUNCERTAIN);
+    }
+    if (lock->inspection != NULL) {
+        fli_engine_cancel(lock->inspection);
+        lock->inspection = NULL;
     }
 }
 
@@ -364,6 +447,7 @@ void fli_lock_delete(struct fl_lock *lock)
         fli_due_remove(&lock->client->engine.dues, &lock->due);
     }
     leave_session(lock);
+    fli_list_remove(&lock->in_shared);
     fli_list_remove(&lock->in);
     free(lock);
 }
@@ -376,6 +460,8 @@ void fli_locks_end(fl_client *c)
         fli_due_remove(&c->engine.dues, &lock->due);
         fli_list_remove(&lock->note.in);
         lock->renewal = NULL;
+        lock->inspection = NULL;
+        fli_list_remove(&lock->in_shared);
         struct fli_list *member;
         while ((member = fli_list_pop(&lock->members)) != NULL) {
             FLI_CONTAINER_OF(member, struct fl_lock, in_session)->session = NULL;
@@ -386,7 +472,11 @@ void fli_locks_end(fl_client *c)
             free(lock);
         }
     }
-    c->session = NULL;
+    while ((at = fli_list_pop(&c->sessions)) != NULL) { /* that are not open yet */
+        struct fl_lock *session = FLI_CONTAINER_OF(at, struct fl_lock, in_shared);
+        session->renewal = NULL;
+        fli_lock_discard(session);
+    }
 }
 
 /* In a child: what the parent is doing with the lock does not concern this copy of it. */
@@ -394,11 +484,13 @@ static void disown(struct fl_lock *lock)
 {
     fli_list_init(&lock->in);
     fli_list_init(&lock->in_session);
+    fli_list_init(&lock->in_shared);
     fli_list_init(&lock->members);
     fli_list_init(&lock->note.in);
     fli_heap_node_init(&lock->due.node);
     lock->session = NULL;
     lock->renewal = NULL;
+    lock->inspection = NULL;
     lock->note.under_way = false;
 }
 

@@ -41,20 +41,197 @@ static int check_reserved(const fl_client *c, const uint64_t *reserved, size_t n
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-/* A lock that nobody has heard of is released. */
-void fli_lock_abandon(struct fl_lock *lock)
+static int start_taking(struct fl_call *call);
+
+/* The lock of this call is asked for anew, with a lease of its own: its shared session has ended,
+ * or another lock of that is in a circle of waits. The holder of that is another one, since each
+ * lock object is a holder of its own. False: it was not under a shared session. */
+static bool go_alone(struct fl_call *call)
+{
+    fl_client *c = call->client;
+    struct fl_lock *old = call->lock;
+    struct fli_owner owner;
+    if (!old->is_private || !old->request.under_session) {
+        return false;
+    }
+    fli_owner_make(&owner);
+    struct fli_call_request request = old->request;
+    request.owner = fli_owner_bytes(&owner);
+    request.ttl_ms = old->ttl_ms;
+    request.under_session = false;
+    struct fl_lock *lock = fli_lock_make(c, &request);
+    if (lock == NULL) {
+        return false;
+    }
+    lock->on_change = old->on_change;
+    lock->arg = old->arg;
+    lock->max_hold_ms = old->max_hold_ms;
+    lock->reserve_ms = old->reserve_ms;
+    lock->is_renewed = old->is_renewed;
+    lock->is_private = true;
+    fli_lock_discard(old);
+    call->lock = lock;
+    if (call->session != NULL) {
+        call->session->takers--;
+        call->session = NULL;
+    }
+    uint64_t passed_ms = fli_clock_ms() - call->began_ms;
+    if (call->times.wait_ms != 0) {
+        call->times.wait_ms = passed_ms < call->times.wait_ms ? call->times.wait_ms - passed_ms : 1;
+    }
+    return start_taking(call) == 0;
+}
+
+/* ---- nothing is left behind ------------------------------------------------------------------ */
+
+static bool is_alive(struct fl_lock *session)
+{
+    return session != NULL && session->is_held && fli_lock_state(session) != FL_HOLD_LOST;
+}
+
+/* Until when what this call may have got is held; 0: it is not held any more. */
+static uint64_t held_until(const struct fl_call *call)
+{
+    const struct fl_lock *lock = call->lock;
+    if (lock->request.under_session) {
+        return is_alive(call->session) ? call->session->lease.deadline_ms : 0;
+    }
+    uint64_t until_ms = call->settle_until_ms;
+    return until_ms > fli_clock_ms() ? until_ms : 0;
+}
+
+static bool is_passing(int status)
+{
+    return status == FL_EUNCERTAIN || status == FL_ENOLEADER || status == FL_ENOCONN ||
+           status == FL_EBUSY || status == FL_ETIMEOUT;
+}
+
+static void given_back(void *arg, struct fli_ended *how);
+
+/* Releases what a call without a user has got, for as long as that may be held. */
+static void give_back(struct fl_call *call)
+{
+    const struct fl_lock *lock = call->lock;
+    const struct fli_call_request request = {
+        .command = FLI_CALL_RELEASE, .name = lock->request.name, .token = lock->token};
+    const struct fli_call_times times = {.deadline_ms = held_until(call)};
+    call->engine_call = NULL;
+    if (times.deadline_ms == 0 || fli_engine_start(&call->client->engine, &request, &times,
+                                                   given_back, call, &call->engine_call) != 0) {
+        fli_call_delete(call);
+    }
+}
+
+static void given_back(void *arg, struct fli_ended *how)
+{
+    struct fl_call *call = arg;
+    if (is_passing(how->status)) {
+        give_back(call);
+    } else {
+        fli_call_delete(call);
+    }
+}
+
+static void settled(void *arg, struct fli_ended *how)
+{
+    struct fl_call *call = arg;
+    if (how->status == 0) {
+        call->lock->token = (fl_token)how->reply->integer;
+        give_back(call);
+    } else if (is_passing(how->status)) {
+        fli_call_settle(call);
+    } else {
+        fli_call_delete(call);
+    }
+}
+
+/* Until it is answered, the session has the name, and is renewed. Its own TTL is short, in case
+ * that its grant is not heard of. */
+void fli_call_settle(struct fl_call *call)
+{
+    struct fli_call_request request = call->lock->request;
+    if (call->settle_until_ms == 0) {
+        call->settle_until_ms = call->times.deadline_ms + call->lock->ttl_ms;
+    }
+    const struct fli_call_times times = {.deadline_ms = held_until(call), .wait_ms = 1};
+    if (!request.under_session && request.ttl_ms > SETTLE_TTL_MS) {
+        request.ttl_ms = SETTLE_TTL_MS;
+    }
+    call->engine_call = NULL;
+    if (times.deadline_ms == 0 || call->client->closing ||
+        fli_engine_start(&call->client->engine, &request, &times, settled, call,
+                         &call->engine_call) != 0) {
+        fli_call_delete(call);
+    }
+}
+
+/* A call of its own for the lock of this one, which ends without an answer; NULL: out of memory. */
+static struct fl_call *go_on_apart(struct fl_call *call)
+{
+    const struct fli_call_plan q = {.request = {.command = call->request.command}};
+    struct fl_call *more = fli_call_make(call->client, &q, NULL, NULL);
+    if (more != NULL) {
+        more->times = call->times;
+        more->times.watcher = NULL;
+        more->lock = call->lock;
+        more->session = call->session;
+        call->lock = NULL;
+        call->session = NULL;
+    }
+    return more;
+}
+
+static void release_ended(void *arg, struct fli_ended *how)
+{
+    struct fl_call *call = arg;
+    struct fl_lock *lock = call->lock;
+    struct fl_call *more = is_passing(how->status) && lock->is_private ? go_on_apart(call) : NULL;
+    if (more != NULL) {
+        more->settle_until_ms = lock->lease.config.lease_until_ms;
+        give_back(more);
+    }
+    fli_call_ended(call, how);
+}
+
+/* Ends the lock, and begins to release it; it is the call's. The session has its name until that is
+ * answered: a later attempt of the same session would get the same token. 0; or it is freed all the
+ * same, and nothing is sent. */
+static int start_release(struct fl_lock *lock, struct fli_call_plan *q, fl_done done, void *arg,
+                         struct fl_call **ret)
 {
     fl_client *c = lock->client;
-    struct fli_call_request request;
-    fli_lock_give_up(lock, &request);
-    const struct fli_call_plan q = {.request = request};
-    struct fl_call *call = fli_call_make(c, &q, NULL, NULL);
-    if (call != NULL && fli_engine_start(&c->engine, &request, &call->times, fli_call_ended, call,
-                                         &call->engine_call)) {
-        fli_call_delete(call); /* it ends with its lease */
-    }
-    fli_lock_delete(lock);
+    struct fl_lock *session = lock->is_private ? lock->session : NULL;
+    fli_lock_give_up(lock, &q->request);
+    fli_calls_leave(c, lock);
+    fli_list_remove(&lock->in);
+    fli_due_set(&c->engine.dues, &lock->due, FLI_DUE_NEVER);
     c->refs--;
+    (void)!fli_callback_drop(c, &lock->note); /* this very thread may be in it */
+    struct fl_call *call = fli_call_make(c, q, done, arg);
+    if (call == NULL) {
+        fli_lock_discard(lock);
+        return FL_ENOMEM;
+    }
+    call->lock = lock;
+    call->session = session;
+    if (session != NULL) {
+        session->takers++;
+    }
+    int rc = fli_engine_start(&c->engine, &call->request, &call->times, release_ended, call,
+                              &call->engine_call);
+    if (rc != 0) {
+        fli_call_delete(call);
+        return rc;
+    }
+    *ret = call;
+    return 0;
+}
+
+void fli_lock_abandon(struct fl_lock *lock)
+{
+    struct fli_call_plan q = {.timeout_ms = 0};
+    struct fl_call *call;
+    (void)!start_release(lock, &q, NULL, NULL, &call); /* else it ends with its lease */
 }
 
 static void taken(void *arg, struct fli_ended *how)
@@ -65,10 +242,17 @@ static void taken(void *arg, struct fli_ended *how)
     int status = how->status;
     const char *error = how->error;
     bool under = lock->request.under_session;
-    if (status == 0 && under &&
-        (call->session == NULL || fli_lock_state(call->session) == FL_HOLD_LOST)) {
+    if (status == 0 && under && !is_alive(call->session)) {
         status = FL_ENOSESSION;
         error = fl_strerror(status);
+    }
+    if ((status == FL_ENOSESSION || status == FL_EDEADLOCK) && go_alone(call)) {
+        return;
+    }
+    bool left = status == FL_EUNCERTAIN && lock->is_private;
+    struct fl_call *more = left ? go_on_apart(call) : NULL;
+    if (more != NULL) {
+        fli_call_settle(more);
     }
     if (status == 0) {
         fl_token token = lock->is_session ? FL_TOKEN_NONE : (fl_token)how->reply->integer;
@@ -105,7 +289,7 @@ static void session_opened(void *arg, struct fli_ended *how)
     if (how->status == 0) {
         fli_lock_begin(session, FL_TOKEN_NONE, how->lease_until_ms);
     } else {
-        c->session = NULL;
+        fli_list_remove(&session->in_shared);
     }
     FLI_LIST_FOREACH_SAFE(at, next, &c->calls)
     {
@@ -149,16 +333,16 @@ static bool is_taken(const struct fl_lock *session, struct fl_bytes name)
     return false;
 }
 
-static int open_shared(fl_client *c, const struct fli_call_times *times)
+static struct fl_lock *open_shared(fl_client *c, uint64_t ttl_ms,
+                                   const struct fli_call_times *times)
 {
     struct fli_owner owner;
     fli_owner_make(&owner);
-    const struct fli_call_request request = {.command = FLI_CALL_SESSION_OPEN,
-                                             .owner = fli_owner_bytes(&owner),
-                                             .ttl_ms = FL_TTL_DEFAULT_MS};
+    const struct fli_call_request request = {
+        .command = FLI_CALL_SESSION_OPEN, .owner = fli_owner_bytes(&owner), .ttl_ms = ttl_ms};
     struct fl_lock *session = fli_lock_make(c, &request);
     if (session == NULL) {
-        return FL_ENOMEM;
+        return NULL;
     }
     session->is_shared = true;
     session->is_renewed = true;
@@ -167,39 +351,50 @@ static int open_shared(fl_client *c, const struct fli_call_times *times)
                               &session->renewal);
     if (rc != 0) {
         fli_lock_discard(session);
-        return rc;
+        return NULL;
     }
-    c->session = session;
-    return 0;
+    fli_list_push(&c->sessions, &session->in_shared);
+    return session;
+}
+
+/* NULL: there is none that is not lost. */
+static struct fl_lock *find_shared(fl_client *c, uint64_t ttl_ms)
+{
+    FLI_LIST_FOREACH_SAFE(at, next, &c->sessions)
+    {
+        struct fl_lock *session = FLI_CONTAINER_OF(at, struct fl_lock, in_shared);
+        if (session->is_held && fli_lock_state(session) == FL_HOLD_LOST) {
+            fli_lock_delete(session);
+            c->refs--;
+        } else if (session->ttl_ms == ttl_ms) {
+            return session;
+        }
+    }
+    return NULL;
 }
 
 /* The session under which this lock is taken; NULL: it gets a lease of its own. */
 static struct fl_lock *shared_session(fl_client *c, const struct fl_take *o,
-                                      const struct fl_bytes *name,
+                                      const struct fli_call_request *request,
                                       const struct fli_call_times *times)
 {
-    bool shares = !o->alone && !o->unrenewed && o->ttl_ms == 0 && o->owner.len == 0 &&
-                  o->also_len == 0 && o->permits == 0 && o->mode == FL_MODE_EXCLUSIVE &&
-                  !c->engine.owner_is_given;
+    bool shares = !o->alone && !o->unrenewed && (o->shares || o->ttl_ms == 0) &&
+                  o->owner.len == 0 && o->also_len == 0 && o->permits == 0 &&
+                  o->mode == FL_MODE_EXCLUSIVE && !c->engine.owner_is_given;
     if (!shares) {
         return NULL;
     }
-    struct fl_lock *session = c->session;
-    if (session != NULL && session->is_held && fli_lock_state(session) == FL_HOLD_LOST) {
-        fli_lock_delete(session);
-        c->refs--;
-        c->session = NULL;
-    } else if (session != NULL && !session->is_held &&
-               session->opening_until_ms > times->deadline_ms) {
+    struct fl_lock *session = find_shared(c, request->ttl_ms);
+    if (session != NULL && !session->is_held && session->opening_until_ms > times->deadline_ms) {
         return NULL; /* it would wait for longer than it may */
     }
-    if (c->session != NULL) {
-        return is_taken(c->session, *name) ? NULL : c->session;
+    if (session != NULL) {
+        return is_taken(session, request->name) ? NULL : session;
     }
     struct fli_call_times opening = *times;
     opening.deadline_ms -= times->wait_ms;
     opening.wait_ms = 0;
-    return open_shared(c, &opening) == 0 ? c->session : NULL;
+    return open_shared(c, request->ttl_ms, &opening);
 }
 
 static int begin_taking(struct fl_call *call, struct fl_lock *session)
@@ -275,8 +470,9 @@ static int take(fl_client *c, struct taking *t, fl_done done, void *arg, struct 
         return rc != 0 ? rc : FL_ENOMEM;
     }
     if (session == NULL) {
-        session = shared_session(c, o, &request->name, &call->times);
+        session = shared_session(c, o, request, &call->times);
     }
+    uint64_t ttl_ms = request->ttl_ms;
     request->under_session = session != NULL;
     if (session == NULL && request->owner.len == 0) { /* each lock object is another holder */
         fli_owner_make(&t->owner);
@@ -289,6 +485,8 @@ static int take(fl_client *c, struct taking *t, fl_done done, void *arg, struct 
         fli_call_delete(call);
         return FL_ENOMEM;
     }
+    call->lock->ttl_ms = ttl_ms;
+    call->lock->is_private = o->session == NULL && o->owner.len == 0 && !c->engine.owner_is_given;
     call->lock->on_change = o->on_change;
     call->lock->arg = o->arg;
     call->lock->max_hold_ms = o->max_hold_ms;
@@ -512,32 +710,9 @@ int fl_settle(fl_client *c, const char *name, const struct fl_take *options, uin
 
 /* ---- releasing ------------------------------------------------------------------------------- */
 
-/* Ends the lock, and frees it for its user; fills in the request that releases it, whose texts are
- * in *ret_texts. */
-static void give_up(struct fl_lock *lock, struct fli_call_plan *q, char texts[FL_OWNER_MAX + 1])
-{
-    fl_client *c = lock->client;
-    fli_lock_give_up(lock, &q->request);
-    struct fl_bytes *name = lock->is_session ? &q->request.owner : &q->request.name;
-    memcpy(texts, name->data, name->len);
-    *name = (struct fl_bytes){texts, name->len};
-    if (lock->is_session) {
-        q->request.name.len = 0;
-    } else {
-        q->request.owner.len = 0;
-    }
-    q->no = lock->is_session ? "the session has ended" : fli_not_held;
-    if (fli_callback_drop(c, &lock->note)) {
-        fli_lock_delete(lock);
-    } else {
-        lock->freed = true;
-    }
-    c->refs--;
-}
-
-/* Enters, and ends the lock. 0; or it is freed all the same, and nothing is sent. */
-static int enter_and_give_up(struct fl_lock *lock, struct fli_call_plan *q,
-                             char texts[FL_OWNER_MAX + 1])
+/* Enters, and begins the release. 0; or it is freed all the same, and nothing is sent. */
+static int enter_and_release(struct fl_lock *lock, struct fli_call_plan *q, fl_done done, void *arg,
+                             struct fl_call **ret)
 {
     fl_client *c = lock->client;
     int rc = fli_client_check_timeout(c, q->timeout_ms);
@@ -549,24 +724,59 @@ static int enter_and_give_up(struct fl_lock *lock, struct fli_call_plan *q,
         fl_lock_free(lock);
         return rc;
     }
-    give_up(lock, q, texts);
-    return 0;
+    q->no = lock->is_session ? "the session has ended" : fli_not_held;
+    rc = start_release(lock, q, done, arg, ret);
+    if (rc != 0) {
+        fli_client_leave(c);
+    }
+    return rc;
+}
+
+/* Nobody waits for it any more. */
+static void leave_release(struct fl_call *call)
+{
+    fli_engine_cancel(call->engine_call);
+    call->engine_call = NULL;
+    call->wait = NULL;
+    if (call->lock->is_private) {
+        call->settle_until_ms = call->lock->lease.config.lease_until_ms;
+        give_back(call);
+    } else {
+        fli_call_delete(call);
+    }
 }
 
 int fl_lock_release_within(fl_lock *lock, uint64_t timeout_ms)
 {
-    char texts[FL_OWNER_MAX + 1];
     struct fli_call_plan q = {.timeout_ms = timeout_ms};
+    struct fl_result result = {.status = 0};
+    struct fl_call *call;
+    struct fli_wait w;
     if (lock == NULL) {
         return fli_fail(NULL, FL_EINVAL, "there is no lock");
     }
     fl_client *c = lock->client;
-    int rc = enter_and_give_up(lock, &q, texts);
+    fli_wait_init(&w, c);
+    w.tells = true;
+    q.watcher = &w.watcher;
+    int rc = enter_and_release(lock, &q, NULL, NULL, &call);
     if (rc != 0) {
         return rc;
     }
+    call->wait = &w;
+    call->ret = &result;
+    if (fli_wait(c, &w)) {
+        rc = result.status;
+        if (rc != 0) {
+            fli_wait_explain(&w, rc == FL_ENOSESSION ? FL_ENOTHELD : rc, q.no,
+                             timeout_ms != 0 ? timeout_ms : c->engine.timeout_ms);
+        }
+    } else {
+        leave_release(call);
+        rc = FL_EUNCERTAIN;
+    }
     fli_client_leave(c);
-    return fli_code_of(q.request.command, fli_run(c, &q, NULL, NULL));
+    return rc;
 }
 
 int fl_lock_release(fl_lock *lock)
@@ -576,20 +786,12 @@ int fl_lock_release(fl_lock *lock)
 
 int fl_lock_release_start(fl_lock *lock, uint64_t timeout_ms, fl_done done, void *arg)
 {
-    char texts[FL_OWNER_MAX + 1];
     struct fli_call_plan q = {.timeout_ms = timeout_ms};
     fl_client *c = lock->client;
-    int rc = enter_and_give_up(lock, &q, texts);
-    if (rc != 0) {
-        return rc;
+    struct fl_call *call;
+    int rc = enter_and_release(lock, &q, done, arg, &call);
+    if (rc == 0) {
+        fli_client_leave(c);
     }
-    struct fl_call *call = fli_call_make(c, &q, done, arg);
-    rc = call == NULL ? FL_ENOMEM
-                      : fli_engine_start(&c->engine, &call->request, &call->times, fli_call_ended,
-                                         call, &call->engine_call);
-    if (rc != 0 && call != NULL) {
-        fli_call_delete(call);
-    }
-    fli_client_leave(c);
     return rc;
 }

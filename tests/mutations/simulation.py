@@ -174,7 +174,7 @@ MUTANTS = [
     (20, 'the library does not count', ENGINE, 'return least + 1;', 'return 1 + 0 * least;', 'for a call that has ended'),
     (20, 'the library forgets what it does not know', ENGINE, 'uint64_t least = last == 0 && now_ms < a->until_ms ? a->above : last;', 'uint64_t least = 0 * (last + now_ms) + a->above;',
      'for a call that has ended|a wait of \\d+ ms'),
-    (20, 'a try whose wait is over asks without one', CALL, 'uint64_t least_ms = f->wait_end_ms != 0 && f->unknown ? 1 : 0;', 'uint64_t least_ms = 0;',
+    (20, 'a try whose wait is over asks without one', CALL, 'uint64_t least_ms = f->wait_end_ms != 0 ? 1 : 0;', 'uint64_t least_ms = 0;',
      'for a call that has ended'),
     (20, 'a no after an unknown try of RELEASE is believed', CALL, 'finish(f, f->unknown && f->config.no_is_uncertain ? FL_EUNCERTAIN : FL_ENOTHELD);',
      'finish(f, FL_ENOTHELD);', 'sendings of it were carried out'),

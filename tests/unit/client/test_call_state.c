@@ -543,6 +543,18 @@ TEST(test_a_wait_leaves_a_node_that_has_known_no_leader_twice)
     assert_int_equal(fli_call_state_wait_left(&f, now_ms + 2000), 52000);
 }
 
+TEST(test_a_wait_that_is_over_is_asked_for_once_more)
+{
+    struct fli_call_state f;
+    struct fli_call_config c = acquire_config(1);
+    fli_call_state_init(&f, &c);
+    /* A call that was given up may have a place in the queue, which only a wait ends. */
+    assert_int_equal(fli_call_state_wait_left(&f, START_MS + 5), 1);
+    c = acquire_config(0);
+    fli_call_state_init(&f, &c);
+    assert_int_equal(fli_call_state_wait_left(&f, START_MS), 0);
+}
+
 TEST(test_a_wait_is_overdue_one_attempt_after_its_end)
 {
     struct fli_call_state f;
