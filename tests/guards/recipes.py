@@ -28,7 +28,7 @@ class PostgreSQLRecipe(PostgreSQLOff):
                     ON CONFLICT (lock) DO UPDATE SET mark = EXCLUDED.mark WHERE fence_recipe.mark <= EXCLUDED.mark;
                 IF NOT FOUND THEN
                     SELECT mark INTO now_mark FROM fence_recipe WHERE lock = the_lock;
-                    RAISE EXCEPTION USING ERRCODE = 'FL001',
+                    RAISE EXCEPTION USING ERRCODE = '44L01',
                         MESSAGE = format('STALE token %s is below the mark %s of lock %s', token, now_mark, the_lock);
                 END IF;
             END $$''')

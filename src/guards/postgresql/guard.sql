@@ -38,17 +38,20 @@ CREATE OR REPLACE FUNCTION fence.version() RETURNS text LANGUAGE sql IMMUTABLE A
 
 -- ---- refusals: their codes are for programs -------------------------------------------------------------------------
 
--- FL001 STALE: a newer token has claimed. Stop; acquire the lock again.
--- FL002 NOTOKEN: the transaction has no token for this lock.
--- FL003 NOTCLAIMED: the token is newer than the mark. Claim with it, read again, then write.
--- FL004 BUSY: a claim is under way, or older transactions still run. Nothing was done; the caller may try again.
--- FL005 NOLOCK: the row belongs to no lock. FL006 REFUSED: this way to write is not allowed; the message names the right one.
+-- Class 44 is that of a row which a rule of its table refuses: drivers and frameworks take it for an error of the program, and repeat nothing.
+-- Class 55 is that of a lock which cannot be had now: an error of the server's state, which may be repeated.
+
+-- 44L01 STALE: a newer token has claimed. Stop; acquire the lock again.
+-- 44L02 NOTOKEN: the transaction has no token for this lock.
+-- 44L03 NOTCLAIMED: the token is newer than the mark. Claim with it, read again, then write.
+-- 55L04 BUSY: a claim is under way, or older transactions still run. Nothing was done; the caller may try again.
+-- 44L05 NOLOCK: the row belongs to no lock. 44L06 REFUSED: this way to write is not allowed; the message names the right one.
 CREATE OR REPLACE FUNCTION fence.refuse(word text, message text, remedy text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING MESSAGE = word || ' ' || message, HINT = remedy,
-        ERRCODE = CASE word WHEN 'STALE' THEN 'FL001' WHEN 'NOTOKEN' THEN 'FL002' WHEN 'NOTCLAIMED' THEN 'FL003'
-                       WHEN 'BUSY' THEN 'FL004' WHEN 'NOLOCK' THEN 'FL005' ELSE 'FL006' END;
+        ERRCODE = CASE word WHEN 'STALE' THEN '44L01' WHEN 'NOTOKEN' THEN '44L02' WHEN 'NOTCLAIMED' THEN '44L03'
+                       WHEN 'BUSY' THEN '55L04' WHEN 'NOLOCK' THEN '44L05' ELSE '44L06' END;
 END $$;
 
 CREATE OR REPLACE FUNCTION fence.judge(a_lock text, a_token bigint, a_mark bigint) RETURNS void
@@ -69,11 +72,11 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF a_lock IS NULL OR octet_length(a_lock) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'REFUSED the name of a lock has 1 to 255 bytes, not %', coalesce(octet_length(a_lock)::text, 'NULL')
-            USING ERRCODE = 'FL006';
+            USING ERRCODE = '44L06';
     END IF;
     IF a_token IS NULL OR a_token NOT BETWEEN 1 AND 9007199254740991 THEN
         RAISE EXCEPTION 'REFUSED a token is a number from 1 to 9007199254740991, not %', coalesce(a_token::text, 'NULL')
-            USING ERRCODE = 'FL006', HINT = 'It was never issued: pass on what the lock service answered.';
+            USING ERRCODE = '44L06', HINT = 'It was never issued: pass on what the lock service answered.';
     END IF;
 END $$;
 
@@ -96,7 +99,7 @@ BEGIN
             RETURN OLD;
         END IF;
     END IF;
-    RAISE EXCEPTION 'REFUSED a mark never goes down, and is not deleted' USING ERRCODE = 'FL006',
+    RAISE EXCEPTION 'REFUSED a mark never goes down, and is not deleted' USING ERRCODE = '44L06',
         HINT = 'fence.forget(token) drops the marks below a token, and refuses such tokens from then on.';
 END $$;
 
@@ -134,7 +137,7 @@ DECLARE
     held jsonb := coalesce(nullif(current_setting('fence.held', true), ''), '{}')::jsonb || jsonb_build_object(a_lock, a_token);
 BEGIN
     IF (SELECT count(*) FROM jsonb_object_keys(held)) > 64 THEN
-        RAISE EXCEPTION 'REFUSED one transaction or session uses at most 64 locks' USING ERRCODE = 'FL006',
+        RAISE EXCEPTION 'REFUSED one transaction or session uses at most 64 locks' USING ERRCODE = '44L06',
             HINT = 'RESET fence.held forgets those of the session.';
     END IF;
     PERFORM set_config('fence.held', held::text, NOT for_session);

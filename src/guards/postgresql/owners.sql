@@ -17,7 +17,7 @@ BEGIN
         WHERE NOT r.rolsuper AND r.rolname <> current_user
         ORDER BY o.what DESC LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'REFUSED % belongs to role %, which can take the guard away', other.what, other.rolname USING ERRCODE = 'FL006',
+        RAISE EXCEPTION 'REFUSED % belongs to role %, which can take the guard away', other.what, other.rolname USING ERRCODE = '44L06',
             HINT = format('Log in as %I, if that role is to own the guard. If not, look at what is there, then DROP SCHEMA fence CASCADE.', other.rolname);
     END IF;
 END $$;

@@ -42,7 +42,7 @@ func Tx(ctx context.Context, db *sql.DB, lease *fencelock.Lease, run func(*sql.T
 }
 
 // The guard's SQLSTATEs that mean: this lease will never be admitted.
-const stale = "FL001"
+const stale = "44L01"
 
 // Translate makes fencelock.ErrStale of the guard's STALE, and leaves other errors as they are. The new error does not wrap the driver's
 // one, which frameworks take for a passing failure of the server.

@@ -9,7 +9,7 @@ from .child import Child, program
 from .storage import Refused, Storage, Unknown
 from .suite import Broken, Skip, must, must_refuse
 
-WORDS = {'FL001': 'STALE', 'FL002': 'NOTOKEN', 'FL003': 'NOTCLAIMED', 'FL004': 'BUSY', 'FL005': 'NOLOCK', 'FL006': 'REFUSED',
+WORDS = {'44L01': 'STALE', '44L02': 'NOTOKEN', '44L03': 'NOTCLAIMED', '55L04': 'BUSY', '44L05': 'NOLOCK', '44L06': 'REFUSED',
          '40001': 'BUSY', '40P01': 'BUSY', '55P03': 'BUSY'}
 GONE = ('57P01', '57P02', '57P03', '25P03', '08006')
 # The first word of a message is in the server's language; notices and warnings have codes from 00 to 02.
