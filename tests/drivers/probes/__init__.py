@@ -1,5 +1,6 @@
 """How each driver's probe is built: below the build directory, or at DRIVER_PROBE, of the driver at DRIVER_SOURCE."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -43,6 +44,9 @@ class GoProbe:
 
     def own_tests(self):
         return ['go', 'test', '-count=1', './...'], self.driver
+
+    def fences(self):
+        return None
 
     PAGE = """package main
 
@@ -97,4 +101,102 @@ func main() {
         return [target]
 
 
-PROBES = {'go': GoProbe()}
+class PythonProbe:
+    """face: of asyncio, or the blocking one. Below the build directory there is a venv with psycopg, which is made once."""
+    driver = os.environ.get('DRIVER_SOURCE') or os.path.join(ROOT, 'src/drivers/python')
+    library = os.path.join(os.path.dirname(BUILT), 'src/client/libfencelock.so')
+    venv = os.path.join(BUILT, 'venv')
+    needs = ['psycopg[binary]', 'SQLAlchemy', 'psycopg2-binary', 'greenlet', 'setuptools', 'wheel', 'build', 'pdoc', 'APScheduler<4', 'celery', 'boto3']
+
+    def __init__(self, face):
+        self.face = face
+        self.argv = [os.path.join(self.venv, 'bin/python'), '-B', os.path.join(HERE, 'python', 'probe.py')]
+
+    def build(self):
+        os.environ.update(FENCELOCK_LIBRARY=self.library, FACE=self.face, PYTHONPATH=self.driver)
+        os.makedirs(BUILT, exist_ok=True)
+        with open(self.venv + '.lock', 'w') as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(os.path.join(self.venv, 'has-all')):
+                self.make()
+
+    def make(self):
+        shutil.rmtree(self.venv, ignore_errors=True)
+        made = subprocess.run([sys.executable, '-m', 'venv', self.venv]).returncode == 0
+        if not made or subprocess.run([os.path.join(self.venv, 'bin/pip'), 'install', '-q', '--retries', '1', '--timeout', '30',
+                                       '--disable-pip-version-check', *self.needs]).returncode != 0:
+            skip('the packages that the driver is tested with cannot be had')
+        open(os.path.join(self.venv, 'has-all'), 'w').close()
+
+    def own_tests(self):
+        return [self.argv[0], '-B', '-W', 'error::ResourceWarning', '-m', 'unittest', 'discover', '-q', '-s', 'tests'], self.driver
+
+
+    def fences(self):
+        return [self.argv[0], '-B', os.path.join(self.driver, 'tests', 'fences.py')]
+
+    RUN = {'threads': """
+import sys
+locks = fencelock.connect(sys.argv[1])
+with psycopg.connect(sys.argv[2]) as db:
+    add(locks, db, 10)
+""", 'asyncio': """
+import asyncio, sys
+async def main():
+    async with fencelock.aio.connect(sys.argv[1]) as locks, await psycopg.AsyncConnection.connect(sys.argv[2]) as db:
+        await add_async(locks, db, 10)
+asyncio.run(main())
+"""}
+
+    def page(self, scratch):
+        """The programs of docs/clients/python.md, which add 10 to account/42; and its other blocks, run with what they name."""
+        with open(os.path.join(ROOT, 'docs/clients/python.md'), encoding='utf-8') as f:
+            blocks = re.findall(r'^```python\n(.*?)^```', f.read(), re.M | re.S)
+        assert len(blocks[0].splitlines()) <= 15 and len(blocks) == 6
+        program = os.path.join(scratch + '.py')
+        with open(program, 'w', encoding='utf-8') as f:
+            f.write(blocks[0] + blocks[1] + self.RUN[self.face] + self.rest(blocks[2:]))
+        return [self.argv[0], '-B', program]
+
+    @staticmethod
+    def rest(blocks):
+        """The recipes: a decorated function, a task of Celery and a job of APScheduler, an election, a watch."""
+        report, task, election, watch = blocks
+        return '''
+import celery, time
+from apscheduler.schedulers.background import BackgroundScheduler
+def render(day, token):
+    ran.append(day)
+    return token
+def schedule(token, until):
+    return not until.is_set()
+ran = []
+app = celery.Celery(broker='memory://')
+app.conf.task_always_eager = True
+scheduler = BackgroundScheduler()
+locks = fencelock.connect(sys.argv[1])
+%s
+%s
+%s
+report("today")
+nightly.delay("tonight").get()
+scheduler.start()
+scheduler.get_job("nightly").modify(next_run_time=__import__("datetime").datetime.now().astimezone())
+end = time.monotonic() + 60
+while len(ran) < 3 and time.monotonic() < end:
+    time.sleep(0.01)
+scheduler.shutdown()
+assert ran == ["today", "tonight", "today"], ran
+class Enough(Exception):
+    pass
+def print(kind, lock, token):
+    assert kind == "resync"
+    raise Enough
+try:
+%s
+except Enough:
+    locks.close()
+''' % (report, task, election, '\n'.join('    ' + line for line in watch.splitlines()))
+
+
+PROBES = {'go': GoProbe(), 'python': PythonProbe('asyncio'), 'python-threads': PythonProbe('threads')}
