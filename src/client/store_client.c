@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/backup.h"
 #include "client/handle.h"
 
 /* A client (handle.h) of one server, which knows no leader. */
