@@ -48,6 +48,9 @@ class GoProbe:
     def fences(self):
         return None
 
+    def package(self, scratch, url):
+        return [] # a module is its sources, which the probe is built from
+
     PAGE = """package main
 
 import (
@@ -131,6 +134,21 @@ class PythonProbe:
     def own_tests(self):
         return [self.argv[0], '-B', '-W', 'error::ResourceWarning', '-m', 'unittest', 'discover', '-q', '-s', 'tests'], self.driver
 
+
+    def package(self, scratch, url):
+        """The wheel, in a venv that has nothing else."""
+        copy, clean = os.path.join(scratch, 'python'), os.path.join(scratch, 'venv')
+        shutil.copytree(self.driver, copy)
+        program = 'import sys, fencelock\nassert sys.argv[2] in fencelock.__file__, fencelock.__file__\n' \
+                  'with fencelock.connect(sys.argv[1]) as locks, locks.acquire("of-the-wheel") as lease:\n    lease.check()\n'
+        bare = {'PYTHONPATH': ''}
+        yield [self.argv[0], '-m', 'build', '-q', '-w', '-n', '-o', scratch, copy], bare
+        yield [sys.executable, '-m', 'venv', clean], bare
+        wheel = [name for name in os.listdir(scratch) if name.endswith('.whl')][0]
+        assert '-py3-none-linux_' in wheel, wheel
+        yield [os.path.join(clean, 'bin/pip'), 'install', '-q', '--no-deps', '--no-index', os.path.join(scratch, wheel)], bare
+        yield [os.path.join(clean, 'bin/python'), '-B', '-c', program, url, clean], dict(bare, FENCELOCK_LIBRARY='')
+        yield [self.argv[0], '-B', '-W', 'error', '-m', 'pdoc', '-o', os.path.join(scratch, 'pages'), 'fencelock', 'fencelock.aio'], {}
 
     def fences(self):
         return [self.argv[0], '-B', os.path.join(self.driver, 'tests', 'fences.py')]
